@@ -8,8 +8,8 @@
 #                                  OBJCXX sources only
 #   MPS_EMULATOR_OBJCXX_LIBRARIES  libobjc and libBlocksRuntime
 
-# The runtime's headers (objc/objc.h) come with gcc, beside headers that clang
-# has of its own: these must come first.
+# The runtime's headers (objc/objc.h) lie in a folder of gcc, whose other headers
+# must not hide clang's: hence -idirafter below.
 file(GLOB _mps_emulator_objc_headers "/usr/lib/gcc/*/*/include/objc/objc.h")
 if(NOT _mps_emulator_objc_headers)
   message(FATAL_ERROR
@@ -19,11 +19,9 @@ endif()
 list(SORT _mps_emulator_objc_headers COMPARE NATURAL ORDER DESCENDING)
 list(GET _mps_emulator_objc_headers 0 _mps_emulator_objc_header)
 get_filename_component(_mps_emulator_objc_include
-  "${_mps_emulator_objc_header}" DIRECTORY)
-get_filename_component(_mps_emulator_objc_include
-  "${_mps_emulator_objc_include}" DIRECTORY)
+  "${_mps_emulator_objc_header}/../.." ABSOLUTE)
 get_filename_component(_mps_emulator_gcc_directory
-  "${_mps_emulator_objc_include}" DIRECTORY)
+  "${_mps_emulator_objc_include}/.." ABSOLUTE)
 
 set(MPS_EMULATOR_OBJC_FLAGS
   -fobjc-runtime=objfw-0.8 -fobjc-exceptions -fblocks

@@ -6,13 +6,10 @@
 #   find_package(mps_emulator CONFIG REQUIRED)
 #   target_link_libraries(my_extension PRIVATE mps_emulator::metal)
 #
-# mps_emulator::metal stands for what `-framework Metal -framework Foundation`
-# is on a Mac: the headers, the options that Objective-C++ sources need, and
-# the libraries in the order that the emulator needs.  The compiler of both
-# languages has to be clang.
-#
-# Building a program this way makes a program for the emulator; the sources are
-# those that a Mac compiles.
+# mps_emulator::metal stands for `-framework Metal -framework Foundation` on a
+# Mac: the headers, the options that Objective-C++ sources need, and the libraries
+# in the order that the emulator needs.  The compiler of both languages must be
+# clang.  A Mac compiles the same sources.
 
 if(TARGET mps_emulator::metal)
   return()
@@ -22,8 +19,8 @@ include("${CMAKE_CURRENT_LIST_DIR}/mps_emulator-objc.cmake")
 get_filename_component(_mps_emulator_root
   "${CMAKE_CURRENT_LIST_DIR}/.." ABSOLUTE)
 
-# CMake knows for Apple only how a linker that is driven as Objective-C++ takes
-# a run-time search path; on Linux it is as for C++.
+# Only for Apple does CMake know the linker's option for a run-time search path in
+# Objective-C++.  On Linux the option is that of C++.
 foreach(_mps_emulator_kind SHARED_LIBRARY EXECUTABLE)
   foreach(_mps_emulator_suffix FLAG FLAG_SEP)
     if(NOT CMAKE_${_mps_emulator_kind}_RUNTIME_OBJCXX_${_mps_emulator_suffix})
@@ -42,8 +39,8 @@ add_library(mps_emulator::metal INTERFACE IMPORTED)
 set_target_properties(mps_emulator::metal PROPERTIES
   INTERFACE_INCLUDE_DIRECTORIES "${_mps_emulator_root}/include"
   INTERFACE_COMPILE_OPTIONS "${MPS_EMULATOR_OBJCXX_OPTIONS}")
-# The emulator in front of libobjc: it replaces the runtime's message lookup.
-# --no-as-needed: a program that only asks for the device needs all three.
+# The emulator replaces libobjc's message lookup, so the emulator comes first.
+# --no-as-needed keeps all three in a program that only asks for the device.
 set_property(TARGET mps_emulator::metal PROPERTY INTERFACE_LINK_LIBRARIES
   "-Wl,--push-state,--no-as-needed" mps_emulator::library
   ${MPS_EMULATOR_OBJCXX_LIBRARIES} "-Wl,--pop-state")

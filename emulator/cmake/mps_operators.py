@@ -8,14 +8,15 @@ The list is derived from the native_functions.yaml that the installed torch pack
 variants of a structured operator run the kernel of the out= variant).  OUTPUT becomes a C++ file
 with two arrays of names, kMpsOperators and kSparseMpsOperators.
 
-The file is read line by line instead of with a YAML parser, so that building needs no package
-beyond torch; its layout is regular, and what is read is checked (see check()).
+The script reads the file's regular lines without a YAML parser, so that the build needs no package
+beyond torch.  check() refuses a file that the script misunderstands.
 """
 
 import re
 import sys
 
-# torch registers these by hand, not through native_functions.yaml; on a Mac they run on the CPU.
+# torch registers these operators by hand, not through native_functions.yaml.  On a Mac they run
+# on the CPU.
 _BY_HAND = ["embedding_renorm_", "linalg_svd", "linalg_svd.U"]
 
 
@@ -60,8 +61,8 @@ def with_key(operators: dict[str, Operator], key: str) -> list[str]:
     """The operators that have a kernel for a dispatch key, sorted.
 
     The list leaves out operators that the CPU composes of others, together with
-    their autograd.  For these an mps kernel is only a shortcut, whose backward the
-    CPU lacks; the composite computes the same.
+    their autograd.  An mps kernel of such an operator is only a shortcut, whose
+    backward the CPU lacks; the composite gives the same results.
     """
 
     def has(operator, wanted):

@@ -1,6 +1,6 @@
 // The part of Metal that compute programs use, with Apple's selectors, types
-// and values. It declares nothing that the emulated device lacks, so that a
-// program which needs more fails to compile.
+// and values.  The header declares nothing that the emulated device lacks, so
+// that a program which needs more fails to compile.
 #pragma once
 
 #include <Foundation/Foundation.h>

@@ -39,7 +39,7 @@ thread_local HostWrites host_writes;
 const HostWrites &HostWritesInFlight() { return host_writes; }
 
 CommandBuffer::~CommandBuffer() {
-  // Commands without a commit or without a wait.
+  // These commands never ran: nothing committed or awaited the command buffer.
   for (const Command &command : commands_)
     for (const BufferUse &use : command.uses) EndUse(use);
   queue_->commands_left_ -= commands_.size();
@@ -99,7 +99,7 @@ void CommandBuffer::Commit() {
   Count(kCommandBuffers);
   if (EnvironmentFlag("MPS_EMULATOR_CHECK_RACES"))
     for (const Command &command : commands_) {
-      // Commands behind it run when another queue signals, not at any time.
+      // Commands behind the wait run when another queue signals.
       if (command.name == "encodeWaitForEvent:value:") break;
       committed_contents_.Take(command.uses);
       for (const BufferUse &use : command.uses)
@@ -114,7 +114,7 @@ void CommandBuffer::Wait() {
   if (!committed())
     Fatal(
         "waitUntilCompleted: the command buffer was not committed, so on a Mac "
-        "the wait never ends");
+        "the wait never ends; commit the command buffer first");
   Poll();
   queue_->Publish();
   if (IsRecording()) RecordEvent("wait");
@@ -194,7 +194,8 @@ void CommandQueue::Run(const CommandBuffer *last,
           if (!last) return;
           Fatal(
               "waitUntilCompleted: a command buffer that was enqueued earlier "
-              "was never committed, so on a Mac the wait never ends");
+              "was not committed, so on a Mac the wait never ends; commit that "
+              "command buffer first");
         }
         enqueued_.pop_front();
       }

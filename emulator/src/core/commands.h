@@ -30,12 +30,12 @@ struct Command {
   // Gets the device addresses of `uses`, in that order.
   std::function<void(char *const *device)> run;
   // Members of a JSON object from which a replay repeats the command, see
-  // core/record.h.  None: no replay can.
+  // core/record.h.  Empty for a command that no replay can repeat.
   std::function<std::string()> describe = {};
 };
 
-// One MTLCommandBuffer.  As on a Mac it is not thread-safe, except status() and
-// the functions that its queue calls.
+// One MTLCommandBuffer.  As on a Mac only status(), and the functions that the
+// queue calls, are thread-safe.
 class CommandBuffer : public std::enable_shared_from_this<CommandBuffer> {
  public:
   // MTLCommandBufferStatus
@@ -52,7 +52,6 @@ class CommandBuffer : public std::enable_shared_from_this<CommandBuffer> {
   explicit CommandBuffer(CommandQueue *queue) : queue_(queue) {}
   ~CommandBuffer();
 
-  CommandQueue *queue() const { return queue_; }
   Status status() const { return status_.load(std::memory_order_acquire); }
   bool committed() const { return status() >= Status::kCommitted; }
 
@@ -60,7 +59,6 @@ class CommandBuffer : public std::enable_shared_from_this<CommandBuffer> {
   // commit, end the program.  `kind` names the encoder for messages.
   void OpenEncoder(const char *kind);
   void CloseEncoder();
-  bool encoder_open() const { return open_encoder_ != nullptr; }
 
   void Encode(Command command);
 
@@ -76,9 +74,9 @@ class CommandBuffer : public std::enable_shared_from_this<CommandBuffer> {
   // Runs the commands encoded so far.  The caller holds the execution lock.
   void Run();
 
-  // torch leaves the encoder of its kernels open on its command buffer until
-  // one of torch's functions ends the encoder.  `kernel` names the last encoded
-  // kernel; nullptr: torch ends the encoder.
+  // torch leaves its kernels' encoder open on its command buffer, until one of
+  // torch's functions ends the encoder.  `kernel`: the last encoded kernel;
+  // nullptr: torch ends the encoder.
   void SetCoalescing(const char *kernel) { coalescing_ = kernel; }
 
   // commandBufferWithUnretainedReferences made this command buffer.
@@ -89,7 +87,7 @@ class CommandBuffer : public std::enable_shared_from_this<CommandBuffer> {
 
   std::string label;
 
-  // Seconds on a steady clock, 0 until then.
+  // Seconds on a steady clock; 0 before the command buffer starts or ends.
   double start_time() const { return start_time_; }
   double end_time() const { return end_time_; }
 

@@ -26,8 +26,8 @@ HandleSpace::HandleSpace() {
   }
   if (!base_)
     Fatal(
-        "cannot reserve %zu GiB of addresses for buffer handles (nothing of "
-        "it is memory): raise the limit with `ulimit -v unlimited`",
+        "cannot reserve %zu GiB of addresses for buffer handles, which need no "
+        "memory: raise the limit with `ulimit -v unlimited`",
         size_ >> 30);
   for (unsigned i = 0; i < kNumRegions; ++i)
     regions_[i].num_slots =

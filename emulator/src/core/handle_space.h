@@ -12,12 +12,12 @@ struct Buffer;
 // Handles are addresses in one big mapping without access rights: they cost no
 // memory, and a read or write through a handle faults.  The mapping has a
 // region for each power of two; a region is an array of slots of that size.  So
-// arithmetic alone gives the buffer of any address, also of an interior one,
+// arithmetic alone gives the buffer of an address, at its begin or inside,
 // without a lock and in a signal handler.
 //
-// A slot is larger than its buffer, so that the address one past the end still
-// belongs to it.  Freed slots are reused late, in the order of their release,
-// so that a stale handle can be recognised for a while.
+// A slot is larger than its buffer, so that the address one past the buffer's
+// end belongs to the slot.  Freed slots are reused late, in the order of their
+// release, so that messages can name the freed buffer of a stale handle.
 class HandleSpace {
  public:
   static constexpr unsigned kMinShift = 8;   // smallest slot: 256 bytes

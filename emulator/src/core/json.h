@@ -2,6 +2,7 @@
 #pragma once
 
 #include <concepts>
+#include <functional>
 #include <initializer_list>
 #include <string>
 #include <utility>
@@ -35,9 +36,9 @@ inline Json Object(JsonMembers members) {
   return Json::Written("{" + Members(members) + "}");
 }
 
-// `ToJson` makes a Json of an item.
-template <typename Range, typename ToJson>
-Json List(const Range &range, ToJson to_json) {
+// `to_json` makes a Json, or the argument of its constructor, of an item.
+template <typename Range, typename ToJson = std::identity>
+Json List(const Range &range, ToJson to_json = {}) {
   std::string ans = "[";
   for (const auto &item : range)
     ans += (ans.size() > 1 ? "," : "") + Json(to_json(item)).text();

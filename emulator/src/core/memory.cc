@@ -17,9 +17,9 @@ namespace mps_emulator {
 
 // The memory behind a buffer; see the memory model in memory.h.
 //
-// The copies outlive the buffer: a recycled block keeps them.  `*_user` is the
-// id of the buffer for which a copy was last made fresh; a younger buffer has a
-// larger id.  A command of an older buffer must not make the copy fresh again.
+// A recycled block keeps its copies.  `*_user` is the id of the buffer for
+// which a copy was last initialised; a younger buffer has a larger id.  A
+// command of an older buffer must not initialise the copy again.
 struct Block {
   SizeClass size_class;
   Origin origin;
@@ -48,11 +48,9 @@ struct Block {
   // The batch in which host writes last entered the device copy.
   uint64_t merged_in_batch = 0;
 
-  // The number of lists of used blocks that have this block, the newest of
-  // them, and the use that put the block there.
-  uint32_t listings = 0;
-  UsedBlocks *listed_in = nullptr;
-  uint64_t last_use_id = 0;
+  uint32_t listings = 0;            // the UsedBlocks that list this block
+  UsedBlocks *listed_in = nullptr;  // the newest of them
+  uint64_t last_use_id = 0;         // the buffer of the last use
 
   // If the order of commands is checked: the last command that wrote, and the
   // last command that read.
@@ -90,8 +88,8 @@ std::atomic<uintptr_t> handles_size{0};
 
 namespace {
 
-// Counts its lifetime as upkeep, except while an operator runs, whose time
-// includes it already.
+// Counts its lifetime as upkeep.  An operator's time includes the upkeep within
+// the operator, which does not count.
 class Upkeep {
  public:
   Upkeep() : begin_(*CurrentOperator() ? 0 : TraceTime()) {}
@@ -122,7 +120,7 @@ class Memory {
   }
 
   // Holds the lock for its lifetime, then calls the deallocators that are due.
-  // They are the program's and may call any function.
+  // A deallocator belongs to the program and may call any function.
   class Locked {
    public:
     Locked() { memory_->mutex_.lock(); }
@@ -198,15 +196,16 @@ void Memory::CheckNoHostWrites(const Block *block) const {
   if (!memcmp(block->host, block->published, size)) return;
   Fatal(
       "the host wrote to buffer #%lu while the device was still at work on its "
-      "memory: that was buffer #%lu (%zu bytes, freed meanwhile) when a "
-      "command used it.  On a Mac the command may read or destroy what the "
-      "host wrote.  After allocating and before the first write, wait: "
+      "memory, for a command on the memory's former buffer, #%lu (%zu bytes, "
+      "freed meanwhile).  On a Mac the command may read or overwrite the "
+      "host's "
+      "bytes.  After allocating and before the first write, wait: "
       "torch::mps::synchronize() inside torch's dispatch queue",
       block->owner_id, block->former_owner_id, block->former_owner_size);
 }
 
-// Returns a suitable block, free or new.  Like a caching allocator it prefers
-// the youngest free block, whose memory is warm.
+// Returns a free block of the size class, or a new one.  Like a caching
+// allocator the function prefers the youngest free block, whose memory is warm.
 Block *Memory::TakeBlock(size_t size, Origin origin) {
   SizeClass size_class = SizeClassOf(size + kMinRedzone);
   if (copies_.guards_everything()) {
@@ -217,9 +216,8 @@ Block *Memory::TakeBlock(size_t size, Origin origin) {
   } else {
     std::vector<Block *> &free =
         free_[static_cast<int>(origin)][size_class.index];
-    // Memory that a program gets from the MTLDevice must be new: no work in
-    // flight may use it.  A few blocks are enough to look at, because in a
-    // program that waits most blocks are idle.
+    // No work in flight may use the memory of a new buffer of the MTLDevice. In
+    // a program that waits most blocks are idle, so a few tries are enough.
     constexpr size_t kTries = 8;
     for (size_t i = 0; i < std::min(kTries, free.size()); ++i) {
       Block *&candidate = free[free.size() - 1 - i];
@@ -396,7 +394,7 @@ void Memory::EnterHostWrites(Block *block) {
     size_t step = std::min(kCompareStep, size - begin);
     char *published = block->published + begin;
     if (!memcmp(block->host + begin, published, step)) continue;
-    // Reads once, because another thread may be writing its own bytes.
+    // Reads each byte once, because another thread may be writing other bytes.
     char host[kCompareStep];
     memcpy(host, block->host + begin, step);
     char *device = block->device + begin;
@@ -625,10 +623,9 @@ void UsedBlocks::CheckOrder(const BufferUse &use) {
     Fatal(
         "a race between two command queues on MTLBuffer #%lu (%zu bytes): %s "
         "on queue \"%s\" %s it, %s on queue \"%s\" %s it, and nothing orders "
-        "the two: on a Mac they run at the same time, or the other way round.  "
-        "Commit the one (torch's stream: torch::mps::commit()) and wait for "
-        "it, "
-        "or have the other wait for an MTLEvent that the one signals",
+        "the two: on a Mac they run at the same time, or in the other order.  "
+        "Commit the first (torch's stream: torch::mps::commit()) and wait for "
+        "it, or let the second wait for an MTLEvent that the first signals",
         use.buffer_id, use.size, last->command.c_str(),
         last->by->label_->c_str(), wrote ? "writes" : "reads", command_,
         label_->c_str(), use.writes ? "writes" : "reads");

@@ -10,7 +10,7 @@
 //   run.  If such a command belongs to the block's former buffer, it sees the
 //   CPU's writes to the new buffer: the write-after-read hazard of a Mac.
 //
-// A block has up to three copies, each made when it is first needed:
+// A block has up to three copies.  Each is made at its first use:
 //
 //   device     for commands
 //   host       for the CPU: [buffer contents]
@@ -18,12 +18,12 @@
 //
 // Bytes move at two times only:
 //
-//   a command starts that uses the buffer   Bytes that differ between host and
-//                                           published, which the CPU wrote,
-//                                           enter the device copy.
-//   a wait returns                          Words that differ between device
-//                                           and published, which the awaited
-//                                           commands wrote, enter host and
+//   a command that uses the buffer starts   The CPU's writes (bytes that differ
+//                                           between host and published) enter
+//                                           the device copy.
+//   a wait returns                          The commands' writes (words that
+//                                           differ between device and
+//                                           published) enter host and
 //                                           published.
 //
 // So the CPU and commands may write different bytes of one buffer.  A tensor
@@ -106,9 +106,9 @@ char *HostContents(Buffer *buffer);
 
 // ---- For the command queue (core/commands.h) and the torch operators.
 
-// One use of a buffer by a command.  It refers to the block, not to the buffer:
-// if the buffer is freed before the command runs, the command still uses the
-// block, which may then belong to another buffer.
+// One use of a buffer by a command.  The use refers to the block: if the buffer
+// is freed before the command runs, the command still uses the block, which may
+// then belong to another buffer.
 struct BufferUse {
   Block *block = nullptr;
   uint64_t buffer_id = 0;
@@ -178,17 +178,15 @@ class UsedBlocks {
   // The same for work that runs at once, without an announcement and EndUse().
   char *UseNow(Buffer *buffer, bool writes, bool overwrites_all = false);
 
-  bool empty() const { return blocks_.empty(); }
-
   // Names the next command for messages.
   void SetCommand(const char *name) { command_ = name; }
 
-  // Notes, if the order of commands is checked, that a committed command will
-  // use a buffer: the command may run at any time from now on.
+  // Call this if the order of commands is checked.  Notes that a committed
+  // command, which may run at any time from now on, uses a buffer.
   void NoteCommitted(const BufferUse &use, const char *command);
 
-  // The number of uses of this queue so far.  If another queue waits for them
-  // (MTLEvent), its OrderAfter() gets this number.
+  // The number of uses of this queue so far.  A queue that waits for these uses
+  // (MTLEvent) passes the number to its OrderAfter().
   uint64_t done() const { return done_; }
   void OrderAfter(const UsedBlocks *other, uint64_t done);
 

@@ -150,9 +150,7 @@ class Recording {
         begin = end;
       }
     }
-    return List(changes, [](const auto &change) {
-      return List(change, [](uint64_t number) { return number; });
-    });
+    return List(changes, [](const auto &change) { return List(change); });
   }
 
   // The first step from `begin` on in which the two differ, or agree.

@@ -1,10 +1,10 @@
 // Recordings: the work of a program on the device, in a folder from which a
 // replay repeats it.  mps_emulator/replay/README.md describes the folder.
 //
-// The recorder watches only commands.  Other changes of a buffer (by torch's
-// operators, by the CPU, by an encoded copy) show when the next command uses
-// the buffer: the recorder knows the contents that recorded commands alone
-// would leave, and notes the differences of the device copy.
+// The recorder watches only commands, and knows the contents that the recorded
+// commands alone would leave in a buffer.  When the next command uses the
+// buffer, the recorder compares, and stores the changes by other writers:
+// torch's operators, the CPU, an encoded copy.
 #pragma once
 
 #include <atomic>

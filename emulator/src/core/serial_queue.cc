@@ -25,7 +25,7 @@ void SerialQueue::Enter() {
   if (RunsOnThisThread())
     Fatal(
         "dispatch_sync on queue \"%s\" from work that runs on that queue: on a "
-        "Mac it waits for itself for ever",
+        "Mac this work waits for itself for ever.  Call the block directly",
         label_.c_str());
   std::unique_lock<std::mutex> lock(mutex_);
   uint64_t ticket = next_ticket_++;
@@ -89,9 +89,8 @@ void SerialQueue::CheckNoBypass() const {
 void SerialQueue::DieOfBypass(const char *what, const char *other) const {
   Fatal(
       "%s ran outside the dispatch queue \"%s\" on one thread while %s: "
-      "torch's "
-      "stream is not thread-safe outside its queue, on a Mac this corrupts its "
-      "command buffer.  Call it inside "
+      "torch's stream is not thread-safe outside its queue, and a Mac corrupts "
+      "the stream's command buffer.  Call the function inside "
       "dispatch_sync(torch::mps::get_dispatch_queue(), ...)",
       what, label_.c_str(), other);
 }

@@ -24,8 +24,8 @@ class SerialQueue {
   const std::string &label() const { return label_; }
 
   // Runs `work` after all work queued before, and returns after `work`.  Ends
-  // the program if the calling thread is running work of this queue (on a Mac
-  // it would wait for itself for ever), or if `work` throws (an exception must
+  // the program if the calling thread runs work of this queue (on a Mac the
+  // thread waits for itself for ever), or if `work` throws (an exception must
   // not cross libdispatch).
   template <typename Work>
   void Sync(Work &&work) {
@@ -63,10 +63,9 @@ class SerialQueue {
 
   // A use of the protected object by a thread outside the queue.  For example
   // torch's MPSStream::synchronize() commits and drops the stream's command
-  // buffer without entering the stream's queue.  This is right only while no
-  // other thread is in the queue or makes such a use; else the program ends.  A
-  // thread in the queue needs no check.  `what` is a string literal that names
-  // the use.
+  // buffer without entering the stream's queue.  The program ends if another
+  // thread is in the queue, or makes such a use, at the same time.  `what` is a
+  // string literal that names the use.
   class Bypass {
    public:
     Bypass(SerialQueue *queue, const char *what);

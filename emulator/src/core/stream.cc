@@ -50,8 +50,9 @@ OperatorScope::OperatorScope(const char *name) {
   if (StreamDispatchQueue().RunsOnThisThread())
     Fatal(
         "%s on an mps tensor inside dispatch_sync on torch's dispatch queue: "
-        "the operator enters that queue itself, so on a Mac it waits for "
-        "itself for ever",
+        "the operator enters the same queue, so a Mac waits for ever.  Call "
+        "the "
+        "operator outside of the queue",
         name);
   operator_name = name;
   turn_.emplace(&StreamDispatchQueue());
@@ -63,7 +64,7 @@ OperatorScope::OperatorScope(const char *name) {
   UsedBlocks::BeginBatch();
   commands.used().SetCommand(name);
   if (CommandBuffer *open = Open().get()) {
-    // The operator would open an encoder of its own.
+    // A Mac's operator would open its own encoder here.
     open->OpenEncoder(name);
     open->CloseEncoder();
     open->Run();

@@ -3,16 +3,17 @@
 // The behaviour is that of torch 2.13 on a Mac, read from its macOS library:
 //
 // - torch::mps::synchronize() ends the coalesced encoder, commits the stream's
-//   command buffer, waits for it and drops it.  With no command buffer it does
-//   nothing.  It does not enter the stream's dispatch queue.
+//   command buffer, waits for the buffer and drops it.  Without a command
+//   buffer the function does nothing.
 // - torch::mps::commit() ends the coalesced encoder and calls
 //   commitAndContinue on the stream's MPSCommandBuffer: the object stays valid
-//   for encoding.  It does not enter the queue either.
-// - torch::mps::get_command_buffer() ends the coalesced encoder and creates
-//   the command buffer if there is none; no queue.
+//   for encoding.
+// - torch::mps::get_command_buffer() ends the coalesced encoder, and creates
+//   the command buffer if there is none.
+// - None of these three functions enters the stream's dispatch queue.
 // - aten operators encode inside dispatch_sync on the queue.  Blocking copies
-//   between host and device wait inside it; non-blocking copies commit.  item()
-//   is a blocking copy.
+//   between host and device, like item(), wait inside the queue; non-blocking
+//   copies commit.
 #pragma once
 
 #include <memory>
@@ -45,9 +46,9 @@ void *StreamCommandBuffer();  // an MPSCommandBuffer *
 void EndStreamCoalescing();
 
 // During its lifetime the calling thread may work on device copies, like an
-// aten operator's command: the thread is in the stream's queue, all commands of
-// the stream have run, and the thread holds the execution lock.  Scopes may be
-// nested. `name` is the name of the operator, for messages.
+// aten operator's command: the thread is in the stream's queue and holds the
+// execution lock, and all commands of the stream have run.  Scopes may be
+// nested.  `name` is the name of the operator, for messages.
 class OperatorScope {
  public:
   explicit OperatorScope(const char *name);
@@ -67,8 +68,9 @@ class OperatorScope {
   // For the outermost scope of a thread.
   std::optional<SerialQueue::Turn> turn_;
   std::unique_lock<std::recursive_mutex> execution_;
-  // The handlers of command buffers that ran first.  The scope calls them
-  // outside of the queue, because on a Mac they run on a thread of Metal.
+  // The handlers of the command buffers that ran at the begin of the scope. The
+  // scope calls them outside of the queue, because a Mac runs them on a thread
+  // of Metal.
   std::vector<CommandBuffer::Handler> handlers_;
 };
 

@@ -16,8 +16,8 @@ inline bool IsTracing() { return tracing.load(std::memory_order_relaxed) > 0; }
 // Nanoseconds of a monotonic clock.
 int64_t TraceTime();
 
-// The time at which this thread began its present command, if it is tracing.
-// Then the command gets its buffers, which takes no time on a Mac.
+// The time at which this thread began its present command, before it prepared
+// the command's buffers; 0 without a trace.
 extern thread_local int64_t command_begin;
 
 // Records the calling thread and the present time.  `kind` is "begin", "end" or

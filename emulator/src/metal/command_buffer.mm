@@ -147,7 +147,7 @@ GETTER(CFTimeInterval, GPUEndTime, (*_buffer)->end_time())
   if (!(*_buffer)->committed())
     Fatal(
         "waitUntilScheduled: the command buffer was not committed, so on a Mac "
-        "the wait never ends");
+        "the wait never ends; commit the command buffer first");
 }
 
 - (void)waitUntilCompleted {

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <functional>
 
 #include "core/hexadecimal.h"
 #include "core/json.h"
@@ -22,7 +21,7 @@ Json Describe(const msl::FunctionConstantValue &constant) {
 size_t Record(const msl::Library &library) {
   const msl::CompileOptions &options = library.options;
   Json macros = List(options.macros, [](const auto &macro) {
-    return List(std::array{macro.first, macro.second}, std::identity());
+    return List(std::array{macro.first, macro.second});
   });
   return RecordProgram(library.source,
                        Members({{"fast_math", options.fast_math},
@@ -63,12 +62,12 @@ std::string DescribeDispatch(
        {"label", dispatch.label},
        {"pipeline", pipeline},
        {"program", Record(*dispatch.library)},
-       {"grid", List(dispatch.grid, std::identity())},
-       {"threadgroup", List(dispatch.threadgroup, std::identity())},
+       {"grid", List(dispatch.grid)},
+       {"threadgroup", List(dispatch.threadgroup)},
        {"threadgroup_bytes", Json::Written("{" + threadgroup_bytes + "}")},
        {"encoder", encoder},
        {"concurrent", concurrent},
-       {"arguments", List(arguments, std::identity())}});
+       {"arguments", List(arguments)}});
 }
 
 std::string DescribeCopy(size_t from, size_t to, size_t size) {

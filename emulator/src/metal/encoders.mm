@@ -78,6 +78,14 @@ void CheckOffset(NSUInteger offset, const BufferUse &use, const char *what) {
           offset, use.size, use.buffer_id);
 }
 
+// Whether a blit of bytes begin .. begin + size stays in a buffer.
+void CheckRange(const Buffer *buffer, NSUInteger begin, NSUInteger size,
+                const char *what, const char *role) {
+  if (begin > buffer->size || size > buffer->size - begin)
+    Fatal("%s: bytes %lu + %lu are beyond %sMTLBuffer #%lu of %zu", what, begin,
+          size, role, buffer->id, buffer->size);
+}
+
 std::string ToString(MTLSize size) {
   return std::to_string(size.width) + " x " + std::to_string(size.height) +
          " x " + std::to_string(size.depth);
@@ -282,7 +290,7 @@ GETTER(MTLDispatchType, dispatchType, [self state]->dispatch_type)
   if (threads == 0 || threads > most)
     Fatal("%s: a threadgroup of %s threads is outside 1 .. %lu, the limit of "
           "kernel %s's pipeline (maxTotalThreadsPerThreadgroup)",
-          what, ToString(group).c_str(), most, kernel.name.c_str());
+          what, ToString(group).c_str(), most, kernel.name);
   constexpr NSUInteger kMaxGrid = UINT32_MAX;
   if (grid.width > kMaxGrid || grid.height > kMaxGrid || grid.depth > kMaxGrid)
     Fatal("%s: a grid of %s threads is over the limit of %lu a side", what,
@@ -292,8 +300,8 @@ GETTER(MTLDispatchType, dispatchType, [self state]->dispatch_type)
   if (threadgroup_bytes > msl::kMaxThreadgroupBytes)
     Fatal("%s: kernel %s gets %zu bytes of threadgroup memory (%u of them its "
           "own), over the limit of %u",
-          what, kernel.name.c_str(), threadgroup_bytes,
-          kernel.static_threadgroup_bytes, msl::kMaxThreadgroupBytes);
+          what, kernel.name, threadgroup_bytes, kernel.static_threadgroup_bytes,
+          msl::kMaxThreadgroupBytes);
 
   // Metal accepts an empty grid and runs nothing.
   if (!grid.width || !grid.height || !grid.depth) return;
@@ -312,14 +320,14 @@ GETTER(MTLDispatchType, dispatchType, [self state]->dispatch_type)
   dispatch->concurrent_group = state->concurrent_group;
 
   Command command;
-  command.name = "kernel " + kernel.name;
+  command.name = std::string("kernel ") + kernel.name;
   if (!state->label.empty()) command.name += " (" + state->label + ")";
   // For each of command.uses the index in the argument table and the offset.
   std::vector<std::pair<unsigned, size_t>> places;
   // The bytes of setBytes:, which the command keeps alive.
   std::vector<std::shared_ptr<std::vector<char>>> bytes;
-  for (const msl::Parameter &parameter : kernel.parameters) {
-    if (parameter.kind != msl::Parameter::Kind::kBuffer) continue;
+  for (const msl::Parameter &parameter : msl::ParametersOf(kernel)) {
+    if (parameter.kind != kMpsEmulatorMslBuffer) continue;
     const Argument &argument = state->arguments[parameter.index];
     switch (argument.kind) {
       case Argument::Kind::kNone:
@@ -407,14 +415,8 @@ GETTER(MTLDispatchType, dispatchType, [self state]->dispatch_type)
   [self checkOpen:what];
   Buffer *source = RequireLiveBuffer(sourceBuffer, what);
   Buffer *destination = RequireLiveBuffer(destinationBuffer, what);
-  if (sourceOffset > source->size || size > source->size - sourceOffset)
-    Fatal("%s: bytes %lu + %lu are beyond the source, MTLBuffer #%lu of %zu",
-          what, sourceOffset, size, source->id, source->size);
-  if (destinationOffset > destination->size ||
-      size > destination->size - destinationOffset)
-    Fatal(
-        "%s: bytes %lu + %lu are beyond the destination, MTLBuffer #%lu of %zu",
-        what, destinationOffset, size, destination->id, destination->size);
+  CheckRange(source, sourceOffset, size, what, "the source, ");
+  CheckRange(destination, destinationOffset, size, what, "the destination, ");
   if (sourceOffset % 4 || destinationOffset % 4 || size % 4)
     Fatal("%s: source offset %lu, destination offset %lu and size %lu must be "
           "multiples of 4",
@@ -439,10 +441,7 @@ GETTER(MTLDispatchType, dispatchType, [self state]->dispatch_type)
   const char *what = "fillBuffer:range:value:";
   [self checkOpen:what];
   Buffer *filled = RequireLiveBuffer(buffer, what);
-  if (range.location > filled->size ||
-      range.length > filled->size - range.location)
-    Fatal("%s: bytes %lu + %lu are beyond MTLBuffer #%lu of %zu", what,
-          range.location, range.length, filled->id, filled->size);
+  CheckRange(filled, range.location, range.length, what, "");
   if (range.length == 0 || range.location % 4 || range.length % 4)
     Fatal("%s: location %lu and length %lu must be multiples of 4, and the "
           "length not 0",

@@ -1,7 +1,7 @@
 // torch's MetalShaderLibrary and MetalKernelFunction for extensions, and the C
 // functions behind torch.mps.compile_shader(), which the Python package calls
-// with ctypes.  They use Metal like any program: they compile, make a pipeline,
-// and encode on torch's stream.
+// with ctypes.  All of them use Metal like any program: they compile, make a
+// pipeline, and encode on torch's stream.
 //
 // A C function that can fail returns null or a message, which the caller frees.
 #include <ATen/native/mps/OperationUtils.h>

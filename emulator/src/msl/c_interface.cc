@@ -77,13 +77,13 @@ MPS_EMULATOR_EXPORT void mps_emulator_msl_describe(const LibraryHandle *library,
   std::ostringstream text;
   for (const msl::Kernel &kernel : (*library)->kernels) {
     text << "kernel " << kernel.name << " " << kernel.static_threadgroup_bytes
-         << " " << kernel.max_total_threads << " " << kernel.needs_fibers
-         << "\n";
-    for (const msl::Parameter &p : kernel.parameters)
-      text << " parameter " << p.name << " " << static_cast<int>(p.kind) << " "
-           << p.index << " " << p.writable << " " << p.by_reference << " "
-           << p.active << " " << p.element_size << "\n";
-    for (const msl::FunctionConstant &c : kernel.function_constants)
+         << " " << kernel.max_total_threads << " "
+         << (kernel.flags & kMpsEmulatorMslNeedsFibers) << "\n";
+    for (const msl::Parameter &p : msl::ParametersOf(kernel))
+      text << " parameter " << p.name << " " << p.kind << " " << p.index << " "
+           << p.writable << " " << p.by_reference << " " << p.active << " "
+           << p.element_size << "\n";
+    for (const msl::FunctionConstant &c : msl::FunctionConstantsOf(kernel))
       text << " constant " << c.name << " " << c.index << " " << c.defined
            << " " << c.type << "\n";
   }

@@ -1,3 +1,4 @@
+#include <dlfcn.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -10,9 +11,9 @@
 #include <system_error>
 
 #include "core/environment.h"
+#include "msl/executor.h"
 #include "msl/front_end.h"
 #include "msl/hash.h"
-#include "msl/library.h"
 #include "msl/msl.h"
 #include "msl/race_checker.h"
 
@@ -66,6 +67,32 @@ std::string CacheKey(const FrontEnd &front_end, const std::string &source,
     hash.AddField(constant.bytes);
   }
   return hash.Hexadecimal();
+}
+
+// Loads a library that was compiled from `source` with `options`, for the rest
+// of the process.  Returns nullptr and sets `*error` if the file is not a
+// kernel library of this version.
+std::shared_ptr<const Library> LoadLibrary(const std::string &path,
+                                           const std::string &source,
+                                           const CompileOptions &options,
+                                           std::string *error) {
+  // Never closed: a command buffer that never runs may hold one of the kernels
+  // until the end of the process.
+  void *object = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (object == nullptr) {
+    *error = dlerror();
+    return nullptr;
+  }
+  auto *module = static_cast<const mps_emulator_msl_module *>(
+      dlsym(object, "mps_emulator_msl_description"));
+  if (module == nullptr || module->abi_version != kMpsEmulatorMslAbiVersion) {
+    *error = path + " is not a kernel library of this version of the emulator";
+    dlclose(object);
+    return nullptr;
+  }
+  *module->runtime = Runtime();
+  return std::make_shared<Library>(
+      Library{{module->kernels, module->kernel_count}, source, options});
 }
 
 // A folder that the destructor deletes.

@@ -53,8 +53,7 @@ Executor::Executor() : memory_(new char[kMemoryBytes + kMemoryAlignment]) {
       AlignUp(reinterpret_cast<uintptr_t>(memory_.get()), kMemoryAlignment));
 }
 
-void Executor::Run(const Dispatch &dispatch,
-                   const mps_emulator_msl_kernel &kernel) {
+void Executor::Run(const Dispatch &dispatch) {
   outermost_frame_ = __builtin_frame_address(0);
   // Restores the state for the next dispatch, even if a handler of Fatal()
   // throws an exception.
@@ -69,7 +68,7 @@ void Executor::Run(const Dispatch &dispatch,
   } cleanup{this};
 
   dispatch_ = &dispatch;
-  kernel_ = &kernel;
+  kernel_ = dispatch.kernel;
   watchdog_.Watch();
   schedule_ = Schedule::FromEnvironment();
 
@@ -83,7 +82,7 @@ void Executor::Run(const Dispatch &dispatch,
   }
   for (unsigned i = 0; i < kMaxBuffers; ++i)
     launch_.buffers[i] = dispatch.buffers[i].data;
-  PlaceThreadgroupBuffers(kernel);
+  PlaceThreadgroupBuffers();
   if (!CheckRaces()) {
     checker_ = nullptr;
   } else {
@@ -91,7 +90,7 @@ void Executor::Run(const Dispatch &dispatch,
     checker_->Begin(dispatch, &launch_, memory_begin_, kMemoryBytes, &pieces_);
   }
 
-  if (kernel.flags & kMpsEmulatorMslNeedsFibers) {
+  if (kernel_->flags & kMpsEmulatorMslNeedsFibers) {
     unsigned most = dispatch.threadgroup[0] * dispatch.threadgroup[1] *
                     dispatch.threadgroup[2];
     if (most > threads_.size()) {
@@ -101,7 +100,8 @@ void Executor::Run(const Dispatch &dispatch,
         Fatal(
             "kernel '%s': no memory for the stacks of %u threads: allow this "
             "process %zu MiB more of address space",
-            kernel.name, most, most * FiberStacks::kStackBytes / (1024 * 1024));
+            kernel_->name, most,
+            most * FiberStacks::kStackBytes / (1024 * 1024));
       threads_.resize(most);
       paths_.resize(most);
       exchange_buffers_.reset(
@@ -124,12 +124,11 @@ void Executor::Run(const Dispatch &dispatch,
   if (checker_ != nullptr) checker_->End();
 }
 
-void Executor::PlaceThreadgroupBuffers(const mps_emulator_msl_kernel &kernel) {
+void Executor::PlaceThreadgroupBuffers() {
   memory_used_ = 0;
   variables_.clear();
   pieces_.clear();
-  for (unsigned i = 0; i < kernel.parameter_count; ++i) {
-    const mps_emulator_msl_parameter &parameter = kernel.parameters[i];
+  for (const Parameter &parameter : ParametersOf(*kernel_)) {
     if (parameter.kind != kMpsEmulatorMslThreadgroup) continue;
     size_t bytes = dispatch_->threadgroup_bytes[parameter.index];
     launch_.threadgroup_buffers[parameter.index] = memory_begin_ + memory_used_;

@@ -8,7 +8,6 @@
 #include <string>
 #include <vector>
 
-#include "abi.h"
 #include "msl/fiber.h"
 #include "msl/msl.h"
 #include "msl/race_checker.h"
@@ -30,7 +29,7 @@ class Executor {
 
   // The caller has checked that the buffers of `dispatch` are bound and its
   // sizes are within the limits.
-  void Run(const Dispatch &dispatch, const mps_emulator_msl_kernel &kernel);
+  void Run(const Dispatch &dispatch);
 
   // The dispatch of Run(); nullptr outside of Run().
   const Dispatch *dispatch() const { return dispatch_; }
@@ -87,7 +86,7 @@ class Executor {
     char bytes[kSimdWidth * 64];
   };
 
-  void PlaceThreadgroupBuffers(const mps_emulator_msl_kernel &kernel);
+  void PlaceThreadgroupBuffers();
   // Calls Fatal() if the kernel wrote behind one of these buffers.
   void CheckThreadgroupBuffers() const;
   void RunThreadgroup(uint32_t x, uint32_t y, uint32_t z);
@@ -140,7 +139,7 @@ class Executor {
   bool IsExchanged(const void *address) const;
 
   const Dispatch *dispatch_ = nullptr;
-  const mps_emulator_msl_kernel *kernel_ = nullptr;
+  const Kernel *kernel_ = nullptr;
   mps_emulator_msl_launch launch_;
   Schedule schedule_;
   Watchdog watchdog_{this};

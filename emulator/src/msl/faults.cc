@@ -20,9 +20,8 @@ struct sigaction former_actions[3];
 const Parameter *NearestBuffer(const Dispatch &dispatch, uintptr_t address) {
   const Parameter *nearest = nullptr;
   uintptr_t distance = UINTPTR_MAX;
-  for (const Parameter &parameter : dispatch.kernel->parameters) {
-    if (parameter.kind != Parameter::Kind::kBuffer || !parameter.active)
-      continue;
+  for (const Parameter &parameter : ParametersOf(*dispatch.kernel)) {
+    if (parameter.kind != kMpsEmulatorMslBuffer || !parameter.active) continue;
     const Binding &binding = dispatch.buffers[parameter.index];
     auto data = reinterpret_cast<uintptr_t>(binding.data);
     uintptr_t away =
@@ -36,7 +35,7 @@ const Parameter *NearestBuffer(const Dispatch &dispatch, uintptr_t address) {
 
 void Print(const Executor &executor, int signal, const siginfo_t &info) {
   const Dispatch &dispatch = *executor.dispatch();
-  const char *name = dispatch.kernel->name.c_str();
+  const char *name = dispatch.kernel->name;
   // The checker reports at the threadgroup's end, which a fault prevents.
   if (const char *failure = executor.failure())
     return PrintFatalInHandler("kernel '%s': %s", name, failure);
@@ -61,7 +60,7 @@ void Print(const Executor &executor, int signal, const siginfo_t &info) {
   const Parameter *nearest = NearestBuffer(dispatch, address);
   if (nearest == nullptr)
     return PrintFatalInHandler(
-        "kernel '%s' accessed memory that it has not, at %p.  %s", name,
+        "kernel '%s' accessed memory outside of its buffers, at %p.  %s", name,
         info.si_addr, kAdvice);
   const Binding &binding = dispatch.buffers[nearest->index];
   if (binding.data == nullptr)
@@ -69,13 +68,13 @@ void Print(const Executor &executor, int signal, const siginfo_t &info) {
         "kernel '%s': no buffer is bound at index %u (parameter '%s'), and the "
         "kernel accesses it: call setBuffer:offset:atIndex: or "
         "setBytes:length:atIndex: before the dispatch",
-        name, nearest->index, nearest->name.c_str());
+        name, nearest->index, nearest->name);
   PrintFatalInHandler(
-      "kernel '%s' accessed memory that it has not: byte %td of the buffer at "
-      "index %u ('%s'), the nearest one, which has %zu bytes.  %s",
+      "kernel '%s' accessed memory outside of its buffers: byte %td of the "
+      "nearest one, the buffer at index %u ('%s'), which has %zu bytes.  %s",
       name,
       static_cast<char *>(info.si_addr) - static_cast<char *>(binding.data),
-      nearest->index, nearest->name.c_str(), binding.size, kAdvice);
+      nearest->index, nearest->name, binding.size, kAdvice);
 }
 
 void OnFault(int signal, siginfo_t *info, void *) {

@@ -1,60 +1,44 @@
 // The Metal Shading Language (MSL) part of the emulator: compiles a source text
-// to a library of kernels, and runs a dispatch of a kernel on the host CPU.  It
-// knows neither torch nor Objective-C.
+// to a library of kernels, and runs a dispatch of a kernel on the host CPU,
+// without torch and Objective-C.
 #pragma once
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "implementation/abi.h"
+
 namespace mps_emulator::msl {
 
 // Limits of the emulated GPU: those of Apple's GPUs from family Apple7 on.
-inline constexpr unsigned kMaxBuffers = 31;
+inline constexpr unsigned kMaxBuffers = kMpsEmulatorMslMaxBuffers;
 inline constexpr unsigned kMaxThreadsPerThreadgroup = 1024;
 inline constexpr unsigned kMaxThreadgroupBytes = 32768;
 inline constexpr unsigned kSimdWidth = 32;
 
-// One parameter of a kernel, in declaration order.
-struct Parameter {
-  enum class Kind { kBuffer, kThreadgroup, kBuiltin };  // as in abi.h
-  Kind kind;
-  std::string name;
-  unsigned index = 0;     // of [[buffer(i)]] or [[threadgroup(i)]]
-  bool writable = false;  // a `device` pointer or reference to a non-const type
-  bool by_reference = false;  // `T &`: at least one whole element must be bound
-  // False: a function constant removes the parameter.
-  bool active = true;
-  bool constant = false;    // in `constant` memory
-  size_t element_size = 0;  // bytes of the pointee
-  size_t alignment = 1;     // of the pointee
-};
+// abi.h documents the members.
+using Kernel = mps_emulator_msl_kernel;
+using Parameter = mps_emulator_msl_parameter;
+using FunctionConstant = mps_emulator_msl_function_constant;
 
-// A program-scope constant with [[function_constant(index)]] that a kernel
+// The parameters of a kernel, in the order of their declarations.
+inline std::span<const Parameter> ParametersOf(const Kernel &kernel) {
+  return {kernel.parameters, kernel.parameter_count};
+}
+
+// The program-scope constants with [[function_constant(index)]] that a kernel
 // uses, directly or through functions and other constants.
-struct FunctionConstant {
-  std::string name;
-  std::string type;  // as in MSL, e.g. "bool", "uint", "float4"
-  unsigned index = 0;
-  bool defined = false;  // this library was compiled with a value for it
-};
-
-struct Kernel {
-  std::string name;
-  std::vector<Parameter> parameters;
-  std::vector<FunctionConstant> function_constants;
-  unsigned static_threadgroup_bytes = 0;
-  unsigned max_total_threads = kMaxThreadsPerThreadgroup;
-  // Whether the kernel can reach a barrier or a simdgroup function, which
-  // suspends a thread.
-  bool needs_fibers = false;
-  const void *entry = nullptr;  // an mps_emulator_msl_kernel
-};
+inline std::span<const FunctionConstant> FunctionConstantsOf(
+    const Kernel &kernel) {
+  return {kernel.function_constants, kernel.function_constant_count};
+}
 
 // The value of a function constant, by name or, if `name` is empty, by index.
 struct FunctionConstantValue {
@@ -77,7 +61,7 @@ struct CompileOptions {
 
 // A compiled program.
 struct Library {
-  std::vector<Kernel> kernels;
+  std::span<const Kernel> kernels;
   std::string source;
   CompileOptions options;
 

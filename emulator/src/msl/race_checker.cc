@@ -6,7 +6,6 @@
 #include <functional>
 #include <sstream>
 
-#include "abi.h"
 #include "core/environment.h"
 #include "core/fatal.h"
 #include "msl/process.h"
@@ -69,16 +68,15 @@ void RaceChecker::Begin(const Dispatch &dispatch,
   failure_.clear();
   recent_ = nullptr;
   buffers_.clear();
-  for (const Parameter &parameter : dispatch.kernel->parameters) {
-    if (parameter.kind != Parameter::Kind::kBuffer || !parameter.active)
-      continue;
+  for (const Parameter &parameter : ParametersOf(*dispatch.kernel)) {
+    if (parameter.kind != kMpsEmulatorMslBuffer || !parameter.active) continue;
     const Binding &binding = dispatch.buffers[parameter.index];
     buffers_.push_back({&parameter, reinterpret_cast<uintptr_t>(binding.data),
                         binding.size, false});
   }
   for (Buffer &buffer : buffers_)
     for (const Buffer &other : buffers_)
-      if (other.parameter->constant &&
+      if (other.parameter->in_constant &&
           other.begin < buffer.begin + buffer.size &&
           buffer.begin < other.begin + other.size)
         buffer.may_be_constant = true;
@@ -114,7 +112,7 @@ void RaceChecker::BeginThreadgroup(unsigned threads) {
 
 void RaceChecker::EndThreadgroup() const {
   if (!failure_.empty())
-    Fatal("kernel '%s': %s", dispatch_->kernel->name.c_str(), failure_.c_str());
+    Fatal("kernel '%s': %s", dispatch_->kernel->name, failure_.c_str());
 }
 
 void RaceChecker::Access(unsigned thread, const void *address, size_t size,
@@ -174,7 +172,7 @@ bool RaceChecker::IsInBuffer(unsigned thread, uintptr_t begin, size_t size,
   for (const Buffer &buffer : buffers_) {
     if (buffer.Has(begin, size)) {
       hit = &buffer;
-      if (buffer.parameter->constant) constant = buffer.parameter;
+      if (buffer.parameter->in_constant) constant = buffer.parameter;
       continue;
     }
     const uintptr_t away = begin < buffer.begin
@@ -192,7 +190,7 @@ bool RaceChecker::IsInBuffer(unsigned thread, uintptr_t begin, size_t size,
           "nothing may write to a kernel's `constant` memory while the kernel "
           "runs, because the GPU reads it from a cache.  Declare the parameter "
           "`device const`, or bind another buffer",
-          Name(thread, group_).c_str(), constant->index, constant->name.c_str(),
+          Name(thread, group_).c_str(), constant->index, constant->name,
           LineOf(place).c_str());
     recent_ = hit;
     return true;
@@ -205,10 +203,9 @@ bool RaceChecker::IsInBuffer(unsigned thread, uintptr_t begin, size_t size,
   }
   std::string where = " outside of every buffer of the dispatch";
   if (near != nullptr && distance <= kNear)
-    where =
-        Text(" at byte %td of buffer %u ('%s'), which has %zu bytes",
-             static_cast<ptrdiff_t>(begin - near->begin),
-             near->parameter->index, near->parameter->name.c_str(), near->size);
+    where = Text(" at byte %td of buffer %u ('%s'), which has %zu bytes",
+                 static_cast<ptrdiff_t>(begin - near->begin),
+                 near->parameter->index, near->parameter->name, near->size);
   NoteOutside(thread, size, flags, where, place);
   return false;
 }
@@ -444,7 +441,7 @@ std::string RaceChecker::DescribeAddress(uintptr_t address,
     if (buffer.begin != 0 && address + 3 - buffer.begin < buffer.size + 3)
       return Text("byte %zu of buffer %u ('%s')",
                   address < buffer.begin ? size_t{0} : address - buffer.begin,
-                  buffer.parameter->index, buffer.parameter->name.c_str());
+                  buffer.parameter->index, buffer.parameter->name);
   }
   return "device memory";
 }

@@ -24,7 +24,6 @@
 #include <unordered_map>
 #include <vector>
 
-#include "abi.h"
 #include "msl/msl.h"
 
 namespace mps_emulator::msl {
@@ -129,7 +128,7 @@ class RaceChecker {
     const Parameter *parameter;
     uintptr_t begin;
     size_t size;
-    bool may_be_constant;  // a `constant` buffer has some of it
+    bool may_be_constant;  // a `constant` buffer shares some of these bytes
   };
 
   static void Join(Clock *clock, const Clock &other);

@@ -8,7 +8,7 @@ namespace {
 // Mistakes that a GPU, or Metal's validation layer, would not accept.
 void Check(const Dispatch &dispatch) {
   const Kernel &kernel = *dispatch.kernel;
-  const char *name = kernel.name.c_str();
+  const char *name = kernel.name;
 
   uint64_t threads = uint64_t{dispatch.threadgroup[0]} *
                      dispatch.threadgroup[1] * dispatch.threadgroup[2];
@@ -20,9 +20,9 @@ void Check(const Dispatch &dispatch) {
         dispatch.threadgroup[2], kernel.max_total_threads);
 
   size_t threadgroup_bytes = kernel.static_threadgroup_bytes;
-  for (const Parameter &parameter : kernel.parameters) {
+  for (const Parameter &parameter : ParametersOf(kernel)) {
     if (!parameter.active) continue;
-    if (parameter.kind == Parameter::Kind::kBuffer) {
+    if (parameter.kind == kMpsEmulatorMslBuffer) {
       const Binding &binding = dispatch.buffers[parameter.index];
       // A kernel may leave a null pointer unused, for example where a function
       // constant turns code off.  faults.cc reports a use.
@@ -31,33 +31,33 @@ void Check(const Dispatch &dispatch) {
             "kernel '%s': no buffer is bound at index %u (parameter '%s'): "
             "call setBuffer:offset:atIndex: or setBytes:length:atIndex: before "
             "the dispatch",
-            name, parameter.index, parameter.name.c_str());
+            name, parameter.index, parameter.name);
       if (reinterpret_cast<uintptr_t>(binding.data) % parameter.alignment)
         Fatal(
             "kernel '%s': the offset of the buffer at index %u is not a "
             "multiple of %zu bytes, to which the type of parameter '%s' is "
             "aligned: on a Mac the kernel reads and writes other bytes.  Copy "
             "the data to an aligned place, or take a packed type",
-            name, parameter.index, parameter.alignment, parameter.name.c_str());
+            name, parameter.index, parameter.alignment, parameter.name);
       if (parameter.by_reference && binding.size < parameter.element_size)
         Fatal(
             "kernel '%s': the buffer at index %u holds %zu bytes, parameter "
             "'%s' needs %zu",
-            name, parameter.index, binding.size, parameter.name.c_str(),
+            name, parameter.index, binding.size, parameter.name,
             parameter.element_size);
-    } else if (parameter.kind == Parameter::Kind::kThreadgroup) {
+    } else if (parameter.kind == kMpsEmulatorMslThreadgroup) {
       size_t bytes = dispatch.threadgroup_bytes[parameter.index];
       if (bytes == 0)
         Fatal(
             "kernel '%s': no threadgroup memory is set at index %u (parameter "
             "'%s'): call setThreadgroupMemoryLength:atIndex: before the "
             "dispatch",
-            name, parameter.index, parameter.name.c_str());
+            name, parameter.index, parameter.name);
       if (parameter.by_reference && bytes < parameter.element_size)
         Fatal(
             "kernel '%s': the threadgroup memory at index %u is %zu bytes, "
             "parameter '%s' needs %zu",
-            name, parameter.index, bytes, parameter.name.c_str(),
+            name, parameter.index, bytes, parameter.name,
             parameter.element_size);
       threadgroup_bytes += (bytes + 15) / 16 * 16;
     }
@@ -76,9 +76,7 @@ void Run(const Dispatch &dispatch) {
   Check(dispatch);
   for (int d = 0; d < 3; ++d)
     if (dispatch.grid[d] == 0 || dispatch.threadgroup[d] == 0) return;
-  Executor::OfThisThread().Run(
-      dispatch,
-      *static_cast<const mps_emulator_msl_kernel *>(dispatch.kernel->entry));
+  Executor::OfThisThread().Run(dispatch);
 }
 
 }  // namespace mps_emulator::msl

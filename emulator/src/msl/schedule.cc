@@ -1,11 +1,8 @@
 #include "msl/schedule.h"
 
-#include <algorithm>
 #include <charconv>
 #include <cstdlib>
-#include <cstring>
 #include <string_view>
-#include <utility>
 
 #include "core/fatal.h"
 
@@ -21,7 +18,7 @@ Schedule Schedule::FromEnvironment() {
     return schedule;
   }
   constexpr std::string_view kRandomPrefix = "random:";
-  if (text.substr(0, kRandomPrefix.size()) == kRandomPrefix) {
+  if (text.starts_with(kRandomPrefix)) {
     text.remove_prefix(kRandomPrefix.size());
     uint64_t seed = 0;
     auto [end, error] =
@@ -46,19 +43,6 @@ uint64_t Schedule::Random() {
   z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
   return z ^ (z >> 31);
 }
-
-template <typename T>
-void Schedule::ArrangeItems(std::span<T> items) {
-  if (kind_ == kReverse) {
-    std::reverse(items.begin(), items.end());
-  } else if (kind_ == kRandom) {
-    for (size_t left = items.size(); left > 1; --left)
-      std::swap(items[left - 1], items[Random() % left]);
-  }
-}
-
-void Schedule::Arrange(std::span<uint16_t> items) { ArrangeItems(items); }
-void Schedule::Arrange(std::span<uint32_t> items) { ArrangeItems(items); }
 
 unsigned Schedule::Pick(unsigned count) {
   if (kind_ == kForward) return 0;

@@ -1,8 +1,11 @@
 // The order in which the emulator runs threads; a GPU promises no order.
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <span>
+#include <utility>
 
 namespace mps_emulator::msl {
 
@@ -16,8 +19,15 @@ class Schedule {
   bool is_forward() const { return kind_ == kForward; }
 
   // Sorts `items`, which are ascending, into the order of their run.
-  void Arrange(std::span<uint16_t> items);
-  void Arrange(std::span<uint32_t> items);
+  template <typename T>
+  void Arrange(std::span<T> items) {
+    if (kind_ == kReverse) {
+      std::reverse(items.begin(), items.end());
+    } else if (kind_ == kRandom) {
+      for (size_t left = items.size(); left > 1; --left)
+        std::swap(items[left - 1], items[Random() % left]);
+    }
+  }
 
   // Returns the index of the next of `count` candidates in ascending order.
   unsigned Pick(unsigned count);
@@ -25,8 +35,6 @@ class Schedule {
  private:
   enum Kind { kForward, kReverse, kRandom };
 
-  template <typename T>
-  void ArrangeItems(std::span<T> items);
   uint64_t Random();
 
   Kind kind_ = kForward;

@@ -98,8 +98,7 @@ void Watchdog::Tick() {
       "threadgroups run at the same time, so a Mac may hang until the GPU's "
       "watchdog ends the kernel.  MPS_EMULATOR_WATCHDOG=seconds sets the limit "
       "(0: none)",
-      dispatch->kernel->name.c_str(), position[0], position[1], position[2],
-      limit_);
+      dispatch->kernel->name, position[0], position[1], position[2], limit_);
   abort();
 }
 

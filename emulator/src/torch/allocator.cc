@@ -26,7 +26,7 @@ void ReleaseContext(void *context) {
 void ReleaseNothing(void *) {}
 
 // The buffer of torch's allocator with this handle; nullptr for any other
-// address. On a Mac too the allocator knows only its own buffers.
+// address.  A Mac's allocator too knows only its own buffers.
 Buffer *FindTorchBuffer(const void *handle) {
   Buffer *buffer = FindLiveBuffer(handle);
   return buffer && buffer->origin == Origin::kTorch ? buffer : nullptr;

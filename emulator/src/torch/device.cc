@@ -79,11 +79,19 @@ void Record(const std::shared_ptr<Event> &event) {
   CommitInQueue();
 }
 
-// The program may be polling, so the device runs after the first answer.
-bool Query(const std::shared_ptr<Event> &event) {
-  bool reached = event->reached;
+// Waits until the device has passed the mark.  Returns whether the device had
+// passed the mark before, the answer for a program that polls.
+bool Reach(const Event &event) {
+  bool reached = event.reached;
   if (!reached) SynchronizeInQueue();
   return reached;
+}
+
+// The time between two marks, in milliseconds.
+double TimeBetween(const Event &first, const Event &second) {
+  Reach(first);
+  Reach(second);
+  return second.time - first.time;
 }
 
 class Hooks final : public at::MPSHooksInterface {
@@ -153,18 +161,17 @@ class Hooks final : public at::MPSHooksInterface {
   // The stream runs in order, so later work waits in any case.
   void waitForEvent(uint32_t id) const override { Events::Get().Find(id); }
   void synchronizeEvent(uint32_t id) const override {
-    if (!Events::Get().Find(id)->reached) SynchronizeInQueue();
+    Reach(*Events::Get().Find(id));
   }
   bool queryEvent(uint32_t id) const override {
-    return Query(Events::Get().Find(id));
+    return Reach(*Events::Get().Find(id));
   }
   double elapsedTimeOfEvents(uint32_t start, uint32_t end) const override {
     std::shared_ptr<Event> first = Events::Get().Find(start);
     std::shared_ptr<Event> second = Events::Get().Find(end);
     TORCH_CHECK(first->recorded && second->recorded,
                 "Events must be recorded before calculating elapsed time.");
-    if (!first->reached || !second->reached) SynchronizeInQueue();
-    return second->time - first->time;
+    return TimeBetween(*first, *second);
   }
 
   DeviceIndex deviceCount() const override { return IsLeftOut() ? 0 : 1; }
@@ -220,18 +227,16 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
   }
   void block(void *, const Stream &) const override {}
   bool queryEvent(void *event) const override {
-    return !event || Query(EventOf(event));
+    return !event || Reach(*EventOf(event));
   }
   void synchronizeEvent(void *event) const override {
-    if (event && !EventOf(event)->reached) SynchronizeInQueue();
+    if (event) Reach(*EventOf(event));
   }
   double elapsedTime(void *start, void *end, DeviceIndex) const override {
     TORCH_CHECK(start && end,
                 "Both events must be recorded before calculating elapsed "
                 "time.");
-    if (!EventOf(start)->reached || !EventOf(end)->reached)
-      SynchronizeInQueue();
-    return EventOf(end)->time - EventOf(start)->time;
+    return TimeBetween(*EventOf(start), *EventOf(end));
   }
   void destroyEvent(void *event, DeviceIndex) const noexcept override {
     delete static_cast<std::shared_ptr<Event> *>(event);

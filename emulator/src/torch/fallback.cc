@@ -171,11 +171,10 @@ void Refuse(const c10::OperatorHandle &op, Stack *stack) {
   if (run_all) return RunOnHost(op, stack);
   TORCH_CHECK_NOT_IMPLEMENTED(
       fall_back, "The operator '", op.operator_name(),
-      "' is not currently implemented for the MPS device. (This is the "
-      "emulated "
-      "device, which has the operators that torch has for MPS on a Mac. As "
-      "there, PYTORCH_ENABLE_MPS_FALLBACK=1 runs it on the CPU; "
-      "MPS_EMULATOR_ALL_OPS=1 does so without a warning.)");
+      "' is not currently implemented for the MPS device. (The emulated device "
+      "has the operators that torch has for MPS on a Mac. As on a Mac, "
+      "PYTORCH_ENABLE_MPS_FALLBACK=1 runs this operator on the CPU; "
+      "MPS_EMULATOR_ALL_OPS=1 does the same without a warning.)");
   TORCH_WARN_ONCE("The operator '", op.operator_name(),
                   "' is not currently supported on the MPS backend and will "
                   "fall back to run on the CPU. This may have performance "

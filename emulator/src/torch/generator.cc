@@ -16,10 +16,10 @@ namespace mps_emulator {
 
 namespace {
 
-// The state has the layout of a Mac's, of 44 bytes.
+// 44 bytes, in the layout of a Mac's state.
 struct __attribute__((packed)) State {
-  // What a Mac feeds to MPSGraph; the last two words are the seed.  Only
-  // set_state changes the others here.
+  // A Mac passes these words to MPSGraph; the last two are the seed.  Here only
+  // set_state() changes the other words.
   uint32_t graph[7];
   uint64_t seed;
   uint64_t offset;  // in results of Philox, of 128 bits each

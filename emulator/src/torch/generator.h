@@ -14,9 +14,9 @@ const at::Generator &DefaultGenerator();
 at::Generator NewGenerator();
 
 // A CPU generator for one call of aten's operator `name`, because the CPU's
-// kernels draw the numbers.  Its seed follows from the state of `generator`, a
-// generator of the mps device.  Advances the offset of `generator` as on a Mac,
-// where the same state gives other numbers.
+// kernels draw the numbers.  The seed follows from the state of `generator`, a
+// generator of the mps device, whose offset advances as on a Mac.  A Mac draws
+// other numbers from the same state.
 //
 // Args:
 //   name: without namespace and overload, e.g. "uniform_".

@@ -18,8 +18,8 @@ namespace mps_emulator {
 
 namespace {
 
-// The allocator for a CPU operator that resizes an alias.  It gives device
-// memory, so that the mps tensor gets the new storage without a copy.
+// The allocator for a CPU operator that resizes an alias.  The memory is the
+// device's, so that the mps tensor gets the new storage without a copy.
 class AliasAllocator final : public c10::Allocator {
  public:
   c10::DataPtr allocate(size_t size) override {

@@ -14,12 +14,12 @@ namespace mps_emulator {
 // Raises torch's own TypeError for the types that the mps device lacks.
 void CheckDtype(c10::ScalarType dtype);
 
-// The aliases of one operator, inside an OperatorScope.  They must not be used
+// The aliases of one operator, inside an OperatorScope.  No alias may be used
 // after the scope.
 //
-// Make the object before the scope, with the operator's tensors, or let the
+// Create the object before the scope, with the operator's tensors, or let the
 // caller hold the tensors until after the scope.  The first C++ reference to a
-// Python tensor takes the GIL, and so does the release of the last one.  A
+// Python tensor takes the GIL, and so does the release of the last reference. A
 // thread that holds the GIL may be waiting for the queue of the scope.
 class HostAliases {
  public:
@@ -28,8 +28,9 @@ class HostAliases {
 
   // Returns a CPU tensor with the memory, sizes, strides and flags of `tensor`,
   // a strided or sparse COO tensor on mps.  `writes`: the operator writes to
-  // it. `overwrites_all`: the operator writes every byte of the storage and
-  // reads none.  If the operator resizes the alias, Settle() resizes `tensor`.
+  // the tensor.  `overwrites_all`: the operator writes every byte of the
+  // storage and reads none.  If the operator resizes the alias, Settle()
+  // resizes `tensor`.
   at::Tensor Make(const at::Tensor &tensor, bool writes,
                   bool overwrites_all = false);
 

@@ -126,8 +126,8 @@ void EncodeCopy(const Tensor &destination, const Tensor &source) {
   struct Tensors {
     Tensor to, from;
   };
-  // Shallow copies, because the command needs the present sizes and keeps both
-  // tensors alive.  A thread of its own drops them, as torch does on a Mac: the
+  // Shallow copies keep the present sizes, and both tensors alive, for the
+  // command.  As with torch on a Mac a separate thread drops the copies: the
   // release of a storage that Python owns takes the GIL, and a thread that
   // holds the GIL may be waiting for the stream.
   std::shared_ptr<Tensors> tensors(
@@ -358,8 +358,8 @@ void CheckAttention(const Tensor &query, const Tensor &key, const Tensor &value,
               mask->dtype(), " and  query.dtype: ", query.dtype(), " instead.");
 }
 
-// Without a gradient a Mac runs a kernel of its own, which has no dropout; with
-// one it runs torch's composition of other operators.
+// Without a gradient a Mac runs one kernel, which has no dropout.  With a
+// gradient a Mac runs torch's composition of other operators.
 Tensor Attention(const Tensor &query, const Tensor &key, const Tensor &value,
                  const optional<Tensor> &mask, double dropout, bool is_causal,
                  optional<double> scale, bool enable_gqa) {
@@ -528,8 +528,8 @@ Tensor Bincount(const Tensor &self, const optional<Tensor> &weights,
   return aliases.ToDevice(counts.to(weights->scalar_type()));
 }
 
-// Weights of four bits, two in a byte, the first in the upper half.  Here they
-// keep their order in the packed tensor; a Mac has an order of its own.
+// Weights of four bits, two in a byte, the first in the upper half.  The packed
+// tensor keeps the order of the weights; a Mac changes the order.
 Tensor ConvertWeightToInt4Pack(const Tensor &self, int64_t inner_tiles) {
   constexpr const char *kName = "_convert_weight_to_int4pack_mps";
   TORCH_CHECK(self.dim() == 2, kName, " : expect weight to be 2D tensor.");

@@ -1,5 +1,5 @@
-// Arguments that the mps kernels of torch 2.13 on a Mac refuse, and that the
-// CPU's kernels, which run here, would accept.
+// Arguments that the mps kernels of torch 2.13 refuse on a Mac.  The CPU's
+// kernels, which run here, would accept them.
 #pragma once
 
 #include <ATen/core/dispatch/Dispatcher.h>

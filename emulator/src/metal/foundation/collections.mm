@@ -156,7 +156,8 @@ GETTER(id, lastObject,
 }
 
 - (void)removeLastObject {
-  if (![self count]) Fatal("-[NSMutableArray removeLastObject]: it is empty");
+  if (![self count])
+    Fatal("-[NSMutableArray removeLastObject]: the array is empty");
   [ObjectsOf(_objects)->back() release];
   ObjectsOf(_objects)->pop_back();
 }

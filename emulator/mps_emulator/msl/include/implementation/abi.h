@@ -1,6 +1,6 @@
 // The interface between a compiled kernel library and the executor.  The
-// executor reads it as C++, a kernel library as C++ for OpenCL, so it has only
-// types whose layout is the same in both.
+// executor reads this file as C++, a kernel library as C++ for OpenCL, so all
+// types have the same layout in both languages.
 #ifndef MPS_EMULATOR_MSL_ABI_H_
 #define MPS_EMULATOR_MSL_ABI_H_
 
@@ -11,8 +11,8 @@ MSL_ALLOW_FUNCTION_POINTERS
 #define MPS_EMULATOR_MSL_TEXT const char
 #endif
 
-// Raise it with every change of this file: the executor loads no cached library
-// of another version.
+// Every change of this file raises the version: the executor loads no cached
+// library of another version.
 enum { kMpsEmulatorMslAbiVersion = 4 };
 
 enum { kMpsEmulatorMslMaxBuffers = 31 };
@@ -105,23 +105,25 @@ enum {
 
 struct mps_emulator_msl_parameter {
   MPS_EMULATOR_MSL_TEXT *name;
-  unsigned kind;   // kMpsEmulatorMslBuffer, ...
-  unsigned index;  // of [[buffer(i)]] or [[threadgroup(i)]]
-  unsigned writable;
-  unsigned by_reference;
-  unsigned active;       // 0: a function constant removes it
-  unsigned in_constant;  // 1: points to `constant` memory
-  unsigned long element_size;
-  unsigned long alignment;  // of an element, in bytes
+  unsigned kind;          // kMpsEmulatorMslBuffer, ...
+  unsigned index;         // of [[buffer(i)]] or [[threadgroup(i)]]
+  unsigned writable;      // a `device` pointer or reference to a non-const type
+  unsigned by_reference;  // `T &`: at least one whole element must be bound
+  unsigned active;        // 0: a function constant removes the parameter
+  unsigned in_constant;   // 1: points to `constant` memory
+  unsigned long element_size;  // of the pointee, in bytes
+  unsigned long alignment;     // of the pointee, in bytes
 };
 
 struct mps_emulator_msl_function_constant {
   MPS_EMULATOR_MSL_TEXT *name;
-  MPS_EMULATOR_MSL_TEXT *type;
+  MPS_EMULATOR_MSL_TEXT *type;  // as in MSL, e.g. "bool", "uint", "float4"
   unsigned index;
   unsigned defined;  // 1: this library was compiled with a value for it
 };
 
+// The kernel can reach a barrier or a simdgroup function, which suspends a
+// thread.
 enum { kMpsEmulatorMslNeedsFibers = 1 };
 
 struct mps_emulator_msl_kernel {
