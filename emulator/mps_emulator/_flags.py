@@ -7,11 +7,11 @@ from ._paths import include_dir, library_path
 
 
 def cpp_extension_flags() -> dict[str, list[str]]:
-    """Keyword arguments for torch.utils.cpp_extension.load() and its like.
+    """Keyword arguments for torch.utils.cpp_extension.load() and load_inline().
 
     With these flags Objective-C++ sources (.mm) compile and link against the
-    emulator, as they do against the frameworks of a Mac.  The compiler must be
-    clang: set CXX=clang++-19 in the environment.
+    emulator instead of a Mac's frameworks.  The compiler must be clang: set
+    CXX=clang++-19 in the environment.
 
         cpp_extension.load("name", ["source.mm"], **cpp_extension_flags())
     """

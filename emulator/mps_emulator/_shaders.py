@@ -1,7 +1,6 @@
 """torch.mps.compile_shader() and torch's other Python functions for mps.
 
-torch has these functions only in builds for macOS; torch/csrc/mps/Module.cpp
-defines what they do there.
+torch has these functions only in builds for macOS, in torch/csrc/mps/Module.cpp.
 """
 
 import ctypes
@@ -237,7 +236,7 @@ class _Casts:
 
 
 def _host_alias_storage(storage):
-    """A CPU storage over what the CPU sees of an mps storage."""
+    """A CPU storage over the host copy of an mps storage."""
     native = _mps_ShaderLibrary._native
     torch = _mps_ShaderLibrary._torch
     if storage.device.type != "mps" or not storage.data_ptr():

@@ -11,7 +11,7 @@ from .nvptx import arguments as ptx_arguments
 from .nvptx import description as ptx_description
 from .pipeline import PROGRAM_SOURCE, Program, explain
 
-# The emulator distinguishes these statuses.  Python itself ends with 1 or 2.
+# The emulator tells these statuses from Python's own, 1 and 2.
 EXIT_REFUSED = 10
 EXIT_FAILED = 11
 

@@ -22,32 +22,41 @@ def _signature(number):
 
 def thunk(number, kernel):
     """The function that runs one row of a kernel's threads, as one line of C++."""
-    text = [ALLOW_POINTERS, _signature(number) + " { "]
+    buffers, call = call_of(kernel, _address)
+    return (
+        f"{ALLOW_POINTERS}{_signature(number)} {{ {buffers}"
+        "for (uint i = 0; i < count; ++i) { "
+        f"__msl::place at = {{{{launch, {{x + i, y, z}}}}}}; {call}; }} }} {END_POINTERS}"
+    )
+
+
+def _address(_, parameter):
+    buffers = "threadgroup_buffers" if parameter.kind == "threadgroup" else "buffers"
+    return f"launch->{buffers}[{parameter.index}]"
+
+
+def call_of(kernel, address):
+    """Returns (local variables for the buffers, a call of the kernel), as C++.
+
+    The call needs a variable `at`, of type __msl::place.
+
+    address: a function of a parameter's number and the Parameter; returns an
+        expression for the address of its buffer.
+    """
+    buffers = []
     arguments = []
-    for index, parameter in enumerate(kernel.parameters):
+    for number, parameter in enumerate(kernel.parameters):
         if parameter.kind == "builtin":
-            arguments.append(builtin(parameter))
-        else:
-            text.append(_buffer(index, parameter))
-            arguments.append(f"__msl_buffer_{index}")
-    text += [
-        "for (uint i = 0; i < count; ++i) { ",
-        "__msl::place at = {{launch, {x + i, y, z}}}; ",
-        "({})({}); ".format(kernel.function, ", ".join(arguments)),
-        "} } ",
-        END_POINTERS,
-    ]
-    return "".join(text)
+            arguments.append(_builtin(parameter))
+            continue
+        kind = "reference" if parameter.by_reference else "pointer"
+        name = f"__msl_buffer_{number}"
+        buffers.append(f"__msl::buffer_{kind} {name} = {{{address(number, parameter)}}}; ")
+        arguments.append(name)
+    return "".join(buffers), f"({kernel.function})({', '.join(arguments)})"
 
 
-def _buffer(index, parameter):
-    """A local variable for a buffer argument, read from the launch before the loop."""
-    kind = "reference" if parameter.by_reference else "pointer"
-    taken = "threadgroup_buffers" if parameter.kind == "threadgroup" else "buffers"
-    return f"__msl::buffer_{kind} __msl_buffer_{index} = {{launch->{taken}[{parameter.index}]}}; "
-
-
-def builtin(parameter):
+def _builtin(parameter):
     """The argument for an attribute like [[thread_position_in_grid]]."""
     values = ", ".join(f"at.{parameter.builtin}({d})" for d in range(parameter.components))
     count = "" if parameter.components == 1 else str(parameter.components)

@@ -6,7 +6,7 @@ finish() adds both to LLVM's intermediate representation.
 
 import re
 
-from .codegen import ALLOW_POINTERS, END_POINTERS, builtin
+from .codegen import ALLOW_POINTERS, END_POINTERS, call_of
 
 # See threadgroup_variable() in include/implementation/target_nvptx.h.
 _THREADGROUP_MEMORY = r"@\"?[\w.$]*mps_emulator_threadgroup_memory[\w.$]*\"?"
@@ -26,7 +26,7 @@ _USE = re.compile(
 # The program's functions, except its entries.
 _FUNCTION = re.compile(r"^define (?:\w+_odr )?dso_local (?!spir_kernel )", re.MULTILINE)
 
-# clang numbers its metadata from 0 on, and uses fewer numbers than these.
+# Above the numbers of clang's own metadata, which begin at 0.
 _FIRST_METADATA = 1000000
 
 
@@ -72,32 +72,29 @@ def description(kernel):
 def entry(number, kernel):
     """The entry of a kernel, as one line of C++.
 
-    Its parameters are those of arguments(), then the size of the grid in threads,
-    three 32-bit numbers.
+    The entry's parameters are those of arguments(), then the size of the grid in
+    threads, three 32-bit numbers.
     """
-    text = []
-    signature = []
-    given = []
-    for index, parameter in enumerate(kernel.parameters):
-        if parameter.kind == "builtin":
-            given.append(builtin(parameter))
-            continue
-        kind = "reference" if parameter.by_reference else "pointer"
-        address = "0"
-        if parameter.active:
-            signature.append(f"ulong a{index}")
-            address = f"a{index}"
-            if parameter.kind == "threadgroup":
-                address = f"__msl::target::threadgroup_buffer({address})"
-        text.append(f"__msl::buffer_{kind} __msl_buffer_{index} = {{(void *){address}}}; ")
-        given.append(f"__msl_buffer_{index}")
+    signature = [
+        f"ulong a{index}"
+        for index, parameter in enumerate(kernel.parameters)
+        if parameter.kind != "builtin" and parameter.active
+    ]
     signature += ["uint x", "uint y", "uint z"]
+    buffers, call = call_of(kernel, _address)
     return (
         f"{ALLOW_POINTERS} __kernel void mps_emulator_msl_kernel_{number}({', '.join(signature)}) "
-        "{ "
-        f"__msl::place at = {{{{{{x, y, z}}}}}}; if (!at.is_in_grid()) return; {''.join(text)}"
-        f"[[clang::always_inline]] ({kernel.function})({', '.join(given)}); }} {END_POINTERS}"
+        f"{{ __msl::place at = {{{{{{x, y, z}}}}}}; if (!at.is_in_grid()) return; {buffers}"
+        f"[[clang::always_inline]] {call}; }} {END_POINTERS}"
     )
+
+
+def _address(number, parameter):
+    if not parameter.active:
+        return "(void *)0"
+    if parameter.kind == "threadgroup":
+        return f"__msl::target::threadgroup_buffer(a{number})"
+    return f"(void *)a{number}"
 
 
 def declarations(kernels):

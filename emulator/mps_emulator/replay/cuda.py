@@ -8,9 +8,9 @@ replay.py; there it needs NumPy, a driver and nothing else:
     compute-sanitizer --tool memcheck python FOLDER/replay.py --no-times
     compute-sanitizer --tool racecheck python FOLDER/replay.py --no-times
 
-Each command first runs alone, from the recorded contents of its buffers, and
-its results are compared with the recorded ones.  Then all commands run as one
-CUDA graph, whose time is that of the whole sequence.
+Each command first runs alone, on the recorded contents of its buffers, and the
+results are compared with the recorded results.  Then all commands run as one CUDA
+graph, which gives the time of the whole sequence.
 
 Exit status: 0 all results are as recorded, 1 some differ, 3 no GPU, 4 the folder
 cannot be replayed.
@@ -27,7 +27,7 @@ import numpy as np
 try:
     from . import player
     from .driver import CudaError, Driver, NoGpu
-except ImportError:  # copied, with both beside it
+except ImportError:  # a copy, with copies of both modules beside it
     import player
     from driver import CudaError, Driver, NoGpu
 
@@ -129,7 +129,7 @@ class Gpu(Driver):
         function = self.function(self._modules[program], kernel["entry"])
         threads = self._threads[program, command["kernel"]]
         if self.most_threads(function) < threads:
-            # The function uses too many registers for so many threads.
+            # The function uses too many registers for so many threads: compile again.
             function = self.function(self.load(ptx, threads), kernel["entry"])
         return function
 
@@ -205,7 +205,7 @@ def main():
         "--repeats", type=int, default=30, help="of the sequence, for the times (default: 30)"
     )
     parser.add_argument("--no-times", action="store_true", help="compare only")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="the results, to be written")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the results to this file")
     parser.add_argument(
         "folder",
         nargs="?",

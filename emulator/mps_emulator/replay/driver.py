@@ -1,7 +1,7 @@
 """CUDA's driver API: memory and kernels of an NVIDIA GPU.
 
-The module needs NumPy and a driver, and nothing of its package: programs that go to
-another machine take a copy of the file with them.
+The module needs only NumPy and a driver: programs for another machine take a copy of
+this file along.
 """
 
 import ctypes
@@ -61,7 +61,8 @@ class Driver:
     def load(self, ptx, threads=None):
         """Compiles PTX, a bytes object, to a module.
 
-        threads: limit the registers so that a block can have so many threads.
+        threads: the number of threads that a block must be able to have, which limits
+          the registers of a thread.
         """
         module = ctypes.c_void_p()
         log = ctypes.create_string_buffer(8192)

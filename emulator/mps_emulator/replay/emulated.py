@@ -7,14 +7,13 @@ from ..msl.native import Metal
 
 
 class Emulated:
-    """Its buffers are NumPy arrays of bytes.
+    """The emulated device; a buffer is a NumPy array of bytes.
 
     Args:
       recording: the recording to replay.
       path: the path of the library that runs kernels.
     Raises:
-      msl.native.Fatal: a dispatch misused the device; in a program the emulator
-        would end the process.
+      msl.native.Fatal: a dispatch misused the device, which ends other programs.
     """
 
     def __init__(self, recording, path=None):

@@ -9,6 +9,7 @@ A machine is an object with these methods; a buffer is a result of allocate():
 
 import argparse
 import fnmatch
+import itertools
 import json
 import zlib
 
@@ -18,7 +19,7 @@ VERSION = 1
 POISON = 0xC7
 WRONG = 1
 
-# The commands that a machine repeats.  Of other work the recording has the results.
+# The commands that a machine repeats.  For other work the recording has the results.
 _DONE = ("dispatch", "copy", "fill")
 
 _DTYPES = {
@@ -352,9 +353,8 @@ def add_options(parser):
         default=[],
         type=_tolerance,
         metavar="KERNEL=VALUE",
-        help="floats that a kernel (* and ? match any) writes may differ by "
-        "so much, times the number where that is above 1; without it every "
-        "bit has to be equal",
+        help="how much floats that a kernel (* and ? match any) writes may differ: by "
+        "VALUE, or by VALUE times the float above 1; by default every bit must be equal",
     )
 
 
@@ -490,13 +490,8 @@ def _lines(recording, rows, times):
 
 def _shortened(names):
     """The names in their order; equal names in a row become one with a count."""
-    parts = []
-    for name in names:
-        if parts and parts[-1][0] == name:
-            parts[-1][1] += 1
-        else:
-            parts.append([name, 1])
-    return ", ".join(name if count == 1 else f"{count} x {name}" for name, count in parts)
+    counts = [(name, len(list(group))) for name, group in itertools.groupby(names)]
+    return ", ".join(name if count == 1 else f"{count} x {name}" for name, count in counts)
 
 
 def _extent(sizes):

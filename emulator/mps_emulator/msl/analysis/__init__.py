@@ -60,8 +60,8 @@ class Analysis:
             if self._report.is_of_program(cursor.location):
                 self._examine(cursor)
         self._find_kernels()
-        # The walk finds an instance of a function template at a call of it, and
-        # may find further instances in its body.
+        # The walk meets an instance of a function template at a call, and may meet
+        # further instances in the instance's body.
         while todo := [f for f in self._functions.all() if not f.examined]:
             for function in todo:
                 self._examine_function(function)

@@ -141,7 +141,7 @@ class Methods(Step):
                 return index + 1
             if text == "{":
                 index = s.end_of_bracket(index)
-                # The first braces may be those of a member initializer.
+                # The first braces may belong to a member initializer.
                 if s.text(index) in (",", "{"):
                     continue
                 return index + (s.text(index) == ";")

@@ -113,7 +113,7 @@ ANNOTATION = "msl."
 
 
 def renamed(text):
-    """The name of an identifier in C++ for OpenCL, None where it is the same."""
+    """The new name of an identifier in C++ for OpenCL; None for no change."""
     if text in ADDRESS_SPACES:
         return ADDRESS_SPACES[text]
     if text in _ATOMIC_NAMES:

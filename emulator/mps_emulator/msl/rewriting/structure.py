@@ -93,32 +93,15 @@ class Structure:
         None where the < is an operator, or where the > is the first half of a >>
         that also closes outer template arguments.
         """
+        steps = {"<": 1, ">": -1, ">>": -2}
         depth = 0
-        while index < len(self.tokens):
-            text = self.text(index)
-            if self.kind(index) != "punctuator":
-                index += 1
-                continue
-            if text == "<":
-                depth += 1
-            elif text == ">":
-                depth -= 1
-                if depth == 0:
-                    return index + 1
-            elif text == ">>":
-                depth -= 2
-                if depth == 0:
-                    return index + 1
-                if depth < 0:
-                    return None
-            elif text in OPENING:
-                if text == "{":
-                    return None
-                index = self.end_of_bracket(index)
-                continue
-            elif text in CLOSING or text == ";":
+        for position in self.forwards(index, len(self.tokens)):
+            text = self.text(position)
+            if text in ("{", ";") or text in CLOSING:
                 return None
-            index += 1
+            depth += steps.get(text, 0)
+            if text in (">", ">>") and depth <= 0:
+                return position + 1 if depth == 0 else None
         return None
 
     def end_of_qualifying_arguments(self, index):

@@ -66,7 +66,7 @@ class ThreadgroupVariables(Step):
                 self._edits.replace(comma, "; typedef " + self._edits.spelling(specifiers) + " ")
             self._edits.insert_after(end, f" MSL_THREADGROUP __msl_type_{slot} &", first)
             self._edits.insert_after(end, names.declared(variable), first)
-            # The template loses the type's alignment, so it is an argument.
+            # A template parameter loses the type's alignment, hence an argument.
             aligned = alignment or f"alignof(__msl_type_{slot})"
             self._edits.insert_after(
                 end,

@@ -3,9 +3,8 @@
 
 namespace metal {
 
-// Functions that programs call with arguments of mixed types are overloads: the
-// usual conversions apply, and a call that is ambiguous in Metal is ambiguous
-// here.
+// Programs call these functions with arguments of mixed types, so they are
+// overloads: a call converts its arguments, or is ambiguous, as in Metal.
 #define MSL_INTEGER(T)                                            \
   MSL_INLINE T max(T a, T b) { return a < b ? b : a; }            \
   MSL_INLINE T min(T a, T b) { return b < a ? b : a; }            \
@@ -15,14 +14,7 @@ namespace metal {
   MSL_VECTORS_2(T, min)                                           \
   MSL_VECTORS_3(T, clamp)                                         \
   MSL_VECTORS_1(T, abs)
-MSL_INTEGER(char)
-MSL_INTEGER(uchar)
-MSL_INTEGER(short)
-MSL_INTEGER(ushort)
-MSL_INTEGER(int)
-MSL_INTEGER(uint)
-MSL_INTEGER(long)
-MSL_INTEGER(ulong)
+MSL_INTEGERS(MSL_INTEGER)
 #undef MSL_INTEGER
 
 }  // namespace metal
@@ -30,9 +22,7 @@ MSL_INTEGER(ulong)
 namespace __msl {
 
 template <class T>
-struct unsigned_of {
-  using type = __make_unsigned(T);
-};
+using unsigned_of = __make_unsigned(T);
 template <class T>
 struct wider_of;
 #define MSL_WIDER(T, W) \
@@ -79,29 +69,29 @@ struct integer_scalar {
     }
   }
   template <class T>
-  static typename unsigned_of<T>::type difference(T a, T b) {
-    using U = typename unsigned_of<T>::type;
+  static unsigned_of<T> difference(T a, T b) {
+    using U = unsigned_of<T>;
     return a < b ? (U)((U)b - (U)a) : (U)((U)a - (U)b);
   }
   template <class T>
   static T leading_zeros(T x) {
-    using U = typename unsigned_of<T>::type;
+    using U = unsigned_of<T>;
     if (x == 0) return (T)bits<T>();
     return (T)(__builtin_clzl((ulong)(U)x) - (64 - bits<T>()));
   }
   template <class T>
   static T trailing_zeros(T x) {
-    using U = typename unsigned_of<T>::type;
+    using U = unsigned_of<T>;
     return x == 0 ? (T)bits<T>() : (T)__builtin_ctzl((ulong)(U)x);
   }
   template <class T>
   static T population(T x) {
-    using U = typename unsigned_of<T>::type;
+    using U = unsigned_of<T>;
     return (T)__builtin_popcountl((ulong)(U)x);
   }
   template <class T>
   static T reversed(T x) {
-    using U = typename unsigned_of<T>::type;
+    using U = unsigned_of<T>;
     if constexpr (sizeof(T) == 1) return (T)__builtin_bitreverse8((U)x);
     if constexpr (sizeof(T) == 2) return (T)__builtin_bitreverse16((U)x);
     if constexpr (sizeof(T) == 4) return (T)__builtin_bitreverse32((U)x);
@@ -127,7 +117,7 @@ struct integer_scalar {
   }
   template <class T>
   static T rotated(T v, T i) {
-    using U = typename unsigned_of<T>::type;
+    using U = unsigned_of<T>;
     uint n = (uint)i & (bits<T>() - 1);
     if (n == 0) return v;
     return (T)(U)((U)((U)v << n) | (U)((U)v >> (bits<T>() - n)));
@@ -136,12 +126,11 @@ struct integer_scalar {
   static T extracted(T x, uint offset, uint count) {
     if (count == 0) return (T)0;
     uint above = bits<T>() - offset - count;
-    return (T)((T)((typename unsigned_of<T>::type)x << above) >>
-               (bits<T>() - count));
+    return (T)((T)((unsigned_of<T>)x << above) >> (bits<T>() - count));
   }
   template <class T>
   static T inserted(T base, T insert, uint offset, uint count) {
-    using U = typename unsigned_of<T>::type;
+    using U = unsigned_of<T>;
     if (count == 0) return base;
     U mask = (U)((U)((U) ~(U)0 >> (bits<T>() - count)) << offset);
     return (T)(((U)base & (U)~mask) | ((U)((U)insert << offset) & mask));
@@ -152,7 +141,7 @@ struct integer_scalar {
 
 namespace metal {
 
-// The type of the other functions is that of their first argument.
+// The first argument gives the type of these functions.
 #define MSL_INTEGER_1(name, implementation)                             \
   template <class T, class = enable_if_t<is_integral<T>::value>>        \
   MSL_INLINE T name(T a) {                                              \
@@ -217,11 +206,18 @@ MSL_INLINE __msl::vec<T, N> insert_bits(
   return base;
 }
 
-template <class T,
-          class = enable_if_t<is_integral<__msl::element_of<T>>::value>>
-MSL_INLINE T madhi(T a, __msl::identity_t<T> b, __msl::identity_t<T> c) {
-  return mulhi(a, b) + c;
-}
+#define MSL_INTEGER_3(name, ...)                                           \
+  template <class T,                                                       \
+            class = enable_if_t<is_integral<__msl::element_of<T>>::value>> \
+  MSL_INLINE T name(T a, __msl::identity_t<T> b, __msl::identity_t<T> c) { \
+    return __VA_ARGS__;                                                    \
+  }
+MSL_INTEGER_3(madhi, mulhi(a, b) + c)
+MSL_INTEGER_3(max3, max(a, max(b, c)))
+MSL_INTEGER_3(min3, min(a, min(b, c)))
+MSL_INTEGER_3(median3, max(min(a, b), min(max(a, b), c)))
+#undef MSL_INTEGER_3
+
 template <class T, class = enable_if_t<is_integral<T>::value>>
 MSL_INLINE T madsat(T a, __msl::identity_t<T> b, __msl::identity_t<T> c) {
   return __msl::integer_scalar::multiply_add_saturated(a, b, c);
@@ -248,22 +244,6 @@ template <class T,
                               is_same<__msl::element_of<T>, uint>::value>>
 MSL_INLINE T mad24(T a, __msl::identity_t<T> b, __msl::identity_t<T> c) {
   return mul24(a, b) + c;
-}
-
-template <class T,
-          class = enable_if_t<is_integral<__msl::element_of<T>>::value>>
-MSL_INLINE T max3(T a, __msl::identity_t<T> b, __msl::identity_t<T> c) {
-  return max(a, max(b, c));
-}
-template <class T,
-          class = enable_if_t<is_integral<__msl::element_of<T>>::value>>
-MSL_INLINE T min3(T a, __msl::identity_t<T> b, __msl::identity_t<T> c) {
-  return min(a, min(b, c));
-}
-template <class T,
-          class = enable_if_t<is_integral<__msl::element_of<T>>::value>>
-MSL_INLINE T median3(T a, __msl::identity_t<T> b, __msl::identity_t<T> c) {
-  return max(min(a, b), min(max(a, b), c));
 }
 
 #undef MSL_VECTORS_1

@@ -1,5 +1,5 @@
-// <metal_logging>.  The compiler checks the messages; running kernels drop them,
-// because a GPU's log is no part of a program's result.
+// <metal_logging>.  The compiler checks the calls; running kernels log nothing,
+// because a GPU's log is not part of a program's result.
 #pragma once
 
 #if __METAL_VERSION__ >= 320

@@ -122,8 +122,8 @@ MSL_MATH_2(powr, __msl::target::pow(x, y))
 MSL_MATH_2(divide, x / y)
 MSL_MATH_2(fdim, x > y ? x - y : x <= y ? 0.0f : x + y)
 MSL_MATH_2(fmod, __msl::target::fmod(x, y))
-// The neighbour of a half is not that of a float; it follows from the half's
-// bits.
+// A half has other neighbours than the float of its value, so the half form
+// works on the bits.
 MSL_INLINE float nextafter(float x, float y) {
   return __msl::target::nextafter(x, y);
 }
@@ -139,8 +139,8 @@ MSL_INLINE half nextafter(half x, half y) {
 MSL_VECTORS_2(float, nextafter)
 MSL_VECTORS_2(half, nextafter)
 
-// The half form rounds twice, to float and to half.  In rare halfway cases its
-// result is one unit in the last place from a GPU's, which rounds once.
+// The half form rounds twice, to float and to half; a GPU rounds once.  In rare
+// halfway cases the results differ by one unit in the last place.
 MSL_MATH_3(fma, __builtin_fmaf(x, y, z))
 
 // sin(pi x) and its relatives reduce x before the product with pi.
@@ -263,8 +263,8 @@ MSL_SECOND_RESULT(modf)
 MSL_SECOND_RESULT(sincos)
 #undef MSL_SECOND_RESULT
 
-// ---- Relational functions.  They accept the comparison of clang's vectors,
-// which is an integer vector, in place of a boolean vector.
+// ---- Relational functions.  In place of a boolean vector each function
+// accepts a comparison of clang's vectors, which is an integer vector.
 
 #define MSL_CLASSIFY(name, ...)                               \
   MSL_INLINE bool name(float x) { return __VA_ARGS__; }       \

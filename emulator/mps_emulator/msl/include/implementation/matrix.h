@@ -28,10 +28,10 @@ struct matrix {
     static_assert(given == Columns * Rows,
                   "a matrix needs exactly as many components as it has");
     T all[Columns * Rows];
-    MSL_THREAD T *end = all;
-    gather(end, a);
-    gather(end, b);
-    (gather(end, rest), ...);
+    int position = 0;
+    __msl::append<T>(all, position, a);
+    __msl::append<T>(all, position, b);
+    (__msl::append<T>(all, position, rest), ...);
     for (int c = 0; c < Columns; ++c)
       for (int r = 0; r < Rows; ++r) columns[c][r] = all[c * Rows + r];
   }
@@ -39,17 +39,6 @@ struct matrix {
   // For matrices in any address space, and for temporaries, which have none.
   column &operator[](int c) { return columns[c]; }
   const column &operator[](int c) const { return columns[c]; }
-
- private:
-  template <class A>
-  static void gather(MSL_THREAD T *MSL_THREAD &end, A a) {
-    if constexpr (__msl::components<A>::count == 0) {
-      *end++ = (T)a;
-    } else {
-      for (int i = 0; i < (int)__msl::components<A>::count; ++i)
-        *end++ = (T)a[i];
-    }
-  }
 };
 
 template <class T, int C, int R>
@@ -129,20 +118,13 @@ MSL_INLINE T determinant(matrix<T, 4, 4> a) {
 
 }  // namespace metal
 
-#define MSL_MATRIX_NAMES(T)              \
-  typedef metal::matrix<T, 2, 2> T##2x2; \
-  typedef metal::matrix<T, 2, 3> T##2x3; \
-  typedef metal::matrix<T, 2, 4> T##2x4; \
-  typedef metal::matrix<T, 3, 2> T##3x2; \
-  typedef metal::matrix<T, 3, 3> T##3x3; \
-  typedef metal::matrix<T, 3, 4> T##3x4; \
-  typedef metal::matrix<T, 4, 2> T##4x2; \
-  typedef metal::matrix<T, 4, 3> T##4x3; \
-  typedef metal::matrix<T, 4, 4> T##4x4;
-MSL_MATRIX_NAMES(half)
-MSL_MATRIX_NAMES(float)
+#define MSL_MATRIX_SIZES(X) \
+  X(2, 2) X(2, 3) X(2, 4) X(3, 2) X(3, 3) X(3, 4) X(4, 2) X(4, 3) X(4, 4)
+#define MSL_MATRIX_NAMES(C, R)                     \
+  typedef metal::matrix<half, C, R> half##C##x##R; \
+  typedef metal::matrix<float, C, R> float##C##x##R;
+MSL_MATRIX_SIZES(MSL_MATRIX_NAMES)
 namespace metal {
-MSL_MATRIX_NAMES(half)
-MSL_MATRIX_NAMES(float)
+MSL_MATRIX_SIZES(MSL_MATRIX_NAMES)
 }  // namespace metal
 #undef MSL_MATRIX_NAMES

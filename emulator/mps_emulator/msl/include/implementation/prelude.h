@@ -5,12 +5,11 @@
 
 #pragma OPENCL EXTENSION cl_khr_fp16 : enable
 
-// Metal's address spaces in clang's words.  Device and constant pointers must be
-// different types.  Both must convert to the generic address space, in which
-// implicit copy constructors take their argument: __constant pointers do not, so
-// with __constant a structure in a constant buffer could not be copied.  These
-// words also allow a conversion from device to constant, which the front end
-// refuses.
+// Metal's address spaces in clang's words.  Device and constant pointers must
+// be different types, and both must convert to the generic address space, in
+// which implicit copy constructors take their argument.  __constant pointers do
+// not convert, so `constant` is not __constant.  clang also converts device
+// pointers to these constant ones; the front end refuses that.
 #define MSL_DEVICE __attribute__((opencl_global_device))
 #define MSL_CONSTANT const __global
 #define MSL_THREADGROUP __local
@@ -28,8 +27,8 @@ MSL_ALLOW_FUNCTION_POINTERS
   _Pragma("OPENCL EXTENSION __cl_clang_function_pointers : disable")
 #endif
 
-// An annotation, which the front end reads from clang's AST.  In compiled code an
-// annotation would keep its variable in memory.
+// An annotation, which the front end reads from clang's AST.  In compiled code
+// an annotation would keep its variable in memory.
 #ifdef MSL_CODE
 #define MSL_NOTE(text)
 #define MSL_PARAMETER_NOTE(text)
@@ -56,7 +55,20 @@ typedef unsigned int uint32_t;
 typedef unsigned long uint64_t;
 #if __METAL_VERSION__ >= 310
 typedef __bf16 bfloat;
+#define MSL_BFLOAT(X) X(bfloat)
+#else
+#define MSL_BFLOAT(X)
 #endif
+
+// Apply a macro to each type that has vectors, except bool.
+#define MSL_INTEGERS(X) \
+  X(char) X(uchar) X(short) X(ushort) X(int) X(uint) X(long) X(ulong)
+#define MSL_NUMBERS(X) MSL_INTEGERS(X) X(half) X(float) MSL_BFLOAT(X)
+// The same for packed vectors.
+#define MSL_PACKED(X)                                                 \
+  X(char)                                                             \
+  X(uchar) X(short) X(ushort) X(int) X(uint) X(long) X(half) X(float) \
+      MSL_BFLOAT(X)
 
 namespace __msl {
 
@@ -103,15 +115,6 @@ struct components<packed_vector<T, N>> {
 template <class T>
 using element_of = typename components<T>::element;
 
-template <class T, class U>
-struct same {
-  enum { value = false };
-};
-template <class T>
-struct same<T, T> {
-  enum { value = true };
-};
-
 template <bool condition, class T = void>
 struct enable_if {};
 template <class T>
@@ -129,30 +132,20 @@ struct identity {
 template <class T>
 using identity_t = typename identity<T>::type;
 
-// True for clang's own vectors: all but boolean and packed ones.
-template <class T>
-struct is_native_vector {
-  enum { value = false };
-};
-template <class T, int N>
-struct is_native_vector<T __attribute__((ext_vector_type(N)))> {
-  enum { value = true };
-};
-
 // An explicit conversion.  clang has none between half and __bf16, which is
 // bfloat in language versions that have bfloat.
 template <class To, class From>
 constexpr To cast(From from) {
-  if constexpr ((same<To, half>::value && same<From, __bf16>::value) ||
-                (same<To, __bf16>::value && same<From, half>::value))
+  if constexpr ((__is_same(To, half) && __is_same(From, __bf16)) ||
+                (__is_same(To, __bf16) && __is_same(From, half)))
     return (To)(float)from;
   else
     return (To)from;
 }
 
-template <class V, class A>
+// Stores a scalar, or the components of a vector, in result[position] and on.
+template <class E, class V, class A>
 MSL_INLINE void append(MSL_THREAD V &result, MSL_THREAD int &position, A a) {
-  using E = element_of<V>;
   if constexpr (components<A>::count == 0) {
     result[position++] = cast<E>(a);
   } else {
@@ -166,13 +159,13 @@ constexpr int width() {
   return components<A>::count == 0 ? 1 : (int)components<A>::count;
 }
 
-// Vector constructors, V(a), V(a, b), ...: from a scalar, from a vector of another
-// component type, or from scalars and vectors with as many components as V
-// together.  For a type that is no vector, its plain constructor.
+// Vector constructors, V(a), V(a, b), ...: from a scalar, from a vector of
+// another component type, or from scalars and vectors with as many components
+// as V together.  For a type that is no vector, its plain constructor.
 template <class V, class... A>
 constexpr V make(A... a) {
   constexpr int count = components<V>::count;
-  if constexpr (same<V, half>::value || same<V, __bf16>::value) {
+  if constexpr (__is_same(V, half) || __is_same(V, __bf16)) {
     return (V(0), ..., cast<V>(a));
   } else if constexpr (count == 0) {
     return V(a...);
@@ -193,23 +186,25 @@ constexpr V make(A... a) {
         return V((E)0);  // the assertion refuses this
       } else if constexpr (scalars) {
         return V{cast<E>(a)...};
-      } else if constexpr ((true && ... && same<A, V>::value)) {
+      } else if constexpr ((true && ... && __is_same(A, V))) {
         return (a, ...);
       } else {
         V result;
         int position = 0;
-        (append(result, position, a), ...);
+        (append<E>(result, position, a), ...);
         return result;
       }
     }
   }
 }
 
-// V(comparison).  In clang a comparison of vectors gives -1 for true; MSL's result
-// is 1.
+// V(comparison).  In clang a comparison of vectors gives -1 for true; MSL's
+// result is 1.
 template <class V, class A>
 constexpr V make_from_condition(A a) {
-  if constexpr (is_native_vector<A>::value)
+  constexpr bool is_vector_of_clang =
+      components<A>::count != 0 && !__is_class(A);
+  if constexpr (is_vector_of_clang)
     return make<V>(a & (element_of<A>)1);
   else
     return make<V>(a);
@@ -235,17 +230,9 @@ constexpr T value(T object) {
   return object;
 }
 
-template <class T>
-struct reference {
-  enum { is = false };
-};
-template <class T>
-struct reference<T &> {
-  enum { is = true };
-};
-
-// An argument for a `thread const T &`.  In MSL a temporary is in thread memory;
-// in clang a temporary has no address space.  Other arguments pass unchanged.
+// An argument for a `thread const T &`.  In MSL a temporary is in thread
+// memory; in clang a temporary has no address space.  Other arguments pass
+// unchanged.
 template <class T, bool is_reference>
 struct argument {
   using type = const MSL_THREAD T &;
@@ -257,8 +244,9 @@ struct argument<T, true> {
   static type pass(T place) { return place; }
 };
 template <class T>
-MSL_INLINE typename argument<T, reference<T>::is>::type pass(T &&argument_) {
-  return argument<T, reference<T>::is>::pass(static_cast<T &&>(argument_));
+MSL_INLINE auto pass(T &&given) ->
+    typename argument<T, __is_lvalue_reference(T)>::type {
+  return argument<T, __is_lvalue_reference(T)>::pass(static_cast<T &&>(given));
 }
 
 // The same for a parameter of another type than the argument's.  The converted
@@ -283,7 +271,8 @@ MSL_INLINE conversion<A> converted(A from) {
   return result;
 }
 
-// A number that is added to a pointer.  clang tries no conversion of a class here.
+// A number that is added to a pointer.  clang tries no conversion of a class
+// here.
 template <class T>
 constexpr auto offset(T summand) {
   if constexpr (__is_class(T))
@@ -330,8 +319,8 @@ constexpr component_list<A...> list(A... components) {
   return {components...};
 }
 
-// A scalar operand beside a vector operand: its value, converted to the vector's
-// component type regardless of ranks.
+// A scalar operand beside a vector operand: its value, converted to the
+// vector's component type regardless of ranks.
 template <class Other, class T>
 constexpr auto beside(T scalar) {
   if constexpr (components<Other>::count != 0 && components<T>::count == 0)
@@ -346,25 +335,13 @@ constexpr auto beside(T scalar) {
   typedef __msl::vec<T, 2> T##2; \
   typedef __msl::vec<T, 3> T##3; \
   typedef __msl::vec<T, 4> T##4;
-MSL_VECTOR_NAMES(char)
-MSL_VECTOR_NAMES(uchar)
-MSL_VECTOR_NAMES(short)
-MSL_VECTOR_NAMES(ushort)
-MSL_VECTOR_NAMES(int)
-MSL_VECTOR_NAMES(uint)
-MSL_VECTOR_NAMES(long)
-MSL_VECTOR_NAMES(ulong)
-MSL_VECTOR_NAMES(half)
-MSL_VECTOR_NAMES(float)
-#if __METAL_VERSION__ >= 310
-MSL_VECTOR_NAMES(bfloat)
-#endif
+MSL_NUMBERS(MSL_VECTOR_NAMES)
 #undef MSL_VECTOR_NAMES
 
 namespace __msl {
 
-// The storage of the vectors that are classes.  Each component has two names, as
-// in clang's own vectors.
+// The storage of the vectors that are classes.  Each component has two names,
+// as in clang's own vectors.
 template <class T, int N>
 struct named_components;
 template <class T>
@@ -399,7 +376,9 @@ struct named_components<T, 4> : named_components<T, 3> {
 template <int N>
 struct alignas(N == 2 ? 2 : 4) bool_vector : named_components<bool, N> {
   bool_vector() = default;
-  constexpr bool_vector(bool value) { fill(value); }
+  constexpr bool_vector(bool value) {
+    for (int i = 0; i < N; ++i) (*this)[i] = value;
+  }
   template <class... B, class = enable_if_t<sizeof...(B) == N && (N > 1)>>
   constexpr bool_vector(B... b) {
     bool values[N] = {(bool)b...};
@@ -412,11 +391,6 @@ struct alignas(N == 2 ? 2 : 4) bool_vector : named_components<bool, N> {
 
   bool operator[](int i) const { return ((const bool *)this)[i]; }
   bool &operator[](int i) { return ((bool *)this)[i]; }
-
- private:
-  void fill(bool value) {
-    for (int i = 0; i < N; ++i) (*this)[i] = value;
-  }
 };
 
 template <int N>
@@ -457,8 +431,8 @@ MSL_BOOL_VECTOR_OPERATOR(|)
 MSL_BOOL_VECTOR_OPERATOR(^)
 #undef MSL_BOOL_VECTOR_OPERATOR
 
-// Packed vectors, like packed_float3: the components one after another, with the
-// alignment of one component.
+// Packed vectors, like packed_float3: the components one after another, with
+// the alignment of one component.
 template <class T, int N>
 struct packed_vector : named_components<T, N> {
   packed_vector() = default;
@@ -521,22 +495,11 @@ typedef __msl::bool_vector<4> bool4;
   typedef __msl::packed_vector<T, 2> packed_##T##2; \
   typedef __msl::packed_vector<T, 3> packed_##T##3; \
   typedef __msl::packed_vector<T, 4> packed_##T##4;
-MSL_PACKED_NAMES(char)
-MSL_PACKED_NAMES(uchar)
-MSL_PACKED_NAMES(short)
-MSL_PACKED_NAMES(ushort)
-MSL_PACKED_NAMES(int)
-MSL_PACKED_NAMES(uint)
-MSL_PACKED_NAMES(long)
-MSL_PACKED_NAMES(half)
-MSL_PACKED_NAMES(float)
-#if __METAL_VERSION__ >= 310
-MSL_PACKED_NAMES(bfloat)
-#endif
+MSL_PACKED(MSL_PACKED_NAMES)
 #undef MSL_PACKED_NAMES
 
-// as_type<To>(from): the same bits as a type of the same size.  A vector of three
-// components also converts from and to a vector of four.
+// as_type<To>(from): the same bits as a type of the same size.  A vector of
+// three components also converts from and to a vector of four.
 template <class To, class From>
 constexpr To as_type(From from) {
   static_assert(sizeof(To) == sizeof(From),

@@ -3,46 +3,31 @@
 
 #include "stdlib.h"
 
-#define MSL_SIMD_VECTORS(T, name) \
-  typedef T##2 vector_##name##2;  \
-  typedef T##3 vector_##name##3;  \
-  typedef T##4 vector_##name##4;  \
-  typedef T##2 simd_##name##2;    \
-  typedef T##3 simd_##name##3;    \
-  typedef T##4 simd_##name##4;    \
-  namespace simd {                \
-  using ::T##2;                   \
-  using ::T##3;                   \
-  using ::T##4;                   \
+#define MSL_SIMD_VECTORS(T)   \
+  typedef T##2 vector_##T##2; \
+  typedef T##3 vector_##T##3; \
+  typedef T##4 vector_##T##4; \
+  typedef T##2 simd_##T##2;   \
+  typedef T##3 simd_##T##3;   \
+  typedef T##4 simd_##T##4;   \
+  namespace simd {            \
+  using ::T##2;               \
+  using ::T##3;               \
+  using ::T##4;               \
   }
-MSL_SIMD_VECTORS(char, char)
-MSL_SIMD_VECTORS(uchar, uchar)
-MSL_SIMD_VECTORS(short, short)
-MSL_SIMD_VECTORS(ushort, ushort)
-MSL_SIMD_VECTORS(int, int)
-MSL_SIMD_VECTORS(uint, uint)
-MSL_SIMD_VECTORS(long, long)
-MSL_SIMD_VECTORS(ulong, ulong)
-MSL_SIMD_VECTORS(half, half)
-MSL_SIMD_VECTORS(float, float)
+MSL_INTEGERS(MSL_SIMD_VECTORS)
+MSL_SIMD_VECTORS(half)
+MSL_SIMD_VECTORS(float)
 #undef MSL_SIMD_VECTORS
 
-#define MSL_SIMD_MATRICES(size)           \
-  typedef float##size matrix_float##size; \
-  typedef float##size simd_float##size;   \
-  typedef half##size matrix_half##size;   \
-  typedef half##size simd_half##size;     \
-  namespace simd {                        \
-  using ::float##size;                    \
-  using ::half##size;                     \
+#define MSL_SIMD_MATRICES(C, R)                 \
+  typedef float##C##x##R matrix_float##C##x##R; \
+  typedef float##C##x##R simd_float##C##x##R;   \
+  typedef half##C##x##R matrix_half##C##x##R;   \
+  typedef half##C##x##R simd_half##C##x##R;     \
+  namespace simd {                              \
+  using ::float##C##x##R;                       \
+  using ::half##C##x##R;                        \
   }
-MSL_SIMD_MATRICES(2x2)
-MSL_SIMD_MATRICES(2x3)
-MSL_SIMD_MATRICES(2x4)
-MSL_SIMD_MATRICES(3x2)
-MSL_SIMD_MATRICES(3x3)
-MSL_SIMD_MATRICES(3x4)
-MSL_SIMD_MATRICES(4x2)
-MSL_SIMD_MATRICES(4x3)
-MSL_SIMD_MATRICES(4x4)
+MSL_MATRIX_SIZES(MSL_SIMD_MATRICES)
 #undef MSL_SIMD_MATRICES

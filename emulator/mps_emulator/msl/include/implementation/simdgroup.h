@@ -2,8 +2,8 @@
 #pragma once
 
 // The last parameter of every function that waits for other threads: the place
-// of the call, by default.  Programs pass none.  Threads meet only at the same
-// call.
+// of the call, by default, because threads meet only at the same call. Programs
+// do not pass this parameter.
 #define MSL_SITE \
   ulong site = (ulong) __builtin_LINE() << 32 | (uint) __builtin_COLUMN()
 // The front end looks for functions with this annotation.
@@ -93,6 +93,16 @@ struct lane_of {
   static uint index(uint i) { return first() + i % width; }
 };
 
+// Bit i: lane i of this lane's group is active and its `condition` holds.
+template <uint width>
+MSL_INLINE uint group_ballot(bool condition, ulong site) {
+  uint votes = target::ballot(condition, site);
+  if constexpr (width == 32)
+    return votes;
+  else
+    return votes >> lane_of<width>::first() & ((1u << width) - 1);
+}
+
 }  // namespace __msl
 
 namespace metal {
@@ -181,9 +191,9 @@ namespace metal {
                  own + delta >= modulo)                                        \
   template <class T, class = enable_if_t<__msl::accepted<T>()>>                \
   MSL_SUSPENDS MSL_INLINE T group##_broadcast_first(T data, MSL_SITE) {        \
-    uint first = __msl::lane_of<width>::first();                               \
-    uint active = __msl::target::ballot(true, site) >> first;                  \
-    return __msl::target::shuffle(data, first + ctz(active), site);            \
+    uint first = ctz(__msl::group_ballot<width>(true, site));                  \
+    return __msl::target::shuffle(data, __msl::lane_of<width>::index(first),   \
+                                  site);                                       \
   }
 
 MSL_GROUP(simd, 32, exchangeable)
@@ -220,41 +230,26 @@ class quad_vote {
   vote_t votes;
 };
 
-MSL_SUSPENDS MSL_INLINE simd_vote simd_ballot(bool expr, MSL_SITE) {
-  return simd_vote(__msl::target::ballot(expr, site));
-}
-MSL_SUSPENDS MSL_INLINE simd_vote simd_active_threads_mask(MSL_SITE) {
-  return simd_vote(__msl::target::ballot(true, site));
-}
-MSL_SUSPENDS MSL_INLINE bool simd_all(bool expr, MSL_SITE) {
-  return __msl::target::ballot(!expr, site) == 0;
-}
-MSL_SUSPENDS MSL_INLINE bool simd_any(bool expr, MSL_SITE) {
-  return __msl::target::ballot(expr, site) != 0;
-}
-MSL_SUSPENDS MSL_INLINE bool simd_is_first(MSL_SITE) {
-  return (uint)ctz(__msl::target::ballot(true, site)) ==
-         __msl::target::simd_lane();
-}
-
-MSL_SUSPENDS MSL_INLINE uint __quad_ballot(bool expr, ulong site) {
-  return __msl::target::ballot(expr, site) >> __msl::lane_of<4>::first() & 15;
-}
-MSL_SUSPENDS MSL_INLINE quad_vote quad_ballot(bool expr, MSL_SITE) {
-  return quad_vote(__quad_ballot(expr, site));
-}
-MSL_SUSPENDS MSL_INLINE quad_vote quad_active_threads_mask(MSL_SITE) {
-  return quad_vote(__quad_ballot(true, site));
-}
-MSL_SUSPENDS MSL_INLINE bool quad_all(bool expr, MSL_SITE) {
-  return __quad_ballot(!expr, site) == 0;
-}
-MSL_SUSPENDS MSL_INLINE bool quad_any(bool expr, MSL_SITE) {
-  return __quad_ballot(expr, site) != 0;
-}
-MSL_SUSPENDS MSL_INLINE bool quad_is_first(MSL_SITE) {
-  return (uint)ctz(__quad_ballot(true, site)) == __msl::lane_of<4>::own();
-}
+#define MSL_VOTES(group, width)                                                \
+  MSL_SUSPENDS MSL_INLINE group##_vote group##_ballot(bool expr, MSL_SITE) {   \
+    return group##_vote(__msl::group_ballot<width>(expr, site));               \
+  }                                                                            \
+  MSL_SUSPENDS MSL_INLINE group##_vote group##_active_threads_mask(MSL_SITE) { \
+    return group##_vote(__msl::group_ballot<width>(true, site));               \
+  }                                                                            \
+  MSL_SUSPENDS MSL_INLINE bool group##_all(bool expr, MSL_SITE) {              \
+    return __msl::group_ballot<width>(!expr, site) == 0;                       \
+  }                                                                            \
+  MSL_SUSPENDS MSL_INLINE bool group##_any(bool expr, MSL_SITE) {              \
+    return __msl::group_ballot<width>(expr, site) != 0;                        \
+  }                                                                            \
+  MSL_SUSPENDS MSL_INLINE bool group##_is_first(MSL_SITE) {                    \
+    return (uint)ctz(__msl::group_ballot<width>(true, site)) ==                \
+           __msl::lane_of<width>::own();                                       \
+  }
+MSL_VOTES(simd, 32)
+MSL_VOTES(quad, 4)
+#undef MSL_VOTES
 
 // The compiler's builtins behind simd_and, _or and _xor take a float too.
 #define MSL_OF_BITS(name)                                          \

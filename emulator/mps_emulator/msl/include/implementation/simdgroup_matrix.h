@@ -119,8 +119,8 @@ MSL_SUSPENDS MSL_INLINE void simdgroup_multiply(
     simdgroup_matrix<B, 8, 8> b, MSL_SITE) {
   simdgroup_multiply_accumulate(d, a, b, simdgroup_matrix<D, 8, 8>((D)0), site);
 }
-// An operator has no parameter for the place of its call, so all products written
-// with it share one place.
+// An operator has no parameter for the place of its call, so all products with
+// this operator count as one call.
 template <class T>
 MSL_SUSPENDS MSL_INLINE simdgroup_matrix<T, 8, 8> operator*(
     simdgroup_matrix<T, 8, 8> a, simdgroup_matrix<T, 8, 8> b) {

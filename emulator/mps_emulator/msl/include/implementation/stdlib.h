@@ -51,46 +51,39 @@ using ::uint8_t;
 using ::ulong;
 using ::ushort;
 
-#define MSL_EXPORT_VECTORS(T) \
-  using ::T##2;               \
-  using ::T##3;               \
+#define MSL_EXPORT(T) \
+  using ::T##2;       \
+  using ::T##3;       \
   using ::T##4;
-#define MSL_EXPORT(T)   \
-  MSL_EXPORT_VECTORS(T) \
-  MSL_EXPORT_VECTORS(packed_##T)
-MSL_EXPORT(char)
-MSL_EXPORT(uchar)
-MSL_EXPORT(short)
-MSL_EXPORT(ushort)
-MSL_EXPORT(int)
-MSL_EXPORT(uint)
-MSL_EXPORT(long)
-MSL_EXPORT_VECTORS(ulong)
-MSL_EXPORT(half)
-MSL_EXPORT(float)
-#if __METAL_VERSION__ >= 310
-using ::bfloat;
-MSL_EXPORT(bfloat)
-#endif
+#define MSL_EXPORT_PACKED(T) MSL_EXPORT(packed_##T)
+#define MSL_EXPORT_TYPE(T) using ::T;
+MSL_NUMBERS(MSL_EXPORT)
+MSL_PACKED(MSL_EXPORT_PACKED)
+MSL_BFLOAT(MSL_EXPORT_TYPE)
 #undef MSL_EXPORT
-#undef MSL_EXPORT_VECTORS
+#undef MSL_EXPORT_PACKED
+#undef MSL_EXPORT_TYPE
 
-// Namespaces precise and fast.  On the host both have the same functions;
-// math.h has separate fast versions of some for targets that have them.
-#define MSL_UNARY(X)                                                          \
-  X(acos)                                                                     \
-  X(acosh) X(asin) X(asinh) X(atan) X(atanh) X(ceil) X(cosh) X(cospi) X(fabs) \
-      X(floor) X(fract) X(rint) X(round) X(rsqrt) X(sinh) X(sinpi) X(sqrt)    \
-          X(tan) X(tanh) X(tanpi) X(trunc)
+// Namespaces precise and fast have the same functions, except on a target with
+// fast versions of its own, which math.h defines.
+#define MSL_UNARY(X)                                                           \
+  X(acos)                                                                      \
+  X(acosh)                                                                     \
+  X(asin)                                                                      \
+  X(asinh) X(atan) X(atanh) X(ceil) X(cosh) X(cospi) X(fabs) X(floor) X(fract) \
+      X(rint) X(round) X(rsqrt) X(sinh) X(sinpi) X(sqrt) X(tan) X(tanh)        \
+          X(tanpi) X(trunc)
 #define MSL_UNARY_OR_FAST(X) \
   X(cos) X(exp) X(exp10) X(exp2) X(log) X(log10) X(log2) X(sin)
 #define MSL_BINARY(X) X(atan2) X(fmax) X(fmin) X(fmod) X(pow) X(powr)
 #define MSL_TERNARY(X) X(fmax3) X(fmedian3) X(fmin3)
-#define MSL_OTHER(X)                                                          \
-  X(abs)                                                                      \
-  X(clamp) X(copysign) X(distance) X(fdim) X(fma) X(frexp) X(ilogb) X(ldexp)  \
-      X(length) X(max) X(max3) X(median3) X(min) X(min3) X(modf) X(nextafter) \
-          X(normalize) X(saturate) X(sincos)
+#define MSL_OTHER(X)                                                      \
+  X(abs)                                                                  \
+  X(clamp)                                                                \
+  X(copysign)                                                             \
+  X(distance) X(fdim) X(fma) X(frexp) X(ilogb) X(ldexp) X(length) X(max)  \
+      X(max3) X(median3) X(min) X(min3) X(modf) X(nextafter) X(normalize) \
+          X(saturate) X(sincos)
 #define MSL_EXPORT(name) using metal::name;
 namespace precise {
 MSL_UNARY(MSL_EXPORT)

@@ -1,6 +1,6 @@
-// The primitives of the target, here the host CPU, on which the executor runs one
-// thread after another.  Another target needs only its own file with the same
-// names.
+// The primitives of a target.  Here the target is the host CPU, on which the
+// executor runs one thread after another.  Another target is a file with the
+// same names.
 #pragma once
 
 #include "abi.h"
@@ -10,7 +10,8 @@ extern "C" {
 const mps_emulator_msl_runtime *mps_emulator_msl_runtime_in_use;
 }
 
-// With -fsanitize=thread clang calls one of these before every access.
+// With -fsanitize=thread clang calls one of these functions before every
+// access.
 #ifdef MSL_CHECK_RACES
 #define MSL_ANNOUNCE \
   __attribute__((used, noinline, disable_sanitizer_instrumentation))
@@ -76,14 +77,14 @@ MSL_INLINE uint thread_index() {
 
 MSL_INLINE uint simd_lane() { return thread_index() % 32; }
 
-// Annotated functions suspend the thread.  The executor runs kernels that reach
-// such a function on fibers; the front end finds these kernels.
+// A function with this annotation suspends its thread.  The front end finds the
+// kernels that reach such a function, and the executor runs them on fibers.
 MSL_NOTE("msl.suspends")
 MSL_INLINE void threadgroup_barrier(uint flags, ulong site) {
   mps_emulator_msl_runtime_in_use->threadgroup_barrier(flags, site);
 }
 
-// The front end puts these two around calls of functions that suspend.
+// The front end puts these two functions around a call that suspends.
 MSL_INLINE int enter_call(ulong site) {
   mps_emulator_msl_runtime_in_use->enter_call(site);
   return 0;
@@ -144,9 +145,9 @@ MSL_INLINE T shuffle(T value, uint lane, ulong site) {
   return all.values[lane % 32];
 }
 
-// The values of two lanes, each chosen from one of two arguments.  Behind the
-// last lane of a partial SIMD group the result is the filling: on a Mac torch's
-// reductions and their tests depend on it.
+// The value of `lane`, from one of two arguments.  For a lane behind the last
+// one of a partial SIMD group the result is this thread's filling: torch's
+// reductions and their tests depend on this value on a Mac.
 template <class T>
 MSL_INLINE T shuffle_two(T data, T filling, bool from_filling, uint lane,
                          ulong site) {

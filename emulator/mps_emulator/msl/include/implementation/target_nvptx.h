@@ -4,8 +4,8 @@
 
 MSL_ALLOW_FUNCTION_POINTERS
 
-// On this target clang gives string literals an address space of their own, and
-// so refuses functions that take a literal.
+// On this target clang gives string literals an address space of their own, so
+// functions cannot take a literal.
 #define MSL_TEXT(text) text
 
 namespace __msl {
@@ -204,8 +204,8 @@ struct target_place {
   }
   MSL_INLINE uint threads_per_grid(int d) const { return grid[d]; }
   MSL_INLINE uint threadgroups_per_grid(int d) const { return group_count(d); }
-  // SIMD groups are warps.  They differ from Metal's where the grid's edge cuts
-  // a threadgroup off in x or y.
+  // A SIMD group is a warp.  Warps differ from Metal's SIMD groups where the
+  // grid's edge cuts a threadgroup off in x or y.
   MSL_INLINE uint index() const { return target::thread_index(); }
   MSL_INLINE uint lane() const { return target::simd_lane(); }
 };

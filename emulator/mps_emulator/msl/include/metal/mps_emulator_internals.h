@@ -1,7 +1,7 @@
-// Names of the compiler's builtins behind Metal's headers.  Programs that extend
-// those headers call the builtins directly, for example MLX's kernels.  Here the
-// names stand for the public functions; implementation/stdlib.h has the others,
-// whose last argument is a mode of mathematics.
+// Names of the compiler's builtins behind Metal's headers, which some programs
+// call directly, for example MLX's kernels.  Here the names stand for the public
+// functions.  implementation/stdlib.h has the builtins whose last argument is a
+// mode of mathematics.
 #pragma once
 
 #define __METAL_FAST_MATH__ 1
