@@ -1,1 +1,1 @@
-"""Building k2: what that needs, the environment, the toolchain for macOS."""
+"""Building k2: the requirements, the environment, the toolchain for macOS."""

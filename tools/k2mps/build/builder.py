@@ -77,11 +77,11 @@ class Request:
 @dataclasses.dataclass(frozen=True)
 class Built:
     checkout: Path  # the k2 that was built
-    directory: Path  # its build tree
-    python_path: tuple[Path, Path]  # what makes `import k2` work, in order
+    directory: Path  # the build tree
+    python_path: tuple[Path, Path]  # the entries of sys.path for `import k2`, in order
     steps: int  # how many build steps ran; 0 where nothing had changed
-    version: str = "0"  # what pip calls it
-    python_tag: str = ""  # the Python that it is for, as wheels call it
+    version: str = "0"  # the version that pip lists
+    python_tag: str = ""  # the build's Python, as wheels name it
     origin: Mapping[str, object] = dataclasses.field(default_factory=dict)  # see provenance.py
     seconds: float = 0.0  # how long the steps took
     cached: str = ""  # how many compilations ccache had, in words; empty without ccache
@@ -388,7 +388,7 @@ class _Plan:
             return True
 
     def _inputs(self) -> dict:
-        """All that a configuration depends on besides the name of its tree."""
+        """The inputs of a configuration that the name of the build tree does not tell."""
         environment, request = self._environment, self._request
         # k2's configure step writes this file; a build for another torch overwrites it.
         written = self._checkout.directory / "k2/python/k2/torch_version.py"
@@ -412,7 +412,7 @@ class _Plan:
         pybind11 = environment.site_packages / "pybind11" / "share" / "cmake" / "pybind11"
         settings = {
             "CMAKE_BUILD_TYPE": "Release",
-            "CMAKE_CXX_STANDARD": "20",  # what torch's own package asks for
+            "CMAKE_CXX_STANDARD": "20",  # as torch's CMake package demands
             "CMAKE_MAKE_PROGRAM": str(environment.program("ninja")),
             "CMAKE_PROJECT_k2_INCLUDE": str(environment.project.root / "CMakeLists.overlay.cmake"),
             "K2_ENABLE_BENCHMARK": "OFF",

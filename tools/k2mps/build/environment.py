@@ -1,9 +1,9 @@
 """The virtual environment that builds and tests run in, and its packages."""
 
 import functools
-import hashlib
 import importlib.metadata
 import itertools
+import json
 import os
 import re
 import shutil
@@ -54,6 +54,10 @@ class Environment:
     def program(self, name: str) -> Path:
         """A program that a package has installed here."""
         return self.directory / "bin" / name
+
+    def run(self, arguments: Sequence[object], **how) -> process.Outcome:
+        """Runs the environment's Python; `how` goes to `process.run`."""
+        return process.run([self.python, *arguments], reporter=self.reporter, **how)
 
     @property
     def python_version(self) -> str:
@@ -120,7 +124,7 @@ class Environment:
         ]
 
     def install(self, wanted: Sequence[Requirement]) -> bool:
-        """Installs what is missing of these; returns whether anything was.
+        """Installs the missing ones of these requirements; returns whether there were any.
 
         pip follows its own configuration (index, proxy, certificates).
 
@@ -140,7 +144,7 @@ class Environment:
         return bool(missing)
 
     def install_group(self, name: str) -> None:
-        """Installs what is missing of a group in pyproject.toml, for this process too."""
+        """Installs the missing packages of a group in pyproject.toml; this process sees them."""
         self.install(self.requirements(name))
         importlib.invalidate_caches()
 
@@ -149,7 +153,7 @@ class Environment:
         where pip's configuration names a place of packages."""
         if sys.platform != "linux":
             return []
-        outcome = process.run([self.python, "-m", "pip", "config", "list"], reporter=self.reporter)
+        outcome = self.run(["-m", "pip", "config", "list"])
         if any(_CONFIGURED_INDEX.match(line) for line in outcome.lines):
             return []
         return ["--extra-index-url", TORCH_WITHOUT_CUDA]
@@ -225,12 +229,10 @@ class Environment:
         self, title: str, arguments: Sequence[str], settings: Mapping[str, str] | None = None
     ) -> None:
         log = self.directory / "k2mps-pip.log"
-        pip = [self.python, "-m", "pip", *arguments]
         with self.reporter.task(title) as task:
             steps = itertools.count(1)
-            outcome = process.run(
-                [*pip, "--disable-pip-version-check", "--progress-bar=off"],
-                reporter=self.reporter,
+            outcome = self.run(
+                ["-m", "pip", *arguments, "--disable-pip-version-check", "--progress-bar=off"],
                 environment=settings,
                 on_line=lambda line: task.update(next(steps), 0, line.strip()),
                 log=log,
@@ -262,7 +264,7 @@ def torch_requirement(torch: Torch, version: str | None) -> Requirement:
 
 
 def version_in(wanted: Requirement) -> str:
-    """The version of a requirement for exactly one."""
+    """The version of a requirement with `==`."""
     return str(wanted.specifier).removeprefix("==")
 
 
@@ -271,11 +273,9 @@ def tree_hash(source: Path, *more: str) -> str:
 
     Files that are not installed do not count: tests, and what Python and build tools leave.
     """
-    digest = hashlib.sha256()
+    facts = list(more)
     for path in sorted(source.rglob("*")):
         name = path.relative_to(source).as_posix()
         if path.is_file() and not _NOT_INSTALLED.search(name):
-            digest.update(f"{name}\0{sha256(path.read_bytes())}\0".encode())
-    for text in more:
-        digest.update(text.encode() + b"\0")
-    return digest.hexdigest()
+            facts += [name, sha256(path.read_bytes())]
+    return sha256(json.dumps(facts).encode())

@@ -29,10 +29,10 @@ print(json.dumps({
 class Interpreter:
     """A CPython, 3.10 or newer."""
 
-    program: str  # what starts it
-    number: str  # its whole version, as "3.12.7"
-    include: Path  # the directory of its headers, which may be absent
-    library: Path  # the file that exports Python's own symbols
+    program: str  # the path of the program
+    number: str  # the whole version, as "3.12.7"
+    include: Path  # the directory of the headers, which may be absent
+    library: Path  # the file that exports Python's symbols
 
     @property
     def version(self) -> str:

@@ -15,7 +15,7 @@ import os
 import re
 import shutil
 import zipfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from packaging.requirements import Requirement
@@ -100,7 +100,7 @@ _FURTHER: dict[str, tuple[str, ...]] = {
 class Toolchain:
     """A toolchain for macOS, ready to use."""
 
-    directory: Path  # where all of it lies
+    directory: Path
 
     @property
     def parts(self) -> dict[str, str]:
@@ -342,18 +342,14 @@ def note_availability(site: Path) -> None:
     site.write_text(text.replace(switch, ""))
 
 
-def stub(library: str, symbols: Iterable[str], reexported: Iterable[str]) -> str:
+def stub(library: str, symbols: Iterable[str], reexported: Sequence[str]) -> str:
     """The .tbd file from which the linker knows a library."""
-
-    def listed(names: Iterable[str]) -> str:
-        return ", ".join(f"'{name}'" for name in names)
-
     targets = "targets: [ arm64-macos ]"
-    passed_on = listed(reexported)
     text = f"--- !tapi-tbd\ntbd-version: 4\n{targets}\ninstall-name: '{library}'\n"
-    if passed_on:
-        text += f"reexported-libraries:\n  - {targets}\n    libraries: [ {passed_on} ]\n"
-    return f"{text}exports:\n  - {targets}\n    symbols: [ {listed(sorted(symbols))} ]\n...\n"
+    if reexported:
+        libraries = json.dumps(reexported)
+        text += f"reexported-libraries:\n  - {targets}\n    libraries: {libraries}\n"
+    return f"{text}exports:\n  - {targets}\n    symbols: {json.dumps(sorted(symbols))}\n...\n"
 
 
 def write_python(program: Path, python: Interpreter) -> None:

@@ -11,7 +11,6 @@ import bisect
 import collections
 import functools
 import os
-import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from k2mps.carry.conflict import Culprit, Explainer
@@ -181,15 +180,11 @@ class _Prober:
 
 def _renamed(diff: bytes, renames: Mapping[str, str]) -> bytes:
     """A diff whose files have other paths."""
+    lines = {}
     for old, new in renames.items():
         for head in ("diff --git a/{0} b/{0}", "--- a/{0}", "+++ b/{0}"):
-            diff = re.sub(
-                rb"^" + re.escape(os.fsencode(head.format(old))) + rb"$",
-                lambda match: os.fsencode(head.format(new)),
-                diff,
-                flags=re.MULTILINE,
-            )
-    return diff
+            lines[os.fsencode(head.format(old))] = os.fsencode(head.format(new))
+    return b"\n".join(lines.get(line, line) for line in diff.split(b"\n"))
 
 
 def _culprit(checkout: Checkout, commit: str) -> Culprit:

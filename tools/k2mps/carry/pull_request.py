@@ -77,7 +77,7 @@ def make(
         date = commit_date(checkout, pinned.pin.commit)
         sender = {**_sender(checkout), "GIT_AUTHOR_DATE": date, "GIT_COMMITTER_DATE": date}
         base = tip = pinned.pin.commit
-        for commit, patch in zip(commits, found.patches):
+        for patch in found.patches:
             if patch in below or patch in chosen:
                 tip = _commit(checkout, commits, patch, tip, sender)
             if patch in below:
@@ -144,17 +144,13 @@ def mailbox(checkout: Checkout, made: Submission) -> bytes:
     subject, _, text = made.cover.partition("\n\n")
     sender = _sender(checkout)
     name, email = sender["GIT_COMMITTER_NAME"], sender["GIT_COMMITTER_EMAIL"]
-    output = checkout.git.bytes(
-        *"format-patch --stdout --cover-letter --no-signature".split(),
-        f"--from={name} <{email}>",
-        *(
-            "-U3 --no-attach --no-thread --no-to --no-cc --no-add-header --subject-prefix=PATCH"
-            " --numbered --cover-from-description=none --full-index --binary"
-        ).split(),
-        f"--base={made.base}",
-        f"{made.base}..{made.tip}",
-        environment=sender,
-    )
+    options = (
+        "--stdout --cover-letter --no-signature -U3 --no-attach --no-thread --no-to --no-cc"
+        " --no-add-header --subject-prefix=PATCH --numbered --cover-from-description=none"
+        " --full-index --binary"
+    ).split()
+    options += [f"--from={name} <{email}>", f"--base={made.base}", f"{made.base}..{made.tip}"]
+    output = checkout.git.bytes("format-patch", *options, environment=sender)
     output = output.replace(b"*** SUBJECT HERE ***", subject.encode(), 1)
     return output.replace(b"*** BLURB HERE ***", text.encode(), 1)
 

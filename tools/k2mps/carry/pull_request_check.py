@@ -22,7 +22,7 @@ from k2mps.build.doctor import Device
 from k2mps.build.environment import Environment
 from k2mps.carry import style
 from k2mps.carry.pull_request import Submission
-from k2mps.core import errors, process, transaction
+from k2mps.core import errors, transaction
 from k2mps.core.project import exclusive
 from k2mps.run import suites
 from k2mps.stack.checkout import Checkout, Commit
@@ -112,12 +112,9 @@ def _try(
         # On the CPU, the mps device must be absent, also the emulated one.
         variables = suite.variables if device is Device.CPU else {}
         path = os.pathsep.join(map(str, built.python_path))
-        outcome = process.run(
-            [environment.python, "-c", _FSA],
-            reporter=environment.reporter,
-            cwd=environment.project.build_root,
-            environment={**variables, "PYTHONPATH": path},
-        )
+        settings = {**variables, "PYTHONPATH": path}
+        root = environment.project.build_root
+        outcome = environment.run(["-c", _FSA], cwd=root, environment=settings)
         return "\n".join(outcome.lines[-8:]), outcome.status == 0
     result = suites.run(environment, suite, built)
     others = {"failed": result.failed, "errors": result.errors, "skipped": result.skipped}

@@ -316,7 +316,7 @@ class _Rebase:
         return {str(into / path.relative_to(kept)): File(path.read_bytes()) for path in found}
 
     def _stopped(self, commit: Commit) -> errors.ConflictError:
-        """Tells what the user has to decide about a patch."""
+        """The error that asks the user to decide about a patch."""
         state, where = self._state, self._project.rebase
         number = state.count - len(state.todo) + 1
         patch = f"patch {number} of {state.count}, patches/{extraction.name_of(commit)},"
@@ -340,7 +340,7 @@ class _Rebase:
 
 
 def _hashes(project: Project) -> dict[str, str]:
-    """The hashes of what a rebase writes, by path."""
+    """The hashes of the files that a rebase writes, by path."""
     return {path: file.digest for path, file in operations.project_files(project).items()}
 
 

@@ -100,7 +100,7 @@ def _drift(pin: Pin, checkout: Checkout | None, offline: bool) -> dict:
 
 
 def _hot_spots(found: patch_folder.Series, pin: Pin, checkout: Checkout | None) -> list[dict]:
-    """The upstream files that patches edit, first those where both sides work most."""
+    """The upstream files that patches edit; files that both sides change most come first."""
     spots: dict[str, dict] = {}
     for patch in found.patches:
         for hunk in patch.hunks:

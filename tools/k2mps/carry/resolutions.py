@@ -5,10 +5,11 @@ This is git's rerere in a form that can be committed.  rerere keeps whole files 
 sides.
 """
 
-import hashlib
 import re
 from collections.abc import Sequence
 from pathlib import Path
+
+from k2mps.core.pins import sha256
 
 _CONFLICT = re.compile(
     rb"^<{7}[^\n]*\n(?P<ours>.*?)^\|{7}[^\n]*\n(?P<base>.*?)^={7}\r?\n"
@@ -23,18 +24,10 @@ def has_markers(text: bytes) -> bool:
 
 def resolve(folder: Path, text: bytes) -> bytes | None:
     """A text with its conflicts resolved by its patch's folder; None for an unknown conflict."""
-    known = True
-
-    def replace(match: re.Match) -> bytes:
-        nonlocal known
-        try:
-            return (folder / _key(match)).read_bytes()
-        except FileNotFoundError:
-            known = False
-            return b""
-
-    resolved = _CONFLICT.sub(replace, text)
-    return resolved if known else None
+    try:
+        return _CONFLICT.sub(lambda match: (folder / _key(match)).read_bytes(), text)
+    except FileNotFoundError:
+        return None
 
 
 def remember(folder: Path, conflicting: bytes, resolved: bytes) -> None:
@@ -49,10 +42,8 @@ def remember(folder: Path, conflicting: bytes, resolved: bytes) -> None:
 
 
 def _key(match: re.Match) -> str:
-    digest = hashlib.sha256()
-    for side in ("ours", "base", "theirs"):
-        digest.update(match[side] + b"\0")
-    return digest.hexdigest()[:20]
+    sides = (match[side] + b"\0" for side in ("ours", "base", "theirs"))
+    return sha256(b"".join(sides))[:20]
 
 
 def _parts(between: Sequence[bytes], text: bytes) -> list[bytes]:

@@ -11,6 +11,7 @@ test compares them with the code.
 """
 
 import inspect
+import itertools
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -89,15 +90,15 @@ def _read(project: Project, name: str) -> dict:
 
 
 def _operations(project: Project) -> list[str]:
-    rows = []
-    for entry in _read(project, "docs/operations.toml")["operation"]:
-        names = ", ".join(f"`{name}`" for name in entry["names"])
+    def facts(entry: Mapping) -> tuple[str, ...]:
         places = (WHERE[entry["on"]], WHERE[entry["gradient"]])
-        row = (*places, entry["dtypes"], entry.get("limits", ""))
-        if rows and rows[-1][1:] == row:
-            rows[-1] = (f"{rows[-1][0]}, {names}", *row)
-        else:
-            rows.append((names, *row))
+        return (*places, entry["dtypes"], entry.get("limits", ""))
+
+    rows = []
+    operations = _read(project, "docs/operations.toml")["operation"]
+    for row, entries in itertools.groupby(operations, facts):
+        names = [f"`{name}`" for entry in entries for name in entry["names"]]
+        rows.append((", ".join(names), *row))
     return _table(("operation", "on mps", "gradient", "dtypes", "limits"), rows)
 
 

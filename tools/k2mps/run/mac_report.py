@@ -88,7 +88,7 @@ def _names(root: Path) -> dict[str, str]:
 
 @dataclasses.dataclass
 class _Run:
-    """The steps of one report; "wrong" in a step's result says what is wrong, if anything."""
+    """The steps of one report; a step's result has the text "wrong" where something is wrong."""
 
     environment: Environment
     obtain: Callable[[], Checkout]
@@ -248,9 +248,8 @@ def read(file: Path) -> dict:
     if not file.exists():
         raise errors.K2mpsError(f"there is no {file} to compare", next_command="k2mps mac-report")
     text = file.read_text(encoding="utf-8", errors="replace")
-    _, mark, rest = text.partition(_MARK)
     try:
-        report = json.loads(rest.partition("</script>")[0]) if mark else {}
+        report = json.loads(text.partition(_MARK)[2].partition("</script>")[0])
     except ValueError:
         report = {}
     if report.get("schema") != SCHEMA:

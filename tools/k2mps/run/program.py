@@ -9,7 +9,7 @@ from k2mps.build import builder
 from k2mps.build.builder import Built
 from k2mps.build.doctor import Device
 from k2mps.build.environment import Environment
-from k2mps.core import errors, process
+from k2mps.core import errors
 from k2mps.core.process import Outcome
 
 
@@ -30,14 +30,9 @@ def run(
     """
     root = environment.project.root
     paths = [root, root / "tools", *(built.python_path if built else ())]
-    return process.run(
-        [environment.python, "-m", module, *arguments],
-        cwd=root,
-        reporter=environment.reporter,
-        environment={**(variables or {}), "PYTHONPATH": os.pathsep.join(map(str, paths))},
-        on_line=on_line,
-        log=log,
-    )
+    settings = {**(variables or {}), "PYTHONPATH": os.pathsep.join(map(str, paths))}
+    command = ["-m", module, *arguments]
+    return environment.run(command, cwd=root, environment=settings, on_line=on_line, log=log)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -124,11 +119,9 @@ def test_pytorch(
             next_command=f"{environment.python} {source}, which runs the tests on the real device",
         )
     builder.prepare(environment, request)
-    folder = environment.project.root / "emulator"
-    outcome = process.run(
-        [environment.python, "tests/pytorch_suite.py", source.absolute(), *names],
-        cwd=folder,
-        reporter=environment.reporter,
+    outcome = environment.run(
+        ["tests/pytorch_suite.py", source.absolute(), *names],
+        cwd=environment.project.root / "emulator",
         on_line=environment.reporter.info,
     )
     if outcome.status != 0:

@@ -19,7 +19,7 @@ _CUDA = r"""torch\.device\(\s*["']cuda(?::0)?["']\s*(?:,\s*(?P<index>[\w.]+)\s*)
 
 # The shapes of `_DEVICE` and `_CALLS` need an import of `gpu`.
 _DEVICE = (
-    # An `if` with nothing but the device in it.
+    # An `if` that only chooses the device.
     (
         rf"if torch\.cuda\.is_available\(\):(?P<between>\s+(?:[\w.]+ = )){_CUDA}",
         r"if gpu.is_available():\g<between>gpu.pick_device(\g<index>)",
@@ -71,21 +71,18 @@ def rewrite(source: str) -> str:
     return _substitute(*_FROM_AMP, ans)[0]
 
 
-def _substitute(pattern: str, replacement: str, text: str, most: int = -1) -> tuple[str, int]:
+def _substitute(
+    pattern: str, replacement: str, text: str, most: int | None = None
+) -> tuple[str, int]:
     """As re.subn, but in code only, and `most` times."""
-    expression = re.compile(pattern, re.MULTILINE)
-    if not expression.search(text):
-        return text, 0
-    hidden, count = _hidden(text), 0
-
-    def replace(match: re.Match) -> str:
-        nonlocal count
-        if count == most or any(begin <= match.start() < end for begin, end in hidden):
-            return match[0]
-        count += 1
-        return match.expand(replacement)
-
-    return expression.sub(replace, text), count
+    found = list(re.finditer(pattern, text, re.MULTILINE))
+    hidden = _hidden(text) if found else []
+    shown = [
+        match for match in found if not any(begin <= match.start() < end for begin, end in hidden)
+    ][:most]
+    for match in reversed(shown):
+        text = text[: match.start()] + match.expand(replacement) + text[match.end() :]
+    return text, len(shown)
 
 
 def _tokens(text: str) -> list[tokenize.TokenInfo]:

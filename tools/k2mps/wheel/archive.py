@@ -61,7 +61,7 @@ class WheelFile:
 
 
 def refusal(wheel: Path, what: str, why: str) -> errors.CheckFailedError:
-    """The error about a file that is not what it should be."""
+    """The error about a file that is not a wheel, or not one of k2-mps."""
     return errors.CheckFailedError(
         f"{wheel.name} is not {what}", why=why, next_command="ls build/wheels"
     )

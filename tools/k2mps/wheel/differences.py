@@ -15,7 +15,7 @@ _ENTRY_FACTS = ("date_time", "external_attr", "compress_type", "create_system", 
 
 
 def differences(first: Path, second: Path) -> Iterator[str]:
-    """The differences, one a line; none where the two are the same to the byte."""
+    """The differences of two wheels, one a line."""
     if first.read_bytes() == second.read_bytes():
         return
     one, two = WheelFile(first), WheelFile(second)

@@ -12,7 +12,7 @@ from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 from k2mps.build import doctor, toolchain
 from k2mps.build.environment import Environment, torch_requirement
 from k2mps.build.interpreter import Interpreter, find
-from k2mps.core import errors, process
+from k2mps.core import errors
 from k2mps.core.objects import File
 from k2mps.series import patch_folder
 from k2mps.stack.checkout import Checkout
@@ -136,7 +136,7 @@ def refusals(environment: Environment, kernels: Mapping[str, str]) -> tuple[dict
             path = Path(folder, name)
             path.write_text(text, encoding="utf-8")
             # k2 compiles without fast math.
-            outcome = process.run([environment.python, program, "check", "--no-fast-math", path])
+            outcome = environment.run([program, "check", "--no-fast-math", path])
             if outcome.status != 0:
                 lines = [line.replace(f"{folder}/", "") for line in outcome.lines]
                 found[name] = "\n".join(lines[-8:])

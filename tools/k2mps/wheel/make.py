@@ -6,7 +6,7 @@ from pathlib import Path
 
 from k2mps.build import builder, provenance
 from k2mps.build.environment import Environment
-from k2mps.core import errors, process
+from k2mps.core import errors
 from k2mps.core.project import Project
 from k2mps.stack import status
 from k2mps.stack.checkout import Checkout
@@ -37,7 +37,7 @@ def make(
     if release:
         _refuse_dirt(project)
     built = builder.build(environment, checkout, request)
-    if release:  # It may have been edited meanwhile.
+    if release:  # The build takes minutes, in which a file may have changed.
         _refuse_dirt(project)
     description = describe(environment.upstream, checkout, built, request.device)
     directory = project.build_root / "wheels"
@@ -86,11 +86,11 @@ def _try_import(environment: Environment, wheel: Path, tree: str) -> None:
 
     Python's option -S ignores .venv's .pth files, which may lead to another k2.
     """
-    reporter, root = environment.reporter, environment.project.build_root
+    root = environment.project.build_root
     check = _CHECK.format(version=wheel.name.split("-")[1], tree=tree)
     with (
         tempfile.TemporaryDirectory(dir=root, prefix="wheel-test-") as folder,
-        reporter.task(f"importing {wheel.name}"),
+        environment.reporter.task(f"importing {wheel.name}"),
     ):
         options = ["--no-deps", "--no-index", "--quiet", "--disable-pip-version-check"]
         variables = {
@@ -102,8 +102,7 @@ def _try_import(environment: Environment, wheel: Path, tree: str) -> None:
             ["-m", "pip", "install", "--target", folder, *options, wheel],
             ["-S", "-c", check],
         ):
-            command = [environment.python, *arguments]
-            process.run(command, reporter=reporter, cwd=Path(folder), environment=variables).check(
+            environment.run(arguments, cwd=Path(folder), environment=variables).check(
                 errors.CheckFailedError,
                 f"{wheel.name} cannot be installed and imported",
                 f"look at {wheel}",
