@@ -452,7 +452,7 @@ def fitting_jobs() -> int:
 
 
 def _from(start: str, lines: Sequence[str]) -> list[str]:
-    """The lines from the first on that starts so; none where there is no such line."""
+    """The lines from the first one with this start; empty without such a line."""
     return list(itertools.dropwhile(lambda line: not line.startswith(start), lines))
 
 

@@ -38,7 +38,7 @@ class Device(enum.Enum):
 
     @property
     def emulated(self) -> bool:
-        """Whether the device exists on this machine only as an emulation."""
+        """Whether this machine emulates the device."""
         return self is Device.MPS and sys.platform != "darwin"
 
     @property
@@ -49,7 +49,7 @@ class Device(enum.Enum):
 
 @dataclasses.dataclass
 class Check:
-    """One requirement of the build, or something that helps it."""
+    """A requirement of the build, or something that only helps the build."""
 
     name: str  # of the requirement
     wanted: str  # the least that will do, in words
@@ -188,7 +188,7 @@ def _emulated(reporter: Reporter) -> list[Check]:
 
 
 def libclang() -> Check:
-    """A check of the library that the emulator's front end reads Metal with."""
+    """A check of the library with which the emulator's front end parses Metal."""
     header = f"/usr/lib/llvm-{CLANG}/include/clang-c/Index.h"
     return _there("libclang", f"of LLVM {CLANG}", header, f"libclang-{CLANG}-dev")
 

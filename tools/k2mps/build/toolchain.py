@@ -125,7 +125,7 @@ class Toolchain:
 
 
 def assemble(environment: Environment, torch: Requirement, python: Interpreter) -> Toolchain:
-    """Puts the toolchain for a torch version and a Python together, unless it is there."""
+    """Makes the toolchain for a torch version and a Python, unless it is there and up to date."""
     python.check_headers()
     doctor.provide(checks(), environment.reporter)
     torch_package = fetch_torch(environment, torch, python)

@@ -58,7 +58,7 @@ def needs(checkout: Checkout, commits: Sequence[Commit], name: str) -> tuple[str
 
 
 def _way(checkout: Checkout, start: str, end: str) -> tuple[Sequence[str], bool]:
-    """The commits from start to end, both included; and whether they go forward."""
+    """The commits from start to end, with both; and whether end is the newer one."""
     ids = []
     for name in (start, end):
         commit = checkout.commit_of(name)
