@@ -14,6 +14,9 @@ namespace mps_emulator {
 namespace {
 
 constexpr size_t kPage = 4096;
+// Behind a copy in guard mode, so that a far access faults as well.  The zone
+// takes address space, but no memory.
+constexpr size_t kGuardZone = size_t{64} << 20;
 constexpr size_t kSmallestClass = 64;
 
 size_t RoundUp(size_t value, size_t multiple) {
@@ -54,7 +57,7 @@ void CopyMemory::PrintFault(const void *address) {
   auto at = reinterpret_cast<uintptr_t>(address);
   for (const GuardedCopy &copy : guarded_copies) {
     uintptr_t begin = copy.begin;
-    if (begin == 0 || at - begin >= copy.capacity + kPage) continue;
+    if (begin == 0 || at - begin >= copy.capacity + kGuardZone) continue;
     if (at - begin >= copy.capacity)
       return PrintFatalInHandler(
           "the CPU accessed byte +%zu of the contents of an MTLBuffer that "
@@ -88,13 +91,17 @@ SizeClass SizeClassOf(size_t size) {
 CopyMemory::CopyMemory()
     : guards_everything_(EnvironmentFlag("MPS_EMULATOR_GUARD")) {}
 
+size_t CopyMemory::GuardBytes() const {
+  return guards_everything_ ? kGuardZone : kPage;
+}
+
 char *CopyMemory::Allocate(size_t capacity) {
   if (IsLarge(capacity)) {
     size_t pages = RoundUp(capacity, kPage);
-    char *memory = Map(pages + kPage);
+    char *memory = Map(pages + GuardBytes());
     if (!memory) return nullptr;
     // If this fails (too many mappings), the copy only lacks its guard.
-    mprotect(memory + pages, kPage, PROT_NONE);
+    mprotect(memory + pages, GuardBytes(), PROT_NONE);
     if (!guards_everything_) return memory;
     NoteGuarded(memory + pages - capacity, capacity);
     return memory + pages - capacity;
@@ -130,9 +137,9 @@ void CopyMemory::Free(char *memory, size_t capacity) {
       NoteFreed(memory);
       memory -= pages - capacity;
       // A mapping without memory: a use of the address faults.
-      mmap(memory, pages + kPage, PROT_NONE,
+      mmap(memory, pages + GuardBytes(), PROT_NONE,
            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
-      freed_.emplace_back(memory, pages + kPage);
+      freed_.emplace_back(memory, pages + GuardBytes());
       // A process may have about 65,000 mappings.
       if (freed_.size() > kMostFreed) {
         munmap(freed_.front().first, freed_.front().second);
@@ -140,7 +147,7 @@ void CopyMemory::Free(char *memory, size_t capacity) {
       }
       return;
     }
-    munmap(memory, pages + kPage);
+    munmap(memory, pages + GuardBytes());
     return;
   }
   free_[SizeClassOf(capacity).index].push_back(memory);

@@ -22,8 +22,8 @@ inline constexpr unsigned kNumSizeClasses = 160;
 
 // Small copies are pieces of slabs.  A large copy is a mapping of its own, with
 // a page behind it that faults.  A read far past the end of a small copy goes
-// unnoticed.  With MPS_EMULATOR_GUARD=1 every copy ends at a page that faults;
-// Linux' limit on mappings then allows about 10,000 live buffers.
+// unnoticed.  With MPS_EMULATOR_GUARD=1 every copy ends at a zone of 64 MiB
+// that faults; Linux' limit on mappings then allows about 10,000 live buffers.
 class CopyMemory {
  public:
   CopyMemory();
@@ -39,7 +39,7 @@ class CopyMemory {
   void Free(char *memory, size_t capacity);
 
   // For a signal handler: prints the mistake if `address` is in a freed copy,
-  // or in the page behind a copy.  Takes no lock.
+  // or in the zone behind a copy.  Takes no lock.
   static void PrintFault(const void *address);
 
  private:
@@ -49,6 +49,9 @@ class CopyMemory {
   bool IsLarge(size_t capacity) const {
     return guards_everything_ || capacity >= kLargeBytes;
   }
+
+  // The bytes behind a large copy that fault.
+  size_t GuardBytes() const;
 
   static constexpr size_t kMostFreed = 4096;
 
