@@ -34,7 +34,8 @@ def differences(buffers, results):
     Args:
       buffers: (content, expected, tolerance) of each argument, see case.Buffer.
       results: the arrays afterwards.
-      Returns:
+
+    Returns:
       A list of messages, empty if all buffers are as expected.
     """
     found = []

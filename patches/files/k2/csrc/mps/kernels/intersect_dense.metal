@@ -50,6 +50,13 @@ struct Graph {
   bool forward;                // backward: arc_begins points into `arcs`
 };
 
+// A lane's work: `width` lanes share the states first_state, first_state +
+// states_at_once, ...
+struct Lane {
+  int first_state, states_at_once;
+  int index, width;  // the lane is number `index` of `width`
+};
+
 // An arc: the state at its other end, its score and its column in b_scores.
 struct Step {
   int other;
@@ -96,9 +103,9 @@ struct Scores {
 // Returns the largest score of arcs number begin, begin + width, ... below end.
 inline float BestOfArcs(constant IntersectDenseParams &params,
                         device const float *b_scores, int row, Graph graph,
-                        int begin, int end, Scores previous) {
+                        int begin, int end, int width, Scores previous) {
   float best = -INFINITY;
-  for (int i = begin; i < end; i += params.width) {
+  for (int i = begin; i < end; i += width) {
     const Step step = GetStep(graph, i);
     best = Larger(previous.Get(step.other) + step.score +
                       ScoreAt(params, b_scores, row, step.column),
@@ -122,15 +129,15 @@ struct FirstArcs {
       end;  // the arcs that are not in `steps`: every width-th from `more`
 };
 
-inline FirstArcs GetFirstArcs(Graph graph, int state, int num_states, int lane,
-                              int width) {
+inline FirstArcs GetFirstArcs(Graph graph, int num_states, Lane lane) {
+  const int state = lane.first_state;
   const bool exists = state < num_states;
-  const int begin = exists ? graph.arc_begins[state] + lane : 0;
+  const int begin = exists ? graph.arc_begins[state] + lane.index : 0;
   FirstArcs ans;
   ans.end = exists ? graph.arc_begins[state + 1] : 0;
-  ans.more = begin + kIdArcsOfLane * width;
+  ans.more = begin + kIdArcsOfLane * lane.width;
   for (int i = 0; i < kIdArcsOfLane; ++i) {
-    const int position = begin + i * width;
+    const int position = begin + i * lane.width;
     const Step none = {0, -INFINITY, 0};
     ans.steps[i] = position < ans.end ? GetStep(graph, position) : none;
   }
@@ -141,30 +148,28 @@ inline FirstArcs GetFirstArcs(Graph graph, int state, int num_states, int lane,
 // begins at `row`.
 inline void DoFrame(constant IntersectDenseParams &params,
                     device const float *b_scores, int row, Graph graph,
-                    thread const FirstArcs &first, int num_states,
-                    int thread_index, int num_threads, Scores previous,
-                    Scores next) {
-  const int width = params.width, lane = thread_index % width,
-            first_state = thread_index / width;
+                    thread const FirstArcs &first, int num_states, Lane lane,
+                    Scores previous, Scores next) {
   float best = -INFINITY;
   for (int i = 0; i < kIdArcsOfLane; ++i)
     best = Larger(previous.Get(first.steps[i].other) + first.steps[i].score +
                       first.columns[i],
                   best);
-  best = Larger(
-      BestOfArcs(params, b_scores, row, graph, first.more, first.end, previous),
-      best);
+  best = Larger(BestOfArcs(params, b_scores, row, graph, first.more, first.end,
+                           lane.width, previous),
+                best);
   // All lanes of a simdgroup go through this loop equally often, since
   // BestOfLanes() needs all lanes.
-  for (int s = first_state;;) {
-    best = BestOfLanes(best, width);
-    if (lane == 0 && s < num_states) next.Set(s, best);
-    s += num_threads / width;
-    if (s - first_state >= num_states) break;
-    best = s < num_states ? BestOfArcs(params, b_scores, row, graph,
-                                       graph.arc_begins[s] + lane,
-                                       graph.arc_begins[s + 1], previous)
-                          : -INFINITY;
+  for (int s = lane.first_state;;) {
+    best = BestOfLanes(best, lane.width);
+    if (lane.index == 0 && s < num_states) next.Set(s, best);
+    s += lane.states_at_once;
+    if (s - lane.first_state >= num_states) break;
+    best = s < num_states
+               ? BestOfArcs(params, b_scores, row, graph,
+                            graph.arc_begins[s] + lane.index,
+                            graph.arc_begins[s + 1], lane.width, previous)
+               : -INFINITY;
   }
 }
 
@@ -217,6 +222,8 @@ kernel void intersect_dense(device const Arc *arcs [[buffer(0)]],
   const bool cached = num_states <= kIdMaxCachedStates;
   const int offset = 2 * begin + (forward ? num_states : 0),
             initial = forward ? 0 : num_states - 1, width = params.width;
+  const Lane lane = {int(thread_index) / width, int(num_threads) / width,
+                     int(thread_index) % width, width};
 
   Scores scores = {state_scores + step_begins[first_frame] + offset,
                    cache + first_frame % 2 * kIdMaxCachedStates, cached};
@@ -226,8 +233,7 @@ kernel void intersect_dense(device const Arc *arcs [[buffer(0)]],
     else if (cached)
       scores.cache[s] = scores.states[s];
   }
-  FirstArcs first = GetFirstArcs(graph, int(thread_index) / width, num_states,
-                                 int(thread_index) % width, width);
+  FirstArcs first = GetFirstArcs(graph, num_states, lane);
   const int row_step = forward ? params.stride : -params.stride;
   int row = (forward ? first_row : first_row + num_frames - 1) * params.stride +
             first_frame * row_step;
@@ -244,8 +250,8 @@ kernel void intersect_dense(device const Arc *arcs [[buffer(0)]],
     float ahead[kIdArcsOfLane];
     for (int i = 0; i < kIdArcsOfLane; ++i)
       ahead[i] = ScoreAt(params, b_scores, next_row, first.steps[i].column);
-    DoFrame(params, b_scores, row, graph, first, num_states, int(thread_index),
-            int(num_threads), scores, next);
+    DoFrame(params, b_scores, row, graph, first, num_states, lane, scores,
+            next);
     for (int i = 0; i < kIdArcsOfLane; ++i) first.columns[i] = ahead[i];
     row = next_row;
     scores = next;
