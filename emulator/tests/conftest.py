@@ -192,6 +192,10 @@ PLANTED_KINDS = (
 _planted_outcomes = {}  # {kind: [whether caught]}
 
 
+def pytest_configure(config):
+    config.addinivalue_line("markers", "planted(kind): has a bug of this kind, which is caught")
+
+
 def pytest_collection_modifyitems(items):
     for item in items:
         for mark in item.iter_markers("planted"):

@@ -132,6 +132,7 @@ void RaceChecker::Access(unsigned thread, const void *address, size_t size,
   Record record = {group_,
                    epoch_[memory],
                    threads_[thread].simd_epoch[memory],
+                   threads_[thread].fence,
                    static_cast<uint16_t>(thread),
                    0,
                    static_cast<uint8_t>(flags),
@@ -258,7 +259,8 @@ void RaceChecker::AccessWord(unsigned thread, uintptr_t word,
         return other.group == record.group && other.thread == record.thread &&
                other.flags == record.flags && other.bytes == record.bytes &&
                other.epoch == record.epoch &&
-               other.simd_epoch == record.simd_epoch;
+               other.simd_epoch == record.simd_epoch &&
+               other.fence == record.fence;
       });
   const bool is_known = known != records.end();
   auto kept = records.begin();
@@ -301,9 +303,10 @@ bool RaceChecker::IsOrdered(const Record &before, const Record &now) const {
   const Clock &known = threads_[now.thread].known;
   auto found = known.find(before.group);
   if (found == known.end()) return false;
-  return before.epoch < found->second.epoch ||
-         (before.epoch == found->second.epoch &&
-          found->second.threads.count(before.thread) != 0);
+  const auto &[epoch, fences] = found->second;
+  if (before.epoch != epoch) return before.epoch < epoch;
+  auto last = fences.find(before.thread);
+  return last != fences.end() && before.fence <= last->second;
 }
 
 bool RaceChecker::IsInPiece(unsigned thread, uintptr_t begin, size_t size,
@@ -386,18 +389,22 @@ void RaceChecker::Fence(unsigned thread, unsigned mem_flags) {
   Join(&self.known, self.seen);
   self.released = self.known;
   Clock own;
-  own[group_].epoch = epoch_[kDevice];
-  own[group_].threads.insert(static_cast<uint16_t>(thread));
+  own[group_] = {epoch_[kDevice],
+                 {{static_cast<uint16_t>(thread), self.fence++}}};
   Join(&self.released, own);
 }
 
 void RaceChecker::Join(Clock *clock, const Clock &other) {
   for (const auto &[group, progress] : other) {
     Progress &own = (*clock)[group];
-    if (own.epoch < progress.epoch)
+    if (own.epoch < progress.epoch) {
       own = progress;
-    else if (own.epoch == progress.epoch)
-      own.threads.insert(progress.threads.begin(), progress.threads.end());
+    } else if (own.epoch == progress.epoch) {
+      for (const auto &[thread, fence] : progress.fences) {
+        uint32_t &last = own.fences[thread];
+        last = std::max(last, fence);
+      }
+    }
   }
 }
 

@@ -19,7 +19,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
-#include <set>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -90,6 +89,7 @@ class RaceChecker {
     uint32_t group;
     uint32_t epoch;       // threadgroup barriers before it
     uint32_t simd_epoch;  // simdgroup barriers before it
+    uint32_t fence;       // fences of the thread before it
     uint16_t thread;
     uint8_t bytes;  // bit i: byte i of the word
     uint8_t flags;
@@ -104,15 +104,16 @@ class RaceChecker {
   };
 
   // The accesses of a threadgroup that have happened: all accesses of earlier
-  // epochs, and those of some threads in the epoch itself.
+  // epochs, and in the epoch itself those of some threads up to a fence.
   struct Progress {
     uint32_t epoch = 0;
-    std::set<uint16_t> threads;
+    std::map<uint16_t, uint32_t> fences;  // by threads
   };
   using Clock = std::map<uint32_t, Progress>;
 
   struct Thread {
     uint32_t simd_epoch[kMemories] = {};
+    uint32_t fence = 0;
     Clock known;     // has happened before the thread's present access
     Clock released;  // what an atomic write passes on, since the last fence
     Clock seen;      // what atomic reads received, before the next fence

@@ -90,6 +90,10 @@ RACES = {
     ),
     "missing fence before": (LAST_GROUP % ("", FENCE), "nothing orders"),
     "missing fence behind": (LAST_GROUP % (FENCE, ""), "nothing orders"),
+    "write behind the fence and the atomic": (
+        LAST_GROUP % (FENCE, FENCE + " a[g * 64] = 7;"),
+        "thread 0 of threadgroup (0, 0, 0) writes in line 17",
+    ),
     "read out of bounds": (
         "a[i] = i < 127 ? a[i] : a[i + 1];",
         "thread 63 of threadgroup (1, 0, 0) reads 4 bytes at byte 512 of "
