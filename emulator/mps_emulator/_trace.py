@@ -1,4 +1,4 @@
-"""Traces: signposts, and dispatches with their labels, as a profiler shows them."""
+"""Traces: the signposts, dispatches and labels that a profiler would show."""
 
 import contextlib
 import ctypes

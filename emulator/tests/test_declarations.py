@@ -188,8 +188,8 @@ def _shortened(encoding):
     return own.get(encoding, encoding)
 
 
-# pyobjc has one entry for each selector.  The entry of this selector is that of
-# MTLIOCommandBuffer, whose status is signed.  tinygrad's bindings have both.
+# pyobjc has one entry for each selector.  The entry for `status` describes
+# MTLIOCommandBuffer's, which is signed.  tinygrad's bindings have an entry for each class.
 OF_ANOTHER_PROTOCOL = [("MTLCommandBuffer", "status")]
 
 

@@ -12,7 +12,7 @@ LOG = "refs/worktree/k2mps/operations"
 
 
 def state(sandbox, directory):
-    """The state that undo restores, without the log, which grows, and file times."""
+    """The state that undo restores: all but the log, which grows, and the files' times."""
     found = snapshot(directory, times=False)
     found["refs"] = [line for line in found["refs"].split("\n") if LOG not in line]
     found["git directory"] = [name for name in found["git directory"] if name != "COMMIT_EDITMSG"]

@@ -386,8 +386,8 @@ GETTER(MTLDispatchType, dispatchType, [self state]->dispatch_type)
   [self barrier:"memoryBarrierWithScope:"];
 }
 
-// The commands of an encoder run one after the other, so a barrier only begins
-// a new group for the race checker, and an entry in a recording.
+// An encoder's commands run one after the other.  A barrier only begins a new
+// group for the race checker, and an entry in a recording.
 - (void)barrier:(const char *)what {
   [self checkOpen:what];
   [self state]->BeginConcurrentGroup();

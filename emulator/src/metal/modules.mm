@@ -1,5 +1,5 @@
 // Lets GCC's Objective-C runtime load modules that clang compiles for ObjFW's
-// runtime: only for ObjFW's does clang compile subscripts on collections.
+// runtime.  For GCC's runtime, clang refuses subscripts on collections.
 //
 // The two runtimes differ in three points.  A module and its protocols have
 // another version.  The lookup of a method that returns a struct in memory has
@@ -86,8 +86,8 @@ void SetVersion(ProtocolList *list) {
     }
 }
 
-// Classes without a layout: those of the module that is being loaded, and those
-// whose superclass is in a module that is not yet loaded.
+// Classes without a layout: the classes of the module that is being loaded, and
+// classes that wait for the module of their superclass.
 std::vector<CompiledClass *> &Waiting() {
   static std::vector<CompiledClass *> classes;
   return classes;

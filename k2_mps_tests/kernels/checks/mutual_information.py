@@ -8,12 +8,12 @@ The reference is the recursion in float64, one cell after another:
 with o = t_offset, and its derivative.  The reference and the kernels have only the
 formula in common (see k2/csrc/mps/mutual_information.h).
 
-Tolerance of a score, and of a share, the part of a score that came from s - 1, which
-follows from differences of scores: a path has S + T sums.  Each sum is rounded to
-float32, an error of eps / 2 of its size.  Its factor fast::exp() has a relative
-error of 2^-21: 2^-22 of the GPU's approximation, and as much of its argument's
-rounding.  Shares are at most 1, and a gradient is a product of S + T shares and of
-as many sums, each rounded.
+Tolerances.  A score is the end of S + T sums.  Each sum is rounded to float32, an error
+of eps / 2 of its size.  Its factor fast::exp() has a relative error of 2^-21: 2^-22 of
+the GPU's approximation, and as much of its argument's rounding.  A share is the part of
+a score that came from s - 1; a kernel computes it from differences of scores.  Shares
+are at most 1, and a gradient is a product of S + T shares and of as many sums, each
+rounded.
 """
 
 import dataclasses
@@ -33,8 +33,8 @@ COLUMNS = TUNING["kMiColumns"]
 # A sequence whose first cell has this score may have NaN for shares.
 NOT_ALL_FINITE = 2.0
 
-# S, T: the smallest, those around the rows of a strip and of a band and the columns
-# of a chunk, and those of several bands.
+# S, T: the smallest; about the rows of a strip, the rows of a band and the columns of a
+# chunk; and several bands.
 SHAPES = [
     (0, 0),
     (0, 1),

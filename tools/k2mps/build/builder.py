@@ -1,8 +1,8 @@
 """Building k2's Python module: environment, patches, cmake, ninja, demo.
 
-Build trees lie under build/, one for each (device, torch, Python, patched tree, flags), so that
-switching between any two of them rebuilds nothing.  A checkout with the contributor's own edits has
-one tree, keyed "edited", that follows the edits.
+Build trees lie under build/, one for each (device, torch, Python, patched tree, flags): a return to
+one of them rebuilds nothing.  A checkout with the contributor's own edits has one tree, keyed
+"edited", for all edits.
 """
 
 import contextlib

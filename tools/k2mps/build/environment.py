@@ -149,8 +149,8 @@ class Environment:
         importlib.invalidate_caches()
 
     def torch_options(self) -> list[str]:
-        """pip's options for a torch without CUDA; empty on macOS, where no wheel has CUDA, and
-        where pip's configuration names a place of packages."""
+        """pip's options for a torch without CUDA.  None on macOS, where no wheel has CUDA, and
+        none where pip's configuration names an index of its own."""
         if sys.platform != "linux":
             return []
         outcome = self.run(["-m", "pip", "config", "list"])

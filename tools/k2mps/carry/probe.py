@@ -139,7 +139,7 @@ class _Prober:
         return ""
 
     def _conflicts(self, names: Sequence[str], target: str) -> list[str]:
-        """The files in which the last of these patches conflicts; the others apply."""
+        """The files in which the last of these patches conflicts; the other patches apply."""
         if not self._fails(names, target):
             return []
         return [path for path in self._paths(names[-1]) if self._fails(names, target, path)]

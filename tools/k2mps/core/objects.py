@@ -114,7 +114,7 @@ def blob_id(content: bytes) -> str:
 
 
 def read(repository: git.Git, ids: Iterable[str]) -> dict[str, bytes]:
-    """The contents of those of these objects that the repository has."""
+    """The contents of these objects, by id; the repository may lack some."""
     wanted = list(dict.fromkeys(ids))
     output = repository.bytes(
         "cat-file", "--batch", stdin="".join(f"{i}\n" for i in wanted).encode()

@@ -5,10 +5,10 @@
                                   the series starts from, the tree of the
                                   commit and k2's version there
     [torch]
-    default, supported, tested    the torch version that a build uses unless
-                                  told otherwise, all that may be chosen, and
-                                  those that all suites have run with; the
-                                  last may be absent, and is the default then
+    default, supported, tested    the torch version of a build without
+                                  --torch; the versions that --torch takes;
+                                  and the versions with which all suites have
+                                  run, which may be absent (then: default)
     [budget]
     lines                         how many lines the patches may touch in
                                   upstream's files, added and removed; may

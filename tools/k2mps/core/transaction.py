@@ -21,7 +21,7 @@ class FileTransaction:
 
     Args:
       area: a directory for staged files and the journal, on the file system of the files that are
-        replaced.  It is made here, and must not exist, unless there is a journal.
+        replaced.  Without a journal, the directory must not exist, and is made.
       root: the directory that the paths are relative to.
       journal: what a killed process has left.
     Attributes:

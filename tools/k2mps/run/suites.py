@@ -330,7 +330,7 @@ def run_all(
 
 
 def summary(results: Sequence[Result]) -> list[str]:
-    """The table of the results, and what the user should know about them, as lines."""
+    """The lines of a table of the results, and of what the user should know about the results."""
     lines = _table(results)
     for result in results:
         title = result.suite.title

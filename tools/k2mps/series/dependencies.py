@@ -126,7 +126,7 @@ def _lines(content: bytes) -> tuple[tuple[int, str], ...]:
 
 
 def _names(text: Text) -> Iterator[tuple[int, str]]:
-    """The paths of k2's tree, and functions as `_k2.f`, that lines name."""
+    """The paths of k2's tree, and functions as `_k2.f`, that a text names, each with its line."""
     if text.path.endswith(_CXX):
         yield from _included(text.lines)
     elif text.path.endswith(_CMAKE):

@@ -66,7 +66,7 @@ def _check_movable(upstream: Upstream, checkout: Checkout, now: Status, tip: str
             next_command=f"k2mps export, to make patches of them; or git -C {where} checkout"
             f" {upstream.pin.commit}, to leave them where they are",
         )
-    # The tool's own clone at an upstream commit, such as an earlier pin, is what it left.
+    # The tool may move its own clone from any commit of upstream, such as an earlier pin.
     remotes = ("for-each-ref", "--count=1", "--contains", "HEAD", "refs/remotes")
     if now.state is State.OTHER_COMMIT and not (checkout.own and checkout.git.text(*remotes)):
         raise errors.K2mpsError(

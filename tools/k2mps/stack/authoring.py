@@ -1,8 +1,8 @@
 """The commands that change one patch: new, fold, edit, rename, move, drop.
 
-Each command makes the commit of the patch and those after it anew, the later
-ones by a 3-way merge, and does not touch the checkout meanwhile.  Then branch,
-patches/ and lock change together, or not at all.
+Each command makes a new commit of the patch, and moves the later commits onto it by 3-way
+merges.  The checkout stays as it is meanwhile.  Then branch, patches/ and lock change
+together, or not at all.
 """
 
 import contextlib

@@ -185,8 +185,8 @@ class Checkout:
         return self.changed_files(untracked=False)[0]
 
     def changed_files(self, untracked: bool = True) -> tuple[list[str], list[str]]:
-        """As `edited_files`; and files, or whole directories, that git neither
-        tracks nor ignores, where they are asked for."""
+        """As `edited_files`; and, if asked for, the files and whole directories that git neither
+        tracks nor ignores."""
         output = self.git.bytes(
             *"status --porcelain=v1 -z --no-renames".split(),
             f"--untracked-files={'normal' if untracked else 'no'}",
@@ -547,7 +547,7 @@ class Checkout:
         return [entry[2:] for entry in git.split_z(output) if entry[0] != "H"]
 
     def entries(self, commit: str, paths: Iterable[str] = ()) -> dict[str, tuple[str, str]]:
-        """Mode and id of the files of a commit, or of those of these paths that it has."""
+        """Mode and id of each file of a commit; with `paths`, of these files where they exist."""
         output = self.git.bytes("ls-tree", "-r", "-z", commit, "--", *paths)
         found = {}
         for line in git.split_z(output):
@@ -557,7 +557,7 @@ class Checkout:
         return found
 
     def files(self, commit: str, paths: Iterable[str] = ()) -> dict[str, objects.File]:
-        """The files of a commit, or those of these paths that it has."""
+        """The files of a commit; with `paths`, these files where they exist."""
         entries = self.entries(commit, paths)
         blobs = objects.read(self.git, (id_ for _, id_ in entries.values()))
         return {
@@ -583,8 +583,8 @@ class Checkout:
 class _Index:
     """The index of a checkout while it is replaced.
 
-    The new index and the old one lie beside it, on whatever disk that is, and
-    git's own lock file keeps git commands away meanwhile.
+    The new index and the old one lie beside it, on its disk.  git's own lock file keeps git
+    commands away meanwhile.
     """
 
     _MARK = b"k2mps\n"

@@ -91,7 +91,7 @@ def _subject(wheel: WheelFile, digest: str) -> Component:
 
 
 def _packages(wheel: WheelFile) -> Iterator[Component]:
-    """The packages that pip installs with the wheel, and those whose headers are compiled in."""
+    """The packages that pip installs with the wheel, and packages whose headers it contains."""
     for line in wheel.metadata.get_all("Requires-Dist", []):
         wanted = Requirement(line)
         exact = re.fullmatch(r"==([\w.]+)", str(wanted.specifier))
