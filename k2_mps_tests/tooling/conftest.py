@@ -87,6 +87,22 @@ def k2(sandbox) -> Path:
 
 
 @pytest.fixture
+def exchanged(empty) -> support.Sandbox:
+    """A clone of k2-mps whose checkout is to follow the pin to a commit that makes a file of
+    folder `b` and a folder of file `a`."""
+    before = {"a": "1\n", "b/deep/file": "2\n", "b/two": "3\n"}
+    pin = support.commit(empty.upstream, "before", before)
+    support.git(empty.upstream, "rm", "--quiet", *before)
+    after = {"a/deep/file": "4\n", "a/two": "5\n", "b": "6\n"}
+    for pin in (pin, support.commit(empty.upstream, "after", after)):
+        empty.write_config(pin)
+        empty.ok("lock")
+        if not empty.checkout.exists():
+            empty.ok("apply")
+    return empty
+
+
+@pytest.fixture
 def own(sandbox) -> Path:
     """A checkout of the user's, with a file and a branch of theirs."""
     directory = sandbox.clone("own")

@@ -423,6 +423,22 @@ def test_the_tools_own_clone_follows_the_pin_when_pristine(sandbox):
     assert git(sandbox.checkout, "rev-parse", "HEAD~3") == pin
 
 
+def test_a_folder_becomes_a_file_and_a_file_a_folder(exchanged):
+    exchanged.ok("apply")
+    pin = git(exchanged.upstream, "rev-parse", "HEAD")
+    assert git(exchanged.checkout, "rev-parse", "HEAD") == pin
+    assert git(exchanged.checkout, "status", "--porcelain") == ""
+
+
+@pytest.mark.parametrize("mine", ["b/mine.txt", "b/deep/folder/"])
+def test_a_folder_with_work_does_not_become_a_file(exchanged, mine):
+    path = exchanged.checkout / mine
+    path.mkdir() if mine.endswith("/") else path.write_text("mine\n")
+    before = snapshot(exchanged.checkout)
+    assert f"git does not track {path}" in exchanged.fails(1, "apply")
+    assert snapshot(exchanged.checkout) == before
+
+
 def test_a_subdirectory_of_another_repository_is_refused(sandbox):
     git(sandbox.root, "init", "--quiet")
     inside = sandbox.root / "vendor"

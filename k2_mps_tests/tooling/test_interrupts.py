@@ -93,6 +93,23 @@ def test_a_signal_amid_the_files(sandbox, own, method, name, countdown):
     assert snapshot(own) == before
 
 
+@pytest.mark.parametrize("name", ["SIGINT", "SIGKILL"])
+@pytest.mark.parametrize(
+    "method, countdown",
+    [("remove", 1), ("remove", 2), ("remove", 3), ("replace", 1), ("replace", 2), ("replace", 3)],
+)
+def test_a_signal_amid_folders_and_files_that_change_places(exchanged, method, countdown, name):
+    before = snapshot(exchanged.checkout)
+    result = exchanged.amid(method, countdown, name, "apply")
+    number = getattr(signal, name)
+    if name == "SIGKILL":
+        assert result.returncode == -number
+        assert "have been undone" in exchanged.run("status").stderr
+    else:
+        assert result.returncode == 128 + number, result.stderr
+    assert snapshot(exchanged.checkout) == before
+
+
 def test_an_edit_made_after_kill_9_is_not_lost(sandbox, own):
     sandbox.amid("replace", 6, "SIGKILL", "apply", "--k2", str(own))
     (own / "k2/csrc/array.cu").write_text("my edit\n")

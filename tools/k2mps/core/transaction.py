@@ -10,7 +10,7 @@ import contextlib
 import functools
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 
 from k2mps.core import errors
@@ -61,7 +61,7 @@ class FileTransaction:
         missing = functools.cache(self._missing_parents)
         for number, path in enumerate(paths):
             target = self._root / path
-            existed = os.path.lexists(target)
+            existed = is_file(target)
             if existed:
                 keep(target, self._kept(number))
             entries.append(
@@ -75,6 +75,21 @@ class FileTransaction:
         journal = {"root": str(self._root), "entries": entries, "note": note}
         rewrite(self._area / "journal", json.dumps(journal))
         self._entries = entries
+
+    def swap(
+        self, changed: Iterable[str], removed: Iterable[str], check: Callable[[], None]
+    ) -> None:
+        """Changes the files; `check` raises what should stop that.
+
+        Removals go first: a new file may stand where a folder was, or in a folder where a file was.
+        """
+        for path in removed:
+            check()
+            self.remove(path)
+        for path in changed:
+            check()
+            self.replace(path)
+        check()
 
     def replace(self, path: str) -> None:
         """Moves the staged contents of `path` to its place."""
@@ -92,14 +107,17 @@ class FileTransaction:
     def check_unedited(self) -> None:
         """Refuses where undoing would lose an edit: a file is neither as before nor as the
         transaction left it."""
+        own = {self._root / entry["path"] for entry in self._entries}
+        own.update(Path(parent) for entry in self._entries for parent in entry["new_parents"])
         for number, entry in enumerate(self._entries):
             target = self._root / entry["path"]
-            as_before = (
-                _same_file(self._kept(number), target)
-                if entry["existed"]
-                else not os.path.lexists(target)
-            )
-            if not as_before and _fingerprint(target) not in (None, entry["new"]):
+            if target.is_dir() and not target.is_symlink():
+                edited = entry["existed"] and bool(strangers(target, own))
+            elif entry["existed"] and _same_file(self._kept(number), target):
+                edited = False
+            else:
+                edited = _fingerprint(target) not in (None, entry["new"])
+            if edited:
                 raise errors.K2mpsError(
                     f"{target} was edited after a run of k2mps was killed amid its work",
                     why="undoing that run's changes would lose the edit",
@@ -109,19 +127,21 @@ class FileTransaction:
     def roll_back(self) -> None:
         """Restores all files as they were at `begin`."""
         restored = self._area / "restored"
-        for number, entry in enumerate(self._entries):
+        for entry in self._entries:
             target = self._root / entry["path"]
-            if not entry["existed"]:
-                target.unlink(missing_ok=True)
-            elif not _same_file(self._kept(number), target):
-                target.parent.mkdir(parents=True, exist_ok=True)
-                restored.unlink(missing_ok=True)
-                keep(self._kept(number), restored)
-                os.replace(restored, target)
+            if not entry["existed"] and is_file(target):
+                target.unlink()
         for entry in self._entries:
             with contextlib.suppress(OSError):  # in use, or already gone
                 for parent in entry["new_parents"]:
                     os.rmdir(parent)
+        for number, entry in enumerate(self._entries):
+            target = self._root / entry["path"]
+            if entry["existed"] and not _same_file(self._kept(number), target):
+                target.parent.mkdir(parents=True, exist_ok=True)
+                restored.unlink(missing_ok=True)
+                keep(self._kept(number), restored)
+                os.replace(restored, target)
 
     def undo(self) -> None:
         """Restores all files, and removes the transaction's own."""
@@ -143,7 +163,7 @@ class FileTransaction:
     def _missing_parents(self, folder: str) -> list[str]:
         """The directories of `folder` that do not exist, the deepest first."""
         missing = []
-        while folder and not os.path.exists(self._root / folder):
+        while folder and not os.path.isdir(self._root / folder):
             missing.append(str(self._root / folder))
             folder = os.path.dirname(folder)
         return missing
@@ -160,6 +180,20 @@ def leftover(area: Path) -> FileTransaction | None:
         _remove(area)
         return None
     return FileTransaction(area, Path(journal["root"]), journal)
+
+
+def is_file(path: Path) -> bool:
+    """Whether a file, or a link to anything, has this name."""
+    return path.is_symlink() or os.path.exists(path) and not path.is_dir()
+
+
+def strangers(place: Path, known: Collection[Path]) -> list[Path]:
+    """The files and empty folders at a place, and in it, that are not among the known ones."""
+    return [
+        one
+        for one in (place, *place.rglob("*"))
+        if one not in known and (is_file(one) or one.is_dir() and not any(one.iterdir()))
+    ]
 
 
 def rewrite(path: Path, text: str) -> None:
@@ -195,7 +229,7 @@ def _same_file(one: Path, other: Path) -> bool:
         return os.path.samestat(one.lstat(), other.lstat()) or (
             _fingerprint(one) == _fingerprint(other)
         )
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return False
 
 
@@ -203,6 +237,6 @@ def _fingerprint(path: Path) -> list[int] | None:
     """Size and modification time, or None where there is no file."""
     try:
         status = path.lstat()
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
     return [status.st_size, status.st_mtime_ns]

@@ -53,7 +53,7 @@ class Recipes:
             raise errors.K2mpsError(
                 f"{directory} is not the root of a checkout of git",
                 why=found.stderr or f"that is {lines[0]}",
-                next_command="clone icefall with git, so that its files can be had back",
+                next_command="git clone https://github.com/k2-fsa/icefall, and name that",
             )
         self._git_directory = Path(lines[1])
         # The folder of what `undo` needs: the original files by their numbers, and the record.
@@ -70,7 +70,7 @@ class Recipes:
             if self.applied:
                 raise errors.K2mpsError(
                     f"{self._root} has been rewritten already",
-                    next_command=f"k2mps recipes icefall {self._root} --undo, then again",
+                    next_command=f"k2mps recipes icefall {self._root} --undo restores it",
                 )
             edited = split_z(self._git.bytes("diff", "--name-only", "-z", "HEAD", work_tree=True))
             if edited:
@@ -84,7 +84,7 @@ class Recipes:
                 raise errors.K2mpsError(
                     f"{self._root} has nothing to rewrite",
                     why="none of the known call shapes of CUDA is in it",
-                    next_command="look whether it is on the branch that you mean",
+                    next_command=f"git -C {self._root} status shows the branch; check out another",
                 )
             self._replace(written, remember=True)
         return Result(tuple(written), left=left)
@@ -94,7 +94,7 @@ class Recipes:
         with self._held():
             if not self.applied:
                 raise errors.K2mpsError(
-                    f"{self._root} has not been rewritten, or was taken back",
+                    f"{self._root} has not been rewritten, or --undo has restored it",
                     next_command=f"k2mps recipes icefall {self._root} rewrites it",
                 )
             record = json.loads((self._state / _RECORD).read_text(encoding="utf-8"))
@@ -117,10 +117,10 @@ class Recipes:
                         merged.append(path)
             if clashing:
                 raise errors.K2mpsError(
-                    f"{clashing[0]} was edited where it is to be taken back",
+                    f"{clashing[0]} has edits in lines that undo would restore",
                     why="; ".join(clashing),
-                    next_command="take your edits of lines with `gpu` back, then again; "
-                    f"git -C {self._root} diff shows them",
+                    next_command=f"git -C {self._root} diff shows the edits; revert those in"
+                    " lines with `gpu`, then run the same command again",
                 )
             self._replace(restored, remember=False)
             # A kill from here on leaves only what the next run removes.
@@ -168,9 +168,7 @@ class Recipes:
             with interrupts.deferred() as check:
                 files.begin(list(contents), {"remember": remember})
                 try:
-                    for path in contents:
-                        check()
-                        files.replace(path)
+                    files.swap(contents, (), check)
                     if remember:
                         record = {path: sha256(content) for path, content in contents.items()}
                         text = json.dumps(record, indent=1)

@@ -8,7 +8,7 @@ takes the working tree from one commit to another as a transaction.
 import contextlib
 import dataclasses
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -488,12 +488,8 @@ class Checkout:
         self._index.keep()
         files.begin([path for _, path in changes], note)
         try:
-            for kind, path in changes:
-                check()
-                if kind == "D":
-                    files.remove(path)
-                else:
-                    files.replace(path)
+            removed = [path for kind, path in changes if kind == "D"]
+            files.swap((path for kind, path in changes if kind != "D"), removed, check)
             self.git.with_index(self._index.new).run(
                 "update-index", "-q", "--refresh", work_tree=True
             )
@@ -511,14 +507,11 @@ class Checkout:
 
     def _check_in_place(self, changes) -> None:
         """Refuses to replace a file that git could not restore."""
-        for kind, path in changes:
-            if kind == "A" and os.path.lexists(self.directory / path):
-                raise errors.K2mpsError(
-                    f"{self.directory / path} stands where the series adds a file",
-                    why="git does not track it, so replacing it would lose it",
-                    next_command=f"move {path} away, then run the same command again",
-                )
-        self._check_parents(path for kind, path in changes if kind == "A")
+        removed = {self.directory / path for kind, path in changes if kind == "D"}
+        added = [self.directory / path for kind, path in changes if kind == "A"]
+        for place in filter(os.path.lexists, added):
+            self._check_free(place, removed)
+        self._check_parents(added, removed)
         tracked = [path for kind, path in changes if kind != "A"]
         for path in self._hidden(tracked):
             raise errors.K2mpsError(
@@ -529,13 +522,23 @@ class Checkout:
                 f" --no-assume-unchanged --no-skip-worktree {path}",
             )
 
-    def _check_parents(self, paths: Iterable[str]) -> None:
-        for parent in {parent for path in paths for parent in Path(path).parents}:
-            place = self.directory / parent
-            if place.is_symlink() or (place.exists() and not place.is_dir()):
+    def _check_free(self, place: Path, removed: Collection[Path]) -> None:
+        """Refuses to add a file where one is, or a folder that stays."""
+        # A folder goes with its last file.
+        for one in transaction.strangers(place, removed)[:1]:
+            raise errors.K2mpsError(
+                f"{place} stands where the series adds a file",
+                why=f"git does not track {one}, so replacing it would lose it",
+                next_command=f"move {one} away, then run the same command again",
+            )
+
+    def _check_parents(self, added: Iterable[Path], removed: Collection[Path]) -> None:
+        """Refuses to add a file behind a file or a link that stays."""
+        for place in {parent for path in added for parent in path.parents} - set(removed):
+            if self.directory in place.parents and transaction.is_file(place):
                 raise errors.K2mpsError(
                     f"{place} stands where the series needs a directory",
-                    next_command=f"move {parent} away, then run the same command again",
+                    next_command=f"move {place} away, then run the same command again",
                 )
 
     def _hidden(self, paths: Sequence[str]) -> list[str]:

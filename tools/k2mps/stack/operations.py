@@ -140,12 +140,7 @@ def carry_out(
             note = {"checkout": str(checkout.directory), "operation": operation}
             files.begin([*changed, *removed], note)
             try:
-                for path in changed:
-                    check()
-                    files.replace(path)
-                for path in removed:
-                    check()
-                    files.remove(path)
+                files.swap(changed, removed, check)
                 head = checkout.head()
                 if not move.commit or (head.name, head.commit) == (move.head, move.commit):
                     checkout.set_refs(move.refs, command)
