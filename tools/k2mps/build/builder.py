@@ -246,8 +246,7 @@ class _Plan:
             if not settings["mps_emulator_DIR"]:
                 raise errors.CompileError(
                     "the emulator does not say where its CMake package is",
-                    why=" ".join(map(str, ask)) + " failed",
-                    next_command="run that command",
+                    next_command=" ".join(map(str, ask)) + ", which shows the error",
                 )
         command = [
             *(self._environment.program("cmake"), "-G", "Ninja"),

@@ -53,8 +53,8 @@ class Interpreter:
                 why=f"a wheel for {self.tag} is compiled with the headers of"
                 f" {self.program}, which pip cannot fetch",
                 next_command=f"sudo apt-get install libpython{self.version}"
-                "-dev, where the system has that; else --python PROGRAM of a"
-                f" Python {self.version} that was installed with its headers",
+                "-dev, if the system has that package; else give --python the program of"
+                f" another Python {self.version}, which has its headers",
             )
 
     def symbols(self) -> set[str]:

@@ -120,8 +120,8 @@ def _commit(
         raise errors.K2mpsError(
             f"patches/{patch.name} builds on patches that are left out, or do not come before it",
             why=f"it needs {', '.join(needs(checkout, commits, patch.name))}:"
-            " it changes the same lines, or files that those add",
-            next_command="name these as well",
+            " it changes their lines, or files that they add",
+            next_command="name the patches that it needs as well",
         )
     message = "\n\n".join(filter(None, (patch.subject, patch.body))) + "\n"
     author = commit.author.variables() if patch.date else {}

@@ -52,8 +52,8 @@ def wheel_command(context: click.Context, target: str, python: str | None, relea
     crossed = target == "macos-arm64" and not on_mac
     if python and not crossed:
         raise click.UsageError(
-            "--python is for cross-built wheels; one for this machine is for"
-            " the Python of .venv: make PYTHON=PROGRAM in a clone of its own"
+            "--python is for cross-built wheels; a wheel for this machine is for .venv's"
+            " Python, which make PYTHON=PROGRAM sets in a new clone"
         )
     device = "mps" if crossed or on_mac else "cpu"
     request = session.request(device, for_wheel=True, crossed=crossed, python=python)

@@ -119,7 +119,7 @@ def read(directory: Path, place: str) -> File:
             raise errors.UnsafePathError(
                 f"patches/{place} is, or goes through, a symbolic link",
                 why="a symbolic link could lead anywhere",
-                next_command="put the file itself there",
+                next_command="replace the link by the file",
             )
     if not os.path.isfile(target):
         raise errors.SeriesError(
@@ -150,7 +150,7 @@ def owners(patches: Sequence[patch_text.Patch], groups: dict[str, str]) -> dict[
             if path in owned:
                 raise errors.SeriesError(
                     f"patches/files/{path} belongs to both {owned[path]} and {patch.name}",
-                    next_command="take it out of New-files of one, then k2mps lock",
+                    next_command=f"delete {path} under New-files of one of them, then k2mps lock",
                 )
             owned[path] = patch.name
     return owned

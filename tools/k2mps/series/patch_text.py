@@ -299,8 +299,8 @@ def _edit(name: str, match: re.Match, line: int) -> Edit:
 def _malformed(name: str, line: int, reason: str) -> errors.SeriesError:
     return errors.SeriesError(
         f"patches/{name}:{line}: {reason}",
-        why="patch files are written by `k2mps export`; its form is described"
-        " in tools/k2mps/series/patch_text.py",
-        next_command="correct it; or git checkout patches upstream.toml; or"
-        " k2mps export --overwrite, where the checkout has the commits",
+        why="k2mps export writes patch files; tools/k2mps/series/patch_text.py"
+        " describes their form",
+        next_command="correct the line; or git checkout patches upstream.toml; or"
+        " k2mps export --overwrite, if the checkout has the commits",
     )

@@ -129,8 +129,8 @@ class CommittedSeries:
         mine, there = self._patches[at].name, self._patches[other].name
         if self._checkout.tree_of(tip) != self._checkout.tree_of(self._tip):
             raise errors.K2mpsError(
-                f"with {mine} there the series gives other files",
-                why="patches on the way change lines next to its own",
+                f"to move {mine} there would change the files that the series makes",
+                why=f"patches between the two places change lines next to lines of {mine}",
                 next_command="choose another place",
             )
         return self._finish(f"move {mine} {'--after' if after else '--before'} {there}", tip)
@@ -184,8 +184,8 @@ class CommittedSeries:
             raise errors.K2mpsError(
                 f"git cannot add {', '.join(paths)}",
                 why=result.stderr,
-                next_command="name files of the checkout; git add --force one"
-                " that git is told to ignore",
+                next_command="name files of the checkout; git add --force takes a"
+                " file that git ignores",
             )
 
     def _inside(self, path: str) -> str:

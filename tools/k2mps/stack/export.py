@@ -129,8 +129,8 @@ def _check_base(
         where = checkout.directory
         raise errors.K2mpsError(
             "patches/ is not the series that the branch was made from",
-            why="it has changed since it was applied here, by git pull or by"
-            " hand, and exporting would take that change back",
+            why="patches/ has changed since it was applied here, by git pull or by"
+            " hand, and export would undo that change",
             next_command=f"git -C {where} branch mine {BRANCH}; git -C {where}"
             f" reset --keep {base[:12]}; k2mps apply; git -C {where}"
             f" cherry-pick {base[:12]}..mine; k2mps export",
