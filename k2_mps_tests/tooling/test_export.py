@@ -109,6 +109,25 @@ def test_names_of_new_patches_do_not_collide(sandbox, k2):
     assert series[3:] == ["fix-it.patch", "fix-it-2.patch", "gr-er.patch", "patch.patch"]
 
 
+def test_commits_of_one_subject_keep_their_names(sandbox, k2):
+    for path in ("a", "b"):
+        support.commit(k2, "fix: it", {path: "1\n"})
+    sandbox.ok("export")
+    before = support.patches(sandbox)
+    assert "has it all already" in sandbox.ok("export")
+    assert support.patches(sandbox) == before
+
+
+def test_a_new_commit_does_not_take_the_name_of_a_later_one(sandbox, k2):
+    last = git(k2, "rev-parse", "HEAD")
+    git(k2, "reset", "--quiet", "--hard", "HEAD~1")
+    support.commit(k2, "python: add only new files", {"a": "1\n"})
+    git(k2, "cherry-pick", last)
+    sandbox.ok("export")
+    series = (sandbox.root / "patches/series").read_text().split()
+    assert series[2:] == ["python-add-only-new-files-2.patch", "python-add-only-new-files.patch"]
+
+
 def test_a_copied_trailer_gives_no_second_owner(sandbox, k2):
     message = git(k2, "log", "-1", "--format=%B")
     support.commit(k2, message.replace("python", "copied"), {"a": "1\n"})

@@ -6,6 +6,7 @@ commit, so that patches/ changes only where commits did.
 
 import contextlib
 import dataclasses
+import os
 import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -75,12 +76,14 @@ def name_of(commit: Commit) -> str:
 
 
 def _parsed(files: dict[str, File]) -> dict[str, Patch]:
-    """The patches of patches/ by name; export replaces one that cannot be read."""
+    """The patches of patches/ by name, in order; export replaces one that cannot be read."""
     found: dict[str, Patch] = {}
-    for name, file in files.items():
+    lines = files["series"].content.split(b"\n") if "series" in files else []
+    order = {os.fsdecode(line.strip()): number for number, line in enumerate(lines)}
+    for name in sorted(files, key=lambda name: order.get(name, len(order))):
         if name.endswith(".patch") and "/" not in name:
             with contextlib.suppress(errors.SeriesError):
-                found[name] = patch_text.parse(name, file.content)
+                found[name] = patch_text.parse(name, files[name].content)
     return found
 
 
@@ -223,17 +226,22 @@ def _names(commits: Sequence[Commit], old: dict[str, Patch]) -> dict[str, str]:
     A patch keeps its name when its subject changes; a new commit is named after its subject.
     """
     names: dict[str, str] = {}
-    by_subject = {patch.subject: name for name, patch in reversed(old.items())}
+    by_subject: dict[str, list[str]] = {}
+    for name, patch in old.items():
+        by_subject.setdefault(patch.subject, []).append(name)
     for commit in commits:
-        subject, _, trailers = _split_message(commit.message)
-        for name in (trailers.get("Patch-Filename"), by_subject.get(subject)):
-            if name and name not in names.values():
-                series_file.check_name(name, f"commit {commit.id[:12]}")
-                names[commit.id] = name
-                break
-    for commit in commits:
-        if commit.id not in names:
-            names[commit.id] = name_for(commit.subject, set(names.values()))
+        name = name_of(commit)
+        if name and name not in names.values():
+            series_file.check_name(name, f"commit {commit.id[:12]}")
+            names[commit.id] = name
+    unnamed = [commit for commit in commits if commit.id not in names]
+    for commit in unnamed:
+        known = by_subject.get(_split_message(commit.message)[0], ())
+        free = [name for name in known if name not in names.values()]
+        # Several patches may have one subject.
+        names.update({commit.id: name for name in free[:1]})
+    for commit in unnamed:
+        names.setdefault(commit.id, name_for(commit.subject, set(names.values())))
     return names
 
 
