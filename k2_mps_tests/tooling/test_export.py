@@ -219,6 +219,15 @@ def test_a_new_file_that_is_one_of_upstreams_on_a_mac(sandbox, k2, path, other):
             "an earlier commit deletes",
             "echo again > k2/csrc/old.cu; git add --all; git commit -qm again",
         ),
+        (
+            "adds k2/csrc/array.cu/new, but k2 has k2/csrc/array.cu",
+            "rm k2/csrc/array.cu; mkdir k2/csrc/array.cu; echo > k2/csrc/array.cu/new;"
+            " git add --all; git commit -qm folder",
+        ),
+        (
+            "adds scripts, but k2 has scripts",
+            "rm -r scripts; echo > scripts; git add --all; git commit -qm file",
+        ),
         ("symbolic link", "ln -s CMakeLists.txt link; git add link; git commit -qm link"),
         ("symbolic link", "rm run; ln -s CMakeLists.txt run; git commit -qam link"),
         (

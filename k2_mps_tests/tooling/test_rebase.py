@@ -418,6 +418,15 @@ def test_a_new_file_that_upstream_has_added(sandbox, k2):
     assert "cmake/mps.cmake: overlapping (upstream has added" in message
 
 
+def test_a_folder_of_new_files_that_upstream_has_as_a_file(sandbox, k2):
+    onto = upstream_commit(sandbox, "Own mps", {"cmake": "a file\n"})
+    before = snapshot(k2), patches(sandbox)
+    message = sandbox.fails(14, "rebase", "--onto", onto)
+    assert "patches/context-know-mps.patch, conflicts with" in message
+    sandbox.ok("rebase", "--abort")
+    same_state(sandbox, k2, before)
+
+
 def test_undo_brings_pin_and_patches_back(sandbox, k2):
     before = patches(sandbox)
     onto = upstream_commit(sandbox, "Others' work", OTHERS_WORK)

@@ -188,10 +188,11 @@ class _Rebase:
     def _pick(self, commit: Commit) -> None:
         """Merges one commit into the worktree."""
         self._git.bytes("reset", "--quiet", "--hard", self._state.head, work_tree=True)
-        for change in self._checkout.changes(commit.parents[0], commit.id):
-            if change.old_id is None:
-                # A killed run may have left this patch's new files, untracked.
-                (self._project.rebase / change.path).unlink(missing_ok=True)
+        changes = self._checkout.changes(commit.parents[0], commit.id)
+        added = [change.path for change in changes if change.kind == "A"]
+        if added:
+            # A killed run may have left this patch's new files, untracked.
+            self._git.bytes("clean", "--quiet", "--force", "-x", "--", *added, work_tree=True)
         result = self._git.run(*_PICK, commit.id, work_tree=True)
         unmerged = self._unmerged()
         if result.status != 0 and not unmerged:

@@ -7,7 +7,7 @@ k2's files (patch_text.py), and patches/files has new files at their place in k2
 import os
 import stat
 import unicodedata
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -98,6 +98,17 @@ def same_elsewhere(known: dict[str, str], path: str) -> str:
     none."""
     others = ((known.get(_fold(place), place), place) for place in places(path))
     return next((other for other, place in others if other != place), "")
+
+
+def taken(entries: Container[str], known: Mapping[str, str], path: str) -> str:
+    """The file or directory of k2 where a new file would stand; empty if there is none.
+
+    Args:
+      entries: k2's files.
+      known: what `folded` makes of them.
+    """
+    above = filter(entries.__contains__, places(path)[:-1])
+    return path if path in known.values() else next(above, "")
 
 
 def places(path: str) -> list[str]:

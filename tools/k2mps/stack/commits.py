@@ -17,7 +17,7 @@ from k2mps.core.objects import EXECUTABLE_MODE, File
 from k2mps.core.pins import Pin, sha256
 from k2mps.core.project import Project
 from k2mps.series import hunks
-from k2mps.series.patch_folder import Series, folded, places, same_elsewhere
+from k2mps.series.patch_folder import Series, folded, same_elsewhere, taken
 from k2mps.series.patch_text import FROM, Edit, Patch
 from k2mps.stack.checkout import Checkout, Commit
 
@@ -201,11 +201,10 @@ def _read_back(path: Path) -> File | None:
 def _check_free(patch: Patch, path: str, entries: Container[str], names: Mapping[str, str]) -> None:
     """Refuses a new file where upstream has a file, a directory or a link."""
     other = same_elsewhere(names, path)
-    above = filter(entries.__contains__, places(path)[:-1])
-    taken = path if path in names.values() else next(above, "")
-    if other or taken:
+    has = other or taken(entries, names, path)
+    if has:
         raise errors.ConflictError(
-            f"patches/{patch.name} adds {path}, but k2 has {other or taken}",
+            f"patches/{patch.name} adds {path}, but k2 has {has}",
             why="they are one file where upper and lower case are the same, as on a Mac"
             if other
             else "upstream has added it, or a patch adds what it should edit",

@@ -194,6 +194,14 @@ class _Exporter:
                 f"adds {change.path}, which an earlier commit deletes",
                 next_command="git rebase -i, and make one commit of the two",
             )
+        taken = patch_folder.taken(self._upstream, self._folded, change.path)
+        if change.kind == "A" and taken:
+            raise _refused(
+                commit,
+                f"adds {change.path}, but k2 has {taken}",
+                why="a patch makes no folder of k2's file, and no file of k2's folder",
+                next_command="give the new file another name",
+            )
 
     def _bytes_of(self, patch: Patch, known: Patch | None) -> bytes:
         """The bytes of the patch file: the old ones where they say the same."""
