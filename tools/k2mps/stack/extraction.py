@@ -180,26 +180,23 @@ class _Exporter:
                 next_command=f"git commit --fixup={owner.id[:12]} that part,"
                 " then git rebase -i --autosquash",
             )
-        other = patch_folder.same_elsewhere(self._folded, change.path)
-        if change.kind == "A" and other:
-            raise _refused(
-                commit,
-                f"adds {change.path}, but k2 has {other}",
-                why="they are one file where upper and lower case are the same, as on a Mac",
-                next_command="give the new file another name",
-            )
-        if change.kind == "A" and change.path in self._upstream:
+        if change.kind != "A":
+            return
+        if change.path in self._upstream:
             raise _refused(
                 commit,
                 f"adds {change.path}, which an earlier commit deletes",
                 next_command="git rebase -i, and make one commit of the two",
             )
-        taken = patch_folder.taken(self._upstream, self._folded, change.path)
-        if change.kind == "A" and taken:
+        other = patch_folder.same_elsewhere(self._folded, change.path)
+        has = other or patch_folder.taken(self._upstream, self._folded, change.path)
+        if has:
             raise _refused(
                 commit,
-                f"adds {change.path}, but k2 has {taken}",
-                why="a patch makes no folder of k2's file, and no file of k2's folder",
+                f"adds {change.path}, but k2 has {has}",
+                why="they are one file where upper and lower case are the same, as on a Mac"
+                if other
+                else "a patch makes no folder of k2's file, and no file of k2's folder",
                 next_command="give the new file another name",
             )
 
