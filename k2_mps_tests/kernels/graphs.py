@@ -45,7 +45,8 @@ def forward_or_backward(arcs, num_states, frames, forward):
       the order of the pass.
     """
     state_scores = np.full(num_states, NEVER)
-    state_scores[0 if forward else -1] = 0
+    if num_states:
+        state_scores[0 if forward else -1] = 0
     here, there = ("dest", "src") if forward else ("src", "dest")
     yield state_scores
     for frame in frames:

@@ -218,7 +218,8 @@ kernel void intersect_dense(device const Arc *arcs [[buffer(0)]],
             num_frames = b_begins[b + 1] - first_row,
             first_frame = params.first_frame,
             last_frame = min(params.last_frame, num_frames);
-  if (first_frame != 0 && first_frame >= num_frames) return;
+  if (num_states == 0 || (first_frame != 0 && first_frame >= num_frames))
+    return;
   const bool cached = num_states <= kIdMaxCachedStates;
   const int offset = 2 * begin + (forward ? num_states : 0),
             initial = forward ? 0 : num_states - 1, width = params.width;
