@@ -17,6 +17,7 @@ import os
 import sys
 import time
 import warnings
+from pathlib import Path
 
 import hypothesis
 import k2
@@ -32,6 +33,7 @@ EPS = torch.finfo(torch.float32).eps
 # The variable that makes k2 use the host, or Metal, for operations that both can run.
 FORCE = "K2_MPS_FORCE"
 PLACES = ("host", "metal")
+LOG = Path(__file__).parents[2] / "build/tests/fuzz.log"
 
 
 class Difference(AssertionError):
@@ -399,6 +401,7 @@ def outcome(function, device, **kwargs):
     """Returns ('returned', value) or ('raised', name of the type)."""
     try:
         with _quiet():
+            print(f"{function.__name__} on {device}, {kwargs}", flush=True)
             return "returned", function(device, **kwargs)
     except (RuntimeError, ValueError, AssertionError, TypeError, AttributeError) as error:
         return "raised", type(error).__name__
@@ -406,12 +409,14 @@ def outcome(function, device, **kwargs):
 
 @contextlib.contextmanager
 def _quiet():
-    """k2 prints a stack trace for each exception; cases cause many."""
+    """Output goes to LOG, which tells of the last call, should it end the process.  k2 prints a
+    stack trace for each exception; cases cause many."""
     sys.stdout.flush()
     saved = [os.dup(fd) for fd in (1, 2)]
-    with open(os.devnull, "w") as null:
+    LOG.parent.mkdir(parents=True, exist_ok=True)
+    with open(LOG, "w") as log:
         for fd in (1, 2):
-            os.dup2(null.fileno(), fd)
+            os.dup2(log.fileno(), fd)
     try:
         yield
     finally:

@@ -72,7 +72,9 @@ TRAINING = Program(
     "k2mps kernels --device cpu, to see which kernels fail",
 )
 FUZZ = Program(
-    "k2_mps_tests.parity.fuzz", "fuzzer", "the program printed above, in .venv/bin/python"
+    "k2_mps_tests.parity.fuzz",
+    "fuzzer",
+    "run the program printed above in .venv/bin/python; after a crash, read build/tests/fuzz.log",
 )
 BENCH = Program(
     "k2_mps_tests.benchmarks.bench",
