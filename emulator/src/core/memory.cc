@@ -198,8 +198,7 @@ void Memory::CheckNoHostWrites(const Block *block) const {
       "the host wrote to buffer #%lu while the device was still at work on its "
       "memory, for a command on the memory's former buffer, #%lu (%zu bytes, "
       "freed meanwhile).  On a Mac the command may read or overwrite the "
-      "host's "
-      "bytes.  After allocating and before the first write, wait: "
+      "host's bytes.  After allocating and before the first write, wait: "
       "torch::mps::synchronize() inside torch's dispatch queue",
       block->owner_id, block->former_owner_id, block->former_owner_size);
 }

@@ -51,8 +51,7 @@ OperatorScope::OperatorScope(const char *name) {
     Fatal(
         "%s on an mps tensor inside dispatch_sync on torch's dispatch queue: "
         "the operator enters the same queue, so a Mac waits for ever.  Call "
-        "the "
-        "operator outside of the queue",
+        "the operator outside of the queue",
         name);
   operator_name = name;
   turn_.emplace(&StreamDispatchQueue());
