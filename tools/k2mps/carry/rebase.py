@@ -189,10 +189,11 @@ class _Rebase:
         """Merges one commit into the worktree."""
         self._git.bytes("reset", "--quiet", "--hard", self._state.head, work_tree=True)
         changes = self._checkout.changes(commit.parents[0], commit.id)
-        added = [change.path for change in changes if change.kind == "A"]
-        if added:
+        added = (change.path for change in changes if change.kind == "A")
+        left = [path for path in added if os.path.lexists(self._project.rebase / path)]
+        if left:
             # A killed run may have left this patch's new files, untracked.
-            self._git.bytes("clean", "--quiet", "--force", "-x", "--", *added, work_tree=True)
+            self._git.bytes("clean", "--quiet", "--force", "-x", "--", *left, work_tree=True)
         result = self._git.run(*_PICK, commit.id, work_tree=True)
         unmerged = self._unmerged()
         if result.status != 0 and not unmerged:

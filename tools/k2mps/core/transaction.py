@@ -10,6 +10,7 @@ import contextlib
 import functools
 import json
 import os
+import stat
 from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 
@@ -184,7 +185,8 @@ def leftover(area: Path) -> FileTransaction | None:
 
 def is_file(path: Path) -> bool:
     """Whether a file, or a link to anything, has this name."""
-    return path.is_symlink() or os.path.exists(path) and not path.is_dir()
+    status = _status(path)
+    return status is not None and not stat.S_ISDIR(status.st_mode)
 
 
 def strangers(place: Path, known: Collection[Path]) -> list[Path]:
@@ -235,8 +237,12 @@ def _same_file(one: Path, other: Path) -> bool:
 
 def _fingerprint(path: Path) -> list[int] | None:
     """Size and modification time, or None where there is no file."""
+    status = _status(path)
+    return [status.st_size, status.st_mtime_ns] if status else None
+
+
+def _status(path: Path) -> os.stat_result | None:
     try:
-        status = path.lstat()
+        return path.lstat()
     except (FileNotFoundError, NotADirectoryError):
         return None
-    return [status.st_size, status.st_mtime_ns]

@@ -108,7 +108,7 @@ def taken(entries: Container[str], known: Mapping[str, str], path: str) -> str:
       known: what `folded` makes of them.
     """
     above = filter(entries.__contains__, places(path)[:-1])
-    return path if path in known.values() else next(above, "")
+    return path if known.get(_fold(path)) == path else next(above, "")
 
 
 def places(path: str) -> list[str]:

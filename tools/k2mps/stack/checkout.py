@@ -8,7 +8,7 @@ takes the working tree from one commit to another as a transaction.
 import contextlib
 import dataclasses
 import os
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from pathlib import Path
 from typing import NamedTuple
 
@@ -522,7 +522,7 @@ class Checkout:
                 f" --no-assume-unchanged --no-skip-worktree {path}",
             )
 
-    def _check_free(self, place: Path, removed: Collection[Path]) -> None:
+    def _check_free(self, place: Path, removed: Set[Path]) -> None:
         """Refuses to add a file where one is, or a folder that stays."""
         # A folder goes with its last file.
         for one in transaction.strangers(place, removed)[:1]:
@@ -532,9 +532,9 @@ class Checkout:
                 next_command=f"move {one} away, then run the same command again",
             )
 
-    def _check_parents(self, added: Iterable[Path], removed: Collection[Path]) -> None:
+    def _check_parents(self, added: Iterable[Path], removed: Set[Path]) -> None:
         """Refuses to add a file behind a file or a link that stays."""
-        for place in {parent for path in added for parent in path.parents} - set(removed):
+        for place in {parent for path in added for parent in path.parents} - removed:
             if self.directory in place.parents and transaction.is_file(place):
                 raise errors.K2mpsError(
                     f"{place} stands where the series needs a directory",

@@ -241,10 +241,11 @@ def _names(commits: Sequence[Commit], old: dict[str, Patch]) -> dict[str, str]:
             names[commit.id] = name
     unnamed = [commit for commit in commits if commit.id not in names]
     for commit in unnamed:
-        known = by_subject.get(_split_message(commit.message)[0], ())
-        free = [name for name in known if name not in names.values()]
         # Several patches may have one subject.
-        names.update({commit.id: name for name in free[:1]})
+        for name in by_subject.get(_split_message(commit.message)[0], ()):
+            if name not in names.values():
+                names[commit.id] = name
+                break
     for commit in unnamed:
         names.setdefault(commit.id, name_for(commit.subject, set(names.values())))
     return names
