@@ -29,7 +29,7 @@ def install(torch, library) -> None:
         ("mps_emulator_shader_names", ctypes.c_void_p),
         ("mps_emulator_shader_kernel", ctypes.c_void_p),
         ("mps_emulator_run_shader", ctypes.c_void_p),
-        ("mps_emulator_delete_shader", None),
+        ("mps_emulator_release", None),
         ("mps_emulator_contents", ctypes.c_void_p),
     ):
         getattr(library, name).restype = result
@@ -90,7 +90,7 @@ class _mps_ShaderLibrary:
 
     def __del__(self):
         if self.__dict__.get("_library"):
-            self._native.mps_emulator_delete_shader(self._library)
+            self._native.mps_emulator_release(self._library)
 
 
 class _mps_MetalKernel:
@@ -113,7 +113,6 @@ class _mps_MetalKernel:
     """
 
     def __init__(self, library, name):
-        self._library = library  # has the pipeline
         self._native = library._native
         self._torch = library._torch
         self._pipeline = ctypes.c_void_p()
@@ -128,6 +127,10 @@ class _mps_MetalKernel:
         self.max_threads_per_threadgroup = limits[0]
         self.thread_execution_width = limits[1]
         self.static_thread_group_memory_length = limits[2]
+
+    def __del__(self):
+        if self.__dict__.get("_pipeline"):
+            self._native.mps_emulator_release(self._pipeline)
 
     def __call__(self, *args, threads=None, group_size=None, arg_casts=None, error_buf_idx=None):
         threads = _sizes(threads)

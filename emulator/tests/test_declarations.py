@@ -26,7 +26,6 @@ from mps_emulator.msl import toolchain
 PACKAGES = {
     "pyobjc_framework_cocoa": "pyobjc-framework-Cocoa",
     "pyobjc_framework_metal": "pyobjc-framework-Metal",
-    "pyobjc_framework_metalperformanceshaders": "pyobjc-framework-MetalPerformanceShaders",
     "tinygrad": "tinygrad",
     "mlx_metal": "mlx-metal",
 }
@@ -279,15 +278,6 @@ def test_enums_of_foundation(foundation, wheel):
     known = pyobjc_enums(text)
     assert len(foundation.enums) >= 5
     assert foundation.enums == {name: known[name] for name in foundation.enums}
-
-
-def test_enums_of_performance_shaders(wheel):
-    declared = Headers("MetalPerformanceShaders").enums
-    ours = {name: value & 0xFFFFFFFF for name, value in declared.items()}  # of 32 bits
-    (text,) = wheel("pyobjc_framework_metalperformanceshaders").values()
-    known = pyobjc_enums(text)
-    assert len(ours) > 20
-    assert ours == {name: known[name] for name in ours}
 
 
 # ---- tinygrad

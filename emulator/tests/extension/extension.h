@@ -100,18 +100,6 @@ void RunMetalCheck(const std::string &name);
 // The compiler's messages for a source, "" for a source that compiles.
 std::string CompileError(const std::string &source);
 
-// ---- operation_utils.mm
-// x = x * factor + sum of the two numbers of `added`
-void MultiplyWithHelpers(at::Tensor x, double factor,
-                         std::vector<int64_t> added);
-// x = -x, x having a multiple of 4 elements
-void NegateWithKernelFunction(at::Tensor x);
-// The names of a tensor's dtype and shape by torch's helpers, and the number of
-// elements that the tensor spans
-std::string DescribeForMps(const at::Tensor &x);
-// Calls a function that needs a part of Metal that the emulator lacks.
-void CallClosedPart(const std::string &name);
-
 // ---- commands.mm: a case by its name, in its right or its wrong form
 void BetweenCommands(const std::string &name, bool right);
 

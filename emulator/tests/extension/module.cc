@@ -33,11 +33,6 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("run_metal_check", &RunMetalCheck);
   m.def("compile_error", &CompileError);
 
-  m.def("multiply_with_helpers", &MultiplyWithHelpers);
-  m.def("negate_with_kernel_function", &NegateWithKernelFunction);
-  m.def("describe_for_mps", &DescribeForMps);
-  m.def("call_closed_part", &CallClosedPart);
-
   m.def("misuses", &Misuses);
   m.def("misuse", &Misuse, NoGil());
   m.def("between_commands", &BetweenCommands);
