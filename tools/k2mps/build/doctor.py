@@ -241,7 +241,7 @@ def _package_checks(environment: Environment, torch: str | None) -> list[Check]:
         return [Check(".venv", "a virtual environment", "", fix="make build", needed=False)]
     chosen = torch_requirement(environment.upstream.torch, torch)
     checks, fix = [], "k2mps build installs it into .venv"
-    for entry in [chosen, *environment.requirements("build", "test")]:
+    for entry in [chosen, *environment.requirements("build", "test", "wheels")]:
         wanted, found = str(entry.specifier), environment.version_of(entry.name) or ""
         ok = not environment.missing([entry])
         checks.append(Check(entry.name, wanted, found, fix=fix, ok=ok, needed=False))

@@ -175,22 +175,28 @@ class Environment:
         )
 
     def download(
-        self, wanted: Requirement, directory: Path, platform: str = "", python_version: str = ""
+        self,
+        wanted: Requirement,
+        directory: Path,
+        platform: str = "",
+        python_version: str = "",
+        more: Sequence[str] = (),
     ) -> Path:
         """Downloads a wheel without its dependencies.
 
         Args:
-          wanted: the package in one version.
+          wanted: the package, in one version or the newest.
           directory: the target, without a wheel so far; pip makes it if need be.
           platform: the wheel's platform tag; default this machine's.
           python_version: like "3.12", with a platform: the wheel's Python.
+          more: further options of pip.
         """
         title = f"downloading {wanted.name}"
         options = ["--no-deps", "--only-binary=:all:", "--dest", str(directory)]
         if platform:
             title += f" for {platform}"
             options += ["--platform", platform, "--python-version", python_version]
-        self._pip(title, ["download", *options, f"{wanted.name}{wanted.specifier}"])
+        self._pip(title, ["download", *options, *more, f"{wanted.name}{wanted.specifier}"])
         return next(directory.glob("*.whl"))
 
     def install_tree(

@@ -12,7 +12,7 @@ import click
 from click.shell_completion import CompletionItem, get_completion_class
 
 from k2mps import __version__
-from k2mps.cli import patches, wheels
+from k2mps.cli import patches, torch, wheels
 from k2mps.cli.session import (
     EXISTING_FILE,
     EXISTING_FOLDER,
@@ -33,7 +33,7 @@ _GROUPS = {
     "look": "status report doctor lint",
     "patch k2": "checkout apply undo",
     "change the patches": "new fold edit rename move drop export lock",
-    "follow upstream": "probe rebase upstream",
+    "follow upstream": "probe rebase upstream torch",
     "build and run": "build demo test fuzz bench kernels cuda mac-report clean",
     "make wheels": "wheel",
     "use it": "recipes",
@@ -456,7 +456,7 @@ def clean_command(session: Session, everything: bool) -> None:
         session.console.info(f"deleted {path}")
 
 
-for _command in (*patches.COMMANDS.commands.values(), wheels.wheel_command):
+for _command in (*patches.COMMANDS.commands.values(), wheels.wheel_command, torch.torch_command):
     main.add_command(_command)
 
 

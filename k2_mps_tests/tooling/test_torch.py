@@ -1,0 +1,249 @@
+"""`k2mps torch`: reading a release of torch for macOS, and comparing it with known facts."""
+
+import json
+import subprocess
+import zipfile
+from collections.abc import Mapping
+
+import pytest
+from k2mps.core import errors
+from k2mps.torch import download, facts
+from k2mps.torch.library import Library, Step
+from packaging.tags import parse_tag
+
+from k2_mps_tests.tooling import macos, support
+from k2_mps_tests.tooling.test_environment import made, made_once  # noqa: F401
+
+ROOT = support.TOOLS.parent
+KNOWN = facts.load()
+SYNCHRONIZE = "__ZNK2at3mps8MPSHooks17deviceSynchronizeEv"
+DEVICE = "__ZN2at3mps9MPSDeviceC2Ev"
+POOLS = "__ZN2at3mps10init_poolsEv"
+
+# The libraries of the system that the library below calls.
+SYSTEM = """
+int dispatch_sync(void *queue, void *block) { return 1; }
+int objc_msgSend(void *object) { return 2; }
+"""
+
+# A small library with the forms of torch's: a wait that enters the queue if NEW is defined, a
+# constructor that enters the queue, a block that is handed over, calls of methods, constants.
+TORCH = """
+#define NAMED(name) __asm__(name) __attribute__((noinline))
+int dispatch_sync(void *queue, void *block);
+int wait(void *buffer) __asm__("_objc_msgSend$waitUntilCompleted");
+int supports(void *device, int more, int family) __asm__("_objc_msgSend$supportsFamily:");
+char *news(int size) __asm__("_objc_msgSend$new");
+int construct(void) NAMED("__ZN2at3mps9MPSStreamC1Ev");
+int stream(void *buffer) NAMED("__ZN2at3mps9MPSStream11synchronizeEv");
+int all(void) NAMED("__ZN2at3mps6allEv");
+int synchronize(void) NAMED("__ZNK2at3mps8MPSHooks17deviceSynchronizeEv");
+int device(void *found) NAMED("__ZN2at3mps9MPSDeviceC2Ev");
+int pool(void *memory, void *device, int flags) NAMED("__ZN2at3mps10BufferPoolC2Ei");
+int pools(void *device) NAMED("__ZN2at3mps10init_poolsEv");
+int kernel(int x) NAMED("__ZN2at3mps9_ctc_lossEi");
+static __attribute__((noinline)) int block(void) { return wait(0) + 1; }
+const char told[] = "The MPS backend is supported on macOS 15.0+.";
+volatile int kept;
+
+int construct(void) { return dispatch_sync(0, 0) + 3; }
+int stream(void *buffer) { construct(); return wait(buffer) + 4; }
+int all(void) { return dispatch_sync(0, block) + 5; }
+int device(void *found) { return supports(found, kept, 1007) + 6; }
+int pool(void *memory, void *device, int flags) { kept = flags; return 7; }
+int pools(void *device) {
+  int *inlined = (int *)news(kept);
+  inlined[2] = 11;
+  return pool(news(kept), device, 10) + pool(news(kept), device, 8);
+}
+int kernel(int x) { return kept + x; }
+#ifdef NEW
+int synchronize(void) { return all() + 8; }
+#else
+int synchronize(void) { return stream(0) + 8; }
+#endif
+"""
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    """The contents of the small library: as torch was, and as it is."""
+    macos.require_linker()
+    folder = tmp_path_factory.mktemp("torch")
+    system = macos.link(SYSTEM, folder / "system.dylib", name="/usr/lib/libSystem.B.dylib")
+    old = macos.link(TORCH, folder / "old.dylib", system)
+    new = macos.link(TORCH, folder / "new.dylib", system, "-DNEW", target="arm64-apple-macos15.0")
+    return old.read_bytes(), new.read_bytes()
+
+
+def release(content: bytes) -> facts.Release:
+    names = ("cp310-cp310-macosx_14_0_arm64", "cp314-cp314t-macosx_14_0_arm64")
+    tags = [tag for name in names for tag in parse_tag(name)]
+    return facts.Release("9.1.0", Library(content, "small"), tags)
+
+
+def test_what_a_function_calls(built):
+    old, new = (Library(content, "small") for content in built)
+    assert (old.macos, new.macos) == ("14.0", "15.0")
+    assert old.reached(SYNCHRONIZE, facts._BACKEND) == {
+        "__ZN2at3mps9MPSStream11synchronizeEv",
+        "__ZN2at3mps9MPSStreamC1Ev",  # seen, and not followed to dispatch_sync
+        "-waitUntilCompleted",
+    }
+    # The block waits, not the function that hands it over.
+    assert new.reached(SYNCHRONIZE, facts._BACKEND) == {"__ZN2at3mps6allEv", "_dispatch_sync"}
+    assert Step("-supportsFamily:", 1007) in new.steps(DEVICE)
+    assert list(new.steps("_no_such_function")) == []
+
+
+FACTS = {
+    "wait": {"kind": "calls", "of": SYNCHRONIZE, "what": "^-|^_dispatch"},
+    "gone": {"kind": "calls", "of": "__ZN2at3mps4goneEv", "what": ""},
+    "family": {"kind": "constants", "of": DEVICE, "what": "supportsFamily"},
+    "pools": {"kind": "pools", "of": POOLS, "what": r"10BufferPoolC2|^\[x0, #8\]$"},
+    "symbols": {"kind": "missing", "of": [SYNCHRONIZE, "__ZN2at3mps4goneEv"]},
+    "operators": {"kind": "operators", "of": ["_ctc_loss", "ctc_loss", "cholesky"]},
+    "told": {"kind": "texts", "of": r"supported on macOS ([\d.]+)\+"},
+    "macos": {"kind": "macos"},
+    "platforms": {"kind": "platforms"},
+    "pythons": {"kind": "pythons"},
+}
+
+
+def table(values: Mapping[str, list[str]], queue: str = "inside") -> facts.Known:
+    found = {
+        name: {**fact, "known": {"9.0.0": values[name]}, "affects": ["x.mm"], "why": "so"}
+        for name, fact in FACTS.items()
+    }
+    found["wait"]["queue"] = {"9.0.0": queue}
+    return facts.Known(["9.0.0"], found)
+
+
+def test_facts_of_a_library(built):
+    known = table(dict.fromkeys(FACTS, []))
+    old, new = (facts.read(release(content), known) for content in built)
+    assert new == {
+        "wait": ["_dispatch_sync"],
+        "gone": ["the function is not there"],
+        "family": ["1007"],
+        "pools": ["shared", "shared", "private"],
+        "symbols": ["__ZN2at3mps4goneEv"],
+        "operators": ["_ctc_loss"],
+        "told": ["15.0"],
+        "macos": ["15.0"],
+        "platforms": ["macosx_14_0_arm64"],
+        "pythons": ["cp310", "cp314t"],
+    }
+    assert {name for name in new if new[name] != old[name]} == {"wait", "macos"}
+
+
+def verdicts(found: list[facts.Finding]) -> dict[str, str]:
+    return {one.fact: one.verdict for one in found if one.verdict != "as known"}
+
+
+def test_what_differs_and_what_breaks(built):
+    old, new = (facts.read(release(content), table(dict.fromkeys(FACTS, []))) for content in built)
+    assert verdicts(facts.compare(old, table(old), "9.0.0")) == {}
+    found = list(facts.compare(new, table(old), "9.0.0"))
+    assert verdicts(found) == {"wait": "BREAKS", "macos": "differs"}
+    assert found[0].breaks == found[0].gained == ["_dispatch_sync"]
+    assert found[0].lost == ["-waitUntilCompleted"]
+    assert found[0].affects == ["x.mm"]
+    # A call from outside of the queue may enter it.
+    assert verdicts(facts.compare(new, table(old, "outside"), "9.0.0"))["wait"] == "differs"
+    # What breaks k2 is told also where it is known.
+    assert verdicts(facts.compare(new, table(new), "9.0.0")) == {"wait": "BREAKS"}
+
+
+def test_what_is_no_library():
+    with pytest.raises(errors.CheckFailedError, match="small is not Mach-O for arm64"):
+        Library(b"\x7fELF" + bytes(100), "small")
+
+
+TRAP = {
+    "fact": "a wait for the GPU",
+    "breaks": ["_dispatch_sync"],
+    "affects": ["patches/files/k2/csrc/mps/stream.mm", "patches/counters.patch"],
+}
+NEW_IN_2_15 = {
+    "a wait for the GPU": "BREAKS",
+    "a commit": "differs",
+    "the command buffer": "differs",
+    "an allocation": "differs",
+    "the family of GPUs": "differs",
+    "operators of the emulator's tests": "differs",
+    "the least macOS of mps": "differs",
+    "Pythons of the wheels": "differs",
+}
+
+
+def test_the_facts_of_2_14_alone_find_the_trap_of_2_15():
+    """In 2.15 a wait enters the dispatch queue, in which k2 has called it so far."""
+    found = list(facts.compare(KNOWN.values("2.15.0"), KNOWN, "2.14.1"))
+    assert verdicts(found) == NEW_IN_2_15
+    [trap] = [one for one in found if one.breaks]
+    assert {name: getattr(trap, name) for name in TRAP} == TRAP
+
+
+def test_the_table_names_what_there_is():
+    assert KNOWN.before("2.14.7") == "2.14.1"
+    with pytest.raises(errors.K2mpsError, match="nothing is known of torch 2.11.0 or older"):
+        KNOWN.before("2.11.0")
+    for name, fact in KNOWN.facts.items():
+        assert {*fact["known"], *fact.get("queue", {})} <= set(KNOWN.releases), name
+        for path in fact["affects"]:
+            assert (ROOT / path).is_file(), f"{name}: {path}"
+
+
+def wheel(
+    folder, tag: str, name: str = "torch/lib/libtorch_cpu.dylib", content: bytes = b""
+) -> None:
+    info = "torch-9.1.0.dist-info"
+    with zipfile.ZipFile(folder / f"torch-9.1.0-{tag}.whl", "w") as archive:
+        archive.writestr(f"{info}/METADATA", "Metadata-Version: 2.1\nName: torch\nVersion: 9.1.0\n")
+        archive.writestr(f"{info}/WHEEL", f"Wheel-Version: 1.0\nTag: {tag}\n")
+        archive.writestr(f"{info}/RECORD", "")
+        archive.writestr(name, content)
+
+
+@pytest.mark.parametrize("version", [None, "9.1.0"])
+def test_a_release_is_downloaded_once(made, built, version):  # noqa: F811
+    wheel(made.wheels, "cp312-cp312-macosx_15_0_arm64")
+    wheel(made.wheels, "cp313-cp313-macosx_15_0_arm64", content=built[0])
+    wheel(made.wheels, "cp313-cp313-manylinux_2_28_x86_64")
+    found = download.fetch(made, version)
+    assert found.version == "9.1.0"
+    assert {str(tag) for tag in found.tags} == {
+        "cp312-cp312-macosx_15_0_arm64",
+        "cp313-cp313-macosx_15_0_arm64",
+    }
+    assert found.library.has(SYNCHRONIZE)
+    for path in made.wheels.iterdir():
+        path.unlink()
+    assert download.fetch(made, "9.1.0").tags == found.tags
+
+
+def test_a_wheel_without_the_library(made):  # noqa: F811
+    wheel(made.wheels, "cp313-cp313-macosx_15_0_arm64", "torch/lib/other.dylib")
+    with pytest.raises(errors.CheckFailedError, match="has no torch/lib/libtorch_cpu.dylib"):
+        download.fetch(made, "9.1.0")
+
+
+def test_the_real_wheel_of_2_15(users_environment):
+    """The command reads from the wheel what the table records, and finds the trap."""
+    command = support.Sandbox.command(None, "torch", "2.15.0", "--known", "2.14.1", "--json")
+    result = subprocess.run(
+        command,
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        env={**users_environment, "PYTHONPATH": str(support.TOOLS)},
+    )
+    if result.returncode == errors.IndexUnreachableError.exit_code:
+        pytest.skip(f"pip's index cannot be reached: {result.stderr.strip()}")
+    assert result.returncode == errors.CheckFailedError.exit_code, result.stderr
+    told = json.loads(result.stdout)
+    assert (told["version"], told["known"]) == ("2.15.0", "2.14.1")
+    expected = facts.compare(KNOWN.values("2.15.0"), KNOWN, "2.14.1")
+    assert told["facts"] == [{**one._asdict(), "verdict": one.verdict} for one in expected]
+    assert "a wait for the GPU: BREAKS" in result.stderr

@@ -1,0 +1,166 @@
+"""The facts of torch on which k2 relies: read from a release, and compared with known ones.
+
+`known.toml` lists the releases that were read, and has a table for each fact:
+
+    kind      how to read it, see `_READERS`
+    of, what  what to read: a function or symbols, names of operators; a pattern
+    known     its values; each holds from a release until the next one that is named
+    queue     for calls: whether k2 calls the function "inside" or "outside" of torch's dispatch
+              queue; holds as the values do
+    affects   the files that rely on the fact
+    why       how they do
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from packaging.tags import Tag
+from packaging.version import Version
+
+from k2mps.core import errors
+from k2mps.core.pins import tomllib
+from k2mps.torch.library import Library
+
+TABLE = Path(__file__).with_name("known.toml")
+
+# Functions of torch's backend count as part of their callers.  Constructors do not: they run once.
+_BACKEND = re.compile(r"^__ZNK?2at3mps(?!.*[CD][12]E)")
+# The calls with which a thread stops for ever, or the program ends, on either side of the queue.
+_FORBIDDEN = {
+    "inside": re.compile(r"_dispatch_((barrier_)?sync|async_and_wait|assert_queue_not)"),
+    "outside": re.compile(r"_dispatch_assert_queue(?!_not)"),
+}
+
+Fact = Mapping[str, Any]
+
+
+class Release(NamedTuple):
+    """A release of torch for macOS."""
+
+    version: str
+    library: Library  # libtorch_cpu.dylib
+    tags: Sequence[Tag]  # those of all its wheels for macOS
+
+
+class Finding(NamedTuple):
+    """A fact of a release beside the known one."""
+
+    fact: str
+    gained: list[str]  # the values that only the release has
+    lost: list[str]  # the known values that the release lacks
+    breaks: list[str]  # the values that stop k2, known or not
+    affects: list[str]
+    why: str
+
+    @property
+    def verdict(self) -> str:
+        if self.breaks:
+            return "BREAKS"
+        return "differs" if self.gained or self.lost else "as known"
+
+
+class Known(NamedTuple):
+    """The table of known facts."""
+
+    releases: list[str]
+    facts: Mapping[str, Fact]
+
+    def before(self, version: str) -> str:
+        """The newest known release that is not newer than a version."""
+        older = [one for one in self.releases if Version(one) <= Version(version)]
+        if not older:
+            raise errors.K2mpsError(
+                f"nothing is known of torch {version} or older",
+                why=f"the oldest release in {TABLE.name} is {self.releases[0]}",
+                next_command="name a newer release",
+            )
+        return max(older, key=Version)
+
+    def values(self, version: str) -> dict[str, list[str]]:
+        """The known values of each fact in a release."""
+        return {name: _at(fact["known"], version) for name, fact in self.facts.items()}
+
+
+def load(path: Path = TABLE) -> Known:
+    return Known(**tomllib.loads(path.read_text(encoding="utf-8")))
+
+
+def read(release: Release, known: Known) -> dict[str, list[str]]:
+    """The values of each fact of the table in a release."""
+    return {name: _READERS[fact["kind"]](release, fact) for name, fact in known.facts.items()}
+
+
+def compare(found: Mapping[str, list[str]], known: Known, base: str) -> Iterator[Finding]:
+    """The values of a release beside those that are known of a release."""
+    for name, expected in known.values(base).items():
+        fact, values = known.facts[name], found[name]
+        forbidden = _FORBIDDEN[_at(fact["queue"], base)].match if "queue" in fact else None
+        yield Finding(
+            fact=name,
+            gained=[value for value in values if value not in expected],
+            lost=[value for value in expected if value not in values],
+            breaks=[*filter(forbidden, values)] if forbidden else [],
+            affects=fact["affects"],
+            why=fact["why"],
+        )
+
+
+def _at(values: Mapping[str, Any], version: str) -> Any:
+    """The value that holds in a release."""
+    since = [one for one in values if Version(one) <= Version(version)]
+    return values[max(since, key=Version)]
+
+
+def _calls(release: Release, fact: Fact) -> list[str]:
+    """The calls of a function that match a pattern, also those by functions that it calls."""
+    if not release.library.has(fact["of"]):
+        return ["the function is not there"]
+    found = release.library.reached(fact["of"], _BACKEND)
+    return sorted(name for name in found if re.search(fact["what"], name))
+
+
+def _constants(release: Release, fact: Fact) -> list[str]:
+    """The constants that a function stores in places, or passes to functions, that match."""
+    steps = release.library.steps(fact["of"])
+    return [str(value) for what, value in steps if re.search(fact["what"], what)]
+
+
+def _pools(release: Release, fact: Fact) -> list[str]:
+    """Whether the memory of each pool that a function makes is shared, by the bit of its flags."""
+    return ["shared" if int(flags) & 2 else "private" for flags in _constants(release, fact)]
+
+
+def _missing(release: Release, fact: Fact) -> list[str]:
+    """The symbols that the library does not export."""
+    exported = release.library.exports()
+    return [symbol for symbol in fact["of"] if symbol not in exported]
+
+
+def _operators(release: Release, fact: Fact) -> list[str]:
+    """The operators that have a kernel for mps: each is a function in the namespace at::mps."""
+    exported = "\n".join(release.library.exports())
+    return [name for name in fact["of"] if f"\n__ZN2at3mps{len(name)}{name}E" in f"\n{exported}"]
+
+
+def _texts(release: Release, fact: Fact) -> list[str]:
+    """The texts in the library that a pattern's group matches."""
+    return sorted(
+        {one.decode() for one in re.findall(fact["of"].encode(), release.library.content)}
+    )
+
+
+_READERS: Mapping[str, Callable[[Release, Fact], list[str]]] = {
+    "calls": _calls,
+    "constants": _constants,
+    "pools": _pools,
+    "missing": _missing,
+    "operators": _operators,
+    "texts": _texts,
+    "macos": lambda release, fact: [release.library.macos],
+    "platforms": lambda release, fact: sorted({tag.platform for tag in release.tags}),
+    "pythons": lambda release, fact: sorted(
+        {tag.abi for tag in release.tags}, key=lambda abi: (len(abi.rstrip("t")), abi)
+    ),
+}
