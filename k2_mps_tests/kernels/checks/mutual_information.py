@@ -9,11 +9,11 @@ with o = t_offset, and its derivative.  The reference and the kernels have only 
 formula in common (see k2/csrc/mps/mutual_information.h).
 
 Tolerances.  A score is the end of S + T sums.  Each sum is rounded to float32, an error
-of eps / 2 of its size.  Its factor fast::exp() has a relative error of 2^-21: 2^-22 of
-the GPU's approximation, and as much of its argument's rounding.  A share is the part of
-a score that came from s - 1; a kernel computes it from differences of scores.  Shares
-are at most 1, and a gradient is a product of S + T shares and of as many sums, each
-rounded.
+of eps / 2 of its size.  It adds log(1 + exp(x)), at most 0.7, by precise::exp() and
+precise::log(), each of which Metal allows 4 units in the last place: 2^-21 in all.  A
+share is the part of a score that came from s - 1; a kernel computes it from differences
+of scores.  Shares are at most 1, and a gradient is a product of S + T shares and of as
+many sums, each rounded.  The order of shares in memory is that of _in_order().
 """
 
 import dataclasses
@@ -21,35 +21,34 @@ import math
 
 import numpy as np
 
-from k2_mps_tests.kernels.bands import ALL, BAND_ROWS, TUNING, dispatches
 from k2_mps_tests.kernels.case import UNTOUCHED, Buffer, Case, ints
 from k2_mps_tests.kernels.runner import values
+from k2_mps_tests.kernels.sources import enumerators
 
 EPS = float(np.finfo(np.float32).eps)
 NEVER = -math.inf
 
-STRIP = TUNING["kMiRows"]
-COLUMNS = TUNING["kMiColumns"]
-# A sequence whose first cell has this score may have NaN for shares.
-NOT_ALL_FINITE = 2.0
+SIMD = 32
+SIZES = enumerators("mutual_information.h")
+MOST = SIZES["kMiMaxRows"]
+COLUMNS = SIZES["kMiColumns"]
 
-# S, T: the smallest; about the rows of a strip, the rows of a band and the columns of a
-# chunk; and several bands.
+# S, T: the smallest; about the rows of a simdgroup and of the largest threadgroup, and
+# the columns that a thread loads at once; and several bands.
 SHAPES = [
     (0, 0),
     (0, 1),
     (1, 0),
     (1, 1),
     (2, 5),
-    (STRIP // 2, 3 * COLUMNS),
-    (STRIP - 2, COLUMNS - 1),
-    (STRIP - 1, COLUMNS),
-    (STRIP, COLUMNS + 1),
-    (STRIP + 1, 5 * COLUMNS),
-    (BAND_ROWS - 2, 20),
-    (BAND_ROWS - 1, 37),
-    (BAND_ROWS, 9),
-    (2 * BAND_ROWS + 3, 30),
+    (SIMD // 2, 3 * COLUMNS),
+    (SIMD - 2, COLUMNS - 1),
+    (SIMD - 1, COLUMNS),
+    (SIMD, COLUMNS + 1),
+    (SIMD + 1, 5 * COLUMNS),
+    (4 * SIMD - 1, 37),
+    (MOST - 1, 5),
+    (MOST, 9),
 ]
 
 
@@ -91,12 +90,12 @@ def cases():
         T = max(S, T, 1)
         yield from _both(f"S {S}, T {T}, modified", _make(2, S, T, modified=True))
     yield from _both("modified, without a path", _make(1, 5, 3, modified=True))
-    S, T = STRIP + 8, 12
+    S, T = SIMD + 8, 12
     boundary = np.array(
         [
             [0, 0, S, T],
             [0, 0, 3, 7],
-            [2, 3, STRIP + 4, 9],
+            [2, 3, SIMD + 4, 9],
             [4, 5, 4, 5],
             [1, 2, 1, 9],
             [1, 4, 6, 4],
@@ -109,11 +108,11 @@ def cases():
             _make(len(boundary), S, T, modified),
             boundary,
         )
-    for S, T in ((40, 50), (BAND_ROWS + 10, 60)):
+    for S, T in ((40, 50), (4 * SIMD + 10, 60)):
         yield from _both(f"S {S}, T {T}, pruned", _pruned(2, S, T))
     yield from _both("large scores", _make(1, 50, 40, scale=300.0))
-    S, T = STRIP + 9, 40
-    boundary = np.array([[0, 0, S, T], [2, 3, STRIP + 4, 29], [1, 2, 1, 9]])
+    S, T = SIMD + 9, 40
+    boundary = np.array([[0, 0, S, T], [2, 3, SIMD + 4, 29], [1, 2, 1, 9]])
     for kind in (HALF, BFLOAT):
         for modified in (False, True):
             yield from _both(
@@ -124,31 +123,32 @@ def cases():
             )
         yield from _both("pruned", _pruned(2, S, T), kind=kind)
         yield from _both("without a path", _make(1, 5, 3, modified=True), kind=kind)
-    yield from _divided()
+    yield from _in_bands()
 
 
-def _divided():
-    """Cases long enough for dispatches that do rounds of several bands."""
-    S, T = 2 * BAND_ROWS + 3, 640
-    for length in (7, 30):
-        for modified in (False, True):
-            name = f"rounds by {length}{modified * ', modified'}"
-            yield from _both(name, _make(1, S, T, modified), length=length)
+def _in_bands():
+    """Cases in bands of 32 rows, which k2 makes only where a threadgroup has no more threads."""
+    S, T = 2 * SIMD + 3, 40
+    for modified in (False, True):
+        name = f"bands{modified * ', modified'}"
+        yield from _both(name, _make(2, S, T + 40, modified), threads=SIMD)
     for kind in (HALF, BFLOAT):
-        yield from _both("rounds by 30", _make(1, S, T), length=30, kind=kind)
+        yield from _both("bands", _make(1, S, T), threads=SIMD, kind=kind)
     boundary = np.array(
         [
             [5, 7, S - 1, T - 2],
-            [BAND_ROWS - 3, 1, S - 2, T],
-            [0, 510, S, T],
+            [SIMD - 3, 1, S - 2, T],
+            [0, 5, S, T],
             [9, 0, 9, T],
-            [3, 4, BAND_ROWS + 20, 4],
+            [3, 4, SIMD + 2, 4],
+            [2, 0, SIMD + 2, T],
+            [2, 0, SIMD + 1, T],
         ]
     )
-    yield from _both("rounds by 30, boundary", _make(len(boundary), S, T), boundary, 30)
+    yield from _both("bands, boundary", _make(len(boundary), S, T), boundary, SIMD)
     px, py, modified = _pruned(2, S, T)
     px[1, S - 5] = NEVER
-    yield from _both("rounds by 30, pruned and without a path", (px, py, modified), length=30)
+    yield from _both("bands, pruned and without a path", (px, py, modified), threads=SIMD)
 
 
 def _make(B, S, T, modified=False, scale=1.0):
@@ -167,10 +167,10 @@ def _pruned(B, S, T):
     return px, py, modified
 
 
-def _both(name, inputs, boundary=None, length=ALL, kind=FLOAT):
+def _both(name, inputs, boundary=None, threads=MOST, kind=FLOAT):
     """Cases of the two kernels for the same sequences.
 
-    length: the rounds of a dispatch.
+    threads: the most threads of a threadgroup.
     kind: the type of px and py.
     """
     px, py, modified = inputs
@@ -186,61 +186,57 @@ def _both(name, inputs, boundary=None, length=ALL, kind=FLOAT):
     ans = np.array([scores[b, bounds[b, 2], bounds[b, 3]] for b in range(B)])
     size = 1 + np.abs(ans[np.isfinite(ans)]).max(initial=0)
     allowed = (S + T + 1) * (EPS / 2 * size + 2.0**-21)
-    inside = _inside(shares.shape, bounds)
-    # A value that is not finite means that there is no gradient.  A cell that no
-    # path reaches may have any value: no gradient flows into the cell.
-    reached = np.isfinite(scores)
+    # A cell that no path reaches may have any value: no gradient flows into the cell.
+    tolerance = np.where(np.isfinite(scores), allowed, np.inf)
 
     def case(kernel, buffers):
-        return _case(name, kernel + kind.suffix, px, py, offset, boundary, length, buffers)
+        return _case(name, kernel + kind.suffix, px, py, offset, boundary, threads, buffers)
 
     yield case(
         "mutual_information_forward",
-        lambda scratch: [
+        lambda edges: [
             Buffer(_some(px_bits, shares.shape)),
             Buffer(_some(py_bits, shares.shape)),
             _boundary(boundary),
             Buffer.output(
-                np.where(inside, np.nan_to_num(shares), UNTOUCHED),
-                np.where(inside, np.where(reached, allowed, np.inf), 0),
+                _in_order(np.nan_to_num(shares), offset, bounds, UNTOUCHED),
+                _in_order(tolerance, offset, bounds, 0),
             ),
             Buffer.output(ans, allowed),
-            scratch,
+            edges,
         ],
     )
     weight = np.arange(1, B + 1, dtype=np.float32)
-    p = np.where(inside, shares, UNTOUCHED).astype(np.float32)
+    p = shares.astype(np.float32)
     grads = [
         _gradients(p[b], px[b].shape, py[b].shape, offset, bounds[b], weight[b]) for b in range(B)
     ]
     yield case(
         "mutual_information_backward",
-        lambda scratch: [
+        lambda edges: [
             _boundary(boundary),
-            Buffer(p),
+            Buffer(_in_order(p, offset, bounds, UNTOUCHED)),
             Buffer(weight),
             *[_output(np.stack(grad), (S + T + 1) * 2 * EPS * B, kind) for grad in zip(*grads)],
-            scratch,
+            edges,
         ],
     )
 
 
-def _case(name, kernel, px, py, offset, boundary, length, buffers):
-    """A case of a kernel in dispatches of so many rounds.
+def _case(name, kernel, px, py, offset, boundary, most, buffers):
+    """A case of a kernel with a dispatch for each band of `most` rows.
 
-    buffers: a function of the scratch buffer; returns all buffers but the last.
+    buffers: a function of the buffer of edges; returns all buffers but the last.
     """
     B, S, T = px.shape[0], px.shape[1], py.shape[2]
-    plan = dispatches(B, S, T, offset, boundary is not None, length)
-    scratch = np.full((B, plan.scratch_stride), UNTOUCHED, np.float32)
-    first, *more = map(ints, plan.params)
+    threads = min(most, -(-(S + 1) // SIMD) * SIMD)
+    first, *more = (
+        ints([S, T, offset, int(boundary is not None), band])
+        for band in range(-(-(S + 1) // threads))
+    )
+    edges = Buffer.scratch(np.full((B, 2, T + 1), UNTOUCHED, np.float32))
     return Case(
-        name,
-        kernel + plan.suffix,
-        plan.threadgroups,
-        plan.threads,
-        buffers(Buffer.scratch(scratch)) + [first],
-        [(plan.threadgroups, params) for params in more],
+        name, kernel, B, threads, buffers(edges) + [first], [(B, params) for params in more]
     )
 
 
@@ -280,11 +276,17 @@ def _output(expected, tolerance, kind):
     )
 
 
-def _inside(shape, bounds):
-    inside = np.zeros(shape, bool)
+def _in_order(cells, offset, bounds, rest):
+    """Cells [B][S + 1][T + 1] in the order of p, [B][T + 1][S + 1]; `rest` outside of the bounds.
+
+    The kernels compute the cells of a row of p in one step.
+    """
+    B, rows, columns = cells.shape
+    found = np.full((B, columns, rows), rest, np.float32)
     for b, (s_begin, t_begin, s_end, t_end) in enumerate(bounds):
-        inside[b, s_begin : s_end + 1, t_begin : t_end + 1] = True
-    return inside
+        s, t = np.mgrid[: s_end + 1 - s_begin, : t_end + 1 - t_begin]
+        found[b, (t + (1 + offset) * s) % columns, s] = cells[b, s_begin + s, t_begin + t]
+    return found
 
 
 def _log_add(a, b):
@@ -321,8 +323,6 @@ def _shares(px, scores, offset, bound):
             elif scores[s, t] != NEVER:
                 above = scores[s - 1, t + offset] + px[s - 1, t + offset]
                 shares[s, t] = math.exp(above - scores[s, t])
-    if scores[s_end, t_end] == NEVER:
-        shares[s_begin, t_begin] = NOT_ALL_FINITE
     return shares
 
 

@@ -17,7 +17,6 @@
  */
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 #include <string>
 #include <vector>
@@ -38,7 +37,7 @@ constexpr const char *kMutualInformation = "mutual_information";
 using Params = MutualInformationParams;
 
 // Checks types and shapes, and returns the parameters that follow from them.
-// The parameters of a dispatch are 0.
+// The band is 0.
 Params GetParams(const torch::Tensor &px, const torch::Tensor &py,
                  const torch::optional<torch::Tensor> &boundary,
                  const torch::Tensor &p) {
@@ -65,9 +64,9 @@ Params GetParams(const torch::Tensor &px, const torch::Tensor &py,
       p.sizes() == torch::IntArrayRef({B, S + 1, T + 1}) && p.is_contiguous(),
       "p must be contiguous, of shape ", torch::IntArrayRef({B, S + 1, T + 1}),
       ". Given: ", p.sizes());
-  // The kernels also compute indexes of cells after the last cell, and clamp
-  // these indexes afterwards.
-  TORCH_CHECK((S + 2 * kMiMaxStrips * kMiRows) * (T + 1) + T + 2 * kMiColumns <=
+  // The kernels count the elements of a sequence in 32 bits, also those of rows
+  // and columns after the last ones, which they do not touch.
+  TORCH_CHECK((S + kMiMaxRows) * (T + 1) + 2 * kMiColumns <=
                   std::numeric_limits<int32_t>::max(),
               "A sequence pair of lengths ", S, " and ", T,
               " has too many cells");
@@ -98,115 +97,37 @@ const torch::Tensor &Output(const torch::Tensor &tensor,
   return tensor.numel() != 0 ? tensor : p;
 }
 
-int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
+/* Encodes a kernel for all sequences, one dispatch for each band of rows.
 
-/* Sets params->length and params->delay, in rounds, so that an estimate of the
-   time of all dispatches is lowest.
-
-   A dispatch takes the time of its rounds plus kMiRoundsToStart.  If there are
-   more threadgroups than cores, it takes that time once for each wave of
-   threadgroups.  A dispatch does either all rounds of one band, or some rounds
-   of several bands.
-
-   @param [in] bands   Bands of a sequence.
-   @param [in] rounds  The most rounds of a band.
-   @param [in] behind  The fewest rounds that a band must be behind the finished
-                       rounds of the band above it.
-   @param [in] cores   Cores of the GPU.
-   @return     The number of dispatches.
- */
-int64_t DivideRounds(int64_t bands, int64_t rounds, int64_t behind,
-                     int64_t cores, Params *params) {
-  params->length = params->delay = static_cast<int>(rounds);
-  if (bands == 1) return 1;
-
-  // With this length the estimate is lowest on a GPU with enough cores.
-  const int64_t length = static_cast<int64_t>(
-                    std::sqrt(kMiRoundsToStart *
-                              (rounds + (bands - 1) * behind) / (bands - 1))),
-                delay = length + behind;
-  if (delay >= rounds) return bands;
-  const int64_t B = params->num_sequences,
-                dispatches = CeilDiv(rounds + (bands - 1) * delay, length),
-                at_once = std::min(bands, CeilDiv(rounds, delay)),
-                time = dispatches * (length + kMiRoundsToStart) *
-                       CeilDiv(B * at_once, cores),
-                time_of_whole =
-                    bands * (rounds + kMiRoundsToStart) * CeilDiv(B, cores);
-  if (time >= time_of_whole) return bands;
-  params->length = static_cast<int>(length);
-  params->delay = static_cast<int>(delay);
-  return dispatches;
-}
-
-/* Encodes a kernel for all sequences: one dispatch if a threadgroup has threads
-   for all strips of a sequence, else several.
-
-   @param [in] kernel     The kernel's name for torch.float32 and one band.
+   @param [in] kernel     The kernel's name for torch.float32.
    @param [in] type       The type of px and py.
    @param [in] p          As for MutualInformationMps().
-   @param [in] arguments  All arguments but the last two, scratch and params.
+   @param [in] arguments  All arguments but the last two, edges and params.
    @param [in] params     What GetParams() returned.
  */
-void LaunchAll(const std::string &kernel, torch::ScalarType type,
-               const torch::Tensor &p, std::vector<mps::Argument> arguments,
-               Params params) {
-  std::string name = kernel + (type == torch::kHalf       ? "_half"
-                               : type == torch::kBFloat16 ? "_bfloat"
-                                                          : "");
-  auto most_of = [&] {
-    return std::min<int64_t>(
-        kMiMaxStrips,
-        mps::MaxUnits(kMutualInformation, name, p, kMiThreadsPerStrip));
-  };
-  const int64_t B = p.size(0), all_strips = params.S / kMiRows + 1;
-  int64_t most = most_of();
-  if (most < all_strips) {
-    name += "_bands";
-    most = most_of();
-  }
-  params.num_sequences = static_cast<int>(B);
-  const MutualInformationDispatches dispatches =
-      GetMutualInformationDispatches(params, most, mps::NumCores());
+void LaunchBands(const std::string &kernel, torch::ScalarType type,
+                 const torch::Tensor &p, std::vector<mps::Argument> arguments,
+                 Params params) {
+  constexpr uint32_t kSimdWidth = 32;
+  const std::string name = kernel + (type == torch::kHalf       ? "_half"
+                                     : type == torch::kBFloat16 ? "_bfloat"
+                                                                : "");
+  const int64_t B = p.size(0), num_rows = p.size(1);
+  const uint32_t threads =
+      mps::FitThreads(kMutualInformation, name, p,
+                      std::min<int64_t>(num_rows, kMiMaxRows), kSimdWidth);
+  const int64_t num_bands = (num_rows + threads - 1) / threads;
   arguments.push_back(
-      torch::empty({B, dispatches.params[0].scratch_stride}, p.options()));
-  for (const Params &dispatch : dispatches.params) {
+      num_bands == 1 ? p : torch::empty({B, 2, p.size(2)}, p.options()));
+  for (; params.band != num_bands; ++params.band) {
     std::vector<mps::Argument> all = arguments;
-    all.push_back(dispatch);
-    mps::Launch(kMutualInformation, name,
-                {static_cast<uint32_t>(dispatches.threadgroups),
-                 static_cast<uint32_t>(dispatches.threads)},
+    all.push_back(params);
+    mps::Launch(kMutualInformation, name, {static_cast<uint32_t>(B), threads},
                 all);
   }
 }
 
 }  // namespace
-
-MutualInformationDispatches GetMutualInformationDispatches(
-    MutualInformationParams params, int64_t max_strips, int64_t cores) {
-  const int64_t all_strips = params.S / kMiRows + 1,
-                bands = CeilDiv(all_strips, max_strips),
-                strips = CeilDiv(all_strips, bands),
-                behind = strips * kMiMaxLag;
-  params.scratch_stride = 4 * (params.S + 1);
-  if (bands > 1) {
-    params.scratch_columns = params.T + kMiColumns;
-    params.scratch_stride += 2 * params.scratch_columns +
-                             static_cast<int>(bands * strips) * kMiSavedSize;
-  }
-  // The chunks of a strip: its last lane is kMiRows - 1 columns behind the
-  // first lane, and the padding has at most kMiColumns - 1 columns.
-  const int64_t chunks =
-      (params.T + kMiColumns - 1 + kMiRows - 1) / kMiColumns + 1;
-  const int64_t count = DivideRounds(bands, chunks + (strips - 1) * kMiMaxLag,
-                                     behind, cores, &params);
-  MutualInformationDispatches ans = {params.num_sequences * bands,
-                                     strips * kMiThreadsPerStrip,
-                                     std::vector<Params>(count, params)};
-  for (int64_t i = 0; i != count; ++i)
-    ans.params[i].begin = static_cast<int>(i * params.length);
-  return ans;
-}
 
 torch::Tensor MutualInformationMps(
     torch::Tensor px, torch::Tensor py,
@@ -219,8 +140,8 @@ torch::Tensor MutualInformationMps(
   px = px.contiguous();
   py = py.contiguous();
   torch::Tensor bound = boundary.has_value() ? boundary->contiguous() : p;
-  LaunchAll("mutual_information_forward", px.scalar_type(), p,
-            {Input(px, p), Input(py, p), bound, p, ans}, params);
+  LaunchBands("mutual_information_forward", px.scalar_type(), p,
+              {Input(px, p), Input(py, p), bound, p, ans}, params);
   return ans;
 }
 
@@ -247,9 +168,9 @@ std::vector<torch::Tensor> MutualInformationBackwardMps(
 
   ans_grad = ans_grad.to(torch::kFloat).contiguous();
   torch::Tensor bound = boundary.has_value() ? boundary->contiguous() : p;
-  LaunchAll("mutual_information_backward", px.scalar_type(), p,
-            {bound, p, ans_grad, Output(px_grad, p), Output(py_grad, p)},
-            params);
+  LaunchBands("mutual_information_backward", px.scalar_type(), p,
+              {bound, p, ans_grad, Output(px_grad, p), Output(py_grad, p)},
+              params);
   return {px_grad, py_grad};
 }
 

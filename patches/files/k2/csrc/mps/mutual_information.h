@@ -21,7 +21,6 @@
 
 #include <vector>
 
-#include "k2/csrc/mps/kernels/mutual_information.h"
 #include "k2/csrc/mps/mps_context.h"
 #include "torch/all.h"
 
@@ -29,7 +28,7 @@ namespace k2 {
 
 /* MutualInformationCpu() and MutualInformationBackwardCpu() on the GPU; see
    k2/python/csrc/torch/mutual_information.h for what they compute.  Each
-   encodes one dispatch if S is less than 128, else several, and does not wait.
+   encodes one dispatch if S is less than 256, else several, and does not wait.
 
    All tensors are on device mps, and torch.float32 unless stated otherwise.
 
@@ -39,10 +38,9 @@ namespace k2 {
    @param [in] boundary    torch.int64, [B][4], (s_begin, t_begin, s_end,
                            t_end); it is (0, 0, S, T) if not given.
    @param [in,out] p       [B][S + 1][T + 1], contiguous.  The forward pass
-                           writes it inside of the boundary, the backward pass
-                           reads it.  Unlike on the CPU, the elements are not
-                           the scores of the cells but their shares: the part of
-                           each cell's sum that came from the cell at s - 1.
+                           writes it for the backward pass.  Unlike on the CPU,
+                           it does not have the scores of the cells: see
+                           kernels/mutual_information.metal.
    @param [in] ans_grad    [B], the gradient of what the forward pass returns,
                            of any floating-point type.
 
@@ -58,23 +56,6 @@ std::vector<torch::Tensor> MutualInformationBackwardMps(
     torch::Tensor px, torch::Tensor py,
     const torch::optional<torch::Tensor> &boundary, torch::Tensor p,
     torch::Tensor ans_grad);
-
-// The dispatches of one kernel, for all sequences.
-struct MutualInformationDispatches {
-  int64_t threadgroups;                         // of each dispatch
-  int64_t threads;                              // of a threadgroup
-  std::vector<MutualInformationParams> params;  // of each dispatch
-};
-
-/* Divides the work of a kernel into dispatches, so that an estimate of their
-   time is lowest; see kernels/mutual_information_schedule.h.
-
-   @param [in] params      S, T, t_offset, has_boundary and num_sequences.
-   @param [in] max_strips  The most strips that a threadgroup can do at once.
-   @param [in] cores       The number of cores of the GPU.
- */
-MutualInformationDispatches GetMutualInformationDispatches(
-    MutualInformationParams params, int64_t max_strips, int64_t cores);
 
 #if !K2_WITH_MPS
 

@@ -21,42 +21,21 @@
 
 // Shared by the host and the kernels of mutual_information.metal.  All members
 // have the same size and alignment in C++ and in Metal.
-//
-// mutual_information_schedule.h says what strips, bands, chunks and rounds are.
-struct MutualInformationParams {
-  int S;                // length of x
-  int T;                // length of y
-  int t_offset;         // 0, or -1 if px has shape [B][S][T] ("modified")
-  int has_boundary;     // whether the kernel reads `boundary`
-  int num_sequences;    // B
-  int scratch_columns;  // of the row that a band hands to the next band; 0 if
-                        // there is one band
-  int scratch_stride;   // elements of scratch for each sequence
-  // A dispatch has num_sequences threadgroups for each band.  Band i does
-  // `length` rounds from round begin - i * delay on.
-  int begin;
-  int length;
-  int delay;
-};
 
-// How the work is divided.  All numbers to tune are here.
-enum MutualInformationTuning {
-  kMiColumns = 8,    // of a chunk
-  kMiMovers = 2,     // simdgroups of a strip that load and store; even
-  kMiMaxStrips = 4,  // of a band
-  // The cost of starting a dispatch, in rounds.
-  kMiRoundsToStart = 12,
+struct MutualInformationParams {
+  int S;             // length of x
+  int T;             // length of y
+  int t_offset;      // 0, or -1 if px has shape [B][S][T] ("modified")
+  int has_boundary;  // whether the kernel reads `boundary`
+  // The dispatch computes the rows from band * threads_per_threadgroup on, one
+  // for each thread.
+  int band;
 };
 
 enum MutualInformationSizes {
-  kMiRows = 32,  // of a strip, one for each lane of a simdgroup
-  kMiThreadsPerStrip = (1 + kMiMovers) * kMiRows,
-  kMiMaxThreads = kMiMaxStrips * kMiThreadsPerStrip,
-  // The most rounds that a strip is behind the strip above it.
-  kMiMaxLag = (kMiColumns - 1 + kMiRows - 1) / kMiColumns + 1,
-  // Elements of scratch in which a dispatch saves a strip for the next
-  // dispatch.
-  kMiSavedSize = 4 * kMiRows,
+  kMiMaxRows = 256,    // of a band; two tiles of it fit into threadgroup memory
+  kMiRowsOfTile = 32,  // the lanes of a simdgroup
+  kMiColumns = 8,      // of a tile; even
 };
 
 #endif  // K2_CSRC_MPS_KERNELS_MUTUAL_INFORMATION_H_

@@ -22,7 +22,6 @@
 #include <string>
 #include <vector>
 
-#include "k2/csrc/mps/mutual_information.h"
 #include "k2/csrc/mps/placement.h"
 #include "k2/python/csrc/torch.h"
 
@@ -50,21 +49,6 @@ inline void PybindMpsPlacement(py::module &m) {
   m.def("mps_set_costs",
         [](const std::string &operation, double host, double step,
            double call) { k2::mps::SetCosts(operation, {host, step, call}); });
-  // For tests: the dispatches of the recursion for a GPU of `cores` cores.
-  // Returns the number of threadgroups, the threads of a threadgroup, and for
-  // each dispatch the members of MutualInformationParams.
-  m.def("mps_mutual_information_dispatches", [](int B, int S, int T,
-                                                int t_offset, bool has_boundary,
-                                                int64_t cores) {
-    k2::MutualInformationDispatches all = k2::GetMutualInformationDispatches(
-        {S, T, t_offset, has_boundary, B}, kMiMaxStrips, cores);
-    std::vector<std::vector<int>> params;
-    for (const MutualInformationParams &p : all.params)
-      params.push_back({p.S, p.T, p.t_offset, p.has_boundary, p.num_sequences,
-                        p.scratch_columns, p.scratch_stride, p.begin, p.length,
-                        p.delay});
-    return py::make_tuple(all.threadgroups, all.threads, params);
-  });
 #endif
 }
 
