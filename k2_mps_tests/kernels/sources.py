@@ -4,12 +4,13 @@ import functools
 import importlib
 import json
 import os
-import re
 import shutil
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
+
+from k2mps.build import kernels
 
 TESTS = Path(__file__).resolve().parent.parent
 # #include "k2/..." is relative to this folder.
@@ -84,14 +85,7 @@ def program(*names):
 @functools.cache
 def text(name):
     """The text of a file in k2's form: with the includes of k2's headers inlined."""
-    with tempfile.TemporaryDirectory() as scratch:
-        embedded = Path(scratch) / "embedded.cc"
-        options = {"NAME": name, "SOURCE": path(name), "ROOT": ROOT, "OUTPUT": embedded}
-        definitions = [f"-D{key}={value}" for key, value in options.items()]
-        script = ROOT / "cmake" / "embed_metal.cmake"
-        subprocess.run([program("cmake"), *definitions, "-P", script], check=True)
-        literals = re.findall(r'R"k2_metal\((.*?)\)k2_metal"', embedded.read_text(), re.DOTALL)
-    return "".join(literals)
+    return kernels.embedded(path(name), ROOT, program("cmake"))
 
 
 @functools.cache

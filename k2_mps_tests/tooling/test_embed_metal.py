@@ -9,13 +9,15 @@ import sys
 from pathlib import Path
 
 import pytest
-from k2mps.build import environment
-from k2mps.core import project
+from k2mps.build import environment, kernels
+from k2mps.core import errors, objects, project
+from k2mps.wheel import expectations
 
 from k2_mps_tests.tooling import support
 
 ROOT = support.TOOLS.parent
-FILES = ROOT / "patches" / "files" / "cmake"
+SERIES = ROOT / "patches" / "files"
+FILES = SERIES / "cmake"
 
 KERNEL = """\
 #include <metal_stdlib>
@@ -37,7 +39,8 @@ endmacro()
 add_library(k2_metal INTERFACE)
 list(APPEND CMAKE_MODULE_PATH "${PROJECT_SOURCE_DIR}/cmake")
 include(mps)
-set(k2_mps_srcs k2/csrc/mps/kernels/add.metal)
+file(GLOB k2_mps_srcs RELATIVE "${PROJECT_SOURCE_DIR}"
+  "${PROJECT_SOURCE_DIR}/k2/csrc/mps/kernels/*.metal")
 add_executable(show show.cc)
 target_include_directories(show PRIVATE "${PROJECT_SOURCE_DIR}")
 k2_use_mps(show)
@@ -178,3 +181,75 @@ def test_a_kernel_that_the_compiler_refuses_ends_the_build(tree):
     result = tree.build()
     assert result.returncode != 0
     assert "Compiling k2/csrc/mps/kernels/add.metal" in result.stdout
+
+
+# Writes the text of each kernel to a file of its name.
+WRITE = """\
+#include <cstdio>
+#include <string>
+#include "k2/csrc/mps/kernel_source.h"
+k2::mps::KernelSource::KernelSource(const char *name, const char *text,
+                                    const unsigned char *, size_t) {
+  FILE *file = std::fopen((std::string(name) + ".metal").c_str(), "w");
+  std::fputs(text, file);
+  std::fclose(file);
+}
+int main() { return 0; }
+"""
+
+
+def expected(files: dict[str, str], cmake: str) -> dict[str, str]:
+    """The texts that `k2mps wheel verify` looks for in a wheel of a tree with these files."""
+    tree = {name: objects.File(text.encode(), False) for name, text in files.items()}
+    return expectations.texts_of_kernels(tree, cmake)
+
+
+def embedded(tree: Tree) -> dict[str, str]:
+    """The texts in a program that embeds all kernels of a tree, by file name."""
+    folder = tree.folder / "embedded"
+    folder.mkdir()
+    (tree.folder / "show.cc").write_text(WRITE)
+    tree.configure("-DK2_METAL_COMPILER=")
+    result = tree.build()
+    assert result.returncode == 0, result.stdout
+    subprocess.run([tree.folder / "build/show"], cwd=folder, check=True)
+    return {path.name: path.read_text() for path in folder.iterdir()}
+
+
+def test_the_verifier_expects_what_is_embedded_of_every_kernel(tree):
+    (tree.folder / "k2/csrc/mps/kernels/add.metal").unlink()
+    paths = [*(SERIES / kernels.FOLDER).iterdir(), SERIES / kernels.SCRIPT]
+    files = {path.relative_to(SERIES).as_posix(): path.read_text() for path in paths}
+    support.write(tree.folder, files)
+    found = embedded(tree)
+    assert found.keys() == {name.rpartition("/")[2] for name in files if name.endswith(".metal")}
+    assert len(found) >= 9
+    assert found == expected(files, tree.cmake)
+
+
+def test_a_header_that_several_files_include_is_embedded_once(tree):
+    folder = kernels.FOLDER
+    files = {
+        f"{folder}/add.metal": f'#include "{folder}/x.h"\n#include "{folder}/y.h"\nü\n',
+        f"{folder}/x.h": f'#include "{folder}/z.h"\nint x;\n',
+        f"{folder}/y.h": f'#include "{folder}/z.h"\n#include "{folder}/x.h"\nint y;\n',
+        f"{folder}/z.h": "int z;\n",
+    }
+    support.write(tree.folder, files)
+    found = embedded(tree)
+    words = ["int z;", "int x;", "int y;", "ü"]
+    assert [line for line in found["add.metal"].splitlines() if line] == words
+    script = (SERIES / kernels.SCRIPT).read_text()
+    assert found == expected({**files, kernels.SCRIPT: script}, tree.cmake)
+
+
+def test_a_header_that_is_missing_is_named(tree):
+    files = {
+        f"{kernels.FOLDER}/add.metal": '#include "k2/gone.h"\n',
+        kernels.SCRIPT: (SERIES / kernels.SCRIPT).read_text(),
+    }
+    with pytest.raises(errors.CheckFailedError, match="add.metal cannot be embedded") as failure:
+        expected(files, tree.cmake)
+    assert "add.metal includes k2/gone.h, which is" in str(failure.value)
+    with pytest.raises(errors.CheckFailedError, match="there is no kernel in"):
+        expected({}, tree.cmake)

@@ -477,6 +477,15 @@ def test_a_kernel_that_metal_would_refuse(case, workshop, type_, found):
     assert all("'double' is not supported" in str(problem) for problem in problems)
 
 
+def test_a_kernel_that_changed_after_the_build(case):
+    """The wheel of one text, against a tree with another one, in which only a comment differs."""
+    changed = {"add.metal": KERNEL + "// more\n"}
+    case.reference = dataclasses.replace(case.reference, kernels=changed)
+    [problem] = case.problems()
+    assert problem.check == "kernels"
+    assert "the text of add.metal is not in it as in the tree" in str(problem)
+
+
 def test_kernels_are_not_called_checked_where_they_are_not(tmp_path):
     found = expectations.refusals(Environment(Project(tmp_path)), {})
     assert found == ({}, "emulator/mps_emulator/msl is not there")

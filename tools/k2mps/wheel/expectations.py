@@ -1,7 +1,6 @@
 """The reference that a wheel is compared with, and the problems that are found."""
 
 import dataclasses
-import posixpath
 import re
 import tempfile
 from collections.abc import Mapping
@@ -12,6 +11,7 @@ from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 from k2mps.build import doctor, toolchain
 from k2mps.build.environment import Environment, torch_requirement
 from k2mps.build.interpreter import Interpreter, find
+from k2mps.build.kernels import FOLDER, SCRIPT, embedded
 from k2mps.core import errors
 from k2mps.core.objects import File
 from k2mps.series import patch_folder
@@ -28,7 +28,6 @@ LIBRARY = re.compile(
     r"|k2/lib/libk2(?:_log|fsa|context)\.(?:dylib|so)"
 )
 
-_INCLUDE = re.compile(r'(^|\n)#include "([^"\n]+)"[^\n]*')
 _PACKAGE = "k2/python/"
 # The emulator's front end for Metal, which this tool runs as a program.
 _FRONT_END = "emulator/mps_emulator/msl"
@@ -80,7 +79,7 @@ def gather(
             " the Python that it is for",
         )
     tree = commit_series(checkout, upstream.pin, patch_folder.load(project.patches)).tree
-    files = checkout.files(tree, ["k2/csrc", f"{_PACKAGE}k2"])
+    files = checkout.files(tree, [f"{_PACKAGE}k2"])
     python = {
         name.removeprefix(_PACKAGE): file.content
         for name, file in files.items()
@@ -91,26 +90,35 @@ def gather(
         wanted = torch_requirement(upstream.torch, version_of_torch)
         torch = toolchain.fetch_torch(environment, wanted, found)
         system = toolchain.system_symbols(torch, toolchain.fetch_zig(environment))
-        kernels = {
-            posixpath.basename(name): _with_includes(name, files)
-            for name in files
-            if name.endswith(".metal")
-        }
+        kernels = texts_of_kernels(
+            checkout.files(tree, [FOLDER, SCRIPT]), environment.program("cmake")
+        )
     paths = (str(project.root), str(checkout.directory))
     refused, unchecked = refusals(environment, kernels)
     return Reference(python, kernels, tree, paths, torch, system, refused, unchecked, found)
 
 
-def _with_includes(name: str, files: Mapping[str, File]) -> str:
-    """A kernel's text as Metal gets it: with each file of k2 in place of its first `#include`."""
-    text = files[name].content.decode()
-    seen = set()
-    while match := _INCLUDE.search(text):
-        line, header = match[0], match[2]
-        body = "" if header in seen else files[header].content.decode()
-        seen.add(header)
-        text = text.replace(line, "\n" + body)
-    return text
+def texts_of_kernels(files: Mapping[str, File], cmake: Path) -> dict[str, str]:
+    """The text of each kernel of a tree as its build embeds it, by the name of the .metal file.
+
+    Args:
+      files: the kernels of a tree, their headers and the script that embeds them, by path.
+    Raises:
+      CheckFailedError: there is no kernel, or one includes a file that is missing.
+    """
+    if not any(name.endswith(".metal") for name in files):
+        raise errors.CheckFailedError(
+            f"there is no kernel in {FOLDER} of the patched k2",
+            why="the wheel's kernels are compared with those",
+            next_command="k2mps status",
+        )
+    with tempfile.TemporaryDirectory() as folder:
+        for name, file in files.items():
+            path = Path(folder, name)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(file.content)
+        sources = sorted(Path(folder, FOLDER).glob("*.metal"))
+        return {path.name: embedded(path, Path(folder), cmake) for path in sources}
 
 
 def refusals(environment: Environment, kernels: Mapping[str, str]) -> tuple[dict[str, str], str]:
