@@ -42,8 +42,9 @@ set(Python_EXECUTABLE "${PYTHON_EXECUTABLE}")
 find_package(Python REQUIRED COMPONENTS Interpreter Development.Module)
 set(PYBIND11_FINDPYTHON ON)
 # By default pybind11 makes the linker optimize `_k2`, in one process that takes
-# longer than the rest of a build from ccache.  Only wheels keep this default.
-if(NOT K2_FOR_WHEEL)
+# longer than the rest of a build from ccache.  Only a wheel keeps this default,
+# unless it is for a check.
+if(K2_UNITY OR NOT K2_FOR_WHEEL)
   set(CMAKE_INTERPROCEDURAL_OPTIMIZATION OFF)
 endif()
 find_package(pybind11 CONFIG REQUIRED)

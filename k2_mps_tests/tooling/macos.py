@@ -3,7 +3,7 @@
 import subprocess
 from pathlib import Path
 
-from k2mps.build import doctor, toolchain
+from k2mps.build import doctor
 from k2mps.core.progress import Reporter
 
 TARGET = "arm64-apple-macos14.0"
@@ -13,7 +13,7 @@ _CLANG = f"clang-{doctor.CLANG}"
 def require_linker() -> None:
     """Installs missing clang and lld, if the installation needs no password."""
     needed = (_CLANG, f"lld-{doctor.CLANG}")
-    doctor.provide([one for one in toolchain.checks() if one.package in needed], Reporter())
+    doctor.provide([one for one in doctor.cross_checks() if one.package in needed], Reporter())
 
 
 def link(

@@ -2,8 +2,10 @@
 
 import copy
 import json
+import os
 import re
 import shutil
+import sys
 import zipfile
 from pathlib import Path
 
@@ -16,7 +18,7 @@ from k2mps.wheel import contents
 
 from k2_mps_tests.tooling import support
 from k2_mps_tests.tooling.support import git
-from k2_mps_tests.tooling.test_build import sandbox  # noqa: F401
+from k2_mps_tests.tooling.test_build import bare_path, sandbox  # noqa: F401
 
 LICENSE = "Do as you like.\n"
 
@@ -101,6 +103,30 @@ def test_it_holds_the_package_and_its_metadata(made):
     for name, content in files.items():
         if not name.endswith("/RECORD"):
             assert record[name] == (f"{contents.record_hash(content)},{len(content)}")
+
+
+def test_a_wheel_for_a_check_says_so_and_lies_elsewhere(ready):
+    ready.ok("wheel", "--quick")
+    [path] = (ready.root / "build/wheels").rglob("*.whl")
+    assert path.parent.name == "quick"
+    assert origin_of(path)["built"] == "native, for a check only"
+    both = ready.run("wheel", "--quick", "--release")
+    assert both.returncode == 2 and "--quick makes no wheel for use" in both.stderr
+
+
+@pytest.mark.skipif(sys.platform == "darwin", reason="a Mac needs nothing else")
+def test_what_a_wheel_for_macos_needs_is_checked_before_anything_is_built(sandbox, tmp_path):  # noqa: F811
+    env = {"PATH": bare_path(tmp_path)}
+    for name in ("c++", "clang++-19"):
+        os.symlink(shutil.which(name), Path(env["PATH"], name))
+    result = sandbox.run("wheel", "--target", "macos-arm64", env=env)
+    assert result.returncode == 30
+    assert "the build needs ld64.lld-19 (links for macOS), apt-get" in result.stderr
+    assert "sudo apt-get install lld-19" in result.stderr
+    assert not list((sandbox.root / "build").glob("mps-*"))
+    # A build for this machine does without.
+    doctor = sandbox.ok("doctor", "--device", "cpu", env=env)
+    assert re.search(r"^absent\tld64.lld-19\tnothing\t.*lld-19$", doctor, re.MULTILINE)
 
 
 def test_a_build_elsewhere_gives_the_same_bytes(made, tmp_path):

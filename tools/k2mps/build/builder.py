@@ -56,6 +56,8 @@ class Request:
     # torch beside them.
     for_wheel: bool = False
     crossed: bool = False  # whether Linux builds for macOS
+    # Whether little is optimized and files are compiled together: for a check of the build.
+    quick: bool = False
     python: str | None = None  # a crossed build's Python, by name or path; default .venv's
     as_is: bool = False  # whether to build the checkout without applying the series
     tests: bool = False  # whether to build k2's C++ tests, in place of its Python module
@@ -71,7 +73,9 @@ class Request:
         label = f"{self.device.value}-macos-arm64" if self.crossed else self.device.label
         if self.tests:
             label += "-cpp"
-        return f"{label}-wheel" if self.for_wheel else label
+        if self.for_wheel:
+            label += "-wheel"
+        return f"{label}-quick" if self.quick else label
 
 
 @dataclasses.dataclass(frozen=True)
@@ -158,6 +162,8 @@ def prepare(environment: Environment, request: Request) -> None:
     checks = doctor.system_checks(device, environment.reporter)
     if request.tests:
         checks.append(doctor.googletest())
+    if request.crossed:
+        checks += doctor.cross_checks(environment.reporter)
     if not environment.exists:
         checks += doctor.room_checks(environment)
     doctor.provide(checks, environment.reporter)
@@ -324,8 +330,9 @@ class _Plan:
         if self._toolchain:
             headers["libc++"] = self._toolchain.parts["libc++"]
         dirty = provenance.edits(environment.project)
+        built = toolchain.LABEL if self._toolchain else provenance.NATIVE
         return {
-            "built": toolchain.LABEL if self._toolchain else provenance.NATIVE,
+            "built": built + (", for a check only" if request.quick else ""),
             "compiler": self._compiler(),
             "device": request.device.value if request.crossed else request.device.label,
             # None where it is not known.
@@ -354,7 +361,7 @@ class _Plan:
         }
         # Build trees share objects: their paths differ only below the project's directory.  For
         # that, ccache makes paths relative.  A wheel must not show whether ccache was there.
-        if not self._request.for_wheel:
+        if self._request.quick or not self._request.for_wheel:
             variables.update(_shared_objects(self._environment.project))
         if self._toolchain:
             programs = str(self._toolchain.directory / "bin")
@@ -430,6 +437,11 @@ class _Plan:
             settings["K2_FOR_WHEEL"] = "ON"
             if sys.platform == "darwin":
                 settings["CMAKE_OSX_DEPLOYMENT_TARGET"] = "14.0"
+        if request.quick:
+            settings["K2_UNITY"] = "ON"
+            # With -O0, k2 would need symbols of libc++ that no library of torch imports.
+            for language in ("C", "CXX", "OBJCXX"):
+                settings[f"CMAKE_{language}_FLAGS_RELEASE"] = "-O1 -DNDEBUG"
         if self._toolchain:
             settings.update(self._toolchain.settings())
         return settings

@@ -20,6 +20,8 @@ from k2mps.core import errors, git, process
 from k2mps.core.progress import Reporter
 
 CLANG = 19
+# The package with the C++ library for macOS; it is unpacked, not installed.
+LIBCXX = f"libc++-{CLANG}-dev"
 _GIB = 1 << 30
 _MAC = sys.platform == "darwin"
 _XCODE = "xcode-select --install"
@@ -72,12 +74,13 @@ class Check:
 
 
 def examine(environment: Environment, device: Device, torch: str | None = None) -> list[Check]:
-    """All checks for a build, the system's first."""
-    return [
-        *system_checks(device, environment.reporter),
-        *room_checks(environment),
-        *_package_checks(environment, torch),
-    ]
+    """All checks for a build, the system's first; those for a macOS wheel are not needed."""
+    own = system_checks(device, environment.reporter)
+    there = {check.name for check in own}
+    for check in [] if _MAC else cross_checks(environment.reporter):
+        if check.name not in there:
+            own.append(dataclasses.replace(check, needed=False))
+    return [*own, *room_checks(environment), *_package_checks(environment, torch)]
 
 
 def system_checks(device: Device, reporter: Reporter = Reporter()) -> list[Check]:
@@ -100,6 +103,18 @@ def system_checks(device: Device, reporter: Reporter = Reporter()) -> list[Check
         _there("Python headers", "Python.h", header, package),
         *own,
         _there("ccache", gain, ccache, "ccache", "ccache", needed=False),
+    ]
+
+
+def cross_checks(reporter: Reporter = Reporter()) -> list[Check]:
+    """Checks of what a wheel for macOS needs on Linux besides."""
+    linker, apt = shutil.which(f"ld64.lld-{CLANG}") or "", shutil.which("apt-get") or ""
+    headers = f"provides the headers of {LIBCXX}"
+    return [
+        clang(reporter),
+        Check(f"ld64.lld-{CLANG}", "links for macOS", linker, f"lld-{CLANG}"),
+        libclang(),
+        Check("apt-get", headers, apt, fix="use Debian or Ubuntu for --target macos-arm64"),
     ]
 
 

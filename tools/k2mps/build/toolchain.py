@@ -29,7 +29,6 @@ PLATFORM = "macosx_14_0_arm64"
 LABEL = "cross-built, statically verified"
 
 _CLANG = doctor.CLANG
-_LIBCXX = f"libc++-{_CLANG}-dev"
 FILES = Path(__file__).with_name("macos")
 # Where the SDK has headers of the emulator, by their paths in its include/.
 _EMULATOR_HEADERS = {
@@ -127,7 +126,6 @@ class Toolchain:
 def assemble(environment: Environment, torch: Requirement, python: Interpreter) -> Toolchain:
     """Makes the toolchain for a torch version and a Python, unless it is there and up to date."""
     python.check_headers()
-    doctor.provide(checks(), environment.reporter)
     torch_package = fetch_torch(environment, torch, python)
     zig = fetch_zig(environment)
     libcxx = _fetch_libcxx(environment)
@@ -238,14 +236,6 @@ def _system_stub(zig: Path) -> Path:
     return zig / "ziglang/lib/libc/darwin/libSystem.tbd"
 
 
-def checks() -> list[doctor.Check]:
-    """Checks of what only the system's packages provide."""
-    name = f"ld64.lld-{_CLANG}"
-    linker = doctor.Check(name, f"of LLVM {_CLANG}", shutil.which(name) or "", f"lld-{_CLANG}")
-    # The front end that checks the kernels needs libclang.
-    return [doctor.libclang(), doctor.clang(), linker]
-
-
 def _made(target: Path, fill: Callable[[Path], None]) -> Path:
     """Makes a folder that `fill` has filled; an error leaves the old one."""
     draft = target.with_name(target.name + ".draft")
@@ -278,7 +268,7 @@ def _fetch_libcxx(environment: Environment) -> Path:
     This machine's compilers would use them if they were installed.
     """
     reporter = environment.reporter
-    policy = process.output(["apt-cache", "policy", _LIBCXX], reporter)
+    policy = process.output(["apt-cache", "policy", doctor.LIBCXX], reporter)
     candidate = re.search(r"Candidate: (\S+)", policy)
     version = candidate[1].split(":")[-1] if candidate else "unknown"
     target = _root(environment) / f"libcxx-{version}"
@@ -286,14 +276,14 @@ def _fetch_libcxx(environment: Environment) -> Path:
         return target
 
     def fill(draft: Path) -> None:
-        command = f"apt-get download {_LIBCXX} && dpkg-deb --extract *.deb . && rm *.deb"
+        command = f"apt-get download {doctor.LIBCXX} && dpkg-deb --extract *.deb . && rm *.deb"
         process.run(["sh", "-c", command], cwd=draft, reporter=reporter).check(
             errors.RequirementMissingError,
-            f"{_LIBCXX} could not be downloaded",
-            f"sudo apt-get update && apt-get download {_LIBCXX}",
+            f"{doctor.LIBCXX} could not be downloaded",
+            f"sudo apt-get update && apt-get download {doctor.LIBCXX}",
         )
 
-    with reporter.task(f"downloading {_LIBCXX}"):
+    with reporter.task(f"downloading {doctor.LIBCXX}"):
         return _made(target, fill)
 
 
@@ -335,9 +325,9 @@ def note_availability(site: Path) -> None:
     text = site.read_text()
     if switch not in text:
         raise errors.RequirementMissingError(
-            f"{_LIBCXX} is not configured as expected",
+            f"{doctor.LIBCXX} is not configured as expected",
             why=f"{site.name} has no line {switch}",
-            next_command=f"apt-cache policy {_LIBCXX}, and report the version",
+            next_command=f"apt-cache policy {doctor.LIBCXX}, and report the version",
         )
     site.write_text(text.replace(switch, ""))
 

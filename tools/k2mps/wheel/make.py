@@ -26,7 +26,7 @@ assert info["patched_tree"] == {tree!r}, info
 def make(
     environment: Environment, checkout: Checkout, request: builder.Request, release: bool
 ) -> Path:
-    """Makes a wheel and checks it; a good one lies in build/wheels.
+    """Makes a wheel and checks it; a good one lies in build/wheels, a quick one in quick there.
 
     Args:
       request: a build for a wheel: with mps for a Mac, for the CPU elsewhere.
@@ -40,7 +40,7 @@ def make(
     if release:  # The build takes minutes, in which a file may have changed.
         _refuse_dirt(project)
     description = describe(environment.upstream, checkout, built, request.device)
-    directory = project.build_root / "wheels"
+    directory = project.build_root / "wheels" / ("quick" if request.quick else "")
     unchecked = directory / "unchecked"
     unchecked.mkdir(parents=True, exist_ok=True)
     draft = unchecked / description.file_name

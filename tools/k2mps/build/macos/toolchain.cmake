@@ -10,10 +10,13 @@ set(CMAKE_SYSTEM_VERSION 23.0.0)
 # on only.  CMAKE_<LANG>_COMPILER_TARGET says it already.
 set(CMAKE_OSX_DEPLOYMENT_TARGET 14.0)
 
-set(CMAKE_AR llvm-ar-19)
-set(CMAKE_RANLIB llvm-ranlib-19)
-set(CMAKE_STRIP llvm-strip-19)
-set(CMAKE_INSTALL_NAME_TOOL llvm-install-name-tool-19)
+# A build needs clang and lld only.  pybind11 would run a program of LLVM's package to
+# strip a module; the linker's -x does the same.  CMake asks for the next three
+# programs and runs none of them, since nothing is archived or installed.
+set(CMAKE_STRIP "")
+foreach(program AR RANLIB INSTALL_NAME_TOOL)
+  set(CMAKE_${program} "not-needed-${program}")
+endforeach()
 foreach(language C CXX OBJC OBJCXX)
   set(CMAKE_${language}_COMPILER clang-19)
   if(language MATCHES "CXX")
@@ -31,6 +34,7 @@ foreach(kind EXE SHARED MODULE)
   # The version is that of the linker whose options clang may use.
   set(CMAKE_${kind}_LINKER_FLAGS_INIT "-fuse-ld=lld -mlinker-version=820")
 endforeach()
+string(APPEND CMAKE_MODULE_LINKER_FLAGS_INIT " -Wl,-x")
 
 # Programs are this machine's; headers and libraries must not be.
 set(CMAKE_FIND_ROOT_PATH "${CMAKE_OSX_SYSROOT}")
