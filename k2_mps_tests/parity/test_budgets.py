@@ -19,7 +19,7 @@ if sys.platform == "darwin":
     pytest.skip("counting needs the emulated device", allow_module_level=True)
 import mps_emulator  # noqa: E402
 
-TABLE = Path(__file__).resolve().parents[2] / "docs" / "budgets.toml"
+TABLE = Path(__file__).with_name("budgets.toml")
 BUDGETS = tomllib.loads(TABLE.read_text(encoding="utf-8"))["budget"]
 
 

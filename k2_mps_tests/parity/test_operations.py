@@ -1,4 +1,4 @@
-"""docs/operations.toml: each operation runs in the place that the table gives."""
+"""operations.toml: each operation runs in the place that the table gives."""
 
 import sys
 from pathlib import Path
@@ -15,7 +15,7 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-TABLE = Path(__file__).resolve().parents[2] / "docs" / "operations.toml"
+TABLE = Path(__file__).with_name("operations.toml")
 OPERATIONS = tomllib.loads(TABLE.read_text(encoding="utf-8"))["operation"]
 
 

@@ -390,7 +390,7 @@ def test_annotations_of_github(sound):
 
 
 def test_the_problem_matcher_reads_findings_and_conflicts(sound):
-    matcher = json.loads((ROOT / ".github/problem-matcher.json").read_text())
+    matcher = json.loads((ROOT / "ci/problem-matcher.json").read_text())
     (pattern,) = matcher["problemMatcher"][0]["pattern"]
 
     def places(text):

@@ -86,9 +86,9 @@ def test_actionlint_finds_nothing(workflow):
     "right, wrong, found",
     [
         ("needs: plan", "needs: plans", "does not exist"),
-        ("needs.plan.outputs.series", "needs.plan.outputs.serie", "not defined"),
+        ("needs.plan.outputs.matrix", "needs.plan.outputs.matrices", "not defined"),
         ("runs-on: macos-15", "runs-on: macos-5", "is unknown"),
-        ("outputs.series }}", "outputs.series }", "expression"),
+        ("outputs.matrix) }}", "outputs.matrix) }", "expression"),
         ("attestations: write", "attestation: write", "permission"),
     ],
 )
@@ -111,7 +111,7 @@ def test_every_push_and_pull_request_runs_all_suites():
     path = FOLDER / "ci.yml"
     for event in ("push", "pull_request"):
         assert triggers(path)[event] is None, "no path and no branch is left out"
-    assert ".ci/run" in [step.get("run") for step in steps(path)]
+    assert "ci/run" in [step.get("run") for step in steps(path)]
 
 
 def suites_of(path: Path) -> list[suites.Suite]:
@@ -121,7 +121,7 @@ def suites_of(path: Path) -> list[suites.Suite]:
 
 
 PATHS_IN_CODE = (
-    # "docs" / "budgets.toml", and the same in one string
+    # "docs" / "hooks.py", and the same in one string
     re.compile(r'"(?:(docs|examples|ci)" / "|(docs|examples|ci)/)([\w./]+)"'),
     re.compile(r"^from ()(examples|k2_mps_tests)((?:\.\w+)*) import", re.MULTILINE),
 )
@@ -154,7 +154,7 @@ def test_filters_of_paths_cover_what_the_suites_read():
     chosen = suites_of(path)
     assert {suite.name for suite in chosen} == {"kernels", "parity", "upstream-mps"}
     names = set().union(*map(read_by, chosen))
-    assert {"docs/budgets.toml", "docs/operations.toml", "examples/common"} <= names
+    assert {"k2_mps_tests/parity/budgets.toml", "examples/common"} <= names
     assert "k2_mps_tests/upstream/exceptions.toml" in names
     for event in ("push", "pull_request"):
         filters = triggers(path)[event]["paths"]
@@ -219,7 +219,7 @@ def test_the_tool_has_the_commands_and_options(command):
 
 
 def outputs(*options: str) -> dict[str, str]:
-    program = [sys.executable, str(ROOT / ".github/wheel_matrix.py"), *options]
+    program = [sys.executable, str(ROOT / "ci/wheel_matrix.py"), *options]
     text = subprocess.run(program, check=True, capture_output=True, text=True).stdout
     return dict(line.split("=", 1) for line in text.splitlines())
 
@@ -235,14 +235,44 @@ def test_a_release_is_for_every_python_and_torch():
     wanted = {(python, torch) for python in pythons for torch in config.torch.supported}
     assert wanted - pairs("--all") <= {("3.10", "2.15.0")}
     assert pairs("--all") <= wanted
-    assert re.fullmatch("[0-9a-f]{40}", outputs()["series"])
 
 
-def test_a_pull_request_tries_each_python_and_each_torch():
+def test_a_pull_request_makes_one_wheel_and_takes_one_mac():
     config = pins.load(ROOT / "upstream.toml")
-    chosen = pairs()
-    assert chosen <= pairs("--all")
-    assert {torch for _, torch in chosen} == set(config.torch.supported)
-    assert {python for python, torch in chosen if torch == config.torch.default} == {
-        python for python, _ in pairs("--all")
-    }
+    [(_, torch)] = pairs()
+    assert pairs() <= pairs("--all") and torch == config.torch.default
+    macs = [
+        name
+        for path in WORKFLOWS
+        if "pull_request" in triggers(path)
+        for name, job in loaded(path)["jobs"].items()
+        if job["runs-on"].startswith("macos")
+    ]
+    assert macs == ["native"]
+
+
+# ---- ci/
+
+
+def table_of(heading: str) -> list[list[str]]:
+    """The cells of the rows of a table in ci/README.md."""
+    section = (ROOT / "ci/README.md").read_text().split(heading)[1].split("\n## ")[0]
+    rows = [line for line in section.splitlines() if line.startswith("| ")][1:]
+    return [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]
+
+
+def test_the_page_explains_each_file_of_ci():
+    explained = {name.strip("`") for name, _ in table_of("# What CI runs")}
+    assert explained == {path.name for path in (ROOT / "ci").iterdir()} - {"README.md"}
+    caller = (ROOT / ".ci/run").read_text()
+    assert "../ci/run" in caller
+
+
+@pytest.mark.parametrize("product, made_by", table_of("## Each product"))
+def test_each_product_is_made_as_the_page_says(product, made_by):
+    """The texts that a cell names are in the linked files."""
+    linked = re.findall(r"\[[\w.-]+\]\(([\w./-]+)\): (.*?)(?=; \[|; its|; the suite|$)", made_by)
+    for file, texts in linked:
+        for text in re.findall("`([^`]+)`", texts):
+            assert text in (ROOT / "ci" / file).read_text(), product
+    assert linked or "by hand" in made_by or "the suite `tooling`" in made_by

@@ -24,6 +24,8 @@ from k2mps.run import program
 
 _BLOCK = re.compile(r"(<!-- k2mps docs: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
+# The tables that the suite parity checks.
+_TABLES = "k2_mps_tests/parity/"
 # The places where an operation runs: the words of operations.toml, and those of the page.
 WHERE = {
     "metal": "Metal",
@@ -95,7 +97,7 @@ def _operations(project: Project) -> list[str]:
         return (*places, entry["dtypes"], entry.get("limits", ""))
 
     rows = []
-    operations = _read(project, "docs/operations.toml")["operation"]
+    operations = _read(project, _TABLES + "operations.toml")["operation"]
     for row, entries in itertools.groupby(operations, facts):
         names = [f"`{name}`" for entry in entries for name in entry["names"]]
         rows.append((", ".join(names), *row))
@@ -104,7 +106,7 @@ def _operations(project: Project) -> list[str]:
 
 def _budgets(project: Project) -> list[str]:
     rows = []
-    for entry in _read(project, "docs/budgets.toml")["budget"]:
+    for entry in _read(project, _TABLES + "budgets.toml")["budget"]:
         name, _, how = entry["name"].partition(", ")
         counts = [*entry["host"], *entry["metal"]]
         pairs = [f"{first} / {second}" for first, second in zip(counts[::2], counts[1::2])]
