@@ -73,6 +73,16 @@ def test_what_macos_exports_is_what_torch_and_zig_know(packages):
     assert not [name for name in found if name.startswith("@")]
 
 
+def test_the_symbols_of_torch_are_read_once(packages):
+    torch, _ = packages
+    found = toolchain.symbols_of(torch)
+    assert found["core.dylib"]["exports"] == ["_core"]
+    assert found["rest.dylib"]["imports"][OBJC] == ["_objc_retain"]
+    for library in (torch / "lib").glob("*.dylib"):
+        library.unlink()
+    assert toolchain.symbols_of(torch) == found
+
+
 def test_imports_are_told_by_library(packages):
     torch, _ = packages
     binary = toolchain.parse(torch / "lib/rest.dylib")

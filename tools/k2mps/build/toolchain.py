@@ -180,13 +180,32 @@ def system_symbols(torch_package: Path, zig: Path) -> dict[str, set[str]]:
     zig's package lists those of libSystem.  Known of the others are the symbols that torch's
     libraries import, and those of `_FURTHER`.
     """
-    libraries = sorted((torch_package / "lib").glob("*.dylib"))
+    of_torch = [entry["imports"] for entry in symbols_of(torch_package).values()]
     listed = {SYSTEM: _listed(_system_stub(zig))}
     found = collections.defaultdict(set)
-    for exported in (*(imports(parse(library)) for library in libraries), _FURTHER, listed):
+    for exported in (*of_torch, _FURTHER, listed):
         for name, symbols in exported.items():
             found[name].update(symbols)
     return {name: symbols for name, symbols in found.items() if not name.startswith("@")}
+
+
+def symbols_of(torch_package: Path) -> dict[str, dict]:
+    """The symbols of torch's libraries, by file name: "exports", and "imports" by install name.
+
+    A file beside the package keeps them: reading the libraries takes a gigabyte of memory.
+    """
+    kept = torch_package.with_name("symbols.json")
+    if not kept.exists():
+        found = {}
+        for library in sorted((torch_package / "lib").glob("*.dylib")):
+            binary = parse(library)
+            imported = {name: sorted(symbols) for name, symbols in imports(binary).items()}
+            exported = sorted({symbol.name for symbol in binary.exported_symbols})
+            found[library.name] = {"exports": exported, "imports": imported}
+        draft = kept.with_suffix(".draft")
+        draft.write_text(json.dumps(found))
+        draft.rename(kept)
+    return json.loads(kept.read_text())
 
 
 def loaded(binary) -> list[str]:

@@ -17,7 +17,7 @@ from k2mps.core.objects import File
 from k2mps.series import patch_folder
 from k2mps.stack.checkout import Checkout
 from k2mps.stack.commits import commit_series
-from k2mps.wheel.archive import refusal
+from k2mps.wheel.archive import WheelFile, refusal, shown
 
 # The local part of a version: torch, and whether anything was edited.
 _LOCAL = re.compile(r"\w+\.torch(\d+(?:\.\d+)*)(\.dirty)?")
@@ -42,8 +42,10 @@ class Problem:
     text: str  # the fault, in words
 
     def __str__(self) -> str:
-        where = f"{self.file}: " if self.file else ""
-        return f"[{self.check}] {where}{self.text}"
+        where = f"{shown(self.file)}: " if self.file else ""
+        # The front end's messages have several lines.
+        text = "\n".join(map(shown, self.text.split("\n")))
+        return f"[{self.check}] {where}{text}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,7 +56,8 @@ class Reference:
     kernels: Mapping[str, str]  # the text of each kernel source that a Mac needs, by name
     origin: str  # the id of the patched tree
     build_paths: tuple[str, ...] = ()  # directories of this machine that no wheel may name
-    torch: Path | None = None  # torch's package for macOS; None for a wheel of another system
+    # The symbols that torch's libraries for macOS export, by path in site-packages.
+    torch: Mapping[str, set[str]] = dataclasses.field(default_factory=dict)
     # The symbols that macOS's libraries export, by install name.
     system: Mapping[str, set[str]] = dataclasses.field(default_factory=dict)
     # The messages about kernels that Metal would refuse, by name; and why none was checked, or "".
@@ -68,16 +71,17 @@ def gather(
 ) -> Reference:
     """Makes the reference for a wheel; `program` is the wheel's Python, by default .venv's."""
     project, upstream = environment.project, environment.upstream
-    environment.install_group("wheels")
     _, tags, version_of_torch, _ = parsed(wheel)
     found = find(program or environment.python)
     if {tag.interpreter for tag in tags} != {found.tag}:
         raise errors.CheckFailedError(
-            f"{wheel.name} is not for {found.tag}",
+            f"{shown(wheel.name)} is not for {found.tag}",
             why=f"its symbols are looked up in {found.program}",
             next_command=f"k2mps wheel verify {wheel} --python PROGRAM, with"
             " the Python that it is for",
         )
+    WheelFile(wheel)  # A damaged one is refused before anything is downloaded.
+    environment.install_group("wheels")
     tree = commit_series(checkout, upstream.pin, patch_folder.load(project.patches)).tree
     files = checkout.files(tree, [f"{_PACKAGE}k2"])
     python = {
@@ -85,11 +89,15 @@ def gather(
         for name, file in files.items()
         if name.endswith(".py")
     }
-    torch, system, kernels = None, {}, {}
+    torch, system, kernels = {}, {}, {}
     if any(tag.platform.startswith("macosx") for tag in tags):
         wanted = torch_requirement(upstream.torch, version_of_torch)
-        torch = toolchain.fetch_torch(environment, wanted, found)
-        system = toolchain.system_symbols(torch, toolchain.fetch_zig(environment))
+        package = toolchain.fetch_torch(environment, wanted, found)
+        torch = {
+            f"torch/lib/{name}": set(symbols["exports"])
+            for name, symbols in toolchain.symbols_of(package).items()
+        }
+        system = toolchain.system_symbols(package, toolchain.fetch_zig(environment))
         kernels = texts_of_kernels(
             checkout.files(tree, [FOLDER, SCRIPT]), environment.program("cmake")
         )
@@ -157,5 +165,7 @@ def parsed(wheel: Path):
         _, version, _, tags = parse_wheel_filename(wheel.name)
     except InvalidWheelFilename as error:
         raise refusal(wheel, "the name of a wheel", str(error)) from None
+    if len(tags) > 1:
+        raise refusal(wheel, "the name of a wheel of k2", "it has several tags")
     match = _LOCAL.fullmatch(version.local or "")
     return version, tags, match and match[1], bool(match and match[2])

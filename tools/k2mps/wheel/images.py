@@ -41,10 +41,13 @@ class Images:
             if binary is None:
                 yield Problem("machine", name, "not Mach-O for arm64")
                 continue
-            yield from self._kind(name, binary)
-            yield from self._rpaths(name, binary)
-            yield from self._symbols(name, binary)
-            yield from self._signature(name, binary)
+            try:
+                yield from self._kind(name, binary)
+                yield from self._rpaths(name, binary)
+                yield from self._symbols(name, binary)
+                yield from self._signature(name, binary)
+            except UnicodeDecodeError as error:
+                yield Problem("machine", name, f"a name in it cannot be read: {error}")
         yield from self._kernels()
 
     def _kind(self, name: str, binary) -> Iterator[Problem]:
@@ -105,20 +108,19 @@ class Images:
         """The symbols of a library that a file of the wheel loads; None for an unknown library."""
         if not library.startswith("@rpath/"):
             return self._reference.system.get(library)
-        torch = self._reference.torch
         for entry in binary.rpaths:
             folder = entry.path.replace("@loader_path", posixpath.dirname(name) or ".")
             path = posixpath.normpath(posixpath.join(folder, library.removeprefix("@rpath/")))
-            of_torch = torch and path.startswith("torch/") and (torch.parent / path).is_file()
-            if path in self._contents or of_torch:
+            if path in self._contents or path in self._reference.torch:
                 return self._exports_of(path)
         return None
 
     @functools.cache
     def _exports_of(self, path: str) -> set[str]:
         """The symbols that a library of the wheel or of torch exports."""
-        own, torch = path in self._contents, self._reference.torch
-        binary = self._binaries[path] if own else toolchain.parse(torch.parent / path)
+        if path not in self._contents:
+            return self._reference.torch[path]
+        binary = self._binaries[path]
         return {symbol.name for symbol in binary.exported_symbols} if binary else set()
 
     def _signature(self, name: str, binary) -> Iterator[Problem]:
@@ -173,7 +175,7 @@ def _directory_fault(content: bytes, start: int, end: int) -> str:
     pages, limit = struct.unpack_from(">II", content, start + 28)
     size, kind, _, log_page = struct.unpack_from("4B", content, start + 36)
     page = 1 << log_page
-    if kind != _SHA256 or limit != end or pages != -(-limit // page):
+    if kind != _SHA256 or limit != end or page < 4096 or pages != -(-limit // page):
         return "its signature is not one of the whole file with SHA-256"
     for number in range(pages):
         begin = number * page

@@ -46,9 +46,9 @@ def write(directory: Path, base_url: str = "") -> Path:
             # Some servers read "+" as a space.
             "link": base + urllib.parse.quote(path.name),
             "digest": sha256(path.read_bytes()),
-            "python": wheel.metadata["Requires-Python"],
+            "python": wheel.told("Requires-Python"),
             "name": path.name,
-            "built": wheel.origin["built"],
+            "built": wheel.fact("built"),
         }
         items += _ITEM.format_map({key: html.escape(value) for key, value in facts.items()})
     page = directory / "index.html"

@@ -23,11 +23,10 @@ from cyclonedx.model.license import LicenseExpression
 from cyclonedx.model.tool import ToolRepository
 from cyclonedx.output.json import JsonV1Dot6
 from packageurl import PackageURL
-from packaging.requirements import Requirement
 
 from k2mps import __version__
 from k2mps.core.pins import sha256
-from k2mps.wheel.archive import WheelFile
+from k2mps.wheel.archive import WheelFile, refusal
 
 _LIBRARY = re.compile(r"_k2\..*\.so|k2/lib/.*\.(dylib|so)")
 _TOLD = ("built", "compiler", "device", "dirty", "patched_tree", "series", "torch")
@@ -47,7 +46,10 @@ def text(path: Path) -> str:
     subject = _subject(wheel, digest)
     # The bill's time is that of the newest file.
     newest = max(entry.date_time for entry in wheel.entries.values())
-    time = datetime.datetime(*newest, tzinfo=datetime.timezone.utc)
+    try:
+        time = datetime.datetime(*newest, tzinfo=datetime.timezone.utc)
+    except ValueError as error:
+        raise refusal(path, "a wheel of k2-mps", f"the time of a file: {error}") from None
     tool = Component(name="k2mps", version=__version__, type=ComponentType.APPLICATION)
     tools = ToolRepository(components=[tool])
     needed = list(_packages(wheel))
@@ -61,9 +63,8 @@ def text(path: Path) -> str:
 
 
 def _subject(wheel: WheelFile, digest: str) -> Component:
-    metadata, origin = wheel.metadata, wheel.origin
-    version = metadata["Version"]
-    url, commit = origin["upstream"]["url"], origin["upstream"]["commit"]
+    origin, version = wheel.origin, wheel.told("Version")
+    url, commit = wheel.fact("upstream", "url"), wheel.fact("upstream", "commit")
     upstream = Component(
         name="k2",
         version=commit,
@@ -83,21 +84,20 @@ def _subject(wheel: WheelFile, digest: str) -> Component:
         pedigree=Pedigree(
             ancestors=[upstream],
             commits=[Commit(uid=commit)],
-            notes=f"The ancestor with the patches of k2-mps whose SHA-256 is {origin['series']};"
-            f" git's id of the result is {origin['patched_tree']}.",
+            notes="The ancestor with the patches of k2-mps whose SHA-256 is"
+            f" {origin.get('series')}; git's id of the result is {origin.get('patched_tree')}.",
         ),
-        properties=[Property(name=f"k2mps:{name}", value=str(origin[name])) for name in _TOLD],
+        properties=[Property(name=f"k2mps:{name}", value=str(origin.get(name))) for name in _TOLD],
     )
 
 
 def _packages(wheel: WheelFile) -> Iterator[Component]:
     """The packages that pip installs with the wheel, and packages whose headers it contains."""
-    for line in wheel.metadata.get_all("Requires-Dist", []):
-        wanted = Requirement(line)
+    for wanted in wheel.requirements:
         exact = re.fullmatch(r"==([\w.]+)", str(wanted.specifier))
         version = exact[1] if exact else None
         yield _package("required", wanted.name, version, "required, not contained")
-    for name, version in sorted(wheel.origin["headers"].items()):
+    for name, version in sorted(wheel.facts("headers").items()):
         yield _package("compiled-in", name, version, "headers, compiled in")
 
 
@@ -118,7 +118,7 @@ def _files(wheel: WheelFile) -> Iterator[Component]:
     for name, content in sorted(wheel.files.items()):
         if _LIBRARY.fullmatch(name):
             yield _file(name, sha256(content), "library")
-    for name, digest in sorted(wheel.origin["kernels"].items()):
+    for name, digest in sorted(wheel.facts("kernels").items()):
         yield _file(name, digest, "source of Metal kernels, embedded")
 
 

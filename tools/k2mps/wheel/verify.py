@@ -12,18 +12,18 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from packaging.requirements import Requirement
-
 from k2mps.build import provenance
 from k2mps.build.environment import Environment
 from k2mps.core import errors
 from k2mps.stack.checkout import Checkout
-from k2mps.wheel.archive import WheelFile
+from k2mps.wheel.archive import WheelFile, shown
 from k2mps.wheel.contents import record_hash
 from k2mps.wheel.expectations import LIBRARY, Problem, Reference, gather, parsed
 from k2mps.wheel.images import Images
 
 _INFO = {"LICENSE", "METADATA", "RECORD", "WHEEL", "top_level.txt", provenance.FILE}
+# How many problems of one wheel are listed.
+_SHOWN = 20
 _WRITTEN_BY_CMAKE = "k2/torch_version.py"
 _VERSION_LINE = re.compile(rb"__dev_version__ = '[^'\n]*'\n\Z")
 # Folders of people and build machines.
@@ -43,13 +43,14 @@ def check(
       python: the wheel's Python, by name or path; default .venv's.
     """
     reporter = environment.reporter
-    with reporter.task(f"verifying {wheel.name}"):
+    with reporter.task(f"verifying {shown(wheel.name)}"):
         reference = gather(wheel, environment, checkout, python)
         problems = list(verify(wheel, reference))
     if problems:
+        more = [f"and {len(problems) - _SHOWN} more"] if problems[_SHOWN:] else []
         raise errors.CheckFailedError(
-            f"{wheel.name} has {len(problems)} problem(s)",
-            why="\n".join(map(str, problems)),
+            f"{shown(wheel.name)} has {len(problems)} problem(s)",
+            why="\n".join([*map(str, problems[:_SHOWN]), *more]),
             next_command="k2mps wheel makes a new one",
         )
     if reference.kernels:
@@ -96,7 +97,11 @@ def _files(wheel: WheelFile, reference: Reference) -> Iterator[Problem]:
 def _record(wheel: WheelFile) -> Iterator[Problem]:
     files, name = wheel.files, f"{wheel.info}/RECORD"
     text = files.get(name, b"").decode(errors="replace")
-    rows = {row[0]: row[1:] for row in csv.reader(io.StringIO(text)) if row}
+    try:
+        rows = {row[0]: row[1:] for row in csv.reader(io.StringIO(text)) if row}
+    except csv.Error as error:
+        yield Problem("record", name, f"cannot be read: {error}")
+        return
     for path in sorted(rows.keys() - files.keys()):
         yield Problem("record", path, "listed but not in the wheel")
     for path, content in sorted(files.items()):
@@ -111,12 +116,14 @@ def _metadata(wheel: WheelFile) -> Iterator[Problem]:
     facts = email.message_from_bytes(wheel.files.get(metadata, b""))
     version, tags, version_of_torch, _ = parsed(wheel.path)
     if facts["Name"] != "k2" or facts["Version"] != str(version):
-        yield Problem("metadata", metadata, f"describes {facts['Name']} {facts['Version']}")
-    needs = [Requirement(line) for line in facts.get_all("Requires-Dist", [])]
-    torch = [str(entry) for entry in needs if entry.name == "torch"]
-    if torch != [f"torch=={version_of_torch}"]:
-        told = f"requires {torch or 'no torch'}; its version says {version.local}"
-        yield Problem("metadata", metadata, told)
+        yield Problem("metadata", metadata, f"describes {facts['Name']!s} {facts['Version']!s}")
+    try:
+        torch = [str(entry) for entry in wheel.requirements if entry.name == "torch"]
+        if torch != [f"torch=={version_of_torch}"]:
+            told = f"requires {torch or 'no torch'}; its version says {version.local}"
+            yield Problem("metadata", metadata, told)
+    except errors.CheckFailedError as error:
+        yield Problem("metadata", metadata, error.why)
     about = email.message_from_bytes(wheel.files[wheel_file])
     if set(about.get_all("Tag", [])) != {str(tag) for tag in tags}:
         yield Problem("tags", wheel_file, "not the tags of the file's name")
@@ -151,11 +158,12 @@ def _paths(files, reference: Reference) -> Iterator[Problem]:
     for name, content in sorted(files.items()):
         if not LIBRARY.fullmatch(name):
             continue
-        found = {path.decode() for path in _BUILD_PATH.findall(content)}
-        found |= {path for path in reference.build_paths if path.encode() in content}
-        if found:
-            shown = sorted(found)[0]
-            yield Problem("paths", name, f"names {len(found)} path(s) of a build machine, {shown}")
+        for path in reference.build_paths:
+            if path.encode() in content:
+                yield Problem("paths", name, f"names {path} of the build machine")
+        if found := _BUILD_PATH.search(content):
+            path = found[0][:200].decode()
+            yield Problem("paths", name, f"names {path}, a path of a build machine")
 
 
 def _elf_rpaths(files) -> Iterator[Problem]:
@@ -168,7 +176,13 @@ def _elf_rpaths(files) -> Iterator[Problem]:
             continue
         binary = lief.ELF.parse(io.BytesIO(content))
         tags = (lief.ELF.DynamicEntry.TAG.RPATH, lief.ELF.DynamicEntry.TAG.RUNPATH)
-        for entry in binary.dynamic_entries if binary else ():
-            for path in entry.paths if entry.tag in tags else ():
-                if not path.startswith("$ORIGIN"):
-                    yield Problem("rpath", name, f"looks for libraries in {path}")
+        if binary is None:
+            yield Problem("machine", name, "not ELF that can be read")
+            continue
+        try:
+            for entry in binary.dynamic_entries:
+                for path in entry.paths if entry.tag in tags else ():
+                    if not path.startswith("$ORIGIN"):
+                        yield Problem("rpath", name, f"looks for libraries in {path}")
+        except UnicodeDecodeError as error:
+            yield Problem("machine", name, f"a name in it cannot be read: {error}")

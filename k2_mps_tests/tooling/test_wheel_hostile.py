@@ -1,0 +1,328 @@
+"""Damaged and hostile wheels: one clear error, in bounded time and memory.
+
+Each wheel is a small good one with one kind of damage.
+"""
+
+import json
+import os
+import resource
+import struct
+import subprocess
+import sys
+import time
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from k2mps.build import doctor
+from k2mps.core import errors
+from k2mps.wheel import expectations, sbom, verify
+from k2mps.wheel.archive import shown
+from k2mps.wheel.index import write as write_index
+
+from k2_mps_tests.tooling import support, test_wheel_tools
+from k2_mps_tests.tooling.test_build import sandbox  # noqa: F401
+
+NAME = "k2-1.0.dev20231114+mps.torch2.13.0-cp311-cp311-linux_x86_64.whl"
+INFO = "k2-1.0.dev20231114+mps.torch2.13.0.dist-info"
+MEBIBYTE = 1 << 20
+# A title for the terminal, a colour, and a change of the direction of writing.
+ESCAPES = "\x1b]0;title\x07\x1b[31m\u202e"
+
+
+@pytest.fixture
+def good(tmp_path) -> Path:
+    """A wheel of which only the hashes in RECORD are stale."""
+    made = test_wheel_tools.case().written(tmp_path / "wheels")
+    return made.rename(made.with_name(NAME))
+
+
+def verified(path: Path) -> list[str]:
+    """The problems of a wheel, against a tree without files."""
+    return [str(each) for each in verify.verify(path, expectations.Reference({}, {}, ""))]
+
+
+def rewrite(path: Path, changes: dict[str, bytes | None]) -> None:
+    """Replaces, adds or removes files of a wheel."""
+    with zipfile.ZipFile(path) as archive:
+        files = {name: archive.read(name) for name in archive.namelist()}
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, content in {**files, **changes}.items():
+            if content is not None:
+                archive.writestr(name, content)
+
+
+# ---- archives that cannot be read
+
+
+def set_headers(data: bytes, local: int, central: int, kind: str, value: int) -> bytes:
+    """Sets a field of each file, in the header before it and in the archive's directory.
+
+    Args:
+      local, central: the field's offset in the headers of each kind; 0 for neither.
+      kind: the field's format, see struct.
+    """
+    changed = bytearray(data)
+    for signature, offset in ((b"PK\3\4", local), (b"PK\1\2", central)):
+        at = data.find(signature) if offset else -1
+        while at >= 0:
+            struct.pack_into(kind, changed, at + offset, value)
+            at = data.find(signature, at + 1)
+    return bytes(changed)
+
+
+def damage_stream(data: bytes) -> bytes:
+    at = data.index(b"k2/__init__.py") + len("k2/__init__.py")
+    return data[:at] + b"\xff" * 8 + data[at + 8 :]
+
+
+DAMAGES: dict[str, tuple[Callable[[bytes], bytes], str]] = {
+    "empty": (lambda data: b"", "not a zip file"),
+    "text": (lambda data: b"text" * 100, "not a zip file"),
+    "cut off": (lambda data: data[: len(data) // 2], "not a zip file"),
+    "encrypted": (lambda data: set_headers(data, 6, 8, "<H", 1), "is encrypted"),
+    "method": (lambda data: set_headers(data, 8, 10, "<H", 99), "compressed by method 99"),
+    "lzma": (lambda data: set_headers(data, 8, 10, "<H", 14), "compressed by method 14"),
+    "stream": (damage_stream, "not a zip file that can be read"),
+    "size": (lambda data: set_headers(data, 0, 24, "<I", 1 << 20), "not a zip file that can"),
+    "offset": (lambda data: set_headers(data, 0, 42, "<I", 0x7FFFFFFF), "not a zip file that"),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGES)
+def test_a_damaged_archive(good, name):
+    change, text = DAMAGES[name]
+    good.write_bytes(change(good.read_bytes()))
+    [problem] = verified(good)
+    assert problem.startswith("[file] ") and text in problem
+    for read in (sbom.text, lambda path: write_index(path.parent)):
+        with pytest.raises(errors.CheckFailedError, match="is not a wheel") as failure:
+            read(good)
+        assert text in failure.value.why
+
+
+def test_each_command_has_one_error(sandbox, good):  # noqa: F811
+    code = errors.CheckFailedError.exit_code
+    good.write_bytes(good.read_bytes()[:200])
+    for command, path in (("verify", good), ("sbom", good), ("index", good.parent)):
+        said = sandbox.fails(code, "wheel", command, str(path))
+        assert said.count("error: ") == 1 and "Traceback" not in said
+        assert "not a zip file" in said
+
+
+def test_a_file_that_is_twice_in_the_archive(good):
+    with pytest.warns(UserWarning), zipfile.ZipFile(good, "a") as archive:
+        archive.writestr("k2/__init__.py", "import os\n")
+    [problem] = verified(good)
+    assert "k2/__init__.py is twice in it" in problem
+
+
+def test_an_archive_of_very_many_files(good):
+    with zipfile.ZipFile(good, "w") as archive:
+        for number in range(1001):
+            archive.writestr(str(number), "")
+    [problem] = verified(good)
+    assert "it has 1001 files, more than 1000" in problem
+
+
+def bomb(path: Path, mebibytes: int) -> None:
+    with zipfile.ZipFile(path, "a", zipfile.ZIP_DEFLATED) as archive:
+        with archive.open("k2/big.py", "w") as stream:
+            for _ in range(mebibytes):
+                stream.write(bytes(MEBIBYTE))
+
+
+def limited(command: str, path: Path, seconds: float = 20) -> str:
+    """The message of a command of the tool that has 512 MiB of memory."""
+
+    def limit():
+        resource.setrlimit(resource.RLIMIT_AS, (512 * MEBIBYTE, 512 * MEBIBYTE))
+
+    began = time.monotonic()
+    words = [sys.executable, "-m", "k2mps", "wheel", command, str(path)]
+    variables = {**os.environ, "PYTHONPATH": str(support.TOOLS)}
+    result = subprocess.run(words, capture_output=True, text=True, env=variables, preexec_fn=limit)
+    assert time.monotonic() - began < seconds
+    assert result.returncode == errors.CheckFailedError.exit_code, result.stderr
+    assert "Traceback" not in result.stderr
+    return result.stderr
+
+
+@pytest.mark.skipif(sys.platform == "darwin", reason="macOS limits no process's memory")
+def test_a_bomb_is_refused_before_it_is_unpacked(good):
+    bomb(good, 600)
+    assert good.stat().st_size < MEBIBYTE
+    for command, path in (("sbom", good), ("index", good.parent)):
+        assert "its files have more than 64 MiB" in limited(command, path)
+    [problem] = verified(good)
+    assert "its files have more than 64 MiB" in problem
+
+
+@pytest.mark.skipif(sys.platform == "darwin", reason="macOS limits no process's memory")
+def test_a_bomb_that_lies_about_its_size(good):
+    """The directory of the archive promises fewer bytes than the stream has."""
+    bomb(good, 600)
+    good.write_bytes(set_headers(good.read_bytes(), 22, 24, "<I", 1000))
+    assert "not a zip file that can be read" in limited("sbom", good)
+
+
+@pytest.mark.skipif(sys.platform == "darwin", reason="macOS limits no process's memory")
+def test_a_directory_of_the_archive_that_is_large(good):
+    """Hundreds of thousands of entries without names, as many as the largest file may have."""
+    entry = struct.pack("<4s6H3I5H2I", b"PK\1\2", *[0] * 16)
+    count = (15 * MEBIBYTE) // len(entry)
+    size = count * len(entry)
+    end64 = struct.pack("<4sQ2H2I4Q", b"PK\6\6", 44, 45, 45, 0, 0, count, count, size, 0)
+    locator = struct.pack("<4sIQI", b"PK\6\7", 0, size, 1)
+    end = struct.pack("<4s4H2IH", b"PK\5\6", 0, 0, 0xFFFF, 0xFFFF, 0xFFFFFFFF, 0xFFFFFFFF, 0)
+    good.write_bytes(entry * count + end64 + locator + end)
+    assert f"it has {count} files" in limited("sbom", good)
+
+
+def test_a_large_file_is_not_read(good):
+    with good.open("ab") as stream:
+        stream.truncate(17 * MEBIBYTE)
+    [problem] = verified(good)
+    assert "it has more than 16 MiB" in problem
+
+
+# ---- metadata
+
+
+@pytest.mark.parametrize(
+    "line", [f"torch ==== {ESCAPES} nonsense;;", "torch; python_version <", "\xff", ""]
+)
+def test_a_requirement_that_is_none(good, line):
+    text = f"Name: k2\nVersion: 1.0.dev20231114+mps.torch2.13.0\nRequires-Dist: {line}\n"
+    rewrite(good, {f"{INFO}/METADATA": text.encode("latin-1", "backslashreplace")})
+    found = [each for each in verified(good) if each.startswith("[metadata]")]
+    assert found and "\x1b" not in "".join(found)
+    with pytest.raises(errors.CheckFailedError, match="is not a wheel"):
+        sbom.text(good)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"[[1, 2]]",
+        b"null",
+        b"[" * 100_000 + b"]" * 100_000,
+        b'{"dirty": ' + b"1" * 5000 + b"}",
+        b'{"built": 1, "upstream": "https://example.org"}',
+        b'{"built": null, "upstream": {"url": [], "commit": 0}}',
+        b"\xff\xfe",
+    ],
+)
+def test_an_origin_that_is_none(good, content):
+    rewrite(good, {f"{INFO}/k2mps.json": content})
+    assert any(each.startswith("[origin]") for each in verified(good))
+    for read in (sbom.text, lambda path: write_index(path.parent)):
+        with pytest.raises(errors.CheckFailedError):
+            read(good)
+
+
+@pytest.mark.parametrize("key", ["headers", "kernels"])
+@pytest.mark.parametrize("value", [[], {"a": 1}, "text"])
+def test_a_bill_of_a_table_that_is_none(good, key, value):
+    told = {"upstream": {"url": "u", "commit": "c"}, "headers": {}, "kernels": {}, key: value}
+    rewrite(good, {f"{INFO}/k2mps.json": json.dumps(told).encode()})
+    with pytest.raises(errors.CheckFailedError, match="is not a wheel of k2-mps") as failure:
+        sbom.text(good)
+    assert f"does not tell {key}" in failure.value.why
+
+
+def test_an_index_of_a_wheel_without_a_python(good):
+    rewrite(good, {f"{INFO}/METADATA": b"Name: k2\n"})
+    with pytest.raises(errors.CheckFailedError, match="is not a wheel of k2-mps") as failure:
+        write_index(good.parent)
+    assert "has no Requires-Python" in failure.value.why
+
+
+@pytest.mark.parametrize(
+    "content", [b'"' + b"a" * 200_000 + b'",,\n', b"a\0b,,\n", b"k2/__init__.py\n", b"\xff\r\r"]
+)
+def test_a_record_that_is_none(good, content):
+    rewrite(good, {f"{INFO}/RECORD": content})
+    assert any(each.startswith("[record]") for each in verified(good))
+
+
+def test_a_time_that_is_none(good):
+    good.write_bytes(set_headers(good.read_bytes(), 0, 14, "<H", 0))
+    with pytest.raises(errors.CheckFailedError, match="is not a wheel of k2-mps"):
+        sbom.text(good)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "k2-1.whl",
+        "x.whl",
+        "k2-é-cp311-cp311-linux_x86_64.whl",
+        "-k2-1.0-cp311-cp311-any.whl",
+        "k2-1.0+mps.torch2.13.0-cp311-cp311-macosx_14_0_arm64.manylinux.whl",
+        f"k2-{ESCAPES}-cp311-cp311-linux_x86_64.whl",
+    ],
+)
+def test_a_name_that_is_none(good, name):
+    path = good.rename(good.with_name(name))
+    with pytest.raises(errors.CheckFailedError) as failure:
+        verified(path)
+    assert not set(ESCAPES) & set(str(failure.value)) - set("[031m];title")
+
+
+# ---- what reaches the terminal
+
+
+def test_characters_that_act_on_a_terminal_are_shown_as_python_writes_them(good):
+    assert shown("a é \u202e\n\x1b[") == "a é \\u202e\\n\\x1b["
+    rewrite(good, {f"k2/{ESCAPES}.py": b"", "../../evil.py": b"", "/etc/evil": b""})
+    found = "\n".join(verified(good))
+    assert r"k2/\x1b]0;title\x07\x1b[31m\u202e.py: upstream's wheel has no such file" in found
+    assert "[files] ../../evil.py: upstream's wheel has no such file" in found
+    assert not {"\x1b", "\x07", "\u202e"} & set(found)
+
+
+def test_metadata_with_such_characters(good):
+    text = f"Name: k2{ESCAPES}\nVersion: 1\nRequires-Dist: torch\n".encode()
+    rewrite(good, {f"{INFO}/METADATA": text})
+    found = "\n".join(verified(good))
+    assert "[metadata]" in found
+    assert not {"\x1b", "\x07", "\u202e"} & set(found)
+
+
+# ---- libraries
+
+
+def library(folder: Path) -> bytes:
+    (folder / "x.c").write_text("int x(void) { return 0; }\n")
+    compiler = next(iter(doctor.compilers(doctor.Device.CPU).values()), "cc")
+    command = [compiler, "-shared", "-fPIC", "-Wl,-rpath,/somewhere", "x.c", "-o", "x.so"]
+    subprocess.run(command, cwd=folder, check=True)
+    return (folder / "x.so").read_bytes()
+
+
+@pytest.mark.skipif(sys.platform == "darwin", reason="ELF")
+def test_libraries_that_are_cut_off_or_changed(good, tmp_path):
+    """Each is read without an error of Python's own; a good one has its rpath named."""
+    content = library(tmp_path)
+    name = "_k2.cpython-311-x86_64-linux-gnu.so"
+    rewrite(good, {name: content})
+    assert any("looks for libraries in /somewhere" in each for each in verified(good))
+    for cut in (4, 16, 64, len(content) // 2):
+        rewrite(good, {name: content[:cut]})
+        assert any(name in each for each in verified(good))
+    path = content.index(b"/somewhere")
+    rewrite(good, {name: content[:path] + b"\xff" + content[path + 1 :]})
+    assert f"[machine] {name}: a name in it cannot be read" in "\n".join(verified(good))
+
+
+def test_the_number_of_listed_problems_is_bounded(sandbox, good):  # noqa: F811
+    tag = f"cp{sys.version_info.major}{sys.version_info.minor}"
+    path = good.rename(good.with_name(NAME.replace("cp311", tag)))
+    rewrite(path, {f"k2/{number}.txt": b"" for number in range(100)})
+    sandbox.use_installed_torch()
+    sandbox.ok("lock")
+    said = sandbox.fails(errors.CheckFailedError.exit_code, "wheel", "verify", os.fspath(path))
+    assert len(said.splitlines()) < 30
+    assert " more\n" in said
