@@ -10,6 +10,7 @@ results are the CPU's, and timings say nothing about a GPU.
 """
 
 from ._counters import Counters, counters
+from ._failures import failing_command_buffer
 from ._flags import cpp_extension_flags
 from ._load import load
 from ._paths import cmake_dir, include_dir, library_path
@@ -27,6 +28,7 @@ __all__ = [
     "cmake_dir",
     "counters",
     "cpp_extension_flags",
+    "failing_command_buffer",
     "include_dir",
     "library_path",
     "load",

@@ -47,6 +47,31 @@ def install(torch, library) -> None:
     torch._C._mps_startCapture = _refuse_capture
     torch._C._mps_stopCapture = lambda: None
     torch._C._mps_host_alias_storage = _host_alias_storage
+    # torch 2.15 or newer; the base class of torch.mps.Stream.
+    if base := getattr(torch._C, "_MPSStreamBase", None):
+        _install_streams(torch, base)
+
+
+def _install_streams(torch, base) -> None:
+    """Fills the class that torch makes as a dummy where it is not built for macOS."""
+
+    def current() -> "torch.Stream":
+        return torch.accelerator.current_stream()
+
+    def init(self, stream_id: int | None = None) -> None:
+        # Without an id, the next stream of torch's pool.
+        fixed = {"device_index": 0, "device_type": current().device_type}
+        choice = {"device": "mps"} if stream_id is None else {"stream_id": stream_id, **fixed}
+        self._stream = torch.Stream(**choice)
+
+    base.__new__ = lambda cls, **_: object.__new__(cls)
+    base.__init__ = init
+    base.stream_id = property(lambda self: self._stream.stream_id)
+    base.synchronize = lambda self: self._stream.synchronize()
+    base.__eq__ = lambda self, other: self.stream_id == getattr(other, "stream_id", None)
+    base.__hash__ = lambda self: hash(self.stream_id)
+    torch._C._mps_getCurrentStream = current
+    torch._C._mps_setStream = lambda stream: torch.accelerator.set_stream(stream._stream)
 
 
 def take_text(pointer):

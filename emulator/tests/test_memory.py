@@ -119,7 +119,7 @@ def test_first_look_at_unpublished_results_is_poison(extension):
     "wait",
     [
         lambda x, extension: torch.mps.synchronize(),
-        lambda x, extension: extension.synchronize_in_queue(),
+        lambda x, extension: extension.synchronize(),
         lambda x, extension: torch.accelerator.synchronize(),
         lambda x, extension: x.cpu(),
         lambda x, extension: x[0].item(),

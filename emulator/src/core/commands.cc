@@ -4,6 +4,7 @@
 
 #include "core/counters.h"
 #include "core/environment.h"
+#include "core/export.h"
 #include "core/fatal.h"
 #include "core/record.h"
 #include "core/trace.h"
@@ -34,9 +35,22 @@ class EndUsesLater {
 
 thread_local HostWrites host_writes;
 
+// Counts down to the command buffer that fails; 0 or less: none will.
+std::atomic<int64_t> until_failure{0};
+
 }  // namespace
 
 const HostWrites &HostWritesInFlight() { return host_writes; }
+
+void FailCommandBuffer(int64_t n) { until_failure = n; }
+
+CommandBuffer::CommandBuffer(CommandQueue *queue)
+    : queue_(queue), fails_(until_failure > 0 && --until_failure == 0) {}
+
+const char *CommandBuffer::failure() const {
+  return "Caused GPU Timeout Error "
+         "(00000002:kIOGPUCommandBufferCallbackErrorTimeout)";
+}
 
 CommandBuffer::~CommandBuffer() {
   // These commands never ran: nothing committed or awaited the command buffer.
@@ -121,7 +135,7 @@ void CommandBuffer::Wait() {
 }
 
 void CommandBuffer::Poll() {
-  if (committed() && status() != Status::kCompleted) queue_->Run(this);
+  if (committed() && !ended()) queue_->Run(this);
 }
 
 void CommandBuffer::AddScheduledHandler(Handler handler) {
@@ -146,6 +160,7 @@ void CommandBuffer::Run() {
     --queue_->commands_left_;
     command_begin = IsTracing() ? TraceTime() : 0;
     EndUsesLater end_uses(command);
+    if (fails_) continue;
     device.clear();
     host_writes.clear();
     queue_->used().SetCommand(command.name.c_str());
@@ -187,7 +202,7 @@ void CommandQueue::Run(const CommandBuffer *last,
       std::lock_guard<std::recursive_mutex> execution(execution_lock());
       {
         std::lock_guard<std::mutex> lock(mutex_);
-        if (last && last->status() == CommandBuffer::Status::kCompleted) return;
+        if (last && last->ended()) return;
         if (enqueued_.empty()) return;
         buffer = enqueued_.front();
         if (!buffer->committed()) {
@@ -201,7 +216,9 @@ void CommandQueue::Run(const CommandBuffer *last,
       }
       buffer->status_ = CommandBuffer::Status::kScheduled;
       buffer->Run();
-      buffer->status_ = CommandBuffer::Status::kCompleted;
+      buffer->status_ = buffer->fails_ ? CommandBuffer::Status::kError
+                                       : CommandBuffer::Status::kCompleted;
+      if (buffer->fails_ && buffer->failed_handler_) buffer->failed_handler_();
       // The handlers inform the program.
       if (!buffer->completed_handlers_.empty()) used_.NoteKnown();
       if (IsRecording()) RecordEvent("end of command buffer", buffer->label);
@@ -230,3 +247,7 @@ void CommandQueue::Publish() {
 }
 
 }  // namespace mps_emulator
+
+MPS_EMULATOR_EXPORT void mps_emulator_fail_command_buffer(int64_t n) {
+  mps_emulator::FailCommandBuffer(n);
+}

@@ -34,6 +34,9 @@ struct Command {
   std::function<std::string()> describe = {};
 };
 
+// MTLCommandBufferErrorTimeout, the code of a failure.
+inline constexpr int kTimeout = 2;
+
 // One MTLCommandBuffer.  As on a Mac only status(), and the functions that the
 // queue calls, are thread-safe.
 class CommandBuffer : public std::enable_shared_from_this<CommandBuffer> {
@@ -49,11 +52,15 @@ class CommandBuffer : public std::enable_shared_from_this<CommandBuffer> {
   };
   using Handler = std::function<void()>;
 
-  explicit CommandBuffer(CommandQueue *queue) : queue_(queue) {}
+  explicit CommandBuffer(CommandQueue *queue);
   ~CommandBuffer();
 
   Status status() const { return status_.load(std::memory_order_acquire); }
   bool committed() const { return status() >= Status::kCommitted; }
+  bool ended() const { return status() >= Status::kCompleted; }
+
+  // Metal's text for a command buffer with the status kError.
+  const char *failure() const;
 
   // An encoder opens or closes.  Two open encoders, or an encoder after the
   // commit, end the program.  `kind` names the encoder for messages.
@@ -84,6 +91,10 @@ class CommandBuffer : public std::enable_shared_from_this<CommandBuffer> {
 
   void AddScheduledHandler(Handler handler);
   void AddCompletedHandler(Handler handler);
+  // torch's own handler, called if the device does not complete the commands.
+  void SetFailedHandler(Handler handler) {
+    failed_handler_ = std::move(handler);
+  }
 
   std::string label;
 
@@ -104,9 +115,15 @@ class CommandBuffer : public std::enable_shared_from_this<CommandBuffer> {
   std::deque<Command> commands_;
   std::vector<Handler> scheduled_handlers_;  // called before the others
   std::vector<Handler> completed_handlers_;
+  Handler failed_handler_;
+  const bool fails_;
   double start_time_ = 0;
   double end_time_ = 0;
 };
+
+// The `n`-th command buffer that is made from now on, counted from 1, will
+// fail: the device runs none of its commands.
+void FailCommandBuffer(int64_t n);
 
 // One MTLCommandQueue.  Its committed command buffers run, in their order, when
 // a thread waits for one of them.  A queue never runs by itself.

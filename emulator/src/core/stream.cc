@@ -1,5 +1,8 @@
 #include "core/stream.h"
 
+#include <array>
+#include <atomic>
+
 #include "core/fatal.h"
 #include "core/record.h"
 #include "metal/dispatch_queue.h"
@@ -12,18 +15,45 @@ thread_local unsigned operator_depth = 0;
 // The name of the outermost scope.
 thread_local const char *operator_name = "";
 
-// The stream's queue protects it.
-std::shared_ptr<CommandBuffer> &Open() {
-  static auto *open = new std::shared_ptr<CommandBuffer>;
-  return *open;
+thread_local int current_stream = 0;
+
+// Counts the calls of StreamFromPool().
+std::atomic<unsigned> taken_from_pool{0};
+
+struct Stream {
+  DispatchQueue queue{"metal gpu stream"};
+  CommandQueue commands{"torch's stream"};
+  // The queue protects it.
+  std::shared_ptr<CommandBuffer> open;
+};
+
+Stream &Current() {
+  static auto *streams = new std::array<Stream, kStreams>;
+  return (*streams)[static_cast<size_t>(current_stream)];
 }
+
+std::shared_ptr<CommandBuffer> &Open() { return Current().open; }
 
 }  // namespace
 
-DispatchQueue &StreamDispatchQueueObject() {
-  static auto *queue = new DispatchQueue("metal gpu stream");
-  return *queue;
+int CurrentStream() { return current_stream; }
+
+void SetCurrentStream(int id) { current_stream = id; }
+
+int StreamFromPool() {
+  if (kStreams == 1) return 0;
+  return 1 + static_cast<int>(taken_from_pool++ % (kStreams - 1));
 }
+
+void SynchronizeAllStreams() {
+  int count = taken_from_pool ? kStreams : 1;
+  for (int id = 0; id < count; ++id) {
+    OnStream on(id);
+    SynchronizeInQueue();
+  }
+}
+
+DispatchQueue &StreamDispatchQueueObject() { return Current().queue; }
 
 SerialQueue &StreamDispatchQueue() { return StreamDispatchQueueObject(); }
 
@@ -31,10 +61,7 @@ void *StreamDispatchQueueHandle() {
   return ToHandle(&StreamDispatchQueueObject());
 }
 
-CommandQueue &StreamCommandQueue() {
-  static auto *queue = new CommandQueue("torch's stream");
-  return *queue;
-}
+CommandQueue &StreamCommandQueue() { return Current().commands; }
 
 const std::shared_ptr<CommandBuffer> &OpenCommandBuffer() { return Open(); }
 

@@ -1,6 +1,7 @@
-// torch's stream on the device, for the torch operators.
+// torch's streams on the device, for the torch operators.
 //
-// The behaviour is that of torch 2.13 on a Mac, read from its macOS library:
+// The behaviour is that of torch on a Mac, read from its macOS libraries;
+// core/release.h has the differences between releases.
 //
 // - torch::mps::synchronize() ends the coalesced encoder, commits the stream's
 //   command buffer, waits for the buffer and drops it.  Without a command
@@ -10,7 +11,6 @@
 //   for encoding.
 // - torch::mps::get_command_buffer() ends the coalesced encoder, and creates
 //   the command buffer if there is none.
-// - None of these three functions enters the stream's dispatch queue.
 // - aten operators encode inside dispatch_sync on the queue.  Blocking copies
 //   between host and device, like item(), wait inside the queue; non-blocking
 //   copies commit.
@@ -22,11 +22,34 @@
 #include <vector>
 
 #include "core/commands.h"
+#include "core/release.h"
 #include "core/serial_queue.h"
 
 namespace mps_emulator {
 
-// The queue that torch::mps::get_dispatch_queue() returns.
+// Each thread has a current stream, to which the functions below apply.
+int CurrentStream();
+void SetCurrentStream(int id);
+
+// During its lifetime another stream is the thread's current one.
+class OnStream {
+ public:
+  explicit OnStream(int id) : before_(CurrentStream()) { SetCurrentStream(id); }
+  ~OnStream() { SetCurrentStream(before_); }
+  OnStream(const OnStream &) = delete;
+
+ private:
+  int before_;
+};
+
+// The next stream of the pool, in turn.
+int StreamFromPool();
+
+// Commits and waits inside the queue of each stream.  The pool has streams from
+// the first call of StreamFromPool() on.
+void SynchronizeAllStreams();
+
+// The queue that guards the stream.
 SerialQueue &StreamDispatchQueue();
 void *StreamDispatchQueueHandle();  // the same as a dispatch_queue_t
 

@@ -163,7 +163,12 @@ GETTER(CFTimeInterval, GPUEndTime, (*_buffer)->end_time())
   return status;
 }
 
-GETTER(NSError *, error, nil)
+- (NSError *)error {
+  if ((*_buffer)->status() != CommandBuffer::Status::kError) return nil;
+  return MakeError(@"MTLCommandBufferErrorDomain", kTimeout,
+                   (*_buffer)->failure());
+}
+
 GETTER(id<MTLBlitCommandEncoder>, blitCommandEncoder, NewBlitEncoder(*_buffer))
 GETTER(id<MTLComputeCommandEncoder>, computeCommandEncoder,
        NewComputeEncoder(*_buffer, MTLDispatchTypeSerial))

@@ -28,7 +28,7 @@ inline dispatch_queue_t ToHandle(DispatchQueue *queue) {
       static_cast<DispatchObject *>(queue));
 }
 
-// The queue of torch's stream.
+// The queue of the thread's current stream.
 DispatchQueue &StreamDispatchQueueObject();
 
 }  // namespace mps_emulator

@@ -6,8 +6,10 @@
 #include <c10/util/Exception.h>
 
 #include <exception>
+#include <mutex>
 
 #include "core/counters.h"
+#include "core/release.h"
 #include "core/stream.h"
 #include "metal/dispatch_queue.h"
 #include "metal/foundation_internal.h"
@@ -18,13 +20,19 @@
 namespace at::mps {
 
 using mps_emulator::CommandBufferOf;
+using mps_emulator::OnStream;
 using mps_emulator::SerialQueue;
 using mps_emulator::StreamCommandQueue;
 using mps_emulator::StreamDispatchQueue;
 
+static int IdOf(const MPSStream &stream) {
+  return static_cast<int>(stream.unwrap().id());
+}
+
 MPSStream::MPSStream(Stream stream) : _stream(stream) {
   TORCH_CHECK(stream.device_type() == DeviceType::MPS,
               "MPSStream: not a stream of the mps device");
+  OnStream on(IdOf(*this));
   _commandQueue = mps_emulator::NewCommandQueueObject(&StreamCommandQueue());
   _serialQueue =
       mps_emulator::ToHandle(&mps_emulator::StreamDispatchQueueObject());
@@ -33,6 +41,7 @@ MPSStream::MPSStream(Stream stream) : _stream(stream) {
 MPSStream::~MPSStream() { [_commandQueue release]; }
 
 MPSCommandBuffer_t MPSStream::commandBuffer() {
+  OnStream on(IdOf(*this));
   if (!_commandBuffer) {
     @autoreleasepool {
       _commandBuffer = [[MPSCommandBuffer
@@ -40,6 +49,9 @@ MPSCommandBuffer_t MPSStream::commandBuffer() {
     }
     StreamCommandQueue().NoteWork();
     mps_emulator::SetOpenCommandBuffer(CommandBufferOf(_commandBuffer));
+#if TORCH_AT_LEAST(15)
+    addErrorHandler();
+#endif
   }
   return _commandBuffer;
 }
@@ -52,6 +64,7 @@ static void TakeCoalescedEncoder() {
 }
 
 MTLComputeCommandEncoder_t MPSStream::commandEncoder() {
+  OnStream on(IdOf(*this));
   TakeCoalescedEncoder();
   if (!_commandEncoder) {
     @autoreleasepool {
@@ -62,6 +75,7 @@ MTLComputeCommandEncoder_t MPSStream::commandEncoder() {
 }
 
 void MPSStream::endKernelCoalescing() {
+  OnStream on(IdOf(*this));
   TakeCoalescedEncoder();
   if (!_commandEncoder) return;
   [_commandEncoder endEncoding];
@@ -70,6 +84,7 @@ void MPSStream::endKernelCoalescing() {
 }
 
 void MPSStream::synchronize(SyncType syncType) {
+  OnStream on(IdOf(*this));
   switch (syncType) {
     case SyncType::NONE:
     case SyncType::COMMIT_ADAPTIVE:  // commits only if memory is scarce
@@ -101,6 +116,9 @@ void MPSStream::commit() { commitAndContinue(); }
 void MPSStream::commitAndContinue() {
   [commandBuffer() commitAndContinue];
   mps_emulator::SetOpenCommandBuffer(CommandBufferOf(_commandBuffer));
+#if TORCH_AT_LEAST(15)
+  addErrorHandler();
+#endif
 }
 
 // Some programs use a command buffer that torch has released.  The last kKept
@@ -177,7 +195,36 @@ MTLBuffer_t MPSStream::getErrorBuffer() {
   return _errorBuffer;
 }
 
+#if TORCH_AT_LEAST(15)
+void MPSStream::addErrorHandler() {
+  // A handler of the program's would be its knowledge that the work has ended.
+  mps_emulator::CommandBuffer *buffer = CommandBufferOf(_commandBuffer).get();
+  buffer->SetFailedHandler([this, buffer] {
+    recordCommandBufferError(
+        {/*is_oom=*/false, mps_emulator::kTimeout, buffer->failure()});
+  });
+}
+
+void MPSStream::recordCommandBufferError(CommandBufferError error) {
+  std::lock_guard<std::mutex> lock(_commandBufferErrorMutex);
+  if (!_commandBufferError) _commandBufferError = std::move(error);
+}
+#endif
+
 void MPSStream::checkLastError() {
+#if TORCH_AT_LEAST(15)
+  std::optional<CommandBufferError> failed;
+  {
+    std::lock_guard<std::mutex> lock(_commandBufferErrorMutex);
+    failed.swap(_commandBufferError);
+  }
+  if (failed)
+    throw c10::AcceleratorError(
+        {"checkLastError", "MPSStream.mm", 0}, failed->code,
+        "MPS command buffer execution failed: " + failed->message +
+            ". This error may have been asynchronously reported, so the stack "
+            "trace below might be incorrect.");
+#endif
   if (!_errorBuffer) return;
   auto *messages =
       static_cast<c10::metal::ErrorMessages *>([_errorBuffer contents]);
@@ -200,9 +247,41 @@ MPS_EMULATOR_API MPSStream *getDefaultMPSStream() {
   return MPSStreamImpl::getInstance();
 }
 
-MPS_EMULATOR_API MPSStream *getCurrentMPSStream() {
-  return getDefaultMPSStream();
+static MPSStream *StreamOf(int id) {
+  if (id == 0) return getDefaultMPSStream();
+  static auto *mutex = new std::mutex;
+  static MPSStream *streams[mps_emulator::kStreams];
+  std::lock_guard<std::mutex> lock(*mutex);
+  if (!streams[id])
+    streams[id] =
+        new MPSStream(Stream(Stream::UNSAFE, Device(DeviceType::MPS, 0), id));
+  return streams[id];
 }
+
+MPS_EMULATOR_API MPSStream *getCurrentMPSStream() {
+  return StreamOf(mps_emulator::CurrentStream());
+}
+
+#if TORCH_AT_LEAST(14)
+MPS_EMULATOR_API void setCurrentMPSStream(MPSStream *stream) {
+  mps_emulator::SetCurrentStream(stream ? IdOf(*stream) : 0);
+}
+
+MPS_EMULATOR_API MPSStream *getStreamFromPool() {
+  return StreamOf(mps_emulator::StreamFromPool());
+}
+
+MPS_EMULATOR_API void synchronizeAllMPSStreams(SyncType) {
+  mps_emulator::SynchronizeAllStreams();
+}
+#endif
+#if TORCH_AT_LEAST(15)
+MPS_EMULATOR_API MPSStream *getStreamByID(int64_t id) {
+  TORCH_CHECK(id >= 0 && id < mps_emulator::kStreams, "no stream has the id ",
+              id);
+  return StreamOf(static_cast<int>(id));
+}
+#endif
 
 MPS_EMULATOR_API void dispatch_sync_with_rethrow(dispatch_queue_t queue,
                                                  void (^block)()) {
@@ -228,8 +307,13 @@ MPSDevice *MPSDevice::getInstance() {
   return device;
 }
 
+// The emulated system is macOS 15.2.
 bool MPSDevice::isMacOS13Plus(MacOSVersion version) const {
+#if TORCH_AT_LEAST(14)
+  return version <= MacOSVersion::MACOS_15_2;
+#else
   return version <= MacOSVersion::MACOS_VER_15_2_PLUS;
+#endif
 }
 
 std::string MPSDevice::getName() const {
@@ -240,9 +324,21 @@ unsigned MPSDevice::getCoreCount() const { return 8; }
 
 MPS_EMULATOR_API bool is_available() { return true; }
 
+#if TORCH_AT_LEAST(14)
+MPS_EMULATOR_API bool has_mpp() { return false; }
+
+MPS_EMULATOR_API bool is_macos_at_least(MacOSVersion version) {
+#else
 MPS_EMULATOR_API bool is_macos_13_or_newer(MacOSVersion version) {
+#endif
   return MPSDevice::getInstance()->isMacOS13Plus(version);
 }
+
+#if TORCH_AT_LEAST(15)
+MPS_EMULATOR_API MetalLanguageVersion metal_language_version() {
+  return MetalLanguageVersion::METAL_3_2;
+}
+#endif
 
 MPS_EMULATOR_API bool is_apple_family_or_newer(AppleGPUFamily family) {
   return [MPSDevice::getInstance()->device()
@@ -254,22 +350,22 @@ MPS_EMULATOR_API bool is_apple_family_or_newer(AppleGPUFamily family) {
 namespace mps_emulator {
 
 void SynchronizeStream() {
-  at::mps::getDefaultMPSStream()->synchronize(
+  at::mps::getCurrentMPSStream()->synchronize(
       at::mps::SyncType::COMMIT_AND_WAIT);
 }
 
 void CommitStream() {
-  at::mps::getDefaultMPSStream()->synchronize(at::mps::SyncType::COMMIT);
+  at::mps::getCurrentMPSStream()->synchronize(at::mps::SyncType::COMMIT);
 }
 
 void *StreamCommandBuffer() {
-  at::mps::MPSStream *stream = at::mps::getDefaultMPSStream();
+  at::mps::MPSStream *stream = at::mps::getCurrentMPSStream();
   stream->endKernelCoalescing();
   return stream->commandBuffer();
 }
 
 void EndStreamCoalescing() {
-  at::mps::getDefaultMPSStream()->endKernelCoalescing();
+  at::mps::getCurrentMPSStream()->endKernelCoalescing();
 }
 
 }  // namespace mps_emulator

@@ -1,16 +1,20 @@
 // The mps device for torch's C++ core: hooks, device guard and events.
+#include <ATen/detail/CUDAHooksInterface.h>
 #include <ATen/detail/MPSHooksInterface.h>
 #include <c10/core/CPUAllocator.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 
 #include <chrono>
+#include <cstring>
 #include <memory>
 #include <mutex>
 #include <sstream>
 #include <string>
 #include <unordered_map>
 
+#include "core/fatal.h"
 #include "core/limits.h"
+#include "core/release.h"
 #include "core/stream.h"
 #include "torch/allocator.h"
 #include "torch/generator.h"
@@ -30,9 +34,11 @@ double NowInMilliseconds() {
       .count();
 }
 
-// torch.mps.Event: a mark in the stream.
+// torch.mps.Event: a mark in a stream.
 struct Event {
   bool recorded = false;
+  int stream = 0;
+  uint64_t done = 0;    // UsedBlocks::done() of that stream at the mark
   bool reached = true;  // whether the device has passed the mark
   double time = 0;      // the time at the mark, in milliseconds
 };
@@ -72,9 +78,12 @@ class Events {
 void Record(const std::shared_ptr<Event> &event) {
   event->recorded = true;
   event->reached = false;
+  event->stream = CurrentStream();
   EncodeOnStream({"an event", {}, [event](char *const *) {
                     event->time = NowInMilliseconds();
                     event->reached = true;
+                    OnStream on(event->stream);
+                    event->done = StreamCommandQueue().used().done();
                   }});
   CommitInQueue();
 }
@@ -83,8 +92,23 @@ void Record(const std::shared_ptr<Event> &event) {
 // passed the mark before, the answer for a program that polls.
 bool Reach(const Event &event) {
   bool reached = event.reached;
+  OnStream on(event.stream);
   if (!reached) SynchronizeInQueue();
   return reached;
+}
+
+// Later work of the current stream runs after the mark.
+void WaitFor(const std::shared_ptr<Event> &event) {
+  const int stream = CurrentStream();
+  if (stream == event->stream || !event->recorded) return;
+  EncodeOnStream({"a wait for an event", {}, [event, stream](char *const *) {
+                    OnStream on_recorded(event->stream);
+                    CommandQueue &recorded = StreamCommandQueue();
+                    if (!event->reached) recorded.Run();
+                    OnStream on(stream);
+                    StreamCommandQueue().used().OrderAfter(&recorded.used(),
+                                                           event->done);
+                  }});
 }
 
 // The time between two marks, in milliseconds.
@@ -93,6 +117,19 @@ double TimeBetween(const Event &first, const Event &second) {
   Reach(second);
   return second.time - first.time;
 }
+
+// dispatch_assert_queue(), which torch's own functions call.
+void RequireQueue(const char *function) {
+  if (kFunctionsKnowQueues && !StreamDispatchQueue().RunsOnThisThread())
+    Fatal(
+        "%s outside of the dispatch queue of the current stream: from torch "
+        "2.15 on, a Mac ends the program.  Call the function inside "
+        "dispatch_sync(torch::mps::get_dispatch_queue(), ...)",
+        function);
+}
+
+// The stream of the functions of torch/mps.h.
+int StreamOfFunctions() { return kFunctionsKnowQueues ? CurrentStream() : 0; }
 
 class Hooks final : public at::MPSHooksInterface {
  public:
@@ -122,10 +159,23 @@ class Hooks final : public at::MPSHooksInterface {
   }
   Device getDeviceFromPtr(void *) const override { return MpsDevice(); }
 
-  void deviceSynchronize() const override { SynchronizeStream(); }
-  void commitStream() const override { CommitStream(); }
-  void *getCommandBuffer() const override { return StreamCommandBuffer(); }
+  void deviceSynchronize() const override {
+    if (kFunctionsKnowQueues) return SynchronizeAllStreams();
+    OnStream on(StreamOfFunctions());
+    SynchronizeStream();
+  }
+  void commitStream() const override {
+    RequireQueue("torch::mps::commit()");
+    OnStream on(StreamOfFunctions());
+    CommitStream();
+  }
+  void *getCommandBuffer() const override {
+    RequireQueue("torch::mps::get_command_buffer()");
+    OnStream on(StreamOfFunctions());
+    return StreamCommandBuffer();
+  }
   void *getDispatchQueue() const override {
+    OnStream on(StreamOfFunctions());
     return StreamDispatchQueueHandle();
   }
 
@@ -158,8 +208,9 @@ class Hooks final : public at::MPSHooksInterface {
   void recordEvent(uint32_t id) const override {
     Record(Events::Get().Find(id));
   }
-  // The stream runs in order, so later work waits in any case.
-  void waitForEvent(uint32_t id) const override { Events::Get().Find(id); }
+  void waitForEvent(uint32_t id) const override {
+    WaitFor(Events::Get().Find(id));
+  }
   void synchronizeEvent(uint32_t id) const override {
     Reach(*Events::Get().Find(id));
   }
@@ -197,35 +248,44 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
     return IsLeftOut() ? 0 : 1;
   }
 
+  // Until 2.14, torch's guard knows the default stream alone.
   Stream getStream(Device) const override {
-    return Stream(Stream::DEFAULT, MpsDevice());
+    return StreamOf(StreamOfFunctions());
   }
-  Stream getDefaultStream(Device device) const override {
-    return getStream(device);
+  Stream getDefaultStream(Device) const override { return StreamOf(0); }
+  Stream getNewStream(Device, int) const override {
+    return StreamOf(kFunctionsKnowQueues ? StreamFromPool() : 0);
   }
-  Stream getNewStream(Device device, int) const override {
-    return getStream(device);
+  Stream exchangeStream(Stream stream) const override {
+    Stream before = StreamOf(StreamOfFunctions());
+    if (kFunctionsKnowQueues) SetCurrentStream(static_cast<int>(stream.id()));
+    return before;
   }
-  Stream exchangeStream(Stream) const override {
-    return getStream(MpsDevice());
-  }
-  bool queryStream(const Stream &) const override {
+  bool queryStream(const Stream &stream) const override {
+    OnStream on(static_cast<int>(stream.id()));
     bool idle = !StreamCommandQueue().has_work();
     if (!idle) SynchronizeInQueue();
     return idle;
   }
-  void synchronizeStream(const Stream &) const override {
+  void synchronizeStream(const Stream &stream) const override {
+    OnStream on(static_cast<int>(stream.id()));
     SynchronizeInQueue();
   }
-  void synchronizeDevice(DeviceIndex) const override { SynchronizeInQueue(); }
+  void synchronizeDevice(DeviceIndex) const override {
+    SynchronizeAllStreams();
+  }
 
   // torch.Event
-  void record(void **event, const Stream &, DeviceIndex,
+  void record(void **event, const Stream &stream, DeviceIndex,
               c10::EventFlag) const override {
+    OnStream on(static_cast<int>(stream.id()));
     if (!*event) *event = new std::shared_ptr<Event>(new Event);
     Record(EventOf(*event));
   }
-  void block(void *, const Stream &) const override {}
+  void block(void *event, const Stream &stream) const override {
+    OnStream on(static_cast<int>(stream.id()));
+    if (event) WaitFor(EventOf(event));
+  }
   bool queryEvent(void *event) const override {
     return !event || Reach(*EventOf(event));
   }
@@ -243,12 +303,28 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
   }
 
  private:
+  static Stream StreamOf(int id) {
+    return Stream(Stream::UNSAFE, MpsDevice(), id);
+  }
   static std::shared_ptr<Event> &EventOf(void *event) {
     return *static_cast<std::shared_ptr<Event> *>(event);
   }
 };
 
 C10_REGISTER_GUARD_IMPL(MPS, Guard)
+
+// Of CUDA and mps a process has one: autograd refuses to have both.  A torch
+// that is built for CUDA counts CUDA even where there is no GPU.  torch has
+// made its hooks for CUDA by now and keeps the object, so the object, which has
+// no members, becomes one of the base class: that of a torch without CUDA.
+const bool without_cuda = [] {
+  static const auto *base = new at::CUDAHooksInterface;
+  auto &hooks =
+      const_cast<at::CUDAHooksInterface &>(at::detail::getCUDAHooks());
+  std::memcpy(static_cast<void *>(&hooks), static_cast<const void *>(base),
+              sizeof(void *));
+  return true;
+}();
 
 }  // namespace
 

@@ -64,7 +64,7 @@ void EncodeOn(id<MTLCommandBuffer> command_buffer, NSString *kernel,
 
 void ConcurrentDispatches(bool right) {
   at::Tensor x = OnMps(), y = OnMps();
-  id<MTLCommandBuffer> buffer = torch::mps::get_command_buffer();
+  id<MTLCommandBuffer> buffer = StreamBuffer();
   id<MTLComputeCommandEncoder> encoder =
       [buffer computeCommandEncoderWithDispatchType:MTLDispatchTypeConcurrent];
   Encode(encoder, @"increment", {BufferOf(x)});
@@ -76,7 +76,7 @@ void ConcurrentDispatches(bool right) {
 
 void ConcurrentDispatchesOfOthers(bool) {
   at::Tensor x = OnMps(), y = OnMps();
-  id<MTLComputeCommandEncoder> encoder = [torch::mps::get_command_buffer()
+  id<MTLComputeCommandEncoder> encoder = [StreamBuffer()
       computeCommandEncoderWithDispatchType:MTLDispatchTypeConcurrent];
   Encode(encoder, @"increment", {BufferOf(x)});
   Encode(encoder, @"increment", {BufferOf(y)});
@@ -106,24 +106,23 @@ void TorchReadsOwnQueue(bool right) {
 void QueuesWithAnEvent(bool right) {
   at::Tensor x = OnMps(), y = OnMps();
   id<MTLEvent> event = [MetalDevice() newEvent];
-  id<MTLCommandBuffer> first = torch::mps::get_command_buffer();
+  id<MTLCommandBuffer> first = StreamBuffer();
   EncodeOn(first, @"increment", {BufferOf(x)});
   [first encodeSignalEvent:event value:1];
-  torch::mps::commit();
+  CommitStream();
   id<MTLCommandBuffer> second = [MetalQueue() commandBuffer];
   if (right) [second encodeWaitForEvent:event value:1];
   EncodeOn(second, @"reverse", {BufferOf(x), BufferOf(y)});
   [second commit];
-  torch::mps::commit();
+  CommitStream();
   [second waitUntilCompleted];
 }
 
 void HostWritesInFlight(bool right) {
   at::Tensor x = OnMps(), y = OnMps();
   auto *contents = static_cast<float *>([BufferOf(x) contents]);
-  EncodeOn(torch::mps::get_command_buffer(), @"reverse",
-           {BufferOf(x), BufferOf(y)});
-  torch::mps::commit();
+  EncodeOn(StreamBuffer(), @"reverse", {BufferOf(x), BufferOf(y)});
+  CommitStream();
   if (right) torch::mps::synchronize();
   contents[3] = 7;
   torch::mps::synchronize();
@@ -131,8 +130,7 @@ void HostWritesInFlight(bool right) {
 
 void ThreadgroupMemoryTooShort(bool right) {
   at::Tensor x = OnMps();
-  id<MTLComputeCommandEncoder> encoder =
-      [torch::mps::get_command_buffer() computeCommandEncoder];
+  id<MTLComputeCommandEncoder> encoder = [StreamBuffer() computeCommandEncoder];
   [encoder setThreadgroupMemoryLength:right ? 256 : 64 atIndex:0];
   Encode(encoder, @"through_threadgroup", {BufferOf(x)});
   [encoder endEncoding];
@@ -141,9 +139,9 @@ void ThreadgroupMemoryTooShort(bool right) {
 
 void EncoderBesideTorchs(bool right) {
   at::Tensor x = OnMps();
-  id<MTLCommandBuffer> buffer = torch::mps::get_command_buffer();
+  id<MTLCommandBuffer> buffer = StreamBuffer();
   x.add_(1);
-  if (right) buffer = torch::mps::get_command_buffer();
+  if (right) buffer = StreamBuffer();
   EncodeOn(buffer, @"increment", {BufferOf(x)});
   torch::mps::synchronize();
 }

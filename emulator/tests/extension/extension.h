@@ -8,9 +8,16 @@
 #include <string>
 #include <vector>
 
+// From torch 2.15 on, the functions of torch/mps.h follow the current stream,
+// and know whether they run in its queue.
+#include <torch/headeronly/version.h>
+#define TORCH_KNOWS_QUEUES \
+  (TORCH_VERSION_MAJOR > 2 || TORCH_VERSION_MINOR >= 15)
+
 #ifdef __OBJC__
 #import <Foundation/Foundation.h>
 #import <Metal/Metal.h>
+#include <torch/mps.h>
 
 // The MTLBuffer of an mps tensor, and the offset of the tensor's data in it.
 inline id<MTLBuffer> BufferOf(const at::Tensor &tensor) {
@@ -28,6 +35,22 @@ inline id<MTLCommandQueue> MetalQueue() {
   static id<MTLCommandQueue> queue = [MetalDevice() newCommandQueue];
   [queue setLabel:@"own"];
   return queue;
+}
+
+// torch's open command buffer.  From 2.15 on, torch gives it only to code
+// inside of the queue.
+inline id<MTLCommandBuffer> StreamBuffer() {
+  __block id<MTLCommandBuffer> buffer;
+  dispatch_sync(torch::mps::get_dispatch_queue(), ^{
+    buffer = torch::mps::get_command_buffer();
+  });
+  return buffer;
+}
+
+inline void CommitStream() {
+  dispatch_sync(torch::mps::get_dispatch_queue(), ^{
+    torch::mps::commit();
+  });
 }
 
 // The pipeline of a kernel in kernels.mm, made at its first use.
@@ -78,9 +101,14 @@ uint64_t AllocateWithoutUse(int64_t bytes);
 // ---- stream.mm
 void SynchronizeOutsideQueue();
 void SynchronizeInQueue();
+// The one of these two that other threads do not disturb.
+void Synchronize();
 void CommitStreamOutsideQueue();
+// Of Synchronize().
 double NanosecondsOfIdleWait(int64_t repetitions);
-double NanosecondsOfIdleWaitInQueue(int64_t repetitions);
+// The status of torch's command buffer after a dispatch on `x`, and the text of
+// its error; as its completed handler sees them.
+std::pair<int, std::string> StatusAfterDispatch(at::Tensor x);
 // Holds torch's dispatch queue for some milliseconds, without the GIL.
 void HoldQueue(int64_t milliseconds);
 // Passes an exception out of dispatch_sync in the right way.

@@ -398,9 +398,9 @@ std::vector<Case> Checks() {
       // ---- torch's stream
       {"the stream's command buffer survives torch::mps::commit()",
        [] {
-         id<MTLCommandBuffer> commands = torch::mps::get_command_buffer();
-         torch::mps::commit();
-         TORCH_CHECK(torch::mps::get_command_buffer() == commands);
+         id<MTLCommandBuffer> commands = StreamBuffer();
+         CommitStream();
+         TORCH_CHECK(StreamBuffer() == commands);
          [[commands blitCommandEncoder] endEncoding];
          torch::mps::synchronize();
        }},
@@ -420,7 +420,7 @@ std::vector<Case> Checks() {
            EncodeScale(encoder, x, two);
          });
          // Another encoder ends the stream's encoder.
-         [[torch::mps::get_command_buffer() blitCommandEncoder] endEncoding];
+         [[StreamBuffer() blitCommandEncoder] endEncoding];
          TORCH_CHECK(Floats(x)[3] == 4);
          stream->synchronize(at::mps::SyncType::COMMIT_AND_WAIT);
          TORCH_CHECK(Floats(x)[3] == 8);
@@ -431,24 +431,22 @@ std::vector<Case> Checks() {
          // results of the commit; on a Mac a thread of Metal's runs the
          // handler.
          __block int handled = 0;
-         [torch::mps::get_command_buffer()
-             addCompletedHandler:^(id<MTLCommandBuffer>) {
-               dispatch_sync(torch::mps::get_dispatch_queue(), ^{
-                 ++handled;
-               });
-             }];
-         torch::mps::commit();
+         [StreamBuffer() addCompletedHandler:^(id<MTLCommandBuffer>) {
+           dispatch_sync(torch::mps::get_dispatch_queue(), ^{
+             ++handled;
+           });
+         }];
+         CommitStream();
          at::Tensor x = at::ones({3}, at::TensorOptions().device(at::kMPS));
          TORCH_CHECK(handled == 1);
        }},
       {"completed handler of the stream's command buffer",
        [] {
          __block int handled = 0;
-         [torch::mps::get_command_buffer()
-             addCompletedHandler:^(id<MTLCommandBuffer>) {
-               ++handled;
-             }];
-         torch::mps::commit();
+         [StreamBuffer() addCompletedHandler:^(id<MTLCommandBuffer>) {
+           ++handled;
+         }];
+         CommitStream();
          TORCH_CHECK(handled == 0);
          torch::mps::synchronize();
          TORCH_CHECK(handled == 1);

@@ -15,8 +15,6 @@ at::Tensor OnMps(int64_t elements) {
   return at::zeros({elements}, at::TensorOptions().device(at::kMPS));
 }
 
-id<MTLCommandBuffer> StreamBuffer() { return torch::mps::get_command_buffer(); }
-
 id<MTLCommandBuffer> OwnCommandBuffer() {
   return [[MetalDevice() newCommandQueue] commandBuffer];
 }
@@ -68,6 +66,7 @@ void Copy(id<MTLBuffer> from, NSUInteger begin, id<MTLBuffer> to,
                                                  size:size];
 }
 
+#if !TORCH_KNOWS_QUEUES
 // Calls `work` while another thread waits inside torch::mps::synchronize(): the
 // completed handler keeps that thread there.
 void WhileAnotherThreadSynchronizes(void (*work)()) {
@@ -78,6 +77,7 @@ void WhileAnotherThreadSynchronizes(void (*work)()) {
   std::this_thread::sleep_for(std::chrono::milliseconds(200));
   work();
 }
+#endif
 
 const std::vector<Case> &Cases() {
   static const std::vector<Case> cases = {
@@ -270,6 +270,7 @@ const std::vector<Case> &Cases() {
            throw std::runtime_error("the reason");
          });
        }},
+#if !TORCH_KNOWS_QUEUES
       {"synchronizing torch's stream ran outside the dispatch queue \"metal "
        "gpu stream\" on one thread while this thread started work in that "
        "queue",
@@ -277,6 +278,7 @@ const std::vector<Case> &Cases() {
       {"synchronizing torch's stream ran outside the dispatch queue \"metal "
        "gpu stream\" on one thread while another thread did the same",
        [] { WhileAnotherThreadSynchronizes(&SynchronizeOutsideQueue); }},
+#endif
   };
   return cases;
 }

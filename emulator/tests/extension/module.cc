@@ -18,9 +18,10 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
 
   m.def("synchronize_outside_queue", &SynchronizeOutsideQueue, NoGil());
   m.def("synchronize_in_queue", &SynchronizeInQueue, NoGil());
+  m.def("synchronize", &Synchronize, NoGil());
   m.def("commit_outside_queue", &CommitStreamOutsideQueue, NoGil());
   m.def("nanoseconds_of_idle_wait", &NanosecondsOfIdleWait);
-  m.def("nanoseconds_of_idle_wait_in_queue", &NanosecondsOfIdleWaitInQueue);
+  m.def("status_after_dispatch", &StatusAfterDispatch);
   m.def("hold_queue", &HoldQueue, NoGil());
   m.def("throw_through_rethrow", &ThrowThroughRethrow);
 

@@ -28,16 +28,39 @@ void SynchronizeInQueue() {
   });
 }
 
+void Synchronize() {
+#if TORCH_KNOWS_QUEUES
+  SynchronizeOutsideQueue();
+#else
+  SynchronizeInQueue();
+#endif
+}
+
 void CommitStreamOutsideQueue() { torch::mps::commit(); }
 
 double NanosecondsOfIdleWait(int64_t repetitions) {
-  torch::mps::synchronize();
-  return NanosecondsEach(repetitions, [] { torch::mps::synchronize(); });
+  Synchronize();
+  return NanosecondsEach(repetitions, [] { Synchronize(); });
 }
 
-double NanosecondsOfIdleWaitInQueue(int64_t repetitions) {
-  torch::mps::synchronize();
-  return NanosecondsEach(repetitions, [] { SynchronizeInQueue(); });
+std::pair<int, std::string> StatusAfterDispatch(at::Tensor x) {
+  __block std::pair<int, std::string> found;
+  @autoreleasepool {
+    id<MTLCommandBuffer> buffer = StreamBuffer();
+    id<MTLComputeCommandEncoder> encoder = [buffer computeCommandEncoder];
+    [encoder setComputePipelineState:Pipeline("fill_with_index")];
+    [encoder setBuffer:BufferOf(x) offset:0 atIndex:0];
+    [encoder dispatchThreads:MTLSizeMake(x.numel(), 1, 1)
+        threadsPerThreadgroup:MTLSizeMake(1, 1, 1)];
+    [encoder endEncoding];
+    [buffer addCompletedHandler:^(id<MTLCommandBuffer> done) {
+      found.first = static_cast<int>([done status]);
+      if (NSError *error = [done error])
+        found.second = [[error localizedDescription] UTF8String];
+    }];
+    Synchronize();
+  }
+  return found;
 }
 
 void HoldQueue(int64_t milliseconds) {
