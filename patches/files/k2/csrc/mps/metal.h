@@ -74,7 +74,8 @@ class Argument {
 
    Dies if the kernel does not exist or does not compile, or if the grid is too
    large for the kernel.  The message has the kernel's name, and the compiler's
-   text if there is one.
+   text if there is one.  Throws if the GPU did not complete an earlier kernel,
+   see ThrowIfFailed() in stream.h.
 
    @param [in] source      The name of the file without its extension.
    @param [in] kernel      The name of the function in the file.

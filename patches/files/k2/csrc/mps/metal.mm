@@ -160,10 +160,12 @@ class Pipelines {
 // dispatch queue.  The destructor ends the encoding, also after an exception.
 class Encoder {
  public:
-  explicit Encoder(const std::string &label)
-      : encoder_([torch::mps::get_command_buffer() computeCommandEncoder]) {
+  explicit Encoder(const std::string &label) {
+    id<MTLCommandBuffer> commands = torch::mps::get_command_buffer();
+    encoder_ = [commands computeCommandEncoder];
     K2_CHECK(encoder_ != nil) << "Metal gives no encoder for " << label;
     encoder_.label = ToNSString(label);
+    NoteKernel(commands, label);
   }
 
   ~Encoder() { [encoder_ endEncoding]; }
@@ -208,6 +210,7 @@ KernelSource::KernelSource(const char *name, const char *text,
 
 void Launch(const std::string &source, const std::string &kernel, Grid grid,
             const std::vector<Argument> &arguments) {
+  ThrowIfFailed();
   if (grid.threadgroups == 0 || grid.threads_per_threadgroup == 0) return;
 
   id<MTLDevice> device = nil;
@@ -239,7 +242,11 @@ void Launch(const std::string &source, const std::string &kernel, Grid grid,
 }
 
 void Commit() {
-  RunInStream([] { torch::mps::commit(); });
+  RunInStream([] {
+    @autoreleasepool {
+      torch::mps::commit();
+    }
+  });
 }
 
 uint32_t MaxThreadsPerThreadgroup(const std::string &source,

@@ -18,12 +18,54 @@
 
 #include "k2/csrc/mps/stream.h"
 
+#include <algorithm>
+#include <atomic>
 #include <exception>
+#include <mutex>
+#include <stdexcept>
+#include <vector>
 
 #include "k2/csrc/blocking.h"
 
 namespace k2 {
 namespace mps {
+
+namespace {
+
+// What the GPU has not completed, since ThrowIfFailed() threw last.
+struct Failures {
+  std::atomic<bool> any{false};
+  std::mutex mutex;
+  std::vector<std::string> kernels;
+  std::string reason;  // of the first failure; later ones often follow from it
+};
+
+Failures &GetFailures() {
+  static auto *failures = new Failures;
+  return *failures;
+}
+
+// Metal's handlers call this on threads of their own.
+void NoteFailure(const std::string &kernel, NSError *error) {
+  Failures &failures = GetFailures();
+  std::lock_guard<std::mutex> lock(failures.mutex);
+  auto &kernels = failures.kernels;
+  if (kernels.empty())
+    failures.reason = error == nil ? "no reason given"
+                                   : [[error localizedDescription] UTF8String];
+  if (std::find(kernels.begin(), kernels.end(), kernel) == kernels.end())
+    kernels.push_back(kernel);
+  failures.any = true;
+}
+
+// Waits for all of torch's streams.
+void Wait() {
+  @autoreleasepool {
+    torch::mps::synchronize();
+  }
+}
+
+}  // namespace
 
 void RunInStream(const std::function<void()> &f) {
   // An exception must not leave a block that libdispatch runs.
@@ -46,9 +88,47 @@ void RunInStream(const std::function<void()> &f) {
 }
 
 void Synchronize() {
-  // torch::mps::synchronize() commits and releases the open command buffer
-  // without entering the queue: another thread may be encoding in that buffer.
-  RunInStream([] { torch::mps::synchronize(); });
+  try {
+#if K2_TORCH_VERSION_MAJOR > 2 || K2_TORCH_VERSION_MINOR >= 15
+    // torch::mps::synchronize() enters the queue of each stream itself; in one
+    // of them, it would wait for itself for ever.
+    RunBlocking(Wait);
+#else
+    // torch::mps::synchronize() commits and releases the open command buffer
+    // without entering the queue; another thread may be encoding in the buffer.
+    RunInStream(Wait);
+#endif
+  } catch (...) {
+    ThrowIfFailed();
+    throw;
+  }
+  ThrowIfFailed();
+}
+
+void NoteKernel(id<MTLCommandBuffer> commands, const std::string &kernel) {
+  const std::string label = kernel;  // a block copies no reference
+  [commands addCompletedHandler:^(id<MTLCommandBuffer> done) {
+    if ([done status] == MTLCommandBufferStatusError)
+      NoteFailure(label, [done error]);
+  }];
+}
+
+void ThrowIfFailed() {
+  Failures &failures = GetFailures();
+  if (!failures.any) return;
+  std::string text = "The GPU did not complete";
+  {
+    std::lock_guard<std::mutex> lock(failures.mutex);
+    if (!failures.any.exchange(false)) return;
+    const char *separator = " ";
+    for (const std::string &kernel : failures.kernels) {
+      text += separator + kernel;
+      separator = ", ";
+    }
+    text += ": " + failures.reason + ". The results are not valid.";
+    failures.kernels.clear();
+  }
+  throw std::runtime_error(text);
 }
 
 }  // namespace mps

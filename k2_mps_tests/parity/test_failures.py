@@ -1,0 +1,104 @@
+"""A command buffer that the GPU does not complete is an error of k2, for each kind of operation.
+
+Metal ends a command buffer that takes too long, finds no memory, or touches memory that is not
+there.  Before torch 2.15, torch does not notice that.
+"""
+
+import sys
+
+import k2
+import pytest
+import torch
+
+from k2_mps_tests.parity.helpers import assert_equal
+from k2_mps_tests.parity.test_operations import _variables
+
+if sys.platform == "darwin":
+    pytest.skip("only the emulated device fails on request", allow_module_level=True)
+from mps_emulator import failing_command_buffer  # noqa: E402
+
+from k2_mps_tests.parity.test_budgets import BUDGETS  # noqa: E402
+
+# The kernel's label, then Metal's text.
+MESSAGE = r"did not complete k2 \w+.*: Caused GPU Timeout Error .* not valid"
+
+
+@pytest.fixture(autouse=True)
+def metal(monkeypatch):
+    monkeypatch.setenv("K2_MPS_FORCE", "metal")
+    yield
+    # From 2.15 on torch reports the failure, too.
+    try:
+        torch.mps.synchronize()
+    except RuntimeError as error:
+        assert "command buffer execution failed" in str(error)
+
+
+def _wait():
+    """Calls an operation of k2 that waits for the GPU and launches nothing."""
+    k2.RaggedTensor([[1.0], [2.0]], device="mps").sum()
+
+
+def _named(budgets):
+    return pytest.mark.parametrize("call", [one["call"] for one in budgets])
+
+
+@_named([one for one in BUDGETS if one["metal"][0]])
+def test_forward(call):
+    variables = _variables()
+    right = eval(call, variables)
+    torch.mps.synchronize()
+    with failing_command_buffer(), pytest.raises(RuntimeError, match=MESSAGE):
+        eval(call, variables)
+        _wait()
+    _wait()  # The failure is thrown once.
+    again = eval(call, variables)
+    assert_equal(again, right.detach().cpu().requires_grad_(right.requires_grad))
+
+
+@_named([one for one in BUDGETS if one["metal"][2]])
+def test_backward(call):
+    total = eval(call, _variables()).sum()
+    torch.mps.synchronize()
+    with failing_command_buffer(), pytest.raises(RuntimeError, match=MESSAGE):
+        total.backward()
+        _wait()
+    _wait()
+
+
+def _launch():
+    px = torch.randn(2, 3, 5, device="mps")
+    py = torch.randn(2, 4, 4, device="mps")
+    return k2.mutual_information_recursion(px, py)
+
+
+def test_a_launch_reports_an_earlier_failure():
+    _launch()
+    torch.mps.synchronize()
+    with failing_command_buffer():
+        _launch()
+        # torch waits; k2 has not looked at the failure.
+        try:
+            torch.mps.synchronize()
+        except RuntimeError as error:
+            assert "MPS command buffer execution failed: Caused GPU Timeout" in str(error)
+    with pytest.raises(RuntimeError, match=MESSAGE):
+        _launch()
+    _launch()
+    _wait()
+
+
+def test_one_of_several_command_buffers():
+    """The error belongs to the command buffer that fails, and names its kernels once."""
+    _wait()
+    with failing_command_buffer(3):
+        for number in (1, 2, 3, 4):
+            _launch()
+            _launch()
+            if number != 3:
+                _wait()
+                continue
+            with pytest.raises(RuntimeError, match=MESSAGE) as caught:
+                _wait()
+            kernels = str(caught.value).split(":")[0].split("complete ")[1].split(", ")
+            assert len(kernels) == len(set(kernels)) > 1

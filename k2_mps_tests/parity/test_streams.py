@@ -1,0 +1,112 @@
+"""k2 and torch.mps.Stream, which torch has from 2.15 on.
+
+A wait of k2 covers the work of all streams and threads, as torch.mps.synchronize() does.  A kernel
+of k2 goes to the current stream of the thread that launches it: the caller's; in backward(), that
+of the forward pass, which autograd sets; in k2's own threads, the default one.
+"""
+
+import threading
+
+import k2
+import pytest
+import torch
+
+from k2_mps_tests.parity.helpers import assert_same, random_fsa_vec
+from k2_mps_tests.parity.test_threads import _loss, _run
+
+if not hasattr(torch.mps, "Stream"):
+    pytest.skip(f"torch {torch.__version__} has one stream", allow_module_level=True)
+
+
+@pytest.fixture
+def stream():
+    return torch.mps.Stream()
+
+
+def _on(stream, function, *arguments):
+    with torch.mps.stream(stream):
+        return function(*arguments)
+
+
+def test_a_loss_on_a_stream(stream, placement):
+    expected = _loss(1)
+    found = _on(stream, _loss, 1)
+    assert found[0] == expected[0]
+    assert torch.equal(found[1], expected[1])
+
+
+def test_the_backward_pass_runs_on_the_stream_of_the_forward_pass(stream, monkeypatch):
+    monkeypatch.setenv("K2_MPS_FORCE", "metal")
+    seen = []
+    on_cpu = random_fsa_vec()
+    on_cpu.requires_grad_(True)
+    with torch.mps.stream(stream):
+        fsas = on_cpu.to("mps").detach().requires_grad_(True)
+        scores = fsas.get_tot_scores(use_double_scores=False, log_semiring=True)
+    scores.register_hook(lambda grad: seen.append(threading.get_ident()))
+    fsas.scores.register_hook(lambda grad: seen.append(torch.mps.current_stream().stream_id))
+    scores.sum().backward()
+    assert seen[0] != threading.get_ident()
+    on_cpu.get_tot_scores(use_double_scores=False, log_semiring=True).sum().backward()
+    assert_same(fsas.grad, on_cpu.grad, atol=1e-6, rtol=1e-5)
+
+
+def _work_on(stream):
+    """A tensor whose values some kernel on the stream has yet to write."""
+    px = torch.zeros(1, 1, 2, device="mps")
+    py = torch.full((1, 2, 1), 3.0, device="mps")
+    torch.mps.synchronize()
+    return _on(stream, k2.mutual_information_recursion, px, py)
+
+
+@pytest.mark.parametrize("reader", ["default stream", "other stream", "other thread"])
+def test_a_wait_covers_the_work_of_other_streams(stream, reader, monkeypatch):
+    monkeypatch.setenv("K2_MPS_FORCE", "metal")
+    index = torch.zeros(2, dtype=torch.int32, device="mps")
+    values = _work_on(stream)
+    found = []
+
+    def read():
+        found.append(k2.index_select(values, index))  # on the host
+
+    if reader == "other stream":
+        _on(torch.mps.Stream(), read)
+    elif reader == "other thread":
+        _run(read)
+    else:
+        read()
+    assert found[0].tolist() == [3.0, 3.0]
+
+
+def test_a_thread_of_k2_waits_for_the_stream_of_the_caller(stream):
+    """intersect_dense_pruned prunes in a thread whose current stream is the default one."""
+    log_probs = torch.randn(2, 90, 6)
+    segments = torch.tensor([[0, 0, 90], [1, 0, 65]], dtype=torch.int32)
+
+    def lattice(device):
+        dense = k2.DenseFsaVec(log_probs.to(device).log_softmax(-1), segments)
+        topo = k2.ctc_topo(5, device=device)
+        return k2.intersect_dense_pruned(topo, dense, 8.0, 5.0, 5, 50)
+
+    assert_same(_on(stream, lattice, "mps").arcs.values(), lattice("cpu").arcs.values())
+
+
+def test_a_loss_in_one_thread_and_a_model_in_another(rounds):
+    """Two threads have streams of their own, two share the default one."""
+    expected = [_loss(seed) for seed in range(2)]
+    weight = torch.randn(64, 64)
+    product = weight @ weight
+
+    def losses():
+        for i in range(max(rounds // 50, 1)):
+            found = _loss(i % 2)
+            assert found[0] == expected[i % 2][0]
+            assert torch.equal(found[1], expected[i % 2][1])
+
+    def model():
+        for _ in range(max(rounds // 20, 1)):
+            on_mps = weight.to("mps")
+            assert_same(on_mps @ on_mps, product, atol=1e-4, rtol=1e-4)
+
+    streams = [torch.mps.Stream(), torch.mps.Stream()]
+    _run(losses, model, lambda: _on(streams[0], losses), lambda: _on(streams[1], model))
