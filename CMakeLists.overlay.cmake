@@ -12,6 +12,7 @@
 #   which needs kaldifeat, but `_k2` does not depend on it.
 # - On Linux, the emulator's target takes the place of Apple's frameworks,
 #   unless the build is for macOS.
+# - A torch that is built for CUDA needs neither CUDA's toolkit nor its libraries.
 # - k2's C++ tests use the GoogleTest of this system.  They ask for a context for
 #   CUDA; with K2_WITH_MPS they get the context for mps, without an edit.
 # - The files of a wheel name no directory of the machine that built it.
@@ -32,6 +33,23 @@
 # k2 looks for torch only if this is not set, and finding torch sets it.  A second
 # run of cmake would then neither link torch nor use its compiler flags.
 unset(TORCH_LIBRARY CACHE)
+
+# torch's package for CMake looks for the toolkit of CUDA unless this target exists.
+# Neither k2 on the CPU nor k2 on mps uses what torch links with it.
+if(NOT K2_WITH_CUDA)
+  add_library(torch::cudart INTERFACE IMPORTED)
+  set(C10_CUDA_LIBRARY c10 CACHE STRING "In the place of torch's c10_cuda" FORCE)
+  # Called at the end of k2's top directory, which has found torch by then.
+  function(k2_leave_cuda_out)
+    if(TARGET torch_cuda_library)
+      set_target_properties(torch_cuda_library PROPERTIES
+        INTERFACE_COMPILE_DEFINITIONS ""
+        INTERFACE_COMPILE_OPTIONS ""
+        INTERFACE_LINK_LIBRARIES "")
+    endif()
+  endfunction()
+  cmake_language(DEFER CALL k2_leave_cuda_out)
+endif()
 
 set(_k2_overlay_modules "${CMAKE_BINARY_DIR}/overlay")
 list(PREPEND CMAKE_MODULE_PATH "${_k2_overlay_modules}")

@@ -220,21 +220,17 @@ def test_torch_comes_without_cuda_where_pip_is_not_told_where_from(made, monkeyp
     assert made.torch_options() == []
 
 
-def test_a_torch_for_cuda_needs_the_toolkit(made, monkeypatch, tmp_path):
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setenv("CUDA_HOME", str(tmp_path / "none"))
-    made.require_usable_torch()  # This machine has no toolkit.
-    folder = made.site_packages / "torch"
-    folder.mkdir()
-    version = folder / "version.py"
-    version.write_text("__version__ = '2.13.0'\ncuda: Optional[str] = None\nhip = '6.0'\n")
-    made.require_usable_torch()
-    version.write_text("__version__ = '2.13.0'\ncuda: Optional[str] = '13.0'\n")
-    with pytest.raises(errors.RequirementMissingError, match=r"for CUDA 13\.0") as caught:
-        made.require_usable_torch()
-    assert environment.TORCH_WITHOUT_CUDA in caught.value.next_command
-    compiler = tmp_path / "toolkit" / "bin" / "nvcc"
-    compiler.parent.mkdir(parents=True)
-    compiler.write_text("#!/bin/sh\n")
-    monkeypatch.setenv("CUDA_HOME", str(compiler.parents[1]))
-    made.require_usable_torch()
+@pytest.mark.parametrize("cuda", [None, "13.0"])
+def test_the_size_of_torch_is_told(made, cuda):
+    for name, size in (("torch", 1_250_000_000), ("nvidia_cublas", 2_000_000_000)):
+        info = made.site_packages / f"{name}-2.14.1.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 2.14.1\n")
+        (info / "RECORD").write_text(f"{name}/big.so,,{size}\n")
+        (made.site_packages / name).mkdir()
+        (made.site_packages / name / "big.so").touch()
+    version = made.site_packages / "torch" / "version.py"
+    version.write_text(f"__version__ = '2.14.1'\ncuda: Optional[str] = {cuda!r}\nhip = '6.0'\n")
+    told = made.torch_in_words()
+    assert told.startswith("torch 2.14.1 takes 1.2 GB")
+    assert (cuda is not None) == ("for CUDA 13.0 take 2.0 GB" in told)

@@ -170,8 +170,6 @@ def prepare(environment: Environment, request: Request) -> None:
     environment.create()
     wanted = environment.requirements("build", "test", "wheels")
     environment.install(wanted if request.crossed else [chosen, *wanted])
-    if not request.crossed:
-        environment.require_usable_torch()
     if request.emulated:
         project = environment.project
         settings, shared = emulator_settings(project), _shared_objects(project)

@@ -4,9 +4,7 @@ import functools
 import importlib.metadata
 import itertools
 import json
-import os
 import re
-import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -23,6 +21,8 @@ TORCH_WITHOUT_CUDA = "https://download.pytorch.org/whl/cpu"
 
 _CONFIGURED_INDEX = re.compile(r"[^=]*\.(index-url|extra-index-url|find-links|no-index)=")
 _TORCH_CUDA = re.compile(r"^cuda\b[^=\n]*= *'([^']+)'", re.MULTILINE)
+# pip's line about a file of 100 MB or more.
+_LARGE_DOWNLOAD = re.compile(r"^Downloading .*\((\d{3,}(\.\d+)? MB|.* GB)\)")
 _NOT_INSTALLED = re.compile(r"(^|/)(__pycache__|build|tests|\.[^/]*|[^/]*\.egg-info)/")
 _UNREACHABLE = re.compile(
     r"connection|timed out|temporary failure|name or service not known"
@@ -141,6 +141,8 @@ class Environment:
                 f"installing {', '.join(entry.name for entry in entries)}",
                 ["install", *options, *(f"{entry.name}{entry.specifier}" for entry in entries)],
             )
+            if entries is torch:
+                self.reporter.info(self.torch_in_words())
         return bool(missing)
 
     def install_group(self, name: str) -> None:
@@ -150,7 +152,8 @@ class Environment:
 
     def torch_options(self) -> list[str]:
         """pip's options for a torch without CUDA.  None on macOS, where no wheel has CUDA, and
-        none where pip's configuration names an index of its own."""
+        none where pip's configuration names an index of its own.  Where PyTorch's index has no
+        such wheel, pip takes the one for CUDA from PyPI."""
         if sys.platform != "linux":
             return []
         outcome = self.run(["-m", "pip", "config", "list"])
@@ -158,21 +161,23 @@ class Environment:
             return []
         return ["--extra-index-url", TORCH_WITHOUT_CUDA]
 
-    def require_usable_torch(self) -> None:
-        """Refuses a torch for CUDA without CUDA's toolkit, for which CMake would look."""
-        path = self.site_packages / "torch" / "version.py"
-        found = _TORCH_CUDA.search(path.read_text(encoding="utf-8")) if path.exists() else None
-        home = os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH") or "/usr/local/cuda"
-        if not found or shutil.which("nvcc") or Path(home, "bin", "nvcc").exists():
-            return
-        version = str(self.version_of("torch")).split("+")[0]
-        raise errors.RequirementMissingError(
-            f"torch {version} is built for CUDA {found[1]}",
-            why="with this torch, CMake asks for CUDA's toolkit, which is not"
-            " installed; k2 on mps does not need it",
-            next_command=f"{self.python} -m pip install --force-reinstall"
-            f" torch=={version} --index-url {TORCH_WITHOUT_CUDA}",
-        )
+    def torch_in_words(self) -> str:
+        """The installed torch, its kind and the size of its files."""
+        text = f"torch {self.version_of('torch')} takes {_gigabytes(self._size_of('torch'))}"
+        version = self.site_packages / "torch" / "version.py"
+        if built := _TORCH_CUDA.search(version.read_text(encoding="utf-8")):
+            more = _gigabytes(self._size_of("(nvidia|cuda|triton).*"))
+            text += (
+                f", and the packages that it imports for CUDA {built[1]} take {more}: pip found"
+                " no torch without CUDA; k2-mps needs no GPU and no toolkit for it"
+            )
+        return text
+
+    def _size_of(self, names: str) -> int:
+        """The bytes of the installed distributions whose names match."""
+        found = importlib.metadata.distributions(path=[str(self.site_packages)])
+        fitting = (entry for entry in found if re.fullmatch(names, entry.name))
+        return sum(file.size or 0 for entry in fitting for file in entry.files or ())
 
     def download(
         self,
@@ -237,10 +242,16 @@ class Environment:
         log = self.directory / "k2mps-pip.log"
         with self.reporter.task(title) as task:
             steps = itertools.count(1)
+
+            def follow(line: str) -> None:
+                task.update(next(steps), 0, line.strip())
+                if _LARGE_DOWNLOAD.search(line):
+                    self.reporter.info(f"pip: {line.strip()}")
+
             outcome = self.run(
                 ["-m", "pip", *arguments, "--disable-pip-version-check", "--progress-bar=off"],
                 environment=settings,
-                on_line=lambda line: task.update(next(steps), 0, line.strip()),
+                on_line=follow,
                 log=log,
             )
         if outcome.status == 0:
@@ -267,6 +278,10 @@ def torch_requirement(torch: Torch, version: str | None) -> Requirement:
             next_command="choose one of them with --torch",
         )
     return Requirement(f"torch=={chosen}")
+
+
+def _gigabytes(size: int) -> str:
+    return f"{size / 1e9:.1f} GB"
 
 
 def version_in(wanted: Requirement) -> str:
