@@ -100,6 +100,7 @@ def test_a_command_buffer_fails(extension):
     )
     with mps_emulator.failing_command_buffer(2):
         assert extension.status_after_dispatch(torch.zeros_like(x))[0] == 4
+        x.fill_(7)  # has no kernel of the program
         with reported or contextlib.nullcontext():
             status, text = extension.status_after_dispatch(x)
             assert (status, text[:25]) == (5, "Caused GPU Timeout Error ")

@@ -42,10 +42,7 @@ std::atomic<int64_t> until_failure{0};
 
 const HostWrites &HostWritesInFlight() { return host_writes; }
 
-void FailCommandBuffer(int64_t n) { until_failure = n; }
-
-CommandBuffer::CommandBuffer(CommandQueue *queue)
-    : queue_(queue), fails_(until_failure > 0 && --until_failure == 0) {}
+void FailKernels(int64_t n) { until_failure = n; }
 
 const char *CommandBuffer::failure() const {
   return "Caused GPU Timeout Error "
@@ -86,6 +83,12 @@ void CommandBuffer::OpenEncoder(const char *kind) {
 }
 
 void CommandBuffer::CloseEncoder() { open_encoder_ = nullptr; }
+
+void CommandBuffer::NoteKernel() {
+  if (has_kernel_) return;
+  has_kernel_ = true;
+  fails_ = until_failure > 0 && --until_failure == 0;
+}
 
 void CommandBuffer::Encode(Command command) {
   ++queue_->commands_left_;
@@ -249,5 +252,5 @@ void CommandQueue::Publish() {
 }  // namespace mps_emulator
 
 MPS_EMULATOR_EXPORT void mps_emulator_fail_command_buffer(int64_t n) {
-  mps_emulator::FailCommandBuffer(n);
+  mps_emulator::FailKernels(n);
 }

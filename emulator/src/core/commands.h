@@ -52,7 +52,7 @@ class CommandBuffer : public std::enable_shared_from_this<CommandBuffer> {
   };
   using Handler = std::function<void()>;
 
-  explicit CommandBuffer(CommandQueue *queue);
+  explicit CommandBuffer(CommandQueue *queue) : queue_(queue) {}
   ~CommandBuffer();
 
   Status status() const { return status_.load(std::memory_order_acquire); }
@@ -68,6 +68,9 @@ class CommandBuffer : public std::enable_shared_from_this<CommandBuffer> {
   void CloseEncoder();
 
   void Encode(Command command);
+
+  // A kernel will be encoded, see FailKernels().
+  void NoteKernel();
 
   void Enqueue();
   void Commit();
@@ -116,14 +119,15 @@ class CommandBuffer : public std::enable_shared_from_this<CommandBuffer> {
   std::vector<Handler> scheduled_handlers_;  // called before the others
   std::vector<Handler> completed_handlers_;
   Handler failed_handler_;
-  const bool fails_;
+  bool has_kernel_ = false;
+  bool fails_ = false;
   double start_time_ = 0;
   double end_time_ = 0;
 };
 
-// The `n`-th command buffer that is made from now on, counted from 1, will
-// fail: the device runs none of its commands.
-void FailCommandBuffer(int64_t n);
+// The `n`-th command buffer that gets a kernel from now on, counted from 1,
+// will fail: the device runs neither the kernel nor the later commands.
+void FailKernels(int64_t n);
 
 // One MTLCommandQueue.  Its committed command buffers run, in their order, when
 // a thread waits for one of them.  A queue never runs by itself.

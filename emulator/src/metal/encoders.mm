@@ -362,6 +362,7 @@ GETTER(MTLDispatchType, dispatchType, [self state]->dispatch_type)
       TraceDispatch(dispatch->label, pipeline, dispatch->kernel->name,
                     CurrentOperator(), command_begin, TraceTime());
   };
+  state->buffer->NoteKernel();
   state->buffer->Encode(std::move(command));
 }
 
