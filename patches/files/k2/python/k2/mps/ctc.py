@@ -18,6 +18,7 @@ from collections import deque
 from typing import List
 from typing import Optional
 from typing import Tuple
+from typing import Union
 
 import torch
 import _k2
@@ -57,6 +58,13 @@ def _graphs(graphs,
             is_bad.to(torch.uint8).reshape(1)], worst
 
 
+def _new_event() -> Union[torch.Event, torch.mps.Event]:
+    '''Return an event for the current stream.'''
+    # From 2.15 on torch has other streams, which only torch.Event takes.
+    has_streams = hasattr(torch.mps, 'Stream')
+    return torch.Event('mps') if has_streams else torch.mps.Event()
+
+
 def _check_labels(worst: torch.Tensor, num_columns: int) -> None:
     '''Raise if an earlier call had a bad label; a later call checks `worst`.
 
@@ -71,7 +79,7 @@ def _check_labels(worst: torch.Tensor, num_columns: int) -> None:
                 f'within [-1, {columns - 2}]: dense_fsa_vec has {columns} '
                 'columns of scores. Was the graph made for a model with more '
                 'symbols?')
-    event = torch.mps.Event()
+    event = _new_event()
     label = worst.to('cpu', non_blocking=True)
     event.record()
     _unchecked.append((event, label, num_columns))
