@@ -99,6 +99,9 @@ FILES = {
     "egs/yesno/scaling.py": SCALING,
     "egs/yesno/fbank.py": FBANK,
     "egs/yesno/own.py": "import torch\n\ngpu = torch.cuda.memory_allocated()\n",
+    "icefall/dist.py": "import torch\n\nd.start('nccl')\ntorch.cuda.set_device(0)\n".replace(
+        "'", '"'
+    ),
     "egs/yesno/README.md": "torch.cuda.empty_cache()\n",
     "egs/yesno/broken.py": 'import torch\n"""torch.cuda.empty_cache()\n',
 }
@@ -150,8 +153,10 @@ def test_there_and_back(empty, icefall):
 
 def test_what_stays_is_named(empty, icefall):
     result = empty.run("recipes", "icefall", str(icefall))
-    assert "own.py stays as it is: it has a name `gpu` of its own" in result.stderr
-    assert "broken.py stays as it is: it is no Python" in result.stderr
+    assert "own.py: stays as it is: it has a name `gpu` of its own" in result.stderr
+    assert "broken.py: stays as it is: no Python" in result.stderr
+    assert "fbank.py: computes features with kaldifeat, on CUDA or the CPU" in result.stderr
+    assert 'dist.py: "nccl", torch.cuda.set_device' in result.stderr
 
 
 def test_edits_are_refused_before_and_kept_after(empty, icefall):
@@ -225,7 +230,7 @@ def test_what_is_no_checkout_of_icefall(empty, icefall, tmp_path):
 
 SHAPES = {
     'device = torch.device("cuda" if torch.cuda.is_available() else "cpu")': (
-        "device = gpu.pick_device()"
+        "device = torch.device(str(gpu.pick_device()))"
     ),
     "if torch.cuda.is_available():\n    params.device = torch.device('cuda:0')": (
         "if gpu.is_available():\n    params.device = gpu.pick_device()"
@@ -235,12 +240,80 @@ SHAPES = {
     ),
     'scaler = torch.amp.GradScaler("cuda", enabled=True)': "scaler = gpu.GradScaler(enabled=True)",
     "torch.cuda.synchronize(device=x.device)": "gpu.synchronize(device=x.device)",
+    "if torch.cuda.is_available():\n    devices.append(torch.device('cuda', 0))": (
+        "if gpu.is_available():\n    devices.append(gpu.pick_device(0))"
+    ),
+    'device = torch.device("cuda")  # always': "device = gpu.pick_device()  # always",
+    'device = "cuda" if torch.cuda.is_available() else "cpu"': "device = str(gpu.pick_device())",
+    "y = (x.is_cuda and cut(torch.cuda.memory_allocated()))": (
+        "y = (x.device.type == gpu.device_type() and cut(gpu.memory_allocated()))"
+    ),
+    "a = torch.zeros(2, dtype=torch.double, device=x.device)\na += b.to(torch.double)": (
+        "a = torch.zeros(2, dtype=gpu.double(), device=x.device)\na += b.to(gpu.double())"
+    ),
     # Other uses of CUDA stay.
     "if torch.cuda.is_available():\n    nccl()": None,
-    "torch.cuda.set_device(rank)": None,
+    "if torch.cuda.is_available():\n    torch.cuda.set_device(0)": None,
+    "y = x.is_cuda and x.any()": None,
+    "model.to(torch.float64)": None,
     'print("torch.cuda.empty_cache()")': None,
     "x = 1  # torch.cuda.empty_cache()": None,
 }
+
+
+# kaldifeat computes on CUDA or the CPU, in whatever place the model is.
+STREAMING = """import torch
+from kaldifeat import Fbank, FbankOptions
+
+
+def decode(model, samples):
+    device = model.device
+    opts = FbankOptions()
+    opts.device = device
+    fbank = Fbank(opts)
+    return fbank(samples.to(device))
+
+
+def main():
+    device = torch.device("cpu")
+    if torch.cuda.is_available():
+        device = torch.device("cuda", 0)
+"""
+REWRITTEN_STREAMING = """import torch
+from k2.mps import gpu
+from kaldifeat import Fbank, FbankOptions
+
+
+def decode(model, samples):
+    device = model.device
+    opts = FbankOptions()
+    opts.device = "cpu" if device.type == "mps" else device
+    fbank = Fbank(opts)
+    return fbank(samples.to(opts.device)).to(device)
+
+
+def main():
+    device = torch.device("cpu")
+    if gpu.is_available():
+        device = gpu.pick_device(0)
+"""
+
+
+def test_features_of_kaldifeat_are_for_the_model():
+    assert rewriting.rewrite(STREAMING) == (REWRITTEN_STREAMING, [])
+    assert rewriting.rewrite(REWRITTEN_STREAMING) == (REWRITTEN_STREAMING, [])
+    on_host = STREAMING.replace("= device\n", '= "cpu"\n').replace("samples.to(device)", "samples")
+    assert "device = gpu.pick_device(0)" in rewriting.rewrite(on_host)[0]
+
+
+@pytest.mark.parametrize(
+    "source",
+    [FBANK, STREAMING.replace("samples.to(device)", "[wave.to(device) for wave in samples]")],
+)
+def test_other_uses_of_kaldifeat_stay(source):
+    text, left = rewriting.rewrite(source)
+    assert text == source
+    assert left == ["computes features with kaldifeat, on CUDA or the CPU"]
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -248,9 +321,9 @@ def test_shapes(shape):
     source = f"import torch\n{shape}\n"
     expected = SHAPES[shape]
     if expected is None:
-        assert rewriting.rewrite(source) == source
+        assert rewriting.rewrite(source)[0] == source
         return
-    rewritten = rewriting.rewrite(source)
+    rewritten = rewriting.rewrite(source)[0]
     assert rewritten == f"import torch\nfrom k2.mps import gpu\n{expected}\n"
     ast.parse(rewritten)
-    assert rewriting.rewrite(rewritten) == rewritten
+    assert rewriting.rewrite(rewritten)[0] == rewritten

@@ -390,7 +390,7 @@ def recipes_command(session: Session, kind: str, directory: Path, undo: bool) ->
     result = recipes.apply()
     show(f"{directory}: rewrote {len(result.changed)} files")
     for path, reason in result.left.items():
-        session.console.warn(f"{path} stays as it is: {reason}")
+        session.console.warn(f"{path}: {reason}")
     show(f"git -C {directory} diff shows them; k2mps recipes icefall {directory} --undo")
 
 

@@ -30,7 +30,7 @@ class Result:
 
     changed: tuple[str, ...]  # the files that were written
     merged: tuple[str, ...] = ()  # the written files with merged edits of the user
-    # Files that have a known call shape and stay as they are, and why.
+    # What still needs CUDA, or why a file stays as it is, by path.
     left: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 
@@ -39,6 +39,7 @@ class Recipes:
 
     def __init__(self, directory: Path, reporter: Reporter = Reporter()):
         self._root = directory.resolve()
+        self._reporter = reporter
         self._git = Git(self._root, reporter=reporter)
         missing = [sign for sign in _SIGNS if not (self._root / sign).exists()]
         if missing:
@@ -108,7 +109,7 @@ class Recipes:
                 if sha256(now) == digest:
                     restored[path] = kept
                 elif now != original:
-                    rewritten = rewriting.rewrite(original.decode("utf-8")).encode("utf-8")
+                    rewritten = rewriting.rewrite(original.decode("utf-8"))[0].encode("utf-8")
                     content = self._git.merge(now, rewritten, original)
                     if content is None:
                         clashing.append(path)
@@ -140,20 +141,25 @@ class Recipes:
             yield
 
     def _rewritten(self) -> tuple[dict[str, bytes], dict[str, str]]:
-        """The contents to write, and why other files stay as they are; both by path."""
+        """The contents to write, and what still needs CUDA; both by path."""
         written, left = {}, {}
-        for entry in split_z(self._git.bytes("ls-files", "-z", "--stage")):
-            mode, path = entry.split(" ", 1)[0], entry.split("\t", 1)[1]
-            if not (mode.startswith("100") and path.endswith(".py")):
-                continue  # a link to another of them, or no Python
-            content = (self._root / path).read_bytes()
-            try:
-                changed = rewriting.rewrite(content.decode("utf-8")).encode("utf-8")
-            except ValueError as error:
-                left[path] = str(error)
-                continue
-            if changed != content:
-                written[path] = changed
+        entries = split_z(self._git.bytes("ls-files", "-z", "--stage"))
+        with self._reporter.task("rewriting") as task:
+            for number, entry in enumerate(entries):
+                mode, path = entry.split(" ", 1)[0], entry.split("\t", 1)[1]
+                if not (mode.startswith("100") and path.endswith(".py")):
+                    continue  # a link to another of them, or no Python
+                task.update(number, len(entries), path)
+                content = (self._root / path).read_bytes()
+                try:
+                    text, needs = rewriting.rewrite(content.decode("utf-8"))
+                except ValueError as error:
+                    left[path] = f"stays as it is: {error}"
+                    continue
+                if needs:
+                    left[path] = ", ".join(needs)
+                if text.encode("utf-8") != content:
+                    written[path] = text.encode("utf-8")
         return written, left
 
     def _replace(self, contents: Mapping[str, bytes | Path], *, remember: bool) -> None:

@@ -1,127 +1,207 @@
 """Rewriting a recipe for CUDA to calls of k2.mps.gpu.
 
-Each known call shape of CUDA becomes the same call of `k2.mps.gpu`, which has the same effect with
-CUDA.  Comments and strings stay as they are.  A second rewrite changes nothing.
-
-A program that uses kaldifeat keeps its choice of CUDA or the CPU: nobody has run kaldifeat on mps.
+Each known call of CUDA becomes the same call of `k2.mps.gpu`, which has the same effect with CUDA.
+LibCST keeps the formatting of all else.  A second rewrite changes nothing.
 """
 
 import io
+import itertools
 import re
 import tokenize
 
-_IMPORT = "from k2.mps import gpu"
+import libcst as cst
+from libcst import matchers as m
 
-_MEMORY = "max_memory_allocated|memory_allocated|memory_reserved|reset_peak_memory_stats"
-_MIXED = "autocast|GradScaler|custom_fwd|custom_bwd"
-_NAME = r"""["']cuda["']"""
-_CUDA = r"""torch\.device\(\s*["']cuda(?::0)?["']\s*(?:,\s*(?P<index>[\w.]+)\s*)?\)"""
+# Text without one of these needs no rewriting.
+_HINT = re.compile(r"cuda|nccl|ctc_loss|autocast|torch\.double|fbank|Kaldifeat")
 
-# The shapes of `_DEVICE` and `_CALLS` need an import of `gpu`.
-_DEVICE = (
-    # An `if` that only chooses the device.
-    (
-        rf"if torch\.cuda\.is_available\(\):(?P<between>\s+(?:[\w.]+ = )){_CUDA}",
-        r"if gpu.is_available():\g<between>gpu.pick_device(\g<index>)",
-    ),
-    (
-        rf"torch\.device\(\s*{_NAME} if torch\.cuda\.is_available\(\) else [\"']cpu[\"']\s*\)",
-        "gpu.pick_device()",
-    ),
-)
+_MIXED = ("autocast", "GradScaler", "custom_fwd", "custom_bwd")
 _CALLS = (
-    (rf"torch\.cuda\.amp\.({_MIXED})\b", r"gpu.\1"),
-    (rf"torch\.(?:amp\.)?autocast\(\s*(?:device_type=)?{_NAME}(?:,\s*)?", "gpu.autocast("),
-    (rf"torch\.amp\.GradScaler\(\s*(?:device=)?{_NAME}(?:,\s*)?", "gpu.GradScaler("),
-    (rf"def create_grad_scaler\(device={_NAME}", "def create_grad_scaler(device=gpu.device_type()"),
-    (
-        rf"def torch_autocast\(device_type={_NAME}",
-        "def torch_autocast(device_type=gpu.device_type()",
-    ),
-    (r"torch\.is_autocast_enabled\(\)", "gpu.is_autocast_enabled()"),
-    (r"torch\.get_autocast_gpu_dtype\(\)", "gpu.get_autocast_dtype()"),
-    # torch has no kernel for CTC on mps.
-    (r"\b(?:torch\.nn\.functional|F)\.ctc_loss\(", "gpu.ctc_loss("),
-    (rf"torch\.cuda\.({_MEMORY}|empty_cache|synchronize|is_bf16_supported)\b", r"gpu.\1"),
+    *("max_memory_allocated", "memory_allocated", "memory_reserved", "reset_peak_memory_stats"),
+    *("empty_cache", "synchronize", "is_bf16_supported"),
 )
+_RENAMED = {
+    **{f"torch.cuda.amp.{name}": name for name in _MIXED},
+    **{f"torch.cuda.{name}": name for name in _CALLS},
+    "torch.get_autocast_gpu_dtype": "get_autocast_dtype",
+    # Before 2.14, torch has no kernel for CTC on mps.
+    "torch.nn.functional.ctc_loss": "ctc_loss",
+    "F.ctc_loss": "ctc_loss",
+}
+_WIDE = ("torch.double", "torch.float64")
 
-# An import by itself.
-_FROM_AMP = (
-    r"from torch\.cuda\.amp import "
-    rf"(?P<names>\(?\s*(?:{_MIXED})(?:,\s*(?:{_MIXED}))*,?\s*\)?)(?=\s*$)",
-    r"from k2.mps.gpu import \g<names>",
-)
+_CUDA = m.SimpleString(m.MatchRegex(r"""["']cuda(:0)?["']"""))
+_ON_CUDA = m.Attribute(attr=m.Name("is_cuda"))
+_OF_CUDA = m.Attribute(m.Attribute(m.Name("torch"), m.Name("cuda")))
+_AVAILABLE = m.Call(m.Attribute(_OF_CUDA.value, m.Name("is_available")))
+_OURS = m.Attribute(m.Name("gpu"))
+_LEFT = _ON_CUDA | _OF_CUDA | _CUDA | m.SimpleString(m.MatchRegex("[\"']nccl[\"']"))
+_LEFT_TEXT = re.compile(r"""torch\.cuda\.|\.is_cuda\b|["'](cuda(:0)?|nccl)["']""")
+_KALDIFEAT = "computes features with kaldifeat, on CUDA or the CPU"
 
 
-def rewrite(source: str) -> str:
-    """The text of a program with the known call shapes rewritten.
+def rewrite(source: str) -> tuple[str, list[str]]:
+    """A program with the known calls rewritten, and what in it still needs CUDA.
 
     Raises:
       ValueError: the text is no Python, or has a name `gpu` already.
     """
-    ans, found = source, 0
-    device = () if "kaldifeat" in source.lower() else _DEVICE
-    for pattern, replacement in (*device, *_CALLS):
-        ans, count = _substitute(pattern, replacement, ans)
-        found += count
-    if found and _IMPORT not in source:
-        if any(token.string == "gpu" for token in _names(source)):
-            raise ValueError("it has a name `gpu` of its own")
-        ans = _with_import(ans)
-    return _substitute(*_FROM_AMP, ans)[0]
-
-
-def _substitute(
-    pattern: str, replacement: str, text: str, most: int | None = None
-) -> tuple[str, int]:
-    """As re.subn, but in code only, and `most` times."""
-    found = list(re.finditer(pattern, text, re.MULTILINE))
-    hidden = _hidden(text) if found else []
-    shown = [
-        match for match in found if not any(begin <= match.start() < end for begin, end in hidden)
-    ][:most]
-    for match in reversed(shown):
-        text = text[: match.start()] + match.expand(replacement) + text[match.end() :]
-    return text, len(shown)
-
-
-def _tokens(text: str) -> list[tokenize.TokenInfo]:
+    if not _HINT.search(source):
+        return source, []
     try:
-        return list(tokenize.generate_tokens(io.StringIO(text, newline="").readline))
-    except (tokenize.TokenError, SyntaxError) as error:
-        raise ValueError(f"it is no Python: {error}") from error
+        tree = cst.parse_module(source)
+    except cst.ParserSyntaxError as error:
+        raise ValueError(f"no Python, {error.message.splitlines()[0]}") from error
+    first = rewriter = _Rewriter(source)
+    changed = _rewritten(tree, first)
+    if first.odd:
+        # kaldifeat's features are for the device of the model, which stays as it is.
+        rewriter = _Rewriter(source, with_devices=False)
+        changed = _rewritten(tree, rewriter)
+    if rewriter.found and "from k2.mps import gpu" not in source:
+        if _names_gpu(source):
+            raise ValueError("it has a name `gpu` of its own")
+        changed = _with_import(changed)
+    code = changed.code
+    if first.odd or not _LEFT_TEXT.search(code):
+        return code, [_KALDIFEAT] * first.odd
+    found = m.findall(changed, _LEFT)
+    return code, sorted({changed.code_for_node(node) for node in found})
 
 
-def _hidden(text: str) -> list[tuple[int, int]]:
-    """The ranges of comments, and of strings that are no f-strings."""
-    begins = [0]
-    for line in io.StringIO(text, newline=""):
-        begins.append(begins[-1] + len(line))
-    places = []
-    for token in _tokens(text):
-        prefix = token.string.split("'")[0].split('"')[0].lower()
-        plain = token.type == tokenize.STRING and "f" not in prefix
-        if plain or token.type == tokenize.COMMENT:
-            (line, column), (last_line, last_column) = token.start, token.end
-            places.append((begins[line - 1] + column, begins[last_line - 1] + last_column))
-    return places
+def _rewritten(tree: cst.Module, rewriter: cst.CSTTransformer) -> cst.Module:
+    """A module with those statements rewritten that need it: to visit all takes minutes."""
+    return tree.with_changes(
+        body=[
+            statement.visit(rewriter) if _HINT.search(tree.code_for_node(statement)) else statement
+            for statement in tree.body
+        ]
+    )
 
 
-def _names(text: str) -> list[tokenize.TokenInfo]:
-    """The names in a program, without attributes."""
-    tokens = _tokens(text)
-    return [
-        token
-        for before, token in zip([None, *tokens], tokens)
-        if token.type == tokenize.NAME and not (before and before.string == ".")
-    ]
+class _Rewriter(cst.CSTTransformer):
+    """Rewrites a module.
+
+    Attributes:
+      found: whether it calls `gpu` then.
+      odd: whether kaldifeat computes features of a device in an unknown way.
+    """
+
+    def __init__(self, source: str, with_devices: bool = True):
+        super().__init__()
+        self._with_devices = with_devices
+        self._kaldifeat = "kaldifeat" in source.lower()
+        self._wide = bool(re.search(rf"dtype=({'|'.join(_WIDE)}), *device=", source))
+        self.found = self.odd = self._on_host = False
+
+    def visit_Attribute(self, node: cst.Attribute) -> bool:
+        return not _name(node)
+
+    def leave_Attribute(self, node, new):
+        name = _RENAMED.get(_name(node))
+        return self._gpu(name) if name else new
+
+    def leave_ImportFrom(self, node, new):
+        names = () if isinstance(node.names, cst.ImportStar) else node.names
+        known = {alias.name.value for alias in names} <= {*_MIXED}
+        if known and node.module and _name(node.module) == "torch.cuda.amp":
+            return new.with_changes(module=cst.parse_expression("k2.mps.gpu"))
+        return new
+
+    def leave_Param(self, node, new):
+        if node.name.value in ("device", "device_type") and m.matches(node, m.Param(default=_CUDA)):
+            return new.with_changes(default=self._call("device_type"))
+        return new
+
+    def leave_Arg(self, node, new):
+        wide = self._wide and _name(node.value) in _WIDE
+        return new.with_changes(value=self._call("double")) if wide else new
+
+    def leave_Call(self, node, new):
+        name = _name(node.func)
+        for_cuda = bool(node.args) and m.matches(node.args[0].value, _CUDA)
+        if name == "torch.is_autocast_enabled" and not node.args:
+            return self._call("is_autocast_enabled")
+        if name in ("torch.autocast", "torch.amp.autocast", "torch.amp.GradScaler") and for_cuda:
+            return self._call(name.rpartition(".")[2], new.args[1:])
+        if name == "torch.device" and for_cuda and self._with_devices:
+            return self._call("pick_device", new.args[1:])
+        if name == "fbank" and self._kaldifeat:
+            return self._features(new)
+        self.odd |= name.startswith("Kaldifeat")
+        return new
+
+    def _features(self, call: cst.Call) -> cst.Call:
+        """A call of kaldifeat: on the device of its options, and with the result on the model's."""
+        moved = call.args[0].value
+        if not m.matches(moved, m.Call(m.Attribute(attr=m.Name("to")), [m.Arg()])):
+            self.odd |= not self._on_host
+        elif self._with_devices and _name(moved.args[0].value) != "opts.device":
+            place = cst.Arg(cst.parse_expression("opts.device"))
+            features = call.with_changes(args=[cst.Arg(moved.with_changes(args=[place]))])
+            return moved.with_changes(func=cst.Attribute(features, cst.Name("to")))
+        return call
+
+    def leave_Assign(self, node, new):
+        device = _name(node.value)
+        if not self._kaldifeat or _name(node.targets[0].target) != "opts.device":
+            return new
+        self._on_host = m.matches(node.value, m.SimpleString())
+        if not device or not self._with_devices:
+            return new
+        choice = f'"cpu" if {device}.type == "mps" else {device}'
+        return new.with_changes(value=cst.parse_expression(choice))
+
+    def leave_If(self, node, new):
+        if m.matches(node.test, _AVAILABLE) and m.findall(new.body, _OURS):
+            if not m.findall(new.body, _OF_CUDA):
+                return new.with_changes(test=self._call("is_available"))
+        return new
+
+    def leave_IfExp(self, node, new):
+        if self._with_devices and m.matches(node, m.IfExp(_AVAILABLE, _CUDA, m.SimpleString())):
+            return cst.Call(cst.Name("str"), [cst.Arg(self._call("pick_device"))])
+        return new
+
+    def leave_BooleanOperation(self, node, new):
+        if m.matches(new, m.BooleanOperation(_ON_CUDA, m.And())) and m.findall(new.right, _OURS):
+            device = cst.Attribute(new.left.value, cst.Name("device"))
+            kind = cst.ComparisonTarget(cst.Equal(), self._call("device_type"))
+            left = cst.Comparison(cst.Attribute(device, cst.Name("type")), [kind])
+            return new.with_changes(left=left)
+        return new
+
+    def _gpu(self, name: str) -> cst.Attribute:
+        self.found = True
+        return cst.Attribute(cst.Name("gpu"), cst.Name(name))
+
+    def _call(self, name: str, arguments=()) -> cst.Call:
+        return cst.Call(self._gpu(name), arguments)
 
 
-def _with_import(text: str) -> str:
+def _name(node: cst.CSTNode) -> str:
+    """The dotted name that an expression is, or ""."""
+    if isinstance(node, cst.Attribute):
+        first = _name(node.value)
+        return f"{first}.{node.attr.value}" if first else ""
+    return node.value if isinstance(node, cst.Name) else ""
+
+
+def _names_gpu(source: str) -> bool:
+    """Whether a program has a name `gpu`, other than that of an attribute."""
+    tokens = list(tokenize.generate_tokens(io.StringIO(source).readline))
+    return any(
+        (token.type, token.string) == (tokenize.NAME, "gpu") and before.string != "."
+        for before, token in itertools.pairwise(tokens)
+    )
+
+
+def _with_import(tree: cst.Module) -> cst.Module:
     """Imports `gpu` behind the first import of torch, or of anything."""
-    end = "\r\n" if "\r\n" in text else "\n"
-    for pattern in (r"^import torch(?=\r?$)", r"^import [\w.]+(?: as \w+)?(?=\r?$)"):
-        found, count = _substitute(pattern, rf"\g<0>{end}{_IMPORT}", text, 1)
-        if count:
-            return found
+    torch = m.SimpleStatementLine([m.Import([m.ImportAlias(m.Name("torch"), None)])])
+    for kind in (torch, m.SimpleStatementLine([m.Import() | m.ImportFrom()])):
+        for place, statement in enumerate(tree.body, 1):
+            if m.matches(statement, kind):
+                line = cst.parse_statement("from k2.mps import gpu")
+                return tree.with_changes(body=[*tree.body[:place], line, *tree.body[place:]])
     raise ValueError("it imports nothing")

@@ -55,19 +55,17 @@ def pick_device(index: int = 0) -> torch.device:
 
     Args:
       index:
-        The index of CUDA's device; 0 for mps.
-    Raises:
-      ValueError:
-        The device is mps, and the index is not 0.
+        The index of CUDA's device.  A Mac has one mps device, so that each of
+        several Macs gets its own, mps:0, for any index.
     '''
     if torch.cuda.is_available():
         return torch.device('cuda', index)
-    if not _on_mps():
-        return torch.device('cpu')
-    if index != 0:
-        raise ValueError(f'There is one mps device, mps:0, and no mps:{index}. '
-                         'Train with one process: --world-size 1')
-    return torch.device('mps', 0)
+    return torch.device('mps', 0) if _on_mps() else torch.device('cpu')
+
+
+def double() -> torch.dtype:
+    '''Return torch.float64; on mps, which has no such tensors, float32.'''
+    return torch.float32 if _on_mps() else torch.float64
 
 
 def memory_allocated(device: Any = None) -> int:
