@@ -119,7 +119,9 @@ def test_what_a_wheel_for_macos_needs_is_checked_before_anything_is_built(sandbo
     env = {"PATH": bare_path(tmp_path)}
     for name in ("c++", "clang++-19"):
         os.symlink(shutil.which(name), Path(env["PATH"], name))
-    result = sandbox.run("wheel", "--target", "macos-arm64", env=env)
+    # It is checked before k2 is cloned.
+    clone = ("--k2", "file:///nowhere/k2.git")
+    result = sandbox.run("wheel", "--target", "macos-arm64", *clone, env=env)
     assert result.returncode == 30
     assert "the build needs ld64.lld-19 (links for macOS), apt-get" in result.stderr
     assert "sudo apt-get install lld-19" in result.stderr

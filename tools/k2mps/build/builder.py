@@ -151,12 +151,8 @@ def _patched_tree(environment: Environment, checkout: Checkout) -> str:
     return checkout.tree_of(tip)
 
 
-def prepare(environment: Environment, request: Request) -> None:
-    """Installs in .venv, and on this machine, what a build and its tests need."""
-    torch = environment.upstream.torch
-    chosen = torch_requirement(torch, request.torch)
-    if version_in(chosen) in torch.untested:
-        environment.reporter.warn(f"no suite has run with torch {version_in(chosen)} yet")
+def check_system(environment: Environment, request: Request) -> None:
+    """Installs what a build needs of the system, or says how to; takes a second."""
     # A crossed build brings its own toolchain and torch.
     device = Device.CPU if request.crossed else request.device
     checks = doctor.system_checks(device, environment.reporter)
@@ -167,6 +163,15 @@ def prepare(environment: Environment, request: Request) -> None:
     if not environment.exists:
         checks += doctor.room_checks(environment)
     doctor.provide(checks, environment.reporter)
+
+
+def prepare(environment: Environment, request: Request) -> None:
+    """Installs in .venv, and on this machine, what a build and its tests need."""
+    torch = environment.upstream.torch
+    chosen = torch_requirement(torch, request.torch)
+    if version_in(chosen) in torch.untested:
+        environment.reporter.warn(f"no suite has run with torch {version_in(chosen)} yet")
+    check_system(environment, request)
     environment.create()
     wanted = environment.requirements("build", "test", "wheels")
     environment.install(wanted if request.crossed else [chosen, *wanted])

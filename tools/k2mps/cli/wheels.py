@@ -50,6 +50,7 @@ def wheel_command(
     if context.invoked_subcommand:
         return
     session: Session = context.obj
+    from k2mps.build import builder
     from k2mps.build.toolchain import LABEL
     from k2mps.wheel import make
 
@@ -64,6 +65,7 @@ def wheel_command(
         raise click.UsageError("--quick makes no wheel for use, --release does")
     device = "mps" if crossed or on_mac else "cpu"
     request = session.request(device, for_wheel=True, crossed=crossed, python=python, quick=quick)
+    builder.check_system(session.environment, request)  # before k2 is cloned
     path = make.make(session.environment, session.obtain(), request, release)
     checked = "verified, imported in a clean environment"
     session.console.info(f"{path}: {LABEL if crossed else checked}")
