@@ -24,8 +24,8 @@ from k2mps.wheel.index import write as write_index
 from k2_mps_tests.tooling import support, test_wheel_tools
 from k2_mps_tests.tooling.test_build import sandbox  # noqa: F401
 
-NAME = "k2-1.0.dev20231114+mps.torch2.13.0-cp311-cp311-linux_x86_64.whl"
-INFO = "k2-1.0.dev20231114+mps.torch2.13.0.dist-info"
+NAME = "k2-1.0.dev20231114+mps.cpu.torch2.13.0-cp311-cp311-linux_x86_64.whl"
+INFO = "k2-1.0.dev20231114+mps.cpu.torch2.13.0.dist-info"
 MEBIBYTE = 1 << 20
 # A title for the terminal, a colour, and a change of the direction of writing.
 ESCAPES = "\x1b]0;title\x07\x1b[31m\u202e"
@@ -194,7 +194,7 @@ def test_a_large_file_is_not_read(good):
     "line", [f"torch ==== {ESCAPES} nonsense;;", "torch; python_version <", "\xff", ""]
 )
 def test_a_requirement_that_is_none(good, line):
-    text = f"Name: k2\nVersion: 1.0.dev20231114+mps.torch2.13.0\nRequires-Dist: {line}\n"
+    text = f"Name: k2\nVersion: 1.0.dev20231114+mps.cpu.torch2.13.0\nRequires-Dist: {line}\n"
     rewrite(good, {f"{INFO}/METADATA": text.encode("latin-1", "backslashreplace")})
     found = [each for each in verified(good) if each.startswith("[metadata]")]
     assert found and "\x1b" not in "".join(found)
@@ -260,7 +260,7 @@ def test_a_time_that_is_none(good):
         "x.whl",
         "k2-é-cp311-cp311-linux_x86_64.whl",
         "-k2-1.0-cp311-cp311-any.whl",
-        "k2-1.0+mps.torch2.13.0-cp311-cp311-macosx_14_0_arm64.manylinux.whl",
+        "k2-1.0+mps.cpu.torch2.13.0-cp311-cp311-macosx_14_0_arm64.manylinux.whl",
         f"k2-{ESCAPES}-cp311-cp311-linux_x86_64.whl",
     ],
 )

@@ -14,14 +14,17 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
 from k2mps.build import doctor, provenance
 from k2mps.core import errors
-from k2mps.wheel import contents, differences, sbom
+from k2mps.wheel import contents, differences, index, sbom
 from k2mps.wheel.index import write as write_index
+from k2utils.commands.install import common
+from k2utils.commands.install.k2 import K2
 
 from k2_mps_tests.tooling.test_build import sandbox  # noqa: F401
 
@@ -52,8 +55,8 @@ class Case:
         return path
 
 
-def case(torch: str = "2.13.0", **told) -> Case:
-    version = f"1.0.dev20231114+mps.torch{torch}"
+def case(torch: str = "2.13.0", version: str = "", **told) -> Case:
+    version = version or f"1.0.dev20231114+mps.cpu.torch{torch}"
     origin = {
         "built": provenance.NATIVE,
         "compiler": "Clang 19.1.7",
@@ -264,8 +267,8 @@ def test_the_wheels_may_lie_elsewhere(tmp_path):
     path = case().written(wheels)
     page_folder.mkdir()
     with served(wheels) as url, served(page_folder) as page_url:
-        write_index(wheels, url).rename(page_folder / "index.html")
-        result = pip(f"{page_url}/index.html", "k2", tmp_path / "got")
+        write_index(wheels, url).rename(page_folder / "mps.html")
+        result = pip(f"{page_url}/mps.html", "k2", tmp_path / "got")
     assert result.returncode == 0, result.stdout + result.stderr
     assert (tmp_path / "got" / path.name).exists()
 
@@ -292,4 +295,82 @@ def test_pip_heeds_the_python_that_is_required(tmp_path):
 def test_a_folder_without_wheels_has_no_page(sandbox, tmp_path):  # noqa: F811
     code = errors.CheckFailedError.exit_code
     assert "no wheel" in sandbox.fails(code, "wheel", "index", str(tmp_path))
-    assert not (tmp_path / "index.html").exists()
+    assert not (tmp_path / "mps.html").exists()
+
+
+# ---- how people install
+
+
+def page_of_k2(folder: Path, *versions: str) -> Path:
+    """A page like k2's cpu.html, of wheels for every system."""
+    for version in versions:
+        case(version=version).written(folder)
+    links = [f'<a href="{quote(path.name)}">{path.name}</a><br/>\n' for path in folder.iterdir()]
+    page = folder / "cpu.html"
+    page.write_text("".join(links))
+    return page
+
+
+def installer(name: str, python: Path) -> list[object]:
+    """The command with which a program installs packages for a Python."""
+    if name == "uv":
+        return [
+            Path(sys.prefix, "bin/uv"),
+            "pip",
+            "install",
+            "--python",
+            python,
+            "--offline",
+            "--no-cache",
+        ]
+    return [sys.executable, "-m", "pip", "--python", python, "install", "-q"]
+
+
+OURS = "1.24.4.post20250714+mps.cpu.torch2.13.0"
+
+
+@pytest.mark.parametrize("program", ["pip", "uv"])
+@pytest.mark.parametrize(
+    "others, kept",
+    [
+        # Newer wheels of the release that the patches are for, and one of the same day.
+        (["1.24.4.dev20260710+cpu.torch2.13.0", "1.24.4.dev20250714+cpu.torch2.13.0"], True),
+        (["1.24.4+cpu.torch2.13.0"], True),
+        # A later release is later: docs/wheels.md says so.
+        (["1.25.0+cpu.torch2.13.0"], False),
+    ],
+)
+def test_an_upgrade_from_the_page_of_k2_keeps_mps(tmp_path, program, others, kept):
+    case(version=OURS).written(tmp_path / "mps")
+    page = write_index(tmp_path / "mps")
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "venv"], check=True)
+    command = installer(program, tmp_path / "venv/bin/python")
+    command += ["--no-deps", "--no-index", "--find-links"]
+    subprocess.run([*command, page, "k2"], check=True, cwd=tmp_path)
+    cpu = page_of_k2(tmp_path / "cpu", *others)
+    subprocess.run([*command, cpu, "--upgrade", "k2"], check=True, cwd=tmp_path)
+    [info] = tmp_path.glob("venv/lib/python*/site-packages/k2-*.dist-info")
+    assert (info.name == f"k2-{OURS}.dist-info") == kept
+    # From both pages at once, the wheel with mps is the one to install.
+    if kept:
+        both = [*command, page, "--find-links", cpu, "--reinstall", "k2"]
+        both = [word if program == "uv" or word != "--reinstall" else "-I" for word in both]
+        subprocess.run(both, check=True, cwd=tmp_path)
+        [info] = tmp_path.glob("venv/lib/python*/site-packages/k2-*.dist-info")
+        assert info.name == f"k2-{OURS}.dist-info"
+
+
+def test_k2utils_finds_the_wheel_for_the_installed_torch(tmp_path):
+    """k2utils reads the pages of k2 alone; the test gives it ours."""
+    for torch in ("2.12.0", "2.13.0"):
+        case(torch, f"1.24.4.post20250714+mps.cpu.torch{torch}").written(tmp_path)
+    with served(tmp_path) as url:
+        write_index(tmp_path, "https://example.org/wheels")
+        links = common.fetch_wheel_links(f"{url}/{index.NAME}")
+    wanted = common.TorchInfo(common.Version("2.13.0"), "cpu", None)
+    found = common.select_wheel(links, wanted, K2)
+    assert str(found.version) == OURS
+    assert found.url.startswith("https://example.org/wheels/k2-")
+    with pytest.raises(common.InstallError, match="No pre-built k2 wheel matches"):
+        other = common.TorchInfo(common.Version("2.14.0"), "cpu", None)
+        common.select_wheel(links, other, K2)

@@ -179,7 +179,7 @@ def case(tmp_path, workshop, parts) -> Case:
         "dirty": False,
         "torch": "2.13.0",
     }
-    version = "1.0.dev20231114+mps.torch2.13.0"
+    version = "1.0.dev20231114+mps.cpu.torch2.13.0"
     description = contents.Description(
         version, f"{TAG}-{TAG}-{toolchain.PLATFORM}", origin, 1700000000
     )
@@ -497,7 +497,7 @@ def test_kernels_are_not_called_checked_where_they_are_not(tmp_path):
     "name, text",
     [
         ("k2.whl", "not the name of a wheel"),
-        ("k2-1.0+mps.torch2.13.0-cp39-cp39-macosx_14_0_arm64.whl", "is not for cp3"),
+        ("k2-1.0+mps.cpu.torch2.13.0-cp39-cp39-macosx_14_0_arm64.whl", "is not for cp3"),
     ],
 )
 def test_what_cannot_be_verified(sandbox, tmp_path, name, text):  # noqa: F811

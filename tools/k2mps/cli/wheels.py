@@ -116,7 +116,7 @@ def sbom_command(session: Session, wheel: Path) -> None:
 )
 @click.argument("directory", metavar="DIR", type=EXISTING_FOLDER)
 def index_command(session: Session, base_url: str, directory: Path) -> None:
-    """Write DIR/index.html, a page of DIR's wheels for pip's --find-links."""
+    """Write DIR/mps.html, a page of DIR's wheels for pip's --find-links."""
     from k2mps.wheel import index
 
     session.console.info(str(index.write(directory, base_url)))

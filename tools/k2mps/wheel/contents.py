@@ -73,8 +73,10 @@ def describe(upstream: Upstream, checkout: Checkout, built: Built, device: Devic
     """The metadata of a wheel of this build for a device."""
     pinned = int(checkout.git.text("show", "-s", "--format=%ct", upstream.pin.commit))
     day = datetime.datetime.fromtimestamp(pinned, datetime.timezone.utc)
-    local = f"{device.value}.torch{built.origin['torch']}"
-    version = f"{upstream.pin.version}.dev{day:%Y%m%d}+{local}"
+    # k2's own wheels are 1.2.dev20250714+cpu.torch2.13.0.  One with mps is later than those of the
+    # same release, so that an upgrade keeps it.  `k2utils install` looks for the word "cpu".
+    kind, local = ("post", "mps.cpu") if device is Device.MPS else ("dev", "cpu")
+    version = f"{upstream.pin.version}.{kind}{day:%Y%m%d}+{local}.torch{built.origin['torch']}"
     if built.origin["dirty"]:
         version += ".dirty"
     here = re.sub(r"[-.]", "_", sysconfig.get_platform())

@@ -19,8 +19,8 @@ from k2mps.stack.checkout import Checkout
 from k2mps.stack.commits import commit_series
 from k2mps.wheel.archive import WheelFile, refusal, shown
 
-# The local part of a version: torch, and whether anything was edited.
-_LOCAL = re.compile(r"\w+\.torch(\d+(?:\.\d+)*)(\.dirty)?")
+# The local part of a version, see contents.describe: torch, and whether anything was edited.
+_LOCAL = re.compile(r"(?:mps\.)?cpu\.torch(\d+(?:\.\d+)*)(\.dirty)?")
 
 # The libraries of k2 in a wheel.
 LIBRARY = re.compile(

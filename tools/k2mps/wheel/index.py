@@ -1,4 +1,4 @@
-"""A page of links to wheels that `pip --find-links` reads."""
+"""A page of links to wheels that `pip --find-links` reads, beside k2's own cpu.html."""
 
 import html
 import urllib.parse
@@ -8,6 +8,7 @@ from k2mps.core import errors, transaction
 from k2mps.core.pins import sha256
 from k2mps.wheel.archive import WheelFile
 
+NAME = "mps.html"
 _PAGE = """\
 <!DOCTYPE html>
 <html lang="en">
@@ -27,12 +28,13 @@ _ITEM = (
 
 
 def write(directory: Path, base_url: str = "") -> Path:
-    """Writes a directory's index.html; the same wheels give the same page.
+    """Writes a directory's mps.html; the same wheels give the same page.
 
     Args:
       base_url: the URL of the wheels; default beside the page.
     """
-    wheels = sorted(directory.glob("*.whl"))
+    # As on k2's own pages, the newest is the first.
+    wheels = sorted(directory.glob("*.whl"), reverse=True)
     if not wheels:
         raise errors.CheckFailedError(
             f"there is no wheel in {directory}",
@@ -51,6 +53,6 @@ def write(directory: Path, base_url: str = "") -> Path:
             "built": wheel.fact("built"),
         }
         items += _ITEM.format_map({key: html.escape(value) for key, value in facts.items()})
-    page = directory / "index.html"
+    page = directory / NAME
     transaction.rewrite(page, _PAGE.format(items=items))
     return page
