@@ -18,9 +18,13 @@ LOSS = {"rtol": 4e-7, "atol": 0, "equal_nan": True}
 GRADIENT_ERROR = 1e-6  # of the largest value of a gradient, as in test_ctc
 
 
+# Whether torch has a kernel of its own for mps.
+NATIVE = tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 14)
+
+
 @pytest.fixture(autouse=True)
 def installed(placement):
-    k2.mps.install_ctc_loss()
+    k2.mps.install_ctc_loss(force=True)
     yield
     k2.mps.uninstall_ctc_loss()
 
@@ -144,8 +148,31 @@ def test_refused(call, told):
 
 
 def test_taken_back():
-    served = F.ctc_loss
-    k2.mps.install_ctc_loss()  # A second call changes nothing.
-    assert F.ctc_loss is served is k2.mps.gpu.ctc_loss
+    ours = F.ctc_loss
+    k2.mps.install_ctc_loss(force=True)  # A second call changes nothing.
+    assert F.ctc_loss is ours
     k2.mps.uninstall_ctc_loss()
     assert F.ctc_loss.__module__ == "torch.nn.functional"
+
+
+def test_a_kernel_of_torch_is_left_alone():
+    """torch has one from 2.14 on; `k2.mps.gpu` and install_ctc_loss() follow."""
+    ours = F.ctc_loss
+    k2.mps.uninstall_ctc_loss()
+    torchs = F.ctc_loss
+    k2.mps.install_ctc_loss()
+    assert F.ctc_loss is k2.mps.gpu.ctc_loss is (torchs if NATIVE else ours)
+
+
+@pytest.mark.skipif(not NATIVE, reason="torch has no kernel of its own for mps")
+@pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
+def test_ours_and_torchs_kernel_agree(reduction):
+    log_probs = _log_probs(NUM_FRAMES, NUM_SEQUENCES, NUM_SYMBOLS)
+    arguments = (log_probs, _targets(0), FRAMES, LENGTHS)
+    options = {"reduction": reduction, "zero_infinity": True}
+    loss, grad = _run("mps", *arguments, **options)
+    k2.mps.uninstall_ctc_loss()
+    torchs, torchs_grad = _run("mps", *arguments, **options)
+    # torch sums in float32, over up to 2 * 4 + 1 states and 12 frames.
+    torch.testing.assert_close(loss, torchs, rtol=1e-5, atol=0)
+    torch.testing.assert_close(grad, torchs_grad, rtol=0, atol=1e-5)

@@ -33,7 +33,7 @@ from typing import Optional
 
 import torch
 
-from .torch_ctc import ctc_loss  # noqa: F401
+from .torch_ctc import gpu_ctc_loss as ctc_loss  # noqa: F401
 
 
 def device_type() -> str:

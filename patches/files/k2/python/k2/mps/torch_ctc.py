@@ -13,7 +13,8 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-'''torch.nn.functional.ctc_loss on mps, where torch has no kernel for it.'''
+'''torch.nn.functional.ctc_loss on mps, for which torch has a kernel from 2.14
+on.'''
 from typing import List
 from typing import Sequence
 from typing import Union
@@ -28,17 +29,26 @@ _BEAM = 1e10
 
 _torch_ctc_loss = F.ctc_loss
 
+# Whether torch has a kernel of its own for mps.
+_TORCH_HAS_KERNEL = tuple(map(int, torch.__version__.split('.')[:2])) >= (2, 14)
+
 _Lengths = Union[torch.Tensor, Sequence[int]]
 
 
-def install_ctc_loss() -> None:
+def install_ctc_loss(force: bool = False) -> None:
     '''Replace ``torch.nn.functional.ctc_loss``, which ``torch.nn.CTCLoss``
-    calls, by :func:`ctc_loss`.
+    calls, by :func:`ctc_loss`, unless torch has a kernel of its own for mps:
+    that is so from torch 2.14 on.
 
     A name that was imported before, as in ``from torch.nn.functional import
     ctc_loss``, keeps torch's function.
+
+    Args:
+      force:
+        Replace torch's function even if torch has a kernel of its own.
     '''
-    F.ctc_loss = ctc_loss
+    if force or not _TORCH_HAS_KERNEL:
+        F.ctc_loss = ctc_loss
 
 
 def uninstall_ctc_loss() -> None:
@@ -179,3 +189,7 @@ def ctc_loss(log_probs: torch.Tensor,
         sizes = torch.tensor(lengths, dtype=losses.dtype, device=losses.device)
         return (losses / sizes.clamp(min=1)).mean()
     return losses if log_probs.ndim == 3 else losses.squeeze(0)
+
+
+# For recipes: torch's function where it has a kernel for mps, else k2's.
+gpu_ctc_loss = _torch_ctc_loss if _TORCH_HAS_KERNEL else ctc_loss
