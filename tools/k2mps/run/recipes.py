@@ -157,7 +157,7 @@ class Recipes:
                     left[path] = f"stays as it is: {error}"
                     continue
                 if needs:
-                    left[path] = ", ".join(needs)
+                    left[path] = needs
                 if text.encode("utf-8") != content:
                     written[path] = text.encode("utf-8")
         return written, left

@@ -40,14 +40,14 @@ _LEFT_TEXT = re.compile(r"""torch\.cuda\.|\.is_cuda\b|["'](cuda(:0)?|nccl)["']""
 _KALDIFEAT = "computes features with kaldifeat, on CUDA or the CPU"
 
 
-def rewrite(source: str) -> tuple[str, list[str]]:
-    """A program with the known calls rewritten, and what in it still needs CUDA.
+def rewrite(source: str) -> tuple[str, str]:
+    """A program with the known calls rewritten, and what in it still needs CUDA, or "".
 
     Raises:
       ValueError: the text is no Python, or has a name `gpu` already.
     """
     if not _HINT.search(source):
-        return source, []
+        return source, ""
     try:
         tree = cst.parse_module(source)
     except cst.ParserSyntaxError as error:
@@ -64,9 +64,9 @@ def rewrite(source: str) -> tuple[str, list[str]]:
         changed = _with_import(changed)
     code = changed.code
     if first.odd or not _LEFT_TEXT.search(code):
-        return code, [_KALDIFEAT] * first.odd
-    found = m.findall(changed, _LEFT)
-    return code, sorted({changed.code_for_node(node) for node in found})
+        return code, _KALDIFEAT if first.odd else ""
+    found = {changed.code_for_node(node) for node in m.findall(changed, _LEFT)}
+    return code, f"still needs CUDA for {', '.join(sorted(found))}" if found else ""
 
 
 def _rewritten(tree: cst.Module, rewriter: cst.CSTTransformer) -> cst.Module:
@@ -102,11 +102,12 @@ class _Rewriter(cst.CSTTransformer):
         return self._gpu(name) if name else new
 
     def leave_ImportFrom(self, node, new):
-        names = () if isinstance(node.names, cst.ImportStar) else node.names
-        known = {alias.name.value for alias in names} <= {*_MIXED}
-        if known and node.module and _name(node.module) == "torch.cuda.amp":
-            return new.with_changes(module=cst.parse_expression("k2.mps.gpu"))
-        return new
+        if node.module is None or _name(node.module) != "torch.cuda.amp":
+            return new
+        if isinstance(node.names, cst.ImportStar):
+            return new
+        known = {alias.name.value for alias in node.names} <= {*_MIXED}
+        return new.with_changes(module=cst.parse_expression("k2.mps.gpu")) if known else new
 
     def leave_Param(self, node, new):
         if node.name.value in ("device", "device_type") and m.matches(node, m.Param(default=_CUDA)):
