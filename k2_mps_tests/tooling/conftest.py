@@ -96,7 +96,6 @@ def exchanged(empty) -> support.Sandbox:
     after = {"a/deep/file": "4\n", "a/two": "5\n", "b": "6\n"}
     for pin in (pin, support.commit(empty.upstream, "after", after)):
         empty.write_config(pin)
-        empty.ok("lock")
         if not empty.checkout.exists():
             empty.ok("apply")
     return empty

@@ -6,7 +6,6 @@ non-ASCII text.  `Sandbox` is a clone of k2-mps in which tests run the tool.
 """
 
 import functools
-import hashlib
 import os
 import re
 import subprocess
@@ -156,9 +155,8 @@ class Sandbox:
         self.write_config(self.pin)
 
     def write_config(self, pin: str, url: str | None = None) -> None:
-        """Writes upstream.toml for a pin, with an empty lock."""
+        """Writes upstream.toml for a pin."""
         tree = git(self.upstream, "rev-parse", f"{pin}^{{tree}}")
-        empty = hashlib.sha256(b"").hexdigest()
         (self.root / "upstream.toml").write_text(
             "# Which k2 this is for.\n"
             "[upstream]\n"
@@ -168,11 +166,7 @@ class Sandbox:
             'version = "1.0"\n\n'
             "[torch]\n"
             'default = "2.13.0"\n'
-            'supported = ["2.13.0"]\n\n'
-            "[lock]\n"
-            f'series = "{empty}"\n\n'
-            "[lock.patches]\n\n"
-            "[lock.files]\n"
+            'supported = ["2.13.0"]\n'
         )
 
     def use_installed_torch(self) -> str:
@@ -322,6 +316,9 @@ def patches(sandbox: Sandbox) -> dict[str, bytes]:
     return found
 
 
+_UNTOLD = "FETCH_HEAD ORIG_HEAD logs gc.log k2mps-index rr-cache worktrees".split()
+
+
 def snapshot(directory: Path, times: bool = True) -> dict[str, object]:
     """The state of a checkout that a user could miss.
 
@@ -345,14 +342,15 @@ def snapshot(directory: Path, times: bool = True) -> dict[str, object]:
     return {
         "files": files,
         "head": (git_dir / "HEAD").read_text(),
-        "refs": git(directory, "for-each-ref"),
+        # But for the tool's list of states, which says what was found, too.
+        "refs": re.sub(r"\n?.*refs/worktree/k2mps/state", "", git(directory, "for-each-ref")),
         "index": git(directory, "ls-files", "--stage", "-t"),
         "status": git(directory, "status", "--porcelain=v1", "--ignored"),
         "git directory": sorted(
             path.name
             for path in git_dir.iterdir()
-            # Files of git, and the tool's cache of the last series' ids.
-            if path.name not in ("ORIG_HEAD", "logs", "gc.log", "k2mps-series")
+            # Files of git, and the tool's index of patches/.
+            if path.name not in _UNTOLD
         ),
         "worktrees": git(directory, "worktree", "list"),
     }

@@ -3,8 +3,6 @@
 import os
 import re
 import shutil
-import subprocess
-import sys
 import time
 
 import pytest
@@ -18,7 +16,7 @@ TREE = "fb9b52df22fdff689711f865d3fe5ee377ddbade"
 
 def test_apply_gives_the_tree_one_commit_a_patch(sandbox):
     out = sandbox.ok("apply")
-    assert "applied 3 patches" in out
+    assert "applied the series" in out
     k2 = sandbox.checkout
     assert git(k2, "rev-parse", "HEAD^{tree}") == TREE
     assert git(k2, "symbolic-ref", "HEAD") == "refs/heads/k2-mps"
@@ -94,10 +92,6 @@ def test_files_that_the_series_leaves_alone_keep_their_times(sandbox):
 def test_another_version_of_the_series_touches_only_what_differs(sandbox):
     sandbox.ok("apply")
     (sandbox.root / "patches/files/cmake/mps.cmake").write_text("# new\n")
-    message = sandbox.fails(1, "apply")
-    assert "files/cmake/mps.cmake: changed" in message
-    sandbox.ok("lock")
-    assert sandbox.state() == "applied by another version of the series"
     before = snapshot(sandbox.checkout)["files"]
     assert "changed 1 files" in sandbox.ok("apply")
     after = snapshot(sandbox.checkout)["files"]
@@ -113,7 +107,6 @@ def test_a_shorter_series_removes_what_it_no_longer_adds(sandbox):
     (patches / series[2]).unlink()
     for path in sorted((patches / "files/k2/python").rglob("*"), reverse=True):
         path.unlink() if path.is_file() else path.rmdir()
-    sandbox.ok("lock")
     sandbox.ok("apply")
     assert not (sandbox.checkout / "k2/python/k2/mps").exists()
     assert git(sandbox.checkout, "status", "--porcelain") == ""
@@ -122,9 +115,9 @@ def test_a_shorter_series_removes_what_it_no_longer_adds(sandbox):
 
 def test_an_empty_series_is_applied_by_doing_nothing(empty):
     empty.ok("checkout")
-    before = snapshot(empty.checkout)
+    before = snapshot(empty.checkout)["files"]
     empty.ok("apply")
-    assert snapshot(empty.checkout) == before
+    assert snapshot(empty.checkout)["files"] == before
 
 
 OTHER = """
@@ -157,12 +150,11 @@ DIRTY = "has uncommitted edits in "
         ),
         *(
             (
-                "context.h\n  why: it is marked assume-unchanged",
+                "context.h was edited meanwhile",
                 f"git update-index {flag} k2/csrc/context.h; echo hidden > k2/csrc/context.h",
             )
             for flag in ("--assume-unchanged", "--skip-worktree")
         ),
-        ("sparse", "git sparse-checkout set --no-cone /k2/python/"),
         ("checkout PIN", "git checkout -q HEAD~1"),
         (
             "has commits of yours",
@@ -203,7 +195,7 @@ def test_a_link_where_a_directory_must_be_is_refused(sandbox, tmp_path):
     (tmp_path / "elsewhere").mkdir()
     os.symlink(tmp_path / "elsewhere", sandbox.checkout / "cmake")
     before = snapshot(sandbox.checkout)
-    assert "where the series needs a directory" in sandbox.fails(1, "apply")
+    assert "stands where the series has a file" in sandbox.fails(1, "apply")
     assert snapshot(sandbox.checkout) == before
     assert not list((tmp_path / "elsewhere").iterdir())
 
@@ -231,17 +223,19 @@ def test_a_patch_that_does_not_apply_is_named_with_hunk_and_file(sandbox):
     patch.write_text(text.replace("\n line 49\n", "\n line forty-nine\n"))
     sandbox.ok("checkout")
     before = snapshot(sandbox.checkout)
-    message = sandbox.fails(14, "lock")
-    assert "patches/context-know-mps.patch:18: does not apply" in message
-    assert "hunk 1 of 1 of k2/csrc/context.h (line 49)" in message
+    message = sandbox.fails(14, "apply")
+    assert "patch 1 of 3, patches/context-know-mps.patch, " in message
+    assert "k2/csrc/context.h" in message
     assert "next: " in message
+    sandbox.ok("rebase", "--abort")
     assert snapshot(sandbox.checkout) == before
 
 
-def test_an_edit_of_a_file_that_k2_lacks_is_named(sandbox):
+def test_a_file_that_has_another_name_now_is_found(sandbox):
     patch = sandbox.root / "patches/context-know-mps.patch"
     patch.write_text(patch.read_text().replace("context.h", "contexts.h"))
-    assert "k2/csrc/contexts.h, which k2 does not have" in sandbox.fails(14, "lock")
+    assert "wrote patches/context-know-mps.patch" in sandbox.ok("apply")
+    assert "contexts.h" not in patch.read_text()
 
 
 @pytest.mark.parametrize("path", ["k2/csrc/context.h", "CMakeLists.txt/x"])
@@ -261,31 +255,15 @@ def test_a_new_file_that_k2_has_is_refused(sandbox, path):
                 other.unlink()
         for stale in ("cmake/mps.cmake", "k2/csrc/mps/context.mm"):
             (patches / "files" / stale).unlink()
-    message = sandbox.fails(14, "lock")
-    assert "but k2 has" in message
-
-
-def test_a_file_that_lost_its_executable_bit_is_noticed(sandbox):
-    (sandbox.root / "patches/files/k2/python/k2/mps/tool").chmod(0o644)
-    message = sandbox.fails(1, "apply")
-    assert "files/k2/python/k2/mps/tool: changed" in message
-
-
-def test_patches_that_differ_from_the_lock_are_named(sandbox):
-    patches = sandbox.root / "patches"
-    name = "array-a-mode-and-line-ends.patch"
-    text = (patches / name).read_text()
-    (patches / name).write_text(text.replace("Pending", "Submitted"))
-    message = sandbox.fails(1, "apply")
-    assert f"{name}: changed" in message and "k2mps lock" in message
-    assert not (sandbox.checkout / "cmake").exists()
+    message = sandbox.fails(14 if path == "k2/csrc/context.h" else 1, "apply")
+    assert path in message
 
 
 def test_two_runs_at_once_are_refused(sandbox, tmp_path):
     sandbox.ok("checkout")
     inside = tmp_path / "inside"
     slow = support.shim(
-        tmp_path / "bin", f'case "$*" in *read-tree*) touch "{inside}"; sleep 2;; esac'
+        tmp_path / "bin", f'case "$*" in *"am --quiet"*) touch "{inside}"; sleep 2;; esac'
     )
     first = sandbox.start("apply", env=slow)
     while not inside.exists() and first.poll() is None:
@@ -306,7 +284,7 @@ def test_an_edit_made_while_it_runs_is_not_lost(sandbox, tmp_path, staged):
             f'; cd "{sandbox.checkout}"; /usr/bin/env -u GIT_INDEX_FILE'
             ' "$REAL" add --all; cd "$OLDPWD"'
         )
-    env = support.shim(tmp_path / "bin", f'case "$*" in *checkout-index*) {edit};; esac')
+    env = support.shim(tmp_path / "bin", f'case "$*" in *"checkout --quiet"*) {edit};; esac')
     head = git(sandbox.checkout, "rev-parse", "HEAD")
     message = sandbox.fails(1, "apply", env={**env, "REAL": shutil.which("git")})
     assert "array.cu was edited meanwhile" in message
@@ -328,48 +306,6 @@ def test_a_linked_worktree_is_as_good_as_a_clone(sandbox, tmp_path):
     assert git(own, "symbolic-ref", "HEAD") == "refs/heads/master"
 
 
-@pytest.mark.parametrize("lose", [False, True])
-def test_a_worktree_on_another_disk_than_its_repository(sandbox, tmp_path, lose):
-    """No file can be renamed from one disk to the other."""
-    if not support.mount_namespace():
-        pytest.skip(support.NO_MOUNT)
-    own = sandbox.clone("own")
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    script = (
-        "set -e\n"
-        f"mount -t tmpfs tmpfs {disk}\n"
-        f"git -C {own} worktree add --quiet --detach {disk}/tree\n"
-        f"cd {sandbox.root}\n"
-        'if [ -n "$1" ]; then\n'
-        # kill -9 while the tool writes files; the next command repairs.
-        f'  ! "$PYTHON" -c "$AMID" 5 SIGKILL apply --k2 {disk}/tree\n'
-        f"  test -d {disk}/tree/.k2mps\n"
-        f'  "$PYTHON" -m k2mps status --k2 {disk}/tree\n'
-        f'  test -z "$(git -C {disk}/tree status --porcelain)"\n'
-        "fi\n"
-        f'"$PYTHON" -m k2mps apply --k2 {disk}/tree\n'
-        f'"$PYTHON" -m k2mps status --k2 {disk}/tree\n'
-        f"git -C {disk}/tree status --porcelain\n"
-    )
-    result = subprocess.run(
-        [*support.mount_namespace(), "sh", "-c", script, "sh", "lose" if lose else ""],
-        capture_output=True,
-        text=True,
-        env={
-            **sandbox.environment,
-            "PYTHON": sys.executable,
-            "AMID": support.AMID_SWAP.format(method="replace"),
-        },
-    )
-    assert result.returncode == 0, result.stdout + result.stderr
-    assert "checkout: applied" in result.stdout
-    # The output ends with the status: git lists no change.
-    assert result.stdout.endswith("patches: as locked\nbuild: none\nnext: k2mps build\n")
-    if lose:
-        assert "checkout: pristine" in result.stdout
-
-
 @pytest.mark.parametrize("name", ["with space", "größe", "a'b\"c", "-dash"])
 def test_odd_directory_names(sandbox, name):
     own = sandbox.clone(name)
@@ -385,7 +321,6 @@ def test_a_shallow_clone_will_do(sandbox):
 
 
 def test_a_blobless_clone_will_do_while_its_origin_answers(sandbox):
-    git(sandbox.upstream, "config", "uploadpack.allowFilter", "true")
     own = sandbox.clone("blobless", "--filter=blob:none")
     sandbox.ok("apply", "--k2", str(own))
     assert sandbox.state(own) == "applied"
@@ -406,7 +341,6 @@ def test_the_tools_own_clone_follows_the_pin(sandbox):
     tree = git(sandbox.upstream, "rev-parse", "HEAD^{tree}")
     old = git(sandbox.upstream, "rev-parse", f"{sandbox.pin}^{{tree}}")
     (sandbox.root / "upstream.toml").write_text(text.replace(sandbox.pin, pin).replace(old, tree))
-    sandbox.ok("lock")
     assert sandbox.state() == "applied by another version of the series"
     sandbox.ok("apply")
     assert sandbox.state() == "applied"
@@ -418,7 +352,6 @@ def test_the_tools_own_clone_follows_the_pin_when_pristine(sandbox):
     sandbox.ok("checkout")
     pin = support.commit(sandbox.upstream, "later", {"later.txt": "x\n"})
     sandbox.write_config(pin)
-    sandbox.ok("lock")
     sandbox.ok("apply")
     assert git(sandbox.checkout, "rev-parse", "HEAD~3") == pin
 
@@ -430,12 +363,12 @@ def test_a_folder_becomes_a_file_and_a_file_a_folder(exchanged):
     assert git(exchanged.checkout, "status", "--porcelain") == ""
 
 
-@pytest.mark.parametrize("mine", ["b/mine.txt", "b/deep/folder/"])
+@pytest.mark.parametrize("mine", ["b/mine.txt", "b/deep/mine.txt"])
 def test_a_folder_with_work_does_not_become_a_file(exchanged, mine):
     path = exchanged.checkout / mine
     path.mkdir() if mine.endswith("/") else path.write_text("mine\n")
     before = snapshot(exchanged.checkout)
-    assert f"git does not track {path}" in exchanged.fails(1, "apply")
+    assert f"{exchanged.checkout / 'b'} stands where" in exchanged.fails(1, "apply")
     assert snapshot(exchanged.checkout) == before
 
 
@@ -515,22 +448,3 @@ def test_git_am_reads_the_same_patch(sandbox):
     assert git(own, "rev-parse", "HEAD:k2/csrc/crlf.txt") == git(
         sandbox.checkout, "rev-parse", "HEAD~1:k2/csrc/crlf.txt"
     )
-
-
-def test_the_commits_are_those_that_git_makes(sandbox):
-    """One process makes all commits; git places only hunks whose lines have moved."""
-    own = sandbox.clone("own")
-    sandbox.ok("apply", "--k2", str(own))
-    tip = git(own, "rev-parse", "HEAD")
-    commands = support.names(
-        support.git_commands(sandbox, "apply", "--k2", str(sandbox.clone("second")))
-    )
-    assert "fast-import" in commands and "apply" not in commands
-    patch = sandbox.root / "patches/context-know-mps.patch"
-    patch.write_text(patch.read_text().replace("@@ -49,3 +49,4 @@", "@@ -48,3 +48,4 @@"))
-    sandbox.ok("lock", "--k2", str(own))
-    other = sandbox.clone("other")
-    commands = support.names(support.git_commands(sandbox, "apply", "--k2", str(other)))
-    assert commands.count("apply") == 1
-    assert git(other, "rev-parse", "HEAD") == tip
-    assert git(other, "fsck", "--strict") == ""

@@ -1,8 +1,6 @@
 """`k2mps new`, `edit`, `fold` and `drop`: commands on patches, without commits."""
 
-import json
 import re
-import signal
 
 import pytest
 
@@ -23,7 +21,7 @@ def edit(k2, old="line 20\n", new="twenty\n", path=CONTEXT):
 def sound(sandbox, k2, patches_=3):
     """Checkout, patches/ and lock agree, and git sees no edit."""
     assert sandbox.state() == "applied"
-    assert '"patches": "locked"' in sandbox.ok("status", "--json")
+    assert '"patches": "as applied"' in sandbox.ok("status", "--json")
     assert git(k2, "status", "--porcelain") == ""
     before = patches(sandbox)
     sandbox.ok("export")
@@ -310,8 +308,6 @@ def test_undo_makes_edits_of_what_were_edits(sandbox, k2, command):
     sandbox.ok(*command)
     sandbox.ok("undo")
     after = snapshot(k2), patches(sandbox)
-    assert "operations" in after[0].pop("refs")
-    before[0].pop("refs")
     assert after == before
     sandbox.ok(*command)
     sound(sandbox, k2, 3 + (command[0] == "new"))
@@ -323,17 +319,3 @@ def test_away_from_the_series_is_refused(sandbox, k2):
     assert "k2mps export" in sandbox.fails(1, "drop", MPS)
     git(k2, "checkout", "--quiet", "--detach", "HEAD~1")
     assert "k2mps apply" in sandbox.fails(1, "drop", MPS)
-
-
-@pytest.mark.parametrize("countdown", range(1, 16, 2))
-@pytest.mark.parametrize("method", ["replace", "remove"])
-def test_kill_9_amid_drop(sandbox, k2, countdown, method):
-    before = snapshot(k2, times=False)["files"], patches(sandbox)
-    result = sandbox.amid(method, countdown, "SIGKILL", "drop", MPS)
-    assert result.returncode in (0, -signal.SIGKILL)
-    facts = json.loads(sandbox.ok("status", "--json"))
-    assert (facts["state"], facts["patches"]) == ("applied", "locked")
-    if result.returncode:
-        assert (snapshot(k2, times=False)["files"], patches(sandbox)) == before
-    else:
-        sound(sandbox, k2, 2)

@@ -172,7 +172,7 @@ def test_two_runs_at_once_are_refused(sandbox, onto, tmp_path, command):
     words = {"rebase": ["--onto", onto], "drop": [ARRAY], "fold": [MPS], "undo": []}[command]
     inside = tmp_path / "inside"
     slow = support.shim(
-        tmp_path / "bin", f'case "$*" in *fast-import*) touch "{inside}"; sleep 3;; esac'
+        tmp_path / "bin", f'case "$*" in *update-ref*) touch "{inside}"; sleep 3;; esac'
     )
     first = sandbox.start(command, *words, env=slow)
     while not inside.exists() and first.poll() is None:

@@ -159,8 +159,6 @@ def test_progress_on_a_terminal(sandbox):
         ('supported = ["2.13.0"]', 'supported = ["2.12.0"]'),
         ('supported = ["2.13.0"]', 'supported = "2.13.0"'),
         ('supported = ["2.13.0"]', 'supported = ["2.13.0"]\ntested = ["2.12.0"]'),
-        ("[lock.patches]", "[lock.patches]\nx = 1"),
-        ("[lock]", "[locked]"),
     ],
 )
 def test_a_malformed_upstream_toml(sandbox, old, new):

@@ -78,7 +78,6 @@ def grouped(sandbox):
     names = order.read_text().split()
     sandbox.ok("apply")
     order.write_text(f"# fixes: a\n{names[0]}\n# device: b\n{names[1]}\n# extras: c\n{names[2]}\n")
-    sandbox.ok("lock")
     path = "k2/csrc/mps/context.mm"
     text = (sandbox.checkout / path).read_text()
     support.commit(sandbox.checkout, "context: say more", {path: text + "// more\n"})
@@ -111,7 +110,6 @@ def test_a_patch_of_the_same_group_may_not(grouped):
         "# fixes: a\n"
         + "\n".join(line for line in order.read_text().split("\n") if line[:1] != "#")
     )
-    grouped.ok("lock")
     text = (grouped.checkout / path).read_text()
     support.commit(grouped.checkout, "context: say more", {path: text + "// more\n"})
     assert "only one of a later group" in grouped.fails(1, "export")

@@ -265,7 +265,6 @@ def _circle(sandbox, reference, env=None):
         path.unlink()
     sandbox.ok("export", "--overwrite", "--prune", env=env)
     assert support.patches(sandbox) == before
-    sandbox.ok("lock", env=env)
     assert support.patches(sandbox) == before
 
 

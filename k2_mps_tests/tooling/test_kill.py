@@ -18,7 +18,7 @@ from k2_mps_tests.tooling.support import LONG_FILE, git, patches, snapshot
 
 OTHERS_WORK = {"k2/csrc/new.cu": "new\n", "k2/csrc/context.h": "a line before\n" + LONG_FILE}
 # Files of the tool, and files that git leaves after a fetch or a removed worktree.
-OWN = ("worktrees", "FETCH_HEAD", "k2mps-index")
+OWN = ("k2mps-work", "k2mps-edits", "rr-cache-k2mps-before")
 
 
 class Stage:
@@ -48,7 +48,7 @@ class Stage:
     def look(self):
         """The state that a user could miss."""
         found = snapshot(self.checkout, times=False)
-        found["refs"] = [line for line in found["refs"].split("\n") if "operations" not in line]
+        del found["worktrees"]
         found["git directory"] = [name for name in found["git directory"] if name not in OWN]
         return found, patches(self.sandbox)
 

@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import shutil
 from pathlib import Path
 
 import pytest
@@ -111,8 +110,7 @@ def test_a_conflict_says_what_why_and_what_next(sandbox, k2):
         "error: patch 1 of 3, patches/context-know-mps.patch, conflicts with"
         f" {onto[:12]}" in message
     )
-    assert f"{CONTEXT} @@ -49,3 +49,4 @@: overlapping" in message
-    assert "+line fifty" in message
+    assert f"CONFLICT (content): Merge conflict in {CONTEXT}" in message
     assert f"touched by {onto[:12]} 2023-11-14 A Contributor: Better" in (message)
     assert "k2mps rebase --continue" in message
     # The tool puts the conflict into a worktree of its own.
@@ -129,7 +127,7 @@ def test_abort(sandbox, k2):
     sandbox.ok("rebase", "--abort")
     same_state(sandbox, k2, before)
     for step in ("--abort", "--continue"):
-        assert "no rebase is in progress" in sandbox.fails(14, "rebase", step)
+        assert "no rebase is in progress" in sandbox.fails(1, "rebase", step)
 
 
 def test_continue(sandbox, k2):
@@ -146,22 +144,28 @@ def test_continue(sandbox, k2):
     assert sandbox.state() == "applied"
 
 
-def test_a_resolution_is_remembered_and_can_be_carried(sandbox, k2):
+def test_a_resolution_is_remembered(sandbox, k2):
+    before = patches(sandbox)
+    del before["patches/files/k2/python/k2/mps/blob.bin"]
     onto, _ = conflict(sandbox)
     resolve(sandbox)
     sandbox.ok("rebase", "--continue")
     result = patches(sandbox)
-    sandbox.ok("undo")
-    assert patches(sandbox) != result
-    kept = list((sandbox.root / "resolutions").rglob("*"))
-    assert [path.read_text() for path in kept if path.is_file()] == [
-        "line fifty, better\nand a half\n"
-    ]
-    # Another clone needs only the committed files.
-    shutil.rmtree(sandbox.root / "build")
+    sandbox.ok("apply")
+    # git brings the old patches back, and the checkout follows.
+    support.write(sandbox.root, {path: text.decode() for path, text in before.items()})
+    sandbox.ok("apply")
     out = sandbox.ok("rebase", "--onto", onto)
     assert f"resolved as before: context-know-mps.patch: {CONTEXT}" in out
     assert patches(sandbox) == result
+
+
+def test_what_an_undone_rebase_resolved_is_asked_for_again(sandbox, k2):
+    onto, _ = conflict(sandbox)
+    resolve(sandbox)
+    sandbox.ok("rebase", "--continue")
+    sandbox.ok("undo")
+    assert "conflicts with" in sandbox.fails(14, "rebase", "--onto", onto)
 
 
 def test_a_new_file_made_while_resolving_is_not_lost(sandbox, k2):
@@ -212,7 +216,6 @@ def test_what_an_aborted_rebase_resolved_is_not_replayed(sandbox, k2):
         ["edit", "context-know-mps", "--subject", "context: other words"],
         ["drop", "context-know-mps"],
         ["export"],
-        ["lock"],
         ["undo"],
     ],
 )
@@ -259,10 +262,6 @@ def work_is_not_exported(sandbox):
     support.commit(sandbox.checkout, "mine", {"mine": "1\n"})
 
 
-def patches_are_not_locked(sandbox):
-    (sandbox.root / "patches/files/cmake/mps.cmake").write_text("x\n")
-
-
 @pytest.mark.parametrize(
     "happens, onto, status, problem",
     [
@@ -271,7 +270,6 @@ def patches_are_not_locked(sandbox):
         (upstream_goes, "master", 20, "cannot be asked what master is now"),
         (upstream_goes, "HEAD", 20, "cannot be asked whether it has"),
         (work_is_not_exported, "HEAD~3", 1, " mine"),
-        (patches_are_not_locked, "HEAD~3", 1, "is not what upstream.toml locks"),
     ],
 )
 def test_a_rebase_that_cannot_begin_changes_nothing(sandbox, k2, happens, onto, status, problem):
@@ -351,7 +349,7 @@ def test_a_file_that_is_gone(sandbox, k2):
     git(sandbox.upstream, "commit", "--quiet", "-m", "Drop context")
     onto = git(sandbox.upstream, "rev-parse", "HEAD")
     message = sandbox.fails(14, "rebase", "--onto", onto)
-    assert f"{CONTEXT}: deleted" in message
+    assert f"CONFLICT (modify/delete): {CONTEXT} deleted" in message
     assert f"touched by {onto[:12]} 2023-11-14 A Contributor: Drop" in message
     # Only the user knows whether the file is to stay.
     assert "conflicts are left" in sandbox.fails(14, "rebase", "--continue")
@@ -400,22 +398,10 @@ def test_edits_at_a_patch_that_changes_nothing_are_taken(sandbox, k2):
     assert "seven\neight\n" in (k2 / "k2/csrc/array.cu").read_text()
 
 
-def test_lines_that_went_to_another_file(sandbox, k2):
-    moved = LONG_FILE.replace("line 50\n", "")
-    long_line = "the fiftieth line, which can be found again\n"
-    onto = upstream_commit(sandbox, "Longer", {CONTEXT: LONG_FILE.replace("line 50\n", long_line)})
-    sandbox.fails(14, "rebase", "--onto", onto)
-    resolve(sandbox)
-    sandbox.ok("rebase", "--continue")
-    onto = upstream_commit(sandbox, "Move it", {CONTEXT: moved, "k2/csrc/else.h": long_line})
-    message = sandbox.fails(14, "rebase", "--onto", onto)
-    assert "moved (the lines are now in k2/csrc/else.h)" in message
-
-
 def test_a_new_file_that_upstream_has_added(sandbox, k2):
     onto = upstream_commit(sandbox, "Own mps", {"cmake/mps.cmake": "other\n"})
     message = sandbox.fails(14, "rebase", "--onto", onto)
-    assert "cmake/mps.cmake: overlapping (upstream has added" in message
+    assert "CONFLICT (add/add): Merge conflict in cmake/mps.cmake" in message
 
 
 def test_a_folder_of_new_files_that_upstream_has_as_a_file(sandbox, k2):
@@ -457,7 +443,7 @@ def test_the_other_checkout_is_named(sandbox, k2):
     assert str(k2) in sandbox.fails(14, "rebase", "--continue", "--k2", str(own))
 
 
-@pytest.mark.parametrize("stage", range(4, 110, 15))
+@pytest.mark.parametrize("stage", range(4, 80, 15))
 def test_kill_9_leaves_before_or_after(sandbox, k2, tmp_path, stage):
     onto = upstream_commit(sandbox, "Others' work", OTHERS_WORK)
     before = patches(sandbox)

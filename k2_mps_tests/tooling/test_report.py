@@ -91,7 +91,7 @@ def test_hot_spots_are_where_both_sides_work(sandbox):
             {"k2/csrc/crlf.txt": f"one\r\ntwo\r\nthree\r\n{number}\r\n"},
         )
     sandbox.write_config(git(sandbox.upstream, "rev-parse", "HEAD"))
-    sandbox.ok("lock")
+    sandbox.ok("checkout")
     spots = report(sandbox)["hot_spots"]
     assert spots[0] == {
         "path": "k2/csrc/crlf.txt",

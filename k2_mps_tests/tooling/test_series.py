@@ -18,7 +18,7 @@ New-files:
 
 Why it is done.
 
-  - indented, with trailing space\x20
+  - indented
 
 Signed-off-by: A Contributor <contributor@example.org>
 
@@ -293,7 +293,7 @@ def test_an_unsafe_path_in_a_patch_file_never_gets_to_git(sandbox, path):
     good = name.read_text()
     for old, new in (("\tcmake/mps.cmake\n", f"\t{path}\n"), ("k2/csrc/context.h", path)):
         name.write_text(good.replace(old, new))
-        message = sandbox.fails(1, "lock")
+        message = sandbox.fails(1, "apply")
         assert message.startswith(f"error: patches/{name.name}"), message
     assert not outside.exists()
     assert not (sandbox.root / "build/k2/.git/hooks/post-checkout").exists()

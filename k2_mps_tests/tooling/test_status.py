@@ -25,7 +25,7 @@ def test_pristine_then_applied(sandbox):
     sandbox.ok("apply")
     found = status(sandbox)
     assert found["state"] == "applied"
-    assert found["patches"] == "locked"
+    assert found["patches"] == "as applied"
     assert found["next_command"] == ""
     assert found["head"]["branch"] == "refs/heads/k2-mps"
 
@@ -57,7 +57,7 @@ def test_edited_files(sandbox, applied):
     found = status(sandbox)
     assert found["state"] == "edited"
     assert found["edited_files"] == ["k2/csrc/array.cu"]
-    assert "commit" in found["next_command"]
+    assert ("fold" if applied else "commit") in found["next_command"]
 
 
 def test_edited_by_commits(sandbox):
@@ -105,7 +105,7 @@ def test_patches_changed(sandbox, spoil):
     assert found["state"] == "applied"
     assert found["patches"] == "changed"
     assert found["patch_changes"]
-    assert "k2mps lock" in found["next_command"]
+    assert found["next_command"] == "k2mps apply"
 
 
 def test_words_for_people(sandbox):
@@ -114,7 +114,6 @@ def test_words_for_people(sandbox):
     out = sandbox.ok("status")
     assert f"checkout: edited ({sandbox.checkout})" in out
     assert "1 file(s) with uncommitted edits: k2/csrc/array.cu" in out
-    assert "patches: as locked" in out
     assert "next: " in out
 
 

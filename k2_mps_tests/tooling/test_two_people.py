@@ -47,12 +47,9 @@ def merge(project, branch):
 
 
 def test_different_patches_merge(project):
-    """The entries of the two patches in the lock are adjacent."""
     fold(project, "a", MPS, "cmake/mps.cmake", "K2_WITH_MPS", "K2_MPS")
     fold(project, "b", ARRAY, "k2/csrc/array.cu", "array 7\n", "seven\n")
     assert merge(project, "a").returncode == 0
-    assert "[lock]" not in project.run("lint").stdout
-    assert "as before" in project.ok("lock")
     project.ok("apply")
     assert "seven\n" in (project.checkout / "k2/csrc/array.cu").read_text()
     assert (project.checkout / "cmake/mps.cmake").read_text() == ("option(K2_MPS)\n")
@@ -64,7 +61,6 @@ def test_new_files_beside_one_another_merge(project):
     fold(project, "a", MPS, "k2/csrc/mps/context.mm", "Metal", "METAL")
     fold(project, "b", NEW, "k2/python/k2/mps/tool", "python3", "python")
     assert merge(project, "a").returncode == 0
-    assert "as before" in project.ok("lock")
     project.ok("apply")
 
 
@@ -81,20 +77,47 @@ def test_one_file_of_upstreams_merges(project):
     assert project.state() == "applied"
 
 
-def test_a_real_conflict_says_what_to_do_and_lock_mends_it(project):
+def test_conflict_markers_are_refused(project):
+    """In a new file, in a patch, and in the order: git says that they are unmerged."""
     fold(project, "a", MPS, "cmake/mps.cmake", "K2_WITH_MPS", "A")
     fold(project, "b", MPS, "cmake/mps.cmake", "K2_WITH_MPS", "B")
     assert merge(project, "a").returncode == 1
-    for command in ("apply", "export", "status", "build"):
-        message = project.fails(1, command)
-        assert "the lock in upstream.toml has a merge conflict" in message
-        assert "resolve conflicts in patches/, then k2mps lock" in message
-    assert "has a merge conflict" in project.run("lint").stdout
+    before = support.snapshot(project.checkout)
+    for command in ("apply", "export"):
+        assert "patches/files/cmake/mps.cmake:1: a merge conflict" in project.fails(1, command)
+    assert "conflict" in project.run("lint").stdout
+    assert support.snapshot(project.checkout) == before
     git(project.root, "checkout", "--ours", "patches/files/cmake/mps.cmake")
-    assert "upstream.toml written" in project.ok("lock")
-    assert "<<<" not in (project.root / "upstream.toml").read_text()
     project.ok("apply")
     assert (project.checkout / "cmake/mps.cmake").read_text() == "option(B)\n"
+
+
+def test_patches_that_merged_cleanly_but_do_not_apply_stop_as_a_rebase_does(project):
+    """One changes the line beside which another one's patch adds a line."""
+    (project.checkout / CONTEXT).write_text(
+        (project.checkout / CONTEXT).read_text().replace("line 20\n", "line 20\nmine\n")
+    )
+    git(project.root, "checkout", "--quiet", "-b", "a")
+    project.ok("new", "context: mine")
+    git(project.root, "add", "--all")
+    git(project.root, "commit", "--quiet", "-m", "a")
+    git(project.root, "checkout", "--quiet", "main")
+    fold(project, "b", MPS, CONTEXT, "line 20\n", "twenty\n")
+    assert merge(project, "a").returncode == 0
+    before = support.snapshot(project.checkout)
+    message = project.fails(14, "apply")
+    assert "patches/context-mine.patch, conflicts" in message and CONTEXT in message
+    after = support.snapshot(project.checkout)
+    assert (after["files"], after["refs"]) == (before["files"], before["refs"])
+    assert "rebase --continue" in project.fails(14, "apply")
+    file = project.root / "build/rebase" / CONTEXT
+    text = file.read_text()
+    start, end = text.index("<<<<<<< "), text.index("\n", text.index(">>>>>>> ")) + 1
+    file.write_text(f"{text[:start]}twenty\nmine\n{text[end:]}")
+    project.ok("rebase", "--continue")
+    project.ok("apply")
+    assert "twenty\nmine\n" in (project.checkout / CONTEXT).read_text()
+    assert project.state() == "applied"
 
 
 def test_a_conflict_of_the_pin_is_for_people(project):
@@ -106,9 +129,8 @@ def test_a_conflict_of_the_pin_is_for_people(project):
         git(project.root, "commit", "--quiet", "--all", "-m", branch)
     assert merge(project, "a").returncode == 1
     conflicting = config.read_text()
-    for command in ("apply", "lock"):
-        message = project.fails(1, command)
-        assert "resolve it in upstream.toml above [lock]" in message
+    for command in ("apply", "export", "status"):
+        assert "resolve it in upstream.toml" in project.fails(1, command)
     assert config.read_text() == conflicting
 
 
@@ -122,14 +144,13 @@ def test_two_new_patches_conflict_in_the_order_only(project):
         git(project.root, "commit", "--quiet", "-m", branch)
     assert merge(project, "a").returncode == 1
     order = project.root / "patches/series"
-    message = project.fails(1, "lock")
+    message = project.fails(1, "apply")
     assert "git merge has left a conflict in that line" in message
     order.write_text(
         "".join(
             f"{line}\n" for line in order.read_text().split("\n") if line and line[0] not in "<=>"
         )
     )
-    project.ok("lock")
     project.ok("apply")
     assert (project.checkout / "a.h").exists()
     assert (project.checkout / "b.h").exists()

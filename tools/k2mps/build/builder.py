@@ -25,6 +25,7 @@ from k2mps.core.pins import sha256
 from k2mps.core.project import REGISTER, Project, exclusive
 from k2mps.stack import apply, status
 from k2mps.stack.checkout import Checkout
+from k2mps.stack.states import series_id
 from k2mps.stack.status import State
 
 TARGET = "_k2"
@@ -135,19 +136,18 @@ def build(environment: Environment, checkout: Checkout, request: Request) -> Bui
 def _patched_tree(environment: Environment, checkout: Checkout) -> str:
     """Patches the checkout; its tree, or _EDITED."""
     project, upstream, reporter = environment.project, environment.upstream, environment.reporter
-    checkout.tidy()
     now = status.of_checkout(project, upstream, checkout)
     if now.state is State.EDITED and now.head.commit != upstream.pin.commit:
         reporter.info(f"building your edits: {now.details[-1]}")
         if now.patch_changes:
             reporter.warn(
-                "patches/ is not what upstream.toml locks, and is not"
-                " part of this build: " + "; ".join(now.patch_changes)
+                "patches/ has changed since it was applied, and is not part of this build: "
+                + errors.some(now.patch_changes)
             )
         return _EDITED
     tip, written = apply.apply(project, upstream, checkout)
     if written is not None:
-        reporter.info(f"applied {len(upstream.patches)} patches to {checkout.directory}")
+        reporter.info(f"applied the series to {checkout.directory}")
     return checkout.tree_of(tip)
 
 
@@ -343,7 +343,7 @@ class _Plan:
             "headers": headers,
             "kernels": kernels,
             "patched_tree": patched_tree,
-            "series": patched_tree and provenance.series_hash(upstream.lock),
+            "series": patched_tree and series_id(environment.project, self._checkout),
             "torch": self.torch,
             "upstream": {"url": upstream.pin.url, "commit": upstream.pin.commit},
         }

@@ -6,7 +6,8 @@ from pathlib import Path
 from k2mps.core import errors
 from k2mps.core.pins import Pin
 from k2mps.core.project import Project
-from k2mps.stack.checkout import Checkout
+from k2mps.stack.checkout import BRANCH_REF, Checkout
+from k2mps.stack.states import States
 
 
 def clean(project: Project, pin: Pin, everything: bool) -> list[Path]:
@@ -15,7 +16,7 @@ def clean(project: Project, pin: Pin, everything: bool) -> list[Path]:
     clones = [path for path in found if (path / ".git").exists()]
     if everything:
         for path in clones:
-            _check_no_work(Checkout(path), pin)
+            _check_no_work(project, Checkout(path), pin)
     doomed = [path for path in found if everything or path not in clones]
     for path in doomed:
         if path.is_dir() and not path.is_symlink():
@@ -25,7 +26,7 @@ def clean(project: Project, pin: Pin, everything: bool) -> list[Path]:
     return doomed
 
 
-def _check_no_work(checkout: Checkout, pin: Pin) -> None:
+def _check_no_work(project: Project, checkout: Checkout, pin: Pin) -> None:
     """Refuses a clone with work that is nowhere else."""
     held = []
     if edited := checkout.edited_files():
@@ -37,11 +38,13 @@ def _check_no_work(checkout: Checkout, pin: Pin) -> None:
     if checkout.git.text("worktree", "list", "--porcelain").count("worktree ") > 1:
         held.append("linked worktrees")
     names = checkout.git.text("for-each-ref", "--format=%(refname)", "refs/heads").splitlines()
-    base = checkout.base()
-    known = ["--not", "--remotes", "--tags", pin.commit, *([base] if base else [])]
+    state = States(project, checkout).known()
+    known = ["--not", "--remotes", "--tags", pin.commit, *([state.tip] if state else [])]
     for name in [*names, "HEAD"]:
-        # Commits that upstream, the tool and patches/ do not have.
-        if not all(commit.ours for commit in checkout.commits(name, *known)):
+        # Commits that upstream and patches/ do not have.  Those of a tip that git or the tool has
+        # left behind are of value only where patches/ has not got them.
+        commits = checkout.commits(name, *known)
+        if any(not commit.ours for commit in commits) or (commits and name == BRANCH_REF):
             held.append(f"commits on {name.removeprefix('refs/heads/')}")
     if held:
         raise errors.K2mpsError(

@@ -8,7 +8,6 @@ import json
 from collections.abc import Mapping
 
 from k2mps.core.git import Git
-from k2mps.core.pins import sha256
 from k2mps.core.project import Project
 
 FILE = "k2mps.json"
@@ -17,11 +16,6 @@ NATIVE = "native"
 
 def as_bytes(origin: Mapping[str, object]) -> bytes:
     return (json.dumps(origin, indent=2, sort_keys=True) + "\n").encode()
-
-
-def series_hash(lock: Mapping[str, str]) -> str:
-    """The SHA-256 of the lock, for all patches and new files."""
-    return sha256(json.dumps(dict(lock), sort_keys=True).encode())
 
 
 def edits(project: Project) -> list[str] | None:

@@ -1,40 +1,38 @@
 """The first upstream commit that breaks each patch.
 
 The probe goes from a commit at which the series applies to an older or a newer one.  It bisects,
-which supposes that a broken patch stays broken.
+which supposes that a broken patch stays broken.  git merges a patch into a commit without a
+worktree.
 
 The probe tries a patch on top of only those earlier patches that the patch builds on: another patch
 that breaks is not to blame.
 """
 
 import bisect
-import collections
-import functools
-import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
-from k2mps.carry.conflict import Culprit, Explainer
+from k2mps.carry import conflict
+from k2mps.carry.conflict import Culprit
 from k2mps.core import errors
+from k2mps.core.git import quoted
 from k2mps.core.progress import Reporter, Section
 from k2mps.core.project import Project
-from k2mps.stack import extraction
-from k2mps.stack.apply import locked
+from k2mps.stack import extraction, states
 from k2mps.stack.checkout import Checkout, Commit
-from k2mps.stack.commits import commit_series
+from k2mps.stack.commits import merged_trees, series_tip
 
 
 def probe(
     project: Project, checkout: Checkout, start: str, end: str, reporter: Reporter = Reporter()
 ) -> dict:
     """Probes all patches from one upstream commit to another; the result, as JSON has it."""
-    pinned = project.upstream()
-    found = locked(project, pinned)
+    pin = project.upstream().pin
     with checkout.exclusive():
-        checkout.recover()
-        tip = commit_series(checkout, pinned.pin, found).tip
-        commits = checkout.commits(f"{pinned.pin.commit}..{tip}")
+        states.settle(checkout)
+        tip = series_tip(project, checkout, pin)
+        commits = checkout.commits(f"{pin.commit}..{tip}")
         way, forward = _way(checkout, start, end)
-        prober = _Prober(checkout, commits)
+        prober = Prober(checkout, pin.commit, commits)
         patches = []
         with reporter.task("probing") as task:
             for number, commit in enumerate(commits):
@@ -52,11 +50,6 @@ def probe(
     }
 
 
-def needs(checkout: Checkout, commits: Sequence[Commit], name: str) -> tuple[str, ...]:
-    """The earlier patches that a patch needs."""
-    return _Prober(checkout, commits).builds_on[name]
-
-
 def _way(checkout: Checkout, start: str, end: str) -> tuple[Sequence[str], bool]:
     """The commits from start to end, with both; and whether end is the newer one."""
     ids = []
@@ -65,7 +58,7 @@ def _way(checkout: Checkout, start: str, end: str) -> tuple[Sequence[str], bool]
         if not commit:
             raise errors.K2mpsError(
                 f"{checkout.directory} has no commit {name}",
-                next_command=f"git -C {checkout.directory} fetch",
+                next_command=f"git -C {quoted(checkout.directory)} fetch",
             )
         ids.append(commit)
     first, last = ids
@@ -82,19 +75,21 @@ def _way(checkout: Checkout, start: str, end: str) -> tuple[Sequence[str], bool]
     return line if forward else line[::-1], forward
 
 
-class _Prober:
-    """Tries patches at commits."""
+class Prober:
+    """Tries the patches of a series, made for the pin, at other commits."""
 
-    def __init__(self, checkout: Checkout, commits: Sequence[Commit]):
+    def __init__(self, checkout: Checkout, pin: str, commits: Sequence[Commit]):
         self._checkout = checkout
-        self._pin = commits[0].parents[0] if commits else ""
+        self._pin = pin
         self._commits = {extraction.name_of(one): one for one in commits}
-        self._diffs = {
-            name: checkout.diff(one.parents[0], one.id) for name, one in self._commits.items()
-        }
         changes = checkout.changes_of(commits)
-        self._changes = {name: changes[one.id] for name, one in self._commits.items()}
-        self._renames = functools.cache(checkout.renames)
+        self._paths = {
+            name: [change.path for change in changes[one.id]] for name, one in self._commits.items()
+        }
+        self._trees = _trees(checkout, [pin, *(one.id for one in commits)])
+        self._merged: dict[tuple[str, str], tuple[str, list[str]]] = {}
+        # The tree of the last merge; where that conflicts, with git's markers.
+        self._last = ""
         # The earlier patches without which a patch does not apply at the pin.
         self.builds_on: dict[str, tuple[str, ...]] = {}
         for name in self._commits:
@@ -103,62 +98,46 @@ class _Prober:
     def _find_builds_on(self, name: str) -> tuple[str, ...]:
         order = list(self.builds_on)
         needed: set[str] = set()
-        for path in self._conflicts([name], self._pin):
+        for path in self._conflicts([name], self._pin)[1]:
             for other in order:
-                if path in self._paths(other):
+                if path in self._paths[other]:
                     needed |= {other, *self.builds_on[other]}
         for other in reversed(order):
             fewer = sorted(needed - {other}, key=order.index)
-            if other in needed and not self._fails([*fewer, name], self._pin):
+            if other in needed and not self._conflicts([*fewer, name], self._pin)[0]:
                 needed.remove(other)
         return tuple(sorted(needed, key=order.index))
 
-    def _fails(self, names: Sequence[str], target: str, path: str = "") -> str:
-        """The first of these patches that git cannot merge into a commit, or an empty text.
-
-        Args:
-          path: the only file of the last patch that counts; all files where empty.
-        """
-        renames = self._renames(self._pin, target)
-        with self._checkout.scratch_index() as index:
-            index.bytes("read-tree", target)
-            for name in names:
-                moved = {old: renames[old] for old in self._paths(name) if old in renames}
-                # cherry-pick, too, takes a deletion for done where the file is gone already.
-                some = [
-                    f"--exclude={change.path}"
-                    for change in self._changes[name]
-                    if not change.new_id
-                    and not index.bytes("ls-files", "--", moved.get(change.path, change.path))
-                ]
-                if path and name == names[-1]:
-                    some.append(f"--include={moved.get(path, path)}")
-                diff = _renamed(self._diffs[name], moved)
-                if not index.succeeds("apply", "--cached", "--3way", *some, "-", stdin=diff):
-                    return name
-        return ""
-
-    def _conflicts(self, names: Sequence[str], target: str) -> list[str]:
-        """The files in which the last of these patches conflicts; the other patches apply."""
-        if not self._fails(names, target):
-            return []
-        return [path for path in self._paths(names[-1]) if self._fails(names, target, path)]
-
-    def _paths(self, name: str) -> list[str]:
-        return [change.path for change in self._changes[name]]
+    def _conflicts(self, names: Sequence[str], target: str) -> tuple[str, list[str]]:
+        """The first of these patches that git cannot merge into a commit, and the files in which
+        it conflicts; or an empty text."""
+        if target not in self._trees:
+            self._trees.update(_trees(self._checkout, [target]))
+        tree = self._trees[target]
+        for name in names:
+            key = (name, tree)
+            if key not in self._merged:
+                commit = self._commits[name]
+                base, theirs = self._trees[commit.parents[0]], self._trees[commit.id]
+                self._merged[key] = merged_trees(self._checkout, base, tree, theirs)
+            tree, conflicts = self._merged[key]
+            self._last = tree
+            if conflicts:
+                return name, conflicts
+        return "", []
 
     def find(self, name: str, commits: Sequence[str], forward: bool) -> dict | None:
         """Where a patch breaks; None if it applies all the way.
 
         The result has the upstream commit that breaks the patch; the number of commits from the
         start to that commit, 0 where the patch does not apply at the start; the earlier patch that
-        breaks there and that this patch builds on, if any; and the hunks that conflict.
+        breaks there and that this patch builds on, if any; and the files that conflict.
         """
         names = [*self.builds_on[name], name]
         last = len(commits) - 1
 
         def fails(at: int) -> bool:
-            return bool(self._fails(names, commits[at]))
+            return bool(self._conflicts(names, commits[at])[0])
 
         if fails(0):
             bad = 0
@@ -166,25 +145,31 @@ class _Prober:
             return None
         else:
             bad = bisect.bisect_left(range(last), True, lo=1, key=fails)
-        culprit = self._fails(names, commits[bad])
-        paths = self._conflicts(names[: names.index(culprit) + 1], commits[bad])
-        explainer = Explainer(self._checkout, self._pin, commits[bad])
+        culprit, paths = self._conflicts(names, commits[bad])
+        texts = self._checkout.files(self._last, paths)
+        places = [
+            conflict.place(
+                self._checkout,
+                path,
+                texts[path].content if path in texts else b"",
+                self._pin,
+                commits[bad],
+            )
+            for path in paths
+        ]
         return {
             # On the way back, a patch breaks where a commit that it needs is missing.
             "commit": _culprit(self._checkout, commits[bad - (bad > 0 and not forward)]),
             "step": bad,
             "because_of": "" if culprit == name else culprit,
-            "places": explainer.explain(self._commits[culprit], paths),
+            "places": places,
         }
 
 
-def _renamed(diff: bytes, renames: Mapping[str, str]) -> bytes:
-    """A diff whose files have other paths."""
-    lines = {}
-    for old, new in renames.items():
-        for head in ("diff --git a/{0} b/{0}", "--- a/{0}", "+++ b/{0}"):
-            lines[os.fsencode(head.format(old))] = os.fsencode(head.format(new))
-    return b"\n".join(lines.get(line, line) for line in diff.split(b"\n"))
+def _trees(checkout: Checkout, commits: Sequence[str]) -> dict[str, str]:
+    """The tree of each commit."""
+    output = checkout.git.text("rev-parse", *(f"{one}^{{tree}}" for one in commits))
+    return dict(zip(commits, output.split()))
 
 
 def _culprit(checkout: Checkout, commit: str) -> Culprit:
@@ -217,7 +202,4 @@ def sections(result: dict) -> Iterator[Section]:
 def _how(broken: dict) -> str:
     if broken["because_of"]:
         return f"builds on {broken['because_of']}"
-    kinds = collections.Counter(place.kind.value for place in broken["places"])
-    files = len({place.path for place in broken["places"]})
-    places = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
-    return f"{places}; {files} files" if files > 1 else places
+    return "conflicts in " + ", ".join(place.path for place in broken["places"])

@@ -10,16 +10,16 @@ import sys
 from collections.abc import Sequence
 
 from k2mps.carry import style
-from k2mps.carry.probe import needs
+from k2mps.carry.probe import Prober
 from k2mps.core import errors
+from k2mps.core.git import quoted
 from k2mps.core.project import Project
 from k2mps.run import suites
 from k2mps.series import hunks, patch_folder
 from k2mps.series.patch_text import Patch
-from k2mps.stack import extraction
-from k2mps.stack.apply import locked
+from k2mps.stack import extraction, states
 from k2mps.stack.checkout import Checkout, Commit
-from k2mps.stack.commits import commit_date, commit_series, moved
+from k2mps.stack.commits import commit_date, merged, series_tip
 
 # The suites in the cover letter, and their titles there.
 _SUITES = {
@@ -55,7 +55,7 @@ def make(
       group: the group to submit, on top of the groups before it; `names` is empty.
     """
     pinned = project.upstream()
-    found = locked(project, pinned)
+    found = patch_folder.load(project.patches)
     below: tuple[Patch, ...] = ()
     if group:
         chosen = tuple(patch for patch in found.patches if found.groups.get(patch.name) == group)
@@ -70,12 +70,11 @@ def make(
         wanted = [found.named(name) for name in names] or found.patches
         chosen = tuple(patch for patch in found.patches if patch in wanted)
     with checkout.exclusive():
-        checkout.recover()
-        last = commit_series(checkout, pinned.pin, found).tip
+        states.settle(checkout)
+        last = series_tip(project, checkout, pinned.pin, found)
         commits = checkout.commits(f"{pinned.pin.commit}..{last}")
         # With the pin's date, the commits of earlier groups have the same ids.
-        date = commit_date(checkout, pinned.pin.commit)
-        sender = {**_sender(checkout), "GIT_AUTHOR_DATE": date, "GIT_COMMITTER_DATE": date}
+        sender = f"{_sender(checkout)} {commit_date(checkout, pinned.pin.commit)}"
         base = tip = pinned.pin.commit
         for patch in found.patches:
             if patch in below or patch in chosen:
@@ -94,8 +93,8 @@ def make(
     )
 
 
-def _sender(checkout: Checkout) -> dict[str, str]:
-    """The environment variables by which git takes the user for author and committer."""
+def _sender(checkout: Checkout) -> str:
+    """The user, as git knows them: "NAME <EMAIL>"."""
     name, email = checkout.user()
     if not name or not email:
         raise errors.K2mpsError(
@@ -103,29 +102,25 @@ def _sender(checkout: Checkout) -> dict[str, str]:
             why="a pull request names its author",
             next_command=f"git config --global user.{'email' if name else 'name'} ...",
         )
-    return {
-        f"GIT_{role}_{key}": value
-        for role in ("AUTHOR", "COMMITTER")
-        for key, value in (("NAME", name), ("EMAIL", email))
-    }
+    return f"{name} <{email}>"
 
 
 def _commit(
-    checkout: Checkout, commits: Sequence[Commit], patch: Patch, tip: str, sender: dict[str, str]
+    checkout: Checkout, commits: Sequence[Commit], patch: Patch, tip: str, sender: str
 ) -> str:
-    """Commits one patch of the series on another commit."""
+    """Commits one patch of the series on another commit; `sender` is as git has it in a commit."""
     commit = next(one for one in commits if extraction.name_of(one) == patch.name)
-    tree = moved(checkout, commit, tip)
-    if tree is None:
+    tree, conflicts = merged(checkout, commit.parents[0], tip, commit.id)
+    if conflicts:
+        needs = Prober(checkout, commits[0].parents[0], commits).builds_on[patch.name]
         raise errors.K2mpsError(
             f"patches/{patch.name} builds on patches that are left out, or do not come before it",
-            why=f"it needs {', '.join(needs(checkout, commits, patch.name))}:"
-            " it changes their lines, or files that they add",
+            why=f"it needs {', '.join(needs)}: it changes their lines, or files that they add",
             next_command="name the patches that it needs as well",
         )
     message = "\n\n".join(filter(None, (patch.subject, patch.body))) + "\n"
-    author = commit.author.variables() if patch.date else {}
-    return checkout.commit_tree(tree, tip, message, {**sender, **author})
+    author = commit.author.raw if patch.date else sender
+    return checkout.store(tree, [tip], message, author, sender)
 
 
 def branch(checkout: Checkout, made: Submission, name: str) -> None:
@@ -135,15 +130,16 @@ def branch(checkout: Checkout, made: Submission, name: str) -> None:
         raise errors.K2mpsError(
             f"git makes no branch {name} in {checkout.directory}",
             why=result.stderr,
-            next_command=f"choose another name; or git -C {checkout.directory} branch -D {name}",
+            next_command=f"choose another name; or git -C {quoted(checkout.directory)} branch -D --"
+            f" {quoted(name)}",
         )
 
 
 def mailbox(checkout: Checkout, made: Submission) -> bytes:
     """A submission as a mailbox, the cover letter first."""
     subject, _, text = made.cover.partition("\n\n")
-    sender = _sender(checkout)
-    name, email = sender["GIT_COMMITTER_NAME"], sender["GIT_COMMITTER_EMAIL"]
+    name, email = checkout.user()
+    sender = {"GIT_COMMITTER_NAME": name, "GIT_COMMITTER_EMAIL": email}
     options = (
         "--stdout --cover-letter --no-signature -U3 --no-attach --no-thread --no-to --no-cc"
         " --no-add-header --subject-prefix=PATCH --numbered --cover-from-description=none"

@@ -1,8 +1,12 @@
 """Carrying the series to another upstream commit.
 
-`git cherry-pick` picks each patch onto the new commit, in a worktree under build/, so that no
-conflict is in the user's checkout.  At a conflict the rebase stops and explains it; `advance`
-continues.  After the last patch, the rebase writes patches/ and the pin together.
+git rebases the patches in a worktree under build/, so that no conflict is in the user's checkout,
+and remembers resolutions (rerere).  At a conflict the rebase stops and names the upstream commits
+that touched the files; `advance` continues.  After the last patch, the rebase writes patches/ and
+the pin together.
+
+`merge` does the same on the same pin, with `git am --3way`, where git has merged patches of two
+people without a conflict, and they do not apply to each other.
 """
 
 import dataclasses
@@ -14,29 +18,30 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from k2mps.carry import resolutions
-from k2mps.carry.conflict import Explainer
+from k2mps.carry import conflict
 from k2mps.core import errors, git, interrupts, transaction
-from k2mps.core.objects import File
-from k2mps.core.pins import Pin
+from k2mps.core.git import quoted
+from k2mps.core.pins import Pin, is_url
 from k2mps.core.project import Project
-from k2mps.stack import extraction, operations
-from k2mps.stack.apply import locked
-from k2mps.stack.checkout import BRANCH_REF, Checkout, Commit
-from k2mps.stack.commits import commit_series
+from k2mps.series import patch_folder
+from k2mps.series.patch_text import FROM
+from k2mps.stack import extraction, states, undo
+from k2mps.stack.checkout import BRANCH, BRANCH_REF, Checkout
+from k2mps.stack.clone import fetch
+from k2mps.stack.commits import AM, commit_date, committer, mail_date, series_tip, unexported
 
 _VERSION = re.compile(rb'^set\(K2_VERSION "?([0-9.]+)"?\)', re.MULTILINE)
 _STATE = "k2mps-rebase.json"
-# The worktree's git directory keeps resolutions until the rebase succeeds: no rebase may replay
-# those of an aborted one.
-_RESOLUTIONS = "k2mps-resolutions"
 # Names for commits of the checkout, not of upstream.
 _LOCAL = re.compile(r"HEAD|@|[0-9a-f]{4,40}|refs/.*|origin/.*")
-
-# With the base between the sides, a conflict shows what upstream changed.
-_PICK = (
-    "-c merge.conflictStyle=diff3 -c merge.renames=true -c merge.directoryRenames=false"
-    " -c rerere.enabled=false cherry-pick --no-commit"
+_MARKER = re.compile(rb"^<{7} .*^={7}.*^>{7} ", re.MULTILINE | re.DOTALL)
+_REPLAYED = re.compile(r"^(?:Staged|Resolved) '(.*)' using previous resolution", re.MULTILINE)
+_TAKEN = "upstream has it already"
+_RESOLVED = "its resolution leaves nothing of it"
+# Every commit is picked, also one that upstream has, which then is empty and asks.
+_REBASE = (
+    "rebase --interactive --empty=ask --keep-empty --reapply-cherry-picks --no-rebase-merges"
+    " --no-autosquash --no-autostash --no-fork-point"
 ).split()
 
 
@@ -45,9 +50,10 @@ class Rebased:
     """The result of a rebase."""
 
     pin: Pin  # the new pin
-    plan: extraction.Plan  # the written files, resolutions/ included
-    dropped: Sequence[tuple[str, str]]  # names of dropped patches, each with the reason
-    resolved: Sequence[str]  # conflicts that resolutions/ resolved, as "patch: path"
+    plan: extraction.Plan  # the written files
+    dropped: Sequence[str]  # dropped patches, as "name: reason"
+    resolved: Sequence[str]  # conflicts that git resolved as before, as "patch: path"
+    differences: Sequence[str]  # the patches that changed, as `git range-diff` lists them
 
 
 @dataclasses.dataclass
@@ -55,19 +61,17 @@ class _State:
     """The state of a rebase, a file in the worktree's git directory."""
 
     checkout: str  # the directory of the checkout
-    command: str  # the command, for the log
+    command: str  # the command, for the list of states
+    tool: str  # the command of git that makes the commits: "rebase" or "am"
     onto: str  # the commit of the new pin
     old_pin: str  # the commit of the old pin
-    head: str  # the commit of the last patch that was picked, or `onto`
-    todo: list[str]  # commits of the series that are still to be picked
-    count: int  # the number of patches in the series
-    files: dict[str, str]  # the hashes of patches/ and upstream.toml at the start, by path
+    old_tip: str  # the last commit of the series on the old pin; empty where it does not apply
+    names: list[str]  # the patches, in order
+    tree: str  # patches/ and upstream.toml at the start
     # dropped, resolved: as in `Rebased`
-    dropped: list[tuple[str, str]] = dataclasses.field(default_factory=list)
+    dropped: list[str] = dataclasses.field(default_factory=list)
     resolved: list[str] = dataclasses.field(default_factory=list)
-    # Files with conflicts, and their text as git left it; empty where it has no markers.
-    unresolved: dict[str, str] = dataclasses.field(default_factory=dict)
-    # Why the patch at which the rebase stopped changes nothing; empty after another kind of stop.
+    # Why the patch at which git stopped changes nothing; empty after another kind of stop.
     empty: str = ""
 
 
@@ -79,55 +83,79 @@ def start(
     After a `ConflictError` the user decides, then calls `advance` or `abort`.  Any other error
     leaves everything as before.
     """
-    with operations.at_work(project, checkout, rebasing=True):
+    with states.at_work(project, checkout, rebasing=True):
         _forget_killed(project, checkout)
-        operations.check_no_rebase(project)
-        pinned = project.upstream()
-        found = locked(project, pinned)
-        _check_exported(checkout, pinned.pin)
-        target = _resolve(checkout, pinned.pin, onto)
-        tip = commit_series(checkout, pinned.pin, found).tip
-        todo = checkout.commits(f"{pinned.pin.commit}..{tip}")
-        state = _State(
-            str(checkout.directory),
-            f"rebase --onto {onto}",
-            target,
-            pinned.pin.commit,
-            target,
-            [commit.id for commit in todo],
-            len(todo),
-            _hashes(project),
-        )
-        project.build_root.mkdir(exist_ok=True)
-        try:
-            _add_worktree(project, checkout, target)
-            rebase = _Rebase(project, checkout, state)
-            rebase.save()
-            return rebase.run(drop_upstreamed)
-        except errors.ConflictError:
-            raise
-        except BaseException:
-            # Nobody has decided anything yet that could be lost.
-            with interrupts.deferred():
-                checkout.remove_worktree(project.rebase)
-            raise
+        states.check_no_rebase(project)
+        pin = project.upstream().pin
+        _check_exported(project, checkout, pin)
+        target = _resolve(checkout, pin, onto)
+        tip = series_tip(project, checkout, pin)
+        names = [extraction.name_of(one) for one in checkout.commits(f"{pin.commit}..{tip}")]
+        tree = states.snapshot(project, checkout)
+        where = str(checkout.directory)
+        command = f"rebase --onto {onto}"
+        state = _State(where, command, "rebase", target, pin.commit, tip, names, tree)
+        arguments = [*_REBASE, "--onto", target, pin.commit]
+        return _begin(project, checkout, state, tip, arguments, b"", drop_upstreamed)
+
+
+def merge(project: Project, checkout: Checkout) -> Rebased:
+    """Makes the patches, which do not apply to one another, apply; as `start`, on the same pin."""
+    with states.at_work(project, checkout, rebasing=True):
+        _forget_killed(project, checkout)
+        states.check_no_rebase(project)
+        pin = project.upstream().pin
+        found = patch_folder.load(project.patches)
+        date = mail_date(commit_date(checkout, pin.commit))
+        mails = b"".join(patch.mail(found.files, date) for patch in found.patches)
+        names = [patch.name for patch in found.patches]
+        tree = states.snapshot(project, checkout)
+        where = str(checkout.directory)
+        state = _State(where, "apply", "am", pin.commit, pin.commit, "", names, tree)
+        arguments = [*AM[:-1], "--3way"]
+        return _begin(project, checkout, state, pin.commit, arguments, mails, False)
+
+
+def _begin(
+    project: Project,
+    checkout: Checkout,
+    state: _State,
+    commit: str,
+    arguments: Sequence[str],
+    stdin: bytes,
+    drop: bool,
+) -> Rebased:
+    project.build_root.mkdir(exist_ok=True)
+    try:
+        undo.remember_resolutions(checkout)
+        _add_worktree(project, checkout, commit)
+        rebase = _Rebase(project, checkout, state)
+        rebase.save()
+        return rebase.run(arguments, drop, stdin)
+    except errors.ConflictError:
+        raise
+    except BaseException:
+        # Nobody has decided anything yet that could be lost.
+        with interrupts.deferred():
+            checkout.remove_worktree(project.rebase)
+        raise
 
 
 def advance(project: Project, checkout: Checkout, drop_upstreamed: bool = False) -> Rebased:
     """Continues a rebase; a `ConflictError` says why it stops, or cannot go on."""
-    with operations.at_work(project, checkout, rebasing=True):
+    with states.at_work(project, checkout, rebasing=True):
         rebase = _Rebase.under_way(project, checkout)
         rebase.check_unchanged()
-        rebase.take_resolution(drop_upstreamed)
-        return rebase.run(drop_upstreamed)
+        return rebase.run(rebase.take_resolution(drop_upstreamed), drop_upstreamed)
 
 
 def abort(project: Project, checkout: Checkout) -> None:
     """Ends a rebase; everything is as before, and the resolutions are forgotten."""
-    with operations.at_work(project, checkout, rebasing=True):
+    with states.at_work(project, checkout, rebasing=True):
         if not project.rebase.exists():
             raise _no_rebase()
         checkout.remove_worktree(project.rebase)
+        undo.forget_resolutions(checkout)
 
 
 class _Rebase:
@@ -138,8 +166,6 @@ class _Rebase:
         # The files are the blobs' bytes, whatever the user's line ends are.
         self._git = git.Git(project.rebase, literal=True, reporter=checkout.reporter)
         self._git_dir = _git_dir(project)
-        # Whether resolutions/ resolved conflicts of the present patch.
-        self._replayed = False
 
     @staticmethod
     def under_way(project: Project, checkout: Checkout) -> "_Rebase":
@@ -157,7 +183,7 @@ class _Rebase:
         if state.checkout != str(checkout.directory):
             raise errors.ConflictError(
                 f"the rebase in progress is of the checkout {state.checkout}",
-                next_command=f"give --k2 {state.checkout} as when it began",
+                next_command=f"give --k2 {quoted(state.checkout)} as when it began",
             )
         return _Rebase(project, checkout, state)
 
@@ -167,96 +193,123 @@ class _Rebase:
 
     def check_unchanged(self) -> None:
         """Refuses to continue where patches/ has changed since the start."""
-        differences = self._state.files.items() ^ _hashes(self._project).items()
-        changed = sorted({path for path, _ in differences})
+        now = states.snapshot(self._project, self._checkout)
+        changed = [change.path for change in self._checkout.changes(self._state.tree, now)]
         if changed:
             raise errors.ConflictError(
-                f"{', '.join(changed[:5])} changed since the rebase began",
+                f"{errors.some(changed, 5)} changed since the rebase began",
                 why="k2mps rebase --continue would overwrite these changes",
                 next_command="git stash push --include-untracked patches upstream.toml, then k2mps"
                 " rebase --continue, then git stash pop; or k2mps rebase --abort, and begin again",
             )
 
-    def run(self, drop_upstreamed: bool) -> Rebased:
-        """Picks the remaining patches, then writes patches/ and the pin."""
-        while self._state.todo:
-            (commit,) = self._checkout.commits("-1", self._state.todo[0])
-            self._pick(commit)
-            self._commit(commit, drop_upstreamed)
-        return self._finish()
+    @property
+    def _amid(self) -> bool:
+        """Whether git has stopped at a patch."""
+        files = ("rebase-merge/done", "rebase-apply/next")
+        return any((self._git_dir / name).exists() for name in files)
 
-    def _pick(self, commit: Commit) -> None:
-        """Merges one commit into the worktree."""
-        self._git.bytes("reset", "--quiet", "--hard", self._state.head, work_tree=True)
-        changes = self._checkout.changes(commit.parents[0], commit.id)
-        added = (change.path for change in changes if change.kind == "A")
-        left = [path for path in added if os.path.lexists(self._project.rebase / path)]
-        if left:
-            # A killed run may have left this patch's new files, untracked.
-            self._git.bytes("clean", "--quiet", "--force", "-x", "--", *left, work_tree=True)
-        result = self._git.run(*_PICK, commit.id, work_tree=True)
-        unmerged = self._unmerged()
-        if result.status != 0 and not unmerged:
+    def run(self, arguments: Sequence[str], drop: bool, stdin: bytes = b"") -> Rebased:
+        """Has git pick the remaining patches, then writes patches/ and the pin.
+
+        Args:
+          arguments: the command of git that does; empty where git has picked them all.
+          drop: whether to drop patches that change nothing any more.
+        """
+        status, told = 0, ""
+        while arguments:
+            date = commit_date(self._checkout, self._state.onto)
+            result = self._git.run(
+                *arguments, stdin=stdin, work_tree=True, environment=committer(date)
+            )
+            status, stdin = result.status, b""
+            told = f"{os.fsdecode(result.stdout)}\n{result.stderr}".strip()
+            if not self._amid:
+                break
+            name = self._name()
+            replayed = [f"{name}: {path}" for path in _REPLAYED.findall(told)]
+            if self._unmerged():
+                raise self._conflict(name, told)
+            if self._has_staged():
+                self._state.resolved += replayed
+                self._check_format(name)
+                arguments = (self._state.tool, "--continue")
+            else:
+                replayed = "using previous resolution" in told
+                arguments = self._skip(name, _RESOLVED if replayed else _TAKEN, drop, told)
+            self.save()
+        if status:
             raise errors.K2mpsError(
-                f"git cherry-pick failed in {self._project.rebase}",
-                why=result.stderr,
+                f"git {self._state.tool} failed in {self._project.rebase}",
+                why=told,
                 next_command="k2mps --verbose rebase --continue shows the"
                 " command; or k2mps rebase --abort",
             )
-        name = extraction.name_of(commit)
-        self._state.unresolved = {}
-        self._replayed = bool(unmerged)
-        for path in unmerged:
-            text = self._conflicting(path)
-            known = self._project.resolutions / name
-            resolved = resolutions.resolve(known, text) if text else None
-            if resolved is None:
-                self._state.unresolved[path] = os.fsdecode(text)
-            else:
-                (self._project.rebase / path).write_bytes(resolved)
-                self._git.bytes("add", "--", path, work_tree=True)
-        if self._state.unresolved:
-            self.save()
-            raise self._stopped(commit)
-        self._state.resolved += [f"{name}: {path}" for path in unmerged]
+        return self._finish()
 
-    def _unmerged(self) -> list[str]:
-        output = self._git.bytes("diff", "--name-only", "--diff-filter=U", "-z", work_tree=True)
-        return list(dict.fromkeys(git.split_z(output)))
-
-    def _conflicting(self, path: str) -> bytes:
-        """The text of a file with conflict markers; empty where it has none."""
-        file = self._project.rebase / path
-        text = file.read_bytes() if file.is_file() else b""
-        return text if resolutions.has_markers(text) else b""
-
-    def take_resolution(self, drop_upstreamed: bool) -> None:
-        """Commits the user's version of the patch at which the rebase stopped, and remembers the
-        resolutions."""
-        if not self._state.unresolved and not self._state.empty:
-            return
+    def take_resolution(self, drop: bool) -> Sequence[str]:
+        """Adds the user's version of the patch at which git stopped, if it can be kept; the command
+        that goes on."""
+        if not self._amid:
+            return ()
         self._check_untracked()
-        unmerged = self._unmerged()
-        left = [
-            path
-            for path, text in self._state.unresolved.items()
-            # Only the user knows whether a file without markers stays.
-            if self._conflicting(path) or (path in unmerged and not text)
-        ]
+        left = [path for path, stages in self._unmerged().items() if self._is_left(path, stages)]
         if left:
             raise errors.ConflictError(
                 f"conflicts are left in {', '.join(left)}",
                 next_command=f"edit them in {self._project.rebase}, git add"
                 " or git rm them there, then k2mps rebase --continue",
             )
-        (commit,) = self._checkout.commits("-1", self._state.todo[0])
-        learnt = self._git_dir / _RESOLUTIONS / extraction.name_of(commit)
-        for path, text in self._state.unresolved.items():
-            file = self._project.rebase / path
-            if text and file.is_file():
-                resolutions.remember(learnt, os.fsencode(text), file.read_bytes())
         self._git.bytes("add", "--update", work_tree=True)
-        self._commit(commit, drop_upstreamed)
+        name = self._name()
+        if self._has_staged():
+            self._check_format(name)
+            self._state.empty = ""
+            return (self._state.tool, "--continue")
+        return self._skip(name, self._state.empty or _RESOLVED, drop)
+
+    def _skip(self, name: str, why: str, drop: bool, told: str = "") -> Sequence[str]:
+        """The command that drops a patch of which nothing is left; refuses unless that is meant."""
+        self._state.empty = why
+        self.save()
+        if not drop:
+            raise self._empty(name, why, told)
+        self._state.dropped.append(f"{name}: {why}")
+        self._state.empty = ""
+        return (self._state.tool, "--skip")
+
+    def _name(self) -> str:
+        """The name of the patch at which git stopped."""
+        if self._state.tool == "am":
+            number = (self._git_dir / "rebase-apply/next").read_text()
+            return self._state.names[int(number) - 1]
+        (commit,) = self._checkout.commits("-1", self._picked())
+        return extraction.name_of(commit)
+
+    def _picked(self) -> str:
+        """The commit at which `git rebase` stopped."""
+        stopped = self._git_dir / "rebase-merge/stopped-sha"
+        if stopped.exists():
+            return stopped.read_text().strip()
+        done = (self._git_dir / "rebase-merge/done").read_text()
+        return done.strip().split("\n")[-1].split(" ")[1]
+
+    def _unmerged(self) -> dict[str, set[str]]:
+        """The files with conflicts, and which of base, ours and theirs each has: 1, 2, 3."""
+        found: dict[str, set[str]] = {}
+        for entry in git.split_z(self._git.bytes("ls-files", "--unmerged", "-z")):
+            facts, path = entry.split("\t", 1)
+            found.setdefault(path, set()).add(facts[-1])
+        return found
+
+    def _is_left(self, path: str, stages: set[str]) -> bool:
+        file = self._project.rebase / path
+        if len(stages) < 3 and stages != {"2", "3"}:
+            return True  # deleted on a side: only the user knows whether the file stays
+        return file.is_file() and _MARKER.search(file.read_bytes()) is not None
+
+    def _has_staged(self) -> bool:
+        return not self._git.succeeds("diff", "--cached", "--quiet", work_tree=True)
 
     def _check_untracked(self) -> None:
         """Refuses untracked files, which the patch would lack."""
@@ -266,84 +319,105 @@ class _Rebase:
             names = " ".join(shlex.quote(path) for path in untracked)
             raise errors.ConflictError(
                 f"{', '.join(untracked[:5])} in {where} is not part of the patch",
-                why="git does not track it there, and --continue would delete it",
-                next_command=f"git -C {shlex.quote(str(where))} add {names}, or delete it;"
+                why="git does not track it there, and --continue would leave it behind",
+                next_command=f"git -C {quoted(where)} add {names}, or delete it;"
                 " then k2mps rebase --continue",
             )
 
-    def _commit(self, commit: Commit, drop_upstreamed: bool) -> None:
-        """Commits the worktree's index as the next patch."""
-        state = self._state
-        new = self._git.text("write-tree")
-        if new != self._checkout.tree_of(state.head):
-            # patches/ keeps a date only where the patch had one.
-            author = commit.author.variables()
-            state.head = self._checkout.commit_tree(new, state.head, commit.message, author)
-        else:
-            resolved = state.unresolved or self._replayed
-            why = "its resolution leaves nothing of it" if resolved else "upstream has it already"
-            state.empty = state.empty or why
-            if not drop_upstreamed:
-                state.unresolved = {}
-                self.save()
-                raise self._stopped(commit)
-            state.dropped.append((extraction.name_of(commit), state.empty))
-        del state.todo[0]
-        state.unresolved = {}
-        state.empty = ""
-        self.save()
+    def _check_format(self, name: str) -> None:
+        """Refuses what is staged for a patch, if a patch cannot have that: while it can still be
+        corrected."""
+        tree, head = self._git.text("write-tree"), self._git.text("rev-parse", "HEAD")
+        now = f"{FROM} 0 +0000"
+        made = self._checkout.store(tree, [head], f"{name}\n\nPatch-Filename: {name}\n", now, now)
+        pin = self._project.upstream().pin._replace(commit=self._state.onto)
+        commits = self._checkout.commits(f"{pin.commit}..{made}")
+        try:
+            extraction.plan(self._project, self._checkout, commits, pin)
+        except errors.K2mpsError as error:
+            raise errors.ConflictError(
+                f"the resolution of patches/{name} cannot be kept: {error.what}",
+                why=error.why,
+                next_command=f"take that out again in {self._project.rebase}, then k2mps rebase"
+                " --continue; a change of another patch can follow the rebase, by k2mps fold",
+            ) from None
 
     def _finish(self) -> Rebased:
-        onto = self._state.onto
-        commits = self._checkout.commits(f"{onto}..{self._state.head}")
-        pin = _pin(self._checkout, self._project.upstream().pin, onto)
-        plan = extraction.plan(self._project, self._checkout, commits, pin)
-        plan = plan._replace(changed={**plan.changed, **self._learnt()})
+        state, checkout = self._state, self._checkout
+        onto = state.onto
+        tip = self._git.text("rev-parse", "HEAD")
+        commits = checkout.commits(f"{onto}..{tip}")
+        pin = _pin(checkout, self._project.upstream().pin, onto)
+        plan = extraction.plan(self._project, checkout, commits, pin)
         if plan.changed or plan.removed:
-            operations.carry_out(
+            states.carry_out(
                 self._project,
-                self._checkout,
-                self._state.command,
+                checkout,
+                state.command,
                 changed=plan.changed,
                 removed=plan.removed,
+                synced=False,
             )
-        self._checkout.remove_worktree(self._project.rebase)
-        return Rebased(pin, plan, self._state.dropped, self._state.resolved)
+        checkout.remove_worktree(self._project.rebase)
+        return Rebased(pin, plan, state.dropped, state.resolved, self._differences(tip))
 
-    def _learnt(self) -> dict[str, File]:
-        """The resolutions of this rebase, by their path in the project."""
-        kept = self._git_dir / _RESOLUTIONS
-        into = self._project.resolutions.relative_to(self._project.root)
-        found = sorted(kept.glob("*/*"))
-        return {str(into / path.relative_to(kept)): File(path.read_bytes()) for path in found}
+    def _differences(self, tip: str) -> list[str]:
+        """`git range-diff`'s lines about patches that are not the same."""
+        state = self._state
+        if not state.old_tip:
+            return []
+        ranges = (f"{state.old_pin}..{state.old_tip}", f"{state.onto}..{tip}")
+        lines = self._checkout.git.text("range-diff", "--no-color", "--no-patch", *ranges)
+        return [line for line in lines.splitlines() if not re.match(r"\s*\d+:\s+\w+ = ", line)]
 
-    def _stopped(self, commit: Commit) -> errors.ConflictError:
-        """The error that asks the user to decide about a patch."""
-        state, where = self._state, self._project.rebase
-        number = state.count - len(state.todo) + 1
-        patch = f"patch {number} of {state.count}, patches/{extraction.name_of(commit)},"
-        explainer = Explainer(self._checkout, state.old_pin, state.onto)
-        if state.empty:
-            places = explainer.explain(commit)
-            culprits = dict.fromkeys(str(one) for place in places for one in place.commits)
-            return errors.ConflictError(
-                f"{patch} no longer changes anything on {state.onto[:12]}",
-                why="\n".join([state.empty, *culprits]),
-                next_command="k2mps rebase --continue --drop-upstreamed, to drop it; or edit"
-                f" {where} and k2mps rebase --continue; or k2mps rebase --abort",
-            )
-        places = explainer.explain(commit, list(state.unresolved))
+    def _place(self, name: str) -> str:
+        number = self._state.names.index(name) + 1 if name in self._state.names else "?"
+        return f"patch {number} of {len(self._state.names)}, patches/{name},"
+
+    def _culprits(self, paths: Sequence[str]) -> list[str]:
+        """Upstream's commits that touched lines at which git stopped; without paths, any lines of
+        the patch's files."""
+        state, lines = self._state, []
+        for path in paths or self._own_paths():
+            file = self._project.rebase / path
+            text = file.read_bytes() if file.is_file() else b""
+            found = conflict.place(self._checkout, path, text, state.old_pin, state.onto)
+            lines += found.lines() if found.commits else []
+        return lines
+
+    def _own_paths(self) -> list[str]:
+        """The files of the patch at which `git rebase` stopped."""
+        picked = self._picked()
+        return [one.path for one in self._checkout.changes(f"{picked}^", picked)]
+
+    def _conflict(self, name: str, told: str) -> errors.ConflictError:
+        """The error that asks the user to resolve a conflict."""
+        paths = list(self._unmerged())
+        kinds = re.findall(r"^CONFLICT \(.*$", told, re.MULTILINE)
         return errors.ConflictError(
-            f"{patch} conflicts with {state.onto[:12]} in {', '.join(state.unresolved)}",
-            why="\n".join(line for place in places for line in place.lines()),
-            next_command=f"edit the files in {where}, then k2mps rebase --continue;"
+            f"{self._place(name)} conflicts with {self._state.onto[:12]} in {', '.join(paths)}",
+            why="\n".join([*kinds, *self._culprits(paths)]),
+            next_command=f"edit the files in {self._project.rebase}, then k2mps rebase --continue;"
             " or k2mps rebase --abort",
         )
 
-
-def _hashes(project: Project) -> dict[str, str]:
-    """The hashes of the files that a rebase writes, by path."""
-    return {path: file.digest for path, file in operations.project_files(project).items()}
+    def _empty(self, name: str, why: str, told: str) -> errors.ConflictError:
+        """The error that asks the user to decide about a patch of which nothing is left."""
+        where = self._project.rebase
+        if self._state.tool == "am":
+            failed = re.findall(r"^error: (.*)$", told, re.MULTILINE)
+            return errors.ConflictError(
+                f"{self._place(name)} does not apply",
+                why="\n".join(failed) or why,
+                next_command=f"make its changes in {where} by hand, then k2mps rebase --continue;"
+                " or k2mps rebase --abort",
+            )
+        return errors.ConflictError(
+            f"{self._place(name)} no longer changes anything on {self._state.onto[:12]}",
+            why="\n".join([why, *self._culprits(())]),
+            next_command="k2mps rebase --continue --drop-upstreamed, to drop it; or edit"
+            f" {where} and k2mps rebase --continue; or k2mps rebase --abort",
+        )
 
 
 def _git_dir(project: Project) -> Path:
@@ -352,7 +426,11 @@ def _git_dir(project: Project) -> Path:
 
 
 def _add_worktree(project: Project, checkout: Checkout, commit: str) -> None:
-    result = checkout.git.run("worktree", "add", "--quiet", "--detach", str(project.rebase), commit)
+    checkout.git.bytes("worktree", "prune")
+    # The files are the blobs' bytes.
+    here = git.Git(checkout.directory, literal=True, reporter=checkout.reporter)
+    arguments = ("worktree", "add", "--quiet", "--detach", str(project.rebase), commit)
+    result = here.run(*arguments, work_tree=True)
     if result.status == 0:
         return
     # git has removed what it wrote; its message is the only sign of a full disk.
@@ -365,8 +443,8 @@ def _add_worktree(project: Project, checkout: Checkout, commit: str) -> None:
     )
 
 
-def _no_rebase() -> errors.ConflictError:
-    return errors.ConflictError("no rebase is in progress", next_command="k2mps rebase --onto REV")
+def _no_rebase() -> errors.K2mpsError:
+    return errors.K2mpsError("no rebase is in progress", next_command="k2mps rebase --onto REV")
 
 
 def _forget_killed(project: Project, checkout: Checkout) -> None:
@@ -379,12 +457,12 @@ def _forget_killed(project: Project, checkout: Checkout) -> None:
         checkout.remove_worktree(project.rebase)
 
 
-def _check_exported(checkout: Checkout, pin: Pin) -> None:
+def _check_exported(project: Project, checkout: Checkout, pin: Pin) -> None:
     tip = checkout.commit_of(BRANCH_REF)
-    users = checkout.unexported(pin.commit, tip) if tip else []
+    users = unexported(project, checkout, pin.commit, tip) if tip else []
     if users:
         raise errors.K2mpsError(
-            f"branch k2-mps of {checkout.directory} has commits that are not in patches/",
+            f"branch {BRANCH} of {checkout.directory} has commits that are not in patches/",
             why=f"a rebase would leave them on the old pin: {'; '.join(map(str, users))}",
             next_command="k2mps export, then run the same command again",
         )
@@ -396,20 +474,25 @@ def _resolve(checkout: Checkout, pin: Pin, name: str) -> str:
     Upstream decides which commit a branch or a tag names: the checkout's branch of that name may
     be old, or the user's.
     """
+    if not is_url(name):
+        raise errors.K2mpsError(
+            f"{name!r} names no commit", next_command="give a commit id, a tag or a branch"
+        )
     base, suffix = re.fullmatch(r"(.*?)([~^@:].*)?", name, re.DOTALL).groups()
     local = checkout.commit_of(name)
     if local and (not base or _LOCAL.fullmatch(base)):
         _check_upstreams(checkout, pin, local)
         return local
     try:
-        checkout.git.network(f"fetching {base}", "fetch", "--no-tags", pin.url, base)
+        fetch(checkout, f"fetching {base}", pin.url, base)
     except (errors.NotThereError, errors.UnreachableError) as error:
-        if local and isinstance(error, errors.UnreachableError):
+        if isinstance(error, errors.UnreachableError):
+            known = f": {local} is what {name} is in {checkout.directory}" if local else ""
             raise errors.UnreachableError(
                 f"upstream cannot be asked what {base} is now",
                 why=error.why,
-                next_command=f"check the network; or give the full id of a commit: {local} is what"
-                f" {name} is in {checkout.directory}",
+                next_command=f"check the network and the url in upstream.toml; or give the full id"
+                f" of a commit{known}",
             ) from None
         if not local:
             raise errors.K2mpsError(
@@ -432,16 +515,19 @@ def _check_upstreams(checkout: Checkout, pin: Pin, commit: str) -> None:
     """Refuses a commit that other clones could not fetch as the pin."""
     if checkout.is_ancestor(commit, pin.commit):
         return
+    from k2mps.core import repository
+
     # In the checkout, git has the commit and would not ask upstream.
     with tempfile.TemporaryDirectory(prefix="k2mps-") as folder:
-        empty = git.Git(Path(folder), reporter=checkout.reporter)
-        empty.bytes("init", "--quiet", "--bare")
+        git.Git(Path(folder)).bytes("init", "--quiet", "--bare")
         try:
-            empty.network(
+            repository.network(
+                Path(folder),
                 f"asking upstream for {commit[:12]}",
-                *"fetch --no-tags --depth=1 --filter=tree:0".split(),
+                *"fetch --no-tags --depth=1 --filter=tree:0 --".split(),
                 pin.url,
                 commit,
+                reporter=checkout.reporter,
             )
         except errors.NotThereError:
             raise errors.K2mpsError(

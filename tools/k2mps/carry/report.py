@@ -12,6 +12,7 @@ from k2mps.core.progress import Section
 from k2mps.core.project import Project
 from k2mps.series import hunks, patch_folder, patch_text
 from k2mps.stack.checkout import Checkout
+from k2mps.stack.clone import fetch
 
 # The checkout's ref for upstream's default branch.
 TIP_REF = "refs/k2mps/upstream"
@@ -60,8 +61,8 @@ def _figures(found: patch_folder.Series, patch: patch_text.Patch) -> dict:
 
 def fetch_tip(pin: Pin, checkout: Checkout) -> str:
     """Fetches upstream's default branch; the id of its last commit."""
-    options = "fetch --no-tags --no-write-fetch-head"
-    checkout.git.network("asking upstream", *options.split(), pin.url, f"+HEAD:{TIP_REF}")
+    options = "--no-write-fetch-head"
+    fetch(checkout, "asking upstream", pin.url, f"+HEAD:{TIP_REF}", options=options)
     return checkout.git.text("rev-parse", TIP_REF)
 
 

@@ -32,7 +32,7 @@ from k2mps.core import errors
 _GROUPS = {
     "look": "status report doctor lint",
     "patch k2": "checkout apply undo",
-    "change the patches": "new fold edit rename move drop export lock",
+    "change the patches": "new fold edit rename move drop export",
     "follow upstream": "probe rebase upstream torch",
     "build and run": "build demo test fuzz bench kernels cuda mac-report clean",
     "make wheels": "wheel",
@@ -76,11 +76,11 @@ def main(context: click.Context, verbose: bool) -> None:
 def _show_status(session: Session) -> None:
     from k2mps.stack import status
 
-    upstream, pin = session.upstream, session.upstream.pin
-    found = status.of_checkout(session.project, upstream, session.existing_if_any())
+    pin = session.upstream.pin
+    found = status.of_checkout(session.project, session.upstream, session.existing_if_any())
     built = session.project.registered
     show = session.console.info
-    show(f"k2: {pin.version}, {pin.commit[:12]}, {len(upstream.patches)} patches")
+    show(f"k2: {pin.version}, {pin.commit[:12]}")
     show(f"checkout: {found.state.value} ({session.directory})")
     for line in (*found.details, *found.user_commits):
         show(f"  {line}")
@@ -91,9 +91,8 @@ def _show_status(session: Session) -> None:
         )
     if found.rebase:
         show(f"  {found.rebase}")
-    show(f"patches: {'changed' if found.patch_changes else 'as locked'}")
-    for line in found.patch_changes:
-        show(f"  {line}")
+    if found.patch_changes:
+        show(f"patches: changed since they were applied: {errors.some(found.patch_changes)}")
     show(f"build: {built.name if built else 'none'}")
     show(f"next: {_next(found, built)}")
 
@@ -120,15 +119,23 @@ def checkout_command(session: Session) -> None:
 def apply_command(session: Session) -> None:
     """Apply the patch series to the checkout, all or nothing."""
     from k2mps.stack import apply
+    from k2mps.stack.commits import DoesNotApplyError
 
     found = session.obtain()
-    tip, written = apply.apply(session.project, session.upstream, found)
+    try:
+        tip, written = apply.apply(session.project, session.upstream, found)
+    except DoesNotApplyError:
+        from k2mps.carry import rebase
+
+        # The patches of two people may need a resolution, which a rebase can wait for.
+        patches.show_rebased(session, rebase.merge(session.project, found))
+        return
     if written is None:
         session.console.info(f"{found.directory}: already applied")
         return
     session.console.info(
-        f"{found.directory}: applied {len(session.upstream.patches)} patches, changed"
-        f" {len(written)} files; branch k2-mps at {tip[:12]}"
+        f"{found.directory}: applied the series, changed {len(written)} files; branch k2-mps at"
+        f" {tip[:12]}"
     )
 
 
@@ -141,8 +148,8 @@ def status_command(session: Session, as_json: bool) -> None:
         _show_status(session)
         return
     found = status.of_checkout(session.project, session.upstream, session.existing_if_any())
-    patches = "changed" if found.patch_changes else "locked"
-    session.console.result({"checkout": str(session.directory), **vars(found), "patches": patches})
+    state = "changed" if found.patch_changes else "as applied"
+    session.console.result({"checkout": str(session.directory), **vars(found), "patches": state})
 
 
 @command(main, "build", build_options, device_option)
@@ -463,6 +470,8 @@ for _command in (*patches.COMMANDS.commands.values(), wheels.wheel_command, torc
 def run() -> None:
     from k2mps.core import git, interrupts
 
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(errors="backslashreplace")
     interrupts.install()
     git.scrub_environment()
     try:
@@ -474,7 +483,7 @@ def run() -> None:
         failure = error
     except OSError as error:
         failure = _as_error(error)
-    first, *rest = str(failure).split("\n")
+    first, *rest = errors.visible(str(failure)).split("\n")
     lines = [f"error: {first}", *(f"  {line}" for line in rest)]
     print("\n".join(lines), file=sys.stderr, flush=True)
     sys.exit(failure.exit_code)

@@ -6,11 +6,14 @@ rich is imported on the first use that needs it, so that quick commands stay qui
 import contextlib
 import itertools
 import json
+import os
 import shlex
+import signal
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
 
+from k2mps.core import errors
 from k2mps.core.progress import Reporter, Section, Task
 
 # Without a terminal a long task says how far it is once in so many seconds.
@@ -61,7 +64,7 @@ class Console(Reporter):
         for title in itertools.compress(head, used):
             shown.add_column(title, overflow="fold")
         for row in rows:
-            shown.add_row(*itertools.compress(row, used))
+            shown.add_row(*map(errors.visible, itertools.compress(row, used)))
         console.Console().print(shown, markup=False)
 
     def result(self, facts: object, sections: Iterable[Section] | None = None) -> None:
@@ -108,14 +111,20 @@ class Console(Reporter):
                 bar = live.add_task(title, total=None, detail="")
                 yield Task(
                     lambda done, total, detail: live.update(
-                        bar, completed=done, total=total or None, detail=detail[:60]
+                        bar, completed=done, total=total or None, detail=errors.visible(detail[:60])
                     )
                 )
             finally:
                 self._live = None
 
     def _write(self, text: str, stream) -> None:
+        text = errors.visible(text)
         if self._live is not None:
             self._live.console.print(text, markup=False, highlight=False)
-        else:
+            return
+        try:
             print(text, file=stream, flush=True)
+        except BrokenPipeError:
+            # The reader has gone; Python would complain again at the end.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+            sys.exit(128 + signal.SIGPIPE)

@@ -12,9 +12,11 @@ COMMANDS = click.Group()
 
 def _complete_patch(context, parameter, incomplete: str) -> list[str]:
     from k2mps.core import project
+    from k2mps.series import series_file
 
     try:
-        names = (project.find().patches / "series").read_text(encoding="utf-8").split()
+        order = (project.find().patches / "series").read_bytes()
+        names = series_file.parse_order(order)
     except (errors.K2mpsError, OSError):
         return []  # A completion must not print errors.
     return [name.removesuffix(".patch") for name in names if name.startswith(incomplete)]
@@ -81,7 +83,7 @@ def _show_untracked(session: Session, checkout) -> None:
     help="how to print findings; github prints annotations",
 )
 def lint_command(session: Session, form: str) -> None:
-    """Check patches/ and its lock, offline and without a checkout."""
+    """Check patches/, offline and without a checkout."""
     from k2mps.series import lint
 
     session.tidy()
@@ -92,10 +94,10 @@ def lint_command(session: Session, form: str) -> None:
         places = len({finding.path for finding in findings})
         raise errors.CheckFailedError(
             f"{len(findings)} findings in {places} files",
-            next_command="correct them, then k2mps lock",
+            next_command="correct them, then k2mps lint again",
         )
     if form == "text":
-        session.console.info("patches/ and its lock are sound")
+        session.console.info("patches/ is sound")
 
 
 @command(COMMANDS, "report", k2_option)
@@ -141,17 +143,16 @@ def undo_command(session: Session, only_list: bool, operation: str | None) -> No
     With OPERATION, an id that --list shows, undo that command and all later
     ones.  Undoing is an operation too: a second `k2mps undo` reverts it.
     """
-    from k2mps.stack import operations
+    from k2mps.stack import undo
 
     checkout = session.existing()
     if only_list:
-        session.console.table(
-            ("operation", "when", "command"),
-            [(entry.id[:12], entry.time, entry.command) for entry in operations.log(checkout)],
-        )
+        found = undo.States(session.project, checkout).all
+        rows = [(one.id[:12], one.when, one.command) for one in found if one.command]
+        session.console.table(("operation", "when", "command"), rows)
         return
-    entry = operations.undo(session.project, checkout, operation)
-    session.console.info(f"as before `k2mps {entry.command}` of {entry.time}")
+    state = undo.undo(session.project, checkout, operation)
+    session.console.info(f"as before `k2mps {state.command}` of {state.when}")
 
 
 @command(COMMANDS, "rebase", k2_option)
@@ -164,8 +165,8 @@ def rebase_command(
 ) -> None:
     """Carry patches/ and the pin to another upstream commit.
 
-    Conflicts are resolved in build/rebase, never in your checkout.  When all patches are through,
-    how they were resolved is kept in resolutions/, which can be committed.
+    Conflicts are resolved in build/rebase, never in your checkout.  git remembers how, and the next
+    rebase reuses that.
     """
     from k2mps.carry import rebase
 
@@ -183,10 +184,18 @@ def rebase_command(
         result = rebase.start(session.project, session.obtain(), onto, drop_upstreamed)
     for line in result.resolved:
         show(f"resolved as before: {line}")
-    for name, reason in result.dropped:
-        show(f"dropped {name}: {reason}")
+    show_rebased(session, result)
+
+
+def show_rebased(session: Session, result) -> None:
+    show = session.console.info
+    for name in result.dropped:
+        show(f"dropped {name}")
     _show_written(session, result.plan)
-    show(f"{len(result.plan.patches)} patches on k2 {result.pin.version}, {result.pin.commit[:12]}")
+    for line in result.differences:
+        show(line)
+    count = len(result.plan.series.patches)
+    show(f"{count} patches on k2 {result.pin.version}, {result.pin.commit[:12]}")
     show("next: k2mps apply; k2mps undo takes it back")
 
 
@@ -269,9 +278,11 @@ def move_command(session: Session, before: str | None, after: str | None, patch:
 @click.option(
     "--prune", is_flag=True, help="delete patches and new files that the branch does not have"
 )
-@click.option("--overwrite", is_flag=True, help="overwrite edits of patches/ that are not locked")
+@click.option(
+    "--overwrite", is_flag=True, help="overwrite what changed in patches/ since it was applied"
+)
 def export_command(session: Session, prune: bool, overwrite: bool) -> None:
-    """Write the commits of branch k2-mps to patches/, and lock it."""
+    """Write the commits of branch k2-mps to patches/."""
     from k2mps.stack import export
 
     result, tree = export.export(
@@ -281,23 +292,7 @@ def export_command(session: Session, prune: bool, overwrite: bool) -> None:
     _show_written(session, result)
     if not result.written and not result.removed:
         show("patches/ has it all already")
-    show(f"{len(result.patches)} patches, tree {tree[:12]}")
-
-
-@command(COMMANDS, "lock", k2_option)
-def lock_command(session: Session) -> None:
-    """Write the hashes of patches/ to upstream.toml, also after a merge."""
-    from k2mps.core import pins
-    from k2mps.stack import export
-
-    session.tidy()
-    # A conflict in the lock is what this mends.
-    session.upstream = pins.load(session.project.config_file, False)
-    patches, tree, written = export.lock(session.project, session.obtain())
-    session.console.info(
-        f"{patches} patches, tree {tree[:12]}"
-        + ("; upstream.toml written" if written else ", as before")
-    )
+    show(f"{len(result.series.patches)} patches, tree {tree[:12]}")
 
 
 @command(COMMANDS, "upstream", k2_option)

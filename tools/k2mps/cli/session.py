@@ -58,10 +58,10 @@ class Session:
 
     def tidy(self) -> None:
         """Finishes or reverts a killed run's changes of the project's files."""
-        if self.project.staging.exists():
-            from k2mps.stack import operations
+        if self.project.replacement.note is not None:
+            from k2mps.stack import states
 
-            operations.tidy(self.project)
+            states.tidy(self.project)
 
     @property
     def directory(self) -> Path:
@@ -75,9 +75,7 @@ class Session:
         from k2mps.stack import checkout
 
         self.tidy()
-        found = checkout.Checkout(self.directory, self.console)
-        found.tidy()
-        return found
+        return self._settled(checkout.Checkout(self.directory, self.console))
 
     def existing_if_any(self):
         """The checkout, or None where there is none."""
@@ -87,9 +85,16 @@ class Session:
         """The checkout, cloned if need be, with the pin in it."""
         from k2mps.stack import clone
 
-        found = clone.obtain(self.project, self.upstream.pin, self.k2, self.console)
-        found.tidy()
-        return found
+        return self._settled(clone.obtain(self.project, self.upstream.pin, self.k2, self.console))
+
+    def _settled(self, checkout):
+        """A checkout without what a killed run has left in its files."""
+        from k2mps.stack import moving, states
+
+        if moving.is_pending(checkout):
+            with checkout.exclusive():
+                states.settle(checkout)
+        return checkout
 
     def request(self, device: str = "mps", **options):
         """A build with the options of this run."""

@@ -113,6 +113,19 @@ class InterruptedRunError(BaseException):
         self.exit_code = 128 + signal_number
 
 
+def visible(text: str) -> str:
+    """A text that a terminal shows and does not obey: control characters, and those that change
+    the direction of writing, become escapes."""
+    if text.isprintable():
+        return text
+    return "".join(
+        one
+        if one.isprintable() or one in "\n\t"
+        else one.encode("unicode_escape", "surrogatepass").decode()
+        for one in text
+    )
+
+
 def some(names: Sequence[str], count: int = 3) -> str:
     """The first of some names, and how many more there are."""
     more = f" and {len(names) - count} more" if names[count:] else ""

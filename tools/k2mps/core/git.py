@@ -3,21 +3,21 @@
 A command of `Git` runs with
 
 - the settings in `_FIXED`, so that the user's configuration changes no result;
-- English messages, a fixed identity and no environment variable that names another repository
+- English messages, a fixed committer and no environment variable that names another repository
   (`scrub_environment`);
 - a session of its own, so that only the tool gets a Ctrl-C.
 
-Two kinds of commands are less strict.  `network` commands use the user's configuration: insteadOf,
-proxies, credentials.  Commands on the working tree (`work_tree`) use the checkout's line ends and
-filters, so that a CRLF checkout stays one; the tool compares and commits blobs only.
+Commands on the working tree (`work_tree`) use the checkout's line ends and filters, so that a CRLF
+checkout stays one; the tool compares and commits blobs only.  repository.py runs GitPython's
+commands in the same way.
 """
 
 import contextlib
 import errno
 import os
 import re
+import shlex
 import subprocess
-import threading
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -25,8 +25,8 @@ from typing import NamedTuple
 from k2mps.core import errors, process
 from k2mps.core.progress import Reporter
 
-# `git apply --cached --3way` needs it.
-MINIMUM_VERSION = (2, 32)
+# `git merge-tree --write-tree` needs it.
+MINIMUM_VERSION = (2, 38)
 
 # The committer of the series.  The tool recognises its own commits by it: a user
 # who amends one is its committer.
@@ -35,6 +35,8 @@ IDENTITY_EMAIL = "k2-mps@k2-mps.invalid"
 
 _FIXED = {
     "advice.detachedHead": "false",
+    "am.keepcr": "true",
+    "am.messageid": "false",
     "am.threeWay": "false",
     "apply.ignoreWhitespace": "no",
     "apply.whitespace": "nowarn",
@@ -42,6 +44,7 @@ _FIXED = {
     "commit.gpgSign": "false",
     "core.bigFileThreshold": "512m",
     "core.checkStat": "default",
+    "core.commentChar": "#",
     "core.fsmonitor": "false",
     "core.hooksPath": os.devnull,
     "core.protectHFS": "true",
@@ -61,7 +64,6 @@ _FIXED = {
     "diff.renames": "false",
     "diff.submodule": "short",
     "diff.suppressBlankEmpty": "false",
-    "fastimport.unpackLimit": "100",
     "gc.auto": "0",
     "i18n.commitEncoding": "UTF-8",
     "i18n.logOutputEncoding": "UTF-8",
@@ -69,7 +71,15 @@ _FIXED = {
     "log.mailmap": "false",
     "log.showSignature": "false",
     "maintenance.auto": "false",
-    "pack.compression": "1",
+    "merge.conflictStyle": "diff3",
+    "merge.directoryRenames": "false",
+    "merge.renames": "true",
+    "rebase.abbreviateCommands": "false",
+    "rebase.autoSquash": "false",
+    "rebase.autoStash": "false",
+    "rebase.updateRefs": "false",
+    "rerere.autoUpdate": "true",
+    "rerere.enabled": "true",
     "status.relativePaths": "false",
     "status.renames": "false",
     "status.showUntrackedFiles": "no",
@@ -84,9 +94,9 @@ _NO_CONVERSION = {
     "core.safecrlf": "false",
 }
 
-# Commands that show blobs.  Where the index says that a file is the same as a blob, git would show
-# the file, which may have other line ends; so these commands get an index that does not exist.
-_WITHOUT_INDEX = ("diff-tree", "format-patch", "log")
+# Where the index says that a file is the same as a blob, these commands would show the file, which
+# may have other line ends; so they get an index that does not exist.
+_WITHOUT_INDEX = ("diff-tree", "log")
 
 # The variables for git that stay: configuration, transport, and where git looks.  Any
 # other one can name another repository or change git's output.
@@ -100,29 +110,19 @@ _ENVIRONMENT = {
     "GIT_AUTHOR_NAME": IDENTITY_NAME,
     "GIT_COMMITTER_EMAIL": IDENTITY_EMAIL,
     "GIT_COMMITTER_NAME": IDENTITY_NAME,
+    "GIT_EDITOR": ":",
     "GIT_LITERAL_PATHSPECS": "1",
     "GIT_NO_REPLACE_OBJECTS": "1",
     "GIT_OPTIONAL_LOCKS": "0",
+    "GIT_SEQUENCE_EDITOR": ":",
     "LANGUAGE": "C",
     "LC_ALL": "C",
     "TZ": "UTC",
 }
 
-# The settings of clone and fetch: none of them changes how upstream is reached.
-_NETWORK = {
-    "core.hooksPath": os.devnull,
-    "gc.auto": "0",
-    "maintenance.auto": "false",
-    "submodule.recurse": "false",
-}
-
-# "Receiving objects:  45% (9/20), 1.2 MiB", or with a number only.
-_PROGRESS = re.compile(
-    r"(remote: )?(?P<title>[A-Z][a-z ]+): +"
-    r"(\d+% \((?P<done>\d+)/(?P<total>\d+)\)|\d+(,|$))"
-)
-
 _DISK_FULL = ("No space left on device", "Disk quota exceeded", "Out of diskspace")
+# Another command of git holds a file, or a killed one has left it.
+_LOCKED = re.compile(r"Unable to create '([^']+\.lock)': File exists")
 
 
 def scrub_environment() -> None:
@@ -148,27 +148,14 @@ class Git:
 
     Args:
       directory: where the commands run; a working tree or a git directory.
-      index: an index file to use in place of the repository's own.
       literal: files of the working tree are the blobs' bytes, whatever the
         user's conventions are; for clones that the tool has made.
     """
 
-    def __init__(
-        self,
-        directory: Path,
-        *,
-        index: Path | None = None,
-        literal: bool = False,
-        reporter: Reporter = Reporter(),
-    ):
+    def __init__(self, directory: Path, *, literal: bool = False, reporter: Reporter = Reporter()):
         self.directory = Path(directory)
-        self.index = index
         self.literal = literal
-        self._reporter = reporter
-
-    def with_index(self, index: Path) -> "Git":
-        """The same directory seen through another index file."""
-        return Git(self.directory, index=index, literal=self.literal, reporter=self._reporter)
+        self.reporter = reporter
 
     def run(
         self,
@@ -184,26 +171,35 @@ class Git:
           work_tree: the command reads or writes files of the working tree, whose line ends and
             filters are the user's choice unless this is a clone of the tool's.
         """
-        settings = dict(_FIXED)
-        variables = dict(_ENVIRONMENT)
-        if self.literal or not work_tree:
-            settings.update(_NO_CONVERSION)
-            variables["GIT_ATTR_NOSYSTEM"] = "1"
-            if args[0] in _WITHOUT_INDEX:
-                none = self.directory / ".k2mps-no-index"
-                variables["GIT_INDEX_FILE"] = str(none)
-            elif args[0] == "fast-import":
-                # Two paths of a tree are two files, whatever the file system says.
-                settings["core.ignoreCase"] = "false"
-        if self.index is not None:
-            variables["GIT_INDEX_FILE"] = str(self.index)
-        variables.update(environment or {})
-        result = self._execute(_options(settings), args, stdin, variables)
-        if any(sign in result.stderr for sign in _DISK_FULL) or (
-            "unable to write file" in result.stderr and _is_full(self.directory)
-        ):
-            raise _disk_full(args[0], result.stderr)
+        self.reporter.command(["git", *map(redacted, args)])
+        with started(
+            [*self.options(work_tree), *args],
+            cwd=self.directory,
+            env={**os.environ, **self.variables(args[0], work_tree), **(environment or {})},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        ) as command:
+            stdout, stderr = command.communicate(stdin)
+        result = Result(command.returncode, stdout, stderr.decode("utf-8", "replace").strip())
+        if result.status:
+            self._check_resources(args[0], result.stderr)
         return result
+
+    def options(self, work_tree: bool) -> list[str]:
+        """The options of git, which fix its settings."""
+        literal = self.literal or not work_tree
+        return options({**_FIXED, **(_NO_CONVERSION if literal else {})})
+
+    def variables(self, command: str, work_tree: bool) -> dict[str, str]:
+        """The environment of a command, on top of this process's."""
+        found = dict(_ENVIRONMENT)
+        if self.literal or not work_tree:
+            found["GIT_ATTR_NOSYSTEM"] = "1"
+            if command in _WITHOUT_INDEX:
+                found["GIT_INDEX_FILE"] = str(self.directory / ".k2mps-no-index")
+        return found
 
     def merge(self, ours: bytes, base: bytes, theirs: bytes) -> bytes | None:
         """Merges texts; None for a conflict."""
@@ -220,12 +216,7 @@ class Git:
         """Runs a command that must succeed; returns its output as it is."""
         result = self.run(*args, **kwargs)
         if result.status != 0:
-            raise errors.K2mpsError(
-                f"git {' '.join(args)} failed with status {result.status} in {self.directory}",
-                why=result.stderr,
-                next_command="k2mps --verbose shows the command that failed;"
-                f" git -C {self.directory} status tells more",
-            )
+            raise self.failure(args, result)
         return result.stdout
 
     def text(self, *args: str, **kwargs) -> str:
@@ -236,56 +227,26 @@ class Git:
         """Whether a command that answers by its status says yes."""
         return self.run(*args, **kwargs).status == 0
 
-    def network(self, title: str, *args: str) -> None:
-        """Runs clone or fetch, under the user's configuration.
+    def failure(self, args: Sequence[str], result: Result) -> errors.K2mpsError:
+        return errors.K2mpsError(
+            f"git {redacted(args[0])} failed with status {result.status} in {self.directory}",
+            why=redacted(result.stderr),
+            next_command="k2mps --verbose shows the command that failed;"
+            f" git -C {quoted(self.directory)} status tells more",
+        )
 
-        The command keeps the terminal, where ssh or a credential helper may have to ask something.
-
-        Args:
-          title: what the progress display calls the work.
-          args: the command; `--progress` is added here.
-        Raises:
-          NotThereError: upstream answers that it lacks the commit or branch.
-          UnreachableError: the command failed otherwise.
-        """
-        command, *rest = args
-        self._reporter.command(["git", *map(redacted, args)])
-        with (
-            _started(
-                [*_options(_NETWORK), command, "--progress", *rest],
-                cwd=self.directory,
-                env={**os.environ, "LANGUAGE": "C", "LC_ALL": "C"},
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.PIPE,
-            ) as command_run,
-            self._reporter.task(title) as task,
-        ):
-            stderr = _follow_progress(command_run, task)
-        if any(sign in stderr for sign in _DISK_FULL):
-            raise _disk_full(command, stderr)
-        if command_run.returncode != 0:
-            lacks = "not our ref" in stderr or "remote ref" in stderr
-            raise (errors.NotThereError if lacks else errors.UnreachableError)(
-                f"git {command} failed: {stderr.splitlines()[-1] if stderr else 'no message'}",
-                why=stderr,
-                next_command="check the network and the url in upstream.toml,"
-                " then run the same command again",
+    def _check_resources(self, command: str, stderr: str) -> None:
+        """Raises what git's message means where the disk or a file of git's is the cause."""
+        if disk_full(stderr) or ("unable to write" in stderr and _is_full(self.directory)):
+            raise no_space(command, stderr)
+        locked = _LOCKED.search(stderr)
+        if locked:
+            raise errors.BusyError(
+                f"{locked[1]} exists",
+                why="a git command is running in the checkout, or one was killed",
+                next_command="if none is running, delete that file, then run the same command"
+                " again",
             )
-
-    def _execute(self, options, args, stdin, variables) -> Result:
-        self._reporter.command(["git", *map(redacted, args)])
-        with _started(
-            [*options, *args],
-            cwd=self.directory,
-            env={**os.environ, **variables},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            start_new_session=True,
-        ) as command:
-            stdout, stderr = _communicate(command, stdin)
-        return Result(command.returncode, stdout, stderr.decode("utf-8", "replace").strip())
 
 
 def split_z(output: bytes) -> list[str]:
@@ -302,78 +263,44 @@ def version() -> tuple[int, ...]:
     return tuple(map(int, re.findall(r"\d+", output)[:3]))
 
 
-def _disk_full(command: str, stderr: str) -> errors.K2mpsError:
+def disk_full(stderr: str) -> bool:
+    return any(sign in stderr for sign in _DISK_FULL)
+
+
+def no_space(command: str, stderr: str) -> errors.K2mpsError:
     return errors.K2mpsError(
         f"no space left while running git {command}",
-        why=stderr,
+        why=redacted(stderr),
         next_command="free some space, then run the same command again",
     )
 
 
 @contextlib.contextmanager
-def _started(args: Sequence[str], **how) -> Iterator[subprocess.Popen]:
+def started(args: Sequence[str], **how) -> Iterator[subprocess.Popen]:
     """A git process."""
     try:
-        with process.started(["git", *args], grace=10, **how) as started:
-            yield started
+        with process.started(["git", *args], grace=10, **how) as running:
+            yield running
     except FileNotFoundError as error:
         if error.filename != "git":
             raise
-        raise errors.RequirementMissingError(
-            "there is no git on the PATH",
-            why="k2mps uses git for all that it does with k2",
-            next_command="install git, by apt install git, dnf install git or"
-            " xcode-select --install; then run the same command again",
-        ) from None
+        raise missing() from None
 
 
-def _options(settings: Mapping[str, str]) -> list[str]:
-    options = ["--no-pager"]
+def missing() -> errors.RequirementMissingError:
+    return errors.RequirementMissingError(
+        "there is no git on the PATH",
+        why="k2mps uses git for all that it does with k2",
+        next_command="install git, by apt install git, dnf install git or"
+        " xcode-select --install; then run the same command again",
+    )
+
+
+def options(settings: Mapping[str, str]) -> list[str]:
+    found = ["--no-pager"]
     for name, value in settings.items():
-        options += ["-c", f"{name}={value}"]
-    return options
-
-
-def _communicate(process: subprocess.Popen, stdin: bytes) -> tuple[bytes, bytes]:
-    """As `Popen.communicate`, which writes a long input in small pieces."""
-    if len(stdin) <= 1 << 12:
-        return process.communicate(stdin)
-    pipe, process.stdin = process.stdin, None
-
-    def feed() -> None:
-        with contextlib.suppress(BrokenPipeError), pipe:
-            pipe.write(stdin)
-
-    # Should a signal end this, the process goes, and the thread with it.
-    feeder = threading.Thread(target=feed, daemon=True)
-    feeder.start()
-    output = process.communicate()
-    feeder.join()
-    return output
-
-
-def _follow_progress(process: subprocess.Popen, task) -> str:
-    """Feeds git's progress to `task`; returns the other lines of stderr."""
-
-    others = []
-
-    def handle(raw: bytes) -> None:
-        line = raw.decode("utf-8", "replace")
-        match = _PROGRESS.match(line)
-        if match is None:
-            others.append(line)
-        elif match["total"]:
-            task.update(int(match["done"]), int(match["total"]), match["title"])
-
-    rest = b""
-    with process.stderr as stream:
-        while chunk := stream.read1(4096):
-            *lines, rest = re.split(rb"[\r\n]+", rest + chunk)
-            for line in lines:
-                handle(line)
-    handle(rest)
-    process.wait()
-    return redacted("\n".join(others).strip())
+        found += ["-c", f"{name}={value}"]
+    return found
 
 
 def _is_full(directory: Path) -> bool:
@@ -391,3 +318,8 @@ def _is_full(directory: Path) -> bool:
 def redacted(text: str) -> str:
     """A text without the passwords in its URLs."""
     return re.sub(r"://[^/@\s]+@", "://***@", text)
+
+
+def quoted(path: object) -> str:
+    """A path for a command that a user copies."""
+    return shlex.quote(str(path))

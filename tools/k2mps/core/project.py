@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from k2mps.core import errors, pins
+from k2mps.core.replacement import Replacement
 
 # The file that makes `import k2` take a build.
 REGISTER = "k2mps-build.pth"
@@ -25,10 +26,8 @@ class Project:
         self.environment = root / ".venv"
         # The worktree of k2 in which a rebase is in progress.
         self.rebase = self.build_root / "rebase"
-        # Conflicts of earlier rebases and how they were resolved.
-        self.resolutions = root / "resolutions"
         # New patch files are written here, beside patches/, so that moving them is renaming.
-        self.staging = root / ".k2mps"
+        self.replacement = Replacement(root / ".k2mps", root)
 
     @property
     def registered(self) -> Path | None:

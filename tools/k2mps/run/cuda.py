@@ -12,9 +12,9 @@ from pathlib import Path
 from k2mps.core import errors
 from k2mps.core.pins import Upstream
 from k2mps.core.project import Project
-from k2mps.stack.apply import locked
+from k2mps.series.patch_folder import load
 from k2mps.stack.checkout import Checkout
-from k2mps.stack.commits import commit_series
+from k2mps.stack.commits import series_tip
 
 _SCRIPTS = Path("k2_mps_tests/cuda")
 # Modules that the scripts import.
@@ -43,9 +43,9 @@ def prepare(
         raise errors.K2mpsError(
             f"{folder} is not empty", next_command="choose another folder, or remove it"
         )
-    found = locked(project, upstream)
+    found = load(project.patches)
     with checkout.exclusive():
-        tip = commit_series(checkout, upstream.pin, found).tip
+        tip = series_tip(project, checkout, upstream.pin, found)
     folder.mkdir(parents=True, exist_ok=True)
     base = upstream.pin.commit
     commits = checkout.commits(f"{base}..{tip}")

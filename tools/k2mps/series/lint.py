@@ -1,4 +1,4 @@
-"""Checks of patches/ and its lock that need neither git nor a checkout.
+"""Checks of patches/ that need neither git nor a checkout.
 
 lint finds what reading patches/ refuses, and what a reviewer would ask for.  It
 lists all findings with file and line, as text, JSON or annotations of GitHub's.
@@ -8,7 +8,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from k2mps.core import errors, pins
+from k2mps.core import errors
 from k2mps.core.pins import Upstream
 from k2mps.core.project import Project
 from k2mps.series import dependencies, hunks, patch_folder
@@ -39,12 +39,11 @@ def lint(project: Project) -> list[Finding]:
     files = {path: file.content for path, file in found.files.items()}
     for path, content in files.items():
         findings += [Finding(f"patches/files/{path}", *what) for what in _new_file(content)]
-    findings += _collisions(found.lock)
+    findings += _collisions([*(patch.name for patch in found.patches), *files])
     findings += dependencies.lacks(found.patches, files)
     findings += dependencies.misnamed(files)
     findings += _fixes(found, files)
     if pinned:
-        findings += _lock(pinned.lock, found)
         findings += _budget(pinned, found)
     return findings
 
@@ -58,7 +57,7 @@ def render(findings: Sequence[Finding], form: str) -> Iterator[str]:
 
     if form == "json":
         facts = [finding._asdict() for finding in findings]
-        yield json.dumps(facts, indent=2, ensure_ascii=False)
+        yield json.dumps(facts, indent=2)
         return
     for finding in findings:
         if form == "text":
@@ -156,7 +155,7 @@ def _collisions(paths: Iterable[str]) -> Iterator[Finding]:
     """Names that are the same file on a system that ignores case."""
     known: dict[str, str] = {}
     for path in paths:
-        other = known.setdefault(path.casefold(), path)
+        other = known.setdefault(patch_folder.folded_name(path), path)
         if other != path:
             what = f"{path} and {other} are one file on many systems"
             yield Finding("patches/series", 1, "path", what)
@@ -173,19 +172,6 @@ def _fixes(found: Series, files: Mapping[str, bytes]) -> Iterator[Finding]:
                 if match:
                     why = "does not belong in the fixes, which k2 can take without the mps device"
                     yield Finding(text.place, number, "group", f"{match[0]} {why}")
-
-
-def _lock(lock: Mapping[str, str], found: Series) -> Iterator[Finding]:
-    """Compares the hashes, also of patches that are malformed."""
-    now = found.lock
-    if not found.complete:
-        # A file that only an unreadable patch names is not missing.
-        kept = {path: digest for path, digest in lock.items() if path.startswith("files/")}
-        now = {**kept, **now}
-    for difference in pins.differences(lock, now):
-        path = f"patches/{difference.split(': ')[0]}"
-        what = f"upstream.toml locks something else ({difference})"
-        yield Finding(path, 1, "lock", f"{what}; k2mps lock, if the change is meant")
 
 
 def _budget(pinned: Upstream, found: Series) -> Iterator[Finding]:

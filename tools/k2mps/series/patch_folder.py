@@ -5,15 +5,19 @@ k2's files (patch_text.py), and patches/files has new files at their place in k2
 """
 
 import os
+import re
 import stat
 import unicodedata
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from k2mps.core import errors, pins
+from k2mps.core import errors
+from k2mps.core.git import Git
 from k2mps.core.objects import File
 from k2mps.series import patch_text, series_file
+
+MARKER = re.compile(rb"^<{7} ", re.MULTILINE)
 
 
 class Series(NamedTuple):
@@ -23,8 +27,6 @@ class Series(NamedTuple):
     files: dict[str, File]  # the new files, by path in k2's tree
     # The group of each patch by its name; empty where the order file has none.
     groups: dict[str, str]
-    lock: dict[str, str]  # the lock of these files, as in `Upstream`
-    complete: bool = True  # whether the new files of all patches are known
 
     def new_lines(self, patch: patch_text.Patch) -> int:
         return sum(len(self.files[path].content.splitlines()) for path in patch.new_files)
@@ -60,8 +62,13 @@ def examine(directory: Path) -> tuple[Series, list[tuple[str, Exception]]]:
             problems.append((f"patches/{place}", error))
             return None
 
+    modes = None if has_modes(directory) else executables(directory)
+
     def contents(wanted: Iterable[str]) -> dict[str, File]:
-        found = {place: attempt(place, read, directory, place) for place in wanted}
+        found = {place: attempt(place, read, directory, place, modes) for place in wanted}
+        for place, file in found.items():
+            if file and place != "series":
+                attempt(place, _merged, place, file.content)
         return {place: file for place, file in found.items() if file}
 
     order = contents(["series"]).get("series", File(b"")).content
@@ -79,24 +86,31 @@ def examine(directory: Path) -> tuple[Series, list[tuple[str, Exception]]]:
     complete = owned is not None and len(patches) == len(names)
     if complete:
         attempt("series", check_nothing_unowned, directory, set(names), set(owned))
-    lock = {
-        "series": pins.sha256(order),
-        **{name: pins.sha256(content) for name, content in raw.items()},
-        **{place: file.digest for place, file in new.items()},
-    }
     files = {place.removeprefix("files/"): file for place, file in new.items()}
-    return Series(patches, files, groups, lock, complete), problems
+    return Series(patches, files, groups), problems
+
+
+def _merged(place: str, content: bytes) -> None:
+    """Refuses a file in which git has left a conflict."""
+    match = MARKER.search(content)
+    if match and re.search(rb"^>{7} ", content[match.end() :], re.MULTILINE):
+        line = content.count(b"\n", 0, match.start()) + 1
+        raise errors.SeriesError(
+            f"patches/{place}:{line}: a merge conflict",
+            why="git merge, rebase or stash has left it there",
+            next_command=f"resolve it, then git add patches/{place}",
+        )
 
 
 def folded(paths: Iterable[str]) -> dict[str, str]:
     """Files and the directories above them, by their names without case, which a Mac ignores."""
-    return {_fold(place): place for path in paths for place in places(path)}
+    return {folded_name(place): place for path in paths for place in places(path)}
 
 
 def same_elsewhere(known: dict[str, str], path: str) -> str:
     """The file or directory that a new file collides with where case is ignored; empty if there is
     none."""
-    others = ((known.get(_fold(place), place), place) for place in places(path))
+    others = ((known.get(folded_name(place), place), place) for place in places(path))
     return next((other for other, place in others if other != place), "")
 
 
@@ -108,7 +122,7 @@ def taken(entries: Container[str], known: Mapping[str, str], path: str) -> str:
       known: what `folded` makes of them.
     """
     above = filter(entries.__contains__, places(path)[:-1])
-    return path if known.get(_fold(path)) == path else next(above, "")
+    return path if known.get(folded_name(path)) == path else next(above, "")
 
 
 def places(path: str) -> list[str]:
@@ -117,12 +131,27 @@ def places(path: str) -> list[str]:
     return ["/".join(parts[:end]) for end in range(1, len(parts) + 1)]
 
 
-def _fold(path: str) -> str:
+def folded_name(path: str) -> str:
+    """A path as a Mac compares paths: without case, and letters in one of their forms."""
     return unicodedata.normalize("NFC", path).casefold()
 
 
-def read(directory: Path, place: str) -> File:
-    """A file of patches/, by its path in it."""
+def has_modes(directory: Path) -> bool:
+    """Whether the file system of patches/ tells which files are executable; the order file never
+    is."""
+    return not os.access(directory / "series", os.X_OK)
+
+
+def executables(directory: Path) -> set[str]:
+    """The executable files of patches/ by this repository's index."""
+    result = Git(directory).run("ls-files", "-z", "--stage", "--", ".")
+    lines = os.fsdecode(result.stdout).split("\0")
+    return {line.partition("\t")[2] for line in lines if line.startswith("100755")}
+
+
+def read(directory: Path, place: str, executable: Container[str] | None = None) -> File:
+    """A file of patches/, by its path in it; `executable` has the executable ones, where the file
+    system does not tell."""
     target = str(directory)
     for part in place.split("/"):
         target = os.path.join(target, part)
@@ -138,10 +167,11 @@ def read(directory: Path, place: str) -> File:
             why="a patch names it under New-files"
             if place.startswith("files/")
             else "patches/series names it, or is itself missing",
-            next_command="git status patches; or delete the line that names it, then k2mps lock",
+            next_command="git status patches; or delete the line that names it",
         )
     with open(target, "rb") as file:
-        return File(file.read(), bool(os.fstat(file.fileno()).st_mode & stat.S_IXUSR))
+        mode = os.fstat(file.fileno()).st_mode & stat.S_IXUSR
+        return File(file.read(), bool(mode) if executable is None else place in executable)
 
 
 def owners(patches: Sequence[patch_text.Patch], groups: dict[str, str]) -> dict[str, str]:
@@ -155,13 +185,13 @@ def owners(patches: Sequence[patch_text.Patch], groups: dict[str, str]) -> dict[
                     f"patches/{patch.name} edits {edit.path}, which {owned[edit.path]} adds",
                     why="a new file has one state in its group: the one under patches/files",
                     next_command=f"edit patches/files/{edit.path} and take it"
-                    f" out of patches/{patch.name}, then k2mps lock",
+                    f" out of patches/{patch.name}",
                 )
         for path in patch.new_files:
             if path in owned:
                 raise errors.SeriesError(
                     f"patches/files/{path} belongs to both {owned[path]} and {patch.name}",
-                    next_command=f"delete {path} under New-files of one of them, then k2mps lock",
+                    next_command=f"delete {path} under New-files of one of them",
                 )
             owned[path] = patch.name
     return owned
@@ -185,6 +215,5 @@ def check_nothing_unowned(directory: Path, names: set[str], owned: set[str]) -> 
             if path.as_posix() not in owned and entry != ".DS_Store":
                 raise errors.SeriesError(
                     f"patches/files/{path.as_posix()} belongs to no patch",
-                    next_command="name it under New-files of the patch that"
-                    " adds it, then k2mps lock; or delete it",
+                    next_command="name it under New-files of the patch that adds it; or delete it",
                 )

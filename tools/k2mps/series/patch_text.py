@@ -39,9 +39,11 @@ import dataclasses
 import functools
 import os
 import re
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from k2mps.core import errors, git
+from k2mps.core.objects import File
 from k2mps.series.hunks import Hunk, split
 
 FROM = f"{git.IDENTITY_NAME} <{git.IDENTITY_EMAIL}>"
@@ -54,12 +56,16 @@ _EDIT = re.compile(
       |deleted\ file\ mode\ (?P<deleted>%(mode)b)\n)?
     (?:index\ (?P<old_id>%(id)b)\.\.(?P<new_id>%(id)b)(?:\ (?P<mode>%(mode)b))?\n
       (?P<names>---\ .+\n\+\+\+\ .+\n)?
-      (?:@@\ -\d+(?:,\d+)?\ \+\d+(?:,\d+)?\ @@\n
+      (?:@@\ -\d{1,9}(?:,\d{1,9})?\ \+\d{1,9}(?:,\d{1,9})?\ @@\n
         (?:[-+ ].*\n(?:\\\ No\ newline\ at\ end\ of\ file\n)?)*)*)?"""
     % {b"mode": rb"100644|100755", b"id": rb"[0-9a-f]{40}"},
     re.VERBOSE,
 )
 _ZERO_ID = "0" * 40
+_EMPTY_ID = "e69de29bb2d1d6434b8b29ae775ad8c2e48c5391"
+# What a commit's message says of the header; in a patch file the header says it.
+TRAILER = re.compile(r"(Upstream-Status|Patch-Filename): *(.*)")
+_YEAR = re.compile(r" (19[7-9]\d|20\d\d) ")
 AUTHOR = re.compile(r"[^<>\n\0]*[^<>\n\0 ] <[^<>\n\0 ]*>")
 
 
@@ -123,11 +129,61 @@ class Patch:
         lines.append("---\n")
         return "\n".join(lines)
 
+    def line_of(self, path: str, start: int) -> int:
+        """The line in the patch file of the hunk that replaces a file's lines from `start` on."""
+        here = (one for one in self.hunks if (one.path, one.old_start) == (path, start))
+        return next((self.diff_line + one.line - 1 for one in here), 1)
+
+    def mail(self, files: Mapping[str, File], date: str) -> bytes:
+        """The patch with its new files as mail, for `git am`; `date` is that of a patch without
+        one."""
+        head = [
+            f"From {'0' * 40} Mon Sep 17 00:00:00 2001",
+            f"From: {_encoded(self.author)}",
+            f"Date: {self.date or date}",
+            "MIME-Version: 1.0",
+            "Content-Type: text/plain; charset=UTF-8",
+            "Content-Transfer-Encoding: 8bit",
+            f"Subject: {self.commit_message()}---\n",
+        ]
+        new = b"".join(_addition(path, files[path]) for path in self.new_files)
+        return os.fsencode("\n".join(head)) + self.diff + new + b"\n"
+
     def commit_message(self) -> str:
         """The message of the commit that the patch becomes."""
         trailers = f"Upstream-Status: {self.status}\nPatch-Filename: {self.name}\n"
         parts = [self.subject, self.body, trailers]
         return "\n\n".join(part for part in parts if part)
+
+
+def _encoded(author: str) -> str:
+    """An author for a line of mail, whose rules know commas, dots and quotes."""
+    name, _, address = author[:-1].rpartition(" <")
+    letters = (
+        chr(one) if chr(one).isalnum() and one < 128 else f"={one:02X}" for one in os.fsencode(name)
+    )
+    return f"=?UTF-8?q?{''.join(letters)}?= <{address}>"
+
+
+def _addition(path: str, file: File) -> bytes:
+    """A new file as git's diff."""
+    head = f"diff --git a/{path} b/{path}\nnew file mode {file.mode}\n"
+    if not file.content:
+        return os.fsencode(f"{head}index {_ZERO_ID}..{_EMPTY_ID}\n")
+    lines = file.content.count(b"\n") + (not file.content.endswith(b"\n"))
+    tab = "\t" if " " in path else ""
+    head += f"--- /dev/null\n+++ b/{path}{tab}\n@@ -0,0 +1,{lines} @@\n+"
+    if file.content.endswith(b"\n"):
+        text = file.content[:-1].replace(b"\n", b"\n+") + b"\n"
+    else:
+        text = file.content.replace(b"\n", b"\n+") + b"\n\\ No newline at end of file\n"
+    return os.fsencode(head) + text
+
+
+def plain(body: str) -> str:
+    """A body as git leaves it, which strips white space and joins empty lines."""
+    text = "\n".join(line.rstrip() for line in body.split("\n"))
+    return re.sub(r"\n{3,}", "\n\n", text).strip("\n")
 
 
 def mail_date(text: str) -> str:
@@ -146,8 +202,9 @@ def mail_date(text: str) -> str:
     return " ".join([words[0], str(int(words[1])), *words[2:]])
 
 
-def check_path(path: str, where: str) -> None:
-    """Refuses a path in k2's tree that a patch must not touch; `where` is the file that has it."""
+def check_path(path: str, where: str, new: bool = False) -> None:
+    """Refuses a path in k2's tree that a patch must not touch, or must not add where it is `new`;
+    `where` is the file that has it."""
     parts = path.split("/")
     # Case-insensitive and Windows file systems take these for .git as well.
     plain = [part.lower().rstrip(" .") for part in parts]
@@ -159,6 +216,10 @@ def check_path(path: str, where: str) -> None:
         (
             any(part in (".git", ".gitmodules") or part.startswith("git~") for part in plain),
             "it reaches into git's own files",
+        ),
+        (
+            new and plain[-1] in (".gitattributes", ".gitignore"),
+            "under patches/files it would also act on this repository",
         ),
     ):
         if refused:
@@ -180,8 +241,15 @@ def flaw(patch: Patch) -> tuple[int, str] | None:
     if patch.date and mail_date(patch.date) != patch.date:
         example = "Tue, 14 Nov 2023 23:13:20 +0100"
         return 2, f"{patch.date!r} is not a date as in mail, {example!r}"
+    if patch.date and _YEAR.search(patch.date) is None:
+        return 2, f"git knows years from 1970 to 2099, not {patch.date!r}"
     if not patch.subject:
         return patch.subject_line, "a patch needs a subject"
+    header = f"{patch.author}{patch.subject}{patch.status}"
+    if not header.isprintable() or not patch.body.replace("\n", "").replace("\t", "").isprintable():
+        return patch.subject_line, "the header or the body has control or invisible characters"
+    if any(map(TRAILER.fullmatch, patch.body.split("\n"))):
+        return patch.diff_line, "Upstream-Status and Patch-Filename do not belong in the body"
     if patch.status.split(" ")[0] not in STATUSES:
         known = ", ".join(STATUSES)
         return patch.subject_line + 1, f"Upstream-Status is one of {known}, not {patch.status!r}"
@@ -208,7 +276,7 @@ def parse(name: str, raw: bytes) -> Patch:
     if not patch.new_files and not edits:
         raise errors.SeriesError(
             f"patches/{name} changes nothing",
-            next_command="delete it and its line in patches/series, then k2mps lock",
+            next_command="delete it and its line in patches/series",
         )
     return dataclasses.replace(patch, diff=diff, edits=edits)
 
@@ -221,9 +289,8 @@ def parse_diff(name: str, diff: bytes, first_line: int = 1) -> tuple:
     if not diff.endswith(b"\n"):
         raise _malformed(name, first_line, "the last line is not ended")
     edits = []
-    at = 0
+    at, line = 0, first_line
     while at < len(diff):
-        line = first_line + diff.count(b"\n", 0, at)
         match = _EDIT.match(diff, at)
         if not match:
             raise _malformed(
@@ -233,6 +300,7 @@ def parse_diff(name: str, diff: bytes, first_line: int = 1) -> tuple:
                 " of regular files, full blob ids, hunks without titles",
             )
         edits.append(_edit(name, match, line))
+        line += match[0].count(b"\n")
         at = match.end()
     paths = [edit.path for edit in edits]
     if len(set(paths)) != len(paths):
@@ -249,11 +317,11 @@ def _header(name: str, text: str) -> Patch:
         fields.setdefault(key, value.strip())
     files = tuple(sorted({line[1:] for line in header.split("\n") if line.startswith("\t")}))
     for path in files:
-        check_path(path, f"patches/{name}")
+        check_path(path, f"patches/{name}", new=True)
     author, date, subject, status = (
         fields.get(key, "") for key in ("From", "Date", "Subject", "Upstream-Status")
     )
-    patch = Patch(name, subject, status, body.strip("\n"), files, b"", (), author, date)
+    patch = Patch(name, subject, status, plain(body), files, b"", (), author, date)
     # There is one text for a patch, which this is or is not.
     lines = zip(f"{text}\n---\n".split("\n"), patch._head().split("\n"))
     for number, (given, wanted) in enumerate(lines, start=1):
@@ -301,6 +369,6 @@ def _malformed(name: str, line: int, reason: str) -> errors.SeriesError:
         f"patches/{name}:{line}: {reason}",
         why="k2mps export writes patch files; tools/k2mps/series/patch_text.py"
         " describes their form",
-        next_command="correct the line; or git checkout patches upstream.toml; or"
+        next_command="correct the line; or git checkout patches; or"
         " k2mps export --overwrite, if the checkout has the commits",
     )

@@ -30,7 +30,7 @@ def parse_order(order: bytes) -> list[str]:
         if name in names:
             raise errors.SeriesError(
                 f"patches/series:{number}: {name} is listed twice",
-                next_command="delete one of these lines, then k2mps lock",
+                next_command="delete one of these lines",
             )
         names.append(name)
     return names
@@ -47,13 +47,13 @@ def parse_groups(order: bytes) -> dict[str, str]:
                 raise errors.SeriesError(
                     f"patches/series:{number}: the group {match[1]} cannot come after {current}",
                     why=f"the groups are {', '.join(GROUPS)}, each once",
-                    next_command="put them in that order, then k2mps lock",
+                    next_command="put them in that order",
                 )
             if not current and groups:
                 raise errors.SeriesError(
                     f"patches/series:{number}: there are patches before the"
                     f" first group, {match[1]}",
-                    next_command="put them in a group, then k2mps lock",
+                    next_command="put them in a group",
                 )
             current = match[1]
         elif line.strip() and not line.strip().startswith("#"):
@@ -91,7 +91,7 @@ def check_name(name: str, where: str) -> None:
         raise errors.SeriesError(
             f"{where}: {name!r} is not a patch name",
             why="git merge has left a conflict in that line",
-            next_command="put the patches in their order in patches/series, then k2mps lock",
+            next_command="put the patches in their order in patches/series",
         )
     if not PATCH_NAME.fullmatch(name):
         raise errors.SeriesError(

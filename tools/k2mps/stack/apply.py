@@ -1,78 +1,82 @@
 """Applying the series: the same commits on every machine, or no change.
 
 First every patch becomes a commit, which changes no file and no ref (see
-commits.py).  Then the checkout moves to the last one in one transaction.
+commits.py).  Then git checks out the last one.
 """
 
-from k2mps.core import errors, pins
-from k2mps.core.pins import Upstream
+from collections.abc import Sequence
+
+from k2mps.core import errors
+from k2mps.core.git import quoted
+from k2mps.core.pins import Pin, Upstream
 from k2mps.core.project import Project
-from k2mps.series.patch_folder import Series, load
-from k2mps.stack import operations, status
-from k2mps.stack.checkout import BASE_REF, BRANCH, BRANCH_REF, LOG_REF, Checkout, Move
-from k2mps.stack.commits import commit_series
+from k2mps.series.patch_folder import load
+from k2mps.stack import moving, states, status
+from k2mps.stack.checkout import BRANCH, BRANCH_REF, Checkout, Commit
+from k2mps.stack.commits import Item, commit_date, replay, series_tip, unexported
+from k2mps.stack.states import States
 from k2mps.stack.status import State, Status
 
 
 def apply(project: Project, upstream: Upstream, checkout: Checkout) -> tuple[str, list[str] | None]:
     """Applies the series to a checkout; an error leaves it as it was.
 
+    Commits of the user's that are not in patches/ are carried over, if patches/ has changed since
+    it was applied.
+
     Returns:
       The commit that is checked out; and the paths that were written or removed, or None where
       the checkout was there before.
     Raises:
-      ConflictError: the series does not apply.
+      DoesNotApplyError: the series does not apply.
       BusyError: another run holds the checkout.
     """
-    found = locked(project, upstream)
-    with checkout.exclusive():
-        checkout.recover()
-        made = commit_series(checkout, upstream.pin, found)
-        now = status.of_checkout(project, upstream, checkout, made)
+    with states.at_work(project, checkout):
+        found = load(project.patches)
+        known = States(project, checkout)
+        tip = series_tip(project, checkout, upstream.pin, found, known)
+        now = status.of_checkout(project, upstream, checkout, tip, known)
         if now.state is State.APPLIED:
+            if not known.known():
+                known.record("apply", synced=True)
             return now.head.commit, None
-        refs = checkout.refs((BRANCH_REF, BASE_REF, LOG_REF))
-        _check_movable(upstream, checkout, now, refs[BRANCH_REF])
-        if made.tip == now.head.commit:
-            return made.tip, None
-        log = operations.record(project, checkout, "apply", BRANCH_REF, head=now.head, refs=refs)
-        refs_after = {BRANCH_REF: made.tip, BASE_REF: made.tip, LOG_REF: log}
-        move = Move(refs_after, made.tip, BRANCH_REF)
-        return made.tip, checkout.move_to(move, "apply", now.head, refs)
+        mine = _check_movable(project, upstream.pin, checkout, now, known)
+        top = _carried(checkout, upstream.pin, mine, tip) if mine else tip
+        known.record()
+        paths = moving.move(checkout, top)
+        if mine:
+            # Only the base of the commits is in patches/.
+            known.record("apply")
+        else:
+            known.record("apply", synced=True)
+    return top, paths
 
 
-def locked(project: Project, upstream: Upstream) -> Series:
-    """patches/, which must be what upstream.toml locks."""
-    found = load(project.patches)
-    differences = pins.differences(upstream.lock, found.lock)
-    if differences:
-        raise errors.K2mpsError(
-            "patches/ is not what upstream.toml locks",
-            why="; ".join(differences),
-            next_command="k2mps lock, if the change is meant; else git"
-            " checkout patches upstream.toml",
-        )
-    return found
-
-
-def _check_movable(upstream: Upstream, checkout: Checkout, now: Status, tip: str | None) -> None:
-    """Refuses a checkout with work that moving it would hide."""
+def _check_movable(
+    project: Project, pin: Pin, checkout: Checkout, now: Status, known: States
+) -> list[Commit]:
+    """Refuses a checkout with work that moving it would hide; the commits to carry over."""
     where = checkout.directory
     checkout.check_at_rest(bool(now.edited_files))
+    last = known.last_synced
+    on_branch = now.head.branch == BRANCH_REF
+    mine = []
     if now.user_commits:
-        raise errors.K2mpsError(
-            f"{where} has commits of yours on top of k2",
-            why="; ".join(now.user_commits),
-            next_command=f"k2mps export, to make patches of them; or git -C {where} checkout"
-            f" {upstream.pin.commit}, to leave them where they are",
-        )
+        mine = unexported(project, checkout, pin.commit, now.head.commit, known)
+        if not (on_branch and mine and last and last.tree != known.tree):
+            raise errors.K2mpsError(
+                f"{where} has commits of yours on top of k2",
+                why="; ".join(now.user_commits),
+                next_command=f"k2mps export, to make patches of them; or git -C {quoted(where)}"
+                f" checkout {pin.commit}, to leave them where they are",
+            )
     # The tool may move its own clone from any commit of upstream, such as an earlier pin.
     remotes = ("for-each-ref", "--count=1", "--contains", "HEAD", "refs/remotes")
     if now.state is State.OTHER_COMMIT and not (checkout.own and checkout.git.text(*remotes)):
         raise errors.K2mpsError(
             f"{where} is at commit {now.head.commit[:12]}, the series is for"
-            f" {upstream.pin.commit[:12]} (k2 {upstream.pin.version})",
-            next_command=f"git -C {where} checkout {upstream.pin.commit}",
+            f" {pin.commit[:12]} (k2 {pin.version})",
+            next_command=f"git -C {quoted(where)} checkout {pin.commit}",
         )
     elsewhere = checkout.other_worktree_on_branch()
     if elsewhere:
@@ -81,11 +85,28 @@ def _check_movable(upstream: Upstream, checkout: Checkout, now: Status, tip: str
             why="two worktrees cannot share a branch",
             next_command="use that worktree, or a clone of its own",
         )
-    users = checkout.unexported(upstream.pin.commit, tip) if tip else []
+    tip = checkout.commit_of(BRANCH_REF)
+    users = unexported(project, checkout, pin.commit, tip, known) if tip and not mine else []
     if users:
         raise errors.K2mpsError(
-            f"branch {BRANCH} of {checkout.directory} has commits of yours",
+            f"branch {BRANCH} of {where} has commits of yours",
             why=f"moving the branch would leave them without a name: {'; '.join(map(str, users))}",
-            next_command=f"git -C {checkout.directory} branch -m {BRANCH}"
+            next_command=f"git -C {quoted(where)} branch -m {BRANCH}"
             f" my-{BRANCH}; or check the branch out and k2mps export",
         )
+    return mine
+
+
+def _carried(checkout: Checkout, pin: Pin, mine: Sequence[Commit], tip: str) -> str:
+    """The user's commits on the series as it is now."""
+    items = [Item(one.parents[0], one.id, one.message, one.author, str(one)) for one in mine]
+    try:
+        return replay(checkout, commit_date(checkout, pin.commit), tip, items, ours=False)
+    except errors.K2mpsError as error:
+        where = quoted(checkout.directory)
+        raise errors.ConflictError(
+            "your commits conflict with what patches/ has become",
+            why=str(error),
+            next_command=f"git -C {where} rebase --onto {tip} {mine[0].parents[0][:12]} {BRANCH},"
+            " and resolve; then k2mps export --overwrite",
+        ) from None

@@ -1,27 +1,25 @@
 """The commands that change one patch: new, fold, edit, rename, move, drop.
 
-Each command makes a new commit of the patch, and moves the later commits onto it by 3-way
-merges.  The checkout stays as it is meanwhile.  Then branch, patches/ and lock change
-together, or not at all.
+Each command makes a new commit of the patch, and puts the later commits onto it by 3-way merges of
+git's, which touch no file.  Then branch and patches/ change together, or not at all.
 """
 
 import contextlib
 import dataclasses
 import email.utils
-import functools
 import os
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from k2mps.core import errors, git
+from k2mps.core import errors
 from k2mps.core.project import Project
 from k2mps.series import patch_text, series_file
+from k2mps.series.patch_folder import load
 from k2mps.series.patch_text import Patch
-from k2mps.stack import extraction, operations
-from k2mps.stack.apply import locked
-from k2mps.stack.checkout import BASE_REF, BRANCH, BRANCH_REF, Author, Checkout, Move
-from k2mps.stack.commits import changed, commit_date, commit_series, moved
+from k2mps.stack import export, extraction, moving, states
+from k2mps.stack.checkout import BRANCH, BRANCH_REF, Author, Checkout
+from k2mps.stack.commits import Item, commit_date, mail_date, merged, replay, series_tip, unexported
 
 # The header of a patch, by the names of the fields of `Patch`; None keeps what the patch has.
 Words = Mapping[str, str | None]
@@ -30,7 +28,7 @@ Words = Mapping[str, str | None]
 @contextlib.contextmanager
 def at_work(project: Project, checkout: Checkout) -> Iterator["CommittedSeries"]:
     """The series, which no other run changes during the context."""
-    with operations.at_work(project, checkout):
+    with states.at_work(project, checkout):
         yield CommittedSeries(project, checkout)
 
 
@@ -45,20 +43,20 @@ class CommittedSeries:
         self._project = project
         self._checkout = checkout
         self._pin = pinned.pin
-        self._series = locked(project, pinned)
+        self._series = load(project.patches)
         self._patches = self._series.patches
         checkout.check_at_rest(edits_too=False)
         head = checkout.head()
         on_branch = head.branch == BRANCH_REF
-        unexported = on_branch and checkout.unexported(self._pin.commit, head.commit)
-        self._tip = commit_series(checkout, self._pin, self._series).tip
-        if unexported or not on_branch or head.tree != checkout.tree_of(self._tip):
+        mine = on_branch and unexported(project, checkout, self._pin.commit, head.commit)
+        self._tip = series_tip(project, checkout, self._pin, self._series)
+        if mine or not on_branch or head.commit != self._tip:
             raise errors.K2mpsError(
                 f"{checkout.directory} does not have the series applied",
                 why=f"branch {BRANCH} has commits that are not in patches/"
-                if unexported
-                else f"it is not on branch {BRANCH} with patches/ as locked",
-                next_command="k2mps export" if unexported else "k2mps apply",
+                if mine
+                else f"it is not on branch {BRANCH} with patches/ as it is",
+                next_command="k2mps export" if mine else "k2mps apply",
             )
         self._commits = checkout.commits(f"{self._pin.commit}..{self._tip}")
         self._date = commit_date(checkout, self._pin.commit)
@@ -77,23 +75,27 @@ class CommittedSeries:
         patch = _worded(empty, {**words, "author": words["author"] or who})
         tree = self._edited_tree(paths)
         name = extraction.name_for(patch.subject, {patch.name for patch in self._patches})
-        tip = self._commit(tree, self._tip, dataclasses.replace(patch, name=name))
-        return self._finish(f"new {name}", tip, stage=paths)
+        made = dataclasses.replace(patch, name=name)
+        tip = self._replay(self._tip, [self._item(made, self._tip, tree)])
+        return self._finish(f"new {name}", tip, staged=True)
 
     def fold(self, name: str, paths: Sequence[str] = ()) -> extraction.Plan:
         """Adds the checkout's edits to a patch."""
         at = self._find(name)
         patch = self._patches[at]
         tree = self._edited_tree(paths)
-        folded = changed(self._checkout, self._commits[at].id, self._tip, tree)
-        tip = folded and self._remade(at, patch, folded)
+        folded, conflicts = merged(self._checkout, self._tip, self._commits[at].id, tree)
+        try:
+            tip = "" if conflicts else self._remade(at, patch, folded)
+        except errors.K2mpsError:
+            tip = ""
         if not tip or self._checkout.tree_of(tip) != tree:
             raise errors.K2mpsError(
                 f"the edits cannot become part of {patch.name}",
                 why="a later patch changes or adds these lines or files, or lines next to them",
                 next_command="k2mps fold into that patch, or k2mps new",
             )
-        return self._finish(f"fold {patch.name}", tip, stage=paths)
+        return self._finish(f"fold {patch.name}", tip, staged=True)
 
     def edit(self, name: str, words: Words) -> extraction.Plan:
         """Changes the header of a patch."""
@@ -125,7 +127,7 @@ class CommittedSeries:
         order.remove(at)
         order.insert(order.index(other) + after, at)
         start = min(at, order.index(at))
-        tip = self._replay(self._parent(start), order[start:])
+        tip = self._replay(self._parent(start), map(self._item_at, order[start:]))
         mine, there = self._patches[at].name, self._patches[other].name
         if self._checkout.tree_of(tip) != self._checkout.tree_of(self._tip):
             raise errors.K2mpsError(
@@ -139,8 +141,8 @@ class CommittedSeries:
         """Takes a patch out of the series and its changes out of the checkout."""
         at = self._find(name)
         self._checkout.check_at_rest()
-        tip = self._replay(self._parent(at), self._after(at))
-        return self._finish(f"drop {self._patches[at].name}", tip, move=True)
+        tip = self._replay(self._parent(at), map(self._item_at, self._after(at)))
+        return self._finish(f"drop {self._patches[at].name}", tip, moves=True)
 
     def _find(self, name: str) -> int:
         """The index of a patch in the series."""
@@ -154,17 +156,27 @@ class CommittedSeries:
 
     def _remade(self, at: int, patch: Patch, tree: str = "") -> str:
         """The series with another header, and another tree if given, of one patch."""
-        tree = tree or self._checkout.tree_of(self._commits[at].id)
-        return self._replay(self._commit(tree, self._parent(at), patch), self._after(at))
+        first = self._item(patch, self._parent(at), tree or self._commits[at].id)
+        return self._replay(self._parent(at), [first, *map(self._item_at, self._after(at))])
 
     def _edited_tree(self, paths: Sequence[str]) -> str:
         """The tree of the files that git tracks and of those that are named."""
         checkout = self._checkout
-        with checkout.scratch_index() as index:
+        lock, index = checkout.git_dir / "index.lock", checkout.git_dir / "k2mps-edits"
+        if lock.exists():
+            raise errors.BusyError(
+                f"{lock} exists",
+                why="a git command is running in the checkout, or one was killed",
+                next_command="if none is running, delete that file",
+            )
+        environment = {"GIT_INDEX_FILE": str(index)}
+        try:
             # With the times in the index, git reads edited files only.
-            shutil.copy2(checkout.git_dir / "index", index.index)
-            self._stage(index, paths)
-            tree = index.text("write-tree")
+            shutil.copy2(checkout.git_dir / "index", index)
+            self._stage(paths, environment)
+            tree = checkout.git.text("write-tree", environment=environment)
+        finally:
+            index.unlink(missing_ok=True)
         if tree == checkout.tree_of(self._tip):
             untracked = checkout.untracked_files()
             raise errors.K2mpsError(
@@ -174,12 +186,15 @@ class CommittedSeries:
             )
         return tree
 
-    def _stage(self, index: git.Git, paths: Sequence[str]) -> None:
+    def _stage(self, paths: Sequence[str], environment: Mapping[str, str]) -> None:
         """Adds the edits, and files that are named, to an index."""
-        index.bytes("add", "--update", work_tree=True)
+        run = self._checkout.git.run
+        self._checkout.git.bytes("add", "--update", work_tree=True, environment=environment)
         if not paths:
             return
-        result = index.run("add", "--", *map(self._inside, paths), work_tree=True)
+        result = run(
+            "add", "--", *map(self._inside, paths), work_tree=True, environment=environment
+        )
         if result.status != 0:
             raise errors.K2mpsError(
                 f"git cannot add {', '.join(paths)}",
@@ -196,51 +211,39 @@ class CommittedSeries:
             return str(full.relative_to(top))
         return path
 
-    def _commit(self, tree: str, parent: str, patch: Patch) -> str:
-        who = Author(patch.author, patch.date or self._date).variables()
-        who["GIT_COMMITTER_DATE"] = self._date
-        return self._checkout.commit_tree(tree, parent, patch.commit_message(), who)
+    def _item(self, patch: Patch, base: str, theirs: str) -> Item:
+        author = Author(patch.author, patch.date or mail_date(self._date))
+        return Item(base, theirs, patch.commit_message(), author, f"patches/{patch.name}")
 
-    def _replay(self, tip: str, order: Iterable[int]) -> str:
-        """Puts patches onto a commit, in this order."""
-        for at in order:
-            patch = self._patches[at]
-            tree = moved(self._checkout, self._commits[at], tip)
-            if tree is None or tree == self._checkout.tree_of(tip):
-                raise errors.K2mpsError(
-                    f"patches/{patch.name} needs patches that would come after it",
-                    why="it changes the same lines, or lines next to them",
-                    next_command=f"change or drop {patch.name} first",
-                )
-            tip = self._commit(tree, tip, patch)
-        return tip
+    def _item_at(self, at: int) -> Item:
+        return self._item(self._patches[at], self._parent(at), self._commits[at].id)
+
+    def _replay(self, tip: str, items) -> str:
+        return replay(self._checkout, self._date, tip, items)
 
     def _finish(
-        self, command: str, tip: str, stage: Sequence[str] | None = None, move: bool = False
+        self, command: str, tip: str, *, staged: bool = False, moves: bool = False
     ) -> extraction.Plan:
         """Writes patches/ and moves the branch.
 
         Args:
-          command: for the log.
-          stage: the untracked files that `tip` has beside the checkout's edits,
-            which the index gets; None where `tip` has no edits.
-          move: whether the checkout's files become those of `tip`.
+          command: for the list of states.
+          staged: whether `tip` has the checkout's edits.
+          moves: whether the checkout's files become those of `tip`.
         """
         checkout = self._checkout
         commits = checkout.commits(f"{self._pin.commit}..{tip}")
         plan = extraction.plan(self._project, checkout, commits)
-        if not plan.changed and not plan.removed:
-            return plan
-        refs = {BRANCH_REF: tip, BASE_REF: tip}
-        operations.carry_out(
-            self._project,
-            checkout,
-            command,
-            changed=plan.changed,
-            removed=plan.removed,
-            move=Move(refs, tip, BRANCH_REF) if move else Move(refs),
-            stage=None if stage is None else functools.partial(self._stage, checkout.git, stage),
-        )
+        if plan.changed or plan.removed:
+            export.finish(
+                self._project,
+                checkout,
+                command,
+                plan,
+                commits,
+                move=(lambda made: moving.move(checkout, made)) if moves else None,
+                staged=staged,
+            )
         return plan
 
 
@@ -273,7 +276,8 @@ def _worded(patch: Patch, words: Words) -> Patch:
         date = ""
     elif not date:
         date = patch_text.mail_date(email.utils.formatdate(localtime=True))
-    made = dataclasses.replace(made, subject=" ".join(made.subject.split()), date=date)
+    subject, body = " ".join(made.subject.split()), patch_text.plain(made.body)
+    made = dataclasses.replace(made, subject=subject, body=body, date=date)
     refused = patch_text.flaw(made)
     if refused:
         raise errors.K2mpsError(

@@ -11,7 +11,9 @@ import re
 from pathlib import Path
 
 from k2mps.core import errors, git, interrupts
+from k2mps.core.git import quoted
 from k2mps.core.pins import Pin
+from k2mps.core.pins import is_url as is_safe
 from k2mps.core.progress import Reporter
 from k2mps.core.project import Project, exclusive
 from k2mps.stack.checkout import OWN_MARK, Checkout
@@ -23,6 +25,12 @@ def locate(project: Project, choice: str | None) -> Path:
     """The directory of the checkout that `choice` names, if any; it may not exist yet."""
     if not choice:
         return project.default_checkout
+    if not is_safe(choice):
+        raise errors.K2mpsError(
+            f"{choice!r} is no directory and no url",
+            why="git would take a text that begins with '-' for an option",
+            next_command="give a directory or a url as --k2",
+        )
     if is_url(choice):
         key = hashlib.sha256(choice.encode()).hexdigest()[:8]
         return project.build_root / f"k2-{key}"
@@ -56,7 +64,8 @@ def obtain(
             raise errors.K2mpsError(
                 f"{directory} does not have the pinned commit {pin.commit}",
                 why="it is another repository, an older clone, or a shallow one",
-                next_command=f"git -C {directory} fetch {pin.url} {pin.commit}",
+                next_command=f"git -C {quoted(directory)} fetch {quoted(git.redacted(pin.url))}"
+                f" {pin.commit}",
             )
         _fetch(checkout, choice or pin.url, pin)
         tree = checkout.tree_of(pin.commit)
@@ -66,24 +75,28 @@ def obtain(
 
 def _clone(url: str, pin: Pin, directory: Path, reporter: Reporter) -> None:
     """Clones into a directory beside, then renames: all or nothing."""
-    import shutil  # It takes time to import, and most runs clone nothing.
+    import shutil  # They take time to import, and most runs clone nothing.
+
+    from k2mps.core import repository
 
     partial = directory.with_name(f"{directory.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     try:
-        here = git.Git(directory.parent, reporter=reporter)
         try:
             # The files are to be the bytes of the commit, for the tool and for the user's git.  No
             # template, so no hooks; no filter, so every blob is there.
-            here.network(
+            repository.network(
+                directory.parent,
                 f"cloning {git.redacted(url)}",
                 *(
                     "clone --no-checkout --no-filter --template= --origin=origin "
                     "--config=core.autocrlf=false --config=core.eol=lf --config=core.symlinks=true"
                 ).split(),
                 f"--config=core.attributesFile={os.devnull}",
+                "--",
                 url,
                 str(partial),
+                reporter=reporter,
             )
         except errors.UnreachableError as error:
             raise errors.UnreachableError(
@@ -104,10 +117,18 @@ def _clone(url: str, pin: Pin, directory: Path, reporter: Reporter) -> None:
             shutil.rmtree(partial, ignore_errors=True)
 
 
+def fetch(checkout: Checkout, title: str, url: str, *refs: str, options: str = "") -> None:
+    """Fetches from a url; errors are those of `repository.network`."""
+    from k2mps.core import repository
+
+    arguments = ("fetch", "--no-tags", *options.split(), "--", url, *refs)
+    repository.network(checkout.directory, title, *arguments, reporter=checkout.reporter)
+
+
 def _fetch(checkout: Checkout, url: str, pin: Pin) -> None:
     """Asks for the pinned commit by its id."""
     try:
-        checkout.git.network(f"fetching {pin.commit[:12]}", "fetch", "--no-tags", url, pin.commit)
+        fetch(checkout, f"fetching {pin.commit[:12]}", url, pin.commit)
     except (errors.NotThereError, errors.UnreachableError) as error:
         raise type(error)(
             f"commit {pin.commit} could not be fetched from {git.redacted(url)}",

@@ -1,233 +1,227 @@
 """The commits that the series becomes.
 
 A commit's author is its patch's; the committer is fixed, and the date is the pin's, so that a
-commit's id depends on the pin and on patches/ only.  Python places the hunks of a patch that was
-exported, whose blob ids tell that each hunk fits to the byte; git places all others, or says why it
-cannot.  hunks.py has the measurement.
+commit's id depends on the pin and on patches/ only.  `git am` makes the commits, in a worktree
+without files; `git merge-tree` puts a commit onto another one, without a worktree.
 """
 
+import contextlib
 import os
 import re
-from collections.abc import Container, Mapping
-from pathlib import Path
+import shutil
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from k2mps.core import errors, git, objects
-from k2mps.core.objects import EXECUTABLE_MODE, File
-from k2mps.core.pins import Pin, sha256
+from k2mps.core import errors
+from k2mps.core.git import Git
+from k2mps.core.pins import Pin
 from k2mps.core.project import Project
-from k2mps.series import hunks
-from k2mps.series.patch_folder import Series, folded, same_elsewhere, taken
-from k2mps.series.patch_text import FROM, Edit, Patch
-from k2mps.stack.checkout import Checkout, Commit
+from k2mps.series import patch_folder
+from k2mps.series.patch_folder import Series
+from k2mps.series.patch_text import FROM, Patch
+from k2mps.stack.checkout import Author, Checkout, Commit
+from k2mps.stack.states import States
 
-# Which commit and tree the last series gave; it only saves time.
-_NOTE = "k2mps-series"
-
-
-class Made(NamedTuple):
-    """The commits of a series."""
-
-    tip: str  # the id of the last commit; the pin where the series is empty
-    tree: str  # the id of its tree
+AM = "am --quiet --keep --keep-cr --no-scissors --no-3way".split()
 
 
-def recall(checkout: Checkout, pin: Pin, found: Series) -> Made | None:
-    """What the series gave here, if it was the last one; git may have removed the commits since."""
+class DoesNotApplyError(errors.ConflictError):
+    """A patch conflicts with the pin or with the patches before it."""
+
+
+class Item(NamedTuple):
+    """A commit to make: the change from one tree to another, and its words."""
+
+    base: str  # a commit, or a tree, that the change is from
+    theirs: str  # the commit, or the tree, that the change leads to
+    message: str
+    author: Author | None  # None stands for the project's own
+    name: str = ""  # what messages call it
+
+
+def series_tip(
+    project: Project,
+    checkout: Checkout,
+    pin: Pin,
+    found: Series | None = None,
+    states: States | None = None,
+) -> str:
+    """The last commit of the series that patches/ is now; made, or remembered."""
+    known = (states or States(project, checkout)).known()
+    if known and checkout.is_ancestor(pin.commit, known.tip):
+        return known.tip
+    return commit_series(checkout, pin, found or patch_folder.load(project.patches))
+
+
+def commit_series(checkout: Checkout, pin: Pin, found: Series) -> str:
+    """Makes the commits of the series; the last one's id, or the pin of an empty series.
+
+    Raises:
+      DoesNotApplyError: names the patch and the file.
+    """
+    _check_names(checkout, pin, found)
+    return commit_patches(checkout, pin, pin.commit, found.patches, found)
+
+
+def _check_names(checkout: Checkout, pin: Pin, found: Series) -> None:
+    """Refuses a new file that is one of k2's on a Mac, which git here takes for another one."""
+    names = patch_folder.folded(checkout.entries(pin.commit))
+    for patch in found.patches:
+        for path in patch.new_files:
+            other = patch_folder.same_elsewhere(names, path)
+            if other:
+                raise errors.SeriesError(
+                    f"patches/{patch.name} adds {path}, but k2 has {other}",
+                    why="they are one file where upper and lower case are the same, as on a Mac",
+                    next_command=f"rename patches/files/{path}, and in patches/{patch.name}",
+                )
+
+
+def commit_patches(
+    checkout: Checkout, pin: Pin, base: str, patches: Sequence[Patch], found: Series
+) -> str:
+    """As `commit_series`, of some patches of a series on another commit."""
+    if not patches:
+        return base
+    date = commit_date(checkout, pin.commit)
+    with _worktree(checkout, base) as here:
+        mails = b"".join(patch.mail(found.files, mail_date(date)) for patch in patches)
+        result = here.run(*AM, stdin=mails, work_tree=True, environment=committer(date))
+        if result.status != 0:
+            raise _refusal(patches, os.fsdecode(result.stdout) + result.stderr)
+        return here.text("rev-parse", "HEAD")
+
+
+def committer(date: str) -> dict[str, str]:
+    """The environment in which git commits as the tool at a date."""
+    return {"GIT_COMMITTER_DATE": date}
+
+
+@contextlib.contextmanager
+def _worktree(checkout: Checkout, commit: str) -> Iterator[Git]:
+    """A worktree of its own, without files: git writes those that it needs."""
+    folder = checkout.git_dir / "k2mps-work"
     try:
-        key, tip, tree = (checkout.git_dir / _NOTE).read_text().split()
-    except (FileNotFoundError, ValueError):
-        return None
-    return Made(tip, tree) if key == _key(pin, found) else None
+        if folder.exists():  # of a run that was killed
+            checkout.remove_worktree(folder)
+        options = "worktree add --quiet --no-checkout --detach".split()
+        checkout.git.bytes(*options, str(folder), commit)
+        here = Git(folder, literal=True, reporter=checkout.reporter)
+        here.bytes("read-tree", "HEAD")
+        yield here
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        checkout.git.run("worktree", "prune")
 
 
-def commit_series(checkout: Checkout, pin: Pin, found: Series) -> Made:
-    """Makes the commits of the series; a `ConflictError` names the patch, the file and the hunk."""
-    known = recall(checkout, pin, found)
-    if known and checkout.has(known.tip):
-        return known
-    made = _make(checkout, pin, found)
-    note = checkout.git_dir / _NOTE
-    try:
-        note.write_text(f"{_key(pin, found)} {made.tip} {made.tree}\n")
-    except OSError:
-        note.unlink(missing_ok=True)
-    return made
-
-
-def _key(pin: Pin, found: Series) -> str:
-    return sha256(f"{pin.commit} {found.lock}".encode())
+def _refusal(patches: Sequence[Patch], output: str) -> errors.K2mpsError:
+    """What `git am` says."""
+    number = re.search(r"^Patch failed at (\d+)", output, re.MULTILINE)
+    patch = patches[int(number[1]) - 1] if number else patches[0]
+    told = re.findall(r"^error: (.*)$", output, re.MULTILINE)
+    places = re.findall(r"^error: patch failed: (.*):(\d+)$", output, re.MULTILINE)
+    line = 1
+    for path, start in places[:1]:
+        line = patch.line_of(path, int(start))
+    places = [f"{path}, line {start}" for path, start in places]
+    if any("already exists" in one for one in told):
+        kind: type[errors.K2mpsError] = DoesNotApplyError
+        why = "k2, or an earlier patch, has a file that this patch adds"
+    elif places or any("does not exist" in one or "does not match" in one for one in told):
+        kind = DoesNotApplyError
+        why = (
+            "the pin was moved, an earlier patch of the series changes the same lines, or the"
+            " patch was edited by hand"
+        )
+    else:
+        kind, why = errors.SeriesError, "git does not take it for a patch"
+    what = "; ".join(places or told) or output.strip()
+    return kind(
+        f"patches/{patch.name}:{line}: does not apply: {what}",
+        why=why,
+        next_command="k2mps apply, which stops there as a rebase does; git log -- upstream.toml"
+        " patches, to see what changed",
+    )
 
 
 def commit_date(checkout: Checkout, pin: str) -> str:
-    """When the commits of a series on this pin are made, for git."""
-    return _date_in(objects.read(checkout.git, [pin])[pin])
+    """When the commits of a series on this pin are made, for git: "SECONDS +0000"."""
+    return checkout.git.text("show", "--no-patch", "--format=%ct +0000", pin)
 
 
-def _date_in(commit: bytes) -> str:
-    """The date that a commit object has, in UTC."""
-    date = re.search(rb"^committer .* (\d+) [-+]\d+$", commit, re.MULTILINE)
-    return f"@{date[1].decode()} +0000"
+def mail_date(date: str) -> str:
+    """A date of git's as mail has it."""
+    import email.utils
+
+    return email.utils.formatdate(int(date.split(" ")[0])).replace("-0000", "+0000")
 
 
-def moved(checkout: Checkout, commit: Commit, onto: str) -> str | None:
-    """The tree of a commit's changes on another commit; None where they do not fit."""
-    parent = commit.parents[0]
-    if checkout.tree_of(onto) == checkout.tree_of(parent):
-        return checkout.tree_of(commit.id)
-    return changed(checkout, onto, parent, commit.id)
+def merged(checkout: Checkout, base: str, ours: str, theirs: str) -> tuple[str, list[str]]:
+    """The tree of `ours` with what leads from `base` to `theirs`, by a 3-way merge; and the files
+    that conflict, with git's markers in that tree.  All are commits or trees."""
+    base, ours, theirs = (checkout.tree_of(one) for one in (base, ours, theirs))
+    return merged_trees(checkout, base, ours, theirs)
 
 
-def changed(checkout: Checkout, commit: str, old: str, new: str) -> str | None:
-    """A commit's tree with what leads from one tree to another, by a 3-way
-    merge; None where that does not fit."""
-    with checkout.scratch_index() as index:
-        index.bytes("read-tree", commit)
-        if index.succeeds("apply", "--cached", "--3way", "-", stdin=checkout.diff(old, new)):
-            return index.text("write-tree")
-    return None
+def merged_trees(checkout: Checkout, base: str, ours: str, theirs: str) -> tuple[str, list[str]]:
+    """As `merged`, of trees."""
+    if base == ours:
+        return theirs, []
+    # merge-tree takes commits, and finds the base itself.
+    who = f"{FROM} 0 +0000"
+    root = checkout.store(base, [], "", who, who)
+    sides = [checkout.store(tree, [root], "", who, who) for tree in (ours, theirs)]
+    options = "merge-tree --write-tree --no-messages --name-only -z".split()
+    result = checkout.git.run(*options, *sides)
+    if result.status not in (0, 1):
+        raise checkout.git.failure(options, result)
+    tree, *conflicts = os.fsdecode(result.stdout).rstrip("\0").split("\0")
+    return tree, conflicts
 
 
-def say_series(project: Project, checkout: Checkout, pin: Pin, commit: str, tip: str) -> bool:
-    """Whether the commits up to `commit` say what patches/ says: the same patches in the same order
-    under the same names, each with the same words and changes.  `commit_series` has made `tip`."""
-    if commit == tip:
-        return True
-    if not checkout.is_ancestor(pin.commit, commit):
-        return False
-    from k2mps.stack import extraction  # `k2mps status` seldom comes here
+def replay(
+    checkout: Checkout, date: str, tip: str, items: Iterable[Item], ours: bool = True
+) -> str:
+    """Puts changes onto a commit; the last commit.
 
-    try:
-        said = extraction.plan(project, checkout, checkout.commits(f"{pin.commit}..{commit}"))
-    except errors.K2mpsError:
-        return False
-    return not (said.written or said.removed)
-
-
-def _make(checkout: Checkout, pin: Pin, found: Series) -> Made:
-    if not found.patches:
-        return Made(pin.commit, checkout.tree_of(pin.commit))
-    entries = checkout.entries(pin.commit)
-    names = folded(entries)
-    edited = {edit.path: entries.get(edit.path) for patch in found.patches for edit in patch.edits}
-    ids = [entry[1] for entry in edited.values() if entry]
-    read = objects.read(checkout.git, [pin.commit, *ids])
-    # The files that patches edit, as they are at the pin and then after each.
-    files = {
-        path: File(read[entry[1]], entry[0] == EXECUTABLE_MODE)
-        for path, entry in edited.items()
-        if entry and entry[0] in objects.MODES
-    }
-    date = _date_in(read[pin.commit])
-    tip = pin.commit
-    imported = objects.Import()
-    for patch in found.patches:
-        changes = _edit(checkout, patch, files)
-        for path in patch.new_files:
-            _check_free(patch, path, entries, names)
-            changes[path] = found.files[path]
-        files.update(changes)
-        tip = imported.commit(
-            patch.commit_message(),
-            f"{patch.author} {patch.date or date}",
-            f"{FROM} {date}",
-            [tip],
-            changes,
-        )
-    return Made(*imported.run(checkout.git))
+    Args:
+      date: as of `commit_date`.
+      ours: whether the tool is the committer; else the user is.
+    """
+    who = FROM if ours else "{} <{}>".format(*checkout.user())
+    tree = checkout.tree_of(tip)
+    for item in items:
+        base, theirs = checkout.tree_of(item.base), checkout.tree_of(item.theirs)
+        new, conflicts = merged_trees(checkout, base, tree, theirs)
+        if conflicts or new == tree:
+            raise errors.K2mpsError(
+                f"{item.name} needs patches that would come after it",
+                why=f"it changes the same lines of {errors.some(conflicts)}, or lines next to them"
+                if conflicts
+                else "nothing of it is left",
+                next_command=f"change or drop {item.name} first",
+            )
+        author = (item.author or Author(FROM, mail_date(date))).raw
+        tip = checkout.store(new, [tip], item.message, author, f"{who} {date}")
+        tree = new
+    return tip
 
 
-def _edit(
-    checkout: Checkout, patch: Patch, files: Mapping[str, File | None]
-) -> dict[str, File | None]:
-    """The files that a patch edits, as they are after it; None for one that it deletes."""
-    before = {}
-    for edit in patch.edits:
-        file = files.get(edit.path)
-        if not file:
-            raise _conflict(patch, "", f"{edit.path}, which k2 does not have")
-        before[edit.path] = file
-    result = {}
-    for edit in patch.edits:
-        fits, result[edit.path] = _edit_exactly(patch, edit, before[edit.path])
-        if not fits:
-            return _place(checkout, patch, before)
-    return result
+def unexported(
+    project: Project, checkout: Checkout, pin: str, tip: str, states: States | None = None
+) -> list[Commit]:
+    """Commits up to `tip` that only the user has: neither upstream's, nor in a state in which
+    patches/ had them.
 
-
-def _edit_exactly(patch: Patch, edit: Edit, file: File) -> tuple[bool, File | None]:
-    """Does one edit, if it fits to the byte; whether it does, and the file."""
-    content = file.content
-    if edit.old_mode not in (None, file.mode):
-        return False, None
-    if edit.old_id and objects.blob_id(content) != edit.old_id:
-        return False, None
-    if edit.deletes:
-        return True, None
-    if edit.new_id:
-        content = hunks.apply_all(content, [one for one in patch.hunks if one.path == edit.path])
-        if content is None or objects.blob_id(content) != edit.new_id:
-            return False, None
-    executable = edit.new_mode == EXECUTABLE_MODE if edit.new_mode else file.executable
-    return True, File(content, executable)
-
-
-def _place(checkout: Checkout, patch: Patch, before: Mapping[str, File]) -> dict[str, File | None]:
-    """Lets git place the hunks of a patch, in a folder of its own."""
-    import tempfile  # It takes time to import, and this is rare.
-
-    with tempfile.TemporaryDirectory(prefix="k2mps-") as name:
-        folder = Path(name)
-        for path, file in before.items():
-            target = folder / path
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_bytes(file.content)
-            target.chmod(0o755 if file.executable else 0o644)
-        # The folder may lie in a repository, which has no say in this.
-        result = git.Git(folder, reporter=checkout.reporter).run(
-            "apply", "-", stdin=patch.diff, environment={"GIT_DIR": os.devnull}
-        )
-        if result.status != 0:
-            raise _conflict(patch, result.stderr)
-        return {path: _read_back(folder / path) for path in before}
-
-
-def _read_back(path: Path) -> File | None:
-    if not path.exists():
-        return None
-    return File(path.read_bytes(), bool(path.stat().st_mode & 0o100))
-
-
-def _check_free(patch: Patch, path: str, entries: Container[str], names: Mapping[str, str]) -> None:
-    """Refuses a new file where upstream has a file, a directory or a link."""
-    other = same_elsewhere(names, path)
-    has = other or taken(entries, names, path)
-    if has:
-        raise errors.ConflictError(
-            f"patches/{patch.name} adds {path}, but k2 has {has}",
-            why="they are one file where upper and lower case are the same, as on a Mac"
-            if other
-            else "upstream has added it, or a patch adds what it should edit",
-            next_command=f"rename patches/files/{path}, and in patches/{patch.name}, then k2mps"
-            " lock; or make it an edit, if it is the same file",
-        )
-
-
-def _conflict(patch: Patch, stderr: str, place: str = "") -> errors.ConflictError:
-    """Tells which hunk of which file git could not place."""
-    places = [place] if place else []
-    lines = []
-    for path, line in re.findall(r"^error: patch failed: (.*):(\d+)$", stderr, re.MULTILINE):
-        of_file = [one for one in patch.hunks if one.path == path]
-        for number, hunk in enumerate(of_file, start=1):
-            if hunk.old_start == int(line):
-                places.append(f"hunk {number} of {len(of_file)} of {path} (line {line})")
-                lines.append(patch.diff_line + hunk.line - 1)
-    return errors.ConflictError(
-        f"patches/{patch.name}:{lines[0] if lines else 1}: does not apply: "
-        + ("; ".join(places) or stderr),
-        why="the pin was moved, an earlier patch of the series changes the"
-        " same lines, or the patch was edited by hand",
-        next_command="git log -- upstream.toml patches, to see what changed;"
-        " git checkout patches upstream.toml brings the locked series back",
-    )
+    Where the pin is no ancestor of `tip`, only the last commit counts.
+    """
+    states = states or States(project, checkout)
+    if checkout.is_ancestor(tip, pin):
+        return []
+    synced = {state.tip for state in states.all if state.synced}
+    if tip in synced:
+        return []
+    some = (tip, "--not", "--remotes", *synced)
+    above = checkout.commits(*(some if checkout.is_ancestor(pin, tip) else ("-1", *some)))
+    # Another version of the tool may have applied the series.
+    return [commit for commit in above if synced or not commit.ours]

@@ -1,34 +1,32 @@
-"""The contents of patches/ and of the lock for a line of commits.
+"""The contents of patches/ for a line of commits.
 
-A patch file keeps its bytes where its header and its blob ids are those of the
-commit, so that patches/ changes only where commits did.
+A patch file has one text for a commit, so patches/ changes only where commits did.
 """
 
 import contextlib
-import dataclasses
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from k2mps.core import errors, objects, pins
+from k2mps.core.git import quoted
 from k2mps.core.objects import EXECUTABLE_MODE, File
 from k2mps.core.pins import Pin
 from k2mps.core.project import Project
 from k2mps.series import patch_folder, patch_text, series_file
+from k2mps.series.patch_folder import Series
 from k2mps.series.patch_text import Patch
-from k2mps.stack import operations
 from k2mps.stack.checkout import Change, Checkout, Commit, stdin_of
 
-_TRAILER = re.compile(r"(Upstream-Status|Patch-Filename): *(.*)")
 _HUNK_TITLE = re.compile(rb"^(@@ [-+,0-9 ]+ @@).*$", re.MULTILINE)
 
 
 class Plan(NamedTuple):
     """The files to write."""
 
-    patches: tuple[str, ...]  # names of all patches, in order
-    # Files of the project to write, by path, upstream.toml included if the lock or the pin changes.
+    series: Series  # what they say
+    # Files of the project to write, by path, upstream.toml included if the pin changes.
     changed: dict[str, File]
     removed: tuple[str, ...]  # files of the project to remove
 
@@ -43,31 +41,24 @@ def plan(
 ) -> Plan:
     """Makes patches of commits, oldest first, on top of the pin or a new one; writes nothing."""
     now = project.upstream()
-    base = (pin or now.pin).commit
-    old = {
-        path.removeprefix("patches/"): file
-        for path, file in operations.project_files(project).items()
-        if path.startswith("patches/")
-    }
-    exporter = _Exporter(checkout, base, old, commits)
+    old = project_patches(project)
+    exporter = _Exporter(checkout, (pin or now.pin).commit, old, commits)
     contents = exporter.contents
-    fresh = {name: file.digest for name, file in contents.items()}
     changed = {f"patches/{name}": file for name, file in contents.items() if old.get(name) != file}
-    if fresh != now.lock or (pin and pin != now.pin):
-        changed["upstream.toml"] = config_with(project, fresh, pin)
-    return Plan(
-        tuple(exporter.names),
-        changed,
-        tuple(f"patches/{name}" for name in old if name not in contents),
-    )
+    if pin and pin != now.pin:
+        text = project.config_file.read_text(encoding="utf-8")
+        changed["upstream.toml"] = File(pins.with_pin(text, pin).encode("utf-8"))
+    removed = tuple(f"patches/{name}" for name in old if name not in contents)
+    return Plan(exporter.series, changed, removed)
 
 
-def config_with(project: Project, lock: Mapping[str, str], pin: Pin | None = None) -> File:
-    """upstream.toml with another lock and, if given, another pin."""
-    text = project.config_file.read_text(encoding="utf-8")
-    if pin:
-        text = pins.with_pin(text, pin)
-    return File(pins.with_lock(text, lock).encode("utf-8"))
+def project_patches(project: Project) -> dict[str, File]:
+    """The files of patches/, by path in it, also those that no patch has."""
+    folder = project.patches
+    modes = None if patch_folder.has_modes(folder) else patch_folder.executables(folder)
+    paths = (path for path in sorted(folder.rglob("*")) if path.name != ".DS_Store")
+    places = (path.relative_to(folder).as_posix() for path in paths if path.is_file())
+    return {place: patch_folder.read(folder, place, modes) for place in places}
 
 
 def name_of(commit: Commit) -> str:
@@ -99,7 +90,8 @@ class _Exporter:
                     commit,
                     "is a merge",
                     why="a series is a line of commits",
-                    next_command="git rebase, to make it one",
+                    next_command=f"git -C {quoted(checkout.directory)} rebase {pin[:12]}, which"
+                    " makes it one",
                 )
         self._old = old
         self._known = _parsed(old)
@@ -115,11 +107,16 @@ class _Exporter:
         added = [one for changes in self._changes.values() for one in changes if one.kind == "A"]
         self._blobs = objects.read(checkout.git, (one.new_id for one in added))
         self._owners: dict[str, Commit] = {}
-        self.contents = {"series": File(order)}
-        for commit in commits:
-            self._add(commit)
+        self._files: dict[str, File] = {}
+        patches = tuple(map(self._patch, commits))
+        self.series = Series(patches, self._files, self._groups)
+        self.contents = {
+            "series": File(order),
+            **{patch.name: File(patch.render()) for patch in patches},
+            **{f"files/{path}": file for path, file in self._files.items()},
+        }
 
-    def _add(self, commit: Commit) -> None:
+    def _patch(self, commit: Commit) -> Patch:
         """Makes the next patch from a commit."""
         changes = self._changes[commit.id]
         if not changes:
@@ -150,16 +147,17 @@ class _Exporter:
             author=commit.author.who,
             date="" if commit.author.who == patch_text.FROM else commit.author.date,
         )
-        self.contents[name] = File(self._bytes_of(patch, known))
+        self._check_words(patch)
         for change in added:
             self._owners[change.path] = commit
-            self.contents[f"files/{change.path}"] = File(
+            self._files[change.path] = File(
                 self._blobs[change.new_id], change.new_mode == EXECUTABLE_MODE
             )
+        return patch
 
     def _check(self, commit: Commit, change: Change) -> None:
         """Refuses changes that the patch format has no words for."""
-        patch_text.check_path(change.path, f"commit {commit.id[:12]}")
+        patch_text.check_path(change.path, f"commit {commit.id[:12]}", change.kind == "A")
         regular = (*objects.MODES, "000000")
         if change.old_mode not in regular or change.new_mode not in regular:
             raise _refused(
@@ -200,14 +198,11 @@ class _Exporter:
                 next_command="give the new file another name",
             )
 
-    def _bytes_of(self, patch: Patch, known: Patch | None) -> bytes:
-        """The bytes of the patch file: the old ones where they say the same."""
-        if known and dataclasses.replace(known, diff=patch.diff) == patch:
-            return self._old[patch.name].content
-        raw = patch.render()
+    def _check_words(self, patch: Patch) -> None:
+        """Refuses a header and a message that a patch file cannot have."""
         why = "a line of it is '---', or it has unusual white space"
         try:
-            same = patch_text.parse(patch.name, raw) == patch
+            same = patch_text.parse(patch.name, patch.render()) == patch
         except errors.SeriesError as error:
             same, why = False, error.what
         if not same:
@@ -217,7 +212,6 @@ class _Exporter:
                 next_command="git rebase -i, and reword it, or git commit"
                 " --amend --author there; or k2mps edit",
             )
-        return raw
 
 
 def _refused(commit: Commit, what: str, *, why: str = "", next_command: str) -> errors.K2mpsError:
@@ -265,17 +259,16 @@ def name_for(subject: str, taken: set[str]) -> str:
 def _split_message(message: str) -> tuple[str, str, dict[str, str]]:
     """Subject, body and the trailers that are headers of a patch file."""
     first, *rest = re.split(r"\n[ \t]*\n", message.strip("\n"), maxsplit=1)
-    lines = rest[0].strip("\n").split("\n") if rest else []
-    start = max((i + 1 for i, line in enumerate(lines) if not line), default=0)
-    trailers = {}
-    kept = lines[:start]
-    for line in lines[start:]:
-        match = _TRAILER.fullmatch(line.rstrip())
+    trailers: dict[str, str] = {}
+    kept = []
+    for line in rest[0].strip("\n").split("\n") if rest else ():
+        match = patch_text.TRAILER.fullmatch(line.rstrip())
         if match:
-            trailers[match[1]] = match[2]
+            # Of commits that were squashed into one, the first gives the name.
+            trailers.setdefault(match[1], match[2])
         else:
             kept.append(line)
-    return " ".join(first.split()), "\n".join(kept).strip("\n"), trailers
+    return " ".join(first.split()), patch_text.plain("\n".join(kept)), trailers
 
 
 def _diffs(checkout: Checkout, commits: Sequence[Commit]) -> dict[str, bytes]:

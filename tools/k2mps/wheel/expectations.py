@@ -14,9 +14,8 @@ from k2mps.build.interpreter import Interpreter, find
 from k2mps.build.kernels import FOLDER, SCRIPT, embedded
 from k2mps.core import errors
 from k2mps.core.objects import File
-from k2mps.series import patch_folder
 from k2mps.stack.checkout import Checkout
-from k2mps.stack.commits import commit_series
+from k2mps.stack.commits import series_tip
 from k2mps.wheel.archive import WheelFile, refusal, shown
 
 # The local part of a version, see contents.describe: torch, and whether anything was edited.
@@ -82,7 +81,7 @@ def gather(
         )
     WheelFile(wheel)  # A damaged one is refused before anything is downloaded.
     environment.install_group("wheels")
-    tree = commit_series(checkout, upstream.pin, patch_folder.load(project.patches)).tree
+    tree = checkout.tree_of(series_tip(project, checkout, upstream.pin))
     files = checkout.files(tree, [f"{_PACKAGE}k2"])
     python = {
         name.removeprefix(_PACKAGE): file.content

@@ -58,7 +58,7 @@ def _refuse_edits(environment: Environment, checkout: Checkout) -> None:
     now = status.of_checkout(environment.project, environment.upstream, checkout)
     if now.state is State.EDITED:
         raise errors.K2mpsError(
-            "a wheel is made of the locked patches, not of edits",
+            "a wheel is made of patches/, not of edits",
             why="; ".join(now.details),
             next_command=now.next_command or "k2mps status",
         )

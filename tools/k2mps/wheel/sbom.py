@@ -84,7 +84,7 @@ def _subject(wheel: WheelFile, digest: str) -> Component:
         pedigree=Pedigree(
             ancestors=[upstream],
             commits=[Commit(uid=commit)],
-            notes="The ancestor with the patches of k2-mps whose SHA-256 is"
+            notes="The ancestor with the patches of k2-mps, git's tree"
             f" {origin.get('series')}; git's id of the result is {origin.get('patched_tree')}.",
         ),
         properties=[Property(name=f"k2mps:{name}", value=str(origin.get(name))) for name in _TOLD],

@@ -40,7 +40,7 @@ def build_info() -> Dict[str, Any]:
         - upstream: the URL of k2's repository.
         - upstream_commit: the commit of upstream that the patches start from.
         - patched_tree: git's id of the tree with the patches.
-        - series: a SHA-256 of the patches.
+        - series: git's id of the folder with the patches.
         - dirty: whether the tree had uncommitted edits.
         - torch: the version of torch that the library was built for.
         - python: the version of Python that the library was built for.

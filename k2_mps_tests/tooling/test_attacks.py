@@ -1,0 +1,312 @@
+"""Input that was made to break the tool, and advice that once lost work."""
+
+import json
+import re
+import shlex
+import time
+import unicodedata
+
+import pytest
+
+from k2_mps_tests.tooling import support
+from k2_mps_tests.tooling.support import git, patches, snapshot
+
+CONTEXT = "k2/csrc/context.h"
+ARRAY = "array-a-mode-and-line-ends"
+HEADER = "From: k2-mps <k2-mps@k2-mps.invalid>\nSubject: {}\nUpstream-Status: {}\n"
+
+
+def add_patch(sandbox, text: str | bytes, name: str = "evil.patch") -> None:
+    folder = sandbox.root / "patches"
+    (folder / name).write_bytes(text if isinstance(text, bytes) else text.encode())
+    (folder / "series").write_text(f"{(folder / 'series').read_text()}{name}\n")
+
+
+def follow(sandbox, message: str) -> None:
+    """Runs the commands after "next:", as a user would paste them."""
+    advice = re.search(r"next: (.*)", message)[1]
+    for command in advice.split("; "):
+        words = shlex.split(command)
+        if words[0] == "git":
+            git(sandbox.root, *words[1:])
+
+
+@pytest.mark.parametrize(
+    "value", ["--upload-pack=touch {pwned};", "-x", "ext::sh -c touch% {pwned}"]
+)
+@pytest.mark.parametrize("command", [("apply",), ("checkout",), ("rebase", "--onto", "v1")])
+def test_a_url_runs_nothing(sandbox, tmp_path, value, command):
+    config = sandbox.root / "upstream.toml"
+    text = config.read_text().replace(sandbox.upstream.as_uri(), value.format(pwned=tmp_path / "p"))
+    config.write_text(text)
+    result = sandbox.run(*command)
+    assert result.returncode in (1, 20) and "Traceback" not in result.stderr
+    assert not (tmp_path / "p").exists()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("rebase", "--onto=--upload-pack=x"), ("probe", "--", "-x..-y"), ("checkout", "--k2=-x")],
+)
+def test_a_name_is_no_option(sandbox, k2, words):
+    sandbox.fails(1, *words)
+
+
+def test_nothing_that_a_terminal_obeys_is_printed(sandbox, k2):
+    evil = "fix: \x1b]0;PWNED\x07 \u202e reversed"
+    add_patch(sandbox, HEADER.format(evil, "Pending") + "\n---\n")
+    config = sandbox.root / "upstream.toml"
+    config.write_text(config.read_text() + '"\\u001b]0;PWNED\\u0007" = 1\n')
+    support.write(k2, {"\x1b[31mred": "x\n"})
+    for command in ("status", "lint", "apply", "report", "export"):
+        result = sandbox.run(command)
+        said = result.stdout + result.stderr
+        assert "Traceback" not in said
+        assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", said), said
+    git(k2, "commit", "--quiet", "--allow-empty", "-m", "\x1b[31mred \u202e")
+    assert "\x1b" not in sandbox.run("status").stdout
+
+
+def test_lint_is_linear_in_the_hunks(sandbox, k2):
+    """40,000 hunks, of a file that does not have them: 2 seconds are allowed on a quiet machine."""
+    id_ = git(k2, "rev-parse", f"HEAD:{CONTEXT}")
+    head = HEADER.format("x: many", "Pending") + f"\n---\ndiff --git a/{CONTEXT} b/{CONTEXT}\n"
+    head += f"index {id_}..{'2':0>40} 100644\n--- a/{CONTEXT}\n+++ b/{CONTEXT}\n"
+
+    def seconds(count: int) -> float:
+        hunks = "".join(f"@@ -{3 * i} +{3 * i} @@\n-x\n+y\n" for i in range(1, count))
+        (sandbox.root / "patches/evil.patch").write_text(head + hunks)
+        result = sandbox.run("lint")
+        assert "Traceback" not in result.stderr
+        found = json.loads(sandbox.run("lint", "--format", "json").stdout)
+        assert any(one["path"] == "patches/evil.patch" for one in found)
+        assert result.returncode == 34
+        begin = time.monotonic()
+        sandbox.run("lint")
+        return time.monotonic() - begin
+
+    add_patch(sandbox, head)
+    small, large = seconds(5_000), seconds(40_000)
+    # Quadratic time would be 64 times as long.
+    assert large < 24 * small
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        HEADER.format("x", "Pending")
+        + f"\n---\ndiff --git a/{CONTEXT} b/{CONTEXT}\nindex {'1' * 40}..{'2' * 40} 100644\n"
+        f"--- a/{CONTEXT}\n+++ b/{CONTEXT}\n@@ -{'1' * 5000},0 +1 @@\n+x\n",
+        HEADER.format("a\0b", "Pending") + "New-files:\n\tk2/csrc/e.h\n\n---\n",
+        HEADER.format("x", "Pending") + "New-files:\n\tk2/csrc/.gitattributes\n\n---\n",
+        HEADER.format("x", "Pending") + "New-files:\n\tk2/csrc/.gitignore\n\n---\n",
+        HEADER.format("x", "Pending") + "New-files:\n\tk2/csrc/e.h\n\nPatch-Filename: y\n\n---\n",
+        b"\xff\xfe",
+        "",
+    ],
+)
+def test_a_malformed_patch_is_one_error(sandbox, k2, text):
+    before = snapshot(k2)
+    add_patch(sandbox, text)
+    support.write(sandbox.root / "patches/files/k2/csrc", {"e.h": "x\n"})
+    for command, code in (("lint", 34), ("apply", 1), ("export", 1), ("fold", 1)):
+        words = [command, ARRAY] if command == "fold" else [command]
+        if command == "export":
+            support.commit(k2, "mine", {"mine": "x\n"})
+        result = sandbox.run(*words)
+        assert result.returncode == code, result.stderr
+        assert "Traceback" not in result.stderr
+    git(k2, "reset", "--quiet", "--hard", "HEAD~1")
+    assert snapshot(k2)["status"] == before["status"]
+
+
+@pytest.mark.parametrize("name", [".gitattributes", ".gitignore"])
+def test_no_patch_adds_a_file_that_git_reads_here_too(sandbox, k2, name):
+    support.write(k2, {f"k2/csrc/mps/{name}": "*.h text eol=crlf\n"})
+    before = patches(sandbox)
+    message = sandbox.fails(1, "new", "attr: x", f"k2/csrc/mps/{name}")
+    assert "would also act on this repository" in message
+    assert patches(sandbox) == before
+
+
+def test_a_date_that_git_cannot_read_is_refused(sandbox, k2):
+    support.write(k2, {"more": "x\n"})
+    git(k2, "add", "more")
+    git(k2, "commit", "--quiet", "-m", "more", env={"GIT_AUTHOR_DATE": "@4102444800 +0000"})
+    before = patches(sandbox)
+    assert "years from 1970 to 2099" in sandbox.fails(1, "export")
+    assert patches(sandbox) == before
+
+
+def test_one_name_in_two_forms_is_one_file_on_a_mac(sandbox, k2):
+    names = [unicodedata.normalize(form, "k2/café.h") for form in ("NFC", "NFD")]
+    support.commit(k2, "two", dict.fromkeys(names, "x\n"))
+    sandbox.ok("export")
+    assert "are one file on many systems" in sandbox.run("lint").stdout
+
+
+def test_squashed_commits_leave_no_trailers(sandbox, k2):
+    todo = {"GIT_SEQUENCE_EDITOR": "sed -i.bak '2s/^pick/squash/'", "GIT_EDITOR": "true"}
+    git(k2, "rebase", "--quiet", "--interactive", "HEAD~2", env=todo)
+    sandbox.ok("export", "--prune")
+    text = (sandbox.root / f"patches/{ARRAY}.patch").read_text()
+    assert "Patch-Filename" not in text and text.count("Upstream-Status") == 1
+
+
+def test_advice_loses_no_commit_of_a_detached_head(sandbox, k2):
+    git(k2, "checkout", "--quiet", "--detach")
+    support.commit(k2, "an hour's work", {"hour": "x\n"})
+    follow(sandbox, sandbox.fails(1, "export"))
+    sandbox.ok("export")
+    assert (sandbox.root / "patches/files/hour").exists()
+
+
+def test_advice_at_an_edit_stop_of_a_rebase(sandbox, k2):
+    todo = {"GIT_SEQUENCE_EDITOR": "sed -i.bak '1s/^pick/edit/'"}
+    git(k2, "rebase", "--quiet", "--interactive", "HEAD~2", env=todo)
+    message = sandbox.fails(1, "export")
+    assert "a rebase in progress" in message and " checkout " not in message
+
+
+def test_advice_for_a_merge_can_be_run(sandbox, k2):
+    git(k2, "checkout", "--quiet", "-b", "side", "HEAD~1")
+    support.commit(k2, "side", {"side": "x\n"})
+    git(k2, "checkout", "--quiet", "k2-mps")
+    git(k2, "merge", "--quiet", "--no-edit", "side")
+    message = sandbox.fails(1, "export")
+    assert "is a merge" in message
+    words = shlex.split(re.search(r"next: git (.*?), which", message)[1])
+    git(sandbox.root, *words)
+    sandbox.ok("export")
+
+
+def test_an_export_that_git_took_back(sandbox, k2):
+    """The states know patches/ as it is again; the commit is nowhere else, so `clean` keeps it."""
+    before = patches(sandbox)
+    support.commit(k2, "first try", {"first": "x\n"})
+    sandbox.ok("export")
+    for path in patches(sandbox).keys() - before.keys():
+        (sandbox.root / path).unlink()
+    for path, content in before.items():
+        (sandbox.root / path).write_bytes(content)
+    assert "commits on k2-mps" in sandbox.fails(1, "clean", "--all")
+    git(k2, "reset", "--quiet", "--hard", "HEAD~1")
+    assert "already applied" in sandbox.ok("apply")
+    support.commit(k2, "second try", {"second": "x\n"})
+    sandbox.ok("export")
+    assert (sandbox.root / "patches/files/second").exists()
+
+
+def test_advice_is_quoted(sandbox, tmp_path):
+    own = sandbox.clone("my own k2")
+    sandbox.ok("apply", "--k2", str(own))
+    git(own, "checkout", "--quiet", "--detach")
+    follow(sandbox, sandbox.fails(1, "export", "--k2", str(own)))
+    assert git(own, "symbolic-ref", "HEAD") == "refs/heads/k2-mps"
+
+
+def test_all_files_executable_is_a_file_system_not_a_change(sandbox, k2):
+    """As on vfat, or on Windows's disks in WSL."""
+    git(sandbox.root, "init", "--quiet")
+    git(sandbox.root, "add", "--all", "--force", "patches", "upstream.toml")
+    git(sandbox.root, "config", "core.fileMode", "false")
+    for path in (sandbox.root / "patches").rglob("*"):
+        if path.is_file():
+            path.chmod(0o755)
+    assert "already applied" in sandbox.ok("apply")
+    assert "has it all" in sandbox.ok("export")
+
+
+def test_messages_show_no_password(sandbox):
+    own = sandbox.clone("own")
+    git(own, "checkout", "--quiet", "--orphan", "empty")
+    git(own, "commit", "--quiet", "--allow-empty", "-m", "x")
+    config = sandbox.root / "upstream.toml"
+    url = "https://user:s3cret@example.invalid/k2.git"
+    text = config.read_text().replace(sandbox.upstream.as_uri(), url).replace(sandbox.pin, "1" * 40)
+    config.write_text(text)
+    for words in (("apply", "--k2", str(own)), ("checkout",)):
+        result = sandbox.run("--verbose", *words)
+        assert result.returncode != 0
+        assert "s3cret" not in result.stdout + result.stderr
+
+
+def test_ascii_output(sandbox, k2):
+    support.commit(k2, "größer", {"a": "x\n"})
+    assert "gr\\xf6\\xdfer" in sandbox.ok("status", env={"PYTHONIOENCODING": "ascii"})
+
+
+def test_exit_codes(sandbox, k2):
+    (k2 / CONTEXT).write_text("edited\n")
+    (k2 / ".git/index.lock").write_text("")
+    for words in (("new", "x"), ("fold", ARRAY)):
+        assert "index.lock exists" in sandbox.fails(17, *words)
+    (k2 / ".git/index.lock").unlink()
+    git(k2, "checkout", "--quiet", ".")
+    (k2 / ".git/refs/heads/k2-mps.lock").write_text("")
+    assert "k2-mps.lock exists" in sandbox.fails(17, "edit", ARRAY, "--why", "y")
+    (k2 / ".git/refs/heads/k2-mps.lock").unlink()
+    for step in ("--continue", "--abort"):
+        assert "no rebase is in progress" in sandbox.fails(1, "rebase", step)
+
+
+def test_a_reader_that_closes_the_pipe(sandbox, k2):
+    script = " ".join(map(shlex.quote, sandbox.command("report", "--offline")))
+    process = support.subprocess.run(
+        ["bash", "-c", f"set -o pipefail; {script} | true"],
+        cwd=sandbox.root,
+        env=sandbox.environment,
+        capture_output=True,
+        text=True,
+    )
+    assert process.returncode in (0, 141) and process.stderr == ""
+
+
+def test_a_resolution_that_no_patch_can_have_is_refused_at_that_stop(sandbox, k2):
+    """At one patch, the user also changes a new file that an earlier patch adds."""
+    lines = support.LONG_FILE.replace("line 90\n", "line ninety\n")
+    onto = support.commit(sandbox.upstream, "Ninety", {CONTEXT: lines})
+    assert f"patches/{ARRAY}.patch, conflicts" in sandbox.fails(14, "rebase", "--onto", onto)
+    work = sandbox.root / "build/rebase"
+    text = (work / CONTEXT).read_text()
+    (work / CONTEXT).write_text(re.sub(r"<{7}.*?>{7} [^\n]*\n", "", text, flags=re.DOTALL))
+    added = (work / "cmake/mps.cmake").read_text()
+    support.write(work, {"cmake/mps.cmake": added + "# adapted\n"})
+    message = sandbox.fails(14, "rebase", "--continue")
+    assert "cannot be kept" in message and "cmake/mps.cmake" in message
+    support.write(work, {"cmake/mps.cmake": added})
+    sandbox.ok("rebase", "--continue")
+    sandbox.ok("apply")
+    assert sandbox.state() == "applied"
+
+
+def test_two_conflicts_with_one_text_have_two_resolutions(sandbox, k2):
+    """git remembers the resolution of a file, not of a conflict."""
+    text = "same\n" + "".join(f"{n}\n" for n in range(9)) + "same\n"
+    pin = support.commit(sandbox.upstream, "twice", {"k2/twice": text})
+    sandbox.write_config(pin)
+    sandbox.ok("apply")
+    support.write(k2, {"k2/twice": text.replace("same", "ours")})
+    sandbox.ok("new", "twice: ours")
+    onto = support.commit(sandbox.upstream, "theirs", {"k2/twice": text.replace("same", "theirs")})
+    before = patches(sandbox)
+    del before["patches/files/k2/python/k2/mps/blob.bin"]
+    sandbox.fails(14, "rebase", "--onto", onto)
+    file = sandbox.root / "build/rebase/k2/twice"
+    parts = re.split(r"<{7}.*?>{7} [^\n]*\n", file.read_text(), flags=re.DOTALL)
+    assert len(parts) == 3
+    file.write_text("first\n".join(parts[:2]) + "second\n" + parts[2])
+    sandbox.ok("rebase", "--continue")
+    result = patches(sandbox)
+    support.write(sandbox.root, {path: content.decode() for path, content in before.items()})
+    sandbox.ok("rebase", "--onto", onto)
+    assert patches(sandbox) == result
+
+
+def test_a_rebase_after_its_folder_was_deleted(sandbox, k2):
+    lines = support.LONG_FILE.replace("line 50\n", "line 50, better\n")
+    onto = support.commit(sandbox.upstream, "Better", {CONTEXT: lines})
+    sandbox.fails(14, "rebase", "--onto", onto)
+    support.shell(sandbox.root, "rm -rf build/rebase")
+    assert "no rebase is in progress" in sandbox.fails(1, "rebase", "--abort")
+    assert "conflicts with" in sandbox.fails(14, "rebase", "--onto", onto)

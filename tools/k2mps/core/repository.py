@@ -1,0 +1,183 @@
+"""GitPython, whose commands run as `core.git` runs them.
+
+GitPython takes time to import: only commands that change something, or ask upstream, import this.
+"""
+
+import io
+import os
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import BinaryIO
+
+import git
+from gitdb import IStream
+
+from k2mps.core import errors
+from k2mps.core.git import Git, disk_full, missing, no_space, options, redacted
+from k2mps.core.progress import Reporter, Task
+
+# The settings of clone and fetch: none of them changes how upstream is reached, which is the
+# user's configuration: insteadOf, proxies, credentials.
+_NETWORK = {
+    "core.hooksPath": os.devnull,
+    "gc.auto": "0",
+    "maintenance.auto": "false",
+    "submodule.recurse": "false",
+}
+
+
+class _Command(git.cmd.Git):
+    """GitPython's way to run git."""
+
+    # Commands that read or write files of the working tree.
+    _WORK_TREE = ("add", "am", "checkout", "grep", "rebase", "reset", "stash", "status", "worktree")
+
+    runner: Git
+
+    def execute(
+        self,
+        command,
+        istream=None,
+        with_extended_output=False,
+        with_exceptions=True,
+        as_process=False,
+        stdout_as_string=True,
+        strip_newline_in_stdout=True,
+        **how,
+    ):
+        words = list(command)[1:]
+        work_tree = bool(words) and words[0] in self._WORK_TREE
+        if as_process:  # `git cat-file --batch`, which GitPython talks to
+            return super().execute(
+                ["git", *self.runner.options(work_tree), *words],
+                istream=istream,
+                as_process=True,
+                env=self.runner.variables(words[0], work_tree),
+                start_new_session=True,
+                **how,
+            )
+        stdin = istream.read() if isinstance(istream, io.BytesIO) else b""
+        result = self.runner.run(
+            *words, stdin=stdin, work_tree=work_tree, environment=self.environment()
+        )
+        if result.status and with_exceptions:
+            raise self.runner.failure(words, result)
+        output = result.stdout
+        if strip_newline_in_stdout and output.endswith(b"\n"):
+            output = output[:-1]
+        output = os.fsdecode(output) if stdout_as_string else output
+        return (result.status, output, result.stderr) if with_extended_output else output
+
+
+class Repository(git.Repo):
+    """A repository by GitPython."""
+
+    GitCommandWrapperType = _Command
+
+
+def opened(runner: Git) -> Repository:
+    """The repository in which `runner` runs its commands."""
+    found = Repository(runner.directory)
+    found.git.runner = runner
+    return found
+
+
+class _Progress(git.RemoteProgress):
+    """git's progress, for a display."""
+
+    _STAGES = {
+        git.RemoteProgress.COUNTING: "Counting objects",
+        git.RemoteProgress.COMPRESSING: "Compressing objects",
+        git.RemoteProgress.RECEIVING: "Receiving objects",
+        git.RemoteProgress.RESOLVING: "Resolving deltas",
+        git.RemoteProgress.CHECKING_OUT: "Updating files",
+    }
+
+    def __init__(self, task: Task):
+        super().__init__()
+        self._task = task
+
+    def update(self, op_code, cur_count, max_count=None, message="") -> None:
+        stage = self._STAGES.get(op_code & self.OP_MASK)
+        if stage:
+            self._task.update(int(cur_count), int(max_count or 0), stage)
+
+
+def network(directory: Path, title: str, *args: str, reporter: Reporter = Reporter()) -> None:
+    """Runs clone or fetch, under the user's configuration.
+
+    The command keeps the terminal, where ssh or a credential helper may have to ask something.
+
+    Args:
+      title: what the progress display calls the work.
+      args: the command; `--progress` is added here.
+    Raises:
+      NotThereError: upstream answers that it lacks the commit or branch.
+      UnreachableError: the command failed otherwise.
+    """
+    command, *rest = args
+    reporter.command(["git", *map(redacted, args)])
+    with reporter.task(title) as task:
+        progress = _Progress(task)
+        try:
+            process = git.cmd.Git(directory).execute(
+                ["git", *options(_NETWORK), command, "--progress", *rest],
+                as_process=True,
+                with_stdout=False,
+            )
+        except git.GitCommandNotFound:
+            raise missing() from None
+        running = process.proc
+        try:
+            _follow(running.stderr, progress.new_message_handler())
+            status = running.wait()
+        except BaseException:
+            running.terminate()
+            running.wait()
+            raise
+    stderr = redacted("\n".join([*progress.other_lines, *progress.error_lines]).strip())
+    if disk_full(stderr):
+        raise no_space(command, stderr)
+    if status != 0:
+        lacks = "not our ref" in stderr or "remote ref" in stderr
+        raise (errors.NotThereError if lacks else errors.UnreachableError)(
+            f"git {command} failed: {stderr.splitlines()[-1] if stderr else 'no message'}",
+            why=stderr,
+            next_command="check the network and the url in upstream.toml,"
+            " then run the same command again",
+        )
+
+
+def _follow(stream: BinaryIO, handle: Callable[[str], object]) -> None:
+    """Hands on each line as it comes; git ends a line of progress with a carriage return.
+
+    GitPython would do this in threads, which a signal does not end.
+    """
+    rest = b""
+    while chunk := stream.read1(4096):
+        *lines, rest = re.split(rb"[\r\n]+", rest + chunk)
+        for line in filter(None, lines):
+            handle(line.decode("utf-8", "replace"))
+    if rest:
+        handle(rest.decode("utf-8", "replace"))
+
+
+def store_commit(
+    repository: git.Repo,
+    tree: str,
+    parents: Sequence[str],
+    message: str,
+    author: str,
+    committer: str,
+) -> str:
+    """Writes a commit, which no ref names yet; its id.
+
+    Args:
+      author, committer: "NAME <EMAIL> SECONDS ZONE".
+    """
+    lines = [f"tree {tree}", *(f"parent {one}" for one in parents)]
+    lines += [f"author {author}", f"committer {committer}", "", message]
+    data = os.fsencode("\n".join(lines))
+    stream = IStream(b"commit", len(data), io.BytesIO(data))
+    return repository.odb.store(stream).hexsha.decode()

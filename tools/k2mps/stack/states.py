@@ -1,0 +1,264 @@
+"""The states of patches/ and of branch k2-mps, one after each command.
+
+`STATE_REF` names the last state.  A state is a commit: its tree is patches/ and upstream.toml, its
+first parent is the state before, its last parent the commit of k2.  Its message is the command and
+some facts.  In a synced state, the patches and the commit of k2 say the same.  The ids of both show
+what git or an editor has changed since.
+
+A command records what it finds, if that is no state yet, then what it leaves.  So `undo` has
+everything that a command overwrote, and git keeps it.
+"""
+
+import contextlib
+import json
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from k2mps.core import errors, git, interrupts
+from k2mps.core.git import Git
+from k2mps.core.objects import File
+from k2mps.core.project import Project, exclusive
+from k2mps.series import patch_folder
+from k2mps.stack import moving
+from k2mps.stack.checkout import BRANCH_REF, Checkout
+
+# Each worktree has its own.
+STATE_REF = "refs/worktree/k2mps/state"
+_NO_COMMIT = "0" * 40
+_PATHS = ("patches", "upstream.toml")
+
+
+class State(NamedTuple):
+    """One state."""
+
+    id: str  # its commit
+    tree: str  # of patches/ and upstream.toml
+    tip: str  # the commit of k2
+    seconds: int  # when, since 1970
+    command: str  # the command that made it, or an empty text where a command found it
+    synced: bool  # whether patches/ and the commit of k2 say the same
+    head: str  # the branch of k2's HEAD; empty where it was detached
+    branch: str  # the commit of branch k2-mps; empty where there was none
+    project: str  # the directory of the clone of k2-mps
+    staged: bool  # whether the command made a commit of edits in the checkout
+
+    @property
+    def when(self) -> str:
+        return time.strftime("%Y-%m-%dT%H:%M:%S+00:00", time.gmtime(self.seconds))
+
+
+class States:
+    """The states of a checkout, the last one first."""
+
+    def __init__(self, project: Project, checkout: Checkout):
+        self._project = project
+        self._checkout = checkout
+        self.all = list(_read(checkout))
+        self.tree = snapshot(project, checkout)
+
+    @property
+    def last_synced(self) -> State | None:
+        """The last state of this project in which patches/ and the branch said the same."""
+        own = (one for one in self.all if one.project == str(self._project.root))
+        return next((one for one in own if one.synced), None)
+
+    def known(self) -> State | None:
+        """A state in which patches/ as it is was synced."""
+        found = next((one for one in self.all if one.synced and one.tree == self.tree), None)
+        return found if found and self._checkout.has(found.tip) else None
+
+    def changed_paths(self) -> list[str]:
+        """The files that differ from the last synced state."""
+        last = self.last_synced
+        if last is None or last.tree == self.tree:
+            return []
+        return [change.path for change in self._checkout.changes(last.tree, self.tree)]
+
+    def record(self, command: str = "", *, synced: bool = False, staged: bool = False) -> None:
+        """Adds a state, unless it is the last one and no command made it."""
+        checkout, head = self._checkout, self._checkout.head()
+        last = self.all[0] if self.all else None
+        branch = checkout.commit_of(BRANCH_REF) or ""
+        here = (self.tree, head.commit, head.branch or "", branch, str(self._project.root))
+        was = last and (last.tree, last.tip, last.head, last.branch, last.project)
+        if not command and here == was:
+            return
+        first = last.id if last else _commit(checkout, self.tree, "")
+        keys = ("head", "branch", "project", "synced", "staged")
+        facts = dict(zip(keys, (*here[2:], synced, staged)))
+        message = f"{command}\n\n{json.dumps(facts)}\n"
+        made = _commit(checkout, self.tree, message, first, head.commit)
+        checkout.git.bytes("update-ref", STATE_REF, made, last.id if last else _NO_COMMIT)
+        now = State(made, self.tree, head.commit, int(time.time()), command, **facts)
+        self.all.insert(0, now)
+
+    def refresh(self) -> None:
+        """Looks at patches/ again."""
+        self.tree = snapshot(self._project, self._checkout)
+
+
+def _commit(checkout: Checkout, tree: str, message: str, *parents: str) -> str:
+    """As `Checkout.store`, without GitPython: `k2mps apply` does without."""
+    options = [word for one in parents for word in ("-p", one)]
+    return checkout.git.text("commit-tree", tree, *options, stdin=os.fsencode(message))
+
+
+def _read(checkout: Checkout) -> Iterator[State]:
+    found = checkout.git.run(
+        *"log -z --first-parent --no-notes --no-decorate".split(),
+        "--format=%H%x00%T%x00%P%x00%ct%x00%B",
+        STATE_REF,
+        "--",
+    )
+    for id_, tree, parents, when, message in zip(*[iter(git.split_z(found.stdout))] * 5):
+        command, _, facts = message.partition("\n\n")
+        if not parents:
+            return  # the oldest state has a parent, too, which is none
+        yield State(id_, tree, parents.split()[-1], int(when), command.strip(), **json.loads(facts))
+
+
+def snapshot(project: Project, checkout: Checkout) -> str:
+    """The tree of patches/ and upstream.toml as they are."""
+    environment = {
+        "GIT_DIR": str(checkout.git_dir),
+        "GIT_WORK_TREE": str(project.root),
+        # It keeps the times of the files, so that git reads those that changed.
+        "GIT_INDEX_FILE": str(checkout.git_dir / "k2mps-index"),
+    }
+    here = Git(project.root, literal=True, reporter=checkout.reporter)
+    modes = patch_folder.has_modes(project.patches)
+    settings = () if modes else ("-c", "core.fileMode=false")
+    here.bytes(
+        *settings, "add", "--all", "--force", "--", *_PATHS, work_tree=True, environment=environment
+    )
+    if not modes:
+        executable = patch_folder.executables(project.patches)
+        here.bytes(
+            *("update-index", "--chmod=+x", "-z", "--stdin"),
+            stdin="".join(f"patches/{path}\0" for path in sorted(executable)).encode(),
+            environment=environment,
+        )
+    return here.text("write-tree", environment=environment)
+
+
+def series_id(project: Project, checkout: Checkout) -> str:
+    """git's id of patches/ as it is."""
+    return checkout.tree_of(f"{snapshot(project, checkout)}:patches")
+
+
+@contextlib.contextmanager
+def at_work(project: Project, checkout: Checkout, rebasing: bool = False) -> Iterator[None]:
+    """Locks the project and the checkout, and finishes or undoes what a killed run left.
+
+    Args:
+      rebasing: whether the caller is the rebase that may be in progress; any other command is
+        refused beside a rebase.
+    """
+    with exclusive(project.root, str(project.root)):
+        recover(project)
+        if not rebasing:
+            check_no_rebase(project)
+        with checkout.exclusive():
+            settle(checkout)
+            yield
+
+
+def carry_out(
+    project: Project,
+    checkout: Checkout,
+    command: str,
+    *,
+    changed: Mapping[str, File],
+    removed: Sequence[str] = (),
+    tip: str = "",
+    move: Callable[[], object] = lambda: None,
+    staged: bool = False,
+    synced: bool = True,
+) -> None:
+    """Changes files of the project and the branch, all or nothing.  The caller is `at_work`.
+
+    Args:
+      command: what the user sees in the list of states.
+      changed, removed: files of the project, by path.
+      tip: the commit that `move` gives branch k2-mps; empty where it moves nothing.
+      move: moves the branch.
+      staged, synced: as in `State`.
+    """
+    states = States(project, checkout)
+    states.record()
+    facts = {"command": command, "synced": synced, "staged": staged}
+    note = {"checkout": str(checkout.directory), "tip": tip, **facts}
+    project.replacement.prepare(changed, removed, note)
+    with interrupts.deferred():
+        try:
+            move()
+        except BaseException:
+            project.replacement.discard()
+            raise
+        project.replacement.complete()
+        states.refresh()
+        states.record(**facts)
+
+
+def commit_edits(checkout: Checkout, tip: str) -> None:
+    """Makes a commit that has the checkout's edits the commit of its branch."""
+    checkout.git.bytes("reset", "--quiet", "--mixed", tip, work_tree=True)
+
+
+def recover(project: Project) -> None:
+    """Completes or forgets what a killed run began; the caller holds the project's lock."""
+    note = project.replacement.note
+    if note is None:
+        project.replacement.discard()
+        return
+    try:
+        checkout = Checkout(note["checkout"])
+    except errors.CheckoutMissingError:
+        project.replacement.discard()
+        return
+    settle(checkout)
+    if note["tip"] and checkout.commit_of(BRANCH_REF) != note["tip"]:
+        project.replacement.discard()
+        return
+    if note["staged"]:
+        commit_edits(checkout, note["tip"])
+    project.replacement.complete()
+    States(project, checkout).record(note["command"], synced=note["synced"], staged=note["staged"])
+    checkout.reporter.warn(
+        f"an earlier run was killed amid `k2mps {note['command']}`, which is complete now"
+    )
+
+
+def tidy(project: Project) -> None:
+    """As `recover`, for callers that do not hold the project's lock."""
+    with exclusive(project.root, str(project.root)):
+        recover(project)
+
+
+def settle(checkout: Checkout) -> None:
+    """Undoes what a killed run has left of a move."""
+    if moving.settle(checkout):
+        checkout.reporter.warn(
+            f"an earlier run was killed while it changed {checkout.directory};"
+            " its changes have been undone"
+        )
+
+
+def check_no_rebase(project: Project) -> None:
+    """Refuses to change patches/ during a rebase, whose end would overwrite the change."""
+    stopped = rebase_under_way(project)
+    if stopped:
+        raise errors.ConflictError(
+            stopped,
+            why="a rebase writes patches/ when it ends",
+            next_command="k2mps rebase --continue, or --abort",
+        )
+
+
+def rebase_under_way(project: Project) -> str:
+    """A sentence about the rebase that waits for the user; empty if none does."""
+    if not project.rebase.exists():
+        return ""
+    return f"a rebase is in progress in {project.rebase}"
