@@ -1,6 +1,7 @@
 """The emulator refuses what torch's mps kernels refuse on a Mac, with torch's message.
 
-The messages are those in the libtorch_cpu.dylib of torch 2.13 for macOS.
+The messages are those in the libtorch_cpu.dylib of torch 2.13 for macOS, until the releases in
+UNTIL.
 """
 
 import re
@@ -17,6 +18,25 @@ def ones(*sizes, dtype=torch.float32):
 def eye(dtype):
     return torch.eye(3, dtype=dtype, device="mps")
 
+
+MINOR = int(torch.__version__.split(".")[1])
+
+# The first minor release of torch 2 whose library lacks the message.
+UNTIL = {
+    "linalg.lu_factor(): MPS only supports floats.": 14,
+    "linalg_qr: MPS currently supports float32 only": 14,
+    "Mish for complex is not supported for MPS": 14,
+    "mse_loss_out_mps: only defined for floating types": 14,
+    "Long batch norm is not supported with MPS": 14,
+    "Batch norm for complex is not supported for MPS": 14,
+    "linalg.lu_factor(): MPS doesn't support complex types.": 15,
+    "softmax only supported for floating types": 15,
+    "linalg.solve.triangular(); Only float is supported!": 15,
+    "nlld_loss for complex is not supported for MPS": 15,
+    "relu is not supported for complex types": 15,
+    "upsample for MPS does not support complex inputs": 15,
+    "softmax with half to float conversion is not supported on MPS": 15,
+}
 
 # A part of the message; below it, the call that is refused.
 REFUSED = """
@@ -151,8 +171,14 @@ and weight type (torch.FloatTensor) should be the same
 
 @pytest.mark.parametrize("message, call", re.findall(r"^(\S.*)\n +(.+)$", REFUSED, re.MULTILINE))
 def test_refusals_of_a_mac(message, call):
-    with pytest.raises((RuntimeError, TypeError), match=re.escape(message)):
+    if MINOR < UNTIL.get(message, MINOR + 1):
+        with pytest.raises((RuntimeError, TypeError), match=re.escape(message)):
+            eval(call)
+        return
+    try:
         eval(call)
+    except (RuntimeError, TypeError) as error:  # another one may be there
+        assert message not in str(error)
 
 
 def test_what_stands_beside_them_is_accepted():

@@ -1,5 +1,5 @@
-// Conditions, texts and kinds of errors are those of libtorch_cpu.dylib of
-// torch 2.13.
+// Conditions, texts and kinds of errors are those of libtorch_cpu.dylib: all of
+// them from torch 2.13, and until the release that an entry names.
 #include "torch/refusals.h"
 
 #include <ATen/ops/result_type.h>
@@ -11,6 +11,8 @@
 #include <string_view>
 #include <unordered_map>
 #include <vector>
+
+#include "core/release.h"
 
 namespace mps_emulator {
 
@@ -73,7 +75,7 @@ void CheckAdaptiveAveragePooling(const Call &call) {
 }
 
 void CheckSoftmax(const Call &call) {
-  TORCH_CHECK(!call["half_to_float"].toBool(),
+  TORCH_CHECK(TORCH_AT_LEAST(15) || !call["half_to_float"].toBool(),
               "softmax with half to float conversion is not supported on MPS");
 }
 
@@ -139,6 +141,7 @@ struct Refusal {
   bool (*takes)(ScalarType);
   Error error;
   std::string text;  // if it ends with a space, the type's name follows
+  int until = 99;    // the first minor release of torch 2 without it
 };
 
 template <ScalarType wanted>
@@ -166,17 +169,18 @@ const std::vector<Refusal> kRefusals = {
      "self", &Is<ScalarType::Float>, Error::kRuntime,
      "histogram is only supported for float32"},
     {"_linalg_det _linalg_slogdet linalg_lu linalg_lu_factor_ex", "A", &IsReal,
-     Error::kRuntime, "linalg.lu_factor(): MPS doesn't support complex types."},
+     Error::kRuntime, "linalg.lu_factor(): MPS doesn't support complex types.",
+     15},
     {"_linalg_det _linalg_slogdet _linalg_solve_ex linalg_lu "
      "linalg_lu_factor_ex",
      "A", &Is<ScalarType::Float>, Error::kRuntime,
-     "linalg.lu_factor(): MPS only supports floats."},
+     "linalg.lu_factor(): MPS only supports floats.", 14},
     {"_log_softmax", "self", &IsReal, Error::kNotImplemented,
      "log_softmax for complex is not supported for MPS"},
     {"_log_softmax", "self", &IsNot<ScalarType::Bool>, Error::kNotImplemented,
      "log_softmax for bool is not supported for MPS"},
     {"_softmax", "self", &IsFloating, Error::kRuntime,
-     "softmax only supported for floating types"},
+     "softmax only supported for floating types", 15},
     {"_upsample_bicubic2d_aa", "self", &IsFloating, Error::kRuntime,
      "_upsample_bicubic2d_aa_out_mps only supports floating-point dtypes"},
     {"_upsample_bilinear2d_aa", "self", &IsFloating, Error::kRuntime,
@@ -212,9 +216,10 @@ const std::vector<Refusal> kRefusals = {
     {"linalg_inv_ex", "A", &IsReal, Error::kRuntime,
      "linalg_inv: not supported for complex types yet!"},
     {"linalg_qr", "A", &Is<ScalarType::Float>, Error::kRuntime,
-     "linalg_qr: MPS currently supports float32 only"},
+     "linalg_qr: MPS currently supports float32 only", 14},
     {"linalg_solve_triangular triangular_solve", "self", &Is<ScalarType::Float>,
-     Error::kRuntime, "linalg.solve.triangular(); Only float is supported!"},
+     Error::kRuntime, "linalg.solve.triangular(); Only float is supported!",
+     15},
     {"masked_fill", "mask", &Is<ScalarType::Bool>, Error::kRuntime,
      "expected mask dtype to be Bool but got "},
     {"masked_scatter", "mask", &IsMask, Error::kRuntime,
@@ -222,23 +227,24 @@ const std::vector<Refusal> kRefusals = {
     {"max_pool2d_with_indices", "self", &IsReal, Error::kNotImplemented,
      "Max pooling for complex is not supported for MPS"},
     {"mish", "self", &IsReal, Error::kNotImplemented,
-     "Mish for complex is not supported for MPS"},
+     "Mish for complex is not supported for MPS", 14},
     {"mse_loss", "self", &IsFloating, Error::kRuntime,
-     "mse_loss_out_mps: only defined for floating types"},
+     "mse_loss_out_mps: only defined for floating types", 14},
     {"native_batch_norm", "input", &IsNot<ScalarType::Long>,
-     Error::kNotImplemented, "Long batch norm is not supported with MPS"},
+     Error::kNotImplemented, "Long batch norm is not supported with MPS", 14},
     {"native_batch_norm", "input", &IsReal, Error::kNotImplemented,
-     "Batch norm for complex is not supported for MPS"},
+     "Batch norm for complex is not supported for MPS", 14},
     {"native_layer_norm", "input", &IsNot<ScalarType::Long>,
      Error::kNotImplemented, "Not implemented for long on MPS"},
     {"nextafter", "", &IsFloating, Error::kType,
      "nextafter_mps not implemented for non-floating types"},
     {"nll_loss_forward nll_loss2d_forward", "self", &IsReal,
-     Error::kNotImplemented, "nlld_loss for complex is not supported for MPS"},
+     Error::kNotImplemented, "nlld_loss for complex is not supported for MPS",
+     15},
     {"random", "self", &IsReal, Error::kRuntime,
      "random_mps handles only integral, floating-point and boolean types"},
     {"relu", "self", &IsReal, Error::kRuntime,
-     "relu is not supported for complex types"},
+     "relu is not supported for complex types", 15},
     // The Metal library of torch has no such function.
     {"renorm", "self", &IsReal, Error::kRuntime,
      "Failed to create function state object for: renorm_float2"},
@@ -249,7 +255,7 @@ const std::vector<Refusal> kRefusals = {
     {"upsample_bicubic2d upsample_bilinear2d upsample_linear1d "
      "upsample_nearest1d upsample_nearest2d",
      "self", &IsReal, Error::kRuntime,
-     "upsample for MPS does not support complex inputs"},
+     "upsample for MPS does not support complex inputs", 15},
 };
 
 using Table = std::unordered_multimap<std::string_view, const Refusal *>;
@@ -284,6 +290,7 @@ void CheckDtypes(std::string_view name, const Call &call) {
   auto [begin, end] = table->equal_range(name);
   for (auto found = begin; found != end; ++found) {
     const Refusal &refusal = *found->second;
+    if (TORCH_AT_LEAST(refusal.until)) continue;
     ScalarType type = TypeOf(refusal.argument, call);
     if (type == ScalarType::Undefined || refusal.takes(type)) continue;
     std::string text = refusal.text;
