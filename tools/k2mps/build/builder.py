@@ -170,7 +170,9 @@ def prepare(environment: Environment, request: Request) -> None:
     torch = environment.upstream.torch
     chosen = torch_requirement(torch, request.torch)
     if version_in(chosen) in torch.untested:
-        environment.reporter.warn(f"no suite has run with torch {version_in(chosen)} yet")
+        environment.reporter.warn(
+            f"not all suites have run with torch {version_in(chosen)}: see docs/compatibility.md"
+        )
     check_system(environment, request)
     environment.create()
     wanted = environment.requirements("build", "test", "wheels")

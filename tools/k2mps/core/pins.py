@@ -56,7 +56,7 @@ class Torch(NamedTuple):
 
     @property
     def untested(self) -> tuple[str, ...]:
-        """The supported versions with which no suite has run."""
+        """The supported versions with which not all suites have run."""
         return tuple(version for version in self.supported if version not in self.tested)
 
 

@@ -160,9 +160,9 @@ def _compatibility(project: Project) -> list[str]:
     rows = [
         ("k2", f"{pin.version}, commit `{pin.commit[:12]}`"),
         ("torch, all suites run with it", ", ".join(torch.tested)),
-        ("torch, `--torch` takes it, no suite has run with it", untested),
+        ("torch, `--torch` takes it, not all suites have run with it", untested),
         ("Python", _read(project, "pyproject.toml")["project"]["requires-python"]),
-        ("macOS", "14 or newer, Apple Silicon"),
+        ("macOS", "14 or newer, with torch 2.15 15 or newer; Apple Silicon"),
         ("Linux", "x86-64; mps is emulated"),
     ]
     return _table(("", "version"), rows)
