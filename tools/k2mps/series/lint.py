@@ -20,7 +20,7 @@ _SUBJECT_LENGTH = 72
 _BODY_LENGTH = 80
 _CONTEXT = 1
 _STATUSES_WITH_LINK = ("Submitted", "Accepted")
-_DEVICE = re.compile(r"(?<!k2-)\b[\w.]*(?:mps|Mps|MPS|Metal)\w*")
+_DEVICE = re.compile(r"(?<!k2-)\b[\w.]*(?:(?<![a-z])mps|Mps|MPS|Metal)\w*")
 _MARKER = re.compile(rb"(<{7}|>{7}|\|{7})( .*)?")
 
 

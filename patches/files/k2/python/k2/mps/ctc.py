@@ -23,6 +23,7 @@ from typing import Union
 import torch
 import _k2
 
+from ..first_gradient import first_gradient_only
 from .lattice import entering_arcs
 
 # The limits with which k2.ctc_loss calls intersect_dense.
@@ -125,7 +126,7 @@ class _CtcScores(torch.autograd.Function):
         return scores
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
+    @first_gradient_only
     def backward(ctx, grad: torch.Tensor):
         _, _, *saved = ctx.saved_tensors
         grads = _k2.mps_ctc_backward(*ctx.arguments, saved, grad,

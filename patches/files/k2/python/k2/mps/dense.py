@@ -20,7 +20,7 @@ from typing import Tuple
 import torch
 import _k2
 
-from .devices import check_dense_input
+from ..first_gradient import first_gradient_only
 
 
 class _DenseScores(torch.autograd.Function):
@@ -35,6 +35,7 @@ class _DenseScores(torch.autograd.Function):
         return scores
 
     @staticmethod
+    @first_gradient_only
     def backward(ctx, scores_grad: torch.Tensor):
         grad = torch.empty(ctx.shape, dtype=torch.float32,
                            device=scores_grad.device)
@@ -43,35 +44,24 @@ class _DenseScores(torch.autograd.Function):
         return grad, None, None
 
 
-def dense_fsa_vec(log_probs: torch.Tensor, supervision_segments: torch.Tensor,
-                  allow_truncate: int
+def dense_fsa_vec(log_probs: torch.Tensor, supervision_segments: torch.Tensor
                   ) -> Optional[Tuple[_k2.DenseFsaVec, torch.Tensor,
                                       torch.Tensor]]:
     '''Make the members of a :class:`k2.DenseFsaVec`.
 
     Args:
-      log_probs, supervision_segments, allow_truncate:
-        As for :class:`k2.DenseFsaVec`, which checks them after this unless it
-        is made here.
+      log_probs, supervision_segments:
+        As for :class:`k2.DenseFsaVec`, which has checked them.
     Returns:
       The ``_k2.DenseFsaVec``, its scores, which support autograd, and the
       number of frames of each segment, ``torch.int32`` on the CPU.  None on
-      other devices and for no segments.
+      other devices.
     '''
-    check_dense_input(log_probs, supervision_segments)
-    if log_probs.device.type != 'mps' or len(supervision_segments) == 0:
+    if log_probs.device.type != 'mps':
         return None
-    assert log_probs.ndim == 3
-    assert supervision_segments.ndim == 2
-    assert allow_truncate >= 0
-    N, T, _ = log_probs.shape
     sequence, start, duration = supervision_segments.unbind(1)
-    end = start + duration
-    assert 0 <= sequence.min() and sequence.max() < N
-    assert 0 <= start.min() and start.max() < T
-    assert 0 <= duration.min()
-    assert end.max() <= T + allow_truncate
-    duration = end.clamp(max=T) - start
+    end = (start + duration).clamp(max=log_probs.shape[1])
+    duration = end - start
     out = []
     scores = _DenseScores.apply(
         log_probs, torch.stack([sequence, start, duration], dim=1), out)

@@ -22,6 +22,7 @@ from typing import Tuple
 
 import torch
 import _k2
+from k2.first_gradient import first_gradient_only
 from k2.mps import lattice
 
 
@@ -118,7 +119,7 @@ class _TotScores(torch.autograd.Function):
         return (backward or forward).totals.detach()
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
+    @first_gradient_only
     def backward(ctx, grad: torch.Tensor):
         ctx.saved_tensors
         forward, backward = ctx.scores
@@ -146,7 +147,7 @@ class _Scores(torch.autograd.Function):
         return scores.rounded()
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
+    @first_gradient_only
     def backward(ctx, grad: torch.Tensor):
         ctx.saved_tensors
         return None, None, None, _k2.double_scores_backprop(
@@ -166,7 +167,7 @@ class _ArcPost(torch.autograd.Function):
         return _k2.double_arc_post(batched, *scores)
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
+    @first_gradient_only
     def backward(ctx, grad: torch.Tensor):
         ctx.saved_tensors
         batched, scores = ctx.arguments

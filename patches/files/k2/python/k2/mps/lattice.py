@@ -21,8 +21,6 @@ import torch
 import _k2
 import k2
 
-from .devices import check_graph_and_dense
-
 # In the cache of an Fsa: the _k2.MpsLattice that it was made from.
 _LATTICE = 'mps_lattice'
 
@@ -96,7 +94,6 @@ def intersect_dense(a_fsas, b_fsas, a_to_b_map: Optional[torch.Tensor],
       The lattice, the arc maps to ``a_fsas`` and to ``b_fsas.scores``, and
       the ``_k2.MpsLattice`` if the GPU of mps has made it, else None.
     '''
-    check_graph_and_dense(a_fsas, b_fsas)
     made = _make(a_fsas, b_fsas, a_to_b_map, output_beam, max_states, max_arcs)
     if made is None:
         arcs, arc_map_a, arc_map_b = _k2.intersect_dense(

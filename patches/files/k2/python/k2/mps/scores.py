@@ -17,6 +17,8 @@
 import torch
 import _k2
 
+from ..first_gradient import first_gradient_only
+
 
 class _PublicScores(torch.autograd.Function):
 
@@ -26,6 +28,7 @@ class _PublicScores(torch.autograd.Function):
         return _k2.public_scores(fsas.arcs, scores)
 
     @staticmethod
+    @first_gradient_only
     def backward(ctx, grad: torch.Tensor):
         return None, _k2.internal_scores(ctx.fsas.arcs, grad)
 

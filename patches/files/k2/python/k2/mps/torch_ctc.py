@@ -22,6 +22,7 @@ from typing import Union
 import torch
 import torch.nn.functional as F
 import k2
+from k2.first_gradient import first_gradient_only
 
 # Wider than the distance of any path to the best one, so that no path is
 # pruned: torch sums over all paths.
@@ -145,7 +146,7 @@ class _Losses(torch.autograd.Function):
         return ans
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
+    @first_gradient_only
     def backward(ctx, losses_grad: torch.Tensor):
         grad, = ctx.saved_tensors
         return (grad * losses_grad.unsqueeze(1),) + (None,) * 4

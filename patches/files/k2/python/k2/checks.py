@@ -1,0 +1,89 @@
+# Copyright      2026  The k2-mps authors
+#
+# See ../../../LICENSE for clarification regarding multiple authors
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+'''Errors that say what is wrong with an argument, and what to do.'''
+from typing import Any
+
+import torch
+import k2
+
+
+def check_dense_input(log_probs: torch.Tensor,
+                      supervision_segments: torch.Tensor,
+                      allow_truncate: int) -> None:
+    '''Raise an AssertionError unless :class:`k2.DenseFsaVec` takes these.'''
+    assert log_probs.ndim == 3, (
+        'log_probs must have 3 axes: sequences, frames and classes. Given: '
+        f'{tuple(log_probs.shape)}')
+    assert log_probs.dtype == torch.float32, (
+        f'log_probs must be torch.float32. Given: {log_probs.dtype}. Call '
+        'log_probs.float().')
+    shape = tuple(supervision_segments.shape)
+    assert len(shape) == 2 and shape[1] == 3, (
+        'supervision_segments must have 2 axes and 3 columns: sequence, start '
+        f'and duration. Given: {shape}')
+    assert supervision_segments.dtype == torch.int32, (
+        'supervision_segments must be torch.int32. Given: '
+        f'{supervision_segments.dtype}. Call supervision_segments.int().')
+    assert supervision_segments.device.type == 'cpu', (
+        'supervision_segments must be on the CPU. Given: '
+        f'{supervision_segments.device}. Call supervision_segments.cpu().')
+    assert shape[0] > 0, 'supervision_segments must have a row or more.'
+    assert allow_truncate >= 0, (
+        f'allow_truncate must not be negative. Given: {allow_truncate}')
+    N, T, _ = log_probs.shape
+    for i, segment in enumerate(supervision_segments.tolist()):
+        sequence, start, duration = segment
+        row = f'Row {i} of supervision_segments is {segment}'
+        assert 0 <= sequence < N, (
+            f'{row}: log_probs has {N} sequences, not number {sequence}.')
+        assert 0 <= start < T, (
+            f'{row}: log_probs has {T} frames, not number {start}.')
+        assert duration >= 0, f'{row}: the duration is negative.'
+        assert start + duration <= T + allow_truncate, (
+            f'{row}: it ends at frame {start + duration}, and log_probs has '
+            f'{T} frames. allow_truncate={allow_truncate} would cut that many.')
+
+
+def check_graph_and_dense(graph: 'k2.Fsa', dense: 'k2.DenseFsaVec') -> None:
+    '''Raise a RuntimeError unless both are on one device.'''
+    if graph.device == dense.device:
+        return
+    move = f"make it of log_probs.to('{graph.device}')"
+    if graph.device.type == 'cpu':
+        move = f"call graph.to('{dense.device}')"
+    raise RuntimeError(
+        f'The decoding graph is on {graph.device} and the DenseFsaVec is on '
+        f'{dense.device}: {move}.')
+
+
+def check_attribute(fsa: 'k2.Fsa', name: str, value: Any) -> None:
+    '''Raise an AssertionError unless `fsa` takes `value`, a torch.Tensor or a
+    k2.RaggedTensor, as an attribute.'''
+    size = fsa.num_arcs
+    if isinstance(value, k2.RaggedTensor):
+        found = value.dim0
+    else:
+        assert value.ndim > 0, f'{name} must not be a number alone.'
+        found = value.shape[0]
+    assert found == size, (
+        f'{name} must have {size} rows, one for each arc. Given: {found}')
+    # See https://github.com/k2-fsa/k2/issues/1120
+    assert value.device == fsa.device, (
+        f'{name} must be on {fsa.device}, as the Fsa is. Given: '
+        f'{value.device}')
+    dtype = {'labels': torch.int32, 'scores': torch.float32}.get(name)
+    assert dtype in (None, value.dtype), (
+        f'{name} must be {dtype}. Given: {value.dtype}')
