@@ -135,7 +135,7 @@ def test_a_group_is_a_branch_on_top_of_those_before_it(grouped):
     grouped.ok("upstream", "--group", "extras", "--branch", "three")
     assert git(k2, "rev-parse", "three~2") == git(k2, "rev-parse", "two")
     assert git(k2, "rev-parse", "three^{tree}") == git(k2, "rev-parse", "k2-mps^{tree}")
-    assert "has no group kernels" in grouped.fails(1, "upstream", "--group", "kernels")
+    assert "has no group scores" in grouped.fails(1, "upstream", "--group", "scores")
     both = grouped.run("upstream", "--group", "device", "context-know-mps")
     assert both.returncode == 2 and "not both" in both.stderr
 

@@ -29,8 +29,12 @@ _SUITES = {
 }
 _TITLES = {
     "fixes": "Fixes found on the way to an Apple MPS backend",
+    "general": "Waits, tensors of a context and scores on any device",
     "device": "Apple's MPS as a device of k2",
-    "kernels": "Operations of k2 in Metal",
+    "mutual-information": "Mutual information in Metal",
+    "lattices": "Lattices of intersect_dense in Metal",
+    "scores": "Scores and posteriors of arcs in Metal",
+    "ctc": "CTC in Metal, without a lattice",
     "extras": "Provenance, counters, signposts and a check for MPS",
 }
 

@@ -42,7 +42,7 @@ def lint(project: Project) -> list[Finding]:
     findings += _collisions([*(patch.name for patch in found.patches), *files])
     findings += dependencies.lacks(found.patches, files)
     findings += dependencies.misnamed(files)
-    findings += _fixes(found, files)
+    findings += _device_words(found, files)
     if pinned:
         findings += _budget(pinned, found)
     return findings
@@ -161,16 +161,17 @@ def _collisions(paths: Iterable[str]) -> Iterator[Finding]:
             yield Finding("patches/series", 1, "path", what)
 
 
-def _fixes(found: Series, files: Mapping[str, bytes]) -> Iterator[Finding]:
+def _device_words(found: Series, files: Mapping[str, bytes]) -> Iterator[Finding]:
     """Words of the device in what helps k2 without it."""
     for patch in found.patches:
-        if found.groups.get(patch.name) != "fixes":
+        group = found.groups.get(patch.name)
+        if group not in ("fixes", "general"):
             continue
         for text in dependencies.texts(patch, files):
             for number, line in text.lines:
                 match = _DEVICE.search(line)
                 if match:
-                    why = "does not belong in the fixes, which k2 can take without the mps device"
+                    why = f"does not belong in {group}, which k2 can take without the mps device"
                     yield Finding(text.place, number, "group", f"{match[0]} {why}")
 
 

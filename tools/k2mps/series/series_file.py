@@ -13,8 +13,9 @@ from collections.abc import Sequence
 
 from k2mps.core import errors
 
-# Fixes for any device; the mps device; operations in Metal; the patches that k2 need not take.
-GROUPS = ("fixes", "device", "kernels", "extras")
+# Fixes; what else helps any device; the mps device; operations in Metal, four pull
+# requests; the patches that k2 need not take.
+GROUPS = ("fixes", "general", "device", "mutual-information", "lattices", "scores", "ctc", "extras")
 _GROUP = re.compile(rf"#\s*({'|'.join(GROUPS)}):(\s.*)?")
 PATCH_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*\.patch")
 
