@@ -1,4 +1,4 @@
-"""GitPython, whose commands run as `core.git` runs them.
+"""What GitPython does: clone and fetch with their progress, and commits.
 
 GitPython takes time to import: only commands that change something, or ask upstream, import this.
 """
@@ -14,7 +14,7 @@ import git
 from gitdb import IStream
 
 from k2mps.core import errors
-from k2mps.core.git import Git, disk_full, missing, no_space, options, redacted
+from k2mps.core.git import disk_full, missing, no_space, options, redacted
 from k2mps.core.progress import Reporter, Task
 
 # The settings of clone and fetch: none of them changes how upstream is reached, which is the
@@ -25,62 +25,6 @@ _NETWORK = {
     "maintenance.auto": "false",
     "submodule.recurse": "false",
 }
-
-
-class _Command(git.cmd.Git):
-    """GitPython's way to run git."""
-
-    # Commands that read or write files of the working tree.
-    _WORK_TREE = ("add", "am", "checkout", "grep", "rebase", "reset", "stash", "status", "worktree")
-
-    runner: Git
-
-    def execute(
-        self,
-        command,
-        istream=None,
-        with_extended_output=False,
-        with_exceptions=True,
-        as_process=False,
-        stdout_as_string=True,
-        strip_newline_in_stdout=True,
-        **how,
-    ):
-        words = list(command)[1:]
-        work_tree = bool(words) and words[0] in self._WORK_TREE
-        if as_process:  # `git cat-file --batch`, which GitPython talks to
-            return super().execute(
-                ["git", *self.runner.options(work_tree), *words],
-                istream=istream,
-                as_process=True,
-                env=self.runner.variables(words[0], work_tree),
-                start_new_session=True,
-                **how,
-            )
-        stdin = istream.read() if isinstance(istream, io.BytesIO) else b""
-        result = self.runner.run(
-            *words, stdin=stdin, work_tree=work_tree, environment=self.environment()
-        )
-        if result.status and with_exceptions:
-            raise self.runner.failure(words, result)
-        output = result.stdout
-        if strip_newline_in_stdout and output.endswith(b"\n"):
-            output = output[:-1]
-        output = os.fsdecode(output) if stdout_as_string else output
-        return (result.status, output, result.stderr) if with_extended_output else output
-
-
-class Repository(git.Repo):
-    """A repository by GitPython."""
-
-    GitCommandWrapperType = _Command
-
-
-def opened(runner: Git) -> Repository:
-    """The repository in which `runner` runs its commands."""
-    found = Repository(runner.directory)
-    found.git.runner = runner
-    return found
 
 
 class _Progress(git.RemoteProgress):

@@ -11,10 +11,8 @@ import functools
 import json
 import os
 import stat
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-
-from k2mps.core import errors
 
 
 class FileTransaction:
@@ -105,26 +103,6 @@ class FileTransaction:
             for parent in list(Path(path).parents)[:-1]:
                 (self._root / parent).rmdir()
 
-    def check_unedited(self) -> None:
-        """Refuses where undoing would lose an edit: a file is neither as before nor as the
-        transaction left it."""
-        own = {self._root / entry["path"] for entry in self._entries}
-        own.update(Path(parent) for entry in self._entries for parent in entry["new_parents"])
-        for number, entry in enumerate(self._entries):
-            target = self._root / entry["path"]
-            if target.is_dir() and not target.is_symlink():
-                edited = entry["existed"] and bool(strangers(target, own))
-            elif entry["existed"] and _same_file(self._kept(number), target):
-                edited = False
-            else:
-                edited = _fingerprint(target) not in (None, entry["new"])
-            if edited:
-                raise errors.K2mpsError(
-                    f"{target} was edited after a run of k2mps was killed amid its work",
-                    why="undoing that run's changes would lose the edit",
-                    next_command=f"move {target} away, then run the same command again",
-                )
-
     def roll_back(self) -> None:
         """Restores all files as they were at `begin`."""
         restored = self._area / "restored"
@@ -187,15 +165,6 @@ def is_file(path: Path) -> bool:
     """Whether a file, or a link to anything, has this name."""
     status = _status(path)
     return status is not None and not stat.S_ISDIR(status.st_mode)
-
-
-def strangers(place: Path, known: Collection[Path]) -> list[Path]:
-    """The files and empty folders at a place, and in it, that are not among the known ones."""
-    return [
-        one
-        for one in (place, *place.rglob("*"))
-        if one not in known and (is_file(one) or one.is_dir() and not any(one.iterdir()))
-    ]
 
 
 def rewrite(path: Path, text: str) -> None:

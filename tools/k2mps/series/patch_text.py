@@ -78,10 +78,6 @@ class Edit(NamedTuple):
     old_mode: str | None  # mode before, where the diff has it; else None
     new_mode: str | None  # mode after, where the diff has it; None for a deletion
 
-    @property
-    def deletes(self) -> bool:
-        return self.new_id == _ZERO_ID
-
 
 @dataclasses.dataclass(frozen=True)
 class Patch:

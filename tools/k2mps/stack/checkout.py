@@ -140,10 +140,10 @@ class Checkout:
 
     @functools.cached_property
     def repository(self):
-        """The repository by GitPython."""
-        from k2mps.core import repository
+        """The repository by GitPython, whose import takes time."""
+        import git
 
-        return repository.opened(self.git)
+        return git.Repo(self.directory)
 
     def has(self, commit: str) -> bool:
         return self.git.succeeds("cat-file", "-e", f"{commit}^{{commit}}")

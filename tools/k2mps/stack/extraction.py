@@ -93,7 +93,6 @@ class _Exporter:
                     next_command=f"git -C {quoted(checkout.directory)} rebase {pin[:12]}, which"
                     " makes it one",
                 )
-        self._old = old
         self._known = _parsed(old)
         self._names = _names(commits, self._known)
         self._upstream = checkout.entries(pin)
