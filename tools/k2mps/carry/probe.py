@@ -86,7 +86,7 @@ class Prober:
         self._paths = {
             name: [change.path for change in changes[one.id]] for name, one in self._commits.items()
         }
-        self._trees = _trees(checkout, [pin, *(one.id for one in commits)])
+        self._trees = checkout.trees_of([pin, *(one.id for one in commits)])
         self._merged: dict[tuple[str, str], tuple[str, list[str]]] = {}
         # The tree of the last merge; where that conflicts, with git's markers.
         self._last = ""
@@ -112,7 +112,7 @@ class Prober:
         """The first of these patches that git cannot merge into a commit, and the files in which
         it conflicts; or an empty text."""
         if target not in self._trees:
-            self._trees.update(_trees(self._checkout, [target]))
+            self._trees[target] = self._checkout.tree_of(target)
         tree = self._trees[target]
         for name in names:
             key = (name, tree)
@@ -164,12 +164,6 @@ class Prober:
             "because_of": "" if culprit == name else culprit,
             "places": places,
         }
-
-
-def _trees(checkout: Checkout, commits: Sequence[str]) -> dict[str, str]:
-    """The tree of each commit."""
-    output = checkout.git.text("rev-parse", *(f"{one}^{{tree}}" for one in commits))
-    return dict(zip(commits, output.split()))
 
 
 def _culprit(checkout: Checkout, commit: str) -> Culprit:

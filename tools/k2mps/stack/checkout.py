@@ -159,6 +159,12 @@ class Checkout:
     def tree_of(self, commit: str) -> str:
         return self.git.text("rev-parse", f"{commit}^{{tree}}")
 
+    def trees_of(self, names: Iterable[str]) -> dict[str, str]:
+        """The trees of commits or trees, by what names these."""
+        found = list(dict.fromkeys(names))
+        output = self.git.text("rev-parse", *(f"{one}^{{tree}}" for one in found)) if found else ""
+        return dict(zip(found, output.split()))
+
     def head(self) -> Head:
         """Where the checkout stands."""
         result = self.git.run(

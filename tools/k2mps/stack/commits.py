@@ -189,10 +189,12 @@ def replay(
       ours: whether the tool is the committer; else the user is.
     """
     who = FROM if ours else "{} <{}>".format(*checkout.user())
-    tree = checkout.tree_of(tip)
+    items = list(items)
+    sides = (side for item in items for side in (item.base, item.theirs))
+    trees = checkout.trees_of([tip, *sides])
+    tree = trees[tip]
     for item in items:
-        base, theirs = checkout.tree_of(item.base), checkout.tree_of(item.theirs)
-        new, conflicts = merged_trees(checkout, base, tree, theirs)
+        new, conflicts = merged_trees(checkout, trees[item.base], tree, trees[item.theirs])
         if conflicts or new == tree:
             raise errors.K2mpsError(
                 f"{item.name} needs patches that would come after it",

@@ -103,12 +103,13 @@ def canonical(checkout: Checkout, pin: Pin, made: extraction.Plan, commits: list
     date = commit_date(checkout, pin.commit)
     words: Mapping[str, str] = {one.id: one.message for one in commits if one.ours}
     tip, checked = pin.commit, None
+    trees = checkout.trees_of(one.id for one in commits)
     for number, (patch, commit) in enumerate(zip(made.series.patches, commits)):
         message = patch.commit_message()
         author = commit.author.raw if patch.author != FROM else f"{FROM} {date}"
         if words.get(commit.id) != message and checked is None:
             checked = (number, tip)
-        tip = checkout.store(checkout.tree_of(commit.id), [tip], message, author, f"{FROM} {date}")
+        tip = checkout.store(trees[commit.id], [tip], message, author, f"{FROM} {date}")
     if checked:
         start, base = checked
         series = made.series
