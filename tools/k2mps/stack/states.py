@@ -41,7 +41,7 @@ class State(NamedTuple):
     synced: bool  # whether patches/ and the commit of k2 say the same
     head: str  # the branch of k2's HEAD; empty where it was detached
     branch: str  # the commit of branch k2-mps; empty where there was none
-    project: str  # the directory of the clone of k2-mps
+    project: str  # the clone of k2-mps, relative to the checkout: both may be moved or copied
     staged: bool  # whether the command made a commit of edits in the checkout
 
     @property
@@ -55,13 +55,14 @@ class States:
     def __init__(self, project: Project, checkout: Checkout):
         self._project = project
         self._checkout = checkout
+        self.project = os.path.relpath(project.root.resolve(), checkout.directory)
         self.all = list(_read(checkout))
         self.tree = snapshot(project, checkout)
 
     @property
     def last_synced(self) -> State | None:
         """The last state of this project in which patches/ and the branch said the same."""
-        own = (one for one in self.all if one.project == str(self._project.root))
+        own = (one for one in self.all if one.project == self.project)
         return next((one for one in own if one.synced), None)
 
     def known(self) -> State | None:
@@ -81,7 +82,7 @@ class States:
         checkout, head = self._checkout, self._checkout.head()
         last = self.all[0] if self.all else None
         branch = checkout.commit_of(BRANCH_REF) or ""
-        here = (self.tree, head.commit, head.branch or "", branch, str(self._project.root))
+        here = (self.tree, head.commit, head.branch or "", branch, self.project)
         was = last and (last.tree, last.tip, last.head, last.branch, last.project)
         if not command and here == was:
             return

@@ -37,11 +37,12 @@ def undo(project: Project, checkout: Checkout, which: str | None = None) -> Stat
             )
         (undone,) = found
         at = known.all.index(undone)
-        if undone.project != str(project.root):
+        if undone.project != known.project:
+            other = (checkout.directory / undone.project).resolve()
             raise errors.K2mpsError(
-                f"that operation was run in {undone.project}",
+                f"that operation was run in {other}",
                 why="two clones of k2-mps share the checkout",
-                next_command=f"cd {quoted(undone.project)}, then run the same command again",
+                next_command=f"cd {quoted(other)}, then run the same command again",
             )
         if at + 1 == len(known.all):
             raise errors.K2mpsError(
