@@ -133,6 +133,4 @@ def _next(
         return f"commit the edits, or git -C {where} stash; then k2mps status"
     if state is State.OTHER_COMMIT and not checkout.own:
         return f"git -C {where} checkout {upstream.pin.commit}, then k2mps apply"
-    if users and head.branch != BRANCH_REF:
-        return f"git -C {where} branch mine, then k2mps export, which tells how to go on"
     return _ADVICE.get(state, "")
