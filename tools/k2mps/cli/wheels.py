@@ -76,9 +76,10 @@ def wheel_command(
 def verify_command(session: Session, python: str | None, wheel: Path) -> None:
     """Check a wheel against the patched k2 and torch."""
     from k2mps.wheel import verify
+    from k2mps.wheel.archive import shown
 
     verify.check(wheel, session.environment, session.obtain(), python)
-    session.console.info(f"{wheel.name}: verified")
+    session.console.info(f"{shown(wheel.name)}: verified")
 
 
 @command(wheel_command, "compare")
@@ -88,13 +89,14 @@ def compare_command(session: Session, first: Path, second: Path) -> None:
     """List the differences of two wheels."""
     from k2mps.core import errors
     from k2mps.wheel import differences
+    from k2mps.wheel.archive import shown
 
     session.environment.install_group("wheels")
     found = list(differences.differences(first, second))
     if found:
         raise errors.CheckFailedError(
-            f"{first.name} and {second.name} differ in {len(found)} place(s)",
-            why="\n".join(found),
+            f"{shown(first.name)} and {shown(second.name)} differ in {len(found)} place(s)",
+            why="\n".join(map(shown, found)),
             next_command="build both with the same compilers, torch and commit of k2-mps",
         )
     session.console.info(f"{first} and {second} are the same to the byte")

@@ -46,7 +46,7 @@ class WheelFile:
                     if len(content) != self.entries[name].file_size:
                         raise ValueError(f"{name} has another size than the archive says")
         except Exception as error:  # zipfile does not list what it raises for a damaged archive
-            why = f"not a zip file that can be read: {error}"
+            why = f"it cannot be read: {error}"
             raise refusal(path, "a wheel", why) from None
 
     @property
