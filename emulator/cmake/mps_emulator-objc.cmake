@@ -1,7 +1,6 @@
 # The options with which clang compiles Objective-C++, for the emulator itself
-# and for programs that use it.  clang has no subscripts on collections for GCC's
-# Objective-C runtime.  So clang compiles for ObjFW's runtime, and
-# src/metal/modules.mm loads the result into GCC's.
+# and for programs that use it.  For GCC's Objective-C runtime clang has neither
+# ARC nor subscripts on collections.
 #
 #   MPS_EMULATOR_OBJC_FLAGS        clang's flags
 #   MPS_EMULATOR_OBJCXX_OPTIONS    the same for compile options of targets, for
@@ -24,7 +23,7 @@ get_filename_component(_mps_emulator_gcc_directory
   "${_mps_emulator_objc_include}/.." ABSOLUTE)
 
 set(MPS_EMULATOR_OBJC_FLAGS
-  -fobjc-runtime=objfw-0.8 -fobjc-exceptions -fblocks
+  -fobjc-runtime=gcc -fobjc-exceptions -fblocks
   -fconstant-string-class=NSConstantString
   "-idirafter${_mps_emulator_objc_include}")
 set(MPS_EMULATOR_OBJCXX_OPTIONS

@@ -40,9 +40,7 @@ static inline uint64_t clock_gettime_nsec_np(clockid_t clock) {
 // ---- NSObjCRuntime.h
 typedef long NSInteger;
 typedef unsigned long NSUInteger;
-#define NSIntegerMax LONG_MAX
 #define NSUIntegerMax ULONG_MAX
-#define NSNotFound ((NSInteger)0x7fffffffffffffff)
 
 #define NS_ENUM(type, name) \
   enum name : type name;    \
@@ -80,12 +78,6 @@ typedef unsigned long NSUInteger;
 // The classes are part of the emulator library's interface.
 #define MPS_EMULATOR_CLASS __attribute__((visibility("default")))
 
-typedef NS_ENUM(NSInteger, NSComparisonResult) {
-  NSOrderedAscending = -1L,
-  NSOrderedSame,
-  NSOrderedDescending
-};
-
 typedef struct _NSRange {
   NSUInteger location;
   NSUInteger length;
@@ -96,7 +88,6 @@ static inline NSRange NSMakeRange(NSUInteger location, NSUInteger length) {
   return range;
 }
 
-typedef double NSTimeInterval;
 typedef double CFTimeInterval;
 typedef struct _NSZone NSZone;
 
@@ -108,19 +99,15 @@ typedef struct _NSZone NSZone;
 @protocol NSObject
 - (BOOL)isEqual:(id)object;
 @property(readonly) NSUInteger hash;
-@property(readonly) Class superclass;
 - (Class)class;
 - (instancetype)self;
 - (BOOL)isKindOfClass:(Class)aClass;
-- (BOOL)isMemberOfClass:(Class)aClass;
-- (BOOL)conformsToProtocol:(Protocol *)aProtocol;
 - (BOOL)respondsToSelector:(SEL)aSelector;
 - (instancetype)retain;
 - (oneway void)release;
 - (instancetype)autorelease;
 - (NSUInteger)retainCount;
 @property(readonly, copy) NSString *description;
-@property(readonly, copy) NSString *debugDescription;
 @end
 
 @protocol NSCopying
@@ -137,13 +124,9 @@ MPS_EMULATOR_CLASS __attribute__((objc_root_class))
 - (instancetype)init;
 + (instancetype)new;
 + (instancetype)alloc;
-+ (instancetype)allocWithZone:(NSZone *)zone;
 - (void)dealloc;
 - (id)copy;
-+ (Class)superclass;
 + (Class)class;
-+ (BOOL)instancesRespondToSelector:(SEL)aSelector;
-+ (BOOL)conformsToProtocol:(Protocol *)aProtocol;
 - (void)doesNotRecognizeSelector:(SEL)aSelector;
 @end
 
@@ -178,14 +161,11 @@ typedef NSString *NSErrorUserInfoKey;
 FOUNDATION_EXPORT NSErrorUserInfoKey const NSLocalizedDescriptionKey;
 
 MPS_EMULATOR_CLASS
-@interface NSError : NSObject <NSCopying> {
+@interface NSError : NSObject {
   NSString *_domain;
   NSInteger _code;
   NSDictionary *_userInfo;
 }
-- (instancetype)initWithDomain:(NSErrorDomain)domain
-                          code:(NSInteger)code
-                      userInfo:(NSDictionary *)dict;
 + (instancetype)errorWithDomain:(NSErrorDomain)domain
                            code:(NSInteger)code
                        userInfo:(NSDictionary *)dict;
@@ -196,46 +176,14 @@ MPS_EMULATOR_CLASS
 @end
 
 // ---- NSString.h; every string is UTF-8 inside
-typedef unsigned short unichar;
-typedef NSUInteger NSStringEncoding;
-enum {
-  NSASCIIStringEncoding = 1,
-  NSUTF8StringEncoding = 4,
-};
-
 MPS_EMULATOR_CLASS
 @interface NSString : NSObject <NSCopying>
 @property(readonly) NSUInteger length;
-- (unichar)characterAtIndex:(NSUInteger)index;
 @property(readonly) const char *UTF8String;
-- (const char *)cStringUsingEncoding:(NSStringEncoding)encoding;
-- (NSUInteger)lengthOfBytesUsingEncoding:(NSStringEncoding)enc;
-
-+ (instancetype)string;
-+ (instancetype)stringWithString:(NSString *)string;
 + (instancetype)stringWithUTF8String:(const char *)nullTerminatedCString;
-+ (instancetype)stringWithCString:(const char *)cString
-                         encoding:(NSStringEncoding)enc;
 + (instancetype)stringWithFormat:(NSString *)format, ...;
-+ (instancetype)stringWithContentsOfFile:(NSString *)path
-                                encoding:(NSStringEncoding)enc
-                                   error:(NSError **)error;
 - (instancetype)initWithUTF8String:(const char *)nullTerminatedCString;
-- (instancetype)initWithBytes:(const void *)bytes
-                       length:(NSUInteger)len
-                     encoding:(NSStringEncoding)encoding;
-- (instancetype)initWithFormat:(NSString *)format, ...;
-- (instancetype)initWithFormat:(NSString *)format arguments:(va_list)argList;
-
-- (NSString *)stringByAppendingString:(NSString *)aString;
-- (NSString *)stringByAppendingFormat:(NSString *)format, ...;
 - (BOOL)isEqualToString:(NSString *)aString;
-- (NSComparisonResult)compare:(NSString *)string;
-- (BOOL)hasPrefix:(NSString *)str;
-- (BOOL)hasSuffix:(NSString *)str;
-- (BOOL)containsString:(NSString *)str;
-@property(readonly) int intValue;
-@property(readonly) double doubleValue;
 @end
 
 // The class of @"...".
@@ -248,42 +196,6 @@ MPS_EMULATOR_CLASS
 
 FOUNDATION_EXPORT void NSLog(NSString *format, ...);
 
-// ---- NSValue.h
-MPS_EMULATOR_CLASS
-@interface NSNumber : NSObject <NSCopying> {
-  double _double;
-  long long _integer;
-  char _kind;  // 'd' double, 'q' signed, 'Q' unsigned, 'B' boolean
-}
-+ (NSNumber *)numberWithChar:(char)value;
-+ (NSNumber *)numberWithUnsignedChar:(unsigned char)value;
-+ (NSNumber *)numberWithShort:(short)value;
-+ (NSNumber *)numberWithUnsignedShort:(unsigned short)value;
-+ (NSNumber *)numberWithInt:(int)value;
-+ (NSNumber *)numberWithUnsignedInt:(unsigned int)value;
-+ (NSNumber *)numberWithLong:(long)value;
-+ (NSNumber *)numberWithUnsignedLong:(unsigned long)value;
-+ (NSNumber *)numberWithLongLong:(long long)value;
-+ (NSNumber *)numberWithUnsignedLongLong:(unsigned long long)value;
-+ (NSNumber *)numberWithFloat:(float)value;
-+ (NSNumber *)numberWithDouble:(double)value;
-+ (NSNumber *)numberWithBool:(BOOL)value;
-+ (NSNumber *)numberWithInteger:(NSInteger)value;
-+ (NSNumber *)numberWithUnsignedInteger:(NSUInteger)value;
-@property(readonly) int intValue;
-@property(readonly) unsigned int unsignedIntValue;
-@property(readonly) long longValue;
-@property(readonly) unsigned long unsignedLongValue;
-@property(readonly) long long longLongValue;
-@property(readonly) unsigned long long unsignedLongLongValue;
-@property(readonly) float floatValue;
-@property(readonly) double doubleValue;
-@property(readonly) BOOL boolValue;
-@property(readonly) NSInteger integerValue;
-@property(readonly) NSUInteger unsignedIntegerValue;
-@property(readonly, copy) NSString *stringValue;
-@end
-
 // ---- NSArray.h
 MPS_EMULATOR_CLASS
 @interface NSArray<__covariant ObjectType>
@@ -292,80 +204,20 @@ MPS_EMULATOR_CLASS
 }
 @property(readonly) NSUInteger count;
 - (ObjectType)objectAtIndex:(NSUInteger)index;
-- (ObjectType)objectAtIndexedSubscript:(NSUInteger)idx;
-@property(nonatomic, readonly) ObjectType firstObject;
-@property(nonatomic, readonly) ObjectType lastObject;
-- (BOOL)containsObject:(ObjectType)anObject;
-- (NSUInteger)indexOfObject:(ObjectType)anObject;
-+ (instancetype)array;
-+ (instancetype)arrayWithObject:(ObjectType)anObject;
 + (instancetype)arrayWithObjects:(const ObjectType[])objects
                            count:(NSUInteger)cnt;
-+ (instancetype)arrayWithObjects:(ObjectType)firstObj,
-                                 ... NS_REQUIRES_NIL_TERMINATION;
-+ (instancetype)arrayWithArray:(NSArray<ObjectType> *)array;
-- (instancetype)initWithObjects:(const ObjectType[])objects
-                          count:(NSUInteger)cnt;
-@end
-
-MPS_EMULATOR_CLASS
-@interface NSMutableArray<ObjectType> : NSArray <ObjectType>
-+ (instancetype)arrayWithCapacity:(NSUInteger)numItems;
-- (void)addObject:(ObjectType)anObject;
-- (void)setObject:(ObjectType)obj atIndexedSubscript:(NSUInteger)idx;
-- (void)removeLastObject;
-- (void)removeAllObjects;
 @end
 
 // ---- NSDictionary.h
 MPS_EMULATOR_CLASS
 @interface NSDictionary<__covariant KeyType, __covariant ObjectType>
-    : NSObject <NSCopying, NSFastEnumeration> {
+    : NSObject <NSCopying> {
   void *_entries;
 }
 @property(readonly) NSUInteger count;
 - (ObjectType)objectForKey:(KeyType)aKey;
-- (ObjectType)objectForKeyedSubscript:(KeyType)key;
 @property(readonly, copy) NSArray<KeyType> *allKeys;
-@property(readonly, copy) NSArray<ObjectType> *allValues;
-+ (instancetype)dictionary;
-+ (instancetype)dictionaryWithObject:(ObjectType)object forKey:(KeyType)key;
 + (instancetype)dictionaryWithObjects:(const ObjectType[])objects
                               forKeys:(const KeyType[])keys
                                 count:(NSUInteger)cnt;
-@end
-
-MPS_EMULATOR_CLASS
-@interface NSMutableDictionary<KeyType, ObjectType>
-    : NSDictionary <KeyType, ObjectType>
-- (void)setObject:(ObjectType)anObject forKey:(KeyType)aKey;
-- (void)setObject:(ObjectType)obj forKeyedSubscript:(KeyType)key;
-- (void)removeObjectForKey:(KeyType)aKey;
-@end
-
-// ---- NSURL.h, file paths only
-MPS_EMULATOR_CLASS
-@interface NSURL : NSObject {
-  NSString *_path;
-}
-+ (NSURL *)fileURLWithPath:(NSString *)path;
-@property(readonly, copy) NSString *path;
-@end
-
-// ---- NSProcessInfo.h
-typedef struct {
-  NSInteger majorVersion;
-  NSInteger minorVersion;
-  NSInteger patchVersion;
-} NSOperatingSystemVersion;
-
-MPS_EMULATOR_CLASS
-@interface NSProcessInfo : NSObject
-@property(class, readonly) NSProcessInfo *processInfo;
-@property(readonly, copy) NSString *processName;
-@property(readonly) int processIdentifier;
-@property(readonly) unsigned long long physicalMemory;
-// The version of the emulated macOS release.
-@property(readonly) NSOperatingSystemVersion operatingSystemVersion;
-- (BOOL)isOperatingSystemAtLeastVersion:(NSOperatingSystemVersion)version;
 @end

@@ -16,10 +16,10 @@
 @protocol MTLBlitCommandEncoder;
 @protocol MTLEvent;
 @protocol MTLSharedEvent;
-@protocol MTLFence;
 // Names in torch's headers, without a definition.
 @protocol MTLArgumentEncoder;
 @class MTLCaptureManager;
+@class MTLSharedEventListener;
 
 // ---- MTLTypes.h
 typedef struct {
@@ -33,13 +33,6 @@ static inline MTLSize MTLSizeMake(NSUInteger width, NSUInteger height,
 }
 
 // ---- MTLResource.h
-typedef NS_ENUM(NSUInteger, MTLPurgeableState) {
-  MTLPurgeableStateKeepCurrent = 1,
-  MTLPurgeableStateNonVolatile = 2,
-  MTLPurgeableStateVolatile = 3,
-  MTLPurgeableStateEmpty = 4,
-};
-
 typedef NS_ENUM(NSUInteger, MTLCPUCacheMode) {
   MTLCPUCacheModeDefaultCache = 0,
   MTLCPUCacheModeWriteCombined = 1,
@@ -82,63 +75,16 @@ typedef NS_OPTIONS(NSUInteger, MTLResourceOptions) {
 @property(readonly) MTLHazardTrackingMode hazardTrackingMode;
 @property(readonly) MTLResourceOptions resourceOptions;
 @property(readonly) NSUInteger allocatedSize;
-- (MTLPurgeableState)setPurgeableState:(MTLPurgeableState)state;
 @end
 
 // ---- MTLBuffer.h
 @protocol MTLBuffer <MTLResource>
 @property(readonly) NSUInteger length;
 - (void *)contents NS_RETURNS_INNER_POINTER;
-- (void)didModifyRange:(NSRange)range;
 @property(readonly) uint64_t gpuAddress;
 @end
 
-// ---- MTLArgument.h
-// A scalar and its vectors.
-#define MPS_EMULATOR_DATA_TYPES(name, value)            \
-  MTLDataType##name = value, MTLDataType##name##2,      \
-                      MTLDataType##name##3, MTLDataType##name##4
-typedef NS_ENUM(NSUInteger, MTLDataType) {
-  MTLDataTypeNone = 0,
-  MPS_EMULATOR_DATA_TYPES(Float, 3),
-  MPS_EMULATOR_DATA_TYPES(Half, 16),
-  MPS_EMULATOR_DATA_TYPES(Int, 29),
-  MPS_EMULATOR_DATA_TYPES(UInt, 33),
-  MPS_EMULATOR_DATA_TYPES(Short, 37),
-  MPS_EMULATOR_DATA_TYPES(UShort, 41),
-  MPS_EMULATOR_DATA_TYPES(Char, 45),
-  MPS_EMULATOR_DATA_TYPES(UChar, 49),
-  MPS_EMULATOR_DATA_TYPES(Bool, 53),
-  MPS_EMULATOR_DATA_TYPES(Long, 81),
-  MPS_EMULATOR_DATA_TYPES(ULong, 85),
-  MPS_EMULATOR_DATA_TYPES(BFloat, 121),
-};
-#undef MPS_EMULATOR_DATA_TYPES
-
-// ---- MTLFunctionConstantValues.h
-MPS_EMULATOR_CLASS
-@interface MTLFunctionConstantValues : NSObject <NSCopying> {
-  void *_values;
-}
-- (void)setConstantValue:(const void *)value
-                    type:(MTLDataType)type
-                 atIndex:(NSUInteger)index;
-- (void)setConstantValues:(const void *)values
-                     type:(MTLDataType)type
-                withRange:(NSRange)range;
-- (void)setConstantValue:(const void *)value
-                    type:(MTLDataType)type
-                withName:(NSString *)name;
-- (void)reset;
-@end
-
 // ---- MTLLibrary.h
-typedef NS_ENUM(NSUInteger, MTLFunctionType) {
-  MTLFunctionTypeVertex = 1,
-  MTLFunctionTypeFragment = 2,
-  MTLFunctionTypeKernel = 3,
-};
-
 typedef NS_ENUM(NSUInteger, MTLLanguageVersion) {
   MTLLanguageVersion1_1 = (1 << 16) + 1,
   MTLLanguageVersion1_2 = (1 << 16) + 2,
@@ -164,11 +110,6 @@ typedef NS_ENUM(NSInteger, MTLMathFloatingPointFunctions) {
   MTLMathFloatingPointFunctionsPrecise = 1,
 };
 
-typedef NS_ENUM(NSInteger, MTLLibraryOptimizationLevel) {
-  MTLLibraryOptimizationLevelDefault = 0,
-  MTLLibraryOptimizationLevelSize = 1,
-};
-
 FOUNDATION_EXPORT NSErrorDomain const MTLLibraryErrorDomain;
 
 typedef NS_ENUM(NSUInteger, MTLLibraryError) {
@@ -184,12 +125,9 @@ MPS_EMULATOR_CLASS
 @interface MTLCompileOptions : NSObject <NSCopying> {
   NSDictionary *_preprocessorMacros;
   BOOL _fastMathEnabled;
-  BOOL _preserveInvariance;
   MTLMathMode _mathMode;
   MTLMathFloatingPointFunctions _mathFloatingPointFunctions;
   MTLLanguageVersion _languageVersion;
-  MTLLibraryOptimizationLevel _optimizationLevel;
-  NSUInteger _maxTotalThreadsPerThreadgroup;
 }
 @property(readwrite, nonatomic, copy)
     NSDictionary<NSString *, NSObject *> *preprocessorMacros;
@@ -198,15 +136,11 @@ MPS_EMULATOR_CLASS
 @property(readwrite, nonatomic)
     MTLMathFloatingPointFunctions mathFloatingPointFunctions;
 @property(readwrite, nonatomic) MTLLanguageVersion languageVersion;
-@property(readwrite, nonatomic) BOOL preserveInvariance;
-@property(readwrite, nonatomic) MTLLibraryOptimizationLevel optimizationLevel;
-@property(readwrite, nonatomic) NSUInteger maxTotalThreadsPerThreadgroup;
 @end
 
 @protocol MTLFunction <NSObject>
 @property(copy, atomic) NSString *label;
 @property(readonly) id<MTLDevice> device;
-@property(readonly) MTLFunctionType functionType;
 @property(readonly) NSString *name;
 @end
 
@@ -214,10 +148,6 @@ MPS_EMULATOR_CLASS
 @property(copy, atomic) NSString *label;
 @property(readonly) id<MTLDevice> device;
 - (id<MTLFunction>)newFunctionWithName:(NSString *)functionName;
-- (id<MTLFunction>)newFunctionWithName:(NSString *)name
-                        constantValues:
-                            (MTLFunctionConstantValues *)constantValues
-                                 error:(NSError **)error;
 @property(readonly) NSArray<NSString *> *functionNames;
 @end
 
@@ -234,7 +164,6 @@ MPS_EMULATOR_CLASS
 @property(readwrite, nonatomic)
     BOOL threadGroupSizeIsMultipleOfThreadExecutionWidth;
 @property(readwrite, nonatomic) NSUInteger maxTotalThreadsPerThreadgroup;
-- (void)reset;
 @end
 
 @class MTLComputePipelineReflection;
@@ -284,14 +213,9 @@ typedef void (^MTLCommandBufferHandler)(id<MTLCommandBuffer>);
 @property(readonly) id<MTLCommandQueue> commandQueue;
 @property(readonly) BOOL retainedReferences;
 @property(copy, atomic) NSString *label;
-@property(readonly) CFTimeInterval kernelStartTime;
-@property(readonly) CFTimeInterval kernelEndTime;
 @property(readonly) CFTimeInterval GPUStartTime;
 @property(readonly) CFTimeInterval GPUEndTime;
-- (void)enqueue;
 - (void)commit;
-- (void)addScheduledHandler:(MTLCommandBufferHandler)block;
-- (void)waitUntilScheduled;
 - (void)addCompletedHandler:(MTLCommandBufferHandler)block;
 - (void)waitUntilCompleted;
 @property(readonly) MTLCommandBufferStatus status;
@@ -302,8 +226,6 @@ typedef void (^MTLCommandBufferHandler)(id<MTLCommandBuffer>);
     (MTLDispatchType)dispatchType;
 - (void)encodeWaitForEvent:(id<MTLEvent>)event value:(uint64_t)value;
 - (void)encodeSignalEvent:(id<MTLEvent>)event value:(uint64_t)value;
-- (void)pushDebugGroup:(NSString *)string;
-- (void)popDebugGroup;
 @end
 
 // ---- MTLCommandEncoder.h
@@ -323,9 +245,6 @@ typedef NS_OPTIONS(NSUInteger, MTLBarrierScope) {
 @property(readonly) id<MTLDevice> device;
 @property(copy, atomic) NSString *label;
 - (void)endEncoding;
-- (void)insertDebugSignpost:(NSString *)string;
-- (void)pushDebugGroup:(NSString *)string;
-- (void)popDebugGroup;
 @end
 
 // ---- MTLComputeCommandEncoder.h
@@ -339,23 +258,13 @@ typedef NS_OPTIONS(NSUInteger, MTLBarrierScope) {
            offset:(NSUInteger)offset
           atIndex:(NSUInteger)index;
 - (void)setBufferOffset:(NSUInteger)offset atIndex:(NSUInteger)index;
-- (void)setBuffers:(const id<MTLBuffer>[])buffers
-           offsets:(const NSUInteger[])offsets
-         withRange:(NSRange)range;
 - (void)setThreadgroupMemoryLength:(NSUInteger)length atIndex:(NSUInteger)index;
 - (void)dispatchThreadgroups:(MTLSize)threadgroupsPerGrid
        threadsPerThreadgroup:(MTLSize)threadsPerThreadgroup;
 - (void)dispatchThreads:(MTLSize)threadsPerGrid
     threadsPerThreadgroup:(MTLSize)threadsPerThreadgroup;
-- (void)updateFence:(id<MTLFence>)fence;
-- (void)waitForFence:(id<MTLFence>)fence;
 - (void)useResource:(id<MTLResource>)resource usage:(MTLResourceUsage)usage;
-- (void)useResources:(const id<MTLResource>[])resources
-               count:(NSUInteger)count
-               usage:(MTLResourceUsage)usage;
 - (void)memoryBarrierWithScope:(MTLBarrierScope)scope;
-- (void)memoryBarrierWithResources:(const id<MTLResource>[])resources
-                             count:(NSUInteger)count;
 @end
 
 // ---- MTLBlitCommandEncoder.h
@@ -368,37 +277,15 @@ typedef NS_OPTIONS(NSUInteger, MTLBarrierScope) {
 - (void)fillBuffer:(id<MTLBuffer>)buffer
              range:(NSRange)range
              value:(uint8_t)value;
-- (void)updateFence:(id<MTLFence>)fence;
-- (void)waitForFence:(id<MTLFence>)fence;
 @end
 
-// ---- MTLFence.h, MTLEvent.h
-@protocol MTLFence <NSObject>
-@property(readonly) id<MTLDevice> device;
-@property(copy, atomic) NSString *label;
-@end
-
+// ---- MTLEvent.h
 @protocol MTLEvent <NSObject>
 @property(readonly) id<MTLDevice> device;
 @property(copy, atomic) NSString *label;
 @end
 
-MPS_EMULATOR_CLASS
-@interface MTLSharedEventListener : NSObject {
-  dispatch_queue_t _dispatchQueue;
-}
-- (instancetype)init;
-- (instancetype)initWithDispatchQueue:(dispatch_queue_t)dispatchQueue;
-@property(nonatomic, readonly) dispatch_queue_t dispatchQueue;
-@end
-
-typedef void (^MTLSharedEventNotificationBlock)(id<MTLSharedEvent>,
-                                                uint64_t value);
-
 @protocol MTLSharedEvent <MTLEvent>
-- (void)notifyListener:(MTLSharedEventListener *)listener
-               atValue:(uint64_t)value
-                 block:(MTLSharedEventNotificationBlock)block;
 @property(readwrite) uint64_t signaledValue;
 @end
 
@@ -421,15 +308,9 @@ typedef NS_ENUM(NSInteger, MTLGPUFamily) {
   MTLGPUFamilyMetal3 = 5001,
 };
 
-typedef void (^MTLNewLibraryCompletionHandler)(id<MTLLibrary>, NSError *);
-
 @protocol MTLDevice <NSObject>
 @property(readonly) NSString *name;
-@property(readonly) uint64_t registryID;
 @property(readonly) MTLSize maxThreadsPerThreadgroup;
-@property(readonly, getter=isLowPower) BOOL lowPower;
-@property(readonly, getter=isHeadless) BOOL headless;
-@property(readonly, getter=isRemovable) BOOL removable;
 @property(readonly) BOOL hasUnifiedMemory;
 @property(readonly) uint64_t recommendedMaxWorkingSetSize;
 @property(readonly) NSUInteger currentAllocatedSize;
@@ -437,8 +318,6 @@ typedef void (^MTLNewLibraryCompletionHandler)(id<MTLLibrary>, NSError *);
 @property(readonly) NSUInteger maxBufferLength;
 - (BOOL)supportsFamily:(MTLGPUFamily)gpuFamily;
 - (id<MTLCommandQueue>)newCommandQueue;
-- (id<MTLCommandQueue>)newCommandQueueWithMaxCommandBufferCount:
-    (NSUInteger)maxCommandBufferCount;
 - (id<MTLBuffer>)newBufferWithLength:(NSUInteger)length
                              options:(MTLResourceOptions)options;
 - (id<MTLBuffer>)newBufferWithBytes:(const void *)pointer
@@ -451,24 +330,13 @@ typedef void (^MTLNewLibraryCompletionHandler)(id<MTLLibrary>, NSError *);
                                   (void (^)(void *pointer,
                                             NSUInteger length))deallocator;
 // Always an error: a compiled .metallib has code for Apple's GPUs.
-- (id<MTLLibrary>)newLibraryWithURL:(NSURL *)url error:(NSError **)error;
 - (id<MTLLibrary>)newLibraryWithData:(dispatch_data_t)data
                                error:(NSError **)error;
 - (id<MTLLibrary>)newLibraryWithSource:(NSString *)source
                                options:(MTLCompileOptions *)options
                                  error:(NSError **)error;
-- (void)newLibraryWithSource:(NSString *)source
-                     options:(MTLCompileOptions *)options
-           completionHandler:(MTLNewLibraryCompletionHandler)completionHandler;
 - (id<MTLComputePipelineState>)
     newComputePipelineStateWithFunction:(id<MTLFunction>)computeFunction
-                                  error:(NSError **)error;
-- (id<MTLComputePipelineState>)
-    newComputePipelineStateWithFunction:(id<MTLFunction>)computeFunction
-                                options:(MTLPipelineOption)options
-                             reflection:
-                                 (MTLAutoreleasedComputePipelineReflection *)
-                                     reflection
                                   error:(NSError **)error;
 - (id<MTLComputePipelineState>)
     newComputePipelineStateWithDescriptor:
@@ -478,10 +346,8 @@ typedef void (^MTLNewLibraryCompletionHandler)(id<MTLLibrary>, NSError *);
                                    (MTLAutoreleasedComputePipelineReflection *)
                                        reflection
                                     error:(NSError **)error;
-- (id<MTLFence>)newFence;
 - (id<MTLEvent>)newEvent;
 - (id<MTLSharedEvent>)newSharedEvent;
 @end
 
 FOUNDATION_EXPORT id<MTLDevice> MTLCreateSystemDefaultDevice(void);
-FOUNDATION_EXPORT NSArray<id<MTLDevice>> *MTLCopyAllDevices(void);

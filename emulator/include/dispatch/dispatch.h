@@ -1,5 +1,5 @@
-// The part of Grand Central Dispatch that Metal programs use: serial queues,
-// one-time initialisation, time and semaphores.
+// The part of Grand Central Dispatch that programs beside torch use: work in a
+// serial queue, and bytes.
 //
 // Differences from libdispatch: the objects are plain C pointers in Objective-C
 // too; every queue is serial; the program ends with a message for
@@ -26,7 +26,6 @@ typedef void *dispatch_object_t;
 DISPATCH_DECL(dispatch_data);
 DISPATCH_DECL(dispatch_queue);
 DISPATCH_DECL(dispatch_queue_attr);
-DISPATCH_DECL(dispatch_semaphore);
 
 #ifdef __cplusplus
 extern "C" {
@@ -49,46 +48,13 @@ dispatch_queue_create(const char *label, dispatch_queue_attr_t attributes);
 DISPATCH_EXPORT const char *dispatch_queue_get_label(dispatch_queue_t queue);
 DISPATCH_EXPORT void dispatch_sync_f(dispatch_queue_t queue, void *context,
                                      dispatch_function_t work);
-DISPATCH_EXPORT void dispatch_async_f(dispatch_queue_t queue, void *context,
-                                      dispatch_function_t work);
 #ifdef __BLOCKS__
 DISPATCH_EXPORT void dispatch_sync(dispatch_queue_t queue,
                                    dispatch_block_t block);
-DISPATCH_EXPORT void dispatch_async(dispatch_queue_t queue,
-                                    dispatch_block_t block);
 #endif
 // End the program where the caller does not, or does, run on `queue`.
 DISPATCH_EXPORT void dispatch_assert_queue(dispatch_queue_t queue);
 DISPATCH_EXPORT void dispatch_assert_queue_not(dispatch_queue_t queue);
-
-// ---- once
-typedef intptr_t dispatch_once_t;
-DISPATCH_EXPORT void dispatch_once_f(dispatch_once_t *predicate, void *context,
-                                     dispatch_function_t function);
-#ifdef __BLOCKS__
-DISPATCH_EXPORT void dispatch_once(dispatch_once_t *predicate,
-                                   dispatch_block_t block);
-#endif
-
-// ---- time: nanoseconds on a steady clock
-typedef uint64_t dispatch_time_t;
-#define DISPATCH_TIME_NOW (0ull)
-#define DISPATCH_TIME_FOREVER (~0ull)
-#define NSEC_PER_SEC 1000000000ull
-#define NSEC_PER_MSEC 1000000ull
-#define NSEC_PER_USEC 1000ull
-
-DISPATCH_EXPORT dispatch_time_t dispatch_time(dispatch_time_t when,
-                                              int64_t delta);
-
-// ---- semaphores
-DISPATCH_EXPORT dispatch_semaphore_t dispatch_semaphore_create(intptr_t value);
-// Lets the emulated device run its committed work before the wait, because a
-// completed handler may signal.  Returns 0, or nonzero after `timeout`.
-DISPATCH_EXPORT intptr_t dispatch_semaphore_wait(dispatch_semaphore_t semaphore,
-                                                 dispatch_time_t timeout);
-DISPATCH_EXPORT intptr_t
-dispatch_semaphore_signal(dispatch_semaphore_t semaphore);
 
 #ifdef __BLOCKS__
 // ---- bytes, copied: DISPATCH_DATA_DESTRUCTOR_DEFAULT is the only destructor
@@ -97,7 +63,6 @@ dispatch_semaphore_signal(dispatch_semaphore_t semaphore);
 DISPATCH_EXPORT dispatch_data_t
 dispatch_data_create(const void *buffer, size_t size, dispatch_queue_t queue,
                      dispatch_block_t destructor);
-DISPATCH_EXPORT size_t dispatch_data_get_size(dispatch_data_t data);
 #endif
 
 #ifdef __cplusplus

@@ -104,14 +104,6 @@ def _add_common(parser):
         "--define", "-D", action="append", default=[], type=_definition, metavar="NAME[=VALUE]"
     )
     parser.add_argument("--include", "-I", action="append", default=[], metavar="FOLDER")
-    parser.add_argument(
-        "--function-constant",
-        action="append",
-        default=[],
-        type=_function_constant,
-        metavar="INDEX_OR_NAME=HEX",
-        help="the bytes of a function constant's value",
-    )
     parser.add_argument("--no-fast-math", dest="fast_math", action="store_false")
     parser.add_argument("--clang", help="the path of clang++")
 
@@ -128,21 +120,12 @@ def _definition(text):
     return name, value if separator else "1"
 
 
-def _function_constant(text):
-    key, _, value = text.partition("=")
-    try:
-        return int(key) if key.isdigit() else key, bytes.fromhex(value)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-
-
 def _program(options, path, name):
     return Program(
         path,
         name,
         options.language_version,
         macros=options.define,
-        constant_values=dict(options.function_constant),
         include_folders=options.include,
         clang=options.clang,
         fast_math=options.fast_math,
@@ -193,8 +176,6 @@ def _signature(kernel):
             place = parameter.builtin
         else:
             place = f"{parameter.kind}({parameter.index})"
-        if not parameter.active:
-            place += ", absent"
         declaration = f"{parameter.type_spelling} {parameter.name}"
         for symbol in "*&":
             declaration = declaration.replace(symbol + " ", symbol)
@@ -204,8 +185,6 @@ def _signature(kernel):
         facts.append(f"{kernel.static_threadgroup_bytes} bytes of threadgroup memory")
     if kernel.suspends:
         facts.append("barriers or simdgroup functions")
-    for constant in kernel.function_constants:
-        facts.append(f"function constant {constant.type} {constant.name} ({constant.index_text})")
     for fact in facts:
         lines.append(f"    - {fact}\n")
     return "".join(lines)

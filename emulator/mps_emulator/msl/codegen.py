@@ -68,9 +68,6 @@ def tables(kernels):
     lines = ["", ALLOW_POINTERS]
     for number, kernel in enumerate(kernels):
         lines += _array("parameter", f"parameters_{number}", map(_parameter, kernel.parameters))
-        lines += _array(
-            "function_constant", f"constants_{number}", map(_constant, kernel.function_constants)
-        )
     lines += _array("kernel", "kernels", [_kernel(*pair) for pair in enumerate(kernels)])
     lines += [
         'extern "C" __attribute__((visibility("default")))',
@@ -96,15 +93,8 @@ def _parameter(parameter):
     return (
         f'"{_escape(parameter.name)}", kMpsEmulatorMsl{parameter.kind.capitalize()}, '
         f"{parameter.index or 0}, {parameter.writable:d}, {parameter.by_reference:d}, "
-        f"{parameter.active:d}, {parameter.constant:d}, {parameter.element_size}, "
+        f"{parameter.constant:d}, {parameter.element_size}, "
         f"{parameter.alignment}"
-    )
-
-
-def _constant(constant):
-    return (
-        f'"{_escape(constant.name)}", "{_escape(constant.type)}", {constant.index_text}, '
-        f"{constant.value is not None:d}"
     )
 
 
@@ -112,7 +102,6 @@ def _kernel(number, kernel):
     return (
         f'"{_escape(kernel.name)}", &mps_emulator_msl_thunk_{number}, '
         f"mps_emulator_msl_parameters_{number}, {len(kernel.parameters)}, "
-        f"mps_emulator_msl_constants_{number}, {len(kernel.function_constants)}, "
         f"{kernel.static_threadgroup_bytes}, {kernel.max_total_threads}, "
         f"{'kMpsEmulatorMslNeedsFibers' if kernel.suspends else '0'}"
     )

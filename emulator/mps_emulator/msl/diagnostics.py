@@ -21,7 +21,6 @@ _VOCABULARY = (
     (re.compile(r"__msl_(atomic_\w+)"), r"\1"),
     (re.compile(r"__msl::vec<"), "vec<"),
     (re.compile(r"__msl::bool_vector<(\d)>"), r"bool\1"),
-    (re.compile(r"__msl::packed_vector<(\w+), (\d)>"), r"packed_\1\2"),
     (re.compile(r"\b_atomic<"), "atomic<"),
     (re.compile(r"device '"), "device'"),
     (re.compile(r"constant '"), "constant'"),

@@ -23,11 +23,6 @@ class _Options(ctypes.Structure):
         ("macro_count", ctypes.c_int32),
         ("macro_names", ctypes.POINTER(ctypes.c_char_p)),
         ("macro_values", ctypes.POINTER(ctypes.c_char_p)),
-        ("constant_count", ctypes.c_int32),
-        ("constant_names", ctypes.POINTER(ctypes.c_char_p)),
-        ("constant_indices", ctypes.POINTER(ctypes.c_uint32)),
-        ("constant_bytes", ctypes.POINTER(ctypes.c_char_p)),
-        ("constant_sizes", ctypes.POINTER(ctypes.c_uint64)),
     ]
 
 
@@ -57,29 +52,19 @@ class Metal:
             *text,
         ]
 
-    def compile(self, source, version=None, macros=None, constants=None, fast_math=True):
+    def compile(self, source, version=None, macros=None, fast_math=True):
         """Returns a Library.  Raises CompileError.
 
         version:   (major, minor), or None for the newest.
         macros:    {name: value}.
-        constants: the values of function constants, {index or name: bytes}.
         """
         macros = macros or {}
-        constants = constants or {}
-        names = [k if isinstance(k, str) else "" for k in constants]
-        indices = [k if isinstance(k, int) else 0 for k in constants]
-        sizes = [len(v) for v in constants.values()]
         options = _Options(
             fast_math,
             0 if version is None else version[0] << 16 | version[1],
             len(macros),
             _strings(macros.keys()),
             _strings(macros.values()),
-            len(constants),
-            _strings(names),
-            (ctypes.c_uint32 * len(indices))(*indices),
-            _strings(constants.values()),
-            (ctypes.c_uint64 * len(sizes))(*sizes),
         )
         message = ctypes.create_string_buffer(_MESSAGE_SIZE)
         text = source.encode()
@@ -107,7 +92,6 @@ class Kernel:
         self.static_threadgroup_bytes, self.max_total_threads = map(int, words[1:3])
         self.needs_fibers = words[3] == "1"
         self.parameters = []
-        self.constants = []
 
 
 class Parameter:
@@ -117,8 +101,8 @@ class Parameter:
         self.name = words[0]
         self.kind = _KINDS[int(words[1])]
         self.index = int(words[2])
-        self.writable, self.by_reference, self.active = (word == "1" for word in words[3:6])
-        self.element_size = int(words[6])
+        self.writable, self.by_reference = (word == "1" for word in words[3:5])
+        self.element_size = int(words[5])
 
 
 class Library:
@@ -141,10 +125,8 @@ class Library:
             what, *words = line.split()
             if what == "kernel":
                 kernel = kernels[words[0]] = Kernel(words)
-            elif what == "parameter":
-                kernel.parameters.append(Parameter(words))
             else:
-                kernel.constants.append(tuple(words))
+                kernel.parameters.append(Parameter(words))
         return kernels
 
     def run(self, kernel, buffers, grid, threadgroup, threadgroup_bytes=None):

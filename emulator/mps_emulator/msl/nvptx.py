@@ -39,7 +39,7 @@ def arguments(kernel):
     return [
         (parameter.kind, parameter.index)
         for parameter in kernel.parameters
-        if parameter.kind != "builtin" and parameter.active
+        if parameter.kind != "builtin"
     ]
 
 
@@ -64,7 +64,7 @@ def description(kernel):
         "numbers": {
             str(parameter.index): parameter.numbers
             for parameter in kernel.parameters
-            if parameter.kind == "buffer" and parameter.active
+            if parameter.kind == "buffer"
         },
     }
 
@@ -78,7 +78,7 @@ def entry(number, kernel):
     signature = [
         f"ulong a{index}"
         for index, parameter in enumerate(kernel.parameters)
-        if parameter.kind != "builtin" and parameter.active
+        if parameter.kind != "builtin"
     ]
     signature += ["uint x", "uint y", "uint z"]
     buffers, call = call_of(kernel, _address)
@@ -90,8 +90,6 @@ def entry(number, kernel):
 
 
 def _address(number, parameter):
-    if not parameter.active:
-        return "(void *)0"
     if parameter.kind == "threadgroup":
         return f"__msl::target::threadgroup_buffer(a{number})"
     return f"(void *)a{number}"

@@ -49,20 +49,11 @@ class Program:
     name:            the file name in messages.
     language:        a language.Language.
     macros:          [(name, value)].
-    constant_values: the values of function constants, {index or name: bytes}.
     include_folders: where #include "..." looks.
     """
 
     def __init__(
-        self,
-        path,
-        name,
-        language,
-        macros=(),
-        constant_values=None,
-        include_folders=(),
-        clang=None,
-        fast_math=True,
+        self, path, name, language, macros=(), include_folders=(), clang=None, fast_math=True
     ):
         self.path = path
         self.name = name
@@ -70,7 +61,6 @@ class Program:
         self.clang = clang or toolchain.find_clang()
         self.fast_math = fast_math
         self._macros = macros
-        self._constant_values = constant_values or {}
         self._include_folders = include_folders
         with open(path, encoding="utf-8", errors="surrogateescape") as file:
             self._text = file.read()
@@ -81,7 +71,7 @@ class Program:
         for token in tokens:
             token.file = self._shown_name(token.file)
         source_map = SourceMap(tokens, self._known_texts(tokens))
-        text = Rewriter(tokens, source_map, self._constant_values)
+        text = Rewriter(tokens, source_map)
         if text.errors:
             raise Refused(text.errors, source_map)
         analysis = self._parse(text, source_map)
@@ -202,8 +192,7 @@ class Program:
             unit = cindex.Index.create().parse(
                 _PARSED_FILE, args=options, unsaved_files=[(_PARSED_FILE, source)]
             )
-            encoded = source.encode(errors="surrogateescape")
-            if not repairs.apply(unit, _PARSED_FILE, encoded, rewritten_map):
+            if not repairs.apply(unit, _PARSED_FILE, rewritten_map):
                 break
         return Analysis(unit, _PARSED_FILE, rewritten_map, source_map, text, self.language)
 

@@ -61,15 +61,6 @@ class Emulated:
                 (self._recording.folder / program["file"]).read_text(),
                 version=(version >> 16, version & 0xFFFF) if version else None,
                 macros=dict(program["macros"]),
-                constants=constants(program),
                 fast_math=program["fast_math"],
             )
         return self._libraries[number]
-
-
-def constants(program):
-    """The function constants of a program, {index or name: bytes}."""
-    return {
-        constant.get("name", constant.get("index")): bytes.fromhex(constant["bytes"])
-        for constant in program["function_constants"]
-    }

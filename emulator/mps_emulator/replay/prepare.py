@@ -10,7 +10,6 @@ from ..msl.errors import ToolError
 from ..msl.language import NEWEST, Language
 from ..msl.pipeline import Program
 from . import cuda, driver, player
-from .emulated import constants
 
 _LIBDEVICE = "nvvm/libdevice/libdevice.10.bc"
 
@@ -36,7 +35,6 @@ def program_of(recording, number):
         path,
         Language((version >> 16, version & 0xFFFF) if version else NEWEST),
         macros=[tuple(macro) for macro in program["macros"]],
-        constant_values=constants(program),
         fast_math=program["fast_math"],
     )
 

@@ -141,11 +141,6 @@ void CommandBuffer::Poll() {
   if (committed() && !ended()) queue_->Run(this);
 }
 
-void CommandBuffer::AddScheduledHandler(Handler handler) {
-  RequireNotCommitted("addScheduledHandler:");
-  scheduled_handlers_.push_back(std::move(handler));
-}
-
 void CommandBuffer::AddCompletedHandler(Handler handler) {
   RequireNotCommitted("addCompletedHandler:");
   completed_handlers_.push_back(std::move(handler));

@@ -92,7 +92,6 @@ class CommandBuffer : public std::enable_shared_from_this<CommandBuffer> {
   // commandBufferWithUnretainedReferences made this command buffer.
   bool retains_references = true;
 
-  void AddScheduledHandler(Handler handler);
   void AddCompletedHandler(Handler handler);
   // torch's own handler, called if the device does not complete the commands.
   void SetFailedHandler(Handler handler) {

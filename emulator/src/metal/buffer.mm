@@ -55,14 +55,9 @@ IMP LookUpBufferMethod(id receiver, SEL selector) {
 GETTER(NSUInteger, retainCount,
        static_cast<NSUInteger>(FindBuffer(self)->references.load()))
 GETTER(Class, class, BufferClass())
-GETTER(Class, superclass, class_getSuperclass(BufferClass()))
 
 - (BOOL)isKindOfClass:(Class)aClass {
   return aClass == BufferClass() || aClass == [NSObject class];
-}
-
-- (BOOL)isMemberOfClass:(Class)aClass {
-  return aClass == BufferClass();
 }
 
 - (BOOL)respondsToSelector:(SEL)aSelector {
@@ -71,8 +66,8 @@ GETTER(Class, superclass, class_getSuperclass(BufferClass()))
 
 - (NSString *)description {
   const Buffer *buffer = FindBuffer(self);
-  return [NSString stringWithFormat:@"<MTLBuffer #%lu: %zu bytes>", buffer->id,
-                                    buffer->size];
+  return ToNSString("<MTLBuffer #" + std::to_string(buffer->id) + ": " +
+                    std::to_string(buffer->size) + " bytes>");
 }
 
 - (void *)contents {
@@ -82,11 +77,6 @@ GETTER(Class, superclass, class_getSuperclass(BufferClass()))
 
 GETTER(NSUInteger, length, FindBuffer(self)->size)
 GETTER(NSUInteger, allocatedSize, FindBuffer(self)->size)
-
-- (void)didModifyRange:(NSRange)range {
-  Fatal("-[MTLBuffer didModifyRange:]: only for managed storage, which Apple's "
-        "GPUs do not have");
-}
 
 GETTER(uint64_t, gpuAddress, reinterpret_cast<uint64_t>(self))
 GETTER(id<MTLDevice>, device, MTLCreateSystemDefaultDevice())
@@ -98,10 +88,6 @@ GETTER(MTLHazardTrackingMode, hazardTrackingMode, MTLHazardTrackingModeTracked)
 GETTER(MTLResourceOptions, resourceOptions,
        [self storageMode] << MTLResourceStorageModeShift |
            MTLResourceHazardTrackingModeTracked)
-
-- (MTLPurgeableState)setPurgeableState:(MTLPurgeableState)state {
-  return MTLPurgeableStateNonVolatile;
-}
 
 - (NSString *)label {
   const std::string *label = FindBuffer(self)->label;

@@ -2,24 +2,12 @@
 #include <Metal/Metal.h>
 #include <MetalPerformanceShaders/MetalPerformanceShaders.h>
 
-#include <algorithm>
-#include <mutex>
-#include <vector>
 
-#include "core/fatal.h"
 #include "metal/encoders.h"
 #include "metal/foundation_internal.h"
 #include "metal/metal_internal.h"
 
 using namespace mps_emulator;
-
-namespace {
-
-std::mutex all_queues_mutex;
-// Never shrinks: a queue outlives its object, and a program has few queues.
-std::vector<CommandQueue *> all_queues;
-
-}  // namespace
 
 @interface MPSEmulatorCommandQueue : MPSEmulatorObject <MTLCommandQueue> {
  @public
@@ -39,10 +27,6 @@ std::vector<CommandQueue *> all_queues;
 namespace mps_emulator {
 
 id<MTLCommandQueue> NewCommandQueueObject(CommandQueue *queue) {
-  {
-    std::lock_guard<std::mutex> lock(all_queues_mutex);
-    all_queues.push_back(queue);
-  }
   return [[MPSEmulatorCommandQueue alloc] initWithQueue:queue];
 }
 
@@ -51,15 +35,6 @@ const std::shared_ptr<CommandBuffer> &CommandBufferOf(
   if ([object isKindOfClass:[MPSCommandBuffer class]])
     object = [(MPSCommandBuffer *)object rootCommandBuffer];
   return *((MPSEmulatorCommandBuffer *)object)->_buffer;
-}
-
-void LetDeviceProgress() {
-  std::vector<CommandQueue *> queues;
-  {
-    std::lock_guard<std::mutex> lock(all_queues_mutex);
-    queues = all_queues;
-  }
-  for (CommandQueue *queue : queues) queue->Run();
 }
 
 }  // namespace mps_emulator
@@ -112,14 +87,8 @@ GETTER(NSString *, label, ToNSString((*_buffer)->label))
   (*_buffer)->label = ToStdString(label);
 }
 
-GETTER(CFTimeInterval, kernelStartTime, (*_buffer)->start_time())
-GETTER(CFTimeInterval, kernelEndTime, (*_buffer)->end_time())
 GETTER(CFTimeInterval, GPUStartTime, (*_buffer)->start_time())
 GETTER(CFTimeInterval, GPUEndTime, (*_buffer)->end_time())
-
-- (void)enqueue {
-  (*_buffer)->Enqueue();
-}
 
 - (void)commit {
   (*_buffer)->Commit();
@@ -135,19 +104,8 @@ GETTER(CFTimeInterval, GPUEndTime, (*_buffer)->end_time())
   };
 }
 
-- (void)addScheduledHandler:(MTLCommandBufferHandler)block {
-  (*_buffer)->AddScheduledHandler([self handlerOf:block]);
-}
-
 - (void)addCompletedHandler:(MTLCommandBufferHandler)block {
   (*_buffer)->AddCompletedHandler([self handlerOf:block]);
-}
-
-- (void)waitUntilScheduled {
-  if (!(*_buffer)->committed())
-    Fatal(
-        "waitUntilScheduled: the command buffer was not committed, so on a Mac "
-        "the wait never ends; commit the command buffer first");
 }
 
 - (void)waitUntilCompleted {
@@ -201,12 +159,6 @@ GETTER(id<MTLComputeCommandEncoder>, computeCommandEncoder,
                       }});
 }
 
-- (void)pushDebugGroup:(NSString *)string {
-}
-
-- (void)popDebugGroup {
-}
-
 @end
 
 @implementation MPSCommandBuffer
@@ -250,13 +202,9 @@ FORWARD(id<MTLDevice>, device)
 FORWARD(id<MTLCommandQueue>, commandQueue)
 FORWARD(BOOL, retainedReferences)
 FORWARD(NSString *, label)
-FORWARD(CFTimeInterval, kernelStartTime)
-FORWARD(CFTimeInterval, kernelEndTime)
 FORWARD(CFTimeInterval, GPUStartTime)
 FORWARD(CFTimeInterval, GPUEndTime)
-FORWARD(void, enqueue)
 FORWARD(void, commit)
-FORWARD(void, waitUntilScheduled)
 FORWARD(void, waitUntilCompleted)
 FORWARD(MTLCommandBufferStatus, status)
 FORWARD(NSError *, error)
@@ -268,7 +216,6 @@ FORWARD(id<MTLComputeCommandEncoder>, computeCommandEncoder)
     return [_rootCommandBuffer name:given]; \
   }
 FORWARD(void, setLabel, NSString *)
-FORWARD(void, addScheduledHandler, MTLCommandBufferHandler)
 FORWARD(void, addCompletedHandler, MTLCommandBufferHandler)
 FORWARD(id<MTLComputeCommandEncoder>, computeCommandEncoderWithDispatchType,
         MTLDispatchType)
@@ -280,12 +227,6 @@ FORWARD(id<MTLComputeCommandEncoder>, computeCommandEncoderWithDispatchType,
 
 - (void)encodeSignalEvent:(id<MTLEvent>)event value:(uint64_t)value {
   [_rootCommandBuffer encodeSignalEvent:event value:value];
-}
-
-- (void)pushDebugGroup:(NSString *)string {
-}
-
-- (void)popDebugGroup {
 }
 
 @end

@@ -11,13 +11,6 @@ namespace mps_emulator {
 
 namespace {
 
-Json Describe(const msl::FunctionConstantValue &constant) {
-  Json bytes = Hexadecimal(constant.bytes);
-  if (constant.name.empty())
-    return Object({{"index", constant.index}, {"bytes", bytes}});
-  return Object({{"name", constant.name}, {"bytes", bytes}});
-}
-
 size_t Record(const msl::Library &library) {
   const msl::CompileOptions &options = library.options;
   Json macros = List(options.macros, [](const auto &macro) {
@@ -26,9 +19,7 @@ size_t Record(const msl::Library &library) {
   return RecordProgram(library.source,
                        Members({{"fast_math", options.fast_math},
                                 {"language_version", options.language_version},
-                                {"macros", macros},
-                                {"function_constants",
-                                 List(options.function_constants, Describe)}}));
+                                {"macros", macros}}));
 }
 
 }  // namespace

@@ -20,7 +20,7 @@ msl::CompileOptions ToCompileOptions(MTLCompileOptions *options) {
   result.fast_math = [options mathMode] != MTLMathModeSafe;
   result.language_version = static_cast<uint32_t>([options languageVersion]);
   NSDictionary *macros = [options preprocessorMacros];
-  for (NSString *name in macros)
+  for (NSString *name in [macros allKeys])
     result.macros.emplace_back(
         ToStdString(name),
         ToStdString([[macros objectForKey:name] description]));
@@ -44,16 +44,6 @@ void CheckBufferLength(NSUInteger length, MTLResourceOptions options,
     Fatal("%s: Apple's GPUs have no managed storage; use shared", what);
 }
 
-void RefuseCompiled(const std::string &library, NSError **error) {
-  if (!error) return;
-  *error = MakeError(MTLLibraryErrorDomain, MTLLibraryErrorUnsupported,
-                     "the emulated device cannot load the compiled Metal "
-                     "library " +
-                         library +
-                         ": it holds code for Apple's GPUs; use "
-                         "newLibraryWithSource:");
-}
-
 }  // namespace
 
 @implementation MPSEmulatorObject
@@ -75,14 +65,10 @@ GETTER(id<MTLDevice>, device, MTLCreateSystemDefaultDevice())
 @implementation MPSEmulatorDevice
 
 GETTER(NSString *, name, @"Emulated Metal device")
-GETTER(uint64_t, registryID, 0x6d70732d656d75)
 GETTER(MTLSize, maxThreadsPerThreadgroup,
        MTLSizeMake(msl::kMaxThreadsPerThreadgroup,
                    msl::kMaxThreadsPerThreadgroup,
                    msl::kMaxThreadsPerThreadgroup))
-GETTER(BOOL, isLowPower, NO)
-GETTER(BOOL, isHeadless, YES)
-GETTER(BOOL, isRemovable, NO)
 GETTER(BOOL, hasUnifiedMemory, YES)
 GETTER(uint64_t, recommendedMaxWorkingSetSize, RecommendedMaxMemory())
 GETTER(NSUInteger, currentAllocatedSize, GetMemoryStatistics().reserved)
@@ -103,11 +89,6 @@ GETTER(NSUInteger, maxBufferLength, kMaxBufferLength)
 - (id<MTLCommandQueue>)newCommandQueue {
   // A queue outlives its object, because its committed buffers may wait.
   return NewCommandQueueObject(new CommandQueue);
-}
-
-- (id<MTLCommandQueue>)newCommandQueueWithMaxCommandBufferCount:
-    (NSUInteger)maxCommandBufferCount {
-  return [self newCommandQueue];
 }
 
 - (id<MTLBuffer>)newBufferWithLength:(NSUInteger)length
@@ -155,16 +136,14 @@ GETTER(NSUInteger, maxBufferLength, kMaxBufferLength)
   return buffer ? ToMTLBuffer(buffer) : nil;
 }
 
-- (id<MTLLibrary>)newLibraryWithURL:(NSURL *)url error:(NSError **)error {
-  RefuseCompiled(ToStdString([url path]), error);
-  return nil;
-}
-
 - (id<MTLLibrary>)newLibraryWithData:(dispatch_data_t)data
                                error:(NSError **)error {
   if (!data) Fatal("newLibraryWithData:error: the data is NULL");
-  RefuseCompiled(std::to_string(dispatch_data_get_size(data)) + " bytes",
-                 error);
+  if (error)
+    *error = MakeError(MTLLibraryErrorDomain, MTLLibraryErrorUnsupported,
+                       "the emulated device cannot load a compiled Metal "
+                       "library: it holds code for Apple's GPUs; use "
+                       "newLibraryWithSource:");
   return nil;
 }
 
@@ -175,17 +154,6 @@ GETTER(NSUInteger, maxBufferLength, kMaxBufferLength)
   return [MPSEmulatorLibrary newWithSource:ToStdString(source)
                                    options:ToCompileOptions(options)
                                      error:error];
-}
-
-- (void)newLibraryWithSource:(NSString *)source
-                     options:(MTLCompileOptions *)options
-           completionHandler:(MTLNewLibraryCompletionHandler)completionHandler {
-  NSError *error = nil;
-  id<MTLLibrary> library = [self newLibraryWithSource:source
-                                              options:options
-                                                error:&error];
-  completionHandler(library, error);
-  [library release];
 }
 
 - (id<MTLComputePipelineState>)
@@ -199,17 +167,6 @@ GETTER(NSUInteger, maxBufferLength, kMaxBufferLength)
       initWithFunction:(MPSEmulatorFunction *)computeFunction
        maxTotalThreads:0
                  label:nil];
-}
-
-- (id<MTLComputePipelineState>)
-    newComputePipelineStateWithFunction:(id<MTLFunction>)computeFunction
-                                options:(MTLPipelineOption)options
-                             reflection:
-                                 (MTLAutoreleasedComputePipelineReflection *)
-                                     reflection
-                                  error:(NSError **)error {
-  if (reflection) *reflection = nil;
-  return [self newComputePipelineStateWithFunction:computeFunction error:error];
 }
 
 - (id<MTLComputePipelineState>)
@@ -231,7 +188,6 @@ GETTER(NSUInteger, maxBufferLength, kMaxBufferLength)
                  label:[descriptor label]];
 }
 
-GETTER(id<MTLFence>, newFence, (id<MTLFence>)[[MPSEmulatorEvent alloc] init])
 GETTER(id<MTLEvent>, newEvent, [[MPSEmulatorEvent alloc] init])
 GETTER(id<MTLSharedEvent>, newSharedEvent, [[MPSEmulatorEvent alloc] init])
 
@@ -241,8 +197,4 @@ GETTER(id<MTLSharedEvent>, newSharedEvent, [[MPSEmulatorEvent alloc] init])
 id<MTLDevice> MTLCreateSystemDefaultDevice(void) {
   static id<MTLDevice> device = [[MPSEmulatorDevice alloc] init];
   return [device retain];
-}
-
-NSArray<id<MTLDevice>> *MTLCopyAllDevices(void) {
-  return [[NSArray arrayWithObject:MTLCreateSystemDefaultDevice()] retain];
 }

@@ -100,8 +100,6 @@ std::string ToString(MTLSize size) {
 - (instancetype)initWithState:(EncoderState *)state;
 - (void)checkOpen:(const char *)what;
 - (void)checkEnded;
-- (void)updateFence:(id<MTLFence>)fence;
-- (void)waitForFence:(id<MTLFence>)fence;
 @end
 
 @implementation MPSEmulatorEncoder
@@ -142,24 +140,6 @@ GETTER(NSString *, label, ToNSString(_state->label))
 
 - (void)setLabel:(NSString *)label {
   _state->label = ToStdString(label);
-}
-
-- (void)insertDebugSignpost:(NSString *)string {
-}
-
-- (void)pushDebugGroup:(NSString *)string {
-}
-
-- (void)popDebugGroup {
-}
-
-// Commands of a queue run in order, so a fence has nothing to do.
-- (void)updateFence:(id<MTLFence>)fence {
-  [self checkOpen:"updateFence:"];
-}
-
-- (void)waitForFence:(id<MTLFence>)fence {
-  [self checkOpen:"waitForFence:"];
 }
 
 @end
@@ -239,13 +219,6 @@ GETTER(MTLDispatchType, dispatchType, [self state]->dispatch_type)
     Fatal("%s: no buffer is set at index %lu", what, index);
   CheckOffset(offset, argument.use, what);
   argument.offset = offset;
-}
-
-- (void)setBuffers:(const id<MTLBuffer>[])buffers
-           offsets:(const NSUInteger[])offsets
-         withRange:(NSRange)range {
-  for (NSUInteger i = 0; i < range.length; ++i)
-    [self setBuffer:buffers[i] offset:offsets[i] atIndex:range.location + i];
 }
 
 - (void)setThreadgroupMemoryLength:(NSUInteger)length
@@ -372,25 +345,10 @@ GETTER(MTLDispatchType, dispatchType, [self state]->dispatch_type)
   [self checkOpen:"useResource:usage:"];
 }
 
-- (void)useResources:(const id<MTLResource>[])resources
-               count:(NSUInteger)count
-               usage:(MTLResourceUsage)usage {
-  [self checkOpen:"useResources:count:usage:"];
-}
-
-- (void)memoryBarrierWithResources:(const id<MTLResource>[])resources
-                             count:(NSUInteger)count {
-  [self barrier:"memoryBarrierWithResources:count:"];
-}
-
-- (void)memoryBarrierWithScope:(MTLBarrierScope)scope {
-  [self barrier:"memoryBarrierWithScope:"];
-}
-
 // An encoder's commands run one after the other.  A barrier only begins a new
 // group for the race checker, and an entry in a recording.
-- (void)barrier:(const char *)what {
-  [self checkOpen:what];
+- (void)memoryBarrierWithScope:(MTLBarrierScope)scope {
+  [self checkOpen:"memoryBarrierWithScope:"];
   [self state]->BeginConcurrentGroup();
   if (!IsRecording()) return;
   _state->buffer->Encode({"a memory barrier",

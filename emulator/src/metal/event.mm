@@ -1,4 +1,4 @@
-// MTLFence, MTLEvent and MTLSharedEvent.
+// MTLEvent and MTLSharedEvent.
 #include <Metal/Metal.h>
 
 #include <chrono>
@@ -6,7 +6,6 @@
 #include <map>
 #include <mutex>
 #include <set>
-#include <vector>
 
 #include "core/fatal.h"
 #include "metal/foundation_internal.h"
@@ -16,12 +15,6 @@ using namespace mps_emulator;
 
 namespace {
 
-struct Listener {
-  uint64_t value;
-  dispatch_queue_t queue;  // nullptr: run at once
-  MTLSharedEventNotificationBlock block;
-};
-
 struct EventState {
   std::mutex mutex;
   std::condition_variable changed;
@@ -29,7 +22,6 @@ struct EventState {
   std::set<CommandQueue *> signalers;
   // UsedBlocks::done() of each queue at its last signal.
   std::map<CommandQueue *, uint64_t> done;
-  std::vector<Listener> listeners;
 };
 
 // A command waits so long for a value that no committed work signals, because a
@@ -37,25 +29,6 @@ struct EventState {
 constexpr std::chrono::seconds kPatience(20);
 
 }  // namespace
-
-@implementation MTLSharedEventListener
-
-@synthesize dispatchQueue = _dispatchQueue;
-
-GETTER(instancetype, init, [self initWithDispatchQueue:nullptr])
-
-- (instancetype)initWithDispatchQueue:(dispatch_queue_t)dispatchQueue {
-  _dispatchQueue = dispatchQueue;
-  if (_dispatchQueue) dispatch_retain(_dispatchQueue);
-  return self;
-}
-
-- (void)dealloc {
-  if (_dispatchQueue) dispatch_release(_dispatchQueue);
-  [super dealloc];
-}
-
-@end
 
 @implementation MPSEmulatorEvent
 
@@ -77,48 +50,11 @@ GETTER(EventState *, state, static_cast<EventState *>(_state))
 }
 
 - (void)setSignaledValue:(uint64_t)value {
-  EventState *state = [self state];
-  std::vector<Listener> due;
   {
-    std::lock_guard<std::mutex> lock(state->mutex);
-    state->value = value;
-    std::erase_if(state->listeners, [&](const Listener &listener) {
-      if (listener.value > value) return false;
-      due.push_back(listener);
-      return true;
-    });
+    std::lock_guard<std::mutex> lock([self state]->mutex);
+    [self state]->value = value;
   }
-  state->changed.notify_all();
-  for (Listener &listener : due) {
-    MTLSharedEventNotificationBlock block = listener.block;
-    if (!listener.queue) {
-      block(self, value);
-      [block release];
-      continue;
-    }
-    [self retain];
-    dispatch_async(listener.queue, ^{
-      block(self, value);
-      [block release];
-      [self release];
-    });
-    dispatch_release(listener.queue);
-  }
-}
-
-- (void)notifyListener:(MTLSharedEventListener *)listener
-               atValue:(uint64_t)value
-                 block:(MTLSharedEventNotificationBlock)block {
-  EventState *state = [self state];
-  dispatch_queue_t queue = [listener dispatchQueue];
-  uint64_t now;
-  {
-    std::lock_guard<std::mutex> lock(state->mutex);
-    if (queue) dispatch_retain(queue);
-    state->listeners.push_back({value, queue, [block copy]});
-    now = state->value;
-  }
-  if (now >= value) [self setSignaledValue:now];
+  [self state]->changed.notify_all();
 }
 
 - (void)noteSignalFrom:(CommandQueue *)queue {

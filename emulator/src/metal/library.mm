@@ -36,10 +36,7 @@ NSUInteger MostThreadsOfAPipeline() {
 @synthesize preprocessorMacros = _preprocessorMacros,
             fastMathEnabled = _fastMathEnabled, mathMode = _mathMode,
             mathFloatingPointFunctions = _mathFloatingPointFunctions,
-            languageVersion = _languageVersion,
-            preserveInvariance = _preserveInvariance,
-            optimizationLevel = _optimizationLevel,
-            maxTotalThreadsPerThreadgroup = _maxTotalThreadsPerThreadgroup;
+            languageVersion = _languageVersion;
 
 - (instancetype)init {
   _fastMathEnabled = YES;
@@ -58,12 +55,9 @@ NSUInteger MostThreadsOfAPipeline() {
   MTLCompileOptions *copy = [[MTLCompileOptions alloc] init];
   copy->_preprocessorMacros = [_preprocessorMacros copy];
   copy->_fastMathEnabled = _fastMathEnabled;
-  copy->_preserveInvariance = _preserveInvariance;
   copy->_mathMode = _mathMode;
   copy->_mathFloatingPointFunctions = _mathFloatingPointFunctions;
   copy->_languageVersion = _languageVersion;
-  copy->_optimizationLevel = _optimizationLevel;
-  copy->_maxTotalThreadsPerThreadgroup = _maxTotalThreadsPerThreadgroup;
   return copy;
 }
 
@@ -94,96 +88,7 @@ NSUInteger MostThreadsOfAPipeline() {
   [super dealloc];
 }
 
-GETTER(MTLFunctionType, functionType, MTLFunctionTypeKernel)
 GETTER(NSString *, name, ToNSString(_kernel->name))
-
-@end
-
-// ------------------------------------------------------- function constants
-
-namespace {
-
-using ConstantValues = std::vector<msl::FunctionConstantValue>;
-
-// Bytes of one value.
-size_t SizeOf(MTLDataType type) {
-  struct Family {
-    MTLDataType first;  // the scalar; vectors of 2 to 4 follow
-    size_t size;
-  };
-  static constexpr Family kFamilies[] = {
-      {MTLDataTypeFloat, 4}, {MTLDataTypeHalf, 2},  {MTLDataTypeInt, 4},
-      {MTLDataTypeUInt, 4},  {MTLDataTypeShort, 2}, {MTLDataTypeUShort, 2},
-      {MTLDataTypeChar, 1},  {MTLDataTypeUChar, 1}, {MTLDataTypeBool, 1},
-      {MTLDataTypeLong, 8},  {MTLDataTypeULong, 8}, {MTLDataTypeBFloat, 2},
-  };
-  for (const Family &family : kFamilies)
-    if (type >= family.first && type < family.first + 4)
-      return family.size * (type - family.first + 1);
-  Fatal("MTLFunctionConstantValues: MTLDataType %lu is no scalar or vector",
-        static_cast<NSUInteger>(type));
-}
-
-}  // namespace
-
-@interface MTLFunctionConstantValues (MPSEmulator)
-- (ConstantValues *)values;
-@end
-
-@implementation MTLFunctionConstantValues
-
-- (instancetype)init {
-  _values = new ConstantValues;
-  return self;
-}
-
-- (void)dealloc {
-  delete[self values];
-  [super dealloc];
-}
-
-GETTER(ConstantValues *, values, static_cast<ConstantValues *>(_values))
-
-- (id)copyWithZone:(NSZone *)zone {
-  MTLFunctionConstantValues *copy = [[MTLFunctionConstantValues alloc] init];
-  *[copy values] = *[self values];
-  return copy;
-}
-
-- (void)setConstantValue:(const void *)value
-                    type:(MTLDataType)type
-                 atIndex:(NSUInteger)index {
-  std::erase_if(*[self values], [&](const msl::FunctionConstantValue &other) {
-    return other.name.empty() && other.index == index;
-  });
-  [self values]->push_back({"",
-                            static_cast<unsigned>(index),
-                            {static_cast<const char *>(value), SizeOf(type)}});
-}
-
-- (void)setConstantValues:(const void *)values
-                     type:(MTLDataType)type
-                withRange:(NSRange)range {
-  for (NSUInteger i = 0; i < range.length; ++i)
-    [self setConstantValue:static_cast<const char *>(values) + i * SizeOf(type)
-                      type:type
-                   atIndex:range.location + i];
-}
-
-- (void)setConstantValue:(const void *)value
-                    type:(MTLDataType)type
-                withName:(NSString *)name {
-  std::string text = ToStdString(name);
-  std::erase_if(*[self values], [&](const msl::FunctionConstantValue &other) {
-    return other.name == text;
-  });
-  [self values]->push_back(
-      {text, 0, {static_cast<const char *>(value), SizeOf(type)}});
-}
-
-- (void)reset {
-  [self values]->clear();
-}
 
 @end
 
@@ -217,32 +122,11 @@ GETTER(ConstantValues *, values, static_cast<ConstantValues *>(_values))
   return [[MPSEmulatorFunction alloc] initWithLibrary:*_library kernel:kernel];
 }
 
-- (id<MTLFunction>)newFunctionWithName:(NSString *)name
-                        constantValues:
-                            (MTLFunctionConstantValues *)constantValues
-                                 error:(NSError **)error {
-  // A function with constant values is compiled again, from the source.
-  const msl::Library &general = **_library;
-  msl::CompileOptions options = general.options;
-  options.function_constants = *[constantValues values];
-  MPSEmulatorLibrary *specialised =
-      [MPSEmulatorLibrary newWithSource:general.source
-                                options:options
-                                  error:error];
-  if (!specialised) return nil;
-  id<MTLFunction> function = [specialised newFunctionWithName:name];
-  [specialised release];
-  if (!function && error)
-    *error = MakeError(MTLLibraryErrorDomain, MTLLibraryErrorFunctionNotFound,
-                       "the library has no function " + ToStdString(name));
-  return function;
-}
-
 - (NSArray *)functionNames {
-  NSMutableArray *names = [NSMutableArray array];
+  std::vector<id> names;
   for (const msl::Kernel &kernel : (*_library)->kernels)
-    [names addObject:ToNSString(kernel.name)];
-  return names;
+    names.push_back(ToNSString(kernel.name));
+  return [NSArray arrayWithObjects:names.data() count:names.size()];
 }
 
 @end
@@ -269,13 +153,6 @@ GETTER(ConstantValues *, values, static_cast<ConstantValues *>(_values))
       _threadGroupSizeIsMultipleOfThreadExecutionWidth;
   copy->_maxTotalThreadsPerThreadgroup = _maxTotalThreadsPerThreadgroup;
   return copy;
-}
-
-- (void)reset {
-  [self setLabel:nil];
-  [self setComputeFunction:nil];
-  _threadGroupSizeIsMultipleOfThreadExecutionWidth = NO;
-  _maxTotalThreadsPerThreadgroup = 0;
 }
 
 @end

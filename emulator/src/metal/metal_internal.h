@@ -25,9 +25,6 @@ id<MTLCommandQueue> NewCommandQueueObject(CommandQueue *queue);
 const std::shared_ptr<CommandBuffer> &CommandBufferOf(
     id<MTLCommandBuffer> object);
 
-// Runs all committed work of every queue.
-void LetDeviceProgress();
-
 }  // namespace mps_emulator
 
 // The members that almost all of Metal's objects have.

@@ -55,17 +55,6 @@ __attribute__((constructor)) void SetForwarding() {
 constexpr int kFieldIsObject = 3;
 constexpr int kFieldKindMask = 0xFF;
 
-// The beginning of the compiler's data of a protocol.
-struct CompiledProtocol {
-  void *isa;
-  const char *name;
-  struct List {
-    List *next;
-    size_t count;
-    const CompiledProtocol *protocols[];
-  } *adopted;
-};
-
 }  // namespace
 
 // Each message that clang compiles for GCC's runtime calls this function.  The
@@ -140,24 +129,5 @@ GETTER(instancetype, retain, [self copy])
 }
 
 GETTER(Class, class, objc_getClass("MPSEmulatorBlock"))
-GETTER(NSString *, description, [NSString stringWithFormat:@"<block %p>", self])
 
 @end
-
-namespace mps_emulator {
-
-const char *NameOfProtocol(const void *protocol) {
-  return static_cast<const CompiledProtocol *>(protocol)->name;
-}
-
-bool ProtocolIsNamed(const void *protocol, const char *name) {
-  const auto *compiled = static_cast<const CompiledProtocol *>(protocol);
-  if (!strcmp(compiled->name, name)) return true;
-  for (const CompiledProtocol::List *list = compiled->adopted; list;
-       list = list->next)
-    for (size_t i = 0; i < list->count; ++i)
-      if (ProtocolIsNamed(list->protocols[i], name)) return true;
-  return false;
-}
-
-}  // namespace mps_emulator

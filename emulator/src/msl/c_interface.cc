@@ -39,11 +39,6 @@ struct MslOptions {
   int32_t macro_count;
   const char *const *macro_names;
   const char *const *macro_values;
-  int32_t constant_count;
-  const char *const *constant_names;  // "": the index counts
-  const uint32_t *constant_indices;
-  const char *const *constant_bytes;
-  const uint64_t *constant_sizes;
 };
 
 // Returns a library, or nullptr and the diagnostics in `message`.
@@ -56,10 +51,6 @@ MPS_EMULATOR_EXPORT LibraryHandle *mps_emulator_msl_compile(
   for (int i = 0; i < options->macro_count; ++i)
     compile_options.macros.emplace_back(options->macro_names[i],
                                         options->macro_values[i]);
-  for (int i = 0; i < options->constant_count; ++i)
-    compile_options.function_constants.push_back(
-        {options->constant_names[i], options->constant_indices[i],
-         std::string(options->constant_bytes[i], options->constant_sizes[i])});
   std::string diagnostics;
   auto library = msl::Compile(std::string(source, source_size), compile_options,
                               &diagnostics);
@@ -81,11 +72,7 @@ MPS_EMULATOR_EXPORT void mps_emulator_msl_describe(const LibraryHandle *library,
          << (kernel.flags & kMpsEmulatorMslNeedsFibers) << "\n";
     for (const msl::Parameter &p : msl::ParametersOf(kernel))
       text << " parameter " << p.name << " " << p.kind << " " << p.index << " "
-           << p.writable << " " << p.by_reference << " " << p.active << " "
-           << p.element_size << "\n";
-    for (const msl::FunctionConstant &c : msl::FunctionConstantsOf(kernel))
-      text << " constant " << c.name << " " << c.index << " " << c.defined
-           << " " << c.type << "\n";
+           << p.writable << " " << p.by_reference << " " << p.element_size << "\n";
   }
   Store(text.str(), out, size);
 }

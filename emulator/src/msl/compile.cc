@@ -61,11 +61,6 @@ std::string CacheKey(const FrontEnd &front_end, const std::string &source,
     hash.AddField(name);
     hash.AddField(value);
   }
-  for (const FunctionConstantValue &constant : options.function_constants) {
-    hash.AddField(constant.name);
-    hash.AddField(std::to_string(constant.index));
-    hash.AddField(constant.bytes);
-  }
   return hash.Hexadecimal();
 }
 

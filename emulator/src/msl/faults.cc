@@ -21,7 +21,7 @@ const Parameter *NearestBuffer(const Dispatch &dispatch, uintptr_t address) {
   const Parameter *nearest = nullptr;
   uintptr_t distance = UINTPTR_MAX;
   for (const Parameter &parameter : ParametersOf(*dispatch.kernel)) {
-    if (parameter.kind != kMpsEmulatorMslBuffer || !parameter.active) continue;
+    if (parameter.kind != kMpsEmulatorMslBuffer) continue;
     const Binding &binding = dispatch.buffers[parameter.index];
     auto data = reinterpret_cast<uintptr_t>(binding.data);
     uintptr_t away =

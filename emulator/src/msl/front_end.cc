@@ -141,12 +141,6 @@ FrontEnd::Result FrontEnd::Build(const std::string &source,
   }
   for (const auto &[name, value] : options.macros)
     command.push_back("--define=" + name + "=" + value);
-  for (const FunctionConstantValue &constant : options.function_constants) {
-    std::string key =
-        constant.name.empty() ? std::to_string(constant.index) : constant.name;
-    command.push_back("--function-constant=" + key + "=" +
-                      Hexadecimal(constant.bytes));
-  }
 
   ProcessResult result = RunProcess(command);
   if (result.status == 0) return Result::kBuilt;

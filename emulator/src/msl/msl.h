@@ -26,26 +26,11 @@ inline constexpr unsigned kSimdWidth = 32;
 // abi.h documents the members.
 using Kernel = mps_emulator_msl_kernel;
 using Parameter = mps_emulator_msl_parameter;
-using FunctionConstant = mps_emulator_msl_function_constant;
 
 // The parameters of a kernel, in the order of their declarations.
 inline std::span<const Parameter> ParametersOf(const Kernel &kernel) {
   return {kernel.parameters, kernel.parameter_count};
 }
-
-// The program-scope constants with [[function_constant(index)]] that a kernel
-// uses, directly or through functions and other constants.
-inline std::span<const FunctionConstant> FunctionConstantsOf(
-    const Kernel &kernel) {
-  return {kernel.function_constants, kernel.function_constant_count};
-}
-
-// The value of a function constant, by name or, if `name` is empty, by index.
-struct FunctionConstantValue {
-  std::string name;
-  unsigned index = 0;
-  std::string bytes;  // in memory: a bool has one byte, a float3 12 or 16
-};
 
 struct CompileOptions {
   bool fast_math = true;  // Metal's default
@@ -53,10 +38,6 @@ struct CompileOptions {
   uint32_t language_version = 0;
   // MTLCompileOptions.preprocessorMacros as (name, value)
   std::vector<std::pair<std::string, std::string>> macros;
-  // The values of newFunctionWithName:constantValues:, which compiles the
-  // source again.  Like Metal, the compiler ignores values for constants that
-  // the source lacks.
-  std::vector<FunctionConstantValue> function_constants;
 };
 
 // A compiled program.

@@ -69,7 +69,7 @@ void RaceChecker::Begin(const Dispatch &dispatch,
   recent_ = nullptr;
   buffers_.clear();
   for (const Parameter &parameter : ParametersOf(*dispatch.kernel)) {
-    if (parameter.kind != kMpsEmulatorMslBuffer || !parameter.active) continue;
+    if (parameter.kind != kMpsEmulatorMslBuffer) continue;
     const Binding &binding = dispatch.buffers[parameter.index];
     buffers_.push_back({&parameter, reinterpret_cast<uintptr_t>(binding.data),
                         binding.size, false});

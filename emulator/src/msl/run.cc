@@ -21,7 +21,6 @@ void Check(const Dispatch &dispatch) {
 
   size_t threadgroup_bytes = kernel.static_threadgroup_bytes;
   for (const Parameter &parameter : ParametersOf(kernel)) {
-    if (!parameter.active) continue;
     if (parameter.kind == kMpsEmulatorMslBuffer) {
       const Binding &binding = dispatch.buffers[parameter.index];
       // A kernel may leave a null pointer unused, for example where a function

@@ -51,12 +51,6 @@ kernel void scale(device float *x [[buffer(0)]],
   x[i] *= factor[0];
 }
 
-constant float kFactor [[function_constant(0)]];
-kernel void scale_by_constant(device float *x [[buffer(0)]],
-                              uint i [[thread_position_in_grid]]) {
-  x[i] *= kFactor;
-}
-
 kernel void big_threadgroup_memory(device float *out [[buffer(0)]],
                                    threadgroup float *extra [[threadgroup(0)]],
                                    uint i [[thread_index_in_threadgroup]]) {

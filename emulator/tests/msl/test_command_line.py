@@ -32,12 +32,11 @@ def test_signatures(check):
     status, output = check(
         HEADER
         + "struct P { uint n; };\n"
-        + "constant bool flag [[function_constant(4)]];\n"
         + "kernel void scale(device float *x, constant P &p [[buffer(5)]],\n"
         + "    threadgroup half4 *s, ushort2 i [[thread_position_in_grid]]) {\n"
         + "  threadgroup float t[8];\n"
         + "  t[0] = x[0];\n"
-        + "  if (flag) threadgroup_barrier(mem_flags::mem_threadgroup);\n"
+        + "  threadgroup_barrier(mem_flags::mem_threadgroup);\n"
         + "}\n"
     )
     assert status == 0
@@ -50,7 +49,6 @@ def test_signatures(check):
         "    ushort2 i [[thread_position_in_grid]]\n"
         "    - 32 bytes of threadgroup memory\n"
         "    - barriers or simdgroup functions\n"
-        "    - function constant bool flag (4)\n"
     )
 
 

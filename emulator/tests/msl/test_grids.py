@@ -35,10 +35,6 @@ def reference(grid, threadgroup):
                 "dispatch_simdgroups_per_threadgroup": -(-full // 32),
                 "threads_per_simdgroup": 32,
                 "thread_execution_width": 32,
-                "thread_index_in_quadgroup": index % 4,
-                "quadgroup_index_in_threadgroup": index // 4,
-                "quadgroups_per_threadgroup": -(-volume // 4),
-                "dispatch_quadgroups_per_threadgroup": -(-full // 4),
             }
     return places
 

@@ -241,7 +241,7 @@ kernel void k(device float *pipe, uint generic [[thread_position_in_grid]]) {
 @pytest.mark.parametrize(
     "name",
     "stdlib math atomic simdgroup compute common integer relational geometric limits"
-    " type_traits quadgroup matrix array".split(),
+    " type_traits array".split(),
 )
 def test_each_header_can_be_included_by_itself(metal, name):
     metal.compile(

@@ -1,12 +1,10 @@
-"""Simdgroup and quadgroup functions against loops in Python."""
+"""Simdgroup functions against loops in Python."""
 
 import numpy as np
 import pytest
 from metal import TYPES, uint
 
-QUAD_TYPES = {name: dtype for name, dtype in TYPES.items() if name != "bool"}
-SIMD_TYPES = {name: dtype for name, dtype in QUAD_TYPES.items() if name not in ("long", "ulong")}
-INTEGERS = [name for name in QUAD_TYPES if name not in ("float", "half")]
+NUMBERS = {name: dtype for name, dtype in TYPES.items() if name not in ("bool", "long", "ulong")}
 
 REDUCTIONS = {
     "sum": (lambda a, b: a + b, 0),
@@ -14,56 +12,39 @@ REDUCTIONS = {
     "min": (min, None),
     "max": (max, None),
 }
-BITWISE = {"and": lambda a, b: a & b, "or": lambda a, b: a | b, "xor": lambda a, b: a ^ b}
 
 # Threads in the threadgroup: whole simdgroups, and a last one of 5 lanes.
 SIZES = [32, 96, 69, 1, 6]
 
 
-def values_of(dtype, count, seed=0):
+def values_of(dtype, count):
     """Small values, whose sums and products are exact in every order."""
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     if np.dtype(dtype).kind == "f":
         return rng.choice([0.5, 1, 2, -1, 1], count).astype(dtype)
     return rng.integers(0, 6, count).astype(dtype)
 
 
-def kernel_name(prefix, function, name):
-    return f"{prefix}_{function}_{name}"
+BITWISE = {
+    "and": (lambda a, b: a & b, -1),
+    "or": (lambda a, b: a | b, 0),
+    "xor": (lambda a, b: a ^ b, 0),
+}
+SCANS = ["prefix_inclusive_sum", "prefix_exclusive_sum"]
 
 
 @pytest.fixture(scope="module")
 def library(metal):
-    """A kernel for each function of one argument and each of its types."""
-    kernels = []
-    for prefix, types in (("simd", SIMD_TYPES), ("quad", QUAD_TYPES)):
-        functions = list(REDUCTIONS) + list(BITWISE)
-        functions += [
-            f"prefix_{kind}_{what}"
-            for kind in ("inclusive", "exclusive")
-            for what in ("sum", "product")
-        ]
-        for function in functions:
-            for name in types:
-                if function in BITWISE and name not in INTEGERS:
-                    continue
-                kernels.append(
-                    f"kernel void {kernel_name(prefix, function, name)}(device const {name} *x, "
-                    f"device {name} *out,\n"
-                    "    uint i [[thread_position_in_grid]]) {\n"
-                    f"  out[i] = {prefix}_{function}(x[i]);\n}}\n"
-                )
-    return metal.compile("".join(kernels))
-
-
-def run(library, prefix, function, name, data):
-    out = np.zeros(len(data), data.dtype)
-    library.run(kernel_name(prefix, function, name), [data, out], len(data), len(data))
-    return out
-
-
-def groups(data, width):
-    return [data[i : i + width] for i in range(0, len(data), width)]
+    """A kernel for each reduction or scan and each type."""
+    return metal.compile(
+        "".join(
+            f"kernel void {function}_{name}(device const {name} *x, device {name} *out,\n"
+            f"    uint i [[thread_position_in_grid]]) {{ out[i] = simd_{function}(x[i]); }}\n"
+            for function in [*REDUCTIONS, *BITWISE, *SCANS]
+            for name in NUMBERS
+            if function not in BITWISE or name not in ("float", "half")
+        )
+    )
 
 
 def fold(operation, values, start):
@@ -73,129 +54,78 @@ def fold(operation, values, start):
     return result
 
 
-@pytest.fixture(params=["simd", "quad"])
-def group(request):
-    """(prefix of the functions, lanes)"""
-    return request.param, 32 if request.param == "simd" else 4
-
-
-def types_of(prefix):
-    return SIMD_TYPES if prefix == "simd" else QUAD_TYPES
-
-
-def for_all_lanes(operation, start, data, width):
-    """Each group's result in each of its lanes."""
-    with np.errstate(over="ignore"):
-        return np.concatenate(
-            [np.full(len(g), fold(operation, g, start)) for g in groups(data, width)]
-        ).astype(data.dtype)
-
-
 @pytest.mark.parametrize("count", SIZES)
-@pytest.mark.parametrize("function", REDUCTIONS)
-def test_reductions(library, group, function, count):
-    prefix, width = group
-    operation, start = REDUCTIONS[function]
-    for name, dtype in types_of(prefix).items():
+@pytest.mark.parametrize("function", [*REDUCTIONS, *BITWISE])
+def test_reductions(library, function, count):
+    operation, start = {**REDUCTIONS, **BITWISE}[function]
+    for name, dtype in NUMBERS.items():
+        if function in BITWISE and dtype in (np.float32, np.float16):
+            continue
         data = values_of(dtype, count)
-        found = run(library, prefix, function, name, data)
-        first = None if start is None else dtype(start)
-        expected = for_all_lanes(operation, first, data, width)
-        np.testing.assert_array_equal(found, expected, name)
+        out = np.zeros(count, dtype)
+        library.run(f"{function}_{name}", [data, out], count, count)
+        first = None if start is None else np.array(start).astype(dtype)[()]
+        with np.errstate(over="ignore"):
+            groups = [data[i : i + 32] for i in range(0, count, 32)]
+            expected = [np.full(len(g), fold(operation, g, first)) for g in groups]
+        np.testing.assert_array_equal(out, np.concatenate(expected).astype(dtype), name)
 
 
 @pytest.mark.parametrize("count", SIZES)
-@pytest.mark.parametrize("function", BITWISE)
-def test_bitwise(library, group, function, count):
-    prefix, width = group
-    for name in set(INTEGERS) & set(types_of(prefix)):
-        data = values_of(QUAD_TYPES[name], count, 3)
-        found = run(library, prefix, function, name, data)
-        expected = for_all_lanes(BITWISE[function], None, data, width)
-        np.testing.assert_array_equal(found, expected, name)
+@pytest.mark.parametrize("function", SCANS)
+def test_prefix_sums(library, function, count):
+    for name, dtype in NUMBERS.items():
+        data = values_of(dtype, count)
+        out = np.zeros(count, dtype)
+        library.run(f"{function}_{name}", [data, out], count, count)
+        sums = [data[i : i + 32].cumsum(dtype=dtype) for i in range(0, count, 32)]
+        expected = np.concatenate(sums)
+        if "exclusive" in function:
+            expected -= data
+        np.testing.assert_array_equal(out, expected, name)
 
 
-@pytest.mark.parametrize("count", SIZES)
-@pytest.mark.parametrize("kind", ["inclusive", "exclusive"])
-@pytest.mark.parametrize("function", ["sum", "product"])
-def test_prefixes(library, group, function, kind, count):
-    prefix, width = group
-    operation, start = REDUCTIONS[function]
-    for name, dtype in types_of(prefix).items():
-        data = values_of(dtype, count, 5)
-        found = run(library, prefix, f"prefix_{kind}_{function}", name, data)
-        expected = []
-        for g in groups(data, width):
-            value = dtype(start)
-            for element in g:
-                with np.errstate(over="ignore"):
-                    following = dtype(operation(value, element))
-                expected.append(following if kind == "inclusive" else value)
-                value = following
-        np.testing.assert_array_equal(found, np.array(expected, dtype), name)
+# {call: reference(lane) -> (source lane, whether it is the filling)}
+SHUFFLES = {
+    "shuffle(x[i], 31 - own)": lambda n: (31 - n, False),
+    "shuffle_xor(x[i], 1)": lambda n: (n ^ 1, False),
+    "shuffle_xor(x[i], 16)": lambda n: (n ^ 16, False),
+    "shuffle_up(x[i], 1)": lambda n: (max(n - 1, 0), False),
+    "shuffle_up(x[i], 3)": lambda n: (n - 3 if n >= 3 else n, False),
+    "shuffle_down(x[i], 1)": lambda n: (min(n + 1, 31), False),
+    "shuffle_down(x[i], 3)": lambda n: (n + 3 if n < 29 else n, False),
+    "broadcast(x[i], 2)": lambda n: (2, False),
+    "broadcast_first(x[i])": lambda n: (0, False),
+    "shuffle_and_fill_up(x[i], y, 2)": lambda n: ((n - 2) % 32, n < 2),
+    "shuffle_and_fill_down(x[i], y, 2)": lambda n: ((n + 2) % 32, n >= 30),
+    "shuffle_and_fill_up(x[i], y, 1, 2)": lambda n: (n // 2 * 2 + (n - 1) % 2, n % 2 < 1),
+    "shuffle_and_fill_down(x[i], y, 1, 4)": lambda n: (n // 4 * 4 + (n + 1) % 4, n % 4 == 3),
+}
 
 
-def shuffle_cases(width):
-    """{call: reference(lane, lanes) -> (source lane, whether it is the filling)}"""
-    return {
-        "shuffle(x[i], W - 1 - own)": lambda n: (width - 1 - n, False),
-        "shuffle_xor(x[i], 1)": lambda n: (n ^ 1, False),
-        "shuffle_xor(x[i], W / 2)": lambda n: (n ^ width // 2, False),
-        "shuffle_up(x[i], 1)": lambda n: (max(n - 1, 0), False),
-        "shuffle_up(x[i], 3)": lambda n: (n - 3 if n >= 3 else n, False),
-        "shuffle_down(x[i], 1)": lambda n: (min(n + 1, width - 1), False),
-        "shuffle_down(x[i], 3)": lambda n: (n + 3 if n + 3 < width else n, False),
-        "shuffle_rotate_up(x[i], 1)": lambda n: ((n - 1) % width, False),
-        "shuffle_rotate_down(x[i], 3)": lambda n: ((n + 3) % width, False),
-        "broadcast(x[i], 2)": lambda n: (2, False),
-        "broadcast_first(x[i])": lambda n: (0, False),
-        "shuffle_and_fill_up(x[i], y, 2)": lambda n: ((n - 2) % width, n < 2),
-        "shuffle_and_fill_down(x[i], y, 2)": lambda n: ((n + 2) % width, n + 2 >= width),
-        "shuffle_and_fill_up(x[i], y, 1, 2)": lambda n: (n // 2 * 2 + (n - 1) % 2, n % 2 < 1),
-        "shuffle_and_fill_down(x[i], y, 1, 4)": lambda n: (
-            n // 4 * 4 + (n + 1) % 4,
-            n % 4 + 1 >= 4,
-        ),
-    }
-
-
-def test_shuffles(metal, group):
-    prefix, width = group
-    cases = shuffle_cases(width)
-    library = metal.compile(
-        f"#define W {width}\n"
-        + "".join(
-            "kernel void k_{}(device const {} *x, device {} *out,\n"
-            "    uint i [[thread_position_in_grid]]) {{\n"
-            "  ushort own = i % W;\n  {} y = x[i] + 64;\n{}}}\n".format(
-                name,
-                name,
-                name,
-                name,
-                "".join(
-                    f"  out[{len(cases)} * i + {number}] = {prefix}_{call};\n"
-                    for number, call in enumerate(cases)
-                ),
-            )
-            for name in types_of(prefix)
-        )
+@pytest.mark.parametrize("name", NUMBERS)
+def test_shuffles(metal, name):
+    stores = "".join(
+        f"  out[{len(SHUFFLES)} * i + {number}] = simd_{call};\n"
+        for number, call in enumerate(SHUFFLES)
     )
-    for name, dtype in types_of(prefix).items():
-        data = np.arange(64).astype(dtype)
-        out = np.zeros((64, len(cases)), dtype)
-        library.run("k_" + name, [data, out], 64, 64)
-        for number, (call, reference) in enumerate(cases.items()):
-            expected = []
-            for i in range(64):
-                lane, filling = reference(i % width)
-                expected.append(i // width * width + lane + 64 * filling)
-            found = out[:, number].tolist()
-            assert found == expected, (name, call)
+    data = np.arange(64).astype(NUMBERS[name])
+    out = np.zeros((64, len(SHUFFLES)), data.dtype)
+    source = (
+        f"kernel void k(device const {name} *x, device {name} *out,\n"
+        f"    uint i [[thread_position_in_grid]]) {{\n"
+        f"  ushort own = i % 32;\n  {name} y = x[i] + 64;\n{stores}}}\n"
+    )
+    metal.run(source, "k", [data, out], 64, 64)
+    for number, (call, reference) in enumerate(SHUFFLES.items()):
+        sources = [reference(i % 32) for i in range(64)]
+        expected = [i // 32 * 32 + lane + 64 * fill for i, (lane, fill) in enumerate(sources)]
+        assert out[:, number].tolist() == expected, call
 
 
 @pytest.mark.parametrize("name", ["float2", "half4", "int3", "uchar4", "float4"])
 def test_vectors(metal, name):
-    element, components = SIMD_TYPES[name[:-1]], int(name[-1])
+    element, components = NUMBERS[name[:-1]], int(name[-1])
     stored = 4 if components == 3 else components
     data = np.arange(32 * stored).reshape(32, stored) % 11
     data = data.astype(element)
@@ -203,8 +133,6 @@ def test_vectors(metal, name):
         "simd_sum(x[i])": lambda d: np.broadcast_to(d.sum(0), d.shape),
         "simd_max(x[i])": lambda d: np.broadcast_to(d.max(0), d.shape),
         "simd_shuffle_xor(x[i], 5)": lambda d: d[np.arange(32) ^ 5],
-        "simd_prefix_inclusive_sum(x[i])": lambda d: d.cumsum(0),
-        "quad_sum(x[i])": lambda d: np.repeat(d.reshape(8, 4, -1).sum(1), 4, 0),
     }
     library = metal.compile(
         "".join(
@@ -245,31 +173,23 @@ def test_votes(metal):
 kernel void k(device const uint *x, device uint *out,
               uint i [[thread_position_in_grid]]) {
   bool v = x[i] != 0;
-  device uint *o = out + 12 * i;
+  device uint *o = out + 6 * i;
   o[0] = simd_all(v);
   o[1] = simd_any(v);
   o[2] = uint(simd_vote::vote_t(simd_ballot(v)));
   o[3] = simd_ballot(v).all();
   o[4] = simd_ballot(v).any();
   o[5] = uint(simd_vote::vote_t(simd_active_threads_mask()));
-  o[6] = simd_is_first();
-  o[7] = quad_all(v);
-  o[8] = quad_any(v);
-  o[9] = uint(quad_vote::vote_t(quad_ballot(v)));
-  o[10] = quad_is_first();
-  o[11] = uint(quad_vote::vote_t(quad_active_threads_mask()));
 }
 """
-    count = 38  # the second simdgroup has 6 lanes, its second quadgroup 2
+    count = 38  # the second simdgroup has 6 lanes
     x = np.zeros(count, np.uint32)
     x[[0, 1, 2, 3, 9, 33, 36, 37]] = 1
-    out = np.zeros((count, 12), np.uint32)
+    out = np.zeros((count, 6), np.uint32)
     metal.run(source, "k", [x, out], count, count)
     for i in range(count):
         simd = x[i // 32 * 32 :][:32]
-        quad = x[i // 4 * 4 :][:4]
         mask = int(sum(int(v) << n for n, v in enumerate(simd)))
-        quad_mask = int(sum(int(v) << n for n, v in enumerate(quad)))
         expected = [
             int(simd.all()),
             int(simd.any()),
@@ -277,12 +197,6 @@ kernel void k(device const uint *x, device uint *out,
             int(mask == 0xFFFFFFFF),
             int(mask != 0),
             (1 << len(simd)) - 1,
-            int(i % 32 == 0),
-            int(quad.all()),
-            int(quad.any()),
-            quad_mask,
-            int(i % 4 == 0),
-            (1 << len(quad)) - 1,
         ]
         assert out[i].tolist() == expected, i
 

@@ -92,9 +92,6 @@ class Analysis:
         for kernel in self.kernels:
             function = self._functions.of(kernel.cursor)
             kernel.suspends = function.suspends
-            kernel.function_constants = [
-                self._rewriter.constants[number] for number in sorted(function.function_constants)
-            ]
 
     # ---- The walk over the program
 

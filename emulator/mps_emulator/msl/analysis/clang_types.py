@@ -107,7 +107,7 @@ _NUMBERS = {
     "signed char": "char",
     BFLOAT: "bfloat",
 }
-_COMPOUND = re.compile(r"(?:metal::_atomic|__msl::packed_vector)<([\w ]+)(?:, \d)?>")
+_ATOMIC = re.compile(r"metal::_atomic<([\w ]+)>")
 _QUALIFIER = re.compile(
     r"\b(?:const|volatile|__(?:global|constant|local|private)\w*)\b"
     r"|__attribute__\(\(ext_vector_type\(\d\)\)\)"
@@ -118,8 +118,8 @@ def numbers_of(element):
     """The value of kernels.Parameter.numbers for a type."""
     element = element.get_canonical()
     name = _QUALIFIER.sub("", element.spelling).strip()
-    compound = _COMPOUND.fullmatch(name)
-    known = _NUMBERS.get(compound[1] if compound else name)
+    atomic = _ATOMIC.fullmatch(name)
+    known = _NUMBERS.get(atomic[1] if atomic else name)
     if known is not None:
         return known
     if element.get_array_size() >= 0:

@@ -27,7 +27,6 @@ class Function:
         self.sites = []  # (Function, cursor) of every call
         self.suspends = False  # whether the function reaches a barrier or a simdgroup function
         self.threadgroup_bytes = 0
-        self.function_constants = set()  # the numbers of those it reads
 
 
 @dataclasses.dataclass
@@ -73,8 +72,6 @@ class Functions:
                 self._note_callee(cursor, function, self.of(callee))
             elif "suspends" in annotations_of(callee):
                 function.suspends = True
-        elif self._is_variable(referenced):
-            self._note_variable(referenced, function, set())
 
     def _note_callee(self, cursor, function, called):
         function.calls.setdefault(called.key, (called, cursor))
@@ -82,26 +79,6 @@ class Functions:
             function.sites.append((called, cursor))
             if called.is_kernel:
                 self._report.error(cursor, "a kernel cannot be called from a function")
-
-    def _is_variable(self, referenced):
-        return (
-            referenced is not None
-            and referenced.kind == CursorKind.VAR_DECL
-            and self._report.is_of_program(referenced.location)
-        )
-
-    def _note_variable(self, variable, function, seen):
-        """Notes the function constants on which a program-scope variable depends."""
-        if variable.hash in seen:
-            return
-        seen.add(variable.hash)
-        number = annotations_of(variable).get("function_constant")
-        if number is not None:
-            function.function_constants.add(int(number))
-        elif variable.semantic_parent.kind in (CursorKind.TRANSLATION_UNIT, CursorKind.NAMESPACE):
-            for inner in variable.walk_preorder():
-                if inner.kind == CursorKind.DECL_REF_EXPR and self._is_variable(inner.referenced):
-                    self._note_variable(inner.referenced, function, seen)
 
     def check_calls(self):
         """Refuses recursion; passes on what callees reach to their callers."""
@@ -122,7 +99,6 @@ class Functions:
                 elif called.key not in state:
                     visit(called)
                 function.suspends = function.suspends or called.suspends
-                function.function_constants |= called.function_constants
             state[function.key] = "done"
 
         for function in self.all():

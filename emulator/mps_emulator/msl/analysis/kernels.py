@@ -50,7 +50,6 @@ class Parameter:
     scalar: str | None = None
     writable: bool = False
     by_reference: bool = False
-    active: bool = True
     constant: bool = False
     element_size: int = 0
     alignment: int = 1
@@ -74,7 +73,6 @@ class Kernel:
     max_total_threads: int = MAX_THREADS_PER_THREADGROUP
     limits_threads: bool = False
     static_threadgroup_bytes: int = 0
-    function_constants: list = dataclasses.field(default_factory=list)
     suspends: bool = False
 
 
@@ -198,7 +196,6 @@ def _read_parameter(report, cursor, values):
         index=_number(annotations[kind], values) if given else None,
         writable=space == types.DEVICE and not types.has_const_elements(pointee),
         by_reference=types.kind_of(checked) == TypeKind.LVALUEREFERENCE,
-        active="if" not in annotations or _number(annotations["if"], values) != 0,
         constant=space == types.CONSTANT,
         element_size=max(element.get_size(), 0),
         alignment=max(element.get_align(), 1),
@@ -228,7 +225,7 @@ def _claim_index(report, cursor, parameter, taken):
             f"and {MAX_BUFFERS - 1}",
         )
         parameter.index = 0
-    elif parameter.active and taken.setdefault(index, parameter) is not parameter:
+    elif taken.setdefault(index, parameter) is not parameter:
         report.error(
             cursor,
             f"cannot reserve '{kind}' resource location at index {index}: parameter "

@@ -5,7 +5,6 @@ numbers are the program's.  The steps:
 
 ``words``                  refuses words that MSL lacks, renames others;
 ``attributes``             brings attributes in [[ ]] into clang's AST;
-``function_constants``     gives function constants their values;
 ``instantiations``         brings instances of kernel templates into the AST;
 ``methods``                gives each member function an address space, `thread`
                            by default;
@@ -16,7 +15,6 @@ numbers are the program's.  The steps:
 
 from .attributes import Attributes
 from .edits import Edits
-from .function_constants import FunctionConstants
 from .instantiations import Instantiations
 from .methods import Methods
 from .threadgroup_variables import ThreadgroupVariables
@@ -28,28 +26,24 @@ from .words import Words
 class Rewriter:
     """Rewrites one list of tokens.
 
-    constant_values: the values of function constants, {index or name: bytes}.
-
     The constructor runs all steps.  `errors` holds their refusals; the analysis
-    and the code generation read `constants` and `instantiations`.
+    and the code generation read `instantiations`.
     """
 
-    def __init__(self, tokens, source_map, constant_values=None):
+    def __init__(self, tokens, source_map):
         self._edits = edits = Edits(tokens, source_map)
         types = Types(edits)
-        function_constants = FunctionConstants(edits, constant_values or {})
-        words = Words(edits, function_constants)
+        words = Words(edits)
         instantiations = Instantiations(edits)
         words.replace_pragmas()
         words.refuse()
-        Attributes(edits, function_constants).run()
+        Attributes(edits).run()
         instantiations.run()
         Methods(edits).run()
         ThreadgroupVariables(edits).run()
         Vectors(edits, types).run()
         words.rename()
         self.errors = edits.errors
-        self.constants = function_constants.constants
         self._instantiations = instantiations.found
 
     @property
@@ -81,15 +75,11 @@ class Rewriter:
         texts = map(s.text, s.backwards(name - 1))
         return next((text for text in texts if text in stops), "") == "constant"
 
-    # ---- The repairs after clang's parse
+    # ---- The repair after clang's parse
 
-    def convert_beside(self, first, last, other):
-        """Converts the operand in tokens [first, last] to the component type of `other`.
-
-        other: the vector expression on the other side of the operator.
-        """
-        self._edits.insert_before(first, f"::__msl::beside<decltype(::__msl::plain({other}))>(")
-        self._edits.insert_after(last, ")")
+    def is_conditional(self, index):
+        """Whether a token is the ? of a conditional operator."""
+        return self._edits.structure.text(index) == "?"
 
     def take_operands_by_value(self, question):
         """Makes both results of a conditional operator, token `question`, values."""
@@ -97,55 +87,9 @@ class Rewriter:
         begin = question + 1
         for _ in range(2):
             end = s.end_of_operand(begin)
-            self._wrap("value", begin, end - 1)
+            self._edits.insert_before(begin, "::__msl::value(")
+            self._edits.insert_after(end - 1, ")")
             begin = end + 1
-
-    def fill_list(self, brace, missing):
-        """Adds `missing` zeros to the list whose { is token `brace`."""
-        close = self._edits.structure.match[brace]
-        self._edits.insert_before(close, ", 0" * missing)
-
-    def make_vectors_of_lists(self, name):
-        """Converts arguments in { }, in the call of the function at token `name`.
-
-        Returns whether there are any.
-        """
-        s = self._edits.structure
-        found = False
-        for first, last in s.arguments(name):
-            if s.text(first) == "{":
-                self._edits.replace(first, "::__msl::list(")
-                self._edits.replace(last, ")")
-                found = True
-        return found
-
-    def pass_temporaries(self, name):
-        """Wraps arguments that may be temporaries, in the call of the function at `name`.
-
-        Returns whether there are any.
-        """
-        arguments = self._edits.structure.arguments(name)
-        return any([self.pass_temporary(*argument) for argument in arguments])
-
-    def pass_temporary(self, first, last):
-        """Wraps the operand in tokens [first, last], unless it is an lvalue."""
-        s = self._edits.structure
-        if s.text(first) in ("{", "&", "*", "nullptr") or s.is_place(first, last):
-            return False
-        self._wrap("pass", first, last)
-        return True
-
-    def convert_argument(self, first, last):
-        """Wraps an argument that is passed to a reference to another type."""
-        self._wrap("converted", first, last)
-
-    def add_as_number(self, first, last):
-        """Wraps an object that is added to a pointer."""
-        self._wrap("offset", first, last)
-
-    def _wrap(self, function, first, last):
-        self._edits.insert_before(first, f"::__msl::{function}(")
-        self._edits.insert_after(last, ")")
 
     # ---- The calls that suspend
 

@@ -5,11 +5,8 @@ from .edits import Step
 
 
 class Attributes(Step):
-    """function_constants: the step that takes declarations of function constants."""
-
-    def __init__(self, edits, function_constants):
+    def __init__(self, edits):
         super().__init__(edits)
-        self._function_constants = function_constants
         self._values = 0  # the number of enumerators so far
 
     def run(self):
@@ -31,9 +28,6 @@ class Attributes(Step):
     def _rewrite_attribute_list(self, begin, end):
         attributes = parse_attributes(self._structure, begin, end)
         given = [name for name, _, _ in attributes]
-        if "function_constant" in given and (self._function_constants.is_declaration(begin)):
-            self._function_constants.take(begin, end, attributes)
-            return
         if not names.FUNCTION_ATTRIBUTES.isdisjoint(given):
             self._rewrite_function_attributes(begin, end, attributes)
             return
@@ -76,8 +70,8 @@ class Attributes(Step):
             body = self._body_of_parameter(begin)
             return name + ":" + self._value(at, arguments, body)
         if name == "function_constant":
-            body = self._body_of_parameter(begin)
-            return "if:" + self._value(at, arguments, body)
+            self._edits.error(at, "the emulator does not support Metal's function constants")
+            return None
         if name in ("texture", "sampler", "stage_in", "payload"):
             return "unsupported:" + name
         return None

@@ -1,10 +1,7 @@
 """The words of MSL, and their counterparts in C++ for OpenCL."""
 
 _SCALARS = tuple("char uchar short ushort int uint long ulong half float bfloat".split())
-VECTOR_NAMES = frozenset(
-    [t + n for t in _SCALARS + ("bool",) for n in "234"]
-    + ["packed_" + t + n for t in _SCALARS for n in "234"]
-)
+VECTOR_NAMES = frozenset(t + n for t in _SCALARS + ("bool",) for n in "234")
 # clang has no conversion between these types.
 SMALL_FLOATS = ("half", "bfloat")
 # Words that can form a type that is no vector.
@@ -93,10 +90,6 @@ BUILTINS_OF_ONE_DIMENSION = (
     "dispatch_simdgroups_per_threadgroup",
     "threads_per_simdgroup",
     "thread_execution_width",
-    "thread_index_in_quadgroup",
-    "quadgroup_index_in_threadgroup",
-    "quadgroups_per_threadgroup",
-    "dispatch_quadgroups_per_threadgroup",
 )
 BUILTINS = frozenset(BUILTINS_OF_THREE_DIMENSIONS + BUILTINS_OF_ONE_DIMENSION)
 

@@ -120,36 +120,6 @@ class Structure:
 
     # ---- Expressions
 
-    def arguments(self, name):
-        """The arguments of a call of the function at token `name`, [(first, last)]."""
-        opening = name + 1
-        while self.text(opening) == "::":
-            opening += 2
-        if self.text(opening) == "<":
-            opening = self.end_of_template_arguments(opening) or opening
-        found = []
-        if self.text(opening) == "(":
-            begin = opening + 1
-            while begin < self.match.get(opening, begin):
-                end = self.end_of_operand(begin)
-                found.append((begin, end - 1))
-                begin = end + 1
-        return found
-
-    def is_place(self, first, last):
-        """Whether tokens [first, last] look like the lvalue a.b[c]->d."""
-        index = first
-        while index <= last:
-            if not self.is_identifier(index):
-                return False
-            index += 1
-            while self.text(index) == "[" and index <= last:
-                index = self.end_of_bracket(index)
-            if index <= last and self.text(index) not in (".", "->"):
-                return False
-            index += 1
-        return True
-
     def end_of_operand(self, index):
         """The index after the argument, or the operand of ?:, that begins at `index`."""
         nested = 0

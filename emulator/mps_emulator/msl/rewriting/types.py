@@ -51,7 +51,7 @@ class Types:
             if (
                 text in names.VECTOR_NAMES
                 or text in names.SMALL_FLOATS
-                or text in ("vec", "packed_vec", "typename", "decltype")
+                or text in ("vec", "typename", "decltype")
                 or text in self._template_parameters
                 or text in self._type_aliases
             ):
@@ -79,7 +79,7 @@ class Types:
             return self._end_of_dependent_name(index + 1)
         if text in names.VECTOR_NAMES or text in names.SMALL_FLOATS:
             return index + 1
-        if text in ("vec", "packed_vec") and s.text(index + 1) == "<":
+        if text == "vec" and s.text(index + 1) == "<":
             return s.end_of_template_arguments(index + 1)
         if index == begin and (text in self._template_parameters or text in self._type_aliases):
             if s.text(index + 1) == "<":

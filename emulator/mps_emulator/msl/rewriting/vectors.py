@@ -36,7 +36,7 @@ class Vectors(Step):
 
     def _is_vector(self, begin, end):
         words = [self._structure.text(i) for i in range(begin, end)]
-        return any(word in names.VECTOR_NAMES or word in ("vec", "packed_vec") for word in words)
+        return any(word in names.VECTOR_NAMES or word == "vec" for word in words)
 
     def _rewrite_construction(self, begin, end):
         s = self._structure

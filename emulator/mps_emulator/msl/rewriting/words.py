@@ -28,24 +28,16 @@ _FP_PRAGMAS = {
 
 
 class Words(Step):
-    """function_constants: the program's FunctionConstants."""
-
-    def __init__(self, edits, function_constants):
-        super().__init__(edits)
-        self._function_constants = function_constants
-
     def replace_pragmas(self):
         """Replaces the pragmas that stand for Metal's headers, and #pragma METAL.
 
-        The preface includes Metal's headers already, except <simd/simd.h>.
+        The preface includes Metal's headers already.
         """
         for index, token in enumerate(self._tokens):
             if token.kind != "directive":
                 continue
             words = token.text.split()
-            if words == ["#pragma", "mps_emulator", "simd"]:
-                self._edits.replace(index, '#include "implementation/simd.h"')
-            elif words[:2] == ["#pragma", "mps_emulator"]:
+            if words[:2] == ["#pragma", "mps_emulator"]:
                 self._edits.replace(index, "")
             elif words[:3] == ["#pragma", "METAL", "fp"]:
                 pragma = _FP_PRAGMAS.get("".join(words[3:]))
@@ -55,13 +47,8 @@ class Words(Step):
 
     def refuse(self):
         s = self._structure
-        internals = False
         for index, token in enumerate(self._tokens):
-            words = token.text.split()
-            if words[:3] == ["#pragma", "METAL", "internals"]:
-                # Metal's own headers may use any word.
-                internals = words[-1] == "enable"
-            if token.kind != "identifier" or internals:
+            if token.kind != "identifier":
                 continue
             text = token.text
             if text in names.REFUSED_WORDS:
@@ -127,8 +114,6 @@ class Words(Step):
                 if s.text(end) == "(":
                     end = s.end_of_bracket(end)
                 self._edits.erase(index, end)
-            elif token.text == "__mps_emulator_is_function_constant_defined":
-                self._function_constants.replace_is_defined(index)
             elif token.text == "vec" and s.text(index + 1) == "<":
                 self._rewrite_vector_template(index)
             elif token.text == "metal" and s.text(index + 1) == "::":

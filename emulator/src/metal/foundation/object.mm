@@ -7,7 +7,6 @@
 
 #include "core/fatal.h"
 #include "metal/foundation_internal.h"
-#include "metal/runtime.h"
 
 using mps_emulator::Fatal;
 
@@ -42,10 +41,6 @@ Objects *ObjectsOf(void *objects) { return static_cast<Objects *>(objects); }
   id object = reinterpret_cast<id>(header + 1);
   object_setClass(object, self);
   return object;
-}
-
-+ (instancetype)allocWithZone:(NSZone *)zone {
-  return [self alloc];
 }
 
 + (instancetype)new {
@@ -92,15 +87,10 @@ GETTER(NSUInteger, retainCount,
 GETTER(id, copy, [static_cast<id<NSCopying>>(self) copyWithZone:nullptr])
 GETTER(instancetype, self, self)
 GETTER(Class, class, object_getClass(self))
-GETTER(Class, superclass, class_getSuperclass(object_getClass(self)))
 GETTER(NSUInteger, hash, reinterpret_cast<NSUInteger>(self) >> 4)
 
 + (Class)class {
   return self;
-}
-
-+ (Class)superclass {
-  return class_getSuperclass(self);
 }
 
 - (BOOL)isEqual:(id)object {
@@ -113,38 +103,12 @@ GETTER(NSUInteger, hash, reinterpret_cast<NSUInteger>(self) >> 4)
   return NO;
 }
 
-- (BOOL)isMemberOfClass:(Class)aClass {
-  return object_getClass(self) == aClass;
-}
-
-+ (BOOL)instancesRespondToSelector:(SEL)aSelector {
-  return class_respondsToSelector(self, aSelector);
-}
-
 - (BOOL)respondsToSelector:(SEL)aSelector {
   return class_respondsToSelector(object_getClass(self), aSelector);
 }
 
-+ (BOOL)conformsToProtocol:(Protocol *)aProtocol {
-  const char *name = mps_emulator::NameOfProtocol(aProtocol);
-  BOOL conforms = NO;
-  for (Class c = self; c && !conforms; c = class_getSuperclass(c)) {
-    unsigned int count = 0;
-    Protocol **adopted = class_copyProtocolList(c, &count);
-    for (unsigned int i = 0; i < count && !conforms; ++i)
-      conforms = mps_emulator::ProtocolIsNamed(adopted[i], name);
-    free(adopted);
-  }
-  return conforms;
-}
-
-- (BOOL)conformsToProtocol:(Protocol *)aProtocol {
-  return [[self class] conformsToProtocol:aProtocol];
-}
-
 GETTER(NSString *, description,
-       [NSString stringWithFormat:@"<%s: %p>", object_getClassName(self), self])
-GETTER(NSString *, debugDescription, [self description])
+       [NSString stringWithFormat:@"<%s>", object_getClassName(self)])
 
 - (void)doesNotRecognizeSelector:(SEL)aSelector {
   Fatal("%c[%s %s]: the object has no such method",

@@ -109,17 +109,9 @@ struct mps_emulator_msl_parameter {
   unsigned index;         // of [[buffer(i)]] or [[threadgroup(i)]]
   unsigned writable;      // a `device` pointer or reference to a non-const type
   unsigned by_reference;  // `T &`: at least one whole element must be bound
-  unsigned active;        // 0: a function constant removes the parameter
   unsigned in_constant;   // 1: points to `constant` memory
   unsigned long element_size;  // of the pointee, in bytes
   unsigned long alignment;     // of the pointee, in bytes
-};
-
-struct mps_emulator_msl_function_constant {
-  MPS_EMULATOR_MSL_TEXT *name;
-  MPS_EMULATOR_MSL_TEXT *type;  // as in MSL, e.g. "bool", "uint", "float4"
-  unsigned index;
-  unsigned defined;  // 1: this library was compiled with a value for it
 };
 
 // The kernel can reach a barrier or a simdgroup function, which suspends a
@@ -131,8 +123,6 @@ struct mps_emulator_msl_kernel {
   mps_emulator_msl_thunk thunk;
   const mps_emulator_msl_parameter *parameters;
   unsigned parameter_count;
-  const mps_emulator_msl_function_constant *function_constants;
-  unsigned function_constant_count;
   unsigned static_threadgroup_bytes;
   unsigned max_total_threads;
   unsigned flags;

@@ -25,10 +25,6 @@ struct place : target_place {
   MSL_INLINE uint simdgroup_index_in_threadgroup(int) const {
     return index() / 32;
   }
-  MSL_INLINE uint thread_index_in_quadgroup(int) const { return lane() % 4; }
-  MSL_INLINE uint quadgroup_index_in_threadgroup(int) const {
-    return index() / 4;
-  }
   MSL_INLINE uint threads_per_simdgroup(int) const { return 32; }
   MSL_INLINE uint thread_execution_width(int) const { return 32; }
   MSL_INLINE uint simdgroups_per_threadgroup(int) const {
@@ -36,12 +32,6 @@ struct place : target_place {
   }
   MSL_INLINE uint dispatch_simdgroups_per_threadgroup(int) const {
     return (dispatch_threads() + 31) / 32;
-  }
-  MSL_INLINE uint quadgroups_per_threadgroup(int) const {
-    return (threads() + 3) / 4;
-  }
-  MSL_INLINE uint dispatch_quadgroups_per_threadgroup(int) const {
-    return (dispatch_threads() + 3) / 4;
   }
 
  private:

@@ -64,12 +64,6 @@ typedef __bf16 bfloat;
 #define MSL_INTEGERS(X) \
   X(char) X(uchar) X(short) X(ushort) X(int) X(uint) X(long) X(ulong)
 #define MSL_NUMBERS(X) MSL_INTEGERS(X) X(half) X(float) MSL_BFLOAT(X)
-// The same for packed vectors.
-#define MSL_PACKED(X)                                                 \
-  X(char)                                                             \
-  X(uchar) X(short) X(ushort) X(int) X(uint) X(long) X(half) X(float) \
-      MSL_BFLOAT(X)
-
 namespace __msl {
 
 template <class T, int N>
@@ -77,8 +71,6 @@ using vec = T __attribute__((ext_vector_type(N)));
 
 template <int N>
 struct bool_vector;
-template <class T, int N>
-struct packed_vector;
 
 // vec<T, N> where T may be bool.
 template <class T, int N>
@@ -106,12 +98,6 @@ struct components<bool_vector<N>> {
   enum { count = N };
   using element = bool;
 };
-template <class T, int N>
-struct components<packed_vector<T, N>> {
-  enum { count = N };
-  using element = T;
-};
-
 template <class T>
 using element_of = typename components<T>::element;
 
@@ -220,113 +206,10 @@ constexpr To convert(From from) {
     return cast<To>(from);
 }
 
-// For decltype(plain(x)), the type of a value without qualifiers.
-template <class T>
-T plain(T value);
-
 // A copy of an object of a class, out of the object's address space.
 template <class T>
 constexpr T value(T object) {
   return object;
-}
-
-// An argument for a `thread const T &`.  In MSL a temporary is in thread
-// memory; in clang a temporary has no address space.  Other arguments pass
-// unchanged.
-template <class T, bool is_reference>
-struct argument {
-  using type = const MSL_THREAD T &;
-  static type pass(T &&temporary) { return (type)temporary; }
-};
-template <class T>
-struct argument<T, true> {
-  using type = T;
-  static type pass(T place) { return place; }
-};
-template <class T>
-MSL_INLINE auto pass(T &&given) ->
-    typename argument<T, __is_lvalue_reference(T)>::type {
-  return argument<T, __is_lvalue_reference(T)>::pass(static_cast<T &&>(given));
-}
-
-// The same for a parameter of another type than the argument's.  The converted
-// value lives as long as this object, a temporary of the same expression.
-template <class A>
-struct conversion {
-  A from;
-  mutable ulong memory[4];
-
-  template <class T>
-  operator const MSL_THREAD T &() const {
-    static_assert(sizeof(T) <= sizeof(memory), "");
-    MSL_THREAD T *to = (MSL_THREAD T *)memory;
-    *to = (T)from;
-    return *to;
-  }
-};
-template <class A>
-MSL_INLINE conversion<A> converted(A from) {
-  conversion<A> result;
-  result.from = from;
-  return result;
-}
-
-// A number that is added to a pointer.  clang tries no conversion of a class
-// here.
-template <class T>
-constexpr auto offset(T summand) {
-  if constexpr (__is_class(T))
-    return (long)summand;
-  else
-    return summand;
-}
-
-// Components in braces, for a parameter that is a vector of so many components.
-template <class... A>
-struct component_list;
-template <class A, class B>
-struct component_list<A, B> {
-  A a;
-  B b;
-  template <class T>
-  constexpr operator vec<T, 2>() const {
-    return make<vec<T, 2>>(a, b);
-  }
-};
-template <class A, class B, class C>
-struct component_list<A, B, C> {
-  A a;
-  B b;
-  C c;
-  template <class T>
-  constexpr operator vec<T, 3>() const {
-    return make<vec<T, 3>>(a, b, c);
-  }
-};
-template <class A, class B, class C, class D>
-struct component_list<A, B, C, D> {
-  A a;
-  B b;
-  C c;
-  D d;
-  template <class T>
-  constexpr operator vec<T, 4>() const {
-    return make<vec<T, 4>>(a, b, c, d);
-  }
-};
-template <class... A>
-constexpr component_list<A...> list(A... components) {
-  return {components...};
-}
-
-// A scalar operand beside a vector operand: its value, converted to the
-// vector's component type regardless of ranks.
-template <class Other, class T>
-constexpr auto beside(T scalar) {
-  if constexpr (components<Other>::count != 0 && components<T>::count == 0)
-    return (element_of<Other>)scalar;
-  else
-    return scalar;
 }
 
 }  // namespace __msl
@@ -431,72 +314,11 @@ MSL_BOOL_VECTOR_OPERATOR(|)
 MSL_BOOL_VECTOR_OPERATOR(^)
 #undef MSL_BOOL_VECTOR_OPERATOR
 
-// Packed vectors, like packed_float3: the components one after another, with
-// the alignment of one component.
-template <class T, int N>
-struct packed_vector : named_components<T, N> {
-  packed_vector() = default;
-  constexpr packed_vector(T value) : packed_vector(__msl::vec<T, N>(value)) {}
-  constexpr packed_vector(__msl::vec<T, N> v) {
-    for (int i = 0; i < N; ++i) (*this)[i] = v[i];
-  }
-  template <class... A, class = enable_if_t<(sizeof...(A) > 1)>>
-  constexpr packed_vector(A... a)
-      : packed_vector(make<__msl::vec<T, N>>(a...)) {}
-
-  operator __msl::vec<T, N>() const {
-    __msl::vec<T, N> v;
-    for (int i = 0; i < N; ++i) v[i] = (*this)[i];
-    return v;
-  }
-  T operator[](int i) const { return ((const T *)this)[i]; }
-  T &operator[](int i) { return ((T *)this)[i]; }
-};
-
-#define MSL_PACKED_VECTOR_OPERATOR(symbol)                                    \
-  template <class T, int N>                                                   \
-  MSL_INLINE __msl::vec<T, N> operator symbol(packed_vector<T, N> a,          \
-                                              packed_vector<T, N> b) {        \
-    return (__msl::vec<T, N>)a symbol(__msl::vec<T, N>) b;                    \
-  }                                                                           \
-  template <class T, int N>                                                   \
-  MSL_INLINE __msl::vec<T, N> operator symbol(                                \
-      packed_vector<T, N> a, identity_t<__msl::vec<T, N>> b) {                \
-    return (__msl::vec<T, N>)a symbol b;                                      \
-  }                                                                           \
-  template <class T, int N>                                                   \
-  MSL_INLINE __msl::vec<T, N> operator symbol(identity_t<__msl::vec<T, N>> a, \
-                                              packed_vector<T, N> b) {        \
-    return a symbol(__msl::vec<T, N>) b;                                      \
-  }                                                                           \
-  template <class T, int N>                                                   \
-  MSL_INLINE void operator symbol##=(packed_vector<T, N> &a,                  \
-                                     identity_t<__msl::vec<T, N>> b) {        \
-    a = (__msl::vec<T, N>)a symbol b;                                         \
-  }
-MSL_PACKED_VECTOR_OPERATOR(+)
-MSL_PACKED_VECTOR_OPERATOR(-)
-MSL_PACKED_VECTOR_OPERATOR(*)
-MSL_PACKED_VECTOR_OPERATOR(/)
-#undef MSL_PACKED_VECTOR_OPERATOR
-
-template <class T, int N>
-MSL_INLINE __msl::vec<T, N> operator-(packed_vector<T, N> a) {
-  return -(__msl::vec<T, N>)a;
-}
-
 }  // namespace __msl
 
 typedef __msl::bool_vector<2> bool2;
 typedef __msl::bool_vector<3> bool3;
 typedef __msl::bool_vector<4> bool4;
-
-#define MSL_PACKED_NAMES(T)                         \
-  typedef __msl::packed_vector<T, 2> packed_##T##2; \
-  typedef __msl::packed_vector<T, 3> packed_##T##3; \
-  typedef __msl::packed_vector<T, 4> packed_##T##4;
-MSL_PACKED(MSL_PACKED_NAMES)
-#undef MSL_PACKED_NAMES
 
 // as_type<To>(from): the same bits as a type of the same size.  A vector of
 // three components also converts from and to a vector of four.

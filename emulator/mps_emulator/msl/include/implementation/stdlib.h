@@ -5,8 +5,6 @@ namespace metal {
 
 template <class T, int N>
 using vec = __msl::vec<T, N>;
-template <class T, int N>
-using packed_vec = __msl::packed_vector<T, N>;
 
 }  // namespace metal
 
@@ -22,11 +20,7 @@ using packed_vec = __msl::packed_vector<T, N>;
 #include "integer.h"
 #include "atomic.h"
 #include "simdgroup.h"
-#include "simdgroup_matrix.h"
-#include "matrix.h"
 #include "array.h"
-#include "pack.h"
-#include "logging.h"
 // clang-format on
 
 namespace metal {
@@ -55,13 +49,10 @@ using ::ushort;
   using ::T##2;       \
   using ::T##3;       \
   using ::T##4;
-#define MSL_EXPORT_PACKED(T) MSL_EXPORT(packed_##T)
 #define MSL_EXPORT_TYPE(T) using ::T;
 MSL_NUMBERS(MSL_EXPORT)
-MSL_PACKED(MSL_EXPORT_PACKED)
 MSL_BFLOAT(MSL_EXPORT_TYPE)
 #undef MSL_EXPORT
-#undef MSL_EXPORT_PACKED
 #undef MSL_EXPORT_TYPE
 
 // Namespaces precise and fast have the same functions, except on a target with
@@ -70,20 +61,22 @@ MSL_BFLOAT(MSL_EXPORT_TYPE)
   X(acos)                                                                      \
   X(acosh)                                                                     \
   X(asin)                                                                      \
-  X(asinh) X(atan) X(atanh) X(ceil) X(cosh) X(cospi) X(fabs) X(floor) X(fract) \
-      X(rint) X(round) X(rsqrt) X(sinh) X(sinpi) X(sqrt) X(tan) X(tanh)        \
-          X(tanpi) X(trunc)
+  X(asinh)                                                                     \
+  X(atan)                                                                      \
+  X(atanh) X(ceil) X(cosh) X(cospi) X(fabs) X(floor) X(fract) X(rint) X(round) \
+      X(rsqrt) X(sinh) X(sinpi) X(sqrt) X(tan) X(tanh) X(tanpi) X(trunc)
 #define MSL_UNARY_OR_FAST(X) \
   X(cos) X(exp) X(exp10) X(exp2) X(log) X(log10) X(log2) X(sin)
 #define MSL_BINARY(X) X(atan2) X(fmax) X(fmin) X(fmod) X(pow) X(powr)
 #define MSL_TERNARY(X) X(fmax3) X(fmedian3) X(fmin3)
-#define MSL_OTHER(X)                                                      \
-  X(abs)                                                                  \
-  X(clamp)                                                                \
-  X(copysign)                                                             \
-  X(distance) X(fdim) X(fma) X(frexp) X(ilogb) X(ldexp) X(length) X(max)  \
-      X(max3) X(median3) X(min) X(min3) X(modf) X(nextafter) X(normalize) \
-          X(saturate) X(sincos)
+#define MSL_OTHER(X)                                                           \
+  X(abs)                                                                       \
+  X(clamp)                                                                     \
+  X(copysign)                                                                  \
+  X(distance)                                                                  \
+  X(fdim)                                                                      \
+  X(fma) X(frexp) X(ilogb) X(ldexp) X(length) X(max) X(max3) X(median3) X(min) \
+      X(min3) X(modf) X(nextafter) X(normalize) X(saturate) X(sincos)
 #define MSL_EXPORT(name) using metal::name;
 namespace precise {
 MSL_UNARY(MSL_EXPORT)
@@ -108,31 +101,6 @@ MSL_EXPORT(divide)
 
 }  // namespace metal
 
-// The compiler's builtins behind the functions, see mps_emulator_internals.h.
-#define MSL_BUILTIN(name)                    \
-  template <class T>                         \
-  MSL_INLINE auto __metal_##name(T x, int) { \
-    return metal::name(x);                   \
-  }
-MSL_UNARY(MSL_BUILTIN)
-MSL_UNARY_OR_FAST(MSL_BUILTIN)
-#undef MSL_BUILTIN
-#define MSL_BUILTIN(name)                                            \
-  template <class T>                                                 \
-  MSL_INLINE auto __metal_##name(T x, __msl::identity_t<T> y, int) { \
-    return metal::name(x, y);                                        \
-  }
-MSL_BINARY(MSL_BUILTIN)
-MSL_BUILTIN(divide)
-#undef MSL_BUILTIN
-#define MSL_BUILTIN(name)                                       \
-  template <class T>                                            \
-  MSL_INLINE auto __metal_##name(T x, __msl::identity_t<T> y,   \
-                                 __msl::identity_t<T> z, int) { \
-    return metal::name(x, y, z);                                \
-  }
-MSL_TERNARY(MSL_BUILTIN)
-#undef MSL_BUILTIN
 #undef MSL_UNARY
 #undef MSL_UNARY_OR_FAST
 #undef MSL_BINARY

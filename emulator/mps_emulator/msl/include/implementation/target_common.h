@@ -7,11 +7,13 @@
 
 MSL_ALLOW_FUNCTION_POINTERS
 
-#define MSL_FUNCTIONS_OF_ONE(X)                                            \
-  X(acos)                                                                  \
-  X(acosh)                                                                 \
-  X(asin) X(asinh) X(atan) X(atanh) X(cos) X(cosh) X(exp) X(exp2) X(exp10) \
-      X(log) X(log2) X(log10) X(sin) X(sinh) X(tan) X(tanh)
+#define MSL_FUNCTIONS_OF_ONE(X)                                          \
+  X(acos)                                                                \
+  X(acosh)                                                               \
+  X(asin)                                                                \
+  X(asinh)                                                               \
+  X(atan) X(atanh) X(cos) X(cosh) X(exp) X(exp2) X(exp10) X(log) X(log2) \
+      X(log10) X(sin) X(sinh) X(tan) X(tanh)
 #define MSL_FUNCTIONS_OF_TWO(X) X(atan2) X(fmod) X(nextafter) X(pow)
 #define MSL_FETCH_OPERATIONS(X) X(add) X(sub) X(and) X(or) X(xor) X(max) X(min)
 
@@ -66,14 +68,14 @@ MSL_INLINE T leave_call(int, T result) {
 
 // ---- Simdgroups
 
-// Combines the values of the active lanes below this lane in its group; with
-// `inclusive` also this lane's.
-template <class Operation, uint width, bool inclusive, class T>
+// Combines the values of the active lanes below this lane; with `inclusive`
+// also this lane's.
+template <class Operation, bool inclusive, class T>
 MSL_INLINE T scan(T value, T neutral, ulong site) {
   lanes<T> all = exchange(value, site);
-  uint lane = simd_lane();
+  uint end = simd_lane() + inclusive;
   T result = neutral;
-  for (uint i = lane / width * width; i < lane + inclusive; ++i)
+  for (uint i = 0; i < end; ++i)
     if (all.takes_part(i)) result = Operation::apply(result, all.values[i]);
   return result;
 }

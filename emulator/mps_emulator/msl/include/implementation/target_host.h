@@ -165,17 +165,15 @@ MSL_INLINE T shuffle_two(T data, T filling, bool from_filling, uint lane,
                       : all.values[lane % 32].data;
 }
 
-// Combines the active lanes among the `width` (32 or 4) lanes of this lane's
-// group, in the order of a butterfly, as GPUs do.  Inactive lanes count as
-// `neutral`.
-template <class Operation, uint width, class T>
+// Combines the active lanes in the order of a butterfly, as GPUs do.  Inactive
+// lanes count as `neutral`.
+template <class Operation, class T>
 MSL_INLINE T reduce(T value, T neutral, ulong site) {
   lanes<T> all = exchange(value, site);
-  uint first = simd_lane() / width * width;
-  T partial[width];
-  for (uint i = 0; i < width; ++i)
-    partial[i] = all.takes_part(first + i) ? all.values[first + i] : neutral;
-  for (uint half_width = width / 2; half_width > 0; half_width /= 2)
+  T partial[32];
+  for (uint i = 0; i < 32; ++i)
+    partial[i] = all.takes_part(i) ? all.values[i] : neutral;
+  for (uint half_width = 16; half_width > 0; half_width /= 2)
     for (uint i = 0; i < half_width; ++i)
       partial[i] = Operation::apply(partial[i], partial[i + half_width]);
   return partial[0];

@@ -109,18 +109,17 @@ MSL_INLINE T shuffle_two(T data, T filling, bool from_filling, uint lane,
   return from_filling ? of_filling : of_data;
 }
 
-template <class Operation, uint width, class T>
+template <class Operation, class T>
 MSL_INLINE T reduce(T value, T neutral, ulong site) {
-  uint lane = simd_lane();
   if (active_lanes() == 0xffffffffu) {
-    for (uint distance = width / 2; distance > 0; distance /= 2)
-      value =
-          Operation::apply(value, of_lane(value, lane ^ distance, 0xffffffffu));
+    for (uint distance = 16; distance > 0; distance /= 2)
+      value = Operation::apply(
+          value, of_lane(value, simd_lane() ^ distance, 0xffffffffu));
     return value;
   }
   lanes<T> all = exchange(value, site);
   T result = neutral;
-  for (uint i = lane / width * width; i < lane / width * width + width; ++i)
+  for (uint i = 0; i < 32; ++i)
     if (all.takes_part(i)) result = Operation::apply(result, all.values[i]);
   return result;
 }

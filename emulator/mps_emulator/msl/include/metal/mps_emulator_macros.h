@@ -3,13 +3,8 @@
 #pragma once
 #pragma mps_emulator metal_stdlib
 
-#include "mps_emulator_internals.h"
-
 #define METAL_FUNC inline __attribute__((__always_inline__))
 #define METAL_CONST_ARG(x)
-
-#define is_function_constant_defined(name) \
-  __mps_emulator_is_function_constant_defined(name)
 
 // <metal_assert>.  The condition is evaluated and not checked.
 #undef assert

@@ -1,0 +1,290 @@
+// NSString, NSArray, NSDictionary and NSError of
+// include/Foundation/Foundation.h.  None of them changes once it is made.
+#include <Foundation/Foundation.h>
+#include <stdarg.h>
+#include <string.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/fatal.h"
+#include "metal/foundation_internal.h"
+
+using mps_emulator::Fatal;
+using mps_emulator::ToNSString;
+
+NSErrorUserInfoKey const NSLocalizedDescriptionKey = @"NSLocalizedDescription";
+
+namespace {
+
+// Formats like NSString: %@ for an object, and printf's conversions of int and
+// const char *, which are all that the emulator and its programs use.
+std::string Format(const char *format, va_list arguments) {
+  std::string result;
+  for (const char *p = format; *p; ++p) {
+    if (*p != '%') {
+      result += *p;
+      continue;
+    }
+    switch (*++p) {
+      case '%':
+        result += '%';
+        break;
+      case '@': {
+        id object = va_arg(arguments, id);
+        result += object ? [[object description] UTF8String] : "(null)";
+        break;
+      }
+      case 's':
+        result += va_arg(arguments, const char *);
+        break;
+      case 'd':
+      case 'i':
+        result += std::to_string(va_arg(arguments, int));
+        break;
+      default:
+        Fatal("-[NSString initWithFormat:]: the emulator knows the conversions "
+              "%%@, %%s, %%d, %%i and %%%%, not those of \"%s\"",
+              format);
+    }
+  }
+  return result;
+}
+
+using Objects = std::vector<id>;
+
+Objects *ObjectsOf(void *objects) { return static_cast<Objects *>(objects); }
+
+// In the order in which the program gave them.
+using Entries = std::vector<std::pair<id, id>>;
+
+Entries *EntriesOf(void *entries) { return static_cast<Entries *>(entries); }
+
+}  // namespace
+
+// The class of strings made at run time.
+@interface MPSEmulatorString : NSString {
+  std::string *_text;
+}
+- (instancetype)initWithText:(std::string)text;
+@end
+
+@implementation NSString
+
++ (instancetype)alloc {
+  if (self == [NSString class]) return [MPSEmulatorString alloc];
+  return [super alloc];
+}
+
++ (instancetype)stringWithUTF8String:(const char *)nullTerminatedCString {
+  return [[[self alloc] initWithUTF8String:nullTerminatedCString] autorelease];
+}
+
++ (instancetype)stringWithFormat:(NSString *)format, ... {
+  va_list arguments;
+  va_start(arguments, format);
+  std::string text = Format([format UTF8String], arguments);
+  va_end(arguments);
+  return ToNSString(text);
+}
+
+- (instancetype)initWithUTF8String:(const char *)nullTerminatedCString {
+  if (!nullTerminatedCString) Fatal("-[NSString initWithUTF8String:]: NULL");
+  return [(MPSEmulatorString *)self initWithText:nullTerminatedCString];
+}
+
+- (id)copyWithZone:(NSZone *)zone {
+  return [self retain];
+}
+
+- (const char *)UTF8String {
+  [self doesNotRecognizeSelector:_cmd];
+  return nullptr;
+}
+
+// In UTF-16 units, like Apple's.
+- (NSUInteger)length {
+  NSUInteger length = 0;
+  for (const char *p = [self UTF8String]; *p; ++p) {
+    unsigned char byte = static_cast<unsigned char>(*p);
+    if ((byte & 0xC0) != 0x80) length += byte >= 0xF0 ? 2 : 1;
+  }
+  return length;
+}
+
+- (BOOL)isEqualToString:(NSString *)aString {
+  return aString && !strcmp([self UTF8String], [aString UTF8String]);
+}
+
+- (BOOL)isEqual:(id)object {
+  return
+      [object isKindOfClass:[NSString class]] && [self isEqualToString:object];
+}
+
+GETTER(NSUInteger, hash, std::hash<std::string>()([self UTF8String]))
+GETTER(NSString *, description, self)
+
+@end
+
+@implementation MPSEmulatorString
+
+- (instancetype)initWithText:(std::string)text {
+  _text = new std::string(std::move(text));
+  return self;
+}
+
+GETTER(const char *, UTF8String, _text->c_str())
+
+- (void)dealloc {
+  delete _text;
+  [super dealloc];
+}
+
+@end
+
+@implementation NSConstantString
+
+GETTER(const char *, UTF8String, _bytes)
+
+// The object is in the program's data, without a header.
+GETTER(instancetype, retain, self)
+
+- (oneway void)release {
+}
+
+GETTER(instancetype, autorelease, self)
+GETTER(NSUInteger, retainCount, NSUIntegerMax)
+
+@end
+
+void NSLog(NSString *format, ...) {
+  va_list arguments;
+  va_start(arguments, format);
+  std::string text = Format([format UTF8String], arguments);
+  va_end(arguments);
+  fprintf(stderr, "%s\n", text.c_str());
+}
+
+@implementation NSArray
+
++ (instancetype)arrayWithObjects:(const id[])objects count:(NSUInteger)cnt {
+  NSArray *array = [[[self alloc] init] autorelease];
+  array->_objects = new Objects(objects, objects + cnt);
+  for (id object : *ObjectsOf(array->_objects)) [object retain];
+  return array;
+}
+
+- (void)dealloc {
+  for (id object : *ObjectsOf(_objects)) [object release];
+  delete ObjectsOf(_objects);
+  [super dealloc];
+}
+
+- (id)copyWithZone:(NSZone *)zone {
+  return [self retain];
+}
+
+GETTER(NSUInteger, count, ObjectsOf(_objects)->size())
+
+- (id)objectAtIndex:(NSUInteger)index {
+  if (index >= [self count])
+    Fatal("-[NSArray objectAtIndex:]: index %lu is beyond the %lu elements",
+          index, [self count]);
+  return (*ObjectsOf(_objects))[index];
+}
+
+- (NSUInteger)countByEnumeratingWithState:(NSFastEnumerationState *)state
+                                  objects:(id *)buffer
+                                    count:(NSUInteger)len {
+  if (state->state) return 0;
+  state->state = 1;
+  state->mutationsPtr = &state->extra[0];
+  state->itemsPtr = ObjectsOf(_objects)->data();
+  return [self count];
+}
+
+@end
+
+@implementation NSDictionary
+
++ (instancetype)dictionaryWithObjects:(const id[])objects
+                              forKeys:(const id[])keys
+                                count:(NSUInteger)cnt {
+  NSDictionary *dictionary = [[[self alloc] init] autorelease];
+  auto *entries = new Entries;
+  dictionary->_entries = entries;
+  for (NSUInteger i = 0; i < cnt; ++i) {
+    if (!objects[i] || !keys[i])
+      Fatal("NSDictionary: nil is neither key nor value");
+    entries->emplace_back([keys[i] copy], [objects[i] retain]);
+  }
+  return dictionary;
+}
+
+- (void)dealloc {
+  for (auto &[key, object] : *EntriesOf(_entries)) {
+    [key release];
+    [object release];
+  }
+  delete EntriesOf(_entries);
+  [super dealloc];
+}
+
+- (id)copyWithZone:(NSZone *)zone {
+  return [self retain];
+}
+
+GETTER(NSUInteger, count, EntriesOf(_entries)->size())
+
+- (id)objectForKey:(id)aKey {
+  for (auto &[key, object] : *EntriesOf(_entries))
+    if ([key isEqual:aKey]) return object;
+  return nil;
+}
+
+- (NSArray *)allKeys {
+  Objects keys;
+  for (auto &[key, object] : *EntriesOf(_entries)) keys.push_back(key);
+  return [NSArray arrayWithObjects:keys.data() count:keys.size()];
+}
+
+@end
+
+namespace mps_emulator {
+
+NSError *MakeError(NSErrorDomain domain, NSInteger code,
+                   const std::string &text) {
+  return [NSError
+      errorWithDomain:domain
+                 code:code
+             userInfo:@{NSLocalizedDescriptionKey : ToNSString(text)}];
+}
+
+}  // namespace mps_emulator
+
+@implementation NSError
+
+@synthesize domain = _domain, code = _code, userInfo = _userInfo;
+
++ (instancetype)errorWithDomain:(NSErrorDomain)domain
+                           code:(NSInteger)code
+                       userInfo:(NSDictionary *)dict {
+  NSError *error = [[[self alloc] init] autorelease];
+  error->_domain = [domain copy];
+  error->_code = code;
+  error->_userInfo = [dict retain];
+  return error;
+}
+
+- (void)dealloc {
+  [_domain release];
+  [_userInfo release];
+  [super dealloc];
+}
+
+GETTER(NSString *, localizedDescription,
+       [_userInfo objectForKey:NSLocalizedDescriptionKey])
+GETTER(NSString *, description, [self localizedDescription])
+
+@end
