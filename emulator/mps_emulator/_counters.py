@@ -33,6 +33,9 @@ class Counters:
     # Nanoseconds that the emulator spent, outside of commands and operators, on
     # making and comparing its two copies of a buffer.  A Mac has one copy.
     upkeep: int = 0
+    # Objects that a thread without an autorelease pool autoreleased: nothing frees
+    # them before the thread ends.
+    autorelease_leaks: int = 0
 
     def __sub__(self, other: "Counters") -> "Counters":
         return Counters(

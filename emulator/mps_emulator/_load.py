@@ -6,7 +6,7 @@ import os
 import sys
 import time
 
-from . import _shaders
+from . import _recording, _shaders
 from ._paths import library_path
 
 _library = None
@@ -48,10 +48,8 @@ def load() -> ctypes.CDLL:
     atexit.register(_let_autograd_finish)
     _library = library
     if folder := os.environ.get("MPS_EMULATOR_RECORD"):
-        from . import _record
-
-        _record.start(folder)
-        atexit.register(_record.stop)
+        _recording.start(library, folder)
+        atexit.register(_recording.stop, library)
     return library
 
 

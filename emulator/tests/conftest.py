@@ -187,6 +187,7 @@ PLANTED_KINDS = (
     "use of what has been freed",
     "inactive lane",
     "constant memory that is written",
+    "autorelease without a pool",
 )
 
 _planted_outcomes = {}  # {kind: [whether caught]}

@@ -3,6 +3,7 @@
 Each case is a function of extension/commands.mm.
 """
 
+import mps_emulator
 import pytest
 
 CHECK = {"MPS_EMULATOR_CHECK_RACES": "1"}
@@ -43,6 +44,19 @@ CASES = {
         "race between queues",
         CHECK,
         [RACE, 'kernel reverse on queue "own" reads it'],
+    ),
+    "event waited for another value": (
+        "race between queues",
+        CHECK,
+        [RACE, 'kernel reverse on queue "own" reads it'],
+    ),
+    "blit of a buffer that Metal does not track": (
+        "missing fence",
+        CHECK,
+        [
+            "a race between two encoders on MTLBuffer #",
+            "kernel increment writes it, blit copy of another encoder reads it",
+        ],
     ),
     "host writes to what is in flight": (
         "host write in flight",
@@ -168,3 +182,14 @@ def test_pipelines_may_allow_fewer_threads(in_child):
         MPS_EMULATOR_MAX_THREADS="384",
     )
     assert child.code == 0, child.stderr
+
+
+@pytest.mark.planted("autorelease without a pool")
+def test_autoreleased_objects_without_a_pool_are_counted(extension):
+    """Nothing frees the command buffer that the queue returns."""
+    with mps_emulator.counters() as counted:
+        extension.make_command_buffers(3, False)
+    assert counted.autorelease_leaks == 3
+    with mps_emulator.counters() as counted:
+        extension.make_command_buffers(3, True)
+    assert counted.autorelease_leaks == 0

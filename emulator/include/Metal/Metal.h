@@ -15,6 +15,7 @@
 @protocol MTLComputeCommandEncoder;
 @protocol MTLBlitCommandEncoder;
 @protocol MTLEvent;
+@protocol MTLFence;
 @protocol MTLSharedEvent;
 // Names in torch's headers, without a definition.
 @protocol MTLArgumentEncoder;
@@ -263,6 +264,8 @@ typedef NS_OPTIONS(NSUInteger, MTLBarrierScope) {
        threadsPerThreadgroup:(MTLSize)threadsPerThreadgroup;
 - (void)dispatchThreads:(MTLSize)threadsPerGrid
     threadsPerThreadgroup:(MTLSize)threadsPerThreadgroup;
+- (void)updateFence:(id<MTLFence>)fence;
+- (void)waitForFence:(id<MTLFence>)fence;
 - (void)useResource:(id<MTLResource>)resource usage:(MTLResourceUsage)usage;
 - (void)memoryBarrierWithScope:(MTLBarrierScope)scope;
 @end
@@ -277,9 +280,16 @@ typedef NS_OPTIONS(NSUInteger, MTLBarrierScope) {
 - (void)fillBuffer:(id<MTLBuffer>)buffer
              range:(NSRange)range
              value:(uint8_t)value;
+- (void)updateFence:(id<MTLFence>)fence;
+- (void)waitForFence:(id<MTLFence>)fence;
 @end
 
-// ---- MTLEvent.h
+// ---- MTLFence.h, MTLEvent.h
+@protocol MTLFence <NSObject>
+@property(readonly) id<MTLDevice> device;
+@property(copy, atomic) NSString *label;
+@end
+
 @protocol MTLEvent <NSObject>
 @property(readonly) id<MTLDevice> device;
 @property(copy, atomic) NSString *label;
@@ -346,6 +356,7 @@ typedef NS_ENUM(NSInteger, MTLGPUFamily) {
                                    (MTLAutoreleasedComputePipelineReflection *)
                                        reflection
                                     error:(NSError **)error;
+- (id<MTLFence>)newFence;
 - (id<MTLEvent>)newEvent;
 - (id<MTLSharedEvent>)newSharedEvent;
 @end

@@ -162,6 +162,7 @@ void CommandBuffer::Run() {
     device.clear();
     host_writes.clear();
     queue_->used().SetCommand(command.name.c_str());
+    if (ChecksCommands()) queue_->CheckFences(command);
     for (const BufferUse &use : command.uses) {
       if (!retains_references && !IsAlive(use))
         Fatal(
@@ -222,22 +223,41 @@ void CommandQueue::Run(const CommandBuffer *last,
       if (IsRecording()) RecordEvent("end of command buffer", buffer->label);
     }
     // A handler may use the device, so it runs without the execution lock.
-    for (auto *list :
-         {&buffer->scheduled_handlers_, &buffer->completed_handlers_}) {
-      for (CommandBuffer::Handler &handler : *list) {
-        if (handlers)
-          handlers->push_back(std::move(handler));
-        else
-          handler();
-      }
-      list->clear();
+    for (CommandBuffer::Handler &handler : buffer->completed_handlers_) {
+      if (handlers)
+        handlers->push_back(std::move(handler));
+      else
+        handler();
     }
+    buffer->completed_handlers_.clear();
     if (buffer.get() == last) return;
+  }
+}
+
+void CommandQueue::CheckFences(const Command &command) {
+  for (const BufferUse &use : command.uses) {
+    if (!use.untracked) continue;
+    std::vector<Access> &accesses = untracked_[use.buffer_id];
+    for (const Access &other : accesses)
+      if ((use.writes || other.writes) && other.encoder != command.encoder &&
+          !command.after.count(other.encoder))
+        Fatal(
+            "a race between two encoders on MTLBuffer #%lu (%zu bytes): %s %s "
+            "it, %s of another encoder %s it, and Metal does not order the "
+            "two: "
+            "the buffer has MTLResourceHazardTrackingModeUntracked.  Let the "
+            "first encoder updateFence: and the second waitForFence:, or let "
+            "Metal track the buffer",
+            use.buffer_id, use.size, other.command.c_str(),
+            other.writes ? "writes" : "reads", command.name.c_str(),
+            use.writes ? "writes" : "reads");
+    accesses.push_back({command.encoder, use.writes, command.name});
   }
 }
 
 void CommandQueue::Publish() {
   std::lock_guard<std::recursive_mutex> execution(execution_lock());
+  untracked_.clear();
   used_.Publish();
   std::lock_guard<std::mutex> lock(mutex_);
   if (enqueued_.empty() && commands_left_ == 0)

@@ -5,8 +5,10 @@
 #include <atomic>
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -32,6 +34,9 @@ struct Command {
   // Members of a JSON object from which a replay repeats the command, see
   // core/record.h.  Empty for a command that no replay can repeat.
   std::function<std::string()> describe = {};
+  // The number of the encoder, and the encoders for whose fences it waited.
+  uint64_t encoder = 0;
+  std::set<uint64_t> after = {};
 };
 
 // MTLCommandBufferErrorTimeout, the code of a failure.
@@ -115,7 +120,6 @@ class CommandBuffer : public std::enable_shared_from_this<CommandBuffer> {
   const char *coalescing_ = nullptr;
   HostSnapshot committed_contents_;  // if the order of commands is checked
   std::deque<Command> commands_;
-  std::vector<Handler> scheduled_handlers_;  // called before the others
   std::vector<Handler> completed_handlers_;
   Handler failed_handler_;
   bool has_kernel_ = false;
@@ -157,6 +161,17 @@ class CommandQueue {
  private:
   friend class CommandBuffer;
 
+  // Ends the program if an encoder uses a buffer that Metal does not track, and
+  // no fence orders this use after another encoder's.
+  void CheckFences(const Command &command);
+
+  struct Access {
+    uint64_t encoder;
+    bool writes;
+    std::string command;
+  };
+  std::map<uint64_t, std::vector<Access>>
+      untracked_;     // by buffers; until a wait
   std::mutex mutex_;  // protects enqueued_
   std::deque<std::shared_ptr<CommandBuffer>> enqueued_;
   std::atomic<size_t> commands_left_{0};  // encoded, not run

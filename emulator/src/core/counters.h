@@ -27,6 +27,7 @@ enum Counter : unsigned {
   // Nanoseconds that the emulator spent, outside of commands and operators, on
   // making and comparing its two copies of a buffer.
   kUpkeep,
+  kAutoreleaseLeaks,  // objects autoreleased where there is no pool
   kNumCounters
 };
 

@@ -535,12 +535,12 @@ char *HostContents(Buffer *buffer) {
 
 BufferUse AnnounceUse(Buffer *buffer, bool writes) {
   return Memory::Locked()->Announce(
-      {buffer->block, buffer->id, buffer->size, writes});
+      {buffer->block, buffer->id, buffer->size, writes, buffer->untracked});
 }
 
 BufferUse AnnounceUse(const BufferUse &use, bool writes) {
   return Memory::Locked()->Announce(
-      {use.block, use.buffer_id, use.size, writes});
+      {use.block, use.buffer_id, use.size, writes, use.untracked});
 }
 
 void EndUse(const BufferUse &use) { Memory::Locked()->End(use); }

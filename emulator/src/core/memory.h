@@ -61,6 +61,7 @@ struct Buffer {
   Block *block = nullptr;              // nullptr once freed
   std::string *label = nullptr;        // the MTLBuffer's label; nullptr: none
   bool device_only = false;            // private storage: no host copy
+  bool untracked = false;              // MTLResourceHazardTrackingModeUntracked
 };
 
 // Returns a buffer of `size` > 0 bytes with one reference; nullptr if the
@@ -114,6 +115,7 @@ struct BufferUse {
   uint64_t buffer_id = 0;
   size_t size = 0;
   bool writes = false;
+  bool untracked = false;
 };
 
 // Announces a command that waits to run.  Each announced use must end with

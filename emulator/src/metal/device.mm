@@ -97,6 +97,7 @@ GETTER(NSUInteger, maxBufferLength, kMaxBufferLength)
   Buffer *buffer = AllocateBuffer(length, Origin::kDevice);
   if (!buffer) return nil;
   buffer->device_only = StorageModeOf(options) == MTLStorageModePrivate;
+  buffer->untracked = options & MTLResourceHazardTrackingModeUntracked;
   return ToMTLBuffer(buffer);
 }
 
@@ -188,6 +189,7 @@ GETTER(NSUInteger, maxBufferLength, kMaxBufferLength)
                  label:[descriptor label]];
 }
 
+GETTER(id<MTLFence>, newFence, [[MPSEmulatorFence alloc] init])
 GETTER(id<MTLEvent>, newEvent, [[MPSEmulatorEvent alloc] init])
 GETTER(id<MTLSharedEvent>, newSharedEvent, [[MPSEmulatorEvent alloc] init])
 

@@ -4,7 +4,9 @@
 
 #include <array>
 #include <atomic>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/counters.h"
@@ -31,6 +33,19 @@ struct EncoderState {
   const char *kind;
   std::string label;
   bool ended = false;
+  // Counts from 1 over all encoders.
+  const uint64_t number = [] {
+    static std::atomic<uint64_t> last{0};
+    return ++last;
+  }();
+  // The encoders for whose fences this one waited.
+  std::set<uint64_t> after;
+
+  void Encode(Command command) {
+    command.encoder = number;
+    command.after = after;
+    buffer->Encode(std::move(command));
+  }
 };
 
 // One entry of the compute encoder's argument table.
@@ -48,11 +63,6 @@ struct Argument {
 };
 
 struct ComputeState : EncoderState {
-  // Counts from 1 over all compute encoders.
-  const uint64_t number = [] {
-    static std::atomic<uint64_t> last{0};
-    return ++last;
-  }();
   MTLDispatchType dispatch_type;
   MPSEmulatorPipeline *pipeline = nil;
   std::array<Argument, msl::kMaxBuffers> arguments;
@@ -100,6 +110,8 @@ std::string ToString(MTLSize size) {
 - (instancetype)initWithState:(EncoderState *)state;
 - (void)checkOpen:(const char *)what;
 - (void)checkEnded;
+- (void)updateFence:(id<MTLFence>)fence;
+- (void)waitForFence:(id<MTLFence>)fence;
 @end
 
 @implementation MPSEmulatorEncoder
@@ -140,6 +152,21 @@ GETTER(NSString *, label, ToNSString(_state->label))
 
 - (void)setLabel:(NSString *)label {
   _state->label = ToStdString(label);
+}
+
+// Commands run in the order of their encoding, so that a fence has nothing to
+// do.  But only a fence orders two uses of a buffer that Metal does not track.
+- (void)updateFence:(id<MTLFence>)fence {
+  [self checkOpen:"updateFence:"];
+  std::set<uint64_t> &encoders = ((MPSEmulatorFence *)fence)->_encoders;
+  encoders = _state->after;
+  encoders.insert(_state->number);
+}
+
+- (void)waitForFence:(id<MTLFence>)fence {
+  [self checkOpen:"waitForFence:"];
+  const std::set<uint64_t> &encoders = ((MPSEmulatorFence *)fence)->_encoders;
+  _state->after.insert(encoders.begin(), encoders.end());
 }
 
 @end
@@ -336,7 +363,7 @@ GETTER(MTLDispatchType, dispatchType, [self state]->dispatch_type)
                     CurrentOperator(), command_begin, TraceTime());
   };
   state->buffer->NoteKernel();
-  state->buffer->Encode(std::move(command));
+  state->Encode(std::move(command));
 }
 
 // Buffers never move, so nothing is to be made resident.  The emulator does not
@@ -384,7 +411,7 @@ GETTER(MTLDispatchType, dispatchType, [self state]->dispatch_type)
       destinationOffset < sourceOffset + size && size)
     Fatal("%s: source and destination overlap in MTLBuffer #%lu", what,
           source->id);
-  _state->buffer->Encode(
+  _state->Encode(
       {"blit copy",
        {AnnounceUse(source, false), AnnounceUse(destination, true)},
        [=](char *const *device) {
@@ -405,7 +432,7 @@ GETTER(MTLDispatchType, dispatchType, [self state]->dispatch_type)
     Fatal("%s: location %lu and length %lu must be multiples of 4, and the "
           "length not 0",
           what, range.location, range.length);
-  _state->buffer->Encode(
+  _state->Encode(
       {"blit fill",
        {AnnounceUse(filled, true)},
        [=](char *const *device) {

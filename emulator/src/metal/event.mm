@@ -1,11 +1,13 @@
-// MTLEvent and MTLSharedEvent.
+// MTLEvent, MTLSharedEvent and MTLFence.
 #include <Metal/Metal.h>
 
 #include <chrono>
 #include <condition_variable>
+#include <deque>
 #include <map>
 #include <mutex>
 #include <set>
+#include <utility>
 
 #include "core/fatal.h"
 #include "metal/foundation_internal.h"
@@ -20,9 +22,15 @@ struct EventState {
   std::condition_variable changed;
   uint64_t value = 0;
   std::set<CommandQueue *> signalers;
-  // UsedBlocks::done() of each queue at its last signal.
-  std::map<CommandQueue *, uint64_t> done;
+  // UsedBlocks::done() of each queue at its last signal so far.
+  using Done = std::map<CommandQueue *, uint64_t>;
+  // The latest signals: the value of each, and what had been done by then.
+  std::deque<std::pair<uint64_t, Done>> signals;
 };
+
+// A wait for a value that was signaled before the kept signals counts as one
+// for the oldest of them.
+constexpr size_t kKeptSignals = 64;
 
 // A command waits so long for a value that no committed work signals, because a
 // CPU thread may still signal the value.
@@ -65,7 +73,12 @@ GETTER(EventState *, state, static_cast<EventState *>(_state))
 - (void)signal:(uint64_t)value from:(CommandQueue *)queue {
   {
     std::lock_guard<std::mutex> lock([self state]->mutex);
-    [self state]->done[queue] = queue->used().done();
+    auto &signals = [self state]->signals;
+    EventState::Done done;
+    if (!signals.empty()) done = signals.back().second;
+    done[queue] = queue->used().done();
+    signals.emplace_back(value, std::move(done));
+    if (signals.size() > kKeptSignals) signals.pop_front();
   }
   [self setSignaledValue:value];
 }
@@ -73,8 +86,14 @@ GETTER(EventState *, state, static_cast<EventState *>(_state))
 - (void)reach:(uint64_t)value on:(CommandQueue *)queue {
   [self reach:value];
   std::lock_guard<std::mutex> lock([self state]->mutex);
-  for (const auto &[other, done] : [self state]->done)
-    queue->used().OrderAfter(&other->used(), done);
+  // The wait ends with the first signal of the value or of a greater one: it
+  // says nothing of what comes after.
+  for (const auto &[signaled, done_by_then] : [self state]->signals) {
+    if (signaled < value) continue;
+    for (const auto &[other, done] : done_by_then)
+      queue->used().OrderAfter(&other->used(), done);
+    return;
+  }
 }
 
 - (void)reach:(uint64_t)value {
@@ -95,4 +114,7 @@ GETTER(EventState *, state, static_cast<EventState *>(_state))
           value, state->value);
 }
 
+@end
+
+@implementation MPSEmulatorFence
 @end

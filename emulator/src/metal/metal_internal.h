@@ -5,6 +5,7 @@
 #include <MetalPerformanceShaders/MetalPerformanceShaders.h>
 
 #include <memory>
+#include <set>
 #include <string>
 
 #include "core/commands.h"
@@ -64,6 +65,13 @@ const std::shared_ptr<CommandBuffer> &CommandBufferOf(
 + (instancetype)newWithSource:(const std::string &)source
                       options:(const mps_emulator::msl::CompileOptions &)options
                         error:(NSError **)error;
+@end
+
+@interface MPSEmulatorFence : MPSEmulatorObject <MTLFence> {
+ @public
+  // The encoders whose work comes before a wait for the fence.
+  std::set<uint64_t> _encoders;
+}
 @end
 
 // MTLEvent and MTLSharedEvent.

@@ -118,6 +118,46 @@ void QueuesWithAnEvent(bool right) {
   [second waitUntilCompleted];
 }
 
+// The second kernel's results come with the second signal.
+void EventOfAnotherValue(bool right) {
+  at::Tensor x = OnMps(), y = OnMps();
+  id<MTLEvent> event = [MetalDevice() newEvent];
+  for (uint64_t value : {1, 2}) {
+    id<MTLCommandBuffer> first = torch::mps::get_command_buffer();
+    EncodeOn(first, @"increment", {BufferOf(x)});
+    [first encodeSignalEvent:event value:value];
+    torch::mps::commit();
+  }
+  id<MTLCommandBuffer> second = [MetalQueue() commandBuffer];
+  [second encodeWaitForEvent:event value:right ? 2 : 1];
+  EncodeOn(second, @"reverse", {BufferOf(x), BufferOf(y)});
+  [second commit];
+  [second waitUntilCompleted];
+}
+
+// Metal orders encoders by the buffers that they use, but not by such a buffer.
+void BlitOfUntrackedBuffer(bool right) {
+  NSUInteger untracked = MTLResourceHazardTrackingModeUntracked;
+  id<MTLBuffer> x = [MetalDevice() newBufferWithLength:256 options:untracked];
+  id<MTLBuffer> y = [MetalDevice() newBufferWithLength:256 options:untracked];
+  id<MTLFence> fence = [MetalDevice() newFence];
+  id<MTLCommandBuffer> commands = [MetalQueue() commandBuffer];
+  id<MTLComputeCommandEncoder> encoder = [commands computeCommandEncoder];
+  Encode(encoder, @"increment", {x});
+  [encoder updateFence:fence];
+  [encoder endEncoding];
+  id<MTLBlitCommandEncoder> blit = [commands blitCommandEncoder];
+  if (right) [blit waitForFence:fence];
+  [blit copyFromBuffer:x
+           sourceOffset:0
+               toBuffer:y
+      destinationOffset:0
+                   size:256];
+  [blit endEncoding];
+  [commands commit];
+  [commands waitUntilCompleted];
+}
+
 void HostWritesInFlight(bool right) {
   at::Tensor x = OnMps(), y = OnMps();
   auto *contents = static_cast<float *>([BufferOf(x) contents]);
@@ -178,6 +218,8 @@ const std::map<std::string, void (*)(bool right)> kCases = {
     {"own queue reads what torch wrote", OwnQueueReadsTorch},
     {"torch reads what an own queue writes", TorchReadsOwnQueue},
     {"two queues and an event", QueuesWithAnEvent},
+    {"event waited for another value", EventOfAnotherValue},
+    {"blit of a buffer that Metal does not track", BlitOfUntrackedBuffer},
     {"host writes to what is in flight", HostWritesInFlight},
     {"threadgroup memory too short", ThreadgroupMemoryTooShort},
     {"encoder beside torch's own", EncoderBesideTorchs},
@@ -192,4 +234,10 @@ void BetweenCommands(const std::string &name, bool right) {
   @autoreleasepool {
     kCases.at(name)(right);
   }
+}
+
+void MakeCommandBuffers(int64_t count, bool in_a_pool) {
+  NSAutoreleasePool *pool = in_a_pool ? [[NSAutoreleasePool alloc] init] : nil;
+  for (int64_t i = 0; i < count; ++i) [MetalQueue() commandBuffer];
+  [pool drain];
 }

@@ -130,6 +130,7 @@ std::string CompileError(const std::string &source);
 
 // ---- commands.mm: a case by its name, in its right or its wrong form
 void BetweenCommands(const std::string &name, bool right);
+void MakeCommandBuffers(int64_t count, bool in_a_pool);
 
 // ---- misuse.mm: each ends the process
 std::vector<std::string> Misuses();

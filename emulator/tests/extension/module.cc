@@ -37,4 +37,5 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("misuses", &Misuses);
   m.def("misuse", &Misuse, NoGil());
   m.def("between_commands", &BetweenCommands);
+  m.def("make_command_buffers", &MakeCommandBuffers);
 }

@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <vector>
 
+#include "core/counters.h"
 #include "core/fatal.h"
 #include "metal/foundation_internal.h"
 
@@ -22,9 +23,9 @@ Header *HeaderOf(id object) { return reinterpret_cast<Header *>(object) - 1; }
 
 thread_local NSAutoreleasePool *innermost_pool = nil;
 
-using Objects = std::vector<id>;
-
-Objects *ObjectsOf(void *objects) { return static_cast<Objects *>(objects); }
+std::vector<id> *PoolOf(void *objects) {
+  return static_cast<std::vector<id> *>(objects);
+}
 
 }  // namespace
 
@@ -121,7 +122,7 @@ GETTER(NSString *, description,
 @implementation NSAutoreleasePool
 
 - (instancetype)init {
-  _objects = new Objects;
+  _objects = new std::vector<id>;
   _outer = innermost_pool;
   innermost_pool = self;
   return self;
@@ -129,11 +130,12 @@ GETTER(NSString *, description,
 
 // Without a pool nothing releases the object: a leak, as on a Mac.
 + (void)addObject:(id)anObject {
+  if (!innermost_pool) mps_emulator::Count(mps_emulator::kAutoreleaseLeaks);
   [innermost_pool addObject:anObject];
 }
 
 - (void)addObject:(id)anObject {
-  ObjectsOf(_objects)->push_back(anObject);
+  PoolOf(_objects)->push_back(anObject);
 }
 
 - (void)drain {
@@ -144,7 +146,7 @@ GETTER(NSString *, description,
   // Drains inner pools too.
   while (innermost_pool != self && innermost_pool) [innermost_pool drain];
   // A release may autorelease further objects.
-  Objects *objects = ObjectsOf(_objects);
+  std::vector<id> *objects = PoolOf(_objects);
   for (size_t i = 0; i < objects->size(); ++i) [(*objects)[i] release];
   delete objects;
   innermost_pool = _outer;
