@@ -223,6 +223,11 @@ def test_another_series_is_another_tree(sandbox):
     build(sandbox)
     assert answer(sandbox) == "7"
     assert len(trees(sandbox)) == 2
+    files = (sandbox.root / "build").glob("cpu-*/lib/k2mps.json")
+    told = {json.loads(file.read_text())["series"] for file in files}
+    git(sandbox.root, "add", "patches")
+    ours = git(sandbox.root, "write-tree", "--prefix=patches/")
+    assert len(told) == 2 and ours in told
     for path, content in old.items():
         (sandbox.root / path).write_bytes(content)
     sandbox.ok("apply")
