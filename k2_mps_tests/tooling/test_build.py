@@ -225,8 +225,11 @@ def test_another_series_is_another_tree(sandbox):
     assert len(trees(sandbox)) == 2
     files = (sandbox.root / "build").glob("cpu-*/lib/k2mps.json")
     told = {json.loads(file.read_text())["series"] for file in files}
-    git(sandbox.root, "add", "patches")
-    ours = git(sandbox.root, "write-tree", "--prefix=patches/")
+    folder = sandbox.root.parent / "repository"
+    git(sandbox.root, "init", "--quiet", "--bare", str(folder))
+    here = {"GIT_DIR": str(folder), "GIT_WORK_TREE": str(sandbox.root)}
+    git(sandbox.root, "add", "patches", env=here)
+    ours = git(sandbox.root, "write-tree", "--prefix=patches/", env=here)
     assert len(told) == 2 and ours in told
     for path, content in old.items():
         (sandbox.root / path).write_bytes(content)
