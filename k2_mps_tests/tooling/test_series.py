@@ -82,7 +82,8 @@ def test_a_patch_is_read_in_full():
         ("old file.cu", 0),
         ("late.cu", 0),
     ]
-    assert [edit.deletes for edit in patch.edits] == [False, False, True, True, False]
+    gone = [edit.new_id == "0" * 40 for edit in patch.edits]
+    assert gone == [False, False, True, True, False]
     assert patch.edits[1].new_mode == "100644"
 
 

@@ -82,7 +82,10 @@ class TestEager(unittest.TestCase):
                         found, = torch.autograd.grad(compiled(x), x)
                 assert not caught, [str(w.message) for w in caught]
                 expected, = torch.autograd.grad(loss(x), x)
-                assert torch.equal(found, expected), loss.__name__
+                # With CUDA, torch adds up the gradients of arcs in any order.
+                tolerance = 1e-6 if device.type == 'cuda' else 0
+                assert torch.allclose(found, expected, rtol=tolerance,
+                                      atol=tolerance), loss.__name__
         logging.getLogger('torch._dynamo').removeHandler(log)
         assert log.stream.getvalue() == ''
 
