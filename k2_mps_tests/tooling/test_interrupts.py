@@ -4,10 +4,12 @@ A program `git` in front of the real git sends the signal at a chosen git comman
 processes, the repositories and the signals are real.
 """
 
+import os
 import signal
 import time
 
 import pytest
+from k2mps.core import errors, interrupts
 
 from k2_mps_tests.tooling import support
 from k2_mps_tests.tooling.support import git, patches, snapshot
@@ -75,6 +77,24 @@ def test_a_signal_at_any_stage(sandbox, k2, tmp_path, command, name):
             sandbox.ok(*words)
             assert look(sandbox) == after, stage
     assert False in reached
+
+
+def test_a_signal_in_a_section_waits_for_the_outer_one():
+    """Moving the files defers signals; so does the change that the move is a part of."""
+    reached = []
+    interrupts.install()
+    try:
+        with pytest.raises(errors.InterruptedRunError):
+            with interrupts.deferred():
+                with interrupts.deferred():
+                    os.kill(os.getpid(), signal.SIGINT)
+                    reached.append("inner")
+                reached.append("outer")
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    assert reached == ["inner", "outer"]
 
 
 @pytest.mark.parametrize("mine", [False, True])

@@ -8,6 +8,9 @@ from k2mps.core.errors import InterruptedRunError
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
+# The signals that have arrived in each context of `deferred`, the outermost first.
+_sections: list[list[int]] = []
+
 
 def install() -> None:
     """Makes SIGINT, SIGTERM and SIGHUP raise `InterruptedRunError`.
@@ -25,12 +28,13 @@ def install() -> None:
 
 @contextlib.contextmanager
 def deferred() -> Iterator[Callable[[], None]]:
-    """Defers signals to the end of the context.
+    """Defers signals to the end of the context, and of the contexts around it.
 
     Yields a function that raises `InterruptedRunError` if a signal has arrived:
     a signal ends the context early only where the caller calls it.
     """
     arrived: list[int] = []
+    _sections.append(arrived)
 
     def remember(number, frame):
         arrived.append(number)
@@ -49,4 +53,8 @@ def deferred() -> Iterator[Callable[[], None]]:
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)
+        _sections.pop()
+        if _sections:
+            _sections[-1].extend(arrived)
+            arrived.clear()
     check()
