@@ -9,8 +9,8 @@ the folder.  `--compare FILE` shows the changes since an earlier JSON file.
 A time is the median of several runs, including the wait for the GPU.  On Linux mps
 is emulated: the times say nothing about a GPU, and each output marks them as
 emulated.  There a second table compares the emulated device with the CPU: the
-time of a Mac's host, dispatches, waits, bytes that torch's operators move, and
-memory (shares.py).
+time of a Mac's host, k2's dispatches, torch's operators, the bytes that these move, waits,
+and memory (shares.py).
 """
 
 import argparse
@@ -147,10 +147,21 @@ def measure(function, device, repeats):
     return statistics.median(times[1:])
 
 
+def commands(function):
+    """Counts what a call gives the GPU of mps.
+
+    Returns:
+      {'dispatches': the number of k2's kernels, 'operators': that of torch's operators}
+    """
+    with k2.mps.counters() as counted:
+        function()
+    return {"dispatches": counted.dispatches, "operators": counted.operators}
+
+
 def run(sizes, repeats):
     """Yields {operation, size, place, seconds} for each measurement.
 
-    On emulated mps the dict also has the results of shares.profile().
+    On mps the dict also has commands(), and on emulated mps the results of shares.profile().
     """
     emulated = where()["mps"] == "emulated"
     for size in sizes:
@@ -164,6 +175,8 @@ def run(sizes, repeats):
                         "place": place,
                         "seconds": measure(function, device, repeats),
                     }
+                    if device == "mps":
+                        row.update(commands(function))
                     if emulated and device != "cuda":
                         row.update(_shares().profile(function, device))
                     yield row

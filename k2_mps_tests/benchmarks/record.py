@@ -3,7 +3,8 @@
     .venv/bin/python -m k2_mps_tests.benchmarks.record FOLDER [OPERATION ...]
 
 Each recording is that of a second call, with Metal forced.  See
-emulator/mps_emulator/replay/README.md for its replay.  In k2's kernels all lanes
+emulator/mps_emulator/replay/README.md for its replay, which leaves out torch's
+operators: their number is printed.  In k2's kernels all lanes
 of a SIMD group reach each simdgroup function: give `prepare` --whole-simdgroups.
 """
 
@@ -47,6 +48,9 @@ def main():
                 function()
                 torch.mps.synchronize()
             print(f"{name}: {folder}")
+            counts = bench.commands(function)
+            print(f"  {counts['dispatches']} kernels of k2")
+            print(f"  {counts['operators']} operators of torch, which the replay leaves out")
 
 
 if __name__ == "__main__":

@@ -105,6 +105,7 @@ COLUMNS = (
     "host ms",
     "share",
     "dispatches",
+    "operators",
     "waits",
     "torch MB",
     "peak MB",
@@ -115,7 +116,7 @@ COLUMNS = (
 def table(rows):
     """Yields the lines of the table: each operation on mps beside the CPU."""
     cpu = {_key(row): row for row in rows if row["place"] == "cpu"}
-    yield "{:<68} {:>9} {:>9} {:>6} {:>10} {:>5} {:>9} {:>9} {:>9}".format(*COLUMNS)
+    yield "{:<68} {:>9} {:>9} {:>6} {:>10} {:>9} {:>5} {:>9} {:>9} {:>9}".format(*COLUMNS)
     for row in sorted(rows, key=lambda row: (row["size"], row["operation"], row["place"])):
         if "dispatches" not in row or _key(row) not in cpu:
             continue
@@ -125,8 +126,9 @@ def table(rows):
         yield (
             f"{what:<68} {beside['host'] * 1e3:9.2f} "
             f"{row['host'] * 1e3:9.2f} {row['host'] / beside['host']:6.0%} "
-            f"{row['dispatches']:10d} {row['waits']:5d} {row['moved'] / MEGABYTE:9.2f} "
-            f"{row['peak'] / MEGABYTE:9.2f} {beside['peak'] / MEGABYTE:9.2f}"
+            f"{row['dispatches']:10d} {row['operators']:9d} {row['waits']:5d} "
+            f"{row['moved'] / MEGABYTE:9.2f} {row['peak'] / MEGABYTE:9.2f} "
+            f"{beside['peak'] / MEGABYTE:9.2f}"
         )
 
 

@@ -15,6 +15,8 @@ class Graphs:
       fsa_of_arc: the FSA of each arc.
       leaving_begins: the first leaving arc of each state, and the number of arcs.
       entering, entering_begins: the arcs sorted by destination, and the first of each state.
+      by_label: the arcs sorted by FSA and label.
+      labels: the lowest and the highest label of each FSA, -1 without arcs.
     """
 
     def __init__(self, random, states, num_arcs, labels):
@@ -32,6 +34,11 @@ class Graphs:
         self.leaving_begins = np.searchsorted(arcs["src"] + offsets, every)
         self.entering = np.argsort(dests, kind="stable")
         self.entering_begins = np.searchsorted(dests[self.entering], every)
+        self.by_label = np.lexsort((arcs["label"], self.fsa_of_arc))
+        self.labels = [
+            [some.min(), some.max()] if len(some) else [-1, -1]
+            for some in (arcs["label"][self.arcs_of(fsa)] for fsa in range(len(states)))
+        ]
 
     def arcs_of(self, fsa):
         """The indexes of an FSA's arcs, a slice."""

@@ -1,8 +1,8 @@
-"""Budgets of operations on mps: dispatches, waits, copies.
+"""Budgets of operations on mps: k2's dispatches, torch's operators, waits, copies.
 
-The emulated device counts.  A wait counts if it finds work in flight, a copy if torch
-copies between host and device.  The budgets are measured, so a test fails if an
-operation begins to copy or wait more.
+k2 counts dispatches and operators, the emulated device the others.  A wait counts if it
+finds work in flight, a copy if torch copies between host and device.  The budgets are
+measured, so a test fails if an operation begins to copy or wait more.
 """
 
 import sys
@@ -45,7 +45,7 @@ def check(counted, waits=0, dispatches=0, to_device=0, to_host=0):
 
 
 def _counted(function):
-    """Returns [dispatches, waits] of a call, torch's copies in bytes, and the result.
+    """Returns [dispatches, operators, waits] of a call, torch's copies in bytes, and the result.
 
     The copies are [to mps, to the CPU].
     """
@@ -55,11 +55,11 @@ def _counted(function):
     with mps_emulator.counters() as seen, k2.mps.counters() as counted:
         result = function()
     copies = [seen.host_to_device_bytes, seen.device_to_host_bytes]
-    return [counted.dispatches, seen.waits_with_work], copies, result
+    return [counted.dispatches, counted.operators, seen.waits_with_work], copies, result
 
 
 def _forward_and_backward(call):
-    """Returns dispatches and waits of a call, then of its backward pass, and both's copies."""
+    """Returns what _counted() counts of a call, then of its backward pass, and both's copies."""
     variables = _variables()
     forward, copies, result = _counted(lambda: eval(call, variables))
     assert result.requires_grad
@@ -74,6 +74,45 @@ def test_an_operation_costs_what_the_table_says(budget, placement):
     counts, copies = _forward_and_backward(budget["call"])
     assert counts == budget[placement]
     assert copies == budget.get("copies", {}).get(placement, [0, 0])
+
+
+STEPS = {
+    "ctc_loss": k2.ctc_loss,
+    "intersect_dense": lambda graph, dense: (
+        k2.intersect_dense(graph, dense, 8)
+        .get_tot_scores(log_semiring=True, use_double_scores=True)
+        .sum()
+    ),
+}
+# Most GPU commands of a step, of k2 and torch, with a new graph and with one seen before; waits.
+BARS = [("ctc_loss", 14, 11, 0), ("intersect_dense", 20, 16, 1)]
+
+
+@pytest.mark.parametrize("name, new, seen, waits", BARS)
+def test_gpu_commands_of_a_step(name, new, seen, waits, monkeypatch):
+    monkeypatch.setenv("K2_MPS_FORCE", "metal")
+    segments = torch.tensor([[0, 0, 20], [1, 0, 18]], dtype=torch.int32)
+    leaf = torch.randn(2, 20, 6).log_softmax(-1).to("mps").requires_grad_(True)
+
+    def graphs():
+        return k2.ctc_graph([[1, 2], [4, 4, 3]], device="mps")
+
+    def from_the_gpu():
+        graph = graphs()
+        graph.labels[0] = graph.labels[0]
+        return graph
+
+    def step(graph):
+        leaf.grad = None
+        STEPS[name](graph, k2.DenseFsaVec(leaf, segments)).backward()
+
+    step(graphs())  # compiles kernels
+    known = graphs()
+    step(known)
+    for graph, most in ((graphs(), new), (from_the_gpu(), new), (known, seen)):
+        counts, copies, _ = _counted(lambda graph=graph: step(graph))
+        assert counts[0] + counts[1] <= most, counts
+        assert counts[2] == waits
 
 
 @pytest.mark.parametrize("name", losses.LOSSES)

@@ -23,6 +23,51 @@ def test_dispatches():
     assert counted.dispatches == 2
 
 
+OPERATORS = [
+    (0, lambda x: x.view(-1).detach()[:2].unsqueeze(0).expand(3, 2)),
+    (0, lambda x: torch.empty_like(x).contiguous()),
+    (0, lambda x: x.to("mps").cpu),
+    (1, lambda x: x + 1),
+    (1, lambda x: x.t().contiguous()),
+    (1, lambda x: x.half()),
+    (1, lambda x: x.zero_()),
+    (1, lambda x: torch.zeros(3, device="mps")),
+    (1, lambda x: torch.arange(3, device="mps")),
+    (1, lambda x: torch.ones_like(x)),
+    (1, lambda x: x.sum()),
+    (1, lambda x: torch.cat([x, x])),
+    (1, lambda x: x.cpu()),
+    (1, lambda x: x[0, 0].item()),
+    (1, lambda x: torch.ones(4).to("mps")),
+    (2, lambda x: (x * 2).exp_()),
+]
+
+
+@pytest.mark.parametrize("expected, function", OPERATORS)
+def test_operators(expected, function):
+    values = torch.randn(3, 4, device="mps")
+    with k2.mps.counters() as counted:
+        function(values)
+    assert counted.operators == expected
+    assert counted.dispatches == 0
+
+
+def test_operators_of_the_backward_pass_and_of_other_threads():
+    leaf = torch.randn(3, device="mps", requires_grad=True)
+
+    def step():
+        leaf.grad = None
+        (leaf * leaf.detach()).sum().backward()
+
+    with k2.mps.counters() as counted:
+        step()
+        thread = threading.Thread(target=step)
+        thread.start()
+        thread.join()
+    # mul, sum, then ones_like and mul.
+    assert counted.operators == 2 * 4
+
+
 def test_a_wait_is_a_gate_that_takes_its_time():
     matrix = torch.randn(500, 500, device="mps")
     index = torch.zeros(3, dtype=torch.int32, device="mps")
@@ -102,6 +147,7 @@ def test_a_block_that_fails_counts_and_ends():
 
 def test_the_cpu_has_nothing_to_count():
     with k2.mps.counters() as counted:
+        torch.ones(3).exp()
         k2.connect(random_fsa_vec())
     assert counted == k2.mps.Counters()
 

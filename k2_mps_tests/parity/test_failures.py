@@ -56,7 +56,7 @@ def test_forward(call):
     assert_equal(again, right.detach().cpu().requires_grad_(right.requires_grad))
 
 
-@_named([one for one in BUDGETS if one["metal"][2]])
+@_named([one for one in BUDGETS if one["metal"][3]])
 def test_backward(call):
     total = eval(call, _variables()).sum()
     torch.mps.synchronize()

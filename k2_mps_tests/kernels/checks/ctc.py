@@ -72,7 +72,6 @@ class Graph(Graphs):
         self.states, self.rows, self.width = states, rows, width
         self.beam, self.penalty = np.float32(beam), np.float32(penalty)
         super().__init__(random, states, num_arcs, SYMBOLS)
-        self.by_label = np.lexsort((self.arcs["label"], self.fsa_of_arc))
         self.penalized = (random.random(len(self.arcs)) < 0.5).astype(np.uint8)
         self.b_begins = np.cumsum([0, *rows])
         self.b_scores = random.standard_normal((self.b_begins[-1], SYMBOLS + 1)).astype(np.float32)
@@ -275,7 +274,7 @@ class Graph(Graphs):
             *self._both_directions(),
             Buffer(self.kept.view(np.int32)),
             Buffer(self.penalized),
-            Buffer(np.zeros(1, np.uint8)),
+            ints(self.labels),
             Buffer.scratch(
                 np.zeros_like(self._sums(kind if rows_of_block > 1 else "float", rows_of_block))
             ),

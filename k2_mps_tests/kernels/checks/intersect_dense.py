@@ -63,22 +63,19 @@ def _case(name, states, num_arcs, frames, width, a_to_b, values=(), labels=SYMBO
     for value in values:
         scores[random.integers(len(scores)), random.integers(SYMBOLS)] = value
 
-    # The longest sequence is first, so the FSAs of a step are the first ones.
-    lengths = [frames[b] for b in a_to_b]
-    alive = [sum(n >= t for n in lengths) for t in range(max(lengths) + 1)]
-    step_begins = np.cumsum([0] + [2 * state_begins[n] for n in alive])
-    expected = np.full(step_begins[-1], UNTOUCHED, np.float32)
+    num_states = state_begins[-1]
+    expected = np.full((max(frames) + 1, 2 * num_states), UNTOUCHED, np.float32)
     for fsa, b in enumerate(a_to_b):
         arcs = graphs.arcs[graphs.arcs_of(fsa)]
         for forward in (False, True):
             begin = 2 * state_begins[fsa] + forward * states[fsa]
             passed = pass_of(arcs, states[fsa], scores, b_begins[b], frames[b], forward)
             for t, state_scores in enumerate(passed):
-                at = step_begins[t] + begin
-                expected[at : at + states[fsa]] = state_scores
+                expected[t, begin : begin + states[fsa]] = state_scores
     parts = parts or (0, max(frames))
     params = [
-        ints([SYMBOLS + 1, SYMBOLS + 1, scores.size, width, *part]) for part in pairwise(parts)
+        ints([SYMBOLS + 1, SYMBOLS + 1, scores.size, num_states, width, *part])
+        for part in pairwise(parts)
     ]
     threads = min(MAX_THREADS, -(-max(states) * width // 32) * 32)
     buffers = [
@@ -88,7 +85,6 @@ def _case(name, states, num_arcs, frames, width, a_to_b, values=(), labels=SYMBO
         Buffer(scores),
         ints(b_begins),
         ints(a_to_b),
-        Buffer(step_begins[:-1].astype(np.int64)),
         Buffer.output(expected),
         params[0],
     ]

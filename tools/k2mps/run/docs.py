@@ -109,8 +109,8 @@ def _budgets(project: Project) -> list[str]:
     for entry in _read(project, _TABLES + "budgets.toml")["budget"]:
         name, _, how = entry["name"].partition(", ")
         counts = [*entry["host"], *entry["metal"]]
-        pairs = [f"{first} / {second}" for first, second in zip(counts[::2], counts[1::2])]
-        rows.append((f"`{name}`" + (f", `{how}`" if how else ""), *pairs))
+        cells = [f"{k2} + {torch} / {waits}" for k2, torch, waits in zip(*[iter(counts)] * 3)]
+        rows.append((f"`{name}`" + (f", `{how}`" if how else ""), *cells))
     return _table(
         ("operation", "host: forward", "host: backward", "Metal: forward", "Metal: backward"), rows
     )

@@ -28,6 +28,7 @@ namespace {
 std::atomic<int32_t> num_counting{0};
 
 std::atomic<int64_t> dispatches{0};
+std::atomic<int64_t> operators{0};
 std::atomic<int64_t> gates{0};
 std::atomic<int64_t> waits{0};
 std::atomic<int64_t> wait_nanoseconds{0};
@@ -44,13 +45,20 @@ void Add(std::atomic<int64_t> *counter, int64_t n) {
 
 }  // namespace
 
-void StartCounting() { num_counting.fetch_add(1, kRelaxed); }
+void StartCounting() {
+  num_counting.fetch_add(1, kRelaxed);
+  StartWatchingOperators();
+}
 
-void StopCounting() { num_counting.fetch_sub(1, kRelaxed); }
+void StopCounting() {
+  StopWatchingOperators();
+  num_counting.fetch_sub(1, kRelaxed);
+}
 
 Counters GetCounters() {
   Counters ans;
   ans.dispatches = dispatches.load(kRelaxed);
+  ans.operators = operators.load(kRelaxed);
   ans.gates = gates.load(kRelaxed);
   ans.waits = waits.load(kRelaxed);
   ans.wait_nanoseconds = wait_nanoseconds.load(kRelaxed);
@@ -63,6 +71,8 @@ Counters GetCounters() {
 bool IsCounting() { return num_counting.load(kRelaxed) > 0; }
 
 void CountDispatch() { Add(&dispatches, 1); }
+
+void CountOperator() { Add(&operators, 1); }
 
 void CountGate(int64_t nanoseconds) {
   Add(&gates, 1);

@@ -22,9 +22,9 @@
 #include <cstddef>
 #include <cstdint>
 
-// Counts of dispatches, waits and copies, on request.  Between StopCounting()
-// and StartCounting(), nothing is counted and no clock is read.  In a build
-// without K2_WITH_MPS all counts are 0.
+// Counts of dispatches, operators, waits and copies, on request.  Between
+// StopCounting() and StartCounting(), nothing is counted and no clock is read.
+// In a build without K2_WITH_MPS all counts are 0.
 
 namespace k2 {
 namespace mps {
@@ -33,6 +33,8 @@ namespace mps {
 struct Counters {
   // Kernels of k2 that were dispatched.
   int64_t dispatches = 0;
+  // Operators of torch that gave the GPU work; operators.cc tells which.
+  int64_t operators = 0;
   // Times that the host checked that the GPU was done.
   int64_t gates = 0;
   // Gates that took kWaitNanoseconds or longer.
@@ -58,10 +60,15 @@ void StopCounting();
 
 Counters GetCounters();
 
+/* Make torch call CountOperator().  Calls nest. */
+void StartWatchingOperators();
+void StopWatchingOperators();
+
 // For code that dispatches, waits or copies: one call for each event.
 
 bool IsCounting();
 void CountDispatch();
+void CountOperator();
 void CountGate(int64_t nanoseconds);
 void CountCopyToMps(size_t bytes);
 void CountCopyToCpu(size_t bytes);

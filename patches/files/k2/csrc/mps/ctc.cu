@@ -101,7 +101,8 @@ CtcInputs GetInputs(CtcGraphs &graphs, DenseFsaVec &dense, int32_t num_rows,
   ans.b_scores = ToTorch(dense.scores);
   ans.b_begins = ToTorch(b_begins);
   // Metal binds no empty buffer.  Without penalties no kernel reads this one.
-  ans.penalized = graphs.penalized.defined() ? graphs.penalized : graphs.is_bad;
+  ans.penalized =
+      graphs.penalized.defined() ? graphs.penalized : graphs.index.fsa_of_arc;
   return ans;
 }
 
@@ -135,7 +136,7 @@ torch::Tensor KeptArcs(CtcGraphs &graphs, const CtcInputs &inputs) {
   mps::Launch(
       kBest, kernel, {2 * num_fsas, ThreadsOf(kBest, kernel, inputs)},
       {inputs.arcs, inputs.state_begins, inputs.leaving_begins,
-       graphs.entering_begins, graphs.entering, inputs.b_scores,
+       graphs.index.entering_begins, graphs.index.entering, inputs.b_scores,
        inputs.b_begins, inputs.penalized, best, scratch, best_totals, params});
   mps::Launch(kBest, "ctc_best_path", {num_fsas, kCtcThreads},
               {inputs.arcs, inputs.state_begins, inputs.leaving_begins,
@@ -143,9 +144,9 @@ torch::Tensor KeptArcs(CtcGraphs &graphs, const CtcInputs &inputs) {
                best_totals, scratch, best_arcs, params});
   mps::Launch(kBest, "ctc_keep", {NumBlocks(params, rows), kCtcThreads},
               {inputs.arcs, inputs.state_begins, inputs.leaving_begins,
-               graphs.entering_begins, graphs.entering, inputs.b_scores,
-               inputs.b_begins, inputs.penalized, best, best_totals, best_arcs,
-               scratch, kept, params});
+               graphs.index.entering_begins, graphs.index.entering,
+               inputs.b_scores, inputs.b_begins, inputs.penalized, best,
+               best_totals, best_arcs, scratch, kept, params});
   return kept;
 }
 
@@ -186,9 +187,9 @@ std::vector<torch::Tensor> CtcForward(CtcGraphs &graphs, DenseFsaVec &dense,
               {static_cast<uint32_t>(2 * params.num_fsas),
                ThreadsOf(kCtc, kernel, inputs)},
               {inputs.arcs, inputs.state_begins, inputs.leaving_begins,
-               graphs.entering_begins, graphs.entering, inputs.b_scores,
-               inputs.b_begins, kept, inputs.penalized, graphs.is_bad, sums,
-               scratch, totals, scores, params});
+               graphs.index.entering_begins, graphs.index.entering,
+               inputs.b_scores, inputs.b_begins, kept, inputs.penalized,
+               graphs.index.labels, sums, scratch, totals, scores, params});
   return {scores, kept, sums, totals};
 }
 
@@ -220,7 +221,7 @@ std::vector<torch::Tensor> CtcBackward(CtcGraphs &graphs, DenseFsaVec &dense,
   if (need_graphs) {
     a_grad = torch::empty({params.num_arcs}, floats);
     launch("ctc_arc_gradient", mps::GridOf(params.num_arcs, kCtcThreads),
-           graphs.fsa_of_arc, a_grad, {});
+           graphs.index.fsa_of_arc, a_grad, {});
   }
   if (need_dense) {
     b_grad =
@@ -228,12 +229,12 @@ std::vector<torch::Tensor> CtcBackward(CtcGraphs &graphs, DenseFsaVec &dense,
     const int32_t rows = params.rows_of_block;
     const mps::Grid grid = {NumBlocks(params, rows), kCtcThreads};
     if (rows == 1) {
-      launch("ctc_gradient", grid, graphs.by_label, b_grad, {});
+      launch("ctc_gradient", grid, graphs.index.by_label, b_grad, {});
     } else {
       launch(
           use_double ? "ctc_block_gradient_double" : "ctc_block_gradient_float",
-          grid, graphs.by_label, b_grad,
-          {graphs.entering_begins, graphs.entering,
+          grid, graphs.index.by_label, b_grad,
+          {graphs.index.entering_begins, graphs.index.entering,
            torch::empty({params.num_states,
                          2 * kCtcScratchRows + 4 * FloatsOfSum(use_double)},
                         floats)});

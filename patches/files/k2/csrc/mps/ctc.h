@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "k2/csrc/fsa.h"
+#include "k2/csrc/mps/graph_index.h"
 #include "torch/all.h"
 
 namespace k2 {
@@ -29,16 +30,12 @@ namespace k2 {
 // CTC without a lattice; see kernels/ctc_pass.h.  Python calls these functions
 // (k2/python/k2/mps/ctc.py), under K2_WITH_MPS only.
 
-// Decoding graphs, and indexes of their arcs.  All tensors are on device mps.
+// Decoding graphs on device mps.
 struct CtcGraphs {
-  FsaVec fsas;                    // with arcs
-  torch::Tensor entering_begins;  // int32, [states + 1], into `entering`
-  torch::Tensor entering;         // int32, [arcs], by the states they enter
-  torch::Tensor by_label;         // int32, [arcs], by FSA and label
-  torch::Tensor fsa_of_arc;       // int32, [arcs]
-  torch::Tensor is_bad;           // uint8, [1], whether a label has no column
-  torch::Tensor penalized;        // uint8, [arcs], whether `penalty` is for
-                                  // the arc; undefined for no arc
+  FsaVec fsas;  // with arcs
+  GraphIndex index;
+  torch::Tensor penalized;  // uint8, [arcs], whether `penalty` is for the arc;
+                            // undefined for no arc
 };
 
 // Whether the kernels are faster than a lattice, see placement.h.
@@ -59,8 +56,9 @@ bool PreferCtcMps(int64_t num_arcs, int64_t num_rows);
    @param [in] all_sums     Whether to keep the sums of all states at all times,
                             which the gradient of the graphs' scores needs.
    @param [in] output_beam  As for IntersectDense().
-   @return   The scores, float32, [FSAs], all NaN if `graphs.is_bad`; then the
-             tensors that CtcBackward() needs.
+   @return   The scores, float32, [FSAs], NaN for a graph that has a label
+             without a column of `dense`; then the tensors that CtcBackward()
+             needs.
  */
 std::vector<torch::Tensor> CtcForward(CtcGraphs &graphs, DenseFsaVec &dense,
                                       int32_t num_rows, float penalty,

@@ -59,10 +59,9 @@ bool PreferIntersectDenseMps(int64_t num_arcs, int64_t num_rows) {
 }
 
 std::unique_ptr<Lattice> IntersectDenseMps(
-    FsaVec &a_fsas, const at::Tensor &entering_begins,
-    const at::Tensor &entering, DenseFsaVec &b_fsas, int32_t num_rows,
-    const at::Tensor &a_to_b_map, float output_beam, int32_t max_states,
-    int32_t max_arcs) {
+    FsaVec &a_fsas, const GraphIndex &index, DenseFsaVec &b_fsas,
+    int32_t num_rows, const at::Tensor &a_to_b_map, float output_beam,
+    int32_t max_states, int32_t max_arcs) {
   NVTX_RANGE(K2_FUNC);
   const int32_t num_fsas = a_fsas.Dim0(), num_arcs = a_fsas.values.Dim(),
                 num_states = a_fsas.RowSplits(2).Dim() - 1,
@@ -89,10 +88,7 @@ std::unique_ptr<Lattice> IntersectDenseMps(
                       leaving_begins = ToTorch(lattice->leaving_begins),
                       b_scores = ToTorch(b_fsas.scores),
                       row_begins = ToTorch(lattice->row_begins),
-                      state_scores = GpuTensor<float>(num_steps * of_step),
-                      step_begins =
-                          torch::arange(0, num_steps * of_step, of_step,
-                                        entering.options().dtype(torch::kLong));
+                      state_scores = GpuTensor<float>(num_steps * of_step);
   // The host does not know the largest FSA without a wait.  Most FSAs are not
   // much larger than the average.
   const uint32_t threads = mps::FitThreads(
@@ -105,15 +101,15 @@ std::unique_ptr<Lattice> IntersectDenseMps(
         mps::Launch(
             kIntersectDense, kKernel,
             {static_cast<uint32_t>(2 * num_fsas), threads},
-            {arcs, state_begins, leaving_begins, entering_begins, entering,
-             b_scores, row_begins, a_to_b_map, step_begins, state_scores,
-             IntersectDenseParams{stride, num_columns, num_scores, width, first,
-                                  last}});
+            {arcs, state_begins, leaving_begins, index.entering_begins,
+             index.entering, b_scores, row_begins, a_to_b_map, state_scores,
+             IntersectDenseParams{stride, num_columns, num_scores, num_states,
+                                  width, first, last}});
       });
 
   IntersectInputs inputs{
-      {arcs, state_begins, leaving_begins, entering_begins, entering, b_scores,
-       row_begins, a_to_b_map, state_scores},
+      {arcs, state_begins, leaving_begins, index.entering_begins,
+       index.entering, b_scores, row_begins, a_to_b_map, state_scores},
       {num_fsas, num_states, num_steps, num_words, stride, num_columns,
        output_beam, 0}};
   torch::Tensor words = GpuTensor<int32_t>(2 * int64_t{num_words} * num_steps),

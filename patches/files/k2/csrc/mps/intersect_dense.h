@@ -23,6 +23,7 @@
 
 #include "k2/csrc/array.h"
 #include "k2/csrc/fsa.h"
+#include "k2/csrc/mps/graph_index.h"
 #include "k2/csrc/mps/lattice.h"
 
 namespace k2 {
@@ -44,9 +45,7 @@ bool PreferIntersectDenseMps(int64_t num_arcs, int64_t num_rows);
    All tensors are torch.int32 on mps, contiguous.
 
    @param [in] a_fsas         Decoding graphs, with 3 axes and arcs.
-   @param [in] entering_begins, entering   The arcs that enter each state of
-                              a_fsas: the row splits of axis 2 and the values of
-                              what GetIncomingArcs() returns.
+   @param [in] index          Of a_fsas.
    @param [in] b_fsas         Scores of frames.
    @param [in] num_rows       Rows of b_fsas of the longest sequence.
    @param [in] a_to_b_map     For each graph the index of its sequence in
@@ -54,10 +53,9 @@ bool PreferIntersectDenseMps(int64_t num_arcs, int64_t num_rows);
    @param [in] output_beam, max_states, max_arcs   As for IntersectDense().
  */
 std::unique_ptr<Lattice> IntersectDenseMps(
-    FsaVec &a_fsas, const at::Tensor &entering_begins,
-    const at::Tensor &entering, DenseFsaVec &b_fsas, int32_t num_rows,
-    const at::Tensor &a_to_b_map, float output_beam, int32_t max_states,
-    int32_t max_arcs);
+    FsaVec &a_fsas, const GraphIndex &index, DenseFsaVec &b_fsas,
+    int32_t num_rows, const at::Tensor &a_to_b_map, float output_beam,
+    int32_t max_states, int32_t max_arcs);
 
 }  // namespace k2
 

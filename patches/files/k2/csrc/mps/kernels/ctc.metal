@@ -49,8 +49,8 @@ struct SumCheckpoints {
 };
 
 // penalized        [params.num_arcs], whether params.penalty is for the arc
-// is_bad           [1], whether a graph has a symbol without scores: all scores
-//                  are NaN then
+// labels           [params.num_fsas][2], the lowest and the highest label of a
+//                  graph.  If one of them has no column, the score is NaN
 // sums             the checkpoints, see SumCheckpoints
 // scratch          [4 * params.num_states], for FSAs of many states
 // totals           [params.num_fsas], the sum of an FSA's paths
@@ -68,7 +68,7 @@ kernel void ctc_sums(device const Arc *arcs [[buffer(0)]],
                      device const int *b_begins [[buffer(6)]],
                      device const uint *kept [[buffer(7)]],
                      device const uchar *penalized [[buffer(8)]],
-                     device const uchar *is_bad [[buffer(9)]],
+                     device const int *labels [[buffer(9)]],
                      device FloatLogSum *sums [[buffer(10)]],
                      device Sum *scratch [[buffer(11)]],
                      device FloatLogSum *totals [[buffer(12)]],
@@ -119,7 +119,9 @@ kernel void ctc_sums(device const Arc *arcs [[buffer(0)]],
     const Sum total = cached ? cache[row * kCtcMaxCachedStates]
                              : of_fsa[row * fsa.num_states];
     totals[index] = Rounded(total);
-    scores[index] = is_bad[0] ? NAN : ScoreOf(total);
+    const bool has_columns = HasColumn(params, labels[2 * index]) &&
+                             HasColumn(params, labels[2 * index + 1]);
+    scores[index] = has_columns ? ScoreOf(total) : NAN;
   }
 }
 

@@ -25,6 +25,7 @@ struct IntersectDenseParams {
   int stride;       // from a row of b_scores to the next
   int num_columns;  // of b_scores
   int num_scores;   // elements of b_scores that may be read
+  int num_states;   // of all graphs
   int width;        // lanes for each state: 1, 2, 4, 8, 16 or 32
   int first_frame;  // of this dispatch; the backward pass counts from the end
                     // of a sequence

@@ -181,11 +181,10 @@ inline void DoFrame(constant IntersectDenseParams &params,
 // b_scores         [frames][stride]
 // b_begins         rows of b_scores where sequences begin, and one more
 // a_to_b_map       [a.Dim0()], the sequence of an FSA
-// step_begins      [frames of the longest + 1], where in state_scores the
-//                  scores of a step are
-// state_scores     of step t, for all FSAs whose sequence has t frames or
-//                  more: backward scores of the FSA's states t frames before
-//                  the end, then their forward scores after t frames
+// state_scores     [frames of the longest + 1][2 * params.num_states]: of step
+//                  t, for each FSA whose sequence has t frames or more,
+//                  backward scores of the FSA's states t frames before the
+//                  end, then their forward scores after t frames
 //
 // There are two threadgroups for each FSA.  A dispatch whose first frame is not
 // 0 continues from the state_scores of that step.
@@ -198,10 +197,8 @@ kernel void intersect_dense(device const Arc *arcs [[buffer(0)]],
                             device const float *b_scores [[buffer(5)]],
                             device const int *b_begins [[buffer(6)]],
                             device const int *a_to_b_map [[buffer(7)]],
-                            device const long *step_begins [[buffer(8)]],
-                            device float *state_scores [[buffer(9)]],
-                            constant IntersectDenseParams &params
-                            [[buffer(10)]],
+                            device float *state_scores [[buffer(8)]],
+                            constant IntersectDenseParams &params [[buffer(9)]],
                             uint group [[threadgroup_position_in_grid]],
                             uint thread_index [[thread_index_in_threadgroup]],
                             uint num_threads [[threads_per_threadgroup]]) {
@@ -221,12 +218,13 @@ kernel void intersect_dense(device const Arc *arcs [[buffer(0)]],
   if (num_states == 0 || (first_frame != 0 && first_frame >= num_frames))
     return;
   const bool cached = num_states <= kIdMaxCachedStates;
-  const int offset = 2 * begin + (forward ? num_states : 0),
-            initial = forward ? 0 : num_states - 1, width = params.width;
+  device float *of_fsa = state_scores + 2 * begin + (forward ? num_states : 0);
+  const long of_step = 2 * long(params.num_states);
+  const int initial = forward ? 0 : num_states - 1, width = params.width;
   const Lane lane = {int(thread_index) / width, int(num_threads) / width,
                      int(thread_index) % width, width};
 
-  Scores scores = {state_scores + step_begins[first_frame] + offset,
+  Scores scores = {of_fsa + first_frame * of_step,
                    cache + first_frame % 2 * kIdMaxCachedStates, cached};
   for (int s = int(thread_index); s < num_states; s += int(num_threads)) {
     if (first_frame == 0)
@@ -245,7 +243,7 @@ kernel void intersect_dense(device const Arc *arcs [[buffer(0)]],
 
   threadgroup_barrier(mem_flags::mem_threadgroup | mem_flags::mem_device);
   for (int t = first_frame + 1; t <= last_frame; ++t) {
-    const Scores next = {state_scores + step_begins[t] + offset,
+    const Scores next = {of_fsa + t * of_step,
                          cache + t % 2 * kIdMaxCachedStates, cached};
     const int next_row = t < num_frames ? row + row_step : row;
     float ahead[kIdArcsOfLane];

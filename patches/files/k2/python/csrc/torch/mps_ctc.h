@@ -27,15 +27,9 @@
 #if K2_WITH_MPS
 
 inline k2::CtcGraphs ToCtcGraphs(const k2::FsaVec &fsas,
-                                 const std::vector<torch::Tensor> &tensors,
+                                 const k2::GraphIndex &index,
                                  const torch::optional<torch::Tensor> &mask) {
-  return {fsas,
-          tensors[0],
-          tensors[1],
-          tensors[2],
-          tensors[3],
-          tensors[4],
-          mask.has_value() ? *mask : torch::Tensor()};
+  return {fsas, index, mask.value_or(torch::Tensor())};
 }
 
 #endif  // K2_WITH_MPS
@@ -44,27 +38,33 @@ inline k2::CtcGraphs ToCtcGraphs(const k2::FsaVec &fsas,
 inline void PybindMpsCtc(py::module &m) {
 #if K2_WITH_MPS
   using Tensors = std::vector<torch::Tensor>;
+  // No Python object is touched while the GIL is released.
+  using NoGil = py::call_guard<py::gil_scoped_release>;
   m.def("mps_prefers_ctc", &k2::PreferCtcMps);
-  m.def("mps_ctc_forward",
-        [](const k2::FsaVec &fsas, const Tensors &tensors,
-           const torch::optional<torch::Tensor> &mask, k2::DenseFsaVec &dense,
-           int32_t num_rows, float penalty, bool use_double, bool all_sums,
-           float output_beam) {
-          k2::CtcGraphs graphs = ToCtcGraphs(fsas, tensors, mask);
-          return k2::CtcForward(graphs, dense, num_rows, penalty, use_double,
-                                all_sums, output_beam);
-        });
-  m.def("mps_ctc_backward",
-        [](const k2::FsaVec &fsas, const Tensors &tensors,
-           const torch::optional<torch::Tensor> &mask, k2::DenseFsaVec &dense,
-           int32_t num_rows, float penalty, bool use_double, bool all_sums,
-           const Tensors &saved, torch::Tensor score_grads, bool need_graphs,
-           bool need_dense) {
-          k2::CtcGraphs graphs = ToCtcGraphs(fsas, tensors, mask);
-          return k2::CtcBackward(graphs, dense, num_rows, penalty, use_double,
-                                 all_sums, saved, score_grads, need_graphs,
-                                 need_dense);
-        });
+  m.def(
+      "mps_ctc_forward",
+      [](const k2::FsaVec &fsas, const k2::GraphIndex &index,
+         const torch::optional<torch::Tensor> &mask, k2::DenseFsaVec &dense,
+         int32_t num_rows, float penalty, bool use_double, bool all_sums,
+         float output_beam) {
+        k2::CtcGraphs graphs = ToCtcGraphs(fsas, index, mask);
+        return k2::CtcForward(graphs, dense, num_rows, penalty, use_double,
+                              all_sums, output_beam);
+      },
+      NoGil());
+  m.def(
+      "mps_ctc_backward",
+      [](const k2::FsaVec &fsas, const k2::GraphIndex &index,
+         const torch::optional<torch::Tensor> &mask, k2::DenseFsaVec &dense,
+         int32_t num_rows, float penalty, bool use_double, bool all_sums,
+         const Tensors &saved, torch::Tensor score_grads, bool need_graphs,
+         bool need_dense) {
+        k2::CtcGraphs graphs = ToCtcGraphs(fsas, index, mask);
+        return k2::CtcBackward(graphs, dense, num_rows, penalty, use_double,
+                               all_sums, saved, score_grads, need_graphs,
+                               need_dense);
+      },
+      NoGil());
 #endif  // K2_WITH_MPS
 }
 

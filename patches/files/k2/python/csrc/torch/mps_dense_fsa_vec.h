@@ -42,18 +42,24 @@ inline std::vector<k2::Segment> ToSegments(torch::Tensor segments) {
 // See k2/python/k2/mps/dense.py for what Python makes of it.
 inline void PybindMpsDenseFsaVec(py::module &m) {
 #if K2_WITH_MPS
-  m.def("mps_dense_fsa_vec",
-        [](torch::Tensor log_probs, torch::Tensor segments) {
-          torch::Tensor scores;
-          k2::DenseFsaVec ans =
-              k2::DenseFsaVecMps(log_probs, ToSegments(segments), &scores);
-          return std::make_tuple(ans, scores);
-        });
-  m.def("mps_dense_fsa_vec_grad",
-        [](torch::Tensor scores_grad, torch::Tensor segments,
-           torch::Tensor grad) {
-          k2::DenseFsaVecGradMps(scores_grad, ToSegments(segments), grad);
-        });
+  // No Python object is touched while the GIL is released.
+  using NoGil = py::call_guard<py::gil_scoped_release>;
+  m.def(
+      "mps_dense_fsa_vec",
+      [](torch::Tensor log_probs, torch::Tensor segments) {
+        torch::Tensor scores;
+        k2::DenseFsaVec ans =
+            k2::DenseFsaVecMps(log_probs, ToSegments(segments), &scores);
+        return std::make_tuple(ans, scores);
+      },
+      NoGil());
+  m.def(
+      "mps_dense_fsa_vec_grad",
+      [](torch::Tensor scores_grad, torch::Tensor segments,
+         torch::Tensor grad) {
+        k2::DenseFsaVecGradMps(scores_grad, ToSegments(segments), grad);
+      },
+      NoGil());
 #endif  // K2_WITH_MPS
 }
 

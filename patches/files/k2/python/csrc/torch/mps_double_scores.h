@@ -28,6 +28,8 @@ inline void PybindMpsDoubleScores(py::module &m) {
 #if K2_WITH_MPS
   using k2::BatchedFsas;
   using k2::DoubleScores;
+  // No Python object is touched while the GIL is released.
+  using NoGil = py::call_guard<py::gil_scoped_release>;
 
   py::class_<BatchedFsas>(m, "BatchedFsas")
       .def(py::init([](const k2::FsaVec &fsas, k2::RaggedAny &state_batches,
@@ -42,13 +44,13 @@ inline void PybindMpsDoubleScores(py::module &m) {
   py::class_<DoubleScores>(m, "DoubleScores")
       .def_readonly("totals", &DoubleScores::totals)
       .def_readonly("best_arcs", &DoubleScores::best_arcs)
-      .def("rounded", &k2::RoundDoubleScores);
+      .def("rounded", &k2::RoundDoubleScores, NoGil());
   m.def("prefer_double_scores_mps", &k2::PreferDoubleScoresMps);
-  m.def("compute_double_scores", &k2::ComputeDoubleScores);
-  m.def("double_scores_backprop", &k2::DoubleScoresBackprop);
-  m.def("double_totals_backprop", &k2::DoubleTotalsBackprop);
-  m.def("double_arc_post", &k2::DoubleArcPost);
-  m.def("double_arc_post_backprop", &k2::DoubleArcPostBackprop);
+  m.def("compute_double_scores", &k2::ComputeDoubleScores, NoGil());
+  m.def("double_scores_backprop", &k2::DoubleScoresBackprop, NoGil());
+  m.def("double_totals_backprop", &k2::DoubleTotalsBackprop, NoGil());
+  m.def("double_arc_post", &k2::DoubleArcPost, NoGil());
+  m.def("double_arc_post_backprop", &k2::DoubleArcPostBackprop, NoGil());
 #endif
 }
 

@@ -25,12 +25,16 @@ import _k2
 class Counters:
     '''The counts of a block; see :func:`counters`.
 
-    The counts are those of k2 in all threads.  They leave out torch's own
-    kernels, and the copies that ``Tensor.to()`` makes.
+    The counts are those of all threads.  The bytes leave out the copies that
+    torch makes, such as ``Tensor.to()``.
 
     Attributes:
       dispatches:
         Metal kernels of k2 that were given to the GPU, without a wait.
+      operators:
+        Operators of torch, with copies and fills, that gave the GPU work: at
+        least one command each.  Operators that only allocate or make a view
+        are left out, and an operator that calls others is counted as those.
       gates:
         How often the host made sure that the GPU was done.  If the GPU is
         done already, a gate costs next to nothing.
@@ -48,6 +52,7 @@ class Counters:
         Bytes that the host copied within memory of mps.
     '''
     dispatches: int = 0
+    operators: int = 0
     gates: int = 0
     waits: int = 0
     wait_nanoseconds: int = 0
@@ -58,7 +63,7 @@ class Counters:
 
 @contextlib.contextmanager
 def counters() -> Iterator[Counters]:
-    '''Count what k2 does on mps in a ``with`` block::
+    '''Count what k2 and torch do on mps in a ``with`` block::
 
         with k2.mps.counters() as counted:
             loss.backward()

@@ -15,75 +15,54 @@
 # limitations under the License.
 '''CTC without a lattice, on the GPU.'''
 from collections import deque
-from typing import List
 from typing import Optional
 from typing import Tuple
-from typing import Union
 
 import torch
 import _k2
 
 from ..first_gradient import first_gradient_only
-from .lattice import entering_arcs
+from .graph_index import GraphIndex
+from .graph_index import graph_index
 
 # The limits with which k2.ctc_loss calls intersect_dense.
 _MAX_STATES = 15000000
 _MAX_ARCS = 1 << 30
 
-# (event, label on the CPU, number of columns) of calls whose labels are not yet
-# checked.
+# In the cache of an Fsa: what _penalized() made it of, and what it made.
+_PENALIZED = 'mps_penalized'
+
+# (GraphIndex, number of columns) of calls whose labels are not yet checked.
 _unchecked = deque()
 
 
-def _graphs(graphs,
-            num_columns: int) -> Tuple[List[torch.Tensor], torch.Tensor]:
-    '''Return the members of CtcGraphs of k2/csrc/mps/ctc.h after the FSAs, and
-    a label without a column, if there is one.
-
-    torch's operators compute them on the GPU: if the host read arcs, it would
-    have to wait for the GPU.
-    '''
-    entering_begins, entering, state = entering_arcs(graphs)
-    fsa = torch.searchsorted(graphs.arcs.shape().row_splits(1), state,
-                             right=True, out_int32=True) - 1
-    label = graphs.arcs.values()[:, 2]
-    lowest, highest = label.aminmax()
-    # A label without a column, if there is one.
-    worst = torch.where(lowest < -1, lowest, highest)
-    is_bad = (worst < -1) | (worst > num_columns - 2)
-    # All labels without a column sort alike.
-    columns = label.clamp(-1, num_columns - 1) + 1
-    key = fsa.to(torch.int64) * (num_columns + 1) + columns
-    by_label = torch.sort(key, stable=True).indices
-    return [entering_begins, entering, by_label.to(torch.int32), fsa,
-            is_bad.to(torch.uint8).reshape(1)], worst
-
-
-def _new_event() -> Union[torch.Event, torch.mps.Event]:
-    '''Return an event for the current stream.'''
-    # From 2.15 on torch has other streams, which only torch.Event takes.
-    has_streams = hasattr(torch.mps, 'Stream')
-    return torch.Event('mps') if has_streams else torch.mps.Event()
-
-
-def _check_labels(worst: torch.Tensor, num_columns: int) -> None:
-    '''Raise if an earlier call had a bad label; a later call checks `worst`.
-
-    A check of this call's label would have to wait for the GPU.
-    '''
-    while _unchecked and _unchecked[0][0].query():
-        _, label, columns = _unchecked.popleft()
-        if not -1 <= label.item() <= columns - 2:
+def _require_columns(labels: Tuple[int, int], num_columns: int,
+                     graph: str) -> None:
+    for label in labels:
+        if not -1 <= label <= num_columns - 2:
             raise RuntimeError(
-                'An earlier k2.ctc_loss on mps, whose loss is NaN, had a '
-                f'decoding graph with label {label.item()}, which is not '
-                f'within [-1, {columns - 2}]: dense_fsa_vec has {columns} '
+                f'{graph} has label {label}, which is not within '
+                f'[-1, {num_columns - 2}]: dense_fsa_vec has {num_columns} '
                 'columns of scores. Was the graph made for a model with more '
                 'symbols?')
-    event = _new_event()
-    label = worst.to('cpu', non_blocking=True)
-    event.record()
-    _unchecked.append((event, label, num_columns))
+
+
+def _check_labels(index: GraphIndex, num_columns: int) -> None:
+    '''Raise if a label has no column of scores.
+
+    If the GPU fills the index, the host knows the labels later: then a later
+    call raises, since this one would have to wait.
+    '''
+    while _unchecked and _unchecked[0][0].labels() is not None:
+        earlier, columns = _unchecked.popleft()
+        _require_columns(
+            earlier.labels(), columns,
+            'The decoding graph of an earlier k2.ctc_loss on mps, whose loss '
+            'is NaN,')
+    if index.labels() is None:
+        _unchecked.append((index, num_columns))
+    else:
+        _require_columns(index.labels(), num_columns, 'The decoding graph')
 
 
 def _penalized(graphs) -> Optional[torch.Tensor]:
@@ -93,17 +72,24 @@ def _penalized(graphs) -> Optional[torch.Tensor]:
       A 1-D tensor of torch.uint8; or None if the graph lacks an attribute, so
       that CtcLoss raises its own error.
     '''
-    if hasattr(graphs, '_is_repeat_token_'):
-        repeats = graphs._is_repeat_token_
-        if not isinstance(repeats, torch.Tensor):
-            return None
-        mask = (graphs.labels == 0) | (graphs.labels == -1) | (repeats != 0)
-    else:
-        labels = getattr(graphs, 'aux_labels', None)
-        if not isinstance(labels, torch.Tensor):
-            return None
-        mask = (labels == 0) | (labels == -1)
-    return (~mask).to(torch.uint8)
+    has_repeats = hasattr(graphs, '_is_repeat_token_')
+    source = (graphs._is_repeat_token_
+              if has_repeats else getattr(graphs, 'aux_labels', None))
+    if not isinstance(source, torch.Tensor):
+        return None
+    index = graph_index(graphs)
+    known = graphs._cache.get(_PENALIZED)
+    if known is not None:
+        of, version, of_index, penalized = known
+        if of is source and version == source._version and of_index is index:
+            return penalized
+    labels = graphs.labels if has_repeats else source
+    mask = (labels == 0) | (labels == -1)
+    if has_repeats:
+        mask |= source != 0
+    penalized = (~mask).to(torch.uint8)
+    graphs._cache[_PENALIZED] = source, source._version, index, penalized
+    return penalized
 
 
 class _CtcScores(torch.autograd.Function):
@@ -114,12 +100,13 @@ class _CtcScores(torch.autograd.Function):
                 use_double_scores: bool, a_scores: torch.Tensor,
                 b_scores: torch.Tensor) -> torch.Tensor:
         num_columns = b_scores.shape[1]
-        tensors, worst = _graphs(graphs, num_columns)
-        _check_labels(worst, num_columns)
+        index = graph_index(graphs)
+        _check_labels(index, num_columns)
         # The gradient of the graphs' scores adds up all frames in their order.
         all_sums = ctx.needs_input_grad[-2]
-        ctx.arguments = (graphs.arcs, tensors, penalized, dense.dense_fsa_vec,
-                         num_rows, penalty, use_double_scores, all_sums)
+        ctx.arguments = (graphs.arcs, index.index, penalized,
+                         dense.dense_fsa_vec, num_rows, penalty,
+                         use_double_scores, all_sums)
         scores, *saved = _k2.mps_ctc_forward(*ctx.arguments, output_beam)
         # torch raises if a saved tensor, such as the scores, has changed.
         ctx.save_for_backward(a_scores, b_scores, *saved)

@@ -24,6 +24,7 @@ import torch
 import _k2
 from k2.first_gradient import first_gradient_only
 from k2.mps import lattice
+from k2.mps.graph_index import graph_index
 
 
 def in_metal(fsas) -> bool:
@@ -64,14 +65,11 @@ def entering_arcs(fsas) -> torch.Tensor:
 def _entering(fsas) -> Tuple[torch.Tensor, torch.Tensor]:
     '''Return Fsa._get_incoming_arcs as two tensors: where the arcs that enter
     each state begin, and the indexes of these arcs.'''
-    name, cache = 'metal_entering', fsas._cache
-    if name not in cache:
-        if lattice.fill_cache(fsas, 'incoming_arcs'):
-            incoming = cache['incoming_arcs']
-            cache[name] = incoming.shape.row_splits(2), incoming.values
-        else:
-            cache[name] = lattice.entering_arcs(fsas)[:2]
-    return cache[name]
+    if lattice.fill_cache(fsas, 'incoming_arcs'):
+        incoming = fsas._cache['incoming_arcs']
+        return incoming.shape.row_splits(2), incoming.values
+    index = graph_index(fsas).index
+    return index.entering_begins, index.entering
 
 
 def _batched(fsas, log_semiring: bool, entering: bool) -> '_k2.BatchedFsas':

@@ -21,29 +21,10 @@ import torch
 import _k2
 import k2
 
+from .graph_index import graph_index
+
 # In the cache of an Fsa: the _k2.MpsLattice that it was made from.
 _LATTICE = 'mps_lattice'
-
-
-def entering_arcs(
-        graphs) -> Tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    '''Return the row splits and the values of GetIncomingArcs(), and for each
-    arc the state that it leaves, an idx01; all torch.int32.
-
-    torch's operators compute them on the GPU: if the host read arcs, it would
-    have to wait for the GPU.
-    '''
-    arcs = graphs.arcs.values()
-    state_begins = graphs.arcs.shape().row_splits(2)
-    count = torch.arange(max(arcs.shape[0], state_begins.shape[0]),
-                         dtype=torch.int32, device=arcs.device)
-    states = torch.searchsorted(state_begins, count[:arcs.shape[0]],
-                                right=True, out_int32=True) - 1
-    dests, entering = torch.sort(states - arcs[:, 0] + arcs[:, 1],
-                                 stable=True)
-    begins = torch.searchsorted(dests, count[:state_begins.shape[0]],
-                                out_int32=True)
-    return begins, entering.to(torch.int32), states
 
 
 def _make(a_fsas, b_fsas, a_to_b_map: Optional[torch.Tensor],
@@ -70,15 +51,15 @@ def _make(a_fsas, b_fsas, a_to_b_map: Optional[torch.Tensor],
     if not _k2.mps_prefers_intersect_dense(a_fsas.arcs.values().shape[0],
                                            num_rows):
         return None
+    index = graph_index(a_fsas).index
     if a_to_b_map is None:
-        a_to_b_map = torch.arange(num_fsas, dtype=torch.int32,
-                                  device=a_fsas.device)
+        a_to_b_map = index.every_fsa
     else:
         seqs = a_to_b_map.to('cpu')
         if (seqs[1:] < seqs[:-1]).any() or seqs[0] < 0 or seqs[-1] >= num_seqs:
             return None
     return _k2.mps_intersect_dense(
-        a_fsas.arcs, *entering_arcs(a_fsas)[:2], b_fsas.dense_fsa_vec, num_rows,
+        a_fsas.arcs, index, b_fsas.dense_fsa_vec, num_rows,
         a_to_b_map.contiguous(), output_beam, max_states, max_arcs)
 
 

@@ -1,0 +1,167 @@
+"""What kernels need of a graph is made once, by the host or by the GPU, and is the same."""
+
+import k2
+import pytest
+import torch
+from k2.mps.graph_index import GraphIndex, graph_index
+
+from k2_mps_tests.parity.helpers import random_fsa_vec
+
+MPS = torch.device("mps", 0)
+MEMBERS = ("entering_begins", "entering", "by_label", "fsa_of_arc", "labels", "every_fsa")
+
+
+@pytest.fixture(autouse=True)
+def in_metal(monkeypatch):
+    monkeypatch.setenv("K2_MPS_FORCE", "metal")
+
+
+def _members(index):
+    return {name: getattr(index, name).cpu() for name in MEMBERS}
+
+
+def _expected(fsas):
+    """The members by k2 and torch, of FSAs on the CPU."""
+    incoming = fsas._get_incoming_arcs()
+    begins = fsas.arcs.shape().remove_axis(1).row_splits(1)
+    labels = [fsas.labels[i:k] for i, k in zip(begins.tolist(), begins[1:].tolist())]
+    of_fsa = [torch.full((len(some),), i, dtype=torch.int32) for i, some in enumerate(labels)]
+    orders = [i + some.sort(stable=True).indices for i, some in zip(begins.tolist(), labels)]
+    return {
+        "entering_begins": incoming.shape.row_splits(2),
+        "entering": incoming.values,
+        "by_label": torch.cat(orders).int(),
+        "fsa_of_arc": torch.cat(of_fsa),
+        "labels": torch.tensor(
+            [[some.min(), some.max()] if len(some) else [-1, -1] for some in labels],
+            dtype=torch.int32,
+        ),
+        "every_fsa": torch.arange(len(labels), dtype=torch.int32),
+    }
+
+
+def _graphs():
+    empty = k2.Fsa.from_str("")
+    symbols = [[3], [7, 7, 1], [], list(range(1, 40))]
+    yield k2.ctc_graph(symbols)
+    yield k2.create_fsa_vec([empty, k2.linear_fsa([4, 2]), empty])
+    yield k2.create_fsa_vec([k2.ctc_topo(30)])
+    yield random_fsa_vec(5)
+
+
+@pytest.mark.parametrize("graph", list(_graphs()), ids=["ctc", "empty", "topo", "random"])
+@pytest.mark.parametrize("by_host", [True, False])
+def test_members(graph, by_host):
+    expected = _expected(graph)
+    on_mps = graph.to(MPS)
+    made = GraphIndex(on_mps, by_host)
+    made.fill(on_mps)
+    found = _members(made.index)
+    for name in MEMBERS:
+        assert torch.equal(found[name], expected[name]), name
+    assert made.labels() is not None or not by_host
+    torch.mps.synchronize()
+    made.labels()
+    assert made.labels() == (int(graph.labels.min()), int(graph.labels.max()))
+
+
+def test_a_lattice_by_the_gpu_gets_its_index_by_the_gpu():
+    graph = k2.ctc_graph([[1, 2], [2]], device=MPS)
+    segments = torch.tensor([[0, 0, 9], [1, 0, 7]], dtype=torch.int32)
+    dense = k2.DenseFsaVec(torch.randn(2, 9, 4, device=MPS), segments)
+    lattice = k2.intersect_dense(graph, dense, 10)
+    with k2.mps.counters() as counted:
+        index = graph_index(lattice).index
+    assert (counted.dispatches, counted.gates) == (1, 0)
+    expected = _expected(lattice.to("cpu"))
+    for name, found in _members(index).items():
+        assert torch.equal(found, expected[name]), name
+
+
+def _new():
+    return k2.ctc_graph([[1, 2], [3, 3]], device=MPS)
+
+
+def _set_labels(graph):
+    labels = graph.labels.clone()
+    labels[labels == 2] = 1
+    graph.labels = labels
+
+
+def _set_a_label_in_place(graph):
+    graph.labels[graph.labels == 2] = 1
+
+
+def _invert(graph):
+    graph.invert_()
+
+
+CHANGES = [_set_labels, _set_a_label_in_place, _invert]
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_changed_labels_make_it_anew(change):
+    graph = _new()
+    before = graph_index(graph)
+    assert graph_index(graph) is before
+    change(graph)
+    after = graph_index(graph)
+    assert after is not before
+    expected = _expected(k2.Fsa(graph.arcs.to(torch.device("cpu"))))
+    assert torch.equal(after.index.by_label.cpu(), expected["by_label"])
+
+
+def test_changed_scores_and_attributes_keep_it():
+    graph = _new()
+    before = graph_index(graph)
+    graph.scores = torch.randn(graph.num_arcs, device=MPS)
+    graph.aux_labels = graph.aux_labels.clone()
+    assert graph_index(graph) is before
+    assert graph_index(graph.clone()) is before
+
+
+def test_the_labels_of_a_clone_are_its_own():
+    graph = _new()
+    clone = graph.clone()  # before the host fills the memory
+    _set_labels(clone)
+    for fsas in (graph, clone):
+        found = _members(graph_index(fsas).index)["by_label"]
+        assert torch.equal(found, _expected(fsas.to("cpu"))["by_label"])
+
+
+def _loss(graph, device):
+    torch.manual_seed(1)
+    segments = torch.tensor([[0, 0, 12], [1, 0, 12]], dtype=torch.int32)
+    dense = k2.DenseFsaVec(torch.randn(2, 12, 4).log_softmax(-1).to(device), segments)
+    return k2.ctc_loss(graph, dense, delay_penalty=0.5).cpu()
+
+
+def _set_repeats(graph):
+    graph._is_repeat_token_ = graph.labels == 1
+
+
+def _set_aux_labels(graph):
+    graph.aux_labels = torch.zeros_like(graph.aux_labels)
+
+
+def _set_aux_labels_in_place(graph):
+    graph.aux_labels[::2] = 0
+
+
+def _set_labels_of_repeats(graph):
+    _set_repeats(graph)
+    _set_labels(graph)
+
+
+@pytest.mark.parametrize(
+    "change", [_set_repeats, _set_aux_labels, _set_aux_labels_in_place, _set_labels_of_repeats]
+)
+def test_changed_attributes_change_the_penalized_arcs(change):
+    on_mps, on_cpu = _new(), _new().to("cpu")
+    before = _loss(on_mps, MPS)
+    assert torch.equal(_loss(on_mps, MPS), before)
+    for graph in (on_mps, on_cpu):
+        change(graph)
+    after = _loss(on_mps, MPS)
+    torch.testing.assert_close(after, _loss(on_cpu, "cpu"), atol=0, rtol=1.2e-7)
+    assert not torch.equal(after, before)

@@ -1,0 +1,70 @@
+/**
+ * Copyright      2026  The k2-mps authors
+ *
+ * See LICENSE for clarification regarding multiple authors
+ *
+ * Licensed under the Apache License, Version 2.0 (the "License");
+ * you may not use this file except in compliance with the License.
+ * You may obtain a copy of the License at
+ *
+ *     http://www.apache.org/licenses/LICENSE-2.0
+ *
+ * Unless required by applicable law or agreed to in writing, software
+ * distributed under the License is distributed on an "AS IS" BASIS,
+ * WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+ * See the License for the specific language governing permissions and
+ * limitations under the License.
+ */
+
+#ifndef K2_CSRC_MPS_GRAPH_INDEX_H_
+#define K2_CSRC_MPS_GRAPH_INDEX_H_
+
+#include <utility>
+
+#include "k2/csrc/array.h"
+#include "k2/csrc/fsa.h"
+#include "torch/all.h"
+
+namespace k2 {
+
+// What kernels need of decoding graphs beside the arcs.  It depends on the
+// arcs' states and labels alone, so it is made once for each FsaVec:
+// k2/python/k2/mps/graph_index.py keeps it with the Fsa.
+struct GraphIndex {
+  // All members share this memory.  The tensors are torch.int32 on mps.
+  Array1<int32_t> memory;
+
+  torch::Tensor entering_begins;  // [states + 1], into `entering`
+  torch::Tensor entering;         // [arcs], by the states that they enter
+  torch::Tensor by_label;         // [arcs], by FSA and label
+  torch::Tensor fsa_of_arc;       // [arcs]
+  torch::Tensor labels;           // [FSAs, 2], the lowest and the highest label
+                                  // of each FSA, -1 without arcs
+  torch::Tensor every_fsa;        // [FSAs]: 0, 1, ...
+};
+
+/* Returns an index in memory that the host may write until a kernel gets it.
+   The caller calls FillGraphIndex() next, which may be much later.
+
+   Waits for the GPU, since its pending work may still use the memory.
+
+   @param [in] fsas   On mps, with arcs.
+ */
+GraphIndex ReserveGraphIndex(FsaVec &fsas);
+
+/* Fills an index of ReserveGraphIndex() on the host, without a wait: the caller
+   makes sure that no pending work of the GPU writes states or labels of arcs.
+
+   @return   The lowest and the highest label.
+ */
+std::pair<int32_t, int32_t> FillGraphIndex(FsaVec &fsas, GraphIndex &index);
+
+/* Returns an index that the GPU fills: one dispatch, without a wait.
+
+   @param [in] fsas   On mps, with arcs.
+ */
+GraphIndex GraphIndexMps(FsaVec &fsas);
+
+}  // namespace k2
+
+#endif  // K2_CSRC_MPS_GRAPH_INDEX_H_

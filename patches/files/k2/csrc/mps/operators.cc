@@ -1,0 +1,116 @@
+/**
+ * Copyright      2026  The k2-mps authors
+ *
+ * See LICENSE for clarification regarding multiple authors
+ *
+ * Licensed under the Apache License, Version 2.0 (the "License");
+ * you may not use this file except in compliance with the License.
+ * You may obtain a copy of the License at
+ *
+ *     http://www.apache.org/licenses/LICENSE-2.0
+ *
+ * Unless required by applicable law or agreed to in writing, software
+ * distributed under the License is distributed on an "AS IS" BASIS,
+ * WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+ * See the License for the specific language governing permissions and
+ * limitations under the License.
+ */
+
+#include <atomic>
+#include <memory>
+#include <mutex>  // NOLINT
+
+#include "ATen/core/dispatch/Dispatcher.h"
+#include "ATen/record_function.h"
+#include "k2/csrc/mps/counters.h"
+
+// Counts torch's operators on mps.  torch calls a function at the begin and at
+// the end of each operator, in all threads, while one is registered.
+
+namespace k2 {
+namespace mps {
+
+namespace {
+
+std::mutex g_watch_mutex;
+int32_t g_num_watching = 0;
+at::CallbackHandle g_handle = 0;
+
+// The operators of this thread that were counted.
+thread_local int64_t t_count = 0;
+
+bool IsOnMps(const at::Tensor &tensor) {
+  return tensor.defined() && tensor.is_mps();
+}
+
+bool IsOnMps(const c10::IValue &value) {
+  if (value.isTensor()) return IsOnMps(value.toTensor());
+  if (!value.isList()) return false;
+  for (const c10::IValue &element : value.toListRef())
+    if (IsOnMps(element)) return true;
+  return false;
+}
+
+template <typename Values>
+bool AnyIsOnMps(const Values &values) {
+  for (const c10::IValue &value : values)
+    if (IsOnMps(value)) return true;
+  return false;
+}
+
+struct Begin : public at::ObserverContext {
+  Begin(int64_t count, bool is_on_mps) : count(count), is_on_mps(is_on_mps) {}
+
+  const int64_t count;  // t_count when the operator began
+  const bool is_on_mps;
+};
+
+std::unique_ptr<at::ObserverContext> OnBegin(
+    const at::RecordFunction &function) {
+  return std::make_unique<Begin>(t_count, AnyIsOnMps(function.inputs()));
+}
+
+// Returns whether an operator only allocates, or only makes or changes a view:
+// such an operator gives the GPU nothing.
+bool IsIdle(const c10::OperatorName &name, const c10::FunctionSchema &schema) {
+  for (const char *prefix : {"aten::empty", "aten::new_empty"})
+    if (name.name.rfind(prefix, 0) == 0) return true;
+  for (const c10::Argument &ans : schema.returns()) {
+    const c10::AliasInfo *alias = ans.alias_info();
+    if (alias != nullptr && !alias->isWrite()) return true;
+  }
+  const auto op = c10::Dispatcher::singleton().findSchema(name);
+  return op.has_value() && op->hasTag(at::Tag::inplace_view);
+}
+
+void OnEnd(const at::RecordFunction &function, at::ObserverContext *context) {
+  const auto *begin = static_cast<Begin *>(context);
+  // An operator that calls others is counted as those.
+  if (t_count != begin->count) return;
+  const auto name = function.operator_name();
+  const auto schema = function.operator_schema();
+  if (!name.has_value() || !schema.has_value()) return;
+  if (!begin->is_on_mps && !AnyIsOnMps(function.outputs())) return;
+  if (IsIdle(*name, *schema)) return;
+  ++t_count;
+  CountOperator();
+}
+
+}  // namespace
+
+void StartWatchingOperators() {
+  std::lock_guard<std::mutex> lock(g_watch_mutex);
+  if (g_num_watching++ != 0) return;
+  g_handle = at::addGlobalCallback(at::RecordFunctionCallback(OnBegin, OnEnd)
+                                       .needsInputs(true)
+                                       .needsOutputs(true)
+                                       .scopes({at::RecordScope::FUNCTION}));
+}
+
+void StopWatchingOperators() {
+  std::lock_guard<std::mutex> lock(g_watch_mutex);
+  if (--g_num_watching == 0) at::removeCallback(g_handle);
+}
+
+}  // namespace mps
+}  // namespace k2
