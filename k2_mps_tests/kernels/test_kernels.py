@@ -121,9 +121,7 @@ def test_a_kernel_without_a_check_is_noticed(monkeypatch):
     monkeypatch.setattr(sources, "text", lambda name: more)
     with pytest.raises(LookupError, match="does not launch another$"):
         on_mps.run()
-    monkeypatch.setattr(
-        sources, "text", lambda name: text.replace('INSTANCES("",', 'INSTANCES("_x",')
-    )
+    monkeypatch.setattr(sources, "text", lambda name: text.replace('ward, "",', 'ward, "_x",'))
     with pytest.raises(
         LookupError, match="does not launch mutual_information_backward_x, .*_forward_x$"
     ):

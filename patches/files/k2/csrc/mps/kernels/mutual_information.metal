@@ -72,7 +72,7 @@ struct Rows {
   bool has_edge;     // whether another band ends above the thread's row
   bool is_edge;      // whether another band begins below the thread's row
   int p_rows, p_columns;        // of p
-  int mover_row, mover_column;  // see Tile
+  int mover_row, mover_column;  // see kTileStride
 };
 
 inline Rows GetRows(constant MutualInformationParams &params,
@@ -338,17 +338,13 @@ kernel void mutual_information_backward(
   }
 }
 
-#define K2_INSTANCES(suffix, Type)                                              \
-  template [[host_name(                                                         \
-      "mutual_information_"                                                     \
-      "forward" suffix)]] [[kernel]] decltype(mutual_information_forward<Type>) \
-      mutual_information_forward<Type>;                                         \
-  template [[host_name(                                                         \
-      "mutual_information_"                                                     \
-      "backwar"                                                                 \
-      "d" suffix)]] [[kernel]] decltype(mutual_information_backward<Type>)      \
-      mutual_information_backward<Type>;
+#define K2_INSTANCES(kernel_name, suffix, Type)         \
+  template[[host_name(#kernel_name suffix)]] [[kernel]] \
+  decltype(kernel_name<Type>) kernel_name<Type>;
 
-K2_INSTANCES("", float)
-K2_INSTANCES("_half", half)
-K2_INSTANCES("_bfloat", bfloat)
+K2_INSTANCES(mutual_information_forward, "", float)
+K2_INSTANCES(mutual_information_forward, "_half", half)
+K2_INSTANCES(mutual_information_forward, "_bfloat", bfloat)
+K2_INSTANCES(mutual_information_backward, "", float)
+K2_INSTANCES(mutual_information_backward, "_half", half)
+K2_INSTANCES(mutual_information_backward, "_bfloat", bfloat)
