@@ -10,6 +10,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -103,25 +104,23 @@ def make_upstream(directory: Path) -> Path:
     return directory
 
 
-# Runs the tool, which sends itself a signal when it replaces the file number
-# `countdown` of the checkout.
-AMID_SWAP = """
+# Runs the tool, which sends itself a signal when it puts the file number `countdown` in its place.
+AMID_REPLACEMENT = """
 import os, signal, sys
 from k2mps.cli import command_line
-from k2mps.core import transaction
 
 countdown = int(sys.argv.pop(1))
 number = getattr(signal, sys.argv.pop(1))
-original = transaction.FileTransaction.{method}
+original = os.replace
 
-def {method}(self, *args):
+def replace(*args):
     global countdown
     countdown -= 1
     if countdown == 0:
         os.kill(os.getpid(), number)
-    return original(self, *args)
+    return original(*args)
 
-transaction.FileTransaction.{method} = {method}
+os.replace = replace
 command_line.run()
 """
 
@@ -194,18 +193,15 @@ class Sandbox:
             **kwargs,
         )
 
-    def amid(
-        self, method: str, countdown: int, name: str, *args: str
-    ) -> subprocess.CompletedProcess:
+    def amid(self, countdown: int, name: str, *args: str) -> subprocess.CompletedProcess:
         """Runs the tool, which sends itself a signal amid the change of files.
 
         Args:
-          method: of `FileTransaction`, before a call of which the signal comes.
-          countdown: which call that is, from 1.
+          countdown: which file the signal comes before, from 1.
           name: of the signal.
         """
         return subprocess.run(
-            [sys.executable, "-c", AMID_SWAP.format(method=method), str(countdown), name, *args],
+            [sys.executable, "-c", AMID_REPLACEMENT, str(countdown), name, *args],
             cwd=self.root,
             env=self.environment,
             stdin=subprocess.DEVNULL,
@@ -361,9 +357,9 @@ def shim(directory: Path, script: str) -> dict[str, str]:
 
     Args:
       directory: the directory of the program.
-      script: shell commands; `$count` is the number of the git command, from 1, and
-        `$PPID` the process that started git.
-      Returns:
+      script: shell commands; `$count` is the number of the git command, from 1, `$PPID` the
+        process that started git, and `$real` the real git.
+    Returns:
       The environment in which git is this program.
     """
     directory.mkdir(parents=True, exist_ok=True)
@@ -374,7 +370,7 @@ def shim(directory: Path, script: str) -> dict[str, str]:
     counter.write_text("0")
     program = directory / "git"
     program.write_text(
-        "#!/bin/sh\n"
+        f"#!/bin/sh\nreal={real}\n"
         'case "$*" in\n'
         "  version|--version|*' version') ;;\n"
         "  *)\n"
@@ -383,10 +379,18 @@ def shim(directory: Path, script: str) -> dict[str, str]:
         f"    {script}\n"
         "    ;;\n"
         "esac\n"
-        f'exec {real} "$@"\n'
+        'exec $real "$@"\n'
     )
     program.chmod(0o755)
     return {"PATH": f"{directory}{os.pathsep}{os.environ['PATH']}"}
+
+
+def wait_for(path: Path) -> None:
+    """Waits until a file exists."""
+    deadline = time.monotonic() + 60
+    while not path.exists():
+        assert time.monotonic() < deadline, f"{path} does not come"
+        time.sleep(0.01)
 
 
 NO_MOUNT = "this system lets us mount no file system of our own"

@@ -20,7 +20,7 @@ from pathlib import Path
 from k2mps.build import doctor, interpreter, provenance, toolchain
 from k2mps.build.doctor import Device
 from k2mps.build.environment import Environment, torch_requirement, version_in
-from k2mps.core import errors, process, transaction
+from k2mps.core import errors, process, replacement
 from k2mps.core.pins import sha256
 from k2mps.core.project import REGISTER, Project, exclusive
 from k2mps.stack import apply, status
@@ -217,7 +217,7 @@ def register(environment: Environment, built: Built) -> None:
         target = packages / name
         # Another process may read these files at this moment.
         if not target.exists() or target.read_text(encoding="utf-8") != text:
-            transaction.rewrite(target, text)
+            replacement.rewrite(target, text)
 
 
 class _Plan:

@@ -22,7 +22,7 @@ from k2mps.build.doctor import Device
 from k2mps.build.environment import Environment
 from k2mps.carry import style
 from k2mps.carry.pull_request import Submission
-from k2mps.core import errors, transaction
+from k2mps.core import errors, replacement
 from k2mps.core.project import exclusive
 from k2mps.run import suites
 from k2mps.stack.checkout import Checkout, Commit
@@ -88,7 +88,7 @@ def check(
                         ("\n".join(offences) or "well", not offences),
                     )
                     known[tree + kinds[-1]] = found
-                    transaction.rewrite(file, json.dumps(known, indent=1) + "\n")
+                    replacement.rewrite(file, json.dumps(known, indent=1) + "\n")
                 yield commit, found
         finally:
             checkout.remove_worktree(folder)

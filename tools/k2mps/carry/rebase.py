@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from k2mps.carry import conflict
-from k2mps.core import errors, git, interrupts, transaction
+from k2mps.core import errors, git, interrupts, replacement
 from k2mps.core.git import quoted
 from k2mps.core.pins import Pin, is_url
 from k2mps.core.project import Project
@@ -189,7 +189,7 @@ class _Rebase:
 
     def save(self) -> None:
         """Writes the state; a kill leaves the old or the new one."""
-        transaction.rewrite(self._git_dir / _STATE, json.dumps(dataclasses.asdict(self._state)))
+        replacement.rewrite(self._git_dir / _STATE, json.dumps(dataclasses.asdict(self._state)))
 
     def check_unchanged(self) -> None:
         """Refuses to continue where patches/ has changed since the start."""

@@ -54,7 +54,7 @@ class Replacement:
             raise
 
     def complete(self) -> None:
-        """Carries the plan out; done twice, it does the same."""
+        """Carries the plan out; done twice, it does the same.  The plan stays until `discard`."""
         for path in self.note["removed"]:
             (self._root / path).unlink(missing_ok=True)
             with contextlib.suppress(OSError):
@@ -66,7 +66,6 @@ class Replacement:
                 target = self._root / file.relative_to(new)
                 target.parent.mkdir(parents=True, exist_ok=True)
                 os.replace(file, target)
-        self.discard()
 
     def discard(self) -> None:
         """Forgets the plan and what a killed run has written."""
@@ -74,3 +73,10 @@ class Replacement:
             (self._area / "note").unlink()
         for folder in (self._area, self._draft):
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def rewrite(path: Path, text: str) -> None:
+    """Writes a file; a kill leaves the old text or the new one."""
+    draft = path.with_name(f"{path.name}.draft")
+    draft.write_text(text, encoding="utf-8")
+    os.replace(draft, path)

@@ -16,7 +16,7 @@ from k2mps.build import builder, doctor
 from k2mps.build.builder import Built, Request
 from k2mps.build.doctor import Device
 from k2mps.build.environment import Environment
-from k2mps.core import errors, transaction
+from k2mps.core import errors, replacement
 from k2mps.run import program, suites
 from k2mps.stack.checkout import Checkout
 
@@ -240,7 +240,7 @@ def page(report: dict) -> str:
 def write(report: dict, target: Path) -> None:
     """Writes the page, all of it or nothing."""
     target.parent.mkdir(parents=True, exist_ok=True)
-    transaction.rewrite(target, page(report))
+    replacement.rewrite(target, page(report))
 
 
 def read(file: Path) -> dict:

@@ -1,21 +1,24 @@
 """A checkout of icefall: rewriting it for mps, and restoring it.
 
-Hard links in the checkout's git directory keep the original files: undoing needs no network, and
-restores the bytes and the time of each file.  A file that was edited meanwhile is merged.
+Copies in the checkout's git directory keep the original files: undoing needs no network.  A file
+that was edited meanwhile is merged.
 """
 
 import contextlib
 import dataclasses
 import json
 import os
+import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from k2mps.core import errors, interrupts, transaction
+from k2mps.core import errors, interrupts
 from k2mps.core.git import Git, split_z
+from k2mps.core.objects import File
 from k2mps.core.pins import sha256
 from k2mps.core.progress import Reporter
 from k2mps.core.project import exclusive
+from k2mps.core.replacement import Replacement
 from k2mps.run import rewriting
 
 _STATE = "k2mps-recipes"
@@ -59,7 +62,7 @@ class Recipes:
         self._git_directory = Path(lines[1])
         # The folder of what `undo` needs: the original files by their numbers, and the record.
         self._state = self._git_directory / _STATE
-        self._area = self._git_directory / f"{_STATE}.new"
+        self._plan = Replacement(self._git_directory / f"{_STATE}.new", self._root)
 
     @property
     def applied(self) -> bool:
@@ -87,7 +90,12 @@ class Recipes:
                     why="none of the known call shapes of CUDA is in it",
                     next_command=f"git -C {self._root} status shows the branch; check out another",
                 )
-            self._replace(written, remember=True)
+            shutil.rmtree(self._state, ignore_errors=True)  # of a run that was killed
+            self._state.mkdir()
+            for number, path in enumerate(written):
+                shutil.copyfile(self._root / path, self._state / str(number))
+            digests = {path: sha256(content) for path, content in written.items()}
+            self._replace(written, digests)
         return Result(tuple(written), left=left)
 
     def undo(self) -> Result:
@@ -99,15 +107,15 @@ class Recipes:
                     next_command=f"k2mps recipes icefall {self._root} rewrites it",
                 )
             record = json.loads((self._state / _RECORD).read_text(encoding="utf-8"))
-            restored: dict[str, bytes | Path] = {}
+            restored: dict[str, bytes] = {}
             merged, clashing = [], []
             for number, (path, digest) in enumerate(record.items()):
-                kept, file = self._state / str(number), self._root / path
+                file = self._root / path
                 if not file.exists():
                     continue  # the user's to delete
-                now, original = file.read_bytes(), kept.read_bytes()
+                now, original = file.read_bytes(), (self._state / str(number)).read_bytes()
                 if sha256(now) == digest:
-                    restored[path] = kept
+                    restored[path] = original
                 elif now != original:
                     rewritten = rewriting.rewrite(original.decode("utf-8"))[0].encode("utf-8")
                     content = self._git.merge(now, rewritten, original)
@@ -123,21 +131,16 @@ class Recipes:
                     next_command=f"git -C {self._root} diff shows the edits; revert those in"
                     " lines with `gpu`, then run the same command again",
                 )
-            self._replace(restored, remember=False)
-            # A kill from here on leaves only what the next run removes.
-            os.replace(self._state, self._area)
-            transaction.leftover(self._area)
+            self._replace(restored, None)
         return Result(tuple(restored), tuple(merged))
 
     @contextlib.contextmanager
     def _held(self) -> Iterator[None]:
-        """Keeps other runs away; first reverts or completes a killed run."""
+        """Keeps other runs away; first completes a killed run."""
         with exclusive(self._git_directory, str(self._root)):
-            stopped = transaction.leftover(self._area)
-            if stopped and stopped.note["remember"] and self.applied:
-                stopped.close()  # All but this had been done.
-            elif stopped:
-                stopped.undo()
+            if self._plan.note is not None:
+                self._complete()
+                self._reporter.warn("an earlier run was killed, which is complete now")
             yield
 
     def _rewritten(self) -> tuple[dict[str, bytes], dict[str, str]]:
@@ -162,28 +165,26 @@ class Recipes:
                     written[path] = text.encode("utf-8")
         return written, left
 
-    def _replace(self, contents: Mapping[str, bytes | Path], *, remember: bool) -> None:
-        """Puts files in their places: bytes, or a file that was kept."""
-        files = transaction.FileTransaction(self._area, self._root)
-        try:
-            for path, content in contents.items():
-                if isinstance(content, Path):
-                    transaction.keep(content, files.staged / path)
-                else:
-                    files.stage(path, content, os.access(self._root / path, os.X_OK))
-            with interrupts.deferred() as check:
-                files.begin(list(contents), {"remember": remember})
-                try:
-                    files.swap(contents, (), check)
-                    if remember:
-                        record = {path: sha256(content) for path, content in contents.items()}
-                        text = json.dumps(record, indent=1)
-                        (files.old / _RECORD).write_text(text, encoding="utf-8")
-                        os.replace(files.old, self._state)
-                except BaseException:
-                    files.roll_back()
-                    raise
-                files.complete()
-        finally:
-            with interrupts.deferred():
-                files.close()
+    def _replace(self, contents: Mapping[str, bytes], record: Mapping[str, str] | None) -> None:
+        """Writes files, all or none.
+
+        Args:
+          record: what `undo` needs besides the original files; None where there is nothing to undo.
+        """
+        files = {
+            path: File(content, os.access(self._root / path, os.X_OK))
+            for path, content in contents.items()
+        }
+        self._plan.prepare(files, (), {"record": record})
+        with interrupts.deferred():
+            self._complete()
+
+    def _complete(self) -> None:
+        """Carries the plan out."""
+        self._plan.complete()
+        record = self._plan.note["record"]
+        if record is None:
+            shutil.rmtree(self._state, ignore_errors=True)
+        else:
+            (self._state / _RECORD).write_text(json.dumps(record, indent=1), encoding="utf-8")
+        self._plan.discard()

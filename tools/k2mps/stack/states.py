@@ -78,13 +78,13 @@ class States:
         return [change.path for change in self._checkout.changes(last.tree, self.tree)]
 
     def record(self, command: str = "", *, synced: bool = False, staged: bool = False) -> None:
-        """Adds a state, unless it is the last one and no command made it."""
+        """Adds a state, unless the last one says the same."""
         checkout, head = self._checkout, self._checkout.head()
         last = self.all[0] if self.all else None
         branch = checkout.commit_of(BRANCH_REF) or ""
         here = (self.tree, head.commit, head.branch or "", branch, self.project)
         was = last and (last.tree, last.tip, last.head, last.branch, last.project)
-        if not command and here == was:
+        if here == was and (not command or (command, synced) == (last.command, last.synced)):
             return
         first = last.id if last else _commit(checkout, self.tree, "")
         keys = ("head", "branch", "project", "synced", "staged")
@@ -177,7 +177,7 @@ def carry_out(
     *,
     changed: Mapping[str, File],
     removed: Sequence[str] = (),
-    tip: str = "",
+    tip: str | None = None,
     move: Callable[[], object] = lambda: None,
     staged: bool = False,
     synced: bool = True,
@@ -187,7 +187,8 @@ def carry_out(
     Args:
       command: what the user sees in the list of states.
       changed, removed: files of the project, by path.
-      tip: the commit that `move` gives branch k2-mps; empty where it moves nothing.
+      tip: the commit that `move` gives branch k2-mps, empty where it deletes the branch; None
+        where it moves nothing.
       move: moves the branch.
       staged, synced: as in `State`.
     """
@@ -205,6 +206,8 @@ def carry_out(
         project.replacement.complete()
         states.refresh()
         states.record(**facts)
+        # A kill before this line leaves the plan, which the next run carries out again.
+        project.replacement.discard()
 
 
 def commit_edits(checkout: Checkout, tip: str) -> None:
@@ -224,13 +227,14 @@ def recover(project: Project) -> None:
         project.replacement.discard()
         return
     settle(checkout)
-    if note["tip"] and checkout.commit_of(BRANCH_REF) != note["tip"]:
+    if note["tip"] not in (None, checkout.commit_of(BRANCH_REF) or ""):
         project.replacement.discard()
         return
     if note["staged"]:
         commit_edits(checkout, note["tip"])
     project.replacement.complete()
     States(project, checkout).record(note["command"], synced=note["synced"], staged=note["staged"])
+    project.replacement.discard()
     checkout.reporter.warn(
         f"an earlier run was killed amid `k2mps {note['command']}`, which is complete now"
     )

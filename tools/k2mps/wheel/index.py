@@ -4,7 +4,7 @@ import html
 import urllib.parse
 from pathlib import Path
 
-from k2mps.core import errors, transaction
+from k2mps.core import errors, replacement
 from k2mps.core.pins import sha256
 from k2mps.wheel.archive import WheelFile
 
@@ -54,5 +54,5 @@ def write(directory: Path, base_url: str = "") -> Path:
         }
         items += _ITEM.format_map({key: html.escape(value) for key, value in facts.items()})
     page = directory / NAME
-    transaction.rewrite(page, _PAGE.format(items=items))
+    replacement.rewrite(page, _PAGE.format(items=items))
     return page
