@@ -291,16 +291,6 @@ def test_metadata_with_such_characters(good):
     assert not {"\x1b", "\x07", "\u202e"} & set(found)
 
 
-def test_names_that_differ(sandbox, good, tmp_path):  # noqa: F811
-    other = tmp_path / "other.whl"
-    other.write_bytes(good.read_bytes())
-    rewrite(other, {f"k2/{ESCAPES}.py": b""})
-    code = errors.CheckFailedError.exit_code
-    said = sandbox.fails(code, "wheel", "compare", str(good), str(other))
-    assert r"k2/\x1b]0;title" in said
-    assert not {"\x1b", "\x07", "\u202e"} & set(said)
-
-
 # ---- libraries
 
 

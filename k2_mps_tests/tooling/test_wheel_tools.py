@@ -1,6 +1,6 @@
-"""Commands that describe wheels: differences, bills of materials, an index page.
+"""Commands that describe wheels: bills of materials, an index page.
 
-The wheels are small ones; pip, the schema and the compilers are real.
+The wheels are small ones; pip and the schema are real.
 """
 
 import contextlib
@@ -19,9 +19,9 @@ from urllib.parse import quote
 import pytest
 from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
-from k2mps.build import doctor, provenance
+from k2mps.build import provenance
 from k2mps.core import errors
-from k2mps.wheel import contents, differences, index, sbom
+from k2mps.wheel import contents, index, sbom
 from k2mps.wheel.index import write as write_index
 from k2utils.commands.install import common
 from k2utils.commands.install.k2 import K2
@@ -73,73 +73,6 @@ def case(torch: str = "2.13.0", version: str = "", **told) -> Case:
     }
     description = contents.Description(version, "py3-none-any", origin, 1700000000)
     return Case(description, {"k2/__init__.py": b"answer = 42\n"})
-
-
-# ---- differences
-
-
-def found(one: Path, two: Path) -> list[str]:
-    return list(differences.differences(one, two))
-
-
-def test_the_same_wheel_differs_in_nothing(tmp_path):
-    one = case().written(tmp_path / "one")
-    two = case().written(tmp_path / "two")
-    assert found(one, two) == []
-
-
-def test_a_changed_line_is_named_and_its_record(tmp_path):
-    one, other = case(), case()
-    other.files["k2/__init__.py"] = b"answer = 41\n"
-    lines = found(one.written(tmp_path / "1"), other.written(tmp_path / "2"))
-    assert lines[1:] == [r"k2/__init__.py: line 1 is 'answer = 42\n' and 'answer = 41\n'"]
-    assert ".dist-info/RECORD: line 5 is 'k2/__init__.py," in lines[0]
-
-
-def test_files_times_and_bytes_are_named(tmp_path):
-    one, other = case(), case()
-    one.files["k2/one.bin"] = b"\xff\x00\x01"
-    other.files["k2/two.py"] = b""
-    other.description = dataclasses.replace(other.description, time=1700000002)
-    lines = found(one.written(tmp_path / "1"), other.written(tmp_path / "2"))
-    assert "k2/one.bin: only in the first" in lines
-    assert "k2/two.py: only in the second" in lines
-    times = "(2023, 11, 14, 22, 13, 20) and (2023, 11, 14, 22, 13, 22)"
-    assert f"k2/__init__.py: date_time is {times}" in lines
-    other.files = {**case().files, "k2/one.bin": b"\xff\x00\x02"}
-    lines = found(one.written(tmp_path / "1"), other.written(tmp_path / "2"))
-    assert "k2/one.bin: other bytes from 2 on" in lines
-
-
-def library(folder: Path, text: str) -> bytes:
-    folder.mkdir()
-    (folder / "x.c").write_text(f'const char *x() {{ return "{text}"; }}\n')
-    compiler = next(iter(doctor.compilers(doctor.Device.CPU).values()), "cc")
-    subprocess.run(
-        [compiler, "-xc", "-shared", "-fPIC", "x.c", "-o", "x.so"], cwd=folder, check=True
-    )
-    return (folder / "x.so").read_bytes()
-
-
-def test_the_section_of_a_library_is_named(tmp_path):
-    one, other = case(), case()
-    one.files["k2/lib/x.so"] = library(tmp_path / "a", "/home/me/k2")
-    other.files["k2/lib/x.so"] = library(tmp_path / "b", "/home/ne/k2")
-    lines = found(one.written(tmp_path / "1"), other.written(tmp_path / "2"))
-    [line] = [line for line in lines if line.startswith("k2/lib/x.so")]
-    assert line.startswith("k2/lib/x.so: sections .")
-    assert ".rodata" in line or "__cstring" in line
-
-
-def test_the_command_tells_by_its_status(sandbox, tmp_path):  # noqa: F811
-    one = case().written(tmp_path / "one")
-    two = case().written(tmp_path / "two")
-    assert "the same to the byte" in sandbox.ok("wheel", "compare", str(one), str(two))
-    other = case("2.12.0").written(tmp_path / "two")
-    code = errors.CheckFailedError.exit_code
-    assert "METADATA: only in the second" in sandbox.fails(
-        code, "wheel", "compare", str(one), str(other)
-    )
 
 
 # ---- bills of materials

@@ -14,11 +14,7 @@ from k2mps.cli.session import (
     k2_option,
 )
 
-
-def _wheel_argument(name: str, metavar: str = "FILE"):
-    return click.argument(name, metavar=metavar, type=EXISTING_FILE)
-
-
+_wheel_argument = click.argument("wheel", metavar="FILE", type=EXISTING_FILE)
 _python_option = click.option(
     "--python", metavar="PROGRAM", help="the Python that the wheel is for; default .venv's"
 )
@@ -72,7 +68,7 @@ def wheel_command(
 
 
 @command(wheel_command, "verify", k2_option, _python_option)
-@_wheel_argument("wheel")
+@_wheel_argument
 def verify_command(session: Session, python: str | None, wheel: Path) -> None:
     """Check a wheel against the patched k2 and torch."""
     from k2mps.wheel import verify
@@ -82,28 +78,8 @@ def verify_command(session: Session, python: str | None, wheel: Path) -> None:
     session.console.info(f"{shown(wheel.name)}: verified")
 
 
-@command(wheel_command, "compare")
-@_wheel_argument("first", "FIRST")
-@_wheel_argument("second", "SECOND")
-def compare_command(session: Session, first: Path, second: Path) -> None:
-    """List the differences of two wheels."""
-    from k2mps.core import errors
-    from k2mps.wheel import differences
-    from k2mps.wheel.archive import shown
-
-    session.environment.install_group("wheels")
-    found = list(differences.differences(first, second))
-    if found:
-        raise errors.CheckFailedError(
-            f"{shown(first.name)} and {shown(second.name)} differ in {len(found)} place(s)",
-            why="\n".join(map(shown, found)),
-            next_command="build both with the same compilers, torch and commit of k2-mps",
-        )
-    session.console.info(f"{first} and {second} are the same to the byte")
-
-
 @command(wheel_command, "sbom")
-@_wheel_argument("wheel")
+@_wheel_argument
 def sbom_command(session: Session, wheel: Path) -> None:
     """Write a wheel's bill of materials (CycloneDX) beside it."""
     session.environment.install_group("wheels")
