@@ -82,16 +82,6 @@ def contents(root):
     return {**found, "upstream.toml": (root / "upstream.toml").read_bytes()}
 
 
-def test_applying_gives_the_tree_of_the_series(clone):
-    restore(clone)
-    result = clone("apply")
-    assert result.returncode == 0, result.stderr
-    before = contents(clone.root)
-    result = clone("export")
-    assert result.returncode == 0, result.stderr
-    assert contents(clone.root) == before
-
-
 def test_k2s_style_checkers_find_nothing(clone):
     restore(clone)
     assert clone("apply").returncode == 0

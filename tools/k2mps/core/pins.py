@@ -16,7 +16,6 @@ lines                         how many lines the patches may touch in
 """
 
 import functools
-import hashlib
 import re
 import sys
 from collections.abc import Callable
@@ -69,6 +68,8 @@ class Upstream(NamedTuple):
 
 
 def sha256(content: bytes) -> str:
+    import hashlib  # It takes time to import, and `k2mps apply` does without.
+
     return hashlib.sha256(content).hexdigest()
 
 

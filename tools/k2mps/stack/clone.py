@@ -5,14 +5,13 @@ build/.  That clone has every commit and blob, so that later work needs no netwo
 the bytes of the commits; and it exists completely or not at all.
 """
 
-import hashlib
 import os
 import re
 from pathlib import Path
 
 from k2mps.core import errors, git, interrupts
 from k2mps.core.git import quoted
-from k2mps.core.pins import Pin
+from k2mps.core.pins import Pin, sha256
 from k2mps.core.pins import is_url as is_safe
 from k2mps.core.progress import Reporter
 from k2mps.core.project import Project, exclusive
@@ -32,7 +31,7 @@ def locate(project: Project, choice: str | None) -> Path:
             next_command="give a directory or a url as --k2",
         )
     if is_url(choice):
-        key = hashlib.sha256(choice.encode()).hexdigest()[:8]
+        key = sha256(choice.encode())[:8]
         return project.build_root / f"k2-{key}"
     return Path(choice).expanduser().absolute()
 

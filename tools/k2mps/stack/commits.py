@@ -9,6 +9,7 @@ import contextlib
 import os
 import re
 import shutil
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -151,9 +152,7 @@ def commit_date(checkout: Checkout, pin: str) -> str:
 
 def mail_date(date: str) -> str:
     """A date of git's as mail has it."""
-    import email.utils
-
-    return email.utils.formatdate(int(date.split(" ")[0])).replace("-0000", "+0000")
+    return time.strftime("%a, %d %b %Y %H:%M:%S +0000", time.gmtime(int(date.split(" ")[0])))
 
 
 def merged(checkout: Checkout, base: str, ours: str, theirs: str) -> tuple[str, list[str]]:
