@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 
@@ -133,6 +134,24 @@ def test_a_kernel_without_a_check_is_noticed(monkeypatch):
     monkeypatch.setattr(sources, "names", lambda: ["another"])
     with pytest.raises(LookupError, match="another.metal has no check"):
         on_mps.run()
+
+
+@pytest.mark.parametrize("name", sources.names())
+def test_no_struct_has_a_reference_as_a_member(name):
+    """No published Metal code has one, so nobody knows what Metal's compiler says."""
+    assert _reference_members(sources.text(name)) == []
+
+
+def _reference_members(text):
+    bodies = re.findall(r"^struct \w+ \{$(.*?)^\};$", text, re.MULTILINE | re.DOTALL)
+    return [line for body in bodies for line in re.findall(r"^  \w[^()]*&\w+;$", body, re.M)]
+
+
+def test_a_reference_as_a_member_is_noticed():
+    member = "  constant Params &params;"
+    text = "struct Rows {\n%s\n  void Take(thread int &x) const {}\n};\n"
+    assert _reference_members(text % member) == [member]
+    assert _reference_members(text % "  constant Params *params;") == []
 
 
 def compared(buffer, result):

@@ -119,8 +119,8 @@ std::unique_ptr<Lattice> IntersectDenseMps(
                 totals = GpuTensor<int64_t>(kLtNumTotals),
                 // While has_best_arcs is 0, no kernel reads best_arcs.
       best_arcs = frame_arcs, paths;
-  const mps::Grid frames =
-      mps::GridOf(static_cast<int32_t>(num_frames) * kLtSimdWidth);
+  const mps::Grid frames = mps::GridOf(
+      static_cast<int32_t>(num_frames) * kLtSimdWidth, kLtFrameThreads);
   BestPaths best;
   const int64_t *total = nullptr;
   for (BeamLimits limits{max_states, max_arcs, output_beam};;) {
@@ -144,7 +144,7 @@ std::unique_ptr<Lattice> IntersectDenseMps(
           int64_t{num_arcs} * num_rows, num_steps,
           [&](int32_t first, int32_t last) {
             mps::Launch(kLattice, "find_best_paths",
-                        mps::GridOf(num_fsas * kLtSimdWidth),
+                        mps::GridOf(num_fsas * kLtSimdWidth, kLtFrameThreads),
                         inputs.And({best_arcs, inputs.params, paths,
                                     BestPathsParams{first, last}}));
           });

@@ -266,14 +266,14 @@ kernel void ctc_gradient(device const Arc *arcs [[buffer(0)]],
 // row that ends there.
 template <typename Rows>
 struct WriteRows {
-  constant CtcParams &params;
+  constant CtcParams *params;
   Input input;
   RowGradient gradient;
   KeepRows<Rows> forward;
 
   template <typename Sums>
   void Leave(int time, Sums to_end, Sums) const {
-    WriteRow(params, input, gradient, time - 1, forward.At(time - 1), to_end);
+    WriteRow(*params, input, gradient, time - 1, forward.At(time - 1), to_end);
   }
 
   template <typename Sum>
@@ -339,7 +339,7 @@ kernel void ctc_block_gradient(device const Arc *arcs [[buffer(0)]],
     WalkBlocks<Sum>(params, input, forward, backward, params.rows_of_block,
                     sums, block, block, 1, here,
                     WriteRows<threadgroup FloatLogSum *>{
-                        params, input, gradient, {here.rows, 0, 0, 0}});
+                        &params, input, gradient, {here.rows, 0, 0, 0}});
   } else if (block == 0) {
     device FloatLogSum *of_fsa =
         scratch + fsa.state_begin *
@@ -351,7 +351,7 @@ kernel void ctc_block_gradient(device const Arc *arcs [[buffer(0)]],
                     sums, 0, (fsa.num_rows - 1) / params.rows_of_block, 1,
                     there,
                     WriteRows<device FloatLogSum *>{
-                        params, input, gradient, {there.rows, 0, 0, 0}});
+                        &params, input, gradient, {there.rows, 0, 0, 0}});
   }
 }
 

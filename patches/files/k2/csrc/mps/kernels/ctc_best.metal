@@ -299,7 +299,7 @@ inline void KeepArcs(constant CtcParams &params, Input input, Pruning pruning,
 // those of the row that begins there.
 template <typename Rows>
 struct KeepArcsOfRows {
-  constant CtcParams &params;
+  constant CtcParams *params;
   Input input;
   Pruning pruning;
   KeepRows<Rows> forward;
@@ -308,7 +308,7 @@ struct KeepArcsOfRows {
   void Leave(int time, Scores from_src, Scores from_dest) const {
     // No row of this part begins at its last time.
     if (time + 1 == forward.end) return;
-    KeepArcs(params, input, pruning, time, forward.At(time),
+    KeepArcs(*params, input, pruning, time, forward.At(time),
              forward.At(time + 1), from_src, from_dest);
     threadgroup_barrier(mem_flags::mem_threadgroup | mem_flags::mem_device);
   }
@@ -378,7 +378,7 @@ kernel void ctc_keep(device const Arc *arcs [[buffer(0)]],
     WalkBlocks<BestScore>(params, input, forward, backward, size, best, block,
                           block, 2, here,
                           KeepArcsOfRows<threadgroup BestScore *>{
-                              params, input, pruning, {here.rows, 0, 0, 0}});
+                              &params, input, pruning, {here.rows, 0, 0, 0}});
   } else if (block == 0) {
     device BestScore *of_fsa =
         scratch + fsa.state_begin * (kCtcScratchRows + 4);
@@ -387,6 +387,6 @@ kernel void ctc_keep(device const Arc *arcs [[buffer(0)]],
     WalkBlocks<BestScore>(params, input, forward, backward, size, best, 0,
                           (fsa.num_rows - 1) / size, 2, there,
                           KeepArcsOfRows<device BestScore *>{
-                              params, input, pruning, {there.rows, 0, 0, 0}});
+                              &params, input, pruning, {there.rows, 0, 0, 0}});
   }
 }

@@ -68,6 +68,12 @@ enum LatticeTotals {
 // A bit of kLtNotProperties: the host has to find the properties itself.
 enum LatticeFlags { kLtUnknown = 0x40000000 };
 
-enum LatticeSizes { kLtSimdWidth = 32, kLtMaxThreads = 1024 };
+enum LatticeSizes {
+  kLtSimdWidth = 32,
+  kLtMaxThreads = 1024,
+  // In kernels with a simdgroup for each frame or FSA.  A GPU gives fewer
+  // threads more registers.
+  kLtFrameThreads = 256,
+};
 
 #endif  // K2_CSRC_MPS_KERNELS_LATTICE_H_

@@ -194,7 +194,7 @@ inline void CountArcs(Input in, Fsa fsa, int t, float cutoff, int lane,
 // words       for each 32 states of a frame: a bit for each state that is kept,
 //             and the number of kept states of the frame before these 32
 // counts      [num_fsas * num_steps]
-[[max_total_threads_per_threadgroup(kLtMaxThreads)]]
+[[max_total_threads_per_threadgroup(kLtFrameThreads)]]
 kernel void count_lattice(device const Arc *arcs [[buffer(0)]],
                           device const int *state_begins [[buffer(1)]],
                           device const int *leaving_begins [[buffer(2)]],
@@ -363,7 +363,7 @@ inline int Rank(device const uint2 *words, int state) {
 // out          [arcs], gets the arcs of the lattice
 // arc_map_a    [arcs], gets the arc of the graph that each arc was made of
 // arc_map_b    [arcs], gets the element of b_scores that each arc was made of
-[[max_total_threads_per_threadgroup(kLtMaxThreads)]]
+[[max_total_threads_per_threadgroup(kLtFrameThreads)]]
 kernel void emit_lattice(device const Arc *arcs [[buffer(0)]],
                          device const int *state_begins [[buffer(1)]],
                          device const int *leaving_begins [[buffer(2)]],
@@ -454,7 +454,7 @@ kernel void emit_lattice(device const Arc *arcs [[buffer(0)]],
 //
 // There is one simdgroup for each FSA.  A dispatch whose first step is not 0
 // continues from `paths`.
-[[max_total_threads_per_threadgroup(kLtMaxThreads)]]
+[[max_total_threads_per_threadgroup(kLtFrameThreads)]]
 kernel void find_best_paths(device const Arc *arcs [[buffer(0)]],
                             device const int *state_begins [[buffer(1)]],
                             device const int *leaving_begins [[buffer(2)]],
