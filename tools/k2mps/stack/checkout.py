@@ -143,7 +143,8 @@ class Checkout:
         """The repository by GitPython, whose import takes time."""
         import git
 
-        return git.Repo(self.directory)
+        # Its own object database writes a commit without a process of git.
+        return git.Repo(self.directory, odbt=git.GitDB)
 
     def has(self, commit: str) -> bool:
         return self.git.succeeds("cat-file", "-e", f"{commit}^{{commit}}")
