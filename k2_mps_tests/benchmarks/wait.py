@@ -2,7 +2,7 @@
 
     .venv/bin/python -m k2_mps_tests.benchmarks.wait
 
-The program calls the function behind ``Context::WaitForHost()`` on mps in a loop of compiled code,
+The program calls the function behind ``Context::SyncIfOnHost()`` on mps in a loop of compiled code,
 from a thread that holds the GIL, and from a thread that does not.  A wait releases the GIL.
 """
 

@@ -3,7 +3,7 @@
     k2mps build --no-demo -- -DCMAKE_BUILD_TYPE=RelWithDebInfo
     .venv/bin/python -m k2_mps_tests.waits
 
-k2 waits for the device before the host touches shared memory (``Context::WaitForHost()`` and its
+k2 waits for the device before the host touches shared memory (``Context::SyncIfOnHost()`` and its
 callers).  Each source line that waits is a site.  First the parity suite and k2's own suite run on
 the emulated device, and the program records for each test the sites at which a wait found work in
 flight.  Then, for one site after the other, the tests of the site run again without its waits.
@@ -27,7 +27,7 @@ ROOT = Path(__file__).resolve().parents[2]
 HERE = Path(__file__).resolve().parent
 
 # Inlined functions that wait; the site is the line of their caller.
-ON_BEHALF = ("HostPtr<", "HostAccessor<")
+ON_BEHALF = ("EvalPtr<", "EvalAccessor<")
 
 
 def _check(condition, message):

@@ -24,7 +24,7 @@ constexpr unsigned kWaitsWithWork = 3;
 constexpr const char *kOutermost = "_ZN2k23mps11RunInStreamE";
 
 // Parts of the names of functions between the wait and the code that asks for it.
-constexpr const char *kWaiting[] = {"11SynchronizeEv", "11WaitForHostEv",
+constexpr const char *kWaiting[] = {"11SynchronizeEv", "12SyncIfOnHostEv",
                                     "4SyncEv", "10MpsHostPtr"};
 
 struct Site {

@@ -133,7 +133,7 @@ std::unique_ptr<Lattice> IntersectDenseMps(
         {1, mps::FitThreads(kLattice, place, arcs, num_frames, kLtSimdWidth)},
         inputs.And({best_arcs, counts, inputs.params, frame_states, frame_arcs,
                     totals}));
-    total = HostPtr<int64_t>(totals);
+    total = EvalPtr<int64_t>(totals);
     const int64_t states = total[kLtStates], leaving = total[kLtLeavingArcs];
     if (!inputs.params.has_best_arcs &&
         (total[kLtRounding] || limits.Exceeded(states, leaving))) {
@@ -148,7 +148,7 @@ std::unique_ptr<Lattice> IntersectDenseMps(
                         inputs.And({best_arcs, inputs.params, paths,
                                     BestPathsParams{first, last}}));
           });
-      const int32_t *path = HostPtr<int32_t>(paths);
+      const int32_t *path = EvalPtr<int32_t>(paths);
       for (int32_t i = 0; i != num_fsas; ++i) {
         best.num_states += path[3 * i];
         best.num_leaving_arcs += path[3 * i + 1];

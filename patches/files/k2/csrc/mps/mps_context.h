@@ -28,7 +28,7 @@
 // The GPU of an Apple device shares the memory of the host.  A context of type
 // kMps allocates by torch's allocator for that device, and Region::data is the
 // host's address of the memory.  k2's code on the host works there in place,
-// after Context::WaitForHost() has waited for the GPU.  A tensor becomes a
+// after Context::SyncIfOnHost() has waited for the GPU.  A tensor becomes a
 // Region, and a Region a tensor, without a copy.
 //
 // In a build without K2_WITH_MPS, HasMps() is false, GetMpsContext() dies with

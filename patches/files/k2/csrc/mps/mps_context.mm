@@ -95,7 +95,7 @@ class PytorchMpsContext : public Context {
 
   bool OnHost() const override { return true; }
 
-  bool WaitForHost() const override {
+  bool SyncIfOnHost() const override {
     mps::Synchronize();
     return true;
   }

@@ -51,7 +51,7 @@ TEST_F(MpsContextTest, IsOneDevice) {
   EXPECT_FALSE(mps_->IsCompatible(*cpu_));
   EXPECT_FALSE(cpu_->IsCompatible(*mps_));
   EXPECT_TRUE(mps_->OnHost());
-  EXPECT_TRUE(mps_->WaitForHost());
+  EXPECT_TRUE(mps_->SyncIfOnHost());
   EXPECT_EQ(GetContext(torch::Device(torch::kMPS, 0)).get(), mps_.get());
 }
 
@@ -127,7 +127,7 @@ TEST_F(MpsContextTest, DoubleIsOnTheCpuOverTheSameMemory) {
 TEST_F(MpsContextTest, TheHostWaitsForTheGpu) {
   torch::Tensor tensor =
       torch::full({1 << 20}, 3, torch::device(torch::kMPS).dtype(torch::kInt));
-  const int32_t *data = HostPtr<int32_t>(tensor);
+  const int32_t *data = EvalPtr<int32_t>(tensor);
   EXPECT_EQ(data[0], 3);
   EXPECT_EQ(data[(1 << 20) - 1], 3);
 }

@@ -67,7 +67,7 @@ Array1<T> ScoresOf(FsaOrVec &fsas, torch::Tensor tensor) {
         << tensor.device();
     Array1<T> ans(c, tensor.numel());
     T *ans_data = ans.Data();
-    auto scores = HostAccessor<float, 1>(tensor);
+    auto scores = EvalAccessor<float, 1>(tensor);
     K2_EVAL(
         c, ans.Dim(), lambda_convert,
         (int32_t i)->void { ans_data[i] = scores[i]; });
