@@ -31,7 +31,7 @@ def test_help_names_every_command(empty):
         assert re.search(rf"^  {name} +\S", out, re.MULTILINE), name
         assert "Usage: " in empty.ok(name, "--help")
     out = empty.ok("wheel", "--help")
-    for name in ("compare", "index", "sbom", "verify"):
+    for name in ("index", "sbom", "verify"):
         assert re.search(rf"^  {name} +\S", out, re.MULTILINE), name
         assert "Usage: " in empty.ok("wheel", name, "--help")
 

@@ -72,7 +72,8 @@ def test_a_signal_at_any_stage(sandbox, k2, tmp_path, command, name):
         number = getattr(signal, f"SIG{name}")
         assert result.returncode in (0, -number if name == "KILL" else 128 + number)
         if name == "KILL":
-            support.wait_for(ended)  # git ends by itself
+            if result.returncode:  # a later run may have fewer stages than the first one
+                support.wait_for(ended)  # git ends by itself
             sandbox.ok("status")
         found = look(sandbox)
         assert found in (before, after), stage
