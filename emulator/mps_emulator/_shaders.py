@@ -31,6 +31,7 @@ def install(torch, library) -> None:
         ("mps_emulator_run_shader", ctypes.c_void_p),
         ("mps_emulator_release", None),
         ("mps_emulator_contents", ctypes.c_void_p),
+        ("mps_emulator_wait_for_events", ctypes.c_bool),
     ):
         getattr(library, name).restype = result
     _mps_ShaderLibrary._torch = torch
@@ -72,6 +73,7 @@ def _install_streams(torch, base) -> None:
     base.__hash__ = lambda self: hash(self.stream_id)
     torch._C._mps_getCurrentStream = current
     torch._C._mps_setStream = lambda stream: torch.accelerator.set_stream(stream._stream)
+    torch._C._mps_allocator_waitForEvents = _wait_for_events
 
 
 def take_text(pointer):
@@ -273,6 +275,12 @@ def _host_alias_storage(storage):
     memory = (ctypes.c_uint8 * storage.nbytes()).from_address(address)
     memory.owner = storage  # frombuffer() keeps `memory`
     return torch.frombuffer(memory, dtype=torch.uint8).untyped_storage()
+
+
+def _wait_for_events(handles):
+    """Waits until the work on these buffers is done; returns whether there was any."""
+    wait = _mps_ShaderLibrary._native.mps_emulator_wait_for_events
+    return wait((ctypes.c_void_p * len(handles))(*handles), ctypes.c_size_t(len(handles)))
 
 
 def _refuse_metallib(_):

@@ -90,7 +90,7 @@ def test_results_of_a_kernel_need_a_wait(commit, extension):
     torch.mps.synchronize()
     extension.axpy(x, y, 3.0)
     if commit:  # which does not wait
-        extension.commit_outside_queue()
+        extension.commit_in_queue()
     assert extension.read_contents(y) == [0.0] * 4
     torch.mps.synchronize()
     assert extension.read_contents(y) == [3.0] * 4

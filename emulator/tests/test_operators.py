@@ -455,7 +455,8 @@ ADVANCES = {
     "HALVES.clone().bernoulli_(0.5)": 3,
     "HALVES.clone().bernoulli_(HALVES[0])": 3,
     "torch.empty(9, device=MPS).uniform_(2, 3)": 3,
-    "F.dropout(HALVES)": 3,
+    # From torch 2.15 on, it is native_dropout.
+    "F.dropout(HALVES)": 9 if hasattr(torch.mps, "Stream") else 3,
     "torch.native_dropout(HALVES, 0.5, True)": 9,
     "torch.native_dropout(HALVES, 0.5, False)": 0,
     "torch._standard_gamma(HALVES)": 288,

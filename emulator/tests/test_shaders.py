@@ -236,6 +236,18 @@ def test_nothing_of_torch_mps_is_missing():
     assert [n for n in declared if not hasattr(torch._C, n)] == []
 
 
+@pytest.mark.skipif(not hasattr(torch.mps, "Stream"), reason="torch 2.15 or newer has it")
+def test_a_wait_for_events_of_tensors():
+    x = torch.ones(4, device=MPS)
+    torch.mps.synchronize()
+    wait = torch._C._mps_allocator_waitForEvents
+    assert not wait([x.untyped_storage().data_ptr()])
+    x.add_(1)
+    assert wait([x.untyped_storage().data_ptr()])
+    assert not wait([x.untyped_storage().data_ptr()])
+    assert not wait([])
+
+
 SAFE, FAST = "safe", "fast"
 
 

@@ -34,7 +34,10 @@ def test_counters_of_copies():
 
 def test_counters_of_kernels(extension):
     x = torch.ones(512, device=MPS)
-    torch.mps.synchronize()
+    with mps_emulator.counters() as one_wait:
+        torch.mps.synchronize()
+    # From torch 2.15 on, a wait is for each stream of the pool, if a test has made one.
+    assert one_wait.synchronizations in ((1, 33) if KNOWS_QUEUES else (1,))
     with mps_emulator.counters() as counted:
         out = extension.block_sums(x)
         extension.fill_with_index(torch.empty(8, dtype=torch.int32, device=MPS))
@@ -42,7 +45,7 @@ def test_counters_of_kernels(extension):
         torch.mps.synchronize()
         torch.mps.synchronize()
     assert counted.dispatches == 2
-    assert counted.synchronizations == 2
+    assert counted.synchronizations == 2 * one_wait.synchronizations
     assert counted.waits_with_work == 1
     assert counted.command_buffers == 1
     assert counted.operators == 0
@@ -84,9 +87,13 @@ def test_kernel_with_barriers_and_an_offset(extension):
 # ---- waiting
 
 
-def test_idle_wait_is_cheap(extension):
-    """Under 200 ns in C++; five tries, since other processes share the CPU."""
-    assert min(extension.nanoseconds_of_idle_wait(20_000) for _ in range(5)) < 200
+def test_idle_wait_is_cheap(in_child):
+    """Under 200 ns in C++; five tries, since other processes share the CPU.
+
+    In a process without streams: from torch 2.15 on, a wait enters the queue of each stream.
+    """
+    child = in_child("print(min(extension.nanoseconds_of_idle_wait(20_000) for _ in range(5)))")
+    assert float(child.stdout) < 200, child.stderr
 
 
 # ---- failures

@@ -3,6 +3,7 @@
 // pipeline, and encode on torch's stream.
 //
 // A C function that can fail returns null or a message, which the caller frees.
+#include <ATen/mps/MPSAllocatorInterface.h>
 #include <ATen/mps/MPSDevice.h>
 #include <ATen/mps/MPSStream.h>
 #include <Metal/Metal.h>
@@ -149,6 +150,11 @@ MPS_EMULATOR_EXPORT char *mps_emulator_run_shader(
 // The address at which the CPU reads and writes a buffer.
 MPS_EMULATOR_EXPORT void *mps_emulator_contents(void *buffer) {
   return [(id<MTLBuffer>)buffer contents];
+}
+
+MPS_EMULATOR_EXPORT bool mps_emulator_wait_for_events(
+    const void *const *buffers, size_t count) {
+  return at::mps::getIMPSAllocator()->waitForEvents({buffers, count});
 }
 
 }  // namespace mps_emulator

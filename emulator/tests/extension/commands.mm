@@ -123,10 +123,10 @@ void EventOfAnotherValue(bool right) {
   at::Tensor x = OnMps(), y = OnMps();
   id<MTLEvent> event = [MetalDevice() newEvent];
   for (uint64_t value : {1, 2}) {
-    id<MTLCommandBuffer> first = torch::mps::get_command_buffer();
+    id<MTLCommandBuffer> first = StreamBuffer();
     EncodeOn(first, @"increment", {BufferOf(x)});
     [first encodeSignalEvent:event value:value];
-    torch::mps::commit();
+    CommitStream();
   }
   id<MTLCommandBuffer> second = [MetalQueue() commandBuffer];
   [second encodeWaitForEvent:event value:right ? 2 : 1];

@@ -103,6 +103,7 @@ void SynchronizeOutsideQueue();
 void SynchronizeInQueue();
 // The one of these two that other threads do not disturb.
 void Synchronize();
+void CommitInQueue();
 void CommitStreamOutsideQueue();
 // Of Synchronize().
 double NanosecondsOfIdleWait(int64_t repetitions);

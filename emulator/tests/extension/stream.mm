@@ -36,6 +36,8 @@ void Synchronize() {
 #endif
 }
 
+void CommitInQueue() { CommitStream(); }
+
 void CommitStreamOutsideQueue() { torch::mps::commit(); }
 
 double NanosecondsOfIdleWait(int64_t repetitions) {
