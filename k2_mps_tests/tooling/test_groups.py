@@ -158,6 +158,18 @@ def test_fixes_say_nothing_of_mps(grouped):
     assert "pickle.dumps" not in str(found)
 
 
+def test_a_status_fits_its_group(grouped):
+    """Only the last group is not for k2."""
+    wrong = {"context-know-mps": "Inappropriate (a test)", "context-say-more": "Pending (a test)"}
+    for name, status in wrong.items():
+        grouped.ok("edit", name, "--status", status)
+    grouped.ok("edit", "python-add-only-new-files", "--status", "Inappropriate (a test)")
+    found = json.loads(grouped.run("lint", "--format", "json").stdout)
+    assert [one["path"] for one in found if "does not fit" in one["message"]] == [
+        f"patches/{name}.patch" for name in wrong
+    ]
+
+
 def test_a_probe_applies_a_patch_with_the_file_that_it_edits(grouped):
     result = json.loads(grouped.ok("probe", "--json"))
     by_name = {one["name"]: one for one in result["patches"]}

@@ -17,6 +17,7 @@ from k2_mps_tests.tooling.support import git
 ROOT = support.TOOLS.parent
 CONTEXT = "patches/context-know-mps.patch"
 ARRAY = "patches/array-a-mode-and-line-ends.patch"
+STATUS = "Status: Pending (not sent yet)"
 
 
 @pytest.fixture
@@ -97,8 +98,10 @@ def test_what_the_sample_series_has(sandbox):
             "Subject: context: know mps" + " well" * 20,
             "header",
         ),
-        ("Status: Pending", "Status: Submitted", "Upstream-Status: Submitted", "header"),
-        ("Status: Pending", "Status: Maybe", "Upstream-Status: Maybe", "form"),
+        (STATUS, "Status: Pending", "Upstream-Status: Pending", "header"),
+        (STATUS, "Status: Inappropriate ()", "Upstream-Status: Inappropriate ()", "header"),
+        (STATUS, "Status: Submitted (now)", "Upstream-Status: Submitted (now)", "header"),
+        (STATUS, "Status: Maybe", "Upstream-Status: Maybe", "form"),
         ("@@ -49,3 +49,4 @@", "@@ -49,3 +49,9 @@", "+", "form"),
         (
             "@@ -49,3 +49,4 @@\n line 49\n",
@@ -183,7 +186,7 @@ def test_a_line_that_stands_twice_is_one_finding(sound):
 
 def test_files_of_a_malformed_patch_are_not_called_missing(sound):
     path = "patches/python-add-only-new-files.patch"
-    replace(sound, path, "Status: Pending", "Status: Maybe")
+    replace(sound, path, STATUS, "Status: Maybe")
     assert findings(sound) == [(path, 4, "form")]
 
 

@@ -33,7 +33,7 @@ def test_the_lines_of_each_patch(sandbox):
     assert found["new_lines"] == 5
     assert found["upstream_lines"] == 9
     assert found["budget"] is None
-    assert {one["status"] for one in found["patches"]} == {"Pending"}
+    assert {one["status"] for one in found["patches"]} == {"Pending (not sent yet)"}
 
 
 def test_the_budget(sandbox):
@@ -111,4 +111,4 @@ def test_the_text_has_a_table_a_section(sandbox):
     rows = [line.split("\t") for line in lines if "\t" in line]
     # Three patches, four files with hunks.
     assert len(rows) == 3 + 4
-    assert ["", "context-know-mps.patch", "2", "+2 -2", "2", "Pending"] in rows
+    assert ["", "context-know-mps.patch", "2", "+2 -2", "2", "Pending (not sent yet)"] in rows

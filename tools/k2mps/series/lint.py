@@ -15,11 +15,14 @@ from k2mps.series import dependencies, hunks, patch_folder
 from k2mps.series.dependencies import Finding
 from k2mps.series.patch_folder import Series
 from k2mps.series.patch_text import Patch
+from k2mps.series.series_file import GROUPS
 
 _SUBJECT_LENGTH = 72
 _BODY_LENGTH = 80
 _CONTEXT = 1
-_STATUSES_WITH_LINK = ("Submitted", "Accepted")
+# What follows each Upstream-Status: a reason, or a link to the pull request.
+_REASON = re.compile(r"(Pending|Inappropriate) \(\S.*\)")
+_LINK = re.compile(r"(Submitted|Accepted) https://\S+")
 _DEVICE = re.compile(r"(?<!k2-)\b[\w.]*(?:(?<![a-z])mps|Mps|MPS|Metal)\w*")
 _MARKER = re.compile(rb"(<{7}|>{7}|\|{7})( .*)?")
 
@@ -43,6 +46,7 @@ def lint(project: Project) -> list[Finding]:
     findings += dependencies.lacks(found.patches, files)
     findings += dependencies.misnamed(files)
     findings += _device_words(found, files)
+    findings += _statuses(found)
     if pinned:
         findings += _budget(pinned, found)
     return findings
@@ -87,9 +91,9 @@ def _patch(patch: Patch) -> Iterator[tuple[int, str, str]]:
     if length > _SUBJECT_LENGTH:
         shown = f"{_SUBJECT_LENGTH} are shown by most tools"
         yield patch.subject_line, "header", f"the subject has {length} letters; {shown}"
-    word = patch.status.split(" ")[0]
-    if word in _STATUSES_WITH_LINK and "://" not in patch.status:
-        yield patch.subject_line + 1, "header", f"Upstream-Status: {word} needs a link to where"
+    if not _REASON.fullmatch(patch.status) and not _LINK.fullmatch(patch.status):
+        shown = "'Pending (REASON)', 'Inappropriate (REASON)', 'Submitted URL' or 'Accepted URL'"
+        yield patch.subject_line + 1, "header", f"Upstream-Status is {shown}, not {patch.status!r}"
     body = patch.body.split("\n")
     for number, line in enumerate(body, start=patch.diff_line - 2 - len(body)):
         if len(line) > _BODY_LENGTH and " " in line.strip():
@@ -173,6 +177,16 @@ def _device_words(found: Series, files: Mapping[str, bytes]) -> Iterator[Finding
                 if match:
                     why = f"does not belong in {group}, which k2 can take without the mps device"
                     yield Finding(text.place, number, "group", f"{match[0]} {why}")
+
+
+def _statuses(found: Series) -> Iterator[Finding]:
+    """A status that contradicts the group: k2 is offered all groups but the last."""
+    for patch in found.patches:
+        group = found.groups.get(patch.name)
+        inappropriate = patch.status.startswith("Inappropriate")
+        if group and inappropriate != (group == GROUPS[-1]):
+            what = f"Upstream-Status: {patch.status} does not fit the group {group}"
+            yield Finding(f"patches/{patch.name}", patch.subject_line + 1, "header", what)
 
 
 def _budget(pinned: Upstream, found: Series) -> Iterator[Finding]:

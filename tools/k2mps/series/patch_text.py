@@ -4,7 +4,7 @@ A patch file edits files that upstream has.  It is UTF-8 with LF line ends:
 
     From: k2-mps <k2-mps@k2-mps.invalid>
     Subject: build: one line that says what
-    Upstream-Status: Pending
+    Upstream-Status: Pending (not sent yet)
     New-files:
     <tab>cmake/example.cmake
     <tab>k2/csrc/mps/example.h
@@ -22,7 +22,8 @@ A patch file edits files that upstream has.  It is UTF-8 with LF line ends:
 - `git am` reads a patch file as mail.
 - `From` and, on a line after it, `Date` are the author of the commit.  A patch without `Date` is
   the project's own and has the first line above.
-- `Upstream-Status` is Pending, Submitted, Accepted or Inappropriate, then any text.
+- `Upstream-Status` is Pending or Inappropriate with the reason, as "Pending (not sent yet)", or
+  Submitted or Accepted with the link of the pull request: lint asks for these.
 - `New-files` names the files that the patch adds, sorted, one a line after a tab; it is absent
   where there are none.  New files are not in the diff but under patches/files at their place in
   k2's tree.  Each belongs to one patch; only a patch of a later group may edit it.
@@ -47,7 +48,7 @@ from k2mps.core.objects import File
 from k2mps.series.hunks import Hunk, split
 
 FROM = f"{git.IDENTITY_NAME} <{git.IDENTITY_EMAIL}>"
-DEFAULT_STATUS = "Pending"
+DEFAULT_STATUS = "Pending (not sent yet)"
 STATUSES = ("Pending", "Submitted", "Accepted", "Inappropriate")
 # The part of a file in a diff, as git writes it for an edit of a regular file.
 _EDIT = re.compile(
