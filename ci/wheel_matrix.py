@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -20,21 +21,23 @@ else:
     import tomli as tomllib
 
 ROOT = Path(__file__).resolve().parents[1]
-PYTHONS = ("3.10", "3.11", "3.12", "3.13", "3.14")
+KNOWN = ROOT / "tools/k2mps/torch/known.toml"
 ONE_PYTHON = "3.12"
 
 
-def pairs(torch: dict) -> list[dict[str, str]]:
-    """All pairs of Python and torch that have wheels of torch.
-
-    Args:
-      torch: the table [torch] of upstream.toml.
-    """
+def pairs(versions: list[str]) -> list[dict[str, str]]:
+    """All pairs of one of these torch and a Python, with the GIL, for which torch has wheels."""
+    known = tomllib.loads(KNOWN.read_text())["facts"]["Pythons of the wheels"]["known"]
     found = []
-    for version in torch["supported"]:
-        first = PYTHONS.index(torch["first_python"].get(version, PYTHONS[0]))
-        found += [{"python": python, "torch": version} for python in PYTHONS[first:]]
+    for version in versions:
+        since = max((one for one in known if numbers(one) <= numbers(version)), key=numbers)
+        tags = [re.fullmatch(r"cp(\d)(\d+)", tag) for tag in known[since]]
+        found += [{"python": f"{tag[1]}.{tag[2]}", "torch": version} for tag in tags if tag]
     return found
+
+
+def numbers(version: str) -> list[int]:
+    return [int(part) for part in version.split(".")]
 
 
 def main() -> None:
@@ -43,7 +46,7 @@ def main() -> None:
     options = parser.parse_args()
     torch = tomllib.loads((ROOT / "upstream.toml").read_text())["torch"]
     one = [{"python": ONE_PYTHON, "torch": torch["default"]}]
-    print(f"matrix={json.dumps({'include': pairs(torch) if options.all else one})}")
+    print(f"matrix={json.dumps({'include': pairs(torch['supported']) if options.all else one})}")
 
 
 if __name__ == "__main__":

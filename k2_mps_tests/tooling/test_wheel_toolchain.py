@@ -193,7 +193,7 @@ def test_libcxx_must_be_configured_as_expected(tmp_path):
 def test_a_wheel_is_downloaded_for_a_platform(made, tmp_path):  # noqa: F811
     wheel_for_tests.make(made.wheels, "1.2", "")
     wanted = Requirement("Small.Package==1.2")
-    for number, platform in enumerate(("", toolchain.PLATFORM)):
+    for number, platform in enumerate(("", "macosx_15_0_arm64")):
         folder = tmp_path / str(number)
         found = made.download(wanted, folder, platform, made.python_version)
         assert found.parent == folder
@@ -203,8 +203,8 @@ def test_a_wheel_is_downloaded_for_a_platform(made, tmp_path):  # noqa: F811
         made.download(Requirement("Small.Package==1.3"), tmp_path / "none")
 
 
-def configure(folder: Path, commands: str) -> None:
-    """Configures a project for macOS, as k2, in folder/build."""
+def configure(folder: Path, commands: str, macos: str = "14.0") -> None:
+    """Configures a project for a macOS, as k2, in folder/build."""
     (folder / "sdk").mkdir(exist_ok=True)
     (folder / "CMakeLists.txt").write_text(
         f"cmake_minimum_required(VERSION 3.18)\nproject(k2 CXX)\n{commands}\n"
@@ -214,6 +214,7 @@ def configure(folder: Path, commands: str) -> None:
         "CMAKE_MAKE_PROGRAM": programs / "ninja",
         "CMAKE_TOOLCHAIN_FILE": toolchain.FILES / "toolchain.cmake",
         "CMAKE_OSX_SYSROOT": folder / "sdk",
+        "CMAKE_OSX_DEPLOYMENT_TARGET": macos,
         "CMAKE_CXX_COMPILER_WORKS": "ON",
         "CMAKE_EXPORT_COMPILE_COMMANDS": "ON",
     }
@@ -222,14 +223,23 @@ def configure(folder: Path, commands: str) -> None:
     subprocess.run(command, check=True, capture_output=True)
 
 
-def test_another_run_of_cmake_changes_no_command(tmp_path):
+@pytest.mark.parametrize("version", ["14.0", "15.0"])
+def test_another_run_of_cmake_changes_no_command(tmp_path, version):
     (tmp_path / "x.cc").write_text("int x() { return 0; }\n")
     commands = []
     for _ in range(2):
-        configure(tmp_path, "add_library(x SHARED x.cc)")
+        configure(tmp_path, "add_library(x SHARED x.cc)", version)
         commands.append((tmp_path / "build/compile_commands.json").read_text())
-    assert "arm64-apple-macos14.0" in commands[0]
+    assert f"arm64-apple-macos{version}" in commands[0]
     assert commands[0] == commands[1]
+
+
+@pytest.mark.parametrize(
+    "torch, macos", [("2.12.0", "14.0"), ("2.14.1", "14.0"), ("2.15.0", "15.0"), ("2.16.0", "15.0")]
+)
+def test_a_build_is_for_the_least_macos_of_its_torch(torch, macos):
+    assert toolchain.least_macos(torch) == macos
+    assert toolchain.platform(torch) == f"macosx_{macos.replace('.', '_')}_arm64"
 
 
 def test_the_linker_strips_a_module(tmp_path):

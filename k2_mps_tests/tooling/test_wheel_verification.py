@@ -181,7 +181,7 @@ def case(tmp_path, workshop, parts) -> Case:
     }
     version = "1.0.dev20231114+mps.cpu.torch2.13.0"
     description = contents.Description(
-        version, f"{TAG}-{TAG}-{toolchain.PLATFORM}", origin, 1700000000
+        version, f"{TAG}-{TAG}-{toolchain.platform('2.13.0')}", origin, 1700000000
     )
     python = {INIT: b"from _k2 import answer\n", "k2/fsa.py": b"pass\n"}
     files = {
@@ -297,6 +297,21 @@ def test_a_recorded_file_is_missing(case):
 def test_metadata_that_is_wrong(case, file, old, new, check):
     case.replace(file, old, new)
     assert case.found() == {check}
+
+
+@pytest.mark.parametrize(
+    "torch, tag, found", [("2.15.0", "15_0", set()), ("2.15.0", "14_0", {"tags"})]
+)
+def test_a_macos_that_is_too_old_for_torch(case, torch, tag, found):
+    case.description = dataclasses.replace(
+        case.description,
+        version=case.description.version.replace("2.13.0", torch),
+        tag=case.description.tag.replace("14_0", tag),
+        origin={**case.description.origin, "torch": torch},
+    )
+    case.files = {name: content for name, content in case.files.items() if ".dist-info" not in name}
+    case.files.update(contents.metadata_files(case.description))
+    assert case.found() == found
 
 
 def test_another_python_source(case):

@@ -231,10 +231,11 @@ def pairs(*options: str) -> set[tuple[str, str]]:
 
 def test_a_release_is_for_every_python_and_torch():
     config = pins.load(ROOT / "upstream.toml")
-    pythons = ["3.10", "3.11", "3.12", "3.13", "3.14"]
+    pythons = ["3.10", "3.11", "3.12", "3.13", "3.14", "3.15"]
     wanted = {(python, torch) for python in pythons for torch in config.torch.supported}
-    assert wanted - pairs("--all") <= {("3.10", "2.15.0")}
-    assert pairs("--all") <= wanted
+    # PyPI has no wheels of torch for these.
+    missing = {("3.10", "2.15.0"), ("3.15", "2.13.0"), ("3.15", "2.14.1")}
+    assert pairs("--all") == wanted - missing
 
 
 def test_a_pull_request_makes_one_wheel_and_takes_one_mac():

@@ -12,7 +12,6 @@ import json
 import os
 import re
 import shutil
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -440,8 +439,8 @@ class _Plan:
                 settings[f"CMAKE_{language}_COMPILER_LAUNCHER"] = ccache
         if request.for_wheel:
             settings["K2_FOR_WHEEL"] = "ON"
-            if sys.platform == "darwin":
-                settings["CMAKE_OSX_DEPLOYMENT_TARGET"] = "14.0"
+            if request.device is Device.MPS:
+                settings["CMAKE_OSX_DEPLOYMENT_TARGET"] = toolchain.least_macos(self.torch)
         if request.quick:
             settings["K2_UNITY"] = "ON"
             # With -O0, k2 would need symbols of libc++ that no library of torch imports.

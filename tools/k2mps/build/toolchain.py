@@ -19,17 +19,19 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from packaging.requirements import Requirement
+from packaging.version import Version
 
 from k2mps.build import doctor
 from k2mps.build.environment import Environment, tree_hash, version_in
 from k2mps.build.interpreter import Interpreter
 from k2mps.core import errors, process
+from k2mps.core.pins import tomllib
 
-PLATFORM = "macosx_14_0_arm64"
 LABEL = "cross-built, statically verified"
 
 _CLANG = doctor.CLANG
 FILES = Path(__file__).with_name("macos")
+_KNOWN = Path(__file__).parents[1] / "torch" / "known.toml"
 # Where the SDK has headers of the emulator, by their paths in its include/.
 _EMULATOR_HEADERS = {
     "Metal/Metal.h": "System/Library/Frameworks/Metal.framework/Headers/Metal.h",
@@ -123,6 +125,20 @@ class Toolchain:
         }
 
 
+def least_macos(torch: str) -> str:
+    """The least macOS on which a version of torch has the device mps, as "14.0"."""
+    facts = tomllib.loads(_KNOWN.read_text(encoding="utf-8"))["facts"]
+    known = facts["the least macOS of mps"]["known"]
+    first = min(known, key=Version)
+    older = [one for one in known if Version(one) <= Version(torch)]
+    return known[max(older, key=Version, default=first)][0]
+
+
+def platform(torch: str) -> str:
+    """The platform tag of a wheel for macOS that needs mps of a version of torch."""
+    return f"macosx_{least_macos(torch).replace('.', '_')}_arm64"
+
+
 def assemble(environment: Environment, torch: Requirement, python: Interpreter) -> Toolchain:
     """Makes the toolchain for a torch version and a Python, unless it is there and up to date."""
     python.check_headers()
@@ -164,8 +180,9 @@ def assemble(environment: Environment, torch: Requirement, python: Interpreter) 
 
 def fetch_torch(environment: Environment, torch: Requirement, python: Interpreter) -> Path:
     """torch's package for macOS and a Python; downloaded once."""
-    target = f"{torch.name}-{version_in(torch)}-{python.tag}"
-    return _fetch(environment, torch, target, _TORCH_PARTS, PLATFORM, python.version) / "torch"
+    version = version_in(torch)
+    target, system = f"{torch.name}-{version}-{python.tag}", platform(version)
+    return _fetch(environment, torch, target, _TORCH_PARTS, system, python.version) / "torch"
 
 
 def fetch_zig(environment: Environment) -> Path:
@@ -175,7 +192,7 @@ def fetch_zig(environment: Environment) -> Path:
 
 
 def system_symbols(torch_package: Path, zig: Path) -> dict[str, set[str]]:
-    """The symbols that libraries of macOS 14 are known to export, by install name.
+    """The symbols that macOS's libraries are known to export, by install name.
 
     zig's package lists those of libSystem.  Known of the others are the symbols that torch's
     libraries import, and those of `_FURTHER`.

@@ -79,8 +79,9 @@ def describe(upstream: Upstream, checkout: Checkout, built: Built, device: Devic
     version = f"{upstream.pin.version}.{kind}{day:%Y%m%d}+{local}.torch{built.origin['torch']}"
     if built.origin["dirty"]:
         version += ".dirty"
-    here = re.sub(r"[-.]", "_", sysconfig.get_platform())
-    platform = toolchain.PLATFORM if device is Device.MPS else here
+    platform = re.sub(r"[-.]", "_", sysconfig.get_platform())
+    if device is Device.MPS:
+        platform = toolchain.platform(str(built.origin["torch"]))
     return Description(
         version=version,
         tag=f"{built.python_tag}-{built.python_tag}-{platform}",

@@ -1,7 +1,7 @@
 """The checks of a wheel: is it what it says, and would it load?
 
 Without a Mac, these checks replace loading a macOS wheel: they look up every symbol that the wheel
-binds in the library that it names.  torch's wheel has the library, or macOS 14 is known to export
+binds in the library that it names.  torch's wheel has the library, or macOS is known to export
 the symbol.
 """
 
@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from k2mps.build import provenance
+from k2mps.build import provenance, toolchain
 from k2mps.build.environment import Environment
 from k2mps.core import errors
 from k2mps.stack.checkout import Checkout
@@ -127,6 +127,11 @@ def _metadata(wheel: WheelFile) -> Iterator[Problem]:
     about = email.message_from_bytes(wheel.files[wheel_file])
     if set(about.get_all("Tag", [])) != {str(tag) for tag in tags}:
         yield Problem("tags", wheel_file, "not the tags of the file's name")
+    for tag in tags:
+        if tag.platform.startswith("macosx") and version_of_torch:
+            needed = toolchain.platform(version_of_torch)
+            if tag.platform != needed:
+                yield Problem("tags", wheel_file, f"torch {version_of_torch} needs {needed}")
     if about["Root-Is-Purelib"] != "false":
         yield Problem("tags", wheel_file, "claims to be pure Python")
 

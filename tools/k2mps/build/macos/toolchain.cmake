@@ -1,14 +1,13 @@
-# Builds for macOS 14 on arm64, on Linux, with clang and lld.
+# Builds for macOS on arm64, on Linux, with clang and lld.
 #
-# The SDK is the one that toolchain.py puts together; CMAKE_OSX_SYSROOT names
-# it.
+# CMAKE_OSX_SYSROOT names the SDK that toolchain.py puts together, and
+# CMAKE_OSX_DEPLOYMENT_TARGET the least macOS.
 
 set(CMAKE_SYSTEM_NAME Darwin)
 set(CMAKE_SYSTEM_PROCESSOR arm64)
 set(CMAKE_SYSTEM_VERSION 23.0.0)
 # Not CMAKE_OSX_ARCHITECTURES: of that, cmake makes a flag from its second run
 # on only.  CMAKE_<LANG>_COMPILER_TARGET says it already.
-set(CMAKE_OSX_DEPLOYMENT_TARGET 14.0)
 
 # A build needs clang and lld only.  pybind11 would run a program of LLVM's package to
 # strip a module; the linker's -x does the same.  CMake asks for the next three
@@ -24,7 +23,8 @@ foreach(language C CXX OBJC OBJCXX)
     # Apple's clang leaves sized deallocation off; torch is built with it.
     set(CMAKE_${language}_FLAGS_INIT "-fno-sized-deallocation")
   endif()
-  set(CMAKE_${language}_COMPILER_TARGET arm64-apple-macos14.0)
+  set(CMAKE_${language}_COMPILER_TARGET
+    arm64-apple-macos${CMAKE_OSX_DEPLOYMENT_TARGET})
 endforeach()
 # A selector that the headers do not declare is an error: clang would guess
 # its type.
