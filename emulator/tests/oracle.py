@@ -344,16 +344,29 @@ def differs(case, outcome):
 _DIRECTIONS = {"forward": ["forward"], "backward": ["backward"], "both": ["forward", "backward"]}
 
 
-def read_differences(path=DIFFERENCES):
+def _holds(group, release):
+    """Whether a group of the file is about a release, given as (2, 13)."""
+    since, until = (
+        tuple(map(int, group[key].split("."))) if key in group else default
+        for key, default in (("from", (0,)), ("until", (99,)))
+    )
+    return since <= release < until
+
+
+def read_differences(path=DIFFERENCES, release=None):
     """The exceptions in the file, {(operator, direction, dtype): difference}.
 
-    The dtypes of an entry are names of DTYPES, separated by spaces.
+    The dtypes of an entry are names of DTYPES, separated by spaces.  `release` is torch's,
+    as (2, 13); default the installed one.
     """
+    release = release or tuple(map(int, torch.__version__.split(".")[:2]))
     with open(path, "rb") as file:
         groups = tomllib.load(file)["difference"]
     differences = {}
     for group in groups:
         assert group["reason"].strip()
+        if not _holds(group, release):
+            continue
         for title, directions in _DIRECTIONS.items():
             for operator, dtypes in group.get(title, {}).items():
                 for key in itertools.product([operator], directions, dtypes.split()):

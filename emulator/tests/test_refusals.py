@@ -1,7 +1,7 @@
 """The emulator refuses what torch's mps kernels refuse on a Mac, with torch's message.
 
-The messages are those in the libtorch_cpu.dylib of torch 2.13 for macOS, until the releases in
-UNTIL.
+The messages are those in torch's libtorch_cpu.dylib for macOS, in the releases that FROM and
+UNTIL name.
 """
 
 import re
@@ -35,7 +35,37 @@ UNTIL = {
     "nlld_loss for complex is not supported for MPS": 15,
     "relu is not supported for complex types": 15,
     "upsample for MPS does not support complex inputs": 15,
-    "softmax with half to float conversion is not supported on MPS": 15,
+    "log_softmax for bool is not supported for MPS": 15,
+    "log_softmax for complex is not supported for MPS": 15,
+    "histogram is only supported for float32": 15,
+    "Not implemented for long": 15,
+    "linalg.lu_solve(): MPS only supports float32.": 15,
+}
+
+# The first minor release whose library has the message; the others are in 2.13.
+FROM = {
+    "igamma_mps not implemented for Long": 14,
+    "igammac_mps not implemented for Long": 14,
+    "kthvalue_mps not implemented for Bool": 14,
+    "median_mps not implemented for Bool": 14,
+    "batch_norm is not implemented for Long on MPS": 14,
+    "\"cummax\" not implemented for 'ComplexFloat'": 14,
+    "\"cummin\" not implemented for 'ComplexFloat'": 14,
+    "\"logaddexp2_mps\" not implemented for 'ComplexFloat'": 14,
+    "geqrf: MPS currently supports float32 only": 14,
+    "linalg.svd: driver= is not supported on MPS.": 14,
+    "linalg.cross: not implemented for 'Bool'": 14,
+    "linalg.lu_solve(): MPS only supports float32.": 14,
+    "Adaptive max pooling for complex is not supported for MPS": 14,
+    "nll_loss is not implemented for ComplexFloat on MPS": 15,
+    "softplus not implemented for Long": 15,
+    "addcmul_mps not implemented for 'Bool'": 15,
+    "bernoulli is not implemented for complex types on MPS": 15,
+    "\"histc_mps\" not implemented for 'Bool'": 15,
+    "\"histogram_mps\" not implemented for 'Long'": 15,
+    "log_softmax with half to float conversion is not supported on MPS": 15,
+    "log_softmax not implemented on MPS for Bool": 15,
+    "softmax not implemented on MPS for Bool": 15,
 }
 
 # A part of the message; below it, the call that is refused.
@@ -166,12 +196,56 @@ input(device='cpu') and weight(device=mps:0')  must be on the same device
     F.conv2d(torch.ones(1, 3, 8, 8), ones(1, 3, 3, 3))
 and weight type (torch.FloatTensor) should be the same
     F.conv2d(ones(1, 3, 8, 8), torch.ones(1, 3, 3, 3))
+igamma_mps not implemented for Long
+    torch.igamma(*[ones(2, dtype=torch.long)] * 2)
+igammac_mps not implemented for Long
+    torch.igammac(*[ones(2, dtype=torch.long)] * 2)
+kthvalue_mps not implemented for Bool
+    torch.kthvalue(ones(3, dtype=torch.bool), 1)
+median_mps not implemented for Bool
+    torch.median(ones(3, dtype=torch.bool))
+batch_norm is not implemented for Long on MPS
+    F.batch_norm(ones(2, 3, dtype=torch.long), None, None, training=True)
+"cummax" not implemented for 'ComplexFloat'
+    torch.cummax(ones(3, dtype=torch.cfloat), 0)
+"cummin" not implemented for 'ComplexFloat'
+    torch.cummin(ones(3, dtype=torch.cfloat), 0)
+"logaddexp2_mps" not implemented for 'ComplexFloat'
+    torch.logaddexp2(*[ones(2, dtype=torch.cfloat)] * 2)
+geqrf: MPS currently supports float32 only
+    torch.geqrf(eye(torch.cfloat))
+linalg.svd: driver= is not supported on MPS.
+    torch.linalg.svd(eye(torch.float), driver='gesvd')
+linalg.cross: not implemented for 'Bool'
+    torch.linalg.cross(*[ones(3, dtype=torch.bool)] * 2)
+linalg.lu_solve(): MPS only supports float32.
+    torch.linalg.lu_solve(eye(torch.cfloat), ones(3, dtype=torch.int), eye(torch.cfloat))
+Adaptive max pooling for complex is not supported for MPS
+    F.adaptive_max_pool2d(ones(1, 1, 4, 4, dtype=torch.cfloat), 2)
+nll_loss is not implemented for ComplexFloat on MPS
+    F.nll_loss(ones(2, 3, dtype=torch.cfloat), ones(2, dtype=torch.long))
+softplus not implemented for Long
+    F.softplus(ones(2, dtype=torch.long))
+addcmul_mps not implemented for 'Bool'
+    torch.addcmul(*[ones(2, dtype=torch.bool)] * 3)
+bernoulli is not implemented for complex types on MPS
+    ones(3, dtype=torch.cfloat).bernoulli_(0.5)
+"histc_mps" not implemented for 'Bool'
+    torch.histc(ones(3, dtype=torch.bool))
+"histogram_mps" not implemented for 'Long'
+    torch.histogram(ones(3, dtype=torch.long), 3)
+log_softmax with half to float conversion is not supported on MPS
+    torch._log_softmax(ones(3, dtype=torch.half), 0, True)
+log_softmax not implemented on MPS for Bool
+    F.log_softmax(ones(3, dtype=torch.bool), 0)
+softmax not implemented on MPS for Bool
+    F.softmax(ones(2, dtype=torch.bool), 0)
 """
 
 
 @pytest.mark.parametrize("message, call", re.findall(r"^(\S.*)\n +(.+)$", REFUSED, re.MULTILINE))
 def test_refusals_of_a_mac(message, call):
-    if MINOR < UNTIL.get(message, MINOR + 1):
+    if FROM.get(message, 0) <= MINOR < UNTIL.get(message, MINOR + 1):
         with pytest.raises((RuntimeError, TypeError), match=re.escape(message)):
             eval(call)
         return

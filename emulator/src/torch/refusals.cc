@@ -1,5 +1,5 @@
-// Conditions, texts and kinds of errors are those of libtorch_cpu.dylib: all of
-// them from torch 2.13, and until the release that an entry names.
+// Conditions, texts and kinds of errors are those of libtorch_cpu.dylib, from
+// the release and until the release that an entry names.
 #include "torch/refusals.h"
 
 #include <ATen/ops/result_type.h>
@@ -74,9 +74,19 @@ void CheckAdaptiveAveragePooling(const Call &call) {
   }
 }
 
-void CheckSoftmax(const Call &call) {
-  TORCH_CHECK(TORCH_AT_LEAST(15) || !call["half_to_float"].toBool(),
+void CheckHalfToFloat(const Call &call) {
+  TORCH_CHECK(!call["half_to_float"].toBool(),
               "softmax with half to float conversion is not supported on MPS");
+}
+void CheckLogHalfToFloat(const Call &call) {
+  TORCH_CHECK(!TORCH_AT_LEAST(15) || !call["half_to_float"].toBool(),
+              "log_softmax with half to float conversion is not supported on "
+              "MPS");
+}
+
+void CheckSvd(const Call &call) {
+  TORCH_CHECK(!TORCH_AT_LEAST(14) || call["driver"].isNone(),
+              "linalg.svd: driver= is not supported on MPS.");
 }
 
 void CheckGridSampler(const Call &call) {
@@ -120,7 +130,9 @@ const std::unordered_map<std::string_view, Check> &Checks() {
   static const auto *checks = new std::unordered_map<std::string_view, Check>{
       {"aten::_adaptive_avg_pool2d", &CheckAdaptiveAveragePooling},
       {"aten::adaptive_avg_pool2d", &CheckAdaptiveAveragePooling},
-      {"aten::_softmax", &CheckSoftmax},
+      {"aten::_linalg_svd", &CheckSvd},
+      {"aten::_log_softmax", &CheckLogHalfToFloat},
+      {"aten::_softmax", &CheckHalfToFloat},
       {"aten::bmm", &CheckBatchOfProducts},
       {"aten::grid_sampler_2d", &CheckGridSampler},
       {"aten::grid_sampler_3d", &CheckGridSampler},
@@ -140,8 +152,9 @@ struct Refusal {
   const char *argument;        // "": `self` and `other`, after promotion
   bool (*takes)(ScalarType);
   Error error;
-  std::string text;  // if it ends with a space, the type's name follows
-  int until = 99;    // the first minor release of torch 2 without it
+  std::string text;  // {} is the type's name
+  int from = 13;     // the first minor release of torch 2 with it
+  int until = 99;    // the first one without it
 };
 
 template <ScalarType wanted>
@@ -153,9 +166,18 @@ bool IsNot(ScalarType type) {
   return type != refused;
 }
 bool IsReal(ScalarType type) { return !c10::isComplexType(type); }
+bool IsFloatOrComplexFloat(ScalarType type) {
+  return type == ScalarType::Float || type == ScalarType::ComplexFloat;
+}
 bool IsFloating(ScalarType type) { return c10::isFloatingType(type); }
 bool IsIntegral(ScalarType type) {
   return c10::isIntegralType(type, /*includeBool=*/false);
+}
+bool IsFloatOnMps(ScalarType type) {
+  return IsReal(type) && IsFloatOrComplexOnMps(type);
+}
+bool IsFloatOnMpsOrIntegral(ScalarType type) {
+  return IsFloatOnMps(type) || IsIntegral(type);
 }
 bool IsProduct(ScalarType type) {
   return IsFloatOrComplexOnMps(type) || IsIntegral(type);
@@ -167,20 +189,20 @@ bool IsMask(ScalarType type) {
 const std::vector<Refusal> kRefusals = {
     {"_histogramdd_from_bin_cts _histogramdd_from_bin_tensors histogram",
      "self", &Is<ScalarType::Float>, Error::kRuntime,
-     "histogram is only supported for float32"},
+     "histogram is only supported for float32", 13, 15},
     {"_linalg_det _linalg_slogdet linalg_lu linalg_lu_factor_ex", "A", &IsReal,
      Error::kRuntime, "linalg.lu_factor(): MPS doesn't support complex types.",
-     15},
+     13, 15},
     {"_linalg_det _linalg_slogdet _linalg_solve_ex linalg_lu "
      "linalg_lu_factor_ex",
      "A", &Is<ScalarType::Float>, Error::kRuntime,
-     "linalg.lu_factor(): MPS only supports floats.", 14},
+     "linalg.lu_factor(): MPS only supports floats.", 13, 14},
     {"_log_softmax", "self", &IsReal, Error::kNotImplemented,
-     "log_softmax for complex is not supported for MPS"},
+     "log_softmax for complex is not supported for MPS", 13, 15},
     {"_log_softmax", "self", &IsNot<ScalarType::Bool>, Error::kNotImplemented,
-     "log_softmax for bool is not supported for MPS"},
+     "log_softmax for bool is not supported for MPS", 13, 15},
     {"_softmax", "self", &IsFloating, Error::kRuntime,
-     "softmax only supported for floating types", 15},
+     "softmax only supported for floating types", 13, 15},
     {"_upsample_bicubic2d_aa", "self", &IsFloating, Error::kRuntime,
      "_upsample_bicubic2d_aa_out_mps only supports floating-point dtypes"},
     {"_upsample_bilinear2d_aa", "self", &IsFloating, Error::kRuntime,
@@ -192,15 +214,15 @@ const std::vector<Refusal> kRefusals = {
     {"avg_pool2d", "self", &IsReal, Error::kNotImplemented,
      "Not implemented for complex"},
     {"bitwise_left_shift", "", &IsIntegral, Error::kNotImplemented,
-     "bitwise_left_shift not implemented for "},
+     "bitwise_left_shift not implemented for {}"},
     {"bitwise_right_shift", "", &IsIntegral, Error::kNotImplemented,
-     "bitwise_right_shift not implemented for "},
+     "bitwise_right_shift not implemented for {}"},
     {"cholesky_inverse", "self", &Is<ScalarType::Float>, Error::kRuntime,
      "cholesky_inverse: MPS only supports float type!"},
     {"frac", "self", &IsFloating, Error::kRuntime,
      "frac_out_mps is only implemented for floating types"},
     {"gcd", "", &IsIntegral, Error::kNotImplemented,
-     "gcd_mps not implemented for "},
+     "gcd_mps not implemented for {}"},
     {"grid_sampler_2d", "input", &IsReal, Error::kNotImplemented,
      "grid_sampler_2d is not supported for complex on MPS"},
     {"huber_loss", "self", &IsReal, Error::kNotImplemented,
@@ -212,50 +234,111 @@ const std::vector<Refusal> kRefusals = {
     {"index_reduce", "self", &IsNot<ScalarType::ComplexFloat>, Error::kRuntime,
      "index_reduce for MPS does not support torch.cfloat dtype"},
     {"lcm", "", &IsIntegral, Error::kNotImplemented,
-     "lcm_mps not implemented for "},
+     "lcm_mps not implemented for {}"},
     {"linalg_inv_ex", "A", &IsReal, Error::kRuntime,
      "linalg_inv: not supported for complex types yet!"},
     {"linalg_qr", "A", &Is<ScalarType::Float>, Error::kRuntime,
-     "linalg_qr: MPS currently supports float32 only", 14},
+     "linalg_qr: MPS currently supports float32 only", 13, 14},
     {"linalg_solve_triangular triangular_solve", "self", &Is<ScalarType::Float>,
-     Error::kRuntime, "linalg.solve.triangular(); Only float is supported!",
+     Error::kRuntime, "linalg.solve.triangular(); Only float is supported!", 13,
      15},
     {"masked_fill", "mask", &Is<ScalarType::Bool>, Error::kRuntime,
-     "expected mask dtype to be Bool but got "},
+     "expected mask dtype to be Bool but got {}"},
     {"masked_scatter", "mask", &IsMask, Error::kRuntime,
      "masked_scatter: expected BoolTensor or ByteTensor for mask"},
     {"max_pool2d_with_indices", "self", &IsReal, Error::kNotImplemented,
      "Max pooling for complex is not supported for MPS"},
     {"mish", "self", &IsReal, Error::kNotImplemented,
-     "Mish for complex is not supported for MPS", 14},
+     "Mish for complex is not supported for MPS", 13, 14},
     {"mse_loss", "self", &IsFloating, Error::kRuntime,
-     "mse_loss_out_mps: only defined for floating types", 14},
+     "mse_loss_out_mps: only defined for floating types", 13, 14},
     {"native_batch_norm", "input", &IsNot<ScalarType::Long>,
-     Error::kNotImplemented, "Long batch norm is not supported with MPS", 14},
+     Error::kNotImplemented, "Long batch norm is not supported with MPS", 13,
+     14},
     {"native_batch_norm", "input", &IsReal, Error::kNotImplemented,
-     "Batch norm for complex is not supported for MPS", 14},
+     "Batch norm for complex is not supported for MPS", 13, 14},
     {"native_layer_norm", "input", &IsNot<ScalarType::Long>,
      Error::kNotImplemented, "Not implemented for long on MPS"},
     {"nextafter", "", &IsFloating, Error::kType,
      "nextafter_mps not implemented for non-floating types"},
     {"nll_loss_forward nll_loss2d_forward", "self", &IsReal,
      Error::kNotImplemented, "nlld_loss for complex is not supported for MPS",
-     15},
+     13, 15},
     {"random", "self", &IsReal, Error::kRuntime,
      "random_mps handles only integral, floating-point and boolean types"},
     {"relu", "self", &IsReal, Error::kRuntime,
-     "relu is not supported for complex types", 15},
+     "relu is not supported for complex types", 13, 15},
     // The Metal library of torch has no such function.
     {"renorm", "self", &IsReal, Error::kRuntime,
      "Failed to create function state object for: renorm_float2"},
     {"softplus", "self", &IsNot<ScalarType::Long>, Error::kNotImplemented,
-     "Not implemented for long"},
+     "Not implemented for long", 13, 15},
     {"special_xlog1py", "", &IsReal, Error::kType,
      "xlog1py_mps not implemented for non-floating types"},
     {"upsample_bicubic2d upsample_bilinear2d upsample_linear1d "
      "upsample_nearest1d upsample_nearest2d",
      "self", &IsReal, Error::kRuntime,
-     "upsample for MPS does not support complex inputs", 15},
+     "upsample for MPS does not support complex inputs", 13, 15},
+    // New in 2.14 or 2.15.
+    {"_histogramdd_from_bin_cts _histogramdd_from_bin_tensors histogram",
+     "self", &IsFloatOnMps, Error::kNotImplemented,
+     "\"histogram_mps\" not implemented for '{}'", 15},
+    {"_linalg_det _linalg_slogdet _linalg_solve_ex linalg_lu "
+     "linalg_lu_factor_ex",
+     "A", &IsFloatOrComplexFloat, Error::kRuntime,
+     "linalg.lu_factor(): MPS supports float32 and complex64 inputs, got {}",
+     15},
+    {"_linalg_svd", "A", &IsFloatOrComplexFloat, Error::kRuntime,
+     "linalg.svd: the MPS backend supports only float32 and complex64. Got {}. "
+     "Move the tensor to CPU for other dtypes.",
+     14},
+    {"_log_softmax", "self", &IsFloatOnMps, Error::kNotImplemented,
+     "log_softmax not implemented on MPS for {}", 15},
+    {"_softmax", "self", &IsFloatOnMps, Error::kNotImplemented,
+     "softmax not implemented on MPS for {}", 15},
+    {"adaptive_max_pool2d", "self", &IsReal, Error::kNotImplemented,
+     "Adaptive max pooling for complex is not supported for MPS", 14},
+    {"addcmul", "self", &IsNot<ScalarType::Bool>, Error::kNotImplemented,
+     "addcmul_mps not implemented for 'Bool'", 15},
+    {"bernoulli", "self", &IsReal, Error::kNotImplemented,
+     "bernoulli is not implemented for complex types on MPS", 15},
+    {"_cummax_helper", "self", &IsReal, Error::kRuntime,
+     "\"cummax\" not implemented for '{}'", 14},
+    {"_cummin_helper", "self", &IsReal, Error::kRuntime,
+     "\"cummin\" not implemented for '{}'", 14},
+    {"geqrf", "self", &Is<ScalarType::Float>, Error::kRuntime,
+     "geqrf: MPS currently supports float32 only", 14},
+    {"histc", "self", &IsFloatOnMpsOrIntegral, Error::kNotImplemented,
+     "\"histc_mps\" not implemented for '{}'", 15},
+    {"igamma", "", &IsFloating, Error::kType,
+     "igamma_mps not implemented for {}", 14},
+    {"igammac", "", &IsFloating, Error::kType,
+     "igammac_mps not implemented for {}", 14},
+    {"kthvalue", "self", &IsFloatOnMpsOrIntegral, Error::kNotImplemented,
+     "kthvalue_mps not implemented for {}", 14},
+    {"linalg_cholesky_ex", "self", &IsFloatOrComplexFloat, Error::kRuntime,
+     "linalg.cholesky: MPS supports float32 and complex64, but got {}", 14},
+    {"linalg_cross", "self", &IsNot<ScalarType::Bool>, Error::kNotImplemented,
+     "linalg.cross: not implemented for 'Bool'", 14},
+    {"linalg_lu_solve", "LU", &Is<ScalarType::Float>, Error::kRuntime,
+     "linalg.lu_solve(): MPS only supports float32.", 14, 15},
+    {"linalg_lu_solve", "LU", &IsFloatOrComplexFloat, Error::kRuntime,
+     "linalg.lu_solve(): MPS only supports float32 and complex64, got {}", 15},
+    {"linalg_solve_triangular triangular_solve", "self", &IsFloatOrComplexFloat,
+     Error::kRuntime,
+     "linalg.solve_triangular(): MPS only supports float32 and complex64, got "
+     "{}",
+     15},
+    {"logaddexp2", "", &IsFloating, Error::kNotImplemented,
+     "\"logaddexp2_mps\" not implemented for '{}'", 14},
+    {"median nanmedian", "self", &IsFloatOnMpsOrIntegral,
+     Error::kNotImplemented, "median_mps not implemented for {}", 14},
+    {"native_batch_norm", "input", &IsFloating, Error::kNotImplemented,
+     "batch_norm is not implemented for {} on MPS", 14},
+    {"nll_loss_forward nll_loss2d_forward", "self", &IsFloating,
+     Error::kNotImplemented, "nll_loss is not implemented for {} on MPS", 15},
+    {"softplus", "self", &IsFloating, Error::kNotImplemented,
+     "softplus not implemented for {}", 15},
 };
 
 using Table = std::unordered_multimap<std::string_view, const Refusal *>;
@@ -290,11 +373,13 @@ void CheckDtypes(std::string_view name, const Call &call) {
   auto [begin, end] = table->equal_range(name);
   for (auto found = begin; found != end; ++found) {
     const Refusal &refusal = *found->second;
-    if (TORCH_AT_LEAST(refusal.until)) continue;
+    if (!TORCH_AT_LEAST(refusal.from) || TORCH_AT_LEAST(refusal.until))
+      continue;
     ScalarType type = TypeOf(refusal.argument, call);
     if (type == ScalarType::Undefined || refusal.takes(type)) continue;
     std::string text = refusal.text;
-    if (text.ends_with(' ')) text += c10::toString(type);
+    if (size_t place = text.find("{}"); place != text.npos)
+      text.replace(place, 2, c10::toString(type));
     TORCH_CHECK_NOT_IMPLEMENTED(refusal.error != Error::kNotImplemented, text);
     TORCH_CHECK_TYPE(refusal.error != Error::kType, text);
     TORCH_CHECK(false, text);
