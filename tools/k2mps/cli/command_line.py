@@ -389,14 +389,12 @@ def recipes_command(session: Session, kind: str, directory: Path, undo: bool) ->
     recipes = Recipes(directory, session.console)
     show = session.console.info
     if undo:
-        result = recipes.undo()
-        show(f"{directory}: {len(result.changed)} files are as they were")
-        for path in result.merged:
-            show(f"  with your edits: {path}")
+        recipes.undo()
+        show(f"{directory}: the recipes are as they were, but for edits of yours")
         return
-    result = recipes.apply()
-    show(f"{directory}: rewrote {len(result.changed)} files")
-    for path, reason in result.left.items():
+    written, left = recipes.apply()
+    show(f"{directory}: rewrote {len(written)} files")
+    for path, reason in left.items():
         session.console.warn(f"{path}: {reason}")
     show(f"git -C {directory} diff shows them; k2mps recipes icefall {directory} --undo")
 
