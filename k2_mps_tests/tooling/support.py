@@ -338,8 +338,10 @@ def snapshot(directory: Path, times: bool = True) -> dict[str, object]:
     return {
         "files": files,
         "head": (git_dir / "HEAD").read_text(),
-        # But for the tool's list of states, which says what was found, too.
-        "refs": re.sub(r"\n?.*refs/worktree/k2mps/state", "", git(directory, "for-each-ref")),
+        # But for the tool's list of states, which says what was found, too, and upstream's refs.
+        "refs": re.sub(
+            r"\n?.*refs/(worktree/k2mps/state|k2mps/upstream.*)", "", git(directory, "for-each-ref")
+        ),
         "index": git(directory, "ls-files", "--stage", "-t"),
         "status": git(directory, "status", "--porcelain=v1", "--ignored"),
         "git directory": sorted(

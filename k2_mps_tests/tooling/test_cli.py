@@ -3,7 +3,6 @@
 import ast
 import os
 import re
-import shutil
 import subprocess
 import sys
 
@@ -200,14 +199,6 @@ def test_the_shell_completes_commands_patches_and_suites(sandbox):
     assert _completions(sandbox, "fold", "") == [name.removesuffix(".patch") for name in names]
     (sandbox.root / "patches/series").unlink()
     assert _completions(sandbox, "fold", "") == []
-
-
-@pytest.mark.parametrize("shell", ["bash", "fish", "zsh"])
-def test_the_completion_script_is_the_shells(empty, shell):
-    script = empty.ok("completion", shell)
-    assert f"_K2MPS_COMPLETE={shell}_complete" in script
-    if shutil.which(shell):
-        subprocess.run([shell, "-n"], input=script, text=True, check=True)
 
 
 def test_outside_a_clone_the_tools_own_clone_is_meant(empty, tmp_path):

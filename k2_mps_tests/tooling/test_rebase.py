@@ -35,9 +35,6 @@ def same_state(sandbox, k2, before) -> None:
         one["git directory"] = [
             name for name in one["git directory"] if name not in ("worktrees", "FETCH_HEAD")
         ]
-        one["refs"] = "\n".join(
-            line for line in one["refs"].split("\n") if "operations" not in line
-        )
     assert now == before
     assert not (sandbox.root / "build/rebase").exists()
 
@@ -73,11 +70,24 @@ def test_the_pin_follows(sandbox, k2):
     assert "# where it comes from" in text
 
 
-def test_a_commit_is_fetched_by_name(sandbox, k2):
+def test_a_name_is_upstreams_not_the_checkouts(sandbox, k2):
+    """The checkout's own branch of that name is as old as the clone."""
+    old = git(k2, "rev-parse", "master")
+    git(k2, "branch", "only-here")
     onto = support.commit(sandbox.upstream, "Newer", {"a": "1\n"})
     git(sandbox.upstream, "tag", "v9")
-    sandbox.ok("rebase", "--onto", "v9")
-    assert pin(sandbox)["commit"] == onto
+    last = support.commit(sandbox.upstream, "Newer yet", {"a": "2\n"})
+    for name, commit in (
+        ("v9", onto),
+        ("master", last),
+        ("master~1", onto),
+        ("HEAD", last),
+        (onto[:9], onto),
+    ):
+        sandbox.ok("rebase", "--onto", name)
+        assert pin(sandbox)["commit"] == commit, name
+    assert git(k2, "rev-parse", "master") == old
+    assert "has no commit only-here" in sandbox.fails(1, "rebase", "--onto", "only-here")
 
 
 def test_backwards(sandbox, k2):
@@ -105,13 +115,15 @@ def resolve(sandbox, text="line fifty, better\nand a half\n"):
 
 def test_a_conflict_says_what_why_and_what_next(sandbox, k2):
     before = snapshot(k2)
+    upstream_commit(sandbox, "Others' work", {CONTEXT: "first\n" + LONG_FILE})
     onto, message = conflict(sandbox)
     assert (
         "error: patch 1 of 3, patches/context-know-mps.patch, conflicts with"
         f" {onto[:12]}" in message
     )
     assert f"CONFLICT (content): Merge conflict in {CONTEXT}" in message
-    assert f"touched by {onto[:12]} 2023-11-14 A Contributor: Better" in (message)
+    touched = re.findall("touched by [0-9a-f]{12} 2023-11-14 A Contributor: (.*)", message)
+    assert touched == ["Others' work", "Better line"]
     assert "k2mps rebase --continue" in message
     # The tool puts the conflict into a worktree of its own.
     after = snapshot(k2)
@@ -184,17 +196,15 @@ def test_a_new_file_made_while_resolving_is_not_lost(sandbox, k2):
     assert (k2 / "k2/csrc/shim.h").read_text() == "shim\n"
 
 
-@pytest.mark.parametrize(
-    "state, problem",
-    [(None, "was killed as it began"), ('{"other": 1}', "another version of k2mps began")],
-)
-def test_a_rebase_whose_state_cannot_be_read_can_be_aborted(sandbox, k2, state, problem):
+@pytest.mark.parametrize("state", [None, '{"other": 1}'])
+def test_a_rebase_whose_state_cannot_be_read_can_be_aborted(sandbox, k2, state):
+    """It was killed as it began, or is of another version."""
     conflict(sandbox)
     link = (sandbox.root / "build/rebase/.git").read_text().removeprefix("gitdir: ").strip()
     file = Path(link, "k2mps-rebase.json")
     file.unlink() if state is None else file.write_text(state)
     message = sandbox.fails(14, "rebase", "--continue")
-    assert problem in message and "next: k2mps rebase --abort" in message
+    assert "was killed as it began" in message and "next: k2mps rebase --abort" in message
     sandbox.ok("rebase", "--abort")
     assert not (sandbox.root / "build/rebase").exists()
 
@@ -210,21 +220,19 @@ def test_what_an_aborted_rebase_resolved_is_not_replayed(sandbox, k2):
     assert "context-know-mps.patch, conflicts" in message
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
+def test_a_stopped_rebase_keeps_others_off(sandbox, k2):
+    conflict(sandbox)
+    before = snapshot(k2), patches(sandbox)
+    for command in (
         ["edit", "context-know-mps", "--subject", "context: other words"],
         ["drop", "context-know-mps"],
         ["export"],
         ["undo"],
-    ],
-)
-def test_a_stopped_rebase_keeps_others_off(sandbox, k2, command):
-    conflict(sandbox)
-    before = snapshot(k2), patches(sandbox)
-    message = sandbox.fails(14, *command)
-    assert "a rebase is in progress" in message
+    ):
+        assert "a rebase is in progress" in sandbox.fails(14, *command)
     assert (snapshot(k2), patches(sandbox)) == before
+    own = sandbox.clone("own")
+    assert str(k2) in sandbox.fails(14, "rebase", "--continue", "--k2", str(own))
 
 
 def test_patches_that_changed_meanwhile_are_not_overwritten(sandbox, k2):
@@ -242,18 +250,6 @@ def test_patches_that_changed_meanwhile_are_not_overwritten(sandbox, k2):
     sandbox.ok("rebase", "--continue")
 
 
-def test_a_branch_is_upstreams_not_the_checkouts(sandbox, k2):
-    """The checkout's own branch of that name is as old as the clone."""
-    old = git(k2, "rev-parse", "master")
-    onto = support.commit(sandbox.upstream, "Newer", {"a": "1\n"})
-    sandbox.ok("rebase", "--onto", "master")
-    assert pin(sandbox)["commit"] == onto
-    assert git(k2, "rev-parse", "master") == old
-    support.commit(sandbox.upstream, "Newer yet", {"a": "2\n"})
-    sandbox.ok("rebase", "--onto", "master~1")
-    assert pin(sandbox)["commit"] == onto
-
-
 def upstream_goes(sandbox):
     os.rename(sandbox.upstream, sandbox.upstream.with_name("gone"))
 
@@ -265,11 +261,10 @@ def work_is_not_exported(sandbox):
 @pytest.mark.parametrize(
     "happens, onto, status, problem",
     [
-        (None, "v10", 1, "has a commit v10"),
-        (None, "master~99", 1, "upstream's master has no commit master~99"),
+        (None, "v10", 1, "has no commit v10"),
+        (None, "master~99", 1, "has no commit master~99"),
         (upstream_goes, "master", 20, "cannot be asked what master is now"),
-        (upstream_goes, "HEAD", 20, "cannot be asked whether it has"),
-        (work_is_not_exported, "HEAD~3", 1, " mine"),
+        (work_is_not_exported, "HEAD", 1, " mine"),
     ],
 )
 def test_a_rebase_that_cannot_begin_changes_nothing(sandbox, k2, happens, onto, status, problem):
@@ -285,26 +280,16 @@ def test_for_a_commit_of_the_pins_history_upstream_is_not_asked(sandbox, k2):
     sandbox.fails(14, "rebase", "--onto", f"{sandbox.pin}~1")
 
 
-@pytest.mark.parametrize("name", ["{commit}", "mine", "HEAD"])
+@pytest.mark.parametrize("name", ["{commit}", "mine"])
 def test_a_commit_that_only_this_checkout_has(sandbox, name):
     own = sandbox.clone("own")
     git(own, "checkout", "--quiet", "-b", "mine")
     commit = support.commit(own, "mine", {"mine": "1\n"})
     before = patches(sandbox)
-    message = sandbox.fails(1, "rebase", "--k2", str(own), "--onto", name.format(commit=commit))
-    assert f"does not have {commit[:12]}" in message
+    name = name.format(commit=commit)
+    message = sandbox.fails(1, "rebase", "--k2", str(own), "--onto", name)
+    assert f"has no commit {name}\n" in message
     assert patches(sandbox) == before
-
-
-def test_an_edit_beside_the_conflict_is_taken_but_not_remembered(sandbox, k2):
-    conflict(sandbox)
-    resolve(sandbox)
-    file = sandbox.root / "build/rebase" / CONTEXT
-    file.write_text(file.read_text().replace("line 20\n", "twenty\n"))
-    sandbox.ok("rebase", "--continue")
-    assert not (sandbox.root / "resolutions").exists()
-    sandbox.ok("apply")
-    assert "twenty\n" in (k2 / CONTEXT).read_text()
 
 
 def test_a_patch_that_upstream_has(sandbox, k2):
@@ -321,12 +306,11 @@ def test_a_patch_that_upstream_has(sandbox, k2):
     before = patches(sandbox)
     message = sandbox.fails(14, "rebase", "--onto", onto)
     assert f"patches/{patch}, no longer changes anything" in message
-    assert "upstream has it already" in message
-    assert "--drop-upstreamed" in message
+    assert f"touched by {onto[:12]}" in message and "--drop-upstreamed" in message
     assert patches(sandbox) == before
     assert "no longer changes anything" in sandbox.fails(14, "rebase", "--continue")
     out = sandbox.ok("rebase", "--continue", "--drop-upstreamed")
-    assert f"dropped {patch}: upstream has it" in out
+    assert f"dropped {patch}" in out
     assert "2 patches" in out
     assert not (sandbox.root / "patches" / patch).exists()
     # The same in one command.
@@ -362,27 +346,6 @@ def test_a_file_that_is_gone(sandbox, k2):
     assert not (k2 / CONTEXT).exists()
 
 
-def test_what_upstream_deleted_is_not_called_its_own(sandbox, k2):
-    """The resolution leaves nothing of the patch."""
-    text = (k2 / "k2/csrc/array.cu").read_text()
-    support.write(k2, {"k2/csrc/array.cu": text.replace("array 7\n", "7\n")})
-    sandbox.ok("new", "array: seven")
-    git(sandbox.upstream, "rm", "--quiet", "k2/csrc/array.cu")
-    git(sandbox.upstream, "commit", "--quiet", "-m", "Drop array")
-    onto = git(sandbox.upstream, "rev-parse", "HEAD")
-    sandbox.fails(14, "rebase", "--onto", onto)
-    worktree = sandbox.root / "build/rebase"
-    git(worktree, "rm", "--quiet", "--force", "k2/csrc/array.cu")
-    sandbox.fails(14, "rebase", "--continue")
-    git(worktree, "rm", "--quiet", "--force", "k2/csrc/array.cu")
-    message = sandbox.fails(14, "rebase", "--continue")
-    assert "array-seven.patch, no longer changes anything" in message
-    assert "its resolution leaves nothing of it" in message
-    assert "upstream has it" not in message
-    out = sandbox.ok("rebase", "--continue", "--drop-upstreamed")
-    assert "dropped array-seven.patch: its resolution leaves nothing" in out
-
-
 def test_edits_at_a_patch_that_changes_nothing_are_taken(sandbox, k2):
     text = (k2 / "k2/csrc/array.cu").read_text()
     text = text.replace("array 7\n", "seven\n")
@@ -398,17 +361,17 @@ def test_edits_at_a_patch_that_changes_nothing_are_taken(sandbox, k2):
     assert "seven\neight\n" in (k2 / "k2/csrc/array.cu").read_text()
 
 
-def test_a_new_file_that_upstream_has_added(sandbox, k2):
-    onto = upstream_commit(sandbox, "Own mps", {"cmake/mps.cmake": "other\n"})
-    message = sandbox.fails(14, "rebase", "--onto", onto)
-    assert "CONFLICT (add/add): Merge conflict in cmake/mps.cmake" in message
-
-
-def test_a_folder_of_new_files_that_upstream_has_as_a_file(sandbox, k2):
-    onto = upstream_commit(sandbox, "Own mps", {"cmake": "a file\n"})
+@pytest.mark.parametrize(
+    "files, problem",
+    [
+        ({"cmake/mps.cmake": "other\n"}, "CONFLICT (add/add): Merge conflict in cmake/mps.cmake"),
+        ({"cmake": "a file\n"}, "patches/context-know-mps.patch, conflicts with"),
+    ],
+)
+def test_a_new_file_that_upstream_has_added(sandbox, k2, files, problem):
+    onto = upstream_commit(sandbox, "Own mps", files)
     before = snapshot(k2), patches(sandbox)
-    message = sandbox.fails(14, "rebase", "--onto", onto)
-    assert "patches/context-know-mps.patch, conflicts with" in message
+    assert problem in sandbox.fails(14, "rebase", "--onto", onto)
     sandbox.ok("rebase", "--abort")
     same_state(sandbox, k2, before)
 
@@ -435,12 +398,6 @@ def test_a_checkout_of_the_users_with_other_line_ends(sandbox, tmp_path):
     sandbox.config.write_text("")
     sandbox.ok("rebase", "--onto", onto)
     assert patches(sandbox) == with_crlf
-
-
-def test_the_other_checkout_is_named(sandbox, k2):
-    conflict(sandbox)
-    own = sandbox.clone("own")
-    assert str(k2) in sandbox.fails(14, "rebase", "--continue", "--k2", str(own))
 
 
 @pytest.mark.parametrize("stage", range(4, 80, 15))

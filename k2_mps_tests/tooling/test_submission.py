@@ -2,9 +2,11 @@
 
 import os
 import subprocess
-import time
 
 import pytest
+from k2mps.carry import pull_request
+from k2mps.core.project import Project
+from k2mps.series.series_file import GROUPS
 
 from k2_mps_tests.tooling import support
 from k2_mps_tests.tooling.support import git, patches, snapshot
@@ -105,7 +107,7 @@ def test_a_patch_without_the_one_that_it_builds_on(sandbox, k2):
     sandbox.ok("new", "more")
     message = sandbox.fails(1, "upstream", "more")
     assert "patches/more.patch builds on" in message
-    assert f"it needs {MPS}.patch:" in message
+    assert f"of {MPS}.patch" in message
     sandbox.ok("upstream", "more", MPS)
 
 
@@ -125,32 +127,23 @@ def test_somebody_has_to_send_it(sandbox, k2):
     assert "git config --global user.name" in message
 
 
-CASES = ["", "", "", "", "", "<failure/>", "<error/>", "<skipped/>", "<skipped/>"]
-REPORT = "".join(f"<testcase>{how}</testcase>" for how in CASES)
-REPORT = f"<testsuites><testsuite>{REPORT}</testsuite></testsuites>"
-
-
-def test_the_cover_letter_has_the_figures_of_the_suites(sandbox, k2):
-    folder = sandbox.root / "build/tests"
-    support.write(folder, {"parity.xml": REPORT, "upstream-cpu.xml": REPORT})
-    out = sandbox.ok("upstream")
-    assert "6 new files with 5 lines" in out
-    assert "2 lines" not in out.split("\n")[2]
-    assert "4 lines added and 5 removed" in out
+def test_the_cover_letter_counts_and_says_what_ran_where(sandbox, k2):
+    page = "# x\n\n## ctc: A title\n\nOf ctc.\n\n## every group: x\n\n- Of all.\n"
+    support.write(sandbox.root, {"docs/pull-requests.md": page})
+    order = sandbox.root / "patches/series"
+    order.write_text("# ctc: x\n" + order.read_text())
+    out = sandbox.ok("upstream", "--group", "ctc")
+    assert "6 new files with 5 lines; in existing files 4 lines added and 5 removed." in out
     assert "\n* context: know mps\n" in out
-    mac = os.uname().sysname == "Darwin"
-    where = "" if mac else ", emulated"
-    figures = "5 passed, 2 failed, 2 skipped\n"
-    assert f"* mps against CPU{where}: {figures}" in out
-    assert f"* k2's own tests with K2_WITH_MPS=OFF: {figures}" in out
+    assert out.startswith("A title\n") and out.endswith("\n\nOf ctc.\n\n- Of all.\n")
 
 
-def test_results_of_an_older_series_are_not_told(sandbox, k2):
-    folder = sandbox.root / "build/tests"
-    support.write(folder, {"parity.xml": REPORT})
-    old = time.time() - 1000
-    os.utime(folder / "parity.xml", (old, old))
-    assert "no results of this series are at hand" in sandbox.ok("upstream")
+def test_each_group_for_k2_has_a_cover_letter():
+    project = Project(support.TOOLS.parent)
+    for group in (*GROUPS[:-1], "every group"):
+        title, text = pull_request.words(project, group)
+        assert title and text, group
+    assert "No Mac has run any of it" in text
 
 
 def test_notes_on_conventions(sandbox, k2):

@@ -1,18 +1,14 @@
 """The first upstream commit that breaks each patch.
 
 The probe goes from a commit at which the series applies to an older or a newer one.  It bisects,
-which supposes that a broken patch stays broken.  git merges a patch into a commit without a
-worktree.
-
-The probe tries a patch on top of only those earlier patches that the patch builds on: another patch
-that breaks is not to blame.
+which supposes that a broken patch stays broken.  git merges patches into a commit without a
+worktree, each on top of those before it that change the same files.  A conflict leaves git's
+markers there, so that a later patch conflicts only if it changes lines beside the broken ones.
 """
 
 import bisect
 from collections.abc import Iterator, Sequence
 
-from k2mps.carry import conflict
-from k2mps.carry.conflict import Culprit
 from k2mps.core import errors
 from k2mps.core.git import quoted
 from k2mps.core.progress import Reporter, Section
@@ -32,20 +28,21 @@ def probe(
         tip = series_tip(project, checkout, pin)
         commits = checkout.commits(f"{pin.commit}..{tip}")
         way, forward = _way(checkout, start, end)
-        prober = Prober(checkout, pin.commit, commits)
+        prober = _Prober(checkout, pin.commit, commits, way)
         patches = []
         with reporter.task("probing") as task:
             for number, commit in enumerate(commits):
                 name = extraction.name_of(commit)
                 task.update(number, len(commits), name)
-                broken = prober.find(name, way, forward)
-                builds_on = prober.builds_on[name]
-                patches.append({"name": name, "builds_on": builds_on, "broken": broken})
+                patches.append({"name": name, "broken": prober.find(number, forward)})
+    steps = [one["broken"]["step"] for one in patches if one["broken"]]
     return {
-        "start": _culprit(checkout, way[0]),
-        "end": _culprit(checkout, way[-1]),
+        "start": _facts(checkout, way[0]),
+        "end": _facts(checkout, way[-1]),
         "steps": len(way) - 1,
         "forward": forward,
+        # The last commit on the way to which all patches apply; None where that is none.
+        "carries_to": way[min(steps, default=len(way)) - 1] if 0 not in steps else None,
         "patches": patches,
     }
 
@@ -75,125 +72,96 @@ def _way(checkout: Checkout, start: str, end: str) -> tuple[Sequence[str], bool]
     return line if forward else line[::-1], forward
 
 
-class Prober:
-    """Tries the patches of a series, made for the pin, at other commits."""
+class _Prober:
+    """Tries the patches of a series, made for the pin, at the commits of a way."""
 
-    def __init__(self, checkout: Checkout, pin: str, commits: Sequence[Commit]):
+    def __init__(self, checkout: Checkout, pin: str, commits: Sequence[Commit], way: Sequence[str]):
         self._checkout = checkout
-        self._pin = pin
-        self._commits = {extraction.name_of(one): one for one in commits}
-        changes = checkout.changes_of(commits)
-        self._paths = {
-            name: [change.path for change in changes[one.id]] for name, one in self._commits.items()
-        }
+        self._commits = commits
+        self._way = way
         self._trees = checkout.trees_of([pin, *(one.id for one in commits)])
-        self._merged: dict[tuple[str, str], tuple[str, list[str]]] = {}
-        # The tree of the last merge; where that conflicts, with git's markers.
-        self._last = ""
-        # The earlier patches without which a patch does not apply at the pin.
-        self.builds_on: dict[str, tuple[str, ...]] = {}
-        for name in self._commits:
-            self.builds_on[name] = self._find_builds_on(name)
+        self._merged: dict[tuple[int, str], tuple[str, list[str]]] = {}
+        changes = checkout.changes_of(commits)
+        paths = [{change.path for change in changes[one.id]} for one in commits]
+        # The earlier patches that change the same files, and those that these follow.
+        self._follows: list[list[int]] = []
+        for number, own in enumerate(paths):
+            direct = [other for other in range(number) if paths[other] & own]
+            found = {*direct, *(one for other in direct for one in self._follows[other])}
+            self._follows.append(sorted(found))
 
-    def _find_builds_on(self, name: str) -> tuple[str, ...]:
-        order = list(self.builds_on)
-        needed: set[str] = set()
-        for path in self._conflicts([name], self._pin)[1]:
-            for other in order:
-                if path in self._paths[other]:
-                    needed |= {other, *self.builds_on[other]}
-        for other in reversed(order):
-            fewer = sorted(needed - {other}, key=order.index)
-            if other in needed and not self._conflicts([*fewer, name], self._pin)[0]:
-                needed.remove(other)
-        return tuple(sorted(needed, key=order.index))
-
-    def _conflicts(self, names: Sequence[str], target: str) -> tuple[str, list[str]]:
-        """The first of these patches that git cannot merge into a commit, and the files in which
-        it conflicts; or an empty text."""
-        if target not in self._trees:
-            self._trees[target] = self._checkout.tree_of(target)
-        tree = self._trees[target]
-        for name in names:
-            key = (name, tree)
+    def _conflicts(self, number: int, step: int) -> dict[int, list[str]]:
+        """The files in which a patch, and those that it follows, conflict at a step, by patch."""
+        commit = self._way[step]
+        if commit not in self._trees:
+            self._trees[commit] = self._checkout.tree_of(commit)
+        tree, found = self._trees[commit], {}
+        for one in (*self._follows[number], number):
+            key = (one, tree)
             if key not in self._merged:
-                commit = self._commits[name]
-                base, theirs = self._trees[commit.parents[0]], self._trees[commit.id]
+                made = self._commits[one]
+                base, theirs = self._trees[made.parents[0]], self._trees[made.id]
                 self._merged[key] = merged_trees(self._checkout, base, tree, theirs)
-            tree, conflicts = self._merged[key]
-            self._last = tree
-            if conflicts:
-                return name, conflicts
-        return "", []
+            tree, found[one] = self._merged[key]
+        return found
 
-    def find(self, name: str, commits: Sequence[str], forward: bool) -> dict | None:
+    def find(self, number: int, forward: bool) -> dict | None:
         """Where a patch breaks; None if it applies all the way.
 
         The result has the upstream commit that breaks the patch; the number of commits from the
-        start to that commit, 0 where the patch does not apply at the start; the earlier patch that
-        breaks there and that this patch builds on, if any; and the files that conflict.
+        start to that commit, 0 where the patch does not apply at the start; the files that
+        conflict; and an earlier patch that conflicts in one of these there, if any.
         """
-        names = [*self.builds_on[name], name]
-        last = len(commits) - 1
 
-        def fails(at: int) -> bool:
-            return bool(self._conflicts(names, commits[at])[0])
+        def fails(step: int) -> bool:
+            return bool(self._conflicts(number, step)[number])
 
-        if fails(0):
-            bad = 0
-        elif not fails(last):
+        last = len(self._way) - 1
+        if not fails(last) and not fails(0):
             return None
-        else:
-            bad = bisect.bisect_left(range(last), True, lo=1, key=fails)
-        culprit, paths = self._conflicts(names, commits[bad])
-        texts = self._checkout.files(self._last, paths)
-        places = [
-            conflict.place(
-                self._checkout,
-                path,
-                texts[path].content if path in texts else b"",
-                self._pin,
-                commits[bad],
-            )
-            for path in paths
-        ]
+        bad = 0 if fails(0) else bisect.bisect_left(range(last), True, lo=1, key=fails)
+        found = self._conflicts(number, bad)
+        paths = found.pop(number)
+        others = (one for one, theirs in found.items() if set(theirs) & set(paths))
+        other = next(others, None)
         return {
             # On the way back, a patch breaks where a commit that it needs is missing.
-            "commit": _culprit(self._checkout, commits[bad - (bad > 0 and not forward)]),
+            "commit": _facts(self._checkout, self._way[bad - (bad > 0 and not forward)]),
             "step": bad,
-            "because_of": "" if culprit == name else culprit,
-            "places": places,
+            "because_of": "" if other is None else extraction.name_of(self._commits[other]),
+            "paths": paths,
         }
 
 
-def _culprit(checkout: Checkout, commit: str) -> Culprit:
+def _facts(checkout: Checkout, commit: str) -> dict[str, str]:
+    """An upstream commit."""
     facts = checkout.git.text("log", "-1", "--format=%H%x02%an%x02%cs%x02%s", commit)
-    return Culprit(*facts.split("\x02"))
+    return dict(zip(("id", "author", "date", "subject"), facts.split("\x02")))
+
+
+def told(commit: dict[str, str]) -> str:
+    """An upstream commit, for people."""
+    return "{id:.12} {date} {author}: {subject}".format_map(commit)
 
 
 def sections(result: dict) -> Iterator[Section]:
     """For people."""
     patches, steps = result["patches"], result["steps"]
-    broken = {one["name"]: one["broken"] for one in patches if one["broken"]}
-    lines = [
-        f"{steps} upstream commits {'forward' if result['forward'] else 'back'},"
-        f" from {result['start']}",
-        f"to {result['end']}",
-        f"{len(patches) - len(broken)} of {len(patches)} patches apply all the way",
-    ]
     rows = []
     for one in patches:
-        found = one["broken"]
-        told = (str(found["step"]), str(found["commit"]), _how(found)) if found else ()
-        rows.append((one["name"], *(told or (f"all {steps}", "", ""))))
+        broken, row = one["broken"], (one["name"], f"all {steps}", "", "")
+        if broken:
+            how = "conflicts in " + ", ".join(broken["paths"])
+            how += f", as {broken['because_of']} does" if broken["because_of"] else ""
+            row = (one["name"], str(broken["step"]), told(broken["commit"]), how)
+        rows.append(row)
+    whole = sum(one["broken"] is None for one in patches)
+    lines = [
+        f"{steps} upstream commits {'forward' if result['forward'] else 'back'},"
+        f" from {told(result['start'])}",
+        f"to {told(result['end'])}",
+        f"{whole} of {len(patches)} patches apply all the way",
+    ]
+    if result["carries_to"]:
+        lines.append(f"all patches apply to {result['carries_to'][:12]}")
     yield "Probe", lines, ("patch", "commits", "breaks with", "how"), rows
-    for name, found in broken.items():
-        if not found["because_of"]:
-            lines = [line for place in found["places"] for line in place.lines()]
-            yield f"{name} at {found['commit'].id[:12]}", lines, (), ()
-
-
-def _how(broken: dict) -> str:
-    if broken["because_of"]:
-        return f"builds on {broken['because_of']}"
-    return "conflicts in " + ", ".join(place.path for place in broken["places"])

@@ -1,42 +1,23 @@
 """The series as a pull request to k2: plain commits without this project's marks.
 
 The commits contain the new files and have no trailers.  The author of a patch that names none is
-the user.  The cover letter lists the patches and the figures of the last run of the suites.
+the user.  The cover letter lists the patches; for a group it has the title and the text of
+docs/pull-requests.md, which says what ran where.
 """
 
-import collections
 import dataclasses
-import sys
+import re
 from collections.abc import Sequence
 
 from k2mps.carry import style
-from k2mps.carry.probe import Prober
 from k2mps.core import errors
 from k2mps.core.git import quoted
 from k2mps.core.project import Project
-from k2mps.run import suites
 from k2mps.series import hunks, patch_folder
 from k2mps.series.patch_text import Patch
-from k2mps.stack import extraction, states
-from k2mps.stack.checkout import Checkout, Commit
+from k2mps.stack import states
+from k2mps.stack.checkout import Checkout
 from k2mps.stack.commits import commit_date, merged, series_tip
-
-# The suites in the cover letter, and their titles there.
-_SUITES = {
-    "parity": "mps against CPU",
-    "upstream-mps": "k2's own tests on mps",
-    "upstream-cpu": "k2's own tests with K2_WITH_MPS=OFF",
-}
-_TITLES = {
-    "fixes": "Fixes found on the way to an Apple MPS backend",
-    "general": "Waits, tensors of a context and scores on any device",
-    "device": "Apple's MPS as a device of k2",
-    "mutual-information": "Mutual information in Metal",
-    "lattices": "Lattices of intersect_dense in Metal",
-    "scores": "Scores and posteriors of arcs in Metal",
-    "ctc": "CTC in Metal, without a lattice",
-    "extras": "Provenance, counters, signposts and a check for MPS",
-}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,11 +61,16 @@ def make(
         # With the pin's date, the commits of earlier groups have the same ids.
         sender = f"{_sender(checkout)} {commit_date(checkout, pinned.pin.commit)}"
         base = tip = pinned.pin.commit
-        for patch in found.patches:
-            if patch in below or patch in chosen:
-                tip = _commit(checkout, commits, patch, tip, sender)
-            if patch in below:
-                base = tip
+        for commit, patch in zip(commits, found.patches):
+            if patch not in below and patch not in chosen:
+                continue
+            tree, conflicts = merged(checkout, commit.parents[0], tip, commit.id)
+            if conflicts:
+                raise _incomplete(found, patch, (*below, *chosen), conflicts)
+            message = "\n\n".join(filter(None, (patch.subject, patch.body))) + "\n"
+            author = commit.author.raw if patch.date else sender
+            tip = checkout.store(tree, [tip], message, author, sender)
+            base = tip if patch in below else base
     new_files = [path for patch in chosen for path in patch.new_files]
     return Submission(
         base,
@@ -109,22 +95,21 @@ def _sender(checkout: Checkout) -> str:
     return f"{name} <{email}>"
 
 
-def _commit(
-    checkout: Checkout, commits: Sequence[Commit], patch: Patch, tip: str, sender: str
-) -> str:
-    """Commits one patch of the series on another commit; `sender` is as git has it in a commit."""
-    commit = next(one for one in commits if extraction.name_of(one) == patch.name)
-    tree, conflicts = merged(checkout, commit.parents[0], tip, commit.id)
-    if conflicts:
-        needs = Prober(checkout, commits[0].parents[0], commits).builds_on[patch.name]
-        raise errors.K2mpsError(
-            f"patches/{patch.name} builds on patches that are left out, or do not come before it",
-            why=f"it needs {', '.join(needs)}: it changes their lines, or files that they add",
-            next_command="name the patches that it needs as well",
-        )
-    message = "\n\n".join(filter(None, (patch.subject, patch.body))) + "\n"
-    author = commit.author.raw if patch.date else sender
-    return checkout.store(tree, [tip], message, author, sender)
+def _incomplete(
+    found: patch_folder.Series, patch: Patch, taken: Sequence[Patch], conflicts: Sequence[str]
+) -> errors.K2mpsError:
+    """The error that names the patches which are left out and which change the same files."""
+    before = found.patches[: found.patches.index(patch)]
+    needs = [
+        one.name
+        for one in before
+        if one not in taken and {*one.new_files, *(e.path for e in one.edits)} & set(conflicts)
+    ]
+    return errors.K2mpsError(
+        f"patches/{patch.name} builds on patches that are left out",
+        why=f"in {errors.some(conflicts)} it changes lines, or files, of {errors.some(needs)}",
+        next_command="name the patches that it needs as well",
+    )
 
 
 def branch(checkout: Checkout, made: Submission, name: str) -> None:
@@ -162,41 +147,27 @@ def _cover(
     added, removed = (sum(column) for column in zip(*counts))
     new_files = [path for patch in chosen for path in patch.new_files]
     new_lines = sum(map(found.new_lines, chosen))
-    lines = [
-        "An Apple MPS backend for k2"
-        if len(chosen) == len(found.patches)
-        else chosen[0].subject
-        if len(chosen) == 1
-        else _TITLES[group]
-        if group
-        else f"{len(chosen)} changes for an Apple MPS backend of k2",
-        "",
+    title = f"{len(chosen)} changes for an Apple MPS backend of k2"
+    if len(chosen) == len(found.patches):
+        title = "An Apple MPS backend for k2"
+    elif len(chosen) == 1:
+        title = chosen[0].subject
+    title, text = words(project, group) or (title, "")
+    _, common = words(project, "every group") or ("", "")
+    parts = [
+        title,
         f"{len(new_files)} new files with {new_lines} lines; in existing"
         f" files {added} lines added and {removed} removed.",
-        "",
-        *(f"* {patch.subject}" for patch in chosen),
-        "",
-        *_figures(project),
+        "\n".join(f"* {patch.subject}" for patch in chosen),
+        text,
+        common,
     ]
-    return "\n".join(lines).rstrip() + "\n"
+    return "\n\n".join(filter(None, parts)) + "\n"
 
 
-def _figures(project: Project) -> list[str]:
-    """The results of the suites, if the suites ran on this very series."""
-    folder = project.build_root / "tests"
-    # Only a Mac has mps.
-    where = "" if sys.platform == "darwin" else ", emulated"
-    written = project.config_file.stat().st_mtime
-    lines = []
-    for name, title in _SUITES.items():
-        report = folder / f"{name}.xml"
-        fresh = report.is_file() and report.stat().st_mtime >= written
-        counts = collections.Counter(map(suites.outcome_of, suites.read_cases(report)))
-        if fresh and counts:
-            lines.append(
-                f"* {title}{'' if name == 'upstream-cpu' else where}: {counts['passed']} passed,"
-                f" {counts['failure'] + counts['error']} failed, {counts['skipped']} skipped"
-            )
-    if not lines:
-        return ["Tests: no results of this series are at hand (k2mps test)."]
-    return ["Tests:", "", *lines]
+def words(project: Project, group: str) -> tuple[str, str] | None:
+    """The title and the text of a group in docs/pull-requests.md; None where there are none."""
+    page = project.root / "docs/pull-requests.md"
+    text = page.read_text(encoding="utf-8") if page.is_file() else ""
+    match = re.search(rf"^## {group}: (.*)\n\n((?:(?!## ).*\n)*)", text, re.MULTILINE)
+    return (match[1], match[2].strip()) if match else None

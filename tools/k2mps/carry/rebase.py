@@ -9,129 +9,103 @@ the pin together.
 people without a conflict, and they do not apply to each other.
 """
 
-import dataclasses
 import json
 import os
 import re
 import shlex
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
-from k2mps.carry import conflict
+from k2mps.carry import branches
 from k2mps.core import errors, git, interrupts, replacement
 from k2mps.core.git import quoted
-from k2mps.core.pins import Pin, is_url
+from k2mps.core.pins import Pin
 from k2mps.core.project import Project
 from k2mps.series import patch_folder
 from k2mps.series.patch_text import FROM
 from k2mps.stack import extraction, states, undo
 from k2mps.stack.checkout import BRANCH, BRANCH_REF, Checkout
-from k2mps.stack.clone import fetch
 from k2mps.stack.commits import AM, commit_date, committer, mail_date, series_tip, unexported
 
 _VERSION = re.compile(rb'^set\(K2_VERSION "?([0-9.]+)"?\)', re.MULTILINE)
-_STATE = "k2mps-rebase.json"
-# Names for commits of the checkout, not of upstream.
-_LOCAL = re.compile(r"HEAD|@|[0-9a-f]{4,40}|refs/.*|origin/.*")
 _MARKER = re.compile(rb"^<{7} .*^={7}.*^>{7} ", re.MULTILINE | re.DOTALL)
 _REPLAYED = re.compile(r"^(?:Staged|Resolved) '(.*)' using previous resolution", re.MULTILINE)
-_TAKEN = "upstream has it already"
-_RESOLVED = "its resolution leaves nothing of it"
+_STATE = "k2mps-rebase.json"
 # Every commit is picked, also one that upstream has, which then is empty and asks.
 _REBASE = (
     "rebase --interactive --empty=ask --keep-empty --reapply-cherry-picks --no-rebase-merges"
     " --no-autosquash --no-autostash --no-fork-point"
 ).split()
+# The number of upstream commits that are shown for a file.
+_SHOWN = 8
 
 
-@dataclasses.dataclass(frozen=True)
-class Rebased:
+class _State(NamedTuple):
+    """How a rebase began, a file in the worktree's git directory."""
+
+    checkout: str  # the directory of the checkout
+    onto: str  # the commit of the new pin
+    was: str  # the last commit of the series on the old pin; the pin, where the series has none
+    patches: str  # the tree of patches/ and upstream.toml
+
+
+class Rebased(NamedTuple):
     """The result of a rebase."""
 
     pin: Pin  # the new pin
     plan: extraction.Plan  # the written files
-    dropped: Sequence[str]  # dropped patches, as "name: reason"
-    resolved: Sequence[str]  # conflicts that git resolved as before, as "patch: path"
     differences: Sequence[str]  # the patches that changed, as `git range-diff` lists them
 
 
-@dataclasses.dataclass
-class _State:
-    """The state of a rebase, a file in the worktree's git directory."""
-
-    checkout: str  # the directory of the checkout
-    command: str  # the command, for the list of states
-    tool: str  # the command of git that makes the commits: "rebase" or "am"
-    onto: str  # the commit of the new pin
-    old_pin: str  # the commit of the old pin
-    old_tip: str  # the last commit of the series on the old pin; empty where it does not apply
-    names: list[str]  # the patches, in order
-    tree: str  # patches/ and upstream.toml at the start
-    # dropped, resolved: as in `Rebased`
-    dropped: list[str] = dataclasses.field(default_factory=list)
-    resolved: list[str] = dataclasses.field(default_factory=list)
-    # Why the patch at which git stopped changes nothing; empty after another kind of stop.
-    empty: str = ""
-
-
-def start(
-    project: Project, checkout: Checkout, onto: str, drop_upstreamed: bool = False
-) -> Rebased:
-    """Begins a rebase onto a commit, by a name that upstream or the checkout's git knows.
+def start(project: Project, checkout: Checkout, onto: str, drop: bool = False) -> Rebased:
+    """Begins a rebase onto a commit, by a name that upstream gives it.
 
     After a `ConflictError` the user decides, then calls `advance` or `abort`.  Any other error
     leaves everything as before.
+
+    Args:
+      drop: whether to drop patches that change nothing there.
     """
     with states.at_work(project, checkout, rebasing=True):
-        _forget_killed(project, checkout)
-        states.check_no_rebase(project)
         pin = project.upstream().pin
-        _check_exported(project, checkout, pin)
-        target = _resolve(checkout, pin, onto)
+        _check_free(project, checkout, pin)
+        target = branches.commit_of(checkout, pin, onto)
         tip = series_tip(project, checkout, pin)
-        names = [extraction.name_of(one) for one in checkout.commits(f"{pin.commit}..{tip}")]
-        tree = states.snapshot(project, checkout)
-        where = str(checkout.directory)
-        command = f"rebase --onto {onto}"
-        state = _State(where, command, "rebase", target, pin.commit, tip, names, tree)
-        arguments = [*_REBASE, "--onto", target, pin.commit]
-        return _begin(project, checkout, state, tip, arguments, b"", drop_upstreamed)
+        how = [*_REBASE, "--onto", target, pin.commit]
+        return _begin(project, checkout, tip, target, how, drop=drop)
 
 
 def merge(project: Project, checkout: Checkout) -> Rebased:
     """Makes the patches, which do not apply to one another, apply; as `start`, on the same pin."""
     with states.at_work(project, checkout, rebasing=True):
-        _forget_killed(project, checkout)
-        states.check_no_rebase(project)
         pin = project.upstream().pin
+        _check_free(project, checkout, None)
         found = patch_folder.load(project.patches)
         date = mail_date(commit_date(checkout, pin.commit))
         mails = b"".join(patch.mail(found.files, date) for patch in found.patches)
-        names = [patch.name for patch in found.patches]
-        tree = states.snapshot(project, checkout)
-        where = str(checkout.directory)
-        state = _State(where, "apply", "am", pin.commit, pin.commit, "", names, tree)
-        arguments = [*AM[:-1], "--3way"]
-        return _begin(project, checkout, state, pin.commit, arguments, mails, False)
+        how = [*AM[:-1], "--3way"]
+        return _begin(project, checkout, pin.commit, pin.commit, how, mails)
 
 
 def _begin(
     project: Project,
     checkout: Checkout,
-    state: _State,
     commit: str,
+    onto: str,
     arguments: Sequence[str],
-    stdin: bytes,
-    drop: bool,
+    stdin: bytes = b"",
+    drop: bool = False,
 ) -> Rebased:
+    """Has git carry the series in a worktree that begins at a commit."""
     project.build_root.mkdir(exist_ok=True)
     try:
         undo.remember_resolutions(checkout)
         _add_worktree(project, checkout, commit)
-        rebase = _Rebase(project, checkout, state)
-        rebase.save()
-        return rebase.run(arguments, drop, stdin)
+        tree = states.snapshot(project, checkout)
+        state = _State(str(checkout.directory), onto, commit, tree)
+        replacement.rewrite(_git_dir(project) / _STATE, json.dumps(state))
+        return _Rebase(project, checkout).run(arguments, drop, stdin)
     except errors.ConflictError:
         raise
     except BaseException:
@@ -141,12 +115,12 @@ def _begin(
         raise
 
 
-def advance(project: Project, checkout: Checkout, drop_upstreamed: bool = False) -> Rebased:
+def advance(project: Project, checkout: Checkout, drop: bool = False) -> Rebased:
     """Continues a rebase; a `ConflictError` says why it stops, or cannot go on."""
     with states.at_work(project, checkout, rebasing=True):
-        rebase = _Rebase.under_way(project, checkout)
+        rebase = _Rebase(project, checkout)
         rebase.check_unchanged()
-        return rebase.run(rebase.take_resolution(drop_upstreamed), drop_upstreamed)
+        return rebase.run(rebase.take_resolution(drop), drop)
 
 
 def abort(project: Project, checkout: Checkout) -> None:
@@ -159,42 +133,34 @@ def abort(project: Project, checkout: Checkout) -> None:
 
 
 class _Rebase:
-    def __init__(self, project: Project, checkout: Checkout, state: _State):
+    """The rebase in the project's worktree."""
+
+    def __init__(self, project: Project, checkout: Checkout):
+        if not project.rebase.exists():
+            raise _no_rebase()
         self._project = project
         self._checkout = checkout
-        self._state = state
         # The files are the blobs' bytes, whatever the user's line ends are.
         self._git = git.Git(project.rebase, literal=True, reporter=checkout.reporter)
         self._git_dir = _git_dir(project)
-
-    @staticmethod
-    def under_way(project: Project, checkout: Checkout) -> "_Rebase":
-        """The rebase that has stopped."""
-        if not project.rebase.exists():
-            raise _no_rebase()
-        failure = f"the rebase in {project.rebase} was killed as it began"
         try:
-            text = (_git_dir(project) / _STATE).read_text(encoding="utf-8")
-            failure = "another version of k2mps began the rebase in progress"
-            state = _State(**json.loads(text))
+            self._state = _State(*json.loads((self._git_dir / _STATE).read_text(encoding="utf-8")))
         except (FileNotFoundError, TypeError):
-            remedy = "k2mps rebase --abort, then begin again"
-            raise errors.ConflictError(failure, next_command=remedy) from None
-        if state.checkout != str(checkout.directory):
             raise errors.ConflictError(
-                f"the rebase in progress is of the checkout {state.checkout}",
-                next_command=f"give --k2 {quoted(state.checkout)} as when it began",
+                f"the rebase in {project.rebase} was killed as it began",
+                why="or another version of k2mps began it",
+                next_command="k2mps rebase --abort, then begin again",
+            ) from None
+        if self._state.checkout != str(checkout.directory):
+            raise errors.ConflictError(
+                f"the rebase in progress is of the checkout {self._state.checkout}",
+                next_command=f"give --k2 {quoted(self._state.checkout)} as when it began",
             )
-        return _Rebase(project, checkout, state)
-
-    def save(self) -> None:
-        """Writes the state; a kill leaves the old or the new one."""
-        replacement.rewrite(self._git_dir / _STATE, json.dumps(dataclasses.asdict(self._state)))
 
     def check_unchanged(self) -> None:
         """Refuses to continue where patches/ has changed since the start."""
         now = states.snapshot(self._project, self._checkout)
-        changed = [change.path for change in self._checkout.changes(self._state.tree, now)]
+        changed = [change.path for change in self._checkout.changes(self._state.patches, now)]
         if changed:
             raise errors.ConflictError(
                 f"{errors.some(changed, 5)} changed since the rebase began",
@@ -204,10 +170,10 @@ class _Rebase:
             )
 
     @property
-    def _amid(self) -> bool:
-        """Whether git has stopped at a patch."""
-        files = ("rebase-merge/done", "rebase-apply/next")
-        return any((self._git_dir / name).exists() for name in files)
+    def _tool(self) -> str:
+        """The command of git that has stopped at a patch; empty where none has."""
+        files = {"rebase": "rebase-merge/done", "am": "rebase-apply/next"}
+        return next((tool for tool, name in files.items() if (self._git_dir / name).exists()), "")
 
     def run(self, arguments: Sequence[str], drop: bool, stdin: bytes = b"") -> Rebased:
         """Has git pick the remaining patches, then writes patches/ and the pin.
@@ -216,83 +182,94 @@ class _Rebase:
           arguments: the command of git that does; empty where git has picked them all.
           drop: whether to drop patches that change nothing any more.
         """
-        status, told = 0, ""
         while arguments:
             date = commit_date(self._checkout, self._state.onto)
             result = self._git.run(
                 *arguments, stdin=stdin, work_tree=True, environment=committer(date)
             )
-            status, stdin = result.status, b""
             told = f"{os.fsdecode(result.stdout)}\n{result.stderr}".strip()
-            if not self._amid:
+            if not self._tool:
+                if result.status:
+                    raise self._git.failure(arguments, result._replace(stderr=told))
                 break
             name = self._name()
-            replayed = [f"{name}: {path}" for path in _REPLAYED.findall(told)]
+            for path in _REPLAYED.findall(told):
+                self._checkout.reporter.info(f"resolved as before: {name}: {path}")
             if self._unmerged():
-                raise self._conflict(name, told)
-            if self._has_staged():
-                self._state.resolved += replayed
-                self._check_format(name)
-                arguments = (self._state.tool, "--continue")
-            else:
-                replayed = "using previous resolution" in told
-                arguments = self._skip(name, _RESOLVED if replayed else _TAKEN, drop, told)
-            self.save()
-        if status:
-            raise errors.K2mpsError(
-                f"git {self._state.tool} failed in {self._project.rebase}",
-                why=told,
-                next_command="k2mps --verbose rebase --continue shows the"
-                " command; or k2mps rebase --abort",
-            )
+                raise self._conflict(told)
+            arguments, stdin = self._next(drop, told), b""
         return self._finish()
 
     def take_resolution(self, drop: bool) -> Sequence[str]:
         """Adds the user's version of the patch at which git stopped, if it can be kept; the command
         that goes on."""
-        if not self._amid:
+        if not self._tool:
             return ()
-        self._check_untracked()
+        where = self._project.rebase
+        # The patch would lack these.
+        untracked = Checkout(where, self._checkout.reporter).untracked_files()
+        if untracked:
+            names = " ".join(shlex.quote(path) for path in untracked)
+            raise errors.ConflictError(
+                f"{', '.join(untracked[:5])} in {where} is not part of the patch",
+                why="git does not track it there, and --continue would leave it behind",
+                next_command=f"git -C {quoted(where)} add {names}, or delete it;"
+                " then k2mps rebase --continue",
+            )
         left = [path for path, stages in self._unmerged().items() if self._is_left(path, stages)]
         if left:
             raise errors.ConflictError(
                 f"conflicts are left in {', '.join(left)}",
-                next_command=f"edit them in {self._project.rebase}, git add"
-                " or git rm them there, then k2mps rebase --continue",
+                next_command=f"edit them in {where}, git add or git rm them there, then k2mps"
+                " rebase --continue",
             )
         self._git.bytes("add", "--update", work_tree=True)
-        name = self._name()
-        if self._has_staged():
-            self._check_format(name)
-            self._state.empty = ""
-            return (self._state.tool, "--continue")
-        return self._skip(name, self._state.empty or _RESOLVED, drop)
+        return self._next(drop)
 
-    def _skip(self, name: str, why: str, drop: bool, told: str = "") -> Sequence[str]:
-        """The command that drops a patch of which nothing is left; refuses unless that is meant."""
-        self._state.empty = why
-        self.save()
+    def _next(self, drop: bool, told: str = "") -> Sequence[str]:
+        """The command that keeps what is staged for a patch; or drops the patch, where nothing is
+        staged and that is meant."""
+        if not self._git.succeeds("diff", "--cached", "--quiet", work_tree=True):
+            self._check_format()
+            return (self._tool, "--continue")
+        if self._tool == "am":
+            raise errors.ConflictError(
+                f"{self._place()} does not apply",
+                why="\n".join(re.findall(r"^error: (.*)$", told, re.MULTILINE)),
+                next_command=f"make its changes in {self._project.rebase} by hand, then k2mps"
+                " rebase --continue; or k2mps rebase --abort",
+            )
         if not drop:
-            raise self._empty(name, why, told)
-        self._state.dropped.append(f"{name}: {why}")
-        self._state.empty = ""
-        return (self._state.tool, "--skip")
-
-    def _name(self) -> str:
-        """The name of the patch at which git stopped."""
-        if self._state.tool == "am":
-            number = (self._git_dir / "rebase-apply/next").read_text()
-            return self._state.names[int(number) - 1]
-        (commit,) = self._checkout.commits("-1", self._picked())
-        return extraction.name_of(commit)
+            changes = self._checkout.changes(f"{self._picked()}^", self._picked())
+            culprits = self._culprits([one.path for one in changes])
+            raise errors.ConflictError(
+                f"{self._place()} no longer changes anything on {self._state.onto[:12]}",
+                why="\n".join(["upstream has it, or a resolution left nothing", *culprits]),
+                next_command="k2mps rebase --continue --drop-upstreamed, to drop it; or edit"
+                f" {self._project.rebase} and k2mps rebase --continue; or k2mps rebase --abort",
+            )
+        self._checkout.reporter.info(f"dropped {self._name()}: it no longer changes anything")
+        return (self._tool, "--skip")
 
     def _picked(self) -> str:
         """The commit at which `git rebase` stopped."""
-        stopped = self._git_dir / "rebase-merge/stopped-sha"
-        if stopped.exists():
-            return stopped.read_text().strip()
         done = (self._git_dir / "rebase-merge/done").read_text()
         return done.strip().split("\n")[-1].split(" ")[1]
+
+    def _name(self) -> str:
+        """The name of the patch at which git stopped."""
+        if self._tool == "am":
+            number = (self._git_dir / "rebase-apply/next").read_text()
+            return patch_folder.load(self._project.patches).patches[int(number) - 1].name
+        (commit,) = self._checkout.commits("-1", self._picked())
+        return extraction.name_of(commit)
+
+    def _place(self) -> str:
+        files = ("rebase-apply/next", "rebase-apply/last")
+        if self._tool == "rebase":
+            files = ("rebase-merge/msgnum", "rebase-merge/end")
+        number, count = ((self._git_dir / name).read_text().strip() for name in files)
+        return f"patch {number} of {count}, patches/{self._name()},"
 
     def _unmerged(self) -> dict[str, set[str]]:
         """The files with conflicts, and which of base, ours and theirs each has: 1, 2, 3."""
@@ -308,25 +285,10 @@ class _Rebase:
             return True  # deleted on a side: only the user knows whether the file stays
         return file.is_file() and _MARKER.search(file.read_bytes()) is not None
 
-    def _has_staged(self) -> bool:
-        return not self._git.succeeds("diff", "--cached", "--quiet", work_tree=True)
-
-    def _check_untracked(self) -> None:
-        """Refuses untracked files, which the patch would lack."""
-        where = self._project.rebase
-        untracked = Checkout(where, self._checkout.reporter).untracked_files()
-        if untracked:
-            names = " ".join(shlex.quote(path) for path in untracked)
-            raise errors.ConflictError(
-                f"{', '.join(untracked[:5])} in {where} is not part of the patch",
-                why="git does not track it there, and --continue would leave it behind",
-                next_command=f"git -C {quoted(where)} add {names}, or delete it;"
-                " then k2mps rebase --continue",
-            )
-
-    def _check_format(self, name: str) -> None:
+    def _check_format(self) -> None:
         """Refuses what is staged for a patch, if a patch cannot have that: while it can still be
         corrected."""
+        name = self._name()
         tree, head = self._git.text("write-tree"), self._git.text("rev-parse", "HEAD")
         now = f"{FROM} 0 +0000"
         made = self._checkout.store(tree, [head], f"{name}\n\nPatch-Filename: {name}\n", now, now)
@@ -342,82 +304,50 @@ class _Rebase:
                 " --continue; a change of another patch can follow the rebase, by k2mps fold",
             ) from None
 
-    def _finish(self) -> Rebased:
-        state, checkout = self._state, self._checkout
-        onto = state.onto
-        tip = self._git.text("rev-parse", "HEAD")
-        commits = checkout.commits(f"{onto}..{tip}")
-        pin = _pin(checkout, self._project.upstream().pin, onto)
-        plan = extraction.plan(self._project, checkout, commits, pin)
-        if plan.changed or plan.removed:
-            states.carry_out(
-                self._project,
-                checkout,
-                state.command,
-                changed=plan.changed,
-                removed=plan.removed,
-                synced=False,
-            )
-        checkout.remove_worktree(self._project.rebase)
-        return Rebased(pin, plan, state.dropped, state.resolved, self._differences(tip))
-
-    def _differences(self, tip: str) -> list[str]:
-        """`git range-diff`'s lines about patches that are not the same."""
-        state = self._state
-        if not state.old_tip:
-            return []
-        ranges = (f"{state.old_pin}..{state.old_tip}", f"{state.onto}..{tip}")
-        lines = self._checkout.git.text("range-diff", "--no-color", "--no-patch", *ranges)
-        return [line for line in lines.splitlines() if not re.match(r"\s*\d+:\s+\w+ = ", line)]
-
-    def _place(self, name: str) -> str:
-        number = self._state.names.index(name) + 1 if name in self._state.names else "?"
-        return f"patch {number} of {len(self._state.names)}, patches/{name},"
-
-    def _culprits(self, paths: Sequence[str]) -> list[str]:
-        """Upstream's commits that touched lines at which git stopped; without paths, any lines of
-        the patch's files."""
-        state, lines = self._state, []
-        for path in paths or self._own_paths():
-            file = self._project.rebase / path
-            text = file.read_bytes() if file.is_file() else b""
-            found = conflict.place(self._checkout, path, text, state.old_pin, state.onto)
-            lines += found.lines() if found.commits else []
-        return lines
-
-    def _own_paths(self) -> list[str]:
-        """The files of the patch at which `git rebase` stopped."""
-        picked = self._picked()
-        return [one.path for one in self._checkout.changes(f"{picked}^", picked)]
-
-    def _conflict(self, name: str, told: str) -> errors.ConflictError:
+    def _conflict(self, told: str) -> errors.ConflictError:
         """The error that asks the user to resolve a conflict."""
         paths = list(self._unmerged())
         kinds = re.findall(r"^CONFLICT \(.*$", told, re.MULTILINE)
         return errors.ConflictError(
-            f"{self._place(name)} conflicts with {self._state.onto[:12]} in {', '.join(paths)}",
+            f"{self._place()} conflicts with {self._state.onto[:12]} in {', '.join(paths)}",
             why="\n".join([*kinds, *self._culprits(paths)]),
             next_command=f"edit the files in {self._project.rebase}, then k2mps rebase --continue;"
             " or k2mps rebase --abort",
         )
 
-    def _empty(self, name: str, why: str, told: str) -> errors.ConflictError:
-        """The error that asks the user to decide about a patch of which nothing is left."""
-        where = self._project.rebase
-        if self._state.tool == "am":
-            failed = re.findall(r"^error: (.*)$", told, re.MULTILINE)
-            return errors.ConflictError(
-                f"{self._place(name)} does not apply",
-                why="\n".join(failed) or why,
-                next_command=f"make its changes in {where} by hand, then k2mps rebase --continue;"
-                " or k2mps rebase --abort",
+    def _culprits(self, paths: Sequence[str]) -> list[str]:
+        """The last commits of upstream's that touched files, by file."""
+        way = f"{self._project.upstream().pin.commit}...{self._state.onto}"
+        how = ["log", "--full-history", "--no-merges", "--reverse", f"--max-count={_SHOWN}"]
+        how += ["--abbrev=12", "--format=%h %cs %an: %s"]
+        lines = []
+        for path in paths:
+            commits = self._checkout.git.text(*how, way, "--", path).splitlines()
+            lines += [path, *(f"  touched by {commit}" for commit in commits)] if commits else []
+        return lines
+
+    def _finish(self) -> Rebased:
+        project, checkout, onto = self._project, self._checkout, self._state.onto
+        old = project.upstream().pin
+        tip = self._git.text("rev-parse", "HEAD")
+        pin = _pin(checkout, old, onto)
+        plan = extraction.plan(project, checkout, checkout.commits(f"{onto}..{tip}"), pin)
+        if plan.changed or plan.removed:
+            states.carry_out(
+                project,
+                checkout,
+                "apply" if onto == old.commit else f"rebase --onto {onto[:12]}",
+                changed=plan.changed,
+                removed=plan.removed,
+                synced=False,
             )
-        return errors.ConflictError(
-            f"{self._place(name)} no longer changes anything on {self._state.onto[:12]}",
-            why="\n".join([why, *self._culprits(())]),
-            next_command="k2mps rebase --continue --drop-upstreamed, to drop it; or edit"
-            f" {where} and k2mps rebase --continue; or k2mps rebase --abort",
-        )
+        checkout.remove_worktree(project.rebase)
+        if self._state.was == old.commit:
+            return Rebased(pin, plan, ())
+        ranges = (f"{old.commit}..{self._state.was}", f"{onto}..{tip}")
+        lines = checkout.git.text("range-diff", "--no-color", "--no-patch", *ranges).splitlines()
+        changed = [line for line in lines if not re.match(r"\s*\d+:\s+\w+ = ", line)]
+        return Rebased(pin, plan, changed)
 
 
 def _git_dir(project: Project) -> Path:
@@ -431,34 +361,28 @@ def _add_worktree(project: Project, checkout: Checkout, commit: str) -> None:
     here = git.Git(checkout.directory, literal=True, reporter=checkout.reporter)
     arguments = ("worktree", "add", "--quiet", "--detach", str(project.rebase), commit)
     result = here.run(*arguments, work_tree=True)
-    if result.status == 0:
-        return
     # git has removed what it wrote; its message is the only sign of a full disk.
-    full = "unable to write file" in result.stderr
-    raise errors.K2mpsError(
-        f"no worktree of k2 could be made in {project.rebase}"
-        + (": no space left on device" if full else ""),
-        why=result.stderr,
-        next_command="free some space, then run the same command again" if full else "",
-    )
+    if "unable to write file" in result.stderr:
+        raise git.no_space("worktree add", result.stderr)
+    if result.status:
+        raise here.failure(arguments, result)
 
 
 def _no_rebase() -> errors.K2mpsError:
     return errors.K2mpsError("no rebase is in progress", next_command="k2mps rebase --onto REV")
 
 
-def _forget_killed(project: Project, checkout: Checkout) -> None:
-    """Removes a worktree of a rebase that was killed as it began."""
+def _check_free(project: Project, checkout: Checkout, pin: Pin | None) -> None:
+    """Refuses to begin during another rebase or, with the old pin, beside commits that patches/
+    lacks; removes the worktree of a rebase that was killed as it began."""
     try:
         begun = (_git_dir(project) / _STATE).exists()
     except (FileNotFoundError, NotADirectoryError):
         begun = False
     if not begun and project.rebase.exists():
         checkout.remove_worktree(project.rebase)
-
-
-def _check_exported(project: Project, checkout: Checkout, pin: Pin) -> None:
-    tip = checkout.commit_of(BRANCH_REF)
+    states.check_no_rebase(project)
+    tip = checkout.commit_of(BRANCH_REF) if pin else None
     users = unexported(project, checkout, pin.commit, tip) if tip else []
     if users:
         raise errors.K2mpsError(
@@ -468,87 +392,9 @@ def _check_exported(project: Project, checkout: Checkout, pin: Pin) -> None:
         )
 
 
-def _resolve(checkout: Checkout, pin: Pin, name: str) -> str:
-    """The upstream commit of a name, fetched if need be.
-
-    Upstream decides which commit a branch or a tag names: the checkout's branch of that name may
-    be old, or the user's.
-    """
-    if not is_url(name):
-        raise errors.K2mpsError(
-            f"{name!r} names no commit", next_command="give a commit id, a tag or a branch"
-        )
-    base, suffix = re.fullmatch(r"(.*?)([~^@:].*)?", name, re.DOTALL).groups()
-    local = checkout.commit_of(name)
-    if local and (not base or _LOCAL.fullmatch(base)):
-        _check_upstreams(checkout, pin, local)
-        return local
-    try:
-        fetch(checkout, f"fetching {base}", pin.url, base)
-    except (errors.NotThereError, errors.UnreachableError) as error:
-        if isinstance(error, errors.UnreachableError):
-            known = f": {local} is what {name} is in {checkout.directory}" if local else ""
-            raise errors.UnreachableError(
-                f"upstream cannot be asked what {base} is now",
-                why=error.why,
-                next_command=f"check the network and the url in upstream.toml; or give the full id"
-                f" of a commit{known}",
-            ) from None
-        if not local:
-            raise errors.K2mpsError(
-                f"neither {checkout.directory} nor {git.redacted(pin.url)} has a commit {name}",
-                why=error.why,
-                next_command="give a full commit id, a tag or a branch of upstream's",
-            ) from None
-        _check_upstreams(checkout, pin, local)
-        return local
-    commit = checkout.commit_of(f"FETCH_HEAD{suffix or ''}")
-    if not commit:
-        raise errors.K2mpsError(
-            f"upstream's {base} has no commit {name}",
-            next_command="give a full commit id, a tag or a branch of upstream's",
-        )
-    return commit
-
-
-def _check_upstreams(checkout: Checkout, pin: Pin, commit: str) -> None:
-    """Refuses a commit that other clones could not fetch as the pin."""
-    if checkout.is_ancestor(commit, pin.commit):
-        return
-    from k2mps.core import repository
-
-    # In the checkout, git has the commit and would not ask upstream.
-    with tempfile.TemporaryDirectory(prefix="k2mps-") as folder:
-        git.Git(Path(folder)).bytes("init", "--quiet", "--bare")
-        try:
-            repository.network(
-                Path(folder),
-                f"asking upstream for {commit[:12]}",
-                *"fetch --no-tags --depth=1 --filter=tree:0 --".split(),
-                pin.url,
-                commit,
-                reporter=checkout.reporter,
-            )
-        except errors.NotThereError:
-            raise errors.K2mpsError(
-                f"{git.redacted(pin.url)} does not have {commit[:12]}",
-                why=f"it is in {checkout.directory} only, and another clone could not fetch it as"
-                " the pin",
-                next_command="give a commit of upstream's, or correct [upstream] url in"
-                " upstream.toml",
-            ) from None
-        except errors.UnreachableError as error:
-            raise errors.UnreachableError(
-                f"upstream cannot be asked whether it has {commit[:12]}",
-                why=error.why,
-                next_command="check the network, then run the same command again",
-            ) from None
-
-
 def _pin(checkout: Checkout, old: Pin, commit: str) -> Pin:
     """The pin for a commit, with k2's version there."""
     result = checkout.git.run("cat-file", "blob", f"{commit}:CMakeLists.txt")
     match = _VERSION.search(result.stdout)
-    return Pin(
-        old.url, commit, checkout.tree_of(commit), match[1].decode() if match else old.version
-    )
+    version = match[1].decode() if match else old.version
+    return Pin(old.url, commit, checkout.tree_of(commit), version)

@@ -1,27 +1,15 @@
-"""Figures of the series: lines of each patch, the budget, the upstream commits since the pin, and
-the files where conflicts are likely."""
+"""Figures of the series: lines of each patch, the budget, upstream's commits since the pin."""
 
-import collections
 import datetime
-import os
 from collections.abc import Iterator
 
+from k2mps.carry import branches
 from k2mps.core import errors
 from k2mps.core.pins import Pin, Upstream
 from k2mps.core.progress import Section
 from k2mps.core.project import Project
 from k2mps.series import hunks, patch_folder, patch_text
 from k2mps.stack.checkout import Checkout
-from k2mps.stack.clone import fetch
-
-# The checkout's ref for upstream's default branch.
-TIP_REF = "refs/k2mps/upstream"
-
-# The number of commits before the pin in which the changes of a file count.
-RECENT_COMMITS = 200
-
-# The number of hot spots that are shown.
-_SHOWN = 10
 
 
 def report(
@@ -38,7 +26,6 @@ def report(
         "upstream_lines": sum(one["added"] + one["removed"] for one in figures),
         "budget": upstream.budget,
         "drift": _drift(upstream.pin, checkout, offline),
-        "hot_spots": _hot_spots(found, upstream.pin, checkout),
     }
 
 
@@ -57,13 +44,6 @@ def _figures(found: patch_folder.Series, patch: patch_text.Patch) -> dict:
         "added": added,
         "removed": removed,
     }
-
-
-def fetch_tip(pin: Pin, checkout: Checkout) -> str:
-    """Fetches upstream's default branch; the id of its last commit."""
-    options = "--no-write-fetch-head"
-    fetch(checkout, "asking upstream", pin.url, f"+HEAD:{TIP_REF}", options=options)
-    return checkout.git.text("rev-parse", TIP_REF)
 
 
 def _drift(pin: Pin, checkout: Checkout | None, offline: bool) -> dict:
@@ -87,43 +67,19 @@ def _drift(pin: Pin, checkout: Checkout | None, offline: bool) -> dict:
         drift["unknown"] = "upstream was not asked"
     else:
         try:
-            fetch_tip(pin, checkout)
+            branches.fetch_all(pin, checkout)
         except errors.UnreachableError as error:
             drift["unknown"] = f"upstream cannot be reached: {error.what}"
     seconds = int(checkout.git.text("log", "-1", "--format=%ct", pin.commit))
     date = datetime.datetime.fromtimestamp(seconds, datetime.timezone.utc)
     age = datetime.datetime.now(datetime.timezone.utc) - date
-    drift.update(date=date.date().isoformat(), age_days=age.days, tip=checkout.commit_of(TIP_REF))
+    drift.update(
+        date=date.date().isoformat(), age_days=age.days, tip=checkout.commit_of(branches.TIP_REF)
+    )
     if drift["tip"]:
         range_ = f"{pin.commit}..{drift['tip']}"
         drift["behind"] = int(checkout.git.text("rev-list", "--count", range_))
     return drift
-
-
-def _hot_spots(found: patch_folder.Series, pin: Pin, checkout: Checkout | None) -> list[dict]:
-    """The upstream files that patches edit; files that both sides change most come first."""
-    spots: dict[str, dict] = {}
-    for patch in found.patches:
-        for hunk in patch.hunks:
-            if hunk.path in found.files:
-                continue
-            empty = {"path": hunk.path, "patches": [], "hunks": 0, "lines": 0, "commits": None}
-            spot = spots.setdefault(hunk.path, empty)
-            if patch.name not in spot["patches"]:
-                spot["patches"].append(patch.name)
-            spot["hunks"] += 1
-            spot["lines"] += len(hunk.changes(b"+")) + len(hunk.changes(b"-"))
-    if checkout is not None:
-        options = "log -z --format= --name-only --first-parent --diff-merges=first-parent"
-        output = checkout.git.bytes(*options.split(), f"--max-count={RECENT_COMMITS}", pin.commit)
-        commits = collections.Counter(map(os.fsdecode, output.split(b"\0")))
-        for path, spot in spots.items():
-            spot["commits"] = commits[path]
-    # A file that only one side changes does not conflict.
-    return sorted(
-        spots.values(),
-        key=lambda spot: (-spot["hunks"] * (spot["commits"] or 0), -spot["lines"], spot["path"]),
-    )
 
 
 def sections(result: dict) -> Iterator[Section]:
@@ -157,16 +113,3 @@ def sections(result: dict) -> Iterator[Section]:
     if drift["unknown"]:
         lines.append(f"how far behind it is now is unknown: {drift['unknown']}")
     yield "Drift", lines, (), ()
-    head = ("file", "hunks", "lines", f"of upstream's last {RECENT_COMMITS} commits", "patches")
-    rows = [
-        (
-            spot["path"],
-            str(spot["hunks"]),
-            str(spot["lines"]),
-            "" if spot["commits"] is None else str(spot["commits"]),
-            ", ".join(name.removesuffix(".patch") for name in spot["patches"]),
-        )
-        for spot in result["hot_spots"][:_SHOWN]
-    ]
-    edited = f"{len(result['hot_spots'])} files of upstream's are edited"
-    yield "Hot spots", [f"{edited}; first those where both sides work most"], head, rows

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import click
-from click.shell_completion import CompletionItem, get_completion_class
+from click.shell_completion import CompletionItem
 
 from k2mps import __version__
 from k2mps.cli import patches, torch, wheels
@@ -37,7 +37,7 @@ _GROUPS = {
     "build and run": "build demo test fuzz bench kernels cuda mac-report clean",
     "make wheels": "wheel",
     "use it": "recipes",
-    "other": "docs completion",
+    "other": "docs",
 }
 
 
@@ -433,20 +433,6 @@ def docs_command(session: Session) -> None:
     for page in docs.write(session.project):
         session.console.info(f"wrote {page}")
     session.console.info(f"built {docs.build(session.environment) / 'index.html'}")
-
-
-@command(main, "completion")
-@click.argument("shell", type=click.Choice(("bash", "fish", "zsh")))
-def completion_command(session: Session, shell: str) -> None:
-    """Print the script with which SHELL completes k2mps's commands.
-
-    \b
-    bash:  eval "$(k2mps completion bash)"                in ~/.bashrc
-    zsh:   eval "$(k2mps completion zsh)"                 in ~/.zshrc
-    fish:  k2mps completion fish > ~/.config/fish/completions/k2mps.fish
-    """
-    completion = get_completion_class(shell)(main, {}, "k2mps", "_K2MPS_COMPLETE")
-    session.console.info(completion.source())
 
 
 @command(main, "clean")

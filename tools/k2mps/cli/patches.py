@@ -121,7 +121,7 @@ def probe_command(session: Session, commits: str, as_json: bool) -> None:
     BASE is a commit at which the series applies, by default the pin; END is
     older or newer, by default the last commit of upstream.
     """
-    from k2mps.carry import probe, report
+    from k2mps.carry import branches, probe
 
     session.console.shows_progress = not as_json
     base, dots, end = commits.partition("..")
@@ -129,7 +129,7 @@ def probe_command(session: Session, commits: str, as_json: bool) -> None:
         raise click.UsageError("give two commits as BASE..END")
     pin = session.upstream.pin
     checkout = session.obtain()
-    end = end or report.fetch_tip(pin, checkout)
+    end = end or branches.fetch_all(pin, checkout)
     result = probe.probe(session.project, checkout, base or pin.commit, end, session.console)
     session.console.result(result, None if as_json else probe.sections(result))
 
@@ -172,25 +172,22 @@ def rebase_command(
 
     if (onto is not None) + go_on + abort != 1:
         raise click.UsageError("one of --onto, --continue, --abort is needed")
-    show = session.console.info
     session.tidy()
     if abort:
         rebase.abort(session.project, session.existing())
-        show("the rebase is ended; all is as before it, and what was resolved in it is forgotten")
+        session.console.info(
+            "the rebase is ended; all is as before it, and what was resolved in it is forgotten"
+        )
         return
     if go_on:
         result = rebase.advance(session.project, session.existing(), drop_upstreamed)
     else:
         result = rebase.start(session.project, session.obtain(), onto, drop_upstreamed)
-    for line in result.resolved:
-        show(f"resolved as before: {line}")
     show_rebased(session, result)
 
 
 def show_rebased(session: Session, result) -> None:
     show = session.console.info
-    for name in result.dropped:
-        show(f"dropped {name}")
     _show_written(session, result.plan)
     for line in result.differences:
         show(line)
@@ -322,7 +319,7 @@ def upstream_command(
 ) -> None:
     """Make a pull request to k2 of the series, a group or some patches.
 
-    The cover letter is printed, with the figures of the last `k2mps test`.
+    The cover letter is printed; docs/pull-requests.md has its text.
     """
     from k2mps.carry import pull_request, pull_request_check
 
