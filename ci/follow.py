@@ -1,0 +1,96 @@
+#!/usr/bin/env python3
+"""Carries the series towards upstream's newest commit, and says what stops it.
+
+    ci/follow.py [--text FILE] [SUITE]...
+
+The program probes upstream's default branch, rebases the series onto the newest commit to
+which all patches apply, builds k2 there and runs the suites, by default `upstream-cpu` and
+`parity`.  The text, for an issue, has the commit that breaks each patch and the end of what a
+failed step printed; the default is build/follow.md.  The rebased patches/ stay: `k2mps undo`
+takes them back.
+
+Exit status: 0 if the series is on upstream's newest commit, and all steps passed there; 34 if the
+text has something for a person to do; any other status if upstream was not probed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+SUITES = ("upstream-cpu", "parity")
+FINDINGS = 34
+# The lines of a failed step that the text repeats.
+LAST = 40
+
+
+def k2mps(*words: str, **how) -> subprocess.CompletedProcess:
+    """Runs the tool of this clone."""
+    return subprocess.run([ROOT / ".venv/bin/k2mps", *words], cwd=ROOT, text=True, **how)
+
+
+def quoted(text: str) -> list[str]:
+    """Lines as code of Markdown, in which names from upstream mean nothing."""
+    return ["", *(f"    {line}" for line in text.splitlines()), ""]
+
+
+def carry(target: str, suites: list[str]) -> tuple[bool, list[str]]:
+    """Rebases, builds and tests up to the first step that fails.
+
+    Returns:
+      Whether all steps passed, and the text about them.
+    """
+    lines = []
+    for words in (
+        ("rebase", "--onto", target, "--drop-upstreamed"),
+        ("lint",),
+        ("build",),
+        ("test", *suites),
+    ):
+        print("+ k2mps", *words, flush=True)
+        both = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+        done = k2mps(*words, **both)
+        print(done.stdout, end="", flush=True)
+        lines.append(f"* `k2mps {' '.join(words)}`: {'failed' if done.returncode else 'passed'}")
+        if done.returncode:
+            if words[0] == "rebase":
+                k2mps("rebase", "--abort")
+            lines += quoted("\n".join(done.stdout.splitlines()[-LAST:]))
+            return False, lines
+    return True, lines
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--text", type=Path, default=ROOT / "build/follow.md", metavar="FILE")
+    parser.add_argument("suites", nargs="*", default=list(SUITES), metavar="SUITE")
+    options = parser.parse_args()
+    found = k2mps("probe", "--json", stdout=subprocess.PIPE)
+    if found.returncode:
+        return found.returncode
+    result = json.loads(found.stdout)
+    start, end, target = result["start"]["id"], result["end"]["id"], result["carries_to"]
+    broken = [one for one in result["patches"] if one["broken"]]
+    lines = [f"Upstream's default branch is {result['steps']} commits after the pin."]
+    for one in broken:
+        commit, paths = one["broken"]["commit"], ", ".join(one["broken"]["paths"])
+        facts = f"{one['name']}: {paths}\n  since {commit['id']} {commit['date']}"
+        lines += quoted(f"{facts} {commit['author']}: {commit['subject']}")
+    passed = True
+    if target not in (None, start):
+        lines += [f"All patches apply to {target}. There:", ""]
+        passed, more = carry(target, options.suites)
+        lines += more
+    lines += ["", f"`k2mps rebase --onto {end}` goes on by hand."] if target != end else []
+    options.text.parent.mkdir(exist_ok=True)
+    options.text.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    print("\n".join(lines))
+    return 0 if passed and target == end else FINDINGS
+
+
+if __name__ == "__main__":
+    sys.exit(main())
