@@ -124,22 +124,6 @@ def branch(checkout: Checkout, made: Submission, name: str) -> None:
         )
 
 
-def mailbox(checkout: Checkout, made: Submission) -> bytes:
-    """A submission as a mailbox, the cover letter first."""
-    subject, _, text = made.cover.partition("\n\n")
-    name, email = checkout.user()
-    sender = {"GIT_COMMITTER_NAME": name, "GIT_COMMITTER_EMAIL": email}
-    options = (
-        "--stdout --cover-letter --no-signature -U3 --no-attach --no-thread --no-to --no-cc"
-        " --no-add-header --subject-prefix=PATCH --numbered --cover-from-description=none"
-        " --full-index --binary"
-    ).split()
-    options += [f"--from={name} <{email}>", f"--base={made.base}", f"{made.base}..{made.tip}"]
-    output = checkout.git.bytes("format-patch", *options, environment=sender)
-    output = output.replace(b"*** SUBJECT HERE ***", subject.encode(), 1)
-    return output.replace(b"*** BLURB HERE ***", text.encode(), 1)
-
-
 def _cover(
     project: Project, found: patch_folder.Series, chosen: Sequence[Patch], group: str
 ) -> str:

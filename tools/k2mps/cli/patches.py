@@ -1,10 +1,8 @@
 """The commands that change patches/ and carry it to a newer k2."""
 
-from pathlib import Path
-
 import click
 
-from k2mps.cli.session import FILE, Session, command, json_option, k2_option
+from k2mps.cli.session import Session, command, json_option, k2_option
 from k2mps.core import errors
 
 COMMANDS = click.Group()
@@ -297,7 +295,6 @@ def export_command(session: Session, prune: bool, overwrite: bool) -> None:
     "--group", metavar="NAME", help="a group of patches/series, on top of the groups before it"
 )
 @click.option("--branch", metavar="NAME", help="write the commits to this branch")
-@click.option("--mailbox", type=FILE, help="write the commits as mail, the cover letter first")
 @click.option(
     "--check",
     is_flag=True,
@@ -312,7 +309,6 @@ def upstream_command(
     session: Session,
     group: str | None,
     branch: str | None,
-    mailbox: Path | None,
     check: bool,
     quick: bool,
     patches: tuple[str, ...],
@@ -345,8 +341,6 @@ def upstream_command(
             )
     if branch:
         pull_request.branch(checkout, made, branch)
-    if mailbox:
-        mailbox.write_bytes(pull_request.mailbox(checkout, made))
     session.console.info(made.cover.rstrip("\n"))
     for note in made.notes:
         session.console.warn(note)
