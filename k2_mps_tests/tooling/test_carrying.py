@@ -4,7 +4,6 @@
 bytes in patches/ and upstream.toml.
 """
 
-import os
 import subprocess
 import time
 
@@ -222,22 +221,3 @@ def test_read_only_places(sandbox, onto, what, command):
     assert "Traceback" not in result.stderr
     assert (snapshot(k2), patches(sandbox)) == before
     sandbox.ok(command, *words, "--k2", str(k2))
-
-
-def test_a_blobless_clone_whose_origin_is_gone(sandbox, onto):
-    git(sandbox.upstream, "config", "uploadpack.allowFilter", "true")
-    own = sandbox.clone("blobless", "--filter=blob:none")
-    git(own, "checkout", "--quiet", "--detach", sandbox.pin)
-    # The clone lacks the blobs of the old commit.
-    old = git(own, "rev-parse", "HEAD~1")
-    os.rename(sandbox.upstream, sandbox.upstream.with_name("gone"))
-    before = snapshot(own), patches(sandbox)
-    result = sandbox.run("rebase", "--onto", old, "--k2", str(own))
-    assert result.returncode == 1 and "error: " in result.stderr, result.stderr
-    assert "Traceback" not in result.stderr
-    assert str(sandbox.upstream) in result.stderr
-    now = snapshot(own), patches(sandbox)
-    for one in (before[0], now[0]):
-        one["git directory"] = [entry for entry in one["git directory"] if entry != "worktrees"]
-    assert now[0]["files"] == before[0]["files"]
-    assert now[1] == before[1]

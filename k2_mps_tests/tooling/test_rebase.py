@@ -39,35 +39,30 @@ def same_state(sandbox, k2, before) -> None:
     assert not (sandbox.root / "build/rebase").exists()
 
 
-def test_lines_that_have_moved(sandbox, k2):
-    onto = upstream_commit(sandbox, "Others' work", OTHERS_WORK)
-    before = snapshot(k2)
+def test_patches_and_pin_follow_but_not_the_checkout(sandbox, k2):
+    release = {"CMakeLists.txt": 'project(k2)\nset(K2_VERSION "1.1")\n'}
+    onto = upstream_commit(sandbox, "Others' work", {**OTHERS_WORK, **release})
+    before = snapshot(k2), patches(sandbox)
     out = sandbox.ok("rebase", "--onto", onto)
-    assert f"3 patches on k2 1.0, {onto[:12]}" in out
+    assert f"3 patches on k2 1.1, {onto[:12]}" in out
+    found = pin(sandbox)
+    assert found["commit"] == onto and found["version"] == "1.1"
+    text = (sandbox.root / "upstream.toml").read_text()
+    assert git(k2, "rev-parse", f"{onto}^{{tree}}") in text and "# where it comes from" in text
     after = snapshot(k2)
     # The checkout is unchanged, except one more entry of the log.
-    assert after["files"] == before["files"]
-    assert after["head"] == before["head"]
-    assert after["worktrees"] == before["worktrees"]
+    for what in ("files", "head", "worktrees"):
+        assert after[what] == before[0][what]
     assert sandbox.state() == "applied by another version of the series"
+    assert "rebase --onto" in sandbox.ok("undo")
+    assert patches(sandbox) == before[1] and sandbox.state() == "applied"
+    sandbox.ok("undo")  # which brings the rebased patches back
     sandbox.ok("apply")
     text = (k2 / CONTEXT).read_text()
     assert text.startswith("a line before\nline 1\n")
     assert "line 49\nline fifty\nand a half\nline 51" in text
     assert git(k2, "rev-parse", "HEAD~3") == onto
     assert not (sandbox.root / "build/rebase").exists()
-
-
-def test_the_pin_follows(sandbox, k2):
-    onto = upstream_commit(
-        sandbox, "Release", {"CMakeLists.txt": 'project(k2)\nset(K2_VERSION "1.1")\n'}
-    )
-    sandbox.ok("rebase", "--onto", onto)
-    found = pin(sandbox)
-    assert found["commit"] == onto and found["version"] == "1.1"
-    text = (sandbox.root / "upstream.toml").read_text()
-    assert git(k2, "rev-parse", f"{onto}^{{tree}}") in text
-    assert "# where it comes from" in text
 
 
 def test_a_name_is_upstreams_not_the_checkouts(sandbox, k2):
@@ -147,7 +142,9 @@ def test_continue(sandbox, k2):
     assert "in progress" in sandbox.fails(14, "rebase", "--onto", onto)
     assert "conflicts are left" in sandbox.fails(14, "rebase", "--continue")
     resolve(sandbox)
-    sandbox.ok("rebase", "--continue")
+    out = sandbox.ok("rebase", "--continue")
+    # git's range-diff names the patch that changed.
+    assert re.findall(r"^\d: +\w+ ! \d: +\w+ (.*)", out, re.MULTILINE) == ["context: know mps"]
     sandbox.ok("apply")
     text = (k2 / CONTEXT).read_text()
     assert "line 49\nline fifty, better\nand a half\nline 51\n" in text
@@ -170,14 +167,6 @@ def test_a_resolution_is_remembered(sandbox, k2):
     out = sandbox.ok("rebase", "--onto", onto)
     assert f"resolved as before: context-know-mps.patch: {CONTEXT}" in out
     assert patches(sandbox) == result
-
-
-def test_what_an_undone_rebase_resolved_is_asked_for_again(sandbox, k2):
-    onto, _ = conflict(sandbox)
-    resolve(sandbox)
-    sandbox.ok("rebase", "--continue")
-    sandbox.ok("undo")
-    assert "conflicts with" in sandbox.fails(14, "rebase", "--onto", onto)
 
 
 def test_a_new_file_made_while_resolving_is_not_lost(sandbox, k2):
@@ -209,15 +198,21 @@ def test_a_rebase_whose_state_cannot_be_read_can_be_aborted(sandbox, k2, state):
     assert not (sandbox.root / "build/rebase").exists()
 
 
-def test_what_an_aborted_rebase_resolved_is_not_replayed(sandbox, k2):
+def test_what_an_aborted_or_undone_rebase_resolved_is_asked_for_again(sandbox, k2):
     onto = upstream_commit(sandbox, "Both", {**CONFLICT, "k2/csrc/crlf.txt": "one\r\n2\r\n"})
     sandbox.fails(14, "rebase", "--onto", onto)
     resolve(sandbox, "WRONG\n")
     assert "patch 2 of 3" in sandbox.fails(14, "rebase", "--continue")
-    assert not (sandbox.root / "resolutions").exists()
     assert "is forgotten" in sandbox.ok("rebase", "--abort")
     message = sandbox.fails(14, "rebase", "--onto", onto)
     assert "context-know-mps.patch, conflicts" in message
+    sandbox.ok("rebase", "--abort")
+    onto = upstream_commit(sandbox, "Back", {"k2/csrc/crlf.txt": "one\r\ntwo\r\nthree\r\n"})
+    sandbox.fails(14, "rebase", "--onto", onto)
+    resolve(sandbox)
+    sandbox.ok("rebase", "--continue")
+    sandbox.ok("undo")
+    assert "context-know-mps.patch, conflicts" in sandbox.fails(14, "rebase", "--onto", onto)
 
 
 def test_a_stopped_rebase_keeps_others_off(sandbox, k2):
@@ -374,15 +369,6 @@ def test_a_new_file_that_upstream_has_added(sandbox, k2, files, problem):
     assert problem in sandbox.fails(14, "rebase", "--onto", onto)
     sandbox.ok("rebase", "--abort")
     same_state(sandbox, k2, before)
-
-
-def test_undo_brings_pin_and_patches_back(sandbox, k2):
-    before = patches(sandbox)
-    onto = upstream_commit(sandbox, "Others' work", OTHERS_WORK)
-    sandbox.ok("rebase", "--onto", onto)
-    assert "rebase --onto" in sandbox.ok("undo")
-    assert patches(sandbox) == before
-    assert sandbox.state() == "applied"
 
 
 def test_a_checkout_of_the_users_with_other_line_ends(sandbox, tmp_path):
