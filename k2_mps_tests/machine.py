@@ -56,4 +56,4 @@ def facts() -> dict:
 
 
 if __name__ == "__main__":
-    print(json.dumps(facts()))
+    print(json.dumps(facts(), indent=1))

@@ -2,12 +2,11 @@
 
     python -m k2_mps_tests.kernels.measure NAME
 
-The last line of the output is JSON.  Each file needs a process of its own, so that a
-crash does not affect other files.
+The exit status is 1 if a result is wrong.  Each file needs a process of its own, so that
+a crash does not affect other files.
 """
 
 import contextlib
-import json
 import sys
 import time
 
@@ -15,11 +14,13 @@ import torch
 
 from k2_mps_tests.kernels import on_mps, runner, sources
 
+_COUNTS = "max_threads simd_width threadgroup_bytes most_threads_asked cases".split()
+
 
 def measure(name: str) -> dict:
-    """Measures a file of kernels; returns a dict for JSON.
+    """Measures a file of kernels.
 
-    It has the seconds of compiling the file, and for each kernel the limits, the number
+    The result has the seconds of compiling the file, and for each kernel the limits, the number
     of right cases, the errors, and the longest time of a case on the GPU in
     milliseconds, by torch's timed events.
     """
@@ -64,5 +65,18 @@ def measure(name: str) -> dict:
     return {"compile_seconds": compiled, "kernels": kernels}
 
 
+def main(name: str) -> int:
+    """Prints what was measured: facts and times on lines of their own, which diff compares."""
+    found = measure(name)
+    print(f"seconds to compile: {found['compile_seconds']:.1f}")
+    for kernel, facts in found["kernels"].items():
+        counts = (f"{fact} {facts[fact]}" for fact in _COUNTS)
+        print(f"{kernel}: {', '.join(counts)}")
+        print(f"{kernel}: gpu_milliseconds {facts['gpu_milliseconds']:.3f}")
+        for message in facts["wrong"]:
+            print(f"{kernel}: wrong: {message}")
+    return int(any(facts["wrong"] for facts in found["kernels"].values()))
+
+
 if __name__ == "__main__":
-    print(json.dumps(measure(sys.argv[1])))
+    sys.exit(main(sys.argv[1]))

@@ -110,14 +110,7 @@ def sandbox(empty):
     empty.write_config(pin)
     shutil.copy(ROOT / "pyproject.toml", empty.root)
     (empty.root / "CMakeLists.overlay.cmake").write_text("set(OVERLAY_WAS_READ ON)\n")
-    support.write(
-        empty.root / "tools/k2mps",
-        {
-            "__init__.py": "",
-            "build/__init__.py": "",
-            "build/demo.py": "import k2\nprint('the answer is', k2.answer())\n",
-        },
-    )
+    support.write(empty.root / "tools/k2mps", {"__init__.py": "", "build/__init__.py": ""})
     make_environment(empty.root / ".venv")
     empty.use_installed_torch()
     work = empty.clone("authoring")
@@ -298,17 +291,6 @@ def test_a_failing_configuration_is_shown_and_mended(sandbox):
 def test_an_unsupported_torch_is_refused(sandbox):
     message = fails(sandbox, 1, "--torch", "1.0")
     assert "torch 1.0 is not supported" in message
-
-
-def test_the_demonstration_runs_on_what_was_built(sandbox):
-    out = sandbox.ok("build", "--device", "cpu")
-    assert re.search(r"^the answer is 42\nnext: make test", out, re.MULTILINE)
-
-
-def test_a_failing_demonstration_is_an_error(sandbox):
-    demo = sandbox.root / "tools/k2mps/build/demo.py"
-    demo.write_text("import k2\nraise SystemExit(3)\n")
-    assert "status 3" in sandbox.fails(34, "build", "--device", "cpu")
 
 
 SLOW = """

@@ -95,9 +95,6 @@ def test_help_and_status_import_nothing_heavy(empty):
     [
         (["nonsense"], "No such command"),
         (["apply", "--nonsense"], "No such option"),
-        (["test", "pytorch"], "--source FILE"),
-        (["test", "parity", "--source", "upstream.toml"], "--source FILE"),
-        (["test", "--source", "none"], "--source"),
         (["rebase"], "one of --onto, --continue, --abort"),
         (["rebase", "--continue", "--abort"], "one of --onto, --continue, --abort"),
         (["move", "a"], "one of --before and --after"),
@@ -118,7 +115,6 @@ def test_a_wrong_command_line_is_exit_code_2(empty, arguments, problem):
         (["statsu"], 2, "Did you mean 'status'?"),
         (["build", "--devcie", "mps"], 2, "Did you mean '--device'?"),
         (["test", "nope"], 1, "there is no suite 'nope'"),
-        (["demo"], 30, "k2 is not built\n  next: k2mps build"),
     ],
 )
 def test_an_error_suggests_what_to_do(empty, arguments, status, problem):

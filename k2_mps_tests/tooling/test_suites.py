@@ -141,9 +141,8 @@ def test_skipped(): pass
     result = suites.run(environment, suite, None)
     assert (result.passed, result.failed, result.skipped) == (6, 1, 1)
     assert any("assert 1 == 2" in line for line in result.output)
-    assert [(done, total) for done, total, _ in progress.steps] == [
-        (number, 8) for number in range(1, 9)
-    ]
+    percents = [done for done, total, _ in progress.steps if total == 100]
+    assert percents == sorted(percents) and percents[-1] == 100 and len(percents) >= 8
     assert {text for _, _, text in progress.steps} >= {"test_it.py::test_bad"}
     # One test runs without worker processes, so its output is visible.
     chosen = suites.run(environment, suite, None, ("-k", "test_skipped or test_it[0]"))
@@ -156,19 +155,6 @@ def test_a_worker_that_dies_is_an_error(environment, monkeypatch):
     assert not run(environment, text, spread="worksteal").ok
     text = "import os\nos._exit(0)\n"
     assert not run(environment, text, spread="worksteal").ok
-
-
-def test_the_slowest_tests_are_named():
-    tool, mps = (
-        suites.Suite(name, "", "", doctor.Device.CPU, on_k2=False) for name in ("tooling", "mps")
-    )
-    lines = suites.summary(
-        [
-            suites.Result(tool, passed=3, seconds=70, slowest=((30.2, "a::b"), (1.0, "a::c"))),
-            suites.Result(mps, passed=1, seconds=50, slowest=((50.0, "d::e"),)),
-        ]
-    )
-    assert lines[-4:-1] == ["slowest of 120 seconds:", "    50  mps: d::e", "    30  tooling: a::b"]
 
 
 def test_a_module_that_cannot_be_imported_is_an_error(environment):
@@ -214,25 +200,6 @@ def test_the_summary_says_everything_that_matters():
     assert lines[-1] == ("203 tests ran against real k2, 10 needed none, 1 were skipped")
 
 
-def test_the_summary_says_how_many_tests_k2_is_missing_for(environment):
-    text = "import k2\n\ndef test_a(): pass\n\ndef test_b(): pass\n"
-    support.write(environment.project.root / "of_k2", {"more/test_it.py": text})
-    of_k2 = suites.Suite("of-k2", "", "of_k2", doctor.Device.CPU)
-    within = suites.Suite("within", "", "{k2}/tests", doctor.Device.CPU)
-    cpp = suites.Suite("cpp", "", "of_k2", doctor.Device.CPU, cpp=True)
-    tool = suites.Suite("tooling", "", "", doctor.Device.CPU, on_k2=False)
-    away = [suites.not_run(environment.project, suite, "gone") for suite in (of_k2, within, cpp)]
-    assert all(result.ok for result in away)
-    partly = suites.Result(of_k2, passed=4, skipped=1, without_k2=True, missed=3)
-    lines = suites.summary([suites.Result(tool, passed=10), *away, partly])
-    assert "not run in of-k2, 3: k2 itself is missing" in lines
-    assert lines[-2:] == [
-        "0 tests ran against real k2, 14 needed none, 1 were skipped",
-        "k2 itself is missing: 5 tests or more could not be run, nor those that come with it,"
-        " within, cpp; next: make build",
-    ]
-
-
 def test_without_k2_only_marked_tests_are_left_out(environment):
     text = """
 import pytest
@@ -252,8 +219,12 @@ def test_of_none(): pass
     )
     result = run(environment, text, on_k2=True, marked=True)
     assert result.ok, result.output
-    assert (result.passed, result.skipped, result.missed) == (1, 1, 1)
-    assert result.without_k2 and result.reasons == {"no Mac here": 1}
+    assert (result.passed, result.skipped) == (1, 2)
+    assert result.reasons == {"no Mac here": 1, "k2 itself is missing": 1}
+    assert suites.summary([result])[-2:] == [
+        "0 tests ran against real k2, 1 needed none, 2 were skipped",
+        "k2 itself is missing, so not all tests ran; next: make build",
+    ]
     # A suite that needs no k2 runs all tests.
     assert run(environment, text).failed == 1
 
@@ -298,7 +269,7 @@ def test_without_upstream_the_rest_still_runs(sandbox):
     out = sandbox.ok("test", "tooling", "upstream-cpu")
     assert re.search(r"^tooling +1 +0 ", out, re.MULTILINE)
     assert "not run: upstream-cpu: file:" in out
-    assert "nor those that come with it, upstream-cpu" in out.splitlines()[-1]
+    assert "k2 itself is missing" in out.splitlines()[-1]
     assert "could not be cloned" in out
     support.write(
         sandbox.root / "k2_mps_tests/tooling",

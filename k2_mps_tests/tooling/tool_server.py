@@ -108,7 +108,7 @@ if __name__ == "__main__":
     import k2mps
 
     for _, name, _ in pkgutil.walk_packages(k2mps.__path__, "k2mps."):
-        if name not in ("k2mps.__main__", "k2mps.build.demo"):
+        if name != "k2mps.__main__":
             importlib.import_module(name)
     gc.freeze()
     _serve()

@@ -1,4 +1,4 @@
-"""Building k2's Python module: environment, patches, cmake, ninja, demo.
+"""Building k2's Python module: environment, patches, cmake, ninja.
 
 Build trees lie under build/, one for each (device, torch, Python, patched tree, flags): a return to
 one of them rebuilds nothing.  A checkout with the contributor's own edits has one tree, keyed

@@ -34,7 +34,7 @@ _GROUPS = {
     "patch k2": "checkout apply undo",
     "change the patches": "new fold edit rename move drop export",
     "follow upstream": "probe rebase upstream torch",
-    "build and run": "build demo test fuzz bench kernels cuda mac-report clean",
+    "build and run": "build test fuzz bench kernels cuda mac-report clean",
     "make wheels": "wheel",
     "use it": "recipes",
     "other": "docs",
@@ -153,7 +153,9 @@ def status_command(session: Session, as_json: bool) -> None:
 
 
 @command(main, "build", build_options, device_option)
-@click.option("--demo/--no-demo", default=True, help="whether to end with a demonstration")
+@click.option(
+    "--demo/--no-demo", default=True, help="whether to end with a comparison of mps and the CPU"
+)
 @click.option(
     "--or-kernels",
     is_flag=True,
@@ -177,19 +179,9 @@ def build_command(
         return
     builder.register(session.environment, built)
     session.console.info(f"built {built.directory.name}: {built.done}")
-    if demo:
-        program.DEMONSTRATION.run(session.environment, {})
-        session.console.info("next: make test, or train something: examples/README.md")
-
-
-@command(main, "demo")
-def demo_command(session: Session) -> None:
-    """Run the demonstration on the build that `k2mps build` made last."""
-    from k2mps.run import program
-
-    if session.project.registered is None:
-        raise errors.RequirementMissingError("k2 is not built", next_command="k2mps build")
-    program.DEMONSTRATION.run(session.environment, {})
+    if demo and device == "mps":
+        program.CHECK.run(session.environment, {"size": "small", "seconds": "0"})
+    session.console.info("next: make test, or train something: examples/README.md")
 
 
 @command(main, "doctor", device_option, torch_option, json_option)
@@ -223,31 +215,15 @@ def _complete_suite(context, parameter, incomplete: str) -> list[CompletionItem]
 
 @command(main, "test", build_options)
 @click.option("--list", "only_list", is_flag=True, help="list the suites")
-@click.option(
-    "--source",
-    type=EXISTING_FILE,
-    help="for `k2mps test pytorch [NAME]...`: PyTorch's own test/test_mps.py, which judges"
-    " the emulator",
-)
 @click.argument(
     "words", metavar="[SUITE]... [-- PYTEST_ARGUMENTS]", nargs=-1, shell_complete=_complete_suite
 )
-def test_command(
-    session: Session, only_list: bool, source: Path | None, words: tuple[str, ...]
-) -> None:
+def test_command(session: Session, only_list: bool, words: tuple[str, ...]) -> None:
     """Build k2 as the suites need it, and run them; default: all suites.
 
     Arguments after `--` go to pytest.
     """
-    from k2mps.run import program, suites
-
-    if (words[:1] == ("pytorch",)) != (source is not None):
-        raise click.UsageError(
-            "pytorch and --source FILE go together; FILE is test/test_mps.py of PyTorch's sources"
-        )
-    if source is not None:
-        program.test_pytorch(session.environment, session.request(), source, words[1:])
-        return
+    from k2mps.run import suites
 
     # click drops the "--" itself; pytest's part begins with its first option.
     names = tuple(itertools.takewhile(lambda word: not word.startswith("-"), words))
@@ -339,13 +315,8 @@ def kernels_command(session: Session, **options: object) -> None:
 
 @command(main, "mac-report", k2_option, jobs_option)
 @click.option("--quick", is_flag=True, help="do a little of each step")
-@click.option("--output", type=FILE, help="default build/mac-report.html")
-@click.option(
-    "--read", "to_read", type=FILE, help="list the differences of this report and the one made here"
-)
-def mac_report_command(
-    session: Session, quick: bool, output: Path | None, to_read: Path | None
-) -> None:
+@click.option("--output", type=FILE, help="default build/mac-report.txt")
+def mac_report_command(session: Session, quick: bool, output: Path | None) -> None:
     """Run everything on this machine, and write one file for an issue.
 
     The steps: doctor, build, each kernel alone with Metal's own checks, every suite, the tests of
@@ -354,20 +325,12 @@ def mac_report_command(
     """
     from k2mps.run import mac_report
 
-    target = output or session.project.build_root / "mac-report.html"
-    show = session.console.info
-    if to_read is not None:
-        lines = mac_report.differences(mac_report.read(to_read), mac_report.read(target))
-        for line in lines or ["nothing differs"]:
-            show(line)
-        return
-    plan = mac_report.QUICK if quick else mac_report.Plan()
-    made = mac_report.make(session.environment, session.obtain, session.request(), plan)
-    mac_report.write(made, target)
-    wrong = [name for name, step in made["steps"].items() if not step["ok"]]
-    for name in wrong:
-        show(f"{name}: {made['steps'][name]['wrong']}")
-    show(f"wrote {target}; attach it to an issue")
+    target = output or session.project.build_root / "mac-report.txt"
+    options = ["--k2", session.k2] if session.k2 else []
+    options += ["--jobs", str(session.jobs)] if session.jobs else []
+    steps = mac_report.steps(session.environment, quick, options)
+    wrong = mac_report.make(session.environment, steps, target)
+    session.console.info(f"wrote {target}; attach it to an issue")
     if wrong:
         raise errors.CheckFailedError(
             f"wrong: {', '.join(wrong)}", next_command=f"read {target}, which has the details"
@@ -436,14 +399,11 @@ def docs_command(session: Session) -> None:
 
 
 @command(main, "clean")
-@click.option(
-    "--all", "everything", is_flag=True, help="also delete clones of k2 without work in them"
-)
-def clean_command(session: Session, everything: bool) -> None:
-    """Delete the build trees."""
+def clean_command(session: Session) -> None:
+    """Delete the build trees; clones of k2, which may hold your work, stay."""
     from k2mps.build import clean
 
-    for path in clean.clean(session.project, session.upstream.pin, everything):
+    for path in clean.clean(session.project):
         session.console.info(f"deleted {path}")
 
 

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from k2mps.build import builder
 from k2mps.build.builder import Built
-from k2mps.build.doctor import Device
 from k2mps.build.environment import Environment
 from k2mps.core import errors
 from k2mps.core.process import Outcome
@@ -65,7 +64,9 @@ class Program:
         outcome.check(errors.CheckFailedError, failure, self.next_command, self.repeated)
 
 
-DEMONSTRATION = Program("k2mps.build.demo", "demonstration", "k2mps test, to see which tests fail")
+CHECK = Program(
+    "k2.mps.check", "comparison with the CPU", "k2mps test parity, to see which tests fail"
+)
 TRAINING = Program(
     "k2_mps_tests.kernels.train",
     "training with a kernel alone",
@@ -105,33 +106,6 @@ def _words(options: Mapping[str, object]) -> Iterator[str]:
                 yield f"--{name}"
             elif one is not None and one is not False:
                 yield from (f"--{name}", str(one.absolute() if isinstance(one, Path) else one))
-
-
-def test_pytorch(
-    environment: Environment, request: builder.Request, source: Path, names: Sequence[str]
-) -> None:
-    """Runs PyTorch's test/test_mps.py on the emulated device.
-
-    Args:
-      names: parts of the names of tests; where empty, all tests run.
-    """
-    if not Device.MPS.emulated:
-        raise errors.RequirementMissingError(
-            "this machine does not emulate mps",
-            next_command=f"{environment.python} {source}, which runs the tests on the real device",
-        )
-    builder.prepare(environment, request)
-    outcome = environment.run(
-        ["tests/pytorch_suite.py", source.absolute(), *names],
-        cwd=environment.project.root / "emulator",
-        on_line=environment.reporter.info,
-    )
-    if outcome.status != 0:
-        raise errors.CheckFailedError(
-            f"PyTorch's tests ended with status {outcome.status}",
-            why="tests ended otherwise than emulator/tests/pytorch_suite.toml states",
-            next_command="mend the emulator, or correct that file with the reason",
-        )
 
 
 def train_without_k2(

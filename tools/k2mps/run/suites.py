@@ -20,21 +20,16 @@ from k2mps.build.doctor import Device
 from k2mps.build.environment import Environment
 from k2mps.core import errors, process
 from k2mps.core.progress import Reporter
-from k2mps.core.project import Project
 from k2mps.run import program
 from k2mps.stack.checkout import Checkout
 
-# pytest's lines of progress, in one process and in several.
-_COLLECTED = re.compile(r"(?:collected |workers? \[)(\d+) items?")
-_OUTCOME = "(?:PASSED|FAILED|ERROR|SKIPPED|XFAIL|XPASS)"
-_DONE = re.compile(rf"\[gw\d+\] \[ *\d+%\] {_OUTCOME} (\S+)|(\S+) {_OUTCOME}\b")
+# pytest's lines of progress.
+_PERCENT = re.compile(r"\[ *(\d+)%\]")
 _NOTHING_COLLECTED = 5
 _SHOWN_LINES = 80
-_TEST = re.compile(r"^def test_", re.MULTILINE)
 
-# The plugin that skips the tests that need k2 where k2 is missing, and the reason that it gives.
+# The plugin that skips the tests that need k2 where k2 is missing.
 _WITHOUT_K2 = "k2_mps_tests.without_k2"
-_K2_IS_MISSING = "k2 itself is missing"
 
 # Linux's folder in memory, and the bytes that a suite may need there.
 _MEMORY = "/dev/shm"
@@ -43,10 +38,6 @@ _ROOM = 4 << 30
 # The longest tests take about a minute.  A test that hangs ends the run, with the stack of each
 # thread, even if the test keeps Python's lock.
 _SECONDS_PER_TEST = 600
-
-# How many of the slowest tests the summary names, and from how many seconds on.
-_SLOWEST = 10
-_SLOW_SECONDS = 5.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -160,16 +151,11 @@ class Result:
     errors: int = 0
     skipped: int = 0
     seconds: float = 0.0  # the duration
-    slowest: tuple[tuple[float, str], ...] = ()  # seconds and names of tests, the slowest first
     # The reasons for which tests were skipped, and the number of tests for each.
     reasons: Mapping[str, int] = dataclasses.field(default_factory=dict)
-    # The tests that failed, and the first line of each failure.
-    failures: Mapping[str, str] = dataclasses.field(default_factory=dict)
     output: tuple[str, ...] = ()  # pytest's last lines, where anything failed
     not_run: str = ""  # why the suite could not be run at all, or an empty text
     without_k2: bool = False  # whether k2 was missing, and only tests without k2 ran
-    # The least number of tests that could not run without k2; None where k2 has the tests.
-    missed: int | None = 0
     broken: str = ""  # what is wrong besides failing tests, or an empty text
 
     @property
@@ -226,7 +212,7 @@ def run(
         *("-p", "no:cacheprovider", "--import-mode=importlib"),
         *("-o", f"faulthandler_timeout={_SECONDS_PER_TEST}"),
         *("-o", "faulthandler_exit_on_timeout=true"),
-        *("-v", "--tb=short", f"--junitxml={report}"),
+        *("-v", "--tb=short", "--durations=10", f"--junitxml={report}"),
         *suite.arguments,
         *(("-p", _WITHOUT_K2) if without_k2 else ()),
         # A user who gives options runs a few tests, or wants to see their output.
@@ -237,16 +223,12 @@ def run(
         ),
     ]
     started = time.monotonic()
-    total = done = 0
     with reporter.task(f"testing {suite.title}") as task:
 
         def follow(line: str) -> None:
-            nonlocal total, done
-            if match := _COLLECTED.search(line):
-                total = int(match[1])
-            elif match := _DONE.match(line):
-                done += 1
-                task.update(done, total, (match[1] or match[2]).rsplit("/", 1)[-1])
+            if match := _PERCENT.search(line):
+                test = next((word for word in line.split() if "::" in word), "")
+                task.update(int(match[1]), 100, test.rsplit("/", 1)[-1])
 
         outcome = program.run(
             environment,
@@ -268,16 +250,6 @@ def _has_room(folder: str) -> bool:
         return False
     room = found.f_bavail * found.f_frsize
     return room > _ROOM and not found.f_flag & os.ST_NOEXEC and os.access(folder, os.W_OK)
-
-
-def not_run(project: Project, suite: Suite, reason: str) -> Result:
-    """The result of a suite that needs k2, which is missing."""
-    missed = None
-    if not suite.cpp and not suite.tests.startswith("{k2}"):
-        files = (project.root / suite.tests).rglob("test_*.py")
-        # One function can be several tests.
-        missed = sum(len(_TEST.findall(path.read_text(encoding="utf-8"))) for path in files)
-    return Result(suite, not_run=reason, without_k2=True, missed=missed)
 
 
 def run_all(
@@ -314,7 +286,7 @@ def run_all(
         if isinstance(built, errors.UnreachableError):
             if not suite.marked:
                 reason = str(built).replace("\n", "; ")
-                results.append(not_run(environment.project, suite, reason))
+                results.append(Result(suite, not_run=reason, without_k2=True))
                 continue
             built = outcome(suite.device, False, suite.cpp)
         try:
@@ -338,33 +310,16 @@ def summary(results: Sequence[Result]) -> list[str]:
             lines.append(f"skipped in {title}, {count}: {reason}")
         if result.not_run:
             lines.append(f"not run: {title}: {result.not_run}")
-        elif result.missed:
-            lines.append(f"not run in {title}, {result.missed}: {_K2_IS_MISSING}")
         if result.broken:
             lines.append(f"broken: {title}: {result.broken}")
-    slow = []
-    for result in results:
-        for seconds, name in result.slowest:
-            if seconds >= _SLOW_SECONDS:
-                slow.append((seconds, f"{result.suite.name}: {name}"))
-    if slow:
-        lines.append(f"slowest of {sum(result.seconds for result in results):.0f} seconds:")
-        slow.sort(reverse=True)
-        lines += [f"  {seconds:4.0f}  {name}" for seconds, name in slow[:_SLOWEST]]
     on_k2 = sum(result.ran for result in results if result.suite.on_k2 and not result.without_k2)
     lines.append(
         f"{on_k2} tests ran against real k2,"
         f" {sum(result.ran for result in results) - on_k2} needed none,"
         f" {sum(result.skipped for result in results)} were skipped"
     )
-    away = [result for result in results if result.without_k2]
-    if away:
-        line = f"{_K2_IS_MISSING}: {sum(result.missed or 0 for result in away)} tests or more"
-        line += " could not be run"
-        uncounted = [result.suite.name for result in away if result.missed is None]
-        if uncounted:
-            line += f", nor those that come with it, {', '.join(uncounted)}"
-        lines.append(f"{line}; next: make build")
+    if any(result.without_k2 for result in results):
+        lines.append("k2 itself is missing, so not all tests ran; next: make build")
     return lines
 
 
@@ -427,18 +382,11 @@ def _read(
     """Takes the numbers from the JUnit file; says what is wrong with the run as a whole."""
     cases = read_cases(report)
     counts, reasons = collections.Counter(), collections.Counter()
-    failures, times = {}, []
     for case in cases:
         kind = outcome_of(case)
         counts[kind] += 1
-        found = case.find(kind)
         if kind == "skipped":
-            reasons[found.get("message") or "no reason given"] += 1
-        elif kind != "passed":
-            why = found.get("message") or found.text or ""
-            failures[f"{case.get('classname')}.{case.get('name')}"] = why.split("\n")[0]
-        module = case.get("classname", "").rpartition(".")[2]
-        times.append((float(case.get("time", 0)), f"{module}::{case.get('name')}"))
+            reasons[case.find(kind).get("message") or "no reason given"] += 1
     bad = counts["failure"] + counts["error"]
     broken = ""
     if outcome.status == _NOTHING_COLLECTED or (outcome.status == 0 and not cases):
@@ -447,19 +395,15 @@ def _read(
         broken = f"pytest ended with status {outcome.status}"
     elif not counts["passed"] and not bad:
         broken = "every test was skipped"
-    missed = reasons.pop(_K2_IS_MISSING, 0)
     return Result(
         suite,
         passed=counts["passed"],
         failed=counts["failure"],
         errors=counts["error"],
-        skipped=counts["skipped"] - missed,
+        skipped=counts["skipped"],
         seconds=seconds,
-        slowest=tuple(sorted(times, reverse=True)[:_SLOWEST]),
         reasons=reasons,
-        failures=failures,
         output=outcome.lines[-_SHOWN_LINES:] if broken or bad else (),
         without_k2=without_k2,
-        missed=missed,
         broken=broken,
     )
