@@ -5,14 +5,12 @@ one of them rebuilds nothing.  A checkout with the contributor's own edits has o
 "edited", for all edits.
 """
 
-import contextlib
 import dataclasses
 import itertools
 import json
 import os
 import re
 import shutil
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -39,9 +37,10 @@ _STAMP = "k2mps-configured.json"
 _INSTALLER = "k2mps\n"
 # In step 0, ninja looks whether there is anything to do.
 _PROGRESS = re.compile(r"\[([1-9]\d*)/(\d+)\] (.*)")
-_NEXT_STEP = re.compile(rf"{_PROGRESS.pattern}|ninja: ")
 _ERROR = re.compile(r"\b(error|undefined reference|undefined symbol)\b")
 _SHOWN_LINES = 40
+# One compiler took up to 1.2 GiB of memory.
+_KIB_PER_JOB = 3 << 19
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,15 +86,6 @@ class Built:
     version: str = "0"  # the version that pip lists
     python_tag: str = ""  # the build's Python, as wheels name it
     origin: Mapping[str, object] = dataclasses.field(default_factory=dict)  # see provenance.py
-    seconds: float = 0.0  # how long the steps took
-    cached: str = ""  # how many compilations ccache had, in words; empty without ccache
-
-    @property
-    def done(self) -> str:
-        """The steps, time and cache hits of the build, in words."""
-        minutes, seconds = divmod(round(self.seconds), 60)
-        text = f"{self.steps} steps in {minutes}:{seconds:02}{self.cached}"
-        return text if self.steps else "nothing to do"
 
 
 def build(environment: Environment, checkout: Checkout, request: Request) -> Built:
@@ -113,9 +103,7 @@ def build(environment: Environment, checkout: Checkout, request: Request) -> Bui
     with exclusive(plan.directory, str(plan.directory)) as lock:
         if plan.must_configure():
             plan.configure(lock)
-        began = time.monotonic()
         steps = plan.compile(lock)
-        seconds = time.monotonic() - began
         origin = plan.origin(None if tree == _EDITED else tree)
         (plan.directory / "lib").mkdir(exist_ok=True)
         (plan.directory / "lib" / provenance.FILE).write_bytes(provenance.as_bytes(origin))
@@ -127,8 +115,6 @@ def build(environment: Environment, checkout: Checkout, request: Request) -> Bui
         f"{environment.upstream.pin.version}+{request.label.replace('-', '.')}.torch{plan.torch}",
         plan.python_tag,
         origin,
-        seconds,
-        plan.cached(),
     )
 
 
@@ -154,13 +140,13 @@ def check_system(environment: Environment, request: Request) -> None:
     """Installs what a build needs of the system, or says how to; takes a second."""
     # A crossed build brings its own toolchain and torch.
     device = Device.CPU if request.crossed else request.device
-    checks = doctor.system_checks(device, environment.reporter)
+    checks = doctor.system_checks(device)
     if request.tests:
         checks.append(doctor.googletest())
     if request.crossed:
-        checks += doctor.cross_checks(environment.reporter)
+        checks += doctor.cross_checks()
     if not environment.exists:
-        checks += doctor.room_checks(environment)
+        checks.append(doctor.disk_check(environment))
     doctor.provide(checks, environment.reporter)
 
 
@@ -243,8 +229,6 @@ class _Plan:
         key = sha256(flags.encode())[:8]
         self.name = "-".join((request.label, f"torch{installed}", self.python_tag, tree, key))
         self.directory = environment.project.build_root / self.name
-        # ccache writes here whether it had an object.
-        self._cache_log = self.directory / "ccache.log"
         self._stamp = self.directory / _STAMP
 
     def configure(self, lock: int) -> None:
@@ -285,20 +269,14 @@ class _Plan:
             TESTS_TARGET if self._request.tests else TARGET,
         ]
         log = self.directory / "build.log"
-        self._cache_log.unlink(missing_ok=True)
-        steps, shown = 0, None
-        with contextlib.ExitStack() as stack:
+        steps = 0
+        with self._environment.reporter.task(f"building {self.name}") as task:
 
             def follow(line: str) -> None:
-                nonlocal steps, shown
-                match = _PROGRESS.match(line)
-                if not match:
-                    return
-                if shown is None:  # Now there is something to do.
-                    task = self._environment.reporter.task(f"building {self.name}")
-                    shown = stack.enter_context(task)
-                steps = int(match[1])
-                shown.update(steps, int(match[2]), match[3])
+                nonlocal steps
+                if match := _PROGRESS.match(line):
+                    steps = int(match[1])
+                    task.update(steps, int(match[2]), match[3])
 
             outcome = self._run(command, lock, log, follow)
         if outcome.status != 0:
@@ -308,15 +286,6 @@ class _Plan:
                 next_command=f"read {log}; k2mps build continues where it stopped",
             )
         return steps
-
-    def cached(self) -> str:
-        """How many of the last compilations ccache had, in words."""
-        if not self._cache_log.exists():
-            return ""
-        lines = self._cache_log.read_text(encoding="utf-8").splitlines()
-        hits = sum(map(lines.count, ("direct_cache_hit", "preprocessed_cache_hit")))
-        total = hits + lines.count("cache_miss")
-        return f", {hits} of {total} compilations from ccache" if total else ""
 
     def origin(self, patched_tree: str | None) -> dict[str, object]:
         """The origin of the build, see provenance.py; independent of the place and the time.
@@ -361,7 +330,6 @@ class _Plan:
             "NINJA_STATUS": "[%f/%t] ",
             # CMake asks torch where it lies, which needs no device.
             "TORCH_DEVICE_BACKEND_AUTOLOAD": "0",
-            "CCACHE_STATSLOG": str(self._cache_log),
         }
         # Build trees share objects: their paths differ only below the project's directory.  For
         # that, ccache makes paths relative.  A wheel must not show whether ccache was there.
@@ -460,10 +428,9 @@ def fitting_jobs() -> int:
     """The number of compilers that processors and memory suffice for."""
     on_linux = hasattr(os, "sched_getaffinity")
     processors = len(os.sched_getaffinity(0)) if on_linux else os.cpu_count() or 1
-    memory = doctor.available_memory()
-    if memory is None:
-        return processors
-    return min(processors, max(1, memory // doctor.MEMORY_BYTES_PER_JOB))
+    facts = Path("/proc/meminfo")
+    available = re.search(r"MemAvailable: +(\d+) kB", facts.read_text() if facts.exists() else "")
+    return min(processors, max(1, int(available[1]) // _KIB_PER_JOB)) if available else processors
 
 
 def _from(start: str, lines: Sequence[str]) -> list[str]:
@@ -477,14 +444,6 @@ def _first_failure(log: Path) -> str:
     k2 has hundreds of warnings, which the log keeps.
     """
     lines = _from("FAILED:", log.read_text(encoding="utf-8", errors="replace").splitlines())
-    ends = (at for at, line in enumerate(lines) if _NEXT_STEP.match(line))
     # The second line is the command.
-    found = lines[2 : next(ends, None)]
-    first = next((at for at, line in enumerate(found) if _ERROR.search(line)), 0)
-    while first > 0 and found[first - 1].startswith("In file included from"):
-        first -= 1
-    shown = [*lines[:1], *found[first : first + _SHOWN_LINES]]
-    more = len(found) - first - _SHOWN_LINES
-    if more > 0:
-        shown.append(f"... {more} more lines")
-    return "\n".join(shown)
+    first = next((at for at, line in enumerate(lines) if at > 1 and _ERROR.search(line)), 2)
+    return "\n".join([*lines[:1], *lines[first : first + _SHOWN_LINES]])

@@ -27,9 +27,8 @@ _MAC = sys.platform == "darwin"
 _XCODE = "xcode-select --install"
 
 # Measured on Linux with torch for CPUs: the environment takes 1.1 GiB, pip as much again while it
-# unpacks, everything under build/ 0.2 GiB, and one compiler up to 1.2 GiB of memory.
+# unpacks, and everything under build/ 0.2 GiB.
 DISK_BYTES = 3 * _GIB
-MEMORY_BYTES_PER_JOB = 3 * _GIB // 2
 
 
 class Device(enum.Enum):
@@ -75,29 +74,32 @@ class Check:
 
 def examine(environment: Environment, device: Device, torch: str | None = None) -> list[Check]:
     """All checks for a build, the system's first; those for a macOS wheel are not needed."""
-    own = system_checks(device, environment.reporter)
+    own = system_checks(device)
     there = {check.name for check in own}
-    for check in [] if _MAC else cross_checks(environment.reporter):
+    for check in [] if _MAC else cross_checks():
         if check.name not in there:
             own.append(dataclasses.replace(check, needed=False))
-    return [*own, *room_checks(environment), *_package_checks(environment, torch)]
+    return [*own, disk_check(environment), *_package_checks(environment, torch)]
 
 
-def system_checks(device: Device, reporter: Reporter = Reporter()) -> list[Check]:
+def system_checks(device: Device) -> list[Check]:
     """Checks of what pip cannot install."""
     if _MAC:
-        own = _apple(reporter)
+        own = _apple()
     elif device.emulated:
-        own = _emulated(reporter)
+        own = _emulated()
     else:
-        own = [_any_compiler(reporter)]
-    least, version = git.MINIMUM_VERSION, git.version()
+        # The compiler itself says what it lacks for C++20.
+        found = shutil.which(f"clang++-{CLANG}") or shutil.which("c++") or ""
+        own = [Check("C++ compiler", "with C++20", found, "g++")]
+    least, version = (".".join(map(str, one)) for one in (git.MINIMUM_VERSION, git.version()))
+    new_enough = git.version() >= git.MINIMUM_VERSION
     git_is_from = {"fix": _XCODE} if _MAC else {"package": "git"}
     header = f"{sysconfig.get_path('include')}/Python.h"
     package = f"python{sys.version_info.major}.{sys.version_info.minor}-dev"
     ccache, gain = shutil.which("ccache") or "", "any; makes later builds quick"
     return [
-        Check("git", f">= {_dotted(least)}", _dotted(version), ok=version >= least, **git_is_from),
+        Check("git", f">= {least}", version, ok=new_enough, **git_is_from),
         # An older Python cannot run the tool.
         Check("Python", ">= 3.10", platform.python_version(), fix="make build PYTHON=python3.12"),
         _there("Python headers", "Python.h", header, package),
@@ -106,12 +108,12 @@ def system_checks(device: Device, reporter: Reporter = Reporter()) -> list[Check
     ]
 
 
-def cross_checks(reporter: Reporter = Reporter()) -> list[Check]:
+def cross_checks() -> list[Check]:
     """Checks of what a wheel for macOS needs on Linux besides."""
     linker, apt = shutil.which(f"ld64.lld-{CLANG}") or "", shutil.which("apt-get") or ""
     headers = f"provides the headers of {LIBCXX}"
     return [
-        clang(reporter),
+        clang(),
         Check(f"ld64.lld-{CLANG}", "links for macOS", linker, f"lld-{CLANG}"),
         libclang(),
         Check("apt-get", headers, apt, fix="use Debian or Ubuntu for --target macos-arm64"),
@@ -139,7 +141,7 @@ def provide(checks: Sequence[Check], reporter: Reporter) -> None:
         return
     packages = sorted({check.package for check in needed if check.package})
     others = [check.fix for check in needed if not check.package]
-    prefix = _privilege(reporter) if packages and not others else None
+    prefix = _privilege() if packages and not others else None
     if prefix is None:
         apt = [f"sudo apt-get install {' '.join(packages)}"] if packages else []
         raise errors.RequirementMissingError(
@@ -175,10 +177,10 @@ def _there(
     return Check(name, wanted, min(glob.glob(pattern), default=""), needed=needed, **source)
 
 
-def _apple(reporter: Reporter) -> list[Check]:
+def _apple() -> list[Check]:
     system, machine = platform.mac_ver()[0], platform.machine()
-    tools = process.output(["xcode-select", "-p"], reporter)
-    clang = process.output(["xcrun", "clang++", "--version"], reporter).split("\n")[0]
+    tools = process.output(["xcode-select", "-p"])
+    clang = process.output(["xcrun", "clang++", "--version"]).split("\n")[0]
     new_enough = bool(system) and int(system.split(".")[0]) >= 14
     arm, of_homebrew = machine == "arm64", "make build PYTHON=/opt/homebrew/bin/python3"
     return [
@@ -189,13 +191,13 @@ def _apple(reporter: Reporter) -> list[Check]:
     ]
 
 
-def _emulated(reporter: Reporter) -> list[Check]:
+def _emulated() -> list[Check]:
     # clang takes the newest GCC whose libraries are installed.
     found = [int(path.name) for path in Path("/usr/lib/gcc").glob("*/*") if path.name.isdigit()]
     gcc = max(found, default=12)
     header = f"/usr/lib/gcc/*/{gcc}/include/objc/objc.h"
     return [
-        clang(reporter),
+        clang(),
         _there("Objective-C runtime", "objc/objc.h of GCC", header, f"libobjc-{gcc}-dev"),
         _there("Blocks runtime", "Block.h", "/usr/include/Block.h", "libblocksruntime-dev"),
         libclang(),
@@ -208,47 +210,20 @@ def libclang() -> Check:
     return _there("libclang", f"of LLVM {CLANG}", header, f"libclang-{CLANG}-dev")
 
 
-def clang(reporter: Reporter = Reporter()) -> Check:
+def clang() -> Check:
     """A check of the compiler for Objective-C++, for Metal and for macOS."""
-    program, package = f"clang++-{CLANG}", f"clang-{CLANG}"
-    version = re.search(r"\d+\.\d+\.\d+", process.output([program, "--version"], reporter))
-    found = version[0] if version else ""
-    return Check(f"C++ compiler {program}", "with C++20", found, package)
+    program = f"clang++-{CLANG}"
+    found = shutil.which(program) or ""
+    return Check(f"C++ compiler {program}", "with C++20", found, f"clang-{CLANG}")
 
 
-def _any_compiler(reporter: Reporter) -> Check:
-    newest = clang(reporter)
-    if newest.ok:
-        return newest
-    text = process.output(["c++", "--version"], reporter).split("\n")[0]
-    version = re.search(r"(\d+)\.\d+\.\d+", text)
-    ok = bool(version) and int(version[1]) >= (14 if "clang" in text else 11)
-    wanted = "with C++20: GCC >= 11 or clang >= 14"
-    return Check("C++ compiler", wanted, text, "g++", ok=ok)
-
-
-def room_checks(environment: Environment) -> list[Check]:
-    """Checks of disk and memory."""
+def disk_check(environment: Environment) -> Check:
+    """Whether there is room for a build and, if need be, for the environment."""
     free = shutil.disk_usage(environment.project.root).free
     filled = environment.version_of("torch") is not None
     wanted = DISK_BYTES // 6 if filled else DISK_BYTES
-    fix, ok = "k2mps clean, or free some space", free >= wanted
-    checks = [Check("disk space", f">= {_gib(wanted)}", f"{_gib(free)} free", fix=fix, ok=ok)]
-    memory = available_memory()
-    if memory is not None:
-        least, found = f">= {_gib(MEMORY_BYTES_PER_JOB)} a job", f"{_gib(memory)} available"
-        fix, ok = "close other programs", memory >= MEMORY_BYTES_PER_JOB
-        checks.append(Check("memory", least, found, fix=fix, ok=ok, needed=False))
-    return checks
-
-
-def available_memory() -> int | None:
-    """Bytes of memory that programs can still take, where that is known."""
-    try:
-        text = Path("/proc/meminfo").read_text()
-        return int(re.search(r"MemAvailable:\s+(\d+) kB", text)[1]) * 1024
-    except (OSError, TypeError):
-        return None
+    found, fix = f"{_gib(free)} free", "k2mps clean, or free some space"
+    return Check("disk space", f">= {_gib(wanted)}", found, fix=fix, ok=free >= wanted)
 
 
 def _package_checks(environment: Environment, torch: str | None) -> list[Check]:
@@ -263,20 +238,15 @@ def _package_checks(environment: Environment, torch: str | None) -> list[Check]:
     return checks
 
 
-def _privilege(reporter: Reporter) -> list[str] | None:
+def _privilege() -> list[str] | None:
     """The words before apt-get that run it without a password, or None."""
     if not shutil.which("apt-get"):
         return None
     if os.geteuid() == 0:
         return []
     sudo = ["sudo", "-n"]
-    allowed = shutil.which("sudo") and process.output([*sudo, "sh", "-c", "echo yes"], reporter)
-    return sudo if allowed else None
+    return sudo if process.output([*sudo, "sh", "-c", "echo yes"]) else None
 
 
 def _gib(size: int) -> str:
     return f"{size / _GIB:.1f} GiB"
-
-
-def _dotted(version: Sequence[int]) -> str:
-    return ".".join(map(str, version))

@@ -20,9 +20,8 @@ from k2mps.core.project import Project
 TORCH_WITHOUT_CUDA = "https://download.pytorch.org/whl/cpu"
 
 _CONFIGURED_INDEX = re.compile(r"[^=]*\.(index-url|extra-index-url|find-links|no-index)=")
-_TORCH_CUDA = re.compile(r"^cuda\b[^=\n]*= *'([^']+)'", re.MULTILINE)
-# pip's line about a file of 100 MB or more.
-_LARGE_DOWNLOAD = re.compile(r"^Downloading .*\((\d{3,}(\.\d+)? MB|.* GB)\)")
+# torch, and the packages that its build for CUDA imports.
+_OF_TORCH = re.compile("torch|(nvidia|cuda|triton).*")
 _NOT_INSTALLED = re.compile(r"(^|/)(__pycache__|build|tests|\.[^/]*|[^/]*\.egg-info)/")
 _UNREACHABLE = re.compile(
     r"connection|timed out|temporary failure|name or service not known"
@@ -84,13 +83,10 @@ class Environment:
         if self.exists:
             return
         command = [sys.executable, "-m", "venv", self.directory]
-        on_linux = sys.platform == "linux"
         process.run(command, reporter=self.reporter).check(
             errors.RequirementMissingError,
             f"{self.directory} could not be made",
-            "sudo apt-get install python3-venv"
-            if on_linux
-            else "install Python from python.org or Homebrew",
+            "sudo apt-get install python3-venv, or another Python with its module venv",
         )
 
     def version_of(self, name: str) -> str | None:
@@ -162,22 +158,12 @@ class Environment:
         return ["--extra-index-url", TORCH_WITHOUT_CUDA]
 
     def torch_in_words(self) -> str:
-        """The installed torch, its kind and the size of its files."""
-        text = f"torch {self.version_of('torch')} takes {_gigabytes(self._size_of('torch'))}"
-        version = self.site_packages / "torch" / "version.py"
-        if built := _TORCH_CUDA.search(version.read_text(encoding="utf-8")):
-            more = _gigabytes(self._size_of("(nvidia|cuda|triton).*"))
-            text += (
-                f", and the packages that it imports for CUDA {built[1]} take {more}: pip found"
-                " no torch without CUDA; k2-mps needs no GPU and no toolkit for it"
-            )
-        return text
-
-    def _size_of(self, names: str) -> int:
-        """The bytes of the installed distributions whose names match."""
+        """The installed torch, and the size of its files."""
         found = importlib.metadata.distributions(path=[str(self.site_packages)])
-        fitting = (entry for entry in found if re.fullmatch(names, entry.name))
-        return sum(file.size or 0 for entry in fitting for file in entry.files or ())
+        parts = [entry for entry in found if _OF_TORCH.fullmatch(entry.name)]
+        size = sum(file.size or 0 for entry in parts for file in entry.files or ())
+        cuda = ", with its packages for CUDA," if len(parts) > 1 else ""
+        return f"torch {self.version_of('torch')}{cuda} takes {size / 1e9:.1f} GB"
 
     def download(
         self,
@@ -242,16 +228,10 @@ class Environment:
         log = self.directory / "k2mps-pip.log"
         with self.reporter.task(title) as task:
             steps = itertools.count(1)
-
-            def follow(line: str) -> None:
-                task.update(next(steps), 0, line.strip())
-                if _LARGE_DOWNLOAD.search(line):
-                    self.reporter.info(f"pip: {line.strip()}")
-
             outcome = self.run(
                 ["-m", "pip", *arguments, "--disable-pip-version-check", "--progress-bar=off"],
                 environment=settings,
-                on_line=follow,
+                on_line=lambda line: task.update(next(steps), 0, line.strip()),
                 log=log,
             )
         if outcome.status == 0:
@@ -278,10 +258,6 @@ def torch_requirement(torch: Torch, version: str | None) -> Requirement:
             next_command="choose one of them with --torch",
         )
     return Requirement(f"torch=={chosen}")
-
-
-def _gigabytes(size: int) -> str:
-    return f"{size / 1e9:.1f} GB"
 
 
 def version_in(wanted: Requirement) -> str:

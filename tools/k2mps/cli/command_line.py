@@ -178,7 +178,8 @@ def build_command(
         program.train_without_k2(session.environment, request, error)
         return
     builder.register(session.environment, built)
-    session.console.info(f"built {built.directory.name}: {built.done}")
+    done = f"{built.steps} steps" if built.steps else "nothing to do"
+    session.console.info(f"built {built.directory.name}: {done}")
     if demo and device == "mps":
         program.CHECK.run(session.environment, {"size": "small", "seconds": "0"})
     session.console.info("next: make test, or train something: examples/README.md")

@@ -107,6 +107,7 @@ class Session:
         """Builds k2, with a clone of it if there is none."""
         from k2mps.build import builder
 
+        builder.check_system(self.environment, request)  # before k2 is cloned
         return builder.build(self.environment, self.obtain(), request)
 
 
