@@ -43,7 +43,7 @@ PLACES = {
 
 
 def _shares():
-    # `k2mps cuda` copies this file without the others.
+    # k2_mps_tests/cuda/prepare copies this file without the others.
     from k2_mps_tests.benchmarks import shares
 
     return shares

@@ -12,11 +12,13 @@ import click
 import pytest
 from k2mps.cli import command_line
 from k2mps.core import project
-from k2mps.run import docs, suites
+from k2mps.run import suites
+
+from k2_mps_tests.docs import tables
 
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = project.Project(ROOT)
-PAGES = docs.pages(PROJECT)
+PAGES = tables.pages(PROJECT)
 # Other files that people read on a repository's page.
 TEXTS = [*PAGES, ROOT / "README.md", ROOT / "examples/README.md"]
 # A block begins with three backticks at the beginning of a line, and maybe a language.
@@ -36,7 +38,7 @@ def blocks(path, language):
 
 @pytest.mark.parametrize("page", PAGES, ids=ids)
 def test_tables_are_what_the_code_says(page):
-    assert docs.fresh(PROJECT, page) == page.read_text(encoding="utf-8"), (
+    assert tables.fresh(PROJECT, page) == page.read_text(encoding="utf-8"), (
         "k2mps docs writes it anew"
     )
 
@@ -45,7 +47,7 @@ def test_tables_are_what_the_code_says(page):
 def test_costs_are_those_of_the_library():
     import _k2
 
-    assert docs.costs(PROJECT) == [
+    assert tables.costs(PROJECT) == [
         (found.operation, found.work, found.steps, costs.host, costs.step, costs.call)
         for found in _k2.mps_placements()
         for costs in [found.costs]

@@ -9,13 +9,13 @@ import sys
 import pytest
 from k2mps.cli import command_line
 from k2mps.core import errors
-from k2mps.run import docs
 
+from k2_mps_tests.docs import tables
 from k2_mps_tests.tooling import support
 
 
 def test_exit_codes_tell_the_kinds_of_error_apart():
-    *kinds, interrupted = docs.error_kinds()
+    *kinds, interrupted = tables.error_kinds()
     codes = [kind.exit_code for kind in kinds]
     # 0 is success, 2 a wrong command line; above 128 are signals.
     assert codes == sorted(set(codes) - {0, 2}) and codes[-1] < 128

@@ -44,7 +44,7 @@ def test_the_python_here():
     assert found.version == HERE
     assert found.tag == "cp" + HERE.replace(".", "")
     assert found.number.startswith(f"{HERE}.")
-    assert found.library.exists()
+    assert Path(found.library).exists()
     found.check_headers()
     assert found == interpreter.find(sys.executable)
     symbols = found.symbols()
@@ -83,13 +83,12 @@ def test_another_version_needs_its_headers(stand_in, tmp_path):
 @pytest.mark.parametrize(
     "lines, why",
     [
-        (["sys.version_info = (3, 9, 2, 'final', 0)"], "it is cpython 3.9.2"),
-        (["sys.implementation.name = 'pypy'"], "it is pypy"),
-        (["sys.abiflags = 't'"], "free-threaded"),
-        (["sys.abiflags = 'd'"], "debug"),
-        (["sys.exit('no such version')"], "but says: no such version"),
-        (["sys.exit(1)"], "but says: nothing"),
-        (["print('1')", "sys.exit()"], "but says: 1"),
+        (["sys.version_info = (3, 9, 2, 'final', 0)"], "it says: cpython"),
+        (["sys.implementation.name = 'pypy'"], "it says: pypy"),
+        (["sys.abiflags = 't'"], "flags 't'"),
+        (["sys.abiflags = 'd'"], "flags 'd'"),
+        (["sys.exit(1)"], "it says: nothing"),
+        (["print('1')", "sys.exit()"], "it says: 1"),
     ],
 )
 def test_what_no_wheel_can_be_for(stand_in, lines, why):
@@ -134,7 +133,7 @@ def test_its_python_program_is_the_one_asked_for(tmp_path, stand_in):
 
 @pytest.mark.parametrize("library", ["/bin/true", "/etc/passwd"])
 def test_a_library_that_is_not_pythons(library):
-    found = dataclasses.replace(interpreter.find(), library=Path(library))
+    found = dataclasses.replace(interpreter.find(), library=library)
     with pytest.raises(errors.RequirementMissingError) as caught:
         found.symbols()
     assert f"{library} exports nothing of Python's" in str(caught.value)

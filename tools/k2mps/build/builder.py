@@ -235,13 +235,10 @@ class _Plan:
         """Runs cmake, whose processes inherit the lock."""
         settings = self._settings()
         if self._request.emulated:
-            ask = [self._environment.python, "-m", "mps_emulator", "--cmake-dir"]
-            settings["mps_emulator_DIR"] = process.output(ask)
-            if not settings["mps_emulator_DIR"]:
-                raise errors.CompileError(
-                    "the emulator does not say where its CMake package is",
-                    next_command=" ".join(map(str, ask)) + ", which shows the error",
-                )
+            asked = self._environment.run(["-m", "mps_emulator", "--cmake-dir"])
+            failure = "the emulator does not say where its CMake package is"
+            asked.check(errors.CompileError, failure, "rm -r .venv, then make build")
+            settings["mps_emulator_DIR"] = asked.lines[-1]
         command = [
             *(self._environment.program("cmake"), "-G", "Ninja"),
             *("-S", self._checkout.directory, "-B", self.directory),

@@ -8,7 +8,6 @@ import enum
 import glob
 import os
 import platform
-import re
 import shutil
 import sys
 import sysconfig

@@ -10,17 +10,19 @@ from pathlib import Path
 
 from k2mps.core import errors, process
 
+# torch has wheels for this kind of Python.
+_NEEDED = "CPython 3.10 or newer, neither free-threaded nor a debug build"
 _FACTS = """
 import json, os, sys, sysconfig as s
 v = s.get_config_var
+known = sys.implementation.name == 'cpython' and sys.version_info >= (3, 10)
+if not known or set('td') & set(sys.abiflags):
+    sys.exit(f'{sys.implementation.name} {sys.version}, flags {sys.abiflags!r}')
 shared = os.path.join(v('LIBDIR') or '', v('INSTSONAME') or '')
 print(json.dumps({
-    'implementation': sys.implementation.name,
-    'number': list(sys.version_info[:3]),
-    'flags': sys.abiflags,
+    'number': '.'.join(map(str, sys.version_info[:3])),
     'include': s.get_path('include'),
-    'library': shared if v('Py_ENABLE_SHARED')
-    else os.path.realpath(sys.executable),
+    'library': shared if v('Py_ENABLE_SHARED') else os.path.realpath(sys.executable),
 }))
 """
 
@@ -31,8 +33,8 @@ class Interpreter:
 
     program: str  # the path of the program
     number: str  # the whole version, as "3.12.7"
-    include: Path  # the directory of the headers, which may be absent
-    library: Path  # the file that exports Python's symbols
+    include: str  # the directory of the headers, which may be absent
+    library: str  # the file that exports Python's symbols
 
     @property
     def version(self) -> str:
@@ -46,14 +48,12 @@ class Interpreter:
 
     def check_headers(self) -> None:
         """Refuses a Python without headers."""
-        header = self.include / "Python.h"
+        header = Path(self.include, "Python.h")
         if not header.exists():
             raise errors.RequirementMissingError(
                 f"the headers of Python {self.version} are missing: {header} does not exist",
-                why=f"a wheel for {self.tag} is compiled with the headers of"
-                f" {self.program}, which pip cannot fetch",
-                next_command=f"sudo apt-get install libpython{self.version}"
-                "-dev, if the system has that package; else give --python the program of"
+                why=f"a wheel for {self.tag} is compiled with the headers of {self.program}",
+                next_command=f"sudo apt-get install libpython{self.version}-dev; or give --python"
                 f" another Python {self.version}, which has its headers",
             )
 
@@ -62,7 +62,7 @@ class Interpreter:
         import lief
 
         lief.logging.disable()
-        binary = lief.parse(str(self.library))
+        binary = lief.parse(self.library)
         exported = (str(symbol.name) for symbol in binary.exported_symbols) if binary else ()
         # A Mach-O file puts "_" before each name.
         mach_o = isinstance(binary, lief.MachO.Binary)
@@ -78,20 +78,12 @@ def find(program: str | Path = sys.executable) -> Interpreter:
     path = shutil.which(program)
     if not path:
         raise _unusable(program, "there is no such program")
-    program = os.path.abspath(path)
-    outcome = process.run([program, "-I", "-c", _FACTS])
+    outcome = process.run([path, "-I", "-c", _FACTS])
     try:
-        facts = dict(json.loads(outcome.lines[-1]))
+        return Interpreter(os.path.abspath(path), **json.loads(outcome.lines[-1]))
     except (IndexError, TypeError, ValueError):
         said = "\n".join(outcome.lines[-8:]) or "nothing"
-        raise _unusable(program, f"it does not answer as Python does, but says: {said}") from None
-    kind, number = facts["implementation"], ".".join(map(str, facts["number"]))
-    if kind != "cpython" or facts["number"] < [3, 10]:
-        needed = "torch has wheels for CPython, and k2-mps needs 3.10 or newer"
-        raise _unusable(program, f"it is {kind} {number}; {needed}")
-    if re.search("[td]", facts["flags"]):
-        raise _unusable(program, "it is a free-threaded or debug build of Python")
-    return Interpreter(program, number, Path(facts["include"]), Path(facts["library"]))
+        raise _unusable(program, f"it is no {_NEEDED}; it says: {said}") from None
 
 
 def _unusable(program: str | Path, why: str) -> errors.RequirementMissingError:

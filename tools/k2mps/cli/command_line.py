@@ -34,7 +34,7 @@ _GROUPS = {
     "patch k2": "checkout apply undo",
     "change the patches": "new fold edit rename move drop export",
     "follow upstream": "probe rebase upstream torch",
-    "build and run": "build test fuzz bench kernels cuda mac-report clean",
+    "build and run": "build test fuzz bench kernels mac-report clean",
     "make wheels": "wheel",
     "use it": "recipes",
     "other": "docs",
@@ -363,40 +363,12 @@ def recipes_command(session: Session, kind: str, directory: Path, undo: bool) ->
     show(f"git -C {directory} diff shows them; k2mps recipes icefall {directory} --undo")
 
 
-@command(main, "cuda", k2_option)
-@click.option(
-    "--prepare", "folder", required=True, metavar="DIR", type=FOLDER, help="the folder to make"
-)
-@click.option(
-    "--moderngpu",
-    required=True,
-    metavar="DIR",
-    type=FOLDER,
-    help="a checkout of github.com/moderngpu/moderngpu",
-)
-def cuda_command(session: Session, folder: Path, moderngpu: Path) -> None:
-    """Make a folder that checks the series on a machine with CUDA.
-
-    The folder's run.sh builds k2 with and without the series, runs k2's own
-    tests, and compares times.  Besides the folder, the machine needs CUDA's
-    compiler, torch, pybind11, cmake, ninja and pytest.
-    """
-    from k2mps.run import cuda
-
-    cuda.prepare(session.project, session.upstream, session.obtain(), moderngpu, folder)
-    size = sum(path.stat().st_size for path in folder.iterdir())
-    session.console.info(f"made {folder}, {size / 1e6:.1f} MB")
-    session.console.info(f"next, on a machine with CUDA: {folder}/run.sh")
-
-
 @command(main, "docs")
 def docs_command(session: Session) -> None:
     """Write the generated tables of docs/, and build the site."""
-    from k2mps.run import docs
+    from k2mps.run import program
 
-    for page in docs.write(session.project):
-        session.console.info(f"wrote {page}")
-    session.console.info(f"built {docs.build(session.environment) / 'index.html'}")
+    program.DOCS.run(session.environment, {})
 
 
 @command(main, "clean")

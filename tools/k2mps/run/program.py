@@ -77,6 +77,9 @@ FUZZ = Program(
     "fuzzer",
     "run the program printed above in .venv/bin/python; after a crash, read build/tests/fuzz.log",
 )
+DOCS = Program(
+    "k2_mps_tests.docs", "build of docs/", "correct the page that is named, then k2mps docs", "docs"
+)
 BENCH = Program(
     "k2_mps_tests.benchmarks.bench",
     "benchmark",

@@ -167,6 +167,16 @@ class Result:
     def ran(self) -> int:
         return self.passed + self.failed + self.errors
 
+    @property
+    def told(self) -> str:
+        """The numbers of tests and what is wrong, in words."""
+        if self.not_run:
+            return f"not run: {self.not_run}"
+        counts = {"failed": self.failed, "errors": self.errors, "skipped": self.skipped}
+        others = "".join(f", {count} {what}" for what, count in counts.items() if count)
+        broken = f"; broken: {self.broken}" if self.broken else ""
+        return f"{self.passed} passed{others} in {self.seconds:.0f} s{broken}"
+
 
 def choose(names: Sequence[str]) -> tuple[Suite, ...]:
     """The suites of these names, in the order of `SUITES`; without names, all of this system."""
@@ -302,16 +312,12 @@ def run_all(
 
 
 def summary(results: Sequence[Result]) -> list[str]:
-    """The lines of a table of the results, and of what the user should know about the results."""
-    lines = _table(results)
+    """The numbers of each suite and of all, and the reasons for which tests were skipped."""
+    width = max(len(result.suite.title) for result in results)
+    lines = [f"{result.suite.title:{width}}  {result.told}" for result in results]
     for result in results:
-        title = result.suite.title
         for reason, count in sorted(result.reasons.items()):
-            lines.append(f"skipped in {title}, {count}: {reason}")
-        if result.not_run:
-            lines.append(f"not run: {title}: {result.not_run}")
-        if result.broken:
-            lines.append(f"broken: {title}: {result.broken}")
+            lines.append(f"skipped in {result.suite.title}, {count}: {reason}")
     on_k2 = sum(result.ran for result in results if result.suite.on_k2 and not result.without_k2)
     lines.append(
         f"{on_k2} tests ran against real k2,"
@@ -347,19 +353,6 @@ def report(results: Sequence[Result], reporter: Reporter) -> None:
             next_command=f"k2mps test {failed[0]}; the whole output is in"
             f" build/tests/{failed[0]}.log",
         )
-
-
-def _table(results: Sequence[Result]) -> list[str]:
-    rows = [("suite", "passed", "failed", "errors", "skipped", "seconds")]
-    for result in results:
-        numbers = (result.passed, result.failed, result.errors, result.skipped)
-        cells = (*map(str, numbers), f"{result.seconds:.0f}")
-        rows.append((result.suite.title, *(("not run", *[""] * 4) if result.not_run else cells)))
-    widths = [max(map(len, column)) for column in zip(*rows)]
-    return [
-        "  ".join([row[0].ljust(widths[0]), *(map(str.rjust, row[1:], widths[1:]))]).rstrip()
-        for row in rows
-    ]
 
 
 def read_cases(report: Path) -> list[ElementTree.Element]:

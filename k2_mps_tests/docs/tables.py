@@ -1,4 +1,4 @@
-"""The documentation: tables that the code writes, and the site.
+"""The tables of docs/ that the code writes.
 
 A page of docs/ may hold blocks
 
@@ -16,11 +16,9 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from k2mps.build.environment import Environment
 from k2mps.core import errors
 from k2mps.core.pins import tomllib
 from k2mps.core.project import Project
-from k2mps.run import program
 
 _BLOCK = re.compile(r"(<!-- k2mps docs: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
@@ -46,11 +44,7 @@ def fresh(project: Project, page: Path) -> str:
     def replace(match: re.Match) -> str:
         name = match[2]
         if name not in _BLOCKS:
-            raise errors.K2mpsError(
-                f"{page.name} names a block {name!r}",
-                why=f"the blocks are {', '.join(sorted(_BLOCKS))}",
-                next_command=f"name one of these in {page.name}",
-            )
+            raise LookupError(f"{page.name} names a block {name!r}, not one of {sorted(_BLOCKS)}")
         return "".join([match[1], *(f"{line}\n" for line in _BLOCKS[name](project)), match[3]])
 
     return _BLOCK.sub(replace, page.read_text(encoding="utf-8"))
@@ -65,19 +59,6 @@ def write(project: Project) -> list[Path]:
             page.write_text(text, encoding="utf-8")
             written.append(page)
     return written
-
-
-def build(environment: Environment) -> Path:
-    """Builds the site; each warning is an error."""
-    environment.create()
-    environment.install_group("docs")
-    site = environment.project.build_root / "site"
-    options = ["build", "--strict", "--config-file", "mkdocs.yml", "--site-dir", site]
-    with environment.reporter.task("building the site"):
-        outcome = program.run(environment, "mkdocs", options)
-    remedy = "correct the page that is named, then k2mps docs"
-    outcome.check(errors.CheckFailedError, "mkdocs could not build docs/", remedy, shown=20)
-    return site
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
@@ -123,11 +104,7 @@ def costs(project: Project) -> list[tuple[str, str, str, int, int, int]]:
     pattern = r'\{"(\w+)", "([^"]+)", "([^"]+)", \{(\d+), (\d+), (\d+)\}\}'
     rows = re.findall(pattern, path.read_text(encoding="utf-8"))
     if not rows:
-        raise errors.K2mpsError(
-            f"{path.name} has no row of costs",
-            why=f"no line of it matches {pattern}",
-            next_command="correct costs() in tools/k2mps/run/docs.py",
-        )
+        raise LookupError(f"no line of {path.name} matches {pattern}")
     return [(*row[:3], *map(int, row[3:])) for row in rows]
 
 
