@@ -1,6 +1,7 @@
 """`k2mps wheel` for this machine, on the small stand-in for k2."""
 
 import copy
+import importlib.metadata
 import json
 import os
 import re
@@ -20,12 +21,21 @@ from k2_mps_tests.tooling.support import git
 from k2_mps_tests.tooling.test_build import bare_path, sandbox  # noqa: F401
 
 LICENSE = "Do as you like.\n"
+# As k2's __init__ refuses another torch than the one of the build.
+REFUSAL = """\
+import torch
+if torch.__version__.split("+")[0] != {torch!r}:
+  raise ImportError(f"pip install torch=={torch} in place of {{torch.__version__}}")
+"""
+INIT = "k2/python/k2/__init__.py"
 
 
 @pytest.fixture
 def ready(sandbox):  # noqa: F811
-    """The stand-in with a licence, built for a wheel."""
-    pin = support.commit(sandbox.upstream, "licence", {"LICENSE": LICENSE})
+    """The stand-in with a licence and a check of torch, built for a wheel."""
+    right = importlib.metadata.version("torch").split("+")[0]
+    init = REFUSAL.format(torch=right) + (sandbox.upstream / INIT).read_text()
+    pin = support.commit(sandbox.upstream, "licence", {"LICENSE": LICENSE, INIT: init})
     sandbox.pin = pin
     sandbox.write_config(pin)
     sandbox.torch = sandbox.use_installed_torch()
@@ -108,8 +118,6 @@ def test_a_wheel_for_a_check_says_so_and_lies_elsewhere(ready):
     [path] = (ready.root / "build/wheels").rglob("*.whl")
     assert path.parent.name == "quick"
     assert origin_of(path)["built"] == "native, for a check only"
-    both = ready.run("wheel", "--quick", "--release")
-    assert both.returncode == 2 and "--quick makes no wheel for use" in both.stderr
 
 
 @pytest.mark.skipif(sys.platform == "darwin", reason="a Mac needs nothing else")
@@ -152,34 +160,23 @@ def test_edits_make_no_wheel(made):
     assert "commit(s) of yours" in made.fails(1, "wheel")
 
 
-def test_edits_are_what_git_does_not_have(tmp_path):
-    project = Project(tmp_path)
-    assert provenance.edits(project) is None
-    git(tmp_path, "init", "--quiet")
-    support.commit(tmp_path, "first", {".gitignore": "/build/\n", "a": "1"})
-    support.write(tmp_path, {"build/made": ""})
-    assert provenance.edits(project) == []
-    support.write(tmp_path, {"a": "2", "b": ""})
-    assert provenance.edits(project) == ["a", "b"]
-
-
-def test_a_release_is_made_of_what_is_committed(ready):
-    assert "is not one" in ready.fails(1, "wheel", "--release")
+def test_an_edited_clone_of_k2_mps_makes_a_dirty_wheel(ready):
+    assert provenance.edits(Project(ready.root)) is None
     git(ready.root, "init", "--quiet")
     support.write(ready.root, {".gitignore": "/build/\n/.venv/\n/.k2mps/\n__pycache__/\n"})
     git(ready.root, "add", "--all")
     git(ready.root, "commit", "--quiet", "-m", "all of it")
+    assert provenance.edits(Project(ready.root)) == []
     new = ready.root / "tools/k2mps/new.py"
     new.write_text("")
-    assert "tools/k2mps/new.py" in ready.fails(1, "wheel", "--release")
-
+    assert provenance.edits(Project(ready.root)) == ["tools/k2mps/new.py"]
     ready.ok("wheel")
     dirty = the_wheel(ready)
     assert f"+cpu.torch{ready.torch}.dirty-" in dirty.name
     assert origin_of(dirty)["dirty"] is True
     dirty.unlink()
     new.unlink()
-    ready.ok("wheel", "--release")
+    ready.ok("wheel")
     assert f"+cpu.torch{ready.torch}-" in the_wheel(ready).name
     assert origin_of(the_wheel(ready))["dirty"] is False
 
@@ -195,8 +192,16 @@ def test_a_build_of_edits_says_so(ready):
     assert (origin["patched_tree"], origin["series"]) == (None, None)
 
 
-def test_a_wheel_that_cannot_be_imported_is_an_error(made):
-    file = "k2/python/k2/__init__.py"
-    support.commit(made.checkout, "broken", {file: "from _k2 import gone\n"})
+@pytest.mark.parametrize(
+    "old, new, why",
+    [
+        ("import answer", "import gone", "cannot import name 'gone'"),
+        ("raise ImportError", "print", "it does not refuse another torch"),
+        ("pip install", "install", "AssertionError: install torch=="),
+    ],
+)
+def test_a_wheel_that_cannot_be_imported_or_loads_beside_any_torch(made, old, new, why):
+    text = (made.checkout / INIT).read_text()
+    support.commit(made.checkout, "broken", {INIT: text.replace(old, new)})
     made.ok("export")
-    assert "cannot import name 'gone'" in made.fails(34, "wheel")
+    assert why in made.fails(34, "wheel")

@@ -17,9 +17,10 @@ from pathlib import Path
 import pytest
 from k2mps.build import doctor
 from k2mps.core import errors
-from k2mps.wheel import expectations, sbom, verify
-from k2mps.wheel.archive import shown
+from k2mps.wheel import expectations, sbom
+from k2mps.wheel.archive import WheelFile, shown
 from k2mps.wheel.index import write as write_index
+from k2mps.wheel.verify import verify
 
 from k2_mps_tests.tooling import support, test_wheel_tools
 from k2_mps_tests.tooling.test_build import sandbox  # noqa: F401
@@ -27,6 +28,7 @@ from k2_mps_tests.tooling.test_build import sandbox  # noqa: F401
 NAME = "k2-1.0.dev20231114+mps.cpu.torch2.13.0-cp311-cp311-linux_x86_64.whl"
 INFO = "k2-1.0.dev20231114+mps.cpu.torch2.13.0.dist-info"
 MEBIBYTE = 1 << 20
+HEAD = "Metadata-Version: 2.4\nName: k2\nVersion: 1.0.dev20231114+mps.cpu.torch2.13.0\n"
 # A title for the terminal, a colour, and a change of the direction of writing.
 ESCAPES = "\x1b]0;title\x07\x1b[31m\u202e"
 
@@ -40,7 +42,19 @@ def good(tmp_path) -> Path:
 
 def verified(path: Path) -> list[str]:
     """The problems of a wheel, against a tree without files."""
-    return [str(each) for each in verify.verify(path, expectations.Reference({}, {}, ""))]
+    return [str(each) for each in verify(WheelFile(path), expectations.Reference({}, {}, ""))]
+
+
+def refused(path: Path, read: Callable[[Path], object] = WheelFile) -> str:
+    """The cause that a wheel is refused for when it is read."""
+    with pytest.raises(errors.CheckFailedError, match="is not a wheel of k2-mps") as failure:
+        read(path)
+    assert not set(ESCAPES) & set(str(failure.value)) - set("[031m];title")
+    return failure.value.why
+
+
+def of_folder(path: Path) -> Path:
+    return write_index(path.parent)
 
 
 def rewrite(path: Path, changes: dict[str, bytes | None]) -> None:
@@ -94,12 +108,8 @@ DAMAGES: dict[str, tuple[Callable[[bytes], bytes], str]] = {
 def test_a_damaged_archive(good, name):
     change, text = DAMAGES[name]
     good.write_bytes(change(good.read_bytes()))
-    [problem] = verified(good)
-    assert problem.startswith("[file] ") and text in problem
-    for read in (sbom.text, lambda path: write_index(path.parent)):
-        with pytest.raises(errors.CheckFailedError, match="is not a wheel") as failure:
-            read(good)
-        assert text in failure.value.why
+    for read in (WheelFile, sbom.text, of_folder):
+        assert text in refused(good, read)
 
 
 def test_each_command_has_one_error(sandbox, good):  # noqa: F811
@@ -114,16 +124,14 @@ def test_each_command_has_one_error(sandbox, good):  # noqa: F811
 def test_a_file_that_is_twice_in_the_archive(good):
     with pytest.warns(UserWarning), zipfile.ZipFile(good, "a") as archive:
         archive.writestr("k2/__init__.py", "import os\n")
-    [problem] = verified(good)
-    assert "k2/__init__.py is twice in it" in problem
+    assert "k2/__init__.py is twice in it" in refused(good)
 
 
 def test_an_archive_of_very_many_files(good):
     with zipfile.ZipFile(good, "w") as archive:
         for number in range(1001):
             archive.writestr(str(number), "")
-    [problem] = verified(good)
-    assert "it has 1001 files, more than 1000" in problem
+    assert "it has 1001 files, more than 1000" in refused(good)
 
 
 def bomb(path: Path, mebibytes: int) -> None:
@@ -155,8 +163,6 @@ def test_a_bomb_is_refused_before_it_is_unpacked(good):
     assert good.stat().st_size < MEBIBYTE
     for command, path in (("sbom", good), ("index", good.parent)):
         assert "its files have more than 64 MiB" in limited(command, path)
-    [problem] = verified(good)
-    assert "its files have more than 64 MiB" in problem
 
 
 @pytest.mark.skipif(sys.platform == "darwin", reason="macOS limits no process's memory")
@@ -183,8 +189,7 @@ def test_a_directory_of_the_archive_that_is_large(good):
 def test_a_large_file_is_not_read(good):
     with good.open("ab") as stream:
         stream.truncate(17 * MEBIBYTE)
-    [problem] = verified(good)
-    assert "it has more than 16 MiB" in problem
+    assert "it has more than 16 MiB" in refused(good)
 
 
 # ---- metadata
@@ -194,12 +199,11 @@ def test_a_large_file_is_not_read(good):
     "line", [f"torch ==== {ESCAPES} nonsense;;", "torch; python_version <", "\xff", ""]
 )
 def test_a_requirement_that_is_none(good, line):
-    text = f"Name: k2\nVersion: 1.0.dev20231114+mps.cpu.torch2.13.0\nRequires-Dist: {line}\n"
+    text = f"{HEAD}Requires-Dist: {line}\n"
     rewrite(good, {f"{INFO}/METADATA": text.encode("latin-1", "backslashreplace")})
     found = [each for each in verified(good) if each.startswith("[metadata]")]
     assert found and "\x1b" not in "".join(found)
-    with pytest.raises(errors.CheckFailedError, match="is not a wheel"):
-        sbom.text(good)
+    assert "METADATA: " in refused(good, sbom.text)
 
 
 @pytest.mark.parametrize(
@@ -217,26 +221,21 @@ def test_a_requirement_that_is_none(good, line):
 def test_an_origin_that_is_none(good, content):
     rewrite(good, {f"{INFO}/k2mps.json": content})
     assert any(each.startswith("[origin]") for each in verified(good))
-    for read in (sbom.text, lambda path: write_index(path.parent)):
-        with pytest.raises(errors.CheckFailedError):
-            read(good)
+    for read in (sbom.text, of_folder):
+        assert "k2mps.json: " in refused(good, read)
 
 
 @pytest.mark.parametrize("key", ["headers", "kernels"])
 @pytest.mark.parametrize("value", [[], {"a": 1}, "text"])
 def test_a_bill_of_a_table_that_is_none(good, key, value):
-    told = {"upstream": {"url": "u", "commit": "c"}, "headers": {}, "kernels": {}, key: value}
+    told = {**test_wheel_tools.case().description.origin, key: value}
     rewrite(good, {f"{INFO}/k2mps.json": json.dumps(told).encode()})
-    with pytest.raises(errors.CheckFailedError, match="is not a wheel of k2-mps") as failure:
-        sbom.text(good)
-    assert f"does not tell {key}" in failure.value.why
+    assert "k2mps.json: " in refused(good, sbom.text)
 
 
 def test_an_index_of_a_wheel_without_a_python(good):
-    rewrite(good, {f"{INFO}/METADATA": b"Name: k2\n"})
-    with pytest.raises(errors.CheckFailedError, match="is not a wheel of k2-mps") as failure:
-        write_index(good.parent)
-    assert "has no Requires-Python" in failure.value.why
+    rewrite(good, {f"{INFO}/METADATA": HEAD.encode()})
+    assert "has no Requires-Python" in refused(good, of_folder)
 
 
 @pytest.mark.parametrize(
@@ -249,8 +248,7 @@ def test_a_record_that_is_none(good, content):
 
 def test_a_time_that_is_none(good):
     good.write_bytes(set_headers(good.read_bytes(), 0, 14, "<H", 0))
-    with pytest.raises(errors.CheckFailedError, match="is not a wheel of k2-mps"):
-        sbom.text(good)
+    assert "the time of a file" in refused(good, sbom.text)
 
 
 @pytest.mark.parametrize(
@@ -265,10 +263,7 @@ def test_a_time_that_is_none(good):
     ],
 )
 def test_a_name_that_is_none(good, name):
-    path = good.rename(good.with_name(name))
-    with pytest.raises(errors.CheckFailedError) as failure:
-        verified(path)
-    assert not set(ESCAPES) & set(str(failure.value)) - set("[031m];title")
+    assert "its name: " in refused(good.rename(good.with_name(name)))
 
 
 # ---- what reaches the terminal
@@ -314,7 +309,7 @@ def test_libraries_that_are_cut_off_or_changed(good, tmp_path):
         assert any(name in each for each in verified(good))
     path = content.index(b"/somewhere")
     rewrite(good, {name: content[:path] + b"\xff" + content[path + 1 :]})
-    assert f"[machine] {name}: a name in it cannot be read" in "\n".join(verified(good))
+    assert f"[machine] {name}: not ELF that can be read" in "\n".join(verified(good))
 
 
 def test_the_number_of_listed_problems_is_bounded(sandbox, good):  # noqa: F811

@@ -32,11 +32,8 @@ _python_option = click.option(
 @click.option(
     "--quick", is_flag=True, help="optimize little: for a check of the build, not for use"
 )
-@click.option("--release", is_flag=True, help="refuse if k2-mps has uncommitted edits")
 @click.pass_context
-def wheel_command(
-    context: click.Context, target: str, python: str | None, quick: bool, release: bool
-) -> None:
+def wheel_command(context: click.Context, target: str, python: str | None, quick: bool) -> None:
     """Make a wheel of the patched k2 and verify it.
 
     A wheel for this machine is also imported, in a clean environment.  One that
@@ -57,12 +54,10 @@ def wheel_command(
             "--python is for cross-built wheels; a wheel for this machine is for .venv's"
             " Python, which make PYTHON=PROGRAM sets in a new clone"
         )
-    if quick and release:
-        raise click.UsageError("--quick makes no wheel for use, --release does")
     device = "mps" if crossed or on_mac else "cpu"
     request = session.request(device, for_wheel=True, crossed=crossed, python=python, quick=quick)
     builder.check_system(session.environment, request)  # before k2 is cloned
-    path = make.make(session.environment, session.obtain(), request, release)
+    path = make.make(session.environment, session.obtain(), request)
     checked = "verified, imported in a clean environment"
     session.console.info(f"{path}: {LABEL if crossed else checked}")
 

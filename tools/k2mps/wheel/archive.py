@@ -1,18 +1,18 @@
-"""Reading a wheel: its files and its metadata.
+"""Reading a wheel: its name, its files and its metadata.
 
 A wheel may be damaged or hostile: reading one takes bounded time and memory, and its texts reach
 the terminal only through `shown`.
 """
 
-import email
-import email.message
 import json
+import re
 import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from packaging.requirements import InvalidRequirement, Requirement
+from packaging.metadata import ExceptionGroup, Metadata
+from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 
 from k2mps.build import provenance
 from k2mps.core import errors
@@ -22,19 +22,36 @@ _ARCHIVE_BYTES = 16 << 20
 _BYTES = 64 << 20
 _FILES = 1000
 
+# The local part of a version, see contents.describe: torch, and whether anything was edited.
+_LOCAL = re.compile(r"(?:mps\.)?cpu\.torch(\d+(?:\.\d+)*)(\.dirty)?")
+
+# The texts and tables of texts that k2mps.json has in a wheel, see provenance.py.
+_TEXTS = ("built", "compiler", "device", "patched_tree", "series", "torch")
+_TABLES = ("headers", "kernels", "upstream")
+
 
 class WheelFile:
     """A wheel of k2 that was read.
 
     Attributes:
+      version, tag, torch, dirty: as the name tells them; torch is None where the name has none.
       entries, files: the archive's entries and contents, by path in the archive, in its order.
+      info: the path of .dist-info in the archive; empty where there is none.
 
     Raises:
-      CheckFailedError: the file is no archive, a damaged one, or larger than any wheel of k2.
+      CheckFailedError: the file is no archive, a damaged one, or larger than any wheel of k2; or
+        its name is not that of a wheel of k2.
     """
 
     def __init__(self, path: Path):
         self.path = path
+        try:
+            _, self.version, _, tags = parse_wheel_filename(path.name)
+            [self.tag] = tags
+        except (InvalidWheelFilename, ValueError) as error:
+            raise refusal(path, f"its name: {error}") from None
+        match = _LOCAL.fullmatch(self.version.local or "")
+        self.torch, self.dirty = match[1] if match else None, bool(match and match[2])
         try:
             if path.stat().st_size > _ARCHIVE_BYTES:
                 raise ValueError(f"it has more than {_ARCHIVE_BYTES >> 20} MiB")
@@ -46,76 +63,39 @@ class WheelFile:
                     if len(content) != self.entries[name].file_size:
                         raise ValueError(f"{name} has another size than the archive says")
         except Exception as error:  # zipfile does not list what it raises for a damaged archive
-            why = f"it cannot be read: {error}"
-            raise refusal(path, "a wheel", why) from None
-
-    @property
-    def info(self) -> str:
-        """The path of .dist-info in the archive; empty where there is none."""
+            raise refusal(path, f"it cannot be read: {error}") from None
         found = (name for name in self.files if name.endswith(".dist-info/WHEEL"))
-        return next(found, "").rpartition("/")[0]
+        self.info = next(found, "").rpartition("/")[0]
 
     @property
-    def metadata(self) -> email.message.Message:
-        return email.message_from_bytes(self._of_info("METADATA"))
-
-    def told(self, name: str) -> str:
-        """A line of METADATA."""
-        value = self.metadata[name]
-        if value is None:
-            raise refusal(self.path, "a wheel of k2-mps", f"its METADATA has no {name}")
-        return str(value)
-
-    @property
-    def requirements(self) -> list[Requirement]:
-        """The packages that pip installs with the wheel."""
-        lines = self.metadata.get_all("Requires-Dist", [])
+    def metadata(self) -> Metadata:
         try:
-            return [Requirement(str(line)) for line in lines]
-        except InvalidRequirement as error:
-            why = f"its METADATA requires what is no package: {error}"
-            raise refusal(self.path, "a wheel", why) from None
+            return Metadata.from_email(self._of_info("METADATA"))
+        except ExceptionGroup as error:
+            why = "; ".join(map(str, error.exceptions))
+            raise refusal(self.path, f"METADATA: {why}") from None
 
     @property
     def origin(self) -> Mapping[str, Any]:
-        """The origin of the build, see provenance.py, as the wheel tells it: any JSON."""
+        """The origin of the build, see provenance.py, with all its texts and tables of texts."""
+        content = self._of_info(provenance.FILE)
         try:
-            found = json.loads(self._of_info(provenance.FILE))
-            if not isinstance(found, dict):
-                raise TypeError("it is not a table")
+            found = json.loads(content)
+            texts = [found[name] for name in _TEXTS]
+            texts += [found["upstream"][name] for name in ("commit", "url")]
+            for name in _TABLES:
+                texts += found[name].values()
+            if not all(isinstance(text, str) for text in texts):
+                raise TypeError("a value is not a text")
             return found
-        except (RecursionError, TypeError, ValueError) as error:
-            raise errors.CheckFailedError(
-                f"{shown(self.path.name)} does not name its origin",
-                why=shown(f"{provenance.FILE}: {error}"),
-                next_command="k2mps wheel makes one that does",
-            ) from None
-
-    def fact(self, *keys: str) -> str:
-        """A text of the origin, by its place in the tables there."""
-        found: Any = self.origin
-        for key in keys:
-            found = found.get(key) if isinstance(found, dict) else None
-        if not isinstance(found, str):
-            raise self._lacks(*keys)
-        return found
-
-    def facts(self, key: str) -> dict[str, str]:
-        """A table of texts of the origin."""
-        found = self.origin.get(key)
-        if not isinstance(found, dict) or not all(isinstance(each, str) for each in found.values()):
-            raise self._lacks(key)
-        return found
-
-    def _lacks(self, *keys: str) -> errors.CheckFailedError:
-        why = f"its {provenance.FILE} does not tell {'.'.join(keys)}"
-        return refusal(self.path, "a wheel of k2-mps", why)
+        except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
+            raise refusal(self.path, f"{provenance.FILE}: {error!r}") from None
 
     def _of_info(self, name: str) -> bytes:
-        for path, content in self.files.items():
-            if path.endswith(f".dist-info/{name}"):
-                return content
-        raise refusal(self.path, "a wheel of k2-mps", f"it has no .dist-info/{name}")
+        content = self.files.get(f"{self.info}/{name}")
+        if content is None:
+            raise refusal(self.path, f"it has no .dist-info/{name}")
+        return content
 
 
 def _check(entries: Sequence[zipfile.ZipInfo]) -> None:
@@ -134,10 +114,12 @@ def _check(entries: Sequence[zipfile.ZipInfo]) -> None:
             raise ValueError(f"{entry.filename} is compressed by method {entry.compress_type}")
 
 
-def refusal(wheel: Path, what: str, why: str) -> errors.CheckFailedError:
-    """The error about a file that is not a wheel, or not one of k2-mps."""
+def refusal(wheel: Path, why: str) -> errors.CheckFailedError:
+    """The error about a file that is not a wheel of k2-mps."""
     return errors.CheckFailedError(
-        f"{shown(wheel.name)} is not {what}", why=shown(why), next_command="ls build/wheels"
+        f"{shown(wheel.name)} is not a wheel of k2-mps",
+        why=shown(why),
+        next_command="ls build/wheels",
     )
 
 

@@ -24,12 +24,12 @@ from k2mps.stack.checkout import Checkout
 
 _PACKAGE = "k2/python/"
 _METADATA = """\
-Metadata-Version: 2.1
+Metadata-Version: 2.4
 Name: k2
 Version: {version}
 Summary: FSA/FST algorithms for speech recognition, with autograd
 Home-page: https://github.com/k2-fsa/k2
-License: Apache-2.0
+License-Expression: Apache-2.0
 License-File: LICENSE
 Requires-Python: >=3.10
 Requires-Dist: torch=={torch}

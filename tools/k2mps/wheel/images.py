@@ -1,10 +1,9 @@
-"""Checks of a wheel's Mach-O files, as macOS's dynamic linker does them."""
+"""Checks of a wheel's libraries, as the dynamic linker does them."""
 
 import functools
 import hashlib
 import io
 import posixpath
-import re
 import struct
 from collections.abc import Iterator
 
@@ -28,9 +27,8 @@ class Images:
             if LIBRARY.fullmatch(name)
         }
         self._reference = reference
-        match = re.search(r"macosx_(\d+)_(\d+)_(\w+)\.whl", wheel.path.name)
-        self._minimum = [int(match[1]), int(match[2]), 0]
-        self._machine = match[3]
+        _, major, minor, machine = wheel.tag.platform.split("_", 3)
+        self._minimum, self._machine = [int(major), int(minor), 0], machine
         self._binaries = {
             name: toolchain.parse(io.BytesIO(content)) for name, content in self._contents.items()
         }
@@ -43,12 +41,15 @@ class Images:
                 continue
             try:
                 yield from self._kind(name, binary)
-                yield from self._rpaths(name, binary)
                 yield from self._symbols(name, binary)
                 yield from self._signature(name, binary)
             except UnicodeDecodeError as error:
                 yield Problem("machine", name, f"a name in it cannot be read: {error}")
-        yield from self._kernels()
+        name = "k2/lib/libk2context.dylib"
+        content = self._contents.get(name, b"")
+        for kernel, text in sorted(self._reference.kernels.items()):
+            if text.encode() + b"\0" not in content:
+                yield Problem("kernels", name, f"the text of {kernel} is not in it as in the tree")
 
     def _kind(self, name: str, binary) -> Iterator[Problem]:
         import lief
@@ -57,8 +58,7 @@ class Images:
         if magic != b"\xcf\xfa\xed\xfe" or self._machine != "arm64":
             yield Problem("machine", name, "not for arm64 alone")
         build = binary.build_version
-        macos = lief.MachO.BuildVersion.PLATFORMS.MACOS
-        if build is None or build.platform != macos:
+        if build is None or build.platform != lief.MachO.BuildVersion.PLATFORMS.MACOS:
             yield Problem("platform", name, "not for macOS")
         elif list(build.minos) > self._minimum:
             needed = ".".join(map(str, build.minos))
@@ -69,8 +69,6 @@ class Images:
             expected = f"@rpath/{posixpath.basename(name)}"
             if entry.command == install_name and entry.name != expected:
                 yield Problem("install-name", name, f"calls itself {entry.name}")
-
-    def _rpaths(self, name: str, binary) -> Iterator[Problem]:
         paths = [entry.path for entry in binary.rpaths]
         for path in paths:
             if not path.startswith("@loader_path"):
@@ -87,17 +85,12 @@ class Images:
             if symbols is None:
                 told = f"needs {library}, which is neither in the wheel, nor of torch"
                 yield Problem("libraries", name, f"{told}, nor known of macOS")
-        everywhere = self._exports_of(name).union(*filter(None, known.values()))
-        for symbol, library in sorted(set(_bound(binary))):
-            if library in known:
-                if known[library] is not None and symbol not in known[library]:
-                    yield Problem("symbols", name, f"{library} does not export {symbol}")
-            elif library == "weak":
-                if symbol not in everywhere:
-                    yield Problem("symbols", name, f"no library exports {symbol}")
-            elif symbol not in self._pythons:
-                told = f"{symbol} is looked for anywhere and is not Python's"
-                yield Problem("symbols", name, told)
+        everywhere = self._pythons.union(self._exports_of(name), *filter(None, known.values()))
+        for library, symbols in sorted(toolchain.imports(binary).items()):
+            exported = known[library] if library else everywhere
+            for symbol in sorted(symbols - exported if exported is not None else ()):
+                told = f"{library} does not export" if library else "no library exports"
+                yield Problem("symbols", name, f"{told} {symbol}")
 
     @functools.cached_property
     def _pythons(self) -> set[str]:
@@ -130,57 +123,45 @@ class Images:
         if wrong:
             yield Problem("signature", name, wrong)
 
-    def _kernels(self) -> Iterator[Problem]:
-        name = "k2/lib/libk2context.dylib"
-        content = self._contents.get(name, b"")
-        for kernel, text in sorted(self._reference.kernels.items()):
-            if text.encode() + b"\0" not in content:
-                yield Problem("kernels", name, f"the text of {kernel} is not in it as in the tree")
-        for kernel, text in self._reference.refused.items():
-            yield Problem("msl", kernel, f"Metal would refuse it: {text}")
-
-
-def _bound(binary) -> Iterator[tuple[str, str]]:
-    """Each symbol that a Mach-O file binds, with its library; or with "weak", where the first
-    library that has the symbol serves, or "anywhere"."""
-    own, weak = 0, -3 & 0xFF
-    for entry in binary.bindings:
-        ordinal = entry.library_ordinal & 0xFF
-        if entry.has_symbol and entry.has_library:
-            yield entry.symbol.name, entry.library.name
-        elif entry.has_symbol and ordinal != own:
-            yield entry.symbol.name, "weak" if ordinal == weak else "anywhere"
-
 
 def signature_fault(content: bytes, offset: int) -> str:
-    """The fault of the code signature at an offset of a Mach-O file; empty where the signature has
-    the hashes of the file's pages."""
+    """The fault of the code signature at an offset of a Mach-O file; empty where the signature is
+    the linker's and has the hashes of the file's pages."""
     try:
-        magic, _, count = struct.unpack_from(">III", content, offset)
-        if magic != _EMBEDDED_SIGNATURE:
-            return "its signature cannot be read"
-        for number in range(count):
-            _, start = struct.unpack_from(">II", content, offset + 12 + 8 * number)
-            start += offset
-            if struct.unpack_from(">I", content, start)[0] == _CODE_DIRECTORY:
-                return _directory_fault(content, start, offset)
+        signature, _, _, _, start = struct.unpack_from(">5I", content, offset)
+        start += offset
+        directory, *_, hashes, _, _, pages, limit = struct.unpack_from(">9I", content, start)
+        size, kind, _, log_page = struct.unpack_from("4B", content, start + 36)
     except struct.error:
         return "its signature is cut off"
-    return "its signature has no hashes"
-
-
-def _directory_fault(content: bytes, start: int, end: int) -> str:
-    """The fault of the code directory at `start`, for a signature at `end`."""
-    (hashes,) = struct.unpack_from(">I", content, start + 16)
-    pages, limit = struct.unpack_from(">II", content, start + 28)
-    size, kind, _, log_page = struct.unpack_from("4B", content, start + 36)
     page = 1 << log_page
-    if kind != _SHA256 or limit != end or page < 4096 or pages != -(-limit // page):
+    if (signature, directory) != (_EMBEDDED_SIGNATURE, _CODE_DIRECTORY):
+        return "its signature cannot be read"
+    if kind != _SHA256 or limit != offset or page < 4096 or pages != -(-limit // page):
         return "its signature is not one of the whole file with SHA-256"
     for number in range(pages):
         begin = number * page
-        digest = hashlib.sha256(content[begin : min(begin + page, limit)])
+        digest = hashlib.sha256(content[begin : min(begin + page, limit)]).digest()
         where = start + hashes + number * size
-        if digest.digest() != content[where : where + size]:
+        if digest != content[where : where + size]:
             return f"page {number} is not the one that was signed"
     return ""
+
+
+def rpath_problems(wheel: WheelFile) -> Iterator[Problem]:
+    """The folders outside of an installed Linux wheel in which its libraries look for others."""
+    import lief
+
+    lief.logging.disable()
+    tags = (lief.ELF.DynamicEntry.TAG.RPATH, lief.ELF.DynamicEntry.TAG.RUNPATH)
+    for name, content in sorted(wheel.files.items()):
+        if not LIBRARY.fullmatch(name):
+            continue
+        binary = lief.ELF.parse(io.BytesIO(content))
+        try:
+            found = [entry for entry in binary.dynamic_entries if entry.tag in tags]
+            for path in (path for entry in found for path in entry.paths):
+                if not path.startswith("$ORIGIN"):
+                    yield Problem("rpath", name, f"looks for libraries in {path}")
+        except (AttributeError, UnicodeDecodeError) as error:
+            yield Problem("machine", name, f"not ELF that can be read: {error}")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from k2mps.core import errors, replacement
 from k2mps.core.pins import sha256
-from k2mps.wheel.archive import WheelFile
+from k2mps.wheel.archive import WheelFile, refusal
 
 NAME = "mps.html"
 _PAGE = """\
@@ -18,13 +18,11 @@ _PAGE = """\
 <p>Each is for the torch in its name:
 <code>pip install --find-links THIS_PAGE 'k2==VERSION'</code></p>
 <ul>
-{items}</ul>
+{}</ul>
 </body>
 </html>
 """
-_ITEM = (
-    '<li><a href="{link}#sha256={digest}" data-requires-python="{python}">{name}</a> {built}</li>\n'
-)
+_ITEM = '<li><a href="{}#sha256={}" data-requires-python="{}">{}</a> {}</li>\n'
 
 
 def write(directory: Path, base_url: str = "") -> Path:
@@ -41,18 +39,17 @@ def write(directory: Path, base_url: str = "") -> Path:
             next_command="k2mps wheel makes one in build/wheels",
         )
     base = base_url and base_url.rstrip("/") + "/"
-    items = ""
-    for path in wheels:
-        wheel = WheelFile(path)
-        facts = {
-            # Some servers read "+" as a space.
-            "link": base + urllib.parse.quote(path.name),
-            "digest": sha256(path.read_bytes()),
-            "python": wheel.told("Requires-Python"),
-            "name": path.name,
-            "built": wheel.fact("built"),
-        }
-        items += _ITEM.format_map({key: html.escape(value) for key, value in facts.items()})
     page = directory / NAME
-    replacement.rewrite(page, _PAGE.format(items=items))
+    replacement.rewrite(page, _PAGE.format("".join(_item(path, base) for path in wheels)))
     return page
+
+
+def _item(path: Path, base: str) -> str:
+    wheel = WheelFile(path)
+    python = wheel.metadata.requires_python
+    if python is None:
+        raise refusal(path, "its METADATA has no Requires-Python")
+    # Some servers read "+" as a space.
+    link = base + urllib.parse.quote(path.name)
+    facts = (link, sha256(path.read_bytes()), str(python), path.name, wheel.origin["built"])
+    return _ITEM.format(*map(html.escape, facts))

@@ -4,18 +4,26 @@ import os
 import tempfile
 from pathlib import Path
 
-from k2mps.build import builder, provenance
+from k2mps.build import builder
 from k2mps.build.environment import Environment
 from k2mps.core import errors
-from k2mps.core.project import Project
 from k2mps.stack import status
 from k2mps.stack.checkout import Checkout
 from k2mps.stack.status import State
 from k2mps.wheel import verify
 from k2mps.wheel.contents import contents, describe, pack
 
+# A wheel refuses another torch before it loads its libraries.
 _CHECK = """
 import torch
+right, torch.__version__ = torch.__version__, "0.0"
+try:
+    import k2
+    raise SystemExit("it does not refuse another torch")
+except ImportError as error:
+    for told in ("0.0", f"pip install torch=={{right.split('+')[0]}}"):
+        assert told in str(error), error
+torch.__version__ = right
 import k2
 info = k2.mps.build_info()
 assert info["version"] == k2.__dev_version__ == {version!r}, info
@@ -23,22 +31,21 @@ assert info["patched_tree"] == {tree!r}, info
 """
 
 
-def make(
-    environment: Environment, checkout: Checkout, request: builder.Request, release: bool
-) -> Path:
+def make(environment: Environment, checkout: Checkout, request: builder.Request) -> Path:
     """Makes a wheel and checks it; a good one lies in build/wheels, a quick one in quick there.
 
     Args:
       request: a build for a wheel: with mps for a Mac, for the CPU elsewhere.
-      release: whether to refuse a clone of k2-mps with edits.
     """
     project = environment.project
-    _refuse_edits(environment, checkout)
-    if release:
-        _refuse_dirt(project)
+    now = status.of_checkout(project, environment.upstream, checkout)
+    if now.state is State.EDITED:  # The wheel's origin would not name the edits.
+        raise errors.K2mpsError(
+            "a wheel is made of patches/, not of edits",
+            why="; ".join(now.details),
+            next_command=now.next_command or "k2mps status",
+        )
     built = builder.build(environment, checkout, request)
-    if release:  # The build takes minutes, in which a file may have changed.
-        _refuse_dirt(project)
     description = describe(environment.upstream, checkout, built, request.device)
     directory = project.build_root / "wheels" / ("quick" if request.quick else "")
     unchecked = directory / "unchecked"
@@ -51,34 +58,6 @@ def make(
     wheel = directory / draft.name
     os.replace(draft, wheel)
     return wheel
-
-
-def _refuse_edits(environment: Environment, checkout: Checkout) -> None:
-    """Refuses a checkout with edits, which the wheel's origin would not name."""
-    now = status.of_checkout(environment.project, environment.upstream, checkout)
-    if now.state is State.EDITED:
-        raise errors.K2mpsError(
-            "a wheel is made of patches/, not of edits",
-            why="; ".join(now.details),
-            next_command=now.next_command or "k2mps status",
-        )
-
-
-def _refuse_dirt(project: Project) -> None:
-    """Refuses a clone with edits: a commit of k2-mps must be enough to make a release again."""
-    found = provenance.edits(project)
-    if found is None:
-        raise errors.K2mpsError(
-            "a release is made from a git clone of k2-mps",
-            why=f"{project.root} is not one, so it is not known whether it was edited",
-            next_command="git clone k2-mps, or k2mps wheel without --release",
-        )
-    if found:
-        raise errors.K2mpsError(
-            "a release is made of what is committed to k2-mps",
-            why=f"{len(found)} file(s) are not: " + ", ".join(found[:5]),
-            next_command="git commit or git stash, or k2mps wheel without --release",
-        )
 
 
 def _try_import(environment: Environment, wheel: Path, tree: str) -> None:

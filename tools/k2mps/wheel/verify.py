@@ -1,8 +1,8 @@
 """The checks of a wheel: is it what it says, and would it load?
 
 Without a Mac, these checks replace loading a macOS wheel: they look up every symbol that the wheel
-binds in the library that it names.  torch's wheel has the library, or macOS is known to export
-the symbol.
+binds in the library that it names.  torch's wheel has the library, or macOS is known to export the
+symbol.
 """
 
 import csv
@@ -18,8 +18,8 @@ from k2mps.core import errors
 from k2mps.stack.checkout import Checkout
 from k2mps.wheel.archive import WheelFile, shown
 from k2mps.wheel.contents import record_hash
-from k2mps.wheel.expectations import LIBRARY, Problem, Reference, gather, parsed
-from k2mps.wheel.images import Images
+from k2mps.wheel.expectations import LIBRARY, Problem, Reference, gather
+from k2mps.wheel.images import Images, rpath_problems
 
 _INFO = {"LICENSE", "METADATA", "RECORD", "WHEEL", "top_level.txt", provenance.FILE}
 # How many problems of one wheel are listed.
@@ -34,7 +34,7 @@ _BUILD_PATH = re.compile(
 
 
 def check(
-    wheel: Path, environment: Environment, checkout: Checkout, python: str | None = None
+    path: Path, environment: Environment, checkout: Checkout, python: str | None = None
 ) -> None:
     """Refuses a wheel with problems.
 
@@ -42,43 +42,32 @@ def check(
       checkout: a k2 with the series applied.
       python: the wheel's Python, by name or path; default .venv's.
     """
-    reporter = environment.reporter
-    with reporter.task(f"verifying {shown(wheel.name)}"):
-        reference = gather(wheel, environment, checkout, python)
-        problems = list(verify(wheel, reference))
+    with environment.reporter.task(f"verifying {shown(path.name)}"):
+        wheel = WheelFile(path)  # before anything is downloaded
+        problems = list(verify(wheel, gather(wheel, environment, checkout, python)))
     if problems:
         more = [f"and {len(problems) - _SHOWN} more"] if problems[_SHOWN:] else []
         raise errors.CheckFailedError(
-            f"{shown(wheel.name)} has {len(problems)} problem(s)",
+            f"{shown(path.name)} has {len(problems)} problem(s)",
             why="\n".join([*map(str, problems[:_SHOWN]), *more]),
             next_command="k2mps wheel makes a new one",
         )
-    if reference.kernels:
-        how = "accepted by the emulator's front end for Metal"
-        if reference.unchecked:
-            how = f"not checked as Metal, since {reference.unchecked}"
-        reporter.info(f"{len(reference.kernels)} kernel source(s): {how}")
 
 
-def verify(path: Path, reference: Reference) -> Iterator[Problem]:
+def verify(wheel: WheelFile, reference: Reference) -> Iterator[Problem]:
     """All that is wrong with a wheel."""
-    try:
-        wheel = WheelFile(path)
-    except errors.CheckFailedError as error:
-        yield Problem("file", "", error.why)
-        return
     if not wheel.info:
-        yield Problem("metadata", "", "there is no .dist-info/WHEEL")
+        yield Problem("metadata", wheel.path.name, "there is no .dist-info/WHEEL")
         return
     yield from _files(wheel, reference)
     yield from _record(wheel)
     yield from _metadata(wheel)
     yield from _origin(wheel, reference)
-    yield from _python(wheel.files, reference)
-    yield from _paths(wheel.files, reference)
-    yield from _elf_rpaths(wheel.files)
-    if "macosx" in path.name:
+    yield from _paths(wheel, reference)
+    if wheel.tag.platform.startswith("macosx"):
         yield from Images(wheel, reference).problems()
+    else:
+        yield from rpath_problems(wheel)
 
 
 def _files(wheel: WheelFile, reference: Reference) -> Iterator[Problem]:
@@ -92,6 +81,12 @@ def _files(wheel: WheelFile, reference: Reference) -> Iterator[Problem]:
         yield Problem("files", name, "missing")
     if not any(name.startswith("_k2.") for name in files):
         yield Problem("files", "_k2", "missing")
+    for name, content in sorted(reference.python.items()):
+        found = files.get(name, content)
+        if name == "k2/__init__.py":
+            found = _VERSION_LINE.sub(b"", found)
+        if found != content:
+            yield Problem("python", name, "not as in the patched tree")
 
 
 def _record(wheel: WheelFile) -> Iterator[Problem]:
@@ -113,27 +108,25 @@ def _record(wheel: WheelFile) -> Iterator[Problem]:
 
 def _metadata(wheel: WheelFile) -> Iterator[Problem]:
     metadata, wheel_file = f"{wheel.info}/METADATA", f"{wheel.info}/WHEEL"
-    facts = email.message_from_bytes(wheel.files.get(metadata, b""))
-    version, tags, version_of_torch, _ = parsed(wheel.path)
-    if facts["Name"] != "k2" or facts["Version"] != str(version):
-        yield Problem("metadata", metadata, f"describes {facts['Name']!s} {facts['Version']!s}")
     try:
-        torch = [str(entry) for entry in wheel.requirements if entry.name == "torch"]
-        if torch != [f"torch=={version_of_torch}"]:
-            told = f"requires {torch or 'no torch'}; its version says {version.local}"
+        facts = wheel.metadata
+        if (facts.name, facts.version) != ("k2", wheel.version):
+            yield Problem("metadata", metadata, f"describes {facts.name} {facts.version}")
+        torch = [str(entry) for entry in facts.requires_dist or [] if entry.name == "torch"]
+        if torch != [f"torch=={wheel.torch}"]:
+            told = f"requires {torch or 'no torch'}; its version says {wheel.version.local}"
             yield Problem("metadata", metadata, told)
     except errors.CheckFailedError as error:
         yield Problem("metadata", metadata, error.why)
     about = email.message_from_bytes(wheel.files[wheel_file])
-    if set(about.get_all("Tag", [])) != {str(tag) for tag in tags}:
-        yield Problem("tags", wheel_file, "not the tags of the file's name")
-    for tag in tags:
-        if tag.platform.startswith("macosx") and version_of_torch:
-            needed = toolchain.platform(version_of_torch)
-            if tag.platform != needed:
-                yield Problem("tags", wheel_file, f"torch {version_of_torch} needs {needed}")
+    if about.get_all("Tag") != [str(wheel.tag)]:
+        yield Problem("tags", wheel_file, "not the tag of the file's name")
     if about["Root-Is-Purelib"] != "false":
         yield Problem("tags", wheel_file, "claims to be pure Python")
+    if wheel.tag.platform.startswith("macosx") and wheel.torch:
+        needed = toolchain.platform(wheel.torch)
+        if wheel.tag.platform != needed:
+            yield Problem("tags", wheel_file, f"torch {wheel.torch} needs {needed}")
 
 
 def _origin(wheel: WheelFile, reference: Reference) -> Iterator[Problem]:
@@ -143,24 +136,15 @@ def _origin(wheel: WheelFile, reference: Reference) -> Iterator[Problem]:
     except errors.CheckFailedError as error:
         yield Problem("origin", name, error.why)
         return
-    if origin.get("patched_tree") != reference.origin:
+    if origin["patched_tree"] != reference.origin:
         yield Problem("origin", name, f"not made of the patched tree {reference.origin[:12]}")
-    version, _, _, dirty = parsed(wheel.path)
-    if bool(origin.get("dirty")) != dirty:
-        yield Problem("origin", name, f"dirty is {origin.get('dirty')}; the version is {version}")
+    if bool(origin.get("dirty")) != wheel.dirty:
+        told = f"dirty is {origin.get('dirty')}; the version is {wheel.version}"
+        yield Problem("origin", name, told)
 
 
-def _python(files, reference: Reference) -> Iterator[Problem]:
-    for name, content in sorted(reference.python.items()):
-        found = files.get(name, content)
-        if name == "k2/__init__.py":
-            found = _VERSION_LINE.sub(b"", found)
-        if found != content:
-            yield Problem("python", name, "not as in the patched tree")
-
-
-def _paths(files, reference: Reference) -> Iterator[Problem]:
-    for name, content in sorted(files.items()):
+def _paths(wheel: WheelFile, reference: Reference) -> Iterator[Problem]:
+    for name, content in sorted(wheel.files.items()):
         if not LIBRARY.fullmatch(name):
             continue
         for path in reference.build_paths:
@@ -169,25 +153,3 @@ def _paths(files, reference: Reference) -> Iterator[Problem]:
         if found := _BUILD_PATH.search(content):
             path = found[0][:200].decode()
             yield Problem("paths", name, f"names {path}, a path of a build machine")
-
-
-def _elf_rpaths(files) -> Iterator[Problem]:
-    """The folders in which a Linux wheel's libraries look for others."""
-    import lief
-
-    lief.logging.disable()
-    for name, content in sorted(files.items()):
-        if not content.startswith(b"\x7fELF"):
-            continue
-        binary = lief.ELF.parse(io.BytesIO(content))
-        tags = (lief.ELF.DynamicEntry.TAG.RPATH, lief.ELF.DynamicEntry.TAG.RUNPATH)
-        if binary is None:
-            yield Problem("machine", name, "not ELF that can be read")
-            continue
-        try:
-            for entry in binary.dynamic_entries:
-                for path in entry.paths if entry.tag in tags else ():
-                    if not path.startswith("$ORIGIN"):
-                        yield Problem("rpath", name, f"looks for libraries in {path}")
-        except UnicodeDecodeError as error:
-            yield Problem("machine", name, f"a name in it cannot be read: {error}")
