@@ -12,6 +12,7 @@ from pathlib import Path
 import _k2
 import k2
 import pytest
+import torch
 from k2 import compatibility
 from k2.compatibility import Facts, System
 from packaging.version import Version
@@ -168,6 +169,21 @@ def test_import_by_a_python_for_intel_says_what_to_do():
     assert error.startswith("This Python is for Intel processors")
     assert "a Python for arm64" in error
     assert "The cause: " in error and "_k2" in error
+
+
+@pytest.mark.parametrize("change", [lambda content: content[:1000], lambda content: b""])
+def test_a_library_that_the_dynamic_linker_refuses(tmp_path, change):
+    [library] = BUILD.glob("_k2.*")
+    (tmp_path / library.name).write_bytes(change(library.read_bytes()))
+    (tmp_path / "k2").symlink_to(Path(k2.__file__).parent)
+    result = python("-c", "import k2", PYTHONPATH=str(tmp_path))
+    assert result.returncode != 0
+    *_, error = result.stderr.rpartition("ImportError: ")
+    version = str(Version(_k2.version.torch_version).base_version)
+    assert error.startswith(f"k2 was built using PyTorch {version}")
+    assert f"beside PyTorch {torch.__version__}." in error
+    assert f"pip install --force-reinstall torch=={version}" in error
+    assert "The cause: " in error and library.name in error
 
 
 def test_another_failure_stays_as_it_is():

@@ -145,8 +145,9 @@ def check_import() -> None:
         import _k2  # noqa
     except ImportError as error:
         problem = system_problem(this_system())
-        if problem is None:
+        if problem is None and isinstance(error, ModuleNotFoundError):
             raise
+        problem = problem or _linker_problem()
         raise ImportError(f'{problem}\nThe cause: {error}') from error
 
 
@@ -173,6 +174,18 @@ def warn_without_mps() -> None:
     problem = mps_problem(found) if found.k2_has_mps else None
     if problem:
         warnings.warn(f'{problem}\nk2 works on the CPU.', stacklevel=2)
+
+
+def _linker_problem() -> str:
+    '''Tell what to do where the dynamic linker refuses k2's libraries.'''
+    import torch
+    from .torch_version import k2_torch_version
+    version = k2_torch_version.split('+')[0]
+    return (
+        f'k2 was built using PyTorch {k2_torch_version}; its libraries do not '
+        f'load beside PyTorch {torch.__version__}.\n'
+        f'"pip install --force-reinstall torch=={version}" and the same for '
+        'the wheel of k2 mend a torch or a k2 with missing parts.')
 
 
 def _numbers(version: str) -> Tuple[int, ...]:
