@@ -188,6 +188,7 @@ PLANTED_KINDS = (
     "inactive lane",
     "constant memory that is written",
     "autorelease without a pool",
+    "buffer that no encoder knows",
 )
 
 _planted_outcomes = {}  # {kind: [whether caught]}

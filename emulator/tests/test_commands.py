@@ -90,6 +90,11 @@ CASES = {
         {},
         ["kernel reverse: MTLBuffer #", "was freed before the command ran"],
     ),
+    "buffer behind another, not used": (
+        "buffer that no encoder knows",
+        {},
+        ["kernel 'increment_behind' accessed byte 0 of MTLBuffer #", "Call useResource:usage:"],
+    ),
     "contents of a freed buffer": (
         "use of what has been freed",
         GUARD,

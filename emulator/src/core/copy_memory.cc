@@ -13,7 +13,6 @@ namespace mps_emulator {
 
 namespace {
 
-constexpr size_t kPage = 4096;
 // Behind a copy in guard mode, so that a far access faults as well.  The zone
 // takes address space, but no memory.
 constexpr size_t kGuardZone = size_t{64} << 20;
@@ -127,6 +126,10 @@ char *CopyMemory::Allocate(size_t capacity) {
   slab_ += size_class.capacity;
   slab_left_ -= size_class.capacity;
   return memory;
+}
+
+char *CopyMemory::AllocatePages(size_t capacity) {
+  return IsLarge(capacity) ? Allocate(capacity) : Map(RoundUp(capacity, kPage));
 }
 
 void CopyMemory::Free(char *memory, size_t capacity) {

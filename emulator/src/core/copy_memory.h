@@ -8,6 +8,9 @@
 
 namespace mps_emulator {
 
+// The size of a page of memory.
+inline constexpr size_t kPage = 4096;
+
 // Capacities come in size classes, four to a doubling, so that a freed copy
 // fits the next request of about the same size.
 struct SizeClass {
@@ -34,6 +37,9 @@ class CopyMemory {
   // Returns `capacity` uninitialised bytes, aligned to 64 (16 for guarded
   // copies); nullptr if no memory is left.
   char *Allocate(size_t capacity);
+
+  // The same on pages that no other copy has.
+  char *AllocatePages(size_t capacity);
 
   // A guarded copy's address stays unused for the next kMostFreed calls.
   void Free(char *memory, size_t capacity);

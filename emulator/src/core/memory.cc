@@ -4,189 +4,20 @@
 #include <cstring>
 #include <new>
 
-#include "core/copy_memory.h"
-#include "core/counters.h"
-#include "core/environment.h"
+#include "core/blocks.h"
 #include "core/fatal.h"
-#include "core/handle_space.h"
-#include "core/host_fault.h"
-#include "core/stream.h"
-#include "core/trace.h"
 
 namespace mps_emulator {
-
-// The memory behind a buffer; see the memory model in memory.h.
-//
-// A recycled block keeps its copies.  `*_user` is the id of the buffer for
-// which a copy was last initialised; a younger buffer has a larger id.  A
-// command of an older buffer must not initialise the copy again.
-struct Block {
-  SizeClass size_class;
-  Origin origin;
-
-  char *device = nullptr;
-  uint64_t device_user = 0;
-  size_t device_size = 0;  // size of that buffer
-
-  char *host = nullptr;
-  char *published = nullptr;
-  // HostContents() reads it without the lock.
-  std::atomic<uint64_t> host_user{0};
-  size_t host_size = 0;
-
-  // Announced commands that have not ended; the commands of the present or last
-  // owner of the block are counted apart.
-  uint32_t pending = 0;
-  uint32_t owners_pending = 0;
-  uint64_t owner_id = 0;
-  size_t owner_size = 0;
-  uint64_t former_owner_id = 0;
-  size_t former_owner_size = 0;
-  // The device copy has results that no wait has published.
-  bool unpublished_results = false;
-
-  // The batch in which host writes last entered the device copy.
-  uint64_t merged_in_batch = 0;
-
-  uint32_t listings = 0;            // the UsedBlocks that list this block
-  UsedBlocks *listed_in = nullptr;  // the newest of them
-  uint64_t last_use_id = 0;         // the buffer of the last use
-
-  // If the order of commands is checked: the last command that wrote, and the
-  // last command that read.
-  struct LastUse {
-    const UsedBlocks *by = nullptr;
-    uint64_t done = 0;  // by->done() with it
-    uint64_t buffer_id = 0;
-    std::string command;
-  };
-  LastUse last_write;
-  LastUse last_read;
-  // The same for committed commands, which may run at any time.
-  LastUse committed_write;
-  LastUse committed_read;
-  bool is_owned = false;  // a live buffer owns the block
-
-  // For Origin::kHost: the function that returns the memory to the program.
-  std::function<void()> deallocator;
-
-  // Work on a former owner of the block is in flight.
-  bool FormerOwnerInFlight() const {
-    return pending != owners_pending || (listings && last_use_id < owner_id);
-  }
-  bool InFlight() const { return pending != 0 || listings != 0; }
-  // The host copy belongs to the buffer of the device copy, or to a younger
-  // buffer on the same block.
-  bool HostCounts() const {
-    uint64_t user = host_user.load(std::memory_order_relaxed);
-    return user != 0 && user >= device_user;
-  }
-};
 
 std::atomic<uintptr_t> handles_begin{0};
 std::atomic<uintptr_t> handles_size{0};
 
 namespace {
 
-// Counts its lifetime as upkeep.  An operator's time includes the upkeep within
-// the operator, which does not count.
-class Upkeep {
- public:
-  Upkeep() : begin_(*CurrentOperator() ? 0 : TraceTime()) {}
-  ~Upkeep() {
-    if (begin_) Count(kUpkeep, TraceTime() - begin_);
-  }
-  Upkeep(const Upkeep &) = delete;
-
- private:
-  int64_t begin_;
-};
-
-// The bytes behind a buffer, up to the block's capacity, must keep their
-// pattern. Every block has room for kMinRedzone.
-constexpr size_t kMinRedzone = 16;
-constexpr size_t kMaxRedzone = 64;
-constexpr unsigned char kRedzonePattern = 0x5E;
-
 // The step, in bytes, of comparisons of host and published copies.
 constexpr size_t kCompareStep = 4096;
 
-class Memory {
- public:
-  static Memory &Get() {
-    // Never destroyed, because programs release buffers during exit too.
-    static Memory *memory = new Memory;
-    return *memory;
-  }
-
-  // Holds the lock for its lifetime, then calls the deallocators that are due.
-  // A deallocator belongs to the program and may call any function.
-  class Locked {
-   public:
-    Locked() { memory_->mutex_.lock(); }
-    ~Locked() {
-      std::vector<std::function<void()>> due;
-      due.swap(memory_->due_);
-      memory_->mutex_.unlock();
-      for (auto &deallocator : due) deallocator();
-    }
-    Locked(const Locked &) = delete;
-    Memory *operator->() const { return memory_; }
-
-   private:
-    Memory *memory_ = &Get();
-  };
-
-  HandleSpace handles;
-
-  // The caller of the functions below holds the lock.
-  Buffer *Allocate(size_t size, Origin origin);
-  Buffer *Wrap(char *memory, size_t size, std::function<void()> deallocator);
-  void Free(Buffer *buffer);
-  char *Expose(Buffer *buffer);
-  char *Begin(Block *block, uint64_t buffer_id, size_t size,
-              bool overwrites_all);
-  BufferUse Announce(const BufferUse &use);
-  void End(const BufferUse &use);
-  void Publish(Block *block);
-  void BeginBatch() {
-    ++batch_;
-    checks_commands = EnvironmentFlag("MPS_EMULATOR_CHECK_RACES");
-  }
-  void ReleaseCached();
-  void DestroyFreedHostBlocks() {
-    if (!free_host_.empty()) Destroy(&free_host_);
-  }
-  MemoryStatistics statistics{};
-  bool checks_commands = false;
-
- private:
-  Memory() {
-    handles_size = handles.size();
-    handles_begin = handles.begin();
-    InstallHostFaultHandler();
-  }
-
-  Block *TakeBlock(size_t size, Origin origin);
-  Buffer *Own(Block *block, size_t size);
-  void Destroy(Block *block);
-  char *MakeCopy(Block *block);
-  void Destroy(std::vector<Block *> *blocks);
-  size_t RedzoneOf(const Block *block, size_t size) const;
-  void EnterHostWrites(Block *block);
-  void EnterDeviceWrites(Block *block);
-  void CheckNoHostWrites(const Block *block) const;
-
-  std::mutex mutex_;
-  CopyMemory copies_;
-  std::vector<Block *> free_[2][kNumSizeClasses];  // by origin and class
-  std::vector<Block *> free_host_;  // kHost: waiting until nothing uses them
-  std::vector<std::function<void()>> due_;  // deallocators to call, unlocked
-  uint64_t last_id_ = 0;
-  uint64_t batch_ = 1;
-
-  friend void mps_emulator::CheckRedzone(const BufferUse &, const char *);
-};
+}  // namespace
 
 // The CPU must not write to a buffer while work on a former owner of its block
 // is in flight.
@@ -236,6 +67,7 @@ Block *Memory::TakeBlock(size_t size, Origin origin) {
 }
 
 void Memory::Destroy(Block *block) {
+  std::erase(addressed, block);
   copies_.Free(block->device, block->size_class.capacity);
   if (block->origin == Origin::kHost)
     due_.push_back(std::move(block->deallocator));
@@ -464,8 +296,6 @@ void Memory::Publish(Block *block) {
   block->unpublished_results = false;
 }
 
-}  // namespace
-
 Buffer *AllocateBuffer(size_t size, Origin origin) {
   Count(kAllocations);
   Count(kAllocatedBytes, size);
@@ -556,126 +386,6 @@ void CheckRedzone(const BufferUse &use, const char *what) {
     Fatal("%s wrote past the end of MTLBuffer #%lu (%zu bytes): byte +%zu",
           what, use.buffer_id, use.size, use.size + i);
   }
-}
-
-bool IsAlive(const BufferUse &use) {
-  Memory::Locked memory;
-  return use.block->is_owned && use.block->owner_id == use.buffer_id;
-}
-
-bool ChecksCommands() { return Memory::Get().checks_commands; }
-
-void HostSnapshot::Take(const std::vector<BufferUse> &uses) {
-  Memory::Locked memory;
-  for (const BufferUse &use : uses) {
-    const Block *block = use.block;
-    if (block->host_user != use.buffer_id) continue;
-    bool is_known = false;
-    for (const Contents &known : contents_)
-      is_known = is_known || known.use.buffer_id == use.buffer_id;
-    if (!is_known)
-      contents_.push_back({use, std::string(block->host, use.size)});
-  }
-}
-
-std::vector<HostSnapshot::Write> HostSnapshot::Writes() const {
-  Memory::Locked memory;
-  std::vector<Write> writes;
-  for (const Contents &contents : contents_) {
-    const Block *block = contents.use.block;
-    if (block->host_user != contents.use.buffer_id) continue;
-    const char *before = contents.bytes.data();
-    for (size_t i = 0; i < contents.bytes.size(); ++i) {
-      if (block->host[i] == before[i]) continue;
-      if (!writes.empty() && writes.back().end == i &&
-          writes.back().buffer_id == contents.use.buffer_id)
-        ++writes.back().end;
-      else
-        writes.push_back({contents.use.buffer_id, i, i + 1});
-    }
-  }
-  return writes;
-}
-
-void UsedBlocks::OrderAfter(const UsedBlocks *other, uint64_t done) {
-  uint64_t &known = ordered_after_[other];
-  known = std::max(known, done);
-}
-
-// Ends the program if a command of another queue has used the block, one of the
-// two commands writes, and the program has not ordered them.
-void UsedBlocks::CheckOrder(const BufferUse &use) {
-  Block *block = use.block;
-  ++done_;
-  for (const Block::LastUse *last :
-       {&block->last_write, &block->committed_write, &block->last_read,
-        &block->committed_read}) {
-    const bool wrote =
-        last == &block->last_write || last == &block->committed_write;
-    if (!wrote && !use.writes) continue;
-    if (last->by == nullptr || last->by == this ||
-        last->buffer_id != use.buffer_id || last->done <= last->by->known_)
-      continue;
-    auto ordered = ordered_after_.find(last->by);
-    if (ordered != ordered_after_.end() && last->done <= ordered->second)
-      continue;
-    Fatal(
-        "a race between two command queues on MTLBuffer #%lu (%zu bytes): %s "
-        "on queue \"%s\" %s it, %s on queue \"%s\" %s it, and nothing orders "
-        "the two: on a Mac they run at the same time, or in the other order.  "
-        "Commit the first (torch's stream: torch::mps::commit()) and wait for "
-        "it, or let the second wait for an MTLEvent that the first signals",
-        use.buffer_id, use.size, last->command.c_str(),
-        last->by->label_->c_str(), wrote ? "writes" : "reads", command_,
-        label_->c_str(), use.writes ? "writes" : "reads");
-  }
-  (use.writes ? block->last_write : block->last_read) = {
-      this, done_, use.buffer_id, command_};
-}
-
-void UsedBlocks::NoteCommitted(const BufferUse &use, const char *command) {
-  Memory::Locked memory;
-  (use.writes ? use.block->committed_write : use.block->committed_read) = {
-      this, ++done_, use.buffer_id, command};
-}
-
-void UsedBlocks::NoteUse(const BufferUse &use) {
-  Block *block = use.block;
-  if (Memory::Get().checks_commands) CheckOrder(use);
-  if (use.writes) block->unpublished_results = true;
-  block->last_use_id = use.buffer_id;
-  if (block->listed_in == this) return;
-  block->listed_in = this;
-  ++block->listings;
-  blocks_.push_back(block);
-}
-
-void UsedBlocks::BeginBatch() { Memory::Locked()->BeginBatch(); }
-
-char *UsedBlocks::Begin(const BufferUse &use, bool overwrites_all) {
-  Memory::Locked memory;
-  char *device =
-      memory->Begin(use.block, use.buffer_id, use.size, overwrites_all);
-  NoteUse(use);
-  return device;
-}
-
-char *UsedBlocks::UseNow(Buffer *buffer, bool writes, bool overwrites_all) {
-  return Begin({buffer->block, buffer->id, buffer->size, writes},
-               overwrites_all);
-}
-
-void UsedBlocks::Publish() {
-  Memory::Locked memory;
-  Upkeep upkeep;
-  for (Block *block : blocks_) {
-    memory->Publish(block);
-    --block->listings;
-    if (block->listed_in == this) block->listed_in = nullptr;
-  }
-  blocks_.clear();
-  NoteKnown();
-  memory->DestroyFreedHostBlocks();
 }
 
 MemoryStatistics GetMemoryStatistics() { return Memory::Locked()->statistics; }

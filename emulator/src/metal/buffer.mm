@@ -7,6 +7,7 @@
 
 #include "core/fatal.h"
 #include "core/memory.h"
+#include "core/residency.h"
 #include "metal/foundation_internal.h"
 #include "metal/metal_internal.h"
 #include "metal/runtime.h"
@@ -78,16 +79,18 @@ GETTER(Class, class, BufferClass())
 GETTER(NSUInteger, length, FindBuffer(self)->size)
 GETTER(NSUInteger, allocatedSize, FindBuffer(self)->size)
 
-GETTER(uint64_t, gpuAddress, reinterpret_cast<uint64_t>(self))
+GETTER(uint64_t, gpuAddress, GpuAddress(FindBuffer(self)))
 GETTER(id<MTLDevice>, device, MTLCreateSystemDefaultDevice())
 GETTER(MTLStorageMode, storageMode,
        FindBuffer(self)->device_only ? MTLStorageModePrivate
                                      : MTLStorageModeShared)
 GETTER(MTLCPUCacheMode, cpuCacheMode, MTLCPUCacheModeDefaultCache)
-GETTER(MTLHazardTrackingMode, hazardTrackingMode, MTLHazardTrackingModeTracked)
+GETTER(MTLHazardTrackingMode, hazardTrackingMode,
+       FindBuffer(self)->untracked ? MTLHazardTrackingModeUntracked
+                                   : MTLHazardTrackingModeTracked)
 GETTER(MTLResourceOptions, resourceOptions,
        [self storageMode] << MTLResourceStorageModeShift |
-           MTLResourceHazardTrackingModeTracked)
+           [self hazardTrackingMode] << MTLResourceHazardTrackingModeShift)
 
 - (NSString *)label {
   const std::string *label = FindBuffer(self)->label;

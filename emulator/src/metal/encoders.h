@@ -3,9 +3,15 @@
 
 #include <Metal/Metal.h>
 
+#include <atomic>
+#include <cstdint>
 #include <memory>
+#include <set>
+#include <string>
+#include <utility>
 
 #include "core/commands.h"
+#include "metal/metal_internal.h"
 
 namespace mps_emulator {
 
@@ -16,4 +22,38 @@ id<MTLComputeCommandEncoder> NewComputeEncoder(
 id<MTLBlitCommandEncoder> NewBlitEncoder(
     const std::shared_ptr<CommandBuffer> &buffer);
 
+// The state of an encoder of either kind.
+struct EncoderState {
+  virtual ~EncoderState() = default;
+
+  std::shared_ptr<CommandBuffer> buffer;
+  const char *kind;
+  std::string label;
+  bool ended = false;
+  // Counts from 1 over all encoders.
+  const uint64_t number = [] {
+    static std::atomic<uint64_t> last{0};
+    return ++last;
+  }();
+  // The encoders for whose fences this one waited.
+  std::set<uint64_t> after;
+
+  void Encode(Command command) {
+    command.encoder = number;
+    command.after = after;
+    buffer->Encode(std::move(command));
+  }
+};
+
 }  // namespace mps_emulator
+
+// The common part of both kinds of encoder.
+@interface MPSEmulatorEncoder : MPSEmulatorObject <MTLCommandEncoder> {
+  mps_emulator::EncoderState *_state;
+}
+- (instancetype)initWithState:(mps_emulator::EncoderState *)state;
+- (void)checkOpen:(const char *)what;
+- (void)checkEnded;
+- (void)updateFence:(id<MTLFence>)fence;
+- (void)waitForFence:(id<MTLFence>)fence;
+@end

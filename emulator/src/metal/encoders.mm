@@ -1,3 +1,4 @@
+// The common part of the encoders, and MTLComputeCommandEncoder.
 #include "metal/encoders.h"
 
 #include <string.h>
@@ -13,6 +14,7 @@
 #include "core/fatal.h"
 #include "core/json.h"
 #include "core/record.h"
+#include "core/residency.h"
 #include "core/stream.h"
 #include "core/trace.h"
 #include "metal/describe.h"
@@ -24,29 +26,6 @@ using namespace mps_emulator;
 namespace {
 
 constexpr NSUInteger kMaxSetBytes = 4096;
-
-// The state of an encoder of either kind.
-struct EncoderState {
-  virtual ~EncoderState() = default;
-
-  std::shared_ptr<CommandBuffer> buffer;
-  const char *kind;
-  std::string label;
-  bool ended = false;
-  // Counts from 1 over all encoders.
-  const uint64_t number = [] {
-    static std::atomic<uint64_t> last{0};
-    return ++last;
-  }();
-  // The encoders for whose fences this one waited.
-  std::set<uint64_t> after;
-
-  void Encode(Command command) {
-    command.encoder = number;
-    command.after = after;
-    buffer->Encode(std::move(command));
-  }
-};
 
 // One entry of the compute encoder's argument table.
 struct Argument {
@@ -67,6 +46,7 @@ struct ComputeState : EncoderState {
   MPSEmulatorPipeline *pipeline = nil;
   std::array<Argument, msl::kMaxBuffers> arguments;
   std::array<size_t, msl::kMaxBuffers> threadgroup_bytes{};
+  std::vector<BufferUse> resources;  // of useResource:usage:
   // For a concurrent encoder: the number of the group of dispatches since the
   // last barrier, which may run at the same time.  0: dispatches run in order.
   uint64_t concurrent_group = 0;
@@ -88,31 +68,12 @@ void CheckOffset(NSUInteger offset, const BufferUse &use, const char *what) {
           offset, use.size, use.buffer_id);
 }
 
-// Whether a blit of bytes begin .. begin + size stays in a buffer.
-void CheckRange(const Buffer *buffer, NSUInteger begin, NSUInteger size,
-                const char *what, const char *role) {
-  if (begin > buffer->size || size > buffer->size - begin)
-    Fatal("%s: bytes %lu + %lu are beyond %sMTLBuffer #%lu of %zu", what, begin,
-          size, role, buffer->id, buffer->size);
-}
-
 std::string ToString(MTLSize size) {
   return std::to_string(size.width) + " x " + std::to_string(size.height) +
          " x " + std::to_string(size.depth);
 }
 
 }  // namespace
-
-// The common part of both kinds of encoder.
-@interface MPSEmulatorEncoder : MPSEmulatorObject <MTLCommandEncoder> {
-  EncoderState *_state;
-}
-- (instancetype)initWithState:(EncoderState *)state;
-- (void)checkOpen:(const char *)what;
-- (void)checkEnded;
-- (void)updateFence:(id<MTLFence>)fence;
-- (void)waitForFence:(id<MTLFence>)fence;
-@end
 
 @implementation MPSEmulatorEncoder
 
@@ -189,6 +150,8 @@ GETTER(ComputeState *, state, static_cast<ComputeState *>(_state))
   [super endEncoding];
   // The commands keep the objects that they use.
   for (Argument &argument : [self state]->arguments) argument.Clear();
+  for (const BufferUse &use : [self state]->resources) EndUse(use);
+  [self state]->resources.clear();
 }
 
 GETTER(MTLDispatchType, dispatchType, [self state]->dispatch_type)
@@ -343,6 +306,8 @@ GETTER(MTLDispatchType, dispatchType, [self state]->dispatch_type)
         break;
     }
   }
+  for (const BufferUse &use : state->resources)
+    command.uses.push_back(AnnounceUse(use, use.writes));
   std::string pipeline = ToStdString([state->pipeline label]);
   command.describe = [=, encoder = state->number,
                       concurrent =
@@ -356,6 +321,9 @@ GETTER(MTLDispatchType, dispatchType, [self state]->dispatch_type)
       dispatch->buffers[index] = {device[i] + offset, uses[i].size - offset};
     }
     dispatch->host_writes = &HostWritesInFlight();
+    Residency residency(uses);
+    dispatch->resident = residency.resident;
+    dispatch->absent = residency.absent;
     Count(kDispatches);
     msl::Run(*dispatch);
     if (command_begin)
@@ -366,10 +334,12 @@ GETTER(MTLDispatchType, dispatchType, [self state]->dispatch_type)
   state->Encode(std::move(command));
 }
 
-// Buffers never move, so nothing is to be made resident.  The emulator does not
-// see which buffers a kernel reaches through addresses in other buffers.
 - (void)useResource:(id<MTLResource>)resource usage:(MTLResourceUsage)usage {
-  [self checkOpen:"useResource:usage:"];
+  const char *what = "useResource:usage:";
+  [self checkOpen:what];
+  [self state]->resources.push_back(
+      AnnounceUse(RequireLiveBuffer(resource, what),
+                  (usage & MTLResourceUsageWrite) != 0));
 }
 
 // An encoder's commands run one after the other.  A barrier only begins a new
@@ -386,64 +356,6 @@ GETTER(MTLDispatchType, dispatchType, [self state]->dispatch_type)
 
 @end
 
-@interface MPSEmulatorBlitEncoder : MPSEmulatorEncoder <MTLBlitCommandEncoder>
-@end
-
-@implementation MPSEmulatorBlitEncoder
-
-- (void)copyFromBuffer:(id<MTLBuffer>)sourceBuffer
-          sourceOffset:(NSUInteger)sourceOffset
-              toBuffer:(id<MTLBuffer>)destinationBuffer
-     destinationOffset:(NSUInteger)destinationOffset
-                  size:(NSUInteger)size {
-  const char *what =
-      "copyFromBuffer:sourceOffset:toBuffer:destinationOffset:size:";
-  [self checkOpen:what];
-  Buffer *source = RequireLiveBuffer(sourceBuffer, what);
-  Buffer *destination = RequireLiveBuffer(destinationBuffer, what);
-  CheckRange(source, sourceOffset, size, what, "the source, ");
-  CheckRange(destination, destinationOffset, size, what, "the destination, ");
-  if (sourceOffset % 4 || destinationOffset % 4 || size % 4)
-    Fatal("%s: source offset %lu, destination offset %lu and size %lu must be "
-          "multiples of 4",
-          what, sourceOffset, destinationOffset, size);
-  if (source == destination && sourceOffset < destinationOffset + size &&
-      destinationOffset < sourceOffset + size && size)
-    Fatal("%s: source and destination overlap in MTLBuffer #%lu", what,
-          source->id);
-  _state->Encode(
-      {"blit copy",
-       {AnnounceUse(source, false), AnnounceUse(destination, true)},
-       [=](char *const *device) {
-         Count(kBlits);
-         memcpy(device[1] + destinationOffset, device[0] + sourceOffset, size);
-       },
-       [=] { return DescribeCopy(sourceOffset, destinationOffset, size); }});
-}
-
-- (void)fillBuffer:(id<MTLBuffer>)buffer
-             range:(NSRange)range
-             value:(uint8_t)value {
-  const char *what = "fillBuffer:range:value:";
-  [self checkOpen:what];
-  Buffer *filled = RequireLiveBuffer(buffer, what);
-  CheckRange(filled, range.location, range.length, what, "");
-  if (range.length == 0 || range.location % 4 || range.length % 4)
-    Fatal("%s: location %lu and length %lu must be multiples of 4, and the "
-          "length not 0",
-          what, range.location, range.length);
-  _state->Encode(
-      {"blit fill",
-       {AnnounceUse(filled, true)},
-       [=](char *const *device) {
-         Count(kBlits);
-         memset(device[0] + range.location, value, range.length);
-       },
-       [=] { return DescribeFill(range.location, range.length, value); }});
-}
-
-@end
-
 namespace mps_emulator {
 
 id<MTLComputeCommandEncoder> NewComputeEncoder(
@@ -455,14 +367,6 @@ id<MTLComputeCommandEncoder> NewComputeEncoder(
   state->dispatch_type = dispatch_type;
   state->BeginConcurrentGroup();
   return [[[MPSEmulatorComputeEncoder alloc] initWithState:state] autorelease];
-}
-
-id<MTLBlitCommandEncoder> NewBlitEncoder(
-    const std::shared_ptr<CommandBuffer> &buffer) {
-  EncoderState *state = new EncoderState;
-  state->buffer = buffer;
-  state->kind = "blit command encoder";
-  return [[[MPSEmulatorBlitEncoder alloc] initWithState:state] autorelease];
 }
 
 }  // namespace mps_emulator

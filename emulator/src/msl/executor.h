@@ -16,6 +16,26 @@
 
 namespace mps_emulator::msl {
 
+// The contents of threadgroup memory before a kernel writes to it, and the
+// value of an inactive lane in an exchange: as a float, -102286.55.
+inline constexpr int kPoison = 0xC7;
+
+// The limit of threadgroup memory, plus room to align its pieces.
+inline constexpr size_t kMemoryBytes = 2 * kMaxThreadgroupBytes;
+inline constexpr size_t kMemoryAlignment = 256;
+inline constexpr size_t kVariableAlignment = 16;
+// Bytes behind each piece that the encoder sets; they must not change.
+inline constexpr size_t kRedzone = 64;
+
+inline size_t AlignUp(size_t value, size_t alignment) {
+  return (value + alignment - 1) / alignment * alignment;
+}
+
+// The source line of a call that waits.
+inline unsigned LineOf(uint64_t site) {
+  return static_cast<unsigned>(site >> 32);
+}
+
 // Each host thread that runs dispatches has an executor, which keeps the
 // fibers' stacks between dispatches.
 class Executor {
@@ -176,6 +196,10 @@ class Executor {
 
   friend struct RuntimeTable;
 };
+
+// This thread's executor, which signal handlers read too.
+extern constinit thread_local Executor *executor
+    __attribute__((tls_model("initial-exec")));
 
 // The functions that kernel libraries call.
 const mps_emulator_msl_runtime *Runtime();

@@ -36,6 +36,14 @@ const Parameter *NearestBuffer(const Dispatch &dispatch, uintptr_t address) {
 void Print(const Executor &executor, int signal, const siginfo_t &info) {
   const Dispatch &dispatch = *executor.dispatch();
   const char *name = dispatch.kernel->name;
+  auto address = reinterpret_cast<uintptr_t>(info.si_addr);
+  for (const DeviceRange &buffer : dispatch.absent)
+    if (buffer.Has(address, 1))
+      return PrintFatalInHandler(
+          "kernel '%s' accessed byte %zu of MTLBuffer #%lu by its gpuAddress, "
+          "but the encoder does not know the buffer: on a Mac its memory may "
+          "not be there.  Call useResource:usage: before the dispatch",
+          name, address - buffer.begin, buffer.buffer_id);
   // The checker reports at the threadgroup's end, which a fault prevents.
   if (const char *failure = executor.failure())
     return PrintFatalInHandler("kernel '%s': %s", name, failure);
@@ -56,7 +64,6 @@ void Print(const Executor &executor, int signal, const siginfo_t &info) {
         "kernel '%s' accessed an address that no memory can have, or a vector "
         "at an unaligned address.  %s",
         name, kAdvice);
-  auto address = reinterpret_cast<uintptr_t>(info.si_addr);
   const Parameter *nearest = NearestBuffer(dispatch, address);
   if (nearest == nullptr)
     return PrintFatalInHandler(

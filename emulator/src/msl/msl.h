@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/device_range.h"
 #include "implementation/abi.h"
 
 namespace mps_emulator::msl {
@@ -81,6 +82,10 @@ struct Dispatch {
   // Memory [begin, end) that the host wrote while the dispatch was in flight.
   const std::vector<std::pair<const char *, const char *>> *host_writes =
       nullptr;
+  // The buffers that the kernel may reach by an address in another buffer, and
+  // those that it may not.
+  std::vector<DeviceRange> resident;
+  std::vector<DeviceRange> absent;
 };
 
 // Runs all threads of the dispatch on the calling thread.  Threadgroups at the

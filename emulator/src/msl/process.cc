@@ -1,12 +1,15 @@
 #include "msl/process.h"
 
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
+#include <sstream>
 
 extern char **environ;
 
@@ -69,6 +72,26 @@ ProcessResult RunProcess(const std::vector<std::string> &command) {
     result.output += "\nended by signal " + std::to_string(WTERMSIG(status));
   }
   return result;
+}
+
+std::string LineInSource(const void *place) {
+  Dl_info info;
+  if (dladdr(place, &info) == 0 || info.dli_fname == nullptr) return "?";
+  std::ostringstream offset;
+  offset << std::hex
+         << static_cast<const char *>(place) -
+                static_cast<const char *>(info.dli_fbase) - 1;
+  ProcessResult result =
+      RunProcess({"addr2line", "-i", "-e", info.dli_fname, offset.str()});
+  std::istringstream lines(result.output);
+  std::string line;
+  while (std::getline(lines, line)) {
+    size_t colon = line.rfind(':');
+    if (colon == std::string::npos) continue;
+    if (line.find("/implementation/") != std::string::npos) continue;
+    return "line " + std::to_string(atoi(line.c_str() + colon + 1));
+  }
+  return "an unknown line (is addr2line of binutils installed?)";
 }
 
 }  // namespace mps_emulator::msl

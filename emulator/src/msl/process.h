@@ -1,4 +1,4 @@
-// Runs another program and reads its output.
+// Runs another program and reads its output, also to name lines of source.
 #pragma once
 
 #include <string>
@@ -16,5 +16,9 @@ struct ProcessResult {
 // Runs `command[0]` from PATH with this process's environment and without
 // input, and waits for its end.  Takes no lock.
 ProcessResult RunProcess(const std::vector<std::string> &command);
+
+// "line 12" for an address behind a call, by binutils.  For code of the
+// emulator's headers: the program's line that calls this code.
+std::string LineInSource(const void *place);
 
 }  // namespace mps_emulator::msl

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <functional>
-#include <sstream>
 
 #include "core/environment.h"
 #include "core/fatal.h"
@@ -27,28 +26,6 @@ constexpr uintptr_t kNear = uintptr_t{1} << 24;
 
 // The least size of a page of memory.
 constexpr uintptr_t kPage = 4096;
-
-// "line 12" for an address behind a call, by binutils.  For code of the
-// emulator's headers: the program's line that calls this code.
-std::string LineOf(const void *place) {
-  Dl_info info;
-  if (dladdr(place, &info) == 0 || info.dli_fname == nullptr) return "?";
-  std::ostringstream offset;
-  offset << std::hex
-         << static_cast<const char *>(place) -
-                static_cast<const char *>(info.dli_fbase) - 1;
-  ProcessResult result =
-      RunProcess({"addr2line", "-i", "-e", info.dli_fname, offset.str()});
-  std::istringstream lines(result.output);
-  std::string line;
-  while (std::getline(lines, line)) {
-    size_t colon = line.rfind(':');
-    if (colon == std::string::npos) continue;
-    if (line.find("/implementation/") != std::string::npos) continue;
-    return "line " + std::to_string(atoi(line.c_str() + colon + 1));
-  }
-  return "an unknown line (is addr2line of binutils installed?)";
-}
 
 }  // namespace
 
@@ -192,10 +169,12 @@ bool RaceChecker::IsInBuffer(unsigned thread, uintptr_t begin, size_t size,
           "runs, because the GPU reads it from a cache.  Declare the parameter "
           "`device const`, or bind another buffer",
           Name(thread, group_).c_str(), constant->index, constant->name,
-          LineOf(place).c_str());
+          LineInSource(place).c_str());
     recent_ = hit;
     return true;
   }
+  for (const DeviceRange &buffer : dispatch_->resident)
+    if (buffer.Has(begin, size)) return true;
   // Constants at program scope are in the kernel's library.
   Dl_info library;
   if (dladdr(reinterpret_cast<void *>(begin), &library) != 0) {
@@ -336,7 +315,7 @@ void RaceChecker::NoteOutside(unsigned thread, size_t size, unsigned flags,
                               const std::string &where, const void *place) {
   failure_ = Text("%s %s %zu bytes%s, in %s", Name(thread, group_).c_str(),
                   flags & kMpsEmulatorMslWrite ? "writes" : "reads", size,
-                  where.c_str(), LineOf(place).c_str());
+                  where.c_str(), LineInSource(place).c_str());
 }
 
 void RaceChecker::ReadInactiveLane(unsigned thread, unsigned lane,
@@ -362,7 +341,7 @@ void RaceChecker::CheckInitialized(unsigned thread, uintptr_t begin,
     failure_ = Text(
         "%s reads threadgroup memory that no thread has written so far, in %s: "
         "initialise the memory, and put a threadgroup_barrier before the read",
-        Name(thread, group_).c_str(), LineOf(place).c_str());
+        Name(thread, group_).c_str(), LineInSource(place).c_str());
   std::fill(first, last, 1);
 }
 
@@ -431,7 +410,7 @@ std::string RaceChecker::DescribeAccess(const Record &record) const {
   return Text("%s %s%s in %s", Name(record.thread, record.group).c_str(),
               record.flags & kMpsEmulatorMslWrite ? "writes" : "reads",
               record.flags & kMpsEmulatorMslAtomic ? " atomically" : "",
-              LineOf(record.place).c_str());
+              LineInSource(record.place).c_str());
 }
 
 std::string RaceChecker::Name(unsigned thread, uint32_t group) const {

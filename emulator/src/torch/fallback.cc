@@ -1,7 +1,9 @@
 #include "torch/fallback.h"
 
-#include <ATen/ATen.h>
+#include <ATen/core/Generator.h>
 #include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/core/List.h>
+#include <ATen/core/Tensor.h>
 #include <torch/library.h>
 
 #include <algorithm>

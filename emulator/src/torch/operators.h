@@ -3,6 +3,8 @@
 
 #include <torch/library.h>
 
+#include <algorithm>
+#include <span>
 #include <string_view>
 
 namespace mps_emulator {
@@ -18,9 +20,16 @@ torch::CppFunction MakeKernel() {
   return torch::CppFunction(TORCH_FN(function));
 }
 
-// True if operators.cc implements aten's operator `name`, with its overload,
-// e.g. "set_.source_Tensor".
+inline bool Has(std::span<const OwnKernel> table, std::string_view name) {
+  return std::ranges::find(table, name, &OwnKernel::name) != table.end();
+}
+
+// True if operators.cc or special_operators.cc implements aten's operator
+// `name`, with its overload, e.g. "set_.source_Tensor".
 bool HasOwnKernel(std::string_view name);
+
+// The part of special_operators.cc.
+bool HasSpecialKernel(std::string_view name);
 
 // The same for sparse COO tensors (sparse.cc).
 bool HasOwnSparseKernel(std::string_view name);

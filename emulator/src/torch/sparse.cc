@@ -1,8 +1,24 @@
 // Sparse COO tensors on mps: the operators that make, split and copy them.
 // torch's implementations do not depend on the device.
-#include <ATen/NativeFunctions.h>
-
-#include <algorithm>
+#include <ATen/ops/_coalesced_native.h>
+#include <ATen/ops/_indices_native.h>
+#include <ATen/ops/_nnz_native.h>
+#include <ATen/ops/_sparse_coo_tensor_with_dims_native.h>
+#include <ATen/ops/_sparse_coo_tensor_with_dims_and_tensors_native.h>
+#include <ATen/ops/_values_native.h>
+#include <ATen/ops/clone_native.h>
+#include <ATen/ops/copy_native.h>
+#include <ATen/ops/copy_sparse_to_sparse_native.h>
+#include <ATen/ops/dense_dim_native.h>
+#include <ATen/ops/empty_native.h>
+#include <ATen/ops/empty_like_native.h>
+#include <ATen/ops/indices_native.h>
+#include <ATen/ops/is_coalesced_native.h>
+#include <ATen/ops/sparse_dim_native.h>
+#include <ATen/ops/sparse_resize_native.h>
+#include <ATen/ops/sparse_resize_and_clear_native.h>
+#include <ATen/ops/values_native.h>
+#include <ATen/ops/zero_native.h>
 
 #include "torch/operators.h"
 
@@ -45,9 +61,7 @@ TORCH_LIBRARY_IMPL(aten, SparseMPS, m) {
 }  // namespace
 
 bool HasOwnSparseKernel(std::string_view name) {
-  return std::any_of(
-      std::begin(kSparseKernels), std::end(kSparseKernels),
-      [name](const OwnKernel &kernel) { return kernel.name == name; });
+  return Has(kSparseKernels, name);
 }
 
 }  // namespace mps_emulator

@@ -1,6 +1,5 @@
 #include "torch/widening.h"
 
-#include <ATen/ATen.h>
 #include <ATen/native/TypeProperties.h>
 
 #include <algorithm>

@@ -28,6 +28,13 @@ kernel void through_threadgroup(device float *x, threadgroup float *s,
   threadgroup_barrier(mem_flags::mem_threadgroup);
   x[t] = s[63 - t];
 }
+struct Arguments {
+  device float *x;
+};
+kernel void increment_behind(constant Arguments &arguments,
+                             uint i [[thread_position_in_grid]]) {
+  arguments.x[i] += 1;
+}
 )";
 
 id<MTLComputePipelineState> PipelineOf(NSString *kernel) {
@@ -199,6 +206,26 @@ void UnretainedBuffer(bool right) {
   [commands waitUntilCompleted];
 }
 
+// A buffer whose address is in another one, an argument buffer.
+void BufferBehindAnother(bool right) {
+  id<MTLBuffer> x = [MetalDevice() newBufferWithLength:256 options:0];
+  auto *contents = static_cast<float *>([x contents]);
+  contents[63] = 3;
+  uint64_t address = [x gpuAddress];
+  id<MTLBuffer> arguments = [MetalDevice() newBufferWithBytes:&address
+                                                       length:sizeof(address)
+                                                      options:0];
+  id<MTLCommandBuffer> commands = [MetalQueue() commandBuffer];
+  id<MTLComputeCommandEncoder> encoder = [commands computeCommandEncoder];
+  if (right)
+    [encoder useResource:x usage:MTLResourceUsageRead | MTLResourceUsageWrite];
+  Encode(encoder, @"increment_behind", {arguments});
+  [encoder endEncoding];
+  [commands commit];
+  [commands waitUntilCompleted];
+  TORCH_CHECK(contents[63] == 4, "the kernel wrote elsewhere");
+}
+
 void StaleContents(bool right) {
   at::Tensor x = OnMps();
   auto *contents = static_cast<float *>([BufferOf(x) contents]);
@@ -224,6 +251,7 @@ const std::map<std::string, void (*)(bool right)> kCases = {
     {"threadgroup memory too short", ThreadgroupMemoryTooShort},
     {"encoder beside torch's own", EncoderBesideTorchs},
     {"buffer released without retained references", UnretainedBuffer},
+    {"buffer behind another, not used", BufferBehindAnother},
     {"contents of a freed buffer", StaleContents},
     {"contents beyond the end", ContentsOverrun},
 };

@@ -1,0 +1,192 @@
+// For the files that implement memory.h and residency.h: the blocks behind
+// buffers, and what happens to them.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "core/copy_memory.h"
+#include "core/counters.h"
+#include "core/environment.h"
+#include "core/handle_space.h"
+#include "core/host_fault.h"
+#include "core/memory.h"
+#include "core/stream.h"
+#include "core/trace.h"
+
+namespace mps_emulator {
+
+// The memory behind a buffer; see the memory model in memory.h.
+//
+// A recycled block keeps its copies.  `*_user` is the id of the buffer for
+// which a copy was last initialised; a younger buffer has a larger id.  A
+// command of an older buffer must not initialise the copy again.
+struct Block {
+  SizeClass size_class;
+  Origin origin;
+
+  char *device = nullptr;
+  uint64_t device_user = 0;
+  size_t device_size = 0;  // size of that buffer
+  bool has_address = false;  // the program asked for the device copy's address
+
+  char *host = nullptr;
+  char *published = nullptr;
+  // HostContents() reads it without the lock.
+  std::atomic<uint64_t> host_user{0};
+  size_t host_size = 0;
+
+  // Announced commands that have not ended; the commands of the present or last
+  // owner of the block are counted apart.
+  uint32_t pending = 0;
+  uint32_t owners_pending = 0;
+  uint64_t owner_id = 0;
+  size_t owner_size = 0;
+  uint64_t former_owner_id = 0;
+  size_t former_owner_size = 0;
+  // The device copy has results that no wait has published.
+  bool unpublished_results = false;
+
+  // The batch in which host writes last entered the device copy.
+  uint64_t merged_in_batch = 0;
+
+  uint32_t listings = 0;            // the UsedBlocks that list this block
+  UsedBlocks *listed_in = nullptr;  // the newest of them
+  uint64_t last_use_id = 0;         // the buffer of the last use
+
+  // If the order of commands is checked: the last command that wrote, and the
+  // last command that read.
+  struct LastUse {
+    const UsedBlocks *by = nullptr;
+    uint64_t done = 0;  // by->done() with it
+    uint64_t buffer_id = 0;
+    std::string command;
+  };
+  LastUse last_write;
+  LastUse last_read;
+  // The same for committed commands, which may run at any time.
+  LastUse committed_write;
+  LastUse committed_read;
+  bool is_owned = false;  // a live buffer owns the block
+
+  // For Origin::kHost: the function that returns the memory to the program.
+  std::function<void()> deallocator;
+
+  // Work on a former owner of the block is in flight.
+  bool FormerOwnerInFlight() const {
+    return pending != owners_pending || (listings && last_use_id < owner_id);
+  }
+  bool InFlight() const { return pending != 0 || listings != 0; }
+  // The host copy belongs to the buffer of the device copy, or to a younger
+  // buffer on the same block.
+  bool HostCounts() const {
+    uint64_t user = host_user.load(std::memory_order_relaxed);
+    return user != 0 && user >= device_user;
+  }
+};
+
+// Counts its lifetime as upkeep.  An operator's time includes the upkeep within
+// the operator, which does not count.
+class Upkeep {
+ public:
+  Upkeep() : begin_(*CurrentOperator() ? 0 : TraceTime()) {}
+  ~Upkeep() {
+    if (begin_) Count(kUpkeep, TraceTime() - begin_);
+  }
+  Upkeep(const Upkeep &) = delete;
+
+ private:
+  int64_t begin_;
+};
+
+// The bytes behind a buffer, up to the block's capacity, must keep their
+// pattern. Every block has room for kMinRedzone.
+inline constexpr size_t kMinRedzone = 16;
+inline constexpr size_t kMaxRedzone = 64;
+inline constexpr unsigned char kRedzonePattern = 0x5E;
+
+class Memory {
+ public:
+  static Memory &Get() {
+    // Never destroyed, because programs release buffers during exit too.
+    static Memory *memory = new Memory;
+    return *memory;
+  }
+
+  // Holds the lock for its lifetime, then calls the deallocators that are due.
+  // A deallocator belongs to the program and may call any function.
+  class Locked {
+   public:
+    Locked() { memory_->mutex_.lock(); }
+    ~Locked() {
+      std::vector<std::function<void()>> due;
+      due.swap(memory_->due_);
+      memory_->mutex_.unlock();
+      for (auto &deallocator : due) deallocator();
+    }
+    Locked(const Locked &) = delete;
+    Memory *operator->() const { return memory_; }
+
+   private:
+    Memory *memory_ = &Get();
+  };
+
+  HandleSpace handles;
+
+  // The caller of the functions below holds the lock.
+  Buffer *Allocate(size_t size, Origin origin);
+  Buffer *Wrap(char *memory, size_t size, std::function<void()> deallocator);
+  void Free(Buffer *buffer);
+  char *Expose(Buffer *buffer);
+  char *Begin(Block *block, uint64_t buffer_id, size_t size,
+              bool overwrites_all);
+  BufferUse Announce(const BufferUse &use);
+  void End(const BufferUse &use);
+  void Publish(Block *block);
+  // The block's device copy on pages of its own, at an address that stays.
+  char *Address(Block *block);
+  // The blocks with such an address.
+  std::vector<Block *> addressed;
+  size_t RedzoneOf(const Block *block, size_t size) const;
+  void BeginBatch() {
+    ++batch_;
+    checks_commands = EnvironmentFlag("MPS_EMULATOR_CHECK_RACES");
+  }
+  void ReleaseCached();
+  void DestroyFreedHostBlocks() {
+    if (!free_host_.empty()) Destroy(&free_host_);
+  }
+  MemoryStatistics statistics{};
+  bool checks_commands = false;
+
+ private:
+  Memory() {
+    handles_size = handles.size();
+    handles_begin = handles.begin();
+    InstallHostFaultHandler();
+  }
+
+  Block *TakeBlock(size_t size, Origin origin);
+  Buffer *Own(Block *block, size_t size);
+  void Destroy(Block *block);
+  char *MakeCopy(Block *block);
+  void Destroy(std::vector<Block *> *blocks);
+  void EnterHostWrites(Block *block);
+  void EnterDeviceWrites(Block *block);
+  void CheckNoHostWrites(const Block *block) const;
+
+  std::mutex mutex_;
+  CopyMemory copies_;
+  std::vector<Block *> free_[2][kNumSizeClasses];  // by origin and class
+  std::vector<Block *> free_host_;  // kHost: waiting until nothing uses them
+  std::vector<std::function<void()>> due_;  // deallocators to call, unlocked
+  uint64_t last_id_ = 0;
+  uint64_t batch_ = 1;
+};
+
+}  // namespace mps_emulator

@@ -1,0 +1,91 @@
+// MTLBlitCommandEncoder.
+#include <string.h>
+
+#include "core/counters.h"
+#include "core/fatal.h"
+#include "metal/describe.h"
+#include "metal/encoders.h"
+
+using namespace mps_emulator;
+
+namespace {
+
+// Whether a blit of bytes begin .. begin + size stays in a buffer.
+void CheckRange(const Buffer *buffer, NSUInteger begin, NSUInteger size,
+                const char *what, const char *role) {
+  if (begin > buffer->size || size > buffer->size - begin)
+    Fatal("%s: bytes %lu + %lu are beyond %sMTLBuffer #%lu of %zu", what, begin,
+          size, role, buffer->id, buffer->size);
+}
+
+}  // namespace
+
+@interface MPSEmulatorBlitEncoder : MPSEmulatorEncoder <MTLBlitCommandEncoder>
+@end
+
+@implementation MPSEmulatorBlitEncoder
+
+- (void)copyFromBuffer:(id<MTLBuffer>)sourceBuffer
+          sourceOffset:(NSUInteger)sourceOffset
+              toBuffer:(id<MTLBuffer>)destinationBuffer
+     destinationOffset:(NSUInteger)destinationOffset
+                  size:(NSUInteger)size {
+  const char *what =
+      "copyFromBuffer:sourceOffset:toBuffer:destinationOffset:size:";
+  [self checkOpen:what];
+  Buffer *source = RequireLiveBuffer(sourceBuffer, what);
+  Buffer *destination = RequireLiveBuffer(destinationBuffer, what);
+  CheckRange(source, sourceOffset, size, what, "the source, ");
+  CheckRange(destination, destinationOffset, size, what, "the destination, ");
+  if (sourceOffset % 4 || destinationOffset % 4 || size % 4)
+    Fatal("%s: source offset %lu, destination offset %lu and size %lu must be "
+          "multiples of 4",
+          what, sourceOffset, destinationOffset, size);
+  if (source == destination && sourceOffset < destinationOffset + size &&
+      destinationOffset < sourceOffset + size && size)
+    Fatal("%s: source and destination overlap in MTLBuffer #%lu", what,
+          source->id);
+  _state->Encode(
+      {"blit copy",
+       {AnnounceUse(source, false), AnnounceUse(destination, true)},
+       [=](char *const *device) {
+         Count(kBlits);
+         memcpy(device[1] + destinationOffset, device[0] + sourceOffset, size);
+       },
+       [=] { return DescribeCopy(sourceOffset, destinationOffset, size); }});
+}
+
+- (void)fillBuffer:(id<MTLBuffer>)buffer
+             range:(NSRange)range
+             value:(uint8_t)value {
+  const char *what = "fillBuffer:range:value:";
+  [self checkOpen:what];
+  Buffer *filled = RequireLiveBuffer(buffer, what);
+  CheckRange(filled, range.location, range.length, what, "");
+  if (range.length == 0 || range.location % 4 || range.length % 4)
+    Fatal("%s: location %lu and length %lu must be multiples of 4, and the "
+          "length not 0",
+          what, range.location, range.length);
+  _state->Encode(
+      {"blit fill",
+       {AnnounceUse(filled, true)},
+       [=](char *const *device) {
+         Count(kBlits);
+         memset(device[0] + range.location, value, range.length);
+       },
+       [=] { return DescribeFill(range.location, range.length, value); }});
+}
+
+@end
+
+namespace mps_emulator {
+
+id<MTLBlitCommandEncoder> NewBlitEncoder(
+    const std::shared_ptr<CommandBuffer> &buffer) {
+  EncoderState *state = new EncoderState;
+  state->buffer = buffer;
+  state->kind = "blit command encoder";
+  return [[[MPSEmulatorBlitEncoder alloc] initWithState:state] autorelease];
+}
+
+}  // namespace mps_emulator

@@ -1,0 +1,338 @@
+// Operators that a Mac's device implements in another way than the CPU, or for
+// other arguments.
+#include <ATen/TensorOperators.h>
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/_scaled_dot_product_attention_math.h>
+#include <ATen/ops/bincount.h>
+#include <ATen/ops/bitwise_and.h>
+#include <ATen/ops/bitwise_right_shift.h>
+#include <ATen/ops/convolution.h>
+#include <ATen/ops/convolution_backward.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/full_like.h>
+#include <ATen/ops/linalg_svd.h>
+#include <ATen/ops/linear_native.h>
+#include <ATen/ops/lstm_native.h>
+#include <ATen/ops/mm.h>
+#include <ATen/ops/ones_like.h>
+#include <ATen/ops/stack.h>
+#include <ATen/ops/zeros_like.h>
+#include <torch/library.h>
+
+#include <array>
+#include <limits>
+#include <string_view>
+#include <tuple>
+#include <vector>
+
+#include "core/counters.h"
+#include "core/stream.h"
+#include "torch/host_alias.h"
+#include "torch/operators.h"
+#include "torch/refusals.h"
+
+namespace mps_emulator {
+
+namespace {
+
+using at::IntArrayRef;
+using at::Scalar;
+using at::ScalarType;
+using at::Tensor;
+using c10::SymInt;
+using c10::SymIntArrayRef;
+using std::optional;
+
+// torch's checks of attention's arguments before its choice of a kernel, which
+// fails for the mps device in builds for Linux.
+void CheckAttention(const Tensor &query, const Tensor &key, const Tensor &value,
+                    const optional<Tensor> &mask) {
+  TORCH_CHECK(query.scalar_type() == key.scalar_type() &&
+                  query.scalar_type() == value.scalar_type(),
+              "Expected query, key, and value to have the same dtype, but got "
+              "query.dtype: ",
+              query.dtype(), " key.dtype: ", key.dtype(),
+              " and value.dtype: ", value.dtype(), " instead.");
+  TORCH_CHECK(
+      query.device() == key.device() && query.device() == value.device(),
+      "Expected query, key, and value to have the same device type, but "
+      "got query.device: ",
+      query.device(), " key.device: ", key.device(),
+      " and value.device: ", value.device(), " instead.");
+  TORCH_CHECK(query.dim() >= 2 && key.dim() >= 2 && value.dim() >= 2,
+              "Expected query, key, and value to all be  at least 2 "
+              "dimensional, but got query.dim: ",
+              query.dim(), " key.dim: ", key.dim(),
+              " and value.dim: ", value.dim(), " instead.");
+  if (!mask) return;
+  ScalarType type = mask->scalar_type();
+  TORCH_CHECK(type == ScalarType::Bool || type == ScalarType::Float ||
+                  type == query.scalar_type(),
+              "Expected attn_mask dtype to be bool or float or to match query "
+              "dtype, but got attn_mask.dtype: ",
+              mask->dtype(), " and  query.dtype: ", query.dtype(), " instead.");
+}
+
+// Without a gradient a Mac runs one kernel, which has no dropout.  With a
+// gradient a Mac runs torch's composition of other operators.
+Tensor Attention(const Tensor &query, const Tensor &key, const Tensor &value,
+                 const optional<Tensor> &mask, double dropout, bool is_causal,
+                 optional<double> scale, bool enable_gqa) {
+  CheckAttention(query, key, value, mask);
+  bool wants_gradient =
+      at::GradMode::is_enabled() &&
+      (query.requires_grad() || key.requires_grad() || value.requires_grad());
+  TORCH_CHECK(wants_gradient || dropout == 0,
+              "scaled_dot_product_attention for MPS does not support dropout.");
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      wants_gradient || c10::isFloatingType(query.scalar_type()),
+      "scaled_dot_product_attention for MPS does not support dtype ",
+      query.scalar_type());
+  // The code below adds the mask.
+  optional<Tensor> added = mask;
+  if (mask && mask->scalar_type() == ScalarType::Bool)
+    added = at::zeros_like(*mask, query.options())
+                .masked_fill(mask->logical_not(),
+                             -std::numeric_limits<double>::infinity());
+  return std::get<0>(at::_scaled_dot_product_attention_math(
+      query, key, value, added, dropout, is_causal, std::nullopt, scale,
+      enable_gqa));
+}
+
+// The CPU's kernel draws from the CPU's generator.
+std::tuple<Tensor, Tensor> NativeDropout(const Tensor &input, double p,
+                                         optional<bool> train) {
+  if (input.numel() == 0 || !train.value_or(false) || p == 0)
+    return {input.clone(), at::ones_like(input, ScalarType::Bool)};
+  TORCH_CHECK(
+      input.is_floating_point() || input.is_complex(),
+      "native_dropout_mps: input must be a floating-point or complex tensor, "
+      "got ",
+      input.scalar_type());
+  // A probability for each element, because the generator's offset advances by
+  // the number of elements on a Mac.
+  Tensor mask = at::empty_like(input, ScalarType::Bool)
+                    .bernoulli_(at::full_like(input, 1 - p, ScalarType::Float));
+  return {input * mask * (p == 1 ? 0 : 1 / (1 - p)), mask};
+}
+
+Tensor Linear(const Tensor &input, const Tensor &weight,
+              const optional<Tensor> &bias) {
+  TORCH_CHECK(IsFloatOrComplexOnMps(input.scalar_type()),
+              "MPS device does not support linear for non-float inputs");
+  auto check_device = [](const char *name, const Tensor &tensor) {
+    TORCH_CHECK(tensor.is_mps(), "Tensor for argument ", name, " is on ",
+                tensor.device(), " but expected on mps");
+  };
+  check_device("input", input);
+  TORCH_CHECK(IsFloatOrComplexOnMps(weight.scalar_type()),
+              "MPS device does not support linear for non-float weights");
+  check_device("weight", weight);
+  if (bias && bias->defined()) {
+    check_device("bias", *bias);
+    TORCH_CHECK(IsFloatOrComplexOnMps(bias->scalar_type()),
+                "MPS device does not support linear for non-float bias");
+  }
+  return at::native::linear(input, weight, bias);
+}
+
+std::tuple<Tensor, Tensor, Tensor> Lstm(const Tensor &input, at::TensorList hx,
+                                        at::TensorList parameters,
+                                        bool has_biases, int64_t num_layers,
+                                        double dropout, bool train,
+                                        bool bidirectional, bool batch_first) {
+  TORCH_CHECK(hx.size() != 2 || hx[0].dim() == 0 || hx[1].dim() == 0 ||
+                  hx[0].size(-1) == hx[1].size(-1),
+              "LSTM with projections is not currently supported with MPS.");
+  return at::native::lstm(input, hx, parameters, has_biases, num_layers,
+                          dropout, train, bidirectional, batch_first);
+}
+
+void CheckSameType(const Tensor &input, const Tensor &parameter,
+                   const char *name) {
+  TORCH_CHECK(input.options().type_equal(parameter.options()), "Input type (",
+              input.toString(), ") and ", name, " type (", parameter.toString(),
+              ") should be the same");
+}
+
+Tensor Convolution(const Tensor &input, const Tensor &weight,
+                   const optional<Tensor> &optional_bias, SymIntArrayRef stride,
+                   SymIntArrayRef padding, SymIntArrayRef dilation,
+                   bool transposed, SymIntArrayRef output_padding,
+                   SymInt groups) {
+  ScalarType type = input.scalar_type();
+  TORCH_CHECK(!transposed || input.dim() != 5 ||
+                  (type != ScalarType::Half && type != ScalarType::BFloat16),
+              "ConvTranspose 3D with BF16 or FP16 types is not supported on "
+              "MPS");
+  TORCH_CHECK(c10::isFloatingType(type),
+              "Convolution is supported only for Floating types");
+  CheckSameType(input, weight, "weight");
+  Tensor bias = optional_bias.value_or(Tensor());
+  if (bias.defined()) CheckSameType(input, bias, "bias");
+  Count(kOperators);
+  HostAliases aliases({input, weight, bias});
+  OperatorScope scope("aten::convolution");
+  at::AutoDispatchBelowADInplaceOrView guard;
+  auto alias = [&](const Tensor &tensor) {
+    return tensor.defined() && tensor.is_mps() ? aliases.Make(tensor, false)
+                                               : tensor;
+  };
+  return aliases.ToDevice(at::convolution_symint(
+      alias(input), alias(weight), alias(bias), stride, padding, dilation,
+      transposed, output_padding, groups));
+}
+
+std::tuple<Tensor, Tensor, Tensor> ConvolutionBackward(
+    const Tensor &grad_output, const Tensor &input, const Tensor &weight,
+    SymIntArrayRef stride, SymIntArrayRef padding, SymIntArrayRef dilation,
+    bool transposed, SymIntArrayRef output_padding, SymInt groups,
+    std::array<bool, 3> output_mask) {
+  Count(kOperators);
+  HostAliases aliases({grad_output, input, weight});
+  OperatorScope scope("aten::convolution_backward");
+  at::AutoDispatchBelowADInplaceOrView guard;
+  // One bias for each output channel.
+  std::vector<SymInt> bias_sizes = {transposed ? weight.sym_size(1) * groups
+                                               : weight.sym_size(0)};
+  auto [grad_input, grad_weight, grad_bias] = at::convolution_backward_symint(
+      aliases.Make(grad_output, false), aliases.Make(input, false),
+      aliases.Make(weight, false), SymIntArrayRef(bias_sizes), stride, padding,
+      dilation, transposed, output_padding, groups, output_mask);
+  return {aliases.ToDevice(grad_input), aliases.ToDevice(grad_weight),
+          aliases.ToDevice(grad_bias)};
+}
+
+// ---- operators that the CPU lacks, or has in another form
+
+// On a Mac torch copies to the CPU and back, and autograd follows the copies.
+std::tuple<Tensor, Tensor, Tensor> LinalgSvd(
+    const Tensor &self, bool full_matrices, optional<std::string_view> driver) {
+  auto [u, s, vh] = at::linalg_svd(self.cpu(), full_matrices, driver);
+  return {u.to(self.device()), s.to(self.device()), vh.to(self.device())};
+}
+
+// torch calls this if an image and its weights are on different devices.
+Tensor SlowConv2d(const Tensor &self, const Tensor &weight, SymIntArrayRef,
+                  const optional<Tensor> &, SymIntArrayRef, SymIntArrayRef) {
+  TORCH_CHECK(self.device() == weight.device(),
+              "slow_conv2d_forward_mps: input(device='", self.device(),
+              "') and weight(device=", weight.device(),
+              "')  must be on the same device");
+  TORCH_INTERNAL_ASSERT(
+      false,
+      "slow_conv2d_forward_mps should not be called for both tensors on MPS "
+      "device");
+}
+
+// The counts have the type of the weights; the CPU's are float or double.
+Tensor Bincount(const Tensor &self, const optional<Tensor> &weights,
+                SymInt min_length) {
+  TORCH_CHECK(self.scalar_type() != ScalarType::Bool,
+              "bincount is not supported for Bool");
+  bool weighted = weights && weights->defined();
+  Count(kOperators);
+  HostAliases aliases({self, weighted ? *weights : Tensor()});
+  OperatorScope scope("aten::bincount");
+  at::AutoDispatchBelowADInplaceOrView guard;
+  Tensor host = aliases.Make(self, false);
+  if (!weighted)
+    return aliases.ToDevice(at::bincount_symint(host, {}, min_length));
+  Tensor counts = at::bincount_symint(
+      host, aliases.Make(*weights, false).to(ScalarType::Float), min_length);
+  return aliases.ToDevice(counts.to(weights->scalar_type()));
+}
+
+// Weights of four bits, two in a byte, the first in the upper half.  The packed
+// tensor keeps the order of the weights; a Mac changes the order.
+Tensor ConvertWeightToInt4Pack(const Tensor &self, int64_t inner_tiles) {
+  constexpr const char *kName = "_convert_weight_to_int4pack_mps";
+  TORCH_CHECK(self.dim() == 2, kName, " : expect weight to be 2D tensor.");
+  TORCH_CHECK(self.scalar_type() == ScalarType::Byte, kName,
+              " : expect weight to be kByte.");
+  TORCH_CHECK(inner_tiles == 2 || inner_tiles == 4 || inner_tiles == 8, kName,
+              " : innerKTiles need to be 2, 4, or 8, got ", inner_tiles);
+  int64_t rows = self.size(0), columns = self.size(1) * 2;
+  constexpr int64_t kRows = 8, kColumns = 16, kLanes = 32;
+  TORCH_CHECK(rows % kRows == 0 && columns % (inner_tiles * kColumns) == 0,
+              kName, " : a weight of ", rows, " x ", columns,
+              " is not made of whole tiles");
+  return self.contiguous()
+      .view(ScalarType::Int)
+      .clone()
+      .view({rows / kRows, columns / (inner_tiles * kColumns), kLanes,
+             inner_tiles / 2});
+}
+
+Tensor WeightInt4PackMm(const Tensor &self, const Tensor &packed,
+                        int64_t group_size, const Tensor &scales_and_zeros) {
+  constexpr const char *kName = "_weight_int4pack_mm_mps";
+  TORCH_CHECK(self.is_contiguous(), kName, " : expect A to be contiguous.");
+  TORCH_CHECK(self.dim() == 2, kName, " : expect A to be 2D tensor.");
+  TORCH_CHECK(c10::isFloatingType(self.scalar_type()), kName,
+              " : expect A to be either 32-bit or 16-bit float tensor.");
+  TORCH_CHECK(packed.scalar_type() == ScalarType::Int, kName,
+              " : expect B to be int32 tensor.");
+  TORCH_CHECK(packed.is_contiguous(), kName, " : expect B to be contiguous.");
+  TORCH_CHECK(packed.dim() == 4, kName, " : expect B to 4d tensor.");
+  int64_t columns = self.size(1);
+  int64_t rows = packed.size(0) * 8;
+  TORCH_CHECK(packed.numel() * 8 == rows * columns, kName,
+              " : B does not fit A: ", packed.sizes(), " and ", self.sizes());
+  TORCH_CHECK(group_size > 0 && columns % group_size == 0 &&
+                  scales_and_zeros.sizes() ==
+                      IntArrayRef({columns / group_size, rows, 2}),
+              kName,
+              " : expect qScaleAndZeros to be [K / qGroupSize, N, 2], got ",
+              scales_and_zeros.sizes());
+  Tensor bytes = packed.view(ScalarType::Byte).view({rows, columns / 2});
+  Tensor weights =
+      at::stack({at::bitwise_right_shift(bytes, 4), at::bitwise_and(bytes, 15)},
+                -1)
+          .view({rows, columns / group_size, group_size})
+          .to(ScalarType::Float)
+          .sub(8);
+  Tensor scales = scales_and_zeros.to(ScalarType::Float).transpose(0, 1);
+  weights = weights * scales.select(2, 0).unsqueeze(-1) +
+            scales.select(2, 1).unsqueeze(-1);
+  return at::mm(self.to(ScalarType::Float), weights.view({rows, columns}).t())
+      .to(self.scalar_type());
+}
+
+// ---- registration
+
+constexpr OwnKernel kSpecialKernels[] = {
+    {"linalg_svd", MakeKernel<&LinalgSvd>},
+    {"_slow_conv2d_forward", MakeKernel<&SlowConv2d>},
+    {"bincount", MakeKernel<&Bincount>},
+    {"_convert_weight_to_int4pack", MakeKernel<&ConvertWeightToInt4Pack>},
+    {"_weight_int4pack_mm", MakeKernel<&WeightInt4PackMm>},
+
+    {"scaled_dot_product_attention", MakeKernel<&Attention>},
+    {"native_dropout", MakeKernel<&NativeDropout>},
+    {"linear", MakeKernel<&Linear>},
+    {"lstm.input", MakeKernel<&Lstm>},
+    {"convolution_overrideable", MakeKernel<&Convolution>},
+    {"convolution_backward_overrideable", MakeKernel<&ConvolutionBackward>},
+};
+
+TORCH_LIBRARY_IMPL(aten, MPS, m) {
+  for (const OwnKernel &kernel : kSpecialKernels)
+    m.impl(kernel.name.data(), kernel.make());
+}
+
+// The operators of which these are composed have their own autograd.
+TORCH_LIBRARY_IMPL(aten, AutogradMPS, m) {
+  m.impl("linear", TORCH_FN(Linear));
+  m.impl("lstm.input", TORCH_FN(Lstm));
+  m.impl("scaled_dot_product_attention", TORCH_FN(Attention));
+}
+
+}  // namespace
+
+bool HasSpecialKernel(std::string_view name) {
+  return Has(kSpecialKernels, name);
+}
+
+}  // namespace mps_emulator
