@@ -53,7 +53,6 @@ FROM = {
     "\"cummin\" not implemented for 'ComplexFloat'": 14,
     "\"logaddexp2_mps\" not implemented for 'ComplexFloat'": 14,
     "geqrf: MPS currently supports float32 only": 14,
-    "linalg.svd: driver= is not supported on MPS.": 14,
     "linalg.cross: not implemented for 'Bool'": 14,
     "linalg.lu_solve(): MPS only supports float32.": 14,
     "Adaptive max pooling for complex is not supported for MPS": 14,
@@ -214,8 +213,6 @@ batch_norm is not implemented for Long on MPS
     torch.logaddexp2(*[ones(2, dtype=torch.cfloat)] * 2)
 geqrf: MPS currently supports float32 only
     torch.geqrf(eye(torch.cfloat))
-linalg.svd: driver= is not supported on MPS.
-    torch.linalg.svd(eye(torch.float), driver='gesvd')
 linalg.cross: not implemented for 'Bool'
     torch.linalg.cross(*[ones(3, dtype=torch.bool)] * 2)
 linalg.lu_solve(): MPS only supports float32.

@@ -84,11 +84,6 @@ void CheckLogHalfToFloat(const Call &call) {
               "MPS");
 }
 
-void CheckSvd(const Call &call) {
-  TORCH_CHECK(!TORCH_AT_LEAST(14) || call["driver"].isNone(),
-              "linalg.svd: driver= is not supported on MPS.");
-}
-
 void CheckGridSampler(const Call &call) {
   ScalarType input = call.TypeOf("input");
   ScalarType grid = call.TypeOf("grid");
@@ -130,7 +125,6 @@ const std::unordered_map<std::string_view, Check> &Checks() {
   static const auto *checks = new std::unordered_map<std::string_view, Check>{
       {"aten::_adaptive_avg_pool2d", &CheckAdaptiveAveragePooling},
       {"aten::adaptive_avg_pool2d", &CheckAdaptiveAveragePooling},
-      {"aten::_linalg_svd", &CheckSvd},
       {"aten::_log_softmax", &CheckLogHalfToFloat},
       {"aten::_softmax", &CheckHalfToFloat},
       {"aten::bmm", &CheckBatchOfProducts},
@@ -288,6 +282,8 @@ const std::vector<Refusal> kRefusals = {
      "A", &IsFloatOrComplexFloat, Error::kRuntime,
      "linalg.lu_factor(): MPS supports float32 and complex64 inputs, got {}",
      15},
+    {"_linalg_solve_ex", "A", &IsReal, Error::kRuntime,
+     "linalg.lu_factor(): MPS doesn't support complex types.", 14, 15},
     {"_linalg_svd", "A", &IsFloatOrComplexFloat, Error::kRuntime,
      "linalg.svd: the MPS backend supports only float32 and complex64. Got {}. "
      "Move the tensor to CPU for other dtypes.",
@@ -307,6 +303,8 @@ const std::vector<Refusal> kRefusals = {
     {"_cummin_helper", "self", &IsReal, Error::kRuntime,
      "\"cummin\" not implemented for '{}'", 14},
     {"geqrf", "self", &Is<ScalarType::Float>, Error::kRuntime,
+     "geqrf: MPS currently supports float32 only", 14},
+    {"linalg_qr", "A", &Is<ScalarType::Float>, Error::kRuntime,
      "geqrf: MPS currently supports float32 only", 14},
     {"histc", "self", &IsFloatOnMpsOrIntegral, Error::kNotImplemented,
      "\"histc_mps\" not implemented for '{}'", 15},
