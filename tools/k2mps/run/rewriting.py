@@ -1,13 +1,16 @@
 """Rewriting a recipe for CUDA to calls of k2.mps.gpu.
 
 Each known call of CUDA becomes the same call of `k2.mps.gpu`, which has the same effect with CUDA.
-Python's own parser tells where the calls are; all else keeps its bytes.  A second rewrite changes
-nothing.
+LibCST keeps the formatting of all else.  A second rewrite changes nothing.
 """
 
-import ast
+import io
+import itertools
 import re
-from collections.abc import Sequence
+import tokenize
+
+import libcst as cst
+from libcst import matchers as m
 
 # Text without one of these needs no rewriting.
 _HINT = re.compile(r"cuda|nccl|ctc_loss|autocast|torch\.double|fbank|Kaldifeat")
@@ -25,19 +28,15 @@ _RENAMED = {
     "torch.nn.functional.ctc_loss": "ctc_loss",
     "F.ctc_loss": "ctc_loss",
 }
-# Calls whose first argument is "cuda".
-_OF_A_DEVICE = {
-    "torch.autocast": "autocast",
-    "torch.amp.autocast": "autocast",
-    "torch.amp.GradScaler": "GradScaler",
-    "torch.device": "pick_device",
-}
-# Calls that make float64 on the model's device.
-_WIDE = re.compile(r"dtype=torch\.(double|float64), *device=")
-_DOUBLE = ("torch.double", "torch.float64")
-_AVAILABLE = "torch.cuda.is_available()"
-# Where kaldifeat computes features.
-_PLACE = "opts.device"
+_WIDE = ("torch.double", "torch.float64")
+
+_CUDA = m.SimpleString(m.MatchRegex(r"""["']cuda(:0)?["']"""))
+_ON_CUDA = m.Attribute(attr=m.Name("is_cuda"))
+_OF_CUDA = m.Attribute(m.Attribute(m.Name("torch"), m.Name("cuda")))
+_AVAILABLE = m.Call(m.Attribute(_OF_CUDA.value, m.Name("is_available")))
+_OURS = m.Attribute(m.Name("gpu"))
+_LEFT = _ON_CUDA | _OF_CUDA | _CUDA | m.SimpleString(m.MatchRegex("[\"']nccl[\"']"))
+_LEFT_TEXT = re.compile(r"""torch\.cuda\.|\.is_cuda\b|["'](cuda(:0)?|nccl)["']""")
 _KALDIFEAT = "computes features with kaldifeat, on CUDA or the CPU"
 
 
@@ -50,174 +49,160 @@ def rewrite(source: str) -> tuple[str, str]:
     if not _HINT.search(source):
         return source, ""
     try:
-        tree = ast.parse(source)
-    except SyntaxError as error:
-        raise ValueError(f"no Python, {error}") from error
-    nodes = list(ast.walk(tree))
-    kaldifeat = "kaldifeat" in source.lower()
-    odd = kaldifeat and _has_odd_features(nodes)
-    edits = _Edits(source)
-    wide = _WIDE.search(source)
-    for node in reversed(nodes):  # the parts of a node before the node
-        _rewrite(node, edits, with_devices=not odd)
-        if wide:
-            _narrow(node, edits)
-        if kaldifeat and not odd:
-            _rewrite_features(node, edits)
-    if edits.use_gpu and "from k2.mps import gpu" not in source:
-        if any("gpu" in map(vars(node).get, ("id", "arg", "name", "asname")) for node in nodes):
+        tree = cst.parse_module(source)
+    except cst.ParserSyntaxError as error:
+        raise ValueError(f"no Python, {error.message.splitlines()[0]}") from error
+    first = rewriter = _Rewriter(source)
+    changed = _rewritten(tree, first)
+    if first.odd:
+        # kaldifeat's features are for the device of the model, which stays as it is.
+        rewriter = _Rewriter(source, with_devices=False)
+        changed = _rewritten(tree, rewriter)
+    if rewriter.found and "from k2.mps import gpu" not in source:
+        if _names_gpu(source):
             raise ValueError("it has a name `gpu` of its own")
-        edits.add_import(tree.body)
-    code = edits.code()
-    if odd:
-        return code, _KALDIFEAT
-    left = filter(_needs_cuda, ast.walk(ast.parse(code)))
-    found = sorted({str(ast.get_source_segment(code, node)) for node in left})
-    return code, f"still needs CUDA for {', '.join(found)}" if found else ""
+        changed = _with_import(changed)
+    code = changed.code
+    if first.odd or not _LEFT_TEXT.search(code):
+        return code, _KALDIFEAT if first.odd else ""
+    found = {changed.code_for_node(node) for node in m.findall(changed, _LEFT)}
+    return code, f"still needs CUDA for {', '.join(sorted(found))}" if found else ""
 
 
-class _Edits:
-    """The edits of a program, by places in its bytes."""
-
-    def __init__(self, source: str):
-        self._content = source.encode()
-        self._lines = [0]  # where each begins
-        for line in self._content.splitlines(keepends=True):
-            self._lines.append(self._lines[-1] + len(line))
-        self._found: list[tuple[int, int, str]] = []  # begin, end, new text
-        self._replaced: set[ast.AST] = set()
-        self.use_gpu = False  # whether the program calls `gpu` then
-
-    def code(self) -> str:
-        """The program after the edits."""
-        parts, place = [], 0
-        for begin, end, text in sorted(self._found):
-            parts += [self._content[place:begin], text.encode()]
-            place = end
-        return b"".join([*parts, self._content[place:]]).decode()
-
-    def place(self, node: ast.AST) -> tuple[int, int]:
-        begin = self._lines[node.lineno - 1] + node.col_offset
-        return begin, self._lines[node.end_lineno - 1] + node.end_col_offset
-
-    def add(self, begin: int, end: int, text: str) -> None:
-        self._found.append((begin, end, text))
-
-    def replace(self, node: ast.AST, text: str) -> None:
-        begin, end = self.place(node)
-        # Before Python 3.12, the parser misplaces some expressions of f-strings.
-        if isinstance(node, ast.Attribute) and _name(node) != self._content[begin:end].decode():
-            raise ValueError(f"line {node.lineno}: a place in an f-string is not known")
-        self.add(begin, end, text)
-        self._replaced.update(ast.walk(node))
-        self.use_gpu |= "gpu." in text
-
-    def calls_gpu(self, nodes: Sequence[ast.AST]) -> bool:
-        """Whether these nodes call `gpu` after the edits, and no longer torch.cuda."""
-        inner = [one for node in nodes for one in ast.walk(node)]
-        left = (one for one in inner if one not in self._replaced)
-        return not any(map(_is_of_cuda, left)) and any(
-            one in self._replaced or _name(one) == "gpu" for one in inner
-        )
-
-    def add_import(self, body: Sequence[ast.stmt]) -> None:
-        """Imports `gpu` behind the first import of torch, or of anything."""
-        imports = [node for node in body if isinstance(node, (ast.Import, ast.ImportFrom))]
-        if not imports:
-            raise ValueError("it imports nothing")
-        of_torch = (node for node in imports if ast.unparse(node) == "import torch")
-        line = next(of_torch, imports[0]).end_lineno
-        begin, end = self._lines[line - 1 : line + 1]
-        last = self._content[begin:end].decode()
-        self.add(end, end, "from k2.mps import gpu" + last[len(last.rstrip()) :])
+def _rewritten(tree: cst.Module, rewriter: cst.CSTTransformer) -> cst.Module:
+    """A module with those statements rewritten that need it: to visit all takes minutes."""
+    return tree.with_changes(
+        body=[
+            statement.visit(rewriter) if _HINT.search(tree.code_for_node(statement)) else statement
+            for statement in tree.body
+        ]
+    )
 
 
-def _rewrite(node: ast.AST, edits: _Edits, with_devices: bool) -> None:
-    match node:
-        case ast.Attribute() if name := _RENAMED.get(_name(node)):
-            edits.replace(node, f"gpu.{name}")
-        case ast.ImportFrom("torch.cuda.amp", names) if {one.name for one in names} <= {*_MIXED}:
-            begin = edits.place(node)[0] + len("from ")
-            edits.add(begin, begin + len("torch.cuda.amp"), "k2.mps.gpu")
-        case ast.arguments(positional, more):
-            last = [*positional, *more][::-1]
-            pairs = [*zip(last, node.defaults[::-1]), *zip(node.kwonlyargs, node.kw_defaults)]
-            for argument, default in pairs:
-                if argument.arg in ("device", "device_type") and _is_cuda(default):
-                    edits.replace(default, "gpu.device_type()")
-        case ast.Call(func, []) if _name(func) == "torch.is_autocast_enabled":
-            edits.replace(func, "gpu.is_autocast_enabled")
-        case ast.Call(func, [first, *others]) if _is_cuda(first):
-            name = _OF_A_DEVICE.get(_name(func))
-            if name and (with_devices or name != "pick_device"):
-                edits.replace(func, f"gpu.{name}")
-                begin, end = edits.place(first)
-                rest = [*others, *node.keywords]
-                edits.add(begin, edits.place(rest[0])[0] if rest else end, "")
-        case ast.If(test, body) if ast.unparse(test) == _AVAILABLE and edits.calls_gpu(body):
-            edits.replace(test, "gpu.is_available()")
-        case ast.IfExp(test, first, ast.Constant(str())) if ast.unparse(test) == _AVAILABLE:
-            if with_devices and _is_cuda(first):
-                edits.replace(node, "str(gpu.pick_device())")
-        case ast.BoolOp(ast.And(), [ast.Attribute(tensor, "is_cuda") as first, *others]):
-            if edits.calls_gpu(others):
-                kind = f"{ast.unparse(tensor)}.device.type"
-                edits.replace(first, f"{kind} == gpu.device_type()")
+class _Rewriter(cst.CSTTransformer):
+    """Rewrites a module.
+
+    Attributes:
+      found: whether it calls `gpu` then.
+      odd: whether kaldifeat computes features of a device in an unknown way.
+    """
+
+    def __init__(self, source: str, with_devices: bool = True):
+        super().__init__()
+        self._with_devices = with_devices
+        self._kaldifeat = "kaldifeat" in source.lower()
+        self._wide = bool(re.search(rf"dtype=({'|'.join(_WIDE)}), *device=", source))
+        self.found = self.odd = self._on_host = False
+
+    def visit_Attribute(self, node: cst.Attribute) -> bool:
+        return not _name(node)
+
+    def leave_Attribute(self, node, new):
+        name = _RENAMED.get(_name(node))
+        return self._gpu(name) if name else new
+
+    def leave_ImportFrom(self, node, new):
+        if node.module is None or _name(node.module) != "torch.cuda.amp":
+            return new
+        if isinstance(node.names, cst.ImportStar):
+            return new
+        known = {alias.name.value for alias in node.names} <= {*_MIXED}
+        return new.with_changes(module=cst.parse_expression("k2.mps.gpu")) if known else new
+
+    def leave_Param(self, node, new):
+        if node.name.value in ("device", "device_type") and m.matches(node, m.Param(default=_CUDA)):
+            return new.with_changes(default=self._call("device_type"))
+        return new
+
+    def leave_Arg(self, node, new):
+        wide = self._wide and _name(node.value) in _WIDE
+        return new.with_changes(value=self._call("double")) if wide else new
+
+    def leave_Call(self, node, new):
+        name = _name(node.func)
+        for_cuda = bool(node.args) and m.matches(node.args[0].value, _CUDA)
+        if name == "torch.is_autocast_enabled" and not node.args:
+            return self._call("is_autocast_enabled")
+        if name in ("torch.autocast", "torch.amp.autocast", "torch.amp.GradScaler") and for_cuda:
+            return self._call(name.rpartition(".")[2], new.args[1:])
+        if name == "torch.device" and for_cuda and self._with_devices:
+            return self._call("pick_device", new.args[1:])
+        if name == "fbank" and self._kaldifeat:
+            return self._features(new)
+        self.odd |= name.startswith("Kaldifeat")
+        return new
+
+    def _features(self, call: cst.Call) -> cst.Call:
+        """A call of kaldifeat: on the device of its options, and with the result on the model's."""
+        moved = call.args[0].value
+        if not m.matches(moved, m.Call(m.Attribute(attr=m.Name("to")), [m.Arg()])):
+            self.odd |= not self._on_host
+        elif self._with_devices and _name(moved.args[0].value) != "opts.device":
+            place = cst.Arg(cst.parse_expression("opts.device"))
+            features = call.with_changes(args=[cst.Arg(moved.with_changes(args=[place]))])
+            return moved.with_changes(func=cst.Attribute(features, cst.Name("to")))
+        return call
+
+    def leave_Assign(self, node, new):
+        device = _name(node.value)
+        if not self._kaldifeat or _name(node.targets[0].target) != "opts.device":
+            return new
+        self._on_host = m.matches(node.value, m.SimpleString())
+        if not device or not self._with_devices:
+            return new
+        choice = f'"cpu" if {device}.type == "mps" else {device}'
+        return new.with_changes(value=cst.parse_expression(choice))
+
+    def leave_If(self, node, new):
+        if m.matches(node.test, _AVAILABLE) and m.findall(new.body, _OURS):
+            if not m.findall(new.body, _OF_CUDA):
+                return new.with_changes(test=self._call("is_available"))
+        return new
+
+    def leave_IfExp(self, node, new):
+        if self._with_devices and m.matches(node, m.IfExp(_AVAILABLE, _CUDA, m.SimpleString())):
+            return cst.Call(cst.Name("str"), [cst.Arg(self._call("pick_device"))])
+        return new
+
+    def leave_BooleanOperation(self, node, new):
+        if m.matches(new, m.BooleanOperation(_ON_CUDA, m.And())) and m.findall(new.right, _OURS):
+            device = cst.Attribute(new.left.value, cst.Name("device"))
+            kind = cst.ComparisonTarget(cst.Equal(), self._call("device_type"))
+            left = cst.Comparison(cst.Attribute(device, cst.Name("type")), [kind])
+            return new.with_changes(left=left)
+        return new
+
+    def _gpu(self, name: str) -> cst.Attribute:
+        self.found = True
+        return cst.Attribute(cst.Name("gpu"), cst.Name(name))
+
+    def _call(self, name: str, arguments=()) -> cst.Call:
+        return cst.Call(self._gpu(name), arguments)
 
 
-def _narrow(node: ast.AST, edits: _Edits) -> None:
-    match node:
-        case ast.keyword("dtype", kind) | ast.Call(ast.Attribute(attr="to"), [kind]):
-            if _name(kind) in _DOUBLE:
-                edits.replace(kind, "gpu.double()")
-
-
-def _rewrite_features(node: ast.AST, edits: _Edits) -> None:
-    """kaldifeat computes on CUDA or the CPU, and the features are for the model's device."""
-    match node:
-        case ast.Assign([target], ast.Name() | ast.Attribute() as device) if (
-            _name(target) == _PLACE
-        ):
-            name = _name(device)
-            edits.replace(device, f'"cpu" if {name}.type == "mps" else {name}')
-        case ast.Call(ast.Name("fbank"), [ast.Call(ast.Attribute(attr="to"), [device])]):
-            if _name(device) != _PLACE:
-                edits.replace(device, _PLACE)
-                end = edits.place(node)[1]
-                edits.add(end, end, f".to({ast.unparse(device)})")
-
-
-def _has_odd_features(nodes: Sequence[ast.AST]) -> bool:
-    """Whether kaldifeat computes features of a device in an unknown way."""
-    direct = on_host = False
-    for node in nodes:
-        match node:
-            case ast.Call(func) if _name(func).startswith("Kaldifeat"):
-                return True
-            case ast.Call(ast.Name("fbank"), [ast.Call(ast.Attribute(attr="to"), [_])]):
-                pass
-            case ast.Call(ast.Name("fbank")):
-                direct = True
-            case ast.Assign([target], ast.Constant(str())) if _name(target) == _PLACE:
-                on_host = True
-    return direct and not on_host
-
-
-def _needs_cuda(node: ast.AST) -> bool:
-    match node:
-        case ast.Constant("nccl") | ast.Attribute(attr="is_cuda"):
-            return True
-    return _is_cuda(node) or _is_of_cuda(node)
-
-
-def _name(node: ast.AST) -> str:
+def _name(node: cst.CSTNode) -> str:
     """The dotted name that an expression is, or ""."""
-    return ast.unparse(node) if isinstance(node, (ast.Attribute, ast.Name)) else ""
+    if isinstance(node, cst.Attribute):
+        first = _name(node.value)
+        return f"{first}.{node.attr.value}" if first else ""
+    return node.value if isinstance(node, cst.Name) else ""
 
 
-def _is_cuda(node: ast.AST | None) -> bool:
-    return isinstance(node, ast.Constant) and node.value in ("cuda", "cuda:0")
+def _names_gpu(source: str) -> bool:
+    """Whether a program has a name `gpu`, other than that of an attribute."""
+    tokens = list(tokenize.generate_tokens(io.StringIO(source).readline))
+    return any(
+        (token.type, token.string) == (tokenize.NAME, "gpu") and before.string != "."
+        for before, token in itertools.pairwise(tokens)
+    )
 
 
-def _is_of_cuda(node: ast.AST) -> bool:
-    return isinstance(node, ast.Attribute) and _name(node.value) == "torch.cuda"
+def _with_import(tree: cst.Module) -> cst.Module:
+    """Imports `gpu` behind the first import of torch, or of anything."""
+    torch = m.SimpleStatementLine([m.Import([m.ImportAlias(m.Name("torch"), None)])])
+    for kind in (torch, m.SimpleStatementLine([m.Import() | m.ImportFrom()])):
+        for place, statement in enumerate(tree.body, 1):
+            if m.matches(statement, kind):
+                line = cst.parse_statement("from k2.mps import gpu")
+                return tree.with_changes(body=[*tree.body[:place], line, *tree.body[place:]])
+    raise ValueError("it imports nothing")
