@@ -51,7 +51,7 @@ def test_commits_carry_who_why_and_which_patch(sandbox):
         "",
         "  indented",
         "",
-        "Upstream-Status: Pending",
+        "Upstream-Status: Pending (not sent yet)",
         "Patch-Filename: context-know-mps.patch",
     ]
 

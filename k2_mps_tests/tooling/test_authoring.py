@@ -119,7 +119,7 @@ EDITED = {"scripts/run.sh": "#!/bin/sh\necho walk\n"}
         ({}, ["new", "more"], "nothing was edited"),
         (EDITED, ["new", ""], "a patch needs a subject"),
         # Files that another patch adds.
-        ({"cmake/mps.cmake": "other\n"}, ["new", "more"], "cmake/mps.cmake, which commit"),
+        ({"cmake/mps.cmake": "other\n"}, ["new", "more"], f"cmake/mps.cmake, which {MPS} adds"),
         ({"k2/python/k2/mps/tool": "other\n"}, ["fold", MPS], "a later patch changes"),
         ({}, ["edit", MPS, "--subject", " \n "], "needs a subject"),
         ({}, ["edit", MPS, "--status", "Perhaps"], "not 'Perhaps'"),

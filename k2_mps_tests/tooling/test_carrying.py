@@ -11,7 +11,7 @@ import pytest
 
 from k2_mps_tests.tooling import support
 from k2_mps_tests.tooling.support import LONG_FILE, git, patches, snapshot
-from k2_mps_tests.tooling.test_hostile_config import CONFIGURATIONS
+from k2_mps_tests.tooling.test_hostile_config import CONFIGURATIONS, configure
 
 CONTEXT = "k2/csrc/context.h"
 MPS = "context-know-mps"
@@ -144,22 +144,9 @@ def test_every_kind_of_checkout(sandbox, reference, onto, tmp_path, place):
 # counts.
 @pytest.mark.parametrize("step", [1, -1])
 def test_configuration_changes_nothing(sandbox, reference, onto, tmp_path, step):
-    text = "\n".join(list(CONFIGURATIONS.values())[::step])
-    for word in ("TEMPLATE", "HOOKS", "ATTRIBUTES", "EXCLUDES"):
-        text = text.replace(word, str(tmp_path / word.lower()))
-    (tmp_path / "attributes").write_text("* diff=odd ident\n*.h -diff\n")
-    for folder in ("hooks", "template/hooks"):
-        (tmp_path / folder).mkdir(parents=True)
-        for hook in (
-            "post-checkout",
-            "reference-transaction",
-            "post-rewrite",
-            "pre-commit",
-            "prepare-commit-msg",
-        ):
-            (tmp_path / folder / hook).write_text("#!/bin/sh\nexit 1\n")
-            (tmp_path / folder / hook).chmod(0o755)
-    name(sandbox, text)
+    name(sandbox, "")
+    for one in list(CONFIGURATIONS)[::step]:
+        configure(sandbox.config, one, tmp_path / "named")
     assert carry(sandbox, onto) == reference
 
 

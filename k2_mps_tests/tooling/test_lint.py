@@ -160,11 +160,6 @@ def test_a_linked_new_file(sound):
     assert ("patches/files/cmake/mps.cmake", 1, "path") in findings(sound)
 
 
-def test_a_binary_edit(sound):
-    replace(sound, CONTEXT, "+line fifty\n", "+line\0fifty\n")
-    assert findings(sound)[0][2] == "binary"
-
-
 def test_line_ends_are_the_files_own(sound):
     """A CR in an LF file is a finding, the CRs of a CRLF file are none."""
     assert "\r\n" in (sound.root / ARRAY).read_bytes().decode()
@@ -271,7 +266,7 @@ def test_what_an_earlier_commit_cannot_have(user, line, text, brings):
     """Lint finds each use before its definition, and none after it."""
     files = {path: one.encode() for path, one in {user: text, **brings}.items()}
     uses, what = (
-        patch_text.Patch(f"{name}.patch", name, "Pending", "", tuple(paths), b"", ())
+        patch_text.Patch(f"{name}.patch", name, "Pending", "", tuple(paths), b"")
         for name, paths in (("uses", [user]), ("what", brings))
     )
     (found,) = dependencies.lacks([uses, what], files)

@@ -17,7 +17,7 @@ from k2mps.stack.checkout import Checkout
 
 from k2_mps_tests.tooling import support
 from k2_mps_tests.tooling.support import git
-from k2_mps_tests.tooling.test_hostile_config import CONFIGURATIONS
+from k2_mps_tests.tooling.test_hostile_config import configure
 
 ROOT = support.TOOLS.parent
 REAL = project.Project(ROOT)
@@ -119,7 +119,7 @@ def test_a_hostile_configuration_gives_the_same_commits(clone, tmp_path):
     tip = git(clone.k2, "rev-parse", "HEAD")
     for number, name in enumerate(("noprefix", "line ends", "apply fixes")):
         config = tmp_path / f"config{number}"
-        config.write_text(CONFIGURATIONS[name])
+        configure(config, name, tmp_path / str(number))
         restore(clone)
         result = clone("apply", GIT_CONFIG_GLOBAL=str(config), LC_ALL="de_DE.UTF-8")
         assert result.returncode == 0, result.stderr
@@ -143,5 +143,5 @@ def test_only_what_the_series_changes_is_written(clone):
         if path and (clone.k2 / path).lstat().st_mtime > old + 1
     ]
     found = patch_folder.load(REAL.patches)
-    wanted = set(found.files) | {edit.path for patch in found.patches for edit in patch.edits}
+    wanted = set(found.files) | {path for patch in found.patches for path in patch.edited}
     assert set(changed) == wanted and len(wanted) == written

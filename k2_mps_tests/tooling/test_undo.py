@@ -140,21 +140,3 @@ def test_worktrees_have_logs_of_their_own(sandbox, own):
     assert "nothing to undo" in sandbox.fails(1, "undo", "--k2", str(own))
     sandbox.ok("undo", "--k2", str(other))
     assert sandbox.state(other) == "pristine"
-
-
-def test_a_branch_that_another_worktree_is_on_stays(sandbox, own):
-    sandbox.ok("apply", "--k2", str(own))
-    git(own, "checkout", "--quiet", "--detach")
-    git(own, "worktree", "add", "--quiet", "../other", "k2-mps")
-    before = state(sandbox, own)
-    message = sandbox.fails(1, "undo", "--k2", str(own))
-    assert f"branch k2-mps is checked out in {own.parent / 'other'}" in message
-    assert state(sandbox, own) == before
-
-
-def test_an_operation_of_another_clone_is_refused(sandbox, own, tmp_path):
-    sandbox.ok("apply", "--k2", str(own))
-    other = support.Sandbox(tmp_path / "second", sandbox.upstream)
-    before = patches(other)
-    assert str(sandbox.root) in other.fails(1, "undo", "--k2", str(own))
-    assert patches(other) == before

@@ -13,7 +13,7 @@ from k2mps.core import errors
 from k2mps.core.git import quoted
 from k2mps.core.progress import Reporter, Section
 from k2mps.core.project import Project
-from k2mps.stack import extraction, states
+from k2mps.stack import extraction
 from k2mps.stack.checkout import Checkout, Commit
 from k2mps.stack.commits import merged_trees, series_tip
 
@@ -24,7 +24,6 @@ def probe(
     """Probes all patches from one upstream commit to another; the result, as JSON has it."""
     pin = project.upstream().pin
     with checkout.exclusive():
-        states.settle(checkout)
         tip = series_tip(project, checkout, pin)
         commits = checkout.commits(f"{pin.commit}..{tip}")
         way, forward = _way(checkout, start, end)

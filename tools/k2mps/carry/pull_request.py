@@ -15,7 +15,6 @@ from k2mps.core.git import quoted
 from k2mps.core.project import Project
 from k2mps.series import hunks, patch_folder
 from k2mps.series.patch_text import Patch
-from k2mps.stack import states
 from k2mps.stack.checkout import Checkout
 from k2mps.stack.commits import commit_date, merged, series_tip
 
@@ -55,7 +54,6 @@ def make(
         wanted = [found.named(name) for name in names] or found.patches
         chosen = tuple(patch for patch in found.patches if patch in wanted)
     with checkout.exclusive():
-        states.settle(checkout)
         last = series_tip(project, checkout, pinned.pin, found)
         commits = checkout.commits(f"{pinned.pin.commit}..{last}")
         # With the pin's date, the commits of earlier groups have the same ids.

@@ -40,7 +40,7 @@ def _figures(found: patch_folder.Series, patch: patch_text.Patch) -> dict:
         "new_files": len(patch.new_files),
         "new_lines": found.new_lines(patch),
         # The upstream files that it edits, and the lines that it adds and removes there.
-        "files": sum(edit.path not in found.files for edit in patch.edits),
+        "files": sum(path not in found.files for path in patch.edited),
         "added": added,
         "removed": removed,
     }

@@ -57,11 +57,11 @@ class Session:
         return Environment(self.project, self.console)
 
     def tidy(self) -> None:
-        """Finishes or reverts a killed run's changes of the project's files."""
+        """Finishes or reverts what a killed run has begun."""
         if self.project.replacement.note is not None:
             from k2mps.stack import states
 
-            states.tidy(self.project)
+            states.tidy(self.project, self.console)
 
     @property
     def directory(self) -> Path:
@@ -75,7 +75,7 @@ class Session:
         from k2mps.stack import checkout
 
         self.tidy()
-        return self._settled(checkout.Checkout(self.directory, self.console))
+        return checkout.Checkout(self.directory, self.console)
 
     def existing_if_any(self):
         """The checkout, or None where there is none."""
@@ -85,16 +85,7 @@ class Session:
         """The checkout, cloned if need be, with the pin in it."""
         from k2mps.stack import clone
 
-        return self._settled(clone.obtain(self.project, self.upstream.pin, self.k2, self.console))
-
-    def _settled(self, checkout):
-        """A checkout without what a killed run has left in its files."""
-        from k2mps.stack import moving, states
-
-        if moving.is_pending(checkout):
-            with checkout.exclusive():
-                states.settle(checkout)
-        return checkout
+        return clone.obtain(self.project, self.upstream.pin, self.k2, self.console)
 
     def request(self, device: str = "mps", **options):
         """A build with the options of this run."""

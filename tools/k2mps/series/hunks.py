@@ -30,6 +30,14 @@ class Hunk(NamedTuple):
         """The index from 0 of the first line that it replaces."""
         return self.old_start - 1 if self.old_count else self.old_start
 
+    @property
+    def fits(self) -> bool:
+        """Whether it has the lines that its header counts."""
+        signs = [line[:1] for line in self.body]
+        both = signs.count(b" ")
+        counts = (both + signs.count(b"-"), both + signs.count(b"+"))
+        return counts == (self.old_count, self.new_count)
+
     def changes(self, sign: bytes) -> list[bytes]:
         """The lines that it adds (b"+") or removes (b"-"), without sign."""
         return [line[1:] for line in self.body if line[:1] == sign]

@@ -136,8 +136,6 @@ def _line(text: bytes) -> Iterator[tuple[str, str]]:
         yield "whitespace", "a tab in the indentation"
     if _MARKER.fullmatch(text):
         yield "conflict", "a conflict marker"
-    if b"\0" in text:
-        yield "binary", "a NUL byte: patches are text"
 
 
 def _new_file(content: bytes) -> Iterator[tuple[int, str, str]]:

@@ -8,7 +8,7 @@ import os
 import re
 import stat
 import unicodedata
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,7 +17,7 @@ from k2mps.core.git import Git
 from k2mps.core.objects import File
 from k2mps.series import patch_text, series_file
 
-MARKER = re.compile(rb"^<{7} ", re.MULTILINE)
+_MARKER = re.compile(rb"^<{7} ", re.MULTILINE)
 
 
 class Series(NamedTuple):
@@ -66,9 +66,6 @@ def examine(directory: Path) -> tuple[Series, list[tuple[str, Exception]]]:
 
     def contents(wanted: Iterable[str]) -> dict[str, File]:
         found = {place: attempt(place, read, directory, place, modes) for place in wanted}
-        for place, file in found.items():
-            if file and place != "series":
-                attempt(place, _merged, place, file.content)
         return {place: file for place, file in found.items() if file}
 
     order = contents(["series"]).get("series", File(b"")).content
@@ -78,21 +75,27 @@ def examine(directory: Path) -> tuple[Series, list[tuple[str, Exception]]]:
         names = list(dict.fromkeys(filter(series_file.PATCH_NAME.fullmatch, lines)))
     groups = attempt("series", series_file.parse_groups, order) or {}
     raw = {name: file.content for name, file in contents(names).items()}
-    parsed = [attempt(name, patch_text.parse, name, content) for name, content in raw.items()]
+    parsed = [attempt(name, _parse, name, content) for name, content in raw.items()]
     patches = tuple(filter(None, parsed))
     owned = attempt("series", owners, patches, groups)
     new = contents(f"files/{path}" for path in sorted(owned or ()))
+    for place, file in new.items():
+        attempt(place, _check_merged, place, file.content)
     # The new files of an unreadable patch are unknown.
-    complete = owned is not None and len(patches) == len(names)
-    if complete:
-        attempt("series", check_nothing_unowned, directory, set(names), set(owned))
+    if owned is not None and len(patches) == len(names):
+        attempt("series", check_nothing_unowned, directory, names, owned)
     files = {place.removeprefix("files/"): file for place, file in new.items()}
     return Series(patches, files, groups), problems
 
 
-def _merged(place: str, content: bytes) -> None:
+def _parse(name: str, content: bytes) -> patch_text.Patch:
+    _check_merged(name, content)
+    return patch_text.parse(name, content)
+
+
+def _check_merged(place: str, content: bytes) -> None:
     """Refuses a file in which git has left a conflict."""
-    match = MARKER.search(content)
+    match = _MARKER.search(content)
     if match and re.search(rb"^>{7} ", content[match.end() :], re.MULTILINE):
         line = content.count(b"\n", 0, match.start()) + 1
         raise errors.SeriesError(
@@ -100,35 +103,6 @@ def _merged(place: str, content: bytes) -> None:
             why="git merge, rebase or stash has left it there",
             next_command=f"resolve it, then git add patches/{place}",
         )
-
-
-def folded(paths: Iterable[str]) -> dict[str, str]:
-    """Files and the directories above them, by their names without case, which a Mac ignores."""
-    return {folded_name(place): place for path in paths for place in places(path)}
-
-
-def same_elsewhere(known: dict[str, str], path: str) -> str:
-    """The file or directory that a new file collides with where case is ignored; empty if there is
-    none."""
-    others = ((known.get(folded_name(place), place), place) for place in places(path))
-    return next((other for other, place in others if other != place), "")
-
-
-def taken(entries: Container[str], known: Mapping[str, str], path: str) -> str:
-    """The file or directory of k2 where a new file would stand; empty if there is none.
-
-    Args:
-      entries: k2's files.
-      known: what `folded` makes of them.
-    """
-    above = filter(entries.__contains__, places(path)[:-1])
-    return path if known.get(folded_name(path)) == path else next(above, "")
-
-
-def places(path: str) -> list[str]:
-    """The directories above a file, then the file."""
-    parts = path.split("/")
-    return ["/".join(parts[:end]) for end in range(1, len(parts) + 1)]
 
 
 def folded_name(path: str) -> str:
@@ -164,9 +138,7 @@ def read(directory: Path, place: str, executable: Container[str] | None = None) 
     if not os.path.isfile(target):
         raise errors.SeriesError(
             f"patches/{place} does not exist",
-            why="a patch names it under New-files"
-            if place.startswith("files/")
-            else "patches/series names it, or is itself missing",
+            why="patches/series or a patch names it, or it is patches/series",
             next_command="git status patches; or delete the line that names it",
         )
     with open(target, "rb") as file:
@@ -174,17 +146,17 @@ def read(directory: Path, place: str, executable: Container[str] | None = None) 
         return File(file.read(), bool(mode) if executable is None else place in executable)
 
 
-def owners(patches: Sequence[patch_text.Patch], groups: dict[str, str]) -> dict[str, str]:
+def owners(patches: Iterable[patch_text.Patch], groups: dict[str, str]) -> dict[str, str]:
     """Which patch adds each new file."""
     owned: dict[str, str] = {}
     for patch in patches:
-        for edit in patch.edits:
-            owner = owned.get(edit.path)
+        for path in patch.edited:
+            owner = owned.get(path)
             if owner and not series_file.may_edit(groups, patch.name, owner):
                 raise errors.SeriesError(
-                    f"patches/{patch.name} edits {edit.path}, which {owned[edit.path]} adds",
+                    f"patches/{patch.name} edits {path}, which {owner} adds",
                     why="a new file has one state in its group: the one under patches/files",
-                    next_command=f"edit patches/files/{edit.path} and take it"
+                    next_command=f"edit patches/files/{path} and take it"
                     f" out of patches/{patch.name}",
                 )
         for path in patch.new_files:
@@ -197,23 +169,20 @@ def owners(patches: Sequence[patch_text.Patch], groups: dict[str, str]) -> dict[
     return owned
 
 
-def check_nothing_unowned(directory: Path, names: set[str], owned: set[str]) -> None:
+def check_nothing_unowned(directory: Path, names: Collection[str], owned: Container[str]) -> None:
     """Refuses files in patches/ that no patch applies."""
-    unlisted = sorted(
-        entry.name
-        for entry in directory.iterdir()
-        if entry.name not in {"series", "files", *names} and not entry.name.startswith(".")
-    )
-    if unlisted:
-        raise errors.SeriesError(
-            f"patches/{unlisted[0]} is not in patches/series",
-            next_command="add its name to patches/series or delete the file",
-        )
+    known = {"series", "files", *names}
+    for entry in sorted(os.listdir(directory)):
+        if entry not in known and not entry.startswith("."):
+            raise errors.SeriesError(
+                f"patches/{entry} is not in patches/series",
+                next_command="add its name to patches/series or delete the file",
+            )
     for folder, _, entries in os.walk(directory / "files"):
         for entry in entries:
-            path = Path(folder, entry).relative_to(directory / "files")
-            if path.as_posix() not in owned and entry != ".DS_Store":
+            path = Path(folder, entry).relative_to(directory / "files").as_posix()
+            if path not in owned and entry != ".DS_Store":
                 raise errors.SeriesError(
-                    f"patches/files/{path.as_posix()} belongs to no patch",
+                    f"patches/files/{path} belongs to no patch",
                     next_command="name it under New-files of the patch that adds it; or delete it",
                 )

@@ -19,7 +19,6 @@ A patch file edits files that upstream has.  It is UTF-8 with LF line ends:
     @@ -12 +12 @@
     ...
 
-- `git am` reads a patch file as mail.
 - `From` and, on a line after it, `Date` are the author of the commit.  A patch without `Date` is
   the project's own and has the first line above.
 - `Upstream-Status` is Pending or Inappropriate with the reason, as "Pending (not sent yet)", or
@@ -32,8 +31,9 @@ A patch file edits files that upstream has.  It is UTF-8 with LF line ends:
   or copies.
 - The diff or New-files may be absent, not both.
 
-A patch file may be hostile: reading refuses a path that leaves the tree, reaches into .git or goes
-through a symbolic link, before git sees it.
+What is read must be what `Patch.render` writes; git checks that a diff is sound when it applies
+the diff.  A patch file may be hostile: reading refuses a path that leaves the tree or reaches into
+.git, before git sees it.
 """
 
 import dataclasses
@@ -41,7 +41,6 @@ import functools
 import os
 import re
 from collections.abc import Mapping
-from typing import NamedTuple
 
 from k2mps.core import errors, git
 from k2mps.core.objects import File
@@ -52,32 +51,19 @@ DEFAULT_STATUS = "Pending (not sent yet)"
 STATUSES = ("Pending", "Submitted", "Accepted", "Inappropriate")
 # The part of a file in a diff, as git writes it for an edit of a regular file.
 _EDIT = re.compile(
-    rb"""diff\ --git\ a/(?P<path>.+)\ b/(?P=path)\n
-    (?:old\ mode\ (?P<old_mode>%(mode)b)\nnew\ mode\ (?P<new_mode>%(mode)b)\n
-      |deleted\ file\ mode\ (?P<deleted>%(mode)b)\n)?
-    (?:index\ (?P<old_id>%(id)b)\.\.(?P<new_id>%(id)b)(?:\ (?P<mode>%(mode)b))?\n
-      (?P<names>---\ .+\n\+\+\+\ .+\n)?
+    rb"""^diff\ --git\ a/(?P<path>.+)\ b/(?P=path)\n
+    (?:old\ mode\ %(mode)b\nnew\ mode\ %(mode)b\n|deleted\ file\ mode\ %(mode)b\n)?
+    (?:index\ [0-9a-f]{40}\.\.[0-9a-f]{40}(?:\ %(mode)b)?\n
+      (?:---\ a/(?P=path)\t?\n\+\+\+\ (?:b/(?P=path)\t?|/dev/null)\n)?
       (?:@@\ -\d{1,9}(?:,\d{1,9})?\ \+\d{1,9}(?:,\d{1,9})?\ @@\n
         (?:[-+ ].*\n(?:\\\ No\ newline\ at\ end\ of\ file\n)?)*)*)?"""
-    % {b"mode": rb"100644|100755", b"id": rb"[0-9a-f]{40}"},
-    re.VERBOSE,
+    % {b"mode": rb"100(?:644|755)"},
+    re.MULTILINE | re.VERBOSE,
 )
-_ZERO_ID = "0" * 40
-_EMPTY_ID = "e69de29bb2d1d6434b8b29ae775ad8c2e48c5391"
 # What a commit's message says of the header; in a patch file the header says it.
 TRAILER = re.compile(r"(Upstream-Status|Patch-Filename): *(.*)")
 _YEAR = re.compile(r" (19[7-9]\d|20\d\d) ")
 AUTHOR = re.compile(r"[^<>\n\0]*[^<>\n\0 ] <[^<>\n\0 ]*>")
-
-
-class Edit(NamedTuple):
-    """What a patch's diff does to one file."""
-
-    path: str  # the file, in k2's tree
-    old_id: str | None  # blob id before; None where only the mode changes
-    new_id: str | None  # blob id after, all zeros for a deletion; None as above
-    old_mode: str | None  # mode before, where the diff has it; else None
-    new_mode: str | None  # mode after, where the diff has it; None for a deletion
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,12 +74,16 @@ class Patch:
     body: str  # why, without trailing newline; may be empty
     new_files: tuple[str, ...]  # the paths that it adds, sorted
     diff: bytes  # its diff; empty where it only adds files
-    edits: tuple[Edit, ...]  # what the diff does to each file
     author: str = FROM  # "NAME <EMAIL>"
     date: str = ""  # the author's date, as in mail; empty for the project's own patches
 
     def render(self) -> bytes:
         return os.fsencode(self._head()) + self.diff
+
+    @functools.cached_property
+    def edited(self) -> tuple[str, ...]:
+        """The files of k2's tree that the diff edits, in order."""
+        return tuple(os.fsdecode(match["path"]) for match in _EDIT.finditer(self.diff))
 
     @functools.cached_property
     def hunks(self) -> list[Hunk]:
@@ -118,13 +108,8 @@ class Patch:
             f"Upstream-Status: {self.status}",
         ]
         if self.new_files:
-            lines.append("New-files:")
-            lines += [f"\t{path}" for path in self.new_files]
-        lines.append("")
-        if self.body:
-            lines += [self.body, ""]
-        lines.append("---\n")
-        return "\n".join(lines)
+            lines += ["New-files:", *(f"\t{path}" for path in self.new_files)]
+        return "\n".join([*lines, "", *([self.body, ""] if self.body else ()), "---\n"])
 
     def line_of(self, path: str, start: int) -> int:
         """The line in the patch file of the hunk that replaces a file's lines from `start` on."""
@@ -149,8 +134,7 @@ class Patch:
     def commit_message(self) -> str:
         """The message of the commit that the patch becomes."""
         trailers = f"Upstream-Status: {self.status}\nPatch-Filename: {self.name}\n"
-        parts = [self.subject, self.body, trailers]
-        return "\n\n".join(part for part in parts if part)
+        return "\n\n".join(filter(None, (self.subject, self.body, trailers)))
 
 
 def _encoded(author: str) -> str:
@@ -166,15 +150,15 @@ def _addition(path: str, file: File) -> bytes:
     """A new file as git's diff."""
     head = f"diff --git a/{path} b/{path}\nnew file mode {file.mode}\n"
     if not file.content:
-        return os.fsencode(f"{head}index {_ZERO_ID}..{_EMPTY_ID}\n")
-    lines = file.content.count(b"\n") + (not file.content.endswith(b"\n"))
+        empty = "e69de29bb2d1d6434b8b29ae775ad8c2e48c5391"
+        return os.fsencode(f"{head}index {'0' * 40}..{empty}\n")
+    ended = file.content.endswith(b"\n")
+    text = file.content[:-1] if ended else file.content
     tab = "\t" if " " in path else ""
+    lines = text.count(b"\n") + 1
     head += f"--- /dev/null\n+++ b/{path}{tab}\n@@ -0,0 +1,{lines} @@\n+"
-    if file.content.endswith(b"\n"):
-        text = file.content[:-1].replace(b"\n", b"\n+") + b"\n"
-    else:
-        text = file.content.replace(b"\n", b"\n+") + b"\n\\ No newline at end of file\n"
-    return os.fsencode(head) + text
+    end = b"\n" if ended else b"\n\\ No newline at end of file\n"
+    return os.fsencode(head) + text.replace(b"\n", b"\n+") + end
 
 
 def plain(body: str) -> str:
@@ -206,7 +190,6 @@ def check_path(path: str, where: str, new: bool = False) -> None:
     # Case-insensitive and Windows file systems take these for .git as well.
     plain = [part.lower().rstrip(" .") for part in parts]
     for refused, reason in (
-        (not path or path.startswith("/"), "it is not relative to k2's tree"),
         (not {"", ".", ".."}.isdisjoint(parts), "it does not stay inside k2's tree"),
         (not path.isprintable(), "it has control or invisible characters"),
         (set(path) & set('\\":'), "it has a backslash, a colon or a quotation mark"),
@@ -259,34 +242,39 @@ def parse(name: str, raw: bytes) -> Patch:
     if not separator:
         raise _malformed(name, 1, "there is no line '---'")
     try:
-        text = head.decode("utf-8")
+        header, _, body = head.decode("utf-8").partition("\n\n")
     except UnicodeDecodeError:
         raise _malformed(name, 1, "the text is not UTF-8") from None
-    patch = _header(name, text)
-    edits = parse_diff(name, diff, first_line=patch.diff_line)
-    for edit in edits:
-        if edit.path in patch.new_files:
-            raise errors.SeriesError(
-                f"patches/{name} both adds and edits {edit.path}",
-                next_command=f"edit patches/files/{edit.path}, and take it out of the diff",
-            )
-    if not patch.new_files and not edits:
-        raise errors.SeriesError(
-            f"patches/{name} changes nothing",
-            next_command="delete it and its line in patches/series",
-        )
-    return dataclasses.replace(patch, diff=diff, edits=edits)
+    lines = header.split("\n")
+    fields = dict(line.split(": ", 1) for line in lines if ": " in line)
+    author, date, subject, status = (
+        fields.get(key, "").strip() for key in ("From", "Date", "Subject", "Upstream-Status")
+    )
+    files = tuple(sorted({line[1:] for line in lines if line.startswith("\t")}))
+    for path in files:
+        check_path(path, f"patches/{name}", new=True)
+    patch = Patch(name, subject, status, plain(body), files, diff, author, date)
+    # There is one text for a patch, which this is or is not.
+    for number, (given, wanted) in enumerate(
+        zip(raw.split(b"\n"), patch.render().split(b"\n")), start=1
+    ):
+        if given != wanted:
+            what = repr(os.fsdecode(wanted)) if wanted else "an empty line"
+            raise _malformed(name, number, f"{what} is expected here")
+    refused = flaw(patch)
+    if refused:
+        raise _malformed(name, *refused)
+    check_diff(patch)
+    if not files and not diff:
+        raise _malformed(name, patch.diff_line, "the patch changes nothing")
+    return patch
 
 
-def parse_diff(name: str, diff: bytes, first_line: int = 1) -> tuple:
-    """Reads a diff, whose first line has a number in the patch file, strictly: each line must be
-    one that git would write, so that git applies what was checked."""
-    if not diff:
-        return ()
-    if not diff.endswith(b"\n"):
-        raise _malformed(name, first_line, "the last line is not ended")
-    edits = []
-    at, line = 0, first_line
+def check_diff(patch: Patch) -> None:
+    """Refuses a diff in which a line is none that git would write."""
+    name, diff, line, at = patch.name, patch.diff, patch.diff_line, 0
+    if b"\0" in diff:
+        raise _malformed(name, line, "a NUL byte in the diff: patches are text")
     while at < len(diff):
         match = _EDIT.match(diff, at)
         if not match:
@@ -296,69 +284,18 @@ def parse_diff(name: str, diff: bytes, first_line: int = 1) -> tuple:
                 "the edit of a file is expected here as git writes it: one plain path, modes"
                 " of regular files, full blob ids, hunks without titles",
             )
-        edits.append(_edit(name, match, line))
+        path = os.fsdecode(match["path"])
+        check_path(path, f"patches/{name}")
+        if path in patch.new_files:
+            raise _malformed(name, line, f"the patch both adds and edits {path}")
+        for hunk in split(match[0]):
+            if not hunk.fits:
+                where = line + hunk.line - 1
+                raise _malformed(name, where, "the hunk does not fit its header")
         line += match[0].count(b"\n")
         at = match.end()
-    paths = [edit.path for edit in edits]
-    if len(set(paths)) != len(paths):
-        raise _malformed(name, first_line, "a file is edited twice")
-    return tuple(edits)
-
-
-def _header(name: str, text: str) -> Patch:
-    """The patch of what stands above the line "---", without its diff."""
-    header, _, body = text.partition("\n\n")
-    fields: dict[str, str] = {}
-    for line in header.split("\n"):
-        key, _, value = line.partition(": ")
-        fields.setdefault(key, value.strip())
-    files = tuple(sorted({line[1:] for line in header.split("\n") if line.startswith("\t")}))
-    for path in files:
-        check_path(path, f"patches/{name}", new=True)
-    author, date, subject, status = (
-        fields.get(key, "") for key in ("From", "Date", "Subject", "Upstream-Status")
-    )
-    patch = Patch(name, subject, status, plain(body), files, b"", (), author, date)
-    # There is one text for a patch, which this is or is not.
-    lines = zip(f"{text}\n---\n".split("\n"), patch._head().split("\n"))
-    for number, (given, wanted) in enumerate(lines, start=1):
-        if given != wanted:
-            what = repr(wanted) if wanted else "an empty line"
-            raise _malformed(name, number, f"{what} is expected here")
-    refused = flaw(patch)
-    if refused:
-        raise _malformed(name, *refused)
-    return patch
-
-
-def _edit(name: str, match: re.Match, line: int) -> Edit:
-    """An edit, whose part of the diff begins at a line of the patch file."""
-    path = os.fsdecode(match["path"])
-    check_path(path, f"patches/{name}")
-    deleted, old_mode, new_mode, mode, old_id, new_id = (
-        found and found.decode()
-        for found in match.group("deleted", "old_mode", "new_mode", "mode", "old_id", "new_id")
-    )
-    if bool(deleted) != (new_id == _ZERO_ID) or old_id == _ZERO_ID:
-        raise _malformed(name, line, f"the blob ids do not fit what is done to {path}")
-    if old_id and bool(mode) == bool(deleted or old_mode):
-        raise _malformed(name, line, f"git gives the mode of {path} once")
-    if not old_id and old_mode == new_mode:
-        raise _malformed(name, line, f"nothing is done to {path}")
-    # git ends these lines with a tab where the path has a space.
-    tail = b"\t" if b" " in match["path"] else b""
-    new_name = b"/dev/null" if deleted else b"b/" + match["path"] + tail
-    names = b"--- a/%b%b\n+++ %b\n" % (match["path"], tail, new_name)
-    found = split(match[0])
-    # An empty file has no hunks to delete.
-    if old_id and (match["names"] != names or not found) and (match["names"] or not deleted):
-        raise _malformed(name, line, f"'--- a/...', '+++ ...' and hunks are expected for {path}")
-    for hunk in found:
-        signs = [text[:1] for text in hunk.body]
-        old, new = (signs.count(b" ") + signs.count(sign) for sign in (b"-", b"+"))
-        if (old, new) != (hunk.old_count, hunk.new_count):
-            raise _malformed(name, line + hunk.line - 1, "the hunk does not fit its header")
-    return Edit(path, old_id, new_id, deleted or old_mode or mode, new_mode or mode)
+    if len(set(patch.edited)) != len(patch.edited):
+        raise _malformed(name, patch.diff_line, "a file is edited twice")
 
 
 def _malformed(name: str, line: int, reason: str) -> errors.SeriesError:

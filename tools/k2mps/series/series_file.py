@@ -41,24 +41,18 @@ def parse_groups(order: bytes) -> dict[str, str]:
     """The group of each patch in patches/series; empty where there are no groups."""
     groups: dict[str, str] = {}
     current = ""
-    for number, line in enumerate(os.fsdecode(order).split("\n"), start=1):
-        match = _GROUP.fullmatch(line.strip())
-        if match:
-            if current and GROUPS.index(match[1]) <= GROUPS.index(current):
-                raise errors.SeriesError(
-                    f"patches/series:{number}: the group {match[1]} cannot come after {current}",
-                    why=f"the groups are {', '.join(GROUPS)}, each once",
-                    next_command="put them in that order",
-                )
-            if not current and groups:
-                raise errors.SeriesError(
-                    f"patches/series:{number}: there are patches before the"
-                    f" first group, {match[1]}",
-                    next_command="put them in a group",
-                )
-            current = match[1]
-        elif line.strip() and not line.strip().startswith("#"):
-            groups.setdefault(line.strip(), current)
+    for number, line in enumerate(map(str.strip, os.fsdecode(order).split("\n")), start=1):
+        match = _GROUP.fullmatch(line)
+        late = match and current and GROUPS.index(match[1]) <= GROUPS.index(current)
+        if late or match and groups and not current:
+            raise errors.SeriesError(
+                f"patches/series:{number}: the group {match[1]} cannot begin here",
+                why=f"each patch is in a group; the groups are {', '.join(GROUPS)}, each once",
+                next_command="put them in that order",
+            )
+        current = match[1] if match else current
+        if line and not line.startswith("#"):
+            groups.setdefault(line, current)
     return groups if current else {}
 
 
@@ -68,38 +62,32 @@ def regroup(old: dict[str, str], names: Sequence[str]) -> dict[str, str]:
     As many patches as possible keep their group.  Any other patch, and a new
     one, joins the group of the patch before it.
     """
-    # The longest chain of patches whose groups do not go back, by its end.
-    chains: dict[str, list[str]] = {}
+    chains: dict[int, list[str]] = {}  # the longest chain of patches in order, by its last group
     for name in filter(old.__contains__, names):
-        before = [
-            chain
-            for last, chain in chains.items()
-            if GROUPS.index(old[last]) <= GROUPS.index(old[name])
-        ]
-        chains[name] = [*max(before, key=len, default=[]), name]
+        level = GROUPS.index(old[name])
+        before = [chain for last, chain in chains.items() if last <= level]
+        chains[level] = [*max(before, key=len, default=[]), name]
     kept = max(chains.values(), key=len, default=[])
     current = old[kept[0]] if kept else ""
     groups = {}
     for name in names:
-        current = old[name] if name in kept else current
-        groups[name] = current
+        current = groups[name] = old[name] if name in kept else current
     return groups if current else {}
 
 
 def check_name(name: str, where: str) -> None:
     """Refuses what is no file name of a patch."""
-    if re.match(r"[<=>|]{7}", name):
-        raise errors.SeriesError(
-            f"{where}: {name!r} is not a patch name",
-            why="git merge has left a conflict in that line",
-            next_command="put the patches in their order in patches/series",
-        )
     if not PATCH_NAME.fullmatch(name):
+        conflict = re.match(r"[<=>|]{7}", name)
         raise errors.SeriesError(
             f"{where}: {name!r} is not a patch name",
-            why="a patch is a file in patches/ whose name has letters, digits,"
+            why="git merge has left a conflict in that line"
+            if conflict
+            else "a patch is a file in patches/ whose name has letters, digits,"
             " dots and dashes and ends in .patch",
-            next_command="give it another name",
+            next_command="put the patches in their order in patches/series"
+            if conflict
+            else "give it another name",
         )
 
 
@@ -133,4 +121,4 @@ def may_edit(groups: dict[str, str], name: str, owner: str) -> bool:
     """Whether a patch may edit a file that another one adds: its group must be a
     later one, as k2 is offered the two separately."""
     mine, others = groups.get(name), groups.get(owner)
-    return bool(mine and others) and (GROUPS.index(mine) > GROUPS.index(others))
+    return bool(mine and others) and GROUPS.index(mine) > GROUPS.index(others)

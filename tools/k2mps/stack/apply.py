@@ -42,13 +42,9 @@ def apply(project: Project, upstream: Upstream, checkout: Checkout) -> tuple[str
             return now.head.commit, None
         mine = _check_movable(project, upstream.pin, checkout, now, known)
         top = _carried(checkout, upstream.pin, mine, tip) if mine else tip
-        known.record()
-        paths = moving.move(checkout, top)
-        if mine:
-            # Only the base of the commits is in patches/.
-            known.record("apply")
-        else:
-            known.record("apply", synced=True)
+        # Of the user's commits, only the base is in patches/.
+        facts = {"move": moving.to(top), "synced": not mine, "states": known, "head": now.head}
+        paths = states.carry_out(project, checkout, "apply", **facts)
     return top, paths
 
 
@@ -59,11 +55,10 @@ def _check_movable(
     where = checkout.directory
     checkout.check_at_rest(bool(now.edited_files))
     last = known.last_synced
-    on_branch = now.head.branch == BRANCH_REF
     mine = []
     if now.user_commits:
         mine = unexported(project, checkout, pin.commit, now.head.commit, known)
-        if not (on_branch and mine and last and last.tree != known.tree):
+        if not (now.head.branch == BRANCH_REF and mine and last and last.tree != known.tree):
             raise errors.K2mpsError(
                 f"{where} has commits of yours on top of k2",
                 why="; ".join(now.user_commits),
@@ -78,14 +73,14 @@ def _check_movable(
             f" {pin.commit[:12]} (k2 {pin.version})",
             next_command=f"git -C {quoted(where)} checkout {pin.commit}",
         )
-    elsewhere = checkout.other_worktree_on_branch()
+    elsewhere = checkout.other_worktree()
     if elsewhere:
         raise errors.K2mpsError(
             f"branch {BRANCH} is checked out in {elsewhere}",
             why="two worktrees cannot share a branch",
             next_command="use that worktree, or a clone of its own",
         )
-    tip = checkout.commit_of(BRANCH_REF)
+    tip = now.head.tip
     users = unexported(project, checkout, pin.commit, tip, known) if tip and not mine else []
     if users:
         raise errors.K2mpsError(

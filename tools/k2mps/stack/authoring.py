@@ -7,6 +7,7 @@ git's, which touch no file.  Then branch and patches/ change together, or not at
 import contextlib
 import dataclasses
 import email.utils
+import itertools
 import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,9 +18,10 @@ from k2mps.core.project import Project
 from k2mps.series import patch_text, series_file
 from k2mps.series.patch_folder import load
 from k2mps.series.patch_text import Patch
-from k2mps.stack import export, extraction, moving, states
+from k2mps.stack import export, extraction, states
 from k2mps.stack.checkout import BRANCH, BRANCH_REF, Author, Checkout
 from k2mps.stack.commits import Item, commit_date, mail_date, merged, replay, series_tip, unexported
+from k2mps.stack.states import States
 
 # The header of a patch, by the names of the fields of `Patch`; None keeps what the patch has.
 Words = Mapping[str, str | None]
@@ -39,17 +41,17 @@ class CommittedSeries:
     """
 
     def __init__(self, project: Project, checkout: Checkout):
-        pinned = project.upstream()
         self._project = project
         self._checkout = checkout
-        self._pin = pinned.pin
+        self._pin = project.upstream().pin.commit
         self._series = load(project.patches)
         self._patches = self._series.patches
         checkout.check_at_rest(edits_too=False)
         head = checkout.head()
         on_branch = head.branch == BRANCH_REF
-        mine = on_branch and unexported(project, checkout, self._pin.commit, head.commit)
-        self._tip = series_tip(project, checkout, self._pin, self._series)
+        known = States(project, checkout)
+        mine = on_branch and unexported(project, checkout, self._pin, head.commit, known)
+        self._tip = series_tip(project, checkout, project.upstream().pin, self._series, known)
         if mine or not on_branch or head.commit != self._tip:
             raise errors.K2mpsError(
                 f"{checkout.directory} does not have the series applied",
@@ -58,8 +60,11 @@ class CommittedSeries:
                 else f"it is not on branch {BRANCH} with patches/ as it is",
                 next_command="k2mps export" if mine else "k2mps apply",
             )
-        self._commits = checkout.commits(f"{self._pin.commit}..{self._tip}")
-        self._date = commit_date(checkout, self._pin.commit)
+        self._commits = checkout.commits(f"{self._pin}..{self._tip}")
+        self._date = commit_date(checkout, self._pin)
+        pairs = zip(self._patches, self._commits)
+        self._before = [self._item(patch, one.parents[0], one.id) for patch, one in pairs]
+        self._items = [*self._before]
 
     def new(self, words: Words, paths: Sequence[str] = ()) -> extraction.Plan:
         """Makes a patch of the checkout's edits, at the end of the series.
@@ -71,13 +76,12 @@ class CommittedSeries:
         """
         user = "{} <{}>".format(*self._checkout.user())
         who = user if patch_text.AUTHOR.fullmatch(user) else patch_text.FROM
-        empty = Patch("", "", patch_text.DEFAULT_STATUS, "", (), b"", ())
+        empty = Patch("", "", patch_text.DEFAULT_STATUS, "", (), b"")
         patch = _worded(empty, {**words, "author": words["author"] or who})
         tree = self._edited_tree(paths)
         name = extraction.name_for(patch.subject, {patch.name for patch in self._patches})
-        made = dataclasses.replace(patch, name=name)
-        tip = self._replay(self._tip, [self._item(made, self._tip, tree)])
-        return self._finish(f"new {name}", tip, staged=True)
+        made = self._item(dataclasses.replace(patch, name=name), self._tip, tree)
+        return self._finish(f"new {name}", [*self._items, made], "edits")
 
     def fold(self, name: str, paths: Sequence[str] = ()) -> extraction.Plan:
         """Adds the checkout's edits to a patch."""
@@ -85,23 +89,20 @@ class CommittedSeries:
         patch = self._patches[at]
         tree = self._edited_tree(paths)
         folded, conflicts = merged(self._checkout, self._tip, self._commits[at].id, tree)
-        try:
-            tip = "" if conflicts else self._remade(at, patch, folded)
-        except errors.K2mpsError:
-            tip = ""
-        if not tip or self._checkout.tree_of(tip) != tree:
-            raise errors.K2mpsError(
-                f"the edits cannot become part of {patch.name}",
-                why="a later patch changes or adds these lines or files, or lines next to them",
-                next_command="k2mps fold into that patch, or k2mps new",
-            )
-        return self._finish(f"fold {patch.name}", tip, staged=True)
+        self._items[at] = self._items[at]._replace(theirs=folded)
+        refused = errors.K2mpsError(
+            f"the edits cannot become part of {patch.name}",
+            why="a later patch changes or adds these lines or files, or lines next to them",
+            next_command="k2mps fold into that patch, or k2mps new",
+        )
+        if conflicts:
+            raise refused
+        return self._finish(f"fold {patch.name}", self._items, "edits", tree, refused)
 
     def edit(self, name: str, words: Words) -> extraction.Plan:
         """Changes the header of a patch."""
         at = self._find(name)
-        old = self._patches[at]
-        return self._finish(f"edit {old.name}", self._remade(at, _worded(old, words)))
+        return self._remade(f"edit {self._patches[at].name}", at, _worded(self._patches[at], words))
 
     def rename(self, name: str, to: str) -> extraction.Plan:
         """Gives a patch another file name."""
@@ -113,8 +114,7 @@ class CommittedSeries:
             raise errors.K2mpsError(
                 f"there is a patch {to} already", next_command="choose another name"
             )
-        tip = self._remade(at, dataclasses.replace(old, name=to))
-        return self._finish(f"rename {old.name} {to}", tip)
+        return self._remade(f"rename {old.name} {to}", at, dataclasses.replace(old, name=to))
 
     def move(self, name: str, anchor: str, after: bool = False) -> extraction.Plan:
         """Gives a patch the place before another one or, with `after`, behind it."""
@@ -123,57 +123,54 @@ class CommittedSeries:
             raise errors.K2mpsError(
                 f"{anchor} is the patch itself", next_command="name another patch"
             )
-        order = [*range(len(self._patches))]
-        order.remove(at)
-        order.insert(order.index(other) + after, at)
-        start = min(at, order.index(at))
-        tip = self._replay(self._parent(start), map(self._item_at, order[start:]))
         mine, there = self._patches[at].name, self._patches[other].name
-        if self._checkout.tree_of(tip) != self._checkout.tree_of(self._tip):
-            raise errors.K2mpsError(
-                f"to move {mine} there would change the files that the series makes",
-                why=f"patches between the two places change lines next to lines of {mine}",
-                next_command="choose another place",
-            )
-        return self._finish(f"move {mine} {'--after' if after else '--before'} {there}", tip)
+        items = [one for one in self._items if one is not self._items[at]]
+        items.insert(items.index(self._items[other]) + after, self._items[at])
+        refused = errors.K2mpsError(
+            f"to move {mine} there would change the files that the series makes",
+            why=f"patches between the two places change lines next to lines of {mine}",
+            next_command="choose another place",
+        )
+        command = f"move {mine} {'--after' if after else '--before'} {there}"
+        return self._finish(command, items, "index", self._tip, refused)
 
     def drop(self, name: str) -> extraction.Plan:
         """Takes a patch out of the series and its changes out of the checkout."""
         at = self._find(name)
         self._checkout.check_at_rest()
-        tip = self._replay(self._parent(at), map(self._item_at, self._after(at)))
-        return self._finish(f"drop {self._patches[at].name}", tip, moves=True)
+        items = [*self._items[:at], *self._items[at + 1 :]]
+        return self._finish(f"drop {self._patches[at].name}", items, "files")
 
     def _find(self, name: str) -> int:
         """The index of a patch in the series."""
         return self._patches.index(self._series.named(name))
 
-    def _parent(self, at: int) -> str:
-        return self._commits[at].parents[0]
-
-    def _after(self, at: int) -> range:
-        return range(at + 1, len(self._patches))
-
-    def _remade(self, at: int, patch: Patch, tree: str = "") -> str:
-        """The series with another header, and another tree if given, of one patch."""
-        first = self._item(patch, self._parent(at), tree or self._commits[at].id)
-        return self._replay(self._parent(at), [first, *map(self._item_at, self._after(at))])
+    def _remade(self, command: str, at: int, patch: Patch) -> extraction.Plan:
+        """Gives a patch another header."""
+        self._items[at] = self._items[at]._replace(
+            message=patch.commit_message(), author=self._author(patch)
+        )
+        return self._finish(command, self._items, "index")
 
     def _edited_tree(self, paths: Sequence[str]) -> str:
         """The tree of the files that git tracks and of those that are named."""
         checkout = self._checkout
-        lock, index = checkout.git_dir / "index.lock", checkout.git_dir / "k2mps-edits"
-        if lock.exists():
-            raise errors.BusyError(
-                f"{lock} exists",
-                why="a git command is running in the checkout, or one was killed",
-                next_command="if none is running, delete that file",
-            )
+        index = checkout.git_dir / "k2mps-edits"
         environment = {"GIT_INDEX_FILE": str(index)}
         try:
             # With the times in the index, git reads edited files only.
             shutil.copy2(checkout.git_dir / "index", index)
-            self._stage(paths, environment)
+            checkout.git.bytes("add", "--update", work_tree=True, environment=environment)
+            if paths:
+                named = ("add", "--", *map(self._inside, paths))
+                result = checkout.git.run(*named, work_tree=True, environment=environment)
+                if result.status != 0:
+                    raise errors.K2mpsError(
+                        f"git cannot add {', '.join(paths)}",
+                        why=result.stderr,
+                        next_command="name files of the checkout; git add --force takes a"
+                        " file that git ignores",
+                    )
             tree = checkout.git.text("write-tree", environment=environment)
         finally:
             index.unlink(missing_ok=True)
@@ -186,64 +183,48 @@ class CommittedSeries:
             )
         return tree
 
-    def _stage(self, paths: Sequence[str], environment: Mapping[str, str]) -> None:
-        """Adds the edits, and files that are named, to an index."""
-        run = self._checkout.git.run
-        self._checkout.git.bytes("add", "--update", work_tree=True, environment=environment)
-        if not paths:
-            return
-        result = run(
-            "add", "--", *map(self._inside, paths), work_tree=True, environment=environment
-        )
-        if result.status != 0:
-            raise errors.K2mpsError(
-                f"git cannot add {', '.join(paths)}",
-                why=result.stderr,
-                next_command="name files of the checkout; git add --force takes a"
-                " file that git ignores",
-            )
-
     def _inside(self, path: str) -> str:
         """A path that the user gave, relative to the top of the checkout."""
         top = self._checkout.directory
         full = Path(os.path.abspath(path))
-        if os.path.lexists(full) and top in full.parents:
-            return str(full.relative_to(top))
-        return path
+        return str(full.relative_to(top)) if os.path.lexists(full) and top in full.parents else path
 
     def _item(self, patch: Patch, base: str, theirs: str) -> Item:
-        author = Author(patch.author, patch.date or mail_date(self._date))
-        return Item(base, theirs, patch.commit_message(), author, f"patches/{patch.name}")
+        where = f"patches/{patch.name}"
+        return Item(base, theirs, patch.commit_message(), self._author(patch), where)
 
-    def _item_at(self, at: int) -> Item:
-        return self._item(self._patches[at], self._parent(at), self._commits[at].id)
-
-    def _replay(self, tip: str, items) -> str:
-        return replay(self._checkout, self._date, tip, items)
+    def _author(self, patch: Patch) -> Author:
+        return Author(patch.author, patch.date or mail_date(self._date))
 
     def _finish(
-        self, command: str, tip: str, *, staged: bool = False, moves: bool = False
+        self,
+        command: str,
+        items: Sequence[Item],
+        how: str,
+        wanted: str = "",
+        refused: errors.K2mpsError | None = None,
     ) -> extraction.Plan:
-        """Writes patches/ and moves the branch.
+        """Makes the commits, writes patches/ and moves the branch.
 
         Args:
           command: for the list of states.
-          staged: whether `tip` has the checkout's edits.
-          moves: whether the checkout's files become those of `tip`.
+          how: as in `Move`.
+          wanted: a tree or commit whose files the series must have; else `refused` is raised.
         """
         checkout = self._checkout
-        commits = checkout.commits(f"{self._pin.commit}..{tip}")
+        pairs = itertools.takewhile(lambda pair: pair[0] is pair[1], zip(items, self._before))
+        same = len(list(pairs))  # the first commits, which stay
+        start = self._commits[same - 1].id if same else self._pin
+        try:
+            tip = replay(checkout, self._date, start, items[same:])
+        except errors.K2mpsError as error:
+            raise (refused if command.startswith("fold") else error) from None
+        if wanted and checkout.tree_of(tip) != checkout.tree_of(wanted):
+            raise refused
+        commits = checkout.commits(f"{self._pin}..{tip}")
         plan = extraction.plan(self._project, checkout, commits)
         if plan.changed or plan.removed:
-            export.finish(
-                self._project,
-                checkout,
-                command,
-                plan,
-                commits,
-                move=(lambda made: moving.move(checkout, made)) if moves else None,
-                staged=staged,
-            )
+            export.finish(self._project, checkout, command, plan, commits, how)
         return plan
 
 

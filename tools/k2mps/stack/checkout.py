@@ -90,6 +90,7 @@ class Head:
     commit: str
     tree: str
     branch: str | None  # full name of the branch, or None where HEAD is detached
+    tip: str  # the commit of branch k2-mps; empty where there is none
 
     @property
     def name(self) -> str:
@@ -168,18 +169,19 @@ class Checkout:
 
     def head(self) -> Head:
         """Where the checkout stands."""
+        tip = f"--branches={BRANCH[:-1]}[{BRANCH[-1]}]"  # without a pattern, git lists a folder
         result = self.git.run(
-            "rev-parse", "HEAD^{commit}", "HEAD^{tree}", "--symbolic-full-name", "HEAD"
+            "rev-parse", "HEAD^{commit}", "HEAD^{tree}", tip, "--symbolic-full-name", "HEAD"
         )
         lines = os.fsdecode(result.stdout).splitlines()
-        if result.status != 0 or len(lines) != 3:
+        if result.status != 0:
             raise errors.K2mpsError(
                 f"{self.directory} has no commit checked out",
                 why=result.stderr,
                 next_command="git -C DIRECTORY checkout COMMIT",
             )
-        commit, tree, branch = lines
-        return Head(commit, tree, None if branch == "HEAD" else branch)
+        commit, tree, *tips, branch = lines
+        return Head(commit, tree, None if branch == "HEAD" else branch, "".join(tips))
 
     def edited_files(self) -> list[str]:
         """Tracked files that differ from HEAD, staged or not."""
@@ -247,31 +249,14 @@ class Checkout:
         repository does not have it."""
         return commit == tip or self.git.succeeds("merge-base", "--is-ancestor", commit, tip)
 
-    def refs(self, names: Iterable[str]) -> dict[str, str | None]:
-        """The commits of refs, by full name; None for a ref that does not exist."""
-        found = dict.fromkeys(names)
-        output = self.git.text("for-each-ref", "--format=%(objectname) %(refname)", *found)
-        for line in output.splitlines():
-            commit, name = line.split(" ", 1)
-            if name in found:
-                found[name] = commit
-        return found
-
-    def other_worktree_on_branch(self) -> str | None:
-        """The directory of another worktree that is on k2-mps, or None."""
-        if not (self.git_dir / "commondir").exists() and not (self.git_dir / "worktrees").exists():
-            return None  # there is no other one
-        output = self.git.text("worktree", "list", "--porcelain")
-        for block in output.split("\n\n"):
-            lines = block.splitlines()
-            if f"branch {BRANCH_REF}" not in lines:
-                continue
-            directory = lines[0][len("worktree ") :]
-            # A submodule's own is listed by its git directory.
-            own = (self.directory, self.git_dir)
-            if not (os.path.exists(directory) and any(map(Path(directory).samefile, own))):
-                return directory
-        return None
+    def other_worktree(self) -> str:
+        """Another worktree that is on branch k2-mps; empty if there is none."""
+        linked = any((self.git_dir / name).exists() for name in ("commondir", "worktrees"))
+        place = linked and self.git.text("for-each-ref", "--format=%(worktreepath)", BRANCH_REF)
+        if not place or not os.path.exists(place):
+            return ""
+        # git lists a submodule's own by its git directory.
+        return "" if any(map(Path(place).samefile, (self.directory, self.git_dir))) else place
 
     def changes(self, old: str, new: str) -> list[Change]:
         """What differs between two commits or trees."""

@@ -31,8 +31,7 @@ def locate(project: Project, choice: str | None) -> Path:
             next_command="give a directory or a url as --k2",
         )
     if is_url(choice):
-        key = sha256(choice.encode())[:8]
-        return project.build_root / f"k2-{key}"
+        return project.build_root / f"k2-{sha256(choice.encode())[:8]}"
     return Path(choice).expanduser().absolute()
 
 
@@ -51,24 +50,19 @@ def obtain(
     directory = locate(project, choice)
     managed = not choice or is_url(choice)
     if managed and not directory.exists():
-        url = choice or pin.url
         project.build_root.mkdir(exist_ok=True)
         with exclusive(project.build_root, str(project.build_root)):
             if not directory.exists():
-                _clone(url, pin, directory, reporter)
+                _clone(choice or pin.url, pin, directory, reporter)
     checkout = Checkout(directory, reporter)
-    tree = checkout.commit_of(pin.commit, "tree")
-    if not tree:
-        if not managed:
-            raise errors.K2mpsError(
-                f"{directory} does not have the pinned commit {pin.commit}",
-                why="it is another repository, an older clone, or a shallow one",
-                next_command=f"git -C {quoted(directory)} fetch {quoted(git.redacted(pin.url))}"
-                f" {pin.commit}",
-            )
-        _fetch(checkout, choice or pin.url, pin)
-        tree = checkout.tree_of(pin.commit)
-    _check_pin(tree, pin)
+    if not managed and not checkout.has(pin.commit):
+        raise errors.K2mpsError(
+            f"{directory} does not have the pinned commit {pin.commit}",
+            why="it is another repository, an older clone, or a shallow one",
+            next_command=f"git -C {quoted(directory)} fetch {quoted(git.redacted(pin.url))}"
+            f" {pin.commit}",
+        )
+    _take_pin(checkout, choice or pin.url, pin)
     return checkout
 
 
@@ -106,9 +100,7 @@ def _clone(url: str, pin: Pin, directory: Path, reporter: Reporter) -> None:
             ) from None
         (partial / ".git" / OWN_MARK).touch()
         clone = Checkout(partial, reporter)
-        if not clone.has(pin.commit):
-            _fetch(clone, url, pin)
-        _check_pin(clone.tree_of(pin.commit), pin)
+        _take_pin(clone, url, pin)
         clone.git.bytes("checkout", "--quiet", "--detach", pin.commit, work_tree=True)
         partial.rename(directory)
     finally:
@@ -124,21 +116,20 @@ def fetch(checkout: Checkout, title: str, url: str, *refs: str, options: str = "
     repository.network(checkout.directory, title, *arguments, reporter=checkout.reporter)
 
 
-def _fetch(checkout: Checkout, url: str, pin: Pin) -> None:
-    """Asks for the pinned commit by its id."""
-    try:
-        fetch(checkout, f"fetching {pin.commit[:12]}", url, pin.commit)
-    except (errors.NotThereError, errors.UnreachableError) as error:
-        raise type(error)(
-            f"commit {pin.commit} could not be fetched from {git.redacted(url)}",
-            why=error.why,
-            next_command="check the url and the commit in upstream.toml"
-            if isinstance(error, errors.NotThereError)
-            else "check the network, then run the same command again",
-        ) from None
-
-
-def _check_pin(tree: str, pin: Pin) -> None:
+def _take_pin(checkout: Checkout, url: str, pin: Pin) -> None:
+    """Fetches the pinned commit by its id, if the checkout lacks it, and checks its tree."""
+    tree = checkout.commit_of(pin.commit, "tree")
+    if not tree:
+        try:
+            fetch(checkout, f"fetching {pin.commit[:12]}", url, pin.commit)
+        except (errors.NotThereError, errors.UnreachableError) as error:
+            raise type(error)(
+                f"commit {pin.commit} could not be fetched from {git.redacted(url)}",
+                why=error.why,
+                next_command="check the network, the url and the commit in upstream.toml, then run"
+                " the same command again",
+            ) from None
+        tree = checkout.tree_of(pin.commit)
     if tree != pin.tree:
         raise errors.K2mpsError(
             f"upstream.toml gives the tree {pin.tree} for the pinned commit, but it is {tree}",

@@ -24,6 +24,8 @@ from k2mps.stack.checkout import Author, Checkout, Commit
 from k2mps.stack.states import States
 
 AM = "am --quiet --keep --keep-cr --no-scissors --no-3way".split()
+# What git says where a patch is sound, and does not fit.
+_MISFIT = re.compile("already exists|does not exist|does not match|patch failed|cannot stat")
 
 
 class DoesNotApplyError(errors.ConflictError):
@@ -47,41 +49,22 @@ def series_tip(
     found: Series | None = None,
     states: States | None = None,
 ) -> str:
-    """The last commit of the series that patches/ is now; made, or remembered."""
-    known = (states or States(project, checkout)).known()
-    if known and checkout.is_ancestor(pin.commit, known.tip):
-        return known.tip
-    return commit_series(checkout, pin, found or patch_folder.load(project.patches))
-
-
-def commit_series(checkout: Checkout, pin: Pin, found: Series) -> str:
-    """Makes the commits of the series; the last one's id, or the pin of an empty series.
+    """The last commit of the series that patches/ is now; made, or remembered.
 
     Raises:
       DoesNotApplyError: names the patch and the file.
     """
-    _check_names(checkout, pin, found)
+    known = (states or States(project, checkout)).known()
+    if known and checkout.is_ancestor(pin.commit, known.tip):
+        return known.tip
+    found = found or patch_folder.load(project.patches)
     return commit_patches(checkout, pin, pin.commit, found.patches, found)
-
-
-def _check_names(checkout: Checkout, pin: Pin, found: Series) -> None:
-    """Refuses a new file that is one of k2's on a Mac, which git here takes for another one."""
-    names = patch_folder.folded(checkout.entries(pin.commit))
-    for patch in found.patches:
-        for path in patch.new_files:
-            other = patch_folder.same_elsewhere(names, path)
-            if other:
-                raise errors.SeriesError(
-                    f"patches/{patch.name} adds {path}, but k2 has {other}",
-                    why="they are one file where upper and lower case are the same, as on a Mac",
-                    next_command=f"rename patches/files/{path}, and in patches/{patch.name}",
-                )
 
 
 def commit_patches(
     checkout: Checkout, pin: Pin, base: str, patches: Sequence[Patch], found: Series
 ) -> str:
-    """As `commit_series`, of some patches of a series on another commit."""
+    """Makes the commits of some patches of a series on a commit; the last one's id."""
     if not patches:
         return base
     date = commit_date(checkout, pin.commit)
@@ -121,25 +104,15 @@ def _refusal(patches: Sequence[Patch], output: str) -> errors.K2mpsError:
     patch = patches[int(number[1]) - 1] if number else patches[0]
     told = re.findall(r"^error: (.*)$", output, re.MULTILINE)
     places = re.findall(r"^error: patch failed: (.*):(\d+)$", output, re.MULTILINE)
-    line = 1
-    for path, start in places[:1]:
-        line = patch.line_of(path, int(start))
+    line = patch.line_of(places[0][0], int(places[0][1])) if places else 1
     places = [f"{path}, line {start}" for path, start in places]
-    if any("already exists" in one for one in told):
-        kind: type[errors.K2mpsError] = DoesNotApplyError
-        why = "k2, or an earlier patch, has a file that this patch adds"
-    elif places or any("does not exist" in one or "does not match" in one for one in told):
-        kind = DoesNotApplyError
-        why = (
-            "the pin was moved, an earlier patch of the series changes the same lines, or the"
-            " patch was edited by hand"
-        )
-    else:
-        kind, why = errors.SeriesError, "git does not take it for a patch"
-    what = "; ".join(places or told) or output.strip()
-    return kind(
-        f"patches/{patch.name}:{line}: does not apply: {what}",
-        why=why,
+    misfit = any(map(_MISFIT.search, told))
+    return (DoesNotApplyError if misfit else errors.SeriesError)(
+        f"patches/{patch.name}:{line}: does not apply: {'; '.join(places or told) or output}",
+        why="the pin was moved, k2 or an earlier patch has the same file or changes the same"
+        " lines, or the patch was edited by hand"
+        if misfit
+        else "git does not take it for a patch",
         next_command="k2mps apply, which stops there as a rebase does; git log -- upstream.toml"
         " patches, to see what changed",
     )
@@ -158,8 +131,8 @@ def mail_date(date: str) -> str:
 def merged(checkout: Checkout, base: str, ours: str, theirs: str) -> tuple[str, list[str]]:
     """The tree of `ours` with what leads from `base` to `theirs`, by a 3-way merge; and the files
     that conflict, with git's markers in that tree.  All are commits or trees."""
-    base, ours, theirs = (checkout.tree_of(one) for one in (base, ours, theirs))
-    return merged_trees(checkout, base, ours, theirs)
+    trees = checkout.trees_of([base, ours, theirs])
+    return merged_trees(checkout, trees[base], trees[ours], trees[theirs])
 
 
 def merged_trees(checkout: Checkout, base: str, ours: str, theirs: str) -> tuple[str, list[str]]:
@@ -217,10 +190,8 @@ def unexported(
     Where the pin is no ancestor of `tip`, only the last commit counts.
     """
     states = states or States(project, checkout)
-    if checkout.is_ancestor(tip, pin):
-        return []
     synced = {state.tip for state in states.all if state.synced}
-    if tip in synced:
+    if tip in synced or checkout.is_ancestor(tip, pin):
         return []
     some = (tip, "--not", "--remotes", *synced)
     above = checkout.commits(*(some if checkout.is_ancestor(pin, tip) else ("-1", *some)))

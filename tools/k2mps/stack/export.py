@@ -4,16 +4,13 @@
 bytes, and applying an exported series gives the same tree.
 """
 
-from collections.abc import Callable, Mapping
-
 from k2mps.core import errors
 from k2mps.core.git import quoted
 from k2mps.core.pins import Pin
 from k2mps.core.project import Project
-from k2mps.series.patch_text import FROM
-from k2mps.stack import extraction, states
+from k2mps.stack import extraction, moving, states
 from k2mps.stack.checkout import BRANCH, BRANCH_REF, Checkout, Commit
-from k2mps.stack.commits import commit_date, commit_patches, series_tip
+from k2mps.stack.commits import commit_patches, series_tip
 from k2mps.stack.states import States
 
 
@@ -57,69 +54,48 @@ def finish(
     command: str,
     made: extraction.Plan,
     commits: list[Commit],
-    *,
-    move: Callable[[str], object] | None = None,
-    staged: bool = False,
+    how: str = "index",
 ) -> None:
     """Writes a plan, and moves the branch to the commits that `apply` makes of it.
 
     Args:
       commits: those that the plan is of.
-      move: moves the branch to the last commit; by default, without a change of files.
-      staged: as in `State`.
+      how: as in `Move`.
     """
-    pin = project.upstream().pin
-    tip = canonical(checkout, pin, made, commits)
+    tip = _canonical(checkout, project.upstream().pin, made, commits)
     found = States(project, checkout)
-    known = found.known()
     if not (made.changed or made.removed) and checkout.commit_of(BRANCH_REF) == tip:
+        known = found.known()
         if not (known and known.tip == tip):
             found.record(command, synced=True)
         return
-
-    def reset() -> None:
-        if staged:
-            states.commit_edits(checkout, tip)
-        else:
-            checkout.git.bytes("reset", "--quiet", "--soft", tip, work_tree=True)
-
     states.carry_out(
         project,
         checkout,
         command,
         changed=made.changed,
         removed=made.removed,
-        tip=tip,
-        move=(lambda: move(tip)) if move else reset,
-        staged=staged,
+        move=moving.to(tip, how),
+        staged=how == "edits",
+        states=found,
     )
 
 
-def canonical(checkout: Checkout, pin: Pin, made: extraction.Plan, commits: list[Commit]) -> str:
-    """The commits of a plan as `apply` makes them; the last one's id.
-
-    git's own reader of mail confirms the words of those patches that have other ones than before.
-    """
-    date = commit_date(checkout, pin.commit)
-    words: Mapping[str, str] = {one.id: one.message for one in commits if one.ours}
-    tip, checked = pin.commit, None
-    trees = checkout.trees_of(one.id for one in commits)
-    for number, (patch, commit) in enumerate(zip(made.series.patches, commits)):
-        message = patch.commit_message()
-        author = commit.author.raw if patch.author != FROM else f"{FROM} {date}"
-        if words.get(commit.id) != message and checked is None:
-            checked = (number, tip)
-        tip = checkout.store(trees[commit.id], [tip], message, author, f"{FROM} {date}")
-    if checked:
-        start, base = checked
-        series = made.series
-        if commit_patches(checkout, pin, base, series.patches[start:], series) != tip:
-            raise errors.K2mpsError(
-                f"the commits from {commits[start].subject!r} on cannot be written as patches",
-                why="git reads another message or author from the patch files than the commits"
-                " have",
-                next_command=f"git -C {quoted(checkout.directory)} rebase -i, and reword them",
-            )
+def _canonical(checkout: Checkout, pin: Pin, made: extraction.Plan, commits: list[Commit]) -> str:
+    """The last of a plan's commits as `apply` makes them, which proves that it can."""
+    start, patches = 0, made.series.patches
+    for patch, commit in zip(patches, commits):
+        if not commit.ours or commit.message != patch.commit_message():
+            break
+        start += 1
+    base = commits[start - 1].id if start else pin.commit
+    tip = commit_patches(checkout, pin, base, patches[start:], made.series)
+    if checkout.tree_of(tip) != checkout.tree_of(commits[-1].id):
+        raise errors.K2mpsError(
+            f"the commits from {commits[start].subject!r} on cannot be written as patches",
+            why="the patches give other files than the commits",
+            next_command=f"git -C {quoted(checkout.directory)} rebase -i, and change them",
+        )
     return tip
 
 
@@ -128,35 +104,30 @@ def _tip(pin: Pin, checkout: Checkout) -> str:
     where = quoted(checkout.directory)
     # A rebase, too, is on no branch; its end brings the checkout back to it.
     checkout.check_at_rest()
-    tip = checkout.commit_of(BRANCH_REF)
-    if not tip:
+    head = checkout.head()
+    if not head.tip:
         raise errors.K2mpsError(
             f"{checkout.directory} has no branch {BRANCH}",
             why="patches are made from the commits on that branch",
             next_command="k2mps apply, then commit your change there",
         )
-    head = checkout.head()
     if head.branch != BRANCH_REF:
-        mine = (
-            head.branch is None
-            and head.commit != tip
-            and not checkout.is_ancestor(head.commit, tip)
-        )
+        back = f"git -C {where} checkout {BRANCH}"
+        if not (head.branch or checkout.is_ancestor(head.commit, head.tip)):
+            # The commits have no other name.
+            back = f"git -C {where} branch mine; {back}; git -C {where} merge --ff-only mine"
         raise errors.K2mpsError(
             f"{checkout.directory} is not on branch {BRANCH}",
             why="commits made elsewhere would be left out",
-            next_command=f"git -C {where} branch mine; git -C {where} checkout {BRANCH}; git -C"
-            f" {where} merge --ff-only mine"
-            if mine
-            else f"git -C {where} checkout {BRANCH}",
+            next_command=back,
         )
-    if not checkout.is_ancestor(pin.commit, tip):
+    if not checkout.is_ancestor(pin.commit, head.tip):
         raise errors.K2mpsError(
             f"branch {BRANCH} of {checkout.directory} does not start from the"
             f" pinned commit {pin.commit[:12]}",
             next_command="k2mps status",
         )
-    return tip
+    return head.tip
 
 
 def _check_unchanged(project: Project, checkout: Checkout, pin: Pin, tip: str) -> None:
@@ -165,18 +136,15 @@ def _check_unchanged(project: Project, checkout: Checkout, pin: Pin, tip: str) -
     found = States(project, checkout)
     if found.known() or found.last_synced is None:
         return
+    why = f"by git or by hand, and export would undo that: {errors.some(found.changed_paths())}"
     try:
-        if checkout.is_ancestor(series_tip(project, checkout, pin), tip):
+        if checkout.is_ancestor(series_tip(project, checkout, pin, states=found), tip):
             return
-    except errors.SeriesError as error:
-        remedy = f"{error.next_command}; or k2mps export --overwrite, to write patches/ anew"
-        raise errors.SeriesError(error.what, why=error.why, next_command=remedy) from None
-    except errors.K2mpsError:
-        pass  # what does not apply is a change, too
+    except errors.K2mpsError as error:
+        why += f"; {error.what}"  # what does not apply is a change, too
     raise errors.K2mpsError(
         "patches/ has changed since it was applied here",
-        why="by git or by hand, and export would undo that change:"
-        f" {errors.some(found.changed_paths())}",
+        why=why,
         next_command="k2mps apply, which carries your commits over; or k2mps export --overwrite,"
         " to give the change up",
     )

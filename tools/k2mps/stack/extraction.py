@@ -6,7 +6,7 @@ A patch file has one text for a commit, so patches/ changes only where commits d
 import contextlib
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import NamedTuple
 
 from k2mps.core import errors, objects, pins
@@ -17,7 +17,7 @@ from k2mps.core.project import Project
 from k2mps.series import patch_folder, patch_text, series_file
 from k2mps.series.patch_folder import Series
 from k2mps.series.patch_text import Patch
-from k2mps.stack.checkout import Change, Checkout, Commit, stdin_of
+from k2mps.stack.checkout import Checkout, Commit, stdin_of
 
 _HUNK_TITLE = re.compile(rb"^(@@ [-+,0-9 ]+ @@).*$", re.MULTILINE)
 
@@ -42,14 +42,22 @@ def plan(
     """Makes patches of commits, oldest first, on top of the pin or a new one; writes nothing."""
     now = project.upstream()
     old = project_patches(project)
-    exporter = _Exporter(checkout, (pin or now.pin).commit, old, commits)
-    contents = exporter.contents
+    known = _parsed(old)
+    names = _names(commits, known)
+    order = old["series"].content if "series" in old else b""
+    order = series_file.render_order(order, names)
+    series = _series(checkout, (pin or now.pin).commit, commits, names, known, order)
+    contents = {
+        "series": File(order),
+        **{patch.name: File(patch.render()) for patch in series.patches},
+        **{f"files/{path}": file for path, file in series.files.items()},
+    }
     changed = {f"patches/{name}": file for name, file in contents.items() if old.get(name) != file}
     if pin and pin != now.pin:
         text = project.config_file.read_text(encoding="utf-8")
         changed["upstream.toml"] = File(pins.with_pin(text, pin).encode("utf-8"))
     removed = tuple(f"patches/{name}" for name in old if name not in contents)
-    return Plan(exporter.series, changed, removed)
+    return Plan(series, changed, removed)
 
 
 def project_patches(project: Project) -> dict[str, File]:
@@ -78,170 +86,105 @@ def _parsed(files: dict[str, File]) -> dict[str, Patch]:
     return found
 
 
-class _Exporter:
-    """Turns commits into patches, and into all of patches/, by path in it."""
-
-    def __init__(
-        self, checkout: Checkout, pin: str, old: dict[str, File], commits: Sequence[Commit]
-    ):
-        for commit in commits:
-            if len(commit.parents) != 1:
-                raise _refused(
-                    commit,
-                    "is a merge",
-                    why="a series is a line of commits",
-                    next_command=f"git -C {quoted(checkout.directory)} rebase {pin[:12]}, which"
-                    " makes it one",
-                )
-        self._known = _parsed(old)
-        self._names = _names(commits, self._known)
-        self._upstream = checkout.entries(pin)
-        self._folded = patch_folder.folded(self._upstream)
-        self.names = [self._names[commit.id] for commit in commits]
-        order = old["series"].content if "series" in old else b""
-        order = series_file.render_order(order, self.names)
-        self._groups = series_file.parse_groups(order)
-        self._changes = checkout.changes_of(commits)
-        self._diffs = _diffs(checkout, commits)
-        added = [one for changes in self._changes.values() for one in changes if one.kind == "A"]
-        self._blobs = objects.read(checkout.git, (one.new_id for one in added))
-        self._owners: dict[str, Commit] = {}
-        self._files: dict[str, File] = {}
-        patches = tuple(map(self._patch, commits))
-        self.series = Series(patches, self._files, self._groups)
-        self.contents = {
-            "series": File(order),
-            **{patch.name: File(patch.render()) for patch in patches},
-            **{f"files/{path}": file for path, file in self._files.items()},
-        }
-
-    def _patch(self, commit: Commit) -> Patch:
-        """Makes the next patch from a commit."""
-        changes = self._changes[commit.id]
-        if not changes:
-            raise _refused(commit, "changes nothing", next_command="git rebase -i, and drop it")
-        for change in changes:
-            self._check(commit, change)
-        added = [change for change in changes if change.kind == "A"]
-        subject, body, trailers = _split_message(commit.message)
-        name = self._names[commit.id]
-        known = self._known.get(name)
-        diff = self._diffs.get(commit.id, b"")
-        if b"\0" in diff:
-            raise _refused(
-                commit,
-                "changes a binary file of k2's",
-                why="patches are text",
-                next_command="git rebase -i, and take it out of the commit",
+def _series(
+    checkout: Checkout,
+    pin: str,
+    commits: Sequence[Commit],
+    names: Sequence[str],
+    known: dict[str, Patch],
+    order: bytes,
+) -> Series:
+    """The commits as patches of these names; what patches cannot say is refused."""
+    where = quoted(checkout.directory)
+    remedy = f"git -C {where} rebase -i {pin[:12]}, and change that commit; or k2mps edit"
+    for commit in commits:
+        if len(commit.parents) != 1:
+            raise errors.K2mpsError(
+                f"commit {commit} is a merge",
+                why="a series is a line of commits",
+                next_command=f"git -C {where} rebase {pin[:12]}, which makes it one",
             )
+    changes, diffs = checkout.changes_of(commits), _diffs(checkout, commits)
+    added = {id_: [one for one in some if one.kind == "A"] for id_, some in changes.items()}
+    blobs = objects.read(checkout.git, (one.new_id for some in added.values() for one in some))
+    upstream = checkout.entries(pin)
+    folded = {patch_folder.folded_name(one): one for path in upstream for one in _places(path)}
+    files: dict[str, File] = {}
+    patches = []
+    for commit, name in zip(commits, names):
+        subject, body, trailers = _split_message(commit.message)
+        status = known[name].status if name in known else patch_text.DEFAULT_STATUS
         patch = Patch(
             name=name,
             subject=subject,
-            status=trailers.get("Upstream-Status")
-            or (known.status if known else patch_text.DEFAULT_STATUS),
+            status=trailers.get("Upstream-Status") or status,
             body=body,
-            new_files=tuple(sorted(change.path for change in added)),
-            diff=diff,
-            edits=patch_text.parse_diff(name, diff),
+            new_files=tuple(sorted(change.path for change in added[commit.id])),
+            diff=diffs.get(commit.id, b""),
             author=commit.author.who,
             date="" if commit.author.who == patch_text.FROM else commit.author.date,
         )
-        self._check_words(patch)
-        for change in added:
-            self._owners[change.path] = commit
-            self._files[change.path] = File(
-                self._blobs[change.new_id], change.new_mode == EXECUTABLE_MODE
-            )
-        return patch
-
-    def _check(self, commit: Commit, change: Change) -> None:
-        """Refuses changes that the patch format has no words for."""
-        patch_text.check_path(change.path, f"commit {commit.id[:12]}", change.kind == "A")
-        regular = (*objects.MODES, "000000")
-        if change.old_mode not in regular or change.new_mode not in regular:
-            raise _refused(
-                commit,
-                f"changes {change.path}, which is a symbolic link or a submodule",
-                why="patches touch regular files only",
-                next_command="git rebase -i, and take it out of the commit",
-            )
-        owner = self._owners.get(change.path)
-        if owner and not series_file.may_edit(
-            self._groups, self._names[commit.id], self._names[owner.id]
-        ):
-            raise _refused(
-                commit,
-                f"changes {change.path}, which commit {owner.id[:12]} ({owner.subject}) adds",
-                why="a new file lies under patches/files in one state, which the patch that adds it"
-                " owns; only one of a later group may edit it",
-                next_command=f"git commit --fixup={owner.id[:12]} that part,"
-                " then git rebase -i --autosquash",
-            )
-        if change.kind != "A":
-            return
-        if change.path in self._upstream:
-            raise _refused(
-                commit,
-                f"adds {change.path}, which an earlier commit deletes",
-                next_command="git rebase -i, and make one commit of the two",
-            )
-        other = patch_folder.same_elsewhere(self._folded, change.path)
-        has = other or patch_folder.taken(self._upstream, self._folded, change.path)
-        if has:
-            raise _refused(
-                commit,
-                f"adds {change.path}, but k2 has {has}",
-                why="they are one file where upper and lower case are the same, as on a Mac"
-                if other
-                else "a patch makes no folder of k2's file, and no file of k2's folder",
-                next_command="give the new file another name",
-            )
-
-    def _check_words(self, patch: Patch) -> None:
-        """Refuses a header and a message that a patch file cannot have."""
-        why = "a line of it is '---', or it has unusual white space"
         try:
-            same = patch_text.parse(patch.name, patch.render()) == patch
+            for change in added[commit.id]:
+                _check_new(change.path, change.new_mode, upstream, folded)
+                executable = change.new_mode == EXECUTABLE_MODE
+                files[change.path] = File(blobs[change.new_id], executable)
+            if patch_text.parse(name, patch.render()) != patch:
+                raise errors.SeriesError("a line of it is '---', or it has unusual white space")
         except errors.SeriesError as error:
-            same, why = False, error.what
-        if not same:
             raise errors.K2mpsError(
-                f"the message or the author of {patch.subject!r} cannot be written as a patch",
-                why=why,
-                next_command="git rebase -i, and reword it, or git commit"
-                " --amend --author there; or k2mps edit",
-            )
+                f"commit {commit} cannot be written as a patch",
+                why=": ".join(filter(None, (error.what, error.why))),
+                next_command=remedy,
+            ) from None
+        patches.append(patch)
+    groups = series_file.parse_groups(order)
+    try:
+        patch_folder.owners(patches, groups)
+    except errors.SeriesError as error:
+        raise errors.K2mpsError(error.what, why=error.why, next_command=remedy) from None
+    return Series(tuple(patches), files, groups)
 
 
-def _refused(commit: Commit, what: str, *, why: str = "", next_command: str) -> errors.K2mpsError:
-    title = f"commit {commit.id[:12]} ({commit.subject}) {what}"
-    return errors.K2mpsError(title, why=why, next_command=next_command)
+def _check_new(path: str, mode: str, upstream: Container[str], folded: dict[str, str]) -> None:
+    """Refuses a new file that is no regular one, or stands where k2 has a file or a folder.
+
+    Args:
+      folded: k2's files and folders, by their names without case, which a Mac ignores.
+    """
+    if mode not in objects.MODES:
+        raise errors.SeriesError(f"{path} is a symbolic link or a submodule")
+    for place in _places(path):
+        other = folded.get(patch_folder.folded_name(place))
+        if other and (other != place or place == path or place in upstream):
+            raise errors.SeriesError(f"it adds {path}, but k2 has {other}")
 
 
-def _names(commits: Sequence[Commit], old: dict[str, Patch]) -> dict[str, str]:
-    """The patch name of each commit, by commit id.
+def _places(path: str) -> list[str]:
+    """The folders above a file, then the file."""
+    parts = path.split("/")
+    return ["/".join(parts[:end]) for end in range(1, len(parts) + 1)]
+
+
+def _names(commits: Sequence[Commit], old: dict[str, Patch]) -> list[str]:
+    """The patch name of each commit.
 
     A patch keeps its name when its subject changes; a new commit is named after its subject.
     """
-    names: dict[str, str] = {}
-    by_subject: dict[str, list[str]] = {}
-    for name, patch in old.items():
-        by_subject.setdefault(patch.subject, []).append(name)
+    names: dict[str, str] = {}  # by commit
     for commit in commits:
         name = name_of(commit)
         if name and name not in names.values():
             series_file.check_name(name, f"commit {commit.id[:12]}")
             names[commit.id] = name
-    unnamed = [commit for commit in commits if commit.id not in names]
-    for commit in unnamed:
+    for commit in commits:
+        subject = _split_message(commit.message)[0]
+        taken = set(names.values())
         # Several patches may have one subject.
-        for name in by_subject.get(_split_message(commit.message)[0], ()):
-            if name not in names.values():
-                names[commit.id] = name
-                break
-    for commit in unnamed:
-        names.setdefault(commit.id, name_for(commit.subject, set(names.values())))
-    return names
+        same = (one.name for one in old.values() if one.subject == subject)
+        name = next((one for one in same if one not in taken), "")
+        names.setdefault(commit.id, name or name_for(subject, taken | old.keys()))
+    return [names[commit.id] for commit in commits]
 
 
 def name_for(subject: str, taken: set[str]) -> str:

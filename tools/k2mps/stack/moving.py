@@ -1,70 +1,85 @@
-"""Moving the files of a checkout: all of them, or none.
+"""Moving a checkout to another commit: all of its files, or none.
 
-git checks out the commit, in a session of its own, so that a Ctrl-C does not reach it.  A ref names
-the commit meanwhile.  After an error, or a kill, that ref tells which files git may have changed:
-`settle` restores those, and no others.
+git checks out the commit, in a session of its own, so that a Ctrl-C does not reach it.  Meanwhile
+the project's plan has the `Move`.  After an error, or a kill, the move tells which files git may
+have changed: `restore` restores those, and no others.
 """
 
 import re
+from typing import NamedTuple
 
-from k2mps.core import errors, interrupts
+from k2mps.core import errors
 from k2mps.core.git import quoted
-from k2mps.stack.checkout import BRANCH, Checkout
-
-_MOVING = "refs/worktree/k2mps/moving"
+from k2mps.stack.checkout import BRANCH, BRANCH_REF, Checkout
 
 
-def move(checkout: Checkout, commit: str, head: str = BRANCH) -> list[str]:
-    """Checks out a commit, on a branch that it becomes the commit of; detached where `head` is
-    empty.
+class Move(NamedTuple):
+    """Where a checkout goes."""
 
-    The caller has checked that nothing is edited.  Files that git does not track stay.
+    commit: str  # what HEAD becomes
+    head: str  # the full name of HEAD's branch; empty where it is detached
+    branch: str  # the commit that branch k2-mps gets; empty where it is deleted
+    # What becomes of the checkout's files: "files" makes them the commit's; "edits" lets them be,
+    # as `commit` has their edits; "index" lets them be, and the index; "" moves no HEAD.
+    how: str
+
+
+def to(commit: str, how: str = "files") -> Move:
+    """The move of branch k2-mps, which is checked out or becomes so, to a commit."""
+    return Move(commit, BRANCH_REF, commit, how)
+
+
+def move(checkout: Checkout, what: Move) -> list[str]:
+    """Moves a checkout whose files are not edited, or keeps them.  Files that git does not track
+    stay.
 
     Returns:
       The paths that were written or removed.
     """
-    paths = [change.path for change in checkout.changes("HEAD", commit)]
-    where = ("-B", head) if head else ("--detach",)
-    with interrupts.deferred():
-        checkout.git.bytes("update-ref", _MOVING, commit)
-        try:
-            # "--" tells that a commit is meant, not a file of that name.
-            command = ("checkout", "--quiet", "--no-overwrite-ignore", *where, commit, "--")
-            result = checkout.git.run(*command, work_tree=True)
-            refused = result.status != 0 and _refused(checkout, result.stderr)
-            if result.status != 0 and not refused:
-                raise checkout.git.failure(command, result)
-        except errors.BusyError:
-            checkout.git.bytes("update-ref", "-d", _MOVING)
-            raise
-        except BaseException:
-            settle(checkout)
-            raise
-        checkout.git.bytes("update-ref", "-d", _MOVING)
-        if refused:
-            raise refused
+    paths = []
+    if what.how == "files":
+        paths = [change.path for change in checkout.changes("HEAD", what.commit)]
+        _check_out(checkout, what)
+    elif what.how:
+        how = "--mixed" if what.how == "edits" else "--soft"
+        checkout.git.bytes("reset", "--quiet", how, what.commit, work_tree=True)
+    if (what.head, what.branch) != (BRANCH_REF, what.commit):
+        arguments = (BRANCH_REF, what.branch) if what.branch else ("-d", BRANCH_REF)
+        checkout.git.bytes("update-ref", *arguments)
     return paths
 
 
-def is_pending(checkout: Checkout) -> bool:
-    """Whether a killed run may have left files half moved."""
-    return checkout.commit_of(_MOVING) is not None
+def _check_out(checkout: Checkout, what: Move) -> None:
+    on_branch = what.head == BRANCH_REF
+    where = ("-B", BRANCH) if on_branch else ("--detach",)
+    # "--" tells that a commit is meant, not a file of that name.
+    command = ("checkout", "--quiet", "--no-overwrite-ignore", *where, what.commit, "--")
+    try:
+        result = checkout.git.run(*command, work_tree=True)
+        refused = _refused(checkout, result.stderr) if result.status else None
+        if result.status and not refused:
+            raise checkout.git.failure(command, result)
+    except errors.BusyError:
+        raise
+    except BaseException:
+        restore(checkout, what.commit)
+        raise
+    if refused:
+        raise refused
+    # The user's branch is where it was; only HEAD left it.
+    if what.head and not on_branch and checkout.commit_of(what.head) == what.commit:
+        checkout.git.bytes("symbolic-ref", "HEAD", what.head)
 
 
-def settle(checkout: Checkout) -> bool:
-    """Restores the files that a killed or failed `move` has left; whether there was one."""
-    target = checkout.commit_of(_MOVING)
-    if not target:
-        return False
-    lock = checkout.git_dir / "index.lock"
-    if lock.exists():
-        raise errors.BusyError(
-            f"{lock} exists",
-            why="an earlier run was killed while git changed the files, or git still does",
-            next_command="if no git is running, delete that file, then run the same command again",
-        )
-    changes = checkout.changes("HEAD", target)
-    paths = [change.path for change in changes]
+def is_done(checkout: Checkout, what: Move) -> bool:
+    """Whether a run that was killed amid a move had come to its end."""
+    head = checkout.head()
+    return (head.commit, head.tip) == (what.commit, what.branch)
+
+
+def restore(checkout: Checkout, target: str) -> None:
+    """Restores the files that a killed or failed move to a commit has left."""
+    paths = [change.path for change in checkout.changes("HEAD", target)]
     before, after = checkout.files("HEAD", paths), checkout.files(target, paths)
     # git may have written its new index already.
     checkout.git.bytes("reset", "--quiet", work_tree=True)
@@ -83,8 +98,6 @@ def settle(checkout: Checkout) -> bool:
         checkout.git.bytes("checkout", "HEAD", "--", *restored, work_tree=True)
     for path in set(paths) - set(before):
         _remove_empty_parents(checkout, path)
-    checkout.git.bytes("update-ref", "-d", _MOVING)
-    return True
 
 
 def _remove_empty_parents(checkout: Checkout, path: str) -> None:

@@ -5,24 +5,26 @@ first parent is the state before, its last parent the commit of k2.  Its message
 some facts.  In a synced state, the patches and the commit of k2 say the same.  The ids of both show
 what git or an editor has changed since.
 
-A command records what it finds, if that is no state yet, then what it leaves.  So `undo` has
-everything that a command overwrote, and git keeps it.
+A command records what it finds, if that is no state yet, then what it leaves (`carry_out`).  So
+`undo` has everything that a command overwrote, and git keeps it.
 """
 
 import contextlib
 import json
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from k2mps.core import errors, git, interrupts
 from k2mps.core.git import Git
 from k2mps.core.objects import File
+from k2mps.core.progress import Reporter
 from k2mps.core.project import Project, exclusive
 from k2mps.series import patch_folder
 from k2mps.stack import moving
-from k2mps.stack.checkout import BRANCH_REF, Checkout
+from k2mps.stack.checkout import Checkout, Head
+from k2mps.stack.moving import Move
 
 # Each worktree has its own.
 STATE_REF = "refs/worktree/k2mps/state"
@@ -41,7 +43,6 @@ class State(NamedTuple):
     synced: bool  # whether patches/ and the commit of k2 say the same
     head: str  # the branch of k2's HEAD; empty where it was detached
     branch: str  # the commit of branch k2-mps; empty where there was none
-    project: str  # the clone of k2-mps, relative to the checkout: both may be moved or copied
     staged: bool  # whether the command made a commit of edits in the checkout
 
     @property
@@ -55,20 +56,17 @@ class States:
     def __init__(self, project: Project, checkout: Checkout):
         self._project = project
         self._checkout = checkout
-        self.project = os.path.relpath(project.root.resolve(), checkout.directory)
         self.all = list(_read(checkout))
         self.tree = snapshot(project, checkout)
 
     @property
     def last_synced(self) -> State | None:
-        """The last state of this project in which patches/ and the branch said the same."""
-        own = (one for one in self.all if one.project == self.project)
-        return next((one for one in own if one.synced), None)
+        """The last state in which patches/ and the branch said the same."""
+        return next((one for one in self.all if one.synced), None)
 
     def known(self) -> State | None:
         """A state in which patches/ as it is was synced."""
-        found = next((one for one in self.all if one.synced and one.tree == self.tree), None)
-        return found if found and self._checkout.has(found.tip) else None
+        return next((one for one in self.all if one.synced and one.tree == self.tree), None)
 
     def changed_paths(self) -> list[str]:
         """The files that differ from the last synced state."""
@@ -77,18 +75,24 @@ class States:
             return []
         return [change.path for change in self._checkout.changes(last.tree, self.tree)]
 
-    def record(self, command: str = "", *, synced: bool = False, staged: bool = False) -> None:
-        """Adds a state, unless the last one says the same."""
-        checkout, head = self._checkout, self._checkout.head()
+    def record(
+        self,
+        command: str = "",
+        *,
+        synced: bool = False,
+        staged: bool = False,
+        head: Head | None = None,
+    ) -> None:
+        """Adds a state, unless the last one says the same; `head` saves asking for it."""
+        checkout = self._checkout
+        head = head or checkout.head()
         last = self.all[0] if self.all else None
-        branch = checkout.commit_of(BRANCH_REF) or ""
-        here = (self.tree, head.commit, head.branch or "", branch, self.project)
-        was = last and (last.tree, last.tip, last.head, last.branch, last.project)
+        here = (self.tree, head.commit, head.branch or "", head.tip)
+        was = last and (last.tree, last.tip, last.head, last.branch)
         if here == was and (not command or (command, synced) == (last.command, last.synced)):
             return
         first = last.id if last else _commit(checkout, self.tree, "")
-        keys = ("head", "branch", "project", "synced", "staged")
-        facts = dict(zip(keys, (*here[2:], synced, staged)))
+        facts = {"head": here[2], "branch": here[3], "synced": synced, "staged": staged}
         message = f"{command}\n\n{json.dumps(facts)}\n"
         made = _commit(checkout, self.tree, message, first, head.commit)
         checkout.git.bytes("update-ref", STATE_REF, made, last.id if last else _NO_COMMIT)
@@ -117,7 +121,8 @@ def _read(checkout: Checkout) -> Iterator[State]:
         command, _, facts = message.partition("\n\n")
         if not parents:
             return  # the oldest state has a parent, too, which is none
-        yield State(id_, tree, parents.split()[-1], int(when), command.strip(), **json.loads(facts))
+        facts = {key: value for key, value in json.loads(facts).items() if key in State._fields}
+        yield State(id_, tree, parents.split()[-1], int(when), command.strip(), **facts)
 
 
 def snapshot(project: Project, checkout: Checkout) -> str:
@@ -146,11 +151,9 @@ def snapshot(project: Project, checkout: Checkout) -> str:
 
 def series_id(project: Project, checkout: Checkout) -> str:
     """git's id of patches/ as it is."""
-    found = checkout.git.run(
-        "rev-parse", "--verify", "--quiet", f"{snapshot(project, checkout)}:patches"
-    )
+    found = checkout.commit_of(f"{snapshot(project, checkout)}:patches", "tree")
     # A tree of git has no empty folder, so the tree of no patches is made.
-    return os.fsdecode(found.stdout).strip() or checkout.git.text("mktree", stdin=b"")
+    return found or checkout.git.text("mktree", stdin=b"")
 
 
 @contextlib.contextmanager
@@ -161,13 +164,11 @@ def at_work(project: Project, checkout: Checkout, rebasing: bool = False) -> Ite
       rebasing: whether the caller is the rebase that may be in progress; any other command is
         refused beside a rebase.
     """
-    with exclusive(project.root, str(project.root)):
-        recover(project)
+    with exclusive(project.root, str(project.root)), checkout.exclusive():
+        recover(project, checkout.reporter)
         if not rebasing:
             check_no_rebase(project)
-        with checkout.exclusive():
-            settle(checkout)
-            yield
+        yield
 
 
 def carry_out(
@@ -175,84 +176,73 @@ def carry_out(
     checkout: Checkout,
     command: str,
     *,
-    changed: Mapping[str, File],
+    changed: Mapping[str, File] = {},
     removed: Sequence[str] = (),
-    tip: str | None = None,
-    move: Callable[[], object] = lambda: None,
+    move: Move | None = None,
     staged: bool = False,
     synced: bool = True,
-) -> None:
-    """Changes files of the project and the branch, all or nothing.  The caller is `at_work`.
+    states: States | None = None,
+    head: Head | None = None,
+) -> list[str]:
+    """Changes files of the project, and the checkout, all or nothing.  The caller is `at_work`.
 
     Args:
       command: what the user sees in the list of states.
       changed, removed: files of the project, by path.
-      tip: the commit that `move` gives branch k2-mps, empty where it deletes the branch; None
-        where it moves nothing.
-      move: moves the branch.
       staged, synced: as in `State`.
+      states, head: as they are, if the caller knows them.
+    Returns:
+      The files of the checkout that were written or removed.
     """
-    states = States(project, checkout)
-    states.record()
+    states = states or States(project, checkout)
+    states.record(head=head)
     facts = {"command": command, "synced": synced, "staged": staged}
-    note = {"checkout": str(checkout.directory), "tip": tip, **facts}
-    project.replacement.prepare(changed, removed, note)
+    project.replacement.prepare(
+        changed, removed, {"checkout": str(checkout.directory), "move": move, **facts}
+    )
     with interrupts.deferred():
         try:
-            move()
+            paths = moving.move(checkout, move) if move else []
         except BaseException:
             project.replacement.discard()
             raise
         project.replacement.complete()
-        states.refresh()
+        if changed or removed:
+            states.refresh()
         states.record(**facts)
         # A kill before this line leaves the plan, which the next run carries out again.
         project.replacement.discard()
+    return paths
 
 
-def commit_edits(checkout: Checkout, tip: str) -> None:
-    """Makes a commit that has the checkout's edits the commit of its branch."""
-    checkout.git.bytes("reset", "--quiet", "--mixed", tip, work_tree=True)
-
-
-def recover(project: Project) -> None:
-    """Completes or forgets what a killed run began; the caller holds the project's lock."""
+def recover(project: Project, reporter: Reporter) -> None:
+    """Completes or undoes what a killed run began; the caller holds the project's lock."""
     note = project.replacement.note
-    if note is None:
-        project.replacement.discard()
-        return
-    try:
-        checkout = Checkout(note["checkout"])
-    except errors.CheckoutMissingError:
-        project.replacement.discard()
-        return
-    settle(checkout)
-    if note["tip"] not in (None, checkout.commit_of(BRANCH_REF) or ""):
-        project.replacement.discard()
-        return
-    if note["staged"]:
-        commit_edits(checkout, note["tip"])
-    project.replacement.complete()
-    States(project, checkout).record(note["command"], synced=note["synced"], staged=note["staged"])
+    with contextlib.suppress(errors.CheckoutMissingError):
+        if note:
+            _recover(project, Checkout(note["checkout"], reporter), note)
     project.replacement.discard()
-    checkout.reporter.warn(
-        f"an earlier run was killed amid `k2mps {note['command']}`, which is complete now"
-    )
 
 
-def tidy(project: Project) -> None:
+def _recover(project: Project, checkout: Checkout, note: dict) -> None:
+    move = Move(*note["move"]) if note["move"] else None
+    if move and not moving.is_done(checkout, move):
+        moving.restore(checkout, move.commit)
+        end = f" while it changed {checkout.directory}; its changes have been undone"
+    else:
+        if note["staged"]:
+            moving.move(checkout, move)  # git may not have written its index
+        project.replacement.complete()
+        facts = {key: note[key] for key in ("command", "synced", "staged")}
+        States(project, checkout).record(**facts)
+        end = f" amid `k2mps {note['command']}`, which is complete now"
+    checkout.reporter.warn(f"an earlier run was killed{end}")
+
+
+def tidy(project: Project, reporter: Reporter = Reporter()) -> None:
     """As `recover`, for callers that do not hold the project's lock."""
     with exclusive(project.root, str(project.root)):
-        recover(project)
-
-
-def settle(checkout: Checkout) -> None:
-    """Undoes what a killed run has left of a move."""
-    if moving.settle(checkout):
-        checkout.reporter.warn(
-            f"an earlier run was killed while it changed {checkout.directory};"
-            " its changes have been undone"
-        )
+        recover(project, reporter)
 
 
 def check_no_rebase(project: Project) -> None:
@@ -268,6 +258,4 @@ def check_no_rebase(project: Project) -> None:
 
 def rebase_under_way(project: Project) -> str:
     """A sentence about the rebase that waits for the user; empty if none does."""
-    if not project.rebase.exists():
-        return ""
-    return f"a rebase is in progress in {project.rebase}"
+    return f"a rebase is in progress in {project.rebase}" if project.rebase.exists() else ""

@@ -95,10 +95,10 @@ def _judge(
     here as it is."""
     pin = upstream.pin
     on_branch = head.branch == BRANCH_REF
-    if tip and (head.commit == tip or not on_branch and head.tree == checkout.tree_of(tip)):
-        return State.PRISTINE if head.commit == pin.commit else State.APPLIED, (), []
     if head.commit == pin.commit:
         return State.PRISTINE, (), []
+    if tip and (head.commit == tip or not on_branch and head.tree == checkout.tree_of(tip)):
+        return State.APPLIED, (), []
     last = known.last_synced
     on_pin = checkout.is_ancestor(pin.commit, head.commit)
     if not tip and last and head.commit == last.tip and on_pin:

@@ -8,11 +8,12 @@ too: a second undo reverts it.
 import shutil
 from pathlib import Path
 
-from k2mps.core import errors, objects
+from k2mps.core import errors
 from k2mps.core.git import quoted
 from k2mps.core.project import Project
-from k2mps.stack import moving, states
+from k2mps.stack import states
 from k2mps.stack.checkout import BRANCH, BRANCH_REF, Checkout
+from k2mps.stack.moving import Move
 from k2mps.stack.states import State, States
 
 
@@ -36,20 +37,7 @@ def undo(project: Project, checkout: Checkout, which: str | None = None) -> Stat
                 next_command="k2mps undo --list",
             )
         (undone,) = found
-        at = known.all.index(undone)
-        if undone.project != known.project:
-            other = (checkout.directory / undone.project).resolve()
-            raise errors.K2mpsError(
-                f"that operation was run in {other}",
-                why="two clones of k2-mps share the checkout",
-                next_command=f"cd {quoted(other)}, then run the same command again",
-            )
-        if at + 1 == len(known.all):
-            raise errors.K2mpsError(
-                f"nothing is known of the time before `k2mps {undone.command}`",
-                next_command="k2mps undo --list",
-            )
-        _restore(project, checkout, known, undone, known.all[at + 1])
+        _restore(project, checkout, known, undone, known.all[known.all.index(undone) + 1])
     return undone
 
 
@@ -67,70 +55,37 @@ def _restore(
             next_command="git stash push --include-untracked patches upstream.toml, then the same"
             " command again",
         )
-    _check_branch(checkout, last, before)
-    old = objects.files(checkout.git, before.tree)
-    changed = {path: old[path] for path in wanted if path in old}
     head = checkout.head()
-    stay = undone.staged and undone == last and head.commit == last.tip
-    # A user on a branch of their own stays there.
-    elsewhere = head.branch not in (BRANCH_REF, None, last.head)
-
-    def move() -> None:
-        if stay:
-            states.commit_edits(checkout, before.tip)
-            return
-        if not elsewhere and (head.commit, head.branch or "") != (before.tip, before.head):
-            _move(checkout, before)
-        if before.branch:
-            checkout.git.bytes("update-ref", BRANCH_REF, before.branch)
-        else:
-            checkout.git.bytes("update-ref", "-d", BRANCH_REF)
-
-    if not stay and not elsewhere and head.commit != before.tip:
-        checkout.check_at_rest()
-    states.carry_out(
-        project,
-        checkout,
-        f"undo of {undone.command}",
-        changed=changed,
-        removed=sorted(wanted - changed.keys()),
-        tip=before.branch,
-        move=move,
-        synced=before.synced,
-    )
-    if undone.command.startswith("rebase"):
-        forget_resolutions(checkout)
-
-
-def _move(checkout: Checkout, before: State) -> None:
-    branch = before.head.removeprefix("refs/heads/")
-    if before.head in ("", BRANCH_REF):
-        moving.move(checkout, before.tip, branch)
-    else:
-        # The user's branch is where it was; only HEAD left it.
-        moving.move(checkout, before.tip, "")
-        if checkout.commit_of(before.head) == before.tip:
-            checkout.git.bytes("symbolic-ref", "HEAD", before.head)
-
-
-def _check_branch(checkout: Checkout, last: State, before: State) -> None:
-    """Refuses where the branch has got other commits since the last command, or must stay."""
-    tip = checkout.commit_of(BRANCH_REF)
-    elsewhere = checkout.other_worktree_on_branch()
-    if elsewhere and tip != before.branch:
-        raise errors.K2mpsError(
-            f"branch {BRANCH} is checked out in {elsewhere}",
-            why="moving it would leave that worktree behind",
-            next_command=f"git -C {quoted(elsewhere)} checkout --detach, then run the same command"
-            " again",
-        )
-    if last.head == BRANCH_REF and tip and tip != last.tip:
+    if last.head == BRANCH_REF and head.tip and head.tip != last.tip:
         raise errors.K2mpsError(
             f"branch {BRANCH} of {checkout.directory} has changed since `k2mps {last.command}`",
             why="undo would take its commits away",
             next_command="k2mps export, to make patches of them, or git -C"
             f" {quoted(checkout.directory)} reset --keep {last.tip[:12]}, to drop them",
         )
+    here = (head.commit, head.branch or "")
+    there = (before.tip, before.head)
+    if undone.staged and undone == last and head.commit == last.tip:
+        move = Move(*there, before.branch, "edits")
+    elif here == there or head.branch not in (BRANCH_REF, None, last.head):
+        # A user on a branch of their own stays there.
+        move = Move(*here, before.branch, "")
+    else:
+        if head.commit != before.tip:
+            checkout.check_at_rest()
+        move = Move(*there, before.branch, "files")
+    changed = checkout.files(before.tree, sorted(wanted)) if wanted else {}
+    states.carry_out(
+        project,
+        checkout,
+        f"undo of {undone.command}",
+        changed=changed,
+        removed=sorted(wanted - changed.keys()),
+        move=move,
+        synced=before.synced,
+    )
+    if undone.command.startswith("rebase"):
+        forget_resolutions(checkout)
 
 
 def remember_resolutions(checkout: Checkout) -> None:
