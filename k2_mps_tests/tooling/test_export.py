@@ -77,74 +77,47 @@ def test_only_the_patch_that_changed_is_written(sandbox, k2):
     assert out.count("wrote ") == 1
 
 
-def test_a_reworded_subject_keeps_the_name(sandbox, k2):
-    message = git(k2, "log", "-1", "--format=%B")
-    git(
-        k2,
-        "commit",
-        "--quiet",
-        "--amend",
-        "-m",
-        message.replace("python: add only new files", "Quite other words"),
-    )
-    out = sandbox.ok("export")
-    assert "wrote patches/python-add-only-new-files.patch" in out
-    text = sandbox.root / "patches/python-add-only-new-files.patch"
-    assert "Subject: Quite other words\n" in text.read_text()
+COMMIT = 'commit() { echo 1 > "$2"; git add "$2"; git commit -q -m "$1"; }\n'
+C, A, P = "context-know-mps", "array-a-mode-and-line-ends", "python-add-only-new-files"
 
 
-def test_a_commit_without_trailers_is_known_by_its_subject(sandbox, k2):
-    git(k2, "commit", "--quiet", "--amend", "-m", "python: add only new files\n\nWhy.")
+@pytest.mark.parametrize(
+    "script, order",
+    [
+        (
+            "commit 'Fix: it!' a; commit 'fix it' b; commit größer c; commit '«»' d",
+            [C, A, P, "fix-it", "fix-it-2", "gr-er", "patch"],
+        ),
+        ("commit 'fix: it' a; commit 'fix: it' b", [C, A, P, "fix-it", "fix-it-2"]),
+        # A reworded subject keeps the name.
+        ('git commit -q --amend -m "$(git log -1 --format=%B | sed "1s/.*/Other/")"', [C, A, P]),
+        # A commit without trailers is known by its subject.
+        ("git commit -q --amend -m 'python: add only new files' -m Why.", [C, A, P]),
+        # A new commit does not take the name of a later one.
+        (
+            "last=$(git rev-parse HEAD); git reset -q --hard HEAD~1;"
+            " commit 'python: add only new files' a; git cherry-pick $last",
+            [C, A, f"{P}-2", P],
+        ),
+        # A copied trailer gives no second owner.
+        (
+            'commit "$(git log -1 --format=%B | sed s/python/copied/)" a',
+            [C, A, P, "copied-add-only-new-files"],
+        ),
+        (
+            "last=$(git rev-parse HEAD); git reset -q --hard HEAD~2;"
+            " git cherry-pick $last; git cherry-pick $last~1",
+            [C, P, A],
+        ),
+    ],
+)
+def test_names_and_order_of_patches(sandbox, k2, script, order):
+    support.shell(k2, COMMIT + script)
+    sandbox.ok("export")
+    assert (sandbox.root / "patches/series").read_text().split() == [f"{n}.patch" for n in order]
+    before = patches(sandbox)
     assert "has it all already" in sandbox.ok("export")
-
-
-def test_names_of_new_patches_do_not_collide(sandbox, k2):
-    support.commit(k2, "Fix: it!", {"a": "1\n"})
-    support.commit(k2, "fix it", {"b": "1\n"})
-    support.commit(k2, "größer", {"c": "1\n"})
-    support.commit(k2, "«»", {"d": "1\n"})
-    sandbox.ok("export")
-    series = (sandbox.root / "patches/series").read_text().split()
-    assert series[3:] == ["fix-it.patch", "fix-it-2.patch", "gr-er.patch", "patch.patch"]
-
-
-def test_commits_of_one_subject_keep_their_names(sandbox, k2):
-    for path in ("a", "b"):
-        support.commit(k2, "fix: it", {path: "1\n"})
-    sandbox.ok("export")
-    before = support.patches(sandbox)
-    assert "has it all already" in sandbox.ok("export")
-    assert support.patches(sandbox) == before
-
-
-def test_a_new_commit_does_not_take_the_name_of_a_later_one(sandbox, k2):
-    last = git(k2, "rev-parse", "HEAD")
-    git(k2, "reset", "--quiet", "--hard", "HEAD~1")
-    support.commit(k2, "python: add only new files", {"a": "1\n"})
-    git(k2, "cherry-pick", last)
-    sandbox.ok("export")
-    series = (sandbox.root / "patches/series").read_text().split()
-    assert series[2:] == ["python-add-only-new-files-2.patch", "python-add-only-new-files.patch"]
-
-
-def test_a_copied_trailer_gives_no_second_owner(sandbox, k2):
-    message = git(k2, "log", "-1", "--format=%B")
-    support.commit(k2, message.replace("python", "copied"), {"a": "1\n"})
-    sandbox.ok("export")
-    series = (sandbox.root / "patches/series").read_text().split()
-    assert series[2:] == ["python-add-only-new-files.patch", "copied-add-only-new-files.patch"]
-
-
-def test_a_reordered_branch_reorders_the_series(sandbox, k2):
-    tips = [git(k2, "rev-parse", f"HEAD~{number}") for number in (2, 1, 0)]
-    git(k2, "reset", "--quiet", "--hard", tips[0])
-    git(k2, "cherry-pick", tips[2], tips[1])
-    sandbox.ok("export")
-    assert (sandbox.root / "patches/series").read_text().split() == [
-        "context-know-mps.patch",
-        "python-add-only-new-files.patch",
-        "array-a-mode-and-line-ends.patch",
-    ]
+    assert patches(sandbox) == before
 
 
 def test_comments_of_upstream_toml_stay(sandbox, k2):
@@ -374,20 +347,15 @@ def test_author_and_date_survive_the_round_trip(sandbox, k2):
     assert (sandbox.root / "patches/jane-hers.patch").read_text() == text
 
 
-def test_export_does_not_touch_the_checkout(sandbox, k2):
+def test_what_was_exported_counts_as_applied(sandbox, k2):
     support.commit(k2, "more", {"a": "1\n"})
+    assert sandbox.state() == "edited"
     before = snapshot(k2)
     sandbox.ok("export")
     after = snapshot(k2)
     for found in (before, after):  # The commits become those that `apply` makes.
         del found["refs"], found["worktrees"]
     assert after == before
-
-
-def test_what_was_exported_counts_as_applied(sandbox, k2):
-    support.commit(k2, "more", {"a": "1\n"})
-    assert sandbox.state() == "edited"
-    sandbox.ok("export")
     assert sandbox.state() == "applied"
     (sandbox.root / "patches/files/a").write_text("2\n")
     # patches/ has these commits, so leaving them loses nothing.

@@ -112,7 +112,7 @@ def test_a_patch_of_the_same_group_may_not(grouped):
     )
     text = (grouped.checkout / path).read_text()
     support.commit(grouped.checkout, "context: say more", {path: text + "// more\n"})
-    assert "only one of a later group" in grouped.fails(1, "export")
+    assert f"edits {path}, which context-know-mps.patch adds" in grouped.fails(1, "export")
 
 
 def test_edits_of_new_files_are_no_lines_of_upstreams(grouped):

@@ -121,39 +121,11 @@ def test_a_finding_is_at_its_line(sound, old, new, line, check):
         assert found == [(CONTEXT, line_of(sound, CONTEXT, line), check)]
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        "../../etc/passwd",
-        "/etc/passwd",
-        ".git/hooks/x",
-        "a/.GIT/x",
-        ".gitmodules",
-        "a\\b",
-        "k2/../../x",
-    ],
-)
-def test_hostile_paths(sound, path):
+def test_hostile_paths(sound):
     text = (sound.root / CONTEXT).read_text()
-    (sound.root / CONTEXT).write_text(text.replace("k2/csrc/context.h", path))
+    (sound.root / CONTEXT).write_text(text.replace("k2/csrc/context.h", "k2/../../x"))
     assert [(one[0], one[2]) for one in findings(sound)] == [(CONTEXT, "path")]
-
-
-@pytest.mark.parametrize(
-    "pattern, new",
-    [
-        (r"(index .*) 100644", r"\1 120000"),
-        (r"(index .*) 100644", r"\1 160000"),
-        (r"index (.{7}).{33}\.\.(.{7}).{33}", r"index \1..\2"),
-    ],
-)
-def test_links_submodules_and_short_blob_ids(sound, pattern, new):
-    file = sound.root / CONTEXT
-    file.write_text(re.sub(pattern, new, file.read_text()))
-    assert [(one[0], one[2]) for one in findings(sound)] == [(CONTEXT, "form")]
-
-
-def test_a_linked_new_file(sound):
+    (sound.root / CONTEXT).write_text(text)
     path = sound.root / "patches/files/cmake/mps.cmake"
     path.unlink()
     path.symlink_to("/etc/passwd")
@@ -167,27 +139,24 @@ def test_line_ends_are_the_files_own(sound):
     assert [one[2] for one in findings(sound)] == ["whitespace"]
 
 
-def test_the_order_file(sound):
-    order = sound.root / "patches/series"
-    order.write_text(order.read_text() + "missing.patch\n../x.patch\n")
-    assert ("patches/series", 4 + 1, "form") in findings(sound)
-
-
-def test_a_line_that_stands_twice_is_one_finding(sound):
-    order = sound.root / "patches/series"
-    order.write_text(order.read_text() + "context-know-mps.patch\n")
-    assert findings(sound) == [("patches/series", 4, "form")]
+@pytest.mark.parametrize(
+    "path, more, found",
+    [
+        ("patches/series", "missing.patch\n../x.patch\n", ("patches/series", 5, "form")),
+        ("patches/series", "context-know-mps.patch\n", ("patches/series", 4, "form")),
+        ("patches/stray.patch", "x", ("patches/series", 1, "form")),
+    ],
+)
+def test_the_order_file(sound, path, more, found):
+    file = sound.root / path
+    file.write_text((file.read_text() if file.exists() else "") + more)
+    assert found in findings(sound)
 
 
 def test_files_of_a_malformed_patch_are_not_called_missing(sound):
     path = "patches/python-add-only-new-files.patch"
     replace(sound, path, STATUS, "Status: Maybe")
     assert findings(sound) == [(path, 4, "form")]
-
-
-def test_a_patch_that_is_not_listed(sound):
-    (sound.root / "patches/stray.patch").write_text("x")
-    assert findings(sound) == [("patches/series", 1, "form")]
 
 
 def test_new_files(sound):
@@ -362,15 +331,6 @@ def test_the_budget(sound):
     assert findings(sound) == [("upstream.toml", 1, "config")]
 
 
-def test_annotations_of_github(sound):
-    replace(sound, CONTEXT, "+line fifty\n", "+line fifty \n")
-    result = sound.run("lint", "--format", "github")
-    line = line_of(sound, CONTEXT, "+line fifty ")
-    assert (
-        f"::error file={CONTEXT},line={line},title=k2mps lint whitespace::trailing white space"
-    ) in result.stdout.splitlines()
-
-
 def test_the_problem_matcher_reads_findings_and_conflicts(sound):
     matcher = json.loads((ROOT / "ci/problem-matcher.json").read_text())
     (pattern,) = matcher["problemMatcher"][0]["pattern"]
@@ -386,6 +346,9 @@ def test_the_problem_matcher_reads_findings_and_conflicts(sound):
     replace(sound, CONTEXT, "+line fifty\n", "+line fifty \n")
     line = line_of(sound, CONTEXT, "+line fifty ")
     assert places(sound.run("lint").stdout) == [(CONTEXT, line)]
+    assert (
+        f"::error file={CONTEXT},line={line},title=k2mps lint whitespace::trailing white space"
+    ) in sound.run("lint", "--format", "github").stdout.splitlines()
     replace(sound, CONTEXT, "\n line 49\n", "\n line 48\n")
     patch = sound.root / CONTEXT
     patch.write_text(patch.read_text().replace("Pending", "Odd"))
@@ -407,6 +370,9 @@ def test_the_hook_runs_a_command_that_exists(sound):
     [
         (r"^\[upstream\]", "[upstream", "is not valid TOML"),
         (r"^\[upstream\]", "[other]", r"\[upstream\] is missing"),
+        (r"^commit = ", "commits = ", r"\[upstream\] commit must be a full object id"),
+        (r"^supported = .*", "supported = '2'", "supported must be a list of texts"),
+        (r"^tested = .*", "tested = ['0.1']", "supported must contain the default and all of"),
         (r"^url = .*", "url = ''", r"\[upstream\] url must be a url"),
         (r"^commit = .*", "commit = 'a741ae88'", "commit must be a full object id"),
         (r"^default = .*", "", r"\[torch\] default must be a text"),

@@ -12,13 +12,12 @@ checkout stays one; the tool compares and commits blobs only.  repository.py run
 commands in the same way.
 """
 
-import contextlib
 import errno
 import os
 import re
 import shlex
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -174,45 +173,31 @@ class Git:
             filters are the user's choice unless this is a clone of the tool's.
         """
         self.reporter.command(["git", *map(redacted, args)])
-        with started(
-            [*self.options(work_tree), *args],
-            cwd=self.directory,
-            env={**os.environ, **self.variables(args[0], work_tree), **(environment or {})},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            start_new_session=True,
-        ) as command:
-            stdout, stderr = command.communicate(stdin)
+        literal = self.literal or not work_tree
+        settings = {**_FIXED, **(_NO_CONVERSION if literal else {})}
+        variables = {**os.environ, **_ENVIRONMENT}
+        if literal:
+            variables["GIT_ATTR_NOSYSTEM"] = "1"
+            if args[0] in _WITHOUT_INDEX:
+                variables["GIT_INDEX_FILE"] = str(self.directory / ".k2mps-no-index")
+        try:
+            with process.started(
+                ["git", *options(settings), *args],
+                grace=10,
+                cwd=self.directory,
+                env={**variables, **(environment or {})},
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                start_new_session=True,
+            ) as command:
+                stdout, stderr = command.communicate(stdin)
+        except FileNotFoundError as error:
+            raise missing() if error.filename == "git" else error from None
         result = Result(command.returncode, stdout, stderr.decode("utf-8", "replace").strip())
         if result.status:
             self._check_resources(args[0], result.stderr)
         return result
-
-    def options(self, work_tree: bool) -> list[str]:
-        """The options of git, which fix its settings."""
-        literal = self.literal or not work_tree
-        return options({**_FIXED, **(_NO_CONVERSION if literal else {})})
-
-    def variables(self, command: str, work_tree: bool) -> dict[str, str]:
-        """The environment of a command, on top of this process's."""
-        found = dict(_ENVIRONMENT)
-        if self.literal or not work_tree:
-            found["GIT_ATTR_NOSYSTEM"] = "1"
-            if command in _WITHOUT_INDEX:
-                found["GIT_INDEX_FILE"] = str(self.directory / ".k2mps-no-index")
-        return found
-
-    def merge(self, ours: bytes, base: bytes, theirs: bytes) -> bytes | None:
-        """Merges texts; None for a conflict."""
-        import tempfile
-
-        with tempfile.TemporaryDirectory(prefix="k2mps-") as folder:
-            files = [Path(folder, name) for name in ("ours", "base", "theirs")]
-            for file, text in zip(files, (ours, base, theirs)):
-                file.write_bytes(text)
-            result = self.run("merge-file", "--stdout", "--quiet", *map(str, files))
-        return result.stdout if result.status == 0 else None
 
     def bytes(self, *args: str, **kwargs) -> bytes:
         """Runs a command that must succeed; returns its output as it is."""
@@ -275,18 +260,6 @@ def no_space(command: str, stderr: str) -> errors.K2mpsError:
         why=redacted(stderr),
         next_command="free some space, then run the same command again",
     )
-
-
-@contextlib.contextmanager
-def started(args: Sequence[str], **how) -> Iterator[subprocess.Popen]:
-    """A git process."""
-    try:
-        with process.started(["git", *args], grace=10, **how) as running:
-            yield running
-    except FileNotFoundError as error:
-        if error.filename != "git":
-            raise
-        raise missing() from None
 
 
 def missing() -> errors.RequirementMissingError:

@@ -1,8 +1,8 @@
 """Replacing files of the project, all or none, together with a branch of k2.
 
 The new files are written beside the old ones first, where a full disk harms nothing.  One rename
-makes them a plan, whose note names the commit that the branch gets.  A kill before the branch has
-that commit forgets the plan; after it, the next run completes the plan, which is renames only.
+makes them a plan, whose note says where the checkout goes.  After a kill before the checkout is
+there, the plan is forgotten; after it, the next run completes the plan, which is renames only.
 """
 
 import contextlib
@@ -24,9 +24,7 @@ class Replacement:
     """
 
     def __init__(self, area: Path, root: Path):
-        self._draft = area.with_name(f"{area.name}-draft")
-        self._area = area
-        self._root = root
+        self._draft, self._area, self._root = area.with_name(f"{area.name}-draft"), area, root
 
     @property
     def note(self) -> dict | None:
@@ -38,16 +36,15 @@ class Replacement:
     def prepare(self, changed: Mapping[str, File], removed: Collection[str], note: dict) -> None:
         """Writes the new files and makes them the plan."""
         self.discard()
+        files = {f"new/{path}": file for path, file in changed.items()}
+        files["note"] = File(json.dumps({**note, "removed": [*removed]}).encode())
         try:
-            for path, file in changed.items():
-                target = self._draft / "new" / path
+            for path, file in files.items():
+                target = self._draft / path
                 target.parent.mkdir(parents=True, exist_ok=True)
                 target.write_bytes(file.content)
                 if file.executable:
                     target.chmod(target.stat().st_mode | 0o111)
-            self._draft.mkdir(exist_ok=True)
-            text = json.dumps({**note, "removed": list(removed)})
-            (self._draft / "note").write_text(text, encoding="utf-8")
             self._draft.rename(self._area)
         except BaseException:
             self.discard()
@@ -61,16 +58,14 @@ class Replacement:
                 for parent in list(Path(path).parents)[:-2]:
                     (self._root / parent).rmdir()
         new = self._area / "new"
-        for file in sorted(new.rglob("*")):
-            if file.is_file():
-                target = self._root / file.relative_to(new)
-                target.parent.mkdir(parents=True, exist_ok=True)
-                os.replace(file, target)
+        for file in sorted(path for path in new.rglob("*") if path.is_file()):
+            target = self._root / file.relative_to(new)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            os.replace(file, target)
 
     def discard(self) -> None:
         """Forgets the plan and what a killed run has written."""
-        with contextlib.suppress(FileNotFoundError):
-            (self._area / "note").unlink()
+        (self._area / "note").unlink(missing_ok=True)
         for folder in (self._area, self._draft):
             shutil.rmtree(folder, ignore_errors=True)
 

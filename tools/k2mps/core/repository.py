@@ -1,17 +1,12 @@
-"""What GitPython does: clone and fetch with their progress, and commits.
+"""Clone and fetch, whose progress GitPython reads; GitPython takes time to import."""
 
-GitPython takes time to import: only commands that change something, or ask upstream, import this.
-"""
-
-import io
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO
 
 import git
-from gitdb import IStream
 
 from k2mps.core import errors
 from k2mps.core.git import disk_full, missing, no_space, options, redacted
@@ -105,23 +100,3 @@ def _follow(stream: BinaryIO, handle: Callable[[str], object]) -> None:
             handle(line.decode("utf-8", "replace"))
     if rest:
         handle(rest.decode("utf-8", "replace"))
-
-
-def store_commit(
-    repository: git.Repo,
-    tree: str,
-    parents: Sequence[str],
-    message: str,
-    author: str,
-    committer: str,
-) -> str:
-    """Writes a commit, which no ref names yet; its id.
-
-    Args:
-      author, committer: "NAME <EMAIL> SECONDS ZONE".
-    """
-    lines = [f"tree {tree}", *(f"parent {one}" for one in parents)]
-    lines += [f"author {author}", f"committer {committer}", "", message]
-    data = os.fsencode("\n".join(lines))
-    stream = IStream(b"commit", len(data), io.BytesIO(data))
-    return repository.odb.store(stream).hexsha.decode()

@@ -62,11 +62,12 @@ def regroup(old: dict[str, str], names: Sequence[str]) -> dict[str, str]:
     As many patches as possible keep their group.  Any other patch, and a new
     one, joins the group of the patch before it.
     """
-    chains: dict[int, list[str]] = {}  # the longest chain of patches in order, by its last group
+    # The longest chain of patches whose groups do not go back, by its end.
+    chains: dict[str, list[str]] = {}
     for name in filter(old.__contains__, names):
         level = GROUPS.index(old[name])
-        before = [chain for last, chain in chains.items() if last <= level]
-        chains[level] = [*max(before, key=len, default=[]), name]
+        before = [chain for last, chain in chains.items() if GROUPS.index(old[last]) <= level]
+        chains[name] = [*max(before, key=len, default=[]), name]
     kept = max(chains.values(), key=len, default=[])
     current = old[kept[0]] if kept else ""
     groups = {}

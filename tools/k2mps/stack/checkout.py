@@ -6,6 +6,7 @@
 import contextlib
 import dataclasses
 import functools
+import io
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -140,12 +141,11 @@ class Checkout:
         self.own = self.git.literal = (self.git_dir / OWN_MARK).exists()
 
     @functools.cached_property
-    def repository(self):
-        """The repository by GitPython, whose import takes time."""
-        import git
+    def _objects(self):
+        """GitPython's object database, which writes a commit without a process of git."""
+        import git  # It takes time to import.
 
-        # Its own object database writes a commit without a process of git.
-        return git.Repo(self.directory, odbt=git.GitDB)
+        return git.Repo(self.directory, odbt=git.GitDB).odb
 
     def has(self, commit: str) -> bool:
         return self.git.succeeds("cat-file", "-e", f"{commit}^{{commit}}")
@@ -286,9 +286,13 @@ class Checkout:
         Args:
           author, committer: "NAME <EMAIL> SECONDS ZONE".
         """
-        from k2mps.core import repository
+        from gitdb import IStream
 
-        return repository.store_commit(self.repository, tree, parents, message, author, committer)
+        lines = [f"tree {tree}", *(f"parent {one}" for one in parents)]
+        lines += [f"author {author}", f"committer {committer}", "", message]
+        data = os.fsencode("\n".join(lines))
+        stream = IStream(b"commit", len(data), io.BytesIO(data))
+        return self._objects.store(stream).hexsha.decode()
 
     def user(self) -> tuple[str, str]:
         """Name and address of the user, as git knows them; or empty."""

@@ -11,6 +11,7 @@ import re
 import shutil
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 from k2mps.core import errors
@@ -68,12 +69,12 @@ def commit_patches(
     if not patches:
         return base
     date = commit_date(checkout, pin.commit)
-    with _worktree(checkout, base) as here:
+    with _worktree(checkout, base) as (here, admin):
         mails = b"".join(patch.mail(found.files, mail_date(date)) for patch in patches)
         result = here.run(*AM, stdin=mails, work_tree=True, environment=committer(date))
         if result.status != 0:
             raise _refusal(patches, os.fsdecode(result.stdout) + result.stderr)
-        return here.text("rev-parse", "HEAD")
+        return (admin / "HEAD").read_text().strip()
 
 
 def committer(date: str) -> dict[str, str]:
@@ -82,20 +83,23 @@ def committer(date: str) -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def _worktree(checkout: Checkout, commit: str) -> Iterator[Git]:
-    """A worktree of its own, without files: git writes those that it needs."""
+def _worktree(checkout: Checkout, commit: str) -> Iterator[tuple[Git, Path]]:
+    """A worktree of its own, without files: git writes those that it needs; and what git knows of
+    the worktree, a folder whose HEAD is its commit."""
     folder = checkout.git_dir / "k2mps-work"
+    if folder.exists():  # of a run that was killed
+        checkout.remove_worktree(folder)
+    admin = folder
     try:
-        if folder.exists():  # of a run that was killed
-            checkout.remove_worktree(folder)
         options = "worktree add --quiet --no-checkout --detach".split()
         checkout.git.bytes(*options, str(folder), commit)
+        admin = Path((folder / ".git").read_text().removeprefix("gitdir: ").strip())
         here = Git(folder, literal=True, reporter=checkout.reporter)
         here.bytes("read-tree", "HEAD")
-        yield here
+        yield here, admin
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
-        checkout.git.run("worktree", "prune")
+        for one in (admin, folder):  # the next run looks for the folder
+            shutil.rmtree(one, ignore_errors=True)
 
 
 def _refusal(patches: Sequence[Patch], output: str) -> errors.K2mpsError:

@@ -130,7 +130,10 @@ def _series(
                 executable = change.new_mode == EXECUTABLE_MODE
                 files[change.path] = File(blobs[change.new_id], executable)
             if patch_text.parse(name, patch.render()) != patch:
-                raise errors.SeriesError("a line of it is '---', or it has unusual white space")
+                raise errors.SeriesError(
+                    "a line of its message is '---', or has unusual white space",
+                    next_command=remedy,
+                )
         except errors.SeriesError as error:
             raise errors.K2mpsError(
                 f"commit {commit} cannot be written as a patch",
@@ -153,11 +156,15 @@ def _check_new(path: str, mode: str, upstream: Container[str], folded: dict[str,
       folded: k2's files and folders, by their names without case, which a Mac ignores.
     """
     if mode not in objects.MODES:
-        raise errors.SeriesError(f"{path} is a symbolic link or a submodule")
+        raise errors.SeriesError(
+            f"{path} is a symbolic link or a submodule", next_command="take it out of the commit"
+        )
     for place in _places(path):
         other = folded.get(patch_folder.folded_name(place))
         if other and (other != place or place == path or place in upstream):
-            raise errors.SeriesError(f"it adds {path}, but k2 has {other}")
+            raise errors.SeriesError(
+                f"it adds {path}, but k2 has {other}", next_command="give the file another name"
+            )
 
 
 def _places(path: str) -> list[str]:
