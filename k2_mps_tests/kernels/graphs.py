@@ -14,7 +14,7 @@ class Graphs:
       state_begins: the first state of each FSA among all states, and their number.
       fsa_of_arc: the FSA of each arc.
       leaving_begins: the first leaving arc of each state, and the number of arcs.
-      entering, entering_begins: the arcs sorted by destination, and the first of each state.
+      incoming, incoming_begins: the arcs sorted by destination, and the first of each state.
       by_label: the arcs sorted by FSA and label.
       labels: the lowest and the highest label of each FSA, -1 without arcs.
     """
@@ -32,8 +32,8 @@ class Graphs:
         every = np.arange(self.state_begins[-1] + 1)
         dests = arcs["dest"] + offsets
         self.leaving_begins = np.searchsorted(arcs["src"] + offsets, every)
-        self.entering = np.argsort(dests, kind="stable")
-        self.entering_begins = np.searchsorted(dests[self.entering], every)
+        self.incoming = np.argsort(dests, kind="stable")
+        self.incoming_begins = np.searchsorted(dests[self.incoming], every)
         self.by_label = np.lexsort((arcs["label"], self.fsa_of_arc))
         self.labels = [
             [some.min(), some.max()] if len(some) else [-1, -1]

@@ -63,10 +63,10 @@ class Lattice:
                     self.state_scores[t, at : at + states[fsa]] = values
                 both.append(steps if forward else steps[::-1])
             passes.append(both)
-        of_states = self.state_begins, graphs.leaving_begins, graphs.entering_begins
+        of_states = self.state_begins, graphs.leaving_begins, graphs.incoming_begins
         self.inputs = [
             self.arcs.view(np.int32),
-            *(np.array(x, np.int32) for x in (*of_states, graphs.entering)),
+            *(np.array(x, np.int32) for x in (*of_states, graphs.incoming)),
             self.scores,
             *(np.array(x, np.int32) for x in (self.row_begins, a_to_b)),
             self.state_scores,

@@ -8,7 +8,7 @@ from k2.mps.graph_index import GraphIndex, graph_index
 from k2_mps_tests.parity.helpers import random_fsa_vec
 
 MPS = torch.device("mps", 0)
-MEMBERS = ("entering_begins", "entering", "by_label", "fsa_of_arc", "labels", "every_fsa")
+MEMBERS = ("incoming_begins", "incoming", "by_label", "fsa_of_arc", "labels", "every_fsa")
 
 
 @pytest.fixture(autouse=True)
@@ -28,8 +28,8 @@ def _expected(fsas):
     of_fsa = [torch.full((len(some),), i, dtype=torch.int32) for i, some in enumerate(labels)]
     orders = [i + some.sort(stable=True).indices for i, some in zip(begins.tolist(), labels)]
     return {
-        "entering_begins": incoming.shape.row_splits(2),
-        "entering": incoming.values,
+        "incoming_begins": incoming.shape.row_splits(2),
+        "incoming": incoming.values,
         "by_label": torch.cat(orders).int(),
         "fsa_of_arc": torch.cat(of_fsa),
         "labels": torch.tensor(

@@ -218,7 +218,7 @@ class Graph(Graphs):
         return [Buffer(self.b_scores), ints(self.b_begins)]
 
     def _both_directions(self):
-        return [*self._graph(), ints(self.entering_begins), ints(self.entering), *self._dense()]
+        return [*self._graph(), ints(self.incoming_begins), ints(self.incoming), *self._dense()]
 
     def _threads(self):
         """The threads of kernels that pass through all rows."""
@@ -312,7 +312,7 @@ class Graph(Graphs):
     def block_gradient_case(self, name, kind, rows):
         of_state = SIZES["kCtcScratchRows"] + 4 * KINDS[kind] // 2
         scratch = Buffer.scratch(np.zeros((self.num_states * of_state, 2), np.float32))
-        more = [ints(self.entering_begins), ints(self.entering), scratch]
+        more = [ints(self.incoming_begins), ints(self.incoming), scratch]
         groups = len(self.states) * -(-self.most_rows // rows)
         grad = self.b_grad, self.b_sizes
         kernel = "ctc_block_gradient_" + kind

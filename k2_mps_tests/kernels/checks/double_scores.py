@@ -138,7 +138,7 @@ def _inputs(graph):
     ]
 
 
-def _entering(graph):
+def _incoming(graph):
     return [ints(_begins(graph, graph.dest)), ints(np.argsort(graph.dest, kind="stable"))]
 
 
@@ -186,7 +186,7 @@ def _scores(name, graph, log, directions):
     buffers = [
         *_inputs(graph),
         ints(_begins(graph, graph.src)),
-        *_entering(graph),
+        *_incoming(graph),
         # In the log semiring many pairs (r, m) are right.
         Buffer.output(states, np.inf if log else 0.0),
         Buffer.output(np.concatenate(totals), np.concatenate(allowed_totals)),
@@ -256,7 +256,7 @@ def _gradients(name, graph, forward, log):
         buffers = [
             *_inputs(graph),
             leaving,
-            *_entering(graph),
+            *_incoming(graph),
             Buffer(states),
             Buffer(pairs),
             Buffer(grad),
@@ -333,7 +333,7 @@ def _arc_post_backprop(name, graph, parts, value=None):
         Buffer(grad),
         ints(graph.state_begins),
         ints(_begins(graph, graph.src)),
-        *_entering(graph),
+        *_incoming(graph),
         *(Buffer.output(states, 0.0) for states in expected),
         _params(graph, 0, parts=parts),
     ]

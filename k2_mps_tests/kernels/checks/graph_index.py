@@ -34,7 +34,7 @@ def _case(states, num_arcs, threads, labels):
         Buffer(graphs.arcs.view(np.int32)),
         ints(graphs.state_begins),
         ints(graphs.leaving_begins),
-        *map(written, (graphs.entering_begins, graphs.entering, graphs.by_label)),
+        *map(written, (graphs.incoming_begins, graphs.incoming, graphs.by_label)),
         *map(written, (graphs.fsa_of_arc, graphs.labels, np.arange(len(states)))),
         ints([len(states), num_states, total]),
     ]

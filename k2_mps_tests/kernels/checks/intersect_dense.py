@@ -81,7 +81,7 @@ def _case(name, states, num_arcs, frames, width, a_to_b, values=(), labels=SYMBO
     buffers = [
         Buffer(graphs.arcs.view(np.int32)),
         *map(ints, (state_begins, graphs.leaving_begins)),
-        *map(ints, (graphs.entering_begins, graphs.entering)),
+        *map(ints, (graphs.incoming_begins, graphs.incoming)),
         Buffer(scores),
         ints(b_begins),
         ints(a_to_b),

@@ -136,7 +136,7 @@ torch::Tensor KeptArcs(CtcGraphs &graphs, const CtcInputs &inputs) {
   mps::Launch(
       kBest, kernel, {2 * num_fsas, ThreadsOf(kBest, kernel, inputs)},
       {inputs.arcs, inputs.state_begins, inputs.leaving_begins,
-       graphs.index.entering_begins, graphs.index.entering, inputs.b_scores,
+       graphs.index.incoming_begins, graphs.index.incoming, inputs.b_scores,
        inputs.b_begins, inputs.penalized, best, scratch, best_totals, params});
   mps::Launch(kBest, "ctc_best_path", {num_fsas, kCtcThreads},
               {inputs.arcs, inputs.state_begins, inputs.leaving_begins,
@@ -144,7 +144,7 @@ torch::Tensor KeptArcs(CtcGraphs &graphs, const CtcInputs &inputs) {
                best_totals, scratch, best_arcs, params});
   mps::Launch(kBest, "ctc_keep", {NumBlocks(params, rows), kCtcThreads},
               {inputs.arcs, inputs.state_begins, inputs.leaving_begins,
-               graphs.index.entering_begins, graphs.index.entering,
+               graphs.index.incoming_begins, graphs.index.incoming,
                inputs.b_scores, inputs.b_begins, inputs.penalized, best,
                best_totals, best_arcs, scratch, kept, params});
   return kept;
@@ -187,7 +187,7 @@ std::vector<torch::Tensor> CtcForward(CtcGraphs &graphs, DenseFsaVec &dense,
               {static_cast<uint32_t>(2 * params.num_fsas),
                ThreadsOf(kCtc, kernel, inputs)},
               {inputs.arcs, inputs.state_begins, inputs.leaving_begins,
-               graphs.index.entering_begins, graphs.index.entering,
+               graphs.index.incoming_begins, graphs.index.incoming,
                inputs.b_scores, inputs.b_begins, kept, inputs.penalized,
                graphs.index.labels, sums, scratch, totals, scores, params});
   return {scores, kept, sums, totals};
@@ -234,7 +234,7 @@ std::vector<torch::Tensor> CtcBackward(CtcGraphs &graphs, DenseFsaVec &dense,
       launch(
           use_double ? "ctc_block_gradient_double" : "ctc_block_gradient_float",
           grid, graphs.index.by_label, b_grad,
-          {graphs.index.entering_begins, graphs.index.entering,
+          {graphs.index.incoming_begins, graphs.index.incoming,
            torch::empty({params.num_states,
                          2 * kCtcScratchRows + 4 * FloatsOfSum(use_double)},
                         floats)});

@@ -33,7 +33,7 @@ constexpr const char *kDoubleScores = "double_scores";
 struct DoubleScoresInputs {
   DoubleScoresParams params;
   torch::Tensor arcs, state_begins, batch_begins, states, leaving_begins,
-      entering_begins, entering;
+      incoming_begins, incoming;
 };
 
 DoubleScoresInputs GetInputs(BatchedFsas &batched) {
@@ -41,10 +41,10 @@ DoubleScoresInputs GetInputs(BatchedFsas &batched) {
   Array1<int32_t> state_begins = fsas.RowSplits(1),
                   leaving_begins = fsas.RowSplits(2),
                   batch_begins = batched.state_batches.RowSplits(2);
-  // Metal binds no empty buffer.  Kernels that get no entering arcs do not read
+  // Metal binds no empty buffer.  Kernels that get no incoming arcs do not read
   // their buffers.
   torch::Tensor splits = ToTorch(leaving_begins);
-  const bool has_entering = batched.entering.defined();
+  const bool has_incoming = batched.incoming.defined();
   return {{fsas.Dim0(), batched.state_batches.Dim0(), fsas.TotSize(1),
            fsas.NumElements(), batched.log_semiring},
           ToTorch(fsas.values),
@@ -52,8 +52,8 @@ DoubleScoresInputs GetInputs(BatchedFsas &batched) {
           ToTorch(batch_begins),
           ToTorch(batched.state_batches.values),
           splits,
-          has_entering ? batched.entering_begins : splits,
-          has_entering ? batched.entering : splits};
+          has_incoming ? batched.incoming_begins : splits,
+          has_incoming ? batched.incoming : splits};
 }
 
 // Returns the grid of a kernel with one threadgroup for each FSA and direction.
@@ -107,7 +107,7 @@ std::pair<DoubleScores, DoubleScores> ComputeDoubleScores(BatchedFsas &fsas,
                                                           bool forward,
                                                           bool backward) {
   K2_CHECK(forward || backward);
-  K2_CHECK(!forward || fsas.entering.defined());
+  K2_CHECK(!forward || fsas.incoming.defined());
   const char *kernel = "double_scores";
   DoubleScoresInputs inputs = GetInputs(fsas);
   DoubleScoresParams &params = inputs.params;
@@ -124,8 +124,8 @@ std::pair<DoubleScores, DoubleScores> ComputeDoubleScores(BatchedFsas &fsas,
   LaunchBatches(&params, [&] {
     mps::Launch(kDoubleScores, kernel, grid,
                 {inputs.arcs, inputs.state_begins, inputs.batch_begins,
-                 inputs.states, inputs.leaving_begins, inputs.entering_begins,
-                 inputs.entering, states, totals, best_arcs, params});
+                 inputs.states, inputs.leaving_begins, inputs.incoming_begins,
+                 inputs.incoming, states, totals, best_arcs, params});
   });
   auto scores_of = [&](int32_t direction) {
     return DoubleScores{states[direction], totals[direction],
@@ -148,7 +148,7 @@ torch::Tensor RoundDoubleScores(const DoubleScores &scores) {
 torch::Tensor DoubleScoresBackprop(BatchedFsas &fsas, bool is_forward,
                                    const DoubleScores &scores,
                                    torch::Tensor grad, bool of_totals) {
-  K2_CHECK(is_forward || fsas.entering.defined());
+  K2_CHECK(is_forward || fsas.incoming.defined());
   const char *kernel = "double_backprop";
   DoubleScoresInputs inputs = GetInputs(fsas);
   DoubleScoresParams &params = inputs.params;
@@ -171,7 +171,7 @@ torch::Tensor DoubleScoresBackprop(BatchedFsas &fsas, bool is_forward,
     mps::Launch(
         kDoubleScores, kernel, grid,
         {inputs.arcs, inputs.state_begins, inputs.batch_begins, inputs.states,
-         inputs.leaving_begins, inputs.entering_begins, inputs.entering,
+         inputs.leaving_begins, inputs.incoming_begins, inputs.incoming,
          scores.states, shares, grad, state_grad, ans, params});
   });
   return ans;
@@ -204,7 +204,7 @@ torch::Tensor DoubleArcPost(BatchedFsas &fsas, const DoubleScores &forward,
 
 std::pair<torch::Tensor, torch::Tensor> DoubleArcPostBackprop(
     BatchedFsas &fsas, torch::Tensor grad) {
-  K2_CHECK(fsas.entering.defined());
+  K2_CHECK(fsas.incoming.defined());
   DoubleScoresInputs inputs = GetInputs(fsas);
   const int64_t num_states = inputs.params.num_states;
   torch::Tensor forward_grad = New(inputs, {num_states}),
@@ -212,7 +212,7 @@ std::pair<torch::Tensor, torch::Tensor> DoubleArcPostBackprop(
   const mps::Grid grid = GetArcGrid(&inputs.params);
   mps::Launch(kDoubleScores, "double_arc_post_backprop", grid,
               {grad.contiguous(), inputs.state_begins, inputs.leaving_begins,
-               inputs.entering_begins, inputs.entering, forward_grad,
+               inputs.incoming_begins, inputs.incoming, forward_grad,
                backward_grad, inputs.params});
   return {forward_grad, backward_grad};
 }

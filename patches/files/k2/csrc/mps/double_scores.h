@@ -41,8 +41,8 @@ struct BatchedFsas {
   bool log_semiring;              // else tropical
   // What GetIncomingArcs() returns, as tensors of int32: where the arcs that
   // enter each state begin, [states + 1], and their indexes, [arcs].  Undefined
-  // for a function that needs no entering arcs.
-  torch::Tensor entering_begins, entering;
+  // for a function that needs no incoming arcs.
+  torch::Tensor incoming_begins, incoming;
 };
 
 // The scores of all states in one direction, in the kernels' form.
@@ -62,7 +62,7 @@ bool PreferDoubleScoresMps(int32_t num_arcs, int32_t num_batches);
 
 /* Computes scores in one dispatch, or in several if they take long.
 
-   @param [in] fsas      The FSAs.  Backward scores need no entering arcs.
+   @param [in] fsas      The FSAs.  Backward scores need no incoming arcs.
    @param [in] forward   Whether to compute forward scores.
    @param [in] backward  Whether to compute backward scores.
    @return     Forward scores, then backward scores.  Scores that are not
@@ -79,7 +79,7 @@ torch::Tensor RoundDoubleScores(const DoubleScores &scores);
    or in more if they take long.
 
    @param [in] fsas        As given to ComputeDoubleScores().  The gradient of
-                           forward scores needs no entering arcs.
+                           forward scores needs no incoming arcs.
    @param [in] is_forward  Whether `scores` are forward scores.
    @param [in] scores      What ComputeDoubleScores() returned.
    @param [in] grad        float32.  If of_totals, the gradient of the total

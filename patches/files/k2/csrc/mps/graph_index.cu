@@ -50,8 +50,8 @@ GraphIndex Divide(Array1<int32_t> memory, const GraphIndexParams &params) {
   };
   GraphIndex ans;
   ans.memory = memory;
-  ans.entering_begins = next(params.num_states + 1);
-  ans.entering = next(params.num_arcs);
+  ans.incoming_begins = next(params.num_states + 1);
+  ans.incoming = next(params.num_arcs);
   ans.by_label = next(params.num_arcs);
   ans.fsa_of_arc = next(params.num_arcs);
   ans.labels = next(2 * params.num_fsas).view({params.num_fsas, 2});
@@ -73,9 +73,9 @@ std::pair<int32_t, int32_t> FillGraphIndex(FsaVec &fsas, GraphIndex &index) {
   const int32_t *state_begins = fsas.RowSplits(1).Data(),
                 *leaving_begins = fsas.RowSplits(2).Data();
   const Arc *arcs = fsas.values.Data();
-  int32_t *entering_begins = index.memory.Data(),
-          *entering = entering_begins + num_states + 1,
-          *by_label = entering + num_arcs, *fsa_of_arc = by_label + num_arcs,
+  int32_t *incoming_begins = index.memory.Data(),
+          *incoming = incoming_begins + num_states + 1,
+          *by_label = incoming + num_arcs, *fsa_of_arc = by_label + num_arcs,
           *labels = fsa_of_arc + num_arcs, *every_fsa = labels + 2 * num_fsas;
   std::vector<int32_t> place;
   for (int32_t fsa = 0; fsa != num_fsas; ++fsa) {
@@ -86,9 +86,9 @@ std::pair<int32_t, int32_t> FillGraphIndex(FsaVec &fsas, GraphIndex &index) {
     for (int32_t i = first; i != last; ++i) ++place[arcs[i].dest_state + 1];
     place[0] = first;
     std::partial_sum(place.begin(), place.end(), place.begin());
-    std::copy(place.begin(), place.end() - 1, entering_begins + begin);
+    std::copy(place.begin(), place.end() - 1, incoming_begins + begin);
     for (int32_t i = first; i != last; ++i)
-      entering[place[arcs[i].dest_state]++] = i;
+      incoming[place[arcs[i].dest_state]++] = i;
 
     std::iota(by_label + first, by_label + last, first);
     std::stable_sort(
@@ -100,7 +100,7 @@ std::pair<int32_t, int32_t> FillGraphIndex(FsaVec &fsas, GraphIndex &index) {
     labels[2 * fsa + 1] = has_arcs ? arcs[by_label[last - 1]].label : -1;
     every_fsa[fsa] = fsa;
   }
-  entering_begins[num_states] = num_arcs;
+  incoming_begins[num_states] = num_arcs;
   const auto range = std::minmax_element(labels, labels + 2 * num_fsas);
   return {*range.first, *range.second};
 }
@@ -115,13 +115,13 @@ GraphIndex GraphIndexMps(FsaVec &fsas) {
                   leaving_begins = fsas.RowSplits(2);
   // A thread compares two arcs at a time.
   const uint32_t threads = mps::FitThreads(
-      kGraphIndex, kGraphIndex, ans.entering,
+      kGraphIndex, kGraphIndex, ans.incoming,
       params.num_arcs / (2 * params.num_fsas) + 1, kGiSimdWidth);
   mps::Launch(
       kGraphIndex, kGraphIndex,
       {static_cast<uint32_t>(2 * params.num_fsas), threads},
       {ToTorch(fsas.values), ToTorch(state_begins), ToTorch(leaving_begins),
-       ans.entering_begins, ans.entering, ans.by_label, ans.fsa_of_arc,
+       ans.incoming_begins, ans.incoming, ans.by_label, ans.fsa_of_arc,
        ans.labels, ans.every_fsa, params});
   return ans;
 }

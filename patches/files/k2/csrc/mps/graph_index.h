@@ -34,8 +34,8 @@ struct GraphIndex {
   // All members share this memory.  The tensors are torch.int32 on mps.
   Array1<int32_t> memory;
 
-  torch::Tensor entering_begins;  // [states + 1], into `entering`
-  torch::Tensor entering;         // [arcs], by the states that they enter
+  torch::Tensor incoming_begins;  // [states + 1], into `incoming`
+  torch::Tensor incoming;         // [arcs], by the states that they enter
   torch::Tensor by_label;         // [arcs], by FSA and label
   torch::Tensor fsa_of_arc;       // [arcs]
   torch::Tensor labels;           // [FSAs, 2], the lowest and the highest label

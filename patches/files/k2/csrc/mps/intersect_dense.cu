@@ -101,15 +101,15 @@ std::unique_ptr<Lattice> IntersectDenseMps(
         mps::Launch(
             kIntersectDense, kKernel,
             {static_cast<uint32_t>(2 * num_fsas), threads},
-            {arcs, state_begins, leaving_begins, index.entering_begins,
-             index.entering, b_scores, row_begins, a_to_b_map, state_scores,
+            {arcs, state_begins, leaving_begins, index.incoming_begins,
+             index.incoming, b_scores, row_begins, a_to_b_map, state_scores,
              IntersectDenseParams{stride, num_columns, num_scores, num_states,
                                   width, first, last}});
       });
 
   IntersectInputs inputs{
-      {arcs, state_begins, leaving_begins, index.entering_begins,
-       index.entering, b_scores, row_begins, a_to_b_map, state_scores},
+      {arcs, state_begins, leaving_begins, index.incoming_begins,
+       index.incoming, b_scores, row_begins, a_to_b_map, state_scores},
       {num_fsas, num_states, num_steps, num_words, stride, num_columns,
        output_beam, 0}};
   torch::Tensor words = GpuTensor<int32_t>(2 * int64_t{num_words} * num_steps),

@@ -62,8 +62,8 @@ template <typename Sum>
 kernel void ctc_sums(device const Arc *arcs [[buffer(0)]],
                      device const int *state_begins [[buffer(1)]],
                      device const int *leaving_begins [[buffer(2)]],
-                     device const int *entering_begins [[buffer(3)]],
-                     device const int *entering [[buffer(4)]],
+                     device const int *incoming_begins [[buffer(3)]],
+                     device const int *incoming [[buffer(4)]],
                      device const float *b_scores [[buffer(5)]],
                      device const int *b_begins [[buffer(6)]],
                      device const uint *kept [[buffer(7)]],
@@ -92,7 +92,7 @@ kernel void ctc_sums(device const Arc *arcs [[buffer(0)]],
   const Input input = GetInput(params, index, fsa, arcs, penalized, b_scores,
                                kept, thread_index, num_threads);
   const Direction direction = {
-      (forward ? entering_begins : leaving_begins) + fsa.state_begin, entering,
+      (forward ? incoming_begins : leaving_begins) + fsa.state_begin, incoming,
       forward};
   const SumCheckpoints<Sum> checkpoints = {
       sums, RowsBegin(params, fsa, params.rows_of_block, forward),
@@ -286,7 +286,7 @@ struct WriteRows {
 // Does what ctc_gradient does, where ctc_sums kept a checkpoint every
 // params.rows_of_block rows.
 //
-// entering_begins, entering   as for ctc_sums
+// incoming_begins, incoming   as for ctc_sums
 // scratch    [params.num_states * (kCtcScratchRows + 4 * Sums)], for FSAs of
 //            many states
 //
@@ -306,8 +306,8 @@ kernel void ctc_block_gradient(device const Arc *arcs [[buffer(0)]],
                                device const FloatLogSum *totals [[buffer(9)]],
                                device const float *score_grads [[buffer(10)]],
                                device float *b_grad [[buffer(11)]],
-                               device const int *entering_begins [[buffer(12)]],
-                               device const int *entering [[buffer(13)]],
+                               device const int *incoming_begins [[buffer(12)]],
+                               device const int *incoming [[buffer(13)]],
                                device FloatLogSum *scratch [[buffer(14)]],
                                constant CtcParams &params [[buffer(15)]],
                                uint group [[threadgroup_position_in_grid]],
@@ -324,8 +324,8 @@ kernel void ctc_block_gradient(device const Arc *arcs [[buffer(0)]],
   if (block * params.rows_of_block >= fsa.num_rows) return;
   const Input input = GetInput(params, index, fsa, arcs, penalized, b_scores,
                                kept, thread_index, num_threads);
-  const Direction forward = {entering_begins + fsa.state_begin, entering, true},
-                  backward = {leaving_begins + fsa.state_begin, entering,
+  const Direction forward = {incoming_begins + fsa.state_begin, incoming, true},
+                  backward = {leaving_begins + fsa.state_begin, incoming,
                               false};
   const RowGradient gradient = {
       by_label, values, labels, totals[index], score_grads[index], b_grad};

@@ -49,8 +49,8 @@ struct BestCheckpoints {
   }
 };
 
-// entering_begins  [params.num_states + 1], into `entering`
-// entering         [params.num_arcs], arcs by the states that they enter
+// incoming_begins  [params.num_states + 1], into `incoming`
+// incoming         [params.num_arcs], arcs by the states that they enter
 // best             checkpoints of params.rows_of_best_block rows
 // scratch          [params.num_states * (kCtcScratchRows + 4)], for FSAs of
 //                  many states
@@ -62,8 +62,8 @@ struct BestCheckpoints {
 kernel void ctc_best_scores(device const Arc *arcs [[buffer(0)]],
                             device const int *state_begins [[buffer(1)]],
                             device const int *leaving_begins [[buffer(2)]],
-                            device const int *entering_begins [[buffer(3)]],
-                            device const int *entering [[buffer(4)]],
+                            device const int *incoming_begins [[buffer(3)]],
+                            device const int *incoming [[buffer(4)]],
                             device const float *b_scores [[buffer(5)]],
                             device const int *b_begins [[buffer(6)]],
                             device const uchar *penalized [[buffer(7)]],
@@ -86,7 +86,7 @@ kernel void ctc_best_scores(device const Arc *arcs [[buffer(0)]],
   const Input input = GetInput(params, index, fsa, arcs, penalized, b_scores,
                                nullptr, thread_index, num_threads);
   const Direction direction = {
-      (forward ? entering_begins : leaving_begins) + fsa.state_begin, entering,
+      (forward ? incoming_begins : leaving_begins) + fsa.state_begin, incoming,
       forward};
   const int last_state = fsa.num_states - 1, rows = params.rows_of_best_block,
             initial = forward ? 0 : last_state,
@@ -334,8 +334,8 @@ struct KeepArcsOfRows {
 kernel void ctc_keep(device const Arc *arcs [[buffer(0)]],
                      device const int *state_begins [[buffer(1)]],
                      device const int *leaving_begins [[buffer(2)]],
-                     device const int *entering_begins [[buffer(3)]],
-                     device const int *entering [[buffer(4)]],
+                     device const int *incoming_begins [[buffer(3)]],
+                     device const int *incoming [[buffer(4)]],
                      device const float *b_scores [[buffer(5)]],
                      device const int *b_begins [[buffer(6)]],
                      device const uchar *penalized [[buffer(7)]],
@@ -357,8 +357,8 @@ kernel void ctc_keep(device const Arc *arcs [[buffer(0)]],
   if (block * size >= fsa.num_rows || fsa.num_states == 0) return;
   const Input input = GetInput(params, index, fsa, arcs, penalized, b_scores,
                                nullptr, thread_index, num_threads);
-  const Direction forward = {entering_begins + fsa.state_begin, entering, true},
-                  backward = {leaving_begins + fsa.state_begin, entering,
+  const Direction forward = {incoming_begins + fsa.state_begin, incoming, true},
+                  backward = {leaving_begins + fsa.state_begin, incoming,
                               false};
   const float start = best_totals[2 * index], end = best_totals[2 * index + 1];
   const Pruning pruning = {(start < end ? start : end) - params.beam,

@@ -119,7 +119,7 @@ inline Input GetInput(constant CtcParams &params, int index, Fsa fsa,
 
 struct Direction {
   device const int *arc_begins;  // of each state of the FSA
-  device const int *entering;  // forward: the list that arc_begins points into
+  device const int *incoming;  // forward: the list that arc_begins points into
   bool forward;                // backward: arc_begins points into all arcs
 };
 
@@ -134,7 +134,7 @@ struct Step {
 
 inline Step GetStep(constant CtcParams &params, Input input,
                     Direction direction, int position) {
-  const int i = (direction.forward ? direction.entering[position] : position) -
+  const int i = (direction.forward ? direction.incoming[position] : position) -
                 input.fsa.arc_begin;
   const Arc arc = input.arcs[i];
   return Step{direction.forward ? arc.src_state : arc.dest_state,

@@ -67,13 +67,13 @@ inline Link GetLink(LeavingArcs arcs, int state, int position) {
 }
 
 // The arcs that enter states.
-struct EnteringArcs {
+struct IncomingArcs {
   device const Arc *arcs;
   device const int *begins;  // [num_states + 1], into list
   device const int *list;    // [num_arcs], indexes of arcs
 };
 
-inline Link GetLink(EnteringArcs arcs, int state, int position) {
+inline Link GetLink(IncomingArcs arcs, int state, int position) {
   const int index = arcs.list[position];
   const Arc arc = arcs.arcs[index];
   return Link{state - arc.dest_state + arc.src_state, arc.score, index};
@@ -168,7 +168,7 @@ inline void ComputeScores(constant DoubleScoresParams &params, Batches batches,
 // state_begins    [num_fsas + 1], the row splits of axis 1 of the FSAs
 // batch_begins, states   see Batches
 // leaving_begins  [num_states + 1], the row splits of axis 2 of the FSAs
-// entering_begins, entering   see EnteringArcs; only for forward scores
+// incoming_begins, incoming   see IncomingArcs; only for forward scores
 // scores, totals, best_arcs   see Scores; for each direction
 [[max_total_threads_per_threadgroup(kDsMaxThreads)]]
 kernel void double_scores(device const Arc *arcs [[buffer(0)]],
@@ -176,8 +176,8 @@ kernel void double_scores(device const Arc *arcs [[buffer(0)]],
                           device const int *batch_begins [[buffer(2)]],
                           device const int *states [[buffer(3)]],
                           device const int *leaving_begins [[buffer(4)]],
-                          device const int *entering_begins [[buffer(5)]],
-                          device const int *entering [[buffer(6)]],
+                          device const int *incoming_begins [[buffer(5)]],
+                          device const int *incoming [[buffer(6)]],
                           device LogSum *scores [[buffer(7)]],
                           device float *totals [[buffer(8)]],
                           device int *best_arcs [[buffer(9)]],
@@ -197,7 +197,7 @@ kernel void double_scores(device const Arc *arcs [[buffer(0)]],
   const int begin = state_begins[fsa], last = state_begins[fsa + 1] - 1;
   if (is_forward) {
     ComputeScores(params, batches,
-                  EnteringArcs{arcs, entering_begins, entering},
+                  IncomingArcs{arcs, incoming_begins, incoming},
                   begin <= last ? begin : -1, last, out, int(thread_index),
                   int(num_threads));
   } else {
@@ -347,7 +347,7 @@ inline void Backprop(constant DoubleScoresParams &params, Batches batches,
 // Computes the gradient of forward scores if params.is_forward, else of
 // backward scores.  There is one threadgroup for each FSA.
 //
-// entering_begins, entering   see EnteringArcs; only for backward scores
+// incoming_begins, incoming   see IncomingArcs; only for backward scores
 // scores, shares, grad, state_grad, arc_grad   see Gradients
 [[max_total_threads_per_threadgroup(kDsMaxThreads)]]
 kernel void double_backprop(device const Arc *arcs [[buffer(0)]],
@@ -355,8 +355,8 @@ kernel void double_backprop(device const Arc *arcs [[buffer(0)]],
                             device const int *batch_begins [[buffer(2)]],
                             device const int *states [[buffer(3)]],
                             device const int *leaving_begins [[buffer(4)]],
-                            device const int *entering_begins [[buffer(5)]],
-                            device const int *entering [[buffer(6)]],
+                            device const int *incoming_begins [[buffer(5)]],
+                            device const int *incoming [[buffer(6)]],
                             device const LogSum *scores [[buffer(7)]],
                             device const TwoFloat *shares [[buffer(8)]],
                             device const float *grad [[buffer(9)]],
@@ -375,7 +375,7 @@ kernel void double_backprop(device const Arc *arcs [[buffer(0)]],
              state_begins[fsa + 1] - 1, of, int(thread_index),
              int(num_threads));
   } else {
-    Backprop(params, batches, EnteringArcs{arcs, entering_begins, entering},
+    Backprop(params, batches, IncomingArcs{arcs, incoming_begins, incoming},
              state_begins[fsa], of, int(thread_index), int(num_threads));
   }
 }
@@ -459,8 +459,8 @@ kernel void double_arc_post_backprop(
     device const float *arc_grad [[buffer(0)]],
     device const int *state_begins [[buffer(1)]],
     device const int *leaving_begins [[buffer(2)]],
-    device const int *entering_begins [[buffer(3)]],
-    device const int *entering [[buffer(4)]],
+    device const int *incoming_begins [[buffer(3)]],
+    device const int *incoming [[buffer(4)]],
     device float *forward_grad [[buffer(5)]],
     device float *backward_grad [[buffer(6)]],
     constant DoubleScoresParams &params [[buffer(7)]],
@@ -477,8 +477,8 @@ kernel void double_arc_post_backprop(
     float leave = 0.0f, enter = 0.0f;
     for (int i = leaving_begins[state]; i < leaving_begins[state + 1]; ++i)
       leave += arc_grad[i];
-    for (int i = entering_begins[state]; i < entering_begins[state + 1]; ++i)
-      enter += arc_grad[entering[i]];
+    for (int i = incoming_begins[state]; i < incoming_begins[state + 1]; ++i)
+      enter += arc_grad[incoming[i]];
     if (state != end - 1) forward_grad[state] = leave;
     if (state != begin) backward_grad[state] = enter;
   }

@@ -72,12 +72,12 @@ inline void Sort(Order order, device int *items, int num_items,
 
 // Returns how many arcs, which are sorted by destination, enter states before
 // `state`.
-inline int ArcsBefore(Order order, device const int *entering, int num_arcs,
+inline int ArcsBefore(Order order, device const int *incoming, int num_arcs,
                       int state) {
   int begin = 0, end = num_arcs;
   while (begin < end) {
     const int middle = begin + (end - begin) / 2;
-    if (order.KeyOf(entering[middle]) < state)
+    if (order.KeyOf(incoming[middle]) < state)
       begin = middle + 1;
     else
       end = middle;
@@ -88,8 +88,8 @@ inline int ArcsBefore(Order order, device const int *entering, int num_arcs,
 // arcs             [params.num_arcs]
 // state_begins     [params.num_fsas + 1], the row splits of axis 1
 // leaving_begins   [params.num_states + 1], the row splits of axis 2
-// entering_begins  [params.num_states + 1]
-// entering, by_label, fsa_of_arc   [params.num_arcs]
+// incoming_begins  [params.num_states + 1]
+// incoming, by_label, fsa_of_arc   [params.num_arcs]
 // labels           [params.num_fsas][2]
 // every_fsa        [params.num_fsas]
 //
@@ -98,8 +98,8 @@ inline int ArcsBefore(Order order, device const int *entering, int num_arcs,
 kernel void graph_index(device const Arc *arcs [[buffer(0)]],
                         device const int *state_begins [[buffer(1)]],
                         device const int *leaving_begins [[buffer(2)]],
-                        device int *entering_begins [[buffer(3)]],
-                        device int *entering [[buffer(4)]],
+                        device int *incoming_begins [[buffer(3)]],
+                        device int *incoming [[buffer(4)]],
                         device int *by_label [[buffer(5)]],
                         device int *fsa_of_arc [[buffer(6)]],
                         device int *labels [[buffer(7)]],
@@ -114,17 +114,17 @@ kernel void graph_index(device const Arc *arcs [[buffer(0)]],
             arc_begin = leaving_begins[state_begin],
             num_arcs = leaving_begins[state_begin + num_states] - arc_begin;
   const Order order = {arcs, group % 2 != 0};
-  device int *sorted = (order.by_label ? by_label : entering) + arc_begin;
+  device int *sorted = (order.by_label ? by_label : incoming) + arc_begin;
   for (int i = me; i < num_arcs; i += threads) sorted[i] = arc_begin + i;
   threadgroup_barrier(mem_flags::mem_device);
   Sort(order, sorted, num_arcs, me, threads);
 
   if (!order.by_label) {
     for (int s = me; s < num_states; s += threads)
-      entering_begins[state_begin + s] =
+      incoming_begins[state_begin + s] =
           arc_begin + ArcsBefore(order, sorted, num_arcs, s);
     if (me == 0 && fsa == params.num_fsas - 1)
-      entering_begins[params.num_states] = params.num_arcs;
+      incoming_begins[params.num_states] = params.num_arcs;
     return;
   }
   for (int i = me; i < num_arcs; i += threads) fsa_of_arc[arc_begin + i] = fsa;

@@ -46,7 +46,7 @@ static_assert(2 * kIdMaxCachedStates * 4 <= 32768,
 struct Graph {
   device const Arc *arcs;        // of all FSAs
   device const int *arc_begins;  // of each state of this FSA
-  device const int *entering;  // forward: the list that arc_begins points into
+  device const int *incoming;  // forward: the list that arc_begins points into
   bool forward;                // backward: arc_begins points into `arcs`
 };
 
@@ -66,7 +66,7 @@ struct Step {
 
 inline Step GetStep(Graph graph, int position) {
   const Arc arc =
-      graph.arcs[graph.forward ? graph.entering[position] : position];
+      graph.arcs[graph.forward ? graph.incoming[position] : position];
   // k2 keeps label + 1 in 16 bits.
   return Step{graph.forward ? arc.src_state : arc.dest_state, arc.score,
               (arc.label + 1) & 0xffff};
@@ -176,8 +176,8 @@ inline void DoFrame(constant IntersectDenseParams &params,
 // arcs             [a.NumElements()]
 // state_begins     [a.Dim0() + 1], the row splits of axis 1 of a
 // leaving_begins   [a.TotSize(1) + 1], the row splits of axis 2 of a
-// entering_begins  [a.TotSize(1) + 1], into `entering`
-// entering         [a.NumElements()], arcs by the states that they enter
+// incoming_begins  [a.TotSize(1) + 1], into `incoming`
+// incoming         [a.NumElements()], arcs by the states that they enter
 // b_scores         [frames][stride]
 // b_begins         rows of b_scores where sequences begin, and one more
 // a_to_b_map       [a.Dim0()], the sequence of an FSA
@@ -192,8 +192,8 @@ inline void DoFrame(constant IntersectDenseParams &params,
 kernel void intersect_dense(device const Arc *arcs [[buffer(0)]],
                             device const int *state_begins [[buffer(1)]],
                             device const int *leaving_begins [[buffer(2)]],
-                            device const int *entering_begins [[buffer(3)]],
-                            device const int *entering [[buffer(4)]],
+                            device const int *incoming_begins [[buffer(3)]],
+                            device const int *incoming [[buffer(4)]],
                             device const float *b_scores [[buffer(5)]],
                             device const int *b_begins [[buffer(6)]],
                             device const int *a_to_b_map [[buffer(7)]],
@@ -209,8 +209,8 @@ kernel void intersect_dense(device const Arc *arcs [[buffer(0)]],
   const int begin = state_begins[fsa],
             num_states = state_begins[fsa + 1] - begin;
   const Graph graph = {arcs,
-                       (forward ? entering_begins : leaving_begins) + begin,
-                       entering, forward};
+                       (forward ? incoming_begins : leaving_begins) + begin,
+                       incoming, forward};
   const int b = a_to_b_map[fsa], first_row = b_begins[b],
             num_frames = b_begins[b + 1] - first_row,
             first_frame = params.first_frame,

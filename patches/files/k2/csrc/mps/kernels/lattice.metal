@@ -48,13 +48,13 @@ constant int kNonempty = 0x02;
 // The buffers that all kernels of this file begin with.
 inline Input GetInput(device const Arc *arcs, device const int *state_begins,
                       device const int *leaving_begins,
-                      device const int *entering_begins,
-                      device const int *entering, device const float *b_scores,
+                      device const int *incoming_begins,
+                      device const int *incoming, device const float *b_scores,
                       device const int *b_begins, device const int *a_to_b_map,
                       device const float *state_scores,
                       device const int *best_arcs) {
-  return Input{arcs,         state_begins, leaving_begins, entering_begins,
-               entering,     b_scores,     b_begins,       a_to_b_map,
+  return Input{arcs,         state_begins, leaving_begins, incoming_begins,
+               incoming,     b_scores,     b_begins,       a_to_b_map,
                state_scores, best_arcs};
 }
 
@@ -146,13 +146,13 @@ inline int CountLeavingArcs(Input in, Arcs leaving, int begin, int end,
 }
 
 // Returns the number of a frame's states that kept arcs enter.  The arcs are
-// number begin, ..., end - 1 of in.entering, ordered by the states they enter.
-inline int CountEntered(Input in, Arcs entering, int begin, int end, int lane) {
+// number begin, ..., end - 1 of in.incoming, ordered by the states they enter.
+inline int CountEntered(Input in, Arcs incoming, int begin, int end, int lane) {
   int num_dests = 0, last_dest = -1;
   for (; begin < end; begin += kLtSimdWidth) {
-    const int at = begin + lane, i = in.entering[at < end ? at : begin];
+    const int at = begin + lane, i = in.incoming[at < end ? at : begin];
     const Arc arc = in.arcs[i];
-    const uint bits = Ballot(at < end && IsKept(entering, arc, i));
+    const uint bits = Ballot(at < end && IsKept(incoming, arc, i));
     const int dest = OfLaneBefore(arc.dest_state, bits, lane, last_dest);
     num_dests += int(popcount(bits & Ballot(dest != arc.dest_state)));
     if (bits != 0) last_dest = OfLastLane(arc.dest_state, bits);
@@ -179,7 +179,7 @@ inline void CountArcs(Input in, Fsa fsa, int t, float cutoff, int lane,
                          begins[fsa.num_states], lane, count);
   }
   if (t > 0) {
-    device const int *begins = in.entering_begins + fsa.first_state;
+    device const int *begins = in.incoming_begins + fsa.first_state;
     num_dests = CountEntered(in, GetArcs(in, fsa, t - 1, cutoff, params),
                              begins[0], begins[fsa.num_states], lane);
   }
@@ -198,8 +198,8 @@ inline void CountArcs(Input in, Fsa fsa, int t, float cutoff, int lane,
 kernel void count_lattice(device const Arc *arcs [[buffer(0)]],
                           device const int *state_begins [[buffer(1)]],
                           device const int *leaving_begins [[buffer(2)]],
-                          device const int *entering_begins [[buffer(3)]],
-                          device const int *entering [[buffer(4)]],
+                          device const int *incoming_begins [[buffer(3)]],
+                          device const int *incoming [[buffer(4)]],
                           device const float *b_scores [[buffer(5)]],
                           device const int *b_begins [[buffer(6)]],
                           device const int *a_to_b_map [[buffer(7)]],
@@ -210,7 +210,7 @@ kernel void count_lattice(device const Arc *arcs [[buffer(0)]],
                           device Count *counts [[buffer(12)]],
                           uint thread_index [[thread_position_in_grid]]) {
   const Input in =
-      GetInput(arcs, state_begins, leaving_begins, entering_begins, entering,
+      GetInput(arcs, state_begins, leaving_begins, incoming_begins, incoming,
                b_scores, b_begins, a_to_b_map, state_scores, best_arcs);
   const int frame = int(thread_index) / kLtSimdWidth,
             lane = int(thread_index) % kLtSimdWidth;
@@ -257,8 +257,8 @@ inline bool MayCutBestPath(Input in, Fsa fsa, constant LatticeParams &params,
 kernel void place_lattice(device const Arc *arcs [[buffer(0)]],
                           device const int *state_begins [[buffer(1)]],
                           device const int *leaving_begins [[buffer(2)]],
-                          device const int *entering_begins [[buffer(3)]],
-                          device const int *entering [[buffer(4)]],
+                          device const int *incoming_begins [[buffer(3)]],
+                          device const int *incoming [[buffer(4)]],
                           device const float *b_scores [[buffer(5)]],
                           device const int *b_begins [[buffer(6)]],
                           device const int *a_to_b_map [[buffer(7)]],
@@ -272,7 +272,7 @@ kernel void place_lattice(device const Arc *arcs [[buffer(0)]],
                           uint thread_index [[thread_index_in_threadgroup]],
                           uint num_threads [[threads_per_threadgroup]]) {
   const Input in =
-      GetInput(arcs, state_begins, leaving_begins, entering_begins, entering,
+      GetInput(arcs, state_begins, leaving_begins, incoming_begins, incoming,
                b_scores, b_begins, a_to_b_map, state_scores, best_arcs);
   const int num_frames = params.num_fsas * params.num_steps;
   threadgroup long states[kLtMaxThreads], numbers[kLtMaxThreads],
@@ -367,8 +367,8 @@ inline int Rank(device const uint2 *words, int state) {
 kernel void emit_lattice(device const Arc *arcs [[buffer(0)]],
                          device const int *state_begins [[buffer(1)]],
                          device const int *leaving_begins [[buffer(2)]],
-                         device const int *entering_begins [[buffer(3)]],
-                         device const int *entering [[buffer(4)]],
+                         device const int *incoming_begins [[buffer(3)]],
+                         device const int *incoming [[buffer(4)]],
                          device const float *b_scores [[buffer(5)]],
                          device const int *b_begins [[buffer(6)]],
                          device const int *a_to_b_map [[buffer(7)]],
@@ -387,7 +387,7 @@ kernel void emit_lattice(device const Arc *arcs [[buffer(0)]],
                          device int *arc_map_b [[buffer(20)]],
                          uint thread_index [[thread_position_in_grid]]) {
   const Input in =
-      GetInput(arcs, state_begins, leaving_begins, entering_begins, entering,
+      GetInput(arcs, state_begins, leaving_begins, incoming_begins, incoming,
                b_scores, b_begins, a_to_b_map, state_scores, best_arcs);
   const int frame = int(thread_index) / kLtSimdWidth,
             lane = int(thread_index) % kLtSimdWidth;
@@ -458,8 +458,8 @@ kernel void emit_lattice(device const Arc *arcs [[buffer(0)]],
 kernel void find_best_paths(device const Arc *arcs [[buffer(0)]],
                             device const int *state_begins [[buffer(1)]],
                             device const int *leaving_begins [[buffer(2)]],
-                            device const int *entering_begins [[buffer(3)]],
-                            device const int *entering [[buffer(4)]],
+                            device const int *incoming_begins [[buffer(3)]],
+                            device const int *incoming [[buffer(4)]],
                             device const float *b_scores [[buffer(5)]],
                             device const int *b_begins [[buffer(6)]],
                             device const int *a_to_b_map [[buffer(7)]],
@@ -470,7 +470,7 @@ kernel void find_best_paths(device const Arc *arcs [[buffer(0)]],
                             constant BestPathsParams &steps [[buffer(12)]],
                             uint thread_index [[thread_position_in_grid]]) {
   const Input in =
-      GetInput(arcs, state_begins, leaving_begins, entering_begins, entering,
+      GetInput(arcs, state_begins, leaving_begins, incoming_begins, incoming,
                b_scores, b_begins, a_to_b_map, state_scores, best_arcs);
   const int index = int(thread_index) / kLtSimdWidth,
             lane = int(thread_index) % kLtSimdWidth;

@@ -33,7 +33,7 @@
 // intersect_dense.metal.
 struct Input {
   device const Arc *arcs;
-  device const int *state_begins, *leaving_begins, *entering_begins, *entering;
+  device const int *state_begins, *leaving_begins, *incoming_begins, *incoming;
   device const float *b_scores;
   device const int *b_begins, *a_to_b_map;
   device const float *state_scores;  // step t begins at 2 * num_states * t

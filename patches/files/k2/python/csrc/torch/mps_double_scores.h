@@ -34,12 +34,12 @@ inline void PybindMpsDoubleScores(py::module &m) {
   py::class_<BatchedFsas>(m, "BatchedFsas")
       .def(py::init([](const k2::FsaVec &fsas, k2::RaggedAny &state_batches,
                        bool log_semiring,
-                       const torch::optional<torch::Tensor> &entering_begins,
-                       const torch::optional<torch::Tensor> &entering) {
+                       const torch::optional<torch::Tensor> &incoming_begins,
+                       const torch::optional<torch::Tensor> &incoming) {
         return BatchedFsas{fsas, state_batches.any.Specialize<int32_t>(),
                            log_semiring,
-                           entering_begins.value_or(torch::Tensor()),
-                           entering.value_or(torch::Tensor())};
+                           incoming_begins.value_or(torch::Tensor()),
+                           incoming.value_or(torch::Tensor())};
       }));
   py::class_<DoubleScores>(m, "DoubleScores")
       .def_readonly("totals", &DoubleScores::totals)

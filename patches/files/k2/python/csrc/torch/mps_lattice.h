@@ -19,7 +19,6 @@
 #ifndef K2_PYTHON_CSRC_TORCH_MPS_LATTICE_H_
 #define K2_PYTHON_CSRC_TORCH_MPS_LATTICE_H_
 
-#include "k2/csrc/mps/graph_index.h"
 #include "k2/csrc/mps/intersect_dense.h"
 #include "k2/csrc/torch_util.h"
 #include "k2/python/csrc/torch.h"
@@ -28,27 +27,10 @@
 // See k2/python/k2/mps/lattice.py for what Python makes of it.
 inline void PybindMpsLattice(py::module &m) {
 #if K2_WITH_MPS
-  using k2::GraphIndex;
   using k2::Lattice;
   using k2::RaggedAny;
   // No Python object is touched while the GIL is released.
   using NoGil = py::call_guard<py::gil_scoped_release>;
-  py::class_<GraphIndex> index(m, "MpsGraphIndex");
-  index.def_readonly("entering_begins", &GraphIndex::entering_begins);
-  index.def_readonly("entering", &GraphIndex::entering);
-  index.def_readonly("by_label", &GraphIndex::by_label);
-  index.def_readonly("fsa_of_arc", &GraphIndex::fsa_of_arc);
-  index.def_readonly("labels", &GraphIndex::labels);
-  index.def_readonly("every_fsa", &GraphIndex::every_fsa);
-  index.def(
-      "fill",
-      [](GraphIndex &self, k2::FsaVec &fsas) {
-        return k2::FillGraphIndex(fsas, self);
-      },
-      NoGil());
-  m.def("mps_reserve_graph_index", &k2::ReserveGraphIndex, NoGil());
-  m.def("mps_graph_index", &k2::GraphIndexMps, NoGil());
-
   py::class_<Lattice> lattice(m, "MpsLattice");
   lattice.def_readonly("fsas", &Lattice::fsas);
   lattice.def_readonly("properties", &Lattice::properties);

@@ -62,18 +62,18 @@ def entering_arcs(fsas) -> torch.Tensor:
     return _scores(fsas, False, True, False)[0].best_arcs
 
 
-def _entering(fsas) -> Tuple[torch.Tensor, torch.Tensor]:
+def _incoming(fsas) -> Tuple[torch.Tensor, torch.Tensor]:
     '''Return Fsa._get_incoming_arcs as two tensors: where the arcs that enter
     each state begin, and the indexes of these arcs.'''
     if lattice.fill_cache(fsas, 'incoming_arcs'):
         incoming = fsas._cache['incoming_arcs']
         return incoming.shape.row_splits(2), incoming.values
     index = graph_index(fsas).index
-    return index.entering_begins, index.entering
+    return index.incoming_begins, index.incoming
 
 
-def _batched(fsas, log_semiring: bool, entering: bool) -> '_k2.BatchedFsas':
-    arcs = _entering(fsas) if entering else (None, None)
+def _batched(fsas, log_semiring: bool, incoming: bool) -> '_k2.BatchedFsas':
+    arcs = _incoming(fsas) if incoming else (None, None)
     return _k2.BatchedFsas(fsas.arcs, fsas._get_state_batches(), log_semiring,
                            *arcs)
 
@@ -101,7 +101,7 @@ class _TotScores(torch.autograd.Function):
     @staticmethod
     def forward(ctx, fsas, log_semiring: bool,
                 unused_scores: torch.Tensor) -> torch.Tensor:
-        # Backward scores alone do not need the entering arcs of a state.  But
+        # Backward scores alone do not need the incoming arcs of a state.  But
         # among equal paths the CPU takes the path of the forward scores, and
         # the gradient needs both.  One dispatch for both takes no longer.
         has_gradient = ctx.needs_input_grad[2]

@@ -18,9 +18,8 @@
 
 # To run this single test, use
 #
-#  ctest --verbose -R mps_kernels_test_py
+#  ctest --verbose -R mps_mutual_information_test_py
 
-import os
 import unittest
 
 import k2
@@ -29,33 +28,25 @@ import torch
 
 @unittest.skipUnless(k2.with_mps and torch.backends.mps.is_available(),
                      'there is no mps')
-class TestMpsKernels(unittest.TestCase):
-    # Sums of some hundred terms, by exp() and log() of another device.
-    tolerance = dict(rtol=1e-5, atol=1e-4)
+class TestMpsMutualInformation(unittest.TestCase):
 
     def setUp(self):
-        # Small problems would be the host's.
-        os.environ['K2_MPS_FORCE'] = 'metal'
         torch.manual_seed(1)
 
-    def tearDown(self):
-        del os.environ['K2_MPS_FORCE']
-
-    def compare(self, function, *tensors):
-        found = []
-        for device in ('cpu', 'mps'):
-            leaves = [x.detach().to(device).requires_grad_(True)
-                      for x in tensors]
-            results = function(*leaves)
-            sum(x.sum() for x in results).backward()
-            found.append([x.detach().cpu() for x in results] +
-                         [x.grad.cpu() for x in leaves])
-        for expected, given in zip(*found):
-            assert torch.allclose(given, expected, **self.tolerance)
-
     def test_mutual_information(self):
-        self.compare(lambda px, py: [k2.mutual_information_recursion(px, py)],
-                     torch.randn(2, 5, 8), torch.randn(2, 6, 7))
+        px, py = torch.randn(2, 5, 8), torch.randn(2, 6, 7)
+
+        def scores_and_gradients(device):
+            leaves = [x.detach().to(device).requires_grad_(True)
+                      for x in (px, py)]
+            scores = k2.mutual_information_recursion(*leaves)
+            scores.sum().backward()
+            return [scores.detach(), *(x.grad for x in leaves)]
+
+        for found, expected in zip(scores_and_gradients('mps'),
+                                   scores_and_gradients('cpu')):
+            # Sums of some hundred terms, by exp() and log() of another device.
+            assert torch.allclose(found.cpu(), expected, rtol=1e-5, atol=1e-4)
 
 
 if __name__ == '__main__':
