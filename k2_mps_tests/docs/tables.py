@@ -101,11 +101,11 @@ def costs(project: Project) -> list[tuple[str, str, str, int, int, int]]:
     """The rows of the table in placement.cc: an operation, the names of its work and of its steps,
     and the nanoseconds of the host for a unit of work, of Metal for a step and for a call."""
     path = project.patches / "files/k2/csrc/mps/placement.cc"
-    pattern = r'\{"(\w+)", "([^"]+)", "([^"]+)", \{(\d+), (\d+), (\d+)\}\}'
+    pattern = r"\{(\d+), (\d+), (\d+)\}, +// (\w+): ([^,\n]+), (.+)"
     rows = re.findall(pattern, path.read_text(encoding="utf-8"))
     if not rows:
         raise LookupError(f"no line of {path.name} matches {pattern}")
-    return [(*row[:3], *map(int, row[3:])) for row in rows]
+    return [(*row[3:], *map(int, row[:3])) for row in rows]
 
 
 def _costs(project: Project) -> list[str]:

@@ -19,7 +19,7 @@
 #include "k2/csrc/mps/placement.h"
 
 #include <cstdlib>
-#include <mutex>  // NOLINT
+#include <string>
 
 #include "torch/all.h"
 
@@ -28,23 +28,21 @@ namespace mps {
 
 namespace {
 
-std::mutex g_mutex;
-
-// Returns the operations, in the order of Operation.
+// In the order of Operation.  No Apple device was measured.
 //
-// These costs are rough, since no Apple device was measured; k2.mps.calibrate
-// measures the user's device.  The costs of the host come from one core of an
-// x86-64, and for ctc_loss include the lattice and the gradient.  The costs of
-// Metal are several times the costs of an NVIDIA H200, plus the published time
-// of a dispatch and a wait on Apple's GPUs.
-std::vector<Placement> &Table() {
-  static std::vector<Placement> table = {
-      {"intersect_dense", "arcs and frames", "frames", {15, 4000, 400000}},
-      {"ctc_loss", "arcs and frames", "frames", {30, 12000, 400000}},
-      {"get_tot_scores", "arcs", "batches of states", {30, 8000, 200000}},
-  };
-  return table;
-}
+// host   What k2's code for the CPU takes on one core of an x86-64; for
+//        ctc_loss with the lattice and the gradient.
+// step   About four times what the kernels take on an NVIDIA H200: 0.75 us,
+//        2.7 us and 2 us.
+// call   200 us for each wait: 150 to 360 us were published for a small kernel
+//        and the wait for it (github.com/JuliaGPU/Metal.jl/pull/783), and
+//        180 us (github.com/ml-explore/mlx/issues/4438).  intersect_dense
+//        waits for the lattice's size, and the caller waits for each result.
+constexpr Costs kCosts[] = {
+    {15, 4000, 400000},   // intersect_dense: arcs and frames, frames
+    {30, 12000, 200000},  // ctc_loss: arcs and frames, frames
+    {30, 8000, 200000},   // get_tot_scores: arcs, batches of states
+};
 
 }  // namespace
 
@@ -55,34 +53,11 @@ bool PreferMetal(Operation operation, double work, double steps) {
               "The environment variable K2_MPS_FORCE may be `host` or `metal`. "
               "Given: ",
               force);
-  std::lock_guard<std::mutex> lock(g_mutex);
-  Placement &placement = Table()[static_cast<int32_t>(operation)];
-  const Costs &costs = placement.costs;
+  const Costs costs = kCosts[static_cast<int32_t>(operation)];
   const bool is_metal =
       force.empty() ? costs.step * steps + costs.call < costs.host * work
                     : force == "metal";
-  ++placement.num_calls;
-  placement.last_work = work;
-  placement.last_steps = steps;
-  placement.last_is_metal = is_metal;
-  placement.last_is_forced = !force.empty();
   return is_metal;
-}
-
-std::vector<Placement> Placements() {
-  std::lock_guard<std::mutex> lock(g_mutex);
-  return Table();
-}
-
-void SetCosts(const std::string &operation, const Costs &costs) {
-  std::lock_guard<std::mutex> lock(g_mutex);
-  for (Placement &placement : Table()) {
-    if (placement.operation != operation) continue;
-    placement.costs = costs;
-    placement.is_calibrated = true;
-    return;
-  }
-  TORCH_CHECK(false, "No operation with costs is called ", operation);
 }
 
 }  // namespace mps

@@ -19,9 +19,6 @@
 #ifndef K2_CSRC_MPS_PLACEMENT_H_
 #define K2_CSRC_MPS_PLACEMENT_H_
 
-#include <string>
-#include <vector>
-
 namespace k2 {
 namespace mps {
 
@@ -29,7 +26,7 @@ namespace mps {
 // Both work in the same memory.
 enum class Operation { kIntersectDense, kCtcLoss, kScores };
 
-// The time of an operation, in nanoseconds.
+// The estimated time of an operation, in nanoseconds.
 struct Costs {
   double host;  // on the host, for each unit of work
   double step;  // in Metal, for each of the sequential steps
@@ -43,29 +40,12 @@ struct Costs {
    estimate; it is read at each call.  Throws if it has another value.
 
    @param [in] operation  The operation.
-   @param [in] work       Units of work, see Placements().
-   @param [in] steps      Sequential steps.
+   @param [in] work       Units of work: arcs times frames; for kScores, arcs.
+   @param [in] steps      Sequential steps: frames; for kScores, batches of
+                          states.
    @return   Whether to use the kernels.
  */
 bool PreferMetal(Operation operation, double work, double steps);
-
-// An operation, its costs, and its last call in this process.
-struct Placement {
-  std::string operation;    // the name of k2's function
-  std::string work, steps;  // the names of their units, in the plural
-  Costs costs;
-  bool is_calibrated;  // by SetCosts()
-
-  int64_t num_calls;                   // calls of PreferMetal()
-  double last_work, last_steps;        // of the last one; 0 before the first
-  bool last_is_metal, last_is_forced;  // by K2_MPS_FORCE
-};
-
-// Returns a Placement for each Operation.
-std::vector<Placement> Placements();
-
-// Replaces the costs of an operation.  Throws if no operation has that name.
-void SetCosts(const std::string &operation, const Costs &costs);
 
 }  // namespace mps
 }  // namespace k2

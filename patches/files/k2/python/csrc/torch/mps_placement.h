@@ -22,7 +22,7 @@
 #include <string>
 #include <vector>
 
-#include "k2/csrc/mps/placement.h"
+#include "k2/csrc/mps/calibration.h"
 #include "k2/python/csrc/torch.h"
 
 // See k2/python/k2/mps/placement.py for what Python makes of it.
