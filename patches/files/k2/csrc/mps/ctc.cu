@@ -160,10 +160,11 @@ bool PreferCtcMps(int64_t num_arcs, int64_t num_rows) {
                           static_cast<double>(num_arcs) * num_rows, num_rows);
 }
 
-std::vector<torch::Tensor> CtcForward(CtcGraphs &graphs, DenseFsaVec &dense,
-                                      int32_t num_rows, float penalty,
-                                      bool use_double, bool all_sums,
-                                      float output_beam) {
+std::pair<torch::Tensor, CtcSaved> CtcForward(CtcGraphs &graphs,
+                                              DenseFsaVec &dense,
+                                              int32_t num_rows, float penalty,
+                                              bool use_double, bool all_sums,
+                                              float output_beam) {
   NVTX_RANGE(K2_FUNC);
   CtcInputs inputs =
       GetInputs(graphs, dense, num_rows, penalty, use_double, all_sums);
@@ -190,15 +191,13 @@ std::vector<torch::Tensor> CtcForward(CtcGraphs &graphs, DenseFsaVec &dense,
                graphs.index.incoming_begins, graphs.index.incoming,
                inputs.b_scores, inputs.b_begins, kept, inputs.penalized,
                graphs.index.labels, sums, scratch, totals, scores, params});
-  return {scores, kept, sums, totals};
+  return {scores, {kept, sums, totals}};
 }
 
-std::vector<torch::Tensor> CtcBackward(CtcGraphs &graphs, DenseFsaVec &dense,
-                                       int32_t num_rows, float penalty,
-                                       bool use_double, bool all_sums,
-                                       const std::vector<torch::Tensor> &saved,
-                                       torch::Tensor score_grads,
-                                       bool need_graphs, bool need_dense) {
+std::pair<torch::Tensor, torch::Tensor> CtcBackward(
+    CtcGraphs &graphs, DenseFsaVec &dense, int32_t num_rows, float penalty,
+    bool use_double, bool all_sums, const CtcSaved &saved,
+    torch::Tensor score_grads, bool need_graphs, bool need_dense) {
   NVTX_RANGE(K2_FUNC);
   const CtcInputs inputs =
       GetInputs(graphs, dense, num_rows, penalty, use_double, all_sums);
@@ -209,10 +208,10 @@ std::vector<torch::Tensor> CtcBackward(CtcGraphs &graphs, DenseFsaVec &dense,
                     const torch::Tensor &index, const torch::Tensor &grad,
                     const std::vector<mps::Argument> &more) {
     std::vector<mps::Argument> arguments = {
-        inputs.arcs, inputs.state_begins, inputs.leaving_begins,
-        index,       inputs.b_scores,     inputs.b_begins,
-        saved[0],    inputs.penalized,    saved[1],
-        saved[2],    score_grads,         grad};
+        inputs.arcs,  inputs.state_begins, inputs.leaving_begins,
+        index,        inputs.b_scores,     inputs.b_begins,
+        saved.kept,   inputs.penalized,    saved.sums,
+        saved.totals, score_grads,         grad};
     arguments.insert(arguments.end(), more.begin(), more.end());
     arguments.push_back(params);
     mps::Launch(kCtc, kernel, grid, arguments);

@@ -19,7 +19,7 @@
 #ifndef K2_CSRC_MPS_CTC_H_
 #define K2_CSRC_MPS_CTC_H_
 
-#include <vector>
+#include <utility>
 
 #include "k2/csrc/fsa.h"
 #include "k2/csrc/mps/graph_index.h"
@@ -41,6 +41,14 @@ struct CtcGraphs {
 // Whether the kernels are faster than a lattice, see placement.h.
 bool PreferCtcMps(int64_t num_arcs, int64_t num_rows);
 
+// What the gradient needs of the forward pass.
+struct CtcSaved {
+  torch::Tensor kept;    // int32, the arcs that the lattice would keep: a bit
+                         // for each arc and frame, see ctc_keep
+  torch::Tensor sums;    // float32, the sums of states at checkpoints
+  torch::Tensor totals;  // float32, [FSAs, 2], total scores of both directions
+};
+
 /* Returns the total scores, in the log semiring, of the lattice that
    IntersectDense() would make of `graphs` and `dense` without limits of its
    size.  Encodes four dispatches, and does not wait.
@@ -57,20 +65,20 @@ bool PreferCtcMps(int64_t num_arcs, int64_t num_rows);
                             which the gradient of the graphs' scores needs.
    @param [in] output_beam  As for IntersectDense().
    @return   The scores, float32, [FSAs], NaN for a graph that has a label
-             without a column of `dense`; then the tensors that CtcBackward()
-             needs.
+             without a column of `dense`; and what CtcBackward() needs.
  */
-std::vector<torch::Tensor> CtcForward(CtcGraphs &graphs, DenseFsaVec &dense,
-                                      int32_t num_rows, float penalty,
-                                      bool use_double, bool all_sums,
-                                      float output_beam);
+std::pair<torch::Tensor, CtcSaved> CtcForward(CtcGraphs &graphs,
+                                              DenseFsaVec &dense,
+                                              int32_t num_rows, float penalty,
+                                              bool use_double, bool all_sums,
+                                              float output_beam);
 
 /* Returns the gradient of CtcForward().  Encodes a dispatch for each gradient,
    and does not wait.
 
    @param [in] graphs, dense, num_rows, penalty, use_double, all_sums   As given
                             to CtcForward().
-   @param [in] saved        What CtcForward() returned after the scores.
+   @param [in] saved        What CtcForward() returned.
    @param [in] score_grads  The gradient of the scores, float32, [FSAs].
    @param [in] need_graphs, need_dense   Which gradients to compute;
                             `need_graphs` requires `all_sums`.
@@ -78,12 +86,10 @@ std::vector<torch::Tensor> CtcForward(CtcGraphs &graphs, DenseFsaVec &dense,
              and of dense.scores, float32, of its shape; undefined if not
              needed.
  */
-std::vector<torch::Tensor> CtcBackward(CtcGraphs &graphs, DenseFsaVec &dense,
-                                       int32_t num_rows, float penalty,
-                                       bool use_double, bool all_sums,
-                                       const std::vector<torch::Tensor> &saved,
-                                       torch::Tensor score_grads,
-                                       bool need_graphs, bool need_dense);
+std::pair<torch::Tensor, torch::Tensor> CtcBackward(
+    CtcGraphs &graphs, DenseFsaVec &dense, int32_t num_rows, float penalty,
+    bool use_double, bool all_sums, const CtcSaved &saved,
+    torch::Tensor score_grads, bool need_graphs, bool need_dense);
 
 }  // namespace k2
 

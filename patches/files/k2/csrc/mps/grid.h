@@ -73,9 +73,9 @@ inline int32_t LanesOfState(int64_t num_arcs, int64_t num_states,
 /* Returns how many dispatches run a kernel that goes through steps one after
    another, so that none of them takes a second; see LaunchInParts().
 
-   A dispatch has at most 2^16 steps, each of up to 12 microseconds (the costs
-   in placement.cc), and at most 2^28 units of work, of which one core is
-   estimated to do more in a second.
+   A dispatch has at most 2^16 steps, each of up to 12 microseconds by estimate,
+   and at most 2^28 units of work, of which one core is estimated to do more in
+   a second.
 
    @param [in] work        Units of work of all steps, about: arcs to follow.
    @param [in] num_steps   Number of steps.

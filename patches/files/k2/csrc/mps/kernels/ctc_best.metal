@@ -18,6 +18,7 @@
 
 #include <metal_stdlib>
 
+#include "k2/csrc/mps/kernels/best_path.h"
 #include "k2/csrc/mps/kernels/ctc_blocks.h"
 #include "k2/csrc/mps/kernels/simdgroup.h"
 
@@ -25,8 +26,6 @@
 // ctc_pass.h.
 
 using namespace metal;
-
-constant float kEpsilon = 1.1920929e-7f;  // a unit in the last place of 1
 
 static_assert(4 * kCtcBestFloats <= 32768,
               "Metal's limit of threadgroup memory");
@@ -110,13 +109,6 @@ kernel void ctc_best_scores(device const Arc *arcs [[buffer(0)]],
     Pass<BestScore>(params, input, direction, begin, fsa.num_rows, of_fsa,
                     of_fsa + fsa.num_states, checkpoints);
   }
-}
-
-// As MayCutBestPath() of k2/csrc/best_paths.h.
-inline bool MayCutBestPath(float start, float end, Fsa fsa, float beam) {
-  const float apart = fabs(end - start), size = fmax(fabs(start), fabs(end));
-  return start > -INFINITY && end > -INFINITY &&
-         !(beam > apart + (float(fsa.num_rows) + 1.0f) * kEpsilon * size);
 }
 
 // The part of an FSA's best path that a simdgroup has followed so far.
@@ -218,8 +210,8 @@ kernel void ctc_best_path(device const Arc *arcs [[buffer(0)]],
   const Input input = GetInput(params, int(group), fsa, arcs, penalized,
                                b_scores, nullptr, thread_index, num_threads);
   BestPath path = {best_arcs + int(group) * params.num_rows, 0, 0};
-  if (MayCutBestPath(best_totals[2 * group], best_totals[2 * group + 1], fsa,
-                     params.beam)) {
+  if (MayCutBestPath(best_totals[2 * group], best_totals[2 * group + 1],
+                     fsa.num_rows, params.beam)) {
     const Direction backward = {leaving_begins + fsa.state_begin,
                                 leaving_begins, false};
     const int of_sums = 4 * fsa.num_states,

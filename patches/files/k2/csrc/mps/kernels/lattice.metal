@@ -18,6 +18,7 @@
 
 #include <metal_stdlib>
 
+#include "k2/csrc/mps/kernels/best_path.h"
 #include "k2/csrc/mps/kernels/lattice_frames.h"
 
 // Makes the lattice of intersect_dense from the scores of its states.  States,
@@ -231,20 +232,6 @@ kernel void count_lattice(device const Arc *arcs [[buffer(0)]],
   if (lane == 0) counts[frame] = count;
 }
 
-// Tells whether rounding may cut the best path of an FSA, as MayCutBestPath()
-// of k2/csrc/best_paths.h does.  Sets `apart` to the difference of the FSA's
-// forward and backward total score.
-inline bool MayCutBestPath(Input in, Fsa fsa, constant LatticeParams &params,
-                           thread float &apart) {
-  const float start = StartScore(in, fsa, params),
-              end = EndScore(in, fsa, params),
-              size = fmax(fabs(start), fabs(end));
-  apart = fabs(end - start);
-  return start > -INFINITY && end > -INFINITY &&
-         !(params.beam >
-           apart + (float(fsa.last_time) + 1.0f) * FLT_EPSILON * size);
-}
-
 // counts         [num_fsas * num_steps]
 // frame_states   [num_fsas * num_steps + 1], gets the number of states before
 //                each frame
@@ -326,8 +313,9 @@ kernel void place_lattice(device const Arc *arcs [[buffer(0)]],
     if (frame_arcs[fsa.first_frame] ==
         frame_arcs[fsa.first_frame + params.num_steps])
       lacks |= kNonempty;
-    float apart;
-    if (MayCutBestPath(in, fsa, params, apart)) may_cut = 1;
+    const float first = StartScore(in, fsa, params),
+                last = EndScore(in, fsa, params), apart = fabs(last - first);
+    if (MayCutBestPath(first, last, fsa.last_time, params.beam)) may_cut = 1;
     if (apart > largest) largest = apart;
   }
   atomic_fetch_or_explicit(&not_properties, lacks, memory_order_relaxed);

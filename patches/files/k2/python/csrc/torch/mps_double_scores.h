@@ -31,7 +31,7 @@ inline void PybindMpsDoubleScores(py::module &m) {
   // No Python object is touched while the GIL is released.
   using NoGil = py::call_guard<py::gil_scoped_release>;
 
-  py::class_<BatchedFsas>(m, "BatchedFsas")
+  py::class_<BatchedFsas>(m, "MpsBatchedFsas")
       .def(py::init([](const k2::FsaVec &fsas, k2::RaggedAny &state_batches,
                        bool log_semiring,
                        const torch::optional<torch::Tensor> &incoming_begins,
@@ -41,16 +41,16 @@ inline void PybindMpsDoubleScores(py::module &m) {
                            incoming_begins.value_or(torch::Tensor()),
                            incoming.value_or(torch::Tensor())};
       }));
-  py::class_<DoubleScores>(m, "DoubleScores")
+  py::class_<DoubleScores>(m, "MpsDoubleScores")
       .def_readonly("totals", &DoubleScores::totals)
       .def_readonly("best_arcs", &DoubleScores::best_arcs)
       .def("rounded", &k2::RoundDoubleScores, NoGil());
-  m.def("prefer_double_scores_mps", &k2::PreferDoubleScoresMps);
-  m.def("compute_double_scores", &k2::ComputeDoubleScores, NoGil());
-  m.def("double_scores_backprop", &k2::DoubleScoresBackprop, NoGil());
-  m.def("double_totals_backprop", &k2::DoubleTotalsBackprop, NoGil());
-  m.def("double_arc_post", &k2::DoubleArcPost, NoGil());
-  m.def("double_arc_post_backprop", &k2::DoubleArcPostBackprop, NoGil());
+  m.def("mps_prefers_double_scores", &k2::PreferDoubleScoresMps);
+  m.def("mps_double_scores", &k2::ComputeDoubleScores, NoGil());
+  m.def("mps_double_scores_backprop", &k2::DoubleScoresBackprop, NoGil());
+  m.def("mps_double_totals_backprop", &k2::DoubleTotalsBackprop, NoGil());
+  m.def("mps_double_arc_post", &k2::DoubleArcPost, NoGil());
+  m.def("mps_double_arc_post_backprop", &k2::DoubleArcPostBackprop, NoGil());
 #endif
 }
 

@@ -14,6 +14,7 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 '''CTC without a lattice, on the GPU.'''
+import inspect
 from collections import deque
 from typing import Optional
 from typing import Tuple
@@ -21,13 +22,15 @@ from typing import Tuple
 import torch
 import _k2
 
+from ..autograd import intersect_dense
 from ..first_gradient import first_gradient_only
 from .graph_index import GraphIndex
 from .graph_index import graph_index
 
-# The limits with which k2.ctc_loss calls intersect_dense.
-_MAX_STATES = 15000000
-_MAX_ARCS = 1 << 30
+# k2.ctc_loss calls intersect_dense with its default limits.
+_LIMITS = inspect.signature(intersect_dense).parameters
+_MAX_STATES = _LIMITS['max_states'].default
+_MAX_ARCS = _LIMITS['max_arcs'].default
 
 # In the cache of an Fsa: what _penalized() made it of, and what it made.
 _PENALIZED = 'mps_penalized'
@@ -65,24 +68,31 @@ def _check_labels(index: GraphIndex, num_columns: int) -> None:
         _require_columns(index.labels(), num_columns, 'The decoding graph')
 
 
-def _penalized(graphs) -> Optional[torch.Tensor]:
+def _penalty_source(graphs) -> Optional[torch.Tensor]:
+    '''Return the attribute that tells which arcs CtcLoss gives a delay penalty,
+    or None if the graph lacks it or if it is ragged.'''
+    source = getattr(graphs, '_is_repeat_token_',
+                     getattr(graphs, 'aux_labels', None))
+    return source if isinstance(source, torch.Tensor) else None
+
+
+def _penalized(graphs) -> torch.Tensor:
     '''Return which arcs CtcLoss gives a delay penalty.
 
+    Args:
+      graphs:
+        A k2.Fsa that has a _penalty_source().
     Returns:
-      A 1-D tensor of torch.uint8; or None if the graph lacks an attribute, so
-      that CtcLoss raises its own error.
+      A 1-D tensor of torch.uint8.
     '''
-    has_repeats = hasattr(graphs, '_is_repeat_token_')
-    source = (graphs._is_repeat_token_
-              if has_repeats else getattr(graphs, 'aux_labels', None))
-    if not isinstance(source, torch.Tensor):
-        return None
+    source = _penalty_source(graphs)
     index = graph_index(graphs)
     known = graphs._cache.get(_PENALIZED)
     if known is not None:
         of, version, of_index, penalized = known
         if of is source and version == source._version and of_index is index:
             return penalized
+    has_repeats = hasattr(graphs, '_is_repeat_token_')
     labels = graphs.labels if has_repeats else source
     mask = (labels == 0) | (labels == -1)
     if has_repeats:
@@ -95,65 +105,85 @@ def _penalized(graphs) -> Optional[torch.Tensor]:
 class _CtcScores(torch.autograd.Function):
 
     @staticmethod
-    def forward(ctx, graphs, dense, num_rows: int, output_beam: float,
-                penalty: float, penalized: Optional[torch.Tensor],
-                use_double_scores: bool, a_scores: torch.Tensor,
-                b_scores: torch.Tensor) -> torch.Tensor:
+    def forward(ctx, graphs, dense, output_beam: float, penalty: float,
+                penalized: Optional[torch.Tensor], use_double_scores: bool,
+                a_scores: torch.Tensor, b_scores: torch.Tensor) -> torch.Tensor:
         num_columns = b_scores.shape[1]
         index = graph_index(graphs)
         _check_labels(index, num_columns)
-        # The gradient of the graphs' scores adds up all frames in their order.
-        all_sums = ctx.needs_input_grad[-2]
-        ctx.arguments = (graphs.arcs, index.index, penalized,
-                         dense.dense_fsa_vec, num_rows, penalty,
-                         use_double_scores, all_sums)
-        scores, *saved = _k2.mps_ctc_forward(*ctx.arguments, output_beam)
-        # torch raises if a saved tensor, such as the scores, has changed.
-        ctx.save_for_backward(a_scores, b_scores, *saved)
+        ctx.arguments = dict(
+            fsas=graphs.arcs, index=index.index, penalized=penalized,
+            dense=dense.dense_fsa_vec, num_rows=_num_rows(dense),
+            penalty=penalty, use_double=use_double_scores,
+            # The gradient of the graphs' scores adds up all frames in their
+            # order.
+            all_sums=a_scores.requires_grad)
+        scores, saved = _k2.mps_ctc_forward(**ctx.arguments,
+                                            output_beam=output_beam)
+        # torch raises if a saved tensor, such as the scores, has changed, and
+        # frees them all after the backward pass.
+        ctx.save_for_backward(a_scores, b_scores, saved.kept, saved.sums,
+                              saved.totals)
         return scores
 
     @staticmethod
     @first_gradient_only
     def backward(ctx, grad: torch.Tensor):
-        _, _, *saved = ctx.saved_tensors
-        grads = _k2.mps_ctc_backward(*ctx.arguments, saved, grad,
-                                     *ctx.needs_input_grad[-2:])
-        return (None,) * 7 + tuple(grads)
+        a_scores, b_scores, kept, sums, totals = ctx.saved_tensors
+        grads = _k2.mps_ctc_backward(
+            **ctx.arguments,
+            saved=_k2.MpsCtcSaved(kept=kept, sums=sums, totals=totals),
+            score_grads=grad, need_graphs=a_scores.requires_grad,
+            need_dense=b_scores.requires_grad)
+        return (*[None] * 6, *grads)
 
 
-def ctc_scores(graphs, dense, output_beam: float, delay_penalty: float,
-               use_double_scores: bool) -> Optional[torch.Tensor]:
-    '''Return the total scores of the lattices of CtcLoss, without the lattices.
+def _num_rows(dense) -> int:
+    '''Return the rows of the longest sequence of a k2.DenseFsaVec.'''
+    return int(dense.duration.max()) + 1
+
+
+def in_metal(graphs, dense, output_beam: float, delay_penalty: float) -> bool:
+    '''Return whether the GPU computes the loss, without a lattice.
+
+    It does not on other devices, if the host is faster, and if the lattice may
+    exceed a limit, so that k2 would narrow the beam.
 
     Args:
       graphs:
         The k2.Fsa that CtcLoss calls decoding_graph.
       dense:
         The k2.DenseFsaVec.
-      output_beam, delay_penalty, use_double_scores:
+      output_beam, delay_penalty:
         As for CtcLoss.
-    Returns:
-      A 1-D tensor of torch.float32 on mps with a score for each FSA, which
-      supports autograd.  None if CtcLoss must make the lattice: on other
-      devices, if the host is faster, and if the lattice may exceed a limit, so
-      that k2 would narrow the beam.
     '''
     if (graphs.device.type != 'mps' or dense.device.type != 'mps'
             or len(graphs.shape) != 3 or graphs.shape[0] != dense.dim0()
             or graphs.shape[0] == 0 or not output_beam > 0):
-        return None
-    num_rows = int(dense.duration.max()) + 1
+        return False
+    num_rows = _num_rows(dense)
     num_states = graphs.arcs.shape().tot_size(1)
     num_arcs = graphs.arcs.shape().tot_size(2)
-    if ((num_rows + 1) * num_states > _MAX_STATES
-            or (num_rows + 1) * num_arcs > _MAX_ARCS
-            or not _k2.mps_prefers_ctc(num_arcs, num_rows)):
-        return None
-    penalized = None
-    if delay_penalty > 0:
-        penalized = _penalized(graphs)
-        if penalized is None:
-            return None
-    return _CtcScores.apply(graphs, dense, num_rows, output_beam,
-                            -float(delay_penalty), penalized,
-                            use_double_scores, graphs.scores, dense.scores)
+    return ((num_rows + 1) * num_states <= _MAX_STATES
+            and (num_rows + 1) * num_arcs <= _MAX_ARCS
+            and (not delay_penalty > 0 or _penalty_source(graphs) is not None)
+            and _k2.mps_prefers_ctc(num_arcs, num_rows))
+
+
+def tot_scores(graphs, dense, output_beam: float, delay_penalty: float,
+               use_double_scores: bool) -> torch.Tensor:
+    '''Return the total scores of the lattices of CtcLoss, without the lattices.
+
+    Args:
+      graphs, dense, output_beam, delay_penalty:
+        As for :func:`in_metal`, which must be true.
+      use_double_scores:
+        As for CtcLoss.
+    Returns:
+      A 1-D tensor of torch.float32 on mps with a score for each FSA, which
+      supports autograd.
+    '''
+    penalized = _penalized(graphs) if delay_penalty > 0 else None
+    return _CtcScores.apply(graphs, dense, output_beam, -float(delay_penalty),
+                            penalized, use_double_scores, graphs.scores,
+                            dense.scores)

@@ -14,7 +14,6 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 '''DenseFsaVec on mps: one allocation and one kernel, there and back.'''
-from typing import Optional
 from typing import Tuple
 
 import torch
@@ -45,20 +44,17 @@ class _DenseScores(torch.autograd.Function):
 
 
 def dense_fsa_vec(log_probs: torch.Tensor, supervision_segments: torch.Tensor
-                  ) -> Optional[Tuple[_k2.DenseFsaVec, torch.Tensor,
-                                      torch.Tensor]]:
+                  ) -> Tuple[_k2.DenseFsaVec, torch.Tensor, torch.Tensor]:
     '''Make the members of a :class:`k2.DenseFsaVec`.
 
     Args:
       log_probs, supervision_segments:
-        As for :class:`k2.DenseFsaVec`, which has checked them.
+        As for :class:`k2.DenseFsaVec`, which has checked them.  ``log_probs``
+        is on mps.
     Returns:
       The ``_k2.DenseFsaVec``, its scores, which support autograd, and the
-      number of frames of each segment, ``torch.int32`` on the CPU.  None on
-      other devices.
+      number of frames of each segment, ``torch.int32`` on the CPU.
     '''
-    if log_probs.device.type != 'mps':
-        return None
     sequence, start, duration = supervision_segments.unbind(1)
     end = (start + duration).clamp(max=log_probs.shape[1])
     duration = end - start

@@ -33,8 +33,8 @@ def in_metal(fsas) -> bool:
     The following functions require it.
     '''
     return (fsas.device.type == 'mps' and fsas.num_arcs > 0
-            and _k2.prefer_double_scores_mps(fsas.num_arcs,
-                                             fsas._get_state_batches().dim0))
+            and _k2.mps_prefers_double_scores(fsas.num_arcs,
+                                              fsas._get_state_batches().dim0))
 
 
 def tot_scores(fsas, log_semiring: bool) -> torch.Tensor:
@@ -65,22 +65,22 @@ def entering_arcs(fsas) -> torch.Tensor:
 def _incoming(fsas) -> Tuple[torch.Tensor, torch.Tensor]:
     '''Return Fsa._get_incoming_arcs as two tensors: where the arcs that enter
     each state begin, and the indexes of these arcs.'''
-    if lattice.fill_cache(fsas, 'incoming_arcs'):
-        incoming = fsas._cache['incoming_arcs']
+    if lattice.in_metal(fsas):
+        incoming = lattice.incoming_arcs(fsas)
         return incoming.shape.row_splits(2), incoming.values
     index = graph_index(fsas).index
     return index.incoming_begins, index.incoming
 
 
-def _batched(fsas, log_semiring: bool, incoming: bool) -> '_k2.BatchedFsas':
+def _batched(fsas, log_semiring: bool, incoming: bool) -> '_k2.MpsBatchedFsas':
     arcs = _incoming(fsas) if incoming else (None, None)
-    return _k2.BatchedFsas(fsas.arcs, fsas._get_state_batches(), log_semiring,
-                           *arcs)
+    return _k2.MpsBatchedFsas(fsas.arcs, fsas._get_state_batches(),
+                              log_semiring, *arcs)
 
 
 def _scores(fsas, log_semiring: bool, forward: bool, backward: bool) -> Tuple:
-    '''Return two _k2.DoubleScores, forward and backward scores; None for each
-    that is not requested.'''
+    '''Return two _k2.MpsDoubleScores, forward and backward scores; None for
+    each that is not requested.'''
     wanted = {'forward': forward, 'backward': backward}
     # Fsa forgets what has "score" in its name if scores change.
     suffix = '_log' if log_semiring else '_tropical'
@@ -88,7 +88,7 @@ def _scores(fsas, log_semiring: bool, forward: bool, backward: bool) -> Tuple:
     cache = fsas._cache
     missing = [wanted[way] and names[way] not in cache for way in wanted]
     if any(missing):
-        made = _k2.compute_double_scores(
+        made = _k2.mps_double_scores(
             _batched(fsas, log_semiring, missing[0]), *missing)
         for way, is_new, scores in zip(wanted, missing, made):
             if is_new:
@@ -122,11 +122,11 @@ class _TotScores(torch.autograd.Function):
         ctx.saved_tensors
         forward, backward = ctx.scores
         if backward is None:
-            arc_grad = _k2.double_scores_backprop(ctx.batched, True, forward,
-                                                  grad, True)
+            arc_grad = _k2.mps_double_scores_backprop(ctx.batched, True,
+                                                      forward, grad, True)
         else:
-            arc_grad = _k2.double_totals_backprop(ctx.batched, forward,
-                                                  backward, grad)
+            arc_grad = _k2.mps_double_totals_backprop(ctx.batched, forward,
+                                                      backward, grad)
         return None, None, arc_grad
 
 
@@ -148,7 +148,7 @@ class _Scores(torch.autograd.Function):
     @first_gradient_only
     def backward(ctx, grad: torch.Tensor):
         ctx.saved_tensors
-        return None, None, None, _k2.double_scores_backprop(
+        return None, None, None, _k2.mps_double_scores_backprop(
             *ctx.arguments, grad, False)
 
 
@@ -162,15 +162,15 @@ class _ArcPost(torch.autograd.Function):
         if ctx.needs_input_grad[2]:
             ctx.arguments = batched, scores
             ctx.save_for_backward(unused_scores)
-        return _k2.double_arc_post(batched, *scores)
+        return _k2.mps_double_arc_post(batched, *scores)
 
     @staticmethod
     @first_gradient_only
     def backward(ctx, grad: torch.Tensor):
         ctx.saved_tensors
         batched, scores = ctx.arguments
-        state_grads = _k2.double_arc_post_backprop(batched, grad)
+        state_grads = _k2.mps_double_arc_post_backprop(batched, grad)
         for i, state_grad in enumerate(state_grads):
-            grad = grad + _k2.double_scores_backprop(
+            grad = grad + _k2.mps_double_scores_backprop(
                 batched, i == 0, scores[i], state_grad, False)
         return None, None, grad

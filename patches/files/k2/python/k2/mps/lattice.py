@@ -14,6 +14,7 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 '''Lattices that intersect_dense makes on mps, and their arcs by states.'''
+from typing import Callable
 from typing import Optional
 from typing import Tuple
 
@@ -22,6 +23,7 @@ import _k2
 import k2
 
 from .graph_index import graph_index
+from .sums import intersect_gradients
 
 # In the cache of an Fsa: the _k2.MpsLattice that it was made from.
 _LATTICE = 'mps_lattice'
@@ -87,26 +89,30 @@ def intersect_dense(a_fsas, b_fsas, a_to_b_map: Optional[torch.Tensor],
     return ans, made.arc_map_a, made.arc_map_b, made
 
 
-def fill_cache(fsa, name: str) -> bool:
-    '''Fill an entry of the cache of a lattice that the GPU has made.
+def in_metal(fsa) -> bool:
+    '''Return whether an Fsa is a lattice that the GPU has made.
 
-    intersect_dense knows the answer, so this needs no search.
-
-    Args:
-      fsa:
-        Any k2.Fsa.
-      name:
-        An entry of ``fsa._cache``: incoming_arcs or state_batches.
-    Returns:
-      Whether the cache has the entry now.
+    intersect_dense then knows the answers of the next two functions, which
+    require it.
     '''
+    return _LATTICE in fsa._cache
+
+
+def incoming_arcs(fsa) -> k2.RaggedTensor:
+    '''As Fsa._get_incoming_arcs.'''
+    return _kept(fsa, 'incoming_arcs')
+
+
+def state_batches(fsa) -> k2.RaggedTensor:
+    '''As Fsa._get_state_batches.'''
+    return _kept(fsa, 'state_batches')
+
+
+def _kept(fsa, name: str) -> k2.RaggedTensor:
     cache = fsa._cache
-    made = cache.get(_LATTICE)
-    if made is None:
-        return False
     if name not in cache:
-        cache[name] = getattr(made, name)()
-    return True
+        cache[name] = getattr(cache[_LATTICE], name)()
+    return cache[name]
 
 
 def select_arcs(value: torch.Tensor, arc_map: torch.Tensor,
@@ -124,23 +130,29 @@ def select_arcs(value: torch.Tensor, arc_map: torch.Tensor,
     return value.index_select(0, arc_map)
 
 
-def gradients(ctx, grad: torch.Tensor) -> Tuple:
-    '''Return what the backward pass of intersect_dense returns.
+def gradients(ctx, grad: torch.Tensor
+              ) -> Tuple[Optional[torch.Tensor], Optional[torch.Tensor]]:
+    '''Return the gradients of the scores of both inputs of intersect_dense.
 
     Args:
       ctx:
-        The context of the forward pass, with a ``lattice``.
+        The context of the forward pass; its ``lattice`` is what
+        :func:`intersect_dense` returned last.
       grad:
         The gradient of the lattice's scores.
     '''
+    if ctx.lattice is None:
+        return intersect_gradients(ctx, grad)
     a_scores, b_scores = ctx.saved_tensors
     grad = grad.contiguous()
-    ans = [None] * len(ctx.needs_input_grad)
-    # The positions of both scores in _IntersectDenseFunction.forward.
-    for i, scores, add_up in ((6, a_scores, ctx.lattice.graph_grad),
-                              (7, b_scores, ctx.lattice.dense_grad)):
-        if ctx.needs_input_grad[i]:
-            ans[i] = torch.empty(scores.shape, dtype=torch.float32,
-                                 device=scores.device)
-            add_up(grad, ans[i])
-    return tuple(ans)
+    return (_sums(ctx.lattice.graph_grad, grad, a_scores),
+            _sums(ctx.lattice.dense_grad, grad, b_scores))
+
+
+def _sums(add_up: Callable, grad: torch.Tensor,
+          scores: torch.Tensor) -> Optional[torch.Tensor]:
+    if not scores.requires_grad:
+        return None
+    ans = torch.empty(scores.shape, dtype=torch.float32, device=scores.device)
+    add_up(grad, ans)
+    return ans
