@@ -46,7 +46,8 @@ struct CtcSaved {
   torch::Tensor kept;    // int32, the arcs that the lattice would keep: a bit
                          // for each arc and frame, see ctc_keep
   torch::Tensor sums;    // float32, the sums of states at checkpoints
-  torch::Tensor totals;  // float32, [FSAs, 2], total scores of both directions
+  torch::Tensor totals;  // float32, [FSAs, 2]: the total score is the first
+                         // plus the logarithm of the second
 };
 
 /* Returns the total scores, in the log semiring, of the lattice that
