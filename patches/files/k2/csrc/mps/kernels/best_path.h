@@ -25,7 +25,8 @@ inline bool MayCutBestPath(float start, float end, int num_frames, float beam) {
   const float apart = metal::fabs(end - start),
               size = metal::fmax(metal::fabs(start), metal::fabs(end));
   return start > -INFINITY && end > -INFINITY &&
-         !(beam > apart + (float(num_frames) + 1.0f) * FLT_EPSILON * size);
+         !(beam > apart + (static_cast<float>(num_frames) + 1.0f) *
+                              FLT_EPSILON * size);
 }
 
 #endif  // K2_CSRC_MPS_KERNELS_BEST_PATH_H_
