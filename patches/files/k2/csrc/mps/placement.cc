@@ -32,7 +32,7 @@ namespace {
 //
 // host   What k2's code for the CPU takes on one core of an x86-64; for
 //        ctc_loss with the lattice and the gradient.
-// step   About four times what the kernels take on an NVIDIA H200: 0.75 us,
+// step   Four to five times what the kernels take on an NVIDIA H200: 0.75 us,
 //        2.7 us and 2 us.
 // call   200 us for each wait: 150 to 360 us were published for a small kernel
 //        and the wait for it (github.com/JuliaGPU/Metal.jl/pull/783), and
