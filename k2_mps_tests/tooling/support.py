@@ -312,7 +312,7 @@ def patches(sandbox: Sandbox) -> dict[str, bytes]:
     return found
 
 
-_UNTOLD = "FETCH_HEAD ORIG_HEAD logs gc.log k2mps-index rr-cache worktrees".split()
+_UNTOLD = "FETCH_HEAD ORIG_HEAD logs gc.log rr-cache worktrees".split()
 
 
 def snapshot(directory: Path, times: bool = True) -> dict[str, object]:
@@ -347,7 +347,7 @@ def snapshot(directory: Path, times: bool = True) -> dict[str, object]:
         "git directory": sorted(
             path.name
             for path in git_dir.iterdir()
-            # Files of git, and the tool's index of patches/.
+            # Files of git.
             if path.name not in _UNTOLD
         ),
         "worktrees": git(directory, "worktree", "list"),

@@ -9,7 +9,7 @@ import signal
 import time
 
 import pytest
-from k2mps.core import errors, interrupts
+from k2mps.core import errors, interrupts, process
 
 from k2_mps_tests.tooling import support
 from k2_mps_tests.tooling.support import git, patches, snapshot
@@ -100,6 +100,30 @@ def test_a_signal_in_a_section_waits_for_the_outer_one():
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         signal.signal(signal.SIGHUP, signal.SIG_DFL)
     assert reached == ["inner", "outer"]
+
+
+def test_a_process_ends_with_its_children(tmp_path):
+    """A script that is git on the PATH ends at once, and git when it has removed its lock."""
+    here, ended = tmp_path / "here", tmp_path / "ended"
+    slow = (
+        f"trap 'sleep 0.5; touch \"{ended}\"; exit' TERM; touch '{here}';"
+        " while :; do sleep 0.01; done"
+    )
+    script = ["sh", "-c", 'sh -c "$1"; exit $?', "sh", slow]
+    with pytest.raises(KeyError), process.started(script, start_new_session=True):
+        support.wait_for(here)
+        raise KeyError
+    assert ended.exists()
+
+
+@pytest.mark.parametrize("added", ["--all", "--update"])
+def test_the_lock_of_a_killed_run_is_in_nobodys_way(sandbox, k2, tmp_path, added):
+    """git is killed, too, amid writing an index of the tool's."""
+    fold(sandbox)
+    spoil = 'touch "$GIT_INDEX_FILE.lock"; kill -9 $PPID; exit 1'
+    env = support.shim(tmp_path / "bin", f'case "$*" in *" add {added}"*) {spoil};; esac')
+    assert sandbox.run("new", "more", env=env).returncode == -signal.SIGKILL
+    sandbox.ok("new", "more")
 
 
 @pytest.mark.parametrize("mine", [False, True])

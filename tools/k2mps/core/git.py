@@ -12,12 +12,13 @@ checkout stays one; the tool compares and commits blobs only.  repository.py run
 commands in the same way.
 """
 
+import contextlib
 import errno
 import os
 import re
 import shlex
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -239,6 +240,18 @@ class Git:
 def split_z(output: bytes) -> list[str]:
     """Splits the output of a command with -z into its fields."""
     return [os.fsdecode(field) for field in output.split(b"\0")[:-1]]
+
+
+@contextlib.contextmanager
+def own_index() -> Iterator[dict[str, str]]:
+    """The environment in which git has an index of its own, which does not exist yet.
+
+    No other run uses it, so the lock that a killed git leaves beside it is in nobody's way.
+    """
+    import tempfile
+
+    with tempfile.TemporaryDirectory(prefix="k2mps-") as folder:
+        yield {"GIT_INDEX_FILE": os.path.join(folder, "index")}
 
 
 def version() -> tuple[int, ...]:

@@ -3,11 +3,13 @@
 import contextlib
 import functools
 import os
+import select
 import signal
 import subprocess
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import IO, NamedTuple
 
 from k2mps.core import errors, interrupts
 from k2mps.core.progress import Reporter
@@ -105,23 +107,35 @@ def started(
     # A signal must not come between the start of the process and the promise to end it.
     with contextlib.ExitStack() as stack:
         with interrupts.deferred():
+            # All processes of the session have `alive`, so `all_ended` ends with the last one.
+            all_ended, alive = map(stack.enter_context, map(os.fdopen, os.pipe(), "rw"))
+            how["pass_fds"] = (*how.get("pass_fds", ()), alive.fileno())
             process = subprocess.Popen(argv, **how)
-            stack.enter_context(_ended(process, grace, how.get("start_new_session", False)))
+            alive.close()
+            watched = all_ended if how.get("start_new_session") else None
+            stack.enter_context(_ended(process, grace, watched))
         yield process
 
 
 @contextlib.contextmanager
-def _ended(process: subprocess.Popen, grace: float, with_children: bool) -> Iterator[None]:
+def _ended(process: subprocess.Popen, grace: float, all_ended: IO | None) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        end = functools.partial(os.killpg, process.pid) if with_children else process.send_signal
-        try:
+        end = functools.partial(os.killpg, process.pid) if all_ended else process.send_signal
+        deadline = time.monotonic() + grace
+        # The second exception is macOS's for a group that has only ended processes.
+        with contextlib.suppress(ProcessLookupError, PermissionError):
             end(signal.SIGTERM)
-            process.wait(grace)
-        except ProcessLookupError:
-            pass
-        except subprocess.TimeoutExpired:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(grace)
+            # A child of the process may end later and hold a lock until then, as where `git` on
+            # the PATH is a script that runs git.  A session of none but ended processes may stay
+            # for seconds, so its pipe tells, too.
+            while all_ended and time.monotonic() < deadline:
+                end(0)
+                if select.select([all_ended], [], [], 0.01)[0]:
+                    break
             end(signal.SIGKILL)
         process.wait()
         raise

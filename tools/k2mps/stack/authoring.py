@@ -13,7 +13,7 @@ import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from k2mps.core import errors
+from k2mps.core import errors, git
 from k2mps.core.project import Project
 from k2mps.series import patch_text, series_file
 from k2mps.series.patch_folder import load
@@ -155,11 +155,9 @@ class CommittedSeries:
     def _edited_tree(self, paths: Sequence[str]) -> str:
         """The tree of the files that git tracks and of those that are named."""
         checkout = self._checkout
-        index = checkout.git_dir / "k2mps-edits"
-        environment = {"GIT_INDEX_FILE": str(index)}
-        try:
+        with git.own_index() as environment:
             # With the times in the index, git reads edited files only.
-            shutil.copy2(checkout.git_dir / "index", index)
+            shutil.copy2(checkout.git_dir / "index", environment["GIT_INDEX_FILE"])
             checkout.git.bytes("add", "--update", work_tree=True, environment=environment)
             if paths:
                 named = ("add", "--", *map(self._inside, paths))
@@ -172,8 +170,6 @@ class CommittedSeries:
                         " file that git ignores",
                     )
             tree = checkout.git.text("write-tree", environment=environment)
-        finally:
-            index.unlink(missing_ok=True)
         if tree == checkout.tree_of(self._tip):
             untracked = checkout.untracked_files()
             raise errors.K2mpsError(

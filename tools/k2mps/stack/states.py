@@ -127,26 +127,21 @@ def _read(checkout: Checkout) -> Iterator[State]:
 
 def snapshot(project: Project, checkout: Checkout) -> str:
     """The tree of patches/ and upstream.toml as they are."""
-    environment = {
-        "GIT_DIR": str(checkout.git_dir),
-        "GIT_WORK_TREE": str(project.root),
-        # It keeps the times of the files, so that git reads those that changed.
-        "GIT_INDEX_FILE": str(checkout.git_dir / "k2mps-index"),
-    }
     here = Git(project.root, literal=True, reporter=checkout.reporter)
     modes = patch_folder.has_modes(project.patches)
     settings = () if modes else ("-c", "core.fileMode=false")
-    here.bytes(
-        *settings, "add", "--all", "--force", "--", *_PATHS, work_tree=True, environment=environment
-    )
-    if not modes:
-        executable = patch_folder.executables(project.patches)
-        here.bytes(
-            *("update-index", "--chmod=+x", "-z", "--stdin"),
-            stdin="".join(f"patches/{path}\0" for path in sorted(executable)).encode(),
-            environment=environment,
-        )
-    return here.text("write-tree", environment=environment)
+    with git.own_index() as environment:
+        environment |= {"GIT_DIR": str(checkout.git_dir), "GIT_WORK_TREE": str(project.root)}
+        add = (*settings, "add", "--all", "--force", "--", *_PATHS)
+        here.bytes(*add, work_tree=True, environment=environment)
+        if not modes:
+            executable = patch_folder.executables(project.patches)
+            here.bytes(
+                *("update-index", "--chmod=+x", "-z", "--stdin"),
+                stdin="".join(f"patches/{path}\0" for path in sorted(executable)).encode(),
+                environment=environment,
+            )
+        return here.text("write-tree", environment=environment)
 
 
 def series_id(project: Project, checkout: Checkout) -> str:
