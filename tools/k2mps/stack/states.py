@@ -146,9 +146,11 @@ def snapshot(project: Project, checkout: Checkout) -> str:
 
 def series_id(project: Project, checkout: Checkout) -> str:
     """git's id of patches/ as it is."""
-    found = checkout.commit_of(f"{snapshot(project, checkout)}:patches", "tree")
+    # git would take "^{tree}" behind a path for a part of the path.
+    name = f"{snapshot(project, checkout)}:patches"
+    found = checkout.git.run("rev-parse", "--verify", "--quiet", name)
     # A tree of git has no empty folder, so the tree of no patches is made.
-    return found or checkout.git.text("mktree", stdin=b"")
+    return os.fsdecode(found.stdout).strip() or checkout.git.text("mktree", stdin=b"")
 
 
 @contextlib.contextmanager
