@@ -101,7 +101,7 @@ def _incomplete(
     needs = [
         one.name
         for one in before
-        if one not in taken and {*one.new_files, *(e.path for e in one.edits)} & set(conflicts)
+        if one not in taken and {*one.new_files, *one.edited} & set(conflicts)
     ]
     return errors.K2mpsError(
         f"patches/{patch.name} builds on patches that are left out",
