@@ -83,6 +83,14 @@ std::vector<Case> Checks() {
          id<MTLBuffer> buffer = BufferWith({1, 2, 3, 4});
          TORCH_CHECK([buffer length] == 16 && Floats(buffer)[2] == 3);
          TORCH_CHECK([buffer storageMode] == MTLStorageModeShared);
+         TORCH_CHECK([buffer hazardTrackingMode] ==
+                     MTLHazardTrackingModeTracked);
+         id<MTLBuffer> untracked = [MetalDevice()
+             newBufferWithLength:16
+                         options:MTLResourceHazardTrackingModeUntracked];
+         TORCH_CHECK([untracked hazardTrackingMode] ==
+                     MTLHazardTrackingModeUntracked);
+         [untracked release];
          TORCH_CHECK([buffer respondsToSelector:@selector(contents)]);
          [buffer setLabel:@"mine"];
          TORCH_CHECK([[buffer label] isEqualToString:@"mine"]);
