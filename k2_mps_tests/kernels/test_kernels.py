@@ -80,7 +80,7 @@ def test_fast_math_leaves_pairs_alone(monkeypatch, name):
 
 def _assert_same_bits(name, libraries):
     for case in sources.cases(name):
-        if case.kernel.endswith("_float"):  # has no pairs
+        if "_float" in case.kernel:  # has no pairs
             continue
         contents = [buffer.content for buffer in case.all_buffers()]
         results = {

@@ -19,7 +19,8 @@ SIZES = enumerators("ctc.h")
 CACHED = SIZES["kCtcMaxCachedStates"]
 THREADS = SIZES["kCtcThreads"]
 ROWS_OF_BLOCK = (1, 4)
-KINDS = {"float": 2, "double": 4}  # floats of a sum
+INSTANCES = (256, 512, 1024)  # by the most threads of a threadgroup
+KINDS = {"float": 2, "double": 3}  # floats of a sum
 SYMBOLS = 6
 BEAM, NO_BEAM = 4.0, 1e-7
 
@@ -37,6 +38,7 @@ SHAPES = [
     ([60, 50], 8, [6, 5], 2),
     ([70, 2], 40, [4, 1], 8),
     ([35, 31], 130, [4, 3], 32),
+    ([600, 5, 5, 5], 2, [3, 4, 2, 1], 1),
 ]
 
 
@@ -220,12 +222,15 @@ class Graph(Graphs):
     def _both_directions(self):
         return [*self._graph(), ints(self.incoming_begins), ints(self.incoming), *self._dense()]
 
-    def _threads(self):
-        """The threads of kernels that pass through all rows."""
-        return min(SIZES["kCtcMaxThreads"], -(-max(self.states) * self.width // 32) * 32)
+    def _instance(self, kernel):
+        """The instance of a kernel that passes through all rows, and its threads, as the host
+        chooses them."""
+        wanted = -(-self.num_states * 3 // 2 // len(self.states)) * self.width
+        most = next((n for n in INSTANCES if wanted <= n), INSTANCES[-1])
+        return f"{kernel}_{most}", min(most, -(-wanted // 32) * 32)
 
     def _best_scratch(self):
-        size = self.num_states * (SIZES["kCtcScratchRows"] + 4)
+        size = self.num_states * (SIZES["kCtcScratchFrames"] + 4)
         return Buffer.scratch(np.zeros(size, np.float32))
 
     def best_scores_case(self, name, rows_of_block):
@@ -237,7 +242,8 @@ class Graph(Graphs):
             Buffer(np.zeros_like(self.best_totals), self.best_totals),
             self._params(rows_of_block),
         ]
-        return Case(name, "ctc_best_scores", 2 * len(self.states), self._threads(), buffers)
+        kernel, threads = self._instance("ctc_best_scores")
+        return Case(name, kernel, 2 * len(self.states), threads, buffers)
 
     def best_path_case(self, name, rows_of_block):
         buffers = [
@@ -283,7 +289,8 @@ class Graph(Graphs):
             Buffer.output(self.scores.astype(np.float32), np.where(np.isfinite(error), error, 0)),
             self._params(rows_of_block),
         ]
-        return Case(name, "ctc_sums_" + kind, 2 * count, self._threads(), buffers)
+        kernel, threads = self._instance("ctc_sums_" + kind)
+        return Case(name, kernel, 2 * count, threads, buffers)
 
     def _gradient(self, name, kernel, groups, index, grad, kind="float", rows=1, more=()):
         expected, sizes = grad
@@ -310,7 +317,7 @@ class Graph(Graphs):
         return self._gradient(name, "ctc_gradient", groups, self.by_label, grad)
 
     def block_gradient_case(self, name, kind, rows):
-        of_state = SIZES["kCtcScratchRows"] + 4 * KINDS[kind] // 2
+        of_state = SIZES["kCtcScratchFrames"] + 4 * KINDS[kind] // 2
         scratch = Buffer.scratch(np.zeros((self.num_states * of_state, 2), np.float32))
         more = [ints(self.incoming_begins), ints(self.incoming), scratch]
         groups = len(self.states) * -(-self.most_rows // rows)
@@ -325,11 +332,12 @@ class Graph(Graphs):
 
 
 def _pairs(sums, kind="float"):
-    """Pairs (r, m) of sums, r + log(m)."""
+    """Sums as max + log(sum), with a sum of one float or two."""
     r = sums.astype(np.float32)
     with np.errstate(invalid="ignore"):
         rest = np.where(np.isfinite(sums), sums - r, 0)
     if kind == "float":
         return np.stack([r, np.exp(rest).astype(np.float32)], axis=-1)
-    ones = np.ones_like(r)
-    return np.stack([r, rest.astype(np.float32), ones, 0 * ones], axis=-1)
+    sums = np.exp(rest)
+    high = sums.astype(np.float32)
+    return np.stack([r, high, (sums - high).astype(np.float32)], axis=-1)

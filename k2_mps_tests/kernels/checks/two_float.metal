@@ -19,6 +19,7 @@ enum TwoFloatOperation {
   kMul,
   kDiv,
   kExp,
+  kRoundedExp,
   kLog,
 };
 
@@ -40,6 +41,8 @@ inline TwoFloat Result(int operation, TwoFloat a, TwoFloat b) {
       return Div(a, b);
     case kExp:
       return Exp(a);
+    case kRoundedExp:
+      return TwoFloat{RoundedExp(a), 0.0f};
     default:
       return Log(a);
   }

@@ -27,6 +27,7 @@ BOUNDS = {
     "mul": 2.0**-46,
     "div": 2.0**-45,
     "exp": 2.0**-46,
+    "rounded_exp": 2.0**-23,
     "log": 2.0**-44,
 }
 PAIR = 2.0**-49
@@ -77,7 +78,7 @@ def _operation(number, name, random):
         a, b = np.where(abs(a) < abs(b), b, a), np.where(abs(a) < abs(b), a, b)
     elif name == "add_same_sign":
         a, b = abs(a), abs(b)
-    elif name == "exp":
+    elif name in ("exp", "rounded_exp"):
         a = random.uniform(-60, 60, SIZE).astype(LD)
         a[:near] = _any(random, -30, 0, near)
         # Between two powers of 2^(1 / 16), where the terms of the series are largest.
@@ -104,6 +105,7 @@ def _operation(number, name, random):
         "mul": lambda: x * y,
         "div": lambda: x / y,
         "exp": lambda: np.exp(x),
+        "rounded_exp": lambda: np.exp(x),
         "log": lambda: np.log(x),
     }.get(name, lambda: x + y)()
     allowed = abs(expected) * (BOUNDS[name] + PAIR if BOUNDS[name] else 0)

@@ -33,10 +33,10 @@ namespace {
 constexpr const char *kCtc = "ctc";
 constexpr const char *kBest = "ctc_best";
 
-int32_t FloatsOfSum(bool use_double) { return use_double ? 4 : 2; }
+int32_t FloatsOfSum(bool use_double) { return use_double ? 3 : 2; }
 
 // Returns the rows from a checkpoint to the next, 1 to keep all rows.  More
-// rows take less memory: 8, 16 or 32 rows for states of one, two or four
+// rows take less memory: 8, 16 or 32 rows for states of one, two or three
 // floats.  Two things limit them.  A block must take little time beside the
 // pass through all rows, so it has at most an 8th of the rows.  Threadgroup
 // memory should hold half of a block's rows, for most FSAs.
@@ -45,7 +45,7 @@ int32_t RowsOfBlock(int64_t states_of_fsa, int32_t num_rows,
                     int32_t block_floats) {
   const int64_t fit =
       (block_floats / states_of_fsa - 4 * floats_of_score) / floats_in_block;
-  const int32_t most = std::min(8 * floats_of_score, num_rows / 8);
+  const int32_t most = std::min(4 << floats_of_score, num_rows / 8);
   int32_t rows = 1;
   while (2 * rows <= most && rows <= fit) rows *= 2;
   return rows;
@@ -53,12 +53,13 @@ int32_t RowsOfBlock(int64_t states_of_fsa, int32_t num_rows,
 
 uint32_t NumBlocks(const CtcParams &params, int32_t rows_of_block) {
   return params.num_fsas *
-         ((params.num_rows + rows_of_block - 1) / rows_of_block);
+         ((params.num_frames + rows_of_block - 1) / rows_of_block);
 }
 
 // Returns the number of states in the checkpoints of both directions.
 int64_t NumCheckpoints(const CtcParams &params, int32_t rows_of_block) {
-  return 2 * (params.num_rows / rows_of_block + 1) * int64_t{params.num_states};
+  return 2 * (params.num_frames / rows_of_block + 1) *
+         int64_t{params.num_states};
 }
 
 // The inputs of all kernels.
@@ -106,14 +107,15 @@ CtcInputs GetInputs(CtcGraphs &graphs, DenseFsaVec &dense, int32_t num_rows,
   return ans;
 }
 
-// Returns the threads of ctc_sums and of ctc_best_scores: enough for one and a
-// half times the average number of states.  The host does not know the largest
-// FSA without a wait.  In a larger FSA each thread has several states.
-uint32_t ThreadsOf(const char *source, const char *kernel,
-                   const CtcInputs &inputs) {
+// Returns an instance of ctc_sums or of ctc_best_scores, with enough threads
+// for one and a half times the average number of states.  The host does not
+// know the largest FSA without a wait.  In a larger FSA each thread has several
+// states.
+mps::Instance InstanceOf(const char *source, const char *kernel,
+                         const CtcInputs &inputs) {
   const int64_t num_fsas = inputs.params.num_fsas,
                 states = int64_t{inputs.params.num_states} * 3 / 2;
-  return mps::FitThreads(
+  return mps::FitInstance(
       source, kernel, inputs.arcs,
       (states + num_fsas - 1) / num_fsas * inputs.params.width, kCtcSimdWidth);
 }
@@ -123,18 +125,19 @@ torch::Tensor KeptArcs(CtcGraphs &graphs, const CtcInputs &inputs) {
   const CtcParams &params = inputs.params;
   const torch::TensorOptions floats = inputs.b_scores.options(),
                              ints = inputs.state_begins.options();
-  const int32_t rows = params.rows_of_best_block;
+  const int32_t rows = params.frames_of_best_block;
   const uint32_t num_fsas = params.num_fsas;
   torch::Tensor best = torch::empty({NumCheckpoints(params, rows)}, floats),
                 best_totals = torch::empty({params.num_fsas, 2}, floats),
-                scratch = torch::empty({params.num_states, kCtcScratchRows + 4},
-                                       floats),
+                scratch = torch::empty(
+                    {params.num_states, kCtcScratchFrames + 4}, floats),
                 best_arcs =
-                    torch::empty({params.num_fsas, params.num_rows}, ints),
-                kept = torch::empty({params.num_rows, params.num_words}, ints);
-  const char *kernel = "ctc_best_scores";
+                    torch::empty({params.num_fsas, params.num_frames}, ints),
+                kept =
+                    torch::empty({params.num_frames, params.num_words}, ints);
+  const mps::Instance scores = InstanceOf(kBest, "ctc_best_scores", inputs);
   mps::Launch(
-      kBest, kernel, {2 * num_fsas, ThreadsOf(kBest, kernel, inputs)},
+      kBest, scores.kernel, {2 * num_fsas, scores.threads},
       {inputs.arcs, inputs.state_begins, inputs.leaving_begins,
        graphs.index.incoming_begins, graphs.index.incoming, inputs.b_scores,
        inputs.b_begins, inputs.penalized, best, scratch, best_totals, params});
@@ -174,7 +177,7 @@ std::pair<torch::Tensor, CtcSaved> CtcForward(CtcGraphs &graphs,
   torch::Tensor kept = KeptArcs(graphs, inputs);
 
   const torch::TensorOptions floats = inputs.b_scores.options();
-  const int32_t rows = params.rows_of_block;
+  const int32_t rows = params.frames_of_block;
   torch::Tensor sums = torch::empty({NumCheckpoints(params, rows),
                                      rows == 1 ? 2 : FloatsOfSum(use_double)},
                                     floats),
@@ -183,10 +186,10 @@ std::pair<torch::Tensor, CtcSaved> CtcForward(CtcGraphs &graphs,
                     floats),
                 totals = torch::empty({params.num_fsas, 2}, floats),
                 scores = torch::empty({params.num_fsas}, floats);
-  const char *kernel = use_double ? "ctc_sums_double" : "ctc_sums_float";
-  mps::Launch(kCtc, kernel,
-              {static_cast<uint32_t>(2 * params.num_fsas),
-               ThreadsOf(kCtc, kernel, inputs)},
+  const mps::Instance instance = InstanceOf(
+      kCtc, use_double ? "ctc_sums_double" : "ctc_sums_float", inputs);
+  mps::Launch(kCtc, instance.kernel,
+              {static_cast<uint32_t>(2 * params.num_fsas), instance.threads},
               {inputs.arcs, inputs.state_begins, inputs.leaving_begins,
                graphs.index.incoming_begins, graphs.index.incoming,
                inputs.b_scores, inputs.b_begins, kept, inputs.penalized,
@@ -225,7 +228,7 @@ std::pair<torch::Tensor, torch::Tensor> CtcBackward(
   if (need_dense) {
     b_grad =
         torch::empty({inputs.b_scores.size(0), params.num_columns}, floats);
-    const int32_t rows = params.rows_of_block;
+    const int32_t rows = params.frames_of_block;
     const mps::Grid grid = {NumBlocks(params, rows), kCtcThreads};
     if (rows == 1) {
       launch("ctc_gradient", grid, graphs.index.by_label, b_grad, {});
@@ -235,7 +238,7 @@ std::pair<torch::Tensor, torch::Tensor> CtcBackward(
           grid, graphs.index.by_label, b_grad,
           {graphs.index.incoming_begins, graphs.index.incoming,
            torch::empty({params.num_states,
-                         2 * kCtcScratchRows + 4 * FloatsOfSum(use_double)},
+                         2 * kCtcScratchFrames + 4 * FloatsOfSum(use_double)},
                         floats)});
     }
   }

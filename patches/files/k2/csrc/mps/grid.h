@@ -57,6 +57,29 @@ inline uint32_t FitThreads(const std::string &source, const std::string &kernel,
          unit;
 }
 
+// One of the instances of a kernel, and the size of its threadgroup.
+struct Instance {
+  std::string kernel;
+  uint32_t threads;
+};
+
+/* Returns the instance that fits a batch.  A kernel's instances are KERNEL_256,
+   KERNEL_512 and KERNEL_1024, after the most threads that their threadgroups
+   may have: the fewer, the more registers Metal's compiler gives a thread, and
+   the less threadgroup memory an instance takes.  Throws as MaxUnits() does.
+
+   @param [in] source, kernel, device_of, wanted, unit   As for FitThreads().
+ */
+inline Instance FitInstance(const std::string &source,
+                            const std::string &kernel,
+                            const torch::Tensor &device_of, int64_t wanted,
+                            uint32_t unit) {
+  int32_t most = 256;
+  while (most < wanted && most < 1024) most *= 2;
+  const std::string name = kernel + "_" + std::to_string(most);
+  return {name, FitThreads(source, name, device_of, wanted, unit)};
+}
+
 /* Returns how many lanes of a simdgroup share a state, a power of 2 from 1 to
    32.  Each lane keeps `arcs_of_lane` arcs in registers; the result is large
    enough for a state with the average number of arcs.

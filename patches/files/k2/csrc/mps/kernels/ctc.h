@@ -25,34 +25,38 @@ struct CtcParams {
   int num_fsas;     // of the decoding graphs; as many as sequences
   int num_states;   // of all graphs
   int num_arcs;     // of all graphs
-  int num_rows;     // of the longest sequence, with its row for final arcs
+  int num_frames;   // of the longest sequence, with its frame for final arcs
   int num_words;    // of 32 bits, a frame of `kept`; see ctc_keep
   int stride;       // from a row of b_scores to the next
   int num_columns;  // of b_scores
   int width;        // lanes for each state: 1, 2, 4, 8, 16 or 32
-  // Rows from a checkpoint to the next, a power of 2; 1 keeps all rows.
-  int rows_of_best_block;  // of best scores
-  int rows_of_block;       // of sums
-  int has_penalties;       // whether `penalized` is read
-  float penalty;           // of a symbol, for each frame after the middle
+  // Frames from a checkpoint to the next, a power of 2; 1 keeps all frames.
+  int frames_of_best_block;  // of best scores
+  int frames_of_block;       // of sums
+  int has_penalties;         // whether `penalized` is read
+  float penalty;             // of a symbol, for each frame after the middle
   float beam;
 };
 
 enum CtcSizes {
   kCtcSimdWidth = 32,
-  kCtcMaxThreads = 1024,
-  // States of the largest FSA of which ctc_sums keeps the sums of two times in
-  // threadgroup memory.
+  // States of an FSA for each thread of which ctc_sums keeps the sums of two
+  // frames in threadgroup memory, and most such states.
+  kCtcCachedStatesOfThread = 2,
   kCtcMaxCachedStates = 960,
   // Arcs that a lane keeps in registers.
   kCtcArcsOfLane = 3,
+  // Frames whose scores a lane loads at once in passes through all frames: of
+  // best scores, of sums.
+  kCtcBestFramesAhead = 4,
+  kCtcFramesAhead = 2,
   // Most threads of a block's threadgroup.
   kCtcThreads = 128,
   // Floats of threadgroup memory for a block: of best scores, of sums.
   kCtcBestFloats = 3072,
   kCtcSumFloats = 6400,
-  // Rows of a block in device memory, where threadgroup memory is too small.
-  kCtcScratchRows = 8,
+  // Frames of a block in device memory, where threadgroup memory is too small.
+  kCtcScratchFrames = 8,
 };
 
 #endif  // K2_CSRC_MPS_KERNELS_CTC_H_

@@ -24,26 +24,25 @@
 
 using namespace metal;
 
-static_assert(2 * kCtcMaxCachedStates * sizeof(LogSum) <= 32768 &&
+static_assert(2 * kCtcMaxCachedStates * sizeof(PathSum<TwoFloat>) <= 32768 &&
                   4 * (kCtcSumFloats + 2 * kCtcThreads) <= 32768,
               "Metal's limit of threadgroup memory");
 
-// A visitor of Pass() that keeps the checkpoints; if every row is one, rounded
-// to single precision.
+// A visitor of Pass() that keeps the checkpoints; if every frame is one,
+// rounded to single precision.
 template <typename Sum>
 struct SumCheckpoints {
-  device FloatLogSum *sums;
-  int begin, num_states, rows_of_block;
+  device PathSum<float> *sums;
+  Checkpoints checkpoints;
 
   template <typename Sums>
   void Leave(int, Sums, Sums) const {}
 
-  void Take(int time, int s, Sum sum) const {
-    if (rows_of_block == 1) {
-      sums[begin + time * num_states + s] = Rounded(sum);
-    } else if ((time & (rows_of_block - 1)) == 0) {
-      reinterpret_cast<device Sum *>(
-          sums)[begin + time / rows_of_block * num_states + s] = sum;
+  void Take(int frame, int s, Sum sum) const {
+    if (checkpoints.frames_of_block == 1) {
+      sums[checkpoints.Of(frame) + s] = Rounded(sum);
+    } else if (checkpoints.Has(frame)) {
+      reinterpret_cast<device Sum *>(sums)[checkpoints.Of(frame) + s] = sum;
     }
   }
 };
@@ -56,9 +55,9 @@ struct SumCheckpoints {
 // totals           [params.num_fsas], the sum of an FSA's paths
 // scores           [params.num_fsas], the same sum as one number
 //
-// There are two threadgroups for each FSA.
-template <typename Sum>
-[[max_total_threads_per_threadgroup(kCtcMaxThreads)]]
+// There are two threadgroups for each FSA, of at most kThreads threads.
+template <typename Sum, int kThreads>
+[[max_total_threads_per_threadgroup(kThreads)]]
 kernel void ctc_sums(device const Arc *arcs [[buffer(0)]],
                      device const int *state_begins [[buffer(1)]],
                      device const int *leaving_begins [[buffer(2)]],
@@ -69,22 +68,22 @@ kernel void ctc_sums(device const Arc *arcs [[buffer(0)]],
                      device const uint *kept [[buffer(7)]],
                      device const uchar *penalized [[buffer(8)]],
                      device const int *labels [[buffer(9)]],
-                     device FloatLogSum *sums [[buffer(10)]],
+                     device PathSum<float> *sums [[buffer(10)]],
                      device Sum *scratch [[buffer(11)]],
-                     device FloatLogSum *totals [[buffer(12)]],
+                     device PathSum<float> *totals [[buffer(12)]],
                      device float *scores [[buffer(13)]],
                      constant CtcParams &params [[buffer(14)]],
                      uint group [[threadgroup_position_in_grid]],
                      uint thread_index [[thread_index_in_threadgroup]],
                      uint num_threads [[threads_per_threadgroup]]) {
-  threadgroup Sum cache[2 * kCtcMaxCachedStates];
+  threadgroup Sum cache[2 * CachedStates(kThreads)];
 
   const int index = int(group) / 2;
   const bool forward = group % 2 != 0;
   const Fsa fsa = GetFsa(index, state_begins, leaving_begins, b_begins);
   if (fsa.num_states == 0) {
     if (thread_index == 0 && !forward) {
-      totals[index] = FloatLogSum{-INFINITY, 1.0f};
+      totals[index] = OnePath<PathSum<float>>(-INFINITY);
       scores[index] = -INFINITY;
     }
     return;
@@ -95,29 +94,30 @@ kernel void ctc_sums(device const Arc *arcs [[buffer(0)]],
       (forward ? incoming_begins : leaving_begins) + fsa.state_begin, incoming,
       forward};
   const SumCheckpoints<Sum> checkpoints = {
-      sums, RowsBegin(params, fsa, params.rows_of_block, forward),
-      fsa.num_states, params.rows_of_block};
+      sums,
+      {CheckpointsBegin(params, fsa, params.frames_of_block, forward),
+       fsa.num_states, params.frames_of_block}};
   const int initial = forward ? 0 : fsa.num_states - 1,
-            begin = forward ? 0 : fsa.num_rows;
-  const bool cached = fsa.num_states <= kCtcMaxCachedStates;
+            begin = forward ? 0 : fsa.num_frames;
+  const bool cached = fsa.num_states <= CachedStates(kThreads);
   device Sum *of_fsa =
       scratch + 4 * fsa.state_begin + (forward ? 2 * fsa.num_states : 0);
   if (cached) {
-    threadgroup Sum *first = cache, *second = cache + kCtcMaxCachedStates;
+    threadgroup Sum *first = cache, *second = cache + CachedStates(kThreads);
     Begin<Sum>(input, initial, begin, first, checkpoints);
-    Pass<Sum>(params, input, direction, begin, fsa.num_rows, first, second,
-              checkpoints);
+    Pass<Sum, kCtcFramesAhead>(params, input, direction, begin, fsa.num_frames,
+                               first, second, checkpoints);
   } else {
     Begin<Sum>(input, initial, begin, of_fsa, checkpoints);
-    Pass<Sum>(params, input, direction, begin, fsa.num_rows, of_fsa,
-              of_fsa + fsa.num_states, checkpoints);
+    Pass<Sum, kCtcFramesAhead>(params, input, direction, begin, fsa.num_frames,
+                               of_fsa, of_fsa + fsa.num_states, checkpoints);
   }
   if (forward) return;
   // This thread wrote state 0, so it needs no barrier to read it.
   if (thread_index == 0) {
-    const int row = fsa.num_rows % 2;
-    const Sum total = cached ? cache[row * kCtcMaxCachedStates]
-                             : of_fsa[row * fsa.num_states];
+    const int last = fsa.num_frames % 2;
+    const Sum total = cached ? cache[last * CachedStates(kThreads)]
+                             : of_fsa[last * fsa.num_states];
     totals[index] = Rounded(total);
     const bool has_columns = HasColumn(params, labels[2 * index]) &&
                              HasColumn(params, labels[2 * index + 1]);
@@ -125,35 +125,45 @@ kernel void ctc_sums(device const Arc *arcs [[buffer(0)]],
   }
 }
 
-template [[host_name(
-    "ctc_sums_double")]] [[kernel]] decltype(ctc_sums<LogSum>) ctc_sums<LogSum>;
-template [[host_name("ctc_sums_float")]] [[kernel]]
-decltype(ctc_sums<FloatLogSum>) ctc_sums<FloatLogSum>;
+#define K2_INSTANCE(suffix, T, threads)                 \
+  template [[host_name("ctc_sums_" suffix)]] [[kernel]] \
+  decltype(ctc_sums<PathSum<T>, threads>) ctc_sums<PathSum<T>, threads>;
 
-// Returns the posterior of an arc of an FSA at time t, 0 if the arc is not
+K2_INSTANCE("double_256", TwoFloat, 256)
+K2_INSTANCE("double_512", TwoFloat, 512)
+K2_INSTANCE("double_1024", TwoFloat, 1024)
+K2_INSTANCE("float_256", float, 256)
+K2_INSTANCE("float_512", float, 512)
+K2_INSTANCE("float_1024", float, 1024)
+
+// Returns the posterior of an arc of an FSA in frame t, 0 if the arc is not
 // kept.
 //
-// from_start   the forward sums of the FSA's states at time t
-// to_end       the backward sums of the FSA's states at time t + 1
+// from_start   the forward sums of the FSA's states in frame t
+// to_end       the backward sums of the FSA's states in frame t + 1
 // total        the sum of all paths
 template <typename From, typename To>
 inline float Posterior(constant CtcParams &params, Input input, int t,
                        int arc_of_fsa, Arc arc, From from_start, To to_end,
-                       FloatLogSum total) {
+                       PathSum<float> total) {
   const uint word =
       input.kept[t * params.num_words + input.first_word + arc_of_fsa / 32];
-  if ((word >> (arc_of_fsa % 32) & 1) == 0 || !(fabs(total.r) < INFINITY))
+  if ((word >> (arc_of_fsa % 32) & 1) == 0 || !(fabs(total.max) < INFINITY))
     return 0.0f;
   float score = arc.score + ScoreAt(params, input.b_scores,
                                     input.fsa.first_row + t, arc.label);
   if (params.has_penalties && input.penalized[arc_of_fsa])
     score += PenaltyAt(params, input.fsa, t);
-  const FloatLogSum from = from_start[arc.src_state],
-                    to = Rounded(to_end[arc.dest_state]);
-  if (from.r == -INFINITY || to.r == -INFINITY) return 0.0f;
-  const TwoFloat exponent = Add(Add(TwoSum(from.r, score), to.r), -total.r);
-  return precise::exp(exponent.high) * precise::exp(exponent.low) *
-         (from.m * (to.m / total.m));
+  const PathSum<float> from = from_start[arc.src_state],
+                       to = Rounded(to_end[arc.dest_state]);
+  if (from.max == -INFINITY || to.max == -INFINITY) return 0.0f;
+  const TwoFloat exponent =
+      Add(Add(TwoSum(from.max, score), to.max), -total.max);
+  // With a larger exponent the posterior is 0 or infinite.
+  const float exp = fabs(exponent.high) <= kMaxDiff
+                        ? RoundedExp(exponent)
+                        : precise::exp(exponent.high);
+  return exp * (from.sum * (to.sum / total.sum));
 }
 
 constant int kNoLabel = -2;  // less than any
@@ -163,7 +173,7 @@ struct RowGradient {
   device const int *by_label;  // of all FSAs
   threadgroup float *values;   // [kCtcThreads]
   threadgroup int *labels;     // [kCtcThreads]
-  FloatLogSum total;
+  PathSum<float> total;
   float score_grad;
   device float *b_grad;
 };
@@ -224,11 +234,11 @@ inline void WriteRow(constant CtcParams &params, Input input,
 
 // by_label   [params.num_arcs], the arcs of each FSA by their labels, arcs of
 //            one label in the order of the graph
-// sums, totals   what ctc_sums wrote, with every row a checkpoint
+// sums, totals   what ctc_sums wrote, with every frame a checkpoint
 // score_grads    [params.num_fsas], the gradient of the scores of ctc_sums
 // b_grad     [rows][params.num_columns], the gradient of b_scores
 //
-// There is one threadgroup for each row.
+// There is one threadgroup for each frame.
 [[max_total_threads_per_threadgroup(kCtcThreads)]]
 kernel void ctc_gradient(device const Arc *arcs [[buffer(0)]],
                          device const int *state_begins [[buffer(1)]],
@@ -238,8 +248,8 @@ kernel void ctc_gradient(device const Arc *arcs [[buffer(0)]],
                          device const int *b_begins [[buffer(5)]],
                          device const uint *kept [[buffer(6)]],
                          device const uchar *penalized [[buffer(7)]],
-                         device const FloatLogSum *sums [[buffer(8)]],
-                         device const FloatLogSum *totals [[buffer(9)]],
+                         device const PathSum<float> *sums [[buffer(8)]],
+                         device const PathSum<float> *totals [[buffer(9)]],
                          device const float *score_grads [[buffer(10)]],
                          device float *b_grad [[buffer(11)]],
                          constant CtcParams &params [[buffer(12)]],
@@ -252,18 +262,19 @@ kernel void ctc_gradient(device const Arc *arcs [[buffer(0)]],
   const int index = int(group) % params.num_fsas,
             t = int(group) / params.num_fsas;
   const Fsa fsa = GetFsa(index, state_begins, leaving_begins, b_begins);
-  if (t >= fsa.num_rows) return;
+  if (t >= fsa.num_frames) return;
   const Input input = GetInput(params, index, fsa, arcs, penalized, b_scores,
                                kept, thread_index, num_threads);
   const RowGradient gradient = {
       by_label, values, labels, totals[index], score_grads[index], b_grad};
   WriteRow(params, input, gradient, t,
-           sums + RowsBegin(params, fsa, 1, true) + t * fsa.num_states,
-           sums + RowsBegin(params, fsa, 1, false) + (t + 1) * fsa.num_states);
+           sums + CheckpointsBegin(params, fsa, 1, true) + t * fsa.num_states,
+           sums + CheckpointsBegin(params, fsa, 1, false) +
+               (t + 1) * fsa.num_states);
 }
 
-// A visitor of the backward pass that writes the rows of b_grad: at time t the
-// row that ends there.
+// A visitor of the backward pass that writes the rows of b_grad: the row behind
+// the frame that the pass has reached.
 template <typename Rows>
 struct WriteRows {
   constant CtcParams *params;
@@ -272,8 +283,9 @@ struct WriteRows {
   KeepRows<Rows> forward;
 
   template <typename Sums>
-  void Leave(int time, Sums to_end, Sums) const {
-    WriteRow(*params, input, gradient, time - 1, forward.At(time - 1), to_end);
+  void Leave(int frame, Sums to_end, Sums) const {
+    WriteRow(*params, input, gradient, frame - 1, forward.At(frame - 1),
+             to_end);
   }
 
   template <typename Sum>
@@ -284,10 +296,10 @@ struct WriteRows {
 };
 
 // Does what ctc_gradient does, where ctc_sums kept a checkpoint every
-// params.rows_of_block rows.
+// params.frames_of_block frames.
 //
 // incoming_begins, incoming   as for ctc_sums
-// scratch    [params.num_states * (kCtcScratchRows + 4 * Sums)], for FSAs of
+// scratch    [params.num_states * (kCtcScratchFrames + 4 * Sums)], for FSAs of
 //            many states
 //
 // There is one threadgroup for each block.  If threadgroup memory is too small
@@ -303,25 +315,26 @@ kernel void ctc_block_gradient(device const Arc *arcs [[buffer(0)]],
                                device const uint *kept [[buffer(6)]],
                                device const uchar *penalized [[buffer(7)]],
                                device const Sum *sums [[buffer(8)]],
-                               device const FloatLogSum *totals [[buffer(9)]],
+                               device const PathSum<float> *totals
+                               [[buffer(9)]],
                                device const float *score_grads [[buffer(10)]],
                                device float *b_grad [[buffer(11)]],
                                device const int *incoming_begins [[buffer(12)]],
                                device const int *incoming [[buffer(13)]],
-                               device FloatLogSum *scratch [[buffer(14)]],
+                               device PathSum<float> *scratch [[buffer(14)]],
                                constant CtcParams &params [[buffer(15)]],
                                uint group [[threadgroup_position_in_grid]],
                                uint thread_index
                                [[thread_index_in_threadgroup]],
                                uint num_threads [[threads_per_threadgroup]]) {
-  threadgroup FloatLogSum memory[kCtcSumFloats / 2];
+  threadgroup PathSum<float> memory[kCtcSumFloats / 2];
   threadgroup float values[kCtcThreads];
   threadgroup int labels[kCtcThreads];
 
   const int index = int(group) % params.num_fsas,
             block = int(group) / params.num_fsas;
   const Fsa fsa = GetFsa(index, state_begins, leaving_begins, b_begins);
-  if (block * params.rows_of_block >= fsa.num_rows) return;
+  if (block * params.frames_of_block >= fsa.num_frames) return;
   const Input input = GetInput(params, index, fsa, arcs, penalized, b_scores,
                                kept, thread_index, num_threads);
   const Direction forward = {incoming_begins + fsa.state_begin, incoming, true},
@@ -329,41 +342,43 @@ kernel void ctc_block_gradient(device const Arc *arcs [[buffer(0)]],
                               false};
   const RowGradient gradient = {
       by_label, values, labels, totals[index], score_grads[index], b_grad};
-  // Both count FloatLogSums.
-  const int of_sums = 4 * fsa.num_states * int(sizeof(Sum) / sizeof(*memory)),
-            num_rows = (kCtcSumFloats / 2 - of_sums) / max(fsa.num_states, 1);
-  if (num_rows > 0) {
-    const BlockMemory<threadgroup Sum *, threadgroup FloatLogSum *> here = {
+  // Both count PathSum<float>.
+  const int of_sums =
+                4 * fsa.num_states * int(sizeof(Sum)) / int(sizeof(*memory)),
+            num_frames = (kCtcSumFloats / 2 - of_sums) / max(fsa.num_states, 1);
+  if (num_frames > 0) {
+    const BlockMemory<threadgroup Sum *, threadgroup PathSum<float> *> here = {
         reinterpret_cast<threadgroup Sum *>(memory), memory + of_sums,
-        num_rows};
-    WalkBlocks<Sum>(params, input, forward, backward, params.rows_of_block,
+        num_frames};
+    WalkBlocks<Sum>(params, input, forward, backward, params.frames_of_block,
                     sums, block, block, 1, here,
-                    WriteRows<threadgroup FloatLogSum *>{
+                    WriteRows<threadgroup PathSum<float> *>{
                         &params, input, gradient, {here.rows, 0, 0, 0}});
   } else if (block == 0) {
-    device FloatLogSum *of_fsa =
-        scratch + fsa.state_begin *
-                      int(kCtcScratchRows + 4 * sizeof(Sum) / sizeof(*memory));
-    const BlockMemory<device Sum *, device FloatLogSum *> there = {
+    device PathSum<float> *of_fsa =
+        scratch + fsa.state_begin * int(kCtcScratchFrames +
+                                        4 * sizeof(Sum) / sizeof(*memory));
+    const BlockMemory<device Sum *, device PathSum<float> *> there = {
         reinterpret_cast<device Sum *>(of_fsa), of_fsa + of_sums,
-        kCtcScratchRows};
-    WalkBlocks<Sum>(params, input, forward, backward, params.rows_of_block,
-                    sums, 0, (fsa.num_rows - 1) / params.rows_of_block, 1,
+        kCtcScratchFrames};
+    WalkBlocks<Sum>(params, input, forward, backward, params.frames_of_block,
+                    sums, 0, (fsa.num_frames - 1) / params.frames_of_block, 1,
                     there,
-                    WriteRows<device FloatLogSum *>{
+                    WriteRows<device PathSum<float> *>{
                         &params, input, gradient, {there.rows, 0, 0, 0}});
   }
 }
 
 template [[host_name("ctc_block_gradient_double")]] [[kernel]]
-decltype(ctc_block_gradient<LogSum>) ctc_block_gradient<LogSum>;
+decltype(ctc_block_gradient<PathSum<TwoFloat>>)
+    ctc_block_gradient<PathSum<TwoFloat>>;
 template [[host_name("ctc_block_gradient_float")]] [[kernel]]
-decltype(ctc_block_gradient<FloatLogSum>) ctc_block_gradient<FloatLogSum>;
+decltype(ctc_block_gradient<PathSum<float>>) ctc_block_gradient<PathSum<float>>;
 
 // Each arc of the graphs is a thread.
 //
 // fsas    [params.num_arcs], the FSA of each arc
-// sums    what ctc_sums wrote, with every row a checkpoint
+// sums    what ctc_sums wrote, with every frame a checkpoint
 // a_grad  [params.num_arcs], the gradient of the scores of the graphs' arcs
 [[max_total_threads_per_threadgroup(kCtcThreads)]]
 kernel void ctc_arc_gradient(device const Arc *arcs [[buffer(0)]],
@@ -374,8 +389,8 @@ kernel void ctc_arc_gradient(device const Arc *arcs [[buffer(0)]],
                              device const int *b_begins [[buffer(5)]],
                              device const uint *kept [[buffer(6)]],
                              device const uchar *penalized [[buffer(7)]],
-                             device const FloatLogSum *sums [[buffer(8)]],
-                             device const FloatLogSum *totals [[buffer(9)]],
+                             device const PathSum<float> *sums [[buffer(8)]],
+                             device const PathSum<float> *totals [[buffer(9)]],
                              device const float *score_grads [[buffer(10)]],
                              device float *a_grad [[buffer(11)]],
                              constant CtcParams &params [[buffer(12)]],
@@ -387,12 +402,14 @@ kernel void ctc_arc_gradient(device const Arc *arcs [[buffer(0)]],
                                kept, position, 0);
   const int arc_of_fsa = int(position) - fsa.arc_begin;
   const Arc arc = input.arcs[arc_of_fsa];
-  const FloatLogSum total = totals[index];
+  const PathSum<float> total = totals[index];
   const float score_grad = score_grads[index];
-  device const FloatLogSum *from_start = sums + RowsBegin(params, fsa, 1, true),
-                           *to_end = sums + RowsBegin(params, fsa, 1, false);
+  device const PathSum<float> *from_start =
+                                  sums + CheckpointsBegin(params, fsa, 1, true),
+                              *to_end = sums +
+                                        CheckpointsBegin(params, fsa, 1, false);
   float sum = 0.0f;
-  for (int t = 0; t < fsa.num_rows; ++t) {
+  for (int t = 0; t < fsa.num_frames; ++t) {
     to_end += fsa.num_states;
     // The CPU rounds the product before it adds; the fma() with 0 does too.
     sum += fma(

@@ -34,30 +34,30 @@ static_assert(4 * kCtcBestFloats <= 32768,
 // path.
 struct BestCheckpoints {
   device BestScore *best;
-  int begin, num_states, rows_of_block;
-  int last_time, final_state;
+  Checkpoints checkpoints;
+  int last_frame, final_state;
   device float *total;
 
   template <typename Sums>
   void Leave(int, Sums, Sums) const {}
 
-  void Take(int time, int s, BestScore score) const {
-    if ((time & (rows_of_block - 1)) == 0)
-      best[begin + time / rows_of_block * num_states + s] = score;
-    if (time == last_time && s == final_state) *total = score.r;
+  void Take(int frame, int s, BestScore score) const {
+    if (checkpoints.Has(frame)) best[checkpoints.Of(frame) + s] = score;
+    if (frame == last_frame && s == final_state) *total = score.max;
   }
 };
 
 // incoming_begins  [params.num_states + 1], into `incoming`
 // incoming         [params.num_arcs], arcs by the states that they enter
-// best             checkpoints of params.rows_of_best_block rows
-// scratch          [params.num_states * (kCtcScratchRows + 4)], for FSAs of
+// best             checkpoints of params.frames_of_best_block frames
+// scratch          [params.num_states * (kCtcScratchFrames + 4)], for FSAs of
 //                  many states
 // best_totals      [params.num_fsas][2], the score of an FSA's best path: of
 //                  the backward pass, of the forward pass
 //
-// There are two threadgroups for each FSA.
-[[max_total_threads_per_threadgroup(kCtcMaxThreads)]]
+// There are two threadgroups for each FSA, of at most kThreads threads.
+template <int kThreads>
+[[max_total_threads_per_threadgroup(kThreads)]]
 kernel void ctc_best_scores(device const Arc *arcs [[buffer(0)]],
                             device const int *state_begins [[buffer(1)]],
                             device const int *leaving_begins [[buffer(2)]],
@@ -73,7 +73,7 @@ kernel void ctc_best_scores(device const Arc *arcs [[buffer(0)]],
                             uint group [[threadgroup_position_in_grid]],
                             uint thread_index [[thread_index_in_threadgroup]],
                             uint num_threads [[threads_per_threadgroup]]) {
-  threadgroup BestScore cache[2 * kCtcMaxCachedStates];
+  threadgroup BestScore cache[2 * CachedStates(kThreads)];
 
   const int index = int(group) / 2;
   const bool forward = group % 2 != 0;
@@ -87,46 +87,55 @@ kernel void ctc_best_scores(device const Arc *arcs [[buffer(0)]],
   const Direction direction = {
       (forward ? incoming_begins : leaving_begins) + fsa.state_begin, incoming,
       forward};
-  const int last_state = fsa.num_states - 1, rows = params.rows_of_best_block,
+  const int last_state = fsa.num_states - 1, size = params.frames_of_best_block,
             initial = forward ? 0 : last_state,
-            begin = forward ? 0 : fsa.num_rows;
-  const BestCheckpoints checkpoints = {best,
-                                       RowsBegin(params, fsa, rows, forward),
-                                       fsa.num_states,
-                                       rows,
-                                       forward ? fsa.num_rows : 0,
-                                       forward ? last_state : 0,
-                                       best_totals + group};
-  if (fsa.num_states <= kCtcMaxCachedStates) {
-    threadgroup BestScore *first = cache, *second = cache + kCtcMaxCachedStates;
+            begin = forward ? 0 : fsa.num_frames;
+  const BestCheckpoints checkpoints = {
+      best,
+      {CheckpointsBegin(params, fsa, size, forward), fsa.num_states, size},
+      forward ? fsa.num_frames : 0,
+      forward ? last_state : 0,
+      best_totals + group};
+  if (fsa.num_states <= CachedStates(kThreads)) {
+    threadgroup BestScore *first = cache,
+                          *second = cache + CachedStates(kThreads);
     Begin<BestScore>(input, initial, begin, first, checkpoints);
-    Pass<BestScore>(params, input, direction, begin, fsa.num_rows, first,
-                    second, checkpoints);
+    Pass<BestScore, kCtcBestFramesAhead>(params, input, direction, begin,
+                                         fsa.num_frames, first, second,
+                                         checkpoints);
   } else {
     device BestScore *of_fsa =
         scratch + 4 * fsa.state_begin + (forward ? 2 * fsa.num_states : 0);
     Begin<BestScore>(input, initial, begin, of_fsa, checkpoints);
-    Pass<BestScore>(params, input, direction, begin, fsa.num_rows, of_fsa,
-                    of_fsa + fsa.num_states, checkpoints);
+    Pass<BestScore, kCtcBestFramesAhead>(params, input, direction, begin,
+                                         fsa.num_frames, of_fsa,
+                                         of_fsa + fsa.num_states, checkpoints);
   }
 }
 
+template [[host_name("ctc_best_scores_256")]] [[kernel]]
+decltype(ctc_best_scores<256>) ctc_best_scores<256>;
+template [[host_name("ctc_best_scores_512")]] [[kernel]]
+decltype(ctc_best_scores<512>) ctc_best_scores<512>;
+template [[host_name("ctc_best_scores_1024")]] [[kernel]]
+decltype(ctc_best_scores<1024>) ctc_best_scores<1024>;
+
 // The part of an FSA's best path that a simdgroup has followed so far.
 struct BestPath {
-  device int *arcs;  // [params.num_rows]
-  int time, state;   // where the part ends
+  device int *arcs;  // [params.num_frames]
+  int frame, state;  // where the part ends
 };
 
-// Follows the best path up to time `end`, or to where the path ends before.
-// rows.At(t) has the backward scores of time t.  All simdgroups of the
+// Follows the best path up to frame `end`, or to where the path ends before.
+// rows.At(t) has the backward scores of frame t.  All simdgroups of the
 // threadgroup do the same, so that all know the path's end.
 template <typename Rows>
 inline void Follow(constant CtcParams &params, Input input, Direction backward,
                    Rows rows, int end, thread BestPath &path) {
   const int none = 0x7fffffff, lane = input.thread_index % kCtcSimdWidth;
   bool has_arc = true;
-  while (has_arc && path.time < end) {
-    const auto now = rows.At(path.time), next = rows.At(path.time + 1);
+  while (has_arc && path.frame < end) {
+    const auto now = rows.At(path.frame), next = rows.At(path.frame + 1);
     const int last = backward.arc_begins[path.state + 1];
     int found = none;
     for (int i = backward.arc_begins[path.state]; i < last && found == none;
@@ -134,20 +143,20 @@ inline void Follow(constant CtcParams &params, Input input, Direction backward,
       int mine = none;
       if (i + lane < last) {
         const Arc arc = input.arcs[i + lane - input.fsa.arc_begin];
-        // The additions are those of MaxOfArcs(), in its order.
-        if (next[arc.dest_state].r + arc.score +
-                ScoreAt(params, input.b_scores, input.fsa.first_row + path.time,
-                        arc.label) ==
-            now[path.state].r)
+        // The additions are those of AddArc(), in its order.
+        if (next[arc.dest_state].max + arc.score +
+                ScoreAt(params, input.b_scores,
+                        input.fsa.first_row + path.frame, arc.label) ==
+            now[path.state].max)
           mine = i + lane;
       }
       found = simd_min(mine);
     }
     has_arc = found != none;
     if (has_arc) {
-      if (input.thread_index == 0) path.arcs[path.time] = found;
+      if (input.thread_index == 0) path.arcs[path.frame] = found;
       path.state = input.arcs[found - input.fsa.arc_begin].dest_state;
-      ++path.time;
+      ++path.frame;
     }
   }
 }
@@ -158,34 +167,35 @@ inline void FollowBlocks(constant CtcParams &params, Input input,
                          Direction backward, device const BestScore *best,
                          Memory memory, thread BestPath &path) {
   const Fsa fsa = input.fsa;
-  const int num_states = fsa.num_states, size = params.rows_of_best_block;
+  const int num_states = fsa.num_states, size = params.frames_of_best_block;
   KeepRows<decltype(memory.rows)> keep = {memory.rows, 0, 0, num_states};
-  while (path.time < fsa.num_rows) {
-    const int block = path.time / size,
-              end = min((block + 1) * size, fsa.num_rows);
-    keep.begin = path.time;
-    keep.end = min(end + 1, path.time + memory.num_rows);
-    if (end < fsa.num_rows) {
-      Resume<BestScore>(
-          input,
-          best + RowsBegin(params, fsa, size, false) + (block + 1) * num_states,
-          end, memory.sums, keep);
+  while (path.frame < fsa.num_frames) {
+    const int block = path.frame / size,
+              end = min((block + 1) * size, fsa.num_frames);
+    keep.begin = path.frame;
+    keep.end = min(end + 1, path.frame + memory.num_frames);
+    if (end < fsa.num_frames) {
+      Resume<BestScore>(input,
+                        best + CheckpointsBegin(params, fsa, size, false) +
+                            (block + 1) * num_states,
+                        end, memory.sums, keep);
     } else {
       Begin<BestScore>(input, num_states - 1, end, memory.sums, keep);
     }
-    Pass<BestScore>(params, input, backward, end, end - path.time, memory.sums,
-                    memory.sums + num_states, keep);
+    Pass<BestScore, 1>(params, input, backward, end, end - path.frame,
+                       memory.sums, memory.sums + num_states, keep);
     threadgroup_barrier(mem_flags::mem_threadgroup | mem_flags::mem_device);
     Follow(params, input, backward, keep, keep.end - 1, path);
     threadgroup_barrier(mem_flags::mem_threadgroup | mem_flags::mem_device);
-    if (path.time < keep.end - 1) return;
+    if (path.frame < keep.end - 1) return;
   }
 }
 
 // best, best_totals   what ctc_best_scores wrote
 // scratch    as for ctc_best_scores
-// best_arcs  [params.num_fsas][params.num_rows], the arc of an FSA's best path
-//            at each time if rounding may prune the path, else -1
+// best_arcs  [params.num_fsas][params.num_frames], the arc of an FSA's best
+// path
+//            in each frame if rounding may prune the path, else -1
 //
 // There is one threadgroup for each FSA.  Of equal arcs the path takes the
 // first one, as in GetBestArcs() of k2/csrc/best_paths.h.
@@ -209,33 +219,33 @@ kernel void ctc_best_path(device const Arc *arcs [[buffer(0)]],
   const Fsa fsa = GetFsa(int(group), state_begins, leaving_begins, b_begins);
   const Input input = GetInput(params, int(group), fsa, arcs, penalized,
                                b_scores, nullptr, thread_index, num_threads);
-  BestPath path = {best_arcs + int(group) * params.num_rows, 0, 0};
+  BestPath path = {best_arcs + int(group) * params.num_frames, 0, 0};
   if (MayCutBestPath(best_totals[2 * group], best_totals[2 * group + 1],
-                     fsa.num_rows, params.beam)) {
+                     fsa.num_frames, params.beam)) {
     const Direction backward = {leaving_begins + fsa.state_begin,
                                 leaving_begins, false};
     const int of_sums = 4 * fsa.num_states,
-              num_rows = (kCtcBestFloats - of_sums) / fsa.num_states;
-    if (params.rows_of_best_block == 1) {
+              num_frames = (kCtcBestFloats - of_sums) / fsa.num_states;
+    if (params.frames_of_best_block == 1) {
       const KeepRows<device const BestScore *> all = {
-          best + RowsBegin(params, fsa, 1, false), 0, 0, fsa.num_states};
-      Follow(params, input, backward, all, fsa.num_rows, path);
-    } else if (num_rows > 1) {
+          best + CheckpointsBegin(params, fsa, 1, false), 0, 0, fsa.num_states};
+      Follow(params, input, backward, all, fsa.num_frames, path);
+    } else if (num_frames > 1) {
       FollowBlocks(
           params, input, backward, best,
           BlockMemory<threadgroup BestScore *, threadgroup BestScore *>{
-              memory, memory + of_sums, num_rows},
+              memory, memory + of_sums, num_frames},
           path);
     } else {
       device BestScore *of_fsa =
-          scratch + fsa.state_begin * (kCtcScratchRows + 4);
+          scratch + fsa.state_begin * (kCtcScratchFrames + 4);
       FollowBlocks(params, input, backward, best,
                    BlockMemory<device BestScore *, device BestScore *>{
-                       of_fsa, of_fsa + of_sums, kCtcScratchRows},
+                       of_fsa, of_fsa + of_sums, kCtcScratchFrames},
                    path);
     }
   }
-  for (int i = path.time + int(thread_index); i < params.num_rows;
+  for (int i = path.frame + int(thread_index); i < params.num_frames;
        i += int(num_threads))
     path.arcs[i] = -1;
 }
@@ -243,14 +253,14 @@ kernel void ctc_best_path(device const Arc *arcs [[buffer(0)]],
 // What KeepArcs() needs beside the scores of states.
 struct Pruning {
   float cutoff;
-  device const int *path;  // [params.num_rows], see best_arcs
+  device const int *path;  // [params.num_frames], see best_arcs
   device uint *kept;
 };
 
-// Writes the words of `kept` of the row at time t.
+// Writes the words of `kept` of frame t.
 //
-// to_src, to_dest       forward scores at times t and t + 1
-// from_src, from_dest   backward scores at times t and t + 1
+// to_src, to_dest       forward scores in frames t and t + 1
+// from_src, from_dest   backward scores in frames t and t + 1
 template <typename Forward, typename Backward>
 inline void KeepArcs(constant CtcParams &params, Input input, Pruning pruning,
                      int t, Forward to_src, Forward to_dest, Backward from_src,
@@ -275,9 +285,11 @@ inline void KeepArcs(constant CtcParams &params, Input input, Pruning pruning,
       const int src = arc.src_state, dest = arc.dest_state;
       // The additions are k2's, in its order.
       keep =
-          (to_src[src].r + from_src[src].r > cutoff || src == best_src) &&
-          (to_dest[dest].r + from_dest[dest].r > cutoff || dest == best_dest) &&
-          (to_src[src].r + score + from_dest[dest].r > cutoff || i == best_arc);
+          (to_src[src].max + from_src[src].max > cutoff || src == best_src) &&
+          (to_dest[dest].max + from_dest[dest].max > cutoff ||
+           dest == best_dest) &&
+          (to_src[src].max + score + from_dest[dest].max > cutoff ||
+           i == best_arc);
     }
     const uint bits = Ballot(keep);
     if (i % kCtcSimdWidth == 0)
@@ -287,41 +299,41 @@ inline void KeepArcs(constant CtcParams &params, Input input, Pruning pruning,
   }
 }
 
-// A visitor of the backward pass that writes the words of `kept`: at time t
-// those of the row that begins there.
+// A visitor of the backward pass that writes the words of `kept`: those of the
+// frame that the pass has reached.
 template <typename Rows>
-struct KeepArcsOfRows {
+struct KeepArcsOfFrames {
   constant CtcParams *params;
   Input input;
   Pruning pruning;
   KeepRows<Rows> forward;
 
   template <typename Scores>
-  void Leave(int time, Scores from_src, Scores from_dest) const {
-    // No row of this part begins at its last time.
-    if (time + 1 == forward.end) return;
-    KeepArcs(*params, input, pruning, time, forward.At(time),
-             forward.At(time + 1), from_src, from_dest);
+  void Leave(int frame, Scores from_src, Scores from_dest) const {
+    // The last frame belongs to the part behind.
+    if (frame + 1 == forward.end) return;
+    KeepArcs(*params, input, pruning, frame, forward.At(frame),
+             forward.At(frame + 1), from_src, from_dest);
     threadgroup_barrier(mem_flags::mem_threadgroup | mem_flags::mem_device);
   }
 
   void Take(int, int, BestScore) const {}
 
   template <typename Scores>
-  void Finish(int time, Scores from_src, Scores from_dest) const {
+  void Finish(int frame, Scores from_src, Scores from_dest) const {
     threadgroup_barrier(mem_flags::mem_threadgroup | mem_flags::mem_device);
-    Leave(time, from_src, from_dest);
+    Leave(frame, from_src, from_dest);
   }
 };
 
 // best, best_totals   what ctc_best_scores wrote
 // best_arcs           what ctc_best_path wrote
 // scratch   as for ctc_best_scores
-// kept      [params.num_rows][params.num_words], a bit for each arc
+// kept      [params.num_frames][params.num_words], a bit for each arc
 //
-// There is one threadgroup for each block of params.rows_of_best_block rows. If
-// threadgroup memory is too small for the scores of an FSA, the threadgroup of
-// its first block does all blocks.
+// There is one threadgroup for each block of params.frames_of_best_block
+// frames.  If threadgroup memory is too small for the scores of an FSA, the
+// threadgroup of its first block does all blocks.
 [[max_total_threads_per_threadgroup(kCtcThreads)]]
 kernel void ctc_keep(device const Arc *arcs [[buffer(0)]],
                      device const int *state_begins [[buffer(1)]],
@@ -344,9 +356,9 @@ kernel void ctc_keep(device const Arc *arcs [[buffer(0)]],
 
   const int index = int(group) % params.num_fsas,
             block = int(group) / params.num_fsas,
-            size = params.rows_of_best_block;
+            size = params.frames_of_best_block;
   const Fsa fsa = GetFsa(index, state_begins, leaving_begins, b_begins);
-  if (block * size >= fsa.num_rows || fsa.num_states == 0) return;
+  if (block * size >= fsa.num_frames || fsa.num_states == 0) return;
   const Input input = GetInput(params, index, fsa, arcs, penalized, b_scores,
                                nullptr, thread_index, num_threads);
   const Direction forward = {incoming_begins + fsa.state_begin, incoming, true},
@@ -354,31 +366,32 @@ kernel void ctc_keep(device const Arc *arcs [[buffer(0)]],
                               false};
   const float start = best_totals[2 * index], end = best_totals[2 * index + 1];
   const Pruning pruning = {(start < end ? start : end) - params.beam,
-                           best_arcs + index * params.num_rows, kept};
+                           best_arcs + index * params.num_frames, kept};
   const int num_states = fsa.num_states, of_sums = 4 * num_states,
-            num_rows = (kCtcBestFloats - of_sums) / num_states;
+            num_frames = (kCtcBestFloats - of_sums) / num_states;
   if (size == 1) {
-    device const BestScore *to = best + RowsBegin(params, fsa, 1, true) +
+    device const BestScore *to = best + CheckpointsBegin(params, fsa, 1, true) +
                                  block * num_states,
-                           *from = best + RowsBegin(params, fsa, 1, false) +
+                           *from = best +
+                                   CheckpointsBegin(params, fsa, 1, false) +
                                    block * num_states;
     KeepArcs(params, input, pruning, block, to, to + num_states, from,
              from + num_states);
-  } else if (num_rows > 1) {
+  } else if (num_frames > 1) {
     const BlockMemory<threadgroup BestScore *, threadgroup BestScore *> here = {
-        memory, memory + of_sums, num_rows};
+        memory, memory + of_sums, num_frames};
     WalkBlocks<BestScore>(params, input, forward, backward, size, best, block,
                           block, 2, here,
-                          KeepArcsOfRows<threadgroup BestScore *>{
+                          KeepArcsOfFrames<threadgroup BestScore *>{
                               &params, input, pruning, {here.rows, 0, 0, 0}});
   } else if (block == 0) {
     device BestScore *of_fsa =
-        scratch + fsa.state_begin * (kCtcScratchRows + 4);
+        scratch + fsa.state_begin * (kCtcScratchFrames + 4);
     const BlockMemory<device BestScore *, device BestScore *> there = {
-        of_fsa, of_fsa + of_sums, kCtcScratchRows};
+        of_fsa, of_fsa + of_sums, kCtcScratchFrames};
     WalkBlocks<BestScore>(params, input, forward, backward, size, best, 0,
-                          (fsa.num_rows - 1) / size, 2, there,
-                          KeepArcsOfRows<device BestScore *>{
+                          (fsa.num_frames - 1) / size, 2, there,
+                          KeepArcsOfFrames<device BestScore *>{
                               &params, input, pruning, {there.rows, 0, 0, 0}});
   }
 }

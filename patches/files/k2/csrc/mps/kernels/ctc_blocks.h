@@ -23,64 +23,76 @@
 
 // For kernels only: checkpoints, and the passes that start from them.
 //
-// What all states have at all times would be most of the memory of a step.  So
-// ctc_best_scores and ctc_sums keep every 8th, 16th or 32nd time only, the
-// checkpoints.  The rows from a checkpoint to the next are a block.  A kernel
-// that needs all times has a threadgroup for each block, which computes the
+// What all states have in all frames would be most of the memory of a step.  So
+// ctc_best_scores and ctc_sums keep every 8th or 16th frame only, the
+// checkpoints.  The frames from a checkpoint to the next are a block.  A kernel
+// that needs all frames has a threadgroup for each block, which computes the
 // block again by the same operations.
 
 // Returns where the checkpoints of an FSA begin, among those of all FSAs.  The
 // backward checkpoints come first, then the forward ones.  A checkpoint is what
-// the FSA's states have at a time that is a multiple of `rows_of_block`, a
+// the FSA's states have in a frame that is a multiple of `frames_of_block`, a
 // power of 2.
-inline int RowsBegin(constant CtcParams &params, Fsa fsa, int rows_of_block,
-                     bool forward) {
+inline int CheckpointsBegin(constant CtcParams &params, Fsa fsa,
+                            int frames_of_block, bool forward) {
   return (2 * fsa.state_begin + (forward ? fsa.num_states : 0)) *
-         (params.num_rows / rows_of_block + 1);
+         (params.num_frames / frames_of_block + 1);
 }
 
-// A visitor of Pass() that keeps what the states have at times begin, ...,
+// Returns where the checkpoint of a frame is, after CheckpointsBegin(), if the
+// frame is one.
+struct Checkpoints {
+  int begin, num_states, frames_of_block;
+
+  bool Has(int frame) const { return (frame & (frames_of_block - 1)) == 0; }
+
+  int Of(int frame) const {
+    // A shift takes less time than a division.
+    return begin + (frame >> metal::ctz(frames_of_block)) * num_states;
+  }
+};
+
+// A visitor of Pass() that keeps what the states have in frames begin, ...,
 // end - 1.
 template <typename Rows>
 struct KeepRows {
   Rows rows;
   int begin, end, num_states;
 
-  Rows At(int time) const { return rows + (time - begin) * num_states; }
+  Rows At(int frame) const { return rows + (frame - begin) * num_states; }
 
   template <typename Sums>
   void Leave(int, Sums, Sums) const {}
 
   template <typename Sum>
-  void Take(int time, int s, Sum sum) const {
-    if (time >= begin && time < end) At(time)[s] = Rounded(sum);
+  void Take(int frame, int s, Sum sum) const {
+    if (frame >= begin && frame < end) At(frame)[s] = Rounded(sum);
   }
 };
 
 // The memory in which a threadgroup computes a block again.
 template <typename Sums, typename Rows>
 struct BlockMemory {
-  Sums sums;     // [4][states], two for each direction
-  Rows rows;     // [num_rows][states], forward
-  int num_rows;  // more than a visitor needs for one row
+  Sums sums;       // [4][states], two for each direction
+  Rows rows;       // [num_frames][states], forward
+  int num_frames;  // more than a visitor needs for one frame
 };
 
 // Goes through blocks last, last - 1, ..., first of one FSA.
 //
-// The backward pass resumes at the block's end, and each of its rows is needed
-// once.  The forward pass resumes at the block's begin, and the memory keeps
-// its last rows.  If a block has more rows than the memory, the forward pass
-// runs again for the rows before.
+// The backward pass resumes at the block's end, and each of its frames is
+// needed once.  The forward pass resumes at the block's begin, and the memory
+// keeps its last frames.  If a block has more frames than the memory, the
+// forward pass runs again for the frames before.
 //
-// needed    how many forward rows the visitor needs for one row: from that
-// row's
-//           time on
-// visitor   visits the backward pass; its `forward` has the forward rows.
+// needed    how many forward frames the visitor needs for one frame, from that
+//           frame on
+// visitor   visits the backward pass; its `forward` has the forward frames.
 //           Finish() is called after the last step, with Leave()'s arguments.
 template <typename Sum, typename Memory, typename Visitor>
 METAL_FUNC void WalkBlocks(constant CtcParams &params, Input input,
                            Direction forward, Direction backward,
-                           int rows_of_block, device const Sum *checkpoints,
+                           int frames_of_block, device const Sum *checkpoints,
                            int first, int last, int needed, Memory memory,
                            Visitor visitor) {
   const Fsa fsa = input.fsa;
@@ -90,30 +102,32 @@ METAL_FUNC void WalkBlocks(constant CtcParams &params, Input input,
   auto nothing = visitor.forward, keep = visitor.forward;
   nothing.end = 0;
   keep.num_states = num_states;
-  int end = metal::min((last + 1) * rows_of_block, fsa.num_rows);
-  if (end < fsa.num_rows) {
+  int end = metal::min((last + 1) * frames_of_block, fsa.num_frames);
+  if (end < fsa.num_frames) {
     Resume<Sum>(input,
-                checkpoints + RowsBegin(params, fsa, rows_of_block, false) +
+                checkpoints +
+                    CheckpointsBegin(params, fsa, frames_of_block, false) +
                     (last + 1) * num_states,
                 end, to_end, nothing);
   } else {
     Begin<Sum>(input, num_states - 1, end, to_end, nothing);
   }
   for (int block = last; block >= first; --block) {
-    const int begin = block * rows_of_block;
+    const int begin = block * frames_of_block;
     while (end > begin) {
       // NOLINTNEXTLINE
-      keep.begin = metal::max(begin, end - (memory.num_rows - needed + 1));
+      keep.begin = metal::max(begin, end - (memory.num_frames - needed + 1));
       keep.end = end - 1 + needed;
       Resume<Sum>(input,
-                  checkpoints + RowsBegin(params, fsa, rows_of_block, true) +
+                  checkpoints +
+                      CheckpointsBegin(params, fsa, frames_of_block, true) +
                       block * num_states,
                   begin, from_start, keep);
-      Pass<Sum>(params, input, forward, begin, keep.end - 1 - begin, from_start,
-                from_start + num_states, keep);
+      Pass<Sum, 1>(params, input, forward, begin, keep.end - 1 - begin,
+                   from_start, from_start + num_states, keep);
       visitor.forward = keep;
-      Pass<Sum>(params, input, backward, end, end - keep.begin, to_end, next,
-                visitor);
+      Pass<Sum, 1>(params, input, backward, end, end - keep.begin, to_end, next,
+                   visitor);
       if ((end - keep.begin) % 2 != 0) {
         const auto last_sums = to_end;
         to_end = next;

@@ -27,25 +27,28 @@
 //
 // intersect_dense makes a lattice of decoding graphs and b_scores.  These
 // kernels compute the log-sum over the paths of that lattice, and its gradient,
-// but never make the lattice.
+// but never make the lattice.  The recursions are those of A. Graves et al.,
+// Connectionist Temporal Classification, 2006, section 4.1, on any graph in
+// place of a chain of symbols.  For frame t = 0, 1, ..., T - 1 and an arc from
+// src to dest with a symbol,
 //
-// A state of the lattice is a state of a graph at a time 0 <= t <= R, where R
-// is the number of rows of the sequence.  An arc leads from time t to time t
-// + 1. Its score is the score of the graph's arc plus the score of its symbol
-// in row t of b_scores.
+//   y(t, arc)      = arc.score + b_scores[t][symbol]
+//   alpha(t + 1, dest) = log sum exp(alpha(t, src) + y(t, arc))
+//   beta(t, src)       = log sum exp(y(t, arc) + beta(t + 1, dest))
 //
-//   ctc_best_scores   scores the best path from the start to each state (the
-//                     forward pass) and from each state to the end (backward),
+// over the arcs that k2 keeps in its pruned lattice.  alpha(0) is 0 in the
+// first state, beta(T) in the last one, and beta(0) of the first state is the
+// score.  Its gradient for b_scores[t][symbol] is the sum, over the symbol's
+// arcs, of exp(alpha(t, src) + y(t, arc) + beta(t + 1, dest) - score).
+//
+//   ctc_best_scores   alpha and beta with max in place of log sum exp,
 //   ctc_best_path     finds the best path where rounding may prune it,
-//   ctc_keep          tells which arcs k2 keeps in its pruned lattice,
-//   ctc_sums          sums over the paths of kept arcs, forward and backward,
-//   ctc_gradient      sums posteriors of arcs for each element of b_scores,
-//   ctc_block_gradient  does so where ctc_sums wrote checkpoints only, see
+//   ctc_keep          tells which arcs k2 keeps,
+//   ctc_sums          alpha and beta,
+//   ctc_gradient      the gradient of b_scores,
+//   ctc_block_gradient  the same, where ctc_sums wrote checkpoints only, see
 //                     ctc_blocks.h,
-//   ctc_arc_gradient  sums posteriors of arcs for each arc of the graphs.
-//
-// The recursions are those of A. Graves et al., Connectionist Temporal
-// Classification, 2006, section 4.1, on any graph in place of a chain.
+//   ctc_arc_gradient  the gradient of the scores of the graphs' arcs.
 //
 // One thread writes each result, and adds in one order: all runs give the same
 // bits.
@@ -54,7 +57,7 @@
 struct Fsa {
   int state_begin, num_states;  // among the states of all graphs
   int arc_begin, num_arcs;      // among the arcs of all graphs
-  int first_row, num_rows;      // of b_scores
+  int first_row, num_frames;    // of b_scores
 };
 
 inline Fsa GetFsa(int fsa, device const int *state_begins,
@@ -84,11 +87,11 @@ inline float ScoreAt(constant CtcParams &params, device const float *b_scores,
   return exists ? score : -INFINITY;
 }
 
-// Returns what is added to the score of a penalized symbol at time t: more the
+// Returns what is added to the score of a penalized symbol in a frame: more the
 // later, 0 in the middle.  The fma() with 0 rounds the product by itself, so
 // that the compiler cannot contract it with the addition that follows.
-inline float PenaltyAt(constant CtcParams &params, Fsa info, int t) {
-  return metal::fma(static_cast<float>(t - ((info.num_rows - 1) >> 1)),
+inline float PenaltyAt(constant CtcParams &params, Fsa info, int frame) {
+  return metal::fma(static_cast<float>(frame - ((info.num_frames - 1) >> 1)),
                     params.penalty, 0.0f);
 }
 
@@ -100,6 +103,7 @@ struct Input {
   device const float *b_scores;
   device const uint *kept;
   int first_word;
+  int width;  // as in CtcParams
   int thread_index, num_threads;
 };
 
@@ -113,46 +117,48 @@ inline Input GetInput(constant CtcParams &params, int index, Fsa fsa,
                b_scores,
                kept,
                WordOf(index, fsa, 0),
+               params.width,
                static_cast<int>(thread_index),
                static_cast<int>(num_threads)};
 }
 
+// The arcs that a pass pulls scores over.  In the forward pass they enter the
+// states, in the backward pass they leave them.
 struct Direction {
   device const int *arc_begins;  // of each state of the FSA
   device const int *incoming;  // forward: the list that arc_begins points into
   bool forward;                // backward: arc_begins points into all arcs
 };
 
-// An arc: the state at its other end, and the parts of its score.
-struct Step {
-  int other;
+struct IncidentArc {
+  int state;   // at its other end
   int column;  // of b_scores; -1 if there is none, or no arc
   int arc;     // of its FSA
   float score;
   bool penalized;
 };
 
-inline Step GetStep(constant CtcParams &params, Input input,
-                    Direction direction, int position) {
+inline IncidentArc GetArc(constant CtcParams &params, Input input,
+                          Direction direction, int position) {
   const int i = (direction.forward ? direction.incoming[position] : position) -
                 input.fsa.arc_begin;
   const Arc arc = input.arcs[i];
-  return Step{direction.forward ? arc.src_state : arc.dest_state,
-              HasColumn(params, arc.label) ? arc.label + 1 : -1, i, arc.score,
-              params.has_penalties && input.penalized[i]};
+  return IncidentArc{direction.forward ? arc.src_state : arc.dest_state,
+                     HasColumn(params, arc.label) ? arc.label + 1 : -1, i,
+                     arc.score, params.has_penalties && input.penalized[i]};
 }
 
-// What the arcs from one time to the next share.
+// What the arcs of a frame share.
 struct Frame {
   int first_word;  // of this FSA in `kept`
   int row_begin;   // in b_scores
   float penalty;
 };
 
-inline Frame GetFrame(constant CtcParams &params, Input input, int t) {
-  return Frame{t * params.num_words + input.first_word,
-               (input.fsa.first_row + t) * params.stride,
-               PenaltyAt(params, input.fsa, t)};
+inline Frame GetFrame(constant CtcParams &params, Input input, int frame) {
+  return Frame{frame * params.num_words + input.first_word,
+               (input.fsa.first_row + frame) * params.stride,
+               PenaltyAt(params, input.fsa, frame)};
 }
 
 // What memory has for the score of an arc in a frame.
@@ -161,112 +167,122 @@ struct Loaded {
   float score;
 };
 
-inline float LoadScore(Input input, Frame frame, Step step) {
-  const int column = metal::max(step.column, 0);  // NOLINT
-  return input.b_scores[frame.row_begin + column];
-}
-
-inline Loaded Load(Input input, Frame frame, Step step, BestScore) {
-  return Loaded{0, LoadScore(input, frame, step)};
-}
 template <typename Sum>
-inline Loaded Load(Input input, Frame frame, Step step, Sum) {
-  return Loaded{input.kept[frame.first_word + step.arc / 32],
-                LoadScore(input, frame, step)};
+inline Loaded Load(Input input, Frame frame, IncidentArc arc) {
+  const int column = metal::max(arc.column, 0);  // NOLINT
+  return Loaded{
+      HasAllPaths<Sum>() ? input.kept[frame.first_word + arc.arc / 32] : 0,
+      input.b_scores[frame.row_begin + column]};
 }
 
-// Returns the score of a symbol.  MaxOfArcs() adds the arc's score, since the
-// order of additions decides which arcs are kept.
-inline float ScoreOf(Loaded loaded, Frame, Step step, BestScore) {
-  return step.column < 0 ? -INFINITY : loaded.score;
-}
-
-// Returns the score of an arc in a frame; -inf if the arc is not kept.
+// Returns y(t, arc), -inf if the arc is not kept.  For best paths, returns the
+// score of the symbol alone, since the order of additions decides which arcs
+// are kept: AddArc() adds the arc's score.
 template <typename Sum>
-inline float ScoreOf(Loaded loaded, Frame frame, Step step, Sum) {
-  const bool is_kept = (loaded.kept >> (step.arc % 32) & 1) != 0;
-  const float sum = step.score + loaded.score,
-              score = step.penalized ? sum + frame.penalty : sum;
-  return is_kept && step.column >= 0 ? score : -INFINITY;
+inline float ScoreOf(Loaded loaded, Frame frame, IncidentArc arc) {
+  if (!HasAllPaths<Sum>()) return arc.column < 0 ? -INFINITY : loaded.score;
+  const bool is_kept = (loaded.kept >> (arc.arc % 32) & 1) != 0;
+  const float sum = arc.score + loaded.score,
+              score = arc.penalized ? sum + frame.penalty : sum;
+  return is_kept && arc.column >= 0 ? score : -INFINITY;
 }
 
 template <typename Sum>
-inline float ScoreIn(Input input, Frame frame, Step step, Sum none) {
-  return ScoreOf(Load(input, frame, step, none), frame, step, none);
+inline float ScoreIn(constant CtcParams &params, Input input, int t,
+                     IncidentArc arc) {
+  const Frame frame = GetFrame(params, input, t);
+  return ScoreOf<Sum>(Load<Sum>(input, frame, arc), frame, arc);
 }
 
-// NaN is never the largest.
-inline float MaxOfArcs(float r, BestScore state, Step step, float score) {
-  const float sum = state.r + step.score + score;
-  return sum > r ? sum : r;
+// Returns the best score of a path to a state, extended by an arc.
+inline float AddArc(BestScore state, IncidentArc arc, float score) {
+  return state.max + arc.score + score;
 }
-template <typename R, typename Sum>
-inline R MaxOfArcs(R r, Sum state, Step, float score) {
-  return MaxOfArcs(r, state, score);
+template <typename T>
+inline float AddArc(PathSum<T> state, IncidentArc, float score) {
+  return state.max + score;
 }
 
-// Returns the largest score of a lane's arcs of a state.  The first kSteps arcs
-// are in `steps` and `scores`; the others, number begin, begin + width, ...
-// below end, are in memory.
-template <int kSteps, typename Sum, typename Sums>
-inline auto MaxOfState(constant CtcParams &params, Input input,
-                       Direction direction, Frame frame,
-                       thread const Step *steps, thread const float *scores,
-                       int begin, int end, Sums previous, Sum none)
-    -> decltype(none.r) {
-  auto r = None(none.r);
-  for (int i = 0; i < kSteps; ++i)
-    r = MaxOfArcs(r, previous[steps[i].other], steps[i], scores[i]);
-  for (int i = begin; i < end; i += params.width) {
-    const Step step = GetStep(params, input, direction, i);
-    r = MaxOfArcs(r, previous[step.other], step,
-                  ScoreIn(input, frame, step, none));
+// The states of the largest FSA that a threadgroup of `threads` keeps in its
+// memory.
+constexpr int CachedStates(int threads) {
+  return threads * kCtcCachedStatesOfThread < kCtcMaxCachedStates
+             ? threads * kCtcCachedStatesOfThread
+             : kCtcMaxCachedStates;
+}
+
+// A lane's arcs of a state.  The first kArcs are in `arcs` and `scores`; the
+// others, number begin, begin + width, ... below end, are in memory.
+template <int kArcs>
+struct ArcsOfLane {
+  thread const IncidentArc *arcs;
+  thread const float *scores;
+  int begin, end;
+};
+
+// Adds up what a state has after a frame, relative to the score of its best
+// path.
+template <int kArcs, typename Sums>
+inline BestScore SumOfPaths(constant CtcParams &, Input, Direction, int,
+                            ArcsOfLane<kArcs>, Sums, BestScore best) {
+  return best;
+}
+template <int kArcs, typename Sums, typename T>
+inline PathSum<T> SumOfPaths(constant CtcParams &params, Input input,
+                             Direction direction, int t, ArcsOfLane<kArcs> lane,
+                             Sums previous, PathSum<T> best) {
+  T sum = {};
+  // A simdgroup without kept arcs computes no exponentials.
+  if (best.max > -INFINITY) {
+    for (int i = 0; i < kArcs; ++i)
+      sum =
+          AddPaths(sum, best.max, previous[lane.arcs[i].state], lane.scores[i]);
+    for (int i = lane.begin; i < lane.end; i += input.width) {
+      const IncidentArc arc = GetArc(params, input, direction, i);
+      sum = AddPaths(sum, best.max, previous[arc.state],
+                     ScoreIn<PathSum<T>>(params, input, t, arc));
+    }
   }
-  return MaxOfLanes(r, params.width);
+  return MakeSum(best.max, SumOfLanes(sum, input.width));
 }
 
-// Returns what a state has after a frame; the arguments are MaxOfState()'s.
-template <int kSteps, typename Sums>
-inline BestScore SumOfState(constant CtcParams &params, Input input,
-                            Direction direction, Frame frame,
-                            thread const Step *steps,
-                            thread const float *scores, int begin, int end,
-                            Sums previous, BestScore none) {
-  return BestScore{MaxOfState<kSteps>(params, input, direction, frame, steps,
-                                      scores, begin, end, previous, none)};
-}
-template <int kSteps, typename Sum, typename Sums>
+// Returns what a state has after a frame.  NaN is never the largest score.
+template <typename Sum, int kArcs, typename Sums>
 inline Sum SumOfState(constant CtcParams &params, Input input,
-                      Direction direction, Frame frame,
-                      thread const Step *steps, thread const float *scores,
-                      int begin, int end, Sums previous, Sum none) {
-  const auto r = MaxOfState<kSteps>(params, input, direction, frame, steps,
-                                    scores, begin, end, previous, none);
-  auto m = Zero(none.m);
-  for (int i = 0; i < kSteps; ++i)
-    m = SumOfArcs(m, r, previous[steps[i].other], scores[i]);
-  for (int i = begin; i < end; i += params.width) {
-    const Step step = GetStep(params, input, direction, i);
-    m = SumOfArcs(m, r, previous[step.other],
-                  ScoreIn(input, frame, step, none));
+                      Direction direction, int t, ArcsOfLane<kArcs> lane,
+                      Sums previous) {
+  float max = -INFINITY;
+  for (int i = 0; i < kArcs; ++i) {
+    const float score =
+        AddArc(previous[lane.arcs[i].state], lane.arcs[i], lane.scores[i]);
+    max = score > max ? score : max;
   }
-  return MakeLogSum(r, SumOfLanes(m, params.width));
+  for (int i = lane.begin; i < lane.end; i += input.width) {
+    const IncidentArc arc = GetArc(params, input, direction, i);
+    const float score =
+        AddArc(previous[arc.state], arc, ScoreIn<Sum>(params, input, t, arc));
+    max = score > max ? score : max;
+  }
+  return SumOfPaths(params, input, direction, t, lane, previous,
+                    OnePath<Sum>(MaxOfLanes(max, input.width)));
 }
 
-// Takes `num_steps` steps of one FSA in one direction.
+// Goes through `num_frames` frames of one FSA in one direction.
 //
-// time             the time of `previous`
-// previous, next   what the states have at the last time and at this time; the
-//                  two change places after each step
-// visitor          all threads call Leave(time, previous, next) before each
-//                  step, while `next` still has the time before `previous`;
-//                  one thread calls Take(time, state, sum) for each new sum
-template <typename Sum, typename Sums, typename Visitor>
+// kAhead           frames whose scores a lane loads at once: more, for a lane
+//                  with nothing else to do, take more registers
+// frame            the frame of `previous`
+// previous, next   what the states have in the last frame and in this frame;
+//                  the two change places after each frame
+// visitor          all threads call Leave(frame, previous, next) before each
+//                  frame, while `next` still has the frame before `previous`;
+//                  one thread calls Take(frame, state, sum) for each new sum
+template <typename Sum, int kAhead, typename Sums, typename Visitor>
 METAL_FUNC void Pass(constant CtcParams &params, Input input,
-                     Direction direction, int time, int num_steps,
+                     Direction direction, int frame, int num_frames,
                      Sums previous, Sums next, Visitor visitor) {
-  const Sum none = ToSum(-INFINITY, Sum());
-  const int num_states = input.fsa.num_states, width = params.width,
+  if (num_frames == 0) return;
+  const int num_states = input.fsa.num_states, width = input.width,
             lane = input.thread_index % width,
             first_state = input.thread_index / width,
             states_at_once = input.num_threads / width;
@@ -276,83 +292,94 @@ METAL_FUNC void Pass(constant CtcParams &params, Input input,
   const int arc_begin =
                 has_state ? direction.arc_begins[first_state] + lane : 0,
             arc_end = has_state ? direction.arc_begins[first_state + 1] : 0;
-  Step steps[kCtcArcsOfLane];
-  float scores[kCtcArcsOfLane];
+  IncidentArc arcs[kCtcArcsOfLane];
   for (int i = 0; i < kCtcArcsOfLane; ++i) {
     const int position = arc_begin + i * width;
-    const Step no_arc = {0, -1, 0, 0.0f, false};
-    steps[i] = position < arc_end ? GetStep(params, input, direction, position)
-                                  : no_arc;
+    const IncidentArc no_arc = {0, -1, 0, 0.0f, false};
+    arcs[i] = position < arc_end ? GetArc(params, input, direction, position)
+                                 : no_arc;
   }
   const int more_arcs = arc_begin + kCtcArcsOfLane * width;
 
-  // The loop loads the scores of a frame one frame ahead: no other part of a
-  // frame waits for device memory.  ScoreOf() comes at the end of the frame,
-  // lest the frame wait for the loads.
-  const int change = direction.forward ? 1 : -1;
-  int t = direction.forward ? time : time - 1;
-  Frame frame = GetFrame(params, input, 0);
-  for (int n = 0; n <= num_steps; ++n) {
-    const Frame next_frame = GetFrame(params, input, n < num_steps ? t : 0);
-    Loaded loaded[kCtcArcsOfLane];
-    for (int i = 0; i < kCtcArcsOfLane; ++i)
-      loaded[i] = Load(input, next_frame, steps[i], none);
-
-    if (n > 0) {
+  // The loop loads the scores of kAhead frames while it computes the kAhead
+  // frames before them: no frame waits for device memory.  ScoreOf() comes at
+  // the end, lest the frames wait for the loads.
+  const int change = direction.forward ? 1 : -1,
+            first_frame = direction.forward ? frame : frame - 1;
+  float scores[kAhead][kCtcArcsOfLane];
+  for (int n = -kAhead; n < num_frames; n += kAhead) {
+    Frame ahead[kAhead];
+    Loaded loaded[kAhead][kCtcArcsOfLane];
+#pragma unroll
+    for (int k = 0; k < kAhead; ++k) {
+      const int m = metal::min(n + kAhead + k, num_frames - 1);  // NOLINT
+      ahead[k] = GetFrame(params, input, first_frame + change * m);
+      for (int i = 0; i < kCtcArcsOfLane; ++i)
+        loaded[k][i] = Load<Sum>(input, ahead[k], arcs[i]);
+    }
+#pragma unroll
+    for (int k = 0; k < kAhead; ++k) {
+      if (n < 0 || n + k >= num_frames) continue;
       metal::threadgroup_barrier(metal::mem_flags::mem_threadgroup |
                                  metal::mem_flags::mem_device);
-      visitor.Leave(time, previous, next);
-      time += change;
+      visitor.Leave(frame, previous, next);
+      frame += change;
+      const int t = first_frame + change * (n + k);
       // All lanes of a simdgroup go through this loop equally often.
       for (int s = first_state; s - first_state < num_states;
            s += states_at_once) {
         const bool is_state = s < num_states;
         const Sum sum =
             s == first_state
-                ? SumOfState<kCtcArcsOfLane>(params, input, direction, frame,
-                                             steps, scores, more_arcs, arc_end,
-                                             previous, none)
-                : SumOfState<0>(params, input, direction, frame, steps, scores,
-                                is_state ? direction.arc_begins[s] + lane : 0,
-                                is_state ? direction.arc_begins[s + 1] : 0,
-                                previous, none);
+                ? SumOfState<Sum>(params, input, direction, t,
+                                  ArcsOfLane<kCtcArcsOfLane>{
+                                      arcs, scores[k], more_arcs, arc_end},
+                                  previous)
+                : SumOfState<Sum>(
+                      params, input, direction, t,
+                      ArcsOfLane<0>{
+                          arcs, scores[k],
+                          is_state ? direction.arc_begins[s] + lane : 0,
+                          is_state ? direction.arc_begins[s + 1] : 0},
+                      previous);
         if (lane == 0 && is_state) {
           next[s] = sum;
-          visitor.Take(time, s, sum);
+          visitor.Take(frame, s, sum);
         }
       }
       const Sums last = previous;
       previous = next;
       next = last;
     }
-    frame = next_frame;
-    for (int i = 0; i < kCtcArcsOfLane; ++i)
-      scores[i] = ScoreOf(loaded[i], frame, steps[i], none);
-    t += change;
+#pragma unroll
+    for (int k = 0; k < kAhead; ++k) {
+      for (int i = 0; i < kCtcArcsOfLane; ++i)
+        scores[k][i] = ScoreOf<Sum>(loaded[k][i], ahead[k], arcs[i]);
+    }
   }
 }
 
-// Writes what the states have before any step: paths begin in state `initial`.
+// Writes what the states have before any frame: paths begin in state `initial`.
 template <typename Sum, typename Sums, typename Visitor>
-inline void Begin(Input input, int initial, int time, Sums sums,
+inline void Begin(Input input, int initial, int frame, Sums sums,
                   Visitor visitor) {
   for (int s = input.thread_index; s < input.fsa.num_states;
        s += input.num_threads) {
-    const Sum sum = ToSum(s == initial ? 0.0f : -INFINITY, Sum());
+    const Sum sum = OnePath<Sum>(s == initial ? 0.0f : -INFINITY);
     sums[s] = sum;
-    visitor.Take(time, s, sum);
+    visitor.Take(frame, s, sum);
   }
 }
 
 // Writes what the states have at a checkpoint.
 template <typename Sum, typename Sums, typename Visitor>
-inline void Resume(Input input, device const Sum *checkpoint, int time,
+inline void Resume(Input input, device const Sum *checkpoint, int frame,
                    Sums sums, Visitor visitor) {
   for (int s = input.thread_index; s < input.fsa.num_states;
        s += input.num_threads) {
     const Sum sum = checkpoint[s];
     sums[s] = sum;
-    visitor.Take(time, s, sum);
+    visitor.Take(frame, s, sum);
   }
 }
 

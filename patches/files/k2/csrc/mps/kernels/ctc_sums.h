@@ -21,97 +21,138 @@
 
 #include "k2/csrc/mps/kernels/two_float.h"
 
-// For kernels only: what a state of CTC has at a time, of one of three types.
-// A BestScore is the score of the best path.  A FloatLogSum or a LogSum (see
-// two_float.h) is the score of all paths.
+// For kernels only: what CTC has for a state in a frame.
 //
-// The functions here let one template go through the frames for each type.
+// The sums need no exponential function of the GPU, only the sums and products
+// of IEEE: all GPUs give the same bits.
 
-// The score of the best path to a state.
+// The score of the best path.
 struct BestScore {
-  float r;
+  float max;
 };
 
-// The score r + log(m) of all paths to a state, in single precision.
-struct FloatLogSum {
-  float r, m;
+// The score max + log(sum) of all paths, where T is float or TwoFloat.  `max`
+// is about the score of the best path.
+template <typename T>
+struct PathSum {
+  float max;
+  T sum;
 };
 
-// A state's sum is made in two passes over its arcs: MaxOfArcs() finds r, and
-// SumOfArcs() adds up m.
-inline float MaxOfArcs(float r, FloatLogSum state, float arc_score) {
-  const float score = state.r + arc_score;
-  return score > r ? score : r;
+// Whether a type is for all paths.
+template <typename Sum>
+constexpr bool HasAllPaths() {
+  return true;
+}
+template <>
+constexpr bool HasAllPaths<BestScore>() {
+  return false;
 }
 
-inline float SumOfArcs(float m, float r, FloatLogSum state, float arc_score) {
-  // TwoSum() keeps what rounding takes from state.r + arc_score.
-  const TwoFloat score = TwoSum(state.r, arc_score);
-  const float diff = (score.high - r) + score.low;
-  return diff > -kMaxDiff ? metal::fma(state.m, metal::precise::exp(diff), m)
-                          : m;
+// The score of one path.
+template <typename Sum>
+inline Sum OnePath(float score);
+template <>
+inline BestScore OnePath<BestScore>(float score) {
+  return BestScore{score};
+}
+template <>
+inline PathSum<float> OnePath<PathSum<float>>(float score) {
+  return PathSum<float>{score, 1.0f};
+}
+template <>
+inline PathSum<TwoFloat> OnePath<PathSum<TwoFloat>>(float score) {
+  return PathSum<TwoFloat>{score, {1.0f, 0.0f}};
 }
 
-// Moves a large m to r, lest m overflow.
-inline FloatLogSum MakeLogSum(float r, float m) {
-  if (!(metal::fabs(r) < INFINITY)) return FloatLogSum{r, 1.0f};
-  if (m < kMaxSum) return FloatLogSum{r, m};
-  const float score = r + metal::precise::log(m);
-  return FloatLogSum{score, m * metal::precise::exp(r - score)};
-}
-
+inline float Rounded(float sum) { return sum; }
+inline float Rounded(TwoFloat sum) { return sum.high; }
 inline BestScore Rounded(BestScore score) { return score; }
-inline FloatLogSum Rounded(FloatLogSum sum) { return sum; }
-inline FloatLogSum Rounded(LogSum sum) {
-  return FloatLogSum{sum.r.high, sum.m.high * metal::precise::exp(sum.r.low)};
+template <typename T>
+inline PathSum<float> Rounded(PathSum<T> sum) {
+  return PathSum<float>{sum.max, Rounded(sum.sum)};
 }
 
-inline float ScoreOf(FloatLogSum sum) {
-  return metal::fabs(sum.r) < INFINITY ? sum.r + metal::precise::log(sum.m)
-                                       : sum.r;
+inline float Scaled(float a, int exponent) {
+  return Ldexp(TwoFloat{a, 0.0f}, exponent).high;
 }
-inline float ScoreOf(LogSum sum) { return Score(sum).high; }
+inline TwoFloat Scaled(TwoFloat a, int exponent) { return Ldexp(a, exponent); }
 
-inline BestScore ToSum(float score, BestScore) { return BestScore{score}; }
-inline FloatLogSum ToSum(float score, FloatLogSum) {
-  return FloatLogSum{score, 1.0f};
+// sum + a * exp(x)
+inline float AddTimesExp(float sum, float a, TwoFloat x) {
+  return metal::fma(a, RoundedExp(x), sum);
 }
-inline LogSum ToSum(float score, LogSum) { return ToLogSum(score); }
+inline TwoFloat AddTimesExp(TwoFloat sum, TwoFloat a, TwoFloat x) {
+  return AddSameSign(sum, Mul(a, Exp(x)));
+}
 
-inline float None(float) { return -INFINITY; }
-inline TwoFloat None(TwoFloat) { return kNoScore; }
-inline float Zero(float) { return 0.0f; }
-inline TwoFloat Zero(TwoFloat) { return TwoFloat{0.0f, 0.0f}; }
+// Returns a + b, without an error where the sum is below 2^30: the error of a
+// larger sum may be too large for an exponent.
+inline TwoFloat AddScores(float a, float b) {
+  const TwoFloat sum = TwoSum(a, b);
+  const bool is_exact = metal::fabs(sum.high) < 1073741824.0f;
+  return TwoFloat{sum.high, is_exact ? sum.low : 0.0f};
+}
 
-// MaxOfLanes() and SumOfLanes() combine the values of the lanes that share a
-// state.
-inline float MaxOfLanes(float r, int width) {
+// Adds the paths to a state, extended by an arc, to a sum relative to `max`.
+// There is no branch: the arcs of a state overlap.
+template <typename T>
+inline T AddPaths(T sum, float max, PathSum<T> state, float arc_score) {
+  // A smaller term does not change the sum.
+  const float kMinDiff = -64.0f;
+  const TwoFloat score = AddScores(state.max, arc_score),
+                 far = TwoSum(score.high, -max),
+                 diff = TwoSum(far.high, far.low + score.low);
+  const bool counts = diff.high > kMinDiff;  // not if it is NaN
+  const T more =
+      AddTimesExp(sum, state.sum, counts ? diff : TwoFloat{kMinDiff, 0.0f});
+  return counts ? more : sum;
+}
+
+// Moves a large or small sum to `max`, lest later sums overflow.
+template <typename T>
+inline PathSum<T> MakeSum(float max, T sum) {
+  if (!(metal::fabs(max) < INFINITY)) return OnePath<PathSum<T>>(max);
+  const float size = Rounded(sum);
+  if (size > 1.0f / kMaxSum && size < kMaxSum) return PathSum<T>{max, sum};
+  int exponent;
+  metal::frexp(size, exponent);
+  const TwoFloat log = Mul(TwoFloat{static_cast<float>(exponent), 0.0f}, kLog2),
+                 score = AddScores(max, log.high);
+  return PathSum<T>{score.high, AddTimesExp(T{}, Scaled(sum, -exponent),
+                                            TwoFloat{score.low, log.low})};
+}
+
+inline TwoFloat AsTwoFloat(float a) { return TwoFloat{a, 0.0f}; }
+inline TwoFloat AsTwoFloat(TwoFloat a) { return a; }
+
+template <typename T>
+inline float ScoreOf(PathSum<T> sum) {
+  return metal::fabs(sum.max) < INFINITY
+             ? Add(AsTwoFloat(sum.max), Log(AsTwoFloat(sum.sum))).high
+             : sum.max;
+}
+
+// These combine the values of the lanes that share a state.
+inline float MaxOfLanes(float max, int width) {
   for (int distance = width / 2; distance > 0; distance /= 2) {
-    const float other = metal::simd_shuffle_xor(r, ushort(distance));
-    r = other > r ? other : r;
+    const float other = metal::simd_shuffle_xor(max, ushort(distance));
+    max = other > max ? other : max;
   }
-  return r;
+  return max;
 }
-inline TwoFloat MaxOfLanes(TwoFloat r, int width) {
-  for (int distance = width / 2; distance > 0; distance /= 2) {
-    const TwoFloat other = {metal::simd_shuffle_xor(r.high, ushort(distance)),
-                            metal::simd_shuffle_xor(r.low, ushort(distance))};
-    r = IsLess(r, other) ? other : r;
-  }
-  return r;
-}
-inline float SumOfLanes(float m, int width) {
+inline float SumOfLanes(float sum, int width) {
   for (int distance = width / 2; distance > 0; distance /= 2)
-    m += metal::simd_shuffle_xor(m, ushort(distance));
-  return m;
+    sum += metal::simd_shuffle_xor(sum, ushort(distance));
+  return sum;
 }
-inline TwoFloat SumOfLanes(TwoFloat m, int width) {
+inline TwoFloat SumOfLanes(TwoFloat sum, int width) {
   for (int distance = width / 2; distance > 0; distance /= 2) {
-    const TwoFloat other = {metal::simd_shuffle_xor(m.high, ushort(distance)),
-                            metal::simd_shuffle_xor(m.low, ushort(distance))};
-    m = AddSameSign(m, other);
+    const TwoFloat other = {metal::simd_shuffle_xor(sum.high, ushort(distance)),
+                            metal::simd_shuffle_xor(sum.low, ushort(distance))};
+    sum = AddSameSign(sum, other);
   }
-  return m;
+  return sum;
 }
 
 #endif  // K2_CSRC_MPS_KERNELS_CTC_SUMS_H_

@@ -39,6 +39,7 @@ enum DoubleScoresSizes {
   kDsSimdWidth = 32,
   kDsMaxThreads = 1024,
   kDsArcThreads = 256,  // in kernels over arcs
+  kDsArcsOfThread = 3,  // that a thread loads ahead
 };
 
 #endif  // K2_CSRC_MPS_KERNELS_DOUBLE_SCORES_H_

@@ -18,16 +18,14 @@
 
 #include <metal_stdlib>
 
-#include "k2/csrc/mps/kernels/arc.h"
-#include "k2/csrc/mps/kernels/double_scores.h"
+#include "k2/csrc/mps/kernels/double_batches.h"
 #include "k2/csrc/mps/kernels/two_float.h"
 
 // The scores of states, nearly in double precision (see two_float.h), and what
 // k2 computes from them: total scores, posteriors of arcs, and gradients.
 //
-// One threadgroup goes through the batches of one FSA, with a barrier after
-// each batch.  The states of a batch do not depend on each other: each is a
-// thread. Two runs give the same bits.
+// One threadgroup goes through the batches of one FSA.  The states of a batch
+// do not depend on each other.  Two runs give the same bits.
 //
 // In the tropical semiring a state's score is a LogSum.  Its m is 1 if the
 // state's best path begins in the initial state, else 0.  m tells a state that
@@ -35,85 +33,17 @@
 
 using namespace metal;
 
-// An arc of a state, seen from that state.
-struct Link {
-  int state;  // at the other end, an idx01
-  float score;
-  int arc;  // its index
-};
-
-// The batches of states, and the FSA that a threadgroup works on.
-struct Batches {
-  device const int *begins;  // [num_batches * num_fsas + 1], into states
-  device const int *states;  // [num_states], an idx01
-  int num_fsas, num_batches, fsa;
-  bool descending;
-};
-
-// A state, which has arcs begin..end - 1; none if it is negative.
-struct Node {
-  int state, begin, end;
-};
-
-// The arcs that leave states.
-struct LeavingArcs {
-  device const Arc *arcs;
-  device const int *begins;  // [num_states + 1], into arcs
-};
-
-inline Link GetLink(LeavingArcs arcs, int state, int position) {
-  const Arc arc = arcs.arcs[position];
-  return Link{state - arc.src_state + arc.dest_state, arc.score, position};
-}
-
-// The arcs that enter states.
-struct IncomingArcs {
-  device const Arc *arcs;
-  device const int *begins;  // [num_states + 1], into list
-  device const int *list;    // [num_arcs], indexes of arcs
-};
-
-inline Link GetLink(IncomingArcs arcs, int state, int position) {
-  const int index = arcs.list[position];
-  const Arc arc = arcs.arcs[index];
-  return Link{state - arc.dest_state + arc.src_state, arc.score, index};
-}
-
-// A thread's work in a batch: a state, and its first arc.
-struct Work {
-  Node node;
-  Link link;
-};
-
-// Returns the work for the FSA's state number `index` in the n-th batch that
-// the threadgroup goes through.
-template <typename Arcs>
-inline Work GetWork(Batches batches, Arcs arcs, int n, int index) {
-  const Work none = {{-1, 0, 0}, {0, 0.0f, 0}};
-  if (n >= batches.num_batches) return none;
-  const int batch = batches.descending ? batches.num_batches - 1 - n : n,
-            place = batch * batches.num_fsas + batches.fsa,
-            at = batches.begins[place] + index;
-  if (at >= batches.begins[place + 1]) return none;
-  const int state = batches.states[at];
-  const Node node = {state, arcs.begins[state], arcs.begins[state + 1]};
-  return Work{node, node.begin < node.end
-                        ? GetLink(arcs, node.state, node.begin)
-                        : none.link};
-}
-
 // A sum over arcs.
 struct Sum {
   LogSum score;
   int best;  // in the tropical semiring the last of the best arcs, or -1
 };
 
-inline Sum AddArc(bool log_semiring, Sum sum, LogSum state, Link link) {
-  const LogSum score = Follow(state, link.score);
-  if (log_semiring) return Sum{LogAdd(score, sum.score), -1};
+inline Sum BetterOf(Sum best, LogSum state, IncidentArc arc) {
+  const LogSum score = Follow(state, arc.score);
   const bool is_better =
-      score.r.high >= sum.score.r.high && !IsLess(score.r, sum.score.r);
-  return is_better ? Sum{{score.r, state.m}, link.arc} : sum;
+      score.r.high >= best.score.r.high && !IsLess(score.r, best.score.r);
+  return is_better ? Sum{{score.r, state.m}, arc.arc} : best;
 }
 
 // What ComputeScores() writes.
@@ -123,38 +53,75 @@ struct Scores {
   device int *best_arcs;  // [num_states], only in the tropical semiring
 };
 
-// Computes the scores of an FSA's states in this dispatch's batches.  Paths
-// begin in state `initial`.  The score of state `final` is the total score.
+// A visitor that computes the score of a state.  Paths begin in state
+// `initial`.
+template <typename Arcs>
+struct ComputeScore {
+  Arcs arcs;
+  Scores scores;
+  int initial;
+  bool log_semiring;
+
+  void Visit(Work work) const {
+    const Node node = work.indexes.node;
+    // The states of the first arcs are loaded together.
+    LogSum from[kDsArcsOfThread];
+    for (int i = 0; i < kDsArcsOfThread; ++i)
+      from[i] = node.begin + i < node.end
+                    ? scores.states[ArcOf(arcs, work, i).state]
+                    : ToLogSum(-INFINITY);
+    Sum sum =
+        log_semiring ? Sum{SumOfArcs(work, from), -1} : BestOfArcs(work, from);
+    if (sum.score.r.high == -INFINITY && node.state == initial)
+      sum.score = ToLogSum(0.0f);
+    scores.states[node.state] = sum.score;
+    if (!log_semiring) scores.best_arcs[node.state] = sum.best;
+  }
+
+  LogSum SumOfArcs(Work work, thread const LogSum *from) const {
+    const Node node = work.indexes.node;
+    TwoFloat r = kNoScore, m = {0.0f, 0.0f};
+    // Where there is no arc, r remains: it may be NaN.
+    for (int i = 0; i < kDsArcsOfThread; ++i)
+      if (node.begin + i < node.end)
+        r = MaxOfArcs(r, from[i], work.arcs[i].score);
+    for (int i = node.begin + kDsArcsOfThread; i < node.end; ++i) {
+      const IncidentArc arc = GetArc(arcs, node.state, i);
+      r = MaxOfArcs(r, scores.states[arc.state], arc.score);
+    }
+    for (int i = 0; i < kDsArcsOfThread; ++i)
+      m = ::SumOfArcs(m, r, from[i], work.arcs[i].score);
+    for (int i = node.begin + kDsArcsOfThread; i < node.end; ++i) {
+      const IncidentArc arc = GetArc(arcs, node.state, i);
+      m = ::SumOfArcs(m, r, scores.states[arc.state], arc.score);
+    }
+    return MakeLogSum(r, m);
+  }
+
+  Sum BestOfArcs(Work work, thread const LogSum *from) const {
+    const Node node = work.indexes.node;
+    Sum best = {{kNoScore, {0.0f, 0.0f}}, -1};
+    for (int i = 0; i < kDsArcsOfThread; ++i)
+      if (node.begin + i < node.end)
+        best = BetterOf(best, from[i], ArcOf(arcs, work, i));
+    for (int i = node.begin + kDsArcsOfThread; i < node.end; ++i) {
+      const IncidentArc arc = GetArc(arcs, node.state, i);
+      best = BetterOf(best, scores.states[arc.state], arc);
+    }
+    return best;
+  }
+};
+
+// Computes the scores of an FSA's states in this dispatch's batches.  The score
+// of state `final` is the total score.
 template <typename Arcs>
 inline void ComputeScores(constant DoubleScoresParams &params, Batches batches,
                           Arcs arcs, int initial, int final, Scores scores,
                           int thread_index, int num_threads) {
-  Work ahead = GetWork(batches, arcs, params.first_batch, thread_index);
-  for (int n = params.first_batch; n < params.last_batch; ++n) {
-    Work work = ahead;
-    ahead = GetWork(batches, arcs, n + 1, thread_index);
-    int index = thread_index;
-    while (work.node.state >= 0) {
-      const Node node = work.node;
-      Link link = work.link;
-      Sum sum = {{kNoScore, {0.0f, 0.0f}}, -1};
-      for (int position = node.begin; position < node.end; ++position) {
-        const Link current = link;
-        if (position + 1 < node.end)
-          link = GetLink(arcs, node.state, position + 1);
-        sum = AddArc(params.log_semiring, sum, scores.states[current.state],
-                     current);
-      }
-      if (sum.score.r.high == -INFINITY && node.state == initial)
-        sum.score = ToLogSum(0.0f);
-      scores.states[node.state] = sum.score;
-      if (!params.log_semiring) scores.best_arcs[node.state] = sum.best;
-
-      index += num_threads;
-      work = GetWork(batches, arcs, n, index);
-    }
-    threadgroup_barrier(mem_flags::mem_device);
-  }
+  ForEachState(
+      batches, arcs, params.first_batch, params.last_batch, thread_index,
+      num_threads,
+      ComputeScore<Arcs>{arcs, scores, initial, bool(params.log_semiring)});
   if (thread_index == 0 && params.last_batch == batches.num_batches)
     scores.totals[batches.fsa] =
         initial >= 0 ? Score(scores.states[final]).high : -INFINITY;
@@ -302,46 +269,51 @@ struct Gradients {
   device float *arc_grad;         // [num_arcs]; all are written
 };
 
+// A visitor that computes the gradient of a state, and of the arcs through
+// which other states use its score.  The score of state `final` is the total
+// score; the gradient is 0 if no path reaches `final`, as in ShortestPath().
+template <typename Arcs>
+struct ComputeGradient {
+  Arcs arcs;
+  Gradients of;
+  int final;
+  bool of_totals;
+  float factor;
+
+  void Visit(Work work) const {
+    const Node node = work.indexes.node;
+    TwoFloat sum = {0.0f, 0.0f};
+    if (!of_totals) {
+      sum.high = of.grad[node.state];
+    } else if (node.state == final && of.scores[final].m.high != 0.0f) {
+      sum.high = 1.0f;
+    }
+    for (int i = 0; i < kDsArcsOfThread; ++i)
+      if (node.begin + i < node.end) sum = AddArc(sum, ArcOf(arcs, work, i));
+    for (int i = node.begin + kDsArcsOfThread; i < node.end; ++i)
+      sum = AddArc(sum, GetArc(arcs, node.state, i));
+    of.state_grad[node.state] = sum;
+  }
+
+  TwoFloat AddArc(TwoFloat sum, IncidentArc arc) const {
+    const TwoFloat part = Mul(of.shares[arc.arc], of.state_grad[arc.state]);
+    of.arc_grad[arc.arc] = Scale(part, factor);
+    return Add(sum, part);
+  }
+};
+
 // Computes the gradients of an FSA in this dispatch's batches.  `arcs` are the
-// arcs through which other states use a state's score.  The score of state
-// `final` is the total score; the gradient is 0 if no path reaches `final`, as
-// in ShortestPath().
+// arcs through which other states use a state's score.
 template <typename Arcs>
 inline void Backprop(constant DoubleScoresParams &params, Batches batches,
                      Arcs arcs, int final, Gradients of, int thread_index,
                      int num_threads) {
+  const bool of_totals = params.of_totals;
   const float factor =
-      params.of_totals ? of.grad[long(batches.fsa) * params.grad_stride] : 1.0f;
-  Work ahead = GetWork(batches, arcs, params.first_batch, thread_index);
-  for (int n = params.first_batch; n < params.last_batch; ++n) {
-    Work work = ahead;
-    ahead = GetWork(batches, arcs, n + 1, thread_index);
-    int index = thread_index;
-    while (work.node.state >= 0) {
-      const Node node = work.node;
-      Link link = work.link;
-      TwoFloat sum = {0.0f, 0.0f};
-      if (!params.of_totals) {
-        sum.high = of.grad[node.state];
-      } else if (node.state == final && of.scores[final].m.high != 0.0f) {
-        sum.high = 1.0f;
-      }
-      for (int position = node.begin; position < node.end; ++position) {
-        const Link current = link;
-        if (position + 1 < node.end)
-          link = GetLink(arcs, node.state, position + 1);
-        const TwoFloat part =
-            Mul(of.shares[current.arc], of.state_grad[current.state]);
-        of.arc_grad[current.arc] = Scale(part, factor);
-        sum = Add(sum, part);
-      }
-      of.state_grad[node.state] = sum;
-
-      index += num_threads;
-      work = GetWork(batches, arcs, n, index);
-    }
-    threadgroup_barrier(mem_flags::mem_device);
-  }
+      of_totals ? of.grad[long(batches.fsa) * params.grad_stride] : 1.0f;
+  ForEachState(batches, arcs, params.first_batch, params.last_batch,
+               thread_index, num_threads,
+               ComputeGradient<Arcs>{arcs, of, final, of_totals, factor});
 }
 
 // Computes the gradient of forward scores if params.is_forward, else of
