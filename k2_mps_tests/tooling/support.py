@@ -104,27 +104,6 @@ def make_upstream(directory: Path) -> Path:
     return directory
 
 
-# Runs the tool, which sends itself a signal when it puts the file number `countdown` in its place.
-AMID_REPLACEMENT = """
-import os, signal, sys
-from k2mps.cli import command_line
-
-countdown = int(sys.argv.pop(1))
-number = getattr(signal, sys.argv.pop(1))
-original = os.replace
-
-def replace(*args):
-    global countdown
-    countdown -= 1
-    if countdown == 0:
-        os.kill(os.getpid(), number)
-    return original(*args)
-
-os.replace = replace
-command_line.run()
-"""
-
-
 class Sandbox:
     """A clone of k2-mps, its upstream and the tool.
 
@@ -191,22 +170,6 @@ class Sandbox:
             stderr=subprocess.STDOUT,
             text=True,
             **kwargs,
-        )
-
-    def amid(self, countdown: int, name: str, *args: str) -> subprocess.CompletedProcess:
-        """Runs the tool, which sends itself a signal amid the change of files.
-
-        Args:
-          countdown: which file the signal comes before, from 1.
-          name: of the signal.
-        """
-        return subprocess.run(
-            [sys.executable, "-c", AMID_REPLACEMENT, str(countdown), name, *args],
-            cwd=self.root,
-            env=self.environment,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
         )
 
     def run(self, *args: str, env: dict | None = None) -> subprocess.CompletedProcess:

@@ -17,6 +17,7 @@ import shutil
 import zipfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from packaging.requirements import Requirement
 from packaging.version import Version
@@ -128,10 +129,16 @@ class Toolchain:
 def least_macos(torch: str) -> str:
     """The least macOS on which a version of torch has the device mps, as "14.0"."""
     facts = tomllib.loads(_KNOWN.read_text(encoding="utf-8"))["facts"]
-    known = facts["the least macOS of mps"]["known"]
-    first = min(known, key=Version)
-    older = [one for one in known if Version(one) <= Version(torch)]
-    return known[max(older, key=Version, default=first)][0]
+    return known_at(facts["the least macOS of mps"]["known"], torch)[0]
+
+
+def known_at(values: Mapping[str, Any], torch: str) -> Any:
+    """The value that holds in a version of torch, of {first version with it: value}.
+
+    A version older than all has the oldest value.
+    """
+    older = [one for one in values if Version(one) <= Version(torch)]
+    return values[max(older, key=Version, default=min(values, key=Version))]
 
 
 def platform(torch: str) -> str:

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 from packaging.tags import Tag
 from packaging.version import Version
 
+from k2mps.build.toolchain import known_at
 from k2mps.core import errors
 from k2mps.core.pins import tomllib
 from k2mps.torch.library import Library
@@ -80,7 +81,7 @@ class Known(NamedTuple):
 
     def values(self, version: str) -> dict[str, list[str]]:
         """The known values of each fact in a release."""
-        return {name: _at(fact["known"], version) for name, fact in self.facts.items()}
+        return {name: known_at(fact["known"], version) for name, fact in self.facts.items()}
 
 
 def load(path: Path = TABLE) -> Known:
@@ -96,7 +97,7 @@ def compare(found: Mapping[str, list[str]], known: Known, base: str) -> Iterator
     """The values of a release beside those that are known of a release."""
     for name, expected in known.values(base).items():
         fact, values = known.facts[name], found[name]
-        forbidden = _FORBIDDEN[_at(fact["queue"], base)].match if "queue" in fact else None
+        forbidden = _FORBIDDEN[known_at(fact["queue"], base)].match if "queue" in fact else None
         yield Finding(
             fact=name,
             gained=[value for value in values if value not in expected],
@@ -105,12 +106,6 @@ def compare(found: Mapping[str, list[str]], known: Known, base: str) -> Iterator
             affects=fact["affects"],
             why=fact["why"],
         )
-
-
-def _at(values: Mapping[str, Any], version: str) -> Any:
-    """The value that holds in a release."""
-    since = [one for one in values if Version(one) <= Version(version)]
-    return values[max(since, key=Version)]
 
 
 def _calls(release: Release, fact: Fact) -> list[str]:
