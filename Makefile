@@ -29,7 +29,7 @@ doctor: $(k2mps)
 	$(k2mps) doctor $(torch)
 
 mac-report: $(k2mps)
-	$(k2mps) mac-report $(REPORT)
+	ci/mac-report $(REPORT)
 
 status: $(k2mps)
 	$(k2mps) status

@@ -21,7 +21,7 @@ else:
     import tomli as tomllib
 
 ROOT = Path(__file__).resolve().parents[1]
-KNOWN = ROOT / "tools/k2mps/torch/known.toml"
+KNOWN = ROOT / "k2_mps_tests/macos_torch/known.toml"
 ONE_PYTHON = "3.12"
 
 

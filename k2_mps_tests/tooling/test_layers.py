@@ -5,7 +5,7 @@ import ast
 from k2_mps_tests.tooling import support
 
 # The layers, the lowest first.
-LAYERS = ("core", "series", "stack", "build", "torch", "run", "carry", "wheel", "cli")
+LAYERS = ("core", "series", "stack", "build", "run", "carry", "wheel", "cli")
 TOOL = support.TOOLS / "k2mps"
 
 

@@ -26,13 +26,13 @@ from k2mps.build import doctor
 from k2mps.build.environment import Environment, tree_hash, version_in
 from k2mps.build.interpreter import Interpreter
 from k2mps.core import errors, process
-from k2mps.core.pins import tomllib
 
 LABEL = "cross-built, statically verified"
 
 _CLANG = doctor.CLANG
 FILES = Path(__file__).with_name("macos")
-_KNOWN = Path(__file__).parents[1] / "torch" / "known.toml"
+# The least macOS on which torch has the device mps, from each version on.
+_LEAST_MACOS = {"2.12.0": "14.0", "2.15.0": "15.0"}
 # Where the SDK has headers of the emulator, by their paths in its include/.
 _EMULATOR_HEADERS = {
     "Metal/Metal.h": "System/Library/Frameworks/Metal.framework/Headers/Metal.h",
@@ -128,8 +128,7 @@ class Toolchain:
 
 def least_macos(torch: str) -> str:
     """The least macOS on which a version of torch has the device mps, as "14.0"."""
-    facts = tomllib.loads(_KNOWN.read_text(encoding="utf-8"))["facts"]
-    return known_at(facts["the least macOS of mps"]["known"], torch)[0]
+    return known_at(_LEAST_MACOS, torch)
 
 
 def known_at(values: Mapping[str, Any], torch: str) -> Any:

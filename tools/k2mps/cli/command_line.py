@@ -12,17 +12,15 @@ import click
 from click.shell_completion import CompletionItem
 
 from k2mps import __version__
-from k2mps.cli import patches, torch, wheels
+from k2mps.cli import patches, wheels
 from k2mps.cli.session import (
     EXISTING_FILE,
     EXISTING_FOLDER,
-    FILE,
     FOLDER,
     Session,
     build_options,
     command,
     device_option,
-    jobs_option,
     json_option,
     k2_option,
     torch_option,
@@ -34,7 +32,7 @@ _GROUPS = {
     "patch k2": "checkout apply undo",
     "change the patches": "new fold edit rename move drop export",
     "follow upstream": "probe rebase upstream torch",
-    "build and run": "build test fuzz bench kernels mac-report clean",
+    "build and run": "build test fuzz bench kernels clean",
     "make wheels": "wheel",
     "use it": "recipes",
     "other": "docs",
@@ -314,30 +312,6 @@ def kernels_command(session: Session, **options: object) -> None:
     program.KERNELS.run(session.environment, options)
 
 
-@command(main, "mac-report", k2_option, jobs_option)
-@click.option("--quick", is_flag=True, help="do a little of each step")
-@click.option("--output", type=FILE, help="default build/mac-report.txt")
-def mac_report_command(session: Session, quick: bool, output: Path | None) -> None:
-    """Run everything on this machine, and write one file for an issue.
-
-    The steps: doctor, build, each kernel alone with Metal's own checks, every suite, the tests of
-    threads many times, benchmark, calibration. A failed step is in the report and does not stop the
-    others. On Linux, where mps is emulated, the report is for comparison with that of a Mac.
-    """
-    from k2mps.run import mac_report
-
-    target = output or session.project.build_root / "mac-report.txt"
-    options = ["--k2", session.k2] if session.k2 else []
-    options += ["--jobs", str(session.jobs)] if session.jobs else []
-    steps = mac_report.steps(session.environment, quick, options)
-    wrong = mac_report.make(session.environment, steps, target)
-    session.console.info(f"wrote {target}; attach it to an issue")
-    if wrong:
-        raise errors.CheckFailedError(
-            f"wrong: {', '.join(wrong)}", next_command=f"read {target}, which has the details"
-        )
-
-
 @command(main, "recipes")
 @click.argument("kind", metavar="icefall", type=click.Choice(("icefall",)))
 @click.argument("directory", metavar="DIR", type=FOLDER)
@@ -363,6 +337,25 @@ def recipes_command(session: Session, kind: str, directory: Path, undo: bool) ->
     show(f"git -C {directory} diff shows them; k2mps recipes icefall {directory} --undo")
 
 
+@command(main, "torch", json_option)
+@click.option(
+    "--known",
+    metavar="VERSION",
+    help="compare with the facts of this release; default: its own, or those of the last before",
+)
+@click.argument("version", required=False)
+def torch_command(session: Session, as_json: bool, **options: object) -> None:
+    """Read what k2 relies on from torch's wheel for macOS, by default of the newest release.
+
+    Lists each fact: as known, different, or such that k2 breaks; and the files of this project
+    that rely on the fact. Needs no Mac.
+    """
+    from k2mps.run import program
+
+    session.console.shows_progress = not as_json
+    program.TORCH.run(session.environment, {"json": as_json, **options})
+
+
 @command(main, "docs")
 def docs_command(session: Session) -> None:
     """Write the generated tables of docs/, and build the site."""
@@ -380,7 +373,7 @@ def clean_command(session: Session) -> None:
         session.console.info(f"deleted {path}")
 
 
-for _command in (*patches.COMMANDS.commands.values(), wheels.wheel_command, torch.torch_command):
+for _command in (*patches.COMMANDS.commands.values(), wheels.wheel_command):
     main.add_command(_command)
 
 

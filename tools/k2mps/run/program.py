@@ -80,6 +80,14 @@ FUZZ = Program(
 DOCS = Program(
     "k2_mps_tests.docs", "build of docs/", "correct the page that is named, then k2mps docs", "docs"
 )
+TORCH = Program(
+    "k2_mps_tests.macos_torch",
+    "comparison of torch with what is known",
+    "check the files that rely on the facts that differ, then write these facts in"
+    " k2_mps_tests/macos_torch/known.toml",
+    "wheels",
+    missing={3: "read k2mps-pip.log in .venv, check pip's index; then run the same command again"},
+)
 BENCH = Program(
     "k2_mps_tests.benchmarks.bench",
     "benchmark",

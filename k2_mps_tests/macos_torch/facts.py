@@ -16,13 +16,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from packaging.tags import Tag
-from packaging.version import Version
-
 from k2mps.build.toolchain import known_at
 from k2mps.core import errors
 from k2mps.core.pins import tomllib
-from k2mps.torch.library import Library
+from packaging.tags import Tag
+from packaging.version import Version
+
+from k2_mps_tests.macos_torch.library import Library
 
 TABLE = Path(__file__).with_name("known.toml")
 

@@ -5,13 +5,13 @@ import shutil
 import zipfile
 from pathlib import Path
 
+from k2mps.build.environment import Environment
+from k2mps.core import errors
 from packaging.requirements import Requirement
 from packaging.utils import parse_wheel_filename
 
-from k2mps.build.environment import Environment
-from k2mps.core import errors
-from k2mps.torch.facts import Release
-from k2mps.torch.library import Library
+from k2_mps_tests.macos_torch.facts import Release
+from k2_mps_tests.macos_torch.library import Library
 
 # pip takes the wheels for each macOS up to this one.
 _PLATFORM = "macosx_99_0_arm64"

@@ -1,0 +1,47 @@
+"""`k2mps torch`: compares a release of torch for macOS with what k2 relies on."""
+
+import argparse
+import json
+import sys
+
+from k2mps.build.environment import Environment
+from k2mps.core import errors, project
+
+from k2_mps_tests.macos_torch import download, facts
+
+# The exit status where the release cannot be read.
+UNREAD = 3
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="k2mps torch", description=__doc__)
+    parser.add_argument("--version", help="default: the newest release")
+    parser.add_argument("--known", help="the release whose facts are the known ones")
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    known = facts.load()
+    try:
+        release = download.fetch(Environment(project.find()), options.version)
+        base = known.before(options.known or release.version)
+    except errors.K2mpsError as error:
+        print(error)
+        return UNREAD
+    found = list(facts.compare(facts.read(release, known), known, base))
+    if options.json:
+        listed = [{**one._asdict(), "verdict": one.verdict} for one in found]
+        print(json.dumps({"version": release.version, "known": base, "facts": listed}, indent=2))
+    else:
+        print(f"torch {release.version} for macOS, beside what is known of {base}")
+        for one in found:
+            print(f"{one.verdict}: {one.fact}")
+            told = {"stops k2": one.breaks, "new": one.gained, "gone": one.lost}
+            if one.verdict != "as known":
+                told |= {"relied on by": one.affects, "how": [one.why]}
+            for what, texts in told.items():
+                if texts:
+                    print(f"  {what}: {', '.join(texts)}")
+    return any(one.verdict != "as known" for one in found)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
