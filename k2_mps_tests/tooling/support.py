@@ -377,6 +377,14 @@ def mount_namespace() -> tuple[str, ...]:
     return ()
 
 
+def findings(sandbox: Sandbox) -> list[tuple[str, int, str]]:
+    """What `k2mps lint` finds: the file, the line and the check."""
+    result = sandbox.run("lint")
+    found = re.findall(r"^(\S+?):(\d+): .* \[(\w+)\]$", result.stdout, re.MULTILINE)
+    assert result.returncode == (34 if found else 0), result.stderr
+    return [(path, int(line), check) for path, line, check in found]
+
+
 def git_commands(sandbox: Sandbox, *args: str) -> list[str]:
     """The git commands that the tool runs with these arguments, in order."""
     result = sandbox.run("--verbose", *args)

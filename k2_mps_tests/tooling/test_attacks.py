@@ -1,10 +1,8 @@
 """Input that was made to break the tool, and advice that once lost work."""
 
-import json
 import re
 import shlex
 import time
-import unicodedata
 
 import pytest
 
@@ -78,9 +76,7 @@ def test_lint_is_linear_in_the_hunks(sandbox, k2):
         (sandbox.root / "patches/evil.patch").write_text(head + hunks)
         result = sandbox.run("lint")
         assert "Traceback" not in result.stderr
-        found = json.loads(sandbox.run("lint", "--format", "json").stdout)
-        assert any(one["path"] == "patches/evil.patch" for one in found)
-        assert result.returncode == 34
+        assert "patches/evil.patch:" in result.stdout and result.returncode == 34
         begin = time.monotonic()
         sandbox.run("lint")
         return time.monotonic() - begin
@@ -136,13 +132,6 @@ def test_a_date_that_git_cannot_read_is_refused(sandbox, k2):
     before = patches(sandbox)
     assert "years from 1970 to 2099" in sandbox.fails(1, "export")
     assert patches(sandbox) == before
-
-
-def test_one_name_in_two_forms_is_one_file_on_a_mac(sandbox, k2):
-    names = [unicodedata.normalize(form, "k2/café.h") for form in ("NFC", "NFD")]
-    support.commit(k2, "two", dict.fromkeys(names, "x\n"))
-    sandbox.ok("export")
-    assert "are one file on many systems" in sandbox.run("lint").stdout
 
 
 def test_squashed_commits_leave_no_trailers(sandbox, k2):
@@ -202,18 +191,6 @@ def test_advice_is_quoted(sandbox, tmp_path):
     git(own, "checkout", "--quiet", "--detach")
     follow(sandbox, sandbox.fails(1, "export", "--k2", str(own)))
     assert git(own, "symbolic-ref", "HEAD") == "refs/heads/k2-mps"
-
-
-def test_all_files_executable_is_a_file_system_not_a_change(sandbox, k2):
-    """As on vfat, or on Windows's disks in WSL."""
-    git(sandbox.root, "init", "--quiet")
-    git(sandbox.root, "add", "--all", "--force", "patches", "upstream.toml")
-    git(sandbox.root, "config", "core.fileMode", "false")
-    for path in (sandbox.root / "patches").rglob("*"):
-        if path.is_file():
-            path.chmod(0o755)
-    assert "already applied" in sandbox.ok("apply")
-    assert "has it all" in sandbox.ok("export")
 
 
 def test_messages_show_no_password(sandbox):

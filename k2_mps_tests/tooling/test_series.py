@@ -71,11 +71,11 @@ def test_a_patch_is_read_in_full():
     assert patch.body.endswith("<contributor@example.org>")
     edited = ("k2/csrc/context.h", "scripts/run.sh", "old file.cu", "empty.cu", "late.cu")
     assert patch.edited == edited
-    assert [(hunk.path, hunk.first) for hunk in patch.hunks] == [
-        ("k2/csrc/context.h", 2),
-        ("k2/csrc/context.h", 8),
-        ("old file.cu", 0),
-        ("late.cu", 0),
+    assert [(hunk.path, hunk.old_start) for hunk in patch.hunks] == [
+        ("k2/csrc/context.h", 3),
+        ("k2/csrc/context.h", 9),
+        ("old file.cu", 1),
+        ("late.cu", 1),
     ]
     assert patch.render() == GOOD.encode()
 

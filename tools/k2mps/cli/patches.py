@@ -73,29 +73,21 @@ def _show_untracked(session: Session, checkout) -> None:
 
 
 @command(COMMANDS, "lint")
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(("text", "json", "github")),
-    default="text",
-    help="how to print findings; github prints annotations",
-)
-def lint_command(session: Session, form: str) -> None:
+def lint_command(session: Session) -> None:
     """Check patches/, offline and without a checkout."""
     from k2mps.series import lint
 
     session.tidy()
     findings = lint.lint(session.project)
-    for line in lint.render(findings, form):
-        session.console.info(line)
+    for finding in findings:
+        session.console.info(str(finding))
     if findings:
         places = len({finding.path for finding in findings})
         raise errors.CheckFailedError(
             f"{len(findings)} findings in {places} files",
             next_command="correct them, then k2mps lint again",
         )
-    if form == "text":
-        session.console.info("patches/ is sound")
+    session.console.info("patches/ is sound")
 
 
 @command(COMMANDS, "report", k2_option)

@@ -11,7 +11,8 @@ A file that includes a header of k2's core must be a `.cu`, for which a CUDA bui
 Objective-C++, which no CUDA build has.
 """
 
-import ast
+import contextlib
+import importlib.util
 import posixpath
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -21,16 +22,16 @@ from k2mps.series.patch_text import Patch
 
 _CXX = (".h", ".cc", ".cu", ".mm", ".metal")
 _CMAKE = (".cmake", "CMakeLists.txt")
-_PACKAGES = "k2/python"
+_PACKAGES = "k2/python/"
 # What cmake/mps.cmake lists is relative to the folder that uses it.
 _SOURCES = "k2/csrc"
 _INCLUDE = re.compile(r'\s*#\s*(?:include|import)\s+"([^"]+)"')
 _CMAKE_INCLUDE = re.compile(r"\binclude\(\s*([\w/.-]+)\s*[)\s]")
 _CMAKE_FILE = re.compile(r"[\w./-]+\.(?:cc|cu|mm|metal|cmake)\b")
 _DEFINES = re.compile(r'\bdef\(\s*"(\w+)"')
-_FROM = re.compile(r"\s*from\s+(\.*)([\w.]*)\s+import\s+([\w, ]+)")
-_IMPORT = re.compile(r"\s*import\s+([\w.]+)")
-_DOTTED = re.compile(r"(?<![\w.'\"])(_?k2(?:\.\w+)+)")
+_TEXT_OR_COMMENT = re.compile(r'"[^"]*"|\'[^\']*\'|#.*')
+_FROM = re.compile(r"\s*from\s+([\w.]+)\s+import\s+(.*)")
+_DOTTED = re.compile(r"(?<![\w.])(_?k2(?:\.\w+)+)")
 # Headers of k2's core that leave CUDA alone.
 _PLAIN = ("k2/csrc/log.h", "k2/csrc/nvtx.h", "k2/csrc/version.h")
 
@@ -40,8 +41,7 @@ class Text(NamedTuple):
 
     path: str  # the file of k2's tree
     place: str  # the file of the project that has the lines
-    lines: tuple[tuple[int, str], ...]  # the lines, each with its number in that file, from 1
-    whole: bool  # whether they are all of the file
+    lines: Sequence[tuple[int, str]]  # the lines, each with its number in that file, from 1
 
 
 class Finding(NamedTuple):
@@ -60,23 +60,25 @@ def texts(patch: Patch, files: Mapping[str, bytes]) -> Iterator[Text]:
     """The additions of a patch: its new files, and its lines in other files."""
     for path in patch.new_files:
         if path in files:
-            yield Text(path, f"patches/files/{path}", _lines(files[path]), whole=True)
-    added: dict[str, list[tuple[int, str]]] = {}
+            yield Text(path, f"patches/files/{path}", _lines(files[path]))
     for hunk in patch.hunks:
-        for offset, line in enumerate(hunk.body, start=1):
-            if line[:1] == b"+":
-                added.setdefault(hunk.path, []).append(
-                    (patch.diff_line + hunk.line - 1 + offset, line[1:].decode("utf-8", "replace"))
-                )
-    for path, lines in added.items():
-        yield Text(path, f"patches/{patch.name}", tuple(lines), whole=False)
+        start = patch.diff_line + hunk.line
+        added = [
+            (number, line[1:].decode("utf-8", "replace"))
+            for number, line in enumerate(hunk.body, start)
+            if line[:1] == b"+"
+        ]
+        yield Text(hunk.path, f"patches/{patch.name}", added)
 
 
 def lacks(patches: Sequence[Patch], files: Mapping[str, bytes]) -> Iterator[Finding]:
     """Names in patches that only later patches provide; `files` are the new files' contents."""
     added = [(at, text) for at, patch in enumerate(patches) for text in texts(patch, files)]
-    # By file, and by function as `_k2.f`.
-    owners = {path: at for at, patch in enumerate(patches) for path in patch.new_files}
+    # By path, by module as `k2.mps.x`, and by function as `_k2.f`.
+    owners: dict[str, int] = {}
+    for at, patch in enumerate(patches):
+        for path in patch.new_files:
+            owners[path] = owners[_module(path)] = at
     for at, text in added:
         if text.path.endswith(_CXX):
             whole = "\n".join(line for _, line in text.lines)
@@ -121,12 +123,18 @@ def _included(lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, str]]:
             yield number, match[1]
 
 
-def _lines(content: bytes) -> tuple[tuple[int, str], ...]:
-    return tuple(enumerate(content.decode("utf-8", "replace").split("\n"), start=1))
+def _lines(content: bytes) -> list[tuple[int, str]]:
+    return list(enumerate(content.decode("utf-8", "replace").split("\n"), start=1))
+
+
+def _module(path: str) -> str:
+    """The name by which Python imports a file, if it can."""
+    name = path.removeprefix(_PACKAGES).removesuffix(".py").removesuffix("/__init__")
+    return name.replace("/", ".")
 
 
 def _names(text: Text) -> Iterator[tuple[int, str]]:
-    """The paths of k2's tree, and functions as `_k2.f`, that a text names, each with its line."""
+    """The paths, modules and functions that a text names, as `lacks` has them, with the lines."""
     if text.path.endswith(_CXX):
         yield from _included(text.lines)
     elif text.path.endswith(_CMAKE):
@@ -141,50 +149,20 @@ def _names(text: Text) -> Iterator[tuple[int, str]]:
                 yield number, posixpath.normpath(f"{folder}/{name}")
                 yield number, posixpath.normpath(f"{_SOURCES}/{name}")
     elif text.path.endswith(".py"):
-        yield from _python(text)
-
-
-def _python(text: Text) -> Iterator[tuple[int, str]]:
-    package = posixpath.dirname(text.path)
-    for number, dots, module, names in _modules(text):
-        base = package if dots else _PACKAGES
-        for _ in dots[1:]:
-            base = posixpath.dirname(base)
-        parts = [part for part in module.split(".") if part]
-        if not dots and parts[:1] == ["_k2"]:
-            yield from ((number, f"_k2.{name}") for name in (*parts[1:2], *names))
-        paths = ["/".join([base, *parts[:end]]) for end in range(len(parts) + 1)]
-        for path in (*paths, *(f"{paths[-1]}/{name}" for name in names)):
-            yield number, f"{path}.py"
-            yield number, f"{path}/__init__.py"
-
-
-def _modules(text: Text) -> Iterator[tuple[int, str, str, tuple[str, ...]]]:
-    """Each import, and each `k2.x.y` and `_k2.x` in the code: its line, leading dots, module and
-    names."""
-    try:
-        tree = ast.parse("\n".join(line for _, line in text.lines)) if text.whole else None
-    except SyntaxError:
-        tree = None
-    if tree is None:
         for number, line in text.lines:
-            match = _FROM.match(line)
-            if match:
-                names = tuple(re.findall(r"(\w+)(?:\s+as\s+\w+)?", match[3]))
-                yield number, match[1], match[2], names
-            elif _IMPORT.match(line):
-                yield number, "", _IMPORT.match(line)[1], ()
-            for dotted in _DOTTED.findall(line.partition("#")[0]):
-                yield number, "", dotted, ()
-        return
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            for one in node.names:
-                yield node.lineno, "", one.name, ()
-        elif isinstance(node, ast.ImportFrom):
-            names = tuple(one.name for one in node.names)
-            yield node.lineno, "." * node.level, node.module or "", names
-        elif isinstance(node, ast.Attribute):
-            dotted = ast.unparse(node)
-            if _DOTTED.fullmatch(dotted):
-                yield node.lineno, "", dotted, ()
+            yield from ((number, name) for name in _python(line, text.path))
+
+
+def _python(line: str, path: str) -> Iterator[str]:
+    """The modules and functions that a line of a Python file names."""
+    code = _TEXT_OR_COMMENT.sub("", line)
+    dotted = _DOTTED.findall(code)
+    match = _FROM.match(code)
+    if match:
+        # A text may have more dots than there are folders.
+        with contextlib.suppress(ImportError):
+            module = importlib.util.resolve_name(match[1], _module(posixpath.dirname(path)))
+            dotted += [module, *(f"{module}.{name}" for name in re.findall(r"\w+", match[2]))]
+    for name in dotted:
+        parts = name.split(".")
+        yield from (".".join(parts[:end]) for end in range(1, len(parts) + 1))

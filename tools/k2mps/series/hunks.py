@@ -26,11 +26,6 @@ class Hunk(NamedTuple):
     body: tuple[bytes, ...]  # its lines, each with its sign
 
     @property
-    def first(self) -> int:
-        """The index from 0 of the first line that it replaces."""
-        return self.old_start - 1 if self.old_count else self.old_start
-
-    @property
     def fits(self) -> bool:
         """Whether it has the lines that its header counts."""
         signs = [line[:1] for line in self.body]

@@ -1,12 +1,11 @@
 """Checks of patches/ that need neither git nor a checkout.
 
-lint finds what reading patches/ refuses, and what a reviewer would ask for.  It
-lists all findings with file and line, as text, JSON or annotations of GitHub's.
+lint finds what reading patches/ refuses, and what a reviewer would ask for, each with file and
+line.  That a hunk has one line of context is not checked: `k2mps export` writes it so.
 """
 
-import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
 from k2mps.core import errors
 from k2mps.core.pins import Upstream
@@ -19,7 +18,6 @@ from k2mps.series.series_file import GROUPS
 
 _SUBJECT_LENGTH = 72
 _BODY_LENGTH = 80
-_CONTEXT = 1
 # What follows each Upstream-Status: a reason, or a link to the pull request.
 _REASON = re.compile(r"(Pending|Inappropriate) \(\S.*\)")
 _LINK = re.compile(r"(Submitted|Accepted) https://\S+")
@@ -42,7 +40,6 @@ def lint(project: Project) -> list[Finding]:
     files = {path: file.content for path, file in found.files.items()}
     for path, content in files.items():
         findings += [Finding(f"patches/files/{path}", *what) for what in _new_file(content)]
-    findings += _collisions([*(patch.name for patch in found.patches), *files])
     findings += dependencies.lacks(found.patches, files)
     findings += dependencies.misnamed(files)
     findings += _device_words(found, files)
@@ -50,26 +47,6 @@ def lint(project: Project) -> list[Finding]:
     if pinned:
         findings += _budget(pinned, found)
     return findings
-
-
-def render(findings: Sequence[Finding], form: str) -> Iterator[str]:
-    """The findings as lines; `form` is "text", "json", or "github" for workflow commands."""
-
-    def escaped(text: str, more: str = "") -> str:
-        letters = "%\r\n" + more
-        return "".join(f"%{ord(one):02X}" if one in letters else one for one in text)
-
-    if form == "json":
-        facts = [finding._asdict() for finding in findings]
-        yield json.dumps(facts, indent=2)
-        return
-    for finding in findings:
-        if form == "text":
-            yield str(finding)
-            continue
-        place = f"file={escaped(finding.path, ':,')},line={finding.line}"
-        title = f"k2mps lint {finding.check}"
-        yield f"::error {place},title={title}::{escaped(finding.message)}"
 
 
 def _refusal(path: str, error: Exception) -> Finding:
@@ -102,20 +79,8 @@ def _patch(patch: Patch) -> Iterator[tuple[int, str, str]]:
             yield number, "whitespace", "trailing white space"
     for hunk in patch.hunks:
         at = patch.diff_line + hunk.line - 1
-        for offset, check, message in (*_context(hunk), *_added(hunk)):
+        for offset, check, message in _added(hunk):
             yield at + offset, check, message
-
-
-def _context(hunk: hunks.Hunk) -> Iterator[tuple[int, str, str]]:
-    """Checks that a hunk has the context that `git diff -U1` gives it."""
-    signs = b"".join(line[:1] for line in hunk.body if line[:1] != b"\\")
-    leading = len(signs) - len(signs.lstrip(b" "))
-    trailing = len(signs) - len(signs.rstrip(b" "))
-    between = max(map(len, re.findall(rb" +", signs.strip(b" "))), default=0)
-    if max(leading, trailing) > _CONTEXT or between > 2 * _CONTEXT:
-        yield 0, "context", "a hunk has one line of context (git diff -U1)"
-    elif not leading and hunk.first > 0:
-        yield 0, "context", "a hunk has a line of context before it"
 
 
 def _added(hunk: hunks.Hunk) -> Iterator[tuple[int, str, str]]:
@@ -151,16 +116,6 @@ def _new_file(content: bytes) -> Iterator[tuple[int, str, str]]:
         yield len(lines), "whitespace", "the last line is not ended"
     if content.endswith(b"\n\n"):
         yield len(lines) - 1, "whitespace", "an empty line at the end"
-
-
-def _collisions(paths: Iterable[str]) -> Iterator[Finding]:
-    """Names that are the same file on a system that ignores case."""
-    known: dict[str, str] = {}
-    for path in paths:
-        other = known.setdefault(patch_folder.folded_name(path), path)
-        if other != path:
-            what = f"{path} and {other} are one file on many systems"
-            yield Finding("patches/series", 1, "path", what)
 
 
 def _device_words(found: Series, files: Mapping[str, bytes]) -> Iterator[Finding]:

@@ -7,13 +7,11 @@ k2's files (patch_text.py), and patches/files has new files at their place in k2
 import os
 import re
 import stat
-import unicodedata
 from collections.abc import Callable, Collection, Container, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
 from k2mps.core import errors
-from k2mps.core.git import Git
 from k2mps.core.objects import File
 from k2mps.series import patch_text, series_file
 
@@ -62,10 +60,8 @@ def examine(directory: Path) -> tuple[Series, list[tuple[str, Exception]]]:
             problems.append((f"patches/{place}", error))
             return None
 
-    modes = None if has_modes(directory) else executables(directory)
-
     def contents(wanted: Iterable[str]) -> dict[str, File]:
-        found = {place: attempt(place, read, directory, place, modes) for place in wanted}
+        found = {place: attempt(place, read, directory, place) for place in wanted}
         return {place: file for place, file in found.items() if file}
 
     order = contents(["series"]).get("series", File(b"")).content
@@ -105,27 +101,8 @@ def _check_merged(place: str, content: bytes) -> None:
         )
 
 
-def folded_name(path: str) -> str:
-    """A path as a Mac compares paths: without case, and letters in one of their forms."""
-    return unicodedata.normalize("NFC", path).casefold()
-
-
-def has_modes(directory: Path) -> bool:
-    """Whether the file system of patches/ tells which files are executable; the order file never
-    is."""
-    return not os.access(directory / "series", os.X_OK)
-
-
-def executables(directory: Path) -> set[str]:
-    """The executable files of patches/ by this repository's index."""
-    result = Git(directory).run("ls-files", "-z", "--stage", "--", ".")
-    lines = os.fsdecode(result.stdout).split("\0")
-    return {line.partition("\t")[2] for line in lines if line.startswith("100755")}
-
-
-def read(directory: Path, place: str, executable: Container[str] | None = None) -> File:
-    """A file of patches/, by its path in it; `executable` has the executable ones, where the file
-    system does not tell."""
+def read(directory: Path, place: str) -> File:
+    """A file of patches/, by its path in it."""
     target = str(directory)
     for part in place.split("/"):
         target = os.path.join(target, part)
@@ -142,8 +119,7 @@ def read(directory: Path, place: str, executable: Container[str] | None = None) 
             next_command="git status patches; or delete the line that names it",
         )
     with open(target, "rb") as file:
-        mode = os.fstat(file.fileno()).st_mode & stat.S_IXUSR
-        return File(file.read(), bool(mode) if executable is None else place in executable)
+        return File(file.read(), bool(os.fstat(file.fileno()).st_mode & stat.S_IXUSR))
 
 
 def owners(patches: Iterable[patch_text.Patch], groups: dict[str, str]) -> dict[str, str]:

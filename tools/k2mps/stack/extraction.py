@@ -6,7 +6,7 @@ A patch file has one text for a commit, so patches/ changes only where commits d
 import contextlib
 import os
 import re
-from collections.abc import Container, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from k2mps.core import errors, objects, pins
@@ -63,10 +63,9 @@ def plan(
 def project_patches(project: Project) -> dict[str, File]:
     """The files of patches/, by path in it, also those that no patch has."""
     folder = project.patches
-    modes = None if patch_folder.has_modes(folder) else patch_folder.executables(folder)
     paths = (path for path in sorted(folder.rglob("*")) if path.name != ".DS_Store")
     places = (path.relative_to(folder).as_posix() for path in paths if path.is_file())
-    return {place: patch_folder.read(folder, place, modes) for place in places}
+    return {place: patch_folder.read(folder, place) for place in places}
 
 
 def name_of(commit: Commit) -> str:
@@ -107,8 +106,6 @@ def _series(
     changes, diffs = checkout.changes_of(commits), _diffs(checkout, commits)
     added = {id_: [one for one in some if one.kind == "A"] for id_, some in changes.items()}
     blobs = objects.read(checkout.git, (one.new_id for some in added.values() for one in some))
-    upstream = checkout.entries(pin)
-    folded = {patch_folder.folded_name(one): one for path in upstream for one in _places(path)}
     files: dict[str, File] = {}
     patches = []
     for commit, name in zip(commits, names):
@@ -126,7 +123,11 @@ def _series(
         )
         try:
             for change in added[commit.id]:
-                _check_new(change.path, change.new_mode, upstream, folded)
+                if change.new_mode not in objects.MODES:
+                    raise errors.SeriesError(
+                        f"{change.path} is a symbolic link or a submodule",
+                        next_command="take it out of the commit",
+                    )
                 executable = change.new_mode == EXECUTABLE_MODE
                 files[change.path] = File(blobs[change.new_id], executable)
             if patch_text.parse(name, patch.render()) != patch:
@@ -147,30 +148,6 @@ def _series(
     except errors.SeriesError as error:
         raise errors.K2mpsError(error.what, why=error.why, next_command=remedy) from None
     return Series(tuple(patches), files, groups)
-
-
-def _check_new(path: str, mode: str, upstream: Container[str], folded: dict[str, str]) -> None:
-    """Refuses a new file that is no regular one, or stands where k2 has a file or a folder.
-
-    Args:
-      folded: k2's files and folders, by their names without case, which a Mac ignores.
-    """
-    if mode not in objects.MODES:
-        raise errors.SeriesError(
-            f"{path} is a symbolic link or a submodule", next_command="take it out of the commit"
-        )
-    for place in _places(path):
-        other = folded.get(patch_folder.folded_name(place))
-        if other and (other != place or place == path or place in upstream):
-            raise errors.SeriesError(
-                f"it adds {path}, but k2 has {other}", next_command="give the file another name"
-            )
-
-
-def _places(path: str) -> list[str]:
-    """The folders above a file, then the file."""
-    parts = path.split("/")
-    return ["/".join(parts[:end]) for end in range(1, len(parts) + 1)]
 
 
 def _names(commits: Sequence[Commit], old: dict[str, Patch]) -> list[str]:

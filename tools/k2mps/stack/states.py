@@ -21,7 +21,6 @@ from k2mps.core.git import Git
 from k2mps.core.objects import File
 from k2mps.core.progress import Reporter
 from k2mps.core.project import Project, exclusive
-from k2mps.series import patch_folder
 from k2mps.stack import moving
 from k2mps.stack.checkout import Checkout, Head
 from k2mps.stack.moving import Move
@@ -128,19 +127,10 @@ def _read(checkout: Checkout) -> Iterator[State]:
 def snapshot(project: Project, checkout: Checkout) -> str:
     """The tree of patches/ and upstream.toml as they are."""
     here = Git(project.root, literal=True, reporter=checkout.reporter)
-    modes = patch_folder.has_modes(project.patches)
-    settings = () if modes else ("-c", "core.fileMode=false")
     with git.own_index() as environment:
         environment |= {"GIT_DIR": str(checkout.git_dir), "GIT_WORK_TREE": str(project.root)}
-        add = (*settings, "add", "--all", "--force", "--", *_PATHS)
+        add = ("add", "--all", "--force", "--", *_PATHS)
         here.bytes(*add, work_tree=True, environment=environment)
-        if not modes:
-            executable = patch_folder.executables(project.patches)
-            here.bytes(
-                *("update-index", "--chmod=+x", "-z", "--stdin"),
-                stdin="".join(f"patches/{path}\0" for path in sorted(executable)).encode(),
-                environment=environment,
-            )
         return here.text("write-tree", environment=environment)
 
 
