@@ -98,8 +98,9 @@ function(k2_embed_metal variable kernel)
   get_filename_component(name ${kernel} NAME_WE)
   get_filename_component(kernel ${kernel} ABSOLUTE)
   get_filename_component(dir ${kernel} DIRECTORY)
-  # Any kernel file may include any header.
-  file(GLOB headers CONFIGURE_DEPENDS ${dir}/*.h)
+  # Any kernel file may include any of these headers.
+  file(GLOB headers CONFIGURE_DEPENDS ${dir}/*.h
+    ${PROJECT_SOURCE_DIR}/k2/csrc/best_path_rounding.h)
   set(embedded ${CMAKE_CURRENT_BINARY_DIR}/mps/kernels/${name}.cc)
   set(metallib "")
   if(K2_METAL_COMPILER)

@@ -28,6 +28,7 @@
 
 #include "k2/csrc/array.h"
 #include "k2/csrc/array_ops.h"
+#include "k2/csrc/best_path_rounding.h"
 #include "k2/csrc/eval.h"
 #include "k2/csrc/log.h"
 #include "k2/csrc/macros.h"
@@ -42,24 +43,6 @@ struct BestPaths {
   int64_t num_states = 0;
   int64_t num_leaving_arcs = 0;  // of the graphs, from these states
 };
-
-/* Tells whether pruning may cut the best path: rounding may make some sum along
-   the path smaller than its total score by more than the beam.  For log-probs,
-   whose sums only grow in size, the answer is never wrongly "no".
-
-   @param [in] start, end   The total score of an FSA: its backward score, and
-                            its forward score.
-   @param [in] num_frames   Frames of its sequence.
- */
-__host__ __device__ __forceinline__ bool MayCutBestPath(float start, float end,
-                                                        int32_t num_frames,
-                                                        float beam) {
-  const float minus_infinity = -std::numeric_limits<float>::infinity();
-  const float apart = fabsf(end - start),
-              size = fmaxf(fabsf(start), fabsf(end));
-  return start > minus_infinity && end > minus_infinity &&
-         !(beam > apart + (num_frames + 1.0f) * FLT_EPSILON * size);
-}
 
 /* Follows the best path of each FSA by the backward scores.  Of equal arcs the
    path takes the first one.  FsaInfo, CompressedArc and the arguments that are

@@ -18,7 +18,7 @@
 
 #include <metal_stdlib>
 
-#include "k2/csrc/mps/kernels/best_path.h"
+#include "k2/csrc/best_path_rounding.h"
 #include "k2/csrc/mps/kernels/lattice_frames.h"
 
 // Makes the lattice of intersect_dense from the scores of its states.  States,

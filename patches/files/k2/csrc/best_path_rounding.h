@@ -1,0 +1,47 @@
+/**
+ * Copyright      2026  The k2-mps authors
+ *
+ * See LICENSE for clarification regarding multiple authors
+ *
+ * Licensed under the Apache License, Version 2.0 (the "License");
+ * you may not use this file except in compliance with the License.
+ * You may obtain a copy of the License at
+ *
+ *     http://www.apache.org/licenses/LICENSE-2.0
+ *
+ * Unless required by applicable law or agreed to in writing, software
+ * distributed under the License is distributed on an "AS IS" BASIS,
+ * WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+ * See the License for the specific language governing permissions and
+ * limitations under the License.
+ */
+
+#ifndef K2_CSRC_BEST_PATH_ROUNDING_H_
+#define K2_CSRC_BEST_PATH_ROUNDING_H_
+
+// This file includes nothing, so that it serves languages other than C++ too.
+// What includes it provides FLT_EPSILON and FLT_MAX.
+
+/* Tells whether pruning may cut the best path: rounding may make some sum along
+   the path smaller than its total score by more than the beam.  For log-probs,
+   whose sums only grow in size, the answer is never wrongly "no".
+
+   @param [in] start, end   The total score of an FSA: its backward score, and
+                            its forward score.
+   @param [in] num_frames   Frames of its sequence.
+   @param [in] beam         The beam of the pruning, in the unit of the scores.
+   @return  false also if the FSA has no path, that is, if a score is -infinity.
+ */
+#ifdef __CUDACC__
+__host__ __device__
+#endif
+inline bool MayCutBestPath(float start, float end, int num_frames, float beam) {
+  const float apart = start < end ? end - start : start - end,
+              start_size = start < 0 ? -start : start,
+              end_size = end < 0 ? -end : end,
+              size = start_size < end_size ? end_size : start_size;
+  return start >= -FLT_MAX && end >= -FLT_MAX &&
+         !(beam > apart + (num_frames + 1.0f) * FLT_EPSILON * size);
+}
+
+#endif  // K2_CSRC_BEST_PATH_ROUNDING_H_
