@@ -118,7 +118,7 @@ REWRITTEN = [
 # git that sends its parent a signal before it writes files; after SIGKILL it writes none.
 SHIM = """#!/bin/sh
 case "$*" in
-*" apply "*)
+*" apply"|*" apply "*)
   kill -{number} $PPID
   test {number} = TERM || exit 1
 esac
@@ -156,10 +156,9 @@ def test_there_and_back(empty, icefall):
     assert "from k2.mps.gpu import custom_bwd, custom_fwd" in scaling
     assert "y.to(gpu.get_autocast_dtype())" in scaling
 
-    assert "rewritten already" in empty.fails(1, "recipes", "icefall", str(icefall))
+    assert "--undo takes back" in empty.fails(1, "recipes", "icefall", str(icefall))
     assert "are as they were" in empty.ok("recipes", "icefall", str(icefall), "--undo")
     assert support.snapshot(icefall, times=False) == before
-    assert not list((icefall / ".git").glob("k2mps*"))
     told = empty.fails(1, "recipes", "icefall", str(icefall), "--undo")
     assert "has not been rewritten" in told
 
@@ -177,7 +176,6 @@ def test_edits_are_refused_before_and_kept_after(empty, icefall):
     train.write_text(TRAIN + "# mine\n")
     told = empty.fails(1, "recipes", "icefall", str(icefall))
     assert "egs/yesno/train.py" in told
-    assert not list((icefall / ".git").glob("k2mps*"))
 
     git(icefall, "checkout", "--quiet", ".")
     empty.ok("recipes", "icefall", str(icefall))
@@ -200,21 +198,6 @@ def test_an_edit_in_the_way_leaves_all_as_it_is(empty, icefall):
     assert git(icefall, "status", "--porcelain") == ""
 
 
-def test_a_commit_of_what_was_rewritten_is_no_hindrance(empty, icefall):
-    empty.ok("recipes", "icefall", str(icefall))
-    git(icefall, "commit", "--quiet", "--all", "-m", "For mps")
-    empty.ok("recipes", "icefall", str(icefall), "--undo")
-    assert git(icefall, "diff", "HEAD~", "--stat") == ""
-
-
-def test_a_checkout_that_git_has_restored_is_rewritten_again(empty, icefall):
-    empty.ok("recipes", "icefall", str(icefall))
-    git(icefall, "checkout", "--quiet", ".")
-    assert "egs/yesno/train.py" in empty.fails(1, "recipes", "icefall", str(icefall), "--undo")
-    empty.ok("recipes", "icefall", str(icefall))
-    assert git(icefall, "diff", "--name-only").split() == REWRITTEN
-
-
 @pytest.mark.parametrize("undo", [False, True])
 @pytest.mark.parametrize("number", ["TERM", "KILL"])
 def test_a_signal_when_git_begins_to_write(empty, icefall, tmp_path, number, undo):
@@ -232,7 +215,7 @@ def test_a_signal_when_git_begins_to_write(empty, icefall, tmp_path, number, und
         empty.ok(*words)
     assert git(icefall, "diff", "--name-only").split() == ([] if undo else REWRITTEN)
     told = empty.fails(1, *words)
-    assert "has not been rewritten" in told if undo else "has been rewritten already" in told
+    assert "has not been rewritten" in told if undo else "--undo takes back" in told
 
 
 def test_what_is_no_checkout_of_icefall(empty, icefall, tmp_path):
