@@ -120,7 +120,7 @@ def sandbox(empty):
         "answer: 42",
         {
             "k2/csrc/answer.cc": "int Answer() { return 42; }\n",
-            "k2/csrc/mps/new.h": "#pragma once\n",
+            "k2/csrc/mps/new.h": "// Copyright 2026\n#pragma once\n",
         },
     )
     empty.ok("export", "--k2", str(work))
@@ -414,8 +414,7 @@ def bare_path(tmp_path: Path) -> str:
 def test_doctor_says_what_is_there(sandbox):
     checks = json.loads(sandbox.ok("doctor", "--device", "cpu", "--json"))
     names = {check["name"] for check in checks}
-    assert {"git", "Python", "Python headers", "disk space", "ccache"} <= names
-    assert {"torch", "cmake", "ninja", "pybind11"} <= names
+    assert {"git", "Python", "Python headers", "C++ compiler", "ccache"} <= names
     assert all(check["ok"] for check in checks if check["needed"])
     assert all(check["fix"] and check["wanted"] for check in checks)
 
@@ -428,16 +427,10 @@ def test_doctor_fails_where_something_is_missing(sandbox, tmp_path):
     assert "sudo apt-get install g++" in result.stderr
 
 
-def test_doctor_of_a_fresh_clone_needs_no_environment(sandbox):
-    shutil.rmtree(sandbox.root / ".venv")
-    out = sandbox.ok("doctor", "--device", "cpu")
-    assert "absent\t.venv" in out
-
-
 def test_a_pull_request_is_checked_commit_by_commit(sandbox):
     """`upstream --check` names the commit that does not build, and skips the others next time."""
     work = sandbox.root.parent / "authoring"
-    answers = "import k2\n\n\ndef test_answer():\n    assert k2.answer() == 43\n"
+    answers = "# Copyright 2026\nimport k2\n\n\ndef test_answer():\n    assert k2.answer() == 43\n"
     for message, files in {
         "answer: broken": {"k2/csrc/answer.cc": "int Answer() { return wrong; }\n"},
         "answer: mended": {
@@ -463,6 +456,6 @@ def test_a_pull_request_is_checked_commit_by_commit(sandbox):
             "answer: 42\timport k2 and an FSA on cpu\t-\twell",
             "answer: broken\tdoes not build: ",
             "k2/csrc/answer.cc:1:",
-            "answer: mended\t1 passed\t-\twell",
+            "answer: mended\t1 passed in ",
         ):
             assert fact in result.stdout

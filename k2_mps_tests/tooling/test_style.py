@@ -32,7 +32,7 @@ def test_only_lines_of_the_commit_count(tmp_path):
         },
     )
     found = list(style.findings(Checkout(tmp_path), f"{new}~", new))
-    assert {one.split(": ")[0] for one in found} == {"a.py:2", "b.cu:4", "k2/a.h:5"}
+    assert {one.split(": ")[0] for one in found} == {"a.py:2", "b.cu:4", "c.metal:1", "k2/a.h:5"}
     text = "\n".join(found)
     assert "static_cast<int>" in text
     assert "F401 'sys' imported but unused" in text

@@ -110,8 +110,8 @@ def test_notes_on_conventions(sandbox, k2):
     )
     sandbox.ok("new", "python: more", "k2/python/k2/mps/wide.py", "k2/csrc/mps")
     notes = sandbox.run("upstream").stderr
-    assert "k2/csrc/mps/context.mm has no copyright header" in notes
-    assert "wide.py has no copyright" not in notes
+    assert "k2/csrc/mps/context.mm:1: no copyright header" in notes
+    assert "wide.py:1" not in notes
     assert "wide.py:2: F401 'os' imported but unused" in notes
-    assert "untidy.h is not as k2's clang-format has it" in notes
-    assert "/tidy.h is not" not in notes
+    assert "untidy.h:2: warning: code should be clang-formatted" in notes
+    assert "/tidy.h" not in notes

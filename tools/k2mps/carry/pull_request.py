@@ -69,16 +69,8 @@ def make(
             author = commit.author.raw if patch.date else sender
             tip = checkout.store(tree, [tip], message, author, sender)
             base = tip if patch in below else base
-    new_files = [path for patch in chosen for path in patch.new_files]
-    return Submission(
-        base,
-        tip,
-        _cover(project, found, chosen, group),
-        (
-            *style.conventions(checkout, tip, new_files),
-            *style.findings(checkout, base, tip, with_cpplint=False),
-        ),
-    )
+    notes = tuple(style.findings(checkout, base, tip, ("flake8", "clang-format")))
+    return Submission(base, tip, _cover(project, found, chosen, group), notes)
 
 
 def _sender(checkout: Checkout) -> str:

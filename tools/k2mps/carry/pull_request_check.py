@@ -8,7 +8,8 @@ changes.  k2's style checkers read the lines that a commit adds.
 All builds but those of the last commit compile several files at once, which hides a forgotten
 include: the last commit's build finds it.  A quick check runs k2's suite on the last commit only.
 
-The check keeps its results by the commits' trees, so that a later run continues.
+The check keeps its results by the commits' trees and by how they were built, so that a later run
+continues.
 """
 
 import json
@@ -68,26 +69,23 @@ def check(
         checkout.remove_worktree(folder)
         try:
             for commit in checkout.commits(f"{made.base}..{made.tip}"):
-                tree = checkout.tree_of(commit.id)
                 last = commit.id == made.tip
-                fast = quick and not last
-                # A result also stands for the kinds behind it.
-                kinds = ("", " unity", " quick")[: 1 + (not last) + fast]
-                results = (known.get(tree + kind) for kind in kinds)
-                found = next((one for one in results if one and all(ok for _, ok in one)), None)
-                if found is None:
+                arguments = _EACH_ALONE if last else _QUICK
+                tests = last or not quick
+                key = " ".join([checkout.tree_of(commit.id), *arguments, "tests" * tests])
+                found = known.get(key, [("", False)])
+                if not all(ok for _, ok in found):
                     reporter.info(str(commit))
                     worktree = _worktree(checkout, folder, commit.id)
-                    arguments = _EACH_ALONE if last else _QUICK
                     offences = list(style.findings(worktree, commit.parents[0], commit.id))
                     found = (
-                        _try(environment, worktree, Device.CPU, arguments, tests=not fast),
+                        _try(environment, worktree, Device.CPU, arguments, tests),
                         _try(environment, worktree, Device.MPS, arguments)
                         if (folder / _OPTION).is_file()
                         else ("-", True),
                         ("\n".join(offences) or "well", not offences),
                     )
-                    known[tree + kinds[-1]] = found
+                    known[key] = found
                     replacement.rewrite(file, json.dumps(known, indent=1) + "\n")
                 yield commit, found
         finally:
@@ -117,12 +115,7 @@ def _try(
         outcome = environment.run(["-c", _FSA], cwd=root, environment=settings)
         return "\n".join(outcome.lines[-8:]), outcome.status == 0
     result = suites.run(environment, suite, built)
-    others = {"failed": result.failed, "errors": result.errors, "skipped": result.skipped}
-    told = [f"{number} {what}" for what, number in others.items() if number]
-    text = ", ".join([f"{result.passed} passed", *told])
-    if not result.ok:
-        text += "".join(f"\n{line}" for line in result.output[-20:])
-        text += result.broken
+    text = "\n".join([result.told, *result.output[-20:]])
     return text, result.ok
 
 

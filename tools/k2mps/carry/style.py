@@ -1,16 +1,18 @@
 """Whether the lines that commits add satisfy k2's style checkers.
 
 k2's CI runs flake8 over its Python, and `scripts/check_style_cpplint.sh` over the C++ of the last
-commit.  Here both read the files that commits change; only findings on added lines count.
+commit.  Here both read the files that commits change, and clang-format the new ones; only findings
+on added lines count.
 """
 
 import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from k2mps.core.git import split_z
 from k2mps.series import hunks
 from k2mps.stack.checkout import Checkout
 
@@ -23,69 +25,47 @@ _ALLOWED = b"__host__ __device__ ("
 _FINDING = re.compile(r"(.+?):(\d+):(?:\d+:)? +(.+)")
 
 
-def findings(checkout: Checkout, base: str, tip: str, with_cpplint: bool = True) -> Iterator[str]:
-    """The findings of flake8 and cpplint on the lines added between two commits, as path:line:
-    text; cpplint takes 20 s for the whole series."""
+def findings(
+    checkout: Checkout, base: str, tip: str, programs: Sequence[str] = ("cpplint", "flake8")
+) -> Iterator[str]:
+    """The findings on the lines added between two commits, as path:line: text.
+
+    Args:
+      programs: of cpplint, which takes 20 s for the whole series, flake8 and clang-format.
+    """
     added: dict[str, set[int]] = {}
-    options = "diff-tree -r -p -U0 --no-renames --diff-filter=AM"
-    for hunk in hunks.split(checkout.git.bytes(*options.split(), base, tip)):
+    how = "diff-tree -r --no-renames".split()
+    for hunk in hunks.split(checkout.git.bytes(*how, "-p", "-U0", "--diff-filter=AM", base, tip)):
         lines = range(hunk.new_start, hunk.new_start + hunk.new_count)
         added.setdefault(hunk.path, set()).update(lines)
+    new = split_z(checkout.git.bytes(*how, "-z", "--name-only", "--diff-filter=A", base, tip))
     with tempfile.TemporaryDirectory(prefix="k2mps-") as name:
         folder = Path(name).resolve()
-        contents = _write(checkout, tip, [*added, ".flake8", "CPPLINT.cfg"], folder)
-        cxx = [path for path in contents if with_cpplint and path.endswith(_CXX)]
-        python = [path for path in contents if path.endswith(".py")]
-        for module, options, paths in (
-            ("cpplint", (f"--repository={folder}", "--quiet"), cxx),
-            ("flake8", ("--config=.flake8", "--no-show-source"), python),
+        files = checkout.files(tip, [*added, *new, ".clang-format", ".flake8", "CPPLINT.cfg"])
+        # Without a .flake8 of k2's, flake8 runs with its defaults.
+        contents = {".flake8": b"", **{path: file.content for path, file in files.items()}}
+        for path, content in contents.items():
+            (folder / path).parent.mkdir(parents=True, exist_ok=True)
+            (folder / path).write_bytes(content)
+        for path in new:
+            if path.endswith(_WITH_COPYRIGHT) and b"Copyright" not in contents[path][:400]:
+                yield f"{path}:1: no copyright header"
+        for program, options, paths, endings in (
+            ("cpplint", (f"--repository={folder}", "--quiet"), added, _CXX),
+            ("flake8", ("--config=.flake8", "--no-show-source"), added, ".py"),
+            ("clang-format", ("--style=file", "--dry-run"), new, _FORMATTED),
         ):
-            command = [sys.executable, "-m", module, *options, *paths]
+            paths = [path for path in paths if program in programs and path.endswith(endings)]
+            # .venv's programs have pinned versions.
+            command = [Path(sys.executable).with_name(program), *options, *paths]
             both = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
-            output = subprocess.run(command, cwd=folder, **both).stdout if paths else ""
+            try:
+                output = subprocess.run(command, cwd=folder, **both).stdout if paths else ""
+            except OSError:
+                yield f"{program} is not installed: nothing was checked with it; make build"
+                continue
             for line in output.splitlines():
                 match = _FINDING.fullmatch(line)
-                if not match:
-                    if "No module named" in line:
-                        yield f"{module} is not installed: nothing was checked with it; make build"
-                    continue
-                path, number = match[1], int(match[2])
-                if number not in added.get(path, ()):
-                    continue
-                if _ALLOWED not in contents[path].splitlines()[number - 1]:
-                    yield f"{path}:{number}: {match[3]}"
-
-
-def conventions(checkout: Checkout, tip: str, paths: Sequence[str]) -> Iterator[str]:
-    """The new files of commit `tip` without a copyright header or, in C++, without k2's format."""
-    # .venv's clang-format has a pinned version.
-    program = Path(sys.executable).parent / "clang-format"
-    with tempfile.TemporaryDirectory(prefix="k2mps-") as name:
-        folder = Path(name)
-        contents = _write(checkout, tip, [*paths, ".clang-format"], folder)
-        for path in paths:
-            if path.endswith(_WITH_COPYRIGHT) and b"Copyright" not in contents[path][:400]:
-                yield f"{path} has no copyright header"
-        for path in filter(lambda one: one.endswith(_FORMATTED), paths):
-            try:
-                formatted = subprocess.run(
-                    [program, "--style=file", path], cwd=folder, capture_output=True, check=True
-                ).stdout
-            except (OSError, subprocess.CalledProcessError):
-                yield "clang-format does not run here: C++ was not checked"
-                return
-            if formatted != contents[path]:
-                yield f"{path} is not as k2's clang-format has it"
-
-
-def _write(
-    checkout: Checkout, commit: str, paths: Sequence[str], folder: Path
-) -> Mapping[str, bytes]:
-    """Writes the files that a commit has, of these paths; their contents by path."""
-    contents = {path: file.content for path, file in checkout.files(commit, paths).items()}
-    # Without a .flake8 of k2's, flake8 runs with its defaults.
-    for path, content in {".flake8": b"", **contents}.items():
-        target = folder / path
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_bytes(content)
-    return contents
+                if match and int(match[2]) in added.get(match[1], ()):
+                    if _ALLOWED not in contents[match[1]].splitlines()[int(match[2]) - 1]:
+                        yield f"{match[1]}:{match[2]}: {match[3]}"
