@@ -57,7 +57,12 @@ list(PREPEND CMAKE_MODULE_PATH "${_k2_overlay_modules}")
 # This call is in the top directory, because imported targets belong to the
 # directory of the call.
 set(Python_EXECUTABLE "${PYTHON_EXECUTABLE}")
-find_package(Python REQUIRED COMPONENTS Interpreter Development.Module)
+set(_k2_python Interpreter Development.Module)
+if(CMAKE_CROSSCOMPILING)
+  # The headers may be of another Python than the one that runs here.
+  list(REMOVE_ITEM _k2_python Interpreter)
+endif()
+find_package(Python REQUIRED COMPONENTS ${_k2_python})
 set(PYBIND11_FINDPYTHON ON)
 # By default pybind11 makes the linker optimize `_k2`, in one process that takes
 # longer than the rest of a build from ccache.  Only a wheel keeps this default,

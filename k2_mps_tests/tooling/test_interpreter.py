@@ -3,6 +3,7 @@
 import ctypes
 import dataclasses
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -106,14 +107,14 @@ def test_a_toolchain_names_modules_for_its_python(tmp_path):
     assert settings["PYTHON_MODULE_EXTENSION"] == ".cpython-314-darwin.so"
 
 
-def test_its_python_program_is_the_one_asked_for(tmp_path, stand_in):
+def test_its_python_program_is_this_one(tmp_path):
     """CMake looks in the toolchain for torch, which only the toolchain has."""
     site = tmp_path / "site/torch"
     site.mkdir(parents=True)
     (site / "__init__.py").write_text("__version__ = '2.99.0'\n")
     (tmp_path / "bin").mkdir()
     program = tmp_path / "bin/python"
-    toolchain.write_python(program, interpreter.find())
+    toolchain.write_python(program)
     assert (
         subprocess.run(
             [program, "-c", "import sys, torch;print(torch.__version__, *sys.version_info[:2])"],
@@ -123,6 +124,43 @@ def test_its_python_program_is_the_one_asked_for(tmp_path, stand_in):
         ).stdout
         == f"2.99.0 {HERE.replace('.', ' ')}\n"
     )
+
+
+def unpacked(folder: Path, name: str) -> Path:
+    """Writes the headers of a Python that does not run here."""
+    headers = folder / "usr/include" / name
+    headers.mkdir(parents=True)
+    (headers / "Python.h").write_text("")
+    (headers / "patchlevel.h").write_text(
+        "#define PY_MAJOR_VERSION\t3\n#define PY_MINOR_VERSION\t13\n#define PY_MICRO_VERSION 5\n"
+    )
+    return headers
+
+
+def test_a_folder_with_a_python_of_another_system(tmp_path):
+    headers = unpacked(tmp_path, "python3.13")
+    found = interpreter.find(tmp_path)
+    with pytest.raises(errors.RequirementMissingError, match="exports nothing of Python's"):
+        found.symbols()
+    libraries = tmp_path / "usr/lib"
+    libraries.mkdir()
+    (libraries / "libpython3.13.a").write_bytes(b"-" * 10_000_000)
+    shutil.copy(interpreter.find().library, libraries / "libpython3.13.so.1.0")
+    (libraries / "libpython3.13.so").symlink_to("libpython3.13.so.1.0")
+    found = interpreter.find(tmp_path)
+    assert (found.number, found.tag, found.include) == ("3.13.5", "cp313", str(headers))
+    found.check_headers()
+    assert "PyLong_FromLong" in found.symbols()
+
+
+@pytest.mark.parametrize("names", [[], ["python3.13t"], ["python3.12", "python3.13"]])
+def test_a_folder_without_one_python(tmp_path, names):
+    for name in names:
+        unpacked(tmp_path, name)
+    with pytest.raises(errors.RequirementMissingError) as caught:
+        interpreter.find(tmp_path)
+    assert "like include/python3.12; there is" in str(caught.value)
+    assert all(name in str(caught.value) for name in names or ["none"])
 
 
 @pytest.mark.parametrize("library", ["/bin/true", "/etc/passwd"])

@@ -31,7 +31,7 @@ print(json.dumps({
 class Interpreter:
     """A CPython, 3.10 or newer."""
 
-    program: str  # the path of the program
+    program: str  # the path of the program, or of the folder that has the rest
     number: str  # the whole version, as "3.12.7"
     include: str  # the directory of the headers, which may be absent
     library: str  # the file that exports Python's symbols
@@ -54,7 +54,7 @@ class Interpreter:
                 f"the headers of Python {self.version} are missing: {header} does not exist",
                 why=f"a wheel for {self.tag} is compiled with the headers of {self.program}",
                 next_command=f"sudo apt-get install libpython{self.version}-dev; or give --python"
-                f" another Python {self.version}, which has its headers",
+                f" another Python {self.version}, or a folder with an unpacked one",
             )
 
     def symbols(self) -> set[str]:
@@ -74,7 +74,12 @@ class Interpreter:
 
 
 def find(program: str | Path = sys.executable) -> Interpreter:
-    """Asks a Python, by its name or path, for its version, headers and library."""
+    """Asks a Python, by its name or path, for its version, headers and library.
+
+    The Python in a folder does not run, and may be for another system.
+    """
+    if os.path.isdir(program):
+        return _unpacked(Path(program).absolute())
     path = shutil.which(program)
     if not path:
         raise _unusable(program, "there is no such program")
@@ -86,9 +91,29 @@ def find(program: str | Path = sys.executable) -> Interpreter:
         raise _unusable(program, f"it is no {_NEEDED}; it says: {said}") from None
 
 
+def _unpacked(folder: Path) -> Interpreter:
+    headers = [path.parent for path in folder.glob("**/include/python3.*/Python.h")]
+    if len(headers) != 1 or not re.fullmatch(r"python3\.\d\d", headers[0].name):
+        found = errors.some([str(path) for path in headers]) or "none"
+        why = f"one folder of headers is needed, like include/python3.12; there is {found}"
+        raise _unusable(folder, why)
+    numbers = re.findall(
+        r"^#define PY_M\w+_VERSION\s+(\d+)$", (headers[0] / "patchlevel.h").read_text(), re.M
+    )
+    # Without archives, and without links to what another package has.
+    libraries = [
+        path
+        for path in folder.glob(f"**/lib{headers[0].name}.*")
+        if path.suffix != ".a" and path.is_file()
+    ]
+    library = libraries[0] if libraries else folder / f"lib{headers[0].name}.so"
+    return Interpreter(str(folder), ".".join(numbers), str(headers[0]), str(library))
+
+
 def _unusable(program: str | Path, why: str) -> errors.RequirementMissingError:
     return errors.RequirementMissingError(
         f"no wheel can be made or checked for {program}",
         why=why,
-        next_command="name a Python by --python, like /usr/bin/python3.12",
+        next_command="name a Python by --python, like /usr/bin/python3.12, or a folder with an"
+        " unpacked one",
     )

@@ -14,6 +14,7 @@ import json
 import os
 import re
 import shutil
+import sys
 import zipfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -358,7 +359,7 @@ def _fill_python(directory: Path, python: Interpreter) -> None:
         "".join(f"-Wl,-U,_{name}\n" for name in sorted(python.symbols()))
     )
     shutil.copytree(FILES / "bin", directory / "bin")
-    write_python(directory / "bin" / "python", python)
+    write_python(directory / "bin" / "python")
 
 
 def note_availability(site: Path) -> None:
@@ -384,10 +385,10 @@ def stub(library: str, symbols: Iterable[str], reexported: Sequence[str]) -> str
     return f"{text}exports:\n  - {targets}\n    symbols: {json.dumps(sorted(symbols))}\n...\n"
 
 
-def write_python(program: Path, python: Interpreter) -> None:
+def write_python(program: Path) -> None:
     """Writes a Python that tells CMake where torch for macOS is and which: a stand-in for torch,
     which this system cannot import, gives the answers."""
     program.write_text(
-        f'#!/bin/sh\nexport PYTHONPATH="${{0%/*}}/../site"\nexec "{python.program}" "$@"\n'
+        f'#!/bin/sh\nexport PYTHONPATH="${{0%/*}}/../site"\nexec "{sys.executable}" "$@"\n'
     )
     program.chmod(0o755)

@@ -16,7 +16,9 @@ from k2mps.cli.session import (
 
 _wheel_argument = click.argument("wheel", metavar="FILE", type=EXISTING_FILE)
 _python_option = click.option(
-    "--python", metavar="PROGRAM", help="the Python that the wheel is for; default .venv's"
+    "--python",
+    metavar="PROGRAM|DIR",
+    help="the Python that the wheel is for, or a folder with its files; default .venv's",
 )
 
 
@@ -36,9 +38,9 @@ _python_option = click.option(
 def wheel_command(context: click.Context, target: str, python: str | None, quick: bool) -> None:
     """Make a wheel of the patched k2 and verify it.
 
-    A wheel for this machine is also imported, in a clean environment.  One that
-    is cross-built can be for another Python than .venv's: that Python must be
-    here with its headers, and nothing of k2 or torch runs in it.
+    A wheel for this machine is also imported, in a clean environment.  A
+    cross-built wheel can be for another Python than .venv's.  That Python needs
+    its headers; in a folder, it does not run, and may be for another system.
     """
     if context.invoked_subcommand:
         return
