@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shutil
+import subprocess
 import sys
 import zipfile
 from pathlib import Path
@@ -20,6 +21,7 @@ from k2_mps_tests.tooling import support
 from k2_mps_tests.tooling.support import git
 from k2_mps_tests.tooling.test_build import bare_path, sandbox  # noqa: F401
 
+ROOT = support.TOOLS.parent
 LICENSE = "Do as you like.\n"
 # As k2's __init__ refuses another torch than the one of the build.
 REFUSAL = """\
@@ -150,6 +152,41 @@ def test_the_time_of_the_files_can_be_chosen(ready):
     with zipfile.ZipFile(the_wheel(ready)) as archive:
         times = {entry.date_time for entry in archive.infolist()}
     assert times == {(2027, 1, 15, 8, 0, 0)}
+
+
+def test_pip_makes_it_from_the_repository(ready, tmp_path):
+    """The backend in wheel/ runs this clone's tool, for pip's Python and its torch."""
+    shutil.copy(ROOT / "Makefile", ready.root)
+    shutil.copytree(ROOT / "wheel", ready.root / "wheel")
+    program = ready.root / ".venv/bin/k2mps"
+    program.write_text(
+        f'#!/bin/sh\nPYTHONPATH={support.TOOLS} exec "${{0%/*}}/python" -m k2mps "$@"\n'
+    )
+    program.chmod(0o755)
+
+    def pip(*options: str) -> subprocess.CompletedProcess:
+        command = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-index", *options]
+        return subprocess.run(
+            [*command, "--wheel-dir", tmp_path / "found", ready.root / "wheel"],
+            env=ready.environment,
+            capture_output=True,
+            text=True,
+        )
+
+    result = pip("--config-settings", "torch=0.1")
+    assert result.returncode == 1 and "torch 0.1 is not supported" in result.stdout + result.stderr
+    result = pip()
+    assert result.returncode == 0, result.stdout + result.stderr
+    [found] = (tmp_path / "found").iterdir()
+    assert found.name == the_wheel(ready).name
+    assert found.read_bytes() == the_wheel(ready).read_bytes()
+    # A program that was made for another Python.
+    (ready.root / ".venv/bin/python").unlink()
+    (ready.root / ".venv/bin/python").write_text("#!/bin/sh\necho '(3, 9)'\n")
+    (ready.root / ".venv/bin/python").chmod(0o755)
+    result = pip()
+    assert result.returncode == 1
+    assert f"{ready.root}/.venv is for Python (3, 9)" in result.stdout + result.stderr
 
 
 def test_edits_make_no_wheel(made):
