@@ -315,26 +315,23 @@ def kernels_command(session: Session, **options: object) -> None:
 @command(main, "recipes")
 @click.argument("kind", metavar="icefall", type=click.Choice(("icefall",)))
 @click.argument("directory", metavar="DIR", type=FOLDER)
-@click.option("--undo", is_flag=True, help="take the changes back")
-def recipes_command(session: Session, kind: str, directory: Path, undo: bool) -> None:
-    """Rewrite a checkout of icefall for mps, or take that back.
+def recipes_command(session: Session, kind: str, directory: Path) -> None:
+    """Rewrite a checkout of icefall for mps.
 
     Calls of CUDA's device, mixed precision and memory become calls of
     k2.mps.gpu, which also works with CUDA. See docs/icefall.md.
     """
-    from k2mps.run.recipes import Recipes
+    from k2mps.core.git import quoted
+    from k2mps.run import recipes
 
-    recipes = Recipes(directory, session.console)
+    written, left = recipes.rewrite(directory, session.console)
     show = session.console.info
-    if undo:
-        recipes.undo()
-        show(f"{directory}: the recipes are as they were, but for edits of yours")
-        return
-    written, left = recipes.apply()
     show(f"{directory}: rewrote {len(written)} files")
     for path, reason in left.items():
         session.console.warn(f"{path}: {reason}")
-    show(f"git -C {directory} diff shows them; k2mps recipes icefall {directory} --undo")
+    if written:
+        here = f"git -C {quoted(directory)}"
+        show(f"{here} diff shows them; {here} restore . takes them back")
 
 
 @command(main, "torch", json_option)

@@ -4,16 +4,15 @@ Each known call of CUDA becomes the same call of `k2.mps.gpu`, which has the sam
 LibCST keeps the formatting of all else.  A second rewrite changes nothing.
 """
 
-import io
-import itertools
 import re
-import tokenize
 
 import libcst as cst
 from libcst import matchers as m
+from libcst.helpers import get_full_name_for_node as name_of
+from libcst.helpers import parse_template_expression
 
-# Text without one of these needs no rewriting.
-_HINT = re.compile(r"cuda|nccl|ctc_loss|autocast|torch\.double|fbank|Kaldifeat")
+# Statements without one of these need no rewriting; to visit them takes minutes.
+_HINT = re.compile(r"cuda|nccl|ctc_loss|autocast|torch\.double|torch\.float64|fbank|Kaldifeat")
 
 _MIXED = ("autocast", "GradScaler", "custom_fwd", "custom_bwd")
 _CALLS = (
@@ -28,6 +27,14 @@ _RENAMED = {
     "torch.nn.functional.ctc_loss": "ctc_loss",
     "F.ctc_loss": "ctc_loss",
 }
+# Renamed where the first argument is CUDA, or there is none.
+_FOR_CUDA = {
+    "torch.is_autocast_enabled": "is_autocast_enabled",
+    "torch.autocast": "autocast",
+    "torch.amp.autocast": "autocast",
+    "torch.amp.GradScaler": "GradScaler",
+    "torch.device": "pick_device",
+}
 _WIDE = ("torch.double", "torch.float64")
 
 _CUDA = m.SimpleString(m.MatchRegex(r"""["']cuda(:0)?["']"""))
@@ -36,8 +43,17 @@ _OF_CUDA = m.Attribute(m.Attribute(m.Name("torch"), m.Name("cuda")))
 _AVAILABLE = m.Call(m.Attribute(_OF_CUDA.value, m.Name("is_available")))
 _OURS = m.Attribute(m.Name("gpu"))
 _LEFT = _ON_CUDA | _OF_CUDA | _CUDA | m.SimpleString(m.MatchRegex("[\"']nccl[\"']"))
-_LEFT_TEXT = re.compile(r"""torch\.cuda\.|\.is_cuda\b|["'](cuda(:0)?|nccl)["']""")
-_KALDIFEAT = "computes features with kaldifeat, on CUDA or the CPU"
+_MIXED_NAME = m.ImportAlias(m.Name(m.MatchRegex("|".join(_MIXED))))
+_MIXED_IMPORT = m.ImportFrom(_OF_CUDA, [m.AtLeastN(_MIXED_NAME, n=1)])
+_IMPORT = m.SimpleStatementLine([m.Import() | m.ImportFrom()])
+_OF_TORCH = m.SimpleStatementLine([m.Import([m.ImportAlias(m.Name("torch"), None)])])
+
+# kaldifeat computes features on the CPU or CUDA: where its options say, for the model's device.
+_PLACE = m.Attribute(m.Name("opts"), m.Name("device"))
+_PLACED = m.Assign([m.AssignTarget(_PLACE)], m.Name() | m.Attribute())
+_FEATURES = m.Call(m.Name(m.MatchRegex("fbank|Kaldifeat.*")))
+_TO = m.Call(m.Attribute(attr=m.Name("to")), [m.Arg(~_PLACE)])
+_MOVED = m.Call(m.Name("fbank"), [m.Arg(_TO)])
 
 
 def rewrite(source: str) -> tuple[str, str]:
@@ -52,157 +68,98 @@ def rewrite(source: str) -> tuple[str, str]:
         tree = cst.parse_module(source)
     except cst.ParserSyntaxError as error:
         raise ValueError(f"no Python, {error.message.splitlines()[0]}") from error
-    first = rewriter = _Rewriter(source)
-    changed = _rewritten(tree, first)
-    if first.odd:
-        # kaldifeat's features are for the device of the model, which stays as it is.
-        rewriter = _Rewriter(source, with_devices=False)
-        changed = _rewritten(tree, rewriter)
+    rewriter = _Rewriter(tree, source)
+    body = [
+        part.visit(rewriter) if _HINT.search(tree.code_for_node(part)) else part
+        for part in tree.body
+    ]
     if rewriter.found and "from k2.mps import gpu" not in source:
-        if _names_gpu(source):
+        named = m.findall(tree, m.Name("gpu")) if re.search(r"\bgpu\b", source) else []
+        if named and len(named) > len(m.findall(tree, m.Attribute(attr=m.Name("gpu")))):
             raise ValueError("it has a name `gpu` of its own")
-        changed = _with_import(changed)
+        imports = [part for part in body if m.matches(part, _IMPORT)]
+        if not imports:
+            raise ValueError("it imports nothing")
+        torch = next((part for part in imports if m.matches(part, _OF_TORCH)), imports[0])
+        body.insert(body.index(torch) + 1, cst.parse_statement("from k2.mps import gpu"))
+    changed = tree.with_changes(body=body)
     code = changed.code
-    if first.odd or not _LEFT_TEXT.search(code):
-        return code, _KALDIFEAT if first.odd else ""
-    found = {changed.code_for_node(node) for node in m.findall(changed, _LEFT)}
-    return code, f"still needs CUDA for {', '.join(sorted(found))}" if found else ""
-
-
-def _rewritten(tree: cst.Module, rewriter: cst.CSTTransformer) -> cst.Module:
-    """A module with those statements rewritten that need it: to visit all takes minutes."""
-    return tree.with_changes(
-        body=[
-            statement.visit(rewriter) if _HINT.search(tree.code_for_node(statement)) else statement
-            for statement in tree.body
-        ]
-    )
+    if rewriter.odd:
+        return code, "computes features with kaldifeat, on CUDA or the CPU"
+    left = m.findall(changed, _LEFT) if re.search("cuda|nccl", code) else []
+    needs = ", ".join(sorted({tree.code_for_node(node) for node in left}))
+    return code, needs and f"still needs CUDA for {needs}"
 
 
 class _Rewriter(cst.CSTTransformer):
-    """Rewrites a module.
+    """Rewrites the statements of a module.
 
     Attributes:
-      found: whether it calls `gpu` then.
-      odd: whether kaldifeat computes features of a device in an unknown way.
+      found: whether they call `gpu` then.
+      odd: whether kaldifeat computes features of a device in an unknown way; devices stay then.
     """
 
-    def __init__(self, source: str, with_devices: bool = True):
+    def __init__(self, tree: cst.Module, source: str):
         super().__init__()
-        self._with_devices = with_devices
-        self._kaldifeat = "kaldifeat" in source.lower()
         self._wide = bool(re.search(rf"dtype=({'|'.join(_WIDE)}), *device=", source))
-        self.found = self.odd = self._on_host = False
+        self._kaldifeat = "kaldifeat" in source.lower()
+        self.found = self.odd = False
+        if self._kaldifeat:
+            known = m.Call(m.Name("fbank")) if 'opts.device = "cpu"' in source else _MOVED
+            self.odd = any(not m.matches(call, known) for call in m.findall(tree, _FEATURES))
 
-    def visit_Attribute(self, node: cst.Attribute) -> bool:
-        return not _name(node)
+    def _ours(self, template: str, **parts: cst.CSTNode) -> cst.BaseExpression:
+        self.found = True
+        return parse_template_expression(template, **parts)
 
     def leave_Attribute(self, node, new):
-        name = _RENAMED.get(_name(node))
-        return self._gpu(name) if name else new
+        name = _RENAMED.get(name_of(node))
+        return self._ours(f"gpu.{name}") if name else new
 
     def leave_ImportFrom(self, node, new):
-        if node.module is None or _name(node.module) != "torch.cuda.amp":
-            return new
-        if isinstance(node.names, cst.ImportStar):
-            return new
-        known = {alias.name.value for alias in node.names} <= {*_MIXED}
-        return new.with_changes(module=cst.parse_expression("k2.mps.gpu")) if known else new
+        if m.matches(node, _MIXED_IMPORT):
+            return new.with_changes(module=cst.parse_expression("k2.mps.gpu"))
+        return new
 
     def leave_Param(self, node, new):
-        if node.name.value in ("device", "device_type") and m.matches(node, m.Param(default=_CUDA)):
-            return new.with_changes(default=self._call("device_type"))
+        if m.matches(node, m.Param(m.Name("device") | m.Name("device_type"), default=_CUDA)):
+            return new.with_changes(default=self._ours("gpu.device_type()"))
         return new
 
     def leave_Arg(self, node, new):
-        wide = self._wide and _name(node.value) in _WIDE
-        return new.with_changes(value=self._call("double")) if wide else new
+        wide = self._wide and name_of(node.value) in _WIDE
+        return new.with_changes(value=self._ours("gpu.double()")) if wide else new
 
     def leave_Call(self, node, new):
-        name = _name(node.func)
-        for_cuda = bool(node.args) and m.matches(node.args[0].value, _CUDA)
-        if name == "torch.is_autocast_enabled" and not node.args:
-            return self._call("is_autocast_enabled")
-        if name in ("torch.autocast", "torch.amp.autocast", "torch.amp.GradScaler") and for_cuda:
-            return self._call(name.rpartition(".")[2], new.args[1:])
-        if name == "torch.device" and for_cuda and self._with_devices:
-            return self._call("pick_device", new.args[1:])
-        if name == "fbank" and self._kaldifeat:
-            return self._features(new)
-        self.odd |= name.startswith("Kaldifeat")
+        name = _FOR_CUDA.get(name_of(node))
+        if name and (not node.args or m.matches(node.args[0].value, _CUDA)):
+            if name != "pick_device" or not self.odd:
+                return new.with_changes(func=self._ours(f"gpu.{name}"), args=new.args[1:])
+        if self._kaldifeat and not self.odd and m.matches(node, _MOVED):
+            moved = new.args[0].value
+            parts = {"at": moved.func.value, "model": moved.args[0].value}
+            return parse_template_expression("fbank({at}.to(opts.device)).to({model})", **parts)
         return new
 
-    def _features(self, call: cst.Call) -> cst.Call:
-        """A call of kaldifeat: on the device of its options, and with the result on the model's."""
-        moved = call.args[0].value
-        if not m.matches(moved, m.Call(m.Attribute(attr=m.Name("to")), [m.Arg()])):
-            self.odd |= not self._on_host
-        elif self._with_devices and _name(moved.args[0].value) != "opts.device":
-            place = cst.Arg(cst.parse_expression("opts.device"))
-            features = call.with_changes(args=[cst.Arg(moved.with_changes(args=[place]))])
-            return moved.with_changes(func=cst.Attribute(features, cst.Name("to")))
-        return call
-
     def leave_Assign(self, node, new):
-        device = _name(node.value)
-        if not self._kaldifeat or _name(node.targets[0].target) != "opts.device":
-            return new
-        self._on_host = m.matches(node.value, m.SimpleString())
-        if not device or not self._with_devices:
-            return new
-        choice = f'"cpu" if {device}.type == "mps" else {device}'
-        return new.with_changes(value=cst.parse_expression(choice))
+        if self._kaldifeat and not self.odd and m.matches(node, _PLACED):
+            choice = '"cpu" if {at}.type == "mps" else {at}'
+            return new.with_changes(value=parse_template_expression(choice, at=new.value))
+        return new
 
     def leave_If(self, node, new):
         if m.matches(node.test, _AVAILABLE) and m.findall(new.body, _OURS):
             if not m.findall(new.body, _OF_CUDA):
-                return new.with_changes(test=self._call("is_available"))
+                return new.with_changes(test=self._ours("gpu.is_available()"))
         return new
 
     def leave_IfExp(self, node, new):
-        if self._with_devices and m.matches(node, m.IfExp(_AVAILABLE, _CUDA, m.SimpleString())):
-            return cst.Call(cst.Name("str"), [cst.Arg(self._call("pick_device"))])
+        if not self.odd and m.matches(node, m.IfExp(_AVAILABLE, _CUDA, m.SimpleString())):
+            return self._ours("str(gpu.pick_device())")
         return new
 
     def leave_BooleanOperation(self, node, new):
         if m.matches(new, m.BooleanOperation(_ON_CUDA, m.And())) and m.findall(new.right, _OURS):
-            device = cst.Attribute(new.left.value, cst.Name("device"))
-            kind = cst.ComparisonTarget(cst.Equal(), self._call("device_type"))
-            left = cst.Comparison(cst.Attribute(device, cst.Name("type")), [kind])
-            return new.with_changes(left=left)
+            kind = self._ours("{x}.device.type == gpu.device_type()", x=new.left.value)
+            return new.with_changes(left=kind)
         return new
-
-    def _gpu(self, name: str) -> cst.Attribute:
-        self.found = True
-        return cst.Attribute(cst.Name("gpu"), cst.Name(name))
-
-    def _call(self, name: str, arguments=()) -> cst.Call:
-        return cst.Call(self._gpu(name), arguments)
-
-
-def _name(node: cst.CSTNode) -> str:
-    """The dotted name that an expression is, or ""."""
-    if isinstance(node, cst.Attribute):
-        first = _name(node.value)
-        return f"{first}.{node.attr.value}" if first else ""
-    return node.value if isinstance(node, cst.Name) else ""
-
-
-def _names_gpu(source: str) -> bool:
-    """Whether a program has a name `gpu`, other than that of an attribute."""
-    tokens = list(tokenize.generate_tokens(io.StringIO(source).readline))
-    return any(
-        (token.type, token.string) == (tokenize.NAME, "gpu") and before.string != "."
-        for before, token in itertools.pairwise(tokens)
-    )
-
-
-def _with_import(tree: cst.Module) -> cst.Module:
-    """Imports `gpu` behind the first import of torch, or of anything."""
-    torch = m.SimpleStatementLine([m.Import([m.ImportAlias(m.Name("torch"), None)])])
-    for kind in (torch, m.SimpleStatementLine([m.Import() | m.ImportFrom()])):
-        for place, statement in enumerate(tree.body, 1):
-            if m.matches(statement, kind):
-                line = cst.parse_statement("from k2.mps import gpu")
-                return tree.with_changes(body=[*tree.body[:place], line, *tree.body[place:]])
-    raise ValueError("it imports nothing")
