@@ -190,7 +190,7 @@ def test_what_cannot_become_patches_is_refused(sandbox, k2, message, script):
 def test_no_branch_is_refused(sandbox):
     sandbox.ok("checkout")
     before = patches(sandbox)
-    assert "has no branch k2-mps" in sandbox.fails(1, "export")
+    assert "is not on branch k2-mps" in sandbox.fails(1, "export")
     assert patches(sandbox) == before
 
 

@@ -30,17 +30,6 @@ def test_absent_pristine_then_applied(sandbox):
     assert sandbox.state() == "pristine"
 
 
-def test_the_tree_decides_not_the_commits(sandbox):
-    """One commit of another person with the same files counts as applied."""
-    sandbox.ok("apply")
-    tree = git(sandbox.checkout, "rev-parse", "HEAD^{tree}")
-    own = sandbox.clone("own")
-    git(own, "fetch", "--quiet", str(sandbox.checkout), "k2-mps")
-    other = git(own, "commit-tree", tree, "-p", "HEAD", "-m", "squashed")
-    git(own, "checkout", "--quiet", "--detach", other)
-    assert sandbox.state(own) == "applied"
-
-
 @pytest.mark.parametrize("applied", [False, True])
 def test_edited_files(sandbox, applied):
     sandbox.ok("apply" if applied else "checkout")

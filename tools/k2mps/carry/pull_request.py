@@ -66,7 +66,7 @@ def make(
             if conflicts:
                 raise _incomplete(found, patch, (*below, *chosen), conflicts)
             message = "\n\n".join(filter(None, (patch.subject, patch.body))) + "\n"
-            author = commit.author.raw if patch.date else sender
+            author = f"{commit.author} {commit.when}" if patch.date else sender
             tip = checkout.store(tree, [tip], message, author, sender)
             base = tip if patch in below else base
     notes = tuple(style.findings(checkout, base, tip, ("flake8", "clang-format")))

@@ -27,6 +27,7 @@ from k2mps.series.patch_text import FROM
 from k2mps.stack import extraction, states, undo
 from k2mps.stack.checkout import BRANCH, BRANCH_REF, Checkout
 from k2mps.stack.commits import AM, commit_date, committer, mail_date, series_tip, unexported
+from k2mps.stack.states import States
 
 _VERSION = re.compile(rb'^set\(K2_VERSION "?([0-9.]+)"?\)', re.MULTILINE)
 _MARKER = re.compile(rb"^<{7} .*^={7}.*^>{7} ", re.MULTILINE | re.DOTALL)
@@ -333,9 +334,7 @@ class _Rebase:
         pin = _pin(checkout, old, onto)
         plan = extraction.plan(project, checkout, checkout.commits(f"{onto}..{tip}"), pin)
         if plan.changed or plan.removed:
-            states.carry_out(
-                project,
-                checkout,
+            States(project, checkout).carry_out(
                 "apply" if onto == old.commit else f"rebase --onto {onto[:12]}",
                 changed=plan.changed,
                 removed=plan.removed,

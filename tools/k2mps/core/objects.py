@@ -1,6 +1,5 @@
 """Blobs of git, which one process reads."""
 
-import os
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -43,23 +42,15 @@ def read(repository: git.Git, ids: Iterable[str]) -> dict[str, bytes]:
 
 def files(repository: git.Git, tree: str, paths: Iterable[str] = ()) -> dict[str, File]:
     """The files of a tree or commit; with `paths`, these files and folders where they exist."""
-    listed = entries(repository, tree, paths)
+    output = repository.bytes("ls-tree", "-r", "-z", "--full-tree", tree, "--", *paths)
+    listed = {}
+    for line in git.split_z(output):
+        facts, path = line.split("\t", 1)
+        mode, _, id_ = facts.split(" ")
+        listed[path] = (mode, id_)
     blobs = read(repository, (id_ for _, id_ in listed.values()))
     return {
         path: File(blobs[id_], mode == EXECUTABLE_MODE)
         for path, (mode, id_) in listed.items()
         if id_ in blobs
     }
-
-
-def entries(
-    repository: git.Git, tree: str, paths: Iterable[str] = ()
-) -> dict[str, tuple[str, str]]:
-    """Mode and id of each file of a tree or commit; with `paths`, as `files`."""
-    output = repository.bytes("ls-tree", "-r", "-z", "--full-tree", tree, "--", *paths)
-    found = {}
-    for line in os.fsdecode(output).split("\0")[:-1]:
-        facts, path = line.split("\t", 1)
-        mode, _, id_ = facts.split(" ")
-        found[path] = (mode, id_)
-    return found

@@ -111,11 +111,6 @@ class Patch:
             lines += ["New-files:", *(f"\t{path}" for path in self.new_files)]
         return "\n".join([*lines, "", *([self.body, ""] if self.body else ()), "---\n"])
 
-    def line_of(self, path: str, start: int) -> int:
-        """The line in the patch file of the hunk that replaces a file's lines from `start` on."""
-        here = (one for one in self.hunks if (one.path, one.old_start) == (path, start))
-        return next((self.diff_line + one.line - 1 for one in here), 1)
-
     def mail(self, files: Mapping[str, File], date: str) -> bytes:
         """The patch with its new files as mail, for `git am`; `date` is that of a patch without
         one."""

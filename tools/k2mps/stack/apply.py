@@ -4,6 +4,7 @@ First every patch becomes a commit, which changes no file and no ref (see
 commits.py).  Then git checks out the last one.
 """
 
+import os
 from collections.abc import Sequence
 
 from k2mps.core import errors
@@ -31,57 +32,51 @@ def apply(project: Project, upstream: Upstream, checkout: Checkout) -> tuple[str
       DoesNotApplyError: the series does not apply.
       BusyError: another run holds the checkout.
     """
-    with states.at_work(project, checkout):
-        found = load(project.patches)
-        known = States(project, checkout)
-        tip = series_tip(project, checkout, upstream.pin, found, known)
-        now = status.of_checkout(project, upstream, checkout, tip, known)
+    with states.at_work(project, checkout) as known:
+        pin = upstream.pin
+        tip = series_tip(project, checkout, pin, load(project.patches), known)
+        now = status.judge(pin, known, tip)
         if now.state is State.APPLIED:
             if not known.known():
                 known.record("apply", synced=True)
-            return now.head.commit, None
-        mine = _check_movable(project, upstream.pin, checkout, now, known)
-        top = _carried(checkout, upstream.pin, mine, tip) if mine else tip
+            return tip, None
+        mine = _check_movable(pin, known, now)
+        top = _carried(checkout, pin, mine, tip) if mine else tip
         # Of the user's commits, only the base is in patches/.
-        facts = {"move": moving.to(top), "synced": not mine, "states": known, "head": now.head}
-        paths = states.carry_out(project, checkout, "apply", **facts)
-    return top, paths
+        return top, known.carry_out("apply", move=moving.to(top), synced=not mine)
 
 
-def _check_movable(
-    project: Project, pin: Pin, checkout: Checkout, now: Status, known: States
-) -> list[Commit]:
+def _check_movable(pin: Pin, known: States, now: Status) -> list[Commit]:
     """Refuses a checkout with work that moving it would hide; the commits to carry over."""
-    where = checkout.directory
+    project, checkout, head = known.project, known.checkout, known.head
+    where, last = checkout.directory, known.last_synced
     checkout.check_at_rest(bool(now.edited_files))
-    last = known.last_synced
-    mine = []
+    changed = last and last.tree != known.tree
     if now.user_commits:
-        mine = unexported(project, checkout, pin.commit, now.head.commit, known)
-        if not (now.head.branch == BRANCH_REF and mine and last and last.tree != known.tree):
-            raise errors.K2mpsError(
-                f"{where} has commits of yours on top of k2",
-                why="; ".join(now.user_commits),
-                next_command=f"k2mps export, to make patches of them; or git -C {quoted(where)}"
-                f" checkout {pin.commit}, to leave them where they are",
-            )
+        if head.branch == BRANCH_REF and changed:
+            return unexported(project, checkout, pin.commit, head.commit, known)
+        raise errors.K2mpsError(
+            f"{where} has commits of yours on top of k2",
+            why="; ".join(now.user_commits),
+            next_command=f"k2mps export, to make patches of them; or git -C {quoted(where)}"
+            f" checkout {pin.commit}, to leave them where they are",
+        )
     # The tool may move its own clone from any commit of upstream, such as an earlier pin.
     remotes = ("for-each-ref", "--count=1", "--contains", "HEAD", "refs/remotes")
     if now.state is State.OTHER_COMMIT and not (checkout.own and checkout.git.text(*remotes)):
         raise errors.K2mpsError(
-            f"{where} is at commit {now.head.commit[:12]}, the series is for"
+            f"{where} is at commit {head.commit[:12]}, the series is for"
             f" {pin.commit[:12]} (k2 {pin.version})",
             next_command=f"git -C {quoted(where)} checkout {pin.commit}",
         )
-    elsewhere = checkout.other_worktree()
-    if elsewhere:
+    place = checkout.git.text("for-each-ref", "--format=%(worktreepath)", BRANCH_REF)
+    if head.branch != BRANCH_REF and os.path.exists(place):
         raise errors.K2mpsError(
-            f"branch {BRANCH} is checked out in {elsewhere}",
+            f"branch {BRANCH} is checked out in {place}",
             why="two worktrees cannot share a branch",
             next_command="use that worktree, or a clone of its own",
         )
-    tip = now.head.tip
-    users = unexported(project, checkout, pin.commit, tip, known) if tip and not mine else []
+    users = head.tip and unexported(project, checkout, pin.commit, head.tip, known)
     if users:
         raise errors.K2mpsError(
             f"branch {BRANCH} of {where} has commits of yours",
@@ -89,12 +84,15 @@ def _check_movable(
             next_command=f"git -C {quoted(where)} branch -m {BRANCH}"
             f" my-{BRANCH}; or check the branch out and k2mps export",
         )
-    return mine
+    return []
 
 
 def _carried(checkout: Checkout, pin: Pin, mine: Sequence[Commit], tip: str) -> str:
     """The user's commits on the series as it is now."""
-    items = [Item(one.parents[0], one.id, one.message, one.author, str(one)) for one in mine]
+    items = [
+        Item(one.parents[0], one.id, one.message, f"{one.author} {one.when}", str(one))
+        for one in mine
+    ]
     try:
         return replay(checkout, commit_date(checkout, pin.commit), tip, items, ours=False)
     except errors.K2mpsError as error:

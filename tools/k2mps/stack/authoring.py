@@ -11,7 +11,6 @@ import itertools
 import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 
 from k2mps.core import errors, git
 from k2mps.core.project import Project
@@ -19,7 +18,7 @@ from k2mps.series import patch_text, series_file
 from k2mps.series.patch_folder import load
 from k2mps.series.patch_text import Patch
 from k2mps.stack import export, extraction, states
-from k2mps.stack.checkout import BRANCH, BRANCH_REF, Author, Checkout
+from k2mps.stack.checkout import BRANCH, BRANCH_REF, Checkout
 from k2mps.stack.commits import Item, commit_date, mail_date, merged, replay, series_tip, unexported
 from k2mps.stack.states import States
 
@@ -30,8 +29,8 @@ Words = Mapping[str, str | None]
 @contextlib.contextmanager
 def at_work(project: Project, checkout: Checkout) -> Iterator["CommittedSeries"]:
     """The series, which no other run changes during the context."""
-    with states.at_work(project, checkout):
-        yield CommittedSeries(project, checkout)
+    with states.at_work(project, checkout) as known:
+        yield CommittedSeries(known)
 
 
 class CommittedSeries:
@@ -40,18 +39,17 @@ class CommittedSeries:
     The commits come from patches/, which decides on names and order, not from the branch.
     """
 
-    def __init__(self, project: Project, checkout: Checkout):
-        self._project = project
-        self._checkout = checkout
-        self._pin = project.upstream().pin.commit
-        self._series = load(project.patches)
+    def __init__(self, known: States):
+        self._known = known
+        self._project, self._checkout = known.project, known.checkout
+        self._series = load(self._project.patches)
         self._patches = self._series.patches
+        pin, head, checkout = self._project.upstream().pin, known.head, self._checkout
+        self._pin = pin.commit
         checkout.check_at_rest(edits_too=False)
-        head = checkout.head()
         on_branch = head.branch == BRANCH_REF
-        known = States(project, checkout)
-        mine = on_branch and unexported(project, checkout, self._pin, head.commit, known)
-        self._tip = series_tip(project, checkout, project.upstream().pin, self._series, known)
+        mine = on_branch and unexported(self._project, checkout, pin.commit, head.commit, known)
+        self._tip = series_tip(self._project, checkout, pin, self._series, known)
         if mine or not on_branch or head.commit != self._tip:
             raise errors.K2mpsError(
                 f"{checkout.directory} does not have the series applied",
@@ -62,8 +60,10 @@ class CommittedSeries:
             )
         self._commits = checkout.commits(f"{self._pin}..{self._tip}")
         self._date = commit_date(checkout, self._pin)
-        pairs = zip(self._patches, self._commits)
-        self._before = [self._item(patch, one.parents[0], one.id) for patch, one in pairs]
+        self._before = [
+            self._item(patch, one.parents[0], one.id)
+            for patch, one in zip(self._patches, self._commits)
+        ]
         self._items = [*self._before]
 
     def new(self, words: Words, paths: Sequence[str] = ()) -> extraction.Plan:
@@ -147,9 +147,8 @@ class CommittedSeries:
 
     def _remade(self, command: str, at: int, patch: Patch) -> extraction.Plan:
         """Gives a patch another header."""
-        self._items[at] = self._items[at]._replace(
-            message=patch.commit_message(), author=self._author(patch)
-        )
+        old = self._items[at]
+        self._items[at] = self._item(patch, old.base, old.theirs)
         return self._finish(command, self._items, "index")
 
     def _edited_tree(self, paths: Sequence[str]) -> str:
@@ -160,8 +159,10 @@ class CommittedSeries:
             shutil.copy2(checkout.git_dir / "index", environment["GIT_INDEX_FILE"])
             checkout.git.bytes("add", "--update", work_tree=True, environment=environment)
             if paths:
-                named = ("add", "--", *map(self._inside, paths))
-                result = checkout.git.run(*named, work_tree=True, environment=environment)
+                # A path is of this folder, if there is such a file, or else of the checkout.
+                named = (os.path.abspath(one) if os.path.lexists(one) else one for one in paths)
+                add = ("add", "--", *named)
+                result = checkout.git.run(*add, work_tree=True, environment=environment)
                 if result.status != 0:
                     raise errors.K2mpsError(
                         f"git cannot add {', '.join(paths)}",
@@ -179,18 +180,11 @@ class CommittedSeries:
             )
         return tree
 
-    def _inside(self, path: str) -> str:
-        """A path that the user gave, relative to the top of the checkout."""
-        top = self._checkout.directory
-        full = Path(os.path.abspath(path))
-        return str(full.relative_to(top)) if os.path.lexists(full) and top in full.parents else path
-
     def _item(self, patch: Patch, base: str, theirs: str) -> Item:
-        where = f"patches/{patch.name}"
-        return Item(base, theirs, patch.commit_message(), self._author(patch), where)
-
-    def _author(self, patch: Patch) -> Author:
-        return Author(patch.author, patch.date or mail_date(self._date))
+        moment = email.utils.parsedate_to_datetime(patch.date or mail_date(self._date))
+        when = f"{int(moment.timestamp())} {patch.date[-5:] or '+0000'}"
+        author, name = f"{patch.author} {when}", f"patches/{patch.name}"
+        return Item(base, theirs, patch.commit_message(), author, name)
 
     def _finish(
         self,
@@ -220,7 +214,7 @@ class CommittedSeries:
         commits = checkout.commits(f"{self._pin}..{tip}")
         plan = extraction.plan(self._project, checkout, commits)
         if plan.changed or plan.removed:
-            export.finish(self._project, checkout, command, plan, commits, how)
+            export.finish(self._known, command, plan, commits, how)
         return plan
 
 

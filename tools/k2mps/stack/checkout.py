@@ -16,6 +16,7 @@ from k2mps.core import errors, git, objects
 from k2mps.core.git import quoted
 from k2mps.core.progress import Reporter
 from k2mps.core.project import exclusive
+from k2mps.series import patch_text
 
 BRANCH = "k2-mps"
 BRANCH_REF = f"refs/heads/{BRANCH}"
@@ -23,44 +24,30 @@ BRANCH_REF = f"refs/heads/{BRANCH}"
 # A file in the git directory of a clone that the tool has made.
 OWN_MARK = "k2mps-own"
 
-# Files in a git directory that tell of an operation the user is amid, in
-# words, and the command that ends it.
+# Files in a git directory that tell of an operation of git's which the user is amid.
 _IN_PROGRESS = {
-    "rebase-merge": ("a rebase", "rebase"),
-    "rebase-apply/applying": ("a git am", "am"),
-    "rebase-apply": ("a rebase", "rebase"),
-    "MERGE_HEAD": ("a merge", "merge"),
-    "CHERRY_PICK_HEAD": ("a cherry-pick", "cherry-pick"),
-    "REVERT_HEAD": ("a revert", "revert"),
+    "rebase-merge": "rebase",
+    "rebase-apply/applying": "am",
+    "rebase-apply": "rebase",
+    "MERGE_HEAD": "merge",
+    "CHERRY_PICK_HEAD": "cherry-pick",
+    "REVERT_HEAD": "revert",
 }
-
-
-class Author(NamedTuple):
-    """Who wrote a commit, and when."""
-
-    who: str  # "NAME <EMAIL>"
-    date: str  # as in mail, "Tue, 14 Nov 2023 23:13:20 +0100"
-
-    @property
-    def raw(self) -> str:
-        """As git has it in a commit."""
-        import email.utils  # It takes time to import, and `k2mps status` does without.
-
-        moment = email.utils.parsedate_to_datetime(self.date)
-        return f"{self.who} {int(moment.timestamp())} {self.date.split(' ')[-1]}"
 
 
 class Commit(NamedTuple):
     id: str
     parents: tuple[str, ...]
-    committer: str
-    author: Author
+    committer: str  # "NAME <EMAIL>"
+    author: str  # "NAME <EMAIL>"
+    date: str  # the author's, as in mail: "Tue, 14 Nov 2023 23:13:20 +0100"
+    when: str  # the same date as git stores it: "1700000000 +0100"
     message: str
 
     @property
     def ours(self) -> bool:
         """Whether the tool made the commit: a user who amends it is its committer."""
-        return self.committer == f"{git.IDENTITY_NAME} {git.IDENTITY_EMAIL}"
+        return self.committer == patch_text.FROM
 
     def __str__(self) -> str:
         return f"{self.id[:12]} {self.subject}"
@@ -75,12 +62,9 @@ class Change(NamedTuple):
 
     kind: str  # A, M, D or T
     path: str
-    # old_mode, new_mode: zeros where the file does not exist
-    old_mode: str
-    new_mode: str
-    # old_id, new_id: blob ids; None where the file does not exist
-    old_id: str | None
-    new_id: str | None
+    # mode, id: of the new file; zeros where there is none
+    mode: str
+    id: str
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,13 +74,8 @@ class Head:
     # commit, tree: ids of the commit that is checked out and of its tree
     commit: str
     tree: str
-    branch: str | None  # full name of the branch, or None where HEAD is detached
+    branch: str  # full name of the branch; empty where HEAD is detached
     tip: str  # the commit of branch k2-mps; empty where there is none
-
-    @property
-    def name(self) -> str:
-        """The full name of the branch, or the commit where HEAD is detached."""
-        return self.branch or self.commit
 
 
 class Checkout:
@@ -181,19 +160,14 @@ class Checkout:
                 next_command="git -C DIRECTORY checkout COMMIT",
             )
         commit, tree, *tips, branch = lines
-        return Head(commit, tree, None if branch == "HEAD" else branch, "".join(tips))
+        return Head(commit, tree, "" if branch == "HEAD" else branch, "".join(tips))
 
-    def edited_files(self) -> list[str]:
-        """Tracked files that differ from HEAD, staged or not."""
-        return self.changed_files(untracked=False)[0]
-
-    def changed_files(self, untracked: bool = True) -> tuple[list[str], list[str]]:
-        """As `edited_files`; and, if asked for, the files and whole directories that git neither
-        tracks nor ignores."""
+    def changed_files(self, untracked: str = "no") -> tuple[list[str], list[str]]:
+        """Tracked files that differ from HEAD, staged or not; and files that git neither tracks nor
+        ignores: "no", whole directories as "normal", or "all"."""
         output = self.git.bytes(
-            *"status --porcelain=v1 -z --no-renames".split(),
-            f"--untracked-files={'normal' if untracked else 'no'}",
-            "--ignore-submodules=none",
+            *"status --porcelain=v1 -z --no-renames --ignore-submodules=none".split(),
+            f"--untracked-files={untracked}",
             work_tree=True,
         )
         entries = git.split_z(output)
@@ -204,27 +178,21 @@ class Checkout:
 
     def untracked_files(self) -> list[str]:
         """Files that git neither tracks nor ignores."""
-        output = self.git.bytes("ls-files", "-z", "--others", "--exclude-standard", work_tree=True)
-        return git.split_z(output)
+        return self.changed_files("all")[1]
 
-    def operation_in_progress(self) -> tuple[str, str]:
-        """The git operation that waits for the user, in words, and the commands
-        that end it; empty texts where there is none."""
-        for name, (words, command) in _IN_PROGRESS.items():
-            if (self.git_dir / name).exists():
-                return words, f"git -C {quoted(self.directory)} {command} --continue, or --abort"
-        return "", ""
+    def operation_in_progress(self) -> str:
+        """The git command that waits for the user; empty where there is none."""
+        found = (one for name, one in _IN_PROGRESS.items() if (self.git_dir / name).exists())
+        return next(found, "")
 
     def check_at_rest(self, edits_too: bool = True) -> None:
         """Refuses a checkout with an unfinished git operation, or with edits."""
-        operation, _ = self.operation_in_progress()
-        edited = self.edited_files() if edits_too and not operation else []
+        operation = self.operation_in_progress()
+        edited = self.changed_files()[0] if edits_too and not operation else []
         if operation or edited:
-            what = f"{operation} in progress"
-            if edited:
-                what = f"uncommitted edits in {errors.some(edited)}"
+            what = f"uncommitted edits in {errors.some(edited)}"
             raise errors.K2mpsError(
-                f"{self.directory} has {what}",
+                f"{self.directory} has {f'a {operation} in progress' if operation else what}",
                 next_command=f"git -C {quoted(self.directory)} status; finish, commit or stash"
                 " that, then run the same command again",
             )
@@ -234,29 +202,21 @@ class Checkout:
         following first parents."""
         output = self.git.bytes(
             *"log -z --reverse --first-parent --no-notes --no-decorate".split(),
-            "--format=%H%x00%P%x00%cn %ce%x00%an <%ae>%x00%aD%x00%B",
+            "--format=%H%x00%P%x00%cn <%ce>%x00%an <%ae>%x00%aD%x00%ad%x00%B",
+            "--date=raw",
             *revisions,
             "--",
         )
         fields = git.split_z(output)
         return [
-            Commit(id_, tuple(parents.split()), committer, Author(who, date), message)
-            for id_, parents, committer, who, date, message in zip(*[iter(fields)] * 6)
+            Commit(id_, tuple(parents.split()), *others)
+            for id_, parents, *others in zip(*[iter(fields)] * 7)
         ]
 
     def is_ancestor(self, commit: str, tip: str) -> bool:
         """Whether `commit` is `tip` or one of its ancestors; False where the
         repository does not have it."""
         return commit == tip or self.git.succeeds("merge-base", "--is-ancestor", commit, tip)
-
-    def other_worktree(self) -> str:
-        """Another worktree that is on branch k2-mps; empty if there is none."""
-        linked = any((self.git_dir / name).exists() for name in ("commondir", "worktrees"))
-        place = linked and self.git.text("for-each-ref", "--format=%(worktreepath)", BRANCH_REF)
-        if not place or not os.path.exists(place):
-            return ""
-        # git lists a submodule's own by its git directory.
-        return "" if any(map(Path(place).samefile, (self.directory, self.git_dir))) else place
 
     def changes(self, old: str, new: str) -> list[Change]:
         """What differs between two commits or trees."""
@@ -310,10 +270,6 @@ class Checkout:
         """A context in which no other run of the tool changes this checkout."""
         return exclusive(self.git_dir, str(self.directory))
 
-    def entries(self, commit: str, paths: Iterable[str] = ()) -> dict[str, tuple[str, str]]:
-        """Mode and id of each file of a commit; with `paths`, of these files where they exist."""
-        return objects.entries(self.git, commit, paths)
-
     def files(self, commit: str, paths: Iterable[str] = ()) -> dict[str, objects.File]:
         """The files of a commit; with `paths`, these files where they exist."""
         return objects.files(self.git, commit, paths)
@@ -327,8 +283,6 @@ def stdin_of(commits: Sequence[Commit]) -> bytes:
 def _parse_changes(fields: Sequence[str]) -> list[Change]:
     found = []
     for facts, path in zip(fields[0::2], fields[1::2]):
-        old_mode, new_mode, *ids, kind = facts[1:].split(" ")
-        found.append(
-            Change(kind, path, old_mode, new_mode, *(i if i.strip("0") else None for i in ids))
-        )
+        _, mode, _, id_, kind = facts.split(" ")
+        found.append(Change(kind, path, mode, id_))
     return found

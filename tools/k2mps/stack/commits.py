@@ -21,7 +21,7 @@ from k2mps.core.project import Project
 from k2mps.series import patch_folder
 from k2mps.series.patch_folder import Series
 from k2mps.series.patch_text import FROM, Patch
-from k2mps.stack.checkout import Author, Checkout, Commit
+from k2mps.stack.checkout import Checkout, Commit
 from k2mps.stack.states import States
 
 AM = "am --quiet --keep --keep-cr --no-scissors --no-3way".split()
@@ -39,8 +39,8 @@ class Item(NamedTuple):
     base: str  # a commit, or a tree, that the change is from
     theirs: str  # the commit, or the tree, that the change leads to
     message: str
-    author: Author | None  # None stands for the project's own
-    name: str = ""  # what messages call it
+    author: str  # "NAME <EMAIL> SECONDS ZONE"
+    name: str  # what messages call it
 
 
 def series_tip(
@@ -105,14 +105,11 @@ def _worktree(checkout: Checkout, commit: str) -> Iterator[tuple[Git, Path]]:
 def _refusal(patches: Sequence[Patch], output: str) -> errors.K2mpsError:
     """What `git am` says."""
     number = re.search(r"^Patch failed at (\d+)", output, re.MULTILINE)
-    patch = patches[int(number[1]) - 1] if number else patches[0]
-    told = re.findall(r"^error: (.*)$", output, re.MULTILINE)
-    places = re.findall(r"^error: patch failed: (.*):(\d+)$", output, re.MULTILINE)
-    line = patch.line_of(places[0][0], int(places[0][1])) if places else 1
-    places = [f"{path}, line {start}" for path, start in places]
-    misfit = any(map(_MISFIT.search, told))
+    patch = patches[int(number[1]) - 1 if number else 0]
+    told = "; ".join(re.findall(r"^error: (.*)$", output, re.MULTILINE)) or output
+    misfit = _MISFIT.search(told)
     return (DoesNotApplyError if misfit else errors.SeriesError)(
-        f"patches/{patch.name}:{line}: does not apply: {'; '.join(places or told) or output}",
+        f"patches/{patch.name}:1: does not apply: {told}",
         why="the pin was moved, k2 or an earlier patch has the same file or changes the same"
         " lines, or the patch was edited by hand"
         if misfit
@@ -179,8 +176,7 @@ def replay(
                 else "nothing of it is left",
                 next_command=f"change or drop {item.name} first",
             )
-        author = (item.author or Author(FROM, mail_date(date))).raw
-        tip = checkout.store(new, [tip], item.message, author, f"{who} {date}")
+        tip = checkout.store(new, [tip], item.message, item.author, f"{who} {date}")
         tree = new
     return tip
 
@@ -197,7 +193,7 @@ def unexported(
     synced = {state.tip for state in states.all if state.synced}
     if tip in synced or checkout.is_ancestor(tip, pin):
         return []
-    some = (tip, "--not", "--remotes", *synced)
-    above = checkout.commits(*(some if checkout.is_ancestor(pin, tip) else ("-1", *some)))
+    last = () if checkout.is_ancestor(pin, tip) else ("-1",)
+    above = checkout.commits(*last, tip, "--not", "--remotes", *synced)
     # Another version of the tool may have applied the series.
     return [commit for commit in above if synced or not commit.ours]

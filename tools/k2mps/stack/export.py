@@ -25,9 +25,10 @@ def export(
     Returns:
       What was written, and the tree that the series gives.
     """
-    with states.at_work(project, checkout):
+    with states.at_work(project, checkout) as known:
         pin = project.upstream().pin
-        tip = _tip(pin, checkout)
+        _check_exportable(pin, known)
+        tip = known.head.tip
         commits = checkout.commits(f"{pin.commit}..{tip}")
         if not commits:
             raise errors.K2mpsError(
@@ -37,24 +38,19 @@ def export(
             )
         made = extraction.plan(project, checkout, commits)
         if (made.written or made.removed) and not overwrite:
-            _check_unchanged(project, checkout, pin, tip)
+            _check_unchanged(pin, known)
         if made.removed and not (prune or overwrite):
             raise errors.K2mpsError(
                 f"the branch does not have {', '.join(made.removed)}",
                 why="the commits may have been dropped by mistake",
                 next_command="k2mps export --prune, to delete them",
             )
-        finish(project, checkout, "export", made, commits)
+        finish(known, "export", made, commits)
     return made, checkout.tree_of(tip)
 
 
 def finish(
-    project: Project,
-    checkout: Checkout,
-    command: str,
-    made: extraction.Plan,
-    commits: list[Commit],
-    how: str = "index",
+    known: States, command: str, made: extraction.Plan, commits: list[Commit], how: str = "index"
 ) -> None:
     """Writes a plan, and moves the branch to the commits that `apply` makes of it.
 
@@ -62,23 +58,12 @@ def finish(
       commits: those that the plan is of.
       how: as in `Move`.
     """
-    tip = _canonical(checkout, project.upstream().pin, made, commits)
-    found = States(project, checkout)
-    if not (made.changed or made.removed) and checkout.commit_of(BRANCH_REF) == tip:
-        known = found.known()
-        if not (known and known.tip == tip):
-            found.record(command, synced=True)
-        return
-    states.carry_out(
-        project,
-        checkout,
-        command,
-        changed=made.changed,
-        removed=made.removed,
-        move=moving.to(tip, how),
-        staged=how == "edits",
-        states=found,
-    )
+    tip = _canonical(known.checkout, known.project.upstream().pin, made, commits)
+    if made.changed or made.removed or known.head.tip != tip:
+        move = moving.to(tip, how)
+        known.carry_out(command, changed=made.changed, removed=made.removed, move=move)
+    elif not ((now := known.known()) and now.tip == tip):
+        known.record(command, synced=True)
 
 
 def _canonical(checkout: Checkout, pin: Pin, made: extraction.Plan, commits: list[Commit]) -> str:
@@ -99,26 +84,22 @@ def _canonical(checkout: Checkout, pin: Pin, made: extraction.Plan, commits: lis
     return tip
 
 
-def _tip(pin: Pin, checkout: Checkout) -> str:
-    """The last commit to export; refuses a checkout with further work."""
-    where = quoted(checkout.directory)
+def _check_exportable(pin: Pin, known: States) -> None:
+    """Refuses a checkout whose work is not all on the branch."""
     # A rebase, too, is on no branch; its end brings the checkout back to it.
+    checkout, head = known.checkout, known.head
+    where = quoted(checkout.directory)
     checkout.check_at_rest()
-    head = checkout.head()
-    if not head.tip:
-        raise errors.K2mpsError(
-            f"{checkout.directory} has no branch {BRANCH}",
-            why="patches are made from the commits on that branch",
-            next_command="k2mps apply, then commit your change there",
-        )
     if head.branch != BRANCH_REF:
         back = f"git -C {where} checkout {BRANCH}"
-        if not (head.branch or checkout.is_ancestor(head.commit, head.tip)):
+        if not head.tip:
+            back = "k2mps apply, then commit your change there"
+        elif not (head.branch or checkout.is_ancestor(head.commit, head.tip)):
             # The commits have no other name.
             back = f"git -C {where} branch mine; {back}; git -C {where} merge --ff-only mine"
         raise errors.K2mpsError(
             f"{checkout.directory} is not on branch {BRANCH}",
-            why="commits made elsewhere would be left out",
+            why="patches are made from the commits on that branch",
             next_command=back,
         )
     if not checkout.is_ancestor(pin.commit, head.tip):
@@ -127,18 +108,17 @@ def _tip(pin: Pin, checkout: Checkout) -> str:
             f" pinned commit {pin.commit[:12]}",
             next_command="k2mps status",
         )
-    return head.tip
 
 
-def _check_unchanged(project: Project, checkout: Checkout, pin: Pin, tip: str) -> None:
+def _check_unchanged(pin: Pin, known: States) -> None:
     """Refuses where patches/ has changed since it was applied here: the branch lacks that change,
     and exporting the branch would revert it."""
-    found = States(project, checkout)
-    if found.known() or found.last_synced is None:
+    if known.known() or known.last_synced is None:
         return
-    why = f"by git or by hand, and export would undo that: {errors.some(found.changed_paths())}"
+    project, checkout = known.project, known.checkout
+    why = f"by git or by hand, and export would undo that: {errors.some(known.changed_paths())}"
     try:
-        if checkout.is_ancestor(series_tip(project, checkout, pin, states=found), tip):
+        if checkout.is_ancestor(series_tip(project, checkout, pin, states=known), known.head.tip):
             return
     except errors.K2mpsError as error:
         why += f"; {error.what}"  # what does not apply is a change, too

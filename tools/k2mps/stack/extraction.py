@@ -3,8 +3,6 @@
 A patch file has one text for a commit, so patches/ changes only where commits did.
 """
 
-import contextlib
-import os
 import re
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -42,7 +40,7 @@ def plan(
     """Makes patches of commits, oldest first, on top of the pin or a new one; writes nothing."""
     now = project.upstream()
     old = project_patches(project)
-    known = _parsed(old)
+    known = {patch.name: patch for patch in patch_folder.examine(project.patches)[0].patches}
     names = _names(commits, known)
     order = old["series"].content if "series" in old else b""
     order = series_file.render_order(order, names)
@@ -73,18 +71,6 @@ def name_of(commit: Commit) -> str:
     return _split_message(commit.message)[2].get("Patch-Filename", "")
 
 
-def _parsed(files: dict[str, File]) -> dict[str, Patch]:
-    """The patches of patches/ by name, in order; export replaces one that cannot be read."""
-    found: dict[str, Patch] = {}
-    lines = files["series"].content.split(b"\n") if "series" in files else []
-    order = {os.fsdecode(line.strip()): number for number, line in enumerate(lines)}
-    for name in sorted(files, key=lambda name: order.get(name, len(order))):
-        if name.endswith(".patch") and "/" not in name:
-            with contextlib.suppress(errors.SeriesError):
-                found[name] = patch_text.parse(name, files[name].content)
-    return found
-
-
 def _series(
     checkout: Checkout,
     pin: str,
@@ -105,7 +91,7 @@ def _series(
             )
     changes, diffs = checkout.changes_of(commits), _diffs(checkout, commits)
     added = {id_: [one for one in some if one.kind == "A"] for id_, some in changes.items()}
-    blobs = objects.read(checkout.git, (one.new_id for some in added.values() for one in some))
+    blobs = objects.read(checkout.git, (one.id for some in added.values() for one in some))
     files: dict[str, File] = {}
     patches = []
     for commit, name in zip(commits, names):
@@ -118,18 +104,18 @@ def _series(
             body=body,
             new_files=tuple(sorted(change.path for change in added[commit.id])),
             diff=diffs.get(commit.id, b""),
-            author=commit.author.who,
-            date="" if commit.author.who == patch_text.FROM else commit.author.date,
+            author=commit.author,
+            date="" if commit.author == patch_text.FROM else commit.date,
         )
         try:
             for change in added[commit.id]:
-                if change.new_mode not in objects.MODES:
+                if change.mode not in objects.MODES:
                     raise errors.SeriesError(
                         f"{change.path} is a symbolic link or a submodule",
                         next_command="take it out of the commit",
                     )
-                executable = change.new_mode == EXECUTABLE_MODE
-                files[change.path] = File(blobs[change.new_id], executable)
+                executable = change.mode == EXECUTABLE_MODE
+                files[change.path] = File(blobs[change.id], executable)
             if patch_text.parse(name, patch.render()) != patch:
                 raise errors.SeriesError(
                     "a line of its message is '---', or has unusual white space",

@@ -5,6 +5,8 @@ the project's plan has the `Move`.  After an error, or a kill, the move tells wh
 have changed: `restore` restores those, and no others.
 """
 
+import contextlib
+import os
 import re
 from typing import NamedTuple
 
@@ -56,16 +58,16 @@ def _check_out(checkout: Checkout, what: Move) -> None:
     command = ("checkout", "--quiet", "--no-overwrite-ignore", *where, what.commit, "--")
     try:
         result = checkout.git.run(*command, work_tree=True)
-        refused = _refused(checkout, result.stderr) if result.status else None
-        if result.status and not refused:
-            raise checkout.git.failure(command, result)
     except errors.BusyError:
         raise
     except BaseException:
         restore(checkout, what.commit)
         raise
-    if refused:
-        raise refused
+    if result.status:
+        refused = _refused(checkout, result.stderr)
+        if not refused:
+            restore(checkout, what.commit)
+        raise refused or checkout.git.failure(command, result)
     # The user's branch is where it was; only HEAD left it.
     if what.head and not on_branch and checkout.commit_of(what.head) == what.commit:
         checkout.git.bytes("symbolic-ref", "HEAD", what.head)
@@ -97,17 +99,8 @@ def restore(checkout: Checkout, target: str) -> None:
     if restored:
         checkout.git.bytes("checkout", "HEAD", "--", *restored, work_tree=True)
     for path in set(paths) - set(before):
-        _remove_empty_parents(checkout, path)
-
-
-def _remove_empty_parents(checkout: Checkout, path: str) -> None:
-    folder = (checkout.directory / path).parent
-    while folder != checkout.directory:
-        try:
-            folder.rmdir()
-        except OSError:
-            return
-        folder = folder.parent
+        with contextlib.suppress(OSError):
+            os.removedirs((checkout.directory / path).parent)
 
 
 def _refused(checkout: Checkout, stderr: str) -> errors.K2mpsError | None:

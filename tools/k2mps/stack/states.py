@@ -22,13 +22,14 @@ from k2mps.core.objects import File
 from k2mps.core.progress import Reporter
 from k2mps.core.project import Project, exclusive
 from k2mps.stack import moving
-from k2mps.stack.checkout import Checkout, Head
+from k2mps.stack.checkout import Checkout
 from k2mps.stack.moving import Move
 
 # Each worktree has its own.
 STATE_REF = "refs/worktree/k2mps/state"
 _NO_COMMIT = "0" * 40
 _PATHS = ("patches", "upstream.toml")
+END_OF_REBASE = "k2mps rebase --continue, or --abort"
 
 
 class State(NamedTuple):
@@ -42,7 +43,6 @@ class State(NamedTuple):
     synced: bool  # whether patches/ and the commit of k2 say the same
     head: str  # the branch of k2's HEAD; empty where it was detached
     branch: str  # the commit of branch k2-mps; empty where there was none
-    staged: bool  # whether the command made a commit of edits in the checkout
 
     @property
     def when(self) -> str:
@@ -50,12 +50,19 @@ class State(NamedTuple):
 
 
 class States:
-    """The states of a checkout, the last one first."""
+    """The states of a checkout.
+
+    Attributes:
+      all: the states, the last one first.
+      head: where the checkout stands.
+      tree: patches/ and upstream.toml as they are.
+    """
 
     def __init__(self, project: Project, checkout: Checkout):
-        self._project = project
-        self._checkout = checkout
+        self.project = project
+        self.checkout = checkout
         self.all = list(_read(checkout))
+        self.head = checkout.head()
         self.tree = snapshot(project, checkout)
 
     @property
@@ -72,41 +79,64 @@ class States:
         last = self.last_synced
         if last is None or last.tree == self.tree:
             return []
-        return [change.path for change in self._checkout.changes(last.tree, self.tree)]
+        return [change.path for change in self.checkout.changes(last.tree, self.tree)]
 
-    def record(
-        self,
-        command: str = "",
-        *,
-        synced: bool = False,
-        staged: bool = False,
-        head: Head | None = None,
-    ) -> None:
-        """Adds a state, unless the last one says the same; `head` saves asking for it."""
-        checkout = self._checkout
-        head = head or checkout.head()
-        last = self.all[0] if self.all else None
-        here = (self.tree, head.commit, head.branch or "", head.tip)
+    def record(self, command: str = "", synced: bool = False) -> None:
+        """Adds a state, unless the last one says the same."""
+        head, last = self.head, self.all[0] if self.all else None
+        here = (self.tree, head.commit, head.branch, head.tip)
         was = last and (last.tree, last.tip, last.head, last.branch)
         if here == was and (not command or (command, synced) == (last.command, last.synced)):
             return
-        first = last.id if last else _commit(checkout, self.tree, "")
-        facts = {"head": here[2], "branch": here[3], "synced": synced, "staged": staged}
-        message = f"{command}\n\n{json.dumps(facts)}\n"
-        made = _commit(checkout, self.tree, message, first, head.commit)
-        checkout.git.bytes("update-ref", STATE_REF, made, last.id if last else _NO_COMMIT)
-        now = State(made, self.tree, head.commit, int(time.time()), command, **facts)
-        self.all.insert(0, now)
+        first = last.id if last else self._commit("")
+        facts = {"head": head.branch, "branch": head.tip, "synced": synced}
+        made = self._commit(f"{command}\n\n{json.dumps(facts)}\n", first, head.commit)
+        self.checkout.git.bytes("update-ref", STATE_REF, made, last.id if last else _NO_COMMIT)
+        self.all.insert(0, State(made, self.tree, head.commit, int(time.time()), command, **facts))
 
-    def refresh(self) -> None:
-        """Looks at patches/ again."""
-        self.tree = snapshot(self._project, self._checkout)
+    def _commit(self, message: str, *parents: str) -> str:
+        """As `Checkout.store`, without GitPython: `k2mps apply` does without."""
+        options = [word for one in parents for word in ("-p", one)]
+        return self.checkout.git.text(
+            "commit-tree", self.tree, *options, stdin=os.fsencode(message)
+        )
 
+    def carry_out(
+        self,
+        command: str,
+        *,
+        changed: Mapping[str, File] = {},
+        removed: Sequence[str] = (),
+        move: Move | None = None,
+        synced: bool = True,
+    ) -> list[str]:
+        """Changes files of the project, and the checkout, all or nothing.  The caller is `at_work`.
 
-def _commit(checkout: Checkout, tree: str, message: str, *parents: str) -> str:
-    """As `Checkout.store`, without GitPython: `k2mps apply` does without."""
-    options = [word for one in parents for word in ("-p", one)]
-    return checkout.git.text("commit-tree", tree, *options, stdin=os.fsencode(message))
+        Args:
+          command: what the user sees in the list of states.
+          changed, removed: files of the project, by path.
+          synced: as in `State`.
+        Returns:
+          The files of the checkout that were written or removed.
+        """
+        plan = self.project.replacement
+        self.record()
+        note = {"checkout": str(self.checkout.directory), "command": command, "synced": synced}
+        plan.prepare(changed, removed, {**note, "move": move})
+        with interrupts.deferred():
+            try:
+                paths = moving.move(self.checkout, move) if move else []
+            except BaseException:
+                plan.discard()
+                raise
+            plan.complete()
+            self.head = self.checkout.head()
+            if changed or removed:
+                self.tree = snapshot(self.project, self.checkout)
+            self.record(command, synced)
+            # A kill before this line leaves the plan, which the next run carries out again.
+            plan.discard()
+        return paths
 
 
 def _read(checkout: Checkout) -> Iterator[State]:
@@ -144,7 +174,7 @@ def series_id(project: Project, checkout: Checkout) -> str:
 
 
 @contextlib.contextmanager
-def at_work(project: Project, checkout: Checkout, rebasing: bool = False) -> Iterator[None]:
+def at_work(project: Project, checkout: Checkout, rebasing: bool = False) -> Iterator[States]:
     """Locks the project and the checkout, and finishes or undoes what a killed run left.
 
     Args:
@@ -155,51 +185,7 @@ def at_work(project: Project, checkout: Checkout, rebasing: bool = False) -> Ite
         recover(project, checkout.reporter)
         if not rebasing:
             check_no_rebase(project)
-        yield
-
-
-def carry_out(
-    project: Project,
-    checkout: Checkout,
-    command: str,
-    *,
-    changed: Mapping[str, File] = {},
-    removed: Sequence[str] = (),
-    move: Move | None = None,
-    staged: bool = False,
-    synced: bool = True,
-    states: States | None = None,
-    head: Head | None = None,
-) -> list[str]:
-    """Changes files of the project, and the checkout, all or nothing.  The caller is `at_work`.
-
-    Args:
-      command: what the user sees in the list of states.
-      changed, removed: files of the project, by path.
-      staged, synced: as in `State`.
-      states, head: as they are, if the caller knows them.
-    Returns:
-      The files of the checkout that were written or removed.
-    """
-    states = states or States(project, checkout)
-    states.record(head=head)
-    facts = {"command": command, "synced": synced, "staged": staged}
-    project.replacement.prepare(
-        changed, removed, {"checkout": str(checkout.directory), "move": move, **facts}
-    )
-    with interrupts.deferred():
-        try:
-            paths = moving.move(checkout, move) if move else []
-        except BaseException:
-            project.replacement.discard()
-            raise
-        project.replacement.complete()
-        if changed or removed:
-            states.refresh()
-        states.record(**facts)
-        # A kill before this line leaves the plan, which the next run carries out again.
-        project.replacement.discard()
-    return paths
+        yield States(project, checkout)
 
 
 def recover(project: Project, reporter: Reporter) -> None:
@@ -217,11 +203,10 @@ def _recover(project: Project, checkout: Checkout, note: dict) -> None:
         moving.restore(checkout, move.commit)
         end = f" while it changed {checkout.directory}; its changes have been undone"
     else:
-        if note["staged"]:
+        if move and move.how == "edits":
             moving.move(checkout, move)  # git may not have written its index
         project.replacement.complete()
-        facts = {key: note[key] for key in ("command", "synced", "staged")}
-        States(project, checkout).record(**facts)
+        States(project, checkout).record(note["command"], note["synced"])
         end = f" amid `k2mps {note['command']}`, which is complete now"
     checkout.reporter.warn(f"an earlier run was killed{end}")
 
@@ -237,9 +222,7 @@ def check_no_rebase(project: Project) -> None:
     stopped = rebase_under_way(project)
     if stopped:
         raise errors.ConflictError(
-            stopped,
-            why="a rebase writes patches/ when it ends",
-            next_command="k2mps rebase --continue, or --abort",
+            stopped, why="a rebase writes patches/ when it ends", next_command=END_OF_REBASE
         )
 
 

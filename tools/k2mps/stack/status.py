@@ -1,24 +1,18 @@
-"""The state of a checkout and of patches/.
+"""The state of a checkout and of patches/, as the states tell; `status` makes no commits."""
 
-A checkout is "applied" if its files are the tree that patches/ gives.  On branch k2-mps the commits
-must also be the patches.  The states know both; `status` makes no commits.
-"""
-
-import contextlib
 import dataclasses
 import enum
 
 from k2mps.core import errors
 from k2mps.core.git import quoted
-from k2mps.core.pins import Upstream
+from k2mps.core.pins import Pin, Upstream
 from k2mps.core.project import Project
 from k2mps.stack import states
 from k2mps.stack.checkout import BRANCH_REF, Checkout, Head
-from k2mps.stack.commits import series_tip, unexported
+from k2mps.stack.commits import unexported
 from k2mps.stack.states import States
 
 APPLY = "k2mps apply"
-_OF_REBASE = "k2mps rebase --continue, or --abort"
 
 
 class State(str, enum.Enum):
@@ -28,14 +22,6 @@ class State(str, enum.Enum):
     OTHER_SERIES = "applied by another version of the series"
     EDITED = "edited"
     OTHER_COMMIT = "other commit"
-
-
-_ADVICE = {
-    State.PRISTINE: APPLY,
-    State.OTHER_SERIES: APPLY,
-    State.EDITED: "k2mps export",
-    State.OTHER_COMMIT: "k2mps apply",
-}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,88 +35,72 @@ class Status:
     edited_files: tuple[str, ...]  # tracked files that differ from HEAD
     user_commits: tuple[str, ...]  # the user's commits on top of the pin, as "id subject"
     patch_changes: tuple[str, ...]  # the files of patches/ that changed since they were applied
-    untracked_files: tuple[str, ...] = ()  # files that git neither tracks nor ignores
-    rebase: str = ""  # a sentence about the rebase in progress; empty where none is
+    untracked_files: tuple[str, ...]  # files that git neither tracks nor ignores
+    rebase: str  # a sentence about the rebase in progress; empty where none is
 
 
-def of_checkout(
-    project: Project,
-    upstream: Upstream,
-    checkout: Checkout | None,
-    tip: str = "",
-    known: States | None = None,
-) -> Status:
-    """The status of a checkout, or of its absence; `tip` is the commit of the series, if known."""
-    stopped = states.rebase_under_way(project)
+def of_checkout(project: Project, upstream: Upstream, checkout: Checkout | None) -> Status:
+    """The status of a checkout, or of its absence."""
     if checkout is None:
-        advice = _OF_REBASE if stopped else APPLY
-        return Status(State.ABSENT, (), advice, None, (), (), (), rebase=stopped)
-    head = checkout.head()
-    edited, untracked = map(tuple, checkout.changed_files(untracked=not tip))
-    known = known or States(project, checkout)
+        stopped = states.rebase_under_way(project)
+        advice = states.END_OF_REBASE if stopped else APPLY
+        return Status(State.ABSENT, (), advice, None, (), (), (), (), stopped)
+    known = States(project, checkout)
     now = known.known()
-    changes = () if now else tuple(known.changed_paths())
-    tip = tip or (now.tip if now else "")
-    if not tip and known.last_synced is None and head.commit != upstream.pin.commit:
-        with contextlib.suppress(errors.K2mpsError):  # e.g. where k2 cannot be written
-            tip = series_tip(project, checkout, upstream.pin, states=known)
-    state, users, details = _judge(project, upstream, checkout, head, known, tip)
-    if edited and state in (State.PRISTINE, State.APPLIED, State.OTHER_SERIES):
-        state = State.EDITED
-    operation, end = checkout.operation_in_progress()
+    return judge(upstream.pin, known, now.tip if now else "", "normal")
+
+
+def judge(pin: Pin, known: States, tip: str, untracked: str = "no") -> Status:
+    """The status.
+
+    Args:
+      tip: the series' commit; empty if patches/ was not applied as it is.
+      untracked: as for `Checkout.changed_files`.
+    """
+    checkout, head = known.checkout, known.head
+    edited, others = checkout.changed_files(untracked)
+    state, users, details = _where(pin, known, tip)
+    operation = checkout.operation_in_progress()
     if operation:
-        details.append(f"{operation} is in progress")
+        details.append(f"a {operation} is in progress")
     if edited:
         details.append(f"{len(edited)} file(s) with uncommitted edits: {errors.some(edited)}")
-    advice = _OF_REBASE if stopped else end or _next(checkout, upstream, state, head, edited, users)
-    if not stopped and not end and changes and not edited:
-        advice = APPLY  # which also carries commits over
-    return Status(state, tuple(details), advice, head, edited, users, changes, untracked, stopped)
+        if state is not State.OTHER_COMMIT:
+            state = State.EDITED
+    changes = () if known.known() else known.changed_paths()
+    stopped = states.rebase_under_way(known.project)
+    where = f"git -C {quoted(checkout.directory)}"
+    if stopped:
+        advice = states.END_OF_REBASE
+    elif operation:
+        advice = f"{where} {operation} --continue, or --abort"
+    elif edited and head.branch == BRANCH_REF and not users:
+        advice = "k2mps fold PATCH, or k2mps new SUBJECT"
+    elif edited:
+        advice = f"commit the edits, or {where} stash; then k2mps status"
+    elif users and not changes:
+        advice = "k2mps export"
+    elif state is State.OTHER_COMMIT and not (checkout.own or changes):
+        advice = f"{where} checkout {pin.commit}, then {APPLY}"
+    else:  # `apply` also carries commits over
+        advice = "" if state is State.APPLIED and not changes else APPLY
+    found = map(tuple, (edited, users, changes, others))
+    return Status(state, tuple(details), advice, head, *found, stopped)
 
 
-def _judge(
-    project: Project, upstream: Upstream, checkout: Checkout, head: Head, known: States, tip: str
-) -> tuple[State, tuple[str, ...], list[str]]:
-    """The state, the user's commits and the details; `tip` is empty if patches/ was not applied
-    here as it is."""
-    pin = upstream.pin
-    on_branch = head.branch == BRANCH_REF
+def _where(pin: Pin, known: States, tip: str) -> tuple[State, list[str], list[str]]:
+    """The state by the commit that is checked out, the user's commits, and the details."""
+    checkout, head, last = known.checkout, known.head, known.last_synced
     if head.commit == pin.commit:
-        return State.PRISTINE, (), []
-    if tip and (head.commit == tip or not on_branch and head.tree == checkout.tree_of(tip)):
-        return State.APPLIED, (), []
-    last = known.last_synced
+        return State.PRISTINE, [], []
     on_pin = checkout.is_ancestor(pin.commit, head.commit)
-    if not tip and last and head.commit == last.tip and on_pin:
-        return State.APPLIED, (), []
+    if on_pin and head.commit == (tip or (last.tip if last else "")):
+        return State.APPLIED, [], []
+    mine = unexported(known.project, checkout, pin.commit, head.commit, known) if on_pin else []
+    if mine:
+        return State.EDITED, list(map(str, mine)), [f"{len(mine)} commit(s) of yours on the pin"]
     (top,) = checkout.commits("-1", head.commit)
-    if on_pin:
-        mine = unexported(project, checkout, pin.commit, head.commit, known)
-        users = tuple(map(str, mine))
-        if users:
-            return State.EDITED, users, [f"{len(users)} commit(s) of yours on top of the pin"]
-        if top.ours or last and head.commit == last.tip:
-            return State.OTHER_SERIES, (), ["the series was applied in another version"]
-    elif top.ours:
-        detail = f"the series was applied to another commit than {pin.commit[:12]}"
-        return State.OTHER_SERIES, (), [detail]
+    if top.ours:
+        return State.OTHER_SERIES, [], ["the series was applied in another version, or elsewhere"]
     detail = f"it is at {head.commit[:12]}, the series is for {pin.commit[:12]} (k2 {pin.version})"
-    return State.OTHER_COMMIT, (), [detail]
-
-
-def _next(
-    checkout: Checkout,
-    upstream: Upstream,
-    state: State,
-    head: Head,
-    edited: tuple[str, ...],
-    users: tuple[str, ...],
-) -> str:
-    where = quoted(checkout.directory)
-    if edited:
-        if head.branch == BRANCH_REF and not users:
-            return "k2mps fold PATCH, or k2mps new SUBJECT"
-        return f"commit the edits, or git -C {where} stash; then k2mps status"
-    if state is State.OTHER_COMMIT and not checkout.own:
-        return f"git -C {where} checkout {upstream.pin.commit}, then k2mps apply"
-    return _ADVICE.get(state, "")
+    return State.OTHER_COMMIT, [], [detail]

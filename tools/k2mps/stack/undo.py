@@ -25,8 +25,7 @@ def undo(project: Project, checkout: Checkout, which: str | None = None) -> Stat
     Returns:
       The state that the command had left.
     """
-    with states.at_work(project, checkout):
-        known = States(project, checkout)
+    with states.at_work(project, checkout) as known:
         commands = [one for one in known.all if one.command]
         found = [one for one in commands if one.id.startswith(which)] if which else commands[:1]
         if len(found) != 1:
@@ -37,13 +36,12 @@ def undo(project: Project, checkout: Checkout, which: str | None = None) -> Stat
                 next_command="k2mps undo --list",
             )
         (undone,) = found
-        _restore(project, checkout, known, undone, known.all[known.all.index(undone) + 1])
+        _restore(known, undone, known.all[known.all.index(undone) + 1])
     return undone
 
 
-def _restore(
-    project: Project, checkout: Checkout, known: States, undone: State, before: State
-) -> None:
+def _restore(known: States, undone: State, before: State) -> None:
+    checkout, head = known.checkout, known.head
     last = next(one for one in known.all if one.command)
     checkout.check_at_rest(edits_too=False)
     wanted = {change.path for change in checkout.changes(before.tree, last.tree)}
@@ -55,7 +53,6 @@ def _restore(
             next_command="git stash push --include-untracked patches upstream.toml, then the same"
             " command again",
         )
-    head = checkout.head()
     if last.head == BRANCH_REF and head.tip and head.tip != last.tip:
         raise errors.K2mpsError(
             f"branch {BRANCH} of {checkout.directory} has changed since `k2mps {last.command}`",
@@ -63,11 +60,11 @@ def _restore(
             next_command="k2mps export, to make patches of them, or git -C"
             f" {quoted(checkout.directory)} reset --keep {last.tip[:12]}, to drop them",
         )
-    here = (head.commit, head.branch or "")
-    there = (before.tip, before.head)
-    if undone.staged and undone == last and head.commit == last.tip:
+    here, there = (head.commit, head.branch), (before.tip, before.head)
+    made_of_edits = undone.command.startswith(("fold ", "new "))
+    if made_of_edits and undone == last and head.commit == last.tip:
         move = Move(*there, before.branch, "edits")
-    elif here == there or head.branch not in (BRANCH_REF, None, last.head):
+    elif here == there or head.branch not in (BRANCH_REF, "", last.head):
         # A user on a branch of their own stays there.
         move = Move(*here, before.branch, "")
     else:
@@ -75,9 +72,7 @@ def _restore(
             checkout.check_at_rest()
         move = Move(*there, before.branch, "files")
     changed = checkout.files(before.tree, sorted(wanted)) if wanted else {}
-    states.carry_out(
-        project,
-        checkout,
+    known.carry_out(
         f"undo of {undone.command}",
         changed=changed,
         removed=sorted(wanted - changed.keys()),
