@@ -26,7 +26,7 @@ test: $(k2mps)
 	$(k2mps) test $(torch) $(SUITE)
 
 doctor: $(k2mps)
-	$(k2mps) doctor $(torch)
+	$(k2mps) doctor
 
 mac-report: $(k2mps)
 	ci/mac-report $(REPORT)

@@ -133,11 +133,9 @@ def _errors(project: Project) -> list[str]:
 
 def _compatibility(project: Project) -> list[str]:
     pin, torch = project.upstream().pin, project.upstream().torch
-    untested = ", ".join(torch.untested) or "none"
     rows = [
         ("k2", f"{pin.version}, commit `{pin.commit[:12]}`"),
-        ("torch, all suites run with it", ", ".join(torch.tested)),
-        ("torch, `--torch` takes it, not all suites have run with it", untested),
+        ("torch, for `--torch`; all suites have run with it", ", ".join(torch.supported)),
         ("Python", _read(project, "pyproject.toml")["project"]["requires-python"]),
         ("macOS", "14 or newer, with torch 2.15 15 or newer; Apple Silicon"),
         ("Linux", "x86-64; mps is emulated"),

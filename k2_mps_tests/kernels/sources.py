@@ -4,13 +4,12 @@ import functools
 import importlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
-
-from k2mps.build import kernels
 
 TESTS = Path(__file__).resolve().parent.parent
 # #include "k2/..." is relative to this folder.
@@ -18,6 +17,7 @@ ROOT = TESTS.parent / "patches" / "files"
 KERNELS = ROOT / "k2" / "csrc" / "mps" / "kernels"
 # The checks of headers have kernels that call the header's functions.
 CHECKS = Path(__file__).resolve().parent / "checks"
+_LITERAL = re.compile(rb'R"k2_metal\((.*?)\)k2_metal"', re.DOTALL)
 FRONT_END = TESTS.parent / "emulator" / "mps_emulator" / "msl"
 
 
@@ -84,8 +84,14 @@ def program(*names):
 
 @functools.cache
 def text(name):
-    """The text of a file in k2's form: with the includes of k2's headers inlined."""
-    return kernels.embedded(path(name), ROOT, program("cmake"))
+    """The text of a file as k2's own script embeds it: with k2's headers in it."""
+    with tempfile.TemporaryDirectory() as scratch:
+        output = Path(scratch, "embedded.cc")
+        settings = {"NAME": name, "SOURCE": path(name), "ROOT": ROOT, "OUTPUT": output}
+        command = [program("cmake"), *(f"-D{key}={value}" for key, value in settings.items())]
+        subprocess.run([*command, "-P", ROOT / "cmake/embed_metal.cmake"], check=True)
+        # A literal may end within a character of several bytes.
+        return b"".join(_LITERAL.findall(output.read_bytes())).decode()
 
 
 @functools.cache

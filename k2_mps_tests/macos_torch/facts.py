@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from k2mps.build.toolchain import known_at
 from k2mps.core import errors
 from k2mps.core.pins import tomllib
 from packaging.tags import Tag
@@ -82,6 +81,15 @@ class Known(NamedTuple):
     def values(self, version: str) -> dict[str, list[str]]:
         """The known values of each fact in a release."""
         return {name: known_at(fact["known"], version) for name, fact in self.facts.items()}
+
+
+def known_at(values: Mapping[str, Any], torch: str) -> Any:
+    """The value that holds in a version of torch, of {first version with it: value}.
+
+    A version older than all has the oldest value.
+    """
+    older = [one for one in values if Version(one) <= Version(torch)]
+    return values[max(older, key=Version, default=min(values, key=Version))]
 
 
 def load(path: Path = TABLE) -> Known:

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from k2mps.build import environment, kernels
+from k2mps.build import environment
 from k2mps.core import errors, objects, project
 from k2mps.wheel import expectations
 
@@ -18,6 +18,7 @@ from k2_mps_tests.tooling import support
 ROOT = support.TOOLS.parent
 SERIES = ROOT / "patches" / "files"
 FILES = SERIES / "cmake"
+KERNELS = expectations.KERNELS
 
 KERNEL = """\
 #include <metal_stdlib>
@@ -178,74 +179,53 @@ def test_a_kernel_that_the_compiler_refuses_ends_the_build(tree):
     assert "Compiling k2/csrc/mps/kernels/add.metal" in result.stdout
 
 
-# Writes the text of each kernel to a file of its name.
-WRITE = """\
-#include <cstdio>
-#include <string>
-#include "k2/csrc/mps/kernel_source.h"
-k2::mps::KernelSource::KernelSource(const char *name, const char *text,
-                                    const unsigned char *, size_t) {
-  FILE *file = std::fopen((std::string(name) + ".metal").c_str(), "w");
-  std::fputs(text, file);
-  std::fclose(file);
-}
-int main() { return 0; }
-"""
+def embedded(tree: Tree, files: dict[str, str]) -> bytes:
+    """A program that embeds all kernels of a tree with these files."""
+    support.write(tree.folder, files)
+    tree.configure("-DK2_METAL_COMPILER=")
+    assert tree.build().returncode == 0
+    return (tree.folder / "build/show").read_bytes()
 
 
-def expected(files: dict[str, str], cmake: str) -> dict[str, str]:
+def expected(files: dict[str, str]) -> list[bytes]:
     """The texts that `k2mps wheel verify` looks for in a wheel of a tree with these files."""
     tree = {name: objects.File(text.encode(), False) for name, text in files.items()}
-    return expectations.texts_of_kernels(tree, cmake)
-
-
-def embedded(tree: Tree) -> dict[str, str]:
-    """The texts in a program that embeds all kernels of a tree, by file name."""
-    folder = tree.folder / "embedded"
-    folder.mkdir()
-    (tree.folder / "show.cc").write_text(WRITE)
-    tree.configure("-DK2_METAL_COMPILER=")
-    result = tree.build()
-    assert result.returncode == 0, result.stdout
-    subprocess.run([tree.folder / "build/show"], cwd=folder, check=True)
-    return {path.name: path.read_text() for path in folder.iterdir()}
+    return [text for texts in expectations.texts_of_kernels(tree).values() for text in texts]
 
 
 def test_the_verifier_expects_what_is_embedded_of_every_kernel(tree):
-    (tree.folder / "k2/csrc/mps/kernels/add.metal").unlink()
-    paths = [*(SERIES / kernels.FOLDER).iterdir(), SERIES / kernels.SCRIPT]
+    (tree.folder / KERNELS / "add.metal").unlink()
+    paths = [path for path in (SERIES / "k2/csrc").rglob("*") if path.suffix in (".h", ".metal")]
     files = {path.relative_to(SERIES).as_posix(): path.read_text() for path in paths}
-    support.write(tree.folder, files)
-    found = embedded(tree)
-    assert found.keys() == {name.rpartition("/")[2] for name in files if name.endswith(".metal")}
-    assert len(found) >= 9
-    assert found == expected(files, tree.cmake)
+    del files["k2/csrc/mps/kernel_source.h"]
+    found, texts = embedded(tree, files), expected(files)
+    assert len(texts) > 2 * sum(name.endswith(".metal") for name in files)
+    assert [text for text in texts if text not in found] == []
+    # A kernel or a header that has changed since is noticed.
+    for name, text in files.items():
+        if f"{KERNELS}/dense" in name:
+            changed = expected({**files, name: text.replace("\n}", "\n }", 1)})
+            assert not all(one in found for one in changed), name
 
 
 def test_a_header_that_several_files_include_is_embedded_once(tree):
-    folder = kernels.FOLDER
     files = {
-        f"{folder}/add.metal": f'#include "{folder}/x.h"\n#include "{folder}/y.h"\nü\n',
-        f"{folder}/x.h": f'#include "{folder}/z.h"\nint x;\n',
-        f"{folder}/y.h": f'#include "{folder}/z.h"\n#include "{folder}/x.h"\nint y;\n',
-        f"{folder}/z.h": "int z;\n",
+        f"{KERNELS}/add.metal": f'#include "{KERNELS}/x.h"\n#include "{KERNELS}/y.h"\nü\n',
+        f"{KERNELS}/x.h": f'#include "{KERNELS}/z.h"\nint x;\n',
+        f"{KERNELS}/y.h": f'#include "{KERNELS}/z.h"\n#include "{KERNELS}/x.h"\nint y;\n',
+        f"{KERNELS}/z.h": "int z;\n",
     }
-    support.write(tree.folder, files)
-    found = embedded(tree)
-    words = ["int z;", "int x;", "int y;", "ü"]
-    assert [line for line in found["add.metal"].splitlines() if line] == words
-    script = (SERIES / kernels.SCRIPT).read_text()
-    assert found == expected({**files, kernels.SCRIPT: script}, tree.cmake)
+    embedded(tree, files)
+    lines = tree.shown().decode().splitlines()
+    assert [line for line in lines if line] == ["add", "0", "int z;", "int x;", "int y;", "ü"]
 
 
 def test_a_header_that_is_missing_is_named(tree):
-    files = {
-        f"{kernels.FOLDER}/add.metal": '#include "k2/gone.h"\n',
-        kernels.SCRIPT: (SERIES / kernels.SCRIPT).read_text(),
-    }
-    with pytest.raises(errors.CheckFailedError, match="add.metal cannot be embedded") as failure:
-        expected(files, tree.cmake)
+    files = {f"{KERNELS}/add.metal": '#include "k2/gone.h"\n'}
+    support.write(tree.folder, files)
+    tree.configure("-DK2_METAL_COMPILER=")
     # CMake breaks long lines.
-    assert "add.metal includes k2/gone.h, which is" in " ".join(str(failure.value).split())
-    with pytest.raises(errors.CheckFailedError, match="there is no kernel in"):
-        expected({}, tree.cmake)
+    assert "add.metal includes k2/gone.h, which is" in " ".join(tree.build().stdout.split())
+    for tree, name in ((files, "k2/gone.h"), ({}, f"{KERNELS}/\\*.metal")):
+        with pytest.raises(errors.CheckFailedError, match=f"the patched k2 has no file {name}"):
+            expected(tree)

@@ -248,7 +248,6 @@ def test_the_hook_runs_a_command_that_exists(sound):
         (r"^\[upstream\]", "[other]", r"\[upstream\] is missing"),
         (r"^commit = ", "commits = ", r"\[upstream\] commit must be a full object id"),
         (r"^supported = .*", "supported = '2'", "supported must be a list of texts"),
-        (r"^tested = .*", "tested = ['0.1']", "supported must contain the default and all of"),
         (r"^url = .*", "url = ''", r"\[upstream\] url must be a url"),
         (r"^commit = .*", "commit = 'a741ae88'", "commit must be a full object id"),
         (r"^default = .*", "", r"\[torch\] default must be a text"),

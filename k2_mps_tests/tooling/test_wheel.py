@@ -62,16 +62,6 @@ def origin_of(path: Path) -> dict:
         return json.loads(archive.read(name))
 
 
-def test_a_torch_that_no_suite_has_run_with_is_named(ready):
-    said = f"not all suites have run with torch {ready.torch}: see docs/compatibility.md"
-    assert said not in ready.run("build", "--device=cpu", "--no-demo").stderr
-    config = ready.root / "upstream.toml"
-    config.write_text(config.read_text().replace("[torch]\n", "[torch]\ntested = []\n"))
-    result = ready.run("build", "--device=cpu", "--no-demo")
-    assert result.returncode == 0, result.stdout + result.stderr
-    assert said in result.stderr
-
-
 def test_it_holds_the_package_and_its_metadata(made):
     path = the_wheel(made)
     tag = Environment(Project(made.root)).python_tag
@@ -131,7 +121,7 @@ def test_what_a_wheel_for_macos_needs_is_checked_before_anything_is_built(sandbo
     clone = ("--k2", "file:///nowhere/k2.git")
     result = sandbox.run("wheel", "--target", "macos-arm64", *clone, env=env)
     assert result.returncode == 30
-    assert "the build needs ld64.lld-19 (links for macOS), apt-get" in result.stderr
+    assert "the build needs ld64.lld-19 (links for macOS)" in result.stderr
     assert "sudo apt-get install lld-19" in result.stderr
     assert not list((sandbox.root / "build").glob("mps-*"))
     # A build for this machine does without.

@@ -12,7 +12,7 @@ from k2mps.build import toolchain
 from k2mps.core import errors
 from packaging.requirements import Requirement
 
-from k2_mps_tests.tooling import macos, wheel_for_tests
+from k2_mps_tests.tooling import macos, support, wheel_for_tests
 from k2_mps_tests.tooling.test_environment import made, made_once  # noqa: F401
 
 # In the form of zig's package: several documents, several targets, line breaks.
@@ -120,16 +120,8 @@ def test_a_symbol_that_no_library_lists_does_not_link(tmp_path):
     assert "undefined symbol: gone" in failure.value.stderr
 
 
-# The headers of the C library that those of signposts include.  `os_log_t` is an
-# object only in Objective-C.
-OS_HEADERS = {
-    "sys/cdefs.h": "#define __BEGIN_DECLS\n#define __END_DECLS\n",
-    "os/base.h": "#include <sys/cdefs.h>\n#define OS_EXPORT extern\n",
-    "os/object.h": (
-        "#ifdef __OBJC__\n#define OS_OBJECT_USE_OBJC 1\n"
-        "#define OS_OBJECT_DECL(name) typedef void *name##_t\n#endif\n"
-    ),
-}
+# The header of the C library that those of signposts include.
+BASE = "#define __BEGIN_DECLS\n#define __END_DECLS\n#define OS_EXPORT extern\n"
 SIGNPOSTS = """\
 #include <os/signpost.h>
 void f(const char *text) {
@@ -143,13 +135,10 @@ void f(const char *text) {
 
 @pytest.fixture
 def os_headers(tmp_path):
-    """Compiler options for stand-ins of the SDK's headers."""
-    for name, text in OS_HEADERS.items():
-        path = tmp_path / "include" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-    emulator = toolchain.FILES.parents[3] / "emulator"
-    return [f"-I{folder}" for folder in (toolchain.FILES, emulator / "include", path.parents[1])]
+    """Compiler options for a stand-in of the SDK's headers."""
+    support.write(tmp_path, {"include/os/base.h": BASE})
+    emulator = toolchain.FILES.parents[3] / "emulator/include"
+    return [f"-I{folder}" for folder in (toolchain.FILES, emulator, tmp_path / "include")]
 
 
 def test_signposts_bind_the_symbols_of_macos(tmp_path, os_headers):
@@ -178,16 +167,6 @@ def test_a_signpost_has_a_literal_for_a_name(tmp_path, os_headers):
             *os_headers,
         )
     assert "error: expected" in failure.value.stderr
-
-
-def test_libcxx_must_be_configured_as_expected(tmp_path):
-    site = tmp_path / "__config_site"
-    switch = "#define _LIBCPP_HAS_NO_VENDOR_AVAILABILITY_ANNOTATIONS"
-    site.write_text(f"#define A 1\n{switch}\n#define B 1\n")
-    toolchain.note_availability(site)
-    assert site.read_text() == "#define A 1\n\n#define B 1\n"
-    with pytest.raises(errors.RequirementMissingError):
-        toolchain.note_availability(site)
 
 
 def test_a_wheel_is_downloaded_for_a_platform(made, tmp_path):  # noqa: F811

@@ -145,19 +145,12 @@ def check_system(environment: Environment, request: Request) -> None:
         checks.append(doctor.googletest())
     if request.crossed:
         checks += doctor.cross_checks()
-    if not environment.exists:
-        checks.append(doctor.disk_check(environment))
     doctor.provide(checks, environment.reporter)
 
 
 def prepare(environment: Environment, request: Request) -> None:
     """Installs in .venv, and on this machine, what a build and its tests need."""
-    torch = environment.upstream.torch
-    chosen = torch_requirement(torch, request.torch)
-    if version_in(chosen) in torch.untested:
-        environment.reporter.warn(
-            f"not all suites have run with torch {version_in(chosen)}: see docs/compatibility.md"
-        )
+    chosen = torch_requirement(environment.upstream.torch, request.torch)
     check_system(environment, request)
     environment.create()
     wanted = environment.requirements("build", "test", "wheels")
@@ -298,7 +291,8 @@ class _Plan:
                 kernels[_KERNELS + path.name] = sha256(path.read_bytes())
         headers = {"pybind11": environment.version_of("pybind11") or ""}
         if self._toolchain:
-            headers["libc++"] = self._toolchain.parts["libc++"]
+            [zig] = environment.requirements("cross")
+            headers[zig.name] = version_in(zig)
         dirty = provenance.edits(environment.project)
         built = toolchain.LABEL if self._toolchain else provenance.NATIVE
         return {

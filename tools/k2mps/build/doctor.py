@@ -1,6 +1,6 @@
-"""The requirements of a build: which are met, and how to get the rest.
+"""What a build needs of the system: what is there, and how to get the rest.
 
-`k2mps doctor` prints the checks; `k2mps build` refuses where a needed one fails.
+`k2mps doctor` prints the checks; `k2mps build` installs what is missing, or refuses.
 """
 
 import dataclasses
@@ -14,20 +14,12 @@ import sysconfig
 from collections.abc import Sequence
 from pathlib import Path
 
-from k2mps.build.environment import Environment, torch_requirement
 from k2mps.core import errors, git, process
 from k2mps.core.progress import Reporter
 
 CLANG = 19
-# The package with the C++ library for macOS; it is unpacked, not installed.
-LIBCXX = f"libc++-{CLANG}-dev"
-_GIB = 1 << 30
 _MAC = sys.platform == "darwin"
 _XCODE = "xcode-select --install"
-
-# Measured on Linux with torch for CPUs: the environment takes 1.1 GiB, pip as much again while it
-# unpacks, and everything under build/ 0.2 GiB.
-DISK_BYTES = 3 * _GIB
 
 
 class Device(enum.Enum):
@@ -71,18 +63,18 @@ class Check:
         return "MISSING" if self.needed else "absent"
 
 
-def examine(environment: Environment, device: Device, torch: str | None = None) -> list[Check]:
-    """All checks for a build, the system's first; those for a macOS wheel are not needed."""
+def examine(device: Device) -> list[Check]:
+    """All checks for a build; those for a macOS wheel are not needed."""
     own = system_checks(device)
     there = {check.name for check in own}
-    for check in [] if _MAC else cross_checks():
-        if check.name not in there:
-            own.append(dataclasses.replace(check, needed=False))
-    return [*own, disk_check(environment), *_package_checks(environment, torch)]
+    further = [] if _MAC else cross_checks()
+    return own + [
+        dataclasses.replace(one, needed=False) for one in further if one.name not in there
+    ]
 
 
 def system_checks(device: Device) -> list[Check]:
-    """Checks of what pip cannot install."""
+    """Checks of what a build on this machine needs; pip installs the rest."""
     if _MAC:
         own = _apple()
     elif device.emulated:
@@ -109,14 +101,8 @@ def system_checks(device: Device) -> list[Check]:
 
 def cross_checks() -> list[Check]:
     """Checks of what a wheel for macOS needs on Linux besides."""
-    linker, apt = shutil.which(f"ld64.lld-{CLANG}") or "", shutil.which("apt-get") or ""
-    headers = f"provides the headers of {LIBCXX}"
-    return [
-        clang(),
-        Check(f"ld64.lld-{CLANG}", "links for macOS", linker, f"lld-{CLANG}"),
-        libclang(),
-        Check("apt-get", headers, apt, fix="use Debian or Ubuntu for --target macos-arm64"),
-    ]
+    linker = shutil.which(f"ld64.lld-{CLANG}") or ""
+    return [clang(), Check(f"ld64.lld-{CLANG}", "links for macOS", linker, f"lld-{CLANG}")]
 
 
 def lacking(checks: Sequence[Check]) -> list[Check]:
@@ -140,21 +126,22 @@ def provide(checks: Sequence[Check], reporter: Reporter) -> None:
         return
     packages = sorted({check.package for check in needed if check.package})
     others = [check.fix for check in needed if not check.package]
-    prefix = _privilege() if packages and not others else None
-    if prefix is None:
-        apt = [f"sudo apt-get install {' '.join(packages)}"] if packages else []
-        raise errors.RequirementMissingError(
-            "the build needs " + ", ".join(f"{check.name} ({check.wanted})" for check in needed),
-            why="; ".join(f"{check.name}: found {check.found or 'nothing'}" for check in needed),
-            next_command="; ".join([*apt, *others]),
-        )
-    command = ["apt-get", "install", "-y", "--no-install-recommends", *packages]
-    variables = {"DEBIAN_FRONTEND": "noninteractive"}
-    with reporter.task(f"installing {' '.join(packages)}"):
-        process.run([*prefix, "apt-get", "update"], reporter=reporter, environment=variables)
-        outcome = process.run([*prefix, *command], reporter=reporter, environment=variables)
-    failure = f"apt-get could not install {' '.join(packages)}"
-    outcome.check(errors.RequirementMissingError, failure, f"sudo {' '.join(command)}")
+    why = [f"{check.name}: found {check.found or 'nothing'}" for check in needed]
+    if packages and not others and shutil.which("apt-get"):
+        script = f"apt-get update; apt-get install -y --no-install-recommends {' '.join(packages)}"
+        command = ["env", "DEBIAN_FRONTEND=noninteractive", "sh", "-c", script]
+        with reporter.task(f"installing {' '.join(packages)}"):
+            root = [] if os.geteuid() == 0 else ["sudo", "-n"]
+            outcome = process.run([*root, *command], reporter=reporter)
+        if outcome.status == 0:
+            return
+        why += outcome.lines[-5:]
+    apt = [f"sudo apt-get install {' '.join(packages)}"] if packages else []
+    raise errors.RequirementMissingError(
+        "the build needs " + ", ".join(f"{check.name} ({check.wanted})" for check in needed),
+        why="\n".join(why),
+        next_command="; ".join([*apt, *others]),
+    )
 
 
 def compilers(device: Device) -> dict[str, str]:
@@ -195,18 +182,14 @@ def _emulated() -> list[Check]:
     found = [int(path.name) for path in Path("/usr/lib/gcc").glob("*/*") if path.name.isdigit()]
     gcc = max(found, default=12)
     header = f"/usr/lib/gcc/*/{gcc}/include/objc/objc.h"
+    libclang = f"/usr/lib/llvm-{CLANG}/include/clang-c/Index.h"
     return [
         clang(),
         _there("Objective-C runtime", "objc/objc.h of GCC", header, f"libobjc-{gcc}-dev"),
         _there("Blocks runtime", "Block.h", "/usr/include/Block.h", "libblocksruntime-dev"),
-        libclang(),
+        # The emulator's front end parses Metal with it.
+        _there("libclang", f"of LLVM {CLANG}", libclang, f"libclang-{CLANG}-dev"),
     ]
-
-
-def libclang() -> Check:
-    """A check of the library with which the emulator's front end parses Metal."""
-    header = f"/usr/lib/llvm-{CLANG}/include/clang-c/Index.h"
-    return _there("libclang", f"of LLVM {CLANG}", header, f"libclang-{CLANG}-dev")
 
 
 def clang() -> Check:
@@ -214,38 +197,3 @@ def clang() -> Check:
     program = f"clang++-{CLANG}"
     found = shutil.which(program) or ""
     return Check(f"C++ compiler {program}", "with C++20", found, f"clang-{CLANG}")
-
-
-def disk_check(environment: Environment) -> Check:
-    """Whether there is room for a build and, if need be, for the environment."""
-    free = shutil.disk_usage(environment.project.root).free
-    filled = environment.version_of("torch") is not None
-    wanted = DISK_BYTES // 6 if filled else DISK_BYTES
-    found, fix = f"{_gib(free)} free", "k2mps clean, or free some space"
-    return Check("disk space", f">= {_gib(wanted)}", found, fix=fix, ok=free >= wanted)
-
-
-def _package_checks(environment: Environment, torch: str | None) -> list[Check]:
-    if not environment.exists:
-        return [Check(".venv", "a virtual environment", "", fix="make build", needed=False)]
-    chosen = torch_requirement(environment.upstream.torch, torch)
-    checks, fix = [], "k2mps build installs it into .venv"
-    for entry in [chosen, *environment.requirements("build", "test", "wheels")]:
-        wanted, found = str(entry.specifier), environment.version_of(entry.name) or ""
-        ok = not environment.missing([entry])
-        checks.append(Check(entry.name, wanted, found, fix=fix, ok=ok, needed=False))
-    return checks
-
-
-def _privilege() -> list[str] | None:
-    """The words before apt-get that run it without a password, or None."""
-    if not shutil.which("apt-get"):
-        return None
-    if os.geteuid() == 0:
-        return []
-    sudo = ["sudo", "-n"]
-    return sudo if process.output([*sudo, "sh", "-c", "echo yes"]) else None
-
-
-def _gib(size: int) -> str:
-    return f"{size / _GIB:.1f} GiB"

@@ -1,10 +1,10 @@
 """A toolchain that compiles for macOS on Linux, put together when needed.
 
-The repository keeps nothing of Apple's.  The headers and the symbols of macOS's C library come from
-`ziglang`, the headers of the C++ library from Debian's libc++, torch's headers and libraries from
-torch's wheel for macOS.  The emulator's headers declare Metal and signposts; `macos/` has the few
-declarations of Foundation and logging that k2 needs.  torch's libraries import from the system's
-other libraries, which therefore export these symbols wherever this torch runs.
+The repository keeps nothing of Apple's.  The headers of C and C++ and the symbols of macOS's C
+library come from `ziglang`, torch's headers and libraries from torch's wheel for macOS.  The
+emulator's headers declare Metal and signposts; `macos/` has the few declarations of Foundation that
+k2 needs.  torch's libraries import from the system's other libraries, which therefore export these
+symbols wherever this torch runs.
 """
 
 import collections
@@ -18,30 +18,28 @@ import sys
 import zipfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from packaging.requirements import Requirement
 from packaging.version import Version
 
-from k2mps.build import doctor
 from k2mps.build.environment import Environment, tree_hash, version_in
 from k2mps.build.interpreter import Interpreter
-from k2mps.core import errors, process
 
 LABEL = "cross-built, statically verified"
 
-_CLANG = doctor.CLANG
 FILES = Path(__file__).with_name("macos")
-# The least macOS on which torch has the device mps, from each version on.
-_LEAST_MACOS = {"2.12.0": "14.0", "2.15.0": "15.0"}
 # Where the SDK has headers of the emulator, by their paths in its include/.
 _EMULATOR_HEADERS = {
     "Metal/Metal.h": "System/Library/Frameworks/Metal.framework/Headers/Metal.h",
+    "os/log.h": "usr/include/os/log.h",
     "os/signpost.h": "usr/include/os/signpost.h",
 }
 _PARTS = "parts.json"
 _TORCH_PARTS = ("torch/include/", "torch/lib/", "torch/share/cmake/")
-_ZIG_PARTS = ("ziglang/lib/libc/include/any-macos-any/", "ziglang/lib/libc/darwin/")
+_ZIG_PARTS = tuple(
+    f"ziglang/lib/{name}/"
+    for name in ("libc/include/any-macos-any", "libc/darwin", "libcxx/include", "libcxxabi/include")
+)
 
 # Which SDK the headers are of, as clang asks for it.
 _SDK_SETTINGS = {
@@ -107,8 +105,8 @@ class Toolchain:
 
     @property
     def parts(self) -> dict[str, str]:
-        """The versions of "torch" and "libc++", the tag of "python" in wheels, and "key", a hash
-        of the toolchain's sources; empty where there is no toolchain."""
+        """The tag of "python" in wheels, and "key", a hash of the toolchain's sources; empty where
+        there is no toolchain."""
         file = self.directory / _PARTS
         return json.loads(file.read_text()) if file.exists() else {}
 
@@ -129,16 +127,7 @@ class Toolchain:
 
 def least_macos(torch: str) -> str:
     """The least macOS on which a version of torch has the device mps, as "14.0"."""
-    return known_at(_LEAST_MACOS, torch)
-
-
-def known_at(values: Mapping[str, Any], torch: str) -> Any:
-    """The value that holds in a version of torch, of {first version with it: value}.
-
-    A version older than all has the oldest value.
-    """
-    older = [one for one in values if Version(one) <= Version(torch)]
-    return values[max(older, key=Version, default=min(values, key=Version))]
+    return "15.0" if Version(torch) >= Version("2.15") else "14.0"
 
 
 def platform(torch: str) -> str:
@@ -151,7 +140,6 @@ def assemble(environment: Environment, torch: Requirement, python: Interpreter) 
     python.check_headers()
     torch_package = fetch_torch(environment, torch, python)
     zig = fetch_zig(environment)
-    libcxx = _fetch_libcxx(environment)
     headers = {
         environment.project.root / "emulator" / "include" / source: place
         for source, place in _EMULATOR_HEADERS.items()
@@ -160,26 +148,20 @@ def assemble(environment: Environment, torch: Requirement, python: Interpreter) 
     key = tree_hash(
         FILES,
         json.dumps([_SDK_SETTINGS, _STUBS, _REEXPORTED, _FURTHER]),
-        *(name, zig.name, libcxx.name, python.number, str(python.include), python.program),
+        *(name, zig.name, python.number, str(python.include), python.program),
         *(header.read_text() for header in headers),
     )
     found = Toolchain(_root(environment) / f"toolchain-{name}")
     if found.parts.get("key") == key:
         return found
-    parts = {
-        "torch": version_in(torch),
-        "libc++": libcxx.name.removeprefix("libcxx-"),
-        "python": python.tag,
-        "key": key,
-    }
 
     def fill(draft: Path) -> None:
-        _fill_sdk(draft / "sdk", torch_package, zig, libcxx, headers)
+        _fill_sdk(draft / "sdk", torch_package, zig, headers)
         _fill_python(draft, python)
         site = draft / "site" / "torch"
         shutil.copytree(torch_package, site, copy_function=os.link)
-        (site / "__init__.py").write_text(f'__version__ = "{parts["torch"]}"\n')
-        (draft / _PARTS).write_text(json.dumps(parts))
+        (site / "__init__.py").write_text(f'__version__ = "{version_in(torch)}"\n')
+        (draft / _PARTS).write_text(json.dumps({"python": python.tag, "key": key}))
 
     _made(found.directory, fill)
     return found
@@ -195,7 +177,7 @@ def fetch_torch(environment: Environment, torch: Requirement, python: Interprete
 def fetch_zig(environment: Environment) -> Path:
     """The part of zig's package that is about macOS; downloaded once."""
     [zig] = environment.requirements("cross")
-    return _fetch(environment, zig, f"{zig.name}-{version_in(zig)}", _ZIG_PARTS)
+    return _fetch(environment, zig, f"zig-{version_in(zig)}", _ZIG_PARTS)
 
 
 def system_symbols(torch_package: Path, zig: Path) -> dict[str, set[str]]:
@@ -305,38 +287,13 @@ def _fetch(
     return target if target.exists() else _made(target, fill)
 
 
-def _fetch_libcxx(environment: Environment) -> Path:
-    """Unpacks the headers of Debian's libc++ below build/.
-
-    This machine's compilers would use them if they were installed.
-    """
-    reporter = environment.reporter
-    policy = process.output(["apt-cache", "policy", doctor.LIBCXX], reporter)
-    candidate = re.search(r"Candidate: (\S+)", policy)
-    version = candidate[1].split(":")[-1] if candidate else "unknown"
-    target = _root(environment) / f"libcxx-{version}"
-    if target.exists():
-        return target
-
-    def fill(draft: Path) -> None:
-        command = f"apt-get download {doctor.LIBCXX} && dpkg-deb --extract *.deb . && rm *.deb"
-        process.run(["sh", "-c", command], cwd=draft, reporter=reporter).check(
-            errors.RequirementMissingError,
-            f"{doctor.LIBCXX} could not be downloaded",
-            f"sudo apt-get update && apt-get download {doctor.LIBCXX}",
-        )
-
-    with reporter.task(f"downloading {doctor.LIBCXX}"):
-        return _made(target, fill)
-
-
 def _fill_sdk(
-    sdk: Path, torch_package: Path, zig: Path, libcxx: Path, emulator_headers: Mapping[Path, str]
+    sdk: Path, torch_package: Path, zig: Path, emulator_headers: Mapping[Path, str]
 ) -> None:
-    headers = sdk / "usr" / "include"
-    shutil.copytree(zig / "ziglang/lib/libc/include/any-macos-any", headers)
-    shutil.copytree(libcxx / f"usr/lib/llvm-{_CLANG}/include/c++", headers / "c++")
-    note_availability(headers / "c++" / "v1" / "__config_site")
+    headers, of_zig = sdk / "usr" / "include", zig / "ziglang" / "lib"
+    shutil.copytree(of_zig / "libc/include/any-macos-any", headers)
+    for name in ("libcxx", "libcxxabi"):
+        shutil.copytree(of_zig / name / "include", headers / "c++" / "v1", dirs_exist_ok=True)
     shutil.copytree(FILES / "os", headers / "os", dirs_exist_ok=True)
     (sdk / "SDKSettings.json").write_text(json.dumps(_SDK_SETTINGS))
     for path in FILES.glob("*.framework"):
@@ -360,19 +317,6 @@ def _fill_python(directory: Path, python: Interpreter) -> None:
     )
     shutil.copytree(FILES / "bin", directory / "bin")
     write_python(directory / "bin" / "python")
-
-
-def note_availability(site: Path) -> None:
-    """Makes libc++ heed which macOS has which of its symbols, as Debian's build does not."""
-    switch = "#define _LIBCPP_HAS_NO_VENDOR_AVAILABILITY_ANNOTATIONS"
-    text = site.read_text()
-    if switch not in text:
-        raise errors.RequirementMissingError(
-            f"{doctor.LIBCXX} is not configured as expected",
-            why=f"{site.name} has no line {switch}",
-            next_command=f"apt-cache policy {doctor.LIBCXX}, and report the version",
-        )
-    site.write_text(text.replace(switch, ""))
 
 
 def stub(library: str, symbols: Iterable[str], reexported: Sequence[str]) -> str:

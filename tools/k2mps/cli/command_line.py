@@ -23,7 +23,6 @@ from k2mps.cli.session import (
     device_option,
     json_option,
     k2_option,
-    torch_option,
 )
 from k2mps.core import errors
 
@@ -183,12 +182,12 @@ def build_command(
     session.console.info("next: make test, or train something: examples/README.md")
 
 
-@command(main, "doctor", device_option, torch_option, json_option)
+@command(main, "doctor", device_option, json_option)
 def doctor_command(session: Session, device: str, as_json: bool) -> None:
-    """List what a build needs, what is found, and how to install the rest."""
+    """List what a build needs of the system, what is found, and how to install the rest."""
     from k2mps.build import doctor
 
-    checks = doctor.examine(session.environment, doctor.Device(device), session.torch)
+    checks = doctor.examine(doctor.Device(device))
     if as_json:
         session.console.result(checks)
     else:

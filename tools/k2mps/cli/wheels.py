@@ -79,7 +79,6 @@ def verify_command(session: Session, python: str | None, wheel: Path) -> None:
 @_wheel_argument
 def sbom_command(session: Session, wheel: Path) -> None:
     """Write a wheel's bill of materials (CycloneDX) beside it."""
-    session.environment.install_group("wheels")
     from k2mps.wheel import sbom
 
     session.console.info(str(sbom.write(wheel)))

@@ -5,10 +5,9 @@ url, commit, tree, version    the pin: k2's repository, the commit that
                               the series starts from, the tree of the
                               commit and k2's version there
 [torch]
-default, supported, tested    the torch version of a build without
-                              --torch; the versions that --torch takes;
-                              and the versions with which all suites have
-                              run, which may be absent (then: default)
+default, supported            the torch version of a build without
+                              --torch; the versions that --torch takes,
+                              with which all suites have run
 [budget]
 lines                         how many lines the patches may touch in
                               upstream's files, added and removed; may
@@ -51,12 +50,6 @@ class Torch(NamedTuple):
 
     default: str
     supported: tuple[str, ...]
-    tested: tuple[str, ...] = ()
-
-    @property
-    def untested(self) -> tuple[str, ...]:
-        """The supported versions with which not all suites have run."""
-        return tuple(version for version in self.supported if version not in self.tested)
 
 
 class Upstream(NamedTuple):
@@ -91,15 +84,10 @@ def load(path: Path) -> Upstream:
     read = functools.partial(_value, path.name, document)
     id_ = (_is_id, "a full object id, 40 hexadecimal digits")
     default = read("torch", "default")
-    torch = Torch(
-        default,
-        tuple(read("torch", "supported", _is_texts, "a list of texts", [])),
-        tuple(read("torch", "tested", _is_texts, "a list of texts", [default])),
-    )
-    if not {default, *torch.tested} <= set(torch.supported):
+    supported = tuple(read("torch", "supported", _is_texts, "a list of texts", []))
+    if default not in supported:
         raise errors.K2mpsError(
-            f"{path.name}: [torch] supported must contain the default and all of tested",
-            next_command=_CORRECT,
+            f"{path.name}: [torch] supported must contain the default", next_command=_CORRECT
         )
     return Upstream(
         pin=Pin(
@@ -108,7 +96,7 @@ def load(path: Path) -> Upstream:
             tree=read("upstream", "tree", *id_),
             version=read("upstream", "version"),
         ),
-        torch=torch,
+        torch=Torch(default, supported),
         budget=read("budget", "lines", lambda value: type(value) is int, "a number")
         if "budget" in document
         else None,

@@ -355,31 +355,21 @@ def report(results: Sequence[Result], reporter: Reporter) -> None:
         )
 
 
-def read_cases(report: Path) -> list[ElementTree.Element]:
-    """The tests in a JUnit file; none where there is no such file."""
-    try:
-        return list(ElementTree.parse(report).iter("testcase"))
-    except (FileNotFoundError, ElementTree.ParseError):
-        return []
-
-
-def outcome_of(case: ElementTree.Element) -> str:
-    """How a test ended: "error", "failure", "skipped" or "passed"."""
-    tags = {child.tag for child in case}
-    return next((tag for tag in ("error", "failure", "skipped") if tag in tags), "passed")
-
-
 def _read(
     suite: Suite, report: Path, outcome: process.Outcome, seconds: float, without_k2: bool
 ) -> Result:
     """Takes the numbers from the JUnit file; says what is wrong with the run as a whole."""
-    cases = read_cases(report)
+    try:
+        cases = list(ElementTree.parse(report).iter("testcase"))
+    except (FileNotFoundError, ElementTree.ParseError):
+        cases = []
     counts, reasons = collections.Counter(), collections.Counter()
     for case in cases:
-        kind = outcome_of(case)
+        tags = {child.tag: child for child in case}
+        kind = next((tag for tag in ("error", "failure", "skipped") if tag in tags), "passed")
         counts[kind] += 1
         if kind == "skipped":
-            reasons[case.find(kind).get("message") or "no reason given"] += 1
+            reasons[tags[kind].get("message") or "no reason given"] += 1
     bad = counts["failure"] + counts["error"]
     broken = ""
     if outcome.status == _NOTHING_COLLECTED or (outcome.status == 0 and not cases):

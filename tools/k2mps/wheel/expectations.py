@@ -1,15 +1,13 @@
 """The reference that a wheel is compared with, and the problems that are found."""
 
 import dataclasses
+import os
 import re
-import tempfile
 from collections.abc import Mapping
-from pathlib import Path
 
 from k2mps.build import toolchain
 from k2mps.build.environment import Environment, torch_requirement
 from k2mps.build.interpreter import Interpreter, find
-from k2mps.build.kernels import FOLDER, SCRIPT, embedded
 from k2mps.core import errors
 from k2mps.core.objects import File
 from k2mps.stack.checkout import Checkout
@@ -22,6 +20,9 @@ LIBRARY = re.compile(
     r"|k2/lib/libk2(?:_log|fsa|context)\.(?:dylib|so)"
 )
 _PACKAGE = "k2/python/"
+KERNELS = "k2/csrc/mps/kernels"
+# k2's embed_metal.cmake puts the file in the place of its first such line, and drops the others.
+_INCLUDE = re.compile(rb'^#include "([^"\n]+)"[^\n]*', re.MULTILINE)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,7 +42,7 @@ class Reference:
     """The reference that a wheel is compared with."""
 
     python: Mapping[str, bytes]  # the Python files of the patched tree, by path in a wheel
-    kernels: Mapping[str, str]  # the text of each kernel source that a Mac needs, by name
+    kernels: Mapping[str, list[bytes]]  # the texts of the kernels that a Mac needs, by path
     origin: str  # the id of the patched tree
     build_paths: tuple[str, ...] = ()  # directories of this machine that no wheel may name
     # The symbols that torch's libraries for macOS export, by path in site-packages.
@@ -66,10 +67,11 @@ def gather(
         )
     environment.install_group("wheels")
     tree = checkout.tree_of(series_tip(project, checkout, upstream.pin))
+    files = checkout.files(tree, ["k2/csrc", f"{_PACKAGE}k2"])
     python = {
         name.removeprefix(_PACKAGE): file.content
-        for name, file in checkout.files(tree, [f"{_PACKAGE}k2"]).items()
-        if name.endswith(".py")
+        for name, file in files.items()
+        if name.startswith(_PACKAGE) and name.endswith(".py")
     }
     paths = (str(project.root), str(checkout.directory))
     reference = Reference(python, {}, tree, paths, interpreter=found)
@@ -83,29 +85,31 @@ def gather(
         for name, symbols in toolchain.symbols_of(package).items()
     }
     system = toolchain.system_symbols(package, toolchain.fetch_zig(environment))
-    sources = checkout.files(tree, [FOLDER, SCRIPT])
-    kernels = texts_of_kernels(sources, environment.program("cmake"))
+    kernels = texts_of_kernels(files)
     return dataclasses.replace(reference, kernels=kernels, torch=torch, system=system)
 
 
-def texts_of_kernels(files: Mapping[str, File], cmake: Path) -> dict[str, str]:
-    """The text of each kernel of a tree as its build embeds it, by the name of the .metal file.
+def texts_of_kernels(files: Mapping[str, File]) -> dict[str, list[bytes]]:
+    """The texts that a library with the kernels of a tree has, by the path of their file: each
+    .metal file and its headers, without their lines that include one another.
 
     Args:
-      files: the kernels of a tree, their headers and the script that embeds them, by path.
+      files: the files of a tree that have kernels and their headers, by path.
     Raises:
       CheckFailedError: there is no kernel, or one includes a file that is missing.
     """
-    if not any(name.endswith(".metal") for name in files):
-        raise errors.CheckFailedError(
-            f"there is no kernel in {FOLDER} of the patched k2",
-            why="the wheel's kernels are compared with those",
-            next_command="k2mps status",
-        )
-    with tempfile.TemporaryDirectory() as folder:
-        for name, file in files.items():
-            path = Path(folder, name)
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(file.content)
-        sources = sorted(Path(folder, FOLDER).glob("*.metal"))
-        return {path.name: embedded(path, Path(folder), cmake) for path in sources}
+    found: dict[str, list[bytes]] = {}
+    waiting = [name for name in files if name.endswith(".metal")] or [f"{KERNELS}/*.metal"]
+    while waiting:
+        name = waiting.pop()
+        if name not in files:
+            raise errors.CheckFailedError(
+                f"the patched k2 has no file {name}",
+                why="the wheel's kernels are compared with those of the patched k2",
+                next_command="k2mps status",
+            )
+        # Between the texts are the names of the included files.
+        parts = _INCLUDE.split(files[name].content)
+        found[name] = parts[::2]
+        waiting += {os.fsdecode(one) for one in parts[1::2]} - found.keys()
+    return found

@@ -2,6 +2,7 @@
 // section are those that Apple's SDK uses.
 #pragma once
 
+#include <os/base.h>
 #include <os/log.h>
 #include <stdint.h>
 
