@@ -20,36 +20,23 @@
 #define K2_CSRC_BEST_PATHS_H_
 
 #include <cfloat>
-#include <cmath>
 #include <cstdint>
 #include <limits>
-#include <sstream>
-#include <stdexcept>
 
 #include "k2/csrc/array.h"
-#include "k2/csrc/array_ops.h"
 #include "k2/csrc/best_path_rounding.h"
 #include "k2/csrc/eval.h"
-#include "k2/csrc/log.h"
 #include "k2/csrc/macros.h"
 
-// Keeps intersect_dense from pruning the best path of an FSA, be it by rounding
-// or for a limit of states and arcs.
+// Keeps intersect_dense from pruning the best path of an FSA.
 
 namespace k2 {
-
-// The size of the best paths of all FSAs.
-struct BestPaths {
-  int64_t num_states = 0;
-  int64_t num_leaving_arcs = 0;  // of the graphs, from these states
-};
 
 /* Follows the best path of each FSA by the backward scores.  Of equal arcs the
    path takes the first one.  FsaInfo, CompressedArc and the arguments that are
    not explained here are those of MultiGraphDenseIntersect.
 
    @param [in] T    The number of frames of the longest sequence.
-   @param [out] best   Gets what these paths need.
    @return  Indexed [fsa * (T + 1) + t]: the arc of a_fsas by which the FSA's
             best path goes from time t to t + 1; -1 if there is none.
  */
@@ -58,12 +45,9 @@ Array1<int32_t> GetBestArcs(ContextPtr c, int32_t num_fsas, int32_t T,
                             const FsaInfo *fsa_info, const CompressedArc *carcs,
                             const int32_t *row_splits2,
                             float *const *state_scores,
-                            const Array2<float> &b_scores, BestPaths *best) {
+                            const Array2<float> &b_scores) {
   Array1<int32_t> ans(c, num_fsas * (T + 1), -1);
-  Array1<int64_t> num_states(c, num_fsas), num_arcs(c, num_fsas);
   int32_t *ans_data = ans.Data();
-  int64_t *num_states_data = num_states.Data(),
-          *num_arcs_data = num_arcs.Data();
   const float *scores = b_scores.Data();
   const int32_t stride = b_scores.ElemStride0(), num_cols = b_scores.Dim1();
   K2_EVAL(
@@ -71,7 +55,6 @@ Array1<int32_t> GetBestArcs(ContextPtr c, int32_t num_fsas, int32_t T,
         const FsaInfo info = fsa_info[i];
         const int32_t offset = 2 * info.state_offset;
         int32_t state = 0;
-        int64_t states = 1, arcs = 0;
         bool has_path =
             info.num_states != 0 && state_scores[info.T][offset] >
                                         -std::numeric_limits<float>::infinity();
@@ -82,8 +65,6 @@ Array1<int32_t> GetBestArcs(ContextPtr c, int32_t num_fsas, int32_t T,
                              static_cast<int64_t>(stride) * t;
           const int32_t begin = row_splits2[info.state_offset + state],
                         end = row_splits2[info.state_offset + state + 1];
-          states += 1;
-          arcs += end - begin;
           has_path = false;
           for (int32_t k = begin; k != end && !has_path; ++k) {
             const CompressedArc carc = carcs[k];
@@ -97,11 +78,7 @@ Array1<int32_t> GetBestArcs(ContextPtr c, int32_t num_fsas, int32_t T,
             }
           }
         }
-        num_states_data[i] = has_path ? states : 0;
-        num_arcs_data[i] = has_path ? arcs : 0;
       });
-  best->num_states = Sum(num_states);
-  best->num_leaving_arcs = Sum(num_arcs);
   return ans;
 }
 
@@ -126,59 +103,6 @@ __host__ __device__ __forceinline__ bool IsOnBestPath(
   return (after >= 0 && carcs[after].src_state == state) ||
          (before >= 0 && carcs[before].dest_state == state);
 }
-
-// The limits of intersect_dense, and the beam that they leave.
-struct BeamLimits {
-  int32_t max_states, max_arcs;
-  float beam;
-
-  /* Tells whether a limit is exceeded.
-
-     @param [in] num_states   Kept states of all FSAs.
-     @param [in] num_arcs     Arcs of the graphs that leave these states.
-   */
-  bool Exceeded(int64_t num_states, int64_t num_arcs) const {
-    return num_states > max_states || num_arcs > max_arcs;
-  }
-
-  /* Narrows the beam if a limit is exceeded; in the end to -infinity, which
-     keeps the best paths only.  Throws if the best paths alone exceed a limit.
-
-     @return  Whether the beam has changed.
-   */
-  bool Narrow(int64_t num_states, int64_t num_arcs, const BestPaths &best) {
-    if (!Exceeded(num_states, num_arcs)) return false;
-    Require("max_states", max_states, "states", best.num_states);
-    Require("max_arcs", max_arcs, "arcs that leave their states",
-            best.num_leaving_arcs);
-    const float before = beam;
-    const bool by_states = num_states > max_states;
-    const double times = by_states ? sqrt(max_states * 1.0 / num_states)
-                                   : sqrt(max_arcs * 1.0 / num_arcs);
-    float next = beam * times;
-    if (next < beam * 0.25) next = beam * 0.25;
-    if (next > beam * 0.75) next = beam * 0.75;
-    // A beam this small cannot tell scores apart.
-    beam = next > 1e-10f ? next : -std::numeric_limits<float>::infinity();
-    K2_LOG(INFO) << (by_states ? "Num-states " : "Num-arcs ")
-                 << (by_states ? num_states : num_arcs) << " exceeds limit "
-                 << (by_states ? max_states : max_arcs)
-                 << ", decreasing beam from " << before << " to " << beam;
-    return true;
-  }
-
- private:
-  static void Require(const char *name, int32_t limit, const char *what,
-                      int64_t needed) {
-    if (needed <= limit) return;
-    std::ostringstream os;
-    os << "intersect_dense cannot keep to " << name << "=" << limit
-       << ": the best paths alone have " << needed << " " << what
-       << ". Please use a larger " << name
-       << ", or fewer or shorter sequences in a batch.";
-    throw std::runtime_error(os.str());
-  }
-};
 
 }  // namespace k2
 

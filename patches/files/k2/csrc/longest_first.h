@@ -20,11 +20,10 @@
 #define K2_CSRC_LONGEST_FIRST_H_
 
 #include <limits>
-#include <utility>
 
-#include "k2/csrc/array_ops.h"
+#include "k2/csrc/array.h"
 #include "k2/csrc/fsa.h"
-#include "k2/csrc/ragged_ops.h"
+#include "k2/csrc/ragged.h"
 
 namespace k2 {
 
@@ -40,35 +39,15 @@ constexpr int32_t kNoSequence = std::numeric_limits<int32_t>::max();
               largest number, so that a caller that reads the greatest one needs
               no other transfer for this check.
  */
-inline Array1<int32_t> NumFrames(const Array1<int32_t> &a_to_b_map,
-                                 RaggedShape &b_shape) {
-  ContextPtr c = GetContext(a_to_b_map, b_shape);
-  int32_t num_seqs = b_shape.Dim0();
-  Array1<int32_t> ans(c, a_to_b_map.Dim());
-  const int32_t *a_to_b_map_data = a_to_b_map.Data(),
-                *row_splits_data = b_shape.RowSplits(1).Data();
-  int32_t *ans_data = ans.Data();
-  K2_EVAL(
-      c, ans.Dim(), lambda_set_num_frames, (int32_t i)->void {
-        int32_t j = a_to_b_map_data[i];
-        ans_data[i] = j < 0 || j >= num_seqs
-                          ? kNoSequence
-                          : row_splits_data[j + 1] - row_splits_data[j];
-      });
-  return ans;
-}
+Array1<int32_t> NumFrames(const Array1<int32_t> &a_to_b_map,
+                          RaggedShape &b_shape);
 
 /* Decoding graphs in the order of their numbers of frames, the longest first,
    and the way back for the result. */
 class LongestFirst {
  public:
   LongestFirst(FsaVec &fsas, const Array1<int32_t> &map,
-               const Array1<int32_t> &num_frames) {
-    Array1<int32_t> keys = num_frames.Clone();
-    Sort<int32_t, GreaterThan<int32_t>>(&keys, &order_);
-    a_fsas = Index(fsas, 0, order_, &arcs_);
-    a_to_b_map = map[order_];
-  }
+               const Array1<int32_t> &num_frames);
 
   /* Puts the lattices of `a_fsas` in the order of the constructor's `fsas`.
 
@@ -78,12 +57,7 @@ class LongestFirst {
        @param [in,out] arc_map_b  From arcs of `lattices` to anything.
   */
   void Restore(FsaVec *lattices, Array1<int32_t> *arc_map_a,
-               Array1<int32_t> *arc_map_b) const {
-    Array1<int32_t> arcs;
-    *lattices = Index(*lattices, 0, InvertPermutation(order_), &arcs);
-    if (arc_map_a != nullptr) *arc_map_a = arcs_[(*arc_map_a)[arcs]];
-    if (arc_map_b != nullptr) *arc_map_b = (*arc_map_b)[arcs];
-  }
+               Array1<int32_t> *arc_map_b) const;
 
   FsaVec a_fsas;
   Array1<int32_t> a_to_b_map;

@@ -19,7 +19,7 @@
 #include <limits>
 #include <vector>
 
-#include "k2/csrc/best_paths.h"
+#include "k2/csrc/beam_narrowing.h"
 #include "k2/csrc/mps/gpu_array.h"
 #include "k2/csrc/mps/grid.h"
 #include "k2/csrc/mps/intersect_dense.h"
@@ -153,7 +153,7 @@ std::unique_ptr<Lattice> IntersectDenseMps(
         best.num_states += path[3 * i];
         best.num_leaving_arcs += path[3 * i + 1];
       }
-    } else if (!limits.Narrow(states, leaving, best)) {
+    } else if (!NarrowBeam(states, leaving, best, &limits)) {
       break;
     }
   }

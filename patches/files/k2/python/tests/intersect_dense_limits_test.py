@@ -86,18 +86,6 @@ class TestIntersectDenseLimits(unittest.TestCase):
                 assert lattice.num_arcs == self.NUM_STATES - 3
                 assert torch.isfinite(self.best(lattice)).all()
 
-    def test_a_beam_that_rounding_exceeds(self):
-        '''Sums of these are off by much more than the beam.'''
-        for device in self.devices:
-            for offset in (0., 1.0e+06):
-                log_probs = self.log_probs - offset
-                expected = self.best(self.intersect(device, log_probs))
-                for beam in (1.0e-02, 1.0e-05, 1.0e-08):
-                    best = self.best(
-                        self.intersect(device, log_probs, beam=beam))
-                    # There is no path if the best one was cut.
-                    assert torch.allclose(best, expected, rtol=1e-6)
-
 
 if __name__ == '__main__':
     unittest.main()

@@ -433,7 +433,7 @@ kernel void emit_lattice(device const Arc *arcs [[buffer(0)]],
 }
 
 // Follows the best path of each FSA by the backward scores.  Of equal arcs the
-// path takes the first one, as in FindBestPaths() of k2/csrc/best_paths.h.
+// path takes the first one, as in GetBestArcs() of k2/csrc/best_paths.h.
 //
 // best_arcs   [num_fsas * num_steps]; all are written
 // paths       [num_fsas][3], gets the number of a path's states, the number of
