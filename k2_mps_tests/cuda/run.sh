@@ -4,6 +4,7 @@
 #   run.sh [build | suite | compare]...      default: all, in this order
 #   W=FOLDER                                 where to build; default ./work
 #   JOBS=N                                   compilers at once; default all cores
+#   TREES="series base"                      what to build; `suite` needs series alone
 #
 # Needs nvcc, torch for CUDA, pybind11, cmake, ninja and pytest, but no network.
 # A further run continues after the steps that are done.  Exit status: 1 if a build
@@ -12,6 +13,7 @@ set -uo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 W=${W:-$here/work}
 JOBS=${JOBS:-$(nproc)}
+TREES=${TREES:-series base}
 python=$(command -v python3)
 [ $# -gt 0 ] || set -- build suite compare
 
@@ -54,7 +56,7 @@ build_one() {
 build() {
   mkdir -p "$W"
   local failed=0
-  for tree in series base; do build_one $tree || failed=1; done
+  for tree in $TREES; do build_one $tree || failed=1; done
   return $failed
 }
 
