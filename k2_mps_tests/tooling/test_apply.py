@@ -131,16 +131,16 @@ DIRTY = "has uncommitted edits in "
         (f"{DIRTY}k2/csrc/context.h", "echo mine > k2/csrc/context.h; git add --all"),
         # No patch touches this file.
         (f"{DIRTY}scripts/run.sh", "echo mine > scripts/run.sh"),
-        ("cmake/mps.cmake stands where", "mkdir cmake; echo mine > cmake/mps.cmake"),
-        ("k2/csrc/mps stands where", "echo mine > k2/csrc/mps"),
-        # A link stands where a directory must be.
-        ("cmake stands where", "mkdir ../elsewhere; ln -s ../elsewhere cmake"),
+        ("cmake/mps.cmake is in the place of", "mkdir cmake; echo mine > cmake/mps.cmake"),
+        ("k2/csrc/mps is in the place of", "echo mine > k2/csrc/mps"),
+        # A link is in the place of a directory.
+        ("cmake is in the place of", "mkdir ../elsewhere; ln -s ../elsewhere cmake"),
         (
-            "blob.bin stands",
+            "blob.bin is in the place",
             "mkdir -p k2/python/k2/mps/blob.bin; echo > k2/python/k2/mps/blob.bin/x",
         ),
         (
-            "cmake/mps.cmake stands where",
+            "cmake/mps.cmake is in the place of",
             "echo '*.cmake' > .git/info/exclude; mkdir cmake; echo mine > cmake/mps.cmake",
         ),
         *(
@@ -332,7 +332,7 @@ def test_a_folder_with_work_does_not_become_a_file(exchanged, mine):
     path = exchanged.checkout / mine
     path.mkdir() if mine.endswith("/") else path.write_text("mine\n")
     before = snapshot(exchanged.checkout)
-    assert f"{exchanged.checkout / 'b'} stands where" in exchanged.fails(1, "apply")
+    assert f"{exchanged.checkout / 'b'} is in the place of" in exchanged.fails(1, "apply")
     assert snapshot(exchanged.checkout) == before
 
 

@@ -118,7 +118,7 @@ def test_a_process_ends_with_its_children(tmp_path):
 
 @pytest.mark.parametrize("added", ["--all", "--update"])
 def test_the_lock_of_a_killed_run_is_in_nobodys_way(sandbox, k2, tmp_path, added):
-    """git is killed, too, amid writing an index of the tool's."""
+    """git is killed, too, while it writes an index of the tool's."""
     fold(sandbox)
     spoil = 'touch "$GIT_INDEX_FILE.lock"; kill -9 $PPID; exit 1'
     env = support.shim(tmp_path / "bin", f'case "$*" in *" add {added}"*) {spoil};; esac')

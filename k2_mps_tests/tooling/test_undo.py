@@ -118,7 +118,7 @@ def test_a_file_in_the_way_is_not_lost(sandbox, own):
     sandbox.ok("apply", "--k2", str(own))
     support.write(own, {"k2/csrc/old.cu": "mine\n"})
     before = state(sandbox, own)
-    assert "old.cu stands where" in sandbox.fails(1, "undo", "--k2", str(own))
+    assert "old.cu is in the place of" in sandbox.fails(1, "undo", "--k2", str(own))
     assert state(sandbox, own) == before
 
 

@@ -51,7 +51,7 @@ class Console(Reporter):
     def table(self, head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         """A table; one line a row, with tabs, where there is no terminal.
 
-        A column in which nothing stands is not shown on a terminal.
+        A terminal shows no column that is empty.
         """
         if not self.on_terminal:
             for row in rows:

@@ -24,7 +24,7 @@ BRANCH_REF = f"refs/heads/{BRANCH}"
 # A file in the git directory of a clone that the tool has made.
 OWN_MARK = "k2mps-own"
 
-# Files in a git directory that tell of an operation of git's which the user is amid.
+# Files in a git directory that tell of an unfinished operation of git's, and its command.
 _IN_PROGRESS = {
     "rebase-merge": "rebase",
     "rebase-apply/applying": "am",
@@ -69,7 +69,7 @@ class Change(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Head:
-    """Where a checkout stands."""
+    """The commit and branch of a checkout."""
 
     # commit, tree: ids of the commit that is checked out and of its tree
     commit: str
@@ -147,7 +147,7 @@ class Checkout:
         return dict(zip(found, output.split()))
 
     def head(self) -> Head:
-        """Where the checkout stands."""
+        """The commit and branch of the checkout."""
         tip = f"--branches={BRANCH[:-1]}[{BRANCH[-1]}]"  # without a pattern, git lists a folder
         result = self.git.run(
             "rev-parse", "HEAD^{commit}", "HEAD^{tree}", tip, "--symbolic-full-name", "HEAD"

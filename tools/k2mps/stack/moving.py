@@ -74,7 +74,7 @@ def _check_out(checkout: Checkout, what: Move) -> None:
 
 
 def is_done(checkout: Checkout, what: Move) -> bool:
-    """Whether a run that was killed amid a move had come to its end."""
+    """Whether a run that was killed during a move had completed the move."""
     head = checkout.head()
     return (head.commit, head.tip) == (what.commit, what.branch)
 
@@ -116,7 +116,7 @@ def _refused(checkout: Checkout, stderr: str) -> errors.K2mpsError | None:
     if not files or not re.search("would be (overwritten|lost|removed)|lose untracked", stderr):
         return None
     return errors.K2mpsError(
-        f"{place} stands where the series has a file",
+        f"{place} is in the place of a file of the series",
         why=f"git does not track {errors.some(files)}, so replacing would lose it",
         next_command=f"move {quoted(place)} away, then run the same command again",
     )

@@ -207,7 +207,7 @@ def _recover(project: Project, checkout: Checkout, note: dict) -> None:
             moving.move(checkout, move)  # git may not have written its index
         project.replacement.complete()
         States(project, checkout).record(note["command"], note["synced"])
-        end = f" amid `k2mps {note['command']}`, which is complete now"
+        end = f" during `k2mps {note['command']}`, which is complete now"
     checkout.reporter.warn(f"an earlier run was killed{end}")
 
 

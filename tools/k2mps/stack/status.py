@@ -31,7 +31,7 @@ class Status:
     state: State  # the state of the checkout
     details: tuple[str, ...]  # the reasons for the state, one line each
     next_command: str  # what the user should run; empty where nothing is to do
-    head: Head | None  # where the checkout stands, None where there is none
+    head: Head | None  # the commit and branch; None without a checkout
     edited_files: tuple[str, ...]  # tracked files that differ from HEAD
     user_commits: tuple[str, ...]  # the user's commits on top of the pin, as "id subject"
     patch_changes: tuple[str, ...]  # the files of patches/ that changed since they were applied
