@@ -117,18 +117,21 @@ def _costs(project: Project) -> list[str]:
 
 
 def error_kinds() -> list[type]:
-    """The kinds of errors with a row in the table of exit codes, in its order."""
-    return [
-        kind for kind in vars(errors).values() if inspect.isclass(kind) and "remedy" in vars(kind)
+    """The kinds of errors that have an exit code of their own, by their codes."""
+    kinds = [
+        kind
+        for kind in vars(errors).values()
+        if inspect.isclass(kind) and isinstance(vars(kind).get("exit_code"), int)
     ]
+    codes = {kind.exit_code: kind for kind in reversed(kinds)}
+    return [codes[code] for code in sorted(codes)]
 
 
 def _errors(project: Project) -> list[str]:
-    rows = []
-    for kind in error_kinds():
-        meaning = inspect.getdoc(kind).split("\n")[0]
-        rows.append((str(getattr(kind, "exit_code", "128 + signal")), meaning, kind.remedy))
-    return _table(("exit code", "meaning", "remedy"), rows)
+    kinds = [(str(kind.exit_code), kind) for kind in error_kinds()]
+    kinds.append(("128 + signal", errors.InterruptedRunError))
+    rows = [(code, inspect.getdoc(kind).split("\n")[0]) for code, kind in kinds]
+    return _table(("exit code", "meaning"), rows)
 
 
 def _compatibility(project: Project) -> list[str]:

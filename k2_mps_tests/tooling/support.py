@@ -221,46 +221,40 @@ def sample_series(sandbox: Sandbox) -> None:
     work = sandbox.clone("authoring")
     git(work, "checkout", "--quiet", "-b", "k2-mps")
     edited = LONG_FILE.replace("line 50\n", "line fifty\nand a half\n")
-    write(
+    git(work, "rm", "--quiet", "k2/csrc/old.cu")
+    commit(
         work,
+        "context: know mps\n\nBecause it is needed.\n\n  indented\n",
         {
             "k2/csrc/context.h": edited,
             "cmake/mps.cmake": "option(K2_WITH_MPS)\n",
             "k2/csrc/mps/context.mm": "// Metal, größer\n",
         },
     )
-    git(work, "rm", "--quiet", "k2/csrc/old.cu")
-    git(work, "add", "--all")
-    git(
+    git(work, "update-index", "--chmod=+x", "k2/csrc/array.cu")
+    commit(
         work,
-        "commit",
-        "--quiet",
-        "-m",
-        "context: know mps\n\nBecause it is needed.\n\n  indented\n",
-    )
-    write(
-        work,
+        "array: a mode and line ends",
         {
             "k2/csrc/context.h": edited.replace("line 90\n", ""),
             "k2/csrc/crlf.txt": "one\r\nTWO\r\nthree\r\n",
             "k2/csrc/no_newline.txt": "first\nlast, still without",
         },
     )
-    (work / "k2/csrc/array.cu").chmod(0o755)
-    git(work, "add", "--all")
-    git(work, "commit", "--quiet", "-m", "array: a mode and line ends")
-    write(
+    git(work, "checkout", "--quiet", ".")
+    tool = {"k2/python/k2/mps/tool": "#!/usr/bin/env python3\n"}
+    write(work, tool)
+    (work / "k2/python/k2/mps/tool").chmod(0o755)
+    commit(
         work,
+        "python: add only new files\n\nWhy.",
         {
+            **tool,
             "k2/python/k2/mps/__init__.py": "",
-            "k2/python/k2/mps/tool": "#!/usr/bin/env python3\n",
             "k2/python/k2/mps/blob.bin": "\0\1\2",
             "k2/python/k2/mps/größe.txt": "ohne Zeilenende",
         },
     )
-    (work / "k2/python/k2/mps/tool").chmod(0o755)
-    git(work, "add", "--all")
-    git(work, "commit", "--quiet", "-m", "python: add only new files\n\nWhy.")
     sandbox.ok("export", "--k2", str(work))
 
 

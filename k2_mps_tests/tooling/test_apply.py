@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import time
 
 import pytest
 
@@ -49,37 +48,16 @@ def test_apply_gives_the_tree_one_commit_a_patch(sandbox):
     ]
 
 
-def test_applying_again_says_so_and_changes_nothing(sandbox):
-    sandbox.ok("apply")
-    before = snapshot(sandbox.checkout)
-    reflog = git(sandbox.checkout, "reflog")
-    assert "already applied" in sandbox.ok("apply")
-    assert snapshot(sandbox.checkout) == before
-    assert git(sandbox.checkout, "reflog") == reflog
-
-
 def test_files_that_the_series_leaves_alone_keep_their_times(sandbox):
     sandbox.ok("checkout")
     before = snapshot(sandbox.checkout)["files"]
     sandbox.ok("apply")
     after = snapshot(sandbox.checkout)["files"]
     changed = {path for path in before.keys() | after.keys() if before.get(path) != after.get(path)}
-    assert changed == {
-        "cmake",
-        "cmake/mps.cmake",
-        "k2/csrc/array.cu",
-        "k2/csrc/context.h",
-        "k2/csrc/crlf.txt",
-        "k2/csrc/mps",
-        "k2/csrc/mps/context.mm",
-        "k2/csrc/no_newline.txt",
-        "k2/csrc/old.cu",
-        "k2/python/k2/mps",
-        "k2/python/k2/mps/__init__.py",
-        "k2/python/k2/mps/blob.bin",
-        "k2/python/k2/mps/größe.txt",
-        "k2/python/k2/mps/tool",
-    }
+    folders = {path for path in changed if after.get(path) == "directory"}
+    assert folders == {"cmake", "k2/csrc/mps", "k2/python/k2/mps"}
+    written = git(sandbox.checkout, "diff", "--name-only", "-z", sandbox.pin).strip("\0")
+    assert changed - folders == set(written.split("\0"))
 
 
 def test_another_version_of_the_series_touches_only_what_differs(sandbox):
@@ -90,20 +68,6 @@ def test_another_version_of_the_series_touches_only_what_differs(sandbox):
     after = snapshot(sandbox.checkout)["files"]
     assert {path for path in after if after[path] != before.get(path)} == {"cmake/mps.cmake"}
     assert sandbox.state() == "applied"
-
-
-def test_a_shorter_series_removes_what_it_no_longer_adds(sandbox):
-    sandbox.ok("apply")
-    patches = sandbox.root / "patches"
-    series = (patches / "series").read_text().split()
-    (patches / "series").write_text("\n".join(series[:2]) + "\n")
-    (patches / series[2]).unlink()
-    for path in sorted((patches / "files/k2/python").rglob("*"), reverse=True):
-        path.unlink() if path.is_file() else path.rmdir()
-    sandbox.ok("apply")
-    assert not (sandbox.checkout / "k2/python/k2/mps").exists()
-    assert git(sandbox.checkout, "status", "--porcelain") == ""
-    assert git(sandbox.checkout, "rev-parse", "HEAD~2") == sandbox.pin
 
 
 def test_an_empty_series_is_applied_by_doing_nothing(empty):
@@ -179,17 +143,11 @@ def test_a_checkout_that_cannot_be_moved_is_refused(sandbox, message, script):
 
 
 def test_untracked_files_elsewhere_do_not_matter(sandbox):
-    sandbox.ok("checkout")
-    support.write(sandbox.checkout, {"notes.txt": "mine\n", "a.log": "x"})
-    sandbox.ok("apply")
-    assert (sandbox.checkout / "notes.txt").read_text() == "mine\n"
-    assert sandbox.state() == "applied"
-
-
-def test_a_branch_of_that_name_without_work_is_moved(sandbox):
     own = sandbox.clone("own")
-    git(own, "branch", "k2-mps", "HEAD~1")
+    support.write(own, {"notes.txt": "mine\n", "a.log": "x"})
+    git(own, "branch", "k2-mps", "HEAD~1")  # a branch of that name without work
     sandbox.ok("apply", "--k2", str(own))
+    assert (own / "notes.txt").read_text() == "mine\n"
     assert sandbox.state(own) == "applied"
 
 
@@ -225,21 +183,6 @@ def test_a_new_file_that_k2_has_is_refused(sandbox, path, code):
     assert support.patches(sandbox) == before
 
 
-def test_two_runs_at_once_are_refused(sandbox, tmp_path):
-    sandbox.ok("checkout")
-    inside = tmp_path / "inside"
-    slow = support.shim(
-        tmp_path / "bin", f'case "$*" in *"am --quiet"*) touch "{inside}"; sleep 2;; esac'
-    )
-    first = sandbox.start("apply", env=slow)
-    while not inside.exists() and first.poll() is None:
-        time.sleep(0.01)
-    assert "another k2mps" in sandbox.fails(17, "apply")
-    assert first.wait() == 0
-    assert sandbox.state() == "applied"
-    assert git(sandbox.checkout, "fsck", "--strict") == ""
-
-
 @pytest.mark.parametrize("staged", [False, True])
 def test_an_edit_made_while_it_runs_is_not_lost(sandbox, tmp_path, staged):
     sandbox.ok("checkout")
@@ -259,41 +202,6 @@ def test_an_edit_made_while_it_runs_is_not_lost(sandbox, tmp_path, staged):
     staged_files = git(sandbox.checkout, "diff", "--cached", "--name-only")
     assert staged_files == ("k2/csrc/array.cu" if staged else "")
     assert sandbox.state() == "edited"
-
-
-def test_a_linked_worktree_is_as_good_as_a_clone(sandbox, tmp_path):
-    own = sandbox.clone("own")
-    linked = tmp_path / "linked"
-    git(own, "worktree", "add", "--quiet", "--detach", str(linked))
-    before = snapshot(own)["files"]
-    sandbox.ok("apply", "--k2", str(linked))
-    assert sandbox.state(linked) == "applied"
-    assert snapshot(own)["files"] == before
-    assert git(own, "symbolic-ref", "HEAD") == "refs/heads/master"
-
-
-@pytest.mark.parametrize(
-    "name, options",
-    [
-        ("with space", []),
-        ("größe", []),
-        ("a'b\"c", []),
-        ("-dash", []),
-        ("shallow", ["--depth=1"]),
-        ("blobless", ["--filter=blob:none"]),
-        ("crlf", ["--config=core.autocrlf=true"]),
-    ],
-)
-def test_a_clone_of_any_name_and_kind_will_do(sandbox, name, options):
-    own = sandbox.clone(name, *options)
-    sandbox.ok("apply", "--k2", str(own))
-    assert sandbox.state(own) == "applied"
-    assert "already applied" in sandbox.ok("apply", "--k2", str(own))
-    assert git(own, "rev-parse", "HEAD^{tree}") == TREE
-    assert git(own, "status", "--porcelain") == ""
-    end = b"\r\n" if name == "crlf" else b"\n"
-    assert (own / "k2/csrc/context.h").read_bytes().startswith(b"line 1" + end)
-    assert (own / "cmake/mps.cmake").read_bytes().endswith(b")" + end)
 
 
 def test_a_clone_that_lacks_the_pin_is_told_how_to_get_it(sandbox):
@@ -348,34 +256,22 @@ def test_what_is_no_checkout_is_refused(sandbox, tmp_path):
         assert text in sandbox.fails(1, "apply", "--k2", str(path))
 
 
-def test_lf_files_under_autocrlf_are_no_edits(sandbox):
-    own = sandbox.clone("own")
-    git(own, "config", "core.autocrlf", "true")
-    sandbox.ok("apply", "--k2", str(own))
-    assert sandbox.state(own) == "applied"
-
-
 def test_filters_of_the_checkout_are_kept(sandbox):
     own = sandbox.clone("own")
+    git(own, "config", "core.autocrlf", "true")  # the files have LF, which is no edit
     git(own, "config", "filter.upper.clean", "tr A-Z a-z")
     git(own, "config", "filter.upper.smudge", "tr a-z A-Z")
     (own / ".git/info/attributes").write_text("*.cmake filter=upper\n")
     sandbox.ok("apply", "--k2", str(own))
-    assert (own / "cmake/mps.cmake").read_text() == "OPTION(K2_WITH_MPS)\n"
+    assert (own / "cmake/mps.cmake").read_bytes() == b"OPTION(K2_WITH_MPS)\r\n"
     assert git(own, "rev-parse", "HEAD^{tree}") == TREE
 
 
 def test_hooks_do_not_run(sandbox, tmp_path):
     own = sandbox.clone("own")
     witness = tmp_path / "ran"
-    for name in (
-        "post-checkout",
-        "reference-transaction",
-        "post-commit",
-        "pre-commit",
-        "post-index-change",
-        "applypatch-msg",
-    ):
+    events = "post-checkout reference-transaction post-commit post-index-change applypatch-msg"
+    for name in events.split():
         hook = own / ".git/hooks" / name
         hook.parent.mkdir(exist_ok=True)
         hook.write_text(f"#!/bin/sh\necho {name} >> '{witness}'\nexit 1\n")

@@ -150,12 +150,12 @@ def test_configuration_changes_nothing(sandbox, reference, onto, tmp_path, step)
     assert carry(sandbox, onto) == reference
 
 
-@pytest.mark.parametrize("command", ["rebase", "drop", "undo", "fold"])
+@pytest.mark.parametrize("command", ["apply", "rebase", "drop", "undo", "fold"])
 def test_two_runs_at_once_are_refused(sandbox, onto, tmp_path, command):
-    sandbox.ok("apply")
+    sandbox.ok("checkout" if command == "apply" else "apply")
     if command == "fold":
         edit(sandbox.checkout, b"line 20", b"twenty")
-    words = {"rebase": ["--onto", onto], "drop": [ARRAY], "fold": [MPS], "undo": []}[command]
+    words = {"rebase": ["--onto", onto], "drop": [ARRAY], "fold": [MPS]}.get(command, [])
     inside = tmp_path / "inside"
     slow = support.shim(
         tmp_path / "bin", f'case "$*" in *update-ref*) touch "{inside}"; sleep 3;; esac'

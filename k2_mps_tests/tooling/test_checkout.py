@@ -82,14 +82,6 @@ def test_k2_names_a_url(sandbox):
     assert not sandbox.checkout.exists()
 
 
-def test_passwords_in_urls_are_not_shown(sandbox):
-    url = "https://user:secret@k2.invalid/k2.git"
-    result = sandbox.run("-v", "checkout", "--k2", url)
-    assert result.returncode == 20
-    assert "secret" not in result.stdout + result.stderr
-    assert "k2.invalid" in result.stderr
-
-
 def test_progress_on_a_terminal(sandbox):
     """The live display, on a real terminal."""
     leader, follower = pty.openpty()

@@ -91,6 +91,8 @@ ENVIRONMENTS = {
         "GIT_DIFF_OPTS": "-u9",
         "GIT_EDITOR": "false",
         "GIT_PAGER": "false",
+        "GIT_PAGER_IN_USE": "1",
+        "TERM": "xterm",
         "PAGER": "false",
         "GIT_ICASE_PATHSPECS": "1",
         "GIT_INDEX_VERSION": "4",

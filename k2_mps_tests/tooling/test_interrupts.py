@@ -4,12 +4,11 @@ A program `git` in front of the real git sends the signal at a chosen git comman
 processes, the repositories and the signals are real.
 """
 
-import os
 import signal
 import time
 
 import pytest
-from k2mps.core import errors, interrupts, process
+from k2mps.core import process
 
 from k2_mps_tests.tooling import support
 from k2_mps_tests.tooling.support import git, patches, snapshot
@@ -84,24 +83,6 @@ def test_a_signal_at_any_stage(sandbox, k2, tmp_path, command, name):
     assert False in reached
 
 
-def test_a_signal_in_a_section_waits_for_the_outer_one():
-    """Moving the files defers signals; so does the change that the move is a part of."""
-    reached = []
-    interrupts.install()
-    try:
-        with pytest.raises(errors.InterruptedRunError):
-            with interrupts.deferred():
-                with interrupts.deferred():
-                    os.kill(os.getpid(), signal.SIGINT)
-                    reached.append("inner")
-                reached.append("outer")
-    finally:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        signal.signal(signal.SIGHUP, signal.SIG_DFL)
-    assert reached == ["inner", "outer"]
-
-
 def test_a_process_ends_with_its_children(tmp_path):
     """A script that is git on the PATH ends at once, and git when it has removed its lock."""
     here, ended = tmp_path / "here", tmp_path / "ended"
@@ -155,15 +136,6 @@ def test_a_kill_amid_the_files_is_undone(sandbox, tmp_path, mine):
     assert found["status"] == before["status"] == ""
     sandbox.ok("apply")
     assert sandbox.state() == "applied"
-
-
-def test_the_lock_of_a_killed_git_is_told(sandbox):
-    sandbox.ok("checkout")
-    (sandbox.checkout / ".git/index.lock").write_text("")
-    before = snapshot(sandbox.checkout)
-    message = sandbox.fails(17, "apply")
-    assert "index.lock exists" in message and "delete that file" in message
-    assert snapshot(sandbox.checkout) == before
 
 
 def test_an_interrupted_clone_leaves_nothing(sandbox, tmp_path):

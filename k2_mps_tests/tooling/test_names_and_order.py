@@ -104,39 +104,22 @@ def test_apply_makes_the_commits_anew_and_touches_no_file(sandbox, k2, changed):
     assert names(k2) == [CONTEXT, ARRAY, PYTHON]
 
 
-@pytest.mark.parametrize(
-    "command, more, less",
-    [
-        (["fold", CONTEXT], [], []),
-        (["new", "more: a thing"], ["more-a-thing.patch"], []),
-        (["edit", CONTEXT, "--subject", "context: know the mps"], [], []),
-        (["drop", PYTHON], [], [PYTHON]),
-    ],
-)
-def test_no_command_brings_the_old_series_back(sandbox, k2, command, more, less):
+@pytest.mark.parametrize("command", [f"fold {CONTEXT}", "new more", f"edit {CONTEXT} --why x"])
+def test_no_command_brings_the_old_series_back(sandbox, k2, command):
     """The commands ask for `apply` first."""
     rename(sandbox, ARRAY)
     reorder(sandbox, PYTHON, CONTEXT, NEW)
-    before = order(sandbox)
-    texts = {name: (sandbox.root / "patches" / name).read_text() for name in before}
-    if command[0] in ("fold", "new"):
-        edit(k2)
-    assert "next: k2mps apply" in sandbox.fails(1, *command)
+    edit(k2)
+    before = patches(sandbox)
+    assert "next: k2mps apply" in sandbox.fails(1, *command.split())
+    assert patches(sandbox) == before
     git(k2, "stash", "--quiet")
     sandbox.ok("apply")
-    if command[0] in ("fold", "new"):
-        git(k2, "stash", "pop", "--quiet")
-    sandbox.ok(*command)
-    meant = [name for name in [*before, *more] if name not in less]
-    assert order(sandbox) == meant
-    assert {path.name for path in (sandbox.root / "patches").glob("*.patch")} == set(meant)
-    assert names(k2)[-len(meant) :] == meant[-3:]
-    for name in set(texts) & set(meant) - {CONTEXT}:
-        text = (sandbox.root / "patches" / name).read_text()
-        assert text.split("\n---\n")[0] == texts[name].split("\n---\n")[0]
-        assert text.count("\n@@") == texts[name].count("\n@@")
-    assert sandbox.state() == "applied"
-    assert git(k2, "status", "--porcelain") == ""
+    git(k2, "stash", "pop", "--quiet")
+    sandbox.ok(*command.split())
+    more = ["more.patch"] if command[0] == "n" else []
+    assert order(sandbox) == [PYTHON, CONTEXT, NEW, *more]
+    assert names(k2) == order(sandbox)[-3:]
 
 
 def test_export_of_old_commits_is_refused(sandbox, k2, changed):
@@ -150,14 +133,6 @@ def test_export_of_old_commits_is_refused(sandbox, k2, changed):
     old = order(sandbox)
     sandbox.ok("export")
     assert order(sandbox) == [*old, "more-a-thing.patch"]
-
-
-def test_a_users_own_commits_are_as_good_once_exported(sandbox, k2):
-    support.commit(k2, "more: a thing\n\nWhy.", {"more.txt": "x\n"})
-    sandbox.ok("export")
-    tip = git(k2, "rev-parse", "HEAD")
-    assert "already applied" in sandbox.ok("apply")
-    assert git(k2, "rev-parse", "HEAD") == tip
 
 
 def test_commits_that_cancel_each_other_are_not_overwritten(sandbox, k2):

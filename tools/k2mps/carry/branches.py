@@ -18,7 +18,9 @@ def fetch_all(pin: Pin, checkout: Checkout) -> str:
     wanted = [f"+HEAD:{TIP_REF}"]
     wanted += [f"+refs/{kind}/*:{ref}/*" for kind, ref in zip(("heads", "tags"), _FOLDERS)]
     options = "--prune --no-write-fetch-head"
-    fetch(checkout, "asking upstream", pin.url, *wanted, options=options)
+    fetch(
+        checkout, "asking upstream", "upstream cannot be reached", pin.url, *wanted, options=options
+    )
     return checkout.git.text("rev-parse", TIP_REF)
 
 

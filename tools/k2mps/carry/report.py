@@ -69,7 +69,7 @@ def _drift(pin: Pin, checkout: Checkout | None, offline: bool) -> dict:
         try:
             branches.fetch_all(pin, checkout)
         except errors.UnreachableError as error:
-            drift["unknown"] = f"upstream cannot be reached: {error.what}"
+            drift["unknown"] = f"{error.what}: {error.why}"
     seconds = int(checkout.git.text("log", "-1", "--format=%ct", pin.commit))
     date = datetime.datetime.fromtimestamp(seconds, datetime.timezone.utc)
     age = datetime.datetime.now(datetime.timezone.utc) - date

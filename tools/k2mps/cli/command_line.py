@@ -9,7 +9,6 @@ import sys
 from pathlib import Path
 
 import click
-from click.shell_completion import CompletionItem
 
 from k2mps import __version__
 from k2mps.cli import patches, wheels
@@ -204,18 +203,9 @@ def doctor_command(session: Session, device: str, as_json: bool) -> None:
         )
 
 
-def _complete_suite(context, parameter, incomplete: str) -> list[CompletionItem]:
-    from k2mps.run import suites
-
-    found = [suite for suite in suites.choose(()) if suite.name.startswith(incomplete)]
-    return [CompletionItem(suite.name, help=suite.covers) for suite in found]
-
-
 @command(main, "test", build_options)
 @click.option("--list", "only_list", is_flag=True, help="list the suites")
-@click.argument(
-    "words", metavar="[SUITE]... [-- PYTEST_ARGUMENTS]", nargs=-1, shell_complete=_complete_suite
-)
+@click.argument("words", metavar="[SUITE]... [-- PYTEST_ARGUMENTS]", nargs=-1)
 def test_command(session: Session, only_list: bool, words: tuple[str, ...]) -> None:
     """Build k2 as the suites need it, and run them; default: all suites.
 

@@ -10,14 +10,10 @@ import os
 import shlex
 import signal
 import sys
-import time
 from collections.abc import Iterable, Iterator, Sequence
 
 from k2mps.core import errors
 from k2mps.core.progress import Reporter, Section, Task
-
-# Without a terminal a long task says how far it is once in so many seconds.
-_PLAIN_INTERVAL_SECONDS = 15.0
 
 
 class Console(Reporter):
@@ -29,7 +25,6 @@ class Console(Reporter):
 
     def __init__(self, verbose: bool = False):
         self._verbose = verbose
-        self._live = None
         # Off where standard output is read by a program.
         self.shows_progress = True
 
@@ -80,21 +75,10 @@ class Console(Reporter):
 
     @contextlib.contextmanager
     def task(self, title: str) -> Iterator[Task]:
-        if not self.shows_progress:
+        if not (self.shows_progress and self.on_terminal):
+            if self.shows_progress:
+                self.info(f"{title} ...")
             yield Task()
-            return
-        if not self.on_terminal:
-            self.info(f"{title} ...")
-            last = time.monotonic()
-
-            def tell(done: int, total: int, detail: str) -> None:
-                nonlocal last
-                if time.monotonic() - last >= _PLAIN_INTERVAL_SECONDS:
-                    last = time.monotonic()
-                    count = f"{done}/{total} " if total else ""
-                    self.info(f"{title}: {count}{detail}".rstrip())
-
-            yield Task(tell)
             return
         from rich import progress
 
@@ -106,22 +90,15 @@ class Console(Reporter):
             progress.TextColumn("{task.fields[detail]}"),
             transient=True,
         ) as live:
-            self._live = live
-            try:
-                bar = live.add_task(title, total=None, detail="")
-                yield Task(
-                    lambda done, total, detail: live.update(
-                        bar, completed=done, total=total or None, detail=errors.visible(detail[:60])
-                    )
+            bar = live.add_task(title, total=None, detail="")
+            yield Task(
+                lambda done, total, detail: live.update(
+                    bar, completed=done, total=total or None, detail=errors.visible(detail[:60])
                 )
-            finally:
-                self._live = None
+            )
 
     def _write(self, text: str, stream) -> None:
         text = errors.visible(text)
-        if self._live is not None:
-            self._live.console.print(text, markup=False, highlight=False)
-            return
         try:
             print(text, file=stream, flush=True)
         except BrokenPipeError:

@@ -8,22 +8,7 @@ from k2mps.core import errors
 COMMANDS = click.Group()
 
 
-def _complete_patch(context, parameter, incomplete: str) -> list[str]:
-    from k2mps.core import project
-    from k2mps.series import series_file
-
-    try:
-        order = (project.find().patches / "series").read_bytes()
-        names = series_file.parse_order(order)
-    except (errors.K2mpsError, OSError):
-        return []  # A completion must not print errors.
-    return [name.removesuffix(".patch") for name in names if name.startswith(incomplete)]
-
-
-def _patch_argument(name: str = "patch", **options):
-    return click.argument(name, shell_complete=_complete_patch, **options)
-
-
+_patch_argument = click.argument("patch")
 _paths_argument = click.argument("paths", metavar="[FILE]...", nargs=-1)
 
 
@@ -199,7 +184,7 @@ def new_command(session: Session, paths: tuple[str, ...], **words: str | None) -
 
 
 @command(COMMANDS, "fold", k2_option)
-@_patch_argument()
+@_patch_argument
 @_paths_argument
 def fold_command(session: Session, patch: str, paths: tuple[str, ...]) -> None:
     """Add the edits in the checkout to PATCH.
@@ -212,7 +197,7 @@ def fold_command(session: Session, patch: str, paths: tuple[str, ...]) -> None:
 @command(COMMANDS, "edit", k2_option)
 @click.option("--subject", help="the first line of the message")
 @_words_options
-@_patch_argument()
+@_patch_argument
 def edit_command(session: Session, patch: str, **words: str | None) -> None:
     """Change the header of PATCH; without options, in your editor."""
     from k2mps.series import patch_folder
@@ -227,33 +212,24 @@ def edit_command(session: Session, patch: str, **words: str | None) -> None:
 
 
 @command(COMMANDS, "drop", k2_option)
-@_patch_argument()
+@_patch_argument
 def drop_command(session: Session, patch: str) -> None:
     """Remove PATCH from the series, and its changes from the checkout."""
     _change(session, "drop", patch)
 
 
 @command(COMMANDS, "rename", k2_option)
-@_patch_argument()
+@_patch_argument
 @click.argument("name")
 def rename_command(session: Session, patch: str, name: str) -> None:
     """Rename the file of PATCH."""
     _change(session, "rename", patch, name)
 
 
-def _anchor_option(name: str):
-    return click.option(
-        name,
-        metavar="PATCH",
-        help=f"move PATCH to the place {name[2:]} this patch",
-        shell_complete=_complete_patch,
-    )
-
-
 @command(COMMANDS, "move", k2_option)
-@_anchor_option("--before")
-@_anchor_option("--after")
-@_patch_argument()
+@click.option("--before", metavar="PATCH", help="move PATCH to the place before this patch")
+@click.option("--after", metavar="PATCH", help="move PATCH to the place after this patch")
+@_patch_argument
 def move_command(session: Session, before: str | None, after: str | None, patch: str) -> None:
     """Move PATCH to another place in the series."""
     if (before is None) == (after is None):
@@ -296,7 +272,7 @@ def export_command(session: Session, prune: bool, overwrite: bool) -> None:
 @click.option(
     "--quick", is_flag=True, help="with --check: run k2's own tests on the last commit only"
 )
-@_patch_argument("patches", metavar="[PATCH]...", nargs=-1)
+@click.argument("patches", metavar="[PATCH]...", nargs=-1)
 def upstream_command(
     session: Session,
     group: str | None,

@@ -22,7 +22,6 @@ class K2mpsError(Exception):
     """
 
     exit_code = 1
-    remedy = "Follow the message; `k2mps status` shows the state."
 
     def __init__(self, what: str, *, why: str = "", next_command: str = ""):
         super().__init__(what)
@@ -55,21 +54,18 @@ class ConflictError(K2mpsError):
     """A patch does not apply, or a rebase waits for a decision."""
 
     exit_code = 14
-    remedy = "Resolve the conflicts in the message, then `k2mps rebase --continue`; or `--abort`."
 
 
 class BusyError(K2mpsError):
     """Another run of the tool, or of git, holds the checkout."""
 
     exit_code = 17
-    remedy = "Wait for the other run to end, then run the same command again."
 
 
 class UnreachableError(K2mpsError):
     """Upstream, or pip's package index, cannot be reached."""
 
     exit_code = 20
-    remedy = "Check the network, or name a clone that you have with `--k2 DIR`; then try again."
 
 
 class IndexUnreachableError(K2mpsError):
@@ -82,14 +78,12 @@ class RequirementMissingError(K2mpsError):
     """Something that the command needs is not installed, or is not in this machine."""
 
     exit_code = 30
-    remedy = "Run the command at the end of the message; `k2mps doctor` lists all missing parts."
 
 
 class CheckFailedError(K2mpsError):
     """What was built or checked is wrong: a test, a lint finding, a page, a wheel."""
 
     exit_code = 34
-    remedy = "Read the findings, or the log that the message names."
 
 
 class CompileError(CheckFailedError):
@@ -101,11 +95,6 @@ class InterruptedRunError(BaseException):
 
     It is no `Exception`: only the command line catches it.
     """
-
-    remedy = (
-        "Run the same command again: each step of the interrupted run was either completed"
-        " or not done at all."
-    )
 
     def __init__(self, signal_number: int):
         super().__init__("interrupted")

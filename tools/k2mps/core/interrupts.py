@@ -2,14 +2,11 @@
 
 import contextlib
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from k2mps.core.errors import InterruptedRunError
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-
-# The signals that have arrived in each context of `deferred`, the outermost first.
-_sections: list[list[int]] = []
 
 
 def install() -> None:
@@ -27,34 +24,19 @@ def install() -> None:
 
 
 @contextlib.contextmanager
-def deferred() -> Iterator[Callable[[], None]]:
-    """Defers signals to the end of the context, and of the contexts around it.
-
-    Yields a function that raises `InterruptedRunError` if a signal has arrived:
-    a signal ends the context early only where the caller calls it.
-    """
+def deferred() -> Iterator[None]:
+    """Defers signals to the end of the context, and of the contexts around it."""
     arrived: list[int] = []
-    _sections.append(arrived)
-
-    def remember(number, frame):
-        arrived.append(number)
-
-    def check() -> None:
-        if arrived:
-            raise InterruptedRunError(arrived.pop())
-
     previous = {
-        number: signal.signal(number, remember)
+        number: signal.signal(number, lambda number, frame: arrived.append(number))
         for number in _SIGNALS
         if signal.getsignal(number) is not signal.SIG_IGN
     }
     try:
-        yield check
+        yield
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)
-        _sections.pop()
-        if _sections:
-            _sections[-1].extend(arrived)
-            arrived.clear()
-    check()
+    if arrived:
+        # An outer context's handler defers it further.
+        signal.raise_signal(arrived[-1])

@@ -14,7 +14,6 @@ lines                         how many lines the patches may touch in
                               be absent
 """
 
-import functools
 import re
 import sys
 from collections.abc import Callable
@@ -29,11 +28,6 @@ else:
     import tomli as tomllib
 
 _OBJECT_ID = re.compile(r"[0-9a-f]{40}")
-_CONFLICT = re.compile(r"^(<{7}|={7}|>{7}|\|{7})( |$)", re.MULTILINE)
-
-
-# The next command after an error in a line of the file.
-_CORRECT = "correct it in upstream.toml; git checkout upstream.toml brings the committed file back"
 
 
 class Pin(NamedTuple):
@@ -68,27 +62,35 @@ def sha256(content: bytes) -> str:
 
 def load(path: Path) -> Upstream:
     """Reads upstream.toml."""
+
+    def wrong(what: str, why: str = "") -> errors.K2mpsError:
+        return errors.K2mpsError(
+            f"{path.name} {what}",
+            why=why,
+            next_command=f"correct it, or resolve git's conflict in it; git checkout {path.name}"
+            " brings the committed file back",
+        )
+
     try:
-        text = path.read_text(encoding="utf-8")
-        if _CONFLICT.search(text):
-            raise errors.K2mpsError(
-                f"{path.name} has a merge conflict",
-                why="both sides changed it",
-                next_command=f"resolve it in {path.name}, then run the same command again",
-            )
-        document = tomllib.loads(text)
+        document = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise errors.K2mpsError(
-            f"{path.name} is not valid TOML", why=str(error), next_command=_CORRECT
-        ) from None
-    read = functools.partial(_value, path.name, document)
+        raise wrong("is not valid TOML", str(error)) from None
+
+    def read(table: str, key: str, fits: Callable = _is_text, kind="a text", default=None):
+        found = document.get(table)
+        if not isinstance(found, dict):
+            raise wrong(f"has no table [{table}]")
+        value = found.get(key, default)
+        if not fits(value):
+            raise wrong(f"has a [{table}] {key} that is not {kind}", f"it is {value!r}")
+        return value
+
     id_ = (_is_id, "a full object id, 40 hexadecimal digits")
     default = read("torch", "default")
     supported = tuple(read("torch", "supported", _is_texts, "a list of texts", []))
     if default not in supported:
-        raise errors.K2mpsError(
-            f"{path.name}: [torch] supported must contain the default", next_command=_CORRECT
-        )
+        raise wrong("has a [torch] supported without the default")
+    is_count = (lambda value: type(value) is int, "a number")
     return Upstream(
         pin=Pin(
             url=read("upstream", "url", is_url, "a url that does not begin with '-'"),
@@ -97,9 +99,7 @@ def load(path: Path) -> Upstream:
             version=read("upstream", "version"),
         ),
         torch=Torch(default, supported),
-        budget=read("budget", "lines", lambda value: type(value) is int, "a number")
-        if "budget" in document
-        else None,
+        budget=read("budget", "lines", *is_count) if "budget" in document else None,
     )
 
 
@@ -129,24 +129,3 @@ def is_url(value: object) -> bool:
 
 def _is_id(value: object) -> bool:
     return isinstance(value, str) and bool(_OBJECT_ID.fullmatch(value))
-
-
-def _value(
-    name: str,
-    document: dict,
-    table: str,
-    key: str,
-    fits: Callable = _is_text,
-    kind: str = "a text",
-    default: object = None,
-):
-    """A value of a parsed document that `fits` accepts."""
-    found = document.get(table)
-    if not isinstance(found, dict):
-        raise errors.K2mpsError(f"{name}: [{table}] is missing", next_command=_CORRECT)
-    value = found.get(key, default)
-    if not fits(value):
-        raise errors.K2mpsError(
-            f"{name}: [{table}] {key} must be {kind}", why=f"it is {value!r}", next_command=_CORRECT
-        )
-    return value

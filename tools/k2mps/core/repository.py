@@ -25,31 +25,25 @@ _NETWORK = {
 class _Progress(git.RemoteProgress):
     """git's progress, for a display."""
 
-    _STAGES = {
-        git.RemoteProgress.COUNTING: "Counting objects",
-        git.RemoteProgress.COMPRESSING: "Compressing objects",
-        git.RemoteProgress.RECEIVING: "Receiving objects",
-        git.RemoteProgress.RESOLVING: "Resolving deltas",
-        git.RemoteProgress.CHECKING_OUT: "Updating files",
-    }
-
     def __init__(self, task: Task):
         super().__init__()
         self._task = task
 
     def update(self, op_code, cur_count, max_count=None, message="") -> None:
-        stage = self._STAGES.get(op_code & self.OP_MASK)
-        if stage:
-            self._task.update(int(cur_count), int(max_count or 0), stage)
+        stage = self._cur_line.partition(":")[0]
+        self._task.update(int(cur_count), int(max_count or 0), stage)
 
 
-def network(directory: Path, title: str, *args: str, reporter: Reporter = Reporter()) -> None:
+def network(
+    directory: Path, title: str, failure: str, *args: str, reporter: Reporter = Reporter()
+) -> None:
     """Runs clone or fetch, under the user's configuration.
 
     The command keeps the terminal, where ssh or a credential helper may have to ask something.
 
     Args:
       title: what the progress display calls the work.
+      failure: what an error says first.
       args: the command; `--progress` is added here.
     Raises:
       NotThereError: upstream answers that it lacks the commit or branch.
@@ -81,10 +75,10 @@ def network(directory: Path, title: str, *args: str, reporter: Reporter = Report
     if status != 0:
         lacks = "not our ref" in stderr or "remote ref" in stderr
         raise (errors.NotThereError if lacks else errors.UnreachableError)(
-            f"git {command} failed: {stderr.splitlines()[-1] if stderr else 'no message'}",
+            failure,
             why=stderr,
-            next_command="check the network and the url in upstream.toml,"
-            " then run the same command again",
+            next_command="check the network, and url and commit in upstream.toml; or give a clone"
+            " of k2 that you have: --k2 DIRECTORY; then run the same command again",
         )
 
 

@@ -154,9 +154,10 @@ def check_nothing_unowned(directory: Path, names: Collection[str], owned: Contai
                 f"patches/{entry} is not in patches/series",
                 next_command="add its name to patches/series or delete the file",
             )
-    for folder, _, entries in os.walk(directory / "files"):
+    base = os.path.join(directory, "files", "")
+    for folder, _, entries in os.walk(base):
         for entry in entries:
-            path = Path(folder, entry).relative_to(directory / "files").as_posix()
+            path = os.path.join(folder, entry).removeprefix(base)
             if path not in owned and entry != ".DS_Store":
                 raise errors.SeriesError(
                     f"patches/files/{path} belongs to no patch",

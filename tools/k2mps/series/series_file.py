@@ -83,16 +83,11 @@ def regroup(old: dict[str, str], names: Sequence[str]) -> dict[str, str]:
 def check_name(name: str, where: str) -> None:
     """Refuses what is no file name of a patch."""
     if not PATCH_NAME.fullmatch(name):
-        conflict = re.match(r"[<=>|]{7}", name)
         raise errors.SeriesError(
             f"{where}: {name!r} is not a patch name",
-            why="git merge has left a conflict in that line"
-            if conflict
-            else "a patch is a file in patches/ whose name has letters, digits,"
-            " dots and dashes and ends in .patch",
-            next_command="put the patches in their order in patches/series"
-            if conflict
-            else "give it another name",
+            why="a patch is a file in patches/ whose name has letters, digits, dots and dashes and"
+            " ends in .patch; git merge may have left a conflict in that line",
+            next_command="correct the line, or give the patch another name",
         )
 
 

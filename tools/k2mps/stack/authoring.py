@@ -233,20 +233,14 @@ def parse_words(text: str) -> Words:
 
 def _worded(patch: Patch, words: Words) -> Patch:
     """A patch with another header."""
-    said = {
-        # The first line of a body may be indented.
-        key: value.strip("\n" if key == "body" else None)
-        for key, value in words.items()
-        if value is not None
-    }
+    said = {key: value for key, value in words.items() if value is not None}
+    # The first line of a body may be indented.
+    said = {key: value if key == "body" else value.strip() for key, value in said.items()}
     made = dataclasses.replace(patch, **said)
-    date = made.date
-    if "date" in said:
-        date = patch_text.mail_date(date) or date
-    elif made.author == patch_text.FROM:
+    date = made.date or email.utils.formatdate(localtime=True)
+    if made.author == patch_text.FROM and "date" not in said:
         date = ""
-    elif not date:
-        date = patch_text.mail_date(email.utils.formatdate(localtime=True))
+    date = patch_text.mail_date(date) or date
     subject, body = " ".join(made.subject.split()), patch_text.plain(made.body)
     made = dataclasses.replace(made, subject=subject, body=body, date=date)
     refused = patch_text.flaw(made)

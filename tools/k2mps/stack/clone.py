@@ -75,29 +75,21 @@ def _clone(url: str, pin: Pin, directory: Path, reporter: Reporter) -> None:
     partial = directory.with_name(f"{directory.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     try:
-        try:
-            # The files are to be the bytes of the commit, for the tool and for the user's git.  No
-            # template, so no hooks; no filter, so every blob is there.
-            repository.network(
-                directory.parent,
-                f"cloning {git.redacted(url)}",
-                *(
-                    "clone --no-checkout --no-filter --template= --origin=origin "
-                    "--config=core.autocrlf=false --config=core.eol=lf --config=core.symlinks=true"
-                ).split(),
-                f"--config=core.attributesFile={os.devnull}",
-                "--",
-                url,
-                str(partial),
-                reporter=reporter,
-            )
-        except errors.UnreachableError as error:
-            raise errors.UnreachableError(
-                f"{git.redacted(url)} could not be cloned",
-                why=error.why,
-                next_command="check the network, or give a clone of k2 that"
-                " you have: k2mps checkout --k2 DIRECTORY",
-            ) from None
+        # The files are to be the bytes of the commit, for the tool and for the user's git.  No
+        # template, so no hooks; no filter, so every blob is there.
+        options = (
+            "clone --no-checkout --no-filter --template= --origin=origin"
+            " --config=core.autocrlf=false --config=core.eol=lf --config=core.symlinks=true"
+            f" --config=core.attributesFile={os.devnull}"
+        ).split()
+        shown = git.redacted(url)
+        repository.network(
+            directory.parent,
+            f"cloning {shown}",
+            f"{shown} could not be cloned",
+            *(*options, "--", url, str(partial)),
+            reporter=reporter,
+        )
         (partial / ".git" / OWN_MARK).touch()
         clone = Checkout(partial, reporter)
         _take_pin(clone, url, pin)
@@ -108,27 +100,22 @@ def _clone(url: str, pin: Pin, directory: Path, reporter: Reporter) -> None:
             shutil.rmtree(partial, ignore_errors=True)
 
 
-def fetch(checkout: Checkout, title: str, url: str, *refs: str, options: str = "") -> None:
-    """Fetches from a url; errors are those of `repository.network`."""
+def fetch(
+    checkout: Checkout, title: str, failure: str, url: str, *refs: str, options: str = ""
+) -> None:
+    """Fetches from a url; the titles and the errors are those of `repository.network`."""
     from k2mps.core import repository
 
     arguments = ("fetch", "--no-tags", *options.split(), "--", url, *refs)
-    repository.network(checkout.directory, title, *arguments, reporter=checkout.reporter)
+    repository.network(checkout.directory, title, failure, *arguments, reporter=checkout.reporter)
 
 
 def _take_pin(checkout: Checkout, url: str, pin: Pin) -> None:
     """Fetches the pinned commit by its id, if the checkout lacks it, and checks its tree."""
     tree = checkout.commit_of(pin.commit, "tree")
     if not tree:
-        try:
-            fetch(checkout, f"fetching {pin.commit[:12]}", url, pin.commit)
-        except (errors.NotThereError, errors.UnreachableError) as error:
-            raise type(error)(
-                f"commit {pin.commit} could not be fetched from {git.redacted(url)}",
-                why=error.why,
-                next_command="check the network, the url and the commit in upstream.toml, then run"
-                " the same command again",
-            ) from None
+        failure = f"commit {pin.commit} could not be fetched from {git.redacted(url)}"
+        fetch(checkout, f"fetching {pin.commit[:12]}", failure, url, pin.commit)
         tree = checkout.tree_of(pin.commit)
     if tree != pin.tree:
         raise errors.K2mpsError(

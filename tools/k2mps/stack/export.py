@@ -115,11 +115,11 @@ def _check_unchanged(pin: Pin, known: States) -> None:
     and exporting the branch would revert it."""
     if known.known() or known.last_synced is None:
         return
-    project, checkout = known.project, known.checkout
     why = f"by git or by hand, and export would undo that: {errors.some(known.changed_paths())}"
     try:
-        if checkout.is_ancestor(series_tip(project, checkout, pin, states=known), known.head.tip):
-            return
+        tip = series_tip(known.project, known.checkout, pin, states=known)
+        if known.checkout.is_ancestor(tip, known.head.tip):
+            return  # `apply` has carried the user's commits over
     except errors.K2mpsError as error:
         why += f"; {error.what}"  # what does not apply is a change, too
     raise errors.K2mpsError(
