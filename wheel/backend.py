@@ -11,6 +11,8 @@ from pathlib import Path
 
 _ROOT = Path(__file__).resolve().parents[1]
 _PYTHON = "import sys; print(sys.version_info[:2])"
+# What pip tells this build is not for the builds that this build starts.
+_OURS = ("PYTHON", "PEP517_", "_PYPROJECT_HOOKS_", "PIP_BUILD_TRACKER")
 _TORCH = "import importlib.metadata as m; print(m.version('torch').split('+')[0])"
 
 
@@ -38,7 +40,7 @@ def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
 
 
 def _environment():
-    return {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    return {name: value for name, value in os.environ.items() if not name.startswith(_OURS)}
 
 
 def _run(command):
