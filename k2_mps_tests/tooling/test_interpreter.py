@@ -137,16 +137,17 @@ def unpacked(folder: Path, name: str) -> Path:
     return headers
 
 
-def test_a_folder_with_a_python_of_another_system(tmp_path):
+@pytest.mark.parametrize("library", ["lib/libpython3.13.so.1.0", "bin/python3.13"])
+def test_a_folder_with_a_python_of_another_system(tmp_path, library):
     headers = unpacked(tmp_path, "python3.13")
     found = interpreter.find(tmp_path)
     with pytest.raises(errors.RequirementMissingError, match="exports nothing of Python's"):
         found.symbols()
-    libraries = tmp_path / "usr/lib"
-    libraries.mkdir()
-    (libraries / "libpython3.13.a").write_bytes(b"-" * 10_000_000)
-    shutil.copy(interpreter.find().library, libraries / "libpython3.13.so.1.0")
-    (libraries / "libpython3.13.so").symlink_to("libpython3.13.so.1.0")
+    file = tmp_path / "usr" / library
+    file.parent.mkdir()
+    (file.parent / "libpython3.13.a").write_bytes(b"-")
+    (file.parent / "libpython3.13.so").symlink_to("libpython3.13.so.1.0")
+    shutil.copy(interpreter.find().library, file)
     found = interpreter.find(tmp_path)
     assert (found.number, found.tag, found.include) == ("3.13.5", "cp313", str(headers))
     found.check_headers()

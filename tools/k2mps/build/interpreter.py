@@ -100,13 +100,15 @@ def _unpacked(folder: Path) -> Interpreter:
     numbers = re.findall(
         r"^#define PY_M\w+_VERSION\s+(\d+)$", (headers[0] / "patchlevel.h").read_text(), re.M
     )
+    name = headers[0].name
     # Without archives, and without links to what another package has.
     libraries = [
         path
-        for path in folder.glob(f"**/lib{headers[0].name}.*")
+        for pattern in (f"**/lib{name}.*", f"**/bin/{name}")
+        for path in folder.glob(pattern)
         if path.suffix != ".a" and path.is_file()
     ]
-    library = libraries[0] if libraries else folder / f"lib{headers[0].name}.so"
+    library = libraries[0] if libraries else folder / f"lib{name}.so"
     return Interpreter(str(folder), ".".join(numbers), str(headers[0]), str(library))
 
 
