@@ -61,6 +61,13 @@ def git(directory: Path, *args: str, env: dict | None = None) -> str:
     return result.stdout.rstrip("\n")
 
 
+def output(*command: object, **how) -> str:
+    """What a program prints, which must succeed."""
+    result = subprocess.run(list(map(str, command)), capture_output=True, text=True, **how)
+    assert result.returncode == 0, f"{command}: {result.stdout}{result.stderr}"
+    return result.stdout
+
+
 def shell(directory: Path, script: str) -> None:
     """Runs shell commands with a contributor's name, up to the first failure."""
     subprocess.run(

@@ -9,8 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from k2mps.build import environment
-from k2mps.core import errors, objects, project
+from k2mps.core import errors, objects
 from k2mps.wheel import expectations
 
 from k2_mps_tests.tooling import support
@@ -19,6 +18,7 @@ ROOT = support.TOOLS.parent
 SERIES = ROOT / "patches" / "files"
 FILES = SERIES / "cmake"
 KERNELS = expectations.KERNELS
+NINJA = Path(sys.prefix, "bin/ninja")
 
 KERNEL = """\
 #include <metal_stdlib>
@@ -96,41 +96,21 @@ class Tree:
                 **{f"cmake/{path.name}": path.read_text() for path in FILES.iterdir()},
             },
         )
-        found = environment.Environment(project.Project(ROOT))
-        self.cmake = str(found.program("cmake"))
-        self.ninja = str(found.program("ninja"))
 
     def provide_compiler(self, status: int = 0) -> str:
-        self.compiler.write_text(
-            COMPILER.format(
-                python=sys.executable, content=COMPILED, log=str(self.log), status=status
-            )
-        )
+        facts = {"python": sys.executable, "content": COMPILED, "log": str(self.log)}
+        self.compiler.write_text(COMPILER.format(**facts, status=status))
         self.compiler.chmod(0o755)
         return f"-DK2_METAL_COMPILER={self.compiler}"
 
     def configure(self, *options: str) -> str:
-        return subprocess.run(
-            [
-                self.cmake,
-                "-S",
-                str(self.folder),
-                "-B",
-                str(self.folder / "build"),
-                "-G",
-                "Ninja",
-                f"-DCMAKE_MAKE_PROGRAM={self.ninja}",
-                *options,
-            ],
-            check=True,
-            capture_output=True,
-            text=True,
-        ).stdout
+        where = ("-S", self.folder, "-B", self.folder / "build", "-G", "Ninja")
+        make = f"-DCMAKE_MAKE_PROGRAM={NINJA}"
+        return support.output(NINJA.with_name("cmake"), *where, make, *options)
 
     def build(self) -> subprocess.CompletedProcess:
-        return subprocess.run(
-            [self.ninja, "-C", str(self.folder / "build")], capture_output=True, text=True
-        )
+        command = [NINJA, "-C", self.folder / "build"]
+        return subprocess.run(command, capture_output=True, text=True)
 
     def shown(self) -> bytes:
         result = self.build()

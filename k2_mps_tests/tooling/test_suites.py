@@ -40,16 +40,6 @@ def test_skipped_inside(): pytest.skip("too old")
 """
 
 
-class Lines(Reporter):
-    """Records the lines."""
-
-    def __init__(self):
-        self.lines = []
-
-    def info(self, text):
-        self.lines.append(text)
-
-
 @pytest.fixture
 def environment(tmp_path):
     """The environment of a project: that of the tests themselves."""
@@ -128,19 +118,15 @@ def test_bad(): assert 1 == 2
 @pytest.mark.skip(reason="no Mac here")
 def test_skipped(): pass
 """
-    support.write(environment.project.root / "spread", {"test_it.py": text})
-    suite = suites.Suite(
-        "spread", "this", "spread", doctor.Device.CPU, on_k2=False, spread="worksteal"
-    )
-    progress = Progress()
-    environment.reporter = progress
-    result = suites.run(environment, suite, None)
+    environment.reporter = progress = Progress()
+    result = run(environment, text, spread="worksteal")
     assert (result.passed, result.failed, result.skipped) == (6, 1, 1)
     assert any("assert 1 == 2" in line for line in result.output)
     percents = [done for done, total, _ in progress.steps if total == 100]
     assert percents == sorted(percents) and percents[-1] == 100 and len(percents) >= 8
     assert {text for _, _, text in progress.steps} >= {"test_it.py::test_bad"}
     # One test runs without worker processes, so its output is visible.
+    suite = suites.Suite("one", "this", result.suite.tests, on_k2=False)
     chosen = suites.run(environment, suite, None, ("-k", "test_skipped or test_it[0]"))
     assert chosen.failed == 1 and "PYTEST_XDIST_WORKER_COUNT" in "".join(chosen.output)
 
@@ -162,13 +148,9 @@ def test_an_old_report_is_not_read(environment):
 
 
 def test_variables_and_arguments_arrive(environment):
-    result = run(
-        environment,
-        "import os\n\ndef test_a(): assert os.environ['FLAVOUR'] == 'sweet'"
-        "\n\ndef test_b(): raise SystemError\n",
-        variables={"FLAVOUR": "sweet"},
-        arguments=("-k", "test_a"),
-    )
+    text = "import os\n\ndef test_a(): assert os.environ['FLAVOUR'] == 'sweet'\n\n"
+    how = {"variables": {"FLAVOUR": "sweet"}, "arguments": ("-k", "test_a")}
+    result = run(environment, text + "def test_b(): raise SystemError\n", **how)
     assert result.ok and result.passed == 1
 
 
@@ -226,8 +208,8 @@ def test_report_fails_where_anything_did():
     suite = suites.Suite("tooling", "", "", doctor.Device.CPU, on_k2=False)
     good = suites.Result(suite, passed=1)
     away = suites.Result(suite, not_run="unreachable")
-    suites.report([good], Lines())
-    suites.report([good, away], Lines())
+    suites.report([good], Reporter())
+    suites.report([good, away], Reporter())
     for bad in (
         [good, suites.Result(suite, failed=1)],
         [good, suites.Result(suite, errors=1)],
@@ -235,19 +217,13 @@ def test_report_fails_where_anything_did():
         [away],
     ):
         with pytest.raises(errors.CheckFailedError):
-            suites.report(bad, Lines())
+            suites.report(bad, Reporter())
 
 
-def test_the_suites_are_listed(empty):
+def test_the_suites_are_listed_and_others_refused(empty):
     out = empty.ok("test", "--list")
     assert "tooling\t" in out and "upstream-mps\t" in out
-
-
-def test_unknown_suites_are_refused():
-    with pytest.raises(errors.K2mpsError, match="no suite 'nonsense'"):
-        suites.choose(["nonsense"])
-    assert [suite.name for suite in suites.choose(["tooling"])] == ["tooling"]
-    assert len(suites.choose([])) >= 4
+    assert "no suite 'nonsense'" in empty.fails(1, "test", "nonsense")
 
 
 def test_without_upstream_the_rest_still_runs(sandbox):

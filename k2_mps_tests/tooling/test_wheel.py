@@ -106,10 +106,14 @@ def test_it_holds_the_package_and_its_metadata(made):
 
 
 def test_a_wheel_for_a_check_says_so_and_lies_elsewhere(ready):
-    ready.ok("wheel", "--quick")
+    ready.ok("wheel", "--quick", env={"SOURCE_DATE_EPOCH": "1800000000"})
     [path] = (ready.root / "build/wheels").rglob("*.whl")
     assert path.parent.name == "quick"
     assert origin_of(path)["built"] == "native, for a check only"
+    # The time of the files can be chosen.
+    with zipfile.ZipFile(path) as archive:
+        times = {entry.date_time for entry in archive.infolist()}
+    assert times == {(2027, 1, 15, 8, 0, 0)}
 
 
 @pytest.mark.skipif(sys.platform == "darwin", reason="a Mac needs nothing else")
@@ -137,13 +141,6 @@ def test_a_build_elsewhere_gives_the_same_bytes(made, tmp_path):
     assert the_wheel(made).read_bytes() == the_wheel(other).read_bytes()
 
 
-def test_the_time_of_the_files_can_be_chosen(ready):
-    ready.ok("wheel", env={"SOURCE_DATE_EPOCH": "1800000000"})
-    with zipfile.ZipFile(the_wheel(ready)) as archive:
-        times = {entry.date_time for entry in archive.infolist()}
-    assert times == {(2027, 1, 15, 8, 0, 0)}
-
-
 def test_pip_makes_it_from_the_repository(ready, tmp_path):
     """The backend in wheel/ runs this clone's tool, for pip's Python and its torch."""
     shutil.copy(ROOT / "Makefile", ready.root)
@@ -156,12 +153,8 @@ def test_pip_makes_it_from_the_repository(ready, tmp_path):
 
     def pip(*options: str) -> subprocess.CompletedProcess:
         command = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-index", *options]
-        return subprocess.run(
-            [*command, "--wheel-dir", tmp_path / "found", ready.root / "wheel"],
-            env=ready.environment,
-            capture_output=True,
-            text=True,
-        )
+        command += ["--wheel-dir", tmp_path / "found", ready.root / "wheel"]
+        return subprocess.run(command, env=ready.environment, capture_output=True, text=True)
 
     result = pip("--config-settings", "torch=0.1")
     assert result.returncode == 1 and "torch 0.1 is not supported" in result.stdout + result.stderr
@@ -179,12 +172,18 @@ def test_pip_makes_it_from_the_repository(ready, tmp_path):
     assert f"{ready.root}/.venv is for Python (3, 9)" in result.stdout + result.stderr
 
 
-def test_edits_make_no_wheel(made):
-    file = made.checkout / "k2/csrc/answer.cc"
+def test_edits_make_no_wheel_and_a_build_says_so(ready):
+    ready.ok("apply")
+    file = ready.checkout / "k2/csrc/answer.cc"
     file.write_text(file.read_text().replace("42", "43"))
-    assert "edit" in made.fails(1, "wheel")
-    git(made.checkout, "commit", "--quiet", "--all", "-m", "answer: 43")
-    assert "commit(s) of yours" in made.fails(1, "wheel")
+    assert "edit" in ready.fails(1, "wheel")
+    ready.ok("build", "--device", "cpu", "--no-demo")
+    [told] = (ready.root / "build").glob("cpu-*-edited-*/lib/k2mps.json")
+    origin = json.loads(told.read_text())
+    assert origin["dirty"] is True
+    assert (origin["patched_tree"], origin["series"]) == (None, None)
+    git(ready.checkout, "commit", "--quiet", "--all", "-m", "answer: 43")
+    assert "commit(s) of yours" in ready.fails(1, "wheel")
 
 
 def test_an_edited_clone_of_k2_mps_makes_a_dirty_wheel(ready):
@@ -206,17 +205,6 @@ def test_an_edited_clone_of_k2_mps_makes_a_dirty_wheel(ready):
     ready.ok("wheel")
     assert f"+cpu.torch{ready.torch}-" in the_wheel(ready).name
     assert origin_of(the_wheel(ready))["dirty"] is False
-
-
-def test_a_build_of_edits_says_so(ready):
-    ready.ok("apply")
-    file = ready.checkout / "k2/csrc/answer.cc"
-    file.write_text(file.read_text().replace("42", "43"))
-    ready.ok("build", "--device", "cpu", "--no-demo")
-    [told] = (ready.root / "build").glob("cpu-*-edited-*/lib/k2mps.json")
-    origin = json.loads(told.read_text())
-    assert origin["dirty"] is True
-    assert (origin["patched_tree"], origin["series"]) == (None, None)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
 """CMakeLists.overlay.cmake in a project that looks for torch in the way of k2."""
 
-import subprocess
 import sys
 from pathlib import Path
 
@@ -33,27 +32,18 @@ def configure(tmp_path):
     """Runs cmake on the project; returns the output."""
     (tmp_path / "CMakeLists.txt").write_text(CMAKE)
     found = environment.Environment(project.Project(ROOT))
-    pybind11 = found.site_packages / "pybind11/share/cmake/pybind11"
 
     def run(*options: str) -> str:
-        command = [
-            str(found.program("cmake")),
-            "-S",
-            str(tmp_path),
-            "-B",
-            str(tmp_path / "build"),
-            "-G",
-            "Ninja",
-            f"-DCMAKE_MAKE_PROGRAM={found.program('ninja')}",
-            f"-DCMAKE_PROJECT_k2_INCLUDE={ROOT}/CMakeLists.overlay.cmake",
-            f"-DPYTHON_EXECUTABLE={sys.executable}",
-            f"-Dpybind11_DIR={pybind11}",
-            *options,
-        ]
-        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        settings = {
+            "CMAKE_MAKE_PROGRAM": found.program("ninja"),
+            "CMAKE_PROJECT_k2_INCLUDE": ROOT / "CMakeLists.overlay.cmake",
+            "PYTHON_EXECUTABLE": sys.executable,
+            "pybind11_DIR": found.site_packages / "pybind11/share/cmake/pybind11",
+        }
+        named = (f"-D{name}={value}" for name, value in settings.items())
+        where = ("-S", tmp_path, "-B", tmp_path / "build", "-G", "Ninja")
+        return support.output(found.program("cmake"), *where, *named, *options)
 
-    run.ninja = str(found.program("ninja"))
-    run.build = tmp_path / "build"
     return run
 
 
@@ -62,20 +52,19 @@ def test_torch_is_linked_however_often_cmake_runs(configure):
         assert "linked with: torch_was_found" in configure()
 
 
-def library(configure, name: str) -> Path:
-    subprocess.run([configure.ninja, "-C", str(configure.build)], check=True, capture_output=True)
-    [path] = configure.build.glob(f"lib{name}.*")
-    return path
+def library(folder: Path, name: str) -> bytes:
+    support.output(Path(sys.prefix, "bin/ninja"), "-C", folder / "build")
+    [path] = folder.glob(f"build/lib{name}.*")
+    return path.read_bytes()
 
 
 def test_what_goes_into_a_wheel_names_no_directory(configure, tmp_path):
     configure()
-    assert str(tmp_path).encode() in library(configure, "fsa").read_bytes()
+    assert str(tmp_path).encode() in library(tmp_path, "fsa")
     configure("-DK2_FOR_WHEEL=ON")
     for name in ("_k2", "fsa"):
-        content = library(configure, name).read_bytes()
+        content = library(tmp_path, name)
         assert str(tmp_path).encode() not in content
         assert b"torch/lib" in content
     # k2's own option gives /k2/lib, because its $ORIGIN is lost.
-    content = library(configure, "_k2").read_bytes()
-    assert b"\0$ORIGIN/k2/lib:$ORIGIN/torch/lib\0" in content
+    assert b"\0$ORIGIN/k2/lib:$ORIGIN/torch/lib\0" in library(tmp_path, "_k2")

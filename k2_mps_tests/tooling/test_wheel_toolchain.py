@@ -73,23 +73,15 @@ def test_what_macos_exports_is_what_torch_and_zig_know(packages):
     assert not [name for name in found if name.startswith("@")]
 
 
-def test_the_symbols_of_torch_are_read_once(packages):
+def test_the_symbols_of_torch_are_read_once_and_told_by_library(packages):
     torch, _ = packages
     found = toolchain.symbols_of(torch)
-    assert found["core.dylib"]["exports"] == ["_core"]
-    assert found["rest.dylib"]["imports"][OBJC] == ["_objc_retain"]
+    assert found["core.dylib"] == {"exports": ["_core"], "imports": {}}
+    imported = {"@rpath/core.dylib": ["_core"], OBJC: ["_objc_retain"]}
+    assert found["rest.dylib"] == {"exports": ["_rest"], "imports": imported}
     for library in (torch / "lib").glob("*.dylib"):
         library.unlink()
     assert toolchain.symbols_of(torch) == found
-
-
-def test_imports_are_told_by_library(packages):
-    torch, _ = packages
-    binary = toolchain.parse(torch / "lib/rest.dylib")
-    found = toolchain.imports(binary)
-    assert found["@rpath/core.dylib"] == {"_core"}
-    assert found[OBJC] == {"_objc_retain"}
-    assert {symbol.name for symbol in binary.exported_symbols} == {"_rest"}
 
 
 def test_a_library_exports_what_it_passes_on(tmp_path):
@@ -110,11 +102,7 @@ def test_a_library_exports_what_it_passes_on(tmp_path):
     found = toolchain.imports(toolchain.parse(built))
     assert "_flat" in found["/usr/lib/outer.dylib"]
     assert "_deep" in set().union(*found.values())
-
-
-def test_a_symbol_that_no_library_lists_does_not_link(tmp_path):
-    system = tmp_path / "system.tbd"
-    system.write_text(LIB_SYSTEM)
+    # A symbol that no library lists does not link.
     with pytest.raises(subprocess.CalledProcessError) as failure:
         macos.link("int gone(void); int f(void) { return gone(); }", tmp_path / "f.dylib", system)
     assert "undefined symbol: gone" in failure.value.stderr
@@ -133,15 +121,10 @@ void f(const char *text) {
 """
 
 
-@pytest.fixture
-def os_headers(tmp_path):
-    """Compiler options for a stand-in of the SDK's headers."""
+def test_signposts_bind_the_symbols_of_macos(tmp_path):
     support.write(tmp_path, {"include/os/base.h": BASE})
     emulator = toolchain.FILES.parents[3] / "emulator/include"
-    return [f"-I{folder}" for folder in (toolchain.FILES, emulator, tmp_path / "include")]
-
-
-def test_signposts_bind_the_symbols_of_macos(tmp_path, os_headers):
+    headers = [f"-I{folder}" for folder in (toolchain.FILES, emulator, tmp_path / "include")]
     symbols = {
         "_os_log_create",
         "_os_signpost_id_generate",
@@ -150,22 +133,15 @@ def test_signposts_bind_the_symbols_of_macos(tmp_path, os_headers):
     }
     system = tmp_path / "system.tbd"
     system.write_text(toolchain.stub(toolchain.SYSTEM, {*symbols, "dyld_stub_binder"}, []))
-    built = macos.link(SIGNPOSTS, tmp_path / "f.dylib", system, "-fno-stack-protector", *os_headers)
+    built = macos.link(SIGNPOSTS, tmp_path / "f.dylib", system, "-fno-stack-protector", *headers)
     binary = toolchain.parse(built)
     assert toolchain.imports(binary)[toolchain.SYSTEM] >= symbols
     # Instruments reads strings that are not in each record from this section.
     strings = bytes(binary.get_section("__oslogstring").content)
     assert strings.split(b"\0")[:2] == [b"name", b"%{public}s"]
-
-
-def test_a_signpost_has_a_literal_for_a_name(tmp_path, os_headers):
+    # A signpost has a literal for a name.
     with pytest.raises(subprocess.CalledProcessError) as failure:
-        macos.link(
-            SIGNPOSTS.replace('"name"', "text"),
-            tmp_path / "f.dylib",
-            f"-I{toolchain.FILES}",
-            *os_headers,
-        )
+        macos.link(SIGNPOSTS.replace('"name"', "text"), tmp_path / "g.dylib", *headers)
     assert "error: expected" in failure.value.stderr
 
 
@@ -197,9 +173,9 @@ def configure(folder: Path, commands: str, macos: str = "14.0") -> None:
         "CMAKE_CXX_COMPILER_WORKS": "ON",
         "CMAKE_EXPORT_COMPILE_COMMANDS": "ON",
     }
-    command = [programs / "cmake", "-S", folder, "-B", folder / "build", "-G", "Ninja"]
-    command += [f"-D{name}={value}" for name, value in settings.items()]
-    subprocess.run(command, check=True, capture_output=True)
+    named = (f"-D{name}={value}" for name, value in settings.items())
+    where = ("-S", folder, "-B", folder / "build", "-G", "Ninja")
+    support.output(programs / "cmake", *where, *named)
 
 
 @pytest.mark.parametrize("version", ["14.0", "15.0"])
@@ -213,14 +189,6 @@ def test_another_run_of_cmake_changes_no_command(tmp_path, version):
     assert commands[0] == commands[1]
 
 
-@pytest.mark.parametrize(
-    "torch, macos", [("2.12.0", "14.0"), ("2.14.1", "14.0"), ("2.15.0", "15.0"), ("2.16.0", "15.0")]
-)
-def test_a_build_is_for_the_least_macos_of_its_torch(torch, macos):
-    assert toolchain.least_macos(torch) == macos
-    assert toolchain.platform(torch) == f"macosx_{macos.replace('.', '_')}_arm64"
-
-
 def test_the_linker_strips_a_module(tmp_path):
     """Without a program of LLVM's package, which nothing else of a build needs."""
     code = "__attribute__((noinline)) static int local(int x) { return x * x; }\n"
@@ -231,8 +199,7 @@ def test_the_linker_strips_a_module(tmp_path):
         # The condition under which pybind11 runs this program.
         "if(CMAKE_STRIP)\n  message(FATAL_ERROR ${CMAKE_STRIP})\nendif()",
     )
-    ninja = Path(sys.prefix, "bin/ninja")
-    subprocess.run([ninja, "-C", tmp_path / "build"], check=True, capture_output=True)
+    support.output(Path(sys.prefix, "bin/ninja"), "-C", tmp_path / "build")
     [library] = (tmp_path / "build").glob("libx.*")
     binary = toolchain.parse(library)
     names = {symbol.name for symbol in binary.symbols}

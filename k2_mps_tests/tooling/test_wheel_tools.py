@@ -120,13 +120,6 @@ def test_a_bill_keeps_to_the_schema_and_names_all(tmp_path):
     assert "required-torch" in needs and "compiled-in-pybind11" in needs
 
 
-def test_the_same_wheel_has_the_same_bill(sandbox, tmp_path):  # noqa: F811
-    path = case().written(tmp_path)
-    bill = Path(sandbox.ok("wheel", "sbom", str(path)).strip())
-    assert bill == path.with_name(path.name + ".cdx.json")
-    assert bill.read_text() == sbom.text(path)
-
-
 # ---- the index page
 
 
@@ -151,73 +144,51 @@ def served(folder: Path):
         server.server_close()
 
 
-def pip(page: str, wanted: str, folder: Path):
-    return subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "pip",
-            "download",
-            "--no-deps",
-            "--no-index",
-            "--disable-pip-version-check",
-            "--dest",
-            str(folder),
-            "--find-links",
-            page,
-            wanted,
-        ],
-        capture_output=True,
-        text=True,
-    )
+def pip(page: str, wanted: str, folder: Path) -> subprocess.CompletedProcess:
+    """Downloads a wheel from a page to a folder."""
+    command = [sys.executable, "-m", "pip", "download", "--no-deps", "--no-index"]
+    where = ["--disable-pip-version-check", "--dest", folder, "--find-links", page]
+    return subprocess.run([*command, *where, wanted], capture_output=True, text=True)
 
 
-def test_pip_finds_each_version_on_the_page(tmp_path):
-    wheels = tmp_path / "wheels"
-    made = [case(torch).written(wheels) for torch in ("2.12.0", "2.13.0")]
-    page = write_index(wheels)
-    for number, path in enumerate(made):
-        version = path.name.split("-")[1]
-        folder = tmp_path / str(number)
-        result = pip(page.as_uri(), f"k2=={version}", folder)
-        assert result.returncode == 0, result.stdout + result.stderr
-        assert (folder / path.name).read_bytes() == path.read_bytes()
-
-
-def test_the_wheels_may_lie_elsewhere(tmp_path):
+def test_pip_finds_each_version_on_the_page_also_where_the_wheels_lie_elsewhere(tmp_path):
     wheels, page_folder = tmp_path / "wheels", tmp_path / "page"
-    path = case().written(wheels)
+    made = [case(torch).written(wheels) for torch in ("2.12.0", "2.13.0")]
     page_folder.mkdir()
     with served(wheels) as url, served(page_folder) as page_url:
         write_index(wheels, url).rename(page_folder / "mps.html")
-        result = pip(f"{page_url}/mps.html", "k2", tmp_path / "got")
-    assert result.returncode == 0, result.stdout + result.stderr
-    assert (tmp_path / "got" / path.name).exists()
+        page = write_index(wheels).as_uri()
+        for place, path in ((page, made[0]), (page, made[1]), (f"{page_url}/mps.html", made[1])):
+            result = pip(place, f"k2=={path.name.split('-')[1]}", tmp_path / "got")
+            assert result.returncode == 0, result.stdout + result.stderr
+            got = tmp_path / "got" / path.name
+            assert got.read_bytes() == path.read_bytes()
+            got.unlink()
 
 
-def test_pip_refuses_a_wheel_with_another_hash(tmp_path):
-    path = case().written(tmp_path / "wheels")
-    page = write_index(path.parent)
-    other = case(compiler="Clang 20").written(tmp_path / "other")
-    path.write_bytes(other.read_bytes())
-    result = pip(page.as_uri(), "k2", tmp_path / "got")
-    assert result.returncode != 0
-    assert "HASH" in result.stdout + result.stderr
-
-
-def test_pip_heeds_the_python_that_is_required(tmp_path):
+def test_pip_heeds_the_hash_and_the_python_that_is_required(tmp_path):
     path = case().written(tmp_path / "wheels")
     page = write_index(path.parent)
     text = page.read_text()
     assert 'data-requires-python="&gt;=3.10"' in text
     page.write_text(text.replace("&gt;=3.10", "&gt;=4"))
     assert pip(page.as_uri(), "k2", tmp_path / "got").returncode != 0
+    page.write_text(text)
+    path.write_bytes(case(compiler="Clang 20").written(tmp_path / "other").read_bytes())
+    result = pip(page.as_uri(), "k2", tmp_path / "got")
+    assert result.returncode != 0 and "HASH" in result.stdout + result.stderr
 
 
-def test_a_folder_without_wheels_has_no_page(sandbox, tmp_path):  # noqa: F811
+def test_the_commands(empty, tmp_path):
     code = errors.CheckFailedError.exit_code
-    assert "no wheel" in sandbox.fails(code, "wheel", "index", str(tmp_path))
+    assert "no wheel" in empty.fails(code, "wheel", "index", str(tmp_path))
     assert not (tmp_path / "mps.html").exists()
+    path = case().written(tmp_path)
+    assert empty.ok("wheel", "index", str(tmp_path)).strip() == str(tmp_path / "mps.html")
+    bill = Path(empty.ok("wheel", "sbom", str(path)).strip())
+    assert bill == path.with_name(path.name + ".cdx.json")
+    # The same wheel has the same bill.
+    assert bill.read_text() == sbom.text(path)
 
 
 # ---- how people install
@@ -236,15 +207,8 @@ def page_of_k2(folder: Path, *versions: str) -> Path:
 def installer(name: str, python: Path) -> list[object]:
     """The command with which a program installs packages for a Python."""
     if name == "uv":
-        return [
-            Path(sys.prefix, "bin/uv"),
-            "pip",
-            "install",
-            "--python",
-            python,
-            "--offline",
-            "--no-cache",
-        ]
+        uv = [Path(sys.prefix, "bin/uv"), "pip", "install", "--python", python]
+        return [*uv, "--offline", "--no-cache"]
     return [sys.executable, "-m", "pip", "--python", python, "install", "-q"]
 
 
