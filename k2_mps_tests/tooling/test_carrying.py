@@ -84,60 +84,48 @@ def name(sandbox, text=""):
     sandbox.config.write_text(text + "\n[user]\n\tname = A\n\temail = a@example.org\n")
 
 
-def linked_worktree(sandbox, tmp_path):
+def cloned(*options: str, name: str = "own"):
+    """Makes a checkout by `git clone` with these options."""
+    return lambda sandbox: sandbox.clone(name, *options)
+
+
+def linked_worktree(sandbox):
     own = sandbox.clone("own")
     git(own, "worktree", "add", "--quiet", "--detach", "../linked")
     return own.parent / "linked"
 
 
-def shallow(sandbox, tmp_path):
-    git(sandbox.upstream, "checkout", "--quiet", "--detach", "HEAD~1")
-    git(sandbox.upstream, "branch", "--quiet", "at-pin")
-    own = sandbox.clone("shallow", "--depth=1", "--branch=at-pin")
-    git(sandbox.upstream, "checkout", "--quiet", "master")
-    return own
+def shallow(sandbox):
+    git(sandbox.upstream, "branch", "--quiet", "at-pin", sandbox.pin)
+    return sandbox.clone("shallow", "--depth=1", "--branch=at-pin")
 
 
-def blobless(sandbox, tmp_path):
-    git(sandbox.upstream, "config", "uploadpack.allowFilter", "true")
-    own = sandbox.clone("blobless", "--filter=blob:none")
-    git(own, "checkout", "--quiet", sandbox.pin)
-    return own
-
-
-def odd_name(sandbox, tmp_path):
-    own = sandbox.clone("a größer -name, 'quoted'")
-    git(own, "checkout", "--quiet", sandbox.pin)
-    return own
-
-
-def crlf(sandbox, tmp_path):
-    own = sandbox.clone("crlf", "--config=core.autocrlf=true", "--config=core.eol=crlf")
-    git(own, "checkout", "--quiet", sandbox.pin)
-    assert b"line 20\r\n" in (own / CONTEXT).read_bytes()
-    return own
-
-
-def with_submodule(sandbox, tmp_path):
+def with_submodule(sandbox):
     """k2 as a submodule of the user's repository."""
-    outer = tmp_path / "outer"
+    outer = sandbox.root.parent / "outer"
     outer.mkdir()
     git(outer, "init", "--quiet")
     git(outer, "submodule", "--quiet", "add", sandbox.upstream.as_uri(), "k2")
-    git(outer / "k2", "checkout", "--quiet", sandbox.pin)
     return outer / "k2"
 
 
-@pytest.mark.parametrize(
-    "place", [linked_worktree, shallow, blobless, odd_name, crlf, with_submodule]
-)
-def test_every_kind_of_checkout(sandbox, reference, onto, tmp_path, place):
-    own = place(sandbox, tmp_path)
+PLACES = {
+    "linked worktree": linked_worktree,
+    "shallow": shallow,
+    "blobless": cloned("--filter=blob:none"),
+    "odd name": cloned(name="a größer -name, 'quoted'"),
+    "crlf": cloned("--config=core.autocrlf=true", "--config=core.eol=crlf"),
+    "submodule": with_submodule,
+}
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_every_kind_of_checkout(sandbox, reference, onto, place):
+    git(sandbox.upstream, "config", "uploadpack.allowFilter", "true")
+    own = PLACES[place](sandbox)
     git(own, "checkout", "--quiet", "--detach", sandbox.pin)
-    found = carry(sandbox, onto, own)
-    assert {
-        path for path in found.keys() | reference.keys() if found.get(path) != reference.get(path)
-    } == set()
+    assert (b"line 20\r\n" in (own / CONTEXT).read_bytes()) == (place == "crlf")
+    assert carry(sandbox, onto, own) == reference
 
 
 # All settings together, in both orders: of two values of one setting the last
@@ -188,16 +176,9 @@ def test_read_only_places(sandbox, onto, what, command):
         support.commit(k2, "more", {"n": "1\n"})
     words = {"rebase": ["--onto", onto], "drop": [ARRAY]}.get(command, [])
     before = snapshot(k2), patches(sandbox)
+    there = ["sh", "-c", READ_ONLY, "sh", sandbox.root if what == "project" else k2]
     result = subprocess.run(
-        [
-            *support.mount_namespace(),
-            "sh",
-            "-c",
-            READ_ONLY,
-            "sh",
-            str(sandbox.root if what == "project" else k2),
-            *sandbox.command(command, *words, "--k2", str(k2)),
-        ],
+        [*support.mount_namespace(), *there, *sandbox.command(command, *words, "--k2", str(k2))],
         cwd=sandbox.root,
         env=sandbox.environment,
         capture_output=True,

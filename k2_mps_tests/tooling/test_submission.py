@@ -100,14 +100,12 @@ def test_each_group_for_k2_has_a_cover_letter():
 
 
 def test_notes_on_conventions(sandbox, k2):
-    support.write(
-        k2,
-        {
-            "k2/python/k2/mps/wide.py": "# Copyright  2026  X\nimport os\n",
-            "k2/csrc/mps/tidy.h": "// Copyright  2026  X\nint x;\n",
-            "k2/csrc/mps/untidy.h": "// Copyright  2026  X\nint   x ;\n",
-        },
-    )
+    files = {
+        "k2/python/k2/mps/wide.py": "# Copyright  2026  X\nimport os\n",
+        "k2/csrc/mps/tidy.h": "// Copyright  2026  X\nint x;\n",
+        "k2/csrc/mps/untidy.h": "// Copyright  2026  X\nint   x ;\n",
+    }
+    support.write(k2, files)
     sandbox.ok("new", "python: more", "k2/python/k2/mps/wide.py", "k2/csrc/mps")
     notes = sandbox.run("upstream").stderr
     assert "k2/csrc/mps/context.mm:1: no copyright header" in notes

@@ -154,25 +154,27 @@ def test_variables_and_arguments_arrive(environment):
     assert result.ok and result.passed == 1
 
 
-def test_the_summary_says_everything_that_matters():
+def test_the_summary_says_everything_that_matters_and_the_report_fails_where_anything_did():
     mps = suites.Suite("parity", "", "", doctor.Device.MPS)
     cpu = suites.Suite("upstream-cpu", "", "", doctor.Device.CPU)
     tool = suites.Suite("tooling", "", "", doctor.Device.CPU, on_k2=False)
-    lines = suites.summary(
-        [
-            suites.Result(tool, passed=10, skipped=1, reasons={"no disk": 1}),
-            suites.Result(cpu, passed=200, failed=2, errors=1, seconds=61.4),
-            suites.Result(mps, not_run="upstream could not be reached"),
-        ]
-    )
+    good = suites.Result(tool, passed=10, skipped=1, reasons={"no disk": 1})
+    away = suites.Result(mps, not_run="upstream could not be reached")
+    bad = suites.Result(cpu, passed=200, failed=2, errors=1, seconds=61.4)
+    lines = suites.summary([good, bad, away])
     text = "\n".join(lines)
-    if sys.platform != "darwin":
-        assert "parity (emulated)" in text
+    assert ("parity (emulated)" in text) == (sys.platform != "darwin")
     assert "upstream-cpu (emulated)" not in text
     assert "skipped in tooling, 1: no disk" in text
     assert "not run: upstream could not be reached" in text
     assert "200 passed, 2 failed, 1 errors in 61 s" in text
-    assert lines[-1] == ("203 tests ran against real k2, 10 needed none, 1 were skipped")
+    assert lines[-1] == "203 tests ran against real k2, 10 needed none, 1 were skipped"
+    suites.report([good], Reporter())
+    suites.report([good, away], Reporter())
+    others = (suites.Result(tool, errors=1), suites.Result(tool, broken="no test was collected"))
+    for results in ([good, bad], [away], *([good, one] for one in others)):
+        with pytest.raises(errors.CheckFailedError):
+            suites.report(results, Reporter())
 
 
 def test_without_k2_only_marked_tests_are_left_out(environment):
@@ -187,11 +189,9 @@ def test_skipped(): pass
 
 def test_of_none(): pass
 """
-    plugin = ROOT / "k2_mps_tests/without_k2.py"
-    support.write(
-        environment.project.root,
-        {"k2_mps_tests/__init__.py": "", "k2_mps_tests/without_k2.py": plugin.read_text()},
-    )
+    plugin = (ROOT / "k2_mps_tests/without_k2.py").read_text()
+    here = environment.project.root / "k2_mps_tests"
+    support.write(here, {"__init__.py": "", "without_k2.py": plugin})
     result = run(environment, text, on_k2=True, marked=True)
     assert result.ok, result.output
     assert (result.passed, result.skipped) == (1, 2)
@@ -204,22 +204,6 @@ def test_of_none(): pass
     assert run(environment, text).failed == 1
 
 
-def test_report_fails_where_anything_did():
-    suite = suites.Suite("tooling", "", "", doctor.Device.CPU, on_k2=False)
-    good = suites.Result(suite, passed=1)
-    away = suites.Result(suite, not_run="unreachable")
-    suites.report([good], Reporter())
-    suites.report([good, away], Reporter())
-    for bad in (
-        [good, suites.Result(suite, failed=1)],
-        [good, suites.Result(suite, errors=1)],
-        [good, suites.Result(suite, broken="no test was collected")],
-        [away],
-    ):
-        with pytest.raises(errors.CheckFailedError):
-            suites.report(bad, Reporter())
-
-
 def test_the_suites_are_listed_and_others_refused(empty):
     out = empty.ok("test", "--list")
     assert "tooling\t" in out and "upstream-mps\t" in out
@@ -229,9 +213,8 @@ def test_the_suites_are_listed_and_others_refused(empty):
 def test_without_upstream_the_rest_still_runs(sandbox):
     """The command line, with two suites of which one needs k2."""
     sandbox.upstream.rename(sandbox.upstream.with_name("gone"))
-    (sandbox.root / "pyproject.toml").write_text(
-        "[project.optional-dependencies]\nbuild = []\ntest = []\nwheels = []\n"
-    )
+    groups = "[project.optional-dependencies]\nbuild = []\ntest = []\nwheels = []\n"
+    (sandbox.root / "pyproject.toml").write_text(groups)
     os.symlink(sys.prefix, sandbox.root / ".venv")
     sandbox.use_installed_torch()
     support.write(sandbox.root / "k2_mps_tests/tooling", {"test_it.py": "def test_good(): pass\n"})
@@ -240,10 +223,8 @@ def test_without_upstream_the_rest_still_runs(sandbox):
     assert re.search("^upstream-cpu +not run: .*file:", out, re.MULTILINE)
     assert "k2 itself is missing" in out.splitlines()[-1]
     assert "could not be cloned" in out
-    support.write(
-        sandbox.root / "k2_mps_tests/tooling",
-        {"test_more.py": "def test_a(): pass\n\ndef test_b(): 1 / 0\n"},
-    )
+    more = {"test_more.py": "def test_a(): pass\n\ndef test_b(): 1 / 0\n"}
+    support.write(sandbox.root / "k2_mps_tests/tooling", more)
     out = sandbox.ok("test", "tooling", "--", "-k", "good or test_a")
     assert re.search(r"^tooling +2 passed in ", out, re.MULTILINE)
     assert "ZeroDivisionError" not in out

@@ -76,6 +76,13 @@ SUITES = (
         many_files=True,
     ),
     Suite(
+        "torch",
+        "what k2 relies on in torch for macOS, as its wheel has it",
+        "k2_mps_tests/macos_torch",
+        device=Device.CPU,
+        on_k2=False,
+    ),
+    Suite(
         "emulator",
         "the Linux stand-in for Metal and torch's mps device",
         "emulator/tests",

@@ -1,6 +1,7 @@
 """`k2mps torch`: reading a release of torch for macOS, and comparing it with known facts."""
 
 import json
+import os
 import subprocess
 import zipfile
 from collections.abc import Mapping
@@ -225,10 +226,10 @@ def test_what_is_no_library(made):  # noqa: F811
         Library(b"\x7fELF" + bytes(100), "small")
 
 
-def test_the_real_wheel_of_2_15(users_environment):
+def test_the_real_wheel_of_2_15():
     """The command reads from the wheel what the table records, and finds the trap."""
     command = support.Sandbox.command(None, "torch", "2.15.0", "--known", "2.14.1", "--json")
-    variables = {**users_environment, "PYTHONPATH": str(support.TOOLS)}
+    variables = {**os.environ, "PYTHONPATH": str(support.TOOLS)}
     result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=variables)
     if result.returncode == errors.RequirementMissingError.exit_code:
         pytest.skip(f"pip's index cannot be reached: {result.stderr.strip()}")
