@@ -98,7 +98,7 @@ def make_environment(directory: Path) -> None:
     for entry in source.iterdir():
         if entry.suffix != ".pth" and not entry.name.startswith("k2-"):
             os.symlink(entry, target / entry.name)
-    for name in ("cmake", "ninja"):
+    for name in ("clang-format", "cmake", "cpplint", "flake8", "ninja"):
         os.symlink(ours / "bin" / name, directory / "bin" / name)
 
 
@@ -394,22 +394,24 @@ def test_a_pull_request_is_checked_commit_by_commit(sandbox):
     }.items():
         support.commit(work, message, files)
     sandbox.ok("export", "--k2", str(work))
+    shutil.rmtree(sandbox.root / "tools")
+    (sandbox.root / "tools").symlink_to(support.TOOLS)
+    (sandbox.root / "k2_mps_tests").mkdir()
     # The last commit runs the suite upstream-cpu.
-    for name in ("__init__.py", "upstream/__init__.py", "upstream/seed.py"):
-        content = (ROOT / "k2_mps_tests" / name).read_text()
-        support.write(sandbox.root / "k2_mps_tests", {name: content})
+    for name in ("__init__.py", "commits", "upstream"):
+        (sandbox.root / "k2_mps_tests" / name).symlink_to(ROOT / "k2_mps_tests" / name)
     sandbox.ok("apply")
     git(sandbox.checkout, "config", "user.name", "A Sender")
     git(sandbox.checkout, "config", "user.email", "sender@example.org")
     for built in (["answer: 42", "answer: broken", "answer: mended"], ["answer: broken"]):
         result = sandbox.run("upstream", "--check", "--quick")
         assert result.returncode == 34, result.stdout + result.stderr
-        assert "1 of 3 commits fail: answer: broken" in result.stderr
+        assert "1 of 3 commits fail; answer: broken" in result.stderr
         assert re.findall(r"^[0-9a-f]{12} (answer: \w+)$", result.stdout, re.MULTILINE) == built
         for fact in (
-            "answer: 42\timport k2 and an FSA on cpu\t-\twell",
-            "answer: broken\tdoes not build: ",
+            "answer: 42: K2_WITH_MPS=OFF: import k2 and an FSA on cpu; ON: -; style: well",
+            "answer: broken: K2_WITH_MPS=OFF: does not build: ",
             "k2/csrc/answer.cc:1:",
-            "answer: mended\t1 passed in ",
+            "answer: mended: K2_WITH_MPS=OFF: 1 passed in ",
         ):
             assert fact in result.stdout

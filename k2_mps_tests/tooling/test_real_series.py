@@ -10,11 +10,11 @@ import subprocess
 import time
 
 import pytest
-from k2mps.carry import style
 from k2mps.core import project
 from k2mps.series import patch_folder
 from k2mps.stack.checkout import Checkout
 
+from k2_mps_tests.commits import style
 from k2_mps_tests.tooling import support
 from k2_mps_tests.tooling.support import git
 from k2_mps_tests.tooling.test_hostile_config import configure

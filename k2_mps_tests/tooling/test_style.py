@@ -1,8 +1,8 @@
 """k2's style checkers report only the lines of a commit."""
 
-from k2mps.carry import style
 from k2mps.stack.checkout import Checkout
 
+from k2_mps_tests.commits import style
 from k2_mps_tests.tooling.support import commit, git
 
 LONG = "// " + "long " * 20 + "\n"
@@ -33,6 +33,10 @@ def test_only_lines_of_the_commit_count(tmp_path):
     )
     found = list(style.findings(Checkout(tmp_path), f"{new}~", new))
     assert {one.split(": ")[0] for one in found} == {"a.py:2", "b.cu:4", "c.metal:1", "k2/a.h:5"}
+    more = {".clang-format": "BasedOnStyle: Google\n", "k2/b.h": HEADER.format("int x;\n")}
+    last = commit(tmp_path, "more", {**more, "k2/c.h": HEADER.format("int  x;\n")})
+    made = list(style.findings(Checkout(tmp_path), new, last, ["clang-format"]))
+    assert made == ["k2/c.h:4: warning: code should be clang-formatted [-Wclang-format-violations]"]
     text = "\n".join(found)
     assert "static_cast<int>" in text
     assert "F401 'sys' imported but unused" in text

@@ -97,19 +97,3 @@ def test_each_group_for_k2_has_a_cover_letter():
         title, text = pull_request.words(project, group)
         assert title and text, group
     assert "No Mac has run any of it" in text
-
-
-def test_notes_on_conventions(sandbox, k2):
-    files = {
-        "k2/python/k2/mps/wide.py": "# Copyright  2026  X\nimport os\n",
-        "k2/csrc/mps/tidy.h": "// Copyright  2026  X\nint x;\n",
-        "k2/csrc/mps/untidy.h": "// Copyright  2026  X\nint   x ;\n",
-    }
-    support.write(k2, files)
-    sandbox.ok("new", "python: more", "k2/python/k2/mps/wide.py", "k2/csrc/mps")
-    notes = sandbox.run("upstream").stderr
-    assert "k2/csrc/mps/context.mm:1: no copyright header" in notes
-    assert "wide.py:1" not in notes
-    assert "wide.py:2: F401 'os' imported but unused" in notes
-    assert "untidy.h:2: warning: code should be clang-formatted" in notes
-    assert "/tidy.h" not in notes

@@ -9,7 +9,6 @@ import dataclasses
 import re
 from collections.abc import Sequence
 
-from k2mps.carry import style
 from k2mps.core import errors
 from k2mps.core.git import quoted
 from k2mps.core.project import Project
@@ -26,7 +25,6 @@ class Submission:
     base: str  # the commit before the first one
     tip: str  # the last commit
     cover: str  # the cover letter, subject first
-    notes: tuple[str, ...]  # offences against k2's conventions, and checks that cannot run
 
 
 def make(
@@ -69,8 +67,7 @@ def make(
             author = f"{commit.author} {commit.when}" if patch.date else sender
             tip = checkout.store(tree, [tip], message, author, sender)
             base = tip if patch in below else base
-    notes = tuple(style.findings(checkout, base, tip, ("flake8", "clang-format")))
-    return Submission(base, tip, _cover(project, found, chosen, group), notes)
+    return Submission(base, tip, _cover(project, found, chosen, group))
 
 
 def _sender(checkout: Checkout) -> str:

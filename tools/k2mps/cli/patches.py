@@ -285,32 +285,18 @@ def upstream_command(
 
     The cover letter is printed; docs/pull-requests.md has its text.
     """
-    from k2mps.carry import pull_request, pull_request_check
+    from k2mps.carry import pull_request
+    from k2mps.run import program
 
     if group and patches:
         raise click.UsageError("give a group or patches, not both")
     checkout = session.obtain()
     made = pull_request.make(session.project, checkout, patches, group or "")
     if check:
-        rows, bad = [], []
-        for commit, results in pull_request_check.check(session.environment, checkout, made, quick):
-            off, on, style = (text for text, _ in results)
-            rows.append((commit.id[:12], commit.subject, off, on, style))
-            bad += [] if all(ok for _, ok in results) else [commit.subject]
-            session.console.info(f"{commit.id[:12]} {off}; {on}; style: {style}")
-        session.console.table(
-            ("commit", "subject", "K2_WITH_MPS=OFF, k2's tests", "K2_WITH_MPS=ON", "style"), rows
-        )
-        if bad:
-            raise errors.CheckFailedError(
-                f"{len(bad)} of {len(rows)} commits fail: {'; '.join(bad)}",
-                next_command="k2mps fold the fix into the patch, then k2mps"
-                " upstream --check again: it skips commits that have passed",
-            )
+        options = {"k2": checkout.directory, "base": made.base, "tip": made.tip, "quick": quick}
+        program.COMMITS.run(session.environment, options)
     if branch:
         pull_request.branch(checkout, made, branch)
     session.console.info(made.cover.rstrip("\n"))
-    for note in made.notes:
-        session.console.warn(note)
     if branch:
         session.console.info(f"next: git -C {checkout.directory} push YOUR_FORK {branch}")

@@ -88,6 +88,13 @@ TORCH = Program(
     "wheels",
     missing={3: "read k2mps-pip.log in .venv, check pip's index; then run the same command again"},
 )
+COMMITS = Program(
+    "k2_mps_tests.commits",
+    "check of the commits",
+    "k2mps fold the fix into the patch, then k2mps upstream --check again: it skips commits that"
+    " have passed",
+    repeated=1,
+)
 BENCH = Program(
     "k2_mps_tests.benchmarks.bench",
     "benchmark",

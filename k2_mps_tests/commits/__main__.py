@@ -1,4 +1,4 @@
-"""Whether each commit of a pull request builds, imports and passes.
+"""`k2mps upstream --check`: whether each commit of a pull request builds, imports and passes.
 
 The check builds each commit twice, in a worktree under build/: with K2_WITH_MPS off, as upstream
 does, for k2's own suite on the CPU; and, once k2 has the option, with K2_WITH_MPS on, for `import
@@ -12,8 +12,10 @@ The check keeps its results by the commits' trees and by how they were built, so
 continues.
 """
 
+import argparse
 import json
 import os
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -21,19 +23,19 @@ from k2mps.build import builder
 from k2mps.build.builder import Request
 from k2mps.build.doctor import Device
 from k2mps.build.environment import Environment
-from k2mps.carry import style
-from k2mps.carry.pull_request import Submission
-from k2mps.core import errors, replacement
-from k2mps.core.project import exclusive
+from k2mps.cli.console import Console
+from k2mps.core import errors, project, replacement
 from k2mps.run import suites
 from k2mps.stack.checkout import Checkout, Commit
 
-_SUITE = "upstream-cpu"
+from k2_mps_tests.commits import style
+
+SUITE = "upstream-cpu"
 # A build without optimization takes a third of the time, and finds the same errors.
-_QUICK = ("-DCMAKE_CXX_FLAGS_RELEASE=-O0", "-DCMAKE_OBJCXX_FLAGS_RELEASE=-O0")
-_EACH_ALONE = (*_QUICK, "-DK2_UNITY=OFF")
-_OPTION = "cmake/mps.cmake"
-_FSA = """\
+QUICK = ("-DCMAKE_CXX_FLAGS_RELEASE=-O0", "-DCMAKE_OBJCXX_FLAGS_RELEASE=-O0")
+EACH_ALONE = (*QUICK, "-DK2_UNITY=OFF")
+OPTION = "cmake/mps.cmake"
+FSA = """\
 import k2
 fsa = k2.create_fsa_vec([k2.Fsa.from_str("0 1 1 0.5\\n1 2 -1 0.25\\n2")])
 devices = ["cpu"]
@@ -47,9 +49,9 @@ print("import k2 and an FSA on " + ", ".join(devices))
 
 
 def check(
-    environment: Environment, checkout: Checkout, made: Submission, quick: bool = False
+    environment: Environment, checkout: Checkout, base: str, tip: str, quick: bool
 ) -> Iterator[tuple[Commit, Sequence[tuple[str, bool]]]]:
-    """Builds and tests the commits of a pull request in their order.
+    """Builds and tests the commits from `base` to `tip` in their order.
 
     Args:
       quick: whether to run k2's suite on the last commit only.
@@ -57,31 +59,32 @@ def check(
       Each commit with three results, in words, and whether they are good: with K2_WITH_MPS off;
       with K2_WITH_MPS on, "-" where k2 lacks the option; and of k2's style checkers.
     """
-    project, reporter = environment.project, environment.reporter
-    folder = project.build_root / "upstream"
-    project.build_root.mkdir(exist_ok=True)
-    with exclusive(project.build_root, "build/upstream"):
-        file = project.build_root / "upstream-check.json"
+    root = environment.project.build_root
+    folder, file = root / "upstream", root / "upstream-check.json"
+    root.mkdir(exist_ok=True)
+    with project.exclusive(root, "build/upstream"):
         try:
             known = json.loads(file.read_text(encoding="utf-8"))
         except (FileNotFoundError, ValueError):
             known = {}
         checkout.remove_worktree(folder)
         try:
-            for commit in checkout.commits(f"{made.base}..{made.tip}"):
-                last = commit.id == made.tip
-                arguments = _EACH_ALONE if last else _QUICK
+            for commit in checkout.commits(f"{base}..{tip}"):
+                last = commit.id == tip
+                arguments = EACH_ALONE if last else QUICK
                 tests = last or not quick
                 key = " ".join([checkout.tree_of(commit.id), *arguments, "tests" * tests])
                 found = known.get(key, [("", False)])
                 if not all(ok for _, ok in found):
-                    reporter.info(str(commit))
-                    worktree = _worktree(checkout, folder, commit.id)
+                    print(commit, flush=True)
+                    worktree = at_commit(checkout, folder, commit.id)
                     offences = list(style.findings(worktree, commit.parents[0], commit.id))
+                    if last:  # A commit may leave lines to a later one.
+                        offences += style.findings(worktree, base, tip, ["clang-format"])
                     found = (
-                        _try(environment, worktree, Device.CPU, arguments, tests),
-                        _try(environment, worktree, Device.MPS, arguments)
-                        if (folder / _OPTION).is_file()
+                        tried(environment, worktree, Device.CPU, arguments, tests),
+                        tried(environment, worktree, Device.MPS, arguments)
+                        if (folder / OPTION).is_file()
                         else ("-", True),
                         ("\n".join(offences) or "well", not offences),
                     )
@@ -92,7 +95,7 @@ def check(
             checkout.remove_worktree(folder)
 
 
-def _try(
+def tried(
     environment: Environment,
     worktree: Checkout,
     device: Device,
@@ -105,24 +108,52 @@ def _try(
         built = builder.build(environment, worktree, request)
     except errors.CompileError as error:
         return f"does not build: {error.why}", False
-    (suite,) = suites.choose([_SUITE])
+    (suite,) = suites.choose([SUITE])
     if not tests:
         # On the CPU, the mps device must be absent, also the emulated one.
         variables = suite.variables if device is Device.CPU else {}
         path = os.pathsep.join(map(str, built.python_path))
         settings = {**variables, "PYTHONPATH": path}
         root = environment.project.build_root
-        outcome = environment.run(["-c", _FSA], cwd=root, environment=settings)
+        outcome = environment.run(["-c", FSA], cwd=root, environment=settings)
         return "\n".join(outcome.lines[-8:]), outcome.status == 0
     result = suites.run(environment, suite, built)
-    text = "\n".join([result.told, *result.output[-20:]])
-    return text, result.ok
+    return "\n".join([result.told, *result.output[-20:]]), result.ok
 
 
-def _worktree(checkout: Checkout, folder: Path, commit: str) -> Checkout:
+def at_commit(checkout: Checkout, folder: Path, commit: str) -> Checkout:
     """The worktree in `folder`, made if need be, with a commit checked out."""
     if not folder.exists():
         checkout.git.bytes("worktree", "add", "--quiet", "--detach", str(folder), commit)
     worktree = Checkout(folder, checkout.reporter)
     worktree.git.bytes("checkout", "--quiet", "--detach", commit)
     return worktree
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="k2mps upstream --check")
+    for name in ("--k2", "--base", "--tip"):
+        parser.add_argument(name, required=True)
+    parser.add_argument("--quick", action="store_true")
+    options = parser.parse_args()
+    console = Console()
+    checkout = Checkout(Path(options.k2), console)
+    environment = Environment(project.find(), console)
+    count, bad = 0, []
+    try:
+        for commit, results in check(
+            environment, checkout, options.base, options.tip, options.quick
+        ):
+            off, on, offences = (text for text, _ in results)
+            print(f"{commit}: K2_WITH_MPS=OFF: {off}; ON: {on}; style: {offences}", flush=True)
+            bad += [] if all(ok for _, ok in results) else [commit.subject]
+            count += 1
+    except errors.K2mpsError as error:
+        print(error)
+        return error.exit_code
+    print(f"{len(bad)} of {count} commits fail" + "".join(f"; {subject}" for subject in bad))
+    return bool(bad)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
