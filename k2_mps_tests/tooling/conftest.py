@@ -24,7 +24,6 @@ def pytest_addoption(parser):
     parser.addoption(
         "--kill-rounds", type=int, default=15, help="how many processes test_kill.py kills"
     )
-    parser.addoption("--kill-seed", default="1", help="what its random moments are drawn from")
 
 
 @pytest.fixture(scope="session")

@@ -11,7 +11,6 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
 from pathlib import Path
 
 from k2mps.build.environment import Environment
@@ -391,8 +390,3 @@ def git_commands(sandbox: Sandbox, *args: str) -> list[str]:
     result = sandbox.run("--verbose", *args)
     assert result.returncode == 0, result.stderr
     return re.findall(r"^\+ git (.*)$", result.stderr, re.MULTILINE)
-
-
-def names(lines: Sequence[str]) -> list[str]:
-    """The subcommand of each command line."""
-    return [line.split(" ")[0] for line in lines]

@@ -116,24 +116,6 @@ def test_a_malformed_patch_is_one_error(sandbox, k2, text):
     assert snapshot(k2)["status"] == before["status"]
 
 
-@pytest.mark.parametrize("name", [".gitattributes", ".gitignore"])
-def test_no_patch_adds_a_file_that_git_reads_here_too(sandbox, k2, name):
-    support.write(k2, {f"k2/csrc/mps/{name}": "*.h text eol=crlf\n"})
-    before = patches(sandbox)
-    message = sandbox.fails(1, "new", "attr: x", f"k2/csrc/mps/{name}")
-    assert "would also act on this repository" in message
-    assert patches(sandbox) == before
-
-
-def test_a_date_that_git_cannot_read_is_refused(sandbox, k2):
-    support.write(k2, {"more": "x\n"})
-    git(k2, "add", "more")
-    git(k2, "commit", "--quiet", "-m", "more", env={"GIT_AUTHOR_DATE": "@4102444800 +0000"})
-    before = patches(sandbox)
-    assert "years from 1970 to 2099" in sandbox.fails(1, "export")
-    assert patches(sandbox) == before
-
-
 def test_squashed_commits_leave_no_trailers(sandbox, k2):
     todo = {"GIT_SEQUENCE_EDITOR": "sed -i.bak '2s/^pick/squash/'", "GIT_EDITOR": "true"}
     git(k2, "rebase", "--quiet", "--interactive", "HEAD~2", env=todo)
@@ -148,13 +130,6 @@ def test_advice_loses_no_commit_of_a_detached_head(sandbox, k2):
     follow(sandbox, sandbox.fails(1, "export"))
     sandbox.ok("export")
     assert (sandbox.root / "patches/files/hour").exists()
-
-
-def test_advice_at_an_edit_stop_of_a_rebase(sandbox, k2):
-    todo = {"GIT_SEQUENCE_EDITOR": "sed -i.bak '1s/^pick/edit/'"}
-    git(k2, "rebase", "--quiet", "--interactive", "HEAD~2", env=todo)
-    message = sandbox.fails(1, "export")
-    assert "a rebase in progress" in message and " checkout " not in message
 
 
 def test_advice_for_a_merge_can_be_run(sandbox, k2):

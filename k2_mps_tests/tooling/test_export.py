@@ -136,6 +136,19 @@ def test_a_dropped_commit_deletes_only_when_told(sandbox, k2):
             " git checkout -q k2-mps; git merge -q -m merge side",
         ),
         ("changes nothing", "git commit -q --allow-empty -m nothing"),
+        ("has a rebase in progress", "git rebase -q -x false HEAD~2 || true"),
+        ("does not start from", "git reset -q --hard HEAD~3~"),
+        (
+            "years from 1970 to 2099",
+            "echo > more; git add more; git commit -qm more --date='@4102444800 +0000'",
+        ),
+        *(
+            (
+                "would also act on this repository",
+                f"echo > k2/{name}; git add --force k2/{name}; git commit -qm more",
+            )
+            for name in (".gitattributes", ".gitignore")
+        ),
         (
             "edits cmake/mps.cmake, which context-know-mps.patch adds",
             "git rm -q cmake/mps.cmake; git commit -qm later",
@@ -195,15 +208,6 @@ def test_messages_of_every_shape_survive(sandbox, k2):
     assert "Subject: größe\n" in texts[7]
 
 
-def test_a_branch_that_does_not_start_from_the_pin_is_refused(sandbox, k2):
-    pin = support.commit(sandbox.upstream, "later", {"later.txt": "x\n"})
-    text = (sandbox.root / "upstream.toml").read_text()
-    tree = git(sandbox.upstream, "rev-parse", "HEAD^{tree}")
-    old = git(sandbox.upstream, "rev-parse", f"{sandbox.pin}^{{tree}}")
-    (sandbox.root / "upstream.toml").write_text(text.replace(sandbox.pin, pin).replace(old, tree))
-    assert "does not start from" in sandbox.fails(1, "export")
-
-
 def test_a_broken_patches_directory_is_mended_when_told(sandbox, k2):
     good = patches(sandbox)
     (sandbox.root / "patches/context-know-mps.patch").write_text("garbage")
@@ -238,20 +242,10 @@ def test_author_and_date_survive_the_round_trip(sandbox, k2):
     before = patches(sandbox)
     own = sandbox.clone("own")
     sandbox.ok("apply", "--k2", str(own))
-    assert (
-        git(own, "log", "-1", "--format=%an <%ae> %ad %cn", "--date=raw")
-        == "Jane Größe Doe <jane@example.org> 1600000001 -0330 k2-mps"
-    )
+    who = git(own, "log", "-1", "--format=%an <%ae> %ad %cn", "--date=raw")
+    assert who == "Jane Größe Doe <jane@example.org> 1600000001 -0330 k2-mps"
     sandbox.ok("export", "--k2", str(own))
     assert patches(sandbox) == before
-    # The author also survives an edit of a series whose hunks git places, and a rebase.
-    context = sandbox.root / "patches/context-know-mps.patch"
-    context.write_text(context.read_text().replace("-49,3 +49,4", "-48,3 +48,4"))
-    sandbox.ok("apply", "--k2", str(own))
-    sandbox.ok("edit", "context-know-mps", "--subject", "x", "--k2", str(own))
-    onto = support.commit(sandbox.upstream, "Other", {"other": "1\n"})
-    sandbox.ok("rebase", "--onto", onto, "--k2", str(own))
-    assert (sandbox.root / "patches/jane-hers.patch").read_text() == text
 
 
 def test_what_was_exported_counts_as_applied(sandbox, k2):

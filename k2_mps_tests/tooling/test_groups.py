@@ -8,7 +8,7 @@ from k2mps.core import errors
 from k2mps.series import series_file
 
 from k2_mps_tests.tooling import support
-from k2_mps_tests.tooling.support import findings, git
+from k2_mps_tests.tooling.support import git
 
 ORDER = b"""\
 # why
@@ -131,21 +131,6 @@ def test_a_group_is_a_branch_on_top_of_those_before_it(grouped):
     assert "has no group scores" in grouped.fails(1, "upstream", "--group", "scores")
     both = grouped.run("upstream", "--group", "device", "context-know-mps")
     assert both.returncode == 2 and "not both" in both.stderr
-
-
-def test_fixes_say_nothing_of_mps(grouped):
-    """Patches that help k2 on any device do not mention mps."""
-    path = grouped.root / "patches/context-know-mps.patch"
-    path.write_text(path.read_text().replace("+line fifty", "+line kMps"))
-    line = path.read_text().split("\n").index("+line kMps") + 1
-    # The group's new files are for mps too; it has no file of another group.
-    assert {one[:2] for one in findings(grouped) if one[2] == "group"} == {
-        ("patches/context-know-mps.patch", line),
-        ("patches/files/cmake/mps.cmake", 1),
-        ("patches/files/k2/csrc/mps/context.mm", 1),
-    }
-    path.write_text(path.read_text().replace("+line kMps", "+pickle.dumps(fsa)"))
-    assert "pickle.dumps" not in grouped.run("lint").stdout
 
 
 def test_a_status_fits_its_group(grouped):

@@ -45,7 +45,7 @@ def test_kill_at_a_random_moment(sandbox, k2, request, command):
     sandbox.start(*words).communicate()
     seconds = time.monotonic() - begin
     after = settled(sandbox)
-    moments = random.Random(request.config.getoption("--kill-seed"))
+    moments = random.Random(1)
     for _ in range(1 + request.config.getoption("--kill-rounds") // len(COMMANDS)):
         shutil.rmtree(sandbox.root)
         shutil.copytree(copy, sandbox.root, symlinks=True)

@@ -104,14 +104,8 @@ def test_status_changes_nothing(sandbox):
 def test_status_amid_a_rebase_of_the_users(sandbox):
     sandbox.ok("apply")
     k2 = sandbox.checkout
-    git(
-        k2,
-        "rebase",
-        "--quiet",
-        "--interactive",
-        "HEAD~2",
-        env={"GIT_SEQUENCE_EDITOR": "sed -i s/^pick/edit/"},
-    )
+    todo = {"GIT_SEQUENCE_EDITOR": "sed -i s/^pick/edit/"}
+    git(k2, "rebase", "--quiet", "--interactive", "HEAD~2", env=todo)
     found = status(sandbox)
     assert "a rebase is in progress" in found["details"]
     assert found["next_command"] == (f"git -C {k2} rebase --continue, or --abort")
@@ -122,11 +116,8 @@ def test_status_amid_a_rebase_of_the_users(sandbox):
 
 def test_status_while_a_rebase_of_the_series_waits(sandbox):
     sandbox.ok("apply")
-    onto = support.commit(
-        sandbox.upstream,
-        "theirs",
-        {"k2/csrc/context.h": support.LONG_FILE.replace("line 50", "50")},
-    )
+    theirs = {"k2/csrc/context.h": support.LONG_FILE.replace("line 50", "50")}
+    onto = support.commit(sandbox.upstream, "theirs", theirs)
     sandbox.fails(14, "rebase", "--onto", onto)
     worktree = sandbox.root / "build/rebase"
     for out in (sandbox.ok("status"), sandbox.ok()):

@@ -18,7 +18,7 @@ def report(
     """Gathers the figures, as JSON has them; the checkout, if any, has upstream's history."""
     found = patch_folder.load(project.patches)
     figures = [_figures(found, patch) for patch in found.patches]
-    if checkout is not None and not checkout.has(upstream.pin.commit):
+    if checkout is not None and not checkout.commit_of(upstream.pin.commit):
         checkout = None
     return {
         "patches": figures,

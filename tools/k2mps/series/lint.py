@@ -5,7 +5,7 @@ line.  That a hunk has one line of context is not checked: `k2mps export` writes
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from k2mps.core import errors
 from k2mps.core.pins import Upstream
@@ -21,7 +21,6 @@ _BODY_LENGTH = 80
 # What follows each Upstream-Status: a reason, or a link to the pull request.
 _REASON = re.compile(r"(Pending|Inappropriate) \(\S.*\)")
 _LINK = re.compile(r"(Submitted|Accepted) https://\S+")
-_DEVICE = re.compile(r"(?<!k2-)\b[\w.]*(?:(?<![a-z])mps|Mps|MPS|Metal)\w*")
 _MARKER = re.compile(rb"(<{7}|>{7}|\|{7})( .*)?")
 
 
@@ -42,7 +41,6 @@ def lint(project: Project) -> list[Finding]:
         findings += [Finding(f"patches/files/{path}", *what) for what in _new_file(content)]
     findings += dependencies.lacks(found.patches, files)
     findings += dependencies.misnamed(files)
-    findings += _device_words(found, files)
     findings += _statuses(found)
     if pinned:
         findings += _budget(pinned, found)
@@ -116,20 +114,6 @@ def _new_file(content: bytes) -> Iterator[tuple[int, str, str]]:
         yield len(lines), "whitespace", "the last line is not ended"
     if content.endswith(b"\n\n"):
         yield len(lines) - 1, "whitespace", "an empty line at the end"
-
-
-def _device_words(found: Series, files: Mapping[str, bytes]) -> Iterator[Finding]:
-    """Words of the device in what helps k2 without it."""
-    for patch in found.patches:
-        group = found.groups.get(patch.name)
-        if group not in ("fixes", "general"):
-            continue
-        for text in dependencies.texts(patch, files):
-            for number, line in text.lines:
-                match = _DEVICE.search(line)
-                if match:
-                    why = f"does not belong in {group}, which k2 can take without the mps device"
-                    yield Finding(text.place, number, "group", f"{match[0]} {why}")
 
 
 def _statuses(found: Series) -> Iterator[Finding]:

@@ -126,9 +126,6 @@ class Checkout:
 
         return git.Repo(self.directory, odbt=git.GitDB).odb
 
-    def has(self, commit: str) -> bool:
-        return self.git.succeeds("cat-file", "-e", f"{commit}^{{commit}}")
-
     def commit_of(self, name: str, kind: str = "commit") -> str | None:
         """The id of the commit that a revision names, or of its tree; None
         where the repository lacks it."""

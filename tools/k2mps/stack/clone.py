@@ -55,7 +55,7 @@ def obtain(
             if not directory.exists():
                 _clone(choice or pin.url, pin, directory, reporter)
     checkout = Checkout(directory, reporter)
-    if not managed and not checkout.has(pin.commit):
+    if not managed and not checkout.commit_of(pin.commit):
         raise errors.K2mpsError(
             f"{directory} does not have the pinned commit {pin.commit}",
             why="it is another repository, an older clone, or a shallow one",
