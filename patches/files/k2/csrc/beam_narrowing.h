@@ -59,9 +59,9 @@ BestPaths SizeOfBestPaths(ContextPtr c, int32_t T, const FsaInfo *fsa_info,
         const int32_t arc = best_arcs_data[i], t = i % (T + 1);
         int64_t states = 0, arcs = 0;
         if (arc >= 0) {
-          const int32_t *begin =
-              row_splits2 + fsa_info[i / (T + 1)].state_offset +
-              carcs[arc].src_state;
+          const int32_t *begin = row_splits2 +
+                                 fsa_info[i / (T + 1)].state_offset +
+                                 carcs[arc].src_state;
           states = t == 0 ? 2 : 1;  // with the start state
           arcs = begin[1] - begin[0];
         }

@@ -22,6 +22,12 @@
 // This file includes nothing, so that it serves languages other than C++ too.
 // What includes it provides FLT_EPSILON and FLT_MAX.
 
+#ifdef __CUDACC__
+#define K2_HOST_AND_DEVICE __host__ __device__
+#else
+#define K2_HOST_AND_DEVICE
+#endif
+
 /* Tells whether pruning may cut the best path: rounding may make some sum along
    the path smaller than its total score by more than the beam.  For log-probs,
    whose sums only grow in size, the answer is never wrongly "no".
@@ -32,9 +38,7 @@
    @param [in] beam         The beam of the pruning, in the unit of the scores.
    @return  false also if the FSA has no path, that is, if a score is -infinity.
  */
-#ifdef __CUDACC__
-__host__ __device__
-#endif
+K2_HOST_AND_DEVICE
 inline bool MayCutBestPath(float start, float end, int num_frames, float beam) {
   const float apart = start < end ? end - start : start - end,
               start_size = start < 0 ? -start : start,

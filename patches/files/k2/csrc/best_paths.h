@@ -50,14 +50,14 @@ Array1<int32_t> GetBestArcs(ContextPtr c, int32_t num_fsas, int32_t T,
   int32_t *ans_data = ans.Data();
   const float *scores = b_scores.Data();
   const int32_t stride = b_scores.ElemStride0(), num_cols = b_scores.Dim1();
+  const float minus_infinity = -std::numeric_limits<float>::infinity();
   K2_EVAL(
       c, num_fsas, lambda_follow_path, (int32_t i)->void {
         const FsaInfo info = fsa_info[i];
         const int32_t offset = 2 * info.state_offset;
         int32_t state = 0;
-        bool has_path =
-            info.num_states != 0 && state_scores[info.T][offset] >
-                                        -std::numeric_limits<float>::infinity();
+        bool has_path = info.num_states != 0 &&
+                        state_scores[info.T][offset] > minus_infinity;
         for (int32_t t = 0; has_path && t != info.T; ++t) {
           const float score = state_scores[info.T - t][offset + state],
                       *next = state_scores[info.T - t - 1] + offset,

@@ -16,10 +16,9 @@
  * limitations under the License.
  */
 
-#include "k2/csrc/longest_first.h"
-
 #include "k2/csrc/array_ops.h"
 #include "k2/csrc/eval.h"
+#include "k2/csrc/longest_first.h"
 #include "k2/csrc/macros.h"
 #include "k2/csrc/ragged_ops.h"
 

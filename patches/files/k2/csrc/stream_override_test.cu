@@ -60,8 +60,9 @@ TEST(With, EndsWhereAnExceptionLeaves) {
 TEST(With, StaysInItsThread) {
   With first(kFirst);
   cudaStream_t elsewhere = kFirst;
-  std::thread([&elsewhere]() { elsewhere = OverriddenStream(kDefault); })
-      .join();
+  std::thread([&elsewhere]() {
+    elsewhere = OverriddenStream(kDefault);
+  }).join();
   EXPECT_EQ(elsewhere, kDefault);
 }
 
