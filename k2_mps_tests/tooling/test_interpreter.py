@@ -2,7 +2,6 @@
 
 import ctypes
 import dataclasses
-import json
 import shutil
 import subprocess
 import sys
@@ -100,10 +99,7 @@ def test_what_no_wheel_can_be_for(stand_in, lines, why):
 
 
 def test_a_toolchain_names_modules_for_its_python(tmp_path):
-    (tmp_path / "parts.json").write_text(json.dumps({"python": "cp314"}))
-    tools = toolchain.Toolchain(tmp_path)
-    assert tools.parts["python"] == "cp314"
-    settings = tools.settings()
+    settings = toolchain.Toolchain(tmp_path, "cp314", "").settings()
     assert settings["PYTHON_MODULE_EXTENSION"] == ".cpython-314-darwin.so"
 
 

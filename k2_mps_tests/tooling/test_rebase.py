@@ -242,7 +242,7 @@ def work_is_not_exported(sandbox):
     [
         (None, "v10", 1, "has no commit v10"),
         (None, "master~99", 1, "has no commit master~99"),
-        (upstream_goes, "master", 20, "cannot be asked what master is now"),
+        (upstream_goes, "master", 20, "upstream cannot be reached"),
         # For a commit of the pin's history upstream is not asked; the series conflicts there.
         (upstream_goes, "{pin}~1", 14, "conflicts with"),
         (work_is_not_exported, "HEAD", 1, " mine"),

@@ -18,6 +18,7 @@ from k2mps.build import doctor, interpreter, provenance, toolchain
 from k2mps.build.doctor import Device
 from k2mps.build.environment import Environment, torch_requirement, version_in
 from k2mps.core import errors, process, replacement
+from k2mps.core.git import Git
 from k2mps.core.pins import sha256
 from k2mps.core.project import REGISTER, Project, exclusive
 from k2mps.stack import apply, status
@@ -152,7 +153,6 @@ def prepare(environment: Environment, request: Request) -> None:
     """Installs in .venv, and on this machine, what a build and its tests need."""
     chosen = torch_requirement(environment.upstream.torch, request.torch)
     check_system(environment, request)
-    environment.create()
     wanted = environment.requirements("build", "test", "wheels")
     environment.install(wanted if request.crossed else [chosen, *wanted])
     if request.emulated:
@@ -249,7 +249,7 @@ class _Plan:
                 why="\n".join(lines[:_SHOWN_LINES]),
                 next_command=f"read {log}; k2mps doctor lists missing parts",
             )
-        self._stamp.write_text(json.dumps(self._inputs(), indent=2))
+        self._stamp.write_text(self._inputs())
 
     def compile(self, lock: int) -> int:
         """Runs ninja; returns the number of steps that it took."""
@@ -293,14 +293,16 @@ class _Plan:
         if self._toolchain:
             [zig] = environment.requirements("cross")
             headers[zig.name] = version_in(zig)
-        dirty = provenance.edits(environment.project)
+        root, dirty = environment.project.root, None  # None where the project is no git clone
+        if (root / ".git").exists():
+            how = ("--porcelain", "--untracked-files=normal")
+            dirty = bool(Git(root).text("status", *how, work_tree=True))
         built = toolchain.LABEL if self._toolchain else provenance.NATIVE
         return {
             "built": built + (", for a check only" if request.quick else ""),
             "compiler": self._compiler(),
             "device": request.device.value if request.crossed else request.device.label,
-            # None where it is not known.
-            "dirty": patched_tree is None or (None if dirty is None else bool(dirty)),
+            "dirty": patched_tree is None or dirty,
             "headers": headers,
             "kernels": kernels,
             "patched_tree": patched_tree,
@@ -349,14 +351,10 @@ class _Plan:
 
     def must_configure(self) -> bool:
         """Whether cmake has to run before ninja, which itself notices edits of CMake files."""
-        if not (self.directory / "build.ninja").exists():
-            return True
-        try:
-            return json.loads(self._stamp.read_text()) != self._inputs()
-        except (FileNotFoundError, ValueError):
-            return True
+        there = (self.directory / "build.ninja").exists() and self._stamp.exists()
+        return not there or self._stamp.read_text() != self._inputs()
 
-    def _inputs(self) -> dict:
+    def _inputs(self) -> str:
         """The inputs of a configuration that the name of the build tree does not tell."""
         environment, request = self._environment, self._request
         # k2's configure step writes this file; a build for another torch overwrites it.
@@ -370,10 +368,10 @@ class _Plan:
             "cmake": environment.version_of("cmake"),
         }
         if self._toolchain:
-            inputs["toolchain"] = self._toolchain.parts["key"]
+            inputs["toolchain"] = self._toolchain.key
         if request.emulated:
             inputs["emulator"] = environment.tree_key(environment.project.root / "emulator")
-        return inputs
+        return json.dumps(inputs, indent=2)
 
     def _settings(self) -> dict[str, str]:
         """CMake variables, except for those that take a process to find."""

@@ -65,12 +65,8 @@ class Check:
 
 def examine(device: Device) -> list[Check]:
     """All checks for a build; those for a macOS wheel are not needed."""
-    own = system_checks(device)
-    there = {check.name for check in own}
-    further = [] if _MAC else cross_checks()
-    return own + [
-        dataclasses.replace(one, needed=False) for one in further if one.name not in there
-    ]
+    further = [] if _MAC else [dataclasses.replace(cross_checks()[-1], needed=False)]
+    return [*system_checks(device), *further]
 
 
 def system_checks(device: Device) -> list[Check]:

@@ -43,10 +43,6 @@ class Environment:
         return self.project.upstream()
 
     @property
-    def exists(self) -> bool:
-        return self.python.exists()
-
-    @property
     def python(self) -> Path:
         return self.program("python")
 
@@ -78,21 +74,8 @@ class Environment:
             )
         return found[-1]
 
-    def create(self) -> None:
-        """Makes the environment if there is none."""
-        if self.exists:
-            return
-        command = [sys.executable, "-m", "venv", self.directory]
-        process.run(command, reporter=self.reporter).check(
-            errors.RequirementMissingError,
-            f"{self.directory} could not be made",
-            "sudo apt-get install python3-venv, or another Python with its module venv",
-        )
-
     def version_of(self, name: str) -> str | None:
         """The installed version of a distribution by its metadata, or None."""
-        if not self.exists:
-            return None
         found = importlib.metadata.distributions(name=name, path=[str(self.site_packages)])
         return next((entry.version for entry in found), None)
 

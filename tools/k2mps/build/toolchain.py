@@ -8,7 +8,6 @@ symbols wherever this torch runs.
 """
 
 import collections
-import dataclasses
 import io
 import json
 import os
@@ -16,8 +15,9 @@ import re
 import shutil
 import sys
 import zipfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from packaging.requirements import Requirement
 from packaging.version import Version
@@ -34,7 +34,6 @@ _EMULATOR_HEADERS = {
     "os/log.h": "usr/include/os/log.h",
     "os/signpost.h": "usr/include/os/signpost.h",
 }
-_PARTS = "parts.json"
 _TORCH_PARTS = ("torch/include/", "torch/lib/", "torch/share/cmake/")
 _ZIG_PARTS = tuple(
     f"ziglang/lib/{name}/"
@@ -97,22 +96,16 @@ _FURTHER: dict[str, tuple[str, ...]] = {
 }
 
 
-@dataclasses.dataclass(frozen=True)
-class Toolchain:
+class Toolchain(NamedTuple):
     """A toolchain for macOS, ready to use."""
 
     directory: Path
-
-    @property
-    def parts(self) -> dict[str, str]:
-        """The tag of "python" in wheels, and "key", a hash of the toolchain's sources; empty where
-        there is no toolchain."""
-        file = self.directory / _PARTS
-        return json.loads(file.read_text()) if file.exists() else {}
+    python: str  # the tag of its Python in wheels
+    key: str  # a hash of its sources
 
     def settings(self) -> dict[str, str]:
         """CMake variables that make a build one for macOS."""
-        tag = self.parts["python"].removeprefix("cp")
+        tag = self.python.removeprefix("cp")
         return {
             "CMAKE_TOOLCHAIN_FILE": str(FILES / "toolchain.cmake"),
             "CMAKE_OSX_SYSROOT": str(self.directory / "sdk"),
@@ -140,28 +133,26 @@ def assemble(environment: Environment, torch: Requirement, python: Interpreter) 
     python.check_headers()
     torch_package = fetch_torch(environment, torch, python)
     zig = fetch_zig(environment)
-    headers = {
-        environment.project.root / "emulator" / "include" / source: place
-        for source, place in _EMULATOR_HEADERS.items()
-    }
+    emulator = environment.project.root / "emulator" / "include"
     name = torch_package.parent.name
     key = tree_hash(
         FILES,
         json.dumps([_SDK_SETTINGS, _STUBS, _REEXPORTED, _FURTHER]),
         *(name, zig.name, python.number, str(python.include), python.program),
-        *(header.read_text() for header in headers),
+        *((emulator / header).read_text() for header in _EMULATOR_HEADERS),
     )
-    found = Toolchain(_root(environment) / f"toolchain-{name}")
-    if found.parts.get("key") == key:
+    found = Toolchain(_root(environment) / f"toolchain-{name}", python.tag, key)
+    stamp = found.directory / "key"
+    if stamp.exists() and stamp.read_text() == key:
         return found
 
     def fill(draft: Path) -> None:
-        _fill_sdk(draft / "sdk", torch_package, zig, headers)
+        _fill_sdk(draft / "sdk", torch_package, zig, emulator)
         _fill_python(draft, python)
         site = draft / "site" / "torch"
         shutil.copytree(torch_package, site, copy_function=os.link)
         (site / "__init__.py").write_text(f'__version__ = "{version_in(torch)}"\n')
-        (draft / _PARTS).write_text(json.dumps({"python": python.tag, "key": key}))
+        (draft / stamp.name).write_text(key)
 
     _made(found.directory, fill)
     return found
@@ -287,9 +278,7 @@ def _fetch(
     return target if target.exists() else _made(target, fill)
 
 
-def _fill_sdk(
-    sdk: Path, torch_package: Path, zig: Path, emulator_headers: Mapping[Path, str]
-) -> None:
+def _fill_sdk(sdk: Path, torch_package: Path, zig: Path, emulator: Path) -> None:
     headers, of_zig = sdk / "usr" / "include", zig / "ziglang" / "lib"
     shutil.copytree(of_zig / "libc/include/any-macos-any", headers)
     for name in ("libcxx", "libcxxabi"):
@@ -298,9 +287,9 @@ def _fill_sdk(
     (sdk / "SDKSettings.json").write_text(json.dumps(_SDK_SETTINGS))
     for path in FILES.glob("*.framework"):
         shutil.copytree(path, sdk / "System" / "Library" / "Frameworks" / path.name)
-    for source, place in emulator_headers.items():
+    for source, place in _EMULATOR_HEADERS.items():
         (sdk / place).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(source, sdk / place)
+        shutil.copy(emulator / source, sdk / place)
     symbols = system_symbols(torch_package, zig)
     for library, place in _STUBS.items():
         file = sdk / f"{place}.tbd"

@@ -34,14 +34,7 @@ def commit_of(checkout: Checkout, pin: Pin, name: str) -> str:
     known = checkout.commit_of(name) if by_id else None
     if known and checkout.is_ancestor(known, pin.commit):
         return known
-    try:
-        fetch_all(pin, checkout)
-    except errors.UnreachableError as error:
-        raise errors.UnreachableError(
-            f"upstream cannot be asked what {name} is now",
-            why=error.why,
-            next_command="check the network and the url in upstream.toml",
-        ) from None
+    fetch_all(pin, checkout)
     names = (TIP_REF,) if base in ("", "HEAD") else [f"{one}/{base}" for one in _FOLDERS]
     for one in (*names, *([base] if by_id else [])):
         found = checkout.commit_of(f"{one}{suffix or ''}")

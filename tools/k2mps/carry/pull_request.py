@@ -10,7 +10,6 @@ import re
 from collections.abc import Sequence
 
 from k2mps.core import errors
-from k2mps.core.git import quoted
 from k2mps.core.project import Project
 from k2mps.series import hunks, patch_folder
 from k2mps.series.patch_text import Patch
@@ -100,15 +99,8 @@ def _incomplete(
 
 
 def branch(checkout: Checkout, made: Submission, name: str) -> None:
-    """Makes a branch for a submission."""
-    result = checkout.git.run("branch", "--no-track", "--", name, made.tip)
-    if result.status != 0:
-        raise errors.K2mpsError(
-            f"git makes no branch {name} in {checkout.directory}",
-            why=result.stderr,
-            next_command=f"choose another name; or git -C {quoted(checkout.directory)} branch -D --"
-            f" {quoted(name)}",
-        )
+    """Makes a branch for a submission; git refuses a name that it has or cannot have."""
+    checkout.git.bytes("branch", "--no-track", "--", name, made.tip)
 
 
 def _cover(

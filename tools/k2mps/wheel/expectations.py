@@ -44,7 +44,7 @@ class Reference:
     python: Mapping[str, bytes]  # the Python files of the patched tree, by path in a wheel
     kernels: Mapping[str, list[bytes]]  # the texts of the kernels that a Mac needs, by path
     origin: str  # the id of the patched tree
-    build_paths: tuple[str, ...] = ()  # directories of this machine that no wheel may name
+    paths: tuple[str, ...] = ()  # directories of this machine that no wheel may name
     # The symbols that torch's libraries for macOS export, by path in site-packages.
     torch: Mapping[str, set[str]] = dataclasses.field(default_factory=dict)
     # The symbols that macOS's libraries export, by install name.

@@ -27,7 +27,7 @@ _SHOWN = 20
 _WRITTEN_BY_CMAKE = "k2/torch_version.py"
 _VERSION_LINE = re.compile(rb"__dev_version__ = '[^'\n]*'\n\Z")
 # Folders of people and build machines.
-_BUILD_PATH = re.compile(
+_BUILD_PATH = (
     rb"/(?:Users|home|root|tmp|private|var|opt|work|mnt|builds?|runner)"
     rb"/[\w.+/-]+"
 )
@@ -144,12 +144,9 @@ def _origin(wheel: WheelFile, reference: Reference) -> Iterator[Problem]:
 
 
 def _paths(wheel: WheelFile, reference: Reference) -> Iterator[Problem]:
+    pattern = b"|".join([*(re.escape(path.encode()) for path in reference.paths), _BUILD_PATH])
     for name, content in sorted(wheel.files.items()):
-        if not LIBRARY.fullmatch(name):
-            continue
-        for path in reference.build_paths:
-            if path.encode() in content:
-                yield Problem("paths", name, f"names {path} of the build machine")
-        if found := _BUILD_PATH.search(content):
+        found = re.search(pattern, content) if LIBRARY.fullmatch(name) else None
+        if found:
             path = found[0][:200].decode()
             yield Problem("paths", name, f"names {path}, a path of a build machine")
