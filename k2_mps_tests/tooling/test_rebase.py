@@ -187,7 +187,7 @@ def test_what_an_aborted_or_undone_rebase_resolved_is_asked_for_again(sandbox, k
     sandbox.fails(14, "rebase", "--onto", onto)
     resolve(sandbox, "WRONG\n")
     assert "patch 2 of 3" in sandbox.fails(14, "rebase", "--continue")
-    assert "is forgotten" in sandbox.ok("rebase", "--abort")
+    assert "are forgotten" in sandbox.ok("rebase", "--abort")
     message = sandbox.fails(14, "rebase", "--onto", onto)
     assert "context-know-mps.patch, conflicts" in message
     sandbox.ok("rebase", "--abort")

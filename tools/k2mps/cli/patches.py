@@ -151,7 +151,7 @@ def rebase_command(
     if abort:
         rebase.abort(session.project, session.existing())
         session.console.info(
-            "the rebase is ended; all is as before it, and what was resolved in it is forgotten"
+            "the rebase has ended: all is as before, and its resolutions are forgotten"
         )
         return
     if go_on:

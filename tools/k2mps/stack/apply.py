@@ -98,7 +98,7 @@ def _carried(checkout: Checkout, pin: Pin, mine: Sequence[Commit], tip: str) -> 
     except errors.K2mpsError as error:
         where = quoted(checkout.directory)
         raise errors.ConflictError(
-            "your commits conflict with what patches/ has become",
+            "your commits conflict with the new text of patches/",
             why=str(error),
             next_command=f"git -C {where} rebase --onto {tip} {mine[0].parents[0][:12]} {BRANCH},"
             " and resolve; then k2mps export --overwrite",
