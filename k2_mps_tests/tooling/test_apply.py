@@ -248,7 +248,7 @@ def test_what_is_no_checkout_is_refused(sandbox, tmp_path):
     git(sandbox.root, "init", "--quiet")
     for path, text in (
         (sandbox.root / "vendor", "not the top of a git checkout"),
-        (tmp_path / "plain", "is not a git checkout"),
+        (tmp_path / "plain", "not a git repository"),
         (tmp_path / "missing", "there is no k2 checkout"),
     ):
         if path.name != "missing":

@@ -283,12 +283,12 @@ def check_diff(patch: Patch) -> None:
         check_path(path, f"patches/{name}")
         if path in patch.new_files:
             raise _malformed(name, line, f"the patch both adds and edits {path}")
-        for hunk in split(match[0]):
-            if not hunk.fits:
-                where = line + hunk.line - 1
-                raise _malformed(name, where, "the hunk does not fit its header")
         line += match[0].count(b"\n")
         at = match.end()
+    for hunk in patch.hunks:
+        if not hunk.fits:
+            where = patch.diff_line + hunk.line - 1
+            raise _malformed(name, where, "the hunk does not fit its header")
     if len(set(patch.edited)) != len(patch.edited):
         raise _malformed(name, patch.diff_line, "a file is edited twice")
 

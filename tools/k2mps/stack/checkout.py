@@ -100,20 +100,14 @@ class Checkout:
             )
         result = self.git.run("rev-parse", "--show-toplevel", "--absolute-git-dir")
         lines = os.fsdecode(result.stdout).splitlines()
-        if result.status != 0 or len(lines) != 2:
-            raise errors.CheckoutMissingError(
-                f"{self.directory} is not a git checkout that you can use",
-                why=result.stderr,
-                next_command=f"git config --global --add safe.directory {quoted(self.directory)}"
-                if "dubious ownership" in result.stderr
-                else "give the directory of a clone of k2 as K2",
-            )
-        top, git_dir = lines
-        if not os.path.samefile(top, self.directory):
+        top, git_dir = lines if result.status == 0 and len(lines) == 2 else ("", "")
+        if not top or not os.path.samefile(top, self.directory):
             raise errors.CheckoutMissingError(
                 f"{self.directory} is not the top of a git checkout",
-                why=f"it lies in the one at {top}",
-                next_command="give the top directory of a clone of k2 as K2",
+                why=result.stderr or f"it lies in the one at {top}",
+                next_command=f"git config --global --add safe.directory {quoted(self.directory)}"
+                if "dubious ownership" in result.stderr
+                else "give the top directory of a clone of k2 as K2",
             )
         self.directory = self.directory.resolve()
         self.git_dir = Path(git_dir)
