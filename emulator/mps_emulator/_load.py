@@ -6,7 +6,7 @@ import os
 import sys
 import time
 
-from . import _recording, _shaders
+from . import _shaders
 from ._paths import library_path
 
 _library = None
@@ -47,9 +47,6 @@ def load() -> ctypes.CDLL:
     _shaders.install(torch, library)
     atexit.register(_let_autograd_finish)
     _library = library
-    if folder := os.environ.get("MPS_EMULATOR_RECORD"):
-        _recording.start(library, folder)
-        atexit.register(_recording.stop, library)
     return library
 
 

@@ -1,11 +1,12 @@
 """Recordings of a program's work on the device, for replay on another machine."""
 
 import contextlib
+import ctypes
 import os
 from collections.abc import Iterator
 
-from . import _recording
 from ._load import load
+from ._shaders import take_text
 
 
 @contextlib.contextmanager
@@ -27,8 +28,17 @@ def record(folder: str | os.PathLike) -> Iterator[None]:
       OSError: the folder cannot be written.
     """
     library = load()
-    _recording.start(library, folder)
+    library.mps_emulator_start_record.restype = ctypes.c_void_p
+    library.mps_emulator_stop_record.restype = ctypes.c_void_p
+    folder = os.path.abspath(folder)
+    if os.path.exists(folder) and os.listdir(folder):
+        raise FileExistsError(f"{folder} is not empty: a recording needs a folder of its own")
+    problem = take_text(library.mps_emulator_start_record(os.fsencode(folder)))
+    if problem is not None:
+        raise RuntimeError(f"cannot record to {folder}: {problem}")
     try:
         yield
     finally:
-        _recording.stop(library)
+        problem = take_text(library.mps_emulator_stop_record())
+        if problem is not None:
+            raise OSError(f"the recording is not complete: {problem}")

@@ -2,9 +2,8 @@
 
     pytest -p mps_emulator.pytest_plugin --mps-isolate
 
-runs every test in a forked process of its own.  Without the option only tests
-with the mark `mps_isolate` run in their own process.  Each process sets up
-fixtures of wider scope again.  A test's changes to its process are lost.
+runs every test in a forked process of its own.  Each process sets up fixtures of
+wider scope again.  A test's changes to its process are lost.
 """
 
 import os
@@ -25,17 +24,9 @@ def pytest_addoption(parser):
     )
 
 
-def pytest_configure(config):
-    config.addinivalue_line(
-        "markers",
-        "mps_isolate: run in a process of its own, which a fatal misuse of "
-        "the emulated device may end",
-    )
-
-
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_protocol(item):
-    if not item.config.option.mps_isolate and (item.get_closest_marker("mps_isolate") is None):
+    if not item.config.option.mps_isolate:
         return None
     hook = item.ihook
     hook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)

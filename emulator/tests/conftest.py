@@ -63,13 +63,6 @@ def extension_path(cmake_build) -> pathlib.Path:
 
 
 @pytest.fixture(scope="session")
-def harness_path(cmake_build) -> pathlib.Path:
-    """The compiler and the executor of kernels without torch, as a shared library."""
-    cmake_build(HERE / "msl" / "harness", BUILD / "msl-harness")
-    return BUILD / "msl-harness" / "libmsl_harness.so"
-
-
-@pytest.fixture(scope="session")
 def extension(extension_path):
     """The test extension, imported."""
     import torch  # noqa: F401  (loads the libraries that the extension links with)

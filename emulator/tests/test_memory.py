@@ -76,9 +76,8 @@ def test_a_freed_handle_does_not_come_back_at_once(extension):
 
 
 def test_fresh_memory_is_poison_on_both_sides(extension):
-    x = torch.empty(4, dtype=torch.int32, device=MPS)
-    assert (x.cpu() == -0x38383839).all()
-    y = torch.empty(4, dtype=torch.uint8, device=MPS)
+    x, y = torch.empty(2, 4, dtype=torch.uint8, device=MPS)
+    assert (x.cpu() == 0xC7).all()
     assert (extension.host_alias(y) == 0xC7).all()
 
 
@@ -169,13 +168,6 @@ def test_host_writes_after_encoding_count(extension):
     assert extension.read_contents(y) == [1.0] * 4
 
 
-def test_host_writes_reach_operators(extension):
-    x = torch.empty(4, device=MPS)
-    extension.write_contents(x, [1.0, 2.0, 3.0, 4.0])
-    assert (x * 2).cpu().tolist() == [2.0, 4.0, 6.0, 8.0]
-    assert x.sum().item() == 10.0
-
-
 @pytest.mark.parametrize("elements", [1, 7, 1000, 1 << 20])
 def test_copies_of_every_size_merge(elements, extension):
     """A wait keeps the elements of the CPU and the elements of the kernel."""
@@ -192,23 +184,17 @@ def test_copies_of_every_size_merge(elements, extension):
     assert torch.equal(x.cpu(), expected)
 
 
-def test_host_alias_is_the_same_memory(extension):
-    x = torch.zeros(6, device=MPS)[2:]
+def test_host_alias_is_the_same_memory_and_keeps_it(extension):
+    x = torch.zeros(1000, device=MPS)[2:]
     torch.mps.synchronize()
     alias = extension.host_alias(x)
     assert alias.data_ptr() == extension.host_address(x)
     alias.fill_(2.0)
-    assert x.cpu().tolist() == [2.0] * 4
-
-
-def test_host_alias_keeps_the_memory(extension):
-    x = torch.ones(1000, device=MPS)
-    torch.mps.synchronize()
-    alias = extension.host_alias(x)
+    assert x.cpu().tolist() == [2.0] * 998
     del x
     others = [torch.zeros(1000, device=MPS) for _ in range(10)]
     torch.mps.synchronize()
-    assert (alias == 1).all()
+    assert (alias == 2).all()
     del others
 
 
@@ -296,18 +282,6 @@ def test_host_writes_before_the_buffer_is_freed_count(extension):
     assert extension.read_contents(y) == [5.0] * 64
 
 
-def test_allocate_wait_write_is_right(extension):
-    """The order that hazard-free programs use, over recycled memory."""
-    for round_ in range(20):
-        x = torch.full((64,), float(round_), device=MPS)
-        y = x + 1
-        del x
-        fresh = torch.empty(64, device=MPS)
-        torch.mps.synchronize()
-        extension.write_contents(fresh, [7.0] * 64)
-        assert (y + fresh).cpu().tolist() == [round_ + 8.0] * 64
-
-
 def test_empty_cache_gives_memory_back():
     before = torch.mps.driver_allocated_memory()
     x = torch.zeros(1 << 24, device=MPS)
@@ -348,18 +322,13 @@ def test_out_of_memory(in_child):
     assert child.code == 0, child.stderr
 
 
-def test_200_000_live_tensors():
+def test_200_000_live_tensors_that_the_host_has_seen(extension):
     gc.collect()
     tensors = [torch.full((4,), float(i), device=MPS) for i in range(200_000)]
-    total = torch.stack(tensors[::1000]).sum().item()
-    assert total == 4.0 * sum(range(0, 200_000, 1000))
+    torch.mps.synchronize()
+    assert len({extension.host_address(t) for t in tensors}) == 200_000
+    assert torch.stack(tensors[::1000]).sum().item() == 4.0 * sum(range(0, 200_000, 1000))
     assert len({t.data_ptr() for t in tensors}) == 200_000
-
-
-def test_200_000_live_tensors_that_the_host_has_seen(extension):
-    tensors = [torch.empty(4, device=MPS) for _ in range(200_000)]
-    addresses = {extension.host_address(t) for t in tensors}
-    assert len(addresses) == 200_000
 
 
 @pytest.mark.planted("out of bounds")

@@ -1,9 +1,5 @@
 """aten operators on the emulated device against the CPU."""
 
-import copy
-import io
-import pickle
-
 import mps_emulator
 import pytest
 import torch
@@ -27,8 +23,6 @@ X = torch.randn(4, 5, generator=torch.Generator().manual_seed(0))
     "function",
     [
         lambda x: x + 1,
-        lambda x: 2 - x,
-        lambda x: x @ x.T,
         lambda x: x[1:3, ::2],
         lambda x: x[:, [0, 2]],
         lambda x: x[torch.tensor([0, 2])],
@@ -38,53 +32,23 @@ X = torch.randn(4, 5, generator=torch.Generator().manual_seed(0))
         lambda x: x.reshape(-1)[3:7],
         lambda x: x.unfold(1, 2, 2),
         lambda x: x.as_strided((3, 3), (5, 1), 1),
-        lambda x: torch.where(x > 0, x, 0.0),
-        lambda x: x.clamp(-0.5, 0.5).amax(1),
-        lambda x: x.cumsum(0),
-        lambda x: x.sort(1)[0],
         lambda x: x.sort(1, descending=True)[1],
-        lambda x: x.topk(2)[1],
-        lambda x: x.argmax(1),
-        lambda x: torch.unique(x.round()),
         lambda x: torch.unique(x.round(), return_inverse=True)[1],
         lambda x: x.nonzero(),
         lambda x: torch.cat([x, x[:2]]),
-        lambda x: torch.stack([x, -x]),
-        lambda x: x.scatter_add(1, (x > 0).long(), x),
-        lambda x: x.index_add(0, torch.tensor([0, 0], device=x.device), x[:2]),
         lambda x: x.index_select(1, torch.tensor([4, 0], device=x.device)),
-        lambda x: x.gather(1, (x > 0).long()),
-        lambda x: x.masked_fill(x < 0, 7.0),
-        lambda x: x.logsumexp(1),
-        lambda x: x.softmax(1),
-        lambda x: torch.logaddexp(x, x + 1),
         lambda x: torch.einsum("ij,kj->ik", x, x),
-        lambda x: torch.fft.fft(x),
         lambda x: torch.view_as_real(torch.fft.fft(x)),
         lambda x: torch.fft.fft(x).conj().imag,
         lambda x: x.half() + 1,
-        lambda x: x.bfloat16() * 2,
         lambda x: (x * 10).int() // 3 & 3,
-        lambda x: (x * 10).long() % 7,
-        lambda x: (x > 0).any(1),
-        lambda x: x.std(1, unbiased=False),
         lambda x: torch.add(x, 1, out=torch.empty(0, device=x.device)),
         lambda x: torch.bincount((x > 0).long().view(-1)),
-        lambda x: torch.searchsorted(x.sort(1)[0], x),
-        lambda x: torch.repeat_interleave(x, 2, 0),
-        lambda x: torch.nn.functional.pad(x, (1, 2)),
-        lambda x: F.layer_norm(x, (5,)),
-        lambda x: F.embedding((x > 0).long(), x),
-        lambda x: F.gelu(x),
-        lambda x: F.log_softmax(x, 1),
         lambda x: torch.vmap(lambda row: row.sum())(x),
         lambda x: torch._foreach_add([x, x], 1)[1],
-        lambda x: torch.linalg.norm(x),
         lambda x: torch.full_like(x, 3),
         lambda x: torch.arange(6, device=x.device),
-        lambda x: torch.linspace(0, 1, 5, device=x.device),
         lambda x: torch.eye(3, device=x.device),
-        lambda x: torch.tril(x),
     ],
 )
 def test_same_as_on_the_cpu(function):
@@ -119,12 +83,6 @@ def test_resize_and_set():
     assert y.tolist() == [[2, 3], [4, 5]]
     x.set_()
     assert x.numel() == 0
-
-
-def test_out_grows_its_tensor():
-    out = torch.empty(0, device=MPS)
-    torch.add(torch.ones(100, device=MPS), 1, out=out)
-    assert out.shape == (100,) and out.sum().item() == 200
 
 
 def test_copy_between_strides_types_and_shapes():
@@ -248,53 +206,15 @@ def _gradient(function, x):
 @pytest.mark.parametrize(
     "function",
     [
-        lambda x: x * 2,
-        lambda x: x.exp().log1p(),
         lambda x: x.softmax(1)[:, 0],
-        lambda x: (x @ x.T).logsumexp(1),
         lambda x: x[x > 0] ** 2,
         lambda x: x.sort(1)[0][:, 1:].cumsum(1),
-        lambda x: F.layer_norm(x, (5,)) ** 3,
-        lambda x: F.linear(x, x),
         lambda x: F.max_pool2d(x.view(1, 1, 4, 5), 2),
-        lambda x: F.silu(x) + F.mish(x),
         lambda x: F.embedding(torch.tensor([1, 1], device=x.device), x),
-        lambda x: x.unfold(1, 2, 1).amax(-1),
     ],
 )
 def test_gradients(function):
     both(lambda x: _gradient(function, x), X)
-
-
-def test_double_backward():
-    def second(x):
-        x = x.clone().requires_grad_()
-        (first,) = torch.autograd.grad((x**3).sum(), x, create_graph=True)
-        return torch.autograd.grad(first.sum(), x)[0]
-
-    both(second, X)
-
-
-class _Square(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x)
-        return x * x
-
-    @staticmethod
-    def backward(ctx, grad):
-        (x,) = ctx.saved_tensors
-        return 2 * x * grad
-
-
-def test_autograd_function():
-    both(lambda x: _gradient(_Square.apply, x), X)
-
-
-def test_inference_mode():
-    with torch.inference_mode():
-        x = X.to(MPS)
-        assert torch.equal((x[1:] * 2).cpu(), X[1:] * 2)
 
 
 # ---- networks
@@ -338,7 +258,7 @@ def test_attention():
             torch.testing.assert_close(got.cpu(), expected)
 
 
-@pytest.mark.parametrize("cell", [torch.nn.LSTM, torch.nn.GRU, torch.nn.RNN])
+@pytest.mark.parametrize("cell", [torch.nn.LSTM, torch.nn.GRU])
 def test_recurrent_networks(cell):
     torch.manual_seed(0)
     network = cell(5, 3, num_layers=2, bidirectional=True)
@@ -362,7 +282,7 @@ def test_packed_sequences():
     torch.testing.assert_close(run("cpu"), run(MPS).cpu())
 
 
-@pytest.mark.parametrize("optimizer", [torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW])
+@pytest.mark.parametrize("optimizer", [torch.optim.SGD, torch.optim.Adam])
 def test_training(optimizer):
     def losses(device):
         torch.manual_seed(0)
@@ -405,260 +325,6 @@ def test_grad_scaler():
     scaler.step(optimizer)
     scaler.update()
     torch.testing.assert_close(weight.detach().cpu(), torch.full((3,), 0.8))
-
-
-# ---- random numbers
-
-
-def test_seeds():
-    torch.manual_seed(3)
-    first = torch.rand(5, device=MPS)
-    torch.manual_seed(3)
-    assert torch.equal(first, torch.rand(5, device=MPS))
-    torch.mps.manual_seed(3)
-    assert torch.equal(first, torch.rand(5, device=MPS))
-    assert not torch.equal(first, torch.rand(5, device=MPS))
-
-
-def test_the_cpus_generator_is_another_one():
-    torch.manual_seed(3)
-    cpu = torch.rand(5)
-    torch.manual_seed(3)
-    torch.rand(5, device=MPS)
-    assert torch.equal(cpu, torch.rand(5))
-
-
-def test_generators():
-    generator = torch.Generator(MPS).manual_seed(5)
-    assert generator.device.type == MPS
-    state = generator.get_state()
-    first = torch.randn(4, device=MPS, generator=generator)
-    generator.set_state(state)
-    assert torch.equal(first, torch.randn(4, device=MPS, generator=generator))
-    state = torch.mps.get_rng_state()
-    first = torch.randperm(10, device=MPS)
-    torch.mps.set_rng_state(state)
-    assert torch.equal(first, torch.randperm(10, device=MPS))
-
-
-# {call: by how much it advances the generator's offset on a Mac}.  torch's
-# kernels take 128 bits at a time, most of them for four elements.
-ADVANCES = {
-    "torch.rand(9, device=MPS)": 3,
-    "torch.rand(0, device=MPS)": 0,
-    "torch.randn(9, dtype=torch.half, device=MPS)": 3,
-    "torch.normal(torch.zeros(3, 1, device=MPS), torch.ones(1, 4, device=MPS))": 3,
-    "torch.randint(5, (9,), device=MPS)": 5,
-    "torch.randint(5, (9,), dtype=torch.int, device=MPS)": 3,
-    "HALVES.clone().exponential_()": 3,
-    "torch.bernoulli(HALVES)": 9,
-    "HALVES.clone().bernoulli_(0.5)": 3,
-    "HALVES.clone().bernoulli_(HALVES[0])": 3,
-    "torch.empty(9, device=MPS).uniform_(2, 3)": 3,
-    # From torch 2.15 on, it is native_dropout.
-    "F.dropout(HALVES)": 9 if hasattr(torch.mps, "Stream") else 3,
-    "torch.native_dropout(HALVES, 0.5, True)": 9,
-    "torch.native_dropout(HALVES, 0.5, False)": 0,
-    "torch._standard_gamma(HALVES)": 288,
-    "torch.multinomial(HALVES, 3)": 3,
-    "torch.multinomial(HALVES, 13, replacement=True)": 4,
-    "torch.randperm(6, device=MPS)": 2,
-    "torch.randperm(400, device=MPS)": 100,
-    "torch.randperm(40000, device=MPS)": 50000,
-}
-
-
-@pytest.mark.parametrize("call", ADVANCES)
-def test_the_state_says_what_is_drawn(call):
-    def draw():
-        results = eval(call, globals(), {"HALVES": torch.full((9,), 0.5, device=MPS)})
-        results = results if isinstance(results, tuple) else (results,)
-        return torch.cat([result.float().flatten() for result in results])
-
-    def offset():
-        return torch.mps._get_default_mps_generator().get_offset()
-
-    torch.manual_seed(7)
-    earlier = draw()
-    assert offset() == ADVANCES[call]
-    state, cpu = torch.mps.get_rng_state(), torch.get_rng_state()
-    first = draw()
-    assert torch.equal(earlier, first) == (ADVANCES[call] == 0)
-    torch.manual_seed(8)
-    torch.mps.set_rng_state(state)
-    assert torch.equal(first, draw()) and offset() == 2 * ADVANCES[call]
-    # Seed and offset are all that the numbers follow from.
-    torch.mps.manual_seed(7)
-    torch.mps._get_default_mps_generator().set_offset(ADVANCES[call])
-    assert torch.equal(first, draw())
-    torch.set_rng_state(cpu)
-    draw()
-    assert torch.equal(cpu, torch.get_rng_state())
-
-
-def test_the_state_has_a_macs_layout():
-    generator = torch.Generator(MPS).manual_seed(2**40 + 5)
-    generator.set_offset(2**33)
-    words = generator.get_state().view(torch.int32).tolist()
-    assert words == [1, 1, 1, 1, 1, 5, 2**8, 5, 2**8, 0, 2]
-    with pytest.raises(RuntimeError, match="RNG state is wrong size"):
-        generator.set_state(torch.get_rng_state())
-    copy = generator.clone_state()
-    assert torch.equal(copy.get_state(), generator.get_state())
-
-
-def test_native_dropout():
-    torch.manual_seed(0)
-    x = torch.ones(1000, device=MPS, requires_grad=True)
-    out, mask = torch.native_dropout(x, 0.25, True)
-    out.sum().backward()
-    assert mask.dtype == torch.bool and 700 < mask.sum() < 800  # 3.6 standard deviations
-    for got in (out, x.grad):
-        torch.testing.assert_close(got, mask / 0.75)
-    assert not torch.native_dropout(x, 1.0, True)[0].any()
-
-
-# ---- objects
-
-
-def test_deepcopy_and_pickle():
-    x = X.to(MPS)
-    for made in (copy.deepcopy(x), pickle.loads(pickle.dumps(x))):
-        assert made.device.type == MPS
-        assert made.data_ptr() != x.data_ptr()
-        assert torch.equal(made.cpu(), X)
-
-
-@pytest.mark.parametrize("weights_only", [True, False])
-def test_save_and_load(weights_only):
-    x = X.to(MPS)
-    for saved, where, device in (
-        (x, None, MPS),
-        (x, "cpu", "cpu"),
-        (X, MPS, MPS),
-        ([x, x.view(-1)[3:]], None, MPS),
-    ):
-        file = io.BytesIO()
-        torch.save(saved, file)
-        file.seek(0)
-        loaded = torch.load(file, map_location=where, weights_only=weights_only)
-        if isinstance(saved, list):
-            # Views stay views.
-            loaded[1].fill_(0)
-            loaded = loaded[0]
-            assert loaded.view(-1)[3:].abs().sum() == 0
-            continue
-        assert loaded.device.type == device
-        assert torch.equal(loaded.cpu(), X)
-
-
-def test_state_dict_round_trip():
-    network = torch.nn.Linear(3, 2).to(MPS)
-    file = io.BytesIO()
-    torch.save(network.state_dict(), file)
-    file.seek(0)
-    other = torch.nn.Linear(3, 2).to(MPS)
-    other.load_state_dict(torch.load(file))
-    assert torch.equal(other.weight, network.weight)
-
-
-def test_storages():
-    storage = torch.UntypedStorage(8, device=MPS)
-    assert storage.device.type == MPS and len(storage) == 8
-    storage.fill_(3)
-    assert torch.tensor([], dtype=torch.uint8, device=MPS).set_(storage).tolist() == [3] * 8
-    assert torch.arange(4).untyped_storage().mps().device.type == MPS
-    assert storage.cpu().tolist() == [3] * 8
-
-
-def test_printing_and_conversions():
-    x = torch.tensor([1.5, 2.0], device=MPS)
-    assert repr(x) == "tensor([1.5000, 2.0000], device='mps:0')"
-    assert x.tolist() == [1.5, 2.0]
-    assert float(x[0]) == 1.5 and int(x[1]) == 2 and bool(x[0])
-    assert list(x.shape) == [2]
-    assert torch.from_dlpack(x).device.type == MPS
-
-
-def test_default_device_and_device_names():
-    assert torch.backends.mps.is_available()
-    assert torch.backends.mps.is_built()
-    assert torch.accelerator.current_accelerator().type == MPS
-    assert torch.mps.device_count() == 1
-    assert torch.get_device_module(MPS) is torch.mps
-    with torch.device(MPS):
-        assert torch.zeros(2).device == torch.device(MPS, 0)
-
-
-# ---- sparse COO
-
-
-def _sparse(device):
-    return torch.sparse_coo_tensor(
-        torch.tensor([[0, 1, 1], [2, 0, 2]], device=device),
-        torch.tensor([3.0, 4.0, 5.0], device=device),
-        (2, 3),
-        check_invariants=False,
-    )
-
-
-def test_sparse_parts():
-    x = _sparse(MPS)
-    assert x.device.type == MPS and x.is_sparse
-    assert x._nnz() == 3 and x.sparse_dim() == 2
-    coalesced = x.coalesce()
-    assert coalesced.indices().device.type == MPS
-    assert coalesced.values().tolist() == [3.0, 4.0, 5.0]
-
-
-@pytest.mark.parametrize(
-    "function",
-    [
-        lambda x: x.to_dense(),
-        lambda x: (x + x).to_dense(),
-        lambda x: (x * 2).to_dense(),
-        lambda x: torch.sparse.mm(x, torch.ones(3, 2, device=x.device)),
-        lambda x: torch.sparse.sum(x, 1).to_dense(),
-        lambda x: x.coalesce().values().abs(),
-        lambda x: x.abs().to_dense(),
-        lambda x: x.clone().mul_(3).to_dense(),
-        lambda x: torch.cat([x, x]).to_dense(),
-        lambda x: x.index_select(1, torch.tensor([2], device=x.device)).to_dense(),
-        lambda x: x.to_dense().to_sparse().to_dense(),
-    ],
-)
-def test_sparse_operators(function):
-    got = function(_sparse(MPS))
-    assert got.device.type == MPS
-    torch.testing.assert_close(got.cpu(), function(_sparse("cpu")))
-
-
-def test_sparse_moves_between_devices():
-    x = _sparse("cpu").to(MPS)
-    assert x.is_sparse and x.device.type == MPS
-    assert torch.equal(x.cpu().to_dense(), _sparse("cpu").to_dense())
-
-
-def test_sparse_gradients():
-    def gradient(device):
-        values = torch.tensor([3.0, 4.0], device=device, requires_grad=True)
-        indices = torch.tensor([[0, 1], [2, 0]], device=device)
-        x = torch.sparse_coo_tensor(indices, values, (2, 3), check_invariants=False)
-        dense = torch.arange(6.0, device=device).view(3, 2)
-        torch.sparse.mm(x, dense).sum().backward()
-        return values.grad
-
-    torch.testing.assert_close(gradient(MPS).cpu(), gradient("cpu"))
-
-
-def test_operators_copy_nothing_between_devices():
-    x = X.to(MPS)
-    with mps_emulator.counters() as counted:
-        for _ in range(10):
-            x = (x @ x.T @ x).softmax(1).sort(1)[0]
-    assert counted.host_to_device_copies == 0
-    assert counted.device_to_host_copies == 0
-    assert counted.synchronizations == 0
 
 
 def test_bytes_of_operators():

@@ -3,8 +3,6 @@
 import subprocess
 import sys
 
-import pytest
-
 SUITE = """
 import ctypes
 
@@ -21,7 +19,6 @@ def test_before(tensor):
     assert tensor.sum().item() == 4
 
 
-MARK
 def test_misuse(tensor):
     print("before the end")
     ctypes.string_at(tensor.data_ptr(), 1)
@@ -50,8 +47,8 @@ def test_skipped():
 """
 
 
-def run(folder, mark, *options):
-    (folder / "test_suite.py").write_text(SUITE.replace("MARK", mark))
+def run(folder, *options):
+    (folder / "test_suite.py").write_text(SUITE)
     command = "-m pytest -p mps_emulator.pytest_plugin -p no:cacheprovider".split()
     return subprocess.run(
         [sys.executable, *command, *options],
@@ -62,13 +59,8 @@ def run(folder, mark, *options):
     )
 
 
-@pytest.mark.parametrize(
-    "mark, options",
-    [("", ["--mps-isolate"]), ("@pytest.mark.mps_isolate", [])],
-    ids=["option", "mark"],
-)
-def test_misuse_fails_one_test(tmp_path, mark, options):
-    done = run(tmp_path, mark, *options)
+def test_misuse_fails_one_test(tmp_path):
+    done = run(tmp_path, "--mps-isolate")
     assert "2 failed, 3 passed, 1 skipped" in done.stdout, done.stdout
     assert done.returncode == 1
     assert "mps emulator: fatal: the CPU dereferenced the handle of" in done.stdout
@@ -77,5 +69,5 @@ def test_misuse_fails_one_test(tmp_path, mark, options):
 
 
 def test_without_it_the_process_ends(tmp_path):
-    done = run(tmp_path, "")
+    done = run(tmp_path)
     assert done.returncode < 0

@@ -18,12 +18,11 @@ from mps_emulator.replay.__main__ import main
 # Cases of extension/metal.mm that give the device all kinds of work.
 PROGRAMS = [
     "private buffer",
-    "buffer over host memory",
     "commands run in the order of commits",
     "waiting for one queue does not publish another",
     "CPU and commands write different bytes",
     "argument table",
-    "shared events order two queues",
+    "events order two queues",
     "torch's own stream API",
     "completed handler of the stream's command buffer",
 ]
@@ -101,9 +100,9 @@ def test_parts_of_a_recording(recorded):
 def test_a_replay_gives_the_same_bits(recorded, capsys):
     assert main(["check", str(recorded)]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].endswith("same bits")
-    assert lines[1].split() == ["aten::mul_,", "end", "of", "command", "buffer,", "wait"]
-    assert lines[-1] == "2 commands, all as recorded"
+    for line in lines[:2]:
+        assert line.startswith("kernel axpy 5000 / ") and line.endswith("same bits")
+    assert lines[2:] == ["2 commands, all as recorded"]
 
 
 def test_a_planted_difference(recorded, capsys):
@@ -116,7 +115,7 @@ def test_a_planted_difference(recorded, capsys):
     edit(recorded, change)
     assert main(["check", str(recorded)]) == player.WRONG
     said = capsys.readouterr().out
-    first, _, second, at_end, last = said.splitlines()
+    first, second, at_end, last = said.splitlines()
     assert first.endswith("same bits")
     assert "WRONG: buffer" in second
     assert "1 of 5000 differ by up to" in second and "first [2]" in second
@@ -237,7 +236,7 @@ def test_kinds_of_commands(extension, tmp_path):
 
     recording = record(tmp_path / "r", work)
     kinds = {command["kind"] for command in recording.commands}
-    assert {"barrier", "copy", "dispatch", "fill", "other", "wait"} <= kinds
+    assert {"barrier", "copy", "dispatch", "other", "wait"} <= kinds
     dispatches = [c for c in recording.commands if c["kind"] == "dispatch"]
     assert any(c["label"] == "scale four" for c in dispatches)
     assert any(c["pipeline"] == "pipeline of scale" for c in dispatches)
@@ -338,19 +337,6 @@ kernel void e(device float *x, uint i [[thread_position_in_grid]]) {
         assert "--libdevice" in capsys.readouterr().out
     else:
         assert main(without) == 0
-
-
-def test_the_environment_records_a_whole_program(run_python, tmp_path):
-    done = run_python(
-        "import torch\n"
-        f"library = torch.mps.compile_shader({HEADER + KERNELS!r})\n"
-        "y = torch.ones(8, dtype=torch.float16, device='mps')\n"
-        "library.halve(y)\n",
-        MPS_EMULATOR_RECORD=str(tmp_path / "r"),
-    )
-    assert done.returncode == 0, done.stderr
-    assert main(["check", str(tmp_path / "r")]) == 0
-    assert player.Recording(tmp_path / "r").commands[-1]["kernel"] == "halve"
 
 
 def test_a_disk_that_is_full(in_child, tmp_path):

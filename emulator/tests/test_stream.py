@@ -30,6 +30,11 @@ def test_counters_of_copies():
     assert counted.device_to_host_bytes == 44
     assert counted.operators == 0
     assert counted.waits_with_work == 3
+    with mps_emulator.counters() as counted:
+        y.mul(2).add_(1)
+        y.view(2, 5).t()
+    assert counted.operators == 2
+    assert counted.host_to_device_copies + counted.device_to_host_copies == 0
 
 
 def test_counters_of_kernels(extension):
@@ -50,17 +55,6 @@ def test_counters_of_kernels(extension):
     assert counted.command_buffers == 1
     assert counted.operators == 0
     assert out.tolist() == [256.0, 256.0]
-
-
-def test_counters_of_operators():
-    x = torch.ones(4, device=MPS)
-    with mps_emulator.counters() as counted:
-        x.mul(2).add_(1)
-        x.t()
-        x.view(2, 2)
-    assert counted.operators == 2
-    assert counted.host_to_device_copies == 0
-    assert counted.device_to_host_copies == 0
 
 
 # ---- kernels in order
@@ -259,13 +253,32 @@ def test_allocation_on_several_threads(extension, in_threads):
     in_threads([functools.partial(work, index) for index in range(4)])
 
 
-def test_synchronize_waits_for_another_threads_work():
-    x = torch.zeros(4, device=MPS)
-    thread = threading.Thread(target=lambda: x.add_(1))
-    thread.start()
-    thread.join()
-    torch.mps.synchronize()
-    assert x.tolist() == [1.0] * 4
+def test_neither_the_queue_nor_the_gil_is_waited_for_with_the_other(in_threads):
+    """torch keeps the GIL while `tensor[i] = number` waits for the queue.
+
+    So no operator may take the GIL inside the queue.  A failure is a deadlock.
+    """
+
+    def assign(i):
+        x = torch.zeros(4, device="mps")
+        x[1] = i
+        assert x.tolist() == [0, i, 0, 0]
+
+    def read(i):
+        assert torch.full((1,), i, device="mps").item() == i
+
+    def copy(i):
+        assert torch.full((2,), i, device="mps").cpu().tolist() == [i, i]
+
+    def compute(i):
+        x = torch.full((2,), i, device="mps")
+        assert (x + x)[0] == 2 * i
+
+    def repeated(body):
+        for i in range(300):
+            body(i)
+
+    in_threads([functools.partial(repeated, body) for body in [assign, read, copy, compute] * 2])
 
 
 def test_backward_runs_on_autograds_thread():

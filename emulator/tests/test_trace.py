@@ -47,7 +47,6 @@ def test_messages(extension):
         ("event", "plain", ""),
         # A string is private unless the format marks it public, as on a Mac.
         ("event", "strings", "<private> text and more %"),
-        ("event", "numbers", "-3 -4 5 6 ff 2.50 0.1"),
     ]
 
 

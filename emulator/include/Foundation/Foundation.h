@@ -78,17 +78,6 @@ typedef unsigned long NSUInteger;
 // The classes are part of the emulator library's interface.
 #define MPS_EMULATOR_CLASS __attribute__((visibility("default")))
 
-typedef struct _NSRange {
-  NSUInteger location;
-  NSUInteger length;
-} NSRange;
-
-static inline NSRange NSMakeRange(NSUInteger location, NSUInteger length) {
-  NSRange range = {location, length};
-  return range;
-}
-
-typedef double CFTimeInterval;
 typedef struct _NSZone NSZone;
 
 @class NSArray<ObjectType>;
@@ -98,9 +87,7 @@ typedef struct _NSZone NSZone;
 // ---- NSObject.h
 @protocol NSObject
 - (BOOL)isEqual:(id)object;
-@property(readonly) NSUInteger hash;
 - (Class)class;
-- (instancetype)self;
 - (BOOL)isKindOfClass:(Class)aClass;
 - (BOOL)respondsToSelector:(SEL)aSelector;
 - (instancetype)retain;
@@ -178,7 +165,6 @@ MPS_EMULATOR_CLASS
 // ---- NSString.h; every string is UTF-8 inside
 MPS_EMULATOR_CLASS
 @interface NSString : NSObject <NSCopying>
-@property(readonly) NSUInteger length;
 @property(readonly) const char *UTF8String;
 + (instancetype)stringWithUTF8String:(const char *)nullTerminatedCString;
 + (instancetype)stringWithFormat:(NSString *)format, ...;

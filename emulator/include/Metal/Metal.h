@@ -16,9 +16,9 @@
 @protocol MTLBlitCommandEncoder;
 @protocol MTLEvent;
 @protocol MTLFence;
-@protocol MTLSharedEvent;
 // Names in torch's headers, without a definition.
 @protocol MTLArgumentEncoder;
+@protocol MTLSharedEvent;
 @class MTLCaptureManager;
 @class MTLSharedEventListener;
 
@@ -71,11 +71,8 @@ typedef NS_OPTIONS(NSUInteger, MTLResourceOptions) {
 @protocol MTLResource <NSObject>
 @property(copy, atomic) NSString *label;
 @property(readonly) id<MTLDevice> device;
-@property(readonly) MTLCPUCacheMode cpuCacheMode;
 @property(readonly) MTLStorageMode storageMode;
 @property(readonly) MTLHazardTrackingMode hazardTrackingMode;
-@property(readonly) MTLResourceOptions resourceOptions;
-@property(readonly) NSUInteger allocatedSize;
 @end
 
 // ---- MTLBuffer.h
@@ -87,13 +84,6 @@ typedef NS_OPTIONS(NSUInteger, MTLResourceOptions) {
 
 // ---- MTLLibrary.h
 typedef NS_ENUM(NSUInteger, MTLLanguageVersion) {
-  MTLLanguageVersion1_1 = (1 << 16) + 1,
-  MTLLanguageVersion1_2 = (1 << 16) + 2,
-  MTLLanguageVersion2_0 = (2 << 16),
-  MTLLanguageVersion2_1 = (2 << 16) + 1,
-  MTLLanguageVersion2_2 = (2 << 16) + 2,
-  MTLLanguageVersion2_3 = (2 << 16) + 3,
-  MTLLanguageVersion2_4 = (2 << 16) + 4,
   MTLLanguageVersion3_0 = (3 << 16) + 0,
   MTLLanguageVersion3_1 = (3 << 16) + 1,
   MTLLanguageVersion3_2 = (3 << 16) + 2,
@@ -115,11 +105,7 @@ FOUNDATION_EXPORT NSErrorDomain const MTLLibraryErrorDomain;
 
 typedef NS_ENUM(NSUInteger, MTLLibraryError) {
   MTLLibraryErrorUnsupported = 1,
-  MTLLibraryErrorInternal = 2,
   MTLLibraryErrorCompileFailure = 3,
-  MTLLibraryErrorCompileWarning = 4,
-  MTLLibraryErrorFunctionNotFound = 5,
-  MTLLibraryErrorFileNotFound = 6,
 };
 
 MPS_EMULATOR_CLASS
@@ -157,13 +143,10 @@ MPS_EMULATOR_CLASS
 @interface MTLComputePipelineDescriptor : NSObject <NSCopying> {
   NSString *_label;
   id<MTLFunction> _computeFunction;
-  BOOL _threadGroupSizeIsMultipleOfThreadExecutionWidth;
   NSUInteger _maxTotalThreadsPerThreadgroup;
 }
 @property(copy, nonatomic) NSString *label;
 @property(readwrite, nonatomic, strong) id<MTLFunction> computeFunction;
-@property(readwrite, nonatomic)
-    BOOL threadGroupSizeIsMultipleOfThreadExecutionWidth;
 @property(readwrite, nonatomic) NSUInteger maxTotalThreadsPerThreadgroup;
 @end
 
@@ -172,8 +155,6 @@ typedef MTLComputePipelineReflection *MTLAutoreleasedComputePipelineReflection;
 
 typedef NS_OPTIONS(NSUInteger, MTLPipelineOption) {
   MTLPipelineOptionNone = 0,
-  MTLPipelineOptionBindingInfo = 1,
-  MTLPipelineOptionBufferTypeInfo = 2,
 };
 
 @protocol MTLComputePipelineState <NSObject>
@@ -212,10 +193,7 @@ typedef void (^MTLCommandBufferHandler)(id<MTLCommandBuffer>);
 @protocol MTLCommandBuffer <NSObject>
 @property(readonly) id<MTLDevice> device;
 @property(readonly) id<MTLCommandQueue> commandQueue;
-@property(readonly) BOOL retainedReferences;
 @property(copy, atomic) NSString *label;
-@property(readonly) CFTimeInterval GPUStartTime;
-@property(readonly) CFTimeInterval GPUEndTime;
 - (void)commit;
 - (void)addCompletedHandler:(MTLCommandBufferHandler)block;
 - (void)waitUntilCompleted;
@@ -233,7 +211,6 @@ typedef void (^MTLCommandBufferHandler)(id<MTLCommandBuffer>);
 typedef NS_OPTIONS(NSUInteger, MTLResourceUsage) {
   MTLResourceUsageRead = 1,
   MTLResourceUsageWrite = 2,
-  MTLResourceUsageSample = 4,
 };
 
 typedef NS_OPTIONS(NSUInteger, MTLBarrierScope) {
@@ -250,7 +227,6 @@ typedef NS_OPTIONS(NSUInteger, MTLBarrierScope) {
 
 // ---- MTLComputeCommandEncoder.h
 @protocol MTLComputeCommandEncoder <MTLCommandEncoder>
-@property(readonly) MTLDispatchType dispatchType;
 - (void)setComputePipelineState:(id<MTLComputePipelineState>)state;
 - (void)setBytes:(const void *)bytes
           length:(NSUInteger)length
@@ -277,9 +253,6 @@ typedef NS_OPTIONS(NSUInteger, MTLBarrierScope) {
               toBuffer:(id<MTLBuffer>)destinationBuffer
      destinationOffset:(NSUInteger)destinationOffset
                   size:(NSUInteger)size;
-- (void)fillBuffer:(id<MTLBuffer>)buffer
-             range:(NSRange)range
-             value:(uint8_t)value;
 - (void)updateFence:(id<MTLFence>)fence;
 - (void)waitForFence:(id<MTLFence>)fence;
 @end
@@ -295,25 +268,13 @@ typedef NS_OPTIONS(NSUInteger, MTLBarrierScope) {
 @property(copy, atomic) NSString *label;
 @end
 
-@protocol MTLSharedEvent <MTLEvent>
-@property(readwrite) uint64_t signaledValue;
-@end
-
 // ---- MTLDevice.h
 typedef NS_ENUM(NSInteger, MTLGPUFamily) {
   MTLGPUFamilyApple1 = 1001,
-  MTLGPUFamilyApple2 = 1002,
-  MTLGPUFamilyApple3 = 1003,
-  MTLGPUFamilyApple4 = 1004,
-  MTLGPUFamilyApple5 = 1005,
-  MTLGPUFamilyApple6 = 1006,
   MTLGPUFamilyApple7 = 1007,
-  MTLGPUFamilyApple8 = 1008,
-  MTLGPUFamilyApple9 = 1009,
   MTLGPUFamilyMac1 = 2001,
   MTLGPUFamilyMac2 = 2002,
   MTLGPUFamilyCommon1 = 3001,
-  MTLGPUFamilyCommon2 = 3002,
   MTLGPUFamilyCommon3 = 3003,
   MTLGPUFamilyMetal3 = 5001,
 };
@@ -321,7 +282,6 @@ typedef NS_ENUM(NSInteger, MTLGPUFamily) {
 @protocol MTLDevice <NSObject>
 @property(readonly) NSString *name;
 @property(readonly) MTLSize maxThreadsPerThreadgroup;
-@property(readonly) BOOL hasUnifiedMemory;
 @property(readonly) uint64_t recommendedMaxWorkingSetSize;
 @property(readonly) NSUInteger currentAllocatedSize;
 @property(readonly) NSUInteger maxThreadgroupMemoryLength;
@@ -333,12 +293,6 @@ typedef NS_ENUM(NSInteger, MTLGPUFamily) {
 - (id<MTLBuffer>)newBufferWithBytes:(const void *)pointer
                              length:(NSUInteger)length
                             options:(MTLResourceOptions)options;
-- (id<MTLBuffer>)newBufferWithBytesNoCopy:(void *)pointer
-                                   length:(NSUInteger)length
-                                  options:(MTLResourceOptions)options
-                              deallocator:
-                                  (void (^)(void *pointer,
-                                            NSUInteger length))deallocator;
 // Always an error: a compiled .metallib has code for Apple's GPUs.
 - (id<MTLLibrary>)newLibraryWithData:(dispatch_data_t)data
                                error:(NSError **)error;
@@ -358,7 +312,6 @@ typedef NS_ENUM(NSInteger, MTLGPUFamily) {
                                     error:(NSError **)error;
 - (id<MTLFence>)newFence;
 - (id<MTLEvent>)newEvent;
-- (id<MTLSharedEvent>)newSharedEvent;
 @end
 
 FOUNDATION_EXPORT id<MTLDevice> MTLCreateSystemDefaultDevice(void);

@@ -1,5 +1,5 @@
-// The part of Grand Central Dispatch that programs beside torch use: work in a
-// serial queue, and bytes.
+// The part of Grand Central Dispatch that programs beside torch use: work in
+// torch's serial queue, and bytes.
 //
 // Differences from libdispatch: the objects are plain C pointers in Objective-C
 // too; every queue is serial; the program ends with a message for
@@ -25,36 +25,23 @@ typedef void *dispatch_object_t;
 
 DISPATCH_DECL(dispatch_data);
 DISPATCH_DECL(dispatch_queue);
-DISPATCH_DECL(dispatch_queue_attr);
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-typedef void (*dispatch_function_t)(void *);
 #ifdef __BLOCKS__
 typedef void (^dispatch_block_t)(void);
 #endif
 
 // ---- reference counts
-DISPATCH_EXPORT void dispatch_retain(dispatch_object_t object);
 DISPATCH_EXPORT void dispatch_release(dispatch_object_t object);
 
 // ---- queues
-#define DISPATCH_QUEUE_SERIAL ((dispatch_queue_attr_t)0)
-
-DISPATCH_EXPORT dispatch_queue_t
-dispatch_queue_create(const char *label, dispatch_queue_attr_t attributes);
-DISPATCH_EXPORT const char *dispatch_queue_get_label(dispatch_queue_t queue);
-DISPATCH_EXPORT void dispatch_sync_f(dispatch_queue_t queue, void *context,
-                                     dispatch_function_t work);
 #ifdef __BLOCKS__
 DISPATCH_EXPORT void dispatch_sync(dispatch_queue_t queue,
                                    dispatch_block_t block);
 #endif
-// End the program where the caller does not, or does, run on `queue`.
-DISPATCH_EXPORT void dispatch_assert_queue(dispatch_queue_t queue);
-DISPATCH_EXPORT void dispatch_assert_queue_not(dispatch_queue_t queue);
 
 #ifdef __BLOCKS__
 // ---- bytes, copied: DISPATCH_DATA_DESTRUCTOR_DEFAULT is the only destructor

@@ -1,8 +1,8 @@
 // Signposts: intervals and events that Instruments shows on its timeline.
 //
 // As on a Mac, names and formats are string literals, and a string argument
-// reads <private> unless its conversion is %{public}s.  Formats have the
-// conversions d i u x f g s and %%.  Signposts are recorded only during a trace
+// reads <private> unless its conversion is %{public}s.  The only
+// other conversion is %%.  Signposts are recorded only during a trace
 // (mps_emulator.trace() in Python).
 #pragma once
 
@@ -36,8 +36,6 @@ enum {
 #define OS_LOG_CATEGORY_DYNAMIC_TRACING "DynamicTracing"
 
 OS_SIGNPOST_EXPORT os_signpost_id_t os_signpost_id_generate(os_log_t log);
-OS_SIGNPOST_EXPORT os_signpost_id_t
-os_signpost_id_make_with_pointer(os_log_t log, const void *pointer);
 OS_SIGNPOST_EXPORT bool os_signpost_enabled(os_log_t log);
 
 #ifdef __cplusplus

@@ -39,18 +39,6 @@ def _parser():
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
-    check = commands.add_parser(
-        "check",
-        help="print what Metal would refuse, and list the kernels",
-        description=(
-            "Refuses programs that Metal's compiler would refuse, as far as the "
-            "emulator knows its rules, and prints the kernels of each file."
-        ),
-    )
-    check.add_argument("files", nargs="+", metavar="FILE.metal")
-    check.set_defaults(run=_check)
-    _add_common(check)
-
     build = commands.add_parser("build", help="compile to a library for the emulator's executor")
     build.add_argument("source")
     build.add_argument("--output", required=True)
@@ -150,41 +138,3 @@ def _ptx(options):
         places = [f"{kind}({index})" for kind, index in ptx_arguments(kernel)]
         sys.stdout.write("{}: {}\n".format(kernel.name, ", ".join(places)))
     return 0
-
-
-def _check(options):
-    status = 0
-    for path in options.files:
-        try:
-            _, kernels = _program(options, path, path).analyse()
-        except OSError as error:
-            raise ToolError(str(error)) from None
-        except Refused as refused:
-            sys.stdout.write(explain(refused))
-            status = EXIT_REFUSED
-            continue
-        sys.stdout.write(f"{path}: {len(kernels)} kernels\n")
-        for kernel in kernels:
-            sys.stdout.write(_signature(kernel))
-    return status
-
-
-def _signature(kernel):
-    lines = [f"  kernel {kernel.name}\n"]
-    for parameter in kernel.parameters:
-        if parameter.kind == "builtin":
-            place = parameter.builtin
-        else:
-            place = f"{parameter.kind}({parameter.index})"
-        declaration = f"{parameter.type_spelling} {parameter.name}"
-        for symbol in "*&":
-            declaration = declaration.replace(symbol + " ", symbol)
-        lines.append(f"    {declaration} [[{place}]]\n")
-    facts = []
-    if kernel.static_threadgroup_bytes:
-        facts.append(f"{kernel.static_threadgroup_bytes} bytes of threadgroup memory")
-    if kernel.suspends:
-        facts.append("barriers or simdgroup functions")
-    for fact in facts:
-        lines.append(f"    - {fact}\n")
-    return "".join(lines)

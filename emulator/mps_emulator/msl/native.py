@@ -34,7 +34,7 @@ def _strings(values):
 class Metal:
     """The compiler and the executor.
 
-    path: the path of libmps_emulator.so, or of a library with the same functions.
+    path: the path of libmps_emulator.so.
     """
 
     def __init__(self, path):

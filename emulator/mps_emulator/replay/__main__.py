@@ -73,10 +73,10 @@ def _parser():
 
 def _check(options):
     recording = player.Recording(options.recording)
-    result = player.replay(
+    wrong = player.replay(
         recording, Emulated(recording), prepare.describe(recording), options.tolerance
     )
-    return player.WRONG if result["wrong"] else 0
+    return player.WRONG if wrong else 0
 
 
 def _prepare(options):

@@ -78,16 +78,6 @@ class Gpu(Driver):
                 self._stream,
             )
 
-    def fill(self, address, offset, size, value):
-        if size:
-            self.call(
-                "cuMemsetD8Async",
-                ctypes.c_uint64(address + offset),
-                ctypes.c_ubyte(value),
-                ctypes.c_size_t(size),
-                self._stream,
-            )
-
     def dispatch(self, command, buffers):
         launch = self._launches.get(id(command))
         if launch is None:
@@ -205,7 +195,6 @@ def main():
         "--repeats", type=int, default=30, help="of the sequence, for the times (default: 30)"
     )
     parser.add_argument("--no-times", action="store_true", help="compare only")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the results to this file")
     parser.add_argument(
         "folder",
         nargs="?",
@@ -226,7 +215,7 @@ def run(options, say=print):
             program["ptx"] = (options.folder / program["ptx"]).read_bytes()
         gpu = Gpu(recording, programs)
         say(f"on {gpu.name}")
-        result = player.replay(
+        wrong = player.replay(
             recording,
             gpu,
             [program["kernels"] for program in programs],
@@ -243,9 +232,7 @@ def run(options, say=print):
     except (OSError, ValueError) as error:
         say(f"error: {error}")
         return UNUSABLE
-    if options.json is not None:
-        options.json.write_text(json.dumps({"gpu": gpu.name, **result}, indent=1) + "\n")
-    return player.WRONG if result["wrong"] else 0
+    return player.WRONG if wrong else 0
 
 
 if __name__ == "__main__":

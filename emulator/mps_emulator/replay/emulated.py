@@ -33,9 +33,6 @@ class Emulated:
     def copy(self, source, begin, destination, to, size):
         destination[to : to + size] = source[begin : begin + size]
 
-    def fill(self, buffer, offset, size, value):
-        buffer[offset : offset + size] = value
-
     def dispatch(self, command, buffers):
         given = {}
         for argument in command["arguments"]:

@@ -3,13 +3,12 @@
 A machine is an object with these methods; a buffer is a result of allocate():
 
     allocate(size), write(buffer, offset, array), read(buffer, size)
-    copy(source, from, destination, to, size), fill(buffer, offset, size, value)
+    copy(source, from, destination, to, size)
     dispatch(command, buffers): a command of kind "dispatch"; {id: buffer}
 """
 
 import argparse
 import fnmatch
-import itertools
 import json
 import zlib
 
@@ -20,7 +19,7 @@ POISON = 0xC7
 WRONG = 1
 
 # The commands that a machine repeats.  For other work the recording has the results.
-_DONE = ("dispatch", "copy", "fill")
+_DONE = ("dispatch", "copy")
 
 _DTYPES = {
     "float": np.float32,
@@ -235,7 +234,7 @@ class Player:
         machine, buffers = self._machine, self._buffers
         if command["kind"] == "dispatch":
             machine.dispatch(command, buffers)
-        elif command["kind"] == "copy":
+        else:
             source, destination = uses(command)
             machine.copy(
                 buffers[source],
@@ -243,10 +242,6 @@ class Player:
                 buffers[destination],
                 command["to"],
                 command["size"],
-            )
-        else:
-            machine.fill(
-                buffers[uses(command)[0]], command["offset"], command["size"], command["value"]
             )
 
     def check(self, judge):
@@ -359,7 +354,7 @@ def add_options(parser):
 
 
 def replay(recording, machine, kernels, tolerances, say=print, measure=None):
-    """Replays a recording and reports the result.
+    """Replays a recording, and says a line for each command and each wrong buffer.
 
     Args:
       kernels, tolerances: the arguments of Judge.
@@ -367,7 +362,7 @@ def replay(recording, machine, kernels, tolerances, say=print, measure=None):
       measure: a function of a Sequence; returns {"steps": the times of each step,
         "sequence": the times of the whole}, lists of microseconds.  None: no times.
     Returns:
-      A dict for JSON; "wrong" is the number of commands with wrong results.
+      The number of wrong results.
     """
     judge = Judge(kernels, tolerances)
     player = Player(recording, machine)
@@ -381,117 +376,50 @@ def replay(recording, machine, kernels, tolerances, say=print, measure=None):
     first = player.read(recording.sizes)
     sequence.restore()
     sequence.run()
-    again = list(judge.differences(first, player.read(recording.sizes), {}))
+    again = judge.differences(first, player.read(recording.sizes), {})
     at_end = judge.differences(player.expected, first, sequence.writers)
 
-    rows = _rows(recording, outcomes, sequence, times)
-    wrong = sum(not row["right"] for row in rows)
-    for line in _lines(recording, rows, times):
-        say(line)
+    medians = {}
+    if times:
+        for (command, _), values in zip(sequence.steps, times["steps"]):
+            medians.setdefault(id(command) if command else None, []).append(np.median(values))
+    for command, differences in outcomes:
+        say(_line(command, differences, medians.get(id(command))))
     for buffer, difference in stray.items():
         say(f"buffer {buffer}, which no command was to write: {difference}")
     for buffer, difference in at_end.items():
         say(f"buffer {buffer} after the sequence: {difference}")
     for buffer in again:
         say(f"buffer {buffer} has other bits after a second run")
-    wrong += len(stray) + len(again)
-    wrong += sum(not difference.allowed for difference in at_end.values())
-    result = {
-        "commands": rows,
-        "after the sequence": {
-            str(buffer): str(difference) for buffer, difference in at_end.items()
-        },
-        "same bits again": not again,
-        "wrong": wrong,
-    }
     if times:
-        result.update(_sums(rows, times, sequence))
+        others = sum(medians.pop(None, []))
         say(
-            "kernels {:.1f} us; copies for other writers {:.1f} us; "
-            "the whole sequence {:.1f} us (least {:.1f})".format(
-                result["kernels us"],
-                result["other writers us"],
-                result["sequence us"],
-                result["least sequence us"],
-            )
+            f"kernels {sum(map(sum, medians.values())):.1f} us; copies for other writers "
+            f"{others:.1f} us; the whole sequence {np.median(times['sequence']):.1f} us "
+            f"(least {min(times['sequence']):.1f})"
         )
-    say(f"{len(rows)} commands, {f'{wrong} wrong' if wrong else 'all as recorded'}")
-    return result
+    wrong = sum(not _is_allowed(differences) for _, differences in outcomes)
+    wrong += len(stray) + len(again) + sum(not d.allowed for d in at_end.values())
+    say(f"{len(outcomes)} commands, {f'{wrong} wrong' if wrong else 'all as recorded'}")
+    return wrong
 
 
-def _median(values):
-    return float(np.median(values))
+def _is_allowed(differences):
+    return all(difference.allowed for difference in differences.values())
 
 
-def _sums(rows, times, sequence):
-    others = [
-        _median(values)
-        for (command, _), values in zip(sequence.steps, times["steps"])
-        if command is None
-    ]
-    return {
-        "kernels us": sum(row["us"] for row in rows),
-        "other writers us": sum(others),
-        "sequence us": _median(times["sequence"]),
-        "least sequence us": float(min(times["sequence"])),
-    }
-
-
-def _rows(recording, outcomes, sequence, times):
-    numbers = {id(command): number for number, command in enumerate(recording.commands)}
-    measured = {}
-    if times:
-        for (command, _), values in zip(sequence.steps, times["steps"]):
-            measured[id(command)] = _median(values)
-    rows = []
-    for command, differences in outcomes:
-        row = {
-            "name": command["name"],
-            "kind": command["kind"],
-            "number": numbers[id(command)],
-            "right": all(d.allowed for d in differences.values()),
-            "same bits": not differences,
-            "differences": {str(b): str(d) for b, d in differences.items()},
-        }
-        if command["kind"] == "dispatch":
-            row["grid"] = command["grid"]
-            row["threadgroup"] = command["threadgroup"]
-        if times:
-            row["us"] = measured[id(command)]
-        rows.append(row)
-    return rows
-
-
-def _lines(recording, rows, times):
-    """The lines of the table: the commands and the copies between them."""
-    by_number = {row["number"]: row for row in rows}
-    between = []
-    for number, command in enumerate(recording.commands):
-        row = by_number.get(number)
-        if row is None:
-            between.append(command.get("name") or command["kind"])
-            continue
-        if between:
-            yield "       " + _shortened(between)
-            between = []
-        size = ""
-        if command["kind"] == "dispatch":
-            size = " {} / {}".format(_extent(command["grid"]), _extent(command["threadgroup"]))
-        us = "{:9.1f} us".format(row["us"]) if times else ""
-        result = "same bits"
-        if row["differences"]:
-            result = "; ".join("{}: {}".format(*item) for item in row["differences"].items())
-            if not row["right"]:
-                result = "WRONG: buffer " + result
-        yield f"{number:5d}  {row['name'] + size:<48}{us}  {result}"
-    if between:
-        yield "       " + _shortened(between)
-
-
-def _shortened(names):
-    """The names in their order; equal names in a row become one with a count."""
-    counts = [(name, len(list(group))) for name, group in itertools.groupby(names)]
-    return ", ".join(name if count == 1 else f"{count} x {name}" for name, count in counts)
+def _line(command, differences, times):
+    """A line of the table: a command, its time in microseconds, and its result."""
+    size = ""
+    if command["kind"] == "dispatch":
+        size = " {} / {}".format(_extent(command["grid"]), _extent(command["threadgroup"]))
+    us = f"{sum(times):9.1f} us" if times else ""
+    result = "same bits"
+    if differences:
+        result = "; ".join(f"{buffer}: {found}" for buffer, found in differences.items())
+        if not _is_allowed(differences):
+            result = "WRONG: buffer " + result
+    return f"{command['name'] + size:<48}{us}  {result}"
 
 
 def _extent(sizes):

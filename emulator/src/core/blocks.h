@@ -32,7 +32,7 @@ struct Block {
 
   char *device = nullptr;
   uint64_t device_user = 0;
-  size_t device_size = 0;  // size of that buffer
+  size_t device_size = 0;    // size of that buffer
   bool has_address = false;  // the program asked for the device copy's address
 
   char *host = nullptr;
@@ -73,9 +73,6 @@ struct Block {
   LastUse committed_write;
   LastUse committed_read;
   bool is_owned = false;  // a live buffer owns the block
-
-  // For Origin::kHost: the function that returns the memory to the program.
-  std::function<void()> deallocator;
 
   // Work on a former owner of the block is in flight.
   bool FormerOwnerInFlight() const {
@@ -118,29 +115,20 @@ class Memory {
     return *memory;
   }
 
-  // Holds the lock for its lifetime, then calls the deallocators that are due.
-  // A deallocator belongs to the program and may call any function.
+  // Holds the lock for its lifetime.
   class Locked {
    public:
-    Locked() { memory_->mutex_.lock(); }
-    ~Locked() {
-      std::vector<std::function<void()>> due;
-      due.swap(memory_->due_);
-      memory_->mutex_.unlock();
-      for (auto &deallocator : due) deallocator();
-    }
-    Locked(const Locked &) = delete;
     Memory *operator->() const { return memory_; }
 
    private:
     Memory *memory_ = &Get();
+    std::lock_guard<std::mutex> lock_{memory_->mutex_};
   };
 
   HandleSpace handles;
 
   // The caller of the functions below holds the lock.
   Buffer *Allocate(size_t size, Origin origin);
-  Buffer *Wrap(char *memory, size_t size, std::function<void()> deallocator);
   void Free(Buffer *buffer);
   char *Expose(Buffer *buffer);
   char *Begin(Block *block, uint64_t buffer_id, size_t size,
@@ -158,9 +146,6 @@ class Memory {
     checks_commands = EnvironmentFlag("MPS_EMULATOR_CHECK_RACES");
   }
   void ReleaseCached();
-  void DestroyFreedHostBlocks() {
-    if (!free_host_.empty()) Destroy(&free_host_);
-  }
   MemoryStatistics statistics{};
   bool checks_commands = false;
 
@@ -183,8 +168,6 @@ class Memory {
   std::mutex mutex_;
   CopyMemory copies_;
   std::vector<Block *> free_[2][kNumSizeClasses];  // by origin and class
-  std::vector<Block *> free_host_;  // kHost: waiting until nothing uses them
-  std::vector<std::function<void()>> due_;  // deallocators to call, unlocked
   uint64_t last_id_ = 0;
   uint64_t batch_ = 1;
 };

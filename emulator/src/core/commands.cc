@@ -1,7 +1,5 @@
 #include "core/commands.h"
 
-#include <chrono>
-
 #include "core/counters.h"
 #include "core/environment.h"
 #include "core/export.h"
@@ -12,12 +10,6 @@
 namespace mps_emulator {
 
 namespace {
-
-double Now() {
-  return std::chrono::duration<double>(
-             std::chrono::steady_clock::now().time_since_epoch())
-      .count();
-}
 
 // Ends the uses of a command that has run, or from which a handler of Fatal()
 // threw an exception.
@@ -96,13 +88,6 @@ void CommandBuffer::Encode(Command command) {
   commands_.push_back(std::move(command));
 }
 
-void CommandBuffer::Enqueue() {
-  std::lock_guard<std::mutex> lock(queue_->mutex_);
-  if (status() != Status::kNotEnqueued) return;
-  status_ = Status::kEnqueued;
-  queue_->enqueued_.push_back(shared_from_this());
-}
-
 void CommandBuffer::Commit() {
   RequireNotCommitted("commit");
   if (open_encoder_)
@@ -122,9 +107,10 @@ void CommandBuffer::Commit() {
       for (const BufferUse &use : command.uses)
         queue_->used().NoteCommitted(use, command.name.c_str());
     }
-  Enqueue();
   queue_->NoteWork();
+  std::lock_guard<std::mutex> lock(queue_->mutex_);
   status_ = Status::kCommitted;
+  queue_->committed_.push_back(shared_from_this());
 }
 
 void CommandBuffer::Wait() {
@@ -132,13 +118,9 @@ void CommandBuffer::Wait() {
     Fatal(
         "waitUntilCompleted: the command buffer was not committed, so on a Mac "
         "the wait never ends; commit the command buffer first");
-  Poll();
+  if (!ended()) queue_->Run(this);
   queue_->Publish();
   if (IsRecording()) RecordEvent("wait");
-}
-
-void CommandBuffer::Poll() {
-  if (committed() && !ended()) queue_->Run(this);
 }
 
 void CommandBuffer::AddCompletedHandler(Handler handler) {
@@ -148,7 +130,6 @@ void CommandBuffer::AddCompletedHandler(Handler handler) {
 
 void CommandBuffer::Run() {
   UsedBlocks::BeginBatch();
-  if (start_time_ == 0) start_time_ = Now();
   std::vector<char *> device;
   std::vector<HostSnapshot::Write> written;
   if (committed() && ChecksCommands()) written = committed_contents_.Writes();
@@ -185,7 +166,6 @@ void CommandBuffer::Run() {
     for (const BufferUse &use : command.uses)
       if (use.writes) CheckRedzone(use, command.name.c_str());
   }
-  end_time_ = Now();
 }
 
 std::recursive_mutex &CommandQueue::execution_lock() {
@@ -202,16 +182,9 @@ void CommandQueue::Run(const CommandBuffer *last,
       {
         std::lock_guard<std::mutex> lock(mutex_);
         if (last && last->ended()) return;
-        if (enqueued_.empty()) return;
-        buffer = enqueued_.front();
-        if (!buffer->committed()) {
-          if (!last) return;
-          Fatal(
-              "waitUntilCompleted: a command buffer that was enqueued earlier "
-              "was not committed, so on a Mac the wait never ends; commit that "
-              "command buffer first");
-        }
-        enqueued_.pop_front();
+        if (committed_.empty()) return;
+        buffer = committed_.front();
+        committed_.pop_front();
       }
       buffer->status_ = CommandBuffer::Status::kScheduled;
       buffer->Run();
@@ -260,7 +233,7 @@ void CommandQueue::Publish() {
   untracked_.clear();
   used_.Publish();
   std::lock_guard<std::mutex> lock(mutex_);
-  if (enqueued_.empty() && commands_left_ == 0)
+  if (committed_.empty() && commands_left_ == 0)
     has_work_.store(false, std::memory_order_release);
 }
 

@@ -77,14 +77,10 @@ class CommandBuffer : public std::enable_shared_from_this<CommandBuffer> {
   // A kernel will be encoded, see FailKernels().
   void NoteKernel();
 
-  void Enqueue();
   void Commit();
 
   // Waits until the commands have run, and publishes their results.
   void Wait();
-
-  // Wait() without publishing results, for programs that poll the status.
-  void Poll();
 
   // Runs the commands encoded so far.  The caller holds the execution lock.
   void Run();
@@ -105,10 +101,6 @@ class CommandBuffer : public std::enable_shared_from_this<CommandBuffer> {
 
   std::string label;
 
-  // Seconds on a steady clock; 0 before the command buffer starts or ends.
-  double start_time() const { return start_time_; }
-  double end_time() const { return end_time_; }
-
  private:
   friend class CommandQueue;
 
@@ -124,8 +116,6 @@ class CommandBuffer : public std::enable_shared_from_this<CommandBuffer> {
   Handler failed_handler_;
   bool has_kernel_ = false;
   bool fails_ = false;
-  double start_time_ = 0;
-  double end_time_ = 0;
 };
 
 // The `n`-th command buffer that gets a kernel from now on, counted from 1,
@@ -172,9 +162,9 @@ class CommandQueue {
   };
   std::map<uint64_t, std::vector<Access>>
       untracked_;     // by buffers; until a wait
-  std::mutex mutex_;  // protects enqueued_
-  std::deque<std::shared_ptr<CommandBuffer>> enqueued_;
-  std::atomic<size_t> commands_left_{0};  // encoded, not run
+  std::mutex mutex_;  // protects committed_
+  std::deque<std::shared_ptr<CommandBuffer>> committed_;  // and not run
+  std::atomic<size_t> commands_left_{0};                  // encoded, not run
   UsedBlocks used_{&label};
   std::atomic<bool> has_work_{false};
 };

@@ -6,10 +6,9 @@
 #include <utility>
 #include <vector>
 
-namespace mps_emulator {
+#include "core/limits.h"
 
-// The size of a page of memory.
-inline constexpr size_t kPage = 4096;
+namespace mps_emulator {
 
 // Capacities come in size classes, four to a doubling, so that a freed copy
 // fits the next request of about the same size.

@@ -69,10 +69,7 @@ Block *Memory::TakeBlock(size_t size, Origin origin) {
 void Memory::Destroy(Block *block) {
   std::erase(addressed, block);
   copies_.Free(block->device, block->size_class.capacity);
-  if (block->origin == Origin::kHost)
-    due_.push_back(std::move(block->deallocator));
-  else
-    copies_.Free(block->host, block->size_class.capacity);
+  copies_.Free(block->host, block->size_class.capacity);
   copies_.Free(block->published, block->size_class.capacity);
   statistics.reserved -= block->size_class.capacity;
   delete block;
@@ -87,7 +84,6 @@ void Memory::Destroy(std::vector<Block *> *blocks) {
 }
 
 void Memory::ReleaseCached() {
-  Destroy(&free_host_);
   for (auto &blocks : free_)
     for (auto &of_class : blocks) Destroy(&of_class);
 }
@@ -111,22 +107,6 @@ Buffer *Memory::Own(Block *block, size_t size) {
   buffer->origin = block->origin;
   buffer->device_only = false;
   buffer->references.store(1, std::memory_order_release);
-  return buffer;
-}
-
-Buffer *Memory::Wrap(char *memory, size_t size,
-                     std::function<void()> deallocator) {
-  Block *block = new (std::nothrow) Block;
-  if (!block) return nullptr;
-  block->size_class = SizeClassOf(size + kMinRedzone);
-  block->origin = Origin::kHost;
-  block->deallocator = std::move(deallocator);
-  statistics.reserved += block->size_class.capacity;
-  Buffer *buffer = Own(block, size);
-  if (!buffer) return nullptr;
-  block->host = memory;
-  block->host_size = size;
-  block->host_user = buffer->id;
   return buffer;
 }
 
@@ -162,11 +142,6 @@ void Memory::Free(Buffer *buffer) {
   delete buffer->label;
   buffer->label = nullptr;
   handles.GiveBack(buffer);
-  if (block->origin == Origin::kHost) {
-    free_host_.push_back(block);
-    Destroy(&free_host_);
-    return;
-  }
   if (copies_.guards_everything() && !block->InFlight()) {
     // A later use of the contents faults.
     Destroy(block);
@@ -311,12 +286,6 @@ void ReleaseBuffer(Buffer *buffer) {
   Memory::Locked memory;
   Upkeep upkeep;
   memory->Free(buffer);
-}
-
-Buffer *WrapHostMemory(void *memory, size_t size,
-                       std::function<void()> deallocator) {
-  return Memory::Locked()->Wrap(static_cast<char *>(memory), size,
-                                std::move(deallocator));
 }
 
 Buffer *FindBuffer(const void *address) {

@@ -48,8 +48,8 @@ struct Block;
 
 // The origin of a buffer's memory.  torch's caching allocator recycles blocks
 // at once.  A buffer from the MTLDevice has new memory, which returns only when
-// no command uses it.  Host memory belongs to the program.
-enum class Origin { kTorch, kDevice, kHost };
+// no command uses it.
+enum class Origin { kTorch, kDevice };
 
 struct Buffer {
   char *handle = nullptr;
@@ -67,11 +67,6 @@ struct Buffer {
 // Returns a buffer of `size` > 0 bytes with one reference; nullptr if the
 // machine has no memory left.
 Buffer *AllocateBuffer(size_t size, Origin origin);
-
-// A buffer whose host copy is the caller's memory (newBufferWithBytesNoCopy on
-// a Mac).  The last user of the buffer calls `deallocator`.
-Buffer *WrapHostMemory(void *memory, size_t size,
-                       std::function<void()> deallocator);
 
 void RetainBuffer(Buffer *buffer);
 

@@ -31,17 +31,10 @@ class Arguments {
   }
 
   bool IsPublic() const { return next_[0] & 2; }
-  bool IsLong() const { return next_[1] == 8; }
 
  private:
   const uint8_t *next_;
 };
-
-std::string Printed(const std::string &conversion, auto value) {
-  char text[64];
-  snprintf(text, sizeof(text), conversion.c_str(), value);
-  return text;
-}
 
 std::string Formatted(const char *format, const uint8_t *buffer) {
   Arguments arguments(buffer);
@@ -56,35 +49,11 @@ std::string Formatted(const char *format, const uint8_t *buffer) {
       continue;
     }
     if (*p == '{') p = strchr(p, '}') + 1;
-    std::string flags = "%";
-    for (; *p && strchr("0123456789.-+ #", *p); ++p) flags += *p;
-    while (*p && strchr("hljtzq", *p)) ++p;
-    switch (*p) {
-      case 's': {
-        bool is_public = arguments.IsPublic();
-        const char *text = arguments.Take<const char *>();
-        ans += !is_public ? "<private>" : text ? text : "(null)";
-        break;
-      }
-      case 'd':
-      case 'i':
-        ans += Printed(flags + "lld", arguments.IsLong()
-                                          ? arguments.Take<int64_t>()
-                                          : arguments.Take<int32_t>());
-        break;
-      case 'u':
-      case 'x':
-        ans += Printed(flags + "ll" + *p, arguments.IsLong()
-                                              ? arguments.Take<uint64_t>()
-                                              : arguments.Take<uint32_t>());
-        break;
-      case 'f':
-      case 'g':
-        ans += Printed(flags + *p, arguments.Take<double>());
-        break;
-      default:
-        Fatal("os_signpost: this emulator knows no %%%c in \"%s\"", *p, format);
-    }
+    if (*p != 's')
+      Fatal("os_signpost: this emulator knows no %%%c in \"%s\"", *p, format);
+    bool is_public = arguments.IsPublic();
+    const char *text = arguments.Take<const char *>();
+    ans += !is_public ? "<private>" : text ? text : "(null)";
   }
   return ans;
 }
@@ -99,11 +68,6 @@ os_log_t os_log_create(const char *subsystem, const char *category) {
 os_signpost_id_t os_signpost_id_generate(os_log_t log) {
   static std::atomic<os_signpost_id_t> last{0};
   return ++last;
-}
-
-os_signpost_id_t os_signpost_id_make_with_pointer(os_log_t log,
-                                                  const void *pointer) {
-  return reinterpret_cast<os_signpost_id_t>(pointer);
 }
 
 bool os_signpost_enabled(os_log_t log) { return !log->dynamic || IsTracing(); }

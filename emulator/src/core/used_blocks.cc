@@ -125,7 +125,6 @@ void UsedBlocks::Publish() {
   }
   blocks_.clear();
   NoteKnown();
-  memory->DestroyFreedHostBlocks();
 }
 
 }  // namespace mps_emulator

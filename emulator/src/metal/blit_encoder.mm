@@ -14,8 +14,8 @@ namespace {
 void CheckRange(const Buffer *buffer, NSUInteger begin, NSUInteger size,
                 const char *what, const char *role) {
   if (begin > buffer->size || size > buffer->size - begin)
-    Fatal("%s: bytes %lu + %lu are beyond %sMTLBuffer #%lu of %zu", what, begin,
-          size, role, buffer->id, buffer->size);
+    Fatal("%s: bytes %lu + %lu are beyond %s, MTLBuffer #%lu of %zu", what,
+          begin, size, role, buffer->id, buffer->size);
 }
 
 }  // namespace
@@ -35,8 +35,8 @@ void CheckRange(const Buffer *buffer, NSUInteger begin, NSUInteger size,
   [self checkOpen:what];
   Buffer *source = RequireLiveBuffer(sourceBuffer, what);
   Buffer *destination = RequireLiveBuffer(destinationBuffer, what);
-  CheckRange(source, sourceOffset, size, what, "the source, ");
-  CheckRange(destination, destinationOffset, size, what, "the destination, ");
+  CheckRange(source, sourceOffset, size, what, "the source");
+  CheckRange(destination, destinationOffset, size, what, "the destination");
   if (sourceOffset % 4 || destinationOffset % 4 || size % 4)
     Fatal("%s: source offset %lu, destination offset %lu and size %lu must be "
           "multiples of 4",
@@ -53,27 +53,6 @@ void CheckRange(const Buffer *buffer, NSUInteger begin, NSUInteger size,
          memcpy(device[1] + destinationOffset, device[0] + sourceOffset, size);
        },
        [=] { return DescribeCopy(sourceOffset, destinationOffset, size); }});
-}
-
-- (void)fillBuffer:(id<MTLBuffer>)buffer
-             range:(NSRange)range
-             value:(uint8_t)value {
-  const char *what = "fillBuffer:range:value:";
-  [self checkOpen:what];
-  Buffer *filled = RequireLiveBuffer(buffer, what);
-  CheckRange(filled, range.location, range.length, what, "");
-  if (range.length == 0 || range.location % 4 || range.length % 4)
-    Fatal("%s: location %lu and length %lu must be multiples of 4, and the "
-          "length not 0",
-          what, range.location, range.length);
-  _state->Encode(
-      {"blit fill",
-       {AnnounceUse(filled, true)},
-       [=](char *const *device) {
-         Count(kBlits);
-         memset(device[0] + range.location, value, range.length);
-       },
-       [=] { return DescribeFill(range.location, range.length, value); }});
 }
 
 @end

@@ -77,20 +77,15 @@ GETTER(Class, class, BufferClass())
 }
 
 GETTER(NSUInteger, length, FindBuffer(self)->size)
-GETTER(NSUInteger, allocatedSize, FindBuffer(self)->size)
 
 GETTER(uint64_t, gpuAddress, GpuAddress(FindBuffer(self)))
 GETTER(id<MTLDevice>, device, MTLCreateSystemDefaultDevice())
 GETTER(MTLStorageMode, storageMode,
        FindBuffer(self)->device_only ? MTLStorageModePrivate
                                      : MTLStorageModeShared)
-GETTER(MTLCPUCacheMode, cpuCacheMode, MTLCPUCacheModeDefaultCache)
 GETTER(MTLHazardTrackingMode, hazardTrackingMode,
        FindBuffer(self)->untracked ? MTLHazardTrackingModeUntracked
                                    : MTLHazardTrackingModeTracked)
-GETTER(MTLResourceOptions, resourceOptions,
-       [self storageMode] << MTLResourceStorageModeShift |
-           [self hazardTrackingMode] << MTLResourceHazardTrackingModeShift)
 
 - (NSString *)label {
   const std::string *label = FindBuffer(self)->label;

@@ -2,7 +2,6 @@
 #include <Metal/Metal.h>
 #include <MetalPerformanceShaders/MetalPerformanceShaders.h>
 
-
 #include "metal/encoders.h"
 #include "metal/foundation_internal.h"
 #include "metal/metal_internal.h"
@@ -80,15 +79,11 @@ GETTER(NSString *, label, ToNSString(_queue->label))
 }
 
 GETTER(id<MTLCommandQueue>, commandQueue, _queue)
-GETTER(BOOL, retainedReferences, (*_buffer)->retains_references)
 GETTER(NSString *, label, ToNSString((*_buffer)->label))
 
 - (void)setLabel:(NSString *)label {
   (*_buffer)->label = ToStdString(label);
 }
-
-GETTER(CFTimeInterval, GPUStartTime, (*_buffer)->start_time())
-GETTER(CFTimeInterval, GPUEndTime, (*_buffer)->end_time())
 
 - (void)commit {
   (*_buffer)->Commit();
@@ -200,10 +195,7 @@ GETTER(id<MTLCommandBuffer>, rootCommandBuffer, _rootCommandBuffer)
   }
 FORWARD(id<MTLDevice>, device)
 FORWARD(id<MTLCommandQueue>, commandQueue)
-FORWARD(BOOL, retainedReferences)
 FORWARD(NSString *, label)
-FORWARD(CFTimeInterval, GPUStartTime)
-FORWARD(CFTimeInterval, GPUEndTime)
 FORWARD(void, commit)
 FORWARD(void, waitUntilCompleted)
 FORWARD(MTLCommandBufferStatus, status)

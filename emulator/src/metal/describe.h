@@ -25,6 +25,4 @@ std::string DescribeDispatch(
 // A copy from the command's first use to its second, in bytes.
 std::string DescribeCopy(size_t from, size_t to, size_t size);
 
-std::string DescribeFill(size_t offset, size_t size, unsigned char value);
-
 }  // namespace mps_emulator

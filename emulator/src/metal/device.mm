@@ -1,7 +1,6 @@
 // MTLDevice.
 #include <Metal/Metal.h>
 #include <string.h>
-#include <unistd.h>
 
 #include <string>
 
@@ -69,7 +68,6 @@ GETTER(MTLSize, maxThreadsPerThreadgroup,
        MTLSizeMake(msl::kMaxThreadsPerThreadgroup,
                    msl::kMaxThreadsPerThreadgroup,
                    msl::kMaxThreadsPerThreadgroup))
-GETTER(BOOL, hasUnifiedMemory, YES)
 GETTER(uint64_t, recommendedMaxWorkingSetSize, RecommendedMaxMemory())
 GETTER(NSUInteger, currentAllocatedSize, GetMemoryStatistics().reserved)
 GETTER(NSUInteger, maxThreadgroupMemoryLength, msl::kMaxThreadgroupBytes)
@@ -113,28 +111,6 @@ GETTER(NSUInteger, maxBufferLength, kMaxBufferLength)
   if (!buffer) return nil;
   memcpy(HostContents(buffer), pointer, length);
   return ToMTLBuffer(buffer);
-}
-
-- (id<MTLBuffer>)newBufferWithBytesNoCopy:(void *)pointer
-                                   length:(NSUInteger)length
-                                  options:(MTLResourceOptions)options
-                              deallocator:
-                                  (void (^)(void *pointer,
-                                            NSUInteger length))deallocator {
-  const char *what = "newBufferWithBytesNoCopy:length:options:deallocator:";
-  CheckBufferLength(length, options, what);
-  NSUInteger page = static_cast<NSUInteger>(sysconf(_SC_PAGESIZE));
-  if (!pointer || reinterpret_cast<NSUInteger>(pointer) % page || length % page)
-    Fatal("%s: pointer %p and length %lu must be multiples of the page size, "
-          "%lu bytes",
-          what, pointer, length, page);
-  void (^callback)(void *, NSUInteger) = [deallocator copy];
-  Buffer *buffer = WrapHostMemory(pointer, length, [=] {
-    if (!callback) return;
-    callback(pointer, length);
-    [callback release];
-  });
-  return buffer ? ToMTLBuffer(buffer) : nil;
 }
 
 - (id<MTLLibrary>)newLibraryWithData:(dispatch_data_t)data
@@ -191,7 +167,6 @@ GETTER(NSUInteger, maxBufferLength, kMaxBufferLength)
 
 GETTER(id<MTLFence>, newFence, [[MPSEmulatorFence alloc] init])
 GETTER(id<MTLEvent>, newEvent, [[MPSEmulatorEvent alloc] init])
-GETTER(id<MTLSharedEvent>, newSharedEvent, [[MPSEmulatorEvent alloc] init])
 
 @end
 

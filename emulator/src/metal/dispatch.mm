@@ -32,48 +32,15 @@ void CountIfGilIsHeld() {
 
 }  // namespace
 
-void dispatch_retain(dispatch_object_t object) {
-  FromHandle(object)->references.fetch_add(1, std::memory_order_relaxed);
-}
-
 void dispatch_release(dispatch_object_t object) {
   DispatchObject *mine = FromHandle(object);
   if (mine->references.fetch_sub(1, std::memory_order_acq_rel) == 1)
     delete mine;
 }
 
-dispatch_queue_t dispatch_queue_create(const char *label,
-                                       dispatch_queue_attr_t attributes) {
-  if (attributes != DISPATCH_QUEUE_SERIAL)
-    Fatal("dispatch_queue_create: the emulator has serial queues only");
-  return ToHandle(new DispatchQueue(label ? label : ""));
-}
-
-const char *dispatch_queue_get_label(dispatch_queue_t queue) {
-  return QueueOf(queue, __func__)->label().c_str();
-}
-
 void dispatch_sync(dispatch_queue_t queue, dispatch_block_t block) {
   CountIfGilIsHeld();
   QueueOf(queue, __func__)->Sync(block);
-}
-
-void dispatch_sync_f(dispatch_queue_t queue, void *context,
-                     dispatch_function_t work) {
-  CountIfGilIsHeld();
-  QueueOf(queue, __func__)->Sync([=] { work(context); });
-}
-
-void dispatch_assert_queue(dispatch_queue_t queue) {
-  if (!QueueOf(queue, __func__)->RunsOnThisThread())
-    Fatal("dispatch_assert_queue: the caller does not run on queue \"%s\"",
-          dispatch_queue_get_label(queue));
-}
-
-void dispatch_assert_queue_not(dispatch_queue_t queue) {
-  if (QueueOf(queue, __func__)->RunsOnThisThread())
-    Fatal("dispatch_assert_queue_not: the caller runs on queue \"%s\"",
-          dispatch_queue_get_label(queue));
 }
 
 dispatch_data_t dispatch_data_create(const void *buffer, size_t size,

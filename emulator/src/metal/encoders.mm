@@ -154,8 +154,6 @@ GETTER(ComputeState *, state, static_cast<ComputeState *>(_state))
   [self state]->resources.clear();
 }
 
-GETTER(MTLDispatchType, dispatchType, [self state]->dispatch_type)
-
 - (void)setComputePipelineState:(id<MTLComputePipelineState>)pipeline {
   [self checkOpen:"setComputePipelineState:"];
   if (!pipeline)
@@ -337,9 +335,8 @@ GETTER(MTLDispatchType, dispatchType, [self state]->dispatch_type)
 - (void)useResource:(id<MTLResource>)resource usage:(MTLResourceUsage)usage {
   const char *what = "useResource:usage:";
   [self checkOpen:what];
-  [self state]->resources.push_back(
-      AnnounceUse(RequireLiveBuffer(resource, what),
-                  (usage & MTLResourceUsageWrite) != 0));
+  [self state]->resources.push_back(AnnounceUse(
+      RequireLiveBuffer(resource, what), (usage & MTLResourceUsageWrite) != 0));
 }
 
 // An encoder's commands run one after the other.  A barrier only begins a new

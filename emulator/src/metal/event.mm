@@ -1,4 +1,4 @@
-// MTLEvent, MTLSharedEvent and MTLFence.
+// MTLEvent and MTLFence.
 #include <Metal/Metal.h>
 
 #include <chrono>
@@ -32,8 +32,8 @@ struct EventState {
 // for the oldest of them.
 constexpr size_t kKeptSignals = 64;
 
-// A command waits so long for a value that no committed work signals, because a
-// CPU thread may still signal the value.
+// A command waits so long for a value that no committed work signals, because
+// another thread may still commit such work.
 constexpr std::chrono::seconds kPatience(20);
 
 }  // namespace
@@ -52,19 +52,6 @@ GETTER(EventState *, state, static_cast<EventState *>(_state))
   [super dealloc];
 }
 
-- (uint64_t)signaledValue {
-  std::lock_guard<std::mutex> lock([self state]->mutex);
-  return [self state]->value;
-}
-
-- (void)setSignaledValue:(uint64_t)value {
-  {
-    std::lock_guard<std::mutex> lock([self state]->mutex);
-    [self state]->value = value;
-  }
-  [self state]->changed.notify_all();
-}
-
 - (void)noteSignalFrom:(CommandQueue *)queue {
   std::lock_guard<std::mutex> lock([self state]->mutex);
   [self state]->signalers.insert(queue);
@@ -79,8 +66,9 @@ GETTER(EventState *, state, static_cast<EventState *>(_state))
     done[queue] = queue->used().done();
     signals.emplace_back(value, std::move(done));
     if (signals.size() > kKeptSignals) signals.pop_front();
+    [self state]->value = value;
   }
-  [self setSignaledValue:value];
+  [self state]->changed.notify_all();
 }
 
 - (void)reach:(uint64_t)value on:(CommandQueue *)queue {

@@ -134,8 +134,6 @@ GETTER(NSString *, name, ToNSString(_kernel->name))
 @implementation MTLComputePipelineDescriptor
 
 @synthesize label = _label, computeFunction = _computeFunction,
-            threadGroupSizeIsMultipleOfThreadExecutionWidth =
-                _threadGroupSizeIsMultipleOfThreadExecutionWidth,
             maxTotalThreadsPerThreadgroup = _maxTotalThreadsPerThreadgroup;
 
 - (void)dealloc {
@@ -149,8 +147,6 @@ GETTER(NSString *, name, ToNSString(_kernel->name))
       [[MTLComputePipelineDescriptor alloc] init];
   [copy setLabel:_label];
   [copy setComputeFunction:_computeFunction];
-  copy->_threadGroupSizeIsMultipleOfThreadExecutionWidth =
-      _threadGroupSizeIsMultipleOfThreadExecutionWidth;
   copy->_maxTotalThreadsPerThreadgroup = _maxTotalThreadsPerThreadgroup;
   return copy;
 }

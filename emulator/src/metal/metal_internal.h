@@ -74,8 +74,8 @@ const std::shared_ptr<CommandBuffer> &CommandBufferOf(
 }
 @end
 
-// MTLEvent and MTLSharedEvent.
-@interface MPSEmulatorEvent : MPSEmulatorObject <MTLSharedEvent> {
+// MTLEvent.
+@interface MPSEmulatorEvent : MPSEmulatorObject <MTLEvent> {
   void *_state;
 }
 // Called when a command buffer of `queue` will signal the event.

@@ -59,11 +59,10 @@ MPS_EMULATOR_EXPORT char *mps_emulator_compile_shader(const char *source,
         newLibraryWithSource:ToNSString(source)
                      options:Options()
                        error:&error];
-    *is_refusal = [error code] ==
-                  static_cast<NSInteger>(MTLLibraryErrorCompileFailure);
-    return *library
-               ? nullptr
-               : Message("Failed to create metal library, error: ", error);
+    *is_refusal =
+        [error code] == static_cast<NSInteger>(MTLLibraryErrorCompileFailure);
+    return *library ? nullptr
+                    : Message("Failed to create metal library, error: ", error);
   }
 }
 

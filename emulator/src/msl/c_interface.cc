@@ -72,7 +72,8 @@ MPS_EMULATOR_EXPORT void mps_emulator_msl_describe(const LibraryHandle *library,
          << (kernel.flags & kMpsEmulatorMslNeedsFibers) << "\n";
     for (const msl::Parameter &p : msl::ParametersOf(kernel))
       text << " parameter " << p.name << " " << p.kind << " " << p.index << " "
-           << p.writable << " " << p.by_reference << " " << p.element_size << "\n";
+           << p.writable << " " << p.by_reference << " " << p.element_size
+           << "\n";
   }
   Store(text.str(), out, size);
 }

@@ -4,6 +4,8 @@
 
 #include <cstring>
 
+#include "core/limits.h"
+
 // Pushes the callee-saved registers on the old stack and pops them from the new
 // one. Kernels do not change the floating-point control words.
 #if defined(__x86_64__)
@@ -90,8 +92,6 @@ constexpr size_t kEntryWord = 11;  // x30
 namespace mps_emulator::msl {
 
 namespace {
-
-constexpr size_t kPage = 4096;
 
 // The distance of stacks is a power of two, so equal offsets in all stacks fall
 // into the same few lines of the cache.  A start at another offset for each

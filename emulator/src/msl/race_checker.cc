@@ -7,6 +7,7 @@
 
 #include "core/environment.h"
 #include "core/fatal.h"
+#include "core/limits.h"
 #include "msl/process.h"
 
 namespace mps_emulator::msl {
@@ -23,9 +24,6 @@ constexpr size_t kMostRecords = 8;
 
 // The distance up to which an access counts as one to the nearest buffer.
 constexpr uintptr_t kNear = uintptr_t{1} << 24;
-
-// The least size of a page of memory.
-constexpr uintptr_t kPage = 4096;
 
 }  // namespace
 

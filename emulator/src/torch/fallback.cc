@@ -45,6 +45,44 @@ bool MayMixDevices(const std::string &name) {
          kMixesDevices.end();
 }
 
+// Operators whose implementation in torch does not depend on the device.
+constexpr const char *kViews[] = {
+    "_reshape_alias", "as_strided",      "unfold",
+    "view",           "view_as_complex", "view_as_real",
+};
+// They make, split and copy sparse COO tensors.
+constexpr const char *kOfSparseTensors[] = {
+    "_coalesced_",
+    "_indices",
+    "_nnz",
+    "_sparse_coo_tensor_with_dims",
+    "_sparse_coo_tensor_with_dims_and_tensors",
+    "_values",
+    "clone",
+    "copy_",
+    "copy_sparse_to_sparse_",
+    "dense_dim",
+    "empty.memory_format",
+    "empty_like",
+    "indices",
+    "is_coalesced",
+    "sparse_dim",
+    "sparse_resize_",
+    "sparse_resize_and_clear_",
+    "values",
+    "zero_",
+};
+
+bool Has(std::span<const char *const> names, std::string_view name) {
+  return std::ranges::find(names, name) != names.end();
+}
+
+// Runs the CPU's kernel on the tensors of the device as they are.
+template <c10::DispatchKey key>
+void RunUnchanged(const c10::OperatorHandle &op, Stack *stack) {
+  op.redispatchBoxed(c10::DispatchKeySet(key), stack);
+}
+
 // Converts the arguments of a call for the CPU's kernel.
 class Arguments {
  public:
@@ -192,14 +230,21 @@ TORCH_LIBRARY_IMPL(_, MPS, m) {
 // even if torch could compose the operator of others.
 TORCH_LIBRARY_IMPL(aten, MPS, m) {
   for (const char *name : kMpsOperators)
-    if (!HasOwnKernel(name)) m.impl(name, KernelFor(name));
+    if (!HasOwnKernel(name) && !Has(kViews, name))
+      m.impl(name, KernelFor(name));
+  for (const char *name : kViews)
+    m.impl(name, torch::CppFunction::makeFromBoxedFunction<
+                     &RunUnchanged<c10::DispatchKey::CPU>>());
 }
 
 // Sparse COO tensors have no backend fallback on a Mac either.
 TORCH_LIBRARY_IMPL(aten, SparseMPS, m) {
   for (const char *name : kSparseMpsOperators)
-    if (!HasOwnSparseKernel(name))
+    if (!Has(kOfSparseTensors, name))
       m.impl(name, torch::CppFunction::makeFromBoxedFunction<&Run>());
+  for (const char *name : kOfSparseTensors)
+    m.impl(name, torch::CppFunction::makeFromBoxedFunction<
+                     &RunUnchanged<c10::DispatchKey::SparseCPU>>());
 }
 
 }  // namespace

@@ -1,19 +1,13 @@
-// Allocation, views, copies, and changes of a tensor's storage.  The operators of
-// special_operators.cc and sparse.cc have an implementation of the device's own
-// too; all others run the CPU's kernels (fallback.cc).
+// Allocation, copies, and changes of a tensor's storage.  The operators of
+// special_operators.cc have an implementation of the device's own too; all
+// others run the CPU's kernels (fallback.cc).
 #include "torch/operators.h"
 
 #include <ATen/EmptyTensor.h>
 #include <ATen/ExpandUtils.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/_local_scalar_dense.h>
-#include <ATen/ops/_reshape_alias_native.h>
-#include <ATen/ops/as_strided_native.h>
 #include <ATen/ops/from_blob.h>
-#include <ATen/ops/unfold_native.h>
-#include <ATen/ops/view_as_complex_native.h>
-#include <ATen/ops/view_as_real_native.h>
-#include <ATen/ops/view_native.h>
 #include <torch/library.h>
 
 #include <algorithm>
@@ -225,25 +219,6 @@ Scalar LocalScalarDense(const Tensor &self) {
   return value;
 }
 
-// ---- views
-
-Tensor AsStrided(const Tensor &self, SymIntArrayRef sizes,
-                 SymIntArrayRef strides, optional<SymInt> offset) {
-  return at::native::as_strided_tensorimpl(
-      self, C10_AS_INTARRAYREF_SLOW(sizes), C10_AS_INTARRAYREF_SLOW(strides),
-      offset ? optional<int64_t>(offset->expect_int()) : std::nullopt);
-}
-
-Tensor View(const Tensor &self, SymIntArrayRef sizes) {
-  return at::native::view(self, C10_AS_INTARRAYREF_SLOW(sizes));
-}
-
-Tensor ReshapeAlias(const Tensor &self, SymIntArrayRef sizes,
-                    SymIntArrayRef strides) {
-  return at::native::_reshape_alias(self, C10_AS_INTARRAYREF_SLOW(sizes),
-                                    C10_AS_INTARRAYREF_SLOW(strides));
-}
-
 // ---- storage changes
 
 // Grows the storage of `self` to `bytes` and keeps the data.
@@ -340,13 +315,6 @@ constexpr OwnKernel kOwnKernels[] = {
     {"_copy_from", MakeKernel<&CopyFrom>},
     {"_copy_from_and_resize", MakeKernel<&CopyFromAndResize>},
     {"_local_scalar_dense", MakeKernel<&LocalScalarDense>},
-
-    {"as_strided", MakeKernel<&AsStrided>},
-    {"view", MakeKernel<&View>},
-    {"_reshape_alias", MakeKernel<&ReshapeAlias>},
-    {"unfold", MakeKernel<&at::native::unfold>},
-    {"view_as_real", MakeKernel<&at::native::view_as_real>},
-    {"view_as_complex", MakeKernel<&at::native::view_as_complex>},
 
     {"resize_", MakeKernel<&Resize>},
     {"set_", MakeKernel<&SetNothing>},

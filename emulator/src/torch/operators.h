@@ -20,6 +20,12 @@ torch::CppFunction MakeKernel() {
   return torch::CppFunction(TORCH_FN(function));
 }
 
+// A function of the operator and torch's stack: it compiles faster.
+template <c10::KernelFunction::BoxedKernelFunction *function>
+torch::CppFunction MakeBoxedKernel() {
+  return torch::CppFunction::makeFromBoxedFunction<function>();
+}
+
 inline bool Has(std::span<const OwnKernel> table, std::string_view name) {
   return std::ranges::find(table, name, &OwnKernel::name) != table.end();
 }
@@ -30,8 +36,5 @@ bool HasOwnKernel(std::string_view name);
 
 // The part of special_operators.cc.
 bool HasSpecialKernel(std::string_view name);
-
-// The same for sparse COO tensors (sparse.cc).
-bool HasOwnSparseKernel(std::string_view name);
 
 }  // namespace mps_emulator

@@ -74,6 +74,28 @@ void CheckAdaptiveAveragePooling(const Call &call) {
   }
 }
 
+void CheckSameType(const Tensor &input, const IValue &parameter,
+                   const char *name) {
+  if (!parameter.isTensor() || !parameter.toTensor().defined()) return;
+  const Tensor &tensor = parameter.toTensor();
+  TORCH_CHECK(input.options().type_equal(tensor.options()), "Input type (",
+              input.toString(), ") and ", name, " type (", tensor.toString(),
+              ") should be the same");
+}
+
+void CheckConvolution(const Call &call) {
+  const Tensor &input = call.TensorOf("input");
+  ScalarType type = input.scalar_type();
+  TORCH_CHECK(!call["transposed"].toBool() || input.dim() != 5 ||
+                  (type != ScalarType::Half && type != ScalarType::BFloat16),
+              "ConvTranspose 3D with BF16 or FP16 types is not supported on "
+              "MPS");
+  TORCH_CHECK(c10::isFloatingType(type),
+              "Convolution is supported only for Floating types");
+  CheckSameType(input, call["weight"], "weight");
+  CheckSameType(input, call["bias"], "bias");
+}
+
 void CheckHalfToFloat(const Call &call) {
   TORCH_CHECK(!call["half_to_float"].toBool(),
               "softmax with half to float conversion is not supported on MPS");
@@ -128,6 +150,7 @@ const std::unordered_map<std::string_view, Check> &Checks() {
       {"aten::_log_softmax", &CheckLogHalfToFloat},
       {"aten::_softmax", &CheckHalfToFloat},
       {"aten::bmm", &CheckBatchOfProducts},
+      {"aten::convolution_overrideable", &CheckConvolution},
       {"aten::grid_sampler_2d", &CheckGridSampler},
       {"aten::grid_sampler_3d", &CheckGridSampler},
       {"aten::linalg_lu_factor_ex", &CheckLuFactor},

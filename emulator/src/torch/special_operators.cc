@@ -7,8 +7,6 @@
 #include <ATen/ops/bincount.h>
 #include <ATen/ops/bitwise_and.h>
 #include <ATen/ops/bitwise_right_shift.h>
-#include <ATen/ops/convolution.h>
-#include <ATen/ops/convolution_backward.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/full_like.h>
 #include <ATen/ops/linalg_svd.h>
@@ -20,7 +18,6 @@
 #include <ATen/ops/zeros_like.h>
 #include <torch/library.h>
 
-#include <array>
 #include <limits>
 #include <string_view>
 #include <tuple>
@@ -28,6 +25,7 @@
 
 #include "core/counters.h"
 #include "core/stream.h"
+#include "torch/fallback.h"
 #include "torch/host_alias.h"
 #include "torch/operators.h"
 #include "torch/refusals.h"
@@ -43,6 +41,7 @@ using at::Tensor;
 using c10::SymInt;
 using c10::SymIntArrayRef;
 using std::optional;
+using torch::jit::Stack;
 
 // torch's checks of attention's arguments before its choice of a kernel, which
 // fails for the mps device in builds for Linux.
@@ -149,59 +148,27 @@ std::tuple<Tensor, Tensor, Tensor> Lstm(const Tensor &input, at::TensorList hx,
                           dropout, train, bidirectional, batch_first);
 }
 
-void CheckSameType(const Tensor &input, const Tensor &parameter,
-                   const char *name) {
-  TORCH_CHECK(input.options().type_equal(parameter.options()), "Input type (",
-              input.toString(), ") and ", name, " type (", parameter.toString(),
-              ") should be the same");
+void RunConvolution(const c10::OperatorHandle &op, Stack *stack) {
+  static const c10::OperatorHandle convolution =
+      c10::Dispatcher::singleton().findSchemaOrThrow("aten::convolution", "");
+  CheckRefusals(op, *stack);
+  RunOnHost(convolution, stack);
 }
 
-Tensor Convolution(const Tensor &input, const Tensor &weight,
-                   const optional<Tensor> &optional_bias, SymIntArrayRef stride,
-                   SymIntArrayRef padding, SymIntArrayRef dilation,
-                   bool transposed, SymIntArrayRef output_padding,
-                   SymInt groups) {
-  ScalarType type = input.scalar_type();
-  TORCH_CHECK(!transposed || input.dim() != 5 ||
-                  (type != ScalarType::Half && type != ScalarType::BFloat16),
-              "ConvTranspose 3D with BF16 or FP16 types is not supported on "
-              "MPS");
-  TORCH_CHECK(c10::isFloatingType(type),
-              "Convolution is supported only for Floating types");
-  CheckSameType(input, weight, "weight");
-  Tensor bias = optional_bias.value_or(Tensor());
-  if (bias.defined()) CheckSameType(input, bias, "bias");
-  Count(kOperators);
-  HostAliases aliases({input, weight, bias});
-  OperatorScope scope("aten::convolution");
-  at::AutoDispatchBelowADInplaceOrView guard;
-  auto alias = [&](const Tensor &tensor) {
-    return tensor.defined() && tensor.is_mps() ? aliases.Make(tensor, false)
-                                               : tensor;
-  };
-  return aliases.ToDevice(at::convolution_symint(
-      alias(input), alias(weight), alias(bias), stride, padding, dilation,
-      transposed, output_padding, groups));
-}
-
-std::tuple<Tensor, Tensor, Tensor> ConvolutionBackward(
-    const Tensor &grad_output, const Tensor &input, const Tensor &weight,
-    SymIntArrayRef stride, SymIntArrayRef padding, SymIntArrayRef dilation,
-    bool transposed, SymIntArrayRef output_padding, SymInt groups,
-    std::array<bool, 3> output_mask) {
-  Count(kOperators);
-  HostAliases aliases({grad_output, input, weight});
-  OperatorScope scope("aten::convolution_backward");
-  at::AutoDispatchBelowADInplaceOrView guard;
-  // One bias for each output channel.
-  std::vector<SymInt> bias_sizes = {transposed ? weight.sym_size(1) * groups
-                                               : weight.sym_size(0)};
-  auto [grad_input, grad_weight, grad_bias] = at::convolution_backward_symint(
-      aliases.Make(grad_output, false), aliases.Make(input, false),
-      aliases.Make(weight, false), SymIntArrayRef(bias_sizes), stride, padding,
-      dilation, transposed, output_padding, groups, output_mask);
-  return {aliases.ToDevice(grad_input), aliases.ToDevice(grad_weight),
-          aliases.ToDevice(grad_bias)};
+void RunConvolutionBackward(const c10::OperatorHandle &, Stack *stack) {
+  static const c10::OperatorHandle backward =
+      c10::Dispatcher::singleton().findSchemaOrThrow(
+          "aten::convolution_backward", "");
+  // The operator has one argument more, the sizes of a bias: one bias for each
+  // output channel.
+  Stack given = torch::jit::pop(*stack, 10);
+  const Tensor &weight = given[2].toTensor();
+  bool transposed = given[6].toBool();
+  int64_t channels =
+      transposed ? weight.size(1) * given[8].toInt() : weight.size(0);
+  given.insert(given.begin() + 3, std::vector<int64_t>{channels});
+  stack->insert(stack->end(), given.begin(), given.end());
+  RunOnHost(backward, stack);
 }
 
 // ---- operators that the CPU lacks, or has in another form
@@ -313,8 +280,9 @@ constexpr OwnKernel kSpecialKernels[] = {
     {"native_dropout", MakeKernel<&NativeDropout>},
     {"linear", MakeKernel<&Linear>},
     {"lstm.input", MakeKernel<&Lstm>},
-    {"convolution_overrideable", MakeKernel<&Convolution>},
-    {"convolution_backward_overrideable", MakeKernel<&ConvolutionBackward>},
+    {"convolution_overrideable", MakeBoxedKernel<&RunConvolution>},
+    {"convolution_backward_overrideable",
+     MakeBoxedKernel<&RunConvolutionBackward>},
 };
 
 TORCH_LIBRARY_IMPL(aten, MPS, m) {

@@ -238,12 +238,6 @@ const std::vector<Case> &Cases() {
          id<MTLBuffer> buffer = NewBuffer(64);
          Copy(buffer, 0, buffer, 8, 16);
        }},
-      {"bytes 8 + 16 are beyond MTLBuffer",
-       [] {
-         [[StreamBuffer() blitCommandEncoder] fillBuffer:NewBuffer(16)
-                                                   range:NSMakeRange(8, 16)
-                                                   value:0];
-       }},
 
       // ---- queues and threads
       {"dispatch_sync on queue \"metal gpu stream\" from work that runs on "

@@ -43,9 +43,6 @@ void PostEvents(const std::string &text) {
   os_signpost_event_emit(log, OS_SIGNPOST_ID_EXCLUSIVE, "strings",
                          "%s %{public}s %%", text.c_str(),
                          (text + " and more").c_str());
-  os_signpost_event_emit(log, os_signpost_id_make_with_pointer(log, &text),
-                         "numbers", "%d %lld %u %zu %x %.2f %g", -3, -4LL, 5u,
-                         size_t{6}, 255, 2.5, 0.1);
   os_signpost_event_emit(log, OS_SIGNPOST_ID_NULL, "null");
   os_signpost_event_emit(log, OS_SIGNPOST_ID_INVALID, "invalid");
 }

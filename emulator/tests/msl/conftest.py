@@ -4,6 +4,7 @@ import os
 import pathlib
 import sys
 
+import mps_emulator
 import numpy as np
 import pytest
 
@@ -31,8 +32,8 @@ def _environment(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def metal(harness_path, _environment):
-    return metal_module.Metal(harness_path)
+def metal(_environment):
+    return metal_module.Metal(mps_emulator.library_path())
 
 
 @pytest.fixture(scope="session")

@@ -326,59 +326,61 @@ template [[host_name("k")]] kernel void k<int, 5>(device ulong *out, uint l);
     assert out.tolist() == [1, 4, 3, 4, 5, 6, 7, 0, 20 + 40]
 
 
-def test_unbound_buffer(metal):
-    library = metal.compile("kernel void k(device float *a, constant float &scale) {}\n")
+# The program, the arguments of a dispatch, and what the message says.
+REFUSED_DISPATCHES = {
+    "unbound buffer": (
+        "kernel void k(device float *a, constant float &scale) {}",
+        ({0: floats(1)}, 1, 1),
+        "kernel 'k': no buffer is bound at index 1 (parameter 'scale')",
+    ),
+    "buffer too small for a reference": (
+        "struct P { float4 a; int b; };\n"
+        "kernel void k(constant P &p, device float *a) { a[0] = p.b; }",
+        ([floats(1, 2, 3, 4, 5), floats(1)], 1, 1),
+        "holds 20 bytes, parameter 'p' needs 32",
+    ),
+    "threadgroup memory without a length": (
+        "kernel void k(threadgroup float *s [[threadgroup(3)]]) {}",
+        ([], 1, 1),
+        "no threadgroup memory is set at index 3",
+    ),
+    "too much threadgroup memory": (
+        "kernel void k(threadgroup float *s) {\n  threadgroup float own[4096]; own[0] = s[0];\n}",
+        ([], 1, 1, {0: 16400}),
+        "32784 bytes of threadgroup memory",
+    ),
+    "more threads than a threadgroup has": (
+        "kernel void k(device float *a) {}",
+        ([floats(1)], 4096, (1024, 2)),
+        "more than the 1024",
+    ),
+    "more threads than the kernel allows": (
+        "[[max_total_threads_per_threadgroup(100)]] kernel void k(device float *a) {}",
+        ([floats(1)], 128, 101),
+        "more than the 100",
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.planted("out of bounds")] * ("too small" in name))
+        for name in REFUSED_DISPATCHES
+    ],
+)
+def test_a_refused_dispatch(metal, name):
+    program, arguments, said = REFUSED_DISPATCHES[name]
     with pytest.raises(Fatal) as caught:
-        library.run("k", {0: floats(1)}, 1, 1)
-    assert "kernel 'k': no buffer is bound at index 1 (parameter 'scale')" in (str(caught.value))
+        metal.run(program + "\n", "k", *arguments)
+    assert said in str(caught.value)
 
 
 def test_an_unbound_buffer_that_the_kernel_leaves_alone(metal):
-    library = metal.compile(
-        "kernel void k(device float *a, device float *b) { a[0] = a[0] == 9 ? b[0] : 2; }\n"
-    )
     out = floats(1)
-    library.run("k", {0: out}, 1, 1)
+    source = "kernel void k(device float *a, device float *b) { a[0] = a[0] == 9 ? b[0] : 2; }\n"
+    metal.run(source, "k", {0: out}, 1, 1)
     assert out.tolist() == [2]
-
-
-@pytest.mark.planted("out of bounds")
-def test_buffer_too_small_for_a_reference(metal):
-    source = (
-        "struct P { float4 a; int b; };\n"
-        + "kernel void k(constant P &p, device float *a) { a[0] = p.b; }\n"
-    )
-    with pytest.raises(Fatal, match="holds 20 bytes, parameter 'p' needs 32"):
-        metal.run(source, "k", [floats(1, 2, 3, 4, 5), floats(1)], 1, 1)
-
-
-def test_unset_threadgroup_memory(metal):
-    library = metal.compile("kernel void k(threadgroup float *s [[threadgroup(3)]]) {}\n")
-    with pytest.raises(Fatal, match="no threadgroup memory is set at index 3"):
-        library.run("k", [], 1, 1)
-
-
-def test_too_much_threadgroup_memory(metal):
-    library = metal.compile(
-        "kernel void k(threadgroup float *s) {\n"
-        + "  threadgroup float own[4096]; own[0] = s[0];\n}\n"
-    )
-    library.run("k", [], 1, 1, {0: 16384})
-    with pytest.raises(Fatal, match="32784 bytes of threadgroup memory"):
-        library.run("k", [], 1, 1, {0: 16400})
-
-
-def test_too_many_threads(metal):
-    library = metal.compile(
-        "kernel void k(device float *a) {}\n"
-        + "[[max_total_threads_per_threadgroup(100)]]\n"
-        + "kernel void l(device float *a) {}\n"
-    )
-    library.run("k", [floats(1)], 1024, (32, 32))
-    with pytest.raises(Fatal, match="more than the 1024"):
-        library.run("k", [floats(1)], 4096, (1024, 2))
-    with pytest.raises(Fatal, match="more than the 100"):
-        library.run("l", [floats(1)], 128, 101)
 
 
 def test_large_private_arrays(metal):

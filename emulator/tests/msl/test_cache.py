@@ -6,6 +6,7 @@ import pathlib
 import subprocess
 import sys
 
+import mps_emulator
 import pytest
 from metal import floats
 
@@ -26,13 +27,13 @@ print(a[0])
 
 
 @pytest.fixture
-def child(harness_path, tmp_path):
+def child(tmp_path):
     """Starts processes that compile into one cache of their own."""
     cache = tmp_path / "cache"
 
     def start(source, **environment):
         process = subprocess.Popen(
-            [sys.executable, "-c", CHILD, str(FOLDER), str(harness_path)],
+            [sys.executable, "-c", CHILD, str(FOLDER), mps_emulator.library_path()],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -105,32 +105,23 @@ def test_pi_functions(metal):
     """The results are exact for multiples of a quarter turn."""
     x = np.arange(-16, 17).astype(np.float32) / 4
     quarter = [0, math.sqrt(0.5), 1, math.sqrt(0.5)]
-    sine = np.array([quarter[int(n) % 4] * (-1) ** (int(n) // 4) for n in x * 4])
-    cosine = np.array([quarter[int(n + 2) % 4] * (-1) ** (int(n + 2) // 4) for n in x * 4])
-    y = RANDOM.uniform(-3, 3, 100).astype(np.float32)
-    calls = ("sinpi(x)", "cospi(x)", "tanpi(x)")
-    for call, angles, expected, tolerance in zip(
-        calls,
-        (x, x, y),
-        (sine, cosine, np.tan(np.pi * y.astype(np.float64))),
-        ({"rtol": 0, "atol": 6e-8}, {"rtol": 0, "atol": 6e-8}, {"rtol": 1e-5}),
-    ):
-        found = map_values(metal, call, [angles], np.float32, calls)
-        np.testing.assert_allclose(found, expected, **tolerance)
+    calls = {"sinpi(x)": 0, "cospi(x)": 2}
+    for call, ahead in calls.items():
+        expected = [quarter[int(n + ahead) % 4] * (-1) ** (int(n + ahead) // 4) for n in x * 4]
+        found = map_values(metal, call, [x], np.float32, calls)
+        np.testing.assert_allclose(found, expected, rtol=0, atol=6e-8)
 
 
 BINARY = {
     "atan2(x, y)": np.arctan2,
     "copysign(x, y)": np.copysign,
     "divide(x, y)": np.divide,
-    "fdim(x, y)": lambda x, y: np.where(x > y, x - y, 0),
     "fmax(x, y)": np.fmax,
     "fmin(x, y)": np.fmin,
     "max(x, y)": np.fmax,
     "min(x, y)": np.fmin,
     "fmod(x, y)": np.fmod,
     "pow(abs(x), y)": lambda x, y: np.abs(x) ** y,
-    "powr(abs(x), y)": lambda x, y: np.abs(x) ** y,
     "step(x, y)": lambda x, y: (y >= x).astype(float),
 }
 
@@ -147,12 +138,6 @@ TERNARY = {
     "fma(x, y, z)": lambda x, y, z: x * y + z,
     "clamp(x, min(y, z), max(y, z))": lambda x, y, z: np.clip(
         x, np.minimum(y, z), np.maximum(y, z)
-    ),
-    "max3(x, y, z)": lambda x, y, z: np.maximum(x, np.maximum(y, z)),
-    "fmin3(x, y, z)": lambda x, y, z: np.minimum(x, np.minimum(y, z)),
-    "median3(x, y, z)": lambda x, y, z: np.median([x, y, z], axis=0),
-    "smoothstep(-1.0f, 2.0f, x)": lambda x, y, z: (lambda t: t * t * (3 - 2 * t))(
-        np.clip((x + 1) / 3, 0, 1)
     ),
 }
 
@@ -188,7 +173,6 @@ CLASSIFICATIONS = {
     "isnan": [0, 0, 0, 0, 0, 1, 0, 0],
     "isinf": [0, 0, 0, 1, 1, 0, 0, 0],
     "isfinite": [1, 1, 1, 0, 0, 0, 1, 1],
-    "isnormal": [0, 0, 1, 0, 0, 0, 0, 1],
     "signbit": [0, 1, 0, 0, 1, 0, 0, 1],
 }
 
@@ -204,13 +188,6 @@ def test_classification(metal, name):
             if call.startswith(name):
                 found = map_values(metal, call, [values], np.bool_, typed)
                 assert found.tolist() == [bool(e) for e in CLASSIFICATIONS[name]], call
-
-
-def test_ordering(metal):
-    x, y = floats(1, np.nan, 2, np.nan), floats(1, 1, np.nan, np.nan)
-    ordered = map_values(metal, "isordered(x, y)", [x, y], np.bool_)
-    unordered = map_values(metal, "isunordered(x, y)", [x, y], np.bool_)
-    assert ordered.tolist() == [True, False, False, False] == (~unordered).tolist()
 
 
 def test_half_precision(metal):
@@ -265,12 +242,11 @@ kernel void k(device const float *x [[buffer(0)]],
               device float4 *out [[buffer(1)]],
               uint i [[thread_position_in_grid]]) {
   int e;
-  float c, w;
+  float c;
   float m = frexp(x[i], e);
-  out[2 * i] = float4(m, e, ldexp(m, e), ilogb(x[i]));
+  out[2 * i] = float4(m, e, ldexp(m, e), 0);
   float s = sincos(x[i], c);
-  float f = modf(x[i], w);
-  out[2 * i + 1] = float4(s, c, f, w);
+  out[2 * i + 1] = float4(s, c, 0, 0);
   float2 cs;
   float2 ss = sincos(float2(x[i], 0), cs);
   if (ss.x != s || cs.y != 1) out[2 * i] = 0;
@@ -283,36 +259,17 @@ kernel void k(device const float *x [[buffer(0)]],
     np.testing.assert_array_equal(out[:, 0, 0], mantissa)
     np.testing.assert_array_equal(out[:, 0, 1], exponent)
     np.testing.assert_array_equal(out[:, 0, 2], x)
-    np.testing.assert_array_equal(out[:, 0, 3], exponent - 1)
     np.testing.assert_allclose(out[:, 1, 0], np.sin(x), rtol=2e-6)
     np.testing.assert_allclose(out[:, 1, 1], np.cos(x), rtol=2e-6)
-    fraction, whole = np.modf(x)
-    np.testing.assert_array_equal(out[:, 1, 2], fraction)
-    np.testing.assert_array_equal(out[:, 1, 3], whole)
-
-
-def test_nextafter(metal):
-    x, y = floats(1, 1, 0, -1), floats(2, 0, -1, 1)
-    found = map_values(metal, "nextafter(x, y)", [x, y], np.float32)
-    np.testing.assert_array_equal(found, np.nextafter(x, y))
-    x, y = x.astype(np.float16), y.astype(np.float16)
-    found = map_values(metal, "nextafter(x, y)", [x, y], np.float16)
-    np.testing.assert_array_equal(found, np.nextafter(x, y))
 
 
 def test_geometry(evaluate):
     expressions = {
         "dot(a, b)": 4 - 10 + 18,
         "length(float2(3, 4))": 5,
-        "length_squared(a)": 14,
-        "distance(a, a + float3(0, 3, 4))": 5,
-        "distance_squared(float2(1), float2(2))": 2,
         "normalize(float3(0, 3, 4)).z": 0.8,
         "cross(a, b).x": 2 * 6 - 3 * -5,
         "cross(a, b).y": 3 * 4 - 1 * 6,
-        "reflect(float2(1, -1), float2(0, 1)).y": 1,
-        "faceforward(a, float3(1), float3(-1)).x": 1,
-        "refract(float2(0, -1), float2(0, 1), 1.0f).y": -1,
         "float(dot(half2(1, 2), half2(3, 4)))": 11,
         "precise::length(float4(1)) + fast::normalize(float2(2, 0)).x": 3,
     }
@@ -335,9 +292,7 @@ def test_constants(evaluate):
         "HUGE_VALF": math.inf,
         "-INFINITY": -math.inf,
         "NAN": math.nan,
-        "float(M_PI_H)": float(np.float16(math.pi)),
         "float(HALF_MAX)": 65504,
-        "float(M_PI_BF)": 3.140625,
         "float(INT_MAX)": 2.0**31,
         "float(UINT_MAX)": 2.0**32,
         "numeric_limits<float>::max()": 3.4028234663852886e38,
@@ -382,9 +337,6 @@ def integer_cases(bits, signed):
         "clz(x)": lambda x, y: leading(x),
         "ctz(x)": lambda x, y: trailing(x),
         "popcount(x)": lambda x, y: bin(x & mask).count("1"),
-        "max3(x, y, T(3))": lambda x, y: max(x, y, 3),
-        "min3(x, y, T(3))": lambda x, y: min(x, y, 3),
-        "median3(x, y, T(3))": lambda x, y: sorted((x, y, 3))[1],
     }
 
 

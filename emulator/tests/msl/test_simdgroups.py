@@ -212,9 +212,13 @@ def test_inactive_lanes_are_poison(metal):
     assert (found.view(np.uint32) == 0xC7C7C7C7).all()
 
 
-DIVERGENT = """
-kernel void k(device uint *out [[buffer(0)]],
-              uint i [[thread_position_in_grid]]) {
+# The body of a kernel, and what it gives to out[2 * i] and out[2 * i + 1].  Lanes meet
+# at the same call, in the order of the calls in the text; a call in a function is a
+# different call for each call of the function.
+EVEN = sum(range(10, 32, 2))
+DIVERGENT = {
+    "branches": (
+        """
   uint value = 0;
   if (i < 10) {
     value = simd_sum(i);             // lanes 0 to 9
@@ -223,83 +227,53 @@ kernel void k(device uint *out [[buffer(0)]],
   }
   out[2 * i] = value;
   out[2 * i + 1] = simd_sum(1u);     // all again
-}
-"""
-
-
-@pytest.mark.parametrize("order", ["forward", "reverse", "random:1", "random:9"])
-def test_divergent_lanes(metal, schedule, order):
-    """Lanes meet at the same call, in the order of the calls in the text."""
-    schedule(order)
-    library = metal.compile(DIVERGENT)
-    out = np.zeros((32, 2), np.uint32)
-    library.run("k", [out], 32, 32)
-    even = sum(range(10, 32, 2))
-    expected = [45] * 10 + [1000 + even, 0] * 11
-    assert out[:, 0].tolist() == expected
-    assert (out[:, 1] == 32).all()
-
-
-FUNCTIONS = """
-uint total(uint x) { return simd_sum(x); }
-struct Op { uint operator()(uint x) const { return total(x); } };
-kernel void k(device uint *out [[buffer(0)]],
-              uint i [[thread_position_in_grid]]) {
+""",
+        [45] * 10 + [1000 + EVEN, 0] * 11,
+        [32] * 32,
+    ),
+    "calls of functions": (
+        """
   uint value;
   Op op;
   if (i < 10) value = simd_max(i) + total(i);
   else value = op(i) + (i % 2 == 0 ? total(i) : 0);
   out[2 * i] = value;
   out[2 * i + 1] = total(1) + op(1);
-}
-"""
-
-
-@pytest.mark.parametrize("order", ["forward", "reverse", "random:7"])
-def test_divergent_calls_of_functions(metal, schedule, order):
-    """A call in a function is a different call for each call of the function."""
-    schedule(order)
-    library = metal.compile(FUNCTIONS)
-    out = np.zeros((32, 2), np.uint32)
-    library.run("k", [out], 32, 32)
-    high = sum(range(10, 32))
-    even = sum(range(10, 32, 2))
-    expected = [9 + 45] * 10 + [high + even, high] * 11
-    assert out[:, 0].tolist() == expected
-    assert (out[:, 1] == 64).all()
-
-
-LOOPS = """
-kernel void k(device uint *out [[buffer(0)]],
-              uint i [[thread_position_in_grid]]) {
+""",
+        [9 + 45] * 10 + [sum(range(10, 32)) + EVEN, sum(range(10, 32))] * 11,
+        [64] * 32,
+    ),
+    # 32 lanes in the first round, 24 in the second, ...
+    "lanes that leave a loop": (
+        """
   uint rounds = 0;
   for (uint n = 0; n <= i % 4; ++n) rounds += simd_sum(1u);
-  out[i] = rounds;
+  out[2 * i] = rounds;
+""",
+        [32, 56, 72, 80] * 8,
+        [0] * 32,
+    ),
+    "lanes that return": (
+        "  if (i % 3 == 0) return;\n  out[2 * i] = simd_sum(i);\n",
+        [sum(n for n in range(32) if n % 3) if i % 3 else 0 for i in range(32)],
+        [0] * 32,
+    ),
 }
-"""
 
 
-@pytest.mark.parametrize("order", ["forward", "reverse", "random:4"])
-def test_lanes_that_leave_a_loop(metal, schedule, order):
+@pytest.mark.parametrize("order", ["forward", "reverse", "random:1"])
+@pytest.mark.parametrize("name", DIVERGENT)
+def test_divergent_lanes(metal, schedule, name, order):
     schedule(order)
-    library = metal.compile(LOOPS)
-    out = uint(*[0] * 32)
+    body, *expected = DIVERGENT[name]
+    library = metal.compile(
+        "uint total(uint x) { return simd_sum(x); }\n"
+        "struct Op { uint operator()(uint x) const { return total(x); } };\n"
+        "kernel void k(device uint *out, uint i [[thread_position_in_grid]]) {" + body + "}\n"
+    )
+    out = np.zeros((32, 2), np.uint32)
     library.run("k", [out], 32, 32)
-    # 32 lanes in the first round, 24 in the second, ...
-    assert out.tolist() == [32, 56, 72, 80] * 8
-
-
-def test_lanes_that_return(metal):
-    source = """
-kernel void k(device uint *out, uint i [[thread_position_in_grid]]) {
-  if (i % 3 == 0) return;
-  out[i] = simd_sum(i);
-}
-"""
-    out = uint(*[0] * 32)
-    metal.run(source, "k", [out], 32, 32)
-    total = sum(i for i in range(32) if i % 3)
-    assert out.tolist() == [total if i % 3 else 0 for i in range(32)]
+    assert out.T.tolist() == expected
 
 
 def test_functions_that_call_them(metal):

@@ -86,9 +86,7 @@ GETTER(NSUInteger, retainCount,
 }
 
 GETTER(id, copy, [static_cast<id<NSCopying>>(self) copyWithZone:nullptr])
-GETTER(instancetype, self, self)
 GETTER(Class, class, object_getClass(self))
-GETTER(NSUInteger, hash, reinterpret_cast<NSUInteger>(self) >> 4)
 
 + (Class)class {
   return self;

@@ -103,16 +103,6 @@ Entries *EntriesOf(void *entries) { return static_cast<Entries *>(entries); }
   return nullptr;
 }
 
-// In UTF-16 units, like Apple's.
-- (NSUInteger)length {
-  NSUInteger length = 0;
-  for (const char *p = [self UTF8String]; *p; ++p) {
-    unsigned char byte = static_cast<unsigned char>(*p);
-    if ((byte & 0xC0) != 0x80) length += byte >= 0xF0 ? 2 : 1;
-  }
-  return length;
-}
-
 - (BOOL)isEqualToString:(NSString *)aString {
   return aString && !strcmp([self UTF8String], [aString UTF8String]);
 }
@@ -122,7 +112,6 @@ Entries *EntriesOf(void *entries) { return static_cast<Entries *>(entries); }
       [object isKindOfClass:[NSString class]] && [self isEqualToString:object];
 }
 
-GETTER(NSUInteger, hash, std::hash<std::string>()([self UTF8String]))
 GETTER(NSString *, description, self)
 
 @end
@@ -255,10 +244,10 @@ namespace mps_emulator {
 
 NSError *MakeError(NSErrorDomain domain, NSInteger code,
                    const std::string &text) {
-  return [NSError
-      errorWithDomain:domain
-                 code:code
-             userInfo:@{NSLocalizedDescriptionKey : ToNSString(text)}];
+  return
+      [NSError errorWithDomain:domain
+                          code:code
+                      userInfo:@{NSLocalizedDescriptionKey : ToNSString(text)}];
 }
 
 }  // namespace mps_emulator

@@ -68,17 +68,6 @@ MSL_INTEGER_1(ctz, trailing_zeros)
 MSL_INTEGER_1(popcount, population)
 #undef MSL_INTEGER_1
 
-#define MSL_INTEGER_3(name, ...)                                           \
-  template <class T,                                                       \
-            class = enable_if_t<is_integral<__msl::element_of<T>>::value>> \
-  MSL_INLINE T name(T a, __msl::identity_t<T> b, __msl::identity_t<T> c) { \
-    return __VA_ARGS__;                                                    \
-  }
-MSL_INTEGER_3(max3, max(a, max(b, c)))
-MSL_INTEGER_3(min3, min(a, min(b, c)))
-MSL_INTEGER_3(median3, max(min(a, b), min(max(a, b), c)))
-#undef MSL_INTEGER_3
-
 #undef MSL_VECTORS_1
 #undef MSL_VECTORS_2
 #undef MSL_VECTORS_3

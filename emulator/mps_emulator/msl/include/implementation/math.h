@@ -118,32 +118,14 @@ MSL_MATH_2(divide, __msl::target::fast::divide(x, y))
 #endif
 MSL_MATH_2(atan2, __msl::target::atan2(x, y))
 MSL_MATH_2(pow, __msl::target::pow(x, y))
-MSL_MATH_2(powr, __msl::target::pow(x, y))
 MSL_MATH_2(divide, x / y)
-MSL_MATH_2(fdim, x > y ? x - y : x <= y ? 0.0f : x + y)
 MSL_MATH_2(fmod, __msl::target::fmod(x, y))
-// A half has other neighbours than the float of its value, so the half form
-// works on the bits.
-MSL_INLINE float nextafter(float x, float y) {
-  return __msl::target::nextafter(x, y);
-}
-MSL_INLINE half nextafter(half x, half y) {
-  if (x != x || y != y) return x + y;
-  if (x == y) return y;
-  ushort bits = as_type<ushort>(x);
-  if ((bits & 0x7fff) == 0)
-    return as_type<half>((ushort)(y > x ? 0x0001 : 0x8001));
-  bool grow = (x < y) == (x > (half)0);
-  return as_type<half>((ushort)(grow ? bits + 1 : bits - 1));
-}
-MSL_VECTORS_2(float, nextafter)
-MSL_VECTORS_2(half, nextafter)
 
 // The half form rounds twice, to float and to half; a GPU rounds once.  In rare
 // halfway cases the results differ by one unit in the last place.
 MSL_MATH_3(fma, __builtin_fmaf(x, y, z))
 
-// sin(pi x) and its relatives reduce x before the product with pi.
+// sin(pi x) and cos(pi x) reduce x before the product with pi.
 MSL_INLINE float sinpi(float x) {
   float r = x - 2.0f * __builtin_rintf(0.5f * x);
   if (r > 0.5f) r = 1.0f - r;
@@ -155,10 +137,8 @@ MSL_INLINE float cospi(float x) {
   return r <= 0.25f ? __msl::target::cos(3.14159265358979323846f * r)
                     : sinpi(0.5f - r);
 }
-MSL_INLINE float tanpi(float x) { return sinpi(x) / cospi(x); }
 MSL_HALF_1(sinpi)
 MSL_HALF_1(cospi)
-MSL_HALF_1(tanpi)
 
 // ---- Minimum and maximum.  If one argument is a NaN, the result is the other.
 
@@ -166,18 +146,6 @@ MSL_MATH_2(fmax, __builtin_fmaxf(x, y))
 MSL_MATH_2(fmin, __builtin_fminf(x, y))
 MSL_MATH_2(max, __builtin_fmaxf(x, y))
 MSL_MATH_2(min, __builtin_fminf(x, y))
-MSL_MATH_3(fmax3, __builtin_fmaxf(x, __builtin_fmaxf(y, z)))
-MSL_MATH_3(fmin3, __builtin_fminf(x, __builtin_fminf(y, z)))
-MSL_MATH_3(max3, __builtin_fmaxf(x, __builtin_fmaxf(y, z)))
-MSL_MATH_3(min3, __builtin_fminf(x, __builtin_fminf(y, z)))
-MSL_MATH_3(fmedian3,
-           x != x   ? __builtin_fmaxf(y, z)
-           : y != y ? __builtin_fmaxf(x, z)
-           : z != z
-               ? __builtin_fmaxf(x, y)
-               : __builtin_fmaxf(__builtin_fminf(x, y),
-                                 __builtin_fminf(__builtin_fmaxf(x, y), z)))
-MSL_MATH_3(median3, fmedian3(x, y, z))
 MSL_MATH_3(clamp, __builtin_fminf(__builtin_fmaxf(x, y), z))
 MSL_MATH_1(saturate, __builtin_fminf(__builtin_fmaxf(x, 0.0f), 1.0f))
 
@@ -185,16 +153,9 @@ MSL_MATH_1(saturate, __builtin_fminf(__builtin_fmaxf(x, 0.0f), 1.0f))
 
 MSL_MATH_3(mix, x + (y - x) * z)
 MSL_MATH_2(step, y < x ? 0.0f : 1.0f)
-MSL_INLINE float smoothstep(float edge0, float edge1, float x) {
-  float t = saturate((x - edge0) / (edge1 - edge0));
-  return t * t * (3.0f - 2.0f * t);
-}
-MSL_HALF_3(smoothstep)
 
 // ---- Functions with an integer or a second result
 
-MSL_INLINE int ilogb(float x) { return __builtin_ilogbf(x); }
-MSL_INLINE int ilogb(half x) { return __builtin_ilogbf((float)x); }
 MSL_INLINE float ldexp(float x, int k) { return __builtin_ldexpf(x, k); }
 MSL_INLINE half ldexp(half x, int k) {
   return (half)__builtin_ldexpf((float)x, k);
@@ -208,17 +169,6 @@ MSL_INLINE float frexp(float x, MSL_THREAD int &exponent) {
 MSL_INLINE half frexp(half x, MSL_THREAD int &exponent) {
   return (half)frexp((float)x, exponent);
 }
-MSL_INLINE float modf(float x, MSL_THREAD float &whole) {
-  whole = __builtin_truncf(x);
-  return __builtin_isinf(x) ? __builtin_copysignf(0.0f, x)
-                            : __builtin_copysignf(x - whole, x);
-}
-MSL_INLINE half modf(half x, MSL_THREAD half &whole) {
-  float wide;
-  half fraction = (half)modf((float)x, wide);
-  whole = (half)wide;
-  return fraction;
-}
 MSL_INLINE float sincos(float x, MSL_THREAD float &cosine) {
   cosine = cos(x);
   return sin(x);
@@ -226,12 +176,6 @@ MSL_INLINE float sincos(float x, MSL_THREAD float &cosine) {
 MSL_INLINE half sincos(half x, MSL_THREAD half &cosine) {
   cosine = cos(x);
   return sin(x);
-}
-template <class T, int N>
-MSL_INLINE __msl::vec<int, N> ilogb(__msl::vec<T, N> x) {
-  __msl::vec<int, N> result;
-  for (int i = 0; i < N; ++i) result[i] = ilogb(x[i]);
-  return result;
 }
 template <class T, int N>
 MSL_INLINE __msl::vec<T, N> ldexp(__msl::vec<T, N> x, __msl::vec<int, N> k) {
@@ -248,20 +192,12 @@ MSL_INLINE __msl::vec<T, N> frexp(__msl::vec<T, N> x,
   }
   return x;
 }
-#define MSL_SECOND_RESULT(name)                                           \
-  template <class T, int N>                                               \
-  MSL_INLINE __msl::vec<T, N> name(__msl::vec<T, N> x,                    \
-                                   MSL_THREAD __msl::vec<T, N> &second) { \
-    for (int i = 0; i < N; ++i) {                                         \
-      T s;                                                                \
-      x[i] = name(x[i], s);                                               \
-      second[i] = s;                                                      \
-    }                                                                     \
-    return x;                                                             \
-  }
-MSL_SECOND_RESULT(modf)
-MSL_SECOND_RESULT(sincos)
-#undef MSL_SECOND_RESULT
+template <class T, int N>
+MSL_INLINE __msl::vec<T, N> sincos(__msl::vec<T, N> x,
+                                   MSL_THREAD __msl::vec<T, N> &cosine) {
+  cosine = cos(x);
+  return sin(x);
+}
 
 // ---- Relational functions.  In place of a boolean vector each function
 // accepts a comparison of clang's vectors, which is an integer vector.
@@ -295,31 +231,9 @@ MSL_CLASSIFY(signbit, (as_type<uint>(x) >> 31) != 0)
 #undef MSL_CLASSIFY
 #undef MSL_CLASSIFY_BFLOAT
 
-MSL_INLINE bool isnormal(float x) {
-  uint exponent = as_type<uint>(x) >> 23 & 0xffu;
-  return exponent != 0 && exponent != 0xffu;
-}
-MSL_INLINE bool isnormal(half x) {
-  uint exponent = as_type<ushort>(x) >> 10 & 0x1fu;
-  return exponent != 0 && exponent != 0x1fu;
-}
-#if __METAL_VERSION__ >= 310
-MSL_INLINE bool isnormal(bfloat x) { return isnormal((float)x); }
-#endif
-template <class T, int N>
-MSL_INLINE __msl::bool_vector<N> isnormal(__msl::vec<T, N> x) {
-  __msl::bool_vector<N> result;
-  for (int i = 0; i < N; ++i) result[i] = isnormal((T)x[i]);
-  return result;
-}
-
 template <class T>
 MSL_INLINE auto isunordered(T x, __msl::identity_t<T> y) {
   return isnan(x) || isnan(y);
-}
-template <class T>
-MSL_INLINE auto isordered(T x, __msl::identity_t<T> y) {
-  return !isunordered(x, y);
 }
 
 MSL_INLINE bool all(bool x) { return x; }
@@ -378,22 +292,8 @@ MSL_INLINE __msl::bool_vector<N> select(__msl::bool_vector<N> a,
     for (int i = 1; i < N; ++i) sum += a[i] * b[i];                            \
     return sum;                                                                \
   }                                                                            \
-  MSL_INLINE T length_squared(T##N a) { return dot(a, a); }                    \
   MSL_INLINE T length(T##N a) { return sqrt(dot(a, a)); }                      \
-  MSL_INLINE T distance_squared(T##N a, T##N b) {                              \
-    return length_squared(a - b);                                              \
-  }                                                                            \
-  MSL_INLINE T distance(T##N a, T##N b) { return length(a - b); }              \
-  MSL_INLINE T##N normalize(T##N a) { return a * rsqrt(dot(a, a)); }           \
-  MSL_INLINE T##N faceforward(T##N n, T##N i, T##N reference) {                \
-    return dot(reference, i) < (T)0 ? n : -n;                                  \
-  }                                                                            \
-  MSL_INLINE T##N reflect(T##N i, T##N n) { return i - (T)2 * dot(n, i) * n; } \
-  MSL_INLINE T##N refract(T##N i, T##N n, T eta) {                             \
-    T d = dot(n, i);                                                           \
-    T k = (T)1 - eta * eta * ((T)1 - d * d);                                   \
-    return k < (T)0 ? (T##N)(T)0 : eta * i - (eta * d + sqrt(k)) * n;          \
-  }
+  MSL_INLINE T##N normalize(T##N a) { return a * rsqrt(dot(a, a)); }
 #define MSL_GEOMETRIES(T)                 \
   MSL_GEOMETRY(T, 2)                      \
   MSL_GEOMETRY(T, 3)                      \

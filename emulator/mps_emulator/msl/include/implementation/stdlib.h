@@ -64,32 +64,27 @@ MSL_BFLOAT(MSL_EXPORT_TYPE)
   X(asinh)                                                                     \
   X(atan)                                                                      \
   X(atanh) X(ceil) X(cosh) X(cospi) X(fabs) X(floor) X(fract) X(rint) X(round) \
-      X(rsqrt) X(sinh) X(sinpi) X(sqrt) X(tan) X(tanh) X(tanpi) X(trunc)
+      X(rsqrt) X(sinh) X(sinpi) X(sqrt) X(tan) X(tanh) X(trunc)
 #define MSL_UNARY_OR_FAST(X) \
   X(cos) X(exp) X(exp10) X(exp2) X(log) X(log10) X(log2) X(sin)
-#define MSL_BINARY(X) X(atan2) X(fmax) X(fmin) X(fmod) X(pow) X(powr)
-#define MSL_TERNARY(X) X(fmax3) X(fmedian3) X(fmin3)
-#define MSL_OTHER(X)                                                           \
-  X(abs)                                                                       \
-  X(clamp)                                                                     \
-  X(copysign)                                                                  \
-  X(distance)                                                                  \
-  X(fdim)                                                                      \
-  X(fma) X(frexp) X(ilogb) X(ldexp) X(length) X(max) X(max3) X(median3) X(min) \
-      X(min3) X(modf) X(nextafter) X(normalize) X(saturate) X(sincos)
+#define MSL_BINARY(X) X(atan2) X(fmax) X(fmin) X(fmod) X(pow)
+#define MSL_OTHER(X)                                                     \
+  X(abs)                                                                 \
+  X(clamp)                                                               \
+  X(copysign)                                                            \
+  X(fma) X(frexp) X(ldexp) X(length) X(max) X(min) X(normalize) X(saturate) \
+      X(sincos)
 #define MSL_EXPORT(name) using metal::name;
 namespace precise {
 MSL_UNARY(MSL_EXPORT)
 MSL_UNARY_OR_FAST(MSL_EXPORT)
 MSL_BINARY(MSL_EXPORT)
-MSL_TERNARY(MSL_EXPORT)
 MSL_OTHER(MSL_EXPORT)
 MSL_EXPORT(divide)
 }  // namespace precise
 namespace fast {
 MSL_UNARY(MSL_EXPORT)
 MSL_BINARY(MSL_EXPORT)
-MSL_TERNARY(MSL_EXPORT)
 MSL_OTHER(MSL_EXPORT)
 #ifndef MSL_HAS_FAST
 MSL_UNARY_OR_FAST(MSL_EXPORT)
@@ -104,5 +99,4 @@ MSL_EXPORT(divide)
 #undef MSL_UNARY
 #undef MSL_UNARY_OR_FAST
 #undef MSL_BINARY
-#undef MSL_TERNARY
 #undef MSL_OTHER

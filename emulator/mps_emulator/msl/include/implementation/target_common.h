@@ -14,7 +14,7 @@ MSL_ALLOW_FUNCTION_POINTERS
   X(asinh)                                                               \
   X(atan) X(atanh) X(cos) X(cosh) X(exp) X(exp2) X(exp10) X(log) X(log2) \
       X(log10) X(sin) X(sinh) X(tan) X(tanh)
-#define MSL_FUNCTIONS_OF_TWO(X) X(atan2) X(fmod) X(nextafter) X(pow)
+#define MSL_FUNCTIONS_OF_TWO(X) X(atan2) X(fmod) X(pow)
 #define MSL_FETCH_OPERATIONS(X) X(add) X(sub) X(and) X(or) X(xor) X(max) X(min)
 
 extern "C" {

@@ -30,37 +30,11 @@
 
 #define MAXHALF ((half)6.5504e+4f)
 #define HUGE_VALH ((half)__builtin_inff())
-#define M_E_H ((half)M_E_F)
-#define M_LOG2E_H ((half)M_LOG2E_F)
-#define M_LOG10E_H ((half)M_LOG10E_F)
-#define M_LN2_H ((half)M_LN2_F)
-#define M_LN10_H ((half)M_LN10_F)
-#define M_PI_H ((half)M_PI_F)
-#define M_PI_2_H ((half)M_PI_2_F)
-#define M_PI_4_H ((half)M_PI_4_F)
-#define M_1_PI_H ((half)M_1_PI_F)
-#define M_2_PI_H ((half)M_2_PI_F)
-#define M_2_SQRTPI_H ((half)M_2_SQRTPI_F)
-#define M_SQRT2_H ((half)M_SQRT2_F)
-#define M_SQRT1_2_H ((half)M_SQRT1_2_F)
 
 #if __METAL_VERSION__ >= 310
 #define __HAVE_BFLOAT__ 1
 #define MAXBFLOAT ((bfloat)3.38953138925153547590470800371487867e+38f)
 #define HUGE_VALBF ((bfloat)__builtin_inff())
-#define M_E_BF ((bfloat)M_E_F)
-#define M_LOG2E_BF ((bfloat)M_LOG2E_F)
-#define M_LOG10E_BF ((bfloat)M_LOG10E_F)
-#define M_LN2_BF ((bfloat)M_LN2_F)
-#define M_LN10_BF ((bfloat)M_LN10_F)
-#define M_PI_BF ((bfloat)M_PI_F)
-#define M_PI_2_BF ((bfloat)M_PI_2_F)
-#define M_PI_4_BF ((bfloat)M_PI_4_F)
-#define M_1_PI_BF ((bfloat)M_1_PI_F)
-#define M_2_PI_BF ((bfloat)M_2_PI_F)
-#define M_2_SQRTPI_BF ((bfloat)M_2_SQRTPI_F)
-#define M_SQRT2_BF ((bfloat)M_SQRT2_F)
-#define M_SQRT1_2_BF ((bfloat)M_SQRT1_2_F)
 #endif
 
 #define CHAR_BIT 8
@@ -79,24 +53,10 @@
 #define LONG_MIN (-0x7fffffffffffffffL - 1)
 #define ULONG_MAX 0xffffffffffffffffUL
 
-#define FLT_DIG 6
-#define FLT_MANT_DIG 24
-#define FLT_MAX_10_EXP +38
-#define FLT_MAX_EXP +128
-#define FLT_MIN_10_EXP -37
-#define FLT_MIN_EXP -125
-#define FLT_RADIX 2
 #define FLT_MAX 0x1.fffffep127f
 #define FLT_MIN 0x1.0p-126f
 #define FLT_EPSILON 0x1.0p-23f
 
-#define HALF_DIG 3
-#define HALF_MANT_DIG 11
-#define HALF_MAX_10_EXP +4
-#define HALF_MAX_EXP +16
-#define HALF_MIN_10_EXP -4
-#define HALF_MIN_EXP -13
-#define HALF_RADIX 2
 #define HALF_MAX ((half)0x1.ffcp15f)
 #define HALF_MIN ((half)0x1.0p-14f)
 #define HALF_EPSILON ((half)0x1.0p-10f)

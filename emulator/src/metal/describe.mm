@@ -66,9 +66,4 @@ std::string DescribeCopy(size_t from, size_t to, size_t size) {
       {{"kind", "copy"}, {"from", from}, {"to", to}, {"size", size}});
 }
 
-std::string DescribeFill(size_t offset, size_t size, unsigned char value) {
-  return Members(
-      {{"kind", "fill"}, {"offset", offset}, {"size", size}, {"value", value}});
-}
-
 }  // namespace mps_emulator
