@@ -4,6 +4,8 @@
 bytes in patches/ and upstream.toml.
 """
 
+import copy
+import shutil
 import subprocess
 import time
 
@@ -65,18 +67,13 @@ def carry(sandbox, onto, directory=None):
 
 @pytest.fixture
 def reference(sandbox, onto, tmp_path):
-    """The result of `carry` in a plain clone, and a sandbox in the state before."""
+    """The result of `carry` in a plain clone, beside the sandbox."""
     name(sandbox)
-    before = patches(sandbox)
-    result = carry(sandbox, onto)
-    for path, content in before.items():
-        (sandbox.root / path).parent.mkdir(parents=True, exist_ok=True)
-        (sandbox.root / path).write_bytes(content)
-    (sandbox.root / "patches/more-a-thing.patch").unlink()
-    executable = sandbox.root / "patches/files/k2/python/k2/mps/tool"
-    executable.chmod(0o755)
-    sandbox.checkout.rename(tmp_path / "first")
-    return result
+    plain = copy.copy(sandbox)
+    plain.root = tmp_path / "plain"
+    plain.checkout = plain.root / "build/k2"
+    shutil.copytree(sandbox.root, plain.root)
+    return carry(plain, onto)
 
 
 def name(sandbox, text=""):

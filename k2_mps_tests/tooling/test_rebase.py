@@ -121,7 +121,9 @@ def test_a_conflict_says_what_why_and_what_next(sandbox, k2):
     assert "<<<<<<<" in (sandbox.root / "build/rebase" / CONTEXT).read_text()
 
 
-def test_continue(sandbox, k2):
+def test_continue_and_a_resolution_is_remembered(sandbox, k2):
+    before = patches(sandbox)
+    del before["patches/files/k2/python/k2/mps/blob.bin"]
     onto, _ = conflict(sandbox)
     assert "in progress" in sandbox.fails(14, "rebase", "--onto", onto)
     assert "conflicts are left" in sandbox.fails(14, "rebase", "--continue")
@@ -135,16 +137,7 @@ def test_continue(sandbox, k2):
     assert "line 90" not in text
     sandbox.ok("export")
     assert sandbox.state() == "applied"
-
-
-def test_a_resolution_is_remembered(sandbox, k2):
-    before = patches(sandbox)
-    del before["patches/files/k2/python/k2/mps/blob.bin"]
-    onto, _ = conflict(sandbox)
-    resolve(sandbox)
-    sandbox.ok("rebase", "--continue")
     result = patches(sandbox)
-    sandbox.ok("apply")
     # git brings the old patches back, and the checkout follows.
     support.write(sandbox.root, {path: text.decode() for path, text in before.items()})
     sandbox.ok("apply")
@@ -199,7 +192,7 @@ def test_what_an_aborted_or_undone_rebase_resolved_is_asked_for_again(sandbox, k
     assert "context-know-mps.patch, conflicts" in sandbox.fails(14, "rebase", "--onto", onto)
 
 
-def test_a_stopped_rebase_keeps_others_off(sandbox, k2):
+def test_a_stopped_rebase_keeps_others_off_and_overwrites_nothing(sandbox, k2):
     conflict(sandbox)
     before = snapshot(k2), patches(sandbox)
     for command in (
@@ -212,11 +205,7 @@ def test_a_stopped_rebase_keeps_others_off(sandbox, k2):
     assert (snapshot(k2), patches(sandbox)) == before
     own = sandbox.clone("own")
     assert str(k2) in sandbox.fails(14, "rebase", "--continue", "--k2", str(own))
-
-
-def test_patches_that_changed_meanwhile_are_not_overwritten(sandbox, k2):
-    """An edit by hand or a git pull changes patches/ without the tool's knowledge."""
-    conflict(sandbox)
+    # An edit by hand or a git pull changes patches/ without the tool's knowledge.
     resolve(sandbox)
     mine = sandbox.root / "patches/context-know-mps.patch"
     locked = mine.read_text()
@@ -353,21 +342,6 @@ def test_a_new_file_that_upstream_has_added(sandbox, k2, files, problem):
     same_state(sandbox, k2, before)
     for step in ("--abort", "--continue"):
         assert "no rebase is in progress" in sandbox.fails(1, "rebase", step)
-
-
-def test_a_checkout_of_the_users_with_other_line_ends(sandbox, tmp_path):
-    sandbox.config.write_text("[core]\n\tautocrlf = true\n")
-    own = sandbox.clone("own checkout, größer")
-    git(own, "config", "core.autocrlf", "true")
-    onto = support.commit(sandbox.upstream, "Others' work", OTHERS_WORK)
-    sandbox.ok("rebase", "--onto", onto, "--k2", str(own))
-    assert git(own, "status", "--porcelain") == ""
-    # The bytes are the same as with LF line ends.
-    with_crlf = patches(sandbox)
-    sandbox.ok("undo", "--k2", str(own))
-    sandbox.config.write_text("")
-    sandbox.ok("rebase", "--onto", onto)
-    assert patches(sandbox) == with_crlf
 
 
 @pytest.mark.parametrize("stage", range(4, 80, 15))

@@ -16,6 +16,7 @@ from k2mps.run import suites
 from k2_mps_tests.tooling import support
 
 ROOT = support.TOOLS.parent
+SKIPPED = "@pytest.mark.skip(reason='x')\ndef test_x(): pass\n"
 MIXED = """\
 import pytest
 
@@ -66,21 +67,22 @@ def test_the_numbers_are_pytests(environment):
 
 
 @pytest.mark.parametrize(
-    "text, reason",
+    "text, spread, reason",
     [
-        ("", "no test was collected"),
-        (None, "status 4"),
-        (
-            "import pytest\n\n@pytest.mark.skip(reason='x')\ndef test_x(): pass\n",
-            "every test was skipped",
-        ),
-        ("import os\n\ndef test_x(): os._exit(0)\n", "no test was collected"),
-        ("import os\n\ndef test_x(): os.abort()\n", "status -6"),
-        ("import nonsense_that_is_not_there\n", ""),  # an error of its own
+        ("", "", "no test was collected"),
+        (None, "", "status 4"),
+        (f"import pytest\n\n{SKIPPED}", "", "every test was skipped"),
+        ("import os\n\ndef test_x(): os._exit(0)\n", "", "no test was collected"),
+        ("import os\n\ndef test_x(): os.abort()\n", "", "status -6"),
+        # These have errors of their own.
+        ("import nonsense_that_is_not_there\n", "", ""),
+        ("import os\n\ndef test_x(): os.abort()\n\ndef test_y(): pass\n", "worksteal", ""),
+        ("import os\nos._exit(0)\n", "worksteal", ""),
     ],
 )
-def test_what_only_looks_good_is_called_broken(environment, text, reason):
-    result = run(environment, text)
+def test_what_only_looks_good_is_called_broken(environment, monkeypatch, text, spread, reason):
+    monkeypatch.setattr(builder, "fitting_jobs", lambda: 2)
+    result = run(environment, text, spread=spread)
     assert reason in result.broken
     assert not result.ok
 
@@ -129,14 +131,6 @@ def test_skipped(): pass
     suite = suites.Suite("one", "this", result.suite.tests, on_k2=False)
     chosen = suites.run(environment, suite, None, ("-k", "test_skipped or test_it[0]"))
     assert chosen.failed == 1 and "PYTEST_XDIST_WORKER_COUNT" in "".join(chosen.output)
-
-
-def test_a_worker_that_dies_is_an_error(environment, monkeypatch):
-    monkeypatch.setattr(builder, "fitting_jobs", lambda: 2)
-    text = "import os\n\ndef test_a(): os.abort()\n\ndef test_b(): pass\n"
-    assert not run(environment, text, spread="worksteal").ok
-    text = "import os\nos._exit(0)\n"
-    assert not run(environment, text, spread="worksteal").ok
 
 
 def test_an_old_report_is_not_read(environment):

@@ -105,20 +105,13 @@ DAMAGES: dict[str, tuple[Callable[[bytes], bytes], str]] = {
 
 
 @pytest.mark.parametrize("name", DAMAGES)
-def test_a_damaged_archive(good, name):
+def test_a_damaged_archive(empty, good, name):
     change, text = DAMAGES[name]
     good.write_bytes(change(good.read_bytes()))
-    for read in (WheelFile, sbom.text, of_folder):
-        assert text in refused(good, read)
-
-
-def test_each_command_has_one_error(sandbox, good):  # noqa: F811
-    code = errors.CheckFailedError.exit_code
-    good.write_bytes(good.read_bytes()[:200])
-    for command, path in (("verify", good), ("sbom", good), ("index", good.parent)):
-        said = sandbox.fails(code, "wheel", command, str(path))
-        assert said.count("error: ") == 1 and "Traceback" not in said
-        assert "not a zip file" in said
+    for command, path in (("sbom", good), ("index", good.parent)):
+        said = empty.fails(errors.CheckFailedError.exit_code, "wheel", command, str(path))
+        assert said.count("error: ") == 1 and text in said
+    assert text in refused(good)
 
 
 def test_more_files_or_bytes_than_a_wheel_has(good):

@@ -169,7 +169,7 @@ def case(tmp_path, workshop, parts) -> Case:
     files[INIT] += b"__dev_version__ = '1.0'\n"
     torch = {"torch/lib/libtorch.dylib": {"_torch_symbol"}}
     reference = expectations.Reference(
-        python, {"add.metal": [KERNEL.encode()]}, TREE, (PROJECT,), torch, SYSTEM
+        python, {"add.metal": KERNEL.encode()}, TREE, (PROJECT,), torch, SYSTEM
     )
     return Case(tmp_path, description, files, reference)
 

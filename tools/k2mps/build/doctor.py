@@ -123,11 +123,11 @@ def provide(checks: Sequence[Check], reporter: Reporter) -> None:
     packages = sorted({check.package for check in needed if check.package})
     others = [check.fix for check in needed if not check.package]
     why = [f"{check.name}: found {check.found or 'nothing'}" for check in needed]
-    if packages and not others and shutil.which("apt-get"):
+    root = [] if os.geteuid() == 0 else ["sudo", "-n"]
+    if packages and not others and all(map(shutil.which, ["apt-get", *root[:1]])):
         script = f"apt-get update; apt-get install -y --no-install-recommends {' '.join(packages)}"
         command = ["env", "DEBIAN_FRONTEND=noninteractive", "sh", "-c", script]
         with reporter.task(f"installing {' '.join(packages)}"):
-            root = [] if os.geteuid() == 0 else ["sudo", "-n"]
             outcome = process.run([*root, *command], reporter=reporter)
         if outcome.status == 0:
             return

@@ -22,7 +22,7 @@ LIBRARY = re.compile(
 _PACKAGE = "k2/python/"
 KERNELS = "k2/csrc/mps/kernels"
 # k2's embed_metal.cmake puts the file in the place of its first such line, and drops the others.
-_INCLUDE = re.compile(rb'^#include "([^"\n]+)"[^\n]*', re.MULTILINE)
+_INCLUDE = re.compile(rb'\n#include "([^"\n]+)"[^\n]*')
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Reference:
     """The reference that a wheel is compared with."""
 
     python: Mapping[str, bytes]  # the Python files of the patched tree, by path in a wheel
-    kernels: Mapping[str, list[bytes]]  # the texts of the kernels that a Mac needs, by path
+    kernels: Mapping[str, bytes]  # the text of each kernel source that a Mac needs, by path
     origin: str  # the id of the patched tree
     paths: tuple[str, ...] = ()  # directories of this machine that no wheel may name
     # The symbols that torch's libraries for macOS export, by path in site-packages.
@@ -89,27 +89,31 @@ def gather(
     return dataclasses.replace(reference, kernels=kernels, torch=torch, system=system)
 
 
-def texts_of_kernels(files: Mapping[str, File]) -> dict[str, list[bytes]]:
-    """The texts that a library with the kernels of a tree has, by the path of their file: each
-    .metal file and its headers, without their lines that include one another.
+def texts_of_kernels(files: Mapping[str, File]) -> dict[str, bytes]:
+    """The text of each kernel of a tree as k2's embed_metal.cmake embeds it, by path.
 
     Args:
       files: the files of a tree that have kernels and their headers, by path.
     Raises:
       CheckFailedError: there is no kernel, or one includes a file that is missing.
     """
-    found: dict[str, list[bytes]] = {}
-    waiting = [name for name in files if name.endswith(".metal")] or [f"{KERNELS}/*.metal"]
-    while waiting:
-        name = waiting.pop()
+
+    def text(name: str, seen: set[str]) -> bytes:
         if name not in files:
             raise errors.CheckFailedError(
                 f"the patched k2 has no file {name}",
                 why="the wheel's kernels are compared with those of the patched k2",
                 next_command="k2mps status",
             )
-        # Between the texts are the names of the included files.
-        parts = _INCLUDE.split(files[name].content)
-        found[name] = parts[::2]
-        waiting += {os.fsdecode(one) for one in parts[1::2]} - found.keys()
-    return found
+
+        def header(match: re.Match) -> bytes:
+            path = os.fsdecode(match[1])
+            if path in seen:
+                return b"\n"
+            seen.add(path)
+            return text(path, seen)
+
+        return _INCLUDE.sub(header, b"\n" + files[name].content)
+
+    kernels = [name for name in files if name.endswith(".metal")] or [f"{KERNELS}/*.metal"]
+    return {name: text(name, set())[1:] for name in kernels}
