@@ -7,7 +7,7 @@ import sys
 
 import pytest
 from k2mps.build import environment
-from k2mps.core import errors, pins
+from k2mps.core import errors
 from k2mps.core.project import Project
 from packaging.requirements import Requirement
 
@@ -121,16 +121,6 @@ def test_a_source_tree_is_installed_when_it_changes(made, tmp_path):
         install(source, {"FLAVOUR": "sweet"})
     (source / "version").write_text("2.0\n")
     assert install(source, {"FLAVOUR": "sweet"})
-
-
-def test_the_torch_that_is_asked_for(made):
-    torch = pins.Torch("2.13.0", ("2.12.1", "2.13.0"))
-    choose = environment.torch_requirement
-    assert str(choose(torch, None)) == "torch==2.13.0"
-    assert str(choose(torch, "2.12.1")) == "torch==2.12.1"
-    with pytest.raises(errors.K2mpsError, match="2.11.0 is not supported") as caught:
-        choose(torch, "2.11.0")
-    assert "2.12.1, 2.13.0" in caught.value.why
 
 
 def test_every_dependency_is_pinned_to_one_version():
