@@ -15,8 +15,8 @@ import pytest
 from k2_mps_tests.tooling import support
 from k2_mps_tests.tooling.test_interrupts import COMMANDS, look
 
-# A rebase has a worktree of its own, and stops at a conflict.
-OTHERS = {"rebase --onto {onto}": lambda sandbox: None}
+# A rebase has a worktree of its own; the second one stops at a conflict.
+OTHERS = dict.fromkeys(("rebase --onto {fine}", "rebase --onto {onto}"), lambda sandbox: None)
 
 
 def killed_after(sandbox, words, seconds) -> bool:
@@ -36,9 +36,10 @@ def killed_after(sandbox, words, seconds) -> bool:
 @pytest.mark.parametrize("command", [*COMMANDS, *OTHERS])
 def test_kill_at_a_random_moment(sandbox, k2, request, command):
     lines = support.LONG_FILE.replace("line 50\n", "line 50, better\n")
+    fine = support.commit(sandbox.upstream, "More", {"k2/csrc/new.cu": "new\n"})
     onto = support.commit(sandbox.upstream, "Better", {"k2/csrc/context.h": lines})
     {**COMMANDS, **OTHERS}[command](sandbox)
-    words = command.format(onto=onto).split(" ")
+    words = command.format(fine=fine, onto=onto).split(" ")
     copy = sandbox.root.with_name("copy")
     shutil.copytree(sandbox.root, copy, symlinks=True)
     begin = time.monotonic()

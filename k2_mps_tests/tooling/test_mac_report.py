@@ -20,7 +20,7 @@ STAND_IN = """\
 echo "$MTL_DEBUG_LAYER $*"
 echo 'testing parity: 3/80 test_a'
 echo "$PWD/x $HOME/y on Adas-Mac.local by ada.lovelace"
-case "$*" in *k2.mps.check*) echo k2 differs >&2; exit 3;; esac
+case "$*" in *k2.mps.check*) echo k2 differs >&2; exit 3;; *bench*) printf unfinished; esac
 """
 
 
@@ -53,6 +53,7 @@ def test_it_is_what_the_commands_print_without_names(report):
     for name in ("ada.lovelace", "Adas-Mac", "testing parity"):
         assert name not in text
     assert "\n<project>/x <home>/y on <host> by <user>\n" in text
+    assert "\nunfinished\nexit status: 0\n" in text
     # What fails does not end it.
     assert "\nk2 differs\nexit status: 3\n" in text
     verdicts = text.split("\n== verdicts\n")[1].split("\n\n")[0].splitlines()

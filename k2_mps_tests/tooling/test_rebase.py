@@ -1,6 +1,5 @@
 """`k2mps rebase` moves patches/ and the pin, but not the user's checkout."""
 
-import json
 import os
 import re
 from pathlib import Path
@@ -342,29 +341,3 @@ def test_a_new_file_that_upstream_has_added(sandbox, k2, files, problem):
     same_state(sandbox, k2, before)
     for step in ("--abort", "--continue"):
         assert "no rebase is in progress" in sandbox.fails(1, "rebase", step)
-
-
-@pytest.mark.parametrize("stage", range(4, 80, 15))
-def test_kill_9_leaves_before_or_after(sandbox, k2, tmp_path, stage):
-    onto = upstream_commit(sandbox, "Others' work", OTHERS_WORK)
-    before = patches(sandbox)
-    tree = snapshot(k2)["files"]
-    env = support.shim(tmp_path / "bin", f"[ $count = {stage} ] && kill -KILL $PPID")
-    result = sandbox.run("rebase", "--onto", onto, env=env)
-    state = json.loads(sandbox.ok("status", "--json"))["state"]
-    if state == "applied":
-        assert patches(sandbox) == before
-    else:
-        assert state == "applied by another version of the series"
-        assert pin(sandbox)["commit"] == onto
-    assert snapshot(k2)["files"] == tree
-    if (sandbox.root / "build/rebase").exists():
-        # The next run continues the killed one or begins again.
-        if sandbox.run("rebase", "--continue").returncode != 0:
-            sandbox.run("rebase", "--abort")
-            sandbox.ok("rebase", "--onto", onto)
-    elif state == "applied":
-        sandbox.ok("rebase", "--onto", onto)
-    assert pin(sandbox)["commit"] == onto
-    sandbox.ok("apply")
-    assert result.returncode in (0, -9)
