@@ -4,7 +4,7 @@ ctc_best.py takes the cases of ctc_best.metal from here too.
 
 The reference follows best paths and keeps arcs by k2's rules, in float32 and in k2's order of
 additions, so best scores, paths and kept bits must be equal.  It sums in float64.  A kernel may
-store a sum as any pair (r, m) with the same r + log(m), so the check compares this number.
+store a sum as any significand * 2^exponent, so the check compares the scores of the sums.
 """
 
 import numpy as np
@@ -151,7 +151,7 @@ class Graph(Graphs):
             total = beta[0, 0]
             self.sums.append((beta, alpha))
             self.scores[fsa] = total
-            self.totals[fsa] = _pairs(np.array([total]))[0]
+            self.totals[fsa] = _path_sums(np.array([total]))[0]
             if total == -np.inf:
                 return
             for t in range(rows):
@@ -201,7 +201,7 @@ class Graph(Graphs):
 
     def _sums(self, kind, rows_of_block):
         """The results of ctc_sums."""
-        return _pairs(self._checkpoints(rows_of_block, self.sums), kind)
+        return _path_sums(self._checkpoints(rows_of_block, self.sums), kind)
 
     def _params(self, rows_of_block=1):
         counts = [len(self.states), self.num_states, len(self.arcs), self.most_rows]
@@ -331,13 +331,12 @@ class Graph(Graphs):
         return self._gradient(name, "ctc_arc_gradient", groups, self.fsa_of_arc, grad)
 
 
-def _pairs(sums, kind="float"):
-    """Sums as max + log(sum), with a sum of one float or two."""
-    r = sums.astype(np.float32)
+def _path_sums(sums, kind="float"):
+    """Sums as significand * 2^exponent, with a significand of one float or two."""
+    finite = np.isfinite(sums)
     with np.errstate(invalid="ignore"):
-        rest = np.where(np.isfinite(sums), sums - r, 0)
-    if kind == "float":
-        return np.stack([r, np.exp(rest).astype(np.float32)], axis=-1)
-    sums = np.exp(rest)
-    high = sums.astype(np.float32)
-    return np.stack([r, high, (sums - high).astype(np.float32)], axis=-1)
+        exponents = np.where(finite, np.floor(sums / np.log(2)), sums)
+        significands = np.exp(np.where(finite, sums - exponents * np.log(2), 0))
+    high = significands.astype(np.float32)
+    parts = [high] if kind == "float" else [high, (significands - high).astype(np.float32)]
+    return np.stack([exponents.astype(np.float32), *parts], axis=-1)

@@ -11,13 +11,14 @@ gradients may lose 2^-60 of the sum of all.
 import numpy as np
 
 from k2_mps_tests.kernels.case import UNTOUCHED, Buffer, Case, ints
-from k2_mps_tests.kernels.checks.two_float import log_sums_of
+from k2_mps_tests.kernels.checks.two_float import path_sums_of
 from k2_mps_tests.kernels.sources import enumerators
 
 HALF = float(np.finfo(np.float32).eps) / 2
 PAIR = 2.0**-44
 SIMD_WIDTH = enumerators("double_scores.h")["kDsSimdWidth"]
-MAX_THREADS = enumerators("double_scores.h")["kDsMaxThreads"]
+INSTANCES = (256, 512, 1024)  # by the most threads of a threadgroup
+MAX_THREADS = INSTANCES[-1]
 
 # Widths of the layers of states of each FSA, and the most arcs of a state.  There
 # are more states than threads, states without arcs, and FSAs of different depths.
@@ -27,6 +28,7 @@ SHAPES = [
     ([[1, 5, 6, 2, 1], [1, 40, 33, 1], [1, 2, 3, 4, 5, 6, 7, 1]], 5),
     ([[1, MAX_THREADS - 1, 1], [1, MAX_THREADS, 1]], 2),
     ([[1, MAX_THREADS + 1, 2 * MAX_THREADS + 3, 1]], 3),
+    ([[1, 400, 3, 1]], 2),
     ([[1, 9, 1]], 40),
     ([[], [1, 3, 1], [], [1]], 3),
 ]
@@ -52,7 +54,7 @@ def cases():
                 way = ", forward" if forward else ", backward"
                 for case in _gradients(name + way, graph, forward, log):
                     yield case
-                    if case.kernel == "double_backprop" and graph.depth > 2:
+                    if case.kernel.startswith("double_backprop") and graph.depth > 2:
                         yield _in_parts(case)
             for parts in (1, 3):
                 yield from _arc_post(name, graph, log, parts)
@@ -164,11 +166,21 @@ def _allowed(graph, log, scores):
     return error + _error_of_scores(graph, scores)
 
 
-def _states(scores):
-    """LogSums of scores; m is 0 for a state that no path reaches."""
-    sums = log_sums_of(scores)
-    sums[scores == -np.inf, 2] = 0.0
-    return sums
+def _states(scores, log):
+    """What the kernels have for scores."""
+    if log:
+        return path_sums_of(scores)
+    reached = scores != -np.inf
+    return np.stack([scores, np.zeros_like(scores), reached], -1).astype(np.float32)
+
+
+def _instance(kernel, log):
+    return kernel + ("_log" if log else "_tropical")
+
+
+def _fit_instance(kernel, threads):
+    """The instance of a kernel for threadgroups of a size."""
+    return f"{kernel}_{next(most for most in INSTANCES if threads <= most)}"
 
 
 def _scores(name, graph, log, directions):
@@ -177,7 +189,7 @@ def _scores(name, graph, log, directions):
     for forward in directions:
         scores, best = reference(graph, forward, log)
         ends = _ends(graph, forward)
-        states.append(_states(scores))
+        states.append(_states(scores, log))
         totals.append(np.where(graph.has_states, scores[ends], -np.inf))
         best_arcs.append(best)
         allowed.append(_allowed(graph, log, scores))
@@ -187,7 +199,7 @@ def _scores(name, graph, log, directions):
         *_inputs(graph),
         ints(_begins(graph, graph.src)),
         *_incoming(graph),
-        # In the log semiring many pairs (r, m) are right.
+        # In the log semiring many significands and exponents are right.
         Buffer.output(states, np.inf if log else 0.0),
         Buffer.output(np.concatenate(totals), np.concatenate(allowed_totals)),
         Buffer(np.full(len(best_arcs), UNTOUCHED, np.int32), None if log else best_arcs),
@@ -195,7 +207,7 @@ def _scores(name, graph, log, directions):
     ]
     return Case(
         name + ", " + " and ".join("forward" if forward else "backward" for forward in directions),
-        "double_scores",
+        _fit_instance(_instance("double_scores", log), _threads(graph)),
         graph.num_fsas * len(directions),
         _threads(graph),
         buffers,
@@ -206,14 +218,14 @@ def _gradients(name, graph, forward, log):
     """double_rounded, double_shares and double_backprop, for one direction."""
     scores, best = reference(graph, forward, log)
     ends = _ends(graph, forward)
-    states = _states(scores)
+    states = _states(scores, log)
     leaving = ints(_begins(graph, graph.src))
     buffers = [
         Buffer(states),
         Buffer.output(scores, _allowed(graph, log, scores)),
         _params(graph, log),
     ]
-    yield Case(name, "double_rounded", -(-graph.num_states // 256), 256, buffers)
+    yield Case(name, _instance("double_rounded", log), -(-graph.num_states // 256), 256, buffers)
 
     lost = _error_of_scores(graph, scores)
     shares = shares_of(graph, forward, log, scores, best)
@@ -264,7 +276,9 @@ def _gradients(name, graph, forward, log):
             Buffer.output(arc_grad, exact),
             _params(graph, log, forward, bool(stride), stride),
         ]
-        yield Case(name + what, "double_backprop", graph.num_fsas, _threads(graph), buffers)
+        threads = _threads(graph)
+        kernel = _fit_instance("double_backprop", threads)
+        yield Case(name + what, kernel, graph.num_fsas, threads, buffers)
 
 
 def _arc_post(name, graph, log, parts):
@@ -285,17 +299,18 @@ def _arc_post(name, graph, log, parts):
         Buffer(graph.arcs.view(np.int32)),
         ints(graph.state_begins),
         ints(_begins(graph, graph.src)),
-        Buffer(log_sums_of(forward)),
-        Buffer(log_sums_of(backward)),
+        Buffer(_states(forward, log)),
+        Buffer(_states(backward, log)),
     ]
     buffers = [
         *inputs,
         Buffer.output(post, np.where(np.isfinite(post), np.abs(post), 0) * HALF + lost),
         _params(graph, log, parts=parts),
     ]
-    yield Case(
-        f"{name}, {parts} parts", "double_arc_post", graph.num_fsas * parts, 2 * SIMD_WIDTH, buffers
-    )
+    kernel, threads = _instance("double_arc_post", log), 2 * SIMD_WIDTH
+    yield Case(f"{name}, {parts} parts", kernel, graph.num_fsas * parts, threads, buffers)
+    if not log:
+        return
     random = np.random.default_rng(graph.num_states)
     for stride in (0, 1, 3):
         grad = random.normal(0, 100, 3 * graph.num_fsas).astype(np.float32)

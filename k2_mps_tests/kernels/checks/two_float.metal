@@ -1,8 +1,8 @@
 #include <metal_stdlib>
 
-#include "k2/csrc/mps/kernels/two_float.h"
+#include "k2/csrc/mps/kernels/path_sums.h"
 
-// Each operation of two_float.h by itself.  A thread does one operation and writes
+// Each operation of two_float.h, and exp() of path_sums.h, by itself.  A thread does one operation and writes
 // its error, which it computes without products and without two_float.h: a wrong
 // function must not hide its own error.
 
@@ -19,7 +19,7 @@ enum TwoFloatOperation {
   kMul,
   kDiv,
   kExp,
-  kRoundedExp,
+  kFloatExp,
   kLog,
 };
 
@@ -40,9 +40,9 @@ inline TwoFloat Result(int operation, TwoFloat a, TwoFloat b) {
     case kDiv:
       return Div(a, b);
     case kExp:
-      return Exp(a);
-    case kRoundedExp:
-      return TwoFloat{RoundedExp(a), 0.0f};
+      return ValueOf(ExpOf<TwoFloat>(a.high));
+    case kFloatExp:
+      return TwoFloat{ValueOf(ExpOf<float>(a.high)), 0.0f};
     default:
       return Log(a);
   }
@@ -68,46 +68,40 @@ kernel void two_float(device const TwoFloat *left [[buffer(0)]],
 
 // The scores of states, each a sum of arcs.
 //
-// states   [sums * arcs], each LogSum
+// states   [sums * arcs]
 // scores   [sums * arcs], of the arcs
 // sums     [sums], the score of each state, rounded to a float
-// pairs    [sums], the same by LogAdd() of one arc after another
-kernel void log_sums(device const LogSum *states [[buffer(0)]],
-                     device const float *scores [[buffer(1)]],
-                     device float *sums [[buffer(2)]],
-                     device float *pairs [[buffer(3)]],
-                     constant int2 &params [[buffer(4)]],
-                     uint i [[thread_position_in_grid]]) {
+kernel void path_sums(device const PathSum<TwoFloat> *states [[buffer(0)]],
+                      device const float *scores [[buffer(1)]],
+                      device float *sums [[buffer(2)]],
+                      constant int2 &params [[buffer(3)]],
+                      uint i [[thread_position_in_grid]]) {
   const int num_sums = params.x, num_arcs = params.y;
   if (int(i) >= num_sums) return;
   const int begin = int(i) * num_arcs;
-  TwoFloat r = kNoScore;
+  float max = -INFINITY;
   for (int n = begin; n < begin + num_arcs; ++n)
-    r = MaxOfArcs(r, states[n], scores[n]);
-  TwoFloat m = {0.0f, 0.0f};
+    max = MaxInOrder(max, states[n], ExpOf<TwoFloat>(scores[n]));
+  TwoFloat sum = {0.0f, 0.0f};
   for (int n = begin; n < begin + num_arcs; ++n)
-    m = SumOfArcs(m, r, states[n], scores[n]);
-  sums[i] = Score(MakeLogSum(r, m)).high;
-
-  LogSum sum = ToLogSum(-INFINITY);
-  for (int n = begin; n < begin + num_arcs; ++n)
-    sum = LogAdd(Follow(states[n], scores[n]), sum);
-  pairs[i] = Score(sum).high;
+    sum = AddInOrder(sum, max, states[n], ExpOf<TwoFloat>(scores[n]));
+  sums[i] = ScoreOf(MakeSum(max, sum)).high;
 }
 
 // posteriors   [size], of arcs with the scores scores[i].  states[3 * i] is the
-//              forward score of the arc's source, states[3 * i + 1] the backward
-//              score of its destination, states[3 * i + 2] the total score.
+//              forward sum of the arc's source, states[3 * i + 1] the backward
+//              sum of its destination, states[3 * i + 2] the sum of all paths.
 // logs         [size], their logarithms
-kernel void arc_posteriors(device const LogSum *states [[buffer(0)]],
+kernel void arc_posteriors(device const PathSum<TwoFloat> *states [[buffer(0)]],
                            device const float *scores [[buffer(1)]],
                            device float *posteriors [[buffer(2)]],
                            device float *logs [[buffer(3)]],
                            constant int &size [[buffer(4)]],
                            uint i [[thread_position_in_grid]]) {
   if (int(i) >= size) return;
-  const ArcPosterior posterior = GetPosterior(
-      states[3 * i], scores[i], states[3 * i + 1], states[3 * i + 2]);
-  posteriors[i] = ValueOf(posterior);
-  logs[i] = LogOf(posterior).high;
+  const PathSum<TwoFloat> posterior =
+      PosteriorOf(states[3 * i], ExpOf<TwoFloat>(scores[i]), states[3 * i + 1],
+                  states[3 * i + 2]);
+  posteriors[i] = ValueOf(posterior).high;
+  logs[i] = ScoreOf(posterior).high;
 }

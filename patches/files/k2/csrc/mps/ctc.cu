@@ -36,16 +36,16 @@ constexpr const char *kBest = "ctc_best";
 int32_t FloatsOfSum(bool use_double) { return use_double ? 3 : 2; }
 
 // Returns the rows from a checkpoint to the next, 1 to keep all rows.  More
-// rows take less memory: 8, 16 or 32 rows for states of one, two or three
-// floats.  Two things limit them.  A block must take little time beside the
-// pass through all rows, so it has at most an 8th of the rows.  Threadgroup
-// memory should hold half of a block's rows, for most FSAs.
+// rows take less memory: 8 rows of best scores, or 16 of sums.  Two things
+// limit them.  A block must take little time beside the pass through all rows,
+// so it has at most an 8th of the rows.  Threadgroup memory should hold half of
+// a block's rows, for most FSAs.
 int32_t RowsOfBlock(int64_t states_of_fsa, int32_t num_rows,
                     int32_t floats_of_score, int32_t floats_in_block,
                     int32_t block_floats) {
   const int64_t fit =
       (block_floats / states_of_fsa - 4 * floats_of_score) / floats_in_block;
-  const int32_t most = std::min(4 << floats_of_score, num_rows / 8);
+  const int32_t most = std::min(floats_of_score == 1 ? 8 : 16, num_rows / 8);
   int32_t rows = 1;
   while (2 * rows <= most && rows <= fit) rows *= 2;
   return rows;

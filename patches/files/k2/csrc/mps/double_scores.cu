@@ -16,6 +16,8 @@
  * limitations under the License.
  */
 
+#include <string>
+
 #include "k2/csrc/mps/double_scores.h"
 #include "k2/csrc/mps/grid.h"
 #include "k2/csrc/mps/kernels/double_scores.h"
@@ -28,6 +30,11 @@ namespace k2 {
 namespace {
 
 constexpr const char *kDoubleScores = "double_scores";
+
+// Returns the name of a kernel's instance.
+std::string InstanceOf(const char *kernel, bool log_semiring) {
+  return std::string(kernel) + (log_semiring ? "_log" : "_tropical");
+}
 
 // The inputs of all kernels.
 struct DoubleScoresInputs {
@@ -56,17 +63,12 @@ DoubleScoresInputs GetInputs(BatchedFsas &batched) {
           has_incoming ? batched.incoming : splits};
 }
 
-// Returns the grid of a kernel with one threadgroup for each FSA and direction.
-// The threads are twice the states that an FSA has in an average batch: in most
-// batches each thread has at most one state.
-mps::Grid GetGrid(const char *kernel, const DoubleScoresInputs &inputs,
-                  int32_t num_directions = 1) {
-  const DoubleScoresParams &params = inputs.params;
+// Returns how many threads go through the batches of an FSA: twice the states
+// that an FSA has in an average batch, so that in most batches each thread has
+// at most one state.
+int64_t WantedThreads(const DoubleScoresParams &params) {
   const int64_t num_parts = int64_t{params.num_fsas} * params.num_batches;
-  return {static_cast<uint32_t>(num_directions * params.num_fsas),
-          mps::FitThreads(kDoubleScores, kernel, inputs.arcs,
-                          (2LL * params.num_states + num_parts - 1) / num_parts,
-                          kDsSimdWidth)};
+  return (2LL * params.num_states + num_parts - 1) / num_parts;
 }
 
 // Calls launch() for each part of the batches, with params->first_batch and
@@ -108,28 +110,32 @@ std::pair<DoubleScores, DoubleScores> ComputeDoubleScores(BatchedFsas &fsas,
                                                           bool backward) {
   K2_CHECK(forward || backward);
   K2_CHECK(!forward || fsas.incoming.defined());
-  const char *kernel = "double_scores";
   DoubleScoresInputs inputs = GetInputs(fsas);
   DoubleScoresParams &params = inputs.params;
   params.is_forward = forward;
   const int32_t num_directions = forward + backward;
   // In the log semiring no kernel writes best arcs.
-  torch::Tensor states = New(inputs, {num_directions, params.num_states, 4}),
+  torch::Tensor states = New(inputs, {num_directions, params.num_states, 3}),
                 totals = New(inputs, {num_directions, params.num_fsas}),
                 best_arcs = New(inputs,
                                 {num_directions,
                                  params.log_semiring ? 1 : params.num_states},
                                 torch::kInt);
-  const mps::Grid grid = GetGrid(kernel, inputs, num_directions);
+  const mps::Instance instance = mps::FitInstance(
+      kDoubleScores, InstanceOf("double_scores", fsas.log_semiring),
+      inputs.arcs, WantedThreads(params), kDsSimdWidth);
+  const mps::Grid grid = {
+      static_cast<uint32_t>(num_directions * params.num_fsas),
+      instance.threads};
   LaunchBatches(&params, [&] {
-    mps::Launch(kDoubleScores, kernel, grid,
+    mps::Launch(kDoubleScores, instance.kernel, grid,
                 {inputs.arcs, inputs.state_begins, inputs.batch_begins,
                  inputs.states, inputs.leaving_begins, inputs.incoming_begins,
                  inputs.incoming, states, totals, best_arcs, params});
   });
   auto scores_of = [&](int32_t direction) {
     return DoubleScores{states[direction], totals[direction],
-                        best_arcs[direction]};
+                        best_arcs[direction], fsas.log_semiring};
   };
   return {forward ? scores_of(0) : DoubleScores{},
           backward ? scores_of(num_directions - 1) : DoubleScores{}};
@@ -140,8 +146,8 @@ torch::Tensor RoundDoubleScores(const DoubleScores &scores) {
   params.num_states = static_cast<int>(scores.states.size(0));
   torch::Tensor ans =
       torch::empty({params.num_states}, scores.states.options());
-  mps::Launch(kDoubleScores, "double_rounded", mps::GridOf(params.num_states),
-              {scores.states, ans, params});
+  mps::Launch(kDoubleScores, InstanceOf("double_rounded", scores.log_semiring),
+              mps::GridOf(params.num_states), {scores.states, ans, params});
   return ans;
 }
 
@@ -149,7 +155,6 @@ torch::Tensor DoubleScoresBackprop(BatchedFsas &fsas, bool is_forward,
                                    const DoubleScores &scores,
                                    torch::Tensor grad, bool of_totals) {
   K2_CHECK(is_forward || fsas.incoming.defined());
-  const char *kernel = "double_backprop";
   DoubleScoresInputs inputs = GetInputs(fsas);
   DoubleScoresParams &params = inputs.params;
   params.is_forward = is_forward;
@@ -166,10 +171,14 @@ torch::Tensor DoubleScoresBackprop(BatchedFsas &fsas, bool is_forward,
   mps::Launch(kDoubleScores, "double_shares", arc_grid,
               {inputs.arcs, inputs.state_begins, inputs.leaving_begins,
                scores.states, scores.best_arcs, shares, params});
-  const mps::Grid grid = GetGrid(kernel, inputs);
+  const mps::Instance instance =
+      mps::FitInstance(kDoubleScores, "double_backprop", inputs.arcs,
+                       WantedThreads(params), kDsSimdWidth);
+  const mps::Grid grid = {static_cast<uint32_t>(params.num_fsas),
+                          instance.threads};
   LaunchBatches(&params, [&] {
     mps::Launch(
-        kDoubleScores, kernel, grid,
+        kDoubleScores, instance.kernel, grid,
         {inputs.arcs, inputs.state_begins, inputs.batch_begins, inputs.states,
          inputs.leaving_begins, inputs.incoming_begins, inputs.incoming,
          scores.states, shares, grad, state_grad, ans, params});
@@ -196,7 +205,8 @@ torch::Tensor DoubleArcPost(BatchedFsas &fsas, const DoubleScores &forward,
   DoubleScoresInputs inputs = GetInputs(fsas);
   torch::Tensor ans = New(inputs, {inputs.params.num_arcs});
   const mps::Grid grid = GetArcGrid(&inputs.params);
-  mps::Launch(kDoubleScores, "double_arc_post", grid,
+  mps::Launch(kDoubleScores, InstanceOf("double_arc_post", fsas.log_semiring),
+              grid,
               {inputs.arcs, inputs.state_begins, inputs.leaving_begins,
                forward.states, backward.states, ans, inputs.params});
   return ans;

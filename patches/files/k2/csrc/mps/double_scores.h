@@ -47,11 +47,13 @@ struct BatchedFsas {
 
 // The scores of all states in one direction, in the kernels' form.
 struct DoubleScores {
-  torch::Tensor states;     // float32, [states, 4], see LogSum in two_float.h
+  torch::Tensor states;     // float32, [states, 3], see LogScore and BestScore
+                            // in kernels/double_scores.metal
   torch::Tensor totals;     // float32, [fsas], total scores; -infinity for FSAs
                             // without states
   torch::Tensor best_arcs;  // int32, [states], the last of each state's best
                             // arcs, or -1; for the tropical semiring only
+  bool log_semiring;
 };
 
 /* Whether the kernels are faster than the host, see placement.h.

@@ -121,7 +121,7 @@ kernel void ctc_sums(device const Arc *arcs [[buffer(0)]],
     totals[index] = Rounded(total);
     const bool has_columns = HasColumn(params, labels[2 * index]) &&
                              HasColumn(params, labels[2 * index + 1]);
-    scores[index] = has_columns ? ScoreOf(total) : NAN;
+    scores[index] = has_columns ? ScoreOf(total).high : NAN;
   }
 }
 
@@ -148,7 +148,8 @@ inline float Posterior(constant CtcParams &params, Input input, int t,
                        PathSum<float> total) {
   const uint word =
       input.kept[t * params.num_words + input.first_word + arc_of_fsa / 32];
-  if ((word >> (arc_of_fsa % 32) & 1) == 0 || !(fabs(total.max) < INFINITY))
+  if ((word >> (arc_of_fsa % 32) & 1) == 0 ||
+      !(fabs(total.exponent) < INFINITY))
     return 0.0f;
   float score = arc.score + ScoreAt(params, input.b_scores,
                                     input.fsa.first_row + t, arc.label);
@@ -156,14 +157,7 @@ inline float Posterior(constant CtcParams &params, Input input, int t,
     score += PenaltyAt(params, input.fsa, t);
   const PathSum<float> from = from_start[arc.src_state],
                        to = Rounded(to_end[arc.dest_state]);
-  if (from.max == -INFINITY || to.max == -INFINITY) return 0.0f;
-  const TwoFloat exponent =
-      Add(Add(TwoSum(from.max, score), to.max), -total.max);
-  // With a larger exponent the posterior is 0 or infinite.
-  const float exp = fabs(exponent.high) <= kMaxDiff
-                        ? RoundedExp(exponent)
-                        : precise::exp(exponent.high);
-  return exp * (from.sum * (to.sum / total.sum));
+  return ValueOf(PosteriorOf(from, ExpOf<float>(score), to, total));
 }
 
 constant int kNoLabel = -2;  // less than any

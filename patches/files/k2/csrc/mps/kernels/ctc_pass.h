@@ -175,32 +175,50 @@ inline Loaded Load(Input input, Frame frame, IncidentArc arc) {
       input.b_scores[frame.row_begin + column]};
 }
 
-// Returns y(t, arc), -inf if the arc is not kept.  For best paths, returns the
-// score of the symbol alone, since the order of additions decides which arcs
-// are kept: AddArc() adds the arc's score.
+// Returns the sum of the path that is an arc alone; of no path, if the arc is
+// not kept.  For best paths this is the score of the symbol alone, since the
+// order of additions decides which arcs are kept: Size() adds the arc's score.
 template <typename Sum>
-inline float ScoreOf(Loaded loaded, Frame frame, IncidentArc arc) {
-  if (!HasAllPaths<Sum>()) return arc.column < 0 ? -INFINITY : loaded.score;
+inline Sum OneArc(Loaded loaded, Frame frame, IncidentArc arc);
+template <>
+inline BestScore OneArc<BestScore>(Loaded loaded, Frame, IncidentArc arc) {
+  return BestScore{arc.column < 0 ? -INFINITY : loaded.score};
+}
+template <typename T>
+inline PathSum<T> ExpOfArc(Loaded loaded, Frame frame, IncidentArc arc) {
   const bool is_kept = (loaded.kept >> (arc.arc % 32) & 1) != 0;
   const float sum = arc.score + loaded.score,
               score = arc.penalized ? sum + frame.penalty : sum;
-  return is_kept && arc.column >= 0 ? score : -INFINITY;
+  PathSum<T> ans = ExpOf<T>(score);
+  if (!is_kept || arc.column < 0) ans.exponent = -INFINITY;
+  return ans;
+}
+template <>
+inline PathSum<float> OneArc<PathSum<float>>(Loaded loaded, Frame frame,
+                                             IncidentArc arc) {
+  return ExpOfArc<float>(loaded, frame, arc);
+}
+template <>
+inline PathSum<TwoFloat> OneArc<PathSum<TwoFloat>>(Loaded loaded, Frame frame,
+                                                   IncidentArc arc) {
+  return ExpOfArc<TwoFloat>(loaded, frame, arc);
 }
 
 template <typename Sum>
-inline float ScoreIn(constant CtcParams &params, Input input, int t,
-                     IncidentArc arc) {
+inline Sum OneArcIn(constant CtcParams &params, Input input, int t,
+                    IncidentArc arc) {
   const Frame frame = GetFrame(params, input, t);
-  return ScoreOf<Sum>(Load<Sum>(input, frame, arc), frame, arc);
+  return OneArc<Sum>(Load<Sum>(input, frame, arc), frame, arc);
 }
 
-// Returns the best score of a path to a state, extended by an arc.
-inline float AddArc(BestScore state, IncidentArc arc, float score) {
-  return state.max + arc.score + score;
+// Returns the best score of a path to a state, extended by an arc; of a
+// PathSum, its exponent.
+inline float Size(BestScore state, IncidentArc arc, BestScore one) {
+  return state.max + arc.score + one.max;
 }
 template <typename T>
-inline float AddArc(PathSum<T> state, IncidentArc, float score) {
-  return state.max + score;
+inline float Size(PathSum<T> state, IncidentArc, PathSum<T> one) {
+  return AddExponents(state.exponent, one.exponent).high;
 }
 
 // The states of the largest FSA that a threadgroup of `threads` keeps in its
@@ -211,60 +229,59 @@ constexpr int CachedStates(int threads) {
              : kCtcMaxCachedStates;
 }
 
-// A lane's arcs of a state.  The first kArcs are in `arcs` and `scores`; the
+// A lane's arcs of a state.  The first kArcs are in `arcs` and `sums`; the
 // others, number begin, begin + width, ... below end, are in memory.
-template <int kArcs>
+template <typename Sum, int kArcs>
 struct ArcsOfLane {
   thread const IncidentArc *arcs;
-  thread const float *scores;
+  thread const Sum *sums;  // see OneArc()
   int begin, end;
 };
 
-// Adds up what a state has after a frame, relative to the score of its best
-// path.
+// Adds up what a state has after a frame, relative to the largest Size().
 template <int kArcs, typename Sums>
 inline BestScore SumOfPaths(constant CtcParams &, Input, Direction, int,
-                            ArcsOfLane<kArcs>, Sums, BestScore best) {
-  return best;
+                            ArcsOfLane<BestScore, kArcs>, Sums, float max) {
+  return BestScore{max};
 }
 template <int kArcs, typename Sums, typename T>
 inline PathSum<T> SumOfPaths(constant CtcParams &params, Input input,
-                             Direction direction, int t, ArcsOfLane<kArcs> lane,
-                             Sums previous, PathSum<T> best) {
+                             Direction direction, int t,
+                             ArcsOfLane<PathSum<T>, kArcs> lane, Sums previous,
+                             float max) {
   T sum = {};
-  // A simdgroup without kept arcs computes no exponentials.
-  if (best.max > -INFINITY) {
+  // A simdgroup without kept arcs adds nothing.
+  if (metal::fabs(max) < INFINITY) {
     for (int i = 0; i < kArcs; ++i)
-      sum =
-          AddPaths(sum, best.max, previous[lane.arcs[i].state], lane.scores[i]);
+      sum = AddPaths(sum, max, previous[lane.arcs[i].state], lane.sums[i]);
     for (int i = lane.begin; i < lane.end; i += input.width) {
       const IncidentArc arc = GetArc(params, input, direction, i);
-      sum = AddPaths(sum, best.max, previous[arc.state],
-                     ScoreIn<PathSum<T>>(params, input, t, arc));
+      sum = AddPaths(sum, max, previous[arc.state],
+                     OneArcIn<PathSum<T>>(params, input, t, arc));
     }
   }
-  return MakeSum(best.max, SumOfLanes(sum, input.width));
+  return MakeSum(max, SumOfLanes(sum, input.width));
 }
 
-// Returns what a state has after a frame.  NaN is never the largest score.
+// Returns what a state has after a frame.  NaN is never the largest size.
 template <typename Sum, int kArcs, typename Sums>
 inline Sum SumOfState(constant CtcParams &params, Input input,
-                      Direction direction, int t, ArcsOfLane<kArcs> lane,
+                      Direction direction, int t, ArcsOfLane<Sum, kArcs> lane,
                       Sums previous) {
   float max = -INFINITY;
   for (int i = 0; i < kArcs; ++i) {
-    const float score =
-        AddArc(previous[lane.arcs[i].state], lane.arcs[i], lane.scores[i]);
-    max = score > max ? score : max;
+    const float size =
+        Size(previous[lane.arcs[i].state], lane.arcs[i], lane.sums[i]);
+    max = size > max ? size : max;
   }
   for (int i = lane.begin; i < lane.end; i += input.width) {
     const IncidentArc arc = GetArc(params, input, direction, i);
-    const float score =
-        AddArc(previous[arc.state], arc, ScoreIn<Sum>(params, input, t, arc));
-    max = score > max ? score : max;
+    const float size =
+        Size(previous[arc.state], arc, OneArcIn<Sum>(params, input, t, arc));
+    max = size > max ? size : max;
   }
   return SumOfPaths(params, input, direction, t, lane, previous,
-                    OnePath<Sum>(MaxOfLanes(max, input.width)));
+                    MaxOfLanes(max, input.width));
 }
 
 // Goes through `num_frames` frames of one FSA in one direction.
@@ -302,11 +319,11 @@ METAL_FUNC void Pass(constant CtcParams &params, Input input,
   const int more_arcs = arc_begin + kCtcArcsOfLane * width;
 
   // The loop loads the scores of kAhead frames while it computes the kAhead
-  // frames before them: no frame waits for device memory.  ScoreOf() comes at
+  // frames before them: no frame waits for device memory.  OneArc() comes at
   // the end, lest the frames wait for the loads.
   const int change = direction.forward ? 1 : -1,
             first_frame = direction.forward ? frame : frame - 1;
-  float scores[kAhead][kCtcArcsOfLane];
+  Sum one_arc[kAhead][kCtcArcsOfLane];
   for (int n = -kAhead; n < num_frames; n += kAhead) {
     Frame ahead[kAhead];
     Loaded loaded[kAhead][kCtcArcsOfLane];
@@ -332,13 +349,13 @@ METAL_FUNC void Pass(constant CtcParams &params, Input input,
         const Sum sum =
             s == first_state
                 ? SumOfState<Sum>(params, input, direction, t,
-                                  ArcsOfLane<kCtcArcsOfLane>{
-                                      arcs, scores[k], more_arcs, arc_end},
+                                  ArcsOfLane<Sum, kCtcArcsOfLane>{
+                                      arcs, one_arc[k], more_arcs, arc_end},
                                   previous)
                 : SumOfState<Sum>(
                       params, input, direction, t,
-                      ArcsOfLane<0>{
-                          arcs, scores[k],
+                      ArcsOfLane<Sum, 0>{
+                          arcs, one_arc[k],
                           is_state ? direction.arc_begins[s] + lane : 0,
                           is_state ? direction.arc_begins[s + 1] : 0},
                       previous);
@@ -354,7 +371,7 @@ METAL_FUNC void Pass(constant CtcParams &params, Input input,
 #pragma unroll
     for (int k = 0; k < kAhead; ++k) {
       for (int i = 0; i < kCtcArcsOfLane; ++i)
-        scores[k][i] = ScoreOf<Sum>(loaded[k][i], ahead[k], arcs[i]);
+        one_arc[k][i] = OneArc<Sum>(loaded[k][i], ahead[k], arcs[i]);
     }
   }
 }

@@ -37,7 +37,6 @@ struct DoubleScoresParams {
 
 enum DoubleScoresSizes {
   kDsSimdWidth = 32,
-  kDsMaxThreads = 1024,
   kDsArcThreads = 256,  // in kernels over arcs
   kDsArcsOfThread = 3,  // that a thread loads ahead
 };

@@ -18,113 +18,52 @@
 
 #include <metal_stdlib>
 
-#include "k2/csrc/mps/kernels/double_batches.h"
-#include "k2/csrc/mps/kernels/two_float.h"
+#include "k2/csrc/mps/kernels/double_sums.h"
 
 // The scores of states, nearly in double precision (see two_float.h), and what
 // k2 computes from them: total scores, posteriors of arcs, and gradients.
 //
 // One threadgroup goes through the batches of one FSA.  The states of a batch
 // do not depend on each other.  Two runs give the same bits.
-//
-// In the tropical semiring a state's score is a LogSum.  Its m is 1 if the
-// state's best path begins in the initial state, else 0.  m tells a state that
-// no path reaches from a state whose path has a score of -infinity.
 
 using namespace metal;
 
-// A sum over arcs.
-struct Sum {
-  LogSum score;
-  int best;  // in the tropical semiring the last of the best arcs, or -1
-};
-
-inline Sum BetterOf(Sum best, LogSum state, IncidentArc arc) {
-  const LogSum score = Follow(state, arc.score);
-  const bool is_better =
-      score.r.high >= best.score.r.high && !IsLess(score.r, best.score.r);
-  return is_better ? Sum{{score.r, state.m}, arc.arc} : best;
-}
-
-// What ComputeScores() writes.
-struct Scores {
-  device LogSum *states;  // [num_states]
-  device float *totals;   // [num_fsas], -infinity for an FSA without states
-  device int *best_arcs;  // [num_states], only in the tropical semiring
-};
-
 // A visitor that computes the score of a state.  Paths begin in state
 // `initial`.
-template <typename Arcs>
+template <typename Score, typename Arcs>
 struct ComputeScore {
   Arcs arcs;
-  Scores scores;
+  Scores<Score> scores;
   int initial;
-  bool log_semiring;
 
   void Visit(Work work) const {
     const Node node = work.indexes.node;
     // The states of the first arcs are loaded together.
-    LogSum from[kDsArcsOfThread];
+    Score from[kDsArcsOfThread];
     for (int i = 0; i < kDsArcsOfThread; ++i)
       from[i] = node.begin + i < node.end
                     ? scores.states[ArcOf(arcs, work, i).state]
-                    : ToLogSum(-INFINITY);
-    Sum sum =
-        log_semiring ? Sum{SumOfArcs(work, from), -1} : BestOfArcs(work, from);
-    if (sum.score.r.high == -INFINITY && node.state == initial)
-      sum.score = ToLogSum(0.0f);
-    scores.states[node.state] = sum.score;
-    if (!log_semiring) scores.best_arcs[node.state] = sum.best;
-  }
-
-  LogSum SumOfArcs(Work work, thread const LogSum *from) const {
-    const Node node = work.indexes.node;
-    TwoFloat r = kNoScore, m = {0.0f, 0.0f};
-    // Where there is no arc, r remains: it may be NaN.
-    for (int i = 0; i < kDsArcsOfThread; ++i)
-      if (node.begin + i < node.end)
-        r = MaxOfArcs(r, from[i], work.arcs[i].score);
-    for (int i = node.begin + kDsArcsOfThread; i < node.end; ++i) {
-      const IncidentArc arc = GetArc(arcs, node.state, i);
-      r = MaxOfArcs(r, scores.states[arc.state], arc.score);
-    }
-    for (int i = 0; i < kDsArcsOfThread; ++i)
-      m = ::SumOfArcs(m, r, from[i], work.arcs[i].score);
-    for (int i = node.begin + kDsArcsOfThread; i < node.end; ++i) {
-      const IncidentArc arc = GetArc(arcs, node.state, i);
-      m = ::SumOfArcs(m, r, scores.states[arc.state], arc.score);
-    }
-    return MakeLogSum(r, m);
-  }
-
-  Sum BestOfArcs(Work work, thread const LogSum *from) const {
-    const Node node = work.indexes.node;
-    Sum best = {{kNoScore, {0.0f, 0.0f}}, -1};
-    for (int i = 0; i < kDsArcsOfThread; ++i)
-      if (node.begin + i < node.end)
-        best = BetterOf(best, from[i], ArcOf(arcs, work, i));
-    for (int i = node.begin + kDsArcsOfThread; i < node.end; ++i) {
-      const IncidentArc arc = GetArc(arcs, node.state, i);
-      best = BetterOf(best, scores.states[arc.state], arc);
-    }
-    return best;
+                    : OnePath<Score>(-INFINITY);
+    Score sum = SumOfArcs(arcs, scores, work, from);
+    if (node.state == initial && IsMinusInfinity(sum))
+      sum = OnePath<Score>(0.0f);
+    scores.states[node.state] = sum;
   }
 };
 
 // Computes the scores of an FSA's states in this dispatch's batches.  The score
 // of state `final` is the total score.
-template <typename Arcs>
-inline void ComputeScores(constant DoubleScoresParams &params, Batches batches,
-                          Arcs arcs, int initial, int final, Scores scores,
-                          int thread_index, int num_threads) {
-  ForEachState(
-      batches, arcs, params.first_batch, params.last_batch, thread_index,
-      num_threads,
-      ComputeScore<Arcs>{arcs, scores, initial, bool(params.log_semiring)});
+template <typename Score, typename Arcs>
+METAL_FUNC void ComputeScores(constant DoubleScoresParams &params,
+                              Batches batches, Arcs arcs, int initial,
+                              int final, Scores<Score> scores, int thread_index,
+                              int num_threads) {
+  ForEachState(batches, arcs, params.first_batch, params.last_batch,
+               thread_index, num_threads,
+               ComputeScore<Score, Arcs>{arcs, scores, initial});
   if (thread_index == 0 && params.last_batch == batches.num_batches)
     scores.totals[batches.fsa] =
-        initial >= 0 ? Score(scores.states[final]).high : -INFINITY;
+        initial >= 0 ? AsFloat(scores.states[final]) : -INFINITY;
 }
 
 // Computes forward scores, backward scores, or both.  There is one threadgroup
@@ -137,7 +76,8 @@ inline void ComputeScores(constant DoubleScoresParams &params, Batches batches,
 // leaving_begins  [num_states + 1], the row splits of axis 2 of the FSAs
 // incoming_begins, incoming   see IncomingArcs; only for forward scores
 // scores, totals, best_arcs   see Scores; for each direction
-[[max_total_threads_per_threadgroup(kDsMaxThreads)]]
+template <typename Score, int kThreads>
+[[max_total_threads_per_threadgroup(kThreads)]]
 kernel void double_scores(device const Arc *arcs [[buffer(0)]],
                           device const int *state_begins [[buffer(1)]],
                           device const int *batch_begins [[buffer(2)]],
@@ -145,7 +85,7 @@ kernel void double_scores(device const Arc *arcs [[buffer(0)]],
                           device const int *leaving_begins [[buffer(4)]],
                           device const int *incoming_begins [[buffer(5)]],
                           device const int *incoming [[buffer(6)]],
-                          device LogSum *scores [[buffer(7)]],
+                          device Score *scores [[buffer(7)]],
                           device float *totals [[buffer(8)]],
                           device int *best_arcs [[buffer(9)]],
                           constant DoubleScoresParams &params [[buffer(10)]],
@@ -155,9 +95,9 @@ kernel void double_scores(device const Arc *arcs [[buffer(0)]],
   const int direction = int(group) / params.num_fsas,
             fsa = int(group) % params.num_fsas,
             num_best = params.log_semiring ? 1 : params.num_states;
-  const Scores out = {scores + direction * params.num_states,
-                      totals + direction * params.num_fsas,
-                      best_arcs + direction * num_best};
+  const Scores<Score> out = {scores + direction * params.num_states,
+                             totals + direction * params.num_fsas,
+                             best_arcs + direction * num_best};
   const bool is_forward = params.is_forward && direction == 0;
   const Batches batches = {batch_begins,       states, params.num_fsas,
                            params.num_batches, fsa,    !is_forward};
@@ -174,16 +114,33 @@ kernel void double_scores(device const Arc *arcs [[buffer(0)]],
   }
 }
 
+#define K2_INSTANCE(suffix, Score, threads)                  \
+  template [[host_name("double_scores_" suffix)]] [[kernel]] \
+  decltype(double_scores<Score, threads>) double_scores<Score, threads>;
+
+K2_INSTANCE("log_256", LogScore, 256)
+K2_INSTANCE("log_512", LogScore, 512)
+K2_INSTANCE("log_1024", LogScore, 1024)
+K2_INSTANCE("tropical_256", BestScore, 256)
+K2_INSTANCE("tropical_512", BestScore, 512)
+K2_INSTANCE("tropical_1024", BestScore, 1024)
+
 // Rounds scores to floats.  There is one thread for each state.
 //
 // scores   [num_states]
 // rounded  [num_states]; all are written
-kernel void double_rounded(device const LogSum *scores [[buffer(0)]],
+template <typename Score>
+kernel void double_rounded(device const Score *scores [[buffer(0)]],
                            device float *rounded [[buffer(1)]],
                            constant DoubleScoresParams &params [[buffer(2)]],
                            uint i [[thread_position_in_grid]]) {
-  if (int(i) < params.num_states) rounded[i] = Score(scores[i]).high;
+  if (int(i) < params.num_states) rounded[i] = AsFloat(scores[i]);
 }
+
+template [[host_name("double_rounded_log")]] [[kernel]]
+decltype(double_rounded<LogScore>) double_rounded<LogScore>;
+template [[host_name("double_rounded_tropical")]] [[kernel]]
+decltype(double_rounded<BestScore>) double_rounded<BestScore>;
 
 // Gradients of the scores of states, and of total scores in the tropical
 // semiring.
@@ -194,14 +151,6 @@ kernel void double_rounded(device const LogSum *scores [[buffer(0)]],
 // of the arc is its share of the state's gradient.  The gradient of a state is
 // the caller's gradient plus the gradients of the arcs through which other
 // states use its score.
-
-inline TwoFloat ShareOf(LogSum path, LogSum sum) {
-  if (sum.r.high == -INFINITY) return TwoFloat{0.0f, 0.0f};
-  const TwoFloat diff = Add(path.r, Negative(sum.r));
-  if (!(fabs(diff.high) <= kMaxDiff))
-    return TwoFloat{precise::exp(path.r.high - sum.r.high), 0.0f};
-  return Mul(Exp(diff), Div(path.m, sum.m));
-}
 
 // A threadgroup's part of an FSA, where params.num_parts threadgroups work on
 // each FSA.
@@ -222,12 +171,13 @@ inline Part GetPart(constant DoubleScoresParams &params,
 // Computes the shares of arcs: in forward scores if params.is_forward, else in
 // backward scores.  Each threadgroup does a Part.
 //
-// scores, best_arcs   see Scores
-// shares              [num_arcs]
+// scores      see Scores; only in the log semiring
+// best_arcs   see Scores; only in the tropical semiring
+// shares      [num_arcs]
 kernel void double_shares(device const Arc *arcs [[buffer(0)]],
                           device const int *state_begins [[buffer(1)]],
                           device const int *leaving_begins [[buffer(2)]],
-                          device const LogSum *scores [[buffer(3)]],
+                          device const LogScore *scores [[buffer(3)]],
                           device const int *best_arcs [[buffer(4)]],
                           device TwoFloat *shares [[buffer(5)]],
                           constant DoubleScoresParams &params [[buffer(6)]],
@@ -243,10 +193,13 @@ kernel void double_shares(device const Arc *arcs [[buffer(0)]],
     const int src = begin + arc.src_state, dest = begin + arc.dest_state,
               to = params.is_forward ? dest : src,
               from = params.is_forward ? src : dest;
-    if (params.log_semiring) {
-      shares[i] = ShareOf(Follow(scores[from], arc.score), scores[to]);
-    } else {
+    if (!params.log_semiring) {
       shares[i] = TwoFloat{best_arcs[to] == i ? 1.0f : 0.0f, 0.0f};
+    } else if (IsMinusInfinity(scores[to])) {
+      shares[i] = TwoFloat{0.0f, 0.0f};
+    } else {
+      shares[i] = ValueOf(PosteriorOf(scores[from], ExpOf<TwoFloat>(arc.score),
+                                      OnePath<LogScore>(0.0f), scores[to]));
     }
   }
 }
@@ -260,7 +213,8 @@ inline float Scale(TwoFloat a, float b) {
 
 // What Backprop() reads and writes.
 struct Gradients {
-  device const LogSum *scores;    // [num_states]
+  // [num_states], only if params.of_totals
+  device const BestScore *scores;
   device const TwoFloat *shares;  // [num_arcs]
   device const float *grad;       // the caller's: of scores, [num_states]; or,
                                   // if params.of_totals, of total scores,
@@ -285,7 +239,7 @@ struct ComputeGradient {
     TwoFloat sum = {0.0f, 0.0f};
     if (!of_totals) {
       sum.high = of.grad[node.state];
-    } else if (node.state == final && of.scores[final].m.high != 0.0f) {
+    } else if (node.state == final && of.scores[final].is_reached != 0.0f) {
       sum.high = 1.0f;
     }
     for (int i = 0; i < kDsArcsOfThread; ++i)
@@ -321,7 +275,8 @@ inline void Backprop(constant DoubleScoresParams &params, Batches batches,
 //
 // incoming_begins, incoming   see IncomingArcs; only for backward scores
 // scores, shares, grad, state_grad, arc_grad   see Gradients
-[[max_total_threads_per_threadgroup(kDsMaxThreads)]]
+template <int kThreads>
+[[max_total_threads_per_threadgroup(kThreads)]]
 kernel void double_backprop(device const Arc *arcs [[buffer(0)]],
                             device const int *state_begins [[buffer(1)]],
                             device const int *batch_begins [[buffer(2)]],
@@ -329,7 +284,7 @@ kernel void double_backprop(device const Arc *arcs [[buffer(0)]],
                             device const int *leaving_begins [[buffer(4)]],
                             device const int *incoming_begins [[buffer(5)]],
                             device const int *incoming [[buffer(6)]],
-                            device const LogSum *scores [[buffer(7)]],
+                            device const BestScore *scores [[buffer(7)]],
                             device const TwoFloat *shares [[buffer(8)]],
                             device const float *grad [[buffer(9)]],
                             device TwoFloat *state_grad [[buffer(10)]],
@@ -352,15 +307,24 @@ kernel void double_backprop(device const Arc *arcs [[buffer(0)]],
   }
 }
 
+template [[host_name("double_backprop_256")]] [[kernel]]
+decltype(double_backprop<256>) double_backprop<256>;
+template [[host_name("double_backprop_512")]] [[kernel]]
+decltype(double_backprop<512>) double_backprop<512>;
+template [[host_name("double_backprop_1024")]] [[kernel]]
+decltype(double_backprop<1024>) double_backprop<1024>;
+
 // Computes the logarithms of the posteriors of arcs.  Each threadgroup does a
 // Part.
 //
+// forward_scores, backward_scores   [num_states]
 // arc_post     [num_arcs]; all are written
+template <typename Score>
 kernel void double_arc_post(device const Arc *arcs [[buffer(0)]],
                             device const int *state_begins [[buffer(1)]],
                             device const int *leaving_begins [[buffer(2)]],
-                            device const LogSum *forward_scores [[buffer(3)]],
-                            device const LogSum *backward_scores [[buffer(4)]],
+                            device const Score *forward_scores [[buffer(3)]],
+                            device const Score *backward_scores [[buffer(4)]],
                             device float *arc_post [[buffer(5)]],
                             constant DoubleScoresParams &params [[buffer(6)]],
                             uint group [[threadgroup_position_in_grid]],
@@ -369,16 +333,19 @@ kernel void double_arc_post(device const Arc *arcs [[buffer(0)]],
   const Part part = GetPart(params, state_begins, group, num_threads);
   const int begin = part.begin, end = part.end;
   if (begin == end) return;
-  const LogSum total = forward_scores[end - 1];
+  const Score total = forward_scores[end - 1];
   for (int i = leaving_begins[begin] + part.first + int(thread_index);
        i < leaving_begins[end]; i += part.step) {
     const Arc arc = arcs[i];
-    arc_post[i] =
-        LogOf(GetPosterior(forward_scores[begin + arc.src_state], arc.score,
-                           backward_scores[begin + arc.dest_state], total))
-            .high;
+    arc_post[i] = LogPosterior(forward_scores[begin + arc.src_state], arc.score,
+                               backward_scores[begin + arc.dest_state], total);
   }
 }
+
+template [[host_name("double_arc_post_log")]] [[kernel]]
+decltype(double_arc_post<LogScore>) double_arc_post<LogScore>;
+template [[host_name("double_arc_post_tropical")]] [[kernel]]
+decltype(double_arc_post<BestScore>) double_arc_post<BestScore>;
 
 // Computes the gradient of total scores in the log semiring.  The gradient of
 // an arc is its posterior times the gradient of the total score.  Each
@@ -390,8 +357,8 @@ kernel void double_totals_backprop(
     device const Arc *arcs [[buffer(0)]],
     device const int *state_begins [[buffer(1)]],
     device const int *leaving_begins [[buffer(2)]],
-    device const LogSum *forward_scores [[buffer(3)]],
-    device const LogSum *backward_scores [[buffer(4)]],
+    device const LogScore *forward_scores [[buffer(3)]],
+    device const LogScore *backward_scores [[buffer(4)]],
     device const float *grad [[buffer(5)]],
     device float *arc_grad [[buffer(6)]],
     constant DoubleScoresParams &params [[buffer(7)]],
@@ -401,14 +368,15 @@ kernel void double_totals_backprop(
   const Part part = GetPart(params, state_begins, group, num_threads);
   const int begin = part.begin, end = part.end;
   if (begin == end) return;
-  const LogSum total = backward_scores[begin];
+  const LogScore total = backward_scores[begin];
   const float factor = grad[long(part.fsa) * params.grad_stride];
   for (int i = leaving_begins[begin] + part.first + int(thread_index);
        i < leaving_begins[end]; i += part.step) {
     const Arc arc = arcs[i];
-    arc_grad[i] = factor * ValueOf(GetPosterior(
-                               forward_scores[begin + arc.src_state], arc.score,
-                               backward_scores[begin + arc.dest_state], total));
+    const TwoFloat posterior = ValueOf(PosteriorOf(
+        forward_scores[begin + arc.src_state], ExpOf<TwoFloat>(arc.score),
+        backward_scores[begin + arc.dest_state], total));
+    arc_grad[i] = factor * posterior.high;
   }
 }
 

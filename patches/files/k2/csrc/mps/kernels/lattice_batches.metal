@@ -39,6 +39,7 @@ using namespace metal;
 // next           [num_states], scratch
 // row_splits     [num_states + 1], gets where the arcs of each state begin
 // incoming       [num_arcs], gets the indexes of the arcs
+[[max_total_threads_per_threadgroup(kLtFrameThreads)]]
 kernel void incoming_arcs(device const Arc *arcs [[buffer(0)]],
                           device const int *frame_states [[buffer(1)]],
                           device const int *frame_arcs [[buffer(2)]],

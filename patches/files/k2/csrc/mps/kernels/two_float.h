@@ -40,8 +40,7 @@
 //   Add                            3 * 2^-48, also of operands of unlike signs
 //   AddSameSign                    3 * 2^-48
 //   Mul, Div                       2^-46, 2^-45
-//   Exp                            2^-46
-//   RoundedExp                     2^-23
+//   ReduceExp, Expm1               2^-46 + |x| * 2^-52
 //   Log                            2^-44, of numbers near 1 as well
 // The paper proves the bounds of the sums.  The other bounds are measured: more
 // than a million numbers for each function stay below them, and the tests check
@@ -147,32 +146,27 @@ constant TwoFloat kPowersOf2[16] = {
     {1.91520655f, 9.84532811e-09f},
 };
 
-// exp(x) = 2^(n / 16) * (1 + expm1)
+// exp(x) = 2^(n / 16) * (1 + expm1), where n is an integer.
 struct ReducedExp {
-  int n;
+  float n;
   TwoFloat expm1;
 };
 
-// For |x| <= 5e5.
-inline ReducedExp ReduceExp(TwoFloat x) {
-  // log(2) / 16 in three parts.
-  const float kPart1 = 0.0433216989f, kPart2 = -1.19040888e-10f,
-              kPart3 = -5.48948984e-18f;
-  const float n = metal::rint(x.high * 23.0831203f);
-  // x.high and n * kPart1 are both close to `near`, a multiple of 1/16, so
-  // their differences to it are floats without an error.  So is that of n *
-  // kPart2 to `near2`, a multiple of 2^-28.
-  const float near = metal::rint(x.high * 16.0f) * 0.0625f,
-              near2 = metal::rint(n * kPart2 * 268435456.0f) * 3.7252903e-9f;
-  const TwoFloat sum =
-      TwoSum(x.high - near, metal::fma(-n, kPart1, near) - near2);
-  const TwoFloat rest = TwoSum(sum.high, x.low);
-  const TwoFloat y =
-      QuickTwoSum(rest.high, sum.low + (metal::fma(-n, kPart2, near2) +
-                                        metal::fma(-n, kPart3, rest.low)));
+// For any x.  If |x| is over 7e5, the exponential is as exact as x, whose unit
+// is 1/16 there.  If x is infinite or NaN, n is x.
+inline ReducedExp ReduceExp(float x) {
+  // log(2) / 16 in two parts.
+  const float kPart1 = 0.0433216989f, kPart2 = -1.19040888e-10f;
+  // 16 / log(2) is a sum, lest n is off where floats have a unit above 1.
+  const float n = metal::rint(metal::fma(x, 23.0831203f, x * 3.08154079e-7f));
+  // The difference to n * kPart1 has no error: it is small, and a multiple of
+  // 2^-29 unless n is 0.
+  const float kMost = 0.07f,
+              near = metal::clamp(metal::fma(-n, kPart1, x), -kMost, kMost),
+              rest = metal::clamp(metal::fma(-n, kPart2, 0.0f), -kMost, kMost);
+  const TwoFloat y = TwoSum(near, rest);
 
-  // The sum of y + y^2 / 2 + y^3 / 6 + ... for |y| <= log(2) / 32.  The first
-  // terms are pairs.
+  // The sum of y + y^2 / 2 + y^3 / 6 + ...  The first terms are pairs.
   const float series =
       metal::fma(metal::fma(metal::fma(1.98412701e-4f, y.high, 1.38888892e-3f),
                             y.high, 8.33333377e-3f),
@@ -182,45 +176,14 @@ inline ReducedExp ReduceExp(TwoFloat x) {
   cubes = Mul(y, cubes);
   TwoFloat squares = QuickTwoSum(0.5f, cubes.high);
   squares = Mul(y, QuickTwoSum(squares.high, squares.low + cubes.low));
-  return ReducedExp{static_cast<int>(n), AddSmaller(y, Mul(y, squares))};
-}
-
-// Returns exp(x) * 2^-exponent, between 0.97 and 2.05, for |x| <= 5e5.
-inline TwoFloat Exp(TwoFloat x, thread int &exponent) {
-  const ReducedExp reduced = ReduceExp(x);
-  const TwoFloat power = kPowersOf2[reduced.n & 15];
-  exponent = reduced.n >> 4;
-  return AddSmaller(power, Mul(power, reduced.expm1));
-}
-
-// For |x| <= 104.
-inline TwoFloat Exp(TwoFloat x) {
-  int exponent;
-  const TwoFloat ans = Exp(x, exponent);
-  return Ldexp(ans, exponent);
-}
-
-// exp(x), rounded, for |x| <= 104.
-inline float RoundedExp(TwoFloat x) {
-  // log(2) in two parts.  The first one has 10 bits.
-  const float kPart1 = 0.693359375f, kPart2 = -2.12194442e-4f;
-  const float n = metal::rint(x.high * 1.44269502f),
-              y = metal::fma(-n, kPart2, metal::fma(-n, kPart1, x.high)) +
-                  x.low;
-  float series = 1.98412701e-4f;
-  series = metal::fma(series, y, 1.38888892e-3f);
-  series = metal::fma(series, y, 8.33333377e-3f);
-  series = metal::fma(series, y, 4.16666679e-2f);
-  series = metal::fma(series, y, 0.166666672f);
-  series = metal::fma(series, y, 0.5f);
-  const float exp = metal::fma(series, y * y, y) + 1.0f;
-  return Ldexp(TwoFloat{exp, 0.0f}, static_cast<int>(n)).high;
+  return ReducedExp{n, AddSmaller(y, Mul(y, squares))};
 }
 
 // exp(x) - 1 for |x| <= 1; near 0 as well.
-inline TwoFloat Expm1(TwoFloat x) {
+inline TwoFloat Expm1(float x) {
   const ReducedExp reduced = ReduceExp(x);
-  const TwoFloat power = Ldexp(kPowersOf2[reduced.n & 15], reduced.n >> 4);
+  const int n = static_cast<int>(reduced.n);
+  const TwoFloat power = Ldexp(kPowersOf2[n & 15], n >> 4);
   return Add(QuickTwoSum(power.high - 1.0f, power.low),
              Mul(power, reduced.expm1));
 }
@@ -237,141 +200,12 @@ inline TwoFloat Log(TwoFloat x) {
   const float start = metal::fabs(y.high) < 1e-3f
                           ? metal::fma(-0.5f * y.high, y.high, y.high)
                           : metal::precise::log(1.0f + y.high);
-  const TwoFloat expm1 = Expm1(TwoFloat{-start, 0.0f}),
-                 z = Add(Add(y, expm1), Mul(y, expm1)),
+  const TwoFloat expm1 = Expm1(-start), z = Add(Add(y, expm1), Mul(y, expm1)),
                  sum = QuickTwoSum(start, z.high);
   const TwoFloat log1p = QuickTwoSum(
       sum.high, sum.low + metal::fma(-0.5f * z.high, z.high, z.low));
   const TwoFloat exponents = {static_cast<float>(exponent), 0.0f};
   return Add(Mul(exponents, kLog2), log1p);
-}
-
-// A score r + log(m), the logarithm of a sum of exponentials.
-//
-// r is about the score of the best path, and m is the sum relative to r,
-// between 1 and kMaxSum.  In this form, an addition of two scores and the score
-// of an arc behind a path need no logarithm.  If r is infinite or NaN, r is the
-// score.
-//
-// Several threads can add up arcs in two passes:
-//
-//   TwoFloat r = kNoScore;
-//   for (...) r = MaxOfArcs(r, score_of_state, score_of_arc);
-//   TwoFloat m = {0.0f, 0.0f};
-//   for (...) m = SumOfArcs(m, r, score_of_state, score_of_arc);
-//   LogSum sum = MakeLogSum(r, m);
-//
-// After a NaN, the sum begins again with the next arc, as with LogAdd() in the
-// order of the arcs.
-struct LogSum {
-  TwoFloat r, m;
-};
-
-constant TwoFloat kNoScore = {-INFINITY, 0.0f};
-constant float kMaxSum = 65536.0f;
-// A sum leaves out a term whose score is lower than r by more than this: its
-// exponential is 0 in float.
-constant float kMaxDiff = 104.0f;
-
-inline LogSum ToLogSum(float score) {
-  return LogSum{{score, 0.0f}, {1.0f, 0.0f}};
-}
-
-inline TwoFloat MaxOfArcs(TwoFloat r, LogSum state, float arc_score) {
-  const TwoFloat score = Add(state.r, arc_score);
-  const bool is_less =
-      score.high < r.high || (score.high == r.high && score.low <= r.low);
-  return is_less ? r : score;
-}
-
-inline TwoFloat SumOfArcs(TwoFloat m, TwoFloat r, LogSum state,
-                          float arc_score) {
-  const TwoFloat score = Add(state.r, arc_score),
-                 diff = Add(score, Negative(r));
-  // What this leaves out is too small to change m, or infinite, or comes before
-  // a NaN.  There is no branch: the arcs of a state overlap.
-  const bool counts = metal::fabs(diff.high) <= kMaxDiff;
-  const TwoFloat x = counts ? diff : TwoFloat{0.0f, 0.0f},
-                 more = AddSameSign(m, Mul(state.m, Exp(x))),
-                 less = metal::isnan(score.high) ? TwoFloat{0.0f, 0.0f} : m;
-  return counts ? more : less;
-}
-
-inline LogSum MakeLogSum(TwoFloat r, TwoFloat m) {
-  if (!(metal::fabs(r.high) < INFINITY)) return ToLogSum(r.high);
-  if (m.high < kMaxSum) return LogSum{r, m};
-  int exponent;
-  metal::frexp(m.high, exponent);
-  --exponent;
-  const TwoFloat exponents = {static_cast<float>(exponent), 0.0f};
-  return LogSum{Add(r, Mul(exponents, kLog2)), Ldexp(m, -exponent)};
-}
-
-// Returns the score of the paths to a state, extended by an arc.
-inline LogSum Follow(LogSum state, float arc_score) {
-  const TwoFloat r = Add(state.r, arc_score);
-  return metal::fabs(r.high) < INFINITY ? LogSum{r, state.m} : ToLogSum(r.high);
-}
-
-// As LogAdd in k2/csrc/utils.h, for NaN and infinities as well.  With it, one
-// thread adds up several arcs in one pass.
-inline LogSum LogAdd(LogSum x, LogSum y) {
-  const TwoFloat diff = Add(x.r, Negative(y.r));
-  if (!(metal::fabs(diff.high) <= kMaxDiff)) return x.r.high < y.r.high ? y : x;
-  const bool is_less = diff.high < 0.0f;
-  const LogSum larger = is_less ? y : x, smaller = is_less ? x : y;
-  return MakeLogSum(
-      larger.r,
-      AddSameSign(larger.m,
-                  Mul(smaller.m, Exp(is_less ? diff : Negative(diff)))));
-}
-
-inline TwoFloat Score(LogSum a) {
-  return metal::fabs(a.r.high) < INFINITY ? Add(a.r, Log(a.m)) : a.r;
-}
-
-// An arc's posterior, whose logarithm is r + log(m).  Unlike in a LogSum, m may
-// be any positive number.  If r is infinite or NaN, r is the logarithm.
-struct ArcPosterior {
-  TwoFloat r, m;
-};
-
-// Returns the posterior of an arc in an FSA with the score `total`.
-//
-// forward    the forward score of the arc's source
-// backward   the backward score of its destination
-//
-// If scores are infinite, r is their sum; if there is no path, r is -infinity.
-inline ArcPosterior GetPosterior(LogSum forward, float arc_score,
-                                 LogSum backward, LogSum total) {
-  const float minus_total =
-      total.r.high == -INFINITY ? -INFINITY : -total.r.high;
-  const float rough =
-      arc_score + forward.r.high + backward.r.high + minus_total;
-  if (!(metal::fabs(rough) < INFINITY))
-    return ArcPosterior{{rough, 0.0f}, {1.0f, 0.0f}};
-  return ArcPosterior{
-      Add(Add(Add(forward.r, arc_score), backward.r), Negative(total.r)),
-      Div(Mul(forward.m, backward.m), total.m)};
-}
-
-inline TwoFloat LogOf(ArcPosterior posterior) {
-  return metal::fabs(posterior.r.high) < INFINITY
-             ? Add(posterior.r, Log(posterior.m))
-             : posterior.r;
-}
-
-// The posterior itself.
-inline float ValueOf(ArcPosterior posterior) {
-  // With a larger exponent the posterior is 0 or infinite, whatever m is.
-  const float kMostExponent = 200.0f;
-  if (!(metal::fabs(posterior.r.high) < kMostExponent))
-    return metal::precise::exp(posterior.r.high);
-  int exponent;
-  // The power of 2 comes last, lest a small exponential underflow before a
-  // large m multiplies it.
-  const TwoFloat scaled = Exp(posterior.r, exponent);
-  return metal::ldexp(Mul(scaled, posterior.m).high, exponent);
 }
 
 #endif  // K2_CSRC_MPS_KERNELS_TWO_FLOAT_H_

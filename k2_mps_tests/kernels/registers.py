@@ -1,0 +1,99 @@
+"""Registers and spills of the kernels, by NVIDIA's assembler, where Apple's does not tell.
+
+A core of Apple's GPUs has registers of 208 KiB, and a thread has at most 128 registers of 32
+bits.  So a pipeline gets the fewer registers a thread, the more threads its threadgroups may
+have: at most 48 for 1,024 threads.  ptxas compiles each kernel under that cap.
+"""
+
+import re
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from k2_mps_tests.kernels import sources
+
+REGISTER_BYTES = 208 * 1024
+MOST_REGISTERS = 128
+# Metal allows so many threads where a kernel does not say.
+MOST_THREADS = 1024
+
+
+@dataclass(frozen=True)
+class Use:
+    """What a kernel needs.
+
+    Args:
+      kernel: its name.
+      threads: the most threads of its threadgroup.
+      cap: the registers of 32 bits that a thread may have.
+      registers: those that a thread has without a cap.
+      spilled: bytes of a thread that it stores in memory under the cap.
+      threadgroup_bytes: its threadgroup memory.
+    """
+
+    kernel: str
+    threads: int
+    cap: int
+    registers: int
+    spilled: int
+    threadgroup_bytes: int
+
+
+def cap(threads):
+    """The registers of a thread in threadgroups of so many, a multiple of 8."""
+    return min(MOST_REGISTERS, REGISTER_BYTES // 4 // threads // 8 * 8)
+
+
+def uses(name, folder, libdevice, ptxas, gpu="sm_90"):
+    """The Use of each kernel of a file.
+
+    Args:
+      name: the file, without .metal.
+      folder: a folder for the PTX.
+      libdevice, ptxas: paths of CUDA's libdevice.10.bc and ptxas.
+      gpu: the GPU to assemble for; its registers have 32 bits, as Apple's.
+    """
+    ptx = Path(folder) / (name + ".ptx")
+    kernels = sources.compile_to_ptx(name, ptx, libdevice, gpu)
+    # ptxas takes no cap beside the most threads.
+    ptx.write_text(re.sub(r"^\.maxntid.*\n", "", ptx.read_text(), flags=re.MULTILINE))
+    free = _assemble(ptx, ptxas, gpu, MOST_REGISTERS * 2 - 1)
+    capped = {}
+    ans = []
+    for kernel in kernels:
+        threads = kernel["max_threads"] or MOST_THREADS
+        most = cap(threads)
+        if most not in capped:
+            capped[most] = _assemble(ptx, ptxas, gpu, most)
+        entry = kernel["entry"]
+        registers, spilled = free[entry][0], capped[most][entry][1]
+        ans.append(
+            Use(kernel["name"], threads, most, registers, spilled, kernel["threadgroup_bytes"])
+        )
+    return ans
+
+
+def _assemble(ptx, ptxas, gpu, most):
+    """{kernel: (registers, bytes of spill stores)} under a cap of registers."""
+    said = subprocess.run(
+        [ptxas, f"-arch={gpu}", "-v", f"--maxrregcount={most}", ptx, "-o", "/dev/null"],
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stderr
+    found = re.findall(
+        r"Compiling entry function '(\w+)'.*?(\d+) bytes spill stores.*?Used (\d+) registers",
+        said,
+        re.DOTALL,
+    )
+    return {kernel: (int(registers), int(spilled)) for kernel, spilled, registers in found}
+
+
+def table(rows):
+    """The uses as a table in Markdown."""
+    head = "| kernel | threads | cap | registers | spilled bytes | threadgroup memory |"
+    lines = [head, "|---|--:|--:|--:|--:|--:|"]
+    for use in sorted(rows, key=lambda use: use.kernel):
+        cells = (use.threads, use.cap, use.registers, use.spilled, use.threadgroup_bytes)
+        lines.append(f"| `{use.kernel}` | " + " | ".join(map(str, cells)) + " |")
+    return "\n".join(lines)
