@@ -5,7 +5,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from k2_mps_tests.kernels import prepare, runner
+from k2_mps_tests.kernels import prepare, registers, runner
 
 MISSING = 4
 
@@ -55,7 +55,7 @@ def main():
         "--libdevice",
         type=Path,
         metavar="FILE",
-        help="CUDA's libdevice.10.bc; default: the installed toolkit's",
+        help="CUDA's libdevice.10.bc; default: the installed toolkit's, else PyPI's",
     )
     options = parser.parse_args()
     if options.names and (options.run or options.prepare or options.device == "cuda"):
@@ -88,7 +88,7 @@ def _run(options):
 def _prepare(folder, options):
     from mps_emulator.replay.prepare import find_libdevice  # on Linux only
 
-    libdevice = options.libdevice or find_libdevice()
+    libdevice = options.libdevice or find_libdevice() or registers.find_libdevice()
     if libdevice is None or not libdevice.exists():
         raise LookupError(
             "CUDA's libdevice.10.bc is not found; give it with --libdevice: "

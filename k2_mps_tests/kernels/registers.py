@@ -5,8 +5,11 @@ bits.  So a pipeline gets the fewer registers a thread, the more threads its thr
 have: at most 48 for 1,024 threads.  ptxas compiles each kernel under that cap.
 """
 
+import importlib.util
 import re
 import subprocess
+import sys
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +17,9 @@ from k2_mps_tests.kernels import sources
 
 REGISTER_BYTES = 208 * 1024
 MOST_REGISTERS = 128
+LIBDEVICE = "nvvm/libdevice/libdevice.10.bc"
+# Its registers have 32 bits, as Apple's.
+GPU = "sm_90"
 # Metal allows so many threads where a kernel does not say.
 MOST_THREADS = 1024
 
@@ -44,39 +50,35 @@ def cap(threads):
     return min(MOST_REGISTERS, REGISTER_BYTES // 4 // threads // 8 * 8)
 
 
-def uses(name, folder, libdevice, ptxas, gpu="sm_90"):
+def uses(name, folder, nvcc):
     """The Use of each kernel of a file.
 
     Args:
       name: the file, without .metal.
       folder: a folder for the PTX.
-      libdevice, ptxas: paths of CUDA's libdevice.10.bc and ptxas.
-      gpu: the GPU to assemble for; its registers have 32 bits, as Apple's.
+      nvcc: CUDA's compiler, see find_nvcc().
     """
     ptx = Path(folder) / (name + ".ptx")
-    kernels = sources.compile_to_ptx(name, ptx, libdevice, gpu)
+    kernels = sources.compile_to_ptx(name, ptx, nvcc / LIBDEVICE, GPU)
     # ptxas takes no cap beside the most threads.
     ptx.write_text(re.sub(r"^\.maxntid.*\n", "", ptx.read_text(), flags=re.MULTILINE))
-    free = _assemble(ptx, ptxas, gpu, MOST_REGISTERS * 2 - 1)
+    free = _assemble(ptx, nvcc, 255)
     capped = {}
-    ans = []
     for kernel in kernels:
         threads = kernel["max_threads"] or MOST_THREADS
         most = cap(threads)
         if most not in capped:
-            capped[most] = _assemble(ptx, ptxas, gpu, most)
+            capped[most] = _assemble(ptx, nvcc, most)
         entry = kernel["entry"]
         registers, spilled = free[entry][0], capped[most][entry][1]
-        ans.append(
-            Use(kernel["name"], threads, most, registers, spilled, kernel["threadgroup_bytes"])
-        )
-    return ans
+        yield Use(kernel["name"], threads, most, registers, spilled, kernel["threadgroup_bytes"])
 
 
-def _assemble(ptx, ptxas, gpu, most):
+def _assemble(ptx, nvcc, most):
     """{kernel: (registers, bytes of spill stores)} under a cap of registers."""
     said = subprocess.run(
-        [ptxas, f"-arch={gpu}", "-v", f"--maxrregcount={most}", ptx, "-o", "/dev/null"],
+        [nvcc / "bin/ptxas", f"-arch={GPU}", "-v", f"--maxrregcount={most}", ptx]
+        + ["-o", "/dev/null"],
         check=True,
         capture_output=True,
         text=True,
@@ -97,3 +99,28 @@ def table(rows):
         cells = (use.threads, use.cap, use.registers, use.spilled, use.threadgroup_bytes)
         lines.append(f"| `{use.kernel}` | " + " | ".join(map(str, cells)) + " |")
     return "\n".join(lines)
+
+
+def find_nvcc():
+    """The folder of CUDA's compiler from PyPI, with bin/ptxas and nvvm/libdevice; None without."""
+    spec = importlib.util.find_spec("nvidia.cuda_nvcc")
+    return Path(next(iter(spec.submodule_search_locations))) if spec else None
+
+
+def find_libdevice():
+    """The path of its libdevice.10.bc, None without."""
+    nvcc = find_nvcc()
+    return nvcc and nvcc / LIBDEVICE
+
+
+def main():
+    """Prints the table of all kernels."""
+    nvcc = find_nvcc()
+    if nvcc is None:
+        sys.exit("there is no ptxas: pip install nvidia-cuda-nvcc-cu12")
+    with tempfile.TemporaryDirectory() as folder:
+        print(table(use for name in sources.names() for use in uses(name, folder, nvcc)))
+
+
+if __name__ == "__main__":
+    main()

@@ -287,7 +287,7 @@ def bench_command(session: Session, output: Path | None, **options: object) -> N
 @click.option(
     "--libdevice",
     type=EXISTING_FILE,
-    help="CUDA's libdevice.10.bc; default: the installed toolkit's",
+    help="CUDA's libdevice.10.bc; default: the installed toolkit's, else PyPI's",
 )
 @click.option("--gpu", metavar="ARCHITECTURE", help="the oldest GPU that PTX is for; default sm_80")
 def kernels_command(session: Session, **options: object) -> None:

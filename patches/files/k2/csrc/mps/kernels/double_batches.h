@@ -23,7 +23,8 @@
 #include "k2/csrc/mps/kernels/double_scores.h"
 
 // For kernels only: a threadgroup goes through the batches of states of one
-// FSA.  Each state of a batch is a thread.
+// FSA.  Each state of a batch is a thread.  Or several threadgroups go through
+// its arcs.
 
 // The batches of states, and the FSA that a threadgroup works on.
 struct Batches {
@@ -176,6 +177,22 @@ METAL_FUNC void ForEachState(Batches batches, Arcs arcs, int first, int last,
     }
     metal::threadgroup_barrier(metal::mem_flags::mem_device);
   }
+}
+
+// A threadgroup's part of an FSA, where params.num_parts threadgroups work on
+// each FSA.
+struct Part {
+  int fsa, begin, end;  // its states, none if begin == end
+  int first, step;      // the first element of thread 0, and to the next one
+};
+
+inline Part GetPart(constant DoubleScoresParams &params,
+                    device const int *state_begins, uint group,
+                    uint num_threads) {
+  const int fsa = int(group) / params.num_parts;
+  return Part{fsa, state_begins[fsa], state_begins[fsa + 1],
+              int(group) % params.num_parts * int(num_threads),
+              params.num_parts * int(num_threads)};
 }
 
 #endif  // K2_CSRC_MPS_KERNELS_DOUBLE_BATCHES_H_

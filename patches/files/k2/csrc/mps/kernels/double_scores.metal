@@ -152,22 +152,6 @@ decltype(double_rounded<BestScore>) double_rounded<BestScore>;
 // the caller's gradient plus the gradients of the arcs through which other
 // states use its score.
 
-// A threadgroup's part of an FSA, where params.num_parts threadgroups work on
-// each FSA.
-struct Part {
-  int fsa, begin, end;  // its states, none if begin == end
-  int first, step;      // the first element of thread 0, and to the next one
-};
-
-inline Part GetPart(constant DoubleScoresParams &params,
-                    device const int *state_begins, uint group,
-                    uint num_threads) {
-  const int fsa = int(group) / params.num_parts;
-  return Part{fsa, state_begins[fsa], state_begins[fsa + 1],
-              int(group) % params.num_parts * int(num_threads),
-              params.num_parts * int(num_threads)};
-}
-
 // Computes the shares of arcs: in forward scores if params.is_forward, else in
 // backward scores.  Each threadgroup does a Part.
 //

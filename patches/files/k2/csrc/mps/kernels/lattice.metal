@@ -19,7 +19,7 @@
 #include <metal_stdlib>
 
 #include "k2/csrc/best_path_rounding.h"
-#include "k2/csrc/mps/kernels/lattice_frames.h"
+#include "k2/csrc/mps/kernels/lattice_counts.h"
 
 // Makes the lattice of intersect_dense from the scores of its states.  States,
 // arcs, their order and every bit are those that
@@ -37,14 +37,6 @@
 // one bit for each state is in memory.
 
 using namespace metal;
-
-// Bits of FsaBasicProperties, see k2/csrc/fsa.h.
-constant int kArcSorted = 0x10;
-constant int kArcSortedAndDeterministic = 0x20;
-constant int kEpsilonFree = 0x40;
-constant int kMaybeAccessible = 0x80;
-constant int kMaybeCoaccessible = 0x100;
-constant int kNonempty = 0x02;
 
 // The buffers that all kernels of this file begin with.
 inline Input GetInput(device const Arc *arcs, device const int *state_begins,
@@ -64,131 +56,6 @@ inline Input GetInput(device const Arc *arcs, device const int *state_begins,
 // more than its states fill.
 inline long WordsOf(Fsa fsa, int index, int t, constant LatticeParams &params) {
   return long(t) * params.num_words + fsa.first_state / kLtSimdWidth + index;
-}
-
-// Returns `value` of the last lane before this one whose bit is set in `bits`,
-// or `none` if there is no such lane.
-inline int OfLaneBefore(int value, uint bits, int lane, int none) {
-  const uint below = Below(bits, lane);
-  const int before =
-      simd_shuffle(value, ushort(below == 0 ? lane : HighestBit(below)));
-  return below == 0 ? none : before;
-}
-
-// Returns `value` of the last lane whose bit is set; `bits` is not 0.
-inline int OfLastLane(int value, uint bits) {
-  return simd_shuffle(value, ushort(HighestBit(bits)));
-}
-
-// Counts of what a frame keeps.
-struct Count {
-  int states, arcs;
-  int leaving_arcs;    // arcs of the graph that leave the kept states
-  int not_properties;  // bits of the properties that the frame breaks
-};
-
-// Counts the kept states of a frame, and writes the frame's words.  Only
-// leaving_arcs differs between lanes.
-inline Count CountStates(States states, Fsa fsa, device const int *arc_begins,
-                         device uint2 *words, int lane) {
-  Count count = {0, 0, 0, 0};
-  const int num_words = (fsa.num_states + kLtSimdWidth - 1) / kLtSimdWidth;
-  for (int word = 0; word < num_words; ++word) {
-    const int s = word * kLtSimdWidth + lane;
-    const bool kept = s < fsa.num_states && IsKept(states, s);
-    if (kept) count.leaving_arcs += arc_begins[s + 1] - arc_begins[s];
-    const uint bits = Ballot(kept);
-    if (lane == 0) words[word] = uint2(bits, uint(count.states));
-    count.states += int(popcount(bits));
-  }
-  return count;
-}
-
-// Returns the properties that an arc breaks which follows another arc of the
-// same state.
-inline int BrokenOrder(int label_before, int dest_before, int label, int dest) {
-  // As unsigned numbers, label -1 is the largest.
-  const uint before = uint(label_before), order = uint(label);
-  int broken = order <= before ? kArcSortedAndDeterministic : 0;
-  if (order < before || (order == before && dest < dest_before))
-    broken |= kArcSorted;
-  return broken;
-}
-
-// Counts the kept arcs that leave a frame, arcs begin, ..., end - 1 of the
-// graph.  Returns the number of states that these arcs leave.  not_properties
-// differs between lanes.
-inline int CountLeavingArcs(Input in, Arcs leaving, int begin, int end,
-                            int lane, thread Count &count) {
-  int num_sources = 0, last_src = -1, last_dest = -1, last_label = -1;
-  for (; begin < end; begin += kLtSimdWidth) {
-    const int i = begin + lane;
-    const Arc arc = in.arcs[i < end ? i : begin];
-    const bool kept = i < end && IsKept(leaving, arc, i);
-    const uint bits = Ballot(kept);
-    const int label = Column(arc) - 1,
-              src = OfLaneBefore(arc.src_state, bits, lane, last_src),
-              dest = OfLaneBefore(arc.dest_state, bits, lane, last_dest),
-              label_before = OfLaneBefore(label, bits, lane, last_label);
-    const bool is_first = src != arc.src_state;
-    num_sources += int(popcount(Ballot(kept && is_first)));
-    if (kept && label == 0) count.not_properties |= kEpsilonFree;
-    if (kept && !is_first)
-      count.not_properties |=
-          BrokenOrder(label_before, dest, label, arc.dest_state);
-    if (bits != 0) {
-      last_src = OfLastLane(arc.src_state, bits);
-      last_dest = OfLastLane(arc.dest_state, bits);
-      last_label = OfLastLane(label, bits);
-    }
-    count.arcs += int(popcount(bits));
-  }
-  return num_sources;
-}
-
-// Returns the number of a frame's states that kept arcs enter.  The arcs are
-// number begin, ..., end - 1 of in.incoming, ordered by the states they enter.
-inline int CountEntered(Input in, Arcs incoming, int begin, int end, int lane) {
-  int num_dests = 0, last_dest = -1;
-  for (; begin < end; begin += kLtSimdWidth) {
-    const int at = begin + lane, i = in.incoming[at < end ? at : begin];
-    const Arc arc = in.arcs[i];
-    const uint bits = Ballot(at < end && IsKept(incoming, arc, i));
-    const int dest = OfLaneBefore(arc.dest_state, bits, lane, last_dest);
-    num_dests += int(popcount(bits & Ballot(dest != arc.dest_state)));
-    if (bits != 0) last_dest = OfLastLane(arc.dest_state, bits);
-  }
-  return num_dests;
-}
-
-// Counts the kept arcs of a frame that has kept states, and finds the
-// properties that the frame breaks.
-inline void CountArcs(Input in, Fsa fsa, int t, float cutoff, int lane,
-                      constant LatticeParams &params, thread Count &count) {
-  const int last = fsa.num_states - 1;
-  const bool has_start = IsKept(GetStates(in, fsa, 0, cutoff, params), 0),
-             has_end = IsKept(GetStates(in, fsa, fsa.last_time, cutoff, params),
-                              last);
-  // The properties assume that an FSA begins and ends in these states.
-  if (!has_start || !has_end) count.not_properties |= kLtUnknown;
-
-  int num_sources = 0, num_dests = 0;
-  if (t < fsa.last_time) {
-    device const int *begins = in.leaving_begins + fsa.first_state;
-    num_sources =
-        CountLeavingArcs(in, GetArcs(in, fsa, t, cutoff, params), begins[0],
-                         begins[fsa.num_states], lane, count);
-  }
-  if (t > 0) {
-    device const int *begins = in.incoming_begins + fsa.first_state;
-    num_dests = CountEntered(in, GetArcs(in, fsa, t - 1, cutoff, params),
-                             begins[0], begins[fsa.num_states], lane);
-  }
-  // The initial state counts as entered, and the final state as left.
-  if (count.states != num_dests + (t == 0 && has_start ? 1 : 0))
-    count.not_properties |= kMaybeAccessible;
-  if (count.states != num_sources + (t == fsa.last_time && has_end ? 1 : 0))
-    count.not_properties |= kMaybeCoaccessible;
 }
 
 // arcs, ...   see Input
