@@ -46,10 +46,9 @@ enum CtcSizes {
   kCtcMaxCachedStates = 960,
   // Arcs that a lane keeps in registers.
   kCtcArcsOfLane = 3,
-  // Frames whose scores a lane loads at once in passes through all frames: of
-  // best scores, of sums.
+  // Frames whose scores a lane loads at once in passes of best scores through
+  // all frames.
   kCtcBestFramesAhead = 4,
-  kCtcFramesAhead = 2,
   // Most threads of a block's threadgroup.
   kCtcThreads = 128,
   // Floats of threadgroup memory for a block: of best scores, of sums.

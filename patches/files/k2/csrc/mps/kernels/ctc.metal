@@ -105,12 +105,12 @@ kernel void ctc_sums(device const Arc *arcs [[buffer(0)]],
   if (cached) {
     threadgroup Sum *first = cache, *second = cache + CachedStates(kThreads);
     Begin<Sum>(input, initial, begin, first, checkpoints);
-    Pass<Sum, kCtcFramesAhead>(params, input, direction, begin, fsa.num_frames,
-                               first, second, checkpoints);
+    Pass<Sum, 1>(params, input, direction, begin, fsa.num_frames, first, second,
+                 checkpoints);
   } else {
     Begin<Sum>(input, initial, begin, of_fsa, checkpoints);
-    Pass<Sum, kCtcFramesAhead>(params, input, direction, begin, fsa.num_frames,
-                               of_fsa, of_fsa + fsa.num_states, checkpoints);
+    Pass<Sum, 1>(params, input, direction, begin, fsa.num_frames, of_fsa,
+                 of_fsa + fsa.num_states, checkpoints);
   }
   if (forward) return;
   // This thread wrote state 0, so it needs no barrier to read it.

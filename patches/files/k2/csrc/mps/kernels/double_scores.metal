@@ -188,13 +188,6 @@ kernel void double_shares(device const Arc *arcs [[buffer(0)]],
   }
 }
 
-// Returns the product, rounded once; if that is not finite, the product of
-// floats.
-inline float Scale(TwoFloat a, float b) {
-  const float product = Mul(a, TwoFloat{b, 0.0f}).high;
-  return fabs(product) < INFINITY ? product : a.high * b;
-}
-
 // What Backprop() reads and writes.
 struct Gradients {
   // [num_states], only if params.of_totals

@@ -133,4 +133,11 @@ inline float LogPosterior(BestScore forward, float arc_score,
       .high;
 }
 
+// Returns the product, rounded once; if that is not finite, the product of
+// floats.
+inline float Scale(TwoFloat a, float b) {
+  const float product = Mul(a, TwoFloat{b, 0.0f}).high;
+  return metal::fabs(product) < INFINITY ? product : a.high * b;
+}
+
 #endif  // K2_CSRC_MPS_KERNELS_DOUBLE_SUMS_H_
