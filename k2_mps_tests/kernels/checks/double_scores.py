@@ -263,6 +263,8 @@ def _gradients(name, graph, forward, log):
     has_path = graph.has_states & (scores[ends] != -np.inf)
     totals[ends[has_path]] = of_fsas[::3][has_path]
     for what, grad, of_states, stride in (("", some, some, 0), (" of totals", of_fsas, totals, 3)):
+        if stride and log:
+            continue  # double_totals_backprop does it
         arc_grad = gradient(graph, forward, shares, of_states)
         exact = HALF * np.abs(arc_grad) + np.abs(of_states).sum() * (4 * lost + 2.0**-60)
         buffers = [

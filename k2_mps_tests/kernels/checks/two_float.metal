@@ -40,9 +40,9 @@ inline TwoFloat Result(int operation, TwoFloat a, TwoFloat b) {
     case kDiv:
       return Div(a, b);
     case kExp:
-      return ValueOf(ExpOf<TwoFloat>(a.high));
+      return ValueOf(ExpOf<PathSum<float, TwoFloat>>(a.high));
     case kFloatExp:
-      return TwoFloat{ValueOf(ExpOf<float>(a.high)), 0.0f};
+      return TwoFloat{ValueOf(ExpOf<PathSum<float, float>>(a.high)), 0.0f};
     default:
       return Log(a);
   }
@@ -66,12 +66,14 @@ kernel void two_float(device const TwoFloat *left [[buffer(0)]],
       (result.high - expected[i].high) + (result.low - expected[i].low);
 }
 
+typedef PathSum<TwoFloat, TwoFloat> Sum;
+
 // The scores of states, each a sum of arcs.
 //
 // states   [sums * arcs]
 // scores   [sums * arcs], of the arcs
 // sums     [sums], the score of each state, rounded to a float
-kernel void path_sums(device const PathSum<TwoFloat> *states [[buffer(0)]],
+kernel void path_sums(device const Sum *states [[buffer(0)]],
                       device const float *scores [[buffer(1)]],
                       device float *sums [[buffer(2)]],
                       constant int2 &params [[buffer(3)]],
@@ -79,12 +81,12 @@ kernel void path_sums(device const PathSum<TwoFloat> *states [[buffer(0)]],
   const int num_sums = params.x, num_arcs = params.y;
   if (int(i) >= num_sums) return;
   const int begin = int(i) * num_arcs;
-  float max = -INFINITY;
+  TwoFloat max = {-INFINITY, 0.0f};
   for (int n = begin; n < begin + num_arcs; ++n)
-    max = MaxInOrder(max, states[n], ExpOf<TwoFloat>(scores[n]));
+    max = MaxInOrder(max, states[n], ExpOf<Sum>(scores[n]));
   TwoFloat sum = {0.0f, 0.0f};
   for (int n = begin; n < begin + num_arcs; ++n)
-    sum = AddInOrder(sum, max, states[n], ExpOf<TwoFloat>(scores[n]));
+    sum = AddInOrder(sum, max, states[n], ExpOf<Sum>(scores[n]));
   sums[i] = ScoreOf(MakeSum(max, sum)).high;
 }
 
@@ -92,15 +94,15 @@ kernel void path_sums(device const PathSum<TwoFloat> *states [[buffer(0)]],
 //              forward sum of the arc's source, states[3 * i + 1] the backward
 //              sum of its destination, states[3 * i + 2] the sum of all paths.
 // logs         [size], their logarithms
-kernel void arc_posteriors(device const PathSum<TwoFloat> *states [[buffer(0)]],
+kernel void arc_posteriors(device const Sum *states [[buffer(0)]],
                            device const float *scores [[buffer(1)]],
                            device float *posteriors [[buffer(2)]],
                            device float *logs [[buffer(3)]],
                            constant int &size [[buffer(4)]],
                            uint i [[thread_position_in_grid]]) {
   if (int(i) >= size) return;
-  const PathSum<TwoFloat> posterior =
-      PosteriorOf(states[3 * i], ExpOf<TwoFloat>(scores[i]), states[3 * i + 1],
+  const PathSum<float, TwoFloat> posterior =
+      PosteriorOf(states[3 * i], ExpOf<Sum>(scores[i]), states[3 * i + 1],
                   states[3 * i + 2]);
   posteriors[i] = ValueOf(posterior).high;
   logs[i] = ScoreOf(posterior).high;

@@ -126,11 +126,11 @@ def _operation(number, name, random):
 
 
 def _states(scores, random):
-    """PathSums, [..., 3] floats, and their scores, which are near these."""
-    exponents = np.rint(scores / np.log(LD(2))).astype(np.float32)
+    """PathSums, [..., 4] floats, and their scores, which are near these."""
+    exponents = _pairs(np.rint(scores / np.log(LD(2))))
     significands = _pairs(2 ** random.uniform(0, 1, scores.shape).astype(LD))
-    states = np.concatenate([exponents[..., None], significands], -1)
-    return states, exponents.astype(LD) * np.log(LD(2)) + np.log(_numbers(significands))
+    states = np.concatenate([exponents, significands], -1)
+    return states, _numbers(exponents) * np.log(LD(2)) + np.log(_numbers(significands))
 
 
 def _sums(random, arcs, size):
@@ -146,7 +146,7 @@ def _sums(random, arcs, size):
     expected = largest + np.log(np.exp(terms - largest[:, None]).sum(1))
     largest = np.max([abs(each).max(1) for each in (terms, scores, arc_scores)], 0).astype(float)
     allowed = np.spacing(abs(expected).astype(np.float32)) / 2
-    if size > 2**30:
+    if size > 1e14:
         # Two exponents are rounded to floats, that of the arc and that of the sum.
         log2 = np.log(2)
         allowed = allowed + log2 * np.spacing((largest / log2).astype(np.float32))
@@ -187,12 +187,13 @@ def _combinations(count):
 
 
 def path_sums_of(scores):
-    """PathSums of these scores, [..., 3] floats."""
+    """PathSums of these scores, [..., 4] floats."""
+    scores = scores.astype(LD)
     finite = np.isfinite(scores)
     with np.errstate(invalid="ignore"):
         exponents = np.where(finite, np.floor(scores / np.log(LD(2))), scores)
         rest = np.where(finite, scores - exponents * np.log(LD(2)), 0)
-    return np.concatenate([exponents.astype(np.float32)[..., None], _pairs(np.exp(rest))], -1)
+    return np.concatenate([_pairs(exponents), _pairs(np.exp(rest))], -1)
 
 
 def _sums_case(name, states, arc_scores, expected, allowed):

@@ -115,7 +115,8 @@ std::pair<DoubleScores, DoubleScores> ComputeDoubleScores(BatchedFsas &fsas,
   params.is_forward = forward;
   const int32_t num_directions = forward + backward;
   // In the log semiring no kernel writes best arcs.
-  torch::Tensor states = New(inputs, {num_directions, params.num_states, 3}),
+  torch::Tensor states = New(inputs, {num_directions, params.num_states,
+                                      params.log_semiring ? 4 : 3}),
                 totals = New(inputs, {num_directions, params.num_fsas}),
                 best_arcs = New(inputs,
                                 {num_directions,
@@ -155,6 +156,7 @@ torch::Tensor DoubleScoresBackprop(BatchedFsas &fsas, bool is_forward,
                                    const DoubleScores &scores,
                                    torch::Tensor grad, bool of_totals) {
   K2_CHECK(is_forward || fsas.incoming.defined());
+  K2_CHECK(!of_totals || !fsas.log_semiring);
   DoubleScoresInputs inputs = GetInputs(fsas);
   DoubleScoresParams &params = inputs.params;
   params.is_forward = is_forward;

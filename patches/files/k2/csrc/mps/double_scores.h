@@ -47,8 +47,8 @@ struct BatchedFsas {
 
 // The scores of all states in one direction, in the kernels' form.
 struct DoubleScores {
-  torch::Tensor states;     // float32, [states, 3], see LogScore and BestScore
-                            // in kernels/double_scores.metal
+  torch::Tensor states;     // float32, [states, 4 or 3], see LogScore and
+                            // BestScore in kernels/double_sums.h
   torch::Tensor totals;     // float32, [fsas], total scores; -infinity for FSAs
                             // without states
   torch::Tensor best_arcs;  // int32, [states], the last of each state's best
@@ -87,7 +87,8 @@ torch::Tensor RoundDoubleScores(const DoubleScores &scores);
    @param [in] grad        float32.  If of_totals, the gradient of the total
                            scores, [fsas], of any stride; else the gradient of
                            the scores, [states].
-   @param [in] of_totals   Whether `grad` is the gradient of the total scores.
+   @param [in] of_totals   Whether `grad` is the gradient of the total scores;
+                           only in the tropical semiring.
  */
 torch::Tensor DoubleScoresBackprop(BatchedFsas &fsas, bool is_forward,
                                    const DoubleScores &scores,

@@ -24,7 +24,7 @@
 
 using namespace metal;
 
-static_assert(2 * kCtcMaxCachedStates * sizeof(PathSum<TwoFloat>) <= 32768 &&
+static_assert(2 * kCtcMaxCachedStates * sizeof(DoubleSum) <= 32768 &&
                   4 * (kCtcSumFloats + 2 * kCtcThreads) <= 32768,
               "Metal's limit of threadgroup memory");
 
@@ -32,7 +32,7 @@ static_assert(2 * kCtcMaxCachedStates * sizeof(PathSum<TwoFloat>) <= 32768 &&
 // rounded to single precision.
 template <typename Sum>
 struct SumCheckpoints {
-  device PathSum<float> *sums;
+  device FloatSum *sums;
   Checkpoints checkpoints;
 
   template <typename Sums>
@@ -68,9 +68,9 @@ kernel void ctc_sums(device const Arc *arcs [[buffer(0)]],
                      device const uint *kept [[buffer(7)]],
                      device const uchar *penalized [[buffer(8)]],
                      device const int *labels [[buffer(9)]],
-                     device PathSum<float> *sums [[buffer(10)]],
+                     device FloatSum *sums [[buffer(10)]],
                      device Sum *scratch [[buffer(11)]],
-                     device PathSum<float> *totals [[buffer(12)]],
+                     device FloatSum *totals [[buffer(12)]],
                      device float *scores [[buffer(13)]],
                      constant CtcParams &params [[buffer(14)]],
                      uint group [[threadgroup_position_in_grid]],
@@ -83,7 +83,7 @@ kernel void ctc_sums(device const Arc *arcs [[buffer(0)]],
   const Fsa fsa = GetFsa(index, state_begins, leaving_begins, b_begins);
   if (fsa.num_states == 0) {
     if (thread_index == 0 && !forward) {
-      totals[index] = OnePath<PathSum<float>>(-INFINITY);
+      totals[index] = OnePath<FloatSum>(-INFINITY);
       scores[index] = -INFINITY;
     }
     return;
@@ -127,7 +127,8 @@ kernel void ctc_sums(device const Arc *arcs [[buffer(0)]],
 
 #define K2_INSTANCE(suffix, T, threads)                 \
   template [[host_name("ctc_sums_" suffix)]] [[kernel]] \
-  decltype(ctc_sums<PathSum<T>, threads>) ctc_sums<PathSum<T>, threads>;
+  decltype(ctc_sums<PathSum<float, T>, threads>)        \
+      ctc_sums<PathSum<float, T>, threads>;
 
 K2_INSTANCE("double_256", TwoFloat, 256)
 K2_INSTANCE("double_512", TwoFloat, 512)
@@ -145,7 +146,7 @@ K2_INSTANCE("float_1024", float, 1024)
 template <typename From, typename To>
 inline float Posterior(constant CtcParams &params, Input input, int t,
                        int arc_of_fsa, Arc arc, From from_start, To to_end,
-                       PathSum<float> total) {
+                       FloatSum total) {
   const uint word =
       input.kept[t * params.num_words + input.first_word + arc_of_fsa / 32];
   if ((word >> (arc_of_fsa % 32) & 1) == 0 ||
@@ -155,9 +156,9 @@ inline float Posterior(constant CtcParams &params, Input input, int t,
                                     input.fsa.first_row + t, arc.label);
   if (params.has_penalties && input.penalized[arc_of_fsa])
     score += PenaltyAt(params, input.fsa, t);
-  const PathSum<float> from = from_start[arc.src_state],
-                       to = Rounded(to_end[arc.dest_state]);
-  return ValueOf(PosteriorOf(from, ExpOf<float>(score), to, total));
+  const FloatSum from = from_start[arc.src_state],
+                 to = Rounded(to_end[arc.dest_state]);
+  return ValueOf(PosteriorOf(from, ExpOf<FloatSum>(score), to, total));
 }
 
 constant int kNoLabel = -2;  // less than any
@@ -167,7 +168,7 @@ struct RowGradient {
   device const int *by_label;  // of all FSAs
   threadgroup float *values;   // [kCtcThreads]
   threadgroup int *labels;     // [kCtcThreads]
-  PathSum<float> total;
+  FloatSum total;
   float score_grad;
   device float *b_grad;
 };
@@ -242,8 +243,8 @@ kernel void ctc_gradient(device const Arc *arcs [[buffer(0)]],
                          device const int *b_begins [[buffer(5)]],
                          device const uint *kept [[buffer(6)]],
                          device const uchar *penalized [[buffer(7)]],
-                         device const PathSum<float> *sums [[buffer(8)]],
-                         device const PathSum<float> *totals [[buffer(9)]],
+                         device const FloatSum *sums [[buffer(8)]],
+                         device const FloatSum *totals [[buffer(9)]],
                          device const float *score_grads [[buffer(10)]],
                          device float *b_grad [[buffer(11)]],
                          constant CtcParams &params [[buffer(12)]],
@@ -309,19 +310,18 @@ kernel void ctc_block_gradient(device const Arc *arcs [[buffer(0)]],
                                device const uint *kept [[buffer(6)]],
                                device const uchar *penalized [[buffer(7)]],
                                device const Sum *sums [[buffer(8)]],
-                               device const PathSum<float> *totals
-                               [[buffer(9)]],
+                               device const FloatSum *totals [[buffer(9)]],
                                device const float *score_grads [[buffer(10)]],
                                device float *b_grad [[buffer(11)]],
                                device const int *incoming_begins [[buffer(12)]],
                                device const int *incoming [[buffer(13)]],
-                               device PathSum<float> *scratch [[buffer(14)]],
+                               device FloatSum *scratch [[buffer(14)]],
                                constant CtcParams &params [[buffer(15)]],
                                uint group [[threadgroup_position_in_grid]],
                                uint thread_index
                                [[thread_index_in_threadgroup]],
                                uint num_threads [[threads_per_threadgroup]]) {
-  threadgroup PathSum<float> memory[kCtcSumFloats / 2];
+  threadgroup FloatSum memory[kCtcSumFloats / 2];
   threadgroup float values[kCtcThreads];
   threadgroup int labels[kCtcThreads];
 
@@ -336,38 +336,37 @@ kernel void ctc_block_gradient(device const Arc *arcs [[buffer(0)]],
                               false};
   const RowGradient gradient = {
       by_label, values, labels, totals[index], score_grads[index], b_grad};
-  // Both count PathSum<float>.
+  // Both count FloatSum.
   const int of_sums =
                 4 * fsa.num_states * int(sizeof(Sum)) / int(sizeof(*memory)),
             num_frames = (kCtcSumFloats / 2 - of_sums) / max(fsa.num_states, 1);
   if (num_frames > 0) {
-    const BlockMemory<threadgroup Sum *, threadgroup PathSum<float> *> here = {
+    const BlockMemory<threadgroup Sum *, threadgroup FloatSum *> here = {
         reinterpret_cast<threadgroup Sum *>(memory), memory + of_sums,
         num_frames};
     WalkBlocks<Sum>(params, input, forward, backward, params.frames_of_block,
                     sums, block, block, 1, here,
-                    WriteRows<threadgroup PathSum<float> *>{
+                    WriteRows<threadgroup FloatSum *>{
                         &params, input, gradient, {here.rows, 0, 0, 0}});
   } else if (block == 0) {
-    device PathSum<float> *of_fsa =
+    device FloatSum *of_fsa =
         scratch + fsa.state_begin * int(kCtcScratchFrames +
                                         4 * sizeof(Sum) / sizeof(*memory));
-    const BlockMemory<device Sum *, device PathSum<float> *> there = {
+    const BlockMemory<device Sum *, device FloatSum *> there = {
         reinterpret_cast<device Sum *>(of_fsa), of_fsa + of_sums,
         kCtcScratchFrames};
     WalkBlocks<Sum>(params, input, forward, backward, params.frames_of_block,
                     sums, 0, (fsa.num_frames - 1) / params.frames_of_block, 1,
                     there,
-                    WriteRows<device PathSum<float> *>{
+                    WriteRows<device FloatSum *>{
                         &params, input, gradient, {there.rows, 0, 0, 0}});
   }
 }
 
 template [[host_name("ctc_block_gradient_double")]] [[kernel]]
-decltype(ctc_block_gradient<PathSum<TwoFloat>>)
-    ctc_block_gradient<PathSum<TwoFloat>>;
+decltype(ctc_block_gradient<DoubleSum>) ctc_block_gradient<DoubleSum>;
 template [[host_name("ctc_block_gradient_float")]] [[kernel]]
-decltype(ctc_block_gradient<PathSum<float>>) ctc_block_gradient<PathSum<float>>;
+decltype(ctc_block_gradient<FloatSum>) ctc_block_gradient<FloatSum>;
 
 // Each arc of the graphs is a thread.
 //
@@ -383,8 +382,8 @@ kernel void ctc_arc_gradient(device const Arc *arcs [[buffer(0)]],
                              device const int *b_begins [[buffer(5)]],
                              device const uint *kept [[buffer(6)]],
                              device const uchar *penalized [[buffer(7)]],
-                             device const PathSum<float> *sums [[buffer(8)]],
-                             device const PathSum<float> *totals [[buffer(9)]],
+                             device const FloatSum *sums [[buffer(8)]],
+                             device const FloatSum *totals [[buffer(9)]],
                              device const float *score_grads [[buffer(10)]],
                              device float *a_grad [[buffer(11)]],
                              constant CtcParams &params [[buffer(12)]],
@@ -396,12 +395,12 @@ kernel void ctc_arc_gradient(device const Arc *arcs [[buffer(0)]],
                                kept, position, 0);
   const int arc_of_fsa = int(position) - fsa.arc_begin;
   const Arc arc = input.arcs[arc_of_fsa];
-  const PathSum<float> total = totals[index];
+  const FloatSum total = totals[index];
   const float score_grad = score_grads[index];
-  device const PathSum<float> *from_start =
-                                  sums + CheckpointsBegin(params, fsa, 1, true),
-                              *to_end = sums +
-                                        CheckpointsBegin(params, fsa, 1, false);
+  device const FloatSum *from_start =
+                            sums + CheckpointsBegin(params, fsa, 1, true),
+                        *to_end =
+                            sums + CheckpointsBegin(params, fsa, 1, false);
   float sum = 0.0f;
   for (int t = 0; t < fsa.num_frames; ++t) {
     to_end += fsa.num_states;

@@ -185,22 +185,21 @@ inline BestScore OneArc<BestScore>(Loaded loaded, Frame, IncidentArc arc) {
   return BestScore{arc.column < 0 ? -INFINITY : loaded.score};
 }
 template <typename T>
-inline PathSum<T> ExpOfArc(Loaded loaded, Frame frame, IncidentArc arc) {
+inline PathSum<float, T> ExpOfArc(Loaded loaded, Frame frame, IncidentArc arc) {
   const bool is_kept = (loaded.kept >> (arc.arc % 32) & 1) != 0;
   const float sum = arc.score + loaded.score,
               score = arc.penalized ? sum + frame.penalty : sum;
-  PathSum<T> ans = ExpOf<T>(score);
+  PathSum<float, T> ans = ExpOf<PathSum<float, T>>(score);
   if (!is_kept || arc.column < 0) ans.exponent = -INFINITY;
   return ans;
 }
 template <>
-inline PathSum<float> OneArc<PathSum<float>>(Loaded loaded, Frame frame,
-                                             IncidentArc arc) {
+inline FloatSum OneArc<FloatSum>(Loaded loaded, Frame frame, IncidentArc arc) {
   return ExpOfArc<float>(loaded, frame, arc);
 }
 template <>
-inline PathSum<TwoFloat> OneArc<PathSum<TwoFloat>>(Loaded loaded, Frame frame,
-                                                   IncidentArc arc) {
+inline DoubleSum OneArc<DoubleSum>(Loaded loaded, Frame frame,
+                                   IncidentArc arc) {
   return ExpOfArc<TwoFloat>(loaded, frame, arc);
 }
 
@@ -217,7 +216,7 @@ inline float Size(BestScore state, IncidentArc arc, BestScore one) {
   return state.max + arc.score + one.max;
 }
 template <typename T>
-inline float Size(PathSum<T> state, IncidentArc, PathSum<T> one) {
+inline float Size(PathSum<float, T> state, IncidentArc, PathSum<float, T> one) {
   return AddExponents(state.exponent, one.exponent).high;
 }
 
@@ -245,10 +244,10 @@ inline BestScore SumOfPaths(constant CtcParams &, Input, Direction, int,
   return BestScore{max};
 }
 template <int kArcs, typename Sums, typename T>
-inline PathSum<T> SumOfPaths(constant CtcParams &params, Input input,
-                             Direction direction, int t,
-                             ArcsOfLane<PathSum<T>, kArcs> lane, Sums previous,
-                             float max) {
+inline PathSum<float, T> SumOfPaths(constant CtcParams &params, Input input,
+                                    Direction direction, int t,
+                                    ArcsOfLane<PathSum<float, T>, kArcs> lane,
+                                    Sums previous, float max) {
   T sum = {};
   // A simdgroup without kept arcs adds nothing.
   if (metal::fabs(max) < INFINITY) {
@@ -257,7 +256,7 @@ inline PathSum<T> SumOfPaths(constant CtcParams &params, Input input,
     for (int i = lane.begin; i < lane.end; i += input.width) {
       const IncidentArc arc = GetArc(params, input, direction, i);
       sum = AddPaths(sum, max, previous[arc.state],
-                     OneArcIn<PathSum<T>>(params, input, t, arc));
+                     OneArcIn<PathSum<float, T>>(params, input, t, arc));
     }
   }
   return MakeSum(max, SumOfLanes(sum, input.width));

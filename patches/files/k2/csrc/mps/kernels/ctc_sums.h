@@ -28,7 +28,11 @@ struct BestScore {
   float max;
 };
 
-// Whether a type is for all paths: a PathSum.
+// The sum of all paths, in single and nearly in double precision.
+typedef PathSum<float, float> FloatSum;
+typedef PathSum<float, TwoFloat> DoubleSum;
+
+// Whether a type is for all paths.
 template <typename Sum>
 constexpr bool HasAllPaths() {
   return true;

@@ -182,7 +182,7 @@ kernel void double_shares(device const Arc *arcs [[buffer(0)]],
     } else if (IsMinusInfinity(scores[to])) {
       shares[i] = TwoFloat{0.0f, 0.0f};
     } else {
-      shares[i] = ValueOf(PosteriorOf(scores[from], ExpOf<TwoFloat>(arc.score),
+      shares[i] = ValueOf(PosteriorOf(scores[from], ExpOf<LogScore>(arc.score),
                                       OnePath<LogScore>(0.0f), scores[to]));
     }
   }
@@ -351,7 +351,7 @@ kernel void double_totals_backprop(
        i < leaving_begins[end]; i += part.step) {
     const Arc arc = arcs[i];
     const TwoFloat posterior = ValueOf(PosteriorOf(
-        forward_scores[begin + arc.src_state], ExpOf<TwoFloat>(arc.score),
+        forward_scores[begin + arc.src_state], ExpOf<LogScore>(arc.score),
         backward_scores[begin + arc.dest_state], total));
     arc_grad[i] = factor * posterior.high;
   }

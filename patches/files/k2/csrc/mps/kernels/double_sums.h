@@ -25,7 +25,7 @@
 // For kernels only: the scores of states, as sums over arcs.
 
 // What a state has in the log semiring.
-typedef PathSum<TwoFloat> LogScore;
+typedef PathSum<TwoFloat, TwoFloat> LogScore;
 
 // What a state has in the tropical semiring.
 struct BestScore {
@@ -41,7 +41,7 @@ inline BestScore OnePath<BestScore>(float score) {
   return BestScore{{score, 0.0f}, 1.0f};
 }
 
-inline bool IsMinusInfinity(LogScore a) { return a.exponent == -INFINITY; }
+inline bool IsMinusInfinity(LogScore a) { return a.exponent.high == -INFINITY; }
 inline bool IsMinusInfinity(BestScore a) { return a.score.high == -INFINITY; }
 
 inline float AsFloat(LogScore a) { return ScoreOf(a).high; }
@@ -64,16 +64,16 @@ inline LogScore SumOfArcs(Arcs arcs, Scores<LogScore> scores, Work work,
                           thread const LogScore *from) {
   const Node node = work.indexes.node;
   LogScore exps[kDsArcsOfThread];
-  float max = -INFINITY;
+  TwoFloat max = {-INFINITY, 0.0f};
   for (int i = 0; i < kDsArcsOfThread; ++i) {
-    exps[i] = ExpOf<TwoFloat>(work.arcs[i].score);
+    exps[i] = ExpOf<LogScore>(work.arcs[i].score);
     // Where there is no arc, the maximum remains: it may be NaN.
-    const float more = MaxInOrder(max, from[i], exps[i]);
+    const TwoFloat more = MaxInOrder(max, from[i], exps[i]);
     max = node.begin + i < node.end ? more : max;
   }
   for (int i = node.begin + kDsArcsOfThread; i < node.end; ++i) {
     const IncidentArc arc = GetArc(arcs, node.state, i);
-    max = MaxInOrder(max, scores.states[arc.state], ExpOf<TwoFloat>(arc.score));
+    max = MaxInOrder(max, scores.states[arc.state], ExpOf<LogScore>(arc.score));
   }
   TwoFloat sum = {0.0f, 0.0f};
   for (int i = 0; i < kDsArcsOfThread; ++i)
@@ -81,7 +81,7 @@ inline LogScore SumOfArcs(Arcs arcs, Scores<LogScore> scores, Work work,
   for (int i = node.begin + kDsArcsOfThread; i < node.end; ++i) {
     const IncidentArc arc = GetArc(arcs, node.state, i);
     sum = AddInOrder(sum, max, scores.states[arc.state],
-                     ExpOf<TwoFloat>(arc.score));
+                     ExpOf<LogScore>(arc.score));
   }
   return MakeSum(max, sum);
 }
@@ -119,8 +119,9 @@ inline BestScore SumOfArcs(Arcs arcs, Scores<BestScore> scores, Work work,
 // is -infinity.
 inline float LogPosterior(LogScore forward, float arc_score, LogScore backward,
                           LogScore total) {
-  return AsFloat(
-      PosteriorOf(forward, ExpOf<TwoFloat>(arc_score), backward, total));
+  return ScoreOf(
+             PosteriorOf(forward, ExpOf<LogScore>(arc_score), backward, total))
+      .high;
 }
 inline float LogPosterior(BestScore forward, float arc_score,
                           BestScore backward, BestScore total) {

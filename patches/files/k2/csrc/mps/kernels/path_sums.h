@@ -32,19 +32,29 @@
 // arc's score.  No state waits for that exponential: it depends on the arc
 // alone.  Sums and products of IEEE suffice, so all GPUs give the same bits.
 
-// The sum significand * 2^exponent, where T is float or TwoFloat.
+// The sum significand * 2^exponent.
 //
-// The exponent is an integer, as a float: it has the range of scores.  The
-// significand is about 1; where the exponent is over 2^24, and has a unit above
-// 1, it is between 2^-64 and 2^64.  If the score of a sum is infinite or NaN,
-// the exponent is that score.
-template <typename T>
+// The exponent is an integer, as an E: it has the range of scores.  If the
+// score of a sum is infinite or NaN, the exponent is that score.
+//
+// E   TwoFloat, where exponents below 2^48 are exact and the significand is
+//     about 1; or float, where exponents below kMaxExponent are exact: one over
+//     2^24 has a unit above 1, and the significand is between 2^-64 and 2^64
+// T   float or TwoFloat
+template <typename E, typename T>
 struct PathSum {
-  float exponent;
+  E exponent;
   T significand;
 };
 
-// What significands of both types have.
+// 2^30, which stands for scores of 7e8.
+constant float kMaxExponent = 1073741824.0f;
+
+// Below it, exponents of a type are exact.
+inline float MaxExponent(float) { return kMaxExponent; }
+inline float MaxExponent(TwoFloat) { return 2.81474977e14f; }
+
+// What floats and pairs share.
 inline float Rounded(float a) { return a; }
 inline float Rounded(TwoFloat a) { return a.high; }
 inline TwoFloat AsTwoFloat(float a) { return TwoFloat{a, 0.0f}; }
@@ -53,6 +63,13 @@ inline float Product(float a, float b) { return a * b; }
 inline TwoFloat Product(TwoFloat a, TwoFloat b) { return Mul(a, b); }
 inline float Quotient(float a, float b) { return a / b; }
 inline TwoFloat Quotient(TwoFloat a, TwoFloat b) { return Div(a, b); }
+// sum + a * b, for positive numbers
+inline float AddProduct(float sum, float a, float b) {
+  return metal::fma(a, b, sum);
+}
+inline TwoFloat AddProduct(TwoFloat sum, TwoFloat a, TwoFloat b) {
+  return AddSameSign(sum, Mul(a, b));
+}
 // For a factor that is a power of 2.
 inline float Times(float a, float factor) { return a * factor; }
 inline TwoFloat Times(TwoFloat a, float factor) {
@@ -63,21 +80,26 @@ inline float Scaled(float a, int exponent) {
 }
 inline TwoFloat Scaled(TwoFloat a, int exponent) { return Ldexp(a, exponent); }
 
-template <typename T>
-inline PathSum<float> Rounded(PathSum<T> sum) {
-  return PathSum<float>{sum.exponent, Rounded(sum.significand)};
+template <typename E, typename T>
+inline PathSum<float, float> Rounded(PathSum<E, T> sum) {
+  return PathSum<float, float>{Rounded(sum.exponent), Rounded(sum.significand)};
 }
 
 // The sum of one path whose score is 0, infinite or NaN.
 template <typename Sum>
 inline Sum OnePath(float score);
 template <>
-inline PathSum<float> OnePath<PathSum<float>>(float score) {
-  return PathSum<float>{score, 1.0f};
+inline PathSum<float, float> OnePath<PathSum<float, float>>(float score) {
+  return PathSum<float, float>{score, 1.0f};
 }
 template <>
-inline PathSum<TwoFloat> OnePath<PathSum<TwoFloat>>(float score) {
-  return PathSum<TwoFloat>{score, {1.0f, 0.0f}};
+inline PathSum<float, TwoFloat> OnePath<PathSum<float, TwoFloat>>(float score) {
+  return PathSum<float, TwoFloat>{score, {1.0f, 0.0f}};
+}
+template <>
+inline PathSum<TwoFloat, TwoFloat> OnePath<PathSum<TwoFloat, TwoFloat>>(
+    float score) {
+  return PathSum<TwoFloat, TwoFloat>{{score, 0.0f}, {1.0f, 0.0f}};
 }
 
 // 2^exponent for an integer between -126 and 127.
@@ -87,32 +109,33 @@ inline float PowerOf2(float exponent) {
   return as_type<float>(as_type<int>(exponent + 12583039.0f) << 23);
 }
 
-// 2^30, which stands for scores of 7e8.
-constant float kMaxExactExponent = 1073741824.0f;
-
-// Returns a + b, without an error where the sum is below kMaxExactExponent. The
-// error of a larger sum may be too large for a significand.
+// Returns the sum of two exponents.  The error of a sum over kMaxExponent may
+// be too large for a significand.
 inline TwoFloat AddExponents(float a, float b) {
   const TwoFloat sum = TwoSum(a, b);
-  const bool is_exact = metal::fabs(sum.high) < kMaxExactExponent;
+  const bool is_exact = metal::fabs(sum.high) < kMaxExponent;
   return TwoFloat{sum.high, is_exact ? sum.low : 0.0f};
 }
-
-// exp(score); see ReduceExp() for large scores.
-template <typename T>
-inline PathSum<T> ExpOf(float score);
-template <>
-inline PathSum<TwoFloat> ExpOf<TwoFloat>(float score) {
-  const ReducedExp reduced = ReduceExp(score);
-  const float exponent = metal::floor(reduced.n * 0.0625f);
-  // An infinite exponent or NaN has any of the powers.
-  const int i = static_cast<int>(metal::fma(-16.0f, exponent, reduced.n)) & 15;
-  const TwoFloat power = kPowersOf2[i];
-  return PathSum<TwoFloat>{exponent,
-                           AddSmaller(power, Mul(power, reduced.expm1))};
+inline TwoFloat AddExponents(TwoFloat a, TwoFloat b) {
+  const TwoFloat sum = TwoSum(a.high, b.high);
+  return metal::fabs(sum.high) < INFINITY
+             ? QuickTwoSum(sum.high, sum.low + (a.low + b.low))
+             : TwoFloat{sum.high, 0.0f};
 }
+
+// Returns an exponent less one that was stored.
+inline float Shift(TwoFloat exponent, float base) {
+  return (exponent.high - base) + exponent.low;
+}
+inline float Shift(TwoFloat exponent, TwoFloat base) {
+  return (exponent.high - base.high) + (exponent.low - base.low);
+}
+
+// exp(score)
+template <typename Sum>
+inline Sum ExpOf(float score);
 template <>
-inline PathSum<float> ExpOf<float>(float score) {
+inline PathSum<float, float> ExpOf<PathSum<float, float>>(float score) {
   // log(2) in two parts, as in ReduceExp().
   const float kPart1 = 0.693147182f, kPart2 = -1.90465421e-9f;
   const float exponent = metal::rint(
@@ -126,70 +149,110 @@ inline PathSum<float> ExpOf<float>(float score) {
   series = metal::fma(series, y, 4.16666679e-2f);
   series = metal::fma(series, y, 0.166666672f);
   series = metal::fma(series, y, 0.5f);
-  return PathSum<float>{exponent, metal::fma(series, y * y, y) + 1.0f};
+  return PathSum<float, float>{exponent, metal::fma(series, y * y, y) + 1.0f};
 }
-
-// sum + a * b, for positive numbers
-inline float AddProduct(float sum, float a, float b) {
-  return metal::fma(a, b, sum);
+// See ReduceExp() for large scores.
+template <>
+inline PathSum<float, TwoFloat> ExpOf<PathSum<float, TwoFloat>>(float score) {
+  const ReducedExp reduced = ReduceExp(score);
+  const float exponent = metal::floor(reduced.n * 0.0625f);
+  // An infinite exponent or NaN has any of the powers.
+  const int i = static_cast<int>(metal::fma(-16.0f, exponent, reduced.n)) & 15;
+  const TwoFloat power = kPowersOf2[i];
+  return PathSum<float, TwoFloat>{exponent,
+                                  AddSmaller(power, Mul(power, reduced.expm1))};
 }
-inline TwoFloat AddProduct(TwoFloat sum, TwoFloat a, TwoFloat b) {
-  return AddSameSign(sum, Mul(a, b));
+template <>
+inline PathSum<TwoFloat, TwoFloat> ExpOf<PathSum<TwoFloat, TwoFloat>>(
+    float score) {
+  // An exponent of a large score takes two floats.  There is no branch: the
+  // exponentials of several arcs overlap.
+  const float size = metal::fabs(score);
+  const bool is_large = size > 5e5f && size < 1e14f;
+  const float most = is_large ? metal::rint(score * 1.44269502f) : 0.0f;
+  // The first part has no error: it is below the unit of `most`.
+  const TwoFloat rest = TwoSum(metal::fma(-most, kLog2.high, score),
+                               metal::fma(-most, kLog2.low, 0.0f));
+  const PathSum<float, TwoFloat> exp =
+      ExpOf<PathSum<float, TwoFloat>>(rest.high);
+  const TwoFloat significand = exp.significand;
+  return PathSum<TwoFloat, TwoFloat>{
+      QuickTwoSum(most, exp.exponent),
+      QuickTwoSum(significand.high,
+                  metal::fma(significand.high, is_large ? rest.low : 0.0f,
+                             significand.low))};
 }
 
 // Adds the paths to a state, extended by an arc with this exponential, to a sum
-// relative to 2^max.  There is no branch: the arcs of a state overlap.
-template <typename T>
-inline T AddPaths(T sum, float max, PathSum<T> state, PathSum<T> arc) {
+// relative to 2^max, where `max` is about the largest exponent.  There is no
+// branch: the arcs of a state overlap.
+template <typename E, typename T>
+inline T AddPaths(T sum, E max, PathSum<E, T> state, PathSum<E, T> arc) {
   // A smaller term does not change the sum.
   const float kMinShift = -100.0f;
-  const TwoFloat exponent = AddExponents(state.exponent, arc.exponent);
-  const float shift = (exponent.high - max) + exponent.low;
+  const float shift = Shift(AddExponents(state.exponent, arc.exponent), max);
   const float power =
       shift > kMinShift ? PowerOf2(shift) : 0.0f;  // also if it is NaN
   return AddProduct(sum, state.significand, Times(arc.significand, power));
 }
 
+// The exponent of a positive number.
+inline float ExponentOf(float a) {
+  return static_cast<float>((as_type<int>(a) >> 23) - 127);
+}
+
 // Returns sum * 2^max with a significand near 1.
 template <typename T>
-inline PathSum<T> MakeSum(float max, T sum) {
-  if (!(metal::fabs(max) < INFINITY)) return OnePath<PathSum<T>>(max);
-  const float size =
-      static_cast<float>((as_type<int>(Rounded(sum)) >> 23) - 127);
+inline PathSum<float, T> MakeSum(float max, T sum) {
+  if (!(metal::fabs(max) < INFINITY)) return OnePath<PathSum<float, T>>(max);
+  const float size = ExponentOf(Rounded(sum));
   const TwoFloat exponent = AddExponents(max, size);
-  return PathSum<T>{exponent.high, Times(sum, PowerOf2(exponent.low - size))};
+  return PathSum<float, T>{exponent.high,
+                           Times(sum, PowerOf2(exponent.low - size))};
+}
+template <typename T>
+inline PathSum<TwoFloat, T> MakeSum(TwoFloat max, T sum) {
+  if (!(metal::fabs(max.high) < INFINITY))
+    return OnePath<PathSum<TwoFloat, T>>(max.high);
+  const float size = ExponentOf(Rounded(sum));
+  return PathSum<TwoFloat, T>{AddExponents(max, TwoFloat{size, 0.0f}),
+                              Times(sum, PowerOf2(-size))};
 }
 
 // The next two add up arcs as LogAdd() in k2/csrc/utils.h does in the order of
 // the arcs: after a NaN, the sum begins again with the next arc.  First all
 // arcs go through MaxInOrder(), then all through AddInOrder().
 template <typename T>
-inline float MaxInOrder(float max, PathSum<T> state, PathSum<T> arc) {
-  const float exponent = AddExponents(state.exponent, arc.exponent).high;
-  return exponent <= max ? max : exponent;
+inline TwoFloat MaxInOrder(TwoFloat max, PathSum<TwoFloat, T> state,
+                           PathSum<TwoFloat, T> arc) {
+  const TwoFloat exponent = AddExponents(state.exponent, arc.exponent);
+  const bool is_less = exponent.high < max.high ||
+                       (exponent.high == max.high && exponent.low <= max.low);
+  return is_less ? max : exponent;
 }
 template <typename T>
-inline T AddInOrder(T sum, float max, PathSum<T> state, PathSum<T> arc) {
+inline T AddInOrder(T sum, TwoFloat max, PathSum<TwoFloat, T> state,
+                    PathSum<TwoFloat, T> arc) {
   const T more = AddPaths(sum, max, state, arc);
-  return metal::isnan(state.exponent + arc.exponent) ? T{} : more;
+  return metal::isnan(state.exponent.high + arc.exponent.high) ? T{} : more;
 }
 
 // The logarithm of a sum.
-template <typename T>
-inline TwoFloat ScoreOf(PathSum<T> sum) {
-  const TwoFloat exponent = {sum.exponent, 0.0f};
-  return metal::fabs(sum.exponent) < INFINITY
+template <typename E, typename T>
+inline TwoFloat ScoreOf(PathSum<E, T> sum) {
+  const TwoFloat exponent = AsTwoFloat(sum.exponent);
+  return metal::fabs(exponent.high) < INFINITY
              ? Add(Mul(exponent, kLog2), Log(AsTwoFloat(sum.significand)))
              : exponent;
 }
 
 // The sum itself.
 template <typename T>
-inline T ValueOf(PathSum<T> sum) {
+inline T ValueOf(PathSum<float, T> sum) {
   // With a larger exponent the sum is 0, infinite or NaN.
   if (metal::fabs(sum.exponent) < 250.0f)
     return Scaled(sum.significand, static_cast<int>(sum.exponent));
-  return Times(OnePath<PathSum<T>>(0.0f).significand,
+  return Times(OnePath<PathSum<float, T>>(0.0f).significand,
                metal::precise::exp(sum.exponent));
 }
 
@@ -202,23 +265,28 @@ inline T ValueOf(PathSum<T> sum) {
 //
 // If there is no path, the posterior is 0.  If scores are infinite or NaN, the
 // exponent is their sum.
-template <typename T>
-inline PathSum<T> PosteriorOf(PathSum<T> forward, PathSum<T> arc,
-                              PathSum<T> backward, PathSum<T> total) {
-  const float minus_total =
-      total.exponent == -INFINITY ? -INFINITY : -total.exponent;
-  const float rough =
-      forward.exponent + arc.exponent + backward.exponent + minus_total;
-  if (!(metal::fabs(rough) < INFINITY)) return OnePath<PathSum<T>>(rough);
-  const float exponent =
-      Add(Add(TwoSum(forward.exponent, arc.exponent), backward.exponent),
-          minus_total)
-          .high;
+template <typename E, typename T>
+inline PathSum<float, T> PosteriorOf(PathSum<E, T> forward, PathSum<E, T> arc,
+                                     PathSum<E, T> backward,
+                                     PathSum<E, T> total) {
+  const TwoFloat of_total = AsTwoFloat(total.exponent),
+                 minus_total =
+                     of_total.high == -INFINITY ? of_total : Negative(of_total);
+  const float rough = Rounded(forward.exponent) + Rounded(arc.exponent) +
+                      Rounded(backward.exponent) + minus_total.high;
+  if (!(metal::fabs(rough) < INFINITY))
+    return OnePath<PathSum<float, T>>(rough);
+  const float exponent = Add(Add(AddExponents(forward.exponent, arc.exponent),
+                                 AsTwoFloat(backward.exponent)),
+                             minus_total)
+                             .high;
   // Where exponents are not exact, a posterior may be wrong, but not large.
-  const bool is_exact = metal::fabs(total.exponent) < kMaxExactExponent;
-  return PathSum<T>{is_exact ? exponent : metal::min(exponent, 0.0f),
-                    Product(Product(forward.significand, arc.significand),
-                            Quotient(backward.significand, total.significand))};
+  const bool is_exact =
+      metal::fabs(of_total.high) < MaxExponent(total.exponent);
+  return PathSum<float, T>{
+      is_exact ? exponent : metal::min(exponent, 0.0f),
+      Product(Product(forward.significand, arc.significand),
+              Quotient(backward.significand, total.significand))};
 }
 
 #endif  // K2_CSRC_MPS_KERNELS_PATH_SUMS_H_
