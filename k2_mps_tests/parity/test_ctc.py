@@ -273,8 +273,9 @@ def test_memory_is_a_fraction_of_a_sum_for_each_state_and_frame(double):
     backward, _ = _peak(made.backward)
     states_and_frames = graph.arcs.shape().tot_size(1) * 501
     gradients = 2 * scores.numel() * 4
-    # A tenth of the CPU's memory for 32 such sequences.
-    assert forward < 2.1 * states_and_frames
+    # A tenth of the CPU's memory for 32 such sequences: sums in both directions of every 16th
+    # frame, 24 bytes or 16; a bit for each of about three arcs; scores of paths and totals.
+    assert forward < (2.2 if double else 1.7) * states_and_frames
     assert backward - gradients < 0.5 * states_and_frames
 
 
