@@ -126,6 +126,7 @@ template <typename Arcs>
 inline Indexes LoadIndexes(Arcs arcs, Node node) {
   Indexes ans;
   ans.node = node;
+#pragma unroll
   for (int i = 0; i < kDsArcsOfThread; ++i) {
     const int position = node.begin + i;
     ans.of_arcs[i] = position < node.end ? IndexOf(arcs, position) : -1;
@@ -138,6 +139,7 @@ inline Work LoadArcs(Arcs arcs, Indexes indexes) {
   const Arc none = {0, 0, 0, 0.0f};
   Work ans;
   ans.indexes = indexes;
+#pragma unroll
   for (int i = 0; i < kDsArcsOfThread; ++i) {
     const int index = indexes.of_arcs[i];
     ans.arcs[i] = index >= 0 ? arcs.arcs[index] : none;

@@ -40,6 +40,7 @@ struct ComputeScore {
     const Node node = work.indexes.node;
     // The states of the first arcs are loaded together.
     Score from[kDsArcsOfThread];
+#pragma unroll
     for (int i = 0; i < kDsArcsOfThread; ++i)
       from[i] = node.begin + i < node.end
                     ? scores.states[ArcOf(arcs, work, i).state]
@@ -219,6 +220,7 @@ struct ComputeGradient {
     } else if (node.state == final && of.scores[final].is_reached != 0.0f) {
       sum.high = 1.0f;
     }
+#pragma unroll
     for (int i = 0; i < kDsArcsOfThread; ++i)
       if (node.begin + i < node.end) sum = AddArc(sum, ArcOf(arcs, work, i));
     for (int i = node.begin + kDsArcsOfThread; i < node.end; ++i)

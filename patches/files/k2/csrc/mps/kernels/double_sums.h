@@ -65,6 +65,7 @@ inline LogScore SumOfArcs(Arcs arcs, Scores<LogScore> scores, Work work,
   const Node node = work.indexes.node;
   LogScore exps[kDsArcsOfThread];
   TwoFloat max = {-INFINITY, 0.0f};
+#pragma unroll
   for (int i = 0; i < kDsArcsOfThread; ++i) {
     exps[i] = ExpOf<LogScore>(work.arcs[i].score);
     // Where there is no arc, the maximum remains: it may be NaN.
@@ -76,6 +77,7 @@ inline LogScore SumOfArcs(Arcs arcs, Scores<LogScore> scores, Work work,
     max = MaxInOrder(max, scores.states[arc.state], ExpOf<LogScore>(arc.score));
   }
   TwoFloat sum = {0.0f, 0.0f};
+#pragma unroll
   for (int i = 0; i < kDsArcsOfThread; ++i)
     sum = AddInOrder(sum, max, from[i], exps[i]);
   for (int i = node.begin + kDsArcsOfThread; i < node.end; ++i) {
@@ -103,6 +105,7 @@ inline BestScore SumOfArcs(Arcs arcs, Scores<BestScore> scores, Work work,
                            thread const BestScore *from) {
   const Node node = work.indexes.node;
   BestArc best = {{{-INFINITY, 0.0f}, 0.0f}, -1};
+#pragma unroll
   for (int i = 0; i < kDsArcsOfThread; ++i)
     if (node.begin + i < node.end)
       best = BetterOf(best, from[i], ArcOf(arcs, work, i));

@@ -118,9 +118,11 @@ inline TwoFloat AddExponents(float a, float b) {
 }
 inline TwoFloat AddExponents(TwoFloat a, TwoFloat b) {
   const TwoFloat sum = TwoSum(a.high, b.high);
-  return metal::fabs(sum.high) < INFINITY
-             ? QuickTwoSum(sum.high, sum.low + (a.low + b.low))
-             : TwoFloat{sum.high, 0.0f};
+  const TwoFloat exact = QuickTwoSum(sum.high, sum.low + (a.low + b.low));
+  // The errors of an infinite sum are NaN.
+  const bool is_finite = metal::fabs(sum.high) < INFINITY;
+  return TwoFloat{is_finite ? exact.high : sum.high,
+                  is_finite ? exact.low : 0.0f};
 }
 
 // Returns an exponent less one that was stored.
