@@ -126,22 +126,11 @@ def test_a_bill_keeps_to_the_schema_and_names_all(tmp_path):
 @contextlib.contextmanager
 def served(folder: Path):
     """The URL of a folder on a local web server."""
-
-    class Handler(http.server.SimpleHTTPRequestHandler):
-        def log_message(self, *args):
-            pass
-
-    server = http.server.ThreadingHTTPServer(
-        ("127.0.0.1", 0), functools.partial(Handler, directory=str(folder))
-    )
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    try:
+    handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=str(folder))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
         yield f"http://127.0.0.1:{server.server_address[1]}"
-    finally:
         server.shutdown()
-        thread.join()
-        server.server_close()
 
 
 def pip(page: str, wanted: str, folder: Path) -> subprocess.CompletedProcess:
@@ -204,18 +193,14 @@ def page_of_k2(folder: Path, *versions: str) -> Path:
     return page
 
 
-def installer(name: str, python: Path) -> list[object]:
-    """The command with which a program installs packages for a Python."""
-    if name == "uv":
-        uv = [Path(sys.prefix, "bin/uv"), "pip", "install", "--python", python]
-        return [*uv, "--offline", "--no-cache"]
-    return [sys.executable, "-m", "pip", "--python", python, "install", "-q"]
-
-
+# The words that install packages, those before the name of a Python first; and the option
+# that installs what is there once more.
+PIP = ([sys.executable, "-m", "pip", "--python"], ["install", "-q"], "-I")
+UV = ([f"{sys.prefix}/bin/uv", "pip", "install", "--python"], ["--offline", "-n"], "--reinstall")
 OURS = "1.24.4.post20250714+mps.cpu.torch2.13.0"
 
 
-@pytest.mark.parametrize("program", ["pip", "uv"])
+@pytest.mark.parametrize("program", [PIP, UV], ids=["pip", "uv"])
 @pytest.mark.parametrize(
     "others, kept",
     [
@@ -230,7 +215,8 @@ def test_an_upgrade_from_the_page_of_k2_keeps_mps(tmp_path, program, others, kep
     case(version=OURS).written(tmp_path / "mps")
     page = write_index(tmp_path / "mps")
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "venv"], check=True)
-    command = installer(program, tmp_path / "venv/bin/python")
+    words, options, again = program
+    command = [*words, tmp_path / "venv/bin/python", *options]
     command += ["--no-deps", "--no-index", "--find-links"]
     subprocess.run([*command, page, "k2"], check=True, cwd=tmp_path)
     cpu = page_of_k2(tmp_path / "cpu", *others)
@@ -239,8 +225,7 @@ def test_an_upgrade_from_the_page_of_k2_keeps_mps(tmp_path, program, others, kep
     assert (info.name == f"k2-{OURS}.dist-info") == kept
     # From both pages at once, the wheel with mps is the one to install.
     if kept:
-        both = [*command, page, "--find-links", cpu, "--reinstall", "k2"]
-        both = [word if program == "uv" or word != "--reinstall" else "-I" for word in both]
+        both = [*command, page, "--find-links", cpu, again, "k2"]
         subprocess.run(both, check=True, cwd=tmp_path)
         [info] = tmp_path.glob("venv/lib/python*/site-packages/k2-*.dist-info")
         assert info.name == f"k2-{OURS}.dist-info"
