@@ -146,3 +146,17 @@ def test_commits_that_cancel_each_other_are_not_overwritten(sandbox, k2):
     git(k2, "checkout", "--quiet", "k2/csrc/context.h")
     assert snapshot(k2)["refs"] == before["refs"]
     assert sandbox.state() == "edited"
+
+
+def test_commits_that_conflict_with_the_new_patches_stay(sandbox, k2):
+    """The message has the commands that carry the commits over by hand."""
+    path = sandbox.root / "patches" / CONTEXT
+    path.write_text(path.read_text().replace("+line fifty\n", "+line 5O\n"))
+    text = (k2 / "k2/csrc/context.h").read_text()
+    tip = support.commit(k2, "mine", {"k2/csrc/context.h": text.replace("fifty", "L")})
+    before = snapshot(k2), patches(sandbox)
+    message = sandbox.fails(14, "apply")
+    assert "your commits conflict with the new text of patches/" in message
+    assert "rebase --onto " in message and "k2mps export --overwrite" in message
+    assert (snapshot(k2), patches(sandbox)) == before
+    assert git(k2, "rev-parse", "HEAD") == tip
