@@ -319,7 +319,7 @@ METAL_FUNC void Pass(constant CtcParams &params, Input input,
 
   // The loop loads the scores of kAhead frames while it computes the kAhead
   // frames before them: no frame waits for device memory.  OneArc() comes at
-  // the end, lest the frames wait for the loads.
+  // the end, so that the frames do not wait for the loads.
   const int change = direction.forward ? 1 : -1,
             first_frame = direction.forward ? frame : frame - 1;
   Sum one_arc[kAhead][kCtcArcsOfLane];

@@ -157,7 +157,7 @@ struct ReducedExp {
 inline ReducedExp ReduceExp(float x) {
   // log(2) / 16 in two parts.
   const float kPart1 = 0.0433216989f, kPart2 = -1.19040888e-10f;
-  // 16 / log(2) is a sum, lest n is off where floats have a unit above 1.
+  // 16 / log(2) has two parts: n stays exact where floats have a large unit.
   const float n = metal::rint(metal::fma(x, 23.0831203f, x * 3.08154079e-7f));
   // The difference to n * kPart1 has no error: it is small, and a multiple of
   // 2^-29 unless n is 0.
