@@ -48,7 +48,7 @@ struct BatchedFsas {
 // The scores of all states in one direction, in the kernels' form.
 struct DoubleScores {
   torch::Tensor states;     // float32, [states, 4 or 3], see LogScore and
-                            // BestScore in kernels/double_sums.h
+                            // BestScore in kernels/double_batches.h
   torch::Tensor totals;     // float32, [fsas], total scores; -infinity for FSAs
                             // without states
   torch::Tensor best_arcs;  // int32, [states], the last of each state's best

@@ -18,7 +18,7 @@
 
 #include <metal_stdlib>
 
-#include "k2/csrc/mps/kernels/double_sums.h"
+#include "k2/csrc/mps/kernels/double_batches.h"
 
 // The scores of states, nearly in double precision (see two_float.h), and what
 // k2 computes from them: total scores, posteriors of arcs, and gradients.
