@@ -192,10 +192,11 @@ struct Part {
 inline Part GetPart(constant DoubleScoresParams &params,
                     device const int *state_begins, uint group,
                     uint num_threads) {
-  const int fsa = int(group) / params.num_parts;
+  const int fsa = static_cast<int>(group) / params.num_parts;
   return Part{fsa, state_begins[fsa], state_begins[fsa + 1],
-              int(group) % params.num_parts * int(num_threads),
-              params.num_parts * int(num_threads)};
+              static_cast<int>(group) % params.num_parts *
+                  static_cast<int>(num_threads),
+              params.num_parts * static_cast<int>(num_threads)};
 }
 
 // What a state has in the log semiring.

@@ -63,8 +63,8 @@ inline Count CountStates(States states, Fsa fsa, device const int *arc_begins,
     const bool kept = s < fsa.num_states && IsKept(states, s);
     if (kept) count.leaving_arcs += arc_begins[s + 1] - arc_begins[s];
     const uint bits = Ballot(kept);
-    if (lane == 0) words[word] = uint2(bits, uint(count.states));
-    count.states += int(metal::popcount(bits));
+    if (lane == 0) words[word] = uint2(bits, static_cast<uint>(count.states));
+    count.states += static_cast<int>(metal::popcount(bits));
   }
   return count;
 }
@@ -73,7 +73,8 @@ inline Count CountStates(States states, Fsa fsa, device const int *arc_begins,
 // same state.
 inline int BrokenOrder(int label_before, int dest_before, int label, int dest) {
   // As unsigned numbers, label -1 is the largest.
-  const uint before = uint(label_before), order = uint(label);
+  const uint before = static_cast<uint>(label_before),
+             order = static_cast<uint>(label);
   int broken = order <= before ? kArcSortedAndDeterministic : 0;
   if (order < before || (order == before && dest < dest_before))
     broken |= kArcSorted;
@@ -96,7 +97,7 @@ inline int CountLeavingArcs(Input in, Arcs leaving, int begin, int end,
               dest = OfLaneBefore(arc.dest_state, bits, lane, last_dest),
               label_before = OfLaneBefore(label, bits, lane, last_label);
     const bool is_first = src != arc.src_state;
-    num_sources += int(metal::popcount(Ballot(kept && is_first)));
+    num_sources += static_cast<int>(metal::popcount(Ballot(kept && is_first)));
     if (kept && label == 0) count.not_properties |= kEpsilonFree;
     if (kept && !is_first)
       count.not_properties |=
@@ -106,7 +107,7 @@ inline int CountLeavingArcs(Input in, Arcs leaving, int begin, int end,
       last_dest = OfLastLane(arc.dest_state, bits);
       last_label = OfLastLane(label, bits);
     }
-    count.arcs += int(metal::popcount(bits));
+    count.arcs += static_cast<int>(metal::popcount(bits));
   }
   return num_sources;
 }
@@ -120,7 +121,8 @@ inline int CountEntered(Input in, Arcs incoming, int begin, int end, int lane) {
     const Arc arc = in.arcs[i];
     const uint bits = Ballot(at < end && IsKept(incoming, arc, i));
     const int dest = OfLaneBefore(arc.dest_state, bits, lane, last_dest);
-    num_dests += int(metal::popcount(bits & Ballot(dest != arc.dest_state)));
+    num_dests += static_cast<int>(
+        metal::popcount(bits & Ballot(dest != arc.dest_state)));
     if (bits != 0) last_dest = OfLastLane(arc.dest_state, bits);
   }
   return num_dests;
