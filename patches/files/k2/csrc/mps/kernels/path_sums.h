@@ -286,7 +286,7 @@ inline PathSum<float, T> PosteriorOf(PathSum<E, T> forward, PathSum<E, T> arc,
   const bool is_exact =
       metal::fabs(of_total.high) < MaxExponent(total.exponent);
   return PathSum<float, T>{
-      is_exact ? exponent : metal::min(exponent, 0.0f),
+      is_exact || exponent < 0.0f ? exponent : 0.0f,
       Product(Product(forward.significand, arc.significand),
               Quotient(backward.significand, total.significand))};
 }
