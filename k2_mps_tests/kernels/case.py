@@ -39,6 +39,16 @@ class Buffer:
         return cls(np.full(expected.shape, UNTOUCHED, dtype), expected, tolerance)
 
 
+# By the most threads of a threadgroup, as FitInstance() of grid.h has them.
+INSTANCES = (256, 512, 1024)
+
+
+def fit_instance(kernel, wanted):
+    """The instance of a kernel for so many threads, and its threads, as the host chooses them."""
+    most = next((n for n in INSTANCES if wanted <= n), INSTANCES[-1])
+    return f"{kernel}_{most}", min(most, -(-wanted // 32) * 32)
+
+
 def ints(values):
     """An input buffer of numpy.int32; an empty array gets one element."""
     values = np.array(values, np.int32)

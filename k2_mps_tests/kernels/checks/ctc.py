@@ -9,8 +9,9 @@ store a sum as any significand * 2^exponent, so the check compares the scores of
 
 import numpy as np
 
-from k2_mps_tests.kernels.case import UNTOUCHED, Buffer, Case, ints
+from k2_mps_tests.kernels.case import UNTOUCHED, Buffer, Case, fit_instance, ints
 from k2_mps_tests.kernels.checks.intersect_dense import pass_of
+from k2_mps_tests.kernels.checks.two_float import path_sums_of
 from k2_mps_tests.kernels.graphs import Graphs
 from k2_mps_tests.kernels.sources import enumerators
 
@@ -19,7 +20,6 @@ SIZES = enumerators("ctc.h")
 CACHED = SIZES["kCtcMaxCachedStates"]
 THREADS = SIZES["kCtcThreads"]
 ROWS_OF_BLOCK = (1, 4)
-INSTANCES = (256, 512, 1024)  # by the most threads of a threadgroup
 KINDS = {"float": 2, "double": 3}  # floats of a sum
 SYMBOLS = 6
 BEAM, NO_BEAM = 4.0, 1e-7
@@ -226,8 +226,7 @@ class Graph(Graphs):
         """The instance of a kernel that passes through all rows, and its threads, as the host
         chooses them."""
         wanted = -(-self.num_states * 3 // 2 // len(self.states)) * self.width
-        most = next((n for n in INSTANCES if wanted <= n), INSTANCES[-1])
-        return f"{kernel}_{most}", min(most, -(-wanted // 32) * 32)
+        return fit_instance(kernel, wanted)
 
     def _best_scratch(self):
         size = self.num_states * (SIZES["kCtcScratchFrames"] + 4)
@@ -332,11 +331,6 @@ class Graph(Graphs):
 
 
 def _path_sums(sums, kind="float"):
-    """Sums as significand * 2^exponent, with a significand of one float or two."""
-    finite = np.isfinite(sums)
-    with np.errstate(invalid="ignore"):
-        exponents = np.where(finite, np.floor(sums / np.log(2)), sums)
-        significands = np.exp(np.where(finite, sums - exponents * np.log(2), 0))
-    high = significands.astype(np.float32)
-    parts = [high] if kind == "float" else [high, (significands - high).astype(np.float32)]
-    return np.stack([exponents.astype(np.float32), *parts], axis=-1)
+    """PathSums with one float as exponent, and a significand of one float or two."""
+    parts = [0, 2] if kind == "float" else [0, 2, 3]
+    return np.take(path_sums_of(sums), parts, axis=-1)

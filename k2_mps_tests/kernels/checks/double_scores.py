@@ -10,14 +10,13 @@ gradients may lose 2^-60 of the sum of all.
 
 import numpy as np
 
-from k2_mps_tests.kernels.case import UNTOUCHED, Buffer, Case, ints
+from k2_mps_tests.kernels.case import INSTANCES, UNTOUCHED, Buffer, Case, fit_instance, ints
 from k2_mps_tests.kernels.checks.two_float import path_sums_of
 from k2_mps_tests.kernels.sources import enumerators
 
 HALF = float(np.finfo(np.float32).eps) / 2
 PAIR = 2.0**-44
 SIMD_WIDTH = enumerators("double_scores.h")["kDsSimdWidth"]
-INSTANCES = (256, 512, 1024)  # by the most threads of a threadgroup
 MAX_THREADS = INSTANCES[-1]
 
 # Widths of the layers of states of each FSA, and the most arcs of a state.  There
@@ -144,8 +143,8 @@ def _incoming(graph):
     return [ints(_begins(graph, graph.dest)), ints(np.argsort(graph.dest, kind="stable"))]
 
 
-def _threads(graph):
-    return min(MAX_THREADS, -(-max(map(len, graph.layers)) // SIMD_WIDTH) * SIMD_WIDTH)
+def _widest(graph):
+    return max(map(len, graph.layers))
 
 
 def _error_of_scores(graph, scores):
@@ -178,11 +177,6 @@ def _instance(kernel, log):
     return kernel + ("_log" if log else "_tropical")
 
 
-def _fit_instance(kernel, threads):
-    """The instance of a kernel for threadgroups of a size."""
-    return f"{kernel}_{next(most for most in INSTANCES if threads <= most)}"
-
-
 def _scores(name, graph, log, directions):
     """double_scores for forward scores (True), backward scores (False), or both."""
     states, totals, best_arcs, allowed, allowed_totals = [], [], [], [], []
@@ -205,13 +199,9 @@ def _scores(name, graph, log, directions):
         Buffer(np.full(len(best_arcs), UNTOUCHED, np.int32), None if log else best_arcs),
         _params(graph, log, directions[0]),
     ]
-    return Case(
-        name + ", " + " and ".join("forward" if forward else "backward" for forward in directions),
-        _fit_instance(_instance("double_scores", log), _threads(graph)),
-        graph.num_fsas * len(directions),
-        _threads(graph),
-        buffers,
-    )
+    name += ", " + " and ".join("forward" if forward else "backward" for forward in directions)
+    kernel, threads = fit_instance(_instance("double_scores", log), _widest(graph))
+    return Case(name, kernel, graph.num_fsas * len(directions), threads, buffers)
 
 
 def _gradients(name, graph, forward, log):
@@ -278,8 +268,7 @@ def _gradients(name, graph, forward, log):
             Buffer.output(arc_grad, exact),
             _params(graph, log, forward, bool(stride), stride),
         ]
-        threads = _threads(graph)
-        kernel = _fit_instance("double_backprop", threads)
+        kernel, threads = fit_instance("double_backprop", _widest(graph))
         yield Case(name + what, kernel, graph.num_fsas, threads, buffers)
 
 

@@ -31,8 +31,8 @@ namespace {
 
 constexpr const char *kDoubleScores = "double_scores";
 
-// Returns the name of a kernel's instance.
-std::string InstanceOf(const char *kernel, bool log_semiring) {
+// Returns the name of a kernel for a semiring.
+std::string ForSemiring(const char *kernel, bool log_semiring) {
   return std::string(kernel) + (log_semiring ? "_log" : "_tropical");
 }
 
@@ -63,12 +63,16 @@ DoubleScoresInputs GetInputs(BatchedFsas &batched) {
           has_incoming ? batched.incoming : splits};
 }
 
-// Returns how many threads go through the batches of an FSA: twice the states
-// that an FSA has in an average batch, so that in most batches each thread has
-// at most one state.
-int64_t WantedThreads(const DoubleScoresParams &params) {
+// Returns an instance of a kernel whose threadgroups go through the batches of
+// an FSA.  The threads are twice the states that an FSA has in an average
+// batch: in most batches each thread has at most one state.
+mps::Instance InstanceOf(const std::string &kernel,
+                         const DoubleScoresInputs &inputs) {
+  const DoubleScoresParams &params = inputs.params;
   const int64_t num_parts = int64_t{params.num_fsas} * params.num_batches;
-  return (2LL * params.num_states + num_parts - 1) / num_parts;
+  return mps::FitInstance(kDoubleScores, kernel, inputs.arcs,
+                          (2LL * params.num_states + num_parts - 1) / num_parts,
+                          kDsSimdWidth);
 }
 
 // Calls launch() for each part of the batches, with params->first_batch and
@@ -122,9 +126,8 @@ std::pair<DoubleScores, DoubleScores> ComputeDoubleScores(BatchedFsas &fsas,
                                 {num_directions,
                                  params.log_semiring ? 1 : params.num_states},
                                 torch::kInt);
-  const mps::Instance instance = mps::FitInstance(
-      kDoubleScores, InstanceOf("double_scores", fsas.log_semiring),
-      inputs.arcs, WantedThreads(params), kDsSimdWidth);
+  const mps::Instance instance =
+      InstanceOf(ForSemiring("double_scores", fsas.log_semiring), inputs);
   const mps::Grid grid = {
       static_cast<uint32_t>(num_directions * params.num_fsas),
       instance.threads};
@@ -147,7 +150,7 @@ torch::Tensor RoundDoubleScores(const DoubleScores &scores) {
   params.num_states = static_cast<int>(scores.states.size(0));
   torch::Tensor ans =
       torch::empty({params.num_states}, scores.states.options());
-  mps::Launch(kDoubleScores, InstanceOf("double_rounded", scores.log_semiring),
+  mps::Launch(kDoubleScores, ForSemiring("double_rounded", scores.log_semiring),
               mps::GridOf(params.num_states), {scores.states, ans, params});
   return ans;
 }
@@ -173,9 +176,7 @@ torch::Tensor DoubleScoresBackprop(BatchedFsas &fsas, bool is_forward,
   mps::Launch(kDoubleScores, "double_shares", arc_grid,
               {inputs.arcs, inputs.state_begins, inputs.leaving_begins,
                scores.states, scores.best_arcs, shares, params});
-  const mps::Instance instance =
-      mps::FitInstance(kDoubleScores, "double_backprop", inputs.arcs,
-                       WantedThreads(params), kDsSimdWidth);
+  const mps::Instance instance = InstanceOf("double_backprop", inputs);
   const mps::Grid grid = {static_cast<uint32_t>(params.num_fsas),
                           instance.threads};
   LaunchBatches(&params, [&] {
@@ -207,7 +208,7 @@ torch::Tensor DoubleArcPost(BatchedFsas &fsas, const DoubleScores &forward,
   DoubleScoresInputs inputs = GetInputs(fsas);
   torch::Tensor ans = New(inputs, {inputs.params.num_arcs});
   const mps::Grid grid = GetArcGrid(&inputs.params);
-  mps::Launch(kDoubleScores, InstanceOf("double_arc_post", fsas.log_semiring),
+  mps::Launch(kDoubleScores, ForSemiring("double_arc_post", fsas.log_semiring),
               grid,
               {inputs.arcs, inputs.state_begins, inputs.leaving_begins,
                forward.states, backward.states, ans, inputs.params});

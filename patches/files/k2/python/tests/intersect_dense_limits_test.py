@@ -22,37 +22,11 @@
 
 import unittest
 
-import k2
 import torch
+from intersect_dense_cases import IntersectDenseCases
 
 
-class TestIntersectDenseLimits(unittest.TestCase):
-
-    @classmethod
-    def setUpClass(cls):
-        cls.devices = [torch.device('cpu')]
-        if torch.cuda.is_available() and k2.with_cuda:
-            cls.devices.append(torch.device('cuda', 0))
-
-    def setUp(self):
-        torch.manual_seed(20261122)
-        self.num_frames = [30, 30, 21]
-        self.log_probs = torch.randn(3, 30, 6).log_softmax(-1)
-
-    def intersect(self, device, log_probs=None, beam=20., **limits):
-        '''Intersect with a topology in which all states have 6 arcs or more.'''
-        if log_probs is None:
-            log_probs = self.log_probs
-        segments = torch.tensor(
-            [[i, 0, n] for i, n in enumerate(self.num_frames)],
-            dtype=torch.int32)
-        dense = k2.DenseFsaVec(log_probs.to(device), segments)
-        graphs = k2.create_fsa_vec([k2.ctc_topo(5)] * 3).to(device)
-        return k2.intersect_dense(graphs, dense, beam, **limits)
-
-    def best(self, lattice):
-        return lattice.get_tot_scores(log_semiring=False,
-                                      use_double_scores=True)
+class TestIntersectDenseLimits(IntersectDenseCases, unittest.TestCase):
 
     # What the best paths need: a state for each frame, the final row's as
     # well, and one more; 7 arcs leave each but the last.
