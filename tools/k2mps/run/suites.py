@@ -8,6 +8,7 @@ import dataclasses
 import functools
 import os
 import re
+import shlex
 import sys
 import time
 import xml.etree.ElementTree as ElementTree
@@ -219,8 +220,12 @@ def run(
         variables["TMPDIR"] = _MEMORY
     if suite.cpp and built:
         variables["K2_TESTS"] = str(built.directory)
+    searched: tuple[str, ...] = ()
     if built:
         target = target.replace("{k2}", str(built.checkout))
+    if target != suite.tests:
+        # k2's CTest starts each test as a script, so a test may import what stands beside it.
+        searched = ("-o", f"pythonpath={shlex.quote(target)}")
     without_k2 = suite.on_k2 and not built
     processes = builder.fitting_jobs() if suite.spread else 1
     options = [
@@ -230,6 +235,7 @@ def run(
         *("-o", f"faulthandler_timeout={_SECONDS_PER_TEST}"),
         *("-o", "faulthandler_exit_on_timeout=true"),
         *("-v", "--tb=short", "--durations=10", f"--junitxml={report}"),
+        *searched,
         *suite.arguments,
         *(("-p", _WITHOUT_K2) if without_k2 else ()),
         # A user who gives options runs a few tests, or wants to see their output.
