@@ -1,6 +1,6 @@
 # Each target is one k2mps command; `.venv/bin/k2mps --help` lists all.
 #
-#   K2=DIR or K2=URL   your own k2 checkout, used in place, or a URL to clone
+#   K2=DIR             your own k2 checkout, used in place
 #   TORCH=VERSION      another torch that upstream.toml supports
 #   SUITE="NAME ..."   the suites that `make test` runs; default all
 #   REPORT=--quick     a short `make mac-report`

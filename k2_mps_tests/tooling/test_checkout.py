@@ -73,15 +73,6 @@ def test_k2_names_a_directory(sandbox, tmp_path):
     assert sandbox.checkout.exists()
 
 
-def test_k2_names_a_url(sandbox):
-    url = sandbox.upstream.as_uri()
-    sandbox.ok("apply", "--k2", url)
-    clones = list((sandbox.root / "build").iterdir())
-    assert len(clones) == 1 and clones[0].name.startswith("k2-")
-    assert "already applied" in sandbox.ok("apply", "--k2", url)
-    assert not sandbox.checkout.exists()
-
-
 def test_progress_on_a_terminal(sandbox):
     """The live display, on a real terminal."""
     leader, follower = pty.openpty()

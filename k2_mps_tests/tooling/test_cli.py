@@ -93,10 +93,7 @@ def test_help_and_status_import_nothing_heavy(empty):
         (["build", "--devcie", "mps"], 2, "Did you mean '--device'?"),
         (["rebase"], 2, "one of --onto, --continue, --abort"),
         (["rebase", "--continue", "--abort"], 2, "one of --onto, --continue, --abort"),
-        (["move", "a"], 2, "one of --before and --after"),
-        (["probe", "abc"], 2, "give two commits as BASE..END"),
         (["kernels", "--prepare", "new", "--run", "."], 2, "--prepare or --run, not both"),
-        (["upstream", "--group", "fixes", "a"], 2, "not both"),
         (["test", "nope"], 1, "there is no suite 'nope'"),
     ],
 )

@@ -55,7 +55,7 @@ def test_the_culprit_is_told_and_the_commit_before_it_is_tried(sandbox, before):
         assert support.patches(sandbox) == patches and "passed" not in text
         return
     assert f"All patches apply to {good[-1]}. There:" in text
-    assert f"* `k2mps rebase --onto {good[-1]} --drop-upstreamed`: passed" in text
+    assert f"* `k2mps rebase --onto {good[-1]}`: passed" in text
     # lint refuses a file of the sample series; nothing is built then.
     assert "* `k2mps lint`: failed\n\n    patches/files/k2/python/k2/mps/blob.bin" in text
     assert good[-1] in (sandbox.root / "upstream.toml").read_text() and "k2mps build" not in text

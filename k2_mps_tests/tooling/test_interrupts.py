@@ -34,7 +34,6 @@ COMMANDS = {
     f"fold {ARRAY}": fold,
     "new more": fold,
     f"drop {ARRAY}": lambda sandbox: None,
-    f"edit {ARRAY} --why because": lambda sandbox: None,
     "undo": lambda sandbox: sandbox.ok("drop", ARRAY),
 }
 

@@ -104,7 +104,7 @@ def test_apply_makes_the_commits_anew_and_touches_no_file(sandbox, k2, changed):
     assert names(k2) == [CONTEXT, ARRAY, PYTHON]
 
 
-@pytest.mark.parametrize("command", [f"fold {CONTEXT}", "new more", f"edit {CONTEXT} --why x"])
+@pytest.mark.parametrize("command", [f"fold {CONTEXT}", "new more"])
 def test_no_command_brings_the_old_series_back(sandbox, k2, command):
     """The commands ask for `apply` first."""
     rename(sandbox, ARRAY)

@@ -7,21 +7,9 @@ from k2mps.core.pins import Pin
 from k2mps.stack.checkout import Checkout
 from k2mps.stack.clone import fetch
 
-# The checkout's ref for upstream's default branch, and its folders for all branches and tags.
-TIP_REF = "refs/k2mps/upstream"
+# The checkout's folders for upstream's branches, with its HEAD, and tags.
 _FOLDERS = ("refs/k2mps/upstream-heads", "refs/k2mps/upstream-tags")
 _ID = re.compile("[0-9a-f]{4,40}")
-
-
-def fetch_all(pin: Pin, checkout: Checkout) -> str:
-    """Fetches what upstream has; the last commit of its default branch."""
-    wanted = [f"+HEAD:{TIP_REF}"]
-    wanted += [f"+refs/{kind}/*:{ref}/*" for kind, ref in zip(("heads", "tags"), _FOLDERS)]
-    options = "--prune --no-write-fetch-head"
-    fetch(
-        checkout, "asking upstream", "upstream cannot be reached", pin.url, *wanted, options=options
-    )
-    return checkout.git.text("rev-parse", TIP_REF)
 
 
 def commit_of(checkout: Checkout, pin: Pin, name: str) -> str:
@@ -29,15 +17,16 @@ def commit_of(checkout: Checkout, pin: Pin, name: str) -> str:
 
     The checkout's own branches do not count: they may be old, or the user's.
     """
-    base, suffix = re.fullmatch(r"(.*?)([~^@:].*)?", name, re.DOTALL).groups()
-    by_id = _ID.fullmatch(base) is not None
+    by_id = [name] if _ID.match(name) else []
     known = checkout.commit_of(name) if by_id else None
     if known and checkout.is_ancestor(known, pin.commit):
         return known
-    fetch_all(pin, checkout)
-    names = (TIP_REF,) if base in ("", "HEAD") else [f"{one}/{base}" for one in _FOLDERS]
-    for one in (*names, *([base] if by_id else [])):
-        found = checkout.commit_of(f"{one}{suffix or ''}")
+    wanted = [f"+HEAD:{_FOLDERS[0]}/HEAD"]
+    wanted += [f"+refs/{kind}/*:{ref}/*" for kind, ref in zip(("heads", "tags"), _FOLDERS)]
+    options = "--prune --no-write-fetch-head"
+    fetch(checkout, "asking upstream", "upstream cannot be reached", pin, *wanted, options=options)
+    for one in (*(f"{folder}/{name}" for folder in _FOLDERS), *by_id):
+        found = checkout.commit_of(one)
         holders = ("for-each-ref", "--count=1", "--contains", str(found), *_FOLDERS)
         if found and checkout.git.text(*holders):
             return found

@@ -14,7 +14,7 @@ from k2mps.core.project import Project
 from k2mps.series import hunks, patch_folder
 from k2mps.series.patch_text import Patch
 from k2mps.stack.checkout import Checkout
-from k2mps.stack.commits import commit_date, merged, series_tip
+from k2mps.stack.commits import commit_date, series_tip
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,46 +26,34 @@ class Submission:
     cover: str  # the cover letter, subject first
 
 
-def make(
-    project: Project, checkout: Checkout, names: Sequence[str] = (), group: str = ""
-) -> Submission:
+def make(project: Project, checkout: Checkout, group: str = "") -> Submission:
     """Makes the commits; no ref names them yet.
 
     Args:
-      names: the patches to submit; all where empty.
-      group: the group to submit, on top of the groups before it; `names` is empty.
+      group: the group to submit, on top of the groups before it; all patches where empty.
     """
-    pinned = project.upstream()
+    pin = project.upstream().pin
     found = patch_folder.load(project.patches)
-    below: tuple[Patch, ...] = ()
-    if group:
-        chosen = tuple(patch for patch in found.patches if found.groups.get(patch.name) == group)
-        if not chosen:
-            raise errors.K2mpsError(
-                f"patches/series has no group {group}",
-                why="a group begins with a comment like '# device: text'",
-                next_command="name one of those in patches/series",
-            )
-        below = found.patches[: found.patches.index(chosen[0])]
-    else:
-        wanted = [found.named(name) for name in names] or found.patches
-        chosen = tuple(patch for patch in found.patches if patch in wanted)
+    chosen = [one for one in found.patches if not group or found.groups.get(one.name) == group]
+    if not chosen:
+        raise errors.K2mpsError(
+            f"patches/series has no group {group}",
+            why="a group begins with a comment like '# device: text'",
+            next_command="name one of those in patches/series",
+        )
     with checkout.exclusive():
-        last = series_tip(project, checkout, pinned.pin, found)
-        commits = checkout.commits(f"{pinned.pin.commit}..{last}")
+        last = series_tip(project, checkout, pin, found)
+        commits = checkout.commits(f"{pin.commit}..{last}")
+        trees = checkout.trees_of(one.id for one in commits)
         # With the pin's date, the commits of earlier groups have the same ids.
-        sender = f"{_sender(checkout)} {commit_date(checkout, pinned.pin.commit)}"
-        base = tip = pinned.pin.commit
-        for commit, patch in zip(commits, found.patches):
-            if patch not in below and patch not in chosen:
-                continue
-            tree, conflicts = merged(checkout, commit.parents[0], tip, commit.id)
-            if conflicts:
-                raise _incomplete(found, patch, (*below, *chosen), conflicts)
+        sender = f"{_sender(checkout)} {commit_date(checkout, pin.commit)}"
+        base = tip = pin.commit
+        end = found.patches.index(chosen[-1]) + 1
+        for commit, patch in zip(commits, found.patches[:end]):
+            base = tip if patch == chosen[0] else base
             message = "\n\n".join(filter(None, (patch.subject, patch.body))) + "\n"
             author = f"{commit.author} {commit.when}" if patch.date else sender
-            tip = checkout.store(tree, [tip], message, author, sender)
-            base = tip if patch in below else base
+            tip = checkout.store(trees[commit.id], [tip], message, author, sender)
     return Submission(base, tip, _cover(project, found, chosen, group))
 
 
@@ -81,23 +69,6 @@ def _sender(checkout: Checkout) -> str:
     return f"{name} <{email}>"
 
 
-def _incomplete(
-    found: patch_folder.Series, patch: Patch, taken: Sequence[Patch], conflicts: Sequence[str]
-) -> errors.K2mpsError:
-    """The error that names the patches which are left out and which change the same files."""
-    before = found.patches[: found.patches.index(patch)]
-    needs = [
-        one.name
-        for one in before
-        if one not in taken and {*one.new_files, *one.edited} & set(conflicts)
-    ]
-    return errors.K2mpsError(
-        f"patches/{patch.name} builds on patches that are left out",
-        why=f"in {errors.some(conflicts)} it changes lines, or files, of {errors.some(needs)}",
-        next_command="name the patches that it needs as well",
-    )
-
-
 def branch(checkout: Checkout, made: Submission, name: str) -> None:
     """Makes a branch for a submission; git refuses a name that it has or cannot have."""
     checkout.git.bytes("branch", "--no-track", "--", name, made.tip)
@@ -110,12 +81,7 @@ def _cover(
     added, removed = (sum(column) for column in zip(*counts))
     new_files = [path for patch in chosen for path in patch.new_files]
     new_lines = sum(map(found.new_lines, chosen))
-    title = f"{len(chosen)} changes for an Apple MPS backend of k2"
-    if len(chosen) == len(found.patches):
-        title = "An Apple MPS backend for k2"
-    elif len(chosen) == 1:
-        title = chosen[0].subject
-    title, text = words(project, group) or (title, "")
+    title, text = words(project, group) or ("An Apple MPS backend for k2", "")
     _, common = words(project, "every group") or ("", "")
     parts = [
         title,

@@ -33,13 +33,11 @@ _VERSION = re.compile(rb'^set\(K2_VERSION "?([0-9.]+)"?\)', re.MULTILINE)
 _MARKER = re.compile(rb"^<{7} .*^={7}.*^>{7} ", re.MULTILINE | re.DOTALL)
 _REPLAYED = re.compile(r"^(?:Staged|Resolved) '(.*)' using previous resolution", re.MULTILINE)
 _STATE = "k2mps-rebase.json"
-# Every commit is picked, also one that upstream has, which then is empty and asks.
+# Every commit is picked, also one that upstream has: git drops what changes nothing there.
 _REBASE = (
-    "rebase --interactive --empty=ask --keep-empty --reapply-cherry-picks --no-rebase-merges"
+    "rebase --interactive --empty=drop --keep-empty --reapply-cherry-picks --no-rebase-merges"
     " --no-autosquash --no-autostash --no-fork-point"
 ).split()
-# The number of upstream commits that are shown for a file.
-_SHOWN = 8
 
 
 class _State(NamedTuple):
@@ -59,22 +57,18 @@ class Rebased(NamedTuple):
     differences: Sequence[str]  # the patches that changed, as `git range-diff` lists them
 
 
-def start(project: Project, checkout: Checkout, onto: str, drop: bool = False) -> Rebased:
+def start(project: Project, checkout: Checkout, onto: str) -> Rebased:
     """Begins a rebase onto a commit, by a name that upstream gives it.
 
     After a `ConflictError` the user decides, then calls `advance` or `abort`.  Any other error
     leaves everything as before.
-
-    Args:
-      drop: whether to drop patches that change nothing there.
     """
     with states.at_work(project, checkout, rebasing=True):
         pin = project.upstream().pin
         _check_free(project, checkout, pin)
         target = branches.commit_of(checkout, pin, onto)
         tip = series_tip(project, checkout, pin)
-        how = [*_REBASE, "--onto", target, pin.commit]
-        return _begin(project, checkout, tip, target, how, drop=drop)
+        return _begin(project, checkout, tip, target, [*_REBASE, "--onto", target, pin.commit])
 
 
 def merge(project: Project, checkout: Checkout) -> Rebased:
@@ -96,7 +90,6 @@ def _begin(
     onto: str,
     arguments: Sequence[str],
     stdin: bytes = b"",
-    drop: bool = False,
 ) -> Rebased:
     """Has git carry the series in a worktree that begins at a commit."""
     project.build_root.mkdir(exist_ok=True)
@@ -106,7 +99,7 @@ def _begin(
         tree = states.snapshot(project, checkout)
         state = _State(str(checkout.directory), onto, commit, tree)
         replacement.rewrite(_git_dir(project) / _STATE, json.dumps(state))
-        return _Rebase(project, checkout).run(arguments, drop, stdin)
+        return _Rebase(project, checkout).run(arguments, stdin)
     except errors.ConflictError:
         raise
     except BaseException:
@@ -116,12 +109,12 @@ def _begin(
         raise
 
 
-def advance(project: Project, checkout: Checkout, drop: bool = False) -> Rebased:
+def advance(project: Project, checkout: Checkout) -> Rebased:
     """Continues a rebase; a `ConflictError` says why it stops, or cannot go on."""
     with states.at_work(project, checkout, rebasing=True):
         rebase = _Rebase(project, checkout)
         rebase.check_unchanged()
-        return rebase.run(rebase.take_resolution(drop), drop)
+        return rebase.run(rebase.take_resolution())
 
 
 def abort(project: Project, checkout: Checkout) -> None:
@@ -176,12 +169,11 @@ class _Rebase:
         files = {"rebase": "rebase-merge/done", "am": "rebase-apply/next"}
         return next((tool for tool, name in files.items() if (self._git_dir / name).exists()), "")
 
-    def run(self, arguments: Sequence[str], drop: bool, stdin: bytes = b"") -> Rebased:
+    def run(self, arguments: Sequence[str], stdin: bytes = b"") -> Rebased:
         """Has git pick the remaining patches, then writes patches/ and the pin.
 
         Args:
           arguments: the command of git that does; empty where git has picked them all.
-          drop: whether to drop patches that change nothing any more.
         """
         while arguments:
             date = commit_date(self._checkout, self._state.onto)
@@ -198,10 +190,10 @@ class _Rebase:
                 self._checkout.reporter.info(f"resolved as before: {name}: {path}")
             if self._unmerged():
                 raise self._conflict(told)
-            arguments, stdin = self._next(drop, told), b""
+            arguments, stdin = self._next(told), b""
         return self._finish()
 
-    def take_resolution(self, drop: bool) -> Sequence[str]:
+    def take_resolution(self) -> Sequence[str]:
         """Adds the user's version of the patch at which git stopped, if it can be kept; the command
         that goes on."""
         if not self._tool:
@@ -225,44 +217,29 @@ class _Rebase:
                 " rebase --continue",
             )
         self._git.bytes("add", "--update", work_tree=True)
-        return self._next(drop)
+        return self._next()
 
-    def _next(self, drop: bool, told: str = "") -> Sequence[str]:
-        """The command that keeps what is staged for a patch; or drops the patch, where nothing is
-        staged and that is meant."""
+    def _next(self, told: str = "") -> Sequence[str]:
+        """The command that keeps what is staged for a patch."""
         if not self._git.succeeds("diff", "--cached", "--quiet", work_tree=True):
             self._check_format()
             return (self._tool, "--continue")
-        if self._tool == "am":
-            raise errors.ConflictError(
-                f"{self._place()} does not apply",
-                why="\n".join(re.findall(r"^error: (.*)$", told, re.MULTILINE)),
-                next_command=f"make its changes in {self._project.rebase} by hand, then k2mps"
-                " rebase --continue; or k2mps rebase --abort",
-            )
-        if not drop:
-            changes = self._checkout.changes(f"{self._picked()}^", self._picked())
-            culprits = self._culprits([one.path for one in changes])
-            raise errors.ConflictError(
-                f"{self._place()} no longer changes anything on {self._state.onto[:12]}",
-                why="\n".join(["upstream has it, or a resolution left nothing", *culprits]),
-                next_command="k2mps rebase --continue --drop-upstreamed, to drop it; or edit"
-                f" {self._project.rebase} and k2mps rebase --continue; or k2mps rebase --abort",
-            )
-        self._checkout.reporter.info(f"dropped {self._name()}: it no longer changes anything")
-        return (self._tool, "--skip")
-
-    def _picked(self) -> str:
-        """The commit at which `git rebase` stopped."""
-        done = (self._git_dir / "rebase-merge/done").read_text()
-        return done.strip().split("\n")[-1].split(" ")[1]
+        where = self._project.rebase
+        raise errors.ConflictError(
+            f"{self._place()} changes nothing in {where}",
+            why="\n".join(re.findall(r"^error: (.*)$", told, re.MULTILINE))
+            or "its resolution left nothing",
+            next_command=f"make its changes there by hand, or drop it by git -C {quoted(where)}"
+            f" {self._tool} --skip; then k2mps rebase --continue; or k2mps rebase --abort",
+        )
 
     def _name(self) -> str:
         """The name of the patch at which git stopped."""
         if self._tool == "am":
             number = (self._git_dir / "rebase-apply/next").read_text()
             return patch_folder.load(self._project.patches).patches[int(number) - 1].name
-        (commit,) = self._checkout.commits("-1", self._picked())
+        done = (self._git_dir / "rebase-merge/done").read_text().splitlines()
+        (commit,) = self._checkout.commits("-1", done[-1].split(" ")[1])
         return extraction.name_of(commit)
 
     def _place(self) -> str:
@@ -307,25 +284,18 @@ class _Rebase:
 
     def _conflict(self, told: str) -> errors.ConflictError:
         """The error that asks the user to resolve a conflict."""
-        paths = list(self._unmerged())
+        paths, onto = list(self._unmerged()), self._state.onto
         kinds = re.findall(r"^CONFLICT \(.*$", told, re.MULTILINE)
+        way = f"{self._project.upstream().pin.commit}...{onto}"
+        how = "log --full-history --no-merges --reverse --max-count=8 --abbrev=12".split()
+        how.append("--format=touched by %h %cs %an: %s")
+        culprits = self._checkout.git.text(*how, way, "--", *paths)
         return errors.ConflictError(
-            f"{self._place()} conflicts with {self._state.onto[:12]} in {', '.join(paths)}",
-            why="\n".join([*kinds, *self._culprits(paths)]),
+            f"{self._place()} conflicts with {onto[:12]} in {', '.join(paths)}",
+            why="\n".join(filter(None, [*kinds, culprits])),
             next_command=f"edit the files in {self._project.rebase}, then k2mps rebase --continue;"
             " or k2mps rebase --abort",
         )
-
-    def _culprits(self, paths: Sequence[str]) -> list[str]:
-        """The last commits of upstream's that touched files, by file."""
-        way = f"{self._project.upstream().pin.commit}...{self._state.onto}"
-        how = ["log", "--full-history", "--no-merges", "--reverse", f"--max-count={_SHOWN}"]
-        how += ["--abbrev=12", "--format=%h %cs %an: %s"]
-        lines = []
-        for path in paths:
-            commits = self._checkout.git.text(*how, way, "--", path).splitlines()
-            lines += [path, *(f"  touched by {commit}" for commit in commits)] if commits else []
-        return lines
 
     def _finish(self) -> Rebased:
         project, checkout, onto = self._project, self._checkout, self._state.onto

@@ -28,7 +28,7 @@ from k2mps.core import errors
 _GROUPS = {
     "look": "status report doctor lint",
     "patch k2": "checkout apply undo",
-    "change the patches": "new fold edit rename move drop export",
+    "change the patches": "new fold drop export",
     "follow upstream": "probe rebase upstream torch",
     "build and run": "build test fuzz bench kernels clean",
     "make wheels": "wheel",

@@ -12,20 +12,6 @@ _patch_argument = click.argument("patch")
 _paths_argument = click.argument("paths", metavar="[FILE]...", nargs=-1)
 
 
-def _words_options(function):
-    """The options for a patch's header, besides the subject."""
-    for option in (
-        click.option(
-            "--date", metavar="DATE", help="the author's date, as 'Tue, 14 Nov 2023 23:13:20 +0100'"
-        ),
-        click.option("--author", metavar="'NAME <EMAIL>'", help="the author of the patch"),
-        click.option("--status", help="the Upstream-Status of the patch"),
-        click.option("--why", "body", help="the body of the message"),
-    ):
-        function = option(function)
-    return function
-
-
 def _show_written(session: Session, result) -> None:
     """Names the files that a command has changed."""
     for path in result.written:
@@ -42,8 +28,6 @@ def _change(session: Session, action: str, *arguments, **options):
     with authoring.at_work(session.project, checkout) as series:
         plan = getattr(series, action)(*arguments, **options)
     _show_written(session, plan)
-    if not plan.changed and not plan.removed:
-        session.console.info("nothing has changed")
     return checkout
 
 
@@ -75,37 +59,29 @@ def lint_command(session: Session) -> None:
     session.console.info("patches/ is sound")
 
 
-@command(COMMANDS, "report", k2_option)
-@click.option("--offline", is_flag=True, help="do not ask upstream")
-@json_option
-def report_command(session: Session, offline: bool, as_json: bool) -> None:
-    """Count the lines that the patches touch, and upstream's commits since the pin."""
+@command(COMMANDS, "report", json_option)
+def report_command(session: Session, as_json: bool) -> None:
+    """Count the lines that the patches touch."""
     from k2mps.carry import report
 
-    session.console.shows_progress = not as_json
-    result = report.report(session.project, session.upstream, session.existing_if_any(), offline)
+    result = report.report(session.project, session.upstream)
     session.console.result(result, None if as_json else report.sections(result))
 
 
 @command(COMMANDS, "probe", k2_option)
-@click.argument("commits", metavar="[BASE..END]", default="..")
+@click.argument("end", default="HEAD")
 @json_option
-def probe_command(session: Session, commits: str, as_json: bool) -> None:
-    """Find the first upstream commit that breaks each patch.
+def probe_command(session: Session, end: str, as_json: bool) -> None:
+    """Find the first upstream commit after the pin that breaks each patch.
 
-    BASE is a commit at which the series applies, by default the pin; END is
-    older or newer, by default the last commit of upstream.
+    END is a later commit, tag or branch of upstream's.
     """
     from k2mps.carry import branches, probe
 
     session.console.shows_progress = not as_json
-    base, dots, end = commits.partition("..")
-    if not dots:
-        raise click.UsageError("give two commits as BASE..END")
-    pin = session.upstream.pin
     checkout = session.obtain()
-    end = end or branches.fetch_all(pin, checkout)
-    result = probe.probe(session.project, checkout, base or pin.commit, end, session.console)
+    end = branches.commit_of(checkout, session.upstream.pin, end)
+    result = probe.probe(session.project, checkout, end, session.console)
     session.console.result(result, None if as_json else probe.sections(result))
 
 
@@ -134,11 +110,10 @@ def undo_command(session: Session, only_list: bool, operation: str | None) -> No
 @click.option("--onto", metavar="REV", help="the upstream commit to rebase onto")
 @click.option("--continue", "go_on", is_flag=True, help="go on after a conflict is resolved")
 @click.option("--abort", is_flag=True, help="end the rebase and change nothing")
-@click.option("--drop-upstreamed", is_flag=True, help="drop patches that no longer change anything")
-def rebase_command(
-    session: Session, onto: str | None, go_on: bool, abort: bool, drop_upstreamed: bool
-) -> None:
+def rebase_command(session: Session, onto: str | None, go_on: bool, abort: bool) -> None:
     """Carry patches/ and the pin to another upstream commit.
+
+    git drops patches that upstream has.
 
     Conflicts are resolved in build/rebase, never in your checkout.  git remembers how, and the next
     rebase reuses that.
@@ -155,9 +130,9 @@ def rebase_command(
         )
         return
     if go_on:
-        result = rebase.advance(session.project, session.existing(), drop_upstreamed)
+        result = rebase.advance(session.project, session.existing())
     else:
-        result = rebase.start(session.project, session.obtain(), onto, drop_upstreamed)
+        result = rebase.start(session.project, session.obtain(), onto)
     show_rebased(session, result)
 
 
@@ -172,15 +147,15 @@ def show_rebased(session: Session, result) -> None:
 
 
 @command(COMMANDS, "new", k2_option)
-@_words_options
+@click.option("--why", "body", default="", help="the body of the message")
 @click.argument("subject")
 @_paths_argument
-def new_command(session: Session, paths: tuple[str, ...], **words: str | None) -> None:
+def new_command(session: Session, **words) -> None:
     """Make a patch of the edits in the checkout.
 
     Of new files, those that git tracks or that are named as FILE.
     """
-    _show_untracked(session, _change(session, "new", words, paths))
+    _show_untracked(session, _change(session, "new", **words))
 
 
 @command(COMMANDS, "fold", k2_option)
@@ -194,47 +169,11 @@ def fold_command(session: Session, patch: str, paths: tuple[str, ...]) -> None:
     _show_untracked(session, _change(session, "fold", patch, paths))
 
 
-@command(COMMANDS, "edit", k2_option)
-@click.option("--subject", help="the first line of the message")
-@_words_options
-@_patch_argument
-def edit_command(session: Session, patch: str, **words: str | None) -> None:
-    """Change the header of PATCH; without options, in your editor."""
-    from k2mps.series import patch_folder
-    from k2mps.stack import authoring
-
-    session.tidy()
-    if all(value is None for value in words.values()):
-        old = patch_folder.load(session.project.patches).named(patch)
-        text = click.edit(f"{old.subject}\n\nUpstream-Status: {old.status}\n\n{old.body}\n")
-        words = authoring.parse_words(text) if text else words
-    _change(session, "edit", patch, words)
-
-
 @command(COMMANDS, "drop", k2_option)
 @_patch_argument
 def drop_command(session: Session, patch: str) -> None:
     """Remove PATCH from the series, and its changes from the checkout."""
     _change(session, "drop", patch)
-
-
-@command(COMMANDS, "rename", k2_option)
-@_patch_argument
-@click.argument("name")
-def rename_command(session: Session, patch: str, name: str) -> None:
-    """Rename the file of PATCH."""
-    _change(session, "rename", patch, name)
-
-
-@command(COMMANDS, "move", k2_option)
-@click.option("--before", metavar="PATCH", help="move PATCH to the place before this patch")
-@click.option("--after", metavar="PATCH", help="move PATCH to the place after this patch")
-@_patch_argument
-def move_command(session: Session, before: str | None, after: str | None, patch: str) -> None:
-    """Move PATCH to another place in the series."""
-    if (before is None) == (after is None):
-        raise click.UsageError("one of --before and --after is needed")
-    _change(session, "move", patch, before or after, after=before is None)
 
 
 @command(COMMANDS, "export", k2_option)
@@ -272,26 +211,18 @@ def export_command(session: Session, prune: bool, overwrite: bool) -> None:
 @click.option(
     "--quick", is_flag=True, help="with --check: run k2's own tests on the last commit only"
 )
-@click.argument("patches", metavar="[PATCH]...", nargs=-1)
 def upstream_command(
-    session: Session,
-    group: str | None,
-    branch: str | None,
-    check: bool,
-    quick: bool,
-    patches: tuple[str, ...],
+    session: Session, group: str | None, branch: str | None, check: bool, quick: bool
 ) -> None:
-    """Make a pull request to k2 of the series, a group or some patches.
+    """Make a pull request to k2 of the series or a group.
 
     The cover letter is printed; docs/pull-requests.md has its text.
     """
     from k2mps.carry import pull_request
     from k2mps.run import program
 
-    if group and patches:
-        raise click.UsageError("give a group or patches, not both")
     checkout = session.obtain()
-    made = pull_request.make(session.project, checkout, patches, group or "")
+    made = pull_request.make(session.project, checkout, group or "")
     if check:
         options = {"k2": checkout.directory, "base": made.base, "tip": made.tip, "quick": quick}
         program.COMMITS.run(session.environment, options)

@@ -126,12 +126,7 @@ def _kept(*names: str, **settings):
     return click.option(*names, expose_value=False, callback=keep, **settings)
 
 
-k2_option = _kept(
-    "--k2",
-    envvar="K2",
-    metavar="DIR|URL",
-    help="your own k2 checkout, or a git URL to clone; default build/k2",
-)
+k2_option = _kept("--k2", envvar="K2", metavar="DIR", help="your own k2 checkout; default build/k2")
 torch_option = _kept(
     "--torch", metavar="VERSION", help="a torch version that upstream.toml supports"
 )

@@ -14,7 +14,7 @@ from k2mps.core.project import Project
 from k2mps.series.patch_folder import load
 from k2mps.stack import moving, states, status
 from k2mps.stack.checkout import BRANCH, BRANCH_REF, Checkout, Commit
-from k2mps.stack.commits import Item, commit_date, replay, series_tip, unexported
+from k2mps.stack.commits import commit_date, replay, series_tip, unexported
 from k2mps.stack.states import States
 from k2mps.stack.status import State, Status
 
@@ -89,12 +89,8 @@ def _check_movable(pin: Pin, known: States, now: Status) -> list[Commit]:
 
 def _carried(checkout: Checkout, pin: Pin, mine: Sequence[Commit], tip: str) -> str:
     """The user's commits on the series as it is now."""
-    items = [
-        Item(one.parents[0], one.id, one.message, f"{one.author} {one.when}", str(one))
-        for one in mine
-    ]
     try:
-        return replay(checkout, commit_date(checkout, pin.commit), tip, items, ours=False)
+        return replay(checkout, commit_date(checkout, pin.commit), tip, mine, ours=False)
     except errors.K2mpsError as error:
         where = quoted(checkout.directory)
         raise errors.ConflictError(

@@ -1,43 +1,24 @@
 """Finding the checkout that the user means, and cloning upstream.
 
-The tool uses a directory of the user's in place.  For a URL, or by default, it makes a clone under
-build/.  That clone has every commit and blob, so that later work needs no network; its files are
-the bytes of the commits; and it exists completely or not at all.
+The tool uses a directory of the user's in place.  By default it makes a clone under build/.  That
+clone has every commit and blob, so that later work needs no network; its files are the bytes of the
+commits; and it exists completely or not at all.
 """
 
 import os
-import re
 from pathlib import Path
 
 from k2mps.core import errors, git, interrupts
 from k2mps.core.git import quoted
-from k2mps.core.pins import Pin, sha256
-from k2mps.core.pins import is_url as is_safe
+from k2mps.core.pins import Pin
 from k2mps.core.progress import Reporter
 from k2mps.core.project import Project, exclusive
 from k2mps.stack.checkout import OWN_MARK, Checkout
 
-_URL = re.compile(r"[a-z][a-z0-9+.-]*://|[^/\s]+@[^/\s]+:")
-
 
 def locate(project: Project, choice: str | None) -> Path:
     """The directory of the checkout that `choice` names, if any; it may not exist yet."""
-    if not choice:
-        return project.default_checkout
-    if not is_safe(choice):
-        raise errors.K2mpsError(
-            f"{choice!r} is no directory and no url",
-            why="git would take a text that begins with '-' for an option",
-            next_command="give a directory or a url as --k2",
-        )
-    if is_url(choice):
-        return project.build_root / f"k2-{sha256(choice.encode())[:8]}"
-    return Path(choice).expanduser().absolute()
-
-
-def is_url(choice: str) -> bool:
-    """Whether `K2` names something to clone."""
-    return bool(_URL.match(choice)) and not Path(choice).is_dir()
+    return Path(choice).expanduser().absolute() if choice else project.default_checkout
 
 
 def obtain(
@@ -48,25 +29,24 @@ def obtain(
     A clone of the tool's fetches the pin if it lacks it; a directory of the user's is only read.
     """
     directory = locate(project, choice)
-    managed = not choice or is_url(choice)
-    if managed and not directory.exists():
+    if not choice and not directory.exists():
         project.build_root.mkdir(exist_ok=True)
         with exclusive(project.build_root, str(project.build_root)):
             if not directory.exists():
-                _clone(choice or pin.url, pin, directory, reporter)
+                _clone(pin, directory, reporter)
     checkout = Checkout(directory, reporter)
-    if not managed and not checkout.commit_of(pin.commit):
+    if choice and not checkout.commit_of(pin.commit):
         raise errors.K2mpsError(
             f"{directory} does not have the pinned commit {pin.commit}",
             why="it is another repository, an older clone, or a shallow one",
             next_command=f"git -C {quoted(directory)} fetch {quoted(git.redacted(pin.url))}"
             f" {pin.commit}",
         )
-    _take_pin(checkout, choice or pin.url, pin)
+    _take_pin(checkout, pin)
     return checkout
 
 
-def _clone(url: str, pin: Pin, directory: Path, reporter: Reporter) -> None:
+def _clone(pin: Pin, directory: Path, reporter: Reporter) -> None:
     """Clones into a directory beside, then renames: all or nothing."""
     import shutil  # They take time to import, and most runs clone nothing.
 
@@ -82,17 +62,17 @@ def _clone(url: str, pin: Pin, directory: Path, reporter: Reporter) -> None:
             " --config=core.autocrlf=false --config=core.eol=lf --config=core.symlinks=true"
             f" --config=core.attributesFile={os.devnull}"
         ).split()
-        shown = git.redacted(url)
+        shown = git.redacted(pin.url)
         repository.network(
             directory.parent,
             f"cloning {shown}",
             f"{shown} could not be cloned",
-            *(*options, "--", url, str(partial)),
+            *(*options, "--", pin.url, str(partial)),
             reporter=reporter,
         )
         (partial / ".git" / OWN_MARK).touch()
         clone = Checkout(partial, reporter)
-        _take_pin(clone, url, pin)
+        _take_pin(clone, pin)
         clone.git.bytes("checkout", "--quiet", "--detach", pin.commit, work_tree=True)
         partial.rename(directory)
     finally:
@@ -101,21 +81,21 @@ def _clone(url: str, pin: Pin, directory: Path, reporter: Reporter) -> None:
 
 
 def fetch(
-    checkout: Checkout, title: str, failure: str, url: str, *refs: str, options: str = ""
+    checkout: Checkout, title: str, failure: str, pin: Pin, *refs: str, options: str = ""
 ) -> None:
-    """Fetches from a url; the titles and the errors are those of `repository.network`."""
+    """Fetches from upstream; the titles and the errors are those of `repository.network`."""
     from k2mps.core import repository
 
-    arguments = ("fetch", "--no-tags", *options.split(), "--", url, *refs)
+    arguments = ("fetch", "--no-tags", *options.split(), "--", pin.url, *refs)
     repository.network(checkout.directory, title, failure, *arguments, reporter=checkout.reporter)
 
 
-def _take_pin(checkout: Checkout, url: str, pin: Pin) -> None:
+def _take_pin(checkout: Checkout, pin: Pin) -> None:
     """Fetches the pinned commit by its id, if the checkout lacks it, and checks its tree."""
     tree = checkout.commit_of(pin.commit, "tree")
     if not tree:
-        failure = f"commit {pin.commit} could not be fetched from {git.redacted(url)}"
-        fetch(checkout, f"fetching {pin.commit[:12]}", failure, url, pin.commit)
+        failure = f"commit {pin.commit} could not be fetched from {git.redacted(pin.url)}"
+        fetch(checkout, f"fetching {pin.commit[:12]}", failure, pin, pin.commit)
         tree = checkout.tree_of(pin.commit)
     if tree != pin.tree:
         raise errors.K2mpsError(

@@ -10,9 +10,8 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from k2mps.core import errors
 from k2mps.core.git import Git
@@ -21,6 +20,7 @@ from k2mps.core.project import Project
 from k2mps.series import patch_folder
 from k2mps.series.patch_folder import Series
 from k2mps.series.patch_text import FROM, Patch
+from k2mps.stack import extraction
 from k2mps.stack.checkout import Checkout, Commit
 from k2mps.stack.states import States
 
@@ -31,16 +31,6 @@ _MISFIT = re.compile("already exists|does not exist|does not match|patch failed|
 
 class DoesNotApplyError(errors.ConflictError):
     """A patch conflicts with the pin or with the patches before it."""
-
-
-class Item(NamedTuple):
-    """A commit to make: the change from one tree to another, and its words."""
-
-    base: str  # a commit, or a tree, that the change is from
-    theirs: str  # the commit, or the tree, that the change leads to
-    message: str
-    author: str  # "NAME <EMAIL> SECONDS ZONE"
-    name: str  # what messages call it
 
 
 def series_tip(
@@ -153,30 +143,32 @@ def merged_trees(checkout: Checkout, base: str, ours: str, theirs: str) -> tuple
 
 
 def replay(
-    checkout: Checkout, date: str, tip: str, items: Iterable[Item], ours: bool = True
+    checkout: Checkout, date: str, tip: str, commits: Sequence[Commit], ours: bool = True
 ) -> str:
-    """Puts changes onto a commit; the last commit.
+    """Puts commits onto another one; the last commit.
 
     Args:
       date: as of `commit_date`.
+      commits: what is put there; the id of one may be the tree that it is to give on its parent.
       ours: whether the tool is the committer; else the user is.
     """
     who = FROM if ours else "{} <{}>".format(*checkout.user())
-    items = list(items)
-    sides = (side for item in items for side in (item.base, item.theirs))
+    sides = (side for one in commits for side in (one.parents[0], one.id))
     trees = checkout.trees_of([tip, *sides])
     tree = trees[tip]
-    for item in items:
-        new, conflicts = merged_trees(checkout, trees[item.base], tree, trees[item.theirs])
+    for one in commits:
+        base, theirs = trees[one.parents[0]], trees[one.id]
+        new, conflicts = merged_trees(checkout, base, tree, theirs)
         if conflicts or new == tree:
+            name = extraction.name_of(one) or str(one)
             raise errors.K2mpsError(
-                f"{item.name} needs patches that would come after it",
+                f"{name} does not apply any more",
                 why=f"it changes the same lines of {errors.some(conflicts)}, or lines next to them"
                 if conflicts
                 else "nothing of it is left",
-                next_command=f"change or drop {item.name} first",
+                next_command=f"change or drop {name} first; or k2mps fold the edits into it",
             )
-        tip = checkout.store(new, [tip], item.message, item.author, f"{who} {date}")
+        tip = checkout.store(new, [tip], one.message, f"{one.author} {one.when}", f"{who} {date}")
         tree = new
     return tip
 
