@@ -83,14 +83,14 @@ class Console(Reporter):
         from rich import progress
 
         with progress.Progress(
-            progress.TextColumn("{task.description}"),
+            progress.TextColumn("{task.description}", markup=False),
             progress.BarColumn(),
             progress.MofNCompleteColumn(),
             progress.TimeElapsedColumn(),
-            progress.TextColumn("{task.fields[detail]}"),
+            progress.TextColumn("{task.fields[detail]}", markup=False),
             transient=True,
         ) as live:
-            bar = live.add_task(title, total=None, detail="")
+            bar = live.add_task(errors.visible(title), total=None, detail="")
             yield Task(
                 lambda done, total, detail: live.update(
                     bar, completed=done, total=total or None, detail=errors.visible(detail[:60])

@@ -69,10 +69,9 @@ def wheel_command(context: click.Context, target: str, python: str | None, quick
 def verify_command(session: Session, python: str | None, wheel: Path) -> None:
     """Check a wheel against the patched k2 and torch."""
     from k2mps.wheel import verify
-    from k2mps.wheel.archive import shown
 
     verify.check(wheel, session.environment, session.obtain(), python)
-    session.console.info(f"{shown(wheel.name)}: verified")
+    session.console.info(f"{wheel.name}: verified")
 
 
 @command(wheel_command, "sbom")

@@ -1,7 +1,6 @@
 """Reading a wheel: its name, its files and its metadata.
 
-A wheel may be damaged or hostile: reading one takes bounded time and memory, and its texts reach
-the terminal only through `shown`.
+A wheel may be damaged or hostile: reading one takes bounded time and memory.
 """
 
 import json
@@ -117,13 +116,5 @@ def _check(entries: Sequence[zipfile.ZipInfo]) -> None:
 def refusal(wheel: Path, why: str) -> errors.CheckFailedError:
     """The error about a file that is not a wheel of k2-mps."""
     return errors.CheckFailedError(
-        f"{shown(wheel.name)} is not a wheel of k2-mps",
-        why=shown(why),
-        next_command="ls build/wheels",
+        f"{wheel.name} is not a wheel of k2-mps", why=why, next_command="ls build/wheels"
     )
-
-
-def shown(text: str) -> str:
-    """A text of a wheel for the terminal: control characters, and those that change the direction
-    of writing, as Python writes them in a literal."""
-    return "".join(one if one.isprintable() else repr(one)[1:-1] for one in text)

@@ -12,7 +12,7 @@ from k2mps.core import errors
 from k2mps.core.objects import File
 from k2mps.stack.checkout import Checkout
 from k2mps.stack.commits import series_tip
-from k2mps.wheel.archive import WheelFile, shown
+from k2mps.wheel.archive import WheelFile
 
 # The libraries of k2 in a wheel.
 LIBRARY = re.compile(
@@ -34,7 +34,7 @@ class Problem:
     text: str  # the fault, in words
 
     def __str__(self) -> str:
-        return f"[{self.check}] {shown(self.file)}: {shown(self.text)}"
+        return f"[{self.check}] {self.file}: {self.text}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,7 +60,7 @@ def gather(
     found = find(program or environment.python)
     if wheel.tag.interpreter != found.tag:
         raise errors.CheckFailedError(
-            f"{shown(wheel.path.name)} is not for {found.tag}",
+            f"{wheel.path.name} is not for {found.tag}",
             why=f"its symbols are looked up in {found.program}",
             next_command=f"k2mps wheel verify {wheel.path} --python PROGRAM, with"
             " the Python that it is for",

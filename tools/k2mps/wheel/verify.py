@@ -16,7 +16,7 @@ from k2mps.build import provenance, toolchain
 from k2mps.build.environment import Environment
 from k2mps.core import errors
 from k2mps.stack.checkout import Checkout
-from k2mps.wheel.archive import WheelFile, shown
+from k2mps.wheel.archive import WheelFile
 from k2mps.wheel.contents import record_hash
 from k2mps.wheel.expectations import LIBRARY, Problem, Reference, gather
 from k2mps.wheel.images import Images, rpath_problems
@@ -42,13 +42,13 @@ def check(
       checkout: a k2 with the series applied.
       python: the wheel's Python, by name or path; default .venv's.
     """
-    with environment.reporter.task(f"verifying {shown(path.name)}"):
+    with environment.reporter.task(f"verifying {path.name}"):
         wheel = WheelFile(path)  # before anything is downloaded
         problems = list(verify(wheel, gather(wheel, environment, checkout, python)))
     if problems:
         more = [f"and {len(problems) - _SHOWN} more"] if problems[_SHOWN:] else []
         raise errors.CheckFailedError(
-            f"{shown(path.name)} has {len(problems)} problem(s)",
+            f"{path.name} has {len(problems)} problem(s)",
             why="\n".join([*map(str, problems[:_SHOWN]), *more]),
             next_command="k2mps wheel makes a new one",
         )
