@@ -170,19 +170,3 @@ def test_torch_comes_without_cuda_where_pip_is_not_told_where_from(made, monkeyp
     assert made.torch_options() == ["--extra-index-url", environment.TORCH_WITHOUT_CUDA]
     monkeypatch.setenv("PIP_INDEX_URL", "https://example.org/simple")
     assert made.torch_options() == []
-
-
-@pytest.mark.parametrize("cuda", [False, True])
-def test_the_size_of_torch_is_told(made, cuda):
-    names = {
-        "torch": 1_250_000_000,
-        "numpy": 10**10,
-        **({"nvidia_cublas": 2 * 10**9} if cuda else {}),
-    }
-    for name, size in names.items():
-        info = made.site_packages / f"{name}-2.14.1.dist-info"
-        info.mkdir()
-        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 2.14.1\n")
-        (info / "RECORD").write_text(f"{name}/big.so,,{size}\n")
-    with_cuda = "torch 2.14.1, with its packages for CUDA, takes 3.2 GB"
-    assert made.torch_in_words() == (with_cuda if cuda else "torch 2.14.1 takes 1.2 GB")

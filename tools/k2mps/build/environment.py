@@ -20,8 +20,6 @@ from k2mps.core.project import Project
 TORCH_WITHOUT_CUDA = "https://download.pytorch.org/whl/cpu"
 
 _CONFIGURED_INDEX = re.compile(r"[^=]*\.(index-url|extra-index-url|find-links|no-index)=")
-# torch, and the packages that its build for CUDA imports.
-_OF_TORCH = re.compile("torch|(nvidia|cuda|triton).*")
 _NOT_INSTALLED = re.compile(r"(^|/)(__pycache__|build|tests|\.[^/]*|[^/]*\.egg-info)/")
 _UNREACHABLE = re.compile(
     r"connection|timed out|temporary failure|name or service not known"
@@ -114,8 +112,6 @@ class Environment:
                 f"installing {', '.join(entry.name for entry in entries)}",
                 ["install", *options, *(f"{entry.name}{entry.specifier}" for entry in entries)],
             )
-            if entries is torch:
-                self.reporter.info(self.torch_in_words())
         return bool(missing)
 
     def install_group(self, name: str) -> None:
@@ -133,14 +129,6 @@ class Environment:
         if any(_CONFIGURED_INDEX.match(line) for line in outcome.lines):
             return []
         return ["--extra-index-url", TORCH_WITHOUT_CUDA]
-
-    def torch_in_words(self) -> str:
-        """The installed torch, and the size of its files."""
-        found = importlib.metadata.distributions(path=[str(self.site_packages)])
-        parts = [entry for entry in found if _OF_TORCH.fullmatch(entry.name)]
-        size = sum(file.size or 0 for entry in parts for file in entry.files or ())
-        cuda = ", with its packages for CUDA," if len(parts) > 1 else ""
-        return f"torch {self.version_of('torch')}{cuda} takes {size / 1e9:.1f} GB"
 
     def download(
         self,
