@@ -1,6 +1,6 @@
 """Times of k2's operations by where they run: `k2mps bench`.
 
-    python -m k2_mps_tests.benchmarks.bench --output build/bench
+    k2mps bench --output build/bench
 
 Each operation is timed on the CPU, on mps by the host (mps-host) and by Metal kernels (mps-metal),
 and on CUDA where k2 has CUDA.  The command writes a table, a plot (PNG and SVG) and a JSON file to
@@ -26,6 +26,7 @@ from pathlib import Path
 import k2
 import torch
 
+FOLDER = Path(__file__).parents[2] / "build/bench"
 # Utterances, frames of each, symbols of each target.
 SIZES = {
     "quick": [(1, 30, 5), (4, 100, 12)],
@@ -240,9 +241,9 @@ def plot(rows, machine, folder):
 
 def main():
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+        prog="k2mps bench", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("--output", type=Path, required=True, metavar="FOLDER")
+    parser.add_argument("--output", type=Path, default=FOLDER, metavar="DIR")
     parser.add_argument(
         "--compare", type=Path, metavar="FILE", help="a bench.json of an earlier run"
     )
@@ -282,6 +283,7 @@ def main():
         )
         for line in _shares().table(rows):
             print(line)
+    print(f"wrote bench.json, bench.png, bench.svg in {options.output}")
 
 
 if __name__ == "__main__":

@@ -132,8 +132,8 @@ def at_commit(checkout: Checkout, folder: Path, commit: str) -> Checkout:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="k2mps upstream --check")
-    for name in ("--k2", "--base", "--tip"):
-        parser.add_argument(name, required=True)
+    for name in ("k2", "base", "tip"):
+        parser.add_argument(name)
     parser.add_argument("--quick", action="store_true")
     options = parser.parse_args()
     console = Console()

@@ -161,7 +161,10 @@ def test_commands_in_the_text_exist(path):
                 if words[1:]:
                     command = command_line.main.get_command(context, words[1])
                     assert command, words
-                    command.make_context(words[1], words[2:])
+                    found = command.make_context(words[1], words[2:])
+                    if found.ignore_unknown_options:
+                        handed = [word for word in found.params["words"] if word[:2] == "--"]
+                        assert [word for word in handed if word not in command.help] == []
         elif words[0] == ".venv/bin/python" and words[1] != "-c":
             name = words[1]
             if name == "-m":

@@ -12,7 +12,7 @@ MISSING = 4
 
 def main():
     parser = argparse.ArgumentParser(
-        prog="python -m k2_mps_tests.kernels",
+        prog="k2mps kernels",
         description="Checks each Metal kernel of the series by itself against "
         "a reference in float64.",
         epilog="Exit status: 0 all kernels are right, 1 a kernel is wrong, 3 there is "
@@ -32,19 +32,23 @@ def main():
         help="launches of each case on mps; all must give the same bits (default: 2)",
     )
     parser.add_argument(
+        "--train", action="store_true", help="train a small transducer with one of the kernels"
+    )
+    parser.add_argument(
         "--device",
         choices=("cpu", "cuda"),
         default="cpu",
         help="cpu (default): on torch's mps device, which the CPU emulates "
         "on Linux; cuda: as PTX on an NVIDIA GPU",
     )
-    parser.add_argument(
+    folders = parser.add_mutually_exclusive_group()
+    folders.add_argument(
         "--prepare",
         type=Path,
         metavar="FOLDER",
         help="only make a folder whose run.py checks on another machine's NVIDIA GPU",
     )
-    parser.add_argument("--run", type=Path, metavar="FOLDER", help="run such a folder")
+    folders.add_argument("--run", type=Path, metavar="FOLDER", help="run such a folder")
     parser.add_argument(
         "--gpu",
         default="sm_80",
@@ -68,6 +72,10 @@ def main():
 
 
 def _run(options):
+    if options.train:
+        from k2_mps_tests.kernels import train
+
+        return train.main([])
     if options.run is not None:
         return runner.run(options.run)
     if options.prepare is not None:

@@ -2,15 +2,12 @@
 
 import itertools
 import math
+import sys
 
 import pytest
 import torch
-from k2mps.build import builder
-from k2mps.build.environment import Environment
-from k2mps.core import errors, project
-from k2mps.core.progress import Reporter
-from k2mps.run import program
 
+from k2_mps_tests.kernels import __main__ as command
 from k2_mps_tests.kernels import sources, train
 
 
@@ -19,26 +16,14 @@ def said():
     return []
 
 
-def test_it_learns(said):
-    assert train.main([], said.append) == 0, said
+def test_it_learns(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["k2mps kernels", "--train"])
+    with pytest.raises(SystemExit) as end:
+        command.main()
+    said = capsys.readouterr().out.splitlines()
+    assert end.value.code == 0, said
     assert said[0].startswith("on mps")
     assert said[-1].startswith("the loss fell from ")
-
-
-def test_the_tool_starts_it(monkeypatch, said):
-    """Without k2 the tool runs the training, between two lines that give the reason."""
-
-    class Lines(Reporter):
-        def info(self, text):
-            said.append(text)
-
-    monkeypatch.setattr(builder, "prepare", lambda *_: None)
-    environment = Environment(project.find(), Lines())
-    error = errors.UnreachableError("gone", why="no network")
-    program.train_without_k2(environment, builder.Request(), error)
-    text = "\n".join(said)
-    assert "the loss fell from" in text
-    assert text.count("k2 itself is missing: gone\nwhy: no network\nnext: make build") == 2
 
 
 def test_a_wrong_kernel_is_noticed(monkeypatch, said):

@@ -1,6 +1,6 @@
 """Trains a small transducer with our kernel of mutual information, without k2.
 
-    python -m k2_mps_tests.kernels.train [--steps N]
+    k2mps kernels --train
 
 `make build` ends with this program if it cannot get k2.  torch compiles the file of
 kernels that k2 gets.  The RNN-T loss on top of it, the network and its optimizer run

@@ -15,7 +15,7 @@ UNREAD = 3
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="k2mps torch", description=__doc__)
-    parser.add_argument("--version", help="default: the newest release")
+    parser.add_argument("version", nargs="?", help="default: the newest release")
     parser.add_argument("--known", help="the release whose facts are the known ones")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()

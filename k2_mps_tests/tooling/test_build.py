@@ -102,6 +102,15 @@ def make_environment(directory: Path) -> None:
         os.symlink(ours / "bin" / name, directory / "bin" / name)
 
 
+def write_program(root: Path) -> None:
+    """Writes .venv/bin/k2mps, which runs this clone's tool."""
+    program = root / ".venv/bin/k2mps"
+    program.write_text(
+        f'#!/bin/sh\nPYTHONPATH={support.TOOLS} exec "${{0%/*}}/python" -m k2mps "$@"\n'
+    )
+    program.chmod(0o755)
+
+
 @pytest.fixture
 def sandbox(empty):
     """A clone of k2-mps that builds a stand-in for k2; its series makes the answer 42."""

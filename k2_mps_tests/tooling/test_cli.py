@@ -1,6 +1,7 @@
 """The command line itself: help, errors, exit codes, echo."""
 
 import ast
+import os
 import re
 import subprocess
 import sys
@@ -8,9 +9,12 @@ import sys
 import pytest
 from k2mps.cli import command_line
 from k2mps.core import errors
+from k2mps.run import program
 
 from k2_mps_tests.docs import tables
 from k2_mps_tests.tooling import support
+
+ROOT = support.TOOLS.parent
 
 
 def test_exit_codes_tell_the_kinds_of_error_apart():
@@ -93,13 +97,42 @@ def test_help_and_status_import_nothing_heavy(empty):
         (["build", "--devcie", "mps"], 2, "Did you mean '--device'?"),
         (["rebase"], 2, "one of --onto, --continue, --abort"),
         (["rebase", "--continue", "--abort"], 2, "one of --onto, --continue, --abort"),
-        (["kernels", "--prepare", "new", "--run", "."], 2, "--prepare or --run, not both"),
         (["test", "nope"], 1, "there is no suite 'nope'"),
     ],
 )
 def test_a_wrong_command_line(empty, arguments, status, problem):
     result = empty.run(*arguments)
     assert (result.returncode, problem in result.stderr) == (status, True), result.stderr
+
+
+@pytest.mark.parametrize("name", ["fuzz", "bench", "kernels", "torch"])
+def test_the_help_lists_the_options_of_the_program_that_a_command_starts(name):
+    path = ROOT / getattr(program, name.upper()).module.replace(".", "/")
+    text = (path / "__main__.py" if path.is_dir() else path.with_suffix(".py")).read_text()
+    listed = re.findall(r"--\w+", command_line.main.commands[name].help)
+    assert set(re.findall(r'add_argument\(\s*"(--\w+)"', text)) == set(listed)
+
+
+@pytest.mark.parametrize(
+    "status, code, told",
+    [
+        (0, 0, ""),
+        (1, 34, "ended with status 1"),
+        (2, 1, "has other options"),
+        (3, 30, "cannot run"),
+    ],
+)
+def test_a_program_runs_where_the_user_is_and_its_status_is_told(empty, status, code, told):
+    text = "import os, sys\nprint(os.getcwd(), *sys.argv[1:])\nsys.exit(int(sys.argv[-1]))\n"
+    groups = "[project.optional-dependencies]\nwheels = []\n"
+    files = {"k2_mps_tests/macos_torch.py": text, "deep/er": "", "pyproject.toml": groups}
+    support.write(empty.root, files)
+    os.symlink(sys.prefix, empty.root / ".venv")
+    command = empty.command("torch", "--json", "--known=x", status)
+    how = {"env": empty.environment, "capture_output": True, "text": True}
+    result = subprocess.run(command, cwd=empty.root / "deep", **how)
+    assert (result.returncode, told in result.stderr) == (code, True), result.stderr
+    assert result.stdout == f"{empty.root}/deep --json --known=x {status}\n"
 
 
 def test_without_a_command_it_tells_how_things_stand(sandbox):
@@ -133,10 +166,9 @@ def test_the_shell_completes_commands_and_options(sandbox):
 
 def test_the_clone_is_the_one_above_or_the_tools_own(empty, tmp_path):
     (empty.root / "deep/er").mkdir(parents=True)
-    own = support.TOOLS.parent
     for folder, checkout, warning in (
         (empty.root / "deep/er", empty.checkout, ""),
-        (tmp_path, own / "build/k2", f"no upstream.toml here or above: {own}"),
+        (tmp_path, ROOT / "build/k2", f"no upstream.toml here or above: {ROOT}"),
     ):
         how = {"env": empty.environment, "capture_output": True, "text": True}
         result = subprocess.run(empty.command("status"), cwd=folder, **how)

@@ -18,7 +18,7 @@ from k2mps.wheel import contents
 
 from k2_mps_tests.tooling import support
 from k2_mps_tests.tooling.support import git
-from k2_mps_tests.tooling.test_build import bare_path, sandbox  # noqa: F401
+from k2_mps_tests.tooling.test_build import bare_path, sandbox, write_program  # noqa: F401
 
 ROOT = support.TOOLS.parent
 LICENSE = "Do as you like.\n"
@@ -144,11 +144,7 @@ def test_pip_makes_it_from_the_repository(ready, tmp_path):
     """The backend in wheel/ runs this clone's tool, for pip's Python and its torch."""
     shutil.copy(ROOT / "Makefile", ready.root)
     shutil.copytree(ROOT / "wheel", ready.root / "wheel")
-    program = ready.root / ".venv/bin/k2mps"
-    program.write_text(
-        f'#!/bin/sh\nPYTHONPATH={support.TOOLS} exec "${{0%/*}}/python" -m k2mps "$@"\n'
-    )
-    program.chmod(0o755)
+    write_program(ready.root)
 
     def pip(*options: str) -> subprocess.CompletedProcess:
         command = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-index", *options]

@@ -344,7 +344,7 @@ class _Plan:
                 raise errors.K2mpsError(
                     "no space left while building",
                     why=line,
-                    next_command="free some space or k2mps clean, then run the"
+                    next_command="free some space or make clean, then run the"
                     " same command again: it continues where it stopped",
                 )
         return outcome

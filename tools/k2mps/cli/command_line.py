@@ -13,15 +13,16 @@ import click
 from k2mps import __version__
 from k2mps.cli import patches, wheels
 from k2mps.cli.session import (
-    EXISTING_FILE,
-    EXISTING_FOLDER,
     FOLDER,
+    PASSED_ON,
     Session,
     build_options,
     command,
     device_option,
     json_option,
     k2_option,
+    torch_option,
+    words_argument,
 )
 from k2mps.core import errors
 
@@ -30,7 +31,7 @@ _GROUPS = {
     "patch k2": "checkout apply undo",
     "change the patches": "new fold drop export",
     "follow upstream": "probe rebase upstream torch",
-    "build and run": "build test fuzz bench kernels clean",
+    "build and run": "build test fuzz bench kernels",
     "make wheels": "wheel",
     "use it": "recipes",
     "other": "docs",
@@ -152,32 +153,20 @@ def status_command(session: Session, as_json: bool) -> None:
 @click.option(
     "--demo/--no-demo", default=True, help="whether to end with a comparison of mps and the CPU"
 )
-@click.option(
-    "--or-kernels",
-    is_flag=True,
-    help="if k2 cannot be cloned, train with a kernel of the backend instead",
-)
 @click.argument("cmake_arguments", nargs=-1, type=click.UNPROCESSED)
 def build_command(
-    session: Session, device: str, demo: bool, or_kernels: bool, cmake_arguments: tuple[str, ...]
+    session: Session, device: str, demo: bool, cmake_arguments: tuple[str, ...]
 ) -> None:
     """Build k2's Python module; after `--`, arguments for cmake."""
     from k2mps.build import builder
     from k2mps.run import program
 
-    request = session.request(device, cmake_arguments=cmake_arguments)
-    try:
-        built = session.build(request)
-    except errors.UnreachableError as error:
-        if not or_kernels or device != "mps":
-            raise
-        program.train_without_k2(session.environment, request, error)
-        return
+    built = session.build(session.request(device, cmake_arguments=cmake_arguments))
     builder.register(session.environment, built)
     done = f"{built.steps} steps" if built.steps else "nothing to do"
     session.console.info(f"built {built.directory.name}: {done}")
     if demo and device == "mps":
-        program.CHECK.run(session.environment, {"size": "small", "seconds": "0"})
+        program.CHECK.run(session.environment, ["--size", "small", "--seconds", "0"])
     session.console.info("next: make test, or train something: examples/README.md")
 
 
@@ -225,80 +214,62 @@ def test_command(session: Session, only_list: bool, words: tuple[str, ...]) -> N
     suites.report(results, session.console)
 
 
-@command(main, "fuzz", build_options)
-@click.option("--seconds", type=click.FloatRange(min=0), default=60, help="how long to run")
-@click.option("--seed", type=int, default=1, help="the same seed makes the same cases")
-@click.option(
-    "--kind",
-    multiple=True,
-    metavar="KIND",
-    help="only cases of this kind; may be given several times",
-)
-@click.option(
-    "--place",
-    type=click.Choice(("host", "metal")),
-    help="where mps does what both can do; default: each case draws one",
-)
-def fuzz_command(session: Session, **options: object) -> None:
+@command(main, "fuzz", build_options, words_argument, **PASSED_ON)
+def fuzz_command(session: Session, words: tuple[str, ...]) -> None:
     """Compare mps with the CPU on random FSAs, ragged tensors and losses.
 
     The fuzzer shrinks a case that differs, and prints a program that shows it.
+
+    \b
+    --seconds N    how long to run; default 60
+    --seed S       the same seed makes the same cases; default 1
+    --kind KIND    only cases of this kind; may be given several times
+    --place PLACE  host or metal, for what both can do; default: each case draws one
     """
     from k2mps.run import program
 
     built = session.build(session.request())
-    program.FUZZ.run(session.environment, options, built)
+    program.FUZZ.run(session.environment, words, built)
 
 
-@command(main, "bench", build_options)
-@click.option("--output", type=FOLDER, metavar="DIR", help="default build/bench")
-@click.option(
-    "--compare", type=EXISTING_FILE, help="a bench.json of an earlier run on this machine"
-)
-@click.option("--quick", is_flag=True, help="two small sizes only")
-def bench_command(session: Session, output: Path | None, **options: object) -> None:
+@command(main, "bench", build_options, words_argument, **PASSED_ON)
+def bench_command(session: Session, words: tuple[str, ...]) -> None:
     """Time operations on the CPU and on mps, by host and by Metal kernels.
 
     The output folder gets table, plot and JSON. On Linux mps is emulated: its
     times say nothing about a GPU.
+
+    \b
+    --output DIR     default build/bench
+    --compare FILE   a bench.json of an earlier run on this machine
+    --quick          two small sizes only
+    --repeats COUNT  the runs of each operation; default 5
     """
     from k2mps.run import program
 
-    folder = output or session.project.build_root / "bench"
     built = session.build(session.request())
-    program.BENCH.run(session.environment, {"output": folder, **options}, built)
-    session.console.info(f"wrote bench.json, bench.png, bench.svg in {folder}")
+    program.BENCH.run(session.environment, words, built)
 
 
-@command(main, "kernels")
-@click.option(
-    "--device",
-    type=click.Choice(("cpu", "cuda")),
-    default="cpu",
-    help="cpu: on mps, which the CPU emulates on Linux; cuda: on an NVIDIA GPU",
-)
-@click.option(
-    "--prepare",
-    type=FOLDER,
-    metavar="DIR",
-    help="only make a folder whose run.py checks the kernels on another machine's GPU",
-)
-@click.option("--run", metavar="DIR", type=EXISTING_FOLDER, help="run a folder that --prepare made")
-@click.option(
-    "--libdevice",
-    type=EXISTING_FILE,
-    help="CUDA's libdevice.10.bc; default: the installed toolkit's, else PyPI's",
-)
-@click.option("--gpu", metavar="ARCHITECTURE", help="the oldest GPU that PTX is for; default sm_80")
-def kernels_command(session: Session, **options: object) -> None:
-    """Check each Metal kernel by itself against a reference in float64."""
+@command(main, "kernels", torch_option, words_argument, **PASSED_ON)
+def kernels_command(session: Session, words: tuple[str, ...]) -> None:
+    """Check each Metal kernel by itself against a reference in float64.
+
+    \b
+    FILE...             only these files of kernels, without .metal
+    --device DEVICE     cpu: on mps, which the CPU emulates on Linux; cuda: on an NVIDIA GPU
+    --runs COUNT        launches of each case on mps; default 2
+    --prepare DIR       only make a folder whose run.py checks them on another machine's GPU
+    --run DIR           run such a folder
+    --gpu ARCHITECTURE  the oldest GPU that PTX is for; default sm_80
+    --libdevice FILE    CUDA's libdevice.10.bc; default: the installed toolkit's, else PyPI's
+    --train             train a small transducer with one of the kernels
+    """
     from k2mps.build import builder
     from k2mps.run import program
 
-    if options["prepare"] and options["run"]:
-        raise click.UsageError("give --prepare or --run, not both")
     builder.prepare(session.environment, session.request())
-    program.KERNELS.run(session.environment, options)
+    program.KERNELS.run(session.environment, words)
 
 
 @command(main, "recipes")
@@ -323,23 +294,22 @@ def recipes_command(session: Session, kind: str, directory: Path) -> None:
         show(f"{here} diff shows them; {here} restore . takes them back")
 
 
-@command(main, "torch", json_option)
-@click.option(
-    "--known",
-    metavar="VERSION",
-    help="compare with the facts of this release; default: its own, or those of the last before",
-)
-@click.argument("version", required=False)
-def torch_command(session: Session, as_json: bool, **options: object) -> None:
+@command(main, "torch", words_argument, **PASSED_ON)
+def torch_command(session: Session, words: tuple[str, ...]) -> None:
     """Read what k2 relies on from torch's wheel for macOS, by default of the newest release.
 
     Lists each fact: as known, different, or such that k2 breaks; and the files of this project
     that rely on the fact. Needs no Mac.
+
+    \b
+    VERSION          another release
+    --known VERSION  compare with the facts of this release; default: its own, or the last before
+    --json           print JSON
     """
     from k2mps.run import program
 
-    session.console.shows_progress = not as_json
-    program.TORCH.run(session.environment, {"json": as_json, **options})
+    session.console.shows_progress = "--json" not in words
+    program.TORCH.run(session.environment, words)
 
 
 @command(main, "docs")
@@ -347,16 +317,7 @@ def docs_command(session: Session) -> None:
     """Write the generated tables of docs/, and build the site."""
     from k2mps.run import program
 
-    program.DOCS.run(session.environment, {})
-
-
-@command(main, "clean")
-def clean_command(session: Session) -> None:
-    """Delete the build trees; clones of k2, which may hold your work, stay."""
-    from k2mps.build import clean
-
-    for path in clean.clean(session.project):
-        session.console.info(f"deleted {path}")
+    program.DOCS.run(session.environment)
 
 
 for _command in (*patches.COMMANDS.commands.values(), wheels.wheel_command):

@@ -224,8 +224,8 @@ def upstream_command(
     checkout = session.obtain()
     made = pull_request.make(session.project, checkout, group or "")
     if check:
-        options = {"k2": checkout.directory, "base": made.base, "tip": made.tip, "quick": quick}
-        program.COMMITS.run(session.environment, options)
+        words = [checkout.directory, made.base, made.tip, *(["--quick"] if quick else [])]
+        program.COMMITS.run(session.environment, words)
     if branch:
         pull_request.branch(checkout, made, branch)
     session.console.info(made.cover.rstrip("\n"))

@@ -101,18 +101,19 @@ class Session:
         return builder.build(self.environment, self.obtain(), request)
 
 
-def command(group: click.Group, name: str, *options):
+def command(group: click.Group, name: str, *options, **settings):
     """Makes a function, which gets the session, a command.
 
     Args:
       options: those that it shares with other commands.
+      settings: of click's command.
     """
 
     def decorate(function):
         function = click.pass_obj(function)
         for option in reversed(options):
             function = option(function)
-        return group.command(name)(function)
+        return group.command(name, **settings)(function)
 
     return decorate
 
@@ -143,6 +144,10 @@ device_option = click.option(
     help="the device to build for; on Linux mps is emulated",
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="print JSON")
+
+# For a command that starts a program: the program knows the options that are not the tool's.
+PASSED_ON = {"context_settings": {"ignore_unknown_options": True}}
+words_argument = click.argument("words", metavar="[ARGUMENT]...", nargs=-1, type=click.UNPROCESSED)
 
 
 def build_options(command):

@@ -2,14 +2,15 @@
 
 import dataclasses
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 
-from k2mps.build import builder
 from k2mps.build.builder import Built
 from k2mps.build.environment import Environment
 from k2mps.core import errors
 from k2mps.core.process import Outcome
+
+# The exit status of Python's argparse for a wrong command line.
+_USAGE = 2
 
 
 def run(
@@ -19,10 +20,9 @@ def run(
     *,
     built: Built | None = None,
     variables: Mapping[str, str] | None = None,
-    on_line: Callable[[str], None] = lambda line: None,
-    log: Path | None = None,
+    **how,
 ) -> Outcome:
-    """Runs a module as a program, at the top of the clone.
+    """Runs a module as a program; `how` goes to `process.run`.
 
     Args:
       built: the build whose k2 the program imports; default the registered one, if any.
@@ -30,8 +30,7 @@ def run(
     root = environment.project.root
     paths = [root, root / "tools", *(built.python_path if built else ())]
     settings = {**(variables or {}), "PYTHONPATH": os.pathsep.join(map(str, paths))}
-    command = ["-m", module, *arguments]
-    return environment.run(command, cwd=root, environment=settings, on_line=on_line, log=log)
+    return environment.run(["-m", module, *arguments], environment=settings, **how)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,18 +46,21 @@ class Program:
     missing: Mapping[int, str] = dataclasses.field(default_factory=dict)
 
     def run(
-        self, environment: Environment, options: Mapping[str, object], built: Built | None = None
+        self, environment: Environment, arguments: Sequence[object] = (), built: Built | None = None
     ) -> None:
-        """Runs the program and shows what it prints."""
+        """Runs the program where the user is, and shows what it prints."""
         if self.group:
             environment.install_group(self.group)
-        words, show = list(_words(options)), environment.reporter.info
-        outcome = run(environment, self.module, words, built=built, on_line=show)
+        show = environment.reporter.info
+        outcome = run(environment, self.module, arguments, built=built, on_line=show)
+        last = outcome.lines[-1] if outcome.lines else "it said nothing"
+        if outcome.status == _USAGE:
+            raise errors.K2mpsError(
+                f"the {self.what} has other options", why=last, next_command="see above, or --help"
+            )
         if outcome.status in self.missing:
             raise errors.RequirementMissingError(
-                f"the {self.what} cannot run",
-                why=outcome.lines[-1] if outcome.lines else "it said nothing",
-                next_command=self.missing[outcome.status],
+                f"the {self.what} cannot run", why=last, next_command=self.missing[outcome.status]
             )
         failure = f"the {self.what} ended with status {outcome.status}"
         outcome.check(errors.CheckFailedError, failure, self.next_command, self.repeated)
@@ -66,11 +68,6 @@ class Program:
 
 CHECK = Program(
     "k2.mps.check", "comparison with the CPU", "k2mps test parity, to see which tests fail"
-)
-TRAINING = Program(
-    "k2_mps_tests.kernels.train",
-    "training with a kernel alone",
-    "k2mps kernels --device cpu, to see which kernels fail",
 )
 FUZZ = Program(
     "k2_mps_tests.parity.fuzz",
@@ -114,38 +111,3 @@ KERNELS = Program(
         4: "install what it names, then run the same command again",
     },
 )
-
-
-def _words(options: Mapping[str, object]) -> Iterator[str]:
-    """Options as words of a command line; paths become absolute: the program runs elsewhere."""
-    for name, value in options.items():
-        for one in value if isinstance(value, tuple) else (value,):
-            if one is True:
-                yield f"--{name}"
-            elif one is not None and one is not False:
-                yield from (f"--{name}", str(one.absolute() if isinstance(one, Path) else one))
-
-
-def train_without_k2(
-    environment: Environment, request: builder.Request, error: errors.UnreachableError
-) -> None:
-    """Does what `make build` can do without k2: trains a small transducer with a Metal kernel.
-
-    Args:
-      request: the build for mps that failed.
-      error: why k2 cannot be had; shown first and last.
-    """
-    commit = environment.upstream.pin.commit[:12]
-    lines = [
-        f"k2 itself is missing: {error.what}",
-        *(f"why: {line}" for line in error.why.splitlines()[-1:]),
-        "next: make build, when the network is back; or make build K2=URL, a mirror, or"
-        f" K2=DIRECTORY, a clone: either is verified to have the pinned commit {commit}",
-    ]
-    show, notice = environment.reporter.info, "\n".join(lines)
-    show(notice)
-    show("what needs no k2 goes on: the environment, and training with a kernel alone")
-    builder.prepare(environment, request)
-    TRAINING.run(environment, {})
-    show("the backend's kernel trains, beside float64; k2 has not been built")
-    show(notice)

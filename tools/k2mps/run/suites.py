@@ -259,6 +259,7 @@ def run(
             [target, *options],
             built=built,
             variables=variables,
+            cwd=project.root,
             on_line=follow,
             log=folder / f"{suite.name}.log",
         )
