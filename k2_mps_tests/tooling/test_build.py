@@ -269,7 +269,7 @@ def test_a_compile_error_is_shown_and_the_next_build_goes_on(sandbox):
     full = 'add_custom_command(OUTPUT x.cc COMMAND sh -c "cat /dev/zero > /dev/full" VERBATIM)\n'
     path = sandbox.checkout / "CMakeLists.txt"
     path.write_text(f"{path.read_text()}{full}target_sources(_k2 PRIVATE x.cc)\n")
-    assert "no space left while building" in fails(sandbox, 1)
+    assert "No space left on device" in fails(sandbox, 34)
 
 
 def test_a_failing_configuration_is_shown_and_mended(sandbox):

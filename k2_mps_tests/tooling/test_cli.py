@@ -97,7 +97,7 @@ def test_help_and_status_import_nothing_heavy(empty):
         (["build", "--devcie", "mps"], 2, "Did you mean '--device'?"),
         (["rebase"], 2, "one of --onto, --continue, --abort"),
         (["rebase", "--continue", "--abort"], 2, "one of --onto, --continue, --abort"),
-        (["test", "nope"], 1, "there is no suite 'nope'"),
+        (["test", "nope"], 1, "there is no suite 'nope' on this system\n  next: k2mps test docs "),
     ],
 )
 def test_a_wrong_command_line(empty, arguments, status, problem):
@@ -115,12 +115,7 @@ def test_the_help_lists_the_options_of_the_program_that_a_command_starts(name):
 
 @pytest.mark.parametrize(
     "status, code, told",
-    [
-        (0, 0, ""),
-        (1, 34, "ended with status 1"),
-        (2, 1, "has other options"),
-        (3, 30, "cannot run"),
-    ],
+    [(0, 0, ""), (1, 34, "failed, status 1"), (2, 1, "has other options"), (3, 30, "cannot run")],
 )
 def test_a_program_runs_where_the_user_is_and_its_status_is_told(empty, status, code, told):
     text = "import os, sys\nprint(os.getcwd(), *sys.argv[1:])\nsys.exit(int(sys.argv[-1]))\n"

@@ -54,7 +54,7 @@ def run(environment, text, on_k2=False, device=doctor.Device.CPU, **kwargs):
     name = f"suite{len(list(root.glob('suite*')))}"
     if text is not None:
         support.write(root / name, {"test_it.py": text})
-    suite = suites.Suite(name, "this", name, device, on_k2, **{"spread": "", **kwargs})
+    suite = suites.Suite(name, name, device, on_k2, **{"spread": "", **kwargs})
     return suites.run(environment, suite, None)
 
 
@@ -128,7 +128,7 @@ def test_skipped(): pass
     assert percents == sorted(percents) and percents[-1] == 100 and len(percents) >= 8
     assert {text for _, _, text in progress.steps} >= {"test_it.py::test_bad"}
     # One test runs without worker processes, so its output is visible.
-    suite = suites.Suite("one", "this", result.suite.tests, on_k2=False)
+    suite = suites.Suite("one", result.suite.tests, on_k2=False)
     chosen = suites.run(environment, suite, None, ("-k", "test_skipped or test_it[0]"))
     assert chosen.failed == 1 and "PYTEST_XDIST_WORKER_COUNT" in "".join(chosen.output)
 
@@ -149,9 +149,9 @@ def test_variables_and_arguments_arrive(environment):
 
 
 def test_the_summary_says_everything_that_matters_and_the_report_fails_where_anything_did():
-    mps = suites.Suite("parity", "", "", doctor.Device.MPS)
-    cpu = suites.Suite("upstream-cpu", "", "", doctor.Device.CPU)
-    tool = suites.Suite("tooling", "", "", doctor.Device.CPU, on_k2=False)
+    mps = suites.Suite("parity", "", doctor.Device.MPS)
+    cpu = suites.Suite("upstream-cpu", "", doctor.Device.CPU)
+    tool = suites.Suite("tooling", "", doctor.Device.CPU, on_k2=False)
     good = suites.Result(tool, passed=10, skipped=1, reasons={"no disk": 1})
     away = suites.Result(mps, not_run="upstream could not be reached")
     bad = suites.Result(cpu, passed=200, failed=2, errors=1, seconds=61.4)
@@ -196,12 +196,6 @@ def test_of_none(): pass
     ]
     # A suite that needs no k2 runs all tests.
     assert run(environment, text).failed == 1
-
-
-def test_the_suites_are_listed_and_others_refused(empty):
-    out = empty.ok("test", "--list")
-    assert "tooling\t" in out and "upstream-mps\t" in out
-    assert "no suite 'nonsense'" in empty.fails(1, "test", "nonsense")
 
 
 def test_without_upstream_the_rest_still_runs(sandbox):

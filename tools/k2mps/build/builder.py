@@ -157,17 +157,16 @@ def prepare(environment: Environment, request: Request) -> None:
     environment.install(wanted if request.crossed else [chosen, *wanted])
     if request.emulated:
         project = environment.project
-        settings, shared = emulator_settings(project), _shared_objects(project)
-        environment.install_tree(project.root / "emulator", settings, shared)
+        environment.install_tree(project.root / "emulator", emulator_settings(project))
 
 
 def emulator_settings(project: Project) -> dict[str, str]:
-    """The variables that the emulator's build depends on."""
+    """The variables of the emulator's build."""
     # CMake's first run reads the compilers from CC, CXX, OBJC, OBJCXX.
     compilers = doctor.compilers(Device.MPS).items()
     settings = {"CC" if name == "C" else name: program for name, program in compilers}
     settings["SKBUILD_BUILD_DIR"] = str(project.build_root / "emulator")
-    return settings
+    return settings | _shared_objects(project)
 
 
 def register(environment: Environment, built: Built) -> None:
@@ -226,16 +225,10 @@ class _Plan:
 
     def configure(self, lock: int) -> None:
         """Runs cmake, whose processes inherit the lock."""
-        settings = self._settings()
-        if self._request.emulated:
-            asked = self._environment.run(["-m", "mps_emulator", "--cmake-dir"])
-            failure = "the emulator does not say where its CMake package is"
-            asked.check(errors.CompileError, failure, "rm -r .venv, then make build")
-            settings["mps_emulator_DIR"] = asked.lines[-1]
         command = [
             *(self._environment.program("cmake"), "-G", "Ninja"),
             *("-S", self._checkout.directory, "-B", self.directory),
-            *(f"-D{name}={value}" for name, value in settings.items()),
+            *(f"-D{name}={value}" for name, value in self._settings().items()),
             *self._request.cmake_arguments,
         ]
         log = self.directory / "configure.log"
@@ -273,7 +266,8 @@ class _Plan:
             raise errors.CompileError(
                 f"k2 does not build for {self.name}",
                 why=_first_failure(log),
-                next_command=f"read {log}; k2mps build continues where it stopped",
+                next_command=f"read {log}; if the disk is full, make clean; k2mps build continues"
+                " where it stopped",
             )
         return steps
 
@@ -331,7 +325,7 @@ class _Plan:
         if self._toolchain:
             programs = str(self._toolchain.directory / "bin")
             variables["PATH"] = os.pathsep.join([programs, os.environ["PATH"]])
-        outcome = process.run(
+        return process.run(
             command,
             reporter=self._environment.reporter,
             log=log,
@@ -339,15 +333,6 @@ class _Plan:
             on_line=follow,
             keep_open=[lock],
         )
-        for line in outcome.lines:
-            if outcome.status != 0 and "No space left on device" in line:
-                raise errors.K2mpsError(
-                    "no space left while building",
-                    why=line,
-                    next_command="free some space or make clean, then run the"
-                    " same command again: it continues where it stopped",
-                )
-        return outcome
 
     def must_configure(self) -> bool:
         """Whether cmake has to run before ninja, which itself notices edits of CMake files."""
@@ -374,9 +359,9 @@ class _Plan:
         return json.dumps(inputs, indent=2)
 
     def _settings(self) -> dict[str, str]:
-        """CMake variables, except for those that take a process to find."""
+        """CMake variables."""
         environment, request = self._environment, self._request
-        pybind11 = environment.site_packages / "pybind11" / "share" / "cmake" / "pybind11"
+        packages = environment.site_packages
         settings = {
             "CMAKE_BUILD_TYPE": "Release",
             "CMAKE_CXX_STANDARD": "20",  # as torch's CMake package demands
@@ -387,7 +372,8 @@ class _Plan:
             "K2_WITH_CUDA": "OFF",
             "K2_WITH_MPS": "ON" if request.device is Device.MPS else "OFF",
             "PYTHON_EXECUTABLE": str(environment.python),
-            "pybind11_DIR": str(pybind11),
+            "mps_emulator_DIR": str(packages / "mps_emulator/cmake"),
+            "pybind11_DIR": str(packages / "pybind11/share/cmake/pybind11"),
         }
         for language, compiler in self._compilers.items():
             settings[f"CMAKE_{language}_COMPILER"] = compiler
@@ -428,11 +414,13 @@ def _from(start: str, lines: Sequence[str]) -> list[str]:
 
 
 def _first_failure(log: Path) -> str:
-    """The output of the first failing step, from its first error on.
+    """The output of the first failing step, from its first error on; ninja's own last lines where
+    no step has failed.
 
     k2 has hundreds of warnings, which the log keeps.
     """
-    lines = _from("FAILED:", log.read_text(encoding="utf-8", errors="replace").splitlines())
+    told = log.read_text(encoding="utf-8", errors="replace").splitlines()
+    lines = _from("FAILED:", told) or told[-_SHOWN_LINES:]
     # The second line is the command.
     first = next((at for at, line in enumerate(lines) if at > 1 and _ERROR.search(line)), 2)
     return "\n".join([*lines[:1], *lines[first : first + _SHOWN_LINES]])

@@ -85,15 +85,6 @@ class Environment:
         found = [Requirement(line) for group in groups for line in known[group]]
         return [entry for entry in found if entry.marker is None or entry.marker.evaluate(facts)]
 
-    def missing(self, wanted: Sequence[Requirement]) -> list[Requirement]:
-        """The requirements that are not installed in the version asked for."""
-        found = ((entry, self.version_of(entry.name)) for entry in wanted)
-        return [
-            entry
-            for entry, version in found
-            if version is None or not entry.specifier.contains(version, prereleases=True)
-        ]
-
     def install(self, wanted: Sequence[Requirement]) -> bool:
         """Installs the missing ones of these requirements; returns whether there were any.
 
@@ -103,7 +94,12 @@ class Environment:
           IndexUnreachableError: the package index does not answer.
           RequirementMissingError: the index has no such version.
         """
-        missing = self.missing(wanted)
+        found = ((entry, self.version_of(entry.name)) for entry in wanted)
+        missing = [
+            entry
+            for entry, version in found
+            if version is None or not entry.specifier.contains(version, prereleases=True)
+        ]
         torch = [entry for entry in missing if entry.name == "torch"]
         others = [entry for entry in missing if entry.name != "torch"]
         for entries in filter(None, (torch, others)):
@@ -155,14 +151,11 @@ class Environment:
         self._pip(title, ["download", *options, *more, f"{wanted.name}{wanted.specifier}"])
         return next(directory.glob("*.whl"))
 
-    def install_tree(
-        self, source: Path, settings: Mapping[str, str], variables: Mapping[str, str] | None = None
-    ) -> bool:
+    def install_tree(self, source: Path, settings: Mapping[str, str]) -> bool:
         """Installs a package from its source tree, unless neither the tree nor `settings` changed.
 
         Args:
           settings: variables for its build.
-          variables: further variables, which do not change what is installed.
         """
         stamp = self._stamp(source)
         key = tree_hash(
@@ -174,7 +167,7 @@ class Environment:
         self._pip(
             f"building the mps {source.name}",
             ["install", "--no-build-isolation", str(source)],
-            {**settings, **(variables or {})},
+            settings,
         )
         stamp.write_text(key)
         return True

@@ -193,21 +193,16 @@ def doctor_command(session: Session, device: str, as_json: bool) -> None:
 
 
 @command(main, "test", build_options)
-@click.option("--list", "only_list", is_flag=True, help="list the suites")
 @click.argument("words", metavar="[SUITE]... [-- PYTEST_ARGUMENTS]", nargs=-1)
-def test_command(session: Session, only_list: bool, words: tuple[str, ...]) -> None:
+def test_command(session: Session, words: tuple[str, ...]) -> None:
     """Build k2 as the suites need it, and run them; default: all suites.
 
-    Arguments after `--` go to pytest.
+    docs/tool.md lists the suites. Arguments after `--` go to pytest.
     """
     from k2mps.run import suites
 
     # click drops the "--" itself; pytest's part begins with its first option.
     names = tuple(itertools.takewhile(lambda word: not word.startswith("-"), words))
-    if only_list:
-        for entry in suites.choose(names):
-            session.console.info(f"{entry.name}\t{entry.covers}")
-        return
     results = suites.run_all(
         session.environment, session.obtain, session.request(), names, words[len(names) :]
     )

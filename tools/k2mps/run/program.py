@@ -9,8 +9,10 @@ from k2mps.build.environment import Environment
 from k2mps.core import errors
 from k2mps.core.process import Outcome
 
-# The exit status of Python's argparse for a wrong command line.
+# The exit statuses of Python's argparse for a wrong command line, and of a program that lacks
+# something.
 _USAGE = 2
+_LACKING = (3, 4)
 
 
 def run(
@@ -41,9 +43,7 @@ class Program:
     what: str  # the program's name in messages
     next_command: str  # what to do when the program fails
     group: str = ""  # a group of pyproject.toml that the program needs
-    repeated: int = 0  # how many of the program's last lines the error repeats
-    # The next commands for the exit statuses that mean that something is missing.
-    missing: Mapping[int, str] = dataclasses.field(default_factory=dict)
+    missing: str = ""  # what to do where something is missing
 
     def run(
         self, environment: Environment, arguments: Sequence[object] = (), built: Built | None = None
@@ -53,17 +53,12 @@ class Program:
             environment.install_group(self.group)
         show = environment.reporter.info
         outcome = run(environment, self.module, arguments, built=built, on_line=show)
-        last = outcome.lines[-1] if outcome.lines else "it said nothing"
+        kind, what, step = errors.CheckFailedError, "failed", self.next_command
         if outcome.status == _USAGE:
-            raise errors.K2mpsError(
-                f"the {self.what} has other options", why=last, next_command="see above, or --help"
-            )
-        if outcome.status in self.missing:
-            raise errors.RequirementMissingError(
-                f"the {self.what} cannot run", why=last, next_command=self.missing[outcome.status]
-            )
-        failure = f"the {self.what} ended with status {outcome.status}"
-        outcome.check(errors.CheckFailedError, failure, self.next_command, self.repeated)
+            kind, what, step = errors.K2mpsError, "has other options", "see above, or --help"
+        elif outcome.status in _LACKING and self.missing:
+            kind, what, step = errors.RequirementMissingError, "cannot run", self.missing
+        outcome.check(kind, f"the {self.what} {what}, status {outcome.status}", step, shown=1)
 
 
 CHECK = Program(
@@ -83,31 +78,25 @@ TORCH = Program(
     "check the files that rely on the facts that differ, then write these facts in"
     " k2_mps_tests/macos_torch/known.toml",
     "wheels",
-    missing={3: "read k2mps-pip.log in .venv, check pip's index; then run the same command again"},
+    missing="read k2mps-pip.log in .venv, check pip's index; then run the same command again",
 )
 COMMITS = Program(
     "k2_mps_tests.commits",
     "check of the commits",
     "k2mps fold the fix into the patch, then k2mps upstream --check again: it skips commits that"
     " have passed",
-    repeated=1,
 )
 BENCH = Program(
     "k2_mps_tests.benchmarks.bench",
     "benchmark",
     "k2mps test parity, if k2 itself failed",
     group="examples",
-    repeated=5,
 )
 KERNELS = Program(
     "k2_mps_tests.kernels",
     "check of the kernels",
     "k2mps kernels --device cpu, after a change of the kernel or of its check in"
     " k2_mps_tests/kernels/checks",
-    # The statuses of k2_mps_tests/kernels/__main__.py.
-    missing={
-        3: "k2mps kernels --device cpu, or k2mps kernels --prepare DIR and DIR/run.py on a"
-        " machine with a GPU",
-        4: "install what it names, then run the same command again",
-    },
+    missing="install what it names; or k2mps kernels --device cpu, or k2mps kernels --prepare DIR"
+    " and DIR/run.py on a machine with a GPU",
 )

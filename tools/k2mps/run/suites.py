@@ -46,7 +46,6 @@ class Suite:
     """One pytest run."""
 
     name: str
-    covers: str  # what the suite tests, in words
     tests: str  # what pytest collects, relative to the project; after "{k2}/", to the checkout
     device: Device = Device.MPS  # the device that .venv must be ready for, and k2 built for
     on_k2: bool = True  # whether the suite runs on a build of k2
@@ -68,54 +67,17 @@ class Suite:
 
 
 SUITES = (
+    Suite("tooling", "k2_mps_tests/tooling", device=Device.CPU, on_k2=False, many_files=True),
+    Suite("torch", "k2_mps_tests/macos_torch", device=Device.CPU, on_k2=False),
+    Suite("emulator", "emulator/tests", on_k2=False, platforms=("linux",)),
+    Suite("kernels", "k2_mps_tests/kernels", on_k2=False),
+    Suite("parity", "k2_mps_tests/parity"),
     Suite(
-        "tooling",
-        "the tool, on git repositories that the tests make",
-        "k2_mps_tests/tooling",
-        device=Device.CPU,
-        on_k2=False,
-        many_files=True,
+        "examples", "k2_mps_tests/examples", marked=True, extras=("examples",), spread="loadgroup"
     ),
-    Suite(
-        "torch",
-        "what k2 relies on in torch for macOS, as its wheel has it",
-        "k2_mps_tests/macos_torch",
-        device=Device.CPU,
-        on_k2=False,
-    ),
-    Suite(
-        "emulator",
-        "the Linux stand-in for Metal and torch's mps device",
-        "emulator/tests",
-        on_k2=False,
-        platforms=("linux",),
-    ),
-    Suite(
-        "kernels",
-        "each Metal kernel by itself on mps, against float64; training with one",
-        "k2_mps_tests/kernels",
-        on_k2=False,
-    ),
-    Suite("parity", "mps against CPU, on real k2", "k2_mps_tests/parity"),
-    Suite(
-        "examples",
-        "the examples, small, on the CPU and on mps",
-        "k2_mps_tests/examples",
-        marked=True,
-        extras=("examples",),
-        spread="loadgroup",
-    ),
-    Suite(
-        "docs",
-        "the site's links and tables, the commands and code on its pages",
-        "k2_mps_tests/docs",
-        marked=True,
-        spread="",
-        extras=("docs",),
-    ),
+    Suite("docs", "k2_mps_tests/docs", marked=True, spread="", extras=("docs",)),
     Suite(
         "upstream-cpu",
-        "k2's own suite on CPU, built without mps",
         "{k2}/k2/python/tests",
         device=Device.CPU,
         arguments=("-p", "k2_mps_tests.upstream.seed"),
@@ -124,7 +86,6 @@ SUITES = (
     ),
     Suite(
         "upstream-mps",
-        "k2's own suite, unedited, on mps",
         "{k2}/k2/python/tests",
         arguments=("-p", "k2_mps_tests.upstream.seed", "-p", "k2_mps_tests.upstream.plugin"),
         # The tests compare k2 with torch's CTC loss, which has no kernel for mps.  k2 itself needs
@@ -133,20 +94,13 @@ SUITES = (
     ),
     Suite(
         "upstream-cpp-cpu",
-        "k2's own C++ tests on CPU, built without mps",
         "k2_mps_tests/upstream_cpp",
         device=Device.CPU,
         cpp=True,
         variables={"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"},
         spread="loadgroup",
     ),
-    Suite(
-        "upstream-cpp-mps",
-        "k2's own C++ tests, unedited, on CPU and mps",
-        "k2_mps_tests/upstream_cpp",
-        cpp=True,
-        spread="loadgroup",
-    ),
+    Suite("upstream-cpp-mps", "k2_mps_tests/upstream_cpp", cpp=True, spread="loadgroup"),
 )
 
 

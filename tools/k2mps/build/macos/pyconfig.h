@@ -4,35 +4,26 @@
 #ifndef K2MPS_MACOS_PYCONFIG_H
 #define K2MPS_MACOS_PYCONFIG_H
 
-#define SIZEOF_INT 4
-#define SIZEOF_LONG 8
-#define SIZEOF_LONG_LONG 8
+#define SIZEOF_INT __SIZEOF_INT__
+#define SIZEOF_LONG __SIZEOF_LONG__
+#define SIZEOF_LONG_LONG __SIZEOF_LONG_LONG__
 #define SIZEOF_PID_T 4
 #define SIZEOF_PTHREAD_T 8
-#define SIZEOF_SIZE_T 8
+#define SIZEOF_SIZE_T __SIZEOF_SIZE_T__
 #define SIZEOF_TIME_T 8
-#define SIZEOF_UINTPTR_T 8
-#define SIZEOF_VOID_P 8
-#define SIZEOF_WCHAR_T 4
+#define SIZEOF_UINTPTR_T __SIZEOF_POINTER__
+#define SIZEOF_VOID_P __SIZEOF_POINTER__
+#define SIZEOF_WCHAR_T __SIZEOF_WCHAR_T__
 #define SIZEOF__BOOL 1
 
 #ifdef __cplusplus
 #include <pthread.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <sys/types.h>
 #include <time.h>
 
-static_assert(SIZEOF_INT == sizeof(int));
-static_assert(SIZEOF_LONG == sizeof(long));
-static_assert(SIZEOF_LONG_LONG == sizeof(long long));
 static_assert(SIZEOF_PID_T == sizeof(pid_t));
 static_assert(SIZEOF_PTHREAD_T == sizeof(pthread_t));
-static_assert(SIZEOF_SIZE_T == sizeof(size_t));
 static_assert(SIZEOF_TIME_T == sizeof(time_t));
-static_assert(SIZEOF_UINTPTR_T == sizeof(uintptr_t));
-static_assert(SIZEOF_VOID_P == sizeof(void *));
-static_assert(SIZEOF_WCHAR_T == sizeof(wchar_t));
 static_assert(SIZEOF__BOOL == sizeof(bool));
 #endif
 
