@@ -6,11 +6,13 @@ import sys
 
 # Operators that refuse, widen, differ, crash or hang most easily.
 SAMPLE = """
-    __getitem__ add addbmm addr argsort as_strided bincount cat ceil cholesky_inverse histc
-    index_put istft linalg.inv linalg.qr linalg.solve linalg.svd matmul normal.in_place
-    nn.functional.adaptive_avg_pool2d nn.functional.batch_norm nn.functional.conv2d
-    nn.functional.conv_transpose3d log_softmax nn.functional.linear
-    scatter_reduce.amax sort special.bessel_j0 sum var where
+    __getitem__ add addbmm addr argsort as_strided bincount cat ceil cholesky_inverse einsum
+    fft.fft histc index_put index_select istft linalg.inv linalg.qr linalg.solve linalg.svd
+    log_softmax matmul normal.in_place nn.functional.adaptive_avg_pool2d nn.functional.batch_norm
+    nn.functional.conv1d nn.functional.conv2d nn.functional.conv_transpose3d
+    nn.functional.embedding nn.functional.linear nn.functional.max_pool2d
+    nn.functional.scaled_dot_product_attention nonzero scatter_reduce.amax softmax sort
+    special.bessel_j0 sum unique var where
 """.split()
 
 

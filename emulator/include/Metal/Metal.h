@@ -84,7 +84,6 @@ typedef NS_OPTIONS(NSUInteger, MTLResourceOptions) {
 
 // ---- MTLLibrary.h
 typedef NS_ENUM(NSUInteger, MTLLanguageVersion) {
-  MTLLanguageVersion3_0 = (3 << 16) + 0,
   MTLLanguageVersion3_1 = (3 << 16) + 1,
   MTLLanguageVersion3_2 = (3 << 16) + 2,
   MTLLanguageVersion4_0 = (4 << 16) + 0,
@@ -94,11 +93,6 @@ typedef NS_ENUM(NSInteger, MTLMathMode) {
   MTLMathModeSafe = 0,
   MTLMathModeRelaxed = 1,
   MTLMathModeFast = 2,
-};
-
-typedef NS_ENUM(NSInteger, MTLMathFloatingPointFunctions) {
-  MTLMathFloatingPointFunctionsFast = 0,
-  MTLMathFloatingPointFunctionsPrecise = 1,
 };
 
 FOUNDATION_EXPORT NSErrorDomain const MTLLibraryErrorDomain;
@@ -113,15 +107,12 @@ MPS_EMULATOR_CLASS
   NSDictionary *_preprocessorMacros;
   BOOL _fastMathEnabled;
   MTLMathMode _mathMode;
-  MTLMathFloatingPointFunctions _mathFloatingPointFunctions;
   MTLLanguageVersion _languageVersion;
 }
 @property(readwrite, nonatomic, copy)
     NSDictionary<NSString *, NSObject *> *preprocessorMacros;
 @property(readwrite, nonatomic) BOOL fastMathEnabled;
 @property(readwrite, nonatomic) MTLMathMode mathMode;
-@property(readwrite, nonatomic)
-    MTLMathFloatingPointFunctions mathFloatingPointFunctions;
 @property(readwrite, nonatomic) MTLLanguageVersion languageVersion;
 @end
 

@@ -3,9 +3,6 @@
 The executor calls a thunk for each kernel, and reads a table that describes all kernels.
 """
 
-ALLOW_POINTERS = "MSL_ALLOW_FUNCTION_POINTERS "
-END_POINTERS = "MSL_END_FUNCTION_POINTERS"
-
 
 def declarations(kernels):
     """Declares the thunks at program scope; some are defined inside namespaces."""
@@ -24,9 +21,9 @@ def thunk(number, kernel):
     """The function that runs one row of a kernel's threads, as one line of C++."""
     buffers, call = call_of(kernel, _address)
     return (
-        f"{ALLOW_POINTERS}{_signature(number)} {{ {buffers}"
+        f"{_signature(number)} {{ {buffers}"
         "for (uint i = 0; i < count; ++i) { "
-        f"__msl::place at = {{{{launch, {{x + i, y, z}}}}}}; {call}; }} }} {END_POINTERS}"
+        f"__msl::place at = {{{{launch, {{x + i, y, z}}}}}}; {call}; }} }}"
     )
 
 
@@ -65,7 +62,7 @@ def _builtin(parameter):
 
 def tables(kernels):
     """The tables that describe the library; `kernels` is in the order of the thunks."""
-    lines = ["", ALLOW_POINTERS]
+    lines = [""]
     for number, kernel in enumerate(kernels):
         lines += _array("parameter", f"parameters_{number}", map(_parameter, kernel.parameters))
     lines += _array("kernel", "kernels", [_kernel(*pair) for pair in enumerate(kernels)])
@@ -74,7 +71,6 @@ def tables(kernels):
         "const mps_emulator_msl_module mps_emulator_msl_description = {",
         f"  kMpsEmulatorMslAbiVersion, {len(kernels)}, mps_emulator_msl_kernels,",
         "  &mps_emulator_msl_runtime_in_use};",
-        END_POINTERS,
         "",
     ]
     return "\n".join(lines)

@@ -1,14 +1,12 @@
-"""Versions of the Metal Shading Language and the differences between them."""
+"""Versions of the Metal Shading Language and the differences between them.
+
+The emulator has those that torch and k2 ask for, and newer ones.
+"""
 
 import re
 
-NEWEST = (4, 0)
-VERSIONS = (
-    *((1, minor) for minor in range(3)),
-    *((2, minor) for minor in range(5)),
-    *((3, minor) for minor in range(3)),
-    (4, 0),
-)
+VERSIONS = ((3, 1), (3, 2), (4, 0))
+NEWEST = VERSIONS[-1]
 
 
 class Language:
@@ -18,7 +16,8 @@ class Language:
         if version not in VERSIONS:
             known = ", ".join(f"{major}.{minor}" for major, minor in VERSIONS)
             raise ValueError(
-                f"Metal {version[0]}.{version[1]} is not a language version (there are {known})"
+                f"Metal {version[0]}.{version[1]} is no language version of the emulator, which "
+                f"has {known}"
             )
         self.version = version
 
@@ -29,9 +28,6 @@ class Language:
             raise ValueError("a language version looks like 3.1: " + text)
         return cls((int(match[1]), int(match[2])))
 
-    def __str__(self):
-        return f"Metal {self.version[0]}.{self.version[1]}"
-
     @property
     def metal_version(self):
         """The value of __METAL_VERSION__."""
@@ -41,11 +37,7 @@ class Language:
     @property
     def cplusplus(self):
         """The C++ standard of the version, as an argument of clang's -std=."""
-        if self.version >= (4, 0):
-            return "c++17"
-        if self.version >= (2, 0):
-            return "c++14"
-        return "c++11"
+        return "c++17" if self.is_cplusplus17 else "c++14"
 
     @property
     def is_cplusplus17(self):
@@ -58,5 +50,4 @@ class Language:
     @property
     def predefined_macros(self):
         """The compiler's predefined macros, [(name, value)]."""
-        platform = "__METAL__" if self.version >= (3, 0) else "__METAL_MACOS__"
-        return [("__METAL_VERSION__", str(self.metal_version)), (platform, "1")]
+        return [("__METAL_VERSION__", str(self.metal_version)), ("__METAL__", "1")]

@@ -6,7 +6,7 @@ finish() adds both to LLVM's intermediate representation.
 
 import re
 
-from .codegen import ALLOW_POINTERS, END_POINTERS, call_of
+from .codegen import call_of
 
 # See threadgroup_variable() in include/implementation/target_nvptx.h.
 _THREADGROUP_MEMORY = r"@\"?[\w.$]*mps_emulator_threadgroup_memory[\w.$]*\"?"
@@ -83,9 +83,9 @@ def entry(number, kernel):
     signature += ["uint x", "uint y", "uint z"]
     buffers, call = call_of(kernel, _address)
     return (
-        f"{ALLOW_POINTERS} __kernel void mps_emulator_msl_kernel_{number}({', '.join(signature)}) "
+        f"__kernel void mps_emulator_msl_kernel_{number}({', '.join(signature)}) "
         f"{{ __msl::place at = {{{{{{x, y, z}}}}}}; if (!at.is_in_grid()) return; {buffers}"
-        f"[[clang::always_inline]] {call}; }} {END_POINTERS}"
+        f"[[clang::always_inline]] {call}; }}"
     )
 
 

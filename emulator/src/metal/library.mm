@@ -35,13 +35,11 @@ NSUInteger MostThreadsOfAPipeline() {
 
 @synthesize preprocessorMacros = _preprocessorMacros,
             fastMathEnabled = _fastMathEnabled, mathMode = _mathMode,
-            mathFloatingPointFunctions = _mathFloatingPointFunctions,
             languageVersion = _languageVersion;
 
 - (instancetype)init {
   _fastMathEnabled = YES;
   _mathMode = MTLMathModeFast;
-  _mathFloatingPointFunctions = MTLMathFloatingPointFunctionsFast;
   _languageVersion = MTLLanguageVersion3_2;
   return self;
 }
@@ -56,7 +54,6 @@ NSUInteger MostThreadsOfAPipeline() {
   copy->_preprocessorMacros = [_preprocessorMacros copy];
   copy->_fastMathEnabled = _fastMathEnabled;
   copy->_mathMode = _mathMode;
-  copy->_mathFloatingPointFunctions = _mathFloatingPointFunctions;
   copy->_languageVersion = _languageVersion;
   return copy;
 }

@@ -41,9 +41,6 @@ MTLCompileOptions *Options() {
   MTLCompileOptions *options = [[MTLCompileOptions new] autorelease];
   options.languageVersion = MTLLanguageVersion3_2;
   options.mathMode = fast ? MTLMathModeFast : MTLMathModeSafe;
-  options.mathFloatingPointFunctions =
-      fast ? MTLMathFloatingPointFunctionsFast
-           : MTLMathFloatingPointFunctionsPrecise;
   return options;
 }
 

@@ -5,21 +5,11 @@ namespace mps_emulator::msl {
 
 namespace {
 
-// Mistakes that a GPU, or Metal's validation layer, would not accept.
+// Mistakes that a GPU, or Metal's validation layer, would not accept, beside
+// those that an encoder refuses.
 void Check(const Dispatch &dispatch) {
   const Kernel &kernel = *dispatch.kernel;
   const char *name = kernel.name;
-
-  uint64_t threads = uint64_t{dispatch.threadgroup[0]} *
-                     dispatch.threadgroup[1] * dispatch.threadgroup[2];
-  if (threads > kernel.max_total_threads)
-    Fatal(
-        "kernel '%s': a threadgroup of %u x %u x %u threads is more than the "
-        "%u that its pipeline allows (maxTotalThreadsPerThreadgroup)",
-        name, dispatch.threadgroup[0], dispatch.threadgroup[1],
-        dispatch.threadgroup[2], kernel.max_total_threads);
-
-  size_t threadgroup_bytes = kernel.static_threadgroup_bytes;
   for (const Parameter &parameter : ParametersOf(kernel)) {
     if (parameter.kind == kMpsEmulatorMslBuffer) {
       const Binding &binding = dispatch.buffers[parameter.index];
@@ -58,15 +48,8 @@ void Check(const Dispatch &dispatch) {
             "parameter '%s' needs %zu",
             name, parameter.index, bytes, parameter.name,
             parameter.element_size);
-      threadgroup_bytes += (bytes + 15) / 16 * 16;
     }
   }
-  if (threadgroup_bytes > kMaxThreadgroupBytes)
-    Fatal(
-        "kernel '%s': %zu bytes of threadgroup memory (%u of them in the "
-        "kernel itself) are more than the %u that a threadgroup has",
-        name, threadgroup_bytes, kernel.static_threadgroup_bytes,
-        kMaxThreadgroupBytes);
 }
 
 }  // namespace

@@ -105,11 +105,11 @@ class Arguments {
         TORCH_CHECK(generator.device().is_mps(),
                     "Expected a 'mps' device type for generator but found '",
                     generator.device().type(), "'");
-        value = EngineFor(generator, *stack);
+        value = NextCpuEngine(generator);
       } else if (value.isDevice()) {
         if (value.toDevice().is_mps()) value = c10::Device(c10::kCPU);
       } else if (value.isNone() && argument.name() == "generator") {
-        value = EngineFor(DefaultGenerator(), *stack);
+        value = NextCpuEngine(DefaultGenerator());
       }
     }
     if (saw_mps_ && saw_cpu_ && !MayMixDevices(schema_.name()))
@@ -119,13 +119,6 @@ class Arguments {
   }
 
  private:
-  at::Generator EngineFor(const at::Generator &generator, const Stack &stack) {
-    std::string_view name = schema_.name();
-    name.remove_prefix(name.find("::") + 2);
-    return CpuEngineFor(generator, name,
-                        torch::jit::last(stack, schema_.arguments().size()));
-  }
-
   at::Tensor ToHost(const at::Tensor &tensor, bool writes) {
     if (!tensor.defined()) return tensor;
     if (tensor.is_mps()) {
@@ -206,15 +199,12 @@ torch::CppFunction KernelFor(std::string_view name) {
 
 // An operator without an mps kernel on a Mac.
 void Refuse(const c10::OperatorHandle &op, Stack *stack) {
-  static const bool run_all = EnvironmentFlag("MPS_EMULATOR_ALL_OPS");
   static const bool fall_back = EnvironmentFlag("PYTORCH_ENABLE_MPS_FALLBACK");
-  if (run_all) return RunOnHost(op, stack);
   TORCH_CHECK_NOT_IMPLEMENTED(
       fall_back, "The operator '", op.operator_name(),
       "' is not currently implemented for the MPS device. (The emulated device "
       "has the operators that torch has for MPS on a Mac. As on a Mac, "
-      "PYTORCH_ENABLE_MPS_FALLBACK=1 runs this operator on the CPU; "
-      "MPS_EMULATOR_ALL_OPS=1 does the same without a warning.)");
+      "PYTORCH_ENABLE_MPS_FALLBACK=1 runs this operator on the CPU.)");
   TORCH_WARN_ONCE("The operator '", op.operator_name(),
                   "' is not currently supported on the MPS backend and will "
                   "fall back to run on the CPU. This may have performance "

@@ -1,16 +1,13 @@
 #include "torch/generator.h"
 
 #include <ATen/CPUGeneratorImpl.h>
-#include <ATen/ExpandUtils.h>
 #include <ATen/core/PhiloxRNGEngine.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
 #include <c10/core/GeneratorImpl.h>
 
-#include <algorithm>
 #include <cstring>
 #include <mutex>
-#include <vector>
 
 namespace mps_emulator {
 
@@ -22,7 +19,7 @@ struct __attribute__((packed)) State {
   // set_state() changes the other words.
   uint32_t graph[7];
   uint64_t seed;
-  uint64_t offset;  // in results of Philox, of 128 bits each
+  uint64_t offset;
 };
 
 State StateOf(uint64_t seed) {
@@ -67,50 +64,6 @@ class MpsGenerator final : public c10::GeneratorImpl {
   State state_;
 };
 
-uint64_t Quarter(uint64_t count) { return (count + 3) / 4; }
-
-// The number of elements that an operator fills: those of all its tensors, in
-// one shape.
-uint64_t CountElements(c10::ArrayRef<c10::IValue> arguments) {
-  std::vector<int64_t> sizes;
-  for (const c10::IValue &argument : arguments)
-    if (argument.isTensor())
-      sizes = at::infer_size(sizes, argument.toTensor().sizes());
-  return c10::multiply_integers(sizes);
-}
-
-// By how much an operator advances the offset on a Mac, with torch 2.13.
-uint64_t Advance(std::string_view name, c10::ArrayRef<c10::IValue> arguments) {
-  if (name == "randperm") {
-    uint64_t n = arguments[0].toInt();
-    const at::Tensor out = arguments.back().toTensor();
-    bool is_small =
-        n <= 384 && out.is_contiguous() &&
-        (out.scalar_type() == at::kInt || out.scalar_type() == at::kLong);
-    if (is_small) return Quarter(n ? n - 1 : 0);
-    return Quarter(n) + (n >= 1 << 15 ? n : 0);
-  }
-  if (name == "multinomial") {
-    const at::Tensor weights = arguments[0].toTensor();
-    uint64_t samples = arguments[1].toInt();
-    bool replaces = arguments[2].toBool() && samples != 1;
-    if (!replaces) return Quarter(weights.numel());
-    return Quarter(weights.dim() == 2 ? weights.size(0) * samples : samples);
-  }
-  // An `out` may have another shape before the call.
-  if (name == "bernoulli") return arguments[0].toTensor().numel();
-  if (name == "normal") return Quarter(CountElements(arguments.slice(0, 2)));
-  const at::Tensor self = arguments[0].toTensor();
-  uint64_t count = self.numel();
-  if (name == "_standard_gamma" || name == "_sample_dirichlet")
-    return 32 * count;
-  if (name == "bernoulli_" && arguments[1].isTensor() &&
-      arguments[1].toTensor().dim() > 0)
-    return count;
-  if (name == "random_" && self.element_size() == 8) return (count + 1) / 2;
-  return Quarter(self.is_complex() ? 2 * count : count);
-}
-
 }  // namespace
 
 const at::Generator &DefaultGenerator() {
@@ -121,14 +74,11 @@ const at::Generator &DefaultGenerator() {
 
 at::Generator NewGenerator() { return at::make_generator<MpsGenerator>(); }
 
-at::Generator CpuEngineFor(const at::Generator &generator,
-                           std::string_view name,
-                           c10::ArrayRef<c10::IValue> arguments) {
-  uint64_t advance = Advance(name, arguments);
+at::Generator NextCpuEngine(const at::Generator &generator) {
   c10::GeneratorImpl *state = generator.unsafeGetGeneratorImpl();
   std::lock_guard<std::mutex> lock(state->mutex_);
   uint64_t offset = state->get_offset();
-  state->set_offset(offset + advance);
+  state->set_offset(offset + 1);
   // The CPU's generator makes use of 32 bits of a seed.
   uint32_t seed = at::Philox4_32(state->current_seed(), 0, offset)();
   return at::make_generator<at::CPUGeneratorImpl>(seed);

@@ -8,7 +8,6 @@
 #include <ATen/ops/bitwise_and.h>
 #include <ATen/ops/bitwise_right_shift.h>
 #include <ATen/ops/empty_like.h>
-#include <ATen/ops/full_like.h>
 #include <ATen/ops/linalg_svd.h>
 #include <ATen/ops/linear_native.h>
 #include <ATen/ops/lstm_native.h>
@@ -109,10 +108,7 @@ std::tuple<Tensor, Tensor> NativeDropout(const Tensor &input, double p,
       "native_dropout_mps: input must be a floating-point or complex tensor, "
       "got ",
       input.scalar_type());
-  // A probability for each element, because the generator's offset advances by
-  // the number of elements on a Mac.
-  Tensor mask = at::empty_like(input, ScalarType::Bool)
-                    .bernoulli_(at::full_like(input, 1 - p, ScalarType::Float));
+  Tensor mask = at::empty_like(input, ScalarType::Bool).bernoulli_(1 - p);
   return {input * mask * (p == 1 ? 0 : 1 / (1 - p)), mask};
 }
 

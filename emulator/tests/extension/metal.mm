@@ -7,9 +7,7 @@
 #include <ATen/ops/ones.h>
 #include <torch/mps.h>
 
-#include <atomic>
 #include <cstring>
-#include <thread>
 
 namespace {
 
@@ -274,26 +272,6 @@ std::vector<Case> Checks() {
                                              error:&error];
          TORCH_CHECK([made maxTotalThreadsPerThreadgroup] == 128);
          TORCH_CHECK([[made label] isEqualToString:@"named"]);
-       }},
-      {"libraries compile on any thread",
-       [] {
-         std::vector<std::thread> threads;
-         std::atomic<int> good{0};
-         for (int i = 0; i < 3; ++i)
-           threads.emplace_back([&good, i] {
-             @autoreleasepool {
-               NSString *source = [NSString
-                   stringWithFormat:@"kernel void f%d(device float *x "
-                                    @"[[buffer(0)]]) { x[0] = %d; }",
-                                    i, i];
-               NSError *error = nil;
-               good += [MetalDevice() newLibraryWithSource:source
-                                                   options:nil
-                                                     error:&error] != nil;
-             }
-           });
-         for (std::thread &thread : threads) thread.join();
-         TORCH_CHECK(good == 3);
        }},
 
       // ---- torch's stream

@@ -80,12 +80,6 @@ PROGRAMS = [
         " out[1] = b.y ? 0 : f.y;",
         [3, 4],
     ),
-    (
-        "coherent_buffer",
-        "void store(volatile coherent(system) device float *p) { *p = 5; }",
-        "store(out);",
-        [5],
-    ),
 ]
 
 
@@ -132,17 +126,3 @@ kernel void k(device float *out [[buffer(0)]]) { out[0] = SIZE; }
     out = floats(0)
     metal.run(source, "k", [out], 1, 1)
     assert out[0] == 4
-
-
-def test_names_without_an_include(metal):
-    """Metal's compiler declares namespace metal without an include."""
-    library = metal.compile(
-        "kernel void k(device float *out) {\n"
-        "  threadgroup float s[2] = {0.0f, 0.0f};\n"
-        "  s[0] = metal::max(out[0], 3.0f);\n"
-        "  out[0] = metal::fma(s[0], 2.0f, 1.0f);\n}",
-        header="",
-    )
-    out = floats(1)
-    library.run("k", [out], 1, 1)
-    assert out[0] == 7

@@ -344,21 +344,6 @@ REFUSED_DISPATCHES = {
         ([], 1, 1),
         "no threadgroup memory is set at index 3",
     ),
-    "too much threadgroup memory": (
-        "kernel void k(threadgroup float *s) {\n  threadgroup float own[4096]; own[0] = s[0];\n}",
-        ([], 1, 1, {0: 16400}),
-        "32784 bytes of threadgroup memory",
-    ),
-    "more threads than a threadgroup has": (
-        "kernel void k(device float *a) {}",
-        ([floats(1)], 4096, (1024, 2)),
-        "more than the 1024",
-    ),
-    "more threads than the kernel allows": (
-        "[[max_total_threads_per_threadgroup(100)]] kernel void k(device float *a) {}",
-        ([floats(1)], 128, 101),
-        "more than the 100",
-    ),
 }
 
 

@@ -26,8 +26,6 @@ def reference(grid, threadgroup):
                 "dispatch_threads_per_threadgroup": tuple(threadgroup),
                 "threads_per_grid": tuple(grid),
                 "threadgroups_per_grid": tuple(counts),
-                "grid_size": tuple(grid),
-                "grid_origin": (0, 0, 0),
                 "thread_index_in_threadgroup": index,
                 "thread_index_in_simdgroup": index % 32,
                 "simdgroup_index_in_threadgroup": index // 32,

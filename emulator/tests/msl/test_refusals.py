@@ -62,15 +62,6 @@ VERSIONED = [
         "template parameters declared with",
     ),
     (
-        "pointers_to_functions",
-        "float twice(float x) { return 2 * x; }\n"
-        "float apply(float (*f)(float), float x) { return f(x); }\n"
-        "kernel void k(device float *a) { a[0] = apply(twice, a[0]); }",
-        (2, 3),
-        "pointers to functions are not allowed",
-    ),
-    ("bfloat", "kernel void k(device float *a) { bfloat x = 1.0bf; a[0] = x; }", (3, 1), "bfloat"),
-    (
         "fence",
         "kernel void k(device float *a) {\n"
         "  atomic_thread_fence(mem_flags::mem_device, memory_order_seq_cst);\n"
@@ -79,22 +70,21 @@ VERSIONED = [
         "atomic_thread_fence",
     ),
 ]
-ALL_VERSIONS = [(2, 2), (2, 3), (2, 4), (3, 0), (3, 1), (3, 2), (4, 0)]
+OLDER = {(3, 2): (3, 1), (4, 0): (3, 2)}
 
 
 @pytest.mark.parametrize(
     "text, first, words", [case[1:] for case in VERSIONED], ids=[case[0] for case in VERSIONED]
 )
 def test_language_versions(metal, text, first, words):
-    older = max(v for v in ALL_VERSIONS if v < first)
-    diagnostics = metal.refusal(text + "\n", version=older)
+    diagnostics = metal.refusal(text + "\n", version=OLDER[first])
     assert words in diagnostics
     assert errors(diagnostics)
     metal.compile(text + "\n", version=first)
     metal.compile(text + "\n")
 
 
-# Metal's compiler takes these as extensions of C++14, with a warning.
+# Metal's compiler before 4.0 takes these as extensions of C++14, with a warning.
 EXTENSIONS = """
 kernel void k(device float *a [[buffer(0)]]) {
   if constexpr (sizeof(float) == 4) a[0] = 1;
@@ -111,25 +101,19 @@ template <typename... T> float sum(T... x) { return (0 + ... + x); }
 
 
 def test_extensions_of_older_versions(metal):
-    metal.compile(EXTENSIONS, version=(3, 0))
+    metal.compile(EXTENSIONS, version=(3, 1))
 
 
 def test_unknown_version(metal):
-    assert "is not a language version" in metal.refusal("", version=(9, 9))
+    assert "is no language version" in metal.refusal("", version=(3, 0))
 
 
 def test_names_need_no_header(metal):
     """Metal's compiler reads the standard library before the program."""
-    text = "kernel void k(device float *a) { a[0] = metal::exp(a[0]); }\n"
-    metal.compile(text, header="")
-    metal.compile(text, header="#include <metal_math>\n")
-
-
-def test_types_need_no_header(metal):
     metal.compile(
         "kernel void k(device float4 *a, constant uint2 &n,\n"
         "              uint i [[thread_position_in_grid]]) {\n"
-        "  a[i] = float4(n.x, n.y, half2(1));\n"
+        "  a[i] = metal::exp(float4(n.x, n.y, half2(1)));\n"
         "}\n",
         header="",
     )

@@ -42,7 +42,7 @@ class Analysis:
         self._rewriter = rewriter
         self._language = language
         self._report = Report(main_file, rewritten, source_map)
-        self._functions = Functions(self._report, language)
+        self._functions = Functions(self._report)
         self._instances = {}  # {number of an instantiation: cursor}
         self.errors = self._report.errors
         self.kernels = []

@@ -1,4 +1,4 @@
-"""The program's functions, their calls and the function constants they use."""
+"""The program's functions and their calls."""
 
 import dataclasses
 
@@ -45,9 +45,8 @@ class Call:
 class Functions:
     """The functions that the walk met, and the calls between them."""
 
-    def __init__(self, report, language):
+    def __init__(self, report):
         self._report = report
-        self._language = language
         self._functions = {}  # {hash: Function}
 
     def of(self, cursor):
@@ -108,10 +107,8 @@ class Functions:
     def _is_a_loop(self, function):
         """Whether each recursive call of a function is its last action.
 
-        A compiler turns such recursion into a loop; Metal's accepts it from 2.4 on.
+        Metal's compiler turns such recursion into a loop.
         """
-        if self._language.version < (2, 4):
-            return False
         last = {cursor.hash for cursor in _last_calls(function.cursor)}
         return all(cursor.hash in last for called, cursor in function.sites if called is function)
 

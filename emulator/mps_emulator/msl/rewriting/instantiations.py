@@ -25,10 +25,8 @@ class Instantiation:
     def assertion(self):
         """A static assertion that names the function in clang's AST."""
         return (
-            " MSL_ALLOW_FUNCTION_POINTERS "
-            f"static_assert(sizeof({self.expression}) != 0, "
-            f'"{names.ANNOTATION}instance:{self.number}"); '
-            "MSL_END_FUNCTION_POINTERS"
+            f" static_assert(sizeof({self.expression}) != 0, "
+            f'"{names.ANNOTATION}instance:{self.number}");'
         )
 
 
@@ -103,9 +101,8 @@ class Instantiations(Step):
         # The parameters choose among overloads, and let clang deduce template arguments.  Only in
         # a typedef does clang give the pointer no address space.
         declaration = (
-            f" MSL_ALLOW_FUNCTION_POINTERS typedef void (*__msl_instance_{number})"
-            f"({self._edits.spelling([i for i in kept if opening < i < close])}); "
-            "MSL_END_FUNCTION_POINTERS"
+            f" typedef void (*__msl_instance_{number})"
+            f"({self._edits.spelling([i for i in kept if opening < i < close])});"
         )
         name = self._edits.spelling([i for i in kept[after_type:] if i < opening])
         expression = f"static_cast<__msl_instance_{number}>(&{name})"

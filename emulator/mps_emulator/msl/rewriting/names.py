@@ -17,8 +17,6 @@ ADDRESS_SPACES = {
     "threadgroup": "MSL_THREADGROUP",
     "thread": "MSL_THREAD",
 }
-# The arguments of `coherent(...)`.
-COHERENCE_SCOPES = ("device", "system", "threadgroup", "simdgroup", "thread")
 # clang accepts only these keywords behind the parameters of a member function.
 # The keyword for `device` objects serves `constant` objects too.
 METHOD_SPACES = {
@@ -47,9 +45,7 @@ _RENAMED = frozenset(
 )
 _RENAMED_PREFIX = "__msl_user_"
 
-_ATOMIC_NAMES = frozenset(
-    ["atomic_int", "atomic_uint", "atomic_bool", "atomic_ulong", "atomic_float"]
-)
+_ATOMIC_NAMES = frozenset(["atomic_int", "atomic_uint", "atomic_bool", "atomic_float"])
 
 # Keywords of C++ that MSL lacks.
 REFUSED_WORDS = frozenset(
@@ -79,8 +75,6 @@ BUILTINS_OF_THREE_DIMENSIONS = (
     "dispatch_threads_per_threadgroup",
     "threads_per_grid",
     "threadgroups_per_grid",
-    "grid_origin",
-    "grid_size",
 )
 BUILTINS_OF_ONE_DIMENSION = (
     "thread_index_in_threadgroup",

@@ -109,11 +109,6 @@ class Words(Step):
                 continue
             if token.text == "kernel":
                 self._edits.replace(index, names.annotate("kernel"))
-            elif token.text == "coherent" and self._is_coherent(index):
-                end = index + 1
-                if s.text(end) == "(":
-                    end = s.end_of_bracket(end)
-                self._edits.erase(index, end)
             elif token.text == "vec" and s.text(index + 1) == "<":
                 self._rewrite_vector_template(index)
             elif token.text == "metal" and s.text(index + 1) == "::":
@@ -124,13 +119,6 @@ class Words(Step):
                 renamed = names.renamed(self._structure.text(index))
                 if renamed is not None:
                     self._edits.replace(index, renamed)
-
-    def _is_coherent(self, index):
-        s = self._structure
-        following = index + 1
-        if s.text(following) == "(":
-            return s.text(following + 1) in names.COHERENCE_SCOPES
-        return s.text(following) in names.ADDRESS_SPACES
 
     def _rewrite_text(self, index):
         """Casts a string literal that is used as a value to `constant char *`.

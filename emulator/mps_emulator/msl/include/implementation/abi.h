@@ -5,7 +5,6 @@
 #define MPS_EMULATOR_MSL_ABI_H_
 
 #ifdef __OPENCL_CPP_VERSION__
-MSL_ALLOW_FUNCTION_POINTERS
 #define MPS_EMULATOR_MSL_TEXT const __constant char
 #else
 #define MPS_EMULATOR_MSL_TEXT const char
@@ -137,9 +136,5 @@ struct mps_emulator_msl_module {
   // Where the executor stores its functions after loading the library.
   const mps_emulator_msl_runtime **runtime;
 };
-
-#ifdef __OPENCL_CPP_VERSION__
-MSL_END_FUNCTION_POINTERS
-#endif
 
 #endif  // MPS_EMULATOR_MSL_ABI_H_

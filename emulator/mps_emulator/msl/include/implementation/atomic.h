@@ -38,9 +38,8 @@ enum thread_scope {
 template <class T>
 struct _atomic {
   static_assert(is_same<T, int>::value || is_same<T, uint>::value ||
-                    is_same<T, bool>::value || is_same<T, ulong>::value ||
-                    is_same<T, float>::value,
-                "atomic<T> exists for int, uint, bool, ulong and float");
+                    is_same<T, bool>::value || is_same<T, float>::value,
+                "atomic<T> exists for int, uint, bool and float");
   _atomic() = default;
   _atomic(const _atomic &) = delete;
   _atomic &operator=(const _atomic &) = delete;
@@ -57,7 +56,6 @@ namespace metal {
 using __msl_atomic_int = _atomic<int>;
 using __msl_atomic_uint = _atomic<uint>;
 using __msl_atomic_bool = _atomic<bool>;
-using __msl_atomic_ulong = _atomic<ulong>;
 using __msl_atomic_float = _atomic<float>;
 }  // namespace metal
 
@@ -136,19 +134,6 @@ MSL_ATOMIC_ACCESS(MSL_DEVICE, float, uint)
 MSL_ATOMIC_EXCHANGE(MSL_DEVICE, float, uint)
 MSL_ATOMIC_FETCH(MSL_DEVICE, float, add)
 MSL_ATOMIC_FETCH(MSL_DEVICE, float, sub)
-
-// 64 bits: only load, store, and a maximum and minimum without a result.
-MSL_ATOMIC_ACCESS(MSL_DEVICE, ulong, ulong)
-MSL_INLINE void atomic_max_explicit(volatile MSL_DEVICE _atomic<ulong> *p,
-                                    ulong operand, memory_order order)
-    MSL_RELAXED_ONLY(order) {
-  __msl::target::atomic_fetch_max(&p->__value, operand);
-}
-MSL_INLINE void atomic_min_explicit(volatile MSL_DEVICE _atomic<ulong> *p,
-                                    ulong operand, memory_order order)
-    MSL_RELAXED_ONLY(order) {
-  __msl::target::atomic_fetch_min(&p->__value, operand);
-}
 
 #undef MSL_ATOMIC_ACCESS
 #undef MSL_ATOMIC_EXCHANGE

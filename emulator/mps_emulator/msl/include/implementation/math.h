@@ -208,28 +208,21 @@ MSL_INLINE __msl::vec<T, N> sincos(__msl::vec<T, N> x,
     float x = (float)x_;                                      \
     return __VA_ARGS__;                                       \
   }                                                           \
-  MSL_CLASSIFY_BFLOAT(name, __VA_ARGS__)                      \
+  MSL_INLINE bool name(bfloat x_) {                           \
+    float x = (float)x_;                                      \
+    return __VA_ARGS__;                                       \
+  }                                                           \
   template <class T, int N>                                   \
   MSL_INLINE __msl::bool_vector<N> name(__msl::vec<T, N> x) { \
     __msl::bool_vector<N> result;                             \
     for (int i = 0; i < N; ++i) result[i] = name((T)x[i]);    \
     return result;                                            \
   }
-#if __METAL_VERSION__ >= 310
-#define MSL_CLASSIFY_BFLOAT(name, ...) \
-  MSL_INLINE bool name(bfloat x_) {    \
-    float x = (float)x_;               \
-    return __VA_ARGS__;                \
-  }
-#else
-#define MSL_CLASSIFY_BFLOAT(name, ...)
-#endif
 MSL_CLASSIFY(isnan, (as_type<uint>(x) & 0x7fffffffu) > 0x7f800000u)
 MSL_CLASSIFY(isinf, (as_type<uint>(x) & 0x7fffffffu) == 0x7f800000u)
 MSL_CLASSIFY(isfinite, (as_type<uint>(x) & 0x7f800000u) != 0x7f800000u)
 MSL_CLASSIFY(signbit, (as_type<uint>(x) >> 31) != 0)
 #undef MSL_CLASSIFY
-#undef MSL_CLASSIFY_BFLOAT
 
 template <class T>
 MSL_INLINE auto isunordered(T x, __msl::identity_t<T> y) {

@@ -3,7 +3,6 @@
 // 2 for x, y or z.
 #pragma once
 
-MSL_ALLOW_FUNCTION_POINTERS
 namespace __msl {
 
 struct place : target_place {
@@ -12,8 +11,6 @@ struct place : target_place {
                dispatch_threads_per_threadgroup(d) +
            thread_position_in_threadgroup(d);
   }
-  MSL_INLINE uint grid_size(int d) const { return threads_per_grid(d); }
-  MSL_INLINE uint grid_origin(int d) const { return 0; }
 
   MSL_INLINE uint thread_index_in_threadgroup(int) const {
     return thread_position_in_threadgroup(0) +
@@ -47,4 +44,3 @@ struct place : target_place {
 };
 
 }  // namespace __msl
-MSL_END_FUNCTION_POINTERS

@@ -4,6 +4,7 @@
 #pragma once
 
 #pragma OPENCL EXTENSION cl_khr_fp16 : enable
+#pragma OPENCL EXTENSION __cl_clang_function_pointers : enable
 
 // Metal's address spaces in clang's words.  Device and constant pointers must
 // be different types, and both must convert to the generic address space, in
@@ -14,18 +15,6 @@
 #define MSL_CONSTANT const __global
 #define MSL_THREADGROUP __local
 #define MSL_THREAD __private
-
-// Metal has pointers to functions from 2.3 on.  In earlier versions only the
-// emulator's code uses them.
-#define MSL_ALLOW_FUNCTION_POINTERS \
-  _Pragma("OPENCL EXTENSION __cl_clang_function_pointers : enable")
-#if __METAL_VERSION__ >= 230
-#define MSL_END_FUNCTION_POINTERS
-MSL_ALLOW_FUNCTION_POINTERS
-#else
-#define MSL_END_FUNCTION_POINTERS \
-  _Pragma("OPENCL EXTENSION __cl_clang_function_pointers : disable")
-#endif
 
 // An annotation, which the front end reads from clang's AST.  In compiled code
 // an annotation would keep its variable in memory.
@@ -53,17 +42,13 @@ typedef unsigned char uint8_t;
 typedef unsigned short uint16_t;
 typedef unsigned int uint32_t;
 typedef unsigned long uint64_t;
-#if __METAL_VERSION__ >= 310
 typedef __bf16 bfloat;
-#define MSL_BFLOAT(X) X(bfloat)
-#else
-#define MSL_BFLOAT(X)
-#endif
 
 // Apply a macro to each type that has vectors, except bool.
 #define MSL_INTEGERS(X) \
   X(char) X(uchar) X(short) X(ushort) X(int) X(uint) X(long) X(ulong)
-#define MSL_NUMBERS(X) MSL_INTEGERS(X) X(half) X(float) MSL_BFLOAT(X)
+#define MSL_NUMBERS(X) MSL_INTEGERS(X) X(half) X(float) X(bfloat)
+
 namespace __msl {
 
 template <class T, int N>
@@ -118,8 +103,7 @@ struct identity {
 template <class T>
 using identity_t = typename identity<T>::type;
 
-// An explicit conversion.  clang has none between half and __bf16, which is
-// bfloat in language versions that have bfloat.
+// An explicit conversion.  clang has none between half and bfloat.
 template <class To, class From>
 constexpr To cast(From from) {
   if constexpr ((__is_same(To, half) && __is_same(From, __bf16)) ||

@@ -38,7 +38,6 @@ MSL_OPERATION(or_of, a | b)
 MSL_OPERATION(xor_of, a ^ b)
 #undef MSL_OPERATION
 
-#if __METAL_VERSION__ >= 310
 // min and max have no overload for bfloat.
 template <>
 MSL_INLINE bfloat least_of::apply(bfloat a, bfloat b) {
@@ -48,7 +47,6 @@ template <>
 MSL_INLINE bfloat greatest_of::apply(bfloat a, bfloat b) {
   return (bfloat)metal::max((float)a, (float)b);
 }
-#endif
 
 // The types that lanes of a SIMD group exchange: scalars and vectors of
 // integers of up to 32 bits, and of floating-point numbers.

@@ -27,6 +27,7 @@ namespace metal {
 
 using ::as_type;
 
+using ::bfloat;
 using ::bool2;
 using ::bool3;
 using ::bool4;
@@ -49,11 +50,8 @@ using ::ushort;
   using ::T##2;       \
   using ::T##3;       \
   using ::T##4;
-#define MSL_EXPORT_TYPE(T) using ::T;
 MSL_NUMBERS(MSL_EXPORT)
-MSL_BFLOAT(MSL_EXPORT_TYPE)
 #undef MSL_EXPORT
-#undef MSL_EXPORT_TYPE
 
 // Namespaces precise and fast have the same functions, except on a target with
 // fast versions of its own, which math.h defines.

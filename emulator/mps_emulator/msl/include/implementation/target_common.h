@@ -5,8 +5,6 @@
 //   MSL_ATOMIC_ACCESS(p, flags)  a call that announces an atomic access, or
 //                                nothing
 
-MSL_ALLOW_FUNCTION_POINTERS
-
 #define MSL_FUNCTIONS_OF_ONE(X)                                          \
   X(acos)                                                                \
   X(acosh)                                                               \
@@ -118,7 +116,6 @@ MSL_FETCH_OPERATIONS(MSL_DEFINE)
 
 }  // namespace target
 }  // namespace __msl
-MSL_END_FUNCTION_POINTERS
 
 #undef MSL_FUNCTIONS_OF_ONE
 #undef MSL_FUNCTIONS_OF_TWO

@@ -5,7 +5,6 @@
 
 #include "abi.h"
 
-MSL_ALLOW_FUNCTION_POINTERS
 extern "C" {
 const mps_emulator_msl_runtime *mps_emulator_msl_runtime_in_use;
 }
@@ -196,7 +195,6 @@ MSL_INLINE void atomic_fence(uint flags) {
 
 }  // namespace target
 }  // namespace __msl
-MSL_END_FUNCTION_POINTERS
 
 #define MSL_LIBRARY(name) name##f
 #include "target_common.h"

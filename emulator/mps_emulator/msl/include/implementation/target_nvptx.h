@@ -2,8 +2,6 @@
 // thread of the GPU, a SIMD group is a warp.  This target cannot check races.
 #pragma once
 
-MSL_ALLOW_FUNCTION_POINTERS
-
 // On this target clang gives string literals an address space of their own, so
 // functions cannot take a literal.
 #define MSL_TEXT(text) text
@@ -153,14 +151,12 @@ MSL_INLINE void atomic_fence(uint flags) { __nvvm_membar_gl(); }
 
 }  // namespace target
 }  // namespace __msl
-MSL_END_FUNCTION_POINTERS
 
 // A function of libdevice, which the PTX contains or the driver links.
 #define MSL_LIBRARY(name) __nv_##name##f
 #define MSL_ATOMIC_ACCESS(p, flags)
 #include "target_common.h"
 
-MSL_ALLOW_FUNCTION_POINTERS
 namespace __msl {
 
 // ---- The position of a thread
@@ -210,6 +206,5 @@ struct target_place {
 };
 
 }  // namespace __msl
-MSL_END_FUNCTION_POINTERS
 
 #include "place.h"

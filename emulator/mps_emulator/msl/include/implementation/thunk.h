@@ -4,8 +4,6 @@
 
 #include "target_host.h"
 
-MSL_ALLOW_FUNCTION_POINTERS
-
 namespace __msl {
 
 struct target_place {
@@ -36,11 +34,8 @@ struct target_place {
 };
 
 }  // namespace __msl
-MSL_END_FUNCTION_POINTERS
 
 #include "place.h"
-
-MSL_ALLOW_FUNCTION_POINTERS
 
 // clang calls these functions for conversions on a processor without an
 // instruction for them.  Kernel libraries link with no compiler runtime.
@@ -84,7 +79,6 @@ __attribute__((used)) inline half __truncsfhf2(float x) {
   return __builtin_bit_cast(half, (ushort)(sign | result));
 }
 
-#if __METAL_VERSION__ >= 310
 __attribute__((used)) inline bfloat __truncsfbf2(float x) {
   uint bits = __builtin_bit_cast(uint, x);
   if ((bits & 0x7fffffffu) > 0x7f800000u)
@@ -92,8 +86,6 @@ __attribute__((used)) inline bfloat __truncsfbf2(float x) {
   return __builtin_bit_cast(
       bfloat, (ushort)((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16));
 }
-#endif
 
 }  // extern "C"
 
-MSL_END_FUNCTION_POINTERS

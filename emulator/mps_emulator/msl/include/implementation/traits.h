@@ -51,27 +51,18 @@ struct is_same : bool_constant<__is_same(T, U)> {};
   template <class T>    \
   struct name : bool_constant<__##name(T)> {};
 MSL_TRAIT(is_const)
-MSL_TRAIT(is_volatile)
 MSL_TRAIT(is_void)
 MSL_TRAIT(is_array)
 MSL_TRAIT(is_pointer)
 MSL_TRAIT(is_reference)
-MSL_TRAIT(is_lvalue_reference)
-MSL_TRAIT(is_rvalue_reference)
 MSL_TRAIT(is_enum)
 MSL_TRAIT(is_class)
-MSL_TRAIT(is_union)
-MSL_TRAIT(is_function)
 MSL_TRAIT(is_trivially_copyable)
 MSL_TRAIT(is_integral)
 MSL_TRAIT(is_floating_point)
 MSL_TRAIT(is_signed)
 MSL_TRAIT(is_unsigned)
 #undef MSL_TRAIT
-template <class B, class D>
-struct is_base_of : bool_constant<__is_base_of(B, D)> {};
-template <class From, class To>
-struct is_convertible : bool_constant<__is_convertible(From, To)> {};
 
 #define MSL_TRANSFORMATION(name, builtin) \
   template <class T>                      \
@@ -81,14 +72,10 @@ struct is_convertible : bool_constant<__is_convertible(From, To)> {};
   template <class T>                      \
   using name##_t = typename name<T>::type;
 MSL_TRANSFORMATION(remove_const, __remove_const)
-MSL_TRANSFORMATION(remove_volatile, __remove_volatile)
 MSL_TRANSFORMATION(remove_cv, __remove_cv)
 MSL_TRANSFORMATION(remove_reference, __remove_reference_t)
 MSL_TRANSFORMATION(remove_pointer, __remove_pointer)
-MSL_TRANSFORMATION(remove_extent, __remove_extent)
 MSL_TRANSFORMATION(decay, __decay)
-MSL_TRANSFORMATION(underlying_type, __underlying_type)
-MSL_TRANSFORMATION(make_signed, __make_signed)
 MSL_TRANSFORMATION(make_unsigned, __make_unsigned)
 #undef MSL_TRANSFORMATION
 
@@ -146,8 +133,6 @@ MSL_TRAIT_VALUE(is_enum)
 MSL_TRAIT_VALUE(is_pointer)
 MSL_TRAIT_VALUE(is_scalar)
 #undef MSL_TRAIT_VALUE
-template <class From, class To>
-constexpr MSL_CONSTANT bool is_convertible_v = is_convertible<From, To>::value;
 
 template <class T>
 struct numeric_limits {
@@ -210,9 +195,7 @@ MSL_INTEGER_LIMITS(ulong, 0, 0xfffffffffffffffful, 64)
 MSL_FLOAT_LIMITS(float, 0x1p-126f, 0x1.fffffep127f, 0x1p-23f, 0x1p-149f, 24,
                  128)
 MSL_FLOAT_LIMITS(half, 0x1p-14f, 0x1.ffcp15f, 0x1p-10f, 0x1p-24f, 11, 16)
-#if __METAL_VERSION__ >= 310
 MSL_FLOAT_LIMITS(bfloat, 0x1p-126f, 0x1.fep127f, 0x1p-7f, 0x1p-133f, 8, 128)
-#endif
 #undef MSL_FLOAT_LIMITS
 
 template <class T>

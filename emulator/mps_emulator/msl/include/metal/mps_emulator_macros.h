@@ -31,11 +31,9 @@
 #define MAXHALF ((half)6.5504e+4f)
 #define HUGE_VALH ((half)__builtin_inff())
 
-#if __METAL_VERSION__ >= 310
 #define __HAVE_BFLOAT__ 1
 #define MAXBFLOAT ((bfloat)3.38953138925153547590470800371487867e+38f)
 #define HUGE_VALBF ((bfloat)__builtin_inff())
-#endif
 
 #define CHAR_BIT 8
 #define SCHAR_MAX 127
