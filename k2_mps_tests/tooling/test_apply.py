@@ -1,7 +1,6 @@
 """`k2mps apply`: its results, and its refusals, which leave no trace."""
 
 import os
-import shutil
 
 import pytest
 
@@ -183,24 +182,15 @@ def test_a_new_file_that_k2_has_is_refused(sandbox, path, code):
     assert support.patches(sandbox) == before
 
 
-@pytest.mark.parametrize("staged", [False, True])
-def test_an_edit_made_while_it_runs_is_not_lost(sandbox, tmp_path, staged):
+def test_an_edit_made_while_it_runs_is_not_lost(sandbox, tmp_path):
     sandbox.ok("checkout")
     path = sandbox.checkout / "k2/csrc/array.cu"
     edit = f'echo mine > "{path}"'
-    if staged:
-        edit += (
-            f'; cd "{sandbox.checkout}"; /usr/bin/env -u GIT_INDEX_FILE'
-            ' "$REAL" add --all; cd "$OLDPWD"'
-        )
     env = support.shim(tmp_path / "bin", f'case "$*" in *"checkout --quiet"*) {edit};; esac')
     head = git(sandbox.checkout, "rev-parse", "HEAD")
-    message = sandbox.fails(1, "apply", env={**env, "REAL": shutil.which("git")})
-    assert "array.cu was edited meanwhile" in message
+    assert "array.cu was edited meanwhile" in sandbox.fails(1, "apply", env=env)
     assert path.read_text() == "mine\n"
     assert git(sandbox.checkout, "rev-parse", "HEAD") == head
-    staged_files = git(sandbox.checkout, "diff", "--cached", "--name-only")
-    assert staged_files == ("k2/csrc/array.cu" if staged else "")
     assert sandbox.state() == "edited"
 
 
@@ -216,10 +206,7 @@ def test_a_clone_that_lacks_the_pin_is_told_how_to_get_it(sandbox):
 def test_the_tools_own_clone_follows_the_pin(sandbox, command):
     sandbox.ok(command)
     pin = support.commit(sandbox.upstream, "later", {"later.txt": "x\n"})
-    text = (sandbox.root / "upstream.toml").read_text()
-    tree = git(sandbox.upstream, "rev-parse", "HEAD^{tree}")
-    old = git(sandbox.upstream, "rev-parse", f"{sandbox.pin}^{{tree}}")
-    (sandbox.root / "upstream.toml").write_text(text.replace(sandbox.pin, pin).replace(old, tree))
+    sandbox.write_config(pin)
     states = {"checkout": "other commit", "apply": "applied by another version of the series"}
     assert sandbox.state() == states[command]
     sandbox.ok("apply")
@@ -265,16 +252,3 @@ def test_filters_of_the_checkout_are_kept(sandbox):
     sandbox.ok("apply", "--k2", str(own))
     assert (own / "cmake/mps.cmake").read_bytes() == b"OPTION(K2_WITH_MPS)\r\n"
     assert git(own, "rev-parse", "HEAD^{tree}") == TREE
-
-
-def test_hooks_do_not_run(sandbox, tmp_path):
-    own = sandbox.clone("own")
-    witness = tmp_path / "ran"
-    events = "post-checkout reference-transaction post-commit post-index-change applypatch-msg"
-    for name in events.split():
-        hook = own / ".git/hooks" / name
-        hook.parent.mkdir(exist_ok=True)
-        hook.write_text(f"#!/bin/sh\necho {name} >> '{witness}'\nexit 1\n")
-        hook.chmod(0o755)
-    sandbox.ok("apply", "--k2", str(own))
-    assert not witness.exists()

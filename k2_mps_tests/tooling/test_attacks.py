@@ -249,12 +249,3 @@ def test_two_conflicts_with_one_text_have_two_resolutions(sandbox, k2):
     support.write(sandbox.root, {path: content.decode() for path, content in before.items()})
     sandbox.ok("rebase", "--onto", onto)
     assert patches(sandbox) == result
-
-
-def test_a_rebase_after_its_folder_was_deleted(sandbox, k2):
-    lines = support.LONG_FILE.replace("line 50\n", "line 50, better\n")
-    onto = support.commit(sandbox.upstream, "Better", {CONTEXT: lines})
-    sandbox.fails(14, "rebase", "--onto", onto)
-    support.shell(sandbox.root, "rm -rf build/rebase")
-    assert "no rebase is in progress" in sandbox.fails(1, "rebase", "--abort")
-    assert "conflicts with" in sandbox.fails(14, "rebase", "--onto", onto)

@@ -115,11 +115,11 @@ def test_the_order_file(sound, path, more, found):
 def test_hostile_paths(sound):
     text = (sound.root / CONTEXT).read_text()
     (sound.root / CONTEXT).write_text(text.replace("k2/csrc/context.h", "k2/../../x"))
-    assert [(one[0], one[2]) for one in findings(sound)] == [(CONTEXT, "path")]
+    assert [(one[0], one[2]) for one in findings(sound)] == [(CONTEXT, "form")]
     (sound.root / CONTEXT).write_text(text)
     (sound.root / MPS).unlink()
     (sound.root / MPS).symlink_to("/etc/passwd")
-    assert findings(sound) == [(MPS, 1, "path")]
+    assert findings(sound) == [(MPS, 1, "form")]
 
 
 HEADER = {"k2/csrc/mps/late.h": 'void F(M &m) { m.def("late", &Late); }\n'}

@@ -3,11 +3,8 @@
 Tests that need upstream are skipped, with this reason, where it is out of reach.
 """
 
-import os
-import re
 import shutil
 import subprocess
-import time
 
 import pytest
 from k2mps.core import project
@@ -119,24 +116,3 @@ def test_a_hostile_configuration_gives_the_same_commits(clone, tmp_path):
         result = clone("apply", GIT_CONFIG_GLOBAL=str(config), LC_ALL="de_DE.UTF-8")
         assert result.returncode == 0, result.stderr
         assert git(clone.k2, "rev-parse", "HEAD") == tip
-
-
-def test_only_what_the_series_changes_is_written(clone):
-    restore(clone)
-    old = time.time() - 1000
-    for folder, folders, files in os.walk(clone.k2):
-        folders[:] = [name for name in folders if name != ".git"]
-        for name in (*files, *folders):  # a link may lead to a folder
-            os.utime(os.path.join(folder, name), (old, old), follow_symlinks=False)
-    git(clone.k2, "update-index", "--refresh")
-    result = clone("apply")
-    assert result.returncode == 0, result.stderr
-    written = int(re.search(r"changed (\d+) files", result.stdout)[1])
-    changed = [
-        path
-        for path in git(clone.k2, "ls-files", "-z").split("\0")
-        if path and (clone.k2 / path).lstat().st_mtime > old + 1
-    ]
-    found = patch_folder.load(REAL.patches)
-    wanted = set(found.files) | {path for patch in found.patches for path in patch.edited}
-    assert set(changed) == wanted and len(wanted) == written

@@ -73,9 +73,7 @@ def test_other_commit(sandbox, commit):
     "spoil",
     [
         lambda patches: (patches / "files/cmake/mps.cmake").write_text("x"),
-        lambda patches: (patches / "series").write_text(""),
         lambda patches: (patches / "context-know-mps.patch").unlink(),
-        lambda patches: (patches / "context-know-mps.patch").write_text("x"),
         lambda patches: (patches / "files/stray").write_text("x"),
     ],
 )

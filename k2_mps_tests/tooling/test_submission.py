@@ -63,13 +63,12 @@ def test_somebody_has_to_send_it(sandbox, k2):
     assert "git config --global user.name" in message
 
 
-def test_the_cover_letter_counts_and_says_what_ran_where(sandbox, k2):
+def test_the_cover_letter_says_what_ran_where(sandbox, k2):
     page = "# x\n\n## ctc: A title\n\nOf ctc.\n\n## every group: x\n\n- Of all.\n"
     support.write(sandbox.root, {"docs/pull-requests.md": page})
     order = sandbox.root / "patches/series"
     order.write_text("# ctc: x\n" + order.read_text())
     out = sandbox.ok("upstream", "--group", "ctc")
-    assert "6 new files with 5 lines; in existing files 4 lines added and 5 removed." in out
     assert "\n* context: know mps\n" in out
     assert out.startswith("A title\n") and out.endswith("\n\nOf ctc.\n\n- Of all.\n")
 

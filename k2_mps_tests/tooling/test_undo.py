@@ -5,13 +5,10 @@ import pytest
 from k2_mps_tests.tooling import support
 from k2_mps_tests.tooling.support import git, patches, snapshot
 
-LOG = "refs/worktree/k2mps/operations"
-
 
 def state(sandbox, directory):
-    """The state that undo restores: all but the log, which grows, and the files' times."""
+    """The state that undo restores: all but the files' times."""
     found = snapshot(directory, times=False)
-    found["refs"] = [line for line in found["refs"].split("\n") if LOG not in line]
     found["git directory"] = [name for name in found["git directory"] if name != "COMMIT_EDITMSG"]
     return found, patches(sandbox)
 

@@ -7,14 +7,14 @@ if it changes lines beside the broken ones.
 """
 
 import bisect
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from k2mps.core import errors
 from k2mps.core.progress import Reporter, Section
 from k2mps.core.project import Project
 from k2mps.stack import extraction
 from k2mps.stack.checkout import Checkout, Commit
-from k2mps.stack.commits import merged_trees, series_tip
+from k2mps.stack.commits import merged, series_tip
 
 
 def probe(project: Project, checkout: Checkout, end: str, reporter: Reporter = Reporter()) -> dict:
@@ -78,7 +78,7 @@ class _Prober:
             if key not in self._merged:
                 made = self._commits[one]
                 base, theirs = self._trees[made.parents[0]], self._trees[made.id]
-                self._merged[key] = merged_trees(self._checkout, base, tree, theirs)
+                self._merged[key] = merged(self._checkout, base, tree, theirs)
             tree, conflicts = self._merged[key]
         return conflicts
 
@@ -114,7 +114,7 @@ def _told(commit: dict[str, str]) -> str:
     return "{id:.12} {date} {author}: {subject}".format_map(commit)
 
 
-def sections(result: dict) -> Iterator[Section]:
+def section(result: dict) -> Section:
     """For people."""
     patches, steps = result["patches"], result["steps"]
     rows = []
@@ -131,4 +131,4 @@ def sections(result: dict) -> Iterator[Section]:
         f"{whole} of {len(patches)} patches apply all the way",
         f"all patches apply to {result['carries_to'][:12]}",
     ]
-    yield "Probe", lines, ("patch", "commits", "breaks with", "how"), rows
+    return "Probe", lines, ("patch", "commits", "breaks with", "how"), rows

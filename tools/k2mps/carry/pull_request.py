@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from k2mps.core import errors
 from k2mps.core.project import Project
-from k2mps.series import hunks, patch_folder
+from k2mps.series import patch_folder
 from k2mps.series.patch_text import Patch
 from k2mps.stack.checkout import Checkout
 from k2mps.stack.commits import commit_date, series_tip
@@ -54,7 +54,7 @@ def make(project: Project, checkout: Checkout, group: str = "") -> Submission:
             message = "\n\n".join(filter(None, (patch.subject, patch.body))) + "\n"
             author = f"{commit.author} {commit.when}" if patch.date else sender
             tip = checkout.store(trees[commit.id], [tip], message, author, sender)
-    return Submission(base, tip, _cover(project, found, chosen, group))
+    return Submission(base, tip, _cover(project, chosen, group))
 
 
 def _sender(checkout: Checkout) -> str:
@@ -74,24 +74,11 @@ def branch(checkout: Checkout, made: Submission, name: str) -> None:
     checkout.git.bytes("branch", "--no-track", "--", name, made.tip)
 
 
-def _cover(
-    project: Project, found: patch_folder.Series, chosen: Sequence[Patch], group: str
-) -> str:
-    counts = [hunks.count(patch.diff, without=found.files) for patch in chosen]
-    added, removed = (sum(column) for column in zip(*counts))
-    new_files = [path for patch in chosen for path in patch.new_files]
-    new_lines = sum(map(found.new_lines, chosen))
+def _cover(project: Project, chosen: Sequence[Patch], group: str) -> str:
     title, text = words(project, group) or ("An Apple MPS backend for k2", "")
     _, common = words(project, "every group") or ("", "")
-    parts = [
-        title,
-        f"{len(new_files)} new files with {new_lines} lines; in existing"
-        f" files {added} lines added and {removed} removed.",
-        "\n".join(f"* {patch.subject}" for patch in chosen),
-        text,
-        common,
-    ]
-    return "\n\n".join(filter(None, parts)) + "\n"
+    patches = "\n".join(f"* {patch.subject}" for patch in chosen)
+    return "\n\n".join(filter(None, (title, patches, text, common))) + "\n"
 
 
 def words(project: Project, group: str) -> tuple[str, str] | None:

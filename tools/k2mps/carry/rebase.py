@@ -25,8 +25,8 @@ from k2mps.core.project import Project
 from k2mps.series import patch_folder
 from k2mps.series.patch_text import FROM
 from k2mps.stack import extraction, states, undo
-from k2mps.stack.checkout import BRANCH, BRANCH_REF, Checkout
-from k2mps.stack.commits import AM, commit_date, committer, mail_date, series_tip, unexported
+from k2mps.stack.checkout import BRANCH, Checkout
+from k2mps.stack.commits import AM, commit_date, mail_date, series_tip
 from k2mps.stack.states import States
 
 _VERSION = re.compile(rb'^set\(K2_VERSION "?([0-9.]+)"?\)', re.MULTILINE)
@@ -63,19 +63,19 @@ def start(project: Project, checkout: Checkout, onto: str) -> Rebased:
     After a `ConflictError` the user decides, then calls `advance` or `abort`.  Any other error
     leaves everything as before.
     """
-    with states.at_work(project, checkout, rebasing=True):
+    with states.at_work(project, checkout, rebasing=True) as known:
         pin = project.upstream().pin
-        _check_free(project, checkout, pin)
+        _check_free(known, pin)
         target = branches.commit_of(checkout, pin, onto)
-        tip = series_tip(project, checkout, pin)
+        tip = series_tip(project, checkout, pin, states=known)
         return _begin(project, checkout, tip, target, [*_REBASE, "--onto", target, pin.commit])
 
 
 def merge(project: Project, checkout: Checkout) -> Rebased:
     """Makes the patches, which do not apply to one another, apply; as `start`, on the same pin."""
-    with states.at_work(project, checkout, rebasing=True):
+    with states.at_work(project, checkout, rebasing=True) as known:
         pin = project.upstream().pin
-        _check_free(project, checkout, None)
+        _check_free(known, None)
         found = patch_folder.load(project.patches)
         date = mail_date(commit_date(checkout, pin.commit))
         mails = b"".join(patch.mail(found.files, date) for patch in found.patches)
@@ -154,7 +154,7 @@ class _Rebase:
     def check_unchanged(self) -> None:
         """Refuses to continue where patches/ has changed since the start."""
         now = states.snapshot(self._project, self._checkout)
-        changed = [change.path for change in self._checkout.changes(self._state.patches, now)]
+        changed = self._checkout.changed_paths(self._state.patches, now)
         if changed:
             raise errors.ConflictError(
                 f"{errors.some(changed, 5)} changed since the rebase began",
@@ -176,10 +176,8 @@ class _Rebase:
           arguments: the command of git that does; empty where git has picked them all.
         """
         while arguments:
-            date = commit_date(self._checkout, self._state.onto)
-            result = self._git.run(
-                *arguments, stdin=stdin, work_tree=True, environment=committer(date)
-            )
+            when = {"GIT_COMMITTER_DATE": commit_date(self._checkout, self._state.onto)}
+            result = self._git.run(*arguments, stdin=stdin, work_tree=True, environment=when)
             told = f"{os.fsdecode(result.stdout)}\n{result.stderr}".strip()
             if not self._tool:
                 if result.status:
@@ -341,9 +339,10 @@ def _no_rebase() -> errors.K2mpsError:
     return errors.K2mpsError("no rebase is in progress", next_command="k2mps rebase --onto REV")
 
 
-def _check_free(project: Project, checkout: Checkout, pin: Pin | None) -> None:
+def _check_free(known: States, pin: Pin | None) -> None:
     """Refuses to begin during another rebase or, with the old pin, beside commits that patches/
     lacks; removes the worktree of a rebase that was killed as it began."""
+    project, checkout, tip = known.project, known.checkout, known.head.tip
     try:
         begun = (_git_dir(project) / _STATE).exists()
     except (FileNotFoundError, NotADirectoryError):
@@ -351,8 +350,7 @@ def _check_free(project: Project, checkout: Checkout, pin: Pin | None) -> None:
     if not begun and project.rebase.exists():
         checkout.remove_worktree(project.rebase)
     states.check_no_rebase(project)
-    tip = checkout.commit_of(BRANCH_REF) if pin else None
-    users = unexported(project, checkout, pin.commit, tip) if tip else []
+    users = known.unexported(pin.commit, tip) if pin and tip else []
     if users:
         raise errors.K2mpsError(
             f"branch {BRANCH} of {checkout.directory} has commits that are not in patches/",

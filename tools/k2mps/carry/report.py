@@ -1,7 +1,5 @@
 """Figures of the series: lines of each patch and group, and the budget."""
 
-from collections.abc import Iterator
-
 from k2mps.core.pins import Upstream
 from k2mps.core.progress import Section
 from k2mps.core.project import Project
@@ -29,7 +27,7 @@ def _figures(found: patch_folder.Series, patch: patch_text.Patch) -> dict:
         "status": patch.status,
         # Its files under patches/files, and their lines.
         "new_files": len(patch.new_files),
-        "new_lines": found.new_lines(patch),
+        "new_lines": sum(len(found.files[one].content.splitlines()) for one in patch.new_files),
         # The upstream files that it edits, and the lines that it adds and removes there.
         "files": sum(path not in found.files for path in patch.edited),
         "added": added,
@@ -37,7 +35,7 @@ def _figures(found: patch_folder.Series, patch: patch_text.Patch) -> dict:
     }
 
 
-def sections(result: dict) -> Iterator[Section]:
+def section(result: dict) -> Section:
     """For people."""
     patches, budget = result["patches"], result["budget"]
     left = "no budget"
@@ -55,4 +53,4 @@ def sections(result: dict) -> Iterator[Section]:
         )
     head = ("group", "patch", "lines in new files", "in upstream's", "files", "status")
     form = "{group}|{name}|{new_lines}|+{added} -{removed}|{files}|{status}"
-    yield "Patches", lines, head, [form.format_map(one).split("|", 5) for one in patches]
+    return "Patches", lines, head, [form.format_map(one).split("|", 5) for one in patches]

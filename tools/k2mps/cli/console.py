@@ -10,7 +10,7 @@ import os
 import shlex
 import signal
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from k2mps.core import errors
 from k2mps.core.progress import Reporter, Section, Task
@@ -62,16 +62,15 @@ class Console(Reporter):
             shown.add_row(*map(errors.visible, itertools.compress(row, used)))
         console.Console().print(shown, markup=False)
 
-    def result(self, facts: object, sections: Iterable[Section] | None = None) -> None:
-        """Shows a result: its sections; where there are none, the facts as JSON."""
-        if sections is None:
+    def result(self, facts: object, section: Section | None = None) -> None:
+        """Shows a result for people; without a section, the facts as JSON."""
+        if section is None:
             self.info(json.dumps(facts, indent=2, default=vars))
             return
-        for title, lines, head, rows in sections:
-            for line in (title, *(f"  {line}" for line in lines)):
-                self.info(line)
-            if rows:
-                self.table(head, rows)
+        title, lines, head, rows = section
+        for line in (title, *(f"  {line}" for line in lines)):
+            self.info(line)
+        self.table(head, rows)
 
     @contextlib.contextmanager
     def task(self, title: str) -> Iterator[Task]:

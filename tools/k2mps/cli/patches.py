@@ -14,7 +14,7 @@ _paths_argument = click.argument("paths", metavar="[FILE]...", nargs=-1)
 
 def _show_written(session: Session, result) -> None:
     """Names the files that a command has changed."""
-    for path in result.written:
+    for path in result.changed:
         session.console.info(f"wrote {path}")
     for path in result.removed:
         session.console.info(f"removed {path}")
@@ -65,7 +65,7 @@ def report_command(session: Session, as_json: bool) -> None:
     from k2mps.carry import report
 
     result = report.report(session.project, session.upstream)
-    session.console.result(result, None if as_json else report.sections(result))
+    session.console.result(result, None if as_json else report.section(result))
 
 
 @command(COMMANDS, "probe", k2_option)
@@ -82,7 +82,7 @@ def probe_command(session: Session, end: str, as_json: bool) -> None:
     checkout = session.obtain()
     end = branches.commit_of(checkout, session.upstream.pin, end)
     result = probe.probe(session.project, checkout, end, session.console)
-    session.console.result(result, None if as_json else probe.sections(result))
+    session.console.result(result, None if as_json else probe.section(result))
 
 
 @command(COMMANDS, "undo", k2_option)
@@ -192,7 +192,7 @@ def export_command(session: Session, prune: bool, overwrite: bool) -> None:
     )
     show = session.console.info
     _show_written(session, result)
-    if not result.written and not result.removed:
+    if not result.changed and not result.removed:
         show("patches/ has it all already")
     show(f"{len(result.series.patches)} patches, tree {tree[:12]}")
 

@@ -38,16 +38,8 @@ class SeriesError(K2mpsError):
     """patches/ is malformed: a header, a path, an order file, an owner."""
 
 
-class UnsafePathError(SeriesError):
-    """A patch names a path outside the files it may touch."""
-
-
 class CheckoutMissingError(K2mpsError):
     """There is no k2 checkout where one is needed."""
-
-
-class NotThereError(K2mpsError):
-    """Upstream answers, and does not have what is asked for."""
 
 
 class ConflictError(K2mpsError):

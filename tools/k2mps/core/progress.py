@@ -32,5 +32,5 @@ class Reporter:
         yield Task()
 
 
-# A part of a longer result: its heading, lines of text, and a table, which may have no rows.
+# A result for people: its heading, lines of text, and a table.
 Section = tuple[str, Sequence[str], Sequence[str], Sequence[Sequence[str]]]

@@ -46,8 +46,7 @@ def network(
       failure: what an error says first.
       args: the command; `--progress` is added here.
     Raises:
-      NotThereError: upstream answers that it lacks the commit or branch.
-      UnreachableError: the command failed otherwise.
+      UnreachableError: the command failed, and upstream does not say that it lacks the commit.
     """
     command, *rest = args
     reporter.command(["git", *map(redacted, args)])
@@ -74,7 +73,7 @@ def network(
         raise no_space(command, stderr)
     if status != 0:
         lacks = "not our ref" in stderr or "remote ref" in stderr
-        raise (errors.NotThereError if lacks else errors.UnreachableError)(
+        raise (errors.K2mpsError if lacks else errors.UnreachableError)(
             failure,
             why=stderr,
             next_command="check the network, and url and commit in upstream.toml; or give a clone"

@@ -56,8 +56,7 @@ def _refusal(path: str, error: Exception) -> Finding:
     if not match and error.why:
         message += f": {error.why}"
     line = int(match[2]) if match else 1
-    check = "path" if isinstance(error, errors.UnsafePathError) else "form"
-    return Finding(match[1] if match else path, line, check, message)
+    return Finding(match[1] if match else path, line, "form", message)
 
 
 def _patch(patch: Patch) -> Iterator[tuple[int, str, str]]:

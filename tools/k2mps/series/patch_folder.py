@@ -7,7 +7,7 @@ k2's files (patch_text.py), and patches/files has new files at their place in k2
 import os
 import re
 import stat
-from collections.abc import Callable, Collection, Container, Iterable
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -25,9 +25,6 @@ class Series(NamedTuple):
     files: dict[str, File]  # the new files, by path in k2's tree
     # The group of each patch by its name; empty where the order file has none.
     groups: dict[str, str]
-
-    def new_lines(self, patch: patch_text.Patch) -> int:
-        return sum(len(self.files[path].content.splitlines()) for path in patch.new_files)
 
     def named(self, name: str) -> patch_text.Patch:
         """The patch of a name, which may lack ".patch"."""
@@ -64,12 +61,11 @@ def examine(directory: Path) -> tuple[Series, list[tuple[str, Exception]]]:
         found = {place: attempt(place, read, directory, place) for place in wanted}
         return {place: file for place, file in found.items() if file}
 
-    order = contents(["series"]).get("series", File(b"")).content
-    names = attempt("series", series_file.parse_order, order)
-    if names is None:
-        lines = map(str.strip, order.decode("utf-8", "replace").split("\n"))
-        names = list(dict.fromkeys(filter(series_file.PATCH_NAME.fullmatch, lines)))
-    groups = attempt("series", series_file.parse_groups, order) or {}
+    order = contents(["series"])
+    found = attempt("series", series_file.parse, order["series"].content) if order else None
+    if not found:
+        return Series((), {}, {}), problems
+    names, groups = found
     raw = {name: file.content for name, file in contents(names).items()}
     parsed = [attempt(name, _parse, name, content) for name, content in raw.items()]
     patches = tuple(filter(None, parsed))
@@ -107,7 +103,7 @@ def read(directory: Path, place: str) -> File:
     for part in place.split("/"):
         target = os.path.join(target, part)
         if os.path.islink(target):
-            raise errors.UnsafePathError(
+            raise errors.SeriesError(
                 f"patches/{place} is, or goes through, a symbolic link",
                 why="a symbolic link could lead anywhere",
                 next_command="replace the link by the file",
@@ -145,21 +141,21 @@ def owners(patches: Iterable[patch_text.Patch], groups: dict[str, str]) -> dict[
     return owned
 
 
-def check_nothing_unowned(directory: Path, names: Collection[str], owned: Container[str]) -> None:
+def places(directory: Path) -> list[str]:
+    """All files of patches/, by their paths in it."""
+    base = os.path.join(directory, "")
+    walk = ((folder, name) for folder, _, names in os.walk(directory) for name in names)
+    found = (os.path.join(folder, name).removeprefix(base) for folder, name in walk)
+    return sorted(place for place in found if not place.endswith(".DS_Store"))
+
+
+def check_nothing_unowned(directory: Path, names: Collection[str], owned: Iterable[str]) -> None:
     """Refuses files in patches/ that no patch applies."""
-    known = {"series", "files", *names}
-    for entry in sorted(os.listdir(directory)):
-        if entry not in known and not entry.startswith("."):
+    known = {"series", *names, *(f"files/{path}" for path in owned)}
+    for place in places(directory):
+        if place not in known:
             raise errors.SeriesError(
-                f"patches/{entry} is not in patches/series",
-                next_command="add its name to patches/series or delete the file",
+                f"patches/{place} belongs to no patch",
+                why="neither patches/series nor New-files of a patch names it",
+                next_command="name it there, or delete it",
             )
-    base = os.path.join(directory, "files", "")
-    for folder, _, entries in os.walk(base):
-        for entry in entries:
-            path = os.path.join(folder, entry).removeprefix(base)
-            if path not in owned and entry != ".DS_Store":
-                raise errors.SeriesError(
-                    f"patches/files/{path} belongs to no patch",
-                    next_command="name it under New-files of the patch that adds it; or delete it",
-                )

@@ -198,7 +198,7 @@ def check_path(path: str, where: str, new: bool = False) -> None:
         ),
     ):
         if refused:
-            raise errors.UnsafePathError(
+            raise errors.SeriesError(
                 f"{where} names the path {path!r}, which is refused",
                 why=reason,
                 next_command="do not apply patches from a source you do not"

@@ -6,6 +6,7 @@ the name of a group, begins that group.  The groups come in the order of GROUPS;
 each but the last is a pull request to k2 that builds on those before it.
 """
 
+import contextlib
 import itertools
 import os
 import re
@@ -24,59 +25,43 @@ _GROUP = re.compile(rf"#\s*({'|'.join(GROUPS)}):(\s.*)?")
 PATCH_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*\.patch")
 
 
-def parse_order(order: bytes) -> list[str]:
-    """The patch names in patches/series, which are valid and listed once."""
-    names: list[str] = []
-    for number, line in enumerate(os.fsdecode(order).split("\n"), start=1):
-        name = line.strip()
-        if not name or name.startswith("#"):
-            continue
-        check_name(name, f"patches/series:{number}")
-        if name in names:
-            raise errors.SeriesError(
-                f"patches/series:{number}: {name} is listed twice",
-                next_command="delete one of these lines",
-            )
-        names.append(name)
-    return names
-
-
-def parse_groups(order: bytes) -> dict[str, str]:
-    """The group of each patch in patches/series; empty where there are no groups."""
+def parse(order: bytes) -> tuple[list[str], dict[str, str]]:
+    """The patch names in patches/series, which are valid and listed once; and the group of each,
+    or nothing where there are no groups."""
     groups: dict[str, str] = {}
     current = ""
     for number, line in enumerate(map(str.strip, os.fsdecode(order).split("\n")), start=1):
         match = _GROUP.fullmatch(line)
-        late = match and current and GROUPS.index(match[1]) <= GROUPS.index(current)
-        if late or match and groups and not current:
-            raise errors.SeriesError(
-                f"patches/series:{number}: the group {match[1]} cannot begin here",
-                why=f"each patch is in a group; the groups are {', '.join(GROUPS)}, each once",
-                next_command="put them in that order",
-            )
-        current = match[1] if match else current
-        if line and not line.startswith("#"):
-            groups.setdefault(line, current)
-    return groups if current else {}
+        if match:
+            late = current and GROUPS.index(match[1]) <= GROUPS.index(current)
+            if late or groups and not current:
+                raise errors.SeriesError(
+                    f"patches/series:{number}: the group {match[1]} cannot begin here",
+                    why=f"each patch is in a group; the groups are {', '.join(GROUPS)}, each once",
+                    next_command="put them in that order",
+                )
+            current = match[1]
+        elif line and not line.startswith("#"):
+            check_name(line, f"patches/series:{number}")
+            if line in groups:
+                raise errors.SeriesError(
+                    f"patches/series:{number}: {line} is listed twice",
+                    next_command="delete one of these lines",
+                )
+            groups[line] = current
+    return [*groups], groups if current else {}
 
 
 def regroup(old: dict[str, str], names: Sequence[str]) -> dict[str, str]:
     """The groups of patches after a change of their order.
 
-    As many patches as possible keep their group.  Any other patch, and a new
-    one, joins the group of the patch before it.
+    A new patch joins the group of the patch before it; a patch that stands before one of an earlier
+    group joins that group.
     """
-    # The longest chain of patches whose groups do not go back, by its end.
-    chains: dict[str, list[str]] = {}
-    for name in filter(old.__contains__, names):
-        level = GROUPS.index(old[name])
-        before = [chain for last, chain in chains.items() if GROUPS.index(old[last]) <= level]
-        chains[name] = [*max(before, key=len, default=[]), name]
-    kept = max(chains.values(), key=len, default=[])
-    current = old[kept[0]] if kept else ""
-    groups = {}
-    for name in names:
-        current = groups[name] = old[name] if name in kept else current
+    current = next((old[name] for name in names if name in old), "")
+    groups = {name: (current := old.get(name, current)) for name in names}
+    for name in reversed(names if current else ()):
+        current = groups[name] = min(current, groups[name], key=GROUPS.index)
     return groups if current else {}
 
 
@@ -98,14 +83,11 @@ def render_order(old: bytes, names: Sequence[str]) -> bytes:
     the top and those that begin a group stay.
     """
     groups: dict[str, str] = {}
-    try:
-        known = parse_order(old)
-        renamed = {os.fsencode(a): os.fsencode(b) for a, b in zip(known, names) if a != b}
-        if len(known) == len(names) and len(renamed) <= 1:
-            return b"\n".join(renamed.get(line.strip(), line) for line in old.split(b"\n"))
-        groups = regroup(parse_groups(old), names)
-    except errors.SeriesError:
-        pass
+    with contextlib.suppress(errors.SeriesError):
+        known, groups = parse(old)
+        if known == [*names]:
+            return old
+        groups = regroup(groups, names)
     text = os.fsdecode(old).splitlines()
     titles = {match[1]: match[0] for line in text if (match := _GROUP.fullmatch(line.strip()))}
     top = itertools.takewhile(lambda line: line.startswith("#"), text)

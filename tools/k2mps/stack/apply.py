@@ -14,7 +14,7 @@ from k2mps.core.project import Project
 from k2mps.series.patch_folder import load
 from k2mps.stack import moving, states, status
 from k2mps.stack.checkout import BRANCH, BRANCH_REF, Checkout, Commit
-from k2mps.stack.commits import commit_date, replay, series_tip, unexported
+from k2mps.stack.commits import commit_date, replay, series_tip
 from k2mps.stack.states import States
 from k2mps.stack.status import State, Status
 
@@ -48,13 +48,13 @@ def apply(project: Project, upstream: Upstream, checkout: Checkout) -> tuple[str
 
 def _check_movable(pin: Pin, known: States, now: Status) -> list[Commit]:
     """Refuses a checkout with work that moving it would hide; the commits to carry over."""
-    project, checkout, head = known.project, known.checkout, known.head
+    checkout, head = known.checkout, known.head
     where, last = checkout.directory, known.last_synced
     checkout.check_at_rest(bool(now.edited_files))
     changed = last and last.tree != known.tree
     if now.user_commits:
         if head.branch == BRANCH_REF and changed:
-            return unexported(project, checkout, pin.commit, head.commit, known)
+            return known.unexported(pin.commit, head.commit)
         raise errors.K2mpsError(
             f"{where} has commits of yours on top of k2",
             why="; ".join(now.user_commits),
@@ -76,7 +76,7 @@ def _check_movable(pin: Pin, known: States, now: Status) -> list[Commit]:
             why="two worktrees cannot share a branch",
             next_command="use that worktree, or a clone of its own",
         )
-    users = head.tip and unexported(project, checkout, pin.commit, head.tip, known)
+    users = head.tip and known.unexported(pin.commit, head.tip)
     if users:
         raise errors.K2mpsError(
             f"branch {BRANCH} of {where} has commits of yours",

@@ -18,7 +18,7 @@ from k2mps.series.patch_folder import load
 from k2mps.series.patch_text import FROM, Patch
 from k2mps.stack import export, extraction, states
 from k2mps.stack.checkout import BRANCH, BRANCH_REF, Checkout, Commit
-from k2mps.stack.commits import commit_date, merged, replay, series_tip, unexported
+from k2mps.stack.commits import commit_date, merged, replay, series_tip
 from k2mps.stack.states import States
 
 
@@ -44,7 +44,7 @@ class CommittedSeries:
         self._pin = pin.commit
         checkout.check_at_rest(edits_too=False)
         on_branch = head.branch == BRANCH_REF
-        mine = on_branch and unexported(self._project, checkout, pin.commit, head.commit, known)
+        mine = on_branch and known.unexported(pin.commit, head.commit)
         self._tip = series_tip(self._project, checkout, pin, self._series, known)
         if mine or not on_branch or head.commit != self._tip:
             raise errors.K2mpsError(
@@ -87,7 +87,8 @@ class CommittedSeries:
         at = self._find(name)
         tree = self._edited_tree(paths)
         # Where the edits conflict with later patches, these do not apply to the result.
-        folded, _ = merged(self._checkout, self._tip, self._commits[at].id, tree)
+        old, tip = map(self._checkout.tree_of, (self._commits[at].id, self._tip))
+        folded, _ = merged(self._checkout, tip, old, tree)
         commits = [*self._commits]
         commits[at] = commits[at]._replace(id=folded)
         return self._finish(f"fold {self._patches[at].name}", commits, "edits", tree)

@@ -58,7 +58,7 @@ class Commit(NamedTuple):
 
 
 class Change(NamedTuple):
-    """What differs in one file between two commits."""
+    """What a commit changes in one file."""
 
     kind: str  # A, M, D or T
     path: str
@@ -209,10 +209,10 @@ class Checkout:
         repository does not have it."""
         return commit == tip or self.git.succeeds("merge-base", "--is-ancestor", commit, tip)
 
-    def changes(self, old: str, new: str) -> list[Change]:
-        """What differs between two commits or trees."""
-        output = self.git.bytes("diff-tree", "-r", "-z", "--no-renames", "--raw", old, new)
-        return _parse_changes(git.split_z(output))
+    def changed_paths(self, old: str, new: str) -> list[str]:
+        """The files that differ between two commits or trees."""
+        how = "diff-tree -r -z --no-renames --name-only".split()
+        return git.split_z(self.git.bytes(*how, old, new))
 
     def changes_of(self, commits: Sequence[Commit]) -> dict[str, list[Change]]:
         """What each commit changes, by its id."""
@@ -224,7 +224,8 @@ class Checkout:
         fields = iter(git.split_z(output))
         for field in fields:
             if field.startswith(":"):
-                changes += _parse_changes([field, next(fields)])
+                _, mode, _, id_, kind = field.split(" ")
+                changes.append(Change(kind, next(fields), mode, id_))
             else:
                 changes = found[field] = []
         return found
@@ -269,11 +270,3 @@ class Checkout:
 def stdin_of(commits: Sequence[Commit]) -> bytes:
     """Commits and their first parents, for `git diff-tree --stdin`."""
     return "".join(f"{commit.id} {commit.parents[0]}\n" for commit in commits).encode()
-
-
-def _parse_changes(fields: Sequence[str]) -> list[Change]:
-    found = []
-    for facts, path in zip(fields[0::2], fields[1::2]):
-        _, mode, _, id_, kind = facts.split(" ")
-        found.append(Change(kind, path, mode, id_))
-    return found

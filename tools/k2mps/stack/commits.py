@@ -61,15 +61,11 @@ def commit_patches(
     date = commit_date(checkout, pin.commit)
     with _worktree(checkout, base) as (here, admin):
         mails = b"".join(patch.mail(found.files, mail_date(date)) for patch in patches)
-        result = here.run(*AM, stdin=mails, work_tree=True, environment=committer(date))
+        when = {"GIT_COMMITTER_DATE": date}
+        result = here.run(*AM, stdin=mails, work_tree=True, environment=when)
         if result.status != 0:
             raise _refusal(patches, os.fsdecode(result.stdout) + result.stderr)
         return (admin / "HEAD").read_text().strip()
-
-
-def committer(date: str) -> dict[str, str]:
-    """The environment in which git commits as the tool at a date."""
-    return {"GIT_COMMITTER_DATE": date}
 
 
 @contextlib.contextmanager
@@ -120,14 +116,8 @@ def mail_date(date: str) -> str:
 
 
 def merged(checkout: Checkout, base: str, ours: str, theirs: str) -> tuple[str, list[str]]:
-    """The tree of `ours` with what leads from `base` to `theirs`, by a 3-way merge; and the files
-    that conflict, with git's markers in that tree.  All are commits or trees."""
-    trees = checkout.trees_of([base, ours, theirs])
-    return merged_trees(checkout, trees[base], trees[ours], trees[theirs])
-
-
-def merged_trees(checkout: Checkout, base: str, ours: str, theirs: str) -> tuple[str, list[str]]:
-    """As `merged`, of trees."""
+    """The tree `ours` with what leads from the tree `base` to the tree `theirs`, by a 3-way merge;
+    and the files that conflict, with git's markers in that tree."""
     if base == ours:
         return theirs, []
     # merge-tree takes commits, and finds the base itself.
@@ -157,8 +147,7 @@ def replay(
     trees = checkout.trees_of([tip, *sides])
     tree = trees[tip]
     for one in commits:
-        base, theirs = trees[one.parents[0]], trees[one.id]
-        new, conflicts = merged_trees(checkout, base, tree, theirs)
+        new, conflicts = merged(checkout, trees[one.parents[0]], tree, trees[one.id])
         if conflicts or new == tree:
             name = extraction.name_of(one) or str(one)
             raise errors.K2mpsError(
@@ -171,21 +160,3 @@ def replay(
         tip = checkout.store(new, [tip], one.message, f"{one.author} {one.when}", f"{who} {date}")
         tree = new
     return tip
-
-
-def unexported(
-    project: Project, checkout: Checkout, pin: str, tip: str, states: States | None = None
-) -> list[Commit]:
-    """Commits up to `tip` that only the user has: neither upstream's, nor in a state in which
-    patches/ had them.
-
-    Where the pin is no ancestor of `tip`, only the last commit counts.
-    """
-    states = states or States(project, checkout)
-    synced = {state.tip for state in states.all if state.synced}
-    if tip in synced or checkout.is_ancestor(tip, pin):
-        return []
-    last = () if checkout.is_ancestor(pin, tip) else ("-1",)
-    above = checkout.commits(*last, tip, "--not", "--remotes", *synced)
-    # Another version of the tool may have applied the series.
-    return [commit for commit in above if synced or not commit.ours]

@@ -37,7 +37,7 @@ def export(
                 next_command="k2mps apply",
             )
         made = extraction.plan(project, checkout, commits)
-        if (made.written or made.removed) and not overwrite:
+        if (made.changed or made.removed) and not overwrite:
             _check_unchanged(pin, known)
         if made.removed and not (prune or overwrite):
             raise errors.K2mpsError(

@@ -28,19 +28,15 @@ class Plan(NamedTuple):
     changed: dict[str, File]
     removed: tuple[str, ...]  # files of the project to remove
 
-    @property
-    def written(self) -> tuple[str, ...]:
-        """The paths under patches/ that are written."""
-        return tuple(path for path in self.changed if path != "upstream.toml")
-
 
 def plan(
     project: Project, checkout: Checkout, commits: Sequence[Commit], pin: Pin | None = None
 ) -> Plan:
     """Makes patches of commits, oldest first, on top of the pin or a new one; writes nothing."""
     now = project.upstream()
-    old = project_patches(project)
-    known = {patch.name: patch for patch in patch_folder.examine(project.patches)[0].patches}
+    folder = project.patches
+    old = {place: patch_folder.read(folder, place) for place in patch_folder.places(folder)}
+    known = {patch.name: patch for patch in patch_folder.examine(folder)[0].patches}
     names = _names(commits, known)
     order = old["series"].content if "series" in old else b""
     order = series_file.render_order(order, names)
@@ -56,14 +52,6 @@ def plan(
         changed["upstream.toml"] = File(pins.with_pin(text, pin).encode("utf-8"))
     removed = tuple(f"patches/{name}" for name in old if name not in contents)
     return Plan(series, changed, removed)
-
-
-def project_patches(project: Project) -> dict[str, File]:
-    """The files of patches/, by path in it, also those that no patch has."""
-    folder = project.patches
-    paths = (path for path in sorted(folder.rglob("*")) if path.name != ".DS_Store")
-    places = (path.relative_to(folder).as_posix() for path in paths if path.is_file())
-    return {place: patch_folder.read(folder, place) for place in places}
 
 
 def name_of(commit: Commit) -> str:
@@ -128,7 +116,7 @@ def _series(
                 next_command=remedy,
             ) from None
         patches.append(patch)
-    groups = series_file.parse_groups(order)
+    _, groups = series_file.parse(order)
     try:
         patch_folder.owners(patches, groups)
     except errors.SeriesError as error:

@@ -40,7 +40,7 @@ def move(checkout: Checkout, what: Move) -> list[str]:
     """
     paths = []
     if what.how == "files":
-        paths = [change.path for change in checkout.changes("HEAD", what.commit)]
+        paths = checkout.changed_paths("HEAD", what.commit)
         _check_out(checkout, what)
     elif what.how:
         how = "--mixed" if what.how == "edits" else "--soft"
@@ -81,7 +81,7 @@ def is_done(checkout: Checkout, what: Move) -> bool:
 
 def restore(checkout: Checkout, target: str) -> None:
     """Restores the files that a killed or failed move to a commit has left."""
-    paths = [change.path for change in checkout.changes("HEAD", target)]
+    paths = checkout.changed_paths("HEAD", target)
     before, after = checkout.files("HEAD", paths), checkout.files(target, paths)
     # git may have written its new index already.
     checkout.git.bytes("reset", "--quiet", work_tree=True)

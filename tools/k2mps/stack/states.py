@@ -22,7 +22,7 @@ from k2mps.core.objects import File
 from k2mps.core.progress import Reporter
 from k2mps.core.project import Project, exclusive
 from k2mps.stack import moving
-from k2mps.stack.checkout import Checkout
+from k2mps.stack.checkout import Checkout, Commit
 from k2mps.stack.moving import Move
 
 # Each worktree has its own.
@@ -79,7 +79,21 @@ class States:
         last = self.last_synced
         if last is None or last.tree == self.tree:
             return []
-        return [change.path for change in self.checkout.changes(last.tree, self.tree)]
+        return self.checkout.changed_paths(last.tree, self.tree)
+
+    def unexported(self, pin: str, tip: str) -> list[Commit]:
+        """Commits up to `tip` that only the user has: neither upstream's, nor in a state in which
+        patches/ had them.
+
+        Where the pin is no ancestor of `tip`, only the last commit counts.
+        """
+        checkout, synced = self.checkout, {state.tip for state in self.all if state.synced}
+        if tip in synced or checkout.is_ancestor(tip, pin):
+            return []
+        last = () if checkout.is_ancestor(pin, tip) else ("-1",)
+        above = checkout.commits(*last, tip, "--not", "--remotes", *synced)
+        # Another version of the tool may have applied the series.
+        return [commit for commit in above if synced or not commit.ours]
 
     def record(self, command: str = "", synced: bool = False) -> None:
         """Adds a state, unless the last one says the same."""

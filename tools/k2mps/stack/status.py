@@ -9,7 +9,6 @@ from k2mps.core.pins import Pin, Upstream
 from k2mps.core.project import Project
 from k2mps.stack import states
 from k2mps.stack.checkout import BRANCH_REF, Checkout, Head
-from k2mps.stack.commits import unexported
 from k2mps.stack.states import States
 
 APPLY = "k2mps apply"
@@ -96,7 +95,7 @@ def _where(pin: Pin, known: States, tip: str) -> tuple[State, list[str], list[st
     on_pin = checkout.is_ancestor(pin.commit, head.commit)
     if on_pin and head.commit == (tip or (last.tip if last else "")):
         return State.APPLIED, [], []
-    mine = unexported(known.project, checkout, pin.commit, head.commit, known) if on_pin else []
+    mine = known.unexported(pin.commit, head.commit) if on_pin else []
     if mine:
         return State.EDITED, list(map(str, mine)), [f"{len(mine)} commit(s) of yours on the pin"]
     (top,) = checkout.commits("-1", head.commit)

@@ -44,8 +44,8 @@ def _restore(known: States, undone: State, before: State) -> None:
     checkout, head = known.checkout, known.head
     last = next(one for one in known.all if one.command)
     checkout.check_at_rest(edits_too=False)
-    wanted = {change.path for change in checkout.changes(before.tree, last.tree)}
-    edited = wanted & {change.path for change in checkout.changes(last.tree, known.tree)}
+    wanted = set(checkout.changed_paths(before.tree, last.tree))
+    edited = wanted.intersection(checkout.changed_paths(last.tree, known.tree))
     if edited:
         raise errors.K2mpsError(
             f"{errors.some(sorted(edited))} changed since `k2mps {last.command}`",
