@@ -124,7 +124,7 @@ def test_a_kernel_without_a_check_is_noticed(monkeypatch):
         on_mps.run()
     monkeypatch.setattr(sources, "text", lambda name: text.replace('ward, "",', 'ward, "_x",'))
     with pytest.raises(
-        LookupError, match="does not launch mutual_information_backward_x, .*_forward_x$"
+        LookupError, match="does not launch mutual_information_backward_x, .*_forward_x_tall$"
     ):
         on_mps.run()
     with pytest.raises(LookupError, match="no kernel, b$"):

@@ -31,6 +31,7 @@ NEVER = -math.inf
 SIMD = 32
 SIZES = enumerators("mutual_information.h")
 MOST = SIZES["kMiMaxRows"]
+FEW = SIZES["kMiFewRows"]
 COLUMNS = SIZES["kMiColumns"]
 
 # S, T: the smallest; about the rows of a simdgroup and of the largest threadgroup, and
@@ -46,7 +47,8 @@ SHAPES = [
     (SIMD - 1, COLUMNS),
     (SIMD, COLUMNS + 1),
     (SIMD + 1, 5 * COLUMNS),
-    (4 * SIMD - 1, 37),
+    (FEW - 1, 37),
+    (FEW, 9),
     (MOST - 1, 5),
     (MOST, 9),
 ]
@@ -122,6 +124,7 @@ def cases():
                 kind=kind,
             )
         yield from _both("pruned", _pruned(2, S, T), kind=kind)
+        yield from _both("many rows", _make(2, FEW, 9), kind=kind)
         yield from _both("without a path", _make(1, 5, 3, modified=True), kind=kind)
     yield from _in_bands()
 
@@ -230,6 +233,8 @@ def _case(name, kernel, px, py, offset, boundary, most, buffers):
     """
     B, S, T = px.shape[0], px.shape[1], py.shape[2]
     threads = min(most, -(-(S + 1) // SIMD) * SIMD)
+    if threads > FEW:
+        kernel += "_tall"
     first, *more = (
         ints([S, T, offset, int(boundary is not None), band])
         for band in range(-(-(S + 1) // threads))

@@ -109,10 +109,12 @@ void LaunchBands(const std::string &kernel, torch::ScalarType type,
                  const torch::Tensor &p, std::vector<mps::Argument> arguments,
                  Params params) {
   constexpr uint32_t kSimdWidth = 32;
-  const std::string name = kernel + (type == torch::kHalf       ? "_half"
-                                     : type == torch::kBFloat16 ? "_bfloat"
-                                                                : "");
   const int64_t B = p.size(0), num_rows = p.size(1);
+  const std::string name = kernel +
+                           (type == torch::kHalf       ? "_half"
+                            : type == torch::kBFloat16 ? "_bfloat"
+                                                       : "") +
+                           (num_rows > kMiFewRows ? "_tall" : "");
   const uint32_t threads =
       mps::FitThreads(kMutualInformation, name, p,
                       std::min<int64_t>(num_rows, kMiMaxRows), kSimdWidth);

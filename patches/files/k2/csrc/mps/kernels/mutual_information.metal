@@ -198,9 +198,9 @@ inline void LoadShares(Rows rows, device const float *p, thread int *row_of_p,
 // ans       [B], the score of s_end, t_end
 // edges     [B][2][T + 1]; not used if there is one band
 //
-// A threadgroup has a thread for each row of a band, kMiMaxRows at most.
-template <typename Input>
-[[max_total_threads_per_threadgroup(kMiMaxRows)]]
+// A threadgroup has a thread for each row of a band, kMaxRows at most.
+template <typename Input, int kMaxRows>
+[[max_total_threads_per_threadgroup(kMaxRows)]]
 kernel void mutual_information_forward(
     device const Input *px [[buffer(0)]], device const Input *py [[buffer(1)]],
     device const long *boundary [[buffer(2)]], device float *p [[buffer(3)]],
@@ -210,9 +210,9 @@ kernel void mutual_information_forward(
     uint lane [[thread_index_in_threadgroup]],
     uint num_threads [[threads_per_threadgroup]]) {
   // Of the last step, and of the present one.
-  threadgroup float scores[2][kMiMaxRows];
-  threadgroup float px_tiles[kMiMaxRows * kTileStride];
-  threadgroup float py_tiles[kMiMaxRows * kTileStride];
+  threadgroup float scores[2][kMaxRows];
+  threadgroup float px_tiles[kMaxRows * kTileStride];
+  threadgroup float py_tiles[kMaxRows * kTileStride];
 
   const Rows rows = GetRows(params, boundary, b, lane, num_threads);
   const Edges edge = GetEdges(params, edges, b);
@@ -272,8 +272,8 @@ kernel void mutual_information_forward(
 // ans_grad          [B], the gradient of ans
 // px_grad, py_grad  of the shapes and the type of px and py, written inside of
 //                   the boundary
-template <typename Output>
-[[max_total_threads_per_threadgroup(kMiMaxRows)]]
+template <typename Output, int kMaxRows>
+[[max_total_threads_per_threadgroup(kMaxRows)]]
 kernel void mutual_information_backward(
     device const long *boundary [[buffer(0)]],
     device const float *p [[buffer(1)]],
@@ -286,9 +286,9 @@ kernel void mutual_information_backward(
     uint num_threads [[threads_per_threadgroup]]) {
   // The gradients that flow to the row of the next thread, of the last step and
   // of the present one.
-  threadgroup float flows[2][kMiMaxRows];
-  threadgroup float px_tiles[kMiMaxRows * kTileStride];
-  threadgroup float py_tiles[kMiMaxRows * kTileStride];
+  threadgroup float flows[2][kMaxRows];
+  threadgroup float px_tiles[kMaxRows * kTileStride];
+  threadgroup float py_tiles[kMaxRows * kTileStride];
 
   // Rows, columns and steps count from the last cell.
   const Rows rows = GetRows(params, boundary, b, lane, num_threads);
@@ -338,9 +338,12 @@ kernel void mutual_information_backward(
   }
 }
 
-#define K2_INSTANCES(kernel_name, suffix, Type)         \
-  template[[host_name(#kernel_name suffix)]] [[kernel]] \
-  decltype(kernel_name<Type>) kernel_name<Type>;
+#define K2_INSTANCE(name, kernel_name, Type, rows) \
+  template [[host_name(name)]] [[kernel]]          \
+  decltype(kernel_name<Type, rows>) kernel_name<Type, rows>;
+#define K2_INSTANCES(kernel_name, suffix, Type)                   \
+  K2_INSTANCE(#kernel_name suffix, kernel_name, Type, kMiFewRows) \
+  K2_INSTANCE(#kernel_name suffix "_tall", kernel_name, Type, kMiMaxRows)
 
 K2_INSTANCES(mutual_information_forward, "", float)
 K2_INSTANCES(mutual_information_forward, "_half", half)
