@@ -105,11 +105,10 @@ def test_intersect_dense_goes_by_size(num_frames, where):
     assert count == {"host": 0, "metal": 4}[where]
 
 
-@pytest.mark.parametrize("num_fsas, where", [(1, "host"), (2000, "metal")])
+@pytest.mark.parametrize("num_fsas, where", [(1, "host"), (100, "metal")])
 @pytest.mark.parametrize("double", [True, False])
 def test_scores_go_by_size(num_fsas, where, double):
-    fsas = random_fsa_vec(1)
-    fsas = k2.create_fsa_vec([fsas[0]] * num_fsas).to(MPS)
+    fsas = k2.create_fsa_vec([_wide(40, 10)] * num_fsas).to(MPS)
     fsas.requires_grad_(True)
     grad = torch.ones(num_fsas, device=MPS)
 
@@ -149,12 +148,48 @@ def test_total_scores_and_their_gradient(grad, placement):
     assert_equal(mps_grad, cpu_grad, rtol=8 * EPS, atol=0)
 
 
+def _loops(num_arcs, num_fsas=1):
+    """FSAs of two states: one arc ends in the second, all others are loops."""
+    arcs = torch.tensor([[0, 0, i + 1, 0] for i in range(num_arcs - 1)] + [[0, 1, -1, 0]])
+    return k2.create_fsa_vec([k2.Fsa(arcs.int())] * num_fsas).to(MPS)
+
+
 @pytest.mark.parametrize(
     "num_arcs, num_rows, fits",
     [(1, 2**16, True), (2**12, 2**16, True), (1, 2**16 + 1, False), (2**12 + 1, 2**16, False)],
 )
 def test_ctc_loss_that_may_take_a_second_goes_by_the_lattice(num_arcs, num_rows, fits, placement):
-    assert _k2.mps_prefers_ctc(num_arcs, num_rows) == (fits and placement == "metal")
+    goes = _k2.mps_prefers_ctc(_loops(num_arcs).arcs, num_rows)
+    assert goes == (fits and placement == "metal")
+
+
+# A core holds the threadgroup memory of 5 threadgroups of ctc_sums; each FSA has two of them.
+AT_ONCE = 5 * torch.backends.mps.get_core_count() // 2
+WAVES = pytest.mark.parametrize(
+    "num_fsas, num_waves", [(1, 1), (AT_ONCE, 1), (AT_ONCE + 1, 2), (8 * AT_ONCE, 8)]
+)
+
+
+@WAVES
+def test_ctc_loss_of_several_waves_takes_a_second_earlier(num_fsas, num_waves, monkeypatch):
+    monkeypatch.setenv("K2_MPS_FORCE", "metal")
+    arcs = _loops(2, num_fsas).arcs
+    most = 2**16 // num_waves
+    assert _k2.mps_prefers_ctc(arcs, most) and not _k2.mps_prefers_ctc(arcs, most + 1)
+
+
+@WAVES
+def test_the_estimate_counts_waves(num_fsas, num_waves, monkeypatch):
+    monkeypatch.delenv("K2_MPS_FORCE", raising=False)
+    before = next(p.costs for p in _k2.mps_placements() if p.operation == "ctc_loss")
+    graph, num_rows, step = _loops(2, num_fsas), 100, 1000.0
+    metal = step * num_rows * num_waves
+    try:
+        for host in (0.99 * metal, 1.01 * metal):
+            _k2.mps_set_costs("ctc_loss", host / (graph.num_arcs * num_rows), step, 0.0)
+            assert _k2.mps_prefers_ctc(graph.arcs, num_rows) == (host > metal)
+    finally:
+        _k2.mps_set_costs("ctc_loss", before.host, before.step, before.call)
 
 
 # The scores, their rounding to float, the shares of arcs, the gradients.

@@ -210,17 +210,17 @@ class Graph(Graphs):
         params.content.view(np.float32)[-2:] = self.penalty, self.beam
         return params
 
-    def _graph(self):
+    def _inputs(self, rows_of_block=1):
+        """The arguments that all kernels begin with."""
+        begins = self.state_begins, self.leaving_begins, self.incoming_begins
         return [
             Buffer(self.arcs.view(np.int32)),
-            *map(ints, (self.state_begins, self.leaving_begins)),
+            *map(ints, (*begins, self.incoming)),
+            Buffer(self.b_scores),
+            ints(self.b_begins),
+            Buffer(self.penalized),
+            self._params(rows_of_block),
         ]
-
-    def _dense(self):
-        return [Buffer(self.b_scores), ints(self.b_begins)]
-
-    def _both_directions(self):
-        return [*self._graph(), ints(self.incoming_begins), ints(self.incoming), *self._dense()]
 
     def _instance(self, kernel):
         """The instance of a kernel that passes through all rows, and its threads, as the host
@@ -234,40 +234,33 @@ class Graph(Graphs):
 
     def best_scores_case(self, name, rows_of_block):
         buffers = [
-            *self._both_directions(),
-            Buffer(self.penalized),
+            *self._inputs(rows_of_block),
             Buffer.output(self._best(rows_of_block)),
             self._best_scratch(),
             Buffer(np.zeros_like(self.best_totals), self.best_totals),
-            self._params(rows_of_block),
         ]
         kernel, threads = self._instance("ctc_best_scores")
         return Case(name, kernel, 2 * len(self.states), threads, buffers)
 
     def best_path_case(self, name, rows_of_block):
         buffers = [
-            *self._graph(),
-            *self._dense(),
-            Buffer(self.penalized),
+            *self._inputs(rows_of_block),
             Buffer(self._best(rows_of_block)),
             Buffer(self.best_totals),
             self._best_scratch(),
             Buffer.output(self.best_arcs.astype(np.int32), dtype=np.int32),
-            self._params(rows_of_block),
         ]
         return Case(name, "ctc_best_path", len(self.states), THREADS, buffers)
 
     def keep_case(self, name, rows_of_block):
         groups = len(self.states) * -(-self.most_rows // rows_of_block)
         buffers = [
-            *self._both_directions(),
-            Buffer(self.penalized),
+            *self._inputs(rows_of_block),
             Buffer(self._best(rows_of_block)),
             Buffer(self.best_totals),
             ints(self.best_arcs),
             self._best_scratch(),
             Buffer.output(self.kept.view(np.int32), dtype=np.int32),
-            self._params(rows_of_block),
         ]
         return Case(name, "ctc_keep", groups, THREADS, buffers)
 
@@ -276,9 +269,8 @@ class Graph(Graphs):
         # The kernel in single precision rounds exp(), log() and a product in each of `rows` steps.
         error = EPS * np.abs(self.scores) + (8 * EPS * self.most_rows if kind == "float" else 0)
         buffers = [
-            *self._both_directions(),
+            *self._inputs(rows_of_block),
             Buffer(self.kept.view(np.int32)),
-            Buffer(self.penalized),
             ints(self.labels),
             Buffer.scratch(
                 np.zeros_like(self._sums(kind if rows_of_block > 1 else "float", rows_of_block))
@@ -286,7 +278,6 @@ class Graph(Graphs):
             Buffer.scratch(np.zeros((4 * self.num_states, KINDS[kind]), np.float32)),
             Buffer.scratch(np.zeros((count, 2), np.float32)),
             Buffer.output(self.scores.astype(np.float32), np.where(np.isfinite(error), error, 0)),
-            self._params(rows_of_block),
         ]
         kernel, threads = self._instance("ctc_sums_" + kind)
         return Case(name, kernel, 2 * count, threads, buffers)
@@ -294,11 +285,9 @@ class Graph(Graphs):
     def _gradient(self, name, kernel, groups, index, grad, kind="float", rows=1, more=()):
         expected, sizes = grad
         buffers = [
-            *self._graph(),
+            *self._inputs(rows),
             ints(index),
-            *self._dense(),
             Buffer(self.kept.view(np.int32)),
-            Buffer(self.penalized),
             Buffer(self._sums(kind, rows)),
             Buffer(self.totals),
             Buffer(self.score_grads),
@@ -306,7 +295,6 @@ class Graph(Graphs):
             # then those of the additions.
             Buffer.output(expected.astype(np.float32), 16 * EPS * sizes),
             *more,
-            self._params(rows),
         ]
         return Case(name, kernel, groups, THREADS, buffers)
 
@@ -318,11 +306,10 @@ class Graph(Graphs):
     def block_gradient_case(self, name, kind, rows):
         of_state = SIZES["kCtcScratchFrames"] + 4 * KINDS[kind] // 2
         scratch = Buffer.scratch(np.zeros((self.num_states * of_state, 2), np.float32))
-        more = [ints(self.incoming_begins), ints(self.incoming), scratch]
         groups = len(self.states) * -(-self.most_rows // rows)
         grad = self.b_grad, self.b_sizes
         kernel = "ctc_block_gradient_" + kind
-        return self._gradient(name, kernel, groups, self.by_label, grad, kind, rows, more)
+        return self._gradient(name, kernel, groups, self.by_label, grad, kind, rows, [scratch])
 
     def arc_gradient_case(self, name):
         groups = -(-len(self.arcs) // THREADS)

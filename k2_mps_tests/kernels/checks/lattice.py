@@ -40,8 +40,9 @@ def _params(lattice, best=False):
     return ints([*counts, COLUMNS, COLUMNS, beam.view(np.int32), best])
 
 
-def _inputs(lattice):
-    return [Buffer(x) for x in lattice.inputs]
+def _inputs(lattice, best=False):
+    """The arguments that all kernels begin with."""
+    return [*map(Buffer, lattice.inputs), _params(lattice, best)]
 
 
 def _count(name, lattice, best_only=False):
@@ -52,9 +53,8 @@ def _count(name, lattice, best_only=False):
     groups = -(-len(counts) // 4)
     # parity/test_lattice.py compares properties.
     buffers = [
-        *_inputs(lattice),
+        *_inputs(lattice, best_only),
         ints(lattice.best_arcs),
-        _params(lattice, best_only),
         written(words),
         written(counts, np.array([0, 0, 0, np.inf])),
     ]
@@ -106,7 +106,6 @@ def _place(name, lattice, threads):
         *_inputs(lattice),
         ints(lattice.best_arcs),
         ints(counts),
-        _params(lattice),
         written(lattice.frame_states),
         written(lattice.frame_arcs),
         Buffer.output(totals, dtype=np.int64),
@@ -121,7 +120,6 @@ def _emit(name, lattice):
     buffers = [
         *_inputs(lattice),
         ints(lattice.best_arcs),
-        _params(lattice),
         ints(lattice.words),
         ints(lattice.frame_states),
         ints(lattice.frame_arcs),
@@ -140,13 +138,7 @@ def _best(name, lattice, parts=1):
     groups = -(-len(lattice.states) // 2)
     ends = [lattice.num_steps * i // parts for i in range(parts + 1)]
     steps, *more = (ints(pair) for pair in zip(ends, ends[1:]))
-    buffers = [
-        *_inputs(lattice),
-        written(lattice.best_arcs),
-        _params(lattice),
-        written(lattice.paths),
-        steps,
-    ]
+    buffers = [*_inputs(lattice), written(lattice.best_arcs), written(lattice.paths), steps]
     more = [(groups, steps) for steps in more]
     name = f"{name}, {parts} parts"
     return Case(name, "find_best_paths", groups, 2 * LANES, buffers, more)

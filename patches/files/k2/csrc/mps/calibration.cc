@@ -32,11 +32,11 @@ std::mutex g_mutex;
 // Returns the operations, in the order of Operation.
 std::vector<Placement> &Table() {
   static std::vector<Placement> table = {
-      {"intersect_dense", "arcs and frames", "frames",
+      {"intersect_dense", "arcs and frames", "frames and waves",
        BuiltInCosts(Operation::kIntersectDense)},
-      {"ctc_loss", "arcs and frames", "frames",
+      {"ctc_loss", "arcs and frames", "frames and waves",
        BuiltInCosts(Operation::kCtcLoss)},
-      {"get_tot_scores", "arcs", "batches of states",
+      {"get_tot_scores", "arcs", "batches of states and waves",
        BuiltInCosts(Operation::kScores)},
   };
   return table;

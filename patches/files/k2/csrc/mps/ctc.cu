@@ -33,6 +33,23 @@ namespace {
 constexpr const char *kCtc = "ctc";
 constexpr const char *kBest = "ctc_best";
 
+// Returns how many lanes share a state.
+int32_t WidthOf(FsaVec &fsas) {
+  return mps::LanesOfState(fsas.NumElements(), fsas.TotSize(1), kCtcArcsOfLane);
+}
+
+// Returns an instance of ctc_sums or of ctc_best_scores, with enough threads
+// for one and a half times the average number of states.  The host does not
+// know the largest FSA without a wait.  In a larger FSA each thread has several
+// states.
+mps::Instance InstanceOf(const char *source, const char *kernel, FsaVec &fsas) {
+  const int64_t num_fsas = fsas.Dim0(),
+                states = int64_t{fsas.TotSize(1)} * 3 / 2;
+  return mps::FitInstance(source, kernel, ToTorch(fsas.values),
+                          (states + num_fsas - 1) / num_fsas * WidthOf(fsas),
+                          kCtcSimdWidth);
+}
+
 int32_t FloatsOfSum(bool use_double) { return use_double ? 3 : 2; }
 
 // Returns the rows from a checkpoint to the next, 1 to keep all rows.  More
@@ -62,11 +79,19 @@ int64_t NumCheckpoints(const CtcParams &params, int32_t rows_of_block) {
          int64_t{params.num_states};
 }
 
-// The inputs of all kernels.
+// The arguments that all kernels begin with; params are the last of them.
 struct CtcInputs {
+  std::vector<mps::Argument> arguments;
   CtcParams params;
-  torch::Tensor arcs, state_begins, leaving_begins, b_scores, b_begins,
-      penalized;
+  torch::TensorOptions floats;
+
+  std::vector<mps::Argument> And(
+      const std::vector<mps::Argument> &others) const {
+    std::vector<mps::Argument> ans = arguments;
+    ans.push_back(params);
+    ans.insert(ans.end(), others.begin(), others.end());
+    return ans;
+  }
 };
 
 CtcInputs GetInputs(CtcGraphs &graphs, DenseFsaVec &dense, int32_t num_rows,
@@ -87,7 +112,7 @@ CtcInputs GetInputs(CtcGraphs &graphs, DenseFsaVec &dense, int32_t num_rows,
                 num_arcs / 32 + num_fsas,
                 dense.scores.ElemStride0(),
                 dense.scores.Dim1(),
-                mps::LanesOfState(num_arcs, num_states, kCtcArcsOfLane),
+                WidthOf(fsas),
                 RowsOfBlock(states_of_fsa, num_rows, 1, 1, kCtcBestFloats),
                 all_sums
                     ? 1
@@ -96,35 +121,23 @@ CtcInputs GetInputs(CtcGraphs &graphs, DenseFsaVec &dense, int32_t num_rows,
                 graphs.penalized.defined(),
                 penalty,
                 0.0f};
-  ans.arcs = ToTorch(fsas.values);
-  ans.state_begins = ToTorch(state_begins);
-  ans.leaving_begins = ToTorch(leaving_begins);
-  ans.b_scores = ToTorch(dense.scores);
-  ans.b_begins = ToTorch(b_begins);
-  // Metal binds no empty buffer.  Without penalties no kernel reads this one.
-  ans.penalized =
-      graphs.penalized.defined() ? graphs.penalized : graphs.index.fsa_of_arc;
+  const torch::Tensor b_scores = ToTorch(dense.scores);
+  ans.floats = b_scores.options();
+  ans.arguments = {
+      ToTorch(fsas.values), ToTorch(state_begins), ToTorch(leaving_begins),
+      graphs.index.incoming_begins, graphs.index.incoming, b_scores,
+      ToTorch(b_begins),
+      // Metal binds no empty buffer.  Without penalties no kernel reads this
+      // one.
+      graphs.penalized.defined() ? graphs.penalized : graphs.index.fsa_of_arc};
   return ans;
-}
-
-// Returns an instance of ctc_sums or of ctc_best_scores, with enough threads
-// for one and a half times the average number of states.  The host does not
-// know the largest FSA without a wait.  In a larger FSA each thread has several
-// states.
-mps::Instance InstanceOf(const char *source, const char *kernel,
-                         const CtcInputs &inputs) {
-  const int64_t num_fsas = inputs.params.num_fsas,
-                states = int64_t{inputs.params.num_states} * 3 / 2;
-  return mps::FitInstance(
-      source, kernel, inputs.arcs,
-      (states + num_fsas - 1) / num_fsas * inputs.params.width, kCtcSimdWidth);
 }
 
 // Encodes ctc_best_scores, ctc_best_path and ctc_keep.
 torch::Tensor KeptArcs(CtcGraphs &graphs, const CtcInputs &inputs) {
   const CtcParams &params = inputs.params;
-  const torch::TensorOptions floats = inputs.b_scores.options(),
-                             ints = inputs.state_begins.options();
+  const torch::TensorOptions floats = inputs.floats,
+                             ints = floats.dtype(torch::kInt);
   const int32_t rows = params.frames_of_best_block;
   const uint32_t num_fsas = params.num_fsas;
   torch::Tensor best = torch::empty({NumCheckpoints(params, rows)}, floats),
@@ -135,32 +148,33 @@ torch::Tensor KeptArcs(CtcGraphs &graphs, const CtcInputs &inputs) {
                     torch::empty({params.num_fsas, params.num_frames}, ints),
                 kept =
                     torch::empty({params.num_frames, params.num_words}, ints);
-  const mps::Instance scores = InstanceOf(kBest, "ctc_best_scores", inputs);
-  mps::Launch(
-      kBest, scores.kernel, {2 * num_fsas, scores.threads},
-      {inputs.arcs, inputs.state_begins, inputs.leaving_begins,
-       graphs.index.incoming_begins, graphs.index.incoming, inputs.b_scores,
-       inputs.b_begins, inputs.penalized, best, scratch, best_totals, params});
+  const mps::Instance scores =
+      InstanceOf(kBest, "ctc_best_scores", graphs.fsas);
+  mps::Launch(kBest, scores.kernel, {2 * num_fsas, scores.threads},
+              inputs.And({best, scratch, best_totals}));
   mps::Launch(kBest, "ctc_best_path", {num_fsas, kCtcThreads},
-              {inputs.arcs, inputs.state_begins, inputs.leaving_begins,
-               inputs.b_scores, inputs.b_begins, inputs.penalized, best,
-               best_totals, scratch, best_arcs, params});
+              inputs.And({best, best_totals, scratch, best_arcs}));
   mps::Launch(kBest, "ctc_keep", {NumBlocks(params, rows), kCtcThreads},
-              {inputs.arcs, inputs.state_begins, inputs.leaving_begins,
-               graphs.index.incoming_begins, graphs.index.incoming,
-               inputs.b_scores, inputs.b_begins, inputs.penalized, best,
-               best_totals, best_arcs, scratch, kept, params});
+              inputs.And({best, best_totals, best_arcs, scratch, kept}));
   return kept;
 }
 
 }  // namespace
 
-bool PreferCtcMps(int64_t num_arcs, int64_t num_rows) {
+bool PreferCtcMps(FsaVec &fsas, int64_t num_rows) {
+  const int64_t work = fsas.NumElements() * num_rows;
+  auto num_waves = [&] {
+    const mps::Instance sums = InstanceOf(kCtc, "ctc_sums_double", fsas);
+    return mps::NumWaves(
+        kCtc, sums.kernel, ToTorch(fsas.values),
+        {static_cast<uint32_t>(2 * fsas.Dim0()), sums.threads});
+  };
   // A dispatch goes through all rows.  For more rows than one dispatch may do,
   // use the lattice: LaunchInParts() divides its kernels.
-  return num_arcs != 0 && mps::NumParts(num_arcs * num_rows, num_rows) == 1 &&
-         mps::PreferMetal(mps::Operation::kCtcLoss,
-                          static_cast<double>(num_arcs) * num_rows, num_rows);
+  return work != 0 &&
+         mps::PreferMetal(mps::Operation::kCtcLoss, work, num_rows,
+                          num_waves) &&
+         mps::NumParts(work, num_rows, num_waves()) == 1;
 }
 
 std::pair<torch::Tensor, CtcSaved> CtcForward(CtcGraphs &graphs,
@@ -176,7 +190,7 @@ std::pair<torch::Tensor, CtcSaved> CtcForward(CtcGraphs &graphs,
   // KeptArcs() has freed its memory: the sums get the same memory.
   torch::Tensor kept = KeptArcs(graphs, inputs);
 
-  const torch::TensorOptions floats = inputs.b_scores.options();
+  const torch::TensorOptions floats = inputs.floats;
   const int32_t rows = params.frames_of_block;
   torch::Tensor sums = torch::empty({NumCheckpoints(params, rows),
                                      rows == 1 ? 2 : FloatsOfSum(use_double)},
@@ -187,13 +201,11 @@ std::pair<torch::Tensor, CtcSaved> CtcForward(CtcGraphs &graphs,
                 totals = torch::empty({params.num_fsas, 2}, floats),
                 scores = torch::empty({params.num_fsas}, floats);
   const mps::Instance instance = InstanceOf(
-      kCtc, use_double ? "ctc_sums_double" : "ctc_sums_float", inputs);
-  mps::Launch(kCtc, instance.kernel,
-              {static_cast<uint32_t>(2 * params.num_fsas), instance.threads},
-              {inputs.arcs, inputs.state_begins, inputs.leaving_begins,
-               graphs.index.incoming_begins, graphs.index.incoming,
-               inputs.b_scores, inputs.b_begins, kept, inputs.penalized,
-               graphs.index.labels, sums, scratch, totals, scores, params});
+      kCtc, use_double ? "ctc_sums_double" : "ctc_sums_float", graphs.fsas);
+  mps::Launch(
+      kCtc, instance.kernel,
+      {static_cast<uint32_t>(2 * params.num_fsas), instance.threads},
+      inputs.And({kept, graphs.index.labels, sums, scratch, totals, scores}));
   return {scores, {kept, sums, totals}};
 }
 
@@ -205,18 +217,14 @@ std::pair<torch::Tensor, torch::Tensor> CtcBackward(
   const CtcInputs inputs =
       GetInputs(graphs, dense, num_rows, penalty, use_double, all_sums);
   const CtcParams &params = inputs.params;
-  const torch::TensorOptions floats = inputs.b_scores.options();
+  const torch::TensorOptions floats = inputs.floats;
   score_grads = score_grads.contiguous();
   auto launch = [&](const char *kernel, mps::Grid grid,
                     const torch::Tensor &index, const torch::Tensor &grad,
                     const std::vector<mps::Argument> &more) {
-    std::vector<mps::Argument> arguments = {
-        inputs.arcs,  inputs.state_begins, inputs.leaving_begins,
-        index,        inputs.b_scores,     inputs.b_begins,
-        saved.kept,   inputs.penalized,    saved.sums,
-        saved.totals, score_grads,         grad};
+    std::vector<mps::Argument> arguments = inputs.And(
+        {index, saved.kept, saved.sums, saved.totals, score_grads, grad});
     arguments.insert(arguments.end(), more.begin(), more.end());
-    arguments.push_back(params);
     mps::Launch(kCtc, kernel, grid, arguments);
   };
   torch::Tensor a_grad, b_grad;
@@ -226,8 +234,7 @@ std::pair<torch::Tensor, torch::Tensor> CtcBackward(
            graphs.index.fsa_of_arc, a_grad, {});
   }
   if (need_dense) {
-    b_grad =
-        torch::empty({inputs.b_scores.size(0), params.num_columns}, floats);
+    b_grad = torch::empty({dense.scores.Dim0(), params.num_columns}, floats);
     const int32_t rows = params.frames_of_block;
     const mps::Grid grid = {NumBlocks(params, rows), kCtcThreads};
     if (rows == 1) {
@@ -236,8 +243,7 @@ std::pair<torch::Tensor, torch::Tensor> CtcBackward(
       launch(
           use_double ? "ctc_block_gradient_double" : "ctc_block_gradient_float",
           grid, graphs.index.by_label, b_grad,
-          {graphs.index.incoming_begins, graphs.index.incoming,
-           torch::empty({params.num_states,
+          {torch::empty({params.num_states,
                          2 * kCtcScratchFrames + 4 * FloatsOfSum(use_double)},
                         floats)});
     }

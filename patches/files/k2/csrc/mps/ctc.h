@@ -38,8 +38,14 @@ struct CtcGraphs {
                             // undefined for no arc
 };
 
-// Whether the kernels are faster than a lattice, see placement.h.
-bool PreferCtcMps(int64_t num_arcs, int64_t num_rows);
+/* Returns whether the kernels are estimated to be faster than a lattice, see
+   placement.h; false if the host does not know that each of their dispatches
+   takes less than a second.
+
+   @param [in] fsas       Decoding graphs on device mps.
+   @param [in] num_rows   Rows of the longest sequence.
+ */
+bool PreferCtcMps(FsaVec &fsas, int64_t num_rows);
 
 // What the gradient needs of the forward pass.
 struct CtcSaved {

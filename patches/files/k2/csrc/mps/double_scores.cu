@@ -63,23 +63,33 @@ DoubleScoresInputs GetInputs(BatchedFsas &batched) {
           has_incoming ? batched.incoming : splits};
 }
 
-// Returns an instance of a kernel whose threadgroups go through the batches of
-// an FSA.  The threads are twice the states that an FSA has in an average
-// batch: in most batches each thread has at most one state.
-mps::Instance InstanceOf(const std::string &kernel,
-                         const DoubleScoresInputs &inputs) {
-  const DoubleScoresParams &params = inputs.params;
-  const int64_t num_parts = int64_t{params.num_fsas} * params.num_batches;
-  return mps::FitInstance(kDoubleScores, kernel, inputs.arcs,
-                          (2LL * params.num_states + num_parts - 1) / num_parts,
-                          kDsSimdWidth);
+// A dispatch whose threadgroups go through the batches of an FSA.
+struct Walk {
+  std::string kernel;
+  mps::Grid grid;
+  int64_t num_waves;
+};
+
+// The threads are twice the states that an FSA has in an average batch: in most
+// batches each thread has at most one state.
+Walk GetWalk(const std::string &kernel, FsaVec &fsas, int32_t num_batches,
+             int32_t num_directions) {
+  const torch::Tensor arcs = ToTorch(fsas.values);
+  const int64_t num_parts = int64_t{fsas.Dim0()} * num_batches;
+  const mps::Instance instance = mps::FitInstance(
+      kDoubleScores, kernel, arcs,
+      (2LL * fsas.TotSize(1) + num_parts - 1) / num_parts, kDsSimdWidth);
+  const mps::Grid grid = {static_cast<uint32_t>(num_directions * fsas.Dim0()),
+                          instance.threads};
+  return {instance.kernel, grid,
+          mps::NumWaves(kDoubleScores, instance.kernel, arcs, grid)};
 }
 
 // Calls launch() for each part of the batches, with params->first_batch and
 // params->last_batch set.
 template <typename F>
-void LaunchBatches(DoubleScoresParams *params, F launch) {
-  mps::LaunchInParts(params->num_arcs, params->num_batches,
+void LaunchBatches(DoubleScoresParams *params, int64_t num_waves, F launch) {
+  mps::LaunchInParts(params->num_arcs, params->num_batches, num_waves,
                      [&](int32_t first, int32_t last) {
                        params->first_batch = first;
                        params->last_batch = last;
@@ -104,9 +114,13 @@ mps::Grid GetArcGrid(DoubleScoresParams *params) {
 
 }  // namespace
 
-bool PreferDoubleScoresMps(int32_t num_arcs, int32_t num_batches) {
-  return num_arcs != 0 &&
-         mps::PreferMetal(mps::Operation::kScores, num_arcs, num_batches);
+bool PreferDoubleScoresMps(FsaVec &fsas, int32_t num_batches) {
+  return fsas.NumElements() != 0 &&
+         mps::PreferMetal(
+             mps::Operation::kScores, fsas.NumElements(), num_batches, [&] {
+               return GetWalk("double_scores_log", fsas, num_batches, 2)
+                   .num_waves;
+             });
 }
 
 std::pair<DoubleScores, DoubleScores> ComputeDoubleScores(BatchedFsas &fsas,
@@ -126,13 +140,10 @@ std::pair<DoubleScores, DoubleScores> ComputeDoubleScores(BatchedFsas &fsas,
                                 {num_directions,
                                  params.log_semiring ? 1 : params.num_states},
                                 torch::kInt);
-  const mps::Instance instance =
-      InstanceOf(ForSemiring("double_scores", fsas.log_semiring), inputs);
-  const mps::Grid grid = {
-      static_cast<uint32_t>(num_directions * params.num_fsas),
-      instance.threads};
-  LaunchBatches(&params, [&] {
-    mps::Launch(kDoubleScores, instance.kernel, grid,
+  const Walk walk = GetWalk(ForSemiring("double_scores", fsas.log_semiring),
+                            fsas.fsas, params.num_batches, num_directions);
+  LaunchBatches(&params, walk.num_waves, [&] {
+    mps::Launch(kDoubleScores, walk.kernel, walk.grid,
                 {inputs.arcs, inputs.state_begins, inputs.batch_begins,
                  inputs.states, inputs.leaving_begins, inputs.incoming_begins,
                  inputs.incoming, states, totals, best_arcs, params});
@@ -176,12 +187,11 @@ torch::Tensor DoubleScoresBackprop(BatchedFsas &fsas, bool is_forward,
   mps::Launch(kDoubleScores, "double_shares", arc_grid,
               {inputs.arcs, inputs.state_begins, inputs.leaving_begins,
                scores.states, scores.best_arcs, shares, params});
-  const mps::Instance instance = InstanceOf("double_backprop", inputs);
-  const mps::Grid grid = {static_cast<uint32_t>(params.num_fsas),
-                          instance.threads};
-  LaunchBatches(&params, [&] {
+  const Walk walk =
+      GetWalk("double_backprop", fsas.fsas, params.num_batches, 1);
+  LaunchBatches(&params, walk.num_waves, [&] {
     mps::Launch(
-        kDoubleScores, instance.kernel, grid,
+        kDoubleScores, walk.kernel, walk.grid,
         {inputs.arcs, inputs.state_begins, inputs.batch_begins, inputs.states,
          inputs.leaving_begins, inputs.incoming_begins, inputs.incoming,
          scores.states, shares, grad, state_grad, ans, params});

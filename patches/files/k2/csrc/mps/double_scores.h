@@ -58,9 +58,10 @@ struct DoubleScores {
 
 /* Whether the kernels are faster than the host, see placement.h.
 
-   @param [in] num_arcs, num_batches   Of all FSAs.
+   @param [in] fsas         As in BatchedFsas.
+   @param [in] num_batches  Batches of states of all FSAs.
  */
-bool PreferDoubleScoresMps(int32_t num_arcs, int32_t num_batches);
+bool PreferDoubleScoresMps(FsaVec &fsas, int32_t num_batches);
 
 /* Computes scores in one dispatch, or in several if they take long.
 

@@ -25,7 +25,7 @@
 
 #include "k2/csrc/mps/metal.h"
 
-// Sizes of threadgroups, lanes for each state, and parts of long dispatches.
+// Sizes of threadgroups, lanes for each state, and how long a dispatch is.
 
 namespace k2 {
 namespace mps {
@@ -93,35 +93,61 @@ inline int32_t LanesOfState(int64_t num_arcs, int64_t num_states,
   return lanes;
 }
 
+/* Returns in how many waves a GPU runs a dispatch: the threadgroups divided by
+   those that all cores hold at once, rounded up.
+
+   A core of Apple's GPUs holds about 60 KiB of threadgroup memory, and has
+   registers for 416 threads of 128 registers each, the most of a thread.  Metal
+   gives a thread fewer if a threadgroup of the kernel may have more threads.
+
+   @param [in] source, kernel, device_of   As for MaxThreadsPerThreadgroup().
+   @param [in] grid   As for Launch().
+   @return            At least 1, unless the grid is empty.
+ */
+inline int64_t NumWaves(const std::string &source, const std::string &kernel,
+                        const torch::Tensor &device_of, Grid grid) {
+  constexpr uint32_t kThreadsOfCore = 416, kBytesOfCore = 60 << 10;
+  const uint32_t threads = std::max(
+                     kThreadsOfCore,
+                     MaxThreadsPerThreadgroup(source, kernel, device_of)),
+                 bytes = ThreadgroupMemory(source, kernel, device_of);
+  const int64_t at_once =
+      int64_t{NumCores()} * std::min(threads / grid.threads_per_threadgroup,
+                                     kBytesOfCore / std::max(bytes, 1u));
+  return (grid.threadgroups + at_once - 1) / at_once;
+}
+
 /* Returns how many dispatches run a kernel that goes through steps one after
    another, so that none of them takes a second; see LaunchInParts().
 
-   A dispatch has at most 2^16 steps, each of up to 12 microseconds by estimate,
-   and at most 2^28 units of work, of which one core is estimated to do more in
-   a second.
+   The waves of a dispatch have at most 2^16 steps together, each of up to 12
+   microseconds by estimate, and at most 2^28 units of work, of which one core
+   is estimated to do more in a second.
 
    @param [in] work        Units of work of all steps, about: arcs to follow.
    @param [in] num_steps   Number of steps.
+   @param [in] num_waves   What NumWaves() returns.
    @return                 At least 1, at most num_steps unless that is 0.
  */
-inline int64_t NumParts(int64_t work, int64_t num_steps) {
+inline int64_t NumParts(int64_t work, int64_t num_steps, int64_t num_waves) {
   constexpr int64_t kMaxSteps = 1 << 16, kMaxWork = 1 << 28;
   const int64_t wanted =
-      std::max((num_steps - 1) / kMaxSteps, (work - 1) / kMaxWork) + 1;
+      std::max((num_steps * num_waves - 1) / kMaxSteps, (work - 1) / kMaxWork) +
+      1;
   return std::max(int64_t{1}, std::min(wanted, num_steps));
 }
 
 /* Launches a kernel that goes through steps one after another, in NumParts()
    dispatches.  Each is a command buffer of its own; see Commit().
 
-   @param [in] work        As for NumParts().
-   @param [in] num_steps   Number of steps.
+   @param [in] work, num_steps, num_waves   As for NumParts().
    @param [in] launch      Called as launch(first, last) for each part, in
                            order: launches steps first to last - 1.
  */
 template <typename F>
-void LaunchInParts(int64_t work, int64_t num_steps, F launch) {
-  const int64_t num_parts = NumParts(work, num_steps);
+void LaunchInParts(int64_t work, int64_t num_steps, int64_t num_waves,
+                   F launch) {
+  const int64_t num_parts = NumParts(work, num_steps, num_waves);
   for (int64_t i = 0; i != num_parts; ++i) {
     if (i != 0) Commit();
     launch(static_cast<int32_t>(num_steps * i / num_parts),

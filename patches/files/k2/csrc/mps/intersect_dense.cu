@@ -37,7 +37,8 @@ constexpr const char *kIntersectDense = "intersect_dense";
 constexpr const char *kKernel = "intersect_dense";
 constexpr const char *kLattice = "lattice";
 
-// The arguments that all kernels of lattice.metal begin with.
+// The arguments that all kernels of lattice.metal begin with; params are the
+// last of them.
 struct IntersectInputs {
   std::vector<mps::Argument> arguments;
   LatticeParams params;
@@ -45,17 +46,40 @@ struct IntersectInputs {
   std::vector<mps::Argument> And(
       const std::vector<mps::Argument> &others) const {
     std::vector<mps::Argument> ans = arguments;
+    ans.push_back(params);
     ans.insert(ans.end(), others.begin(), others.end());
     return ans;
   }
 };
 
+// Returns how many lanes share a state in the passes.
+int32_t WidthOf(FsaVec &fsas) {
+  return mps::LanesOfState(fsas.NumElements(), fsas.TotSize(1), kIdArcsOfLane);
+}
+
+// The grid of the passes.  The host does not know the largest FSA without a
+// wait.  Most FSAs are not much larger than the average.
+mps::Grid GridOfPasses(FsaVec &fsas) {
+  const int32_t num_fsas = fsas.Dim0(), width = WidthOf(fsas);
+  return {static_cast<uint32_t>(2 * num_fsas),
+          mps::FitThreads(
+              kIntersectDense, kKernel, ToTorch(fsas.values),
+              int64_t{fsas.TotSize(1)} * 3 / 2 * width / num_fsas + width,
+              kIdSimdWidth)};
+}
+
+int64_t NumWaves(FsaVec &fsas) {
+  return mps::NumWaves(kIntersectDense, kKernel, ToTorch(fsas.values),
+                       GridOfPasses(fsas));
+}
+
 }  // namespace
 
-bool PreferIntersectDenseMps(int64_t num_arcs, int64_t num_rows) {
-  return num_arcs != 0 &&
-         mps::PreferMetal(mps::Operation::kIntersectDense,
-                          static_cast<double>(num_arcs) * num_rows, num_rows);
+bool PreferIntersectDenseMps(FsaVec &a_fsas, int64_t num_rows) {
+  const int64_t work = a_fsas.NumElements() * num_rows;
+  return work != 0 &&
+         mps::PreferMetal(mps::Operation::kIntersectDense, work, num_rows,
+                          [&] { return NumWaves(a_fsas); });
 }
 
 std::unique_ptr<Lattice> IntersectDenseMps(
@@ -68,8 +92,7 @@ std::unique_ptr<Lattice> IntersectDenseMps(
                 num_steps = num_rows + 1,
                 num_words = num_states / kLtSimdWidth + num_fsas,
                 stride = b_fsas.scores.ElemStride0(),
-                num_columns = b_fsas.scores.Dim1(),
-                width = mps::LanesOfState(num_arcs, num_states, kIdArcsOfLane);
+                num_columns = b_fsas.scores.Dim1(), width = WidthOf(a_fsas);
   const int64_t of_step = 2 * int64_t{num_states},
                 num_frames = int64_t{num_fsas} * num_steps;
   TORCH_CHECK(num_frames * kLtSimdWidth <= std::numeric_limits<int32_t>::max(),
@@ -89,18 +112,14 @@ std::unique_ptr<Lattice> IntersectDenseMps(
                       b_scores = ToTorch(b_fsas.scores),
                       row_begins = ToTorch(lattice->row_begins),
                       state_scores = GpuTensor<float>(num_steps * of_step);
-  // The host does not know the largest FSA without a wait.  Most FSAs are not
-  // much larger than the average.
-  const uint32_t threads = mps::FitThreads(
-      kIntersectDense, kKernel, arcs,
-      int64_t{num_states} * 3 / 2 * width / num_fsas + width, kIdSimdWidth);
-  const int32_t num_scores =
-      (b_fsas.scores.Dim0() - 1) * stride + num_columns;
+  const mps::Grid passes = GridOfPasses(a_fsas);
+  const int32_t num_scores = (b_fsas.scores.Dim0() - 1) * stride + num_columns;
+  const int64_t work = int64_t{num_arcs} * num_rows,
+                num_waves = NumWaves(a_fsas);
   mps::LaunchInParts(
-      int64_t{num_arcs} * num_rows, num_rows, [&](int32_t first, int32_t last) {
+      work, num_rows, num_waves, [&](int32_t first, int32_t last) {
         mps::Launch(
-            kIntersectDense, kKernel,
-            {static_cast<uint32_t>(2 * num_fsas), threads},
+            kIntersectDense, kKernel, passes,
             {arcs, state_begins, leaving_begins, index.incoming_begins,
              index.incoming, b_scores, row_begins, a_to_b_map, state_scores,
              IntersectDenseParams{stride, num_columns, num_scores, num_states,
@@ -126,13 +145,12 @@ std::unique_ptr<Lattice> IntersectDenseMps(
   for (BeamLimits limits{max_states, max_arcs, output_beam};;) {
     inputs.params.beam = limits.beam;
     mps::Launch(kLattice, "count_lattice", frames,
-                inputs.And({best_arcs, inputs.params, words, counts}));
+                inputs.And({best_arcs, words, counts}));
     const char *place = "place_lattice";
     mps::Launch(
         kLattice, place,
         {1, mps::FitThreads(kLattice, place, arcs, num_frames, kLtSimdWidth)},
-        inputs.And({best_arcs, counts, inputs.params, frame_states, frame_arcs,
-                    totals}));
+        inputs.And({best_arcs, counts, frame_states, frame_arcs, totals}));
     total = EvalPtr<int64_t>(totals);
     const int64_t states = total[kLtStates], leaving = total[kLtLeavingArcs];
     if (!inputs.params.has_best_arcs &&
@@ -140,13 +158,13 @@ std::unique_ptr<Lattice> IntersectDenseMps(
       best_arcs = GpuTensor<int32_t>(num_frames);
       paths = GpuTensor<int32_t>(3 * num_fsas);
       inputs.params.has_best_arcs = 1;
+      // These have one simdgroup for each FSA: not more waves than the passes.
       mps::LaunchInParts(
-          int64_t{num_arcs} * num_rows, num_steps,
-          [&](int32_t first, int32_t last) {
-            mps::Launch(kLattice, "find_best_paths",
-                        mps::GridOf(num_fsas * kLtSimdWidth, kLtFrameThreads),
-                        inputs.And({best_arcs, inputs.params, paths,
-                                    BestPathsParams{first, last}}));
+          work, num_steps, num_waves, [&](int32_t first, int32_t last) {
+            mps::Launch(
+                kLattice, "find_best_paths",
+                mps::GridOf(num_fsas * kLtSimdWidth, kLtFrameThreads),
+                inputs.And({best_arcs, paths, BestPathsParams{first, last}}));
           });
       const int32_t *path = EvalPtr<int32_t>(paths);
       for (int32_t i = 0; i != num_fsas; ++i) {
@@ -173,10 +191,10 @@ std::unique_ptr<Lattice> IntersectDenseMps(
                 out = GpuTensor<int32_t>(4 * int64_t{ans_arcs}),
                 map_a = GpuTensor<int32_t>(ans_arcs),
                 map_b = GpuTensor<int32_t>(ans_arcs);
-  mps::Launch(kLattice, "emit_lattice", frames,
-              inputs.And({best_arcs, inputs.params, words, frame_states,
-                          frame_arcs, row_splits1, row_ids1, row_splits2,
-                          row_ids2, out, map_a, map_b}));
+  mps::Launch(
+      kLattice, "emit_lattice", frames,
+      inputs.And({best_arcs, words, frame_states, frame_arcs, row_splits1,
+                  row_ids1, row_splits2, row_ids2, out, map_a, map_b}));
   lattice->frame_states = GpuArray<int32_t>(frame_states, num_frames + 1);
   lattice->frame_arcs = GpuArray<int32_t>(frame_arcs, num_frames + 1);
   lattice->arc_map_a = GpuArray<int32_t>(map_a, ans_arcs);

@@ -31,10 +31,10 @@ namespace k2 {
 /* Returns whether IntersectDenseMps() is estimated to be faster than the host
    (see placement.h).
 
-   @param [in] num_arcs   Arcs of all graphs.
+   @param [in] a_fsas     Decoding graphs on device mps.
    @param [in] num_rows   Frames of the longest sequence, plus 1.
  */
-bool PreferIntersectDenseMps(int64_t num_arcs, int64_t num_rows);
+bool PreferIntersectDenseMps(FsaVec &a_fsas, int64_t num_rows);
 
 /* IntersectDense() on the GPU.  The lattice's bits are the CPU's.
 

@@ -100,8 +100,13 @@ uint32_t MaxThreadsPerThreadgroup(const std::string &source,
                                   const std::string &kernel,
                                   const torch::Tensor &device_of);
 
-// Returns the number of cores of the GPU; a core runs one threadgroup or a few.
-// Returns 1 if torch does not know the number, for example in a virtual
+// Returns the bytes of threadgroup memory that a threadgroup of this kernel
+// has.  Arguments and errors are those of MaxThreadsPerThreadgroup().
+uint32_t ThreadgroupMemory(const std::string &source, const std::string &kernel,
+                           const torch::Tensor &device_of);
+
+// Returns the number of cores of the GPU, see NumWaves() in grid.h.  Returns 8,
+// as an M1 has, if torch does not know the number, for example in a virtual
 // machine.
 uint32_t NumCores();
 

@@ -22,7 +22,6 @@
 #import <Metal/Metal.h>
 #include <dispatch/dispatch.h>
 
-#include <algorithm>
 #include <exception>
 #include <map>
 #include <mutex>
@@ -256,13 +255,21 @@ uint32_t MaxThreadsPerThreadgroup(const std::string &source,
       maxTotalThreadsPerThreadgroup];
 }
 
+uint32_t ThreadgroupMemory(const std::string &source, const std::string &kernel,
+                           const torch::Tensor &device_of) {
+  return [Pipelines::Get().Find(DeviceOf(device_of), source, kernel)
+      staticThreadgroupMemoryLength];
+}
+
 uint32_t NumCores() {
+  constexpr uint32_t kCoresOfM1 = 8;
   // torch asks the system each time, and throws or returns 0 if it finds none.
   static const uint32_t count = [] {
     try {
-      return std::max(at::mps::MPSDevice::getInstance()->getCoreCount(), 1u);
+      const uint32_t found = at::mps::MPSDevice::getInstance()->getCoreCount();
+      return found != 0 ? found : kCoresOfM1;
     } catch (const std::exception &) {
-      return 1u;
+      return kCoresOfM1;
     }
   }();
   return count;

@@ -48,6 +48,18 @@ kernel void add_scaled(device const int *x [[buffer(0)]],
                        uint i [[thread_position_in_grid]]) {
   if (int(i) < params.size) y[i] += params.factor * x[i];
 }
+
+[[max_total_threads_per_threadgroup(128)]]
+kernel void few_threads(device int *x [[buffer(0)]]) { x[0] = 0; }
+
+[[max_total_threads_per_threadgroup(128)]]
+kernel void much_memory(device int *x [[buffer(0)]],
+                        uint i [[thread_index_in_threadgroup]]) {
+  threadgroup int memory[6000];
+  memory[6 * i] = x[i];
+  threadgroup_barrier(mem_flags::mem_threadgroup);
+  x[i] = memory[6 * (127 - i)];
+}
 )");
 mps::KernelSource broken("metal_test_broken", "kernel void f() { nothing; }");
 
@@ -91,12 +103,13 @@ TEST_F(MetalTest, AGridOfNothingDoesNothing) {
 
 TEST_F(MetalTest, ALongKernelIsSeveralCommandBuffers) {
   using Parts = std::vector<std::pair<int32_t, int32_t>>;
-  auto parts_of = [&](int64_t work, int64_t num_steps) {
+  auto parts_of = [&](int64_t work, int64_t num_steps, int64_t num_waves = 1) {
     Parts parts;
-    mps::LaunchInParts(work, num_steps, [&](int32_t first, int32_t last) {
-      parts.push_back({first, last});
-      AddScaled(1, {4, 256});
-    });
+    mps::LaunchInParts(work, num_steps, num_waves,
+                       [&](int32_t first, int32_t last) {
+                         parts.push_back({first, last});
+                         AddScaled(1, {4, 256});
+                       });
     return parts;
   };
   const int32_t most = 1 << 16;
@@ -107,9 +120,25 @@ TEST_F(MetalTest, ALongKernelIsSeveralCommandBuffers) {
             (Parts{{0, most / 2 + 1}, {most / 2 + 1, most + 2}}));
   EXPECT_EQ(parts_of(2 * work + 1, 8), (Parts{{0, 2}, {2, 5}, {5, 8}}));
   EXPECT_EQ(parts_of(9 * work, 2), (Parts{{0, 1}, {1, 2}}));
+  EXPECT_EQ(parts_of(1, most / 2, 2), (Parts{{0, most / 2}}));
+  EXPECT_EQ(parts_of(1, 4, most / 2), (Parts{{0, 2}, {2, 4}}));
   torch::Tensor i = torch::arange(1000, torch::kInt),
-                expected = torch::where(i < 900, 1 + 9 * i, 1);
+                expected = torch::where(i < 900, 1 + 12 * i, 1);
   EXPECT_TRUE(torch::equal(y_.cpu(), expected));
+}
+
+TEST_F(MetalTest, WavesFollowWhatACoreHolds) {
+  const uint32_t cores = mps::NumCores();
+  auto waves = [&](const char *kernel, uint32_t threadgroups) {
+    return mps::NumWaves("metal_test", kernel, x_, {threadgroups, 128});
+  };
+  // A core has registers for three threadgroups, and memory for two of these.
+  EXPECT_EQ(waves("few_threads", 1), 1);
+  EXPECT_EQ(waves("few_threads", 3 * cores), 1);
+  EXPECT_EQ(waves("few_threads", 3 * cores + 1), 2);
+  EXPECT_EQ(waves("much_memory", 2 * cores), 1);
+  EXPECT_EQ(waves("much_memory", 2 * cores + 1), 2);
+  EXPECT_EQ(waves("much_memory", 20 * cores), 10);
 }
 
 TEST_F(MetalTest, WhatCannotRunIsAnError) {

@@ -32,21 +32,22 @@ namespace {
 //
 // host   What k2's code for the CPU takes on one core of an x86-64; for
 //        ctc_loss with the lattice and the gradient.
-// step   Four to five times what the kernels take on an NVIDIA H200: 0.75 us,
-//        2.7 us and 2 us.
+// step   Four to five times what the kernels take on an NVIDIA H200, in one
+//        wave: 0.75 us, 2.7 us and 2 us.
 // call   200 us for each wait: 150 to 360 us were published for a small kernel
 //        and the wait for it (github.com/JuliaGPU/Metal.jl/pull/783), and
 //        180 us (github.com/ml-explore/mlx/issues/4438).  intersect_dense
 //        waits for the lattice's size, and the caller waits for each result.
 constexpr Costs kCosts[] = {
-    {15, 4000, 400000},   // intersect_dense: arcs and frames, frames
-    {30, 12000, 200000},  // ctc_loss: arcs and frames, frames
-    {30, 8000, 200000},   // get_tot_scores: arcs, batches of states
+    {15, 4000, 400000},   // intersect_dense: arcs and frames, frames and waves
+    {30, 12000, 200000},  // ctc_loss: arcs and frames, frames and waves
+    {30, 8000, 200000},   // get_tot_scores: arcs, batches of states and waves
 };
 
 }  // namespace
 
-bool PreferMetal(Operation operation, double work, double steps) {
+bool PreferMetal(Operation operation, double work, double steps,
+                 const std::function<int64_t()> &num_waves) {
   const char *value = std::getenv("K2_MPS_FORCE");
   const std::string force = value == nullptr ? "" : value;
   TORCH_CHECK(force.empty() || force == "host" || force == "metal",
@@ -54,10 +55,12 @@ bool PreferMetal(Operation operation, double work, double steps) {
               "Given: ",
               force);
   const Costs costs = kCosts[static_cast<int32_t>(operation)];
-  const bool is_metal =
-      force.empty() ? costs.step * steps + costs.call < costs.host * work
-                    : force == "metal";
-  return is_metal;
+  auto is_metal = [&] {
+    return force.empty() ? costs.step * steps + costs.call < costs.host * work
+                         : force == "metal";
+  };
+  if (is_metal()) steps *= num_waves();
+  return is_metal();
 }
 
 }  // namespace mps

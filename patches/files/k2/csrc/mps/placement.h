@@ -19,6 +19,9 @@
 #ifndef K2_CSRC_MPS_PLACEMENT_H_
 #define K2_CSRC_MPS_PLACEMENT_H_
 
+#include <cstdint>
+#include <functional>
+
 namespace k2 {
 namespace mps {
 
@@ -29,7 +32,7 @@ enum class Operation { kIntersectDense, kCtcLoss, kScores };
 // The estimated time of an operation, in nanoseconds.
 struct Costs {
   double host;  // on the host, for each unit of work
-  double step;  // in Metal, for each of the sequential steps
+  double step;  // in Metal, for each sequential step of each wave
   double call;  // in Metal, for the dispatches and the wait for them
 };
 
@@ -43,9 +46,13 @@ struct Costs {
    @param [in] work       Units of work: arcs times frames; for kScores, arcs.
    @param [in] steps      Sequential steps: frames; for kScores, batches of
                           states.
+   @param [in] num_waves  Returns NumWaves() of the operation's longest kernel,
+                          see grid.h.  It is not called if Metal is slower even
+                          with one wave, since it compiles the kernel.
    @return   Whether to use the kernels.
  */
-bool PreferMetal(Operation operation, double work, double steps);
+bool PreferMetal(Operation operation, double work, double steps,
+                 const std::function<int64_t()> &num_waves);
 
 }  // namespace mps
 }  // namespace k2

@@ -47,7 +47,7 @@ struct SumCheckpoints {
   }
 };
 
-// penalized        [params.num_arcs], whether params.penalty is for the arc
+// kept             what ctc_keep wrote
 // labels           [params.num_fsas][2], the lowest and the highest label of a
 //                  graph.  If one of them has no column, the score is NaN
 // sums             the checkpoints, see SumCheckpoints
@@ -58,21 +58,12 @@ struct SumCheckpoints {
 // There are two threadgroups for each FSA, of at most kThreads threads.
 template <typename Sum, int kThreads>
 [[max_total_threads_per_threadgroup(kThreads)]]
-kernel void ctc_sums(device const Arc *arcs [[buffer(0)]],
-                     device const int *state_begins [[buffer(1)]],
-                     device const int *leaving_begins [[buffer(2)]],
-                     device const int *incoming_begins [[buffer(3)]],
-                     device const int *incoming [[buffer(4)]],
-                     device const float *b_scores [[buffer(5)]],
-                     device const int *b_begins [[buffer(6)]],
-                     device const uint *kept [[buffer(7)]],
-                     device const uchar *penalized [[buffer(8)]],
-                     device const int *labels [[buffer(9)]],
-                     device FloatSum *sums [[buffer(10)]],
-                     device Sum *scratch [[buffer(11)]],
-                     device FloatSum *totals [[buffer(12)]],
-                     device float *scores [[buffer(13)]],
-                     constant CtcParams &params [[buffer(14)]],
+kernel void ctc_sums(K2_CTC_INPUTS, device const uint *kept [[buffer(9)]],
+                     device const int *labels [[buffer(10)]],
+                     device FloatSum *sums [[buffer(11)]],
+                     device Sum *scratch [[buffer(12)]],
+                     device FloatSum *totals [[buffer(13)]],
+                     device float *scores [[buffer(14)]],
                      uint group [[threadgroup_position_in_grid]],
                      uint thread_index [[thread_index_in_threadgroup]],
                      uint num_threads [[threads_per_threadgroup]]) {
@@ -235,19 +226,13 @@ inline void WriteRow(constant CtcParams &params, Input input,
 //
 // There is one threadgroup for each frame.
 [[max_total_threads_per_threadgroup(kCtcThreads)]]
-kernel void ctc_gradient(device const Arc *arcs [[buffer(0)]],
-                         device const int *state_begins [[buffer(1)]],
-                         device const int *leaving_begins [[buffer(2)]],
-                         device const int *by_label [[buffer(3)]],
-                         device const float *b_scores [[buffer(4)]],
-                         device const int *b_begins [[buffer(5)]],
-                         device const uint *kept [[buffer(6)]],
-                         device const uchar *penalized [[buffer(7)]],
-                         device const FloatSum *sums [[buffer(8)]],
-                         device const FloatSum *totals [[buffer(9)]],
-                         device const float *score_grads [[buffer(10)]],
-                         device float *b_grad [[buffer(11)]],
-                         constant CtcParams &params [[buffer(12)]],
+kernel void ctc_gradient(K2_CTC_INPUTS,
+                         device const int *by_label [[buffer(9)]],
+                         device const uint *kept [[buffer(10)]],
+                         device const FloatSum *sums [[buffer(11)]],
+                         device const FloatSum *totals [[buffer(12)]],
+                         device const float *score_grads [[buffer(13)]],
+                         device float *b_grad [[buffer(14)]],
                          uint group [[threadgroup_position_in_grid]],
                          uint thread_index [[thread_index_in_threadgroup]],
                          uint num_threads [[threads_per_threadgroup]]) {
@@ -293,7 +278,6 @@ struct WriteRows {
 // Does what ctc_gradient does, where ctc_sums kept a checkpoint every
 // params.frames_of_block frames.
 //
-// incoming_begins, incoming   as for ctc_sums
 // scratch    [params.num_states * (kCtcScratchFrames + 4 * Sums)], for FSAs of
 //            many states
 //
@@ -301,22 +285,14 @@ struct WriteRows {
 // for the sums of an FSA, the threadgroup of its first block does all blocks.
 template <typename Sum>
 [[max_total_threads_per_threadgroup(kCtcThreads)]]
-kernel void ctc_block_gradient(device const Arc *arcs [[buffer(0)]],
-                               device const int *state_begins [[buffer(1)]],
-                               device const int *leaving_begins [[buffer(2)]],
-                               device const int *by_label [[buffer(3)]],
-                               device const float *b_scores [[buffer(4)]],
-                               device const int *b_begins [[buffer(5)]],
-                               device const uint *kept [[buffer(6)]],
-                               device const uchar *penalized [[buffer(7)]],
-                               device const Sum *sums [[buffer(8)]],
-                               device const FloatSum *totals [[buffer(9)]],
-                               device const float *score_grads [[buffer(10)]],
-                               device float *b_grad [[buffer(11)]],
-                               device const int *incoming_begins [[buffer(12)]],
-                               device const int *incoming [[buffer(13)]],
-                               device FloatSum *scratch [[buffer(14)]],
-                               constant CtcParams &params [[buffer(15)]],
+kernel void ctc_block_gradient(K2_CTC_INPUTS,
+                               device const int *by_label [[buffer(9)]],
+                               device const uint *kept [[buffer(10)]],
+                               device const Sum *sums [[buffer(11)]],
+                               device const FloatSum *totals [[buffer(12)]],
+                               device const float *score_grads [[buffer(13)]],
+                               device float *b_grad [[buffer(14)]],
+                               device FloatSum *scratch [[buffer(15)]],
                                uint group [[threadgroup_position_in_grid]],
                                uint thread_index
                                [[thread_index_in_threadgroup]],
@@ -374,19 +350,13 @@ decltype(ctc_block_gradient<FloatSum>) ctc_block_gradient<FloatSum>;
 // sums    what ctc_sums wrote, with every frame a checkpoint
 // a_grad  [params.num_arcs], the gradient of the scores of the graphs' arcs
 [[max_total_threads_per_threadgroup(kCtcThreads)]]
-kernel void ctc_arc_gradient(device const Arc *arcs [[buffer(0)]],
-                             device const int *state_begins [[buffer(1)]],
-                             device const int *leaving_begins [[buffer(2)]],
-                             device const int *fsas [[buffer(3)]],
-                             device const float *b_scores [[buffer(4)]],
-                             device const int *b_begins [[buffer(5)]],
-                             device const uint *kept [[buffer(6)]],
-                             device const uchar *penalized [[buffer(7)]],
-                             device const FloatSum *sums [[buffer(8)]],
-                             device const FloatSum *totals [[buffer(9)]],
-                             device const float *score_grads [[buffer(10)]],
-                             device float *a_grad [[buffer(11)]],
-                             constant CtcParams &params [[buffer(12)]],
+kernel void ctc_arc_gradient(K2_CTC_INPUTS,
+                             device const int *fsas [[buffer(9)]],
+                             device const uint *kept [[buffer(10)]],
+                             device const FloatSum *sums [[buffer(11)]],
+                             device const FloatSum *totals [[buffer(12)]],
+                             device const float *score_grads [[buffer(13)]],
+                             device float *a_grad [[buffer(14)]],
                              uint position [[thread_position_in_grid]]) {
   if (int(position) >= params.num_arcs) return;
   const int index = fsas[position];

@@ -47,8 +47,6 @@ struct BestCheckpoints {
   }
 };
 
-// incoming_begins  [params.num_states + 1], into `incoming`
-// incoming         [params.num_arcs], arcs by the states that they enter
 // best             checkpoints of params.frames_of_best_block frames
 // scratch          [params.num_states * (kCtcScratchFrames + 4)], for FSAs of
 //                  many states
@@ -58,18 +56,9 @@ struct BestCheckpoints {
 // There are two threadgroups for each FSA, of at most kThreads threads.
 template <int kThreads>
 [[max_total_threads_per_threadgroup(kThreads)]]
-kernel void ctc_best_scores(device const Arc *arcs [[buffer(0)]],
-                            device const int *state_begins [[buffer(1)]],
-                            device const int *leaving_begins [[buffer(2)]],
-                            device const int *incoming_begins [[buffer(3)]],
-                            device const int *incoming [[buffer(4)]],
-                            device const float *b_scores [[buffer(5)]],
-                            device const int *b_begins [[buffer(6)]],
-                            device const uchar *penalized [[buffer(7)]],
-                            device BestScore *best [[buffer(8)]],
-                            device BestScore *scratch [[buffer(9)]],
-                            device float *best_totals [[buffer(10)]],
-                            constant CtcParams &params [[buffer(11)]],
+kernel void ctc_best_scores(K2_CTC_INPUTS, device BestScore *best [[buffer(9)]],
+                            device BestScore *scratch [[buffer(10)]],
+                            device float *best_totals [[buffer(11)]],
                             uint group [[threadgroup_position_in_grid]],
                             uint thread_index [[thread_index_in_threadgroup]],
                             uint num_threads [[threads_per_threadgroup]]) {
@@ -200,17 +189,11 @@ inline void FollowBlocks(constant CtcParams &params, Input input,
 // There is one threadgroup for each FSA.  Of equal arcs the path takes the
 // first one, as in GetBestArcs() of k2/csrc/best_paths.h.
 [[max_total_threads_per_threadgroup(kCtcThreads)]]
-kernel void ctc_best_path(device const Arc *arcs [[buffer(0)]],
-                          device const int *state_begins [[buffer(1)]],
-                          device const int *leaving_begins [[buffer(2)]],
-                          device const float *b_scores [[buffer(3)]],
-                          device const int *b_begins [[buffer(4)]],
-                          device const uchar *penalized [[buffer(5)]],
-                          device const BestScore *best [[buffer(6)]],
-                          device const float *best_totals [[buffer(7)]],
-                          device BestScore *scratch [[buffer(8)]],
-                          device int *best_arcs [[buffer(9)]],
-                          constant CtcParams &params [[buffer(10)]],
+kernel void ctc_best_path(K2_CTC_INPUTS,
+                          device const BestScore *best [[buffer(9)]],
+                          device const float *best_totals [[buffer(10)]],
+                          device BestScore *scratch [[buffer(11)]],
+                          device int *best_arcs [[buffer(12)]],
                           uint group [[threadgroup_position_in_grid]],
                           uint thread_index [[thread_index_in_threadgroup]],
                           uint num_threads [[threads_per_threadgroup]]) {
@@ -335,20 +318,11 @@ struct KeepArcsOfFrames {
 // frames.  If threadgroup memory is too small for the scores of an FSA, the
 // threadgroup of its first block does all blocks.
 [[max_total_threads_per_threadgroup(kCtcThreads)]]
-kernel void ctc_keep(device const Arc *arcs [[buffer(0)]],
-                     device const int *state_begins [[buffer(1)]],
-                     device const int *leaving_begins [[buffer(2)]],
-                     device const int *incoming_begins [[buffer(3)]],
-                     device const int *incoming [[buffer(4)]],
-                     device const float *b_scores [[buffer(5)]],
-                     device const int *b_begins [[buffer(6)]],
-                     device const uchar *penalized [[buffer(7)]],
-                     device const BestScore *best [[buffer(8)]],
-                     device const float *best_totals [[buffer(9)]],
-                     device const int *best_arcs [[buffer(10)]],
-                     device BestScore *scratch [[buffer(11)]],
-                     device uint *kept [[buffer(12)]],
-                     constant CtcParams &params [[buffer(13)]],
+kernel void ctc_keep(K2_CTC_INPUTS, device const BestScore *best [[buffer(9)]],
+                     device const float *best_totals [[buffer(10)]],
+                     device const int *best_arcs [[buffer(11)]],
+                     device BestScore *scratch [[buffer(12)]],
+                     device uint *kept [[buffer(13)]],
                      uint group [[threadgroup_position_in_grid]],
                      uint thread_index [[thread_index_in_threadgroup]],
                      uint num_threads [[threads_per_threadgroup]]) {

@@ -21,8 +21,31 @@
 
 #include "k2/csrc/mps/kernels/ctc_pass.h"
 
-// For kernels only: checkpoints, and the passes that start from them.
+// For kernels only: their arguments, checkpoints, and the passes that start
+// from checkpoints.
+
+// The arguments that all kernels of CTC begin with.
 //
+// arcs             [params.num_arcs], of all graphs
+// state_begins     [params.num_fsas + 1], the row splits of axis 1
+// leaving_begins   [params.num_states + 1], the row splits of axis 2
+// incoming_begins  [params.num_states + 1], into `incoming`
+// incoming         [params.num_arcs], arcs by the states that they enter
+// b_scores         [rows][params.stride], of which params.num_columns are read
+// b_begins         [params.num_fsas + 1], the first row of each sequence
+// penalized        [params.num_arcs], whether params.penalty is for the arc;
+//                  read if params.has_penalties
+#define K2_CTC_INPUTS                                  \
+  device const Arc *arcs [[buffer(0)]],                \
+      device const int *state_begins [[buffer(1)]],    \
+      device const int *leaving_begins [[buffer(2)]],  \
+      device const int *incoming_begins [[buffer(3)]], \
+      device const int *incoming [[buffer(4)]],        \
+      device const float *b_scores [[buffer(5)]],      \
+      device const int *b_begins [[buffer(6)]],        \
+      device const uchar *penalized [[buffer(7)]],     \
+      constant CtcParams &params [[buffer(8)]]
+
 // What all states have in all frames would be most of the memory of a step.  So
 // ctc_best_scores and ctc_sums keep every 8th or 16th frame only, the
 // checkpoints.  The frames from a checkpoint to the next are a block.  A kernel

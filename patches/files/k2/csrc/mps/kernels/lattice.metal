@@ -38,18 +38,24 @@
 
 using namespace metal;
 
-// The buffers that all kernels of this file begin with.
-inline Input GetInput(device const Arc *arcs, device const int *state_begins,
-                      device const int *leaving_begins,
-                      device const int *incoming_begins,
-                      device const int *incoming, device const float *b_scores,
-                      device const int *b_begins, device const int *a_to_b_map,
-                      device const float *state_scores,
-                      device const int *best_arcs) {
-  return Input{arcs,         state_begins, leaving_begins, incoming_begins,
-               incoming,     b_scores,     b_begins,       a_to_b_map,
-               state_scores, best_arcs};
-}
+// The arguments that all kernels of this file begin with: the members of Input
+// but best_arcs, which one kernel writes, and params.
+#define K2_LATTICE_INPUTS                              \
+  device const Arc *arcs [[buffer(0)]],                \
+      device const int *state_begins [[buffer(1)]],    \
+      device const int *leaving_begins [[buffer(2)]],  \
+      device const int *incoming_begins [[buffer(3)]], \
+      device const int *incoming [[buffer(4)]],        \
+      device const float *b_scores [[buffer(5)]],      \
+      device const int *b_begins [[buffer(6)]],        \
+      device const int *a_to_b_map [[buffer(7)]],      \
+      device const float *state_scores [[buffer(8)]],  \
+      constant LatticeParams &params [[buffer(9)]]
+#define K2_LATTICE_INPUT                                                     \
+  Input {                                                                    \
+    arcs, state_begins, leaving_begins, incoming_begins, incoming, b_scores, \
+        b_begins, a_to_b_map, state_scores, best_arcs                        \
+  }
 
 // Returns the index of a frame's first word; see count_lattice.  No two FSAs
 // share a word, and an FSA's last word need not be full: each FSA has one word
@@ -58,28 +64,16 @@ inline long WordsOf(Fsa fsa, int index, int t, constant LatticeParams &params) {
   return long(t) * params.num_words + fsa.first_state / kLtSimdWidth + index;
 }
 
-// arcs, ...   see Input
 // words       for each 32 states of a frame: a bit for each state that is kept,
 //             and the number of kept states of the frame before these 32
 // counts      [num_fsas * num_steps]
 [[max_total_threads_per_threadgroup(kLtFrameThreads)]]
-kernel void count_lattice(device const Arc *arcs [[buffer(0)]],
-                          device const int *state_begins [[buffer(1)]],
-                          device const int *leaving_begins [[buffer(2)]],
-                          device const int *incoming_begins [[buffer(3)]],
-                          device const int *incoming [[buffer(4)]],
-                          device const float *b_scores [[buffer(5)]],
-                          device const int *b_begins [[buffer(6)]],
-                          device const int *a_to_b_map [[buffer(7)]],
-                          device const float *state_scores [[buffer(8)]],
-                          device const int *best_arcs [[buffer(9)]],
-                          constant LatticeParams &params [[buffer(10)]],
+kernel void count_lattice(K2_LATTICE_INPUTS,
+                          device const int *best_arcs [[buffer(10)]],
                           device uint2 *words [[buffer(11)]],
                           device Count *counts [[buffer(12)]],
                           uint thread_index [[thread_position_in_grid]]) {
-  const Input in =
-      GetInput(arcs, state_begins, leaving_begins, incoming_begins, incoming,
-               b_scores, b_begins, a_to_b_map, state_scores, best_arcs);
+  const Input in = K2_LATTICE_INPUT;
   const int frame = int(thread_index) / kLtSimdWidth,
             lane = int(thread_index) % kLtSimdWidth;
   const int index = frame / params.num_steps, t = frame % params.num_steps;
@@ -108,26 +102,15 @@ kernel void count_lattice(device const Arc *arcs [[buffer(0)]],
 //
 // There is one threadgroup.
 [[max_total_threads_per_threadgroup(kLtMaxThreads)]]
-kernel void place_lattice(device const Arc *arcs [[buffer(0)]],
-                          device const int *state_begins [[buffer(1)]],
-                          device const int *leaving_begins [[buffer(2)]],
-                          device const int *incoming_begins [[buffer(3)]],
-                          device const int *incoming [[buffer(4)]],
-                          device const float *b_scores [[buffer(5)]],
-                          device const int *b_begins [[buffer(6)]],
-                          device const int *a_to_b_map [[buffer(7)]],
-                          device const float *state_scores [[buffer(8)]],
-                          device const int *best_arcs [[buffer(9)]],
-                          device const Count *counts [[buffer(10)]],
-                          constant LatticeParams &params [[buffer(11)]],
+kernel void place_lattice(K2_LATTICE_INPUTS,
+                          device const int *best_arcs [[buffer(10)]],
+                          device const Count *counts [[buffer(11)]],
                           device int *frame_states [[buffer(12)]],
                           device int *frame_arcs [[buffer(13)]],
                           device long *totals [[buffer(14)]],
                           uint thread_index [[thread_index_in_threadgroup]],
                           uint num_threads [[threads_per_threadgroup]]) {
-  const Input in =
-      GetInput(arcs, state_begins, leaving_begins, incoming_begins, incoming,
-               b_scores, b_begins, a_to_b_map, state_scores, best_arcs);
+  const Input in = K2_LATTICE_INPUT;
   const int num_frames = params.num_fsas * params.num_steps;
   threadgroup long states[kLtMaxThreads], numbers[kLtMaxThreads],
       leaving[kLtMaxThreads];
@@ -219,31 +202,17 @@ inline int Rank(device const uint2 *words, int state) {
 // arc_map_a    [arcs], gets the arc of the graph that each arc was made of
 // arc_map_b    [arcs], gets the element of b_scores that each arc was made of
 [[max_total_threads_per_threadgroup(kLtFrameThreads)]]
-kernel void emit_lattice(device const Arc *arcs [[buffer(0)]],
-                         device const int *state_begins [[buffer(1)]],
-                         device const int *leaving_begins [[buffer(2)]],
-                         device const int *incoming_begins [[buffer(3)]],
-                         device const int *incoming [[buffer(4)]],
-                         device const float *b_scores [[buffer(5)]],
-                         device const int *b_begins [[buffer(6)]],
-                         device const int *a_to_b_map [[buffer(7)]],
-                         device const float *state_scores [[buffer(8)]],
-                         device const int *best_arcs [[buffer(9)]],
-                         constant LatticeParams &params [[buffer(10)]],
-                         device const uint2 *words [[buffer(11)]],
-                         device const int *frame_states [[buffer(12)]],
-                         device const int *frame_arcs [[buffer(13)]],
-                         device int *row_splits1 [[buffer(14)]],
-                         device int *row_ids1 [[buffer(15)]],
-                         device int *row_splits2 [[buffer(16)]],
-                         device int *row_ids2 [[buffer(17)]],
-                         device Arc *out [[buffer(18)]],
-                         device int *arc_map_a [[buffer(19)]],
-                         device int *arc_map_b [[buffer(20)]],
-                         uint thread_index [[thread_position_in_grid]]) {
-  const Input in =
-      GetInput(arcs, state_begins, leaving_begins, incoming_begins, incoming,
-               b_scores, b_begins, a_to_b_map, state_scores, best_arcs);
+kernel void emit_lattice(
+    K2_LATTICE_INPUTS, device const int *best_arcs [[buffer(10)]],
+    device const uint2 *words [[buffer(11)]],
+    device const int *frame_states [[buffer(12)]],
+    device const int *frame_arcs [[buffer(13)]],
+    device int *row_splits1 [[buffer(14)]], device int *row_ids1 [[buffer(15)]],
+    device int *row_splits2 [[buffer(16)]], device int *row_ids2 [[buffer(17)]],
+    device Arc *out [[buffer(18)]], device int *arc_map_a [[buffer(19)]],
+    device int *arc_map_b [[buffer(20)]],
+    uint thread_index [[thread_position_in_grid]]) {
+  const Input in = K2_LATTICE_INPUT;
   const int frame = int(thread_index) / kLtSimdWidth,
             lane = int(thread_index) % kLtSimdWidth;
   const int index = frame / params.num_steps, t = frame % params.num_steps;
@@ -310,23 +279,12 @@ kernel void emit_lattice(device const Arc *arcs [[buffer(0)]],
 // There is one simdgroup for each FSA.  A dispatch whose first step is not 0
 // continues from `paths`.
 [[max_total_threads_per_threadgroup(kLtFrameThreads)]]
-kernel void find_best_paths(device const Arc *arcs [[buffer(0)]],
-                            device const int *state_begins [[buffer(1)]],
-                            device const int *leaving_begins [[buffer(2)]],
-                            device const int *incoming_begins [[buffer(3)]],
-                            device const int *incoming [[buffer(4)]],
-                            device const float *b_scores [[buffer(5)]],
-                            device const int *b_begins [[buffer(6)]],
-                            device const int *a_to_b_map [[buffer(7)]],
-                            device const float *state_scores [[buffer(8)]],
-                            device int *best_arcs [[buffer(9)]],
-                            constant LatticeParams &params [[buffer(10)]],
+kernel void find_best_paths(K2_LATTICE_INPUTS,
+                            device int *best_arcs [[buffer(10)]],
                             device int *paths [[buffer(11)]],
                             constant BestPathsParams &steps [[buffer(12)]],
                             uint thread_index [[thread_position_in_grid]]) {
-  const Input in =
-      GetInput(arcs, state_begins, leaving_begins, incoming_begins, incoming,
-               b_scores, b_begins, a_to_b_map, state_scores, best_arcs);
+  const Input in = K2_LATTICE_INPUT;
   const int index = int(thread_index) / kLtSimdWidth,
             lane = int(thread_index) % kLtSimdWidth;
   if (index >= params.num_fsas) return;

@@ -167,7 +167,7 @@ def in_metal(graphs, dense, output_beam: float, delay_penalty: float) -> bool:
     return ((num_rows + 1) * num_states <= _MAX_STATES
             and (num_rows + 1) * num_arcs <= _MAX_ARCS
             and (not delay_penalty > 0 or _penalty_source(graphs) is not None)
-            and _k2.mps_prefers_ctc(num_arcs, num_rows))
+            and _k2.mps_prefers_ctc(graphs.arcs, num_rows))
 
 
 def tot_scores(graphs, dense, output_beam: float, delay_penalty: float,

@@ -33,7 +33,7 @@ def in_metal(fsas) -> bool:
     The following functions require it.
     '''
     return (fsas.device.type == 'mps' and fsas.num_arcs > 0
-            and _k2.mps_prefers_double_scores(fsas.num_arcs,
+            and _k2.mps_prefers_double_scores(fsas.arcs,
                                               fsas._get_state_batches().dim0))
 
 

@@ -50,8 +50,7 @@ def _make(a_fsas, b_fsas, a_to_b_map: Optional[torch.Tensor],
           or a_to_b_map.device.type != 'mps'):
         return None
     num_rows = int(duration.max()) + 1
-    if not _k2.mps_prefers_intersect_dense(a_fsas.arcs.values().shape[0],
-                                           num_rows):
+    if not _k2.mps_prefers_intersect_dense(a_fsas.arcs, num_rows):
         return None
     index = graph_index(a_fsas).index
     if a_to_b_map is None:
