@@ -178,10 +178,12 @@ class Sandbox:
             **kwargs,
         )
 
-    def run(self, *args: str, env: dict | None = None) -> subprocess.CompletedProcess:
-        """Runs the tool to its end."""
+    def run(
+        self, *args: str, env: dict | None = None, cwd: Path | None = None
+    ) -> subprocess.CompletedProcess:
+        """Runs the tool to its end, by default at the top of the clone."""
         environment = {**self.environment, **(env or {})}
-        return tool_server.run(list(map(str, args)), self.root, environment)
+        return tool_server.run(list(map(str, args)), cwd or self.root, environment)
 
     def ok(self, *args: str, env: dict | None = None) -> str:
         """Runs the tool, which must succeed; returns the output."""

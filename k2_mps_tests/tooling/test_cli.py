@@ -97,6 +97,7 @@ def test_help_and_status_import_nothing_heavy(empty):
         (["build", "--devcie", "mps"], 2, "Did you mean '--device'?"),
         (["rebase"], 2, "one of --onto, --continue, --abort"),
         (["rebase", "--continue", "--abort"], 2, "one of --onto, --continue, --abort"),
+        (["wheel", "--python", "python3"], 2, "make PYTHON=PROGRAM"),
         (["test", "nope"], 1, "there is no suite 'nope' on this system\n  next: k2mps test docs "),
     ],
 )
@@ -123,9 +124,7 @@ def test_a_program_runs_where_the_user_is_and_its_status_is_told(empty, status, 
     files = {"k2_mps_tests/macos_torch.py": text, "deep/er": "", "pyproject.toml": groups}
     support.write(empty.root, files)
     os.symlink(sys.prefix, empty.root / ".venv")
-    command = empty.command("torch", "--json", "--known=x", status)
-    how = {"env": empty.environment, "capture_output": True, "text": True}
-    result = subprocess.run(command, cwd=empty.root / "deep", **how)
+    result = empty.run("torch", "--json", "--known=x", status, cwd=empty.root / "deep")
     assert (result.returncode, told in result.stderr) == (code, True), result.stderr
     assert result.stdout == f"{empty.root}/deep --json --known=x {status}\n"
 
@@ -165,8 +164,7 @@ def test_the_clone_is_the_one_above_or_the_tools_own(empty, tmp_path):
         (empty.root / "deep/er", empty.checkout, ""),
         (tmp_path, ROOT / "build/k2", f"no upstream.toml here or above: {ROOT}"),
     ):
-        how = {"env": empty.environment, "capture_output": True, "text": True}
-        result = subprocess.run(empty.command("status"), cwd=folder, **how)
+        result = empty.run("status", cwd=folder)
         assert str(checkout) in result.stdout
         assert warning in result.stderr
 

@@ -141,13 +141,6 @@ def test_an_old_report_is_not_read(environment):
     assert not run(environment, "import os\nos._exit(0)\n").ok
 
 
-def test_variables_and_arguments_arrive(environment):
-    text = "import os\n\ndef test_a(): assert os.environ['FLAVOUR'] == 'sweet'\n\n"
-    how = {"variables": {"FLAVOUR": "sweet"}, "arguments": ("-k", "test_a")}
-    result = run(environment, text + "def test_b(): raise SystemError\n", **how)
-    assert result.ok and result.passed == 1
-
-
 def test_the_summary_says_everything_that_matters_and_the_report_fails_where_anything_did():
     mps = suites.Suite("parity", "", doctor.Device.MPS)
     cpu = suites.Suite("upstream-cpu", "", doctor.Device.CPU)

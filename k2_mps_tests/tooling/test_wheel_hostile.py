@@ -267,21 +267,23 @@ def test_texts_of_a_wheel_are_shown_and_not_obeyed(sandbox, good):  # noqa: F811
 # ---- libraries
 
 
-def library(folder: Path) -> bytes:
+def library(folder: Path, rpath: str) -> bytes:
     (folder / "x.c").write_text("int x(void) { return 0; }\n")
     compiler = next(iter(doctor.compilers(doctor.Device.CPU).values()), "cc")
-    command = [compiler, "-shared", "-fPIC", "-Wl,-rpath,/somewhere", "x.c", "-o", "x.so"]
+    command = [compiler, "-shared", "-fPIC", f"-Wl,-rpath,{rpath}", "x.c", "-o", "x.so"]
     subprocess.run(command, cwd=folder, check=True)
     return (folder / "x.so").read_bytes()
 
 
 @pytest.mark.skipif(sys.platform == "darwin", reason="ELF")
 def test_libraries_that_are_cut_off_or_changed(good, tmp_path):
-    """Each is read without an error of Python's own; a good one has its rpath named."""
-    content = library(tmp_path)
+    """Each is read without an error of Python's own; a good one has absolute rpaths named."""
     name = "_k2.cpython-311-x86_64-linux-gnu.so"
-    rewrite(good, {name: content})
-    assert any("looks for libraries in /somewhere" in each for each in verified(good))
+    told = f"[rpath] {name}: looks for libraries in /somewhere"
+    for rpath, found in (("$ORIGIN/k2/lib", 0), ("/somewhere", 1), ("$ORIGIN:/somewhere", 1)):
+        content = library(tmp_path, rpath)
+        rewrite(good, {name: content})
+        assert [each for each in verified(good) if "[rpath]" in each] == [told] * found
     for cut in (4, 16, 64, len(content) // 2):
         rewrite(good, {name: content[:cut]})
         assert any(name in each for each in verified(good))

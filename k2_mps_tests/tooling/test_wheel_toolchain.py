@@ -9,11 +9,8 @@ from pathlib import Path
 
 import pytest
 from k2mps.build import toolchain
-from k2mps.core import errors
-from packaging.requirements import Requirement
 
-from k2_mps_tests.tooling import macos, support, wheel_for_tests
-from k2_mps_tests.tooling.test_environment import made, made_once  # noqa: F401
+from k2_mps_tests.tooling import macos, support
 
 # In the form of zig's package: several documents, several targets, line breaks.
 LIB_SYSTEM = """\
@@ -143,19 +140,6 @@ def test_signposts_bind_the_symbols_of_macos(tmp_path):
     with pytest.raises(subprocess.CalledProcessError) as failure:
         macos.link(SIGNPOSTS.replace('"name"', "text"), tmp_path / "g.dylib", *headers)
     assert "error: expected" in failure.value.stderr
-
-
-def test_a_wheel_is_downloaded_for_a_platform(made, tmp_path):  # noqa: F811
-    wheel_for_tests.make(made.wheels, "1.2", "")
-    wanted = Requirement("Small.Package==1.2")
-    for number, platform in enumerate(("", "macosx_15_0_arm64")):
-        folder = tmp_path / str(number)
-        found = made.download(wanted, folder, platform, made.python_version)
-        assert found.parent == folder
-        assert found.name == "small_package-1.2-py3-none-any.whl"
-    assert made.version_of("small-package") is None
-    with pytest.raises(errors.RequirementMissingError):
-        made.download(Requirement("Small.Package==1.3"), tmp_path / "none")
 
 
 def configure(folder: Path, commands: str, macos: str = "14.0") -> None:
