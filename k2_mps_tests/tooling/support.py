@@ -33,9 +33,15 @@ IDENTITY = {
 
 LONG_FILE = "".join(f"line {number}\n" for number in range(1, 101))
 
+# A file that the first two patches of `sample_series` edit, and its three patches.
+CONTEXT = "k2/csrc/context.h"
+MPS = "context-know-mps.patch"
+ARRAY = "array-a-mode-and-line-ends.patch"
+NEW = "python-add-only-new-files.patch"
+
 UPSTREAM_FILES = {
     "CMakeLists.txt": 'project(k2)\nset(K2_VERSION "1.0")\n',
-    "k2/csrc/context.h": LONG_FILE,
+    CONTEXT: LONG_FILE,
     "k2/csrc/array.cu": LONG_FILE.replace("line", "array"),
     "k2/csrc/old.cu": "to be deleted\n",
     "k2/csrc/crlf.txt": "one\r\ntwo\r\nthree\r\n",
@@ -85,6 +91,19 @@ def write(directory: Path, files: dict[str, str]) -> None:
         path = directory / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(text.encode())
+
+
+def edit(file: Path, old: str, new: str) -> None:
+    """Replaces a text that a file has once; the file's line ends stay."""
+    raw = file.read_bytes()
+    assert raw.count(old.encode()) == 1, (old, raw)
+    file.write_bytes(raw.replace(old.encode(), new.encode()))
+
+
+def resolve(file: Path, text: str) -> None:
+    """Resolves the one conflict that git has left in a file."""
+    (found,) = re.findall(r"<{7}.*?>{7} [^\n]*\n", file.read_text(), flags=re.DOTALL)
+    edit(file, found, text)
 
 
 def commit(directory: Path, message: str, files: dict[str, str]) -> str:

@@ -7,10 +7,8 @@ import time
 import pytest
 
 from k2_mps_tests.tooling import support
-from k2_mps_tests.tooling.support import git, patches, snapshot
+from k2_mps_tests.tooling.support import ARRAY, CONTEXT, git, patches, snapshot
 
-CONTEXT = "k2/csrc/context.h"
-ARRAY = "array-a-mode-and-line-ends"
 HEADER = "From: k2-mps <k2-mps@k2-mps.invalid>\nSubject: {}\nUpstream-Status: {}\n"
 
 
@@ -119,7 +117,7 @@ def test_squashed_commits_leave_no_trailers(sandbox, k2):
     todo = {"GIT_SEQUENCE_EDITOR": "sed -i.bak '2s/^pick/squash/'", "GIT_EDITOR": "true"}
     git(k2, "rebase", "--quiet", "--interactive", "HEAD~2", env=todo)
     sandbox.ok("export", "--prune")
-    text = (sandbox.root / f"patches/{ARRAY}.patch").read_text()
+    text = (sandbox.root / f"patches/{ARRAY}").read_text()
     assert "Patch-Filename" not in text and text.count("Upstream-Status") == 1
 
 
@@ -214,10 +212,9 @@ def test_a_resolution_that_no_patch_can_have_is_refused_at_that_stop(sandbox, k2
     """At one patch, the user also changes a new file that an earlier patch adds."""
     lines = support.LONG_FILE.replace("line 90\n", "line ninety\n")
     onto = support.commit(sandbox.upstream, "Ninety", {CONTEXT: lines})
-    assert f"patches/{ARRAY}.patch, conflicts" in sandbox.fails(14, "rebase", "--onto", onto)
+    assert f"patches/{ARRAY}, conflicts" in sandbox.fails(14, "rebase", "--onto", onto)
     work = sandbox.root / "build/rebase"
-    text = (work / CONTEXT).read_text()
-    (work / CONTEXT).write_text(re.sub(r"<{7}.*?>{7} [^\n]*\n", "", text, flags=re.DOTALL))
+    support.resolve(work / CONTEXT, "")
     added = (work / "cmake/mps.cmake").read_text()
     support.write(work, {"cmake/mps.cmake": added + "# adapted\n"})
     message = sandbox.fails(14, "rebase", "--continue")
@@ -249,3 +246,12 @@ def test_two_conflicts_with_one_text_have_two_resolutions(sandbox, k2):
     support.write(sandbox.root, {path: content.decode() for path, content in before.items()})
     sandbox.ok("rebase", "--onto", onto)
     assert patches(sandbox) == result
+
+
+def test_a_rebase_after_its_folder_was_deleted(sandbox, k2):
+    lines = support.LONG_FILE.replace("line 50\n", "line 50, better\n")
+    onto = support.commit(sandbox.upstream, "Better", {CONTEXT: lines})
+    sandbox.fails(14, "rebase", "--onto", onto)
+    support.shell(sandbox.root, "rm -rf build/rebase")
+    assert "no rebase is in progress" in sandbox.fails(1, "rebase", "--abort")
+    assert "conflicts with" in sandbox.fails(14, "rebase", "--onto", onto)

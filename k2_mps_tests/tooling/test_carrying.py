@@ -13,12 +13,8 @@ import time
 import pytest
 
 from k2_mps_tests.tooling import support
-from k2_mps_tests.tooling.support import LONG_FILE, git, patches, snapshot
+from k2_mps_tests.tooling.support import ARRAY, CONTEXT, LONG_FILE, MPS, git, patches, snapshot
 from k2_mps_tests.tooling.test_hostile_config import CONFIGURATIONS, configure
-
-CONTEXT = "k2/csrc/context.h"
-MPS = "context-know-mps"
-ARRAY = "array-a-mode-and-line-ends"
 
 
 @pytest.fixture
@@ -31,21 +27,14 @@ def onto(sandbox):
     )
 
 
-def edit(directory, old, new, path=CONTEXT):
-    """Edits a file and keeps its line ends."""
-    text = (directory / path).read_bytes()
-    assert text.count(old) == 1
-    (directory / path).write_bytes(text.replace(old, new))
-
-
 def carry(sandbox, onto, directory=None):
     """Runs each of the commands; returns patches/ at the end."""
     k2 = ["--k2", str(directory)] if directory else []
     sandbox.ok("apply", *k2)
     directory = directory or sandbox.checkout
-    edit(directory, b"line 20", b"twenty")
+    support.edit(directory / CONTEXT, "line 20", "twenty")
     sandbox.ok("fold", MPS, *k2)
-    edit(directory, b"line 70", b"seventy")
+    support.edit(directory / CONTEXT, "line 70", "seventy")
     sandbox.ok("new", "more: a thing", "--why", "Größe.", *k2)
     file = sandbox.root / "patches/more-a-thing.patch"
     date = "Date: Tue, 14 Nov 2023 23:13:20 +0100"
@@ -143,7 +132,7 @@ def test_configuration_changes_nothing(sandbox, reference, onto, tmp_path, step)
 def test_two_runs_at_once_are_refused(sandbox, onto, tmp_path, command):
     sandbox.ok("checkout" if command == "apply" else "apply")
     if command == "fold":
-        edit(sandbox.checkout, b"line 20", b"twenty")
+        support.edit(sandbox.checkout / CONTEXT, "line 20", "twenty")
     words = {"rebase": ["--onto", onto], "drop": [ARRAY], "fold": [MPS]}.get(command, [])
     inside = tmp_path / "inside"
     slow = support.shim(

@@ -11,9 +11,7 @@ import pytest
 from k2mps.core import process
 
 from k2_mps_tests.tooling import support
-from k2_mps_tests.tooling.support import git, patches, snapshot
-
-ARRAY = "array-a-mode-and-line-ends"
+from k2_mps_tests.tooling.support import ARRAY, git, patches, snapshot
 
 
 def commit(sandbox) -> None:

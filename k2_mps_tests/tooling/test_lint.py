@@ -1,11 +1,8 @@
 """`k2mps lint` gives each finding with its file and line, offline and fast."""
 
 import json
-import os
 import re
 import shutil
-import subprocess
-import sys
 
 import pytest
 from k2mps.core import errors, pins
@@ -34,20 +31,6 @@ def sound(sandbox):
 def line_of(sandbox, path: str, text: str) -> int:
     lines = (sandbox.root / path).read_bytes().decode().split("\n")
     return lines.index(text) + 1
-
-
-def replace(sandbox, path: str, old: str, new: str) -> None:
-    file = sandbox.root / path
-    raw = file.read_bytes()
-    assert raw.count(old.encode()) == 1, (old, raw)
-    file.write_bytes(raw.replace(old.encode(), new.encode()))
-
-
-def test_the_projects_own_series_is_sound():
-    command = [sys.executable, "-m", "k2mps", "lint"]
-    environment = {**os.environ, "PYTHONPATH": str(support.TOOLS)}
-    result = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
-    assert result.returncode == 0, result.stdout
 
 
 def test_a_sound_series_needs_no_git_and_no_checkout(sound):
@@ -93,7 +76,7 @@ NEW = "patches/python-add-only-new-files.patch"
     ],
 )
 def test_a_finding_is_at_its_line(sound, path, old, new, line, check):
-    replace(sound, path, old, new)
+    support.edit(sound.root / path, old, new)
     assert findings(sound) == [(path, line_of(sound, path, line), check)]
 
 
@@ -226,10 +209,10 @@ def test_the_problem_matcher_reads_findings_and_conflicts(sound):
         found = (re.search(pattern["regexp"], line) for line in text.splitlines())
         return [(one[pattern["file"]], int(one[pattern["line"]])) for one in found if one]
 
-    replace(sound, CONTEXT, "+line fifty\n", "+line fifty \n")
+    support.edit(sound.root / CONTEXT, "+line fifty\n", "+line fifty \n")
     line = line_of(sound, CONTEXT, "+line fifty ")
     assert places(sound.run("lint").stdout) == [(CONTEXT, line)]
-    replace(sound, CONTEXT, STATUS, "Status: Odd")
+    support.edit(sound.root / CONTEXT, STATUS, "Status: Odd")
     assert places(sound.fails(1, "apply")) == [(CONTEXT, 4)]
 
 

@@ -8,12 +8,9 @@ import json
 import pytest
 
 from k2_mps_tests.tooling import support
-from k2_mps_tests.tooling.support import git, patches, snapshot
+from k2_mps_tests.tooling.support import ARRAY, CONTEXT, MPS, NEW, git, patches, snapshot
 
-CONTEXT = "context-know-mps.patch"
-ARRAY = "array-a-mode-and-line-ends.patch"
-PYTHON = "python-add-only-new-files.patch"
-NEW = "zz-new-name.patch"
+OTHER = "zz-new-name.patch"
 
 
 def order(sandbox) -> list[str]:
@@ -33,35 +30,32 @@ def reorder(sandbox, *wanted: str) -> None:
 
 def rename(sandbox, old: str) -> None:
     folder = sandbox.root / "patches"
-    (folder / old).rename(folder / NEW)
-    reorder(sandbox, *[NEW if name == old else name for name in order(sandbox)])
+    (folder / old).rename(folder / OTHER)
+    reorder(sandbox, *[OTHER if name == old else name for name in order(sandbox)])
 
 
 def reword(sandbox) -> None:
-    path = sandbox.root / "patches" / ARRAY
-    text = path.read_bytes()
-    assert text.count(b"Subject: array: a mode and line ends\n") == 1
-    path.write_bytes(text.replace(b"a mode and", b"the mode and"))
+    support.edit(sandbox.root / "patches" / ARRAY, "array: a mode and", "array: the mode and")
 
 
 def move_a_hunk(sandbox) -> None:
-    """Moves the removal of a line of context.h from ARRAY to CONTEXT."""
+    """Moves the removal of a line of context.h from ARRAY to MPS."""
     folder = sandbox.root / "patches"
     array = (folder / ARRAY).read_bytes()
-    context = (folder / CONTEXT).read_bytes()
+    context = (folder / MPS).read_bytes()
     start = array.index(b"diff --git a/k2/csrc/context.h")
     end = array.index(b"diff --git", start + 1)
     hunk = array[array.index(b"@@", start) : end]
     assert hunk.startswith(b"@@ -90,3 +90,2 @@")
     place = context.index(b"diff --git", context.index(b"diff --git a/k2/csrc/context.h") + 1)
     hunk = hunk.replace(b"@@ -90,3 +90,2 @@", b"@@ -89,3 +90,2 @@")
-    (folder / CONTEXT).write_bytes(context[:place] + hunk + context[place:])
+    (folder / MPS).write_bytes(context[:place] + hunk + context[place:])
     (folder / ARRAY).write_bytes(array[:start] + array[end:])
 
 
 CHANGES = {
-    "order": lambda sandbox: reorder(sandbox, PYTHON, CONTEXT, ARRAY),
-    "order of a file's": lambda sandbox: reorder(sandbox, ARRAY, CONTEXT, PYTHON),
+    "order": lambda sandbox: reorder(sandbox, NEW, MPS, ARRAY),
+    "order of a file's": lambda sandbox: reorder(sandbox, ARRAY, MPS, NEW),
     "name": lambda sandbox: rename(sandbox, ARRAY),
     "words": reword,
     "which patch": move_a_hunk,
@@ -73,13 +67,6 @@ def changed(request, sandbox, k2):
     """A patches/ that is changed by hand, with the same files."""
     CHANGES[request.param](sandbox)
     return request.param
-
-
-def edit(k2) -> None:
-    path = k2 / "k2/csrc/context.h"
-    text = path.read_text()
-    assert text.count("line 20\n") == 1
-    path.write_text(text.replace("line 20\n", "twenty\n"))
 
 
 def test_apply_makes_the_commits_anew_and_touches_no_file(sandbox, k2, changed):
@@ -101,15 +88,15 @@ def test_apply_makes_the_commits_anew_and_touches_no_file(sandbox, k2, changed):
     sandbox.ok("undo")
     assert snapshot(k2)["head"] == before["head"]
     assert git(k2, "status", "--porcelain") == ""
-    assert names(k2) == [CONTEXT, ARRAY, PYTHON]
+    assert names(k2) == [MPS, ARRAY, NEW]
 
 
-@pytest.mark.parametrize("command", [f"fold {CONTEXT}", "new more"])
+@pytest.mark.parametrize("command", [f"fold {MPS}", "new more"])
 def test_no_command_brings_the_old_series_back(sandbox, k2, command):
     """The commands ask for `apply` first."""
     rename(sandbox, ARRAY)
-    reorder(sandbox, PYTHON, CONTEXT, NEW)
-    edit(k2)
+    reorder(sandbox, NEW, MPS, OTHER)
+    support.edit(k2 / CONTEXT, "line 20\n", "twenty\n")
     before = patches(sandbox)
     assert "next: k2mps apply" in sandbox.fails(1, *command.split())
     assert patches(sandbox) == before
@@ -118,7 +105,7 @@ def test_no_command_brings_the_old_series_back(sandbox, k2, command):
     git(k2, "stash", "pop", "--quiet")
     sandbox.ok(*command.split())
     more = ["more.patch"] if command[0] == "n" else []
-    assert order(sandbox) == [PYTHON, CONTEXT, NEW, *more]
+    assert order(sandbox) == [NEW, MPS, OTHER, *more]
     assert names(k2) == order(sandbox)[-3:]
 
 
@@ -141,19 +128,18 @@ def test_commits_that_cancel_each_other_are_not_overwritten(sandbox, k2):
     git(k2, "revert", "--no-edit", "HEAD")
     before = snapshot(k2)
     assert "more: a thing" in sandbox.fails(1, "apply")
-    edit(k2)
-    assert "has commits that are not in patches/" in sandbox.fails(1, "fold", CONTEXT)
-    git(k2, "checkout", "--quiet", "k2/csrc/context.h")
+    support.edit(k2 / CONTEXT, "line 20\n", "twenty\n")
+    assert "has commits that are not in patches/" in sandbox.fails(1, "fold", MPS)
+    git(k2, "checkout", "--quiet", CONTEXT)
     assert snapshot(k2)["refs"] == before["refs"]
     assert sandbox.state() == "edited"
 
 
 def test_commits_that_conflict_with_the_new_patches_stay(sandbox, k2):
     """The message has the commands that carry the commits over by hand."""
-    path = sandbox.root / "patches" / CONTEXT
-    path.write_text(path.read_text().replace("+line fifty\n", "+line 5O\n"))
-    text = (k2 / "k2/csrc/context.h").read_text()
-    tip = support.commit(k2, "mine", {"k2/csrc/context.h": text.replace("fifty", "L")})
+    support.edit(sandbox.root / "patches" / MPS, "+line fifty\n", "+line 5O\n")
+    text = (k2 / CONTEXT).read_text()
+    tip = support.commit(k2, "mine", {CONTEXT: text.replace("fifty", "L")})
     before = snapshot(k2), patches(sandbox)
     message = sandbox.fails(14, "apply")
     assert "your commits conflict with the new text of patches/" in message

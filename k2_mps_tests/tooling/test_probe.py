@@ -8,12 +8,8 @@ import json
 import pytest
 
 from k2_mps_tests.tooling import support
-from k2_mps_tests.tooling.support import LONG_FILE, git, patches, snapshot
+from k2_mps_tests.tooling.support import ARRAY, CONTEXT, LONG_FILE, MPS, NEW, git, patches, snapshot
 
-CONTEXT = "k2/csrc/context.h"
-ARRAY = "array-a-mode-and-line-ends.patch"
-MPS = "context-know-mps.patch"
-NEW = "python-add-only-new-files.patch"
 BETTER = LONG_FILE.replace("line 50\n", "line 50, better\n")
 NINETY = LONG_FILE.replace("line 90\n", "line ninety\n")
 TAKEN = LONG_FILE.replace("line 50\n", "line fifty\nand a half\n")

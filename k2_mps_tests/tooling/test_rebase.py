@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from k2_mps_tests.tooling import support
-from k2_mps_tests.tooling.support import LONG_FILE, git, patches, snapshot
+from k2_mps_tests.tooling.support import CONTEXT, LONG_FILE, git, patches, snapshot
 
-CONTEXT = "k2/csrc/context.h"
 OTHERS_WORK = {"k2/csrc/new.cu": "new\n", CONTEXT: "a line before\n" + LONG_FILE}
 CONFLICT = {CONTEXT: LONG_FILE.replace("line 50\n", "line 50, better\n")}
 
@@ -95,12 +94,7 @@ def conflict(sandbox, subject="Better line"):
 
 
 def resolve(sandbox, text="line fifty, better\nand a half\n"):
-    file = sandbox.root / "build/rebase" / CONTEXT
-    resolved, count = re.subn(
-        r"<<<<<<<.*?>>>>>>> [^\n]*\n", text, file.read_text(), flags=re.DOTALL
-    )
-    assert count == 1
-    file.write_text(resolved)
+    support.resolve(sandbox.root / "build/rebase" / CONTEXT, text)
 
 
 def test_a_conflict_says_what_why_and_what_next(sandbox, k2):
@@ -205,7 +199,7 @@ def test_a_stopped_rebase_keeps_others_off_and_overwrites_nothing(sandbox, k2):
     resolve(sandbox)
     mine = sandbox.root / "patches/context-know-mps.patch"
     locked = mine.read_text()
-    mine.write_text(locked.replace("know mps", "EDITED"))
+    support.edit(mine, "know mps", "EDITED")
     before = patches(sandbox)
     message = sandbox.fails(14, "rebase", "--continue")
     assert "patches/context-know-mps.patch changed since" in message

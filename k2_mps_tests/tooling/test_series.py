@@ -6,6 +6,9 @@ import pytest
 from k2mps.core import errors
 from k2mps.series import patch_folder, patch_text, series_file
 
+from k2_mps_tests.tooling import support
+from k2_mps_tests.tooling.support import ARRAY, NEW
+
 IDS = ("1" * 40, "2" * 40)
 
 GOOD = f"""\
@@ -233,38 +236,30 @@ def link(path, target):
     os.symlink(target, path)
 
 
-def replace(path, old, new):
-    text = path.read_text()
-    assert text.count(old) >= 1
-    path.write_text(text.replace(old, new))
-
-
-PYTHON = "python-add-only-new-files.patch"
-ARRAY = "array-a-mode-and-line-ends.patch"
-MPS = "files/cmake/mps.cmake"
+CMAKE = "files/cmake/mps.cmake"
 
 
 @pytest.mark.parametrize(
     "spoil, reason",
     [
-        (lambda patches, other: link(patches / MPS, other), "a symbolic link"),
+        (lambda patches, other: link(patches / CMAKE, other), "a symbolic link"),
         (lambda patches, other: link(patches / "files/cmake", other), "a symbolic link"),
-        (lambda patches, other: link(patches / PYTHON, other), "a symbolic link"),
+        (lambda patches, other: link(patches / NEW, other), "a symbolic link"),
         (lambda patches, other: (patches / "stray.patch").write_text(""), "belongs to no patch"),
         (lambda patches, other: (patches / "files/stray.h").write_text(""), "belongs to no patch"),
-        (lambda patches, other: (patches / f"{MPS}x").write_text(""), "belongs to no patch"),
-        (lambda patches, other: (patches / PYTHON).unlink(), "does not exist"),
-        (lambda patches, other: (patches / MPS).unlink(), "does not exist"),
+        (lambda patches, other: (patches / f"{CMAKE}x").write_text(""), "belongs to no patch"),
+        (lambda patches, other: (patches / NEW).unlink(), "does not exist"),
+        (lambda patches, other: (patches / CMAKE).unlink(), "does not exist"),
         (lambda patches, other: (patches / "series").unlink(), "does not exist"),
         (
-            lambda patches, other: replace(
-                patches / PYTHON, "New-files:\n", "New-files:\n\tcmake/mps.cmake\n"
+            lambda patches, other: support.edit(
+                patches / NEW, "New-files:\n", "New-files:\n\tcmake/mps.cmake\n"
             ),
             "belongs to both",
         ),
         (
-            lambda patches, other: replace(
-                patches / ARRAY, "k2/csrc/no_newline.txt", "cmake/mps.cmake"
+            lambda patches, other: (patches / ARRAY).write_text(
+                (patches / ARRAY).read_text().replace("k2/csrc/no_newline.txt", "cmake/mps.cmake")
             ),
             "which .* adds",
         ),

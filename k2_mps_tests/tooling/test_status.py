@@ -57,18 +57,6 @@ def test_edited_by_commits(sandbox):
     assert status(sandbox)["state"] == "edited"
 
 
-@pytest.mark.parametrize("commit", ["HEAD~1", "later"])
-def test_other_commit(sandbox, commit):
-    if commit == "later":
-        commit = support.commit(sandbox.upstream, "later", {"x": "x\n"})
-    own = sandbox.clone("own")
-    git(own, "checkout", "--quiet", commit)
-    found = status(sandbox, "--k2", str(own))
-    assert found["state"] == "other commit"
-    assert sandbox.pin[:12] in found["details"][0]
-    assert "the series is for" in sandbox.fails(1, "apply", "--k2", str(own))
-
-
 @pytest.mark.parametrize(
     "spoil",
     [

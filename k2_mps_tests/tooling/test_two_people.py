@@ -5,12 +5,7 @@ import subprocess
 import pytest
 
 from k2_mps_tests.tooling import support
-from k2_mps_tests.tooling.support import git
-
-CONTEXT = "k2/csrc/context.h"
-MPS = "context-know-mps"
-ARRAY = "array-a-mode-and-line-ends"
-NEW = "python-add-only-new-files"
+from k2_mps_tests.tooling.support import ARRAY, CONTEXT, MPS, NEW, git
 
 
 @pytest.fixture
@@ -28,10 +23,7 @@ def fold(project, branch, patch, path, old, new):
     """A person's change of a patch, on a branch."""
     git(project.root, "checkout", "--quiet", "-b", branch, "main")
     project.ok("apply")
-    file = project.checkout / path
-    text = file.read_text()
-    assert text.count(old) == 1
-    file.write_text(text.replace(old, new))
+    support.edit(project.checkout / path, old, new)
     project.ok("fold", patch)
     git(project.root, "commit", "--quiet", "--all", "-m", branch)
 
@@ -75,9 +67,7 @@ def test_conflict_markers_are_refused(project):
 
 def test_patches_that_merged_cleanly_but_do_not_apply_stop_as_a_rebase_does(project):
     """One changes the line beside which another one's patch adds a line."""
-    (project.checkout / CONTEXT).write_text(
-        (project.checkout / CONTEXT).read_text().replace("line 20\n", "line 20\nmine\n")
-    )
+    support.edit(project.checkout / CONTEXT, "line 20\n", "line 20\nmine\n")
     git(project.root, "checkout", "--quiet", "-b", "a")
     project.ok("new", "context: mine")
     git(project.root, "add", "--all")
@@ -91,10 +81,7 @@ def test_patches_that_merged_cleanly_but_do_not_apply_stop_as_a_rebase_does(proj
     after = support.snapshot(project.checkout)
     assert (after["files"], after["refs"]) == (before["files"], before["refs"])
     assert "rebase --continue" in project.fails(14, "apply")
-    file = project.root / "build/rebase" / CONTEXT
-    text = file.read_text()
-    start, end = text.index("<<<<<<< "), text.index("\n", text.index(">>>>>>> ")) + 1
-    file.write_text(f"{text[:start]}twenty\nmine\n{text[end:]}")
+    support.resolve(project.root / "build/rebase" / CONTEXT, "twenty\nmine\n")
     project.ok("rebase", "--continue")
     project.ok("apply")
     assert "twenty\nmine\n" in (project.checkout / CONTEXT).read_text()
@@ -105,8 +92,7 @@ def test_a_conflict_of_the_pin_is_for_people(project):
     config = project.root / "upstream.toml"
     for branch in ("a", "b"):
         git(project.root, "checkout", "--quiet", "-b", branch, "main")
-        text = config.read_text()
-        config.write_text(text.replace('version = "1.0"', f'version = "{branch}"'))
+        support.edit(config, 'version = "1.0"', f'version = "{branch}"')
         git(project.root, "commit", "--quiet", "--all", "-m", branch)
     assert merge(project, "a").returncode == 1
     conflicting = config.read_text()

@@ -253,13 +253,13 @@ class _Plan:
         ]
         log = self.directory / "build.log"
         steps = 0
-        with self._environment.reporter.task(f"building {self.name}") as task:
+        with self._environment.reporter.task(f"building {self.name}") as update:
 
             def follow(line: str) -> None:
                 nonlocal steps
                 if match := _PROGRESS.match(line):
                     steps = int(match[1])
-                    task.update(steps, int(match[2]), match[3])
+                    update(steps, int(match[2]), match[3])
 
             outcome = self._run(command, lock, log, follow)
         if outcome.status != 0:

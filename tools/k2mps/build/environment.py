@@ -184,12 +184,12 @@ class Environment:
         self, title: str, arguments: Sequence[str], settings: Mapping[str, str] | None = None
     ) -> None:
         log = self.directory / "k2mps-pip.log"
-        with self.reporter.task(title) as task:
+        with self.reporter.task(title) as update:
             steps = itertools.count(1)
             outcome = self.run(
                 ["-m", "pip", *arguments, "--disable-pip-version-check", "--progress-bar=off"],
                 environment=settings,
-                on_line=lambda line: task.update(next(steps), 0, line.strip()),
+                on_line=lambda line: update(next(steps), 0, line.strip()),
                 log=log,
             )
         if outcome.status == 0:

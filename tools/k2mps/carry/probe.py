@@ -33,10 +33,10 @@ def probe(project: Project, checkout: Checkout, end: str, reporter: Reporter = R
         way = (pin.commit, *checkout.git.text(*line).split())
         prober = _Prober(checkout, pin.commit, commits, way)
         patches = []
-        with reporter.task("probing") as task:
+        with reporter.task("probing") as update:
             for number, commit in enumerate(commits):
                 name = extraction.name_of(commit)
-                task.update(number, len(commits), name)
+                update(number, len(commits), name)
                 patches.append({"name": name, "broken": prober.find(number)})
     steps = [one["broken"]["step"] for one in patches if one["broken"]]
     return {

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterator, Sequence
 
 from k2mps.core import errors
-from k2mps.core.progress import Reporter, Section, Task
+from k2mps.core.progress import Reporter, Section, Update
 
 
 class Console(Reporter):
@@ -73,11 +73,11 @@ class Console(Reporter):
         self.table(head, rows)
 
     @contextlib.contextmanager
-    def task(self, title: str) -> Iterator[Task]:
+    def task(self, title: str) -> Iterator[Update]:
         if not (self.shows_progress and self.on_terminal):
             if self.shows_progress:
                 self.info(f"{title} ...")
-            yield Task()
+            yield lambda done, total, detail: None
             return
         from rich import progress
 
@@ -90,10 +90,8 @@ class Console(Reporter):
             transient=True,
         ) as live:
             bar = live.add_task(errors.visible(title), total=None, detail="")
-            yield Task(
-                lambda done, total, detail: live.update(
-                    bar, completed=done, total=total or None, detail=errors.visible(detail[:60])
-                )
+            yield lambda done, total, detail: live.update(
+                bar, completed=done, total=total or None, detail=errors.visible(detail[:60])
             )
 
     def _write(self, text: str, stream) -> None:

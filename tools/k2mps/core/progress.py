@@ -3,15 +3,8 @@
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 
-
-class Task:
-    """One long piece of work whose end is in sight."""
-
-    def __init__(self, update: Callable[[int, int, str], None] = lambda *progress: None):
-        self._update = update
-
-    def update(self, done: int, total: int, detail: str = "") -> None:
-        self._update(done, total, detail)
+# Takes what is done of a long piece of work, of how much, and a detail.
+Update = Callable[[int, int, str], object]
 
 
 class Reporter:
@@ -27,9 +20,9 @@ class Reporter:
         """A command that is about to run."""
 
     @contextlib.contextmanager
-    def task(self, title: str) -> Iterator[Task]:
+    def task(self, title: str) -> Iterator[Update]:
         """A long piece of work, shown for as long as the context lasts."""
-        yield Task()
+        yield lambda done, total, detail: None
 
 
 # A result for people: its heading, lines of text, and a table.

@@ -10,7 +10,7 @@ import git
 
 from k2mps.core import errors
 from k2mps.core.git import disk_full, missing, no_space, options, redacted
-from k2mps.core.progress import Reporter, Task
+from k2mps.core.progress import Reporter, Update
 
 # The settings of clone and fetch: none of them changes how upstream is reached, which is the
 # user's configuration: insteadOf, proxies, credentials.
@@ -25,13 +25,13 @@ _NETWORK = {
 class _Progress(git.RemoteProgress):
     """git's progress, for a display."""
 
-    def __init__(self, task: Task):
+    def __init__(self, shown: Update):
         super().__init__()
-        self._task = task
+        self._shown = shown
 
     def update(self, op_code, cur_count, max_count=None, message="") -> None:
         stage = self._cur_line.partition(":")[0]
-        self._task.update(int(cur_count), int(max_count or 0), stage)
+        self._shown(int(cur_count), int(max_count or 0), stage)
 
 
 def network(
@@ -50,8 +50,8 @@ def network(
     """
     command, *rest = args
     reporter.command(["git", *map(redacted, args)])
-    with reporter.task(title) as task:
-        progress = _Progress(task)
+    with reporter.task(title) as update:
+        progress = _Progress(update)
         try:
             process = git.cmd.Git(directory).execute(
                 ["git", *options(_NETWORK), command, "--progress", *rest],

@@ -39,9 +39,9 @@ def rewrite(
     entries = [entry.split("\t", 1) for entry in split_z(git.bytes("ls-files", "-z", "--stage"))]
     # No links, which lead to others of these files.
     paths = [path for mode, path in entries if mode.startswith("100") and path.endswith(".py")]
-    with reporter.task("rewriting") as task:
+    with reporter.task("rewriting") as update:
         for number, path in enumerate(paths):
-            task.update(number, len(paths), path)
+            update(number, len(paths), path)
             content = (directory / path).read_bytes()
             try:
                 text, needs = rewriting.rewrite(content.decode("utf-8"))

@@ -200,12 +200,12 @@ def run(
         ),
     ]
     started = time.monotonic()
-    with reporter.task(f"testing {suite.title}") as task:
+    with reporter.task(f"testing {suite.title}") as update:
 
         def follow(line: str) -> None:
             if match := _PERCENT.search(line):
                 test = next((word for word in line.split() if "::" in word), "")
-                task.update(int(match[1]), 100, test.rsplit("/", 1)[-1])
+                update(int(match[1]), 100, test.rsplit("/", 1)[-1])
 
         outcome = program.run(
             environment,

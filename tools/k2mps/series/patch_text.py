@@ -184,26 +184,21 @@ def check_path(path: str, where: str, new: bool = False) -> None:
     parts = path.split("/")
     # Case-insensitive and Windows file systems take these for .git as well.
     plain = [part.lower().rstrip(" .") for part in parts]
-    for refused, reason in (
-        (not {"", ".", ".."}.isdisjoint(parts), "it does not stay inside k2's tree"),
-        (not path.isprintable(), "it has control or invisible characters"),
-        (set(path) & set('\\":'), "it has a backslash, a colon or a quotation mark"),
-        (
-            any(part in (".git", ".gitmodules") or part.startswith("git~") for part in plain),
-            "it reaches into git's own files",
-        ),
-        (
-            new and plain[-1] in (".gitattributes", ".gitignore"),
-            "under patches/files it would also act on this repository",
-        ),
-    ):
-        if refused:
-            raise errors.SeriesError(
-                f"{where} names the path {path!r}, which is refused",
-                why=reason,
-                next_command="do not apply patches from a source you do not"
-                " trust; if it is yours, correct the path",
-            )
+    bad = (
+        not {"", ".", ".."}.isdisjoint(parts)
+        or not path.isprintable()
+        or set(path) & set('\\":')
+        or any(part in (".git", ".gitmodules") or part.startswith("git~") for part in plain)
+    )
+    if bad or new and plain[-1] in (".gitattributes", ".gitignore"):
+        raise errors.SeriesError(
+            f"{where} names the path {path!r}, which is refused",
+            why="it leaves k2's tree, reaches into git's own files or is no plain name"
+            if bad
+            else "under patches/files it would also act on this repository",
+            next_command="do not apply patches from a source you do not trust; if it is yours,"
+            " correct the path",
+        )
 
 
 def flaw(patch: Patch) -> tuple[int, str] | None:

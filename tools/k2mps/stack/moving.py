@@ -11,8 +11,10 @@ import re
 from typing import NamedTuple
 
 from k2mps.core import errors
-from k2mps.core.git import quoted
 from k2mps.stack.checkout import BRANCH, BRANCH_REF, Checkout
+
+# What git says where a file is edited, or is not tracked and in the place of one of the commit.
+_IN_THE_WAY = re.compile("would be (overwritten|lost|removed)|lose untracked|Your local changes")
 
 
 class Move(NamedTuple):
@@ -64,10 +66,14 @@ def _check_out(checkout: Checkout, what: Move) -> None:
         restore(checkout, what.commit)
         raise
     if result.status:
-        refused = _refused(checkout, result.stderr)
-        if not refused:
-            restore(checkout, what.commit)
-        raise refused or checkout.git.failure(command, result)
+        if _IN_THE_WAY.search(result.stderr):  # then git has changed nothing
+            raise errors.K2mpsError(
+                f"files of yours are in the way in {checkout.directory}",
+                why=result.stderr,
+                next_command="commit, stash or move them away, then run the same command again",
+            )
+        restore(checkout, what.commit)
+        raise checkout.git.failure(command, result)
     # The user's branch is where it was; only HEAD left it.
     if what.head and not on_branch and checkout.commit_of(what.head) == what.commit:
         checkout.git.bytes("symbolic-ref", "HEAD", what.head)
@@ -101,22 +107,3 @@ def restore(checkout: Checkout, target: str) -> None:
     for path in set(paths) - set(before):
         with contextlib.suppress(OSError):
             os.removedirs((checkout.directory / path).parent)
-
-
-def _refused(checkout: Checkout, stderr: str) -> errors.K2mpsError | None:
-    """git's refusal to change anything, which lists the files in the way, each after a tab; None
-    for another message."""
-    files = re.findall(r"^\s+(.*)$", stderr, re.MULTILINE)
-    place = checkout.directory / (files[0].rstrip("/") if files else "")
-    if "Your local changes" in stderr:
-        return errors.K2mpsError(
-            f"{place} was edited meanwhile",
-            next_command="commit or stash that, then run the same command again",
-        )
-    if not files or not re.search("would be (overwritten|lost|removed)|lose untracked", stderr):
-        return None
-    return errors.K2mpsError(
-        f"{place} is in the place of a file of the series",
-        why=f"git does not track {errors.some(files)}, so replacing would lose it",
-        next_command=f"move {quoted(place)} away, then run the same command again",
-    )
