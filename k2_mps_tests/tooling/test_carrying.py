@@ -7,13 +7,12 @@ bytes in patches/ and upstream.toml.
 import copy
 import re
 import shutil
-import subprocess
 import time
 
 import pytest
 
 from k2_mps_tests.tooling import support
-from k2_mps_tests.tooling.support import ARRAY, CONTEXT, LONG_FILE, MPS, git, patches, snapshot
+from k2_mps_tests.tooling.support import ARRAY, CONTEXT, LONG_FILE, MPS, git, patches
 from k2_mps_tests.tooling.test_hostile_config import CONFIGURATIONS, configure
 
 
@@ -147,35 +146,3 @@ def test_two_runs_at_once_are_refused(sandbox, onto, tmp_path, command):
     assert first.returncode == 0, out
     assert git(sandbox.checkout, "fsck", "--strict", "--no-dangling") == ""
     assert sandbox.state() in ("applied", "pristine", "applied by another version of the series")
-
-
-READ_ONLY = """
-mount --bind "$1" "$1" && mount -o remount,ro,bind "$1" && shift && exec "$@"
-"""
-
-
-@pytest.mark.parametrize("command", ["export", "rebase", "drop", "undo"])
-@pytest.mark.parametrize("what", ["project", "checkout"])
-def test_read_only_places(sandbox, onto, what, command):
-    if not support.mount_namespace():
-        pytest.skip(support.NO_MOUNT)
-    k2 = sandbox.clone("own")
-    git(k2, "checkout", "--quiet", "--detach", sandbox.pin)
-    sandbox.ok("apply", "--k2", str(k2))
-    if command == "export":
-        support.commit(k2, "more", {"n": "1\n"})
-    words = {"rebase": ["--onto", onto], "drop": [ARRAY]}.get(command, [])
-    before = snapshot(k2), patches(sandbox)
-    there = ["sh", "-c", READ_ONLY, "sh", sandbox.root if what == "project" else k2]
-    result = subprocess.run(
-        [*support.mount_namespace(), *there, *sandbox.command(command, *words, "--k2", str(k2))],
-        cwd=sandbox.root,
-        env=sandbox.environment,
-        capture_output=True,
-        text=True,
-    )
-    assert result.returncode == 1 and "error: " in result.stderr, result.stderr
-    assert "Read-only file system" in result.stderr
-    assert "Traceback" not in result.stderr
-    assert (snapshot(k2), patches(sandbox)) == before
-    sandbox.ok(command, *words, "--k2", str(k2))

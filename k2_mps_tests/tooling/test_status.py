@@ -57,24 +57,6 @@ def test_edited_by_commits(sandbox):
     assert status(sandbox)["state"] == "edited"
 
 
-@pytest.mark.parametrize(
-    "spoil",
-    [
-        lambda patches: (patches / "files/cmake/mps.cmake").write_text("x"),
-        lambda patches: (patches / "context-know-mps.patch").unlink(),
-        lambda patches: (patches / "files/stray").write_text("x"),
-    ],
-)
-def test_patches_changed(sandbox, spoil):
-    sandbox.ok("apply")
-    spoil(sandbox.root / "patches")
-    found = status(sandbox)
-    assert found["state"] == "applied"
-    assert found["patches"] == "changed"
-    assert found["patch_changes"]
-    assert found["next_command"] == "k2mps apply"
-
-
 def test_status_changes_nothing(sandbox):
     sandbox.ok("apply")
     # Stale stat information, which git would refresh.
