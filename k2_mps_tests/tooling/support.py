@@ -73,6 +73,22 @@ def output(*command: object, **how) -> str:
     return result.stdout
 
 
+def cmake(folder: Path, commands: str, settings: dict[str, object]) -> str:
+    """Configures a project as k2's, with these commands, in folder/build; what cmake prints."""
+    head = "cmake_minimum_required(VERSION 3.18)\nproject(k2 CXX)\n"
+    (folder / "CMakeLists.txt").write_text(f"{head}{commands}\n")
+    programs = Path(sys.prefix, "bin")
+    named = [f"-D{name}={value}" for name, value in settings.items()]
+    where = ("-S", folder, "-B", folder / "build", "-G", "Ninja")
+    make = f"-DCMAKE_MAKE_PROGRAM={programs / 'ninja'}"
+    return output(programs / "cmake", *where, make, *named)
+
+
+def ninja(folder: Path) -> None:
+    """Builds what `cmake` has configured."""
+    output(Path(sys.prefix, "bin/ninja"), "-C", folder / "build")
+
+
 def shell(directory: Path, script: str) -> None:
     """Runs shell commands with a contributor's name, up to the first failure."""
     subprocess.run(

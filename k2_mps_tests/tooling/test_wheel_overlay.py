@@ -3,16 +3,12 @@
 import sys
 from pathlib import Path
 
-import pytest
-from k2mps.build import environment
-from k2mps.core import project
+import pybind11
 
 from k2_mps_tests.tooling import support
 
 ROOT = support.TOOLS.parent
 CMAKE = """\
-cmake_minimum_required(VERSION 3.18)
-project(k2 CXX)
 if(NOT DEFINED TORCH_LIBRARY)
   set(TORCH_LIBRARIES torch_was_found)
   set(TORCH_LIBRARY "/a/path" CACHE FILEPATH "what find_library leaves")
@@ -27,41 +23,31 @@ message(STATUS "linked with: ${TORCH_LIBRARIES}")
 """
 
 
-@pytest.fixture
-def configure(tmp_path):
+def configure(folder: Path, **more: str) -> str:
     """Runs cmake on the project; returns the output."""
-    (tmp_path / "CMakeLists.txt").write_text(CMAKE)
-    found = environment.Environment(project.Project(ROOT))
-
-    def run(*options: str) -> str:
-        settings = {
-            "CMAKE_MAKE_PROGRAM": found.program("ninja"),
-            "CMAKE_PROJECT_k2_INCLUDE": ROOT / "CMakeLists.overlay.cmake",
-            "PYTHON_EXECUTABLE": sys.executable,
-            "pybind11_DIR": found.site_packages / "pybind11/share/cmake/pybind11",
-        }
-        named = (f"-D{name}={value}" for name, value in settings.items())
-        where = ("-S", tmp_path, "-B", tmp_path / "build", "-G", "Ninja")
-        return support.output(found.program("cmake"), *where, *named, *options)
-
-    return run
+    settings = {
+        "CMAKE_PROJECT_k2_INCLUDE": ROOT / "CMakeLists.overlay.cmake",
+        "PYTHON_EXECUTABLE": sys.executable,
+        "pybind11_DIR": pybind11.get_cmake_dir(),
+    }
+    return support.cmake(folder, CMAKE, settings | more)
 
 
-def test_torch_is_linked_however_often_cmake_runs(configure):
+def test_torch_is_linked_however_often_cmake_runs(tmp_path):
     for _ in range(3):
-        assert "linked with: torch_was_found" in configure()
+        assert "linked with: torch_was_found" in configure(tmp_path)
 
 
 def library(folder: Path, name: str) -> bytes:
-    support.output(Path(sys.prefix, "bin/ninja"), "-C", folder / "build")
+    support.ninja(folder)
     [path] = folder.glob(f"build/lib{name}.*")
     return path.read_bytes()
 
 
-def test_what_goes_into_a_wheel_names_no_directory(configure, tmp_path):
-    configure()
+def test_what_goes_into_a_wheel_names_no_directory(tmp_path):
+    configure(tmp_path)
     assert str(tmp_path).encode() in library(tmp_path, "fsa")
-    configure("-DK2_FOR_WHEEL=ON")
+    configure(tmp_path, K2_FOR_WHEEL="ON")
     for name in ("_k2", "fsa"):
         content = library(tmp_path, name)
         assert str(tmp_path).encode() not in content

@@ -4,7 +4,6 @@ ci/run makes a real wheel for macOS.
 """
 
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -145,21 +144,14 @@ def test_signposts_bind_the_symbols_of_macos(tmp_path):
 def configure(folder: Path, commands: str, macos: str = "14.0") -> None:
     """Configures a project for a macOS, as k2, in folder/build."""
     (folder / "sdk").mkdir(exist_ok=True)
-    (folder / "CMakeLists.txt").write_text(
-        f"cmake_minimum_required(VERSION 3.18)\nproject(k2 CXX)\n{commands}\n"
-    )
-    programs = Path(sys.prefix, "bin")
     settings = {
-        "CMAKE_MAKE_PROGRAM": programs / "ninja",
         "CMAKE_TOOLCHAIN_FILE": toolchain.FILES / "toolchain.cmake",
         "CMAKE_OSX_SYSROOT": folder / "sdk",
         "CMAKE_OSX_DEPLOYMENT_TARGET": macos,
         "CMAKE_CXX_COMPILER_WORKS": "ON",
         "CMAKE_EXPORT_COMPILE_COMMANDS": "ON",
     }
-    named = (f"-D{name}={value}" for name, value in settings.items())
-    where = ("-S", folder, "-B", folder / "build", "-G", "Ninja")
-    support.output(programs / "cmake", *where, *named)
+    support.cmake(folder, commands, settings)
 
 
 @pytest.mark.parametrize("version", ["14.0", "15.0"])
@@ -183,7 +175,7 @@ def test_the_linker_strips_a_module(tmp_path):
         # The condition under which pybind11 runs this program.
         "if(CMAKE_STRIP)\n  message(FATAL_ERROR ${CMAKE_STRIP})\nendif()",
     )
-    support.output(Path(sys.prefix, "bin/ninja"), "-C", tmp_path / "build")
+    support.ninja(tmp_path)
     [library] = (tmp_path / "build").glob("libx.*")
     binary = toolchain.parse(library)
     names = {symbol.name for symbol in binary.symbols}

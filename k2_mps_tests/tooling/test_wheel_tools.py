@@ -3,16 +3,12 @@
 The wheels are small ones; pip and the schema are real.
 """
 
-import contextlib
 import dataclasses
-import functools
 import hashlib
-import http.server
 import json
 import os
 import subprocess
 import sys
-import threading
 from pathlib import Path
 from urllib.parse import quote
 
@@ -21,7 +17,7 @@ from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
 from k2mps.build import provenance
 from k2mps.core import errors
-from k2mps.wheel import contents, index, sbom
+from k2mps.wheel import contents, sbom
 from k2mps.wheel.index import write as write_index
 from k2utils.commands.install import common
 from k2utils.commands.install.k2 import K2
@@ -123,16 +119,6 @@ def test_a_bill_keeps_to_the_schema_and_names_all(tmp_path):
 # ---- the index page
 
 
-@contextlib.contextmanager
-def served(folder: Path):
-    """The URL of a folder on a local web server."""
-    handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=str(folder))
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_address[1]}"
-        server.shutdown()
-
-
 def pip(page: str, wanted: str, folder: Path) -> subprocess.CompletedProcess:
     """Downloads a wheel from a page to a folder."""
     command = [sys.executable, "-m", "pip", "download", "--no-deps", "--no-index"]
@@ -141,18 +127,16 @@ def pip(page: str, wanted: str, folder: Path) -> subprocess.CompletedProcess:
 
 
 def test_pip_finds_each_version_on_the_page_also_where_the_wheels_lie_elsewhere(tmp_path):
-    wheels, page_folder = tmp_path / "wheels", tmp_path / "page"
+    wheels = tmp_path / "wheels"
     made = [case(torch).written(wheels) for torch in ("2.12.0", "2.13.0")]
-    page_folder.mkdir()
-    with served(wheels) as url, served(page_folder) as page_url:
-        write_index(wheels, url).rename(page_folder / "mps.html")
-        page = write_index(wheels).as_uri()
-        for place, path in ((page, made[0]), (page, made[1]), (f"{page_url}/mps.html", made[1])):
-            result = pip(place, f"k2=={path.name.split('-')[1]}", tmp_path / "got")
-            assert result.returncode == 0, result.stdout + result.stderr
-            got = tmp_path / "got" / path.name
-            assert got.read_bytes() == path.read_bytes()
-            got.unlink()
+    elsewhere = write_index(wheels, wheels.as_uri()).rename(tmp_path / "mps.html")
+    beside = write_index(wheels)
+    for page, path in ((beside, made[0]), (beside, made[1]), (elsewhere, made[1])):
+        result = pip(page.as_uri(), f"k2=={path.name.split('-')[1]}", tmp_path / "got")
+        assert result.returncode == 0, result.stdout + result.stderr
+        got = tmp_path / "got" / path.name
+        assert got.read_bytes() == path.read_bytes()
+        got.unlink()
 
 
 def test_pip_heeds_the_hash_and_the_python_that_is_required(tmp_path):
@@ -235,9 +219,8 @@ def test_k2utils_finds_the_wheel_for_the_installed_torch(tmp_path):
     """k2utils reads the pages of k2 alone; the test gives it ours."""
     for torch in ("2.12.0", "2.13.0"):
         case(torch, f"1.24.4.post20250714+mps.cpu.torch{torch}").written(tmp_path)
-    with served(tmp_path) as url:
-        write_index(tmp_path, "https://example.org/wheels")
-        links = common.fetch_wheel_links(f"{url}/{index.NAME}")
+    page = write_index(tmp_path, "https://example.org/wheels")
+    links = common.fetch_wheel_links(page.as_uri())
     wanted = common.TorchInfo(common.Version("2.13.0"), "cpu", None)
     found = common.select_wheel(links, wanted, K2)
     assert str(found.version) == OURS

@@ -8,7 +8,6 @@ import dataclasses
 import re
 import sys
 import zipfile
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -65,55 +64,44 @@ class Workshop:
     def __init__(self, folder: Path):
         self._folder = folder
         (folder / "libSystem.tbd").write_text(STUB % (LIBSYSTEM, ", ".join(SYSTEM[LIBSYSTEM])))
-        self.torch = folder / "libtorch.dylib"
-        self.library(TORCH_CODE, self.torch)
+        (folder / "newer").mkdir()
+        self.library(TORCH_CODE, "libtorch.dylib")
+
+    def library(self, code: str, file: str, *options: object, rpaths=RPATHS, **how: str) -> bytes:
+        """Compiles and links C code, with libSystem."""
+        places = (f"-Wl,-rpath,{rpath}" for rpath in rpaths)
+        system = (f"-L{self._folder}", "-lSystem", *places)
+        return macos.link(code, self._folder / file, *system, *options, **how).read_bytes()
 
     def context(
-        self, more: str = "", kernel: str = KERNEL, with_: Sequence[Path] = (), **how
+        self, more: str = "", *options: str, kernel: str = KERNEL, torch: str = "", **how
     ) -> bytes:
-        """libk2context.dylib, with more code, linked with libtorch and other libraries."""
+        """libk2context.dylib, with more code, linked with libtorch."""
         text = '"' + kernel.replace("\n", "\\n") + '"'
-        path = self._folder / "libk2context.dylib"
-        how["options"] = (*how.get("options", ()), *(with_ or [self.torch]))
-        return self.library(CONTEXT_CODE % text + more, path, **how)
+        options = (*options, self._folder / torch / "libtorch.dylib")
+        return self.library(CONTEXT_CODE % text + more, "libk2context.dylib", *options, **how)
 
     def extension(self, more: str = "", *options: str) -> bytes:
         """_k2, with more code, linked with libk2context."""
         self.context()
         options = (self._folder / "libk2context.dylib", "-Wl,-U,_PyList_New", *options)
         where = {"rpaths": ("@loader_path/k2/lib",), "kind": "-bundle"}
-        path = self._folder / EXTENSION
-        return self.library(EXTENSION_CODE + more, path, options=options, **where)
-
-    def library(
-        self,
-        code: str,
-        path: Path,
-        rpaths: Sequence[str] = RPATHS,
-        options: Sequence[object] = (),
-        **how: str,
-    ) -> bytes:
-        """Compiles and links C code, with libSystem."""
-        system = (f"-L{self._folder}", "-lSystem")
-        places = (f"-Wl,-rpath,{rpath}" for rpath in rpaths)
-        return macos.link(code, path, *system, *places, *options, **how).read_bytes()
+        return self.library(EXTENSION_CODE + more, EXTENSION, *options, **where)
 
     def alone(self, code: str, target: str) -> bytes:
         """libk2context.dylib for another system, without other libraries."""
         name = "@rpath/libk2context.dylib"
-        return self.library(code, self._folder / "alone.dylib", target=target, name=name)
+        return self.library(code, "alone.dylib", target=target, name=name)
 
     def without(self, library: str, code: str = "") -> bytes:
         """libk2context.dylib with the symbol `gone`, which the linker finds in a library: one of
         the system, or a newer torch that defines it in `code`."""
         if code:
-            newer = self._folder / "newer/libtorch.dylib"
-            newer.parent.mkdir(exist_ok=True)
-            self.library(TORCH_CODE + code, newer)
-            return self.context(GONE, with_=[newer])
+            self.library(TORCH_CODE + code, "newer/libtorch.dylib")
+            return self.context(GONE, torch="newer")
         stub = self._folder / "stub.tbd"
         stub.write_text(STUB % (library, "_gone"))
-        return self.context(GONE, with_=[stub, self.torch])
+        return self.context(GONE, stub)
 
 
 @pytest.fixture(scope="session")
@@ -267,7 +255,7 @@ LIBRARIES = {
     "its own name": (["context", {"name": f"/usr/local/{CONTEXT}"}], {"install-name"}),
     "an absolute rpath": (["context", {"rpaths": (*RPATHS, "/Library/torch/lib")}], {"rpath"}),
     "no rpath to torch": (["context", {"rpaths": ("@loader_path",)}], {"libraries"}),
-    "no signature": (["context", {"options": ["-Wl,-no_adhoc_codesign"]}], {"signature"}),
+    "no signature": (["context", "", "-Wl,-no_adhoc_codesign"], {"signature"}),
     "another kernel": (["context", {"kernel": KERNEL.replace("add", "sub")}], {"kernels"}),
     "a path of a user": (["context", 'const char file[] = "/home/me/k2/fsa.cu";\n'], {"paths"}),
     "a path of the project": (["context", f'const char file[] = "{PROJECT}/fsa.cu";\n'], {"paths"}),

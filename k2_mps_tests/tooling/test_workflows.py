@@ -5,7 +5,6 @@ GitHub runs the workflows; the tests check what needs no run.
 
 import json
 import re
-import subprocess
 import sys
 from pathlib import Path
 
@@ -57,10 +56,7 @@ def workflow(request) -> Path:
     ids=lambda linter: linter[0],
 )
 def test_linters_find_nothing(workflow, linter):
-    program = Path(sys.prefix, "bin", linter[0])
-    command = [program, *linter[1:], str(workflow)]
-    result = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
-    assert result.returncode == 0, result.stdout + result.stderr
+    support.output(Path(sys.prefix, "bin", linter[0]), *linter[1:], workflow, cwd=ROOT)
 
 
 def triggers(path: Path) -> dict:
@@ -104,8 +100,7 @@ def test_no_job_has_rights_that_it_does_not_ask_for(workflow):
 def test_steps_are_scripts_that_bash_reads(script):
     # GitHub would paste an expression into the script without quotes.
     assert not EXPRESSION.search(script)
-    result = subprocess.run(["bash", "-n"], input=script, capture_output=True, text=True)
-    assert result.returncode == 0, result.stderr
+    support.output("bash", "-n", input=script)
 
 
 def commands() -> list[str]:
@@ -119,23 +114,14 @@ def commands() -> list[str]:
 
 @pytest.mark.parametrize("command", commands())
 def test_the_tool_has_the_commands_and_options(command):
-    words = [
-        word for word in command.split() if not word.startswith("$")
-    ]  # no value, or another option
-    result = subprocess.run(
-        [sys.executable, "-m", "k2mps", *words, "--help"], capture_output=True, text=True, cwd=ROOT
-    )
-    assert result.returncode == 0, result.stderr
-
-
-def outputs(*options: str) -> dict[str, str]:
-    program = [sys.executable, str(ROOT / "ci/wheel_matrix.py"), *options]
-    text = subprocess.run(program, check=True, capture_output=True, text=True).stdout
-    return dict(line.split("=", 1) for line in text.splitlines())
+    # A variable is no value, or another option.
+    words = [word for word in command.split() if not word.startswith("$")]
+    support.output(sys.executable, "-m", "k2mps", *words, "--help", cwd=ROOT)
 
 
 def pairs(*options: str) -> set[tuple[str, str]]:
-    matrix = json.loads(outputs(*options)["matrix"])
+    text = support.output(sys.executable, ROOT / "ci/wheel_matrix.py", *options)
+    matrix = json.loads(dict(line.split("=", 1) for line in text.splitlines())["matrix"])
     return {(entry["python"], entry["torch"]) for entry in matrix["include"]}
 
 

@@ -191,10 +191,7 @@ def register(environment: Environment, built: Built) -> None:
     record = f"{info}/RECORD"
     files[record] = "".join(f"{path},,\n" for path in (*files, record))
     for name, text in files.items():
-        target = packages / name
-        # Another process may read these files at this moment.
-        if not target.exists() or target.read_text(encoding="utf-8") != text:
-            replacement.rewrite(target, text)
+        replacement.rewrite(packages / name, text)  # Another process may read it at this moment.
 
 
 class _Plan:

@@ -13,7 +13,6 @@ import click
 from k2mps import __version__
 from k2mps.cli import patches, wheels
 from k2mps.cli.session import (
-    FOLDER,
     PASSED_ON,
     Session,
     build_options,
@@ -269,7 +268,7 @@ def kernels_command(session: Session, words: tuple[str, ...]) -> None:
 
 @command(main, "recipes")
 @click.argument("kind", metavar="icefall", type=click.Choice(("icefall",)))
-@click.argument("directory", metavar="DIR", type=FOLDER)
+@click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
 def recipes_command(session: Session, kind: str, directory: Path) -> None:
     """Rewrite a checkout of icefall for mps.
 

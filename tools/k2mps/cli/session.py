@@ -8,10 +8,6 @@ import click
 
 from k2mps.cli.console import Console
 
-FOLDER = click.Path(file_okay=False, path_type=Path)
-EXISTING_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
-EXISTING_FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
-
 
 class Session:
     """One run of the command line.

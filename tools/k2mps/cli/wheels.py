@@ -5,16 +5,11 @@ from pathlib import Path
 
 import click
 
-from k2mps.cli.session import (
-    EXISTING_FILE,
-    EXISTING_FOLDER,
-    Session,
-    build_options,
-    command,
-    k2_option,
-)
+from k2mps.cli.session import Session, build_options, command, k2_option
 
-_wheel_argument = click.argument("wheel", metavar="FILE", type=EXISTING_FILE)
+_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+_FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
+_wheel_argument = click.argument("wheel", metavar="FILE", type=_FILE)
 _python_option = click.option(
     "--python",
     metavar="PROGRAM|DIR",
@@ -87,7 +82,7 @@ def sbom_command(session: Session, wheel: Path) -> None:
 @click.option(
     "--base-url", default="", metavar="URL", help="where the wheels are; default beside the page"
 )
-@click.argument("directory", metavar="DIR", type=EXISTING_FOLDER)
+@click.argument("directory", metavar="DIR", type=_FOLDER)
 def index_command(session: Session, base_url: str, directory: Path) -> None:
     """Write DIR/mps.html, a page of DIR's wheels for pip's --find-links."""
     from k2mps.wheel import index
