@@ -49,8 +49,8 @@ def run(rank, params):
 REWRITTEN_TRAIN = """#!/usr/bin/env python3
 import logging
 import torch
-from k2.mps import gpu
 from k2.mps.gpu import GradScaler, autocast
+from k2.mps import gpu
 
 
 def run(rank, params):
@@ -106,6 +106,7 @@ FILES = {
     "egs/yesno/broken.py": 'import torch\n"""torch.cuda.empty_cache()\n',
 }
 REWRITTEN = [
+    "egs/yesno/bare.py",
     "egs/yesno/scaling.py",
     "egs/yesno/train.py",
     "egs/yesno/windows.py",
@@ -131,7 +132,7 @@ def test_there_and_back(empty, icefall):
     git(icefall, "status")  # which writes the index
     before = support.snapshot(icefall, times=False)
     out = empty.ok("recipes", "icefall", str(icefall))
-    assert "rewrote 4 files" in out and f"git -C {icefall} restore ." in out
+    assert "rewrote 5 files" in out and f"git -C {icefall} restore ." in out
     assert git(icefall, "diff", "--name-only").split() == REWRITTEN
     assert (icefall / "egs/yesno/train.py").read_text() == REWRITTEN_TRAIN
     assert os.access(icefall / "egs/yesno/train.py", os.X_OK)
@@ -152,9 +153,8 @@ def test_there_and_back(empty, icefall):
 def test_what_stays_is_named(empty, icefall):
     result = empty.run("recipes", "icefall", str(icefall))
     assert "own.py: stays as it is: it has a name `gpu` of its own" in result.stderr
-    assert "bare.py: stays as it is: it imports nothing" in result.stderr
-    assert "broken.py: stays as it is: no Python" in result.stderr
-    assert "fbank.py: computes features with kaldifeat, on CUDA or the CPU" in result.stderr
+    assert "broken.py: stays as it is: Syntax Error @" in result.stderr
+    assert "fbank.py: stays as it is: it computes features with kaldifeat" in result.stderr
     assert 'dist.py: still needs CUDA for "nccl", torch.cuda.set_device' in result.stderr
 
 
@@ -180,11 +180,9 @@ def test_a_commit_of_what_was_rewritten_is_taken_back_beside_later_edits(empty, 
 def test_what_is_no_checkout_of_icefall(empty, icefall, tmp_path):
     copy = tmp_path / "copy"
     support.write(copy, FILES)
-    assert "it has no .git" in empty.fails(1, "recipes", "icefall", str(copy))
-    told = empty.fails(1, "recipes", "icefall", str(icefall / "egs"))
-    assert "is not the root of a checkout of icefall" in told
-    (icefall / "icefall/utils.py").unlink()
-    assert "it has no icefall/utils.py" in empty.fails(1, "recipes", "icefall", str(icefall))
+    for folder in (copy, icefall / "egs"):
+        told = empty.fails(1, "recipes", "icefall", str(folder))
+        assert f"{folder} is not the root of a checkout of icefall" in told
 
 
 SHAPES = {
@@ -239,8 +237,8 @@ def main():
         device = torch.device("cuda", 0)
 """
 REWRITTEN_STREAMING = """import torch
-from k2.mps import gpu
 from kaldifeat import Fbank, FbankOptions
+from k2.mps import gpu
 
 
 def decode(model, samples):
@@ -270,9 +268,8 @@ def test_features_of_kaldifeat_are_for_the_model():
     [FBANK, STREAMING.replace("samples.to(device)", "[wave.to(device) for wave in samples]")],
 )
 def test_other_uses_of_kaldifeat_stay(source):
-    text, left = rewriting.rewrite(source)
-    assert text == source
-    assert left == "computes features with kaldifeat, on CUDA or the CPU"
+    with pytest.raises(ValueError, match="computes features with kaldifeat"):
+        rewriting.rewrite(source)
 
 
 @pytest.mark.parametrize("shape", SHAPES)

@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from pathlib import Path
 
+from libcst import ParserSyntaxError
+
 from k2mps.core import errors, interrupts
 from k2mps.core.git import Git, quoted, split_z
 from k2mps.core.progress import Reporter
@@ -20,11 +22,10 @@ def rewrite(
       K2mpsError: the directory is not the root of a checkout of icefall, or has edits.
     """
     git = Git(directory.resolve(), reporter=reporter)
-    missing = [name for name in (".git", "icefall/utils.py") if not (directory / name).exists()]
-    if missing:
+    if not (directory / ".git").exists() or not (directory / "icefall/utils.py").exists():
         raise errors.K2mpsError(
             f"{directory} is not the root of a checkout of icefall",
-            why=f"it has no {missing[0]}",
+            why="it has no .git, or no icefall/utils.py",
             next_command="git clone https://github.com/k2-fsa/icefall, and name that",
         )
     edited = split_z(git.bytes("diff", "--name-only", "-z", "HEAD", work_tree=True))
@@ -36,17 +37,19 @@ def rewrite(
             " then run the same command again",
         )
     changed, left = {}, {}
-    entries = [entry.split("\t", 1) for entry in split_z(git.bytes("ls-files", "-z", "--stage"))]
-    # No links, which lead to others of these files.
-    paths = [path for mode, path in entries if mode.startswith("100") and path.endswith(".py")]
+    # git finds nothing behind links, which lead to others of these files.
+    found = git.run("grep", "-lzE", "-e", rewriting.HINT, work_tree=True)
+    if found.status > 1:
+        raise git.failure(("grep",), found)
+    paths = [path for path in split_z(found.stdout) if path.endswith(".py")]
     with reporter.task("rewriting") as update:
         for number, path in enumerate(paths):
             update(number, len(paths), path)
             content = (directory / path).read_bytes()
             try:
                 text, needs = rewriting.rewrite(content.decode("utf-8"))
-            except ValueError as error:
-                text, needs = "", f"stays as it is: {error}"
+            except (ValueError, ParserSyntaxError) as error:
+                text, needs = "", f"stays as it is: {str(error).splitlines()[0]}"
             if needs:
                 left[path] = needs
             if text and text.encode("utf-8") != content:

@@ -9,19 +9,18 @@ import re
 import libcst as cst
 from libcst import matchers as m
 from libcst.helpers import get_full_name_for_node as name_of
-from libcst.helpers import parse_template_expression
+from libcst.helpers import parse_template_expression as parsed
 
-# Statements without one of these need no rewriting; to visit them takes minutes.
-_HINT = re.compile(r"cuda|nccl|ctc_loss|autocast|torch\.double|torch\.float64|fbank|Kaldifeat")
+# An extended regular expression for git: programs that it does not match need no rewriting.
+HINT = r"cuda|nccl|ctc_loss|autocast|torch\.double|torch\.float64|fbank|Kaldifeat"
 
-_MIXED = ("autocast", "GradScaler", "custom_fwd", "custom_bwd")
 _CALLS = (
-    *("max_memory_allocated", "memory_allocated", "memory_reserved", "reset_peak_memory_stats"),
-    *("empty_cache", "synchronize", "is_bf16_supported"),
+    *("amp.autocast", "amp.GradScaler", "amp.custom_fwd", "amp.custom_bwd", "memory_reserved"),
+    *("max_memory_allocated", "memory_allocated", "reset_peak_memory_stats", "empty_cache"),
+    *("synchronize", "is_bf16_supported"),
 )
 _RENAMED = {
-    **{f"torch.cuda.amp.{name}": name for name in _MIXED},
-    **{f"torch.cuda.{name}": name for name in _CALLS},
+    **{f"torch.cuda.{name}": name.removeprefix("amp.") for name in _CALLS},
     "torch.get_autocast_gpu_dtype": "get_autocast_dtype",
     # Before 2.14, torch has no kernel for CTC on mps.
     "torch.nn.functional.ctc_loss": "ctc_loss",
@@ -43,10 +42,7 @@ _OF_CUDA = m.Attribute(m.Attribute(m.Name("torch"), m.Name("cuda")))
 _AVAILABLE = m.Call(m.Attribute(_OF_CUDA.value, m.Name("is_available")))
 _OURS = m.Attribute(m.Name("gpu"))
 _LEFT = _ON_CUDA | _OF_CUDA | _CUDA | m.SimpleString(m.MatchRegex("[\"']nccl[\"']"))
-_MIXED_NAME = m.ImportAlias(m.Name(m.MatchRegex("|".join(_MIXED))))
-_MIXED_IMPORT = m.ImportFrom(_OF_CUDA, [m.AtLeastN(_MIXED_NAME, n=1)])
 _IMPORT = m.SimpleStatementLine([m.Import() | m.ImportFrom()])
-_OF_TORCH = m.SimpleStatementLine([m.Import([m.ImportAlias(m.Name("torch"), None)])])
 
 # kaldifeat computes features on the CPU or CUDA: where its options say, for the model's device.
 _PLACE = m.Attribute(m.Name("opts"), m.Name("device"))
@@ -60,106 +56,84 @@ def rewrite(source: str) -> tuple[str, str]:
     """A program with the known calls rewritten, and what in it still needs CUDA, or "".
 
     Raises:
-      ValueError: the text is no Python, or has a name `gpu` already.
+      ParserSyntaxError: the text is no Python.
+      ValueError: the text has a name `gpu` already, or lets kaldifeat compute features of a
+        device in an unknown way.
     """
-    if not _HINT.search(source):
-        return source, ""
-    try:
-        tree = cst.parse_module(source)
-    except cst.ParserSyntaxError as error:
-        raise ValueError(f"no Python, {error.message.splitlines()[0]}") from error
-    rewriter = _Rewriter(tree, source)
-    body = [
-        part.visit(rewriter) if _HINT.search(tree.code_for_node(part)) else part
-        for part in tree.body
-    ]
-    if rewriter.found and "from k2.mps import gpu" not in source:
+    tree = cst.parse_module(source)
+    changed = tree.visit(_Rewriter(tree, source))
+    code = changed.code
+    ours = "from k2.mps import gpu"
+    if code != source and ours not in source and "gpu." in code:
         named = m.findall(tree, m.Name("gpu")) if re.search(r"\bgpu\b", source) else []
         if named and len(named) > len(m.findall(tree, m.Attribute(attr=m.Name("gpu")))):
             raise ValueError("it has a name `gpu` of its own")
-        imports = [part for part in body if m.matches(part, _IMPORT)]
-        if not imports:
-            raise ValueError("it imports nothing")
-        torch = next((part for part in imports if m.matches(part, _OF_TORCH)), imports[0])
-        body.insert(body.index(torch) + 1, cst.parse_statement("from k2.mps import gpu"))
-    changed = tree.with_changes(body=body)
-    code = changed.code
-    if rewriter.odd:
-        return code, "computes features with kaldifeat, on CUDA or the CPU"
+        body = list(changed.body)
+        last = max((at for at, part in enumerate(body) if m.matches(part, _IMPORT)), default=-1)
+        body.insert(last + 1, cst.parse_statement(ours))
+        code = changed.with_changes(body=body).code
     left = m.findall(changed, _LEFT) if re.search("cuda|nccl", code) else []
     needs = ", ".join(sorted({tree.code_for_node(node) for node in left}))
     return code, needs and f"still needs CUDA for {needs}"
 
 
 class _Rewriter(cst.CSTTransformer):
-    """Rewrites the statements of a module.
-
-    Attributes:
-      found: whether they call `gpu` then.
-      odd: whether kaldifeat computes features of a device in an unknown way; devices stay then.
-    """
+    """Rewrites the statements of a module, unless kaldifeat uses a device in an unknown way."""
 
     def __init__(self, tree: cst.Module, source: str):
         super().__init__()
         self._wide = bool(re.search(rf"dtype=({'|'.join(_WIDE)}), *device=", source))
         self._kaldifeat = "kaldifeat" in source.lower()
-        self.found = self.odd = False
-        if self._kaldifeat:
-            known = m.Call(m.Name("fbank")) if 'opts.device = "cpu"' in source else _MOVED
-            self.odd = any(not m.matches(call, known) for call in m.findall(tree, _FEATURES))
-
-    def _ours(self, template: str, **parts: cst.CSTNode) -> cst.BaseExpression:
-        self.found = True
-        return parse_template_expression(template, **parts)
+        known = m.Call(m.Name("fbank")) if 'opts.device = "cpu"' in source else _MOVED
+        if self._kaldifeat and not all(m.matches(x, known) for x in m.findall(tree, _FEATURES)):
+            raise ValueError("it computes features with kaldifeat, on CUDA or the CPU")
 
     def leave_Attribute(self, node, new):
         name = _RENAMED.get(name_of(node))
-        return self._ours(f"gpu.{name}") if name else new
+        return parsed(f"gpu.{name}") if name else new
 
     def leave_ImportFrom(self, node, new):
-        if m.matches(node, _MIXED_IMPORT):
+        if name_of(node.module) == "torch.cuda.amp":
             return new.with_changes(module=cst.parse_expression("k2.mps.gpu"))
         return new
 
     def leave_Param(self, node, new):
         if m.matches(node, m.Param(m.Name("device") | m.Name("device_type"), default=_CUDA)):
-            return new.with_changes(default=self._ours("gpu.device_type()"))
+            return new.with_changes(default=parsed("gpu.device_type()"))
         return new
 
     def leave_Arg(self, node, new):
         wide = self._wide and name_of(node.value) in _WIDE
-        return new.with_changes(value=self._ours("gpu.double()")) if wide else new
+        return new.with_changes(value=parsed("gpu.double()")) if wide else new
 
     def leave_Call(self, node, new):
         name = _FOR_CUDA.get(name_of(node))
         if name and (not node.args or m.matches(node.args[0].value, _CUDA)):
-            if name != "pick_device" or not self.odd:
-                return new.with_changes(func=self._ours(f"gpu.{name}"), args=new.args[1:])
-        if self._kaldifeat and not self.odd and m.matches(node, _MOVED):
+            return new.with_changes(func=parsed(f"gpu.{name}"), args=new.args[1:])
+        if self._kaldifeat and m.matches(node, _MOVED):
             moved = new.args[0].value
             parts = {"at": moved.func.value, "model": moved.args[0].value}
-            return parse_template_expression("fbank({at}.to(opts.device)).to({model})", **parts)
+            return parsed("fbank({at}.to(opts.device)).to({model})", **parts)
         return new
 
     def leave_Assign(self, node, new):
-        if self._kaldifeat and not self.odd and m.matches(node, _PLACED):
+        if self._kaldifeat and m.matches(node, _PLACED):
             choice = '"cpu" if {at}.type == "mps" else {at}'
-            return new.with_changes(value=parse_template_expression(choice, at=new.value))
+            return new.with_changes(value=parsed(choice, at=new.value))
         return new
 
     def leave_If(self, node, new):
         if m.matches(node.test, _AVAILABLE) and m.findall(new.body, _OURS):
             if not m.findall(new.body, _OF_CUDA):
-                return new.with_changes(test=self._ours("gpu.is_available()"))
+                return new.with_changes(test=parsed("gpu.is_available()"))
         return new
 
     def leave_IfExp(self, node, new):
-        if not self.odd and m.matches(node, m.IfExp(_AVAILABLE, _CUDA, m.SimpleString())):
-            return self._ours("str(gpu.pick_device())")
-        return new
+        known = m.matches(node, m.IfExp(_AVAILABLE, _CUDA, m.SimpleString()))
+        return parsed("str(gpu.pick_device())") if known else new
 
     def leave_BooleanOperation(self, node, new):
         if m.matches(new, m.BooleanOperation(_ON_CUDA, m.And())) and m.findall(new.right, _OURS):
-            kind = self._ours("{x}.device.type == gpu.device_type()", x=new.left.value)
+            kind = parsed("{x}.device.type == gpu.device_type()", x=new.left.value)
             return new.with_changes(left=kind)
         return new
