@@ -23,7 +23,7 @@ class Hunk(NamedTuple):
 
     def count(self, sign: bytes) -> int:
         """How many lines it adds (b"+"), removes (b"-") or keeps (b" ")."""
-        return sum(line[:1] == sign for line in self.body)
+        return [line[:1] for line in self.body].count(sign)
 
     @property
     def fits(self) -> bool:
