@@ -69,7 +69,7 @@ def _series(
 ) -> Series:
     """The commits as patches of these names; what patches cannot say is refused."""
     where = quoted(checkout.directory)
-    remedy = f"git -C {where} rebase -i {pin[:12]}, and change that commit"
+    remedy = f"take that out of the edits; or of the commit, by git -C {where} rebase -i {pin[:12]}"
     for commit in commits:
         if len(commit.parents) != 1:
             raise errors.K2mpsError(
