@@ -16,6 +16,8 @@ import time
 from pathlib import Path
 
 import pytest
+from k2mps.build import builder, environment
+from k2mps.core import project
 
 from k2_mps_tests.tooling import support
 from k2_mps_tests.tooling.support import git
@@ -58,6 +60,8 @@ static PyModuleDef module = {PyModuleDef_HEAD_INIT, "_k2", nullptr, -1,
 PyMODINIT_FUNC PyInit__k2() { return PyModule_Create(&module); }
 """
 
+PROGRAM = "import sys, k2\nprint('the answer is', k2.answer(), *sys.argv[1:])\n"
+
 FILES = {
     "CMakeLists.txt": CMAKE,
     "k2/csrc/module.cc": MODULE,
@@ -72,8 +76,9 @@ FILES = {
         "  score = Made(item=lambda: 0.75)\n"
         "  return Made(to=lambda device: Made(get_tot_scores=lambda *how: score))\n"
     ),
+    "k2/python/k2/mps/check.py": PROGRAM,
     # Only tests that read wheels need this file.
-    "k2/python/k2/mps.py": (
+    "k2/python/k2/mps/__init__.py": (
         "import importlib.metadata, json\n"
         "def is_available():\n"
         "  return False\n"
@@ -109,6 +114,16 @@ def write_program(root: Path) -> None:
         f'#!/bin/sh\nPYTHONPATH={support.TOOLS} exec "${{0%/*}}/python" -m k2mps "$@"\n'
     )
     program.chmod(0o755)
+
+
+def leave_emulator(root: Path) -> None:
+    """Makes a source tree of the emulator, and the stamp that says that it is installed."""
+    support.write(root, {"emulator/source": ""})
+    here = project.Project(root)
+    torch = environment.Environment(here).version_of("torch")
+    settings = sorted(map("=".join, builder.emulator_settings(here).items()))
+    key = environment.tree_hash(root / "emulator", *settings, f"torch {torch}")
+    (root / ".venv/k2mps-emulator.stamp").write_text(key)
 
 
 @pytest.fixture
@@ -173,6 +188,14 @@ def test_a_build_from_nothing_can_be_imported_and_is_reused(sandbox):
     programs = {Path(word).name for word in re.findall(r"^\+ (\S+)", result.stderr, re.MULTILINE)}
     assert "ninja" in programs
     assert not programs & {"cmake", "pip", "python"}
+
+
+def test_a_build_for_mps_ends_with_a_comparison_and_programs_get_it(sandbox):
+    leave_emulator(sandbox.root)
+    packages = {f"k2_mps_tests/{name}__init__.py": "" for name in ("", "parity/")}
+    support.write(sandbox.root, {**packages, "k2_mps_tests/parity/fuzz.py": PROGRAM})
+    assert "the answer is 42 --size small --seconds 0\n" in sandbox.ok("build")
+    assert sandbox.ok("fuzz", "--seed=1").endswith("the answer is 42 --seed=1\n")
 
 
 def test_edits_are_built_step_by_step_in_one_tree(sandbox):

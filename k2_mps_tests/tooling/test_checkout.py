@@ -2,6 +2,7 @@
 
 import os
 import pty
+import shlex
 import subprocess
 
 import pytest
@@ -76,8 +77,9 @@ def test_k2_names_a_directory(sandbox, tmp_path):
 def test_progress_on_a_terminal(sandbox):
     """The live display, on a real terminal."""
     leader, follower = pty.openpty()
+    words = map(shlex.join, (sandbox.command("checkout"), sandbox.command("report")))
     process = subprocess.Popen(
-        sandbox.command("checkout"),
+        ["sh", "-ec", "\n".join(words)],
         cwd=sandbox.root,
         env={**sandbox.environment, "TERM": "xterm"},
         stdin=follower,
@@ -96,3 +98,4 @@ def test_progress_on_a_terminal(sandbox):
     assert b"cloning" in shown
     assert b"\x1b[" in shown  # A live display moves the cursor.
     assert sandbox.pin.encode() in shown
+    assert "───" in shown.decode() and b"\t" not in shown  # a table

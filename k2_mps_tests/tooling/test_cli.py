@@ -120,13 +120,14 @@ def test_the_help_lists_the_options_of_the_program_that_a_command_starts(name):
 )
 def test_a_program_runs_where_the_user_is_and_its_status_is_told(empty, status, code, told):
     text = "import os, sys\nprint(os.getcwd(), *sys.argv[1:])\nsys.exit(int(sys.argv[-1]))\n"
-    groups = "[project.optional-dependencies]\nwheels = []\n"
-    files = {"k2_mps_tests/macos_torch.py": text, "deep/er": "", "pyproject.toml": groups}
-    support.write(empty.root, files)
+    groups = "[project.optional-dependencies]\nwheels = []\ndocs = []\n"
+    files = {"k2_mps_tests/macos_torch.py": text, "k2_mps_tests/docs.py": "print('made')\n"}
+    support.write(empty.root, {**files, "deep/er": "", "pyproject.toml": groups})
     os.symlink(sys.prefix, empty.root / ".venv")
     result = empty.run("torch", "--json", "--known=x", status, cwd=empty.root / "deep")
     assert (result.returncode, told in result.stderr) == (code, True), result.stderr
     assert result.stdout == f"{empty.root}/deep --json --known=x {status}\n"
+    assert empty.ok("docs") == "made\n"
 
 
 def test_without_a_command_it_tells_how_things_stand(sandbox):

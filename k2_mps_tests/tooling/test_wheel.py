@@ -77,7 +77,8 @@ def test_it_holds_the_package_and_its_metadata(made):
     assert sorted(name for name in names if not name.startswith(info)) == [
         next(name for name in names if name.startswith("_k2.")),
         "k2/__init__.py",
-        "k2/mps.py",
+        "k2/mps/__init__.py",
+        "k2/mps/check.py",
         "k2/torch_version.py",
     ]
     metadata = files[f"{info}/METADATA"].decode().splitlines()

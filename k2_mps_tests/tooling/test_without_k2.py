@@ -4,11 +4,9 @@ import shutil
 import subprocess
 
 import pytest
-from k2mps.build import builder, environment
-from k2mps.core import project
 
 from k2_mps_tests.tooling import support
-from k2_mps_tests.tooling.test_build import make_environment, write_program
+from k2_mps_tests.tooling.test_build import leave_emulator, make_environment, write_program
 
 ROOT = support.TOOLS.parent
 KERNELS = "k2_mps_tests/kernels/__main__.py"
@@ -22,23 +20,10 @@ def away(empty):
     make_environment(empty.root / ".venv")
     write_program(empty.root)
     empty.use_installed_torch()
-    here = project.Project(empty.root)
-    torch = environment.Environment(here).version_of("torch")
-    support.write(
-        empty.root,
-        {
-            "emulator/source": "",
-            "k2_mps_tests/__init__.py": "",
-            "k2_mps_tests/kernels/__init__.py": "",
-            KERNELS: "import sys\nprint('trained', *sys.argv[1:])\n",
-        },
-    )
-    # The stamp says that the emulator is installed.
-    settings = builder.emulator_settings(here)
-    key = environment.tree_hash(
-        empty.root / "emulator", *sorted(map("=".join, settings.items())), f"torch {torch}"
-    )
-    (empty.root / ".venv/k2mps-emulator.stamp").write_text(key)
+    packages = {f"k2_mps_tests/{name}__init__.py": "" for name in ("", "kernels/")}
+    program = "import sys\nprint('trained', *sys.argv[1:])\n"
+    support.write(empty.root, {**packages, KERNELS: program})
+    leave_emulator(empty.root)
     empty.upstream.rename(empty.upstream.with_name("gone"))
     return empty
 

@@ -208,6 +208,14 @@ def test_command(session: Session, words: tuple[str, ...]) -> None:
     suites.report(results, session.console)
 
 
+def _run_on_k2(session: Session, name: str, words: tuple[str, ...]) -> None:
+    """Builds k2, and runs a program of program.py with it."""
+    from k2mps.run import program
+
+    built = session.build(session.request())
+    getattr(program, name).run(session.environment, words, built)
+
+
 @command(main, "fuzz", build_options, words_argument, **PASSED_ON)
 def fuzz_command(session: Session, words: tuple[str, ...]) -> None:
     """Compare mps with the CPU on random FSAs, ragged tensors and losses.
@@ -220,10 +228,7 @@ def fuzz_command(session: Session, words: tuple[str, ...]) -> None:
     --kind KIND    only cases of this kind; may be given several times
     --place PLACE  host or metal, for what both can do; default: each case draws one
     """
-    from k2mps.run import program
-
-    built = session.build(session.request())
-    program.FUZZ.run(session.environment, words, built)
+    _run_on_k2(session, "FUZZ", words)
 
 
 @command(main, "bench", build_options, words_argument, **PASSED_ON)
@@ -239,10 +244,7 @@ def bench_command(session: Session, words: tuple[str, ...]) -> None:
     --quick          two small sizes only
     --repeats COUNT  the runs of each operation; default 5
     """
-    from k2mps.run import program
-
-    built = session.build(session.request())
-    program.BENCH.run(session.environment, words, built)
+    _run_on_k2(session, "BENCH", words)
 
 
 @command(main, "kernels", torch_option, words_argument, **PASSED_ON)
