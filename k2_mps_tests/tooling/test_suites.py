@@ -18,11 +18,13 @@ from k2_mps_tests.tooling import support
 ROOT = support.TOOLS.parent
 SKIPPED = "@pytest.mark.skip(reason='x')\ndef test_x(): pass\n"
 MIXED = """\
+import os, time
 import pytest
 
-def test_good(): pass
-
-def test_also_good(): pass
+@pytest.mark.parametrize("number", range(6))
+def test_good(number):
+    assert os.environ["PYTEST_XDIST_WORKER_COUNT"] == "2"
+    time.sleep(0.2)
 
 def test_bad(): assert 1 == 2
 
@@ -58,14 +60,6 @@ def run(environment, text, on_k2=False, device=doctor.Device.CPU, **kwargs):
     return suites.run(environment, suite, None)
 
 
-def test_the_numbers_are_pytests(environment):
-    result = run(environment, MIXED)
-    assert (result.passed, result.failed, result.errors, result.skipped) == (2, 1, 1, 3)
-    assert result.reasons == {"no Mac here": 2, "too old": 1}
-    assert not result.ok and not result.broken
-    assert any("assert 1 == 2" in line for line in result.output)
-
-
 @pytest.mark.parametrize(
     "text, spread, reason",
     [
@@ -98,35 +92,22 @@ class Progress(Reporter):
         yield lambda *step: self.steps.append(step)
 
 
-def test_several_processes_share_a_suite(environment, monkeypatch):
+def test_several_processes_share_a_suite_and_the_numbers_are_pytests(environment, monkeypatch):
     monkeypatch.setattr(builder, "fitting_jobs", lambda: 2)
     # This test may itself run in such a process.
     monkeypatch.delenv("PYTEST_XDIST_WORKER_COUNT", raising=False)
-    text = """
-import os, time
-
-import pytest
-
-@pytest.mark.parametrize("number", range(6))
-def test_it(number, record_property):
-    assert os.environ["PYTEST_XDIST_WORKER_COUNT"] == "2"
-    time.sleep(0.2)
-
-def test_bad(): assert 1 == 2
-
-@pytest.mark.skip(reason="no Mac here")
-def test_skipped(): pass
-"""
     environment.reporter = progress = Progress()
-    result = run(environment, text, spread="worksteal")
-    assert (result.passed, result.failed, result.skipped) == (6, 1, 1)
+    result = run(environment, MIXED, spread="worksteal")
+    assert (result.passed, result.failed, result.errors, result.skipped) == (6, 1, 1, 3)
+    assert result.reasons == {"no Mac here": 2, "too old": 1}
+    assert not result.ok and not result.broken
     assert any("assert 1 == 2" in line for line in result.output)
     percents = [done for done, total, _ in progress.steps if total == 100]
     assert percents == sorted(percents) and percents[-1] == 100 and len(percents) >= 8
     assert {text for _, _, text in progress.steps} >= {"test_it.py::test_bad"}
     # One test runs without worker processes, so its output is visible.
     suite = suites.Suite("one", result.suite.tests, on_k2=False)
-    chosen = suites.run(environment, suite, None, ("-k", "test_skipped or test_it[0]"))
+    chosen = suites.run(environment, suite, None, ("-k", "test_skipped or test_good[0]"))
     assert chosen.failed == 1 and "PYTEST_XDIST_WORKER_COUNT" in "".join(chosen.output)
 
 

@@ -263,8 +263,8 @@ class _Plan:
             raise errors.CompileError(
                 f"k2 does not build for {self.name}",
                 why=_first_failure(log),
-                next_command=f"read {log}; if the disk is full, make clean; k2mps build continues"
-                " where it stopped",
+                next_command=f"read {log}; free some space if the disk is full; k2mps build"
+                " continues where it stopped",
             )
         return steps
 
