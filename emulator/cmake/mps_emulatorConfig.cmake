@@ -1,6 +1,7 @@
 # CMake package of the emulator.
 #
-#   execute_process(COMMAND ${Python_EXECUTABLE} -m mps_emulator --cmake-dir
+#   execute_process(COMMAND ${Python_EXECUTABLE} -c
+#                     "import mps_emulator; print(mps_emulator.cmake_dir())"
 #                   OUTPUT_VARIABLE mps_emulator_DIR
 #                   OUTPUT_STRIP_TRAILING_WHITESPACE)
 #   find_package(mps_emulator CONFIG REQUIRED)

@@ -14,7 +14,6 @@
 #include <limits.h>
 #include <objc/objc.h>
 #include <objc/runtime.h>
-#include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -167,7 +166,6 @@ MPS_EMULATOR_CLASS
 @interface NSString : NSObject <NSCopying>
 @property(readonly) const char *UTF8String;
 + (instancetype)stringWithUTF8String:(const char *)nullTerminatedCString;
-+ (instancetype)stringWithFormat:(NSString *)format, ...;
 - (instancetype)initWithUTF8String:(const char *)nullTerminatedCString;
 - (BOOL)isEqualToString:(NSString *)aString;
 @end
@@ -179,8 +177,6 @@ MPS_EMULATOR_CLASS
   unsigned int _length;
 }
 @end
-
-FOUNDATION_EXPORT void NSLog(NSString *format, ...);
 
 // ---- NSArray.h
 MPS_EMULATOR_CLASS
@@ -202,7 +198,6 @@ MPS_EMULATOR_CLASS
 }
 @property(readonly) NSUInteger count;
 - (ObjectType)objectForKey:(KeyType)aKey;
-@property(readonly, copy) NSArray<KeyType> *allKeys;
 + (instancetype)dictionaryWithObjects:(const ObjectType[])objects
                               forKeys:(const KeyType[])keys
                                 count:(NSUInteger)cnt;

@@ -36,7 +36,6 @@ static inline MTLSize MTLSizeMake(NSUInteger width, NSUInteger height,
 // ---- MTLResource.h
 typedef NS_ENUM(NSUInteger, MTLCPUCacheMode) {
   MTLCPUCacheModeDefaultCache = 0,
-  MTLCPUCacheModeWriteCombined = 1,
 };
 
 typedef NS_ENUM(NSUInteger, MTLStorageMode) {
@@ -58,7 +57,6 @@ typedef NS_ENUM(NSUInteger, MTLHazardTrackingMode) {
 
 typedef NS_OPTIONS(NSUInteger, MTLResourceOptions) {
   MTLResourceCPUCacheModeDefaultCache = 0,
-  MTLResourceCPUCacheModeWriteCombined = 1,
   MTLResourceStorageModeShared = 0,
   MTLResourceStorageModeManaged = 16,
   MTLResourceStorageModePrivate = 32,
@@ -104,13 +102,10 @@ typedef NS_ENUM(NSUInteger, MTLLibraryError) {
 
 MPS_EMULATOR_CLASS
 @interface MTLCompileOptions : NSObject <NSCopying> {
-  NSDictionary *_preprocessorMacros;
   BOOL _fastMathEnabled;
   MTLMathMode _mathMode;
   MTLLanguageVersion _languageVersion;
 }
-@property(readwrite, nonatomic, copy)
-    NSDictionary<NSString *, NSObject *> *preprocessorMacros;
 @property(readwrite, nonatomic) BOOL fastMathEnabled;
 @property(readwrite, nonatomic) MTLMathMode mathMode;
 @property(readwrite, nonatomic) MTLLanguageVersion languageVersion;
@@ -206,8 +201,6 @@ typedef NS_OPTIONS(NSUInteger, MTLResourceUsage) {
 
 typedef NS_OPTIONS(NSUInteger, MTLBarrierScope) {
   MTLBarrierScopeBuffers = 1,
-  MTLBarrierScopeTextures = 2,
-  MTLBarrierScopeRenderTargets = 4,
 };
 
 @protocol MTLCommandEncoder <NSObject>
@@ -225,7 +218,6 @@ typedef NS_OPTIONS(NSUInteger, MTLBarrierScope) {
 - (void)setBuffer:(id<MTLBuffer>)buffer
            offset:(NSUInteger)offset
           atIndex:(NSUInteger)index;
-- (void)setBufferOffset:(NSUInteger)offset atIndex:(NSUInteger)index;
 - (void)setThreadgroupMemoryLength:(NSUInteger)length atIndex:(NSUInteger)index;
 - (void)dispatchThreadgroups:(MTLSize)threadgroupsPerGrid
        threadsPerThreadgroup:(MTLSize)threadsPerThreadgroup;
@@ -260,24 +252,11 @@ typedef NS_OPTIONS(NSUInteger, MTLBarrierScope) {
 @end
 
 // ---- MTLDevice.h
-typedef NS_ENUM(NSInteger, MTLGPUFamily) {
-  MTLGPUFamilyApple1 = 1001,
-  MTLGPUFamilyApple7 = 1007,
-  MTLGPUFamilyMac1 = 2001,
-  MTLGPUFamilyMac2 = 2002,
-  MTLGPUFamilyCommon1 = 3001,
-  MTLGPUFamilyCommon3 = 3003,
-  MTLGPUFamilyMetal3 = 5001,
-};
-
 @protocol MTLDevice <NSObject>
 @property(readonly) NSString *name;
-@property(readonly) MTLSize maxThreadsPerThreadgroup;
 @property(readonly) uint64_t recommendedMaxWorkingSetSize;
 @property(readonly) NSUInteger currentAllocatedSize;
-@property(readonly) NSUInteger maxThreadgroupMemoryLength;
 @property(readonly) NSUInteger maxBufferLength;
-- (BOOL)supportsFamily:(MTLGPUFamily)gpuFamily;
 - (id<MTLCommandQueue>)newCommandQueue;
 - (id<MTLBuffer>)newBufferWithLength:(NSUInteger)length
                              options:(MTLResourceOptions)options;

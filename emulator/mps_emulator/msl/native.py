@@ -16,21 +16,6 @@ class Fatal(Exception):
     """A misuse that would have ended the process; the text is Fatal()'s message."""
 
 
-class _Options(ctypes.Structure):
-    _fields_ = [
-        ("fast_math", ctypes.c_int32),
-        ("language_version", ctypes.c_uint32),
-        ("macro_count", ctypes.c_int32),
-        ("macro_names", ctypes.POINTER(ctypes.c_char_p)),
-        ("macro_values", ctypes.POINTER(ctypes.c_char_p)),
-    ]
-
-
-def _strings(values):
-    values = [v if isinstance(v, bytes) else v.encode() for v in values]
-    return (ctypes.c_char_p * len(values))(*values)
-
-
 class Metal:
     """The compiler and the executor.
 
@@ -42,7 +27,8 @@ class Metal:
         text = [ctypes.c_char_p, ctypes.c_uint64]
         handle = ctypes.c_void_p
         self._lib.mps_emulator_msl_compile.restype = handle
-        self._lib.mps_emulator_msl_compile.argtypes = [*text, ctypes.POINTER(_Options), *text]
+        options = [ctypes.c_bool, ctypes.c_uint32]
+        self._lib.mps_emulator_msl_compile.argtypes = [*text, *options, *text]
         self._lib.mps_emulator_msl_release.argtypes = [handle]
         self._lib.mps_emulator_msl_describe.argtypes = [handle, *text]
         self._lib.mps_emulator_msl_run.argtypes = [
@@ -52,24 +38,16 @@ class Metal:
             *text,
         ]
 
-    def compile(self, source, version=None, macros=None, fast_math=True):
+    def compile(self, source, version=None, fast_math=True):
         """Returns a Library.  Raises CompileError.
 
         version:   (major, minor), or None for the newest.
-        macros:    {name: value}.
         """
-        macros = macros or {}
-        options = _Options(
-            fast_math,
-            0 if version is None else version[0] << 16 | version[1],
-            len(macros),
-            _strings(macros.keys()),
-            _strings(macros.values()),
-        )
+        number = 0 if version is None else version[0] << 16 | version[1]
         message = ctypes.create_string_buffer(_MESSAGE_SIZE)
         text = source.encode()
         handle = self._lib.mps_emulator_msl_compile(
-            text, len(text), options, message, _MESSAGE_SIZE
+            text, len(text), fast_math, number, message, _MESSAGE_SIZE
         )
         if not handle:
             raise CompileError(message.value.decode())

@@ -57,7 +57,6 @@ class Emulated:
             self._libraries[number] = self._metal.compile(
                 (self._recording.folder / program["file"]).read_text(),
                 version=(version >> 16, version & 0xFFFF) if version else None,
-                macros=dict(program["macros"]),
                 fast_math=program["fast_math"],
             )
         return self._libraries[number]

@@ -34,7 +34,6 @@ def program_of(recording, number):
         path,
         path,
         Language((version >> 16, version & 0xFFFF) if version else NEWEST),
-        macros=[tuple(macro) for macro in program["macros"]],
         fast_math=program["fast_math"],
     )
 

@@ -1,7 +1,6 @@
 #include "metal/describe.h"
 
 #include <algorithm>
-#include <array>
 
 #include "core/hexadecimal.h"
 #include "core/json.h"
@@ -13,13 +12,9 @@ namespace {
 
 size_t Record(const msl::Library &library) {
   const msl::CompileOptions &options = library.options;
-  Json macros = List(options.macros, [](const auto &macro) {
-    return List(std::array{macro.first, macro.second});
-  });
   return RecordProgram(library.source,
                        Members({{"fast_math", options.fast_math},
-                                {"language_version", options.language_version},
-                                {"macros", macros}}));
+                                {"language_version", options.language_version}}));
 }
 
 }  // namespace

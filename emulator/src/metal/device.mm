@@ -18,11 +18,6 @@ msl::CompileOptions ToCompileOptions(MTLCompileOptions *options) {
   if (!options) return result;
   result.fast_math = [options mathMode] != MTLMathModeSafe;
   result.language_version = static_cast<uint32_t>([options languageVersion]);
-  NSDictionary *macros = [options preprocessorMacros];
-  for (NSString *name in [macros allKeys])
-    result.macros.emplace_back(
-        ToStdString(name),
-        ToStdString([[macros objectForKey:name] description]));
   return result;
 }
 
@@ -64,25 +59,9 @@ GETTER(id<MTLDevice>, device, MTLCreateSystemDefaultDevice())
 @implementation MPSEmulatorDevice
 
 GETTER(NSString *, name, @"Emulated Metal device")
-GETTER(MTLSize, maxThreadsPerThreadgroup,
-       MTLSizeMake(msl::kMaxThreadsPerThreadgroup,
-                   msl::kMaxThreadsPerThreadgroup,
-                   msl::kMaxThreadsPerThreadgroup))
 GETTER(uint64_t, recommendedMaxWorkingSetSize, RecommendedMaxMemory())
 GETTER(NSUInteger, currentAllocatedSize, GetMemoryStatistics().reserved)
-GETTER(NSUInteger, maxThreadgroupMemoryLength, msl::kMaxThreadgroupBytes)
 GETTER(NSUInteger, maxBufferLength, kMaxBufferLength)
-
-// An M1.
-- (BOOL)supportsFamily:(MTLGPUFamily)gpuFamily {
-  auto isFrom = [gpuFamily](MTLGPUFamily first, MTLGPUFamily last) {
-    return first <= gpuFamily && gpuFamily <= last;
-  };
-  return isFrom(MTLGPUFamilyApple1, MTLGPUFamilyApple7) ||
-         isFrom(MTLGPUFamilyMac1, MTLGPUFamilyMac2) ||
-         isFrom(MTLGPUFamilyCommon1, MTLGPUFamilyCommon3) ||
-         gpuFamily == MTLGPUFamilyMetal3;
-}
 
 - (id<MTLCommandQueue>)newCommandQueue {
   // A queue outlives its object, because its committed buffers may wait.

@@ -198,17 +198,6 @@ GETTER(ComputeState *, state, static_cast<ComputeState *>(_state))
   CheckOffset(offset, use, what);
 }
 
-- (void)setBufferOffset:(NSUInteger)offset atIndex:(NSUInteger)index {
-  const char *what = "setBufferOffset:atIndex:";
-  [self checkOpen:what];
-  CheckIndex(index, what);
-  Argument &argument = [self state]->arguments[index];
-  if (argument.kind != Argument::Kind::kBuffer)
-    Fatal("%s: no buffer is set at index %lu", what, index);
-  CheckOffset(offset, argument.use, what);
-  argument.offset = offset;
-}
-
 - (void)setThreadgroupMemoryLength:(NSUInteger)length
                            atIndex:(NSUInteger)index {
   const char *what = "setThreadgroupMemoryLength:atIndex:";

@@ -33,8 +33,7 @@ NSUInteger MostThreadsOfAPipeline() {
 
 @implementation MTLCompileOptions
 
-@synthesize preprocessorMacros = _preprocessorMacros,
-            fastMathEnabled = _fastMathEnabled, mathMode = _mathMode,
+@synthesize fastMathEnabled = _fastMathEnabled, mathMode = _mathMode,
             languageVersion = _languageVersion;
 
 - (instancetype)init {
@@ -44,14 +43,8 @@ NSUInteger MostThreadsOfAPipeline() {
   return self;
 }
 
-- (void)dealloc {
-  [_preprocessorMacros release];
-  [super dealloc];
-}
-
 - (id)copyWithZone:(NSZone *)zone {
   MTLCompileOptions *copy = [[MTLCompileOptions alloc] init];
-  copy->_preprocessorMacros = [_preprocessorMacros copy];
   copy->_fastMathEnabled = _fastMathEnabled;
   copy->_mathMode = _mathMode;
   copy->_languageVersion = _languageVersion;

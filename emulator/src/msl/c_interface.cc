@@ -33,27 +33,13 @@ void Store(const std::string &text, char *out, size_t size) {
 
 }  // namespace
 
-struct MslOptions {
-  int32_t fast_math;
-  uint32_t language_version;
-  int32_t macro_count;
-  const char *const *macro_names;
-  const char *const *macro_values;
-};
-
 // Returns a library, or nullptr and the diagnostics in `message`.
 MPS_EMULATOR_EXPORT LibraryHandle *mps_emulator_msl_compile(
-    const char *source, uint64_t source_size, const MslOptions *options,
-    char *message, uint64_t message_size) {
-  msl::CompileOptions compile_options;
-  compile_options.fast_math = options->fast_math != 0;
-  compile_options.language_version = options->language_version;
-  for (int i = 0; i < options->macro_count; ++i)
-    compile_options.macros.emplace_back(options->macro_names[i],
-                                        options->macro_values[i]);
+    const char *source, uint64_t source_size, bool fast_math,
+    uint32_t language_version, char *message, uint64_t message_size) {
   std::string diagnostics;
-  auto library = msl::Compile(std::string(source, source_size), compile_options,
-                              &diagnostics);
+  auto library = msl::Compile(std::string(source, source_size),
+                              {fast_math, language_version}, &diagnostics);
   Store(diagnostics, message, message_size);
   return library == nullptr ? nullptr : new LibraryHandle(library);
 }

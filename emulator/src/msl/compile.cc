@@ -56,11 +56,6 @@ std::string CacheKey(const FrontEnd &front_end, const std::string &source,
   hash.AddField(options.fast_math ? "fast" : "precise");
   hash.AddField(check_races ? "races" : "");
   hash.AddField(std::to_string(options.language_version));
-  hash.AddField(std::to_string(options.macros.size()));
-  for (const auto &[name, value] : options.macros) {
-    hash.AddField(name);
-    hash.AddField(value);
-  }
   return hash.Hexadecimal();
 }
 

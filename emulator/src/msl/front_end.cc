@@ -139,8 +139,6 @@ FrontEnd::Result FrontEnd::Build(const std::string &source,
     command.push_back(std::to_string(options.language_version >> 16) + "." +
                       std::to_string(options.language_version & 0xffff));
   }
-  for (const auto &[name, value] : options.macros)
-    command.push_back("--define=" + name + "=" + value);
 
   ProcessResult result = RunProcess(command);
   if (result.status == 0) return Result::kBuilt;

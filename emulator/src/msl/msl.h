@@ -37,8 +37,6 @@ struct CompileOptions {
   bool fast_math = true;  // Metal's default
   // MTLCompileOptions.languageVersion as major * 65536 + minor; 0: newest
   uint32_t language_version = 0;
-  // MTLCompileOptions.preprocessorMacros as (name, value)
-  std::vector<std::pair<std::string, std::string>> macros;
 };
 
 // A compiled program.

@@ -13,6 +13,7 @@
 #include <ATen/ops/lstm_native.h>
 #include <ATen/ops/mm.h>
 #include <ATen/ops/ones_like.h>
+#include <ATen/ops/scaled_dot_product_attention.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/zeros_like.h>
 #include <torch/library.h>
@@ -42,34 +43,21 @@ using c10::SymIntArrayRef;
 using std::optional;
 using torch::jit::Stack;
 
-// torch's checks of attention's arguments before its choice of a kernel, which
-// fails for the mps device in builds for Linux.
+// Lets torch check the arguments.  Behind its checks torch chooses a kernel,
+// which fails for the mps device in builds for Linux, hence tensors without
+// data.
 void CheckAttention(const Tensor &query, const Tensor &key, const Tensor &value,
-                    const optional<Tensor> &mask) {
-  TORCH_CHECK(query.scalar_type() == key.scalar_type() &&
-                  query.scalar_type() == value.scalar_type(),
-              "Expected query, key, and value to have the same dtype, but got "
-              "query.dtype: ",
-              query.dtype(), " key.dtype: ", key.dtype(),
-              " and value.dtype: ", value.dtype(), " instead.");
-  TORCH_CHECK(
-      query.device() == key.device() && query.device() == value.device(),
-      "Expected query, key, and value to have the same device type, but "
-      "got query.device: ",
-      query.device(), " key.device: ", key.device(),
-      " and value.device: ", value.device(), " instead.");
-  TORCH_CHECK(query.dim() >= 2 && key.dim() >= 2 && value.dim() >= 2,
-              "Expected query, key, and value to all be  at least 2 "
-              "dimensional, but got query.dim: ",
-              query.dim(), " key.dim: ", key.dim(),
-              " and value.dim: ", value.dim(), " instead.");
-  if (!mask) return;
-  ScalarType type = mask->scalar_type();
-  TORCH_CHECK(type == ScalarType::Bool || type == ScalarType::Float ||
-                  type == query.scalar_type(),
-              "Expected attn_mask dtype to be bool or float or to match query "
-              "dtype, but got attn_mask.dtype: ",
-              mask->dtype(), " and  query.dtype: ", query.dtype(), " instead.");
+                    const optional<Tensor> &mask, bool is_causal,
+                    bool enable_gqa) {
+  at::NoGradGuard guard;
+  auto shape_of = [](const Tensor &tensor) {
+    return at::empty_like(tensor, tensor.options().device(at::kMeta));
+  };
+  optional<Tensor> shape_of_mask;
+  if (mask) shape_of_mask = shape_of(*mask);
+  at::scaled_dot_product_attention(shape_of(query), shape_of(key),
+                                   shape_of(value), shape_of_mask, 0.0,
+                                   is_causal, std::nullopt, enable_gqa);
 }
 
 // Without a gradient a Mac runs one kernel, which has no dropout.  With a
@@ -77,7 +65,6 @@ void CheckAttention(const Tensor &query, const Tensor &key, const Tensor &value,
 Tensor Attention(const Tensor &query, const Tensor &key, const Tensor &value,
                  const optional<Tensor> &mask, double dropout, bool is_causal,
                  optional<double> scale, bool enable_gqa) {
-  CheckAttention(query, key, value, mask);
   bool wants_gradient =
       at::GradMode::is_enabled() &&
       (query.requires_grad() || key.requires_grad() || value.requires_grad());
@@ -87,6 +74,7 @@ Tensor Attention(const Tensor &query, const Tensor &key, const Tensor &value,
       wants_gradient || c10::isFloatingType(query.scalar_type()),
       "scaled_dot_product_attention for MPS does not support dtype ",
       query.scalar_type());
+  CheckAttention(query, key, value, mask, is_causal, enable_gqa);
   // The code below adds the mask.
   optional<Tensor> added = mask;
   if (mask && mask->scalar_type() == ScalarType::Bool)

@@ -5,6 +5,7 @@
 
 #include <map>
 #include <mutex>
+#include <string>
 
 namespace {
 
@@ -117,7 +118,8 @@ id<MTLComputePipelineState> Pipeline(const char *kernel) {
     MTLComputePipelineDescriptor *descriptor =
         [[MTLComputePipelineDescriptor alloc] init];
     [descriptor setComputeFunction:function];
-    [descriptor setLabel:[NSString stringWithFormat:@"pipeline of %s", kernel]];
+    std::string label = std::string("pipeline of ") + kernel;
+    [descriptor setLabel:[NSString stringWithUTF8String:label.c_str()]];
     pipeline = [MetalDevice()
         newComputePipelineStateWithDescriptor:descriptor
                                       options:MTLPipelineOptionNone

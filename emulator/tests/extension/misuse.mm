@@ -175,8 +175,6 @@ const std::vector<Case> &Cases() {
        }},
       {"offset 20 is beyond the 16 bytes of MTLBuffer",
        [] { [ReadyEncoder() setBuffer:NewBuffer(16) offset:20 atIndex:1]; }},
-      {"no buffer is set at index 7",
-       [] { [ReadyEncoder() setBufferOffset:4 atIndex:7]; }},
       {"-[MTLBuffer UTF8String]: the emulator's MTLBuffer has no such method",
        [] { [(NSString *)NewBuffer(16) UTF8String]; }},
       {"-[NSConstantString contents]: the object has no such method",

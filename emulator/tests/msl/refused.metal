@@ -210,10 +210,10 @@ void f(device atomic<short> *p) {
 //// atomic_as_value:
 void f(device atomic_int *p) { int x = *p; }
                                    ^
-//// textures: the emulator does not support Metal's textures
+//// textures: 'texture2d'
 kernel void k(texture2d<float> t [[texture(0)]]) {}
               ^
-//// vertex_functions: the emulator does not support Metal's vertex functions
+//// vertex_functions: unknown type name 'vertex'
 vertex float4 v() { return 0; }
 ^
 //// undeclared: use of undeclared identifier 'nothing'

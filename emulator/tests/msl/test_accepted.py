@@ -5,7 +5,7 @@ Each test also checks the program's results.
 
 import numpy as np
 import pytest
-from metal import errors, floats
+from metal import floats
 
 # (name, declarations, body, the expected values of `out`)
 PROGRAMS = [
@@ -93,26 +93,6 @@ def test_accepted(metal, declarations, body, expected):
     out = np.zeros(4, np.float32)
     metal.run(source, "k", [out], 1, 1)
     assert out[: len(expected)].tolist() == expected
-
-
-def test_call_of_itself_at_the_end(metal):
-    """Compilers turn such a call into a loop, but not a call with work behind it."""
-    source = """
-int down(int n) {
-  if (n < 10) return n;
-  return down(n - 3);
-}
-kernel void k(device float *out [[buffer(0)]]) { out[0] = down(20); }
-"""
-    out = floats(0)
-    metal.run(source, "k", [out], 1, 1)
-    assert out[0] == 8
-    diagnostics = metal.refusal(
-        "int f(int n) { return n < 2 ? 1 : n * f(n - 1); }\n"
-        "kernel void k(device int *a [[buffer(0)]]) { a[0] = f(a[0]); }"
-    )
-    [(line, _, message)] = errors(diagnostics)
-    assert line == 3 and "recursive call of 'f'" in message
 
 
 def test_warning_of_the_preprocessor(metal):

@@ -51,8 +51,12 @@ SHAPES = [
     ((33, 1, 2), (16, 2, 2)),
 ]
 
-# With a barrier the executor runs the threads on fibers instead of in a loop.
-BODIES = {"loop": "", "fibers": "  threadgroup_barrier(mem_flags::mem_none);\n"}
+# With a barrier the executor runs the threads on fibers instead of in a loop.  The parameters
+# have either of the types that Metal allows.
+BODIES = {
+    "loop": ("uint", ""),
+    "fibers": ("ushort", "  threadgroup_barrier(mem_flags::mem_none);\n"),
+}
 
 
 @pytest.mark.parametrize("how", BODIES)
@@ -60,8 +64,9 @@ BODIES = {"loop": "", "fibers": "  threadgroup_barrier(mem_flags::mem_none);\n"}
 @pytest.mark.parametrize("grid, threadgroup", SHAPES)
 def test_values(metal, schedule, schedule_name, grid, threadgroup, how):
     schedule(schedule_name)
-    parameters = [f"uint3 {name} [[{name}]]" for name in THREE] + [
-        f"uint {name} [[{name}]]" for name in ONE
+    scalar, barrier = BODIES[how]
+    parameters = [f"{scalar}3 {name} [[{name}]]" for name in THREE] + [
+        f"{scalar} {name} [[{name}]]" for name in ONE
     ]
     stores = [f"  *o++ = {n}.{c};" for n in THREE for c in "xyz"]
     stores += [f"  *o++ = {name};" for name in ONE]
@@ -69,8 +74,8 @@ def test_values(metal, schedule, schedule_name, grid, threadgroup, how):
         "kernel void k(device uint *out [[buffer(0)]],\n"
         + ",\n".join(parameters)
         + ") {\n"
-        + BODIES[how]
-        + "  uint3 p = thread_position_in_grid, g = threads_per_grid;\n"
+        + barrier
+        + "  uint3 p = uint3(thread_position_in_grid), g = uint3(threads_per_grid);\n"
         + f"  device uint *o = out + {len(stores)} * (p.x + g.x * (p.y + g.y * p.z));\n"
         + "\n".join(stores)
         + "\n}\n"
@@ -84,52 +89,6 @@ def test_values(metal, schedule, schedule_name, grid, threadgroup, how):
         expected += [values[name] for name in ONE]
         row = rows[position[2], position[1], position[0]]
         assert row.tolist() == expected, position
-
-
-def components_of(attribute):
-    return (1, 2, 3) if attribute in THREE else (1,)
-
-
-@pytest.fixture(scope="module")
-def kernel_of_each_type(metal):
-    """Kernels that store the value of an attribute of a type, like grid_size_ushort2."""
-    text = ""
-    for scalar in ("uint", "ushort"):
-        for attribute in THREE + ONE:
-            for components in components_of(attribute):
-                name = scalar if components == 1 else scalar + str(components)
-                values = ["v"] if components == 1 else [f"v.{c}" for c in "xyz"[:components]]
-                stores = "".join(
-                    f" out[{components} * i + {c}] = {value};" for c, value in enumerate(values)
-                )
-                # The thread's position comes from an atomic counter, because the types
-                # of some attributes must match.
-                text += (
-                    f"kernel void {attribute}_{name}(device uint *out, device atomic_uint *next,"
-                    f" {name} v [[{attribute}]]) {{\n"
-                    "  uint i = atomic_fetch_add_explicit(next, 1, memory_order_relaxed);"
-                    f"{stores}\n}}\n"
-                )
-    return metal.compile(text)
-
-
-@pytest.mark.parametrize("attribute", THREE + ONE)
-@pytest.mark.parametrize("scalar", ["uint", "ushort"])
-def test_types(kernel_of_each_type, attribute, scalar):
-    """Every type that Metal allows gives the first components."""
-    grid, threadgroup = (5, 3, 2), (2, 2, 2)
-    places = reference(grid, threadgroup)
-    for components in components_of(attribute):
-        name = scalar if components == 1 else scalar + str(components)
-        out = np.zeros(30 * components, np.uint32)
-        kernel_of_each_type.run(f"{attribute}_{name}", [out, uint(0)], grid, threadgroup)
-        expected = []
-        for values in places.values():
-            value = values[attribute]
-            value = value if isinstance(value, tuple) else (value,)
-            expected.append(value[:components])
-        found = [tuple(row) for row in out.reshape(-1, components).tolist()]
-        assert sorted(found) == sorted(expected)
 
 
 def test_nothing_runs_in_an_empty_grid(metal):

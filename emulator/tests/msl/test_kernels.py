@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from metal import CompileError, errors, floats, uint
+from metal import errors, floats, uint
 
 
 def test_parameters(metal):
@@ -180,22 +180,6 @@ def test_error_in_instance(metal):
     assert (line, column) == (5, 15)
     assert "invalid operands to binary expression" in message
     assert "program_source:7:" in diagnostics  # where it is instantiated
-
-
-def test_macros(metal):
-    source = (
-        "kernel void k(device float *x) { x[0] = VALUE; }\n"
-        "#ifdef SECOND\n"
-        "kernel void l(device float *x) { x[0] = 2; }\n"
-        "#endif\n"
-    )
-    library = metal.compile(source, macros={"VALUE": "1.5f + 1", "SECOND": ""})
-    assert sorted(library.kernels) == ["k", "l"]
-    x = floats(0)
-    library.run("k", [x], 1, 1)
-    assert x[0] == 2.5
-    with pytest.raises(CompileError):
-        metal.compile(source)
 
 
 @pytest.mark.parametrize("version, number", [((3, 1), 310), ((4, 0), 400)])

@@ -406,21 +406,6 @@ static_assert(is_pointer_v<device int *> && is_enum_v<mem_flags>, "");
     )
 
 
-def test_traits_that_metal_leaves_to_programs(metal):
-    """Libraries of kernels define these traits in Metal's own namespace."""
-    metal.compile(
-        """
-namespace metal {
-template <typename T> struct is_empty : bool_constant<__is_empty(T)> {};
-template <typename...> struct make_void { using type = void; };
-template <typename... T> using void_t = typename make_void<T...>::type;
-}
-struct nothing {};
-static_assert(is_empty<nothing>::value && is_same_v<void_t<int>, void>, "");
-"""
-    )
-
-
 ATOMIC_SPACES = {
     "device": ("device A *a [[buffer(0)]]", {}),
     "threadgroup": ("device A *d [[buffer(0)]], threadgroup A *a [[threadgroup(0)]]", {0: 16}),

@@ -87,8 +87,6 @@ class Functions:
             state[function.key] = "open"
             for called, call in function.calls.values():
                 if state.get(called.key) == "open":
-                    if called is function and self._is_a_loop(function):
-                        continue
                     self._report.error(
                         call,
                         f"recursive call of '{called.cursor.spelling}': a GPU needs a pipeline "
@@ -103,14 +101,6 @@ class Functions:
         for function in self.all():
             if function.key not in state:
                 visit(function)
-
-    def _is_a_loop(self, function):
-        """Whether each recursive call of a function is its last action.
-
-        Metal's compiler turns such recursion into a loop.
-        """
-        last = {cursor.hash for cursor in _last_calls(function.cursor)}
-        return all(cursor.hash in last for called, cursor in function.sites if called is function)
 
     def suspending_calls(self):
         """The list of Calls that suspend, except those that return a reference.
@@ -143,22 +133,3 @@ def _is_implicit(cursor):
     """Whether clang generated the member, which then has the place of its class."""
     parent = cursor.semantic_parent
     return parent is not None and cursor.location.offset == parent.location.offset
-
-
-def _last_calls(cursor):
-    """The calls that are the last action of a function or statement."""
-    children = list(cursor.get_children())
-    kind = cursor.kind
-    if kind == CursorKind.CALL_EXPR:
-        return [cursor]
-    if kind == CursorKind.IF_STMT:
-        branches = children[1:]
-    elif kind.is_declaration() or kind in (
-        CursorKind.RETURN_STMT,
-        CursorKind.UNEXPOSED_EXPR,
-        CursorKind.COMPOUND_STMT,
-    ):
-        branches = children[-1:]
-    else:
-        return []
-    return [call for branch in branches for call in _last_calls(branch)]

@@ -159,9 +159,6 @@ def _read_parameters(report, kernel, values):
 
 def _read_parameter(report, cursor, values):
     annotations = types.annotations_of(cursor)
-    if "unsupported" in annotations:
-        what = annotations["unsupported"]
-        return report.refuse(cursor, f"the emulator does not support Metal's '{what}' parameters")
     if "builtin" in annotations:
         return _read_builtin(report, cursor, annotations["builtin"])
     checked = cursor.type.get_canonical()

@@ -72,8 +72,6 @@ class Attributes(Step):
         if name == "function_constant":
             self._edits.error(at, "the emulator does not support Metal's function constants")
             return None
-        if name in ("texture", "sampler", "stage_in", "payload"):
-            return "unsupported:" + name
         return None
 
     def _value(self, at, arguments, body):

@@ -32,7 +32,6 @@ CONSTRUCTOR_SPACES = {
     "threadgroup": "__local",
     "thread": "",
 }
-UNSUPPORTED_SPACES = ("threadgroup_imageblock", "ray_data", "object_data")
 
 # Keywords of OpenCL; plain names in MSL.
 _RENAMED = frozenset(
@@ -54,19 +53,6 @@ REFUSED_WORDS = frozenset(
     thread_local asm co_await co_return co_yield
     """.split()
 )
-# Parts of Metal that the emulator does not support, by their first word.
-UNSUPPORTED_WORDS = {
-    "vertex": "vertex functions",
-    "fragment": "fragment functions",
-    "visible_function_table": "visible function tables",
-    "imageblock": "imageblocks",
-    "sampler": "samplers",
-    "acceleration_structure": "ray tracing",
-}
-UNSUPPORTED_PREFIXES = dict.fromkeys(
-    "texture1d texture2d texture3d texturecube texture_buffer depth2d depthcube".split(), "textures"
-)
-
 BUILTINS_OF_THREE_DIMENSIONS = (
     "thread_position_in_grid",
     "thread_position_in_threadgroup",

@@ -63,8 +63,6 @@ class Words(Step):
                 self._edits.error(
                     index, "Metal does not support the 'register' storage class specifier"
                 )
-            elif s.text(s.previous(index)) not in (".", "->", "::"):
-                self._refuse_unsupported(index, text)
 
     def _refuse_word(self, index, text):
         self._edits.error(index, f"'{text}' is not supported in Metal")
@@ -74,26 +72,6 @@ class Words(Step):
         s = self._structure
         outer = s.previous(index)
         return s.text(outer) == "(" and s.text(s.previous(outer)) == "("
-
-    def _refuse_unsupported(self, index, text):
-        what = names.UNSUPPORTED_WORDS.get(text)
-        for prefix, name in names.UNSUPPORTED_PREFIXES.items():
-            if text.startswith(prefix):
-                what = name
-        if text in names.UNSUPPORTED_SPACES:
-            what = f"the address space '{text}'"
-        if what is not None and self._is_used_as_keyword(index):
-            self._edits.error(index, f"the emulator does not support Metal's {what}: '{text}'")
-
-    def _is_used_as_keyword(self, index):
-        """Whether a word that may also be a plain name is used as a keyword here."""
-        s = self._structure
-        following = index + 1
-        return (
-            s.is_identifier(following)
-            or s.text(following) == "<"
-            or (s.text(index - 1) == "[" and s.text(index - 2) == "[")
-        )
 
     def rename(self):
         s = self._structure

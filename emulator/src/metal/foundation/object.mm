@@ -107,7 +107,7 @@ GETTER(Class, class, object_getClass(self))
 }
 
 GETTER(NSString *, description,
-       [NSString stringWithFormat:@"<%s>", object_getClassName(self)])
+       mps_emulator::ToNSString(object_getClassName(self)))
 
 - (void)doesNotRecognizeSelector:(SEL)aSelector {
   Fatal("%c[%s %s]: the object has no such method",

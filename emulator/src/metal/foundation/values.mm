@@ -1,7 +1,6 @@
 // NSString, NSArray, NSDictionary and NSError of
 // include/Foundation/Foundation.h.  None of them changes once it is made.
 #include <Foundation/Foundation.h>
-#include <stdarg.h>
 #include <string.h>
 
 #include <string>
@@ -17,40 +16,6 @@ using mps_emulator::ToNSString;
 NSErrorUserInfoKey const NSLocalizedDescriptionKey = @"NSLocalizedDescription";
 
 namespace {
-
-// Formats like NSString: %@ for an object, and printf's conversions of int and
-// const char *, which are all that the emulator and its programs use.
-std::string Format(const char *format, va_list arguments) {
-  std::string result;
-  for (const char *p = format; *p; ++p) {
-    if (*p != '%') {
-      result += *p;
-      continue;
-    }
-    switch (*++p) {
-      case '%':
-        result += '%';
-        break;
-      case '@': {
-        id object = va_arg(arguments, id);
-        result += object ? [[object description] UTF8String] : "(null)";
-        break;
-      }
-      case 's':
-        result += va_arg(arguments, const char *);
-        break;
-      case 'd':
-      case 'i':
-        result += std::to_string(va_arg(arguments, int));
-        break;
-      default:
-        Fatal("-[NSString initWithFormat:]: the emulator knows the conversions "
-              "%%@, %%s, %%d, %%i and %%%%, not those of \"%s\"",
-              format);
-    }
-  }
-  return result;
-}
 
 using Objects = std::vector<id>;
 
@@ -79,14 +44,6 @@ Entries *EntriesOf(void *entries) { return static_cast<Entries *>(entries); }
 
 + (instancetype)stringWithUTF8String:(const char *)nullTerminatedCString {
   return [[[self alloc] initWithUTF8String:nullTerminatedCString] autorelease];
-}
-
-+ (instancetype)stringWithFormat:(NSString *)format, ... {
-  va_list arguments;
-  va_start(arguments, format);
-  std::string text = Format([format UTF8String], arguments);
-  va_end(arguments);
-  return ToNSString(text);
 }
 
 - (instancetype)initWithUTF8String:(const char *)nullTerminatedCString {
@@ -146,14 +103,6 @@ GETTER(instancetype, autorelease, self)
 GETTER(NSUInteger, retainCount, NSUIntegerMax)
 
 @end
-
-void NSLog(NSString *format, ...) {
-  va_list arguments;
-  va_start(arguments, format);
-  std::string text = Format([format UTF8String], arguments);
-  va_end(arguments);
-  fprintf(stderr, "%s\n", text.c_str());
-}
 
 @implementation NSArray
 
@@ -230,12 +179,6 @@ GETTER(NSUInteger, count, EntriesOf(_entries)->size())
   for (auto &[key, object] : *EntriesOf(_entries))
     if ([key isEqual:aKey]) return object;
   return nil;
-}
-
-- (NSArray *)allKeys {
-  Objects keys;
-  for (auto &[key, object] : *EntriesOf(_entries)) keys.push_back(key);
-  return [NSArray arrayWithObjects:keys.data() count:keys.size()];
 }
 
 @end
