@@ -52,6 +52,14 @@ def test_new(sandbox, k2):
     sound(sandbox, k2, MPS, ARRAY, NEW, "more-a-thing.patch")
 
 
+def test_files_of_editors_and_macs_stay_in_patches(sandbox, k2):
+    made = {"patches/.new.patch.swp": "vim's\n", "patches/files/.DS_Store": "a Mac's\n"}
+    support.write(sandbox.root, made)
+    edit(k2)
+    sandbox.ok("fold", MPS)
+    assert {path: (sandbox.root / path).read_text() for path in made} == made
+
+
 @pytest.mark.parametrize("command", [["fold", MPS], ["new", "more"]])
 def test_what_git_does_not_track_is_taken_by_name_only(sandbox, k2, command):
     support.write(k2, {"notes.txt": "password\n", "k2/new/a.cu": "a\n"})

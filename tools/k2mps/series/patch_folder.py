@@ -142,11 +142,11 @@ def owners(patches: Iterable[patch_text.Patch], groups: dict[str, str]) -> dict[
 
 
 def places(directory: Path) -> list[str]:
-    """All files of patches/, by their paths in it."""
+    """The files of patches/, by their paths in it, but for those that an editor or a Mac makes."""
     base = os.path.join(directory, "")
-    walk = ((folder, name) for folder, _, names in os.walk(directory) for name in names)
-    found = (os.path.join(folder, name).removeprefix(base) for folder, name in walk)
-    return sorted(place for place in found if not place.endswith(".DS_Store"))
+    walk = (os.path.join(folder, name) for folder, _, names in os.walk(directory) for name in names)
+    found = (path.removeprefix(base) for path in walk if os.path.basename(path) != ".DS_Store")
+    return sorted(place for place in found if not place.startswith("."))
 
 
 def check_nothing_unowned(directory: Path, names: Collection[str], owned: Iterable[str]) -> None:
