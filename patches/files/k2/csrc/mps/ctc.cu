@@ -79,19 +79,9 @@ int64_t NumCheckpoints(const CtcParams &params, int32_t rows_of_block) {
          int64_t{params.num_states};
 }
 
-// The arguments that all kernels begin with; params are the last of them.
-struct CtcInputs {
-  std::vector<mps::Argument> arguments;
-  CtcParams params;
+// The arguments that all kernels begin with.
+struct CtcInputs : mps::FirstArguments<CtcParams> {
   torch::TensorOptions floats;
-
-  std::vector<mps::Argument> And(
-      const std::vector<mps::Argument> &others) const {
-    std::vector<mps::Argument> ans = arguments;
-    ans.push_back(params);
-    ans.insert(ans.end(), others.begin(), others.end());
-    return ans;
-  }
 };
 
 CtcInputs GetInputs(CtcGraphs &graphs, DenseFsaVec &dense, int32_t num_rows,
@@ -163,18 +153,20 @@ torch::Tensor KeptArcs(CtcGraphs &graphs, const CtcInputs &inputs) {
 
 bool PreferCtcMps(FsaVec &fsas, int64_t num_rows) {
   const int64_t work = fsas.NumElements() * num_rows;
-  auto num_waves = [&] {
+  int64_t num_waves = 1;
+  auto count_waves = [&] {
     const mps::Instance sums = InstanceOf(kCtc, "ctc_sums_double", fsas);
-    return mps::NumWaves(
-        kCtc, sums.kernel, ToTorch(fsas.values),
-        {static_cast<uint32_t>(2 * fsas.Dim0()), sums.threads});
+    num_waves =
+        mps::NumWaves(kCtc, sums.kernel, ToTorch(fsas.values),
+                      {static_cast<uint32_t>(2 * fsas.Dim0()), sums.threads});
+    return num_waves;
   };
   // A dispatch goes through all rows.  For more rows than one dispatch may do,
   // use the lattice: LaunchInParts() divides its kernels.
   return work != 0 &&
          mps::PreferMetal(mps::Operation::kCtcLoss, work, num_rows,
-                          num_waves) &&
-         mps::NumParts(work, num_rows, num_waves()) == 1;
+                          count_waves) &&
+         mps::NumParts(work, num_rows, num_waves) == 1;
 }
 
 std::pair<torch::Tensor, CtcSaved> CtcForward(CtcGraphs &graphs,

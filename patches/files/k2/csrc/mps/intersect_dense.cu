@@ -37,20 +37,8 @@ constexpr const char *kIntersectDense = "intersect_dense";
 constexpr const char *kKernel = "intersect_dense";
 constexpr const char *kLattice = "lattice";
 
-// The arguments that all kernels of lattice.metal begin with; params are the
-// last of them.
-struct IntersectInputs {
-  std::vector<mps::Argument> arguments;
-  LatticeParams params;
-
-  std::vector<mps::Argument> And(
-      const std::vector<mps::Argument> &others) const {
-    std::vector<mps::Argument> ans = arguments;
-    ans.push_back(params);
-    ans.insert(ans.end(), others.begin(), others.end());
-    return ans;
-  }
-};
+// The arguments that all kernels of lattice.metal begin with.
+using IntersectInputs = mps::FirstArguments<LatticeParams>;
 
 // Returns how many lanes share a state in the passes.
 int32_t WidthOf(FsaVec &fsas) {
@@ -68,18 +56,15 @@ mps::Grid GridOfPasses(FsaVec &fsas) {
               kIdSimdWidth)};
 }
 
-int64_t NumWaves(FsaVec &fsas) {
-  return mps::NumWaves(kIntersectDense, kKernel, ToTorch(fsas.values),
-                       GridOfPasses(fsas));
-}
-
 }  // namespace
 
 bool PreferIntersectDenseMps(FsaVec &a_fsas, int64_t num_rows) {
   const int64_t work = a_fsas.NumElements() * num_rows;
   return work != 0 &&
-         mps::PreferMetal(mps::Operation::kIntersectDense, work, num_rows,
-                          [&] { return NumWaves(a_fsas); });
+         mps::PreferMetal(mps::Operation::kIntersectDense, work, num_rows, [&] {
+           return mps::NumWaves(kIntersectDense, kKernel,
+                                ToTorch(a_fsas.values), GridOfPasses(a_fsas));
+         });
 }
 
 std::unique_ptr<Lattice> IntersectDenseMps(
@@ -115,7 +100,8 @@ std::unique_ptr<Lattice> IntersectDenseMps(
   const mps::Grid passes = GridOfPasses(a_fsas);
   const int32_t num_scores = (b_fsas.scores.Dim0() - 1) * stride + num_columns;
   const int64_t work = int64_t{num_arcs} * num_rows,
-                num_waves = NumWaves(a_fsas);
+                num_waves =
+                    mps::NumWaves(kIntersectDense, kKernel, arcs, passes);
   mps::LaunchInParts(
       work, num_rows, num_waves, [&](int32_t first, int32_t last) {
         mps::Launch(

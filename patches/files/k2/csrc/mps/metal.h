@@ -68,6 +68,22 @@ class Argument {
   std::string bytes_;
 };
 
+// The arguments that several kernels of a file begin with.  The parameters, a
+// struct that host and kernel share, are the last of them.
+template <typename Params>
+struct FirstArguments {
+  std::vector<Argument> arguments;
+  Params params;
+
+  // Returns all arguments of a kernel: these, then the others.
+  std::vector<Argument> And(const std::vector<Argument> &others) const {
+    std::vector<Argument> ans = arguments;
+    ans.push_back(params);
+    ans.insert(ans.end(), others.begin(), others.end());
+    return ans;
+  }
+};
+
 /* Encodes one dispatch of a kernel on torch's stream, without a wait.  The
    kernel runs after all work that was encoded before it, and before all later
    work.
