@@ -37,7 +37,7 @@ inline torch::Tensor MpsZeros(const std::vector<int64_t> &sizes) {
 
 // See k2/python/k2/mps for what Python makes of it.
 inline void PybindMps(py::module &m) {
-  m.def("mps_zeros", &k2::MpsZeros);
+  m.def("mps_zeros", &k2::MpsZeros, py::arg("sizes"));
 }
 
 #endif  // K2_PYTHON_CSRC_TORCH_MPS_H_
