@@ -13,6 +13,7 @@ import time
 import pytest
 
 from k2_mps_tests.tooling import support
+from k2_mps_tests.tooling.support import ARRAY
 from k2_mps_tests.tooling.test_interrupts import COMMANDS, look
 
 # A rebase has a worktree of its own; the second one stops at a conflict.
@@ -30,7 +31,6 @@ def killed_after(sandbox, words, seconds) -> bool:
         return True
     finally:
         process.communicate()
-        time.sleep(0.15)  # A git command of the killed tool ends by itself.
 
 
 @pytest.mark.parametrize("command", [*COMMANDS, *OTHERS])
@@ -53,6 +53,19 @@ def test_kill_at_a_random_moment(sandbox, k2, request, command):
         before = look(sandbox)
         killed = killed_after(sandbox, words, moments.uniform(0.05, seconds))
         assert settled(sandbox) in (before, after), killed
+
+
+@pytest.mark.parametrize(("command", "slow"), [("apply", "checkout"), (f"fold {ARRAY}", "reset")])
+def test_git_of_a_killed_run_ends_before_the_next_run(sandbox, k2, tmp_path, command, slow):
+    """A git that goes on after the repair would leave a branch that patches/ does not know."""
+    COMMANDS[command](sandbox)
+    inside, words = tmp_path / "inside", command.split(" ")
+    script = f'case "$*" in *" {slow} "*) touch "{inside}"; sleep 0.5;; esac'
+    process = sandbox.start(*words, env=support.shim(tmp_path / "bin", script))
+    support.wait_for(inside)
+    process.kill()
+    assert f"`k2mps {command}`, which is complete now" in sandbox.run("status").stderr
+    assert sandbox.state() == "applied"
 
 
 def settled(sandbox) -> tuple:

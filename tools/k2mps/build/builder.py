@@ -100,11 +100,11 @@ def build(environment: Environment, checkout: Checkout, request: Request) -> Bui
     prepare(environment, request)
     plan = _Plan(environment, checkout, request, tree[:12])
     plan.directory.mkdir(parents=True, exist_ok=True)
-    # The compilers inherit the lock: if this process is killed, the next run waits for them.
-    with exclusive(plan.directory, str(plan.directory)) as lock:
+    # The compilers have the lock, too: if this process is killed, the next run waits for them.
+    with exclusive(plan.directory, str(plan.directory)):
         if plan.must_configure():
-            plan.configure(lock)
-        steps = plan.compile(lock)
+            plan.configure()
+        steps = plan.compile()
         origin = plan.origin(None if tree == _EDITED else tree)
         (plan.directory / "lib").mkdir(exist_ok=True)
         (plan.directory / "lib" / provenance.FILE).write_bytes(provenance.as_bytes(origin))
@@ -220,8 +220,8 @@ class _Plan:
         self.directory = environment.project.build_root / self.name
         self._stamp = self.directory / _STAMP
 
-    def configure(self, lock: int) -> None:
-        """Runs cmake, whose processes inherit the lock."""
+    def configure(self) -> None:
+        """Runs cmake."""
         command = [
             *(self._environment.program("cmake"), "-G", "Ninja"),
             *("-S", self._checkout.directory, "-B", self.directory),
@@ -230,7 +230,7 @@ class _Plan:
         ]
         log = self.directory / "configure.log"
         with self._environment.reporter.task(f"configuring {self.name}"):
-            outcome = self._run(command, lock, log)
+            outcome = self._run(command, log)
         if outcome.status != 0:
             # CMake's own messages, without the rest of its output.
             lines = _from("CMake Error", outcome.lines) or outcome.lines
@@ -241,7 +241,7 @@ class _Plan:
             )
         self._stamp.write_text(self._inputs())
 
-    def compile(self, lock: int) -> int:
+    def compile(self) -> int:
         """Runs ninja; returns the number of steps that it took."""
         command = [
             *(self._environment.program("ninja"), "-C", self.directory),
@@ -258,7 +258,7 @@ class _Plan:
                     steps = int(match[1])
                     update(steps, int(match[2]), match[3])
 
-            outcome = self._run(command, lock, log, follow)
+            outcome = self._run(command, log, follow)
         if outcome.status != 0:
             raise errors.CompileError(
                 f"k2 does not build for {self.name}",
@@ -309,7 +309,7 @@ class _Plan:
         found = [re.findall(pattern, path.read_text(encoding="utf-8")) for path in files]
         return " ".join(found[0]) if found else "unknown"
 
-    def _run(self, command, lock: int, log: Path, follow=lambda line: None) -> process.Outcome:
+    def _run(self, command, log: Path, follow=lambda line: None) -> process.Outcome:
         variables = {
             "NINJA_STATUS": "[%f/%t] ",
             # CMake asks torch where it lies, which needs no device.
@@ -328,7 +328,6 @@ class _Plan:
             log=log,
             environment=variables,
             on_line=follow,
-            keep_open=[lock],
         )
 
     def must_configure(self) -> bool:

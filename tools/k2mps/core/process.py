@@ -17,6 +17,9 @@ from k2mps.core.progress import Reporter
 _GRACE_SECONDS = 15.0
 _TAIL_LINES = 400
 
+# The descriptors of the locks that this process holds (`project.exclusive`).
+locks: set[int] = set()
+
 
 class Outcome(NamedTuple):
     """How a command ended."""
@@ -41,7 +44,6 @@ def run(
     environment: Mapping[str, str] | None = None,
     on_line: Callable[[str], None] = lambda line: None,
     log: Path | None = None,
-    keep_open: Sequence[int] = (),
 ) -> Outcome:
     """Runs a command to its end.
 
@@ -51,7 +53,6 @@ def run(
     Args:
       environment: variables for it, on top of this process's.
       on_line: called with each line as it comes.
-      keep_open: file descriptors that the command inherits.
     """
     argv = [str(word) for word in argv]
     reporter.command(argv)
@@ -66,7 +67,6 @@ def run(
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             start_new_session=True,
-            pass_fds=tuple(keep_open),
             text=True,
             errors="replace",
         ) as process,
@@ -102,14 +102,15 @@ def started(
     """A process, which ends with the context if that ends early.
 
     A process that is asked to end removes its locks and half-written outputs
-    and ends its own children; one that does not end is killed.
+    and ends its own children; one that does not end is killed.  Where kill -9 ends the tool, the
+    process goes on, and holds the tool's locks until it ends.
     """
     # A signal must not come between the start of the process and the promise to end it.
     with contextlib.ExitStack() as stack:
         with interrupts.deferred():
             # All processes of the session have `alive`, so `all_ended` ends with the last one.
             all_ended, alive = map(stack.enter_context, map(os.fdopen, os.pipe(), "rw"))
-            how["pass_fds"] = (*how.get("pass_fds", ()), alive.fileno())
+            how["pass_fds"] = (alive.fileno(), *locks)
             process = subprocess.Popen(argv, **how)
             alive.close()
             watched = all_ended if how.get("start_new_session") else None

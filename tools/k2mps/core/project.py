@@ -3,14 +3,18 @@
 import contextlib
 import fcntl
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from k2mps.core import errors, pins
+from k2mps.core import errors, pins, process
 from k2mps.core.replacement import Replacement
 
 # The file that makes `import k2` take a build.
 REGISTER = "k2mps-build.pth"
+
+# How long a run waits for another one: git of a run that was killed ends within a moment.
+_PATIENCE_SECONDS = 1.0
 
 
 class Project:
@@ -57,24 +61,33 @@ def find() -> Project:
 
 
 @contextlib.contextmanager
-def exclusive(directory: Path, what: str) -> Iterator[int]:
+def exclusive(directory: Path, what: str) -> Iterator[None]:
     """Keeps other runs of the tool away from `directory` meanwhile.
 
-    The lock goes with the process, however it ends: nothing is left behind. Yields the descriptor
-    that holds it; a child process that inherits that holds the lock as well.
+    The lock goes with the process and its children, however they end: nothing is left behind.
 
     Raises:
       BusyError: another run holds it.
     """
     descriptor = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise errors.BusyError(
-                f"another k2mps uses {what}",
-                next_command="wait until it ends, then run the same command again",
-            ) from None
-        yield descriptor
+        deadline = time.monotonic() + _PATIENCE_SECONDS
+        while not _locked(descriptor):
+            if time.monotonic() > deadline:
+                raise errors.BusyError(
+                    f"another k2mps uses {what}",
+                    next_command="wait until it ends, then run the same command again",
+                )
+            time.sleep(0.02)
+        process.locks.add(descriptor)
+        yield
     finally:
+        process.locks.discard(descriptor)
         os.close(descriptor)
+
+
+def _locked(descriptor: int) -> bool:
+    with contextlib.suppress(BlockingIOError):
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return True
+    return False

@@ -258,7 +258,7 @@ class Checkout:
         shutil.rmtree(directory, ignore_errors=True)
         self.git.bytes("worktree", "prune")
 
-    def exclusive(self) -> contextlib.AbstractContextManager[int]:
+    def exclusive(self) -> contextlib.AbstractContextManager[None]:
         """A context in which no other run of the tool changes this checkout."""
         return exclusive(self.git_dir, str(self.directory))
 
