@@ -26,18 +26,14 @@ import torch
 from hypothesis import strategies as st
 
 from k2_mps_tests.parity import accuracy
+from k2_mps_tests.parity.helpers import MPS, Close, assert_equal
 
 CPU = torch.device("cpu")
-MPS = torch.device("mps", 0)
 EPS = torch.finfo(torch.float32).eps
 # The variable that makes k2 use the host, or Metal, for operations that both can run.
 FORCE = "K2_MPS_FORCE"
 PLACES = ("host", "metal")
 LOG = Path(__file__).parents[2] / "build/tests/fuzz.log"
-
-
-class Difference(AssertionError):
-    """The results of the two devices differ."""
 
 
 # ---------------------------------------------------------------- strategies
@@ -90,13 +86,15 @@ def fsa_vecs(**kwargs):
 
 
 def make_fsa_vec(specs, device):
-    """Returns an FsaVec with gradient and attributes, on `device`."""
-    ans = k2.create_fsa_vec([make_fsa(spec) for spec in specs])
-    ans = k2.Fsa(ans.to(device).arcs.clone())
+    """Returns an FsaVec with gradient and attributes of all kinds, on `device`."""
+    cpu = k2.create_fsa_vec([make_fsa(spec) for spec in specs])
+    ans = k2.Fsa(cpu.to(device).arcs.clone())
     n = ans.num_arcs
+    ans.aux_labels = torch.where(cpu.labels == -1, -1, cpu.labels + 5).to(device)
     ans.count = torch.arange(n, dtype=torch.int32, device=device)
-    ans.weight = torch.arange(n, dtype=torch.float32, device=device)
+    ans.weight = torch.arange(n, dtype=torch.float32, device=device).requires_grad_(True)
     ans.tag = k2.RaggedTensor([[i] * (i % 3) for i in range(n)], dtype=torch.int32).to(device)
+    ans.note = "text"
     return ans.requires_grad_(True)
 
 
@@ -134,6 +132,9 @@ def ragged(num_axes):
 # --------------------------------------------------------------------- cases
 
 
+SCORES_OF = ["get_tot_scores", "get_forward_scores", "get_backward_scores", "get_arc_post"]
+
+
 def scores_case(device, specs, name, double, log_semiring):
     fsas = make_fsa_vec(specs, device)
     # Metal computes scores in double precision, whether or not the caller asks for it.
@@ -161,54 +162,62 @@ def nearly_double(scores, *grads):
     ]
 
 
+def _with_arcs(fsas):
+    """The FSAs, if each has arcs: k2.closure() and k2.union() fail without, on any device."""
+    splits = fsas.arcs.shape().remove_axis(1).row_splits(1)
+    if not splits.diff().all():
+        raise ValueError("an FSA without arcs")
+    return fsas
+
+
+def _closure(fsas):
+    fsa = _with_arcs(fsas)[0]
+    del fsa.tag  # k2.closure() refuses a ragged attribute.
+    return k2.closure(fsa)
+
+
 UNARY = {
     "connect": k2.connect,
     "arc_sort": k2.arc_sort,
     "top_sort": k2.top_sort,
     "add_epsilon_self_loops": k2.add_epsilon_self_loops,
-    "remove_epsilon_self_loops": k2.remove_epsilon_self_loops,
+    "remove_epsilon_self_loops": lambda f: k2.remove_epsilon_self_loops(
+        k2.add_epsilon_self_loops(f)
+    ),
     "reverse": k2.reverse,
+    "invert": lambda f: k2.arc_sort(f).invert(),
     "shortest_path": lambda f: k2.shortest_path(f, use_double_scores=True),
-    "closure": lambda f: k2.closure(f[0]),
+    "closure": _closure,
+    "union": lambda f: k2.union(_with_arcs(f)),
     "first": lambda f: f[0],
+    "index_fsa": lambda f: k2.index_fsa(
+        f, torch.tensor([0, f.shape[0] - 1, 0], dtype=torch.int32, device=f.device)
+    ),
     "cat": lambda f: k2.cat([f, f]),
-    "expand": k2.expand_ragged_attributes,
+    "convert_attr": lambda f: f.convert_attr_to_ragged_("count") or f,
+    "expand": lambda f: k2.expand_ragged_attributes(f, ragged_attribute_names=["tag"]),
     "prune": lambda f: k2.prune_on_arc_post(f, 0.1, use_double_scores=True),
     "clone": lambda f: f.clone(),
 }
 
 
-def everything(fsas):
-    """Lists the arcs, the structure and the attributes of an FSA."""
-    ans = [fsas.arcs.values()]
-    ans += [fsas.arcs.shape().row_splits(i) for i in range(1, len(fsas.shape))]
-    for name, value in sorted(
-        fsas.named_tensor_attr(include_scores=False), key=lambda item: item[0]
-    ):
-        ans.append(name)
-        ans.append(value.detach() if isinstance(value, torch.Tensor) else value.tolist())
-    return ans
-
-
 def unary_case(device, specs, name):
     fsas = make_fsa_vec(specs, device)
     out = UNARY[name](fsas)
-    ans = everything(out)
-    if out.requires_grad:
-        out.scores.backward(torch.linspace(1, 2, out.num_arcs).to(device))
-        ans.append(fsas.grad)
-    return ans
+    weights = torch.linspace(1, 2, out.num_arcs).to(device)
+    ((out.scores + 2 * out.weight) * weights).sum().backward()
+    return out, fsas.grad, fsas.weight.grad
 
 
 def intersect_device_case(device, a, b, index, sorted_match_a):
     a = k2.arc_sort(make_fsa_vec(a, device)).detach().requires_grad_(True)
     b = k2.arc_sort(make_fsa_vec(b, device)).detach().requires_grad_(True)
     b_to_a = torch.tensor([index % a.shape[0]] * b.shape[0], dtype=torch.int32, device=device)
-    for attr in ("count", "tag"):
+    for attr in ("aux_labels", "count", "tag"):
         delattr(b, attr)
-    out = k2.intersect_device(a, b, b_to_a, sorted_match_a=sorted_match_a)
+    out, *maps = k2.intersect_device(a, b, b_to_a, sorted_match_a=sorted_match_a, ret_arc_maps=True)
     out.scores.backward(torch.linspace(1, 2, out.num_arcs).to(device))
-    return everything(out) + [a.grad, b.grad]
+    return out, *maps, a.grad, b.grad
 
 
 def intersect_dense_case(device, graphs, scores, pruned, beam):
@@ -216,15 +225,15 @@ def intersect_dense_case(device, graphs, scores, pruned, beam):
     graph = k2.arc_sort(make_fsa_vec(graphs, device)).detach()
     graph.requires_grad_(True)
     dense_fsas, leaf = make_dense(scores, device)
+    names = {"seqframe_idx_name": "seqframe", "frame_idx_name": "frame"}
     if pruned:
-        out = k2.intersect_dense_pruned(graph, dense_fsas, beam, beam, 2, 30)
+        out = k2.intersect_dense_pruned(graph, dense_fsas, beam, beam, 2, 30, **names)
     else:
-        out = k2.intersect_dense(graph, dense_fsas, beam)
+        out = k2.intersect_dense(graph, dense_fsas, beam, **names)
     tot = out.get_tot_scores(use_double_scores=True, log_semiring=True)
-    ans = everything(out)
     tot.backward(torch.linspace(1, 2, tot.numel()).to(device, tot.dtype))
     of_tot = [tot.detach().float(), leaf.grad, graph.grad]
-    return ans + (nearly_double(*of_tot) if os.environ.get(FORCE) == "metal" else of_tot)
+    return out, nearly_double(*of_tot) if os.environ.get(FORCE) == "metal" else of_tot
 
 
 def ctc_loss_case(device, targets, scores, reduction):
@@ -251,21 +260,37 @@ def ctc_loss_case(device, targets, scores, reduction):
 
 
 RAGGED = {
-    "sum": lambda x: x.sum(),
+    "clone": lambda x: x.clone(),
+    "to_int": lambda x: k2.RaggedTensor(x.shape, x.values.to(torch.int32)),
+    "sizes": lambda x: [x.numel(), x.dim0, *(x.tot_size(i) for i in range(x.num_axes))],
+    "tolist": lambda x: x.tolist(),
+    "sum": lambda x: x.sum(initial_value=3),
     "min": lambda x: x.min(initial_value=99),
     "max": lambda x: x.max(initial_value=-99),
-    "argmax": lambda x: x.argmax(),
+    "argmax": lambda x: x.argmax(initial_value=-99),
     "sort": lambda x: _sorted(x),
     "sort_descending": lambda x: _sorted(x, descending=True),
     "cat0": lambda x: k2r.cat([x, x], axis=0),
     "cat1": lambda x: k2r.cat([x, x], axis=1),
+    "add": lambda x: x.add(
+        torch.arange(x.tot_size(x.num_axes - 2), device=x.device).to(x.dtype), 2
+    ),
+    "equal": lambda x: x == x.clone(),
     "remove_eq": lambda x: x.remove_values_eq(1),
     "remove_leq": lambda x: x.remove_values_leq(0),
     "remove_axis": lambda x: x.remove_axis(0),
     "arange": lambda x: x.arange(axis=0, begin=0, end=1),
-    "unique": lambda x: list(x.unique(need_num_repeats=True, need_new2old_indexes=True)),
-    "index": lambda x: list(
-        x.index(torch.tensor([0, x.dim0 - 1, 0], dtype=torch.int32, device=x.device), axis=0)
+    "unique": lambda x: x.unique(need_num_repeats=True, need_new2old_indexes=True),
+    "index": lambda x: x.index(_indexes(x, 0, x.dim0 - 1, 0), axis=0, need_value_indexes=True),
+    "index_minus_one": lambda x: x.index(_indexes(x, 0, -1), axis=0, need_value_indexes=True),
+    "index_of_a_tensor": lambda x: k2r.index(
+        torch.arange(10, device=x.device, dtype=torch.int32),
+        k2.RaggedTensor(x.shape, x.values.abs()),
+        default_value=-5,
+    ),
+    "index_and_sum": lambda x: k2r.index_and_sum(
+        torch.arange(10, device=x.device, dtype=torch.float32),
+        k2.RaggedTensor(x.shape, x.values.abs()),
     ),
     "pad": lambda x: x.pad(mode="constant", padding_value=-1),
     "pad_replicate": lambda x: x.pad(mode="replicate", padding_value=3),
@@ -275,14 +300,26 @@ RAGGED = {
 }
 
 
+def _indexes(x, *values):
+    return torch.tensor(values, dtype=torch.int32, device=x.device)
+
+
 def _sorted(x, **kwargs):
     x = x.clone()
     order = x.sort_(need_new2old_indexes=True, **kwargs)
-    return [x, order]
+    return x, order
 
 
 def ragged_case(device, lists, dtype, name):
-    return RAGGED[name](k2.RaggedTensor(lists, dtype=dtype).to(device))
+    x = k2.RaggedTensor(lists, dtype=dtype).to(device)
+    if dtype != torch.float32 or name not in ("sum", "logsumexp", "normalize"):
+        return RAGGED[name](x)
+    out = RAGGED[name](x.requires_grad_(True))
+    values = out.values if isinstance(out, k2.RaggedTensor) else out
+    # The gradient of -infinity, of an empty sublist, must not enter the sum.
+    grad = torch.linspace(1, 2, values.numel()).to(device)
+    values.backward(grad.where(values.isfinite(), torch.zeros_like(grad)))
+    return out, x.grad
 
 
 def index_case(device, src, index, default):
@@ -335,9 +372,7 @@ CASES = {
         scores_case,
         dict(
             specs=fsa_vecs(),
-            name=st.sampled_from(
-                ["get_tot_scores", "get_forward_scores", "get_backward_scores", "get_arc_post"]
-            ),
+            name=st.sampled_from(SCORES_OF),
             double=st.booleans(),
             log_semiring=st.booleans(),
             place=st.sampled_from(PLACES),
@@ -390,13 +425,6 @@ CASES = {
 # ---------------------------------------------------------------- comparison
 
 
-class Close:
-    """A tensor that may differ by atol + rtol * |expected|."""
-
-    def __init__(self, tensor, atol, rtol):
-        self.tensor, self.atol, self.rtol = tensor, atol, rtol
-
-
 def outcome(function, device, **kwargs):
     """Returns ('returned', value) or ('raised', name of the type)."""
     try:
@@ -425,37 +453,8 @@ def _quiet():
             os.close(copy)
 
 
-def compare(cpu, mps, where="result"):
-    """Raises Difference unless `mps` equals `cpu`, on the other device."""
-    if isinstance(cpu, Close):
-        _same_tensor(cpu.tensor, mps.tensor, where, cpu.atol, cpu.rtol)
-    elif isinstance(cpu, torch.Tensor):
-        _same_tensor(cpu, mps, where, 0, 0)
-    elif isinstance(cpu, k2.RaggedTensor):
-        if mps.device != MPS:
-            raise Difference(f"{where} is on {mps.device}")
-        compare(cpu.tolist(), mps.tolist(), where)
-        _same_tensor(cpu.values, mps.values, where, 0, 0)
-    elif isinstance(cpu, (list, tuple)):
-        if len(cpu) != len(mps):
-            raise Difference(f"{where} has {len(cpu)} parts on the CPU and {len(mps)} on mps")
-        for i, (a, b) in enumerate(zip(cpu, mps)):
-            compare(a, b, f"{where}[{i}]")
-    elif cpu != mps and not (cpu != cpu and mps != mps):
-        raise Difference(f"{where} is {cpu} on the CPU and {mps} on mps")
-
-
-def _same_tensor(cpu, mps, where, atol, rtol):
-    if mps.device != MPS:
-        raise Difference(f"{where} is on {mps.device}")
-    try:
-        torch.testing.assert_close(mps.cpu(), cpu, atol=atol, rtol=rtol, equal_nan=True)
-    except AssertionError as error:
-        raise Difference(f"{where} is\n{cpu}\non the CPU and\n{mps}\non mps: {error}") from None
-
-
 def check(kind, place=None, **kwargs):
-    """Runs one case on both devices; raises Difference.
+    """Runs one case on both devices; raises AssertionError unless the results are the same.
 
     Args:
       place: `host` or `metal`, for operations that both can run on mps; with None
@@ -467,10 +466,8 @@ def check(kind, place=None, **kwargs):
         os.environ[FORCE] = place
     cpu = outcome(function, CPU, **kwargs)
     mps = outcome(function, MPS, **kwargs)
-    if cpu[0] != mps[0] or (cpu[0] == "raised" and cpu[1] != mps[1]):
-        raise Difference(f"{cpu[0]} {cpu[1]} on the CPU, {mps[0]} {mps[1]} on mps")
-    if cpu[0] == "returned":
-        compare(cpu[1], mps[1])
+    assert cpu[0] == mps[0], f"{cpu[0]} {cpu[1]} on the CPU, {mps[0]} {mps[1]} on mps"
+    assert_equal(mps[1], cpu[1])
     return cpu[0]
 
 
@@ -495,11 +492,12 @@ def fuzz(seconds, seed, kinds, tally, place=None):
     deadline = time.monotonic() + seconds
     failures = []
     remaining = list(kinds)
+    fixed = {} if place is None else {"place": place}
     for round_number in itertools.count():
         for kind in list(remaining):
             if time.monotonic() > deadline:
                 return failures
-            failure = _round(kind, seed + round_number, tally, place)
+            failure = run_cases(kind, seed + round_number, tally, fixed)
             if failure is not None:
                 failures.append(failure)
                 # Further failures of this kind may have the same cause.
@@ -508,12 +506,15 @@ def fuzz(seconds, seed, kinds, tally, place=None):
             return failures
 
 
-def _round(kind, seed, tally, place, examples=50):
-    """One run of hypothesis; returns a failure or None."""
+def run_cases(kind, seed, tally, fixed, examples=50):
+    """One run of hypothesis; returns a failure as fuzz() does, or None.
+
+    Args:
+      fixed: values of arguments, by name; kinds without such an argument ignore it.
+    """
     smallest = {}
     arguments = dict(CASES[kind][1])
-    if place and "place" in arguments:
-        arguments["place"] = st.just(place)
+    arguments.update({name: st.just(fixed[name]) for name in arguments.keys() & fixed.keys()})
 
     @hypothesis.seed(seed)
     @hypothesis.settings(
@@ -527,7 +528,7 @@ def _round(kind, seed, tally, place, examples=50):
     def run(**kwargs):
         try:
             tally.counts[kind][check(kind, **kwargs)] += 1
-        except Difference:
+        except AssertionError:
             # The last case that hypothesis tries is the smallest.
             smallest.clear()
             smallest.update(kwargs)
@@ -537,7 +538,7 @@ def _round(kind, seed, tally, place, examples=50):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             run()
-    except Difference as difference:
+    except AssertionError as difference:
         return kind, dict(smallest), str(difference)
     return None
 

@@ -1,6 +1,7 @@
 """FSAs, comparisons and devices that the parity tests share."""
 
 from collections.abc import Callable, Iterable
+from typing import NamedTuple
 
 import k2
 import torch
@@ -59,18 +60,31 @@ def is_reference_double(fsa: k2.Fsa, placement: str) -> bool:
     return placement == "metal" and fsa.device.type == "cpu"
 
 
-def assert_same(mps: torch.Tensor, cpu: torch.Tensor, **tolerance) -> None:
+class Close(NamedTuple):
+    """A tensor of a result that may differ by atol + rtol * |expected|."""
+
+    tensor: torch.Tensor
+    atol: float
+    rtol: float
+
+
+def assert_same(
+    mps: torch.Tensor, cpu: torch.Tensor, where: str = "the tensor", **tolerance
+) -> None:
     """Asserts that a tensor is on mps and has the values of one on the CPU.
 
     Args:
+      where: the tensor's name in the error.
       tolerance: atol and rtol of torch.testing.assert_close; without them the values
         must be equal.
     """
-    assert mps.device == MPS, mps.device
+    assert mps.device == MPS, f"{where} is on {mps.device}"
     assert cpu.device.type == "cpu"
     if not tolerance:
         tolerance = {"atol": 0, "rtol": 0}
-    torch.testing.assert_close(mps.cpu(), cpu, equal_nan=True, **tolerance)
+    torch.testing.assert_close(
+        mps.cpu(), cpu, equal_nan=True, msg=lambda text: f"{where}: {text}", **tolerance
+    )
 
 
 def assert_equal_on_both(function: Callable, fsa: k2.Fsa | None = None, **tolerance) -> None:
@@ -79,38 +93,42 @@ def assert_equal_on_both(function: Callable, fsa: k2.Fsa | None = None, **tolera
     assert_equal(mps, cpu, **tolerance)
 
 
-def assert_equal(mps: object, cpu: object, **tolerance) -> None:
+def assert_equal(mps: object, cpu: object, where: str = "the result", **tolerance) -> None:
     """Asserts that a result on mps equals the CPU's, whose float64 is rounded to float32.
 
     Args:
-      mps, cpu: FSAs with their attributes, ragged tensors and shapes, tensors,
-        tuples of these, or other values.
+      mps, cpu: FSAs with their attributes and properties, ragged tensors and shapes, tensors,
+        Close, tuples and lists of these, or other values.
+      where: the result's name in the error.
       tolerance: of tensors, see assert_same().
     """
-    if isinstance(cpu, tuple):
-        assert len(mps) == len(cpu)
-        for one, other in zip(mps, cpu):
-            assert_equal(one, other, **tolerance)
+    if isinstance(cpu, Close):
+        assert_equal(mps.tensor, cpu.tensor, where, atol=cpu.atol, rtol=cpu.rtol)
+    elif isinstance(cpu, (tuple, list)):
+        assert len(mps) == len(cpu), f"{where}: {len(cpu)} on the CPU, {len(mps)} on mps"
+        for i, (one, other) in enumerate(zip(mps, cpu)):
+            assert_equal(one, other, f"{where}[{i}]", **tolerance)
     elif isinstance(cpu, torch.Tensor):
-        assert mps.requires_grad == cpu.requires_grad
+        assert mps.requires_grad == cpu.requires_grad, f"{where}: {mps.requires_grad=}"
         cpu = cpu.float() if cpu.dtype == torch.float64 else cpu
-        assert_same(mps.detach(), cpu.detach(), **tolerance)
+        assert_same(mps.detach(), cpu.detach(), where, **tolerance)
     elif isinstance(cpu, k2.RaggedTensor):
-        assert_equal(mps.shape, cpu.shape)
-        assert_equal(mps.values, cpu.values, **tolerance)
+        assert_equal(mps.shape, cpu.shape, f"{where}.shape")
+        assert_equal(mps.values, cpu.values, f"{where}.values", **tolerance)
     elif isinstance(cpu, k2.RaggedShape):
-        assert mps.device == MPS
-        assert mps.num_axes == cpu.num_axes
+        assert mps.device == MPS, f"{where} is on {mps.device}"
+        assert mps.num_axes == cpu.num_axes, f"{where}: {mps.num_axes=}"
         for axis in range(1, cpu.num_axes):
-            assert_same(mps.row_splits(axis), cpu.row_splits(axis))
-            assert_same(mps.row_ids(axis), cpu.row_ids(axis))
+            assert_same(mps.row_splits(axis), cpu.row_splits(axis), f"{where}.row_splits({axis})")
+            assert_same(mps.row_ids(axis), cpu.row_ids(axis), f"{where}.row_ids({axis})")
     elif isinstance(cpu, k2.Fsa):
-        assert_same(mps.arcs.values(), cpu.arcs.values())
-        assert_equal(mps.arcs.shape(), cpu.arcs.shape())
+        assert_same(mps.arcs.values(), cpu.arcs.values(), f"{where}.arcs")
+        assert_equal(mps.arcs.shape(), cpu.arcs.shape(), f"{where}.arcs.shape")
+        assert mps.properties == cpu.properties, f"{where}: {mps.properties_str}"
         for attributes in (k2.Fsa.named_tensor_attr, k2.Fsa.named_non_tensor_attr):
             ours, theirs = dict(attributes(mps)), dict(attributes(cpu))
-            assert ours.keys() == theirs.keys()
+            assert ours.keys() == theirs.keys(), f"{where}: {ours.keys()}"
             for name, value in theirs.items():
-                assert_equal(ours[name], value)
+                assert_equal(ours[name], value, f"{where}.{name}")
     else:
-        assert mps == cpu
+        assert mps == cpu, f"{where} is {cpu} on the CPU and {mps} on mps"

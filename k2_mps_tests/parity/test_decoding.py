@@ -133,15 +133,16 @@ def test_rnnt_decoding_streams():
     assert_equal_on_both(_rnnt_streams)
 
 
-def test_pruned_ranges_to_lattice():
-    def results(device):
-        torch.manual_seed(97)
-        begins = torch.tensor([[0, 0, 1, 2], [0, 0, 0, 1]], dtype=torch.int32, device=device)
-        ranges = begins.unsqueeze(2) + torch.arange(3, dtype=torch.int32, device=device)
-        frames = torch.tensor([4, 3], dtype=torch.int32, device=device)
-        symbols = torch.tensor([[3, 5, 1, 2], [2, 4, 6, 0]], device=device)
-        logits = torch.randn(2, 4, 3, 7).log_softmax(-1).to(device)
-        arcs, arc_map = k2.pruned_ranges_to_lattice(ranges, frames, symbols, logits)
-        return arcs.values(), arc_map
+def test_online_dense_intersecter():
+    def lattice(device):
+        topo = k2.create_fsa_vec([k2.ctc_topo(5, device=device)])
+        intersecter = k2.OnlineDenseIntersecter(topo, 2, 8, 6, 5, 50)
+        states = [k2.DecodeStateInfo()] * 2
+        segments = torch.tensor([[0, 0, 4], [1, 0, 4]], dtype=torch.int32)
+        for chunk in range(3):
+            torch.manual_seed(chunk)
+            log_probs = torch.randn(2, 4, 6).log_softmax(-1).to(device)
+            lattice, states = intersecter.decode(k2.DenseFsaVec(log_probs, segments), states)
+        return lattice
 
-    assert_equal_on_both(results)
+    assert_equal_on_both(lattice)

@@ -353,16 +353,6 @@ def test_dense_fsa_vec_that_is_truncated():
     assert_same(mps_grad, cpu_grad)
 
 
-@pytest.mark.parametrize(
-    "segment", [[2, 0, 1], [-1, 0, 1], [0, 5, 0], [0, -1, 2], [0, 0, -1], [0, 3, 3]]
-)
-def test_segments_outside_of_the_log_probs(segment):
-    segments = torch.tensor([[0, 0, 5], segment], dtype=torch.int32)
-    for device in ("cpu", MPS):
-        with pytest.raises(AssertionError):
-            k2.DenseFsaVec(torch.randn(2, 5, 3).to(device), segments)
-
-
 @pytest.mark.skipif(sys.platform == "darwin", reason="counting needs the emulated device")
 def test_the_host_waits_once():
     """The wait is for the sizes of the lattice, not for results in flight."""

@@ -10,50 +10,6 @@ DEVICES = ("cpu", MPS)
 EPS = torch.finfo(torch.float32).eps
 
 
-def _ctc(device, double, num_frames=(40, 33, 25), num_symbols=12):
-    torch.manual_seed(11)
-    logits = torch.randn(len(num_frames), max(num_frames), num_symbols)
-    leaf = logits.to(device).requires_grad_(True)
-    segments = torch.tensor([[i, 0, n] for i, n in enumerate(num_frames)], dtype=torch.int32)
-    targets = [[1, 2, 2, 3], [4, 4, 4], [5, 6, 7, 8, 9, 10]]
-    dense = k2.DenseFsaVec(leaf.log_softmax(-1), segments)
-    loss = k2.ctc_loss(
-        k2.ctc_graph(targets, device=device),
-        dense,
-        output_beam=100,
-        use_double_scores=double,
-        target_lengths=torch.tensor([4, 3, 6]),
-        reduction="sum",
-    )
-    loss.backward()
-    return loss.detach(), leaf.grad
-
-
-@pytest.mark.parametrize("double", [True, False])
-def test_ctc_loss(double):
-    (cpu, cpu_grad), (mps, mps_grad) = [_ctc(d, double) for d in DEVICES]
-    # mps rounds scores to float32 before their sum, the CPU after it.
-    assert_same(mps, cpu.float(), atol=0, rtol=3 * EPS)
-    # torch's log_softmax and its backward pass are in float32 on both devices.
-    assert_same(mps_grad, cpu_grad, atol=4 * EPS, rtol=0)
-
-
-def test_ctc_loss_is_that_of_torch():
-    _, grad = _ctc(MPS, True)
-    torch.manual_seed(11)
-    logits = torch.randn(3, 40, 12, dtype=torch.float32)
-    leaf = logits.double().requires_grad_(True)
-    torch.nn.functional.ctc_loss(
-        leaf.log_softmax(-1).transpose(0, 1),
-        torch.tensor([1, 2, 2, 3, 4, 4, 4, 5, 6, 7, 8, 9, 10]),
-        torch.tensor([40, 33, 25]),
-        torch.tensor([4, 3, 6]),
-        reduction="sum",
-    ).backward()
-    # The exponent is a sum of 40 float32 log-probs of up to about 5: 40 * 5 * eps.
-    torch.testing.assert_close(grad.cpu().double(), leaf.grad, atol=200 * EPS, rtol=0)
-
-
 def _rnnt_inputs(device, dtype, B=3, S=6, T=14, C=8):
     torch.manual_seed(13)
     am = torch.randn(B, T, C).to(dtype).to(device).requires_grad_(True)
