@@ -33,6 +33,22 @@ def _random_fsa(max_symbol: int) -> k2.Fsa:
     return k2.arc_sort(k2.Fsa.from_str("\n".join(lines)))
 
 
+def wide_fsa(width: int, arcs: int) -> k2.Fsa:
+    """Layers of `width` states; each state has `arcs` arcs from the layer before."""
+    lines = [f"0 {1 + i} {1 + i % 9} {0.01 * (i % 31)}" for i in range(width)]
+    first = 1
+    for layer in range(2):
+        for i in range(width):
+            for k in range(arcs):
+                dest = first + width + (i * 3 + k * 5) % width
+                lines.append(f"{first + i} {dest} {1 + k % 9} {0.1 * ((i + k) % 7) - 0.2}")
+        first += width
+    last = first + width
+    lines += [f"{first + i} {last} -1 {0.02 * (i % 3)}" for i in range(width)]
+    lines.append(str(last))
+    return k2.connect(k2.Fsa.from_str("\n".join(lines)))
+
+
 def both(fsa: k2.Fsa) -> Iterable[k2.Fsa]:
     """Yields the FSA on the CPU, then on mps, with requires_grad."""
     for device in (torch.device("cpu"), MPS):

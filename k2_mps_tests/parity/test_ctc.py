@@ -8,11 +8,11 @@ with an error of 3 roundings.  Its tolerance is relative to the largest value of
 import math
 
 import k2
-import numpy as np
 import pytest
 import torch
 
 from k2_mps_tests.parity.helpers import MPS, assert_same
+from k2_mps_tests.parity.problems import KINDS, pick, random_graphs, random_scores
 
 GRADIENT_ERROR = 1e-6  # of the largest value of a gradient
 
@@ -22,67 +22,19 @@ def metal(monkeypatch):
     monkeypatch.setenv("K2_MPS_FORCE", "metal")
 
 
-def _graph(random, num_symbols, num_fsas, kind):
-    if kind == "any":
-        return k2.create_fsa_vec([_random_fsa(random, num_symbols) for _ in range(num_fsas)])
-    if kind == "topo":
-        topo = k2.ctc_topo(num_symbols - 1, modified=bool(random.integers(2)))
-        return k2.create_fsa_vec([topo] * num_fsas)
-    targets = [
-        random.integers(1, num_symbols, random.integers(0, 8)).tolist() for _ in range(num_fsas)
-    ]
-    return k2.ctc_graph(targets, modified=kind == "modified")
-
-
-def _random_fsa(random, num_symbols):
-    """A graph of two or more states, with loops, parallel arcs and dead ends."""
-    num_states = int(random.integers(2, 8))
-    lines = []
-    for state in range(num_states - 1):
-        arcs = [
-            (int(random.integers(num_states - 1)), int(random.integers(num_symbols)))
-            for _ in range(random.integers(0, 5))
-        ]
-        if random.random() < 0.5 or state == num_states - 2:
-            arcs.append((num_states - 1, -1))
-        lines += [
-            f"{state} {dest} {label} {random.normal():.6f}"
-            for dest, label in sorted(arcs, key=lambda arc: arc[1])
-        ]
-    return k2.Fsa.from_str("\n".join(lines + [str(num_states - 1)]))
-
-
 class Case:
     """Random input of ctc_loss; `kind` is the kind of its decoding graphs."""
 
-    def __init__(self, seed, kind, num_frames=40, max_fsas=5):
-        random = np.random.default_rng(seed)
-        self.num_symbols = int(random.integers(3, 20))
-        num_fsas = int(random.integers(1, max_fsas + 1))
-        scale = float(random.choice([0.1, 1, 3, 20]))
-        self.log_probs = (
-            torch.tensor(random.normal(size=(num_fsas, num_frames, self.num_symbols)) * scale)
-            .float()
-            .log_softmax(-1)
-        )
-        lengths = np.sort(random.integers(0, num_frames + 1, num_fsas))[::-1]
-        lengths[0] = max(lengths[0], 1)
-        # Segments are in another order than the rows; some begin later.
-        self.segments = torch.tensor(
-            [
-                [
-                    row,
-                    random.integers(0, num_frames - length + 1) if length < num_frames else 0,
-                    length,
-                ]
-                for row, length in zip(random.permutation(num_fsas), lengths)
-            ],
-            dtype=torch.int32,
-        )
-        self.graph = _graph(random, self.num_symbols, num_fsas, kind)
-        self.beam = float(random.choice([1, 5, 8, 10, 30]))
-        self.weights = torch.tensor(random.normal(size=num_fsas)).float()
-        self.arc_scores = torch.tensor(random.normal(size=self.graph.num_arcs)).float()
+    def __init__(self, seed, kind, num_frames=40):
+        torch.manual_seed(seed)
+        num_fsas = int(torch.randint(1, 6, ()))
+        self.num_symbols = int(torch.randint(3, 20, ()))
+        scale = pick(0.1, 1, 3, 20)
+        self.log_probs, self.segments = random_scores(num_fsas, num_frames, self.num_symbols, scale)
+        self.graph = random_graphs(kind, self.num_symbols, num_fsas)
+        self.beam = pick(1.0, 5.0, 8.0, 10.0, 30.0)
+        self.weights = torch.randn(num_fsas)
+        self.arc_scores = torch.randn(self.graph.num_arcs)
 
     def losses(self, device, with_graph=False, **arguments):
         """Returns losses, gradients of log-probs and of the graph's scores."""
@@ -98,15 +50,31 @@ class Case:
         return loss.detach(), [leaf.grad for leaf in leaves]
 
 
-def assert_losses_agree(mps, cpu):
+def assert_losses_agree(mps, cpu, atol=1e-12, rtol=1.2e-7):
     # One unit in the last place of float32.  Near 0, where scores cancel, an absolute error
     # of float64.
-    torch.testing.assert_close(mps.cpu(), cpu, atol=1e-12, rtol=1.2e-7)
+    torch.testing.assert_close(mps.cpu(), cpu, atol=atol, rtol=rtol)
 
 
 def assert_gradients_agree(mps, cpu, error=GRADIENT_ERROR):
     for ours, theirs in zip(mps, cpu):
         assert_same(ours, theirs, rtol=0, atol=error * max(float(theirs.abs().max()), 1e-30))
+
+
+# The kernel's float32 sums differ from float64 by up to 4e-6, the CPU's float32 sums by up to 4e-5.
+FLOAT_ERROR = 4e-6
+
+
+def assert_as_cpu(case, double=True, atol=FLOAT_ERROR, error=1e-5, **arguments):
+    """Asserts that the kernels' results are those of the CPU in float64; returns the losses.
+
+    atol, error: with double=False, of a loss, and of the largest value of a gradient.
+    """
+    cpu, cpu_grads = case.losses("cpu", **arguments)
+    mps, mps_grads = _on_metal(case, use_double_scores=double, **arguments)
+    assert_losses_agree(mps, cpu, **({} if double else {"atol": atol, "rtol": 5e-7}))
+    assert_gradients_agree(mps_grads, cpu_grads, GRADIENT_ERROR if double else error)
+    return cpu
 
 
 def _on_metal(case, **arguments):
@@ -133,63 +101,30 @@ def _case_of(targets, num_frames, lengths):
 
 
 def _targets(*lengths):
-    random = np.random.default_rng(0)
-    return [random.integers(1, 30, n).tolist() for n in lengths]
+    torch.manual_seed(0)
+    return [torch.randint(1, 30, (n,)).tolist() for n in lengths]
 
 
-@pytest.mark.parametrize("kind", ["ctc", "modified", "topo", "any"])
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("with_graph", [False, True])
 def test_double_scores_are_those_of_the_cpu(kind, with_graph):
     for seed in range(20):
-        case = Case(seed, kind)
-        cpu, cpu_grads = case.losses("cpu", with_graph=with_graph)
-        mps, mps_grads = _on_metal(case, with_graph=with_graph)
-        # One unit in the last place.
-        assert_losses_agree(mps, cpu)
-        assert_gradients_agree(mps_grads, cpu_grads)
+        assert_as_cpu(Case(seed, kind), with_graph=with_graph)
 
 
-@pytest.mark.parametrize("use_double_scores", [True, False])
-def test_a_graph_without_states(use_double_scores):
+@pytest.mark.parametrize("double", [True, False])
+def test_a_graph_without_states(double):
     """Its sequence has an infinite loss and no gradient; the others are as without it."""
     case = _case_of(_targets(7, 5, 3), 20, [20, 20, 18])
     first, _, last = (k2.Fsa(case.graph[i].arcs) for i in range(3))
     case.graph = k2.create_fsa_vec([first, k2.Fsa.from_str(""), last])
-    cpu, cpu_grads = case.losses("cpu")
-    mps, mps_grads = _on_metal(case, use_double_scores=use_double_scores)
-    assert cpu[1] == mps[1] == math.inf
-    tolerance = {"atol": 1e-12, "rtol": 1.2e-7 if use_double_scores else 5e-7}
-    torch.testing.assert_close(mps.cpu(), cpu, **tolerance)
-    assert_gradients_agree(mps_grads, cpu_grads, GRADIENT_ERROR if use_double_scores else 1e-5)
+    assert assert_as_cpu(case, double, atol=1e-12)[1] == math.inf
 
 
 def test_float_scores():
-    # The kernel's float32 sums differ from float64 by up to 4e-6, the CPU's float32 sums
-    # by up to 4e-5.  The lattice is the same.
+    # The lattice is that of double.
     for seed in range(20):
-        case = Case(seed, "ctc")
-        cpu, cpu_grads = case.losses("cpu")
-        mps, mps_grads = _on_metal(case, use_double_scores=False)
-        torch.testing.assert_close(mps.cpu(), cpu, atol=4e-6, rtol=5e-7)
-        assert_gradients_agree(mps_grads, cpu_grads, 1e-5)
-
-
-@pytest.mark.parametrize("reduction", ["sum", "mean"])
-def test_reductions(reduction):
-    case = Case(3, "ctc")
-    lengths = torch.arange(1, len(case.weights) + 1)
-    losses = [
-        k2.ctc_loss(
-            case.graph.to(device),
-            k2.DenseFsaVec(case.log_probs.to(device), case.segments),
-            output_beam=case.beam,
-            reduction=reduction,
-            target_lengths=lengths.to(device),
-        )
-        for device in ("cpu", MPS)
-    ]
-    # Sums of float32 in two orders.
-    torch.testing.assert_close(losses[1].cpu(), losses[0], atol=0, rtol=4e-7)
+        assert_as_cpu(Case(seed, "ctc"), double=False)
 
 
 @pytest.mark.parametrize("repeats", [False, True])
@@ -197,21 +132,12 @@ def test_delay_penalty(repeats):
     for seed in range(10):
         case = Case(seed, "ctc")
         if repeats:
-            case.graph._is_repeat_token_ = torch.tensor(
-                np.random.default_rng(seed).random(case.graph.num_arcs) < 0.3
-            )
-        cpu, cpu_grads = case.losses("cpu", delay_penalty=0.1)
-        mps, mps_grads = _on_metal(case, delay_penalty=0.1)
-        assert_losses_agree(mps, cpu)
-        assert_gradients_agree(mps_grads, cpu_grads)
+            case.graph._is_repeat_token_ = torch.rand(case.graph.num_arcs) < 0.3
+        assert_as_cpu(case, delay_penalty=0.1)
 
 
 def test_graphs_with_more_states_than_threadgroup_memory_has():
-    case = _case_of(_targets(700, 3), 720, [720, 50])
-    cpu, cpu_grads = case.losses("cpu")
-    mps, mps_grads = _on_metal(case)
-    assert_losses_agree(mps, cpu)
-    assert_gradients_agree(mps_grads, cpu_grads)
+    assert_as_cpu(_case_of(_targets(700, 3), 720, [720, 50]))
 
 
 @pytest.mark.parametrize("double", [False, True])
@@ -219,14 +145,7 @@ def test_a_large_graph_among_small_ones(double):
     # The sums of an average graph fit into threadgroup memory.
     lengths = [900, 440, 2, 0, 3, 1, 4, 2, 2, 0, 1, 1, 5, 2]
     case = _case_of(_targets(*lengths), 950, [950, 470] + [60] * 12)
-    cpu, cpu_grads = case.losses("cpu")
-    mps, mps_grads = _on_metal(case, use_double_scores=double)
-    if double:
-        assert_losses_agree(mps, cpu)
-        assert_gradients_agree(mps_grads, cpu_grads)
-    else:
-        torch.testing.assert_close(mps.cpu(), cpu, atol=4e-6, rtol=5e-7)
-        assert_gradients_agree(mps_grads, cpu_grads, 1e-4)
+    assert_as_cpu(case, double, error=1e-4)
 
 
 @pytest.mark.parametrize("double", [False, True])
@@ -329,11 +248,9 @@ def test_of_equal_paths_the_first_one_stays():
     case.segments = torch.tensor([[0, 0, num_frames - 1]], dtype=torch.int32)
     case.beam, case.weights = 1e-6, torch.ones(1)
     case.arc_scores = torch.zeros(case.graph.num_arcs)
-    cpu, cpu_grads = case.losses("cpu", with_graph=True)
-    mps, mps_grads = _on_metal(case, with_graph=True)
-    assert cpu_grads[1].tolist() == [-1.0, 0.0] * (num_frames - 1) + [-1.0]
-    assert_losses_agree(mps, cpu)
-    assert_gradients_agree(mps_grads, cpu_grads)
+    _, (_, grad) = case.losses("cpu", with_graph=True)
+    assert grad.tolist() == [-1.0, 0.0] * (num_frames - 1) + [-1.0]
+    assert_as_cpu(case, with_graph=True)
 
 
 def _graph_with_label(label):

@@ -12,7 +12,8 @@ import pytest
 import torch
 from k2.mps.lattice import intersect_dense
 
-from k2_mps_tests.parity.helpers import MPS, assert_same
+from k2_mps_tests.parity.helpers import MPS, assert_equal, assert_same
+from k2_mps_tests.parity.problems import KINDS, pick, random_graphs, random_scores
 
 
 @pytest.fixture(autouse=True)
@@ -20,84 +21,30 @@ def by_metal(monkeypatch):
     monkeypatch.setenv("K2_MPS_FORCE", "metal")
 
 
-def _pick(*values):
-    return values[int(torch.randint(len(values), ()))]
-
-
-def _random_graph(num_symbols):
-    """A random graph, with loops, parallel arcs and dead ends."""
-    num_states = _pick(2, 3, 5, 8, 40)
-    lines = []
-    for state in range(num_states - 1):
-        for label in sorted(torch.randint(0, num_symbols, (_pick(0, 1, 3, 5),)).tolist()):
-            dest = int(torch.randint(0, num_states - 1, ())) if num_states > 2 else 0
-            lines.append(f"{state} {dest} {label} {float(torch.randn(())):.4f}")
-        if _pick(True, False) or state == num_states - 2:
-            lines.append(f"{state} {num_states - 1} -1 {float(torch.randn(())):.4f}")
-    return k2.Fsa.from_str("\n".join(lines + [str(num_states - 1)]))
-
-
-def _graphs(num_symbols, num_fsas):
-    kind = _pick("ctc", "modified", "topo", "random", "mixed")
-    if kind == "mixed":
-        topo = k2.Fsa(k2.ctc_topo(num_symbols - 1).arcs)  # no aux_labels
-        fsas = [_random_graph(num_symbols) if i % 2 else topo for i in range(num_fsas)]
-    elif kind == "random":
-        fsas = [_random_graph(num_symbols) for _ in range(num_fsas)]
-    elif kind == "topo":
-        fsas = [k2.ctc_topo(num_symbols - 1, modified=_pick(True, False))] * num_fsas
-    else:
-        targets = [
-            torch.randint(1, num_symbols, (_pick(0, 1, 4, 20),)).tolist() for _ in range(num_fsas)
-        ]
-        return k2.ctc_graph(targets, modified=kind == "modified")
-    return k2.create_fsa_vec(fsas)
-
-
 def _case():
     """Returns graphs, log-probs, segments, a_to_b_map and the beam."""
-    num_seqs, num_symbols = _pick(1, 2, 5), _pick(2, 4, 9, 40)
-    num_frames = _pick(1, 2, 7, 33, 60)
-    lengths = torch.randint(0, num_frames + 1, (num_seqs,))
-    lengths = lengths.sort(descending=True)[0].int()
-    order = torch.randperm(num_seqs).int()
-    starts = torch.tensor(
-        [min(int(torch.randint(0, num_frames - int(n) + 1, ())), num_frames - 1) for n in lengths],
-        dtype=torch.int32,
-    )
-    segments = torch.stack([order, starts, lengths], dim=1)
-    a_to_b = None
-    num_fsas = num_seqs
-    if _pick(True, False, False):
-        num_fsas = _pick(1, 3, 6)
-        a_to_b = torch.randint(0, num_seqs, (num_fsas,)).sort()[0].int()
-    logits = torch.randn(num_seqs, num_frames, num_symbols)
-    log_probs = (logits * _pick(0, 0.5, 2, 20)).log_softmax(-1)
-    special = _pick(None, None, None, float("-inf"), -1.0e10)
+    num_seqs, num_frames, num_symbols = pick(1, 2, 5), pick(1, 2, 7, 33, 60), pick(2, 4, 9, 40)
+    log_probs, segments = random_scores(num_seqs, num_frames, num_symbols, pick(0, 0.5, 2, 20))
+    special = pick(None, None, None, float("-inf"), -1.0e10)
     if special is not None:
         log_probs[torch.rand_like(log_probs) < 0.1] = special
-    return (_graphs(num_symbols, num_fsas), log_probs, segments, a_to_b, _pick(0.5, 2.0, 8.0, 30.0))
+    a_to_b, num_fsas = None, num_seqs
+    if pick(True, False, False):
+        num_fsas = pick(1, 3, 6)
+        a_to_b = torch.randint(0, num_seqs, (num_fsas,)).sort().values.int()
+    graphs = random_graphs(pick(*KINDS), num_symbols, num_fsas)
+    return graphs, log_probs, segments, a_to_b, pick(0.5, 2.0, 8.0, 30.0)
 
 
 class Result:
     """The results of a case on a device; `lattice` is None if k2 refuses the case."""
 
-    def __init__(
-        self,
-        device,
-        graphs,
-        log_probs,
-        segments,
-        a_to_b,
-        beam,
-        max_states=15000000,
-        max_arcs=1 << 30,
-    ):
+    def __init__(self, device, graphs, log_probs, segments, a_to_b, beam, **limits):
         self.leaf = log_probs.clone().to(device).requires_grad_(True)
         self.graphs = graphs.to(device).clone().requires_grad_(True)
         self.dense = k2.DenseFsaVec(self.leaf, segments)
         a_to_b = None if a_to_b is None else a_to_b.to(device)
-        limits = dict(max_states=max_states, max_arcs=max_arcs)
+        limits = {"max_states": 15000000, "max_arcs": 1 << 30, **limits}
         self.lattice = None
         try:
             self.lattice = k2.intersect_dense(
@@ -116,18 +63,9 @@ def _assert_same_results(cpu, mps):
     if cpu.lattice is None:
         return
     assert mps.made is not None
-    shapes = [result.lattice.arcs.shape() for result in (cpu, mps)]
-    for axis in (1, 2):
-        assert_same(shapes[1].row_splits(axis), shapes[0].row_splits(axis))
-        assert_same(shapes[1].row_ids(axis), shapes[0].row_ids(axis))
-    assert_same(mps.lattice.arcs.values(), cpu.lattice.arcs.values())
-    for found, expected in zip(mps.maps, cpu.maps):
-        assert_same(found, expected)
-    assert mps.lattice.properties == cpu.lattice.properties
+    assert_equal(mps.lattice, cpu.lattice)
+    assert_equal(mps.maps, cpu.maps)
     assert _k2.get_fsa_vec_basic_properties(mps.lattice.arcs) == cpu.lattice.properties
-    for name, value in cpu.lattice.named_tensor_attr(include_scores=False):
-        if isinstance(value, torch.Tensor):
-            assert_same(getattr(mps.lattice, name), value)
     assert_same(mps.dense.scores, cpu.dense.scores)
     assert_same(mps.leaf.grad, cpu.leaf.grad)
     assert_same(mps.graphs.scores.grad, cpu.graphs.scores.grad)
@@ -149,8 +87,8 @@ def test_any_limit(seed):
     if whole is None or whole.num_arcs == 0:
         return
     num_states = whole.arcs.shape().tot_size(1)
-    share = _pick(0.05, 0.3, 0.7, 0.99, 1.0)
-    limits = _pick(
+    share = pick(0.05, 0.3, 0.7, 0.99, 1.0)
+    limits = pick(
         {"max_states": max(1, int(share * num_states))},
         {"max_arcs": max(1, int(share * whole.num_arcs))},
         {
@@ -294,11 +232,11 @@ def test_two_runs_give_the_same_bits():
         assert torch.equal(a, b)
 
 
-def _dense_results(log_probs, segments, allow_truncate=0):
+def _dense_results(log_probs, segments):
     results = []
     for device in ("cpu", MPS):
         leaf = log_probs.detach().to(device).requires_grad_(True)
-        dense = k2.DenseFsaVec(leaf, segments, allow_truncate)
+        dense = k2.DenseFsaVec(leaf, segments)
         weights = torch.linspace(-1, 1, dense.scores.numel()).view_as(dense.scores).to(device)
         dense.scores.backward(weights)
         results.append((dense, leaf.grad))
@@ -341,16 +279,6 @@ def test_dense_fsa_vec_of_any_strides(log_probs):
     found = k2.DenseFsaVec(log_probs.to(MPS), segments)
     expected = k2.DenseFsaVec(log_probs, segments)
     assert_same(found.scores, expected.scores)
-
-
-def test_dense_fsa_vec_that_is_truncated():
-    segments = torch.tensor([[1, 2, 6], [0, 0, 5]], dtype=torch.int32)
-    (cpu, cpu_grad), (mps, mps_grad) = _dense_results(
-        torch.randn(2, 5, 3), segments, allow_truncate=3
-    )
-    assert_same(mps.scores, cpu.scores)
-    assert torch.equal(mps.duration, torch.tensor([3, 5]))
-    assert_same(mps_grad, cpu_grad)
 
 
 @pytest.mark.skipif(sys.platform == "darwin", reason="counting needs the emulated device")
