@@ -1,18 +1,11 @@
 """Forks a child for each line on stdin, for in_child of conftest.py."""
 
 import ast
-import importlib.util
 import os
 import sys
+import traceback
 
 import torch
-
-
-def _load(path):
-    specification = importlib.util.spec_from_file_location("emulator_test_extension", path)
-    module = importlib.util.module_from_spec(specification)
-    specification.loader.exec_module(module)
-    return module
 
 
 def _run_child(code, environment, outputs, names):
@@ -24,8 +17,6 @@ def _run_child(code, environment, outputs, names):
         exec(compile(code, "<child>", "exec"), names)
         status = 0
     except BaseException:
-        import traceback
-
         traceback.print_exc()
         status = 1
     sys.stdout.flush()
@@ -34,7 +25,10 @@ def _run_child(code, environment, outputs, names):
 
 
 def main():
-    names = {"torch": torch, "extension": _load(sys.argv[1])}
+    sys.path.insert(0, sys.argv[1])
+    import emulator_test_extension as extension
+
+    names = {"torch": torch, "extension": extension}
     for line in sys.stdin:
         code, environment, *outputs = ast.literal_eval(line)
         child = os.fork()

@@ -5,7 +5,6 @@ The tests run on the emulated device: no result says anything about a Mac.
 
 import concurrent.futures
 import fcntl
-import importlib.util
 import os
 import pathlib
 import shutil
@@ -67,12 +66,10 @@ def extension(extension_path):
     """The test extension, imported."""
     import torch  # noqa: F401  (loads the libraries that the extension links with)
 
-    specification = importlib.util.spec_from_file_location(
-        "emulator_test_extension", extension_path
-    )
-    module = importlib.util.module_from_spec(specification)
-    specification.loader.exec_module(module)
-    return module
+    sys.path.insert(0, str(extension_path.parent))
+    import emulator_test_extension
+
+    return emulator_test_extension
 
 
 @pytest.fixture
@@ -110,7 +107,7 @@ class Child:
 @pytest.fixture(scope="session")
 def child_server(extension_path):
     server = subprocess.Popen(
-        [sys.executable, str(HERE / "child_server.py"), str(extension_path)],
+        [sys.executable, str(HERE / "child_server.py"), str(extension_path.parent)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

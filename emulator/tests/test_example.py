@@ -1,6 +1,5 @@
 """The example of examples/softshrink, built by torch's own tool and run."""
 
-import importlib.util
 import pathlib
 
 import pytest
@@ -10,19 +9,12 @@ SOURCE = pathlib.Path(__file__).parents[1] / "examples" / "softshrink"
 
 
 @pytest.fixture(scope="module")
-def example():
-    specification = importlib.util.spec_from_file_location(
-        "softshrink_example", SOURCE / "softshrink.py"
-    )
-    module = importlib.util.module_from_spec(specification)
-    specification.loader.exec_module(module)
-    return module
-
-
-@pytest.fixture(scope="module")
-def softshrink(example, tmp_path_factory):
+def softshrink(tmp_path_factory):
     folder = tmp_path_factory.mktemp("softshrink")
     with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(SOURCE)
+        import softshrink as example
+
         patch.setenv("CXX", "clang++-19")
         extension = example.load(str(folder))
 

@@ -60,13 +60,6 @@ def test_other_segmentation_faults_are_left_alone(in_child):
     assert not child.fatal_lines
 
 
-def test_views_share_the_handle_of_their_storage():
-    x = torch.zeros(10, device=MPS)
-    view = x[3:]
-    assert view.untyped_storage().data_ptr() == x.data_ptr()
-    assert view.data_ptr() == x.data_ptr() + 12
-
-
 def test_a_freed_handle_does_not_come_back_at_once(extension):
     handles = {extension.allocate_without_use(100) for _ in range(1000)}
     assert len(handles) == 1000
@@ -235,20 +228,13 @@ def test_non_blocking_copy_to_the_device_reads_late():
 # ---- recycling
 
 
-def test_freed_memory_is_recycled(extension):
-    x = torch.zeros(1000, device=MPS)
+def test_freed_memory_is_recycled_and_poison_again(extension):
+    x = torch.ones(1000, device=MPS)
+    torch.mps.synchronize()
     address = extension.host_address(x)
     del x
     y = torch.empty(1000, device=MPS)
     assert extension.host_address(y) == address
-
-
-def test_recycled_memory_is_poison_again(extension):
-    x = torch.ones(1000, device=MPS)
-    torch.mps.synchronize()
-    extension.read_contents(x)
-    del x
-    y = torch.empty(1000, device=MPS)
     assert set(extension.host_alias(y).view(torch.uint8).tolist()) == {0xC7}
     assert set(y.cpu().view(torch.uint8).tolist()) == {0xC7}
 
@@ -359,15 +345,6 @@ def test_guard_mode_faults_at_the_first_byte_beyond(in_child):
     )
     assert child.stdout == "20.0\n"
     assert child.signal == signal.SIGSEGV
-
-
-def test_counters_count_allocations():
-    with mps_emulator.counters() as counted:
-        torch.empty(10, device=MPS)
-        torch.empty(0, device=MPS)
-        torch.empty(5, dtype=torch.uint8, device=MPS)
-    assert counted.allocations == 2
-    assert counted.allocated_bytes == 45
 
 
 def test_counters_tell_what_the_second_copy_of_a_buffer_takes(extension):

@@ -20,12 +20,3 @@ def test_every_check_is_listed(extension):
 @pytest.mark.parametrize("name", CHECKS)
 def test_metal(name, extension):
     extension.run_metal_check(name)
-
-
-def test_compile_error_has_the_compilers_text(extension):
-    assert extension.compile_error("kernel void f() {}") == ""
-    text = extension.compile_error(
-        "kernel void f(device float *x [[buffer(0)]]) {\n  x[0] = missing;\n}"
-    )
-    assert "program_source:2:10: error:" in text
-    assert "missing" in text

@@ -6,14 +6,6 @@ import torch
 MPS = "mps"
 
 
-def test_seeds():
-    torch.manual_seed(3)
-    first = torch.rand(5, device=MPS)
-    torch.mps.manual_seed(3)
-    assert torch.equal(first, torch.rand(5, device=MPS))
-    assert not torch.equal(first, torch.rand(5, device=MPS))
-
-
 def test_a_generator_of_its_own():
     generator = torch.Generator(MPS).manual_seed(5)
     assert generator.device.type == MPS

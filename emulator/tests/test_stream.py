@@ -57,27 +57,6 @@ def test_counters_of_kernels(extension):
     assert out.tolist() == [256.0, 256.0]
 
 
-# ---- kernels in order
-
-
-def test_kernels_and_operators_run_in_order(extension):
-    x = torch.ones(4, device=MPS)
-    y = torch.zeros(4, device=MPS)
-    extension.axpy(x, y, 1.0)
-    y.mul_(10)
-    extension.axpy(x, y, 1.0)
-    z = y + 1
-    assert y.tolist() == [11.0] * 4
-    assert z.tolist() == [12.0] * 4
-
-
-def test_kernel_with_barriers_and_an_offset(extension):
-    x = torch.arange(1000, dtype=torch.float32, device=MPS)
-    sums = extension.block_sums(x[10:])
-    expected = [sum(range(b, min(b + 256, 1000))) for b in range(10, 1000, 256)]
-    assert sums.tolist() == expected
-
-
 # ---- waiting
 
 
@@ -218,17 +197,6 @@ def test_generic_events_and_streams():
 
 
 # ---- threads
-
-
-def test_operators_on_several_threads(in_threads):
-    def work(index):
-        x = torch.full((100,), float(index), device=MPS)
-        for _ in range(200):
-            x = x + 1
-            x.mul_(1)
-        assert x.sum().item() == 100 * (index + 200)
-
-    in_threads([functools.partial(work, index) for index in range(4)])
 
 
 def test_kernels_and_waits_in_the_queue_on_several_threads(extension, in_threads):

@@ -60,16 +60,6 @@ def test_printing_and_conversions():
     assert torch.from_dlpack(x).device.type == MPS
 
 
-def test_default_device_and_device_names():
-    assert torch.backends.mps.is_available()
-    assert torch.backends.mps.is_built()
-    assert torch.accelerator.current_accelerator().type == MPS
-    assert torch.mps.device_count() == 1
-    assert torch.get_device_module(MPS) is torch.mps
-    with torch.device(MPS):
-        assert torch.zeros(2).device == torch.device(MPS, 0)
-
-
 # ---- sparse COO
 
 

@@ -54,18 +54,7 @@ typedef unsigned long NSUInteger;
   enum name : type name;       \
   enum name : type
 #endif
-#define NS_ASSUME_NONNULL_BEGIN _Pragma("clang assume_nonnull begin")
-#define NS_ASSUME_NONNULL_END _Pragma("clang assume_nonnull end")
-#define NS_RETURNS_RETAINED __attribute__((ns_returns_retained))
 #define NS_RETURNS_INNER_POINTER
-#define NS_FORMAT_FUNCTION(format, first)
-#define NS_AVAILABLE(...)
-#define NS_DESIGNATED_INITIALIZER
-#define NS_REQUIRES_NIL_TERMINATION __attribute__((sentinel(0, 1)))
-#define API_AVAILABLE(...)
-#define API_DEPRECATED(...)
-#define API_DEPRECATED_WITH_REPLACEMENT(...)
-#define API_UNAVAILABLE(...)
 
 #ifdef __cplusplus
 #define FOUNDATION_EXTERN extern "C" __attribute__((visibility("default")))
@@ -80,7 +69,7 @@ typedef unsigned long NSUInteger;
 typedef struct _NSZone NSZone;
 
 @class NSArray<ObjectType>;
-@class NSDictionary<KeyType, ObjectType>;
+@class NSDictionary<KeyType, ObjectType>;  // a name in torch's headers
 @class NSString;
 
 // ---- NSObject.h
@@ -143,21 +132,16 @@ typedef struct {
 
 // ---- NSError.h
 typedef NSString *NSErrorDomain;
-typedef NSString *NSErrorUserInfoKey;
-FOUNDATION_EXPORT NSErrorUserInfoKey const NSLocalizedDescriptionKey;
 
 MPS_EMULATOR_CLASS
 @interface NSError : NSObject {
+ @public
   NSString *_domain;
   NSInteger _code;
-  NSDictionary *_userInfo;
+  NSString *_localizedDescription;
 }
-+ (instancetype)errorWithDomain:(NSErrorDomain)domain
-                           code:(NSInteger)code
-                       userInfo:(NSDictionary *)dict;
 @property(readonly, copy) NSErrorDomain domain;
 @property(readonly) NSInteger code;
-@property(readonly, copy) NSDictionary *userInfo;
 @property(readonly, copy) NSString *localizedDescription;
 @end
 
@@ -188,17 +172,4 @@ MPS_EMULATOR_CLASS
 - (ObjectType)objectAtIndex:(NSUInteger)index;
 + (instancetype)arrayWithObjects:(const ObjectType[])objects
                            count:(NSUInteger)cnt;
-@end
-
-// ---- NSDictionary.h
-MPS_EMULATOR_CLASS
-@interface NSDictionary<__covariant KeyType, __covariant ObjectType>
-    : NSObject <NSCopying> {
-  void *_entries;
-}
-@property(readonly) NSUInteger count;
-- (ObjectType)objectForKey:(KeyType)aKey;
-+ (instancetype)dictionaryWithObjects:(const ObjectType[])objects
-                              forKeys:(const KeyType[])keys
-                                count:(NSUInteger)cnt;
 @end

@@ -44,7 +44,7 @@ DISPATCH_EXPORT void dispatch_sync(dispatch_queue_t queue,
 #endif
 
 #ifdef __BLOCKS__
-// ---- bytes, copied: DISPATCH_DATA_DESTRUCTOR_DEFAULT is the only destructor
+// ---- bytes: DISPATCH_DATA_DESTRUCTOR_DEFAULT is the only destructor
 #define DISPATCH_DATA_DESTRUCTOR_DEFAULT ((dispatch_block_t)0)
 
 DISPATCH_EXPORT dispatch_data_t

@@ -88,9 +88,6 @@ def _add_common(parser):
         metavar="MAJOR.MINOR",
         help=f"of the Metal Shading Language (default: {NEWEST[0]}.{NEWEST[1]})",
     )
-    parser.add_argument(
-        "--define", "-D", action="append", default=[], type=_definition, metavar="NAME[=VALUE]"
-    )
     parser.add_argument("--include", "-I", action="append", default=[], metavar="FOLDER")
     parser.add_argument("--no-fast-math", dest="fast_math", action="store_false")
     parser.add_argument("--clang", help="the path of clang++")
@@ -103,17 +100,11 @@ def _language(text):
         raise argparse.ArgumentTypeError(str(error)) from None
 
 
-def _definition(text):
-    name, separator, value = text.partition("=")
-    return name, value if separator else "1"
-
-
 def _program(options, path, name):
     return Program(
         path,
         name,
         options.language_version,
-        macros=options.define,
         include_folders=options.include,
         clang=options.clang,
         fast_math=options.fast_math,

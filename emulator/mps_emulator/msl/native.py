@@ -5,8 +5,6 @@ import ctypes
 _MESSAGE_SIZE = 1 << 20
 _BUFFERS = 31
 
-_KINDS = ("buffer", "threadgroup", "builtin")
-
 
 class CompileError(Exception):
     """The compiler refused the program; the text is its diagnostics."""
@@ -30,7 +28,6 @@ class Metal:
         options = [ctypes.c_bool, ctypes.c_uint32]
         self._lib.mps_emulator_msl_compile.argtypes = [*text, *options, *text]
         self._lib.mps_emulator_msl_release.argtypes = [handle]
-        self._lib.mps_emulator_msl_describe.argtypes = [handle, *text]
         self._lib.mps_emulator_msl_run.argtypes = [
             handle,
             ctypes.c_char_p,
@@ -53,35 +50,6 @@ class Metal:
             raise CompileError(message.value.decode())
         return Library(self._lib, handle)
 
-    def refusal(self, source, **options):
-        """The diagnostics of a program that the compiler must refuse."""
-        try:
-            self.compile(source, **options)
-        except CompileError as error:
-            return str(error)
-        raise AssertionError("the program was not refused:\n" + source)
-
-
-class Kernel:
-    """The library's description of a kernel, from a line of mps_emulator_msl_describe()."""
-
-    def __init__(self, words):
-        self.name = words[0]
-        self.static_threadgroup_bytes, self.max_total_threads = map(int, words[1:3])
-        self.needs_fibers = words[3] == "1"
-        self.parameters = []
-
-
-class Parameter:
-    """One parameter, from another line."""
-
-    def __init__(self, words):
-        self.name = words[0]
-        self.kind = _KINDS[int(words[1])]
-        self.index = int(words[2])
-        self.writable, self.by_reference = (word == "1" for word in words[3:5])
-        self.element_size = int(words[5])
-
 
 class Library:
     """A compiled library."""
@@ -92,20 +60,6 @@ class Library:
 
     def __del__(self):
         self._lib.mps_emulator_msl_release(self._handle)
-
-    @property
-    def kernels(self):
-        """The kernels, {name: Kernel}."""
-        text = ctypes.create_string_buffer(_MESSAGE_SIZE)
-        self._lib.mps_emulator_msl_describe(self._handle, text, _MESSAGE_SIZE)
-        kernels = {}
-        for line in text.value.decode().splitlines():
-            what, *words = line.split()
-            if what == "kernel":
-                kernel = kernels[words[0]] = Kernel(words)
-            else:
-                kernel.parameters.append(Parameter(words))
-        return kernels
 
     def run(self, kernel, buffers, grid, threadgroup, threadgroup_bytes=None):
         """Runs a kernel; raises Fatal on misuse.

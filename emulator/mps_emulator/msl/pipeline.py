@@ -48,19 +48,15 @@ class Program:
     path:            the file.
     name:            the file name in messages.
     language:        a language.Language.
-    macros:          [(name, value)].
     include_folders: where #include "..." looks.
     """
 
-    def __init__(
-        self, path, name, language, macros=(), include_folders=(), clang=None, fast_math=True
-    ):
+    def __init__(self, path, name, language, include_folders=(), clang=None, fast_math=True):
         self.path = path
         self.name = name
         self.language = language
         self.clang = clang or toolchain.find_clang()
         self.fast_math = fast_math
-        self._macros = macros
         self._include_folders = include_folders
         with open(path, encoding="utf-8", errors="surrogateescape") as file:
             self._text = file.read()
@@ -136,7 +132,7 @@ class Program:
 
     def _preprocess(self):
         command = toolchain.preprocess_command(
-            self.clang, self.language, self.path, self._macros, self._include_folders
+            self.clang, self.language, self.path, self._include_folders
         )
         status, printed = toolchain.run(command)
         if status != 0:

@@ -1,6 +1,6 @@
 """Finds clang and libclang, and writes their command lines."""
 
-import glob
+import ctypes.util
 import os
 import shutil
 import subprocess
@@ -14,17 +14,6 @@ IMPLEMENTATION_HEADERS = os.path.join(FOLDER, "include")
 # The front end needs this major version: the AST and the treatment of address
 # spaces differ between versions.
 CLANG_VERSION = 19
-
-_LIBCLANG_PLACES = (
-    "/usr/lib/llvm-%d/lib/libclang.so.1",
-    "/usr/lib/llvm-%d/lib/libclang-%d.so.1",
-    "/usr/lib/*/libclang-%d.so.1",
-    "/usr/lib64/llvm%d/lib/libclang.so.*",
-    "/usr/lib64/libclang.so.%d*",
-    "/usr/local/lib/libclang-%d.so.1",
-    "/usr/local/lib/libclang.so.%d*",
-    "/opt/homebrew/opt/llvm@%d/lib/libclang.dylib",
-)
 
 
 def find_clang():
@@ -50,23 +39,16 @@ def load_libclang():
         ) from None
     if cindex.Config.loaded:
         return cindex
-    path = os.environ.get("MPS_EMULATOR_LIBCLANG")
-    candidates = [path] if path else _libclang_candidates()
-    for candidate in candidates:
-        if os.path.exists(candidate):
-            cindex.Config.set_library_file(candidate)
-            return cindex
-    raise ToolError(
-        f"libclang {CLANG_VERSION} is not found{' at ' + path if path else ''}: apt-get "
-        f"install libclang1-{CLANG_VERSION}, or set MPS_EMULATOR_LIBCLANG to the path of "
-        "libclang.so"
-    )
-
-
-def _libclang_candidates():
-    for pattern in _LIBCLANG_PLACES:
-        version = (CLANG_VERSION,) * pattern.count("%d")
-        yield from sorted(glob.glob(pattern % version))
+    given = os.environ.get("MPS_EMULATOR_LIBCLANG")
+    path = given or ctypes.util.find_library(f"clang-{CLANG_VERSION}")
+    if not path or given and not os.path.exists(given):
+        raise ToolError(
+            f"libclang {CLANG_VERSION} is not found{' at ' + given if given else ''}: apt-get "
+            f"install libclang1-{CLANG_VERSION}, or set MPS_EMULATOR_LIBCLANG to the path of "
+            "libclang.so"
+        )
+    cindex.Config.set_library_file(path)
+    return cindex
 
 
 def run(command):
@@ -85,7 +67,7 @@ def run(command):
     return result.returncode, result.stdout
 
 
-def preprocess_command(clang, language, source, macros, include_folders):
+def preprocess_command(clang, language, source, include_folders):
     """The command that prints the preprocessed text of the file `source`.
 
     Metal's macros are predefined, the host's are not.
@@ -97,7 +79,7 @@ def preprocess_command(clang, language, source, macros, include_folders):
         *"-E -x c++ -undef -nostdinc -nostdinc++ -fno-color-diagnostics -w".split(),
     ]
     command += ["-I" + folder for folder in (METAL_HEADERS, *include_folders)]
-    command += [f"-D{name}={value}" for name, value in [*language.predefined_macros, *macros]]
+    command += [f"-D{name}={value}" for name, value in language.predefined_macros]
     return command + [source]
 
 
@@ -140,7 +122,7 @@ def compile_command(clang, language, fast_math, cpu, source, output, check_races
     if check_races:
         command += _CHECK_RACES
     command += [
-        "-march=" + cpu if cpu.startswith("x86") else "-mcpu=" + cpu,
+        "-march=" + cpu,
         *"-O2 -fPIC -fvisibility=hidden -fno-exceptions -fno-stack-protector".split(),
         source,
         *("-x", "none", "-o", output),

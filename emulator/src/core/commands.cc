@@ -36,11 +36,6 @@ const HostWrites &HostWritesInFlight() { return host_writes; }
 
 void FailKernels(int64_t n) { until_failure = n; }
 
-const char *CommandBuffer::failure() const {
-  return "Caused GPU Timeout Error "
-         "(00000002:kIOGPUCommandBufferCallbackErrorTimeout)";
-}
-
 CommandBuffer::~CommandBuffer() {
   // These commands never ran: nothing committed or awaited the command buffer.
   for (const Command &command : commands_)

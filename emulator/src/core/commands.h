@@ -39,8 +39,11 @@ struct Command {
   std::set<uint64_t> after = {};
 };
 
-// MTLCommandBufferErrorTimeout, the code of a failure.
+// MTLCommandBufferErrorTimeout, the code of a failure, and Metal's text for it.
 inline constexpr int kTimeout = 2;
+inline constexpr const char *kTimeoutText =
+    "Caused GPU Timeout Error "
+    "(00000002:kIOGPUCommandBufferCallbackErrorTimeout)";
 
 // One MTLCommandBuffer.  As on a Mac only status(), and the functions that the
 // queue calls, are thread-safe.
@@ -63,9 +66,6 @@ class CommandBuffer : public std::enable_shared_from_this<CommandBuffer> {
   Status status() const { return status_.load(std::memory_order_acquire); }
   bool committed() const { return status() >= Status::kCommitted; }
   bool ended() const { return status() >= Status::kCompleted; }
-
-  // Metal's text for a command buffer with the status kError.
-  const char *failure() const;
 
   // An encoder opens or closes.  Two open encoders, or an encoder after the
   // commit, end the program.  `kind` names the encoder for messages.

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <bit>
 #include <cstdint>
+#include <cstdlib>
 
 #include "core/environment.h"
 #include "core/fatal.h"
@@ -81,8 +82,8 @@ SizeClass SizeClassOf(size_t size) {
   size_t step = base / 4;
   size_t steps = (size - base + step - 1) / step;
   unsigned first = (exponent - std::bit_width(kSmallestClass) + 1) * 4;
-  // Multiples of 64 keep all pieces of a slab aligned.  This makes the smallest
-  // classes equal, which does no harm.
+  // aligned_alloc() takes multiples of 64.  This makes the smallest classes
+  // equal, which does no harm.
   return {first + static_cast<unsigned>(steps),
           RoundUp(base + steps * step, kSmallestClass)};
 }
@@ -106,30 +107,13 @@ char *CopyMemory::Allocate(size_t capacity) {
     return memory + pages - capacity;
   }
 
-  SizeClass size_class = SizeClassOf(capacity);
-  std::vector<char *> &free = free_[size_class.index];
-  if (!free.empty()) {
-    char *memory = free.back();
-    free.pop_back();
-    return memory;
-  }
-  if (slab_left_ < size_class.capacity) {
-    // The rest of the old slab, smaller than this class, is lost.
-    slab_ = Map(kSlabBytes);
-    if (!slab_) {
-      slab_left_ = 0;
-      return nullptr;
-    }
-    slab_left_ = kSlabBytes;
-  }
-  char *memory = slab_;
-  slab_ += size_class.capacity;
-  slab_left_ -= size_class.capacity;
-  return memory;
+  return static_cast<char *>(std::aligned_alloc(kSmallestClass, capacity));
 }
 
 char *CopyMemory::AllocatePages(size_t capacity) {
-  return IsLarge(capacity) ? Allocate(capacity) : Map(RoundUp(capacity, kPage));
+  return IsLarge(capacity) ? Allocate(capacity)
+                           : static_cast<char *>(std::aligned_alloc(
+                                 kPage, RoundUp(capacity, kPage)));
 }
 
 void CopyMemory::Free(char *memory, size_t capacity) {
@@ -153,7 +137,7 @@ void CopyMemory::Free(char *memory, size_t capacity) {
     munmap(memory, pages + GuardBytes());
     return;
   }
-  free_[SizeClassOf(capacity).index].push_back(memory);
+  std::free(memory);
 }
 
 }  // namespace mps_emulator

@@ -4,7 +4,6 @@
 #include <cstddef>
 #include <deque>
 #include <utility>
-#include <vector>
 
 #include "core/limits.h"
 
@@ -22,7 +21,7 @@ SizeClass SizeClassOf(size_t size);
 
 inline constexpr unsigned kNumSizeClasses = 160;
 
-// Small copies are pieces of slabs.  A large copy is a mapping of its own, with
+// Small copies come from malloc.  A large copy is a mapping of its own, with
 // a page behind it that faults.  A read far past the end of a small copy goes
 // unnoticed.  With MPS_EMULATOR_GUARD=1 every copy ends at a zone of 64 MiB
 // that faults; Linux' limit on mappings then allows about 10,000 live buffers.
@@ -48,7 +47,6 @@ class CopyMemory {
   static void PrintFault(const void *address);
 
  private:
-  static constexpr size_t kSlabBytes = size_t{4} << 20;
   static constexpr size_t kLargeBytes = size_t{256} << 10;
 
   bool IsLarge(size_t capacity) const {
@@ -62,9 +60,6 @@ class CopyMemory {
 
   bool guards_everything_;
   std::deque<std::pair<char *, size_t>> freed_;  // guarded ones, still mapped
-  std::vector<char *> free_[kNumSizeClasses];    // small ones, by class
-  char *slab_ = nullptr;
-  size_t slab_left_ = 0;
 };
 
 }  // namespace mps_emulator

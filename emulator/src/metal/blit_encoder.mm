@@ -3,7 +3,7 @@
 
 #include "core/counters.h"
 #include "core/fatal.h"
-#include "metal/describe.h"
+#include "core/json.h"
 #include "metal/encoders.h"
 
 using namespace mps_emulator;
@@ -52,7 +52,12 @@ void CheckRange(const Buffer *buffer, NSUInteger begin, NSUInteger size,
          Count(kBlits);
          memcpy(device[1] + destinationOffset, device[0] + sourceOffset, size);
        },
-       [=] { return DescribeCopy(sourceOffset, destinationOffset, size); }});
+       [=] {
+         return Members({{"kind", "copy"},
+                         {"from", sourceOffset},
+                         {"to", destinationOffset},
+                         {"size", size}});
+       }});
 }
 
 @end

@@ -2,6 +2,7 @@
 // an object.  The message lookup of runtime.mm knows handles.  In the methods
 // below self is a handle, which a method must not dereference.
 #include <Metal/Metal.h>
+#include <objc/runtime.h>
 
 #include <string>
 
@@ -10,7 +11,6 @@
 #include "core/residency.h"
 #include "metal/foundation_internal.h"
 #include "metal/metal_internal.h"
-#include "metal/runtime.h"
 
 using namespace mps_emulator;
 

@@ -118,8 +118,7 @@ GETTER(NSString *, label, ToNSString((*_buffer)->label))
 
 - (NSError *)error {
   if ((*_buffer)->status() != CommandBuffer::Status::kError) return nil;
-  return MakeError(@"MTLCommandBufferErrorDomain", kTimeout,
-                   (*_buffer)->failure());
+  return MakeError(@"MTLCommandBufferErrorDomain", kTimeout, kTimeoutText);
 }
 
 GETTER(id<MTLBlitCommandEncoder>, blitCommandEncoder, NewBlitEncoder(*_buffer))

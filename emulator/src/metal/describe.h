@@ -1,5 +1,5 @@
-// Metal's commands in a recording (core/record.h): members of a JSON object,
-// from which a replay repeats the command.
+// A dispatch in a recording (core/record.h): members of a JSON object, from
+// which a replay repeats the command.
 #pragma once
 
 #include <cstddef>
@@ -21,8 +21,5 @@ std::string DescribeDispatch(
     const msl::Dispatch &dispatch,
     const std::vector<std::pair<unsigned, size_t>> &places,
     const std::string &pipeline, uint64_t encoder, bool concurrent);
-
-// A copy from the command's first use to its second, in bytes.
-std::string DescribeCopy(size_t from, size_t to, size_t size);
 
 }  // namespace mps_emulator

@@ -56,9 +56,4 @@ std::string DescribeDispatch(
        {"arguments", List(arguments)}});
 }
 
-std::string DescribeCopy(size_t from, size_t to, size_t size) {
-  return Members(
-      {{"kind", "copy"}, {"from", from}, {"to", to}, {"size", size}});
-}
-
 }  // namespace mps_emulator

@@ -3,15 +3,12 @@
 
 #include <dispatch/dispatch.h>
 
-#include <atomic>
-
 #include "core/serial_queue.h"
 
 namespace mps_emulator {
 
 struct DispatchObject {
   virtual ~DispatchObject() = default;
-  std::atomic<int> references{1};
 };
 
 struct DispatchQueue : DispatchObject, SerialQueue {

@@ -19,6 +19,10 @@ inline id<MTLBuffer> ToMTLBuffer(Buffer *buffer) {
   return reinterpret_cast<id<MTLBuffer>>(buffer->handle);
 }
 
+// The method for a message to an MTLBuffer handle.  Ends the program if
+// `receiver` is no live buffer or has no such method.
+IMP LookUpBufferMethod(id receiver, SEL selector);
+
 // A new MTLCommandQueue object over `queue`, which must outlive it.
 id<MTLCommandQueue> NewCommandQueueObject(CommandQueue *queue);
 

@@ -111,8 +111,6 @@ void MPSStream::synchronize(SyncType syncType) {
   }
 }
 
-void MPSStream::commit() { commitAndContinue(); }
-
 void MPSStream::commitAndContinue() {
   [commandBuffer() commitAndContinue];
   mps_emulator::SetOpenCommandBuffer(CommandBufferOf(_commandBuffer));
@@ -143,45 +141,6 @@ void MPSStream::commitAndWait() {
   checkLastError();
 }
 
-void MPSStream::flush() {
-  if (!_commandBuffer) return;
-  mps_emulator::SetOpenCommandBuffer(nullptr);
-  [_commandBuffer commit];
-  [_commandBuffer release];
-  _commandBuffer = nil;
-}
-
-void MPSStream::copy(MTLBuffer_t srcBuffer, MTLBuffer_t dstBuffer,
-                     size_t length, size_t srcOffset, size_t dstOffset,
-                     uint64_t profileId, SyncType syncType) {
-  dispatch_sync_with_rethrow(queue(), ^() {
-    @autoreleasepool {
-      endKernelCoalescing();
-      id<MTLBlitCommandEncoder> encoder = [commandBuffer() blitCommandEncoder];
-      [encoder copyFromBuffer:srcBuffer
-                 sourceOffset:srcOffset
-                     toBuffer:dstBuffer
-            destinationOffset:dstOffset
-                         size:length];
-      [encoder endEncoding];
-      synchronize(syncType);
-    }
-  });
-}
-
-void MPSStream::copy_and_sync(MTLBuffer_t srcBuffer, MTLBuffer_t dstBuffer,
-                              size_t length, size_t srcOffset, size_t dstOffset,
-                              bool non_blocking, uint64_t profileId) {
-  copy(srcBuffer, dstBuffer, length, srcOffset, dstOffset, profileId,
-       non_blocking ? SyncType::COMMIT : SyncType::COMMIT_AND_WAIT);
-}
-
-void MPSStream::addCompletedHandler(MTLCommandBufferHandler block) {
-  dispatch_sync(queue(), ^() {
-    [commandBuffer() addCompletedHandler:block];
-  });
-}
-
 MTLDevice_t MPSStream::device() const { return [_commandQueue device]; }
 
 // Kernels report errors through this buffer (c10/metal/error.h).
@@ -198,10 +157,9 @@ MTLBuffer_t MPSStream::getErrorBuffer() {
 #if TORCH_AT_LEAST(15)
 void MPSStream::addErrorHandler() {
   // A handler of the program's would be its knowledge that the work has ended.
-  mps_emulator::CommandBuffer *buffer = CommandBufferOf(_commandBuffer).get();
-  buffer->SetFailedHandler([this, buffer] {
-    recordCommandBufferError(
-        {/*is_oom=*/false, mps_emulator::kTimeout, buffer->failure()});
+  CommandBufferOf(_commandBuffer)->SetFailedHandler([this] {
+    recordCommandBufferError({/*is_oom=*/false, mps_emulator::kTimeout,
+                              mps_emulator::kTimeoutText});
   });
 }
 

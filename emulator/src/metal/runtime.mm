@@ -1,10 +1,9 @@
 // Message lookup, blocks as objects, exceptions.
-#include "metal/runtime.h"
-
 #include <Block.h>
 #include <Foundation/Foundation.h>
 #include <dlfcn.h>
 #include <objc/message.h>
+#include <objc/runtime.h>
 #include <string.h>
 
 #include <cstdint>
@@ -12,6 +11,7 @@
 #include "core/fatal.h"
 #include "core/memory.h"
 #include "metal/foundation_internal.h"
+#include "metal/metal_internal.h"
 
 using namespace mps_emulator;
 

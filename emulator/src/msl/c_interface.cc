@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
-#include <sstream>
 #include <string>
 
 #include "core/export.h"
@@ -46,22 +45,6 @@ MPS_EMULATOR_EXPORT LibraryHandle *mps_emulator_msl_compile(
 
 MPS_EMULATOR_EXPORT void mps_emulator_msl_release(LibraryHandle *library) {
   delete library;
-}
-
-// Writes a line for each kernel and an indented line for each parameter.
-MPS_EMULATOR_EXPORT void mps_emulator_msl_describe(const LibraryHandle *library,
-                                                   char *out, uint64_t size) {
-  std::ostringstream text;
-  for (const msl::Kernel &kernel : (*library)->kernels) {
-    text << "kernel " << kernel.name << " " << kernel.static_threadgroup_bytes
-         << " " << kernel.max_total_threads << " "
-         << (kernel.flags & kMpsEmulatorMslNeedsFibers) << "\n";
-    for (const msl::Parameter &p : msl::ParametersOf(kernel))
-      text << " parameter " << p.name << " " << p.kind << " " << p.index << " "
-           << p.writable << " " << p.by_reference << " " << p.element_size
-           << "\n";
-  }
-  Store(text.str(), out, size);
 }
 
 // Runs a kernel.  Returns 0; 1 and Fatal()'s message in `message`; or 2 if

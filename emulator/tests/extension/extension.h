@@ -126,8 +126,6 @@ void PostEvents(const std::string &text);
 // ---- metal.mm: checks by name; they raise where the behaviour is not a Mac's
 std::vector<std::string> MetalChecks();
 void RunMetalCheck(const std::string &name);
-// The compiler's messages for a source, "" for a source that compiles.
-std::string CompileError(const std::string &source);
 
 // ---- commands.mm: a case by its name, in its right or its wrong form
 void BetweenCommands(const std::string &name, bool right);

@@ -11,7 +11,7 @@ const std::vector<Case> &FoundationChecks() {
          TORCH_CHECK([text isEqualToString:@"a"], [text UTF8String]);
          TORCH_CHECK([@"x" isEqual:[NSString stringWithUTF8String:"x"]]);
        }},
-      {"collections",
+      {"arrays",
        [] {
          NSArray *array = @[ @"one", @"two" ];
          TORCH_CHECK([array count] == 2);
@@ -19,10 +19,6 @@ const std::vector<Case> &FoundationChecks() {
          NSUInteger seen = 0;
          for (id object in array) seen += object != nil;
          TORCH_CHECK(seen == 2);
-         NSDictionary *dictionary = @{@"a" : @"1", @"b" : @"2"};
-         TORCH_CHECK([dictionary count] == 2);
-         TORCH_CHECK([[dictionary objectForKey:@"b"] isEqual:@"2"]);
-         TORCH_CHECK([dictionary objectForKey:@"c"] == nil);
        }},
       {"reference counts",
        [] {

@@ -168,16 +168,3 @@ void PokeAt(at::Tensor out, int64_t index) {
     [encoder setBytes:&where length:sizeof(where) atIndex:1];
   });
 }
-
-std::string CompileError(const std::string &source) {
-  @autoreleasepool {
-    NSError *error = nil;
-    id<MTLLibrary> library = [MetalDevice()
-        newLibraryWithSource:[NSString stringWithUTF8String:source.c_str()]
-                     options:nil
-                       error:&error];
-    if (library) return "";
-    TORCH_CHECK([[error domain] isEqualToString:MTLLibraryErrorDomain]);
-    return [[error localizedDescription] UTF8String];
-  }
-}

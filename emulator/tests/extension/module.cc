@@ -33,7 +33,6 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
 
   m.def("metal_checks", &MetalChecks);
   m.def("run_metal_check", &RunMetalCheck);
-  m.def("compile_error", &CompileError);
 
   m.def("misuses", &Misuses);
   m.def("misuse", &Misuse, NoGil());

@@ -1,12 +1,15 @@
 """The tests' compiler and executor of kernels, and small NumPy helpers."""
 
 import re
+import tempfile
 
 import numpy as np
 from mps_emulator.msl import native
+from mps_emulator.msl.language import Language
 from mps_emulator.msl.native import CompileError, Fatal
+from mps_emulator.msl.pipeline import Program
 
-__all__ = ["CompileError", "Fatal", "Metal", "TYPES", "errors", "floats", "uint"]
+__all__ = ["CompileError", "Fatal", "Metal", "TYPES", "errors", "floats", "kernels_of", "uint"]
 
 # The scalar types that NumPy has, too.
 TYPES = {
@@ -35,6 +38,23 @@ class Metal(native.Metal):
     def run(self, source, kernel, *arguments, **options):
         """Compiles a program, and runs one of its kernels once."""
         self.compile(source).run(kernel, *arguments, **options)
+
+    def refusal(self, source, **options):
+        """The diagnostics of a program that the compiler must refuse."""
+        try:
+            self.compile(source, **options)
+        except CompileError as error:
+            return str(error)
+        raise AssertionError("the program was not refused:\n" + source)
+
+
+def kernels_of(source):
+    """What the front end knows of a program's kernels, {name: msl.analysis.kernels.Kernel}."""
+    with tempfile.NamedTemporaryFile("w", suffix=".metal") as file:
+        file.write(HEADER + source)
+        file.flush()
+        _, kernels = Program(file.name, file.name, Language()).analyse()
+    return {kernel.name: kernel for kernel in kernels}
 
 
 def errors(diagnostics):

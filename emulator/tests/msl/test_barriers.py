@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from metal import Fatal, floats, uint
+from metal import Fatal, floats, kernels_of, uint
 
 SCHEDULES = ["forward", "reverse", "random:1", "random:2", "random:12345"]
 
@@ -244,9 +244,11 @@ kernel void k(device float *a, uint l [[thread_index_in_threadgroup]],
 }
 kernel void plain(device float *a) { a[0] = 1; }
 """
+    assert {name: k.suspends for name, k in kernels_of(source).items()} == {
+        "k": True,
+        "plain": False,
+    }
     library = metal.compile(source)
-    assert library.kernels["k"].needs_fibers
-    assert not library.kernels["plain"].needs_fibers
     a = np.arange(64).astype(np.float32)
     library.run("k", [a], 64, 64)
     assert a.tolist() == [*range(1, 64), 0]
@@ -269,11 +271,9 @@ kernel void k(device uint *out [[buffer(0)]],
   out[4 * g + 3] = own[1];
 }
 """
-    library = metal.compile(source)
-    kernel = library.kernels["k"]
-    assert kernel.static_threadgroup_bytes == 32  # 8, and 16 at 16
+    assert kernels_of(source)["k"].static_threadgroup_bytes == 32  # 8, and 16 at 16
     out = uint(*[0] * 12)
-    library.run("k", [out], 3, 1, {0: 16})
+    metal.run(source, "k", [out], 3, 1, {0: 16})
     assert out.tolist() == [0xC7C7C7C7] * 3 + [7] + ([0xC7C7C7C7] * 3 + [7]) * 2
 
 

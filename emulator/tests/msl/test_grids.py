@@ -80,7 +80,6 @@ def test_values(metal, schedule, schedule_name, grid, threadgroup, how):
         + "\n".join(stores)
         + "\n}\n"
     )
-    assert library.kernels["k"].needs_fibers == (how == "fibers")
     out = np.full(len(stores) * int(np.prod(grid)), 0xFFFFFFFF, np.uint32)
     library.run("k", [out], grid, threadgroup)
     rows = out.reshape(grid[2], grid[1], grid[0], len(stores))

@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
-from metal import errors, floats, uint
+from metal import errors, floats, kernels_of, uint
 
 
-def test_parameters(metal):
+def test_parameters():
     source = """
 struct Params { uint n; float4 scale; };
 kernel void k(device const float *in [[buffer(3)]],
@@ -16,12 +16,11 @@ kernel void k(device const float *in [[buffer(3)]],
               threadgroup float4 *shared [[threadgroup(2)]],
               uint i [[thread_position_in_grid]]) {}
 """
-    library = metal.compile(source)
-    (kernel,) = library.kernels.values()
+    (kernel,) = kernels_of(source).values()
     assert kernel.name == "k"
     assert kernel.max_total_threads == 1024
     assert kernel.static_threadgroup_bytes == 0
-    assert not kernel.needs_fibers
+    assert not kernel.suspends
     found = [
         (p.name, p.kind, p.index, p.writable, p.by_reference, p.element_size)
         for p in kernel.parameters
@@ -33,19 +32,18 @@ kernel void k(device const float *in [[buffer(3)]],
         ("table", "buffer", 1, False, False, 16),
         ("counter", "buffer", 2, True, True, 4),
         ("shared", "threadgroup", 2, False, False, 16),
-        ("i", "builtin", 0, False, False, 0),
+        ("i", "builtin", None, False, False, 0),
     ]
 
 
-def test_indices_that_are_not_given(metal):
+def test_indices_that_are_not_given():
     """A parameter without an index gets the lowest free one."""
     source = """
 kernel void k(device float *a, device float *b [[buffer(0)]],
               constant float &c, device float *d [[buffer(2)]],
               device float *e, threadgroup float *f, threadgroup float *g) {}
 """
-    library = metal.compile(source)
-    (kernel,) = library.kernels.values()
+    (kernel,) = kernels_of(source).values()
     assert [p.index for p in kernel.parameters] == [1, 0, 3, 2, 4, 0, 1]
 
 
@@ -58,11 +56,8 @@ kernel void k(device float *a [[buffer(kFirst)]],
               device float *b [[buffer(kSecond + 1)]],
               device float *c [[ buffer( THIRD ) ]]) { a[0] = b[0] + c[0]; }
 """
-    library = metal.compile(source)
-    (kernel,) = library.kernels.values()
-    assert [p.index for p in kernel.parameters] == [4, 10, 11]
     a, b, c = floats(0), floats(2), floats(3)
-    library.run("k", {4: a, 10: b, 11: c}, 1, 1)
+    metal.run(source, "k", {4: a, 10: b, 11: c}, 1, 1)
     assert a[0] == 5
 
 
@@ -81,7 +76,7 @@ kernel void f(device float *x) { x[0] = 6; }
 } }
 """
     library = metal.compile(source)
-    kernels = library.kernels
+    kernels = kernels_of(source)
     assert list(kernels) == ["a", "b", "c", "other", "e", "outer::inner::f"]
     assert kernels["b"].max_total_threads == 64
     assert kernels["c"].max_total_threads == 128
@@ -127,7 +122,7 @@ template [[host_name("one_uint")]] kernel void one(device uint *x);
 
 def test_templates(metal):
     library = metal.compile(TEMPLATES)
-    kernels = library.kernels
+    kernels = kernels_of(TEMPLATES)
     assert sorted(kernels) == ["one_half", "one_uint", "scale_float", "scale_int", "swap_float"]
     assert kernels["scale_float"].max_total_threads == 64
     assert kernels["scale_float"].static_threadgroup_bytes == 8
@@ -209,11 +204,10 @@ kernel void k(device float *pipe, uint generic [[thread_position_in_grid]]) {
   pipe[generic] = local * 3;
 }
 """
-    library = metal.compile(source)
-    names = [p.name for p in library.kernels["k"].parameters]
+    names = [p.name for p in kernels_of(source)["k"].parameters]
     assert names == ["pipe", "generic"]
     x = floats(0)
-    library.run("k", [x], 1, 1)
+    metal.run(source, "k", [x], 1, 1)
     assert x[0] == 6
 
 
@@ -231,8 +225,9 @@ def test_each_header_can_be_included_by_itself(metal, name):
 
 def test_program_without_kernels(metal):
     """Nothing instantiates the template."""
-    library = metal.compile("template <typename T> kernel void k(device T *x) {}\n")
-    assert library.kernels == {}
+    source = "template <typename T> kernel void k(device T *x) {}\n"
+    metal.compile(source)
+    assert kernels_of(source) == {}
 
 
 def test_program_scope_constants(metal):

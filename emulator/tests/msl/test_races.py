@@ -254,7 +254,6 @@ def test_a_threads_own_memory_beside_a_buffer(metal, barrier):
         "  own[(i + b[0]) % 4] = i + 5;\n"
         "  a[i + 16] = own[(i + 1) % 4];\n}\n"
     )
-    assert library.kernels["k"].needs_fibers == barrier
     a = np.zeros(32, np.uint64)
     library.run("k", [a, uint(1)], 16, 16)
     assert a[16:].tolist() == [i + 5 for i in range(16)]

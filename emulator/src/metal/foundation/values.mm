@@ -1,5 +1,5 @@
-// NSString, NSArray, NSDictionary and NSError of
-// include/Foundation/Foundation.h.  None of them changes once it is made.
+// NSString, NSArray and NSError of include/Foundation/Foundation.h.  None of
+// them changes once it is made.
 #include <Foundation/Foundation.h>
 #include <string.h>
 
@@ -13,18 +13,11 @@
 using mps_emulator::Fatal;
 using mps_emulator::ToNSString;
 
-NSErrorUserInfoKey const NSLocalizedDescriptionKey = @"NSLocalizedDescription";
-
 namespace {
 
 using Objects = std::vector<id>;
 
 Objects *ObjectsOf(void *objects) { return static_cast<Objects *>(objects); }
-
-// In the order in which the program gave them.
-using Entries = std::vector<std::pair<id, id>>;
-
-Entries *EntriesOf(void *entries) { return static_cast<Entries *>(entries); }
 
 }  // namespace
 
@@ -144,42 +137,18 @@ GETTER(NSUInteger, count, ObjectsOf(_objects)->size())
 
 @end
 
-@implementation NSDictionary
+@implementation NSError
 
-+ (instancetype)dictionaryWithObjects:(const id[])objects
-                              forKeys:(const id[])keys
-                                count:(NSUInteger)cnt {
-  NSDictionary *dictionary = [[[self alloc] init] autorelease];
-  auto *entries = new Entries;
-  dictionary->_entries = entries;
-  for (NSUInteger i = 0; i < cnt; ++i) {
-    if (!objects[i] || !keys[i])
-      Fatal("NSDictionary: nil is neither key nor value");
-    entries->emplace_back([keys[i] copy], [objects[i] retain]);
-  }
-  return dictionary;
-}
+@synthesize domain = _domain, code = _code,
+            localizedDescription = _localizedDescription;
 
 - (void)dealloc {
-  for (auto &[key, object] : *EntriesOf(_entries)) {
-    [key release];
-    [object release];
-  }
-  delete EntriesOf(_entries);
+  [_domain release];
+  [_localizedDescription release];
   [super dealloc];
 }
 
-- (id)copyWithZone:(NSZone *)zone {
-  return [self retain];
-}
-
-GETTER(NSUInteger, count, EntriesOf(_entries)->size())
-
-- (id)objectForKey:(id)aKey {
-  for (auto &[key, object] : *EntriesOf(_entries))
-    if ([key isEqual:aKey]) return object;
-  return nil;
-}
+GETTER(NSString *, description, _localizedDescription)
 
 @end
 
@@ -187,36 +156,11 @@ namespace mps_emulator {
 
 NSError *MakeError(NSErrorDomain domain, NSInteger code,
                    const std::string &text) {
-  return
-      [NSError errorWithDomain:domain
-                          code:code
-                      userInfo:@{NSLocalizedDescriptionKey : ToNSString(text)}];
-}
-
-}  // namespace mps_emulator
-
-@implementation NSError
-
-@synthesize domain = _domain, code = _code, userInfo = _userInfo;
-
-+ (instancetype)errorWithDomain:(NSErrorDomain)domain
-                           code:(NSInteger)code
-                       userInfo:(NSDictionary *)dict {
-  NSError *error = [[[self alloc] init] autorelease];
+  NSError *error = [[[NSError alloc] init] autorelease];
   error->_domain = [domain copy];
   error->_code = code;
-  error->_userInfo = [dict retain];
+  error->_localizedDescription = [ToNSString(text) copy];
   return error;
 }
 
-- (void)dealloc {
-  [_domain release];
-  [_userInfo release];
-  [super dealloc];
-}
-
-GETTER(NSString *, localizedDescription,
-       [_userInfo objectForKey:NSLocalizedDescriptionKey])
-GETTER(NSString *, description, [self localizedDescription])
-
-@end
+}  // namespace mps_emulator
