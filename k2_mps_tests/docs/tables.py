@@ -11,7 +11,6 @@ test compares them with the code.
 """
 
 import inspect
-import itertools
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -73,15 +72,12 @@ def _read(project: Project, name: str) -> dict:
 
 
 def _operations(project: Project) -> list[str]:
-    def facts(entry: Mapping) -> tuple[str, ...]:
-        places = (WHERE[entry["on"]], WHERE[entry["gradient"]])
-        return (*places, entry["dtypes"], entry.get("limits", ""))
-
     rows = []
-    operations = _read(project, _TABLES + "operations.toml")["operation"]
-    for row, entries in itertools.groupby(operations, facts):
-        names = [f"`{name}`" for entry in entries for name in entry["names"]]
-        rows.append((", ".join(names), *row))
+    for group in _read(project, _TABLES + "operations.toml")["operations"]:
+        names = [f"`{name}`" for names in group["calls"] for name in names.split(", ")]
+        places = (WHERE[group["on"]], WHERE[group.get("gradient", "")])
+        others = (group.get("dtypes", "float32"), group.get("limits", ""))
+        rows.append((", ".join(names), *places, *others))
     return _table(("operation", "on mps", "gradient", "dtypes", "limits"), rows)
 
 

@@ -11,6 +11,7 @@ The program prints a failure as the smallest case that hypothesis found, in Pyth
 """
 
 import argparse
+import collections
 import contextlib
 import itertools
 import os
@@ -474,20 +475,13 @@ def check(kind, place=None, **kwargs):
 # -------------------------------------------------------------------- driver
 
 
-class Tally:
-    """The number of cases, by kind and outcome."""
-
-    def __init__(self):
-        self.counts = {kind: {"returned": 0, "raised": 0} for kind in CASES}
-
-    def total(self):
-        return sum(sum(c.values()) for c in self.counts.values())
-
-
 def fuzz(seconds, seed, kinds, tally, place=None):
     """Runs cases until the time is over, all in one place if `place` is given.
 
-    Returns a list of (kind, arguments of the smallest failing case, text).
+    Args:
+      tally: a Counter of (kind, outcome).
+    Returns:
+      A list of (kind, arguments of the smallest failing case, text).
     """
     deadline = time.monotonic() + seconds
     failures = []
@@ -527,7 +521,7 @@ def run_cases(kind, seed, tally, fixed, examples=50):
     @hypothesis.given(**arguments)
     def run(**kwargs):
         try:
-            tally.counts[kind][check(kind, **kwargs)] += 1
+            tally[kind, check(kind, **kwargs)] += 1
         except AssertionError:
             # The last case that hypothesis tries is the smallest.
             smallest.clear()
@@ -571,14 +565,14 @@ def main(argv=None):
 
     emulated = "" if sys.platform == "darwin" else " (emulated)"
     print(f"comparing cpu with mps{emulated} for {args.seconds:g} s, seed {args.seed}", flush=True)
-    tally = Tally()
+    tally = collections.Counter()
     failures = fuzz(args.seconds, args.seed, args.kind or list(CASES), tally, args.place)
     for kind, kwargs, text in failures:
         print(f"\nfailure of {kind}: {text}\nto see it again:\n\n{_reproducer(kind, kwargs)}\n")
     print(f"{'kind':<20}{'equal':>8}{'both raised':>13}")
-    for kind, counts in tally.counts.items():
-        print(f"{kind:<20}{counts['returned']:>8}{counts['raised']:>13}")
-    print(f"{tally.total()} cases, {len(failures)} failures{emulated}")
+    for kind in CASES:
+        print(f"{kind:<20}{tally[kind, 'returned']:>8}{tally[kind, 'raised']:>13}")
+    print(f"{sum(tally.values())} cases, {len(failures)} failures{emulated}")
     return 1 if failures else 0
 
 

@@ -12,10 +12,11 @@ import k2
 import pytest
 import torch
 
-from k2_mps_tests.parity.helpers import MPS
+from k2_mps_tests.parity.helpers import MPS, assert_same
 
 EPS = torch.finfo(torch.float32).eps
 TERMS = 0.5
+HALF_TYPES = pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 
 
 def make(B, S, T, modified, boundary=None, scale=1.0):
@@ -96,47 +97,45 @@ def test_no_sequences():
     assert ans.shape == (0,) and ans.device == MPS
 
 
-@pytest.mark.parametrize("modified", [False, True])
-def test_boundary(modified):
-    S, T = 8, 12
-    boundary = torch.tensor(
+BOUNDARIES = {
+    # S, T; then s and t of each sequence's first cell and last cell
+    "one band": (
+        (8, 12),
         [
-            [0, 0, S, T],
+            [0, 0, 8, 12],
             [0, 0, 3, 7],
             [2, 3, 5, 9],
             [4, 5, 4, 5],  # empty
             [1, 2, 1, 9],  # one row
             [0, 0, 0, 0],
-        ]
-    )
-    check(*make(len(boundary), S, T, modified), boundary)
+        ],
+    ),
+    "several bands": (
+        (600, 630),
+        [
+            [0, 0, 600, 630],
+            [3, 5, 515, 609],  # more than fits, too
+            [10, 20, 521, 620],  # just fits
+            [60, 7, 91, 190],
+            [600, 629, 600, 630],
+        ],
+    ),
+    "one column": ((8, 9), [[1, 4, 6, 4], [0, 0, 8, 0]]),
+}
 
 
-def test_boundary_with_one_column():
-    boundary = torch.tensor([[1, 4, 6, 4], [0, 0, 8, 0]])
-    check(*make(2, 8, 9, False), boundary)
-
-
-def test_gradients_are_zero_outside_of_the_boundary():
-    px, py = make(2, 6, 8, False)
-    boundary = torch.tensor([[1, 2, 4, 6], [0, 0, 2, 3]])
-    _, px_grad, py_grad = run(px, py, boundary, MPS, torch.float32)
-    inside = torch.zeros_like(px_grad, dtype=torch.bool)
-    inside[0, 1:4, 2:7] = True
-    inside[1, 0:2, 0:4] = True
-    assert (px_grad[~inside] == 0).all()
-    assert px_grad[inside].abs().sum() > 0
-    inside = torch.zeros_like(py_grad, dtype=torch.bool)
-    inside[0, 1:5, 2:6] = True
-    inside[1, 0:3, 0:3] = True
-    assert (py_grad[~inside] == 0).all()
-    assert py_grad[inside].abs().sum() > 0
+@pytest.mark.parametrize("modified", [False, True])
+@pytest.mark.parametrize("name", BOUNDARIES)
+def test_boundary(name, modified):
+    (S, T), boundary = BOUNDARIES[name]
+    check(*make(len(boundary), S, T, modified), torch.tensor(boundary))
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), 3e38])
 @pytest.mark.parametrize("modified", [False, True])
 @pytest.mark.parametrize("S,T", [(20, 50), (150, 40)])
 def test_values_outside_of_the_boundary_change_no_bit(S, T, modified, value):
+    """Nor have they a gradient."""
     torch.manual_seed(S)
     px, py = make(4, S, T, modified)
     boundary = torch.tensor(
@@ -147,20 +146,24 @@ def test_values_outside_of_the_boundary_change_no_bit(S, T, modified, value):
         px_inside = torch.zeros_like(px[b], dtype=torch.bool)
         px_inside[s_begin:s_end, t_begin : t_end + (not modified)] = True
         px[b][~px_inside] = value
+        assert (expected[1][b][~px_inside] == 0).all()
         py_inside = torch.zeros_like(py[b], dtype=torch.bool)
         py_inside[s_begin : s_end + 1, t_begin:t_end] = True
         py[b][~py_inside] = value
+        assert (expected[2][b][~py_inside] == 0).all()
+        assert modified or px_inside.any() == (expected[1][b] != 0).any()
     ans, px_grad, py_grad = run(px, py, boundary, MPS, torch.float32)
     assert torch.equal(ans, expected[0])
     assert torch.equal(px_grad, expected[1])
     assert torch.equal(py_grad, expected[2])
 
 
+@pytest.mark.parametrize("value", [float("-inf"), -1e4, -1e9, -1e30, -3e38])
 @pytest.mark.parametrize("modified", [False, True])
-def test_minus_infinity_closes_paths(modified):
+def test_large_negative_numbers_close_paths(modified, value):
     px, py = make(2, 6, 9, modified)
-    px[0, 2, 3:] = float("-inf")
-    py[1, :4, 5] = float("-inf")
+    px[0, 2, 3:] = value
+    py[1, :4, 5] = value
     check(px, py)
 
 
@@ -195,21 +198,6 @@ def test_each_number_of_columns(T):
     check(*make(1, 35, T, False))
 
 
-@pytest.mark.parametrize("modified", [False, True])
-def test_boundary_in_several_bands(modified):
-    S, T = 600, 630
-    boundary = torch.tensor(
-        [
-            [0, 0, S, T],
-            [3, 5, 515, 609],  # more than fits, too
-            [10, 20, 521, 620],  # just fits
-            [60, 7, 91, 190],
-            [600, 629, 600, 630],
-        ]
-    )
-    check(*make(len(boundary), S, T, modified), boundary)
-
-
 def test_nan_and_infinity_in_several_bands():
     px, py = make(3, 550, 40, False)
     px[0, 540, 3] = float("nan")
@@ -223,14 +211,6 @@ def test_nan_and_infinity_in_several_bands():
         # The bound of test_nan_and_infinity_spread_as_on_the_cpu, for 590
         # steps at values of about 600.
         torch.testing.assert_close(a, b, atol=590 * EPS * 600, rtol=0, equal_nan=True)
-
-
-@pytest.mark.parametrize("value", [-1e4, -1e9, -1e30, -3e38])
-def test_large_negative_numbers_close_paths(value):
-    px, py = make(2, 6, 9, False)
-    px[0, 2, 3:] = value
-    py[1, :4, 5] = value
-    check(px, py)
 
 
 @pytest.mark.parametrize("value", [1e21, 3e38])
@@ -262,45 +242,34 @@ def test_strided_inputs():
     torch.testing.assert_close(ans.cpu().double(), expected, atol=1e-5, rtol=1e-6)
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@HALF_TYPES
+@pytest.mark.parametrize("S,T", [(20, 90), (30, 50), (150, 60), (540, 80)])
 @pytest.mark.parametrize("modified", [False, True])
-def test_half_types_are_added_up_in_float32(modified, dtype):
-    torch.manual_seed(3)
-    px, py = (x.to(dtype) for x in make(2, 20, 90, modified))
-    boundary = torch.tensor([[0, 0, 20, 90], [1, 2, 18, 80]])
-    ans, (px_grad, py_grad) = k2.mutual_information_recursion(
-        px.to(MPS), py.to(MPS), boundary.to(MPS), return_grad=True
-    )
-    expected, grads = k2.mutual_information_recursion(
-        px.float().to(MPS), py.float().to(MPS), boundary.to(MPS), return_grad=True
-    )
-    assert ans.dtype == torch.float32
-    assert torch.equal(ans, expected)
-    # Only the result is rounded to the half type.
-    assert px_grad.dtype == py_grad.dtype == dtype
-    assert torch.equal(px_grad, grads[0].to(dtype))
-    assert torch.equal(py_grad, grads[1].to(dtype))
-
-
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-@pytest.mark.parametrize("S,T", [(30, 50), (150, 60), (540, 80)])
-def test_half_types_with_nan_and_infinity(S, T, dtype):
+def test_half_types_are_added_up_in_float32(modified, S, T, dtype):
     torch.manual_seed(S)
-    px, py = (x.to(dtype) for x in make(4, S, T, False))
+    if modified and S > T:
+        T = S + 3
+    px, py = (x.to(dtype) for x in make(5, S, T, modified))
     px[1, S // 2] = float("-inf")  # no path
     px[2, S - 3, T // 2] = float("nan")
     py[3, 5, 7] = float("inf")
-    ans, grads = k2.mutual_information_recursion(px.to(MPS), py.to(MPS), return_grad=True)
+    boundary = torch.tensor([[0, 0, S, T]] * 4 + [[1, 2, S - 2, T - 10]], device=MPS)
+    if modified:
+        boundary[4, 2] = min(S - 2, T - 12)
+    ans, grads = k2.mutual_information_recursion(px.to(MPS), py.to(MPS), boundary, return_grad=True)
     expected, expected_grads = k2.mutual_information_recursion(
-        px.float().to(MPS), py.float().to(MPS), return_grad=True
+        px.float().to(MPS), py.float().to(MPS), boundary, return_grad=True
     )
-    assert ans[0].isfinite() and ans[1] == float("-inf")
-    assert torch.equal(ans.nan_to_num(), expected.nan_to_num())
+    assert ans.dtype == torch.float32
+    assert ans[0].isfinite() and ans[1] == float("-inf") and ans[4].isfinite()
+    assert_same(ans, expected.cpu())
     for grad, expected_grad in zip(grads, expected_grads):
+        # Only the result is rounded to the half type.
+        assert grad.dtype == dtype
         assert torch.equal(grad, expected_grad.to(dtype))
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@HALF_TYPES
 def test_gradients_of_half_types(dtype):
     torch.manual_seed(4)
     px, py = (x.to(dtype) for x in make(3, 10, 30, False))
@@ -315,7 +284,7 @@ def test_gradients_of_half_types(dtype):
     torch.testing.assert_close(py_grad, expected[2], rtol=eps, atol=atol)
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@HALF_TYPES
 def test_joint_recursion_of_half_types(dtype):
     torch.manual_seed(5)
     px, py = (x.to(dtype).to(MPS) for x in make(2, 6, 20, False))
@@ -342,19 +311,18 @@ def test_return_grad():
 
 
 @pytest.mark.parametrize(
-    "px,py,boundary,message",
+    "px,py,message",
     [
-        ((2, 3, 5), (2, 4, 6), None, "px has shape"),
-        ((2, 3, 5), (2, 3, 4), None, "py has shape"),
-        ((2, 3, 5), (3, 4, 4), None, "py has shape"),
+        ((2, 3, 5), (2, 4, 6), "px has shape"),
+        ((2, 3, 5), (2, 3, 4), "py has shape"),
+        ((2, 3, 5), (3, 4, 4), "py has shape"),
     ],
 )
-def test_wrong_shapes_are_refused(px, py, boundary, message):
+def test_wrong_shapes_are_refused(px, py, message):
     p = torch.zeros(px[0], px[1] + 1, py[2] + 1, device="mps")
+    px, py = torch.zeros(px, device="mps"), torch.zeros(py, device="mps")
     with pytest.raises(RuntimeError, match=message):
-        _k2.mutual_information_forward(
-            torch.zeros(px, device="mps"), torch.zeros(py, device="mps"), boundary, p
-        )
+        _k2.mutual_information_forward(px, py, None, p)
 
 
 def test_mixed_devices_and_types_are_refused():

@@ -121,15 +121,8 @@ def test_missing_metadata_is_unknown(installed):
     shutil.copy(BUILD / "k2mps.json", other)
     found = installed()
     unknown = {name for name, value in found.items() if value is None}
-    assert unknown == {
-        "upstream",
-        "upstream_commit",
-        "patched_tree",
-        "series",
-        "dirty",
-        "built",
-        "device",
-    }
+    metadata = "upstream upstream_commit patched_tree series dirty built device"
+    assert unknown == set(metadata.split())
     assert found["git_sha1"] == _k2.version.git_sha1
 
 
@@ -196,62 +189,44 @@ def test_another_failure_stays_as_it_is():
 # ---- why k2 cannot use mps
 
 
-def with_system(**change):
+def mac(**change):
     return dataclasses.replace(GOOD, system=dataclasses.replace(MAC, **change))
+
+
+def good_but(**change):
+    return dataclasses.replace(GOOD, **change)
 
 
 @pytest.mark.parametrize("version", ["", "14.0", "14.5", "15", "26.1", "10.16"])
 def test_nothing_is_wrong(version):
-    assert compatibility.mps_problem(with_system(version=version)) is None
+    assert compatibility.mps_problem(mac(version=version)) is None
+
+
+# The message names the first of several problems.
+EVERYTHING_WRONG = dataclasses.replace(
+    mac(machine="x86_64", version="13.0"),
+    torch="2.2.0",
+    k2_has_mps=False,
+    torch_has_mps=False,
+    device=False,
+)
+OF_ROSETTA = mac(machine="x86_64", translated=True)
+ARM64 = "a Python for arm64"
+OTHER_TORCH = "pip install --force-reinstall torch==2.13.0"
 
 
 @pytest.mark.parametrize(
     "facts, problem, remedy",
     [
-        (
-            with_system(machine="x86_64", translated=True),
-            "for Intel processors, run by Rosetta",
-            "a Python for arm64",
-        ),
-        (with_system(machine="x86_64"), "for Intel processors;", "a Python for arm64"),
-        (with_system(version="13.6.9"), "This is macOS 13.6.9", "Update macOS"),
-        (
-            dataclasses.replace(GOOD, torch="2.11.0"),
-            "This is torch 2.11.0",
-            "Install a newer torch",
-        ),
-        (
-            dataclasses.replace(GOOD, k2_has_mps=False),
-            "This k2 was built without mps",
-            "-DK2_WITH_MPS=ON",
-        ),
-        (
-            dataclasses.replace(GOOD, torch_has_mps=False),
-            "This torch was built without mps",
-            "pip install --force-reinstall torch==2.13.0",
-        ),
-        (
-            dataclasses.replace(GOOD, device=False),
-            "torch finds no mps device",
-            "torch.utils.collect_env",
-        ),
-        (
-            dataclasses.replace(GOOD, system=LINUX, torch_has_mps=False),
-            "This is Linux",
-            'torch.device("cpu")',
-        ),
-        # The message names the first of several problems.
-        (
-            dataclasses.replace(
-                with_system(machine="x86_64", version="13.0"),
-                torch="2.2.0",
-                k2_has_mps=False,
-                torch_has_mps=False,
-                device=False,
-            ),
-            "for Intel processors",
-            "a Python for arm64",
-        ),
+        (OF_ROSETTA, "for Intel processors, run by Rosetta", ARM64),
+        (mac(machine="x86_64"), "for Intel processors;", ARM64),
+        (EVERYTHING_WRONG, "for Intel processors", ARM64),
+        (mac(version="13.6.9"), "This is macOS 13.6.9", "Update macOS"),
+        (good_but(torch="2.11.0"), "This is torch 2.11.0", "Install a newer torch"),
+        (good_but(k2_has_mps=False), "This k2 was built without mps", "-DK2_WITH_MPS=ON"),
+        (good_but(torch_has_mps=False), "This torch was built without mps", OTHER_TORCH),
+        (good_but(device=False), "torch finds no mps device", "torch.utils.collect_env"),
+        (good_but(system=LINUX, torch_has_mps=False), "This is Linux", 'torch.device("cpu")'),
     ],
 )
 def test_each_problem_has_its_remedy(facts, problem, remedy):

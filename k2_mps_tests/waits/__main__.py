@@ -18,10 +18,12 @@ import argparse
 import collections
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[2]
 HERE = Path(__file__).resolve().parent
@@ -35,19 +37,12 @@ def _check(condition, message):
         sys.exit(f"error: {message}")
 
 
-class Suite:
-    """A pytest command line.
+class Suite(NamedTuple):
+    """A pytest command line."""
 
-    Attributes:
-      name: the name in the report.
-      arguments: the arguments of pytest, without the tests.
-      tests: the tests to collect.
-    """
-
-    def __init__(self, name, arguments, tests):
-        self.name = name
-        self.arguments = arguments
-        self.tests = tests
+    name: str  # in the report
+    arguments: list  # of pytest, without the tests
+    tests: list  # to collect
 
 
 class Runner:
@@ -114,9 +109,7 @@ def _libraries():
 def _source_lines(sites):
     """Returns a dict from (module, offset) to 'file:line (function)'."""
     libraries = _libraries()
-    symbolizer = next(
-        (name for name in ("llvm-symbolizer-19", "llvm-symbolizer") if _which(name)), None
-    )
+    symbolizer = shutil.which("llvm-symbolizer-19") or shutil.which("llvm-symbolizer")
     _check(symbolizer, "llvm-symbolizer is missing: apt-get install llvm-19")
     # A return address lies behind its call.
     text = "".join(f"{libraries[module]} {offset - 1}\n" for module, offset in sites)
@@ -126,15 +119,8 @@ def _source_lines(sites):
     lines = {}
     for site, answer in zip(sites, out.splitlines()):
         frames = json.loads(answer)["Symbol"]
-        frame = next(
-            (
-                f
-                for f in frames
-                if not f["FunctionName"].startswith(tuple(f"k2::{n}" for n in ON_BEHALF))
-                and not any(n in f["FunctionName"] for n in ON_BEHALF)
-            ),
-            frames[0],
-        )
+        outside = [f for f in frames if not any(n in f["FunctionName"] for n in ON_BEHALF)]
+        frame = (outside or frames)[0]
         _check(
             frame["FileName"],
             f"this build of k2 has no line tables; see the help of {Path(__file__).parent.name}",
@@ -145,12 +131,6 @@ def _source_lines(sites):
         where = frame["Line"] or frame["FunctionName"].split("(")[0]
         lines[site] = f"{file}:{where}"
     return lines
-
-
-def _which(name):
-    return any(
-        os.access(Path(d) / name, os.X_OK) for d in os.environ.get("PATH", "").split(os.pathsep)
-    )
 
 
 def main():
