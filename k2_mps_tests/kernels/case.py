@@ -1,6 +1,7 @@
 """The parts of a check: buffers and launches."""
 
 import dataclasses
+from typing import NamedTuple
 
 import numpy as np
 
@@ -8,8 +9,7 @@ import numpy as np
 UNTOUCHED = 77.0
 
 
-@dataclasses.dataclass
-class Buffer:
+class Buffer(NamedTuple):
     """An argument of a kernel, [[buffer(i)]].
 
     Attributes:

@@ -7,42 +7,53 @@ ARC = [("src", np.int32), ("dest", np.int32), ("label", np.int32), ("score", np.
 
 
 class Graphs:
-    """Random FSAs whose states all have the same number of leaving arcs.
+    """FSAs as the kernels take them.
 
     Attributes:
       arcs: the arcs of all FSAs in the layout of k2's struct, sorted by state.
+      states: the number of states of each FSA.
       state_begins: the first state of each FSA among all states, and their number.
       fsa_of_arc: the FSA of each arc.
+      src, dest: the states of each arc among all states.
       leaving_begins: the first leaving arc of each state, and the number of arcs.
       incoming, incoming_begins: the arcs sorted by destination, and the first of each state.
       by_label: the arcs sorted by FSA and label.
       labels: the lowest and the highest label of each FSA, -1 without arcs.
     """
 
-    def __init__(self, random, states, num_arcs, labels):
-        arcs = np.zeros(sum(states) * num_arcs, ARC)
-        arcs["src"] = np.concatenate([np.repeat(np.arange(n), num_arcs) for n in states])
-        arcs["dest"] = np.concatenate([random.integers(n, size=n * num_arcs) for n in states])
-        arcs["label"] = random.integers(-1, labels, size=len(arcs))
-        arcs["score"] = random.standard_normal(len(arcs))
-        self.arcs = arcs
+    def __init__(self, states, arcs, fsa_of_arc):
+        self.states, self.arcs, self.fsa_of_arc = states, arcs, np.array(fsa_of_arc, int)
         self.state_begins = np.cumsum([0, *states])
-        self.fsa_of_arc = np.repeat(np.arange(len(states)), np.array(states) * num_arcs)
         offsets = self.state_begins[self.fsa_of_arc]
+        self.src, self.dest = arcs["src"] + offsets, arcs["dest"] + offsets
         every = np.arange(self.state_begins[-1] + 1)
-        dests = arcs["dest"] + offsets
-        self.leaving_begins = np.searchsorted(arcs["src"] + offsets, every)
-        self.incoming = np.argsort(dests, kind="stable")
-        self.incoming_begins = np.searchsorted(dests[self.incoming], every)
+        self.leaving_begins = np.searchsorted(self.src, every)
+        self.incoming = np.argsort(self.dest, kind="stable")
+        self.incoming_begins = np.searchsorted(self.dest[self.incoming], every)
         self.by_label = np.lexsort((arcs["label"], self.fsa_of_arc))
         self.labels = [
             [some.min(), some.max()] if len(some) else [-1, -1]
             for some in (arcs["label"][self.arcs_of(fsa)] for fsa in range(len(states)))
         ]
 
+    @classmethod
+    def random(cls, random, states, num_arcs, labels):
+        """Random FSAs whose states all have the same number of leaving arcs."""
+        return cls(states, *random_arcs(random, states, num_arcs, labels))
+
     def arcs_of(self, fsa):
         """The indexes of an FSA's arcs, a slice."""
         return slice(*self.leaving_begins[self.state_begins[fsa : fsa + 2]])
+
+
+def random_arcs(random, states, num_arcs, labels):
+    """Random arcs, the same number for each state, and the FSA of each."""
+    arcs = np.zeros(sum(states) * num_arcs, ARC)
+    arcs["src"] = np.concatenate([np.repeat(np.arange(n), num_arcs) for n in states])
+    arcs["dest"] = np.concatenate([random.integers(n, size=n * num_arcs) for n in states])
+    arcs["label"] = random.integers(-1, labels, size=len(arcs))
+    arcs["score"] = random.standard_normal(len(arcs))
+    return arcs, np.repeat(np.arange(len(states)), np.array(states) * num_arcs)
 
 
 def forward_or_backward(arcs, num_states, frames, forward):

@@ -41,7 +41,7 @@ class Lattice:
         random = np.random.default_rng([sum(states), num_arcs, sum(frames)])
         self.states, self.frames, self.a_to_b = states, frames, a_to_b
         self.beam = np.float32(beam)
-        graphs = Graphs(random, states, num_arcs, SYMBOLS + 2)
+        graphs = Graphs.random(random, states, num_arcs, SYMBOLS + 2)
         self.arcs, self.state_begins = graphs.arcs, graphs.state_begins
         self.row_begins = np.cumsum([0, *frames])
         self.scores = random.standard_normal((self.row_begins[-1], COLUMNS)).astype(np.float32)

@@ -51,14 +51,10 @@ def measure(name: str) -> dict:
             yield
             end.record()
 
-        def launch(*how):
-            return on_mps.launch(library, *how, timed())
+        def launch(contents):
+            return on_mps.launch(library, case, contents, timed())
 
-        messages = runner.check(
-            launch,
-            {"kernel": case.kernel, "launches": case.launches(), "threads": case.threads},
-            [(b.content, b.expected, b.tolerance) for b in case.all_buffers()],
-        )
+        messages = runner.check(launch, case.all_buffers())
         found["wrong"] += [f"{case.name}: {message}" for message in messages]
         torch.mps.synchronize()
         found["gpu_milliseconds"] = max(found["gpu_milliseconds"], begin.elapsed_time(end))

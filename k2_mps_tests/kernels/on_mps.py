@@ -1,6 +1,7 @@
 """Runs the checks on torch's mps device, a Mac's or the emulated one."""
 
 import contextlib
+import functools
 import sys
 
 import numpy as np
@@ -25,21 +26,15 @@ def run(say=print, names=(), runs=2):
             cases = sources.cases(name)
             sources.require_all(name, cases, dir(library))
             for case in cases:
-                buffers = [(b.content, b.expected, b.tolerance) for b in case.all_buffers()]
-                found = runner.check(
-                    lambda *how: launch(library, *how),
-                    {"kernel": case.kernel, "launches": case.launches(), "threads": case.threads},
-                    buffers,
-                    runs,
-                )
-                yield case.kernel, case.name, found
+                run_once = functools.partial(launch, library, case)
+                yield case.kernel, case.name, runner.check(run_once, case.all_buffers(), runs)
 
     say("on mps" + (" (emulated)" if sys.platform == "linux" else ""))
     return runner.report(outcomes(), say)
 
 
-def launch(library, kernel, launches, threads, contents, around=contextlib.nullcontext()):
-    """Launches a kernel on copies of arrays; returns the copies.
+def launch(library, case, contents, around=contextlib.nullcontext()):
+    """Launches a case on copies of arrays; returns the copies.
 
     Args:
       around: a context for the launches alone, without the copies.
@@ -51,9 +46,8 @@ def launch(library, kernel, launches, threads, contents, around=contextlib.nullc
         )
         for content in contents
     ]
+    kernel, threads = getattr(library, case.kernel), case.threads
     with around:
-        for groups, arguments in launches:
-            getattr(library, kernel)(
-                *[tensors[i] for i in arguments], threads=groups * threads, group_size=threads
-            )
+        for groups, arguments in case.launches():
+            kernel(*[tensors[i] for i in arguments], threads=groups * threads, group_size=threads)
     return [tensor.cpu().numpy().view(content.dtype) for tensor, content in zip(tensors, contents)]

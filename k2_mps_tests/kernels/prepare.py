@@ -63,9 +63,9 @@ def prepare(folder, libdevice, gpu):
 
 def _arrays(case):
     arrays = {}
-    for index, buffer in enumerate(case.all_buffers()):
-        arrays[f"content_{index}"] = buffer.content
-        if buffer.expected is not None:
-            arrays[f"expected_{index}"] = buffer.expected
-            arrays[f"tolerance_{index}"] = np.asarray(buffer.tolerance)
+    for index, (content, expected, tolerance) in enumerate(case.all_buffers()):
+        arrays[f"content_{index}"] = content
+        if expected is not None:
+            arrays[f"expected_{index}"] = expected
+            arrays[f"tolerance_{index}"] = np.asarray(tolerance)
     return arrays

@@ -12,6 +12,7 @@ Exit status: 0 all kernels are right, 1 a kernel is wrong, 3 there is no GPU.
 """
 
 import ctypes
+import functools
 import json
 import sys
 from pathlib import Path
@@ -86,15 +87,19 @@ def _driver():
     return driver
 
 
-def _launch(gpu, module, kernel, launches, threads, contents):
-    """Launches a kernel on copies of arrays and waits; returns the copies."""
-    function = gpu.function(module, kernel)
+def _launch(gpu, module, case, contents):
+    """Launches a case on copies of arrays and waits; returns the copies.
+
+    case: {"kernel", "launches", "threads"}; "launches" is case.Case.launches().
+    """
+    function = gpu.function(module, case["kernel"])
+    threads = case["threads"]
     addresses = []
     try:
         for content in contents:
             addresses.append(gpu.allocate(content.nbytes))
             gpu.write(addresses[-1], 0, content)
-        for groups, arguments in launches:
+        for groups, arguments in case["launches"]:
             values = [ctypes.c_uint64(addresses[i]) for i in arguments]
             # The last arguments of an entry are the size of the grid in threads.
             values += [ctypes.c_uint(n) for n in (groups * threads, 1, 1)]
@@ -108,24 +113,21 @@ def _launch(gpu, module, kernel, launches, threads, contents):
             gpu.free(address)
 
 
-def check(launch, case, buffers, runs=2):
+def check(launch, buffers, runs=2):
     """Launches a case, and compares the results.
 
     Args:
-      launch: a function of kernel, launches, threads and arrays; returns the
-        arrays afterwards.
-      case: {"kernel", "launches", "threads"}; "launches" is case.Case.launches().
+      launch: a function of arrays; returns the arrays after the launch.
       buffers: the argument of differences().
       runs: the number of launches; each must give the bits of the first.
       Returns:
       A list of messages, empty if all results are as expected.
     """
     contents = [content for content, _, _ in buffers]
-    how = case["kernel"], case["launches"], case["threads"], contents
-    results = launch(*how)
+    results = launch(contents)
     found = differences(buffers, results)
     for _ in range(runs - 1):
-        for index, (first, other) in enumerate(zip(results, launch(*how))):
+        for index, (first, other) in enumerate(zip(results, launch(contents))):
             if first.tobytes() != other.tobytes():
                 found.append(f"buffer {index} has other bits after another run")
     return found
@@ -176,8 +178,8 @@ def run(folder, say=print):
                     )
                     for i in range(case["buffers"])
                 ]
-                found = check(lambda *how: _launch(gpu, module, *how), case, buffers)
-                yield case["kernel"], case["name"], found
+                launch = functools.partial(_launch, gpu, module, case)
+                yield case["kernel"], case["name"], check(launch, buffers)
 
     try:
         return report(outcomes(), say)

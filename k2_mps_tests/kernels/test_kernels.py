@@ -84,12 +84,7 @@ def _assert_same_bits(name, libraries):
             continue
         contents = [buffer.content for buffer in case.all_buffers()]
         results = {
-            how: [
-                array.tobytes()
-                for array in on_mps.launch(
-                    library, case.kernel, case.launches(), case.threads, contents
-                )
-            ]
+            how: [array.tobytes() for array in on_mps.launch(library, case, contents)]
             for how, library in libraries.items()
         }
         for how, result in results.items():
@@ -155,9 +150,7 @@ def test_a_reference_as_a_member_is_noticed():
 
 
 def compared(buffer, result):
-    return runner.differences(
-        [(buffer.content, buffer.expected, buffer.tolerance)], [np.array(result, np.float32)]
-    )
+    return runner.differences([buffer], [np.array(result, np.float32)])
 
 
 def test_differences():
@@ -184,13 +177,11 @@ def test_differences():
 def test_bits_that_change_between_runs_are_noticed():
     count = iter(range(10))
 
-    def launch(kernel, launches, threads, contents):
+    def launch(contents):
         return [content + next(count) * 1e-3 for content in contents]
 
     zeros = np.zeros(2)
-    found = runner.check(
-        launch, {"kernel": "k", "launches": [], "threads": 1}, [(zeros, zeros, 0.1)]
-    )
+    found = runner.check(launch, [(zeros, zeros, 0.1)])
     assert found == ["buffer 0 has other bits after another run"]
 
 
@@ -216,13 +207,8 @@ def test_launches():
         ),
     ):
         case = Case("", "k", 3, 4, buffers, more)
-        x, *rest = on_mps.launch(
-            library,
-            case.kernel,
-            case.launches(),
-            case.threads,
-            [buffer.content for buffer in case.all_buffers()],
-        )
+        contents = [buffer.content for buffer in case.all_buffers()]
+        x, *rest = on_mps.launch(library, case, contents)
         assert x.tolist() == [expected(10 * g + i) for g in range(3) for i in range(4)]
         assert rest == [500] + [buffer.content for _, buffer in more]
 

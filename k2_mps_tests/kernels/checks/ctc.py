@@ -12,7 +12,7 @@ import numpy as np
 from k2_mps_tests.kernels.case import UNTOUCHED, Buffer, Case, fit_instance, ints
 from k2_mps_tests.kernels.checks.intersect_dense import pass_of
 from k2_mps_tests.kernels.checks.two_float import path_sums_of
-from k2_mps_tests.kernels.graphs import Graphs
+from k2_mps_tests.kernels.graphs import Graphs, random_arcs
 from k2_mps_tests.kernels.sources import enumerators
 
 EPS = float(np.finfo(np.float32).eps)
@@ -71,9 +71,9 @@ class Graph(Graphs):
 
     def __init__(self, states, num_arcs, rows, width, beam, penalty):
         random = np.random.default_rng([sum(states), num_arcs, sum(rows)])
-        self.states, self.rows, self.width = states, rows, width
+        self.rows, self.width = rows, width
         self.beam, self.penalty = np.float32(beam), np.float32(penalty)
-        super().__init__(random, states, num_arcs, SYMBOLS)
+        super().__init__(states, *random_arcs(random, states, num_arcs, SYMBOLS))
         self.penalized = (random.random(len(self.arcs)) < 0.5).astype(np.uint8)
         self.b_begins = np.cumsum([0, *rows])
         self.b_scores = random.standard_normal((self.b_begins[-1], SYMBOLS + 1)).astype(np.float32)

@@ -12,6 +12,7 @@ import numpy as np
 
 from k2_mps_tests.kernels.case import INSTANCES, UNTOUCHED, Buffer, Case, fit_instance, ints
 from k2_mps_tests.kernels.checks.two_float import path_sums_of
+from k2_mps_tests.kernels.graphs import ARC, Graphs
 from k2_mps_tests.kernels.sources import enumerators
 
 HALF = float(np.finfo(np.float32).eps) / 2
@@ -63,53 +64,41 @@ def cases():
         yield _arc_post_backprop(f"a gradient of {value!r}", graph, 2, value)
 
 
-class Graph:
+class Graph(Graphs):
     """FSAs whose states are in layers, with arcs from each to the next."""
 
     def __init__(self, layers, fan):
         random = np.random.default_rng([fan, *map(len, layers)])
         self.fan = fan
         self.depth = max(map(len, layers))
+        self.num_fsas = len(layers)
         sizes = [sum(widths) for widths in layers]
-        self.state_begins = np.cumsum([0, *sizes])
-        self.num_states = int(self.state_begins[-1])
         self.has_states = np.array(sizes) > 0
-        src, dest, batches = [], [], []
+        arcs, fsa_of_arc, parts = [], [], {}
         for fsa, widths in enumerate(layers):
-            ends = np.cumsum(widths) + self.state_begins[fsa]
+            ends = np.cumsum(widths)
             for n, width in enumerate(widths):
                 states = np.arange(ends[n] - width, ends[n])
-                batches.append((n, fsa, states))
+                parts[n, fsa] = states + sum(sizes[:fsa])
                 if n + 1 == len(widths):
                     continue
                 for state in states:
                     # A few states have no arc, so no path reaches some states.
                     for _ in range(random.integers(0, fan + 1)):
-                        src.append(state)
-                        dest.append(random.integers(ends[n], ends[n + 1]))
-        self.src, self.dest = np.array(src), np.array(dest)
-        first = self.state_begins[np.searchsorted(self.state_begins, self.src, "right") - 1]
-        self.arcs = np.zeros(
-            len(src),
-            [("src", np.int32), ("dest", np.int32), ("label", np.int32), ("score", np.float32)],
-        )
-        self.arcs["src"] = self.src - first
-        self.arcs["dest"] = self.dest - first
+                        arcs.append((state, random.integers(ends[n], ends[n + 1]), 0, 0))
+                        fsa_of_arc.append(fsa)
+        arcs = np.array(arcs, ARC)
         # Multiples of 1/4 make ties.
-        self.arcs["score"] = random.integers(-8, 9, len(src)) / 4
-        self.num_fsas = len(layers)
-        parts = {(n, fsa): states for n, fsa, states in batches}
-        parts = [
-            parts.get((n, fsa), np.zeros(0, int))
+        arcs["score"] = random.integers(-8, 9, len(arcs)) / 4
+        super().__init__(sizes, arcs, fsa_of_arc)
+        self.num_states = int(self.state_begins[-1])
+        batches = [
+            [parts.get((n, fsa), np.zeros(0, int)) for fsa in range(self.num_fsas)]
             for n in range(self.depth)
-            for fsa in range(self.num_fsas)
         ]
-        self.batch_begins = np.cumsum([0, *map(len, parts)])
-        self.states = np.concatenate(parts)
-        self.layers = [
-            np.concatenate(parts[n : n + self.num_fsas])
-            for n in range(0, len(parts), self.num_fsas)
-        ]
+        self.layers = [np.concatenate(batch) for batch in batches]
+        self.states_by_batch = np.concatenate(self.layers)
+        self.batch_begins = np.cumsum([0, *(len(part) for batch in batches for part in batch)])
 
 
 def _in_parts(case):
@@ -127,20 +116,15 @@ def _params(graph, log, forward=0, of_totals=0, stride=0, parts=0):
     return ints([*sizes, log, forward, of_totals, stride, parts, 0, graph.depth])
 
 
-def _begins(graph, ends):
-    """The first arc of each state among all arcs, in the order of `ends`."""
-    return np.searchsorted(np.sort(ends), np.arange(graph.num_states + 1))
-
-
 def _inputs(graph):
     return [
         Buffer(graph.arcs.view(np.int32)),
-        *map(ints, (graph.state_begins, graph.batch_begins, graph.states)),
+        *map(ints, (graph.state_begins, graph.batch_begins, graph.states_by_batch)),
     ]
 
 
 def _incoming(graph):
-    return [ints(_begins(graph, graph.dest)), ints(np.argsort(graph.dest, kind="stable"))]
+    return [ints(graph.incoming_begins), ints(graph.incoming)]
 
 
 def _widest(graph):
@@ -177,6 +161,12 @@ def _instance(kernel, log):
     return kernel + ("_log" if log else "_tropical")
 
 
+def _by_arc(graph, name, kernel, parts, buffers):
+    """A case of a kernel whose threadgroups take a part of an FSA's arcs."""
+    groups = graph.num_fsas * parts
+    return Case(f"{name}, {parts} parts", kernel, groups, 2 * SIMD_WIDTH, buffers)
+
+
 def _scores(name, graph, log, directions):
     """double_scores for forward scores (True), backward scores (False), or both."""
     states, totals, best_arcs, allowed, allowed_totals = [], [], [], [], []
@@ -191,7 +181,7 @@ def _scores(name, graph, log, directions):
     states, best_arcs = np.concatenate(states), np.concatenate(best_arcs)
     buffers = [
         *_inputs(graph),
-        ints(_begins(graph, graph.src)),
+        ints(graph.leaving_begins),
         *_incoming(graph),
         # In the log semiring many significands and exponents are right.
         Buffer.output(states, np.inf if log else 0.0),
@@ -209,7 +199,7 @@ def _gradients(name, graph, forward, log):
     scores, best = reference(graph, forward, log)
     ends = _ends(graph, forward)
     states = _states(scores, log)
-    leaving = ints(_begins(graph, graph.src))
+    leaving = ints(graph.leaving_begins)
     buffers = [
         Buffer(states),
         Buffer.output(scores, _allowed(graph, log, scores)),
@@ -237,13 +227,7 @@ def _gradients(name, graph, forward, log):
             Buffer.output(pairs, pair_error),
             _params(graph, log, forward, parts=parts),
         ]
-        yield Case(
-            f"{name}, {parts} parts",
-            "double_shares",
-            graph.num_fsas * parts,
-            2 * SIMD_WIDTH,
-            buffers,
-        )
+        yield _by_arc(graph, name, "double_shares", parts, buffers)
 
     random = np.random.default_rng(graph.num_states)
     some = random.normal(0, 1, graph.num_states).astype(np.float32)
@@ -275,8 +259,7 @@ def _gradients(name, graph, forward, log):
 def _arc_post(name, graph, log, parts):
     forward, _ = reference(graph, True, log)
     backward, _ = reference(graph, False, log)
-    fsas = np.searchsorted(graph.state_begins, np.arange(graph.num_states), "right") - 1
-    total = forward[graph.state_begins[1:] - 1][fsas[graph.src]]
+    total = forward[graph.state_begins[1:] - 1][graph.fsa_of_arc]
     post = (
         graph.arcs["score"]
         + forward[graph.src].astype(float)
@@ -289,7 +272,7 @@ def _arc_post(name, graph, log, parts):
     inputs = [
         Buffer(graph.arcs.view(np.int32)),
         ints(graph.state_begins),
-        ints(_begins(graph, graph.src)),
+        ints(graph.leaving_begins),
         Buffer(_states(forward, log)),
         Buffer(_states(backward, log)),
     ]
@@ -298,14 +281,13 @@ def _arc_post(name, graph, log, parts):
         Buffer.output(post, np.where(np.isfinite(post), np.abs(post), 0) * HALF + lost),
         _params(graph, log, parts=parts),
     ]
-    kernel, threads = _instance("double_arc_post", log), 2 * SIMD_WIDTH
-    yield Case(f"{name}, {parts} parts", kernel, graph.num_fsas * parts, threads, buffers)
+    yield _by_arc(graph, name, _instance("double_arc_post", log), parts, buffers)
     if not log:
         return
     random = np.random.default_rng(graph.num_states)
     for stride in (0, 1, 3):
         grad = random.normal(0, 100, 3 * graph.num_fsas).astype(np.float32)
-        arc_grad = np.exp(post) * grad[stride * fsas[graph.src]]
+        arc_grad = np.exp(post) * grad[stride * graph.fsa_of_arc]
         buffers = [
             *inputs,
             Buffer(grad),
@@ -313,13 +295,7 @@ def _arc_post(name, graph, log, parts):
             Buffer.output(arc_grad, np.abs(arc_grad) * (2.01 * HALF + lost)),
             _params(graph, log, stride=stride, parts=parts),
         ]
-        yield Case(
-            f"{name}, {parts} parts, stride {stride}",
-            "double_totals_backprop",
-            graph.num_fsas * parts,
-            2 * SIMD_WIDTH,
-            buffers,
-        )
+        yield _by_arc(graph, f"{name}, stride {stride}", "double_totals_backprop", parts, buffers)
 
 
 def _arc_post_backprop(name, graph, parts, value=None):
@@ -330,26 +306,19 @@ def _arc_post_backprop(name, graph, parts, value=None):
         grad[::7] = value
     expected = []
     begins, lasts = graph.state_begins[:-1], graph.state_begins[1:] - 1
-    fsas = np.searchsorted(graph.state_begins, graph.src, "right") - 1
-    of_fsas = np.bincount(fsas, grad, graph.num_fsas)
+    of_fsas = np.bincount(graph.fsa_of_arc, grad, graph.num_fsas)
     for ends, own in ((graph.src, lasts), (graph.dest, begins)):
         expected.append(np.bincount(ends, grad, graph.num_states))
         expected[-1][own[graph.has_states]] = -0.5 * of_fsas[graph.has_states]
     buffers = [
         Buffer(grad),
         ints(graph.state_begins),
-        ints(_begins(graph, graph.src)),
+        ints(graph.leaving_begins),
         *_incoming(graph),
         *(Buffer.output(states, 0.0) for states in expected),
         _params(graph, 0, parts=parts),
     ]
-    return Case(
-        f"{name}, {parts} parts",
-        "double_arc_post_backprop",
-        graph.num_fsas * parts,
-        2 * SIMD_WIDTH,
-        buffers,
-    )
+    return _by_arc(graph, name, "double_arc_post_backprop", parts, buffers)
 
 
 def reference(graph, forward, log):

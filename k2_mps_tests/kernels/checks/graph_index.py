@@ -27,7 +27,7 @@ def cases():
 
 def _case(states, num_arcs, threads, labels):
     random = np.random.default_rng([sum(states), num_arcs, labels])
-    graphs = Graphs(random, states, num_arcs, labels)
+    graphs = Graphs.random(random, states, num_arcs, labels)
     num_states, total = int(graphs.state_begins[-1]), len(graphs.arcs)
 
     buffers = [

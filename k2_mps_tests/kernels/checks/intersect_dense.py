@@ -54,7 +54,7 @@ def cases():
 def _case(name, states, num_arcs, frames, width, a_to_b, values=(), labels=SYMBOLS, parts=None):
     """A launch for all frames, or one from each number in `parts` to the next."""
     random = np.random.default_rng([sum(states), num_arcs, sum(frames)])
-    graphs = Graphs(random, states, num_arcs, labels)
+    graphs = Graphs.random(random, states, num_arcs, labels)
     state_begins = graphs.state_begins
 
     # Column 0 is for label -1.
