@@ -123,7 +123,7 @@ def make_dense(spec, device):
     return k2.DenseFsaVec(leaf, segments), leaf
 
 
-def ragged(num_axes):
+def ragged_lists(num_axes):
     lists = st.lists(st.integers(-9, 9), max_size=5)
     for _ in range(num_axes - 1):
         lists = st.lists(lists, min_size=1, max_size=4)
@@ -132,11 +132,31 @@ def ragged(num_axes):
 
 # --------------------------------------------------------------------- cases
 
+# By kind, the function of a device and of arguments, and the strategies of these arguments.
+CASES = {}
+
+
+def case(**strategies):
+    """A decorator that adds a function to CASES, by its name."""
+
+    def add(function):
+        CASES[function.__name__] = function, strategies
+        return function
+
+    return add
+
 
 SCORES_OF = ["get_tot_scores", "get_forward_scores", "get_backward_scores", "get_arc_post"]
 
 
-def scores_case(device, specs, name, double, log_semiring):
+@case(
+    specs=fsa_vecs(),
+    name=st.sampled_from(SCORES_OF),
+    double=st.booleans(),
+    log_semiring=st.booleans(),
+    place=st.sampled_from(PLACES),
+)
+def scores(device, specs, name, double, log_semiring):
     fsas = make_fsa_vec(specs, device)
     # Metal computes scores in double precision, whether or not the caller asks for it.
     in_metal = os.environ.get(FORCE) == "metal"
@@ -202,7 +222,8 @@ UNARY = {
 }
 
 
-def unary_case(device, specs, name):
+@case(specs=fsa_vecs(), name=st.sampled_from(sorted(UNARY)))
+def unary(device, specs, name):
     fsas = make_fsa_vec(specs, device)
     out = UNARY[name](fsas)
     weights = torch.linspace(1, 2, out.num_arcs).to(device)
@@ -210,7 +231,8 @@ def unary_case(device, specs, name):
     return out, fsas.grad, fsas.weight.grad
 
 
-def intersect_device_case(device, a, b, index, sorted_match_a):
+@case(a=fsa_vecs(), b=fsa_vecs(), index=st.integers(0, 3), sorted_match_a=st.booleans())
+def intersect_device(device, a, b, index, sorted_match_a):
     a = k2.arc_sort(make_fsa_vec(a, device)).detach().requires_grad_(True)
     b = k2.arc_sort(make_fsa_vec(b, device)).detach().requires_grad_(True)
     b_to_a = torch.tensor([index % a.shape[0]] * b.shape[0], dtype=torch.int32, device=device)
@@ -221,7 +243,14 @@ def intersect_device_case(device, a, b, index, sorted_match_a):
     return out, *maps, a.grad, b.grad
 
 
-def intersect_dense_case(device, graphs, scores, pruned, beam):
+@case(
+    graphs=fsa_vecs(epsilon=False),
+    scores=dense(),
+    pruned=st.booleans(),
+    beam=st.floats(0.5, 20),
+    place=st.sampled_from(PLACES),
+)
+def intersect_dense(device, graphs, scores, pruned, beam):
     graphs = (graphs * 3)[: len(scores)]
     graph = k2.arc_sort(make_fsa_vec(graphs, device)).detach()
     graph.requires_grad_(True)
@@ -237,7 +266,13 @@ def intersect_dense_case(device, graphs, scores, pruned, beam):
     return out, nearly_double(*of_tot) if os.environ.get(FORCE) == "metal" else of_tot
 
 
-def ctc_loss_case(device, targets, scores, reduction):
+@case(
+    targets=st.lists(st.lists(st.integers(1, 4), max_size=4), min_size=1, max_size=3),
+    scores=dense(),
+    reduction=st.sampled_from(["none", "sum", "mean"]),
+    place=st.sampled_from(PLACES),
+)
+def ctc_loss(device, targets, scores, reduction):
     targets = (targets * 3)[: len(scores)]
     dense_fsas, leaf = make_dense(scores, device)
     loss = k2.ctc_loss(
@@ -311,7 +346,12 @@ def _sorted(x, **kwargs):
     return x, order
 
 
-def ragged_case(device, lists, dtype, name):
+@case(
+    lists=st.integers(2, 4).flatmap(ragged_lists),
+    dtype=DTYPES,
+    name=st.sampled_from(sorted(RAGGED)),
+)
+def ragged(device, lists, dtype, name):
     x = k2.RaggedTensor(lists, dtype=dtype).to(device)
     if dtype != torch.float32 or name not in ("sum", "logsumexp", "normalize"):
         return RAGGED[name](x)
@@ -323,7 +363,12 @@ def ragged_case(device, lists, dtype, name):
     return out, x.grad
 
 
-def index_case(device, src, index, default):
+@case(
+    src=st.lists(FINITE, min_size=1, max_size=6),
+    index=st.lists(st.integers(0, 50), max_size=8),
+    default=st.sampled_from([0.0, 3.0]),
+)
+def index(device, src, index, default):
     leaf = torch.tensor(src).to(device).requires_grad_(True)
     index = torch.tensor([i % (len(src) + 1) - 1 for i in index], dtype=torch.int32, device=device)
     out = k2.index_select(leaf, index, default)
@@ -335,7 +380,7 @@ def index_case(device, src, index, default):
 
 
 @st.composite
-def mutual_information(draw):
+def px_and_py(draw):
     """Returns (px, py, boundary or None) as lists."""
     B, S, T = [draw(st.integers(1, n)) for n in (3, 6, 8)]
     modified = draw(st.booleans())
@@ -354,7 +399,8 @@ def mutual_information(draw):
     return array(S, T if modified else T + 1), array(S + 1, T), boundary
 
 
-def mutual_information_case(device, arrays):
+@case(arrays=px_and_py())
+def mutual_information(device, arrays):
     px, py, boundary = arrays
     px = torch.tensor(px).to(device).requires_grad_(True)
     py = torch.tensor(py).to(device).requires_grad_(True)
@@ -366,61 +412,6 @@ def mutual_information_case(device, arrays):
     # log(), in float32 on both sides.
     bound = 15 * 4 * 120 * EPS
     return [Close(x, bound, 0) for x in (ans.detach(), px.grad, py.grad)]
-
-
-CASES = {
-    "scores": (
-        scores_case,
-        dict(
-            specs=fsa_vecs(),
-            name=st.sampled_from(SCORES_OF),
-            double=st.booleans(),
-            log_semiring=st.booleans(),
-            place=st.sampled_from(PLACES),
-        ),
-    ),
-    "unary": (unary_case, dict(specs=fsa_vecs(), name=st.sampled_from(sorted(UNARY)))),
-    "intersect_device": (
-        intersect_device_case,
-        dict(a=fsa_vecs(), b=fsa_vecs(), index=st.integers(0, 3), sorted_match_a=st.booleans()),
-    ),
-    "intersect_dense": (
-        intersect_dense_case,
-        dict(
-            graphs=fsa_vecs(epsilon=False),
-            scores=dense(),
-            pruned=st.booleans(),
-            beam=st.floats(0.5, 20),
-            place=st.sampled_from(PLACES),
-        ),
-    ),
-    "ctc_loss": (
-        ctc_loss_case,
-        dict(
-            targets=st.lists(st.lists(st.integers(1, 4), max_size=4), min_size=1, max_size=3),
-            scores=dense(),
-            reduction=st.sampled_from(["none", "sum", "mean"]),
-            place=st.sampled_from(PLACES),
-        ),
-    ),
-    "ragged": (
-        ragged_case,
-        dict(
-            lists=st.integers(2, 4).flatmap(ragged),
-            dtype=DTYPES,
-            name=st.sampled_from(sorted(RAGGED)),
-        ),
-    ),
-    "index": (
-        index_case,
-        dict(
-            src=st.lists(FINITE, min_size=1, max_size=6),
-            index=st.lists(st.integers(0, 50), max_size=8),
-            default=st.sampled_from([0.0, 3.0]),
-        ),
-    ),
-    "mutual_information": (mutual_information_case, dict(arrays=mutual_information())),
-}
 
 
 # ---------------------------------------------------------------- comparison

@@ -76,18 +76,6 @@ def test_generate_nbest_list():
     assert_equal_on_both(results)
 
 
-def test_nbest_intersect():
-    def results(device):
-        lattice = _lattice(device)
-        nbest = _nbest_list(lattice).intersect(lattice)
-        assert nbest.fsa.device.type == device
-        return nbest.shape, nbest.total_scores()
-
-    # remove_epsilon has one algorithm for the CPU and one for devices.  The paths are
-    # the same, but the score of an epsilon arc may move to another arc.
-    assert_equal_on_both(results, atol=1e-5, rtol=1e-6)
-
-
 def test_whole_lattice_rescoring():
     def results(device):
         # A grammar that accepts every word, some at a cost.

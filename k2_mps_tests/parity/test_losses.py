@@ -1,10 +1,10 @@
-"""The losses for training, and their gradients."""
+"""The losses for training, and gradients on mps."""
 
 import k2
 import pytest
 import torch
 
-from k2_mps_tests.parity.helpers import MPS, assert_same
+from k2_mps_tests.parity.helpers import MPS, assert_same, random_fsa_vec
 
 DEVICES = ("cpu", MPS)
 EPS = torch.finfo(torch.float32).eps
@@ -73,31 +73,6 @@ def test_rnnt(name, rnnt_type):
         assert_same(a, b.float(), atol=40 * 60 * EPS, rtol=10 * EPS)
 
 
-@pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
-def test_rnnt_reductions(reduction):
-    losses = []
-    for device in DEVICES:
-        am, lm, symbols, boundary = _rnnt_inputs(device, torch.float32)
-        losses.append(
-            k2.rnnt_loss_simple(lm, am, symbols, 0, boundary, reduction=reduction).detach()
-        )
-    assert_same(losses[1], losses[0], atol=40 * 60 * EPS, rtol=0)
-
-
-def test_rnnt_of_half_precision_inputs():
-    # The loss itself is in float32, as on CUDA.
-    losses = []
-    for device in DEVICES:
-        am, lm, symbols, boundary = _rnnt_inputs(device, torch.float16)
-        loss = k2.rnnt_loss_simple(lm.float(), am.float(), symbols, 0, boundary, reduction="sum")
-        loss.backward()
-        assert am.grad.dtype == torch.float16
-        losses.append((loss.detach(), am.grad))
-    assert_same(losses[1][0], losses[0][0], atol=40 * 60 * EPS, rtol=0)
-    # Gradients, of at most 1, are rounded to float16 at the end.
-    assert_same(losses[1][1], losses[0][1], atol=torch.finfo(torch.float16).eps, rtol=0)
-
-
 def test_mwer_loss():
     results = []
     for device in DEVICES:
@@ -120,3 +95,35 @@ def test_mwer_loss():
     # Sums over 50 paths.  The exponents are scores of up to 60, which mps rounds to float32.
     assert_same(mps, cpu.float(), atol=60 * 50 * EPS, rtol=0)
     assert_same(mps_grad, cpu_grad, atol=60 * 50 * EPS, rtol=0)
+
+
+def test_moving_to_mps_is_part_of_the_graph():
+    leaf = random_fsa_vec().requires_grad_(True)
+    tot = leaf.to("mps").get_tot_scores(use_double_scores=True, log_semiring=True)
+    tot.sum().backward()
+    assert leaf.grad.device.type == "cpu"
+    other = leaf.detach().requires_grad_(True)
+    other.get_tot_scores(use_double_scores=True, log_semiring=True).sum().backward()
+    assert torch.equal(leaf.grad, other.grad)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_autocast(dtype):
+    """The network runs in half precision, k2 in float32."""
+    torch.manual_seed(73)
+    net = torch.nn.Linear(7, 5).to("mps")
+    inputs = torch.randn(1, 10, 7, device="mps")
+    segments = torch.tensor([[0, 0, 10]], dtype=torch.int32)
+    with torch.autocast("mps", dtype=dtype):
+        output = net(inputs)
+        assert output.dtype == dtype
+        # autocast keeps log_softmax in float32, as on CUDA.
+        log_probs = output.log_softmax(-1)
+        dense = k2.DenseFsaVec(log_probs.float(), segments)
+        loss = k2.ctc_loss(k2.ctc_graph([[1, 2]], device="mps"), dense)
+        swoosh = k2.swoosh_l(output).sum()
+        assert loss.dtype == torch.float32 and swoosh.dtype == torch.float32
+    (loss + swoosh).backward()
+    assert net.weight.grad.dtype == torch.float32
+    assert net.weight.grad.isfinite().all()
+    assert net.weight.grad.abs().sum() > 0

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from k2_mps_tests.parity.helpers import assert_same, random_fsa_vec
-from k2_mps_tests.parity.test_threads import _loss, _run
+from k2_mps_tests.parity.test_threads import _loss, _run, pruned
 
 if not hasattr(torch.mps, "Stream"):
     pytest.skip(f"torch {torch.__version__} has one stream", allow_module_level=True)
@@ -82,15 +82,7 @@ def test_a_wait_covers_the_work_of_other_streams(stream, reader, monkeypatch):
 
 def test_a_thread_of_k2_waits_for_the_stream_of_the_caller(stream):
     """intersect_dense_pruned prunes in a thread whose current stream is the default one."""
-    log_probs = torch.randn(2, 90, 6)
-    segments = torch.tensor([[0, 0, 90], [1, 0, 65]], dtype=torch.int32)
-
-    def lattice(device):
-        dense = k2.DenseFsaVec(log_probs.to(device).log_softmax(-1), segments)
-        topo = k2.ctc_topo(5, device=device)
-        return k2.intersect_dense_pruned(topo, dense, 8.0, 5.0, 5, 50)
-
-    assert_same(_on(stream, lattice, "mps").arcs.values(), lattice("cpu").arcs.values())
+    assert_same(_on(stream, pruned, "mps"), pruned("cpu"))
 
 
 def test_a_loss_in_one_thread_and_a_model_in_another(rounds):

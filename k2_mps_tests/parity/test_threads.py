@@ -102,28 +102,25 @@ def test_k2_beside_torch(rounds):
     _run(torch_work, k2_work)
 
 
+# Of the sequences of pruned().
+LOG_PROBS = torch.randn(2, 90, 6, generator=torch.Generator().manual_seed(1))
+
+
+def pruned(device):
+    """The arcs of a lattice that a thread of k2 prunes."""
+    segments = torch.tensor([[0, 0, 90], [1, 0, 65]], dtype=torch.int32)
+    dense = k2.DenseFsaVec(LOG_PROBS.to(device).log_softmax(-1), segments)
+    topo = k2.ctc_topo(5, device=device)
+    return k2.intersect_dense_pruned(topo, dense, 8.0, 5.0, 5, 50).arcs.values()
+
+
 def test_intersect_dense_pruned_waits_from_its_own_thread(rounds):
     """A thread of k2 prunes scores that torch may still be computing."""
-    torch.manual_seed(1)
-    log_probs = torch.randn(2, 90, 6)
-    segments = torch.tensor([[0, 0, 90], [1, 0, 65]], dtype=torch.int32)
-
-    def lattice(device):
-        dense = k2.DenseFsaVec(log_probs.to(device).log_softmax(-1), segments)
-        return k2.intersect_dense_pruned(
-            k2.ctc_topo(5, device=device),
-            dense,
-            search_beam=8,
-            output_beam=5,
-            min_active_states=5,
-            max_active_states=50,
-        )
-
-    expected = lattice("cpu").arcs.values()
+    expected = pruned("cpu")
 
     def work():
         for _ in range(max(rounds // 100, 1)):
-            assert_same(lattice(MPS).arcs.values(), expected)
+            assert_same(pruned(MPS), expected)
 
     _run(*[work] * 3)
 
