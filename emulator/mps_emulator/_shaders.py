@@ -162,7 +162,8 @@ class _mps_MetalKernel:
     def __call__(self, *args, threads=None, group_size=None, arg_casts=None, error_buf_idx=None):
         threads = _sizes(threads)
         group = _sizes(group_size)
-        casts = _Casts(arg_casts)
+        if not isinstance(arg_casts, (str, dict, type(None))):
+            raise RuntimeError("Unexpected caster arg type " + type(arg_casts).__name__)
         arguments = (_Argument * max(len(args), 1))()
         for index, argument in enumerate(args):
             if isinstance(argument, self._torch.Tensor):
@@ -170,7 +171,8 @@ class _mps_MetalKernel:
                 if threads is None:
                     threads = [argument.numel()]
             else:
-                content = casts.bytes(self._torch, index, argument)
+                cast = arg_casts.get(index) if isinstance(arg_casts, dict) else arg_casts
+                content = _bytes(self._torch, argument, cast)
                 arguments[index] = _Argument(None, 0, content, len(content))
         if threads is None:
             raise RuntimeError("Number of threads is undefined or has wrong dimension")
@@ -228,41 +230,31 @@ def _tensor(tensor):
     )
 
 
-class _Casts:
-    """The types of numbers."""
-
-    def __init__(self, given):
-        if given is not None and not isinstance(given, (str, dict)):
-            raise RuntimeError("Unexpected caster arg type " + type(given).__name__)
-        self._all = given if isinstance(given, str) else None
-        self._of = given if isinstance(given, dict) else {}
-
-    def bytes(self, torch, index, argument):
-        """The bytes of the argument at an index."""
-        values = argument
-        if isinstance(argument, (tuple, list)):
-            if not argument:
-                raise RuntimeError("Empty list/tuple can not be an argument to metal kernel")
-            if isinstance(argument[0], torch.Tensor):
-                raise RuntimeError(
-                    "a list of tensors needs the buffers' addresses on the GPU, "
-                    "which the emulator lacks: pass each tensor as an argument"
-                )
-        else:
-            values = [argument]
-        if isinstance(values[0], int):
-            tensor = torch.tensor(values, dtype=torch.int64, device="cpu")
-        elif isinstance(values[0], float):
-            tensor = torch.tensor(values, dtype=torch.float32, device="cpu")
-        else:
-            raise RuntimeError("Unsupported argument type")
-        cast = self._of.get(index, self._all)
-        if cast is not None:
-            if cast not in _SCALARS:
-                raise RuntimeError("Unsupported cast instruction " + cast)
-            cast = {"fp16": "float16", "bf16": "bfloat16"}.get(cast, cast)
-            tensor = tensor.to(getattr(torch, cast))
-        return ctypes.string_at(tensor.data_ptr(), tensor.numel() * tensor.element_size())
+def _bytes(torch, argument, cast):
+    """The bytes of a number or of a list of numbers, of the type `cast`."""
+    values = argument
+    if isinstance(argument, (tuple, list)):
+        if not argument:
+            raise RuntimeError("Empty list/tuple can not be an argument to metal kernel")
+        if isinstance(argument[0], torch.Tensor):
+            raise RuntimeError(
+                "a list of tensors needs the buffers' addresses on the GPU, "
+                "which the emulator lacks: pass each tensor as an argument"
+            )
+    else:
+        values = [argument]
+    if isinstance(values[0], int):
+        tensor = torch.tensor(values, dtype=torch.int64, device="cpu")
+    elif isinstance(values[0], float):
+        tensor = torch.tensor(values, dtype=torch.float32, device="cpu")
+    else:
+        raise RuntimeError("Unsupported argument type")
+    if cast is not None:
+        if cast not in _SCALARS:
+            raise RuntimeError("Unsupported cast instruction " + cast)
+        cast = {"fp16": "float16", "bf16": "bfloat16"}.get(cast, cast)
+        tensor = tensor.to(getattr(torch, cast))
+    return ctypes.string_at(tensor.data_ptr(), tensor.numel() * tensor.element_size())
 
 
 def _host_alias_storage(storage):

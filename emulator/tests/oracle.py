@@ -344,28 +344,22 @@ def differs(case, outcome):
 _DIRECTIONS = {"forward": ["forward"], "backward": ["backward"], "both": ["forward", "backward"]}
 
 
-def _holds(group, release):
-    """Whether a group of the file is about a release, given as (2, 13)."""
-    since, until = (
-        tuple(map(int, group[key].split("."))) if key in group else default
-        for key, default in (("from", (0,)), ("until", (99,)))
-    )
-    return since <= release < until
+def _release(text):
+    return tuple(map(int, text.split(".")[:2]))
 
 
-def read_differences(path=DIFFERENCES, release=None):
-    """The exceptions in the file, {(operator, direction, dtype): difference}.
+def read_differences():
+    """The file's exceptions for the installed torch, {(operator, direction, dtype): difference}.
 
-    The dtypes of an entry are names of DTYPES, separated by spaces.  `release` is torch's,
-    as (2, 13); default the installed one.
+    The dtypes of an entry are names of DTYPES, separated by spaces.
     """
-    release = release or tuple(map(int, torch.__version__.split(".")[:2]))
-    with open(path, "rb") as file:
+    release = _release(torch.__version__)
+    with open(DIFFERENCES, "rb") as file:
         groups = tomllib.load(file)["difference"]
     differences = {}
     for group in groups:
         assert group["reason"].strip()
-        if not _holds(group, release):
+        if not _release(group.get("from", "0")) <= release < _release(group.get("until", "99")):
             continue
         for title, directions in _DIRECTIONS.items():
             for operator, dtypes in group.get(title, {}).items():

@@ -82,9 +82,9 @@ def judge(test):
     return "passes", ""
 
 
-def read_expected(path=EXPECTED):
+def read_expected():
     """Returns ({name: outcome}, the file's content, a dictionary)."""
-    with open(path, "rb") as file:
+    with open(EXPECTED, "rb") as file:
         content = tomllib.load(file)
     expected = {}
     for group in content["group"]:
@@ -110,13 +110,13 @@ def complaints(outcomes, expected):
     return lines
 
 
-def main(arguments=None):
+def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("file", type=pathlib.Path, help="PyTorch's test/test_mps.py")
     parser.add_argument("names", nargs="*", help="parts of tests' names (default: all)")
     parser.add_argument("--seconds", type=int, default=120, help="of processor time, for each test")
     parser.add_argument("--jobs", type=int, help="processes (default: one for each processor)")
-    options = parser.parse_args(arguments)
+    options = parser.parse_args()
     if not options.file.is_file():
         parser.error(f"{options.file} is not there: it is test/test_mps.py of PyTorch's sources")
     expected, content = read_expected()

@@ -12,7 +12,7 @@ import mps_emulator
 import numpy as np
 import pytest
 import torch
-from mps_emulator.replay import cuda, player
+from mps_emulator.replay import cuda, player, prepare
 from mps_emulator.replay.__main__ import main
 
 # Cases of extension/metal.mm that give the device all kinds of work.
@@ -221,20 +221,13 @@ kernel void last(device uint *x, uint i [[thread_position_in_grid]]) {
     assert "1 of 4 differ, first [0]" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
-def test_programs_of_metal(name, extension, tmp_path, capsys):
-    record(tmp_path / "r", lambda: extension.run_metal_check(name))
-    assert main(["check", str(tmp_path / "r")]) == 0, capsys.readouterr().out
-
-
-def test_kinds_of_commands(extension, tmp_path):
-    """PROGRAMS give every kind of command to a recording."""
-
+def test_programs_of_metal(extension, tmp_path, capsys):
     def work():
         for name in PROGRAMS:
             extension.run_metal_check(name)
 
     recording = record(tmp_path / "r", work)
+    assert main(["check", str(tmp_path / "r")]) == 0, capsys.readouterr().out
     kinds = {command["kind"] for command in recording.commands}
     assert {"barrier", "copy", "dispatch", "other", "wait"} <= kinds
     dispatches = [c for c in recording.commands if c["kind"] == "dispatch"]
@@ -330,8 +323,6 @@ kernel void e(device float *x, uint i [[thread_position_in_grid]]) {
     x = torch.ones(4, device="mps")
     record(tmp_path / "r", lambda: library.e(x))
     without = ["prepare", str(tmp_path / "r"), str(tmp_path / "p")]
-    from mps_emulator.replay import prepare
-
     if prepare.find_libdevice() is None:
         assert main(without) == cuda.UNUSABLE
         assert "--libdevice" in capsys.readouterr().out

@@ -9,7 +9,6 @@ The steps, one module each:
 ``toolchain``    finds and calls clang and libclang;
 ``lexer``        cuts preprocessed text into tokens;
 ``rewriting``    rewrites MSL's own syntax as C++ for OpenCL;
-``repairs``      rewrites what clang refuses because of its types;
 ``analysis``     reads signatures from clang's AST, and refuses programs;
 ``codegen``      writes an entry function for each kernel, and the library's table;
 ``diagnostics``  maps errors to places in the original text;

@@ -46,8 +46,3 @@ class Language:
     @property
     def has_lambdas(self):
         return self.version >= (3, 2)
-
-    @property
-    def predefined_macros(self):
-        """The compiler's predefined macros, [(name, value)]."""
-        return [("__METAL_VERSION__", str(self.metal_version)), ("__METAL__", "1")]

@@ -2,6 +2,8 @@
 
 import ctypes
 
+from .._paths import library_path
+
 _MESSAGE_SIZE = 1 << 20
 _BUFFERS = 31
 
@@ -15,13 +17,10 @@ class Fatal(Exception):
 
 
 class Metal:
-    """The compiler and the executor.
+    """The compiler and the executor."""
 
-    path: the path of libmps_emulator.so.
-    """
-
-    def __init__(self, path):
-        self._lib = ctypes.CDLL(str(path))
+    def __init__(self):
+        self._lib = ctypes.CDLL(library_path())
         text = [ctypes.c_char_p, ctypes.c_uint64]
         handle = ctypes.c_void_p
         self._lib.mps_emulator_msl_compile.restype = handle

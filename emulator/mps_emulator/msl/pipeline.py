@@ -7,7 +7,6 @@ import tempfile
 from . import codegen, lexer, nvptx, toolchain
 from .diagnostics import Diagnostic, Location, SourceMap, render
 from .errors import Refused, ToolError
-from .repairs import Repairs
 from .rewriting import Rewriter
 
 # Metal's name of a text that does not come from a file.
@@ -180,7 +179,7 @@ class Program:
         options = toolchain.dialect_options(self.language, self.fast_math)
         options += ["-Wpre-c++17-compat", "-ferror-limit=100"]
         options.remove("-w")
-        repairs = Repairs(text)
+        repaired = set()
         for _ in range(_MOST_REPAIRS):
             rewritten, rewritten_map = text.emit()
             source = _PREFACE + _NAMES + rewritten
@@ -188,9 +187,29 @@ class Program:
             unit = cindex.Index.create().parse(
                 _PARSED_FILE, args=options, unsaved_files=[(_PARSED_FILE, source)]
             )
-            if not repairs.apply(unit, _PARSED_FILE, rewritten_map):
+            refused = self._refused_conditionals(unit, text, rewritten_map) - repaired
+            if not refused:
                 break
+            for question in refused:
+                text.take_operands_by_value(question)
+            repaired |= refused
         return Analysis(unit, _PARSED_FILE, rewritten_map, source_map, text, self.language)
+
+    def _refused_conditionals(self, unit, text, rewritten_map):
+        """The tokens ? of the conditional operators that clang refuses, a set.
+
+        In MSL the results may be objects of a class in two address spaces.  In C++ for OpenCL
+        these are two types, and clang finds no common one.  The tokens do not show the types, so
+        the rewriter alone cannot know which operators need the change.  clang refuses the others
+        where they stand.  This reads the place alone, not clang's words: they belong to one
+        release.  An operator that clang refuses again has another mistake.
+        """
+        places = {
+            rewritten_map.token_at(found.location.offset)[0]
+            for found in unit.diagnostics
+            if found.location.file is not None and found.location.file.name == _PARSED_FILE
+        }
+        return {place for place in places if text.is_conditional(place)}
 
     def _with_entries(self, text, kernels, entry):
         """Adds the kernels' entries; returns (text, the text to put behind it).

@@ -79,8 +79,7 @@ def preprocess_command(clang, language, source, include_folders):
         *"-E -x c++ -undef -nostdinc -nostdinc++ -fno-color-diagnostics -w".split(),
     ]
     command += ["-I" + folder for folder in (METAL_HEADERS, *include_folders)]
-    command += [f"-D{name}={value}" for name, value in language.predefined_macros]
-    return command + [source]
+    return command + [f"-D__METAL_VERSION__={language.metal_version}", "-D__METAL__=1", source]
 
 
 def dialect_options(language, fast_math):

@@ -2,7 +2,6 @@
 
 import numpy as np
 
-from .._paths import library_path
 from ..msl.native import Metal
 
 
@@ -11,14 +10,13 @@ class Emulated:
 
     Args:
       recording: the recording to replay.
-      path: the path of the library that runs kernels.
     Raises:
       msl.native.Fatal: a dispatch misused the device, which ends other programs.
     """
 
-    def __init__(self, recording, path=None):
+    def __init__(self, recording):
         self._recording = recording
-        self._metal = Metal(path or library_path())
+        self._metal = Metal()
         self._libraries = {}
 
     def allocate(self, size):

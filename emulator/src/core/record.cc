@@ -3,12 +3,13 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <cstdio>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -35,34 +36,30 @@ struct Failure {
 class File {
  public:
   explicit File(const fs::path &path)
-      : path_(path), file_(fopen(path.c_str(), "wbx")) {
-    if (!file_) Fail();
+      : path_(path), stream_(path, std::ios::binary) {
+    Check();
   }
-  ~File() {
-    if (file_) fclose(file_);
-  }
-  File(const File &) = delete;
 
-  void Write(const void *bytes, size_t size) {
-    if (fwrite(bytes, 1, size, file_) != size) Fail();
-    size_ += size;
+  void Write(std::string_view bytes) {
+    stream_ << bytes;
+    Check();
+    size_ += bytes.size();
   }
-  void Write(const std::string &text) { Write(text.data(), text.size()); }
 
   void Close() {
-    FILE *file = std::exchange(file_, nullptr);
-    if (fclose(file)) Fail();
+    stream_.close();
+    Check();
   }
 
   size_t size() const { return size_; }
 
  private:
-  [[noreturn]] void Fail() const {
-    throw Failure{path_.string() + ": " + strerror(errno)};
+  void Check() const {
+    if (!stream_) throw Failure{path_.string() + ": " + strerror(errno)};
   }
 
   const fs::path path_;
-  FILE *file_;
+  std::ofstream stream_;
   size_t size_ = 0;
 };
 
@@ -145,7 +142,7 @@ class Recording {
         size_t end = Next(expected, device[i], begin, false);
         changes.push_back(
             {use.buffer_id, begin, end - begin, contents_->size()});
-        contents_->Write(device[i] + begin, end - begin);
+        contents_->Write({device[i] + begin, end - begin});
         memcpy(expected.data() + begin, device[i] + begin, end - begin);
         begin = end;
       }

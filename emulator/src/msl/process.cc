@@ -1,76 +1,48 @@
 #include "msl/process.h"
 
 #include <dlfcn.h>
-#include <fcntl.h>
-#include <spawn.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 #include <cerrno>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <sstream>
 
-extern char **environ;
-
 namespace mps_emulator::msl {
+
+namespace {
+
+// The word for a shell.
+std::string Quoted(const std::string &word) {
+  std::string text = "'";
+  for (char c : word)
+    text += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return text + "'";
+}
+
+}  // namespace
 
 ProcessResult RunProcess(const std::vector<std::string> &command) {
   ProcessResult result;
-  int ends[2];
-  if (pipe2(ends, O_CLOEXEC) != 0) {
-    result.output = std::string("pipe: ") + strerror(errno);
+  std::string line = "exec";
+  for (const std::string &word : command) line += " " + Quoted(word);
+  FILE *pipe = popen((line + " 2>&1 </dev/null").c_str(), "re");
+  if (pipe == nullptr) {
+    result.output = command[0] + ": " + strerror(errno);
     return result;
   }
-
-  posix_spawn_file_actions_t actions;
-  posix_spawn_file_actions_init(&actions);
-  posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null",
-                                   O_RDONLY, 0);
-  posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
-  posix_spawn_file_actions_adddup2(&actions, ends[1], STDERR_FILENO);
-
-  std::vector<char *> arguments;
-  for (const std::string &argument : command)
-    arguments.push_back(const_cast<char *>(argument.c_str()));
-  arguments.push_back(nullptr);
-
-  pid_t child;
-  int error = posix_spawnp(&child, arguments[0], &actions, nullptr,
-                           arguments.data(), environ);
-  posix_spawn_file_actions_destroy(&actions);
-  close(ends[1]);
-  if (error != 0) {
-    close(ends[0]);
-    result.output = command[0] + ": " + strerror(error);
-    return result;
-  }
-
   char chunk[4096];
-  for (;;) {
-    ssize_t size = read(ends[0], chunk, sizeof(chunk));
-    if (size > 0) {
-      result.output.append(chunk, static_cast<size_t>(size));
-    } else if (size == 0 || errno != EINTR) {
-      break;
-    }
-  }
-  close(ends[0]);
-
-  int status = 0;
-  pid_t ended;
-  do {
-    ended = waitpid(child, &status, 0);
-  } while (ended < 0 && errno == EINTR);
-  if (ended < 0) {
-    result.output += "\nwaitpid: ";
-    result.output += strerror(errno);
-    result.output += " (does this process ignore SIGCHLD?)";
-  } else if (WIFEXITED(status)) {
+  while (size_t size = fread(chunk, 1, sizeof(chunk), pipe))
+    result.output.append(chunk, size);
+  int status = pclose(pipe);
+  if (status < 0)
+    result.output += std::string("\npclose: ") + strerror(errno) +
+                     " (does this process ignore SIGCHLD?)";
+  else if (WIFEXITED(status))
     result.status = WEXITSTATUS(status);
-  } else if (WIFSIGNALED(status)) {
+  else
     result.output += "\nended by signal " + std::to_string(WTERMSIG(status));
-  }
   return result;
 }
 

@@ -4,7 +4,6 @@ import os
 import pathlib
 import sys
 
-import mps_emulator
 import numpy as np
 import pytest
 
@@ -33,7 +32,7 @@ def _environment(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def metal(_environment):
-    return metal_module.Metal(mps_emulator.library_path())
+    return metal_module.Metal()
 
 
 @pytest.fixture(scope="session")

@@ -6,7 +6,6 @@ import pathlib
 import subprocess
 import sys
 
-import mps_emulator
 import pytest
 from metal import floats
 
@@ -17,9 +16,7 @@ import sys
 sys.path.insert(0, sys.argv[1])
 import numpy as np
 from metal import Metal
-metal = Metal(sys.argv[2])
-source = sys.stdin.read()
-library = metal.compile(source)
+library = Metal().compile(sys.stdin.read())
 a = np.zeros(1, np.float32)
 library.run("k", [a], 1, 1)
 print(a[0])
@@ -33,7 +30,7 @@ def child(tmp_path):
 
     def start(source, **environment):
         process = subprocess.Popen(
-            [sys.executable, "-c", CHILD, str(FOLDER), mps_emulator.library_path()],
+            [sys.executable, "-c", CHILD, str(FOLDER)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -107,7 +104,7 @@ FAILURES = {
     "no interpreter": (
         13,
         {"MPS_EMULATOR_PYTHON": "/nonexistent/python"},
-        ["MPS_EMULATOR_PYTHON names the Python interpreter", "No such file"],
+        ["MPS_EMULATOR_PYTHON names the Python interpreter", "not found"],
     ),
     "no clang": (
         14,

@@ -83,22 +83,47 @@ UNARY = {
     "saturate": (lambda x: np.clip(x, 0, 1), ANY),
 }
 
+X, Y, Z = ANY[:200], ANY[:200][::-1], np.roll(ANY[:200], 7)
+# expression: (reference in double, arguments); metal has one variant of sign.
+FUNCTIONS = {
+    **{
+        f"{space}{name}(x)": (reference, x)
+        for space in ("", "precise::", "fast::")
+        for name, (reference, x) in UNARY.items()
+        if not space or name != "sign"
+    },
+    "atan2(x, y)": (np.arctan2, X, Y),
+    "copysign(x, y)": (np.copysign, X, Y),
+    "divide(x, y)": (np.divide, X, Y),
+    "fmax(x, y)": (np.fmax, X, Y),
+    "fmin(x, y)": (np.fmin, X, Y),
+    "max(x, y)": (np.fmax, X, Y),
+    "min(x, y)": (np.fmin, X, Y),
+    "fmod(x, y)": (np.fmod, X, Y),
+    "pow(abs(x), y)": (lambda x, y: np.abs(x) ** y, X, Y),
+    "step(x, y)": (lambda x, y: (y >= x).astype(float), X, Y),
+    "clamp(x, min(y, z), max(y, z))": (
+        lambda x, y, z: np.clip(x, np.minimum(y, z), np.maximum(y, z)),
+        *(X, Y, Z),
+    ),
+    "fma(x, y, z)": (lambda x, y, z: x * y + z, X, Y, Z),
+    "mix(x, y, z)": (lambda x, y, z: x + (y - x) * z, X, Y, np.abs(UNIT)),
+}
+# The error of a sum that cancels is relative to its terms.
+TOLERANCES = {
+    "fma(x, y, z)": dict(rtol=1e-6, atol=1e-6),
+    "mix(x, y, z)": dict(rtol=1e-5, atol=1e-6),
+}
 
-# Metal has one variant of sign.
-UNARY_CALLS = [
-    f"{space}{name}(x)"
-    for space in ("", "precise::", "fast::")
-    for name in UNARY
-    if not space or name != "sign"
-]
 
-
-@pytest.mark.parametrize("call", UNARY_CALLS)
-def test_unary(metal, call):
-    reference, x = UNARY[call.split("::")[-1].removesuffix("(x)")]
-    found = map_values(metal, call, [x], np.float32, UNARY_CALLS)
-    expected = reference(x.astype(np.float64))
-    np.testing.assert_allclose(found, expected, rtol=2 * 2.0**-23, atol=1e-30)
+@pytest.mark.parametrize("call", FUNCTIONS)
+def test_functions(metal, call):
+    reference, *inputs = FUNCTIONS[call]
+    alike = [c for c, (_, *other) in FUNCTIONS.items() if len(other) == len(inputs)]
+    found = map_values(metal, call, inputs, np.float32, alike)
+    expected = reference(*(values.astype(np.float64) for values in inputs))
+    tolerance = dict(rtol=2 * 2.0**-23, atol=1e-30 if len(inputs) == 1 else 0)
+    np.testing.assert_allclose(found, expected, **TOLERANCES.get(call, tolerance))
 
 
 def test_pi_functions(metal):
@@ -110,51 +135,6 @@ def test_pi_functions(metal):
         expected = [quarter[int(n + ahead) % 4] * (-1) ** (int(n + ahead) // 4) for n in x * 4]
         found = map_values(metal, call, [x], np.float32, calls)
         np.testing.assert_allclose(found, expected, rtol=0, atol=6e-8)
-
-
-BINARY = {
-    "atan2(x, y)": np.arctan2,
-    "copysign(x, y)": np.copysign,
-    "divide(x, y)": np.divide,
-    "fmax(x, y)": np.fmax,
-    "fmin(x, y)": np.fmin,
-    "max(x, y)": np.fmax,
-    "min(x, y)": np.fmin,
-    "fmod(x, y)": np.fmod,
-    "pow(abs(x), y)": lambda x, y: np.abs(x) ** y,
-    "step(x, y)": lambda x, y: (y >= x).astype(float),
-}
-
-
-@pytest.mark.parametrize("expression", BINARY)
-def test_binary(metal, expression):
-    x, y = ANY[:200], ANY[:200][::-1]
-    found = map_values(metal, expression, [x, y], np.float32, BINARY)
-    expected = BINARY[expression](x.astype(np.float64), y.astype(np.float64))
-    np.testing.assert_allclose(found, expected, rtol=2 * 2.0**-23)
-
-
-TERNARY = {
-    "fma(x, y, z)": lambda x, y, z: x * y + z,
-    "clamp(x, min(y, z), max(y, z))": lambda x, y, z: np.clip(
-        x, np.minimum(y, z), np.maximum(y, z)
-    ),
-}
-
-
-@pytest.mark.parametrize("expression", TERNARY)
-def test_ternary(metal, expression):
-    x, y, z = ANY[:200], ANY[:200][::-1], np.roll(ANY[:200], 7)
-    found = map_values(metal, expression, [x, y, z], np.float32, TERNARY)
-    expected = TERNARY[expression](*(v.astype(np.float64) for v in (x, y, z)))
-    # The error of a sum that cancels is relative to its terms.
-    np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-6)
-
-
-def test_mix(metal):
-    x, y, z = ANY[:200], ANY[:200][::-1], np.abs(UNIT)
-    found = map_values(metal, "mix(x, y, z)", [x, y, z], np.float32)
-    np.testing.assert_allclose(found, x + (y - x) * z, rtol=1e-5, atol=1e-6)
 
 
 def test_one_nan_gives_the_other(metal):

@@ -6,12 +6,9 @@ from metal import TYPES, uint
 
 NUMBERS = {name: dtype for name, dtype in TYPES.items() if name not in ("bool", "long", "ulong")}
 
-REDUCTIONS = {
-    "sum": (lambda a, b: a + b, 0),
-    "product": (lambda a, b: a * b, 1),
-    "min": (min, None),
-    "max": (max, None),
-}
+REDUCTIONS = {"sum": np.add, "product": np.multiply, "min": np.minimum, "max": np.maximum}
+BITWISE = {"and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor}
+SCANS = ["prefix_inclusive_sum", "prefix_exclusive_sum"]
 
 # Threads in the threadgroup: whole simdgroups, and a last one of 5 lanes.
 SIZES = [32, 96, 69, 1, 6]
@@ -23,14 +20,6 @@ def values_of(dtype, count):
     if np.dtype(dtype).kind == "f":
         return rng.choice([0.5, 1, 2, -1, 1], count).astype(dtype)
     return rng.integers(0, 6, count).astype(dtype)
-
-
-BITWISE = {
-    "and": (lambda a, b: a & b, -1),
-    "or": (lambda a, b: a | b, 0),
-    "xor": (lambda a, b: a ^ b, 0),
-}
-SCANS = ["prefix_inclusive_sum", "prefix_exclusive_sum"]
 
 
 @pytest.fixture(scope="module")
@@ -47,41 +36,23 @@ def library(metal):
     )
 
 
-def fold(operation, values, start):
-    result = start
-    for value in values:
-        result = value if result is None else operation(result, value)
-    return result
-
-
 @pytest.mark.parametrize("count", SIZES)
-@pytest.mark.parametrize("function", [*REDUCTIONS, *BITWISE])
-def test_reductions(library, function, count):
-    operation, start = {**REDUCTIONS, **BITWISE}[function]
+@pytest.mark.parametrize("function", [*REDUCTIONS, *BITWISE, *SCANS])
+def test_reductions_and_prefix_sums(library, function, count):
     for name, dtype in NUMBERS.items():
         if function in BITWISE and dtype in (np.float32, np.float16):
             continue
         data = values_of(dtype, count)
         out = np.zeros(count, dtype)
         library.run(f"{function}_{name}", [data, out], count, count)
-        first = None if start is None else np.array(start).astype(dtype)[()]
-        with np.errstate(over="ignore"):
-            groups = [data[i : i + 32] for i in range(0, count, 32)]
-            expected = [np.full(len(g), fold(operation, g, first)) for g in groups]
-        np.testing.assert_array_equal(out, np.concatenate(expected).astype(dtype), name)
-
-
-@pytest.mark.parametrize("count", SIZES)
-@pytest.mark.parametrize("function", SCANS)
-def test_prefix_sums(library, function, count):
-    for name, dtype in NUMBERS.items():
-        data = values_of(dtype, count)
-        out = np.zeros(count, dtype)
-        library.run(f"{function}_{name}", [data, out], count, count)
-        sums = [data[i : i + 32].cumsum(dtype=dtype) for i in range(0, count, 32)]
-        expected = np.concatenate(sums)
-        if "exclusive" in function:
-            expected -= data
+        groups = [data[i : i + 32] for i in range(0, count, 32)]
+        if function in SCANS:
+            expected = np.concatenate([group.cumsum(dtype=dtype) for group in groups])
+            expected -= data if "exclusive" in function else 0
+        else:
+            reduce = {**REDUCTIONS, **BITWISE}[function].reduce
+            keywords = {} if function in ("min", "max") else {"dtype": dtype}
+            expected = np.concatenate([np.full(len(g), reduce(g, **keywords)) for g in groups])
         np.testing.assert_array_equal(out, expected, name)
 
 

@@ -50,14 +50,10 @@ struct is_same : bool_constant<__is_same(T, U)> {};
 #define MSL_TRAIT(name) \
   template <class T>    \
   struct name : bool_constant<__##name(T)> {};
-MSL_TRAIT(is_const)
 MSL_TRAIT(is_void)
-MSL_TRAIT(is_array)
 MSL_TRAIT(is_pointer)
-MSL_TRAIT(is_reference)
 MSL_TRAIT(is_enum)
 MSL_TRAIT(is_class)
-MSL_TRAIT(is_trivially_copyable)
 MSL_TRAIT(is_integral)
 MSL_TRAIT(is_floating_point)
 MSL_TRAIT(is_signed)
@@ -71,11 +67,7 @@ MSL_TRAIT(is_unsigned)
   };                                      \
   template <class T>                      \
   using name##_t = typename name<T>::type;
-MSL_TRANSFORMATION(remove_const, __remove_const)
-MSL_TRANSFORMATION(remove_cv, __remove_cv)
 MSL_TRANSFORMATION(remove_reference, __remove_reference_t)
-MSL_TRANSFORMATION(remove_pointer, __remove_pointer)
-MSL_TRANSFORMATION(decay, __decay)
 MSL_TRANSFORMATION(make_unsigned, __make_unsigned)
 #undef MSL_TRANSFORMATION
 
@@ -100,15 +92,6 @@ template <class T>
 using remove_addrspace = remove_address_space<T>;
 template <class T>
 using remove_addrspace_t = remove_address_space_t<T>;
-
-// A value that is the same in all threads of a SIMD group or threadgroup.  The
-// program must ensure that; nothing checks it.
-template <class T>
-using uniform = T;
-template <class T>
-constexpr T make_uniform(T value) {
-  return value;
-}
 
 template <class T>
 struct is_arithmetic
@@ -135,25 +118,15 @@ MSL_TRAIT_VALUE(is_scalar)
 #undef MSL_TRAIT_VALUE
 
 template <class T>
-struct numeric_limits {
-  static constexpr MSL_CONSTANT bool is_specialized = false;
-};
+struct numeric_limits;
 
-#define MSL_INTEGER_LIMITS(T, smallest, largest, bits)                  \
-  template <>                                                           \
-  struct numeric_limits<T> {                                            \
-    static constexpr MSL_CONSTANT bool is_specialized = true;           \
-    static constexpr MSL_CONSTANT bool is_signed = (T) - 1 < (T)0;      \
-    static constexpr MSL_CONSTANT bool is_integer = true;               \
-    static constexpr MSL_CONSTANT bool is_exact = true;                 \
-    static constexpr MSL_CONSTANT bool has_infinity = false;            \
-    static constexpr MSL_CONSTANT bool has_quiet_NaN = false;           \
-    static constexpr MSL_CONSTANT int digits = bits;                    \
-    static constexpr MSL_CONSTANT int digits10 = bits * 30103 / 100000; \
-    static constexpr MSL_CONSTANT int radix = 2;                        \
-    static constexpr T min() { return smallest; }                       \
-    static constexpr T max() { return largest; }                        \
-    static constexpr T lowest() { return smallest; }                    \
+#define MSL_INTEGER_LIMITS(T, smallest, largest, bits) \
+  template <>                                          \
+  struct numeric_limits<T> {                           \
+    static constexpr MSL_CONSTANT int digits = bits;   \
+    static constexpr T min() { return smallest; }      \
+    static constexpr T max() { return largest; }       \
+    static constexpr T lowest() { return smallest; }   \
   };
 MSL_INTEGER_LIMITS(bool, false, true, 1)
 MSL_INTEGER_LIMITS(char, -128, 127, 7)
@@ -167,35 +140,20 @@ MSL_INTEGER_LIMITS(long, -0x7fffffffffffffffl - 1, 0x7fffffffffffffffl, 63)
 MSL_INTEGER_LIMITS(ulong, 0, 0xfffffffffffffffful, 64)
 #undef MSL_INTEGER_LIMITS
 
-#define MSL_FLOAT_LIMITS(T, smallest, largest, epsilon_, denormal, bits,      \
-                         exponent)                                            \
-  template <>                                                                 \
-  struct numeric_limits<T> {                                                  \
-    static constexpr MSL_CONSTANT bool is_specialized = true;                 \
-    static constexpr MSL_CONSTANT bool is_signed = true;                      \
-    static constexpr MSL_CONSTANT bool is_integer = false;                    \
-    static constexpr MSL_CONSTANT bool is_exact = false;                      \
-    static constexpr MSL_CONSTANT bool has_infinity = true;                   \
-    static constexpr MSL_CONSTANT bool has_quiet_NaN = true;                  \
-    static constexpr MSL_CONSTANT int digits = bits;                          \
-    static constexpr MSL_CONSTANT int digits10 = (bits - 1) * 30103 / 100000; \
-    static constexpr MSL_CONSTANT int max_exponent = exponent;                \
-    static constexpr MSL_CONSTANT int min_exponent = 3 - exponent;            \
-    static constexpr MSL_CONSTANT int radix = 2;                              \
-    static constexpr T min() { return (T)smallest; }                          \
-    static constexpr T max() { return (T)largest; }                           \
-    static constexpr T lowest() { return (T) - largest; }                     \
-    static constexpr T epsilon() { return (T)epsilon_; }                      \
-    static constexpr T round_error() { return (T)0.5f; }                      \
-    static constexpr T denorm_min() { return (T)denormal; }                   \
-    static constexpr T infinity() { return (T)__builtin_inff(); }             \
-    static constexpr T quiet_NaN() { return (T)__builtin_nanf(""); }          \
-    static constexpr T signaling_NaN() { return (T)__builtin_nanf(""); }      \
+#define MSL_FLOAT_LIMITS(T, smallest, largest, epsilon_, bits)       \
+  template <>                                                        \
+  struct numeric_limits<T> {                                         \
+    static constexpr MSL_CONSTANT int digits = bits;                 \
+    static constexpr T min() { return (T)smallest; }                 \
+    static constexpr T max() { return (T)largest; }                  \
+    static constexpr T lowest() { return (T) - largest; }            \
+    static constexpr T epsilon() { return (T)epsilon_; }             \
+    static constexpr T infinity() { return (T)__builtin_inff(); }    \
+    static constexpr T quiet_NaN() { return (T)__builtin_nanf(""); } \
   };
-MSL_FLOAT_LIMITS(float, 0x1p-126f, 0x1.fffffep127f, 0x1p-23f, 0x1p-149f, 24,
-                 128)
-MSL_FLOAT_LIMITS(half, 0x1p-14f, 0x1.ffcp15f, 0x1p-10f, 0x1p-24f, 11, 16)
-MSL_FLOAT_LIMITS(bfloat, 0x1p-126f, 0x1.fep127f, 0x1p-7f, 0x1p-133f, 8, 128)
+MSL_FLOAT_LIMITS(float, 0x1p-126f, 0x1.fffffep127f, 0x1p-23f, 24)
+MSL_FLOAT_LIMITS(half, 0x1p-14f, 0x1.ffcp15f, 0x1p-10f, 11)
+MSL_FLOAT_LIMITS(bfloat, 0x1p-126f, 0x1.fep127f, 0x1p-7f, 8)
 #undef MSL_FLOAT_LIMITS
 
 template <class T>
