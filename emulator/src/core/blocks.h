@@ -5,7 +5,6 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <mutex>
 #include <string>
 #include <vector>
@@ -14,12 +13,16 @@
 #include "core/counters.h"
 #include "core/environment.h"
 #include "core/handle_space.h"
-#include "core/host_fault.h"
 #include "core/memory.h"
 #include "core/stream.h"
 #include "core/trace.h"
 
 namespace mps_emulator {
+
+// Installs the SIGSEGV handler, which names the buffer of a faulting address.
+// Then the former action follows: the process dies of SIGSEGV, and Python's
+// faulthandler prints its traceback.
+void InstallHostFaultHandler();
 
 // The memory behind a buffer; see the memory model in memory.h.
 //

@@ -1,10 +1,8 @@
-#include "core/host_fault.h"
-
+// The message for a CPU that dereferences a buffer handle.
 #include <signal.h>
 
-#include "core/copy_memory.h"
+#include "core/blocks.h"
 #include "core/fatal.h"
-#include "core/memory.h"
 
 namespace mps_emulator {
 

@@ -4,7 +4,7 @@
 // - Buffer: one allocation.  Its *handle* is the value of torch's
 //   storage().data() and of an id<MTLBuffer>: an address in a reservation
 //   without access rights.  A use of the handle as host memory faults at once
-//   (core/host_fault.h).
+//   (core/host_fault.cc).
 // - Block: the memory behind a buffer.  The next allocation of the size class
 //   gets a freed block at once, even while commands that use the block wait to
 //   run.  If such a command belongs to the block's former buffer, it sees the
@@ -33,9 +33,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <map>
-#include <mutex>
 #include <string>
 #include <vector>
 

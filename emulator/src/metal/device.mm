@@ -2,8 +2,6 @@
 #include <Metal/Metal.h>
 #include <string.h>
 
-#include <string>
-
 #include "core/fatal.h"
 #include "core/limits.h"
 #include "metal/foundation_internal.h"

@@ -1,8 +1,7 @@
 // The common part of the encoders, and MTLComputeCommandEncoder.
 #include "metal/encoders.h"
 
-#include <string.h>
-
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <set>
@@ -12,12 +11,12 @@
 
 #include "core/counters.h"
 #include "core/fatal.h"
+#include "core/hexadecimal.h"
 #include "core/json.h"
 #include "core/record.h"
 #include "core/residency.h"
 #include "core/stream.h"
 #include "core/trace.h"
-#include "metal/describe.h"
 #include "metal/foundation_internal.h"
 #include "metal/metal_internal.h"
 
@@ -71,6 +70,56 @@ void CheckOffset(NSUInteger offset, const BufferUse &use, const char *what) {
 std::string ToString(MTLSize size) {
   return std::to_string(size.width) + " x " + std::to_string(size.height) +
          " x " + std::to_string(size.depth);
+}
+
+// Members of a JSON object, from which a replay repeats the dispatch
+// (core/record.h).
+//
+// places: (index in the argument table, offset in bytes) of the command's
+//   buffers, in the order of its uses.
+// pipeline: the label of the pipeline.
+// encoder: the number of the encoder; concurrent: whether its dispatches run at
+//   the same time between barriers.
+std::string DescribeDispatch(
+    const msl::Dispatch &dispatch,
+    const std::vector<std::pair<unsigned, size_t>> &places,
+    const std::string &pipeline, uint64_t encoder, bool concurrent) {
+  const msl::Library &library = *dispatch.library;
+  std::string threadgroup_bytes;
+  std::vector<Json> arguments;
+  for (unsigned index = 0; index < msl::kMaxBuffers; ++index) {
+    if (size_t bytes = dispatch.threadgroup_bytes[index])
+      threadgroup_bytes += (threadgroup_bytes.empty() ? "" : ",") +
+                           Members({{std::to_string(index), bytes}});
+    const msl::Binding &bytes = dispatch.buffers[index];
+    auto place = std::find_if(places.begin(), places.end(),
+                              [&](const auto &p) { return p.first == index; });
+    if (place != places.end())
+      arguments.push_back(Object({{"index", index},
+                                  {"use", place - places.begin()},
+                                  {"offset", place->second}}));
+    else if (bytes.data)
+      arguments.push_back(
+          Object({{"index", index},
+                  {"bytes", Hexadecimal({static_cast<const char *>(bytes.data),
+                                         bytes.size})}}));
+  }
+  return Members(
+      {{"kind", "dispatch"},
+       {"kernel", dispatch.kernel->name},
+       {"label", dispatch.label},
+       {"pipeline", pipeline},
+       {"program",
+        RecordProgram(library.source,
+                      Members({{"fast_math", library.options.fast_math},
+                               {"language_version",
+                                library.options.language_version}}))},
+       {"grid", List(dispatch.grid)},
+       {"threadgroup", List(dispatch.threadgroup)},
+       {"threadgroup_bytes", Json::Written("{" + threadgroup_bytes + "}")},
+       {"encoder", encoder},
+       {"concurrent", concurrent},
+       {"arguments", List(arguments)}});
 }
 
 }  // namespace

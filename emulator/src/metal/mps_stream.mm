@@ -220,27 +220,6 @@ MPS_EMULATOR_API MPSStream *getCurrentMPSStream() {
   return StreamOf(mps_emulator::CurrentStream());
 }
 
-#if TORCH_AT_LEAST(14)
-MPS_EMULATOR_API void setCurrentMPSStream(MPSStream *stream) {
-  mps_emulator::SetCurrentStream(stream ? IdOf(*stream) : 0);
-}
-
-MPS_EMULATOR_API MPSStream *getStreamFromPool() {
-  return StreamOf(mps_emulator::StreamFromPool());
-}
-
-MPS_EMULATOR_API void synchronizeAllMPSStreams(SyncType) {
-  mps_emulator::SynchronizeAllStreams();
-}
-#endif
-#if TORCH_AT_LEAST(15)
-MPS_EMULATOR_API MPSStream *getStreamByID(int64_t id) {
-  TORCH_CHECK(id >= 0 && id < mps_emulator::kStreams, "no stream has the id ",
-              id);
-  return StreamOf(static_cast<int>(id));
-}
-#endif
-
 MPS_EMULATOR_API void dispatch_sync_with_rethrow(dispatch_queue_t queue,
                                                  void (^block)()) {
   __block std::exception_ptr thrown;
@@ -274,32 +253,16 @@ bool MPSDevice::isMacOS13Plus(MacOSVersion version) const {
 #endif
 }
 
-std::string MPSDevice::getName() const {
-  return mps_emulator::ToStdString([_mtl_device name]);
-}
-
 unsigned MPSDevice::getCoreCount() const { return 8; }
 
 MPS_EMULATOR_API bool is_available() { return true; }
 
 #if TORCH_AT_LEAST(14)
-MPS_EMULATOR_API bool has_mpp() { return false; }
-
 MPS_EMULATOR_API bool is_macos_at_least(MacOSVersion version) {
 #else
 MPS_EMULATOR_API bool is_macos_13_or_newer(MacOSVersion version) {
 #endif
   return MPSDevice::getInstance()->isMacOS13Plus(version);
-}
-
-#if TORCH_AT_LEAST(15)
-MPS_EMULATOR_API MetalLanguageVersion metal_language_version() {
-  return MetalLanguageVersion::METAL_3_2;
-}
-#endif
-
-MPS_EMULATOR_API bool is_apple_family_or_newer(AppleGPUFamily family) {
-  return family <= AppleGPUFamily::APPLE_7_PLUS;  // an M1
 }
 
 }  // namespace at::mps

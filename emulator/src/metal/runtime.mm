@@ -4,7 +4,6 @@
 #include <dlfcn.h>
 #include <objc/message.h>
 #include <objc/runtime.h>
-#include <string.h>
 
 #include <cstdint>
 

@@ -7,7 +7,6 @@
 #include <string>
 
 #include "core/fatal.h"
-#include "msl/faults.h"
 
 namespace mps_emulator::msl {
 

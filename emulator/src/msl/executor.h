@@ -201,6 +201,11 @@ class Executor {
 extern constinit thread_local Executor *executor
     __attribute__((tls_model("initial-exec")));
 
+// From now on a fault of the calling thread in a dispatch, an access outside of
+// the kernel's memory or a division by zero, prints a message and ends the
+// process.  The first call installs the process's handlers.
+void InstallFaultHandler();
+
 // The functions that kernel libraries call.
 const mps_emulator_msl_runtime *Runtime();
 

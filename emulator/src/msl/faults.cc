@@ -1,5 +1,3 @@
-#include "msl/faults.h"
-
 #include <signal.h>
 
 #include <cstdint>

@@ -276,19 +276,8 @@ const int registered = [] {
 
 namespace at::mps {
 
-C10_DEFINE_REGISTRY(MPSAllocatorCallbacksRegistry, IMpsAllocatorCallback)
-
 __attribute__((visibility("default"))) IMPSAllocator *getIMPSAllocator() {
   return &mps_emulator::TorchAllocator();
-}
-
-__attribute__((visibility("default"))) at::Allocator *GetMPSAllocator() {
-  return &mps_emulator::TorchAllocator();
-}
-
-// Pinned memory for copies to the device: the emulator pins none.
-__attribute__((visibility("default"))) bool isMPSPinnedPtr(const void *) {
-  return false;
 }
 
 }  // namespace at::mps

@@ -4,7 +4,6 @@
 #include <ATen/core/Tensor.h>
 
 #include <initializer_list>
-#include <utility>
 #include <vector>
 
 #include "core/memory.h"

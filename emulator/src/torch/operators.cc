@@ -10,14 +10,9 @@
 #include <ATen/ops/from_blob.h>
 #include <torch/library.h>
 
-#include <algorithm>
-#include <array>
 #include <cstring>
-#include <limits>
 #include <memory>
 #include <string_view>
-#include <tuple>
-#include <vector>
 
 #include "core/counters.h"
 #include "core/stream.h"

@@ -73,8 +73,6 @@ inline void Run(const std::vector<Case> &cases, const std::string &name) {
   TORCH_CHECK(false, "no case ", name);
 }
 
-// foundation.mm: checks beside those of metal.mm
-const std::vector<Case> &FoundationChecks();
 #endif
 
 // ---- kernels.mm: encode work on torch's stream and return at once

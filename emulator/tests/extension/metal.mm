@@ -1,10 +1,11 @@
-// Uses of dispatch and Metal that are right on a Mac, each with its expected
-// result.
+// Uses of Foundation, dispatch and Metal that are right on a Mac, each with its
+// expected result.
 #include "extension.h"
 
 #include <ATen/mps/MPSDevice.h>
 #include <ATen/mps/MPSStream.h>
 #include <ATen/ops/ones.h>
+#include <c10/util/Exception.h>
 #include <torch/mps.h>
 
 #include <cstring>
@@ -72,9 +73,47 @@ id<MTLLibrary> Compile(NSString *source, MTLCompileOptions *options = nil) {
   return library;
 }
 
-std::vector<Case> Checks() {
-  std::vector<Case> all = FoundationChecks();
-  const std::vector<Case> checks = {
+const std::vector<Case> &Checks() {
+  static const std::vector<Case> checks = {
+      // ---- Foundation
+      {"strings",
+       [] {
+         NSString *text = [NSString stringWithUTF8String:"a"];
+         TORCH_CHECK([text isEqualToString:@"a"], [text UTF8String]);
+         TORCH_CHECK([@"x" isEqual:[NSString stringWithUTF8String:"x"]]);
+       }},
+      {"arrays",
+       [] {
+         NSArray *array = @[ @"one", @"two" ];
+         TORCH_CHECK([array count] == 2);
+         TORCH_CHECK([[array objectAtIndex:1] isEqual:@"two"]);
+         NSUInteger seen = 0;
+         for (id object in array) seen += object != nil;
+         TORCH_CHECK(seen == 2);
+       }},
+      {"reference counts",
+       [] {
+         NSString *text = [[NSString stringWithUTF8String:"x"] retain];
+         NSUInteger before = [text retainCount];
+         @autoreleasepool {
+           TORCH_CHECK([[@[ text ] objectAtIndex:0] retainCount] == before + 1);
+         }
+         TORCH_CHECK([text retainCount] == before);
+         [text release];
+       }},
+      {"C++ exceptions in Objective-C++",
+       [] {
+         bool caught = false;
+         @autoreleasepool {
+           try {
+             TORCH_CHECK(false, "typed");
+           } catch (const c10::Error &error) {
+             caught = true;
+           }
+         }
+         TORCH_CHECK(caught);
+       }},
+
       // ---- buffers
       {"buffers",
        [] {
@@ -329,8 +368,7 @@ std::vector<Case> Checks() {
          TORCH_CHECK(handled == 1);
        }},
   };
-  all.insert(all.end(), checks.begin(), checks.end());
-  return all;
+  return checks;
 }
 
 }  // namespace

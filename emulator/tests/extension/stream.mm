@@ -6,20 +6,6 @@
 #include <chrono>
 #include <thread>
 
-namespace {
-
-template <typename Work>
-double NanosecondsEach(int64_t repetitions, const Work &work) {
-  auto start = std::chrono::steady_clock::now();
-  for (int64_t i = 0; i < repetitions; ++i) work();
-  return std::chrono::duration<double, std::nano>(
-             std::chrono::steady_clock::now() - start)
-             .count() /
-         static_cast<double>(repetitions);
-}
-
-}  // namespace
-
 void SynchronizeOutsideQueue() { torch::mps::synchronize(); }
 
 void SynchronizeInQueue() {
@@ -42,7 +28,11 @@ void CommitStreamOutsideQueue() { torch::mps::commit(); }
 
 double NanosecondsOfIdleWait(int64_t repetitions) {
   Synchronize();
-  return NanosecondsEach(repetitions, [] { Synchronize(); });
+  auto start = std::chrono::steady_clock::now();
+  for (int64_t i = 0; i < repetitions; ++i) Synchronize();
+  std::chrono::duration<double, std::nano> time =
+      std::chrono::steady_clock::now() - start;
+  return time.count() / static_cast<double>(repetitions);
 }
 
 std::pair<int, std::string> StatusAfterDispatch(at::Tensor x) {
