@@ -83,25 +83,3 @@ def test_the_reference_sums_over_all_paths(size):
     found = train.by_recursion(px, py, boundary)
     expected = [paths(px[b], py[b], *boundary[b, 2:].tolist()) for b in range(len(px))]
     assert found.tolist() == pytest.approx(expected, rel=1e-12)
-
-
-@pytest.mark.parametrize("size", [*SIZES[1:], (2, 30, 40), (1, 100, 7), (2, 140, 150)])
-def test_the_kernel_in_autograd(size):
-    """The gradient is right for sequences of one band and of several bands."""
-    px, py, boundary = inputs(*size)
-    reference = [x.clone().requires_grad_() for x in (px, py)]
-    on_mps = [x.float().to("mps").requires_grad_() for x in (px, py)]
-    expected = train.by_recursion(*reference, boundary)
-    found = train.MutualInformation.apply(*on_mps, boundary.to("mps"))
-    length = size[1] + size[2] + 1
-    # The tolerance of k2_mps_tests/kernels/checks/mutual_information.py.
-    eps = torch.finfo(torch.float32).eps
-    allowed = length * (eps / 2 * (1 + expected.abs().max().item()) + 2.0**-21)
-    assert (found.cpu() - expected).abs().max().item() <= allowed
-    weight = torch.arange(1, size[0] + 1)
-    (expected * weight).sum().backward()
-    (found * weight.to("mps")).sum().backward()
-    for one, other in zip(on_mps, reference):
-        difference = (one.grad.cpu() - other.grad).abs().max().item()
-        # Shares follow from differences of scores, and have weights.
-        assert difference <= 2 * allowed * size[0]

@@ -43,20 +43,19 @@ class MutualInformation(torch.autograd.Function):
     """
 
     library = None
-    MOST = 64
 
     @classmethod
     def launch(cls, name, arguments, shape):
-        """Runs a kernel, which computes MOST rows in a dispatch; edges and parameters follow."""
+        """Runs a kernel, in one dispatch; edges between dispatches and parameters follow."""
         if cls.library is None:
             cls.library = torch.mps.compile_shader(sources.text("mutual_information"))
         B, S, T = shape
-        threads = min(cls.MOST, -(-(S + 1) // 32) * 32)
+        assert S < 64, "the speech has shorter utterances; one dispatch has 64 rows at most"
+        threads = -(-(S + 1) // 32) * 32
         edges = torch.empty(B, 2, T + 1, device="mps")
-        for band in range(-(-(S + 1) // threads)):
-            params = torch.tensor([S, T, 0, 1, band], dtype=torch.int32, device="mps")
-            kernel = getattr(cls.library, name)
-            kernel(*arguments, edges, params, threads=B * threads, group_size=threads)
+        params = torch.tensor([S, T, 0, 1, 0], dtype=torch.int32, device="mps")
+        kernel = getattr(cls.library, name)
+        kernel(*arguments, edges, params, threads=B * threads, group_size=threads)
 
     @staticmethod
     def forward(context, px, py, boundary):

@@ -36,6 +36,12 @@ def pytest_report_header():
     return "mps: " + ("the real device" if sys.platform == "darwin" else "emulated")
 
 
+@pytest.fixture
+def metal(monkeypatch):
+    """Makes Metal kernels run what the host could run too."""
+    monkeypatch.setenv("K2_MPS_FORCE", "metal")
+
+
 @pytest.fixture(params=["host", "metal"])
 def placement(request, monkeypatch):
     """Runs a test twice: once on the host and once by Metal kernels."""

@@ -1,5 +1,8 @@
 """FSAs, comparisons and devices that the parity tests share."""
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
@@ -148,3 +151,14 @@ def assert_equal(mps: object, cpu: object, where: str = "the result", **toleranc
                 assert_equal(ours[name], value, f"{where}.{name}")
     else:
         assert mps == cpu, f"{where} is {cpu} on the CPU and {mps} on mps"
+
+
+def python(*arguments: object, **variables: str) -> subprocess.CompletedProcess:
+    """Runs this Python in a process of its own, with further environment variables."""
+    return subprocess.run(
+        [sys.executable, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        env={**os.environ, **variables},
+        timeout=300,
+    )

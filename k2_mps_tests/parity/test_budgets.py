@@ -11,9 +11,10 @@ from pathlib import Path
 import k2
 import pytest
 import torch
+from k2mps.core.pins import tomllib
 
 from k2_mps_tests.parity import test_losses as losses
-from k2_mps_tests.parity.test_operations import _variables, tomllib
+from k2_mps_tests.parity.test_operations import _variables
 
 if sys.platform == "darwin":
     pytest.skip("counting needs the emulated device", allow_module_level=True)
@@ -89,8 +90,7 @@ BARS = [("ctc_loss", 14, 11, 0), ("intersect_dense", 20, 16, 1)]
 
 
 @pytest.mark.parametrize("name, new, seen, waits", BARS)
-def test_gpu_commands_of_a_step(name, new, seen, waits, monkeypatch):
-    monkeypatch.setenv("K2_MPS_FORCE", "metal")
+def test_gpu_commands_of_a_step(name, new, seen, waits, metal):
     segments = torch.tensor([[0, 0, 20], [1, 0, 18]], dtype=torch.int32)
     leaf = torch.randn(2, 20, 6).log_softmax(-1).to("mps").requires_grad_(True)
 

@@ -1,17 +1,14 @@
 """k2.mps.explain() and k2.mps.calibrate."""
 
 import json
-import os
 import platform
-import subprocess
-import sys
 
 import _k2
 import k2
 import pytest
 import torch
 
-from k2_mps_tests.parity.helpers import random_fsa_vec
+from k2_mps_tests.parity.helpers import python, random_fsa_vec
 
 OPERATIONS = {"intersect_dense", "ctc_loss", "get_tot_scores"}
 
@@ -72,13 +69,7 @@ def test_costs_decide(costs, monkeypatch):
 
 
 def _python(path, *arguments):
-    return subprocess.run(
-        [sys.executable, *arguments],
-        env={**os.environ, "K2_MPS_COSTS": str(path)},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+    return python(*arguments, K2_MPS_COSTS=str(path))
 
 
 def test_calibrate(tmp_path):

@@ -1,8 +1,6 @@
 """python -m k2.mps.check finds wrong results, and names the machine."""
 
-import os
 import platform
-import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
 
@@ -12,16 +10,14 @@ import pytest
 import torch
 from k2.mps import check, check_page
 
+from k2_mps_tests.parity.helpers import python
+
 QUICK = ["--size", "small", "--seconds", "0"]
 
 
 def test_this_device_is_good(tmp_path):
     path = tmp_path / "check.html"
-    result = subprocess.run(
-        [sys.executable, "-m", "k2.mps.check", *QUICK, "--html", str(path)],
-        capture_output=True,
-        text=True,
-    )
+    result = python("-m", "k2.mps.check", *QUICK, "--html", path)
     assert result.returncode == check.OK, result.stdout + result.stderr
     number = len(check.OPERATIONS)
     assert f"{number} of {number} operations agree" in result.stdout
@@ -61,12 +57,8 @@ def test_the_page_explains_its_words_and_has_no_empty_column():
 @pytest.mark.skipif(sys.platform == "darwin", reason="a Mac's GPU has the limits that it has")
 def test_a_gpu_that_runs_kernels_with_few_threads():
     """k2 works with pipelines that allow only 256 threads, as for many registers."""
-    result = subprocess.run(
-        [sys.executable, "-m", "k2.mps.check", *QUICK],
-        env={**os.environ, "K2_MPS_FORCE": "metal", "MPS_EMULATOR_MAX_THREADS": "256"},
-        capture_output=True,
-        text=True,
-    )
+    variables = {"K2_MPS_FORCE": "metal", "MPS_EMULATOR_MAX_THREADS": "256"}
+    result = python("-m", "k2.mps.check", *QUICK, **variables)
     assert result.returncode == check.OK, result.stdout + result.stderr
 
 

@@ -17,9 +17,7 @@ from k2_mps_tests.parity.problems import KINDS, pick, random_graphs, random_scor
 GRADIENT_ERROR = 1e-6  # of the largest value of a gradient
 
 
-@pytest.fixture(autouse=True)
-def metal(monkeypatch):
-    monkeypatch.setenv("K2_MPS_FORCE", "metal")
+pytestmark = pytest.mark.usefixtures("metal")
 
 
 class Case:

@@ -5,15 +5,12 @@ import pytest
 import torch
 from k2.mps.graph_index import GraphIndex, graph_index
 
-from k2_mps_tests.parity.helpers import random_fsa_vec
+from k2_mps_tests.parity.helpers import MPS, random_fsa_vec
 
-MPS = torch.device("mps", 0)
 MEMBERS = ("incoming_begins", "incoming", "by_label", "fsa_of_arc", "labels", "every_fsa")
 
 
-@pytest.fixture(autouse=True)
-def in_metal(monkeypatch):
-    monkeypatch.setenv("K2_MPS_FORCE", "metal")
+pytestmark = pytest.mark.usefixtures("metal")
 
 
 def _members(index):

@@ -1,14 +1,17 @@
 """Tensors and k2's objects on mps share memory, in both directions."""
 
-import subprocess
-import sys
-
 import k2
 import k2.ragged as k2r
 import pytest
 import torch
 
-from k2_mps_tests.parity.helpers import MPS, assert_equal_on_both, assert_same, random_fsa_vec
+from k2_mps_tests.parity.helpers import (
+    MPS,
+    assert_equal_on_both,
+    assert_same,
+    python,
+    random_fsa_vec,
+)
 
 # data_ptr() of an mps tensor is not an address of the host.  Two tensors have the same
 # data_ptr() if, and only if, they begin at the same byte.
@@ -195,7 +198,7 @@ def test_leaving_python_with_objects_alive():
         'x = torch.ones(5, device="mps") + 1\n'
         'print("done")\n'
     )
-    result = subprocess.run([sys.executable, "-c", code], text=True, capture_output=True)
+    result = python("-c", code)
     assert result.returncode == 0, result.stderr
     assert result.stdout == "done\n"
 

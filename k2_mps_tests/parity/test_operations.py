@@ -1,19 +1,14 @@
 """operations.toml: each operation runs in the place that the table gives."""
 
-import sys
 from pathlib import Path
 
 import k2
 import pytest
 import torch
 from k2.mps import bridge
+from k2mps.core.pins import tomllib
 
 from k2_mps_tests.parity.helpers import random_fsa_vec
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 TABLE = Path(__file__).with_name("operations.toml")
 OPERATIONS = [

@@ -3,8 +3,6 @@
 The kernels' maxima equal the CPU's to the bit, so most comparisons here are exact.
 """
 
-import sys
-
 import _k2
 import k2
 import pytest
@@ -25,15 +23,9 @@ SEMIRINGS = pytest.mark.parametrize("log_semiring", [True, False], ids=["log", "
 
 def _dispatches(function):
     """Returns the number of k2's dispatches in a second call of `function`."""
-    if sys.platform == "darwin":
-        pytest.skip("counting needs the emulated device")
-    import mps_emulator
-
     function()
-    torch.mps.synchronize()
-    with mps_emulator.counters() as counted:
+    with k2.mps.counters() as counted:
         function()
-        torch.mps.synchronize()  # The counter counts a dispatch when the device runs it.
     return counted.dispatches
 
 
@@ -140,8 +132,7 @@ WAVES = pytest.mark.parametrize(
 
 
 @WAVES
-def test_ctc_loss_of_several_waves_takes_a_second_earlier(num_fsas, num_waves, monkeypatch):
-    monkeypatch.setenv("K2_MPS_FORCE", "metal")
+def test_ctc_loss_of_several_waves_takes_a_second_earlier(num_fsas, num_waves, metal):
     arcs = _loops(2, num_fsas).arcs
     most = 2**16 // num_waves
     assert _k2.mps_prefers_ctc(arcs, most) and not _k2.mps_prefers_ctc(arcs, most + 1)
@@ -235,19 +226,16 @@ def test_two_runs_give_the_same_bits(log_semiring, placement):
         assert torch.equal(first, second)
 
 
-def test_a_lattice_of_several_dispatches_is_the_same(monkeypatch):
+def test_a_lattice_of_several_dispatches_is_the_same(metal):
     """Work is counted as arcs of all FSAs times frames of the longest: 2^28 and more."""
-    monkeypatch.setenv("K2_MPS_FORCE", "metal")
     num_frames, num_symbols = 2500, 4
     graph = k2.create_fsa_vec([_chain(8, num_symbols), _dense_graph(330, num_symbols)])
     assert graph.num_arcs * num_frames > 1 << 28
     log_probs = _log_probs(2, num_frames, num_symbols)
     _assert_lattices_agree(graph, log_probs, [num_frames, 2])
 
-    def dispatches(num_frames):
+    def intersect(num_frames):
         dense = k2.DenseFsaVec(log_probs.to(MPS), _segments([num_frames, 2]))
-        with k2.mps.counters() as counted:
-            k2.intersect_dense(graph.to(MPS), dense, output_beam=12)
-        return counted.dispatches
+        k2.intersect_dense(graph.to(MPS), dense, output_beam=12)
 
-    assert dispatches(num_frames) == dispatches(100) + 1
+    assert _dispatches(lambda: intersect(num_frames)) == _dispatches(lambda: intersect(100)) + 1

@@ -2,10 +2,8 @@
 
 import dataclasses
 import json
-import os
 import re
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -15,12 +13,10 @@ import pytest
 import torch
 from k2 import compatibility
 from k2.compatibility import Facts, System
+from k2mps.core.pins import tomllib
 from packaging.version import Version
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from k2_mps_tests.parity.helpers import python
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = Path(_k2.__file__).parent
@@ -28,15 +24,6 @@ BUILD = Path(_k2.__file__).parent
 LINUX = System("Linux", "", "x86_64", False)
 MAC = System("Darwin", "14.0", "arm64", False)
 GOOD = Facts(MAC, "2.13.0", True, True, True)
-
-
-def python(*arguments, **variables):
-    return subprocess.run(
-        [sys.executable, *arguments],
-        capture_output=True,
-        text=True,
-        env={**os.environ, **variables},
-    )
 
 
 # ---- where k2 comes from

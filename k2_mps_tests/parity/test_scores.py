@@ -137,9 +137,8 @@ def test_a_million_arcs(placement):
 
 @SEMIRINGS
 @pytest.mark.parametrize("gradient", [1e38, 1e-38, 0.0, float("inf"), float("nan")])
-def test_gradients_of_any_size(gradient, log_semiring, monkeypatch):
+def test_gradients_of_any_size(gradient, log_semiring, metal):
     """A gradient of any size is right, and one that is not finite stays in its FSA."""
-    monkeypatch.setenv("K2_MPS_FORCE", "metal")
     fsas = random_fsa_vec(2)
     for name in ("get_tot_scores", "get_backward_scores"):
         size = len(getattr(fsas, name)(True, log_semiring))
@@ -162,9 +161,8 @@ def test_gradients_of_any_size(gradient, log_semiring, monkeypatch):
             assert (mps[first:] == 0).all()
 
 
-def test_accuracy(monkeypatch):
+def test_accuracy(metal):
     """A short run of `python -m k2_mps_tests.parity.accuracy`."""
-    monkeypatch.setenv("K2_MPS_FORCE", "metal")
     worst = accuracy.run(lattices=48, seed=1, max_frames=300)
     assert worst.is_right(), worst
 

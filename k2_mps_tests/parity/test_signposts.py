@@ -1,7 +1,5 @@
 """k2's signposts and labels for Instruments, recorded by the emulated device."""
 
-import os
-import subprocess
 import sys
 import threading
 
@@ -9,6 +7,7 @@ import k2
 import pytest
 import torch
 
+from k2_mps_tests.parity.helpers import python
 from k2_mps_tests.parity.test_operations import _variables
 
 if sys.platform == "darwin":
@@ -42,8 +41,7 @@ CALLS = [
 
 
 @pytest.mark.parametrize("call", CALLS)
-def test_dispatches_have_signposts_and_labels(call, monkeypatch):
-    monkeypatch.setenv("K2_MPS_FORCE", "metal")
+def test_dispatches_have_signposts_and_labels(call, metal):
     variables = _variables()
     trace = _record(lambda: eval(call, variables))
     kernels = [dispatch.kernel for dispatch in trace.dispatches]
@@ -59,8 +57,7 @@ def test_dispatches_have_signposts_and_labels(call, monkeypatch):
         assert interval.begin <= dispatch.begin
 
 
-def test_functions_are_nested_and_hold_dispatches_and_waits(monkeypatch):
-    monkeypatch.setenv("K2_MPS_FORCE", "metal")
+def test_functions_are_nested_and_hold_dispatches_and_waits(metal):
     variables = _variables()
     trace = _record(lambda: eval(CALLS[1], variables))
     (whole,) = [i for i in _of(trace, "function") if i.message == "k2::IntersectDenseMps"]
@@ -105,14 +102,8 @@ def test_tracing_may_be_always_on():
         "print({i.category for i in trace.intervals()})\n"
     )
     for value, category in (("1", "Tracing"), ("", "DynamicTracing")):
-        printed = subprocess.run(
-            [sys.executable, "-c", code],
-            capture_output=True,
-            text=True,
-            check=True,
-            env={**os.environ, "K2_MPS_SIGNPOSTS": value},
-        ).stdout
-        assert printed == f"{{'{category}'}}\n"
+        result = python("-c", code, K2_MPS_SIGNPOSTS=value)
+        assert result.stdout == f"{{'{category}'}}\n", result.stderr
 
 
 def test_an_exception_ends_what_has_begun():

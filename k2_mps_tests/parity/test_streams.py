@@ -36,8 +36,7 @@ def test_a_loss_on_a_stream(stream, placement):
     assert torch.equal(found[1], expected[1])
 
 
-def test_the_backward_pass_runs_on_the_stream_of_the_forward_pass(stream, monkeypatch):
-    monkeypatch.setenv("K2_MPS_FORCE", "metal")
+def test_the_backward_pass_runs_on_the_stream_of_the_forward_pass(stream, metal):
     seen = []
     on_cpu = random_fsa_vec()
     on_cpu.requires_grad_(True)
@@ -61,8 +60,7 @@ def _work_on(stream):
 
 
 @pytest.mark.parametrize("reader", ["default stream", "other stream", "other thread"])
-def test_a_wait_covers_the_work_of_other_streams(stream, reader, monkeypatch):
-    monkeypatch.setenv("K2_MPS_FORCE", "metal")
+def test_a_wait_covers_the_work_of_other_streams(stream, reader, metal):
     index = torch.zeros(2, dtype=torch.int32, device="mps")
     values = _work_on(stream)
     found = []

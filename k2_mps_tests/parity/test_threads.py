@@ -1,7 +1,6 @@
 """k2 on mps in several threads at once, also while torch encodes in another."""
 
 import concurrent.futures
-import subprocess
 import sys
 import threading
 import time
@@ -10,7 +9,7 @@ import k2
 import pytest
 import torch
 
-from k2_mps_tests.parity.helpers import MPS, assert_same, random_fsa_vec
+from k2_mps_tests.parity.helpers import MPS, assert_same, python, random_fsa_vec
 
 
 def _loss(seed):
@@ -232,14 +231,8 @@ print('failed', failed)
     sys.platform == "darwin", reason="the emulated device counts memory to the byte"
 )
 @pytest.mark.parametrize("operation", ("pruned", "lattice", "ctc", "transducer"))
-def test_running_out_of_memory_is_an_exception(monkeypatch, operation):
+def test_running_out_of_memory_is_an_exception(metal, operation):
     """A failed allocation raises, also in a thread of k2; later calls work."""
-    monkeypatch.setenv("K2_MPS_FORCE", "metal")
-    result = subprocess.run(
-        [sys.executable, "-c", OUT_OF_MEMORY, operation],
-        text=True,
-        capture_output=True,
-        timeout=300,
-    )
+    result = python("-c", OUT_OF_MEMORY, operation)
     assert result.returncode == 0, result.stderr[-2000:]
     assert int(result.stdout.split()[-1]) > 1

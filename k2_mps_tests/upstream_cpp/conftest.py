@@ -11,11 +11,7 @@ import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 import pytest
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from k2mps.core.pins import tomllib
 
 BUILD = Path(os.environ["K2_TESTS"])
 DEVICE = "mps" if "-DK2_WITH_MPS" in (BUILD / "build.ninja").read_text() else "cpu"
