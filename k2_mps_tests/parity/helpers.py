@@ -116,8 +116,8 @@ def assert_equal(mps: object, cpu: object, where: str = "the result", **toleranc
     """Asserts that a result on mps equals the CPU's, whose float64 is rounded to float32.
 
     Args:
-      mps, cpu: FSAs with their attributes and properties, ragged tensors and shapes, tensors,
-        Close, tuples and lists of these, or other values.
+      mps, cpu: FSAs with their attributes and properties, k2.Nbest, ragged tensors and shapes,
+        tensors, Close, tuples and lists of these, or other values.
       where: the result's name in the error.
       tolerance: of tensors, see assert_same().
     """
@@ -140,6 +140,8 @@ def assert_equal(mps: object, cpu: object, where: str = "the result", **toleranc
         for axis in range(1, cpu.num_axes):
             assert_same(mps.row_splits(axis), cpu.row_splits(axis), f"{where}.row_splits({axis})")
             assert_same(mps.row_ids(axis), cpu.row_ids(axis), f"{where}.row_ids({axis})")
+    elif isinstance(cpu, k2.Nbest):
+        assert_equal((mps.shape, mps.fsa), (cpu.shape, cpu.fsa), where)
     elif isinstance(cpu, k2.Fsa):
         assert_same(mps.arcs.values(), cpu.arcs.values(), f"{where}.arcs")
         assert_equal(mps.arcs.shape(), cpu.arcs.shape(), f"{where}.arcs.shape")
