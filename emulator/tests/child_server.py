@@ -5,6 +5,7 @@ import os
 import sys
 import traceback
 
+import kernels
 import torch
 
 
@@ -28,7 +29,7 @@ def main():
     sys.path.insert(0, sys.argv[1])
     import emulator_test_extension as extension
 
-    names = {"torch": torch, "extension": extension}
+    names = {"torch": torch, "extension": extension, "kernels": kernels}
     for line in sys.stdin:
         code, environment, *outputs = ast.literal_eval(line)
         child = os.fork()

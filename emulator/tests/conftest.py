@@ -121,8 +121,8 @@ def child_server(extension_path):
 def in_child(child_server, tmp_path):
     """in_child(code, **environment): runs code in a process of its own; returns a Child.
 
-    The code sees the modules `torch` and `extension`.  The process is a fork of a
-    server that has only imported these two: a fork takes milliseconds, a new
+    The code sees the modules `torch`, `extension` and `kernels`.  The process is a fork
+    of a server that has only imported these: a fork takes milliseconds, a new
     interpreter seconds.
     """
     outputs = [tmp_path / "stdout", tmp_path / "stderr"]

@@ -4,6 +4,7 @@ import gc
 import signal
 import time
 
+import kernels
 import mps_emulator
 import pytest
 import torch
@@ -80,7 +81,7 @@ def test_results_of_a_kernel_need_a_wait(commit, extension):
     x = torch.ones(4, device=MPS)
     y = torch.zeros(4, device=MPS)
     torch.mps.synchronize()
-    extension.axpy(x, y, 3.0)
+    kernels.axpy(x, y, 3.0)
     if commit:  # which does not wait
         extension.commit_in_queue()
     assert extension.read_contents(y) == [0.0] * 4
@@ -140,12 +141,12 @@ def test_host_writes_reach_the_next_kernel(extension):
     y = torch.zeros(4, device=MPS)
     torch.mps.synchronize()
     extension.write_contents(x, [1.0, 2.0, 3.0, 4.0])
-    extension.axpy(x, y, 1.0)
+    kernels.axpy(x, y, 1.0)
     torch.mps.synchronize()
     assert extension.read_contents(y) == [1.0, 2.0, 3.0, 4.0]
     # The second time the buffer has a device copy.
     extension.write_contents(x, [5.0, 6.0, 7.0, 8.0])
-    extension.axpy(x, y, 1.0)
+    kernels.axpy(x, y, 1.0)
     torch.mps.synchronize()
     assert extension.read_contents(y) == [6.0, 8.0, 10.0, 12.0]
 
@@ -155,7 +156,7 @@ def test_host_writes_after_encoding_count(extension):
     x = torch.zeros(4, device=MPS)
     y = torch.zeros(4, device=MPS)
     torch.mps.synchronize()
-    extension.axpy(x, y, 1.0)
+    kernels.axpy(x, y, 1.0)
     extension.write_contents(x, [1.0] * 4)
     torch.mps.synchronize()
     assert extension.read_contents(y) == [1.0] * 4
@@ -168,7 +169,7 @@ def test_copies_of_every_size_merge(elements, extension):
     torch.mps.synchronize()
     extension.read_contents(x[:1])
     ones = torch.ones(elements, device=MPS)
-    extension.axpy(ones, x[:elements], 1.0)
+    kernels.axpy(ones, x[:elements], 1.0)
     extension.write_contents(x[2 * elements - 1 :], [9.0])
     torch.mps.synchronize()
     expected = torch.cat([torch.ones(elements), torch.zeros(elements)])
@@ -245,7 +246,7 @@ def test_a_command_keeps_the_memory_it_uses(extension):
     y = torch.zeros(64, device=MPS)
     torch.mps.synchronize()
     extension.write_contents(x, [4.0] * 64)
-    extension.axpy(x, y, 2.0)
+    kernels.axpy(x, y, 2.0)
     del x
     recycled = torch.empty(64, device=MPS)
     extension.host_address(recycled)
@@ -261,7 +262,7 @@ def test_host_writes_before_the_buffer_is_freed_count(extension):
     extension.read_contents(x)
     x[:64].add_(1)
     extension.write_contents(x[64:], [5.0] * 64)
-    extension.axpy(x[64:], y, 1.0)
+    kernels.axpy(x[64:], y, 1.0)
     del x
     extension.host_address(torch.empty(128, device=MPS))
     torch.mps.synchronize()
@@ -322,10 +323,10 @@ def test_200_000_live_tensors_that_the_host_has_seen(extension):
 def test_guard_mode_ends_a_kernel_at_the_access(element, in_child):
     child = in_child(
         "x = torch.zeros(20, device='mps')\n"
-        "extension.poke_at(x, 19)\n"
+        "kernels.poke_at(x, 19)\n"
         "torch.mps.synchronize()\n"
         "print(x[19].item(), flush=True)\n"
-        f"extension.poke_at(x, {element})\n"
+        f"kernels.poke_at(x, {element})\n"
         "torch.mps.synchronize()\n",
         MPS_EMULATOR_GUARD="1",
     )

@@ -82,9 +82,7 @@ def test_torch_knows_its_queues(call, message, in_child):
 
 @pytest.mark.planted("out of bounds")
 def test_a_kernel_that_writes_past_the_end(in_child):
-    child = in_child(
-        "extension.poke_at(torch.zeros(25, device='mps'), 25)\ntorch.mps.synchronize()"
-    )
+    child = in_child("kernels.poke_at(torch.zeros(25, device='mps'), 25)\ntorch.mps.synchronize()")
     assert_ends_with(child, "kernel poke_at wrote past the end of MTLBuffer")
 
 
@@ -95,10 +93,10 @@ FILL = "extension.write_contents(recycled, [5.0] * 64)\n"
 @pytest.mark.parametrize(
     "use, then",
     {
-        "a kernel": ("extension.axpy(x, y, 2.0)", FILL + "torch.mps.synchronize()"),
+        "a kernel": ("kernels.axpy(x, y, 2.0)", FILL + "torch.mps.synchronize()"),
         "another kernel": (
-            "extension.axpy(x, y, 2.0)",
-            FILL + "extension.axpy(recycled, y, 2.0); del recycled; torch.mps.synchronize()",
+            "kernels.axpy(x, y, 2.0)",
+            FILL + "kernels.axpy(recycled, y, 2.0); del recycled; torch.mps.synchronize()",
         ),
         "an operator": ("y = x + 1", FILL + "torch.mps.synchronize()"),
         "freed again": ("y = x + 1", FILL + "del recycled"),
@@ -118,8 +116,8 @@ def test_the_same_work_done_right_passes(in_child):
     child = in_child(
         "x = torch.ones(64, device='mps')\n"
         "y = torch.zeros(64, device='mps')\n"
-        "extension.axpy(x, y, 2.0)\n"
-        "extension.poke_at(y, 63)\n"
+        "kernels.axpy(x, y, 2.0)\n"
+        "kernels.poke_at(y, 63)\n"
         "extension.hold_queue(1)\n"
         + ("" if KNOWS_QUEUES else "extension.commit_outside_queue()\n")
         + "extension.synchronize()\n"

@@ -8,6 +8,7 @@ import json
 import subprocess
 import sys
 
+import kernels
 import mps_emulator
 import numpy as np
 import pytest
@@ -236,20 +237,20 @@ def test_programs_of_metal(extension, tmp_path, capsys):
 
 
 def test_threadgroup_memory_and_what_the_cpu_writes(extension, tmp_path):
-    x = torch.ones(1000, device="mps")
-    sums = []
+    x, y = torch.ones(1000, device="mps"), torch.zeros(1000, device="mps")
 
     def work():
-        sums.append(extension.block_sums(x))
+        kernels.axpy(x, y, 1.0)
         torch.mps.synchronize()
         extension.write_contents(x, [5.0] * 10)
-        sums.append(extension.block_sums(x))
+        kernels.axpy(x, y, 1.0)
+        extension.between_commands("threadgroup memory too short", True)
 
     recording = record(tmp_path / "r", work)
-    assert [s.sum().item() for s in sums] == [1000, 1040]
-    first, second = [c for c in recording.commands if c["kind"] == "dispatch"]
-    assert first["threadgroup_bytes"] == {"0": 1024}
-    read = player.uses(first)[0]
+    assert y.sum().item() == 2040
+    first, second, third = [c for c in recording.commands if c["kind"] == "dispatch"]
+    assert third["threadgroup_bytes"] == {"0": 256}
+    _, read = player.uses(first)
     assert [change[:2] for change in second["before"]] == [[read, 0]]
     assert main(["check", str(tmp_path / "r")]) == 0
 

@@ -164,8 +164,7 @@ MPS_EMULATOR_CLASS
 
 // ---- NSArray.h
 MPS_EMULATOR_CLASS
-@interface NSArray<__covariant ObjectType>
-    : NSObject <NSCopying, NSFastEnumeration> {
+@interface NSArray<__covariant ObjectType> : NSObject <NSFastEnumeration> {
   void *_objects;
 }
 @property(readonly) NSUInteger count;

@@ -101,7 +101,7 @@ typedef NS_ENUM(NSUInteger, MTLLibraryError) {
 };
 
 MPS_EMULATOR_CLASS
-@interface MTLCompileOptions : NSObject <NSCopying> {
+@interface MTLCompileOptions : NSObject {
   BOOL _fastMathEnabled;
   MTLMathMode _mathMode;
   MTLLanguageVersion _languageVersion;
@@ -126,7 +126,7 @@ MPS_EMULATOR_CLASS
 
 // ---- MTLComputePipeline.h
 MPS_EMULATOR_CLASS
-@interface MTLComputePipelineDescriptor : NSObject <NSCopying> {
+@interface MTLComputePipelineDescriptor : NSObject {
   NSString *_label;
   id<MTLFunction> _computeFunction;
   NSUInteger _maxTotalThreadsPerThreadgroup;

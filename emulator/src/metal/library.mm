@@ -43,14 +43,6 @@ NSUInteger MostThreadsOfAPipeline() {
   return self;
 }
 
-- (id)copyWithZone:(NSZone *)zone {
-  MTLCompileOptions *copy = [[MTLCompileOptions alloc] init];
-  copy->_fastMathEnabled = _fastMathEnabled;
-  copy->_mathMode = _mathMode;
-  copy->_languageVersion = _languageVersion;
-  return copy;
-}
-
 // The older spelling of the math mode.
 - (void)setFastMathEnabled:(BOOL)enabled {
   _fastMathEnabled = enabled;
@@ -130,15 +122,6 @@ GETTER(NSString *, name, ToNSString(_kernel->name))
   [_label release];
   [_computeFunction release];
   [super dealloc];
-}
-
-- (id)copyWithZone:(NSZone *)zone {
-  MTLComputePipelineDescriptor *copy =
-      [[MTLComputePipelineDescriptor alloc] init];
-  [copy setLabel:_label];
-  [copy setComputeFunction:_computeFunction];
-  copy->_maxTotalThreadsPerThreadgroup = _maxTotalThreadsPerThreadgroup;
-  return copy;
 }
 
 @end

@@ -199,11 +199,8 @@ Tensor Bincount(const Tensor &self, const optional<Tensor> &weights,
 // tensor keeps the order of the weights; a Mac changes the order.
 Tensor ConvertWeightToInt4Pack(const Tensor &self, int64_t inner_tiles) {
   constexpr const char *kName = "_convert_weight_to_int4pack_mps";
-  TORCH_CHECK(self.dim() == 2, kName, " : expect weight to be 2D tensor.");
-  TORCH_CHECK(self.scalar_type() == ScalarType::Byte, kName,
-              " : expect weight to be kByte.");
-  TORCH_CHECK(inner_tiles == 2 || inner_tiles == 4 || inner_tiles == 8, kName,
-              " : innerKTiles need to be 2, 4, or 8, got ", inner_tiles);
+  TORCH_CHECK(self.dim() == 2 && self.scalar_type() == ScalarType::Byte, kName,
+              " : expect weight to be 2D tensor of kByte.");
   int64_t rows = self.size(0), columns = self.size(1) * 2;
   constexpr int64_t kRows = 8, kColumns = 16, kLanes = 32;
   TORCH_CHECK(rows % kRows == 0 && columns % (inner_tiles * kColumns) == 0,
@@ -219,14 +216,9 @@ Tensor ConvertWeightToInt4Pack(const Tensor &self, int64_t inner_tiles) {
 Tensor WeightInt4PackMm(const Tensor &self, const Tensor &packed,
                         int64_t group_size, const Tensor &scales_and_zeros) {
   constexpr const char *kName = "_weight_int4pack_mm_mps";
-  TORCH_CHECK(self.is_contiguous(), kName, " : expect A to be contiguous.");
   TORCH_CHECK(self.dim() == 2, kName, " : expect A to be 2D tensor.");
-  TORCH_CHECK(c10::isFloatingType(self.scalar_type()), kName,
-              " : expect A to be either 32-bit or 16-bit float tensor.");
-  TORCH_CHECK(packed.scalar_type() == ScalarType::Int, kName,
-              " : expect B to be int32 tensor.");
-  TORCH_CHECK(packed.is_contiguous(), kName, " : expect B to be contiguous.");
-  TORCH_CHECK(packed.dim() == 4, kName, " : expect B to 4d tensor.");
+  TORCH_CHECK(packed.scalar_type() == ScalarType::Int && packed.dim() == 4,
+              kName, " : expect B to be 4d tensor of int32.");
   int64_t columns = self.size(1);
   int64_t rows = packed.size(0) * 8;
   TORCH_CHECK(packed.numel() * 8 == rows * columns, kName,

@@ -75,16 +75,6 @@ inline void Run(const std::vector<Case> &cases, const std::string &name) {
 
 #endif
 
-// ---- kernels.mm: encode work on torch's stream and return at once
-// y += alpha * x, over float32 vectors of one length
-void Axpy(const at::Tensor &x, at::Tensor y, double alpha);
-// out[i] = i, over an int32 vector
-void FillWithIndex(at::Tensor out);
-// out[g] = sum of 256 elements of x; returns out
-at::Tensor BlockSums(const at::Tensor &x);
-// writes element `index` of out, without a check of the index
-void PokeAt(at::Tensor out, int64_t index);
-
 // ---- memory.mm: the host's view of an mps tensor
 // [buffer contents] plus the tensor's offset, as an integer
 uintptr_t HostAddress(const at::Tensor &tensor);

@@ -26,7 +26,7 @@ id<MTLCommandBuffer> Committed() {
 }
 
 // An encoder on torch's stream with a pipeline and a buffer of 64 floats.
-id<MTLComputeCommandEncoder> ReadyEncoder(const char *kernel = "axpy") {
+id<MTLComputeCommandEncoder> ReadyEncoder(const char *kernel = "scale") {
   static at::Tensor tensor = OnMps(64);
   id<MTLComputeCommandEncoder> encoder = [StreamBuffer() computeCommandEncoder];
   [encoder setComputePipelineState:Pipeline(kernel)];
@@ -197,7 +197,7 @@ const std::vector<Case> &Cases() {
        [] { [ReadyEncoder() setThreadgroupMemoryLength:20 atIndex:0]; }},
       {"kernel 'scale': no buffer is bound at index 5 (parameter 'factor')",
        [] {
-         id<MTLComputeCommandEncoder> encoder = ReadyEncoder("scale");
+         id<MTLComputeCommandEncoder> encoder = ReadyEncoder();
          Dispatch(encoder, 4, 4);
          [encoder endEncoding];
          torch::mps::synchronize();

@@ -4,11 +4,6 @@
 
 PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   using NoGil = py::call_guard<py::gil_scoped_release>;
-  m.def("axpy", &Axpy);
-  m.def("fill_with_index", &FillWithIndex);
-  m.def("block_sums", &BlockSums);
-  m.def("poke_at", &PokeAt);
-
   m.def("host_address", &HostAddress);
   m.def("read_contents", &ReadContents);
   m.def("write_contents", &WriteContents);

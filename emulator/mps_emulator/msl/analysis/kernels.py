@@ -32,7 +32,6 @@ class Parameter:
     builtin:      the attribute's name, for kind "builtin".
     components:   1 to 3, for kind "builtin".
     scalar:       "uint" or "ushort", for kind "builtin".
-    active:       False where a function constant removes the parameter.
     constant:     whether the parameter points to `constant` memory.
     element_size: the size of the pointee, in bytes.
     alignment:    the alignment of the pointee, in bytes.

@@ -112,10 +112,6 @@ GETTER(NSUInteger, retainCount, NSUIntegerMax)
   [super dealloc];
 }
 
-- (id)copyWithZone:(NSZone *)zone {
-  return [self retain];
-}
-
 GETTER(NSUInteger, count, ObjectsOf(_objects)->size())
 
 - (id)objectAtIndex:(NSUInteger)index {

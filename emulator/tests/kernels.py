@@ -1,0 +1,38 @@
+"""Kernels for the tests: each call encodes one on torch's stream, and returns at once."""
+
+import functools
+
+import torch
+
+SOURCE = """
+kernel void axpy(device float *y, device const float *x, constant float &alpha,
+                 uint i [[thread_position_in_grid]]) {
+  y[i] += alpha * x[i];
+}
+kernel void fill_with_index(device int *out, uint i [[thread_position_in_grid]]) {
+  out[i] = int(i);
+}
+kernel void poke_at(device float *out, constant long &index) {
+  out[index] = 1.0f;
+}
+"""
+
+
+@functools.cache
+def _library():
+    return torch.mps.compile_shader(SOURCE)
+
+
+def axpy(x, y, alpha):
+    """y += alpha * x, over float32 vectors of one length."""
+    _library().axpy(y, x, alpha, group_size=64)
+
+
+def fill_with_index(out):
+    """out[i] = i, over an int32 vector."""
+    _library().fill_with_index(out)
+
+
+def poke_at(out, index):
+    """out[index] = 1, of float32, without a check of the index."""
+    _library().poke_at(out, index, threads=1)
