@@ -1,9 +1,9 @@
 """Runs cases in child processes, so that a crash or a hang is an outcome."""
 
-import json
+import multiprocessing
+import multiprocessing.connection
 import os
 import resource
-import selectors
 import signal
 import time
 import traceback
@@ -40,8 +40,8 @@ def _judge_all(judge, cases, pipe, log, seconds):
         except Exception:
             outcome = ("broken", traceback.format_exc())
         signal.setitimer(signal.ITIMER_PROF, 0)
-        os.write(pipe, (json.dumps(outcome) + "\n").encode())
-    os._exit(0)
+        pipe.send(outcome)
+    os._exit(0)  # without a wait for threads that a case left
 
 
 class _Child:
@@ -50,42 +50,42 @@ class _Child:
     def __init__(self, judge, group, cases, seconds):
         self.group = group
         self.cases = cases
-        self.said = b""
+        self.outcomes = []
         self.last_word = time.monotonic()
-        self.reader, pipe = os.pipe()
         self.log = os.memfd_create("log")
-        self.pid = os.fork()
-        if self.pid == 0:
-            try:
-                _judge_all(judge, cases, pipe, self.log, seconds)
-            finally:
-                os._exit(1)
-        os.close(pipe)
+        fork = multiprocessing.get_context("fork")
+        self.pipe, writer = fork.Pipe(duplex=False)
+        self.process = fork.Process(
+            target=_judge_all, args=(judge, cases, writer, self.log, seconds)
+        )
+        self.process.start()
+        writer.close()
 
     def at_end(self):
-        """Reads the child's output; returns whether the child has ended."""
-        data = os.read(self.reader, 1 << 16)
-        self.said += data
+        """Reads an outcome of the child; returns whether the child has ended instead."""
+        try:
+            self.outcomes.append(self.pipe.recv())
+        except EOFError:
+            return True
         self.last_word = time.monotonic()
-        return not data
+        return False
 
     def end_if_silent(self, silence):
         if time.monotonic() - self.last_word > silence:
-            os.kill(self.pid, signal.SIGKILL)
+            self.process.kill()
 
-    def outcomes(self):
-        """The outcomes of the cases so far; the last case may have ended the child."""
-        _, status = os.waitpid(self.pid, 0)
-        outcomes = [tuple(json.loads(line)) for line in self.said.splitlines()]
-        if len(outcomes) < len(self.cases):
+    def judged(self):
+        """{case: outcome} of the cases so far; the last case may have ended the child."""
+        self.process.join()
+        if len(self.outcomes) < len(self.cases):
             log = os.pread(self.log, 1 << 20, 0).decode(errors="replace").strip()
             # The second limit on the processor's time.
-            slow = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGXCPU
-            why = f"status {status}: " + log.split("\n")[-1]
-            outcomes.append(("slow" if slow else "ended", why))
-        os.close(self.reader)
+            slow = self.process.exitcode == -signal.SIGXCPU
+            why = f"status {self.process.exitcode}: " + log.split("\n")[-1]
+            self.outcomes.append(("slow" if slow else "ended", why))
+        self.pipe.close()
         os.close(self.log)
-        return dict(zip(self.cases, outcomes))
+        return dict(zip(self.cases, self.outcomes))
 
 
 def run(judge, groups, seconds=60, silence=900, jobs=None):
@@ -106,23 +106,19 @@ def run(judge, groups, seconds=60, silence=900, jobs=None):
     torch.set_num_threads(1)  # and none that a fork would lose
     waiting = dict(groups)
     children = {}
-    with selectors.DefaultSelector() as selector:
-        while waiting or children:
-            while waiting and len(children) < (jobs or os.cpu_count()):
-                group, mine = waiting.popitem()
-                child = _Child(judge, group, mine, seconds)
-                children[child.reader] = child
-                selector.register(child.reader, selectors.EVENT_READ)
-            for child in children.values():
-                child.end_if_silent(silence)
-            for key, _ in selector.select(timeout=10):
-                child = children[key.fd]
-                if not child.at_end():
-                    continue
-                selector.unregister(key.fd)
-                del children[key.fd]
-                judged = child.outcomes()
-                yield from judged.items()
-                left = child.cases[len(judged) :]
-                if left:
-                    waiting[child.group] = left
+    while waiting or children:
+        while waiting and len(children) < (jobs or os.cpu_count()):
+            child = _Child(judge, *waiting.popitem(), seconds)
+            children[child.pipe] = child
+        for child in children.values():
+            child.end_if_silent(silence)
+        for pipe in multiprocessing.connection.wait(children, timeout=10):
+            child = children[pipe]
+            if not child.at_end():
+                continue
+            del children[pipe]
+            judged = child.judged()
+            yield from judged.items()
+            left = child.cases[len(judged) :]
+            if left:
+                waiting[child.group] = left

@@ -369,19 +369,13 @@ def test_type_traits(metal):
         """
 static_assert(is_same<int, int32_t>::value && !is_same_v<int, uint>, "");
 static_assert(is_floating_point_v<half> && is_integral_v<ushort>, "");
-static_assert(is_signed_v<char> && is_unsigned_v<ulong>, "");
+static_assert(is_signed_v<char> && !is_signed_v<ulong>, "");
 static_assert(is_same_v<conditional_t<true, int, float>, int>, "");
-static_assert(is_same_v<make_unsigned_t<short>, ushort>, "");
-static_assert(is_same_v<remove_reference_t<thread int &>, thread int>, "");
 template <typename T, typename = enable_if_t<is_integral<T>::value>>
 T only_integers(T x) { return x; }
-static_assert(_disjunction<is_void<int>, is_class<mem_flags>,
-                           is_enum<mem_flags>>::value, "");
-static_assert(!_conjunction<true_type, _negation<true_type>>::value, "");
-static_assert(is_same_v<remove_addrspace_t<device int>, int>, "");
 static_assert(is_same_v<decltype(only_integers(1u)), uint>, "");
 static_assert(true_type::value && !false_type::value, "");
-static_assert(is_pointer_v<device int *> && is_enum_v<mem_flags>, "");
+static_assert(is_scalar_v<device int *> && is_scalar_v<mem_flags> && !is_scalar_v<float2>, "");
 """
     )
 

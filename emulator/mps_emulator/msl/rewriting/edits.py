@@ -25,7 +25,6 @@ class Edits:
         self.replaced = [None] * len(tokens)
         self._prefixes = {}  # {index: [text, ...]}
         self._suffixes = {}  # {index: [(text, index of the origin), ...]}
-        self._removed = set()
 
     def error(self, index, message):
         """Refuses the program because of token `index`."""
@@ -40,11 +39,6 @@ class Edits:
         for index in range(begin, end):
             self.replaced[index] = ""
             self.claimed.add(index)
-
-    def remove(self, begin, end):
-        """Removes tokens [begin, end) and the texts inserted there."""
-        self.erase(begin, end)
-        self._removed.update(range(begin, end))
 
     def insert_before(self, index, text):
         """Inserts text before a token, and before the texts inserted earlier."""
@@ -91,8 +85,6 @@ class Edits:
 
         for index, token in enumerate(self.tokens):
             add(token.space, index, is_space=True)
-            if index in self._removed:
-                continue
             for prefix in reversed(self._prefixes.get(index, ())):
                 add(prefix, index)
             replaced = self.replaced[index]

@@ -32,66 +32,17 @@ struct conditional<false, T, F> {
 template <bool condition, class T, class F>
 using conditional_t = typename conditional<condition, T, F>::type;
 
-template <class...>
-struct _disjunction : false_type {};
-template <class T, class... Rest>
-struct _disjunction<T, Rest...>
-    : conditional_t<T::value, T, _disjunction<Rest...>> {};
-template <class...>
-struct _conjunction : true_type {};
-template <class T, class... Rest>
-struct _conjunction<T, Rest...>
-    : conditional_t<T::value, _conjunction<Rest...>, T> {};
-template <class T>
-struct _negation : bool_constant<!T::value> {};
-
 template <class T, class U>
 struct is_same : bool_constant<__is_same(T, U)> {};
 #define MSL_TRAIT(name) \
   template <class T>    \
   struct name : bool_constant<__##name(T)> {};
-MSL_TRAIT(is_void)
 MSL_TRAIT(is_pointer)
 MSL_TRAIT(is_enum)
-MSL_TRAIT(is_class)
 MSL_TRAIT(is_integral)
 MSL_TRAIT(is_floating_point)
 MSL_TRAIT(is_signed)
-MSL_TRAIT(is_unsigned)
 #undef MSL_TRAIT
-
-#define MSL_TRANSFORMATION(name, builtin) \
-  template <class T>                      \
-  struct name {                           \
-    using type = builtin(T);              \
-  };                                      \
-  template <class T>                      \
-  using name##_t = typename name<T>::type;
-MSL_TRANSFORMATION(remove_reference, __remove_reference_t)
-MSL_TRANSFORMATION(make_unsigned, __make_unsigned)
-#undef MSL_TRANSFORMATION
-
-// The type without its address space.
-template <class T>
-struct remove_address_space {
-  using type = T;
-};
-#define MSL_WITHOUT_SPACE(space)         \
-  template <class T>                     \
-  struct remove_address_space<space T> { \
-    using type = T;                      \
-  };
-MSL_WITHOUT_SPACE(MSL_DEVICE)
-MSL_WITHOUT_SPACE(__global)
-MSL_WITHOUT_SPACE(MSL_THREADGROUP)
-MSL_WITHOUT_SPACE(MSL_THREAD)
-#undef MSL_WITHOUT_SPACE
-template <class T>
-using remove_address_space_t = typename remove_address_space<T>::type;
-template <class T>
-using remove_addrspace = remove_address_space<T>;
-template <class T>
-using remove_addrspace_t = remove_address_space_t<T>;
 
 template <class T>
 struct is_arithmetic
@@ -111,9 +62,6 @@ MSL_TRAIT_VALUE(is_integral)
 MSL_TRAIT_VALUE(is_floating_point)
 MSL_TRAIT_VALUE(is_arithmetic)
 MSL_TRAIT_VALUE(is_signed)
-MSL_TRAIT_VALUE(is_unsigned)
-MSL_TRAIT_VALUE(is_enum)
-MSL_TRAIT_VALUE(is_pointer)
 MSL_TRAIT_VALUE(is_scalar)
 #undef MSL_TRAIT_VALUE
 
