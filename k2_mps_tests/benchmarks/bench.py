@@ -14,7 +14,6 @@ and memory (shares.py).
 """
 
 import argparse
-import contextlib
 import json
 import os
 import platform
@@ -22,6 +21,7 @@ import statistics
 import sys
 import time
 from pathlib import Path
+from unittest import mock
 
 import k2
 import torch
@@ -35,9 +35,10 @@ SIZES = {
 VOCABULARY = 500
 BEAM = 8.0
 FORCE = "K2_MPS_FORCE"
+# A device, and who runs there what both can run.
 PLACES = {
-    "cpu": ("cpu", None),
-    "cuda": ("cuda", None),
+    "cpu": ("cpu", "host"),
+    "cuda": ("cuda", "host"),
     "mps-host": ("mps", "host"),
     "mps-metal": ("mps", "metal"),
 }
@@ -75,18 +76,9 @@ def where():
     }
 
 
-@contextlib.contextmanager
 def forced(who):
-    """Makes the host, or Metal, run all operations that both can run."""
-    before = os.environ.pop(FORCE, None)
-    if who is not None:
-        os.environ[FORCE] = who
-    try:
-        yield
-    finally:
-        os.environ.pop(FORCE, None)
-        if before is not None:
-            os.environ[FORCE] = before
+    """A context in which the host, or Metal, runs all operations that both can run."""
+    return mock.patch.dict(os.environ, {FORCE: who})
 
 
 def operations(size, device):

@@ -69,16 +69,6 @@ def test_what_changed(bench):
     assert "(" not in list(bench.table([row]))[1]
 
 
-@pytest.mark.k2
-def test_force_is_put_back(bench, monkeypatch):
-    monkeypatch.setenv(bench.FORCE, "metal")
-    with bench.forced("host"):
-        assert bench.os.environ[bench.FORCE] == "host"
-    assert bench.os.environ[bench.FORCE] == "metal"
-    with bench.forced(None):
-        assert bench.FORCE not in bench.os.environ
-
-
 @pytest.mark.skipif(sys.platform == "darwin", reason="mps is the real one")
 def test_shares(monkeypatch):
     """The host's time includes neither a kernel's nor an operator's."""
@@ -124,20 +114,9 @@ def test_record(monkeypatch, tmp_path):
 
     from k2_mps_tests.benchmarks import record
 
-    monkeypatch.setattr(
-        sys,
-        "argv",
-        [
-            "record",
-            str(tmp_path),
-            "ctc_loss with gradient, float",
-            "mutual_inf",
-            "--size",
-            "2",
-            "9",
-            "3",
-        ],
-    )
+    operations = ["ctc_loss with gradient, float", "mutual_inf"]
+    arguments = ["record", str(tmp_path), *operations, *"--size 2 9 3".split()]
+    monkeypatch.setattr(sys, "argv", arguments)
     record.main()
     names = sorted(path.name for path in tmp_path.iterdir())
     assert names == ["ctc_loss_with_gradient_float", "mutual_information_recursion_with_gradient"]

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from k2_mps_tests.kernels import on_mps, runner, sources
-from k2_mps_tests.kernels.case import Buffer, Case
+from k2_mps_tests.kernels.case import Buffer, Case, ints
 
 NO_GPU = {"CUDA_VISIBLE_DEVICES": "-1"}
 
@@ -197,12 +197,12 @@ def test_launches():
         "uint i [[thread_index_in_threadgroup]]) "
         "{ x[4 * g + i] = 2 * x[4 * g + i] + int(10 * g + i) + y[0]; }"
     )
-    buffers = [Buffer(np.zeros(12, np.int32)), number(500)]
+    buffers = [Buffer(np.zeros(12, np.int32)), ints([500])]
     for more, expected in (
         ([], lambda n: 500 + n),
         # Each launch begins with the results before; the last one has fewer groups.
         (
-            [(3, number(7)), (1, number(1))],
+            [(3, ints([7])), (1, ints([1]))],
             lambda n: (2 * (2 * (500 + n) + n + 7) + n + 1) if n < 10 else 2 * (500 + n) + n + 7,
         ),
     ):
@@ -211,10 +211,6 @@ def test_launches():
         x, *rest = on_mps.launch(library, case, contents)
         assert x.tolist() == [expected(10 * g + i) for g in range(3) for i in range(4)]
         assert rest == [500] + [buffer.content for _, buffer in more]
-
-
-def number(value):
-    return Buffer(np.array([value], np.int32))
 
 
 def program(*arguments, **variables):
