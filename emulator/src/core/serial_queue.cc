@@ -12,15 +12,6 @@ uint32_t ThisThread() {
   return mine;
 }
 
-SerialQueue::~SerialQueue() {
-  {
-    std::lock_guard<std::mutex> lock(mutex_);
-    stopping_ = true;
-  }
-  turn_changed_.notify_all();
-  if (worker_.joinable()) worker_.join();
-}
-
 void SerialQueue::Enter() {
   if (RunsOnThisThread())
     Fatal(
@@ -56,10 +47,8 @@ void SerialQueue::Work() {
   std::unique_lock<std::mutex> lock(mutex_);
   for (;;) {
     turn_changed_.wait(lock, [&] {
-      return asynchronous_.empty() ? stopping_
-                                   : asynchronous_.front().first == served_;
+      return !asynchronous_.empty() && asynchronous_.front().first == served_;
     });
-    if (asynchronous_.empty()) return;
     std::function<void()> work = std::move(asynchronous_.front().second);
     asynchronous_.pop_front();
     owner_.store(ThisThread());

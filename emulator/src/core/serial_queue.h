@@ -16,10 +16,10 @@ namespace mps_emulator {
 // A number for the calling thread, never 0.
 uint32_t ThisThread();
 
+// A queue with asynchronous work must live for ever.
 class SerialQueue {
  public:
   explicit SerialQueue(std::string label) : label_(std::move(label)) {}
-  ~SerialQueue();
 
   const std::string &label() const { return label_; }
 
@@ -94,7 +94,6 @@ class SerialQueue {
 
   std::deque<std::pair<uint64_t, std::function<void()>>> asynchronous_;
   std::thread worker_;
-  bool stopping_ = false;
 };
 
 }  // namespace mps_emulator

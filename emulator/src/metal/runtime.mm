@@ -119,10 +119,6 @@ extern "C" __attribute__((visibility("default"))) int __gnu_objc_personality_v0(
 GETTER(id, copy, static_cast<id>(_Block_copy(self)))
 GETTER(instancetype, retain, [self copy])
 
-- (id)copyWithZone:(NSZone *)zone {
-  return [self copy];
-}
-
 - (oneway void)release {
   _Block_release(self);
 }

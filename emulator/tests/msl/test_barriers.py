@@ -339,6 +339,11 @@ REFUSED_DISPATCHES = {
         ([floats(1, 2, 3, 4, 5), floats(1)], 1, 1),
         "holds 20 bytes, parameter 'p' needs 32",
     ),
+    "offset that is not aligned": (
+        "kernel void k(device float *a) {}",
+        ([np.zeros(9, np.uint8)[1:]], 1, 1),
+        "the buffer at index 0 is not a multiple of 4 bytes, to which the type of parameter 'a'",
+    ),
     "threadgroup memory without a length": (
         "kernel void k(threadgroup float *s [[threadgroup(3)]]) {}",
         ([], 1, 1),
