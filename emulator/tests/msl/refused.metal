@@ -172,6 +172,21 @@ struct S { kernel void k(device float *a) {} };
 [[host_name("x")]] kernel void k(device float *a) {}
 [[host_name("x")]] kernel void l(device float *a) {}
                                ^
+//// instances_without_names: two kernels have the name 'k'
+template <typename T> kernel void k(device T *x) {}
+template kernel void k(device int *x);
+template kernel void k(device float *x);
+//// wrong_instance: explicit instantiation of 'k' does not refer to a function template
+template <typename T> kernel void k(device T *x) {}
+template [[host_name("a")]] kernel void k<int>(device float *x);
+                                        ^
+//// error_in_instance: invalid operands to binary expression
+struct S { int x; };
+template <typename T> kernel void k(device T *x) {
+  x[0] = x[0] + x[1];
+              ^
+}
+template [[host_name("a")]] kernel void k<S>(device S *x);
 //// vector_from_other_vector: cannot initialize
 void f(int4 i) { float4 x = i; }
                         ^

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from metal import errors, floats, kernels_of, uint
+from metal import floats, kernels_of, uint
 
 
 def test_parameters():
@@ -144,37 +144,6 @@ def test_templates(metal):
     half = np.zeros(1, np.float16)
     library.run("one_half", [half], 1, 1)
     assert half[0] == 1
-
-
-def test_instances_need_names(metal):
-    diagnostics = metal.refusal(
-        "template <typename T> kernel void k(device T *x) {}\n"
-        + "template kernel void k(device int *x);\n"
-        + "template kernel void k(device float *x);\n"
-    )
-    assert "two kernels have the name 'k'" in diagnostics
-
-
-def test_wrong_instance(metal):
-    diagnostics = metal.refusal(
-        "template <typename T> kernel void k(device T *x) {}\n"
-        + '\ntemplate [[host_name("a")]] kernel void k<int>(device float *x);\n'
-    )
-    assert [line for line, _, _ in errors(diagnostics)][0] == 5
-
-
-def test_error_in_instance(metal):
-    diagnostics = metal.refusal(
-        "struct S { int x; };\n"
-        + "template <typename T> kernel void k(device T *x) {\n"
-        + "  x[0] = x[0] + x[1];\n"
-        + "}\n"
-        + 'template [[host_name("a")]] kernel void k<S>(device S *x);\n'
-    )
-    ((line, column, message),) = errors(diagnostics)
-    assert (line, column) == (5, 15)
-    assert "invalid operands to binary expression" in message
-    assert "program_source:7:" in diagnostics  # where it is instantiated
 
 
 @pytest.mark.parametrize("version, number", [((3, 1), 310), ((4, 0), 400)])
