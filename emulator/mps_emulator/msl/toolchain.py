@@ -121,7 +121,7 @@ def compile_command(clang, language, fast_math, cpu, source, output, check_races
     if check_races:
         command += _CHECK_RACES
     command += [
-        "-march=" + cpu,
+        "-march=" + cpu if cpu.startswith("x86") else "-mcpu=" + cpu,
         *"-O2 -fPIC -fvisibility=hidden -fno-exceptions -fno-stack-protector".split(),
         source,
         *("-x", "none", "-o", output),

@@ -49,11 +49,15 @@ std::string FindInPath(std::string_view name) {
 
 // The newest of the front end's targets that this processor can run.
 std::string Cpu() {
+#if defined(__x86_64__)
   __builtin_cpu_init();
   if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
       __builtin_cpu_supports("bmi2"))
     return "x86-64-v3";
   return "x86-64";
+#else
+  return "generic";
+#endif
 }
 
 bool IsPartOfFrontEnd(const fs::path &path) {
