@@ -1,4 +1,4 @@
-"""Copies between every pair of k2's contexts."""
+"""Copies between the CPU and mps."""
 
 import io
 
@@ -9,11 +9,9 @@ import torch
 
 from k2_mps_tests.parity.helpers import random_fsa_vec
 
-DEVICES = ["cpu", "mps"]
-PAIRS = [(a, b) for a in DEVICES for b in DEVICES]
 
-
-@pytest.mark.parametrize("src,dst", PAIRS)
+@pytest.mark.parametrize("src", ["cpu", "mps"])
+@pytest.mark.parametrize("dst", ["cpu", "mps"])
 def test_dense_fsa_vec(src, dst):
     log_probs = torch.randn(2, 5, 4).log_softmax(-1)
     segments = torch.tensor([[0, 0, 5], [1, 1, 3]], dtype=torch.int32)

@@ -17,33 +17,19 @@ from k2_mps_tests.parity.helpers import (
 # data_ptr() if, and only if, they begin at the same byte.
 
 
-def test_arcs_are_the_memory_of_the_fsa():
+@pytest.mark.parametrize("name, column", [("labels", 2), ("scores", 3)])
+def test_labels_and_scores_are_columns_of_the_arcs(name, column):
     fsa = random_fsa_vec().to("mps")
-    a = fsa.arcs.values()
-    b = fsa.arcs.values()
-    assert a.device == MPS
-    assert a.data_ptr() == b.data_ptr()
-    a[0, 2] = 17
-    assert fsa.arcs.values()[0, 2].item() == 17
-
-
-def test_scores_are_the_fourth_column_of_the_arcs():
-    fsa = random_fsa_vec().to("mps")
-    arcs = fsa.arcs.values()
-    assert fsa.scores.data_ptr() == arcs.data_ptr() + 12
-    assert fsa.scores.stride() == (4,)
-    assert fsa.scores.dtype == torch.float32
-    with torch.no_grad():
-        fsa.scores[:] = 2.5
-    assert (k2.Fsa(fsa.arcs).scores == 2.5).all()
-
-
-def test_labels_alias_the_arcs():
-    fsa = random_fsa_vec().to("mps")
-    assert fsa.labels.data_ptr() == fsa.arcs.values().data_ptr() + 8
+    arcs, values = fsa.arcs.values(), getattr(fsa, name)
+    assert arcs.device == values.device == MPS
+    assert arcs.data_ptr() == fsa.arcs.values().data_ptr()
+    assert values.data_ptr() == arcs.data_ptr() + 4 * column
+    assert values.stride() == (4,)
     # The last arc of an FSA has label -1, which must stay.
-    fsa.labels[0] = 3
-    assert fsa.arcs.values()[0, 2].item() == 3
+    values[0] = 17
+    assert getattr(k2.Fsa(fsa.arcs), name)[0].item() == 17
+    arcs[0, column:].view(values.dtype)[0] = 3
+    assert getattr(fsa, name)[0].item() == values[0].item() == 3
 
 
 def test_values_of_a_ragged_tensor_are_the_tensor_it_was_made_of():

@@ -184,8 +184,8 @@ def _both(name, inputs, boundary=None, threads=MOST, kind=FLOAT):
     bounds = boundary
     if bounds is None:
         bounds = np.tile([0, 0, S, T], (B, 1))
-    scores = np.stack([_scores(px[b], py[b], offset, bounds[b]) for b in range(B)])
-    shares = np.stack([_shares(px[b], scores[b], offset, bounds[b]) for b in range(B)])
+    both = [_scores_and_shares(px[b], py[b], offset, bounds[b]) for b in range(B)]
+    scores, shares = map(np.stack, zip(*both))
     ans = np.array([scores[b, bounds[b, 2], bounds[b, 3]] for b in range(B)])
     size = 1 + np.abs(ans[np.isfinite(ans)]).max(initial=0)
     allowed = (S + T + 1) * (EPS / 2 * size + 2.0**-21)
@@ -299,36 +299,28 @@ def _log_add(a, b):
     return high if low == NEVER else high + math.log1p(math.exp(low - high))
 
 
-def _scores(px, py, offset, bound):
-    """The scores, [S + 1][T + 1] in float64; NaN outside of the boundary."""
+def _scores_and_shares(px, py, offset, bound):
+    """The scores, and the parts of exp(score) that came from s - 1, [S + 1][T + 1] in float64.
+
+    Both are NaN outside of the boundary, shares also where there is no score.
+    """
     s_begin, t_begin, s_end, t_end = bound
-    p = np.full((py.shape[0], py.shape[1] + 1), np.nan)
+    scores = np.full((py.shape[0], py.shape[1] + 1), np.nan)
+    shares = scores.copy()
     for s in range(s_begin, s_end + 1):
         for t in range(t_begin, t_end + 1):
             above = left = NEVER
             if s > s_begin and t + offset >= t_begin:
-                above = p[s - 1, t + offset] + float(px[s - 1, t + offset])
+                above = scores[s - 1, t + offset] + float(px[s - 1, t + offset])
             if t > t_begin:
-                left = p[s, t - 1] + float(py[s, t - 1])
+                left = scores[s, t - 1] + float(py[s, t - 1])
             first = s == s_begin and t == t_begin
-            p[s, t] = 0.0 if first else _log_add(above, left)
-    return p
-
-
-def _shares(px, scores, offset, bound):
-    """The part of exp(score) that came from s - 1; NaN where there is no score."""
-    s_begin, t_begin, s_end, t_end = bound
-    shares = np.full(scores.shape, np.nan)
-    for s in range(s_begin, s_end + 1):
-        for t in range(t_begin, t_end + 1):
-            if t == t_begin:
-                shares[s, t] = 1.0
-            elif s == s_begin:
-                shares[s, t] = 0.0
+            scores[s, t] = 0.0 if first else _log_add(above, left)
+            if t == t_begin or s == s_begin:
+                shares[s, t] = t == t_begin
             elif scores[s, t] != NEVER:
-                above = scores[s - 1, t + offset] + px[s - 1, t + offset]
                 shares[s, t] = math.exp(above - scores[s, t])
-    return shares
+    return scores, shares
 
 
 def _gradients(shares, px_shape, py_shape, offset, bound, weight):
