@@ -1,8 +1,11 @@
 """Loading the emulator into torch."""
 
 import atexit
+import contextlib
 import ctypes
+import glob
 import os
+import re
 import sys
 import time
 
@@ -76,10 +79,23 @@ def _let_storages_be_made(torch) -> None:
 
 
 def _let_autograd_finish() -> None:
-    """Releases the GIL for a moment, so that torch's backward thread can take it.
+    """Releases the GIL until torch's backward threads rest.
 
-    The backward thread takes the GIL shortly after backward() returned, to drop objects.  When
-    the interpreter is finalizing, Python ends a thread that takes the GIL, and C++ then ends the
+    A backward thread takes the GIL shortly after backward() returned, to drop objects.  When the
+    interpreter is finalizing, Python ends a thread that takes the GIL, and C++ then ends the
     process.  torch has this problem with every device whose backward runs in its own thread.
     """
-    time.sleep(0.01)
+    deadline, calm = time.monotonic() + 5, 0
+    # Between two looks a thread that waits for the GIL gets it, or is ready to run.
+    while calm < 2 and time.monotonic() < deadline:
+        time.sleep(0.005)
+        calm = 0 if _backward_is_ready() else calm + 1
+
+
+def _backward_is_ready() -> bool:
+    """Whether a backward thread runs, or would on a free processor."""
+    for path in glob.glob("/proc/self/task/*/stat"):
+        with contextlib.suppress(OSError), open(path, encoding="utf-8") as file:
+            if re.search(r"\(pt_autograd.*\) R", file.read()):
+                return True
+    return False
