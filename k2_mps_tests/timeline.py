@@ -7,13 +7,11 @@ their nesting are those of a Mac; their lengths are those of the emulated device
 """
 
 import argparse
-import html
 import os
 from pathlib import Path
 
-WIDTH, ROW, MARGIN = 960, 22, 96
 DEPTH = 3  # the depth of nested functions
-COLORS = {"function": "#b9cff0", "wait": "#f2b8a0", "dispatch": "#f0d58c", "GPU": "#a9d8b8"}
+ROWS = ["functions", *[""] * (DEPTH - 1), "wait", "dispatch", "GPU (emulated)"]
 
 
 def record():
@@ -43,79 +41,49 @@ def record():
     return min(traces, key=lambda trace: (trace.signposts[-1].time - trace.signposts[0].time))
 
 
-def rows(trace):
-    """Returns [(row, begin, end, kind, text)] of the boxes, and the labels of the rows."""
+def boxes(trace):
+    """Yields (row, begin, end, kernel) of each box; functions and waits have no kernel."""
     # The thread of autograd begins where the caller's intervals end.
-    ends, drawn = {}, []
+    ends = {}
     for interval in trace.intervals():
-        row = DEPTH + 1 if interval.name == "dispatch" else DEPTH
+        row = ROWS.index("dispatch" if interval.name == "dispatch" else "wait")
         if interval.name == "function":
             around = [end for end in ends.get(interval.thread, ()) if end >= interval.end]
             ends[interval.thread] = around + [interval.end]
             row = len(around)
-            if row >= DEPTH:
-                continue
-        drawn.append(
-            (row, interval.begin, interval.end, interval.name, interval.message.replace("k2::", ""))
-        )
+        if interval.name != "function" or row < DEPTH:
+            kernel = interval.message if interval.name == "dispatch" else ""
+            yield row, interval.begin, interval.end, kernel
     for dispatch in trace.dispatches:
-        drawn.append((DEPTH + 2, dispatch.begin, dispatch.end, "GPU", dispatch.label))
-    return drawn, ["function", *[""] * (DEPTH - 1), "wait", "dispatch", "GPU (emulated)"]
+        yield len(ROWS) - 1, dispatch.begin, dispatch.end, dispatch.kernel
 
 
-def draw(trace):
-    """Returns the picture, as SVG."""
-    drawn, labels = rows(trace)
-    first = min(begin for _, begin, _, _, _ in drawn)
-    last = max(end for _, _, end, _, _ in drawn)
-    scale = (WIDTH - MARGIN - 8) / (last - first)
-    height = ROW * (len(labels) + 1) + 14
-    lines = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH}'
-        f' {height}" font-family="sans-serif" font-size="11">',
-        f'<rect width="{WIDTH}" height="{height}" fill="#ffffff"/>',
-    ]
-    for row, label in enumerate(labels):
-        lines.append(f'<text x="6" y="{ROW * row + 22}">{label}</text>')
-    for row, begin, end, kind, text in drawn:
-        x, y = MARGIN + (begin - first) * scale, ROW * row + 8
-        width = (end - begin) * scale
-        if width < 0.2 and kind == "function":
-            continue
-        title = html.escape(f"{kind} {text}".strip())
-        line = ' stroke="#667788" stroke-width="0.3"' if width > 3 else ""
-        lines.append(
-            f'<g><title>{title}</title><rect x="{x:.1f}" y="{y}" width='
-            f'"{max(width, 0.5):.1f}" height="{ROW - 4}" fill="{COLORS[kind]}"'
-            f"{line}/>"
-        )
-        following = min(
-            (
-                MARGIN + (other[1] - first) * scale
-                for other in drawn
-                if other[0] == row and other[1] > begin
-            ),
-            default=WIDTH,
-        )
-        needed = 6 * len(text) + 6
-        if text and width > needed:
-            lines.append(f'<text x="{x + 3:.1f}" y="{y + 13}">{html.escape(text)}</text>')
-        elif text and kind != "function" and following > x + width + needed:
-            lines.append(f'<text x="{x + width + 3:.1f}" y="{y + 13}">{html.escape(text)}</text>')
-        lines.append("</g>")
-    bottom = ROW * len(labels) + 24
-    lines += [
-        f'<text x="6" y="{bottom}">A CTC loss and its gradient, emulated: what'
-        " lies in what is as on a Mac, how long it takes is not.</text>",
-        "</svg>",
-    ]
-    return "\n".join(lines) + "\n"
+def draw(trace, file):
+    """Draws the picture, an SVG."""
+    from matplotlib import pyplot
+
+    pyplot.rcParams["svg.fonttype"] = "none"  # texts stay texts
+    figure, axis = pyplot.subplots(figsize=(10, 3), layout="constrained")
+    kernels = list(dict.fromkeys(dispatch.kernel for dispatch in trace.dispatches))
+    for row, begin, end, kernel in boxes(trace):
+        color = f"C{kernels.index(kernel)}" if kernel else "grey"
+        label = f"k2 {kernel}" if row == len(ROWS) - 1 else None
+        axis.barh(row, end - begin, left=begin, color=color, edgecolor=color, label=label)
+    axis.set_yticks(range(len(ROWS)), ROWS)
+    axis.set_xticks([])
+    axis.invert_yaxis()
+    axis.set_xlabel(
+        "A CTC loss and its gradient, emulated:"
+        " what lies in what is as on a Mac, how long it takes is not."
+    )
+    figure.legend(loc="outside right upper", fontsize="small", title="dispatches")
+    figure.savefig(file)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("file", type=Path)
-    parser.parse_args().file.write_text(draw(record()), encoding="utf-8")
+    draw(record(), parser.parse_args().file)
 
 
 if __name__ == "__main__":

@@ -120,7 +120,7 @@ def test_the_help_lists_the_options_of_the_program_that_a_command_starts(name):
 )
 def test_a_program_runs_where_the_user_is_and_its_status_is_told(empty, status, code, told):
     text = "import os, sys\nprint(os.getcwd(), *sys.argv[1:])\nsys.exit(int(sys.argv[-1]))\n"
-    groups = "[project.optional-dependencies]\nwheels = []\ndocs = []\n"
+    groups = "[project.optional-dependencies]\nwheels = []\ndocs = []\nexamples = []\n"
     files = {"k2_mps_tests/macos_torch.py": text, "k2_mps_tests/docs.py": "print('made')\n"}
     support.write(empty.root, {**files, "deep/er": "", "pyproject.toml": groups})
     os.symlink(sys.prefix, empty.root / ".venv")

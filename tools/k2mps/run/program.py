@@ -42,15 +42,15 @@ class Program:
     module: str
     what: str  # the program's name in messages
     next_command: str  # what to do when the program fails
-    group: str = ""  # a group of pyproject.toml that the program needs
+    groups: tuple[str, ...] = ()  # the groups of pyproject.toml that the program needs
     missing: str = ""  # what to do where something is missing
 
     def run(
         self, environment: Environment, arguments: Sequence[object] = (), built: Built | None = None
     ) -> None:
         """Runs the program where the user is, and shows what it prints."""
-        if self.group:
-            environment.install_group(self.group)
+        for group in self.groups:
+            environment.install_group(group)
         show = environment.reporter.info
         outcome = run(environment, self.module, arguments, built=built, on_line=show)
         kind, what, step = errors.CheckFailedError, "failed", self.next_command
@@ -70,14 +70,17 @@ FUZZ = Program(
     "run the program printed above in .venv/bin/python; after a crash, read build/tests/fuzz.log",
 )
 DOCS = Program(
-    "k2_mps_tests.docs", "build of docs/", "correct the page that is named, then k2mps docs", "docs"
+    "k2_mps_tests.docs",
+    "build of docs/",
+    "correct the page that is named, then k2mps docs",
+    ("docs", "examples"),
 )
 TORCH = Program(
     "k2_mps_tests.macos_torch",
     "comparison of torch with what is known",
     "check the files that rely on the facts that differ, then write these facts in"
     " k2_mps_tests/macos_torch/known.toml",
-    "wheels",
+    ("wheels",),
     missing="read k2mps-pip.log in .venv, check pip's index; then run the same command again",
 )
 COMMITS = Program(
@@ -90,7 +93,7 @@ BENCH = Program(
     "k2_mps_tests.benchmarks.bench",
     "benchmark",
     "k2mps test parity, if k2 itself failed",
-    group="examples",
+    groups=("examples",),
 )
 KERNELS = Program(
     "k2_mps_tests.kernels",

@@ -75,7 +75,7 @@ SUITES = (
     Suite(
         "examples", "k2_mps_tests/examples", marked=True, extras=("examples",), spread="loadgroup"
     ),
-    Suite("docs", "k2_mps_tests/docs", marked=True, spread="", extras=("docs",)),
+    Suite("docs", "k2_mps_tests/docs", marked=True, spread="", extras=("docs", "examples")),
     Suite(
         "upstream-cpu",
         "{k2}/k2/python/tests",
