@@ -15,7 +15,7 @@ def prepare(folder, libdevice, gpu):
       folder: a Path.
       libdevice: Path of CUDA's libdevice.10.bc.
       gpu: the GPU's architecture, like sm_90.
-      Returns:
+    Returns:
       The number of cases.
     Raises:
       LookupError: a file or a kernel has no check, or takes an argument that

@@ -35,7 +35,6 @@ def differences(buffers, results):
     Args:
       buffers: (content, expected, tolerance) of each argument, see case.Buffer.
       results: the arrays afterwards.
-
     Returns:
       A list of messages, empty if all buffers are as expected.
     """
@@ -120,7 +119,7 @@ def check(launch, buffers, runs=2):
       launch: a function of arrays; returns the arrays after the launch.
       buffers: the argument of differences().
       runs: the number of launches; each must give the bits of the first.
-      Returns:
+    Returns:
       A list of messages, empty if all results are as expected.
     """
     contents = [content for content, _, _ in buffers]
@@ -137,9 +136,9 @@ def report(kernels, say=print):
     """Reports the results of cases.
 
     Args:
-    kernels: yields (name of the kernel, name of the case, list of messages).
+      kernels: yields (name of the kernel, name of the case, list of messages).
     Returns:
-    An exit status.
+      An exit status.
     """
     counts = {}
     wrong = 0

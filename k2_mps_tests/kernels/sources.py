@@ -54,7 +54,7 @@ def require_all(name, cases, kernels):
     """Requires a case for each kernel of a file, and a kernel for each case.
 
     Raises:
-    LookupError: a case or a kernel is missing.
+      LookupError: a case or a kernel is missing.
     """
     checked = {case.kernel for case in cases}
     for missing, what in (
@@ -73,7 +73,7 @@ def program(*names):
     """The path of the first of these programs beside this Python or in PATH.
 
     Raises:
-    LookupError: none of the programs is there.
+      LookupError: none of the programs is there.
     """
     places = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     for name in names:
@@ -125,9 +125,9 @@ def compile_to_ptx(name, output, libdevice, gpu):
     The options are k2's: no fast math.  All lanes of a SIMD group reach each simdgroup function.
 
     Args:
-    output: Path of the PTX to write.
-    libdevice: Path of CUDA's libdevice.10.bc.
-    gpu: the GPU's architecture, like sm_90.
+      output: Path of the PTX to write.
+      libdevice: Path of CUDA's libdevice.10.bc.
+      gpu: the GPU's architecture, like sm_90.
     Returns:
       [{"name", "entry", "arguments", "max_threads", "threadgroup_bytes"}],
       one for each kernel.

@@ -148,8 +148,7 @@ def compare(model, batch):
     """Computes loss and gradients on mps, and in float64 on the CPU.
 
     Returns:
-    (the loss, its relative difference, the largest relative difference of a
-    gradient).
+      (the loss, its relative difference, the largest relative difference of a gradient).
     """
     reference = copy.deepcopy(model).to("cpu", torch.float64)
     model.zero_grad()

@@ -86,8 +86,8 @@ def _where(counted, moved=()):
     """The place of an operation, by its counts.
 
     Args:
-    moved: the tensors that k2.mps.bridge took to the CPU.  k2 counts only copies
-      that torch does not make.
+      moved: the tensors that k2.mps.bridge took to the CPU.  k2 counts only copies
+        that torch does not make.
     """
     if counted.dispatches:
         return "metal"
