@@ -167,69 +167,47 @@ def test_large_negative_numbers_close_paths(modified, value):
     check(px, py)
 
 
-def test_no_path_at_all():
-    px, py = make(2, 4, 6, False)
-    px[0, 1] = float("-inf")  # no way from row 1 to row 2
-    ans, px_grad, py_grad = run(px, py, None, MPS, torch.float32)
-    expected = run(px, py, None, "cpu", torch.float32)
-    assert ans[0] == float("-inf") and ans[1] > float("-inf")
-    torch.testing.assert_close(px_grad, expected[1], atol=1e-6, rtol=0)
-    torch.testing.assert_close(py_grad, expected[2], atol=1e-6, rtol=0)
+INF, NAN = float("inf"), float("nan")
+# B, S, T; the numbers in px or py, by their indexes; the tolerance.  Both sides compute in float32,
+# but exp() and log() have errors of an ulp or two in each of S + T steps.
+NOT_FINITE = {
+    "no path from row 1 to row 2": ((2, 4, 6), [("px", (0, 1), -INF)], {"atol": 1e-6, "rtol": 0}),
+    **{
+        f"{value} in {where}": (
+            (3, 5, 7),
+            [(where, (1, 2, 3), value)],
+            {"atol": 12 * 4 * EPS * 10, "rtol": 0},  # at values of about 10
+        )
+        for value in (NAN, INF)
+        for where in ("px", "py")
+    },
+    "several bands": (
+        (3, 550, 40),
+        [("px", (0, 540, 3), NAN), ("py", (1, 549, 5), NAN), ("px", (2, 20), -INF)],
+        {"atol": 590 * EPS * 600, "rtol": 0},  # at values of about 600
+    ),
+    **{
+        f"{value} in px": ((1, 3, 4), [("px", (0, 1, 2), value)], {"atol": 1e-6, "rtol": 4 * EPS})
+        for value in (1e21, 3e38)
+    },
+}
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("inf")])
-@pytest.mark.parametrize("where", ["px", "py"])
-def test_nan_and_infinity_spread_as_on_the_cpu(value, where):
-    px, py = make(3, 5, 7, False)
-    (px if where == "px" else py)[1, 2, 3] = value
-    mps = run(px, py, None, MPS, torch.float32)
-    cpu = run(px, py, None, "cpu", torch.float32)
+@pytest.mark.parametrize("name", NOT_FINITE)
+def test_numbers_that_are_large_or_not_finite_spread_as_on_the_cpu(name):
+    shape, changes, tolerance = NOT_FINITE[name]
+    px, py = make(*shape, False)
+    for where, index, value in changes:
+        (px if where == "px" else py)[index] = value
+    mps, cpu = [run(px, py, None, device, torch.float32) for device in (MPS, "cpu")]
     for a, b in zip(mps, cpu):
-        assert torch.equal(a.isnan(), b.isnan())
-        assert torch.equal(a.isinf(), b.isinf())
-        # The same float32 recursion, but exp() and log() have errors of an ulp or
-        # two: 12 steps at values of about 10.
-        torch.testing.assert_close(a, b, atol=12 * 4 * EPS * 10, rtol=0, equal_nan=True)
+        torch.testing.assert_close(a, b, equal_nan=True, **tolerance)
 
 
 @pytest.mark.parametrize("T", range(1, 18))
 def test_each_number_of_columns(T):
     check(*make(1, 2, T, False))
     check(*make(1, 35, T, False))
-
-
-def test_nan_and_infinity_in_several_bands():
-    px, py = make(3, 550, 40, False)
-    px[0, 540, 3] = float("nan")
-    py[1, 549, 5] = float("nan")
-    px[2, 20] = float("-inf")  # no path
-    mps = run(px, py, None, MPS, torch.float32)
-    cpu = run(px, py, None, "cpu", torch.float32)
-    assert cpu[0][2] == float("-inf")
-    for a, b in zip(mps, cpu):
-        assert torch.equal(a.isnan(), b.isnan())
-        # The bound of test_nan_and_infinity_spread_as_on_the_cpu, for 590
-        # steps at values of about 600.
-        torch.testing.assert_close(a, b, atol=590 * EPS * 600, rtol=0, equal_nan=True)
-
-
-@pytest.mark.parametrize("value", [1e21, 3e38])
-def test_large_numbers(value):
-    px, py = make(1, 3, 4, False)
-    px[0, 1, 2] = value
-    mps = run(px, py, None, MPS, torch.float32)
-    cpu = run(px, py, None, "cpu", torch.float32)
-    for a, b in zip(mps, cpu):
-        torch.testing.assert_close(a, b, rtol=4 * EPS, atol=1e-6)
-
-
-@pytest.mark.parametrize("S,T", [(40, 60), (150, 170)])
-def test_two_runs_give_the_same_bits(S, T):
-    px, py = make(4, S, T, False)
-    first = run(px, py, None, MPS, torch.float32)
-    for _ in range(3):
-        again = run(px, py, None, MPS, torch.float32)
-        assert all(torch.equal(a, b) for a, b in zip(first, again))
 
 
 def test_strided_inputs_and_returned_gradients():

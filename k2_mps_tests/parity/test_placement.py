@@ -205,27 +205,6 @@ def test_intersect_dense_with_nan_and_infinity(value, placement):
     assert_equal_on_both(arcs)
 
 
-def test_a_label_that_the_scores_do_not_have(placement):
-    # Symbols 0 to 3 exist; symbol 4 would be in the column behind the last one.
-    lines = ["0 1 1 0", "0 1 9 0", "1 1 2 0", "1 1 7 0.5", "1 2 -1 0", "2"]
-    graph = k2.create_fsa_vec([k2.Fsa.from_str("\n".join(lines))])
-    _assert_lattices_agree(graph, _log_probs(1, 5, 4), [5])
-
-
-@SEMIRINGS
-def test_two_runs_give_the_same_bits(log_semiring, placement):
-    fsas = random_fsa_vec(5).to(MPS)
-
-    def run():
-        fsa = fsas.clone().requires_grad_(True)
-        post = fsa.get_arc_post(False, log_semiring)
-        post.exp().sum().backward()
-        return post, fsa.grad
-
-    for first, second in zip(run(), run()):
-        assert torch.equal(first, second)
-
-
 def test_a_lattice_of_several_dispatches_is_the_same(metal):
     """Work is counted as arcs of all FSAs times frames of the longest: 2^28 and more."""
     num_frames, num_symbols = 2500, 4
