@@ -1,8 +1,9 @@
 """Runs the checks on torch's mps device, a Mac's or the emulated one."""
 
+import collections
 import contextlib
-import functools
 import sys
+import time
 
 import numpy as np
 import torch
@@ -13,24 +14,56 @@ from k2_mps_tests.kernels import runner, sources
 def run(say=print, names=(), runs=2):
     """Runs the checks; returns an exit status.
 
+    For each kernel, facts and the longest time of a case are on lines of their own, which diff
+    compares.
+
     Args:
       names: files of kernels, without .metal; empty for all.
       runs: how often to launch each case.
     Raises:
       LookupError: a file or a kernel has no check.
     """
+    emulated = " (emulated)" if sys.platform == "linux" else ""
 
     def outcomes():
         for name in names or sources.names():
+            began = time.monotonic()
             library = torch.mps.compile_shader(sources.text(name))
+            say(f"{name}: seconds to compile {time.monotonic() - began:.1f}")
             cases = sources.cases(name)
             sources.require_all(name, cases, dir(library))
+            longest, most = collections.Counter(), collections.Counter()
             for case in cases:
-                run_once = functools.partial(launch, library, case)
-                yield case.kernel, case.name, runner.check(run_once, case.all_buffers(), runs)
+                most[case.kernel] = max(most[case.kernel], case.threads)
 
-    say("on mps" + (" (emulated)" if sys.platform == "linux" else ""))
+                def run_once(contents):
+                    return launch(library, case, contents, _timed(longest, case.kernel))
+
+                yield case.kernel, case.name, runner.check(run_once, case.all_buffers(), runs)
+            for kernel in dir(library):
+                function = getattr(library, kernel)
+                facts = {
+                    "max_threads": function.max_threads_per_threadgroup,
+                    "simd_width": function.thread_execution_width,
+                    "threadgroup_bytes": function.static_thread_group_memory_length,
+                    "most_threads_asked": most[kernel],
+                }
+                say(f"{kernel}: " + ", ".join(f"{fact} {value}" for fact, value in facts.items()))
+                say(f"{kernel}: gpu_milliseconds{emulated} {longest[kernel]:.3f}")
+
+    say(f"on mps{emulated}")
     return runner.report(outcomes(), say)
+
+
+@contextlib.contextmanager
+def _timed(longest, kernel):
+    """Measures the launches in a context on the GPU, in milliseconds, by torch's timed events."""
+    begin, end = (torch.mps.Event(enable_timing=True) for _ in range(2))
+    begin.record()
+    yield
+    end.record()
+    torch.mps.synchronize()
+    longest[kernel] = max(longest[kernel], begin.elapsed_time(end))
 
 
 def launch(library, case, contents, around=contextlib.nullcontext()):

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from k2_mps_tests.kernels import on_mps, runner, sources
-from k2_mps_tests.kernels.case import Buffer, Case, ints
+from k2_mps_tests.kernels.case import Buffer, Case
 
 NO_GPU = {"CUDA_VISIBLE_DEVICES": "-1"}
 
@@ -187,30 +187,6 @@ def test_bits_that_change_between_runs_are_noticed():
 
 def test_no_cases_are_no_success():
     assert runner.report([], lambda text: None) == runner.WRONG
-
-
-def test_launches():
-    """Groups, threads, and the orders of arguments and of launches are the case's."""
-    library = torch.mps.compile_shader(
-        "kernel void k(device int *x, constant int *y, "
-        "uint g [[threadgroup_position_in_grid]], "
-        "uint i [[thread_index_in_threadgroup]]) "
-        "{ x[4 * g + i] = 2 * x[4 * g + i] + int(10 * g + i) + y[0]; }"
-    )
-    buffers = [Buffer(np.zeros(12, np.int32)), ints([500])]
-    for more, expected in (
-        ([], lambda n: 500 + n),
-        # Each launch begins with the results before; the last one has fewer groups.
-        (
-            [(3, ints([7])), (1, ints([1]))],
-            lambda n: (2 * (2 * (500 + n) + n + 7) + n + 1) if n < 10 else 2 * (500 + n) + n + 7,
-        ),
-    ):
-        case = Case("", "k", 3, 4, buffers, more)
-        contents = [buffer.content for buffer in case.all_buffers()]
-        x, *rest = on_mps.launch(library, case, contents)
-        assert x.tolist() == [expected(10 * g + i) for g in range(3) for i in range(4)]
-        assert rest == [500] + [buffer.content for _, buffer in more]
 
 
 def program(*arguments, **variables):

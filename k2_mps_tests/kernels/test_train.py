@@ -1,6 +1,5 @@
 """The training without k2: it learns, and reports a wrong kernel."""
 
-import itertools
 import math
 import sys
 
@@ -46,40 +45,3 @@ def test_nan_is_noticed(monkeypatch, said):
     monkeypatch.setattr(train, "compare", lambda *_: (1.0, 0.0, math.nan))
     assert train.main(["--steps", "1"], said.append) == 1
     assert "off by nan" in said[-1]
-
-
-SIZES = [(1, 0, 1), (1, 1, 1), (2, 2, 3), (3, 3, 2), (1, 4, 4)]
-
-
-def inputs(B, S, T):
-    torch.manual_seed(S)
-    px = torch.randn(B, S, T + 1, dtype=torch.float64)
-    px[:, :, T] = -math.inf
-    py = torch.randn(B, S + 1, T, dtype=torch.float64)
-    boundary = torch.tensor([[0, 0, max(0, S - b), max(1, T - b)] for b in range(B)])
-    return px, py, boundary
-
-
-def paths(px, py, S, T):
-    """The log of the sum over all paths, one path at a time."""
-    totals = []
-    for ups in itertools.combinations(range(S + T), S):
-        s = t = 0
-        total = 0.0
-        for step in range(S + T):
-            if step in ups:
-                total += px[s, t].item()
-                s += 1
-            else:
-                total += py[s, t].item()
-                t += 1
-        totals.append(total)
-    return math.log(sum(map(math.exp, totals)))
-
-
-@pytest.mark.parametrize("size", SIZES)
-def test_the_reference_sums_over_all_paths(size):
-    px, py, boundary = inputs(*size)
-    found = train.by_recursion(px, py, boundary)
-    expected = [paths(px[b], py[b], *boundary[b, 2:].tolist()) for b in range(len(px))]
-    assert found.tolist() == pytest.approx(expected, rel=1e-12)

@@ -64,7 +64,7 @@ def test_it_is_what_the_commands_print_without_names(report):
     for name in ("add", "dense_forward"):
         found = [f"ok     kernels, {name}", f"ok     kernels, {name}, validated"]
         assert [line for line in verdicts if name in line] == found * (name != "add" or not quick)
-    assert "\n1 -m k2_mps_tests.kernels.measure dense_forward\n" in text
+    assert "\n1 -m k2_mps_tests.kernels dense_forward\n" in text
 
 
 def test_its_steps_are_commands(report):
