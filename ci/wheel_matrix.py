@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Prints the wheels to make, as an output of a workflow.
 
-    matrix   {"include": [{"python": "3.12", "torch": "2.13.0"}, ...]}
+    matrix   {"include": [{"python": "3.12", "torch": "2.13.0", "kind": "native", ...}, ...]}
 
-The default is one wheel, for the default torch.  --all is every supported torch with
-every Python for which it has wheels.
+The default is one Python, for the default torch.  --all is every supported torch with
+every Python for which it has wheels.  Each pair has two wheels: one made on a Mac, and
+one made on Linux.
 """
 
 from __future__ import annotations
@@ -23,6 +24,11 @@ else:
 ROOT = Path(__file__).resolve().parents[1]
 KNOWN = ROOT / "k2_mps_tests/macos_torch/known.toml"
 ONE_PYTHON = "3.12"
+# How a wheel is made: the system of GitHub's, and what `k2mps wheel --target` is there.
+KINDS = (
+    {"kind": "native", "runner": "macos-15", "target": "native"},
+    {"kind": "cross-built", "runner": "ubuntu-24.04", "target": "macos-arm64"},
+)
 
 
 def pairs(versions: list[str]) -> list[dict[str, str]]:
@@ -46,7 +52,10 @@ def main() -> None:
     options = parser.parse_args()
     torch = tomllib.loads((ROOT / "upstream.toml").read_text())["torch"]
     one = [{"python": ONE_PYTHON, "torch": torch["default"]}]
-    print(f"matrix={json.dumps({'include': pairs(torch['supported']) if options.all else one})}")
+    found = pairs(torch["supported"]) if options.all else one
+    print(
+        f"matrix={json.dumps({'include': [{**pair, **kind} for pair in found for kind in KINDS]})}"
+    )
 
 
 if __name__ == "__main__":
