@@ -1,13 +1,10 @@
 #!/usr/bin/env python3
 """Carries the series towards upstream's newest commit, and says what stops it.
 
-    ci/follow.py [--text FILE] [SUITE]...
-
 The program probes upstream's default branch, rebases the series onto the newest commit to
-which all patches apply, builds k2 there and runs the suites, by default `upstream-cpu` and
-`parity`.  The text, for an issue, has the commit that breaks each patch and the end of what a
-failed step printed; the default is build/follow.md.  The rebased patches/ stay: `k2mps undo`
-takes them back.
+which all patches apply, builds k2 there and runs the suites `upstream-cpu` and `parity`.  The
+text, for an issue, has the commit that breaks each patch and the end of what a failed step
+printed: build/follow.md.  The rebased patches/ stay: `k2mps undo` takes them back.
 
 Exit status: 0 if the series is on upstream's newest commit, and all steps passed there; 34 if the
 text has something for a person to do; any other status if upstream was not probed.
@@ -15,13 +12,13 @@ text has something for a person to do; any other status if upstream was not prob
 
 from __future__ import annotations
 
-import argparse
 import json
 import subprocess
 import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
+TEXT = ROOT / "build/follow.md"
 SUITES = ("upstream-cpu", "parity")
 FINDINGS = 34
 # The lines of a failed step that the text repeats.
@@ -38,14 +35,14 @@ def quoted(text: str) -> list[str]:
     return ["", *(f"    {line}" for line in text.splitlines()), ""]
 
 
-def carry(target: str, suites: list[str]) -> tuple[bool, list[str]]:
+def carry(target: str) -> tuple[bool, list[str]]:
     """Rebases, builds and tests up to the first step that fails.
 
     Returns:
       Whether all steps passed, and the text about them.
     """
     lines = []
-    for words in (("rebase", "--onto", target), ("lint",), ("build",), ("test", *suites)):
+    for words in (("rebase", "--onto", target), ("lint",), ("build",), ("test", *SUITES)):
         print("+ k2mps", *words, flush=True)
         both = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
         done = k2mps(*words, **both)
@@ -60,10 +57,6 @@ def carry(target: str, suites: list[str]) -> tuple[bool, list[str]]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--text", type=Path, default=ROOT / "build/follow.md", metavar="FILE")
-    parser.add_argument("suites", nargs="*", default=list(SUITES), metavar="SUITE")
-    options = parser.parse_args()
     found = k2mps("probe", "--json", stdout=subprocess.PIPE)
     if found.returncode:
         return found.returncode
@@ -78,11 +71,11 @@ def main() -> int:
     passed = True
     if target != start:
         lines += [f"All patches apply to {target}. There:", ""]
-        passed, more = carry(target, options.suites)
+        passed, more = carry(target)
         lines += more
     lines += ["", f"`k2mps rebase --onto {end}` goes on by hand."] if target != end else []
-    options.text.parent.mkdir(exist_ok=True)
-    options.text.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    TEXT.parent.mkdir(exist_ok=True)
+    TEXT.write_text("\n".join(lines) + "\n", encoding="utf-8")
     print("\n".join(lines))
     return 0 if passed and target == end else FINDINGS
 

@@ -7,11 +7,12 @@ from a thread that holds the GIL, and from a thread that does not.  A wait relea
 """
 
 import ctypes
+import functools
 import os
 import subprocess
 import sys
 import tempfile
-import time
+import timeit
 from pathlib import Path
 
 import _k2
@@ -21,16 +22,6 @@ CALLS = 1_000_000
 REPEATS = 7
 SYNCHRONIZE = "_ZN2k23mps11SynchronizeEv"
 LOOP = "void loop(void (*f)(void), long n) { while (n--) f(); }"
-
-
-def _nanoseconds(loop, function):
-    """Returns the least time of a call over all repeats."""
-    best = float("inf")
-    for _ in range(REPEATS):
-        begin = time.perf_counter_ns()
-        loop(function, ctypes.c_long(CALLS))
-        best = min(best, time.perf_counter_ns() - begin)
-    return best / CALLS
 
 
 def main():
@@ -48,8 +39,9 @@ def main():
         )
         emulated = "" if sys.platform == "darwin" else " (emulated)"
         for text, kind in (("without the GIL", ctypes.CDLL), ("with the GIL", ctypes.PyDLL)):
-            cost = _nanoseconds(kind(loop).loop, function)
-            print(f"{text}: {cost:.0f} ns a call{emulated}")
+            calls = functools.partial(kind(loop).loop, function, ctypes.c_long(CALLS))
+            seconds = min(timeit.repeat(calls, number=1, repeat=REPEATS))
+            print(f"{text}: {seconds / CALLS * 1e9:.0f} ns a call{emulated}")
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ how a Mac would fail.
 
 import argparse
 import collections
+import importlib.util
 import json
 import os
 import shutil
@@ -98,12 +99,8 @@ class Runner:
 
 def _libraries():
     """Returns a dict from file name to path of k2's libraries."""
-    code = "import _k2, os; d = os.path.dirname(_k2.__file__); print(_k2.__file__); print(d)"
-    extension, directory = subprocess.run(
-        [sys.executable, "-c", "import torch; " + code], check=True, capture_output=True, text=True
-    ).stdout.split("\n")[:2]
-    paths = [Path(extension), *Path(directory).glob("libk2*.so")]
-    return {path.name: path for path in paths}
+    extension = Path(importlib.util.find_spec("_k2").origin)
+    return {path.name: path for path in [extension, *extension.parent.glob("libk2*.so")]}
 
 
 def _source_lines(sites):

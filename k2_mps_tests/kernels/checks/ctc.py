@@ -54,7 +54,6 @@ def graphs():
 
 
 def cases():
-    """Yields case.Case objects."""
     for name, graph in graphs():
         for rows in ROWS_OF_BLOCK:
             for kind in KINDS:

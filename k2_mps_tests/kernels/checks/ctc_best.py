@@ -4,7 +4,6 @@ from k2_mps_tests.kernels.checks.ctc import ROWS_OF_BLOCK, graphs
 
 
 def cases():
-    """Yields case.Case objects."""
     for name, graph in graphs():
         # The kept arcs do not depend on penalties.
         if graph.penalty:

@@ -22,7 +22,6 @@ SHAPES = [
 
 
 def cases():
-    """Yields case.Case objects."""
     for number, shape in enumerate(SHAPES):
         for transposed in (False, True):
             yield _forward(number, shape, transposed)

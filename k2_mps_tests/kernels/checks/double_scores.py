@@ -40,7 +40,6 @@ def _name(layers, fan):
 
 
 def cases():
-    """Yields case.Case objects."""
     for layers, fan in SHAPES:
         graph = Graph(layers, fan)
         # Ties of arcs only matter in the tropical semiring.

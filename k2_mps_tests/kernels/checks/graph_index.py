@@ -19,7 +19,6 @@ SHAPES = [
 
 
 def cases():
-    """Yields case.Case objects."""
     for states, num_arcs, threads in SHAPES:
         for labels in (1, 7, 1000):
             yield _case(states, num_arcs, threads, labels)

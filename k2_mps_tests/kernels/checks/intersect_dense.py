@@ -39,7 +39,6 @@ SYMBOLS = 6
 
 
 def cases():
-    """Yields case.Case objects."""
     for states, arcs, frames, width in SHAPES:
         name = f"{states} states, {arcs} arcs, {frames} frames, {width} lanes"
         yield _case(name, states, arcs, frames, width, range(len(states)))

@@ -18,7 +18,6 @@ EPS = np.finfo(np.float32).eps
 
 
 def cases():
-    """Yields case.Case objects."""
     for name, lattice in lattices():
         yield _count(name, lattice)
         for threads in (LANES, MAX_THREADS):

@@ -7,7 +7,6 @@ from k2_mps_tests.kernels.lattices import LANES, MAX_THREADS, lattices, written
 
 
 def cases():
-    """Yields case.Case objects."""
     for name, lattice in lattices():
         yield from _cases(name, lattice)
 

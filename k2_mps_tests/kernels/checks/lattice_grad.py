@@ -10,7 +10,6 @@ from k2_mps_tests.kernels.lattices import COLUMNS, LANES, lattices
 
 
 def cases():
-    """Yields case.Case objects."""
     for name, lattice in lattices():
         random = np.random.default_rng(len(name))
         arc_grad = random.standard_normal(len(lattice.out)).astype(np.float32)

@@ -85,7 +85,6 @@ BFLOAT = Kind("_bfloat", 2.0**-7, 2.0**-133)
 
 
 def cases():
-    """Yields case.Case objects."""
     for S, T in SHAPES:
         yield from _both(f"S {S}, T {T}", _make(2, S, T))
         # Each symbol of x takes a frame, so there is no path if S > T.

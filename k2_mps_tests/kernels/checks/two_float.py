@@ -36,7 +36,6 @@ SPECIAL = (-INF, INF, NAN, -3.0, 2.0)
 
 
 def cases():
-    """Yields case.Case objects."""
     random = np.random.default_rng(1)
     for number, operation in enumerate(BOUNDS):
         yield _operation(number, operation, random)
