@@ -47,7 +47,8 @@ CONTRACTIONS = {"off": (), "on": ("x[i] * x[i]",), "fast": ("x[i] * x[i]", "squa
 
 
 @pytest.mark.parametrize("name", PAIRS)
-def test_contraction_changes_no_bit_of_pairs(name):
+def test_neither_contraction_nor_fast_math_changes_a_bit_of_pairs(monkeypatch, name):
+    """PYTORCH_MPS_FAST_MATH does not affect kernels whose pragma asks for IEEE's rules."""
     # Contraction changes 1 - x^2: the product is then not rounded.
     control = """
         kernel void contracted(device float *x, uint i
@@ -65,20 +66,9 @@ def test_contraction_changes_no_bit_of_pairs(name):
             x = torch.tensor([1 + 2.0**-20], device="mps")
             torch.mps.compile_shader(pragma + control % square).contracted(x)
             assert (x.item() != 1 - (1 + 2.0**-19)) == (square in fused)
-    _assert_same_bits(name, libraries)
-
-
-@pytest.mark.parametrize("name", PAIRS)
-def test_fast_math_leaves_pairs_alone(monkeypatch, name):
-    """PYTORCH_MPS_FAST_MATH does not affect kernels whose pragma asks for IEEE's rules."""
-    libraries = {}
     for fast_math in "0", "1":
         monkeypatch.setenv("PYTORCH_MPS_FAST_MATH", fast_math)
-        libraries[fast_math] = torch.mps.compile_shader(sources.text(name))
-    _assert_same_bits(name, libraries)
-
-
-def _assert_same_bits(name, libraries):
+        libraries[f"fast math {fast_math}"] = torch.mps.compile_shader(text)
     for case in sources.cases(name):
         if "_float" in case.kernel:  # has no pairs
             continue

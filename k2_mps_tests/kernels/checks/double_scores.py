@@ -8,10 +8,12 @@ plus the error that checks/two_float.py allows for each of the sums before.  Sum
 gradients may lose 2^-60 of the sum of all.
 """
 
+import itertools
+
 import numpy as np
 
 from k2_mps_tests.kernels.case import INSTANCES, UNTOUCHED, Buffer, Case, fit_instance, ints
-from k2_mps_tests.kernels.checks.two_float import path_sums_of
+from k2_mps_tests.kernels.checks.two_float import SPECIAL, path_sums_of
 from k2_mps_tests.kernels.graphs import ARC, Graphs
 from k2_mps_tests.kernels.sources import enumerators
 
@@ -55,12 +57,23 @@ def cases():
                     yield case
                     if case.kernel.startswith("double_backprop") and graph.depth > 2:
                         yield _in_parts(case)
+            both = [reference(graph, forward, log)[0] for forward in (True, False)]
             for parts in (1, 3):
-                yield from _arc_post(name, graph, log, parts)
+                yield from _arc_post(name, graph, log, parts, *both)
         for parts in (1, 3):
             yield _arc_post_backprop(_name(layers, fan), graph, parts)
     for value in (-np.inf, np.inf, np.nan):
         yield _arc_post_backprop(f"a gradient of {value!r}", graph, 2, value)
+    random = np.random.default_rng(1)
+    for size in (1.0, 1e5):
+        forward, backward = -size * random.uniform(0, 1, (2, 200))
+        totals = -size * random.uniform(0, 1, 3)
+        # Posteriors of 1e-90, which are 0 in float, to e.
+        scores = np.minimum(1, -random.exponential(40, (3, 200, 200)))
+        scores += totals[:, None, None] - forward[:, None] - backward
+        yield from _posteriors(f"scores to {size:.0e}", forward, backward, totals, scores)
+    pairs = np.array(list(itertools.product(SPECIAL, repeat=2)))
+    yield from _posteriors("infinities and NaN", SPECIAL, pairs[:, 0], SPECIAL, pairs[:, 1])
 
 
 class Graph(Graphs):
@@ -255,16 +268,41 @@ def _gradients(name, graph, forward, log):
         yield Case(name + what, kernel, graph.num_fsas, threads, buffers)
 
 
-def _arc_post(name, graph, log, parts):
-    forward, _ = reference(graph, True, log)
-    backward, _ = reference(graph, False, log)
+def _posteriors(name, forward, backward, totals, scores):
+    """Posteriors of arcs from each of n states to each of m others, in an FSA for each total.
+
+    Args:
+      forward, backward: the scores of these states, (n,) and (m,).
+      totals: the total scores, (FSAs,).
+      scores: of the arcs; broadcasts to (FSAs, n, m).
+    """
+    n, m, count = len(forward), len(backward), len(totals)
+    arcs = np.zeros((count, n, m), ARC)
+    arcs["src"] = np.arange(n)[:, None]
+    arcs["dest"] = n + np.arange(m)
+    arcs["score"] = scores
+    graph = Graphs([n + m + 1] * count, arcs.ravel(), np.repeat(np.arange(count), n * m))
+    graph.num_fsas, graph.depth, graph.num_states = count, 1, count * (n + m + 1)
+    states = np.zeros((2, count, n + m + 1))
+    # A total is the forward score of the last state, and the backward score of the first.
+    states[0, :, :n], states[0, :, -1] = forward, totals
+    states[1, :, n : n + m], states[1, :, 0] = backward, totals
+    return _arc_post(name, graph, True, 1, *states.reshape(2, -1))
+
+
+def _arc_post(name, graph, log, parts, forward, backward):
+    """Posteriors of arcs and, in the log semiring, the gradient of total scores.
+
+    forward, backward: the scores of all states.
+    """
     total = forward[graph.state_begins[1:] - 1][graph.fsa_of_arc]
-    post = (
-        graph.arcs["score"]
-        + forward[graph.src].astype(float)
-        + backward[graph.dest]
-        - np.where(total == -np.inf, np.inf, total)
-    )
+    with np.errstate(invalid="ignore"):
+        post = (
+            graph.arcs["score"].astype(float)
+            + forward[graph.src]
+            + backward[graph.dest]
+            - np.where(total == -np.inf, np.inf, total)
+        )
     both = np.concatenate([forward, backward])
     size = 1 + np.abs(both[np.isfinite(both)]).max()
     lost = 4 * size * PAIR
@@ -291,7 +329,12 @@ def _arc_post(name, graph, log, parts):
             *inputs,
             Buffer(grad),
             # Two roundings: of the posterior, and of the product.
-            Buffer.output(arc_grad, np.abs(arc_grad) * (2.01 * HALF + lost)),
+            Buffer.output(
+                arc_grad,
+                # Numbers less than 2^-126 may be flushed to 0.
+                np.where(np.isfinite(arc_grad), np.abs(arc_grad), 0) * (2.01 * HALF + lost)
+                + 2.0**-126,
+            ),
             _params(graph, log, stride=stride, parts=parts),
         ]
         yield _by_arc(graph, f"{name}, stride {stride}", "double_totals_backprop", parts, buffers)

@@ -89,21 +89,3 @@ kernel void path_sums(device const Sum *states [[buffer(0)]],
     sum = AddInOrder(sum, max, states[n], ExpOf<Sum>(scores[n]));
   sums[i] = ScoreOf(MakeSum(max, sum)).high;
 }
-
-// posteriors   [size], of arcs with the scores scores[i].  states[3 * i] is the
-//              forward sum of the arc's source, states[3 * i + 1] the backward
-//              sum of its destination, states[3 * i + 2] the sum of all paths.
-// logs         [size], their logarithms
-kernel void arc_posteriors(device const Sum *states [[buffer(0)]],
-                           device const float *scores [[buffer(1)]],
-                           device float *posteriors [[buffer(2)]],
-                           device float *logs [[buffer(3)]],
-                           constant int &size [[buffer(4)]],
-                           uint i [[thread_position_in_grid]]) {
-  if (int(i) >= size) return;
-  const PathSum<float, TwoFloat> posterior =
-      PosteriorOf(states[3 * i], ExpOf<Sum>(scores[i]), states[3 * i + 1],
-                  states[3 * i + 2]);
-  posteriors[i] = ValueOf(posterior).high;
-  logs[i] = ScoreOf(posterior).high;
-}

@@ -1,11 +1,10 @@
-"""Cases of two_float, path_sums and arc_posteriors of two_float.metal, beside this file.
+"""Cases of two_float and path_sums of two_float.metal, beside this file.
 
 References are in long double, whose 64 bits are 16 more than those of pairs.
 
 Tolerances: the relative errors are those that two_float.h states, plus 2^-49 for
 the references, which become pairs.  The error of a score is half a unit in the last
 place of float32, plus that of the pairs, 2^-44 of the largest number in the sum.
-The error of a posterior's exponent is the same.
 """
 
 import itertools
@@ -43,9 +42,6 @@ def cases():
         for size in (1e-6, 1.0, 1e5, 1e10, 1e30):
             yield _sums(random, arcs, size)
     yield from _special_sums()
-    for size in (1.0, 1e5):
-        yield _posteriors(random, size)
-    yield _special_posteriors()
 
 
 def _pairs(numbers):
@@ -160,7 +156,7 @@ def _sums(random, arcs, size):
 
 def _special_sums():
     """The result of LogAdd of k2/csrc/utils.h, in the order of the arcs."""
-    terms = _combinations(3)
+    terms = np.array(list(itertools.product(SPECIAL, repeat=3)))
     expected = np.full(len(terms), -INF)
     with np.errstate(invalid="ignore"):
         for arc in terms.T:
@@ -178,11 +174,6 @@ def _special_sums():
             expected,
             1e-6,
         )
-
-
-def _combinations(count):
-    """All rows of so many special values."""
-    return np.array(list(itertools.product(SPECIAL, repeat=count)))
 
 
 def path_sums_of(scores):
@@ -204,52 +195,3 @@ def _sums_case(name, states, arc_scores, expected, allowed):
         ints(arc_scores.shape),
     ]
     return Case(name, "path_sums", -(-count // 64), 64, buffers)
-
-
-def _posteriors(random, size):
-    states, scores = _states(-size * random.uniform(0, 1, (SIZE, 3)).astype(LD), random)
-    # Posteriors of 1e-90, which are 0 in float, to e.
-    exponents = np.minimum(1, -random.exponential(40, SIZE))
-    arc_scores = (scores[:, 2] - scores[:, 0] - scores[:, 1] + exponents).astype(np.float32)
-    logs = arc_scores + scores[:, 0] + scores[:, 1] - scores[:, 2]
-    lost = 2.0**-44 * abs(scores).max(1).astype(float)
-    # Numbers less than 2^-126 may be flushed to 0.
-    return _posteriors_case(
-        f"scores to {size:.0e}",
-        states,
-        arc_scores,
-        np.exp(logs),
-        np.exp(logs).astype(float) * (2.0**-24 + 2 * lost) + 2.0**-126,
-        logs,
-        np.spacing(abs(logs).astype(np.float32)) / 2 + lost,
-    )
-
-
-def _special_posteriors():
-    values = _combinations(4)
-    arc_scores = values[:, 3].astype(np.float32)
-    with np.errstate(invalid="ignore"):
-        total = values[:, 2]
-        logs = arc_scores + values[:, 0] + values[:, 1] + np.where(total == -INF, -INF, -total)
-    # exp(7) is the largest finite posterior here.
-    return _posteriors_case(
-        "infinities and NaN",
-        path_sums_of(values[:, :3]),
-        arc_scores,
-        np.exp(logs),
-        1e-3,
-        logs,
-        1e-5,
-    )
-
-
-def _posteriors_case(name, states, arc_scores, posteriors, allowed, logs, allowed_logs):
-    size = len(arc_scores)
-    buffers = [
-        Buffer(states.astype(np.float32)),
-        Buffer(arc_scores),
-        Buffer.output(posteriors.astype(float), allowed),
-        Buffer.output(logs.astype(float), allowed_logs),
-        ints([size]),
-    ]
-    return Case(name, "arc_posteriors", -(-size // 256), 256, buffers)
