@@ -81,12 +81,6 @@ typedef NS_OPTIONS(NSUInteger, MTLResourceOptions) {
 @end
 
 // ---- MTLLibrary.h
-typedef NS_ENUM(NSUInteger, MTLLanguageVersion) {
-  MTLLanguageVersion3_1 = (3 << 16) + 1,
-  MTLLanguageVersion3_2 = (3 << 16) + 2,
-  MTLLanguageVersion4_0 = (4 << 16) + 0,
-};
-
 typedef NS_ENUM(NSInteger, MTLMathMode) {
   MTLMathModeSafe = 0,
   MTLMathModeRelaxed = 1,
@@ -104,11 +98,9 @@ MPS_EMULATOR_CLASS
 @interface MTLCompileOptions : NSObject {
   BOOL _fastMathEnabled;
   MTLMathMode _mathMode;
-  MTLLanguageVersion _languageVersion;
 }
 @property(readwrite, nonatomic) BOOL fastMathEnabled;
 @property(readwrite, nonatomic) MTLMathMode mathMode;
-@property(readwrite, nonatomic) MTLLanguageVersion languageVersion;
 @end
 
 @protocol MTLFunction <NSObject>

@@ -6,7 +6,6 @@ import sys
 import traceback
 
 from .errors import Refused, ToolError
-from .language import NEWEST, Language
 from .nvptx import arguments as ptx_arguments
 from .nvptx import description as ptx_description
 from .pipeline import PROGRAM_SOURCE, Program, explain
@@ -81,30 +80,15 @@ def _parser():
 
 
 def _add_common(parser):
-    parser.add_argument(
-        "--language-version",
-        type=_language,
-        default=Language(NEWEST),
-        metavar="MAJOR.MINOR",
-        help=f"of the Metal Shading Language (default: {NEWEST[0]}.{NEWEST[1]})",
-    )
     parser.add_argument("--include", "-I", action="append", default=[], metavar="FOLDER")
     parser.add_argument("--no-fast-math", dest="fast_math", action="store_false")
     parser.add_argument("--clang", help="the path of clang++")
-
-
-def _language(text):
-    try:
-        return Language.parse(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def _program(options, path, name):
     return Program(
         path,
         name,
-        options.language_version,
         include_folders=options.include,
         clang=options.clang,
         fast_math=options.fast_math,

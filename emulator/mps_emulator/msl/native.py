@@ -24,8 +24,7 @@ class Metal:
         text = [ctypes.c_char_p, ctypes.c_uint64]
         handle = ctypes.c_void_p
         self._lib.mps_emulator_msl_compile.restype = handle
-        options = [ctypes.c_bool, ctypes.c_uint32]
-        self._lib.mps_emulator_msl_compile.argtypes = [*text, *options, *text]
+        self._lib.mps_emulator_msl_compile.argtypes = [*text, ctypes.c_bool, *text]
         self._lib.mps_emulator_msl_release.argtypes = [handle]
         self._lib.mps_emulator_msl_run.argtypes = [
             handle,
@@ -34,16 +33,12 @@ class Metal:
             *text,
         ]
 
-    def compile(self, source, version=None, fast_math=True):
-        """Returns a Library.  Raises CompileError.
-
-        version:   (major, minor), or None for the newest.
-        """
-        number = 0 if version is None else version[0] << 16 | version[1]
+    def compile(self, source, fast_math=True):
+        """Returns a Library.  Raises CompileError."""
         message = ctypes.create_string_buffer(_MESSAGE_SIZE)
         text = source.encode()
         handle = self._lib.mps_emulator_msl_compile(
-            text, len(text), fast_math, number, message, _MESSAGE_SIZE
+            text, len(text), fast_math, message, _MESSAGE_SIZE
         )
         if not handle:
             raise CompileError(message.value.decode())

@@ -46,14 +46,12 @@ class Program:
 
     path:            the file.
     name:            the file name in messages.
-    language:        a language.Language.
     include_folders: where #include "..." looks.
     """
 
-    def __init__(self, path, name, language, include_folders=(), clang=None, fast_math=True):
+    def __init__(self, path, name, include_folders=(), clang=None, fast_math=True):
         self.path = path
         self.name = name
-        self.language = language
         self.clang = clang or toolchain.find_clang()
         self.fast_math = fast_math
         self._include_folders = include_folders
@@ -83,7 +81,6 @@ class Program:
             self._compile(
                 toolchain.compile_command(
                     self.clang,
-                    self.language,
                     self.fast_math,
                     cpu,
                     _write(folder, _PARSED_FILE, self._library_text(text, kernels)),
@@ -107,7 +104,7 @@ class Program:
             ir = os.path.join(folder, "program.ll")
             self._compile(
                 toolchain.nvptx_ir_command(
-                    *kind, self.language, self.fast_math, source, ir, libdevice, whole_simdgroups
+                    *kind, self.fast_math, source, ir, libdevice, whole_simdgroups
                 )
             )
             with open(ir, encoding="utf-8") as file:
@@ -130,9 +127,7 @@ class Program:
     # ---- Preprocessing
 
     def _preprocess(self):
-        command = toolchain.preprocess_command(
-            self.clang, self.language, self.path, self._include_folders
-        )
+        command = toolchain.preprocess_command(self.clang, self.path, self._include_folders)
         status, printed = toolchain.run(command)
         if status != 0:
             raise self._refusal_of_preprocessor(printed)
@@ -176,7 +171,7 @@ class Program:
         # Imports the package clang: only after load_libclang() has found it.
         from .analysis import Analysis
 
-        options = toolchain.dialect_options(self.language, self.fast_math)
+        options = toolchain.dialect_options(self.fast_math)
         options += ["-Wpre-c++17-compat", "-ferror-limit=100"]
         options.remove("-w")
         repaired = set()
@@ -193,7 +188,7 @@ class Program:
             for question in refused:
                 text.take_operands_by_value(question)
             repaired |= refused
-        return Analysis(unit, _PARSED_FILE, rewritten_map, source_map, text, self.language)
+        return Analysis(unit, _PARSED_FILE, rewritten_map, source_map, text)
 
     def _refused_conditionals(self, unit, text, rewritten_map):
         """The tokens ? of the conditional operators that clang refuses, a set.

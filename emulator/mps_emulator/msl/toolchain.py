@@ -16,6 +16,11 @@ IMPLEMENTATION_HEADERS = os.path.join(FOLDER, "include")
 CLANG_VERSION = 19
 
 
+# The version of Metal's language that torch asks for on macOS 15, and its C++.
+_METAL_VERSION = "-D__METAL_VERSION__=320"
+_CPLUSPLUS = "-std=c++14"
+
+
 def find_clang():
     """The path of clang++."""
     path = os.environ.get("MPS_EMULATOR_CLANG")
@@ -67,22 +72,22 @@ def run(command):
     return result.returncode, result.stdout
 
 
-def preprocess_command(clang, language, source, include_folders):
+def preprocess_command(clang, source, include_folders):
     """The command that prints the preprocessed text of the file `source`.
 
     Metal's macros are predefined, the host's are not.
     """
     command = [
         clang,
-        "-std=" + language.cplusplus,
+        _CPLUSPLUS,
         # Warnings would mix with the preprocessed text.
         *"-E -x c++ -undef -nostdinc -nostdinc++ -fno-color-diagnostics -w".split(),
     ]
     command += ["-I" + folder for folder in (METAL_HEADERS, *include_folders)]
-    return command + [f"-D__METAL_VERSION__={language.metal_version}", "-D__METAL__=1", source]
+    return command + [_METAL_VERSION, "-D__METAL__=1", source]
 
 
-def dialect_options(language, fast_math):
+def dialect_options(fast_math):
     """clang's options for the rewritten text, for parsing and compiling."""
     extensions = (
         "-all",
@@ -95,7 +100,7 @@ def dialect_options(language, fast_math):
         *"-x clcpp -cl-std=clc++2021 -cl-no-stdinc -cl-single-precision-constant".split(),
         "-Xclang",
         "-cl-ext=" + ",".join(extensions),
-        f"-D__METAL_VERSION__={language.metal_version}",
+        _METAL_VERSION,
         "-I" + IMPLEMENTATION_HEADERS,
         "-fno-color-diagnostics",
         # Metal's safe mode too contracts products and sums within a statement.
@@ -114,9 +119,9 @@ _CHECK_RACES = """
 """.split()
 
 
-def compile_command(clang, language, fast_math, cpu, source, output, check_races=False):
+def compile_command(clang, fast_math, cpu, source, output, check_races=False):
     """The command that compiles rewritten text to a shared object."""
-    command = [clang] + dialect_options(language, fast_math)
+    command = [clang] + dialect_options(fast_math)
     command.append("-DMSL_CODE")
     if check_races:
         command += _CHECK_RACES
@@ -132,14 +137,14 @@ def compile_command(clang, language, fast_math, cpu, source, output, check_races
     return command
 
 
-def nvptx_ir_command(clang, gpu, language, fast_math, source, output, libdevice, whole_simdgroups):
+def nvptx_ir_command(clang, gpu, fast_math, source, output, libdevice, whole_simdgroups):
     """The command that compiles rewritten text to LLVM's IR, without optimization.
 
     gpu:       an architecture, like sm_80.
     libdevice: the path of libdevice.10.bc; with None the IR keeps references to
                its mathematical functions.
     """
-    command = [clang] + dialect_options(language, fast_math)
+    command = [clang] + dialect_options(fast_math)
     command += _nvptx_options(gpu)
     command += ["-DMSL_CODE", "-gline-tables-only"]
     command += ["-Xclang", "-disable-llvm-passes"]

@@ -51,10 +51,8 @@ class Emulated:
     def _library(self, number):
         if number not in self._libraries:
             program = self._recording.programs[number]
-            version = program["language_version"]
             self._libraries[number] = self._metal.compile(
                 (self._recording.folder / program["file"]).read_text(),
-                version=(version >> 16, version & 0xFFFF) if version else None,
                 fast_math=program["fast_math"],
             )
         return self._libraries[number]

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from ..msl import nvptx
 from ..msl.errors import ToolError
-from ..msl.language import NEWEST, Language
 from ..msl.pipeline import Program
 from . import cuda, driver, player
 
@@ -28,14 +27,8 @@ def find_libdevice():
 def program_of(recording, number):
     """The msl.pipeline.Program of a recording's program."""
     program = recording.programs[number]
-    version = program["language_version"]
     path = str(recording.folder / program["file"])
-    return Program(
-        path,
-        path,
-        Language((version >> 16, version & 0xFFFF) if version else NEWEST),
-        fast_math=program["fast_math"],
-    )
+    return Program(path, path, fast_math=program["fast_math"])
 
 
 def describe(recording):

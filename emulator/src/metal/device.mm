@@ -11,14 +11,6 @@ using namespace mps_emulator;
 
 namespace {
 
-msl::CompileOptions ToCompileOptions(MTLCompileOptions *options) {
-  msl::CompileOptions result;
-  if (!options) return result;
-  result.fast_math = [options mathMode] != MTLMathModeSafe;
-  result.language_version = static_cast<uint32_t>([options languageVersion]);
-  return result;
-}
-
 MTLStorageMode StorageModeOf(MTLResourceOptions options) {
   return static_cast<MTLStorageMode>(options >> MTLResourceStorageModeShift &
                                      0xF);
@@ -105,8 +97,9 @@ GETTER(NSUInteger, maxBufferLength, kMaxBufferLength)
                                options:(MTLCompileOptions *)options
                                  error:(NSError **)error {
   if (!source) Fatal("newLibraryWithSource:options:error: the source is nil");
+  BOOL fast_math = !options || [options mathMode] != MTLMathModeSafe;
   return [MPSEmulatorLibrary newWithSource:ToStdString(source)
-                                   options:ToCompileOptions(options)
+                                  fastMath:fast_math
                                      error:error];
 }
 

@@ -33,13 +33,11 @@ NSUInteger MostThreadsOfAPipeline() {
 
 @implementation MTLCompileOptions
 
-@synthesize fastMathEnabled = _fastMathEnabled, mathMode = _mathMode,
-            languageVersion = _languageVersion;
+@synthesize fastMathEnabled = _fastMathEnabled, mathMode = _mathMode;
 
 - (instancetype)init {
   _fastMathEnabled = YES;
   _mathMode = MTLMathModeFast;
-  _languageVersion = MTLLanguageVersion3_2;
   return self;
 }
 
@@ -77,11 +75,11 @@ GETTER(NSString *, name, ToNSString(_kernel->name))
 @implementation MPSEmulatorLibrary
 
 + (instancetype)newWithSource:(const std::string &)source
-                      options:(const msl::CompileOptions &)options
+                     fastMath:(BOOL)fastMath
                         error:(NSError **)error {
   if (error) *error = nil;
   std::string diagnostics;
-  LibraryPointer compiled = msl::Compile(source, options, &diagnostics);
+  LibraryPointer compiled = msl::Compile(source, fastMath, &diagnostics);
   if (!compiled) {
     if (error)
       *error = MakeError(MTLLibraryErrorDomain, MTLLibraryErrorCompileFailure,

@@ -67,7 +67,7 @@ const std::shared_ptr<CommandBuffer> &CommandBufferOf(
 }
 // Returns nil, and an autoreleased error, if `source` does not compile.
 + (instancetype)newWithSource:(const std::string &)source
-                      options:(const mps_emulator::msl::CompileOptions &)options
+                     fastMath:(BOOL)fastMath
                         error:(NSError **)error;
 @end
 

@@ -34,12 +34,11 @@ char *Message(const char *failed, NSError *error) {
   return strdup((failed + ToStdString([error localizedDescription])).c_str());
 }
 
-// torch's choices on macOS 15.2, the release that the emulator reports.
+// torch's choice on macOS 15.2, the release that the emulator reports.
 MTLCompileOptions *Options() {
   const char *given = std::getenv("PYTORCH_MPS_FAST_MATH");
   const bool fast = given && std::strcmp(given, "0") != 0;
   MTLCompileOptions *options = [[MTLCompileOptions new] autorelease];
-  options.languageVersion = MTLLanguageVersion3_2;
   options.mathMode = fast ? MTLMathModeFast : MTLMathModeSafe;
   return options;
 }

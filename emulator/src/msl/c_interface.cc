@@ -34,11 +34,11 @@ void Store(const std::string &text, char *out, size_t size) {
 
 // Returns a library, or nullptr and the diagnostics in `message`.
 MPS_EMULATOR_EXPORT LibraryHandle *mps_emulator_msl_compile(
-    const char *source, uint64_t source_size, bool fast_math,
-    uint32_t language_version, char *message, uint64_t message_size) {
+    const char *source, uint64_t source_size, bool fast_math, char *message,
+    uint64_t message_size) {
   std::string diagnostics;
-  auto library = msl::Compile(std::string(source, source_size),
-                              {fast_math, language_version}, &diagnostics);
+  auto library =
+      msl::Compile(std::string(source, source_size), fast_math, &diagnostics);
   Store(diagnostics, message, message_size);
   return library == nullptr ? nullptr : new LibraryHandle(library);
 }

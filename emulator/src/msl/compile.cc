@@ -48,23 +48,21 @@ fs::path CacheDirectory() {
 }
 
 std::string CacheKey(const FrontEnd &front_end, const std::string &source,
-                     const CompileOptions &options, bool check_races) {
+                     bool fast_math, bool check_races) {
   Hash hash;
   hash.AddField(front_end.identity());
   hash.AddField(source);
-  hash.AddField(options.fast_math ? "fast" : "precise");
+  hash.AddField(fast_math ? "fast" : "precise");
   hash.AddField(check_races ? "races" : "");
-  hash.AddField(std::to_string(options.language_version));
   return hash.Hexadecimal();
 }
 
-// Loads a library that was compiled from `source` with `options`, for the rest
+// Loads a library that was compiled from `source`, for the rest
 // of the process.  Returns nullptr and sets `*error` if the file is not a
 // kernel library of this version.
 std::shared_ptr<const Library> LoadLibrary(const std::string &path,
                                            const std::string &source,
-                                           const CompileOptions &options,
-                                           std::string *error) {
+                                           bool fast_math, std::string *error) {
   // Never closed: a command buffer that never runs may hold one of the kernels
   // until the end of the process.
   void *object = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
@@ -81,7 +79,7 @@ std::shared_ptr<const Library> LoadLibrary(const std::string &path,
   }
   *module->runtime = Runtime();
   return std::make_shared<Library>(
-      Library{{module->kernels, module->kernel_count}, source, options});
+      Library{{module->kernels, module->kernel_count}, source, fast_math});
 }
 
 // A folder that the destructor deletes.
@@ -109,8 +107,8 @@ class TemporaryDirectory {
 // Compiles into the cache.  If several processes compile the same text at the
 // same time, the file of the last rename stays.
 FrontEnd::Result Build(const FrontEnd &front_end, const std::string &source,
-                       const CompileOptions &options, bool check_races,
-                       const fs::path &cached, std::string *diagnostics) {
+                       bool fast_math, bool check_races, const fs::path &cached,
+                       std::string *diagnostics) {
   TemporaryDirectory directory(cached.parent_path());
   fs::path text = directory.path() / "program_source";
   fs::path output = directory.path() / "library.so";
@@ -122,32 +120,32 @@ FrontEnd::Result Build(const FrontEnd &front_end, const std::string &source,
           "cannot write", text,
           std::make_error_code(std::errc::no_space_on_device));
   }
-  FrontEnd::Result result = front_end.Build(text.string(), options, check_races,
-                                            output.string(), diagnostics);
+  FrontEnd::Result result = front_end.Build(
+      text.string(), fast_math, check_races, output.string(), diagnostics);
   if (result == FrontEnd::Result::kBuilt) fs::rename(output, cached);
   return result;
 }
 
 Outcome LoadOrBuild(const FrontEnd &front_end, const std::string &key,
-                    const std::string &source, const CompileOptions &options,
+                    const std::string &source, bool fast_math,
                     bool check_races) {
   Outcome outcome;
   try {
     fs::path cached = CacheDirectory() / key.substr(0, 2) / (key + ".so");
     if (fs::exists(cached)) {
       outcome.library =
-          LoadLibrary(cached.string(), source, options, &outcome.diagnostics);
+          LoadLibrary(cached.string(), source, fast_math, &outcome.diagnostics);
       if (outcome.library != nullptr) return outcome;
       // The file is damaged, for example by a full disk; the code below
       // replaces it.
       fs::remove(cached);
     }
     fs::create_directories(cached.parent_path());
-    FrontEnd::Result result = Build(front_end, source, options, check_races,
+    FrontEnd::Result result = Build(front_end, source, fast_math, check_races,
                                     cached, &outcome.diagnostics);
     if (result == FrontEnd::Result::kBuilt)
       outcome.library =
-          LoadLibrary(cached.string(), source, options, &outcome.diagnostics);
+          LoadLibrary(cached.string(), source, fast_math, &outcome.diagnostics);
     outcome.is_refusal = result == FrontEnd::Result::kRefused;
   } catch (const std::exception &error) {
     outcome.diagnostics =
@@ -161,9 +159,9 @@ Outcome LoadOrBuild(const FrontEnd &front_end, const std::string &key,
 class ProcessCache {
  public:
   Outcome Get(const FrontEnd &front_end, const std::string &source,
-              const CompileOptions &options) {
+              bool fast_math) {
     bool check_races = CheckRaces();
-    std::string key = CacheKey(front_end, source, options, check_races);
+    std::string key = CacheKey(front_end, source, fast_math, check_races);
     std::unique_lock<std::mutex> lock(mutex_);
     std::shared_ptr<Entry> &place = entries_[key];
     if (place != nullptr) {
@@ -174,7 +172,8 @@ class ProcessCache {
     std::shared_ptr<Entry> entry = place = std::make_shared<Entry>();
     // No lock is held while the compiler runs.
     lock.unlock();
-    Outcome outcome = LoadOrBuild(front_end, key, source, options, check_races);
+    Outcome outcome =
+        LoadOrBuild(front_end, key, source, fast_math, check_races);
     lock.lock();
     entry->outcome = outcome;
     entry->ready = true;
@@ -198,7 +197,7 @@ class ProcessCache {
 }  // namespace
 
 std::shared_ptr<const Library> Compile(const std::string &source,
-                                       const CompileOptions &options,
+                                       bool fast_math,
                                        std::string *diagnostics) {
   static const FrontEnd front_end;
   if (!front_end.error().empty()) {
@@ -207,7 +206,7 @@ std::shared_ptr<const Library> Compile(const std::string &source,
   }
   // Never destroyed, because a thread may compile while the process ends.
   static ProcessCache *cache = new ProcessCache;
-  Outcome outcome = cache->Get(front_end, source, options);
+  Outcome outcome = cache->Get(front_end, source, fast_math);
   if (outcome.library == nullptr) *diagnostics = outcome.diagnostics;
   return outcome.library;
 }

@@ -13,7 +13,6 @@
 
 #include "core/environment.h"
 #include "core/export.h"
-#include "core/hexadecimal.h"
 #include "msl/hash.h"
 #include "msl/process.h"
 
@@ -120,8 +119,7 @@ FrontEnd::FrontEnd() : cpu_(Cpu()) {
   identity_ = hash.Hexadecimal();
 }
 
-FrontEnd::Result FrontEnd::Build(const std::string &source,
-                                 const CompileOptions &options,
+FrontEnd::Result FrontEnd::Build(const std::string &source, bool fast_math,
                                  bool check_races, const std::string &output,
                                  std::string *diagnostics) const {
   std::vector<std::string> command = {
@@ -132,12 +130,7 @@ FrontEnd::Result FrontEnd::Build(const std::string &source,
       "--cpu",    cpu_,
   };
   if (check_races) command.push_back("--check-races");
-  if (!options.fast_math) command.push_back("--no-fast-math");
-  if (options.language_version != 0) {
-    command.push_back("--language-version");
-    command.push_back(std::to_string(options.language_version >> 16) + "." +
-                      std::to_string(options.language_version & 0xffff));
-  }
+  if (!fast_math) command.push_back("--no-fast-math");
 
   ProcessResult result = RunProcess(command);
   if (result.status == 0) return Result::kBuilt;

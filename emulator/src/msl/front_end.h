@@ -31,9 +31,8 @@ class FrontEnd {
   // Compiles the text in file `source` to the shared object `output`.  Sets
   // `*diagnostics` if Metal would refuse the text, or if the front end fails.
   // check_races: see race_checker.h.
-  Result Build(const std::string &source, const CompileOptions &options,
-               bool check_races, const std::string &output,
-               std::string *diagnostics) const;
+  Result Build(const std::string &source, bool fast_math, bool check_races,
+               const std::string &output, std::string *diagnostics) const;
 
  private:
   std::string directory_;

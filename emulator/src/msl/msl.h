@@ -33,17 +33,11 @@ inline std::span<const Parameter> ParametersOf(const Kernel &kernel) {
   return {kernel.parameters, kernel.parameter_count};
 }
 
-struct CompileOptions {
-  bool fast_math = true;  // Metal's default
-  // MTLCompileOptions.languageVersion as major * 65536 + minor; 0: newest
-  uint32_t language_version = 0;
-};
-
 // A compiled program.
 struct Library {
   std::span<const Kernel> kernels;
   std::string source;
-  CompileOptions options;
+  bool fast_math;
 
   // Returns nullptr if there is no such kernel.
   const Kernel *Find(std::string_view name) const {
@@ -58,7 +52,7 @@ struct Library {
 // `program_source:LINE:COL: error:`.  Caches results by content, on disk and in
 // the process.  Thread-safe.
 std::shared_ptr<const Library> Compile(const std::string &source,
-                                       const CompileOptions &options,
+                                       bool fast_math,
                                        std::string *diagnostics);
 
 struct Binding {

@@ -264,7 +264,6 @@ const std::vector<Case> &Checks() {
        [] {
          MTLCompileOptions *options = [[MTLCompileOptions alloc] init];
          TORCH_CHECK([options mathMode] == MTLMathModeFast);
-         [options setLanguageVersion:MTLLanguageVersion3_1];
          [options setMathMode:MTLMathModeSafe];
          TORCH_CHECK(![options fastMathEnabled]);
          id<MTLLibrary> library = Compile(@"kernel void f(device float *x "

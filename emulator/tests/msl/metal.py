@@ -5,7 +5,6 @@ import tempfile
 
 import numpy as np
 from mps_emulator.msl import native
-from mps_emulator.msl.language import Language
 from mps_emulator.msl.native import CompileError, Fatal
 from mps_emulator.msl.pipeline import Program
 
@@ -53,7 +52,7 @@ def kernels_of(source):
     with tempfile.NamedTemporaryFile("w", suffix=".metal") as file:
         file.write(HEADER + source)
         file.flush()
-        _, kernels = Program(file.name, file.name, Language()).analyse()
+        _, kernels = Program(file.name, file.name).analyse()
     return {kernel.name: kernel for kernel in kernels}
 
 

@@ -71,6 +71,14 @@ int f(int n) {
 template <typename T> T f(T n) { return n > 0 ? f(n - 1) : n; }
                                                 ^
 kernel void k(device int *p) { p[0] = f(p[0]); }
+//// class_template_argument_deduction: deduction
+template <typename T> struct Box { T x; Box(T v) : x(v) {} };
+kernel void k(device float *a) { Box b(1.0f); a[0] = b.x; }
+                                 ^
+//// auto_template_parameter: template parameters declared with
+template <auto n> int f() { return n; }
+               ^
+kernel void k(device int *a) { a[0] = f<3>(); }
 //// virtual: 'virtual' is not supported in Metal
 struct S {
   virtual void f() {}

@@ -45,10 +45,6 @@ def test_includes(build, tmp_path):
     assert status == 0, output
 
 
-def test_language_version(build):
-    assert "is no language version" in build("", "--language-version", "5.7")[1]
-
-
 def test_missing_file(build):
     status, output = build(None, name="/nonexistent.metal")
     assert status != 0

@@ -37,54 +37,7 @@ def test_refused(metal, text, place, words):
         assert internal not in diagnostics
 
 
-# (name, text, the first version that accepts the text, words of the refusal)
-VERSIONED = [
-    (
-        "lambda",
-        "kernel void k(device float *a) {\n"
-        "  auto f = [](float x) { return x + 1; };\n"
-        "  a[0] = f(a[0]);\n"
-        "}",
-        (3, 2),
-        "lambda expressions are not supported in Metal",
-    ),
-    (
-        "class_template_argument_deduction",
-        "template <typename T> struct Box { T x; Box(T v) : x(v) {} };\n"
-        "kernel void k(device float *a) { Box b(1.0f); a[0] = b.x; }",
-        (4, 0),
-        "deduction",
-    ),
-    (
-        "auto_template_parameter",
-        "template <auto n> int f() { return n; }\nkernel void k(device int *a) { a[0] = f<3>(); }",
-        (4, 0),
-        "template parameters declared with",
-    ),
-    (
-        "fence",
-        "kernel void k(device float *a) {\n"
-        "  atomic_thread_fence(mem_flags::mem_device, memory_order_seq_cst);\n"
-        "}",
-        (3, 2),
-        "atomic_thread_fence",
-    ),
-]
-OLDER = {(3, 2): (3, 1), (4, 0): (3, 2)}
-
-
-@pytest.mark.parametrize(
-    "text, first, words", [case[1:] for case in VERSIONED], ids=[case[0] for case in VERSIONED]
-)
-def test_language_versions(metal, text, first, words):
-    diagnostics = metal.refusal(text + "\n", version=OLDER[first])
-    assert words in diagnostics
-    assert errors(diagnostics)
-    metal.compile(text + "\n", version=first)
-    metal.compile(text + "\n")
-
-
-# Metal's compiler before 4.0 takes these as extensions of C++14, with a warning.
+# Metal's compiler takes these as extensions of C++14, with a warning.
 EXTENSIONS = """
 kernel void k(device float *a [[buffer(0)]]) {
   if constexpr (sizeof(float) == 4) a[0] = 1;
@@ -100,12 +53,8 @@ template <typename... T> float sum(T... x) { return (0 + ... + x); }
 """
 
 
-def test_extensions_of_older_versions(metal):
-    metal.compile(EXTENSIONS, version=(3, 1))
-
-
-def test_unknown_version(metal):
-    assert "is no language version" in metal.refusal("", version=(3, 0))
+def test_extensions(metal):
+    metal.compile(EXTENSIONS)
 
 
 def test_names_need_no_header(metal):

@@ -33,21 +33,19 @@ class Analysis:
     rewritten:  the diagnostics.RewrittenMap.
     source_map: the diagnostics.SourceMap.
     rewriter:   the rewriter.Rewriter.
-    language:   the language.Language.
 
     `errors`, `kernels` and `suspending_calls` are the results.
     """
 
-    def __init__(self, unit, main_file, rewritten, source_map, rewriter, language):
+    def __init__(self, unit, main_file, rewritten, source_map, rewriter):
         self._rewriter = rewriter
-        self._language = language
         self._report = Report(main_file, rewritten, source_map)
         self._functions = Functions(self._report)
         self._instances = {}  # {number of an instantiation: cursor}
         self.errors = self._report.errors
         self.kernels = []
         self.suspending_calls = []
-        self._report.add_clang_errors(unit.diagnostics, language)
+        self._report.add_clang_errors(unit.diagnostics)
         if not self.errors:
             self._examine_program(unit)
         if not self.errors:
@@ -123,9 +121,6 @@ class Analysis:
             self._find_instance(cursor)
         elif kind in (CursorKind.TYPEDEF_DECL, CursorKind.TYPE_ALIAS_DECL):
             check_pointers(self._report, cursor, cursor.underlying_typedef_type)
-        elif kind == CursorKind.LAMBDA_EXPR:
-            if not self._language.has_lambdas:
-                self._report.error(cursor, "lambda expressions are not supported in Metal")
         elif kind == CursorKind.UNEXPOSED_EXPR:
             check_conversion(self._report, cursor, role)
             child_role = role

@@ -47,19 +47,18 @@ class Report:
 
     # ---- What clang refuses
 
-    def add_clang_errors(self, diagnostics, language):
+    def add_clang_errors(self, diagnostics):
         for found in diagnostics:
-            if found.severity >= found.Error or self._is_cplusplus17_only(found, language):
+            if found.severity >= found.Error or self._is_cplusplus17_only(found):
                 self._add_clang_error(found)
 
-    def _is_cplusplus17_only(self, found, language):
+    def _is_cplusplus17_only(self, found):
         """Whether a warning names a C++17 feature that is no extension of C++14 either.
 
         clang reads every program as C++17 and warns of each of its features.
         """
         return (
-            not language.is_cplusplus17
-            and found.option == "-Wpre-c++17-compat"
+            found.option == "-Wpre-c++17-compat"
             and self.is_of_program(found.location)
             and (
                 "class template argument deduction" in found.spelling

@@ -3,12 +3,7 @@
 
 namespace metal {
 
-enum memory_order {
-  memory_order_relaxed = 0,
-#if __METAL_VERSION__ >= 320
-  memory_order_seq_cst = 5
-#endif
-};
+enum memory_order { memory_order_relaxed = 0, memory_order_seq_cst = 5 };
 
 enum class mem_flags : uint {
   mem_none = 0,
@@ -25,14 +20,12 @@ constexpr mem_flags operator&(mem_flags a, mem_flags b) {
   return (mem_flags)((uint)a & (uint)b);
 }
 
-#if __METAL_VERSION__ >= 320
 enum thread_scope {
   thread_scope_thread = 0,
   thread_scope_simdgroup = 1,
   thread_scope_threadgroup = 2,
   thread_scope_device = 3
 };
-#endif
 
 // Only the atomic functions access an atomic object.
 template <class T>
@@ -61,16 +54,12 @@ using __msl_atomic_float = _atomic<float>;
 
 namespace metal {
 
-#if __METAL_VERSION__ >= 320
 #define MSL_RELAXED_ONLY(order)                                         \
   __attribute__((diagnose_if(                                           \
       order != memory_order_relaxed,                                    \
       "atomic functions take memory_order_relaxed alone; other orders " \
       "are for atomic_thread_fence",                                    \
       "error")))
-#else
-#define MSL_RELAXED_ONLY(order)
-#endif
 
 // BITS: the integer type whose operations serve T.
 #define MSL_ATOMIC_ACCESS(SPACE, T, BITS)                                      \
@@ -141,11 +130,9 @@ MSL_ATOMIC_FETCH(MSL_DEVICE, float, sub)
 #undef MSL_ATOMIC_INTEGER
 #undef MSL_RELAXED_ONLY
 
-#if __METAL_VERSION__ >= 320
 MSL_INLINE void atomic_thread_fence(mem_flags flags, memory_order order,
                                     thread_scope scope = thread_scope_device) {
   if (order == memory_order_seq_cst) __msl::target::atomic_fence((uint)flags);
 }
-#endif
 
 }  // namespace metal
