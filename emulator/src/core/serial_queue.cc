@@ -35,38 +35,6 @@ void SerialQueue::Leave() {
   if (others_wait) turn_changed_.notify_all();
 }
 
-void SerialQueue::Async(std::function<void()> work) {
-  std::lock_guard<std::mutex> lock(mutex_);
-  asynchronous_.emplace_back(next_ticket_++, std::move(work));
-  if (!worker_.joinable()) worker_ = std::thread([this] { Work(); });
-  turn_changed_.notify_all();
-}
-
-// The worker: runs each piece of asynchronous work when its ticket comes.
-void SerialQueue::Work() {
-  std::unique_lock<std::mutex> lock(mutex_);
-  for (;;) {
-    turn_changed_.wait(lock, [&] {
-      return !asynchronous_.empty() && asynchronous_.front().first == served_;
-    });
-    std::function<void()> work = std::move(asynchronous_.front().second);
-    asynchronous_.pop_front();
-    owner_.store(ThisThread());
-    CheckNoBypass();
-    lock.unlock();
-    try {
-      work();
-      work = nullptr;
-    } catch (...) {
-      DieOfException();
-    }
-    lock.lock();
-    owner_.store(0);
-    ++served_;
-    turn_changed_.notify_all();
-  }
-}
-
 void SerialQueue::CheckNoBypass() const {
   uint32_t bypasser = bypasser_.load();
   if (bypasser == 0 || bypasser == ThisThread()) return;

@@ -5,18 +5,14 @@
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
-#include <deque>
-#include <functional>
 #include <mutex>
 #include <string>
-#include <thread>
 
 namespace mps_emulator {
 
 // A number for the calling thread, never 0.
 uint32_t ThisThread();
 
-// A queue with asynchronous work must live for ever.
 class SerialQueue {
  public:
   explicit SerialQueue(std::string label) : label_(std::move(label)) {}
@@ -37,9 +33,6 @@ class SerialQueue {
     }
     Leave();
   }
-
-  // Runs `work` on another thread when its turn comes.
-  void Async(std::function<void()> work);
 
   // During its lifetime the calling thread is in the queue: Sync() for work
   // that may throw.
@@ -80,7 +73,6 @@ class SerialQueue {
   [[noreturn]] void DieOfException() const;
   [[noreturn]] void DieOfBypass(const char *what, const char *other) const;
   void CheckNoBypass() const;
-  void Work();
 
   const std::string label_;
   std::mutex mutex_;
@@ -91,9 +83,6 @@ class SerialQueue {
   // A thread that enters draws a ticket and waits for its number.
   uint64_t next_ticket_ = 0;
   uint64_t served_ = 0;
-
-  std::deque<std::pair<uint64_t, std::function<void()>>> asynchronous_;
-  std::thread worker_;
 };
 
 }  // namespace mps_emulator

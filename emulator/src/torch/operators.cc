@@ -13,6 +13,7 @@
 #include <cstring>
 #include <memory>
 #include <string_view>
+#include <thread>
 
 #include "core/counters.h"
 #include "core/stream.h"
@@ -118,13 +119,12 @@ void EncodeCopy(const Tensor &destination, const Tensor &source) {
     Tensor to, from;
   };
   // Shallow copies keep the present sizes, and both tensors alive, for the
-  // command.  As with torch on a Mac a separate thread drops the copies: the
+  // command.  As with torch on a Mac another thread drops the copies: the
   // release of a storage that Python owns takes the GIL, and a thread that
   // holds the GIL may be waiting for the stream.
   std::shared_ptr<Tensors> tensors(
       new Tensors{destination.detach(), source.detach()}, [](Tensors *tensors) {
-        static auto *release_queue = new SerialQueue("release");
-        release_queue->Async([tensors] { delete tensors; });
+        std::thread([tensors] { delete tensors; }).detach();
       });
   EncodeOnStream({"copy",
                   {AnnounceUse(buffer, destination.is_mps())},
