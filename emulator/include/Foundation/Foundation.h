@@ -3,8 +3,8 @@
 // and release: clang has no ARC for this runtime.
 #pragma once
 
-#ifndef __OBJC__
-#error "Foundation needs Objective-C: a .mm file, or clang -x objective-c++"
+#if !defined(__OBJC__) || !defined(__cplusplus)
+#error "Foundation needs Objective-C++: a .mm file, or -x objective-c++"
 #endif
 #if __has_feature(objc_arc)
 #error "mps-emulator has no ARC: compile without -fobjc-arc"
@@ -29,12 +29,10 @@ static inline uint64_t clock_gettime_nsec_np(clockid_t clock) {
 
 // As in Apple's objc.h: in C++ nil is a null of any pointer type, not of type
 // id.
-#ifdef __cplusplus
 #undef nil
 #undef Nil
 #define nil nullptr
 #define Nil nullptr
-#endif
 
 // ---- NSObjCRuntime.h
 typedef long NSInteger;
@@ -45,44 +43,29 @@ typedef unsigned long NSUInteger;
   enum name : type name;    \
   enum name : type
 // In C++ the name is the integer itself, so that options can be combined.
-#ifdef __cplusplus
 #define NS_OPTIONS(type, name) \
   type name;                   \
   enum : type
-#else
-#define NS_OPTIONS(type, name) \
-  enum name : type name;       \
-  enum name : type
-#endif
 #define NS_RETURNS_INNER_POINTER
 
-#ifdef __cplusplus
-#define FOUNDATION_EXTERN extern "C" __attribute__((visibility("default")))
-#else
-#define FOUNDATION_EXTERN extern __attribute__((visibility("default")))
-#endif
-#define FOUNDATION_EXPORT FOUNDATION_EXTERN
+#define FOUNDATION_EXPORT extern "C" __attribute__((visibility("default")))
 
 // The classes are part of the emulator library's interface.
 #define MPS_EMULATOR_CLASS __attribute__((visibility("default")))
 
 typedef struct _NSZone NSZone;
 
-@class NSArray<ObjectType>;
 @class NSDictionary<KeyType, ObjectType>;  // a name in torch's headers
 @class NSString;
 
 // ---- NSObject.h
 @protocol NSObject
-- (BOOL)isEqual:(id)object;
 - (Class)class;
 - (BOOL)isKindOfClass:(Class)aClass;
-- (BOOL)respondsToSelector:(SEL)aSelector;
 - (instancetype)retain;
 - (oneway void)release;
 - (instancetype)autorelease;
 - (NSUInteger)retainCount;
-@property(readonly, copy) NSString *description;
 @end
 
 @protocol NSCopying
@@ -100,7 +83,6 @@ MPS_EMULATOR_CLASS __attribute__((objc_root_class))
 + (instancetype)new;
 + (instancetype)alloc;
 - (void)dealloc;
-- (id)copy;
 + (Class)class;
 - (void)doesNotRecognizeSelector:(SEL)aSelector;
 @end
@@ -114,20 +96,6 @@ MPS_EMULATOR_CLASS
 + (void)addObject:(id)anObject;
 - (void)addObject:(id)anObject;
 - (void)drain;
-@end
-
-// ---- NSEnumerator.h
-typedef struct {
-  unsigned long state;
-  id *itemsPtr;
-  unsigned long *mutationsPtr;
-  unsigned long extra[5];
-} NSFastEnumerationState;
-
-@protocol NSFastEnumeration
-- (NSUInteger)countByEnumeratingWithState:(NSFastEnumerationState *)state
-                                  objects:(id *)buffer
-                                    count:(NSUInteger)len;
 @end
 
 // ---- NSError.h
@@ -160,15 +128,4 @@ MPS_EMULATOR_CLASS
   const char *_bytes;
   unsigned int _length;
 }
-@end
-
-// ---- NSArray.h
-MPS_EMULATOR_CLASS
-@interface NSArray<__covariant ObjectType> : NSObject <NSFastEnumeration> {
-  void *_objects;
-}
-@property(readonly) NSUInteger count;
-- (ObjectType)objectAtIndex:(NSUInteger)index;
-+ (instancetype)arrayWithObjects:(const ObjectType[])objects
-                           count:(NSUInteger)cnt;
 @end

@@ -113,7 +113,6 @@ MPS_EMULATOR_CLASS
 @property(copy, atomic) NSString *label;
 @property(readonly) id<MTLDevice> device;
 - (id<MTLFunction>)newFunctionWithName:(NSString *)functionName;
-@property(readonly) NSArray<NSString *> *functionNames;
 @end
 
 // ---- MTLComputePipeline.h

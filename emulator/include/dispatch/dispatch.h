@@ -12,38 +12,27 @@
 
 #define DISPATCH_EXPORT __attribute__((visibility("default")))
 
-// In C++ every kind of object converts to dispatch_object_t.
-#ifdef __cplusplus
+// Every kind of object converts to dispatch_object_t.
 typedef struct dispatch_object_s {
 } *dispatch_object_t;
 #define DISPATCH_DECL(name) \
   typedef struct name##_s : dispatch_object_s{} * name##_t
-#else
-typedef void *dispatch_object_t;
-#define DISPATCH_DECL(name) typedef struct name##_s *name##_t
-#endif
 
 DISPATCH_DECL(dispatch_data);
 DISPATCH_DECL(dispatch_queue);
 
-#ifdef __cplusplus
 extern "C" {
-#endif
-
-#ifdef __BLOCKS__
-typedef void (^dispatch_block_t)(void);
-#endif
 
 // ---- reference counts
 DISPATCH_EXPORT void dispatch_release(dispatch_object_t object);
 
-// ---- queues
 #ifdef __BLOCKS__
+typedef void (^dispatch_block_t)(void);
+
+// ---- queues
 DISPATCH_EXPORT void dispatch_sync(dispatch_queue_t queue,
                                    dispatch_block_t block);
-#endif
 
-#ifdef __BLOCKS__
 // ---- bytes: DISPATCH_DATA_DESTRUCTOR_DEFAULT is the only destructor
 #define DISPATCH_DATA_DESTRUCTOR_DEFAULT ((dispatch_block_t)0)
 
@@ -52,6 +41,4 @@ dispatch_data_create(const void *buffer, size_t size, dispatch_queue_t queue,
                      dispatch_block_t destructor);
 #endif
 
-#ifdef __cplusplus
 }  // extern "C"
-#endif

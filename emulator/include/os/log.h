@@ -1,9 +1,7 @@
 // The part of unified logging that signposts need: handles.
 #pragma once
 
-#ifdef __cplusplus
 extern "C" {
-#endif
 
 // A plain C pointer, in Objective-C too.
 typedef struct os_log_s *os_log_t;
@@ -12,6 +10,4 @@ typedef struct os_log_s *os_log_t;
 __attribute__((visibility("default"))) os_log_t
 os_log_create(const char *subsystem, const char *category);
 
-#ifdef __cplusplus
-}
-#endif
+}  // extern "C"

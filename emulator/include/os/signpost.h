@@ -13,9 +13,7 @@
 
 #define OS_SIGNPOST_EXPORT __attribute__((visibility("default")))
 
-#ifdef __cplusplus
 extern "C" {
-#endif
 
 typedef uint64_t os_signpost_id_t;
 
@@ -38,9 +36,7 @@ enum {
 OS_SIGNPOST_EXPORT os_signpost_id_t os_signpost_id_generate(os_log_t log);
 OS_SIGNPOST_EXPORT bool os_signpost_enabled(os_log_t log);
 
-#ifdef __cplusplus
-}
-#endif
+}  // extern "C"
 
 #define os_signpost_event_emit(log, event_id, name, ...)             \
   os_signpost_emit_with_type(log, OS_SIGNPOST_EVENT, event_id, name, \

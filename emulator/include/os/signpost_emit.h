@@ -4,9 +4,7 @@
 #include <os/log.h>
 #include <stdint.h>
 
-#ifdef __cplusplus
 extern "C" {
-#endif
 
 // Args:
 //   type: an OS_SIGNPOST_* of signpost.h.
@@ -15,9 +13,7 @@ __attribute__((visibility("default"))) void mps_emulator_emit_signpost(
     os_log_t log, uint8_t type, uint64_t id,
     const char *name, const char *format, const uint8_t *buffer);
 
-#ifdef __cplusplus
-}
-#endif
+}  // extern "C"
 
 #define MPS_EMULATOR_FORMAT(format, ...) format
 

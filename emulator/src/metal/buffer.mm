@@ -61,16 +61,6 @@ GETTER(Class, class, BufferClass())
   return aClass == BufferClass() || aClass == [NSObject class];
 }
 
-- (BOOL)respondsToSelector:(SEL)aSelector {
-  return class_respondsToSelector(BufferClass(), aSelector);
-}
-
-- (NSString *)description {
-  const Buffer *buffer = FindBuffer(self);
-  return ToNSString("<MTLBuffer #" + std::to_string(buffer->id) + ": " +
-                    std::to_string(buffer->size) + " bytes>");
-}
-
 - (void *)contents {
   Buffer *buffer = FindBuffer(self);
   return buffer->device_only ? nullptr : HostContents(buffer);

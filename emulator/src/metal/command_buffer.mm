@@ -1,4 +1,5 @@
 // MTLCommandQueue, MTLCommandBuffer and MPSCommandBuffer.
+#include <Block.h>
 #include <Metal/Metal.h>
 #include <MetalPerformanceShaders/MetalPerformanceShaders.h>
 
@@ -90,11 +91,11 @@ GETTER(NSString *, label, ToNSString((*_buffer)->label))
 }
 
 - (CommandBuffer::Handler)handlerOf:(MTLCommandBufferHandler)block {
-  MTLCommandBufferHandler copy = [block copy];
+  MTLCommandBufferHandler copy = Block_copy(block);
   [self retain];
   return [self, copy] {
     copy(self);
-    [copy release];
+    Block_release(copy);
     [self release];
   };
 }

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <string>
-#include <vector>
 
 #include "core/fatal.h"
 #include "metal/foundation_internal.h"
@@ -100,13 +99,6 @@ GETTER(NSString *, name, ToNSString(_kernel->name))
   const msl::Kernel *kernel = (*_library)->Find(ToStdString(functionName));
   if (!kernel) return nil;
   return [[MPSEmulatorFunction alloc] initWithLibrary:*_library kernel:kernel];
-}
-
-- (NSArray *)functionNames {
-  std::vector<id> names;
-  for (const msl::Kernel &kernel : (*_library)->kernels)
-    names.push_back(ToNSString(kernel.name));
-  return [NSArray arrayWithObjects:names.data() count:names.size()];
 }
 
 @end

@@ -63,6 +63,7 @@ const std::shared_ptr<CommandBuffer> &CommandBufferOf(
 @end
 
 @interface MPSEmulatorLibrary : MPSEmulatorObject <MTLLibrary> {
+ @public
   std::shared_ptr<const mps_emulator::msl::Library> *_library;
 }
 // Returns nil, and an autoreleased error, if `source` does not compile.

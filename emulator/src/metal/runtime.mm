@@ -1,5 +1,4 @@
-// Message lookup, blocks as objects, exceptions.
-#include <Block.h>
+// Message lookup, captured objects of blocks, exceptions.
 #include <Foundation/Foundation.h>
 #include <dlfcn.h>
 #include <objc/message.h>
@@ -7,35 +6,14 @@
 
 #include <cstdint>
 
-#include "core/fatal.h"
 #include "core/memory.h"
-#include "metal/foundation_internal.h"
 #include "metal/metal_internal.h"
 
 using namespace mps_emulator;
 
-extern "C" {
-// The object to which the first word of a block points.
-extern void *_NSConcreteStackBlock[];
-extern void *_NSConcreteGlobalBlock[];
-extern void *_NSConcreteMallocBlock[];
-int __gxx_personality_v0(int, int, uint64_t, void *, void *);
-}
+extern "C" int __gxx_personality_v0(int, int, uint64_t, void *, void *);
 
 namespace {
-
-bool IsBlock(id object) {
-  const void *isa = *reinterpret_cast<void *const *>(object);
-  return isa == _NSConcreteStackBlock || isa == _NSConcreteGlobalBlock ||
-         isa == _NSConcreteMallocBlock;
-}
-
-IMP LookUpBlockMethod(SEL selector) {
-  static Class block_class = objc_getClass("MPSEmulatorBlock");
-  if (!class_respondsToSelector(block_class, selector))
-    Fatal("-[block %s]: a block has no such method", sel_getName(selector));
-  return class_getMethodImplementation(block_class, selector);
-}
 
 // The method for a message that the object does not understand.
 id Refuse(id receiver, SEL selector, ...) {
@@ -64,11 +42,7 @@ objc_msg_lookup(id receiver, SEL selector) {
   using Lookup = IMP (*)(id, SEL);
   static Lookup lookup =
       reinterpret_cast<Lookup>(dlsym(RTLD_NEXT, "objc_msg_lookup"));
-  if (receiver) {
-    if (IsHandleAddress(receiver))
-      return LookUpBufferMethod(receiver, selector);
-    if (IsBlock(receiver)) return LookUpBlockMethod(selector);
-  }
+  if (IsHandleAddress(receiver)) return LookUpBufferMethod(receiver, selector);
   return lookup(receiver, selector);
 }
 
@@ -109,20 +83,3 @@ extern "C" __attribute__((visibility("default"))) int __gnu_objc_personality_v0(
   return __gxx_personality_v0(version, actions, exception_class, exception,
                               context);
 }
-
-// The methods of blocks; self is a block.
-@interface MPSEmulatorBlock : NSObject
-@end
-
-@implementation MPSEmulatorBlock
-
-GETTER(id, copy, static_cast<id>(_Block_copy(self)))
-GETTER(instancetype, retain, [self copy])
-
-- (oneway void)release {
-  _Block_release(self);
-}
-
-GETTER(Class, class, objc_getClass("MPSEmulatorBlock"))
-
-@end

@@ -17,6 +17,7 @@
 #include "core/export.h"
 #include "metal/dispatch_queue.h"
 #include "metal/foundation_internal.h"
+#include "metal/metal_internal.h"
 
 namespace mps_emulator {
 
@@ -70,12 +71,11 @@ MPS_EMULATOR_EXPORT void mps_emulator_release(void *object) {
 // The names of a library's kernels, one on each line; the caller frees the
 // text.
 MPS_EMULATOR_EXPORT char *mps_emulator_shader_names(void *library) {
-  @autoreleasepool {
-    std::string names;
-    for (NSString *name in [(id<MTLLibrary>)library functionNames])
-      names += ToStdString(name) + '\n';
-    return strdup(names.c_str());
-  }
+  std::string names;
+  for (const msl::Kernel &kernel :
+       (*static_cast<MPSEmulatorLibrary *>(library)->_library)->kernels)
+    names += std::string(kernel.name) + '\n';
+  return strdup(names.c_str());
 }
 
 // A new pipeline.

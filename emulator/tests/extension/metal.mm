@@ -80,23 +80,14 @@ const std::vector<Case> &Checks() {
        [] {
          NSString *text = [NSString stringWithUTF8String:"a"];
          TORCH_CHECK([text isEqualToString:@"a"], [text UTF8String]);
-         TORCH_CHECK([@"x" isEqual:[NSString stringWithUTF8String:"x"]]);
-       }},
-      {"arrays",
-       [] {
-         NSArray *array = @[ @"one", @"two" ];
-         TORCH_CHECK([array count] == 2);
-         TORCH_CHECK([[array objectAtIndex:1] isEqual:@"two"]);
-         NSUInteger seen = 0;
-         for (id object in array) seen += object != nil;
-         TORCH_CHECK(seen == 2);
        }},
       {"reference counts",
        [] {
          NSString *text = [[NSString stringWithUTF8String:"x"] retain];
          NSUInteger before = [text retainCount];
          @autoreleasepool {
-           TORCH_CHECK([[@[ text ] objectAtIndex:0] retainCount] == before + 1);
+           [[text retain] autorelease];
+           TORCH_CHECK([text retainCount] == before + 1);
          }
          TORCH_CHECK([text retainCount] == before);
          [text release];
@@ -128,7 +119,6 @@ const std::vector<Case> &Checks() {
          TORCH_CHECK([untracked hazardTrackingMode] ==
                      MTLHazardTrackingModeUntracked);
          [untracked release];
-         TORCH_CHECK([buffer respondsToSelector:@selector(contents)]);
          [buffer setLabel:@"mine"];
          TORCH_CHECK([[buffer label] isEqualToString:@"mine"]);
          TORCH_CHECK([buffer retainCount] == 1);
@@ -269,8 +259,6 @@ const std::vector<Case> &Checks() {
          id<MTLLibrary> library = Compile(@"kernel void f(device float *x "
                                           @"[[buffer(0)]]) { x[0] *= 5; }",
                                           options);
-         TORCH_CHECK(
-             [[[library functionNames] objectAtIndex:0] isEqualToString:@"f"]);
          TORCH_CHECK([library newFunctionWithName:@"g"] == nil);
          id<MTLFunction> function = [library newFunctionWithName:@"f"];
          TORCH_CHECK([[function name] isEqualToString:@"f"]);

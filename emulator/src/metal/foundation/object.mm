@@ -85,15 +85,10 @@ GETTER(NSUInteger, retainCount,
   return self;
 }
 
-GETTER(id, copy, [static_cast<id<NSCopying>>(self) copyWithZone:nullptr])
 GETTER(Class, class, object_getClass(self))
 
 + (Class)class {
   return self;
-}
-
-- (BOOL)isEqual:(id)object {
-  return object == self;
 }
 
 - (BOOL)isKindOfClass:(Class)aClass {
@@ -101,13 +96,6 @@ GETTER(Class, class, object_getClass(self))
     if (c == aClass) return YES;
   return NO;
 }
-
-- (BOOL)respondsToSelector:(SEL)aSelector {
-  return class_respondsToSelector(object_getClass(self), aSelector);
-}
-
-GETTER(NSString *, description,
-       mps_emulator::ToNSString(object_getClassName(self)))
 
 - (void)doesNotRecognizeSelector:(SEL)aSelector {
   Fatal("%c[%s %s]: the object has no such method",

@@ -1,25 +1,16 @@
-// NSString, NSArray and NSError of include/Foundation/Foundation.h.  None of
-// them changes once it is made.
+// NSString and NSError of include/Foundation/Foundation.h.  Neither changes
+// once it is made.
 #include <Foundation/Foundation.h>
 #include <string.h>
 
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "core/fatal.h"
 #include "metal/foundation_internal.h"
 
 using mps_emulator::Fatal;
 using mps_emulator::ToNSString;
-
-namespace {
-
-using Objects = std::vector<id>;
-
-Objects *ObjectsOf(void *objects) { return static_cast<Objects *>(objects); }
-
-}  // namespace
 
 // The class of strings made at run time.
 @interface MPSEmulatorString : NSString {
@@ -57,13 +48,6 @@ Objects *ObjectsOf(void *objects) { return static_cast<Objects *>(objects); }
   return aString && !strcmp([self UTF8String], [aString UTF8String]);
 }
 
-- (BOOL)isEqual:(id)object {
-  return
-      [object isKindOfClass:[NSString class]] && [self isEqualToString:object];
-}
-
-GETTER(NSString *, description, self)
-
 @end
 
 @implementation MPSEmulatorString
@@ -97,42 +81,6 @@ GETTER(NSUInteger, retainCount, NSUIntegerMax)
 
 @end
 
-@implementation NSArray
-
-+ (instancetype)arrayWithObjects:(const id[])objects count:(NSUInteger)cnt {
-  NSArray *array = [[[self alloc] init] autorelease];
-  array->_objects = new Objects(objects, objects + cnt);
-  for (id object : *ObjectsOf(array->_objects)) [object retain];
-  return array;
-}
-
-- (void)dealloc {
-  for (id object : *ObjectsOf(_objects)) [object release];
-  delete ObjectsOf(_objects);
-  [super dealloc];
-}
-
-GETTER(NSUInteger, count, ObjectsOf(_objects)->size())
-
-- (id)objectAtIndex:(NSUInteger)index {
-  if (index >= [self count])
-    Fatal("-[NSArray objectAtIndex:]: index %lu is beyond the %lu elements",
-          index, [self count]);
-  return (*ObjectsOf(_objects))[index];
-}
-
-- (NSUInteger)countByEnumeratingWithState:(NSFastEnumerationState *)state
-                                  objects:(id *)buffer
-                                    count:(NSUInteger)len {
-  if (state->state) return 0;
-  state->state = 1;
-  state->mutationsPtr = &state->extra[0];
-  state->itemsPtr = ObjectsOf(_objects)->data();
-  return [self count];
-}
-
-@end
-
 @implementation NSError
 
 @synthesize domain = _domain, code = _code,
@@ -144,8 +92,6 @@ GETTER(NSUInteger, count, ObjectsOf(_objects)->size())
   [super dealloc];
 }
 
-GETTER(NSString *, description, _localizedDescription)
-
 @end
 
 namespace mps_emulator {
@@ -153,9 +99,9 @@ namespace mps_emulator {
 NSError *MakeError(NSErrorDomain domain, NSInteger code,
                    const std::string &text) {
   NSError *error = [[[NSError alloc] init] autorelease];
-  error->_domain = [domain copy];
+  error->_domain = [domain retain];
   error->_code = code;
-  error->_localizedDescription = [ToNSString(text) copy];
+  error->_localizedDescription = [ToNSString(text) retain];
   return error;
 }
 
