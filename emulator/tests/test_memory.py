@@ -61,8 +61,8 @@ def test_other_segmentation_faults_are_left_alone(in_child):
     assert not child.fatal_lines
 
 
-def test_a_freed_handle_does_not_come_back_at_once(extension):
-    handles = {extension.allocate_without_use(100) for _ in range(1000)}
+def test_a_freed_handle_does_not_come_back_at_once():
+    handles = {torch.empty(25, device=MPS).data_ptr() for _ in range(1000)}
     assert len(handles) == 1000
 
 

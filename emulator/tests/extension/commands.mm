@@ -3,7 +3,6 @@
 // test_commands.py has the emulator's messages.
 #include "extension.h"
 
-#include <ATen/ops/zeros.h>
 #include <torch/mps.h>
 
 #include <map>
@@ -12,57 +11,22 @@
 
 namespace {
 
-const char *const kSource = R"(
-#include <metal_stdlib>
-using namespace metal;
-kernel void increment(device float *x, uint i [[thread_position_in_grid]]) {
-  x[i] += 1;
-}
-kernel void reverse(device const float *x, device float *y,
-                    uint i [[thread_position_in_grid]]) {
-  y[i] = x[63 - i];
-}
-kernel void through_threadgroup(device float *x, threadgroup float *s,
-                                uint t [[thread_position_in_threadgroup]]) {
-  s[t] = x[t];
-  threadgroup_barrier(mem_flags::mem_threadgroup);
-  x[t] = s[63 - t];
-}
-struct Arguments {
-  device float *x;
-};
-kernel void increment_behind(constant Arguments &arguments,
-                             uint i [[thread_position_in_grid]]) {
-  arguments.x[i] += 1;
-}
-)";
-
-id<MTLComputePipelineState> PipelineOf(NSString *kernel) {
-  static id<MTLLibrary> library = [MetalDevice()
-      newLibraryWithSource:[NSString stringWithUTF8String:kSource]
-                   options:nil
-                     error:nil];
-  return [MetalDevice()
-      newComputePipelineStateWithFunction:[library newFunctionWithName:kernel]
-                                    error:nil];
-}
-
-at::Tensor OnMps() {
-  at::Tensor tensor = at::zeros({64}, at::TensorOptions().device(at::kMPS));
+// A tensor of 64 zeros, which the device has written.
+at::Tensor Ready() {
+  at::Tensor tensor = OnMps(64);
   torch::mps::synchronize();
   return tensor;
 }
 
-void Encode(id<MTLComputeCommandEncoder> encoder, NSString *kernel,
+void Encode(id<MTLComputeCommandEncoder> encoder, const char *kernel,
             const std::vector<id<MTLBuffer>> &buffers) {
-  [encoder setComputePipelineState:PipelineOf(kernel)];
+  [encoder setComputePipelineState:Pipeline(kernel)];
   for (size_t i = 0; i < buffers.size(); ++i)
     [encoder setBuffer:buffers[i] offset:0 atIndex:i];
-  [encoder dispatchThreads:MTLSizeMake(64, 1, 1)
-      threadsPerThreadgroup:MTLSizeMake(64, 1, 1)];
+  Dispatch(encoder, 64, 64);
 }
 
-void EncodeOn(id<MTLCommandBuffer> command_buffer, NSString *kernel,
+void EncodeOn(id<MTLCommandBuffer> command_buffer, const char *kernel,
               const std::vector<id<MTLBuffer>> &buffers) {
   id<MTLComputeCommandEncoder> encoder = [command_buffer computeCommandEncoder];
   Encode(encoder, kernel, buffers);
@@ -70,56 +34,55 @@ void EncodeOn(id<MTLCommandBuffer> command_buffer, NSString *kernel,
 }
 
 void ConcurrentDispatches(bool right) {
-  at::Tensor x = OnMps(), y = OnMps();
+  at::Tensor x = Ready(), y = Ready();
   id<MTLCommandBuffer> buffer = StreamBuffer();
   id<MTLComputeCommandEncoder> encoder =
       [buffer computeCommandEncoderWithDispatchType:MTLDispatchTypeConcurrent];
-  Encode(encoder, @"increment", {BufferOf(x)});
+  Encode(encoder, "increment", {BufferOf(x)});
   if (right) [encoder memoryBarrierWithScope:MTLBarrierScopeBuffers];
-  Encode(encoder, @"reverse", {BufferOf(x), BufferOf(y)});
+  Encode(encoder, "reverse", {BufferOf(x), BufferOf(y)});
   [encoder endEncoding];
   torch::mps::synchronize();
 }
 
 void ConcurrentDispatchesOfOthers(bool) {
-  at::Tensor x = OnMps(), y = OnMps();
+  at::Tensor x = Ready(), y = Ready();
   id<MTLComputeCommandEncoder> encoder = [StreamBuffer()
       computeCommandEncoderWithDispatchType:MTLDispatchTypeConcurrent];
-  Encode(encoder, @"increment", {BufferOf(x)});
-  Encode(encoder, @"increment", {BufferOf(y)});
+  Encode(encoder, "increment", {BufferOf(x)});
+  Encode(encoder, "increment", {BufferOf(y)});
   [encoder endEncoding];
   torch::mps::synchronize();
 }
 
 void OwnQueueReadsTorch(bool right) {
-  at::Tensor x = OnMps(), y = OnMps();
+  at::Tensor x = Ready(), y = Ready();
   x.add_(41);
   if (right) torch::mps::synchronize();
   id<MTLCommandBuffer> buffer = [MetalQueue() commandBuffer];
-  EncodeOn(buffer, @"reverse", {BufferOf(x), BufferOf(y)});
-  [buffer commit];
-  [buffer waitUntilCompleted];
+  EncodeOn(buffer, "reverse", {BufferOf(x), BufferOf(y)});
+  Finish(buffer);
 }
 
 void TorchReadsOwnQueue(bool right) {
-  at::Tensor x = OnMps();
+  at::Tensor x = Ready();
   id<MTLCommandBuffer> buffer = [MetalQueue() commandBuffer];
-  EncodeOn(buffer, @"increment", {BufferOf(x)});
+  EncodeOn(buffer, "increment", {BufferOf(x)});
   [buffer commit];
   if (right) [buffer waitUntilCompleted];
   x.add(1);
 }
 
 void QueuesWithAnEvent(bool right) {
-  at::Tensor x = OnMps(), y = OnMps();
+  at::Tensor x = Ready(), y = Ready();
   id<MTLEvent> event = [MetalDevice() newEvent];
   id<MTLCommandBuffer> first = StreamBuffer();
-  EncodeOn(first, @"increment", {BufferOf(x)});
+  EncodeOn(first, "increment", {BufferOf(x)});
   [first encodeSignalEvent:event value:1];
   CommitStream();
   id<MTLCommandBuffer> second = [MetalQueue() commandBuffer];
   if (right) [second encodeWaitForEvent:event value:1];
-  EncodeOn(second, @"reverse", {BufferOf(x), BufferOf(y)});
+  EncodeOn(second, "reverse", {BufferOf(x), BufferOf(y)});
   [second commit];
   CommitStream();
   [second waitUntilCompleted];
@@ -127,17 +90,17 @@ void QueuesWithAnEvent(bool right) {
 
 // The second kernel's results come with the second signal.
 void EventOfAnotherValue(bool right) {
-  at::Tensor x = OnMps(), y = OnMps();
+  at::Tensor x = Ready(), y = Ready();
   id<MTLEvent> event = [MetalDevice() newEvent];
   for (uint64_t value : {1, 2}) {
     id<MTLCommandBuffer> first = StreamBuffer();
-    EncodeOn(first, @"increment", {BufferOf(x)});
+    EncodeOn(first, "increment", {BufferOf(x)});
     [first encodeSignalEvent:event value:value];
     CommitStream();
   }
   id<MTLCommandBuffer> second = [MetalQueue() commandBuffer];
   [second encodeWaitForEvent:event value:right ? 2 : 1];
-  EncodeOn(second, @"reverse", {BufferOf(x), BufferOf(y)});
+  EncodeOn(second, "reverse", {BufferOf(x), BufferOf(y)});
   [second commit];
   [second waitUntilCompleted];
 }
@@ -150,25 +113,20 @@ void BlitOfUntrackedBuffer(bool right) {
   id<MTLFence> fence = [MetalDevice() newFence];
   id<MTLCommandBuffer> commands = [MetalQueue() commandBuffer];
   id<MTLComputeCommandEncoder> encoder = [commands computeCommandEncoder];
-  Encode(encoder, @"increment", {x});
+  Encode(encoder, "increment", {x});
   [encoder updateFence:fence];
   [encoder endEncoding];
   id<MTLBlitCommandEncoder> blit = [commands blitCommandEncoder];
   if (right) [blit waitForFence:fence];
-  [blit copyFromBuffer:x
-           sourceOffset:0
-               toBuffer:y
-      destinationOffset:0
-                   size:256];
+  Copy(blit, x, 0, y, 0, 256);
   [blit endEncoding];
-  [commands commit];
-  [commands waitUntilCompleted];
+  Finish(commands);
 }
 
 void HostWritesInFlight(bool right) {
-  at::Tensor x = OnMps(), y = OnMps();
+  at::Tensor x = Ready(), y = Ready();
   auto *contents = static_cast<float *>([BufferOf(x) contents]);
-  EncodeOn(StreamBuffer(), @"reverse", {BufferOf(x), BufferOf(y)});
+  EncodeOn(StreamBuffer(), "reverse", {BufferOf(x), BufferOf(y)});
   CommitStream();
   if (right) torch::mps::synchronize();
   contents[3] = 7;
@@ -176,34 +134,33 @@ void HostWritesInFlight(bool right) {
 }
 
 void ThreadgroupMemoryTooShort(bool right) {
-  at::Tensor x = OnMps();
+  at::Tensor x = Ready();
   id<MTLComputeCommandEncoder> encoder = [StreamBuffer() computeCommandEncoder];
   [encoder setThreadgroupMemoryLength:right ? 256 : 64 atIndex:0];
-  Encode(encoder, @"through_threadgroup", {BufferOf(x)});
+  Encode(encoder, "through_threadgroup", {BufferOf(x)});
   [encoder endEncoding];
   torch::mps::synchronize();
 }
 
 void EncoderBesideTorchs(bool right) {
-  at::Tensor x = OnMps();
+  at::Tensor x = Ready();
   id<MTLCommandBuffer> buffer = StreamBuffer();
   x.add_(1);
   if (right) buffer = StreamBuffer();
-  EncodeOn(buffer, @"increment", {BufferOf(x)});
+  EncodeOn(buffer, "increment", {BufferOf(x)});
   torch::mps::synchronize();
 }
 
 void UnretainedBuffer(bool right) {
-  at::Tensor y = OnMps();
+  at::Tensor y = Ready();
   id<MTLBuffer> buffer = [MetalDevice() newBufferWithLength:256 options:0];
   static_cast<float *>([buffer contents])[0] = 3;
   id<MTLCommandBuffer> commands =
       right ? [MetalQueue() commandBuffer]
             : [MetalQueue() commandBufferWithUnretainedReferences];
-  EncodeOn(commands, @"reverse", {buffer, BufferOf(y)});
+  EncodeOn(commands, "reverse", {buffer, BufferOf(y)});
   [buffer release];
-  [commands commit];
-  [commands waitUntilCompleted];
+  Finish(commands);
 }
 
 // A buffer whose address is in another one, an argument buffer.
@@ -219,22 +176,21 @@ void BufferBehindAnother(bool right) {
   id<MTLComputeCommandEncoder> encoder = [commands computeCommandEncoder];
   if (right)
     [encoder useResource:x usage:MTLResourceUsageRead | MTLResourceUsageWrite];
-  Encode(encoder, @"increment_behind", {arguments});
+  Encode(encoder, "increment_behind", {arguments});
   [encoder endEncoding];
-  [commands commit];
-  [commands waitUntilCompleted];
+  Finish(commands);
   TORCH_CHECK(contents[63] == 4, "the kernel wrote elsewhere");
 }
 
 void StaleContents(bool right) {
-  at::Tensor x = OnMps();
+  at::Tensor x = Ready();
   auto *contents = static_cast<float *>([BufferOf(x) contents]);
   if (!right) x = at::Tensor();
   contents[0] = 5;
 }
 
 void ContentsOverrun(bool right) {
-  at::Tensor x = OnMps();
+  at::Tensor x = Ready();
   auto *contents = static_cast<float *>([BufferOf(x) contents]);
   contents[right ? 63 : 64] = 5;
 }

@@ -53,6 +53,30 @@ inline void CommitStream() {
   });
 }
 
+inline void Finish(id<MTLCommandBuffer> commands) {
+  [commands commit];
+  [commands waitUntilCompleted];
+}
+
+inline void Dispatch(id<MTLComputeCommandEncoder> encoder, NSUInteger threads,
+                     NSUInteger group) {
+  [encoder dispatchThreads:MTLSizeMake(threads, 1, 1)
+      threadsPerThreadgroup:MTLSizeMake(group, 1, 1)];
+}
+
+inline void Copy(id<MTLBlitCommandEncoder> blit, id<MTLBuffer> from,
+                 NSUInteger begin, id<MTLBuffer> to, NSUInteger place,
+                 NSUInteger size) {
+  [blit copyFromBuffer:from
+           sourceOffset:begin
+               toBuffer:to
+      destinationOffset:place
+                   size:size];
+}
+
+// A tensor of zeros.
+at::Tensor OnMps(int64_t elements);
+
 // The pipeline of a kernel in kernels.mm, made at its first use.
 id<MTLComputePipelineState> Pipeline(const char *kernel);
 
@@ -84,7 +108,6 @@ void WriteContents(at::Tensor tensor, std::vector<float> values);
 float DereferenceHandle(const at::Tensor &tensor, int64_t byte);
 // A CPU tensor over the host copy, through torch's allocator interface
 at::Tensor HostAlias(const at::Tensor &tensor);
-uint64_t AllocateWithoutUse(int64_t bytes);
 
 // ---- stream.mm
 void SynchronizeOutsideQueue();

@@ -35,6 +35,30 @@ kernel void at_most_64_threads(device float *out [[buffer(0)]],
                                uint i [[thread_position_in_grid]]) {
   out[i] = 1.0f;
 }
+
+kernel void increment(device float *x, uint i [[thread_position_in_grid]]) {
+  x[i] += 1;
+}
+
+kernel void reverse(device const float *x, device float *y,
+                    uint i [[thread_position_in_grid]]) {
+  y[i] = x[63 - i];
+}
+
+kernel void through_threadgroup(device float *x, threadgroup float *s,
+                                uint t [[thread_position_in_threadgroup]]) {
+  s[t] = x[t];
+  threadgroup_barrier(mem_flags::mem_threadgroup);
+  x[t] = s[63 - t];
+}
+
+struct Arguments {
+  device float *x;
+};
+kernel void increment_behind(constant Arguments &arguments,
+                             uint i [[thread_position_in_grid]]) {
+  arguments.x[i] += 1;
+}
 )";
 
 id<MTLLibrary> Library() {

@@ -3,6 +3,11 @@
 #include <ATen/detail/MPSHooksInterface.h>
 #include <ATen/mps/MPSAllocatorInterface.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
+
+at::Tensor OnMps(int64_t elements) {
+  return at::zeros({elements}, at::TensorOptions().device(at::kMPS));
+}
 
 uintptr_t HostAddress(const at::Tensor &tensor) {
   return reinterpret_cast<uintptr_t>([BufferOf(tensor) contents]) +
@@ -31,10 +36,4 @@ at::Tensor HostAlias(const at::Tensor &tensor) {
   at::Tensor alias = at::empty({0}, tensor.options().device(at::kCPU));
   return alias.set_(allocator->getHostAliasStorage(tensor.storage()),
                     tensor.storage_offset(), tensor.sizes(), tensor.strides());
-}
-
-uint64_t AllocateWithoutUse(int64_t bytes) {
-  auto *allocator = at::detail::getMPSHooks().getMPSDeviceAllocator();
-  c10::DataPtr memory = allocator->allocate(static_cast<size_t>(bytes));
-  return reinterpret_cast<uint64_t>(memory.get());
 }

@@ -4,7 +4,6 @@
 
 #include <ATen/mps/MPSDevice.h>
 #include <ATen/mps/MPSStream.h>
-#include <ATen/ops/ones.h>
 #include <c10/util/Exception.h>
 #include <torch/mps.h>
 
@@ -22,18 +21,13 @@ float *Floats(id<MTLBuffer> buffer) {
   return static_cast<float *>([buffer contents]);
 }
 
-void Dispatch(id<MTLComputeCommandEncoder> encoder, NSUInteger threads) {
-  [encoder dispatchThreads:MTLSizeMake(threads, 1, 1)
-      threadsPerThreadgroup:MTLSizeMake(std::max(threads, 1ul), 1, 1)];
-}
-
 // Encodes kernel `scale` of kernels.mm: x *= factor[0], over 4 elements.
 void EncodeScale(id<MTLComputeCommandEncoder> encoder, id<MTLBuffer> x,
                  id<MTLBuffer> factor) {
   [encoder setComputePipelineState:Pipeline("scale")];
   [encoder setBuffer:x offset:0 atIndex:0];
   [encoder setBuffer:factor offset:0 atIndex:5];
-  Dispatch(encoder, 4);
+  Dispatch(encoder, 4, 4);
 }
 
 // A command buffer that scales x, in an encoder of its own, by each factor.
@@ -47,20 +41,6 @@ id<MTLCommandBuffer> Scaling(id<MTLBuffer> x,
     [encoder endEncoding];
   }
   return commands;
-}
-
-void Copy(id<MTLBlitCommandEncoder> blit, id<MTLBuffer> from, NSUInteger begin,
-          id<MTLBuffer> to, NSUInteger size) {
-  [blit copyFromBuffer:from
-           sourceOffset:begin
-               toBuffer:to
-      destinationOffset:0
-                   size:size];
-}
-
-void Finish(id<MTLCommandBuffer> commands) {
-  [commands commit];
-  [commands waitUntilCompleted];
 }
 
 id<MTLLibrary> Compile(NSString *source, MTLCompileOptions *options = nil) {
@@ -135,8 +115,8 @@ const std::vector<Case> &Checks() {
          id<MTLBuffer> to = BufferWith({0, 0, 0, 0});
          id<MTLCommandBuffer> commands = [MetalQueue() commandBuffer];
          id<MTLBlitCommandEncoder> blit = [commands blitCommandEncoder];
-         Copy(blit, from, 0, hidden, 16);
-         Copy(blit, hidden, 4, to, 8);
+         Copy(blit, from, 0, hidden, 0, 16);
+         Copy(blit, hidden, 4, to, 0, 8);
          [blit endEncoding];
          Finish(commands);
          TORCH_CHECK(Floats(to)[0] == 2 && Floats(to)[1] == 3);
@@ -181,7 +161,7 @@ const std::vector<Case> &Checks() {
          id<MTLCommandBuffer> scale = Scaling(x, {BufferWith({2})});
          id<MTLCommandBuffer> fill = [MetalQueue() commandBuffer];
          id<MTLBlitCommandEncoder> blit = [fill blitCommandEncoder];
-         Copy(blit, BufferWith({0, 0, 0, 0}), 0, x, 16);
+         Copy(blit, BufferWith({0, 0, 0, 0}), 0, x, 0, 16);
          [blit endEncoding];
          [fill commit];
          Finish(scale);
@@ -222,8 +202,8 @@ const std::vector<Case> &Checks() {
          [encoder memoryBarrierWithScope:MTLBarrierScopeBuffers];
          // The table keeps its entries from one dispatch to the next.
          [encoder setBuffer:factors offset:0 atIndex:5];
-         Dispatch(encoder, 1);
-         Dispatch(encoder, 0);  // nothing to do
+         Dispatch(encoder, 1, 1);
+         Dispatch(encoder, 0, 1);  // nothing to do
          [encoder endEncoding];
          Finish(commands);
          TORCH_CHECK(Floats(x)[1] == 9 && Floats(x)[2] == 6 &&
@@ -238,7 +218,7 @@ const std::vector<Case> &Checks() {
          [waits encodeWaitForEvent:event value:1];
          id<MTLBlitCommandEncoder> blit = [waits blitCommandEncoder];
          id<MTLBuffer> copy = BufferWith({0, 0, 0, 0});
-         Copy(blit, x, 0, copy, 16);
+         Copy(blit, x, 0, copy, 0, 16);
          [blit endEncoding];
          [waits commit];
          id<MTLCommandBuffer> signals =
@@ -340,7 +320,7 @@ const std::vector<Case> &Checks() {
            });
          }];
          CommitStream();
-         at::Tensor x = at::ones({3}, at::TensorOptions().device(at::kMPS));
+         OnMps(3);
          TORCH_CHECK(handled == 1);
        }},
       {"completed handler of the stream's command buffer",

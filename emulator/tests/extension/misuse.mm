@@ -11,10 +11,6 @@
 
 namespace {
 
-at::Tensor OnMps(int64_t elements) {
-  return at::zeros({elements}, at::TensorOptions().device(at::kMPS));
-}
-
 id<MTLCommandBuffer> OwnCommandBuffer() {
   return [[MetalDevice() newCommandQueue] commandBuffer];
 }
@@ -51,20 +47,7 @@ id<MTLBuffer> InteriorPointer() {
   return __builtin_bit_cast(id<MTLBuffer>, view.data_ptr());
 }
 
-void Dispatch(id<MTLComputeCommandEncoder> encoder, NSUInteger threads,
-              NSUInteger group) {
-  [encoder dispatchThreads:MTLSizeMake(threads, 1, 1)
-      threadsPerThreadgroup:MTLSizeMake(group, 1, 1)];
-}
-
-void Copy(id<MTLBuffer> from, NSUInteger begin, id<MTLBuffer> to,
-          NSUInteger place, NSUInteger size) {
-  [[StreamBuffer() blitCommandEncoder] copyFromBuffer:from
-                                         sourceOffset:begin
-                                             toBuffer:to
-                                    destinationOffset:place
-                                                 size:size];
-}
+id<MTLBlitCommandEncoder> Blit() { return [StreamBuffer() blitCommandEncoder]; }
 
 #if !TORCH_KNOWS_QUEUES
 // Calls `work` while another thread waits inside torch::mps::synchronize(): the
@@ -205,13 +188,13 @@ const std::vector<Case> &Cases() {
 
       // ---- blits
       {"bytes 8 + 16 are beyond the source",
-       [] { Copy(NewBuffer(16), 8, NewBuffer(64), 0, 16); }},
+       [] { Copy(Blit(), NewBuffer(16), 8, NewBuffer(64), 0, 16); }},
       {"size 6 must be multiples of 4",
-       [] { Copy(NewBuffer(64), 0, NewBuffer(64), 0, 6); }},
+       [] { Copy(Blit(), NewBuffer(64), 0, NewBuffer(64), 0, 6); }},
       {"source and destination overlap",
        [] {
          id<MTLBuffer> buffer = NewBuffer(64);
-         Copy(buffer, 0, buffer, 8, 16);
+         Copy(Blit(), buffer, 0, buffer, 8, 16);
        }},
 
       // ---- queues and threads

@@ -9,7 +9,6 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("write_contents", &WriteContents);
   m.def("dereference_handle", &DereferenceHandle);
   m.def("host_alias", &HostAlias);
-  m.def("allocate_without_use", &AllocateWithoutUse);
 
   m.def("synchronize_outside_queue", &SynchronizeOutsideQueue, NoGil());
   m.def("synchronize_in_queue", &SynchronizeInQueue, NoGil());

@@ -42,8 +42,7 @@ std::pair<int, std::string> StatusAfterDispatch(at::Tensor x) {
     id<MTLComputeCommandEncoder> encoder = [buffer computeCommandEncoder];
     [encoder setComputePipelineState:Pipeline("fill_with_index")];
     [encoder setBuffer:BufferOf(x) offset:0 atIndex:0];
-    [encoder dispatchThreads:MTLSizeMake(x.numel(), 1, 1)
-        threadsPerThreadgroup:MTLSizeMake(1, 1, 1)];
+    Dispatch(encoder, x.numel(), 1);
     [encoder endEncoding];
     [buffer addCompletedHandler:^(id<MTLCommandBuffer> done) {
       found.first = static_cast<int>([done status]);
