@@ -55,12 +55,12 @@ class Runner:
         compiler = [os.environ.get("CXX", "c++"), *"-std=c++17 -O1 -shared -fPIC".split()]
         subprocess.run([*compiler, HERE / "interpose.cc", "-o", self.library, "-ldl"], check=True)
 
-    def run(self, suite, tests, drop=None, record=None):
+    def run(self, suite, tests, drop=(), record=os.devnull):
         """Runs tests of a suite.
 
         Args:
           tests: the tests for pytest to collect.
-          drop: sites without waits, as [module, offset] pairs.
+          drop: sites without waits, as (module, offset) pairs.
           record: the file of the recorded sites.
         Returns:
           'passed', 'failed', 'crashed' or 'hung'.
@@ -68,16 +68,11 @@ class Runner:
         env = dict(
             os.environ,
             LD_PRELOAD=str(self.library),
-            WAITS_LIBRARY=str(self.library),
+            WAITS_DROP=" ".join(f"{module} {offset}" for module, offset in drop),
+            WAITS_RECORD=str(record),
             PYTORCH_ENABLE_MPS_FALLBACK="1",
             PYTHONPATH=os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
         )
-        if drop is not None:
-            path = self.directory / "drop.json"
-            path.write_text(json.dumps(drop))
-            env["WAITS_DROP"] = str(path)
-        if record is not None:
-            env["WAITS_RECORD"] = str(record)
         command = [sys.executable, *"-m pytest -q -x --tb=no -p no:cacheprovider".split()]
         command += ["--rootdir", str(ROOT), "-p", "k2_mps_tests.waits.plugin"]
         command += [*suite.arguments, *tests]
@@ -162,13 +157,13 @@ def main():
         runner = Runner(directory)
         users = collections.defaultdict(lambda: collections.defaultdict(list))
         for suite in suites:
-            record = Path(directory) / f"{suite.name}.json"
+            record = Path(directory) / f"{suite.name}.txt"
             print(f"recording the waits of {suite.name} (emulated)", flush=True)
             result = runner.run(suite, suite.tests, record=record)
             _check(result == "passed", f"{suite.name} {result} although all waits are in place")
-            for test, sites in json.loads(record.read_text()).items():
-                for site in sites:
-                    users[tuple(site)][suite.name].append(test)
+            for line in record.read_text().splitlines():
+                test, module, offset = line.rsplit(" ", 2)
+                users[module, int(offset)][suite.name].append(test)
 
         by_line = collections.defaultdict(list)
         for site, line in _source_lines(list(users)).items():
@@ -188,7 +183,7 @@ def main():
                 num_tests += len(names)
                 if not names or outcome != "unnoticed":
                     continue
-                result = runner.run(suite, names, drop=[list(s) for s in sites])
+                result = runner.run(suite, names, drop=sites)
                 if result != "passed":
                     outcome = f"{suite.name} {result}"
             if outcome == "unnoticed":

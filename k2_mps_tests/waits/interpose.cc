@@ -4,26 +4,33 @@
 // The site of a call is the first return address on the stack outside of the
 // waiting code.  Calls at a dropped site return without a wait.  The library
 // records calls that found work in flight.
+//
+// WAITS_DROP    the sites without waits, as "module offset" pairs
+// WAITS_RECORD  the file to which the library adds lines "test module offset"
 #include <dlfcn.h>
 #include <execinfo.h>
 
-#include <atomic>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <mutex>
 #include <set>
+#include <sstream>
 #include <string>
+#include <tuple>
 
 namespace {
 
 // The index of waits_with_work in mps_emulator/_counters.py.
 constexpr unsigned kWaitsWithWork = 3;
 
-// The beginning of the mangled name of k2's function for all waits.  The functions
-// that it calls have no name, or another beginning.
+// The beginning of the mangled name of k2's function for all waits.  The
+// functions that it calls have no name, or another beginning.
 constexpr const char *kOutermost = "_ZN2k23mps11RunInStreamE";
 
-// Parts of the names of functions between the wait and the code that asks for it.
+// Parts of the names of functions between the wait and the code that asks for
+// it.
 constexpr const char *kWaiting[] = {"11SynchronizeEv", "12SyncIfOnHostEv",
                                     "4SyncEv", "10MpsHostPtr"};
 
@@ -32,16 +39,26 @@ struct Site {
   uint64_t offset = 0;  // of the return address in it
 
   bool operator<(const Site &other) const {
-    return offset != other.offset ? offset < other.offset
-                                  : module < other.module;
+    return std::tie(offset, module) < std::tie(other.offset, other.module);
   }
 };
+
+std::string Variable(const char *name) {
+  const char *value = getenv(name);
+  return value == nullptr ? "" : value;
+}
 
 struct State {
   std::mutex mutex;
   std::set<Site> dropped;
-  std::set<Site> recorded;
-  std::atomic<uint64_t> num_dropped{0};  // calls
+  std::string test;         // the one that runs in this process
+  std::set<Site> recorded;  // in this test
+  std::ofstream record{Variable("WAITS_RECORD"), std::ios::app};
+
+  State() {
+    std::istringstream sites(Variable("WAITS_DROP"));
+    for (Site site; sites >> site.module >> site.offset;) dropped.insert(site);
+  }
 };
 
 State &GetState() {
@@ -100,45 +117,25 @@ __attribute__((visibility("default"))) void synchronize() {
       dlsym(RTLD_NEXT, "_ZN5torch3mps11synchronizeEv"));
   State &state = GetState();
   Site site;
-  // The plugin drops sites before the first test.
   if (!state.dropped.empty() && FindSite(&site) &&
-      state.dropped.count(site) != 0) {
-    ++state.num_dropped;
+      state.dropped.count(site) != 0)
     return;
-  }
   uint64_t before = WaitsWithWork();
   real();
   if (WaitsWithWork() != before && FindSite(&site)) {
     std::lock_guard<std::mutex> lock(state.mutex);
-    state.recorded.insert(site);
+    if (!state.test.empty() && state.recorded.insert(site).second)
+      state.record << state.test << ' ' << site.module << ' ' << site.offset
+                   << std::endl;
   }
 }
 
 }  // namespace torch::mps
 
-// The interface for plugin.py.
-extern "C" {
-
-void waits_drop(const char *module, uint64_t offset) {
+// For plugin.py: a test begins.
+extern "C" void waits_test(const char *name) {
   State &state = GetState();
   std::lock_guard<std::mutex> lock(state.mutex);
-  state.dropped.insert({module, offset});
-}
-
-uint64_t waits_num_dropped() { return GetState().num_dropped; }
-
-// Writes the sites recorded since the last call as lines "module offset", and
-// clears the record.  Returns the number of bytes; if it is more than `size`, the
-// function writes nothing.
-uint64_t waits_take(char *text, uint64_t size) {
-  State &state = GetState();
-  std::lock_guard<std::mutex> lock(state.mutex);
-  std::string lines;
-  for (const Site &site : state.recorded)
-    lines += site.module + " " + std::to_string(site.offset) + "\n";
-  if (lines.size() + 1 > size) return lines.size() + 1;
-  memcpy(text, lines.c_str(), lines.size() + 1);
+  state.test = name;
   state.recorded.clear();
-  return lines.size() + 1;
-}
 }
