@@ -4,18 +4,7 @@
 #
 #   cmake -DCMAKE_PROJECT_k2_INCLUDE=<this file> ...
 #
-# So k2's own files need no edit for these settings:
-#
-# - The configuration fetches nothing.  k2 finds its helper modules with
-#   include(NAME); ours come first on the module path.
-# - Builds make only the Python extension `_k2`.  CMake also configures k2/torch,
-#   which needs kaldifeat, but `_k2` does not depend on it.
-# - On Linux, the emulator's target takes the place of Apple's frameworks,
-#   unless the build is for macOS.
-# - A torch that is built for CUDA needs neither CUDA's toolkit nor its libraries.
-# - k2's C++ tests use the GoogleTest of this system.  They ask for a context for
-#   CUDA; with K2_WITH_MPS they get the context for mps, without an edit.
-# - The files of a wheel name no directory of the machine that built it.
+# So k2's own files need no edit for these settings.
 #
 # Variables of the command line:
 #   PYTHON_EXECUTABLE   the interpreter to build for, which has torch
@@ -51,6 +40,8 @@ if(NOT K2_WITH_CUDA)
   cmake_language(DEFER CALL k2_leave_cuda_out)
 endif()
 
+# The configuration fetches nothing: k2 finds its helper modules with
+# include(NAME), and ours come first on the module path.
 set(_k2_overlay_modules "${CMAKE_BINARY_DIR}/overlay")
 list(PREPEND CMAKE_MODULE_PATH "${_k2_overlay_modules}")
 
@@ -79,9 +70,11 @@ set(PYTHON_VERSION_MINOR "${Python_VERSION_MINOR}")
 
 file(WRITE "${_k2_overlay_modules}/pybind11.cmake"
   "message(STATUS \"pybind11 ${pybind11_VERSION}: ${pybind11_DIR}\")\n")
+# For k2/torch, which CMake configures, and on which `_k2` does not depend.
 file(WRITE "${_k2_overlay_modules}/kaldifeat.cmake"
   "add_library(kaldifeat_core INTERFACE)\n")
 
+# The emulator's target takes the place of Apple's frameworks.
 if(K2_WITH_MPS AND NOT APPLE)
   find_package(mps_emulator CONFIG REQUIRED)
   add_library(k2_metal INTERFACE)
@@ -112,7 +105,8 @@ if(K2_ENABLE_TESTS)
     set(core ${gtest} <k2/csrc/fsa_algo.h> <k2/csrc/ragged_ops.h>
       <k2/csrc/tensor_ops.h> <k2/csrc/test_utils.h>)
     if(K2_WITH_MPS)
-      # The first one, since it replaces a name in what follows.
+      # The tests ask for a context for CUDA, and get the one for mps.  The first
+      # header, since it replaces a name in what follows.
       list(PREPEND core
         "${CMAKE_CURRENT_FUNCTION_LIST_DIR}/k2_mps_tests/upstream_cpp/mps_for_cuda.h")
     endif()
@@ -177,8 +171,9 @@ if(K2_PYTHON_SYMBOLS)
 endif()
 
 if(K2_FOR_WHEEL)
-  # Not through CMAKE_CXX_FLAGS, which k2 compiles in.  The last one counts
-  # that matches.
+  # The files of a wheel name no directory of the machine that built it.  Not
+  # through CMAKE_CXX_FLAGS, which k2 compiles in.  The last one counts that
+  # matches.
   add_compile_options(
     "-ffile-prefix-map=${CMAKE_CURRENT_LIST_DIR}=."
     "-ffile-prefix-map=${PROJECT_SOURCE_DIR}=."

@@ -14,21 +14,16 @@ import k2
 import torch
 
 
-def _sysctl(name: str) -> str | None:
+def _told(*command: str) -> str | None:
+    """The first line that a command of macOS prints."""
     if sys.platform != "darwin":
         return None
-    asked = subprocess.run(["sysctl", "-n", name], capture_output=True, text=True)
-    return asked.stdout.strip() or None
-
-
-def _metal_compiler() -> str | None:
-    try:
-        asked = subprocess.run(
-            ["xcrun", "metal", "--version"], capture_output=True, text=True, timeout=60
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return None
+    asked = subprocess.run(command, capture_output=True, text=True)
     return asked.stdout.split("\n")[0] or None
+
+
+def _sysctl(name: str) -> str | None:
+    return _told("sysctl", "-n", name)
 
 
 def facts() -> dict:
@@ -42,7 +37,7 @@ def facts() -> dict:
         "memory": _sysctl("hw.memsize"),
         # The GPU of a virtual machine is a paravirtual one.
         "virtual_machine": _sysctl("kern.hv_vmm_present"),
-        "metal_compiler": _metal_compiler(),
+        "metal_compiler": _told("xcrun", "metal", "--version"),
         "python": platform.python_version(),
         "torch": torch.__version__,
         "k2": k2.mps.build_info(),
