@@ -23,17 +23,19 @@ def link(
     kind: str = "-dynamiclib",
     target: str = TARGET,
     name: str | None = None,
+    suffix: str = ".c",
 ) -> Path:
-    """Compiles and links C code, without any system library.
+    """Compiles and links code, by default C, without any system library.
 
     Args:
       options: further arguments: libraries and linker options.
       kind: -dynamiclib or -bundle.
       name: the install name of a dynamic library; default: @rpath/ and its file name.
+      suffix: of the source; it tells clang the language.
     Raises:
       subprocess.CalledProcessError: the compiler's or linker's message is in `stderr`.
     """
-    source = path.with_suffix(".c")
+    source = path.with_suffix(suffix)
     source.write_text(code)
     named = [f"-Wl,-install_name,{name or f'@rpath/{path.name}'}"] if kind == "-dynamiclib" else []
     command = [_CLANG, f"--target={target}", "-w", "-O1", "-ffreestanding", "-nostdlib"]

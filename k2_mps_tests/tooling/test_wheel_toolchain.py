@@ -105,7 +105,7 @@ def test_a_library_exports_what_it_passes_on(tmp_path):
 
 
 # The header of the C library that those of signposts include.
-BASE = "#define __BEGIN_DECLS\n#define __END_DECLS\n#define OS_EXPORT extern\n"
+BASE = '#define __BEGIN_DECLS extern "C" {\n#define __END_DECLS }\n#define OS_EXPORT extern\n'
 SIGNPOSTS = """\
 #include <os/signpost.h>
 void f(const char *text) {
@@ -129,7 +129,8 @@ def test_signposts_bind_the_symbols_of_macos(tmp_path):
     }
     system = tmp_path / "system.tbd"
     system.write_text(toolchain.stub(toolchain.SYSTEM, {*symbols, "dyld_stub_binder"}, []))
-    built = macos.link(SIGNPOSTS, tmp_path / "f.dylib", system, "-fno-stack-protector", *headers)
+    options = (system, "-fno-stack-protector", *headers)
+    built = macos.link(SIGNPOSTS, tmp_path / "f.dylib", *options, suffix=".cc")
     binary = toolchain.parse(built)
     assert toolchain.imports(binary)[toolchain.SYSTEM] >= symbols
     # Instruments reads strings that are not in each record from this section.
@@ -137,7 +138,8 @@ def test_signposts_bind_the_symbols_of_macos(tmp_path):
     assert strings.split(b"\0")[:2] == [b"name", b"%{public}s"]
     # A signpost has a literal for a name.
     with pytest.raises(subprocess.CalledProcessError) as failure:
-        macos.link(SIGNPOSTS.replace('"name"', "text"), tmp_path / "g.dylib", *headers)
+        code = SIGNPOSTS.replace('"name"', "text")
+        macos.link(code, tmp_path / "g.dylib", *headers, suffix=".cc")
     assert "error: expected" in failure.value.stderr
 
 
