@@ -1,0 +1,49 @@
+#!/usr/bin/env python3
+#
+# Copyright      2026  The k2-mps authors
+#
+# See ../../../LICENSE for clarification regarding multiple authors
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+# To run this single test, use
+#
+#  ctest --verbose -R nbest_top_k_test_py
+
+import unittest
+
+import k2
+import torch
+
+
+class TestNbestTopK(unittest.TestCase):
+
+    def setUp(self):
+        self.devices = [torch.device('cpu')]
+        if torch.cuda.is_available() and k2.with_cuda:
+            self.devices.append(torch.device('cuda', 0))
+
+    def test(self):
+        for device in self.devices:
+            paths = k2.linear_fsa([[1], [2], [3]]).to(device)
+            paths.scores = torch.tensor([0.5, 0, 1, 0, 2, 0], device=device)
+            shape = k2.RaggedShape('[ [x x] [x] ]').to(device)
+            found = k2.Nbest(paths, shape).top_k(2)
+            assert found.fsa.labels[::2].tolist() == [2, 1, 3, 3]
+            assert found.shape == k2.RaggedShape('[ [x x] [x x] ]').to(device)
+            scores = found.total_scores()
+            assert scores.tolist() == [[1, 0.5], [2, 2]], scores
+
+
+if __name__ == '__main__':
+    unittest.main()
