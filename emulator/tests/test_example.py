@@ -24,23 +24,18 @@ def softshrink(tmp_path_factory):
     return apply
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
 @pytest.mark.parametrize("shape", [(0,), (1,), (1000,), (3, 5, 7)])
-def test_softshrink(softshrink, shape, dtype):
+def test_softshrink(softshrink, shape):
     torch.manual_seed(0)
-    x = torch.randn(shape).to(dtype)
-    gradient = torch.randn(shape).to(dtype)
+    x, gradient = torch.randn(2, *shape)
     results = []
-    for device in ("cpu", "mps"):
+    for device, function in (("cpu", torch.nn.functional.softshrink), ("mps", softshrink)):
         here = x.clone().to(device).requires_grad_()
-        if device == "cpu":
-            y = torch.nn.functional.softshrink(here, 0.5)
-        else:
-            y = softshrink(here, 0.5)
+        y = function(here, 0.5)
         y.backward(gradient.to(device))
         results.append((y.detach().cpu(), here.grad.cpu()))
     for expected, found in zip(*results):
-        # Both sides subtract once in single precision for every type, so bits are equal.
+        # Both sides subtract once in single precision, so bits are equal.
         assert torch.equal(expected, found)
 
 
@@ -53,5 +48,5 @@ def test_of_a_view(softshrink):
 def test_refusals(softshrink):
     with pytest.raises(RuntimeError, match="must be on the mps device"):
         softshrink(torch.ones(3), 0.5)
-    with pytest.raises(RuntimeError, match="float32 or float16"):
+    with pytest.raises(RuntimeError, match="of float32"):
         softshrink(torch.ones(3, dtype=torch.int32, device="mps"), 0.5)
