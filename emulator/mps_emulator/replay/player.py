@@ -98,12 +98,12 @@ def unpack(packed):
 
 def uses(command):
     """The ids of the buffers that a command uses."""
-    return [use["buffer"] for use in command.get("uses", ())]
+    return [use["buffer"] for use in command["uses"]]
 
 
 def written(command):
     """The ids of the buffers that a command may write."""
-    return sorted({use["buffer"] for use in command.get("uses", ()) if use["writes"]})
+    return sorted({use["buffer"] for use in command["uses"] if use["writes"]})
 
 
 class Difference:

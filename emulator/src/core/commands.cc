@@ -115,7 +115,6 @@ void CommandBuffer::Wait() {
         "the wait never ends; commit the command buffer first");
   if (!ended()) queue_->Run(this);
   queue_->Publish();
-  if (IsRecording()) RecordEvent("wait");
 }
 
 void CommandBuffer::AddCompletedHandler(Handler handler) {
@@ -188,7 +187,6 @@ void CommandQueue::Run(const CommandBuffer *last,
       if (buffer->fails_ && buffer->failed_handler_) buffer->failed_handler_();
       // The handlers inform the program.
       if (!buffer->completed_handlers_.empty()) used_.NoteKnown();
-      if (IsRecording()) RecordEvent("end of command buffer", buffer->label);
     }
     // A handler may use the device, so it runs without the execution lock.
     for (CommandBuffer::Handler &handler : buffer->completed_handlers_) {

@@ -90,12 +90,6 @@ class Recording {
     commands_.push_back(line_ + "}");
   }
 
-  void Event(const char *kind, const std::string &name) {
-    commands_.push_back(name.empty()
-                            ? Object({{"kind", kind}}).text()
-                            : Object({{"kind", kind}, {"name", name}}).text());
-  }
-
   size_t Program(const std::string &text, const std::string &members) {
     auto [found, added] =
         numbers_.try_emplace({text, members}, numbers_.size());
@@ -211,10 +205,6 @@ void RecordBefore(const Command &command, char *const *device) {
 void RecordAfter(const Command &command, char *const *device) {
   WithRecording(
       [&](Recording *recording) { recording->After(command, device); });
-}
-
-void RecordEvent(const char *kind, const std::string &name) {
-  WithRecording([&](Recording *recording) { recording->Event(kind, name); });
 }
 
 size_t RecordProgram(const std::string &text, const std::string &members) {

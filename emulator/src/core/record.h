@@ -24,10 +24,6 @@ inline bool IsRecording() { return recording.load(std::memory_order_relaxed); }
 void RecordBefore(const Command &command, char *const *device);
 void RecordAfter(const Command &command, char *const *device);
 
-// Records an event in the order of commands: `kind` is "operator", "wait" or
-// "commit".
-void RecordEvent(const char *kind, const std::string &name = {});
-
 // For Command::describe: writes a program to the folder once; returns its
 // number in the recording.
 //   members: further members of the program's JSON object.

@@ -4,7 +4,6 @@
 #include <atomic>
 
 #include "core/fatal.h"
-#include "core/record.h"
 #include "metal/dispatch_queue.h"
 
 namespace mps_emulator {
@@ -104,7 +103,6 @@ void OperatorScope::LeaveEncoderOpen(const char *name) {
 
 OperatorScope::~OperatorScope() {
   if (--operator_depth) return;
-  if (IsRecording()) RecordEvent("operator", operator_name);
   operator_name = "";
   execution_.unlock();
   turn_.reset();

@@ -77,13 +77,9 @@ std::string ToString(MTLSize size) {
 //
 // places: (index in the argument table, offset in bytes) of the command's
 //   buffers, in the order of its uses.
-// pipeline: the label of the pipeline.
-// encoder: the number of the encoder; concurrent: whether its dispatches run at
-//   the same time between barriers.
 std::string DescribeDispatch(
     const msl::Dispatch &dispatch,
-    const std::vector<std::pair<unsigned, size_t>> &places,
-    const std::string &pipeline, uint64_t encoder, bool concurrent) {
+    const std::vector<std::pair<unsigned, size_t>> &places) {
   const msl::Library &library = *dispatch.library;
   std::string threadgroup_bytes;
   std::vector<Json> arguments;
@@ -107,16 +103,12 @@ std::string DescribeDispatch(
   return Members(
       {{"kind", "dispatch"},
        {"kernel", dispatch.kernel->name},
-       {"label", dispatch.label},
-       {"pipeline", pipeline},
        {"program",
         RecordProgram(library.source,
                       Members({{"fast_math", library.fast_math}}))},
        {"grid", List(dispatch.grid)},
        {"threadgroup", List(dispatch.threadgroup)},
        {"threadgroup_bytes", Json::Written("{" + threadgroup_bytes + "}")},
-       {"encoder", encoder},
-       {"concurrent", concurrent},
        {"arguments", List(arguments)}});
 }
 
@@ -343,11 +335,7 @@ GETTER(ComputeState *, state, static_cast<ComputeState *>(_state))
   for (const BufferUse &use : state->resources)
     command.uses.push_back(AnnounceUse(use, use.writes));
   std::string pipeline = ToStdString([state->pipeline label]);
-  command.describe = [=, encoder = state->number,
-                      concurrent =
-                          state->dispatch_type == MTLDispatchTypeConcurrent] {
-    return DescribeDispatch(*dispatch, places, pipeline, encoder, concurrent);
-  };
+  command.describe = [=] { return DescribeDispatch(*dispatch, places); };
   command.run = [dispatch, places, bytes, uses = command.uses,
                  pipeline](char *const *device) {
     for (size_t i = 0; i < places.size(); ++i) {
@@ -376,15 +364,10 @@ GETTER(ComputeState *, state, static_cast<ComputeState *>(_state))
 }
 
 // An encoder's commands run one after the other.  A barrier only begins a new
-// group for the race checker, and an entry in a recording.
+// group for the race checker.
 - (void)memoryBarrierWithScope:(MTLBarrierScope)scope {
   [self checkOpen:"memoryBarrierWithScope:"];
   [self state]->BeginConcurrentGroup();
-  if (!IsRecording()) return;
-  _state->buffer->Encode({"a memory barrier",
-                          {},
-                          [](char *const *) {},
-                          [] { return Members({{"kind", "barrier"}}); }});
 }
 
 @end
