@@ -160,27 +160,6 @@ def _stream_at_rest():
 
 # ---- the table of planted bugs
 
-# A run of all tests must have at least one test of each kind.
-PLANTED_KINDS = (
-    "missing barrier",
-    "missing fence",
-    "divergent barrier",
-    "out of bounds",
-    "uninitialised threadgroup memory",
-    "missing synchronize",
-    "host access past the gate",
-    "write after read on a recycled buffer",
-    "synchronize from two threads",
-    "race between queues",
-    "host write in flight",
-    "encoder beside torch's own",
-    "use of what has been freed",
-    "inactive lane",
-    "constant memory that is written",
-    "autorelease without a pool",
-    "buffer that no encoder knows",
-)
-
 _planted_outcomes = {}  # {kind: [whether caught]}
 
 
@@ -191,7 +170,6 @@ def pytest_configure(config):
 def pytest_collection_modifyitems(items):
     for item in items:
         for mark in item.iter_markers("planted"):
-            assert mark.args[0] in PLANTED_KINDS, mark.args[0]
             item.user_properties.append(("planted", mark.args[0]))
 
 
@@ -208,8 +186,7 @@ def pytest_terminal_summary(terminalreporter, config):
     terminalreporter.section("planted bugs (emulated)")
     write(f"{'kind':<40} {'planted':>8} {'caught':>8}")
     everything = []
-    for kind in PLANTED_KINDS:
-        outcomes = _planted_outcomes.get(kind, [])
+    for kind, outcomes in sorted(_planted_outcomes.items()):
         everything += outcomes
         write(f"{kind:<40} {len(outcomes):8d} {sum(outcomes):8d}")
     write(f"{'all':<40} {len(everything):8d} {sum(everything):8d}")

@@ -1,5 +1,6 @@
 """mps_emulator.trace(): signposts, and dispatches with their labels."""
 
+import functools
 import threading
 
 import kernels
@@ -92,18 +93,14 @@ def test_traces_may_be_nested(extension):
     assert after == mps_emulator.Trace()
 
 
-def test_threads(extension):
+def test_threads(extension, in_threads):
     def run(number):
         for i in range(200):
             id_ = extension.begin_interval(DYNAMIC, f"{number}.{i}")
             extension.end_interval(DYNAMIC, id_)
 
     with mps_emulator.trace() as trace:
-        threads = [threading.Thread(target=run, args=(n,)) for n in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        in_threads([functools.partial(run, number) for number in range(4)])
     intervals = trace.intervals()
     assert {i.message for i in intervals} == {f"{n}.{i}" for n in range(4) for i in range(200)}
     by_thread = {}

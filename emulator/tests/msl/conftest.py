@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import subprocess
 import sys
 
 import numpy as np
@@ -48,6 +49,19 @@ def evaluate(metal):
         out = np.full(len(expressions), np.nan, np.float32)
         metal.run(source, "k", [out, np.float32(x), np.float32(y)], 1, 1)
         return out.tolist()
+
+    return run
+
+
+@pytest.fixture
+def front_end(tmp_path):
+    """front_end(command, text, *options): compiles a text, None for no file, to file `output`."""
+
+    def run(command, text, *options):
+        if text is not None:
+            (tmp_path / "kernels.metal").write_text(text)
+        words = [sys.executable, FRONT_END, command, "kernels.metal", "--output", "output"]
+        return subprocess.run([*words, *options], cwd=tmp_path, capture_output=True, text=True)
 
     return run
 

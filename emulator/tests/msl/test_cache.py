@@ -1,55 +1,44 @@
 """The cache keeps compiled libraries, shares them, and never has a half-written one."""
 
 import functools
-import os
 import pathlib
-import subprocess
-import sys
 
 import pytest
 from metal import floats
 
-FOLDER = pathlib.Path(__file__).parent
-# Compiles the text on stdin in a process of its own, and prints the value that the kernel stores.
+# Compiles a text in a process of its own, and prints the value that the kernel stores.
 CHILD = """
 import sys
-sys.path.insert(0, sys.argv[1])
+sys.path.insert(0, {folder!r})
 import numpy as np
 from metal import Metal
-library = Metal().compile(sys.stdin.read())
+library = Metal().compile({source!r})
 a = np.zeros(1, np.float32)
 library.run("k", [a], 1, 1)
 print(a[0])
 """
+FOLDER = str(pathlib.Path(__file__).parent)
 
 
 @pytest.fixture
-def child(tmp_path):
-    """Starts processes that compile into one cache of their own."""
-    cache = tmp_path / "cache"
-
-    def start(source, **environment):
-        process = subprocess.Popen(
-            [sys.executable, "-c", CHILD, str(FOLDER)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env={**os.environ, "MPS_EMULATOR_CACHE_DIR": str(cache), **environment},
-        )
-        process.stdin.write(source)
-        process.stdin.close()
-        process.stdin = None
-        return process
-
-    start.cache = cache
-    return start
+def cache(tmp_path):
+    return tmp_path / "cache"
 
 
-def finish(process):
-    out, err = process.communicate(timeout=120)
-    assert process.returncode == 0, err
-    return float(out)
+@pytest.fixture
+def child(run_python, cache):
+    """child(source, **environment): a finished process, which compiled into `cache`."""
+
+    def run(source, **environment):
+        environment = {"MPS_EMULATOR_CACHE_DIR": str(cache), **environment}
+        return run_python(CHILD.format(folder=FOLDER, source=source), **environment)
+
+    return run
+
+
+def stored(process):
+    assert process.returncode == 0, process.stderr
+    return float(process.stdout)
 
 
 def kernel(value):
@@ -60,14 +49,14 @@ def files(folder):
     return sorted(p for p in folder.rglob("*") if p.is_file())
 
 
-def test_second_process_starts_no_compiler(child):
-    assert finish(child(kernel(5))) == 5
-    (library,) = files(child.cache)
+def test_second_process_starts_no_compiler(child, cache):
+    assert stored(child(kernel(5))) == 5
+    (library,) = files(cache)
     assert library.suffix == ".so"
     stamp = library.stat().st_mtime_ns
     # From here on no process can start Python or clang.
-    assert finish(child(kernel(5), MPS_EMULATOR_PYTHON="/nonexistent/python")) == 5
-    assert files(child.cache) == [library]
+    assert stored(child(kernel(5), MPS_EMULATOR_PYTHON="/nonexistent/python")) == 5
+    assert files(cache) == [library]
     assert library.stat().st_mtime_ns == stamp
 
 
@@ -83,19 +72,21 @@ def test_everything_that_counts_is_in_the_key(metal, tmp_path, monkeypatch):
     assert len(files(tmp_path)) == 3
 
 
-def test_processes_at_once(child):
+def test_processes_at_once(child, cache, in_threads):
     """Four processes compile the same text at the same time."""
-    processes = [child(kernel(11)) for _ in range(4)]
-    for process in processes:
-        assert finish(process) == 11
-    assert len(files(child.cache)) == 1
+
+    def work():
+        assert stored(child(kernel(11))) == 11
+
+    in_threads([work] * 4)
+    assert len(files(cache)) == 1
 
 
-def test_damaged_library(child):
-    finish(child(kernel(12)))
-    (library,) = files(child.cache)
+def test_damaged_library(child, cache):
+    child(kernel(12))
+    (library,) = files(cache)
     library.write_bytes(library.read_bytes()[:100])
-    assert finish(child(kernel(12))) == 12
+    assert stored(child(kernel(12))) == 12
 
 
 # {what: (the body's value, the environment, parts of the message)}
@@ -121,13 +112,12 @@ FAILURES = {
 
 
 @pytest.mark.parametrize("what", FAILURES)
-def test_a_failure_is_explained_and_not_kept(child, what):
+def test_a_failure_is_explained_and_not_kept(child, cache, what):
     value, environment, said = FAILURES[what]
     process = child(kernel(value), **environment)
-    _, err = process.communicate(timeout=120)
     assert process.returncode != 0
-    assert all(part in err for part in said), err
-    assert files(child.cache) == []
+    assert all(part in process.stderr for part in said), process.stderr
+    assert files(cache) == []
 
 
 def test_compiling_on_several_threads(metal, in_threads):

@@ -6,16 +6,12 @@ or PATH has one.  They run nothing on a GPU.
 
 import json
 import os
-import pathlib
 import re
 import shutil
 import subprocess
-import sys
 
 import pytest
 from metal import HEADER
-
-FRONT_END = pathlib.Path(__file__).parents[2] / "mps_emulator" / "msl"
 
 KERNELS = (
     HEADER
@@ -60,27 +56,27 @@ kernel void atomics(device atomic_uint *most [[buffer(0)]],
 )
 
 
-def emit(tmp_path, text, *options):
-    """Compiles a text to kernels.ptx; returns what the command says."""
-    source = tmp_path / "kernels.metal"
-    source.write_text(text)
-    command = [sys.executable, FRONT_END / "__main__.py", "ptx", source]
-    command += ["--output", tmp_path / "kernels.ptx", *options]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+@pytest.fixture
+def emit(front_end, tmp_path):
+    """emit(text, *options): (the PTX of a text, what the command says)."""
+
+    def run(text, *options):
+        done = front_end("ptx", text, *options)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return (tmp_path / "output").read_text(), done.stdout
+
+    return run
 
 
 @pytest.mark.parametrize("options", [[], ["--no-fast-math"]])
-def test_ptx(tmp_path, options):
-    said = emit(tmp_path, KERNELS, *options)
+def test_ptx(emit, options):
+    text, said = emit(KERNELS, *options)
     assert said.splitlines() == [
         "sums: buffer(0), buffer(3), buffer(2), threadgroup(1)",
         "atomics: buffer(0), buffer(1), buffer(2)",
         "fill_half: buffer(0), buffer(1)",
         "fill_float4: buffer(0), buffer(1)",
     ]
-    text = (tmp_path / "kernels.ptx").read_text()
     signatures = re.findall(r"\.visible \.entry (\w+)\(\s*([^)]*)\)", text)
     parameters = {name: re.findall(r"\.param (\.\w+)", given) for name, given in signatures}
     grid = [".u32"] * 3
@@ -115,9 +111,9 @@ kernel void k(device Sum *a [[buffer(0)]], device Mixed *b [[buffer(1)]],
 )
 
 
-def test_numbers_of_buffers(tmp_path):
+def test_numbers_of_buffers(emit, tmp_path):
     """A tolerance applies to a buffer if its description says that it has floats."""
-    emit(tmp_path, STRUCTURES, "--json", str(tmp_path / "k.json"))
+    emit(STRUCTURES, "--json", str(tmp_path / "k.json"))
     (kernel,) = json.loads((tmp_path / "k.json").read_text())
     assert kernel["numbers"] == {"0": "float", "1": None, "2": "half", "3": None, "4": "uint"}
 
@@ -156,10 +152,9 @@ def entries(text):
     }
 
 
-def test_threadgroup_variables(tmp_path):
+def test_threadgroup_variables(emit, tmp_path):
     described = tmp_path / "kernels.json"
-    emit(tmp_path, VARIABLES, "--json", str(described))
-    text = (tmp_path / "kernels.ptx").read_text()
+    text, _ = emit(VARIABLES, "--json", str(described))
     variables = {
         name: (int(size), int(alignment))
         for alignment, name, size in re.findall(r"\.shared \.align (\d+) \.b8 (\w+)\[(\d+)\]", text)
@@ -187,8 +182,8 @@ def test_threadgroup_variables(tmp_path):
     assert ".func" not in text
 
 
-def test_names_that_ptx_has_not(tmp_path):
-    text = HEADER + (
+def test_names_that_ptx_has_not(emit, tmp_path):
+    source = HEADER + (
         "namespace outer { namespace inner {\n"
         "kernel void f(device float *x) { x[0] = 1; }\n}}\n"
         '[[host_name("copy<float>"), kernel,'
@@ -196,10 +191,9 @@ def test_names_that_ptx_has_not(tmp_path):
         "void g(device float *x) { x[0] = 1; }\n"
     )
     described = tmp_path / "kernels.json"
-    emit(tmp_path, text, "--json", str(described))
+    text, _ = emit(source, "--json", str(described))
     names = {k["name"]: k["entry"] for k in json.loads(described.read_text())}
     assert names == {"outer::inner::f": "outer$inner$f", "copy<float>": "copy$3c$float$3e$"}
-    text = (tmp_path / "kernels.ptx").read_text()
     for entry in names.values():
         assert f".visible .entry {entry}(" in text
 
@@ -215,20 +209,15 @@ kernel void k(device float *x, uint i [[thread_position_in_grid]]) {
 )
 
 
-def test_instructions(tmp_path):
+def test_instructions(emit):
     """The options choose the promised instructions."""
-
-    def instructions(*options):
-        emit(tmp_path, SHUFFLE, *options)
-        return (tmp_path / "kernels.ptx").read_text()
-
-    text = instructions("--no-fast-math")
+    text, _ = emit(SHUFFLE, "--no-fast-math")
     assert "activemask.b32" in text and "div.rn.f32" in text
     # Functions of namespace fast are the GPU's instructions.
     assert "ex2.approx.ftz.f32" in text and "div.approx.ftz.f32" in text
-    text = instructions("--no-fast-math", "--whole-simdgroups")
+    text, _ = emit(SHUFFLE, "--no-fast-math", "--whole-simdgroups")
     assert "activemask.b32" not in text and "shfl.sync" in text
-    text = instructions()
+    text, _ = emit(SHUFFLE)
     assert "div.full" in text and "div.rn.f32" not in text
 
 
@@ -237,7 +226,7 @@ PTXAS = os.environ.get("MPS_EMULATOR_PTXAS") or shutil.which("ptxas")
 
 @pytest.mark.skipif(not PTXAS, reason="NVIDIA's ptxas is not installed")
 @pytest.mark.parametrize("text", [KERNELS, VARIABLES, SHUFFLE])
-def test_ptxas_accepts_it(tmp_path, text):
-    emit(tmp_path, text)
-    files = [tmp_path / "kernels.ptx", "-o", tmp_path / "kernels.cubin"]
+def test_ptxas_accepts_it(emit, tmp_path, text):
+    emit(text)
+    files = [tmp_path / "output", "-o", tmp_path / "kernels.cubin"]
     subprocess.run([PTXAS, "-arch=sm_80", "--compile-only", *files], check=True)
