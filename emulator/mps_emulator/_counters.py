@@ -23,8 +23,6 @@ class Counters:
     device_to_device_copies: int = 0
     device_to_device_bytes: int = 0
     operators: int = 0  # aten operators that the CPU carried out
-    allocations: int = 0  # device buffers handed out
-    allocated_bytes: int = 0
     command_buffers: int = 0  # command buffers committed
     syncs_with_gil: int = 0  # dispatch_sync by a thread that held the GIL
     # The bytes of the mps tensors that aten operators took and made, each tensor

@@ -22,10 +22,7 @@ _VOCABULARY = (
     (re.compile(r"__msl::vec<"), "vec<"),
     (re.compile(r"__msl::bool_vector<(\d)>"), r"bool\1"),
     (re.compile(r"\b_atomic<"), "atomic<"),
-    (re.compile(r"device '"), "device'"),
-    (re.compile(r"constant '"), "constant'"),
-    (re.compile(r"threadgroup '"), "threadgroup'"),
-    (re.compile(r"thread '"), "thread'"),
+    (re.compile(r"(device|constant|threadgroup|thread) '"), r"\1'"),
 )
 
 

@@ -18,9 +18,7 @@ enum Counter : unsigned {
   kDeviceToHostBytes,
   kDeviceToDeviceCopies,
   kDeviceToDeviceBytes,
-  kOperators,    // aten operators that ran on the host CPU instead
-  kAllocations,  // device buffers handed out, and their bytes
-  kAllocatedBytes,
+  kOperators,       // aten operators that ran on the host CPU instead
   kCommandBuffers,  // command buffers committed
   kSyncsWithGil,    // calls of dispatch_sync by a thread that held the GIL
   kOperatorBytes,   // bytes of the tensors that torch operators took and made

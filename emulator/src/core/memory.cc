@@ -40,8 +40,7 @@ Block *Memory::TakeBlock(size_t size, Origin origin) {
   SizeClass size_class = SizeClassOf(size + kMinRedzone);
   if (copies_.guards_everything()) {
     // A guarded copy ends exactly at its buffer's end, so no other buffer fits.
-    for (auto &blocks : free_)
-      for (auto &of_class : blocks) Destroy(&of_class);
+    ReleaseCached();
     size_class.capacity = (size + 15) / 16 * 16;
   } else {
     std::vector<Block *> &free =
@@ -272,8 +271,6 @@ void Memory::Publish(Block *block) {
 }
 
 Buffer *AllocateBuffer(size_t size, Origin origin) {
-  Count(kAllocations);
-  Count(kAllocatedBytes, size);
   return Memory::Locked()->Allocate(size, origin);
 }
 

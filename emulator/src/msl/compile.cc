@@ -2,9 +2,9 @@
 #include <unistd.h>
 
 #include <atomic>
-#include <condition_variable>
 #include <filesystem>
 #include <fstream>
+#include <future>
 #include <map>
 #include <mutex>
 #include <system_error>
@@ -162,36 +162,26 @@ class ProcessCache {
               bool fast_math) {
     bool check_races = CheckRaces();
     std::string key = CacheKey(front_end, source, fast_math, check_races);
+    std::promise<Outcome> promise;
     std::unique_lock<std::mutex> lock(mutex_);
-    std::shared_ptr<Entry> &place = entries_[key];
-    if (place != nullptr) {
-      std::shared_ptr<Entry> entry = place;
-      changed_.wait(lock, [&] { return entry->ready; });
-      return entry->outcome;
-    }
-    std::shared_ptr<Entry> entry = place = std::make_shared<Entry>();
+    auto [place, added] =
+        outcomes_.try_emplace(key, promise.get_future().share());
+    std::shared_future<Outcome> future = place->second;
     // No lock is held while the compiler runs.
     lock.unlock();
+    if (!added) return future.get();
     Outcome outcome =
         LoadOrBuild(front_end, key, source, fast_math, check_races);
+    promise.set_value(outcome);
     lock.lock();
-    entry->outcome = outcome;
-    entry->ready = true;
     // The next attempt may succeed, for example after a full disk.
-    if (outcome.library == nullptr && !outcome.is_refusal) entries_.erase(key);
-    changed_.notify_all();
+    if (outcome.library == nullptr && !outcome.is_refusal) outcomes_.erase(key);
     return outcome;
   }
 
  private:
-  struct Entry {
-    bool ready = false;
-    Outcome outcome;
-  };
-
   std::mutex mutex_;
-  std::condition_variable changed_;
-  std::map<std::string, std::shared_ptr<Entry>> entries_;
+  std::map<std::string, std::shared_future<Outcome>> outcomes_;
 };
 
 }  // namespace

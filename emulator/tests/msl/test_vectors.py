@@ -11,7 +11,7 @@ float4 pick(float4 a, float4 b) {
   bool4 n = !m || (a == 1.0f);
   bool4 o = (m && n) ^ bool4(false, true, false, true);
   o.x = o.y;
-  o[2] = m.r;
+  o[2] = m.x;
   return float4(m) + 10 * float4(n) + 100 * float4(o) + 1000 * float4(m == n);
 }
 vec<bool, 2> two(vec<bool, 2> v) { return vec<bool, 2>(v.y, v.x); }

@@ -207,34 +207,20 @@ MSL_NUMBERS(MSL_VECTOR_NAMES)
 
 namespace __msl {
 
-// The storage of the vectors that are classes.  Each component has two names,
-// as in clang's own vectors.
+// The storage of the vectors that are classes.
 template <class T, int N>
 struct named_components;
 template <class T>
 struct named_components<T, 2> {
-  union {
-    T x;
-    T r;
-  };
-  union {
-    T y;
-    T g;
-  };
+  T x, y;
 };
 template <class T>
 struct named_components<T, 3> : named_components<T, 2> {
-  union {
-    T z;
-    T b;
-  };
+  T z;
 };
 template <class T>
 struct named_components<T, 4> : named_components<T, 3> {
-  union {
-    T w;
-    T a;
-  };
+  T w;
 };
 
 // bool2, bool3, bool4: one byte a component, with the size and alignment of the
