@@ -14,7 +14,7 @@ class Signpost:
     """One signpost that the program emitted.
 
     Attributes:
-      kind: "begin" or "end" of an interval, or "event".
+      kind: "begin" or "end" of an interval.
       subsystem, category: of the log handle.
       name: the literal of the macro.
       message: the format with its arguments filled in; a string argument that the
@@ -91,11 +91,11 @@ class Trace:
                 if key in opened:
                     raise ValueError(f"the interval begins twice: {post}")
                 opened[key] = post
-            elif post.kind == "end":
-                if key not in opened:
-                    raise ValueError(f"the interval has not begun: {post}")
-                first = opened.pop(key)
-                found.append(Interval(*key[:3], first.message, first.thread, first.time, post.time))
+                continue
+            if key not in opened:
+                raise ValueError(f"the interval has not begun: {post}")
+            first = opened.pop(key)
+            found.append(Interval(*key[:3], first.message, first.thread, first.time, post.time))
         if opened:
             raise ValueError(f"the interval has no end: {next(iter(opened.values()))}")
         return sorted(found, key=lambda interval: interval.begin)

@@ -44,11 +44,11 @@ def test_intervals_may_be_nested_and_overlap(extension):
 
 def test_messages(extension):
     with mps_emulator.trace() as trace:
-        extension.post_events("text")
+        extension.post_messages("text")
     assert [(post.kind, post.name, post.message) for post in trace.signposts] == [
-        ("event", "plain", ""),
+        ("begin", "plain", ""),
         # A string is private unless the format marks it public, as on a Mac.
-        ("event", "strings", "<private> text and more %"),
+        ("begin", "strings", "<private> text and more %"),
     ]
 
 

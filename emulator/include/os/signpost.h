@@ -1,4 +1,4 @@
-// Signposts: intervals and events that Instruments shows on its timeline.
+// Signposts: intervals that Instruments shows on its timeline.
 //
 // As on a Mac, names and formats are string literals, and a string argument
 // reads <private> unless its conversion is %{public}s.  The only
@@ -19,11 +19,9 @@ typedef uint64_t os_signpost_id_t;
 
 #define OS_SIGNPOST_ID_NULL ((os_signpost_id_t)0)
 #define OS_SIGNPOST_ID_INVALID ((os_signpost_id_t)~0)
-#define OS_SIGNPOST_ID_EXCLUSIVE ((os_signpost_id_t)0xEEEEB0B5B2B2EEEE)
 
 typedef uint8_t os_signpost_type_t;
 enum {
-  OS_SIGNPOST_EVENT = 0,
   OS_SIGNPOST_INTERVAL_BEGIN = 1,
   OS_SIGNPOST_INTERVAL_END = 2,
 };
@@ -38,9 +36,6 @@ OS_SIGNPOST_EXPORT bool os_signpost_enabled(os_log_t log);
 
 }  // extern "C"
 
-#define os_signpost_event_emit(log, event_id, name, ...)             \
-  os_signpost_emit_with_type(log, OS_SIGNPOST_EVENT, event_id, name, \
-                             ##__VA_ARGS__)
 #define os_signpost_interval_begin(log, interval_id, name, ...)            \
   os_signpost_emit_with_type(log, OS_SIGNPOST_INTERVAL_BEGIN, interval_id, \
                              name, ##__VA_ARGS__)

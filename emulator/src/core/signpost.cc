@@ -76,7 +76,7 @@ void mps_emulator_emit_signpost(os_log_t log, os_signpost_type_t type,
                                 os_signpost_id_t id, const char *name,
                                 const char *format, const uint8_t *buffer) {
   if (!IsTracing()) return;
-  constexpr const char *kKinds[] = {"event", "begin", "end"};
-  TraceSignpost(kKinds[type], log->subsystem, log->category, name,
+  const char *kind = type == OS_SIGNPOST_INTERVAL_BEGIN ? "begin" : "end";
+  TraceSignpost(kind, log->subsystem, log->category, name,
                 Formatted(format, buffer), id);
 }

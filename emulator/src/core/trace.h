@@ -20,8 +20,7 @@ int64_t TraceTime();
 // the command's buffers; 0 without a trace.
 extern thread_local int64_t command_begin;
 
-// Records the calling thread and the present time.  `kind` is "begin", "end" or
-// "event".
+// Records the calling thread and the present time.  `kind` is "begin" or "end".
 void TraceSignpost(const char *kind, const std::string &subsystem,
                    const std::string &category, const char *name,
                    const std::string &message, uint64_t id);

@@ -131,8 +131,8 @@ bool SignpostsEnabled(const std::string &category);
 // An interval "interval" with a public message; returns its id.
 uint64_t BeginInterval(const std::string &category, const std::string &message);
 void EndInterval(const std::string &category, uint64_t id);
-// Events with all kinds of messages, and two whose ids identify no interval.
-void PostEvents(const std::string &text);
+// Begins with all kinds of messages, and two whose ids identify no interval.
+void PostMessages(const std::string &text);
 
 // ---- metal.mm: checks by name; they raise where the behaviour is not a Mac's
 std::vector<std::string> MetalChecks();

@@ -7,7 +7,6 @@
 #include <c10/util/Exception.h>
 #include <torch/mps.h>
 
-#include <cstring>
 
 namespace {
 

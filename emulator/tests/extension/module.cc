@@ -23,7 +23,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("signposts_enabled", &SignpostsEnabled);
   m.def("begin_interval", &BeginInterval, NoGil());
   m.def("end_interval", &EndInterval, NoGil());
-  m.def("post_events", &PostEvents);
+  m.def("post_messages", &PostMessages);
 
   m.def("metal_checks", &MetalChecks);
   m.def("run_metal_check", &RunMetalCheck);

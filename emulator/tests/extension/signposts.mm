@@ -37,12 +37,11 @@ void EndInterval(const std::string &category, uint64_t id) {
   os_signpost_interval_end(LogOf(category), id, "interval");
 }
 
-void PostEvents(const std::string &text) {
-  os_log_t log = LogOf("events");
-  os_signpost_event_emit(log, OS_SIGNPOST_ID_EXCLUSIVE, "plain");
-  os_signpost_event_emit(log, OS_SIGNPOST_ID_EXCLUSIVE, "strings",
-                         "%s %{public}s %%", text.c_str(),
-                         (text + " and more").c_str());
-  os_signpost_event_emit(log, OS_SIGNPOST_ID_NULL, "null");
-  os_signpost_event_emit(log, OS_SIGNPOST_ID_INVALID, "invalid");
+void PostMessages(const std::string &text) {
+  os_log_t log = LogOf("messages");
+  os_signpost_interval_begin(log, 1, "plain");
+  os_signpost_interval_begin(log, 1, "strings", "%s %{public}s %%",
+                             text.c_str(), (text + " and more").c_str());
+  os_signpost_interval_begin(log, OS_SIGNPOST_ID_NULL, "null");
+  os_signpost_interval_begin(log, OS_SIGNPOST_ID_INVALID, "invalid");
 }
