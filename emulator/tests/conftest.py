@@ -89,10 +89,6 @@ def run_python(tmp_path):
     return run
 
 
-def fatal_lines(stderr):
-    return [line for line in stderr.splitlines() if line.startswith("mps emulator: fatal: ")]
-
-
 class Child:
     """The status and the output of a child process."""
 
@@ -101,7 +97,8 @@ class Child:
         self.code = os.WEXITSTATUS(status) if os.WIFEXITED(status) else None
         self.stdout = stdout
         self.stderr = stderr
-        self.fatal_lines = fatal_lines(stderr)
+        lines = stderr.splitlines()
+        self.fatal_lines = [line for line in lines if line.startswith("mps emulator: fatal: ")]
 
 
 @pytest.fixture(scope="session")

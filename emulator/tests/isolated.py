@@ -10,6 +10,9 @@ import traceback
 
 import torch
 
+# Seconds after which the parent ends a case that uses no processor time.
+_SILENCE = 900
+
 
 class Slow(Exception):
     """A case used more processor time than its limit."""
@@ -70,8 +73,8 @@ class _Child:
         self.last_word = time.monotonic()
         return False
 
-    def end_if_silent(self, silence):
-        if time.monotonic() - self.last_word > silence:
+    def end_if_silent(self):
+        if time.monotonic() - self.last_word > _SILENCE:
             self.process.kill()
 
     def judged(self):
@@ -88,7 +91,7 @@ class _Child:
         return dict(zip(self.cases, self.outcomes))
 
 
-def run(judge, groups, seconds=60, silence=900, jobs=None):
+def run(judge, groups, seconds=60):
     """Judges the cases of each group in a process of its own.
 
     If a case ends the process, another process judges the rest of the group.
@@ -97,8 +100,6 @@ def run(judge, groups, seconds=60, silence=900, jobs=None):
       judge: judge(case) returns (outcome, detail), two texts.
       groups: {group: [case]}.
       seconds: the limit of processor time for each case.
-      silence: seconds after which the parent ends a case that uses no processor time.
-      jobs: the number of processes at a time; default: that of the processors.
     Yields:
       (case, (outcome, detail)), as they come.  Further outcomes are "slow",
       "broken" (an exception, with its traceback) and "ended" (the process).
@@ -107,11 +108,11 @@ def run(judge, groups, seconds=60, silence=900, jobs=None):
     waiting = dict(groups)
     children = {}
     while waiting or children:
-        while waiting and len(children) < (jobs or os.cpu_count()):
+        while waiting and len(children) < os.cpu_count():
             child = _Child(judge, *waiting.popitem(), seconds)
             children[child.pipe] = child
         for child in children.values():
-            child.end_if_silent(silence)
+            child.end_if_silent()
         for pipe in multiprocessing.connection.wait(children, timeout=10):
             child = children[pipe]
             if not child.at_end():

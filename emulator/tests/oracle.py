@@ -321,14 +321,12 @@ def _first_line(error):
 # ---- all of them, each operator in a process of its own
 
 
-def run(operators, cases, seconds=60, jobs=None):
+def run(operators, cases):
     """Yields (Case, (outcome, detail)), as they come."""
     groups = collections.defaultdict(list)
     for case in cases:
         groups[case.operator].append(case)
-    yield from isolated.run(
-        lambda case: judge(operators[case.operator], case), groups, seconds, jobs=jobs
-    )
+    yield from isolated.run(lambda case: judge(operators[case.operator], case), groups)
 
 
 # ---- the differences
@@ -392,8 +390,6 @@ def strangers(cases, differences):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("operators", nargs="*")
-    parser.add_argument("--seconds", type=int, default=60, help="of processor time, for each case")
-    parser.add_argument("--jobs", type=int, help="processes (default: one for each processor)")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     operators, cases = read_lists()
@@ -402,7 +398,7 @@ def main():
         if unknown:
             parser.error("not in torch's lists: " + " ".join(sorted(unknown)))
     chosen = [c for c in cases if not options.operators or c.operator in options.operators]
-    outcomes = dict(run(operators, chosen, options.seconds, options.jobs))
+    outcomes = dict(run(operators, chosen))
     differences = read_differences()
     lines = complaints(outcomes, differences) + strangers(cases, differences)
     print(*lines, sep="\n")

@@ -114,8 +114,6 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("file", type=pathlib.Path, help="PyTorch's test/test_mps.py")
     parser.add_argument("names", nargs="*", help="parts of tests' names (default: all)")
-    parser.add_argument("--seconds", type=int, default=120, help="of processor time, for each test")
-    parser.add_argument("--jobs", type=int, help="processes (default: one for each processor)")
     options = parser.parse_args()
     if not options.file.is_file():
         parser.error(f"{options.file} is not there: it is test/test_mps.py of PyTorch's sources")
@@ -129,14 +127,8 @@ def main():
         if any(part in name for part in options.names)
         or (not options.names and expected.get(name) != "not run")
     ]
-    outcomes = dict(
-        isolated.run(
-            lambda name: judge(tests[name]),
-            {name: [name] for name in sorted(chosen, reverse=True)},
-            options.seconds,
-            jobs=options.jobs,
-        )
-    )
+    groups = {name: [name] for name in sorted(chosen, reverse=True)}
+    outcomes = dict(isolated.run(lambda name: judge(tests[name]), groups, seconds=120))
     lines = complaints(outcomes, expected)
     table = collections.Counter(outcome for outcome, _ in outcomes.values())
     if not options.names:

@@ -127,12 +127,7 @@ def _here(encoding):
 
 @pytest.fixture(scope="module")
 def headers():
-    return Headers("Metal")
-
-
-@pytest.fixture(scope="module")
-def foundation():
-    return Headers("Foundation")
+    return {name: Headers(name) for name in ("Metal", "Foundation")}
 
 
 # ---- pyobjc
@@ -208,21 +203,20 @@ def check_encodings(headers, known):
     return checked
 
 
-def test_type_encodings(headers, wheel):
-    (text,) = wheel("pyobjc_framework_metal").values()
-    assert check_encodings(headers, pyobjc_methods(text)) > 75
-
-
-def test_type_encodings_of_foundation(foundation, wheel):
-    text = wheel("pyobjc_framework_cocoa")["Foundation/_metadata.py"]
-    assert check_encodings(foundation, pyobjc_methods(text)) == 10
+@pytest.mark.parametrize(
+    "name, package, most",
+    [("Metal", "pyobjc_framework_metal", 80), ("Foundation", "pyobjc_framework_cocoa", 10)],
+)
+def test_type_encodings(headers, wheel, name, package, most):
+    text = wheel(package)[f"{name}/_metadata.py"]
+    assert check_encodings(headers[name], pyobjc_methods(text)) == most
 
 
 def test_enums(headers, wheel):
     (pyobjc,) = wheel("pyobjc_framework_metal").values()
-    known = pyobjc_enums(pyobjc)
-    assert headers.enums == {name: known.get(name) for name in headers.enums}
-    assert len(headers.enums) >= 33
+    known, enums = pyobjc_enums(pyobjc), headers["Metal"].enums
+    assert enums == {name: known.get(name) for name in enums}
+    assert len(enums) >= 33
 
 
 # ---- metal-cpp
@@ -232,25 +226,14 @@ def selectors_of_metal_cpp(text):
     return set(re.findall(r"_DEF_SEL\(\s*\w+,\s*\"([^\"]+)\"\s*\)", text))
 
 
-def test_selectors(headers, wheel):
-    texts = wheel("mlx_metal")
-    selectors = set()
-    for text in texts.values():
-        selectors |= selectors_of_metal_cpp(text)
-    unknown = [key for key in headers.methods if key[1] not in selectors]
-    assert unknown == []
-    assert len(headers.methods) > 85
-
-
 # Selectors that neither metal-cpp nor pyobjc's metadata name.
 NAMED_NOWHERE = {("NSObject", "class"), ("NSObject", "new")}
 
 
-def test_selectors_of_foundation(foundation, wheel):
-    text = wheel("pyobjc_framework_cocoa")["Foundation/_metadata.py"]
-    known = set(pyobjc_methods(text))
+def test_selectors(headers, wheel):
+    known = set()
     for text in wheel("mlx_metal").values():
         known |= selectors_of_metal_cpp(text)
-    unknown = {key for key in foundation.methods if key[1] not in known}
-    print(f"\n{len(foundation.methods) - len(unknown)} of {len(foundation.methods)} methods")
-    assert unknown == NAMED_NOWHERE
+    assert [key for key in headers["Metal"].methods if key[1] not in known] == []
+    known |= set(pyobjc_methods(wheel("pyobjc_framework_cocoa")["Foundation/_metadata.py"]))
+    assert {key for key in headers["Foundation"].methods if key[1] not in known} == NAMED_NOWHERE

@@ -32,7 +32,7 @@ except ImportError:  # a copy, with copies of both modules beside it
     from driver import CudaError, Driver, NoGpu
 
 NO_GPU, UNUSABLE = 3, 4
-WARMUPS = 3
+WARMUPS, REPEATS = 3, 30
 
 # Constants of the driver API.
 _STREAM_NON_BLOCKING = 1
@@ -168,7 +168,7 @@ class Gpu(Driver):
         self.call("cuEventElapsedTime", ctypes.byref(milliseconds), begin, end)
         return milliseconds.value * 1000
 
-    def measure(self, sequence, repeats):
+    def measure(self, sequence):
         """The argument `measure` of player.replay()."""
         steps = [step for _, step in sequence.steps]
         if not steps:
@@ -179,7 +179,7 @@ class Gpu(Driver):
         for each in (True, False):
             launch = self.graph(steps, each)
             rows = []
-            for _ in range(WARMUPS + repeats):
+            for _ in range(WARMUPS + REPEATS):
                 sequence.restore()
                 rows.append(launch())
             results[each] = np.array(rows[WARMUPS:]).T.tolist()
@@ -191,9 +191,6 @@ def main():
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     player.add_options(parser)
-    parser.add_argument(
-        "--repeats", type=int, default=30, help="of the sequence, for the times (default: 30)"
-    )
     parser.add_argument("--no-times", action="store_true", help="compare only")
     parser.add_argument(
         "folder",
@@ -221,7 +218,7 @@ def run(options, say=print):
             [program["kernels"] for program in programs],
             options.tolerance,
             say,
-            None if options.no_times else lambda sequence: gpu.measure(sequence, options.repeats),
+            None if options.no_times else gpu.measure,
         )
     except NoGpu as error:
         say(f"no GPU: {error}")
