@@ -8,7 +8,7 @@ import traceback
 from .errors import Refused, ToolError
 from .nvptx import arguments as ptx_arguments
 from .nvptx import description as ptx_description
-from .pipeline import PROGRAM_SOURCE, Program, explain
+from .pipeline import PROGRAM_SOURCE, Program
 
 # The emulator tells these statuses from Python's own, 1 and 2.
 EXIT_REFUSED = 10
@@ -20,7 +20,7 @@ def main(arguments=None):
     try:
         return options.run(options)
     except Refused as refused:
-        sys.stdout.write(explain(refused))
+        sys.stdout.write(str(refused))
         return EXIT_REFUSED
     except ToolError as error:
         sys.stdout.write(f"mps_emulator.msl: error: {error}\n")

@@ -3,6 +3,8 @@
 The executor calls a thunk for each kernel, and reads a table that describes all kernels.
 """
 
+import json
+
 
 def declarations(kernels):
     """Declares the thunks at program scope; some are defined inside namespaces."""
@@ -87,7 +89,7 @@ def _array(kind, name, rows):
 
 def _parameter(parameter):
     return (
-        f'"{_escape(parameter.name)}", kMpsEmulatorMsl{parameter.kind.capitalize()}, '
+        f"{json.dumps(parameter.name)}, kMpsEmulatorMsl{parameter.kind.capitalize()}, "
         f"{parameter.index or 0}, {parameter.writable:d}, {parameter.by_reference:d}, "
         f"{parameter.constant:d}, {parameter.element_size}, "
         f"{parameter.alignment}"
@@ -96,12 +98,8 @@ def _parameter(parameter):
 
 def _kernel(number, kernel):
     return (
-        f'"{_escape(kernel.name)}", &mps_emulator_msl_thunk_{number}, '
+        f"{json.dumps(kernel.name)}, &mps_emulator_msl_thunk_{number}, "
         f"mps_emulator_msl_parameters_{number}, {len(kernel.parameters)}, "
         f"{kernel.static_threadgroup_bytes}, {kernel.max_total_threads}, "
         f"{'kMpsEmulatorMslNeedsFibers' if kernel.suspends else '0'}"
     )
-
-
-def _escape(text):
-    return text.replace("\\", "\\\\").replace('"', '\\"')

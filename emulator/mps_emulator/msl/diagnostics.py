@@ -142,7 +142,7 @@ class RewrittenMap:
         return token, False
 
 
-def render(diagnostics, source_map=None):
+def render(diagnostics, source_map):
     """The text that the compiler prints; it ends with a line break."""
     lines = []
     errors = 0
@@ -150,8 +150,6 @@ def render(diagnostics, source_map=None):
         errors += diagnostic.severity == "error"
         for part in [diagnostic] + diagnostic.notes:
             lines.append(f"{part.location}: {part.severity}: {part.message}")
-            if source_map is None:
-                continue
             text = source_map.text_line(part.location)
             if text is not None:
                 text = text.rstrip("\r")

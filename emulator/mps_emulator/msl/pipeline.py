@@ -5,7 +5,7 @@ import re
 import tempfile
 
 from . import codegen, lexer, nvptx, toolchain
-from .diagnostics import Diagnostic, Location, SourceMap, render
+from .diagnostics import Diagnostic, Location, SourceMap
 from .errors import Refused, ToolError
 from .rewriting import Rewriter
 
@@ -255,8 +255,3 @@ def _write(folder, name, text):
     with open(path, "w", encoding="utf-8", errors="surrogateescape") as file:
         file.write(text)
     return path
-
-
-def explain(refused):
-    """The text of a refusal."""
-    return render(refused.diagnostics, refused.source_map)

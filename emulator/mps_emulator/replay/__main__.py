@@ -6,7 +6,6 @@ from pathlib import Path
 
 from ..msl.errors import Refused, ToolError
 from ..msl.native import CompileError, Fatal
-from ..msl.pipeline import explain
 from . import cuda, player, prepare
 from .emulated import Emulated
 
@@ -15,12 +14,9 @@ def main(arguments=None):
     options = _parser().parse_args(arguments)
     try:
         return options.run(options)
-    except Refused as refused:
-        problem = explain(refused)
-    except (CompileError, Fatal, OSError, ToolError, ValueError) as error:
-        problem = str(error)
-    print("python -m mps_emulator.replay: error: " + problem)
-    return cuda.UNUSABLE
+    except (CompileError, Fatal, OSError, Refused, ToolError, ValueError) as error:
+        print(f"python -m mps_emulator.replay: error: {error}")
+        return cuda.UNUSABLE
 
 
 def _parser():

@@ -1,5 +1,5 @@
 // Counts of the emulated device's work, for tests that hold an operation to a
-// budget.  mps_emulator/_counters.py has the same order.
+// budget.  mps_emulator/_counters.py has the same order, and more words.
 #pragma once
 
 #include <atomic>
@@ -18,13 +18,11 @@ enum Counter : unsigned {
   kDeviceToHostBytes,
   kDeviceToDeviceCopies,
   kDeviceToDeviceBytes,
-  kOperators,       // aten operators that ran on the host CPU instead
-  kCommandBuffers,  // command buffers committed
-  kSyncsWithGil,    // calls of dispatch_sync by a thread that held the GIL
-  kOperatorBytes,   // bytes of the tensors that torch operators took and made
-  // Nanoseconds that the emulator spent, outside of commands and operators, on
-  // making and comparing its two copies of a buffer.
-  kUpkeep,
+  kOperators,         // aten operators that ran on the host CPU instead
+  kCommandBuffers,    // command buffers committed
+  kSyncsWithGil,      // calls of dispatch_sync by a thread that held the GIL
+  kOperatorBytes,     // bytes of the tensors that torch operators took and made
+  kUpkeep,            // nanoseconds for the second copies of buffers
   kAutoreleaseLeaks,  // objects autoreleased where there is no pool
   kNumCounters
 };

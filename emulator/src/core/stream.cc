@@ -56,10 +56,6 @@ DispatchQueue &StreamDispatchQueueObject() { return Current().queue; }
 
 SerialQueue &StreamDispatchQueue() { return StreamDispatchQueueObject(); }
 
-void *StreamDispatchQueueHandle() {
-  return ToHandle(&StreamDispatchQueueObject());
-}
-
 CommandQueue &StreamCommandQueue() { return Current().commands; }
 
 const std::shared_ptr<CommandBuffer> &OpenCommandBuffer() { return Open(); }

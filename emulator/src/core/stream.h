@@ -51,7 +51,6 @@ void SynchronizeAllStreams();
 
 // The queue that guards the stream.
 SerialQueue &StreamDispatchQueue();
-void *StreamDispatchQueueHandle();  // the same as a dispatch_queue_t
 
 // The queue of the stream's command buffers.
 CommandQueue &StreamCommandQueue();

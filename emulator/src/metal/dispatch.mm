@@ -5,7 +5,6 @@
 #include "core/counters.h"
 #include "core/fatal.h"
 #include "metal/dispatch_queue.h"
-#include "metal/metal_internal.h"
 
 using namespace mps_emulator;
 

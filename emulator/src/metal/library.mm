@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <string>
 
-#include "core/fatal.h"
 #include "metal/foundation_internal.h"
 #include "metal/metal_internal.h"
 

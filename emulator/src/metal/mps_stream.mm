@@ -12,7 +12,6 @@
 #include "core/release.h"
 #include "core/stream.h"
 #include "metal/dispatch_queue.h"
-#include "metal/foundation_internal.h"
 #include "metal/metal_internal.h"
 
 #define MPS_EMULATOR_API __attribute__((visibility("default")))

@@ -82,47 +82,32 @@ std::shared_ptr<const Library> LoadLibrary(const std::string &path,
       Library{{module->kernels, module->kernel_count}, source, fast_math});
 }
 
-// A folder that the destructor deletes.
-class TemporaryDirectory {
- public:
-  explicit TemporaryDirectory(const fs::path &parent) {
-    static std::atomic<unsigned> counter{0};
-    path_ = parent / ("build-" + std::to_string(getpid()) + "-" +
-                      std::to_string(counter++));
-    fs::create_directories(path_);
-  }
-  TemporaryDirectory(const TemporaryDirectory &) = delete;
-  TemporaryDirectory &operator=(const TemporaryDirectory &) = delete;
-  ~TemporaryDirectory() {
-    std::error_code error;
-    fs::remove_all(path_, error);
-  }
-
-  const fs::path &path() const { return path_; }
-
- private:
-  fs::path path_;
-};
-
 // Compiles into the cache.  If several processes compile the same text at the
 // same time, the file of the last rename stays.
 FrontEnd::Result Build(const FrontEnd &front_end, const std::string &source,
                        bool fast_math, bool check_races, const fs::path &cached,
                        std::string *diagnostics) {
-  TemporaryDirectory directory(cached.parent_path());
-  fs::path text = directory.path() / "program_source";
-  fs::path output = directory.path() / "library.so";
-  {
-    std::ofstream stream(text, std::ios::binary);
-    stream << source;
-    if (!stream.flush())
-      throw fs::filesystem_error(
-          "cannot write", text,
-          std::make_error_code(std::errc::no_space_on_device));
+  static std::atomic<unsigned> counter{0};
+  std::string unique = cached.string() + "-" + std::to_string(getpid()) + "-" +
+                       std::to_string(counter++);
+  fs::path text = unique + ".metal";
+  fs::path output = unique + ".so";
+  std::ofstream stream(text, std::ios::binary);
+  stream << source;
+  stream.close();
+  if (!stream) {
+    fs::remove(text);
+    throw fs::filesystem_error(
+        "cannot write", text,
+        std::make_error_code(std::errc::no_space_on_device));
   }
   FrontEnd::Result result = front_end.Build(
       text.string(), fast_math, check_races, output.string(), diagnostics);
-  if (result == FrontEnd::Result::kBuilt) fs::rename(output, cached);
+  fs::remove(text);
+  if (result == FrontEnd::Result::kBuilt)
+    fs::rename(output, cached);
+  else
+    fs::remove(output);
   return result;
 }
 

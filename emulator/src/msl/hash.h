@@ -3,6 +3,8 @@
 #include <string>
 #include <string_view>
 
+#include "core/hexadecimal.h"
+
 namespace mps_emulator::msl {
 
 // FNV-1a with 128 bits: no protection against deliberate collisions.
@@ -15,10 +17,8 @@ class Hash {
   }
 
   std::string Hexadecimal() const {
-    std::string text;
-    for (int shift = 124; shift >= 0; shift -= 4)
-      text += "0123456789abcdef"[static_cast<unsigned>(state_ >> shift) & 15];
-    return text;
+    return mps_emulator::Hexadecimal(
+        {reinterpret_cast<const char *>(&state_), sizeof(state_)});
   }
 
  private:

@@ -241,10 +241,6 @@ at::mps::IMPSAllocator &TorchAllocator() {
   return *allocator;
 }
 
-void SetMemoryFraction(double fraction) {
-  TorchAllocator().setHighWatermarkRatio(fraction);
-}
-
 c10::DataPtr MakeDataPtr(Buffer *buffer) {
   return {buffer->handle, buffer, &ReleaseContext, MpsDevice()};
 }

@@ -17,9 +17,6 @@ at::mps::IMPSAllocator &TorchAllocator();
 // loads the library, but does not turn the device on.
 bool IsLeftOut();
 
-// The limit that torch.mps.set_per_process_memory_fraction() sets, in bytes.
-void SetMemoryFraction(double fraction);
-
 // A DataPtr that owns `buffer`: its address is the handle, its context the
 // Buffer.
 c10::DataPtr MakeDataPtr(Buffer *buffer);

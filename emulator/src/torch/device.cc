@@ -16,6 +16,7 @@
 #include "core/limits.h"
 #include "core/release.h"
 #include "core/stream.h"
+#include "metal/dispatch_queue.h"
 #include "torch/allocator.h"
 #include "torch/generator.h"
 
@@ -176,7 +177,7 @@ class Hooks final : public at::MPSHooksInterface {
   }
   void *getDispatchQueue() const override {
     OnStream on(StreamOfFunctions());
-    return StreamDispatchQueueHandle();
+    return ToHandle(&StreamDispatchQueueObject());
   }
 
   void emptyCache() const override { ReleaseCachedBlocks(); }
@@ -191,7 +192,7 @@ class Hooks final : public at::MPSHooksInterface {
   }
   size_t getMaxBufferLength() const override { return kMaxBufferLength; }
   void setMemoryFraction(double fraction) const override {
-    SetMemoryFraction(fraction);
+    TorchAllocator().setHighWatermarkRatio(fraction);
   }
 
   // Instruments would show the trace; the emulator drops it.

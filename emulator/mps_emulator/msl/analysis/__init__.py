@@ -51,7 +51,8 @@ class Analysis:
         if not self.errors:
             self._functions.check_calls()
             self.suspending_calls = self._functions.suspending_calls()
-            self._note_what_kernels_reach()
+            for kernel in self.kernels:
+                kernel.suspends = self._functions.of(kernel.cursor).suspends
 
     def _examine_program(self, unit):
         for cursor in unit.cursor.get_children():
@@ -85,11 +86,6 @@ class Analysis:
                 )
                 error.add_note(self._report.locate(other.cursor.location), "the other one is here")
             self.kernels.append(kernel)
-
-    def _note_what_kernels_reach(self):
-        for kernel in self.kernels:
-            function = self._functions.of(kernel.cursor)
-            kernel.suspends = function.suspends
 
     # ---- The walk over the program
 
