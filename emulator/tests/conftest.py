@@ -10,6 +10,7 @@ import pathlib
 import shutil
 import subprocess
 import sys
+import threading
 
 import pytest
 
@@ -138,8 +139,15 @@ def in_threads():
     """in_threads(functions): runs each in its own thread, and raises the first exception."""
 
     def run(functions):
+        # A pool gives the next function to a thread that is idle already.
+        all_there = threading.Barrier(len(functions))
+
+        def begin(function):
+            all_there.wait()
+            function()
+
         with concurrent.futures.ThreadPoolExecutor(len(functions)) as pool:
-            for future in [pool.submit(function) for function in functions]:
+            for future in [pool.submit(begin, function) for function in functions]:
                 future.result()
 
     return run
@@ -158,10 +166,6 @@ def _stream_at_rest():
 # ---- the table of planted bugs
 
 _planted_outcomes = {}  # {kind: [whether caught]}
-
-
-def pytest_configure(config):
-    config.addinivalue_line("markers", "planted(kind): has a bug of this kind, which is caught")
 
 
 def pytest_collection_modifyitems(items):
