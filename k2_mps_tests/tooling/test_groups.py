@@ -113,7 +113,10 @@ def test_edits_of_new_files_are_no_lines_of_upstreams(grouped):
     last = found["patches"][-1]
     assert (last["name"], last["group"]) == ("context-say-more.patch", "extras")
     assert (last["files"], last["added"], last["removed"]) == (0, 0, 0)
-    assert "extras: 2 patches" in grouped.ok("report")
+    support.commit(grouped.checkout, "context: test", {"k2/csrc/mps/context_test.cu": "x\n"})
+    grouped.ok("export")
+    figures = "3 patches; 4 lines in 5 new files, 1 of them tests; +0 -0 lines in upstream's files"
+    assert f"  extras: {figures}" in grouped.ok("report").splitlines()
 
 
 def test_a_group_is_a_branch_on_top_of_those_before_it(grouped):

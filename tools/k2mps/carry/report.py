@@ -1,9 +1,13 @@
 """Figures of the series: lines of each patch and group, and the budget."""
 
+from pathlib import PurePosixPath
+
 from k2mps.core.pins import Upstream
 from k2mps.core.progress import Section
 from k2mps.core.project import Project
 from k2mps.series import hunks, patch_folder, patch_text
+
+_COUNTS = ("new_lines", "new_files", "tests", "added", "removed")
 
 
 def report(project: Project, upstream: Upstream) -> dict:
@@ -25,8 +29,9 @@ def _figures(found: patch_folder.Series, patch: patch_text.Patch) -> dict:
         "group": found.groups.get(patch.name, ""),
         "subject": patch.subject,
         "status": patch.status,
-        # Its files under patches/files, and their lines.
+        # Its files under patches/files, those of them that are tests, and their lines.
         "new_files": len(patch.new_files),
+        "tests": sum(PurePosixPath(one).stem.endswith("_test") for one in patch.new_files),
         "new_lines": sum(len(found.files[one].content.splitlines()) for one in patch.new_files),
         # The upstream files that it edits, and the lines that it adds and removes there.
         "files": sum(path not in found.files for path in patch.edited),
@@ -47,10 +52,12 @@ def section(result: dict) -> Section:
     ]
     for group in dict.fromkeys(one["group"] for one in patches if one["group"]):
         own = [one for one in patches if one["group"] == group]
-        lines.append(
-            f"{group}: {len(own)} patches, {sum(one['new_lines'] for one in own)} lines in new"
-            f" files, {sum(one['added'] + one['removed'] for one in own)} in upstream's"
+        counts = {key: sum(one[key] for one in own) for key in _COUNTS}
+        form = (
+            "{group}: {patches} patches; {new_lines} lines in {new_files} new files, {tests} of"
+            " them tests; +{added} -{removed} lines in upstream's files"
         )
+        lines.append(form.format(group=group, patches=len(own), **counts))
     head = ("group", "patch", "lines in new files", "in upstream's", "files", "status")
     form = "{group}|{name}|{new_lines}|+{added} -{removed}|{files}|{status}"
     return "Patches", lines, head, [form.format_map(one).split("|", 5) for one in patches]
