@@ -6,10 +6,12 @@
 
 #include "core/limits.h"
 
+#ifndef __x86_64__
+#error "no context switch is written for this processor"
+#endif
+
 // Pushes the callee-saved registers on the old stack and pops them from the new
 // one. Kernels do not change the floating-point control words.
-#if defined(__x86_64__)
-
 asm(R"(
 .text
 .globl MpsEmulatorMslSwitch
@@ -35,63 +37,14 @@ MpsEmulatorMslSwitch:
 .size MpsEmulatorMslSwitch, .-MpsEmulatorMslSwitch
 )");
 
+namespace mps_emulator::msl {
+
 namespace {
+
 // Six registers, the return address, and an unused return address of the entry
 // function, which aligns the stack like a call.
 constexpr size_t kFrameWords = 8;
 constexpr size_t kEntryWord = 6;
-}  // namespace
-
-#elif defined(__aarch64__)
-
-asm(R"(
-.text
-.globl MpsEmulatorMslSwitch
-.hidden MpsEmulatorMslSwitch
-.type MpsEmulatorMslSwitch, %function
-.p2align 4
-MpsEmulatorMslSwitch:
-  sub sp, sp, #160
-  stp x19, x20, [sp]
-  stp x21, x22, [sp, #16]
-  stp x23, x24, [sp, #32]
-  stp x25, x26, [sp, #48]
-  stp x27, x28, [sp, #64]
-  stp x29, x30, [sp, #80]
-  stp d8, d9, [sp, #96]
-  stp d10, d11, [sp, #112]
-  stp d12, d13, [sp, #128]
-  stp d14, d15, [sp, #144]
-  mov x9, sp
-  str x9, [x0]
-  mov sp, x1
-  ldp x19, x20, [sp]
-  ldp x21, x22, [sp, #16]
-  ldp x23, x24, [sp, #32]
-  ldp x25, x26, [sp, #48]
-  ldp x27, x28, [sp, #64]
-  ldp x29, x30, [sp, #80]
-  ldp d8, d9, [sp, #96]
-  ldp d10, d11, [sp, #112]
-  ldp d12, d13, [sp, #128]
-  ldp d14, d15, [sp, #144]
-  add sp, sp, #160
-  ret
-.size MpsEmulatorMslSwitch, .-MpsEmulatorMslSwitch
-)");
-
-namespace {
-constexpr size_t kFrameWords = 20;
-constexpr size_t kEntryWord = 11;  // x30
-}  // namespace
-
-#else
-#error "no context switch is written for this processor"
-#endif
-
-namespace mps_emulator::msl {
-
-namespace {
 
 // The distance of stacks is a power of two, so equal offsets in all stacks fall
 // into the same few lines of the cache.  A start at another offset for each
