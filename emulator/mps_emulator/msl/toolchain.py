@@ -126,11 +126,13 @@ def compile_command(clang, fast_math, cpu, source, output, check_races=False):
     if check_races:
         command += _CHECK_RACES
     command += [
-        "-march=" + cpu if cpu.startswith("x86") else "-mcpu=" + cpu,
+        "-march=" + cpu,
         *"-O2 -fPIC -fvisibility=hidden -fno-exceptions -fno-stack-protector".split(),
         source,
         *("-x", "none", "-o", output),
-        *"-shared -nostdlib -Wl,--no-undefined -Wl,-z,relro -l:libm.so.6 -l:libc.so.6".split(),
+        *"-shared -nostdlib -Wl,--no-undefined -Wl,-z,relro".split(),
+        # libgcc converts halves on a processor without an instruction for it.
+        *"-l:libm.so.6 -l:libc.so.6 -lgcc".split(),
     ]
     if shutil.which(f"ld.lld-{CLANG_VERSION}"):
         command.append("-fuse-ld=lld")

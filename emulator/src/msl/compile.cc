@@ -49,12 +49,8 @@ fs::path CacheDirectory() {
 
 std::string CacheKey(const FrontEnd &front_end, const std::string &source,
                      bool fast_math, bool check_races) {
-  Hash hash;
-  hash.AddField(front_end.identity());
-  hash.AddField(source);
-  hash.AddField(fast_math ? "fast" : "precise");
-  hash.AddField(check_races ? "races" : "");
-  return hash.Hexadecimal();
+  return Hash({front_end.identity(), source, fast_math ? "fast" : "precise",
+               check_races ? "races" : ""});
 }
 
 // Loads a library that was compiled from `source`, for the rest

@@ -48,15 +48,11 @@ std::string FindInPath(std::string_view name) {
 
 // The newest of the front end's targets that this processor can run.
 std::string Cpu() {
-#if defined(__x86_64__)
   __builtin_cpu_init();
   if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
       __builtin_cpu_supports("bmi2"))
     return "x86-64-v3";
   return "x86-64";
-#else
-  return "generic";
-#endif
 }
 
 bool IsPartOfFrontEnd(const fs::path &path) {
@@ -96,11 +92,9 @@ FrontEnd::FrontEnd() : cpu_(Cpu()) {
     return;
   }
 
-  Hash hash;
-  hash.AddField(clang_);
-  hash.AddField(std::to_string(compiler.st_size));
-  hash.AddField(std::to_string(compiler.st_mtim.tv_sec));
-  hash.AddField(cpu_);
+  std::vector<std::string> fields = {clang_, std::to_string(compiler.st_size),
+                                     std::to_string(compiler.st_mtim.tv_sec),
+                                     cpu_};
   std::vector<fs::path> files;
   for (const fs::directory_entry &entry :
        fs::recursive_directory_iterator(directory_)) {
@@ -113,10 +107,10 @@ FrontEnd::FrontEnd() : cpu_(Cpu()) {
     std::ifstream stream(directory_ / file, std::ios::binary);
     std::ostringstream content;
     content << stream.rdbuf();
-    hash.AddField(file.string());
-    hash.AddField(content.str());
+    fields.push_back(file.string());
+    fields.push_back(content.str());
   }
-  identity_ = hash.Hexadecimal();
+  identity_ = Hash(fields);
 }
 
 FrontEnd::Result FrontEnd::Build(const std::string &source, bool fast_math,

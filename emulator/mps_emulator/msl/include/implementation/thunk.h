@@ -1,5 +1,5 @@
 // For the generated part of a kernel library: the position of a thread, and
-// functions that clang calls.
+// a function that clang calls.
 #pragma once
 
 #include "target_host.h"
@@ -37,55 +37,12 @@ struct target_place {
 
 #include "place.h"
 
-// clang calls these functions for conversions on a processor without an
-// instruction for them.  Kernel libraries link with no compiler runtime.
-extern "C" {
-
-__attribute__((used)) inline float __extendhfsf2(half x) {
-  uint bits = __builtin_bit_cast(ushort, x);
-  uint sign = (bits & 0x8000u) << 16;
-  uint exponent = bits >> 10 & 0x1fu;
-  uint fraction = bits & 0x3ffu;
-  if (exponent == 0x1f)
-    return __builtin_bit_cast(float, sign | 0x7f800000u | fraction << 13);
-  if (exponent == 0) {
-    // fraction * 2^-24, exact in single precision.
-    float magnitude = (float)fraction * 0x1p-24f;
-    return __builtin_bit_cast(float,
-                              sign | __builtin_bit_cast(uint, magnitude));
-  }
-  return __builtin_bit_cast(float,
-                            sign | (exponent + 112) << 23 | fraction << 13);
-}
-
-__attribute__((used)) inline half __truncsfhf2(float x) {
-  uint bits = __builtin_bit_cast(uint, x);
-  uint sign = bits >> 16 & 0x8000u;
-  uint magnitude = bits & 0x7fffffffu;
-  uint result;
-  if (magnitude > 0x7f800000u) {
-    result = 0x7e00u | (magnitude >> 13 & 0x3ffu);
-  } else if (magnitude >= 0x477ff000u) {
-    result = 0x7c00u;  // rounds to 2^16 or more
-  } else if (magnitude >= 0x38800000u) {
-    uint rounded = magnitude + 0xfffu + (magnitude >> 13 & 1u);
-    result = (rounded >> 13) - (112u << 10);
-  } else {
-    // A subnormal half is a multiple of 2^-24.  The last bit of a sum with 0.5
-    // is 2^-24 too, so the addition rounds correctly.
-    float shifted = __builtin_bit_cast(float, magnitude) + 0.5f;
-    result = __builtin_bit_cast(uint, shifted) - 0x3f000000u;
-  }
-  return __builtin_bit_cast(half, (ushort)(sign | result));
-}
-
-__attribute__((used)) inline bfloat __truncsfbf2(float x) {
+// clang calls this function for a conversion without an instruction.  GCC's
+// runtime has it only from release 13 on.
+extern "C" __attribute__((used)) inline bfloat __truncsfbf2(float x) {
   uint bits = __builtin_bit_cast(uint, x);
   if ((bits & 0x7fffffffu) > 0x7f800000u)
     return __builtin_bit_cast(bfloat, (ushort)(bits >> 16 | 0x40u));
   return __builtin_bit_cast(
       bfloat, (ushort)((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16));
 }
-
-}  // extern "C"
-
