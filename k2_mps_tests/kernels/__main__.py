@@ -41,19 +41,11 @@ def main():
         help="cpu (default): on torch's mps device, which the CPU emulates "
         "on Linux; cuda: as PTX on an NVIDIA GPU",
     )
-    folders = parser.add_mutually_exclusive_group()
-    folders.add_argument(
+    parser.add_argument(
         "--prepare",
         type=Path,
         metavar="FOLDER",
         help="only make a folder whose run.py checks on another machine's NVIDIA GPU",
-    )
-    folders.add_argument("--run", type=Path, metavar="FOLDER", help="run such a folder")
-    parser.add_argument(
-        "--gpu",
-        default="sm_80",
-        metavar="ARCHITECTURE",
-        help="the oldest GPU that the PTX is for (default: sm_80)",
     )
     parser.add_argument(
         "--libdevice",
@@ -62,7 +54,7 @@ def main():
         help="CUDA's libdevice.10.bc; default: the installed toolkit's, else PyPI's",
     )
     options = parser.parse_args()
-    if options.names and (options.run or options.prepare or options.device == "cuda"):
+    if options.names and (options.prepare or options.device == "cuda"):
         parser.error("FILE is only for checks on mps")
     try:
         sys.exit(_run(options))
@@ -76,8 +68,6 @@ def _run(options):
         from k2_mps_tests.kernels import train
 
         return train.main([])
-    if options.run is not None:
-        return runner.run(options.run)
     if options.prepare is not None:
         return _prepare(options.prepare, options)
     if options.device == "cpu":
@@ -102,7 +92,7 @@ def _prepare(folder, options):
             "CUDA's libdevice.10.bc is not found; give it with --libdevice: "
             "the wheel nvidia-cuda-nvcc-cu12 and CUDA's toolkit have it"
         )
-    count = prepare.prepare(folder, libdevice, options.gpu)
+    count = prepare.prepare(folder, libdevice)
     print(f"{folder}: {count} cases")
     return 0
 

@@ -7,14 +7,16 @@ import numpy as np
 
 from k2_mps_tests.kernels import runner, sources
 
+# The oldest GPU that the PTX is for.
+GPU = "sm_80"
 
-def prepare(folder, libdevice, gpu):
+
+def prepare(folder, libdevice):
     """Fills a folder with PTX, inputs, expected outputs and the runner.
 
     Args:
       folder: a Path.
       libdevice: Path of CUDA's libdevice.10.bc.
-      gpu: the GPU's architecture, like sm_90.
     Returns:
       The number of cases.
     Raises:
@@ -28,7 +30,7 @@ def prepare(folder, libdevice, gpu):
     count = 0
     for name in sources.names():
         ptx = name + ".ptx"
-        kernels = sources.compile_to_ptx(name, folder / ptx, libdevice, gpu)
+        kernels = sources.compile_to_ptx(name, folder / ptx, libdevice, GPU)
         cases = sources.cases(name)
         sources.require_all(name, cases, [k["name"] for k in kernels])
         for kernel in kernels:

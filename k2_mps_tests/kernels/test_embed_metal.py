@@ -18,7 +18,6 @@ ROOT = support.TOOLS.parent
 SERIES = ROOT / "patches" / "files"
 FILES = SERIES / "cmake"
 KERNELS = expectations.KERNELS
-NINJA = Path(sys.prefix, "bin/ninja")
 
 KERNEL = """\
 #include <metal_stdlib>
@@ -30,8 +29,6 @@ FULL = KERNEL.replace('#include "k2/csrc/mps/kernels/add.h"', "#define ONE 1\n")
 COMPILED = bytes(range(256)) + b"\0MTLB;[]\n\0"
 
 CMAKE = """\
-cmake_minimum_required(VERSION 3.18)
-project(k2 CXX)
 set(K2_WITH_MPS ON)
 set(K2_TORCH_VERSION 2.13.0)
 # Objective-C++ is another test's.
@@ -88,7 +85,6 @@ class Tree:
         support.write(
             folder,
             {
-                "CMakeLists.txt": CMAKE,
                 "show.cc": SHOW,
                 "k2/csrc/mps/kernel_source.h": HEADER,
                 "k2/csrc/mps/kernels/add.metal": KERNEL,
@@ -97,24 +93,19 @@ class Tree:
             },
         )
 
-    def provide_compiler(self, status: int = 0) -> str:
+    def provide_compiler(self, status: int = 0) -> Path:
         facts = {"python": sys.executable, "content": COMPILED, "log": str(self.log)}
         self.compiler.write_text(COMPILER.format(**facts, status=status))
         self.compiler.chmod(0o755)
-        return f"-DK2_METAL_COMPILER={self.compiler}"
+        return self.compiler
 
-    def configure(self, *options: str) -> str:
-        where = ("-S", self.folder, "-B", self.folder / "build", "-G", "Ninja")
-        make = f"-DCMAKE_MAKE_PROGRAM={NINJA}"
-        return support.output(NINJA.with_name("cmake"), *where, make, *options)
-
-    def build(self) -> subprocess.CompletedProcess:
-        command = [NINJA, "-C", self.folder / "build"]
-        return subprocess.run(command, capture_output=True, text=True)
+    def configure(self, compiler: Path | str | None = "") -> str:
+        """Configures with a compiler of Metal, without one, or with the one that CMake finds."""
+        settings = {} if compiler is None else {"K2_METAL_COMPILER": compiler}
+        return support.cmake(self.folder, CMAKE, settings)
 
     def shown(self) -> bytes:
-        result = self.build()
-        assert result.returncode == 0, result.stdout
+        support.ninja(self.folder)
         return subprocess.run([self.folder / "build/show"], capture_output=True, check=True).stdout
 
 
@@ -125,8 +116,8 @@ def tree(tmp_path):
 
 def test_without_a_compiler_there_is_the_text(tree):
     # On a Mac there may be a compiler; elsewhere CMake finds none.
-    chosen = ["-DK2_METAL_COMPILER="] if sys.platform == "darwin" else []
-    assert "Compiling Metal: at run time" in tree.configure(*chosen)
+    chosen = "" if sys.platform == "darwin" else None
+    assert "Compiling Metal: at run time" in tree.configure(chosen)
     assert tree.shown() == b"add\n0\n" + FULL.encode()
 
 
@@ -154,16 +145,15 @@ def test_an_included_file_counts(tree):
 
 def test_a_kernel_that_the_compiler_refuses_ends_the_build(tree):
     tree.configure(tree.provide_compiler(status=1))
-    result = tree.build()
-    assert result.returncode != 0
-    assert "Compiling k2/csrc/mps/kernels/add.metal" in result.stdout
+    with pytest.raises(AssertionError, match="Compiling k2/csrc/mps/kernels/add.metal"):
+        support.ninja(tree.folder)
 
 
 def embedded(tree: Tree, files: dict[str, str]) -> bytes:
     """A program that embeds all kernels of a tree with these files."""
     support.write(tree.folder, files)
-    tree.configure("-DK2_METAL_COMPILER=")
-    assert tree.build().returncode == 0
+    tree.configure()
+    support.ninja(tree.folder)
     return (tree.folder / "build/show").read_bytes()
 
 
@@ -203,9 +193,10 @@ def test_a_header_that_several_files_include_is_embedded_once(tree):
 def test_a_header_that_is_missing_is_named(tree):
     files = {f"{KERNELS}/add.metal": '#include "k2/gone.h"\n'}
     support.write(tree.folder, files)
-    tree.configure("-DK2_METAL_COMPILER=")
+    tree.configure()
     # CMake breaks long lines.
-    assert "add.metal includes k2/gone.h, which is" in " ".join(tree.build().stdout.split())
+    with pytest.raises(AssertionError, match=r"add.metal\s+includes\s+k2/gone.h,\s+which\s+is"):
+        support.ninja(tree.folder)
     for tree, name in ((files, "k2/gone.h"), ({}, f"{KERNELS}/\\*.metal")):
         with pytest.raises(errors.CheckFailedError, match=f"the patched k2 has no file {name}"):
             expected(tree)

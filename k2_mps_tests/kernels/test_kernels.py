@@ -12,6 +12,7 @@ import torch
 
 from k2_mps_tests.kernels import on_mps, runner, sources
 from k2_mps_tests.kernels.case import Buffer, Case
+from k2_mps_tests.running import ran
 
 NO_GPU = {"CUDA_VISIBLE_DEVICES": "-1"}
 
@@ -180,22 +181,16 @@ def test_no_cases_are_no_success():
 
 
 def program(*arguments, **variables):
-    done = subprocess.run(
-        [sys.executable, "-m", "k2_mps_tests.kernels", *map(str, arguments)],
-        env={**os.environ, **NO_GPU, **variables},
-        capture_output=True,
-        text=True,
-    )
+    command = (sys.executable, "-m", "k2_mps_tests.kernels", *arguments)
+    done = ran(*command, env={**os.environ, **NO_GPU, **variables})
     return done.returncode, done.stdout + done.stderr
 
 
-def test_without_a_gpu(tmp_path):
+def test_without_a_gpu():
     """Without a GPU the program prints one line and ends with a status of its own."""
-    (tmp_path / "cases.json").write_text(json.dumps([]))
-    for arguments in (["--device", "cuda"], ["--run", tmp_path]):
-        status, said = program(*arguments)
-        assert status == runner.NO_GPU, said
-        assert said.startswith("no GPU: ") and said.count("\n") == 1
+    status, said = program("--device", "cuda")
+    assert status == runner.NO_GPU, said
+    assert said.startswith("no GPU: ") and said.count("\n") == 1
 
 
 # The two functions of libdevice.10.bc that the kernels call; the test runs neither.
@@ -227,13 +222,8 @@ def test_prepared_folder(tmp_path):
             arrays = np.load(folder / case["file"])
             assert f"content_{case['buffers'] - 1}" in arrays
             assert any(name.startswith("expected_") for name in arrays)
-    done = subprocess.run(
-        [sys.executable, "-E", "-s", folder / "run.py"],
-        cwd="/",
-        env={**os.environ, **NO_GPU},
-        capture_output=True,
-        text=True,
-    )
+    command = (sys.executable, "-E", "-s", folder / "run.py")
+    done = ran(*command, cwd="/", env={**os.environ, **NO_GPU})
     assert done.returncode == runner.NO_GPU, done.stdout + done.stderr
 
 

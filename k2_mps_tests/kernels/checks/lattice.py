@@ -25,7 +25,6 @@ def cases():
         yield _emit(name, lattice)
         for parts in (1, 3):
             yield _best(name, lattice, parts)
-        yield _count(name + ", best paths alone", lattice, best_only=True)
     # A pair of states has one arc or none, so most paths end early.
     lattice = Lattice([60, 50], 1, [6, 5], [0, 1], 9.0)
     assert not all(n for n, _, _ in lattice.paths)
@@ -33,54 +32,27 @@ def cases():
         yield case("paths that end", lattice)
 
 
-def _params(lattice, best=False):
-    beam = np.float32(-np.inf) if best else lattice.beam
+def _params(lattice):
     counts = [len(lattice.states), lattice.state_begins[-1], lattice.num_steps, lattice.num_words]
-    return ints([*counts, COLUMNS, COLUMNS, beam.view(np.int32), best])
+    return ints([*counts, COLUMNS, COLUMNS, lattice.beam.view(np.int32), 0])
 
 
-def _inputs(lattice, best=False):
+def _inputs(lattice):
     """The arguments that all kernels begin with."""
-    return [*map(Buffer, lattice.inputs), _params(lattice, best)]
+    return [*map(Buffer, lattice.inputs), _params(lattice)]
 
 
-def _count(name, lattice, best_only=False):
-    words = lattice.words
+def _count(name, lattice):
     counts = np.concatenate([lattice.counts, np.zeros((len(lattice.counts), 1))], axis=1)
-    if best_only:
-        words, counts = _best_counts(lattice, counts)
     groups = -(-len(counts) // 4)
     # parity/test_lattice.py compares properties.
     buffers = [
-        *_inputs(lattice, best_only),
+        *_inputs(lattice),
         ints(lattice.best_arcs),
-        written(words),
+        written(lattice.words),
         written(counts, np.array([0, 0, 0, np.inf])),
     ]
     return Case(name, "count_lattice", groups, 4 * LANES, buffers)
-
-
-def _best_counts(lattice, counts):
-    """The counts of a lattice of only the best paths."""
-    everything = lattice.words.copy()
-    counts = np.zeros_like(counts)
-    for fsa, b in enumerate(lattice.a_to_b):
-        first, end = lattice.arc_begins[fsa : fsa + 2]
-        for t in range(lattice.frames[b] + 1):
-            words = lattice.words_of(fsa, t)
-            words[:] = 0
-            frame = fsa * lattice.num_steps + t
-            before = lattice.best_arcs[frame - 1] if t > 0 else -1
-            after = lattice.best_arcs[frame]
-            if max(before, after) < 0:
-                continue
-            state = int(lattice.arcs["src"][after] if after >= 0 else lattice.arcs["dest"][before])
-            words[state // LANES, 0] = np.uint32(1 << state % LANES).view(np.int32)
-            words[state // LANES + 1 :, 1] = 1
-            leaving = int((lattice.arcs["src"][first:end] == state).sum())
-            counts[frame] = (1, after >= 0, leaving, 0)
-    words, lattice.words = lattice.words, everything
-    return words, counts
 
 
 def _place(name, lattice, threads):

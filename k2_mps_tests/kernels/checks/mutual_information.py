@@ -125,32 +125,6 @@ def cases():
         yield from _both("pruned", _pruned(2, S, T), kind=kind)
         yield from _both("many rows", _make(2, FEW, 9), kind=kind)
         yield from _both("without a path", _make(1, 5, 3, modified=True), kind=kind)
-    yield from _in_bands()
-
-
-def _in_bands():
-    """Cases in bands of 32 rows, which k2 makes only where a threadgroup has no more threads."""
-    S, T = 2 * SIMD + 3, 40
-    for modified in (False, True):
-        name = f"bands{modified * ', modified'}"
-        yield from _both(name, _make(2, S, T + 40, modified), threads=SIMD)
-    for kind in (HALF, BFLOAT):
-        yield from _both("bands", _make(1, S, T), threads=SIMD, kind=kind)
-    boundary = np.array(
-        [
-            [5, 7, S - 1, T - 2],
-            [SIMD - 3, 1, S - 2, T],
-            [0, 5, S, T],
-            [9, 0, 9, T],
-            [3, 4, SIMD + 2, 4],
-            [2, 0, SIMD + 2, T],
-            [2, 0, SIMD + 1, T],
-        ]
-    )
-    yield from _both("bands, boundary", _make(len(boundary), S, T), boundary, SIMD)
-    px, py, modified = _pruned(2, S, T)
-    px[1, S - 5] = NEVER
-    yield from _both("bands, pruned and without a path", (px, py, modified), threads=SIMD)
 
 
 def _make(B, S, T, modified=False, scale=1.0):
@@ -169,12 +143,8 @@ def _pruned(B, S, T):
     return px, py, modified
 
 
-def _both(name, inputs, boundary=None, threads=MOST, kind=FLOAT):
-    """Cases of the two kernels for the same sequences.
-
-    threads: the most threads of a threadgroup.
-    kind: the type of px and py.
-    """
+def _both(name, inputs, boundary=None, kind=FLOAT):
+    """Cases of the two kernels for the same sequences; `kind` is the type of px and py."""
     px, py, modified = inputs
     px_bits, py_bits = kind.encode(px), kind.encode(py)
     px, py = values(px_bits).astype(np.float32), values(py_bits).astype(np.float32)
@@ -192,7 +162,7 @@ def _both(name, inputs, boundary=None, threads=MOST, kind=FLOAT):
     tolerance = np.where(np.isfinite(scores), allowed, np.inf)
 
     def case(kernel, buffers):
-        return _case(name, kernel + kind.suffix, px, py, offset, boundary, threads, buffers)
+        return _case(name, kernel + kind.suffix, px, py, offset, boundary, buffers)
 
     yield case(
         "mutual_information_forward",
@@ -225,13 +195,13 @@ def _both(name, inputs, boundary=None, threads=MOST, kind=FLOAT):
     )
 
 
-def _case(name, kernel, px, py, offset, boundary, most, buffers):
-    """A case of a kernel with a dispatch for each band of `most` rows.
+def _case(name, kernel, px, py, offset, boundary, buffers):
+    """A case of a kernel with a dispatch for each band of MOST rows.
 
     buffers: a function of the buffer of edges; returns all buffers but the last.
     """
     B, S, T = px.shape[0], px.shape[1], py.shape[2]
-    threads = min(most, -(-(S + 1) // SIMD) * SIMD)
+    threads = min(MOST, -(-(S + 1) // SIMD) * SIMD)
     if threads > FEW:
         kernel += "_tall"
     first, *more = (

@@ -256,8 +256,6 @@ def kernels_command(session: Session, words: tuple[str, ...]) -> None:
     --device DEVICE     cpu: on mps, which the CPU emulates on Linux; cuda: on an NVIDIA GPU
     --runs COUNT        launches of each case on mps; default 2
     --prepare DIR       only make a folder whose run.py checks them on another machine's GPU
-    --run DIR           run such a folder
-    --gpu ARCHITECTURE  the oldest GPU that PTX is for; default sm_80
     --libdevice FILE    CUDA's libdevice.10.bc; default: the installed toolkit's, else PyPI's
     --train             train a small transducer with one of the kernels
     """
