@@ -9,6 +9,8 @@ from typing import NamedTuple
 import k2
 import torch
 
+from k2_mps_tests.running import ran
+
 MPS = torch.device("mps", 0)
 
 
@@ -157,10 +159,4 @@ def assert_equal(mps: object, cpu: object, where: str = "the result", **toleranc
 
 def python(*arguments: object, **variables: str) -> subprocess.CompletedProcess:
     """Runs this Python in a process of its own, with further environment variables."""
-    return subprocess.run(
-        [sys.executable, *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        env={**os.environ, **variables},
-        timeout=300,
-    )
+    return ran(sys.executable, *arguments, env={**os.environ, **variables}, timeout=300)

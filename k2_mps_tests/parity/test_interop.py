@@ -83,12 +83,6 @@ def test_index_select_of_strided_tensors(dtype):
         assert_same(k2.index_select(x, index_of_x), k2.index_select(x.cpu(), index_of_x.cpu()))
 
 
-def test_index_select_of_rows_with_an_offset():
-    src = torch.randn(7, 6, device="mps")[2:, :4]
-    index = torch.tensor([4, 0, -1], dtype=torch.int32, device="mps")
-    assert_same(k2.index_select(src, index), k2.index_select(src.cpu(), index.cpu()))
-
-
 @pytest.mark.parametrize("text", ["[]", "[[]]", "[[] [] []]", "[[[]] []]"])
 def test_empty_ragged_tensors(text):
     cpu = k2.RaggedTensor(text, dtype=torch.float32)

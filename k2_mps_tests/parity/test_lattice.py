@@ -12,7 +12,7 @@ import pytest
 import torch
 from k2.mps.lattice import intersect_dense
 
-from k2_mps_tests.parity.helpers import MPS, assert_equal, assert_same
+from k2_mps_tests.parity.helpers import MPS, assert_equal, assert_equal_on_both, assert_same
 from k2_mps_tests.parity.problems import KINDS, pick, random_graphs, random_scores
 
 pytestmark = pytest.mark.usefixtures("metal")
@@ -180,17 +180,6 @@ def test_an_empty_lattice():
         )
 
 
-def _dense_results(log_probs, segments):
-    results = []
-    for device in ("cpu", MPS):
-        leaf = log_probs.detach().to(device).requires_grad_(True)
-        dense = k2.DenseFsaVec(leaf, segments)
-        weights = torch.linspace(-1, 1, dense.scores.numel()).view_as(dense.scores).to(device)
-        dense.scores.backward(weights)
-        results.append((dense, leaf.grad))
-    return results
-
-
 # One dispatch takes up to 240 segments.
 @pytest.mark.parametrize("num_segments", [1, 2, 7, 240, 241, 500])
 def test_dense_fsa_vec(num_segments):
@@ -204,12 +193,17 @@ def test_dense_fsa_vec(num_segments):
         ],
         dim=1,
     ).int()
-    (cpu, cpu_grad), (mps, mps_grad) = _dense_results(log_probs, segments)
-    assert_same(mps.scores, cpu.scores)
-    assert_same(mps.dense_fsa_vec.shape().row_splits(1), cpu.dense_fsa_vec.shape().row_splits(1))
-    assert torch.equal(mps.duration, cpu.duration)
+
+    def results(device):
+        leaf = log_probs.detach().to(device).requires_grad_(True)
+        dense = k2.DenseFsaVec(leaf, segments)
+        weights = torch.linspace(-1, 1, dense.scores.numel()).view_as(dense.scores)
+        dense.scores.backward(weights.to(device))
+        row_splits = dense.dense_fsa_vec.shape().row_splits(1)
+        return dense.scores, row_splits, dense.duration.tolist(), leaf.grad
+
     # Both sides add overlapping segments in their order.
-    assert_same(mps_grad, cpu_grad)
+    assert_equal_on_both(results)
 
 
 @pytest.mark.parametrize(

@@ -8,17 +8,9 @@ import k2
 import pytest
 import torch
 
-from k2_mps_tests.parity.helpers import (
-    MPS,
-    assert_equal,
-    assert_equal_on_both,
-    on_both,
-    random_fsa_vec,
-    wide_fsa,
-)
+from k2_mps_tests.parity.helpers import MPS, assert_equal, assert_equal_on_both, on_both, wide_fsa
 
 NOT_FINITE = [float("-inf"), float("nan"), float("inf")]
-SEMIRINGS = pytest.mark.parametrize("log_semiring", [True, False], ids=["log", "tropical"])
 
 
 def _dispatches(function):
@@ -150,28 +142,6 @@ def test_the_estimate_counts_waves(num_fsas, num_waves, monkeypatch):
             assert _k2.mps_prefers_ctc(graph.arcs, num_rows) == (host > metal)
     finally:
         _k2.mps_set_costs("ctc_loss", before.host, before.step, before.call)
-
-
-# The scores, their rounding to float, the shares of arcs, the gradients.
-@pytest.mark.parametrize(
-    "name, count",
-    [
-        ("get_forward_scores", 4),
-        ("get_backward_scores", 4),
-        # Both directions, the posteriors, their gradient, and two gradients of scores.
-        ("get_arc_post", 7),
-    ],
-)
-@SEMIRINGS
-def test_dispatches_of_scores(name, log_semiring, count, placement):
-    fsas = random_fsa_vec().to(MPS).requires_grad_(True)
-    grad = torch.ones_like(getattr(fsas, name)(False, log_semiring))
-
-    def scores():
-        fsas._invalidate_cache_()
-        getattr(fsas, name)(False, log_semiring).backward(grad)
-
-    assert _dispatches(scores) == {"host": 0, "metal": count}[placement]
 
 
 # Threadgroup memory has room for 1,024 states.

@@ -1,6 +1,5 @@
 """A precompiled Metal library that the system cannot load."""
 
-import subprocess
 import sys
 from pathlib import Path
 
@@ -8,6 +7,7 @@ import _k2
 import pytest
 
 from k2_mps_tests.kernels import sources
+from k2_mps_tests.running import ran
 
 # Registers the kernels again before their first use, with a metallib, as the code of
 # cmake/embed_metal.cmake does.
@@ -38,35 +38,24 @@ print('equal')
 
 def run(text, metallib):
     [library] = Path(_k2.__file__).parent.glob("libk2context.*")
-    return subprocess.run(
-        [sys.executable, "-c", SCRIPT, str(library), metallib.hex()],
-        input=text,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
+    return ran(sys.executable, "-c", SCRIPT, library, metallib.hex(), input=text)
 
 
 @pytest.mark.parametrize("metallib", [b"MTLB", b"not one at all"])
 def test_the_text_is_compiled_instead(metallib):
     result = run(sources.text("mutual_information"), metallib)
-    assert result.returncode == 0, result.stdout
+    assert result.returncode == 0, result.stderr
     assert result.stdout.endswith("\nequal\n")
-    assert (
-        result.stdout.count(
-            "Metal cannot load the compiled mutual_information.metal and compiles its text: "
-        )
-        == 1
-    )
+    told = "Metal cannot load the compiled mutual_information.metal and compiles its text: "
+    assert result.stdout.count(told) == 1
 
 
 def test_there_is_no_word_of_it_without_a_compiled_library():
     result = run(sources.text("mutual_information"), b"")
-    assert result.returncode == 0, result.stdout
-    assert result.stdout == "equal\n"
+    assert (result.returncode, result.stdout + result.stderr) == (0, "equal\n")
 
 
 def test_the_text_is_what_counts_then():
     result = run("kernel void other() {}", b"MTLB")
     assert result.returncode != 0
-    assert "There is no kernel" in result.stdout
+    assert "There is no kernel" in result.stderr
