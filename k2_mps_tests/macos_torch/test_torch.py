@@ -2,8 +2,6 @@
 
 import json
 import os
-import subprocess
-import zipfile
 from collections.abc import Mapping
 
 import pytest
@@ -13,7 +11,7 @@ from packaging.tags import parse_tag
 
 from k2_mps_tests.macos_torch import download, facts
 from k2_mps_tests.macos_torch.library import Library, Step
-from k2_mps_tests.tooling import macos, support
+from k2_mps_tests.tooling import macos, support, wheel_for_tests
 from k2_mps_tests.tooling.test_environment import made, made_once  # noqa: F401
 
 ROOT = support.TOOLS.parent
@@ -190,22 +188,15 @@ def test_the_table_names_what_there_is():
             assert (ROOT / path).is_file(), f"{name}: {path}"
 
 
-def wheel(
-    folder, tag: str, name: str = "torch/lib/libtorch_cpu.dylib", content: bytes = b""
-) -> None:
-    info = "torch-9.1.0.dist-info"
-    with zipfile.ZipFile(folder / f"torch-9.1.0-{tag}.whl", "w") as archive:
-        archive.writestr(f"{info}/METADATA", "Metadata-Version: 2.1\nName: torch\nVersion: 9.1.0\n")
-        archive.writestr(f"{info}/WHEEL", f"Wheel-Version: 1.0\nTag: {tag}\n")
-        archive.writestr(f"{info}/RECORD", "")
-        archive.writestr(name, content)
+def wheel(made, tag: str, name: str = download._LIBRARY, content: bytes = b"") -> None:  # noqa: F811
+    wheel_for_tests.make(made.wheels, "9.1.0", "torch", tag, {name: content})
 
 
 @pytest.mark.parametrize("version", [None, "9.1.0"])
 def test_a_release_is_downloaded_once(made, built, version):  # noqa: F811
-    wheel(made.wheels, "cp312-cp312-macosx_15_0_arm64")
-    wheel(made.wheels, "cp313-cp313-macosx_15_0_arm64", content=built[0])
-    wheel(made.wheels, "cp313-cp313-manylinux_2_28_x86_64")
+    wheel(made, "cp312-cp312-macosx_15_0_arm64")
+    wheel(made, "cp313-cp313-macosx_15_0_arm64", content=built[0])
+    wheel(made, "cp313-cp313-manylinux_2_28_x86_64")
     found = download.fetch(made, version)
     assert found.version == "9.1.0"
     assert {str(tag) for tag in found.tags} == {
@@ -219,7 +210,7 @@ def test_a_release_is_downloaded_once(made, built, version):  # noqa: F811
 
 
 def test_what_is_no_library(made):  # noqa: F811
-    wheel(made.wheels, "cp313-cp313-macosx_15_0_arm64", "torch/lib/other.dylib")
+    wheel(made, "cp313-cp313-macosx_15_0_arm64", "torch/lib/other.dylib")
     with pytest.raises(errors.CheckFailedError, match="has no torch/lib/libtorch_cpu.dylib"):
         download.fetch(made, "9.1.0")
     with pytest.raises(errors.CheckFailedError, match="small is not Mach-O for arm64"):
@@ -230,7 +221,7 @@ def test_the_real_wheel_of_2_15():
     """The command reads from the wheel what the table records, and finds the trap."""
     command = support.Sandbox.command(None, "torch", "2.15.0", "--known", "2.14.1", "--json")
     variables = {**os.environ, "PYTHONPATH": str(support.TOOLS)}
-    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=variables)
+    result = support.ran(*command, cwd=ROOT, env=variables)
     if result.returncode == errors.RequirementMissingError.exit_code:
         pytest.skip(f"pip's index cannot be reached: {result.stderr.strip()}")
     assert result.returncode == errors.CheckFailedError.exit_code, result.stderr

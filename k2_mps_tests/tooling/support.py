@@ -6,8 +6,10 @@ non-ASCII text.  `Sandbox` is a clone of k2-mps in which tests run the tool.
 """
 
 import functools
+import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -16,6 +18,7 @@ from pathlib import Path
 from k2mps.build.environment import Environment
 from k2mps.core.project import Project
 
+from k2_mps_tests.running import ran
 from k2_mps_tests.tooling import tool_server
 
 TOOLS = Path(__file__).resolve().parents[2] / "tools"
@@ -54,21 +57,14 @@ UPSTREAM_FILES = {
 
 def git(directory: Path, *args: str, env: dict | None = None) -> str:
     """Runs git with a contributor's name; returns the output."""
-    result = subprocess.run(
-        ["git", *args],
-        cwd=directory,
-        env={**os.environ, **IDENTITY, **(env or {})},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-    )
-    assert result.returncode == 0, f"git {args}: {result.stderr}"
-    return result.stdout.rstrip("\n")
+    variables = {**os.environ, **IDENTITY, **(env or {})}
+    how = {"cwd": directory, "env": variables, "stdin": subprocess.DEVNULL}
+    return output("git", *args, **how).rstrip("\n")
 
 
 def output(*command: object, **how) -> str:
     """What a program prints, which must succeed."""
-    result = subprocess.run(list(map(str, command)), capture_output=True, text=True, **how)
+    result = ran(*command, **how)
     assert result.returncode == 0, f"{command}: {result.stdout}{result.stderr}"
     return result.stdout
 
@@ -91,14 +87,8 @@ def ninja(folder: Path) -> None:
 
 def shell(directory: Path, script: str) -> None:
     """Runs shell commands with a contributor's name, up to the first failure."""
-    subprocess.run(
-        ["sh", "-ec", script],
-        cwd=directory,
-        env={**os.environ, **IDENTITY},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        check=True,
-    )
+    how = {"env": {**os.environ, **IDENTITY}, "stdin": subprocess.DEVNULL}
+    output("sh", "-ec", script, cwd=directory, **how)
 
 
 def write(directory: Path, files: dict[str, str]) -> None:
@@ -220,6 +210,10 @@ class Sandbox:
         environment = {**self.environment, **(env or {})}
         return tool_server.run(list(map(str, args)), cwd or self.root, environment)
 
+    def program(self, *command: object, **how) -> subprocess.CompletedProcess:
+        """Runs a program at the top of the clone."""
+        return ran(*command, cwd=self.root, **{"env": self.environment, **how})
+
     def ok(self, *args: str, env: dict | None = None) -> str:
         """Runs the tool, which must succeed; returns the output."""
         result = self.run(*args, env=env)
@@ -240,17 +234,12 @@ class Sandbox:
     def clone(self, name: str, *options: str) -> Path:
         """A checkout of the user, at the pin, on branch master."""
         directory = self.root.parent / name
-        subprocess.run(
-            ["git", "clone", "--quiet", *options, self.upstream.as_uri(), str(directory)],
-            env=self.environment,
-            check=True,
-        )
+        words = ("git", "clone", "--quiet", *options, self.upstream.as_uri(), directory)
+        output(*words, env=self.environment)
         return directory
 
     def state(self, directory: Path | None = None) -> str:
         """The state of a checkout by `k2mps status`, in a word or two."""
-        import json
-
         args = ["--k2", str(directory)] if directory else []
         return json.loads(self.ok("status", "--json", *args))["state"]
 
@@ -365,9 +354,7 @@ def shim(directory: Path, script: str) -> dict[str, str]:
       The environment in which git is this program.
     """
     directory.mkdir(parents=True, exist_ok=True)
-    real = subprocess.run(
-        ["sh", "-c", "command -v git"], capture_output=True, text=True, check=True
-    ).stdout.strip()
+    real = shutil.which("git")
     counter = directory / "count"
     counter.write_text("0")
     program = directory / "git"

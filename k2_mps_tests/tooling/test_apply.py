@@ -58,13 +58,6 @@ def test_another_version_of_the_series_touches_only_what_differs(sandbox):
     assert sandbox.state() == "applied"
 
 
-def test_an_empty_series_is_applied_by_doing_nothing(empty):
-    empty.ok("checkout")
-    before = snapshot(empty.checkout)["files"]
-    empty.ok("apply")
-    assert snapshot(empty.checkout)["files"] == before
-
-
 OTHER = """
 git checkout -q -b other HEAD~1
 echo "project(other)" > CMakeLists.txt; git commit -qam other; git checkout -q master

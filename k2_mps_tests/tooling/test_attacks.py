@@ -32,9 +32,7 @@ def follow(sandbox, message: str) -> None:
 )
 @pytest.mark.parametrize("command", [("apply",), ("checkout",), ("rebase", "--onto", "v1")])
 def test_a_url_runs_nothing(sandbox, tmp_path, value, command):
-    config = sandbox.root / "upstream.toml"
-    text = config.read_text().replace(sandbox.upstream.as_uri(), value.format(pwned=tmp_path / "p"))
-    config.write_text(text)
+    sandbox.write_config(sandbox.pin, value.format(pwned=tmp_path / "p"))
     result = sandbox.run(*command)
     assert result.returncode in (1, 20) and "Traceback" not in result.stderr
     assert not (tmp_path / "p").exists()
@@ -194,14 +192,8 @@ def test_exit_codes(sandbox, k2):
 
 
 def test_a_reader_that_closes_the_pipe(sandbox, k2):
-    script = " ".join(map(shlex.quote, sandbox.command("report")))
-    process = support.subprocess.run(
-        ["bash", "-c", f"set -o pipefail; {script} | true"],
-        cwd=sandbox.root,
-        env=sandbox.environment,
-        capture_output=True,
-        text=True,
-    )
+    script = f"set -o pipefail; {shlex.join(sandbox.command('report'))} | true"
+    process = sandbox.program("bash", "-c", script)
     assert process.returncode in (0, 141) and process.stderr == ""
 
 

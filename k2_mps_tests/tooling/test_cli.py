@@ -3,7 +3,6 @@
 import ast
 import os
 import re
-import subprocess
 import sys
 
 import pytest
@@ -82,9 +81,7 @@ def test_help_and_status_import_nothing_heavy(empty):
         "assert not heavy, heavy\n"
     )
     for arguments in (["--help"], ["status"], []):
-        command = [sys.executable, "-c", script, *arguments]
-        how = {"env": empty.environment, "capture_output": True, "text": True}
-        result = subprocess.run(command, cwd=empty.root, **how)
+        result = empty.program(sys.executable, "-c", script, *arguments)
         assert result.returncode == 0, result.stderr
 
 

@@ -1,6 +1,5 @@
 """k2_mps_tests/cuda/prepare makes a folder that works without this project."""
 
-import subprocess
 import tarfile
 
 import pytest
@@ -18,8 +17,8 @@ def prepare(k2, tmp_path):
     support.commit(k2, "c", {"c": "x\n"})
 
     def run():
-        command = [ROOT / "k2_mps_tests/cuda/prepare", tmp_path / "cuda", tmp_path / "gpu", k2]
-        return subprocess.run(command, text=True, capture_output=True)
+        program = ROOT / "k2_mps_tests/cuda/prepare"
+        return support.ran(program, tmp_path / "cuda", tmp_path / "gpu", k2)
 
     return run
 
@@ -49,11 +48,7 @@ def test_the_folder_has_all(prepare, tmp_path):
     # Without a GPU the script names the step at which it stopped.
     empty = tmp_path / "empty"
     empty.mkdir()
-    result = subprocess.run(
-        ["/bin/bash", folder / "run.sh", "compare"],
-        text=True,
-        capture_output=True,
-        env={"PATH": "/usr/bin:/bin", "W": str(empty)},
-    )
+    variables = {"PATH": "/usr/bin:/bin", "W": str(empty)}
+    result = support.ran("/bin/bash", folder / "run.sh", "compare", env=variables)
     assert result.returncode == 1
     assert result.stdout.endswith("failed: compare\n")

@@ -5,7 +5,6 @@ namespaces.  All code that looks at the file system runs inside the namespace.
 """
 
 import json
-import subprocess
 import sys
 
 import pytest
@@ -61,15 +60,9 @@ def run_on_full_disk(sandbox, room_kib, source, *command):
     enough room, again.  Returns whether it had enough."""
     disk = sandbox.root.parent / "disk"
     disk.mkdir(exist_ok=True)
-    arguments = [str(room_kib * 1024), str(disk), str(source), *map(str, command)]
+    python = (*support.mount_namespace(), sys.executable)
     script = SCRIPT.format(root=str(support.TOOLS.parent))
-    result = subprocess.run(
-        [*support.mount_namespace(), sys.executable, "-c", script, *arguments],
-        cwd=sandbox.root,
-        env=sandbox.environment,
-        capture_output=True,
-        text=True,
-    )
+    result = sandbox.program(*python, "-c", script, room_kib * 1024, disk, source, *command)
     assert result.returncode == 0, result.stderr
     code, message, same, again, last = json.loads(result.stdout)
     if code:

@@ -54,7 +54,7 @@ def made(made_once, tmp_path, monkeypatch):
 
 def test_only_what_is_missing_is_installed(made):
     for version in ("1.1", "1.2", "1.3+cpu"):
-        wheel_for_tests.make(made.wheels, version, "")
+        wheel_for_tests.make(made.wheels, version)
     wanted = made.requirements("build")
     assert [entry.name for entry in wanted] == ["Small.Package"]
     made.install([Requirement("small-package==1.1")])
@@ -88,12 +88,11 @@ def test_a_source_tree_is_installed_when_it_changes(made, tmp_path):
         {
             "pyproject.toml": '[build-system]\nrequires = []\nbuild-backend = "backend"\n'
             'backend-path = ["."]\n',
-            "backend.py": "import os, sys\n"
+            "backend.py": "import sys\n"
             f"sys.path.insert(0, {str(support.TOOLS.parent)!r})\n"
             "def build_wheel(folder, config=None, metadata=None):\n"
             "    from k2_mps_tests.tooling import wheel_for_tests as w\n"
-            "    return w.make(folder, open('version').read().strip(),\n"
-            "                  os.environ.get('FLAVOUR', ''))\n",
+            "    return w.make(folder, open('version').read().strip())\n",
             "version": "1.0\n",
         },
     )

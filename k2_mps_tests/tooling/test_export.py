@@ -130,11 +130,6 @@ def test_a_dropped_commit_deletes_only_when_told(sandbox, k2):
         ),
         ("uncommitted edits in k2/csrc/array.cu", "echo mine > k2/csrc/array.cu"),
         ("uncommitted edits in k2/csrc/array.cu", "echo mine > k2/csrc/array.cu; git add --all"),
-        (
-            "is a merge",
-            "git checkout -q -b side HEAD~1; echo > a; git add a; git commit -qm side;"
-            " git checkout -q k2-mps; git merge -q -m merge side",
-        ),
         ("changes nothing", "git commit -q --allow-empty -m nothing"),
         ("has a rebase in progress", "git rebase -q -x false HEAD~2 || true"),
         ("does not start from", "git reset -q --hard HEAD~3~"),

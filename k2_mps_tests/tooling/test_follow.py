@@ -1,7 +1,6 @@
 """`ci/follow.py` carries the series as far as it goes, and says what stops it."""
 
 import shutil
-import subprocess
 import sys
 
 import pytest
@@ -21,12 +20,7 @@ def follow(sandbox) -> tuple[int, str]:
     program.chmod(0o755)
     (sandbox.root / "ci").mkdir()
     shutil.copy(support.TOOLS.parent / "ci/follow.py", sandbox.root / "ci")
-    status = subprocess.run(
-        [sys.executable, "ci/follow.py"],
-        cwd=sandbox.root,
-        env=sandbox.environment,
-        stdout=subprocess.DEVNULL,
-    ).returncode
+    status = sandbox.program(sys.executable, "ci/follow.py").returncode
     text = sandbox.root / "build/follow.md"
     return status, text.read_text() if text.exists() else ""
 

@@ -181,8 +181,7 @@ def test_ownership_mask_changes_nothing(sandbox, reference):
 def test_user_url_rewriting_and_credentials_count(sandbox):
     """The tool honours insteadOf, with which users name a mirror."""
     url = "https://upstream.invalid/k2.git"
-    config = sandbox.root / "upstream.toml"
-    config.write_text(config.read_text().replace(sandbox.upstream.as_uri(), url))
+    sandbox.write_config(sandbox.pin, url)
     sandbox.config.write_text(f'[url "{sandbox.upstream.as_uri()}"]\n\tinsteadOf = {url}\n')
     sandbox.ok("apply")
     assert sandbox.state() == "applied"

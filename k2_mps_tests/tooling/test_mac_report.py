@@ -2,7 +2,6 @@
 
 import shlex
 import shutil
-import subprocess
 from importlib.util import find_spec
 
 import click
@@ -24,7 +23,7 @@ case "$*" in *k2.mps.check*) echo k2 differs >&2; exit 3;; *bench*) printf unfin
 """
 
 
-@pytest.fixture(params=["", "--quick"])
+@pytest.fixture(params=[(), ("--quick",)])
 def report(request, tmp_path):
     """A report where the step `check` fails, and whether it was a quick one."""
     programs = {".venv/bin/k2mps": STAND_IN, ".venv/bin/python": STAND_IN}
@@ -36,12 +35,8 @@ def report(request, tmp_path):
         (tmp_path / name).chmod(0o755)
     (tmp_path / "ci").mkdir()
     shutil.copy(ROOT / "ci/mac-report", tmp_path / "ci")
-    result = subprocess.run(
-        [tmp_path / "ci/mac-report", *filter(None, [request.param])],
-        env={"PATH": f"{tmp_path}/bin:/usr/bin:/bin", "HOME": "/Users/ada.lovelace"},
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+    variables = {"PATH": f"{tmp_path}/bin:/usr/bin:/bin", "HOME": "/Users/ada.lovelace"}
+    result = support.ran(tmp_path / "ci/mac-report", *request.param, env=variables)
     assert result.returncode == 1 and result.stdout.endswith("\nwrong: check\n")
     text = (tmp_path / "build/mac-report.txt").read_text()
     assert str(tmp_path) not in text

@@ -4,7 +4,6 @@ Tests that need upstream are skipped, with this reason, where it is out of reach
 """
 
 import shutil
-import subprocess
 
 import pytest
 from k2mps.core import project
@@ -13,7 +12,7 @@ from k2mps.stack.checkout import Checkout
 
 from k2_mps_tests.commits import style
 from k2_mps_tests.tooling import support
-from k2_mps_tests.tooling.support import git
+from k2_mps_tests.tooling.support import git, patches
 from k2_mps_tests.tooling.test_hostile_config import configure
 
 ROOT = support.TOOLS.parent
@@ -45,13 +44,8 @@ def clone(tmp_path_factory, users_environment):
     shutil.copytree(ROOT / "patches", root / "patches")
 
     def run(*args, **env):
-        return subprocess.run(
-            ["env", "-u", "K2", *support.Sandbox.command(None, *args)],
-            cwd=root,
-            capture_output=True,
-            text=True,
-            env={**users_environment, "PYTHONPATH": str(support.TOOLS), **env},
-        )
+        variables = {**users_environment, "PYTHONPATH": str(support.TOOLS), "K2": "", **env}
+        return support.ran(*support.Sandbox.command(None, *args), cwd=root, env=variables)
 
     result = run("checkout")
     if result.returncode == 20:
@@ -70,15 +64,6 @@ def restore(clone):
         git(clone.k2, "update-ref", "-d", ref)
 
 
-def contents(root):
-    found = {
-        path.relative_to(root): path.read_bytes()
-        for path in (root / "patches").rglob("*")
-        if path.is_file()
-    }
-    return {**found, "upstream.toml": (root / "upstream.toml").read_bytes()}
-
-
 def test_k2s_style_checkers_find_nothing(clone):
     restore(clone)
     assert clone("apply").returncode == 0
@@ -94,11 +79,11 @@ def test_export_gives_the_same_patches(clone):
     """Also where there are no old ones."""
     restore(clone)
     assert clone("apply").returncode == 0
-    before = contents(clone.root)
+    before = patches(clone)
     for options in ((), ("--overwrite",)):
         result = clone("export", *options)
         assert result.returncode == 0, result.stderr
-        assert contents(clone.root) == before
+        assert patches(clone) == before
         for path in (clone.root / "patches").glob("*.patch"):
             path.unlink()
     for path, text in before.items():

@@ -46,27 +46,29 @@ def run(rank, params):
     return scaler, loss
 """
 
-REWRITTEN_TRAIN = """#!/usr/bin/env python3
-import logging
-import torch
-from k2.mps.gpu import GradScaler, autocast
-from k2.mps import gpu
+
+def changed(source: str, changes: dict[str, str]) -> str:
+    """A text with other parts in the place of some, each of which it has once."""
+    for old, new in changes.items():
+        assert source.count(old) == 1, old
+        source = source.replace(old, new)
+    return source
 
 
-def run(rank, params):
-    device = torch.device("cpu")
-    if gpu.is_available():
-        device = gpu.pick_device(rank)
-    # torch.cuda.empty_cache() is of no use here
-    assert gpu.is_bf16_supported(), "torch.cuda.is_bf16_supported() says no"
-    scaler = GradScaler(enabled=params.use_fp16)
-    with autocast(enabled=params.use_fp16):
-        loss = gpu.ctc_loss(*params.batch)
-    with gpu.autocast(dtype=torch.bfloat16):
-        pass
-    logging.info(f"so far {gpu.max_memory_allocated()//1000000}MB of {'GPU'}")
-    return scaler, loss
-"""
+REWRITTEN_TRAIN = changed(
+    TRAIN,
+    {
+        "torch.cuda.amp import GradScaler, autocast": (
+            "k2.mps.gpu import GradScaler, autocast\nfrom k2.mps import gpu"
+        ),
+        "if torch.cuda.is_available()": "if gpu.is_available()",
+        'torch.device("cuda", rank)': "gpu.pick_device(rank)",
+        "assert torch.cuda.is_bf16_supported()": "assert gpu.is_bf16_supported()",
+        "torch.nn.functional.ctc_loss": "gpu.ctc_loss",
+        'torch.amp.autocast("cuda", ': "gpu.autocast(",
+        "torch.cuda.max_memory_allocated()": "gpu.max_memory_allocated()",
+    },
+)
 
 SCALING = """import torch
 from torch.cuda.amp import custom_bwd, custom_fwd
@@ -98,9 +100,7 @@ FILES = {
     "egs/yesno/scaling.py": SCALING,
     "egs/yesno/fbank.py": FBANK,
     "egs/yesno/own.py": "import torch\n\ngpu = torch.cuda.memory_allocated()\n",
-    "icefall/dist.py": "import torch\n\nd.start('nccl')\ntorch.cuda.set_device(0)\n".replace(
-        "'", '"'
-    ),
+    "icefall/dist.py": 'import torch\n\nd.start("nccl")\ntorch.cuda.set_device(0)\n',
     "egs/yesno/README.md": "torch.cuda.empty_cache()\n",
     "egs/yesno/bare.py": "torch.cuda.empty_cache()\n",
     "egs/yesno/broken.py": 'import torch\n"""torch.cuda.empty_cache()\n',
@@ -213,8 +213,6 @@ SHAPES = {
     "if torch.cuda.is_available():\n    torch.cuda.set_device(0)": None,
     "y = x.is_cuda and x.any()": None,
     "model.to(torch.float64)": None,
-    'print("torch.cuda.empty_cache()")': None,
-    "x = 1  # torch.cuda.empty_cache()": None,
 }
 
 
@@ -236,24 +234,16 @@ def main():
     if torch.cuda.is_available():
         device = torch.device("cuda", 0)
 """
-REWRITTEN_STREAMING = """import torch
-from kaldifeat import Fbank, FbankOptions
-from k2.mps import gpu
-
-
-def decode(model, samples):
-    device = model.device
-    opts = FbankOptions()
-    opts.device = "cpu" if device.type == "mps" else device
-    fbank = Fbank(opts)
-    return fbank(samples.to(opts.device)).to(device)
-
-
-def main():
-    device = torch.device("cpu")
-    if gpu.is_available():
-        device = gpu.pick_device(0)
-"""
+REWRITTEN_STREAMING = changed(
+    STREAMING,
+    {
+        "FbankOptions\n\n": "FbankOptions\nfrom k2.mps import gpu\n\n",
+        "opts.device = device": 'opts.device = "cpu" if device.type == "mps" else device',
+        "samples.to(device))": "samples.to(opts.device)).to(device)",
+        "torch.cuda.is_available()": "gpu.is_available()",
+        'torch.device("cuda", 0)': "gpu.pick_device(0)",
+    },
+)
 
 
 def test_features_of_kaldifeat_are_for_the_model():
@@ -263,11 +253,8 @@ def test_features_of_kaldifeat_are_for_the_model():
     assert "device = gpu.pick_device(0)" in rewriting.rewrite(on_host)[0]
 
 
-@pytest.mark.parametrize(
-    "source",
-    [FBANK, STREAMING.replace("samples.to(device)", "[wave.to(device) for wave in samples]")],
-)
-def test_other_uses_of_kaldifeat_stay(source):
+def test_other_uses_of_kaldifeat_stay():
+    source = STREAMING.replace("samples.to(device)", "[wave.to(device) for wave in samples]")
     with pytest.raises(ValueError, match="computes features with kaldifeat"):
         rewriting.rewrite(source)
 

@@ -1,7 +1,5 @@
 """Two people change patches/ at the same time, and merge."""
 
-import subprocess
-
 import pytest
 
 from k2_mps_tests.tooling import support
@@ -29,13 +27,8 @@ def fold(project, branch, patch, path, old, new):
 
 
 def merge(project, branch):
-    return subprocess.run(
-        ["git", "merge", "--quiet", "-m", "merge", branch],
-        cwd=project.root,
-        capture_output=True,
-        text=True,
-        env={**project.environment, **support.IDENTITY},
-    )
+    env = {**project.environment, **support.IDENTITY}
+    return project.program("git", "merge", "--quiet", "-m", "merge", branch, env=env)
 
 
 def test_different_patches_merge(project):

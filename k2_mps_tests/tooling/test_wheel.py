@@ -142,8 +142,7 @@ def test_pip_makes_it_from_the_repository(ready, tmp_path):
 
     def pip(*options: str) -> subprocess.CompletedProcess:
         command = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-index", *options]
-        command += ["--wheel-dir", tmp_path / "found", ready.root / "wheel"]
-        return subprocess.run(command, env=ready.environment, capture_output=True, text=True)
+        return ready.program(*command, "--wheel-dir", tmp_path / "found", ready.root / "wheel")
 
     result = pip("--config-settings", "torch=0.1")
     assert result.returncode == 1 and "torch 0.1 is not supported" in result.stdout + result.stderr

@@ -22,6 +22,7 @@ from k2mps.wheel.index import write as write_index
 from k2utils.commands.install import common
 from k2utils.commands.install.k2 import K2
 
+from k2_mps_tests.tooling import support
 from k2_mps_tests.tooling.test_build import sandbox  # noqa: F401
 
 COMMIT, TREE, SERIES = "a" * 40, "b" * 40, "c" * 64
@@ -123,7 +124,7 @@ def pip(page: str, wanted: str, folder: Path) -> subprocess.CompletedProcess:
     """Downloads a wheel from a page to a folder."""
     command = [sys.executable, "-m", "pip", "download", "--no-deps", "--no-index"]
     where = ["--disable-pip-version-check", "--dest", folder, "--find-links", page]
-    return subprocess.run([*command, *where, wanted], capture_output=True, text=True)
+    return support.ran(*command, *where, wanted)
 
 
 def test_pip_finds_each_version_on_the_page_also_where_the_wheels_lie_elsewhere(tmp_path):

@@ -17,7 +17,7 @@ from k2mps.wheel import contents, expectations
 from k2mps.wheel.archive import WheelFile
 from k2mps.wheel.verify import verify
 
-from k2_mps_tests.tooling import macos, test_wheel_tools
+from k2_mps_tests.tooling import macos, test_wheel_hostile, test_wheel_tools
 from k2_mps_tests.tooling.test_build import sandbox  # noqa: F401
 
 TREE = "1234567890" * 4
@@ -30,16 +30,6 @@ PROJECT = "/srv/k2-mps"
 KERNEL = "kernel void add() {}\n"
 LIBSYSTEM = "/usr/lib/libSystem.B.dylib"
 SYSTEM = {LIBSYSTEM: {"_abort", "dyld_stub_binder"}}
-STUB = """\
---- !tapi-tbd
-tbd-version: 4
-targets: [ arm64-macos, x86_64-macos, arm64-ios ]
-install-name: '%s'
-exports:
-  - targets: [ arm64-macos, x86_64-macos, arm64-ios ]
-    symbols: [ %s ]
-...
-"""
 RPATHS = ("@loader_path", "@loader_path/../../torch/lib")
 TORCH_CODE = "int torch_symbol(void) { return 1; }\n"
 CONTEXT_CODE = """
@@ -63,9 +53,16 @@ class Workshop:
 
     def __init__(self, folder: Path):
         self._folder = folder
-        (folder / "libSystem.tbd").write_text(STUB % (LIBSYSTEM, ", ".join(SYSTEM[LIBSYSTEM])))
+        self.stub("libSystem.tbd", LIBSYSTEM, SYSTEM[LIBSYSTEM])
         (folder / "newer").mkdir()
         self.library(TORCH_CODE, "libtorch.dylib")
+
+    def stub(self, file: str, library: str, symbols: set[str]) -> Path:
+        """Writes what the linker reads in place of a library of three systems."""
+        text = toolchain.stub(library, symbols, ())
+        path = self._folder / file
+        path.write_text(text.replace("arm64-macos", "arm64-macos, x86_64-macos, arm64-ios"))
+        return path
 
     def library(self, code: str, file: str, *options: object, rpaths=RPATHS, **how: str) -> bytes:
         """Compiles and links C code, with libSystem."""
@@ -99,9 +96,7 @@ class Workshop:
         if code:
             self.library(TORCH_CODE + code, "newer/libtorch.dylib")
             return self.context(GONE, torch="newer")
-        stub = self._folder / "stub.tbd"
-        stub.write_text(STUB % (library, "_gone"))
-        return self.context(GONE, stub)
+        return self.context(GONE, self.stub("stub.tbd", library, {"_gone"}))
 
 
 @pytest.fixture(scope="session")
@@ -218,13 +213,9 @@ def test_another_file(case, name, old, new, checks):
 )
 def test_a_record_of_other_files(case, name, old, new, wrong):
     assert case.problems() == []
-    with zipfile.ZipFile(case.path) as archive:
-        files = {entry: archive.read(entry) for entry in archive.namelist()}
-    name = name if name in files else case.of_info(name)
-    files[name] = re.sub(old, new, files[name])
-    with zipfile.ZipFile(case.path, "w") as archive:
-        for entry, content in files.items():
-            archive.writestr(entry, content)
+    name = name if name in case.files else case.of_info(name)
+    content = WheelFile(case.path).files[name]
+    test_wheel_hostile.rewrite(case.path, {name: re.sub(old, new, content)})
     [problem] = verify(WheelFile(case.path), case.reference)
     assert (problem.check, problem.file) == ("record", wrong)
 

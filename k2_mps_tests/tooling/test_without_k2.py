@@ -1,7 +1,6 @@
 """`make build` out of reach of k2 does the steps that need no k2."""
 
 import shutil
-import subprocess
 
 import pytest
 
@@ -29,12 +28,10 @@ def away(empty):
 
 
 def make(away, *words):
-    command = ["make", "build", *words]
     # `make test` may run this: a make within a make tells more.
     outer = ("MAKEFLAGS", "MAKELEVEL", "MFLAGS")
     environment = {name: text for name, text in away.environment.items() if name not in outer}
-    how = {"env": environment, "capture_output": True, "text": True}
-    return subprocess.run(command, cwd=away.root, **how)
+    return away.program("make", "build", *words, env=environment)
 
 
 def test_training_takes_its_place(away):

@@ -1,21 +1,26 @@
-"""Makes a small wheel, for a build backend that the tests write."""
+"""Makes small wheels of other packages than k2."""
 
 import zipfile
+from collections.abc import Mapping
 from pathlib import Path
 
 
-def make(folder: str, version: str, flavour: str) -> str:
-    """Writes the wheel; returns its file name, as the backend interface requires."""
-    info = f"small_package-{version}.dist-info"
-    name = f"small_package-{version}-py3-none-any.whl"
-    with zipfile.ZipFile(Path(folder, name), "w") as wheel:
-        wheel.writestr("small_package.py", f"flavour = {flavour!r}\n")
-        wheel.writestr(
-            f"{info}/METADATA", f"Metadata-Version: 2.1\nName: small-package\nVersion: {version}\n"
-        )
-        wheel.writestr(
-            f"{info}/WHEEL",
-            "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
-        )
-        wheel.writestr(f"{info}/RECORD", "")
-    return name
+def make(
+    folder: Path | str,
+    version: str,
+    name: str = "small_package",
+    tag: str = "py3-none-any",
+    files: Mapping[str, bytes] = {},
+) -> str:
+    """Writes a wheel; returns its file name, as the interface of build backends requires."""
+    info = f"{name}-{version}.dist-info"
+    contents = {
+        **files,
+        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n",
+        f"{info}/WHEEL": f"Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: {tag}\n",
+        f"{info}/RECORD": "",
+    }
+    with zipfile.ZipFile(Path(folder, f"{name}-{version}-{tag}.whl"), "w") as wheel:
+        for path, content in contents.items():
+            wheel.writestr(path, content)
+    return f"{name}-{version}-{tag}.whl"
