@@ -78,16 +78,17 @@ def check(
                 if not all(ok for _, ok in found):
                     print(commit, flush=True)
                     worktree = at_commit(checkout, folder, commit.id)
-                    offences = list(style.findings(worktree, commit.parents[0], commit.id))
-                    if last:  # A commit may leave lines to a later one.
-                        offences += style.findings(worktree, base, tip, ["clang-format"])
-                    found = (
+                    found = [
                         tried(environment, worktree, Device.CPU, arguments, tests),
                         tried(environment, worktree, Device.MPS, arguments)
                         if (folder / OPTION).is_file()
                         else ("-", True),
-                        ("\n".join(offences) or "well", not offences),
-                    )
+                    ]
+                    # The first build installs the checkers.
+                    offences = list(style.findings(worktree, commit.parents[0], commit.id))
+                    if last:  # A commit may leave lines to a later one.
+                        offences += style.findings(worktree, base, tip, ["clang-format"])
+                    found.append(("\n".join(offences) or "well", not offences))
                     known[key] = found
                     replacement.rewrite(file, json.dumps(known, indent=1) + "\n")
                 yield commit, found
