@@ -13,7 +13,6 @@ import pytest
 import torch
 from k2mps.core.pins import tomllib
 
-from k2_mps_tests.parity import test_losses as losses
 from k2_mps_tests.parity.test_operations import _variables
 
 if sys.platform == "darwin":
@@ -33,16 +32,11 @@ def cost(function):
     return counted
 
 
-def check(counted, waits=0, dispatches=0, to_device=0, to_host=0):
-    """Asserts that costs are within a budget.
-
-    Args:
-      to_device, to_host: bytes.
-    """
-    assert counted.host_to_device_bytes <= to_device, counted
-    assert counted.device_to_host_bytes <= to_host, counted
+def check(counted, waits=0):
+    """Asserts that nothing was copied or dispatched, and that there were no more waits."""
+    assert counted.host_to_device_bytes == counted.device_to_host_bytes == 0, counted
     assert counted.waits_with_work <= waits, counted
-    assert counted.dispatches <= dispatches, counted
+    assert counted.dispatches == 0, counted
 
 
 def _counted(function):
@@ -113,21 +107,6 @@ def test_gpu_commands_of_a_step(name, new, seen, waits, metal):
         counts, copies, _ = _counted(lambda graph=graph: step(graph))
         assert counts[0] + counts[1] <= most, counts
         assert counts[2] == waits
-
-
-@pytest.mark.parametrize("name", losses.LOSSES)
-def test_rnnt(name):
-    am, lm, symbols, boundary = losses._rnnt_inputs("mps", torch.float32)
-
-    def loss():
-        losses.LOSSES[name](am, lm, symbols, boundary, "regular").backward()
-
-    # k2 reads the boundary, 3 * 4 * 8 bytes, on the host, as on the CPU.  For
-    # pruning it also reads the largest number of symbols.
-    if name == "pruned":
-        check(cost(loss), waits=4, dispatches=4, to_host=200, to_device=24)
-    else:
-        check(cost(loss), waits=1, dispatches=2, to_host=96)
 
 
 RAGGED = {

@@ -58,6 +58,7 @@ def _variables():
         "lm": lm,
         "symbols": symbols,
         "boundary": boundary,
+        "grads": grads,
         "ranges": k2.get_rnnt_prune_ranges(*grads, boundary, 3),
         "x": leaf(50, 20),
         "fsas": fsas,
