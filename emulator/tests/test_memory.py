@@ -145,17 +145,6 @@ def test_host_writes_reach_the_next_kernel(extension):
     assert extension.read_contents(y) == [6.0, 8.0, 10.0, 12.0]
 
 
-def test_host_writes_after_encoding_count(extension):
-    """On a Mac too, the kernel runs later and sees the writes."""
-    x = torch.zeros(4, device=MPS)
-    y = torch.zeros(4, device=MPS)
-    torch.mps.synchronize()
-    kernels.axpy(x, y, 1.0)
-    extension.write_contents(x, [1.0] * 4)
-    torch.mps.synchronize()
-    assert extension.read_contents(y) == [1.0] * 4
-
-
 @pytest.mark.parametrize("elements", [1, 7, 1000, 1 << 20])
 def test_copies_of_every_size_merge(elements, extension):
     """A wait keeps the elements of the CPU and the elements of the kernel."""

@@ -21,7 +21,6 @@ PROGRAMS = [
     "private buffer",
     "commands run in the order of commits",
     "waiting for one queue does not publish another",
-    "CPU and commands write different bytes",
     "argument table",
     "events order two queues",
     "torch's own stream API",

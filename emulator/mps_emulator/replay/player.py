@@ -21,11 +21,11 @@ WRONG = 1
 # The commands that a machine repeats.  For other work the recording has the results.
 _DONE = ("dispatch", "copy")
 
-_DTYPES = {
+DTYPES = {
     "float": np.float32,
     "half": np.float16,
     "bfloat": np.uint16,
-    "bool": np.uint8,
+    "bool": np.bool_,
     "char": np.int8,
     "uchar": np.uint8,
     "short": np.int16,
@@ -118,7 +118,7 @@ class Difference:
     """
 
     def __init__(self, found, expected, numbers, tolerance):
-        dtype = _DTYPES.get(numbers, np.uint32)
+        dtype = DTYPES.get(numbers, np.uint32)
         if len(expected) % np.dtype(dtype).itemsize:
             numbers, dtype = None, np.uint8
         found, expected = found.view(dtype), expected.view(dtype)

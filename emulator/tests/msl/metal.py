@@ -7,23 +7,12 @@ import numpy as np
 from mps_emulator.msl import native
 from mps_emulator.msl.native import CompileError, Fatal
 from mps_emulator.msl.pipeline import Program
+from mps_emulator.replay.player import DTYPES
 
 __all__ = ["CompileError", "Fatal", "Metal", "TYPES", "errors", "floats", "kernels_of", "uint"]
 
 # The scalar types that NumPy has, too.
-TYPES = {
-    "float": np.float32,
-    "half": np.float16,
-    "bool": np.bool_,
-    "char": np.int8,
-    "uchar": np.uint8,
-    "short": np.int16,
-    "ushort": np.uint16,
-    "int": np.int32,
-    "uint": np.uint32,
-    "long": np.int64,
-    "ulong": np.uint64,
-}
+TYPES = {name: dtype for name, dtype in DTYPES.items() if name != "bfloat"}
 
 HEADER = "#include <metal_stdlib>\nusing namespace metal;\n"
 

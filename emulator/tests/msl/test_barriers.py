@@ -200,60 +200,6 @@ kernel void good(device uint *a, uint i [[thread_position_in_grid]]) {
     assert a[:10].tolist() == [7] * 10 and a[10:].tolist() == [8] * 54
 
 
-def test_running_after_a_failure(metal):
-    """A library still runs its kernels after a caught error."""
-    source = """
-kernel void bad(device uint *a, uint i [[thread_position_in_grid]]) {
-  if (i == 5) return;
-  threadgroup_barrier(mem_flags::mem_none);
-  a[i] = 1;
-}
-kernel void good(device uint *a, uint i [[thread_position_in_grid]]) {
-  a[i] = 2;
-  threadgroup_barrier(mem_flags::mem_none);
-  a[i] += 1;
-}
-"""
-    library = metal.compile(source)
-    for _ in range(3):
-        a = uint(*[0] * 64)
-        with pytest.raises(Fatal):
-            library.run("bad", [a], 64, 64)
-        assert not a.any()
-        library.run("good", [a], 64, 64)
-        assert (a == 3).all()
-
-
-def test_barrier_in_functions(metal):
-    """A kernel may reach a barrier through functions and templates."""
-    source = """
-template <typename T> void publish(threadgroup T *s, T x, uint l) {
-  s[l] = x;
-  threadgroup_barrier(mem_flags::mem_threadgroup);
-}
-struct Exchange {
-  threadgroup float *s;
-  float neighbour(uint l, uint n) const { return s[(l + 1) % n]; }
-};
-kernel void k(device float *a, uint l [[thread_index_in_threadgroup]],
-              uint n [[threads_per_threadgroup]]) {
-  threadgroup float s[64];
-  publish(s, a[l], l);
-  Exchange e = {s};
-  a[l] = e.neighbour(l, n);
-}
-kernel void plain(device float *a) { a[0] = 1; }
-"""
-    assert {name: k.suspends for name, k in kernels_of(source).items()} == {
-        "k": True,
-        "plain": False,
-    }
-    library = metal.compile(source)
-    a = np.arange(64).astype(np.float32)
-    library.run("k", [a], 64, 64)
-    assert a.tolist() == [*range(1, 64), 0]
-
-
 @pytest.mark.planted("uninitialised threadgroup memory")
 def test_threadgroup_memory_is_poison(metal):
     """Each threadgroup begins with poison in its memory."""
@@ -389,18 +335,3 @@ kernel void k(device float *a, uint i [[thread_position_in_grid]]) {
     metal.run(source, "k", [a], 1024, 1024)
     i = np.arange(1024)
     assert a.tolist() == (8 * 2 * i + 1024 * 28).tolist()
-
-
-def test_host_threads(metal, in_threads):
-    """Dispatches on several threads of the host do not disturb each other."""
-    library = metal.compile(REDUCE % BARRIER)
-    x = np.random.default_rng(0).integers(0, 9, 4096).astype(np.float32)
-    expected = x.reshape(-1, 256).sum(1)
-
-    def work():
-        for _ in range(20):
-            sums = np.zeros(16, np.float32)
-            library.run("reduce", [x, sums, uint(4096)], 4096, 256, {0: 1024})
-            np.testing.assert_array_equal(sums, expected)
-
-    in_threads([work] * 4)

@@ -4,7 +4,7 @@ import ctypes
 
 import numpy as np
 import pytest
-from metal import Fatal, floats, uint
+from metal import Fatal, uint
 
 
 @pytest.fixture(autouse=True)
@@ -215,30 +215,6 @@ def test_race(metal, schedule, name, order):
 def test_right(metal, schedule, name, order):
     schedule(order)
     run(metal, RIGHT[name])
-
-
-def test_kernel_without_barriers(metal):
-    """Without the checker the threads of such a kernel run in a loop."""
-    library = metal.compile(
-        "kernel void k(device float *a, uint i [[thread_position_in_grid]]) {\n  a[0] += i;\n}\n"
-    )
-    with pytest.raises(Fatal, match="data race on byte 0 of buffer 0"):
-        library.run("k", [floats(0)], 2, 2)
-    library.run("k", [floats(0)], 1, 1)
-
-
-def test_dispatches_are_ordered(metal):
-    """A dispatch's writes do not race with the next dispatch's."""
-    library = metal.compile(
-        "kernel void k(device uint *a, uint i [[thread_position_in_grid]])"
-        " { a[(i + a[8]) % 8] = i; }\n"
-        "kernel void next(device uint *a) { a[8] += 1; }\n"
-    )
-    a = uint(*[0] * 9)
-    for _ in range(3):
-        library.run("k", [a], 8, 8)
-        library.run("next", [a], 1, 1)
-    assert a[8] == 3
 
 
 @pytest.mark.parametrize("barrier", [True, False])

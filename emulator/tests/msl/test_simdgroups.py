@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from metal import TYPES, uint
+from metal import TYPES
 
 NUMBERS = {name: dtype for name, dtype in TYPES.items() if name not in ("bool", "long", "ulong")}
 
@@ -245,24 +245,6 @@ def test_divergent_lanes(metal, schedule, name, order):
     out = np.zeros((32, 2), np.uint32)
     library.run("k", [out], 32, 32)
     assert out.T.tolist() == expected
-
-
-def test_functions_that_call_them(metal):
-    """A kernel may reach a simdgroup function through templates and lambdas."""
-    source = """
-template <typename T, typename F> T all_lanes(T x, F combine) {
-  for (ushort d = 16; d > 0; d /= 2) x = combine(x, simd_shuffle_xor(x, d));
-  return x;
-}
-struct Add { template <typename T> T operator()(T a, T b) { return a + b; } };
-kernel void k(device uint *out, uint i [[thread_position_in_grid]]) {
-  auto greater = [](uint a, uint b) { return a > b ? a : b; };
-  out[i] = all_lanes(i, Add()) * 100 + all_lanes(i, greater);
-}
-"""
-    out = uint(*[0] * 32)
-    metal.run(source, "k", [out], 32, 32)
-    assert (out == 496 * 100 + 31).all()
 
 
 @pytest.mark.parametrize("threads", [28, 32, 5])
