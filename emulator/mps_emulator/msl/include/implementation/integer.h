@@ -10,10 +10,10 @@ namespace metal {
   MSL_INLINE T min(T a, T b) { return b < a ? b : a; }            \
   MSL_INLINE T clamp(T a, T b, T c) { return min(max(a, b), c); } \
   MSL_INLINE T abs(T a) { return a < (T)0 ? (T) - a : a; }        \
-  MSL_VECTORS_2(T, max)                                           \
-  MSL_VECTORS_2(T, min)                                           \
-  MSL_VECTORS_3(T, clamp)                                         \
-  MSL_VECTORS_1(T, abs)
+  MSL_VECTORS(2, T, max)                                          \
+  MSL_VECTORS(2, T, min)                                          \
+  MSL_VECTORS(3, T, clamp)                                        \
+  MSL_VECTORS(1, T, abs)
 MSL_INTEGERS(MSL_INTEGER)
 #undef MSL_INTEGER
 
@@ -68,9 +68,10 @@ MSL_INTEGER_1(ctz, trailing_zeros)
 MSL_INTEGER_1(popcount, population)
 #undef MSL_INTEGER_1
 
-#undef MSL_VECTORS_1
-#undef MSL_VECTORS_2
-#undef MSL_VECTORS_3
+#undef MSL_VECTOR_1
+#undef MSL_VECTOR_2
+#undef MSL_VECTOR_3
+#undef MSL_VECTORS
 #undef MSL_HALF_1
 #undef MSL_HALF_2
 #undef MSL_HALF_3

@@ -6,56 +6,43 @@
 namespace metal {
 
 // Extends a function of a scalar type to its vectors, component by component.
-#define MSL_VECTORS_1(T, name)                                         \
-  MSL_INLINE T##2 name(T##2 a) { return T##2 {name(a.x), name(a.y)}; } \
-  MSL_INLINE T##3 name(T##3 a) {                                       \
-    return T##3 {name(a.x), name(a.y), name(a.z)};                     \
-  }                                                                    \
-  MSL_INLINE T##4 name(T##4 a) {                                       \
-    return T##4 {name(a.x), name(a.y), name(a.z), name(a.w)};          \
+#define MSL_VECTOR_1(T, N, name)                   \
+  MSL_INLINE T##N name(T##N a) {                   \
+    for (int i = 0; i < N; ++i) a[i] = name(a[i]); \
+    return a;                                      \
   }
-#define MSL_VECTORS_2(T, name)                                    \
-  MSL_INLINE T##2 name(T##2 a, T##2 b) {                          \
-    return T##2 {name(a.x, b.x), name(a.y, b.y)};                 \
-  }                                                               \
-  MSL_INLINE T##3 name(T##3 a, T##3 b) {                          \
-    return T##3 {name(a.x, b.x), name(a.y, b.y), name(a.z, b.z)}; \
-  }                                                               \
-  MSL_INLINE T##4 name(T##4 a, T##4 b) {                          \
-    return T##4 {name(a.x, b.x), name(a.y, b.y), name(a.z, b.z),  \
-                 name(a.w, b.w)};                                 \
+#define MSL_VECTOR_2(T, N, name)                         \
+  MSL_INLINE T##N name(T##N a, T##N b) {                 \
+    for (int i = 0; i < N; ++i) a[i] = name(a[i], b[i]); \
+    return a;                                            \
   }
-#define MSL_VECTORS_3(T, name)                              \
-  MSL_INLINE T##2 name(T##2 a, T##2 b, T##2 c) {            \
-    return T##2 {name(a.x, b.x, c.x), name(a.y, b.y, c.y)}; \
-  }                                                         \
-  MSL_INLINE T##3 name(T##3 a, T##3 b, T##3 c) {            \
-    return T##3 {name(a.x, b.x, c.x), name(a.y, b.y, c.y),  \
-                 name(a.z, b.z, c.z)};                      \
-  }                                                         \
-  MSL_INLINE T##4 name(T##4 a, T##4 b, T##4 c) {            \
-    return T##4 {name(a.x, b.x, c.x), name(a.y, b.y, c.y),  \
-                 name(a.z, b.z, c.z), name(a.w, b.w, c.w)}; \
+#define MSL_VECTOR_3(T, N, name)                               \
+  MSL_INLINE T##N name(T##N a, T##N b, T##N c) {               \
+    for (int i = 0; i < N; ++i) a[i] = name(a[i], b[i], c[i]); \
+    return a;                                                  \
   }
+#define MSL_VECTORS(arguments, T, name)                                 \
+  MSL_VECTOR_##arguments(T, 2, name) MSL_VECTOR_##arguments(T, 3, name) \
+      MSL_VECTOR_##arguments(T, 4, name)
 
 // The half form of a function of floats widens the arguments and rounds the
 // result once.
 #define MSL_HALF_1(name)                                        \
   MSL_INLINE half name(half x) { return (half)name((float)x); } \
-  MSL_VECTORS_1(float, name)                                    \
-  MSL_VECTORS_1(half, name)
+  MSL_VECTORS(1, float, name)                                   \
+  MSL_VECTORS(1, half, name)
 #define MSL_HALF_2(name)                   \
   MSL_INLINE half name(half x, half y) {   \
     return (half)name((float)x, (float)y); \
   }                                        \
-  MSL_VECTORS_2(float, name)               \
-  MSL_VECTORS_2(half, name)
+  MSL_VECTORS(2, float, name)              \
+  MSL_VECTORS(2, half, name)
 #define MSL_HALF_3(name)                             \
   MSL_INLINE half name(half x, half y, half z) {     \
     return (half)name((float)x, (float)y, (float)z); \
   }                                                  \
-  MSL_VECTORS_3(float, name)                         \
-  MSL_VECTORS_3(half, name)
+  MSL_VECTORS(3, float, name)                        \
+  MSL_VECTORS(3, half, name)
 #define MSL_MATH_1(name, ...)                            \
   MSL_INLINE float name(float x) { return __VA_ARGS__; } \
   MSL_HALF_1(name)
@@ -279,13 +266,13 @@ MSL_INLINE __msl::bool_vector<N> select(__msl::bool_vector<N> a,
 
 // ---- Geometric functions
 
-#define MSL_GEOMETRY(T, N)                                                     \
-  MSL_INLINE T dot(T##N a, T##N b) {                                           \
-    T sum = a[0] * b[0];                                                       \
-    for (int i = 1; i < N; ++i) sum += a[i] * b[i];                            \
-    return sum;                                                                \
-  }                                                                            \
-  MSL_INLINE T length(T##N a) { return sqrt(dot(a, a)); }                      \
+#define MSL_GEOMETRY(T, N)                                \
+  MSL_INLINE T dot(T##N a, T##N b) {                      \
+    T sum = a[0] * b[0];                                  \
+    for (int i = 1; i < N; ++i) sum += a[i] * b[i];       \
+    return sum;                                           \
+  }                                                       \
+  MSL_INLINE T length(T##N a) { return sqrt(dot(a, a)); } \
   MSL_INLINE T##N normalize(T##N a) { return a * rsqrt(dot(a, a)); }
 #define MSL_GEOMETRIES(T)                 \
   MSL_GEOMETRY(T, 2)                      \
