@@ -61,8 +61,7 @@ class Gpu(Driver):
                 self._threads[key] = max(
                     self._threads.get(key, 0), int(np.prod(command["threadgroup"]))
                 )
-        self._stream = ctypes.c_void_p()
-        self.call("cuStreamCreate", ctypes.byref(self._stream), _STREAM_NON_BLOCKING)
+        self._stream = self.get("cuStreamCreate", _STREAM_NON_BLOCKING)
 
     def write(self, address, offset, array):
         self.synchronize()
@@ -70,13 +69,8 @@ class Gpu(Driver):
 
     def copy(self, source, begin, destination, to, size):
         if size:
-            self.call(
-                "cuMemcpyDtoDAsync_v2",
-                ctypes.c_uint64(destination + to),
-                ctypes.c_uint64(source + begin),
-                ctypes.c_size_t(size),
-                self._stream,
-            )
+            places = destination + to, source + begin
+            self.call("cuMemcpyDtoDAsync_v2", *places, size, self._stream)
 
     def dispatch(self, command, buffers):
         launch = self._launches.get(id(command))
@@ -130,7 +124,7 @@ class Gpu(Driver):
         Returns a function that launches the graph, waits, and returns the times in
         microseconds.
         """
-        marks = [self._event() for _ in range(len(steps) + 1 if each else 2)]
+        marks = [self.get("cuEventCreate", 0) for _ in range(len(steps) + 1 if each else 2)]
 
         def mark(number):
             self.call("cuEventRecordWithFlags", marks[number], self._stream, _EVENT_RECORD_EXTERNAL)
@@ -146,10 +140,7 @@ class Gpu(Driver):
             mark(1)
         graph = ctypes.c_void_p()
         self.call("cuStreamEndCapture", self._stream, ctypes.byref(graph))
-        executable = ctypes.c_void_p()
-        self.call(
-            "cuGraphInstantiateWithFlags", ctypes.byref(executable), graph, ctypes.c_ulonglong(0)
-        )
+        executable = self.get("cuGraphInstantiateWithFlags", graph, 0)
 
         def launch():
             self.call("cuGraphLaunch", executable, self._stream)
@@ -158,15 +149,8 @@ class Gpu(Driver):
 
         return launch
 
-    def _event(self):
-        event = ctypes.c_void_p()
-        self.call("cuEventCreate", ctypes.byref(event), 0)
-        return event
-
     def _microseconds(self, begin, end):
-        milliseconds = ctypes.c_float()
-        self.call("cuEventElapsedTime", ctypes.byref(milliseconds), begin, end)
-        return milliseconds.value * 1000
+        return self.get("cuEventElapsedTime", begin, end, kind=ctypes.c_float).value * 1000
 
     def measure(self, sequence):
         """The argument `measure` of player.replay()."""
