@@ -48,16 +48,8 @@ DEVICE = "mps:0"
 MACOS = (15, 2)
 
 DTYPES = {
-    "bool": torch.bool,
-    "uint8": torch.uint8,
-    "int8": torch.int8,
-    "int16": torch.int16,
-    "int32": torch.int32,
-    "int64": torch.int64,
-    "half": torch.half,
-    "bfloat16": torch.bfloat16,
-    "float": torch.float,
-    "cfloat": torch.cfloat,
+    name: getattr(torch, name)
+    for name in "bool uint8 int8 int16 int32 int64 half bfloat16 float cfloat".split()
 }
 NAMES = {dtype: name for name, dtype in DTYPES.items()}
 # Without float64, which no operator has on mps.
@@ -299,7 +291,7 @@ def judge(op, case):
     except isolated.Slow:
         raise
     except Exception as error:
-        detail = f"{type(error).__name__}: {_first_line(error)}"
+        detail = f"{type(error).__name__}: " + str(error).split("\n")[0][:200]
         if not compared and not _has_samples(op, dtype):
             return "no sample", detail
         return "refused", detail
@@ -314,10 +306,6 @@ def _has_samples(op, dtype):
         return False
 
 
-def _first_line(error):
-    return str(error).split("\n")[0][:200]
-
-
 # ---- all of them, each operator in a process of its own
 
 
@@ -326,7 +314,7 @@ def run(operators, cases):
     groups = collections.defaultdict(list)
     for case in cases:
         groups[case.operator].append(case)
-    yield from isolated.run(lambda case: judge(operators[case.operator], case), groups)
+    yield from isolated.run(lambda case: judge(operators[case.operator], case), groups.values())
 
 
 # ---- the differences

@@ -127,7 +127,7 @@ def main():
         if any(part in name for part in options.names)
         or (not options.names and expected.get(name) != "not run")
     ]
-    groups = {name: [name] for name in sorted(chosen, reverse=True)}
+    groups = [[name] for name in sorted(chosen, reverse=True)]
     outcomes = dict(isolated.run(lambda name: judge(tests[name]), groups, seconds=120))
     lines = complaints(outcomes, expected)
     table = collections.Counter(outcome for outcome, _ in outcomes.values())

@@ -22,7 +22,7 @@ def judge(case):
         pass
     return "fine", ""
 
-groups = {"a": ["one", "dies", "two"], "b": ["raises", "spins", "stuck", "three"]}
+groups = [["one", "dies", "two"], ["raises", "spins", "stuck", "three"]]
 for case, (outcome, _) in sorted(isolated.run(judge, groups, seconds=1)):
     print(case, outcome)
 """
