@@ -48,9 +48,7 @@ def main():
     x = torch.linspace(-1, 1, 9, device="mps", requires_grad=True)
     y = Softshrink.apply(extension, x, 0.5)
     y.sum().backward()
-    print("x          ", x.tolist())
-    print("softshrink ", y.tolist())
-    print("gradient   ", x.grad.tolist())
+    print(y.tolist(), x.grad.tolist(), sep="\n")
 
 
 if __name__ == "__main__":
