@@ -240,15 +240,13 @@ def test_a_rebase_that_cannot_begin_changes_nothing(sandbox, k2, happens, onto, 
 
 def test_a_patch_that_upstream_has(sandbox, k2):
     patch = "array-a-mode-and-line-ends.patch"
-    files = {"k2/csrc/no_newline.txt": "first\nlast, still without"}
-    support.write(sandbox.upstream, files)
-    context = LONG_FILE.replace("line 90\n", "")
-    support.write(
-        sandbox.upstream, {CONTEXT: context, "k2/csrc/crlf.txt": "one\r\nTWO\r\nthree\r\n"}
-    )
-    (sandbox.upstream / "k2/csrc/array.cu").chmod(0o755)
-    git(sandbox.upstream, "commit", "--quiet", "--all", "-m", "Merge array")
-    onto = git(sandbox.upstream, "rev-parse", "HEAD")
+    files = {
+        CONTEXT: LONG_FILE.replace("line 90\n", ""),
+        "k2/csrc/no_newline.txt": "first\nlast, still without",
+        "k2/csrc/crlf.txt": "one\r\nTWO\r\nthree\r\n",
+    }
+    git(sandbox.upstream, "update-index", "--chmod=+x", "k2/csrc/array.cu")
+    onto = support.commit(sandbox.upstream, "Merge array", files)
     before = patches(sandbox)
     out = sandbox.ok("rebase", "--onto", onto)
     assert f"removed patches/{patch}" in out and "2 patches" in out
@@ -270,15 +268,13 @@ def test_a_resolution_that_leaves_nothing_is_asked_for(sandbox, k2):
 
 def test_a_file_that_was_renamed_is_followed_and_one_that_is_gone_is_asked_for(sandbox, k2):
     git(sandbox.upstream, "mv", CONTEXT, "k2/csrc/ctx.h")
-    git(sandbox.upstream, "commit", "--quiet", "-m", "Rename")
-    sandbox.ok("rebase", "--onto", git(sandbox.upstream, "rev-parse", "HEAD"))
+    sandbox.ok("rebase", "--onto", support.commit(sandbox.upstream, "Rename", {}))
     sandbox.ok("apply")
     assert "line fifty\n" in (k2 / "k2/csrc/ctx.h").read_text()
     sandbox.ok("rebase", "--onto", sandbox.pin)
     git(sandbox.upstream, "reset", "--quiet", "--hard", sandbox.pin)
     git(sandbox.upstream, "rm", "--quiet", CONTEXT)
-    git(sandbox.upstream, "commit", "--quiet", "-m", "Drop context")
-    onto = git(sandbox.upstream, "rev-parse", "HEAD")
+    onto = support.commit(sandbox.upstream, "Drop context", {})
     message = sandbox.fails(14, "rebase", "--onto", onto)
     assert f"CONFLICT (modify/delete): {CONTEXT} deleted" in message
     assert f"touched by {onto[:12]} 2023-11-14 A Contributor: Drop" in message

@@ -1,7 +1,5 @@
 """The patch format: one way to write a patch, and refusals of all others."""
 
-import os
-
 import pytest
 from k2mps.core import errors
 from k2mps.series import patch_folder, patch_text, series_file
@@ -231,41 +229,26 @@ def test_the_order_file():
         series_file.parse(b"a.patch\na.patch\n")
 
 
-def link(path, target):
-    path.rename(target)
-    os.symlink(target, path)
-
-
 CMAKE = "files/cmake/mps.cmake"
 
 
 @pytest.mark.parametrize(
-    "spoil, reason",
+    "script, reason",
     [
-        (lambda patches, other: link(patches / CMAKE, other), "a symbolic link"),
-        (lambda patches, other: link(patches / "files/cmake", other), "a symbolic link"),
-        (lambda patches, other: link(patches / NEW, other), "a symbolic link"),
-        (lambda patches, other: (patches / "stray.patch").write_text(""), "belongs to no patch"),
-        (lambda patches, other: (patches / "files/stray.h").write_text(""), "belongs to no patch"),
-        (lambda patches, other: (patches / f"{CMAKE}x").write_text(""), "belongs to no patch"),
-        (lambda patches, other: (patches / NEW).unlink(), "does not exist"),
-        (lambda patches, other: (patches / CMAKE).unlink(), "does not exist"),
-        (lambda patches, other: (patches / "series").unlink(), "does not exist"),
-        (
-            lambda patches, other: support.edit(
-                patches / NEW, "New-files:\n", "New-files:\n\tcmake/mps.cmake\n"
-            ),
-            "belongs to both",
+        *(
+            (f'mv {path} ../other; ln -s "$PWD/../other" {path}', "a symbolic link")
+            for path in (CMAKE, "files/cmake", NEW)
         ),
-        (
-            lambda patches, other: (patches / ARRAY).write_text(
-                (patches / ARRAY).read_text().replace("k2/csrc/no_newline.txt", "cmake/mps.cmake")
-            ),
-            "which .* adds",
+        *(
+            (f"touch {path}", "belongs to no patch")
+            for path in ("stray.patch", "files/stray.h", f"{CMAKE}x")
         ),
+        *((f"rm {path}", "does not exist") for path in (NEW, CMAKE, "series")),
+        (f"perl -pi -e 's|^New-files:|$&\n\tcmake/mps.cmake|' {NEW}", "belongs to both"),
+        (f"perl -pi -e 's|k2/csrc/no_newline.txt|cmake/mps.cmake|g' {ARRAY}", "which .* adds"),
     ],
 )
-def test_a_folder_that_is_no_series_is_refused(sandbox, tmp_path, spoil, reason):
-    spoil(sandbox.root / "patches", tmp_path / "other")
+def test_a_folder_that_is_no_series_is_refused(sandbox, script, reason):
+    support.shell(sandbox.root / "patches", script)
     with pytest.raises(errors.SeriesError, match=reason):
         patch_folder.load(sandbox.root / "patches")

@@ -69,11 +69,6 @@ def _sender(checkout: Checkout) -> str:
     return f"{name} <{email}>"
 
 
-def branch(checkout: Checkout, made: Submission, name: str) -> None:
-    """Makes a branch for a submission; git refuses a name that it has or cannot have."""
-    checkout.git.bytes("branch", "--no-track", "--", name, made.tip)
-
-
 def _cover(project: Project, chosen: Sequence[Patch], group: str) -> str:
     title, text = words(project, group) or ("An Apple MPS backend for k2", "")
     _, common = words(project, "every group") or ("", "")

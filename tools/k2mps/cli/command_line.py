@@ -178,10 +178,10 @@ def doctor_command(session: Session, device: str, as_json: bool) -> None:
     if as_json:
         session.console.result(checks)
     else:
-        rows = []
-        for check in checks:
-            fix = "" if check.ok else check.fix
-            rows.append((check.verdict, check.name, check.found or "nothing", check.wanted, fix))
+        rows = [
+            (one.verdict, one.name, one.found or "nothing", one.wanted, "" if one.ok else one.fix)
+            for one in checks
+        ]
         session.console.table(("", "what", "found", "wanted", "how to install it"), rows)
     lacking = doctor.lacking(checks)
     if lacking:

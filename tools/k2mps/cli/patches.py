@@ -227,7 +227,7 @@ def upstream_command(
         words = [checkout.directory, made.base, made.tip, *(["--quick"] if quick else [])]
         program.COMMITS.run(session.environment, words)
     if branch:
-        pull_request.branch(checkout, made, branch)
+        checkout.git.bytes("branch", "--no-track", "--", branch, made.tip)
     session.console.info(made.cover.rstrip("\n"))
     if branch:
         session.console.info(f"next: git -C {checkout.directory} push YOUR_FORK {branch}")
