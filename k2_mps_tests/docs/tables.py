@@ -83,9 +83,9 @@ def _operations(project: Project) -> list[str]:
 
 def _budgets(project: Project) -> list[str]:
     rows = []
-    for entry in _read(project, _TABLES + "budgets.toml")["budget"]:
-        name, _, how = entry["name"].partition(", ")
-        counts = [*entry["host"], *entry["metal"]]
+    for full_name, entry in _read(project, _TABLES + "budgets.toml").items():
+        name, _, how = full_name.partition(", ")
+        counts = [*entry["host"], *entry.get("metal", entry["host"])]
         cells = [f"{k2} + {torch} / {waits}" for k2, torch, waits in zip(*[iter(counts)] * 3)]
         rows.append((f"`{name}`" + (f", `{how}`" if how else ""), *cells))
     return _table(

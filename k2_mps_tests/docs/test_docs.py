@@ -4,7 +4,6 @@ import itertools
 import re
 import shlex
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from k2mps.core import project
 from k2mps.run import suites
 
 from k2_mps_tests.docs import tables
+from k2_mps_tests.running import ran
 
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = project.Project(ROOT)
@@ -55,12 +55,8 @@ def test_costs_are_those_of_the_library():
 
 
 def build(root, site):
-    return subprocess.run(
-        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(site)],
-        cwd=root,
-        capture_output=True,
-        text=True,
-    )
+    words = ["mkdocs", "build", "--strict", "--site-dir", site]
+    return ran(sys.executable, "-m", *words, cwd=root)
 
 
 @pytest.fixture(scope="module")
@@ -134,7 +130,7 @@ def test_links_between_files(path):
 def test_python_in_the_text_runs(path):
     """Runs the blocks of a page, one after another, as one program."""
     code = "\n".join(blocks(path, "python"))
-    result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    result = ran(sys.executable, "-c", code, cwd=ROOT)
     assert result.returncode == 0, result.stderr[-2000:]
 
 

@@ -1,11 +1,12 @@
 """Runs the examples by their command lines, as a reader does."""
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from k2_mps_tests.running import ran
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
@@ -15,13 +16,8 @@ def run():
     """Runs an example; returns its output."""
 
     def run(name, *arguments, status=0):
-        result = subprocess.run(
-            [sys.executable, str(EXAMPLES / name), *map(str, arguments)],
-            capture_output=True,
-            text=True,
-            # Wide enough for every line.
-            env={**os.environ, "COLUMNS": "200"},
-        )
+        wide = {**os.environ, "COLUMNS": "200"}  # enough for every line
+        result = ran(sys.executable, EXAMPLES / name, *arguments, env=wide)
         assert result.returncode == status, result.stdout + result.stderr
         return result.stdout if status == 0 else result.stderr
 

@@ -7,13 +7,13 @@ have: at most 48 for 1,024 threads.  ptxas compiles each kernel under that cap.
 
 import importlib.util
 import re
-import subprocess
 import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
 from k2_mps_tests.kernels import sources
+from k2_mps_tests.running import ran
 
 REGISTER_BYTES = 208 * 1024
 MOST_REGISTERS = 128
@@ -76,13 +76,8 @@ def uses(name, folder, nvcc):
 
 def _assemble(ptx, nvcc, most):
     """{kernel: (registers, bytes of spill stores)} under a cap of registers."""
-    said = subprocess.run(
-        [nvcc / "bin/ptxas", f"-arch={GPU}", "-v", f"--maxrregcount={most}", ptx]
-        + ["-o", "/dev/null"],
-        check=True,
-        capture_output=True,
-        text=True,
-    ).stderr
+    options = (f"-arch={GPU}", "-v", f"--maxrregcount={most}", "-o", "/dev/null")
+    said = ran(nvcc / "bin/ptxas", *options, ptx, check=True).stderr
     found = re.findall(
         r"Compiling entry function '(\w+)'.*?(\d+) bytes spill stores.*?Used (\d+) registers",
         said,

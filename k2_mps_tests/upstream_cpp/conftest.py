@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 from k2mps.core.pins import tomllib
 
+from k2_mps_tests.running import ran
+
 BUILD = Path(os.environ["K2_TESTS"])
 DEVICE = "mps" if "-DK2_WITH_MPS" in (BUILD / "build.ninja").read_text() else "cpu"
 EXCEPTIONS = tomllib.loads(Path(__file__).with_name("exceptions.toml").read_text())[DEVICE]
@@ -29,9 +31,7 @@ def programs():
 
 def names(program):
     """The tests of a program, as Suite.Name."""
-    listed = subprocess.run(
-        [program, "--gtest_list_tests"], capture_output=True, text=True, check=True
-    )
+    listed = ran(program, "--gtest_list_tests", check=True)
     suite = ""
     for line in listed.stdout.splitlines():
         text = line.split("#")[0].strip()
