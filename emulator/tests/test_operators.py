@@ -85,14 +85,6 @@ def test_wrapped_numbers_and_scalars_mix():
     assert (x + torch.tensor(1.0, dtype=torch.float64)).dtype == torch.float16
 
 
-def test_empty_tensors():
-    x = torch.empty(0, 3, device=MPS)
-    assert x.sum().item() == 0
-    assert torch.cat([x, torch.ones(1, 3, device=MPS)]).shape == (1, 3)
-    assert x.cpu().shape == (0, 3)
-    assert (x @ torch.ones(3, 2, device=MPS)).shape == (0, 2)
-
-
 # ---- refusals of the device
 
 

@@ -120,10 +120,8 @@ def test_refusals_of_a_mac(message, call):
 def test_what_stands_beside_them_is_accepted():
     F.adaptive_avg_pool2d(ones(1, 1, 6, 6), 3)
     F.adaptive_avg_pool2d(ones(1, 1, 3, 3), 6)
-    F.conv_transpose3d(ones(1, 2, 3, 3, 3), ones(2, 2, 2, 2, 2))
     torch.baddbmm(*[ones(2, 2, 2, dtype=torch.cfloat)] * 3)
     ones(*[1] * 16)
-    torch.nn.LSTM(4, 4).to("mps")(ones(3, 1, 4))
     query = ones(1, 1, 4, 8).requires_grad_()
     F.scaled_dot_product_attention(query, query, query, dropout_p=0.5)
 

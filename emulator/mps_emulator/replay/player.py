@@ -68,7 +68,7 @@ class Recording:
         self.sizes = {b["id"]: b["size"] for b in manifest["buffers"]}
         packed = folder / "contents.packed"
         if packed.exists():
-            self.contents = unpack(packed.read_bytes())
+            self.contents = np.frombuffer(zlib.decompress(packed.read_bytes()), np.uint8)
         else:
             self.contents = np.fromfile(folder / "contents.bin", np.uint8)
 
@@ -80,20 +80,6 @@ class Recording:
     def poisoned(self):
         """The contents of buffers before their first write, {id: array}."""
         return {id_: np.full(size, POISON, np.uint8) for id_, size in self.sizes.items()}
-
-
-def pack(contents):
-    """Compresses contents, assuming that most are numbers of four bytes."""
-    padded = np.zeros(-(-len(contents) // 4) * 4, np.uint8)
-    padded[: len(contents)] = contents
-    planes = np.ascontiguousarray(padded.reshape(-1, 4).T)
-    return zlib.compress(planes.tobytes(), 6)
-
-
-def unpack(packed):
-    """Reverses pack(); the result has up to three bytes more."""
-    planes = np.frombuffer(zlib.decompress(packed), np.uint8).reshape(4, -1)
-    return np.ascontiguousarray(planes.T).reshape(-1)
 
 
 def uses(command):

@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import zlib
 from pathlib import Path
 
 from ..msl import nvptx
@@ -74,6 +75,6 @@ def prepare(recording, folder, gpu, libdevice, whole_simdgroups):
         programs.append({"ptx": ptx, "kernels": _by_name(kernels)})
     (folder / "kernels.json").write_text(json.dumps(programs))
     shutil.copyfile(recording.folder / "manifest.json", folder / "manifest.json")
-    (folder / "contents.packed").write_bytes(player.pack(recording.contents))
+    (folder / "contents.packed").write_bytes(zlib.compress(recording.contents))
     for module, name in ((cuda, "replay"), (driver, "driver"), (player, "player")):
         shutil.copyfile(module.__file__, folder / f"{name}.py")

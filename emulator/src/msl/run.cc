@@ -56,8 +56,6 @@ void Check(const Dispatch &dispatch) {
 
 void Run(const Dispatch &dispatch) {
   Check(dispatch);
-  for (int d = 0; d < 3; ++d)
-    if (dispatch.grid[d] == 0 || dispatch.threadgroup[d] == 0) return;
   Executor::OfThisThread().Run(dispatch);
 }
 

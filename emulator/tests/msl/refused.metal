@@ -42,10 +42,6 @@ kernel void k(device float *p) { g(p); }
 void f(thread float *p);
 void g(device float *p) { f(p); }
                           ^
-//// constant_to_device: no matching function for call to 'f'
-void f(device const float *p);
-void g(constant float *p) { f(p); }
-                            ^
 //// threadgroup_to_device: 'threadgroup float
 void g(device float *p, threadgroup float *q) { p = q; }
                                                     ^
@@ -58,10 +54,6 @@ void g(device float *p) {
 struct S { float x; float get() const { return x; } };
 kernel void k(device S *s) { s->x = s->get(); }
                                     ^
-//// method_of_constant_object: of type 'const thread S' with an expression of type 'constant S'
-struct S { float x; float get() const { return x; } };
-float f(constant S &s) { return s.get(); }
-                                ^
 //// recursion: recursive call of 'f'
 int f(int n) {
   return n > 0 ? f(n - 1) : 0;
@@ -79,14 +71,6 @@ kernel void k(device float *a) { Box b(1.0f); a[0] = b.x; }
 template <auto n> int f() { return n; }
                ^
 kernel void k(device int *a) { a[0] = f<3>(); }
-//// virtual: 'virtual' is not supported in Metal
-struct S {
-  virtual void f() {}
-  ^
-};
-//// try: 'try' is not supported in Metal
-void f() { try { } catch (int) { } }
-           ^
 //// register: does not support the 'register' storage class
 void f() { register int x = 1; }
            ^
@@ -110,11 +94,6 @@ void f() {
 //// program_scope_variable: program scope variable must reside in constant address space
 float x = 1;
       ^
-//// program_scope_in_namespace: program scope variable must reside in constant address space
-namespace a {
-static const int n = 4;
-                 ^
-}
 //// uninitialized_constant: initializ
 constant int n;
              ^
@@ -122,9 +101,6 @@ constant int n;
 constant int n[2] = {1, 2};
 void f() { n[0] = 3; }
                 ^
-//// write_to_constant_buffer: read-only
-kernel void k(constant float *a) { a[0] = 1; }
-                                        ^
 //// variable_length_array: array size is not a constant expression
 kernel void k(device int *a) { int x[a[0]]; }
                                      ^
@@ -145,10 +121,6 @@ kernel void k(thread float *a [[buffer(0)]]) {}
 kernel void k(device float *a [[buffer(1)]],
               device float *b [[buffer(1)]]) {}
                             ^
-//// duplicate_threadgroup: cannot reserve 'threadgroup' resource location at index 0
-kernel void k(threadgroup float *a [[threadgroup(0)]],
-              threadgroup float *b [[threadgroup(0)]]) {}
-                                 ^
 //// buffer_index: must be between 0 and 30
 kernel void k(device float *a [[buffer(31)]]) {}
                             ^

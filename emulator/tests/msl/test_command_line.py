@@ -1,13 +1,11 @@
 """python -m mps_emulator.msl"""
 
-from metal import HEADER
-
 
 def test_includes(front_end, tmp_path):
     header = tmp_path / "parts" / "params.h"
     header.parent.mkdir()
     header.write_text("struct Params { int n; };\nint broken() { return WHAT; }\n")
-    text = HEADER + '#include "params.h"\nkernel void k(device Params *p) {}\n'
+    text = '#include "params.h"\nkernel void k(device Params *p) {}\n'
     done = front_end("build", text, "-I", "parts")
     assert done.returncode != 0 and not (tmp_path / "output").exists()
     assert "parts/params.h:2:23: error: use of undeclared" in done.stdout

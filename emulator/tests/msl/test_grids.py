@@ -4,7 +4,6 @@ import itertools
 
 import numpy as np
 import pytest
-from metal import uint
 
 
 def reference(grid, threadgroup):
@@ -88,10 +87,3 @@ def test_values(metal, schedule, schedule_name, grid, threadgroup, how):
         expected += [values[name] for name in ONE]
         row = rows[position[2], position[1], position[0]]
         assert row.tolist() == expected, position
-
-
-def test_nothing_runs_in_an_empty_grid(metal):
-    library = metal.compile("kernel void k(device uint *out) { out[0] = 1; }\n")
-    out = uint(0)
-    library.run("k", [out], (0, 1, 1), 1)
-    assert out[0] == 0

@@ -13,9 +13,7 @@ import subprocess
 import pytest
 from metal import HEADER
 
-KERNELS = (
-    HEADER
-    + """
+KERNELS = """
 kernel void sums(device const float *x [[buffer(0)]],
                  device float *y [[buffer(3)]],
                  constant uint &n [[buffer(2)]],
@@ -53,7 +51,6 @@ kernel void atomics(device atomic_uint *most [[buffer(0)]],
                 simd_max(float(i)));
 }
 """
-)
 
 
 @pytest.fixture
@@ -61,7 +58,7 @@ def emit(front_end, tmp_path):
     """emit(text, *options): (the PTX of a text, what the command says)."""
 
     def run(text, *options):
-        done = front_end("ptx", text, *options)
+        done = front_end("ptx", HEADER + text, *options)
         assert done.returncode == 0, done.stdout + done.stderr
         return (tmp_path / "output").read_text(), done.stdout
 
@@ -95,9 +92,7 @@ def test_ptx(emit, options):
     assert "kernels.metal" in text and ".loc" in text
 
 
-STRUCTURES = (
-    HEADER
-    + """
+STRUCTURES = """
 struct Pair { float high, low; };
 struct Sum { Pair r, m[2]; float4 v; };
 struct Mixed { float a; int b; };
@@ -108,7 +103,6 @@ kernel void k(device Sum *a [[buffer(0)]], device Mixed *b [[buffer(1)]],
   a[0].r.high = b[0].a;
 }
 """
-)
 
 
 def test_numbers_of_buffers(emit, tmp_path):
@@ -118,9 +112,7 @@ def test_numbers_of_buffers(emit, tmp_path):
     assert kernel["numbers"] == {"0": "float", "1": None, "2": "half", "3": None, "4": "uint"}
 
 
-VARIABLES = (
-    HEADER
-    + """
+VARIABLES = """
 struct Pair { float a; int b; };
 template <typename T, int N>
 [[max_total_threads_per_threadgroup(N * 4)]]
@@ -141,7 +133,6 @@ template [[host_name("turn_float")]] kernel void turn<float, 48>(
 template [[host_name("turn_half")]] kernel void turn<half, 16>(
     device half *, uint);
 """
-)
 
 
 def entries(text):
@@ -183,7 +174,7 @@ def test_threadgroup_variables(emit, tmp_path):
 
 
 def test_names_that_ptx_has_not(emit, tmp_path):
-    source = HEADER + (
+    source = (
         "namespace outer { namespace inner {\n"
         "kernel void f(device float *x) { x[0] = 1; }\n}}\n"
         '[[host_name("copy<float>"), kernel,'
@@ -198,15 +189,12 @@ def test_names_that_ptx_has_not(emit, tmp_path):
         assert f".visible .entry {entry}(" in text
 
 
-SHUFFLE = (
-    HEADER
-    + """
+SHUFFLE = """
 kernel void k(device float *x, uint i [[thread_position_in_grid]]) {
   x[i] = simd_shuffle_up(fast::exp(x[i]) / x[i + 1], 1);
   x[i + 2] = fast::divide(x[i + 3], x[i + 4]);
 }
 """
-)
 
 
 def test_instructions(emit):
