@@ -13,7 +13,6 @@ class Counters:
     """Counts since the process began, or between two moments."""
 
     dispatches: int = 0  # Metal compute dispatches that ran
-    blits: int = 0  # Metal blit commands that ran
     synchronizations: int = 0  # waits for a stream; from torch 2.15 on, a call waits for each
     waits_with_work: int = 0  # of these calls, those that found work in flight
     host_to_device_copies: int = 0  # copies by torch operators

@@ -34,34 +34,21 @@ static inline MTLSize MTLSizeMake(NSUInteger width, NSUInteger height,
 }
 
 // ---- MTLResource.h
-typedef NS_ENUM(NSUInteger, MTLCPUCacheMode) {
-  MTLCPUCacheModeDefaultCache = 0,
-};
-
 typedef NS_ENUM(NSUInteger, MTLStorageMode) {
   MTLStorageModeShared = 0,
-  MTLStorageModeManaged = 1,
   MTLStorageModePrivate = 2,
-  MTLStorageModeMemoryless = 3,
 };
 
 typedef NS_ENUM(NSUInteger, MTLHazardTrackingMode) {
-  MTLHazardTrackingModeDefault = 0,
   MTLHazardTrackingModeUntracked = 1,
   MTLHazardTrackingModeTracked = 2,
 };
 
-#define MTLResourceCPUCacheModeShift 0
 #define MTLResourceStorageModeShift 4
-#define MTLResourceHazardTrackingModeShift 8
 
 typedef NS_OPTIONS(NSUInteger, MTLResourceOptions) {
-  MTLResourceCPUCacheModeDefaultCache = 0,
   MTLResourceStorageModeShared = 0,
-  MTLResourceStorageModeManaged = 16,
   MTLResourceStorageModePrivate = 32,
-  MTLResourceStorageModeMemoryless = 48,
-  MTLResourceHazardTrackingModeDefault = 0,
   MTLResourceHazardTrackingModeUntracked = 256,
   MTLResourceHazardTrackingModeTracked = 512,
 };
@@ -96,7 +83,6 @@ typedef NS_ENUM(NSUInteger, MTLLibraryError) {
 
 MPS_EMULATOR_CLASS
 @interface MTLCompileOptions : NSObject {
-  BOOL _fastMathEnabled;
   MTLMathMode _mathMode;
 }
 @property(readwrite, nonatomic) BOOL fastMathEnabled;

@@ -9,7 +9,6 @@ namespace mps_emulator {
 
 enum Counter : unsigned {
   kDispatches,          // Metal compute dispatches executed
-  kBlits,               // Metal blit commands executed
   kSynchronizations,    // waits for a stream
   kWaitsWithWork,       // waits that found work in flight
   kHostToDeviceCopies,  // copies that torch operators made, and their bytes

@@ -1,7 +1,6 @@
 // MTLBlitCommandEncoder.
 #include <string.h>
 
-#include "core/counters.h"
 #include "core/fatal.h"
 #include "core/json.h"
 #include "metal/encoders.h"
@@ -49,7 +48,6 @@ void CheckRange(const Buffer *buffer, NSUInteger begin, NSUInteger size,
       {"blit copy",
        {AnnounceUse(source, false), AnnounceUse(destination, true)},
        [=](char *const *device) {
-         Count(kBlits);
          memcpy(device[1] + destinationOffset, device[0] + sourceOffset, size);
        },
        [=] {

@@ -16,16 +16,10 @@ MTLStorageMode StorageModeOf(MTLResourceOptions options) {
                                      0xF);
 }
 
-void CheckBufferLength(NSUInteger length, MTLResourceOptions options,
-                       const char *what) {
+void CheckBufferLength(NSUInteger length, const char *what) {
   if (length == 0 || length > kMaxBufferLength)
     Fatal("%s: a length of %lu bytes is outside 1 .. %lu", what, length,
           kMaxBufferLength);
-  MTLStorageMode storage = StorageModeOf(options);
-  if (storage == MTLStorageModeMemoryless)
-    Fatal("%s: memoryless storage is for textures only", what);
-  if (storage == MTLStorageModeManaged)
-    Fatal("%s: Apple's GPUs have no managed storage; use shared", what);
 }
 
 }  // namespace
@@ -60,7 +54,7 @@ GETTER(NSUInteger, maxBufferLength, kMaxBufferLength)
 
 - (id<MTLBuffer>)newBufferWithLength:(NSUInteger)length
                              options:(MTLResourceOptions)options {
-  CheckBufferLength(length, options, "newBufferWithLength:options:");
+  CheckBufferLength(length, "newBufferWithLength:options:");
   Buffer *buffer = AllocateBuffer(length, Origin::kDevice);
   if (!buffer) return nil;
   buffer->device_only = StorageModeOf(options) == MTLStorageModePrivate;
@@ -71,7 +65,7 @@ GETTER(NSUInteger, maxBufferLength, kMaxBufferLength)
 - (id<MTLBuffer>)newBufferWithBytes:(const void *)pointer
                              length:(NSUInteger)length
                             options:(MTLResourceOptions)options {
-  CheckBufferLength(length, options, "newBufferWithBytes:length:options:");
+  CheckBufferLength(length, "newBufferWithBytes:length:options:");
   if (!pointer) Fatal("newBufferWithBytes:length:options: got NULL");
   if (StorageModeOf(options) == MTLStorageModePrivate)
     Fatal("newBufferWithBytes:length:options: private storage cannot be filled "

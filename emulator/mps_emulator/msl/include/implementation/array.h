@@ -1,4 +1,4 @@
-// <metal_array> and <metal_utility>.
+// <metal_array>.
 #pragma once
 
 namespace metal {
@@ -26,12 +26,5 @@ struct array {
     return __elements[i];
   }
 };
-
-template <class T>
-MSL_INLINE void swap(MSL_THREAD T &a, MSL_THREAD T &b) {
-  T held = a;
-  a = b;
-  b = held;
-}
 
 }  // namespace metal

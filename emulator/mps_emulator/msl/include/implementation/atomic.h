@@ -8,10 +8,7 @@ enum memory_order { memory_order_relaxed = 0, memory_order_seq_cst = 5 };
 enum class mem_flags : uint {
   mem_none = 0,
   mem_device = 1,
-  mem_threadgroup = 2,
-  mem_texture = 4,
-  mem_threadgroup_imageblock = 8,
-  mem_object_data = 16
+  mem_threadgroup = 2
 };
 constexpr mem_flags operator|(mem_flags a, mem_flags b) {
   return (mem_flags)((uint)a | (uint)b);

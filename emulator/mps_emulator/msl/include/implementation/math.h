@@ -144,44 +144,13 @@ MSL_MATH_2(step, y < x ? 0.0f : 1.0f)
 // ---- Functions with an integer or a second result
 
 MSL_INLINE float ldexp(float x, int k) { return __builtin_ldexpf(x, k); }
-MSL_INLINE half ldexp(half x, int k) {
-  return (half)__builtin_ldexpf((float)x, k);
-}
 MSL_INLINE float frexp(float x, MSL_THREAD int &exponent) {
   int e;
   float mantissa = __builtin_frexpf(x, &e);
   exponent = e;
   return mantissa;
 }
-MSL_INLINE half frexp(half x, MSL_THREAD int &exponent) {
-  return (half)frexp((float)x, exponent);
-}
 MSL_INLINE float sincos(float x, MSL_THREAD float &cosine) {
-  cosine = cos(x);
-  return sin(x);
-}
-MSL_INLINE half sincos(half x, MSL_THREAD half &cosine) {
-  cosine = cos(x);
-  return sin(x);
-}
-template <class T, int N>
-MSL_INLINE __msl::vec<T, N> ldexp(__msl::vec<T, N> x, __msl::vec<int, N> k) {
-  for (int i = 0; i < N; ++i) x[i] = ldexp(x[i], k[i]);
-  return x;
-}
-template <class T, int N>
-MSL_INLINE __msl::vec<T, N> frexp(__msl::vec<T, N> x,
-                                  MSL_THREAD __msl::vec<int, N> &exponent) {
-  for (int i = 0; i < N; ++i) {
-    int e;
-    x[i] = frexp(x[i], e);
-    exponent[i] = e;
-  }
-  return x;
-}
-template <class T, int N>
-MSL_INLINE __msl::vec<T, N> sincos(__msl::vec<T, N> x,
-                                   MSL_THREAD __msl::vec<T, N> &cosine) {
   cosine = cos(x);
   return sin(x);
 }
@@ -256,14 +225,6 @@ MSL_INLINE __msl::vec<T, N> select(__msl::vec<T, N> a,
                                    __msl::vec<C, N> c) {
   return select(a, b, __msl::bool_vector<N>(c));
 }
-template <int N>
-MSL_INLINE __msl::bool_vector<N> select(__msl::bool_vector<N> a,
-                                        __msl::bool_vector<N> b,
-                                        __msl::bool_vector<N> c) {
-  for (int i = 0; i < N; ++i) a[i] = c[i] ? b[i] : a[i];
-  return a;
-}
-
 // ---- Geometric functions
 
 #define MSL_GEOMETRY(T, N)                                \

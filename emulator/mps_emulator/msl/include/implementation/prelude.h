@@ -251,10 +251,6 @@ MSL_INLINE bool_vector<N> operator!(bool_vector<N> a) {
   for (int i = 0; i < N; ++i) a[i] = !a[i];
   return a;
 }
-template <int N>
-MSL_INLINE bool_vector<N> operator~(bool_vector<N> a) {
-  return !a;
-}
 
 // Both operands may be boolean vectors or comparisons of clang's vectors; at
 // least one is a boolean vector.
