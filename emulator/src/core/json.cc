@@ -1,8 +1,16 @@
 #include "core/json.h"
 
-#include "core/hexadecimal.h"
-
 namespace mps_emulator {
+
+std::string Hexadecimal(std::string_view bytes) {
+  constexpr char kDigits[] = "0123456789abcdef";
+  std::string text;
+  for (unsigned char byte : bytes) {
+    text += kDigits[byte >> 4];
+    text += kDigits[byte & 15];
+  }
+  return text;
+}
 
 Json::Json(const std::string &text) {
   text_ = "\"";

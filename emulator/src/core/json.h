@@ -5,9 +5,13 @@
 #include <functional>
 #include <initializer_list>
 #include <string>
+#include <string_view>
 #include <utility>
 
 namespace mps_emulator {
+
+// Two lower-case digits for each byte.
+std::string Hexadecimal(std::string_view bytes);
 
 // A value, made of a text, a number or a bool.
 class Json {

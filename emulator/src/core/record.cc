@@ -87,7 +87,7 @@ class Recording {
     // A command that no replay can repeat counts as a change from outside.
     if (command.describe)
       line_ += "," + Members({{"after", Changes(command, device, true)}});
-    commands_.push_back(line_ + "}");
+    commands_.push_back(Json::Written(line_ + "}"));
   }
 
   size_t Program(const std::string &text, const std::string &members) {
@@ -98,8 +98,8 @@ class Recording {
       File file(folder_ / name);
       file.Write(text);
       file.Close();
-      programs_.push_back("{" + Members({{"file", name}}) + "," + members +
-                          "}");
+      programs_.push_back(
+          Json::Written("{" + Members({{"file", name}}) + "," + members + "}"));
     }
     return found->second;
   }
@@ -107,16 +107,14 @@ class Recording {
   void Finish() {
     contents_->Close();
     File file(folder_ / "manifest.json");
-    file.Write("{\"version\":1,\n\"programs\":");
-    WriteList(&file, programs_);
-    file.Write(",\n\"buffers\":");
-    std::vector<std::string> buffers;
-    for (const auto &[id, content] : expected_)
-      buffers.push_back(Object({{"id", id}, {"size", content.size()}}).text());
-    WriteList(&file, buffers);
-    file.Write(",\n\"commands\":");
-    WriteList(&file, commands_);
-    file.Write("}\n");
+    Json buffers = List(expected_, [](const auto &buffer) {
+      return Object({{"id", buffer.first}, {"size", buffer.second.size()}});
+    });
+    file.Write(Object({{"version", 1},
+                       {"programs", List(programs_)},
+                       {"buffers", buffers},
+                       {"commands", List(commands_)}})
+                   .text());
     file.Close();
   }
 
@@ -156,19 +154,12 @@ class Recording {
     return size;
   }
 
-  static void WriteList(File *file, const std::vector<std::string> &items) {
-    file->Write("[");
-    for (const std::string &item : items)
-      file->Write((&item == items.data() ? "\n" : ",\n") + item);
-    file->Write("]");
-  }
-
   const fs::path folder_;
   std::unique_ptr<File> contents_;
-  std::vector<std::string> commands_;
+  std::vector<Json> commands_;
   std::string line_;  // the line of the running command
   std::map<std::pair<std::string, std::string>, size_t> numbers_;
-  std::vector<std::string> programs_;
+  std::vector<Json> programs_;
   // The recorded contents of each buffer.
   std::map<uint64_t, std::vector<char>> expected_;
 };

@@ -11,7 +11,6 @@
 
 #include "core/counters.h"
 #include "core/fatal.h"
-#include "core/hexadecimal.h"
 #include "core/json.h"
 #include "core/record.h"
 #include "core/residency.h"

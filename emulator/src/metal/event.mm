@@ -72,7 +72,7 @@ GETTER(EventState *, state, static_cast<EventState *>(_state))
 }
 
 - (void)reach:(uint64_t)value on:(CommandQueue *)queue {
-  [self reach:value];
+  [self waitFor:value];
   std::lock_guard<std::mutex> lock([self state]->mutex);
   // The wait ends with the first signal of the value or of a greater one: it
   // says nothing of what comes after.
@@ -84,7 +84,7 @@ GETTER(EventState *, state, static_cast<EventState *>(_state))
   }
 }
 
-- (void)reach:(uint64_t)value {
+- (void)waitFor:(uint64_t)value {
   EventState *state = [self state];
   std::set<CommandQueue *> signalers;
   {

@@ -31,23 +31,18 @@ NSUInteger MostThreadsOfAPipeline() {
 
 @implementation MTLCompileOptions
 
-@synthesize fastMathEnabled = _fastMathEnabled, mathMode = _mathMode;
+@synthesize mathMode = _mathMode;
 
 - (instancetype)init {
-  _fastMathEnabled = YES;
   _mathMode = MTLMathModeFast;
   return self;
 }
 
 // The older spelling of the math mode.
-- (void)setFastMathEnabled:(BOOL)enabled {
-  _fastMathEnabled = enabled;
-  _mathMode = enabled ? MTLMathModeFast : MTLMathModeSafe;
-}
+GETTER(BOOL, fastMathEnabled, _mathMode == MTLMathModeFast)
 
-- (void)setMathMode:(MTLMathMode)mode {
-  _mathMode = mode;
-  _fastMathEnabled = mode == MTLMathModeFast;
+- (void)setFastMathEnabled:(BOOL)enabled {
+  _mathMode = enabled ? MTLMathModeFast : MTLMathModeSafe;
 }
 
 @end

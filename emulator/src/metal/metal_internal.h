@@ -90,5 +90,4 @@ const std::shared_ptr<CommandBuffer> &CommandBufferOf(
 // Waits until the event has reached `value`, and runs the work that signals it.
 // The next commands of `queue` come after all commands before the signal.
 - (void)reach:(uint64_t)value on:(mps_emulator::CommandQueue *)queue;
-- (void)reach:(uint64_t)value;
 @end

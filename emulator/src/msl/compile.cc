@@ -12,7 +12,6 @@
 #include "core/environment.h"
 #include "msl/executor.h"
 #include "msl/front_end.h"
-#include "msl/hash.h"
 #include "msl/msl.h"
 #include "msl/race_checker.h"
 
@@ -45,12 +44,6 @@ fs::path CacheDirectory() {
   }
   return fs::temp_directory_path() /
          ("mps-emulator-" + std::to_string(getuid())) / "msl";
-}
-
-std::string CacheKey(const FrontEnd &front_end, const std::string &source,
-                     bool fast_math, bool check_races) {
-  return Hash({front_end.identity(), source, fast_math ? "fast" : "precise",
-               check_races ? "races" : ""});
 }
 
 // Loads a library that was compiled from `source`, for the rest
@@ -142,7 +135,8 @@ class ProcessCache {
   Outcome Get(const FrontEnd &front_end, const std::string &source,
               bool fast_math) {
     bool check_races = CheckRaces();
-    std::string key = CacheKey(front_end, source, fast_math, check_races);
+    std::string key = front_end.Key(
+        {source, fast_math ? "fast" : "precise", check_races ? "races" : ""});
     std::promise<Outcome> promise;
     std::unique_lock<std::mutex> lock(mutex_);
     auto [place, added] =

@@ -7,13 +7,13 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <sstream>
 #include <string_view>
 #include <vector>
 
 #include "core/environment.h"
 #include "core/export.h"
-#include "msl/hash.h"
 #include "msl/process.h"
 
 namespace mps_emulator::msl {
@@ -110,7 +110,14 @@ FrontEnd::FrontEnd() : cpu_(Cpu()) {
     fields.push_back(file.string());
     fields.push_back(content.str());
   }
-  identity_ = Hash(fields);
+  identity_ = Key(fields);
+}
+
+std::string FrontEnd::Key(const std::vector<std::string> &fields) const {
+  std::string text = identity_;
+  for (const std::string &field : fields)
+    text += std::to_string(field.size()) + ":" + field;
+  return std::to_string(std::hash<std::string>()(text));
 }
 
 FrontEnd::Result FrontEnd::Build(const std::string &source, bool fast_math,

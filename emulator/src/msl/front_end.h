@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "msl/msl.h"
 
@@ -22,9 +23,10 @@ class FrontEnd {
   // Empty, or the reason why the front end cannot compile, and the remedy.
   const std::string &error() const { return error_; }
 
-  // A hash of what a compilation depends on besides source and options: the
-  // front end's files, the compiler, this processor.
-  const std::string &identity() const { return identity_; }
+  // A number of all fields and of what a compilation depends on besides: the
+  // front end's files, the compiler, this processor.  It is the same in every
+  // process, and the borders between fields count.
+  std::string Key(const std::vector<std::string> &fields) const;
 
   enum class Result { kBuilt, kRefused, kFailed };
 

@@ -79,12 +79,12 @@ void QueuesWithAnEvent(bool right) {
   id<MTLCommandBuffer> first = StreamBuffer();
   EncodeOn(first, "increment", {BufferOf(x)});
   [first encodeSignalEvent:event value:1];
-  CommitStream();
+  CommitInQueue();
   id<MTLCommandBuffer> second = [MetalQueue() commandBuffer];
   if (right) [second encodeWaitForEvent:event value:1];
   EncodeOn(second, "reverse", {BufferOf(x), BufferOf(y)});
   [second commit];
-  CommitStream();
+  CommitInQueue();
   [second waitUntilCompleted];
 }
 
@@ -96,7 +96,7 @@ void EventOfAnotherValue(bool right) {
     id<MTLCommandBuffer> first = StreamBuffer();
     EncodeOn(first, "increment", {BufferOf(x)});
     [first encodeSignalEvent:event value:value];
-    CommitStream();
+    CommitInQueue();
   }
   id<MTLCommandBuffer> second = [MetalQueue() commandBuffer];
   [second encodeWaitForEvent:event value:right ? 2 : 1];
@@ -127,7 +127,7 @@ void HostWritesInFlight(bool right) {
   at::Tensor x = Ready(), y = Ready();
   auto *contents = static_cast<float *>([BufferOf(x) contents]);
   EncodeOn(StreamBuffer(), "reverse", {BufferOf(x), BufferOf(y)});
-  CommitStream();
+  CommitInQueue();
   if (right) torch::mps::synchronize();
   contents[3] = 7;
   torch::mps::synchronize();

@@ -47,12 +47,6 @@ inline id<MTLCommandBuffer> StreamBuffer() {
   return buffer;
 }
 
-inline void CommitStream() {
-  dispatch_sync(torch::mps::get_dispatch_queue(), ^{
-    torch::mps::commit();
-  });
-}
-
 inline void Finish(id<MTLCommandBuffer> commands) {
   [commands commit];
   [commands waitUntilCompleted];
@@ -115,7 +109,7 @@ void SynchronizeInQueue();
 // The one of these two that other threads do not disturb.
 void Synchronize();
 void CommitInQueue();
-void CommitStreamOutsideQueue();
+void CommitOutsideQueue();
 // Of Synchronize().
 double NanosecondsOfIdleWait(int64_t repetitions);
 // The status of torch's command buffer after a dispatch on `x`, and the text of

@@ -7,7 +7,6 @@
 #include <c10/util/Exception.h>
 #include <torch/mps.h>
 
-
 namespace {
 
 id<MTLBuffer> BufferWith(const std::vector<float> &values) {
@@ -270,7 +269,7 @@ const std::vector<Case> &Checks() {
       {"the stream's command buffer survives torch::mps::commit()",
        [] {
          id<MTLCommandBuffer> commands = StreamBuffer();
-         CommitStream();
+         CommitInQueue();
          TORCH_CHECK(StreamBuffer() == commands);
          [[commands blitCommandEncoder] endEncoding];
          torch::mps::synchronize();
@@ -307,7 +306,7 @@ const std::vector<Case> &Checks() {
              ++handled;
            });
          }];
-         CommitStream();
+         CommitInQueue();
          OnMps(3);
          TORCH_CHECK(handled == 1);
        }},
@@ -317,7 +316,7 @@ const std::vector<Case> &Checks() {
          [StreamBuffer() addCompletedHandler:^(id<MTLCommandBuffer>) {
            ++handled;
          }];
-         CommitStream();
+         CommitInQueue();
          TORCH_CHECK(handled == 0);
          torch::mps::synchronize();
          TORCH_CHECK(handled == 1);

@@ -22,9 +22,13 @@ void Synchronize() {
 #endif
 }
 
-void CommitInQueue() { CommitStream(); }
+void CommitInQueue() {
+  dispatch_sync(torch::mps::get_dispatch_queue(), ^{
+    torch::mps::commit();
+  });
+}
 
-void CommitStreamOutsideQueue() { torch::mps::commit(); }
+void CommitOutsideQueue() { torch::mps::commit(); }
 
 double NanosecondsOfIdleWait(int64_t repetitions) {
   Synchronize();
