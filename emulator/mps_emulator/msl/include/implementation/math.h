@@ -225,6 +225,7 @@ MSL_INLINE __msl::vec<T, N> select(__msl::vec<T, N> a,
                                    __msl::vec<C, N> c) {
   return select(a, b, __msl::bool_vector<N>(c));
 }
+
 // ---- Geometric functions
 
 #define MSL_GEOMETRY(T, N)                                \
