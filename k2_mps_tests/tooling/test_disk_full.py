@@ -14,7 +14,7 @@ from k2_mps_tests.tooling import support
 # Runs in the namespace: mounts the tmpfs, copies the checkout there, fills the disk
 # but for some bytes, runs the tool, and prints the results as JSON.
 SCRIPT = """
-import json, os, shutil, subprocess, sys
+import json, shutil, subprocess, sys
 sys.path[:0] = [{root!r}]
 from pathlib import Path
 from k2_mps_tests.tooling import support
@@ -28,21 +28,11 @@ look = (lambda: support.snapshot(work)) if (work / ".git").exists() else (
     lambda: {{str(path): path.read_bytes() for path in work.rglob("*")
              if path.is_file()}})
 before = look()
-filler = open(Path(disk, "filler"), "wb")
-try:
-    while True:
-        filler.write(b"x" * 4096)
-        filler.flush()
-except OSError:
-    pass
-try:
-    filler.close()
-except OSError:
-    pass
-os.truncate(filler.name, os.path.getsize(filler.name) - int(room))
+filler = Path(disk, "filler")
+filler.write_bytes(bytes(shutil.disk_usage(disk).free - int(room)))
 result = subprocess.run(command, capture_output=True, text=True)
 same = look() == before
-os.unlink(filler.name)
+filler.unlink()
 again = subprocess.run(command, capture_output=True, text=True)
 print(json.dumps([result.returncode, result.stderr, same,
                   again.returncode, again.stderr]))

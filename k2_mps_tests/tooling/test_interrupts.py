@@ -5,7 +5,6 @@ processes, the repositories and the signals are real.
 """
 
 import signal
-import time
 
 import pytest
 from k2mps.core import process
@@ -140,8 +139,7 @@ def test_an_interrupted_clone_leaves_nothing(sandbox, tmp_path):
         tmp_path / "bin", f'case "$*" in *clone*) touch "{tmp_path}/here"; sleep 5;; esac'
     )
     process = sandbox.start("checkout", env=env)
-    while not (tmp_path / "here").exists():
-        time.sleep(0.01)
+    support.wait_for(tmp_path / "here")
     process.send_signal(signal.SIGINT)
     process.communicate()
     assert process.returncode == 130

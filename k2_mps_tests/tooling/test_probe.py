@@ -88,7 +88,7 @@ def test_a_renamed_file_is_followed(sandbox):
     """git too follows the renaming, in the check of later commits."""
     made = history(sandbox, {})
     git(sandbox.upstream, "mv", CONTEXT, "k2/csrc/ctx.h")
-    git(sandbox.upstream, "commit", "--quiet", "-m", "Rename")
+    support.commit(sandbox.upstream, "Rename", {})
     support.commit(sandbox.upstream, "Else", {"else": "1\n"})
     last = support.commit(sandbox.upstream, "Better", {"k2/csrc/ctx.h": BETTER})
     broken = probe(sandbox)["patches"][MPS]
