@@ -79,16 +79,11 @@ MIN_DIGITS, MAX_DIGITS = 2, 4
 
 
 class Batch(NamedTuple):
-    """Utterances, sorted by length, longest first.
+    """Utterances, sorted by length, longest first."""
 
-    Attributes:
-      features: (N, T, NUM_FILTERS), torch.float32, zero beyond each end.
-      num_frames: (N,), torch.int64, on the CPU.
-      words, phones: the transcripts, as indexes into WORDS and PHONES.
-    """
-
-    features: torch.Tensor
-    num_frames: torch.Tensor
+    features: torch.Tensor  # (N, T, NUM_FILTERS), torch.float32, zero beyond each end
+    num_frames: torch.Tensor  # (N,), torch.int64, on the CPU
+    # The transcripts, as indexes into WORDS and PHONES.
     words: list[list[int]]
     phones: list[list[int]]
 

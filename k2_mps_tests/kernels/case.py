@@ -57,22 +57,14 @@ def ints(values):
 
 @dataclasses.dataclass
 class Case:
-    """One launch, or several of a kernel, in threadgroups of one dimension.
+    """One launch, or several of a kernel, in threadgroups of one dimension."""
 
-    Attributes:
-      name: the difference from other cases of the kernel.
-      kernel: the name of the function.
-      groups, threads: the number of threadgroups, and of threads in each.
-      buffers: the arguments, in the order of their indexes.
-      more: further launches in their order, with another last argument:
-        [(threadgroups, Buffer)].
-    """
-
-    name: str
-    kernel: str
-    groups: int
-    threads: int
-    buffers: list
+    name: str  # the difference from other cases of the kernel
+    kernel: str  # the name of the function
+    groups: int  # the number of threadgroups
+    threads: int  # the number of threads in each
+    buffers: list  # the arguments, in the order of their indexes
+    # Further launches in their order, with another last argument: [(threadgroups, Buffer)].
     more: list = dataclasses.field(default_factory=list)
 
     def all_buffers(self):

@@ -9,8 +9,8 @@ import importlib.util
 import re
 import sys
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from k2_mps_tests.kernels import sources
 from k2_mps_tests.running import ran
@@ -24,25 +24,15 @@ GPU = "sm_90"
 MOST_THREADS = 1024
 
 
-@dataclass(frozen=True)
-class Use:
-    """What a kernel needs.
+class Use(NamedTuple):
+    """What a kernel needs."""
 
-    Args:
-      kernel: its name.
-      threads: the most threads of its threadgroup.
-      cap: the registers of 32 bits that a thread may have.
-      registers: those that a thread has without a cap.
-      spilled: bytes of a thread that it stores in memory under the cap.
-      threadgroup_bytes: its threadgroup memory.
-    """
-
-    kernel: str
-    threads: int
-    cap: int
-    registers: int
-    spilled: int
-    threadgroup_bytes: int
+    kernel: str  # its name
+    threads: int  # the most threads of its threadgroup
+    cap: int  # the registers of 32 bits that a thread may have
+    registers: int  # those that a thread has without a cap
+    spilled: int  # bytes of a thread that it stores in memory under the cap
+    threadgroup_bytes: int  # its threadgroup memory
 
 
 def cap(threads):
@@ -90,9 +80,8 @@ def table(rows):
     """The uses as a table in Markdown."""
     head = "| kernel | threads | cap | registers | spilled bytes | threadgroup memory |"
     lines = [head, "|---|--:|--:|--:|--:|--:|"]
-    for use in sorted(rows, key=lambda use: use.kernel):
-        cells = (use.threads, use.cap, use.registers, use.spilled, use.threadgroup_bytes)
-        lines.append(f"| `{use.kernel}` | " + " | ".join(map(str, cells)) + " |")
+    for kernel, *cells in sorted(rows):
+        lines.append(f"| `{kernel}` | " + " | ".join(map(str, cells)) + " |")
     return "\n".join(lines)
 
 

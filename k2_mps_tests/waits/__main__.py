@@ -91,15 +91,10 @@ class Runner:
         return "crashed"
 
 
-def _libraries():
-    """Returns a dict from file name to path of k2's libraries."""
-    extension = Path(importlib.util.find_spec("_k2").origin)
-    return {path.name: path for path in [extension, *extension.parent.glob("libk2*.so")]}
-
-
 def _source_lines(sites):
     """Returns a dict from (module, offset) to 'file:line (function)'."""
-    libraries = _libraries()
+    extension = Path(importlib.util.find_spec("_k2").origin)
+    libraries = {path.name: path for path in [extension, *extension.parent.glob("libk2*.so")]}
     symbolizer = shutil.which("llvm-symbolizer-19") or shutil.which("llvm-symbolizer")
     _check(symbolizer, "llvm-symbolizer is missing: apt-get install llvm-19")
     # A return address lies behind its call.

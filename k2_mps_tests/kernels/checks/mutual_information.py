@@ -56,15 +56,11 @@ SHAPES = [
 
 @dataclasses.dataclass
 class Kind:
-    """A type of px and py, and of their gradients.
+    """A type of px and py, and of their gradients."""
 
-    Attributes:
-      suffix: the end of the kernels' names.
-      eps, smallest: the distance from 1, and from 0, to the next number; 0 if the
-        kernels compute gradients in this type, without a rounding to it.
-    """
-
-    suffix: str
+    suffix: str  # the end of the kernels' names
+    # The distance from 1, and from 0, to the next number; 0 if the kernels compute gradients in
+    # this type, without a rounding to it.
     eps: float
     smallest: float
 
