@@ -238,6 +238,10 @@ class Sandbox:
         output(*words, env=self.environment)
         return directory
 
+    def order(self) -> list[str]:
+        """The words of patches/series: the names of the patches, where it has no comments."""
+        return (self.root / "patches/series").read_text().split()
+
     def state(self, directory: Path | None = None) -> str:
         """The state of a checkout by `k2mps status`, in a word or two."""
         args = ["--k2", str(directory)] if directory else []

@@ -16,13 +16,9 @@ def edit(k2, old="line 20\n", new="twenty\n", path=CONTEXT):
     support.edit(k2 / path, old, new)
 
 
-def order(sandbox) -> list[str]:
-    return (sandbox.root / "patches/series").read_text().split()
-
-
 def sound(sandbox, k2, *names):
     """Checkout and patches/ agree, git sees no edit, and another clone gets the same commits."""
-    assert order(sandbox) == list(names or (MPS, ARRAY, NEW))
+    assert sandbox.order() == list(names or (MPS, ARRAY, NEW))
     assert sandbox.state() == "applied"
     assert '"patches": "as applied"' in sandbox.ok("status", "--json")
     assert git(k2, "status", "--porcelain") == ""

@@ -101,7 +101,7 @@ C, A, P = "context-know-mps", "array-a-mode-and-line-ends", "python-add-only-new
 def test_names_and_order_of_patches(sandbox, k2, script, order):
     support.shell(k2, COMMIT + script)
     sandbox.ok("export")
-    assert (sandbox.root / "patches/series").read_text().split() == [f"{n}.patch" for n in order]
+    assert sandbox.order() == [f"{n}.patch" for n in order]
     before = patches(sandbox)
     assert "has it all already" in sandbox.ok("export")
     assert patches(sandbox) == before
@@ -203,8 +203,7 @@ def test_messages_of_every_shape_survive_with_author_and_date(sandbox, k2):
     assert who == "Jane Größe Doe <jane@example.org> 1600000001 -0330 k2-mps"
     sandbox.ok("export", "--k2", str(own))
     assert patches(sandbox) == before
-    names = (sandbox.root / "patches/series").read_text().split()[3:]
-    texts = [(sandbox.root / "patches" / name).read_text() for name in names]
+    texts = [(sandbox.root / "patches" / name).read_text() for name in sandbox.order()[3:]]
     assert texts[0].startswith(
         "From: Jane Größe Doe <jane@example.org>\nDate: Sun, 13 Sep 2020 08:56:41 -0330\n"
     )

@@ -13,10 +13,6 @@ from k2_mps_tests.tooling.support import ARRAY, CONTEXT, MPS, NEW, git, patches,
 OTHER = "zz-new-name.patch"
 
 
-def order(sandbox) -> list[str]:
-    return (sandbox.root / "patches/series").read_text().split()
-
-
 def names(k2) -> list[str]:
     """The patch name in each commit, the oldest first."""
     return git(
@@ -31,7 +27,7 @@ def reorder(sandbox, *wanted: str) -> None:
 def rename(sandbox, old: str) -> None:
     folder = sandbox.root / "patches"
     (folder / old).rename(folder / OTHER)
-    reorder(sandbox, *[OTHER if name == old else name for name in order(sandbox)])
+    reorder(sandbox, *[OTHER if name == old else name for name in sandbox.order()])
 
 
 def reword(sandbox) -> None:
@@ -78,7 +74,7 @@ def test_apply_makes_the_commits_anew_and_touches_no_file(sandbox, k2, changed):
     after = snapshot(k2)
     assert after["files"] == before["files"]
     assert after["status"] == before["status"] == ""
-    assert names(k2) == order(sandbox)
+    assert names(k2) == sandbox.order()
     own = sandbox.clone("own")
     sandbox.ok("apply", "--k2", str(own))
     assert git(own, "rev-parse", "HEAD") == git(k2, "rev-parse", "HEAD")
@@ -105,8 +101,8 @@ def test_no_command_brings_the_old_series_back(sandbox, k2, command):
     git(k2, "stash", "pop", "--quiet")
     sandbox.ok(*command.split())
     more = ["more.patch"] if command[0] == "n" else []
-    assert order(sandbox) == [NEW, MPS, OTHER, *more]
-    assert names(k2) == order(sandbox)[-3:]
+    assert sandbox.order() == [NEW, MPS, OTHER, *more]
+    assert names(k2) == sandbox.order()[-3:]
 
 
 def test_export_of_old_commits_is_refused(sandbox, k2, changed):
@@ -117,9 +113,9 @@ def test_export_of_old_commits_is_refused(sandbox, k2, changed):
     assert (snapshot(k2), patches(sandbox)) == before
     # The command in the message carries the commit over.
     sandbox.ok("apply")
-    old = order(sandbox)
+    old = sandbox.order()
     sandbox.ok("export")
-    assert order(sandbox) == [*old, "more-a-thing.patch"]
+    assert sandbox.order() == [*old, "more-a-thing.patch"]
 
 
 def test_commits_that_cancel_each_other_are_not_overwritten(sandbox, k2):
