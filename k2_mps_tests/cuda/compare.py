@@ -37,6 +37,10 @@ def operations(size):
     scores = torch.randn(num_seqs, num_frames, bench.VOCABULARY).log_softmax(-1)
     segments = torch.tensor([[i, 0, num_frames] for i in range(num_seqs)], dtype=torch.int32)
     dense = k2.DenseFsaVec(scores.cuda().requires_grad_(True), segments)
+    yield (
+        "ctc_loss with gradient, float64",
+        lambda: k2.ctc_loss(graph, dense, output_beam=8.0).backward(retain_graph=True),
+    )
     with torch.no_grad():
         lattice = k2.intersect_dense(graph, dense, 8.0)
 
