@@ -15,8 +15,9 @@ import torch
 from k2_mps_tests.parity.helpers import assert_same, random_fsa_vec
 from k2_mps_tests.parity.test_threads import _loss, _run, pruned
 
-if not hasattr(torch.mps, "Stream"):
-    pytest.skip(f"torch {torch.__version__} has one stream", allow_module_level=True)
+pytestmark = pytest.mark.skipif(
+    not hasattr(torch.mps, "Stream"), reason=f"torch {torch.__version__} has one stream"
+)
 
 
 @pytest.fixture

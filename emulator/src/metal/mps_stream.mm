@@ -124,9 +124,14 @@ static void ReleaseLater(MPSCommandBuffer_t buffer) {
   constexpr size_t kKept = 64;
   static MPSCommandBuffer_t kept[kKept];
   static size_t next = 0;
-  [kept[next] release];
-  kept[next] = buffer;
-  next = (next + 1) % kKept;
+  static auto *mutex = new std::mutex;
+  {
+    // Each stream has a queue of its own, so several threads may be here.
+    std::lock_guard<std::mutex> lock(*mutex);
+    std::swap(kept[next], buffer);
+    next = (next + 1) % kKept;
+  }
+  [buffer release];
 }
 
 void MPSStream::commitAndWait() {
