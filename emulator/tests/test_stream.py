@@ -135,6 +135,18 @@ def test_synchronize_waits_for_all_streams_and_a_stream_for_its_own(extension):
 
 
 @pytest.mark.skipif(not KNOWS_QUEUES, reason="torch has one stream")
+def test_memory_that_one_stream_frees_does_not_go_to_another():
+    one, freed = torch.ones(4, device=MPS), torch.zeros(4, device=MPS)
+    torch.mps.synchronize()
+    kernels.axpy(one, freed, 1.0)
+    del freed  # The kernel still waits to run.
+    with torch.mps.stream(torch.mps.Stream()):
+        x = torch.zeros(4, device=MPS)
+    torch.mps.synchronize()
+    assert x.tolist() == [0.0] * 4
+
+
+@pytest.mark.skipif(not KNOWS_QUEUES, reason="torch has one stream")
 def test_an_event_orders_two_streams(in_child):
     """Without the event, the emulator reports the race of the two streams."""
     program = (

@@ -32,6 +32,7 @@ void InstallHostFaultHandler();
 struct Block {
   SizeClass size_class;
   Origin origin;
+  int stream = 0;  // of torch's, for which the block was last allocated
 
   char *device = nullptr;
   uint64_t device_user = 0;
@@ -170,7 +171,9 @@ class Memory {
 
   std::mutex mutex_;
   CopyMemory copies_;
-  std::vector<Block *> free_[2][kNumSizeClasses];  // by origin and class
+  // The free blocks, by origin, class and stream.  torch does not give the
+  // memory of one stream to another one, whose work may overtake the former's.
+  std::vector<Block *> free_[2][kNumSizeClasses][kStreams];
   uint64_t last_id_ = 0;
   uint64_t batch_ = 1;
 };

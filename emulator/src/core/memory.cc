@@ -38,13 +38,14 @@ void Memory::CheckNoHostWrites(const Block *block) const {
 // allocator the function prefers the youngest free block, whose memory is warm.
 Block *Memory::TakeBlock(size_t size, Origin origin) {
   SizeClass size_class = SizeClassOf(size + kMinRedzone);
+  int stream = origin == Origin::kTorch ? CurrentStream() : 0;
   if (copies_.guards_everything()) {
     // A guarded copy ends exactly at its buffer's end, so no other buffer fits.
     ReleaseCached();
     size_class.capacity = (size + 15) / 16 * 16;
   } else {
     std::vector<Block *> &free =
-        free_[static_cast<int>(origin)][size_class.index];
+        free_[static_cast<int>(origin)][size_class.index][stream];
     // No work in flight may use the memory of a new buffer of the MTLDevice. In
     // a program that waits most blocks are idle, so a few tries are enough.
     constexpr size_t kTries = 8;
@@ -61,6 +62,7 @@ Block *Memory::TakeBlock(size_t size, Origin origin) {
   if (!block) return nullptr;
   block->size_class = size_class;
   block->origin = origin;
+  block->stream = stream;
   statistics.reserved += size_class.capacity;
   return block;
 }
@@ -83,8 +85,9 @@ void Memory::Destroy(std::vector<Block *> *blocks) {
 }
 
 void Memory::ReleaseCached() {
-  for (auto &blocks : free_)
-    for (auto &of_class : blocks) Destroy(&of_class);
+  for (auto &of_origin : free_)
+    for (auto &of_class : of_origin)
+      for (auto &of_stream : of_class) Destroy(&of_stream);
 }
 
 // Returns a new buffer for `block`; without a free handle destroys the block.
@@ -146,8 +149,8 @@ void Memory::Free(Buffer *buffer) {
     Destroy(block);
     return;
   }
-  free_[static_cast<int>(block->origin)][block->size_class.index].push_back(
-      block);
+  free_[static_cast<int>(block->origin)][block->size_class.index]
+       [block->stream].push_back(block);
 }
 
 BufferUse Memory::Announce(const BufferUse &use) {
