@@ -149,8 +149,8 @@ void Memory::Free(Buffer *buffer) {
     Destroy(block);
     return;
   }
-  free_[static_cast<int>(block->origin)][block->size_class.index]
-       [block->stream].push_back(block);
+  free_[static_cast<int>(block->origin)][block->size_class.index][block->stream]
+      .push_back(block);
 }
 
 BufferUse Memory::Announce(const BufferUse &use) {
