@@ -92,8 +92,12 @@ def test_a_command_buffer_fails(extension):
 
 # ---- the streams of torch 2.15
 
+needs_streams = pytest.mark.skipif(
+    not KNOWS_QUEUES, reason=f"torch {torch.__version__} has one stream"
+)
 
-@pytest.mark.skipif(not KNOWS_QUEUES, reason="torch has one stream")
+
+@needs_streams
 def test_streams():
     first, second = torch.mps.Stream(), torch.mps.Stream()
     assert first != second != torch.mps.default_stream() == torch.mps.current_stream()
@@ -112,13 +116,13 @@ def test_streams():
     assert y.tolist() == [1] * 4
 
 
-@pytest.mark.skipif(not KNOWS_QUEUES, reason="torch has one stream")
+@needs_streams
 def test_the_pool_has_32_streams():
     ids = {torch.mps.Stream().stream_id for _ in range(50)}
     assert ids == set(range(1, 33))
 
 
-@pytest.mark.skipif(not KNOWS_QUEUES, reason="torch has one stream")
+@needs_streams
 def test_synchronize_waits_for_all_streams_and_a_stream_for_its_own(extension):
     one = torch.ones(4, device=MPS)
     x, y = torch.zeros(4, device=MPS), torch.zeros(4, device=MPS)
@@ -134,7 +138,7 @@ def test_synchronize_waits_for_all_streams_and_a_stream_for_its_own(extension):
     assert extension.read_contents(y) == [1.0] * 4
 
 
-@pytest.mark.skipif(not KNOWS_QUEUES, reason="torch has one stream")
+@needs_streams
 def test_memory_that_one_stream_frees_does_not_go_to_another():
     one, freed = torch.ones(4, device=MPS), torch.zeros(4, device=MPS)
     torch.mps.synchronize()
@@ -146,7 +150,7 @@ def test_memory_that_one_stream_frees_does_not_go_to_another():
     assert x.tolist() == [0.0] * 4
 
 
-@pytest.mark.skipif(not KNOWS_QUEUES, reason="torch has one stream")
+@needs_streams
 def test_an_event_orders_two_streams(in_child):
     """Without the event, the emulator reports the race of the two streams."""
     program = (

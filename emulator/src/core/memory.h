@@ -6,9 +6,10 @@
 //   without access rights.  A use of the handle as host memory faults at once
 //   (core/host_fault.cc).
 // - Block: the memory behind a buffer.  The next allocation of the size class
-//   gets a freed block at once, even while commands that use the block wait to
-//   run.  If such a command belongs to the block's former buffer, it sees the
-//   CPU's writes to the new buffer: the write-after-read hazard of a Mac.
+//   on the same stream gets a freed block at once, even while commands that use
+//   the block wait to run.  If such a command belongs to the block's former
+//   buffer, it sees the CPU's writes to the new buffer: the write-after-read
+//   hazard of a Mac.
 //
 // A block has up to three copies.  Each is made at its first use:
 //
