@@ -52,12 +52,12 @@ def section(result: dict) -> Section:
     ]
     for group in dict.fromkeys(one["group"] for one in patches if one["group"]):
         own = [one for one in patches if one["group"] == group]
-        counts = {key: sum(one[key] for one in own) for key in _COUNTS}
-        form = (
-            "{group}: {patches} patches; {new_lines} lines in {new_files} new files, {tests} of"
-            " them tests; +{added} -{removed} lines in upstream's files"
+        total = {key: sum(one[key] for one in own) for key in _COUNTS}
+        lines.append(
+            f"{group}: {len(own)} patches; {total['new_lines']} lines in {total['new_files']} new"
+            f" files, {total['tests']} of them tests; +{total['added']} -{total['removed']} lines"
+            " in upstream's files"
         )
-        lines.append(form.format(group=group, patches=len(own), **counts))
     head = ("group", "patch", "lines in new files", "in upstream's", "files", "status")
     form = "{group}|{name}|{new_lines}|+{added} -{removed}|{files}|{status}"
     return "Patches", lines, head, [form.format_map(one).split("|", 5) for one in patches]
