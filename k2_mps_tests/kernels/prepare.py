@@ -49,6 +49,7 @@ def prepare(folder, libdevice):
                 {
                     "name": case.name,
                     "kernel": symbols[case.kernel],
+                    "kernel_name": case.kernel,
                     "launches": case.launches(),
                     "threads": case.threads,
                     "buffers": len(case.all_buffers()),

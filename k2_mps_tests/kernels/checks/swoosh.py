@@ -1,0 +1,203 @@
+"""Cases of the swoosh kernels: their values, and the bytes that they write.
+
+The nodes of the tables here are others than k2's, for which zeros are nodes.  The
+references are the functions' definitions.  A kernel's Philox is compared with one in
+Python's integers.
+
+Tolerances.  A value near a node is the sum of one that is rounded to float32 and of small
+terms: 2 units in the last place, which k2_mps_tests/parity/test_swoosh.py shows for the
+tables of k2.  Here the terms' own roundings are allowed for, which show near a zero.
+"""
+
+import math
+
+import numpy as np
+
+from k2_mps_tests.kernels.case import UNTOUCHED, Buffer, Case
+from k2_mps_tests.kernels.sources import enumerators
+
+CELLS = enumerators("swoosh.h")["kSwooshCells"]
+OF_THREAD = enumerators("swoosh.h")["kSwooshOfThread"]
+THREADS = 32
+COEFF = 0.08
+STEP = 1.005 / 255
+SHIFT, OFFSET = 1.0, 0.313261687
+# The distance of nodes, and how many are before SHIFT.
+NODES = 0.4375
+BEFORE = 14
+
+TYPES = {"": np.float32, "_half": np.float16, "_bfloat": np.uint16}
+# Under, at and over a thread's and a threadgroup's elements.
+SIZES = (1, 3, 4, 5, THREADS * OF_THREAD, THREADS * OF_THREAD + 6)
+SEED = (0x1234ABCD, 0x0F0E0D0C)
+
+
+def cases():
+    for suffix in TYPES:
+        for size in SIZES:
+            for is_aligned in (0, 1):
+                name = f"{size} elements, {'' if is_aligned else 'not '}aligned"
+                yield _values(name, suffix, size, is_aligned, False)
+                yield _values(name, suffix, size, is_aligned, True)
+                yield _backward(name, suffix, size, is_aligned)
+                for dropout_prob in (0.0, 0.4):
+                    full = f"{name}, dropout {dropout_prob}"
+                    yield _forward(full, suffix, size, is_aligned, dropout_prob)
+
+
+def _sigmoid(x):
+    return 1 / (1 + math.exp(SHIFT - x))
+
+
+def _value(x):
+    return math.log1p(math.exp(x - SHIFT)) - COEFF * x - OFFSET
+
+
+def _sum(x):
+    """A number as a float32 and what it was rounded by."""
+    high = float(np.float32(x))
+    return high, x - high
+
+
+def _table():
+    """The bytes of a SwooshTable with nodes from SHIFT - BEFORE * NODES on."""
+    step = np.float32(NODES)
+    numbers = [SHIFT, step, 1 / NODES, BEFORE]
+    for i in range(CELLS):
+        # A product and a sum of a few bits each, which float32 has.
+        node = float(np.float32((i - BEFORE) * float(step) + SHIFT))
+        numbers += [*_sum(_value(node)), *_sum(_sigmoid(node) - COEFF)]
+    return Buffer(np.array(numbers, np.float32))
+
+
+def _tail(slope, intercept):
+    return [*_sum(slope), *_sum(intercept)]
+
+
+def _packed(size, is_aligned, floats, seed=(0, 0), end=()):
+    """The bytes of a struct: its first members, floats, unsigned integers and floats."""
+    return Buffer(
+        np.concatenate(
+            [
+                np.array([size], np.int64).view(np.uint32),
+                np.array([is_aligned], np.uint32),
+                np.array(floats, np.float32).view(np.uint32),
+                np.array(seed, np.uint32) if end else np.zeros(0, np.uint32),
+                np.array(end, np.float32).view(np.uint32),
+            ]
+        )
+    )
+
+
+def _params(size, is_aligned, dropout_prob=0.0):
+    floats = [SHIFT, *_tail(-COEFF, -OFFSET), *_tail(1 - COEFF, -SHIFT - OFFSET)]
+    return _packed(size, is_aligned, floats, SEED, [dropout_prob, 1 / (1 - dropout_prob)])
+
+
+def _inputs(size, suffix, seed=0):
+    """An array of the kernel's type, and its numbers in float64."""
+    values = np.random.default_rng([seed, size]).normal(0, 8, size).astype(np.float32)
+    if suffix == "_bfloat":
+        bits = (values.view(np.uint32) >> 16).astype(np.uint16)
+        return bits, (bits.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
+    values = values.astype(TYPES[suffix])
+    return values, values.astype(np.float64)
+
+
+def _tolerance(expected):
+    # 2 units in the last place, and the roundings of terms that cancel near a zero.
+    return 2 * np.spacing(np.abs(expected).astype(np.float32)) + 2e-8
+
+
+def _groups(size):
+    return -(-size // (THREADS * OF_THREAD))
+
+
+def _values(name, suffix, size, is_aligned, with_deriv):
+    content, x = _inputs(size, suffix)
+    y = np.array([_value(at) for at in x])
+    buffers = [Buffer(content), Buffer.output(y.astype(np.float32), _tolerance(y))]
+    kernel = "swoosh"
+    if with_deriv:
+        kernel = "swoosh_and_deriv"
+        deriv = np.array([_sigmoid(at) - COEFF for at in x])
+        buffers.append(Buffer.output(deriv.astype(np.float32), _tolerance(deriv)))
+    buffers += [_params(size, is_aligned), _table()]
+    if with_deriv:
+        buffers.append(_table())
+    return Case(name, kernel + suffix, _groups(size), THREADS, buffers)
+
+
+def _philox(counter, key):
+    """Philox4x32-10 in Python's integers."""
+    word = 0xFFFFFFFF
+    c0, c1, c2, c3 = counter
+    k0, k1 = key
+    for _ in range(10):
+        from_0, from_2 = 0xD2511F53 * c0, 0xCD9E8D57 * c2
+        c0, c1, c2, c3 = (
+            (from_2 >> 32) ^ c1 ^ k0,
+            from_2 & word,
+            (from_0 >> 32) ^ c3 ^ k1,
+            from_0 & word,
+        )
+        k0, k1 = (k0 + 0x9E3779B9) & word, (k1 + 0xBB67AE85) & word
+    return c0, c1, c2, c3
+
+
+def _uniform(size, stream):
+    numbers = []
+    for thread in range(-(-size // OF_THREAD)):
+        numbers += [bits >> 8 for bits in _philox((thread, stream, 0, 0), SEED)]
+    return np.array(numbers[:size]) / 2**24
+
+
+def _forward(name, suffix, size, is_aligned, dropout_prob):
+    content, x = _inputs(size, suffix)
+    y = np.array([_value(at) for at in x])
+    steps = np.array([_sigmoid(at) for at in x]) / STEP
+    tolerance = _tolerance(y)
+    if dropout_prob:
+        dropped = _uniform(size, 1) < np.float32(dropout_prob)
+        y = np.where(dropped, 0, y / (1 - dropout_prob))
+        tolerance = 2 * _tolerance(y)
+        steps = np.where(dropped, COEFF / STEP, steps)
+    with_rounding = steps + _uniform(size, 0)
+    g = np.floor(with_rounding)
+    # A sum near an integer may be rounded to the other side of it.
+    is_near = np.abs(with_rounding - np.round(with_rounding)) < 1e-4
+    buffers = [
+        Buffer(content),
+        Buffer.output(y.astype(np.float32), tolerance),
+        Buffer(np.zeros(size, np.uint8), g.astype(np.uint8), is_near.astype(float)),
+        _params(size, is_aligned, dropout_prob),
+        _table(),
+    ]
+    return Case(name, "swoosh_forward" + suffix, _groups(size), THREADS, buffers)
+
+
+def _backward(name, suffix, size, is_aligned):
+    random = np.random.default_rng(size)
+    y_grad = random.normal(0, 1, size).astype(np.float32)
+    g = random.integers(0, 255, size, dtype=np.uint8)
+    expected = y_grad.astype(np.float64) * (g * STEP - COEFF)
+    # A rounding to the type of x, and three of float32 before it.
+    eps = {"": 2.0**-23, "_half": 2.0**-10, "_bfloat": 2.0**-7}[suffix]
+    tolerance = np.abs(expected) * eps + np.abs(y_grad) * 4 * 2.0**-24 + 1e-7
+    begin = (
+        np.full(size, UNTOUCHED, TYPES[suffix])
+        if suffix != "_bfloat"
+        else np.zeros(size, np.uint16)
+    )
+    return Case(
+        name,
+        "swoosh_backward" + suffix,
+        _groups(size),
+        THREADS,
+        [
+            Buffer(y_grad),
+            Buffer(g),
+            Buffer(begin, expected.astype(np.float32), tolerance),
+            _packed(size, is_aligned, [STEP, COEFF, 0.0]),
+        ],
+    )

@@ -1,0 +1,262 @@
+/**
+ * Copyright      2026  The k2-mps authors
+ *
+ * See LICENSE for clarification regarding multiple authors
+ *
+ * Licensed under the Apache License, Version 2.0 (the "License");
+ * you may not use this file except in compliance with the License.
+ * You may obtain a copy of the License at
+ *
+ *     http://www.apache.org/licenses/LICENSE-2.0
+ *
+ * Unless required by applicable law or agreed to in writing, software
+ * distributed under the License is distributed on an "AS IS" BASIS,
+ * WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+ * See the License for the specific language governing permissions and
+ * limitations under the License.
+ */
+
+#include <cmath>
+#include <cstdint>
+#include <mutex>  // NOLINT
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "ATen/CPUGeneratorImpl.h"
+#include "k2/csrc/mps/kernels/swoosh.h"
+#include "k2/csrc/mps/metal.h"
+#include "k2/csrc/mps/swoosh.h"
+
+namespace k2 {
+
+namespace {
+
+constexpr double kCoeff = 0.08;
+// The largest (swoosh'(x) + kCoeff) / kStep plus 1 fits into eight bits.
+constexpr double kStep = 1.005 / 255;
+
+// swoosh(x) = log(1 + exp(x - shift)) - kCoeff x - offset
+struct Function {
+  double shift, offset;
+
+  double Sigmoid(double x) const { return 1 / (1 + std::exp(shift - x)); }
+
+  double Value(double x) const {
+    const double z = x - shift;
+    return (z > 0 ? z + std::log1p(std::exp(-z)) : std::log1p(std::exp(z))) -
+           kCoeff * x - offset;
+  }
+
+  double Deriv(double x) const { return Sigmoid(x) - kCoeff; }
+
+  // Returns the zero that Newton's method finds from `x` on.
+  double Zero(double x) const {
+    for (int32_t i = 0; i != 50; ++i) x -= Value(x) / Deriv(x);
+    return x;
+  }
+};
+
+// Returns a number as a sum of two: a float, and what it was rounded by.
+struct Sum {
+  float high, low;
+
+  explicit Sum(double x) : high(x), low(x - high) {}
+};
+
+/* Returns a table.
+
+   @param [in] base   A node: a float, so that a node is a float that the
+                      kernels compute as well.
+   @param [in] step   The distance of nodes.
+   @param [in] first  About the first node.
+ */
+SwooshTable MakeTable(const Function &function, float base, double step,
+                      double first) {
+  SwooshTable table = {};
+  table.base = base;
+  table.step = step;
+  table.cells_per_unit = 1 / step;
+  const int32_t before = std::lround((base - first) / step);
+  table.before = before;
+  for (int32_t i = 0; i != kSwooshCells; ++i) {
+    const float node = std::fmaf(i - before, table.step, table.base);
+    const Sum value(function.Value(node)), slope(function.Deriv(node));
+    table.cells[i] = {value.high, value.low, slope.high, slope.low};
+  }
+  return table;
+}
+
+SwooshTail MakeTail(double slope, double intercept) {
+  const Sum of_slope(slope), of_intercept(intercept);
+  return {of_slope.high, of_slope.low, of_intercept.high, of_intercept.low};
+}
+
+// What the kernels need of a function.
+struct Constants {
+  SwooshTable table, deriv_table;
+  SwooshParams params;  // with the shift and the tails alone
+};
+
+/* Returns the constants of a function.
+
+   @param [in] base   One of the zeros of swoosh, as a float.
+   @param [in] step   The distance of nodes, a fraction of the distance of the
+                      zeros.  The tables then cover all x within 5.9 of shift,
+                      beyond which exp(-3 |x - shift|) is negligible.
+ */
+Constants MakeConstants(const Function &function, float base, double step) {
+  constexpr double kFirst = -6.2, kDerivFirst = -6.4, kDerivStep = 0.4;
+  Constants ans = {};
+  ans.table = MakeTable(function, base, step, function.shift + kFirst);
+  ans.deriv_table =
+      MakeTable(function, function.shift + std::log(kCoeff / (1 - kCoeff)),
+                kDerivStep, function.shift + kDerivFirst);
+  ans.params.shift = function.shift;
+  ans.params.left = MakeTail(-kCoeff, -function.offset);
+  ans.params.right = MakeTail(1 - kCoeff, -(function.shift + function.offset));
+  return ans;
+}
+
+Constants MakeConstantsOfL() {
+  const Function l = {4, 0.035};
+  const double lower = l.Zero(-5), upper = l.Zero(4);
+  return MakeConstants(l, lower, (upper - lower) / 7);
+}
+
+Constants MakeConstantsOfR() {
+  const Function r = {1, 0.313261687};
+  // The upper zero is within 3e-9 of 0, and 0 has a smaller error than float64
+  // would have there.
+  return MakeConstants(r, 0, -r.Zero(-5) / 9);
+}
+
+const Constants &ConstantsOf(SwooshKind kind) {
+  static const Constants l = MakeConstantsOfL();
+  static const Constants r = MakeConstantsOfR();
+  return kind == SwooshKind::kL ? l : r;
+}
+
+bool IsRead(torch::ScalarType type) {
+  return type == torch::kFloat || type == torch::kHalf ||
+         type == torch::kBFloat16;
+}
+
+// Returns x or a copy, of a type that kernels read, in memory without gaps.
+torch::Tensor Input(torch::Tensor x) {
+  x = x.detach();
+  if (!IsRead(x.scalar_type())) x = x.to(torch::kFloat);
+  return x.is_non_overlapping_and_dense() ? x : x.contiguous();
+}
+
+// Returns an uninitialized tensor that has its elements in x's order.
+torch::Tensor Output(const torch::Tensor &x, torch::ScalarType type) {
+  return torch::empty_strided(x.sizes(), x.strides(), x.options().dtype(type));
+}
+
+// Returns whether a thread may load its elements at once.
+bool IsAligned(const torch::Tensor &x) {
+  return x.storage_offset() % kSwooshOfThread == 0;
+}
+
+// Returns whether two tensors of one shape have their elements in one order.
+bool HaveOneOrder(const torch::Tensor &x, const torch::Tensor &y) {
+  for (int64_t i = 0; i != x.dim(); ++i)
+    if (x.size(i) != 1 && x.stride(i) != y.stride(i)) return false;
+  return true;
+}
+
+std::string Kernel(const char *name, torch::ScalarType type) {
+  const char *suffix = type == torch::kHalf       ? "_half"
+                       : type == torch::kBFloat16 ? "_bfloat"
+                                                  : "";
+  return std::string(name) + suffix;
+}
+
+// Launches a kernel with threads for all elements, if there are any.
+void LaunchFor(const std::string &kernel, const torch::Tensor &x,
+               const std::vector<mps::Argument> &arguments) {
+  constexpr int64_t kThreads = 256;
+  const int64_t elements = kThreads * kSwooshOfThread,
+                groups = (x.numel() + elements - 1) / elements;
+  TORCH_CHECK(groups * kThreads <= int64_t{1} << 32,
+              "swoosh takes 2^34 elements at most. Given: ", x.numel());
+  mps::Launch("swoosh", kernel,
+              {static_cast<uint32_t>(groups), static_cast<uint32_t>(kThreads)},
+              arguments);
+}
+
+SwooshParams ParamsFor(const Constants &constants, const torch::Tensor &x) {
+  SwooshParams params = constants.params;
+  params.size = x.numel();
+  params.is_aligned = IsAligned(x);
+  return params;
+}
+
+uint64_t NextSeed() {
+  at::Generator generator = at::detail::getDefaultCPUGenerator();
+  std::lock_guard<std::mutex> lock(generator.mutex());
+  return at::check_generator<at::CPUGeneratorImpl>(generator)->random64();
+}
+
+}  // namespace
+
+torch::Tensor SwooshMps(SwooshKind kind, torch::Tensor x) {
+  x = Input(x);
+  torch::Tensor y = Output(x, torch::kFloat);
+  const Constants &constants = ConstantsOf(kind);
+  if (x.numel() != 0)
+    LaunchFor(Kernel("swoosh", x.scalar_type()), x,
+              {x, y, ParamsFor(constants, x), constants.table});
+  return y;
+}
+
+std::pair<torch::Tensor, torch::Tensor> SwooshAndDerivMps(SwooshKind kind,
+                                                          torch::Tensor x) {
+  x = Input(x);
+  torch::Tensor y = Output(x, torch::kFloat), deriv = Output(x, torch::kFloat);
+  const Constants &constants = ConstantsOf(kind);
+  if (x.numel() != 0)
+    LaunchFor(Kernel("swoosh_and_deriv", x.scalar_type()), x,
+              {x, y, deriv, ParamsFor(constants, x), constants.table,
+               constants.deriv_table});
+  return {y, deriv};
+}
+
+std::pair<torch::Tensor, torch::Tensor> SwooshForwardMps(SwooshKind kind,
+                                                         torch::Tensor x,
+                                                         float dropout_prob) {
+  x = Input(x);
+  torch::Tensor y = Output(x, torch::kFloat), deriv = Output(x, torch::kByte);
+  if (x.numel() == 0) return {y, deriv};
+  const Constants &constants = ConstantsOf(kind);
+  SwooshParams params = ParamsFor(constants, x);
+  const uint64_t seed = NextSeed();
+  params.seed[0] = static_cast<uint32_t>(seed);
+  params.seed[1] = static_cast<uint32_t>(seed >> 32);
+  params.dropout_prob = dropout_prob;
+  params.kept_scale = 1.0f / (1.0f - dropout_prob);
+  LaunchFor(Kernel("swoosh_forward", x.scalar_type()), x,
+            {x, y, deriv, params, constants.table});
+  return {y, deriv};
+}
+
+torch::Tensor SwooshBackwardMps(const torch::Tensor &y_grad,
+                                const torch::Tensor &deriv, float dropout_prob,
+                                torch::ScalarType type) {
+  torch::Tensor from = y_grad.detach().to(torch::kFloat);
+  if (!HaveOneOrder(from, deriv))
+    from = Output(deriv, torch::kFloat).copy_(from);
+  torch::Tensor x_grad = Output(deriv, IsRead(type) ? type : torch::kFloat);
+  SwooshGradParams params = {};
+  params.size = deriv.numel();
+  params.is_aligned = IsAligned(from);
+  params.scale = kStep / (1.0 - dropout_prob);
+  params.offset = kCoeff / (1.0 - dropout_prob);
+  if (deriv.numel() != 0)
+    LaunchFor(Kernel("swoosh_backward", x_grad.scalar_type()), deriv,
+              {from, deriv, x_grad, params});
+  return x_grad;
+}
+
+}  // namespace k2
