@@ -21,8 +21,10 @@ import numpy as np
 import torch
 
 ROUNDS = 50
-THREADS = 256
-OF_THREAD = 4
+# Inputs have this standard deviation.
+SPREAD = 2
+THREADS = 128
+OF_THREAD = 16
 
 # For each kernel: the bytes an element of what it moves, which buffers are arrays with the bytes
 # an element of each, and which buffer begins with the number of elements.
@@ -82,9 +84,9 @@ def _launch(gpu, module, folder, case, arrays, size_at, numel):
         content = contents[f"content_{index}"]
         if index in arrays:
             # Random numbers: constant ones would let every thread read one cell of the table.
-            tensor = torch.randn(numel * arrays[index] // 4, device="cuda") * 3
+            tensor = torch.randn(numel * arrays[index] // 4, device="cuda") * SPREAD
             if arrays[index] == 2:
-                tensor = (torch.randn(numel, device="cuda") * 3).half()
+                tensor = (torch.randn(numel, device="cuda") * SPREAD).half()
         else:
             content = content.copy()
             if index == size_at:
@@ -117,7 +119,7 @@ def _k2(name, numel):
         return None
     if not k2.with_cuda or name.endswith("_half"):
         return None
-    x = (torch.randn(numel, device="cuda") * 3).requires_grad_(True)
+    x = (torch.randn(numel, device="cuda") * SPREAD).requires_grad_(True)
     if name == "swoosh":
         return lambda: k2.swoosh_l_forward(x)
     if name == "swoosh_and_deriv":

@@ -74,13 +74,15 @@ struct Sum {
 SwooshTable MakeTable(const Function &function, float base, double step,
                       double first) {
   SwooshTable table = {};
-  table.base = base;
-  table.step = step;
-  table.cells_per_unit = 1 / step;
+  SwooshGrid &grid = table.grid;
   const int32_t before = std::lround((base - first) / step);
-  table.before = before;
+  grid.base = base;
+  grid.step = step;
+  grid.before = before;
+  grid.cells_per_unit = 1 / step;
+  grid.first_cell = before - base / step;
   for (int32_t i = 0; i != kSwooshCells; ++i) {
-    const float node = std::fmaf(i - before, table.step, table.base);
+    const float node = std::fmaf(i - before, grid.step, grid.base);
     const Sum value(function.Value(node)), slope(function.Deriv(node));
     table.cells[i] = {value.high, value.low, slope.high, slope.low};
   }
@@ -102,11 +104,13 @@ struct Constants {
 
    @param [in] base   One of the zeros of swoosh, as a float.
    @param [in] step   The distance of nodes, a fraction of the distance of the
-                      zeros.  The tables then cover all x within 5.9 of shift,
-                      beyond which exp(-3 |x - shift|) is negligible.
+                      zeros.  The tables then cover all x from shift - 8 to
+                      shift + 4.9 (of the derivative: from - 7 to + 6), where
+                      most values of x are, and beyond which log(1 + exp(z)) is
+                      max(z, 0) + e - e^2 / 2 with e = exp(-|z|).
  */
 Constants MakeConstants(const Function &function, float base, double step) {
-  constexpr double kFirst = -6.2, kDerivFirst = -6.4, kDerivStep = 0.4;
+  constexpr double kFirst = -8.2, kDerivFirst = -7.3, kDerivStep = 0.44;
   Constants ans = {};
   ans.table = MakeTable(function, base, step, function.shift + kFirst);
   ans.deriv_table =
@@ -156,7 +160,7 @@ torch::Tensor Output(const torch::Tensor &x, torch::ScalarType type) {
 
 // Returns whether a thread may load its elements at once.
 bool IsAligned(const torch::Tensor &x) {
-  return x.storage_offset() % kSwooshOfThread == 0;
+  return x.storage_offset() % kSwooshOfChunk == 0;
 }
 
 // Returns whether two tensors of one shape have their elements in one order.
@@ -176,10 +180,10 @@ std::string Kernel(const char *name, torch::ScalarType type) {
 // Launches a kernel with threads for all elements, if there are any.
 void LaunchFor(const std::string &kernel, const torch::Tensor &x,
                const std::vector<mps::Argument> &arguments) {
-  constexpr int64_t kThreads = 256;
-  const int64_t elements = kThreads * kSwooshOfThread,
-                groups = (x.numel() + elements - 1) / elements;
-  TORCH_CHECK(groups * kThreads <= int64_t{1} << 32,
+  constexpr int64_t kThreads = 128;
+  constexpr int64_t kElements = kThreads * kSwooshChunks * kSwooshOfChunk;
+  const int64_t groups = (x.numel() + kElements - 1) / kElements;
+  TORCH_CHECK(groups * kThreads * kSwooshChunks <= int64_t{1} << 32,
               "swoosh takes 2^34 elements at most. Given: ", x.numel());
   mps::Launch("swoosh", kernel,
               {static_cast<uint32_t>(groups), static_cast<uint32_t>(kThreads)},
@@ -234,7 +238,7 @@ std::pair<torch::Tensor, torch::Tensor> SwooshForwardMps(SwooshKind kind,
   const uint64_t seed = NextSeed();
   params.seed[0] = static_cast<uint32_t>(seed);
   params.seed[1] = static_cast<uint32_t>(seed >> 32);
-  params.dropout_prob = dropout_prob;
+  params.dropout_limit = std::lround(dropout_prob * (1 << kSwooshDropoutBits));
   params.kept_scale = 1.0f / (1.0f - dropout_prob);
   LaunchFor(Kernel("swoosh_forward", x.scalar_type()), x,
             {x, y, deriv, params, constants.table});

@@ -23,8 +23,12 @@
 // same size and alignment in C++ and in Metal.
 
 enum SwooshSizes {
-  kSwooshCells = 32,    // of a table, one for each lane of a simdgroup
-  kSwooshOfThread = 4,  // elements of a thread
+  kSwooshCells = 32,   // of a table, one for each lane of a simdgroup
+  kSwooshOfChunk = 4,  // elements that a thread loads at once
+  kSwooshChunks = 4,   // of a thread
+  // Of an element's 32 random bits, the lower ones are for dropout, and the
+  // upper ones for rounding.
+  kSwooshDropoutBits = 20,
 };
 
 // swoosh and its derivative at a node.  Each is the sum of two numbers, of
@@ -35,11 +39,16 @@ struct SwooshCell {
 };
 
 // Cells of equal size around the nodes base + i step, for i from -before on.
-struct SwooshTable {
+struct SwooshGrid {
   float base, step;
-  float cells_per_unit;  // 1 / step
-  float before;          // the number of cells before the one of base
-  SwooshCell cells[kSwooshCells];
+  float before;  // the number of cells before the one of base
+  // x is in the cell nearest to x cells_per_unit + first_cell.
+  float cells_per_unit, first_cell;
+};
+
+struct SwooshTable {
+  struct SwooshGrid grid;
+  struct SwooshCell cells[kSwooshCells];
 };
 
 // On one side of the table, swoosh is (slope + slope_low) x + intercept, but
@@ -56,8 +65,10 @@ struct SwooshParams {
   SwooshTail left, right;  // for x - shift <= 0, and for greater ones
   // Of the output that the backward pass follows; otherwise unused.
   unsigned int seed[2];  // of the random numbers
-  float dropout_prob;    // 0 for no dropout
-  float kept_scale;      // 1 / (1 - dropout_prob)
+  // An element is dropped if kSwooshDropoutBits random bits are a smaller
+  // number.
+  unsigned int dropout_limit;
+  float kept_scale;  // 1 / (1 - dropout_prob)
 };
 
 struct SwooshGradParams {

@@ -30,140 +30,180 @@
 // the host makes in double precision.  The zeros are nodes, so results are
 // within 2 units in the last place.
 //
-// Each lane of a simdgroup holds a cell of the table, from which other lanes
+// Each lane of a simdgroup holds a cell of the table, from which the others
 // take it by simd_shuffle(): loads at indexes that differ from lane to lane
-// would take three times as long as the rest.  So all lanes do all steps.
+// take three times as long as all the rest.  So all lanes do all steps.
 //
-// Each thread has kSwooshOfThread consecutive elements of memory.
+// A chunk is kSwooshOfChunk consecutive elements of memory.  A thread has
+// kSwooshChunks of them; those that the threads of a threadgroup load at the
+// same time are neighbours.
 
 using namespace metal;
 
 // swoosh'(x) + 0.08, at most 1, in steps of kStep for 8 bits, as in k2's loop
 // for the CPU.
-constant float kStep = 1.005f / 255.0f;
-constant float kCoeff = 0.08f;
+constant constexpr float kStep = 1.005f / 255.0f;
+constant constexpr float kCoeff = 0.08f;
 
+// Indexes into vectors are constants: for others, compilers keep a vector in
+// memory.
+
+// Loads the elements of a chunk, `count` if that is less than 4.
 template <typename T>
-float4 Load(device const T *from, long first, long size, bool is_aligned) {
-  if (is_aligned && first + 4 <= size)
-    return float4(*reinterpret_cast<device const vec<T, 4> *>(from + first));
+float4 Load(device const T *from, int count, bool is_aligned) {
+  if (is_aligned && count >= 4)
+    return float4(*reinterpret_cast<device const vec<T, 4> *>(from));
   float4 ans = 0.0f;
-  for (int i = 0; i != 4 && first + i < size; ++i)
-    ans[i] = static_cast<float>(from[first + i]);
+  if (count > 0) ans.x = static_cast<float>(from[0]);
+  if (count > 1) ans.y = static_cast<float>(from[1]);
+  if (count > 2) ans.z = static_cast<float>(from[2]);
+  if (count > 3) ans.w = static_cast<float>(from[3]);
   return ans;
 }
 
 // The outputs begin at a multiple of 16 bytes.
 template <typename T>
-void Store(vec<T, 4> values, device T *to, long first, long size) {
-  if (first + 4 <= size) {
-    *reinterpret_cast<device vec<T, 4> *>(to + first) = values;
+void Store(vec<T, 4> values, device T *to, int count) {
+  if (count >= 4) {
+    *reinterpret_cast<device vec<T, 4> *>(to) = values;
     return;
   }
-  for (int i = 0; i != 4 && first + i < size; ++i) to[first + i] = values[i];
+  if (count > 0) to[0] = values.x;
+  if (count > 1) to[1] = values.y;
+  if (count > 2) to[2] = values.z;
 }
 
-// Where x is in a table: the distance from a node, and the node's cell.
-struct Place {
-  bool is_inside;  // false for NaN
-  ushort cell;     // 0 if x is outside
-  float d;
+// What a lane keeps of a table.
+struct LaneOfTable {
+  SwooshGrid grid;
+  SwooshCell cell;  // of this lane's index
+
+  LaneOfTable(constant SwooshTable &table, uint lane)
+      : grid(table.grid), cell(table.cells[lane]) {}
 };
 
-inline Place Find(constant SwooshTable &table, float x) {
-  const float from_base = rint((x - table.base) * table.cells_per_unit),
-              cell = from_base + table.before;
-  Place ans;
-  ans.is_inside = cell >= 0.0f && cell < float(kSwooshCells);
-  ans.cell = ans.is_inside ? ushort(cell) : ushort(0);
-  // As the host computes the node.
-  ans.d = x - fma(from_base, table.step, table.base);
-  return ans;
-}
+// Where elements are in a table: their distances from nodes, and the cells.
+struct Places {
+  bool4 are_inside;  // false for NaN
+  ushort4 cells;     // 0 for elements outside
+  float4 d;
 
-// Derivatives of the sigmoid s, divided by factorials: terms[k] is that of
-// order k + 1 by (k + 1)!.  With p = s (1 - s) and q = 1 - 2 s, the derivative
-// of p is p q, and that of q is -2 p.
-struct SigmoidTerms {
-  float terms[5];
-
-  explicit SigmoidTerms(float s) {
-    const float p = fma(-s, s, s), q = fma(-2.0f, s, 1.0f), pq = p * q;
-    terms[0] = p;
-    terms[1] = pq * 0.5f;
-    terms[2] = p * fma(p, -1.0f, 1.0f / 6.0f);
-    terms[3] = pq * fma(p, -0.5f, 1.0f / 24.0f);
-    terms[4] = p * fma(p, p - 0.25f, 1.0f / 120.0f);
+  Places(SwooshGrid grid, float4 x) {
+    const float4 at =
+        rint(fma(x, float4(grid.cells_per_unit), float4(grid.first_cell)));
+    are_inside = at >= 0.0f && at < float4(kSwooshCells);
+    cells = ushort4(select(float4(0.0f), at, are_inside));
+    // As the host computes the nodes.
+    d = x - fma(at - grid.before, float4(grid.step), float4(grid.base));
   }
 
-  // The next term; only the derivative of swoosh needs it.
-  static float Sixth(float s) {
-    const float p = fma(-s, s, s), q = fma(-2.0f, s, 1.0f);
-    return p * q * fma(p, fma(p, 0.5f, -1.0f / 12.0f), 1.0f / 720.0f);
+  // Returns what the lanes of the cells have in `of_lane`.
+  float4 Take(float of_lane) const {
+    return float4(
+        simd_shuffle(of_lane, cells.x), simd_shuffle(of_lane, cells.y),
+        simd_shuffle(of_lane, cells.z), simd_shuffle(of_lane, cells.w));
   }
 };
 
-// The part of log(1 + exp(z)) beyond max(z, 0), for a large |z|.
-inline float Softplus(float z) {
-  const float e = exp(-fabs(z));
-  return fma(e * -0.5f, e, e);
-}
+// The derivatives of the sigmoid s are polynomials of these: the derivative of
+// p is p q, and that of q is -2 p.
+struct Sigmoid {
+  float4 p, pq;  // s (1 - s), the first derivative, and p (1 - 2 s), the second
 
-struct ValueAndSlope {
-  float value, slope;
+  explicit Sigmoid(float4 s)
+      : p(fma(-s, s, s)), pq(p * fma(float4(-2.0f), s, float4(1.0f))) {}
 };
 
-// Returns swoosh(x), and its derivative as the slope.  The latter is within
-// 1e-5: enough for the steps of 8 bits.  `cell` is that of this lane.
-inline ValueAndSlope Swoosh(constant SwooshTable &table, SwooshCell cell,
-                            constant SwooshParams &params, float x) {
-  const Place place = Find(table, x);
-  const float value = simd_shuffle(cell.value, place.cell),
-              value_low = simd_shuffle(cell.value_low, place.cell),
-              slope = simd_shuffle(cell.slope, place.cell), d = place.d;
-  ValueAndSlope ans;
-  if (place.is_inside) {
-    const SigmoidTerms sigmoid(slope + kCoeff);
-    // The integral of the sigmoid: terms[k] goes with d^(k + 2) / (k + 2).
-    float sum = sigmoid.terms[4] * (1.0f / 6.0f);
-    sum = fma(sum, d, sigmoid.terms[3] * 0.2f);
-    sum = fma(sum, d, sigmoid.terms[2] * 0.25f);
-    sum = fma(sum, d, sigmoid.terms[1] * (1.0f / 3.0f));
-    sum = fma(sum, d, sigmoid.terms[0] * 0.5f);
-    // The largest terms come last.
-    ans.value = value + fma(d, slope, fma(d, d * sum, value_low));
-    float rise = fma(sigmoid.terms[3], d, sigmoid.terms[2]);
-    rise = fma(fma(rise, d, sigmoid.terms[1]), d, sigmoid.terms[0]);
-    ans.slope = fma(rise, d, slope);
-  } else {
-    const float z = x - params.shift, rest = Softplus(z);
-    const bool is_right = z > 0.0f;
-    const SwooshTail tail = is_right ? params.right : params.left;
-    ans.value = fma(tail.slope, x, tail.intercept) +
-                fma(tail.slope_low, x, tail.intercept_low + rest);
-    ans.slope = tail.slope + (is_right ? -rest : rest);
-    // As in the formula, where the terms of infinity are of different signs.
-    if (is_right) ans.value += x - x;
-  }
-  return ans;
+// Returns a x + b.
+inline float4 Linear(float4 a, float4 x, float b) {
+  return fma(a, x, float4(b));
+}
+
+// exp(-|z|) for a large |z|, where an error of 2^-20 of it does not show.
+inline float4 SmallExp(float4 z) { return fast::exp(-fabs(z)); }
+
+// Returns swoosh(x).  `slopes` gets the derivatives, within 1e-5: enough for
+// the steps of 8 bits.
+inline float4 Swoosh(LaneOfTable table, SwooshParams params, float4 x,
+                     thread float4 &slopes) {
+  const Places places(table.grid, x);
+  const float4 value = places.Take(table.cell.value),
+               value_low = places.Take(table.cell.value_low),
+               slope = places.Take(table.cell.slope), d = places.d;
+  // Taylor's formula to d^6, by the derivatives of the sigmoid.
+  const Sigmoid sigmoid(slope + kCoeff);
+  const float4 p = sigmoid.p, pq = sigmoid.pq, third = pq * (1.0f / 6.0f),
+               fourth = p * Linear(-0.25f, p, 1.0f / 24.0f);
+  float4 sum =
+      p * Linear(Linear(1.0f / 6.0f, p, -1.0f / 24.0f), p, 1.0f / 720.0f);
+  sum = fma(sum, d, pq * Linear(-0.1f, p, 1.0f / 120.0f));
+  sum = fma(fma(sum, d, fourth), d, third);
+  sum = fma(sum, d, 0.5f * p);
+  slopes = fma(fma(fma(4.0f * fourth, d, 3.0f * third), d, p), d, slope);
+  // The largest terms come last.
+  const float4 values = value + fma(d, slope, fma(d, d * sum, value_low));
+  if (all(places.are_inside)) return values;
+
+  // log(1 + exp(z)) is max(z, 0) + rest.
+  const float4 z = x - params.shift, e = SmallExp(z),
+               rest = fma(-0.5f * e, e, e);
+  const SwooshTail left = params.left, right = params.right;
+  const bool4 are_right = z > 0.0f;
+  const float4 of_left =
+                   Linear(left.slope, x, left.intercept) +
+                   fma(float4(left.slope_low), x, left.intercept_low + rest),
+               // As in the formula, infinity less infinity is NaN.
+      of_right = (x - x) + Linear(right.slope, x, right.intercept) +
+                 fma(float4(right.slope_low), x, right.intercept_low + rest);
+  slopes = select(select(left.slope + rest, right.slope - rest, are_right),
+                  slopes, places.are_inside);
+  return select(select(of_left, of_right, are_right), values,
+                places.are_inside);
 }
 
 // Returns swoosh'(x).  Of the table it uses the slopes alone.
-inline float Deriv(constant SwooshTable &table, SwooshCell cell,
-                   constant SwooshParams &params, float x) {
-  const Place place = Find(table, x);
-  const float slope = simd_shuffle(cell.slope, place.cell),
-              slope_low = simd_shuffle(cell.slope_low, place.cell), d = place.d;
-  if (place.is_inside) {
-    const SigmoidTerms sigmoid(slope + kCoeff);
-    float sum = SigmoidTerms::Sixth(slope + kCoeff);
-    sum = fma(fma(sum, d, sigmoid.terms[4]), d, sigmoid.terms[3]);
-    sum = fma(fma(sum, d, sigmoid.terms[2]), d, sigmoid.terms[1]);
-    return slope + fma(d, sigmoid.terms[0], fma(d, d * sum, slope_low));
-  }
-  const float z = x - params.shift, e = exp(-fabs(z)), rest = fma(-e, e, e);
-  return z > 0.0f ? params.right.slope - rest : params.left.slope + rest;
+inline float4 Deriv(LaneOfTable table, SwooshParams params, float4 x) {
+  const Places places(table.grid, x);
+  const float4 slope = places.Take(table.cell.slope),
+               slope_low = places.Take(table.cell.slope_low), d = places.d;
+  // Taylor's formula, again to d^6.
+  const Sigmoid sigmoid(slope + kCoeff);
+  const float4 p = sigmoid.p, pq = sigmoid.pq;
+  float4 sum = pq * Linear(Linear(0.5f, p, -1.0f / 12.0f), p, 1.0f / 720.0f);
+  sum = fma(sum, d, p * Linear(p - 0.25f, p, 1.0f / 120.0f));
+  sum = fma(sum, d, pq * Linear(-0.5f, p, 1.0f / 24.0f));
+  sum = fma(sum, d, p * (1.0f / 6.0f - p));
+  sum = fma(sum, d, pq * 0.5f);
+  const float4 derivs = slope + fma(d, p, fma(d, d * sum, slope_low));
+  if (all(places.are_inside)) return derivs;
+
+  const float4 z = x - params.shift, e = SmallExp(z), rest = fma(-e, e, e);
+  return select(
+      select(params.left.slope + rest, params.right.slope - rest, z > 0.0f),
+      derivs, places.are_inside);
 }
+
+// The chunks of a thread.
+struct Chunks {
+  long size;  // the number of elements
+  uint first, stride;
+
+  Chunks(long size, uint group, uint thread_index, uint num_threads)
+      : size(size),
+        first(group * kSwooshChunks * num_threads + thread_index),
+        stride(num_threads) {}
+
+  // The number of a chunk among all.
+  uint operator[](int k) const { return first + uint(k) * stride; }
+
+  // The chunk's first element.
+  long Begin(int k) const { return long((*this)[k]) * kSwooshOfChunk; }
+
+  // How many elements it has, at most kSwooshOfChunk; none if 0 or less.
+  int Count(int k) const {
+    return int(min(size - Begin(k), long(kSwooshOfChunk)));
+  }
+};
 
 // x         of float, half or bfloat
 // y         of the same size, gets swoosh(x)
@@ -174,14 +214,19 @@ kernel void swoosh(device const T *x [[buffer(0)]],
                    constant SwooshParams &params [[buffer(2)]],
                    constant SwooshTable &table [[buffer(3)]],
                    uint lane [[thread_index_in_simdgroup]],
-                   uint thread_index [[thread_position_in_grid]]) {
-  const long first = long(thread_index) * kSwooshOfThread;
-  const float4 from = Load(x, first, params.size, params.is_aligned);
-  const SwooshCell cell = table.cells[lane];
-  float4 values;
-  for (int i = 0; i != kSwooshOfThread; ++i)
-    values[i] = Swoosh(table, cell, params, from[i]).value;
-  Store(values, y, first, params.size);
+                   uint group [[threadgroup_position_in_grid]],
+                   uint thread_index [[thread_index_in_threadgroup]],
+                   uint num_threads [[threads_per_threadgroup]]) {
+  const LaneOfTable values(table, lane);
+  const SwooshParams p = params;
+  const Chunks chunks(params.size, group, thread_index, num_threads);
+  for (int k = 0; k != kSwooshChunks; ++k) {
+    const long at = chunks.Begin(k);
+    const int count = chunks.Count(k);
+    float4 slopes;
+    Store(Swoosh(values, p, Load(x + at, count, p.is_aligned), slopes), y + at,
+          count);
+  }
 }
 
 // deriv         gets swoosh'(x)
@@ -194,24 +239,25 @@ kernel void swoosh_and_deriv(device const T *x [[buffer(0)]],
                              constant SwooshTable &table [[buffer(4)]],
                              constant SwooshTable &deriv_table [[buffer(5)]],
                              uint lane [[thread_index_in_simdgroup]],
-                             uint thread_index [[thread_position_in_grid]]) {
-  const long first = long(thread_index) * kSwooshOfThread;
-  const float4 from = Load(x, first, params.size, params.is_aligned);
-  const SwooshCell cell = table.cells[lane],
-                   deriv_cell = deriv_table.cells[lane];
-  float4 values, derivs;
-  for (int i = 0; i != kSwooshOfThread; ++i) {
-    values[i] = Swoosh(table, cell, params, from[i]).value;
-    derivs[i] = Deriv(deriv_table, deriv_cell, params, from[i]);
+                             uint group [[threadgroup_position_in_grid]],
+                             uint thread_index [[thread_index_in_threadgroup]],
+                             uint num_threads [[threads_per_threadgroup]]) {
+  const LaneOfTable values(table, lane), derivs(deriv_table, lane);
+  const SwooshParams p = params;
+  const Chunks chunks(params.size, group, thread_index, num_threads);
+  for (int k = 0; k != kSwooshChunks; ++k) {
+    const long at = chunks.Begin(k);
+    const int count = chunks.Count(k);
+    const float4 from = Load(x + at, count, p.is_aligned);
+    float4 slopes;
+    Store(Swoosh(values, p, from, slopes), y + at, count);
+    Store(Deriv(derivs, p, from), deriv + at, count);
   }
-  Store(values, y, first, params.size);
-  Store(derivs, deriv, first, params.size);
 }
 
-// y   gets swoosh(x) with dropout: 0 with dropout_prob, else kept_scale times
-//     the value
+// y   gets swoosh(x) with dropout: 0, or kept_scale times the value
 // g   gets the derivative without dropout's scale: the integer part of
-//     (swoosh'(x) + 0.08) / kStep plus a random number of [0, 1), or where y is
+//     (swoosh'(x) + 0.08) / kStep plus a random number of (0, 1), or where y is
 //     dropped, of 0.08 / kStep plus that number
 template <typename T>
 kernel void swoosh_forward(device const T *x [[buffer(0)]],
@@ -220,28 +266,36 @@ kernel void swoosh_forward(device const T *x [[buffer(0)]],
                            constant SwooshParams &params [[buffer(3)]],
                            constant SwooshTable &table [[buffer(4)]],
                            uint lane [[thread_index_in_simdgroup]],
-                           uint thread_index [[thread_position_in_grid]]) {
-  const long first = long(thread_index) * kSwooshOfThread;
-  const float4 from = Load(x, first, params.size, params.is_aligned);
-  const uint2 seed(params.seed[0], params.seed[1]);
-  const float4 rounding = Uniform(Philox(uint4(thread_index, 0, 0, 0), seed));
-  const SwooshCell cell = table.cells[lane];
-  float4 values, steps;
-  for (int i = 0; i != kSwooshOfThread; ++i) {
-    const ValueAndSlope at = Swoosh(table, cell, params, from[i]);
-    values[i] = at.value;
-    steps[i] = at.slope + kCoeff;
+                           uint group [[threadgroup_position_in_grid]],
+                           uint thread_index [[thread_index_in_threadgroup]],
+                           uint num_threads [[threads_per_threadgroup]]) {
+  // The middles of equal parts of [0, 1), and kCoeff in steps.
+  constexpr float kPart = 1.0f / (1 << (32 - kSwooshDropoutBits));
+  constexpr float kLeast = 0.5f * kPart + kCoeff / kStep;
+  const LaneOfTable table_of_values(table, lane);
+  const SwooshParams p = params;
+  const Chunks chunks(params.size, group, thread_index, num_threads);
+  for (int k = 0; k != kSwooshChunks; ++k) {
+    const long at = chunks.Begin(k);
+    const int count = chunks.Count(k);
+    const float4 from = Load(x + at, count, p.is_aligned);
+    const uint4 random =
+        Philox(uint4(chunks[k], 0, 0, 0), uint2(p.seed[0], p.seed[1]));
+    float4 slopes;
+    float4 values = Swoosh(table_of_values, p, from, slopes);
+    if (p.dropout_limit != 0) {
+      const bool4 is_dropped =
+          (random & ((1u << kSwooshDropoutBits) - 1)) < p.dropout_limit;
+      values = select(values * p.kept_scale, float4(0.0f), is_dropped);
+      slopes = select(slopes, float4(0.0f), is_dropped);
+    }
+    const float4 rounding =
+        Linear(kPart, float4(random >> kSwooshDropoutBits), kLeast);
+    // max() takes NaN to 0.
+    const float4 steps = max(fma(slopes, float4(1.0f / kStep), rounding), 0.0f);
+    Store(values, y + at, count);
+    Store(uchar4(steps), g + at, count);
   }
-  if (params.dropout_prob != 0.0f) {
-    const bool4 is_dropped = Uniform(Philox(uint4(thread_index, 1, 0, 0),
-                                            seed)) < params.dropout_prob;
-    values = select(values * params.kept_scale, float4(0.0f), is_dropped);
-    steps = select(steps, float4(kCoeff), is_dropped);
-  }
-  // Rounding may make a derivative a little less than 0.  max() takes NaN to 0.
-  steps = max(steps * (1.0f / kStep), 0.0f) + rounding;
-  Store(values, y, first, params.size);
-  Store(uchar4(steps), g, first, params.size);
 }
 
 // y_grad   the gradient of y, of float
@@ -252,16 +306,18 @@ kernel void swoosh_backward(device const float *y_grad [[buffer(0)]],
                             device const uchar *g [[buffer(1)]],
                             device T *x_grad [[buffer(2)]],
                             constant SwooshGradParams &params [[buffer(3)]],
-                            uint lane [[thread_index_in_simdgroup]],
-                            uint thread_index [[thread_position_in_grid]]) {
-  const long first = long(thread_index) * kSwooshOfThread;
-  const float4 steps = Load(g, first, params.size, true),
-               grads = Load(y_grad, first, params.size, params.is_aligned);
-  const float4 ans = grads * (steps * params.scale - params.offset);
-  vec<T, 4> rounded;
-  for (int i = 0; i != kSwooshOfThread; ++i)
-    rounded[i] = static_cast<T>(ans[i]);
-  Store(rounded, x_grad, first, params.size);
+                            uint group [[threadgroup_position_in_grid]],
+                            uint thread_index [[thread_index_in_threadgroup]],
+                            uint num_threads [[threads_per_threadgroup]]) {
+  const Chunks chunks(params.size, group, thread_index, num_threads);
+  for (int k = 0; k != kSwooshChunks; ++k) {
+    const long at = chunks.Begin(k);
+    const int count = chunks.Count(k);
+    const float4 steps = Load(g + at, count, true),
+                 grads = Load(y_grad + at, count, params.is_aligned);
+    const float4 ans = grads * (steps * params.scale - params.offset);
+    Store(vec<T, 4>(ans), x_grad + at, count);
+  }
 }
 
 #define K2_INSTANCE(name, kernel_name, Type) \
