@@ -16,8 +16,9 @@ import time
 from pathlib import Path
 
 import pytest
-from k2mps.build import builder, environment
+from k2mps.build import builder, environment, under_way
 from k2mps.core import project
+from k2mps.stack import checkout
 
 from k2_mps_tests.tooling import support
 from k2_mps_tests.tooling.support import git
@@ -354,6 +355,60 @@ def test_after_kill_9_the_next_build_waits_for_the_compilers(sandbox):
             break
         time.sleep(0.2)
     assert result.returncode == 0, result.stderr
+
+
+@pytest.mark.parametrize("command", [["apply"], ["export"], ["fold", "answer-42"]])
+def test_what_changes_the_checkout_is_refused_while_a_build_reads_it(sandbox, command):
+    process, _ = start_slow_build(sandbox)
+    assert "a build reads it" in sandbox.fails(17, *command)
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=30)
+
+
+def test_a_build_is_refused_while_the_checkout_is_changed(sandbox):
+    build(sandbox)
+    with checkout.Checkout(sandbox.checkout).exclusive():
+        assert "another k2mps changes" in fails(sandbox, 17)
+
+
+def test_two_builds_may_read_one_checkout(sandbox):
+    build(sandbox)
+    with checkout.Checkout(sandbox.checkout).reading():
+        assert "nothing to do" in build(sandbox)
+
+
+def test_status_tells_of_a_build(sandbox):
+    process, _ = start_slow_build(sandbox)
+    out = sandbox.ok("status")
+    assert re.search(r"^build: building cpu-\S+.*; the log is \S+/build\.log$", out, re.MULTILINE)
+    assert out.endswith("next: wait for the build\n")
+    assert json.loads(sandbox.ok("status", "--json"))["building"].startswith("building cpu-")
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=30)
+    assert "building" not in sandbox.ok("status")
+
+
+def test_status_tells_how_far_ninja_is(sandbox):
+    sandbox.ok("checkout")
+    here, found = project.Project(sandbox.root), checkout.Checkout(sandbox.checkout)
+    assert under_way.describe(here, found) == ""
+    tree = sandbox.root / "build/cpu-torch2.13.0-x"
+    support.write(tree, {under_way.LOG: "[3/9] Building a.o\n[4/9] Building b.o\nwarning\n"})
+    with found.reading():
+        assert under_way.describe(here, found).startswith("preparing a build")
+        with project.exclusive(tree, "the tree"):
+            told = under_way.describe(here, found)
+    assert told == f"building {tree.name}, 4 of 9 steps done; the log is {tree / under_way.LOG}"
+
+
+def test_ccache_is_recommended_before_a_first_build_only(sandbox, tmp_path):
+    path = bare_path(tmp_path)
+    os.symlink(shutil.which("c++"), f"{path}/c++")
+    advice = "recommended before the first build: sudo apt-get install ccache"
+    assert advice in sandbox.ok("doctor", *CPU, env={"PATH": path})
+    first, second = (sandbox.ok("build", *CPU, "--no-demo", env={"PATH": path}) for _ in "12")
+    assert advice in first
+    assert advice not in second
 
 
 def test_missing_compilers_name_the_one_command(sandbox, tmp_path):

@@ -4,9 +4,10 @@ import ast
 import os
 import re
 import sys
+import time
 
 import pytest
-from k2mps.cli import command_line
+from k2mps.cli import command_line, console
 from k2mps.core import errors
 from k2mps.run import program
 
@@ -23,6 +24,18 @@ def test_exit_codes_tell_the_kinds_of_error_apart():
     assert len(codes) == len(kinds) and codes.isdisjoint({0, 2}) and max(codes) < 128
     for kind in (*kinds, errors.InterruptedRunError):
         assert kind.__doc__.split("\n")[0].endswith("."), kind
+
+
+def test_without_a_terminal_a_long_task_says_how_far_it_is(monkeypatch, capsys, tmp_path):
+    monkeypatch.setattr(console, "SECONDS_BETWEEN_LINES", 0.01)
+    shown = ""
+    with console.Console().task("building k2", tmp_path / "log") as update:
+        update(3, 7, "Building a.o")
+        deadline = time.monotonic() + 20
+        while "3 of 7" not in shown and time.monotonic() < deadline:
+            shown += capsys.readouterr().out
+    assert shown.startswith(f"building k2 ... (log: {tmp_path / 'log'})\n")
+    assert "\nbuilding k2: 3 of 7, 0 s so far  Building a.o\n" in shown
 
 
 def test_help_names_every_command_once(empty):

@@ -88,7 +88,7 @@ class Progress(Reporter):
         self.steps = []
 
     @contextlib.contextmanager
-    def task(self, title):
+    def task(self, title, log=None):
         yield lambda *step: self.steps.append(step)
 
 

@@ -14,7 +14,7 @@ import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from k2mps.build import doctor, interpreter, provenance, toolchain
+from k2mps.build import doctor, interpreter, provenance, toolchain, under_way
 from k2mps.build.doctor import Device
 from k2mps.build.environment import Environment, torch_requirement, version_in
 from k2mps.core import errors, process, replacement
@@ -36,8 +36,6 @@ _EDITED = "edited"
 _KERNELS = "k2/csrc/mps/kernels/"
 _STAMP = "k2mps-configured.json"
 _INSTALLER = "k2mps\n"
-# In step 0, ninja looks whether there is anything to do.
-_PROGRESS = re.compile(r"\[([1-9]\d*)/(\d+)\] (.*)")
 _ERROR = re.compile(r"\b(error|undefined reference|undefined symbol)\b")
 _SHOWN_LINES = 40
 # One compiler took up to 1.2 GiB of memory.
@@ -97,17 +95,19 @@ def build(environment: Environment, checkout: Checkout, request: Request) -> Bui
       CompileError: the build fails.
     """
     tree = _EDITED if request.as_is else _patched_tree(environment, checkout)
-    prepare(environment, request)
-    plan = _Plan(environment, checkout, request, tree[:12])
-    plan.directory.mkdir(parents=True, exist_ok=True)
-    # The compilers have the lock, too: if this process is killed, the next run waits for them.
-    with exclusive(plan.directory, str(plan.directory)):
-        if plan.must_configure():
-            plan.configure()
-        steps = plan.compile()
-        origin = plan.origin(None if tree == _EDITED else tree)
-        (plan.directory / "lib").mkdir(exist_ok=True)
-        (plan.directory / "lib" / provenance.FILE).write_bytes(provenance.as_bytes(origin))
+    # Commands that move the checkout are refused meanwhile.
+    with checkout.reading():
+        if tree not in (_EDITED, checkout.head().tree):
+            raise errors.BusyError(
+                f"another k2mps moved {checkout.directory} before the build could read it",
+                next_command="run the same command again",
+            )
+        prepare(environment, request)
+        plan = _Plan(environment, checkout, request, tree[:12])
+        plan.directory.mkdir(parents=True, exist_ok=True)
+        # The compilers have the lock, too: if this process is killed, the next run waits for them.
+        with exclusive(plan.directory, str(plan.directory)):
+            steps, origin = plan.build(None if tree == _EDITED else tree)
     return Built(
         checkout.directory,
         plan.directory,
@@ -131,6 +131,8 @@ def _patched_tree(environment: Environment, checkout: Checkout) -> str:
                 + errors.some(now.patch_changes)
             )
         return _EDITED
+    if now.state is State.APPLIED and not now.patch_changes:
+        return now.head.tree  # `apply` would be refused beside another build.
     tip, written = apply.apply(project, upstream, checkout)
     if written is not None:
         reporter.info(f"applied the series to {checkout.directory}")
@@ -220,6 +222,21 @@ class _Plan:
         self.directory = environment.project.build_root / self.name
         self._stamp = self.directory / _STAMP
 
+    def build(self, patched_tree: str | None) -> tuple[int, dict[str, object]]:
+        """Brings the build tree up to date; returns the number of ninja's steps, and the origin."""
+        if self.must_configure():
+            self.configure()
+        # A first build compiles everything; ccache is of use from then on.
+        advice = doctor.advice(doctor.system_checks(self._request.device))
+        if advice and not (self.directory / under_way.LOG).exists():
+            self._environment.reporter.info(advice)
+        steps = self.compile()
+        origin = self.origin(patched_tree)
+        libraries = self.directory / "lib"
+        libraries.mkdir(exist_ok=True)
+        (libraries / provenance.FILE).write_bytes(provenance.as_bytes(origin))
+        return steps, origin
+
     def configure(self) -> None:
         """Runs cmake."""
         command = [
@@ -229,7 +246,7 @@ class _Plan:
             *self._request.cmake_arguments,
         ]
         log = self.directory / "configure.log"
-        with self._environment.reporter.task(f"configuring {self.name}"):
+        with self._environment.reporter.task("configuring k2", log):
             outcome = self._run(command, log)
         if outcome.status != 0:
             # CMake's own messages, without the rest of its output.
@@ -248,13 +265,13 @@ class _Plan:
             *("-j", self._request.jobs or fitting_jobs()),
             TESTS_TARGET if self._request.tests else TARGET,
         ]
-        log = self.directory / "build.log"
+        log = self.directory / under_way.LOG
         steps = 0
-        with self._environment.reporter.task(f"building {self.name}") as update:
+        with self._environment.reporter.task("building k2", log) as update:
 
             def follow(line: str) -> None:
                 nonlocal steps
-                if match := _PROGRESS.match(line):
+                if match := process.NINJA_PROGRESS.match(line):
                     steps = int(match[1])
                     update(steps, int(match[2]), match[3])
 

@@ -166,7 +166,8 @@ class Environment:
         stamp.unlink(missing_ok=True)
         self._pip(
             f"building the mps {source.name}",
-            ["install", "--no-build-isolation", str(source)],
+            # Verbose, so that the steps of ninja can be counted.
+            ["install", "--verbose", "--no-build-isolation", str(source)],
             settings,
         )
         stamp.write_text(key)
@@ -184,12 +185,19 @@ class Environment:
         self, title: str, arguments: Sequence[str], settings: Mapping[str, str] | None = None
     ) -> None:
         log = self.directory / "k2mps-pip.log"
-        with self.reporter.task(title) as update:
-            steps = itertools.count(1)
+        with self.reporter.task(title, log) as update:
+            lines = itertools.count(1)
+
+            def follow(line: str) -> None:
+                if match := process.NINJA_PROGRESS.match(line.strip()):
+                    update(int(match[1]), int(match[2]), match[3])
+                else:
+                    update(next(lines), 0, line.strip())
+
             outcome = self.run(
                 ["-m", "pip", *arguments, "--disable-pip-version-check", "--progress-bar=off"],
                 environment=settings,
-                on_line=lambda line: update(next(steps), 0, line.strip()),
+                on_line=follow,
                 log=log,
             )
         if outcome.status == 0:

@@ -70,11 +70,13 @@ def main(context: click.Context, verbose: bool) -> None:
 
 
 def _show_status(session: Session) -> None:
+    from k2mps.build import under_way
     from k2mps.stack import status
 
-    pin = session.upstream.pin
-    found = status.of_checkout(session.project, session.upstream, session.existing_if_any())
+    pin, checkout = session.upstream.pin, session.existing_if_any()
+    found = status.of_checkout(session.project, session.upstream, checkout)
     built = session.project.registered
+    building = under_way.describe(session.project, checkout)
     show = session.console.info
     show(f"k2: {pin.version}, {pin.commit[:12]}")
     show(f"checkout: {found.state.value} ({session.directory})")
@@ -89,8 +91,8 @@ def _show_status(session: Session) -> None:
         show(f"  {found.rebase}")
     if found.patch_changes:
         show(f"patches: changed since they were applied: {errors.some(found.patch_changes)}")
-    show(f"build: {built.name if built else 'none'}")
-    show(f"next: {_next(found, built)}")
+    show(f"build: {building or (built.name if built else 'none')}")
+    show(f"next: {'wait for the build' if building else _next(found, built)}")
 
 
 def _next(found, built: Path | None) -> str:
@@ -138,14 +140,18 @@ def apply_command(session: Session) -> None:
 @command(main, "status", k2_option, json_option)
 def status_command(session: Session, as_json: bool) -> None:
     """Print the state of the checkout, the patches and the build."""
+    from k2mps.build import under_way
     from k2mps.stack import status
 
     if not as_json:
         _show_status(session)
         return
-    found = status.of_checkout(session.project, session.upstream, session.existing_if_any())
+    checkout = session.existing_if_any()
+    found = status.of_checkout(session.project, session.upstream, checkout)
     state = "changed" if found.patch_changes else "as applied"
-    session.console.result({"checkout": str(session.directory), **vars(found), "patches": state})
+    building = under_way.describe(session.project, checkout)
+    facts = {"checkout": str(session.directory), **vars(found), "patches": state}
+    session.console.result({**facts, "building": building})
 
 
 @command(main, "build", build_options, device_option)
@@ -183,6 +189,9 @@ def doctor_command(session: Session, device: str, as_json: bool) -> None:
             for one in checks
         ]
         session.console.table(("", "what", "found", "wanted", "how to install it"), rows)
+    advice = doctor.advice(checks)
+    if advice and not as_json:
+        session.console.info(advice)
     lacking = doctor.lacking(checks)
     if lacking:
         raise errors.RequirementMissingError(

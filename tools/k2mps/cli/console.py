@@ -10,10 +10,16 @@ import os
 import shlex
 import signal
 import sys
+import threading
+import time
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from k2mps.core import errors
 from k2mps.core.progress import Reporter, Section, Update
+
+# Without a terminal, a task says so often how far it is.
+SECONDS_BETWEEN_LINES = 30.0
 
 
 class Console(Reporter):
@@ -73,12 +79,18 @@ class Console(Reporter):
         self.table(head, rows)
 
     @contextlib.contextmanager
-    def task(self, title: str) -> Iterator[Update]:
-        if not (self.shows_progress and self.on_terminal):
-            if self.shows_progress:
-                self.info(f"{title} ...")
+    def task(self, title: str, log: Path | None = None) -> Iterator[Update]:
+        if not self.shows_progress:
             yield lambda done, total, detail: None
             return
+        if log or not self.on_terminal:
+            self.info(f"{title} ..." + (f" (log: {log})" if log else ""))
+        with self._bar(title) if self.on_terminal else self._lines(title) as update:
+            yield update
+
+    @contextlib.contextmanager
+    def _bar(self, title: str) -> Iterator[Update]:
+        """Shows a task on a terminal."""
         from rich import progress
 
         with progress.Progress(
@@ -93,6 +105,31 @@ class Console(Reporter):
             yield lambda done, total, detail: live.update(
                 bar, completed=done, total=total or None, detail=errors.visible(detail[:60])
             )
+
+    @contextlib.contextmanager
+    def _lines(self, title: str) -> Iterator[Update]:
+        """Shows a task where there is no terminal: a line now and then, also without updates."""
+        latest = (0, 0, "")
+        ended = threading.Event()
+        begin = time.monotonic()
+
+        def update(*progress) -> None:
+            nonlocal latest
+            latest = progress
+
+        def tell() -> None:
+            while not ended.wait(SECONDS_BETWEEN_LINES):
+                done, total, detail = latest
+                far = f"{done} of {total}, " if total else ""
+                self.info(f"{title}: {far}{time.monotonic() - begin:.0f} s so far  {detail}"[:120])
+
+        thread = threading.Thread(target=tell, daemon=True)
+        thread.start()
+        try:
+            yield update
+        finally:
+            ended.set()
+            thread.join()
 
     def _write(self, text: str, stream) -> None:
         text = errors.visible(text)

@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import os
+import re
 import select
 import signal
 import subprocess
@@ -16,6 +17,10 @@ from k2mps.core.progress import Reporter
 
 _GRACE_SECONDS = 15.0
 _TAIL_LINES = 400
+
+# ninja's lines of progress: steps done, all steps, the step.  In step 0, ninja looks whether there
+# is anything to do.
+NINJA_PROGRESS = re.compile(r"\[([1-9]\d*)/(\d+)\] (.*)")
 
 # The descriptors of the locks that this process holds (`project.exclusive`).
 locks: set[int] = set()
@@ -58,7 +63,8 @@ def run(
     reporter.command(argv)
     tail: list[str] = []
     with (
-        open(log or os.devnull, "w", encoding="utf-8") as sink,
+        # Line by line, so that others can read how far the command is.
+        open(log or os.devnull, "w", encoding="utf-8", buffering=1) as sink,
         started(
             argv,
             cwd=cwd,

@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 
 # Takes what is done of a long piece of work, of how much, and a detail.
 Update = Callable[[int, int, str], object]
@@ -20,8 +21,12 @@ class Reporter:
         """A command that is about to run."""
 
     @contextlib.contextmanager
-    def task(self, title: str) -> Iterator[Update]:
-        """A long piece of work, shown for as long as the context lasts."""
+    def task(self, title: str, log: Path | None = None) -> Iterator[Update]:
+        """A long piece of work, shown for as long as the context lasts.
+
+        Args:
+          log: the file that gets the whole output of the work.
+        """
         yield lambda done, total, detail: None
 
 

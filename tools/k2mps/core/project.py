@@ -61,21 +61,26 @@ def find() -> Project:
 
 
 @contextlib.contextmanager
-def exclusive(directory: Path, what: str) -> Iterator[None]:
-    """Keeps other runs of the tool away from `directory` meanwhile.
+def exclusive(directory: Path, what: str, *, reading: bool = False) -> Iterator[None]:
+    """Keeps other runs of the tool from changing `directory` meanwhile.
 
     The lock goes with the process and its children, however they end: nothing is left behind.
 
+    Args:
+      what: how a message names the directory.
+      reading: the run changes nothing, so that others may read, too: a build of a checkout.
     Raises:
-      BusyError: another run holds it.
+      BusyError: another run changes it; or reads it, if this one is not `reading`.
     """
     descriptor = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
+    how = fcntl.LOCK_SH if reading else fcntl.LOCK_EX
     try:
         deadline = time.monotonic() + _PATIENCE_SECONDS
-        while not _locked(descriptor):
+        while not _locked(descriptor, how):
             if time.monotonic() > deadline:
                 raise errors.BusyError(
-                    f"another k2mps uses {what}",
+                    f"another k2mps {'changes' if reading else 'uses'} {what}",
+                    why="" if reading else "a build reads it, or another command changes it",
                     next_command="wait until it ends, then run the same command again",
                 )
             time.sleep(0.02)
@@ -86,8 +91,8 @@ def exclusive(directory: Path, what: str) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _locked(descriptor: int) -> bool:
+def _locked(descriptor: int, how: int) -> bool:
     with contextlib.suppress(BlockingIOError):
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, how | fcntl.LOCK_NB)
         return True
     return False

@@ -259,8 +259,12 @@ class Checkout:
         self.git.bytes("worktree", "prune")
 
     def exclusive(self) -> contextlib.AbstractContextManager[None]:
-        """A context in which no other run of the tool changes this checkout."""
+        """A context in which no other run of the tool reads or changes this checkout."""
         return exclusive(self.git_dir, str(self.directory))
+
+    def reading(self) -> contextlib.AbstractContextManager[None]:
+        """A context in which no other run of the tool changes this checkout: a build's."""
+        return exclusive(self.git_dir, str(self.directory), reading=True)
 
     def files(self, commit: str, paths: Iterable[str] = ()) -> dict[str, objects.File]:
         """The files of a commit; with `paths`, these files where they exist."""

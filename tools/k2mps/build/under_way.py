@@ -1,0 +1,54 @@
+"""The build that is under way, for `k2mps status`."""
+
+import contextlib
+import fcntl
+import os
+from pathlib import Path
+
+from k2mps.core import process
+from k2mps.core.project import Project
+from k2mps.stack.checkout import Checkout
+
+# The file in a build tree that has ninja's output.
+LOG = "build.log"
+
+
+def describe(project: Project, checkout: Checkout | None) -> str:
+    """The build that reads the checkout, how far it is, and its log; empty without a build.
+
+    A build shares the lock of the checkout's git directory with other builds, and has that of its
+    build tree for itself: see `project.exclusive`.
+    """
+    if checkout is None or not _read_by_a_build(checkout.git_dir):
+        return ""
+    for tree in sorted(project.build_root.glob("*-torch*")):
+        if not _free(tree, fcntl.LOCK_SH):
+            log = tree / LOG
+            return f"building {tree.name}{_progress(log)}; the log is {log}"
+    return f"preparing a build; the log of pip is {project.environment / 'k2mps-pip.log'}"
+
+
+def _progress(log: Path) -> str:
+    """How far ninja is, by the last line of progress in its log; empty before the first."""
+    found = []
+    if log.exists():
+        lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+        found = list(filter(None, map(process.NINJA_PROGRESS.match, lines)))
+    return f", {found[-1][1]} of {found[-1][2]} steps done" if found else ""
+
+
+def _read_by_a_build(git_dir: Path) -> bool:
+    """Whether others hold the lock, and all of them only read."""
+    return not _free(git_dir, fcntl.LOCK_EX) and _free(git_dir, fcntl.LOCK_SH)
+
+
+def _free(directory: Path, kind: int) -> bool:
+    """Whether a lock could be had; it is given back at once."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        with contextlib.suppress(BlockingIOError):
+            fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+            return True
+        return False
+    finally:
+        os.close(descriptor)
