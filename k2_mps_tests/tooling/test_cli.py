@@ -116,12 +116,21 @@ def test_a_wrong_command_line(empty, arguments, status, problem):
     assert (result.returncode, problem in result.stderr) == (status, True), result.stderr
 
 
+@pytest.mark.parametrize("name", ["fuzz", "bench"])
+def test_an_unknown_option_of_a_program_is_refused_before_a_build(empty, name):
+    result = empty.run(name, "--foo")
+    assert result.returncode == 2 and "No such option" in result.stderr
+    assert result.stdout == ""
+
+
 @pytest.mark.parametrize("name", ["fuzz", "bench", "kernels", "torch"])
 def test_the_help_lists_the_options_of_the_program_that_a_command_starts(name):
     path = ROOT / getattr(program, name.upper()).module.replace(".", "/")
     text = (path / "__main__.py" if path.is_dir() else path.with_suffix(".py")).read_text()
-    listed = re.findall(r"--\w+", command_line.main.commands[name].help)
-    assert set(re.findall(r'add_argument\(\s*"(--\w+)"', text)) == set(listed)
+    command = command_line.main.commands[name]
+    own = {option.name for option in command.params if option.expose_value} - {"words"}
+    listed = {*re.findall(r"--\w+", command.help), *(f"--{option}" for option in own)}
+    assert set(re.findall(r'add_argument\(\s*"(--\w+)"', text)) == listed
 
 
 @pytest.mark.parametrize(

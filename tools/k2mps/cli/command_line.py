@@ -6,6 +6,7 @@ Each command imports its modules when it runs, so that quick commands stay quick
 import errno
 import itertools
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import click
@@ -217,43 +218,60 @@ def test_command(session: Session, words: tuple[str, ...]) -> None:
     suites.report(results, session.console)
 
 
-def _run_on_k2(session: Session, name: str, words: tuple[str, ...]) -> None:
-    """Builds k2, and runs a program of program.py with it."""
+def _run_on_k2(session: Session, name: str, options: Mapping[str, object]) -> None:
+    """Builds k2, and runs a program of program.py with it.
+
+    Args:
+      options: the program's own options, without those that the user did not give.
+    """
     from k2mps.run import program
 
+    words = []
+    for option, value in options.items():
+        if value is True:
+            words.append(f"--{option}")
+        elif value not in (None, False):
+            words += [
+                f"--{option}={one}" for one in (value if isinstance(value, tuple) else [value])
+            ]
     built = session.build(session.request())
     getattr(program, name).run(session.environment, words, built)
 
 
-@command(main, "fuzz", build_options, words_argument, **PASSED_ON)
-def fuzz_command(session: Session, words: tuple[str, ...]) -> None:
+# The tool itself knows the options of programs that need a build: it refuses others before that.
+
+
+@command(main, "fuzz", build_options)
+@click.option("--seconds", type=float, metavar="N", help="how long to run; default: 60")
+@click.option(
+    "--seed", type=int, metavar="S", help="the same seed makes the same cases; default: 1"
+)
+@click.option("--kind", multiple=True, help="only cases of this kind; may be given several times")
+@click.option(
+    "--place",
+    type=click.Choice(("host", "metal")),
+    help="who does what both can do; default: each case draws one",
+)
+def fuzz_command(session: Session, **options: object) -> None:
     """Compare mps with the CPU on random FSAs, ragged tensors and losses.
 
     The fuzzer shrinks a case that differs, and prints a program that shows it.
-
-    \b
-    --seconds N    how long to run; default 60
-    --seed S       the same seed makes the same cases; default 1
-    --kind KIND    only cases of this kind; may be given several times
-    --place PLACE  host or metal, for what both can do; default: each case draws one
     """
-    _run_on_k2(session, "FUZZ", words)
+    _run_on_k2(session, "FUZZ", options)
 
 
-@command(main, "bench", build_options, words_argument, **PASSED_ON)
-def bench_command(session: Session, words: tuple[str, ...]) -> None:
+@command(main, "bench", build_options)
+@click.option("--output", metavar="DIR", help="where the results go; default: build/bench")
+@click.option("--compare", metavar="FILE", help="a bench.json of an earlier run on this machine")
+@click.option("--quick", is_flag=True, help="two small sizes only")
+@click.option("--repeats", type=int, metavar="COUNT", help="runs of each operation; default: 5")
+def bench_command(session: Session, **options: object) -> None:
     """Time operations on the CPU and on mps, by host and by Metal kernels.
 
     The output folder gets table, plot and JSON. On Linux mps is emulated: its
     times say nothing about a GPU.
-
-    \b
-    --output DIR     default build/bench
-    --compare FILE   a bench.json of an earlier run on this machine
-    --quick          two small sizes only
-    --repeats COUNT  the runs of each operation; default 5
     """
-    _run_on_k2(session, "BENCH", words)
+    _run_on_k2(session, "BENCH", options)
 
 
 @command(main, "kernels", torch_option, words_argument, **PASSED_ON)
