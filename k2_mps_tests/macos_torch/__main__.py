@@ -24,7 +24,8 @@ def main() -> int:
         release = download.fetch(Environment(project.find()), options.version)
         base = known.before(options.known or release.version)
     except errors.K2mpsError as error:
-        print(error)
+        # The tool that runs this program names the next command.
+        print(error.what, error.why, sep="\n")
         return UNREAD
     found = list(facts.compare(facts.read(release, known), known, base))
     if options.json:

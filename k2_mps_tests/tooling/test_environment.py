@@ -81,6 +81,16 @@ def test_a_missing_version_and_an_index_that_does_not_answer_are_two_errors(made
         made.install([Requirement("small-package==1.2")])
 
 
+def test_a_conflict_is_told_in_pips_own_words(made, monkeypatch, tmp_path):
+    wheel_for_tests.make(made.wheels, "1.2")
+    (tmp_path / "constraints").write_text("small-package<1\n")
+    monkeypatch.setenv("PIP_CONSTRAINT", str(tmp_path / "constraints"))
+    with pytest.raises(errors.RequirementMissingError) as caught:
+        made.install([Requirement("small-package==1.2")])
+    assert "The user requested small-package==1.2" in caught.value.why
+    assert "The user requested (constraint) small-package<1" in caught.value.why
+
+
 def test_a_source_tree_is_installed_when_it_changes(made, tmp_path):
     source = tmp_path / "tree"
     support.write(

@@ -21,6 +21,8 @@ TORCH_WITHOUT_CUDA = "https://download.pytorch.org/whl/cpu"
 
 _CONFIGURED_INDEX = re.compile(r"[^=]*\.(index-url|extra-index-url|find-links|no-index)=")
 _NOT_INSTALLED = re.compile(r"(^|/)(__pycache__|build|tests|\.[^/]*|[^/]*\.egg-info)/")
+_ERROR = re.compile(r"^\s*error:|: error:", re.IGNORECASE)
+_SHOWN_LINES = 8
 _UNREACHABLE = re.compile(
     r"connection|timed out|temporary failure|name or service not known"
     r"|max retries|network is unreachable|ssl",
@@ -205,13 +207,18 @@ class Environment:
         kind = errors.RequirementMissingError
         if _UNREACHABLE.search("\n".join(outcome.lines)):
             kind = errors.IndexUnreachableError
-        telling = [line for line in outcome.lines if "rror" in line] or outcome.lines
         raise kind(
             f"pip failed while {title}",
-            why="\n".join(telling[-5:]),
+            why="\n".join(_complaint(outcome.lines)),
             next_command=f"read {log}; check pip's index and the network,"
             " then run the same command again",
         )
+
+
+def _complaint(lines: Sequence[str]) -> list[str]:
+    """pip's words about its failure, or a compiler's: from the first error on."""
+    first = next((at for at, line in enumerate(lines) if _ERROR.search(line)), -_SHOWN_LINES)
+    return [line for line in lines[first:] if line.strip()][:_SHOWN_LINES]
 
 
 def torch_requirement(torch: Torch, version: str | None) -> Requirement:

@@ -44,6 +44,8 @@ class Program:
     next_command: str  # what to do when the program fails
     groups: tuple[str, ...] = ()  # the groups of pyproject.toml that the program needs
     missing: str = ""  # what to do where something is missing
+    # How many of the last lines that it prints an error repeats as its reason.
+    shown_lines: int = 1
 
     def run(
         self, environment: Environment, arguments: Sequence[object] = (), built: Built | None = None
@@ -58,7 +60,9 @@ class Program:
             kind, what, step = errors.K2mpsError, "has other options", "see above, or --help"
         elif outcome.status in _LACKING and self.missing:
             kind, what, step = errors.RequirementMissingError, "cannot run", self.missing
-        outcome.check(kind, f"the {self.what} {what}, status {outcome.status}", step, shown=1)
+        outcome.check(
+            kind, f"the {self.what} {what}, status {outcome.status}", step, self.shown_lines
+        )
 
 
 CHECK = Program(
@@ -81,6 +85,7 @@ TORCH = Program(
     "check the files that rely on the facts that differ, then write these facts in"
     " k2_mps_tests/macos_torch/known.toml",
     ("wheels",),
+    shown_lines=0,
     missing="read k2mps-pip.log in .venv, check pip's index; then run the same command again",
 )
 COMMITS = Program(
