@@ -2,11 +2,14 @@
 
 import json
 import platform
+import re
+import sys
 
 import _k2
 import k2
 import pytest
 import torch
+from k2.mps import calibrate
 
 from k2_mps_tests.parity.helpers import python, random_fsa_vec
 
@@ -72,13 +75,53 @@ def _python(path, *arguments):
     return python(*arguments, K2_MPS_COSTS=str(path))
 
 
-def test_calibrate(tmp_path):
-    path = tmp_path / "caches" / "costs.json"
-    found = _python(path, "-m", "k2.mps.calibrate", "--dry-run")
-    assert found.returncode == 0, found.stderr
+def _calibrate(path, steady):
+    """Calibrates with a limit for the difference of rounds: -1 for none that is steady."""
+    program = "import sys; from k2.mps import calibrate; "
+    program += f"calibrate.STEADY = {steady}; sys.exit(calibrate.main())"
+    return _python(path, "-c", program)
+
+
+def test_calibrate_keeps_nothing_that_is_not_steady(tmp_path):
+    path = tmp_path / "costs.json"
+    found = _calibrate(path, steady=-1)
+    assert found.returncode == 1
+    assert "The times are not steady" in found.stderr
     assert not path.exists()
 
-    found = _python(path, "-m", "k2.mps.calibrate")
+
+def test_a_dry_run_of_calibrate_keeps_nothing(tmp_path):
+    path = tmp_path / "costs.json"
+    found = _python(path, "-m", "k2.mps.calibrate", "--dry-run")
+    assert found.returncode == 0, found.stderr
+    assert re.search(r"the rounds differ by \d+%", found.stdout)
+    emulated = "these are no times of a GPU" in found.stdout
+    assert emulated == (sys.platform != "darwin")
+    assert not path.exists()
+
+
+def test_a_busy_round_of_calibrate_changes_no_cost(monkeypatch):
+    """Only the second round has the machine for itself."""
+    times = []
+
+    def time(call, slow):
+        number_of_round = len(times) // (3 * len(OPERATIONS))
+        times.append(1e6 * (slow if number_of_round != 1 else 1))
+        return times[-1]
+
+    monkeypatch.setattr(calibrate, "_time", lambda call: time(call, slow=1))
+    quiet, spread = calibrate.measure()
+    assert set(spread.values()) == {0.0}
+    times.clear()
+    monkeypatch.setattr(calibrate, "_time", lambda call: time(call, slow=3))
+    busy, spread = calibrate.measure()
+    assert busy == quiet
+    assert set(spread.values()) == {2.0}
+
+
+def test_calibrate(tmp_path):
+    path = tmp_path / "caches" / "costs.json"
+    found = _calibrate(path, steady=1e9)
     assert found.returncode == 0, found.stderr
     assert torch.backends.mps.get_name() in found.stdout and str(path) in found.stdout
     saved = json.loads(path.read_text())[platform.node()]

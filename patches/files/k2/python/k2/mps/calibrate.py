@@ -22,16 +22,21 @@
 This takes less than 10 seconds.  When k2 is imported, it reads the result, to
 estimate whether Metal or the host is faster; ``k2.mps.explain()`` prints the
 estimates.
+
+Other programs on this machine make a call slower, never faster.  So each call
+is timed in several rounds, a round counts by its fastest call, and the costs
+are from the fastest round.  If the rounds differ too much, nothing is kept.
 '''
 import argparse
+import contextlib
+import dataclasses
 import datetime
 import json
 import os
 import platform
-import statistics
 import sys
 import time
-from typing import Callable, Dict, Tuple
+from typing import Callable, Dict, Iterator, List, Tuple
 
 import k2
 import k2.mps
@@ -40,8 +45,37 @@ import torch
 
 SEQUENCES, SYMBOLS, TARGETS = 8, 50, 20
 FRAMES = 50, 200
-# A measurement ends after so many calls, or seconds.
-MOST_CALLS, MOST_SECONDS = 10, 0.4
+# Each round times all calls, so that another program disturbs few of the
+# rounds of one call.
+ROUNDS = 4
+# A call is repeated so often in a round, or for so many seconds.
+LEAST_CALLS, MOST_CALLS, MOST_SECONDS = 3, 20, 0.1
+# The largest difference of the rounds of a call that is kept, relative to the
+# fastest one.
+STEADY = 0.15
+
+
+@dataclasses.dataclass
+class Measured:
+    '''The times of one call.
+
+    Attributes:
+      rounds: nanoseconds, the least of each round.
+      work, steps: what k2's estimate of the call counts, see
+        k2/csrc/mps/placement.h.
+    '''
+    rounds: List[float]
+    work: float
+    steps: float
+
+    @property
+    def time(self) -> float:
+        return min(self.rounds)
+
+    @property
+    def spread(self) -> float:
+        '''The difference of the rounds, relative to the fastest.'''
+        return max(self.rounds) / min(self.rounds) - 1
 
 
 def _problems(num_frames: int) -> Dict[str, Callable[[], None]]:
@@ -71,48 +105,75 @@ def _problems(num_frames: int) -> Dict[str, Callable[[], None]]:
 
 
 def _time(call: Callable[[], None]) -> float:
-    '''Return how many nanoseconds a call takes, at the median.'''
-    call()
-    torch.mps.synchronize()
-    times = []
-    while len(times) < MOST_CALLS and sum(times) < MOST_SECONDS * 1e9:
+    '''Return the least time of a call, in nanoseconds.'''
+    times: List[float] = []
+    while len(times) < LEAST_CALLS or (len(times) < MOST_CALLS
+                                       and sum(times) < MOST_SECONDS * 1e9):
         begin = time.perf_counter_ns()
         call()
         torch.mps.synchronize()
         times.append(time.perf_counter_ns() - begin)
-    return statistics.median(times)
+    return min(times)
 
 
-def _measure(name: str, call: Callable[[], None],
-             force: str) -> Tuple[float, float, float]:
-    '''Return the time of a call, its work and its steps.'''
-    before = os.environ.get('K2_MPS_FORCE')
-    os.environ['K2_MPS_FORCE'] = force
+@contextlib.contextmanager
+def _forced(who: str) -> Iterator[None]:
+    '''Make the host, or Metal, do what both can do; with one thread of
+    torch's, so that the number of free cores does not matter.'''
+    before, threads = os.environ.get('K2_MPS_FORCE'), torch.get_num_threads()
+    os.environ['K2_MPS_FORCE'] = who
+    torch.set_num_threads(1)
     try:
-        taken = _time(call)
+        yield
     finally:
+        torch.set_num_threads(threads)
         del os.environ['K2_MPS_FORCE']
         if before is not None:
             os.environ['K2_MPS_FORCE'] = before
+
+
+def _first(name: str, call: Callable[[], None]) -> Measured:
+    '''Call once, which compiles kernels and fills caches.'''
+    call()
+    torch.mps.synchronize()
     of_it = {p.operation: p for p in placement.placements()}[name]
-    return taken, of_it.last_work, of_it.last_steps
+    return Measured([], of_it.last_work, of_it.last_steps)
 
 
-def measure() -> Dict[str, Dict[str, float]]:
-    '''Return the costs of each operation, see k2/csrc/mps/placement.h.'''
+def measure() -> Tuple[Dict[str, Dict[str, float]], Dict[str, float]]:
+    '''Measure each operation that both Metal and the host can do.
+
+    Returns:
+      The costs of each operation, see k2/csrc/mps/placement.h; and how much
+      the rounds of its measurements differ, relative to the fastest.
+    '''
     short, long = [_problems(frames) for frames in FRAMES]
-    ans = {}
+    calls = {}
     for name in short:
-        host, work, _ = _measure(name, long[name], 'host')
-        first, _, few = _measure(name, short[name], 'metal')
-        last, _, many = _measure(name, long[name], 'metal')
-        step = max(0.0, last - first) / (many - few)
-        ans[name] = {
-            'host': host / work,
+        calls[name, 'host', 'long'] = long[name]
+        calls[name, 'metal', 'short'] = short[name]
+        calls[name, 'metal', 'long'] = long[name]
+    found = {}
+    for key, call in calls.items():
+        with _forced(key[1]):
+            found[key] = _first(key[0], call)
+    for _ in range(ROUNDS):
+        for key, call in calls.items():
+            with _forced(key[1]):
+                found[key].rounds.append(_time(call))
+    costs, spread = {}, {}
+    for name in short:
+        host = found[name, 'host', 'long']
+        first = found[name, 'metal', 'short']
+        last = found[name, 'metal', 'long']
+        step = (max(0.0, last.time - first.time) / (last.steps - first.steps))
+        costs[name] = {
+            'host': host.time / host.work,
             'step': step,
-            'call': max(0.0, first - step * few),
+            'call': max(0.0, first.time - step * first.steps),
         }
-    return ans
+        spread[name] = max(each.spread for each in (host, first, last))
+    return costs, spread
 
 
 def _save(costs: Dict[str, Dict[str, float]]) -> None:
@@ -154,13 +215,21 @@ def main() -> int:
     if problem is not None:
         print(problem, file=sys.stderr)
         return 1
-    costs = measure()
+    costs, spread = measure()
     print(f'{torch.backends.mps.get_name()}, nanoseconds:')
     units = {p.operation: p for p in placement.placements()}
     for name, each in costs.items():
         work, steps = units[name].work, units[name].steps
         print(f'{name}: the host {each["host"]:.3g} by {work}, Metal '
-              f'{each["step"]:.0f} by {steps} and {each["call"]:.0f} a call')
+              f'{each["step"]:.0f} by {steps} and {each["call"]:.0f} a call; '
+              f'the rounds differ by {spread[name]:.0%}')
+    if platform.system() != 'Darwin':
+        print('This is not the GPU of a Mac: these are no times of a GPU.')
+    if max(spread.values()) > STEADY:
+        print(f'The times are not steady: rounds may differ by {STEADY:.0%}. '
+              'Other programs use this machine, or it saves power. Nothing '
+              'was kept.', file=sys.stderr)
+        return 0 if options.dry_run else 1
     if not options.dry_run:
         _save(costs)
         print(f'kept in {placement.path_of_costs()}')
