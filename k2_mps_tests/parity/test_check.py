@@ -1,5 +1,6 @@
 """python -m k2.mps.check finds wrong results, and names the machine."""
 
+import dataclasses
 import platform
 import sys
 import xml.etree.ElementTree as ElementTree
@@ -27,13 +28,29 @@ def test_this_device_is_good(tmp_path):
     # The page names the device of its times.
     name = torch.backends.mps.get_name()
     assert sys.platform == "darwin" or "Emulated" in name
-    for text in (result.stdout, page):
-        assert f"mps ({name}) is faster for" in text
     assert f"<h2>mps ({name}) against the CPU</h2>" in page
     # The page needs no other file, and its drawings are well formed.
     assert "http" not in page and page.count("<svg") == 2
     for part in page.split("<svg")[1:]:
         ElementTree.fromstring("<svg" + part.split("</svg>")[0] + "</svg>")
+
+
+@pytest.mark.parametrize("times_count", [True, False])
+def test_only_a_mac_has_a_verdict_on_speed(times_count):
+    result = check.Result([], "A GPU", "small", times_count=times_count)
+    result.comparisons.append(check.Comparison("x", 0.0, 0.1))
+    counted = k2.mps.Counters(*[0] * len(dataclasses.fields(k2.mps.Counters)))
+    result.timings.append(check.Timing("x", 2.0, 1.0, counted))
+    text, page = "\n".join(check.text(result)), check_page.page(result)
+    for shown in (text, page):
+        assert ("mps (A GPU) is faster for x" in shown) == times_count
+        assert ("NOT OF A GPU" in shown) != times_count
+        assert ("its times say nothing about speed" in shown) != times_count
+    assert ("These are no times of a GPU" in page) != times_count
+
+
+def test_this_machine_counts_times_if_it_is_a_mac():
+    assert check.Result([], "", "small").times_count == (sys.platform == "darwin")
 
 
 def test_what_an_operation_copies_is_its_own():

@@ -110,12 +110,16 @@ class Result:
       name: the name of the device; empty without a device.
       size: the size of the timed problems, a key of SIZES.
       comparisons, timings: empty without a device.
+      times_count: whether the times of mps are those of a GPU: only a Mac has
+        one that torch calls mps.
     '''
     facts: List[Fact]
     name: str
     size: str
     comparisons: List[Comparison] = dataclasses.field(default_factory=list)
     timings: List[Timing] = dataclasses.field(default_factory=list)
+    times_count: bool = dataclasses.field(
+        default_factory=lambda: platform.system() == 'Darwin')
 
     @property
     def status(self) -> int:
@@ -130,6 +134,12 @@ class Result:
         '''The name of mps on this machine.'''
         return f'mps ({self.name})'
 
+    @property
+    def unit(self) -> str:
+        '''The unit of the times, and what they are not.'''
+        unit = f'milliseconds, size {self.size}'
+        return unit if self.times_count else f'{unit}, NOT OF A GPU'
+
     def verdict(self) -> List[str]:
         '''The verdict, in sentences.'''
         if self.status == NO_DEVICE:
@@ -143,6 +153,9 @@ class Result:
         else:
             lines = [f'{len(self.comparisons)} of {len(self.comparisons)}'
                      ' operations agree with the CPU, values and gradients.']
+        if not self.times_count:
+            return [*lines, f'{self.device} on {platform.system()} is not the'
+                    ' GPU of a Mac: its times say nothing about speed.']
         faster = [each.name for each in self.timings if each.mps < each.cpu]
         lines.append(f'{self.device} is faster for'
                      f' {", ".join(faster) or "none"} of'
@@ -466,8 +479,7 @@ def text(result: Result) -> List[str]:
              for each in result.comparisons])]
     if result.timings:
         lines += ['', *_table(
-            [f'milliseconds, size {result.size}', 'cpu', result.device,
-             'dispatches', 'waits'],
+            [result.unit, 'cpu', result.device, 'dispatches', 'waits'],
             [[each.name, f'{each.cpu * 1e3:.2f}', f'{each.mps * 1e3:.2f}',
               str(each.counted.dispatches), str(each.counted.waits)]
              for each in result.timings])]

@@ -135,13 +135,16 @@ def _timings(result) -> List[str]:
              str(each.counted.gates), str(each.counted.waits),
              str(each.counted.bytes_to_mps + each.counted.bytes_to_cpu)]
             for each in result.timings]
+    mark = [] if result.times_count else [
+        '<p class="bad">These are no times of a GPU: mps on this machine is'
+        ' not the GPU of a Mac.</p>']
     return [
-        f'<h2>Times, size {_escape(result.size)}</h2>',
+        f'<h2>Times, {_escape(result.unit)}</h2>', *mark,
         '<p>Median of several runs, forward and backward.</p>',
-        _html_table(['milliseconds', 'cpu', result.device, *words], rows),
+        _html_table([result.unit, 'cpu', result.device, *words], rows),
         '<dl>', *(f'<dt>{_escape(word)}</dt><dd>{_escape(meaning)}</dd>'
                   for word, meaning in words.items()), '</dl>',
-        _bars('milliseconds', [each.name for each in result.timings],
+        _bars(result.unit, [each.name for each in result.timings],
               ['cpu', result.device],
               [[(each.cpu * 1e3, f'{each.cpu * 1e3:.2f} ms'),
                 (each.mps * 1e3, f'{each.mps * 1e3:.2f} ms')]
