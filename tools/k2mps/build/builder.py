@@ -273,7 +273,8 @@ class _Plan:
                 nonlocal steps
                 if match := process.NINJA_PROGRESS.match(line):
                     steps = int(match[1])
-                    update(steps, int(match[2]), match[3])
+                    # The file's name; its path has no room in a line.
+                    update(steps, int(match[2]), match[3].rsplit("/", 1)[-1])
 
             outcome = self._run(command, log, follow)
         if outcome.status != 0:
