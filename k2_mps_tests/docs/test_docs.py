@@ -134,6 +134,14 @@ def test_python_in_the_text_runs(path):
     assert result.returncode == 0, result.stderr[-2000:]
 
 
+@pytest.mark.k2
+def test_the_readme_shows_what_its_code_prints():
+    path = ROOT / "README.md"
+    [code], [printed] = blocks(path, "python"), blocks(path, "text")
+    result = ran(sys.executable, "-c", code, cwd=ROOT)
+    assert result.stdout == printed
+
+
 def commands(path):
     """The command lines in a file's blocks, as lists of words."""
     for code in blocks(path, ""):
