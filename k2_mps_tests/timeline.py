@@ -10,8 +10,10 @@ import argparse
 import os
 from pathlib import Path
 
-DEPTH = 3  # the depth of nested functions
-ROWS = ["functions", *[""] * (DEPTH - 1), "wait", "dispatch", "GPU (emulated)"]
+# The tracks of functions, by their nesting; deeper ones are left out.
+FUNCTIONS = ["function", "called by it", "called by that"]
+# All tracks, from top to bottom.
+TRACKS = [*FUNCTIONS, "wait", "dispatch", "GPU (emulated)"]
 
 
 def record():
@@ -42,41 +44,59 @@ def record():
 
 
 def boxes(trace):
-    """Yields (row, begin, end, kernel) of each box; functions and waits have no kernel."""
+    """Yields (track, begin, end, name) of each interval, in nanoseconds."""
     # The thread of autograd begins where the caller's intervals end.
     ends = {}
     for interval in trace.intervals():
-        row = ROWS.index("dispatch" if interval.name == "dispatch" else "wait")
-        if interval.name == "function":
+        track, name = interval.name, interval.message
+        if track == "function":
             around = [end for end in ends.get(interval.thread, ()) if end >= interval.end]
             ends[interval.thread] = around + [interval.end]
-            row = len(around)
-        if interval.name != "function" or row < DEPTH:
-            kernel = interval.message if interval.name == "dispatch" else ""
-            yield row, interval.begin, interval.end, kernel
+            if len(around) >= len(FUNCTIONS):
+                continue
+            track = FUNCTIONS[len(around)]
+        elif track == "dispatch":
+            name = f"k2 {name}"  # as the GPU's label
+        yield track, interval.begin, interval.end, name or track
     for dispatch in trace.dispatches:
-        yield len(ROWS) - 1, dispatch.begin, dispatch.end, dispatch.kernel
+        yield TRACKS[-1], dispatch.begin, dispatch.end, dispatch.label
 
 
 def draw(trace, file):
-    """Draws the picture, an SVG."""
-    from matplotlib import pyplot
+    """Draws the picture, an SVG: each box has the number of its name in the legend.
+
+    A step to the right is the next begin or end of a box, however long that takes: emulated
+    kernels take so long that nothing else would be seen.
+    """
+    from matplotlib import patches, pyplot
 
     pyplot.rcParams["svg.fonttype"] = "none"  # texts stay texts
-    figure, axis = pyplot.subplots(figsize=(10, 3), layout="constrained")
-    kernels = list(dict.fromkeys(dispatch.kernel for dispatch in trace.dispatches))
-    for row, begin, end, kernel in boxes(trace):
-        color = f"C{kernels.index(kernel)}" if kernel else "grey"
-        label = f"k2 {kernel}" if row == len(ROWS) - 1 else None
-        axis.barh(row, end - begin, left=begin, color=color, edgecolor=color, label=label)
-    axis.set_yticks(range(len(ROWS)), ROWS)
+    found = sorted(boxes(trace), key=lambda box: box[1])
+    steps = {time: at for at, time in enumerate(sorted({t for box in found for t in box[1:3]}))}
+    names = list(dict.fromkeys(name for *_, name in found))
+    tracks = [track for track in TRACKS if any(box[0] == track for box in found)]
+    colors = pyplot.get_cmap("tab20").colors
+    figure, axis = pyplot.subplots(figsize=(10, 3.4), layout="constrained")
+    for track, begin, end, name in found:
+        number = names.index(name)
+        left, width = steps[begin], steps[end] - steps[begin]
+        row, color = tracks.index(track), colors[number % len(colors)]
+        axis.barh(row, width, left=left, color=color, edgecolor="white", linewidth=0.5)
+        axis.text(left + width / 2, row, number + 1, ha="center", va="center", fontsize=7)
+    axis.set_yticks(range(len(tracks)), tracks)
     axis.set_xticks([])
     axis.invert_yaxis()
     axis.set_xlabel(
-        "A CTC loss and its gradient, emulated:"
-        " what lies in what is as on a Mac, how long it takes is not."
+        "A CTC loss and its gradient, emulated: the order of begins and ends, not their times."
     )
-    figure.legend(loc="outside right upper", fontsize="small", title="dispatches")
+    figure.legend(
+        handles=[
+            patches.Patch(color=colors[at % len(colors)], label=f"{at + 1}  {name}")
+            for at, name in enumerate(names)
+        ],
+        loc="outside right upper",
+        fontsize="small",
+    )
     figure.savefig(file)
 
 
