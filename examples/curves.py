@@ -29,10 +29,10 @@ def draw(folders: list[Path], output: Path) -> float:
             continue
         differences = [abs(a - b) / abs(a) for a, b in zip(first, run["losses"])]
         largest = max([largest, *differences])
-        lower.plot(differences, label=run["device"])
+        lower.plot(differences, color=f"C{number}")  # as above
     upper.set_ylabel("loss per phone")
     upper.legend()
-    lower.set_ylabel(f"difference to {runs[0]['device']}")
+    lower.set_ylabel(f"relative difference\nto {runs[0]['device']}")
     lower.set_xlabel("step")
     lower.set_yscale("symlog", linthresh=1e-8)
     figure.tight_layout()
