@@ -205,8 +205,14 @@ def plot(rows, machine, folder):
     from matplotlib import pyplot
 
     names = sorted({row["operation"] for row in rows})
-    figure, axes = pyplot.subplots(1, len(names), squeeze=False, figsize=(4.5 * len(names), 4))
-    for axis, name in zip(axes[0], names):
+    across = 2
+    down = -(-len(names) // across)
+    figure, axes = pyplot.subplots(
+        down, across, squeeze=False, figsize=(5 * across, 3 * down), layout="constrained"
+    )
+    for axis in axes.flat[len(names) :]:
+        axis.set_axis_off()
+    for axis, name in zip(axes.flat, names):
         for place in PLACES:
             mine = [row for row in rows if (row["operation"], row["place"]) == (name, place)]
             if mine:
@@ -221,11 +227,12 @@ def plot(rows, machine, folder):
                 )
         axis.set_title(name, fontsize=9)
         axis.set_xlabel("frames of all utterances")
-    axes[0][0].set_ylabel("ms")
-    axes[0][0].legend()
+        axis.set_ylabel("ms")
+    figure.legend(
+        *axes[0][0].get_legend_handles_labels(), loc="outside lower center", ncols=len(PLACES)
+    )
     if machine["mps"] == "emulated":
         figure.suptitle("mps is emulated: no times of a GPU", color="red")
-    figure.tight_layout()
     for kind in ("png", "svg"):
         figure.savefig(folder / ("bench." + kind))
     pyplot.close(figure)
@@ -271,7 +278,10 @@ def main():
         print(
             "\nwhat a Mac's host would still do, with one thread: the time "
             "of emulated mps less\nthat of kernels and of torch's "
-            "operators; memory beyond inputs and gradients"
+            "operators; memory beyond inputs and gradients.\n"
+            "Here 'cpu 1 ms' is the least time with one thread of torch, as 'host ms' is; 'cpu' "
+            "above is\nthe median with all threads, which other programs on a small machine make "
+            "much longer."
         )
         for line in _shares().table(rows):
             print(line)

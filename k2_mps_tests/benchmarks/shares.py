@@ -101,7 +101,7 @@ def _on_mps(function):
 
 COLUMNS = (
     "B, T, S: operation, who does it on mps",
-    "cpu ms",
+    "cpu 1 ms",
     "host ms",
     "share",
     "dispatches",
