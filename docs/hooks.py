@@ -1,9 +1,10 @@
-"""Hooks of mkdocs: put the timeline of emulated signposts into its page.
+"""Hooks of mkdocs: READMEs as pages of the site, and the timeline of emulated signposts.
 
-k2_mps_tests.timeline draws the picture for each build of the site.  The page has no
+k2_mps_tests.timeline draws the picture for each build of the site.  Its page has no
 picture if k2 is not built, or on a Mac, which has no emulator.
 """
 
+import re
 import subprocess
 import sys
 import tempfile
@@ -13,11 +14,17 @@ from mkdocs.structure.files import File
 
 MARK = "<!-- timeline -->"
 NAME = "images/timeline.svg"
+# Texts of the repository that are pages of the site, too.
+_ROOT = Path(__file__).resolve().parents[1]
+TEXTS = {"README.md": "introduction.md", "examples/README.md": "examples.md"}
 _CAPTION = "Signposts of k2 and its dispatches, emulated"
 
 
 def on_files(files, config):
-    """Adds the picture to the files of the site."""
+    """Adds the READMEs, the license and the picture to the files of the site."""
+    for source, page in {**TEXTS, "LICENSE": "LICENSE.txt"}.items():
+        text = (_ROOT / source).read_text(encoding="utf-8")
+        files.append(File.generated(config, page, content=text))
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "timeline.svg")
         outcome = subprocess.run(
@@ -29,7 +36,12 @@ def on_files(files, config):
 
 
 def on_page_markdown(markdown, page, config, files):
-    """Puts the picture in place of the mark."""
+    """Makes links fit the site, and puts the picture in place of the mark."""
+    pages = {**TEXTS, "emulator/README.md": "emulator.md", "LICENSE": "LICENSE.txt"}
+    for source, target in pages.items():
+        markdown = re.sub(rf"\]\((\.\./)?{re.escape(source)}\)", f"]({target})", markdown)
+    if page.file.src_uri in TEXTS.values():
+        markdown = markdown.replace("](docs/", "](")
     if files.get_file_from_path(NAME) is None:
         return markdown.replace(MARK, "")
     return markdown.replace(MARK, f"![{_CAPTION}]({NAME})")

@@ -82,9 +82,24 @@ def test_the_site_has_the_picture_of_signposts(site):
     assert "emulated" in picture and "k2 ctc_best_scores" in picture
 
 
+@pytest.mark.parametrize(
+    "page, link",
+    [("introduction", "../operations/"), ("introduction", "../LICENSE.txt"), ("", "examples/")],
+)
+def test_the_site_has_the_readmes(site, page, link):
+    assert f'href="{link}"' in (site / page / "index.html").read_text()
+
+
+def sources(folder):
+    """Copies what the site is made of."""
+    shutil.copytree(ROOT / "docs", folder / "docs")
+    (folder / "examples").mkdir()
+    for name in ("mkdocs.yml", "README.md", "examples/README.md", "LICENSE"):
+        shutil.copy(ROOT / name, folder / name)
+
+
 def test_the_site_builds_where_k2_is_not_built(tmp_path, monkeypatch):
-    shutil.copytree(ROOT / "docs", tmp_path / "docs")
-    shutil.copy(ROOT / "mkdocs.yml", tmp_path)
+    sources(tmp_path)
     monkeypatch.delenv("PYTHONPATH", raising=False)
     result = build(tmp_path, tmp_path / "site")
     assert result.returncode == 0, result.stdout + result.stderr
@@ -95,8 +110,7 @@ def test_the_site_builds_where_k2_is_not_built(tmp_path, monkeypatch):
     "wrong", ["[gone](gone.md)", "[gone](errors.md#gone)", "![gone](images/gone.svg)"]
 )
 def test_a_link_that_leads_nowhere_fails_the_build(tmp_path, wrong):
-    shutil.copytree(ROOT / "docs", tmp_path / "docs")
-    shutil.copy(ROOT / "mkdocs.yml", tmp_path)
+    sources(tmp_path)
     with (tmp_path / "docs/index.md").open("a") as stream:
         stream.write(f"\n{wrong}\n")
     result = build(tmp_path, tmp_path / "site")
