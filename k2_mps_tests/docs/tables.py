@@ -28,6 +28,7 @@ WHERE = {
     "metal": "Metal",
     "aten": "ATen",
     "host": "host in place",
+    "either": "Metal if large, else host",
     "cpu": "through the CPU",
     "": "none",
 }
