@@ -200,7 +200,8 @@ def run(
         ),
     ]
     started = time.monotonic()
-    with reporter.task(f"testing {suite.title}") as update:
+    log = folder / f"{suite.name}.log"
+    with reporter.task(f"testing {suite.title}", log) as update:
 
         def follow(line: str) -> None:
             if match := _PERCENT.search(line):
@@ -215,7 +216,7 @@ def run(
             variables=variables,
             cwd=project.root,
             on_line=follow,
-            log=folder / f"{suite.name}.log",
+            log=log,
         )
     return _read(suite, report, outcome, time.monotonic() - started, without_k2)
 
