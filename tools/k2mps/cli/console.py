@@ -110,6 +110,7 @@ class Console(Reporter):
     def _lines(self, title: str) -> Iterator[Update]:
         """Shows a task where there is no terminal: a line now and then, also without updates."""
         latest = (0, 0, "")
+        short = title if len(title) <= 40 else f"{title[:37]}..."
         ended = threading.Event()
         begin = time.monotonic()
 
@@ -121,7 +122,7 @@ class Console(Reporter):
             while not ended.wait(SECONDS_BETWEEN_LINES):
                 done, total, detail = latest
                 far = f"{done} of {total}, " if total else ""
-                self.info(f"{title}: {far}{time.monotonic() - begin:.0f} s so far  {detail}"[:120])
+                self.info(f"{short}: {far}{time.monotonic() - begin:.0f} s so far  {detail}"[:120])
 
         thread = threading.Thread(target=tell, daemon=True)
         thread.start()
