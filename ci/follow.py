@@ -4,7 +4,7 @@
 The program probes upstream's default branch, rebases the series onto the newest commit to
 which all patches apply, builds k2 there and runs the suites `upstream-cpu` and `parity`.  The
 text, for an issue, has the commit that breaks each patch and the end of what a failed step
-printed: build/follow.md.  The rebased patches/ stay: `k2mps undo` takes them back.
+printed: build/follow.md.  The rebased patches/ stay: git takes them back.
 
 Exit status: 0 if the series is on upstream's newest commit, and all steps passed there; 34 if the
 text has something for a person to do; any other status if upstream was not probed.

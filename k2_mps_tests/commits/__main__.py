@@ -15,6 +15,7 @@ continues.
 import argparse
 import json
 import os
+import shutil
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -67,7 +68,7 @@ def check(
             known = json.loads(file.read_text(encoding="utf-8"))
         except (FileNotFoundError, ValueError):
             known = {}
-        checkout.remove_worktree(folder)
+        shutil.rmtree(folder, ignore_errors=True)
         try:
             for commit in checkout.commits(f"{base}..{tip}"):
                 last = commit.id == tip
@@ -93,7 +94,7 @@ def check(
                     replacement.rewrite(file, json.dumps(known, indent=1) + "\n")
                 yield commit, found
         finally:
-            checkout.remove_worktree(folder)
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def tried(
@@ -123,9 +124,10 @@ def tried(
 
 
 def at_commit(checkout: Checkout, folder: Path, commit: str) -> Checkout:
-    """The worktree in `folder`, made if need be, with a commit checked out."""
+    """The clone in `folder`, made if need be, with a commit checked out."""
     if not folder.exists():
-        checkout.git.bytes("worktree", "add", "--quiet", "--detach", str(folder), commit)
+        how = "clone --quiet --no-checkout --template=".split()
+        checkout.git.bytes(*how, "--", str(checkout.common_dir), str(folder))
     worktree = Checkout(folder, checkout.reporter)
     worktree.git.bytes("checkout", "--quiet", "--detach", commit)
     return worktree

@@ -22,7 +22,7 @@ def pytest_configure(config):
 
 def pytest_addoption(parser):
     parser.addoption(
-        "--kill-rounds", type=int, default=15, help="how many processes test_kill.py kills"
+        "--fault-points", type=int, default=56, help="how often test_faults.py kills a command"
     )
 
 

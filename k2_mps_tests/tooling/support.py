@@ -17,6 +17,7 @@ from pathlib import Path
 
 from k2mps.build.environment import Environment
 from k2mps.core.project import Project
+from k2mps.series import patch_text
 
 from k2_mps_tests.running import ran
 from k2_mps_tests.tooling import tool_server
@@ -294,6 +295,16 @@ def sample_series(sandbox: Sandbox) -> None:
     sandbox.ok("export", "--k2", str(work))
 
 
+def drop(sandbox: Sandbox, name: str) -> None:
+    """Takes a patch out of patches/, by hand."""
+    folder = sandbox.root / "patches"
+    found = patch_text.parse(name, (folder / name).read_bytes())
+    for path in (name, *(f"files/{one}" for one in found.new_files)):
+        (folder / path).unlink()
+    order = (folder / "series").read_text()
+    (folder / "series").write_text(order.replace(f"{name}\n", ""))
+
+
 def patches(sandbox: Sandbox) -> dict[str, bytes]:
     """All files of patches/, and upstream.toml."""
     found = {
@@ -305,7 +316,7 @@ def patches(sandbox: Sandbox) -> dict[str, bytes]:
     return found
 
 
-_UNTOLD = "FETCH_HEAD ORIG_HEAD logs gc.log rr-cache worktrees".split()
+_UNTOLD = "FETCH_HEAD ORIG_HEAD logs gc.log worktrees".split()
 
 
 def snapshot(directory: Path, times: bool = True) -> dict[str, object]:
@@ -331,10 +342,8 @@ def snapshot(directory: Path, times: bool = True) -> dict[str, object]:
     return {
         "files": files,
         "head": (git_dir / "HEAD").read_text(),
-        # But for the tool's list of states, which says what was found, too, and upstream's refs.
-        "refs": re.sub(
-            r"\n?.*refs/(worktree/k2mps/state|k2mps/upstream.*)", "", git(directory, "for-each-ref")
-        ),
+        # But for the tool's ref.
+        "refs": re.sub(r"\n?.*refs/k2mps/applied", "", git(directory, "for-each-ref")),
         "index": git(directory, "ls-files", "--stage", "-t"),
         "status": git(directory, "status", "--porcelain=v1", "--ignored"),
         "git directory": sorted(

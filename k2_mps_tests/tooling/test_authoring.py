@@ -1,4 +1,4 @@
-"""`k2mps new`, `fold`, `drop`: commands on patches, without commits."""
+"""`k2mps new`, `fold`: commands on patches, without commits."""
 
 import re
 import shlex
@@ -112,26 +112,16 @@ NONE = f"there is no patch nope\n  why: the patches are {MPS}"
         (EDITED, "new ''", "a patch needs a subject"),
         # Files that another patch adds.
         ({"cmake/mps.cmake": "other\n"}, "new more", f"cmake/mps.cmake, which {MPS} adds"),
-        ({TOOL: "other\n"}, f"fold {MPS}", f"{NEW} does not apply any more"),
+        ({TOOL: "other\n"}, f"fold {MPS}", "does not apply any more"),
         (EDITED, "new more --why 'a\n---\nb'", "cannot be written as a patch"),
         (EDITED, "new more --why '\x01'", "control or invisible characters"),
         (EDITED, "fold nope", NONE),
-        ({}, "drop nope", NONE),
-        (EDITED, f"drop {MPS}", "has uncommitted edits in scripts/run.sh"),
     ],
 )
 def test_what_is_refused_changes_nothing(sandbox, k2, files, command, problem):
     support.write(k2, files)
     before = snapshot(k2), patches(sandbox)
     assert problem in sandbox.fails(1, *shlex.split(command))
-    assert (snapshot(k2), patches(sandbox)) == before
-
-
-def test_a_patch_stays_behind_those_that_it_builds_on(sandbox, k2):
-    edit(k2, "and a half\n", "and b\n")
-    sandbox.ok("new", "more")
-    before = snapshot(k2), patches(sandbox)
-    assert "more.patch does not apply any more" in sandbox.fails(1, "drop", MPS)
     assert (snapshot(k2), patches(sandbox)) == before
 
 
@@ -147,9 +137,10 @@ def test_fold(sandbox, k2):
 
 
 @pytest.mark.parametrize("name", [MPS, ARRAY, NEW])
-def test_drop(sandbox, k2, name):
-    assert f"removed patches/{name}" in sandbox.ok("drop", name.removesuffix(".patch"))
-    assert not (sandbox.root / "patches" / name).exists()
+def test_a_patch_is_dropped_by_hand(sandbox, k2, name):
+    support.drop(sandbox, name)
+    sandbox.ok("apply")
+    sandbox.ok("export")
     sound(sandbox, k2, *(one for one in (MPS, ARRAY, NEW) if one != name))
     if name == MPS:
         assert "line 50\n" in (k2 / CONTEXT).read_text()
@@ -157,22 +148,29 @@ def test_drop(sandbox, k2, name):
         assert (k2 / "k2/csrc/old.cu").exists() and not (k2 / "cmake").exists()
 
 
-@pytest.mark.parametrize("command", [f"drop {MPS}", f"fold {MPS} k2/new.cu", "new x k2/new.cu"])
-def test_undo(sandbox, k2, command):
-    """What were edits are edits again."""
-    if command.endswith(".cu"):
-        edit(k2)
-        support.write(k2, {"k2/new.cu": "new\n"})
-    before = snapshot(k2, times=False), patches(sandbox)
-    sandbox.ok(*command.split())
-    assert patches(sandbox) != before[1]
-    sandbox.ok("undo")
-    assert (snapshot(k2, times=False), patches(sandbox)) == before
+def test_a_command_is_undone_by_git(sandbox, k2):
+    """As docs/tool.md shows it."""
+    git(sandbox.root, "init", "--quiet")
+    git(sandbox.root, "add", "patches", "upstream.toml")
+    git(sandbox.root, "commit", "--quiet", "-m", "first")
+    edit(k2)
+    support.write(k2, {"k2/new.cu": "new\n"})
+    before = patches(sandbox)
+    sandbox.ok("new", "x", "k2/new.cu")
+    git(sandbox.root, "stash", "--include-untracked", "--quiet", "--", "patches", "upstream.toml")
+    assert patches(sandbox) == before
+    sandbox.ok("apply")
+    assert not (k2 / "k2/new.cu").exists() and "line 20\n" in (k2 / CONTEXT).read_text()
+    git(sandbox.root, "stash", "pop", "--quiet")
+    sandbox.ok("apply")
+    assert (k2 / "k2/new.cu").exists() and "twenty\n" in (k2 / CONTEXT).read_text()
 
 
 def test_away_from_the_series_is_refused(sandbox, k2):
     edit(k2)
     git(k2, "commit", "--quiet", "--all", "-m", "mine")
-    assert "k2mps export" in sandbox.fails(1, "drop", MPS)
+    edit(k2, "line 30\n", "thirty\n")
+    assert "k2mps export" in sandbox.fails(1, "fold", MPS)
+    git(k2, "checkout", "--quiet", CONTEXT)
     git(k2, "checkout", "--quiet", "--detach", "HEAD~1")
-    assert "k2mps apply" in sandbox.fails(1, "drop", MPS)
+    assert "is not on branch k2-mps" in sandbox.fails(1, "fold", MPS)

@@ -193,7 +193,7 @@ def test_only_verbose_echoes_commands_that_can_be_pasted(sandbox):
     result = sandbox.run("--verbose", "apply", env={"NO_COLOR": "", "FORCE_COLOR": ""})
     echoed = re.findall(r"^\+ (.*)$", result.stderr, re.MULTILINE)
     assert any(line.startswith("git clone ") for line in echoed)
-    assert any(line.startswith("git update-ref refs/") for line in echoed)
+    assert any(line.startswith("git update-ref --create-reflog") for line in echoed)
     assert "+ " not in result.stdout
     result = sandbox.run("status")
     assert "+ git" not in result.stdout + result.stderr

@@ -75,16 +75,13 @@ def test_apply_makes_the_commits_anew_and_touches_no_file(sandbox, k2, changed):
     assert after["files"] == before["files"]
     assert after["status"] == before["status"] == ""
     assert names(k2) == sandbox.order()
+    sandbox.ok("export")
+    written = patches(sandbox)
     own = sandbox.clone("own")
     sandbox.ok("apply", "--k2", str(own))
     assert git(own, "rev-parse", "HEAD") == git(k2, "rev-parse", "HEAD")
-    written = patches(sandbox)
     assert "already applied" in sandbox.ok("apply")
     assert patches(sandbox) == written
-    sandbox.ok("undo")
-    assert snapshot(k2)["head"] == before["head"]
-    assert git(k2, "status", "--porcelain") == ""
-    assert names(k2) == [MPS, ARRAY, NEW]
 
 
 @pytest.mark.parametrize("command", [f"fold {MPS}", "new more"])
@@ -123,9 +120,9 @@ def test_commits_that_cancel_each_other_are_not_overwritten(sandbox, k2):
     support.commit(k2, "more: a thing", {"more.txt": "x\n"})
     git(k2, "revert", "--no-edit", "HEAD")
     before = snapshot(k2)
-    assert "more: a thing" in sandbox.fails(1, "apply")
+    assert "already applied" in sandbox.ok("apply")
     support.edit(k2 / CONTEXT, "line 20\n", "twenty\n")
-    assert "has commits that are not in patches/" in sandbox.fails(1, "fold", MPS)
+    assert "edits more.txt, which more-a-thing.patch adds" in sandbox.fails(1, "fold", MPS)
     git(k2, "checkout", "--quiet", CONTEXT)
     assert snapshot(k2)["refs"] == before["refs"]
     assert sandbox.state() == "edited"

@@ -60,7 +60,7 @@ def restore(clone):
     """Restores the clone at the pin."""
     pin = REAL.upstream().pin.commit
     git(clone.k2, "checkout", "--quiet", "--detach", pin)
-    for ref in ("refs/heads/k2-mps", "refs/worktree/k2mps/state"):
+    for ref in ("refs/heads/k2-mps", "refs/k2mps/applied"):
         git(clone.k2, "update-ref", "-d", ref)
 
 
@@ -70,7 +70,7 @@ def test_k2s_style_checkers_find_nothing(clone):
     checkout = Checkout(clone.k2)
     pin = REAL.upstream().pin.commit
     found = []
-    for commit in checkout.commits(f"{pin}..HEAD"):
+    for commit in checkout.commits(f"{pin}..{checkout.head().commit}"):
         found += style.findings(checkout, commit.parents[0], commit.id)
     assert found == []
 

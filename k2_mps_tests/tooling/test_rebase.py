@@ -2,7 +2,6 @@
 
 import os
 import re
-from pathlib import Path
 
 import pytest
 
@@ -48,13 +47,9 @@ def test_patches_and_pin_follow_but_not_the_checkout(sandbox, k2):
     text = (sandbox.root / "upstream.toml").read_text()
     assert git(k2, "rev-parse", f"{onto}^{{tree}}") in text and "# where it comes from" in text
     after = snapshot(k2)
-    # The checkout is unchanged, except one more entry of the log.
-    for what in ("files", "head", "worktrees"):
-        assert after[what] == before[0][what]
+    assert after == before[0]
     assert sandbox.state() == "applied by another version of the series"
-    assert "rebase --onto" in sandbox.ok("undo")
-    assert patches(sandbox) == before[1] and sandbox.state() == "applied"
-    sandbox.ok("undo")  # which brings the rebased patches back
+    assert "k2mps docs" in out and "docs/pull-requests.md" in out
     sandbox.ok("apply")
     text = (k2 / CONTEXT).read_text()
     assert text.startswith("a line before\nline 1\n")
@@ -116,9 +111,7 @@ def test_a_conflict_says_what_why_and_what_next(sandbox, k2):
     assert "<<<<<<<" in (sandbox.root / "build/rebase" / CONTEXT).read_text()
 
 
-def test_continue_and_a_resolution_is_remembered(sandbox, k2):
-    before = patches(sandbox)
-    del before["patches/files/k2/python/k2/mps/blob.bin"]
+def test_continue_after_a_resolution(sandbox, k2):
     onto, _ = conflict(sandbox)
     assert "in progress" in sandbox.fails(14, "rebase", "--onto", onto)
     assert "conflicts are left" in sandbox.fails(14, "rebase", "--continue")
@@ -132,13 +125,6 @@ def test_continue_and_a_resolution_is_remembered(sandbox, k2):
     assert "line 90" not in text
     sandbox.ok("export")
     assert sandbox.state() == "applied"
-    result = patches(sandbox)
-    # git brings the old patches back, and the checkout follows.
-    support.write(sandbox.root, {path: text.decode() for path, text in before.items()})
-    sandbox.ok("apply")
-    out = sandbox.ok("rebase", "--onto", onto)
-    assert f"resolved as before: context-know-mps.patch: {CONTEXT}" in out
-    assert patches(sandbox) == result
 
 
 def test_a_new_file_made_while_resolving_is_not_lost(sandbox, k2):
@@ -157,40 +143,64 @@ def test_a_new_file_made_while_resolving_is_not_lost(sandbox, k2):
     assert (k2 / "k2/csrc/shim.h").read_text() == "shim\n"
 
 
-@pytest.mark.parametrize("state", [None, '{"other": 1}'])
-def test_a_rebase_whose_state_cannot_be_read_can_be_aborted(sandbox, k2, state):
-    """It was killed as it began, or is of another version."""
+def test_a_rebase_of_another_version_is_left_alone(sandbox, k2):
     conflict(sandbox)
-    link = (sandbox.root / "build/rebase/.git").read_text().removeprefix("gitdir: ").strip()
-    file = Path(link, "k2mps-rebase.json")
-    file.unlink() if state is None else file.write_text(state)
-    message = sandbox.fails(14, "rebase", "--continue")
-    assert "was killed as it began" in message and "next: k2mps rebase --abort" in message
-    sandbox.ok("rebase", "--abort")
-    assert not (sandbox.root / "build/rebase").exists()
+    file = sandbox.root / "build/rebase/.git/k2mps-rebase.json"
+    file.write_text('{"other": 1}')
+    for step in ("--continue", "--abort"):
+        message = sandbox.fails(14, "rebase", step)
+        assert "another version of k2mps began" in message and "rm -rf" in message
+    assert (sandbox.root / "build/rebase").exists()
 
 
-def test_what_an_aborted_or_undone_rebase_resolved_is_asked_for_again(sandbox, k2):
-    onto = upstream_commit(sandbox, "Both", {**CONFLICT, "k2/csrc/crlf.txt": "one\r\n2\r\n"})
-    sandbox.fails(14, "rebase", "--onto", onto)
-    resolve(sandbox, "WRONG\n")
-    assert "patch 2 of 3" in sandbox.fails(14, "rebase", "--continue")
-    assert "are forgotten" in sandbox.ok("rebase", "--abort")
-    message = sandbox.fails(14, "rebase", "--onto", onto)
-    assert "context-know-mps.patch, conflicts" in message
-    sandbox.ok("rebase", "--abort")
-    onto = upstream_commit(sandbox, "Back", {"k2/csrc/crlf.txt": "one\r\ntwo\r\nthree\r\n"})
-    sandbox.fails(14, "rebase", "--onto", onto)
+def test_a_folder_of_the_users_is_left_alone(sandbox, k2):
+    notes = {"build/rebase/notes": "mine\n"}
+    support.write(sandbox.root, notes)
+    onto = upstream_commit(sandbox, "Newer", {"a": "1\n"})
+    assert "exists, and is not of k2mps" in sandbox.fails(1, "rebase", "--onto", onto)
+    for step in ("--continue", "--abort"):
+        assert "no rebase is in progress" in sandbox.fails(1, "rebase", step)
+    assert (sandbox.root / "build/rebase/notes").read_text() == "mine\n"
+
+
+@pytest.mark.parametrize("script", ["echo mine > new.h", "echo more >> k2/csrc/array.cu"])
+def test_abort_takes_no_work(sandbox, k2, script):
+    conflict(sandbox)
+    support.shell(sandbox.root / "build/rebase", script)
+    assert "has work of yours" in sandbox.fails(14, "rebase", "--abort")
+    assert (sandbox.root / "build/rebase").exists()
+
+
+def test_a_resolution_that_is_committed_counts(sandbox, k2):
+    conflict(sandbox)
     resolve(sandbox)
+    git(sandbox.root / "build/rebase", "commit", "--quiet", "--all", "-m", "any words")
     sandbox.ok("rebase", "--continue")
-    sandbox.ok("undo")
-    assert "context-know-mps.patch, conflicts" in sandbox.fails(14, "rebase", "--onto", onto)
+    text = (sandbox.root / "patches" / "context-know-mps.patch").read_text()
+    assert "+line fifty, better\n" in text and "Subject: context: know mps\n" in text
+
+
+@pytest.mark.parametrize("left", ["<<<<<<< HEAD", ">>>>>>> 1234567 (x)"])
+def test_a_marker_that_is_left_is_refused(sandbox, k2, left):
+    conflict(sandbox)
+    resolve(sandbox, f"line fifty\n{left}\n")
+    git(sandbox.root / "build/rebase", "add", "--all")
+    assert f"conflicts are left in {CONTEXT}" in sandbox.fails(14, "rebase", "--continue")
+
+
+@pytest.mark.parametrize("script", ["git checkout -q -f HEAD~1", "git checkout -q -f --orphan x"])
+def test_a_head_elsewhere_is_refused(sandbox, k2, script):
+    conflict(sandbox)
+    before = patches(sandbox)
+    support.shell(sandbox.root / "build/rebase", f"{script}; git commit -q --allow-empty -m x")
+    assert "HEAD of " in sandbox.fails(14, "rebase", "--continue")
+    assert patches(sandbox) == before
 
 
 def test_a_stopped_rebase_keeps_others_off_and_overwrites_nothing(sandbox, k2):
     conflict(sandbox)
     before = snapshot(k2), patches(sandbox)
-    for command in (["new", "more"], ["drop", "context-know-mps"], ["export"], ["undo"]):
+    for command in (["new", "more"], ["fold", "context-know-mps"], ["export"], ["apply"]):
         assert "a rebase is in progress" in sandbox.fails(14, *command)
     assert (snapshot(k2), patches(sandbox)) == before
     own = sandbox.clone("own")
@@ -248,11 +258,25 @@ def test_a_patch_that_upstream_has(sandbox, k2):
     git(sandbox.upstream, "update-index", "--chmod=+x", "k2/csrc/array.cu")
     onto = support.commit(sandbox.upstream, "Merge array", files)
     before = patches(sandbox)
-    out = sandbox.ok("rebase", "--onto", onto)
-    assert f"removed patches/{patch}" in out and "2 patches" in out
-    assert re.search(r"< -: +-+ array: a mode and line ends", out)
-    sandbox.ok("undo")
+    words = ("rebase", "--onto", onto)
+    message = sandbox.fails(14, *words)
+    assert f"patches/{patch}, changes nothing" in message and "has its changes already" in message
     assert patches(sandbox) == before
+    assert f"next: k2mps rebase --continue --drop {patch}, which drops it" in message
+    out = sandbox.ok("rebase", "--continue", "--drop", patch)
+    assert f"removed patches/{patch}\n" in out and f"dropped {patch}\n" in out
+    assert "2 patches" in out and re.search(r"< -: +-+ array: a mode and line ends", out)
+    after = patches(sandbox)
+    support.write(
+        sandbox.root,
+        {
+            path: text.decode()
+            for path, text in before.items()
+            if path.endswith((".patch", "series", "toml"))
+        },
+    )
+    sandbox.ok(*words, "--drop", patch)
+    assert patches(sandbox) == after
 
 
 def test_a_resolution_that_leaves_nothing_is_asked_for(sandbox, k2):
@@ -261,8 +285,7 @@ def test_a_resolution_that_leaves_nothing_is_asked_for(sandbox, k2):
     git(worktree, "reset", "--quiet", "--hard")
     message = sandbox.fails(14, "rebase", "--continue")
     assert "context-know-mps.patch, changes nothing" in message
-    git(worktree, *re.search("git -C [^ ]+ (rebase --skip)", message)[1].split())
-    sandbox.ok("rebase", "--continue")
+    sandbox.ok(*re.search("next: k2mps (rebase --continue --drop [^ ,]+)", message)[1].split())
     assert "context-know-mps" not in (sandbox.root / "patches/series").read_text()
 
 

@@ -22,8 +22,8 @@ from k2mps.core.git import Git
 from k2mps.core.pins import sha256
 from k2mps.core.project import REGISTER, Project, exclusive
 from k2mps.stack import apply, status
+from k2mps.stack.applied import series_id
 from k2mps.stack.checkout import Checkout
-from k2mps.stack.states import series_id
 from k2mps.stack.status import State
 
 TARGET = "_k2"
@@ -305,7 +305,7 @@ class _Plan:
         root, dirty = environment.project.root, None  # None where the project is no git clone
         if (root / ".git").exists():
             how = ("--porcelain", "--untracked-files=normal")
-            dirty = bool(Git(root).text("status", *how, work_tree=True))
+            dirty = bool(Git(root).text("status", *how))
         built = toolchain.LABEL if self._toolchain else provenance.NATIVE
         return {
             "built": built + (", for a check only" if request.quick else ""),

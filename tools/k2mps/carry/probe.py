@@ -12,32 +12,35 @@ from collections.abc import Sequence
 from k2mps.core import errors
 from k2mps.core.progress import Reporter, Section
 from k2mps.core.project import Project
+from k2mps.stack import commits as making
 from k2mps.stack import extraction
 from k2mps.stack.checkout import Checkout, Commit
-from k2mps.stack.commits import merged, series_tip
 
 
 def probe(project: Project, checkout: Checkout, end: str, reporter: Reporter = Reporter()) -> dict:
-    """Probes all patches from the pin to another upstream commit; the result, as JSON has it."""
-    pin = project.upstream().pin
+    """Probes all patches from the pin to another upstream commit; the result, as JSON has it.
+
+    Args:
+      checkout: a clone with that commit, as branches.py makes it.
+    """
+    pin = checkout.pinned(project.upstream().pin)
     if not checkout.is_ancestor(pin.commit, end):
         raise errors.K2mpsError(
             f"{end[:12]} is not after the pin",
             why="probe follows one line of commits, from the pin on",
             next_command="k2mps rebase --onto that commit",
         )
-    with checkout.exclusive():
-        tip = series_tip(project, checkout, pin)
-        commits = checkout.commits(f"{pin.commit}..{tip}")
-        line = ("rev-list", "--first-parent", "--reverse", f"{pin.commit}..{end}")
-        way = (pin.commit, *checkout.git.text(*line).split())
-        prober = _Prober(checkout, pin.commit, commits, way)
-        patches = []
-        with reporter.task("probing") as update:
-            for number, commit in enumerate(commits):
-                name = extraction.name_of(commit)
-                update(number, len(commits), name)
-                patches.append({"name": name, "broken": prober.find(number)})
+    tip = making.series_tip(project, checkout, pin)
+    commits = checkout.commits(f"{pin.commit}..{tip}")
+    line = ("rev-list", "--first-parent", "--reverse", f"{pin.commit}..{end}")
+    way = (pin.commit, *checkout.objects.text(*line).split())
+    prober = _Prober(checkout, pin.commit, commits, way)
+    patches = []
+    with reporter.task("probing") as update:
+        for number, commit in enumerate(commits):
+            name = extraction.name_of(commit)
+            update(number, len(commits), name)
+            patches.append({"name": name, "broken": prober.find(number)})
     steps = [one["broken"]["step"] for one in patches if one["broken"]]
     return {
         "start": _facts(checkout, way[0]),
@@ -56,8 +59,8 @@ class _Prober:
         self._checkout = checkout
         self._commits = commits
         self._way = way
-        self._trees = checkout.trees_of([pin, *(one.id for one in commits)])
-        self._merged: dict[tuple[int, str], tuple[str, list[str]]] = {}
+        self._trees = {pin: checkout.tree_of(pin), **{one.id: one.tree for one in commits}}
+        self._merged: dict[tuple[int, str], tuple[str, Sequence[str]]] = {}
         changes = checkout.changes_of(commits)
         paths = [{change.path for change in changes[one.id]} for one in commits]
         # The earlier patches that change the same files, and those that these follow.
@@ -67,18 +70,17 @@ class _Prober:
             found = {*direct, *(one for other in direct for one in self._follows[other])}
             self._follows.append(sorted(found))
 
-    def _conflicts(self, number: int, step: int) -> list[str]:
+    def _conflicts(self, number: int, step: int) -> Sequence[str]:
         """The files in which a patch conflicts at a step, on top of those that it follows."""
         commit = self._way[step]
         if commit not in self._trees:
             self._trees[commit] = self._checkout.tree_of(commit)
-        tree, conflicts = self._trees[commit], []
+        tree, conflicts = self._trees[commit], ()
         for one in (*self._follows[number], number):
             key = (one, tree)
             if key not in self._merged:
-                made = self._commits[one]
-                base, theirs = self._trees[made.parents[0]], self._trees[made.id]
-                self._merged[key] = merged(self._checkout, base, tree, theirs)
+                picked = making.pick(self._checkout.objects, self._commits[one], tree)
+                self._merged[key] = (picked.tree, picked.conflicts)
             tree, conflicts = self._merged[key]
         return conflicts
 
@@ -99,13 +101,13 @@ class _Prober:
         return {
             "commit": _facts(self._checkout, self._way[step]),
             "step": step,
-            "paths": self._conflicts(number, step),
+            "paths": list(self._conflicts(number, step)),
         }
 
 
 def _facts(checkout: Checkout, commit: str) -> dict[str, str]:
     """An upstream commit."""
-    facts = checkout.git.text("log", "-1", "--format=%H%x02%an%x02%cs%x02%s", commit)
+    facts = checkout.objects.text("log", "-1", "--format=%H%x02%an%x02%cs%x02%s", commit)
     return dict(zip(("id", "author", "date", "subject"), facts.split("\x02")))
 
 

@@ -32,7 +32,7 @@ def make(project: Project, checkout: Checkout, group: str = "") -> Submission:
     Args:
       group: the group to submit, on top of the groups before it; all patches where empty.
     """
-    pin = project.upstream().pin
+    pin = checkout.pinned(project.upstream().pin)
     found = patch_folder.load(project.patches)
     chosen = [one for one in found.patches if not group or found.groups.get(one.name) == group]
     if not chosen:
@@ -44,7 +44,6 @@ def make(project: Project, checkout: Checkout, group: str = "") -> Submission:
     with checkout.exclusive():
         last = series_tip(project, checkout, pin, found)
         commits = checkout.commits(f"{pin.commit}..{last}")
-        trees = checkout.trees_of(one.id for one in commits)
         # With the pin's date, the commits of earlier groups have the same ids.
         sender = f"{_sender(checkout)} {commit_date(checkout, pin.commit)}"
         base = tip = pin.commit
@@ -53,7 +52,7 @@ def make(project: Project, checkout: Checkout, group: str = "") -> Submission:
             base = tip if patch == chosen[0] else base
             message = "\n\n".join(filter(None, (patch.subject, patch.body))) + "\n"
             author = f"{commit.author} {commit.when}" if patch.date else sender
-            tip = checkout.store(trees[commit.id], [tip], message, author, sender)
+            tip = checkout.objects.commit(commit.tree, [tip], message, author, sender)
     return Submission(base, tip, _cover(project, chosen, group))
 
 

@@ -1,52 +1,53 @@
 """Carrying the series to another upstream commit.
 
-git rebases the patches in a worktree under build/, so that no conflict is in the user's checkout,
-and remembers resolutions (rerere).  At a conflict the rebase stops and names the upstream commits
-that touched the files; `advance` continues.  After the last patch, the rebase writes patches/ and
-the pin together.
+`start` clones the checkout, `_Rebase.run` puts one patch after the other onto the new pin there,
+and `_Rebase._finish` writes patches/ and the pin: a straight line, in which git's objects change
+only.  Where a patch conflicts, the clone becomes build/rebase, which has the conflict in its files,
+and waits: `advance` takes the user's files for what the patch makes, and goes on.  Headers stay
+those of patches/.
 
-`merge` does the same on the same pin, with `git am --3way`, where git has merged patches of two
-people without a conflict, and they do not apply to each other.
+A patch that leaves nothing is dropped only where the user has named it.
+
+`merge` does the same on the same pin, where git has merged patches of two people without a
+conflict, and they do not apply to each other.
 """
 
 import json
 import os
 import re
-import shlex
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from k2mps.carry import branches
-from k2mps.core import errors, git, interrupts, replacement
+from k2mps.carry.stop import Stop
+from k2mps.core import errors, replacement
 from k2mps.core.git import quoted
 from k2mps.core.pins import Pin
 from k2mps.core.project import Project
 from k2mps.series import patch_folder
-from k2mps.series.patch_text import FROM
-from k2mps.stack import extraction, states, undo
+from k2mps.series.patch_text import Patch
+from k2mps.stack import applied, commits, export, extraction
 from k2mps.stack.checkout import BRANCH, Checkout
-from k2mps.stack.commits import AM, commit_date, mail_date, series_tip
-from k2mps.stack.states import States
+from k2mps.stack.commits import Picked
+from k2mps.stack.work import Work, at_work, check_no_rebase, rebase_state
 
 _VERSION = re.compile(rb'^set\(K2_VERSION "?([0-9.]+)"?\)', re.MULTILINE)
-_MARKER = re.compile(rb"^<{7} .*^={7}.*^>{7} ", re.MULTILINE | re.DOTALL)
-_REPLAYED = re.compile(r"^(?:Staged|Resolved) '(.*)' using previous resolution", re.MULTILINE)
-_STATE = "k2mps-rebase.json"
-# Every commit is picked, also one that upstream has: git drops what changes nothing there.
-_REBASE = (
-    "rebase --interactive --empty=drop --keep-empty --reapply-cherry-picks --no-rebase-merges"
-    " --no-autosquash --no-autostash --no-fork-point"
-).split()
 
 
-class _State(NamedTuple):
-    """How a rebase began, a file in the worktree's git directory."""
+class State(NamedTuple):
+    """How far a rebase is: a file in the clone's git directory, which a rename replaces."""
 
     checkout: str  # the directory of the checkout
+    asked: str  # what the user gave for the new pin; empty where the pin stays
     onto: str  # the commit of the new pin
-    was: str  # the last commit of the series on the old pin; the pin, where the series has none
-    patches: str  # the tree of patches/ and upstream.toml
+    was: str  # the last commit of the series on the old pin; empty where the pin stays
+    start: str  # a commit of patches/ and upstream.toml as they were
+    done: Sequence[Sequence[str]] = ()  # name and commit of each patch that is carried
+    dropped: Sequence[str] = ()  # the patches that are dropped
+    at: str = ""  # the patch at which the rebase waits; empty where it waits for nobody
+    head: str = ""  # the commit onto which that patch comes
+    left: Sequence[Sequence[str]] = ()  # the files that differed then from `head`: path, blob
+    shown: bool = False  # whether all of the conflict is in the files
 
 
 class Rebased(NamedTuple):
@@ -54,314 +55,317 @@ class Rebased(NamedTuple):
 
     pin: Pin  # the new pin
     plan: extraction.Plan  # the written files
+    dropped: Sequence[str]  # the patches that were dropped
     differences: Sequence[str]  # the patches that changed, as `git range-diff` lists them
 
 
-def start(project: Project, checkout: Checkout, onto: str) -> Rebased:
+def start(project: Project, checkout: Checkout, onto: str, drop: Collection[str] = ()) -> Rebased:
     """Begins a rebase onto a commit, by a name that upstream gives it.
 
     After a `ConflictError` the user decides, then calls `advance` or `abort`.  Any other error
     leaves everything as before.
+
+    Args:
+      drop: patches that are dropped, if nothing of them is left.
     """
-    with states.at_work(project, checkout, rebasing=True) as known:
-        pin = project.upstream().pin
-        _check_free(known, pin)
-        target = branches.commit_of(checkout, pin, onto)
-        tip = series_tip(project, checkout, pin, states=known)
-        return _begin(project, checkout, tip, target, [*_REBASE, "--onto", target, pin.commit])
+    with at_work(project, checkout, rebasing=True) as work:
+        if rebase_state(project).exists():
+            rebase = _open(project, checkout)
+            if rebase.state.at or rebase.state.asked != onto:
+                check_no_rebase(project)
+            return rebase.run(drop)  # it was killed as it wrote patches/
+        _check_free(project)
+        users = work.users()
+        if users:
+            raise errors.K2mpsError(
+                f"branch {BRANCH} of {checkout.directory} has commits that are not in patches/",
+                why=f"a rebase would leave them on the old pin: {'; '.join(map(str, users))}",
+                next_command="k2mps export, then run the same command again",
+            )
+        tip = work.tip()
+        with branches.clone(project, checkout) as clone:
+            target = branches.commit_of(clone, work.pin, onto)
+            return _begin(work, clone, State(str(checkout.directory), onto, target, tip, ""), drop)
 
 
 def merge(project: Project, checkout: Checkout) -> Rebased:
     """Makes the patches, which do not apply to one another, apply; as `start`, on the same pin."""
-    with states.at_work(project, checkout, rebasing=True) as known:
-        pin = project.upstream().pin
-        _check_free(known, None)
-        found = patch_folder.load(project.patches)
-        date = mail_date(commit_date(checkout, pin.commit))
-        mails = b"".join(patch.mail(found.files, date) for patch in found.patches)
-        how = [*AM[:-1], "--3way"]
-        return _begin(project, checkout, pin.commit, pin.commit, how, mails)
+    with at_work(project, checkout) as work:
+        _check_free(project)
+        with branches.clone(project, checkout) as clone:
+            state = State(str(checkout.directory), "", work.pin.commit, "", "")
+            return _begin(work, clone, state, ())
 
 
-def _begin(
-    project: Project,
-    checkout: Checkout,
-    commit: str,
-    onto: str,
-    arguments: Sequence[str],
-    stdin: bytes = b"",
-) -> Rebased:
-    """Has git carry the series in a worktree that begins at a commit."""
-    project.build_root.mkdir(exist_ok=True)
-    try:
-        undo.remember_resolutions(checkout)
-        _add_worktree(project, checkout, commit)
-        tree = states.snapshot(project, checkout)
-        state = _State(str(checkout.directory), onto, commit, tree)
-        replacement.rewrite(_git_dir(project) / _STATE, json.dumps(state))
-        return _Rebase(project, checkout).run(arguments, stdin)
-    except errors.ConflictError:
-        raise
-    except BaseException:
-        # Nobody has decided anything yet that could be lost.
-        with interrupts.deferred():
-            checkout.remove_worktree(project.rebase)
-        raise
+def _begin(work: Work, clone: Checkout, state: State, drop: Collection[str]) -> Rebased:
+    state = state._replace(start=applied.commit(clone, work.files, state.onto))
+    return _Rebase(work.project, work.checkout, clone, state).run(drop)
 
 
-def advance(project: Project, checkout: Checkout) -> Rebased:
+def advance(project: Project, checkout: Checkout, drop: Collection[str] = ()) -> Rebased:
     """Continues a rebase; a `ConflictError` says why it stops, or cannot go on."""
-    with states.at_work(project, checkout, rebasing=True):
-        rebase = _Rebase(project, checkout)
-        rebase.check_unchanged()
-        return rebase.run(rebase.take_resolution())
+    with at_work(project, checkout, rebasing=True):
+        rebase = _open(project, checkout)
+        rebase.take_resolution(drop)
+        return rebase.run(drop)
 
 
 def abort(project: Project, checkout: Checkout) -> None:
-    """Ends a rebase; everything is as before, and the resolutions are forgotten."""
-    with states.at_work(project, checkout, rebasing=True):
-        if not project.rebase.exists():
-            raise _no_rebase()
-        checkout.remove_worktree(project.rebase)
-        undo.forget_resolutions(checkout)
+    """Ends a rebase in which the user has done nothing; everything is as before."""
+    with at_work(project, checkout, rebasing=True):
+        rebase = _open(project, checkout)
+        if rebase.state.at and rebase.state.shown and rebase.stop.touched(rebase.state):
+            raise errors.ConflictError(
+                f"{project.rebase} has work of yours since the rebase stopped",
+                next_command=f"delete the folder yourself, if you do not need it:"
+                f" rm -rf {quoted(project.rebase)}",
+            )
+        rebase.remove()
+
+
+def _open(project: Project, checkout: Checkout) -> "_Rebase":
+    """The rebase that waits in build/rebase."""
+    try:
+        state = State(*json.loads(rebase_state(project).read_text(encoding="utf-8")))
+    except (FileNotFoundError, NotADirectoryError):
+        raise errors.K2mpsError(
+            "no rebase is in progress", next_command="k2mps rebase --onto REV"
+        ) from None
+    except (TypeError, ValueError):
+        raise errors.ConflictError(
+            f"another version of k2mps began the rebase in {project.rebase}",
+            next_command=f"delete the folder, if you do not need it: rm -rf"
+            f" {quoted(project.rebase)}",
+        ) from None
+    if state.checkout != str(checkout.directory):
+        raise errors.ConflictError(
+            f"the rebase in progress is of the checkout {state.checkout}",
+            next_command=f"give --k2 {quoted(state.checkout)} as when it began",
+        )
+    return _Rebase(project, checkout, Checkout(project.rebase, checkout.reporter), state)
+
+
+def _check_free(project: Project) -> None:
+    """Refuses to begin where another rebase waits, or where the user has such a folder."""
+    check_no_rebase(project)
+    if os.path.lexists(project.rebase):
+        raise errors.K2mpsError(
+            f"{project.rebase} exists, and is not of k2mps",
+            why="a rebase that stops makes a folder of this name",
+            next_command="move it away, or delete it; then run the same command again",
+        )
 
 
 class _Rebase:
-    """The rebase in the project's worktree."""
+    """A rebase in a clone of the checkout."""
 
-    def __init__(self, project: Project, checkout: Checkout):
-        if not project.rebase.exists():
-            raise _no_rebase()
-        self._project = project
-        self._checkout = checkout
-        # The files are the blobs' bytes, whatever the user's line ends are.
-        self._git = git.Git(project.rebase, literal=True, reporter=checkout.reporter)
-        self._git_dir = _git_dir(project)
-        try:
-            self._state = _State(*json.loads((self._git_dir / _STATE).read_text(encoding="utf-8")))
-        except (FileNotFoundError, TypeError):
+    def __init__(self, project: Project, checkout: Checkout, clone: Checkout, state: State):
+        self.state = state
+        self._project, self._checkout, self._clone = project, checkout, clone
+        files = clone.files(state.start)
+        with applied.unpacked({path: file.content for path, file in files.items()}) as before:
+            self._series = patch_folder.load(before.patches)
+            self._old = clone.pinned(before.upstream().pin)
+        self._base = applied.entries(files)
+        self._date = commits.commit_date(clone, state.onto)
+        self.stop = Stop(project, clone)
+
+    @property
+    def _tip(self) -> str:
+        return self.state.done[-1][1] if self.state.done else self.state.onto
+
+    def run(self, drop: Collection[str]) -> Rebased:
+        """Carries the remaining patches, then writes patches/ and the pin."""
+        drop = {self._series.named(one).name for one in drop}
+        patches, state = self._series.patches, self.state
+        old = self._clone.commits(f"{self._old.commit}..{state.was}") if state.was else ()
+        settled = {name for name, _ in state.done} | {*state.dropped}
+        for number, patch in enumerate(patches):
+            if patch.name in settled:
+                continue
+            tree = self._clone.tree_of(self._tip)
+            told = ""
+            try:
+                if old:
+                    picked = commits.pick(self._clone.objects, old[number], tree)
+                else:
+                    picked = commits.apply_patch(
+                        self._project, self._clone, patch, self._series, tree
+                    )
+            except commits.DoesNotApplyError as error:
+                picked, told = self._placed(patch, tree), error.what.partition(": ")[2]
+            if told or picked.conflicts:
+                self._wait(patch, picked, told)
+            elif picked.tree != tree:
+                self._carry(patch, picked.tree)
+            elif patch.name in drop:
+                self.state = self.state._replace(dropped=[*self.state.dropped, patch.name])
+            else:
+                self._wait(patch, picked, f"{state.onto[:12]} has its changes already")
+        return self._finish()
+
+    def _carry(self, patch: Patch, tree: str) -> str:
+        """Commits what a patch makes now."""
+        made = commits.commit_of_patch(self._clone.objects, patch, tree, self._tip, self._date)
+        self.state = self.state._replace(done=[*self.state.done, (patch.name, made)])
+        return made
+
+    def _placed(self, patch: Patch, tree: str) -> Picked:
+        """Where the lines of a patch fit, though they may belong elsewhere: the user looks."""
+        objects = self._clone.objects
+        objects.load(tree)
+        if objects.apply(commits.whole_diff(patch, self._series)).status:
+            return Picked(tree, (), "")
+        result, root = objects.tree(), objects.commit(tree, [], "")
+        return Picked(result, (), objects.commit(result, [root], patch.commit_message()))
+
+    def _save(self) -> None:
+        path = self._clone.directory / ".git" / rebase_state(self._project).name
+        replacement.rewrite(path, json.dumps(self.state))
+
+    def _settle(self) -> None:
+        """Makes the clone build/rebase, where a kill of this run does not lose it."""
+        self._save()
+        if self._clone.directory != self._project.rebase.resolve():
+            self._clone.directory.rename(self._project.rebase)
+            self._clone = Checkout(self._project.rebase, self._checkout.reporter)
+            self.stop = Stop(self._project, self._clone)
+
+    def _wait(self, patch: Patch, picked: Picked, told: str) -> None:
+        """Leaves a patch to the user."""
+        self.state = self.state._replace(at=patch.name, head=self._tip, shown=False)
+        self._save()
+        kinds = self.stop.show(self.state.head, picked)
+        self.state = self.state._replace(left=self.stop.differing(), shown=True)
+        self._settle()
+        place, here = self._place(patch), quoted(self._project.rebase)
+        if picked.conflicts:
             raise errors.ConflictError(
-                f"the rebase in {project.rebase} was killed as it began",
-                why="or another version of k2mps began it",
-                next_command="k2mps rebase --abort, then begin again",
-            ) from None
-        if self._state.checkout != str(checkout.directory):
-            raise errors.ConflictError(
-                f"the rebase in progress is of the checkout {self._state.checkout}",
-                next_command=f"give --k2 {quoted(self._state.checkout)} as when it began",
+                f"{place} conflicts with {self.state.onto[:12]} in {', '.join(picked.conflicts)}",
+                why="\n".join(filter(None, [*kinds, self._culprits(picked.conflicts)])),
+                next_command=f"edit the files in {self._project.rebase}, then k2mps rebase"
+                " --continue; or k2mps rebase --abort",
             )
+        if picked.made and picked.tree != self._clone.tree_of(self.state.head):
+            raise errors.ConflictError(
+                f"{place} {told}",
+                why="git placed its lines where they fit, which may be the wrong place",
+                next_command=f"git -C {here} diff --cached shows them; correct them there, then"
+                " k2mps rebase --continue; or k2mps rebase --abort",
+            )
+        raise self._nothing(patch, told)
 
-    def check_unchanged(self) -> None:
+    def _nothing(self, patch: Patch, told: str) -> errors.ConflictError:
+        return errors.ConflictError(
+            f"{self._place(patch)} changes nothing in {self._project.rebase}",
+            why=told,
+            next_command=f"k2mps rebase --continue --drop {patch.name}, which drops it; or make its"
+            " changes there by hand, then k2mps rebase --continue; or k2mps rebase --abort",
+        )
+
+    def _place(self, patch: Patch) -> str:
+        patches = self._series.patches
+        return f"patch {patches.index(patch) + 1} of {len(patches)}, patches/{patch.name},"
+
+    def _culprits(self, paths: Sequence[str]) -> str:
+        """The upstream commits that touched files."""
+        how = "log --full-history --no-merges --reverse --max-count=8 --abbrev=12".split()
+        how.append("--format=touched by %h %cs %an: %s")
+        way = f"{self._old.commit}...{self.state.onto}"
+        return self._clone.objects.text(*how, way, "--", *paths)
+
+    def take_resolution(self, drop: Collection[str]) -> None:
+        """Takes the user's files for what the patch makes, at which the rebase waits."""
+        state = self.state
+        if not state.at:
+            return
+        self._check_unchanged()
+        patch = self._series.named(state.at)
+        if not state.shown:  # a kill: the user has not been asked yet
+            self.stop.clear(state.head)
+        elif patch.name in {self._series.named(one).name for one in drop}:
+            self.stop.discard(state)
+            state = state._replace(dropped=[*state.dropped, patch.name])
+        else:
+            tree = self.stop.resolution(state)
+            if tree == self._clone.tree_of(state.head):
+                raise self._nothing(patch, "its resolution left nothing")
+            self._check_format(patch, tree)
+            self.stop.settle(self._carry(patch, tree))
+            state = self.state
+        self.state = state._replace(at="", head="", left=(), shown=False)
+        self._save()
+
+    def _check_unchanged(self) -> None:
         """Refuses to continue where patches/ has changed since the start."""
-        now = states.snapshot(self._project, self._checkout)
-        changed = self._checkout.changed_paths(self._state.patches, now)
+        now = applied.entries(applied.files(self._project))
+        changed = applied.differing(self._base, now)
         if changed:
             raise errors.ConflictError(
                 f"{errors.some(changed, 5)} changed since the rebase began",
                 why="k2mps rebase --continue would overwrite these changes",
                 next_command="git stash push --include-untracked patches upstream.toml, then k2mps"
-                " rebase --continue, then git stash pop; or k2mps rebase --abort, and begin again",
+                " rebase --continue, then git stash pop",
             )
 
-    @property
-    def _tool(self) -> str:
-        """The command of git that has stopped at a patch; empty where none has."""
-        files = {"rebase": "rebase-merge/done", "am": "rebase-apply/next"}
-        return next((tool for tool, name in files.items() if (self._git_dir / name).exists()), "")
-
-    def run(self, arguments: Sequence[str], stdin: bytes = b"") -> Rebased:
-        """Has git pick the remaining patches, then writes patches/ and the pin.
-
-        Args:
-          arguments: the command of git that does; empty where git has picked them all.
-        """
-        while arguments:
-            when = {"GIT_COMMITTER_DATE": commit_date(self._checkout, self._state.onto)}
-            result = self._git.run(*arguments, stdin=stdin, work_tree=True, environment=when)
-            told = f"{os.fsdecode(result.stdout)}\n{result.stderr}".strip()
-            if not self._tool:
-                if result.status:
-                    raise self._git.failure(arguments, result._replace(stderr=told))
-                break
-            name = self._name()
-            for path in _REPLAYED.findall(told):
-                self._checkout.reporter.info(f"resolved as before: {name}: {path}")
-            if self._unmerged():
-                raise self._conflict(told)
-            arguments, stdin = self._next(told), b""
-        return self._finish()
-
-    def take_resolution(self) -> Sequence[str]:
-        """Adds the user's version of the patch at which git stopped, if it can be kept; the command
-        that goes on."""
-        if not self._tool:
-            return ()
-        where = self._project.rebase
-        # The patch would lack these.
-        untracked = Checkout(where, self._checkout.reporter).untracked_files()
-        if untracked:
-            names = " ".join(shlex.quote(path) for path in untracked)
-            raise errors.ConflictError(
-                f"{', '.join(untracked[:5])} in {where} is not part of the patch",
-                why="git does not track it there, and --continue would leave it behind",
-                next_command=f"git -C {quoted(where)} add {names}, or delete it;"
-                " then k2mps rebase --continue",
-            )
-        left = [path for path, stages in self._unmerged().items() if self._is_left(path, stages)]
-        if left:
-            raise errors.ConflictError(
-                f"conflicts are left in {', '.join(left)}",
-                next_command=f"edit them in {where}, git add or git rm them there, then k2mps"
-                " rebase --continue",
-            )
-        self._git.bytes("add", "--update", work_tree=True)
-        return self._next()
-
-    def _next(self, told: str = "") -> Sequence[str]:
-        """The command that keeps what is staged for a patch."""
-        if not self._git.succeeds("diff", "--cached", "--quiet", work_tree=True):
-            self._check_format()
-            return (self._tool, "--continue")
-        where = self._project.rebase
-        raise errors.ConflictError(
-            f"{self._place()} changes nothing in {where}",
-            why="\n".join(re.findall(r"^error: (.*)$", told, re.MULTILINE))
-            or "its resolution left nothing",
-            next_command=f"make its changes there by hand, or drop it by git -C {quoted(where)}"
-            f" {self._tool} --skip; then k2mps rebase --continue; or k2mps rebase --abort",
-        )
-
-    def _name(self) -> str:
-        """The name of the patch at which git stopped."""
-        if self._tool == "am":
-            number = (self._git_dir / "rebase-apply/next").read_text()
-            return patch_folder.load(self._project.patches).patches[int(number) - 1].name
-        done = (self._git_dir / "rebase-merge/done").read_text().splitlines()
-        (commit,) = self._checkout.commits("-1", done[-1].split(" ")[1])
-        return extraction.name_of(commit)
-
-    def _place(self) -> str:
-        files = ("rebase-apply/next", "rebase-apply/last")
-        if self._tool == "rebase":
-            files = ("rebase-merge/msgnum", "rebase-merge/end")
-        number, count = ((self._git_dir / name).read_text().strip() for name in files)
-        return f"patch {number} of {count}, patches/{self._name()},"
-
-    def _unmerged(self) -> dict[str, set[str]]:
-        """The files with conflicts, and which of base, ours and theirs each has: 1, 2, 3."""
-        found: dict[str, set[str]] = {}
-        for entry in git.split_z(self._git.bytes("ls-files", "--unmerged", "-z")):
-            facts, path = entry.split("\t", 1)
-            found.setdefault(path, set()).add(facts[-1])
-        return found
-
-    def _is_left(self, path: str, stages: set[str]) -> bool:
-        file = self._project.rebase / path
-        if len(stages) < 3 and stages != {"2", "3"}:
-            return True  # deleted on a side: only the user knows whether the file stays
-        return file.is_file() and _MARKER.search(file.read_bytes()) is not None
-
-    def _check_format(self) -> None:
-        """Refuses what is staged for a patch, if a patch cannot have that: while it can still be
-        corrected."""
-        name = self._name()
-        tree, head = self._git.text("write-tree"), self._git.text("rev-parse", "HEAD")
-        now = f"{FROM} 0 +0000"
-        made = self._checkout.store(tree, [head], f"{name}\n\nPatch-Filename: {name}\n", now, now)
-        pin = self._project.upstream().pin._replace(commit=self._state.onto)
-        commits = self._checkout.commits(f"{pin.commit}..{made}")
+    def _check_format(self, patch: Patch, tree: str) -> None:
+        """Refuses a resolution that a patch cannot have, while it can still be corrected."""
+        made = commits.commit_of_patch(self._clone.objects, patch, tree, self._tip, self._date)
+        pin = self._old._replace(commit=self.state.onto)
+        line = self._clone.commits(f"{pin.commit}..{made}")
         try:
-            extraction.plan(self._project, self._checkout, commits, pin)
+            extraction.plan(self._project, self._clone, line, pin)
         except errors.K2mpsError as error:
             raise errors.ConflictError(
-                f"the resolution of patches/{name} cannot be kept: {error.what}",
+                f"the resolution of patches/{patch.name} cannot be kept: {error.what}",
                 why=error.why,
                 next_command=f"take that out again in {self._project.rebase}, then k2mps rebase"
                 " --continue; a change of another patch can follow the rebase, by k2mps fold",
             ) from None
 
-    def _conflict(self, told: str) -> errors.ConflictError:
-        """The error that asks the user to resolve a conflict."""
-        paths, onto = list(self._unmerged()), self._state.onto
-        kinds = re.findall(r"^CONFLICT \(.*$", told, re.MULTILINE)
-        way = f"{self._project.upstream().pin.commit}...{onto}"
-        how = "log --full-history --no-merges --reverse --max-count=8 --abbrev=12".split()
-        how.append("--format=touched by %h %cs %an: %s")
-        culprits = self._checkout.git.text(*how, way, "--", *paths)
-        return errors.ConflictError(
-            f"{self._place()} conflicts with {onto[:12]} in {', '.join(paths)}",
-            why="\n".join(filter(None, [*kinds, culprits])),
-            next_command=f"edit the files in {self._project.rebase}, then k2mps rebase --continue;"
-            " or k2mps rebase --abort",
-        )
-
     def _finish(self) -> Rebased:
-        project, checkout, onto = self._project, self._checkout, self._state.onto
-        old = project.upstream().pin
-        tip = self._git.text("rev-parse", "HEAD")
-        pin = _pin(checkout, old, onto)
-        plan = extraction.plan(project, checkout, checkout.commits(f"{onto}..{tip}"), pin)
-        if plan.changed or plan.removed:
-            States(project, checkout).carry_out(
-                "apply" if onto == old.commit else f"rebase --onto {onto[:12]}",
-                changed=plan.changed,
-                removed=plan.removed,
-                synced=False,
+        state, project = self.state, self._project
+        line = self._clone.commits(f"{state.onto}..{self._tip}")
+        names = {*extraction.names_of(line, {}), *state.dropped}
+        lost = [one.name for one in self._series.patches if one.name not in names]
+        if lost:
+            raise errors.K2mpsError(
+                f"the rebase has lost {errors.some(lost)}",
+                next_command="k2mps rebase --abort, and begin again",
             )
-        checkout.remove_worktree(project.rebase)
-        if self._state.was == old.commit:
-            return Rebased(pin, plan, ())
-        ranges = (f"{old.commit}..{self._state.was}", f"{onto}..{tip}")
-        lines = checkout.git.text("range-diff", "--no-color", "--no-patch", *ranges).splitlines()
-        changed = [line for line in lines if not re.match(r"\s*\d+:\s+\w+ = ", line)]
-        return Rebased(pin, plan, changed)
+        pin = self._old._replace(url=project.upstream().pin.url)
+        if state.onto != self._old.commit:
+            pin = _pin(self._clone, pin, state.onto)
+        plan = extraction.plan(project, self._clone, line, pin)
+        export.check_files(project, plan, self._base, "the rebase")
+        self._settle()
+        differences = self._differences()
+        branches.give_objects(self._clone, self._checkout, state.onto)
+        export.write(project, plan, self._base, "the rebase")
+        self.remove()
+        return Rebased(pin, plan, state.dropped, differences)
+
+    def _differences(self) -> list[str]:
+        state = self.state
+        if not state.was or state.was == self._old.commit:
+            return []
+        ranges = (f"{self._old.commit}..{state.was}", f"{state.onto}..{self._tip}")
+        how = ("range-diff", "--no-color", "--no-patch")
+        lines = self._clone.objects.text(*how, *ranges).splitlines()
+        return [line for line in lines if not re.match(r"\s*\d+:\s+\w+ = ", line)]
+
+    def remove(self) -> None:
+        """Deletes build/rebase, which then is not there half."""
+        import shutil
+
+        shutil.rmtree(self._project.partial, ignore_errors=True)
+        self._project.rebase.rename(self._project.partial)
+        shutil.rmtree(self._project.partial, ignore_errors=True)
 
 
-def _git_dir(project: Project) -> Path:
-    link = (project.rebase / ".git").read_text(encoding="utf-8")
-    return project.rebase / link.removeprefix("gitdir: ").rstrip("\n")
-
-
-def _add_worktree(project: Project, checkout: Checkout, commit: str) -> None:
-    checkout.git.bytes("worktree", "prune")
-    # The files are the blobs' bytes.
-    here = git.Git(checkout.directory, literal=True, reporter=checkout.reporter)
-    arguments = ("worktree", "add", "--quiet", "--detach", str(project.rebase), commit)
-    result = here.run(*arguments, work_tree=True)
-    # git has removed what it wrote; its message is the only sign of a full disk.
-    if "unable to write file" in result.stderr:
-        raise git.no_space("worktree add", result.stderr)
-    if result.status:
-        raise here.failure(arguments, result)
-
-
-def _no_rebase() -> errors.K2mpsError:
-    return errors.K2mpsError("no rebase is in progress", next_command="k2mps rebase --onto REV")
-
-
-def _check_free(known: States, pin: Pin | None) -> None:
-    """Refuses to begin during another rebase or, with the old pin, beside commits that patches/
-    lacks; removes the worktree of a rebase that was killed as it began."""
-    project, checkout, tip = known.project, known.checkout, known.head.tip
-    try:
-        begun = (_git_dir(project) / _STATE).exists()
-    except (FileNotFoundError, NotADirectoryError):
-        begun = False
-    if not begun and project.rebase.exists():
-        checkout.remove_worktree(project.rebase)
-    states.check_no_rebase(project)
-    users = known.unexported(pin.commit, tip) if pin and tip else []
-    if users:
-        raise errors.K2mpsError(
-            f"branch {BRANCH} of {checkout.directory} has commits that are not in patches/",
-            why=f"a rebase would leave them on the old pin: {'; '.join(map(str, users))}",
-            next_command="k2mps export, then run the same command again",
-        )
-
-
-def _pin(checkout: Checkout, old: Pin, commit: str) -> Pin:
+def _pin(clone: Checkout, old: Pin, commit: str) -> Pin:
     """The pin for a commit, with k2's version there."""
-    result = checkout.git.run("cat-file", "blob", f"{commit}:CMakeLists.txt")
+    result = clone.objects.run("cat-file", "blob", f"{commit}:CMakeLists.txt")
     match = _VERSION.search(result.stdout)
     version = match[1].decode() if match else old.version
-    return Pin(old.url, commit, checkout.tree_of(commit), version)
+    return Pin(old.url, commit, clone.tree_of(commit), version)

@@ -28,8 +28,8 @@ from k2mps.core import errors
 
 _GROUPS = {
     "look": "status report doctor lint",
-    "patch k2": "checkout apply undo",
-    "change the patches": "new fold drop export",
+    "patch k2": "checkout apply",
+    "change the patches": "new fold export",
     "follow upstream": "probe rebase upstream torch",
     "build and run": "build test fuzz bench kernels",
     "make wheels": "wheel",

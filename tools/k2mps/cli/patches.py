@@ -20,17 +20,6 @@ def _show_written(session: Session, result) -> None:
         session.console.info(f"removed {path}")
 
 
-def _change(session: Session, action: str, *arguments, **options):
-    """Does what `CommittedSeries` calls so, and shows what it wrote; returns the checkout."""
-    from k2mps.stack import authoring
-
-    checkout = session.existing()
-    with authoring.at_work(session.project, checkout) as series:
-        plan = getattr(series, action)(*arguments, **options)
-    _show_written(session, plan)
-    return checkout
-
-
 def _show_untracked(session: Session, checkout) -> None:
     """Names the files that did not become part of a patch."""
     untracked = checkout.untracked_files()
@@ -46,7 +35,6 @@ def lint_command(session: Session) -> None:
     """Check patches/, offline and without a checkout."""
     from k2mps.series import lint
 
-    session.tidy()
     findings = lint.lint(session.project)
     for finding in findings:
         session.console.info(str(finding))
@@ -79,83 +67,74 @@ def probe_command(session: Session, end: str, as_json: bool) -> None:
     from k2mps.carry import branches, probe
 
     session.console.shows_progress = not as_json
-    checkout = session.obtain()
-    end = branches.commit_of(checkout, session.upstream.pin, end)
-    result = probe.probe(session.project, checkout, end, session.console)
+    checkout, pin = session.obtain(), session.upstream.pin
+    with branches.clone(session.project, checkout) as clone:
+        end = branches.commit_of(clone, pin, end)
+        result = probe.probe(session.project, clone, end, session.console)
     session.console.result(result, None if as_json else probe.section(result))
-
-
-@command(COMMANDS, "undo", k2_option)
-@click.option("--list", "only_list", is_flag=True, help="list operations")
-@click.argument("operation", required=False)
-def undo_command(session: Session, only_list: bool, operation: str | None) -> None:
-    """Undo the last command that changed a branch or patches/.
-
-    With OPERATION, an id that --list shows, undo that command and all later
-    ones.  Undoing is an operation too: a second `k2mps undo` reverts it.
-    """
-    from k2mps.stack import undo
-
-    checkout = session.existing()
-    if only_list:
-        found = undo.States(session.project, checkout).all
-        rows = [(one.id[:12], one.when, one.command) for one in found if one.command]
-        session.console.table(("operation", "when", "command"), rows)
-        return
-    state = undo.undo(session.project, checkout, operation)
-    session.console.info(f"as before `k2mps {state.command}` of {state.when}")
 
 
 @command(COMMANDS, "rebase", k2_option)
 @click.option("--onto", metavar="REV", help="the upstream commit to rebase onto")
 @click.option("--continue", "go_on", is_flag=True, help="go on after a conflict is resolved")
 @click.option("--abort", is_flag=True, help="end the rebase and change nothing")
-def rebase_command(session: Session, onto: str | None, go_on: bool, abort: bool) -> None:
+@click.option(
+    "--drop", metavar="PATCH", multiple=True, help="drop this patch, if upstream has its changes"
+)
+def rebase_command(
+    session: Session, onto: str | None, go_on: bool, abort: bool, drop: tuple[str, ...]
+) -> None:
     """Carry patches/ and the pin to another upstream commit.
 
-    git drops patches that upstream has.
-
-    Conflicts are resolved in build/rebase, never in your checkout.  git remembers how, and the next
-    rebase reuses that.
+    Conflicts are resolved in build/rebase, a clone, never in your checkout.
     """
     from k2mps.carry import rebase
 
     if (onto is not None) + go_on + abort != 1:
         raise click.UsageError("one of --onto, --continue, --abort is needed")
-    session.tidy()
+    old = session.upstream.pin
     if abort:
         rebase.abort(session.project, session.existing())
-        session.console.info(
-            "the rebase has ended: all is as before, and its resolutions are forgotten"
-        )
+        session.console.info("the rebase has ended: all is as before")
         return
     if go_on:
-        result = rebase.advance(session.project, session.existing())
+        result = rebase.advance(session.project, session.existing(), drop)
     else:
-        result = rebase.start(session.project, session.obtain(), onto)
+        result = rebase.start(session.project, session.obtain(), onto, drop)
     show_rebased(session, result)
+    if result.pin != old:
+        session.console.info(
+            "then, before anything is claimed of this k2: k2mps docs; k2mps test; and the runs of"
+            " docs/pull-requests.md, which names the k2 that each was on"
+        )
 
 
 def show_rebased(session: Session, result) -> None:
     show = session.console.info
     _show_written(session, result.plan)
+    for name in result.dropped:
+        show(f"dropped {name}")
     for line in result.differences:
         show(line)
     count = len(result.plan.series.patches)
     show(f"{count} patches on k2 {result.pin.version}, {result.pin.commit[:12]}")
-    show("next: k2mps apply; k2mps undo takes it back")
+    show("next: k2mps apply")
 
 
 @command(COMMANDS, "new", k2_option)
 @click.option("--why", "body", default="", help="the body of the message")
 @click.argument("subject")
 @_paths_argument
-def new_command(session: Session, **words) -> None:
+def new_command(session: Session, subject: str, body: str, paths: tuple[str, ...]) -> None:
     """Make a patch of the edits in the checkout.
 
     Of new files, those that git tracks or that are named as FILE.
     """
-    _show_untracked(session, _change(session, "new", **words))
+    from k2mps.stack import authoring
+
+    checkout = session.existing()
+    _show_written(session, authoring.new(session.project, checkout, subject, body, paths))
+    _show_untracked(session, checkout)
 
 
 @command(COMMANDS, "fold", k2_option)
@@ -166,14 +145,11 @@ def fold_command(session: Session, patch: str, paths: tuple[str, ...]) -> None:
 
     Of new files, those that git tracks or that are named as FILE.
     """
-    _show_untracked(session, _change(session, "fold", patch, paths))
+    from k2mps.stack import authoring
 
-
-@command(COMMANDS, "drop", k2_option)
-@_patch_argument
-def drop_command(session: Session, patch: str) -> None:
-    """Remove PATCH from the series, and its changes from the checkout."""
-    _change(session, "drop", patch)
+    checkout = session.existing()
+    _show_written(session, authoring.fold(session.project, checkout, patch, paths))
+    _show_untracked(session, checkout)
 
 
 @command(COMMANDS, "export", k2_option)

@@ -40,23 +40,14 @@ class Session:
 
     @functools.cached_property
     def upstream(self):
-        self.tidy()
         return self.project.upstream()
 
     @functools.cached_property
     def environment(self):
-        """The environment that builds and tests run in, with upstream.toml mended."""
+        """The environment that builds and tests run in, of the project."""
         from k2mps.build.environment import Environment
 
-        self.tidy()
         return Environment(self.project, self.console)
-
-    def tidy(self) -> None:
-        """Finishes or reverts what a killed run has begun."""
-        if self.project.replacement.note is not None:
-            from k2mps.stack import states
-
-            states.tidy(self.project, self.console)
 
     @property
     def directory(self) -> Path:
@@ -66,10 +57,9 @@ class Session:
         return clone.locate(self.project, self.k2)
 
     def existing(self):
-        """The checkout, which must exist, with the project mended."""
+        """The checkout, which must exist."""
         from k2mps.stack import checkout
 
-        self.tidy()
         return checkout.Checkout(self.directory, self.console)
 
     def existing_if_any(self):

@@ -1,24 +1,22 @@
-"""git, with every setting fixed that could change a result.
+"""git as a process: on a working tree, as its user has configured it.
 
 A command of `Git` runs with
 
-- the settings in `_FIXED`, so that the user's configuration changes no result;
+- the user's configuration: line ends, filters, trusted owners;
+- no hooks, and the few settings of `_SETTINGS`;
 - English messages, a fixed committer and no environment variable that names another repository
   (`scrub_environment`);
 - a session of its own, so that only the tool gets a Ctrl-C.
 
-Commands on the working tree (`work_tree`) use the checkout's line ends and filters, so that a CRLF
-checkout stays one; the tool compares and commits blobs only.  repository.py runs GitPython's
-commands in the same way.
+What works on commits and trees reads no configuration of anybody's: see objects.py.
 """
 
-import contextlib
 import errno
 import os
 import re
 import shlex
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -33,58 +31,21 @@ MINIMUM_VERSION = (2, 38)
 IDENTITY_NAME = "k2-mps"
 IDENTITY_EMAIL = "k2-mps@k2-mps.invalid"
 
-_FIXED = {
-    "am.keepcr": "true",
-    "am.messageid": "false",
-    "am.threeWay": "false",
-    "apply.ignoreWhitespace": "no",
-    "apply.whitespace": "nowarn",
+_SETTINGS = {
     "color.ui": "false",
-    "commit.gpgSign": "false",
-    "core.bigFileThreshold": "512m",
-    "core.checkStat": "default",
-    "core.commentChar": "#",
     "core.fsmonitor": "false",
     "core.hooksPath": os.devnull,
-    # A third of `git am`'s time goes into packing small objects, which git packs again anyway.
-    "core.looseCompression": "0",
+    # The reflog keeps what a branch named before.
+    "core.logAllRefUpdates": "always",
     "core.protectHFS": "true",
     "core.protectNTFS": "true",
     "core.quotePath": "false",
-    "core.splitIndex": "false",
-    "core.trustctime": "true",
-    "core.untrackedCache": "false",
-    "diff.orderFile": os.devnull,
-    "diff.relative": "false",
-    "diff.renames": "false",
-    "diff.suppressBlankEmpty": "false",
-    "gc.auto": "0",
-    "i18n.commitEncoding": "UTF-8",
-    "i18n.logOutputEncoding": "UTF-8",
-    "log.follow": "false",
-    "log.showSignature": "false",
-    "maintenance.auto": "false",
-    "merge.conflictStyle": "diff3",
-    "merge.directoryRenames": "false",
-    "merge.renames": "true",
-    "rebase.abbreviateCommands": "false",
-    "rebase.updateRefs": "false",
-    "rerere.autoUpdate": "true",
-    "rerere.enabled": "true",
+    "core.safecrlf": "false",
     "submodule.recurse": "false",
 }
 
-# Git's conversions of a file's bytes between the working tree and a blob.
-_NO_CONVERSION = {
-    "core.attributesFile": os.devnull,
-    "core.autocrlf": "false",
-    "core.eol": "lf",
-    "core.safecrlf": "false",
-}
-
-# Where the index says that a file is the same as a blob, these commands would show the file, which
-# may have other line ends; so they get an index that does not exist.
-_WITHOUT_INDEX = ("diff-tree", "log")
+# In a clone of the tool's, the files are the blobs' bytes.
+_LITERAL = {"core.attributesFile": os.devnull, "core.autocrlf": "false", "core.eol": "lf"}
 
 # The variables for git that stay: configuration, transport, and where git looks.  Any
 # other one can name another repository or change git's output.
@@ -134,45 +95,48 @@ class Result(NamedTuple):
 class Git:
     """Runs git in one directory.
 
+    Attributes:
+      shown: the directory that messages name.
+
     Args:
-      directory: where the commands run; a working tree or a git directory.
-      literal: files of the working tree are the blobs' bytes, whatever the
-        user's conventions are; for clones that the tool has made.
+      directory: where the commands run.
+      git_dir: the repository, if git is not to look for it; `directory` is its working tree.
+      literal: the files of the working tree are the blobs' bytes: it is a clone of the tool's.
     """
 
-    def __init__(self, directory: Path, *, literal: bool = False, reporter: Reporter = Reporter()):
-        self.directory = Path(directory)
-        self.literal = literal
+    def __init__(
+        self,
+        directory: Path,
+        git_dir: Path | None = None,
+        *,
+        literal: bool = False,
+        reporter: Reporter = Reporter(),
+    ):
+        self.directory = self.shown = Path(directory)
         self.reporter = reporter
+        self._options = ["--no-pager", *settings({**_SETTINGS, **(_LITERAL if literal else {})})]
+        self._variables = {"GIT_ATTR_NOSYSTEM": "1"} if literal else {}
+        if git_dir:
+            self._variables |= {"GIT_DIR": str(git_dir), "GIT_WORK_TREE": str(directory)}
+
+    def _environment(self) -> dict[str, str]:
+        return {**os.environ, **_ENVIRONMENT, **self._variables}
 
     def run(
-        self,
-        *args: str,
-        stdin: bytes = b"",
-        work_tree: bool = False,
-        environment: Mapping[str, str] | None = None,
+        self, *args: str, stdin: bytes = b"", environment: Mapping[str, str] | None = None
     ) -> Result:
         """Runs a local command and returns its result, also a failed one.
 
         Args:
           args: the command, without the leading "git".
-          work_tree: the command reads or writes files of the working tree, whose line ends and
-            filters are the user's choice unless this is a clone of the tool's.
         """
         self.reporter.command(["git", *map(redacted, args)])
-        literal = self.literal or not work_tree
-        settings = {**_FIXED, **(_NO_CONVERSION if literal else {})}
-        variables = {**os.environ, **_ENVIRONMENT}
-        if literal:
-            variables["GIT_ATTR_NOSYSTEM"] = "1"
-            if args[0] in _WITHOUT_INDEX:
-                variables["GIT_INDEX_FILE"] = str(self.directory / ".k2mps-no-index")
         try:
             with process.started(
-                ["git", *options(settings), *args],
+                ["git", *self._options, *args],
                 grace=10,
                 cwd=self.directory,
-                env={**variables, **(environment or {})},
+                env={**self._environment(), **(environment or {})},
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
@@ -203,15 +167,15 @@ class Git:
 
     def failure(self, args: Sequence[str], result: Result) -> errors.K2mpsError:
         return errors.K2mpsError(
-            f"git {redacted(args[0])} failed with status {result.status} in {self.directory}",
+            f"git {redacted(args[0])} failed with status {result.status} in {self.shown}",
             why=redacted(result.stderr),
             next_command="k2mps --verbose shows the command that failed;"
-            f" git -C {quoted(self.directory)} status tells more",
+            f" git -C {quoted(self.shown)} status tells more",
         )
 
     def _check_resources(self, command: str, stderr: str) -> None:
         """Raises what git's message means where the disk or a file of git's is the cause."""
-        if disk_full(stderr) or ("unable to write" in stderr and _is_full(self.directory)):
+        if disk_full(stderr) or (re.search("writ|creat", stderr) and _is_full(self.shown)):
             raise no_space(command, stderr)
         locked = _LOCKED.search(stderr)
         if locked:
@@ -223,21 +187,14 @@ class Git:
             )
 
 
+def settings(values: Mapping[str, str]) -> list[str]:
+    """The options of git for these settings."""
+    return [word for name, value in values.items() for word in ("-c", f"{name}={value}")]
+
+
 def split_z(output: bytes) -> list[str]:
     """Splits the output of a command with -z into its fields."""
     return [os.fsdecode(field) for field in output.split(b"\0")[:-1]]
-
-
-@contextlib.contextmanager
-def own_index() -> Iterator[dict[str, str]]:
-    """The environment in which git has an index of its own, which does not exist yet.
-
-    No other run uses it, so the lock that a killed git leaves beside it is in nobody's way.
-    """
-    import tempfile
-
-    with tempfile.TemporaryDirectory(prefix="k2mps-") as folder:
-        yield {"GIT_INDEX_FILE": os.path.join(folder, "index")}
 
 
 def version() -> tuple[int, ...]:
@@ -268,13 +225,6 @@ def missing() -> errors.RequirementMissingError:
         next_command="install git, by apt install git, dnf install git or"
         " xcode-select --install; then run the same command again",
     )
-
-
-def options(settings: Mapping[str, str]) -> list[str]:
-    found = ["--no-pager"]
-    for name, value in settings.items():
-        found += ["-c", f"{name}={value}"]
-    return found
 
 
 def _is_full(directory: Path) -> bool:

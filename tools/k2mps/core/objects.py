@@ -1,13 +1,36 @@
-"""Blobs of git, which one process reads."""
+"""Blobs, trees and commits of a repository, apart from its configuration.
 
-from collections.abc import Iterable
+`Objects` runs git in a temporary bare repository, which has nothing but a configuration of the
+tool's, and takes the objects of the checkout for its own.  So no configuration, attribute or hook
+of the user's, the system's or the checkout's changes a commit.
+"""
+
+import os
+import tempfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import NamedTuple
 
-from k2mps.core import git
+from k2mps.core.git import Git, Result, split_z
+from k2mps.core.progress import Reporter
 
 FILE_MODE = "100644"
 EXECUTABLE_MODE = "100755"
 MODES = (FILE_MODE, EXECUTABLE_MODE)
+
+_CONFIGURATION = f"""\
+[core]
+	repositoryformatversion = 0
+	bare = true
+	attributesFile = {os.devnull}
+	# A third of the time goes into packing small objects, which git packs again anyway.
+	looseCompression = 0
+[gc]
+	auto = 0
+[merge]
+	conflictStyle = diff3
+	directoryRenames = false
+"""
 
 
 class File(NamedTuple):
@@ -20,37 +43,147 @@ class File(NamedTuple):
     def mode(self) -> str:
         return EXECUTABLE_MODE if self.executable else FILE_MODE
 
+    @property
+    def entry(self) -> "Entry":
+        """The file as an entry of a tree."""
+        import hashlib  # It takes time to import.
 
-def read(repository: git.Git, ids: Iterable[str]) -> dict[str, bytes]:
-    """The contents of these objects, by id; the repository may lack some."""
-    wanted = list(dict.fromkeys(ids))
-    output = repository.bytes(
-        "cat-file", "--batch", stdin="".join(f"{i}\n" for i in wanted).encode()
-    )
-    found = {}
-    at = 0
-    for id_ in wanted:
-        end = output.index(b"\n", at)
-        facts = output[at:end].split(b" ")
-        at = end + 1
-        if facts[-1] != b"missing":
-            size = int(facts[2])
-            found[id_] = output[at : at + size]
-            at += size + 1
-    return found
+        head = b"blob %d\0" % len(self.content)
+        return Entry(self.mode, hashlib.sha1(head + self.content).hexdigest())
 
 
-def files(repository: git.Git, tree: str, paths: Iterable[str] = ()) -> dict[str, File]:
-    """The files of a tree or commit; with `paths`, these files and folders where they exist."""
-    output = repository.bytes("ls-tree", "-r", "-z", "--full-tree", tree, "--", *paths)
-    listed = {}
-    for line in git.split_z(output):
-        facts, path = line.split("\t", 1)
-        mode, _, id_ = facts.split(" ")
-        listed[path] = (mode, id_)
-    blobs = read(repository, (id_ for _, id_ in listed.values()))
-    return {
-        path: File(blobs[id_], mode == EXECUTABLE_MODE)
-        for path, (mode, id_) in listed.items()
-        if id_ in blobs
-    }
+class Entry(NamedTuple):
+    """A file as a tree has it."""
+
+    mode: str
+    id: str
+
+
+class Objects(Git):
+    """Runs git on the objects of a repository.
+
+    Args:
+      store: the repository's folder of objects, which gets new ones.
+      shallow: the file that lists where its history ends; it need not exist.
+    """
+
+    def __init__(self, store: Path, shallow: Path, reporter: Reporter = Reporter()):
+        self._folder = tempfile.TemporaryDirectory(prefix="k2mps-", ignore_cleanup_errors=True)
+        home = Path(self._folder.name)
+        super().__init__(home, reporter=reporter)
+        self._options = ["--no-pager"]
+        self.shown = store.parent
+        for name in ("refs", "objects"):
+            (home / name).mkdir()
+        (home / "HEAD").write_text("ref: refs/heads/none\n")
+        (home / "config").write_text(_CONFIGURATION)
+        self._loaded = ""  # the tree that the index has
+        self._variables = {
+            "GIT_ATTR_NOSYSTEM": "1",
+            "GIT_CONFIG_NOSYSTEM": "1",
+            "GIT_DIR": str(home),
+            "GIT_INDEX_FILE": str(home / "index"),
+            "GIT_OBJECT_DIRECTORY": str(store),
+            "GIT_SHALLOW_FILE": str(shallow),
+            "HOME": str(home),
+            "XDG_CONFIG_HOME": str(home),
+        }
+
+    def _environment(self) -> dict[str, str]:
+        return {
+            name: value
+            for name, value in super()._environment().items()
+            if not name.startswith(("GIT_CONFIG", "GIT_TRACE")) or name in self._variables
+        }
+
+    def blobs(self, ids: Iterable[str]) -> dict[str, bytes]:
+        """The contents of these blobs, by id; the repository may lack some."""
+        wanted = list(dict.fromkeys(ids))
+        output = self.bytes("cat-file", "--batch", stdin="".join(f"{i}\n" for i in wanted).encode())
+        found = {}
+        at = 0
+        for id_ in wanted:
+            end = output.index(b"\n", at)
+            facts = output[at:end].split(b" ")
+            at = end + 1
+            if facts[-1] != b"missing":
+                size = int(facts[2])
+                found[id_] = output[at : at + size]
+                at += size + 1
+        return found
+
+    def entries(self, tree: str, paths: Iterable[str] = ()) -> dict[str, Entry]:
+        """The files of a tree or commit; with `paths`, these files and folders where they exist."""
+        output = self.bytes("ls-tree", "-r", "-z", "--full-tree", tree, "--", *paths)
+        found = {}
+        for line in split_z(output):
+            facts, path = line.split("\t", 1)
+            mode, _, id_ = facts.split(" ")
+            found[path] = Entry(mode, id_)
+        return found
+
+    def files(self, tree: str, paths: Iterable[str] = ()) -> dict[str, File]:
+        """As `entries`, with their contents."""
+        entries = self.entries(tree, paths)
+        blobs = self.blobs(one.id for one in entries.values())
+        return {
+            path: File(blobs[one.id], one.mode == EXECUTABLE_MODE)
+            for path, one in entries.items()
+            if one.id in blobs
+        }
+
+    def staged(self, paths: Iterable[str]) -> dict[str, Entry]:
+        """The entries of the index at these paths."""
+        found = {}
+        for line in split_z(self.bytes("ls-files", "--stage", "-z", "--", *paths)):
+            facts, path = line.split("\t", 1)
+            found[path] = Entry(*facts.split(" ")[:2])
+        return found
+
+    def load(self, tree: str) -> None:
+        """Makes the index that of a tree."""
+        if tree != self._loaded:
+            self.bytes("read-tree", tree)
+            self._loaded = tree
+
+    def stage(self, entries: Mapping[str, Entry]) -> None:
+        """Puts files into the index."""
+        lines = "".join(f"{one.mode} {one.id}\t{path}\0" for path, one in entries.items())
+        self._loaded = ""
+        self.bytes("update-index", "-z", "--index-info", stdin=os.fsencode(lines))
+
+    def tree_id(self, entries: Mapping[str, Entry]) -> str:
+        """The id of the tree of these files, whose blobs need not be there."""
+        self.bytes("read-tree", "--empty")
+        self.stage(entries)
+        return self.text("write-tree", "--missing-ok")
+
+    def apply(self, diff: bytes) -> Result:
+        """Applies a diff to the index."""
+        self._loaded = ""
+        return self.run("apply", "--cached", "--whitespace=nowarn", "-", stdin=diff)
+
+    def tree(self) -> str:
+        """The tree of the index."""
+        self._loaded = self.text("write-tree")
+        return self._loaded
+
+    def commit(
+        self, tree: str, parents: Iterable[str], message: str, author: str = "", committer: str = ""
+    ) -> str:
+        """Commits a tree; no ref names the commit yet.
+
+        Args:
+          author, committer: "NAME <EMAIL> SECONDS ZONE", or with a date as in mail; if empty, the
+            tool in 1970.
+        """
+        environment = {}
+        for kind, who in (("AUTHOR", author), ("COMMITTER", committer)):
+            name, _, rest = who.rpartition(" <")
+            email, _, when = rest.partition("> ")
+            environment[f"GIT_{kind}_DATE"] = when if "," in when else f"@{when or '0 +0000'}"
+            if who:
+                environment |= {f"GIT_{kind}_NAME": name, f"GIT_{kind}_EMAIL": email}
+        options = [word for one in parents for word in ("-p", one)]
+        words = ("commit-tree", *options, "-F", "-", tree)
+        return self.text(*words, stdin=os.fsencode(message), environment=environment)

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from k2mps.core import errors, pins, process
-from k2mps.core.replacement import Replacement
 
 # The file that makes `import k2` take a build.
 REGISTER = "k2mps-build.pth"
@@ -28,10 +27,10 @@ class Project:
         self.default_checkout = self.build_root / "k2"
         # The virtual environment that builds and tests run in.
         self.environment = root / ".venv"
-        # The worktree of k2 in which a rebase is in progress.
+        # The clone of k2 in which a rebase waits for the user.
         self.rebase = self.build_root / "rebase"
-        # New patch files are written here, beside patches/, so that moving them is renaming.
-        self.replacement = Replacement(root / ".k2mps", root)
+        # A clone that is being made, or removed: nobody's work is in it.
+        self.partial = self.build_root / ".k2mps-partial"
 
     @property
     def registered(self) -> Path | None:

@@ -9,7 +9,7 @@ from typing import BinaryIO
 import git
 
 from k2mps.core import errors
-from k2mps.core.git import disk_full, missing, no_space, options, redacted
+from k2mps.core.git import disk_full, missing, no_space, redacted, settings
 from k2mps.core.progress import Reporter, Update
 
 # The settings of clone and fetch: none of them changes how upstream is reached, which is the
@@ -54,7 +54,7 @@ def network(
         progress = _Progress(update)
         try:
             process = git.cmd.Git(directory).execute(
-                ["git", *options(_NETWORK), command, "--progress", *rest],
+                ["git", "--no-pager", *settings(_NETWORK), command, "--progress", *rest],
                 as_process=True,
                 with_stdout=False,
             )

@@ -28,7 +28,7 @@ def rewrite(
             why="it has no .git, or no icefall/utils.py",
             next_command="git clone https://github.com/k2-fsa/icefall, and name that",
         )
-    edited = split_z(git.bytes("diff", "--name-only", "-z", "HEAD", work_tree=True))
+    edited = split_z(git.bytes("diff", "--name-only", "-z", "HEAD"))
     if edited:
         raise errors.K2mpsError(
             f"{directory} has edits that are not committed, or was rewritten already",
@@ -38,7 +38,7 @@ def rewrite(
         )
     changed, left = {}, {}
     # git finds nothing behind links, which lead to others of these files.
-    found = git.run("grep", "-lzE", "-e", rewriting.HINT, work_tree=True)
+    found = git.run("grep", "-lzE", "-e", rewriting.HINT)
     if found.status > 1:
         raise git.failure(("grep",), found)
     paths = [path for path in split_z(found.stdout) if path.endswith(".py")]

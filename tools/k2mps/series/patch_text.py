@@ -40,10 +40,8 @@ import dataclasses
 import functools
 import os
 import re
-from collections.abc import Mapping
 
 from k2mps.core import errors, git
-from k2mps.core.objects import File
 from k2mps.series.hunks import Hunk, split
 
 FROM = f"{git.IDENTITY_NAME} <{git.IDENTITY_EMAIL}>"
@@ -53,7 +51,7 @@ STATUSES = ("Pending", "Submitted", "Accepted", "Inappropriate")
 _EDIT = re.compile(
     rb"""^diff\ --git\ a/(?P<path>.+)\ b/(?P=path)\n
     (?:old\ mode\ %(mode)b\nnew\ mode\ %(mode)b\n|deleted\ file\ mode\ %(mode)b\n)?
-    (?:index\ [0-9a-f]{40}\.\.[0-9a-f]{40}(?:\ %(mode)b)?\n
+    (?:index\ (?P<old>[0-9a-f]{40})\.\.[0-9a-f]{40}(?:\ %(mode)b)?\n
       (?:---\ a/(?P=path)\t?\n\+\+\+\ (?:b/(?P=path)\t?|/dev/null)\n)?
       (?:@@\ -\d{1,9}(?:,\d{1,9})?\ \+\d{1,9}(?:,\d{1,9})?\ @@\n
         (?:[-+ ].*\n(?:\\\ No\ newline\ at\ end\ of\ file\n)?)*)*)?"""
@@ -86,6 +84,12 @@ class Patch:
         return tuple(os.fsdecode(match["path"]) for match in _EDIT.finditer(self.diff))
 
     @functools.cached_property
+    def blobs(self) -> dict[str, str]:
+        """The id of each of these files before the edit, if its content is edited."""
+        found = ((os.fsdecode(one["path"]), one["old"]) for one in _EDIT.finditer(self.diff))
+        return {path: old.decode() for path, old in found if old}
+
+    @functools.cached_property
     def hunks(self) -> list[Hunk]:
         """The hunks of its diff, in order."""
         return split(self.diff)
@@ -111,49 +115,10 @@ class Patch:
             lines += ["New-files:", *(f"\t{path}" for path in self.new_files)]
         return "\n".join([*lines, "", *([self.body, ""] if self.body else ()), "---\n"])
 
-    def mail(self, files: Mapping[str, File], date: str) -> bytes:
-        """The patch with its new files as mail, for `git am`; `date` is that of a patch without
-        one."""
-        head = [
-            f"From {'0' * 40} Mon Sep 17 00:00:00 2001",
-            f"From: {_encoded(self.author)}",
-            f"Date: {self.date or date}",
-            "MIME-Version: 1.0",
-            "Content-Type: text/plain; charset=UTF-8",
-            "Content-Transfer-Encoding: 8bit",
-            f"Subject: {self.commit_message()}---\n",
-        ]
-        new = b"".join(_addition(path, files[path]) for path in self.new_files)
-        return os.fsencode("\n".join(head)) + self.diff + new + b"\n"
-
     def commit_message(self) -> str:
         """The message of the commit that the patch becomes."""
         trailers = f"Upstream-Status: {self.status}\nPatch-Filename: {self.name}\n"
         return "\n\n".join(filter(None, (self.subject, self.body, trailers)))
-
-
-def _encoded(author: str) -> str:
-    """An author for a line of mail, whose rules know commas, dots and quotes."""
-    name, _, address = author[:-1].rpartition(" <")
-    letters = (
-        chr(one) if chr(one).isalnum() and one < 128 else f"={one:02X}" for one in os.fsencode(name)
-    )
-    return f"=?UTF-8?q?{''.join(letters)}?= <{address}>"
-
-
-def _addition(path: str, file: File) -> bytes:
-    """A new file as git's diff."""
-    head = f"diff --git a/{path} b/{path}\nnew file mode {file.mode}\n"
-    if not file.content:
-        empty = "e69de29bb2d1d6434b8b29ae775ad8c2e48c5391"
-        return os.fsencode(f"{head}index {'0' * 40}..{empty}\n")
-    ended = file.content.endswith(b"\n")
-    text = file.content[:-1] if ended else file.content
-    tab = "\t" if " " in path else ""
-    lines = text.count(b"\n") + 1
-    head += f"--- /dev/null\n+++ b/{path}{tab}\n@@ -0,0 +1,{lines} @@\n+"
-    end = b"\n" if ended else b"\n\\ No newline at end of file\n"
-    return os.fsencode(head) + text.replace(b"\n", b"\n+") + end
 
 
 def plain(body: str) -> str:

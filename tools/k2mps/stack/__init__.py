@@ -1,1 +1,1 @@
-"""The series as commits in a checkout: applying, changing, exporting, undoing."""
+"""The series as commits in a checkout: applying, changing, exporting."""

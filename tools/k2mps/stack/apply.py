@@ -1,26 +1,26 @@
-"""Applying the series: the same commits on every machine, or no change.
+"""Applying the series: the same commits on every machine.
 
-First every patch becomes a commit, which changes no file and no ref (see
-commits.py).  Then git checks out the last one.
+First every patch becomes a commit, which changes no file and no ref (see commits.py).  Then git
+switches to the last one.
 """
 
 import os
 from collections.abc import Sequence
 
-from k2mps.core import errors
-from k2mps.core.git import quoted
-from k2mps.core.pins import Pin, Upstream
+from k2mps.core import errors, interrupts
+from k2mps.core.pins import Upstream
 from k2mps.core.project import Project
-from k2mps.series.patch_folder import load
-from k2mps.stack import moving, states, status
+from k2mps.series import patch_text
 from k2mps.stack.checkout import BRANCH, BRANCH_REF, Checkout, Commit
-from k2mps.stack.commits import commit_date, replay, series_tip
-from k2mps.stack.states import States
-from k2mps.stack.status import State, Status
+from k2mps.stack.commits import commit_date, replay
+from k2mps.stack.work import Work, at_work, where
+
+# What git says where a file is edited, or is not tracked and in the place of one of the commit.
+_IN_THE_WAY = ("would be overwritten", "would be lost", "would be removed", "lose untracked")
 
 
 def apply(project: Project, upstream: Upstream, checkout: Checkout) -> tuple[str, list[str] | None]:
-    """Applies the series to a checkout; an error leaves it as it was.
+    """Applies the series to a checkout; a refusal leaves it as it was.
 
     Commits of the user's that are not in patches/ are carried over, if patches/ has changed since
     it was applied.
@@ -32,70 +32,140 @@ def apply(project: Project, upstream: Upstream, checkout: Checkout) -> tuple[str
       DoesNotApplyError: the series does not apply.
       BusyError: another run holds the checkout.
     """
-    with states.at_work(project, checkout) as known:
-        pin = upstream.pin
-        tip = series_tip(project, checkout, pin, load(project.patches), known)
-        now = status.judge(pin, known, tip)
-        if now.state is State.APPLIED:
-            if not known.known():
-                known.record("apply", synced=True)
-            return tip, None
-        mine = _check_movable(pin, known, now)
-        top = _carried(checkout, pin, mine, tip) if mine else tip
+    with at_work(project, checkout) as work:
+        tip = work.tip()
+        if _is_there(work, tip):
+            work.record(tip)
+            return work.head.commit, None  # with the user's commits, if there are some on top
+        left = _left_by_a_kill(work, tip)
+        mine = _check_movable(work, tip, left)
+        top = _carried(work, mine, tip) if mine else tip
+        paths = checkout.changed_paths(work.head.commit, top)
+        _switch(checkout, top, left)
         # Of the user's commits, only the base is in patches/.
-        return top, known.carry_out("apply", move=moving.to(top), synced=not mine)
+        work.record(tip)
+        return top, paths
 
 
-def _check_movable(pin: Pin, known: States, now: Status) -> list[Commit]:
+def _is_there(work: Work, tip: str) -> bool:
+    """Whether the branch is checked out and has the series, perhaps with the user's commits."""
+    head, old, is_ancestor = work.head, work.applied, work.checkout.is_ancestor
+    if head.branch != BRANCH_REF or not is_ancestor(tip, head.commit):
+        return False
+    if head.commit == tip or not old:
+        return head.commit == tip or bool(work.users(tip))
+    # The patches on top may be those that patches/ has no longer.
+    return old.tip == tip or not is_ancestor(old.tip, head.commit)
+
+
+def _check_movable(work: Work, tip: str, left: Sequence[str]) -> list[Commit]:
     """Refuses a checkout with work that moving it would hide; the commits to carry over."""
-    checkout, head = known.checkout, known.head
-    where, last = checkout.directory, known.last_synced
-    checkout.check_at_rest(bool(now.edited_files))
-    changed = last and last.tree != known.tree
-    if now.user_commits:
-        if head.branch == BRANCH_REF and changed:
-            return known.unexported(pin.commit, head.commit)
+    checkout, head, pin, here = work.checkout, work.head, work.pin, where(work.checkout)
+    checkout.check_at_rest([one for one in checkout.changed_files()[0] if one not in left])
+    users = work.users(tip)
+    on_branch = head.branch == BRANCH_REF
+    if on_branch and users:
+        if work.changed and checkout.is_ancestor(work.applied.tip, head.tip):
+            return users
+        raise _has_commits(work, users)
+    mine = [] if on_branch else work.users(tip, head.commit)
+    if mine and checkout.is_ancestor(pin.commit, head.commit):
+        raise _has_commits(work, mine)
+    # A commit that has a name stays; only the user decides to leave it.
+    holders = ("for-each-ref", "--count=1", "--contains", "HEAD")
+    named = checkout.own and checkout.git.text(*holders)
+    if mine and not named:
         raise errors.K2mpsError(
-            f"{where} has commits of yours on top of k2",
-            why="; ".join(now.user_commits),
-            next_command=f"k2mps export, to make patches of them; or git -C {quoted(where)}"
-            f" checkout {pin.commit}, to leave them where they are",
-        )
-    # The tool may move its own clone from any commit of upstream, such as an earlier pin.
-    remotes = ("for-each-ref", "--count=1", "--contains", "HEAD", "refs/remotes")
-    if now.state is State.OTHER_COMMIT and not (checkout.own and checkout.git.text(*remotes)):
-        raise errors.K2mpsError(
-            f"{where} is at commit {head.commit[:12]}, the series is for"
+            f"{checkout.directory} is at commit {head.commit[:12]}, the series is for"
             f" {pin.commit[:12]} (k2 {pin.version})",
-            next_command=f"git -C {quoted(where)} checkout {pin.commit}",
+            next_command=f"{here} checkout {pin.commit}",
         )
     place = checkout.git.text("for-each-ref", "--format=%(worktreepath)", BRANCH_REF)
-    if head.branch != BRANCH_REF and os.path.exists(place):
+    if not on_branch and os.path.exists(place):
         raise errors.K2mpsError(
             f"branch {BRANCH} is checked out in {place}",
             why="two worktrees cannot share a branch",
             next_command="use that worktree, or a clone of its own",
         )
-    users = head.tip and known.unexported(pin.commit, head.tip)
     if users:
         raise errors.K2mpsError(
-            f"branch {BRANCH} of {where} has commits of yours",
-            why=f"moving the branch would leave them without a name: {'; '.join(map(str, users))}",
-            next_command=f"git -C {quoted(where)} branch -m {BRANCH}"
-            f" my-{BRANCH}; or check the branch out and k2mps export",
+            f"branch {BRANCH} of {checkout.directory} has commits of yours",
+            why=f"patches/ does not have {errors.some([*map(str, users)])}",
+            next_command=f"{here} branch -m {BRANCH} my-{BRANCH}; or check the branch out and"
+            " k2mps export",
         )
     return []
 
 
-def _carried(checkout: Checkout, pin: Pin, mine: Sequence[Commit], tip: str) -> str:
+def _has_commits(work: Work, users: Sequence[Commit]) -> errors.K2mpsError:
+    here, on_branch = where(work.checkout), work.head.branch == BRANCH_REF
+    apart = f"branch -m {BRANCH} my-{BRANCH}" if on_branch else f"checkout {work.pin.commit}"
+    return errors.K2mpsError(
+        f"{work.checkout.directory} has commits of yours on top of k2",
+        why=f"patches/ does not have {errors.some([*map(str, users)])}",
+        next_command=f"{'k2mps export, to make patches of them; or ' if on_branch else ''}{here}"
+        f" {apart}, to leave them where they are",
+    )
+
+
+def _carried(work: Work, mine: Sequence[Commit], tip: str) -> str:
     """The user's commits on the series as it is now."""
+    checkout = work.checkout
+    user = "{} <{}>".format(*checkout.user())
+    if not patch_text.AUTHOR.fullmatch(user):
+        user = patch_text.FROM
     try:
-        return replay(checkout, commit_date(checkout, pin.commit), tip, mine, ours=False)
+        return replay(checkout, commit_date(checkout, work.pin.commit), tip, mine, user)
     except errors.K2mpsError as error:
-        where = quoted(checkout.directory)
         raise errors.ConflictError(
             "your commits conflict with the new text of patches/",
             why=str(error),
-            next_command=f"git -C {where} rebase --onto {tip} {mine[0].parents[0][:12]} {BRANCH},"
-            " and resolve; then k2mps export --overwrite",
+            next_command=f"{where(checkout)} rebase --onto {tip} {mine[0].parents[0][:12]}"
+            f" {BRANCH}, and resolve; then k2mps export --overwrite",
         ) from None
+
+
+def _left_by_a_kill(work: Work, tip: str) -> list[str]:
+    """The files that a killed `git switch` to this commit has left.
+
+    git writes a file from its beginning, so its bytes are the first ones of the commit's file, or
+    there is none.  Nothing of the user's is in it.
+    """
+    checkout, left = work.checkout, []
+    paths = checkout.changed_paths(work.head.commit, tip)
+    edited = set(checkout.changed_files()[0])
+    before = checkout.objects.entries(work.head.commit, paths) if paths else {}
+    new = checkout.files(tip, paths) if paths else {}
+    for path in paths:
+        place = checkout.directory / path
+        there = place.is_file() and not place.is_symlink()
+        if path in before and path not in edited or not there and path not in edited:
+            continue
+        data = place.read_bytes() if there else b""
+        if path not in new:
+            left += [] if there else [path]
+        elif os.path.lexists(place) != there:
+            continue
+        elif any(map(new[path].content.startswith, (data, data.replace(b"\r\n", b"\n")))):
+            left.append(path)
+    return left
+
+
+def _switch(checkout: Checkout, commit: str, left: Sequence[str]) -> None:
+    """Moves the checkout and its branch; files that git does not track stay."""
+    tracked = checkout.objects.entries(commit, left) if left else {}
+    command = ("switch", "--quiet", "--no-guess", "--no-overwrite-ignore", "-C", BRANCH, commit)
+    with interrupts.deferred():
+        if tracked:
+            paths = "".join(f"{path}\0" for path in tracked)
+            how = ("--pathspec-from-file=-", "--pathspec-file-nul")
+            checkout.git.bytes("checkout", "--quiet", commit, *how, stdin=os.fsencode(paths))
+        result = checkout.git.run(*command)
+    if result.status:
+        if any(sign in result.stderr for sign in _IN_THE_WAY) or "Your local" in result.stderr:
+            raise errors.K2mpsError(
+                f"files of yours are in the way in {checkout.directory}",
+                why=result.stderr,
+                next_command="commit, stash or move them away, then run the same command again",
+            )
+        raise checkout.git.failure(command, result)

@@ -1,72 +1,47 @@
-"""The commands that change the series in the checkout: new, fold, drop.
+"""The commands that make patches of the edits in the checkout: new and fold.
 
-Each command makes a new commit of the patch, and puts the later commits onto it by 3-way merges of
-git's, which touch no file.  Then branch and patches/ change together, or not at all.
+Each makes a new commit of the patch, and puts the later commits onto it by merges of git's, which
+touch no file.  If the last commit has the files as they are, the branch moves to it; then export
+writes patches/.
 """
 
-import contextlib
-import itertools
 import os
 import shutil
+import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from pathlib import Path
 
-from k2mps.core import errors, git
+from k2mps.core import errors
 from k2mps.core.project import Project
 from k2mps.series import patch_text
-from k2mps.series.patch_folder import load
 from k2mps.series.patch_text import FROM, Patch
-from k2mps.stack import export, extraction, states
-from k2mps.stack.checkout import BRANCH, BRANCH_REF, Checkout, Commit
-from k2mps.stack.commits import commit_date, merged, replay, series_tip
-from k2mps.stack.states import States
+from k2mps.stack import export, extraction
+from k2mps.stack.checkout import BRANCH, Checkout, Commit
+from k2mps.stack.commits import commit_date, merged, replay
+from k2mps.stack.extraction import Plan
+from k2mps.stack.work import Work, at_work
 
 
-@contextlib.contextmanager
-def at_work(project: Project, checkout: Checkout) -> Iterator["CommittedSeries"]:
-    """The series, which no other run changes during the context."""
-    with states.at_work(project, checkout) as known:
-        yield CommittedSeries(known)
+def new(
+    project: Project, checkout: Checkout, subject: str, body: str = "", paths: Sequence[str] = ()
+) -> Plan:
+    """Makes a patch of the checkout's edits, at the end of the series.
 
+    The author is the user, as git knows them.
 
-class CommittedSeries:
-    """The series as commits, some of which a command makes anew.
-
-    The commits come from patches/, which decides on names and order, not from the branch.
+    Args:
+      paths: untracked files and directories that become part of the patch.
     """
-
-    def __init__(self, known: States):
-        self._known = known
-        self._project, self._checkout = known.project, known.checkout
-        self._series = load(self._project.patches)
-        self._patches = self._series.patches
-        pin, head, checkout = self._project.upstream().pin, known.head, self._checkout
-        self._pin = pin.commit
-        checkout.check_at_rest(edits_too=False)
-        on_branch = head.branch == BRANCH_REF
-        mine = on_branch and known.unexported(pin.commit, head.commit)
-        self._tip = series_tip(self._project, checkout, pin, self._series, known)
-        if mine or not on_branch or head.commit != self._tip:
-            raise errors.K2mpsError(
-                f"{checkout.directory} does not have the series applied",
-                why=f"branch {BRANCH} has commits that are not in patches/"
-                if mine
-                else f"it is not on branch {BRANCH} with patches/ as it is",
-                next_command="k2mps export" if mine else "k2mps apply",
-            )
-        self._commits = checkout.commits(f"{self._pin}..{self._tip}")
-        self._date = commit_date(checkout, self._pin)
-
-    def new(self, subject: str, body: str, paths: Sequence[str] = ()) -> extraction.Plan:
-        """Makes a patch of the checkout's edits, at the end of the series.
-
-        The author is the user, as git knows them.
-
-        Args:
-          paths: untracked files and directories that become part of the patch.
-        """
+    with at_work(project, checkout) as work:
+        commits, before = _series(work)
+        tree = _edited_tree(work, paths)
+        if tree == work.head.tree:
+            return _complete(work, commits, before)
+        _check_exported(work, before)
+        taken = set(extraction.names_of(commits, {}))
         subject = " ".join(subject.split())
-        name = extraction.name_for(subject, {patch.name for patch in self._patches})
+        name = extraction.name_for(subject, taken)
         body = patch_text.plain(body)
         patch = Patch(name, subject, patch_text.DEFAULT_STATUS, body, (), b"")
         refused = patch_text.flaw(patch)
@@ -74,87 +49,144 @@ class CommittedSeries:
             raise errors.K2mpsError(
                 refused[1], next_command="run the same command again with other words"
             )
-        who, when = FROM, self._date
-        user = "{} <{}>".format(*self._checkout.user())
+        who, when = FROM, commit_date(checkout, work.pin.commit)
+        user = "{} <{}>".format(*checkout.user())
         if patch_text.AUTHOR.fullmatch(user):
             who, when = user, f"{int(time.time())} {time.strftime('%z')}"
-        tree, message = self._edited_tree(paths), patch.commit_message()
-        made = Commit(tree, (self._tip,), FROM, who, "", when, message)
-        return self._finish(f"new {name}", [*self._commits, made], "edits")
+        made = checkout.objects.commit(
+            tree,
+            [work.head.commit],
+            patch.commit_message(),
+            f"{who} {when}",
+            f"{FROM} {commit_date(checkout, work.pin.commit)}",
+        )
+        return _finish(work, f"new {name}", made, tree, paths)
 
-    def fold(self, name: str, paths: Sequence[str] = ()) -> extraction.Plan:
-        """Adds the checkout's edits to a patch."""
-        at = self._find(name)
-        tree = self._edited_tree(paths)
+
+def fold(project: Project, checkout: Checkout, name: str, paths: Sequence[str] = ()) -> Plan:
+    """Adds the checkout's edits to a patch.
+
+    Args:
+      paths: as for `new`.
+    """
+    with at_work(project, checkout) as work:
+        commits, before = _series(work)
+        names = extraction.names_of(commits, {})
+        at = _find(names, name)
+        tree = _edited_tree(work, paths)
+        if tree == work.head.tree:
+            return _complete(work, commits, before)
+        _check_exported(work, before)
+        objects, date = checkout.objects, commit_date(checkout, work.pin.commit)
         # Where the edits conflict with later patches, these do not apply to the result.
-        old, tip = map(self._checkout.tree_of, (self._commits[at].id, self._tip))
-        folded, _ = merged(self._checkout, tip, old, tree)
-        commits = [*self._commits]
-        commits[at] = commits[at]._replace(id=folded)
-        return self._finish(f"fold {self._patches[at].name}", commits, "edits", tree)
+        edits = objects.commit(tree, [work.head.commit], "")
+        folded = merged(objects, work.head.commit, commits[at].tree, edits).tree
+        one = commits[at]
+        base, author, who = list(one.parents[:1]), f"{one.author} {one.when}", f"{FROM} {date}"
+        start = objects.commit(folded, base, one.message, author, who)
+        made = replay(checkout, date, start, commits[at + 1 :])
+        return _finish(work, f"fold {names[at]}", made, tree, paths)
 
-    def drop(self, name: str) -> extraction.Plan:
-        """Takes a patch out of the series and its changes out of the checkout."""
-        at = self._find(name)
-        self._checkout.check_at_rest()
-        commits = [*self._commits[:at], *self._commits[at + 1 :]]
-        return self._finish(f"drop {self._patches[at].name}", commits, "files")
 
-    def _find(self, name: str) -> int:
-        """The index of a patch in the series."""
-        return self._patches.index(self._series.named(name))
+def _series(work: Work) -> tuple[list[Commit], Plan]:
+    """The commits of the branch, and what export would make of them."""
+    work.checkout.check_at_rest()
+    commits = export.exportable(work)
+    if not work.applied and not commits:
+        raise errors.K2mpsError(
+            f"{work.checkout.directory} does not have the series applied",
+            next_command="k2mps apply",
+        )
+    made = extraction.plan(work.project, work.checkout, commits)
+    export.check_files(work.project, made, export.merge_base(work), "the command")
+    return commits, made
 
-    def _edited_tree(self, paths: Sequence[str]) -> str:
-        """The tree of the files that git tracks and of those that are named."""
-        checkout = self._checkout
-        with git.own_index() as environment:
-            # With the times in the index, git reads edited files only.
-            shutil.copy2(checkout.git_dir / "index", environment["GIT_INDEX_FILE"])
-            checkout.git.bytes("add", "--update", work_tree=True, environment=environment)
-            if paths:
-                # A path is of this folder, if there is such a file, or else of the checkout.
-                named = (os.path.abspath(one) if os.path.lexists(one) else one for one in paths)
-                add = ("add", "--", *named)
-                result = checkout.git.run(*add, work_tree=True, environment=environment)
-                if result.status != 0:
-                    raise errors.K2mpsError(
-                        f"git cannot add {', '.join(paths)}",
-                        why=result.stderr,
-                        next_command="name files of the checkout; git add --force takes a"
-                        " file that git ignores",
-                    )
-            tree = checkout.git.text("write-tree", environment=environment)
-        if tree == checkout.tree_of(self._tip):
-            untracked = checkout.untracked_files()
+
+def _check_exported(work: Work, made: Plan) -> None:
+    """Refuses where the branch has commits that patches/ lacks."""
+    if made.changed or made.removed:
+        raise errors.K2mpsError(
+            f"branch {BRANCH} of {work.checkout.directory} has commits that are not in patches/",
+            why=f"they change {errors.some([*made.changed, *made.removed])}",
+            next_command="commit the edits there, too, then k2mps export; or stash them, k2mps"
+            " export, git stash pop, then the same command again",
+        )
+
+
+def _find(names: Sequence[str], name: str) -> int:
+    """The index of a patch."""
+    for number, one in enumerate(names):
+        if name in (one, one.removesuffix(".patch")):
+            return number
+    raise errors.K2mpsError(
+        f"there is no patch {name}",
+        why=f"the patches are {', '.join(names)}",
+        next_command="run the same command again with one of these",
+    )
+
+
+def _edited_tree(work: Work, paths: Sequence[str]) -> str:
+    """The tree of the files that git tracks and of those that are named, by an index of its own."""
+    checkout = work.checkout
+    with tempfile.TemporaryDirectory(prefix="k2mps-") as folder:
+        index = Path(folder, "index")
+        # With the times in the index, git reads edited files only.
+        shutil.copy2(checkout.git_dir / "index", index)
+        return _add(checkout, paths, {"GIT_INDEX_FILE": str(index)})
+
+
+def _add(checkout: Checkout, paths: Sequence[str], environment: dict[str, str]) -> str:
+    """Adds edits and new files to an index; its tree."""
+    checkout.git.bytes("add", "--update", "--", ".", environment=environment)
+    if paths:
+        # A path is of this folder, if there is such a file, or else of the checkout.
+        named = (os.path.abspath(one) if os.path.lexists(one) else one for one in paths)
+        result = checkout.git.run("add", "--", *named, environment=environment)
+        if result.status != 0:
             raise errors.K2mpsError(
-                f"nothing was edited in {checkout.directory}",
-                why=f"git does not track {', '.join(untracked[:5])}" if untracked else "",
-                next_command="edit files there, or name the new ones, in the same command",
+                f"git cannot add {', '.join(paths)}",
+                why=result.stderr,
+                next_command="name files of the checkout; git add --force takes a"
+                " file that git ignores",
             )
-        return tree
+    return checkout.git.text("write-tree", environment=environment)
 
-    def _finish(
-        self, command: str, commits: Sequence[Commit], how: str, wanted: str = ""
-    ) -> extraction.Plan:
-        """Makes the commits, writes patches/ and moves the branch.
 
-        Args:
-          command: for the list of states.
-          how: as in `Move`.
-          wanted: a tree that the series must give.
-        """
-        checkout = self._checkout
-        pairs = itertools.takewhile(lambda pair: pair[0] is pair[1], zip(commits, self._commits))
-        same = len(list(pairs))  # the first commits, which stay
-        start = commits[same - 1].id if same else self._pin
-        tip = replay(checkout, self._date, start, commits[same:])
-        if wanted and checkout.tree_of(tip) != wanted:
-            raise errors.K2mpsError(
-                f"k2mps {command} would change the files of the checkout",
-                why="a later patch changes the same lines, or lines next to them",
-                next_command="k2mps fold into that patch, or k2mps new",
-            )
-        made = checkout.commits(f"{self._pin}..{tip}")
-        plan = extraction.plan(self._project, checkout, made)
-        export.finish(self._known, command, plan, made, how)
-        return plan
+def _complete(work: Work, commits: Sequence[Commit], made: Plan) -> Plan:
+    """Writes patches/, where a killed run has made the commits; else, there is nothing to do."""
+    checkout = work.checkout
+    agree = work.applied and work.applied.tip == work.head.tip and not work.changed
+    if agree or made.removed:
+        untracked = checkout.untracked_files()
+        raise errors.K2mpsError(
+            f"nothing was edited in {checkout.directory}",
+            why=f"git does not track {', '.join(untracked[:5])}" if untracked else "",
+            next_command="edit files there, or name the new ones, in the same command",
+        )
+    checkout.reporter.warn(f"nothing is edited; branch {BRANCH} has commits that patches/ lacked")
+    base, tip = export.merge_base(work), export.canonical(work, made, commits)
+    export.finish(work, made, base, tip, "export")
+    return made
+
+
+def _finish(work: Work, command: str, made: str, tree: str, paths: Sequence[str]) -> Plan:
+    """Moves the branch to a commit that has the files as they are, and writes patches/."""
+    checkout, project = work.checkout, work.project
+    if checkout.tree_of(made) != tree:
+        raise errors.K2mpsError(
+            f"k2mps {command} would change the files of the checkout",
+            why="a later patch changes the same lines, or lines next to them",
+            next_command="k2mps fold into that patch, or k2mps new",
+        )
+    commits = checkout.commits(f"{work.pin.commit}..{made}")
+    plan, base = extraction.plan(project, checkout, commits), export.merge_base(work)
+    export.check_files(project, plan, base, command)
+    tip = export.canonical(work, plan, commits)
+    # The index becomes that of the commit, and git sees no edit.
+    if _add(checkout, paths, {}) != tree:
+        raise errors.K2mpsError(
+            f"files of {checkout.directory} changed meanwhile",
+            next_command="run the same command again",
+        )
+    export.finish(work, plan, base, tip, command)
+    return plan

@@ -1,19 +1,21 @@
 """A k2 checkout: a working tree and its repository.
 
-`Checkout` reads facts: HEAD, edits, commits.  apply.py moves it.
+`Checkout` reads facts: HEAD, edits, commits.  `git` of it works on the files, `objects` of it on
+commits and trees.
 """
 
 import contextlib
 import dataclasses
 import functools
-import io
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from k2mps.core import errors, git, objects
+from k2mps.core import errors, git
 from k2mps.core.git import quoted
+from k2mps.core.objects import File, Objects
+from k2mps.core.pins import Pin
 from k2mps.core.progress import Reporter
 from k2mps.core.project import exclusive
 from k2mps.series import patch_text
@@ -23,6 +25,8 @@ BRANCH_REF = f"refs/heads/{BRANCH}"
 
 # A file in the git directory of a clone that the tool has made.
 OWN_MARK = "k2mps-own"
+
+_PLACES = ("show-toplevel", "absolute-git-dir")
 
 # Files in a git directory that tell of an unfinished operation of git's, and its command.
 _IN_PROGRESS = {
@@ -38,6 +42,7 @@ _IN_PROGRESS = {
 class Commit(NamedTuple):
     id: str
     parents: tuple[str, ...]
+    tree: str
     committer: str  # "NAME <EMAIL>"
     author: str  # "NAME <EMAIL>"
     date: str  # the author's, as in mail: "Tue, 14 Nov 2023 23:13:20 +0100"
@@ -84,6 +89,7 @@ class Checkout:
     Attributes:
       directory: its top directory, resolved.
       git_dir: its git directory; a linked worktree has one of its own.
+      common_dir: the git directory that linked worktrees share.
       own: whether the tool cloned it.
       git: runs git in it.
     Raises:
@@ -93,14 +99,13 @@ class Checkout:
     def __init__(self, directory: Path, reporter: Reporter = Reporter()):
         self.directory = Path(directory)
         self.reporter = reporter
-        self.git = git.Git(self.directory, reporter=reporter)
         if not self.directory.is_dir():
             raise errors.CheckoutMissingError(
                 f"there is no k2 checkout at {self.directory}", next_command="k2mps checkout"
             )
-        result = self.git.run("rev-parse", "--show-toplevel", "--absolute-git-dir")
-        lines = os.fsdecode(result.stdout).splitlines()
-        top, git_dir = lines if result.status == 0 and len(lines) == 2 else ("", "")
+        here = git.Git(self.directory, reporter=reporter)
+        result, found = (here.run("rev-parse", f"--{one}") for one in _PLACES)
+        top, git_dir = (os.fsdecode(one.stdout).removesuffix("\n") for one in (result, found))
         if not top or not os.path.samefile(top, self.directory):
             raise errors.CheckoutMissingError(
                 f"{self.directory} is not the top of a git checkout",
@@ -111,14 +116,44 @@ class Checkout:
             )
         self.directory = self.directory.resolve()
         self.git_dir = Path(git_dir)
-        self.own = self.git.literal = (self.git_dir / OWN_MARK).exists()
+        # In the git directory of a linked worktree, a file names it.
+        link = self.git_dir / "commondir"
+        self.common_dir = self.git_dir / (link.read_text().strip() if link.exists() else "")
+        self.own = (self.git_dir / OWN_MARK).exists()
+        self.git = git.Git(self.directory, self.git_dir, literal=self.own, reporter=reporter)
 
     @functools.cached_property
-    def _objects(self):
-        """GitPython's object database, which writes a commit without a process of git."""
-        import git  # It takes time to import.
+    def objects(self) -> Objects:
+        """Runs git on its commits and trees; new ones become its own."""
+        self._check_whole()
+        store, shallow = self.common_dir / "objects", self.common_dir / "shallow"
+        return Objects(store, shallow, self.reporter)
 
-        return git.Repo(self.directory, odbt=git.GitDB).odb
+    def _check_whole(self) -> None:
+        """Refuses a clone that lacks files or blobs."""
+        how = ("config", "--get-regexp", r"^(core\.sparsecheckout|remote\..*\.promisor)$")
+        for line in self.git.run(*how).stdout.decode("utf-8", "replace").splitlines():
+            name, _, value = line.partition(" ")
+            if value.lower() not in ("false", "no", "off", "0"):
+                kind = "sparse checkout" if name.startswith("core") else "partial clone"
+                raise errors.K2mpsError(
+                    f"{self.directory} is a {kind} of k2",
+                    why="the patches need every file and every blob",
+                    next_command=f"git -C {quoted(self.directory)} sparse-checkout disable"
+                    if name.startswith("core")
+                    else "give a clone that was made without --filter",
+                )
+
+    def pinned(self, pin: Pin) -> Pin:
+        """The pin with the id of its commit, where it has that of an annotated tag."""
+        commit, url = self.commit_of(pin.commit), git.redacted(pin.url)
+        if not commit:
+            raise errors.K2mpsError(
+                f"{self.directory} does not have the pinned commit {pin.commit}",
+                why="it is another repository, an older clone, or a shallow one",
+                next_command=f"git -C {quoted(self.directory)} fetch {quoted(url)} {pin.commit}",
+            )
+        return pin._replace(commit=commit)
 
     def commit_of(self, name: str, kind: str = "commit") -> str | None:
         """The id of the commit that a revision names, or of its tree; None
@@ -129,13 +164,7 @@ class Checkout:
         return os.fsdecode(result.stdout).strip() or None
 
     def tree_of(self, commit: str) -> str:
-        return self.git.text("rev-parse", f"{commit}^{{tree}}")
-
-    def trees_of(self, names: Iterable[str]) -> dict[str, str]:
-        """The trees of commits or trees, by what names these."""
-        found = list(dict.fromkeys(names))
-        output = self.git.text("rev-parse", *(f"{one}^{{tree}}" for one in found)) if found else ""
-        return dict(zip(found, output.split()))
+        return self.objects.text("rev-parse", "--verify", f"{commit}^{{tree}}")
 
     def head(self) -> Head:
         """The commit and branch of the checkout."""
@@ -159,7 +188,6 @@ class Checkout:
         output = self.git.bytes(
             *"status --porcelain=v1 -z --no-renames --ignore-submodules=none".split(),
             f"--untracked-files={untracked}",
-            work_tree=True,
         )
         entries = git.split_z(output)
         return (
@@ -176,10 +204,9 @@ class Checkout:
         found = (one for name, one in _IN_PROGRESS.items() if (self.git_dir / name).exists())
         return next(found, "")
 
-    def check_at_rest(self, edits_too: bool = True) -> None:
-        """Refuses a checkout with an unfinished git operation, or with edits."""
+    def check_at_rest(self, edited: Sequence[str] = ()) -> None:
+        """Refuses a checkout with an unfinished git operation, or with these edits."""
         operation = self.operation_in_progress()
-        edited = self.changed_files()[0] if edits_too and not operation else []
         if operation or edited:
             what = f"uncommitted edits in {errors.some(edited)}"
             raise errors.K2mpsError(
@@ -191,9 +218,9 @@ class Checkout:
     def commits(self, *revisions: str) -> list[Commit]:
         """Commits that `git log` lists for these arguments, oldest first,
         following first parents."""
-        output = self.git.bytes(
+        output = self.objects.bytes(
             *"log -z --reverse --first-parent --no-notes --no-decorate".split(),
-            "--format=%H%x00%P%x00%cn <%ce>%x00%an <%ae>%x00%aD%x00%ad%x00%B",
+            "--format=%H%x00%P%x00%T%x00%cn <%ce>%x00%an <%ae>%x00%aD%x00%ad%x00%B",
             "--date=raw",
             *revisions,
             "--",
@@ -201,24 +228,23 @@ class Checkout:
         fields = git.split_z(output)
         return [
             Commit(id_, tuple(parents.split()), *others)
-            for id_, parents, *others in zip(*[iter(fields)] * 7)
+            for id_, parents, *others in zip(*[iter(fields)] * 8)
         ]
 
     def is_ancestor(self, commit: str, tip: str) -> bool:
         """Whether `commit` is `tip` or one of its ancestors; False where the
         repository does not have it."""
-        return commit == tip or self.git.succeeds("merge-base", "--is-ancestor", commit, tip)
+        return commit == tip or self.objects.succeeds("merge-base", "--is-ancestor", commit, tip)
 
     def changed_paths(self, old: str, new: str) -> list[str]:
         """The files that differ between two commits or trees."""
         how = "diff-tree -r -z --no-renames --name-only".split()
-        return git.split_z(self.git.bytes(*how, old, new))
+        return git.split_z(self.objects.bytes(*how, old, new))
 
     def changes_of(self, commits: Sequence[Commit]) -> dict[str, list[Change]]:
         """What each commit changes, by its id."""
-        output = self.git.bytes(
-            *"diff-tree --stdin --always -r -z --no-renames --raw".split(), stdin=stdin_of(commits)
-        )
+        how = "diff-tree --stdin --always -r -z --no-renames --raw".split()
+        output = self.objects.bytes(*how, stdin=stdin_of(commits))
         found: dict[str, list[Change]] = {}
         changes: list[Change] = []
         fields = iter(git.split_z(output))
@@ -230,33 +256,10 @@ class Checkout:
                 changes = found[field] = []
         return found
 
-    def store(
-        self, tree: str, parents: Sequence[str], message: str, author: str, committer: str
-    ) -> str:
-        """Commits a tree; no ref names the commit yet.
-
-        Args:
-          author, committer: "NAME <EMAIL> SECONDS ZONE".
-        """
-        from gitdb import IStream
-
-        lines = [f"tree {tree}", *(f"parent {one}" for one in parents)]
-        lines += [f"author {author}", f"committer {committer}", "", message]
-        data = os.fsencode("\n".join(lines))
-        stream = IStream(b"commit", len(data), io.BytesIO(data))
-        return self._objects.store(stream).hexsha.decode()
-
     def user(self) -> tuple[str, str]:
         """Name and address of the user, as git knows them; or empty."""
         name, email = (self.git.run("config", f"user.{key}") for key in ("name", "email"))
         return tuple(one.stdout.decode("utf-8", "replace").strip() for one in (name, email))
-
-    def remove_worktree(self, directory: Path) -> None:
-        """Removes a worktree of the tool's own, with all that is in it."""
-        import shutil  # It takes time to import, and `k2mps status` does without.
-
-        shutil.rmtree(directory, ignore_errors=True)
-        self.git.bytes("worktree", "prune")
 
     def exclusive(self) -> contextlib.AbstractContextManager[None]:
         """A context in which no other run of the tool reads or changes this checkout."""
@@ -266,9 +269,9 @@ class Checkout:
         """A context in which no other run of the tool changes this checkout: a build's."""
         return exclusive(self.git_dir, str(self.directory), reading=True)
 
-    def files(self, commit: str, paths: Iterable[str] = ()) -> dict[str, objects.File]:
+    def files(self, commit: str, paths: Iterable[str] = ()) -> dict[str, File]:
         """The files of a commit; with `paths`, these files where they exist."""
-        return objects.files(self.git, commit, paths)
+        return self.objects.files(commit, paths)
 
 
 def stdin_of(commits: Sequence[Commit]) -> bytes:

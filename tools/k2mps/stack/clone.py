@@ -9,7 +9,6 @@ import os
 from pathlib import Path
 
 from k2mps.core import errors, git, interrupts
-from k2mps.core.git import quoted
 from k2mps.core.pins import Pin
 from k2mps.core.progress import Reporter
 from k2mps.core.project import Project, exclusive
@@ -18,7 +17,7 @@ from k2mps.stack.checkout import OWN_MARK, Checkout
 
 def locate(project: Project, choice: str | None) -> Path:
     """The directory of the checkout that `choice` names, if any; it may not exist yet."""
-    return Path(choice).expanduser().absolute() if choice else project.default_checkout
+    return Path(os.path.expanduser(choice)).absolute() if choice else project.default_checkout
 
 
 def obtain(
@@ -35,13 +34,8 @@ def obtain(
             if not directory.exists():
                 _clone(pin, directory, reporter)
     checkout = Checkout(directory, reporter)
-    if choice and not checkout.commit_of(pin.commit):
-        raise errors.K2mpsError(
-            f"{directory} does not have the pinned commit {pin.commit}",
-            why="it is another repository, an older clone, or a shallow one",
-            next_command=f"git -C {quoted(directory)} fetch {quoted(git.redacted(pin.url))}"
-            f" {pin.commit}",
-        )
+    if choice:
+        checkout.pinned(pin)  # a directory of the user's is theirs to fetch into
     _take_pin(checkout, pin)
     return checkout
 
@@ -73,7 +67,7 @@ def _clone(pin: Pin, directory: Path, reporter: Reporter) -> None:
         (partial / ".git" / OWN_MARK).touch()
         clone = Checkout(partial, reporter)
         _take_pin(clone, pin)
-        clone.git.bytes("checkout", "--quiet", "--detach", pin.commit, work_tree=True)
+        clone.git.bytes("checkout", "--quiet", "--detach", pin.commit)
         partial.rename(directory)
     finally:
         with interrupts.deferred():
@@ -86,7 +80,8 @@ def fetch(
     """Fetches from upstream; the titles and the errors are those of `repository.network`."""
     from k2mps.core import repository
 
-    arguments = ("fetch", "--no-tags", *options.split(), "--", pin.url, *refs)
+    how = ("--no-tags", "--no-write-fetch-head", *options.split())
+    arguments = ("fetch", *how, "--", pin.url, *refs)
     repository.network(checkout.directory, title, failure, *arguments, reporter=checkout.reporter)
 
 
@@ -96,7 +91,7 @@ def _take_pin(checkout: Checkout, pin: Pin) -> None:
     if not tree:
         failure = f"commit {pin.commit} could not be fetched from {git.redacted(pin.url)}"
         fetch(checkout, f"fetching {pin.commit[:12]}", failure, pin, pin.commit)
-        tree = checkout.tree_of(pin.commit)
+        tree = checkout.commit_of(pin.commit, "tree")
     if tree != pin.tree:
         raise errors.K2mpsError(
             f"upstream.toml gives the tree {pin.tree} for the pinned commit, but it is {tree}",

@@ -1,162 +1,249 @@
-"""The commits that the series becomes.
+"""The commits that the series becomes, made by git's plumbing.
 
 A commit's author is its patch's; the committer is fixed, and the date is the pin's, so that a
-commit's id depends on the pin and on patches/ only.  `git am` makes the commits, in a worktree
-without files; `git merge-tree` puts a commit onto another one, without a worktree.
+commit's id depends on the pin and on patches/ only.  `apply_patch` makes a tree of a patch, `pick`
+of a commit; no file of the checkout changes.
+
+A patch applies where the files that it edits are the ones that it was made for, by the blob ids
+that it names.  If they are others, git merges: the old blob is the base.
 """
 
-import contextlib
 import os
 import re
-import shutil
-import time
 from collections.abc import Iterator, Sequence
-from pathlib import Path
+from typing import NamedTuple
 
 from k2mps.core import errors
-from k2mps.core.git import Git
+from k2mps.core.git import Git, split_z
+from k2mps.core.objects import FILE_MODE, Entry, Objects
 from k2mps.core.pins import Pin
 from k2mps.core.project import Project
 from k2mps.series import patch_folder
 from k2mps.series.patch_folder import Series
 from k2mps.series.patch_text import FROM, Patch
-from k2mps.stack import extraction
+from k2mps.stack import applied
 from k2mps.stack.checkout import Checkout, Commit
-from k2mps.stack.states import States
 
-AM = "am --quiet --keep --keep-cr --no-scissors --no-3way".split()
 # What git says where a patch is sound, and does not fit.
-_MISFIT = re.compile("already exists|does not exist|does not match|patch failed|cannot stat")
+_MISFIT = re.compile("already exists|does not exist|does not match|patch failed")
+# How many commits of this repository may have the patches that made a blob.
+_EARLIER = 30
 
 
 class DoesNotApplyError(errors.ConflictError):
     """A patch conflicts with the pin or with the patches before it."""
 
 
-def series_tip(
-    project: Project,
-    checkout: Checkout,
-    pin: Pin,
-    found: Series | None = None,
-    states: States | None = None,
-) -> str:
+class Picked(NamedTuple):
+    """A change on top of a tree."""
+
+    tree: str  # the result; where files conflict, they have git's markers
+    conflicts: Sequence[str]  # the files that conflict
+    made: str  # a commit that makes the change; its parent is where the change comes from
+
+
+def series_tip(project: Project, checkout: Checkout, pin: Pin, found: Series | None = None) -> str:
     """The last commit of the series that patches/ is now; made, or remembered.
 
     Raises:
       DoesNotApplyError: names the patch and the file.
     """
-    known = (states or States(project, checkout)).known()
-    if known and checkout.is_ancestor(pin.commit, known.tip):
-        return known.tip
+    known = applied.read(checkout)
+    if known and known.files == applied.entries(applied.files(project)):
+        if checkout.objects.succeeds("cat-file", "-e", known.tip):
+            return known.tip
     found = found or patch_folder.load(project.patches)
-    return commit_patches(checkout, pin, pin.commit, found.patches, found)
+    return commit_patches(project, checkout, pin, pin.commit, found.patches, found)
 
 
 def commit_patches(
-    checkout: Checkout, pin: Pin, base: str, patches: Sequence[Patch], found: Series
+    project: Project,
+    checkout: Checkout,
+    pin: Pin,
+    base: str,
+    patches: Sequence[Patch],
+    found: Series,
 ) -> str:
     """Makes the commits of some patches of a series on a commit; the last one's id."""
-    if not patches:
-        return base
-    date = commit_date(checkout, pin.commit)
-    with _worktree(checkout, base) as (here, admin):
-        mails = b"".join(patch.mail(found.files, mail_date(date)) for patch in patches)
-        when = {"GIT_COMMITTER_DATE": date}
-        result = here.run(*AM, stdin=mails, work_tree=True, environment=when)
-        if result.status != 0:
-            raise _refusal(patches, os.fsdecode(result.stdout) + result.stderr)
-        return (admin / "HEAD").read_text().strip()
+    objects, date, tip = checkout.objects, commit_date(checkout, pin.commit), base
+    tree = checkout.tree_of(base)
+    for patch in patches:
+        picked = apply_patch(project, checkout, patch, found, tree)
+        if picked.conflicts:
+            files = f"conflicts in {errors.some(picked.conflicts)}"
+            raise _refusal(DoesNotApplyError, patch, files)
+        tree = picked.tree
+        tip = commit_of_patch(objects, patch, tree, tip, date)
+    return tip
 
 
-@contextlib.contextmanager
-def _worktree(checkout: Checkout, commit: str) -> Iterator[tuple[Git, Path]]:
-    """A worktree of its own, without files: git writes those that it needs; and what git knows of
-    the worktree, a folder whose HEAD is its commit."""
-    folder = checkout.git_dir / "k2mps-work"
-    if folder.exists():  # of a run that was killed
-        checkout.remove_worktree(folder)
-    admin = folder
-    try:
-        options = "worktree add --quiet --no-checkout --detach".split()
-        checkout.git.bytes(*options, str(folder), commit)
-        admin = Path((folder / ".git").read_text().removeprefix("gitdir: ").strip())
-        here = Git(folder, literal=True, reporter=checkout.reporter)
-        here.bytes("read-tree", "HEAD")
-        yield here, admin
-    finally:
-        for one in (admin, folder):  # the next run looks for the folder
-            shutil.rmtree(one, ignore_errors=True)
+def commit_of_patch(objects: Objects, patch: Patch, tree: str, parent: str, date: str) -> str:
+    """Commits what a patch makes of its parent's tree."""
+    author = f"{patch.author} {patch.date or date}"
+    return objects.commit(tree, [parent], patch.commit_message(), author, f"{FROM} {date}")
 
 
-def _refusal(patches: Sequence[Patch], output: str) -> errors.K2mpsError:
-    """What `git am` says."""
-    number = re.search(r"^Patch failed at (\d+)", output, re.MULTILINE)
-    patch = patches[int(number[1]) - 1 if number else 0]
-    told = "; ".join(re.findall(r"^error: (.*)$", output, re.MULTILINE)) or output
-    misfit = _MISFIT.search(told)
-    return (DoesNotApplyError if misfit else errors.SeriesError)(
-        f"patches/{patch.name}:1: does not apply: {told}",
-        why="the pin was moved, k2 or an earlier patch has the same file or changes the same"
-        " lines, or the patch was edited by hand"
-        if misfit
-        else "git does not take it for a patch",
+def apply_patch(
+    project: Project, checkout: Checkout, patch: Patch, found: Series, tree: str
+) -> Picked:
+    """Applies a patch to a tree.
+
+    Raises:
+      DoesNotApplyError: the patch does not fit, or is for another file that is nowhere.
+    """
+    objects = checkout.objects
+    objects.load(tree)
+    now = objects.staged(patch.edited) if patch.edited else {}
+    for path in patch.edited:
+        if path not in now:
+            what = f"k2 has no file {path}, or an earlier patch deletes it"
+            raise _refusal(errors.SeriesError, patch, what)
+    stale = {
+        path: Entry(now[path].mode, id_) for path, id_ in patch.blobs.items() if id_ != now[path].id
+    }
+    base = tree
+    if stale:
+        _provide(project, checkout, patch, [one.id for one in stale.values()])
+        objects.stage(stale)
+        base = objects.tree()
+    result = objects.apply(whole_diff(patch, found))
+    if result.status or "Skipped patch" in result.stderr:
+        told = "; ".join(re.findall(r"^error: (.*)$", result.stderr, re.MULTILINE))
+        kind = DoesNotApplyError if _MISFIT.search(told) else errors.SeriesError
+        raise _refusal(kind, patch, told or result.stderr)
+    theirs = objects.tree()
+    if base == tree:
+        return Picked(theirs, (), "")
+    root = objects.commit(base, [], "")
+    return merged(objects, root, tree, objects.commit(theirs, [root], patch.commit_message()))
+
+
+def _refusal(
+    kind: type[errors.K2mpsError], patch: Patch, what: str, why: str = ""
+) -> errors.K2mpsError:
+    return kind(
+        f"patches/{patch.name}:1: does not apply: {what}",
+        why=why
+        or "the pin was moved, k2 or an earlier patch has the same file or changes the same lines,"
+        " or the patch was edited by hand",
         next_command="k2mps apply, which stops there as a rebase does; git log -- upstream.toml"
         " patches, to see what changed",
     )
 
 
+def whole_diff(patch: Patch, found: Series) -> bytes:
+    """The diff of a patch with its new files."""
+    return patch.diff + b"".join(
+        addition(path, found.files[path].content, found.files[path].mode)
+        for path in patch.new_files
+    )
+
+
+def addition(path: str, content: bytes, mode: str = FILE_MODE) -> bytes:
+    """A new file as git's diff."""
+    head = f"diff --git a/{path} b/{path}\nnew file mode {mode}\n"
+    if not content:
+        empty = "e69de29bb2d1d6434b8b29ae775ad8c2e48c5391"
+        return os.fsencode(f"{head}index {'0' * 40}..{empty}\n")
+    ended = content.endswith(b"\n")
+    text = content[:-1] if ended else content
+    tab = "\t" if " " in path else ""
+    head += f"--- /dev/null\n+++ b/{path}{tab}\n@@ -0,0 +1,{text.count(10) + 1} @@\n+"
+    end = b"\n" if ended else b"\n\\ No newline at end of file\n"
+    return os.fsencode(head) + text.replace(b"\n", b"\n+") + end
+
+
+def _provide(project: Project, checkout: Checkout, patch: Patch, ids: Sequence[str]) -> None:
+    """Sees to it that the checkout has the blobs that a patch was made for.
+
+    Another person's clone had them, whose patches git has merged: so the patches of earlier commits
+    of this repository make them.
+    """
+    for files in _earlier(project, checkout, ids):
+        with applied.unpacked(files) as there:
+            try:
+                series, _ = patch_folder.examine(there.patches)
+                pin = checkout.pinned(there.upstream().pin)
+                commit_patches(there, checkout, pin, pin.commit, series.patches, series)
+            except errors.K2mpsError:
+                continue  # of that commit, the patches before may have made them
+    if _lacks(checkout, ids):
+        raise _refusal(
+            DoesNotApplyError,
+            patch,
+            "it was made for other versions of the files that it edits",
+            "git cannot merge it, as neither k2 nor this repository's earlier patches have those"
+            " versions",
+        )
+
+
+def _lacks(checkout: Checkout, ids: Sequence[str]) -> bool:
+    return len(checkout.objects.blobs(ids)) < len(set(ids))
+
+
+def _earlier(
+    project: Project, checkout: Checkout, ids: Sequence[str]
+) -> Iterator[dict[str, bytes]]:
+    """The files of patches/ and upstream.toml in commits of this repository, the newest first, for
+    as long as blobs are lacking."""
+    if not (project.root / ".git").exists() or not _lacks(checkout, ids):
+        return
+    git = Git(project.root, reporter=checkout.reporter)
+    how = ("log", f"--max-count={_EARLIER}", "--format=%H", "--full-history", "--")
+    paths = ("patches", "upstream.toml")
+    for commit in os.fsdecode(git.run(*how, *paths).stdout).split():
+        if not _lacks(checkout, ids):
+            return
+        listed = split_z(git.run("ls-tree", "-r", "-z", "--name-only", commit, "--", *paths).stdout)
+        yield {path: git.bytes("cat-file", "blob", f"{commit}:{path}") for path in listed}
+
+
 def commit_date(checkout: Checkout, pin: str) -> str:
     """When the commits of a series on this pin are made, for git: "SECONDS +0000"."""
-    return checkout.git.text("show", "--no-patch", "--format=%ct +0000", pin)
+    return checkout.objects.text("show", "--no-patch", "--format=%ct +0000", pin)
 
 
-def mail_date(date: str) -> str:
-    """A date of git's as mail has it."""
-    return time.strftime("%a, %d %b %Y %H:%M:%S +0000", time.gmtime(int(date.split(" ")[0])))
-
-
-def merged(checkout: Checkout, base: str, ours: str, theirs: str) -> tuple[str, list[str]]:
-    """The tree `ours` with what leads from the tree `base` to the tree `theirs`, by a 3-way merge;
-    and the files that conflict, with git's markers in that tree."""
-    if base == ours:
-        return theirs, []
-    # merge-tree takes commits, and finds the base itself.
-    who = f"{FROM} 0 +0000"
-    root = checkout.store(base, [], "", who, who)
-    sides = [checkout.store(tree, [root], "", who, who) for tree in (ours, theirs)]
+def merged(objects: Objects, base: str, ours: str, theirs: str) -> Picked:
+    """The tree `ours` with what leads from the commit `base` to its child `theirs`."""
+    trees = objects.text("rev-parse", f"{base}^{{tree}}", f"{theirs}^{{tree}}").split()
+    if trees[0] == ours:
+        return Picked(trees[1], (), theirs)
+    side = objects.commit(ours, [base], "")
     options = "merge-tree --write-tree --no-messages --name-only -z".split()
-    result = checkout.git.run(*options, *sides)
+    result = objects.run(*options, side, theirs)
     if result.status not in (0, 1):
-        raise checkout.git.failure(options, result)
+        raise objects.failure(options, result)
     tree, *conflicts = os.fsdecode(result.stdout).rstrip("\0").split("\0")
-    return tree, conflicts
+    return Picked(tree, conflicts, theirs)
+
+
+def pick(objects: Objects, commit: Commit, tree: str) -> Picked:
+    """A tree with what a commit changes."""
+    return merged(objects, commit.parents[0], tree, commit.id)
 
 
 def replay(
-    checkout: Checkout, date: str, tip: str, commits: Sequence[Commit], ours: bool = True
+    checkout: Checkout, date: str, tip: str, commits: Sequence[Commit], committer: str = FROM
 ) -> str:
     """Puts commits onto another one; the last commit.
 
     Args:
       date: as of `commit_date`.
-      commits: what is put there; the id of one may be the tree that it is to give on its parent.
-      ours: whether the tool is the committer; else the user is.
+      committer: who makes the new commits, "NAME <EMAIL>".
     """
-    who = FROM if ours else "{} <{}>".format(*checkout.user())
-    sides = (side for one in commits for side in (one.parents[0], one.id))
-    trees = checkout.trees_of([tip, *sides])
-    tree = trees[tip]
+    objects, tree = checkout.objects, checkout.tree_of(tip)
     for one in commits:
-        new, conflicts = merged(checkout, trees[one.parents[0]], tree, trees[one.id])
-        if conflicts or new == tree:
-            name = extraction.name_of(one) or str(one)
+        picked = pick(objects, one, tree)
+        if picked.conflicts or picked.tree == tree:
+            conflicts = errors.some(picked.conflicts)
             raise errors.K2mpsError(
-                f"{name} does not apply any more",
-                why=f"it changes the same lines of {errors.some(conflicts)}, or lines next to them"
+                f"{one.subject!r} does not apply any more",
+                why=f"it changes the same lines of {conflicts}, or lines next to them"
                 if conflicts
                 else "nothing of it is left",
-                next_command=f"change or drop {name} first; or k2mps fold the edits into it",
+                next_command="change or delete that patch first; or fold the edits into it",
             )
-        tip = checkout.store(new, [tip], one.message, f"{one.author} {one.when}", f"{who} {date}")
-        tree = new
+        tree = picked.tree
+        author = f"{one.author} {one.when}"
+        tip = objects.commit(tree, [tip], one.message, author, f"{committer} {date}")
     return tip

@@ -4,19 +4,28 @@
 bytes, and applying an exported series gives the same tree.
 """
 
-from k2mps.core import errors
-from k2mps.core.git import quoted
-from k2mps.core.pins import Pin
+import contextlib
+import os
+import unicodedata
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from k2mps.core import errors, replacement
+from k2mps.core.objects import Entry, File
 from k2mps.core.project import Project
-from k2mps.stack import extraction, moving, states
+from k2mps.stack import applied, extraction
 from k2mps.stack.checkout import BRANCH, BRANCH_REF, Checkout, Commit
-from k2mps.stack.commits import commit_patches, series_tip
-from k2mps.stack.states import States
+from k2mps.stack.commits import commit_patches
+from k2mps.stack.extraction import Plan
+from k2mps.stack.work import Work, at_work, refused, where
+
+# The bytes that a command may replace, by path in the project.
+Base = Mapping[str, Entry]
 
 
 def export(
     project: Project, checkout: Checkout, *, prune: bool = False, overwrite: bool = False
-) -> tuple[extraction.Plan, str]:
+) -> tuple[Plan, str]:
     """Writes patches/ from branch k2-mps, whose commits become those that `apply` makes.
 
     Args:
@@ -25,11 +34,9 @@ def export(
     Returns:
       What was written, and the tree that the series gives.
     """
-    with states.at_work(project, checkout) as known:
-        pin = project.upstream().pin
-        _check_exportable(pin, known)
-        tip = known.head.tip
-        commits = checkout.commits(f"{pin.commit}..{tip}")
+    with at_work(project, checkout) as work:
+        checkout.check_at_rest(checkout.changed_files()[0])
+        commits = exportable(work)
         if not commits:
             raise errors.K2mpsError(
                 f"branch {BRANCH} has no commits on top of the pin",
@@ -37,94 +44,128 @@ def export(
                 next_command="k2mps apply",
             )
         made = extraction.plan(project, checkout, commits)
-        if (made.changed or made.removed) and not overwrite:
-            _check_unchanged(pin, known)
+        base = work.entries if overwrite else merge_base(work)
+        check_files(project, made, base, "export")
         if made.removed and not (prune or overwrite):
             raise errors.K2mpsError(
                 f"the branch does not have {', '.join(made.removed)}",
                 why="the commits may have been dropped by mistake",
                 next_command="k2mps export --prune, to delete them",
             )
-        finish(known, "export", made, commits)
-    return made, checkout.tree_of(tip)
+        finish(work, made, base, canonical(work, made, commits), "export")
+    return made, commits[-1].tree
 
 
-def finish(
-    known: States, command: str, made: extraction.Plan, commits: list[Commit], how: str = "index"
-) -> None:
-    """Writes a plan, and moves the branch to the commits that `apply` makes of it.
-
-    Args:
-      commits: those that the plan is of.
-      how: as in `Move`.
-    """
-    tip = _canonical(known.checkout, known.project.upstream().pin, made, commits)
-    if made.changed or made.removed or known.head.tip != tip:
-        move = moving.to(tip, how)
-        known.carry_out(command, changed=made.changed, removed=made.removed, move=move)
-    elif not ((now := known.known()) and now.tip == tip):
-        known.record(command, synced=True)
-
-
-def _canonical(checkout: Checkout, pin: Pin, made: extraction.Plan, commits: list[Commit]) -> str:
-    """The last of a plan's commits as `apply` makes them, which proves that it can."""
-    start, patches = 0, made.series.patches
-    for patch, commit in zip(patches, commits):
-        if not commit.ours or commit.message != patch.commit_message():
-            break
-        start += 1
-    base = commits[start - 1].id if start else pin.commit
-    tip = commit_patches(checkout, pin, base, patches[start:], made.series)
-    if checkout.tree_of(tip) != checkout.tree_of(commits[-1].id):
-        raise errors.K2mpsError(
-            f"the commits from {commits[start].subject!r} on cannot be written as patches",
-            why="the patches give other files than the commits",
-            next_command=f"git -C {quoted(checkout.directory)} rebase -i, and change them",
-        )
-    return tip
-
-
-def _check_exportable(pin: Pin, known: States) -> None:
-    """Refuses a checkout whose work is not all on the branch."""
-    # A rebase, too, is on no branch; its end brings the checkout back to it.
-    checkout, head = known.checkout, known.head
-    where = quoted(checkout.directory)
-    checkout.check_at_rest()
+def exportable(work: Work) -> list[Commit]:
+    """The commits of branch k2-mps; refuses a checkout that is elsewhere."""
+    checkout, head = work.checkout, work.head
     if head.branch != BRANCH_REF:
-        back = f"git -C {where} checkout {BRANCH}"
+        here = where(checkout)
+        back = f"{here} checkout {BRANCH}"
         if not head.tip:
-            back = "k2mps apply, then commit your change there"
+            back = "k2mps apply, then make your change there"
         elif not (head.branch or checkout.is_ancestor(head.commit, head.tip)):
             # The commits have no other name.
-            back = f"git -C {where} branch mine; {back}; git -C {where} merge --ff-only mine"
+            back = f"{here} branch mine; {back}; {here} merge --ff-only mine"
         raise errors.K2mpsError(
             f"{checkout.directory} is not on branch {BRANCH}",
             why="patches are made from the commits on that branch",
             next_command=back,
         )
-    if not checkout.is_ancestor(pin.commit, head.tip):
+    if not checkout.is_ancestor(work.pin.commit, head.tip):
         raise errors.K2mpsError(
             f"branch {BRANCH} of {checkout.directory} does not start from the"
-            f" pinned commit {pin.commit[:12]}",
-            next_command="k2mps status",
+            f" pinned commit {work.pin.commit[:12]}",
+            next_command="k2mps apply",
         )
+    return checkout.commits(f"{work.pin.commit}..{head.tip}")
 
 
-def _check_unchanged(pin: Pin, known: States) -> None:
-    """Refuses where patches/ has changed since it was applied here: the branch lacks that change,
-    and exporting the branch would revert it."""
-    if known.known() or known.last_synced is None:
+def merge_base(work: Work) -> Base:
+    """The files of patches/ with nothing that the branch lacks."""
+    if work.applied and not work.changed:
+        return work.entries
+    with contextlib.suppress(errors.K2mpsError):
+        # The branch may have been made with another clone of the tool.
+        if work.checkout.is_ancestor(work.tip(), work.head.tip):
+            return work.entries
+    return work.applied.files if work.applied else {}
+
+
+def canonical(work: Work, made: Plan, commits: Sequence[Commit]) -> str:
+    """The last of a plan's commits as `apply` makes them, which proves that it can."""
+    start, patches, checkout = 0, made.series.patches, work.checkout
+    for patch, commit in zip(patches, commits):
+        if not commit.ours or commit.message != patch.commit_message():
+            break
+        start += 1
+    base = commits[start - 1].id if start else work.pin.commit
+    tip = commit_patches(work.project, checkout, work.pin, base, patches[start:], made.series)
+    if checkout.tree_of(tip) != commits[-1].tree:
+        raise errors.K2mpsError(
+            f"the commits from {commits[start].subject!r} on cannot be written as patches",
+            why="the patches give other files than the commits",
+            next_command=f"{where(checkout)} rebase -i, and change them",
+        )
+    return tip
+
+
+def finish(work: Work, made: Plan, base: Base, tip: str, doing: str) -> None:
+    """Moves the branch to the commit that a plan gives, writes the plan, and moves the ref.
+
+    No file of the checkout changes.  After a kill, the branch has it all, and export completes.
+    """
+    if not (made.changed or made.removed):
+        work.record(tip, made.files, branch=tip)
         return
-    why = f"by git or by hand, and export would undo that: {errors.some(known.changed_paths())}"
-    try:
-        tip = series_tip(known.project, known.checkout, pin, states=known)
-        if known.checkout.is_ancestor(tip, known.head.tip):
-            return  # `apply` has carried the user's commits over
-    except errors.K2mpsError as error:
-        why += f"; {error.what}"  # what does not apply is a change, too
-    raise errors.K2mpsError(
-        "patches/ has changed since it was applied here",
-        why=why,
-        next_command="k2mps apply, which carries your commits over; or k2mps export --overwrite,"
-        " to give the change up",
-    )
+    applied.move(work.checkout, [(BRANCH_REF, tip, work.head.tip)])
+    write(work.project, made, base, doing)
+    work.record(tip, made.files)
+
+
+def check_files(project: Project, made: Plan, base: Base, doing: str) -> None:
+    """Refuses to replace a file whose bytes are neither those of the merge base nor the result."""
+    paths = (*made.changed, *made.removed)
+    other = [one for one in paths if not _may_replace(project, one, made.files.get(one), base)]
+    if other:
+        raise refused(project, other, doing)
+
+
+def _may_replace(project: Project, path: str, new: File | None, base: Base) -> bool:
+    target = project.root / path
+    if not os.path.lexists(target):
+        return True
+    if target.is_symlink() or not target.is_file():
+        return False
+    now = File(target.read_bytes(), os.access(target, os.X_OK)).entry
+    return now == base.get(path) or bool(new and now == new.entry)
+
+
+def write(project: Project, made: Plan, base: Base, doing: str) -> None:
+    """Writes a plan, a file at a time; done again, it does the rest."""
+    for path in (*made.changed, *made.removed):
+        target, file = project.root / path, made.files.get(path)
+        if not _may_replace(project, path, file, base):
+            raise refused(project, [path], doing)
+        if file:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            folder = project.patches if path.startswith("patches/") else project.root
+            replacement.replace(target, file, folder / replacement.DRAFT)
+        elif not _is_another_name(project, path, made.files):
+            target.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                for parent in list(Path(path).parents)[:-2]:
+                    (project.root / parent).rmdir()
+
+
+def _is_another_name(project: Project, path: str, kept: Mapping[str, File]) -> bool:
+    """Whether the file system takes the name of a file for that of one that stays."""
+    with contextlib.suppress(FileNotFoundError):
+        for other in kept:
+            if _folded(other) == _folded(path):
+                return os.path.samefile(project.root / other, project.root / path)
+    return False
+
+
+def _folded(path: str) -> str:
+    return unicodedata.normalize("NFC", path).casefold()

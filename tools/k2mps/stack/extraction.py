@@ -3,6 +3,7 @@
 A patch file has one text for a commit, so patches/ changes only where commits did.
 """
 
+import os
 import re
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -24,8 +25,8 @@ class Plan(NamedTuple):
     """The files to write."""
 
     series: Series  # what they say
-    # Files of the project to write, by path, upstream.toml included if the pin changes.
-    changed: dict[str, File]
+    files: dict[str, File]  # all of patches/ and upstream.toml, by path in the project
+    changed: tuple[str, ...]  # the files of these to write
     removed: tuple[str, ...]  # files of the project to remove
 
 
@@ -33,25 +34,27 @@ def plan(
     project: Project, checkout: Checkout, commits: Sequence[Commit], pin: Pin | None = None
 ) -> Plan:
     """Makes patches of commits, oldest first, on top of the pin or a new one; writes nothing."""
-    now = project.upstream()
-    folder = project.patches
-    old = {place: patch_folder.read(folder, place) for place in patch_folder.places(folder)}
+    now, folder = project.upstream(), project.patches
+    old = {f"patches/{one}": patch_folder.read(folder, one) for one in patch_folder.places(folder)}
+    text = project.config_file.read_bytes()
+    config = File(text, os.access(project.config_file, os.X_OK))
     known = {patch.name: patch for patch in patch_folder.examine(folder)[0].patches}
-    names = _names(commits, known)
-    order = old["series"].content if "series" in old else b""
+    names = names_of(commits, known)
+    order = old["patches/series"].content if "patches/series" in old else b""
     order = series_file.render_order(order, names)
     series = _series(checkout, (pin or now.pin).commit, commits, names, known, order)
-    contents = {
-        "series": File(order),
-        **{patch.name: File(patch.render()) for patch in series.patches},
-        **{f"files/{path}": file for path, file in series.files.items()},
-    }
-    changed = {f"patches/{name}": file for name, file in contents.items() if old.get(name) != file}
     if pin and pin != now.pin:
-        text = project.config_file.read_text(encoding="utf-8")
-        changed["upstream.toml"] = File(pins.with_pin(text, pin).encode("utf-8"))
-    removed = tuple(f"patches/{name}" for name in old if name not in contents)
-    return Plan(series, changed, removed)
+        text = pins.with_pin(text.decode("utf-8"), pin).encode("utf-8")
+    contents = {
+        "patches/series": File(order),
+        **{f"patches/{patch.name}": File(patch.render()) for patch in series.patches},
+        **{f"patches/files/{path}": file for path, file in series.files.items()},
+        # The pin comes last: until then, it is the old one that patches/ may be for.
+        "upstream.toml": config._replace(content=text),
+    }
+    old["upstream.toml"] = config
+    changed = tuple(path for path, file in contents.items() if old.get(path) != file)
+    return Plan(series, contents, changed, tuple(path for path in old if path not in contents))
 
 
 def name_of(commit: Commit) -> str:
@@ -79,7 +82,7 @@ def _series(
             )
     changes, diffs = checkout.changes_of(commits), _diffs(checkout, commits)
     added = {id_: [one for one in some if one.kind == "A"] for id_, some in changes.items()}
-    blobs = objects.read(checkout.git, (one.id for some in added.values() for one in some))
+    blobs = checkout.objects.blobs(one.id for some in added.values() for one in some)
     files: dict[str, File] = {}
     patches = []
     for commit, name in zip(commits, names):
@@ -124,7 +127,7 @@ def _series(
     return Series(tuple(patches), files, groups)
 
 
-def _names(commits: Sequence[Commit], old: dict[str, Patch]) -> list[str]:
+def names_of(commits: Sequence[Commit], old: dict[str, Patch]) -> list[str]:
     """The patch name of each commit.
 
     A patch keeps its name when its subject changes; a new commit is named after its subject.
@@ -177,7 +180,7 @@ def _diffs(checkout: Checkout, commits: Sequence[Commit]) -> dict[str, bytes]:
     git writes a line of upstream's after a hunk header, for orientation only;
     which line depends on the user's attributes.  Here that line goes.
     """
-    output = checkout.git.bytes(
+    output = checkout.objects.bytes(
         *(
             "diff-tree --stdin -r -p -U1 --full-index --no-renames --no-color --no-ext-diff"
             " --no-textconv --text --diff-filter=a --src-prefix=a/ --dst-prefix=b/"

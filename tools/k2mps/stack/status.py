@@ -1,15 +1,14 @@
-"""The state of a checkout and of patches/, as the states tell; `status` makes no commits."""
+"""The state of a checkout and of patches/, by the tool's ref; `status` makes no commits."""
 
 import dataclasses
 import enum
 
 from k2mps.core import errors
-from k2mps.core.git import quoted
-from k2mps.core.pins import Pin, Upstream
+from k2mps.core.pins import Upstream
 from k2mps.core.project import Project
-from k2mps.stack import states
+from k2mps.stack import work
 from k2mps.stack.checkout import BRANCH_REF, Checkout, Head
-from k2mps.stack.states import States
+from k2mps.stack.work import Work
 
 APPLY = "k2mps apply"
 
@@ -40,25 +39,20 @@ class Status:
 
 def of_checkout(project: Project, upstream: Upstream, checkout: Checkout | None) -> Status:
     """The status of a checkout, or of its absence."""
+    stopped = work.rebase_under_way(project)
     if checkout is None:
-        stopped = states.rebase_under_way(project)
-        advice = states.END_OF_REBASE if stopped else APPLY
+        advice = work.END_OF_REBASE if stopped else APPLY
         return Status(State.ABSENT, (), advice, None, (), (), (), (), stopped)
-    known = States(project, checkout)
-    now = known.known()
-    return judge(upstream.pin, known, now.tip if now else "", "normal")
-
-
-def judge(pin: Pin, known: States, tip: str, untracked: str = "no") -> Status:
-    """The status.
-
-    Args:
-      tip: the series' commit; empty if patches/ was not applied as it is.
-      untracked: as for `Checkout.changed_files`.
-    """
-    checkout, head = known.checkout, known.head
-    edited, others = checkout.changed_files(untracked)
-    state, users, details = _where(pin, known, tip)
+    if not checkout.commit_of(upstream.pin.commit):
+        head, pin = checkout.head(), upstream.pin
+        why = f"it does not have the pinned commit {pin.commit[:12]} (k2 {pin.version})"
+        ours = checkout.commits("-1", head.commit)[0].ours
+        state = State.OTHER_SERIES if ours else State.OTHER_COMMIT
+        return Status(state, (why,), APPLY, head, (), (), (), (), stopped)
+    found = Work(project, checkout)
+    head, changes = found.head, found.changed
+    edited, others = checkout.changed_files("normal")
+    state, users, details = _where(found)
     operation = checkout.operation_in_progress()
     if operation:
         details.append(f"a {operation} is in progress")
@@ -66,11 +60,9 @@ def judge(pin: Pin, known: States, tip: str, untracked: str = "no") -> Status:
         details.append(f"{len(edited)} file(s) with uncommitted edits: {errors.some(edited)}")
         if state is not State.OTHER_COMMIT:
             state = State.EDITED
-    changes = () if known.known() else known.changed_paths()
-    stopped = states.rebase_under_way(known.project)
-    where = f"git -C {quoted(checkout.directory)}"
+    where = work.where(checkout)
     if stopped:
-        advice = states.END_OF_REBASE
+        advice = work.END_OF_REBASE
     elif operation:
         advice = f"{where} {operation} --continue, or --abort"
     elif edited and head.branch == BRANCH_REF and not users:
@@ -80,24 +72,25 @@ def judge(pin: Pin, known: States, tip: str, untracked: str = "no") -> Status:
     elif users and not changes:
         advice = "k2mps export"
     elif state is State.OTHER_COMMIT and not (checkout.own or changes):
-        advice = f"{where} checkout {pin.commit}, then {APPLY}"
+        advice = f"{where} checkout {found.pin.commit}, then {APPLY}"
     else:  # `apply` also carries commits over
         advice = "" if state is State.APPLIED and not changes else APPLY
-    found = map(tuple, (edited, users, changes, others))
-    return Status(state, tuple(details), advice, head, *found, stopped)
+    return Status(
+        state, tuple(details), advice, head, *map(tuple, (edited, users, changes, others)), stopped
+    )
 
 
-def _where(pin: Pin, known: States, tip: str) -> tuple[State, list[str], list[str]]:
+def _where(found: Work) -> tuple[State, list[str], list[str]]:
     """The state by the commit that is checked out, the user's commits, and the details."""
-    checkout, head, last = known.checkout, known.head, known.last_synced
+    checkout, head, pin = found.checkout, found.head, found.pin
     if head.commit == pin.commit:
         return State.PRISTINE, [], []
     on_pin = checkout.is_ancestor(pin.commit, head.commit)
-    if on_pin and head.commit == (tip or (last.tip if last else "")):
+    if on_pin and found.applied and head.commit == found.applied.tip:
         return State.APPLIED, [], []
-    mine = known.unexported(pin.commit, head.commit) if on_pin else []
+    mine = found.users(of=head.commit) if on_pin else []
     if mine:
-        return State.EDITED, list(map(str, mine)), [f"{len(mine)} commit(s) of yours on the pin"]
+        return State.EDITED, [*map(str, mine)], [f"{len(mine)} commit(s) of yours on the pin"]
     (top,) = checkout.commits("-1", head.commit)
     if top.ours:
         return State.OTHER_SERIES, [], ["the series was applied in another version, or elsewhere"]

@@ -1,0 +1,150 @@
+"""The files of a rebase that waits for the user, in build/rebase."""
+
+import re
+import shlex
+from collections.abc import Sequence
+
+from k2mps.core import errors, git
+from k2mps.core.git import quoted
+from k2mps.core.objects import File
+from k2mps.core.project import Project
+from k2mps.stack.checkout import Checkout
+from k2mps.stack.commits import Picked
+
+_PICK = git.settings(
+    {
+        "commit.gpgSign": "false",
+        "merge.conflictStyle": "diff3",
+        "merge.directoryRenames": "false",
+        "rerere.enabled": "false",
+    }
+)
+# A line of equal signs alone may underline a title.
+_MARKER = re.compile(rb"^(<{7}|>{7}|\|{7}) ", re.MULTILINE)
+
+
+class Stop:
+    """The working tree of the clone of a rebase.
+
+    Args:
+      clone: in its own folder, or where it is made.
+    """
+
+    def __init__(self, project: Project, clone: Checkout):
+        self._where = project.rebase
+        self._clone = clone
+        self._git = clone.git
+
+    def show(self, head: str, picked: Picked) -> list[str]:
+        """Checks out the commit onto which a patch comes, and puts the patch and its conflicts into
+        the files; git's words about each conflict."""
+        self._git.bytes("checkout", "--quiet", "--detach", head)
+        if not picked.made or not (picked.conflicts or picked.tree != self._clone.tree_of(head)):
+            return []
+        how = () if picked.conflicts else ("--no-commit",)
+        result = self._git.run(*_PICK, "cherry-pick", *how, picked.made)
+        told = result.stdout.decode("utf-8", "replace")
+        found = re.findall(r"^CONFLICT \(.*$", told, re.MULTILINE)
+        if result.status and not found:
+            raise self._git.failure(("cherry-pick",), result)
+        return found
+
+    def clear(self, head: str) -> None:
+        """Takes back what a killed run has written before the user was asked."""
+        self._git.bytes("reset", "--quiet", "--hard", head)
+        self._git.bytes("clean", "--quiet", "-d", "--force")
+
+    def differing(self) -> list[tuple[str, str]]:
+        """The files that differ from HEAD, with the blobs that they are."""
+        edited, others = self._clone.changed_files("all")
+        found = []
+        for path in sorted({*edited, *others}):
+            place = self._clone.directory / path
+            found.append((path, File(place.read_bytes()).entry.id if place.is_file() else ""))
+        return found
+
+    def touched(self, state) -> bool:
+        """Whether the user has done anything since the stop."""
+        now = [list(one) for one in self.differing()]
+        return self._clone.head().commit != state.head or now != [list(one) for one in state.left]
+
+    def discard(self, state) -> None:
+        """Takes back the patch, in whose files the user has done nothing."""
+        if self.touched(state) and self.differing():
+            raise errors.ConflictError(
+                f"{self._where} has work of yours since the rebase stopped",
+                next_command=f"git -C {quoted(self._where)} reset --hard {state.head[:12]}, to drop"
+                " it; then run the same command again",
+            )
+        self.clear(state.head)
+
+    def resolution(self, state) -> str:
+        """The tree that the user has made of the patch; refuses an unfinished one."""
+        where, head = self._where, self._clone.head().commit
+        if not self._clone.is_ancestor(state.head, head):
+            raise errors.ConflictError(
+                f"HEAD of {where} is not on {state.head[:12]}, where the rebase stopped",
+                why="git went elsewhere there",
+                next_command=f"git -C {quoted(where)} checkout --detach {state.head[:12]}; resolve"
+                " the patch there, then k2mps rebase --continue",
+            )
+        operation = self._clone.operation_in_progress()
+        if operation not in ("", "cherry-pick"):
+            raise errors.ConflictError(
+                f"{where} has a {operation} in progress",
+                next_command=f"git -C {quoted(where)} {operation} --continue, or --abort",
+            )
+        untracked = self._clone.untracked_files()
+        # The patch would lack these.
+        if untracked:
+            names = " ".join(shlex.quote(path) for path in untracked)
+            raise errors.ConflictError(
+                f"{', '.join(untracked[:5])} in {where} is not part of the patch",
+                why="git does not track it there, and --continue would leave it behind",
+                next_command=f"git -C {quoted(where)} add {names}, or delete it;"
+                " then k2mps rebase --continue",
+            )
+        left = [path for path, stages in self._unmerged().items() if self._is_left(path, stages)]
+        if not left:
+            self._git.bytes("add", "--update", "--", ".")
+            tree = self._git.text("write-tree")
+            left = self._with_markers(state.head, tree)
+        if left:
+            raise errors.ConflictError(
+                f"conflicts are left in {', '.join(left)}",
+                next_command=f"edit them in {where}, git add or git rm them there, then k2mps"
+                " rebase --continue",
+            )
+        return tree
+
+    def settle(self, commit: str) -> None:
+        """Makes the commit of the resolution HEAD, whose files are there."""
+        self._git.bytes("update-ref", "--no-deref", "HEAD", commit)
+        # The next checkout would warn of it.
+        (self._clone.git_dir / "CHERRY_PICK_HEAD").unlink(missing_ok=True)
+
+    def _unmerged(self) -> dict[str, set[str]]:
+        """The files with conflicts, and which of base, ours and theirs each has: 1, 2, 3."""
+        found: dict[str, set[str]] = {}
+        for entry in git.split_z(self._git.bytes("ls-files", "--unmerged", "-z")):
+            facts, path = entry.split("\t", 1)
+            found.setdefault(path, set()).add(facts[-1])
+        return found
+
+    def _is_left(self, path: str, stages: set[str]) -> bool:
+        file = self._clone.directory / path
+        if len(stages) < 3 and stages != {"2", "3"}:
+            return True  # deleted on a side: only the user knows whether the file stays
+        return file.is_file() and _MARKER.search(file.read_bytes()) is not None
+
+    def _with_markers(self, head: str, tree: str) -> Sequence[str]:
+        """The files to which the user's tree adds a line as git begins a conflict with."""
+        found = self._clone.objects.files(tree, self._clone.changed_paths(head, tree))
+        before = self._clone.objects.files(head, found)
+        return [
+            path
+            for path, file in found.items()
+            if _MARKER.search(file.content)
+            and _MARKER.findall(file.content)
+            != _MARKER.findall(before[path].content if path in before else b"")
+        ]
