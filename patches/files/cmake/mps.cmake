@@ -43,8 +43,9 @@ if(K2_WITH_MPS)
     message(FATAL_ERROR "K2_WITH_MPS needs CMake 3.16 or newer, the first one "
       "that compiles Objective-C++. This is CMake ${CMAKE_VERSION}.")
   endif()
-  if(K2_WITH_CUDA)
-    message(FATAL_ERROR "Please choose one of K2_WITH_MPS and K2_WITH_CUDA.")
+  if(K2_WITH_CUDA OR K2_WITH_HIP)
+    message(FATAL_ERROR "Please choose one of K2_WITH_MPS, K2_WITH_CUDA and "
+      "K2_WITH_HIP.")
   endif()
   if(K2_TORCH_VERSION VERSION_LESS 2.12)
     # Older versions keep tensors in private memory, which the host cannot read.

@@ -1,0 +1,90 @@
+"""Compiles k2's headers as a HIP build would, for the device, with clang and without ROCm.
+
+k2 at the pin has no HIP build.  Upstream's later one makes its functions for host and device so
+for HIP as well, and asks `__HIP_DEVICE_COMPILE__` where the pin asks `__CUDA_ARCH__`.  `ported`
+does that to upstream's lines.  It leaves a line that asks for both, and one that asks whether
+`__CUDA_ARCH__` is absent: upstream has none, so such a line is a patch's.
+"""
+
+import re
+import subprocess
+import sysconfig
+from pathlib import Path
+
+CLANG = "clang-19"
+ARCHITECTURE = "gfx90a"
+STAND_IN = Path(__file__).resolve().parent / "stand_in"
+
+# The headers with code for the device, and those that the series touches.
+DEVICE = ("log", "context", "nvtx", "utils", "hash", "array_ops", "ragged_ops", "fsa_algo")
+HOST = ("thread_pool",)
+# Takes half a minute: the headers of torch's tensors.
+TENSORS = "torch_util"
+
+_DECORATOR = re.compile(r"^#ifdef __CUDA_ARCH__(\n#define K2_CUDA_HOSTDEV __host__)", re.MULTILINE)
+_DISPATCH = re.compile(r"^#(?:ifdef __CUDA_ARCH__|if defined\(__CUDA_ARCH__\))$", re.MULTILINE)
+
+# torch's headers are compiled for the host: their HIP branches need ROCm's own headers.
+_UNIT = """\
+#undef __HIP__
+#undef __HIPCC__
+#undef __HIP_DEVICE_COMPILE__
+{torch}
+#define __HIP__ 1
+#define __HIPCC__ 1
+#define __HIP_DEVICE_COMPILE__ 1
+#include "hip/hip_runtime.h"
+{headers}
+// A check in device code instantiates what log.h has for the device.
+__global__ void Check(int32_t *value) {{
+  K2_CHECK_EQ(*value, 3) << "it is" << *value << 1.5f << true;
+  K2_LOG(INFO) << static_cast<int8_t>(*value);
+}}
+"""
+
+
+def ported(text: str) -> str:
+    """A header of the pin, with upstream's questions for CUDA's device code asked of HIP."""
+    text = _DECORATOR.sub(r"#if defined(__CUDA_ARCH__) || defined(__HIPCC__)\1", text)
+    return _DISPATCH.sub("#if defined(__HIP_DEVICE_COMPILE__)", text)
+
+
+def port(tree: Path) -> None:
+    """Ports the headers of a copy of k2's tree, in place."""
+    for header in (tree / "k2/csrc").glob("*.h"):
+        header.write_text(ported(header.read_text(encoding="utf-8")), encoding="utf-8")
+
+
+def unit(names: tuple[str, ...]) -> str:
+    """The text of a file that includes headers of k2/csrc, and has a check in device code."""
+    torch = ["c10/core/ScalarType.h", "c10/util/ArrayRef.h"]
+    torch += ["torch/types.h"] if TENSORS in names else []
+    return _UNIT.format(
+        torch="\n".join(f"#include <{one}>" for one in torch),
+        headers="\n".join(f'#include "k2/csrc/{name}.h"' for name in names),
+    )
+
+
+def errors_in(tree: Path, names: tuple[str, ...], torch: Path) -> str:
+    """What clang finds wrong with headers of a ported tree; empty where nothing is.
+
+    Args:
+      torch: the folder of an installed torch.
+    """
+    include = torch / "include"
+    folders = [tree, STAND_IN, include, include / "torch/csrc/api/include"]
+    folders.append(Path(sysconfig.get_path("include")))
+    done = subprocess.run(
+        [
+            *(CLANG, "-x", "hip", f"--offload-arch={ARCHITECTURE}", "--cuda-device-only"),
+            *("-nogpulib", "-nogpuinc", "-fsyntax-only", "-std=c++20", "-w"),
+            # Defined, as the headers ask; and 0, as the one `#if` asks for cooperative groups.
+            *("-DK2_WITH_CUDA=0", "-DK2_TORCH_VERSION_MAJOR=2", "-DK2_TORCH_VERSION_MINOR=13"),
+            *(f"-I{folder}" for folder in folders),
+            "-",
+        ],
+        input=unit(names),
+        capture_output=True,
+        text=True,
+    )
+    return done.stderr if done.returncode else ""

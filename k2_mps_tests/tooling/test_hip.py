@@ -1,0 +1,82 @@
+"""The headers that the series touches, compiled for an AMD GPU as upstream's HIP build would.
+
+The tests need upstream, clang 19 and an installed torch, and say which of them is missing.
+"""
+
+import importlib.util
+import shutil
+from pathlib import Path
+
+import pytest
+from k2mps.core import project
+from k2mps.series import patch_folder
+
+from k2_mps_tests.hip import headers
+from k2_mps_tests.tooling import support
+from k2_mps_tests.tooling.support import git
+
+ROOT = support.TOOLS.parent
+SERIES = patch_folder.load(project.Project(ROOT).patches).patches
+# Patches of k2's headers with code for the device; the bindings' headers are for the host.
+TOUCHING = [
+    patch.name
+    for patch in SERIES
+    if any(path.startswith("k2/csrc/") and path.endswith(".h") for path in patch.edited)
+]
+
+
+@pytest.fixture(scope="module")
+def torch() -> Path:
+    """The folder of the installed torch, whose headers k2's headers include."""
+    found = importlib.util.find_spec("torch")
+    if found is None:
+        pytest.skip("torch is not installed; make build installs it")
+    if shutil.which(headers.CLANG) is None:
+        pytest.skip(f"there is no {headers.CLANG}; k2mps doctor tells how to install it")
+    return Path(found.origin).parent
+
+
+@pytest.fixture(scope="module")
+def k2(tmp_path_factory, users_environment) -> Path:
+    """The real k2 with the series applied."""
+    root = tmp_path_factory.mktemp("hip") / "project"
+    root.mkdir()
+    shutil.copy(ROOT / "upstream.toml", root)
+    shutil.copytree(ROOT / "patches", root / "patches")
+    variables = {**users_environment, "PYTHONPATH": str(support.TOOLS), "K2": ""}
+    done = support.ran(*support.Sandbox.command(None, "apply"), cwd=root, env=variables)
+    if done.returncode == 20:
+        pytest.skip(f"upstream cannot be reached: {done.stderr.strip()}")
+    assert done.returncode == 0, done.stderr
+    return root / "build/k2"
+
+
+def ported(k2: Path, commit: str, folder: Path) -> Path:
+    """A copy of the sources of a commit, ported to HIP as upstream did."""
+    archive = folder / "csrc.tar"
+    git(k2, "archive", f"--output={archive}", commit, "k2/csrc")
+    shutil.unpack_archive(archive, folder)
+    headers.port(folder)
+    return folder
+
+
+@pytest.mark.parametrize("name", TOUCHING)
+def test_each_patch_of_a_header_compiles_for_hips_device(k2, torch, tmp_path, name):
+    commits = git(k2, "log", "--format=%H %s", "k2-mps").splitlines()
+    subject = next(patch.subject for patch in SERIES if patch.name == name)
+    [commit] = [line[:40] for line in commits if line[41:] == subject]
+    names = [*headers.DEVICE, *headers.HOST]
+    assert headers.errors_in(ported(k2, commit, tmp_path), tuple(names), torch) == ""
+
+
+def test_the_header_for_torchs_tensors_compiles_for_hips_device(k2, torch, tmp_path):
+    tree = ported(k2, "k2-mps", tmp_path)
+    assert headers.errors_in(tree, (headers.TENSORS,), torch) == ""
+
+
+def test_code_for_the_host_alone_that_forgets_hip_is_an_error(k2, torch, tmp_path):
+    """What the tests above look for: log.h with a question for CUDA's device code alone."""
+    tree = ported(k2, "k2-mps", tmp_path)
+    log = tree / "k2/csrc/log.h"
+    log.write_text(log.read_text().replace(" && !defined(__HIP_DEVICE_COMPILE__)", ""))
+    assert "error: reference to __host__ function" in headers.errors_in(tree, ("log",), torch)
