@@ -48,7 +48,7 @@ def test_help_names_every_command_once(empty):
     }
     assert sorted(sum(listed.values(), [])) == sorted(command_line.main.commands)
     assert listed["Follow upstream"][0] == "probe"
-    for name in (*command_line.main.commands, "wheel index", "wheel sbom", "wheel verify"):
+    for name in (*command_line.main.commands, "wheel index", "wheel verify"):
         assert "Usage: " in empty.ok(*name.split(), "--help")
     import k2mps
 

@@ -80,3 +80,9 @@ def test_code_for_the_host_alone_that_forgets_hip_is_an_error(k2, torch, tmp_pat
     log = tree / "k2/csrc/log.h"
     log.write_text(log.read_text().replace(" && !defined(__HIP_DEVICE_COMPILE__)", ""))
     assert "error: reference to __host__ function" in headers.errors_in(tree, ("log",), torch)
+
+
+def test_a_build_for_hip_is_none_for_mps(tmp_path):
+    options = {"K2_WITH_MPS": "ON", "K2_WITH_HIP": "ON"}
+    with pytest.raises(AssertionError, match="Please choose one of K2_WITH_MPS"):
+        support.cmake(tmp_path, f'include("{ROOT}/patches/files/cmake/mps.cmake")', options)

@@ -1,11 +1,10 @@
-"""Commands that describe wheels: bills of materials, an index page.
+"""The page of wheels that pip reads.
 
-The wheels are small ones; pip and the schema are real.
+The wheels are small ones; pip is real.
 """
 
 import dataclasses
 import hashlib
-import json
 import os
 import subprocess
 import sys
@@ -13,11 +12,9 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pytest
-from cyclonedx.schema import SchemaVersion
-from cyclonedx.validation.json import JsonStrictValidator
 from k2mps.build import provenance
 from k2mps.core import errors
-from k2mps.wheel import contents, sbom
+from k2mps.wheel import contents
 from k2mps.wheel.index import write as write_index
 from k2utils.commands.install import common
 from k2utils.commands.install.k2 import K2
@@ -72,51 +69,6 @@ def case(torch: str = "2.13.0", version: str = "", **told) -> Case:
     return Case(description, {"k2/__init__.py": b"answer = 42\n"})
 
 
-# ---- bills of materials
-
-
-def test_a_bill_keeps_to_the_schema_and_names_all(tmp_path):
-    made = case()
-    made.files["k2/lib/libk2context.dylib"] = b"code"
-    path = made.written(tmp_path)
-    text = sbom.text(path)
-    assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(text) is None
-    broken = text.replace('"type": "library"', '"type": "librarian"', 1)
-    assert broken != text
-    assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(broken)
-
-    bill = json.loads(text)
-    subject = bill["metadata"]["component"]
-    assert subject["version"] == made.description.version
-    digest = hashlib.sha256(path.read_bytes()).hexdigest()
-    assert subject["hashes"] == [{"alg": "SHA-256", "content": digest}]
-    [upstream] = subject["pedigree"]["ancestors"]
-    assert upstream["version"] == COMMIT
-    assert upstream["externalReferences"][0]["url"] == ("https://example.org/k2.git")
-    told = {entry["name"]: entry["value"] for entry in subject["properties"]}
-    assert told["k2mps:series"] == SERIES
-    assert told["k2mps:patched_tree"] == TREE
-    assert told["k2mps:dirty"] == "False"
-    parts = {part["name"]: part for part in bill["components"]}
-    assert parts.keys() == {
-        "graphviz",
-        "torch",
-        "pybind11",
-        "ziglang",
-        KERNEL,
-        "k2/lib/libk2context.dylib",
-    }
-    assert parts["torch"]["purl"] == "pkg:pypi/torch@2.13.0"
-    assert parts["pybind11"]["version"] == "3.1.0"
-    assert parts["k2/lib/libk2context.dylib"]["hashes"][0]["content"] == (
-        hashlib.sha256(b"code").hexdigest()
-    )
-    [needs] = [
-        entry["dependsOn"] for entry in bill["dependencies"] if entry["ref"] == subject["bom-ref"]
-    ]
-    assert "required-torch" in needs and "compiled-in-pybind11" in needs
-
-
 # ---- the index page
 
 
@@ -153,16 +105,12 @@ def test_pip_heeds_the_hash_and_the_python_that_is_required(tmp_path):
     assert result.returncode != 0 and "HASH" in result.stdout + result.stderr
 
 
-def test_the_commands(empty, tmp_path):
+def test_the_command(empty, tmp_path):
     code = errors.CheckFailedError.exit_code
     assert "no wheel" in empty.fails(code, "wheel", "index", str(tmp_path))
     assert not (tmp_path / "mps.html").exists()
-    path = case().written(tmp_path)
+    case().written(tmp_path)
     assert empty.ok("wheel", "index", str(tmp_path)).strip() == str(tmp_path / "mps.html")
-    bill = Path(empty.ok("wheel", "sbom", str(path)).strip())
-    assert bill == path.with_name(path.name + ".cdx.json")
-    # The same wheel has the same bill.
-    assert bill.read_text() == sbom.text(path)
 
 
 # ---- how people install

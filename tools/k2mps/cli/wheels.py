@@ -69,15 +69,6 @@ def verify_command(session: Session, python: str | None, wheel: Path) -> None:
     session.console.info(f"{wheel.name}: verified")
 
 
-@command(wheel_command, "sbom")
-@_wheel_argument
-def sbom_command(session: Session, wheel: Path) -> None:
-    """Write a wheel's bill of materials (CycloneDX) beside it."""
-    from k2mps.wheel import sbom
-
-    session.console.info(str(sbom.write(wheel)))
-
-
 @command(wheel_command, "index")
 @click.option(
     "--base-url", default="", metavar="URL", help="where the wheels are; default beside the page"

@@ -3,8 +3,11 @@
 A wheel may be damaged or hostile: reading one takes bounded time and memory.
 """
 
+import io
 import json
+import os
 import re
+import stat
 import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,12 +17,14 @@ from packaging.metadata import ExceptionGroup, Metadata
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 
 from k2mps.build import provenance
-from k2mps.core import errors
+from k2mps.core import errors, pins
 
 # The most that is read.  A wheel of k2 has 2 to 5 MB, twice as many unpacked, in some 60 files.
 _ARCHIVE_BYTES = 16 << 20
 _BYTES = 64 << 20
 _FILES = 1000
+# The most that a file of .dist-info may have: those of a wheel of k2 have some 3 kB.
+_INFO_BYTES = 64 << 10
 
 # The local part of a version, see contents.describe: torch, and whether anything was edited.
 _LOCAL = re.compile(r"(?:mps\.)?cpu\.torch(\d+(?:\.\d+)*)(\.dirty)?")
@@ -34,6 +39,7 @@ class WheelFile:
 
     Attributes:
       version, tag, torch, dirty: as the name tells them; torch is None where the name has none.
+      sha256: the digest of the file's bytes.
       entries, files: the archive's entries and contents, by path in the archive, in its order.
       info: the path of .dist-info in the archive; empty where there is none.
 
@@ -45,6 +51,7 @@ class WheelFile:
     def __init__(self, path: Path):
         self.path = path
         try:
+            path.name.encode()  # A byte of it that is no UTF-8 cannot be in a page.
             _, self.version, _, tags = parse_wheel_filename(path.name)
             [self.tag] = tags
         except (InvalidWheelFilename, ValueError) as error:
@@ -52,9 +59,9 @@ class WheelFile:
         match = _LOCAL.fullmatch(self.version.local or "")
         self.torch, self.dirty = match[1] if match else None, bool(match and match[2])
         try:
-            if path.stat().st_size > _ARCHIVE_BYTES:
-                raise ValueError(f"it has more than {_ARCHIVE_BYTES >> 20} MiB")
-            with zipfile.ZipFile(path) as archive:
+            content = _read(path)
+            self.sha256 = pins.sha256(content)
+            with zipfile.ZipFile(io.BytesIO(content)) as archive:
                 _check(archive.infolist())
                 self.entries = {entry.filename: entry for entry in archive.infolist()}
                 self.files = {name: archive.read(name) for name in self.entries}
@@ -68,16 +75,20 @@ class WheelFile:
 
     @property
     def metadata(self) -> Metadata:
+        content = self.of_info("METADATA")
         try:
-            return Metadata.from_email(self._of_info("METADATA"))
+            return Metadata.from_email(content)
         except ExceptionGroup as error:
             why = "; ".join(map(str, error.exceptions))
             raise refusal(self.path, f"METADATA: {why}") from None
+        # Its parsers do not list what they raise for an expression that is nested deeply.
+        except Exception as error:
+            raise refusal(self.path, f"METADATA: {type(error).__name__}") from None
 
     @property
     def origin(self) -> Mapping[str, Any]:
         """The origin of the build, see provenance.py, with all its texts and tables of texts."""
-        content = self._of_info(provenance.FILE)
+        content = self.of_info(provenance.FILE)
         try:
             found = json.loads(content)
             texts = [found[name] for name in _TEXTS]
@@ -86,15 +97,32 @@ class WheelFile:
                 texts += found[name].values()
             if not all(isinstance(text, str) for text in texts):
                 raise TypeError("a value is not a text")
+            # JSON can have half of a surrogate pair, which no file can have.
+            json.dumps(found, ensure_ascii=False).encode()
             return found
         except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
             raise refusal(self.path, f"{provenance.FILE}: {error!r}") from None
 
-    def _of_info(self, name: str) -> bytes:
+    def of_info(self, name: str) -> bytes:
+        """The content of a file of .dist-info, which must be there and be small."""
         content = self.files.get(f"{self.info}/{name}")
         if content is None:
             raise refusal(self.path, f"it has no .dist-info/{name}")
+        if len(content) > _INFO_BYTES:
+            raise refusal(self.path, f"{name} has more than {_INFO_BYTES >> 10} kB")
         return content
+
+
+def _read(path: Path) -> bytes:
+    """The bytes of a regular file that is not larger than any wheel of k2."""
+    # Opening a pipe would wait for its writer.
+    with open(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise ValueError("it is no regular file")
+        content = file.read(_ARCHIVE_BYTES + 1)
+    if len(content) > _ARCHIVE_BYTES:
+        raise ValueError(f"it has more than {_ARCHIVE_BYTES >> 20} MiB")
+    return content
 
 
 def _check(entries: Sequence[zipfile.ZipInfo]) -> None:

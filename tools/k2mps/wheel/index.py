@@ -5,7 +5,6 @@ import urllib.parse
 from pathlib import Path
 
 from k2mps.core import errors, replacement
-from k2mps.core.pins import sha256
 from k2mps.wheel.archive import WheelFile, refusal
 
 NAME = "mps.html"
@@ -51,5 +50,5 @@ def _item(path: Path, base: str) -> str:
         raise refusal(path, "its METADATA has no Requires-Python")
     # Some servers read "+" as a space.
     link = base + urllib.parse.quote(path.name)
-    facts = (link, sha256(path.read_bytes()), str(python), path.name, wheel.origin["built"])
+    facts = (link, wheel.sha256, str(python), path.name, wheel.origin["built"])
     return _ITEM.format(*map(html.escape, facts))

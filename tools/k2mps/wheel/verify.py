@@ -88,11 +88,16 @@ def _files(wheel: WheelFile, reference: Reference) -> Iterator[Problem]:
 
 def _record(wheel: WheelFile) -> Iterator[Problem]:
     files, name = wheel.files, f"{wheel.info}/RECORD"
-    text = files.get(name, b"").decode(errors="replace")
+    if name not in files:  # `_files` says so
+        return
     try:
+        text = wheel.of_info("RECORD").decode(errors="replace")
         rows = {row[0]: row[1:] for row in csv.reader(io.StringIO(text)) if row}
     except csv.Error as error:
         yield Problem("record", name, f"cannot be read: {error}")
+        return
+    except errors.CheckFailedError as error:
+        yield Problem("record", name, error.why)
         return
     for path in sorted(rows.keys() - files.keys()):
         yield Problem("record", path, "listed but not in the wheel")
@@ -115,7 +120,7 @@ def _metadata(wheel: WheelFile) -> Iterator[Problem]:
             yield Problem("metadata", metadata, told)
     except errors.CheckFailedError as error:
         yield Problem("metadata", metadata, error.why)
-    about = email.message_from_bytes(wheel.files[wheel_file])
+    about = email.message_from_bytes(wheel.of_info("WHEEL"))
     if about.get_all("Tag") != [str(wheel.tag)]:
         yield Problem("tags", wheel_file, "not the tag of the file's name")
     if about["Root-Is-Purelib"] != "false":
