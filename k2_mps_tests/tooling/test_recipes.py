@@ -4,6 +4,7 @@ import ast
 import os
 
 import pytest
+from k2mps.core import bounded
 from k2mps.run import rewriting
 
 from k2_mps_tests.tooling import support
@@ -13,6 +14,7 @@ from k2_mps_tests.tooling.support import git
 UTILS = '''"""Helpers."""
 import warnings
 
+import k2
 import torch
 
 
@@ -150,10 +152,16 @@ def test_there_and_back(empty, icefall):
     assert support.snapshot(icefall, times=False) == before
 
 
+def test_any_checkout_that_imports_k2_is_taken(empty, icefall):
+    git(icefall, "mv", "icefall/utils.py", "egs/yesno/other.py")
+    git(icefall, "commit", "--quiet", "-m", "No icefall/utils.py")
+    assert "rewrote 5 files" in empty.ok("recipes", str(icefall))
+
+
 def test_what_stays_is_named(empty, icefall):
     result = empty.run("recipes", "icefall", str(icefall))
     assert "own.py: stays as it is: it has a name `gpu` of its own" in result.stderr
-    assert "broken.py: stays as it is: Syntax Error @" in result.stderr
+    assert "broken.py: stays as it is: line 2: unterminated" in result.stderr
     assert "fbank.py: stays as it is: it computes features with kaldifeat" in result.stderr
     assert 'dist.py: still needs CUDA for "nccl", torch.cuda.set_device' in result.stderr
 
@@ -177,12 +185,17 @@ def test_a_commit_of_what_was_rewritten_is_taken_back_beside_later_edits(empty, 
     assert train.read_text() == TRAIN + "# mine\n"
 
 
-def test_what_is_no_checkout_of_icefall(empty, icefall, tmp_path):
+def test_what_is_no_checkout_of_recipes(empty, icefall, tmp_path):
     copy = tmp_path / "copy"
     support.write(copy, FILES)
     for folder in (copy, icefall / "egs"):
         told = empty.fails(1, "recipes", "icefall", str(folder))
-        assert f"{folder} is not the root of a checkout of icefall" in told
+        assert f"{folder} is not the root of a checkout that uses k2" in told
+    (icefall / "icefall/utils.py").rename(icefall / "egs/other.py")
+    (icefall / "egs/other.py").write_text("import torch\n")
+    git(icefall, "add", "--all")
+    git(icefall, "commit", "--quiet", "-m", "Without k2")
+    assert "imports k2" in empty.fails(1, "recipes", str(icefall))
 
 
 SHAPES = {
@@ -207,6 +220,15 @@ SHAPES = {
     ),
     "a = torch.zeros(2, dtype=torch.double, device=x.device)\na += b.to(torch.double)": (
         "a = torch.zeros(2, dtype=gpu.double(), device=x.device)\na += b.to(gpu.double())"
+    ),
+    'x = (torch.device("cuda") if torch.cuda.is_available() else torch.device("cpu"))': (
+        'x = (gpu.pick_device() if gpu.is_available() else torch.device("cpu"))'
+    ),
+    'forward = custom_fwd(device_type="cuda")(forward)': (
+        "forward = custom_fwd(device_type=gpu.device_type())(forward)"
+    ),
+    'z = "é", torch.cuda.\\\n  memory_reserved(), "\u2028"': (
+        'z = "é", gpu.memory_reserved(), "\u2028"'
     ),
     # Other uses of CUDA stay.
     "if torch.cuda.is_available():\n    nccl()": None,
@@ -270,3 +292,50 @@ def test_shapes(shape):
     assert rewritten == f"import torch\nfrom k2.mps import gpu\n{expected}\n"
     ast.parse(rewritten)
     assert rewriting.rewrite(rewritten)[0] == rewritten
+
+
+@pytest.mark.parametrize("end", ["\r\n", "\r", ""])
+def test_line_ends_stay(end):
+    source = end.join(["import torch", "torch.cuda.empty_cache()", ""]) if end else "import torch"
+    expected = source.replace("torch.cuda.empty", "gpu.empty")
+    if end:
+        ours = "from k2.mps import gpu" + ("\n" if end == "\r" else end)
+        expected = expected.replace(f"import torch{end}", f"import torch{end}{ours}")
+    assert rewriting.rewrite(source)[0] == expected
+
+
+def test_a_byte_order_mark_stays():
+    expected = "\ufefffrom k2.mps import gpu\ngpu.empty_cache()\n"
+    assert rewriting.rewrite("\ufefftorch.cuda.empty_cache()\n")[0] == expected
+
+
+def test_the_import_is_behind_a_docstring():
+    source = '"""Says what\nit does."""\ntorch.cuda.empty_cache()\n'
+    expected = source.replace('."""\n', '."""\nfrom k2.mps import gpu\n').replace("torch.c", "c")
+    assert rewriting.rewrite(source)[0] == expected.replace("cuda.empty", "gpu.empty")
+
+
+@pytest.mark.parametrize("count", [300, 3000, 100_000])
+@pytest.mark.parametrize(
+    "nested", [lambda count: "(" * count + ")" * count, lambda count: "+".join("1" * count)]
+)
+def test_a_deep_program_is_rewritten_or_stays(empty, icefall, nested, count):
+    write = {"egs/yesno/deep.py": f"torch.cuda.empty_cache()\nx = {nested(count)}\n"}
+    support.commit(icefall, "Deep", write)
+    spent = os.times().children_user
+    result = empty.run("recipes", str(icefall))
+    assert result.returncode == 0 and "Traceback" not in result.stderr
+    rewritten = "gpu.empty_cache()" in (icefall / "egs/yesno/deep.py").read_text()
+    assert rewritten != ("deep.py: stays as it is" in result.stderr)
+    assert os.times().children_user - spent < 20  # of CPU; seconds are usual
+
+
+def test_what_is_no_regular_file_is_not_read(icefall):
+    """git has the names of programs; a pipe or a device may have taken the place of one."""
+    with pytest.raises(ValueError, match="no regular file"):
+        bounded.read(icefall, 100)
+    os.mkfifo(icefall / "pipe.py")
+    with pytest.raises(ValueError, match="no regular file"):
+        bounded.read(icefall / "pipe.py", 100)
+    with pytest.raises(ValueError, match="more than 0 MiB"):
+        bounded.read(icefall / "egs/yesno/train.py", 100)

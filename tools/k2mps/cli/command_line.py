@@ -294,10 +294,10 @@ def kernels_command(session: Session, words: tuple[str, ...]) -> None:
 
 
 @command(main, "recipes")
-@click.argument("kind", metavar="icefall", type=click.Choice(("icefall",)))
+@click.argument("kind", metavar="[icefall]", nargs=-1, type=click.Choice(("icefall",)))
 @click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
-def recipes_command(session: Session, kind: str, directory: Path) -> None:
-    """Rewrite a checkout of icefall for mps.
+def recipes_command(session: Session, kind: tuple[str, ...], directory: Path) -> None:
+    """Rewrite a checkout of recipes that use k2, such as icefall or ZipVoice, for mps.
 
     Calls of CUDA's device, mixed precision and memory become calls of
     k2.mps.gpu, which also works with CUDA. See docs/icefall.md.

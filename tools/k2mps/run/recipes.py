@@ -1,31 +1,35 @@
-"""A checkout of icefall, rewritten for mps.  git takes the changes back."""
+"""A checkout of recipes, rewritten for mps.  git takes the changes back."""
 
 from collections.abc import Mapping
 from pathlib import Path
 
-from libcst import ParserSyntaxError
-
-from k2mps.core import errors, interrupts
+from k2mps.core import bounded, errors, interrupts
 from k2mps.core.git import Git, quoted, split_z
 from k2mps.core.progress import Reporter
 from k2mps.run import rewriting
+
+# A recipe of icefall has at most 90 kB.
+_BYTES = 1 << 20
+# For git: a program that imports k2.
+_USES_K2 = r"^[[:space:]]*(import|from)[[:space:]]+k2([.,[:space:]]|$)"
 
 
 def rewrite(
     directory: Path, reporter: Reporter = Reporter()
 ) -> tuple[list[str], Mapping[str, str]]:
-    """Rewrites the recipes of a checkout; nothing is written before all are read.
+    """Rewrites the recipes of a checkout such as icefall; nothing is written before all are read.
 
     Returns:
       The files that were rewritten; and by file, what still needs CUDA, or why a file stays.
     Raises:
-      K2mpsError: the directory is not the root of a checkout of icefall, or has edits.
+      K2mpsError: the directory is not the root of a checkout that uses k2, or has edits.
     """
     git = Git(directory.resolve(), reporter=reporter)
-    if not (directory / ".git").exists() or not (directory / "icefall/utils.py").exists():
+    known = (directory / "icefall/utils.py").exists()
+    if not (directory / ".git").exists() or not (known or _matching(git, _USES_K2)):
         raise errors.K2mpsError(
-            f"{directory} is not the root of a checkout of icefall",
-            why="it has no .git, or no icefall/utils.py",
+            f"{directory} is not the root of a checkout that uses k2",
+            why="it has no .git, or no program in it that git tracks imports k2",
             next_command="git clone https://github.com/k2-fsa/icefall, and name that",
         )
     edited = split_z(git.bytes("diff", "--name-only", "-z", "HEAD"))
@@ -37,18 +41,17 @@ def rewrite(
             " then run the same command again",
         )
     changed, left = {}, {}
-    # git finds nothing behind links, which lead to others of these files.
-    found = git.run("grep", "-lzE", "-e", rewriting.HINT)
-    if found.status > 1:
-        raise git.failure(("grep",), found)
-    paths = [path for path in split_z(found.stdout) if path.endswith(".py")]
+    paths = _matching(git, rewriting.HINT)
     with reporter.task("rewriting") as update:
         for number, path in enumerate(paths):
             update(number, len(paths), path)
-            content = (directory / path).read_bytes()
             try:
+                content = bounded.read(directory / path, _BYTES)
                 text, needs = rewriting.rewrite(content.decode("utf-8"))
-            except (ValueError, ParserSyntaxError) as error:
+            except SyntaxError as error:
+                where = f"line {error.lineno}: " if error.lineno else ""
+                text, needs = "", f"stays as it is: {where}{error.msg}"
+            except ValueError as error:
                 text, needs = "", f"stays as it is: {str(error).splitlines()[0]}"
             if needs:
                 left[path] = needs
@@ -58,3 +61,12 @@ def rewrite(
         for path, content in changed.items():
             (directory / path).write_bytes(content)
     return list(changed), left
+
+
+def _matching(git: Git, pattern: str) -> list[str]:
+    """The programs of a checkout in which an extended regular expression matches a line."""
+    # git finds nothing behind links, which lead to others of these files.
+    found = git.run("grep", "-lzE", "-e", pattern)
+    if found.status > 1:
+        raise git.failure(("grep",), found)
+    return [path for path in split_z(found.stdout) if path.endswith(".py")]

@@ -1,15 +1,14 @@
 """Rewriting a recipe for CUDA to calls of k2.mps.gpu.
 
 Each known call of CUDA becomes the same call of `k2.mps.gpu`, which has the same effect with CUDA.
-LibCST keeps the formatting of all else.  A second rewrite changes nothing.
+Python's own parser finds the calls; only their bytes change.  A second rewrite changes nothing.
 """
 
+import ast
+import bisect
 import re
-
-import libcst as cst
-from libcst import matchers as m
-from libcst.helpers import get_full_name_for_node as name_of
-from libcst.helpers import parse_template_expression as parsed
+import warnings
+from typing import NamedTuple
 
 # An extended regular expression for git: programs that it does not match need no rewriting.
 HINT = r"cuda|nccl|ctc_loss|autocast|torch\.double|torch\.float64|fbank|Kaldifeat"
@@ -35,105 +34,310 @@ _FOR_CUDA = {
     "torch.device": "pick_device",
 }
 _WIDE = ("torch.double", "torch.float64")
+_AMP = "torch.cuda.amp"
+_BYTE_ORDER_MARK = "\ufeff"
+_OURS = "from k2.mps import gpu"
 
-_CUDA = m.SimpleString(m.MatchRegex(r"""["']cuda(:0)?["']"""))
-_ON_CUDA = m.Attribute(attr=m.Name("is_cuda"))
-_OF_CUDA = m.Attribute(m.Attribute(m.Name("torch"), m.Name("cuda")))
-_AVAILABLE = m.Call(m.Attribute(_OF_CUDA.value, m.Name("is_available")))
-_OURS = m.Attribute(m.Name("gpu"))
-_LEFT = _ON_CUDA | _OF_CUDA | _CUDA | m.SimpleString(m.MatchRegex("[\"']nccl[\"']"))
-_IMPORT = m.SimpleStatementLine([m.Import() | m.ImportFrom()])
 
-# kaldifeat computes features on the CPU or CUDA: where its options say, for the model's device.
-_PLACE = m.Attribute(m.Name("opts"), m.Name("device"))
-_PLACED = m.Assign([m.AssignTarget(_PLACE)], m.Name() | m.Attribute())
-_FEATURES = m.Call(m.Name(m.MatchRegex("fbank|Kaldifeat.*")))
-_TO = m.Call(m.Attribute(attr=m.Name("to")), [m.Arg(~_PLACE)])
-_MOVED = m.Call(m.Name("fbank"), [m.Arg(_TO)])
+class _Edit(NamedTuple):
+    """A part of the program, in bytes, and what takes its place."""
+
+    start: int
+    end: int
+    text: bytes
 
 
 def rewrite(source: str) -> tuple[str, str]:
     """A program with the known calls rewritten, and what in it still needs CUDA, or "".
 
     Raises:
-      ParserSyntaxError: the text is no Python.
-      ValueError: the text has a name `gpu` already, or lets kaldifeat compute features of a
-        device in an unknown way.
+      SyntaxError: the text is no Python.
+      ValueError: the text has a name `gpu` already, lets kaldifeat compute features of a
+        device in an unknown way, or is nested too deeply.
     """
-    tree = cst.parse_module(source)
-    changed = tree.visit(_Rewriter(tree, source))
-    code = changed.code
-    ours = "from k2.mps import gpu"
-    if code != source and ours not in source and "gpu." in code:
-        named = m.findall(tree, m.Name("gpu")) if re.search(r"\bgpu\b", source) else []
-        if named and len(named) > len(m.findall(tree, m.Attribute(attr=m.Name("gpu")))):
-            raise ValueError("it has a name `gpu` of its own")
-        body = list(changed.body)
-        last = max((at for at, part in enumerate(body) if m.matches(part, _IMPORT)), default=-1)
-        body.insert(last + 1, cst.parse_statement(ours))
-        code = changed.with_changes(body=body).code
-    left = m.findall(changed, _LEFT) if re.search("cuda|nccl", code) else []
-    needs = ", ".join(sorted({tree.code_for_node(node) for node in left}))
-    return code, needs and f"still needs CUDA for {needs}"
+    text = source.removeprefix(_BYTE_ORDER_MARK)
+    try:
+        code, needs = _rewrite(text)
+        return source[: len(source) - len(text)] + code, needs
+    # Python raises a MemoryError where its parser's stack is full.
+    except (MemoryError, RecursionError):
+        raise ValueError("its expressions are nested too deeply") from None
 
 
-class _Rewriter(cst.CSTTransformer):
-    """Rewrites the statements of a module, unless kaldifeat uses a device in an unknown way."""
+def _rewrite(source: str) -> tuple[str, str]:
+    with warnings.catch_warnings():
+        # About the recipe's own text, such as escapes that Python does not know.
+        warnings.simplefilter("ignore")
+        tree = ast.parse(source)
+    rewriter = _Rewriter(tree, source)
+    rewriter.visit(tree)
+    edits = rewriter.edits
+    if any(edit.text.startswith(b"gpu.") or b"(gpu." in edit.text for edit in edits):
+        if _OURS not in source:
+            if re.search(r"\bgpu\b", source) and "gpu" in _names(tree):
+                raise ValueError("it has a name `gpu` of its own")
+            edits.append(rewriter.text.import_of_ours(tree))
+    left = ", ".join(sorted(rewriter.left()))
+    return rewriter.text.changed(edits), f"still needs CUDA for {left}" if left else ""
 
-    def __init__(self, tree: cst.Module, source: str):
-        super().__init__()
+
+def _names(tree: ast.Module) -> set[str]:
+    """The names that a program uses or binds, without those of attributes."""
+    kinds = ("id", "arg", "name", "asname")
+    found = (getattr(node, kind, None) for node in ast.walk(tree) for kind in kinds)
+    return {name for name in found if isinstance(name, str)}
+
+
+def _name_of(node: ast.AST) -> str:
+    """The dotted name that an expression is, or ""."""
+    parts = []
+    while isinstance(node, ast.Attribute):
+        parts.append(node.attr)
+        node = node.value
+    return ".".join([node.id, *reversed(parts)]) if isinstance(node, ast.Name) else ""
+
+
+def _is_cuda(node: ast.AST | None) -> bool:
+    return isinstance(node, ast.Constant) and node.value in ("cuda", "cuda:0")
+
+
+def _is_available(node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and _name_of(node.func) == "torch.cuda.is_available"
+
+
+def _arguments(call: ast.Call) -> list[ast.AST]:
+    """The arguments of a call in their order."""
+    found = [*call.args, *call.keywords]
+    return sorted(found, key=lambda one: (one.lineno, one.col_offset))
+
+
+def _value(argument: ast.AST) -> ast.AST:
+    return argument.value if isinstance(argument, ast.keyword) else argument
+
+
+class _Text:
+    """A program's bytes, and where its nodes are in them."""
+
+    def __init__(self, source: str):
+        self.bytes = source.encode()
+        self._starts = [0]
+        # As Python counts lines: other line separators are part of a line.
+        for line in self.bytes.splitlines(keepends=True):
+            self._starts.append(self._starts[-1] + len(line))
+
+    def start(self, node: ast.AST) -> int:
+        return self._starts[node.lineno - 1] + node.col_offset
+
+    def end(self, node: ast.AST) -> int:
+        return self._starts[node.end_lineno - 1] + node.end_col_offset
+
+    def of(self, node: ast.AST) -> bytes:
+        return self.bytes[self.start(node) : self.end(node)]
+
+    def lines_with(self, pattern: str) -> list[int]:
+        """The numbers of the lines, from 1, in which a pattern begins."""
+        found = re.finditer(pattern.encode(), self.bytes)
+        return [bisect.bisect_right(self._starts, match.start()) for match in found]
+
+    def import_of_ours(self, tree: ast.Module) -> _Edit:
+        """The import, behind the last one; where there is none, behind the docstring."""
+        ended = b"\r\n" if b"\r\n" in self.bytes else b"\n"
+        kinds = (ast.Import, ast.ImportFrom)
+        last = next((node for node in reversed(tree.body) if isinstance(node, kinds)), None)
+        if last is None and ast.get_docstring(tree, clean=False) is not None:
+            last = tree.body[0]
+        if last is None:
+            first = tree.body[0]
+            at = min([first, *getattr(first, "decorator_list", ())], key=self.start)
+            start = self._starts[at.lineno - 1]
+            return _Edit(start, start, _OURS.encode() + ended)
+        # Statements may share the line.
+        same = [node for node in tree.body if node.lineno <= last.end_lineno]
+        start = self._starts[max(node.end_lineno for node in same)]
+        if not self.bytes[:start].endswith((b"\n", b"\r")):
+            return _Edit(start, start, ended + _OURS.encode())
+        return _Edit(start, start, _OURS.encode() + ended)
+
+    def changed(self, edits: list[_Edit]) -> str:
+        """The program with the edits; one inside of another is part of it."""
+        parts, at = [], 0
+        # What is inserted where another edit begins comes before it.
+        for edit in sorted(edits, key=lambda one: (one.start, one.end > one.start, -one.end)):
+            if edit.start >= at:
+                parts += [self.bytes[at : edit.start], edit.text]
+                at = edit.end
+        return b"".join([*parts, self.bytes[at:]]).decode()
+
+
+class _Rewriter:
+    """Finds what changes in a program, statement by statement, the inner parts first."""
+
+    def __init__(self, tree: ast.Module, source: str):
+        self.text = _Text(source)
+        self.edits: list[_Edit] = []
+        self._cuda: list[tuple[int, int, str]] = []  # uses of CUDA: where, and their text
+        self._hinted = self.text.lines_with(rf"{HINT}|opts\.device")
         self._wide = bool(re.search(rf"dtype=({'|'.join(_WIDE)}), *device=", source))
         self._kaldifeat = "kaldifeat" in source.lower()
-        known = m.Call(m.Name("fbank")) if 'opts.device = "cpu"' in source else _MOVED
-        if self._kaldifeat and not all(m.matches(x, known) for x in m.findall(tree, _FEATURES)):
-            raise ValueError("it computes features with kaldifeat, on CUDA or the CPU")
+        if self._kaldifeat:
+            on_host = 'opts.device = "cpu"' in source
+            for node in ast.walk(tree):
+                if _computes_features(node) and not _is_known(node, on_host):
+                    raise ValueError("it computes features with kaldifeat, on CUDA or the CPU")
 
-    def leave_Attribute(self, node, new):
-        name = _RENAMED.get(name_of(node))
-        return parsed(f"gpu.{name}") if name else new
+    def left(self) -> set[str]:
+        """The uses of CUDA that no edit replaces."""
+        return {
+            text
+            for start, end, text in self._cuda
+            if not any(edit.start <= start and end <= edit.end for edit in self.edits)
+        }
 
-    def leave_ImportFrom(self, node, new):
-        if name_of(node.module) == "torch.cuda.amp":
-            return new.with_changes(module=cst.parse_expression("k2.mps.gpu"))
-        return new
+    def visit(self, node: ast.AST) -> None:
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.JoinedStr):
+                self._formatted(child)
+            elif not isinstance(child, ast.stmt) or self._has_hint(child):
+                self.visit(child)
+        look = getattr(self, f"_{type(node).__name__}", None)
+        if look:
+            look(node)
 
-    def leave_Param(self, node, new):
-        if m.matches(node, m.Param(m.Name("device") | m.Name("device_type"), default=_CUDA)):
-            return new.with_changes(default=parsed("gpu.device_type()"))
-        return new
+    def _has_hint(self, node: ast.stmt) -> bool:
+        first = min([node.lineno, *(one.lineno for one in getattr(node, "decorator_list", ()))])
+        at = bisect.bisect_left(self._hinted, first)
+        return at < len(self._hinted) and self._hinted[at] <= node.end_lineno
 
-    def leave_Arg(self, node, new):
-        wide = self._wide and name_of(node.value) in _WIDE
-        return new.with_changes(value=parsed("gpu.double()")) if wide else new
+    def _replace(self, node: ast.AST, text: str | bytes) -> None:
+        text = text.encode() if isinstance(text, str) else text
+        self.edits.append(_Edit(self.text.start(node), self.text.end(node), text))
 
-    def leave_Call(self, node, new):
-        name = _FOR_CUDA.get(name_of(node))
-        if name and (not node.args or m.matches(node.args[0].value, _CUDA)):
-            return new.with_changes(func=parsed(f"gpu.{name}"), args=new.args[1:])
-        if self._kaldifeat and m.matches(node, _MOVED):
-            moved = new.args[0].value
-            parts = {"at": moved.func.value, "model": moved.args[0].value}
-            return parsed("fbank({at}.to(opts.device)).to({model})", **parts)
-        return new
+    def _needs_cuda(self, node: ast.AST, text: str) -> None:
+        self._cuda.append((self.text.start(node), self.text.end(node), text))
 
-    def leave_Assign(self, node, new):
-        if self._kaldifeat and m.matches(node, _PLACED):
-            choice = '"cpu" if {at}.type == "mps" else {at}'
-            return new.with_changes(value=parsed(choice, at=new.value))
-        return new
+    def _ours_only(self, start: int, end: int) -> bool:
+        """Whether a part of the program has calls of ours, and none of torch.cuda's are left."""
+        ours = [one for one in self.edits if start <= one.start and one.end <= end]
+        left = [
+            text
+            for first, last, text in self._cuda
+            if start <= first and last <= end and text.startswith("torch.cuda.")
+            if not any(one.start <= first and last <= one.end for one in ours)
+        ]
+        return any(b"gpu." in one.text for one in ours) and not left
 
-    def leave_If(self, node, new):
-        if m.matches(node.test, _AVAILABLE) and m.findall(new.body, _OURS):
-            if not m.findall(new.body, _OF_CUDA):
-                return new.with_changes(test=parsed("gpu.is_available()"))
-        return new
+    def _formatted(self, node: ast.JoinedStr) -> None:
+        """A formatted string: before Python 3.12, the places of what is in it are not known."""
+        inner = [_name_of(one) for one in ast.walk(node) if isinstance(one, ast.Attribute)]
+        content = self.text.of(node)
+        for name in dict.fromkeys(inner):
+            new = _RENAMED.get(name)
+            found = list(re.finditer(rf"(?<![\w.]){re.escape(name)}\b".encode(), content))
+            if new and len(found) == inner.count(name):
+                at = self.text.start(node)
+                for match in found:
+                    where = (at + match.start(), at + match.end())
+                    self.edits.append(_Edit(*where, f"gpu.{new}".encode()))
+            elif name.startswith("torch.cuda.") and name.count(".") == 2 and not new:
+                self._needs_cuda(node, name)
+            elif new or name.endswith(".is_cuda"):
+                self._needs_cuda(node, name)
 
-    def leave_IfExp(self, node, new):
-        known = m.matches(node, m.IfExp(_AVAILABLE, _CUDA, m.SimpleString()))
-        return parsed("str(gpu.pick_device())") if known else new
+    def _Constant(self, node: ast.Constant) -> None:
+        if _is_cuda(node) or node.value == "nccl":
+            self._needs_cuda(node, f'"{node.value}"')
 
-    def leave_BooleanOperation(self, node, new):
-        if m.matches(new, m.BooleanOperation(_ON_CUDA, m.And())) and m.findall(new.right, _OURS):
-            kind = parsed("{x}.device.type == gpu.device_type()", x=new.left.value)
-            return new.with_changes(left=kind)
-        return new
+    def _Attribute(self, node: ast.Attribute) -> None:
+        name = _name_of(node)
+        if name in _RENAMED:
+            self._replace(node, f"gpu.{_RENAMED[name]}")
+        elif node.attr == "is_cuda" or _name_of(node.value) == "torch.cuda":
+            self._needs_cuda(node, ast.unparse(node))
+
+    def _ImportFrom(self, node: ast.ImportFrom) -> None:
+        if node.module == _AMP and not node.level:
+            start = self.text.bytes.find(_AMP.encode(), self.text.start(node), self.text.end(node))
+            if start >= 0:
+                self.edits.append(_Edit(start, start + len(_AMP), b"k2.mps.gpu"))
+
+    def _arguments(self, node: ast.arguments) -> None:
+        plain = [*node.posonlyargs, *node.args]
+        pairs = [*zip(plain[len(plain) - len(node.defaults) :], node.defaults)]
+        for argument, default in (*pairs, *zip(node.kwonlyargs, node.kw_defaults)):
+            if argument.arg in ("device", "device_type") and _is_cuda(default):
+                self._replace(default, "gpu.device_type()")
+
+    def _Call(self, node: ast.Call) -> None:
+        name = _FOR_CUDA.get(_name_of(node.func))
+        arguments = _arguments(node)
+        if name and (not arguments or _is_cuda(_value(arguments[0]))):
+            self._replace(node.func, f"gpu.{name}")
+            if arguments:
+                # Up to the next argument, or to the parenthesis that ends the call.
+                end = self.text.start(arguments[1]) if arguments[1:] else self.text.end(node) - 1
+                self.edits.append(_Edit(self.text.start(arguments[0]), end, b""))
+            arguments = arguments[1:]
+        for argument in arguments:
+            value = _value(argument)
+            if self._wide and _name_of(value) in _WIDE:
+                self._replace(value, "gpu.double()")
+            elif getattr(argument, "arg", None) == "device_type" and _is_cuda(value):
+                self._replace(value, "gpu.device_type()")
+        if self._kaldifeat and _is_moved(node):
+            [model] = node.args[0].args
+            self._replace(model, "opts.device")
+            end = self.text.end(node)
+            self.edits.append(_Edit(end, end, b".to(" + self.text.of(model) + b")"))
+
+    def _Assign(self, node: ast.Assign) -> None:
+        plain = isinstance(node.value, (ast.Name, ast.Attribute))
+        if self._kaldifeat and plain and [_name_of(one) for one in node.targets] == ["opts.device"]:
+            at = self.text.of(node.value).decode()
+            self._replace(node.value, f'"cpu" if {at}.type == "mps" else {at}')
+
+    def _If(self, node: ast.If) -> None:
+        body = (self.text.start(node.body[0]), self.text.end(node.body[-1]))
+        if _is_available(node.test) and self._ours_only(*body):
+            self._replace(node.test, "gpu.is_available()")
+
+    def _IfExp(self, node: ast.IfExp) -> None:
+        if not _is_available(node.test):
+            return
+        other = isinstance(node.orelse, ast.Constant) and isinstance(node.orelse.value, str)
+        if _is_cuda(node.body) and other:
+            self._replace(node, "str(gpu.pick_device())")
+        elif self._ours_only(self.text.start(node.body), self.text.end(node.body)):
+            self._replace(node.test, "gpu.is_available()")
+
+    def _BoolOp(self, node: ast.BoolOp) -> None:
+        if not isinstance(node.op, ast.And):
+            return
+        for place, value in enumerate(node.values[:-1]):
+            rest = (self.text.start(node.values[place + 1]), self.text.end(node))
+            if isinstance(value, ast.Attribute) and value.attr == "is_cuda":
+                if self._ours_only(*rest):
+                    of = self.text.of(value.value).decode()
+                    self._replace(value, f"{of}.device.type == gpu.device_type()")
+
+
+# ---- kaldifeat computes features on the CPU or CUDA: where its options say, for the model's device
+
+
+def _computes_features(node: ast.AST) -> bool:
+    name = _name_of(node.func) if isinstance(node, ast.Call) else ""
+    return bool(re.fullmatch(r"fbank|Kaldifeat\w*", name))
+
+
+def _is_moved(node: ast.Call) -> bool:
+    """Whether a call is `fbank(x.to(y))`, and y is not the device of kaldifeat's options."""
+    if _name_of(node.func) != "fbank" or len(node.args) != 1 or node.keywords:
+        return False
+    [inner] = node.args
+    if not isinstance(inner, ast.Call) or not isinstance(inner.func, ast.Attribute):
+        return False
+    moved = inner.func.attr == "to" and len(inner.args) == 1 and not inner.keywords
+    return moved and _name_of(inner.args[0]) != "opts.device"
+
+
+def _is_known(node: ast.Call, on_host: bool) -> bool:
+    return _name_of(node.func) == "fbank" if on_host else _is_moved(node)

@@ -5,9 +5,7 @@ A wheel may be damaged or hostile: reading one takes bounded time and memory.
 
 import io
 import json
-import os
 import re
-import stat
 import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -17,7 +15,7 @@ from packaging.metadata import ExceptionGroup, Metadata
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 
 from k2mps.build import provenance
-from k2mps.core import errors, pins
+from k2mps.core import bounded, errors, pins
 
 # The most that is read.  A wheel of k2 has 2 to 5 MB, twice as many unpacked, in some 60 files.
 _ARCHIVE_BYTES = 16 << 20
@@ -59,7 +57,7 @@ class WheelFile:
         match = _LOCAL.fullmatch(self.version.local or "")
         self.torch, self.dirty = match[1] if match else None, bool(match and match[2])
         try:
-            content = _read(path)
+            content = bounded.read(path, _ARCHIVE_BYTES)
             self.sha256 = pins.sha256(content)
             with zipfile.ZipFile(io.BytesIO(content)) as archive:
                 _check(archive.infolist())
@@ -111,18 +109,6 @@ class WheelFile:
         if len(content) > _INFO_BYTES:
             raise refusal(self.path, f"{name} has more than {_INFO_BYTES >> 10} kB")
         return content
-
-
-def _read(path: Path) -> bytes:
-    """The bytes of a regular file that is not larger than any wheel of k2."""
-    # Opening a pipe would wait for its writer.
-    with open(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as file:
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise ValueError("it is no regular file")
-        content = file.read(_ARCHIVE_BYTES + 1)
-    if len(content) > _ARCHIVE_BYTES:
-        raise ValueError(f"it has more than {_ARCHIVE_BYTES >> 20} MiB")
-    return content
 
 
 def _check(entries: Sequence[zipfile.ZipInfo]) -> None:
