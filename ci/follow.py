@@ -2,9 +2,10 @@
 """Carries the series towards upstream's newest commit, and says what stops it.
 
 The program probes upstream's default branch, rebases the series onto the newest commit to
-which all patches apply, builds k2 there and runs the suites `upstream-cpu` and `parity`.  The
-text, for an issue, has the commit that breaks each patch and the end of what a failed step
-printed: build/follow.md.  The rebased patches/ stay: git takes them back.
+which all patches apply, builds k2 there and runs the suites `upstream-cpu` and `parity`.  A patch
+whose lines upstream has is dropped by its name, and stops nothing.  The text, for an issue, has
+the commit that breaks each patch, the dropped patches, and the end of what a failed step printed:
+build/follow.md.  The rebased patches/ stay: `git stash -u -- patches upstream.toml` puts them away.
 
 Exit status: 0 if the series is on upstream's newest commit, and all steps passed there; 34 if the
 text has something for a person to do; any other status if upstream was not probed.
@@ -13,6 +14,7 @@ text has something for a person to do; any other status if upstream was not prob
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -21,6 +23,7 @@ ROOT = Path(__file__).resolve().parents[1]
 TEXT = ROOT / "build/follow.md"
 SUITES = ("upstream-cpu", "parity")
 FINDINGS = 34
+CONFLICT = 14
 # The lines of a failed step that the text repeats.
 LAST = 40
 
@@ -35,18 +38,39 @@ def quoted(text: str) -> list[str]:
     return ["", *(f"    {line}" for line in text.splitlines()), ""]
 
 
-def carry(target: str) -> tuple[bool, list[str]]:
+def shown(*words: str) -> subprocess.CompletedProcess:
+    """Runs the tool, and prints what it prints."""
+    print("+ k2mps", *words, flush=True)
+    done = k2mps(*words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    print(done.stdout, end="", flush=True)
+    return done
+
+
+def superseded(done: subprocess.CompletedProcess, has: set[str]) -> str:
+    """The patch at which a rebase has stopped, if upstream has its lines; else ""."""
+    stopped = re.search(r"^error: .*patches/(\S+\.patch)\b(.*)", done.stdout, re.MULTILINE)
+    if done.returncode != CONFLICT or not stopped:
+        return ""
+    return stopped[1] if stopped[1] in has or "changes nothing" in stopped[2] else ""
+
+
+def carry(target: str, has: set[str]) -> tuple[bool, list[str]]:
     """Rebases, builds and tests up to the first step that fails.
 
+    Args:
+      has: the patches whose lines upstream has: they are dropped.
     Returns:
       Whether all steps passed, and the text about them.
     """
-    lines = []
+    lines, last = [], ""
     for words in (("rebase", "--onto", target), ("lint",), ("build",), ("test", *SUITES)):
-        print("+ k2mps", *words, flush=True)
-        both = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-        done = k2mps(*words, **both)
-        print(done.stdout, end="", flush=True)
+        done = shown(*words)
+        name = superseded(done, has)
+        while name and name != last:
+            lines.append(f"* {name} is dropped: upstream has its lines")
+            last = name
+            done = shown("rebase", "--continue", "--drop", name)
+            name = superseded(done, has)
         lines.append(f"* `k2mps {' '.join(words)}`: {'failed' if done.returncode else 'passed'}")
         if done.returncode:
             if words[0] == "rebase":
@@ -63,6 +87,9 @@ def main() -> int:
     result = json.loads(found.stdout)
     start, end, target = result["start"]["id"], result["end"]["id"], result["carries_to"]
     broken = [one for one in result["patches"] if one["broken"]]
+    has = {one["name"] for one in broken if one["broken"]["upstream_has"]}
+    if broken and len(has) == len(broken):
+        target = end
     lines = [f"Upstream's default branch is {result['steps']} commits after the pin."]
     for one in broken:
         commit, paths = one["broken"]["commit"], ", ".join(one["broken"]["paths"])
@@ -70,8 +97,9 @@ def main() -> int:
         lines += quoted(f"{facts} {commit['author']}: {commit['subject']}")
     passed = True
     if target != start:
-        lines += [f"All patches apply to {target}. There:", ""]
-        passed, more = carry(target)
+        whole = "All patches apply" if target == result["carries_to"] else "The others apply"
+        lines += [f"{whole} to {target}. There:", ""]
+        passed, more = carry(target, has)
         lines += more
     lines += ["", f"`k2mps rebase --onto {end}` goes on by hand."] if target != end else []
     TEXT.parent.mkdir(exist_ok=True)

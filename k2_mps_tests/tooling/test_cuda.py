@@ -12,9 +12,11 @@ ROOT = support.TOOLS.parent
 @pytest.fixture
 def prepare(k2, tmp_path):
     """prepare(): makes a folder of the series, and of a stand-in for moderngpu."""
-    support.commit(k2, "a\n\nPatch-Filename: torch-2.13.patch", {"a": "x\n"})
-    support.commit(k2, "b\n\nPatch-Filename: cub-sum.patch", {"b": "x\n"})
-    support.commit(k2, "c", {"c": "x\n"})
+    support.git(k2, "checkout", "--quiet", "-B", "k2-mps", "k2-mps~3")
+    for subject in ("torch: a", "cub: b", "log: c", "cub: d"):
+        name = subject[-1]
+        message = f"{subject}\n\nPatch-Filename: {name}.patch"
+        support.commit(k2, message, {name: "x\n"})
 
     def run():
         program = ROOT / "k2_mps_tests/cuda/prepare"
@@ -39,10 +41,10 @@ def test_the_folder_has_all(prepare, tmp_path):
     scripts = {"run.sh", "include.cmake", "compare.py", "bench.py", "seed.py"}
     archives = {"series.tgz", "base.tgz", "moderngpu.tgz"}
     assert {path.name for path in folder.iterdir()} == scripts | archives
-    assert {"a", "b", "c"} <= names(folder / "series.tgz")
+    assert {"a", "b", "c", "d"} <= names(folder / "series.tgz")
     # The comparison is with the pin plus the patches that it needs to compile.
     base = names(folder / "base.tgz")
-    assert {"a", "b"} <= base and "c" not in base
+    assert {"a", "b"} <= base and not {"c", "d"} & base
     assert names(folder / "moderngpu.tgz") == {"src/moderngpu/a.hxx"}
     assert prepare().returncode == 1  # The folder is there.
     # Without a GPU the script names the step at which it stopped.
@@ -52,3 +54,11 @@ def test_the_folder_has_all(prepare, tmp_path):
     result = support.ran("/bin/bash", folder / "run.sh", "compare", env=variables)
     assert result.returncode == 1
     assert result.stdout.endswith("failed: compare\n")
+
+
+def test_where_upstream_has_those_patches_the_base_is_the_pin(prepare, k2, tmp_path):
+    support.git(k2, "rebase", "--quiet", "--onto", "k2-mps~4", "k2-mps~2", "k2-mps")
+    support.write(tmp_path / "gpu", {"src/moderngpu/a.hxx": "// a\n"})
+    assert prepare().returncode == 0
+    assert not {"a", "b", "c"} & names(tmp_path / "cuda/base.tgz")
+    assert not (tmp_path / "cuda.part").exists()

@@ -1,5 +1,6 @@
 """`ci/follow.py` carries the series as far as it goes, and says what stops it."""
 
+import json
 import shutil
 import sys
 
@@ -53,6 +54,57 @@ def test_the_culprit_is_told_and_the_commit_before_it_is_tried(sandbox, before):
     # lint refuses a file of the sample series; nothing is built then.
     assert "* `k2mps lint`: failed\n\n    patches/files/k2/python/k2/mps/blob.bin" in text
     assert good[-1] in (sandbox.root / "upstream.toml").read_text() and "k2mps build" not in text
+
+
+def test_the_probe_tells_a_patch_whose_lines_upstream_has(sandbox):
+    """Upstream's commit has more lines beside them, which git takes for a conflict."""
+    more = LONG_FILE.replace("line 50\n", "line fifty\n  and a half\nand more\n")
+    support.commit(sandbox.upstream, "As the patch", {CONTEXT: more})
+    [broken] = broken_patches(sandbox)
+    assert (broken["name"], broken["broken"]["upstream_has"]) == ("context-know-mps.patch", True)
+    assert "; upstream has its lines" in sandbox.ok("probe")
+    support.commit(sandbox.upstream, "Half of it", {CONTEXT: more.replace("  and a half\n", "")})
+    [broken] = broken_patches(sandbox)
+    assert broken["broken"]["upstream_has"] is False
+
+
+def broken_patches(sandbox) -> list[dict]:
+    found = json.loads(sandbox.ok("probe", "--json"))
+    return [one for one in found["patches"] if one["broken"]]
+
+
+STAND_IN = """\
+case "$*" in
+  "probe --json") cat probe.json ;;
+  "rebase --onto end") echo "error: patch 1 of 2, patches/one.patch, conflicts with end"; exit 14 ;;
+  "rebase --continue --drop one.patch")
+    echo "error: patch 2 of 2, patches/two.patch, changes nothing in build/rebase"; exit 14 ;;
+  "rebase --continue --drop two.patch") echo "dropped two.patch" ;;
+  *) echo "$*" >> ran ;;
+esac
+"""
+
+
+def test_each_superseded_patch_is_dropped_by_name_and_the_rest_built(tmp_path):
+    """With a stand-in for the tool: what `rebase` says where it stops, and what has to be said."""
+    commit = {"id": "end", "date": "", "author": "", "subject": ""}
+    broken = {"commit": commit, "paths": ["a"], "step": 1, "upstream_has": True}
+    probed = {
+        "start": {"id": "start"},
+        "end": {"id": "end"},
+        "steps": 1,
+        "carries_to": "start",
+        "patches": [{"name": "one.patch", "broken": broken}, {"name": "two.patch", "broken": None}],
+    }
+    tool = {".venv/bin/k2mps": f"#!/bin/sh\n{STAND_IN}", "probe.json": json.dumps(probed)}
+    support.write(tmp_path, tool)
+    (tmp_path / ".venv/bin/k2mps").chmod(0o755)
+    (tmp_path / "ci").mkdir()
+    shutil.copy(support.TOOLS.parent / "ci/follow.py", tmp_path / "ci")
+    assert support.ran(sys.executable, "ci/follow.py", cwd=tmp_path).returncode == 0
+    assert (tmp_path / "ran").read_text() == "lint\nbuild\ntest upstream-cpu parity\n"
+    text = (tmp_path / "build/follow.md").read_text()
+    assert "* one.patch is dropped: upstream has its lines\n* two.patch is dropped" in text
 
 
 def test_an_upstream_that_is_gone_is_no_finding(sandbox):

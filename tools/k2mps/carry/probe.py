@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from k2mps.core import errors
 from k2mps.core.progress import Reporter, Section
 from k2mps.core.project import Project
+from k2mps.series import hunks
 from k2mps.stack import commits as making
 from k2mps.stack import extraction
 from k2mps.stack.checkout import Checkout, Commit
@@ -88,7 +89,8 @@ class _Prober:
         """Where a patch breaks; None if it applies all the way.
 
         The result has the upstream commit that breaks the patch, the number of commits from the
-        pin to that commit, and the files that conflict.
+        pin to that commit, the files that conflict, and whether the last commit has the lines
+        of the patch in them.
         """
 
         def fails(step: int) -> bool:
@@ -102,7 +104,23 @@ class _Prober:
             "commit": _facts(self._checkout, self._way[step]),
             "step": step,
             "paths": list(self._conflicts(number, step)),
+            "upstream_has": self._has(number, self._conflicts(number, last)),
         }
+
+    def _has(self, number: int, paths: Sequence[str]) -> bool:
+        """Whether the last commit has all that a patch adds to files, but for white space."""
+        diff = ("diff-tree", "-p", "--no-color", "--no-ext-diff", "-U0", "-r")
+        made = self._commits[number]
+        ends = [self._trees[made.parents[0]], self._trees[made.id]]
+        change = self._checkout.objects.bytes(*diff, *ends, "--", *paths)
+        for path in paths:
+            shown = self._checkout.objects.run("cat-file", "blob", f"{self._way[-1]}:{path}")
+            text = b"".join(shown.stdout.split())
+            for hunk in hunks.split(change):
+                added = b"".join(line[1:] for line in hunk.body if line[:1] == b"+")
+                if hunk.path == path and b"".join(added.split()) not in text:
+                    return False
+        return bool(paths)
 
 
 def _facts(checkout: Checkout, commit: str) -> dict[str, str]:
@@ -124,6 +142,7 @@ def section(result: dict) -> Section:
         broken, row = one["broken"], (one["name"], f"all {steps}", "", "")
         if broken:
             how = "conflicts in " + ", ".join(broken["paths"])
+            how += "; upstream has its lines" if broken["upstream_has"] else ""
             row = (one["name"], str(broken["step"]), _told(broken["commit"]), how)
         rows.append(row)
     whole = sum(one["broken"] is None for one in patches)
