@@ -64,14 +64,21 @@ def probe_command(session: Session, end: str, as_json: bool) -> None:
 
     END is a later commit, tag or branch of upstream's.
     """
-    from k2mps.carry import branches, probe
+    from k2mps.carry import probe
 
     session.console.shows_progress = not as_json
+    result = _probed(session, end)
+    session.console.result(result, None if as_json else probe.section(result))
+
+
+def _probed(session: Session, end: str) -> dict:
+    """The patches at a commit of upstream's, see `probe.probe`."""
+    from k2mps.carry import branches, probe
+
     checkout, pin = session.obtain(), session.upstream.pin
     with branches.clone(session.project, checkout) as clone:
         end = branches.commit_of(clone, pin, end)
-        result = probe.probe(session.project, clone, end, session.console)
-    session.console.result(result, None if as_json else probe.section(result))
+        return probe.probe(session.project, clone, end, session.console)
 
 
 @command(COMMANDS, "rebase", k2_option)
@@ -205,5 +212,30 @@ def upstream_command(
     if branch:
         checkout.git.bytes("branch", "--no-track", "--", branch, made.tip)
     session.console.info(made.cover.rstrip("\n"))
+    _warn_of_newest(session, group)
     if branch:
         session.console.info(f"next: git -C {checkout.directory} push YOUR_FORK {branch}")
+
+
+def _warn_of_newest(session: Session, group: str | None) -> None:
+    """Says where patches that are to be sent conflict with upstream's newest commit."""
+    from k2mps.series import patch_folder
+
+    session.console.shows_progress = False  # The output is the cover letter.
+    try:
+        result = _probed(session, "HEAD")
+    except errors.K2mpsError as error:
+        session.console.warn(f"not compared with upstream's newest commit: {error.what}")
+        return
+    groups = patch_folder.load(session.project.patches).groups
+    chosen = [
+        one["name"]
+        for one in result["patches"]
+        if one["broken"] and group in (None, groups.get(one["name"]))
+    ]
+    if chosen:
+        end = result["end"]["id"]
+        session.console.warn(
+            f"upstream's newest commit, {end[:12]}, conflicts with {errors.some(chosen)}: before"
+            f" you send it, k2mps rebase --onto {end[:12]}, then the same command again"
+        )
