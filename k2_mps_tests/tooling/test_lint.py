@@ -74,6 +74,12 @@ NEW = "patches/python-add-only-new-files.patch"
         (MPS, ")\n", ")\n>>>>>>> x\n", ">>>>>>> x", "conflict"),
         (MPS, ")\n", ")\n\n", "", "whitespace"),
         ("patches/series", "python-add", "../x.patch\npython-add", "../x.patch", "form"),
+        (CONTEXT, "it is needed.\n", "it is needed.\n# one\n", "# one", "message"),
+        (CONTEXT, "it is needed.\n", "it is needed.\n-- >8 --\n", "-- >8 --", "message"),
+        (CONTEXT, "it is needed.\n", "it is needed.\nFrom here\n", "From here", "message"),
+        (CONTEXT, "Because it", "Date: it", "Date: it is needed.", "message"),
+        (CONTEXT, "context: know", "[mps] know", "Subject: [mps] know mps", "message"),
+        (MPS, ")\n", ")\n#ifdef __CUDA_ARCH__\n", "#ifdef __CUDA_ARCH__", "hip"),
     ],
 )
 def test_a_finding_is_at_its_line(sound, path, old, new, line, check):
@@ -225,3 +231,32 @@ def test_what_upstream_toml_must_have(tmp_path, old, new, problem):
     with pytest.raises(errors.K2mpsError, match=problem) as refused:
         pins.load(file)
     assert refused.value.next_command
+
+
+def test_a_patch_of_a_file_that_k2_lacks_is_found_where_there_is_a_checkout(sound):
+    path = sound.root / CONTEXT
+    path.write_bytes(path.read_bytes().replace(b"k2/csrc/context.h", b"k2/csrc/nosuch.h"))
+    line = line_of(sound, CONTEXT, "diff --git a/k2/csrc/nosuch.h b/k2/csrc/nosuch.h")
+    assert (CONTEXT, line, "missing") in findings(sound)
+    shutil.rmtree(sound.checkout)
+    assert findings(sound) == []
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["K2/python/k2/mps/größe.txt", "k2/python/k2/mps/gro\u0308ße.txt", "k2/csrc/Context.h/x"],
+)
+def test_twins_are_found(sound, name):
+    """A Mac takes a name's two Unicode forms, and both cases of its letters, for one."""
+    text = (sound.root / NEW).read_text(encoding="utf-8")
+    names = sorted([*re.findall(r"^\t(.*)", text, re.MULTILINE), name])
+    listed = "".join(f"\t{one}\n" for one in names)
+    text = re.sub(r"(\t.*\n)+", lambda match: listed, text, count=1)
+    (sound.root / NEW).write_text(text, encoding="utf-8")
+    support.write(sound.root / "patches/files", {name: "x\n"})
+    assert [what[2] for what in findings(sound)] == ["twins"]
+
+
+def test_a_finders_file_is_nothing(sound):
+    support.write(sound.root, {"patches/.DS_Store": "x", "patches/files/k2/.DS_Store": "x"})
+    assert findings(sound) == []

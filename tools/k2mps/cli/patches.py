@@ -30,12 +30,13 @@ def _show_untracked(session: Session, checkout) -> None:
         )
 
 
-@command(COMMANDS, "lint")
+@command(COMMANDS, "lint", k2_option)
 def lint_command(session: Session) -> None:
-    """Check patches/, offline and without a checkout."""
+    """Check patches/, offline; with a checkout, if there is one."""
     from k2mps.series import lint
 
-    findings = lint.lint(session.project)
+    here = session.directory
+    findings = lint.lint(session.project, here if here.is_dir() else None)
     for finding in findings:
         session.console.info(str(finding))
     if findings:

@@ -1,14 +1,18 @@
-"""Checks of patches/ that need neither git nor a checkout.
+"""Checks of patches/, offline.
 
 lint finds what reading patches/ refuses, and what a reviewer would ask for, each with file and
-line.  That a hunk has one line of context is not checked: `k2mps export` writes it so.
+line.  Where there is a checkout, git tells which files k2 has at the pin; no other check needs git.
+That a hunk has one line of context is not checked: `k2mps export` writes it so.
 """
 
 import re
-from collections.abc import Iterator
+import unicodedata
+from collections.abc import Collection, Iterable, Iterator
+from pathlib import Path
 
 from k2mps.core import errors
-from k2mps.core.pins import Upstream
+from k2mps.core.git import Git, split_z
+from k2mps.core.pins import Pin, Upstream
 from k2mps.core.project import Project
 from k2mps.series import dependencies, hunks, patch_folder
 from k2mps.series.dependencies import Finding
@@ -22,10 +26,20 @@ _BODY_LENGTH = 80
 _REASON = re.compile(r"(Pending|Inappropriate) \(\S.*\)")
 _LINK = re.compile(r"(Submitted|Accepted) https://\S+")
 _MARKER = re.compile(rb"(<{7}|>{7}|\|{7})( .*)?")
+# Lines of a message that git drops, or reads as something else, where it is mailed or amended.
+_NOT_KEPT = re.compile(r"#.*|---|diff -.*|Index: .*|From .*|-+ *(>8|8<)[ -]*")
+_MAIL_HEADER = re.compile(r"(From|Date|Subject|Cc|To|Content-Type|Content-Transfer-Encoding)\s*:.*")
+_SUBJECT_NOT_KEPT = re.compile(r"\[.*|re:.*", re.IGNORECASE)
+# The question for CUDA's device code, which clang for HIP answers with no.
+_CUDA_ONLY = re.compile(rb"\s*#\s*(?:el)?if(?:n?def)?\b.*__CUDA_ARCH__")
 
 
-def lint(project: Project) -> list[Finding]:
-    """Checks the project's patches/ and upstream.toml."""
+def lint(project: Project, k2: Path | None = None) -> list[Finding]:
+    """Checks the project's patches/ and upstream.toml.
+
+    Args:
+      k2: a checkout of k2, if there is one.
+    """
     pinned: Upstream | None = None
     found, problems = patch_folder.examine(project.patches)
     findings = []
@@ -42,9 +56,52 @@ def lint(project: Project) -> list[Finding]:
     findings += dependencies.lacks(found.patches, files)
     findings += dependencies.misnamed(files)
     findings += _statuses(found)
+    upstreams = _files_of(k2, pinned.pin) if k2 and pinned else ()
+    if upstreams:
+        findings += _lacking(found, upstreams)
+    findings += _twins(found, upstreams)
     if pinned:
         findings += _budget(pinned, found)
     return findings
+
+
+def _files_of(k2: Path, pin: Pin) -> frozenset[str]:
+    """The files of k2 at the pin; none where the checkout does not have it."""
+    found = Git(k2).run("ls-tree", "-r", "-z", "--name-only", pin.commit)
+    return frozenset(() if found.status else split_z(found.stdout))
+
+
+def _lacking(found: Series, upstreams: Collection[str]) -> Iterator[Finding]:
+    """Edits of files that neither k2 nor an earlier patch has."""
+    known = {*upstreams}
+    for patch in found.patches:
+        lines = patch.diff.split(b"\n")
+        for path in patch.edited:
+            if path not in known:
+                head = f"diff --git a/{path} b/{path}".encode()
+                line = patch.diff_line + (lines.index(head) if head in lines else 0)
+                what = f"neither k2 at the pin nor an earlier patch has {path}"
+                yield Finding(f"patches/{patch.name}", line, "missing", what)
+        known.update(patch.new_files)
+
+
+def _twins(found: Series, upstreams: Iterable[str]) -> Iterator[Finding]:
+    """Names that many file systems take for one: they differ in case or in Unicode's form."""
+    names: dict[str, str] = {}
+    owned = {path: patch.name for patch in found.patches for path in patch.new_files}
+    places = [(path, f"patches/{owned[path]}") for path in owned]
+    places += [(name, "patches/series") for name in (patch.name for patch in found.patches)]
+    for path, place in (*((path, "") for path in upstreams), *places):
+        parts = path.split("/")
+        # Folders have twins as well.
+        for end in range(1, len(parts) + 1):
+            name = "/".join(parts[:end])
+            key = unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold())
+            other = names.setdefault(key, name)
+            if other != name:
+                what = f"{ascii(name)} and {ascii(other)} differ in case or Unicode's form only"
+                yield Finding(place or "patches/series", 1, "twins", what)
+                break
 
 
 def _refusal(path: str, error: Exception) -> Finding:
@@ -68,12 +125,19 @@ def _patch(patch: Patch) -> Iterator[tuple[int, str, str]]:
     if not _REASON.fullmatch(patch.status) and not _LINK.fullmatch(patch.status):
         shown = "'Pending (REASON)', 'Inappropriate (REASON)', 'Submitted URL' or 'Accepted URL'"
         yield patch.subject_line + 1, "header", f"Upstream-Status is {shown}, not {patch.status!r}"
+    if _SUBJECT_NOT_KEPT.fullmatch(patch.subject):
+        yield patch.subject_line, "message", "git am drops what such a subject begins with"
     body = patch.body.split("\n")
+    if _MAIL_HEADER.fullmatch(body[0]):
+        at = patch.diff_line - 2 - len(body)
+        yield at, "message", f"git am reads {body[0]!r} as a header of mail"
     for number, line in enumerate(body, start=patch.diff_line - 2 - len(body)):
         if len(line) > _BODY_LENGTH and " " in line.strip():
             yield number, "header", f"the line has {len(line)} letters, more than {_BODY_LENGTH}"
         if line != line.rstrip():
             yield number, "whitespace", "trailing white space"
+        if _NOT_KEPT.fullmatch(line):
+            yield number, "message", f"git am or git commit --amend does not keep {line!r}"
     for hunk in patch.hunks:
         at = patch.diff_line + hunk.line - 1
         for offset, check, message in _added(hunk):
@@ -98,6 +162,8 @@ def _line(text: bytes) -> Iterator[tuple[str, str]]:
         yield "whitespace", "a tab in the indentation"
     if _MARKER.fullmatch(text):
         yield "conflict", "a conflict marker"
+    if _CUDA_ONLY.match(text) and b"__HIP_DEVICE_COMPILE__" not in text:
+        yield "hip", "__CUDA_ARCH__ without __HIP_DEVICE_COMPILE__: HIP's device code is forgotten"
 
 
 def _new_file(content: bytes) -> Iterator[tuple[int, str, str]]:
