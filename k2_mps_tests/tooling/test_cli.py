@@ -3,6 +3,7 @@
 import ast
 import os
 import re
+import shlex
 import sys
 import time
 
@@ -85,9 +86,9 @@ def test_help_and_status_import_nothing_heavy(empty):
     """These commands are quick because they import no rich, no tomlkit and no torch."""
     script = (
         "import sys; sys.argv = ['k2mps', *sys.argv[1:]]\n"
-        "from k2mps.cli import command_line\n"
+        "from k2mps.cli import ending\n"
         "try:\n"
-        "    command_line.run()\n"
+        "    ending.run()\n"
         "except SystemExit:\n"
         "    pass\n"
         "heavy = {'rich', 'tomlkit', 'torch', 'numpy'} & set(sys.modules)\n"
@@ -208,3 +209,57 @@ def test_an_error_says_what_why_and_what_next(sandbox):
 def test_a_directory_that_cannot_be_read_is_an_error_not_a_traceback(sandbox):
     (sandbox.root / "build").write_text("a file, not a directory\n")
     assert "build\n  next: make it readable" in sandbox.fails(1, "checkout")
+
+
+ASCII = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+
+
+def test_names_are_utf8_in_any_locale(sandbox):
+    assert sandbox.run("lint", env=ASCII).stdout == sandbox.run("lint").stdout
+
+
+@pytest.mark.parametrize("end", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_a_closed_stream_is_no_error(sandbox, end):
+    command = shlex.join(sandbox.command("status"))
+    result = sandbox.program("sh", "-c", f"{command} {end}")
+    assert (result.returncode, result.stderr) == (0, "")
+
+
+def test_a_reader_that_is_gone_and_a_full_device_give_one_error(sandbox):
+    command = shlex.join(sandbox.command("lint"))
+    for where in (">/dev/full", "| true"):
+        result = sandbox.program("bash", "-c", f"set -o pipefail; sleep 0; {command} {where}")
+        assert "Traceback" not in result.stderr and "Exception ignored" not in result.stderr
+        assert result.stderr.count("error: ") <= 1
+        assert where == "| true" or "No space left on device" in result.stderr
+
+
+def test_a_home_that_is_missing_is_one_error(sandbox):
+    for how in ({"args": ["--k2", "~nosuchuser/k2"]}, {"env": {"K2": "~nosuchuser/k2"}}):
+        result = sandbox.run("status", *how.get("args", ()), env=how.get("env"))
+        assert result.returncode == 2 and "Traceback" not in result.stderr
+        assert "there is no such user" in result.stderr
+
+
+def test_what_nobody_expected_is_one_error(sandbox):
+    (sandbox.root / "upstream.toml").write_text("x = " + "[" * 5000 + "]" * 5000 + "\n")
+    for command in ("status", "lint", "apply"):
+        result = sandbox.run(command)
+        assert result.returncode and "Traceback" not in result.stderr
+        assert result.stderr.startswith("error: ")
+
+
+def test_ctrl_c_while_modules_are_imported_is_one_line(sandbox):
+    """The signal comes from the first of the command line's modules."""
+    script = (
+        "import os, signal, sys, threading\n"
+        "from k2mps import __main__\n"
+        "class Finder:\n"
+        "    def find_spec(self, name, *rest):\n"
+        "        if name == 'k2mps.cli.ending':\n"
+        "            os.kill(os.getpid(), signal.SIGINT)\n"
+        "sys.meta_path.insert(0, Finder())\n"
+        "__main__.main()\n"
+    )
+    result = sandbox.program(sys.executable, "-c", script)
+    assert (result.returncode, result.stderr) == (130, "error: interrupted\n")

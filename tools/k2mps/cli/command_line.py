@@ -3,9 +3,7 @@
 Each command imports its modules when it runs, so that quick commands stay quick.
 """
 
-import errno
 import itertools
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -343,35 +341,3 @@ def docs_command(session: Session) -> None:
 
 for _command in (*patches.COMMANDS.commands.values(), wheels.wheel_command):
     main.add_command(_command)
-
-
-def run() -> None:
-    from k2mps.core import git, interrupts
-
-    for stream in (sys.stdout, sys.stderr):
-        stream.reconfigure(errors="backslashreplace")
-    interrupts.install()
-    git.scrub_environment()
-    try:
-        sys.exit(main(prog_name="k2mps", standalone_mode=False) or 0)
-    except click.ClickException as error:
-        error.show()
-        sys.exit(error.exit_code)
-    except (errors.K2mpsError, errors.InterruptedRunError) as error:
-        failure = error
-    except OSError as error:
-        failure = _as_error(error)
-    first, *rest = errors.visible(str(failure)).split("\n")
-    lines = [f"error: {first}", *(f"  {line}" for line in rest)]
-    print("\n".join(lines), file=sys.stderr, flush=True)
-    sys.exit(failure.exit_code)
-
-
-def _as_error(error: OSError) -> errors.K2mpsError:
-    """An operating system's error as one of the tool's."""
-    what = error.strerror or str(error)
-    if error.filename:
-        what += f": {error.filename}"
-    full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-    remedy = "free some space" if full else "make it readable and writable"
-    return errors.K2mpsError(what, next_command=f"{remedy}, then run the same command again")

@@ -108,9 +108,19 @@ def _kept(*names: str, **settings):
     """An option whose value the session keeps."""
 
     def keep(context: click.Context, parameter: click.Parameter, value: object) -> None:
+        if parameter.name == "k2" and str(value).startswith("~"):
+            value = _in_a_home(value)
         setattr(context.ensure_object(Session), parameter.name, value)
 
     return click.option(*names, expose_value=False, callback=keep, **settings)
+
+
+def _in_a_home(path: str) -> str:
+    """A path in the home of a user, which there must be."""
+    try:
+        return str(Path(path).expanduser())
+    except RuntimeError:
+        raise click.BadParameter(f"{path}: there is no such user, or no home") from None
 
 
 k2_option = _kept("--k2", envvar="K2", metavar="DIR", help="your own k2 checkout; default build/k2")

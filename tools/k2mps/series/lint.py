@@ -67,7 +67,10 @@ def lint(project: Project, k2: Path | None = None) -> list[Finding]:
 
 def _files_of(k2: Path, pin: Pin) -> frozenset[str]:
     """The files of k2 at the pin; none where the checkout does not have it."""
-    found = Git(k2).run("ls-tree", "-r", "-z", "--name-only", pin.commit)
+    try:
+        found = Git(k2).run("ls-tree", "-r", "-z", "--name-only", pin.commit)
+    except errors.RequirementMissingError:  # there is no git
+        return frozenset()
     return frozenset(() if found.status else split_z(found.stdout))
 
 

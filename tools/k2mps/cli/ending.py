@@ -1,0 +1,74 @@
+"""How a run of the command line ends: its exit status, and one error in a few lines."""
+
+import errno
+import os
+import shutil
+import sys
+import traceback
+
+import click
+
+from k2mps.cli import command_line
+from k2mps.core import errors, git, interrupts
+
+
+def run() -> None:
+    """Runs the command line, and ends the process."""
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(errors="backslashreplace")
+    interrupts.install()
+    git.scrub_environment()
+    try:
+        status = command_line.main(prog_name="k2mps", standalone_mode=False) or 0
+        sys.stdout.flush()
+        sys.exit(status)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except (errors.K2mpsError, errors.InterruptedRunError) as error:
+        failure = error
+    except Exception as error:
+        failure = _as_error(error)
+    first, *rest = errors.visible(str(failure)).split("\n")
+    _last_words("\n".join([f"error: {first}", *(f"  {line}" for line in rest)]))
+    sys.exit(failure.exit_code)
+
+
+def _last_words(text: str) -> None:
+    """Prints an error, and keeps Python from writing, as it ends, what no stream takes."""
+    try:
+        print(text, file=sys.stderr, flush=True)
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+
+
+def _as_error(error: Exception) -> errors.K2mpsError:
+    """An error that the library does not know, as one of the tool's."""
+    if shutil.which("git") is None:  # GitPython cannot be imported then.
+        return git.missing()
+    if isinstance(error, OSError):
+        return _of_the_system(error)
+    if {"-v", "--verbose"} & {*sys.argv[1:2]}:
+        traceback.print_exception(error)
+    what = ": ".join(filter(None, (type(error).__name__, str(error).partition("\n")[0])))
+    return errors.K2mpsError(
+        what,
+        why="k2mps did not expect this: a fault of k2mps, or of a file that it has read",
+        next_command="k2mps --verbose, with the same command, shows where",
+    )
+
+
+def _of_the_system(error: OSError) -> errors.K2mpsError:
+    """An operating system's error."""
+    what = error.strerror or str(error)
+    if error.filename:
+        what += f": {error.filename}"
+    if error.errno == errno.EPIPE:
+        return errors.K2mpsError(what, next_command="let the other program read all of the output")
+    full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+    remedy = "free some space" if full else "make it readable and writable"
+    return errors.K2mpsError(what, next_command=f"{remedy}, then run the same command again")
