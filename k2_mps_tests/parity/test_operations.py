@@ -73,6 +73,7 @@ def _variables():
         "boundary": boundary,
         "grads": grads,
         "ranges": k2.get_rnnt_prune_ranges(*grads, boundary, 3),
+        "logits": leaf(B, T, 3, C),
         "x": leaf(50, 20),
         "fsas": fsas,
         "topo": topo,

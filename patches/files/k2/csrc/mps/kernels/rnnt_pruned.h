@@ -1,0 +1,51 @@
+/**
+ * Copyright      2026  The k2-mps authors
+ *
+ * See LICENSE for clarification regarding multiple authors
+ *
+ * Licensed under the Apache License, Version 2.0 (the "License");
+ * you may not use this file except in compliance with the License.
+ * You may obtain a copy of the License at
+ *
+ *     http://www.apache.org/licenses/LICENSE-2.0
+ *
+ * Unless required by applicable law or agreed to in writing, software
+ * distributed under the License is distributed on an "AS IS" BASIS,
+ * WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+ * See the License for the specific language governing permissions and
+ * limitations under the License.
+ */
+
+#ifndef K2_CSRC_MPS_KERNELS_RNNT_PRUNED_H_
+#define K2_CSRC_MPS_KERNELS_RNNT_PRUNED_H_
+
+// Shared by the host and the kernels of rnnt_pruned.metal.  All members have
+// the same size and alignment in C++ and in Metal.
+
+struct RnntPrunedParams {
+  int B, S, T, C;
+  int R;           // rows of logits a frame: s_range, or S + 1 without ranges
+  int blank;       // the termination symbol
+  int px_columns;  // T + 1 if the loss is regular, else T
+  int has_ranges, has_boundary;
+  int constrained, hat;
+  float delay_penalty;
+  // Of the backward kernel: the factor of loss_grad, and the distance between
+  // the elements of loss_grad, 0 if it has one.
+  float loss_scale;
+  int loss_stride;
+};
+
+struct RnntReduceParams {
+  int B;
+  int sums;       // whether there is one loss, not one for each sequence
+  float divisor;  // of the sum
+};
+
+enum RnntPrunedSizes {
+  kRpFrames = 8,    // of a threadgroup
+  kRpRows = 64,     // of a frame that threadgroup memory holds
+  kRpThreads = 256  // of a threadgroup
+};
+
+#endif  // K2_CSRC_MPS_KERNELS_RNNT_PRUNED_H_

@@ -1,0 +1,337 @@
+/**
+ * Copyright      2026  The k2-mps authors
+ *
+ * See LICENSE for clarification regarding multiple authors
+ *
+ * Licensed under the Apache License, Version 2.0 (the "License");
+ * you may not use this file except in compliance with the License.
+ * You may obtain a copy of the License at
+ *
+ *     http://www.apache.org/licenses/LICENSE-2.0
+ *
+ * Unless required by applicable law or agreed to in writing, software
+ * distributed under the License is distributed on an "AS IS" BASIS,
+ * WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+ * See the License for the specific language governing permissions and
+ * limitations under the License.
+ */
+
+#include <metal_stdlib>
+
+#include "k2/csrc/mps/kernels/log_add.h"
+#include "k2/csrc/mps/kernels/rnnt_pruned.h"
+
+// rnnt_loss_pruned() and rnnt_loss() but for the recursion between them, which
+// is in mutual_information.metal.
+//
+// Row j of a frame has the logits at position s = begin + j of the symbols,
+// where begin is ranges[b][t][0].  With the normalizer z = log(sum(exp(row))),
+//
+//   px[s][t] = row[symbol] - z,  py[s][t] = row[blank] - z,
+//
+// and -infinity at positions without a row.  Positions count modulo S + 1, as
+// those of _roll_by_shifts() in rnnt_loss.py.  HAT (E. Variani et al., Hybrid
+// Autoregressive Transducer, 2020) leaves the blank out of z:
+//
+//   py[s][t] = log(sigmoid(row[blank])),
+//   px[s][t] = row[symbol] - z + log(sigmoid(-row[blank])).
+//
+// A row outside of the sequence's boundary is not read.
+
+using namespace metal;
+
+constant int kSimdWidth = 32;
+constant int kSimdgroups = kRpThreads / kSimdWidth;
+// The elements of a row that a lane loads at once.
+constant int kUnroll = 4;
+
+struct Bounds {
+  int s_begin, t_begin, s_end, t_end;
+};
+
+inline Bounds GetBounds(constant RnntPrunedParams &params,
+                        device const long *boundary, int b) {  // NOLINT
+  if (!params.has_boundary) return Bounds{0, 0, params.S, params.T};
+  boundary += 4 * long(b);
+  return Bounds{int(boundary[0]), int(boundary[1]), int(boundary[2]),
+                int(boundary[3])};
+}
+
+// One row of logits.
+struct Row {
+  int s;           // its position
+  int symbol;      // at s, or -1 if the position has none
+  bool is_valid;   // whether the caller's range and symbol exist
+  bool is_inside;  // of the boundary
+};
+
+// Row number `row` of all, row j of frame t of sequence b.
+inline Row GetRow(constant RnntPrunedParams &params,
+                  device const long *symbols,  // NOLINT
+                  device const long *ranges, Bounds bounds, ulong row, int b,
+                  int t, int j) {
+  const int S = params.S;
+  long s = j, at = j;
+  if (params.has_ranges) {
+    s += ranges[row - ulong(j)];
+    at = ranges[row];
+  }
+  if (s > S) s -= S + 1;
+  Row ans;
+  ans.is_inside = s >= bounds.s_begin && s <= bounds.s_end &&
+                  t >= bounds.t_begin && t < bounds.t_end;
+  ans.s = ans.is_inside ? int(s) : 0;
+  ans.is_valid = at >= 0 && at <= S;
+  ans.symbol = params.blank;
+  if (ans.is_valid && at < S) {
+    const long symbol = symbols[ulong(b) * ulong(S) + ulong(at)];
+    ans.is_valid = symbol >= 0 && symbol < params.C;
+    ans.symbol = ans.is_valid ? int(symbol) : params.blank;
+  }
+  return ans;
+}
+
+// 0 in place of an infinity: what to subtract before exp().
+inline float Base(float largest) {
+  return largest - largest == 0.0f ? largest : 0.0f;
+}
+
+// Returns log(sum(exp(row))) in all lanes of a simdgroup, which reads the row
+// once.  Leaves out element `without`, if it is not negative.
+template <typename Input>
+inline float LogSumExp(device const Input *row, int size, int without,
+                       int lane) {
+  float largest = -INFINITY, sum = 0.0f;
+  for (int first = lane; first < size; first += kUnroll * kSimdWidth) {
+    float x[kUnroll], most = largest;
+#pragma unroll
+    for (int i = 0; i < kUnroll; ++i) {
+      const int c = first + i * kSimdWidth;
+      x[i] = c < size && c != without ? float(row[c]) : -INFINITY;
+    }
+#pragma unroll
+    for (int i = 0; i < kUnroll; ++i) most = max(most, x[i]);
+    const float base = Base(most);
+    sum *= fast::exp(largest - base);
+#pragma unroll
+    for (int i = 0; i < kUnroll; ++i) sum += fast::exp(x[i] - base);
+    largest = most;
+  }
+  const float base = Base(simd_max(largest));
+  return base + precise::log(simd_sum(sum * fast::exp(largest - base)));
+}
+
+// log(sigmoid(x))
+inline float LogSigmoid(float x) {
+  return min(x, 0.0f) - Log1p(precise::exp(-abs(x)));
+}
+
+// logits     [B][T][R][C], of float, half or bfloat
+// symbols    [B][S]
+// ranges     [B][T][R]; not read if !params.has_ranges
+// boundary   [B][4]: s_begin, t_begin, s_end, t_end; not read if
+//            !params.has_boundary
+// lse        [B][T][R], gets z of the rows inside of the boundary
+// px         [B][S][px_columns]
+// py         [B][S + 1][T]
+// ones       [B], gets 1: the gradient that the recursion starts from
+//
+// There is a threadgroup of kRpThreads for each kRpFrames frames of a sequence.
+// A simdgroup computes a row at a time.
+template <typename Input>
+[[max_total_threads_per_threadgroup(kRpThreads)]]
+kernel void rnnt_pruned_forward(
+    device const Input *logits [[buffer(0)]],
+    device const long *symbols [[buffer(1)]],
+    device const long *ranges [[buffer(2)]],
+    device const long *boundary [[buffer(3)]], device float *lse [[buffer(4)]],
+    device float *px [[buffer(5)]], device float *py [[buffer(6)]],
+    device float *ones [[buffer(7)]],
+    constant RnntPrunedParams &params [[buffer(8)]],
+    uint group [[threadgroup_position_in_grid]],
+    uint thread_index [[thread_index_in_threadgroup]],
+    uint lane [[thread_index_in_simdgroup]],
+    uint simdgroup [[simdgroup_index_in_threadgroup]]) {
+  threadgroup float row_px[kRpFrames * kRpRows], row_py[kRpFrames * kRpRows];
+  const int S = params.S, T = params.T, R = params.R,
+            num_tiles = (T + kRpFrames - 1) / kRpFrames,
+            b = int(group) / num_tiles,
+            first_frame = int(group) % num_tiles * kRpFrames,
+            num_frames = min(int(kRpFrames), T - first_frame),
+            num_cells = (S + 1) * kRpFrames;
+  const Bounds bounds = GetBounds(params, boundary, b);
+  const ulong first_row = (ulong(b) * ulong(T) + ulong(first_frame)) * ulong(R);
+  px += ulong(b) * ulong(S) * ulong(params.px_columns);
+  py += ulong(b) * ulong(S + 1) * ulong(T);
+
+  for (int first = 0; first < R; first += kRpRows) {
+    const int num_rows = min(R - first, int(kRpRows));
+    for (int i = int(simdgroup); i < num_frames * num_rows; i += kSimdgroups) {
+      const int frame = i / num_rows, j = i % num_rows, t = first_frame + frame;
+      const ulong index = first_row + ulong(frame * R + first + j);
+      const Row row =
+          GetRow(params, symbols, ranges, bounds, index, b, t, first + j);
+      float x = -INFINITY, y = -INFINITY;
+      if (row.is_inside) {
+        device const Input *from = logits + index * ulong(params.C);
+        const float z = LogSumExp(from, params.C,
+                                  params.hat ? params.blank : -1, int(lane)),
+                    blank = float(from[params.blank]);
+        x = row.is_valid ? float(from[row.symbol]) - z : NAN;
+        y = blank - z;
+        if (params.hat) {
+          x += LogSigmoid(-blank);
+          y = LogSigmoid(blank);
+        }
+        if (lane == 0) lse[index] = z;
+      }
+      if (lane == 0) {
+        row_px[frame * kRpRows + j] = x;
+        row_py[frame * kRpRows + j] = y;
+      }
+    }
+    threadgroup_barrier(mem_flags::mem_threadgroup);
+    for (int i = int(thread_index); i < num_cells; i += kRpThreads) {
+      const int s = i / kRpFrames, frame = i % kRpFrames,
+                t = first_frame + frame;
+      if (frame >= num_frames) continue;
+      long j = s;
+      if (params.has_ranges) j -= ranges[first_row + ulong(frame * R)];
+      if (j < 0) j += S + 1;
+      const bool has_row = j >= 0 && j < R;
+      // The first pass writes the positions without a row.
+      if (has_row ? j < first || j >= first + num_rows : first != 0) continue;
+      const int at = frame * kRpRows + (has_row ? int(j) - first : 0);
+      py[long(s) * T + t] = has_row ? row_py[at] : -INFINITY;
+      if (s < S)
+        px[long(s) * params.px_columns + t] =
+            (has_row ? row_px[at] : -INFINITY) +
+            params.delay_penalty * (0.5f * float(bounds.t_end - 1) - float(t));
+    }
+    threadgroup_barrier(mem_flags::mem_threadgroup | mem_flags::mem_device);
+  }
+  if (params.constrained) {
+    for (int i = int(thread_index); i < S * kRpFrames; i += kRpThreads) {
+      const int s = i / kRpFrames, t = first_frame + i % kRpFrames;
+      if (t < T) px[long(s) * params.px_columns + t] += py[long(s + 1) * T + t];
+    }
+  }
+  if (params.px_columns > T && first_frame + kRpFrames >= T)
+    for (int s = int(thread_index); s < S; s += kRpThreads)
+      px[long(s) * params.px_columns + T] = -INFINITY;
+  if (first_frame == 0 && thread_index == 0) ones[b] = 1.0f;
+}
+
+// logits, symbols, ranges, boundary, lse   as above
+// px_grad, py_grad   of the shapes of px and py, the gradients of the scores;
+//                    read inside of the boundary
+// loss_grad          [B], or one element; see RnntPrunedParams
+// grad               of the shape and the type of logits, or logits itself
+//
+// There is a simdgroup for each row.
+template <typename Input>
+[[max_total_threads_per_threadgroup(kRpThreads)]]
+kernel void rnnt_pruned_backward(device const Input *logits [[buffer(0)]],
+                                 device const long *symbols [[buffer(1)]],
+                                 device const long *ranges [[buffer(2)]],
+                                 device const long *boundary [[buffer(3)]],
+                                 device const float *lse [[buffer(4)]],
+                                 device const float *px_grad [[buffer(5)]],
+                                 device const float *py_grad [[buffer(6)]],
+                                 device const float *loss_grad [[buffer(7)]],
+                                 device Input *grad [[buffer(8)]],
+                                 constant RnntPrunedParams &params
+                                 [[buffer(9)]],
+                                 uint group [[threadgroup_position_in_grid]],
+                                 uint lane [[thread_index_in_simdgroup]],
+                                 uint simdgroup
+                                 [[simdgroup_index_in_threadgroup]]) {
+  const int S = params.S, T = params.T, R = params.R, C = params.C;
+  const ulong index = ulong(group) * kSimdgroups + simdgroup,
+              frame = index / ulong(R);
+  if (frame >= ulong(params.B) * ulong(T)) return;
+  const int b = int(frame / ulong(T)), t = int(frame % ulong(T)),
+            j = int(index % ulong(R));
+  const Bounds bounds = GetBounds(params, boundary, b);
+  const Row row = GetRow(params, symbols, ranges, bounds, index, b, t, j);
+  // The gradients of the row's px and py.
+  float x = 0.0f, y = 0.0f, z = 0.0f;
+  if (row.is_inside) {
+    const float scale =
+        params.loss_scale * loss_grad[long(b) * params.loss_stride];
+    px_grad += ulong(b) * ulong(S) * ulong(params.px_columns) + ulong(t);
+    py_grad += ulong(b) * ulong(S + 1) * ulong(T) + ulong(t);
+    if (row.s < bounds.s_end) x = px_grad[long(row.s) * params.px_columns];
+    y = py_grad[long(row.s) * T];
+    // A symbol of the constrained loss ends with the blank of its next row.
+    if (params.constrained && row.s > bounds.s_begin)
+      y += px_grad[long(row.s - 1) * params.px_columns];
+    x *= scale;
+    y *= scale;
+    z = lse[index];
+  }
+  const float total = params.hat ? x : x + y;
+  float at_blank = y;
+  if (params.hat) {
+    const float p =
+        row.is_inside
+            ? 1.0f /
+                  (1.0f + precise::exp(-float(
+                              logits[index * ulong(C) + ulong(params.blank)])))
+            : 0.0f;
+    at_blank = y * (1.0f - p) - x * p;
+  }
+  logits += index * ulong(C);
+  grad += index * ulong(C);
+  // Only lanes of this simdgroup read the row, and each element's lane alone
+  // writes it; but all lanes read the blank above.
+  simdgroup_barrier(mem_flags::mem_device);
+  for (int first = int(lane); first < C; first += kUnroll * kSimdWidth) {
+    float value[kUnroll];
+#pragma unroll
+    for (int i = 0; i < kUnroll; ++i) {
+      const int c = first + i * kSimdWidth;
+      const bool is_read =
+          c < C && total != 0.0f && !(params.hat && c == params.blank);
+      value[i] = is_read ? -total * fast::exp(float(logits[c]) - z) : 0.0f;
+    }
+#pragma unroll
+    for (int i = 0; i < kUnroll; ++i) {
+      const int c = first + i * kSimdWidth;
+      if (c == row.symbol) value[i] += x;
+      if (c == params.blank) value[i] += at_blank;
+      if (c < C) grad[c] = Input(value[i]);
+    }
+  }
+}
+
+// scores   [B]
+// loss     [B], the negated scores; or one element, their sum, divided
+//
+// There is one threadgroup of one simdgroup.
+[[max_total_threads_per_threadgroup(kSimdWidth)]]
+kernel void rnnt_reduce(device const float *scores [[buffer(0)]],
+                        device float *loss [[buffer(1)]],
+                        constant RnntReduceParams &params [[buffer(2)]],
+                        uint lane [[thread_index_in_simdgroup]]) {
+  float sum = 0.0f;
+  for (int b = int(lane); b < params.B; b += kSimdWidth) {
+    if (params.sums)
+      sum += scores[b];
+    else
+      loss[b] = -scores[b];
+  }
+  sum = simd_sum(sum);
+  if (params.sums && lane == 0) loss[0] = -sum / params.divisor;
+}
+
+#define K2_INSTANCE(name, kernel_name, Type) \
+  template [[host_name(                      \
+      name)]] [[kernel]] decltype(kernel_name<Type>) kernel_name<Type>;
+#define K2_INSTANCES(kernel_name)                      \
+  K2_INSTANCE(#kernel_name, kernel_name, float)        \
+  K2_INSTANCE(#kernel_name "_half", kernel_name, half) \
+  K2_INSTANCE(#kernel_name "_bfloat", kernel_name, bfloat)
+
+K2_INSTANCES(rnnt_pruned_forward)
+K2_INSTANCES(rnnt_pruned_backward)

@@ -1,0 +1,173 @@
+/**
+ * Copyright      2026  The k2-mps authors
+ *
+ * See LICENSE for clarification regarding multiple authors
+ *
+ * Licensed under the Apache License, Version 2.0 (the "License");
+ * you may not use this file except in compliance with the License.
+ * You may obtain a copy of the License at
+ *
+ *     http://www.apache.org/licenses/LICENSE-2.0
+ *
+ * Unless required by applicable law or agreed to in writing, software
+ * distributed under the License is distributed on an "AS IS" BASIS,
+ * WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+ * See the License for the specific language governing permissions and
+ * limitations under the License.
+ */
+
+#include <limits>
+#include <vector>
+
+#include "k2/csrc/macros.h"
+#include "k2/csrc/mps/kernels/rnnt_pruned.h"
+#include "k2/csrc/mps/metal.h"
+#include "k2/csrc/mps/mutual_information.h"
+#include "k2/csrc/mps/rnnt_pruned.h"
+#include "k2/csrc/nvtx.h"
+
+namespace k2 {
+
+namespace {
+
+constexpr const char *kRnntPruned = "rnnt_pruned";
+
+std::string KernelName(const std::string &kernel, const torch::Tensor &logits) {
+  const auto type = logits.scalar_type();
+  TORCH_CHECK(
+      type == torch::kFloat || type == torch::kHalf || type == torch::kBFloat16,
+      "logits must be of torch.float32, torch.float16 or torch.bfloat16. "
+      "Given: ",
+      logits.toString());
+  return kernel + (type == torch::kHalf       ? "_half"
+                   : type == torch::kBFloat16 ? "_bfloat"
+                                              : "");
+}
+
+void CheckLongs(const char *name, const torch::Tensor &tensor,
+                torch::IntArrayRef sizes) {
+  TORCH_CHECK(tensor.is_mps() && tensor.scalar_type() == torch::kLong &&
+                  tensor.sizes() == sizes && tensor.is_contiguous(),
+              name,
+              " must be a contiguous tensor of torch.int64 on mps, of "
+              "shape ",
+              sizes, ". Given: ", tensor.toString(), " of shape ",
+              tensor.sizes());
+}
+
+// Checks types and shapes, and returns the parameters that follow from them.
+RnntPrunedParams GetParams(const RnntPruned &problem) {
+  const torch::Tensor &logits = problem.logits;
+  TORCH_CHECK(logits.is_mps() && logits.dim() == 4 && logits.numel() != 0 &&
+                  logits.is_contiguous() && problem.symbols.dim() == 2,
+              "logits must be contiguous, not empty and on mps, with 4 axes. "
+              "Given: ",
+              logits.toString(), " of shape ", logits.sizes());
+  const int64_t B = logits.size(0), T = logits.size(1), R = logits.size(2),
+                C = logits.size(3), S = problem.symbols.size(1);
+  CheckLongs("symbols", problem.symbols, {B, S});
+  if (problem.ranges.has_value())
+    CheckLongs("ranges", *problem.ranges, {B, T, R});
+  if (problem.boundary.has_value())
+    CheckLongs("boundary", *problem.boundary, {B, 4});
+  TORCH_CHECK(problem.ranges.has_value() ? R <= S + 1 : R == S + 1,
+              "logits have shape ", logits.sizes(), ", with ", S, " symbols");
+  TORCH_CHECK(problem.blank >= 0 && problem.blank < C,
+              "The termination symbol is ", problem.blank, " of ", C);
+  constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
+  TORCH_CHECK(B * T * R <= kMost && C <= kMost && (S + 1) * kRpFrames <= kMost,
+              "The logits have too many rows: shape ", logits.sizes());
+  RnntPrunedParams params = {};
+  params.B = static_cast<int>(B);
+  params.S = static_cast<int>(S);
+  params.T = static_cast<int>(T);
+  params.C = static_cast<int>(C);
+  params.R = static_cast<int>(R);
+  params.blank = static_cast<int>(problem.blank);
+  params.px_columns = params.T + (problem.rnnt_type == "regular");
+  params.has_ranges = problem.ranges.has_value();
+  params.has_boundary = problem.boundary.has_value();
+  params.constrained = problem.rnnt_type == "constrained";
+  params.hat = problem.hat;
+  params.delay_penalty = static_cast<float>(problem.delay_penalty);
+  return params;
+}
+
+// The kernel's first arguments.  Metal binds no empty buffer, so the logits
+// stand in for what is empty or absent, which the kernel does not read.
+std::vector<mps::Argument> Inputs(const RnntPruned &problem) {
+  const torch::Tensor &logits = problem.logits;
+  return {logits, problem.symbols.numel() != 0 ? problem.symbols : logits,
+          problem.ranges.value_or(logits), problem.boundary.value_or(logits)};
+}
+
+}  // namespace
+
+torch::Tensor RnntPrunedForward(const RnntPruned &problem,
+                                RnntPrunedSaved *saved) {
+  NVTX_RANGE(K2_FUNC);
+  const RnntPrunedParams params = GetParams(problem);
+  const int64_t B = params.B, S = params.S, T = params.T;
+  const auto options =
+      problem.logits.options().dtype(torch::kFloat).requires_grad(false);
+  torch::Tensor px = torch::empty({B, S, params.px_columns}, options),
+                py = torch::empty({B, S + 1, T}, options),
+                lse = torch::empty({B, T, params.R}, options),
+                ones = torch::empty({B}, options),
+                p = torch::empty({B, S + 1, T + 1}, options);
+  std::vector<mps::Argument> arguments = Inputs(problem);
+  const std::vector<mps::Argument> others = {lse, S != 0 ? px : p, py, ones,
+                                             params};
+  arguments.insert(arguments.end(), others.begin(), others.end());
+  const int64_t num_tiles = (T + kRpFrames - 1) / kRpFrames;
+  mps::Launch(kRnntPruned, KernelName("rnnt_pruned_forward", problem.logits),
+              {static_cast<uint32_t>(B * num_tiles), kRpThreads}, arguments);
+  const torch::Tensor scores =
+      MutualInformationMps(px, py, problem.boundary, p);
+  if (saved != nullptr) {
+    *saved = {lse, torch::empty_like(px), torch::empty_like(py)};
+    MutualInformationGradientsMps(problem.boundary, p, ones, saved->px_grad,
+                                  saved->py_grad);
+  }
+  RnntReduceParams reduce = {};
+  reduce.B = params.B;
+  reduce.sums = problem.reduction != "none";
+  reduce.divisor = problem.reduction == "mean" ? params.B : 1;
+  torch::Tensor loss =
+      reduce.sums ? torch::empty({}, options) : torch::empty({B}, options);
+  mps::Launch(kRnntPruned, "rnnt_reduce", {1, 32}, {scores, loss, reduce});
+  return loss;
+}
+
+torch::Tensor RnntPrunedBackward(const RnntPruned &problem,
+                                 const RnntPrunedSaved &saved,
+                                 torch::Tensor loss_grad, bool overwrite) {
+  NVTX_RANGE(K2_FUNC);
+  RnntPrunedParams params = GetParams(problem);
+  const bool sums = problem.reduction != "none";
+  TORCH_CHECK(loss_grad.is_mps() && loss_grad.scalar_type() == torch::kFloat &&
+                  loss_grad.dim() == !sums &&
+                  (sums || loss_grad.size(0) == params.B),
+              "The gradient of the loss must be of torch.float32 on mps and of "
+              "the loss's shape. Given: ",
+              loss_grad.toString(), " of shape ", loss_grad.sizes());
+  params.loss_scale = problem.reduction == "mean" ? -1.0f / params.B : -1.0f;
+  params.loss_stride = sums ? 0 : static_cast<int>(loss_grad.stride(0));
+  torch::Tensor grad =
+      overwrite ? problem.logits.detach() : torch::empty_like(problem.logits);
+  std::vector<mps::Argument> arguments = Inputs(problem);
+  const torch::Tensor &px_grad =
+      saved.px_grad.numel() != 0 ? saved.px_grad : saved.py_grad;
+  const std::vector<mps::Argument> others = {saved.lse, px_grad, saved.py_grad,
+                                             loss_grad, grad,    params};
+  arguments.insert(arguments.end(), others.begin(), others.end());
+  constexpr int64_t kRows = kRpThreads / 32;
+  const int64_t num_rows = saved.lse.numel();
+  mps::Launch(
+      kRnntPruned, KernelName("rnnt_pruned_backward", problem.logits),
+      {static_cast<uint32_t>((num_rows + kRows - 1) / kRows), kRpThreads},
+      arguments);
+  return grad;
+}
+
+}  // namespace k2

@@ -1,0 +1,76 @@
+/**
+ * Copyright      2026  The k2-mps authors
+ *
+ * See LICENSE for clarification regarding multiple authors
+ *
+ * Licensed under the Apache License, Version 2.0 (the "License");
+ * you may not use this file except in compliance with the License.
+ * You may obtain a copy of the License at
+ *
+ *     http://www.apache.org/licenses/LICENSE-2.0
+ *
+ * Unless required by applicable law or agreed to in writing, software
+ * distributed under the License is distributed on an "AS IS" BASIS,
+ * WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+ * See the License for the specific language governing permissions and
+ * limitations under the License.
+ */
+
+#ifndef K2_CSRC_MPS_RNNT_PRUNED_H_
+#define K2_CSRC_MPS_RNNT_PRUNED_H_
+
+#include <string>
+
+#include "torch/all.h"
+
+namespace k2 {
+
+// The arguments of rnnt_loss_pruned(), or of rnnt_loss().
+struct RnntPruned {
+  torch::Tensor logits;   // [B][T][s_range][C], torch.float32, float16 or
+                          // bfloat16, contiguous, with elements
+  torch::Tensor symbols;  // [B][S], torch.int64, contiguous
+  // [B][T][s_range], torch.int64, contiguous; without it s_range is S + 1 and
+  // ranges[b][t][j] is j.
+  torch::optional<torch::Tensor> ranges;
+  // [B][4], torch.int64, contiguous: s_begin, t_begin, s_end, t_end.  The
+  // caller has checked its values.
+  torch::optional<torch::Tensor> boundary;
+  int64_t blank;          // the termination symbol, within [0, C)
+  std::string rnnt_type;  // regular, modified or constrained
+  double delay_penalty;
+  std::string reduction;  // none, mean or sum
+  bool hat;               // use_hat_loss; needs blank 0
+};
+
+// What the forward pass leaves to the backward pass, all of torch.float32.
+struct RnntPrunedSaved {
+  torch::Tensor lse;               // [B][T][s_range], the rows' normalizers
+  torch::Tensor px_grad, py_grad;  // of the scores of the recursion
+};
+
+/* Computes the loss on the GPU: three dispatches, without a wait; see
+   kernels/rnnt_pruned.metal for the formulas.  The recursion has more
+   dispatches if S is 256 or more.
+
+   @param [out] saved  If it is not nullptr, the forward pass also computes the
+                       gradient of the recursion, in one more dispatch.
+   @return  The loss, torch.float32, of shape [B] or [].
+ */
+torch::Tensor RnntPrunedForward(const RnntPruned &problem,
+                                RnntPrunedSaved *saved);
+
+/* Computes the gradient of the logits in one dispatch, without a wait.
+
+   @param [in] saved      From the forward pass.
+   @param [in] loss_grad  torch.float32, of the shape of the loss.
+   @param [in] overwrite  Whether to write over the logits.
+   @return  The gradient, of the shape and the type of the logits.
+ */
+torch::Tensor RnntPrunedBackward(const RnntPruned &problem,
+                                 const RnntPrunedSaved &saved,
+                                 torch::Tensor loss_grad, bool overwrite);
+
+}  // namespace k2
+
+#endif  // K2_CSRC_MPS_RNNT_PRUNED_H_

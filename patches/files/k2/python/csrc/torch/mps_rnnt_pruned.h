@@ -1,0 +1,72 @@
+/**
+ * Copyright      2026  The k2-mps authors
+ *
+ * See LICENSE for clarification regarding multiple authors
+ *
+ * Licensed under the Apache License, Version 2.0 (the "License");
+ * you may not use this file except in compliance with the License.
+ * You may obtain a copy of the License at
+ *
+ *     http://www.apache.org/licenses/LICENSE-2.0
+ *
+ * Unless required by applicable law or agreed to in writing, software
+ * distributed under the License is distributed on an "AS IS" BASIS,
+ * WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+ * See the License for the specific language governing permissions and
+ * limitations under the License.
+ */
+
+#ifndef K2_PYTHON_CSRC_TORCH_MPS_RNNT_PRUNED_H_
+#define K2_PYTHON_CSRC_TORCH_MPS_RNNT_PRUNED_H_
+
+#include <string>
+#include <utility>
+
+#include "k2/csrc/mps/rnnt_pruned.h"
+#include "k2/python/csrc/torch.h"
+
+// See k2/python/k2/mps/rnnt_pruned.py for what Python makes of it.
+inline void PybindMpsRnntPruned(py::module &m) {
+#if K2_WITH_MPS
+  using k2::RnntPruned;
+  using k2::RnntPrunedSaved;
+  using torch::optional;
+  using torch::Tensor;
+  // No Python object is touched while the GIL is released.
+  using NoGil = py::call_guard<py::gil_scoped_release>;
+  py::class_<RnntPruned>(m, "MpsRnntPruned")
+      .def(py::init([](Tensor logits, Tensor symbols, optional<Tensor> ranges,
+                       optional<Tensor> boundary, int64_t blank,
+                       std::string rnnt_type, double delay_penalty,
+                       std::string reduction, bool hat) {
+             return RnntPruned{logits,        symbols,   ranges,
+                               boundary,      blank,     rnnt_type,
+                               delay_penalty, reduction, hat};
+           }),
+           py::kw_only(), py::arg("logits"), py::arg("symbols"),
+           py::arg("ranges"), py::arg("boundary"), py::arg("blank"),
+           py::arg("rnnt_type"), py::arg("delay_penalty"), py::arg("reduction"),
+           py::arg("hat"));
+  py::class_<RnntPrunedSaved>(m, "MpsRnntPrunedSaved")
+      .def(py::init([](Tensor lse, Tensor px_grad, Tensor py_grad) {
+             return RnntPrunedSaved{lse, px_grad, py_grad};
+           }),
+           py::kw_only(), py::arg("lse"), py::arg("px_grad"),
+           py::arg("py_grad"))
+      .def_readonly("lse", &RnntPrunedSaved::lse)
+      .def_readonly("px_grad", &RnntPrunedSaved::px_grad)
+      .def_readonly("py_grad", &RnntPrunedSaved::py_grad);
+  m.def(
+      "mps_rnnt_pruned_forward",
+      [](const RnntPruned &problem, bool need_grad) {
+        RnntPrunedSaved saved;
+        Tensor loss =
+            k2::RnntPrunedForward(problem, need_grad ? &saved : nullptr);
+        return std::make_pair(loss, saved);
+      },
+      NoGil());
+  m.def("mps_rnnt_pruned_backward", &k2::RnntPrunedBackward, NoGil());
+#endif  // K2_WITH_MPS
+}
+
+#endif  // K2_PYTHON_CSRC_TORCH_MPS_RNNT_PRUNED_H_

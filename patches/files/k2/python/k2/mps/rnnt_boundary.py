@@ -1,0 +1,71 @@
+# Copyright      2026  The k2-mps authors
+#
+# See ../../../../LICENSE for clarification regarding multiple authors
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+'''The values of a boundary, which the host reads once for all losses.'''
+import weakref
+from typing import List, Optional
+
+import torch
+
+# The last boundary on mps: a weak reference, its version, and its values.
+_last = None
+
+
+def boundary_rows(boundary: torch.Tensor) -> List[List[int]]:
+    '''Return the values of a boundary as ``boundary.tolist()`` does.
+
+    Reading them from mps is a wait.  The functions of a step pass the same
+    tensor, so k2 keeps the values of the last one until it changes in place.
+    A change through ``boundary.data`` is not noticed.
+
+    Args:
+      boundary:
+        A tensor of torch.int64, of shape ``[B][4]``.
+    Returns:
+      The rows ``[s_begin, t_begin, s_end, t_end]``.
+    '''
+    global _last
+    if boundary.is_inference():  # It has no version.
+        return boundary.tolist()
+    last, version = _last, boundary._version
+    if last is None or last[0]() is not boundary or last[1] != version:
+        last = weakref.ref(boundary), version, boundary.tolist()
+        _last = last
+    return last[2]
+
+
+def check_boundary(boundary: Optional[torch.Tensor], B: int, S: int, T: int,
+                   may_lack_paths: bool) -> None:
+    '''Raise an AssertionError as the losses of RNN-T do on other devices.
+
+    Args:
+      boundary:
+        The losses' argument, on mps, or None.
+      B, S, T:
+        The numbers of sequences, symbols and frames.
+      may_lack_paths:
+        Whether a sequence may have more symbols than frames.
+    '''
+    rows = [[0, 0, S, T]]
+    if boundary is not None:
+        assert boundary.dtype == torch.int64, boundary.dtype
+        assert boundary.shape == (B, 4), (boundary.shape, B)
+        rows = boundary_rows(boundary)
+    for s_begin, t_begin, s_end, t_end in rows:
+        assert 0 <= s_begin <= s_end <= S, (s_begin, s_end, S)
+        assert 0 <= t_begin <= t_end <= T, (t_begin, t_end, T)
+        assert may_lack_paths or t_end >= s_end, (
+            f'Modified transducer requires T >= S, but got T={t_end} and '
+            f'S={s_end}')

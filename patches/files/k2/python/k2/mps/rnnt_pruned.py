@@ -1,0 +1,130 @@
+# Copyright      2026  The k2-mps authors
+#
+# See ../../../../LICENSE for clarification regarding multiple authors
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+'''rnnt_loss_pruned and rnnt_loss on mps: one pass over the logits each way.'''
+from typing import Optional
+
+import torch
+import _k2
+
+from ..eager import eager
+from ..first_gradient import first_gradient_only
+from .rnnt_boundary import check_boundary
+
+_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
+_MOST_ROWS = 2**31 - 1
+
+
+class _PrunedLoss(torch.autograd.Function):
+
+    @staticmethod
+    def forward(ctx, logits: torch.Tensor, symbols: torch.Tensor,
+                ranges: Optional[torch.Tensor],
+                boundary: Optional[torch.Tensor], arguments: dict,
+                overwrite: bool) -> torch.Tensor:
+        logits, symbols = logits.contiguous(), symbols.contiguous()
+        ranges = ranges if ranges is None else ranges.contiguous()
+        boundary = boundary if boundary is None else boundary.contiguous()
+        need_grad = ctx.needs_input_grad[0]
+        loss, saved = _k2.mps_rnnt_pruned_forward(
+            _k2.MpsRnntPruned(logits=logits, symbols=symbols, ranges=ranges,
+                              boundary=boundary, **arguments), need_grad)
+        if need_grad:
+            ctx.arguments, ctx.overwrite = arguments, overwrite
+            ctx.save_for_backward(logits, symbols, ranges, boundary, saved.lse,
+                                  saved.px_grad, saved.py_grad)
+        return loss
+
+    @staticmethod
+    @first_gradient_only
+    def backward(ctx, loss_grad: torch.Tensor):
+        logits, symbols, ranges, boundary, lse, px_grad, py_grad = \
+            ctx.saved_tensors
+        grad = _k2.mps_rnnt_pruned_backward(
+            _k2.MpsRnntPruned(logits=logits, symbols=symbols, ranges=ranges,
+                              boundary=boundary, **ctx.arguments),
+            _k2.MpsRnntPrunedSaved(lse=lse, px_grad=px_grad, py_grad=py_grad),
+            loss_grad, ctx.overwrite)
+        if ctx.overwrite:
+            # torch raises if another function needs the logits, or this one
+            # a second time.
+            torch.autograd.graph.increment_version(logits)
+        return grad, None, None, None, None, None
+
+
+def in_metal(logits: torch.Tensor, symbols: torch.Tensor,
+             ranges: Optional[torch.Tensor], termination_symbol: int,
+             boundary: Optional[torch.Tensor], use_hat_loss: bool) -> bool:
+    '''Return whether the kernels take these arguments of rnnt_loss_pruned().
+
+    They do on mps, if the types and shapes are those of its documentation, and
+    if there are logits.
+
+    Args:
+      ranges:
+        None for rnnt_loss(), which has a position for each row of the logits.
+    '''
+    if logits.device.type != 'mps' or logits.dtype not in _DTYPES:
+        return False
+    if logits.ndim != 4 or symbols.ndim != 2 or logits.numel() == 0:
+        return False
+    B, T, rows, C = logits.shape
+    S = symbols.shape[1]
+    integers = [(symbols, (B, S))]
+    if ranges is not None:
+        integers.append((ranges, (B, T, rows)))
+    if boundary is not None:
+        integers.append((boundary, (B, 4)))
+    for x, shape in integers:
+        if (x.dtype != torch.int64 or x.device != logits.device
+                or x.shape != shape):
+            return False
+    return (0 <= termination_symbol < C
+            and (not use_hat_loss or termination_symbol == 0)
+            and (rows == S + 1 or ranges is not None and rows <= S)
+            and B * T * (S + 1) * 8 <= _MOST_ROWS)
+
+
+@eager
+def loss(logits: torch.Tensor, symbols: torch.Tensor,
+         ranges: Optional[torch.Tensor], termination_symbol: int,
+         boundary: Optional[torch.Tensor], rnnt_type: str,
+         delay_penalty: float, reduction: Optional[str], use_hat_loss: bool,
+         overwrite: bool = False) -> torch.Tensor:
+    '''Compute rnnt_loss_pruned(), or rnnt_loss() if ranges is None.
+
+    Args:
+      overwrite:
+        Whether the backward pass writes the gradient over the logits.
+      others:
+        As for :func:`in_metal`, which must be true, and rnnt_loss_pruned().
+    Returns:
+      The loss, of ``torch.float32``, which supports autograd once.
+    '''
+    B, T, _, _ = logits.shape
+    if reduction not in ('none', 'mean', 'sum'):
+        raise ValueError(
+            "reduction should be ('none' | 'mean' | 'sum'), given "
+            f'{reduction}')
+    assert rnnt_type in ['regular', 'modified', 'constrained'], rnnt_type
+    S = symbols.shape[1]
+    if use_hat_loss:
+        assert rnnt_type != 'modified' or T >= S, (T, S)
+    check_boundary(boundary, B, S, T, rnnt_type == 'regular' or use_hat_loss)
+    arguments = dict(blank=termination_symbol, rnnt_type=rnnt_type,
+                     delay_penalty=max(float(delay_penalty), 0.0),
+                     reduction=reduction, hat=use_hat_loss)
+    return _PrunedLoss.apply(logits, symbols, ranges, boundary, arguments,
+                             overwrite)

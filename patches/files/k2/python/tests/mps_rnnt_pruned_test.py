@@ -1,0 +1,231 @@
+#!/usr/bin/env python3
+#
+# Copyright      2026  The k2-mps authors
+#
+# See ../../../LICENSE for clarification regarding multiple authors
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+# To run this single test, use
+#
+#  ctest --verbose -R mps_rnnt_pruned_test_py
+
+import unittest
+
+import k2
+import torch
+
+B, S, T, C, R = 3, 6, 13, 11, 3
+BOUNDARY = torch.tensor([[0, 0, 6, 13], [0, 0, 4, 11], [1, 2, 5, 9]])
+# The number of float32 next to 1, less 1.
+EPS = torch.finfo(torch.float32).eps
+
+
+FULL = torch.tensor([[0, 0, S, T]] * B)
+
+
+def _ranges(boundary=BOUNDARY):
+    '''Ranges from the first position to the last one of each boundary.'''
+    s_begin, t_begin, s_end, t_end = [
+        x.reshape(B, 1) for x in boundary.unbind(1)]
+    part = (torch.arange(T) - t_begin).clamp(min=0) / (t_end - 1 - t_begin)
+    begin = s_begin + (part.clamp(max=1) * (s_end - R + 1 - s_begin)).long()
+    return begin.unsqueeze(2) + torch.arange(R)
+
+
+def _loss_and_grad(loss, logits, device, dtype, weight):
+    '''Return the losses and the gradient of their sum, weighted.
+
+    Args:
+      loss:
+        A function of the logits and the device.
+    '''
+    leaf = logits.to(device).to(dtype).requires_grad_(True)
+    losses = loss(leaf, device)
+    (losses * weight.to(device).to(losses.dtype)).sum().backward()
+    return losses.detach().cpu(), leaf.grad.cpu()
+
+
+@unittest.skipUnless(k2.with_mps and torch.backends.mps.is_available(),
+                     'there is no mps')
+class TestMpsRnntPruned(unittest.TestCase):
+
+    def setUp(self):
+        torch.manual_seed(1)
+        self.symbols = torch.randint(1, C, (B, S))
+        self.weight = torch.rand(B)
+
+    def same(self, loss, logits, dtype=torch.float32, eps=EPS):
+        '''Compare mps with float64 on the CPU, of logits of `dtype`.'''
+        logits = logits.to(dtype)
+        found, grad = _loss_and_grad(loss, logits, 'mps', dtype, self.weight)
+        expected, expected_grad = _loss_and_grad(loss, logits, 'cpu',
+                                                 torch.float64, self.weight)
+        assert found.dtype == torch.float32, found.dtype
+        # S + T sums of some tens, each with exp() and log() of 2^-21.
+        self.close(found, expected, 20 * 100 * EPS)
+        # A gradient is a product of as many shares, and is rounded once.
+        self.close(grad, expected_grad, 20 * 20 * EPS + eps)
+
+    def close(self, found, expected, tolerance):
+        assert expected.isfinite().all()
+        difference = (found.double() - expected).abs()
+        assert difference.max() <= tolerance, difference.max()
+
+    def pruned(self, ranges, rnnt_type='regular', boundary=BOUNDARY, **kwargs):
+        '''Return rnnt_loss_pruned() as a function of logits and device.'''
+
+        def loss(logits, device):
+            bound = boundary if boundary is None else boundary.to(device)
+            return k2.rnnt_loss_pruned(
+                logits, self.symbols.to(device), ranges.to(device), 0, bound,
+                rnnt_type, reduction='none', **kwargs)
+
+        return loss
+
+    def test_types_of_loss(self):
+        for rnnt_type in ('regular', 'modified', 'constrained'):
+            for hat in (False, True):
+                for boundary in (None, BOUNDARY):
+                    ranges = _ranges(FULL if boundary is None else boundary)
+                    loss = self.pruned(ranges, rnnt_type, boundary,
+                                       use_hat_loss=hat)
+                    self.same(loss, 2 * torch.randn(B, T, R, C))
+
+    def test_delay_penalty(self):
+        for rnnt_type in ('regular', 'constrained'):
+            loss = self.pruned(_ranges(), rnnt_type, delay_penalty=0.3)
+            self.same(loss, torch.randn(B, T, R, C))
+
+    def test_half_types(self):
+        logits = 2 * torch.randn(B, T, R, C)
+        for dtype in (torch.float16, torch.bfloat16):
+            self.same(self.pruned(_ranges()), logits, dtype,
+                      torch.finfo(dtype).eps)
+
+    def test_large_logits(self):
+        self.same(self.pruned(_ranges()), 40 * torch.randn(B, T, R, C))
+
+    def test_logits_of_minus_infinity(self):
+        logits = torch.randn(B, T, R, C)
+        # No reference has the symbol.
+        self.symbols[self.symbols == C - 1] = 1
+        logits[..., C - 1] = float('-inf')
+        self.same(self.pruned(_ranges()), logits)
+
+    def test_positions_wrap_around(self):
+        # The first position of a frame is S, the others are 0 and 1.
+        ranges = torch.tensor([S, 0, 1]).expand(B, T, R)
+        boundary = torch.tensor([[0, 0, 1, T], [0, 0, 0, 5], [0, 0, 1, 1]])
+        for rnnt_type in ('regular', 'constrained'):
+            self.same(self.pruned(ranges, rnnt_type, boundary),
+                      torch.randn(B, T, R, C))
+
+    def test_padding_is_not_read(self):
+        logits = torch.randn(B, T, R, C)
+        padding = torch.arange(T).unsqueeze(0) >= BOUNDARY[:, 3:]
+        logits[padding] = float('nan')
+        loss = self.pruned(_ranges())
+        found, grad = _loss_and_grad(loss, logits, 'mps', torch.float32,
+                                     self.weight)
+        logits[padding] = 0
+        expected, expected_grad = _loss_and_grad(loss, logits, 'mps',
+                                                 torch.float32, self.weight)
+        assert torch.equal(found, expected)
+        assert torch.equal(grad, expected_grad)
+        assert (grad[padding] == 0).all()
+
+    def test_more_rows_than_threadgroup_memory_holds(self):
+        # Two columns of logits, for 131 positions.
+        symbols = torch.ones(1, 130, dtype=torch.int64)
+        boundary = torch.tensor([[0, 0, 100, 9]])
+        self.weight = torch.rand(1)
+        for rnnt_type in ('regular', 'constrained'):
+            if rnnt_type == 'constrained':
+                boundary = torch.tensor([[0, 0, 5, 9]])
+
+            def loss(logits, device):
+                return k2.rnnt_loss(logits, symbols.to(device), 0,
+                                    boundary.to(device), rnnt_type,
+                                    reduction='none')
+
+            self.same(loss, torch.randn(1, 9, 131, 2))
+
+    def test_empty_references(self):
+        self.symbols = torch.empty(B, 0, dtype=torch.int64)
+        boundary = torch.tensor([[0, 0, 0, 13], [0, 0, 0, 7], [0, 0, 0, 9]])
+        ranges = torch.zeros(B, T, 1, dtype=torch.int64)
+        for rnnt_type in ('regular', 'constrained'):
+            self.same(self.pruned(ranges, rnnt_type, boundary),
+                      torch.randn(B, T, 1, C))
+
+    def test_reductions(self):
+        logits = torch.randn(B, T, R, C)
+        args = [self.symbols, _ranges(), 0, BOUNDARY]
+        for reduction in ('mean', 'sum'):
+            results = []
+            for device, dtype in (('mps', torch.float32),
+                                  ('cpu', torch.float64)):
+                leaf = logits.to(device).to(dtype).requires_grad_(True)
+                there = [x.to(device) if torch.is_tensor(x) else x
+                         for x in args]
+                loss = k2.rnnt_loss_pruned(leaf, *there, reduction=reduction)
+                loss.backward()
+                results.append((loss.detach().cpu(), leaf.grad.cpu()))
+            for found, expected in zip(*results):
+                assert found.shape == expected.shape
+                self.close(found, expected, 2000 * EPS)
+
+    def test_symbols_and_ranges_that_do_not_exist_give_nan(self):
+        logits = torch.randn(B, T, R, C, device='mps')
+        for symbols, ranges in ((self.symbols + C, _ranges()),
+                                (self.symbols, _ranges() - 1)):
+            loss = self.pruned(ranges)
+            self.symbols = symbols
+            assert not loss(logits, 'mps').isfinite().any()
+
+    def test_two_runs_give_the_same_bits(self):
+        logits = torch.randn(B, T, R, C)
+        loss = self.pruned(_ranges())
+        first, second = [
+            _loss_and_grad(loss, logits, 'mps', torch.float32, self.weight)
+            for _ in range(2)]
+        for x, y in zip(first, second):
+            assert torch.equal(x, y)
+
+    def test_boundary_beyond_the_frames(self):
+        boundary = BOUNDARY.clone()
+        loss = self.pruned(_ranges(), boundary=boundary)
+        logits = torch.randn(B, T, R, C, device='mps')
+        loss(logits, 'mps')
+        boundary[1, 3] = T + 1
+        with self.assertRaises(AssertionError):
+            loss(logits, 'mps')
+
+    def test_second_gradient_is_refused(self):
+        logits = torch.randn(B, T, R, C, device='mps', requires_grad=True)
+        loss = self.pruned(_ranges())(logits, 'mps').sum()
+        with self.assertRaises(RuntimeError):
+            torch.autograd.grad(loss, logits, create_graph=True)
+
+    def test_other_types_go_the_way_of_torch(self):
+        logits = torch.randn(B, T, R, C, device='mps')
+        loss = self.pruned(_ranges())
+        expected = loss(logits, 'mps').cpu().double()
+        self.symbols = self.symbols.to(torch.int32)
+        found = loss(logits, 'mps').cpu()
+        self.close(found, expected, 2000 * EPS)
+
+
+if __name__ == '__main__':
+    unittest.main()
