@@ -1,0 +1,109 @@
+"""Cases of the kernels that compute the gradients of rnnt_loss_smoothed.
+
+Tolerances: a gradient is a sum of gradients of px and py, at most 1.5 each, multiplied by
+probabilities, whose relative errors are those of exp(); see rnnt_smoothed.py.
+"""
+
+import numpy as np
+
+from k2_mps_tests.kernels.case import UNTOUCHED, Buffer, Case
+from k2_mps_tests.kernels.checks.rnnt_smoothed import EPS, floats, groups
+from k2_mps_tests.kernels.rnnt import PIECE, PROBLEMS, THREADS
+
+
+def cases():
+    for problem in PROBLEMS:
+        yield _weights(problem)
+        if problem.am_scale:
+            yield _parts(problem)
+            yield _unigram_grad(problem)
+        yield _finish(problem)
+
+
+def tolerance(problem, terms):
+    """Of a sum of so many gradients that probabilities multiply."""
+    return 1.5 * terms * EPS * (8 + 4 * problem.size)
+
+
+def _grads(p):
+    """The first arguments of most kernels."""
+    return [
+        floats(p.px_grad if p.S else np.zeros(1)),
+        floats(p.py_grad),
+        p.boundary(),
+        floats(p.loss_grad()),
+    ]
+
+
+def _sums(p):
+    """What rnnt_smoothed_weights writes for each position, as bits of float32."""
+    _, sums, has_low = p.weights()
+    bits = has_low[..., None].astype(np.int32).view(np.float32)
+    return np.concatenate([sums.astype(np.float32), bits], 2)
+
+
+def _log_sums(p):
+    return p.log_sums() if p.scale else 0 * p.log_sums()
+
+
+def _weights(p):
+    grads, sums, _ = p.weights()
+    sizes = np.concatenate([np.full(sums.shape, 1.5 * p.T * EPS * 4), 0 * sums[..., :1]], 2)
+    weights = Buffer.output(grads, np.abs(grads) * EPS * (8 + 60))
+    if not p.scale:
+        weights = Buffer(np.full(grads.shape, UNTOUCHED, np.float32))
+    buffers = [*_grads(p), floats(_log_sums(p)), weights]
+    buffers += [Buffer.output(_sums(p), sizes), p.params()]
+    rows = p.B * (p.S + 1)
+    return Case(p.name, "rnnt_smoothed_weights", groups(rows), THREADS, buffers)
+
+
+def _expected_parts(p):
+    """Sums over the frames of pieces of the gradients of unigram."""
+    x, y = p.scaled_grads()
+    total = (x + y).sum(1)[..., None]
+    probs = np.exp(p.log_probs()[2][:, 0])
+    grads = np.where(total != 0, -p.am_scale * total * probs, 0).reshape(-1, p.C)
+    return np.stack([grads[i : i + PIECE].sum(0) for i in range(0, len(grads), PIECE)])
+
+
+def _parts(p):
+    unigram, am_log_sum = p.am_only
+    expected = _expected_parts(p)
+    buffers = [*_grads(p), floats(_log_sums(p)), floats(p.am), floats(p.rows()["am_max"])]
+    buffers += [floats(unigram), floats(am_log_sum)]
+    buffers += [Buffer.output(expected, tolerance(p, PIECE * (p.S + 1))), p.params()]
+    return Case(p.name, "rnnt_smoothed_am_only_parts", len(expected), THREADS, buffers)
+
+
+def _unigram_grad(p):
+    *_, expected = p.gradients()
+    buffers = [p.some_symbols(), Buffer(_sums(p)), floats(_expected_parts(p))]
+    terms = p.B * (p.S + 1) * p.T
+    buffers += [Buffer.output(expected, tolerance(p, terms)), p.params()]
+    return Case(p.name, "rnnt_smoothed_unigram_grad", -(-p.C // THREADS), THREADS, buffers)
+
+
+def _finish(p):
+    rows = p.rows()
+    unigram, am_log_sum = p.am_only
+    am_grad, lm_grad, unigram_grad = p.gradients()
+    weights, *_ = p.weights()
+    products = [
+        np.einsum("bst,bsc->btc", weights, rows["lm_exp"]).astype(np.float32),
+        np.einsum("bst,btc->bsc", weights, rows["am_exp"]).astype(np.float32),
+    ]
+    if not p.scale:
+        products = [np.full_like(x, np.nan) for x in products]
+    buffers = [
+        *(*_grads(p), floats(p.am), floats(p.lm), p.some_symbols()),
+        *(floats(rows[x]) for x in ("am_exp", "lm_exp", "am_max", "lm_max", "lm_log_sum")),
+        Buffer(p.next_places() if p.S else np.zeros(1, np.int32)),
+        *(floats(unigram), floats(am_log_sum), floats(_log_sums(p)), floats(unigram_grad)),
+        Buffer(_sums(p)),
+        Buffer(products[0], am_grad, tolerance(p, p.S + 1)),
+        Buffer(products[1], lm_grad, tolerance(p, p.T)),
+        p.params(),
+    ]
+    count = p.B * (p.T + p.S + 1)
+    return Case(p.name, "rnnt_smoothed_finish", groups(count), THREADS, buffers)

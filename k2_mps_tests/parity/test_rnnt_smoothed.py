@@ -1,0 +1,140 @@
+"""rnnt_loss_smoothed and rnnt_loss_simple in Metal against CPU float64.
+
+k2/python/tests/mps_rnnt_smoothed_test.py has the kinds of losses; here are sizes, large logits
+and odd inputs.  A tolerance is relative to the norm of a tensor.
+"""
+
+import k2
+import pytest
+import torch
+
+from k2_mps_tests.parity.helpers import MPS
+
+EPS = torch.finfo(torch.float32).eps
+
+
+def make(B, S, T, C, scale=1.0):
+    lm, am = torch.randn(B, S + 1, C) * scale, torch.randn(B, T, C) * scale
+    return lm, am, torch.randint(0, C, (B, S))
+
+
+def results(function, lm, am, device, dtype):
+    """The loss and the gradients of lm and am, in float64 on the CPU."""
+    leaves = [x.detach().to(device, dtype).requires_grad_(True) for x in (lm, am)]
+    loss = function(*leaves)
+    loss.sum().backward()
+    return [x.detach().cpu().double() for x in (loss, *(leaf.grad for leaf in leaves))]
+
+
+def smoothed(symbols, scales=(0.25, 0.0), boundary=None, **rest):
+    def function(lm, am):
+        bound = None if boundary is None else boundary.to(am.device)
+        return k2.rnnt_loss_smoothed(lm, am, symbols.to(am.device), 0, *scales, bound, **rest)
+
+    return function
+
+
+def check(function, lm, am, tolerance):
+    found = results(function, lm, am, MPS, torch.float32)
+    expected = results(function, lm, am, "cpu", torch.float64)
+    for a, b in zip(found, expected):
+        assert a.isfinite().all()
+        assert (a - b).norm() <= tolerance * b.norm(), ((a - b).norm() / b.norm(), b.norm())
+
+
+# Symbols, frames, logits: the smallest; the tiles of 32; and bands of 256 rows of the recursion.
+SIZES = [(0, 1, 1), (1, 1, 2), (0, 40, 33), (31, 32, 5), (32, 63, 70), (33, 95, 31), (260, 300, 3)]
+
+
+@pytest.mark.parametrize("rnnt_type", ["regular", "modified", "constrained"])
+@pytest.mark.parametrize("S, T, C", SIZES)
+def test_sizes(S, T, C, rnnt_type):
+    function = smoothed(*(x := make(2, S, T, C))[2:], (0.25, 0.1), rnnt_type=rnnt_type)
+    # S + T steps round a score of about 3 (S + T) each, and gradients follow from scores.
+    check(function, *x[:2], (S + T) * 3 * EPS + 1e-5)
+
+
+@pytest.mark.parametrize("am_scale", [0.0, 0.1])
+@pytest.mark.parametrize("scale", [2, 10, 40])
+def test_large_logits(scale, am_scale):
+    """At 30 times N(0, 1), torch's float32 products gave errors of 15%."""
+    lm, am, symbols = make(2, 15, 60, 500, scale)
+    check(smoothed(symbols, (0.25, am_scale), reduction="sum"), lm, am, 1e-4)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("scale", [4, 40])
+def test_autocast_changes_nothing(dtype, scale):
+    lm, am, symbols = make(2, 15, 60, 500, scale)
+    function = smoothed(symbols, (0.25, 0.1))
+
+    def cast(lm, am):
+        with torch.autocast("mps", dtype=dtype):
+            return function(lm, am)
+
+    expected = results(function, lm, am, MPS, torch.float32)
+    assert all(x.isfinite().all() for x in expected)
+    for a, b in zip(results(cast, lm, am, MPS, torch.float32), expected):
+        assert torch.equal(a, b)
+
+
+def test_what_is_scaled_by_zero_does_not_count():
+    """Not even if it is infinite."""
+    lm, am, symbols = make(2, 4, 9, 6)
+    lm[0, 1, symbols[0, 1]] = float("-inf")
+    for scales in ((0.0, 0.0), (0.5, 0.5), (1.0, 0.0), (0.0, 1.0)):
+        for x in results(smoothed(symbols, scales), lm, am, MPS, torch.float32)[1:]:
+            assert x.isfinite().all(), scales
+
+
+def test_a_logit_that_is_nan_makes_the_loss_nan():
+    lm, am, symbols = make(2, 4, 9, 6)
+    for x, place in ((am, (0, 3, 5)), (lm, (0, 2, 5))):
+        change = x.clone()
+        change[place] = float("nan")
+        inputs = (change, am) if x is lm else (lm, change)
+        loss, *_ = results(smoothed(symbols % 5, reduction="none"), *inputs, MPS, torch.float32)
+        assert loss[0].isnan() and loss[1].isfinite()
+
+
+def test_strided_inputs():
+    lm, am, symbols = make(3, 5, 9, 8)
+    function = smoothed(symbols.t().contiguous().t(), (0.25, 0.1))
+    expected = results(function, lm, am, MPS, torch.float32)
+
+    def strided(lm, am):
+        return function(lm.transpose(0, 1), am.transpose(1, 2))
+
+    found = results(
+        strided,
+        lm.transpose(0, 1).contiguous(),
+        am.transpose(1, 2).contiguous(),
+        MPS,
+        torch.float32,
+    )
+    assert torch.equal(found[0], expected[0])
+    assert torch.equal(found[1].transpose(0, 1), expected[1])
+    assert torch.equal(found[2].transpose(1, 2), expected[2])
+
+
+def test_only_one_argument_needs_a_gradient():
+    lm, am, symbols = (x.to(MPS) for x in make(2, 4, 9, 6))
+    both = results(smoothed(symbols), lm, am, MPS, torch.float32)
+    leaf = am.clone().requires_grad_(True)
+    smoothed(symbols)(lm, leaf).backward()
+    assert torch.equal(leaf.grad.cpu().double(), both[2])
+
+
+def test_without_gradients():
+    lm, am, symbols = (x.to(MPS) for x in make(2, 4, 9, 6))
+    with k2.mps.counters() as counted:
+        loss = smoothed(symbols)(lm, am)
+    assert not loss.requires_grad and counted.dispatches == 4
+    assert torch.equal(loss, smoothed(symbols)(lm.requires_grad_(True), am).detach())
+
+
+def test_two_runs_give_the_same_bits():
+    lm, am, symbols = make(3, 40, 70, 90, 3)
+    function = smoothed(symbols % 4, (0.25, 0.1))
+    runs = [results(function, lm, am, MPS, torch.float32) for _ in range(2)]
+    assert all(torch.equal(a, b) for a, b in zip(*runs))

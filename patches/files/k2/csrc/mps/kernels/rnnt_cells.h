@@ -1,0 +1,159 @@
+/**
+ * Copyright      2026  The k2-mps authors
+ *
+ * See LICENSE for clarification regarding multiple authors
+ *
+ * Licensed under the Apache License, Version 2.0 (the "License");
+ * you may not use this file except in compliance with the License.
+ * You may obtain a copy of the License at
+ *
+ *     http://www.apache.org/licenses/LICENSE-2.0
+ *
+ * Unless required by applicable law or agreed to in writing, software
+ * distributed under the License is distributed on an "AS IS" BASIS,
+ * WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+ * See the License for the specific language governing permissions and
+ * limitations under the License.
+ */
+
+#ifndef K2_CSRC_MPS_KERNELS_RNNT_CELLS_H_
+#define K2_CSRC_MPS_KERNELS_RNNT_CELLS_H_
+
+// For kernels only: what the kernels of rnnt_smoothed.metal and
+// rnnt_smoothed_grad.metal share.
+
+constant int kSimdWidth = 32;
+
+// The row of a thread's simdgroup.
+struct Row {
+  int index, lane;
+};
+
+inline Row GetRow(uint group, uint thread_index, uint num_threads) {
+  return Row{static_cast<int>(group * (num_threads / kSimdWidth) +
+                              thread_index / kSimdWidth),
+             static_cast<int>(thread_index % kSimdWidth)};
+}
+
+// The first rows are frames of am, the others positions of lm.
+inline int NumFrames(constant RnntSmoothedParams &params) {
+  return params.B * params.T;
+}
+
+inline int NumRows(constant RnntSmoothedParams &params) {
+  return params.B * (params.T + params.S + 1);
+}
+
+// A sum of exponentials below 1e-25, or the log of such a sum, is computed
+// again from the logits: products of exp() that underflow, below 1.2e-38 each,
+// may be missing from it.
+constant float kLowSum = 1e-25f, kLogLowSum = -57.564627f;
+
+// k2 adds the smallest normal number to sums before it takes the log.  This is
+// the log of float64's, so that float32 has float64's results.
+constant float kLogTiny = -708.39642f;
+
+// The part of a sequence that is inside of its boundary.
+struct Bounds {
+  int s_begin, t_begin, s_end, t_end;
+};
+
+inline Bounds GetBounds(constant RnntSmoothedParams &params,
+                        device const long *boundary, int b) {  // NOLINT
+  if (!params.has_boundary) return Bounds{0, 0, params.S, params.T};
+  boundary += 4 * ulong(b);
+  return Bounds{static_cast<int>(boundary[0]), static_cast<int>(boundary[1]),
+                static_cast<int>(boundary[2]), static_cast<int>(boundary[3])};
+}
+
+// Whether the result depends on am[b][t].
+inline bool ReadsFrame(constant RnntSmoothedParams &params, Bounds bounds,
+                       int t) {
+  return !params.skips_padding || (t >= bounds.t_begin && t < bounds.t_end);
+}
+
+// Whether the result depends on lm[b][s].  The average over all lm has no
+// boundary.
+inline bool ReadsPosition(constant RnntSmoothedParams &params, Bounds bounds,
+                          int s) {
+  return !params.skips_padding || params.am_scale != 0.0f ||
+         (s >= bounds.s_begin && s <= bounds.s_end);
+}
+
+// Whether `symbol` has logits.
+inline bool IsSymbol(constant RnntSmoothedParams &params,
+                     long symbol) {  // NOLINT
+  return symbol >= 0 && symbol < params.C;
+}
+
+// scale * x; what is scaled by 0 does not count, even if it is infinite.
+inline float Scaled(float scale, float x) {
+  return scale == 0.0f ? 0.0f : scale * x;
+}
+
+// A sum of exponentials: exp(largest) * sum.
+struct LogSum {
+  float largest, sum;
+};
+
+// The empty sum.  The largest is finite, so that -infinity can be added.
+inline LogSum EmptySum() { return LogSum{-FLT_MAX, 0.0f}; }
+
+inline void Add(thread LogSum *to, float x, float weight) {
+  if (x > to->largest) {
+    to->sum = to->sum * exp(to->largest - x) + weight;
+    to->largest = x;
+  } else {
+    to->sum += exp(x - to->largest) * weight;
+  }
+}
+
+// The log of a sum; NaN stays NaN.
+inline float LogOf(float sum) {
+  const float ans = log(sum);
+  return ans < kLogTiny ? kLogTiny : ans;
+}
+
+inline float Log(LogSum sum) {
+  const float ans = sum.largest + log(sum.sum);
+  return ans < kLogTiny ? kLogTiny : ans;
+}
+
+// The log of the sum of all lanes' sums.
+inline float LogOfAll(LogSum sum) {
+  const float largest = simd_max(sum.largest);
+  return Log(LogSum{largest, simd_sum(sum.sum * exp(sum.largest - largest))});
+}
+
+// The gradients of px and py.  In the column after the last frame, px is
+// -infinity and has no gradient.
+struct CellGrads {
+  device const float *px_grad;  // [B][S][px_columns]
+  device const float *py_grad;  // [B][S + 1][T]
+
+  float X(constant RnntSmoothedParams &params, Bounds bounds, int b, int s,
+          int t) const {
+    if (s < 0 || s >= params.S ||
+        (params.px_columns > params.T && t == bounds.t_end))
+      return 0.0f;
+    return px_grad[(ulong(b) * params.S + s) * params.px_columns + t];
+  }
+
+  float Y(constant RnntSmoothedParams &params, Bounds bounds, int b, int s,
+          int t) const {
+    const float own = py_grad[(ulong(b) * (params.S + 1) + s) * params.T + t];
+    return params.constrained ? own + X(params, bounds, b, s - 1, t) : own;
+  }
+};
+
+// What px_grad and py_grad of a sequence are multiplied by.
+inline float GradScale(constant RnntSmoothedParams &params,
+                       device const float *loss_grad, int b) {
+  return params.grad_mode == kRsOne    ? 1.0f
+         : params.grad_mode == kRsNone ? -loss_grad[b]
+         : params.grad_mode == kRsSum
+             ? -loss_grad[0]
+             : -loss_grad[0] / static_cast<float>(params.B);
+}
+
+#endif  // K2_CSRC_MPS_KERNELS_RNNT_CELLS_H_

@@ -1,0 +1,373 @@
+/**
+ * Copyright      2026  The k2-mps authors
+ *
+ * See LICENSE for clarification regarding multiple authors
+ *
+ * Licensed under the Apache License, Version 2.0 (the "License");
+ * you may not use this file except in compliance with the License.
+ * You may obtain a copy of the License at
+ *
+ *     http://www.apache.org/licenses/LICENSE-2.0
+ *
+ * Unless required by applicable law or agreed to in writing, software
+ * distributed under the License is distributed on an "AS IS" BASIS,
+ * WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+ * See the License for the specific language governing permissions and
+ * limitations under the License.
+ */
+
+#include <metal_stdlib>
+
+#include "k2/csrc/mps/kernels/rnnt_smoothed.h"
+
+using namespace metal;
+
+#include "k2/csrc/mps/kernels/rnnt_cells.h"
+
+// rnnt_loss_smoothed() and rnnt_loss_simple() of k2/python/k2/rnnt_loss.py, but
+// for the recursion.  F. Kuang et al., Pruned RNN-T for Fast, Memory-Efficient
+// ASR Training, Interspeech 2022, section 3, has the formulas.
+//
+// The probability of symbol c at position s and frame t is that of
+// exp(am[t][c] + lm[s][c]), normalized over c.  A matrix product of exp(am -
+// max) and exp(lm - max) gives all normalizers of a sequence.  px and py are
+// the log-probs of the next symbol and of the blank, in a sum with the
+// log-probs of lm alone, and with those of am and the average over all lm.
+//
+// A simdgroup does a row, which is a frame or a position; sums are added up in
+// one order, so two runs give the same bits.
+
+// Returns where symbols[i] comes next, as 2 * (place + 1) or 0, plus 1 if it
+// came before or if the result does not depend on it.  All lanes call this.
+inline int NextPlace(constant RnntSmoothedParams &params,
+                     device const long *symbols, Bounds bounds, int i,
+                     int lane) {
+  const long own = symbols[i];
+  const int end = params.skips_padding ? bounds.s_end : params.S;
+  if (i >= end || !IsSymbol(params, own)) return 1;
+  int next = INT_MAX, before = 0;
+  for (int k = lane; k < end; k += kSimdWidth) {
+    if (symbols[k] != own) continue;
+    before |= k < i;
+    if (k > i) next = min(next, k);
+  }
+  next = simd_min(next);
+  return simd_max(before) + (next == INT_MAX ? 0 : 2 * (next + 1));
+}
+
+// am, lm       [B][T][C], [B][S + 1][C]
+// symbols      [B][S]
+// boundary     [B][4]: s_begin, t_begin, s_end, t_end; not read if
+//              !params.has_boundary
+// am_exp       of the shape of am, gets exp(am - am_max); also lm_exp
+// am_max       [B][T], gets the largest of each row; also lm_max [B][S + 1]
+// lm_log_sum   [B][S + 1], gets the log of the sum of lm_exp
+// next         [B][S], see NextPlace()
+//
+// Rows that are not read get 0.
+[[max_total_threads_per_threadgroup(kRsThreads)]]
+kernel void rnnt_smoothed_rows(
+    device const float *am [[buffer(0)]], device const float *lm [[buffer(1)]],
+    device const long *symbols [[buffer(2)]],
+    device const long *boundary [[buffer(3)]],
+    device float *am_exp [[buffer(4)]], device float *lm_exp [[buffer(5)]],
+    device float *am_max [[buffer(6)]], device float *lm_max [[buffer(7)]],
+    device float *lm_log_sum [[buffer(8)]], device int *next [[buffer(9)]],
+    constant RnntSmoothedParams &params [[buffer(10)]],
+    uint group [[threadgroup_position_in_grid]],
+    uint thread_index [[thread_index_in_threadgroup]],
+    uint num_threads [[threads_per_threadgroup]]) {
+  const Row row = GetRow(group, thread_index, num_threads);
+  if (row.index >= NumRows(params)) return;
+  const bool is_am = row.index < NumFrames(params);
+  const int index = is_am ? row.index : row.index - NumFrames(params),
+            size = is_am ? params.T : params.S + 1, b = index / size,
+            place = index % size;
+  const Bounds bounds = GetBounds(params, boundary, b);
+  const bool is_read = is_am ? ReadsFrame(params, bounds, place)
+                             : ReadsPosition(params, bounds, place);
+  const ulong offset = ulong(index) * params.C;
+  device const float *from = (is_am ? am : lm) + offset;
+  device float *to = (is_am ? am_exp : lm_exp) + offset;
+  float largest = -INFINITY, sum = 0.0f;
+  if (is_read) {
+    for (int c = row.lane; c < params.C; c += kSimdWidth)
+      largest = max(largest, from[c]);
+    largest = simd_max(largest);
+    for (int c = row.lane; c < params.C; c += kSimdWidth) {
+      const float e = exp(from[c] - largest);
+      sum += e;
+      to[c] = e;
+    }
+    sum = simd_sum(sum);
+  } else {
+    for (int c = row.lane; c < params.C; c += kSimdWidth) to[c] = 0.0f;
+  }
+  if (row.lane == 0)
+    (is_am ? am_max : lm_max)[index] = is_read ? largest : 0.0f;
+  if (is_am) return;
+  if (row.lane == 0) lm_log_sum[index] = is_read ? log(sum) : 0.0f;
+  if (place == params.S) return;
+  const int found =
+      NextPlace(params, symbols + ulong(b) * params.S, bounds, place, row.lane);
+  if (row.lane == 0) next[b * params.S + place] = found;
+}
+
+// lm, lm_max, lm_log_sum   as for rnnt_smoothed_rows
+// unigram                  [C], gets the log of the average over all positions
+//                          of the probabilities of lm alone
+//
+// A threadgroup does kSimdWidth symbols, each simdgroup a part of the
+// positions.
+[[max_total_threads_per_threadgroup(kRsThreads)]]
+kernel void rnnt_smoothed_unigram(device const float *lm [[buffer(0)]],
+                                  device const float *lm_max [[buffer(1)]],
+                                  device const float *lm_log_sum [[buffer(2)]],
+                                  device float *unigram [[buffer(3)]],
+                                  constant RnntSmoothedParams &params
+                                  [[buffer(4)]],
+                                  uint group [[threadgroup_position_in_grid]],
+                                  uint thread_index
+                                  [[thread_index_in_threadgroup]],
+                                  uint num_threads
+                                  [[threads_per_threadgroup]]) {
+  threadgroup LogSum parts[kRsThreads];
+  const int num_positions = params.B * (params.S + 1),
+            step = int(num_threads) / kSimdWidth,
+            c = int(group) * kSimdWidth + int(thread_index) % kSimdWidth;
+  LogSum sum = EmptySum();
+  if (c < params.C) {
+    for (int i = int(thread_index) / kSimdWidth; i < num_positions; i += step)
+      Add(&sum, lm[ulong(i) * params.C + c] - lm_max[i] - lm_log_sum[i], 1.0f);
+  }
+  parts[thread_index] = sum;
+  threadgroup_barrier(mem_flags::mem_threadgroup);
+  if (int(thread_index) >= kSimdWidth || c >= params.C) return;
+  for (int i = 1; i < step; ++i) {
+    const LogSum part = parts[int(thread_index) + i * kSimdWidth];
+    Add(&sum, part.largest, part.sum);
+  }
+  sum.sum /= float(num_positions);
+  unigram[c] = Log(sum);
+}
+
+// am, am_max    as for rnnt_smoothed_rows
+// unigram       what rnnt_smoothed_unigram wrote
+// am_log_sum    [B][T], gets the log of the sum of exp(am - am_max + unigram)
+[[max_total_threads_per_threadgroup(kRsThreads)]]
+kernel void rnnt_smoothed_am_only(device const float *am [[buffer(0)]],
+                                  device const float *am_max [[buffer(1)]],
+                                  device const float *unigram [[buffer(2)]],
+                                  device const long *boundary [[buffer(3)]],
+                                  device float *am_log_sum [[buffer(4)]],
+                                  constant RnntSmoothedParams &params
+                                  [[buffer(5)]],
+                                  uint group [[threadgroup_position_in_grid]],
+                                  uint thread_index
+                                  [[thread_index_in_threadgroup]],
+                                  uint num_threads
+                                  [[threads_per_threadgroup]]) {
+  const Row row = GetRow(group, thread_index, num_threads);
+  if (row.index >= NumFrames(params)) return;
+  const Bounds bounds = GetBounds(params, boundary, row.index / params.T);
+  float ans = 0.0f;
+  if (ReadsFrame(params, bounds, row.index % params.T)) {
+    am += ulong(row.index) * params.C;
+    LogSum sum = EmptySum();
+    for (int c = row.lane; c < params.C; c += kSimdWidth)
+      Add(&sum, am[c] - am_max[row.index] + unigram[c], 1.0f);
+    ans = LogOfAll(sum);
+  }
+  if (row.lane == 0) am_log_sum[row.index] = ans;
+}
+
+// Returns the log of the sum over c of exp(am - am_max + lm - lm_max) of each
+// lane's frame, for one position.  All lanes call this.
+//
+// am, am_max   of the first lane's frame; the frames of the others follow
+// lm, lm_max   of the position
+// product      the sum as the matrix product has it, 1 if it is not needed
+inline float LogProduct(constant RnntSmoothedParams &params,
+                        device const float *am, device const float *am_max,
+                        device const float *lm, float lm_max, float product,
+                        int lane) {
+  float ans = LogOf(product);
+  uint low = uint(simd_vote::vote_t(simd_ballot(product < kLowSum)));
+  for (; low != 0; low &= low - 1) {
+    const int frame = int(ctz(low));
+    device const float *row = am + ulong(frame) * params.C;
+    LogSum sum = EmptySum();
+    for (int c = lane; c < params.C; c += kSimdWidth)
+      Add(&sum, (row[c] - am_max[frame]) + (lm[c] - lm_max), 1.0f);
+    const float exact = LogOfAll(sum);
+    if (lane == frame) ans = exact;
+  }
+  return ans;
+}
+
+// am, lm, symbols, boundary, am_max, lm_max, lm_log_sum   as for
+//                    rnnt_smoothed_rows
+// products           [B][S + 1][T], of lm_exp and am_exp
+// unigram, am_log_sum   what rnnt_smoothed_unigram and rnnt_smoothed_am_only
+//                    wrote; not read if params.am_scale is 0
+// px, py             [B][S][px_columns], [B][S + 1][T], are written
+// log_sums           [B][S + 1][T], gets the logs of the products
+// px_grad, py_grad   of the shapes of px and py, get 0 outside of the boundary,
+//                    if params.has_grads
+// ones               [B], gets 1, if params.has_grads
+//
+// A threadgroup does a tile of kRsTile positions and kRsTile frames.  A
+// simdgroup does a position, and a lane a frame.
+[[max_total_threads_per_threadgroup(kRsThreads)]]
+kernel void rnnt_smoothed_scores(
+    device const float *am [[buffer(0)]], device const float *lm [[buffer(1)]],
+    device const long *symbols [[buffer(2)]],
+    device const long *boundary [[buffer(3)]],
+    device const float *am_max [[buffer(4)]],
+    device const float *lm_max [[buffer(5)]],
+    device const float *lm_log_sum [[buffer(6)]],
+    device const float *products [[buffer(7)]],
+    device const float *unigram [[buffer(8)]],
+    device const float *am_log_sum [[buffer(9)]],
+    device float *px [[buffer(10)]], device float *py [[buffer(11)]],
+    device float *log_sums [[buffer(12)]], device float *px_grad [[buffer(13)]],
+    device float *py_grad [[buffer(14)]], device float *ones [[buffer(15)]],
+    constant RnntSmoothedParams &params [[buffer(16)]],
+    uint group [[threadgroup_position_in_grid]],
+    uint thread_index [[thread_index_in_threadgroup]],
+    uint num_threads [[threads_per_threadgroup]]) {
+  // am of the positions' symbols, [position][frame].
+  threadgroup float am_of_symbols[kRsTile][kRsTile + 1];
+  const int lane = int(thread_index) % kSimdWidth,
+            simdgroup = int(thread_index) / kSimdWidth,
+            num_simdgroups = int(num_threads) / kSimdWidth,
+            s_tiles = params.S / kRsTile + 1,
+            t_tiles = (params.px_columns - 1) / kRsTile + 1,
+            first_t = int(group) % t_tiles * kRsTile,
+            first_s = int(group) / t_tiles % s_tiles * kRsTile,
+            b = int(group) / (t_tiles * s_tiles), S = params.S, T = params.T,
+            t = first_t + lane;
+  const Bounds bounds = GetBounds(params, boundary, b);
+  const bool is_regular = params.px_columns > T;
+  am += ulong(b) * T * params.C;
+  am_max += ulong(b) * T;
+  am_log_sum += params.am_scale == 0.0f ? 0 : ulong(b) * T;
+  symbols += ulong(b) * S;
+
+  // Here a lane has a position: neighbors in memory are in the same row.
+  {
+    const int s = first_s + lane;
+    const long y = s < S ? symbols[s] : -1;
+    for (int i = simdgroup; i < kRsTile; i += num_simdgroups) {
+      const int frame = first_t + i;
+      const bool is_read =
+          frame < T && IsSymbol(params, y) && ReadsFrame(params, bounds, frame);
+      am_of_symbols[lane][i] =
+          is_read ? am[ulong(frame) * params.C + ulong(y)] : 0.0f;
+    }
+  }
+  threadgroup_barrier(mem_flags::mem_threadgroup);
+
+  const bool has_frame = t < T,
+             reads_frame = has_frame && ReadsFrame(params, bounds, t);
+  const float largest = has_frame ? am_max[t] : 0.0f,
+              am_blank = reads_frame
+                             ? am[ulong(t) * params.C + params.blank] - largest
+                             : 0.0f,
+              am_sum =
+                  reads_frame && params.am_scale != 0.0f ? am_log_sum[t] : 0.0f;
+  if (params.has_grads && first_s == 0 && group % uint(t_tiles) == 0 &&
+      thread_index == 0)
+    ones[b] = 1.0f;
+  for (int i = simdgroup; i < kRsTile && first_s + i <= S;
+       i += num_simdgroups) {
+    const int s = first_s + i;
+    const bool is_read = reads_frame && ReadsPosition(params, bounds, s);
+    float log_sum = 0.0f, blank = 0.0f, blank_after = 0.0f;
+    // With `constrained`, a symbol is followed by the blank of the position
+    // after it.
+    for (int after = 0; after <= params.constrained && s + after <= S;
+         ++after) {
+      const ulong row = ulong(b) * (S + 1) + s + after;
+      device const float *lm_row = lm + row * params.C;
+      const bool is_needed =
+          reads_frame && ReadsPosition(params, bounds, s + after);
+      const float product = is_needed && params.combined_scale != 0.0f
+                                ? products[row * T + t]
+                                : 1.0f;
+      const float sum =
+          LogProduct(params, am + ulong(first_t) * params.C, am_max + first_t,
+                     lm_row, lm_max[row], product, lane);
+      if (!is_needed) continue;
+      const float lm_blank = lm_row[params.blank] - lm_max[row];
+      const float score =
+          Scaled(params.combined_scale, am_blank + lm_blank - sum) +
+          Scaled(params.lm_scale, lm_blank - lm_log_sum[row]) +
+          (params.am_scale == 0.0f
+               ? 0.0f
+               : params.am_scale * (am_blank + unigram[params.blank] - am_sum));
+      if (after == 0) {
+        log_sum = sum;
+        blank = score;
+      } else {
+        blank_after = score;
+      }
+    }
+    const ulong row = ulong(b) * (S + 1) + s;
+    if (has_frame) {
+      log_sums[row * T + t] = log_sum;
+      py[row * T + t] = blank;
+      if (params.has_grads && (s < bounds.s_begin || s > bounds.s_end ||
+                               t < bounds.t_begin || t >= bounds.t_end))
+        py_grad[row * T + t] = 0.0f;
+    }
+    if (s == S || t >= params.px_columns) continue;
+    const ulong cell = (ulong(b) * S + s) * params.px_columns + t;
+    if (params.has_grads &&
+        (s < bounds.s_begin || s >= bounds.s_end || t < bounds.t_begin ||
+         t >= bounds.t_end + int(is_regular)))
+      px_grad[cell] = 0.0f;
+    float score = 0.0f;
+    if (is_regular && (t == bounds.t_end || t == T)) {
+      score = -INFINITY;
+    } else if (is_read) {
+      const long y = symbols[s];
+      if (IsSymbol(params, y)) {
+        const float am_symbol = am_of_symbols[i][lane] - largest,
+                    lm_symbol = lm[row * params.C + ulong(y)] - lm_max[row];
+        score =
+            Scaled(params.combined_scale, am_symbol + lm_symbol - log_sum) +
+            Scaled(params.lm_scale, lm_symbol - lm_log_sum[row]) +
+            (params.am_scale == 0.0f
+                 ? 0.0f
+                 : params.am_scale * (am_symbol + unigram[y] - am_sum)) +
+            params.delay_penalty * (0.5f * float(bounds.t_end - 1) - float(t)) +
+            blank_after;
+      } else {
+        score = NAN;
+      }
+    }
+    px[cell] = score;
+  }
+}
+
+// scores   [B], of the sequences
+// loss     [B] if params.grad_mode is kRsNone, else [1]: their negatives, or
+//          the sum or the mean of these
+//
+// There is one simdgroup.
+[[max_total_threads_per_threadgroup(kRsThreads)]]
+kernel void rnnt_smoothed_loss(device const float *scores [[buffer(0)]],
+                               device float *loss [[buffer(1)]],
+                               constant RnntSmoothedParams &params
+                               [[buffer(2)]],
+                               uint lane [[thread_index_in_threadgroup]]) {
+  float sum = 0.0f;
+  for (int b = int(lane); b < params.B; b += kSimdWidth) {
+    if (params.grad_mode == kRsNone) loss[b] = -scores[b];
+    sum += scores[b];
+  }
+  sum = simd_sum(sum);
+  if (params.grad_mode != kRsNone && lane == 0)
+    loss[0] = params.grad_mode == kRsMean ? -sum / float(params.B) : -sum;
+}

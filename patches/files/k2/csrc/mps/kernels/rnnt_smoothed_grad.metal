@@ -1,0 +1,364 @@
+/**
+ * Copyright      2026  The k2-mps authors
+ *
+ * See LICENSE for clarification regarding multiple authors
+ *
+ * Licensed under the Apache License, Version 2.0 (the "License");
+ * you may not use this file except in compliance with the License.
+ * You may obtain a copy of the License at
+ *
+ *     http://www.apache.org/licenses/LICENSE-2.0
+ *
+ * Unless required by applicable law or agreed to in writing, software
+ * distributed under the License is distributed on an "AS IS" BASIS,
+ * WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+ * See the License for the specific language governing permissions and
+ * limitations under the License.
+ */
+
+#include <metal_stdlib>
+
+#include "k2/csrc/mps/kernels/rnnt_smoothed.h"
+
+using namespace metal;
+
+#include "k2/csrc/mps/kernels/rnnt_cells.h"
+
+// The gradients of lm and am from those of px and py; see rnnt_smoothed.metal.
+//
+// Let P be the matrix product lm_exp am_exp^T, and W the gradient of P.  Two
+// matrix products make W^T lm_exp and W am_exp; the gradients that come through
+// P are these, multiplied by am_exp and lm_exp.  W is 0 where P is so small
+// that parts of it may be missing: there, probabilities follow from logits.
+
+inline bool IsLow(float log_sum) { return log_sum < kLogLowSum; }
+
+// The gradient of lm alone, and whether W of the row has cells that are low.
+struct PositionSums {
+  float x, y;  // sums over frames of the gradients of px and py
+  int has_low;
+};
+
+// px_grad, py_grad   [B][S][px_columns], [B][S + 1][T]
+// boundary, loss_grad   see GetBounds() and GradScale()
+// log_sums           what rnnt_smoothed_scores wrote
+// weights            [B][S + 1][T], gets W; not written if
+//                    params.combined_scale is 0
+// sums               [B][S + 1], are written
+[[max_total_threads_per_threadgroup(kRsThreads)]]
+kernel void rnnt_smoothed_weights(device const float *px_grad [[buffer(0)]],
+                                  device const float *py_grad [[buffer(1)]],
+                                  device const long *boundary [[buffer(2)]],
+                                  device const float *loss_grad [[buffer(3)]],
+                                  device const float *log_sums [[buffer(4)]],
+                                  device float *weights [[buffer(5)]],
+                                  device PositionSums *sums [[buffer(6)]],
+                                  constant RnntSmoothedParams &params
+                                  [[buffer(7)]],
+                                  uint group [[threadgroup_position_in_grid]],
+                                  uint thread_index
+                                  [[thread_index_in_threadgroup]],
+                                  uint num_threads
+                                  [[threads_per_threadgroup]]) {
+  const Row row = GetRow(group, thread_index, num_threads);
+  if (row.index >= params.B * (params.S + 1)) return;
+  const int b = row.index / (params.S + 1), s = row.index % (params.S + 1);
+  const Bounds bounds = GetBounds(params, boundary, b);
+  const CellGrads grads = {px_grad, py_grad};
+  const float scale = GradScale(params, loss_grad, b);
+  float sum_x = 0.0f, sum_y = 0.0f;
+  int has_low = 0;
+  for (int t = row.lane; t < params.T; t += kSimdWidth) {
+    const float x = grads.X(params, bounds, b, s, t),
+                y = grads.Y(params, bounds, b, s, t);
+    sum_x += x;
+    sum_y += y;
+    if (params.combined_scale == 0.0f) continue;
+    const ulong cell = ulong(row.index) * params.T + t;
+    const float both = scale * (x + y), log_sum = log_sums[cell];
+    const bool is_low = IsLow(log_sum);
+    has_low |= is_low && both != 0.0f;
+    weights[cell] = is_low || both == 0.0f
+                        ? 0.0f
+                        : -params.combined_scale * both * exp(-log_sum);
+  }
+  sum_x = simd_sum(sum_x);
+  sum_y = simd_sum(sum_y);
+  has_low = simd_max(has_low);
+  if (row.lane == 0)
+    sums[row.index] = PositionSums{scale * sum_x, scale * sum_y, has_low};
+}
+
+// Returns the sums over positions of the gradients of px and py of a frame, and
+// whether the frame has cells that are low.  All lanes call this.
+inline PositionSums SumsOfFrame(constant RnntSmoothedParams &params,
+                                CellGrads grads, device const float *log_sums,
+                                Bounds bounds, int b, int t, int lane) {
+  PositionSums sums = {0.0f, 0.0f, 0};
+  for (int s = lane; s <= params.S; s += kSimdWidth) {
+    sums.x += grads.X(params, bounds, b, s, t);
+    sums.y += grads.Y(params, bounds, b, s, t);
+    sums.has_low |=
+        IsLow(log_sums[(ulong(b) * (params.S + 1) + s) * params.T + t]);
+  }
+  return PositionSums{simd_sum(sums.x), simd_sum(sums.y),
+                      simd_max(sums.has_low)};
+}
+
+// px_grad, py_grad, boundary, loss_grad, log_sums   as for
+//              rnnt_smoothed_weights
+// am, am_max, unigram, am_log_sum   as for rnnt_smoothed_scores
+// parts        [pieces][C], gets the sums over the frames of a piece of the
+//              gradient that comes through am_log_sum, which is that of unigram
+//
+// A threadgroup does a piece of kRsFramesOfPiece frames.
+[[max_total_threads_per_threadgroup(kRsThreads)]]
+kernel void rnnt_smoothed_am_only_parts(
+    device const float *px_grad [[buffer(0)]],
+    device const float *py_grad [[buffer(1)]],
+    device const long *boundary [[buffer(2)]],
+    device const float *loss_grad [[buffer(3)]],
+    device const float *log_sums [[buffer(4)]],
+    device const float *am [[buffer(5)]],
+    device const float *am_max [[buffer(6)]],
+    device const float *unigram [[buffer(7)]],
+    device const float *am_log_sum [[buffer(8)]],
+    device float *parts [[buffer(9)]],
+    constant RnntSmoothedParams &params [[buffer(10)]],
+    uint group [[threadgroup_position_in_grid]],
+    uint thread_index [[thread_index_in_threadgroup]],
+    uint num_threads [[threads_per_threadgroup]]) {
+  threadgroup float frame_grads[kRsFramesOfPiece];
+  const CellGrads grads = {px_grad, py_grad};
+  const int first = int(group) * kRsFramesOfPiece,
+            num_frames =
+                min(int(kRsFramesOfPiece), params.B * params.T - first),
+            lane = int(thread_index) % kSimdWidth;
+  for (int i = int(thread_index) / kSimdWidth; i < num_frames;
+       i += int(num_threads) / kSimdWidth) {
+    const int b = (first + i) / params.T, t = (first + i) % params.T;
+    const PositionSums sums = SumsOfFrame(
+        params, grads, log_sums, GetBounds(params, boundary, b), b, t, lane);
+    if (lane == 0)
+      frame_grads[i] = -params.am_scale * GradScale(params, loss_grad, b) *
+                       (sums.x + sums.y);
+  }
+  threadgroup_barrier(mem_flags::mem_threadgroup);
+  for (int c = int(thread_index); c < params.C; c += int(num_threads)) {
+    float sum = 0.0f;
+    for (int i = 0; i < num_frames; ++i) {
+      if (frame_grads[i] == 0.0f) continue;
+      const int row = first + i;
+      sum += frame_grads[i] * exp(am[ulong(row) * params.C + c] - am_max[row] +
+                                  unigram[c] - am_log_sum[row]);
+    }
+    parts[ulong(group) * params.C + c] = sum;
+  }
+}
+
+// symbols        [B][S]
+// sums           what rnnt_smoothed_weights wrote
+// parts          what rnnt_smoothed_am_only_parts wrote
+// unigram_grad   [C], gets the gradient of unigram
+//
+// There is a thread for each symbol.
+[[max_total_threads_per_threadgroup(kRsThreads)]]
+kernel void rnnt_smoothed_unigram_grad(device const long *symbols [[buffer(0)]],
+                                       device const PositionSums *sums
+                                       [[buffer(1)]],
+                                       device const float *parts [[buffer(2)]],
+                                       device float *unigram_grad [[buffer(3)]],
+                                       constant RnntSmoothedParams &params
+                                       [[buffer(4)]],
+                                       uint thread_index
+                                       [[thread_position_in_grid]]) {
+  const int c = int(thread_index);
+  if (c >= params.C) return;
+  float sum = 0.0f;
+  for (int b = 0; b < params.B; ++b) {
+    for (int s = 0; s <= params.S; ++s) {
+      device const PositionSums *own = sums + b * (params.S + 1) + s;
+      if (s < params.S && symbols[b * params.S + s] == c) sum += own->x;
+      if (c == params.blank) sum += own->y;
+    }
+  }
+  sum *= params.am_scale;
+  const int num_pieces = (params.B * params.T - 1) / kRsFramesOfPiece + 1;
+  for (int i = 0; i < num_pieces; ++i) sum += parts[ulong(i) * params.C + c];
+  unigram_grad[c] = sum;
+}
+
+// What rnnt_smoothed_finish reads.
+struct Inputs {
+  CellGrads grads;
+  device const long *symbols, *boundary;
+  device const float *loss_grad, *am, *lm, *am_exp, *lm_exp, *am_max, *lm_max,
+      *lm_log_sum, *unigram, *am_log_sum, *log_sums, *unigram_grad;
+  device const int *next;
+  device const PositionSums *sums;
+
+  // The gradient of one low cell of P, for a logit of am and the logit of lm.
+  float LowGrad(constant RnntSmoothedParams &params, Bounds bounds, int b,
+                int s, int t) const {
+    return -params.combined_scale * GradScale(params, loss_grad, b) *
+           (grads.X(params, bounds, b, s, t) +
+            grads.Y(params, bounds, b, s, t));
+  }
+};
+
+// Adds to a row of gradients the part that comes through a low cell of P.
+inline void AddLow(constant RnntSmoothedParams &params, Inputs in,
+                   Bounds bounds, int b, int s, int t, int lane,
+                   device float *to) {
+  const ulong frame = ulong(b) * params.T + t,
+              position = ulong(b) * (params.S + 1) + s;
+  const float grad = in.LowGrad(params, bounds, b, s, t),
+              log_sum = in.log_sums[position * params.T + t];
+  if (grad == 0.0f) return;
+  for (int c = lane; c < params.C; c += kSimdWidth)
+    to[c] += grad * exp((in.am[frame * params.C + c] - in.am_max[frame]) +
+                        (in.lm[position * params.C + c] - in.lm_max[position]) -
+                        log_sum);
+}
+
+// The row of a frame: `to` has W^T lm_exp, and gets the gradient of am.
+inline void FinishFrame(constant RnntSmoothedParams &params, Inputs in,
+                        int frame, int lane, device float *to) {
+  const int b = frame / params.T, t = frame % params.T, S = params.S;
+  const Bounds bounds = GetBounds(params, in.boundary, b);
+  const PositionSums sums =
+      SumsOfFrame(params, in.grads, in.log_sums, bounds, b, t, lane);
+  const float scale = GradScale(params, in.loss_grad, b),
+              own_scale = (params.combined_scale + params.am_scale) * scale,
+              am_only = -params.am_scale * scale * (sums.x + sums.y);
+  device const float *am_exp = in.am_exp + ulong(frame) * params.C;
+  device const float *am = in.am + ulong(frame) * params.C;
+  for (int c = lane; c < params.C; c += kSimdWidth) {
+    float grad = params.combined_scale == 0.0f ? 0.0f : to[c] * am_exp[c];
+    if (am_only != 0.0f)
+      grad += am_only * exp(am[c] - in.am_max[frame] + in.unigram[c] -
+                            in.am_log_sum[frame]);
+    if (c == params.blank) grad += own_scale * sums.y;
+    to[c] = grad;
+  }
+  // A lane adds up the places of one symbol, which no other lane has.
+  simdgroup_barrier(mem_flags::mem_device);
+  device const int *next = in.next + b * S;
+  for (int s = lane; s < S; s += kSimdWidth) {
+    int places = next[s];
+    if (places % 2 != 0) continue;
+    float sum = in.grads.X(params, bounds, b, s, t);
+    while (places >= 2) {
+      const int place = places / 2 - 1;
+      sum += in.grads.X(params, bounds, b, place, t);
+      places = next[place];
+    }
+    to[in.symbols[ulong(b) * S + s]] += own_scale * sum;
+  }
+  simdgroup_barrier(mem_flags::mem_device);
+  if (!sums.has_low || params.combined_scale == 0.0f) return;
+  for (int s = 0; s <= S; ++s) {
+    if (IsLow(in.log_sums[(ulong(b) * (S + 1) + s) * params.T + t]))
+      AddLow(params, in, bounds, b, s, t, lane, to);
+  }
+}
+
+// The row of a position: `to` has W am_exp, and gets the gradient of lm.
+inline void FinishPosition(constant RnntSmoothedParams &params, Inputs in,
+                           int position, int lane, device float *to) {
+  const int b = position / (params.S + 1), s = position % (params.S + 1);
+  const Bounds bounds = GetBounds(params, in.boundary, b);
+  const ulong offset = ulong(position) * params.C;
+  device const float *lm = in.lm + offset, *lm_exp = in.lm_exp + offset;
+  const PositionSums sums = in.sums[position];
+  const float log_sum = in.lm_log_sum[position], largest = in.lm_max[position],
+              own_scale = params.combined_scale + params.lm_scale,
+              share = 1.0f / float(params.B * (params.S + 1));
+  // The gradient of a log-prob of lm alone reaches all logits of the row.
+  float lm_only = Scaled(params.lm_scale, sums.x + sums.y);
+  if (params.am_scale != 0.0f) {
+    float sum = 0.0f;
+    for (int c = lane; c < params.C; c += kSimdWidth)
+      sum += in.unigram_grad[c] * share *
+             exp(lm[c] - largest - log_sum - in.unigram[c]);
+    lm_only += simd_sum(sum);
+  }
+  const long symbol = s < params.S ? in.symbols[ulong(b) * params.S + s] : -1;
+  for (int c = lane; c < params.C; c += kSimdWidth) {
+    float grad = params.combined_scale == 0.0f ? 0.0f : to[c] * lm_exp[c];
+    if (lm_only != 0.0f) grad -= lm_only * exp(-log_sum) * lm_exp[c];
+    if (params.am_scale != 0.0f)
+      grad += in.unigram_grad[c] * share *
+              exp(lm[c] - largest - log_sum - in.unigram[c]);
+    if (c == symbol) grad += own_scale * sums.x;
+    if (c == params.blank) grad += own_scale * sums.y;
+    to[c] = grad;
+  }
+  if (!sums.has_low || params.combined_scale == 0.0f) return;
+  for (int t = 0; t < params.T; ++t) {
+    if (IsLow(in.log_sums[ulong(position) * params.T + t]))
+      AddLow(params, in, bounds, b, s, t, lane, to);
+  }
+}
+
+// px_grad, py_grad, boundary, loss_grad   as for rnnt_smoothed_weights
+// am, lm, symbols, am_exp, lm_exp, am_max, lm_max, lm_log_sum, next   as for
+//                      rnnt_smoothed_rows
+// unigram, am_log_sum, log_sums   as for rnnt_smoothed_scores
+// unigram_grad         what rnnt_smoothed_unigram_grad wrote; not read if
+//                      params.am_scale is 0
+// sums                 what rnnt_smoothed_weights wrote
+// am_grad, lm_grad     of the shapes of am and lm: the products of W, which the
+//                      gradients replace; not read if params.combined_scale is
+//                      0
+[[max_total_threads_per_threadgroup(kRsThreads)]]
+kernel void rnnt_smoothed_finish(
+    device const float *px_grad [[buffer(0)]],
+    device const float *py_grad [[buffer(1)]],
+    device const long *boundary [[buffer(2)]],
+    device const float *loss_grad [[buffer(3)]],
+    device const float *am [[buffer(4)]], device const float *lm [[buffer(5)]],
+    device const long *symbols [[buffer(6)]],
+    device const float *am_exp [[buffer(7)]],
+    device const float *lm_exp [[buffer(8)]],
+    device const float *am_max [[buffer(9)]],
+    device const float *lm_max [[buffer(10)]],
+    device const float *lm_log_sum [[buffer(11)]],
+    device const int *next [[buffer(12)]],
+    device const float *unigram [[buffer(13)]],
+    device const float *am_log_sum [[buffer(14)]],
+    device const float *log_sums [[buffer(15)]],
+    device const float *unigram_grad [[buffer(16)]],
+    device const PositionSums *sums [[buffer(17)]],
+    device float *am_grad [[buffer(18)]], device float *lm_grad [[buffer(19)]],
+    constant RnntSmoothedParams &params [[buffer(20)]],
+    uint group [[threadgroup_position_in_grid]],
+    uint thread_index [[thread_index_in_threadgroup]],
+    uint num_threads [[threads_per_threadgroup]]) {
+  const Row row = GetRow(group, thread_index, num_threads);
+  if (row.index >= NumRows(params)) return;
+  const Inputs in = {{px_grad, py_grad},
+                     symbols,
+                     boundary,
+                     loss_grad,
+                     am,
+                     lm,
+                     am_exp,
+                     lm_exp,
+                     am_max,
+                     lm_max,
+                     lm_log_sum,
+                     unigram,
+                     am_log_sum,
+                     log_sums,
+                     unigram_grad,
+                     next,
+                     sums};
+  const int position = row.index - NumFrames(params);
+  if (position < 0)
+    FinishFrame(params, in, row.index, row.lane,
+                am_grad + ulong(row.index) * params.C);
+  else
+    FinishPosition(params, in, position, row.lane,
+                   lm_grad + ulong(position) * params.C);
+}

@@ -1,0 +1,311 @@
+/**
+ * Copyright      2026  The k2-mps authors
+ *
+ * See LICENSE for clarification regarding multiple authors
+ *
+ * Licensed under the Apache License, Version 2.0 (the "License");
+ * you may not use this file except in compliance with the License.
+ * You may obtain a copy of the License at
+ *
+ *     http://www.apache.org/licenses/LICENSE-2.0
+ *
+ * Unless required by applicable law or agreed to in writing, software
+ * distributed under the License is distributed on an "AS IS" BASIS,
+ * WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+ * See the License for the specific language governing permissions and
+ * limitations under the License.
+ */
+
+#include <string>
+#include <vector>
+
+#include "k2/csrc/macros.h"
+#include "k2/csrc/mps/grid.h"
+#include "k2/csrc/mps/kernels/rnnt_smoothed.h"
+#include "k2/csrc/mps/metal.h"
+#include "k2/csrc/mps/mutual_information.h"
+#include "k2/csrc/mps/rnnt_smoothed.h"
+#include "k2/csrc/nvtx.h"
+
+namespace k2 {
+
+namespace {
+
+constexpr const char *kRnntSmoothed = "rnnt_smoothed";
+constexpr const char *kRnntSmoothedGrad = "rnnt_smoothed_grad";
+
+// autocast would make the matrix products in half precision, where the
+// exponentials of usual logits underflow.
+class NoAutocast {
+  c10::impl::ExcludeDispatchKeyGuard guard_{c10::autocast_dispatch_keyset};
+};
+
+// What the forward pass saves.  Those of am alone are am_max if there is no
+// am-only scale: Metal binds no empty buffer.
+struct RnntSmoothedSaved {
+  torch::Tensor am_exp, lm_exp, am_max, lm_max, lm_log_sum, next, unigram,
+      am_log_sum, log_sums;
+
+  std::vector<torch::Tensor> ToVector() const {
+    return {am_exp, lm_exp,  am_max,     lm_max,  lm_log_sum,
+            next,   unigram, am_log_sum, log_sums};
+  }
+  static RnntSmoothedSaved FromVector(const std::vector<torch::Tensor> &all) {
+    TORCH_CHECK(all.size() == 9, "Not what the forward pass saved");
+    return {all[0], all[1], all[2], all[3], all[4],
+            all[5], all[6], all[7], all[8]};
+  }
+};
+
+RnntSmoothedParams GetRnntParams(const RnntSmoothed &in, bool is_loss,
+                                 int32_t grad_mode, bool has_grads) {
+  RnntSmoothedParams params = {};
+  params.B = in.am.size(0);
+  params.S = in.lm.size(1) - 1;
+  params.T = in.am.size(1);
+  params.C = in.am.size(2);
+  for (const torch::Tensor &x : {in.lm, in.am})
+    TORCH_CHECK(x.is_mps() && x.scalar_type() == torch::kFloat &&
+                    x.is_contiguous() && x.dim() == 3 && x.numel() != 0,
+                "lm and am must be contiguous tensors of torch.float32 on mps");
+  TORCH_CHECK(
+      in.lm.size(0) == params.B && in.lm.size(2) == params.C &&
+          in.symbols.sizes() == torch::IntArrayRef({params.B, params.S}) &&
+          in.symbols.is_mps() && in.symbols.is_contiguous() &&
+          in.symbols.scalar_type() == torch::kLong,
+      "symbols or lm do not go with am");
+  TORCH_CHECK(0 <= in.termination_symbol && in.termination_symbol < params.C,
+              "There is no symbol ", in.termination_symbol);
+  params.blank = in.termination_symbol;
+  params.px_columns = params.T + (in.rnnt_type == "regular");
+  params.constrained = in.rnnt_type == "constrained";
+  params.has_boundary = in.boundary.defined();
+  params.skips_padding = is_loss;
+  params.grad_mode = grad_mode;
+  params.has_grads = has_grads;
+  params.combined_scale = 1.0 - in.lm_only_scale - in.am_only_scale;
+  params.lm_scale = in.lm_only_scale;
+  params.am_scale = in.am_only_scale;
+  params.delay_penalty = in.delay_penalty;
+  return params;
+}
+
+int32_t RnntGradMode(const std::string &reduction) {
+  return reduction == "none" ? kRsNone : reduction == "sum" ? kRsSum : kRsMean;
+}
+
+// A simdgroup for each row.
+mps::Grid GridOfSimdgroups(int64_t rows) {
+  constexpr int64_t kRows = kRsThreads / 32;
+  return {static_cast<uint32_t>((rows + kRows - 1) / kRows), kRsThreads};
+}
+
+// Metal binds no empty buffer; `other` is not read or written in its place.
+const torch::Tensor &Bound(const torch::Tensor &tensor,
+                           const torch::Tensor &other) {
+  return tensor.defined() && tensor.numel() != 0 ? tensor : other;
+}
+
+struct RnntSmoothedScores {
+  torch::Tensor px, py, px_grad, py_grad, ones;
+};
+
+// Computes px and py, and fills what is outside of the boundary of the
+// gradients.
+RnntSmoothedScores GetRnntScores(const RnntSmoothed &in,
+                                 const RnntSmoothedParams &params,
+                                 RnntSmoothedSaved *saved) {
+  const int64_t B = params.B, S = params.S, T = params.T, C = params.C;
+  const auto options = in.am.options().requires_grad(false);
+  auto empty = [&](torch::IntArrayRef sizes) {
+    return torch::empty(sizes, options);
+  };
+  saved->am_exp = empty({B, T, C});
+  saved->lm_exp = empty({B, S + 1, C});
+  saved->am_max = empty({B, T});
+  saved->lm_max = empty({B, S + 1});
+  saved->lm_log_sum = empty({B, S + 1});
+  saved->next = torch::empty({B, S}, options.dtype(torch::kInt));
+  const torch::Tensor &symbols = Bound(in.symbols, saved->am_max),
+                      &boundary = Bound(in.boundary, saved->am_max);
+  mps::Launch(kRnntSmoothed, "rnnt_smoothed_rows",
+              GridOfSimdgroups(B * (T + S + 1)),
+              {in.am, in.lm, symbols, boundary, saved->am_exp, saved->lm_exp,
+               saved->am_max, saved->lm_max, saved->lm_log_sum,
+               Bound(saved->next, saved->am_max), params});
+  const torch::Tensor products =
+      params.combined_scale != 0
+          ? torch::bmm(saved->lm_exp, saved->am_exp.transpose(1, 2))
+          : saved->am_max;
+  saved->unigram = saved->am_log_sum = saved->am_max;
+  if (params.am_scale != 0) {
+    saved->unigram = empty({C});
+    saved->am_log_sum = empty({B, T});
+    mps::Launch(
+        kRnntSmoothed, "rnnt_smoothed_unigram",
+        {static_cast<uint32_t>((C + 31) / 32), kRsThreads},
+        {in.lm, saved->lm_max, saved->lm_log_sum, saved->unigram, params});
+    mps::Launch(kRnntSmoothed, "rnnt_smoothed_am_only", GridOfSimdgroups(B * T),
+                {in.am, saved->am_max, saved->unigram, boundary,
+                 saved->am_log_sum, params});
+  }
+  saved->log_sums = empty({B, S + 1, T});
+  RnntSmoothedScores ans;
+  ans.px = empty({B, S, params.px_columns});
+  ans.py = empty({B, S + 1, T});
+  if (params.has_grads) {
+    ans.px_grad = empty(ans.px.sizes());
+    ans.py_grad = empty(ans.py.sizes());
+    ans.ones = empty({B});
+  }
+  const int64_t tiles =
+      B * (S / kRsTile + 1) * ((params.px_columns - 1) / kRsTile + 1);
+  mps::Launch(kRnntSmoothed, "rnnt_smoothed_scores",
+              {static_cast<uint32_t>(tiles), kRsThreads},
+              {in.am, in.lm, symbols, boundary, saved->am_max, saved->lm_max,
+               saved->lm_log_sum, products, saved->unigram, saved->am_log_sum,
+               Bound(ans.px, ans.py), ans.py, saved->log_sums,
+               Bound(ans.px_grad, ans.py), Bound(ans.py_grad, ans.py),
+               Bound(ans.ones, ans.py), params});
+  return ans;
+}
+
+// Computes the gradients of lm and am.  `loss_grad` may be undefined if
+// params.grad_mode is kRsOne.
+std::vector<torch::Tensor> GetRnntGrads(const RnntSmoothed &in,
+                                        const RnntSmoothedParams &params,
+                                        const RnntSmoothedSaved &saved,
+                                        torch::Tensor px_grad,
+                                        torch::Tensor py_grad,
+                                        torch::Tensor loss_grad) {
+  const int64_t B = params.B, S = params.S, T = params.T, C = params.C;
+  const auto options = in.am.options().requires_grad(false);
+  px_grad = px_grad.to(torch::kFloat).contiguous();
+  py_grad = py_grad.to(torch::kFloat).contiguous();
+  if (loss_grad.defined()) loss_grad = loss_grad.to(torch::kFloat).contiguous();
+  const torch::Tensor &symbols = Bound(in.symbols, saved.am_max),
+                      &boundary = Bound(in.boundary, saved.am_max),
+                      &px = Bound(px_grad, py_grad),
+                      &scale = Bound(loss_grad, py_grad),
+                      sums = torch::empty({B, S + 1, 3}, options);
+  const bool has_products = params.combined_scale != 0;
+  const torch::Tensor weights =
+      has_products ? torch::empty({B, S + 1, T}, options) : sums;
+  mps::Launch(
+      kRnntSmoothedGrad, "rnnt_smoothed_weights", GridOfSimdgroups(B * (S + 1)),
+      {px, py_grad, boundary, scale, saved.log_sums, weights, sums, params});
+  torch::Tensor am_grad, lm_grad;
+  if (has_products) {
+    am_grad = torch::bmm(weights.transpose(1, 2), saved.lm_exp);
+    lm_grad = torch::bmm(weights, saved.am_exp);
+  } else {
+    am_grad = torch::empty({B, T, C}, options);
+    lm_grad = torch::empty({B, S + 1, C}, options);
+  }
+  torch::Tensor unigram_grad = saved.unigram;
+  if (params.am_scale != 0) {
+    const int64_t pieces = (B * T - 1) / kRsFramesOfPiece + 1;
+    const torch::Tensor parts = torch::empty({pieces, C}, options);
+    mps::Launch(kRnntSmoothedGrad, "rnnt_smoothed_am_only_parts",
+                {static_cast<uint32_t>(pieces), kRsThreads},
+                {px, py_grad, boundary, scale, saved.log_sums, in.am,
+                 saved.am_max, saved.unigram, saved.am_log_sum, parts, params});
+    unigram_grad = torch::empty({C}, options);
+    mps::Launch(kRnntSmoothedGrad, "rnnt_smoothed_unigram_grad", mps::GridOf(C),
+                {symbols, sums, parts, unigram_grad, params});
+  }
+  mps::Launch(kRnntSmoothedGrad, "rnnt_smoothed_finish",
+              GridOfSimdgroups(B * (T + S + 1)),
+              {px,
+               py_grad,
+               boundary,
+               scale,
+               in.am,
+               in.lm,
+               symbols,
+               saved.am_exp,
+               saved.lm_exp,
+               saved.am_max,
+               saved.lm_max,
+               saved.lm_log_sum,
+               Bound(saved.next, saved.am_max),
+               saved.unigram,
+               saved.am_log_sum,
+               saved.log_sums,
+               unigram_grad,
+               sums,
+               am_grad,
+               lm_grad,
+               params});
+  return {lm_grad, am_grad};
+}
+
+torch::optional<torch::Tensor> ToOptional(const torch::Tensor &tensor) {
+  if (!tensor.defined()) return torch::nullopt;
+  return tensor;
+}
+
+}  // namespace
+
+std::vector<torch::Tensor> RnntSmoothedLogprobs(
+    const RnntSmoothed &in, std::vector<torch::Tensor> *saved) {
+  NVTX_RANGE(K2_FUNC);
+  NoAutocast no_autocast;
+  RnntSmoothedSaved all;
+  const RnntSmoothedScores scores =
+      GetRnntScores(in, GetRnntParams(in, false, kRsOne, false), &all);
+  *saved = all.ToVector();
+  return {scores.px, scores.py};
+}
+
+std::vector<torch::Tensor> RnntSmoothedLogprobsGrad(
+    const RnntSmoothed &in, const std::vector<torch::Tensor> &saved,
+    torch::Tensor px_grad, torch::Tensor py_grad) {
+  NVTX_RANGE(K2_FUNC);
+  NoAutocast no_autocast;
+  return GetRnntGrads(in, GetRnntParams(in, false, kRsOne, true),
+                      RnntSmoothedSaved::FromVector(saved), px_grad, py_grad,
+                      torch::Tensor());
+}
+
+std::vector<torch::Tensor> RnntSmoothedLoss(const RnntSmoothed &in,
+                                            const std::string &reduction,
+                                            bool need_grads,
+                                            std::vector<torch::Tensor> *saved) {
+  NVTX_RANGE(K2_FUNC);
+  NoAutocast no_autocast;
+  const RnntSmoothedParams params =
+      GetRnntParams(in, true, RnntGradMode(reduction), need_grads);
+  const int64_t B = params.B;
+  RnntSmoothedSaved all;
+  const RnntSmoothedScores found = GetRnntScores(in, params, &all);
+  *saved = all.ToVector();
+  const auto boundary = ToOptional(in.boundary);
+  torch::Tensor p =
+      torch::empty({B, params.S + 1, params.T + 1}, found.py.options());
+  const torch::Tensor scores =
+      MutualInformationMps(found.px, found.py, boundary, p);
+  if (need_grads)
+    MutualInformationGradientsMps(boundary, p, found.ones, found.px_grad,
+                                  found.py_grad);
+  torch::Tensor loss = params.grad_mode == kRsNone
+                           ? torch::empty({B}, scores.options())
+                           : torch::empty({}, scores.options());
+  mps::Launch(kRnntSmoothed, "rnnt_smoothed_loss", {1, 32},
+              {scores, loss, params});
+  if (!need_grads) return {loss};
+  return {loss, found.px_grad, found.py_grad};
+}
+
+std::vector<torch::Tensor> RnntSmoothedLossGrad(
+    const RnntSmoothed &in, const std::string &reduction,
+    const std::vector<torch::Tensor> &saved, torch::Tensor px_grad,
+    torch::Tensor py_grad, torch::Tensor loss_grad) {
+  NVTX_RANGE(K2_FUNC);
+  NoAutocast no_autocast;
+  return GetRnntGrads(
+      in, GetRnntParams(in, true, RnntGradMode(reduction), true),
+      RnntSmoothedSaved::FromVector(saved), px_grad, py_grad, loss_grad);
+}
+
+}  // namespace k2

@@ -1,0 +1,97 @@
+/**
+ * Copyright      2026  The k2-mps authors
+ *
+ * See LICENSE for clarification regarding multiple authors
+ *
+ * Licensed under the Apache License, Version 2.0 (the "License");
+ * you may not use this file except in compliance with the License.
+ * You may obtain a copy of the License at
+ *
+ *     http://www.apache.org/licenses/LICENSE-2.0
+ *
+ * Unless required by applicable law or agreed to in writing, software
+ * distributed under the License is distributed on an "AS IS" BASIS,
+ * WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+ * See the License for the specific language governing permissions and
+ * limitations under the License.
+ */
+
+#ifndef K2_CSRC_MPS_RNNT_SMOOTHED_H_
+#define K2_CSRC_MPS_RNNT_SMOOTHED_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "torch/all.h"
+
+namespace k2 {
+
+/* What rnnt_loss_smoothed() or get_rnnt_logprobs_smoothed() of
+   k2/python/k2/rnnt_loss.py computes.
+
+   All tensors are on device mps and contiguous, and torch.float32 unless stated
+   otherwise.  No size is 0, but S may be.
+ */
+struct RnntSmoothed {
+  torch::Tensor lm;        // [B][S + 1][C]
+  torch::Tensor am;        // [B][T][C]
+  torch::Tensor symbols;   // torch.int64, [B][S]
+  torch::Tensor boundary;  // torch.int64, [B][4]; not defined if not given
+  int32_t termination_symbol;
+  std::string rnnt_type;  // regular, modified or constrained
+  double lm_only_scale, am_only_scale, delay_penalty;
+};
+
+/* Computes px and py: 3 commands of the GPU, 5 with an am-only scale.
+
+   @param [out] saved   What RnntSmoothedLogprobsGrad() needs.
+   @return              px, [B][S][T + 1], or [B][S][T] if not regular; py,
+                        [B][S + 1][T].
+ */
+std::vector<torch::Tensor> RnntSmoothedLogprobs(
+    const RnntSmoothed &in, std::vector<torch::Tensor> *saved);
+
+/* Computes the gradients of lm and am from those of px and py: 4 commands of
+   the GPU, 6 with an am-only scale.
+
+   @param [in] saved            What RnntSmoothedLogprobs() saved.
+   @param [in] px_grad, py_grad   Of the shapes of px and py.
+   @return                      The gradients of lm and am.
+ */
+std::vector<torch::Tensor> RnntSmoothedLogprobsGrad(
+    const RnntSmoothed &in, const std::vector<torch::Tensor> &saved,
+    torch::Tensor px_grad, torch::Tensor py_grad);
+
+/* Computes the loss: 5 commands of the GPU, 7 with an am-only scale; and one
+   more with gradients.  Logits outside of the boundary are not read, unless
+   there is an am-only scale, which averages over all of lm.
+
+   @param [in] reduction    none, sum or mean.
+   @param [in] need_grads   Whether to compute px_grad and py_grad.
+   @param [out] saved       What RnntSmoothedLossGrad() needs.
+   @return                  The loss, [B] or []; and if need_grads, the
+                            gradients of px and py, of -loss.sum() without a
+                            reduction.
+ */
+std::vector<torch::Tensor> RnntSmoothedLoss(const RnntSmoothed &in,
+                                            const std::string &reduction,
+                                            bool need_grads,
+                                            std::vector<torch::Tensor> *saved);
+
+/* Computes the gradients of lm and am: 4 commands of the GPU, 6 with an am-only
+   scale.
+
+   @param [in] saved               What RnntSmoothedLoss() saved.
+   @param [in] px_grad, py_grad    What RnntSmoothedLoss() returned.
+   @param [in] loss_grad           The gradient of the loss.
+   @return                         The gradients of lm and am.
+ */
+std::vector<torch::Tensor> RnntSmoothedLossGrad(
+    const RnntSmoothed &in, const std::string &reduction,
+    const std::vector<torch::Tensor> &saved, torch::Tensor px_grad,
+    torch::Tensor py_grad, torch::Tensor loss_grad);
+
+}  // namespace k2
+
+#endif  // K2_CSRC_MPS_RNNT_SMOOTHED_H_

@@ -1,0 +1,246 @@
+#!/usr/bin/env python3
+#
+# Copyright      2026  The k2-mps authors
+#
+# See ../../../LICENSE for clarification regarding multiple authors
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+# To run this single test, use
+#
+#  ctest --verbose -R mps_rnnt_smoothed_test_py
+
+import itertools
+import unittest
+
+import k2
+import torch
+
+B, S, T, C = 3, 6, 14, 9
+TYPES = ('regular', 'modified', 'constrained')
+
+
+def make(scale=1.0):
+    '''Return lm and am in float64, symbols that repeat, and a boundary.'''
+    torch.manual_seed(1)
+    am = torch.randn(B, T, C).double() * scale
+    lm = torch.randn(B, S + 1, C).double() * scale
+    symbols = torch.randint(0, 4, (B, S))
+    boundary = torch.tensor([[0, 0, S, T], [0, 0, 4, 11], [1, 2, 5, 9]])
+    return lm, am, symbols, boundary
+
+
+def run(function, lm, am, device, dtype):
+    '''Return the results of a function and the gradients of lm and am, each in
+    float64 on the CPU.'''
+    leaves = [x.detach().to(device, dtype).requires_grad_(True)
+              for x in (lm, am)]
+    found = function(*leaves)
+    total = sum((x * w).masked_fill(x.isinf(), 0).sum()
+                for x, w in zip(found, weights(found)) if x.requires_grad)
+    total.backward()
+    return [x.detach().cpu().double()
+            for x in (*found, *(leaf.grad for leaf in leaves))]
+
+
+def weights(tensors):
+    '''Return numbers that tell the elements of tensors apart.'''
+    return [torch.linspace(1, 2, x.numel()).view(x.shape).to(x)
+            for x in tensors]
+
+
+def relative_error(found, expected):
+    return ((found - expected).norm() / expected.norm()).item()
+
+
+@unittest.skipUnless(k2.with_mps and torch.backends.mps.is_available(),
+                     'there is no mps')
+class TestMpsRnntSmoothed(unittest.TestCase):
+
+    def check(self, function, lm, am):
+        expected = run(lambda *x: function('cpu', *x), lm, am, 'cpu',
+                       torch.float64)
+        found = run(lambda *x: function('mps', *x), lm, am, 'mps',
+                    torch.float32)
+        for a, b in zip(found, expected):
+            # Scores are sums of T + S log-probs of about 3, in float32.
+            assert torch.allclose(a, b, rtol=1e-5, atol=2e-5), (a - b).abs()
+
+    def test_loss(self):
+        lm, am, symbols, boundary = make(2.0)
+        for rnnt_type, lm_scale, am_scale, delay, bound, reduction in (
+                itertools.product(TYPES, (0.0, 0.25), (0.0, 0.1, 0.5),
+                                  (0.0, 0.3), (None, boundary),
+                                  ('none', 'sum', 'mean'))):
+            def loss(device, lm, am):
+                ans, grads = k2.rnnt_loss_smoothed(
+                    lm, am, symbols.to(device), 2, lm_scale, am_scale,
+                    bound if bound is None else bound.to(device), rnnt_type,
+                    delay, reduction, return_grad=True)
+                return (ans, *grads)
+
+            with self.subTest((rnnt_type, lm_scale, am_scale, delay,
+                               bound is None, reduction)):
+                self.check(loss, lm, am)
+
+    def test_simple_loss(self):
+        lm, am, symbols, boundary = make(2.0)
+        for rnnt_type in TYPES:
+            def loss(device, lm, am):
+                return k2.rnnt_loss_simple(
+                    lm, am, symbols.to(device), 2, boundary.to(device),
+                    rnnt_type, 0.2, 'none'),
+
+            with self.subTest(rnnt_type):
+                self.check(loss, lm, am)
+
+    def test_logprobs(self):
+        lm, am, symbols, boundary = make(2.0)
+        for rnnt_type, bound in itertools.product(TYPES, (None, boundary)):
+            def some(device):
+                return dict(symbols=symbols.to(device), termination_symbol=2,
+                            boundary=None if bound is None
+                            else bound.to(device), rnnt_type=rnnt_type)
+
+            with self.subTest((rnnt_type, bound is None)):
+                self.check(lambda device, lm, am: k2.get_rnnt_logprobs(
+                    lm, am, **some(device)), lm, am)
+                self.check(lambda device, lm, am: get_smoothed(
+                    lm, am, **some(device)), lm, am)
+
+    def test_large_logits(self):
+        '''Products of exponentials underflow, and gradients stay right.'''
+        for scale, am_scale in itertools.product((2, 40), (0.0, 0.1)):
+            lm, am, symbols, boundary = make(scale)
+
+            def loss(device, lm, am):
+                return k2.rnnt_loss_smoothed(
+                    lm, am, symbols.to(device), 2, 0.25, am_scale,
+                    boundary.to(device), reduction='sum'),
+
+            found = run(lambda *x: loss('mps', *x), lm, am, 'mps',
+                        torch.float32)
+            # The inputs of the reference are those that mps has.
+            expected = run(lambda *x: loss('cpu', *x), lm.float().double(),
+                           am.float().double(), 'cpu', torch.float64)
+            for a, b in zip(found, expected):
+                assert relative_error(a, b) < 1e-4, (scale, am_scale)
+
+    def test_finite_differences(self):
+        lm, am, symbols, boundary = make(2.0)
+        symbols, boundary = symbols.to('mps'), boundary.to('mps')
+
+        def loss(lm, am):
+            return k2.rnnt_loss_smoothed(
+                lm.to('mps', torch.float32), am.to('mps', torch.float32),
+                symbols, 2, 0.25, 0.1, boundary, reduction='sum')
+
+        _, lm_grad, am_grad = run(lambda *x: (loss(*x),), lm, am, 'mps',
+                                  torch.float32)
+        step = 0.05
+        lm_by, am_by = torch.randn_like(lm), torch.randn_like(am)
+        up, down = [loss(lm + sign * step * lm_by, am + sign * step * am_by)
+                    for sign in (1, -1)]
+        found = (up - down).item() / (2 * step)
+        expected = ((lm_grad * lm_by).sum() + (am_grad * am_by).sum()).item()
+        # The third derivative, of about 1 for each of B * (S + T) steps, times
+        # step ** 2 / 6; and the rounding of sums of about 100, 1e-5 / step.
+        assert abs(found - expected) < B * (S + T) * step ** 2 / 6 + 1e-3
+
+    def test_autocast(self):
+        '''A loss in an autocast is that of float32.'''
+        lm, am, symbols, boundary = make(4.0)
+        symbols, boundary = symbols.to('mps'), boundary.to('mps')
+
+        def smoothed(lm, am):
+            return k2.rnnt_loss_smoothed(lm, am, symbols, 2, 0.25, 0.1,
+                                         boundary, reduction='sum'),
+
+        def simple(lm, am):
+            return k2.rnnt_loss_simple(lm, am, symbols, 2, boundary,
+                                       reduction='sum'),
+
+        for dtype, loss in itertools.product((torch.float16, torch.bfloat16),
+                                             (smoothed, simple)):
+            def cast(*x):
+                with torch.autocast('mps', dtype=dtype):
+                    return loss(*x)
+
+            for a, b in zip(run(cast, lm, am, 'mps', torch.float32),
+                            run(loss, lm, am, 'mps', torch.float32)):
+                assert torch.equal(a, b) and a.isfinite().all()
+
+            # What a network in autocast gives.  Only gradients are rounded.
+            halves = [x.to(dtype) for x in (lm, am)]
+            for a, b in zip(run(cast, *halves, 'mps', dtype),
+                            run(loss, *halves, 'mps', torch.float32)):
+                assert torch.equal(a, b.to(dtype).double() if a.ndim else b)
+                assert a.isfinite().all()
+
+    def test_padding_is_not_read(self):
+        lm, am, symbols, boundary = make()
+
+        def loss(lm, am):
+            return k2.rnnt_loss_smoothed(
+                lm, am, symbols.to('mps'), 2, 0.25, 0.0, boundary.to('mps'),
+                reduction='none'),
+
+        expected = run(loss, lm, am, 'mps', torch.float32)
+        for b, (s_begin, t_begin, s_end, t_end) in enumerate(
+                boundary.tolist()):
+            am[b, :t_begin] = am[b, t_end:] = float('nan')
+            lm[b, :s_begin] = lm[b, s_end + 1:] = float('nan')
+        for a, b in zip(run(loss, lm, am, 'mps', torch.float32), expected):
+            assert torch.equal(a, b)
+
+    def test_two_runs_give_the_same_bits(self):
+        lm, am, symbols, boundary = make(3.0)
+
+        def loss(lm, am):
+            return k2.rnnt_loss_smoothed(
+                lm, am, symbols.to('mps'), 2, 0.25, 0.1, boundary.to('mps')),
+
+        for a, b in zip(*[run(loss, lm, am, 'mps', torch.float32)
+                          for _ in range(2)]):
+            assert torch.equal(a, b)
+
+    def test_a_second_gradient_is_refused(self):
+        lm, am, symbols, _ = make()
+        leaf = am.float().to('mps').requires_grad_(True)
+        loss = k2.rnnt_loss_simple(lm.float().to('mps'), leaf,
+                                   symbols.to('mps'), 2)
+        with self.assertRaisesRegex(RuntimeError, 'differentiate twice'):
+            torch.autograd.grad(loss, leaf, create_graph=True)
+
+    def test_wrong_arguments_are_refused_as_on_the_cpu(self):
+        lm, am, symbols, boundary = make()
+        boundary[1, 2] = S + 1
+        for change in (dict(boundary=boundary), dict(symbols=symbols[:, 1:]),
+                       dict(lm=lm[:, :, 1:]), dict(rnnt_type='other')):
+            arguments = {**dict(lm=lm, am=am, symbols=symbols), **{
+                'termination_symbol': 2, **change}}
+            for device in ('cpu', 'mps'):
+                with self.assertRaises(AssertionError):
+                    k2.rnnt_loss_smoothed(**{
+                        name: (x.float() if x.is_floating_point() else x
+                               ).to(device) if torch.is_tensor(x) else x
+                        for name, x in arguments.items()})
+
+
+def get_smoothed(lm, am, **rest):
+    return k2.get_rnnt_logprobs_smoothed(lm, am, lm_only_scale=0.25,
+                                         am_only_scale=0.1, **rest)
+
+
+if __name__ == '__main__':
+    unittest.main()
