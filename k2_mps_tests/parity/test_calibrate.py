@@ -13,7 +13,7 @@ from k2.mps import calibrate
 
 from k2_mps_tests.parity.helpers import python, random_fsa_vec
 
-OPERATIONS = {"intersect_dense", "ctc_loss", "get_tot_scores"}
+OPERATIONS = {"intersect_dense", "ctc_loss", "get_tot_scores", "intersect_dense_pruned"}
 
 
 @pytest.fixture

@@ -14,12 +14,12 @@ from collections.abc import Sequence
 
 from k2mps.core import errors
 
-# Fixes; what else helps any device; the mps device; operations in Metal, seven pull
+# Fixes; what else helps any device; the mps device; operations in Metal, eight pull
 # requests; the patches that k2 need not take.
 GROUPS = (
     *("fixes", "general", "device"),
     *("mutual-information", "rnnt", "rnnt-smoothed"),
-    *("graph-index", "lattices", "scores", "ctc"),
+    *("graph-index", "lattices", "scores", "ctc", "pruned"),
     "extras",
 )
 _GROUP = re.compile(rf"#\s*({'|'.join(GROUPS)}):(\s.*)?")

@@ -38,6 +38,8 @@ std::vector<Placement> &Table() {
        BuiltInCosts(Operation::kCtcLoss)},
       {"get_tot_scores", "arcs", "batches of states and waves",
        BuiltInCosts(Operation::kScores)},
+      {"intersect_dense_pruned", "active arcs", "rounds of waves",
+       BuiltInCosts(Operation::kIntersectDensePruned)},
   };
   return table;
 }

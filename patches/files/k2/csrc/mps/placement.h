@@ -27,7 +27,12 @@ namespace mps {
 
 // Operations on mps that both a Metal kernel and k2's code for the host can do.
 // Both work in the same memory.
-enum class Operation { kIntersectDense, kCtcLoss, kScores };
+enum class Operation {
+  kIntersectDense,
+  kCtcLoss,
+  kScores,
+  kIntersectDensePruned
+};
 
 // The estimated time of an operation, in nanoseconds.
 struct Costs {
@@ -43,9 +48,11 @@ struct Costs {
    estimate; it is read at each call.  Throws if it has another value.
 
    @param [in] operation  The operation.
-   @param [in] work       Units of work: arcs times frames; for kScores, arcs.
+   @param [in] work       Units of work: arcs times frames; for kScores, arcs;
+                          for kIntersectDensePruned, active arcs of all frames.
    @param [in] steps      Sequential steps: frames; for kScores, batches of
-                          states.
+                          states; for kIntersectDensePruned, rounds of a
+                          threadgroup in all frames.
    @param [in] num_waves  Returns NumWaves() of the operation's longest kernel,
                           see grid.h.  It is not called if Metal is slower even
                           with one wave, since it compiles the kernel.

@@ -89,6 +89,7 @@ def _problems(num_frames: int) -> Dict[str, Callable[[], None]]:
     targets = torch.randint(1, SYMBOLS, (SEQUENCES, TARGETS),
                             generator=generator)
     graph = k2.ctc_graph(targets.tolist(), device='mps')
+    topo = k2.ctc_topo(SYMBOLS - 1, device='mps')
     dense = k2.DenseFsaVec(scores, segments)
     lattice = k2.intersect_dense(graph, dense, output_beam=8.0)
 
@@ -102,6 +103,8 @@ def _problems(num_frames: int) -> Dict[str, Callable[[], None]]:
         'ctc_loss':
         lambda: k2.ctc_loss(graph, dense).backward(retain_graph=True),
         'get_tot_scores': tot_scores,
+        'intersect_dense_pruned':
+        lambda: k2.intersect_dense_pruned(topo, dense, 20, 8, 30, 10000),
     }
 
 

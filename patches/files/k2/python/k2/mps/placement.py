@@ -90,10 +90,13 @@ def _explain(placement) -> str:
     estimate = (f'{metal:.3g} ms by Metal for {placement.last_steps:g} '
                 f'{placement.steps}, {host:.3g} ms by the host for '
                 f'{placement.last_work:g} {placement.work}')
-    if placement.last_is_forced:
-        return (f'{placement.operation}: {who}, as K2_MPS_FORCE says; '
-                f'estimated are {estimate}')
-    return f'{placement.operation}: {who}; estimated are {estimate}'
+    forced = ', as K2_MPS_FORCE says' if placement.last_is_forced else ''
+    ans = f'{placement.operation}: {who}{forced}; estimated are {estimate}'
+    if placement.operation == 'intersect_dense_pruned':
+        reason = _k2.mps_why_host_intersects_pruned()
+        if reason:
+            ans += f'.  Then the host did it: {reason}'
+    return ans
 
 
 def explain() -> str:

@@ -1,0 +1,325 @@
+"""Cases of start_pruned, search_pruned, step_pruned, describe_pruned and emit_pruned.
+
+decoding.py gives the lattices.  All results must be equal: scores are sums of two floats, and
+maxima.
+"""
+
+import numpy as np
+
+from k2_mps_tests.kernels import decoding
+from k2_mps_tests.kernels.case import UNTOUCHED, Buffer, Case, ints
+from k2_mps_tests.kernels.graphs import ARC, Graphs
+from k2_mps_tests.kernels.sources import enumerators
+
+SIZES = enumerators("pruned.h")
+LANES = SIZES["kPrSimdWidth"]
+NUM_INFOS = SIZES["kPrNumInfos"]
+NONE, MINUS_INFINITY = 0x7FFFFFFF, np.int32(-0x7F800001)
+SYMBOLS = 5
+COLUMNS = SYMBOLS + 1
+ALL, SORTED, DETERMINISTIC, EPSILON_FREE = 0x1FF, 0x10, 0x20, 0x40
+# What a sequence has memory for.
+MAX_STATES, MAX_ARCS, MAX_OUT_STATES, MAX_OUT_ARCS = 3000, 9000, 2000, 5000
+
+# States of each graph (one graph: for all sequences), arcs that leave a state, rows of each
+# sequence, options.
+SHAPES = [
+    ([2], 1, [1], (8, 4, 0, 10)),
+    ([5], 2, [9, 4, 1], (8, 4, 2, 10)),
+    ([40, 7, 33], 3, [21, 20, 2], (6, 3, 2, 9)),
+    ([30], 4, [65, 22], (5, 2.5, 3, 12)),
+    ([9, 12], 3, [41, 40], (20, 8, 30, 100)),
+    ([12, 5], 2, [33, 30], (9, 4, 2, 10, True)),
+    ([4], 1, [7, 3], (9, 4, 2, 10, True)),
+]
+
+
+class Batch:
+    """The inputs of a decoding, and its lattices.  Attributes have the names of arguments."""
+
+    def __init__(self, states, num_arcs, rows, options):
+        random = np.random.default_rng([sum(states), num_arcs, sum(rows)])
+        self.options = decoding.Options(*options)
+        self.rows, self.shared = rows, len(states) == 1
+        graphs = _graphs(random, states, num_arcs)
+        self.arcs, self.state_begins = graphs.arcs, graphs.state_begins
+        self.leaving_begins = graphs.leaving_begins
+        self.b_begins = np.cumsum([0, *rows])
+        self.scores = random.standard_normal((self.b_begins[-1], COLUMNS)).astype(np.float32)
+        # Only the last row of a sequence has a score for label -1.
+        self.scores[:, 0] = -np.inf
+        self.scores[self.b_begins[1:] - 1] = -np.inf
+        self.scores[self.b_begins[1:] - 1, 0] = 0
+        self.lattices = [self._lattice(i) for i in range(len(rows))]
+
+    def graph_of(self, index):
+        """The number of the sequence's graph."""
+        return 0 if self.shared else index
+
+    def _lattice(self, index):
+        first, last = self.state_begins[self.graph_of(index) :][:2]
+        begins = self.leaving_begins[first : last + 1]
+        scores = self.scores[slice(*self.b_begins[index : index + 2])]
+        arc_begins, out = decoding.decode(
+            self.arcs[begins[0] : begins[-1]],
+            begins - begins[0],
+            scores,
+            max(self.rows),
+            self.options,
+        )
+        return arc_begins, [(src, dest, arc + begins[0], t) for src, dest, arc, t in out]
+
+    def infos(self, described):
+        """The numbers of each sequence that kernels pass on; others are 0."""
+        ans = np.zeros((len(self.rows), NUM_INFOS), np.int32)
+        for index, (arc_begins, out) in enumerate(self.lattices):
+            info = ans[index]
+            info[SIZES["kPrStates"]], info[SIZES["kPrArcs"]] = len(arc_begins), len(out)
+            is_reached = any(t == self.rows[index] - 1 for *_, t in out)
+            info[SIZES["kPrExtraStates"]] = not is_reached
+            info[SIZES["kPrHasFinal"]] = self.options.allow_partial and self.has_final(index)
+            if described:
+                info[SIZES["kPrNotProperties"]] = self._lacks(index)
+                info[SIZES["kPrEntered"]] = len({dest for _, dest, _, _ in out})
+                info[SIZES["kPrLeft"]] = len({src for src, *_ in out})
+        return ans
+
+    def has_final(self, index):
+        """Whether an arc of the lattice has label -1 in the graph."""
+        return any(self.arcs["label"][arc] == -1 for *_, arc, _ in self.lattices[index][1])
+
+    def label(self, index, arc, t):
+        """The label of an arc of the lattice."""
+        return -1 if t == self.rows[index] - 1 else self.arcs["label"][arc]
+
+    def _lacks(self, index):
+        lacks, before = 0, None
+        for src, dest, arc, t in self.lattices[index][1]:
+            label = int(self.label(index, arc, t)) & 0xFFFFFFFF
+            lacks |= EPSILON_FREE if label == 0 else 0
+            if before and before[0] == src:
+                lacks |= DETERMINISTIC if label <= before[1] else 0
+                lacks |= SORTED if (label, dest) < before[1:] else 0
+            before = src, label, dest
+        return lacks
+
+
+def _graphs(random, states, num_arcs):
+    """Random graphs whose states, but the last one, have an arc to that with label -1."""
+    parts, fsas = [], []
+    for fsa, n in enumerate(states):
+        arcs = np.zeros((n - 1) * (num_arcs + 1), ARC)
+        arcs["src"] = np.repeat(np.arange(n - 1), num_arcs + 1)
+        arcs["dest"] = random.integers(n - 1, size=len(arcs))
+        arcs["label"] = random.integers(SYMBOLS, size=len(arcs))
+        # Every other state.
+        final = (np.arange(len(arcs)) % (2 * num_arcs + 2)) == num_arcs
+        arcs["dest"][final], arcs["label"][final] = n - 1, -1
+        arcs["score"] = random.standard_normal(len(arcs)) / 4
+        parts.append(arcs)
+        fsas += [fsa] * len(arcs)
+    return Graphs(states, np.concatenate(parts), fsas)
+
+
+def cases():
+    yield _start()
+    for shape in SHAPES:
+        batch = Batch(*shape)
+        name = f"{shape[0]} states, {shape[2]} rows"
+        for threads, parts in ((LANES, 1), (3 * LANES, 2), (SIZES["kPrThreads"], 1)):
+            yield _search(f"{name}, {threads} threads, {parts} parts", batch, threads, parts)
+        for threads, groups in ((LANES, 2), (2 * LANES, 3)):
+            yield _step(f"{name}, {groups} groups of {threads} threads", batch, threads, groups)
+        yield _describe(name, batch)
+        yield _emit(name, batch)
+
+
+def _start():
+    table = np.array([[NONE, MINUS_INFINITY]] * 700)
+    buffers = [
+        Buffer.output(table, dtype=np.int32),
+        Buffer.output(np.zeros(2 * NUM_INFOS), dtype=np.int32),
+        ints([700, 2 * NUM_INFOS]),
+    ]
+    return Case("700 states", "start_pruned", 2, SIZES["kPrWideThreads"], buffers)
+
+
+def _bits(value):
+    return np.float32(value).view(np.int32)
+
+
+def _params(batch):
+    options = batch.options
+    return ints(
+        [
+            *(len(batch.rows), len(batch.rows), max(batch.rows), batch.shared),
+            *(batch.state_begins[-1], COLUMNS, COLUMNS),
+            *(options.min_active, options.max_active, options.allow_partial),
+            *(_bits(options.search_beam), _bits(options.output_beam)),
+            *(MAX_STATES, MAX_ARCS, MAX_ARCS // LANES + 1, MAX_OUT_STATES, MAX_OUT_ARCS),
+        ]
+    )
+
+
+def _scratch(size, dtype=np.int32):
+    return Buffer.scratch(np.zeros(size, dtype))
+
+
+def _inputs(batch):
+    return [
+        Buffer(batch.arcs.view(np.int32)),
+        *map(ints, (batch.state_begins, batch.leaving_begins)),
+        Buffer(batch.scores),
+        ints(batch.b_begins),
+    ]
+
+
+def _memory(batch):
+    """The tables and the rings."""
+    n = len(batch.rows)
+    words = MAX_ARCS // LANES + 1
+    pairs = 2 * batch.state_begins[-1] * (n if batch.shared else 1)
+    return [
+        Buffer.scratch(np.array([[NONE, MINUS_INFINITY]] * pairs, np.int32)),
+        _scratch(4 * n * MAX_STATES),
+        *(_scratch(n * MAX_STATES) for _ in range(3)),
+        _scratch(n * MAX_ARCS),
+        _scratch(n * MAX_ARCS, np.float32),
+        *(_scratch(n * words, np.uint32) for _ in range(2)),
+        _scratch(4 * n * SIZES["kPrMaxSimdgroups"]),
+        _scratch(4 * n * (max(batch.rows) + 2)),
+    ]
+
+
+def _out(batch):
+    """The arcs of the lattices, and where those of each state begin."""
+    out = np.full((len(batch.rows), MAX_OUT_ARCS, 4), int(UNTOUCHED), np.int32)
+    begins = np.full((len(batch.rows), MAX_OUT_STATES), int(UNTOUCHED), np.int32)
+    for index, (arc_begins, arcs) in enumerate(batch.lattices):
+        out[index, : len(arcs)] = np.array(arcs, np.int32).reshape(-1, 4)
+        begins[index, : len(arc_begins)] = arc_begins
+    return out, begins
+
+
+def _searched(batch):
+    """The arguments of a search, up to the parameters."""
+    out, begins = _out(batch)
+    # The kernel does not write the arcs of states at the end of the longest sequence.
+    tolerance = np.zeros(begins.shape, np.float32)
+    for index, (arc_begins, arcs) in enumerate(batch.lattices):
+        if arcs and arcs[-1][3] == max(batch.rows) - 1:
+            tolerance[index, len(arc_begins) - 1] = np.inf
+    infos, known = batch.infos(described=False), np.full(NUM_INFOS, np.inf)
+    for info in ("kPrHasFinal", "kPrError", "kPrStates", "kPrArcs", "kPrExtraStates"):
+        known[SIZES[info]] = 0
+    return [
+        *_inputs(batch),
+        *_memory(batch),
+        Buffer(np.zeros_like(infos), infos, known),
+        Buffer.output(out, dtype=np.int32),
+        Buffer.output(begins, tolerance, dtype=np.int32),
+        _scratch(begins.size),
+        _params(batch),
+    ]
+
+
+def _search(name, batch, threads, num_parts):
+    num_windows = (max(batch.rows) - 1) // decoding.SHIFT + 1
+    num_parts = min(num_parts, num_windows)
+    ends = [num_windows * i // num_parts for i in range(num_parts + 1)]
+    part, *more = [ints([0, *part]) for part in zip(ends, ends[1:])]
+    buffers = [*_searched(batch), part]
+    groups = len(batch.rows)
+    more = [(groups, other) for other in more]
+    return Case(name, "search_pruned", groups, threads, buffers, more)
+
+
+def _step(name, batch, threads, groups):
+    (first, step), *more = _steps(max(batch.rows), len(batch.rows), groups)
+    buffers = [*_searched(batch), step]
+    return Case(name, "step_pruned", first, threads, buffers, more)
+
+
+def _steps(num_rows, num_seqs, groups):
+    """The launches of step_pruned, [(threadgroups, step)], as Steps in
+    intersect_dense_pruned.cu has them: the steps of a frame, and beside them those of a window."""
+    launches = []
+    following, pending, window_step = 0, -1, 0
+
+    def begin(window):
+        return max(decoding.SHIFT * (window + 1) - decoding.WINDOW, 0)
+
+    def end(window):
+        return min(decoding.SHIFT * (window + 1), num_rows)
+
+    def launch(phase, t):
+        nonlocal pending, window_step
+        live = begin(pending if pending >= 0 else following)
+        both = phase != "kPrNoPhase" and pending >= 0
+        step = [0, groups, SIZES[phase], t, live, pending, window_step]
+        launches.append((num_seqs * groups * (1 + both), ints(step)))
+        window_step += 1
+        if pending >= 0 and window_step == 5 + end(pending) - begin(pending):
+            pending = -1
+
+    launch("kPrStart", 0)
+    for t in range(num_rows):
+        for phase in ("kPrExpand", "kPrInsert", "kPrFindFirsts", "kPrMakeStates"):
+            launch(phase, t)
+        if t + 1 == end(following):
+            while pending >= 0:
+                launch("kPrNoPhase", t)
+            following, pending, window_step = following + 1, following, 0
+    launch("kPrExpand", num_rows)
+    while pending >= 0:
+        launch("kPrNoPhase", num_rows)
+    return launches
+
+
+def _found(batch, described):
+    """The arguments up to the parameters, after search_pruned."""
+    out, begins = _out(batch)
+    return [*_inputs(batch), *_memory(batch), ints(batch.infos(described)), ints(out), ints(begins)]
+
+
+def _describe(name, batch):
+    buffers = [*_found(batch, False), _scratch(len(batch.rows) * MAX_OUT_STATES), _params(batch)]
+    at = len(_inputs(batch)) + len(_memory(batch))
+    buffers[at] = Buffer(batch.infos(False), batch.infos(True))
+    groups = len(batch.rows) * SIZES["kPrWideGroups"]
+    return Case(name, "describe_pruned", groups, SIZES["kPrWideThreads"], buffers)
+
+
+def _emit(name, batch):
+    splits1, splits2, ids2, arcs, map_a, map_b = [0], [], [], [], [], []
+    for index, (arc_begins, out) in enumerate(batch.lattices):
+        first_arc, extra = len(arcs), int(batch.infos(True)[index, SIZES["kPrExtraStates"]])
+        is_partial = batch.options.allow_partial and not batch.has_final(index)
+        splits2 += [first_arc + i for i in arc_begins] + [first_arc + len(out)] * extra
+        for src, dest, arc, t in out:
+            label = batch.arcs["label"][arc]
+            at = (batch.b_begins[index] + t) * COLUMNS + label + 1
+            is_last = t == batch.rows[index] - 1
+            acoustic = np.float32(0) if is_last and is_partial else batch.scores.ravel()[at]
+            score = acoustic + batch.arcs["score"][arc]
+            arcs.append((src, dest, batch.label(index, arc, t), score))
+            ids2.append(splits1[-1] + src)
+            map_a.append(-1 if is_last and label != -1 else arc)
+            map_b.append(at)
+        splits1.append(splits1[-1] + len(arc_begins) + extra)
+    splits2.append(len(arcs))
+    ids1 = np.repeat(np.arange(len(batch.rows)), np.diff(splits1))
+    arc_splits = np.cumsum([0, *(len(out) for _, out in batch.lattices)])
+    buffers = [
+        *_found(batch, True),
+        _scratch(1),
+        _params(batch),
+        ints([*splits1, *arc_splits]),
+        *(Buffer.output(x, dtype=np.int32) for x in (splits2, ids1, ids2)),
+        Buffer.output(np.array(arcs, ARC).view(np.int32), dtype=np.int32),
+        *(Buffer.output(x, dtype=np.int32) for x in (map_a, map_b)),
+        ints([len(batch.rows), splits1[-1], len(arcs)]),
+    ]
+    threads = SIZES["kPrWideThreads"]
+    groups = -(-max(splits1[-1] + 1, len(arcs)) // threads)
+    return Case(name, "emit_pruned", groups, threads, buffers)

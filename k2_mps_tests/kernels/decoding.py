@@ -1,0 +1,157 @@
+"""k2's intersect_dense_pruned of one sequence, by plain loops, for the checks.
+
+The steps are those of MultiGraphDenseIntersectPruned in k2/csrc/intersect_dense_pruned.cu, in
+its order, with its float32 and, for the beam, float64.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+FLOAT = np.float32
+NEVER = FLOAT(-np.inf)
+WINDOW, SHIFT = 30, 20
+
+
+class Options(NamedTuple):
+    search_beam: float
+    output_beam: float
+    min_active: int
+    max_active: int
+    allow_partial: bool = False
+
+
+class Step:
+    """An arc that leaves a frame.
+
+    Attributes:
+      source, dest: numbers of states of this frame and of the next; dest is -1 if pruned.
+      arc: the arc of the graph.
+      state: the graph's state that the arc enters.
+      score, end: of the arc, and of the path up to its end.
+    """
+
+    def __init__(self, source, arc, state, score, end):
+        self.source, self.arc, self.state, self.score, self.end = source, arc, state, score, end
+        self.dest = -1
+
+
+class Frame:
+    """The states that are active at a frame, by their numbers, and the arcs that leave it.
+
+    Attributes:
+      states: of the graph.
+      forward, backward: the states' scores.
+      kept: whether the pruning has kept each state.
+      steps: the arcs, in their order.
+    """
+
+    def __init__(self, states, forward):
+        self.states, self.forward = states, forward
+        self.backward = [NEVER] * len(states)
+        self.kept = [True] * len(states)
+        self.steps = []
+
+
+def decode(arcs, begins, rows, num_rows, options):
+    """Returns the lattice: [number of arcs before each state], [(src, dest, graph's arc, frame)].
+
+    Args:
+      arcs: of the graph, by states, see graphs.ARC.
+      begins: the first arc of each state, and the number of arcs.
+      rows: the scores of the sequence, [frames][columns].
+      num_rows: of the longest sequence of the batch.
+    """
+    num_states = len(begins) - 1
+    frames = [Frame([0][:num_states], [FLOAT(0)][:num_states])]
+    beam = FLOAT(options.search_beam)
+    window = 0
+    for t in range(num_rows):
+        _expand(frames[t], t, arcs, begins, rows, options)
+        beam = _next_beam(beam, len(frames[t].states), t, len(rows), options)
+        frames.append(_next_frame(frames[t], beam))
+        if t + 1 == min(SHIFT * (window + 1), num_rows):
+            _prune(frames, max(SHIFT * (window + 1) - WINDOW, 0), t + 1, num_states, options)
+            window += 1
+    return _lattice(frames)
+
+
+def _expand(frame, t, arcs, begins, rows, options):
+    if t >= len(rows):
+        return
+    leaving = [i for state in frame.states for i in range(*begins[state : state + 2])]
+    is_last = t == len(rows) - 1
+    partial = options.allow_partial and is_last and not any(arcs["label"][leaving] == -1)
+    for source, state in enumerate(frame.states):
+        for i in range(begins[state], begins[state + 1]):
+            arc = arcs[i]
+            acoustic = FLOAT(0) if partial else rows[t][arc["label"] + 1]
+            score = acoustic + arc["score"]
+            dest = len(begins) - 2 if partial else arc["dest"]
+            frame.steps.append(Step(source, i, int(dest), score, frame.forward[source] + score))
+
+
+def _next_beam(beam, num_active, t, num_rows, options):
+    usual, most, least = FLOAT(options.search_beam), options.max_active, options.min_active
+    near_end = t + 5 >= num_rows
+    if near_end:
+        least = max(least, most / 2)
+    if num_active <= most:
+        if num_active >= least or num_active == 0:
+            beam = FLOAT(0.8 * float(beam) + 0.2 * float(usual))
+        else:
+            beam = FLOAT(max(beam, usual) * 1.25)
+    elif not near_end:
+        beam = FLOAT(float(min(beam, usual)) * 0.8)
+    return FLOAT(1e10) if t == num_rows - 1 else beam
+
+
+def _next_frame(frame, beam):
+    best = max((step.end for step in frame.steps), default=NEVER)
+    numbers = {}
+    for step in frame.steps:
+        if step.end > best - beam:
+            numbers.setdefault(step.state, len(numbers))
+    forward = [NEVER] * len(numbers)
+    for step in frame.steps:
+        step.dest = numbers.get(step.state, -1)
+        if step.dest >= 0:
+            forward[step.dest] = max(forward[step.dest], step.end)
+    return Frame(list(numbers), forward)
+
+
+def _prune(frames, begin, end, num_states, options):
+    frames[end].backward = [-score for score in frames[end].forward]
+    for t in range(end - 1, begin - 1, -1):
+        frame, following = frames[t], frames[t + 1]
+        frame.backward = [NEVER] * len(frame.states)
+        for step in frame.steps:
+            if step.dest < 0:
+                continue
+            score = step.score + following.backward[step.dest]
+            if score + frame.forward[step.source] >= -FLOAT(options.output_beam):
+                frame.backward[step.source] = max(frame.backward[step.source], score)
+            else:
+                step.dest = -1
+        for i, state in enumerate(frame.states):
+            if state == num_states - 1:
+                frame.backward[i] = -frame.forward[i]
+            if t > begin:
+                frame.kept[i] = frame.backward[i] != NEVER
+
+
+def _lattice(frames):
+    numbers, count = [], 0
+    for frame in frames:
+        numbers.append({})
+        for i in np.flatnonzero(frame.kept):
+            numbers[-1][int(i)] = count
+            count += 1
+    arc_begins, out = [], []
+    for t, frame in enumerate(frames):
+        for i in numbers[t]:
+            arc_begins.append(len(out))
+            for step in frame.steps:
+                if step.source == i and step.dest >= 0:
+                    out.append((numbers[t][i], numbers[t + 1][step.dest], step.arc, t))
+    return arc_begins, out

@@ -1,0 +1,185 @@
+"""Lattices of intersect_dense_pruned by Metal: those of the CPU, to the bit.
+
+The tests compare states, arcs, their order, arc maps, properties and gradients.  All must be
+equal: the scores are sums of two floats in the same order, and maxima.
+"""
+
+import _k2
+import k2
+import pytest
+import torch
+
+from k2_mps_tests.parity.helpers import MPS, assert_equal, assert_equal_on_both
+from k2_mps_tests.parity.problems import KINDS, pick, random_graphs, random_scores
+
+pytestmark = pytest.mark.usefixtures("metal")
+
+
+def _case():
+    """Returns graphs, log-probs, segments and the options of intersect_dense_pruned."""
+    # A window of the pruning has 30 frames, and the next one begins 20 later.
+    num_seqs, num_frames, num_symbols = pick(1, 2, 5), pick(1, 4, 20, 21, 65), pick(2, 4, 9, 40)
+    log_probs, segments = random_scores(num_seqs, num_frames, num_symbols, pick(0, 0.5, 2, 20))
+    special = pick(None, None, float("-inf"), -1.0e10)
+    if special is not None:
+        log_probs[torch.rand_like(log_probs) < 0.1] = special
+    graphs = random_graphs(pick(*KINDS), num_symbols, pick(1, num_seqs))
+    min_active = pick(0, 2, 9)
+    beams = pick(2.0, 6.3, 20.0), pick(0.5, 4.0, 8.1)
+    options = *beams, min_active, min_active + pick(3, 20, 1000)
+    return graphs, log_probs, segments, options, pick(False, True)
+
+
+def _lattice(device, graphs, log_probs, segments, options, allow_partial):
+    """Returns the lattice, and the gradients of its inputs; None if k2 refuses the case."""
+    leaf = log_probs.clone().to(device).requires_grad_(True)
+    graphs = graphs.to(device).clone().requires_grad_(True)
+    dense = k2.DenseFsaVec(leaf, segments)
+    names = {"seqframe_idx_name": "seqframe", "frame_idx_name": "frame"}
+    try:
+        lattice = k2.intersect_dense_pruned(
+            graphs, dense, *options, **names, allow_partial=allow_partial
+        )
+    except (RuntimeError, ValueError):
+        return None
+    generator = torch.Generator().manual_seed(5)
+    weights = torch.randn(lattice.num_arcs, generator=generator).to(device)
+    (lattice.scores * weights).sum().backward()
+    return lattice, leaf.grad, graphs.scores.grad
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_any_lattice(seed):
+    torch.manual_seed(seed)
+    case = _case()
+    cpu, mps = _lattice("cpu", *case), _lattice(MPS, *case)
+    assert_equal(mps, cpu)
+    if mps is not None:
+        assert _k2.get_fsa_vec_basic_properties(mps[0].arcs) == cpu[0].properties
+
+
+@pytest.mark.parametrize("seed", range(60, 90))
+def test_several_threadgroups_for_a_sequence(seed):
+    torch.manual_seed(seed)
+    graphs, log_probs, segments, options, allow_partial = case = _case()
+    dense = k2.DenseFsaVec(log_probs, segments)
+    inputs = *options, allow_partial
+    arcs, *maps = _k2.intersect_dense_pruned(graphs.arcs, dense.dense_fsa_vec, *inputs)
+    graphs, dense, *_ = _inputs_on_mps(case)
+    made = _k2.mps_intersect_dense_pruned(
+        graphs.arcs, dense.dense_fsa_vec, int(segments[:, 2].max()) + 1, *inputs, groups=pick(2, 3)
+    )
+    assert_equal(k2.Fsa(made.fsas), k2.Fsa(arcs))
+    assert_equal([made.arc_map_a, made.arc_map_b], maps)
+    assert made.properties == k2.Fsa(arcs).properties
+
+
+def _topo_case(num_frames, beams=(8.0, 5.0), **options):
+    torch.manual_seed(11)
+    num_seqs = len(num_frames)
+    log_probs = torch.randn(num_seqs, max(*num_frames, 1), 6).log_softmax(-1)
+    segments = torch.tensor([[i, 0, n] for i, n in enumerate(num_frames)], dtype=torch.int32)
+    topo = k2.create_fsa_vec([k2.ctc_topo(5)])
+    active = options.get("active", (2, 100))
+    return topo, log_probs, segments, (*beams, *active), options.get("allow_partial", False)
+
+
+def _on_both(*case):
+    assert_equal_on_both(lambda device: _lattice(device, *case))
+
+
+def test_sequences_without_frames():
+    _on_both(*_topo_case([40, 3, 0]))
+
+
+def test_scores_whose_sums_round():
+    case = _topo_case([40, 22], beams=(1e8, 1e8))
+    case[1].copy_((torch.rand_like(case[1]) - 0.5) * 4e7)
+    _on_both(*case)
+
+
+def test_a_beam_that_grows_beyond_float():
+    """Fewer states than min_active: the beam becomes larger with each frame."""
+    _on_both(*_topo_case([450], active=(50, 100)))
+
+
+def test_a_final_state_is_not_reached():
+    graph = k2.create_fsa_vec([k2.linear_fst([1, 2], [1, 2])])
+    for allow_partial in (False, True):
+        _on_both(graph, *_topo_case([30, 1, 0], allow_partial=allow_partial)[1:])
+
+
+@pytest.mark.parametrize("score", [float("nan"), float("inf")])
+def test_the_host_gets_scores_that_are_not_numbers(score):
+    case = _topo_case([30, 12])
+    case[1][0, 4, 2] = score
+    _on_both(*case)
+    assert "are infinite, NaN" in _k2.mps_why_host_intersects_pruned()
+
+
+def test_the_host_gets_beams_that_are_not_normal():
+    _on_both(*_topo_case([30, 12], beams=(1e-35, 5.0)))
+
+
+def _counted(function):
+    with k2.mps.counters() as counted:
+        ans = function()
+    return counted, ans
+
+
+def _inputs_on_mps(case):
+    graphs, log_probs, segments, options, allow_partial = case
+    dense = k2.DenseFsaVec(log_probs.to(MPS), segments)
+    return graphs.to(MPS), dense, *options, allow_partial
+
+
+def test_one_wait_for_a_batch():
+    inputs = _inputs_on_mps(_topo_case([45, 30, 9]))
+    torch.mps.synchronize()
+    counted, _ = _counted(lambda: k2.intersect_dense_pruned(*inputs[:-1]))
+    assert counted.waits == 1
+
+
+def test_the_same_bits_in_all_runs():
+    inputs = _inputs_on_mps(_topo_case([65, 30]))
+    first = k2.intersect_dense_pruned(*inputs[:-1]).arcs.values().cpu()
+    for _ in range(20):
+        again = k2.intersect_dense_pruned(*inputs[:-1])
+        assert torch.equal(again.arcs.values().cpu(), first)
+
+
+def _bush(num_states):
+    """A graph whose first state goes to all others, and they to the end."""
+    last = num_states - 1
+    lines = [f"0 {i} {1 + i % 5} 0" for i in range(1, last)]
+    lines += [f"{i} {j} {1 + j % 5} 0" for i in range(1, last) for j in (1, i, last - 1)]
+    lines += [f"{i} {last} -1 0" for i in range(1, last)]
+    lines = sorted(lines, key=lambda line: int(line.split()[0]))
+    return k2.create_fsa_vec([k2.arc_sort(k2.Fsa.from_str("\n".join([*lines, str(last)])))])
+
+
+def test_more_memory_where_the_estimate_was_too_small():
+    """Many more states are active than max_active, which is advice."""
+    case = (_bush(300), *_topo_case([25, 22], beams=(100.0, 100.0), active=(0, 1))[1:])
+    _on_both(*case)
+    inputs = _inputs_on_mps(case)
+    torch.mps.synchronize()
+    counted, _ = _counted(lambda: k2.intersect_dense_pruned(*inputs[:-1]))
+    assert counted.waits > 1
+
+
+def test_more_memory_than_the_gpu_may_take_is_the_hosts():
+    """The tables alone would take 1.3 GB: 16 bytes for each of 80 million states."""
+    num_states = 80_000_000
+    row_splits = torch.full((num_states + 1,), 1, dtype=torch.int32)
+    row_splits[0] = 0
+    shape = k2.ragged.create_ragged_shape2(row_splits=row_splits, cached_tot_size=1)
+    top = k2.ragged.regular_ragged_shape(1, num_states)
+    arcs = torch.tensor([[0, num_states - 1, -1, 0]], dtype=torch.int32)
+    arcs = _k2.RaggedArc(top.compose(shape), arcs)
+    case = _topo_case([0])
+    dense = k2.DenseFsaVec(case[1].to(MPS), case[2])
+    graph = arcs.to(MPS)
+    assert _k2.mps_intersect_dense_pruned(graph, dense.dense_fsa_vec, 1, *case[3], False) is None
+    assert "1 GiB" in _k2.mps_why_host_intersects_pruned()
+    assert "1 GiB" in k2.mps.explain()

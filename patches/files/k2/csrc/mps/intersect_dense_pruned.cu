@@ -1,0 +1,429 @@
+/**
+ * Copyright      2026  The k2-mps authors
+ *
+ * See LICENSE for clarification regarding multiple authors
+ *
+ * Licensed under the Apache License, Version 2.0 (the "License");
+ * you may not use this file except in compliance with the License.
+ * You may obtain a copy of the License at
+ *
+ *     http://www.apache.org/licenses/LICENSE-2.0
+ *
+ * Unless required by applicable law or agreed to in writing, software
+ * distributed under the License is distributed on an "AS IS" BASIS,
+ * WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+ * See the License for the specific language governing permissions and
+ * limitations under the License.
+ */
+
+#include <algorithm>
+#include <functional>
+#include <limits>
+#include <mutex>  // NOLINT
+#include <vector>
+
+#include "k2/csrc/fsa_utils.h"
+#include "k2/csrc/mps/gpu_array.h"
+#include "k2/csrc/mps/grid.h"
+#include "k2/csrc/mps/intersect_dense_pruned.h"
+#include "k2/csrc/mps/kernels/pruned.h"
+#include "k2/csrc/mps/metal.h"
+#include "k2/csrc/mps/placement.h"
+#include "k2/csrc/torch_util.h"
+
+namespace k2 {
+
+namespace {
+
+constexpr const char *kPruned = "pruned";
+constexpr const char *kSearch = "search_pruned";
+constexpr const char *kStep = "step_pruned";
+
+// The memory that the operation may take beside the lattice, in bytes.
+constexpr int64_t kMaxBytes = int64_t{1} << 30;
+
+std::mutex g_mutex;
+std::string g_reason;
+
+void KeepReason(const std::string &reason) {
+  std::lock_guard<std::mutex> lock(g_mutex);
+  g_reason = reason;
+}
+
+// Numbers of a batch that are known without a wait.
+struct Problem {
+  int32_t num_seqs, num_rows;
+  int64_t num_states, num_arcs;  // of all graphs
+  bool shared_graph;
+  // States that are active at a frame of a sequence, and arcs that leave them,
+  // by estimate.
+  int64_t active, leaving;
+
+  Problem(FsaVec &a_fsas, int32_t num_seqs, int32_t num_rows,
+          int32_t max_active)
+      : num_seqs(num_seqs),
+        num_rows(num_rows),
+        num_states(a_fsas.TotSize(1)),
+        num_arcs(a_fsas.NumElements()),
+        shared_graph(a_fsas.Dim0() == 1) {
+    // Few graphs are much larger than the average.  Decoding visits states with
+    // many arcs more often than others.
+    constexpr int64_t kMostActive = 1 << 14;
+    const int64_t of_graphs = shared_graph ? 1 : num_seqs,
+                  states = std::min(num_states, 2 * num_states / of_graphs),
+                  arcs = std::min(num_arcs, 2 * num_arcs / of_graphs);
+    active = std::min({states, int64_t{max_active}, kMostActive});
+    leaving = std::min(arcs, 5 * active * num_arcs / (2 * num_states) + 32);
+  }
+
+  // The rounds of a threadgroup for a frame, each of up to 7 microseconds by
+  // estimate: the steps of the frame, and its arcs.
+  int64_t RoundsOfFrame(int32_t groups) const {
+    return 5 + leaving / (kPrThreads * groups);
+  }
+  // Returns how many threadgroups pay for a sequence.  A dispatch for each step
+  // costs about as much as a round, so small frames are better off with one.
+  int32_t Groups() const {
+    constexpr int64_t kRounds = 4;
+    const int64_t of_cores = mps::NumCores() / num_seqs,
+                  of_arcs = leaving / (kRounds * kPrThreads);
+    return std::max<int64_t>(1, std::min(of_cores, of_arcs));
+  }
+
+  // See WindowOf() in kernels/pruned_window.h.
+  int32_t NumWindows() const {
+    return std::max((num_rows - 1) / kPrShift + 1, 1);
+  }
+};
+
+// The memory of a batch.
+class Memory {
+ public:
+  Memory(const Problem &problem, int32_t groups) : problem_(problem) {
+    // A window, the frame after it, and the frame being made.  Where several
+    // threadgroups do a sequence, also the frames of the dispatches in which a
+    // window is pruned.
+    const int32_t num_frames = kPrWindow + 3 + (groups > 1 ? kPrWindow / 3 : 0);
+    max_states_ = num_frames * problem.active + 1;
+    max_arcs_ = num_frames * problem.leaving + 1;
+    max_out_arcs_ = problem.num_rows * std::min<int64_t>(problem.leaving, 500);
+    max_out_states_ = max_out_arcs_ / 2 + problem.num_rows + 2;
+  }
+
+  void EnlargeRings() {
+    max_states_ *= 2;
+    max_arcs_ *= 2;
+  }
+  void EnlargeOutput(int64_t states, int64_t arcs) {
+    max_out_states_ = std::max(max_out_states_, states);
+    max_out_arcs_ = std::max(max_out_arcs_, arcs);
+  }
+
+  // Sets how many sequences have tables and rings at the same time.  Returns
+  // false if there is not enough memory for one.
+  bool Fit() {
+    const int64_t of_table = 4 * sizeof(int32_t) * problem_.num_states,
+                  left = kMaxBytes - BytesOfOutput() -
+                         (problem_.shared_graph ? 0 : of_table);
+    const int64_t each =
+        BytesOfRings() + (problem_.shared_graph ? of_table : 0);
+    at_once_ = std::min<int64_t>(left / each, problem_.num_seqs);
+    return left > 0 && at_once_ > 0;
+  }
+
+  int32_t at_once() const { return at_once_; }
+  int64_t NumPairs() const {
+    return 2 * problem_.num_states * (problem_.shared_graph ? at_once_ : 1);
+  }
+  void SetParams(PrunedParams *params) const {
+    params->at_once = at_once_;
+    params->max_states = max_states_;
+    params->max_arcs = max_arcs_;
+    params->max_words = NumWords();
+    params->max_out_states = max_out_states_;
+    params->max_out_arcs = max_out_arcs_;
+  }
+
+  // Returns the memory in the order of the arguments of pruned.metal, from the
+  // tables on.
+  std::vector<torch::Tensor> Allocate(const torch::Tensor &infos) const {
+    const int64_t states = at_once_ * max_states_, arcs = at_once_ * max_arcs_,
+                  words = at_once_ * NumWords(),
+                  out_states = problem_.num_seqs * max_out_states_;
+    return {GpuTensor<int32_t>(2 * NumPairs()),
+            GpuTensor<int32_t>(4 * states),
+            GpuTensor<int32_t>(states),
+            GpuTensor<int32_t>(states),
+            GpuTensor<int32_t>(states),
+            GpuTensor<int32_t>(arcs),
+            GpuTensor<float>(arcs),
+            GpuTensor<int32_t>(words),
+            GpuTensor<int32_t>(words),
+            GpuTensor<int32_t>(4 * at_once_ * kPrMaxSimdgroups),
+            GpuTensor<int32_t>(4 * at_once_ * (problem_.num_rows + 2)),
+            infos,
+            GpuTensor<int32_t>(4 * problem_.num_seqs * max_out_arcs_),
+            GpuTensor<int32_t>(out_states),
+            GpuTensor<int32_t>(out_states)};
+  }
+
+ private:
+  int64_t NumWords() const { return max_arcs_ / kPrSimdWidth + 1; }
+  int64_t BytesOfRings() const {
+    return 28 * max_states_ + 8 * max_arcs_ + 8 * NumWords() +
+           16 * kPrMaxSimdgroups + 16 * (problem_.num_rows + 2);
+  }
+  int64_t BytesOfOutput() const {
+    return problem_.num_seqs * (16 * max_out_arcs_ + 8 * max_out_states_);
+  }
+
+  const Problem problem_;
+  int64_t max_states_, max_arcs_, max_out_states_, max_out_arcs_;
+  int64_t at_once_ = 0;
+};
+
+// Launches the steps of some sequences, each by several threadgroups.
+class Steps {
+ public:
+  // Called with a step and the number of threadgroups.
+  using Launch = std::function<void(const PrunedStep &, uint32_t)>;
+
+  Steps(int32_t first_seq, int32_t count, int32_t groups, int32_t num_rows,
+        const Launch &launch)
+      : count_(count), num_rows_(num_rows), launch_(launch) {
+    step_.first_seq = first_seq;
+    step_.groups = groups;
+    step_.window = -1;
+  }
+
+  void LaunchAll() {
+    Do(kPrStart, 0);
+    for (int32_t t = 0; t < num_rows_; ++t) {
+      for (int32_t phase = kPrExpand; phase <= kPrMakeStates; ++phase)
+        Do(phase, t);
+      if (t + 1 != EndOf(next_window_)) continue;
+      // Only the last window may begin before the one before it is done.
+      while (step_.window >= 0) Do(kPrNoPhase, t);
+      step_.window = next_window_++;
+      step_.window_step = 0;
+      if (t + 1 != num_rows_) mps::Commit();
+    }
+    Do(kPrExpand, num_rows_);
+    while (step_.window >= 0) Do(kPrNoPhase, num_rows_);
+  }
+
+ private:
+  // See WindowOf() in kernels/pruned_window.h.
+  int32_t BeginOf(int32_t window) const {
+    return std::max(kPrShift * (window + 1) - kPrWindow, 0);
+  }
+  int32_t EndOf(int32_t window) const {
+    return std::min(kPrShift * (window + 1), num_rows_);
+  }
+
+  // Does a phase of frame t and, beside it, the next step of the window.
+  void Do(int32_t phase, int32_t t) {
+    const int32_t window = step_.window;
+    step_.phase = phase;
+    step_.t = t;
+    step_.first_live = BeginOf(window >= 0 ? window : next_window_);
+    const bool both = phase != kPrNoPhase && window >= 0;
+    launch_(step_, count_ * step_.groups * (both ? 2 : 1));
+    if (window < 0) return;
+    // One step, one for each frame, and four; see DoWindowStep() in
+    // kernels/pruned.metal.
+    if (++step_.window_step == 1 + EndOf(window) - BeginOf(window) + 4)
+      step_.window = -1;
+  }
+
+  const int32_t count_, num_rows_;
+  const Launch launch_;
+  PrunedStep step_ = {};
+  int32_t next_window_ = 0;
+};
+
+// The lattice's sizes and properties.
+struct Totals {
+  int32_t error = 0;
+  int64_t most_states = 0, most_arcs = 0;  // of a sequence
+  // [2][num_seqs + 1], the states and arcs before each sequence.
+  std::vector<int32_t> begins;
+  int64_t num_states = 0, num_arcs = 0;
+  int32_t properties = kFsaAllProperties;
+
+  // infos   [num_seqs][kPrNumInfos]
+  Totals(const int32_t *infos, int32_t num_seqs) {
+    std::vector<int32_t> arc_begins;
+    for (int32_t i = 0; i <= num_seqs; ++i) {
+      begins.push_back(static_cast<int32_t>(num_states));
+      arc_begins.push_back(static_cast<int32_t>(num_arcs));
+      if (i == num_seqs) break;
+      const int32_t *info = infos + i * kPrNumInfos;
+      error |= info[kPrError];
+      most_states = std::max<int64_t>(most_states, info[kPrStates]);
+      most_arcs = std::max<int64_t>(most_arcs, info[kPrArcs]);
+      const int32_t states = info[kPrStates] + info[kPrExtraStates];
+      num_states += states;
+      num_arcs += info[kPrArcs];
+      properties &= ~info[kPrNotProperties];
+      if (info[kPrArcs] == 0) properties &= ~kFsaPropertiesNonempty;
+      if (states == 0) continue;
+      // The initial state counts as entered, and the final state as left, if
+      // there is an arc.
+      const int32_t one = info[kPrArcs] != 0 ? 1 : 0;
+      if (info[kPrEntered] + one != states)
+        properties &= ~kFsaPropertiesMaybeAccessible;
+      if (info[kPrLeft] + one != states)
+        properties &= ~kFsaPropertiesMaybeCoaccessible;
+    }
+    begins.insert(begins.end(), arc_begins.begin(), arc_begins.end());
+  }
+};
+
+}  // namespace
+
+std::string WhyHostIntersectsPruned() {
+  std::lock_guard<std::mutex> lock(g_mutex);
+  return g_reason;
+}
+
+std::unique_ptr<PrunedLattice> IntersectDensePrunedMps(
+    FsaVec &a_fsas, DenseFsaVec &b_fsas, int32_t num_rows, float search_beam,
+    float output_beam, int32_t min_active, int32_t max_active,
+    bool allow_partial, int32_t groups) {
+  NVTX_RANGE(K2_FUNC);
+  KeepReason("");
+  FsaVec graphs = FsaToFsaVec(a_fsas);
+  const int32_t num_seqs = b_fsas.shape.Dim0();
+  // The host's checks, and beams that kernels can compute.
+  if (num_seqs < 1 || num_rows < 1 || graphs.NumElements() == 0 ||
+      (graphs.Dim0() != 1 && graphs.Dim0() != num_seqs) ||
+      !(search_beam >= 1e-30f && search_beam <= 1e30f) || !(output_beam > 0) ||
+      min_active < 0 || max_active <= min_active)
+    return nullptr;
+  const Problem problem(graphs, num_seqs, num_rows, max_active);
+  if (groups == 0) groups = problem.Groups();
+  groups =
+      std::min<int32_t>(groups, kPrMaxSimdgroups * kPrSimdWidth / kPrThreads);
+  Memory memory(problem, groups);
+  memory.Fit();
+  const torch::Tensor arcs = ToTorch(graphs.values);
+  const char *kernel = groups == 1 ? kSearch : kStep;
+  auto grid_of = [&](uint32_t threadgroups) {
+    return mps::Grid{threadgroups, mps::FitThreads(kPruned, kernel, arcs,
+                                                   kPrThreads, kPrSimdWidth)};
+  };
+  auto num_waves = [&] {
+    return mps::NumWaves(kPruned, kernel, arcs,
+                         grid_of(std::max(memory.at_once(), 1) * groups));
+  };
+  const int64_t rounds = problem.RoundsOfFrame(groups);
+  const int64_t num_rows_of_all = b_fsas.shape.TotSize(1);
+  if (!mps::PreferMetal(mps::Operation::kIntersectDensePruned,
+                        static_cast<double>(problem.leaving) * num_rows_of_all,
+                        static_cast<double>(rounds) * num_rows, num_waves))
+    return nullptr;
+
+  Array1<int32_t> state_begins = graphs.RowSplits(1),
+                  leaving_begins = graphs.RowSplits(2),
+                  row_begins = b_fsas.shape.RowSplits(1);
+  mps::FirstArguments<PrunedParams> inputs{
+      {arcs, ToTorch(state_begins), ToTorch(leaving_begins),
+       ToTorch(b_fsas.scores), ToTorch(row_begins)},
+      {}};
+  PrunedParams &params = inputs.params;
+  params.num_seqs = num_seqs;
+  params.num_rows = num_rows;
+  params.shared_graph = problem.shared_graph;
+  params.num_states = static_cast<int32_t>(problem.num_states);
+  params.stride = b_fsas.scores.ElemStride0();
+  params.num_columns = b_fsas.scores.Dim1();
+  params.min_active = min_active;
+  params.max_active = max_active;
+  params.allow_partial = allow_partial;
+  params.search_beam = search_beam;
+  params.output_beam = output_beam;
+  const size_t num_inputs = inputs.arguments.size();
+
+  for (;;) {
+    if (!memory.Fit()) {
+      KeepReason("the GPU would need more than 1 GiB");
+      return nullptr;
+    }
+    memory.SetParams(&params);
+    torch::Tensor infos = GpuTensor<int32_t>(num_seqs * kPrNumInfos);
+    const std::vector<torch::Tensor> scratch = memory.Allocate(infos);
+    inputs.arguments.resize(num_inputs, arcs);
+    inputs.arguments.insert(inputs.arguments.end(), scratch.begin(),
+                            scratch.end());
+    PrunedStartParams start{static_cast<int32_t>(memory.NumPairs()),
+                            num_seqs * kPrNumInfos};
+    for (int32_t first = 0; first < num_seqs; first += memory.at_once()) {
+      const uint32_t count = std::min(memory.at_once(), num_seqs - first);
+      if (first != 0) mps::Commit();
+      mps::Launch(kPruned, "start_pruned",
+                  mps::GridOf(std::min(start.num_pairs, 1 << 16)),
+                  {scratch[0], infos, start});
+      start.num_infos = 0;
+      if (groups > 1) {
+        auto launch = [&](const PrunedStep &step, uint32_t threadgroups) {
+          mps::Launch(kPruned, kStep, grid_of(threadgroups),
+                      inputs.And({step}));
+        };
+        Steps(first, count, groups, num_rows, launch).LaunchAll();
+        continue;
+      }
+      mps::LaunchInParts(
+          1, problem.NumWindows(), num_waves() * kPrShift * rounds,
+          [&](int32_t begin, int32_t end) {
+            mps::Launch(kPruned, kSearch, grid_of(count),
+                        inputs.And({PrunedPart{first, begin, end}}));
+          });
+    }
+    mps::Launch(
+        kPruned, "describe_pruned",
+        {static_cast<uint32_t>(num_seqs) * kPrWideGroups, kPrWideThreads},
+        inputs.And({}));
+    const Totals totals(EvalPtr<int32_t>(infos), num_seqs);
+    if (totals.error & ~(kPrSmallRings | kPrSmallOutput)) {
+      KeepReason("the scores are infinite, NaN or too large for the GPU");
+      return nullptr;
+    }
+    if (totals.error) {
+      if (totals.error & kPrSmallRings) memory.EnlargeRings();
+      memory.EnlargeOutput(totals.most_states, totals.most_arcs);
+      continue;
+    }
+    if (totals.num_arcs > std::numeric_limits<int32_t>::max() / 4) {
+      KeepReason("the lattice is too large for the GPU");
+      return nullptr;
+    }
+    const int32_t num_states = totals.num_states, num_arcs = totals.num_arcs;
+    Array1<int32_t> begins(graphs.Context(), totals.begins);
+    torch::Tensor row_splits2 = GpuTensor<int32_t>(num_states + 1),
+                  row_ids1 = GpuTensor<int32_t>(num_states),
+                  row_ids2 = GpuTensor<int32_t>(num_arcs),
+                  out = GpuTensor<int32_t>(4 * int64_t{num_arcs}),
+                  map_a = GpuTensor<int32_t>(num_arcs),
+                  map_b = GpuTensor<int32_t>(num_arcs);
+    mps::Launch(kPruned, "emit_pruned",
+                mps::GridOf(std::max(num_states + 1, num_arcs)),
+                inputs.And({ToTorch(begins), row_splits2, row_ids1, row_ids2,
+                            out, map_a, map_b,
+                            PrunedEmitParams{num_seqs, num_states, num_arcs}}));
+    auto ans = std::make_unique<PrunedLattice>();
+    Array1<int32_t> splits1 = begins.Range(0, num_seqs + 1),
+                    ids1 = GpuArray<int32_t>(row_ids1, num_states),
+                    splits2 = GpuArray<int32_t>(row_splits2, num_states + 1),
+                    ids2 = GpuArray<int32_t>(row_ids2, num_arcs);
+    ans->fsas = FsaVec(
+        RaggedShape3(&splits1, &ids1, num_states, &splits2, &ids2, num_arcs),
+        GpuArray<Arc>(out, num_arcs));
+    ans->arc_map_a = GpuArray<int32_t>(map_a, num_arcs);
+    ans->arc_map_b = GpuArray<int32_t>(map_b, num_arcs);
+    ans->properties = totals.properties;
+    return ans;
+  }
+}
+
+}  // namespace k2

@@ -1,0 +1,66 @@
+/**
+ * Copyright      2026  The k2-mps authors
+ *
+ * See LICENSE for clarification regarding multiple authors
+ *
+ * Licensed under the Apache License, Version 2.0 (the "License");
+ * you may not use this file except in compliance with the License.
+ * You may obtain a copy of the License at
+ *
+ *     http://www.apache.org/licenses/LICENSE-2.0
+ *
+ * Unless required by applicable law or agreed to in writing, software
+ * distributed under the License is distributed on an "AS IS" BASIS,
+ * WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+ * See the License for the specific language governing permissions and
+ * limitations under the License.
+ */
+
+#ifndef K2_CSRC_MPS_INTERSECT_DENSE_PRUNED_H_
+#define K2_CSRC_MPS_INTERSECT_DENSE_PRUNED_H_
+
+#include <memory>
+#include <string>
+
+#include "k2/csrc/array.h"
+#include "k2/csrc/fsa.h"
+
+namespace k2 {
+
+// What IntersectDensePruned() returns, and the lattice's properties as
+// GetFsaVecBasicProperties() would return them.
+struct PrunedLattice {
+  FsaVec fsas;
+  Array1<int32_t> arc_map_a, arc_map_b;
+  int32_t properties;
+};
+
+/* IntersectDensePruned() on the GPU.  All bits are the CPU's.
+
+   The host waits once, for the number of states and arcs to allocate.  If the
+   memory that it estimated was not enough, the GPU starts again with more, and
+   the host waits again.  The host does not wait for the lattice itself.
+
+   @param [in] a_fsas      Decoding graphs on device mps, with 2 or 3 axes.
+   @param [in] b_fsas      Scores of frames, on device mps.
+   @param [in] num_rows    Rows of b_fsas of the longest sequence.
+   @param [in] search_beam, output_beam, min_active, max_active, allow_partial
+                           As for IntersectDensePruned().
+   @param [in] groups      How many threadgroups work on a sequence; 0: as many
+                           as pay.  The result does not depend on it.
+   @return   nullptr if IntersectDensePruned() has to do the work: if it is
+             faster (see placement.h); if the GPU would need too much memory;
+             if the input is one that IntersectDensePruned() may refuse.
+ */
+std::unique_ptr<PrunedLattice> IntersectDensePrunedMps(
+    FsaVec &a_fsas, DenseFsaVec &b_fsas, int32_t num_rows, float search_beam,
+    float output_beam, int32_t min_active, int32_t max_active,
+    bool allow_partial, int32_t groups = 0);
+
+// Returns why the last call of IntersectDensePrunedMps() that began on the GPU
+// left the work to the host; empty if it did not.
+std::string WhyHostIntersectsPruned();
+
+}  // namespace k2
+
+#endif  // K2_CSRC_MPS_INTERSECT_DENSE_PRUNED_H_

@@ -1,0 +1,273 @@
+/**
+ * Copyright      2026  The k2-mps authors
+ *
+ * See LICENSE for clarification regarding multiple authors
+ *
+ * Licensed under the Apache License, Version 2.0 (the "License");
+ * you may not use this file except in compliance with the License.
+ * You may obtain a copy of the License at
+ *
+ *     http://www.apache.org/licenses/LICENSE-2.0
+ *
+ * Unless required by applicable law or agreed to in writing, software
+ * distributed under the License is distributed on an "AS IS" BASIS,
+ * WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+ * See the License for the specific language governing permissions and
+ * limitations under the License.
+ */
+
+#include <metal_stdlib>
+
+using namespace metal;
+
+#include "k2/csrc/mps/kernels/pruned_frame.h"
+#include "k2/csrc/mps/kernels/pruned_window.h"
+
+// intersect_dense_pruned: all frames of all sequences, without the host.  The
+// lattice's states, arcs, their order and all bits are those that
+// MultiGraphDenseIntersectPruned gives on the CPU.
+//
+//   start_pruned     empties the tables
+//   search_pruned    goes through the frames and prunes; a threadgroup for
+//                    each sequence
+//   step_pruned      does one step of search_pruned, by several threadgroups
+//   describe_pruned  counts what the lattice's properties depend on
+//   emit_pruned      writes the lattice
+//
+// A sequence's active states and their arcs of up to 30 frames are in rings.
+// The host waits before emit_pruned, for the size of the lattice.
+
+// Empties `size` pairs of numbers of the tables, and sets `infos` to 0.
+[[max_total_threads_per_threadgroup(kPrWideThreads)]]
+kernel void start_pruned(device atomic_int *table [[buffer(0)]],
+                         device int *infos [[buffer(1)]],
+                         constant PrunedStartParams &params [[buffer(2)]],
+                         uint thread_index [[thread_position_in_grid]],
+                         uint num_threads [[threads_per_grid]]) {
+  for (uint i = thread_index; i < uint(params.num_pairs); i += num_threads) {
+    Set(table + 2l * i, kNone);
+    Set(table + 2l * i + 1, kOrderedMinusInfinity);
+  }
+  for (uint i = thread_index; i < uint(params.num_infos); i += num_threads)
+    infos[i] = 0;
+}
+
+inline void Barrier() {
+  threadgroup_barrier(mem_flags::mem_device | mem_flags::mem_threadgroup);
+}
+
+// Prunes a window, writes its part of the lattice.
+inline void DoWindow(Sequence seq, Team team, Window window) {
+  StartBackward(seq, team, window.end);
+  Barrier();
+  for (int t = window.end - 1; t >= window.begin; --t) {
+    PruneFrame(seq, team, t, window.begin);
+    Barrier();
+  }
+  Count(seq, team, window);
+  Barrier();
+  Number(seq, team, window);
+  Barrier();
+  AddTotals(seq, team);
+  Barrier();
+  Write(seq, team, window);
+  Barrier();
+}
+
+// There is a threadgroup for each of up to params.at_once sequences.  A
+// dispatch whose first window is not 0 continues from memory.
+[[max_total_threads_per_threadgroup(kPrThreads)]]
+kernel void search_pruned(K2_PRUNED_MEMORY,
+                          constant PrunedPart &part [[buffer(21)]],
+                          uint group [[threadgroup_position_in_grid]],
+                          uint simdgroup [[simdgroup_index_in_threadgroup]],
+                          uint lane [[thread_index_in_simdgroup]],
+                          uint num_simdgroups [[simdgroups_per_threadgroup]]) {
+  threadgroup atomic_int sums[2 * kPrThreads];
+  threadgroup int queues[2 * kPrThreads];
+  const Sequence seq =
+      K2_PRUNED_SEQUENCE(part.first_seq + int(group), int(group));
+  const Team team = {int(simdgroup), int(num_simdgroups), int(lane),
+                     sums + 2 * kPrSimdWidth * simdgroup,
+                     queues + 2 * kPrSimdWidth * simdgroup};
+  int t = 0;
+  if (part.first_window == 0)
+    StartSequence(seq, team);
+  else
+    t = WindowOf(part.first_window - 1, params.num_rows).end;
+  Barrier();
+  for (int w = part.first_window; w < part.last_window; ++w) {
+    const Window window = WindowOf(w, params.num_rows);
+    for (; t < window.end; ++t) {
+      Expand(seq, team, t);
+      Barrier();
+      Insert(seq, team, t);
+      Barrier();
+      FindFirsts(seq, team, t);
+      Barrier();
+      MakeStates(seq, team, t, window.begin);
+      Barrier();
+      Resolve(seq, team, t);
+    }
+    DoWindow(seq, team, window);
+  }
+}
+
+// One step of the pruning of a window.  After step 0, one step for each frame.
+inline void DoWindowStep(Sequence seq, Team team, Window window, int step) {
+  const int num_frames = window.end - window.begin;
+  if (step == 0)
+    StartBackward(seq, team, window.end);
+  else if (step <= num_frames)
+    PruneFrame(seq, team, window.end - step, window.begin);
+  else if (step == num_frames + 1)
+    Count(seq, team, window);
+  else if (step == num_frames + 2)
+    Number(seq, team, window);
+  else if (step == num_frames + 3)
+    AddTotals(seq, team);
+  else
+    Write(seq, team, window);
+}
+
+inline void DoPhase(Sequence seq, Team team, constant PrunedStep &step) {
+  const int t = step.t;
+  if (step.phase == kPrStart) {
+    StartSequence(seq, team);
+  } else if (step.phase == kPrExpand) {
+    if (t > 0) Resolve(seq, team, t - 1);
+    if (t < seq.params->num_rows) Expand(seq, team, t);
+  } else if (step.phase == kPrInsert) {
+    Insert(seq, team, t);
+  } else if (step.phase == kPrFindFirsts) {
+    FindFirsts(seq, team, t);
+  } else if (step.phase == kPrMakeStates) {
+    MakeStates(seq, team, t, step.first_live);
+  }
+}
+
+// A step of a frame and, beside it, a step of the last window before.
+[[max_total_threads_per_threadgroup(kPrThreads)]]
+kernel void step_pruned(K2_PRUNED_MEMORY,
+                        constant PrunedStep &step [[buffer(21)]],
+                        uint group [[threadgroup_position_in_grid]],
+                        uint simdgroup [[simdgroup_index_in_threadgroup]],
+                        uint lane [[thread_index_in_simdgroup]],
+                        uint num_simdgroups [[simdgroups_per_threadgroup]]) {
+  threadgroup atomic_int sums[2 * kPrThreads];
+  threadgroup int queues[2 * kPrThreads];
+  const bool has_phase = step.phase != kPrNoPhase;
+  const int groups = step.groups,
+            of_seq = has_phase && step.window >= 0 ? 2 * groups : groups,
+            place = int(group) / of_seq, number = int(group) % of_seq;
+  Sequence seq = K2_PRUNED_SEQUENCE(step.first_seq + place, place);
+  const Team team = {int(number % groups * num_simdgroups + simdgroup),
+                     int(groups * num_simdgroups), int(lane),
+                     sums + 2 * kPrSimdWidth * simdgroup,
+                     queues + 2 * kPrSimdWidth * simdgroup};
+  if (has_phase && number < groups) {
+    DoPhase(seq, team, step);
+  } else {
+    seq.counts += kPrMaxSimdgroups;
+    DoWindowStep(seq, team, WindowOf(step.window, params.num_rows),
+                 step.window_step);
+  }
+}
+
+// Bits of FsaBasicProperties, see k2/csrc/fsa.h.
+constant int kArcSorted = 0x10;
+constant int kArcSortedAndDeterministic = 0x20;
+constant int kEpsilonFree = 0x40;
+
+// Returns the label of an arc of the lattice.
+inline int LabelOf(Sequence seq, OutArc arc) {
+  // With allow_partial, other labels too may enter the final state.
+  return arc.t == seq.num_rows - 1 ? -1 : seq.arcs[arc.graph_arc].label;
+}
+
+// There are kPrWideGroups threadgroups for each sequence.
+[[max_total_threads_per_threadgroup(kPrWideThreads)]]
+kernel void describe_pruned(K2_PRUNED_MEMORY,
+                            uint group [[threadgroup_position_in_grid]],
+                            uint thread_index [[thread_index_in_threadgroup]]) {
+  const int index = int(group) / kPrWideGroups;
+  const Sequence seq = K2_PRUNED_SEQUENCE(index, 0);
+  if (Get(seq.infos + kPrError) != 0) return;
+  const int num_arcs = Get(seq.infos + kPrArcs);
+  int lacks = 0, num_entered = 0, num_left = 0;
+  for (int i = int(group) % kPrWideGroups * kPrWideThreads + int(thread_index);
+       i < num_arcs; i += kPrWideGroups * kPrWideThreads) {
+    const OutArc arc = seq.out[i], before = seq.out[max(i - 1, 0)];
+    // Without allow_partial, the host refuses that.
+    if (arc.t == seq.num_rows - 1 && !params.allow_partial &&
+        seq.arcs[arc.graph_arc].label != -1)
+      Fail(seq, kPrFinalArcs);
+    const uint label = uint(LabelOf(seq, arc)),
+               label_before = uint(LabelOf(seq, before));
+    if (label == 0) lacks |= kEpsilonFree;
+    if (i > 0 && before.src == arc.src) {
+      // As unsigned numbers, label -1 is the largest.
+      if (label <= label_before) lacks |= kArcSortedAndDeterministic;
+      if (label < label_before ||
+          (label == label_before && arc.dest < before.dest))
+        lacks |= kArcSorted;
+    } else {
+      num_left += 1;
+    }
+    if (atomic_exchange_explicit(seq.entered + arc.dest, 1,
+                                 memory_order_relaxed) == 0)
+      num_entered += 1;
+  }
+  atomic_fetch_or_explicit(seq.infos + kPrNotProperties, simd_or(lacks),
+                           memory_order_relaxed);
+  num_entered = simd_sum(num_entered);
+  num_left = simd_sum(num_left);
+  if (thread_index % kPrSimdWidth != 0) return;
+  atomic_fetch_add_explicit(seq.infos + kPrEntered, num_entered,
+                            memory_order_relaxed);
+  atomic_fetch_add_explicit(seq.infos + kPrLeft, num_left,
+                            memory_order_relaxed);
+}
+
+// begins       [2][num_seqs + 1], the states and the arcs of the lattice before
+//              each sequence
+// row_splits2  [states + 1], as the next two of the lattice
+// row_ids1     [states]
+// row_ids2     [arcs]
+// out_arcs     [arcs], the lattice
+// arc_map_a    [arcs], the arc of the graph of each arc, or -1
+// arc_map_b    [arcs], the element of b_scores of each arc
+[[max_total_threads_per_threadgroup(kPrWideThreads)]]
+kernel void emit_pruned(
+    K2_PRUNED_MEMORY, device const int *begins [[buffer(21)]],
+    device int *row_splits2 [[buffer(22)]], device int *row_ids1 [[buffer(23)]],
+    device int *row_ids2 [[buffer(24)]], device Arc *out_arcs [[buffer(25)]],
+    device int *arc_map_a [[buffer(26)]], device int *arc_map_b [[buffer(27)]],
+    constant PrunedEmitParams &sizes [[buffer(28)]],
+    uint thread_index [[thread_position_in_grid]]) {
+  const int i = int(thread_index), num_seqs = params.num_seqs;
+  device const int *arc_begins = begins + num_seqs + 1;
+  if (i < sizes.num_states) {
+    const int index = Find(begins, num_seqs, i), state = i - begins[index];
+    const Sequence seq = K2_PRUNED_SEQUENCE(index, 0);
+    row_ids1[i] = index;
+    // The last frame's states, and a final state that no arc enters, have no
+    // arcs, and no element of out_begins.
+    row_splits2[i] = arc_begins[index] + (state < Get(seq.infos + kPrStates) - 1
+                                              ? seq.out_begins[state]
+                                              : Get(seq.infos + kPrArcs));
+  }
+  if (i == sizes.num_states) row_splits2[i] = sizes.num_arcs;
+  if (i >= sizes.num_arcs) return;
+  const int index = Find(arc_begins, num_seqs, i);
+  const Sequence seq = K2_PRUNED_SEQUENCE(index, 0);
+  const OutArc arc = seq.out[i - arc_begins[index]];
+  const Arc graph_arc = arcs[arc.graph_arc];
+  const bool is_final = arc.t == seq.num_rows - 1;
+  row_ids2[i] = begins[index] + arc.src;
+  out_arcs[i] = Arc{arc.src, arc.dest, is_final ? -1 : graph_arc.label,
+                    ScoreOf(seq, arc.t, graph_arc, IsPartial(seq, arc.t))};
+  arc_map_a[i] = is_final && graph_arc.label != -1 ? -1 : arc.graph_arc;
+  arc_map_b[i] =
+      (b_begins[index] + arc.t) * params.num_columns + graph_arc.label + 1;
+}

@@ -1,0 +1,298 @@
+/**
+ * Copyright      2026  The k2-mps authors
+ *
+ * See LICENSE for clarification regarding multiple authors
+ *
+ * Licensed under the Apache License, Version 2.0 (the "License");
+ * you may not use this file except in compliance with the License.
+ * You may obtain a copy of the License at
+ *
+ *     http://www.apache.org/licenses/LICENSE-2.0
+ *
+ * Unless required by applicable law or agreed to in writing, software
+ * distributed under the License is distributed on an "AS IS" BASIS,
+ * WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+ * See the License for the specific language governing permissions and
+ * limitations under the License.
+ */
+
+#ifndef K2_CSRC_MPS_KERNELS_PRUNED_FRAME_H_
+#define K2_CSRC_MPS_KERNELS_PRUNED_FRAME_H_
+
+#include "k2/csrc/mps/kernels/pruned_memory.h"
+
+// For kernels only: one frame of intersect_dense_pruned, in steps that a
+// barrier parts:
+//
+//   Expand         the arcs that leave the frame's states; the best score
+//   Insert         the arcs over the cutoff, into the table of their states
+//   FindFirsts     the first arc into each state
+//   MakeStates     the next frame's states, in the order of their first arcs
+//   Resolve        the states that arcs enter; it may go on with Expand() of
+//                  the next frame without a barrier
+//
+// Each takes all simdgroups of a team.  Only maxima and minima are atomic, so
+// the order of the simdgroups does not change a bit.
+
+// Notes an arc with label -1 that leaves a state of the last frame, arcs begin
+// to end - 1.
+inline void FindFinalArc(Sequence seq, int begin, int end) {
+  if (!seq.params->allow_partial) return;
+  for (int i = begin; i < end; ++i)
+    if (seq.arcs[i].label == -1) Set(seq.infos + kPrHasFinal, 1);
+}
+
+inline void StartSequence(Sequence seq, Team team) {
+  if (!team.IsFirst()) return;
+  const int first = seq.first_state, num_states = seq.num_states > 0 ? 1 : 0;
+  int num_arcs = 0;
+  if (num_states > 0 && seq.num_rows > 0) {
+    const int begin = seq.leaving_begins[first];
+    num_arcs = seq.leaving_begins[first + 1] - begin;
+    seq.active[0] = Active{first, 0, 0, begin};
+    seq.num_kept[0] = 0;
+    if (seq.num_rows == 1) FindFinalArc(seq, begin, begin + num_arcs);
+  }
+  if (num_arcs >= seq.params->max_arcs) {
+    Fail(seq, kPrSmallRings);
+    num_arcs = 0;
+  }
+  seq.frames[0] = Frame{0, num_states, 0, num_arcs};
+  for (int i = 0; i < 2; ++i) {
+    Set(seq.infos + kPrBest + i, kOrderedMinusInfinity);
+    Set(seq.infos + kPrBeam + i, as_type<int>(seq.params->search_beam));
+  }
+}
+
+struct Expansion {
+  Sequence seq;
+  int t;
+  int first_arc;  // of the frame, in the ring
+  bool is_partial;
+  int best;
+  bool is_nan;
+  void Before(bool, int, Active) {}
+  void Visit(Step step) {
+    if (!step.exists) return;
+    const Arc arc = seq.arcs[step.graph_arc];
+    const float score = step.forward + ScoreOf(seq, t, arc, is_partial);
+    const int place = ArcAt(seq, first_arc + step.index);
+    seq.dests[place] = is_partial ? seq.first_state + seq.num_states - 1
+                                  : step.state + arc.dest_state - arc.src_state;
+    seq.end_scores[place] = score;
+    best = max(best, Ordered(score));
+    is_nan = is_nan || !(score < INFINITY);
+  }
+  void After(bool, int, Active) {}
+};
+
+inline void Expand(Sequence seq, Team team, int t) {
+  const Frame frame = seq.frames[t];
+  Expansion visitor = {
+      seq, t, frame.first_arc, IsPartial(seq, t), kOrderedMinusInfinity, false};
+  ForArcs<false>(seq, team, frame, visitor);
+  const int best = simd_max(visitor.best);
+  if (team.lane == 0 && best != kOrderedMinusInfinity)
+    atomic_fetch_max_explicit(seq.infos + kPrBest + (t & 1), best,
+                              memory_order_relaxed);
+  if (visitor.is_nan) Fail(seq, kPrNan);
+  if (team.IsFirst()) {
+    const float before = as_type<float>(Get(seq.infos + kPrBeam + (t & 1))),
+                beam = NextBeam(before, frame.num_states, t, seq.num_rows,
+                                *seq.params);
+    if (!(beam >= 1e-30f)) Fail(seq, kPrBeamRange);
+    Set(seq.infos + kPrBeam + ((t + 1) & 1), as_type<int>(beam));
+  }
+}
+
+// Each simdgroup has the words of some arcs that follow each other.
+struct Words {
+  int begin, end;
+};
+
+inline int NumWords(int num_arcs) {
+  return (num_arcs + kPrSimdWidth - 1) / kPrSimdWidth;
+}
+
+inline Words WordsOf(Team team, int num_words) {
+  const int each = (num_words + team.size - 1) / team.size,
+            begin = min(team.index * each, num_words);
+  return Words{begin, min(begin + each, num_words)};
+}
+
+inline void Insert(Sequence seq, Team team, int t) {
+  const Frame frame = seq.frames[t];
+  const float cutoff = Unordered(Get(seq.infos + kPrBest + (t & 1))) -
+                       as_type<float>(Get(seq.infos + kPrBeam + ((t + 1) & 1)));
+  device atomic_int *table = TableOf(seq, t);
+  const int num_words = NumWords(frame.num_arcs);
+  for (int word = team.index; word < num_words; word += team.size) {
+    const int i = word * kPrSimdWidth + team.lane;
+    const bool exists = i < frame.num_arcs;
+    const int place = ArcAt(seq, frame.first_arc + (exists ? i : 0));
+    const float score = seq.end_scores[place];
+    const bool is_over = exists && score > cutoff;
+    const uint bits = Ballot(is_over);
+    if (team.lane == 0) seq.over_cutoff[word] = bits;
+    if (!is_over) continue;
+    device atomic_int *of_dest = table + 2 * long(seq.dests[place]);
+    // Most arcs change nothing.  An old value here only costs an operation.
+    if (Get(of_dest) > i)
+      atomic_fetch_min_explicit(of_dest, i, memory_order_relaxed);
+    if (Get(of_dest + 1) < Ordered(score))
+      atomic_fetch_max_explicit(of_dest + 1, Ordered(score),
+                                memory_order_relaxed);
+  }
+}
+
+// Also empties the other table, which has the frame's own states.  If the next
+// frame is the last one, this step sees the arcs with label -1 that leave it.
+inline void FindFirsts(Sequence seq, Team team, int t) {
+  const Frame frame = seq.frames[t];
+  device const atomic_int *table = TableOf(seq, t);
+  const Words words = WordsOf(team, NumWords(frame.num_arcs));
+  int num_states = 0, num_arcs = 0;
+  for (int word = words.begin; word < words.end; ++word) {
+    const int i = word * kPrSimdWidth + team.lane;
+    bool is_first = (seq.over_cutoff[word] >> team.lane & 1u) != 0;
+    if (is_first) {
+      const int dest = seq.dests[ArcAt(seq, frame.first_arc + i)];
+      is_first = Get(table + 2 * long(dest)) == i;
+      if (is_first) {
+        const int begin = seq.leaving_begins[dest],
+                  end = seq.leaving_begins[dest + 1];
+        num_arcs += end - begin;
+        if (t + 2 == seq.num_rows) FindFinalArc(seq, begin, end);
+      }
+    }
+    const uint bits = Ballot(is_first);
+    num_states += int(popcount(bits));
+    if (team.lane == 0) seq.is_first[word] = bits;
+  }
+  num_arcs = simd_sum(num_arcs);
+  if (team.lane == 0) seq.counts[team.index] = int2(num_states, num_arcs);
+  if (t == 0) return;
+  device atomic_int *other = TableOf(seq, t + 1);
+  for (int j = team.index * kPrSimdWidth + team.lane; j < frame.num_states;
+       j += team.size * kPrSimdWidth) {
+    device atomic_int *of_state =
+        other + 2 * long(seq.active[StateAt(seq, frame.first_state + j)].state);
+    Set(of_state, kNone);
+    Set(of_state + 1, kOrderedMinusInfinity);
+  }
+}
+
+// The sums of `counts`: of the simdgroups before this one, and of all.
+struct Sums {
+  int states_before, arcs_before, states, arcs;
+};
+
+inline Sums SumsOf(Sequence seq, Team team) {
+  Sums ans = {0, 0, 0, 0};
+  for (int i = team.lane; i < team.size; i += kPrSimdWidth) {
+    const int2 count = seq.counts[i];
+    ans.states += count.x;
+    ans.arcs += count.y;
+    if (i >= team.index) continue;
+    ans.states_before += count.x;
+    ans.arcs_before += count.y;
+  }
+  return Sums{simd_sum(ans.states_before), simd_sum(ans.arcs_before),
+              simd_sum(ans.states), simd_sum(ans.arcs)};
+}
+
+// Returns how many elements a ring has from `begin` up to `end`.
+inline int InUse(int begin, int end, int size) {
+  return end >= begin ? end - begin : end - begin + size;
+}
+
+// Returns the bit number `nth` of the set bits.
+inline int NthBit(uint bits, int nth) {
+  for (; nth > 0; --nth) bits &= bits - 1u;
+  return int(ctz(bits));
+}
+
+// first_live  the first frame whose states and arcs are needed still
+inline void MakeStates(Sequence seq, Team team, int t, int first_live) {
+  const Frame frame = seq.frames[t], live = seq.frames[first_live];
+  const int max_states = seq.params->max_states,
+            max_arcs = seq.params->max_arcs;
+  Sums sums = SumsOf(seq, team);
+  Frame next = {StateAt(seq, frame.first_state + frame.num_states), sums.states,
+                ArcAt(seq, frame.first_arc + frame.num_arcs),
+                // No arc leaves the end of the sequence.
+                t + 1 < seq.num_rows ? sums.arcs : 0};
+  const bool fits =
+      InUse(live.first_state, next.first_state, max_states) + next.num_states <
+          max_states &&
+      InUse(live.first_arc, next.first_arc, max_arcs) + next.num_arcs <
+          max_arcs;
+  if (!fits) next.num_states = next.num_arcs = 0;
+  if (team.IsFirst()) {
+    if (!fits) Fail(seq, kPrSmallRings);
+    if (t + 1 == seq.num_rows) {
+      if (next.num_states > 1) Fail(seq, kPrFinalArcs);
+      Set(seq.infos + kPrExtraStates,
+          next.num_states == 0 && seq.num_states > 0 ? 1 : 0);
+    }
+    seq.frames[t + 1] = next;
+    Set(seq.infos + kPrBest + ((t + 1) & 1), kOrderedMinusInfinity);
+  }
+  if (!fits) return;
+  device atomic_int *table = TableOf(seq, t);
+  const Words words = WordsOf(team, NumWords(frame.num_arcs));
+  for (int begin = words.begin; begin < words.end; begin += kPrSimdWidth) {
+    const int word = begin + team.lane;
+    const uint bits = word < words.end ? seq.is_first[word] : 0;
+    const int count = int(popcount(bits)), before = Exclusive(count),
+              total = simd_sum(count);
+    for (int offset = 0; offset < total; offset += kPrSimdWidth) {
+      const int i = offset + team.lane, lane = LaneOf(before, i),
+                nth = i - simd_shuffle(before, ushort(lane));
+      const uint of_word = simd_shuffle(bits, ushort(lane));
+      const bool exists = i < total;
+      int dest = 0, first_arc = 0, degree = 0;
+      if (exists) {
+        const int arc = (begin + lane) * kPrSimdWidth + NthBit(of_word, nth);
+        dest = seq.dests[ArcAt(seq, frame.first_arc + arc)];
+        first_arc = seq.leaving_begins[dest];
+        degree = seq.leaving_begins[dest + 1] - first_arc;
+      }
+      const int arcs_before = sums.arcs_before + Exclusive(degree);
+      if (exists) {
+        device atomic_int *of_dest = table + 2 * long(dest);
+        const int number = sums.states_before + i,
+                  place = StateAt(seq, next.first_state + number);
+        seq.active[place] =
+            Active{dest, Get(of_dest + 1), arcs_before, first_arc};
+        seq.num_kept[place] = 0;
+        Set(of_dest, ~number);
+      }
+      sums.arcs_before += simd_sum(degree);
+    }
+    sums.states_before += total;
+  }
+}
+
+// An arc under the cutoff remains if another arc makes its state active.  An
+// arc that is too far below its state's best arc goes: it would not survive the
+// pruning, where a path is at most 2 better than the best one, see
+// PropagateBackward() of intersect_dense_pruned.cu.  What is added to 2 here is
+// more than rounding takes in the frames of a window.
+inline void Resolve(Sequence seq, Team team, int t) {
+  const Frame frame = seq.frames[t];
+  device const atomic_int *table = TableOf(seq, t);
+  const float beam = seq.params->output_beam + 2.5f;
+  for (int i = team.index * kPrSimdWidth + team.lane; i < frame.num_arcs;
+       i += team.size * kPrSimdWidth) {
+    const int place = ArcAt(seq, frame.first_arc + i);
+    device const atomic_int *of_dest = table + 2 * long(seq.dests[place]);
+    const int number = Get(of_dest);
+    const float best = Unordered(Get(of_dest + 1));
+    const bool remains = number < 0 && seq.end_scores[place] - best >=
+                                           -(beam + fabs(best) * 1e-5f);
+    seq.dests[place] = remains ? ~number : -1;
+  }
+}
+
+#endif  // K2_CSRC_MPS_KERNELS_PRUNED_FRAME_H_

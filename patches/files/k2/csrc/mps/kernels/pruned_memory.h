@@ -1,0 +1,329 @@
+/**
+ * Copyright      2026  The k2-mps authors
+ *
+ * See LICENSE for clarification regarding multiple authors
+ *
+ * Licensed under the Apache License, Version 2.0 (the "License");
+ * you may not use this file except in compliance with the License.
+ * You may obtain a copy of the License at
+ *
+ *     http://www.apache.org/licenses/LICENSE-2.0
+ *
+ * Unless required by applicable law or agreed to in writing, software
+ * distributed under the License is distributed on an "AS IS" BASIS,
+ * WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+ * See the License for the specific language governing permissions and
+ * limitations under the License.
+ */
+
+#ifndef K2_CSRC_MPS_KERNELS_PRUNED_MEMORY_H_
+#define K2_CSRC_MPS_KERNELS_PRUNED_MEMORY_H_
+
+#include "k2/csrc/mps/kernels/arc.h"
+#include "k2/csrc/mps/kernels/pruned.h"
+#include "k2/csrc/mps/kernels/pruned_beam.h"
+#include "k2/csrc/mps/kernels/simdgroup.h"
+
+// For kernels only: the memory of intersect_dense_pruned, and how a team of
+// simdgroups goes through the arcs of a frame.
+
+// The arguments that all kernels of pruned.metal begin with.
+#define K2_PRUNED_MEMORY                                                       \
+  device const Arc *arcs [[buffer(0)]],                                        \
+      device const int *state_begins [[buffer(1)]],                            \
+      device const int *leaving_begins [[buffer(2)]],                          \
+      device const float *b_scores [[buffer(3)]],                              \
+      device const int *b_begins [[buffer(4)]],                                \
+      device atomic_int *table [[buffer(5)]],                                  \
+      device Active *active [[buffer(6)]], device int *backward [[buffer(7)]], \
+      device int *num_kept [[buffer(8)]], device int *numbers [[buffer(9)]],   \
+      device int *dests [[buffer(10)]],                                        \
+      device float *end_scores [[buffer(11)]],                                 \
+      device uint *over_cutoff [[buffer(12)]],                                 \
+      device uint *is_first [[buffer(13)]],                                    \
+      device int2 *counts [[buffer(14)]], device Frame *frames [[buffer(15)]], \
+      device atomic_int *infos [[buffer(16)]],                                 \
+      device OutArc *out [[buffer(17)]],                                       \
+      device int *out_begins [[buffer(18)]],                                   \
+      device atomic_int *entered [[buffer(19)]],                               \
+      constant PrunedParams &params [[buffer(20)]]
+#define K2_PRUNED_SEQUENCE(index, place)                                     \
+  GetSequence(index, place, arcs, state_begins, leaving_begins, b_scores,    \
+              b_begins, table, active, backward, num_kept, numbers, dests,   \
+              end_scores, over_cutoff, is_first, counts, frames, infos, out, \
+              out_begins, entered, &params)
+
+// A state of the graph that is active at some frame.
+struct Active {
+  int state;      // of all graphs
+  int forward;    // Ordered() of its score
+  int first_arc;  // of the arcs that leave the frame
+  int graph_arc;  // its first arc, of all graphs
+};
+
+// The states that are active at a frame, and the arcs that leave these states:
+// where they begin in their rings, and how many there are.
+struct Frame {
+  int first_state, num_states, first_arc, num_arcs;
+};
+
+// An arc of the lattice.
+struct OutArc {
+  int src, dest;  // states of the lattice of one sequence
+  int graph_arc, t;
+};
+
+constant int kNone = 0x7fffffff;
+
+// The memory of one sequence.
+struct Sequence {
+  constant PrunedParams *params;
+  device const Arc *arcs;            // of all graphs
+  device const int *leaving_begins;  // of all graphs
+  int first_state, num_states;       // of the graph
+  device const float *scores;        // from the sequence's first row on
+  int num_rows;
+  // For each state of the graph, two numbers: the first arc into it that is
+  // over the cutoff, later ~ the number of the state among the next frame's;
+  // and Ordered() of the best arc's score.  There is a table for even and one
+  // for odd frames.
+  device atomic_int *even_table, *odd_table;
+  // The ring of max_states.  num_kept: the arcs kept by the pruning, -1 of a
+  // state that is not kept.  numbers: of states of the lattice.
+  device Active *active;
+  device int *backward, *num_kept, *numbers;
+  // The ring of max_arcs.  dests: the state of the graph, then the number of
+  // the state among the next frame's, -1 of an arc that is pruned.
+  device int *dests;
+  device float *end_scores;
+  // Bits of the arcs of one frame.
+  device uint *over_cutoff, *is_first;
+  device int2 *counts;  // of states and arcs, by simdgroup
+  device Frame *frames;
+  device atomic_int *infos;
+  device OutArc *out;
+  device int *out_begins;
+  device atomic_int *entered;
+};
+
+inline int Get(device const atomic_int *x) {
+  return atomic_load_explicit(x, memory_order_relaxed);
+}
+inline void Set(device atomic_int *x, int value) {
+  atomic_store_explicit(x, value, memory_order_relaxed);
+}
+inline void Fail(Sequence seq, int error) {
+  atomic_fetch_or_explicit(seq.infos + kPrError, error, memory_order_relaxed);
+}
+
+inline device atomic_int *TableOf(Sequence seq, int t) {
+  return (t & 1) == 0 ? seq.even_table : seq.odd_table;
+}
+
+// Returns the place of an element of a ring; 0 <= at < 2 * size.
+inline int InRing(int at, int size) { return at < size ? at : at - size; }
+inline int StateAt(Sequence seq, int at) {
+  return InRing(at, seq.params->max_states);
+}
+inline int ArcAt(Sequence seq, int at) {
+  return InRing(at, seq.params->max_arcs);
+}
+
+// Returns sequence number `index`.  Its tables and rings are number `place`.
+inline Sequence GetSequence(
+    int index, int place, device const Arc *arcs,
+    device const int *state_begins, device const int *leaving_begins,
+    device const float *b_scores, device const int *b_begins,
+    device atomic_int *table, device Active *active, device int *backward,
+    device int *num_kept, device int *numbers, device int *dests,
+    device float *end_scores, device uint *over_cutoff, device uint *is_first,
+    device int2 *counts, device Frame *frames, device atomic_int *infos,
+    device OutArc *out, device int *out_begins, device atomic_int *entered,
+    constant PrunedParams *params) {
+  Sequence ans;
+  const long i = place, num_states = params->num_states,
+             all_states = params->shared_graph ? num_states * params->at_once
+                                               : num_states,
+             states = i * params->max_states, num_arcs = i * params->max_arcs,
+             words = i * params->max_words,
+             out_states = long(index) * params->max_out_states;
+  const int graph = params->shared_graph ? 0 : index;
+  ans.params = params;
+  ans.arcs = arcs;
+  ans.leaving_begins = leaving_begins;
+  ans.first_state = state_begins[graph];
+  ans.num_states = state_begins[graph + 1] - ans.first_state;
+  ans.scores = b_scores + long(b_begins[index]) * params->stride;
+  ans.num_rows = b_begins[index + 1] - b_begins[index];
+  ans.even_table = table + (params->shared_graph ? 2 * num_states * i : 0);
+  ans.odd_table = ans.even_table + 2 * all_states;
+  ans.active = active + states;
+  ans.backward = backward + states;
+  ans.num_kept = num_kept + states;
+  ans.numbers = numbers + states;
+  ans.dests = dests + num_arcs;
+  ans.end_scores = end_scores + num_arcs;
+  ans.over_cutoff = over_cutoff + words;
+  ans.is_first = is_first + words;
+  ans.counts = counts + 2 * i * kPrMaxSimdgroups;
+  ans.frames = frames + i * (params->num_rows + 2L);
+  ans.infos = infos + index * kPrNumInfos;
+  ans.out = out + long(index) * params->max_out_arcs;
+  ans.out_begins = out_begins + out_states;
+  ans.entered = entered + out_states;
+  return ans;
+}
+
+// The simdgroups that work on a sequence together.  They read what others wrote
+// only after a barrier, or in the next dispatch.
+struct Team {
+  int index, size;  // this simdgroup is number `index` of `size`
+  int lane;
+  // [2 * kPrSimdWidth] each, of this simdgroup.
+  threadgroup atomic_int *sums;
+  threadgroup int *queue;
+  bool IsFirst() const { return index == 0 && lane == 0; }
+};
+
+inline int Exclusive(int value) { return simd_prefix_exclusive_sum(value); }
+
+// Returns the last lane whose `begin` is not over `at`; `begin` does not
+// decrease from lane to lane, and that of lane 0 is not over `at`.
+inline int LaneOf(int begin, int at) {
+  int lane = 0;
+  for (int step = kPrSimdWidth / 2; step > 0; step /= 2) {
+    const int other = simd_shuffle(begin, ushort(lane + step));
+    if (other <= at) lane += step;
+  }
+  return lane;
+}
+
+// An arc that leaves a frame.
+struct Step {
+  bool exists;
+  int index;      // of the frame's arcs
+  int state;      // of the graph, that the arc leaves
+  int graph_arc;  // of all graphs
+  float forward;  // the score of the state
+  int lane;       // that has the state
+};
+
+// The states that a simdgroup goes through at once: each lane has one.
+struct Sources {
+  bool exists;
+  int place;  // in the ring
+  Active state;
+  int base;   // the first arc of all of them, of the frame's arcs
+  int begin;  // the first arc of this lane's state, from `base` on
+};
+
+inline Step StepOf(Sources sources, int i, bool exists) {
+  const int lane = LaneOf(sources.begin, i);
+  const int graph_arc =
+      simd_shuffle(sources.state.graph_arc - sources.begin, ushort(lane));
+  return Step{exists,
+              sources.base + i,
+              simd_shuffle(sources.state.state, ushort(lane)),
+              graph_arc + i,
+              Unordered(simd_shuffle(sources.state.forward, ushort(lane))),
+              lane};
+}
+
+// Visits the arcs of `sources`, `total` ones, 32 at once.
+template <typename Visitor>
+inline void VisitAll(Team team, Sources sources, int total,
+                     thread Visitor &visitor) {
+  for (int offset = 0; offset < total; offset += kPrSimdWidth) {
+    const int i = offset + team.lane;
+    visitor.Visit(StepOf(sources, i, i < total));
+  }
+}
+
+// As VisitAll(), without arcs that are pruned.  Most arcs are, so the others
+// wait in a queue until there are 32.
+template <typename Visitor>
+inline void VisitKept(Sequence seq, Team team, Frame frame, Sources sources,
+                      int total, thread Visitor &visitor) {
+  int waiting = 0;
+  for (int offset = 0; offset < total; offset += kPrSimdWidth) {
+    const int i = offset + team.lane,
+              at = frame.first_arc + sources.base + (i < total ? i : 0);
+    const bool is_kept = i < total && seq.dests[ArcAt(seq, at)] >= 0;
+    const uint bits = Ballot(is_kept);
+    if (bits == 0) continue;
+    if (is_kept)
+      team.queue[waiting + int(popcount(Below(bits, team.lane)))] = i;
+    waiting += int(popcount(bits));
+    // Visit() may write `dests`, which other lanes have read.
+    simdgroup_barrier(mem_flags::mem_threadgroup | mem_flags::mem_device);
+    if (waiting < kPrSimdWidth) continue;
+    waiting -= kPrSimdWidth;
+    const int next = team.queue[team.lane],
+              later = team.lane < waiting ? team.queue[kPrSimdWidth + team.lane]
+                                          : 0;
+    simdgroup_barrier(mem_flags::mem_threadgroup);
+    if (team.lane < waiting) team.queue[team.lane] = later;
+    visitor.Visit(StepOf(sources, next, true));
+  }
+  if (waiting == 0) return;
+  simdgroup_barrier(mem_flags::mem_threadgroup | mem_flags::mem_device);
+  const bool exists = team.lane < waiting;
+  const int last = team.queue[exists ? team.lane : 0];
+  visitor.Visit(StepOf(sources, last, exists));
+  simdgroup_barrier(mem_flags::mem_threadgroup);
+}
+
+// Goes through the states of a frame, up to 32 at once, and through the arcs
+// that leave them, 32 at once.  Calls
+//
+//   visitor.Before(has_state, place of the state in the ring, state)
+//   visitor.Visit(step)     for each arc
+//   visitor.After(has_state, place of the state in the ring, state)
+//
+// in all lanes.  With kOnlyKept, leaves out the arcs that are pruned.
+template <bool kOnlyKept, typename Visitor>
+inline void ForArcs(Sequence seq, Team team, Frame frame,
+                    thread Visitor &visitor) {
+  const int n = frame.num_states;
+  if (n == 0) return;
+  const int at_once = min(kPrSimdWidth + 0, (n + team.size - 1) / team.size);
+  for (int first = team.index * at_once; first < n;
+       first += team.size * at_once) {
+    const int j = first + team.lane;
+    Sources sources;
+    sources.exists = team.lane < at_once && j < n;
+    sources.place = StateAt(seq, frame.first_state + (sources.exists ? j : 0));
+    sources.state = seq.active[sources.place];
+    const int degree = sources.exists && frame.num_arcs > 0
+                           ? seq.leaving_begins[sources.state.state + 1] -
+                                 sources.state.graph_arc
+                           : 0;
+    visitor.Before(sources.exists, sources.place, sources.state);
+    sources.base = simd_shuffle(sources.state.first_arc, ushort(0));
+    sources.begin =
+        sources.exists ? sources.state.first_arc - sources.base : kNone;
+    const int total = simd_sum(degree);
+    if (kOnlyKept)
+      VisitKept(seq, team, frame, sources, total, visitor);
+    else
+      VisitAll(team, sources, total, visitor);
+    visitor.After(sources.exists, sources.place, sources.state);
+  }
+}
+
+// Whether arcs of frame t go to the final state, whatever their labels:
+// allow_partial, and no arc has label -1.
+inline bool IsPartial(Sequence seq, int t) {
+  return seq.params->allow_partial && t == seq.num_rows - 1 &&
+         Get(seq.infos + kPrHasFinal) == 0;
+}
+
+// Returns the score of an arc of the graph at frame t.
+inline float ScoreOf(Sequence seq, int t, Arc arc, bool is_partial) {
+  const long row = long(t) * seq.params->stride;
+  const int column = clamp(arc.label + 1, 0, seq.params->num_columns - 1);
+  const float acoustic = is_partial ? 0.0f : seq.scores[row + column];
+  return acoustic + arc.score;
+}
+
+#endif  // K2_CSRC_MPS_KERNELS_PRUNED_MEMORY_H_

@@ -1,0 +1,249 @@
+/**
+ * Copyright      2026  The k2-mps authors
+ *
+ * See LICENSE for clarification regarding multiple authors
+ *
+ * Licensed under the Apache License, Version 2.0 (the "License");
+ * you may not use this file except in compliance with the License.
+ * You may obtain a copy of the License at
+ *
+ *     http://www.apache.org/licenses/LICENSE-2.0
+ *
+ * Unless required by applicable law or agreed to in writing, software
+ * distributed under the License is distributed on an "AS IS" BASIS,
+ * WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+ * See the License for the specific language governing permissions and
+ * limitations under the License.
+ */
+
+#ifndef K2_CSRC_MPS_KERNELS_PRUNED_WINDOW_H_
+#define K2_CSRC_MPS_KERNELS_PRUNED_WINDOW_H_
+
+#include "k2/csrc/mps/kernels/pruned_memory.h"
+
+// For kernels only: the pruning of a window of frames, and what it adds to the
+// lattice, in steps that a barrier parts:
+//
+//   StartBackward  backward scores of the frame after the window
+//   PruneFrame     for each frame of the window, the last one first
+//   Count, Number, AddTotals     states and arcs that no later window prunes
+//   Write          these arcs
+
+// The frames of a window, begin to end - 1.  After this window, no pruning
+// concerns the frames before `next`.
+struct Window {
+  int begin, end, next;
+};
+
+inline Window WindowOf(int index, int num_rows) {
+  const int begin = max(kPrShift * (index + 1) - kPrWindow, 0),
+            end = kPrShift * (index + 1);
+  if (end >= num_rows) return Window{begin, num_rows, num_rows};
+  return Window{begin, end, end + kPrShift - kPrWindow};
+}
+
+inline void StartBackward(Sequence seq, Team team, int t) {
+  const Frame frame = seq.frames[t];
+  for (int j = team.index * kPrSimdWidth + team.lane; j < frame.num_states;
+       j += team.size * kPrSimdWidth) {
+    const int place = StateAt(seq, frame.first_state + j);
+    // The score is finite: others are not over a cutoff, or an error.
+    seq.backward[place] = Ordered(-Unordered(seq.active[place].forward));
+  }
+}
+
+struct Pruning {
+  Sequence seq;
+  int t;
+  int lane;
+  // Of each state: Ordered() of the best score, and the arcs that are kept.
+  threadgroup atomic_int *best, *num_kept;
+  int first_arc, next_state;  // of the frame, and of the next one, in the rings
+  bool is_partial, is_first;
+  bool is_wrong;
+
+  void Before(bool, int, Active) {
+    atomic_store_explicit(best + lane, kOrderedMinusInfinity,
+                          memory_order_relaxed);
+    atomic_store_explicit(num_kept + lane, 0, memory_order_relaxed);
+    simdgroup_barrier(mem_flags::mem_threadgroup);
+  }
+
+  void Visit(Step step) {
+    if (!step.exists) return;
+    const int place = ArcAt(seq, first_arc + step.index),
+              dest = seq.dests[place];
+    if (dest < 0) return;
+    const float of_dest =
+        Unordered(seq.backward[StateAt(seq, next_state + dest)]);
+    const float score =
+        ScoreOf(seq, t, seq.arcs[step.graph_arc], is_partial) + of_dest;
+    // Rounding takes less than 1e-5 in the frames of a window.
+    if (!(score <= 2.0f - step.forward + 1e-5f * fabs(of_dest)))
+      is_wrong = true;
+    if (score + step.forward >= -seq.params->output_beam) {
+      atomic_fetch_max_explicit(best + step.lane, Ordered(score),
+                                memory_order_relaxed);
+      atomic_fetch_add_explicit(num_kept + step.lane, 1, memory_order_relaxed);
+    } else {
+      seq.dests[place] = -1;
+    }
+  }
+
+  void After(bool has_state, int place, Active state) {
+    simdgroup_barrier(mem_flags::mem_threadgroup);
+    if (has_state) {
+      int score = atomic_load_explicit(best + lane, memory_order_relaxed);
+      const int kept =
+          atomic_load_explicit(num_kept + lane, memory_order_relaxed);
+      if (state.state == seq.first_state + seq.num_states - 1)
+        score = Ordered(-Unordered(state.forward));
+      seq.backward[place] = score;
+      // A window prunes no state of its first frame.  An earlier window may
+      // have.
+      const bool is_kept =
+          is_first ? seq.num_kept[place] >= 0 : score != kOrderedMinusInfinity;
+      seq.num_kept[place] = is_kept ? kept : -1;
+    }
+    simdgroup_barrier(mem_flags::mem_threadgroup);
+  }
+};
+
+// t  a frame of the window that begins with frame `begin`
+inline void PruneFrame(Sequence seq, Team team, int t, int begin) {
+  const Frame frame = seq.frames[t];
+  Pruning visitor = {seq,
+                     t,
+                     team.lane,
+                     team.sums,
+                     team.sums + kPrSimdWidth,
+                     frame.first_arc,
+                     seq.frames[t + 1].first_state,
+                     IsPartial(seq, t),
+                     t == begin,
+                     false};
+  ForArcs<true>(seq, team, frame, visitor);
+  if (visitor.is_wrong) Fail(seq, kPrScores);
+}
+
+// The states whose numbers follow from a window: from state `first` of the
+// rings on, so many; the first `num_old` ones have numbers already.  Arcs of
+// the first `num_sources` ones are written.
+struct Numbered {
+  int first, count, num_old, num_sources;
+};
+
+inline Numbered NumberedBy(Sequence seq, Window window) {
+  const Frame begin = seq.frames[window.begin], next = seq.frames[window.next];
+  const int size = seq.params->max_states,
+            num_sources = InUse(begin.first_state, next.first_state, size);
+  return Numbered{begin.first_state, num_sources + next.num_states,
+                  window.begin == 0 ? 0 : begin.num_states, num_sources};
+}
+
+// Each simdgroup has the states from `begin` to `end` - 1.
+inline Words StatesOf(Team team, int count) { return WordsOf(team, count); }
+
+inline void Count(Sequence seq, Team team, Window window) {
+  const Numbered states = NumberedBy(seq, window);
+  const Words mine = StatesOf(team, states.count);
+  int num_states = 0, num_arcs = 0;
+  for (int j = mine.begin + team.lane; j < mine.end; j += kPrSimdWidth) {
+    const int kept = seq.num_kept[StateAt(seq, states.first + j)];
+    if (kept < 0) continue;
+    num_states += j >= states.num_old ? 1 : 0;
+    num_arcs += j < states.num_sources ? kept : 0;
+  }
+  num_states = simd_sum(num_states);
+  num_arcs = simd_sum(num_arcs);
+  if (team.lane == 0) seq.counts[team.index] = int2(num_states, num_arcs);
+}
+
+inline void Number(Sequence seq, Team team, Window window) {
+  const Numbered states = NumberedBy(seq, window);
+  const Words mine = StatesOf(team, states.count);
+  const Sums sums = SumsOf(seq, team);
+  const int states_before = Get(seq.infos + kPrStates),
+            arcs_before = Get(seq.infos + kPrArcs);
+  if (states_before + sums.states > seq.params->max_out_states ||
+      arcs_before + sums.arcs > seq.params->max_out_arcs)
+    return;
+  int number = states_before + sums.states_before,
+      first_arc = arcs_before + sums.arcs_before;
+  for (int begin = mine.begin; begin < mine.end; begin += kPrSimdWidth) {
+    const int j = begin + team.lane;
+    const bool exists = j < mine.end;
+    const int place = StateAt(seq, states.first + (exists ? j : 0)),
+              kept = exists ? seq.num_kept[place] : -1,
+              is_new = kept >= 0 && j >= states.num_old ? 1 : 0,
+              num_arcs = kept >= 0 && j < states.num_sources ? kept : 0,
+              arc = first_arc + Exclusive(num_arcs);
+    const int new_number = number + Exclusive(is_new);
+    if (is_new) {
+      seq.numbers[place] = new_number;
+      Set(seq.entered + new_number, 0);
+    }
+    if (kept >= 0 && j < states.num_sources)
+      seq.out_begins[is_new ? new_number : seq.numbers[place]] = arc;
+    number += simd_sum(is_new);
+    first_arc += simd_sum(num_arcs);
+  }
+}
+
+inline void AddTotals(Sequence seq, Team team) {
+  if (team.index != 0) return;
+  const Sums sums = SumsOf(seq, team);
+  if (team.lane != 0) return;
+  const int states = Get(seq.infos + kPrStates) + sums.states,
+            num_arcs = Get(seq.infos + kPrArcs) + sums.arcs;
+  Set(seq.infos + kPrStates, states);
+  Set(seq.infos + kPrArcs, num_arcs);
+  if (states > seq.params->max_out_states ||
+      num_arcs > seq.params->max_out_arcs)
+    Fail(seq, kPrSmallOutput);
+}
+
+struct Writing {
+  Sequence seq;
+  int t;
+  int lane;
+  int first_arc, next_state;  // as of Pruning
+  int source;                 // the lattice's number of this lane's state
+  int position;               // of the next arc of the lattice
+
+  void Before(bool has_state, int place, Active) {
+    const bool is_kept = has_state && seq.num_kept[place] >= 0;
+    source = is_kept ? seq.numbers[place] : -1;
+    const uint bits = Ballot(is_kept);
+    const int begin = is_kept ? seq.out_begins[source] : 0;
+    position = simd_shuffle(begin, ushort(bits != 0 ? int(ctz(bits)) : 0));
+  }
+
+  void Visit(Step step) {
+    const int dest =
+        step.exists ? seq.dests[ArcAt(seq, first_arc + step.index)] : -1;
+    const uint bits = Ballot(dest >= 0);
+    const int from = simd_shuffle(source, ushort(step.lane));
+    if (dest >= 0) {
+      seq.out[position + int(popcount(Below(bits, lane)))] =
+          OutArc{from, seq.numbers[StateAt(seq, next_state + dest)],
+                 step.graph_arc, t};
+    }
+    position += int(popcount(bits));
+  }
+
+  void After(bool, int, Active) {}
+};
+
+inline void Write(Sequence seq, Team team, Window window) {
+  if ((Get(seq.infos + kPrError) & kPrSmallOutput) != 0) return;
+  for (int t = window.begin; t < window.next; ++t) {
+    const Frame frame = seq.frames[t];
+    Writing visitor = {
+        seq, t, team.lane, frame.first_arc, seq.frames[t + 1].first_state,
+        -1,  0};
+    ForArcs<true>(seq, team, frame, visitor);
+  }
+}
+
+#endif  // K2_CSRC_MPS_KERNELS_PRUNED_WINDOW_H_

@@ -1,0 +1,50 @@
+/**
+ * Copyright      2026  The k2-mps authors
+ *
+ * See LICENSE for clarification regarding multiple authors
+ *
+ * Licensed under the Apache License, Version 2.0 (the "License");
+ * you may not use this file except in compliance with the License.
+ * You may obtain a copy of the License at
+ *
+ *     http://www.apache.org/licenses/LICENSE-2.0
+ *
+ * Unless required by applicable law or agreed to in writing, software
+ * distributed under the License is distributed on an "AS IS" BASIS,
+ * WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+ * See the License for the specific language governing permissions and
+ * limitations under the License.
+ */
+
+#ifndef K2_PYTHON_CSRC_TORCH_MPS_PRUNED_H_
+#define K2_PYTHON_CSRC_TORCH_MPS_PRUNED_H_
+
+#include "k2/csrc/mps/intersect_dense_pruned.h"
+#include "k2/csrc/torch_util.h"
+#include "k2/python/csrc/torch.h"
+
+// See k2/python/k2/mps/pruned.py for what Python makes of it.
+inline void PybindMpsPruned(py::module &m) {
+#if K2_WITH_MPS
+  using k2::PrunedLattice;
+  py::class_<PrunedLattice> lattice(m, "MpsPrunedLattice");
+  lattice.def_readonly("fsas", &PrunedLattice::fsas);
+  lattice.def_readonly("properties", &PrunedLattice::properties);
+  lattice.def_property_readonly("arc_map_a", [](PrunedLattice &self) {
+    return k2::ToTorch(self.arc_map_a);
+  });
+  lattice.def_property_readonly("arc_map_b", [](PrunedLattice &self) {
+    return k2::ToTorch(self.arc_map_b);
+  });
+  // No Python object is touched while the GIL is released.
+  m.def("mps_intersect_dense_pruned", &k2::IntersectDensePrunedMps,
+        py::arg("a_fsas"), py::arg("b_fsas"), py::arg("num_rows"),
+        py::arg("search_beam"), py::arg("output_beam"),
+        py::arg("min_active_states"), py::arg("max_active_states"),
+        py::arg("allow_partial"), py::arg("groups") = 0,
+        py::call_guard<py::gil_scoped_release>());
+  m.def("mps_why_host_intersects_pruned", &k2::WhyHostIntersectsPruned);
+#endif  // K2_WITH_MPS
+}
+
+#endif  // K2_PYTHON_CSRC_TORCH_MPS_PRUNED_H_

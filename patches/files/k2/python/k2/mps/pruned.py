@@ -1,0 +1,76 @@
+# Copyright      2026  The k2-mps authors
+#
+# See ../../../../LICENSE for clarification regarding multiple authors
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+'''intersect_dense_pruned on mps: the GPU or the host makes the lattice.'''
+from typing import Callable
+from typing import Tuple
+
+import torch
+import _k2
+import k2
+
+
+def _make(a_fsas, b_fsas, *options):
+    '''Return a _k2.MpsPrunedLattice, or None if the host must intersect.'''
+    if a_fsas.device.type != 'mps' or b_fsas.device.type != 'mps':
+        return None
+    num_rows = int(b_fsas.duration.max()) + 1
+    return _k2.mps_intersect_dense_pruned(a_fsas.arcs, b_fsas.dense_fsa_vec,
+                                          num_rows, *options)
+
+
+def intersect_dense_pruned(a_fsas, b_fsas, search_beam: float,
+                           output_beam: float, min_active_states: int,
+                           max_active_states: int,
+                           allow_partial: bool) -> Tuple:
+    '''Intersect as :func:`k2.intersect_dense_pruned`, without gradients.
+
+    Args:
+      a_fsas, b_fsas, search_beam, output_beam, min_active_states,
+      max_active_states, allow_partial:
+        As for :func:`k2.intersect_dense_pruned`.
+    Returns:
+      The lattice, the arc maps to ``a_fsas`` and to ``b_fsas.scores``, and a
+      function with the arguments and the result of ``_k2.index_select``, for
+      maps of the lattice's arcs.
+    '''
+    options = (search_beam, output_beam, min_active_states, max_active_states,
+               allow_partial)
+    made = _make(a_fsas, b_fsas, *options)
+    if made is None:
+        arcs, arc_map_a, arc_map_b = _k2.intersect_dense_pruned(
+            a_fsas.arcs, b_fsas.dense_fsa_vec, *options)
+        return k2.Fsa(arcs), arc_map_a, arc_map_b, _k2.index_select
+    ans = k2.Fsa(made.fsas, properties=made.properties)
+    return ans, made.arc_map_a, made.arc_map_b, _selector(allow_partial)
+
+
+def _selector(allow_partial: bool) -> Callable:
+    '''Return a function that selects by the GPU, so that the host does not
+    wait for the map.
+
+    Args:
+      allow_partial:
+        Whether maps may have -1, for which the result has 0.
+    '''
+
+    def select(values: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
+        if not allow_partial:
+            return values.index_select(0, index)
+        ans = values.index_select(0, index.clamp(min=0))
+        is_none = (index < 0).view(-1, *[1] * (values.ndim - 1))
+        return ans.masked_fill(is_none, 0)
+
+    return select

@@ -1,0 +1,88 @@
+#!/usr/bin/env python3
+#
+# Copyright      2026  The k2-mps authors
+#
+# See ../../../LICENSE for clarification regarding multiple authors
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+# To run this single test, use
+#
+#  ctest --verbose -R mps_intersect_dense_pruned_test_py
+
+import os
+import unittest
+from unittest import mock
+
+import k2
+import torch
+
+
+@unittest.skipUnless(k2.with_mps and torch.backends.mps.is_available(),
+                     'there is no mps')
+# Small problems would be the host's.
+@mock.patch.dict(os.environ, {'K2_MPS_FORCE': 'metal'})
+class TestMpsIntersectDensePruned(unittest.TestCase):
+
+    def setUp(self):
+        torch.manual_seed(1)
+        # More frames than a window of the pruning has.
+        self.log_probs = torch.randn(3, 70, 6).log_softmax(-1)
+        self.segments = torch.tensor([[0, 0, 70], [1, 0, 41], [2, 2, 0]],
+                                     dtype=torch.int32)
+
+    def lattice(self, graph, device, max_active, allow_partial=False):
+        '''Return a lattice, and the gradients of both inputs.'''
+        log_probs = self.log_probs.clone().to(device).requires_grad_(True)
+        graph = graph.to(device).clone().requires_grad_(True)
+        lattice = k2.intersect_dense_pruned(
+            graph, k2.DenseFsaVec(log_probs, self.segments), 8, 5, 2,
+            max_active, seqframe_idx_name='seqframe', frame_idx_name='frame',
+            allow_partial=allow_partial)
+        lattice.scores.sum().backward()
+        return lattice, graph.grad, log_probs.grad
+
+    def compare(self, graph, max_active=100, allow_partial=False):
+        '''All bits are those of the CPU.'''
+        options = max_active, allow_partial
+        lattice, *grads = self.lattice(graph, 'mps', *options)
+        expected, *expected_grads = self.lattice(graph, 'cpu', *options)
+        assert lattice.num_arcs > 0
+        for name in ('labels', 'aux_labels', 'seqframe', 'frame'):
+            assert torch.equal(
+                getattr(lattice, name).cpu(), getattr(expected, name)), name
+        assert torch.equal(lattice.arcs.values().cpu(), expected.arcs.values())
+        for axis in (1, 2):
+            assert torch.equal(lattice.arcs.row_splits(axis).cpu(),
+                               expected.arcs.row_splits(axis))
+        assert lattice.properties == expected.properties
+        for grad, expected_grad in zip(grads, expected_grads):
+            assert torch.equal(grad.cpu(), expected_grad)
+
+    def test_a_graph_for_all_sequences(self):
+        self.compare(k2.ctc_topo(5))
+
+    def test_a_graph_for_each_sequence(self):
+        self.compare(k2.ctc_graph([[1, 2, 2, 3], [4], [2, 1]]))
+
+    def test_max_active_narrows_the_beam(self):
+        self.compare(k2.ctc_topo(5), max_active=3)
+
+    def test_partial_paths(self):
+        # The graph ends after three symbols, the sequences do not.
+        graph = k2.linear_fst([1, 2, 3], [1, 2, 3])
+        self.compare(graph, allow_partial=True)
+
+
+if __name__ == '__main__':
+    unittest.main()
