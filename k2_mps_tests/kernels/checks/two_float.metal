@@ -21,7 +21,19 @@ enum TwoFloatOperation {
   kExp,
   kFloatExp,
   kLog,
+  kPosterior,
+  kCtcPosterior,
+  kFloatPosterior,
 };
+
+// The posterior of an arc, from four scores.
+template <typename E, typename T>
+inline TwoFloat Posterior(TwoFloat a, TwoFloat b) {
+  typedef PathSum<E, T> Sum;
+  return AsTwoFloat(ValueOf(PosteriorOf(ExpOf<Sum>(a.high), ExpOf<Sum>(a.low),
+                                        ExpOf<Sum>(-b.high),
+                                        ExpOf<Sum>(b.low))));
+}
 
 inline TwoFloat Result(int operation, TwoFloat a, TwoFloat b) {
   switch (operation) {
@@ -43,8 +55,14 @@ inline TwoFloat Result(int operation, TwoFloat a, TwoFloat b) {
       return ValueOf(ExpOf<PathSum<float, TwoFloat>>(a.high));
     case kFloatExp:
       return TwoFloat{ValueOf(ExpOf<PathSum<float, float>>(a.high)), 0.0f};
-    default:
+    case kLog:
       return Log(a);
+    case kPosterior:
+      return Posterior<TwoFloat, TwoFloat>(a, b);
+    case kCtcPosterior:
+      return Posterior<float, TwoFloat>(a, b);
+    default:
+      return Posterior<float, float>(a, b);
   }
 }
 

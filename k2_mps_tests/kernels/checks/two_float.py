@@ -29,6 +29,14 @@ BOUNDS = {
     "float_exp": 2.0**-23,
     "log": 2.0**-44,
 }
+# The next numbers; the error of the significand, which has four factors.
+POSTERIORS = {"posterior": 2.0**-23, "ctc_posterior": 2.0**-43, "float_posterior": 2.0**-20}
+# The scores up to which path_sums.h states that exponents are exact.
+LARGEST = {
+    "posterior": (3.7e8, 1e10, 1e12, 1e13),
+    "ctc_posterior": (1e8, 3.7e8),
+    "float_posterior": (1e8, 3.7e8),
+}
 PAIR = 2.0**-49
 INF, NAN = np.inf, np.nan
 SPECIAL = (-INF, INF, NAN, -3.0, 2.0)
@@ -38,6 +46,9 @@ def cases():
     random = np.random.default_rng(1)
     for number, operation in enumerate(BOUNDS):
         yield _operation(number, operation, random)
+    for number, operation in enumerate(POSTERIORS, len(BOUNDS)):
+        for size in (1e2, 3e5, 1e6, 3e6, 2e7, *LARGEST[operation]):
+            yield _posteriors(number, operation, size, random)
     for arcs in (1, 2, 3, 40, 2000):
         for size in (1e-6, 1.0, 1e5, 1e10, 1e30):
             yield _sums(random, arcs, size)
@@ -118,6 +129,31 @@ def _operation(number, name, random):
         ints([SIZE, number]),
     ]
     return Case(name, "two_float", -(-SIZE // 256), 256, buffers)
+
+
+def _posteriors(number, name, size, random):
+    """exp(a + b - c - d) of four floats of about this size, whose sum is below 60."""
+    unit = np.spacing(np.float32(size + 60))
+    a, b, c = random.uniform(-1, 1, (3, SIZE)) * size / 3 // unit * unit
+    near = random.integers(-1, 2, SIZE) * (random.uniform(0, 60, SIZE) // unit * unit)
+    d = a + b - c - near
+    expected = np.exp(near.astype(LD))
+    # A score below 5e5 is reduced by log(2) / 16 of two parts, as in _operation().
+    allowed = POSTERIORS[name] + 4 * min(size, 5e5) * 2.0**-52
+    return Case(
+        f"{name}, scores to {size:.0e}",
+        "two_float",
+        -(-SIZE // 256),
+        256,
+        [
+            Buffer(np.stack([a, b], -1).astype(np.float32)),
+            Buffer(np.stack([c, d], -1).astype(np.float32)),
+            Buffer(_pairs(expected)),
+            Buffer.scratch(np.zeros((SIZE, 2), np.float32)),
+            Buffer.output(np.zeros(SIZE), (expected * allowed).astype(float)),
+            ints([SIZE, number]),
+        ],
+    )
 
 
 def _states(scores, random):

@@ -59,6 +59,21 @@ class TestMpsCtcLoss(unittest.TestCase):
         for use_double in (True, False):
             self.compare(use_double_scores=use_double)
 
+    def test_scores_up_to_the_limit(self):
+        # The loss is 3.6e8, the largest with exact exponents is 3.7e8.
+        scores = (self.log_probs * 4).round()
+        for offset in (2e6, -5e6, 1.2e7, -1.2e7):
+            self.log_probs = scores + offset
+            for use_double in (True, False):
+                loss, gradient, _ = self.loss_and_gradients(
+                    'mps', use_double_scores=use_double)
+                expected, expected_gradient, _ = self.loss_and_gradients('cpu')
+                # A rounding of the loss.
+                assert torch.allclose(loss.cpu(), expected, rtol=1e-6, atol=0)
+                # Products of four numbers in single precision, for each frame.
+                assert torch.allclose(gradient.cpu(), expected_gradient,
+                                      rtol=0, atol=1e-5)
+
     def test_delay_penalty(self):
         self.compare(delay_penalty=0.1)
 

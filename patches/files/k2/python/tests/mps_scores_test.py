@@ -74,6 +74,27 @@ class TestMpsScores(unittest.TestCase):
             # Sums of some hundred terms in float32.
             assert torch.allclose(given, expected, rtol=1e-5, atol=1e-4)
 
+    def test_gradients_up_to_the_limit(self):
+        # Total scores are 1e13, the largest with exact exponents.
+        for size in (1e5, -2e6, 2e7, -1e10, 3e11):
+            size = torch.tensor(size)
+            unit = size.nextafter(2 * size) - size
+            # Many paths have equal scores.
+            scores = size + unit * torch.randint(0, 2,
+                                                 self.lattice.scores.shape)
+            found = []
+            for device in ('cpu', 'mps'):
+                fsas = self.lattice.detach().to(device)
+                of_arcs = scores.clone().to(device).requires_grad_(True)
+                fsas.scores = of_arcs
+                total = fsas.get_tot_scores(True, True)
+                total.sum().backward()
+                found.append(of_arcs.grad.cpu())
+            # The error of the CPU, whose doubles have a unit of 2^-52 of a
+            # total score, after 30 additions.
+            of_cpu = 4 * 2**-52 * float(total.detach().abs().max())
+            assert torch.allclose(*found, rtol=0, atol=1e-6 + of_cpu)
+
 
 if __name__ == '__main__':
     unittest.main()

@@ -37,9 +37,8 @@
 // The exponent is an integer, as an E: it has the range of scores.  If the
 // score of a sum is infinite or NaN, the exponent is that score.
 //
-// E   TwoFloat, where exponents below 2^48 are exact and the significand is
-//     about 1; or float, where exponents below kMaxExponent are exact: one over
-//     2^24 has a unit above 1, and the significand is between 2^-64 and 2^64
+// E   TwoFloat, where the significand is about 1; or float, where exponents over
+//     2^24 have a unit above 1, and the significand is between 2^-18 and 2^18
 // T   float or TwoFloat
 template <typename E, typename T>
 struct PathSum {
@@ -47,12 +46,17 @@ struct PathSum {
   T significand;
 };
 
-// 2^30, which stands for scores of 7e8.
-constant float kMaxExponent = 1073741824.0f;
+// 2^29, which stands for scores of 3.7e8.
+//
+// Floats have a unit of 32 below it.  So the significand of a state and that of
+// an arc are off 1 by up to 2^17 each, and the largest exponent of a sum by
+// 2^16: the largest term is over 2^-50.  The terms that AddPaths() leaves out
+// are below 2^-76.
+constant float kMaxExponent = 536870912.0f;
 
-// Below it, exponents of a type are exact.
+// Below it, exponents of a type are exact: for pairs, up to scores of 1e13.
 inline float MaxExponent(float) { return kMaxExponent; }
-inline float MaxExponent(TwoFloat) { return 2.81474977e14f; }
+inline float MaxExponent(TwoFloat) { return 1.44269502e13f; }
 
 // What floats and pairs share.
 inline float Rounded(float a) { return a; }
@@ -133,11 +137,33 @@ inline float Shift(TwoFloat exponent, TwoFloat base) {
   return (exponent.high - base.high) + (exponent.low - base.low);
 }
 
-// exp(score)
-template <typename Sum>
-inline Sum ExpOf(float score);
+// A score as a multiple of log(2) and a rest below 6e5.
+struct SplitScore {
+  float multiple;
+  TwoFloat rest;
+};
+
+// A score below 5e5, one over 1e13, and NaN are their own rest.  There is no
+// branch: the exponentials of several arcs overlap.
+inline SplitScore Split(float score) {
+  const float size = metal::fabs(score);
+  const bool is_large = size > 5e5f && size < 1e13f;
+  const float multiple = is_large ? metal::rint(score * 1.44269502f) : 0.0f;
+  // The first part has no error: it is below the unit of `multiple`.  With the
+  // error of the second part, the rest is a score less an exact multiple of the
+  // pair kLog2, whose own error cancels in a posterior.
+  const float second = metal::fma(-multiple, kLog2.low, 0.0f);
+  const TwoFloat rest =
+      TwoSum(metal::fma(-multiple, kLog2.high, score), second);
+  const float low = rest.low + metal::fma(-multiple, kLog2.low, -second);
+  return SplitScore{multiple, {rest.high, is_large ? low : 0.0f}};
+}
+
+// exp(rest), for a rest of Split().
+template <typename T>
+inline PathSum<float, T> ExpOfRest(float rest);
 template <>
-inline PathSum<float, float> ExpOf<PathSum<float, float>>(float score) {
+inline PathSum<float, float> ExpOfRest<float>(float score) {
   // log(2) in two parts, as in ReduceExp().
   const float kPart1 = 0.693147182f, kPart2 = -1.90465421e-9f;
   const float exponent = metal::rint(
@@ -153,9 +179,8 @@ inline PathSum<float, float> ExpOf<PathSum<float, float>>(float score) {
   series = metal::fma(series, y, 0.5f);
   return PathSum<float, float>{exponent, metal::fma(series, y * y, y) + 1.0f};
 }
-// See ReduceExp() for large scores.
 template <>
-inline PathSum<float, TwoFloat> ExpOf<PathSum<float, TwoFloat>>(float score) {
+inline PathSum<float, TwoFloat> ExpOfRest<TwoFloat>(float score) {
   const ReducedExp reduced = ReduceExp(score);
   const float exponent = metal::floor(reduced.n * 0.0625f);
   // An infinite exponent or NaN has any of the powers.
@@ -164,25 +189,46 @@ inline PathSum<float, TwoFloat> ExpOf<PathSum<float, TwoFloat>>(float score) {
   return PathSum<float, TwoFloat>{exponent,
                                   AddSmaller(power, Mul(power, reduced.expm1))};
 }
+
+// a * exp(b) for |b| <= 2^-5, with an error of b^4 / 24.
+inline float SmallExpm1(float b) {
+  return metal::fma(metal::fma(b, 0.166666672f, 0.5f), b * b, b);
+}
+inline float TimesExp(float a, float b) {
+  return metal::fma(a, SmallExpm1(b), a);
+}
+inline TwoFloat TimesExp(TwoFloat a, float b) {
+  return QuickTwoSum(a.high, metal::fma(a.high, SmallExpm1(b), a.low));
+}
+
+// exp(score).  A large score has an exponent of two floats.
+template <typename T>
+inline PathSum<float, T> FloatExp(float score) {
+  const SplitScore split = Split(score);
+  const PathSum<float, T> exp = ExpOfRest<T>(split.rest.high);
+  const TwoFloat exponent = AddExponents(split.multiple, exp.exponent);
+  return PathSum<float, T>{exponent.high,
+                           Times(TimesExp(exp.significand, split.rest.low),
+                                 PowerOf2(exponent.low))};
+}
+template <typename Sum>
+inline Sum ExpOf(float score);
+template <>
+inline PathSum<float, float> ExpOf<PathSum<float, float>>(float score) {
+  return FloatExp<float>(score);
+}
+template <>
+inline PathSum<float, TwoFloat> ExpOf<PathSum<float, TwoFloat>>(float score) {
+  return FloatExp<TwoFloat>(score);
+}
 template <>
 inline PathSum<TwoFloat, TwoFloat> ExpOf<PathSum<TwoFloat, TwoFloat>>(
     float score) {
-  // An exponent of a large score takes two floats.  There is no branch: the
-  // exponentials of several arcs overlap.
-  const float size = metal::fabs(score);
-  const bool is_large = size > 5e5f && size < 1e14f;
-  const float most = is_large ? metal::rint(score * 1.44269502f) : 0.0f;
-  // The first part has no error: it is below the unit of `most`.
-  const TwoFloat rest = TwoSum(metal::fma(-most, kLog2.high, score),
-                               metal::fma(-most, kLog2.low, 0.0f));
-  const PathSum<float, TwoFloat> exp =
-      ExpOf<PathSum<float, TwoFloat>>(rest.high);
-  const TwoFloat significand = exp.significand;
+  const SplitScore split = Split(score);
+  const PathSum<float, TwoFloat> exp = ExpOfRest<TwoFloat>(split.rest.high);
   return PathSum<TwoFloat, TwoFloat>{
-      QuickTwoSum(most, exp.exponent),
-      QuickTwoSum(significand.high,
-                  metal::fma(significand.high, is_large ? rest.low : 0.0f,
-                             significand.low))};
+      QuickTwoSum(split.multiple, exp.exponent),
+      TimesExp(exp.significand, split.rest.low)};
 }
 
 // Adds the paths to a state, extended by an arc with this exponential, to a sum
@@ -190,8 +236,8 @@ inline PathSum<TwoFloat, TwoFloat> ExpOf<PathSum<TwoFloat, TwoFloat>>(
 // branch: the arcs of a state overlap.
 template <typename E, typename T>
 inline T AddPaths(T sum, E max, PathSum<E, T> state, PathSum<E, T> arc) {
-  // A smaller term does not change the sum.
-  const float kMinShift = -100.0f;
+  // A smaller term does not change the sum: see kMaxExponent.
+  const float kMinShift = -110.0f;
   const float shift = Shift(AddExponents(state.exponent, arc.exponent), max);
   const float power =
       shift > kMinShift ? PowerOf2(shift) : 0.0f;  // also if it is NaN
