@@ -79,6 +79,8 @@ if(K2_WITH_MPS AND NOT APPLE)
   find_package(mps_emulator CONFIG REQUIRED)
   add_library(k2_metal INTERFACE)
   target_link_libraries(k2_metal INTERFACE mps_emulator::metal)
+  # The emulated device has both kinds of data pointers, and the header for both.
+  set(K2_TORCH_FINDS_BUFFERS ON)
 endif()
 
 if(K2_ENABLE_TESTS)

@@ -3,7 +3,7 @@
 import json
 import os
 
-from ._paths import include_dir, library_path
+from ._paths import include_dir, library_path, torch_include_dir
 
 
 def cpp_extension_flags() -> dict[str, list[str]]:
@@ -21,7 +21,7 @@ def cpp_extension_flags() -> dict[str, list[str]]:
     with open(path, encoding="utf-8") as file:
         flags = json.load(file)
     return {
-        "extra_include_paths": [include_dir()],
+        "extra_include_paths": [torch_include_dir(), include_dir()],
         "extra_cflags": flags["compile"],
         # The emulator comes first: it replaces a function of libobjc.
         "extra_ldflags": [

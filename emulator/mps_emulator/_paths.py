@@ -33,6 +33,11 @@ def include_dir() -> str:
     return os.path.join(_root(), "include")
 
 
+def torch_include_dir() -> str:
+    """The directory of the headers that stand for torch's own, which must come before them."""
+    return os.path.join(_root(), "torch_include")
+
+
 def cmake_dir() -> str:
     """The directory of mps_emulatorConfig.cmake, for mps_emulator_DIR."""
     return os.path.join(_root(), "cmake")

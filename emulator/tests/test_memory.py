@@ -66,6 +66,39 @@ def test_a_freed_handle_does_not_come_back_at_once():
     assert len(handles) == 1000
 
 
+# ---- data pointers that are host addresses, as a later torch may have them
+
+
+def test_torchs_header_finds_the_buffer(extension):
+    x = torch.ones(8, device=MPS)[3:]
+    assert extension.host_address_by_torch(x) == extension.host_address(x)
+
+
+def test_data_pointers_can_be_host_addresses(in_child):
+    child = in_child(
+        "import ctypes\n"
+        "x = torch.arange(8, dtype=torch.float32, device='mps')[3:]\n"
+        "assert extension.host_address_by_torch(x) == x.data_ptr()\n"
+        "torch.mps.synchronize()\n"
+        "assert ctypes.c_float.from_address(x.data_ptr()).value == 3.0\n"
+        "kernels.axpy(x.clone(), x, 1.0)\n"
+        "assert torch.equal((x + x).cpu(), x.cpu() * 2)\n",
+        MPS_EMULATOR_POINTERS="addresses",
+    )
+    assert child.code == 0, child.stderr
+
+
+@pytest.mark.planted("data pointer taken for the buffer")
+def test_a_message_to_a_host_address_is_named(in_child):
+    child = in_child(
+        "extension.host_address(torch.ones(8, device='mps'))", MPS_EMULATOR_POINTERS="addresses"
+    )
+    assert child.signal == signal.SIGABRT
+    [line] = child.fatal_lines
+    assert "a message to the data pointer of a tensor on mps" in line
+    assert "getMTLBufferStorage()" in line
+
+
 # ---- the host copy
 
 

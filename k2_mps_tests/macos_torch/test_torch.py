@@ -24,6 +24,8 @@ POOLS = "__ZN2at3mps10init_poolsEv"
 SYSTEM = """
 int dispatch_sync(void *queue, void *block) { return 1; }
 int objc_msgSend(void *object) { return 2; }
+void assert_queue(void *queue) __asm__("_dispatch_assert_queue$V2");
+void assert_queue(void *queue) {}
 """
 
 # A small library with the forms of torch's: a wait that enters the queue if NEW is defined, a
@@ -42,6 +44,12 @@ int device(void *found) NAMED("__ZN2at3mps9MPSDeviceC2Ev");
 int pool(void *memory, void *device, int flags) NAMED("__ZN2at3mps10BufferPoolC2Ei");
 int pools(void *device) NAMED("__ZN2at3mps10init_poolsEv");
 int kernel(int x) NAMED("__ZN2at3mps9_ctc_lossEi");
+int contents(void *buffer) __asm__("_objc_msgSend$contents");
+int encode(void *buffer) __asm__("_objc_msgSend$computeCommandEncoder");
+void dispatch_assert_queue(void *queue) __asm__("_dispatch_assert_queue$V2");
+int find(void *data) NAMED("__ZN2at3mps13HeapAllocator20MPSHeapAllocatorImpl13bufferForDataEPKv");
+void *allocate(int size) NAMED("__ZN2at3mps12MPSAllocator8allocateEm");
+int encoder(void) NAMED("__ZN2at3mps9MPSStream14commandEncoderEv");
 static __attribute__((noinline)) int block(void) { return wait(0) + 1; }
 const char told[] = "The MPS backend is supported on macOS 15.0+.";
 volatile int kept;
@@ -57,6 +65,14 @@ int pools(void *device) {
   return pool(news(kept), device, 10) + pool(news(kept), device, 8);
 }
 int kernel(int x) { return kept + x; }
+#ifdef ADDRESSES
+int find(void *data) { return contents(data) + 9; }
+void *allocate(int size) { return (void *)(long)(find(news(size)) + 10); }
+int encoder(void) { dispatch_assert_queue(0); return encode(0) + 11; }
+#else
+void *allocate(int size) { return news(size) + 10; }
+int encoder(void) { return encode(0) + 11; }
+#endif
 #ifdef NEW
 int synchronize(void) { return all() + 8; }
 #else
@@ -135,6 +151,28 @@ def test_facts_of_a_library(built):
         "pythons": ["cp310", "cp314t"],
     }
     assert {name for name in new if new[name] != old[name]} == {"wait", "macos"}
+
+
+def test_the_facts_find_addresses_as_data_pointers(tmp_path):
+    """A library in which an allocation returns [buffer contents] differs from all known ones."""
+    macos.require_linker()
+    system = macos.link(SYSTEM, tmp_path / "system.dylib", name="/usr/lib/libSystem.B.dylib")
+    names = ["a data pointer", "the encoder that stays open"]
+    known = facts.Known(KNOWN.releases, {name: KNOWN.facts[name] for name in names})
+
+    def told(*options: str) -> dict[str, str]:
+        content = macos.link(TORCH, tmp_path / "torch.dylib", system, *options).read_bytes()
+        found = facts.compare(facts.read(release(content), known), known, "2.15.0")
+        return {one.fact: one.gained for one in found if one.verdict != "as known"}
+
+    assert told() == {}
+    assert told("-DADDRESSES") == {
+        "a data pointer": [
+            "-contents",
+            "__ZN2at3mps13HeapAllocator20MPSHeapAllocatorImpl13bufferForDataEPKv",
+        ],
+        "the encoder that stays open": ["_dispatch_assert_queue$V2"],
+    }
 
 
 def verdicts(found: list[facts.Finding]) -> dict[str, str]:

@@ -23,7 +23,7 @@ BUILD = Path(_k2.__file__).parent
 
 LINUX = System("Linux", "", "x86_64", False)
 MAC = System("Darwin", "14.0", "arm64", False)
-GOOD = Facts(MAC, "2.13.0", True, True, True)
+GOOD = Facts(MAC, "2.13.0", True, True, True, "")
 
 
 # ---- where k2 comes from
@@ -214,12 +214,35 @@ OTHER_TORCH = "pip install --force-reinstall torch==2.13.0"
         (good_but(torch_has_mps=False), "This torch was built without mps", OTHER_TORCH),
         (good_but(device=False), "torch finds no mps device", "torch.utils.collect_env"),
         (good_but(system=LINUX, torch_has_mps=False), "This is Linux", 'torch.device("cpu")'),
+        (good_but(pointers="No pointers."), "No pointers.", "Install a torch that this version"),
     ],
 )
 def test_each_problem_has_its_remedy(facts, problem, remedy):
     first, *rest = compatibility.mps_problem(facts).split("\n")
     assert problem in first
     assert remedy in "\n".join(rest)
+
+
+UNKNOWN_POINTERS = """
+import torch
+import k2
+import _k2
+problem = _k2.version.mps_pointer_problem()
+assert problem.startswith("This k2 does not know what the data pointers of torch"), problem
+assert problem.count(".") - torch.__version__.split("+")[0].count(".") == 1, problem
+try:
+    k2.linear_fsa([1, 2]).to("mps")
+except RuntimeError:
+    print("refused")
+"""
+
+
+@pytest.mark.skipif(sys.platform == "darwin", reason="a Mac's torch has pointers of one kind")
+def test_pointers_that_k2_does_not_know_are_refused():
+    result = python("-c", UNKNOWN_POINTERS, MPS_EMULATOR_POINTERS="unfindable")
+    assert result.returncode == 0, result.stderr
+    assert "Check failed: problem.empty() This k2 does not know" in result.stdout
+    assert result.stdout.endswith("\nrefused\n")
 
 
 def test_mps_is_available_where_these_tests_run():

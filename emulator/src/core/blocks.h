@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <mutex>
 #include <string>
 #include <vector>
@@ -142,6 +143,8 @@ class Memory {
   void Publish(Block *block);
   // The block's device copy on pages of its own, at an address that stays.
   char *Address(Block *block);
+  // The live buffers whose host copy's address is a data pointer.
+  std::map<const void *, Buffer *> by_pointer;
   // The blocks with such an address.
   std::vector<Block *> addressed;
   size_t RedzoneOf(const Block *block, size_t size) const;

@@ -139,6 +139,8 @@ void Memory::Free(Buffer *buffer) {
   }
   if (block->origin == Origin::kTorch)
     statistics.in_use -= block->size_class.capacity;
+  if (PointersAreAddresses() && block->host_user == buffer->id)
+    by_pointer.erase(block->host);
   buffer->block = nullptr;
   block->is_owned = false;
   delete buffer->label;
@@ -320,6 +322,40 @@ Buffer *RequireLiveBuffer(const void *handle, const char *what) {
         "storage_offset() * element_size()",
         what, handle, static_cast<const char *>(handle) - buffer->handle,
         buffer->id, buffer->size);
+  return buffer;
+}
+
+bool PointersAreAddresses() {
+  static const bool addresses = [] {
+    const std::string pointers = Environment("MPS_EMULATOR_POINTERS");
+    if (pointers != "" && pointers != "buffers" && pointers != "addresses" &&
+        pointers != "unfindable")
+      Fatal("MPS_EMULATOR_POINTERS is %s, not buffers, addresses or unfindable",
+            pointers.c_str());
+    return pointers == "addresses" || pointers == "unfindable";
+  }();
+  return addresses;
+}
+
+char *DataPointer(Buffer *buffer) {
+  if (!PointersAreAddresses()) return buffer->handle;
+  char *address = HostContents(buffer);
+  Memory::Locked()->by_pointer[address] = buffer;
+  return address;
+}
+
+Buffer *FindByPointer(const void *pointer) {
+  if (!PointersAreAddresses()) return FindLiveBuffer(pointer);
+  Memory::Locked memory;
+  auto found = memory->by_pointer.find(pointer);
+  return found == memory->by_pointer.end() ? nullptr : found->second;
+}
+
+Buffer *RequireByPointer(const void *pointer, const char *what) {
+  if (!PointersAreAddresses()) return RequireLiveBuffer(pointer, what);
+  Buffer *buffer = FindByPointer(pointer);
+  if (!buffer)
+    Fatal("%s: %p is not the data pointer of a live storage", what, pointer);
   return buffer;
 }
 

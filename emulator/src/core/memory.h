@@ -4,7 +4,9 @@
 // - Buffer: one allocation.  Its *handle* is the value of torch's
 //   storage().data() and of an id<MTLBuffer>: an address in a reservation
 //   without access rights.  A use of the handle as host memory faults at once
-//   (core/host_fault.cc).
+//   (core/host_fault.cc).  With MPS_EMULATOR_POINTERS=addresses,
+//   storage().data() is [buffer contents] instead, as a later torch may have
+//   it.
 // - Block: the memory behind a buffer.  The next allocation of the size class
 //   on the same stream gets a freed block at once, even while commands that use
 //   the block wait to run.  If such a command belongs to the block's former
@@ -94,6 +96,21 @@ Buffer *FindLiveBuffer(const void *handle);
 // interior or no handle.  `what` names the operation, e.g. "-[MTLBuffer
 // contents]".
 Buffer *RequireLiveBuffer(const void *handle, const char *what);
+
+// Whether torch's data pointers are host addresses, by MPS_EMULATOR_POINTERS:
+// "buffers", the default; "addresses"; "unfindable", addresses where torch's
+// header has no way from an address to the buffer.
+bool PointersAreAddresses();
+
+// The data pointer of a storage with this buffer: the handle, or the address of
+// the host copy.
+char *DataPointer(Buffer *buffer);
+
+// The live buffer whose data pointer is exactly `pointer`, or nullptr.
+Buffer *FindByPointer(const void *pointer);
+
+// FindByPointer() that ends the program with a message if there is none.
+Buffer *RequireByPointer(const void *pointer, const char *what);
 
 // The host copy of a live buffer, at the same address for the buffer's
 // lifetime.

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 
+#include "core/fatal.h"
 #include "core/memory.h"
 #include "metal/metal_internal.h"
 
@@ -43,6 +44,14 @@ objc_msg_lookup(id receiver, SEL selector) {
   static Lookup lookup =
       reinterpret_cast<Lookup>(dlsym(RTLD_NEXT, "objc_msg_lookup"));
   if (IsHandleAddress(receiver)) return LookUpBufferMethod(receiver, selector);
+  if (PointersAreAddresses() && receiver)
+    if (const Buffer *buffer = FindByPointer(receiver))
+      Fatal(
+          "-[MTLBuffer %s]: a message to the data pointer of a tensor on mps, "
+          "which is the host's address of MTLBuffer #%lu here "
+          "(MPS_EMULATOR_POINTERS=addresses): ask getMTLBufferStorage() of "
+          "<ATen/native/mps/OperationUtils.h> for the buffer",
+          sel_getName(selector), buffer->id);
   return lookup(receiver, selector);
 }
 

@@ -19,13 +19,15 @@
 #include "metal/foundation_internal.h"
 #include "metal/metal_internal.h"
 
+MPS_EMULATOR_EXPORT void *mps_emulator_buffer_of(const void *pointer);
+
 namespace mps_emulator {
 
 namespace {
 
 // An argument of a kernel: a buffer, or bytes.
 struct Argument {
-  void *buffer;  // an MTLBuffer, null for bytes
+  void *buffer;  // the data pointer of a storage, null for bytes
   uint64_t offset;
   const void *bytes;  // null for a buffer
   uint64_t size;
@@ -122,7 +124,8 @@ MPS_EMULATOR_EXPORT char *mps_emulator_run_shader(
           if (argument.bytes)
             [encoder setBytes:argument.bytes length:argument.size atIndex:i];
           else
-            [encoder setBuffer:(id<MTLBuffer>)argument.buffer
+            [encoder setBuffer:(id<MTLBuffer>)mps_emulator_buffer_of(
+                                   argument.buffer)
                         offset:argument.offset
                        atIndex:i];
         }
@@ -142,9 +145,9 @@ MPS_EMULATOR_EXPORT char *mps_emulator_run_shader(
   return nullptr;
 }
 
-// The address at which the CPU reads and writes a buffer.
-MPS_EMULATOR_EXPORT void *mps_emulator_contents(void *buffer) {
-  return [(id<MTLBuffer>)buffer contents];
+// The address at which the CPU reads and writes the memory of a data pointer.
+MPS_EMULATOR_EXPORT void *mps_emulator_contents(void *pointer) {
+  return [(id<MTLBuffer>)mps_emulator_buffer_of(pointer) contents];
 }
 
 MPS_EMULATOR_EXPORT bool mps_emulator_wait_for_events(

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <sstream>
 
+#include "core/environment.h"
 #include "core/export.h"
 #include "core/limits.h"
 #include "core/stream.h"
@@ -25,10 +26,10 @@ void ReleaseContext(void *context) {
 
 void ReleaseNothing(void *) {}
 
-// The buffer of torch's allocator with this handle; nullptr for any other
+// The buffer of torch's allocator with this data pointer; nullptr for any other
 // address.  A Mac's allocator too knows only its own buffers.
-Buffer *FindTorchBuffer(const void *handle) {
-  Buffer *buffer = FindLiveBuffer(handle);
+Buffer *FindTorchBuffer(const void *pointer) {
+  Buffer *buffer = FindByPointer(pointer);
   return buffer && buffer->origin == Origin::kTorch ? buffer : nullptr;
 }
 
@@ -242,7 +243,7 @@ at::mps::IMPSAllocator &TorchAllocator() {
 }
 
 c10::DataPtr MakeDataPtr(Buffer *buffer) {
-  return {buffer->handle, buffer, &ReleaseContext, MpsDevice()};
+  return {DataPointer(buffer), buffer, &ReleaseContext, MpsDevice()};
 }
 
 c10::DataPtr MakeHostDataPtr(Buffer *buffer, void *address) {
@@ -255,8 +256,8 @@ Buffer *TakeBuffer(c10::DataPtr *data) {
 }
 
 Buffer *BufferOf(const c10::Storage &storage) {
-  const void *handle = storage.data();
-  return handle ? RequireLiveBuffer(handle, "a tensor on mps") : nullptr;
+  const void *pointer = storage.data();
+  return pointer ? RequireByPointer(pointer, "a tensor on mps") : nullptr;
 }
 
 namespace {
@@ -277,6 +278,20 @@ __attribute__((visibility("default"))) IMPSAllocator *getIMPSAllocator() {
 }
 
 }  // namespace at::mps
+
+// The MTLBuffer of a storage's data pointer; null for null.
+MPS_EMULATOR_EXPORT void *mps_emulator_buffer_of(const void *pointer) {
+  using mps_emulator::RequireByPointer;
+  return pointer ? RequireByPointer(pointer, "a tensor on mps")->handle
+                 : nullptr;
+}
+
+// For the header ATen/native/mps/OperationUtils.h.
+MPS_EMULATOR_EXPORT void *mps_emulator_storage_buffer(const void *pointer) {
+  if (mps_emulator::Environment("MPS_EMULATOR_POINTERS") == "unfindable")
+    return const_cast<void *>(pointer);
+  return mps_emulator_buffer_of(pointer);
+}
 
 // For mps_emulator.load().
 MPS_EMULATOR_EXPORT void mps_emulator_use() { mps_emulator::turned_on = true; }

@@ -17,7 +17,7 @@ at::mps::IMPSAllocator &TorchAllocator();
 // loads the library, but does not turn the device on.
 bool IsLeftOut();
 
-// A DataPtr that owns `buffer`: its address is the handle, its context the
+// A DataPtr that owns `buffer`: its address is the data pointer, its context the
 // Buffer.
 c10::DataPtr MakeDataPtr(Buffer *buffer);
 

@@ -95,6 +95,7 @@ inline void Run(const std::vector<Case> &cases, const std::string &name) {
 
 // ---- memory.mm: the host's view of an mps tensor
 // [buffer contents] plus the tensor's offset, as an integer
+uintptr_t HostAddressByTorch(const at::Tensor &tensor);
 uintptr_t HostAddress(const at::Tensor &tensor);
 std::vector<float> ReadContents(const at::Tensor &tensor);
 void WriteContents(at::Tensor tensor, std::vector<float> values);

@@ -2,6 +2,7 @@
 
 #include <ATen/detail/MPSHooksInterface.h>
 #include <ATen/mps/MPSAllocatorInterface.h>
+#include <ATen/native/mps/OperationUtils.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 
@@ -12,6 +13,11 @@ at::Tensor OnMps(int64_t elements) {
 uintptr_t HostAddress(const at::Tensor &tensor) {
   return reinterpret_cast<uintptr_t>([BufferOf(tensor) contents]) +
          OffsetOf(tensor);
+}
+
+uintptr_t HostAddressByTorch(const at::Tensor &tensor) {
+  id<MTLBuffer> buffer = at::native::mps::getMTLBufferStorage(tensor);
+  return reinterpret_cast<uintptr_t>([buffer contents]) + OffsetOf(tensor);
 }
 
 std::vector<float> ReadContents(const at::Tensor &tensor) {

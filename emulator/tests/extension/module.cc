@@ -5,6 +5,7 @@
 PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   using NoGil = py::call_guard<py::gil_scoped_release>;
   m.def("host_address", &HostAddress);
+  m.def("host_address_by_torch", &HostAddressByTorch);
   m.def("read_contents", &ReadContents);
   m.def("write_contents", &WriteContents);
   m.def("dereference_handle", &DereferenceHandle);

@@ -18,6 +18,10 @@
 #
 # Reads
 #   K2_WITH_MPS         whether to build the backend
+#   K2_TORCH_FINDS_BUFFERS
+#                       whether k2 asks torch's header OperationUtils.h for the
+#                       buffer of a tensor; default: from torch 2.16 on.  Up to
+#                       2.15, the tensor's data pointer is the buffer.
 #   K2_METAL_COMPILER   the program that compiles Metal; default: Xcode's, if
 #                       any.  The library then contains compiled kernels beside
 #                       their text, so a process need not compile them.
@@ -34,6 +38,7 @@
 # kernels.
 # please keep it sorted
 set(k2_mps_srcs
+  mps/buffer.mm
   mps/mps_context.mm
   mps/stream.mm
 )
@@ -51,6 +56,11 @@ if(K2_WITH_MPS)
     # Older versions keep tensors in private memory, which the host cannot read.
     message(FATAL_ERROR "K2_WITH_MPS needs torch 2.12 or newer. "
       "This is torch ${K2_TORCH_VERSION}.")
+  endif()
+
+  if(NOT DEFINED K2_TORCH_FINDS_BUFFERS AND
+      K2_TORCH_VERSION VERSION_GREATER_EQUAL 2.16)
+    set(K2_TORCH_FINDS_BUFFERS ON)
   endif()
 
   set(CMAKE_OBJCXX_STANDARD ${CMAKE_CXX_STANDARD})
@@ -133,6 +143,9 @@ function(k2_use_mps target)
   endif()
   target_link_libraries(${target} PRIVATE k2_metal)
   target_compile_definitions(${target} PUBLIC K2_WITH_MPS=1)
+  if(K2_TORCH_FINDS_BUFFERS)
+    target_compile_definitions(${target} PRIVATE K2_TORCH_FINDS_BUFFERS=1)
+  endif()
   foreach(source IN LISTS k2_mps_srcs)
     if(source MATCHES "\\.cu$")
       transform(OUTPUT_VARIABLE source SRCS ${source})

@@ -29,6 +29,7 @@
 
 #include "ATen/mps/MPSDevice.h"
 #include "k2/csrc/log.h"
+#include "k2/csrc/mps/buffer.h"
 #include "k2/csrc/mps/stream.h"
 
 namespace k2 {
@@ -175,9 +176,8 @@ class Encoder {
   void Bind(NSUInteger index, const Argument &argument) {
     if (argument.IsTensor()) {
       const torch::Tensor &tensor = argument.tensor();
-      [encoder_ setBuffer:BufferOf(tensor.storage())
-                   offset:tensor.storage_offset() * tensor.itemsize()
-                  atIndex:index];
+      const Place place = PlaceOf(tensor);
+      [encoder_ setBuffer:place.buffer offset:place.offset atIndex:index];
     } else {
       [encoder_ setBytes:argument.bytes().data()
                   length:argument.bytes().size()
@@ -197,7 +197,7 @@ class Encoder {
 };
 
 id<MTLDevice> DeviceOf(const torch::Tensor &tensor) {
-  return [BufferOf(tensor.storage()) device];
+  return [PlaceOf(tensor).buffer device];
 }
 
 }  // namespace

@@ -19,6 +19,8 @@
 #ifndef K2_CSRC_MPS_MPS_CONTEXT_H_
 #define K2_CSRC_MPS_MPS_CONTEXT_H_
 
+#include <string>
+
 #include "k2/csrc/context.h"
 #include "k2/csrc/log.h"
 #include "torch/all.h"
@@ -41,10 +43,15 @@ bool HasMps();
 
 /* Returns the context of torch's mps device (there is one such device).
 
-   Dies with an explanation if k2 was built without K2_WITH_MPS or torch finds
-   no mps device.
+   Dies with an explanation if k2 was built without K2_WITH_MPS, torch finds
+   no mps device, or PointerProblem() tells of one.
  */
 ContextPtr GetMpsContext();
+
+/* Returns why k2 cannot find the memory of torch's tensors on mps: a sentence,
+   or "" if it can.  torch must find an mps device.
+ */
+std::string PointerProblem();
 
 /* Returns a Region that shares the memory of `tensor` and keeps it alive.
 
@@ -85,6 +92,8 @@ inline ContextPtr GetMpsContext() {
                    "-DK2_WITH_MPS=ON on an Apple device.";
   return nullptr;
 }
+
+inline std::string PointerProblem() { return ""; }
 
 // Without a context of kMps, the following functions are never called.
 

@@ -67,14 +67,6 @@ void NoteKernel(id<MTLCommandBuffer> commands, const std::string &kernel);
  */
 void ThrowIfFailed();
 
-/* Returns the Metal buffer of a storage.
-
-   @param [in] storage   On device mps, with at least one byte.
- */
-inline id<MTLBuffer> BufferOf(const c10::Storage &storage) {
-  return __builtin_bit_cast(id<MTLBuffer>, storage.mutable_data());
-}
-
 }  // namespace mps
 }  // namespace k2
 

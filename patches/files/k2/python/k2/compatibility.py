@@ -28,6 +28,9 @@ from typing import Tuple
 
 # The first torch whose tensors on mps the host can read.
 MIN_TORCH = '2.12'
+# The first torch of which it was not known, when k2 was written, what the data
+# pointers of its tensors on mps are.
+UNKNOWN_TORCH = '2.16'
 # The system that torch for Apple Silicon needs.
 MIN_MACOS = '14.0'
 
@@ -65,12 +68,16 @@ class Facts:
         Whether k2, and torch, was built with mps.
       device:
         Whether torch finds an mps device.
+      pointers:
+        Why k2 cannot find the memory of torch's tensors on mps; empty if it
+        can, or if it knows this torch.
     '''
     system: System
     torch: str
     k2_has_mps: bool
     torch_has_mps: bool
     device: bool
+    pointers: str = ''
 
 
 def system_problem(system: System) -> Optional[str]:
@@ -131,6 +138,11 @@ def mps_problem(facts: Facts) -> Optional[str]:
             'torch finds no mps device.\n'
             'A virtual machine may have none; else see what '
             '"python3 -m torch.utils.collect_env" says.')
+    if facts.pointers:
+        return (
+            f'{facts.pointers}\n'
+            'Install a torch that this version of k2 supports, and the k2 '
+            'that was built for it.')
     return None
 
 
@@ -163,9 +175,19 @@ def facts() -> Facts:
     import torch
     import _k2
     mps = torch.backends.mps
-    return Facts(this_system(), str(torch.__version__),
-                 bool(_k2.version.with_mps), mps.is_built(),
-                 mps.is_available())
+    has_mps, device = bool(_k2.version.with_mps), mps.is_available()
+    return Facts(this_system(), str(torch.__version__), has_mps,
+                 mps.is_built(), device,
+                 _pointer_problem() if has_mps and device else '')
+
+
+def _pointer_problem() -> str:
+    import torch
+    import _k2
+    # The answer costs an allocation, which the import of a known torch saves.
+    if _numbers(torch.__version__) < _numbers(UNKNOWN_TORCH):
+        return ''
+    return _k2.version.mps_pointer_problem()
 
 
 def warn_without_mps() -> None:

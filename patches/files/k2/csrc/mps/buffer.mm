@@ -1,0 +1,111 @@
+/**
+ * Copyright      2026  The k2-mps authors
+ *
+ * See LICENSE for clarification regarding multiple authors
+ *
+ * Licensed under the Apache License, Version 2.0 (the "License");
+ * you may not use this file except in compliance with the License.
+ * You may obtain a copy of the License at
+ *
+ *     http://www.apache.org/licenses/LICENSE-2.0
+ *
+ * Unless required by applicable law or agreed to in writing, software
+ * distributed under the License is distributed on an "AS IS" BASIS,
+ * WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+ * See the License for the specific language governing permissions and
+ * limitations under the License.
+ */
+
+#include "k2/csrc/mps/buffer.h"
+
+#include <string>
+
+#include "ATen/mps/MPSAllocatorInterface.h"
+#include "k2/csrc/log.h"
+#include "k2/csrc/mps/mps_context.h"
+#include "torch/version.h"
+
+// The header needs Apple's headers of graphs.
+#if K2_TORCH_FINDS_BUFFERS && \
+    __has_include(<MetalPerformanceShadersGraph/MetalPerformanceShadersGraph.h>)
+#define K2_ASKS_TORCH 1
+#include "ATen/native/mps/OperationUtils.h"
+#endif
+
+namespace k2 {
+namespace mps {
+
+namespace {
+
+enum class Pointers {
+  kBuffers,    // an MTLBuffer
+  kAddresses,  // the host's address of the memory; torch's header finds buffers
+  kUnknown,
+};
+
+// Returns the buffer by torch's header, or nil.
+id<MTLBuffer> BufferByTorch(const torch::Tensor &tensor) {
+#if K2_ASKS_TORCH
+  return at::native::mps::getMTLBufferStorage(tensor);
+#else
+  return nil;
+#endif
+}
+
+// Asks about one new tensor.  Sends a message only to what is a buffer by the
+// word of torch.
+Pointers Ask() {
+  torch::Tensor tensor =
+      torch::empty({1}, torch::device(torch::kMPS).dtype(torch::kInt));
+  const void *data = tensor.storage().data();
+  // The allocator knows its memory by the data pointer, whatever that is.
+  const void *address =
+      at::mps::getIMPSAllocator()->getSharedBufferPtr(data).first;
+  if (address == nullptr) return Pointers::kUnknown;
+  if (address != data) return Pointers::kBuffers;
+
+  id<MTLBuffer> buffer = BufferByTorch(tensor);
+  // A header that takes the pointer for the buffer is of an older torch.
+  if (buffer == nil || __builtin_bit_cast(const void *, buffer) == data)
+    return Pointers::kUnknown;
+  return [buffer contents] == data ? Pointers::kAddresses : Pointers::kUnknown;
+}
+
+Pointers Kind() {
+  static const Pointers kind = Ask();
+  return kind;
+}
+
+Pointers KnownKind() {
+  K2_CHECK(Kind() != Pointers::kUnknown) << PointerProblem();
+  return Kind();
+}
+
+}  // namespace
+
+Place PlaceOf(const torch::Tensor &tensor) {
+  void *data = tensor.storage().mutable_data();
+  const NSUInteger offset = tensor.storage_offset() * tensor.itemsize();
+  if (KnownKind() == Pointers::kBuffers)
+    return {__builtin_bit_cast(id<MTLBuffer>, data), offset};
+  id<MTLBuffer> buffer = BufferByTorch(tensor);
+  // A storage need not begin where the buffer begins.
+  const auto *begin = static_cast<const char *>([buffer contents]);
+  return {buffer, offset + (static_cast<const char *>(data) - begin)};
+}
+
+void *ContentsOf(const c10::Storage &storage) {
+  void *data = storage.mutable_data();
+  if (KnownKind() == Pointers::kAddresses) return data;
+  return [__builtin_bit_cast(id<MTLBuffer>, data) contents];
+}
+
+}  // namespace mps
+
+std::string PointerProblem() {
+  if (mps::Kind() != mps::Pointers::kUnknown) return "";
+  return "This k2 does not know what the data pointers of torch " TORCH_VERSION
+         " for mps are, and so cannot find the memory of a tensor.";
+}
+
+}  // namespace k2
