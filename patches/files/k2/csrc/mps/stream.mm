@@ -18,6 +18,8 @@
 
 #include "k2/csrc/mps/stream.h"
 
+#include <pthread.h>
+
 #include <algorithm>
 #include <atomic>
 #include <exception>
@@ -58,6 +60,20 @@ void NoteFailure(const std::string &kernel, NSError *error) {
   failures.any = true;
 }
 
+// Set in a child of fork(), which has neither the threads of Metal nor those of
+// its dispatch queues: it would wait for them for ever.
+std::atomic<bool> is_forked{false};
+
+void RefuseFork() {
+  static const int noted =
+      pthread_atfork(nullptr, nullptr, []() { is_forked = true; });
+  static_cast<void>(noted);
+  if (is_forked)
+    throw std::runtime_error(
+        "mps was used before fork(), and cannot be in the child: start "
+        "processes by spawn or forkserver, or leave all on the CPU there");
+}
+
 // Waits for all of torch's streams.
 void Wait() {
   @autoreleasepool {
@@ -68,6 +84,7 @@ void Wait() {
 }  // namespace
 
 void RunInStream(const std::function<void()> &f) {
+  RefuseFork();
   // An exception must not leave a block that libdispatch runs.
   std::exception_ptr error;
   auto run = [&error, &f]() {
@@ -88,6 +105,7 @@ void RunInStream(const std::function<void()> &f) {
 }
 
 void Synchronize() {
+  RefuseFork();
   try {
 #if K2_TORCH_VERSION_MAJOR > 2 || K2_TORCH_VERSION_MINOR >= 15
     // torch::mps::synchronize() enters the queue of each stream itself; in one

@@ -87,3 +87,13 @@ def check_attribute(fsa: 'k2.Fsa', name: str, value: Any) -> None:
     dtype = {'labels': torch.int32, 'scores': torch.float32}.get(name)
     assert dtype in (None, value.dtype), (
         f'{name} must be {dtype}. Given: {value.dtype}')
+
+
+def check_top_sorted(fsas: 'k2.Fsa') -> None:
+    '''Raise a ValueError unless scores of states can be computed.'''
+    if fsas.arcs.num_axes() != 3:
+        raise ValueError('scores are computed for an FsaVec; '
+                         'k2.create_fsa_vec([fsa]) makes one of an Fsa')
+    if not fsas.properties & k2.fsa_properties.TOPSORTED_AND_ACYCLIC:
+        raise ValueError('scores need FSAs without cycles, whose states are '
+                         'in topological order; k2.top_sort() sorts them')

@@ -115,6 +115,25 @@ class TestArgumentErrors(unittest.TestCase):
             self.check('no FsaVec', k2.create_fsa_vec,
                        [k2.create_fsa_vec([fsa])])
 
+    def test_scores_of_unsorted_fsas(self):
+        for text in ('0 1 1 0.1\n1 1 2 -0.5\n1 2 -1 0.2\n2',
+                     '0 1 1 0.1\n1 0 2 -0.5\n1 2 -1 0.2\n2',
+                     '0 2 1 0.1\n1 3 -1 0.2\n2 1 2 -0.5\n3'):
+            fsas = k2.create_fsa_vec([k2.Fsa.from_str(text)])
+            for function in (fsas.get_forward_scores, fsas.get_backward_scores,
+                             fsas.get_tot_scores, fsas.get_arc_post):
+                with self.assertRaisesRegex(ValueError, '^scores need FSAs '
+                                            'without cycles.*sorts them$'):
+                    function(True, True)
+            with self.assertRaisesRegex(ValueError, 'without cycles'):
+                k2.shortest_path(fsas, True)
+            with self.assertRaisesRegex(ValueError, 'without cycles'):
+                k2.random_paths(fsas, True, 3)
+
+    def test_scores_of_one_fsa(self):
+        with self.assertRaisesRegex(ValueError, 'create_fsa_vec'):
+            k2.linear_fsa([1]).get_tot_scores(True, True)
+
 
 if __name__ == '__main__':
     unittest.main()

@@ -20,6 +20,8 @@
 #
 #  ctest --verbose -R mps_device_test_py
 
+import os
+import signal
 import unittest
 
 import k2
@@ -67,6 +69,32 @@ class TestMpsDevice(unittest.TestCase):
         found = self.fsas.to('mps').get_tot_scores(True, True)
         assert found.dtype == torch.float32
         assert torch.equal(found.cpu(), expected.to(torch.float32))
+
+    def test_child_of_fork(self):
+        fsas = self.fsas.to('mps')
+        fsas.get_tot_scores(True, True)
+        child = os.fork()
+        if child == 0:
+            signal.alarm(60)  # a child that waits would do so for ever
+            try:
+                fsas.get_forward_scores(True, True)
+                status = 1
+            except RuntimeError as error:
+                status = 0 if 'start processes by spawn' in str(error) else 2
+            os._exit(status)
+        self.assertEqual(os.waitpid(child, 0)[1], 0)
+
+    def test_indexes_out_of_range(self):
+        ragged = k2.RaggedTensor([[1, 2], [], [3]], device='mps')
+        wrong = torch.tensor([3], dtype=torch.int32, device='mps')
+        three = torch.zeros(3, device='mps')
+        for function, *args in (
+                (k2.index_select, three, wrong),
+                (k2.index_add, wrong, three[:1], three),
+                (ragged.index, wrong, 0),
+                (k2.index_fsa, k2.linear_fsa([[1], [2], [3]], 'mps'), wrong)):
+            with self.assertRaisesRegex(IndexError, 'index 3 .* size 3$'):
+                function(*args)
 
     def test_gradients(self):
         for use_double in (False, True):

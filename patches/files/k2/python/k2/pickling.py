@@ -1,0 +1,113 @@
+# Copyright      2026  The k2-mps authors
+#
+# See ../../../LICENSE for clarification regarding multiple authors
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+'''Pickles of what is not a torch.Tensor, also for other processes.
+
+multiprocessing shares the memory of tensors.  It fails if two of them have the
+same memory, or if that is not of torch's own allocator.  Tensors that k2
+returns are such, so these pickles hold bytes of the CPU.
+'''
+import pickle
+from multiprocessing.reduction import ForkingPickler
+from typing import Any, List, Tuple, Union
+
+import torch
+from _k2.ragged import RaggedShape, RaggedTensor, create_ragged_shape2
+
+
+class _Device(torch.storage.TypedStorage):
+    '''Stands for a device in a pickle.
+
+    torch.save() writes a storage and its device, and torch.load() moves it as
+    map_location says, where that is given.  The other pickles hold the device's
+    name.  (torch intends to leave one class of storages in some version.  It
+    then has to be the base of this class.)
+    '''
+
+    def __new__(cls, device: torch.device) -> '_Device':
+        # torch's __new__ makes the base class of any subclass.
+        ans = object.__new__(cls)
+        ans._untyped_storage = torch.empty(
+            1, dtype=torch.uint8, device=device).untyped_storage()
+        ans.dtype = torch.uint8
+        return ans
+
+    def __init__(self, device: torch.device) -> None:
+        pass
+
+    def __reduce__(self) -> Tuple:
+        return str, (str(self._untyped_storage.device),)
+
+    def __deepcopy__(self, memo: dict) -> '_Device':
+        return self
+
+
+def freeze(state: Any, device: torch.device) -> Tuple:
+    '''Return what a __reduce__() has as its arguments.
+
+    Args:
+      state:
+        What pickles, on the CPU.
+      device:
+        Where thaw() is to put it.
+    '''
+    return pickle.dumps(state), _Device(device)
+
+
+def thaw(state: bytes, device: Union[str, torch.storage.TypedStorage]
+         ) -> Tuple[Any, torch.device]:
+    '''Return the arguments of freeze().'''
+    if not isinstance(device, str):
+        device = device._untyped_storage.device
+    return pickle.loads(state), torch.device(device)
+
+
+def _row_splits(shape: RaggedShape) -> List[torch.Tensor]:
+    shape = shape.to('cpu')
+    return [shape.row_splits(i).clone() for i in range(1, shape.num_axes)]
+
+
+def _shape(row_splits: List[torch.Tensor]) -> RaggedShape:
+    ans = create_ragged_shape2(row_splits[0])
+    for each in row_splits[1:]:
+        ans = ans.compose(create_ragged_shape2(each))
+    return ans
+
+
+def _reduce_shape(self: RaggedShape) -> Tuple:
+    return _restore_shape, freeze(_row_splits(self), torch.device(self.device))
+
+
+def _restore_shape(*frozen) -> RaggedShape:
+    row_splits, device = thaw(*frozen)
+    return _shape(row_splits).to(device)
+
+
+def _reduce_tensor(self: RaggedTensor) -> Tuple:
+    state = (_row_splits(self.shape), self.values.detach().cpu().clone(),
+             self.requires_grad)
+    return _restore_tensor, freeze(state, self.device)
+
+
+def _restore_tensor(*frozen) -> RaggedTensor:
+    (row_splits, values, requires_grad), device = thaw(*frozen)
+    ans = RaggedTensor(_shape(row_splits), values).to(device)
+    return ans.requires_grad_(True) if requires_grad else ans
+
+
+RaggedShape.__reduce__ = _reduce_shape
+# The other pickles of a RaggedTensor hold tensors: torch.load() moves them, and
+# reads them with weights_only=True.
+ForkingPickler.register(RaggedTensor, _reduce_tensor)

@@ -1,0 +1,81 @@
+#!/usr/bin/env python3
+#
+# Copyright      2026  The k2-mps authors
+#
+# See ../../../LICENSE for clarification regarding multiple authors
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+# To run this single test, use
+#
+#  ctest --verbose -R bad_text_test_py
+
+import unittest
+
+import k2
+
+
+class TestBadText(unittest.TestCase):
+
+    def check(self, reason, text, **options):
+        with self.assertRaises(ValueError) as raised:
+            k2.Fsa.from_str(text, **options)
+        self.assertIn(reason, str(raised.exception))
+        self.assertNotIn('\n', str(raised.exception))
+
+    def test_line_and_reason(self):
+        for reason, text in (
+            ("line 2, '1 hello -1 0': expected a source state, a destination "
+             'state and a label', '0 1 1 0\n1 hello -1 0\n2'),
+            ("line 1, '0 1 2147483648 1': expected a source state",
+             '0 1 2147483648 1\n1'),
+            ("line 2, '1 -2 -1 0': a state is negative",
+             '0 1 1 0\n1 -2 -1 0\n2'),
+            ("line 3, '0 1 2 0': arcs are not ordered",
+             '0 1 1 0\n1 2 -1 0\n0 1 2 0\n2'),
+            ("line 2, '1 2 -1 0 x': expected 0 auxiliary labels and a score",
+             '0 1 1 0\n1 2 -1 0 x\n2'),
+            ("line 5, '1': the final state has already been read",
+             '0 1 1 0\n1 2 -1 0\n2\n\n1'),
+            ('expected the final state after the arcs', '0 1 1 0\n1 2 -1 0'),
+            ('the final state must be the largest state, 2',
+             '0 1 1 0\n1 2 -1 0\n1'),
+        ):
+            self.check(reason, text)
+        self.check('expected an integer for aux_labels', '0 1 -1 0.5\n1',
+                   acceptor=False)
+        self.check("expected the '[' of ragged label 0", '0 1 -1 0.5\n1',
+                   ragged_label_names=['a'])
+
+    def test_openfst(self):
+        for reason, text in (
+            ("line 2, '1 hello 1': expected a source state",
+             '0 1 1 0\n1 hello 1\n2'),
+            ("line 1, '0 -1 3 1': a state is negative", '0 -1 3 1\n1'),
+            ("line 1, '0 1 2 3 4': expected 0 auxiliary labels and a cost",
+             '0 1 2 3 4\n1'),
+        ):
+            self.check(reason, text, openfst=True)
+
+    def test_infinite_scores(self):
+        for text in ('inf', 'Infinity', 'INF'):
+            fsa = k2.Fsa.from_str(f'0 1 1 -{text}\n0 1 2 1e-2\n1 2 -1 0\n2')
+            self.assertEqual(fsa.scores.tolist()[0], float('-inf'))
+            fsa = k2.Fsa.from_openfst(f'0 1 1 {text}\n0 1 2 0.5\n1\n2 {text}')
+            self.assertEqual(fsa.scores.tolist()[:2], [float('-inf'), -0.5])
+            # State 2 is not final.
+            self.assertEqual(fsa.num_arcs, 3)
+
+
+if __name__ == '__main__':
+    unittest.main()

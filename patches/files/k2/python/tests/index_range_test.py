@@ -1,0 +1,123 @@
+#!/usr/bin/env python3
+#
+# Copyright      2026  The k2-mps authors
+#
+# See ../../../LICENSE for clarification regarding multiple authors
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+# To run this single test, use
+#
+#  ctest --verbose -R index_range_test_py
+
+import unittest
+
+import k2
+import k2.ragged
+import torch
+
+
+def ints(values, device):
+    return torch.tensor(values, dtype=torch.int32, device=device)
+
+
+class TestIndexRange(unittest.TestCase):
+    '''On CUDA, a kernel finds wrong indexes, and ends the process's use of
+    the GPU: only indexes that the host has are tried there.'''
+
+    @classmethod
+    def setUpClass(cls):
+        cls.devices = [torch.device('cpu')]
+        if torch.cuda.is_available() and k2.with_cuda:
+            cls.devices.append(torch.device('cuda', 0))
+
+    def check(self, index, size, function, *args):
+        with self.assertRaisesRegex(
+                IndexError,
+                f'index {index} is out of range for size {size}$'):
+            function(*args)
+
+    def test_item_of_a_ragged_tensor(self):
+        for device in self.devices:
+            two = k2.RaggedTensor([[1, 2], [], [3]], device=device)
+            three = k2.RaggedTensor([[[1], [2, 3]], [[]], [[4]]],
+                                    device=device)
+            for src in (two, three, three.shape):
+                for i in (3, 1000000, -4):
+                    self.check(i, 3, src.__getitem__, i)
+            self.assertEqual([two[i].tolist() for i in (-1, -3)],
+                             [[3], [1, 2]])
+            self.assertEqual([three[i].tolist() for i in (-1, -3)],
+                             [[[4]], [[1], [2, 3]]])
+            self.assertEqual(three.shape[-3].tot_size(1), 3)
+
+    def test_item_of_an_fsa_vec(self):
+        for device in self.devices:
+            fsas = k2.linear_fsa([[1], [2, 3]], device=device)
+            for i in (2, 100000, -3):
+                self.check(i, 2, fsas.__getitem__, i)
+            self.assertEqual(fsas[-1].labels.tolist(), [2, 3, -1])
+            self.assertEqual([fsa.labels.tolist() for fsa in fsas],
+                             [[1, -1], [2, 3, -1]])
+
+    def test_index_select(self):
+        index = ints([0, 3], 'cpu')
+        for dtype in (torch.int32, torch.int64, torch.float32, torch.float64,
+                      torch.bool):
+            for src in (torch.zeros(3, dtype=dtype),
+                        torch.zeros(6, dtype=dtype)[::2]):
+                self.check(3, 3, k2.index_select, src, index)
+            if dtype != torch.bool:
+                self.check(3, 3, k2.index_select,
+                           torch.zeros(3, 2, dtype=dtype), index)
+        self.check(-2, 3, k2.index_select, torch.zeros(3), ints([-2], 'cpu'))
+        self.check(1000000000, 3, k2.index_select, torch.zeros(3),
+                   ints([-1, 1000000000], 'cpu'))
+        self.check(0, 0, k2.index_select, torch.zeros(0), ints([0], 'cpu'))
+
+    def test_index_add(self):
+        for index in (3, -2):
+            for shape in ((3,), (3, 2)):
+                self.check(index, 3, k2.index_add, ints([index], 'cpu'),
+                           torch.ones(1, *shape[1:]), torch.zeros(shape))
+
+    def test_index_of_ragged_tensors(self):
+        ragged = k2.RaggedTensor([[1, 2], [], [3], [4, 5, 6]])
+        for index in (4, 100000000, -2):
+            indexes = ints([0, index], 'cpu')
+            nested = k2.RaggedTensor([[0], [index]])
+            self.check(index, 4, ragged.index, indexes, 0)
+            self.check(index, 4, ragged.index, nested)
+            self.check(index, 4, ragged.shape.index, 0, indexes)
+            self.check(index, 4, k2.ragged.index, torch.zeros(4), nested)
+            self.check(index, 4, k2.ragged.index_and_sum, torch.zeros(4),
+                       nested)
+        for index in (6, -1):
+            self.check(index, 6, ragged.index, ints([index], 'cpu'), 1)
+
+    def test_index_fsa(self):
+        fsas = k2.linear_fsa([[1], [2, 3]])
+        for index in (2, -2):
+            self.check(index, 2, k2.index_fsa, fsas, ints([index], 'cpu'))
+
+    def test_maps(self):
+        self.check(2, 2, k2.compose_arc_maps, ints([0, 1], 'cpu'),
+                   ints([2], 'cpu'))
+        fsas = k2.arc_sort(k2.linear_fsa([[1]]))
+        for index in (1, -1):
+            self.check(index, 1, k2.intersect_device, fsas, fsas,
+                       ints([index], 'cpu'))
+
+
+if __name__ == '__main__':
+    unittest.main()
