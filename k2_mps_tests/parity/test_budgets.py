@@ -111,6 +111,22 @@ def test_gpu_commands_of_a_step(name, new, seen, waits, metal):
         assert counts[2] == waits
 
 
+def test_the_losses_of_a_step_read_their_boundary_once():
+    variables = _variables()
+    am, lm, symbols, grads = (variables[name] for name in ("am", "lm", "symbols", "grads"))
+
+    def step(boundary):
+        ranges = k2.get_rnnt_prune_ranges(*grads, boundary, 3)
+        logits = torch.add(*k2.do_rnnt_pruning(am, lm, ranges))
+        k2.rnnt_loss_pruned(logits, symbols, ranges, 0, boundary).backward()
+
+    step(variables["boundary"])  # compiles kernels
+    boundary = variables["boundary"].clone()
+    for waits in (1, 0):
+        counts, copies, _ = _counted(lambda: step(boundary))
+        assert (counts[2], copies) == (waits, [0, waits * boundary.nbytes])
+
+
 RAGGED = {
     "sum": lambda r, index: r.sum(),
     "logsumexp": lambda r, index: r.logsumexp(),

@@ -203,8 +203,8 @@ class TestMpsRnntPruned(unittest.TestCase):
         for x, y in zip(first, second):
             assert torch.equal(x, y)
 
-    def test_boundary_beyond_the_frames(self):
-        boundary = BOUNDARY.clone()
+    def test_boundary_that_goes_beyond_the_frames_by_a_change_in_place(self):
+        boundary = BOUNDARY.to('mps')
         loss = self.pruned(_ranges(), boundary=boundary)
         logits = torch.randn(B, T, R, C, device='mps')
         loss(logits, 'mps')

@@ -126,5 +126,7 @@ def loss(logits: torch.Tensor, symbols: torch.Tensor,
     arguments = dict(blank=termination_symbol, rnnt_type=rnnt_type,
                      delay_penalty=max(float(delay_penalty), 0.0),
                      reduction=reduction, hat=use_hat_loss)
+    # As torch does, k2 does not write over the values of a leaf.
+    base = logits if logits._base is None else logits._base
     return _PrunedLoss.apply(logits, symbols, ranges, boundary, arguments,
-                             overwrite)
+                             overwrite and not base.is_leaf)

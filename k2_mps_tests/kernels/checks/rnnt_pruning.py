@@ -1,0 +1,163 @@
+"""Cases of the kernels that prune: ranges, rows of lm, a joiner's input, and gradients.
+
+Ranges are compared with get_rnnt_prune_ranges()'s definition, step by step.  Gradients of px and
+py are whole numbers here, so their sums are exact.
+
+Tolerances.  Rows are copied.  A gradient is a sum of T s_range numbers of about 1 at most, each
+addition rounded; tanh() is off by 5 units in the last place, by Metal's specification.
+"""
+
+import itertools
+
+import numpy as np
+
+from k2_mps_tests.kernels.case import UNTOUCHED, Buffer, Case
+from k2_mps_tests.kernels.checks.mutual_information import BFLOAT, EPS, FLOAT, HALF
+from k2_mps_tests.kernels.runner import values
+from k2_mps_tests.kernels.sources import enumerators
+
+SIZES = enumerators("rnnt_pruning.h")
+SIMD = 32
+THREADS, RANGES_THREADS = SIZES["kPrThreads"], SIZES["kPrRangesThreads"]
+BACKWARD_SIMDGROUPS, MOST_ROWS = SIZES["kPrBackwardThreads"] // SIMD, SIZES["kPrMaxRows"]
+
+# S, T, s_range
+RANGES = [(1, 1, 2), (4, 6, 2), (9, 40, 3), (12, RANGES_THREADS + 9, 5), (6, 20, 7)]
+# S, T, s_range, D
+PRUNED = [(0, 1, 1, 1), (5, 7, 3, 33), (40, 9, 4, 64), (2 * MOST_ROWS + 1, 5, 6, 3)]
+
+
+def cases():
+    for (S, T, R), regular in itertools.product(RANGES, (True, False)):
+        yield _ranges(S, T, R, regular)
+    for shape, tanh in itertools.product(PRUNED, (False, True)):
+        for number in (FLOAT, HALF, BFLOAT):
+            yield _prune(shape, tanh, number)
+            yield _backward(shape, tanh, number, am=True, lm=True)
+    for tanh, am in itertools.product((False, True), (False, True)):
+        yield _backward(PRUNED[2], tanh, FLOAT, am=am, lm=not am)
+
+
+def _ranges(S, T, R, regular):
+    B, columns = 2, T + regular
+    random = np.random.default_rng([S, T, R])
+    px_grad = random.integers(0, 9, (B, S, columns))
+    py_grad = random.integers(0, 9, (B, S + 1, T))
+    bounds = np.array([[0, 0, S, T], [0, 0, S - S // 3, T - T // 3]])
+    step = R - 1 if regular else 1
+    expected = np.zeros((B, T, R), np.int64)
+    for b in range(B):
+        begins = [_best(px_grad[b], py_grad[b], bounds[b], t, R) for t in range(T)]
+        begins = [min(begins[t:]) for t in range(T)]
+        late = [step * t - begin for t, begin in enumerate(begins)]
+        late = [max(min(late[t:]), 0) for t in range(T)]
+        expected[b] = [[step * t - late[t] + j for j in range(R)] for t in range(T)]
+    return Case(
+        f"S {S}, T {T}, s_range {R}, regular {regular}",
+        "rnnt_prune_ranges",
+        B,
+        RANGES_THREADS,
+        [
+            Buffer(px_grad.astype(np.float32)),
+            Buffer(py_grad.astype(np.float32)),
+            Buffer(bounds.astype(np.int64)),
+            Buffer.output(expected, dtype=np.int64),
+            Buffer(np.array([S, T, R, columns, step], np.int32)),
+        ],
+    )
+
+
+def _best(px_grad, py_grad, bound, t, R):
+    """The first of the best ranges of a frame; at the end, the range of the last symbol."""
+    _, _, s_end, t_end = bound
+    if t >= t_end - 1:
+        return max(s_end - R + 1, 0)
+    kept = [
+        py_grad[s : s + R, t].sum() - (px_grad[s - 1, t] if s else 0)
+        for s in range(len(py_grad) + 1 - R)
+    ]
+    return int(np.argmax(kept))
+
+
+def _inputs(shape, number, seed):
+    """A generator of random numbers, ranges in no order, and am and lm in the type."""
+    S, T, R, D = shape
+    random = np.random.default_rng([*shape, seed])
+    ranges = random.integers(0, S + 1, (2, T, R))
+    am, lm = (
+        number.encode(random.standard_normal((2, rows, D)).astype(np.float32))
+        for rows in (T, S + 1)
+    )
+    return random, ranges, am, lm
+
+
+def _rounding(expected, number):
+    return number.eps / 2 * np.abs(expected) + number.smallest / 2
+
+
+def _prune(shape, tanh, number):
+    S, T, R, D = shape
+    _, ranges, am, lm = _inputs(shape, number, 0)
+    rows = np.stack([values(lm)[b][ranges[b]] for b in range(2)]).astype(np.float64)
+    expected, tolerance = rows, 0.0
+    if tanh:
+        expected = np.tanh(rows + values(am)[:, :, None])
+        tolerance = 8 * EPS + _rounding(expected, number)
+    kernel = ("rnnt_joiner_input" if tanh else "rnnt_prune") + number.suffix
+    return Case(
+        f"{shape}",
+        kernel,
+        -(-2 * T * R // (THREADS // SIMD)),
+        THREADS,
+        [
+            Buffer(am),
+            Buffer(lm),
+            Buffer(ranges.astype(np.int64)),
+            _output(expected, tolerance, number),
+            Buffer(np.array([2, S, T, R, D, 0, 0, 0, 0, 0], np.int32)),
+        ],
+    )
+
+
+def _output(expected, tolerance, number):
+    content = number.encode(np.full(expected.shape, UNTOUCHED, np.float32))
+    return Buffer(content, expected.astype(np.float32), tolerance)
+
+
+def _backward(shape, tanh, number, am, lm):
+    S, T, R, D = shape
+    random, ranges, _, _ = _inputs(shape, number, 1)
+    grad, out = (
+        number.encode(random.uniform(-1, 1, (2, T, R, D)).astype(np.float32)) for _ in range(2)
+    )
+    terms = values(grad).astype(np.float64)
+    if tanh:
+        terms = terms * (1 - values(out).astype(np.float64) ** 2)
+    am_grad, lm_grad = terms.sum(2), np.zeros((2, S + 1, D))
+    for b, t, j in np.ndindex(2, T, R):
+        lm_grad[b, ranges[b, t, j]] += terms[b, t, j]
+
+    def gradient(expected, needed):
+        if not needed:
+            return Buffer(number.encode(np.full(1, UNTOUCHED, np.float32)))
+        return _output(expected, T * R * 2 * EPS + _rounding(expected, number), number)
+
+    rows = S + 1 if lm else 1
+    simdgroups = max(1, min(BACKWARD_SIMDGROUPS, MOST_ROWS // rows))
+    held = min(rows, MOST_ROWS)
+    chunks = -(-rows // held)
+    kernel = ("rnnt_joiner_input" if tanh else "rnnt_prune") + "_backward" + number.suffix
+    return Case(
+        f"{shape}, gradient of am {am}, of lm {lm}",
+        kernel,
+        2 * chunks * -(-D // SIMD),
+        simdgroups * SIMD,
+        [
+            Buffer(grad),
+            Buffer(out),
+            Buffer(ranges.astype(np.int64)),
+            gradient(am_grad, am),
+            gradient(lm_grad, lm),
+            Buffer(np.array([2, S, T, R, D, am, lm, simdgroups, held, chunks], np.int32)),
+        ],
+    )

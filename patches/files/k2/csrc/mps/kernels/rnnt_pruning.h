@@ -1,0 +1,47 @@
+/**
+ * Copyright      2026  The k2-mps authors
+ *
+ * See LICENSE for clarification regarding multiple authors
+ *
+ * Licensed under the Apache License, Version 2.0 (the "License");
+ * you may not use this file except in compliance with the License.
+ * You may obtain a copy of the License at
+ *
+ *     http://www.apache.org/licenses/LICENSE-2.0
+ *
+ * Unless required by applicable law or agreed to in writing, software
+ * distributed under the License is distributed on an "AS IS" BASIS,
+ * WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+ * See the License for the specific language governing permissions and
+ * limitations under the License.
+ */
+
+#ifndef K2_CSRC_MPS_KERNELS_RNNT_PRUNING_H_
+#define K2_CSRC_MPS_KERNELS_RNNT_PRUNING_H_
+
+// Shared by the host and the kernels of rnnt_pruning.metal.  All members have
+// the same size and alignment in C++ and in Metal.
+
+struct RnntRangesParams {
+  int S, T, R;     // R is s_range
+  int px_columns;  // T + 1 if the loss is regular, else T
+  int most_step;   // how far a range may begin after that of the last frame
+};
+
+struct RnntPruningParams {
+  int B, S, T, R, D;  // R is s_range, D the elements of a row
+  // Of the backward kernel.
+  int has_am_grad, has_lm_grad;  // which gradients it writes
+  int num_simdgroups;            // of a threadgroup
+  int num_rows;    // of lm_grad that a simdgroup has in threadgroup memory
+  int num_chunks;  // of so many rows, in S + 1 rows
+};
+
+enum RnntPruningSizes {
+  kPrRangesThreads = 512,    // of a threadgroup of rnnt_prune_ranges
+  kPrThreads = 256,          // of one of rnnt_prune and rnnt_joiner_input
+  kPrBackwardThreads = 128,  // the most of one of the backward kernels
+  kPrMaxRows = 128           // that threadgroup memory has for all simdgroups
+};
+
+#endif  // K2_CSRC_MPS_KERNELS_RNNT_PRUNING_H_

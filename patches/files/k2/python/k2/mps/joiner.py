@@ -1,0 +1,80 @@
+# Copyright      2026  The k2-mps authors
+#
+# See ../../../../LICENSE for clarification regarding multiple authors
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+'''Less memory for pruned RNN-T, for programs that ask for it.'''
+from typing import Optional
+
+import torch
+
+from . import rnnt_pruned
+from . import rnnt_pruning
+
+
+def joiner_input(am: torch.Tensor, lm: torch.Tensor, ranges: torch.Tensor
+                 ) -> torch.Tensor:
+    '''Return what a joiner gives to its last layer, in one step::
+
+        am_pruned, lm_pruned = k2.do_rnnt_pruning(am, lm, ranges)
+        torch.tanh(am_pruned + lm_pruned)
+
+    On mps a kernel makes the result from ``am`` and ``lm``, so memory does not
+    hold the pruned tensors and their sum.  It supports autograd once.  On other
+    devices, it is the above.
+
+    Args:
+      am:
+        The projected output of the encoder, of shape ``(B, T, D)``.
+      lm:
+        The projected output of the prediction network, of shape
+        ``(B, S + 1, D)`` and of the type of ``am``.
+      ranges:
+        From :func:`k2.get_rnnt_prune_ranges`, of shape ``(B, T, s_range)``.
+    Returns:
+      A tensor of shape ``(B, T, s_range, D)`` and of the type of ``am``.
+    '''
+    if (am.dtype == lm.dtype and am.shape[-1] == lm.shape[-1]
+            and rnnt_pruning.in_metal(am, lm, ranges)):
+        return rnnt_pruning.fused_joiner_input(am, lm, ranges)
+    from ..rnnt_loss import do_rnnt_pruning
+    return torch.tanh(sum(do_rnnt_pruning(am, lm, ranges)))
+
+
+def rnnt_loss_pruned_in_place(logits: torch.Tensor, symbols: torch.Tensor,
+                              ranges: torch.Tensor, termination_symbol: int,
+                              boundary: Optional[torch.Tensor] = None,
+                              rnnt_type: str = 'regular',
+                              delay_penalty: float = 0.0,
+                              reduction: Optional[str] = 'mean',
+                              use_hat_loss: bool = False) -> torch.Tensor:
+    '''Compute :func:`k2.rnnt_loss_pruned`, whose gradient replaces the logits.
+
+    On mps the backward pass writes the gradient over the logits, so memory does
+    not hold both.  Use it where nothing else needs the logits, as after a
+    joiner whose last layer is linear; else torch raises a RuntimeError in the
+    backward pass, for what needs them there.  On other devices, and if
+    ``logits`` is not contiguous or is a leaf of the graph, memory holds both.
+
+    Args and Returns:
+      As for :func:`k2.rnnt_loss_pruned`.
+    '''
+    if rnnt_pruned.in_metal(logits, symbols, ranges, termination_symbol,
+                            boundary, use_hat_loss):
+        return rnnt_pruned.loss(logits, symbols, ranges, termination_symbol,
+                                boundary, rnnt_type, delay_penalty, reduction,
+                                use_hat_loss, overwrite=True)
+    from ..rnnt_loss import rnnt_loss_pruned
+    return rnnt_loss_pruned(logits, symbols, ranges, termination_symbol,
+                            boundary, rnnt_type, delay_penalty, reduction,
+                            use_hat_loss)
