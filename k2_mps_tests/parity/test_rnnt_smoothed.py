@@ -138,3 +138,12 @@ def test_two_runs_give_the_same_bits():
     function = smoothed(symbols % 4, (0.25, 0.1))
     runs = [results(function, lm, am, MPS, torch.float32) for _ in range(2)]
     assert all(torch.equal(a, b) for a, b in zip(*runs))
+
+
+@pytest.mark.parametrize("B, S, T", [(0, 3, 4), (2, 3, 0), (2, 0, 0)])
+def test_empty_tensors_go_torchs_way(B, S, T):
+    lm, am, symbols = make(B, S, T, 5)
+    function = smoothed(symbols, reduction="none")
+    mps, cpu = (results(function, lm, am, device, torch.float32) for device in (MPS, "cpu"))
+    for a, b in zip(mps, cpu):
+        assert torch.equal(a, b)
