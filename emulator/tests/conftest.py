@@ -168,10 +168,15 @@ def _stream_at_rest():
 _planted_outcomes = {}  # {kind: [whether caught]}
 
 
-def pytest_collection_modifyitems(items):
+# Before pytest leaves out what -k and -m do not name.
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(session, items):
+    session.planted_kinds = set()
+    session.collected_files = {item.path for item in items}
     for item in items:
         for mark in item.iter_markers("planted"):
             item.user_properties.append(("planted", mark.args[0]))
+            session.planted_kinds.add(mark.args[0])
 
 
 def pytest_runtest_logreport(report):

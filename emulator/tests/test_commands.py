@@ -58,6 +58,14 @@ CASES = {
             "kernel increment writes it, blit copy of another encoder reads it",
         ],
     ),
+    "fence that nobody has updated": (
+        "missing fence",
+        CHECK,
+        [
+            "a race between two encoders on MTLBuffer #",
+            "kernel increment writes it, kernel increment of another encoder",
+        ],
+    ),
     "host writes to what is in flight": (
         "host write in flight",
         CHECK,

@@ -335,6 +335,23 @@ def test_200_000_live_tensors_that_the_host_has_seen(extension):
 
 
 @pytest.mark.planted("out of bounds")
+@pytest.mark.parametrize("elements, threads", [(64, 65), (16, 64), (64, 256)])
+def test_a_sum_behind_the_end_is_reported(elements, threads, in_child):
+    """Also where the sum barely changes what it overwrites, and hundreds of bytes behind."""
+    child = in_child(
+        "library = torch.mps.compile_shader('kernel void increment(device float *x, '\n"
+        "    'uint i [[thread_position_in_grid]]) { x[i] += 1; }')\n"
+        f"x = torch.zeros({elements}, device='mps')\n"
+        f"library.increment(x, threads={threads})\n"
+        "torch.mps.synchronize()\n"
+    )
+    assert child.signal == signal.SIGABRT, child.stderr
+    [line] = child.fatal_lines
+    assert "kernel increment wrote past the end of MTLBuffer #" in line
+    assert f"({4 * elements} bytes): byte +{4 * elements}" in line
+
+
+@pytest.mark.planted("out of bounds")
 @pytest.mark.parametrize("element", [20, 1 << 20])
 def test_guard_mode_ends_a_kernel_at_the_access(element, in_child):
     child = in_child(

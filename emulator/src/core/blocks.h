@@ -106,11 +106,13 @@ class Upkeep {
   int64_t begin_;
 };
 
-// The bytes behind a buffer, up to the block's capacity, must keep their
-// pattern. Every block has room for kMinRedzone.
+// The bytes behind a buffer must keep their pattern.  Every block has room for
+// kMinRedzone, and a small copy for the device kTail bytes behind its capacity
+// (core/copy_memory.h).  As a float, the pattern is 0.186, which changes by a
+// sum with almost any number.
 inline constexpr size_t kMinRedzone = 16;
-inline constexpr size_t kMaxRedzone = 64;
-inline constexpr unsigned char kRedzonePattern = 0x5E;
+inline constexpr size_t kMaxRedzone = kTail;
+inline constexpr unsigned char kRedzonePattern = 0x3E;
 
 class Memory {
  public:
@@ -166,7 +168,7 @@ class Memory {
   Block *TakeBlock(size_t size, Origin origin);
   Buffer *Own(Block *block, size_t size);
   void Destroy(Block *block);
-  char *MakeCopy(Block *block);
+  char *MakeCopy(Block *block, bool for_device = false);
   void Destroy(std::vector<Block *> *blocks);
   void EnterHostWrites(Block *block);
   void EnterDeviceWrites(Block *block);

@@ -110,10 +110,16 @@ char *CopyMemory::Allocate(size_t capacity) {
   return static_cast<char *>(std::aligned_alloc(kSmallestClass, capacity));
 }
 
+char *CopyMemory::AllocateForDevice(size_t capacity) {
+  return IsLarge(capacity) ? Allocate(capacity)
+                           : static_cast<char *>(std::aligned_alloc(
+                                 kSmallestClass, DeviceBytes(capacity)));
+}
+
 char *CopyMemory::AllocatePages(size_t capacity) {
   return IsLarge(capacity) ? Allocate(capacity)
                            : static_cast<char *>(std::aligned_alloc(
-                                 kPage, RoundUp(capacity, kPage)));
+                                 kPage, RoundUp(DeviceBytes(capacity), kPage)));
 }
 
 void CopyMemory::Free(char *memory, size_t capacity) {

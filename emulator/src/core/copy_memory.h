@@ -21,6 +21,10 @@ SizeClass SizeClassOf(size_t size);
 
 inline constexpr unsigned kNumSizeClasses = 160;
 
+// The bytes behind the capacity of a small copy for the device, which belong to
+// the copy too: a kernel that overruns its buffer writes there first.
+inline constexpr size_t kTail = 1024;
+
 // Small copies come from malloc.  A large copy is a mapping of its own, with
 // a page behind it that faults.  A read far past the end of a small copy goes
 // unnoticed.  With MPS_EMULATOR_GUARD=1 every copy ends at a zone of 64 MiB
@@ -36,7 +40,14 @@ class CopyMemory {
   // copies); nullptr if no memory is left.
   char *Allocate(size_t capacity);
 
-  // The same on pages that no other copy has.
+  // The bytes of a copy for the device: the capacity, and the tail if it is
+  // small.
+  size_t DeviceBytes(size_t capacity) const {
+    return IsLarge(capacity) ? capacity : capacity + kTail;
+  }
+  char *AllocateForDevice(size_t capacity);
+
+  // The same for the device on pages that no other copy has.
   char *AllocatePages(size_t capacity);
 
   // A guarded copy's address stays unused for the next kMostFreed calls.

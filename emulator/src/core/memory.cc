@@ -166,16 +166,18 @@ void Memory::End(const BufferUse &use) {
   if (use.buffer_id == use.block->owner_id) --use.block->owners_pending;
 }
 
-char *Memory::MakeCopy(Block *block) {
-  char *copy = copies_.Allocate(block->size_class.capacity);
+char *Memory::MakeCopy(Block *block, bool for_device) {
+  const size_t capacity = block->size_class.capacity;
+  char *copy = for_device ? copies_.AllocateForDevice(capacity)
+                          : copies_.Allocate(capacity);
   if (!copy)
-    Fatal("out of memory: no %zu bytes left for a copy of a buffer",
-          block->size_class.capacity);
+    Fatal("out of memory: no %zu bytes left for a copy of a buffer", capacity);
   return copy;
 }
 
 size_t Memory::RedzoneOf(const Block *block, size_t size) const {
-  return std::min(block->size_class.capacity - size, kMaxRedzone);
+  return std::min(copies_.DeviceBytes(block->size_class.capacity) - size,
+                  kMaxRedzone);
 }
 
 char *Memory::Expose(Buffer *buffer) {
@@ -241,7 +243,7 @@ void Memory::EnterDeviceWrites(Block *block) {
 
 char *Memory::Begin(Block *block, uint64_t buffer_id, size_t size,
                     bool overwrites_all) {
-  if (!block->device) block->device = MakeCopy(block);
+  if (!block->device) block->device = MakeCopy(block, /*for_device=*/true);
   if (buffer_id > block->device_user) {
     // The first command of this buffer.
     bool exposed = block->host_user == buffer_id;
@@ -384,13 +386,14 @@ void CheckRedzone(const BufferUse &use, const char *what) {
   Memory::Locked memory;
   const Block *block = use.block;
   if (block->device_user != use.buffer_id) return;
-  size_t redzone = memory->RedzoneOf(block, use.size);
-  for (size_t i = 0; i < redzone; ++i) {
-    unsigned char found = block->device[use.size + i];
-    if (found == kRedzonePattern) continue;
+  const auto *begin =
+      reinterpret_cast<const unsigned char *>(block->device) + use.size;
+  const auto *end = begin + memory->RedzoneOf(block, use.size);
+  const auto *found = std::find_if(
+      begin, end, [](unsigned char byte) { return byte != kRedzonePattern; });
+  if (found != end)
     Fatal("%s wrote past the end of MTLBuffer #%lu (%zu bytes): byte +%zu",
-          what, use.buffer_id, use.size, use.size + i);
-  }
+          what, use.buffer_id, use.size, use.size + (found - begin));
 }
 
 MemoryStatistics GetMemoryStatistics() { return Memory::Locked()->statistics; }

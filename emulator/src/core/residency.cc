@@ -27,7 +27,9 @@ char *Memory::Address(Block *block) {
   if (!pages)
     Fatal("out of memory: no %zu bytes left for a buffer with a gpuAddress",
           block->size_class.capacity);
-  if (block->device) memcpy(pages, block->device, block->size_class.capacity);
+  if (block->device)
+    memcpy(pages, block->device,
+           copies_.DeviceBytes(block->size_class.capacity));
   copies_.Free(block->device, block->size_class.capacity);
   block->device = pages;
   block->has_address = true;

@@ -102,9 +102,8 @@ std::string DescribeDispatch(
   return Members(
       {{"kind", "dispatch"},
        {"kernel", dispatch.kernel->name},
-       {"program",
-        RecordProgram(library.source,
-                      Members({{"fast_math", library.fast_math}}))},
+       {"program", RecordProgram(library.source,
+                                 Members({{"fast_math", library.fast_math}}))},
        {"grid", List(dispatch.grid)},
        {"threadgroup", List(dispatch.threadgroup)},
        {"threadgroup_bytes", Json::Written("{" + threadgroup_bytes + "}")},
@@ -157,14 +156,14 @@ GETTER(NSString *, label, ToNSString(_state->label))
 // do.  But only a fence orders two uses of a buffer that Metal does not track.
 - (void)updateFence:(id<MTLFence>)fence {
   [self checkOpen:"updateFence:"];
-  std::set<uint64_t> &encoders = ((MPSEmulatorFence *)fence)->_encoders;
+  std::set<uint64_t> &encoders = *((MPSEmulatorFence *)fence)->_encoders;
   encoders = _state->after;
   encoders.insert(_state->number);
 }
 
 - (void)waitForFence:(id<MTLFence>)fence {
   [self checkOpen:"waitForFence:"];
-  const std::set<uint64_t> &encoders = ((MPSEmulatorFence *)fence)->_encoders;
+  const std::set<uint64_t> &encoders = *((MPSEmulatorFence *)fence)->_encoders;
   _state->after.insert(encoders.begin(), encoders.end());
 }
 

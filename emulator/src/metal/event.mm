@@ -105,4 +105,15 @@ GETTER(EventState *, state, static_cast<EventState *>(_state))
 @end
 
 @implementation MPSEmulatorFence
+
+- (instancetype)init {
+  _encoders = new std::set<uint64_t>;
+  return self;
+}
+
+- (void)dealloc {
+  delete _encoders;
+  [super dealloc];
+}
+
 @end

@@ -74,8 +74,9 @@ const std::shared_ptr<CommandBuffer> &CommandBufferOf(
 
 @interface MPSEmulatorFence : MPSEmulatorObject <MTLFence> {
  @public
-  // The encoders whose work comes before a wait for the fence.
-  std::set<uint64_t> _encoders;
+  // The encoders whose work comes before a wait for the fence.  A pointer:
+  // GCC's runtime does not call the constructors of C++ members.
+  std::set<uint64_t> *_encoders;
 }
 @end
 

@@ -124,10 +124,10 @@ MPS_EMULATOR_EXPORT char *mps_emulator_run_shader(
           if (argument.bytes)
             [encoder setBytes:argument.bytes length:argument.size atIndex:i];
           else
-            [encoder setBuffer:(id<MTLBuffer>)mps_emulator_buffer_of(
-                                   argument.buffer)
-                        offset:argument.offset
-                       atIndex:i];
+            [encoder
+                setBuffer:(id<MTLBuffer>)mps_emulator_buffer_of(argument.buffer)
+                   offset:argument.offset
+                  atIndex:i];
         }
         if (error_index >= 0)
           [encoder setBuffer:stream->getErrorBuffer()

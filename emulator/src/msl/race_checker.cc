@@ -319,6 +319,21 @@ void RaceChecker::NoteOutside(unsigned thread, size_t size, unsigned flags,
 void RaceChecker::ReadInactiveLane(unsigned thread, unsigned lane,
                                    unsigned line) {
   if (!failure_.empty()) return;
+  if (lane == kMpsEmulatorMslLanesDiffer) {
+    failure_ = Text(
+        "%s and another thread of its simdgroup name different lanes in the "
+        "simd_broadcast in line %u: on a GPU the value is undefined.  "
+        "simd_shuffle may read another lane in each thread",
+        Name(thread, group_).c_str(), line);
+    return;
+  }
+  if (lane >= kSimdWidth) {
+    failure_ = Text(
+        "%s reads the value of lane %u of its simdgroup in line %u, which has "
+        "lanes 0 to 31: on a GPU the value is undefined",
+        Name(thread, group_).c_str(), lane, line);
+    return;
+  }
   failure_ = Text(
       "%s reads the value of lane %u of its simdgroup, which takes no part in "
       "the shuffle in line %u: on a GPU the value is undefined.  Let all lanes "

@@ -123,6 +123,22 @@ void BlitOfUntrackedBuffer(bool right) {
   Finish(commands);
 }
 
+// The first turn of a loop waits for the fence of the turn before.
+void FenceOfALoop(bool right) {
+  NSUInteger untracked = MTLResourceHazardTrackingModeUntracked;
+  id<MTLBuffer> x = [MetalDevice() newBufferWithLength:256 options:untracked];
+  id<MTLFence> fence = [MetalDevice() newFence];
+  id<MTLCommandBuffer> commands = [MetalQueue() commandBuffer];
+  for (int turn = 0; turn < 2; ++turn) {
+    id<MTLComputeCommandEncoder> encoder = [commands computeCommandEncoder];
+    [encoder waitForFence:fence];
+    Encode(encoder, "increment", {x});
+    if (right) [encoder updateFence:fence];
+    [encoder endEncoding];
+  }
+  Finish(commands);
+}
+
 void HostWritesInFlight(bool right) {
   at::Tensor x = Ready(), y = Ready();
   auto *contents = static_cast<float *>([BufferOf(x) contents]);
@@ -203,6 +219,7 @@ const std::map<std::string, void (*)(bool right)> kCases = {
     {"two queues and an event", QueuesWithAnEvent},
     {"event waited for another value", EventOfAnotherValue},
     {"blit of a buffer that Metal does not track", BlitOfUntrackedBuffer},
+    {"fence that nobody has updated", FenceOfALoop},
     {"host writes to what is in flight", HostWritesInFlight},
     {"threadgroup memory too short", ThreadgroupMemoryTooShort},
     {"encoder beside torch's own", EncoderBesideTorchs},

@@ -125,6 +125,20 @@ RACES = {
         "thread 0 of threadgroup (0, 0, 0) reads the value of lane 16 of its "
         "simdgroup, which takes no part in the shuffle in line 10",
     ),
+    "lane that does not exist": (
+        "float v = l;\nv += simd_shuffle(v, l % 32 + 8);\na[i] = v;",
+        "thread 24 of threadgroup (0, 0, 0) reads the value of lane 32 of its "
+        "simdgroup in line 10, which has lanes 0 to 31",
+    ),
+    "broadcast of a lane that does not exist": (
+        "a[i] = simd_broadcast(float(l), 40);",
+        "thread 0 of threadgroup (0, 0, 0) reads the value of lane 40 of its simdgroup",
+    ),
+    "broadcast of different lanes": (
+        "a[i] = simd_broadcast(float(l), l % 2);",
+        "thread 0 of threadgroup (0, 0, 0) and another thread of its simdgroup name "
+        "different lanes in the simd_broadcast in line 9",
+    ),
     "constant memory that is written": (
         "a[i] = i;",
         "thread 0 of threadgroup (0, 0, 0) writes to memory that is buffer 2 "
@@ -149,6 +163,7 @@ RIGHT = {
     "the same memory in every threadgroup": "s[l] = g; a[i] = s[l];",
     "shuffles of all lanes": "float v = l;\nv += simd_shuffle_xor(v, 16);\n"
     "if (l % 32 < 16) v += simd_shuffle_xor(v, 8);\na[i] = v;",
+    "broadcast of one lane": "a[i] = simd_broadcast(float(l), l / 32 + 3);",
     "structures and vectors": "struct P { float4 v; uint n[5]; };\n"
     "threadgroup P shared[2];\n"
     "if (l < 2) { P p = {float4(l), {1, 2, 3, 4, 5}}; shared[l] = p; }\n"
@@ -177,8 +192,10 @@ def kind(name):
     """The kind in the table of planted bugs."""
     if "fence" in name or name in ("two threadgroups", "barrier for the other memory"):
         return "missing fence"
-    if "uninitialised" in name or name in ("inactive lane", "constant memory that is written"):
+    if "uninitialised" in name or name == "constant memory that is written":
         return name
+    if "lane" in name:
+        return "inactive lane"
     if "out of bounds" in name:
         return "out of bounds"
     return "missing barrier"
@@ -205,6 +222,7 @@ def test_race(metal, schedule, name, order):
                 "which has",
                 "of a threadgroup variable of 256 bytes",
                 "takes no part in the shuffle",
+                "name different lanes",
                 "that is buffer 2 ('c') as well",
             )
         )

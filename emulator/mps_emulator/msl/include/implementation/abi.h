@@ -79,7 +79,12 @@ typedef void (*mps_emulator_msl_access)(const void *address, unsigned long size,
 // `flags` are metal::mem_flags.
 typedef void (*mps_emulator_msl_fence)(unsigned flags);
 typedef void (*mps_emulator_msl_simdgroup_barrier)(unsigned flags);
-// The thread reads, at `site`, the value of an inactive lane.
+// A "lane" for the next function: the lanes that threads name differ, where
+// they must be the same.
+enum { kMpsEmulatorMslLanesDiffer = 1 << 16 };
+
+// The thread reads, at `site`, the value of an inactive lane, or of one that
+// does not exist.
 typedef void (*mps_emulator_msl_inactive_lane)(unsigned lane,
                                                unsigned long site);
 

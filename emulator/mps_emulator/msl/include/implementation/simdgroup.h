@@ -127,7 +127,6 @@ MSL_SHUFFLE(shuffle, true, delta)
 MSL_SHUFFLE(shuffle_xor, true, own ^ delta)
 MSL_SHUFFLE(shuffle_up, own >= delta, own - delta)
 MSL_SHUFFLE(shuffle_down, own + delta < 32, own + delta)
-MSL_SHUFFLE(broadcast, true, delta)
 MSL_FILL(up, own - delta, own < delta)
 MSL_FILL(down, own + delta, own + delta >= modulo)
 
@@ -136,6 +135,11 @@ MSL_FILL(down, own + delta, own + delta >= modulo)
 #undef MSL_REDUCTION
 #undef MSL_SCAN
 #undef MSL_SHUFFLE
+
+template <class T, class = enable_if_t<__msl::exchangeable<T>()>>
+MSL_SUSPENDS MSL_INLINE T simd_broadcast(T data, ushort lane, MSL_SITE) {
+  return __msl::target::broadcast(data, (uint)lane, site);
+}
 
 template <class T, class = enable_if_t<__msl::exchangeable<T>()>>
 MSL_SUSPENDS MSL_INLINE T simd_broadcast_first(T data, MSL_SITE) {

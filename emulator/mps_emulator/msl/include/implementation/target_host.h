@@ -97,7 +97,7 @@ struct lanes {
   uint active;
   uint present;
 
-  bool takes_part(uint lane) const { return active >> lane & 1; }
+  bool takes_part(uint lane) const { return lane < 32 && active >> lane & 1; }
 };
 
 template <class T>
@@ -136,12 +136,29 @@ MSL_INLINE uint ballot(bool condition, ulong site) {
 #define MSL_READ_LANE(all, lane, site)
 #endif
 
-// The value of `lane`; poison for an inactive lane.
+// The value of `lane`; poison for an inactive lane, and for one that does not
+// exist.
 template <class T>
 MSL_INLINE T shuffle(T value, uint lane, ulong site) {
   lanes<T> all = exchange(value, site);
-  MSL_READ_LANE(all, lane % 32, site)
-  return all.values[lane % 32];
+  MSL_READ_LANE(all, lane, site)
+  if (lane < 32) return all.values[lane];
+  T poison;
+  __builtin_memset((void *)&poison, 0xC7, sizeof(T));
+  return poison;
+}
+
+// The value of `lane`, which must be the same in all active lanes.
+template <class T>
+MSL_INLINE T broadcast(T value, uint lane, ulong site) {
+#ifdef MSL_CHECK_RACES
+  lanes<uint> wanted = exchange(lane, site);
+  for (uint i = 0; i < 32; ++i)
+    if (wanted.takes_part(i) && wanted.values[i] != lane)
+      mps_emulator_msl_runtime_in_use->inactive_lane(kMpsEmulatorMslLanesDiffer,
+                                                     site);
+#endif
+  return shuffle(value, lane, site);
 }
 
 // The value of `lane`, from one of two arguments.  For a lane behind the last

@@ -99,6 +99,11 @@ MSL_INLINE T shuffle(T value, uint lane, ulong site) {
 }
 
 template <class T>
+MSL_INLINE T broadcast(T value, uint lane, ulong site) {
+  return shuffle(value, lane, site);
+}
+
+template <class T>
 MSL_INLINE T shuffle_two(T data, T filling, bool from_filling, uint lane,
                          ulong site) {
   uint mask = active_lanes();
