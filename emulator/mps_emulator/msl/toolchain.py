@@ -103,6 +103,9 @@ def dialect_options(fast_math):
         _METAL_VERSION,
         "-I" + IMPLEMENTATION_HEADERS,
         "-fno-color-diagnostics",
+        # Names functions by the address spaces of the language.  A GPU has one for both
+        # `constant` and `device`, so that two overloads would get one name.
+        *("-Xclang", "-faddress-space-map-mangling=no"),
         # Metal's safe mode too contracts products and sums within a statement.
         "-ffp-contract=" + ("fast" if fast_math else "on"),
         "-fno-math-errno",

@@ -92,6 +92,24 @@ def test_ptx(emit, options):
     assert "kernels.metal" in text and ".loc" in text
 
 
+OVERLOADS = """
+template <typename P> float second(P p) { return p[1]; }
+float first(constant float *p) { return p[0]; }
+float first(device const float *p) { return -p[0]; }
+kernel void k(device float *x [[buffer(0)]], constant float *c [[buffer(1)]],
+              device const float *d [[buffer(2)]]) {
+  x[0] = first(c) + second(c);
+  x[1] = first(d) + second(d);
+}
+"""
+
+
+def test_overloads_by_address_space(emit):
+    """A GPU's address space is the same for `constant` and `device`."""
+    text, _ = emit(OVERLOADS)
+    assert len(re.findall(r"\b(?:neg|sub)(?:\.\w+)*\.f32", text)) == 1
+
+
 STRUCTURES = """
 struct Pair { float high, low; };
 struct Sum { Pair r, m[2]; float4 v; };
