@@ -27,6 +27,7 @@ from k2mps.build.environment import Environment
 from k2mps.cli.console import Console
 from k2mps.core import errors, project, replacement
 from k2mps.run import suites
+from k2mps.stack import clone
 from k2mps.stack.checkout import Checkout, Commit
 
 from k2_mps_tests.commits import style
@@ -126,8 +127,7 @@ def tried(
 def at_commit(checkout: Checkout, folder: Path, commit: str) -> Checkout:
     """The clone in `folder`, made if need be, with a commit checked out."""
     if not folder.exists():
-        how = "clone --quiet --no-checkout --template=".split()
-        checkout.git.bytes(*how, "--", str(checkout.common_dir), str(folder))
+        clone.copy(checkout, folder)
     worktree = Checkout(folder, checkout.reporter)
     worktree.git.bytes("checkout", "--quiet", "--detach", commit)
     return worktree

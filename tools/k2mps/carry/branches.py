@@ -1,7 +1,6 @@
 """Upstream's branches and tags, fetched into a clone of the tool's own."""
 
 import contextlib
-import os
 import re
 import shutil
 from collections.abc import Iterator
@@ -9,8 +8,8 @@ from collections.abc import Iterator
 from k2mps.core import errors, git, interrupts
 from k2mps.core.pins import Pin
 from k2mps.core.project import Project, exclusive
-from k2mps.stack.checkout import OWN_MARK, Checkout
-from k2mps.stack.clone import fetch
+from k2mps.stack.checkout import Checkout
+from k2mps.stack.clone import copy, fetch
 
 # The folders of the clone for upstream's branches, with its HEAD, and tags.
 _FOLDERS = ("refs/upstream/heads", "refs/upstream/tags")
@@ -26,13 +25,7 @@ def clone(project: Project, checkout: Checkout) -> Iterator[Checkout]:
     with exclusive(project.build_root, str(project.build_root)):
         shutil.rmtree(folder, ignore_errors=True)  # of a run that was killed
         try:
-            how = "clone --quiet --no-checkout --template= --origin=checkout".split()
-            literal = ("core.autocrlf=false", "core.eol=lf", "core.symlinks=true")
-            how += [f"--config={one}" for one in (*literal, f"core.attributesFile={os.devnull}")]
-            here = git.Git(project.build_root, literal=True, reporter=checkout.reporter)
-            here.bytes(*how, "--", str(checkout.common_dir), str(folder))
-            (folder / ".git" / OWN_MARK).touch()
-            yield Checkout(folder, checkout.reporter)
+            yield copy(checkout, folder)
         finally:
             with interrupts.deferred():
                 shutil.rmtree(folder, ignore_errors=True)

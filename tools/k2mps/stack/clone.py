@@ -14,6 +14,13 @@ from k2mps.core.progress import Reporter
 from k2mps.core.project import Project, exclusive
 from k2mps.stack.checkout import OWN_MARK, Checkout
 
+# The files are to be the bytes of the commit, for the tool and for the user's git.  No template, so
+# no hooks; no filter, so every blob is there.
+_OPTIONS = (
+    "clone --no-checkout --no-filter --template= --origin=origin --config=core.autocrlf=false"
+    f" --config=core.eol=lf --config=core.symlinks=true --config=core.attributesFile={os.devnull}"
+).split()
+
 
 def locate(project: Project, choice: str | None) -> Path:
     """The directory of the checkout that `choice` names, if any; it may not exist yet."""
@@ -49,19 +56,12 @@ def _clone(pin: Pin, directory: Path, reporter: Reporter) -> None:
     partial = directory.with_name(f"{directory.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     try:
-        # The files are to be the bytes of the commit, for the tool and for the user's git.  No
-        # template, so no hooks; no filter, so every blob is there.
-        options = (
-            "clone --no-checkout --no-filter --template= --origin=origin"
-            " --config=core.autocrlf=false --config=core.eol=lf --config=core.symlinks=true"
-            f" --config=core.attributesFile={os.devnull}"
-        ).split()
         shown = git.redacted(pin.url)
         repository.network(
             directory.parent,
             f"cloning {shown}",
             f"{shown} could not be cloned",
-            *(*options, "--", pin.url, str(partial)),
+            *(*_OPTIONS, "--", pin.url, str(partial)),
             reporter=reporter,
         )
         (partial / ".git" / OWN_MARK).touch()
@@ -72,6 +72,14 @@ def _clone(pin: Pin, directory: Path, reporter: Reporter) -> None:
     finally:
         with interrupts.deferred():
             shutil.rmtree(partial, ignore_errors=True)
+
+
+def copy(checkout: Checkout, directory: Path) -> Checkout:
+    """A clone of the checkout without files, by hard links where the file system has them."""
+    here = git.Git(directory.parent, literal=True, reporter=checkout.reporter)
+    here.bytes(*_OPTIONS, "--quiet", "--", str(checkout.common_dir), str(directory))
+    (directory / ".git" / OWN_MARK).touch()
+    return Checkout(directory, checkout.reporter)
 
 
 def fetch(
