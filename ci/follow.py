@@ -109,4 +109,9 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit("error: interrupted")
+    except OSError as error:
+        sys.exit(f"error: {error}")

@@ -8,6 +8,7 @@ their nesting are those of a Mac; their lengths are those of the emulated device
 
 import argparse
 import os
+import sys
 from pathlib import Path
 
 # The tracks of functions, by their nesting; deeper ones are left out.
@@ -107,4 +108,9 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except KeyboardInterrupt:
+        sys.exit("error: interrupted")
+    except OSError as error:
+        sys.exit(f"error: {error}")

@@ -15,6 +15,7 @@ from pathlib import Path
 import mps_emulator
 import torch
 
+from k2_mps_tests import ending
 from k2_mps_tests.benchmarks import bench
 
 
@@ -54,4 +55,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    ending.run(main)

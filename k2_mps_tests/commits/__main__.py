@@ -16,7 +16,6 @@ import argparse
 import json
 import os
 import shutil
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -30,6 +29,7 @@ from k2mps.run import suites
 from k2mps.stack import clone
 from k2mps.stack.checkout import Checkout, Commit
 
+from k2_mps_tests import ending
 from k2_mps_tests.commits import style
 
 SUITE = "upstream-cpu"
@@ -159,4 +159,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    ending.run(main)

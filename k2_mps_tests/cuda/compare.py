@@ -145,4 +145,9 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except KeyboardInterrupt:
+        sys.exit("error: interrupted")
+    except OSError as error:
+        sys.exit(f"error: {error}")

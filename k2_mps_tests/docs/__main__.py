@@ -8,6 +8,7 @@ import sys
 
 from k2mps.core import project
 
+from k2_mps_tests import ending
 from k2_mps_tests.docs import tables
 
 
@@ -22,4 +23,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    ending.run(main)

@@ -5,6 +5,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from k2_mps_tests import ending
 from k2_mps_tests.kernels import prepare, registers, runner
 
 MISSING = 4
@@ -98,4 +99,4 @@ def _prepare(folder, options):
 
 
 if __name__ == "__main__":
-    main()
+    ending.run(main)

@@ -12,6 +12,7 @@ import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
+from k2_mps_tests import ending
 from k2_mps_tests.kernels import sources
 from k2_mps_tests.running import ran
 
@@ -107,4 +108,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    ending.run(main)

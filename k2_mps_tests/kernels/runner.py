@@ -188,4 +188,9 @@ def run(folder, say=print):
 
 
 if __name__ == "__main__":
-    sys.exit(run(Path(__file__).resolve().parent))
+    try:
+        sys.exit(run(Path(__file__).resolve().parent))
+    except KeyboardInterrupt:
+        sys.exit("error: interrupted")
+    except OSError as error:
+        sys.exit(f"error: {error}")

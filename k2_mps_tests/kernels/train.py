@@ -17,6 +17,7 @@ import torch
 from torch import nn
 
 from examples.common import speech
+from k2_mps_tests import ending
 from k2_mps_tests.kernels import sources
 
 BLANK = 0
@@ -200,4 +201,4 @@ def main(arguments=None, say=print):
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    ending.run(main)

@@ -2,11 +2,11 @@
 
 import argparse
 import json
-import sys
 
 from k2mps.build.environment import Environment
 from k2mps.core import errors, project
 
+from k2_mps_tests import ending
 from k2_mps_tests.macos_torch import download, facts
 
 # The exit status where the release cannot be read.
@@ -45,4 +45,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    ending.run(main)

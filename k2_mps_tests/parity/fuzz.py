@@ -26,6 +26,7 @@ import k2.ragged as k2r
 import torch
 from hypothesis import strategies as st
 
+from k2_mps_tests import ending
 from k2_mps_tests.parity import accuracy
 from k2_mps_tests.parity.helpers import MPS, Close, assert_equal
 
@@ -560,4 +561,4 @@ def main(argv=None):
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    ending.run(main)

@@ -263,3 +263,17 @@ def test_ctrl_c_while_modules_are_imported_is_one_line(sandbox):
     )
     result = sandbox.program(sys.executable, "-c", script)
     assert (result.returncode, result.stderr) == (130, "error: interrupted\n")
+
+
+PROGRAMS = [["-m", "k2_mps_tests.waits"], [ROOT / "ci/follow.py"], [ROOT / "ci/wheel_matrix.py"]]
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=str)
+def test_a_program_that_is_interrupted_says_so_in_one_line(tmp_path, program):
+    """Python runs a file named sitecustomize.py before the program."""
+    raised = "import subprocess, argparse\ndef stop(*a, **b):\n    raise KeyboardInterrupt\n"
+    raised += "subprocess.run = argparse.ArgumentParser.parse_args = stop\n"
+    support.write(tmp_path, {"sitecustomize.py": raised})
+    variables = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (tmp_path, ROOT)))}
+    result = support.ran(sys.executable, *program, env=variables)
+    assert result.returncode and result.stderr == "error: interrupted\n"

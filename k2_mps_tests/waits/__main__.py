@@ -25,6 +25,8 @@ import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
+from k2_mps_tests import ending
+
 ROOT = Path(__file__).resolve().parents[2]
 HERE = Path(__file__).resolve().parent
 
@@ -182,4 +184,4 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    ending.run(main)
