@@ -68,6 +68,17 @@ def test_the_probe_tells_a_patch_whose_lines_upstream_has(sandbox):
     assert broken["broken"]["upstream_has"] is False
 
 
+def test_a_patch_whose_lines_upstream_has_stops_nothing(sandbox):
+    more = LONG_FILE.replace("line 50\n", "line fifty\n  and a half\nand more\n")
+    end = support.commit(sandbox.upstream, "As the patch", {CONTEXT: more})
+    _, text = follow(sandbox)
+    assert f"The others apply to {end}. There:" in text
+    assert "* context-know-mps.patch is dropped: upstream has its lines" in text
+    assert f"* `k2mps rebase --onto {end}`: passed" in text
+    assert sandbox.order()[0] == "array-a-mode-and-line-ends.patch"
+    assert end in (sandbox.root / "upstream.toml").read_text()
+
+
 def broken_patches(sandbox) -> list[dict]:
     found = json.loads(sandbox.ok("probe", "--json"))
     return [one for one in found["patches"] if one["broken"]]
