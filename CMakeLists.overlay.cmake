@@ -83,6 +83,14 @@ if(K2_WITH_MPS AND NOT APPLE)
   set(K2_TORCH_FINDS_BUFFERS ON)
 endif()
 
+if(K2_WITH_MPS AND CMAKE_CROSSCOMPILING)
+  add_library(k2_metal INTERFACE)
+  target_link_libraries(k2_metal INTERFACE
+    "-framework Foundation" "-framework Metal")
+  target_sources(k2_metal INTERFACE
+    "${CMAKE_CURRENT_LIST_DIR}/tools/k2mps/build/macos/available.cc")
+endif()
+
 if(K2_ENABLE_TESTS)
   find_package(GTest REQUIRED)
   foreach(name IN ITEMS gtest gtest_main)

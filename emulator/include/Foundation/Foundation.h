@@ -19,8 +19,14 @@
 #include <stdint.h>
 #include <time.h>
 
-// ---- from <time.h> and <AvailabilityVersions.h> of the macOS 15 SDK
+// ---- from <time.h>, <Availability.h> and <AvailabilityVersions.h> of the
+// macOS 15 SDK.  The emulated system is macOS 15.2; a program may be for
+// macOS 14.
 #define __MAC_15_0 150000
+#define __MAC_OS_X_VERSION_MAX_ALLOWED 150200
+#define __MAC_OS_X_VERSION_MIN_REQUIRED 140000
+#define API_AVAILABLE(...)
+#define API_DEPRECATED(...)
 static inline uint64_t clock_gettime_nsec_np(clockid_t clock) {
   struct timespec now;
   clock_gettime(clock, &now);

@@ -74,6 +74,12 @@ typedef NS_ENUM(NSInteger, MTLMathMode) {
   MTLMathModeFast = 2,
 };
 
+// Which functions the single-precision names of the library stand for.
+typedef NS_ENUM(NSInteger, MTLMathFloatingPointFunctions) {
+  MTLMathFloatingPointFunctionsFast = 0,
+  MTLMathFloatingPointFunctionsPrecise = 1,
+};
+
 FOUNDATION_EXPORT NSErrorDomain const MTLLibraryErrorDomain;
 
 typedef NS_ENUM(NSUInteger, MTLLibraryError) {
@@ -84,9 +90,14 @@ typedef NS_ENUM(NSUInteger, MTLLibraryError) {
 MPS_EMULATOR_CLASS
 @interface MTLCompileOptions : NSObject {
   MTLMathMode _mathMode;
+  MTLMathFloatingPointFunctions _mathFloatingPointFunctions;
 }
-@property(readwrite, nonatomic) BOOL fastMathEnabled;
-@property(readwrite, nonatomic) MTLMathMode mathMode;
+@property(readwrite, nonatomic) BOOL fastMathEnabled API_DEPRECATED(
+    "Use mathMode instead", macos(10.11, 15.0));
+@property(readwrite, nonatomic) MTLMathMode mathMode API_AVAILABLE(macos(15.0));
+@property(readwrite, nonatomic)
+    MTLMathFloatingPointFunctions mathFloatingPointFunctions API_AVAILABLE(
+        macos(15.0));
 @end
 
 @protocol MTLFunction <NSObject>

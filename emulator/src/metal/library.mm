@@ -32,6 +32,7 @@ NSUInteger MostThreadsOfAPipeline() {
 @implementation MTLCompileOptions
 
 @synthesize mathMode = _mathMode;
+@synthesize mathFloatingPointFunctions = _mathFloatingPointFunctions;
 
 - (instancetype)init {
   _mathMode = MTLMathModeFast;

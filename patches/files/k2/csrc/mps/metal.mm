@@ -57,6 +57,22 @@ NSString *ToNSString(const std::string &s) {
   return [NSString stringWithUTF8String:s.c_str()];
 }
 
+// Scores may be infinite, and NaN must remain what it is.
+void TurnFastMathOff(MTLCompileOptions *options) {
+#if __MAC_OS_X_VERSION_MAX_ALLOWED >= 150000
+  if (@available(macOS 15.0, *)) {
+    options.mathMode = MTLMathModeSafe;
+    options.mathFloatingPointFunctions = MTLMathFloatingPointFunctionsPrecise;
+    return;
+  }
+#endif
+  // macOS 15 deprecates it, with the headers of macOS 15.
+#if __MAC_OS_X_VERSION_MAX_ALLOWED < 150000 || \
+    __MAC_OS_X_VERSION_MIN_REQUIRED < 150000
+  options.fastMathEnabled = NO;
+#endif
+}
+
 // The label of a kernel's encoder and pipeline in Instruments and Xcode.
 std::string LabelOf(const std::string &kernel) { return "k2 " + kernel; }
 
@@ -95,8 +111,7 @@ class Pipelines {
     if (library != nil) return library;
 
     MTLCompileOptions *options = [[MTLCompileOptions new] autorelease];
-    // Scores may be infinite, and NaN must remain what it is.
-    options.fastMathEnabled = NO;
+    TurnFastMathOff(options);
     NSError *error = nil;
     library =
         [device newLibraryWithSource:ToNSString(it->second.text)

@@ -6,6 +6,7 @@
 #include <dispatch/dispatch.h>
 #include <objc/NSObject.h>
 #include <objc/objc.h>
+#include <os/availability.h>
 
 #define FOUNDATION_EXPORT extern "C"
 #define NS_ENUM(type, name) \
