@@ -6,12 +6,36 @@ import shutil
 import sys
 
 import pytest
-from k2mps.build import environment
-from k2mps.core import errors
+from k2mps.build import doctor, environment
+from k2mps.core import errors, pins
 from k2mps.core.project import Project
 from packaging.requirements import Requirement
 
 from k2_mps_tests.tooling import support, wheel_for_tests
+
+
+def test_a_build_for_a_mac_has_a_torch_of_its_own():
+    torch = pins.Torch("2.13.0", ("2.13.0", "2.14.1"), "2.14.1")
+    here = torch.mac if sys.platform == "darwin" else torch.default
+    chosen = [
+        environment.torch_requirement(torch, *given)
+        for given in [(None,), (None, True), ("2.13.0", True)]
+    ]
+    assert [str(one.specifier) for one in chosen] == [f"=={here}", "==2.14.1", "==2.13.0"]
+    assert pins.Torch("2.13.0", ("2.13.0",)).default_for(mac=True) == "2.13.0"
+
+
+@pytest.mark.parametrize(
+    "torch, macos, known", [("2.14.0", "15.5", 1), ("2.15.0", "15.5", 0), ("2.14.0", "", 0)]
+)
+def test_doctor_tells_of_known_faults_of_torch(torch, macos, known):
+    project = Project(support.TOOLS.parent)
+    found = doctor.torch_faults(project, torch, macos)
+    ends = [check for check in found if "two threads" in check.found]
+    assert len(ends) == known
+    assert all(check.verdict == "warning" and check.fix.startswith("https://") for check in found)
+    assert doctor.lacking(found) == []
+
 
 PYPROJECT = """\
 [project]

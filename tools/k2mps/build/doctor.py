@@ -6,6 +6,7 @@
 import dataclasses
 import enum
 import glob
+import importlib.util
 import os
 import platform
 import shutil
@@ -16,6 +17,7 @@ from pathlib import Path
 
 from k2mps.core import errors, git, process
 from k2mps.core.progress import Reporter
+from k2mps.core.project import Project
 
 CLANG = 19
 _MAC = sys.platform == "darwin"
@@ -60,7 +62,9 @@ class Check:
         """One word for the table."""
         if self.ok:
             return "ok"
-        return "MISSING" if self.needed else "absent"
+        if self.needed:
+            return "MISSING"
+        return "warning" if self.found else "absent"
 
 
 def examine(device: Device) -> list[Check]:
@@ -99,6 +103,27 @@ def cross_checks() -> list[Check]:
     """Checks of what a wheel for macOS needs on Linux besides."""
     linker = shutil.which(f"ld64.lld-{CLANG}") or ""
     return [clang(), Check(f"ld64.lld-{CLANG}", "links for macOS", linker, f"lld-{CLANG}")]
+
+
+def torch_faults(project: Project, torch: str, macos: str) -> list[Check]:
+    """What k2's own table knows of a torch on a macOS; nothing where the system is another."""
+    table = project.root / "patches/files/k2/python/k2/mps/faults.py"
+    if not macos or not table.is_file():
+        return []
+    spec = importlib.util.spec_from_file_location("k2_mps_faults", table)
+    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return [
+        Check(
+            f"torch {torch} on macOS {macos}",
+            "without a known fault",
+            fault.what,
+            fix=fault.link,
+            ok=False,
+            needed=False,
+        )
+        for fault in module.known_faults(torch, macos)
+    ]
 
 
 def lacking(checks: Sequence[Check]) -> list[Check]:

@@ -221,9 +221,12 @@ def _complaint(lines: Sequence[str]) -> list[str]:
     return [line for line in lines[first:] if line.strip()][:_SHOWN_LINES]
 
 
-def torch_requirement(torch: Torch, version: str | None) -> Requirement:
-    """The torch of a build: the version that the user asks for, or the default."""
-    chosen = version or torch.default
+def torch_requirement(torch: Torch, version: str | None, crossed: bool = False) -> Requirement:
+    """The torch of a build: the version that the user asks for, or the default.
+
+    crossed: the build is for a Mac, wherever it runs.
+    """
+    chosen = version or torch.default_for(mac=crossed or sys.platform == "darwin")
     if chosen not in torch.supported:
         raise errors.K2mpsError(
             f"torch {chosen} is not supported",

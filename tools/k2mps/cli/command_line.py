@@ -4,6 +4,7 @@ Each command imports its modules when it runs, so that quick commands stay quick
 """
 
 import itertools
+import platform
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -179,7 +180,10 @@ def doctor_command(session: Session, device: str, as_json: bool) -> None:
     """List what a build needs of the system, what is found, and how to install the rest."""
     from k2mps.build import doctor
 
-    checks = doctor.examine(doctor.Device(device))
+    environment = session.environment
+    torch = environment.version_of("torch") or environment.upstream.torch.default_for(mac=True)
+    faults = doctor.torch_faults(environment.project, torch, platform.mac_ver()[0])
+    checks = [*doctor.examine(doctor.Device(device)), *faults]
     if as_json:
         session.console.result(checks)
     else:

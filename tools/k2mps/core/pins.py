@@ -5,9 +5,10 @@ url, commit, tree, version    the pin: k2's repository, the commit that
                               the series starts from, the tree of the
                               commit and k2's version there
 [torch]
-default, supported            the torch version of a build without
-                              --torch; the versions that --torch takes,
-                              with which all suites have run
+default, mac, supported       the torch version of a build without
+                              --torch, here and for a Mac; the versions
+                              that --torch takes, with which all suites
+                              have run
 [budget]
 lines                         how many lines the patches may touch in
                               upstream's files, added and removed; may
@@ -44,6 +45,11 @@ class Torch(NamedTuple):
 
     default: str
     supported: tuple[str, ...]
+    mac: str = ""  # the default of builds for a Mac; "" for the other one
+
+    def default_for(self, mac: bool) -> str:
+        """The default of a build for a Mac, or for another system."""
+        return self.mac if mac and self.mac else self.default
 
 
 class Upstream(NamedTuple):
@@ -88,7 +94,8 @@ def load(path: Path) -> Upstream:
     id_ = (_is_id, "a full object id, 40 hexadecimal digits")
     default = read("torch", "default")
     supported = tuple(read("torch", "supported", _is_texts, "a list of texts", []))
-    if default not in supported:
+    mac = read("torch", "mac", default=default)
+    if not {default, mac} <= set(supported):
         raise wrong("has a [torch] supported without the default")
     is_count = (lambda value: type(value) is int, "a number")
     return Upstream(
@@ -98,7 +105,7 @@ def load(path: Path) -> Upstream:
             tree=read("upstream", "tree", *id_),
             version=read("upstream", "version"),
         ),
-        torch=Torch(default, supported),
+        torch=Torch(default, supported, mac),
         budget=read("budget", "lines", *is_count) if "budget" in document else None,
     )
 

@@ -40,6 +40,8 @@ import _k2
 import k2
 import torch
 
+from k2.mps.faults import known_faults
+
 OK, DIFFERS, NO_DEVICE = 0, 1, 3
 
 # (sequences, frames, symbols, target length) of the problems; the small ones
@@ -177,6 +179,8 @@ def examine() -> List[Fact]:
         Fact('k2 with mps', 'yes' if k2.with_mps else 'no'),
         Fact('mps device', 'yes' if available else 'no',
              problem.replace('\n', ' ')),
+        *(Fact('known fault', f'{fault.what} ({fault.link})')
+          for fault in known_faults(torch.__version__, release)),
     ]
 
 

@@ -1,0 +1,103 @@
+# Copyright      2026  The k2-mps authors
+#
+# See ../../../../LICENSE for clarification regarding multiple authors
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+'''Versions of torch and macOS that are known to hurt together on mps.
+
+The faults are torch's and macOS's, not k2's.  Others found them: each has a
+link.  This file imports nothing of k2 or torch, so that a build can read it.
+'''
+import re
+import warnings
+from dataclasses import dataclass
+from typing import List
+from typing import Tuple
+
+_PYTORCH = 'https://github.com/pytorch/pytorch'
+
+
+@dataclass(frozen=True)
+class Fault:
+    '''A fault of torch on mps.
+
+    Attributes:
+      what: what happens, and what to do; a sentence without its period.
+      link: where it was found.
+      since, until: the first torch that has the fault, and the first one that
+        has it no more; empty for no limit.
+      macos: the first macOS that has it; empty for each.
+      warn: whether ``import k2`` tells of it.  Otherwise only
+        ``python3 -m k2.mps.check`` does.
+    '''
+    what: str
+    link: str
+    since: str = ''
+    until: str = ''
+    macos: str = ''
+    warn: bool = True
+
+    def concerns(self, torch: str, macos: str) -> bool:
+        '''Return whether these versions have the fault.'''
+        found = _numbers(torch)
+        if self.since and found < _numbers(self.since):
+            return False
+        if self.until and found >= _numbers(self.until):
+            return False
+        return _numbers(macos) >= _numbers(self.macos)
+
+
+FAULTS = (
+    Fault('torch ends the program in a linear layer of three dimensions in '
+          'bfloat16; install torch 2.14.1', f'{_PYTORCH}/issues/197796',
+          since='2.13', until='2.14', macos='27'),
+    Fault('the memory of a program whose batches have many lengths grows '
+          'without end; install torch 2.14.1, or call '
+          'torch.mps.empty_cache() now and then', f'{_PYTORCH}/pull/188045',
+          until='2.14'),
+    Fault('torch ends the program if two threads use mps; install torch '
+          '2.14.1', f'{_PYTORCH}/issues/197805', since='2.14', until='2.14.1'),
+    Fault('MPSGraph gave wrong results on virtual machines of GitHub with '
+          'macOS 26; trust mps there after python3 -m k2.mps.check only',
+          'https://github.com/actions/runner-images/issues/14380',
+          since='2.8', until='2.14', macos='26', warn=False),
+    # A build for mps needs torch 2.12 or newer; 2.15 has the value in the key.
+    Fault('torch.compile may give one value to two masked ones; leave losses '
+          'of k2 out of what it compiles', f'{_PYTORCH}/blob/v2.14.1/'
+          'torch/_inductor/codegen/mps.py', until='2.15', warn=False),
+)
+
+
+def known_faults(torch: str, macos: str) -> List[Fault]:
+    '''Return the faults that are known of a torch on a macOS.
+
+    Args:
+      torch: the version of torch, e.g. ``'2.13.0'``.
+      macos: the version of macOS, e.g. ``'26.1'``; empty on another system.
+    '''
+    if not macos:
+        return []
+    return [fault for fault in FAULTS if fault.concerns(torch, macos)]
+
+
+def warn_of_faults(torch: str, macos: str) -> None:
+    '''Warn of the faults that ``import k2`` tells of.'''
+    for fault in known_faults(torch, macos):
+        if fault.warn:
+            warnings.warn(
+                f'torch {torch} on macOS {macos}: {fault.what}. '
+                f'({fault.link})', stacklevel=3)
+
+
+def _numbers(version: str) -> Tuple[int, ...]:
+    return tuple(map(int, re.findall(r'\d+', version.split('+')[0])[:3]))
