@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """Prints the wheels to make, as an output of a workflow.
 
-    matrix   {"include": [{"python": "3.12", "torch": "2.13.0", "kind": "native", ...}, ...]}
+    matrix   {"include": [{"python": "3.12", "torch": "2.14.1", "kind": "native", ...}, ...]}
 
-The default is one Python, for the default torch.  --all is every supported torch with
-every Python for which it has wheels.  Each pair has two wheels: one made on a Mac, and
-one made on Linux.
+The default is one Python, for the torch that is the default for a Mac.  --all is every
+supported torch with every Python for which it has wheels.  Each pair has two wheels: one
+made on a Mac, and one made on Linux.
 """
 
 from __future__ import annotations
@@ -49,9 +49,16 @@ def numbers(version: str) -> list[int]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--all", action="store_true", help="every pair")
+    parser.add_argument(
+        "--torches", action="store_true", help="instead: every supported torch but the default"
+    )
     options = parser.parse_args()
     torch = tomllib.loads((ROOT / "upstream.toml").read_text())["torch"]
-    one = [{"python": ONE_PYTHON, "torch": torch["default"]}]
+    if options.torches:
+        others = [version for version in torch["supported"] if version != torch["default"]]
+        print(f"torches={json.dumps(others)}")
+        return
+    one = [{"python": ONE_PYTHON, "torch": torch["mac"]}]
     found = pairs(torch["supported"]) if options.all else one
     print(
         f"matrix={json.dumps({'include': [{**pair, **kind} for pair in found for kind in KINDS]})}"
