@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from k2mps.build import toolchain
+from k2mps.core import errors
 
 from k2_mps_tests.tooling import macos, support
 
@@ -141,6 +142,31 @@ def test_signposts_bind_the_symbols_of_macos(tmp_path):
         code = SIGNPOSTS.replace('"name"', "text")
         macos.link(code, tmp_path / "g.dylib", *headers, suffix=".cc")
     assert "error: expected" in failure.value.stderr
+
+
+def test_what_is_available_is_asked_of_the_system(tmp_path):
+    """clang calls a function for `@available`, which the build brings along."""
+    code = "int f(void) { if (__builtin_available(macOS 15.0, *)) return 1; return 0; }"
+    with pytest.raises(subprocess.CalledProcessError) as failure:
+        macos.link(code, tmp_path / "f.dylib")
+    assert "undefined symbol: __isPlatformVersionAtLeast" in failure.value.stderr
+    system = tmp_path / "system.tbd"
+    asked = "__availability_version_check"
+    system.write_text(toolchain.stub(toolchain.SYSTEM, {asked, "dyld_stub_binder"}, []))
+    built = macos.link(code, tmp_path / "f.dylib", toolchain.FILES / "available.cc", system)
+    binary = toolchain.parse(built)
+    assert asked in toolchain.imports(binary)[toolchain.SYSTEM]
+    assert {symbol.name for symbol in binary.exported_symbols} == {"_f"}
+
+
+def test_a_folder_without_an_sdk_is_refused(tmp_path):
+    made = toolchain.Toolchain(tmp_path, "cp311", "0" * 64)
+    with pytest.raises(errors.K2mpsError, match="is no SDK for macOS"):
+        toolchain.with_sdk(made, tmp_path)
+    (tmp_path / "SDKSettings.json").write_text("{}")
+    found = toolchain.with_sdk(made, tmp_path)
+    assert found.settings()["CMAKE_OSX_SYSROOT"] == str(tmp_path.resolve())
+    assert found.key != made.key
 
 
 def configure(folder: Path, commands: str, macos: str = "14.0") -> None:

@@ -57,6 +57,7 @@ class Request:
     # Whether little is optimized and files are compiled together: for a check of the build.
     quick: bool = False
     python: str | None = None  # a crossed build's Python, by name or path; default .venv's
+    sdk: Path | None = None  # Apple's SDK for a crossed build that is a check, or None
     as_is: bool = False  # whether to build the checkout without applying the series
     tests: bool = False  # whether to build k2's C++ tests, in place of its Python module
 
@@ -153,7 +154,7 @@ def check_system(environment: Environment, request: Request) -> None:
 
 def prepare(environment: Environment, request: Request) -> None:
     """Installs in .venv, and on this machine, what a build and its tests need."""
-    chosen = torch_requirement(environment.upstream.torch, request.torch)
+    chosen = torch_requirement(environment.upstream.torch, request.torch, request.crossed)
     check_system(environment, request)
     wanted = environment.requirements("build", "test", "wheels")
     environment.install(wanted if request.crossed else [chosen, *wanted])
@@ -208,9 +209,11 @@ class _Plan:
         installed = environment.version_of("torch")
         self.python_tag = environment.python_tag
         if request.crossed:
-            torch = torch_requirement(environment.upstream.torch, request.torch)
+            torch = torch_requirement(environment.upstream.torch, request.torch, request.crossed)
             python = interpreter.find(request.python or environment.python)
             self._toolchain = toolchain.assemble(environment, torch, python)
+            if request.sdk:
+                self._toolchain = toolchain.with_sdk(self._toolchain, request.sdk)
             installed, self.python_tag = version_in(torch), python.tag
         # Whether torch is the build for CUDA or for CPUs makes no difference.
         self.torch = str(installed).split("+")[0]

@@ -24,6 +24,8 @@ from packaging.version import Version
 
 from k2mps.build.environment import Environment, tree_hash, version_in
 from k2mps.build.interpreter import Interpreter
+from k2mps.core import errors
+from k2mps.core.pins import sha256
 
 LABEL = "cross-built, statically verified"
 
@@ -102,13 +104,14 @@ class Toolchain(NamedTuple):
     directory: Path
     python: str  # the tag of its Python in wheels
     key: str  # a hash of its sources
+    sdk: Path | None = None  # Apple's SDK, in place of the one that is put together here
 
     def settings(self) -> dict[str, str]:
         """CMake variables that make a build one for macOS."""
         tag = self.python.removeprefix("cp")
         return {
             "CMAKE_TOOLCHAIN_FILE": str(FILES / "toolchain.cmake"),
-            "CMAKE_OSX_SYSROOT": str(self.directory / "sdk"),
+            "CMAKE_OSX_SYSROOT": str(self.sdk or self.directory / "sdk"),
             "CMAKE_POLICY_DEFAULT_CMP0068": "NEW",
             "K2_PYTHON_SYMBOLS": str(self.directory / "python-symbols"),
             "PYTHON_EXECUTABLE": str(self.directory / "bin" / "python"),
@@ -116,6 +119,22 @@ class Toolchain(NamedTuple):
             "PYTHON_MODULE_DEBUG_POSTFIX": "",
             "Python_INCLUDE_DIR": str(self.directory / "python"),
         }
+
+
+def with_sdk(made: Toolchain, sdk: Path) -> Toolchain:
+    """The same toolchain with an SDK of Apple's: a folder with SDKSettings.json.
+
+    Such a build is a check of the sources.  Nothing of it may be given away.
+    """
+    settings = sdk / "SDKSettings.json"
+    if not settings.is_file():
+        raise errors.K2mpsError(
+            f"{sdk} is no SDK for macOS",
+            why=f"it has no {settings.name}",
+            next_command="name the folder MacOSX*.sdk of Xcode or of its command line tools",
+        )
+    key = sha256(f"{made.key}{sdk.resolve()}".encode() + settings.read_bytes())
+    return made._replace(sdk=sdk.resolve(), key=key)
 
 
 def least_macos(torch: str) -> str:

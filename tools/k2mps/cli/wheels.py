@@ -29,8 +29,15 @@ _python_option = click.option(
 @click.option(
     "--quick", is_flag=True, help="optimize little: for a check of the build, not for use"
 )
+@click.option(
+    "--sdk",
+    type=_FOLDER,
+    help="compile and link with Apple's SDK in this folder, to check the sources; with --quick",
+)
 @click.pass_context
-def wheel_command(context: click.Context, target: str, python: str | None, quick: bool) -> None:
+def wheel_command(
+    context: click.Context, target: str, python: str | None, quick: bool, sdk: Path | None
+) -> None:
     """Make a wheel of the patched k2 and verify it.
 
     A wheel for this machine is also imported, in a clean environment.  A
@@ -51,8 +58,14 @@ def wheel_command(context: click.Context, target: str, python: str | None, quick
             "--python is for cross-built wheels; a wheel for this machine is for .venv's"
             " Python, which make PYTHON=PROGRAM sets in a new clone"
         )
+    if sdk and not (crossed and quick):
+        raise click.UsageError(
+            "--sdk is a check of a cross build: give --target macos-arm64 --quick as well, on Linux"
+        )
     device = "mps" if crossed or on_mac else "cpu"
-    request = session.request(device, for_wheel=True, crossed=crossed, python=python, quick=quick)
+    request = session.request(
+        device, for_wheel=True, crossed=crossed, python=python, quick=quick, sdk=sdk
+    )
     builder.check_system(session.environment, request)  # before k2 is cloned
     path = make.make(session.environment, session.obtain(), request)
     checked = "verified, imported in a clean environment"

@@ -32,8 +32,11 @@ string(APPEND CMAKE_OBJCXX_FLAGS_INIT " -Werror=objc-method-access")
 
 # zig's headers of libc++ take from the command line what a build of libc++ writes into
 # a header.  They heed which macOS has which symbol, unless they are told not to.
-add_compile_definitions(_LIBCPP_ABI_VERSION=1 _LIBCPP_ABI_NAMESPACE=__1
-  _LIBCPP_HARDENING_MODE_DEFAULT=2 _LIBCPP_PSTL_BACKEND_SERIAL)
+# Apple's have that header.
+if(NOT EXISTS "${CMAKE_OSX_SYSROOT}/usr/include/c++/v1/__config_site")
+  add_compile_definitions(_LIBCPP_ABI_VERSION=1 _LIBCPP_ABI_NAMESPACE=__1
+    _LIBCPP_HARDENING_MODE_DEFAULT=2 _LIBCPP_PSTL_BACKEND_SERIAL)
+endif()
 
 foreach(kind EXE SHARED MODULE)
   # The version is that of the linker whose options clang may use.
