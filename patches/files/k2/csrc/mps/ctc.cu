@@ -34,7 +34,7 @@ constexpr const char *kCtc = "ctc";
 constexpr const char *kBest = "ctc_best";
 
 // Returns how many lanes share a state.
-int32_t WidthOf(FsaVec &fsas) {
+int32_t LanesOfCtcState(FsaVec &fsas) {
   return mps::LanesOfState(fsas.NumElements(), fsas.TotSize(1), kCtcArcsOfLane);
 }
 
@@ -46,7 +46,7 @@ mps::Instance InstanceOf(const char *source, const char *kernel, FsaVec &fsas) {
   const int64_t num_fsas = fsas.Dim0(),
                 states = int64_t{fsas.TotSize(1)} * 3 / 2;
   return mps::FitInstance(source, kernel, ToTorch(fsas.values),
-                          (states + num_fsas - 1) / num_fsas * WidthOf(fsas),
+                          (states + num_fsas - 1) / num_fsas * LanesOfCtcState(fsas),
                           kCtcSimdWidth);
 }
 
@@ -102,7 +102,7 @@ CtcInputs GetInputs(CtcGraphs &graphs, DenseFsaVec &dense, int32_t num_rows,
                 num_arcs / 32 + num_fsas,
                 dense.scores.ElemStride0(),
                 dense.scores.Dim1(),
-                WidthOf(fsas),
+                LanesOfCtcState(fsas),
                 RowsOfBlock(states_of_fsa, num_rows, 1, 1, kCtcBestFloats),
                 all_sums
                     ? 1

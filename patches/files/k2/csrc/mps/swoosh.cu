@@ -32,11 +32,12 @@ namespace k2 {
 
 namespace {
 
-constexpr double kCoeff = 0.08;
-// The largest (swoosh'(x) + kCoeff) / kStep plus 1 fits into eight bits.
-constexpr double kStep = 1.005 / 255;
+constexpr double kSwooshCoeff = 0.08;
+// The largest (swoosh'(x) + kSwooshCoeff) / kStepOfDeriv plus 1 fits into eight
+// bits.
+constexpr double kStepOfDeriv = 1.005 / 255;
 
-// swoosh(x) = log(1 + exp(x - shift)) - kCoeff x - offset
+// swoosh(x) = log(1 + exp(x - shift)) - kSwooshCoeff x - offset
 struct Function {
   double shift, offset;
 
@@ -45,10 +46,10 @@ struct Function {
   double Value(double x) const {
     const double z = x - shift;
     return (z > 0 ? z + std::log1p(std::exp(-z)) : std::log1p(std::exp(z))) -
-           kCoeff * x - offset;
+           kSwooshCoeff * x - offset;
   }
 
-  double Deriv(double x) const { return Sigmoid(x) - kCoeff; }
+  double Deriv(double x) const { return Sigmoid(x) - kSwooshCoeff; }
 
   // Returns the zero that Newton's method finds from `x` on.
   double Zero(double x) const {
@@ -113,12 +114,13 @@ Constants MakeConstants(const Function &function, float base, double step) {
   constexpr double kFirst = -8.2, kDerivFirst = -7.3, kDerivStep = 0.44;
   Constants ans = {};
   ans.table = MakeTable(function, base, step, function.shift + kFirst);
-  ans.deriv_table =
-      MakeTable(function, function.shift + std::log(kCoeff / (1 - kCoeff)),
-                kDerivStep, function.shift + kDerivFirst);
+  ans.deriv_table = MakeTable(
+      function, function.shift + std::log(kSwooshCoeff / (1 - kSwooshCoeff)),
+      kDerivStep, function.shift + kDerivFirst);
   ans.params.shift = function.shift;
-  ans.params.left = MakeTail(-kCoeff, -function.offset);
-  ans.params.right = MakeTail(1 - kCoeff, -(function.shift + function.offset));
+  ans.params.left = MakeTail(-kSwooshCoeff, -function.offset);
+  ans.params.right =
+      MakeTail(1 - kSwooshCoeff, -(function.shift + function.offset));
   return ans;
 }
 
@@ -255,8 +257,8 @@ torch::Tensor SwooshBackwardMps(const torch::Tensor &y_grad,
   SwooshGradParams params = {};
   params.size = deriv.numel();
   params.is_aligned = IsAligned(from);
-  params.scale = kStep / (1.0 - dropout_prob);
-  params.offset = kCoeff / (1.0 - dropout_prob);
+  params.scale = kStepOfDeriv / (1.0 - dropout_prob);
+  params.offset = kSwooshCoeff / (1.0 - dropout_prob);
   if (deriv.numel() != 0)
     LaunchFor(Kernel("swoosh_backward", x_grad.scalar_type()), deriv,
               {from, deriv, x_grad, params});
