@@ -76,7 +76,7 @@ struct Problem {
     leaving = std::min(arcs, 5 * active * num_arcs / (2 * num_states) + 32);
   }
 
-  // The rounds of a threadgroup for a frame, each of up to 7 microseconds by
+  // The rounds of a threadgroup for a frame, each of up to 6 microseconds by
   // estimate: the steps of the frame, and its arcs.
   int64_t RoundsOfFrame(int32_t groups) const {
     return 5 + leaving / (kPrThreads * groups);

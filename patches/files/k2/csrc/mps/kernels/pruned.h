@@ -85,7 +85,9 @@ enum PrunedPhase {
 
 enum PrunedSizes {
   kPrSimdWidth = 32,
-  kPrThreads = 512,
+  // Not 512: with the registers that Apple's GPUs give 512 threads,
+  // search_pruned would spill some.
+  kPrThreads = 384,
   // One dispatch fills memory or reads the lattice of each sequence with so
   // many threads.
   // The most simdgroups that work on a sequence.
