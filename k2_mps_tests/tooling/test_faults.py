@@ -8,7 +8,8 @@ After it, every byte of the user's is in a file, in a commit that a ref or a ref
 this repository's git.  The same command, given again, ends as if nothing had happened; only a lock
 of git's that is left must be deleted before, as the message says.
 
-`--fault-points N` sets how many calls are tried of each command, evenly over all of them.
+`--fault-points N` sets how many calls are tried of each command, evenly over all of them.  The
+default, 56, makes 336 kills and 84 full disks.
 """
 
 import os
