@@ -45,9 +45,10 @@ int32_t LanesOfCtcState(FsaVec &fsas) {
 mps::Instance InstanceOf(const char *source, const char *kernel, FsaVec &fsas) {
   const int64_t num_fsas = fsas.Dim0(),
                 states = int64_t{fsas.TotSize(1)} * 3 / 2;
-  return mps::FitInstance(source, kernel, ToTorch(fsas.values),
-                          (states + num_fsas - 1) / num_fsas * LanesOfCtcState(fsas),
-                          kCtcSimdWidth);
+  return mps::FitInstance(
+      source, kernel, ToTorch(fsas.values),
+      (states + num_fsas - 1) / num_fsas * LanesOfCtcState(fsas),
+      kCtcSimdWidth);
 }
 
 int32_t FloatsOfSum(bool use_double) { return use_double ? 3 : 2; }

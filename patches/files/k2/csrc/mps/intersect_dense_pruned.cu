@@ -43,7 +43,7 @@ constexpr const char *kStep = "step_pruned";
 constexpr int64_t kMaxBytes = int64_t{1} << 30;
 
 std::mutex g_mutex;
-std::string g_reason;
+std::string g_reason;  // NOLINT
 
 void KeepReason(const std::string &reason) {
   std::lock_guard<std::mutex> lock(g_mutex);

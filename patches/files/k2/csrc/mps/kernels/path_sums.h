@@ -37,8 +37,9 @@
 // The exponent is an integer, as an E: it has the range of scores.  If the
 // score of a sum is infinite or NaN, the exponent is that score.
 //
-// E   TwoFloat, where the significand is about 1; or float, where exponents over
-//     2^24 have a unit above 1, and the significand is between 2^-18 and 2^18
+// E   TwoFloat, where the significand is about 1; or float, where exponents
+//     over 2^24 have a unit above 1, and the significand is between 2^-18 and
+//     2^18
 // T   float or TwoFloat
 template <typename E, typename T>
 struct PathSum {
@@ -207,9 +208,9 @@ inline PathSum<float, T> FloatExp(float score) {
   const SplitScore split = Split(score);
   const PathSum<float, T> exp = ExpOfRest<T>(split.rest.high);
   const TwoFloat exponent = AddExponents(split.multiple, exp.exponent);
-  return PathSum<float, T>{exponent.high,
-                           Times(TimesExp(exp.significand, split.rest.low),
-                                 PowerOf2(exponent.low))};
+  return PathSum<float, T>{
+      exponent.high,
+      Times(TimesExp(exp.significand, split.rest.low), PowerOf2(exponent.low))};
 }
 template <typename Sum>
 inline Sum ExpOf(float score);
@@ -226,9 +227,8 @@ inline PathSum<TwoFloat, TwoFloat> ExpOf<PathSum<TwoFloat, TwoFloat>>(
     float score) {
   const SplitScore split = Split(score);
   const PathSum<float, TwoFloat> exp = ExpOfRest<TwoFloat>(split.rest.high);
-  return PathSum<TwoFloat, TwoFloat>{
-      QuickTwoSum(split.multiple, exp.exponent),
-      TimesExp(exp.significand, split.rest.low)};
+  return PathSum<TwoFloat, TwoFloat>{QuickTwoSum(split.multiple, exp.exponent),
+                                     TimesExp(exp.significand, split.rest.low)};
 }
 
 // Adds the paths to a state, extended by an arc with this exponential, to a sum

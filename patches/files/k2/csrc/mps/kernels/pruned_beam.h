@@ -74,7 +74,8 @@ inline Double Times(float x, int exponent) {
               rest = low & ((1ul << shift) - 1ul);
   const ulong rounded = Rounded((whole << 1) | (rest >> (shift - 1)), 1,
                                 (rest & ((1ul << (shift - 1)) - 1ul)) != 0);
-  return Normal(rounded, int(bits >> 23) - 127 - 23 + exponent + shift);
+  return Normal(rounded,
+                static_cast<int>(bits >> 23) - 127 - 23 + exponent + shift);
 }
 
 // Returns the sum of two doubles.
@@ -117,9 +118,10 @@ inline float NextBeam(float beam, int num_active, int t, int num_rows,
   const float all = params.search_beam;
   const bool near_end = t + 5 >= num_rows;
   // The host has these numbers as float.
-  const float most = float(params.max_active);
-  const float least =
-      near_end ? max(float(params.min_active), most / 2) : params.min_active;
+  const float most = static_cast<float>(params.max_active);
+  const float least = near_end
+                          ? max(static_cast<float>(params.min_active), most / 2)
+                          : params.min_active;
   if (num_active <= most) {
     if (num_active >= least || num_active == 0) {
       if (beam < INFINITY)
@@ -128,7 +130,7 @@ inline float NextBeam(float beam, int num_active, int t, int num_rows,
       beam = max(beam, all) * 1.25f;
     }
   } else if (!near_end) {
-    beam = ToFloat(Times(min(beam, all), -53));
+    beam = ToFloat(Times(min(beam, all), -53));  // NOLINT
   }
   return t == num_rows - 1 ? 1e10f : beam;
 }

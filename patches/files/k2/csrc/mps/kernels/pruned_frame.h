@@ -117,7 +117,7 @@ inline int NumWords(int num_arcs) {
 inline Words WordsOf(Team team, int num_words) {
   const int each = (num_words + team.size - 1) / team.size,
             begin = min(team.index * each, num_words);
-  return Words{begin, min(begin + each, num_words)};
+  return Words{begin, min(begin + each, num_words)};  // NOLINT
 }
 
 inline void Insert(Sequence seq, Team team, int t) {
@@ -135,7 +135,7 @@ inline void Insert(Sequence seq, Team team, int t) {
     const uint bits = Ballot(is_over);
     if (team.lane == 0) seq.over_cutoff[word] = bits;
     if (!is_over) continue;
-    device atomic_int *of_dest = table + 2 * long(seq.dests[place]);
+    device atomic_int *of_dest = table + 2 * long(seq.dests[place]);  // NOLINT
     // Most arcs change nothing.  An old value here only costs an operation.
     if (Get(of_dest) > i)
       atomic_fetch_min_explicit(of_dest, i, memory_order_relaxed);
@@ -157,7 +157,7 @@ inline void FindFirsts(Sequence seq, Team team, int t) {
     bool is_first = (seq.over_cutoff[word] >> team.lane & 1u) != 0;
     if (is_first) {
       const int dest = seq.dests[ArcAt(seq, frame.first_arc + i)];
-      is_first = Get(table + 2 * long(dest)) == i;
+      is_first = Get(table + 2 * long(dest)) == i;  // NOLINT
       if (is_first) {
         const int begin = seq.leaving_begins[dest],
                   end = seq.leaving_begins[dest + 1];
@@ -166,7 +166,7 @@ inline void FindFirsts(Sequence seq, Team team, int t) {
       }
     }
     const uint bits = Ballot(is_first);
-    num_states += int(popcount(bits));
+    num_states += static_cast<int>(popcount(bits));
     if (team.lane == 0) seq.is_first[word] = bits;
   }
   num_arcs = simd_sum(num_arcs);
@@ -176,7 +176,9 @@ inline void FindFirsts(Sequence seq, Team team, int t) {
   for (int j = team.index * kPrSimdWidth + team.lane; j < frame.num_states;
        j += team.size * kPrSimdWidth) {
     device atomic_int *of_state =
-        other + 2 * long(seq.active[StateAt(seq, frame.first_state + j)].state);
+        other +
+        2 * long(seq.active[StateAt(seq, frame.first_state + j)]  // NOLINT
+                     .state);
     Set(of_state, kNone);
     Set(of_state + 1, kOrderedMinusInfinity);
   }
@@ -209,7 +211,7 @@ inline int InUse(int begin, int end, int size) {
 // Returns the bit number `nth` of the set bits.
 inline int NthBit(uint bits, int nth) {
   for (; nth > 0; --nth) bits &= bits - 1u;
-  return int(ctz(bits));
+  return static_cast<int>(ctz(bits));
 }
 
 // first_live  the first frame whose states and arcs are needed still
@@ -244,8 +246,8 @@ inline void MakeStates(Sequence seq, Team team, int t, int first_live) {
   for (int begin = words.begin; begin < words.end; begin += kPrSimdWidth) {
     const int word = begin + team.lane;
     const uint bits = word < words.end ? seq.is_first[word] : 0;
-    const int count = int(popcount(bits)), before = Exclusive(count),
-              total = simd_sum(count);
+    const int count = static_cast<int>(popcount(bits)),
+              before = Exclusive(count), total = simd_sum(count);
     for (int offset = 0; offset < total; offset += kPrSimdWidth) {
       const int i = offset + team.lane, lane = LaneOf(before, i),
                 nth = i - simd_shuffle(before, ushort(lane));
@@ -260,7 +262,7 @@ inline void MakeStates(Sequence seq, Team team, int t, int first_live) {
       }
       const int arcs_before = sums.arcs_before + Exclusive(degree);
       if (exists) {
-        device atomic_int *of_dest = table + 2 * long(dest);
+        device atomic_int *of_dest = table + 2 * long(dest);  // NOLINT
         const int number = sums.states_before + i,
                   place = StateAt(seq, next.first_state + number);
         seq.active[place] =
@@ -286,7 +288,8 @@ inline void Resolve(Sequence seq, Team team, int t) {
   for (int i = team.index * kPrSimdWidth + team.lane; i < frame.num_arcs;
        i += team.size * kPrSimdWidth) {
     const int place = ArcAt(seq, frame.first_arc + i);
-    device const atomic_int *of_dest = table + 2 * long(seq.dests[place]);
+    device const atomic_int *of_dest =
+        table + 2 * long(seq.dests[place]);  // NOLINT
     const int number = Get(of_dest);
     const float best = Unordered(Get(of_dest + 1));
     const bool remains = number < 0 && seq.end_scores[place] - best >=

@@ -141,19 +141,19 @@ inline Sequence GetSequence(
     device OutArc *out, device int *out_begins, device atomic_int *entered,
     constant PrunedParams *params) {
   Sequence ans;
-  const long i = place, num_states = params->num_states,
-             all_states = params->shared_graph ? num_states * params->at_once
-                                               : num_states,
+  const long i = place, num_states = params->num_states,  // NOLINT
+      all_states =
+          params->shared_graph ? num_states * params->at_once : num_states,
              states = i * params->max_states, num_arcs = i * params->max_arcs,
              words = i * params->max_words,
-             out_states = long(index) * params->max_out_states;
+             out_states = long(index) * params->max_out_states;  // NOLINT
   const int graph = params->shared_graph ? 0 : index;
   ans.params = params;
   ans.arcs = arcs;
   ans.leaving_begins = leaving_begins;
   ans.first_state = state_begins[graph];
   ans.num_states = state_begins[graph + 1] - ans.first_state;
-  ans.scores = b_scores + long(b_begins[index]) * params->stride;
+  ans.scores = b_scores + long(b_begins[index]) * params->stride;  // NOLINT
   ans.num_rows = b_begins[index + 1] - b_begins[index];
   ans.even_table = table + (params->shared_graph ? 2 * num_states * i : 0);
   ans.odd_table = ans.even_table + 2 * all_states;
@@ -168,7 +168,7 @@ inline Sequence GetSequence(
   ans.counts = counts + 2 * i * kPrMaxSimdgroups;
   ans.frames = frames + i * (params->num_rows + 2L);
   ans.infos = infos + index * kPrNumInfos;
-  ans.out = out + long(index) * params->max_out_arcs;
+  ans.out = out + long(index) * params->max_out_arcs;  // NOLINT
   ans.out_begins = out_begins + out_states;
   ans.entered = entered + out_states;
   return ans;
@@ -252,8 +252,9 @@ inline void VisitKept(Sequence seq, Team team, Frame frame, Sources sources,
     const uint bits = Ballot(is_kept);
     if (bits == 0) continue;
     if (is_kept)
-      team.queue[waiting + int(popcount(Below(bits, team.lane)))] = i;
-    waiting += int(popcount(bits));
+      team.queue[waiting + static_cast<int>(popcount(Below(bits, team.lane)))] =
+          i;
+    waiting += static_cast<int>(popcount(bits));
     // Visit() may write `dests`, which other lanes have read.
     simdgroup_barrier(mem_flags::mem_threadgroup | mem_flags::mem_device);
     if (waiting < kPrSimdWidth) continue;
@@ -286,7 +287,8 @@ inline void ForArcs(Sequence seq, Team team, Frame frame,
                     thread Visitor &visitor) {
   const int n = frame.num_states;
   if (n == 0) return;
-  const int at_once = min(kPrSimdWidth + 0, (n + team.size - 1) / team.size);
+  const int at_once =
+      min(kPrSimdWidth + 0, (n + team.size - 1) / team.size);  // NOLINT
   for (int first = team.index * at_once; first < n;
        first += team.size * at_once) {
     const int j = first + team.lane;
@@ -320,7 +322,7 @@ inline bool IsPartial(Sequence seq, int t) {
 
 // Returns the score of an arc of the graph at frame t.
 inline float ScoreOf(Sequence seq, int t, Arc arc, bool is_partial) {
-  const long row = long(t) * seq.params->stride;
+  const long row = long(t) * seq.params->stride;  // NOLINT
   const int column = clamp(arc.label + 1, 0, seq.params->num_columns - 1);
   const float acoustic = is_partial ? 0.0f : seq.scores[row + column];
   return acoustic + arc.score;

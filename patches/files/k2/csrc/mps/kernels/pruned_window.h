@@ -36,8 +36,8 @@ struct Window {
 };
 
 inline Window WindowOf(int index, int num_rows) {
-  const int begin = max(kPrShift * (index + 1) - kPrWindow, 0),
-            end = kPrShift * (index + 1);
+  const int begin = max(kPrShift * (index + 1) - kPrWindow, 0),  // NOLINT
+      end = kPrShift * (index + 1);
   if (end >= num_rows) return Window{begin, num_rows, num_rows};
   return Window{begin, end, end + kPrShift - kPrWindow};
 }
@@ -216,7 +216,8 @@ struct Writing {
     source = is_kept ? seq.numbers[place] : -1;
     const uint bits = Ballot(is_kept);
     const int begin = is_kept ? seq.out_begins[source] : 0;
-    position = simd_shuffle(begin, ushort(bits != 0 ? int(ctz(bits)) : 0));
+    position = simd_shuffle(
+        begin, ushort(bits != 0 ? static_cast<int>(ctz(bits)) : 0));
   }
 
   void Visit(Step step) {
@@ -225,11 +226,11 @@ struct Writing {
     const uint bits = Ballot(dest >= 0);
     const int from = simd_shuffle(source, ushort(step.lane));
     if (dest >= 0) {
-      seq.out[position + int(popcount(Below(bits, lane)))] =
+      seq.out[position + static_cast<int>(popcount(Below(bits, lane)))] =
           OutArc{from, seq.numbers[StateAt(seq, next_state + dest)],
                  step.graph_arc, t};
     }
-    position += int(popcount(bits));
+    position += static_cast<int>(popcount(bits));
   }
 
   void After(bool, int, Active) {}

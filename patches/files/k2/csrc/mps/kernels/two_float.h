@@ -152,8 +152,8 @@ struct ReducedExp {
   TwoFloat expm1;
 };
 
-// For |x| below 7e5: n is exact.  If x is infinite or NaN, n is x.  For a larger
-// x, n is about right, and |expm1| is below 0.2.
+// For |x| below 7e5: n is exact.  If x is infinite or NaN, n is x.  For a
+// larger x, n is about right, and |expm1| is below 0.2.
 inline ReducedExp ReduceExp(float x) {
   // log(2) / 16 in two parts.
   const float kPart1 = 0.0433216989f, kPart2 = -1.19040888e-10f;
