@@ -477,7 +477,7 @@ def test_a_pull_request_is_checked_commit_by_commit(sandbox):
     (sandbox.root / "tools").symlink_to(support.TOOLS)
     (sandbox.root / "k2_mps_tests").mkdir()
     # The last commit runs the suite upstream-cpu.
-    for name in ("__init__.py", "commits", "upstream"):
+    for name in ("__init__.py", "ending.py", "commits", "upstream"):
         (sandbox.root / "k2_mps_tests" / name).symlink_to(ROOT / "k2_mps_tests" / name)
     sandbox.ok("apply")
     git(sandbox.checkout, "config", "user.name", "A Sender")

@@ -6,9 +6,9 @@
 import dataclasses
 import enum
 import glob
-import importlib.util
 import os
 import platform
+import runpy
 import shutil
 import sys
 import sysconfig
@@ -110,9 +110,8 @@ def torch_faults(project: Project, torch: str, macos: str) -> list[Check]:
     table = project.root / "patches/files/k2/python/k2/mps/faults.py"
     if not macos or not table.is_file():
         return []
-    spec = importlib.util.spec_from_file_location("k2_mps_faults", table)
-    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    # As a program, since an import would leave compiled code in patches/.
+    known_faults = runpy.run_path(str(table))["known_faults"]
     return [
         Check(
             f"torch {torch} on macOS {macos}",
@@ -122,7 +121,7 @@ def torch_faults(project: Project, torch: str, macos: str) -> list[Check]:
             ok=False,
             needed=False,
         )
-        for fault in module.known_faults(torch, macos)
+        for fault in known_faults(torch, macos)
     ]
 
 
