@@ -25,6 +25,8 @@ from typing import Tuple
 
 import torch
 
+from .eager import eager
+
 # k2 adds the smallest normal number to sums before it takes their log.  This is
 # the log of float64's.
 _LEAST = math.log(torch.finfo(torch.float64).tiny)
@@ -49,6 +51,7 @@ def in_full_precision(function: Callable) -> Callable:
     return wrapper
 
 
+@eager
 def _is_low(sums: torch.Tensor) -> bool:
     '''Return whether a sum of exponentials may lack what underflowed, which is
     smaller than the smallest normal number.  The host waits for the answer.'''

@@ -68,7 +68,14 @@ class TestInferenceMode(unittest.TestCase):
                 for graph in (outside, inside):
                     for found, value in zip(self.decode(device, graph),
                                             expected):
-                        assert torch.equal(found, value)
+                        # On CUDA, the order of a lattice's arcs may differ
+                        # from run to run.
+                        if device.type == 'cuda' and found.dim() == 1:
+                            found, value = found.sort()[0], value.sort()[0]
+                            # The rounding of sums in another order.
+                            assert torch.allclose(found, value, rtol=1e-5)
+                        else:
+                            assert torch.equal(found, value)
 
     def test_edit_of_labels_is_seen(self):
         for device in self.devices:
@@ -84,7 +91,8 @@ class TestInferenceMode(unittest.TestCase):
             with torch.inference_mode():
                 graph = k2.ctc_graph([[1, 2], [3]], device=device)
                 fsa = k2.Fsa.from_str('0 1 1 0.5\n1 2 -1 0.5\n2').to(device)
-            log_probs = self.log_probs.to(device).requires_grad_(True)
+            log_probs = self.log_probs.clone().to(device)
+            log_probs = log_probs.detach().requires_grad_(True)
             dense = k2.DenseFsaVec(log_probs, self.segments)
             k2.ctc_loss(graph, dense).backward()
             assert bool(log_probs.grad.any())
