@@ -15,6 +15,7 @@ import pytest
 import torch
 from mps_emulator.replay import cuda, player, prepare
 from mps_emulator.replay.__main__ import main
+from mps_emulator.replay.emulated import Emulated
 
 # Cases of extension/metal.mm that give the device all kinds of work.
 PROGRAMS = [
@@ -280,6 +281,35 @@ def test_a_prepared_folder(recorded, tmp_path):
         assert done.stdout.startswith("no GPU: ")
     else:
         assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_folder_for_times_alone(recorded, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(prepare, "LARGEST", 10_000)
+    folder = tmp_path / "prepared"
+    assert main(["prepare", "--times-only", str(recorded), str(folder)]) == 0
+    recording = player.Recording(folder)
+    first, second = recording.commands
+    assert [name for name in ("before", "after") if name in first] == ["before"]
+    # The 20,000 bytes of each buffer are left out: floats stand in for them.
+    assert len(recording.contents) == 0
+    for _, _, content in recording.changes(first, "before"):
+        floats = content.view(np.float32)
+        assert len(floats) == 5000
+        assert 0.5 <= floats.min() < 0.51 and 1.49 < floats.max() < 1.5
+    machine = Emulated(player.Recording(recorded))
+    with pytest.raises(ValueError, match="times alone"):
+        player.replay(recording, machine, [{}], [])
+    lines = []
+    steps = len(player.Sequence(recording, player.Player(recording, machine), machine).steps)
+    assert steps == 3  # two dispatches, and a copy for torch's operator
+    measured = {"steps": [[1.0, 3.0, 2.0], [5.0], [4.0]], "sequence": [9.0, 8.0]}
+    assert player.replay(recording, machine, [{}], [], lines.append, lambda _: measured) == 0
+    kernel, total = lines
+    assert kernel.split() == "kernel axpy 2 x 3.0 us 6.0 us".split()
+    assert total == (
+        "2 kernels 6.0 us; copies for other writers 5.0 us; the whole sequence 8.5 us "
+        "(least 8.0); nothing was compared"
+    )
 
 
 def test_exp_needs_libdevice(tmp_path, capsys):

@@ -63,6 +63,12 @@ def _parser():
         action="store_true",
         help="assume that all lanes of a simdgroup reach each simdgroup function",
     )
+    make.add_argument(
+        "--times-only",
+        action="store_true",
+        help="leave results and large inputs out: the folder is small, and its replay.py measures "
+        "but compares nothing",
+    )
     make.set_defaults(run=_prepare)
     return parser
 
@@ -82,6 +88,7 @@ def _prepare(options):
         options.gpu,
         options.libdevice,
         options.whole_simdgroups,
+        options.times_only,
     )
     print(f"python {options.folder}/replay.py")
     return 0

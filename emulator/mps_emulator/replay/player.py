@@ -46,6 +46,7 @@ class Recording:
       commands: the manifest's entries of the commands, in their order.
       sizes: {id of a buffer: its bytes}.
       contents: the bytes of contents.bin, an array of uint8.
+      times_only: whether the folder lacks results and large inputs.
     Raises:
       ValueError: the folder holds no recording that this program can read.
     """
@@ -66,6 +67,7 @@ class Recording:
         self.programs = manifest["programs"]
         self.commands = manifest["commands"]
         self.sizes = {b["id"]: b["size"] for b in manifest["buffers"]}
+        self.times_only = manifest.get("times_only", False)
         packed = folder / "contents.packed"
         if packed.exists():
             self.contents = np.frombuffer(zlib.decompress(packed.read_bytes()), np.uint8)
@@ -73,9 +75,17 @@ class Recording:
             self.contents = np.fromfile(folder / "contents.bin", np.uint8)
 
     def changes(self, command, when):
-        """Yields (buffer, offset, array) for each change, `when` "before" or "after"."""
+        """Yields (buffer, offset, array) for each change, `when` "before" or "after".
+
+        An input that the folder lacks is uniform in [0.5, 1.5) as float32: a logit, or a sum
+        of exponentials, can have such a value.
+        """
         for buffer, offset, size, place in command.get(when, ()):
-            yield buffer, offset, self.contents[place : place + size]
+            if place is None:
+                floats = np.random.default_rng(buffer).random(size // 4, np.float32) + 0.5
+                yield buffer, offset, floats.astype(np.float32).view(np.uint8)
+            else:
+                yield buffer, offset, self.contents[place : place + size]
 
     def poisoned(self):
         """The contents of buffers before their first write, {id: array}."""
@@ -350,6 +360,9 @@ def replay(recording, machine, kernels, tolerances, say=print, measure=None):
     Returns:
       The number of wrong results.
     """
+    if recording.times_only:
+        _say_times(recording, machine, say, measure)
+        return 0
     judge = Judge(kernels, tolerances)
     player = Player(recording, machine)
     outcomes = list(player.check(judge))
@@ -388,6 +401,29 @@ def replay(recording, machine, kernels, tolerances, say=print, measure=None):
     wrong += len(stray) + len(again) + sum(not d.allowed for d in at_end.values())
     say(f"{len(outcomes)} commands, {f'{wrong} wrong' if wrong else 'all as recorded'}")
     return wrong
+
+
+def _say_times(recording, machine, say, measure):
+    """Says a line for each kernel and one for the whole; compares nothing."""
+    if measure is None:
+        raise ValueError(f"{recording.folder} is for times alone: it has no results to compare")
+    sequence = Sequence(recording, Player(recording, machine), machine)
+    times = measure(sequence)
+    kernels = {}
+    copies = 0
+    for (command, _), values in zip(sequence.steps, times["steps"]):
+        if command is None:
+            copies += np.median(values)
+        else:
+            kernels.setdefault(command["name"], []).append(np.median(values))
+    for name, medians in kernels.items():
+        say(f"{name:<48}{len(medians):6} x {np.median(medians):9.1f} us {sum(medians):12.1f} us")
+    say(
+        f"{sum(map(len, kernels.values()))} kernels {sum(map(sum, kernels.values())):.1f} us; "
+        f"copies for other writers {copies:.1f} us; the whole sequence "
+        f"{np.median(times['sequence']):.1f} us (least {min(times['sequence']):.1f}); "
+        "nothing was compared"
+    )
 
 
 def _is_allowed(differences):

@@ -44,13 +44,19 @@ def _by_name(kernels):
     return {kernel.name: nvptx.description(kernel) for kernel in kernels}
 
 
-def prepare(recording, folder, gpu, libdevice, whole_simdgroups):
+# A folder for times alone leaves the contents of larger changes out, in bytes.
+LARGEST = 1 << 22
+
+
+def prepare(recording, folder, gpu, libdevice, whole_simdgroups, times_only=False):
     """Fills a new folder.
 
     Args:
       gpu: the oldest GPU for which the PTX is, like sm_90.
       libdevice: the path of CUDA's libdevice.10.bc; None where no program needs it.
       whole_simdgroups: the argument of Program.build_ptx().
+      times_only: whether to leave out results and large inputs, so that the folder's
+        replay.py measures but compares nothing.
     Raises:
       Refused, ToolError: a program does not compile.
       FileExistsError: the folder is not empty.
@@ -74,7 +80,29 @@ def prepare(recording, folder, gpu, libdevice, whole_simdgroups):
             )
         programs.append({"ptx": ptx, "kernels": _by_name(kernels)})
     (folder / "kernels.json").write_text(json.dumps(programs))
-    shutil.copyfile(recording.folder / "manifest.json", folder / "manifest.json")
-    (folder / "contents.packed").write_bytes(zlib.compress(recording.contents))
+    if times_only:
+        _write_inputs(recording, folder)
+    else:
+        shutil.copyfile(recording.folder / "manifest.json", folder / "manifest.json")
+        (folder / "contents.packed").write_bytes(zlib.compress(recording.contents))
     for module, name in ((cuda, "replay"), (driver, "driver"), (player, "player")):
         shutil.copyfile(module.__file__, folder / f"{name}.py")
+
+
+def _write_inputs(recording, folder):
+    """Writes the manifest and the contents without results and without large inputs."""
+    manifest = json.loads((recording.folder / "manifest.json").read_text())
+    kept, end = [], 0
+    for command in manifest["commands"]:
+        command.pop("after", None)
+        for piece in command.get("before", ()):
+            _, _, size, place = piece
+            if size > LARGEST:
+                piece[3] = None
+                continue
+            piece[3] = end
+            kept.append(recording.contents[place : place + size])
+            end += size
+    manifest["times_only"] = True
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    (folder / "contents.packed").write_bytes(zlib.compress(b"".join(map(bytes, kept))))
