@@ -283,10 +283,9 @@ def test_a_prepared_folder(recorded, tmp_path):
         assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_a_folder_for_times_alone(recorded, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(prepare, "LARGEST", 10_000)
+def test_a_folder_for_times_alone(recorded, tmp_path):
     folder = tmp_path / "prepared"
-    assert main(["prepare", "--times-only", str(recorded), str(folder)]) == 0
+    assert main(["prepare", str(recorded), str(folder), "--times-only", "0.01"]) == 0
     recording = player.Recording(folder)
     first, second = recording.commands
     assert [name for name in ("before", "after") if name in first] == ["before"]

@@ -65,9 +65,12 @@ def _parser():
     )
     make.add_argument(
         "--times-only",
-        action="store_true",
-        help="leave results and large inputs out: the folder is small, and its replay.py measures "
-        "but compares nothing",
+        nargs="?",
+        const=4,
+        type=float,
+        metavar="MIB",
+        help="leave out results, and inputs of more than MIB mebibytes (default: 4): the folder is "
+        "small, and its replay.py measures but compares nothing",
     )
     make.set_defaults(run=_prepare)
     return parser
@@ -88,7 +91,7 @@ def _prepare(options):
         options.gpu,
         options.libdevice,
         options.whole_simdgroups,
-        options.times_only,
+        None if options.times_only is None else int(options.times_only * 2**20),
     )
     print(f"python {options.folder}/replay.py")
     return 0

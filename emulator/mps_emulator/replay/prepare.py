@@ -44,18 +44,14 @@ def _by_name(kernels):
     return {kernel.name: nvptx.description(kernel) for kernel in kernels}
 
 
-# A folder for times alone leaves the contents of larger changes out, in bytes.
-LARGEST = 1 << 22
-
-
-def prepare(recording, folder, gpu, libdevice, whole_simdgroups, times_only=False):
+def prepare(recording, folder, gpu, libdevice, whole_simdgroups, largest=None):
     """Fills a new folder.
 
     Args:
       gpu: the oldest GPU for which the PTX is, like sm_90.
       libdevice: the path of CUDA's libdevice.10.bc; None where no program needs it.
       whole_simdgroups: the argument of Program.build_ptx().
-      times_only: whether to leave out results and large inputs, so that the folder's
+      largest: if it is not None, leave out results, and inputs of more bytes: the folder's
         replay.py measures but compares nothing.
     Raises:
       Refused, ToolError: a program does not compile.
@@ -80,8 +76,8 @@ def prepare(recording, folder, gpu, libdevice, whole_simdgroups, times_only=Fals
             )
         programs.append({"ptx": ptx, "kernels": _by_name(kernels)})
     (folder / "kernels.json").write_text(json.dumps(programs))
-    if times_only:
-        _write_inputs(recording, folder)
+    if largest is not None:
+        _write_inputs(recording, folder, largest)
     else:
         shutil.copyfile(recording.folder / "manifest.json", folder / "manifest.json")
         (folder / "contents.packed").write_bytes(zlib.compress(recording.contents))
@@ -89,7 +85,7 @@ def prepare(recording, folder, gpu, libdevice, whole_simdgroups, times_only=Fals
         shutil.copyfile(module.__file__, folder / f"{name}.py")
 
 
-def _write_inputs(recording, folder):
+def _write_inputs(recording, folder, largest):
     """Writes the manifest and the contents without results and without large inputs."""
     manifest = json.loads((recording.folder / "manifest.json").read_text())
     kept, end = [], 0
@@ -97,7 +93,7 @@ def _write_inputs(recording, folder):
         command.pop("after", None)
         for piece in command.get("before", ()):
             _, _, size, place = piece
-            if size > LARGEST:
+            if size > largest:
                 piece[3] = None
                 continue
             piece[3] = end

@@ -24,6 +24,9 @@ BACKWARD_SIMDGROUPS, MOST_ROWS = SIZES["kPrBackwardThreads"] // SIMD, SIZES["kPr
 # S, T, s_range
 RANGES = [(1, 1, 2), (4, 6, 2), (9, 40, 3), (12, RANGES_THREADS + 9, 5), (6, 20, 7)]
 # S, T, s_range, D
+# The positions that a simdgroup of the backward kernels has memory for, if ranges rise.
+PART_ROWS = MOST_ROWS // BACKWARD_SIMDGROUPS
+RISING = [(40, 60, 4, 64), (2 * MOST_ROWS + 1, 200, 5, 33), (PART_ROWS - 1, 3, 2, 1)]
 PRUNED = [(0, 1, 1, 1), (5, 7, 3, 33), (40, 9, 4, 64), (2 * MOST_ROWS + 1, 5, 6, 3)]
 
 
@@ -36,6 +39,9 @@ def cases():
             yield _backward(shape, tanh, number, am=True, lm=True)
     for tanh, am in itertools.product((False, True), (False, True)):
         yield _backward(PRUNED[2], tanh, FLOAT, am=am, lm=not am)
+    for shape, tanh in itertools.product(RISING, (False, True)):
+        yield _backward(shape, tanh, FLOAT, am=True, lm=True, order=_rising)
+        yield _backward(shape, tanh, HALF, am=False, lm=True, order=_steep)
 
 
 def _ranges(S, T, R, regular):
@@ -91,6 +97,20 @@ def _inputs(shape, number, seed):
     return random, ranges, am, lm
 
 
+def _rising(ranges, S):
+    """Ranges that rise with the frames to S, as get_rnnt_prune_ranges() makes them."""
+    _, T, R = ranges.shape
+    begins = np.linspace(0, max(S + 1 - R, 0), T).astype(np.int64)
+    return np.tile(begins[:, None] + np.arange(R), (2, 1, 1))
+
+
+def _steep(ranges, S):
+    """Ranges of which the first part of the frames has one position too many for its memory."""
+    ans = _rising(ranges, S)
+    ans[0, 0, 0], ans[0, 0, -1] = 0, min(PART_ROWS, S)
+    return ans
+
+
 def _rounding(expected, number):
     return number.eps / 2 * np.abs(expected) + number.smallest / 2
 
@@ -124,9 +144,11 @@ def _output(expected, tolerance, number):
     return Buffer(content, expected.astype(np.float32), tolerance)
 
 
-def _backward(shape, tanh, number, am, lm):
+def _backward(shape, tanh, number, am, lm, order=None):
     S, T, R, D = shape
     random, ranges, _, _ = _inputs(shape, number, 1)
+    if order is not None:
+        ranges = order(ranges, S)
     grad, out = (
         number.encode(random.uniform(-1, 1, (2, T, R, D)).astype(np.float32)) for _ in range(2)
     )
@@ -142,16 +164,17 @@ def _backward(shape, tanh, number, am, lm):
             return Buffer(number.encode(np.full(1, UNTOUCHED, np.float32)))
         return _output(expected, T * R * 2 * EPS + _rounding(expected, number), number)
 
+    name = f", {order.__name__[1:]}" if order else ""
     rows = S + 1 if lm else 1
     simdgroups = max(1, min(BACKWARD_SIMDGROUPS, MOST_ROWS // rows))
     held = min(rows, MOST_ROWS)
     chunks = -(-rows // held)
     kernel = ("rnnt_joiner_input" if tanh else "rnnt_prune") + "_backward" + number.suffix
     return Case(
-        f"{shape}, gradient of am {am}, of lm {lm}",
+        f"{shape}, gradient of am {am}, of lm {lm}{name}",
         kernel,
         2 * chunks * -(-D // SIMD),
-        simdgroups * SIMD,
+        BACKWARD_SIMDGROUPS * SIMD,
         [
             Buffer(grad),
             Buffer(out),

@@ -160,8 +160,7 @@ std::pair<torch::Tensor, torch::Tensor> RnntPruneBackward(
       out.has_value() ? "rnnt_joiner_input_backward" : "rnnt_prune_backward";
   // A gradient that is not needed is not written.
   mps::Launch(kRnntPruning, name + Suffix(type),
-              {static_cast<uint32_t>(num_groups),
-               static_cast<uint32_t>(params.num_simdgroups * kSimdWidth)},
+              {static_cast<uint32_t>(num_groups), kPrBackwardThreads},
               {out_grad, out.value_or(out_grad), ranges,
                needs_am ? grads.first : grads.second,
                needs_lm ? grads.second : grads.first, params});

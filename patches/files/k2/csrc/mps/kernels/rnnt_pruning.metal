@@ -161,6 +161,11 @@ kernel void rnnt_prune(device const Number *am [[buffer(0)]],
 // of lm_grad.  Its simdgroups have consecutive parts of the frames.  A lane
 // adds up a column: first in its simdgroup's rows, in the order of frames, then
 // over simdgroups, in their order.
+//
+// The positions of a part are few if ranges rise with the frames, as those of
+// get_rnnt_prune_ranges() do.  Then all simdgroups have memory for their part,
+// and the threadgroup of the first chunk does the whole sequence.  Otherwise
+// params.num_simdgroups simdgroups have memory for all rows of a chunk.
 template <typename Number, bool kTanh>
 [[max_total_threads_per_threadgroup(kPrBackwardThreads)]]
 kernel void rnnt_prune_backward(device const Number *out_grad [[buffer(0)]],
@@ -175,27 +180,69 @@ kernel void rnnt_prune_backward(device const Number *out_grad [[buffer(0)]],
                                 uint simdgroup
                                 [[simdgroup_index_in_threadgroup]]) {
   constexpr int kAtOnce = 8;  // rows that a lane loads
+  constexpr int kSimdgroups = kPrBackwardThreads / kSimdWidth,
+                kPartRows = kPrMaxRows / kSimdgroups;
   threadgroup float sums[kPrMaxRows * kSimdWidth];
+  // The first and the last position for which a simdgroup has memory.
+  threadgroup int lowest[kSimdgroups], highest[kSimdgroups];
   const int T = params.T, R = params.R, D = params.D,
             num_blocks = (D + kSimdWidth - 1) / kSimdWidth,
             block = int(group) % num_blocks,
             chunk = int(group) / num_blocks % params.num_chunks,
             b = int(group) / num_blocks / params.num_chunks,
-            d = block * kSimdWidth + int(lane),
-            first_s = chunk * params.num_rows,
-            num_rows = min(params.num_rows, params.S + 1 - first_s),
-            part = (T + params.num_simdgroups - 1) / params.num_simdgroups,
-            from = min(int(simdgroup) * part, T), to = min(from + part, T),
-            end = to * R;
-  const bool is_column = d < D, needs_am = params.has_am_grad && chunk == 0;
-  threadgroup float *own =
-      sums + int(simdgroup) * params.num_rows * kSimdWidth + int(lane);
-  for (int s = 0; s < num_rows; ++s) own[s * kSimdWidth] = 0.0f;
+            d = block * kSimdWidth + int(lane);
   const ulong first_row = ulong(b) * ulong(T) * ulong(R);
   ranges += first_row;
+  int num_simdgroups = kSimdgroups;
+  int part = (T + kSimdgroups - 1) / kSimdgroups,
+      from = min(int(simdgroup) * part, T), to = min(from + part, T);
+  int low = params.S + 1, high = -1;
+  if (params.has_lm_grad) {
+    for (int row = from * R + int(lane); row < to * R; row += kSimdWidth) {
+      const long s = ranges[row];
+      if (s < 0 || s > params.S) continue;
+      low = min(low, int(s));
+      high = max(high, int(s));
+    }
+  }
+  low = simd_min(low);
+  high = simd_max(high);
+  if (lane == 0) {
+    lowest[simdgroup] = low;
+    highest[simdgroup] = high;
+  }
+  threadgroup_barrier(mem_flags::mem_threadgroup);
+  bool is_split = true;  // whether each simdgroup has memory for its part
+  for (int i = 0; i < kSimdgroups; ++i)
+    is_split = is_split && highest[i] - lowest[i] < kPartRows;
+  if (is_split && chunk != 0) return;
+  threadgroup_barrier(mem_flags::mem_threadgroup);
+  int num_rows = kPartRows, first_s = 0, end_s = params.S + 1;
+  if (!is_split) {
+    num_simdgroups = params.num_simdgroups;
+    num_rows = params.num_rows;
+    first_s = chunk * num_rows;
+    end_s = min(first_s + num_rows, params.S + 1);
+    part = (T + num_simdgroups - 1) / num_simdgroups;
+    from = min(int(simdgroup) * part, T);
+    to = int(simdgroup) < num_simdgroups ? min(from + part, T) : from;
+    low = first_s;
+    high = end_s - 1;
+    if (lane == 0) {
+      lowest[simdgroup] = low;
+      highest[simdgroup] = high;
+    }
+  }
+
+  const bool is_column = d < D, needs_am = params.has_am_grad && chunk == 0;
+  threadgroup float *own =
+      sums + int(simdgroup) * num_rows * kSimdWidth + int(lane);
+  const int num_own = int(simdgroup) < num_simdgroups ? high - low + 1 : 0;
+  for (int s = 0; s < num_own; ++s) own[s * kSimdWidth] = 0.0f;
   out_grad += first_row * ulong(D) + ulong(d);
   out += first_row * ulong(D) + ulong(d);
   am_grad += ulong(b) * ulong(T) * ulong(D) + ulong(d);
+  const int end = to * R;
   float frame_sum = 0.0f;
   int frame = from, left = R;
   for (int first = from * R; first < end; first += kAtOnce) {
@@ -204,8 +251,8 @@ kernel void rnnt_prune_backward(device const Number *out_grad [[buffer(0)]],
 #pragma unroll
     for (int i = 0; i < kAtOnce; ++i) {
       const int row = min(first + i, end - 1);
-      const long s = ranges[row] - first_s;
-      at[i] = params.has_lm_grad && s >= 0 && s < num_rows ? int(s) : -1;
+      const long s = ranges[row];
+      at[i] = params.has_lm_grad && s >= low && s <= high ? int(s) - low : -1;
       const bool is_read = is_column && (needs_am || at[i] >= 0);
       value[i] = is_read ? float(out_grad[ulong(row) * ulong(D)]) : 0.0f;
       if (kTanh && is_read) {
@@ -227,12 +274,13 @@ kernel void rnnt_prune_backward(device const Number *out_grad [[buffer(0)]],
   }
   threadgroup_barrier(mem_flags::mem_threadgroup);
   if (!params.has_lm_grad || !is_column) return;
-  lm_grad +=
-      (ulong(b) * ulong(params.S + 1) + ulong(first_s)) * ulong(D) + ulong(d);
-  for (int s = int(simdgroup); s < num_rows; s += params.num_simdgroups) {
+  lm_grad += ulong(b) * ulong(params.S + 1) * ulong(D) + ulong(d);
+  for (int s = first_s + int(simdgroup); s < end_s; s += kSimdgroups) {
     float sum = 0.0f;
-    for (int i = 0; i < params.num_simdgroups; ++i)
-      sum += sums[(i * params.num_rows + s) * kSimdWidth + int(lane)];
+    for (int i = 0; i < num_simdgroups; ++i) {
+      if (s < lowest[i] || s > highest[i]) continue;
+      sum += sums[(i * num_rows + s - lowest[i]) * kSimdWidth + int(lane)];
+    }
     lm_grad[ulong(s) * ulong(D)] = Number(sum);
   }
 }

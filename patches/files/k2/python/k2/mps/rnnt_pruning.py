@@ -136,7 +136,7 @@ def in_metal(am: torch.Tensor, lm: torch.Tensor, ranges: torch.Tensor) -> bool:
     if lm.device.type != 'mps' or lm.dtype not in _DTYPES or lm.ndim != 3:
         return False
     B, T, s_range = ranges.shape
-    blocks = (lm.shape[2] + 31) // 32 * (lm.shape[1] // 128 + 1)
+    blocks = (lm.shape[2] + 31) // 32 * (lm.shape[1] // 192 + 1)
     return (am.device == ranges.device == lm.device
             and ranges.dtype == torch.int64 and am.ndim == 3
             and am.shape[:2] == (B, T) and lm.shape[0] == B

@@ -1,0 +1,311 @@
+#!/usr/bin/env python3
+"""GPU times of k2's functions: Metal's kernels beside k2's CUDA, on one NVIDIA GPU.
+
+    .venv/bin/python -m k2_mps_tests.benchmarks.beside_cuda record FOLDER small   # emulated mps
+    python -m mps_emulator.replay prepare FOLDER/PART ... --times-only    # for each part
+    beside_cuda.py cuda small [FOLDER/operators.json]                     # an NVIDIA GPU
+
+The work is one of these:
+
+- `small`, `large`: a transducer step of icefall with a boundary: rnnt_loss_smoothed,
+  get_rnnt_prune_ranges, do_rnnt_pruning and rnnt_loss_pruned, forward and backward.  The
+  joiner is not k2's: random logits stand for its output.
+- `ctc`: ctc_loss with its gradient, and intersect_dense.
+- `decoding-B`: intersect_dense_pruned of B utterances with a CTC topology of 100 symbols.
+
+`record` makes for each part a recording of k2's kernels, whose replay an NVIDIA GPU times, and
+one file with torch's operators of all parts.  `cuda` needs k2 with CUDA and torch alone.  For
+each part it prints the sum of the times of its GPU kernels, and the time of the call with its
+waits, in milliseconds, both medians of several runs; for the file, the same of the operators,
+on random tensors of their shapes.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import statistics
+import sys
+import time
+from pathlib import Path
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+# Of a step: utterances, frames, symbols, vocabulary, symbols of a frame after pruning.
+STEPS = {"small": (20, 300, 60, 500, 5), "large": (8, 500, 100, 5000, 5)}
+WIDTH = 512  # of the joiner's input
+REPEATS = 5
+
+
+class Step:
+    """The inputs of a step on a device.
+
+    Args:
+      size: an entry of STEPS.
+      device: "mps" or "cuda".
+    """
+
+    def __init__(self, size, device):
+        seqs, frames, symbols, vocabulary, self.s_range = size
+        torch.manual_seed(0)
+
+        def leaf(*shape):
+            return torch.randn(*shape).to(device).requires_grad_(True)
+
+        self.am = leaf(seqs, frames, vocabulary)
+        self.lm = leaf(seqs, symbols + 1, vocabulary)
+        self.am_in = leaf(seqs, frames, WIDTH)
+        self.lm_in = leaf(seqs, symbols + 1, WIDTH)
+        self.logits = leaf(seqs, frames, self.s_range, vocabulary)
+        self.grads = [torch.randn(seqs, frames, self.s_range, WIDTH).to(device) for _ in range(2)]
+        self.symbols = torch.randint(1, vocabulary, (seqs, symbols)).to(device)
+        # The last utterance is three quarters as long as the first one.
+        shares = torch.linspace(1, 0.75, seqs)
+        boundary = torch.zeros(seqs, 4, dtype=torch.int64)
+        boundary[:, 2] = (shares * symbols).to(torch.int64)
+        boundary[:, 3] = (shares * frames).to(torch.int64)
+        self.boundary = boundary.to(device)
+
+    def run(self, part):
+        """Runs the step; part(name) gives the context in which a part runs."""
+        import k2
+
+        common = dict(symbols=self.symbols, termination_symbol=0, boundary=self.boundary)
+        with part("smoothed_forward"):
+            simple, (px_grad, py_grad) = k2.rnnt_loss_smoothed(
+                lm=self.lm,
+                am=self.am,
+                lm_only_scale=0.25,
+                am_only_scale=0.0,
+                reduction="sum",
+                return_grad=True,
+                **common,
+            )
+        with part("ranges"):
+            ranges = k2.get_rnnt_prune_ranges(px_grad, py_grad, self.boundary, self.s_range)
+        with part("pruning_forward"):
+            pruned = k2.do_rnnt_pruning(self.am_in, self.lm_in, ranges)
+        with part("pruned_forward"):
+            loss = k2.rnnt_loss_pruned(logits=self.logits, ranges=ranges, reduction="sum", **common)
+        with part("pruned_backward"):
+            torch.autograd.grad(loss, self.logits)
+        with part("pruning_backward"):
+            torch.autograd.grad(pruned, (self.am_in, self.lm_in), self.grads)
+        with part("smoothed_backward"):
+            torch.autograd.grad(simple, (self.am, self.lm))
+
+
+class Ctc:
+    """ctc_loss with its gradient, and intersect_dense, on a device."""
+
+    def __init__(self, device):
+        import k2
+
+        seqs, frames, symbols, vocabulary = 32, 500, 60, 500
+        torch.manual_seed(0)
+        targets = torch.randint(1, vocabulary, (seqs, symbols)).tolist()
+        self.graph = k2.ctc_graph(targets, device=device)
+        scores = (torch.randn(seqs, frames, vocabulary) * 2).log_softmax(-1)
+        segments = torch.tensor([[i, 0, frames] for i in range(seqs)], dtype=torch.int32)
+        self.dense = k2.DenseFsaVec(scores.to(device).requires_grad_(True), segments)
+
+    def run(self, part):
+        """Runs the functions; part(name) gives the context in which each runs."""
+        import k2
+
+        for double, name in ((True, "ctc_loss_double"), (False, "ctc_loss_float")):
+            with part(name):
+                loss = k2.ctc_loss(self.graph, self.dense, 8.0, use_double_scores=double)
+                loss.backward(retain_graph=True)
+        with part("intersect_dense"):
+            k2.intersect_dense(self.graph, self.dense, 8.0)
+
+
+class Decoding:
+    """intersect_dense_pruned with a CTC topology, on a device.
+
+    An utterance has 250 frames.  A frame's scores are normal, and that of one symbol is higher
+    than the others, as an acoustic model's are.
+    """
+
+    def __init__(self, seqs, device):
+        import k2
+
+        frames, symbols = 250, 100
+        torch.manual_seed(0)
+        scores = torch.randn(seqs, frames, symbols + 1) * 1.5
+        best = torch.randint(symbols + 1, (seqs, frames, 1))
+        scores.scatter_add_(2, best, torch.full(best.shape, 7.0))
+        segments = torch.tensor([[i, 0, frames] for i in range(seqs)], dtype=torch.int32)
+        self.dense = k2.DenseFsaVec(scores.log_softmax(-1).to(device), segments)
+        self.graph = k2.create_fsa_vec([k2.ctc_topo(symbols)]).to(device)
+
+    def run(self, part):
+        """Runs the function in the context part(name)."""
+        import k2
+
+        with part("intersect_dense_pruned"):
+            k2.intersect_dense_pruned(self.graph, self.dense, 20.0, 8.0, 30, 10_000)
+
+
+def made(work, device):
+    """An object whose run(part) does the work that a name of the command line says."""
+    if work in STEPS:
+        return Step(STEPS[work], device)
+    if work == "ctc":
+        return Ctc(device)
+    return Decoding(int(work.removeprefix("decoding-")), device)
+
+
+# Operators that give the device no work.
+IDLE = ("empty", "empty_like", "empty_strided")
+
+
+class Operators(TorchDispatchMode):
+    """Notes torch's operators that give the device work.
+
+    Attributes:
+      calls: [[the operator's name, its arguments]]; a tensor is {"shape", "stride", "dtype"}.
+    """
+
+    def __init__(self):
+        super().__init__()
+        self.calls = []
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        name = str(function).split(".")[1]
+        tensors = [x for x in tree_leaves(args) if isinstance(x, torch.Tensor)]
+        of_device = any(x.is_mps for x in tensors)
+        if of_device and not function.is_view and name not in IDLE:
+            self.calls.append([str(function), [_described(x) for x in args]])
+        return function(*args, **(kwargs or {}))
+
+
+def _described(argument):
+    if isinstance(argument, torch.Tensor):
+        return {
+            "shape": list(argument.shape),
+            "stride": list(argument.stride()),
+            "dtype": str(argument.dtype).removeprefix("torch."),
+        }
+    if isinstance(argument, (list, tuple)):
+        return [_described(x) for x in argument]
+    return argument if isinstance(argument, (int, float, bool, type(None))) else str(argument)
+
+
+def _made(described):
+    if isinstance(described, dict):
+        dtype = getattr(torch, described["dtype"])
+        made = torch.empty_strided(
+            described["shape"], described["stride"], dtype=dtype, device="cuda"
+        )
+        return made.uniform_() if dtype.is_floating_point else made.zero_()
+    return [_made(x) for x in described] if isinstance(described, list) else described
+
+
+def record(folder, work):
+    """Records each part of the work on the emulated device."""
+    import mps_emulator
+
+    os.environ["K2_MPS_FORCE"] = "metal"
+    step = made(work, "mps")
+    step.run(lambda name: contextlib.nullcontext())
+    operators = {}
+
+    @contextlib.contextmanager
+    def part(name):
+        with mps_emulator.record(folder / name):
+            with Operators() as noted:
+                yield
+            torch.mps.synchronize()
+        operators[name] = noted.calls
+
+    step.run(part)
+    (folder / "operators.json").write_text(json.dumps(operators, indent=1))
+    for name, calls in operators.items():
+        print(f"{name}: {', '.join(call[0] for call in calls) or 'no operator of torch'}")
+
+
+def times_of(run, repeats=REPEATS):
+    """The times of run(part)'s parts on CUDA, {name: (the GPU's, the call's) milliseconds}."""
+    run(lambda name: contextlib.nullcontext())  # compiles kernels and fills caches
+    gpu, call = {}, {}
+
+    @contextlib.contextmanager
+    def on_clock(name):
+        torch.cuda.synchronize()
+        begin = time.perf_counter()
+        yield
+        torch.cuda.synchronize()
+        call.setdefault(name, []).append((time.perf_counter() - begin) * 1000)
+
+    @contextlib.contextmanager
+    def profiled(name):
+        torch.cuda.synchronize()
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as seen:
+            yield
+            torch.cuda.synchronize()
+        total = sum(event.self_device_time_total for event in seen.key_averages())
+        gpu.setdefault(name, []).append(total / 1000)
+
+    for part in (on_clock, profiled):
+        for _ in range(repeats):
+            run(part)
+    return {name: (statistics.median(gpu[name]), statistics.median(call[name])) for name in gpu}
+
+
+def cuda(work, operators):
+    """Prints the times of each part with k2's CUDA, and of torch's operators in a file."""
+    torch.backends.cuda.matmul.allow_tf32 = False
+    _say(f"{torch.cuda.get_device_name()}, {work}, k2's CUDA", times_of(made(work, "cuda").run))
+    if operators is not None:
+        parts = {
+            name: [(_operator(call[0]), [_made(x) for x in call[1]]) for call in calls]
+            for name, calls in json.loads(operators.read_text()).items()
+        }
+
+        def run(part):
+            for name, calls in parts.items():
+                with part(name):
+                    for function, args in calls:
+                        function(*args)
+
+        _say("torch's operators of this work on mps", times_of(run))
+
+
+def _operator(name):
+    _, operator, overload = name.split(".")
+    return getattr(getattr(torch.ops.aten, operator), overload)
+
+
+def _say(title, times):
+    print(f"{title:<50} {'GPU':>8} {'call':>8}")
+    for name, (gpu, call) in times.items():
+        print(f"  {name:<48} {gpu:8.3f} {call:8.3f} ms")
+    totals = [sum(values) for values in zip(*times.values())]
+    print(f"  {'all':<48} {totals[0]:8.3f} {totals[1]:8.3f} ms", flush=True)
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    commands = parser.add_subparsers(dest="command", required=True)
+    one = commands.add_parser("record")
+    one.add_argument("folder", type=Path)
+    one.add_argument("work")
+    other = commands.add_parser("cuda")
+    other.add_argument("work")
+    other.add_argument("operators", type=Path, nargs="?")
+    options = parser.parse_args()
+    if options.command == "record":
+        options.folder.mkdir(parents=True)
+        record(options.folder, options.work)
+    else:
+        cuda(options.work, options.operators)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
