@@ -165,6 +165,8 @@ def nvptx_ir_command(clang, gpu, fast_math, source, output, libdevice, whole_sim
 def ptx_command(clang, gpu, fast_math, source, output):
     """The command that compiles LLVM's IR to PTX, the assembly of NVIDIA's GPUs."""
     command = [clang, "-x", "ir", "-w"] + _nvptx_options(gpu)
+    # Apple's compiler inlines all functions.  A call of PTX passes a large argument in memory.
+    command += ["-mllvm", "-inline-threshold=1000000"]
     if fast_math:  # x / y within 2 ulp
         command += ["-mllvm", "-nvptx-prec-divf32=1"]
     return command + ["-S", source, "-o", output]

@@ -127,6 +127,30 @@ MSL_INLINE T reduce(T value, T neutral, ulong site) {
   return result;
 }
 
+// Combines the values of the active lanes below this lane; with `inclusive`
+// also this lane's.  A sum of floats takes the lanes in their order, as the
+// emulated device does, so that it has the same bits.
+template <class Operation, bool inclusive, class T>
+MSL_INLINE T scan(T value, T neutral, ulong site) {
+  const uint own = simd_lane();
+  if (__is_integral(element_of<T>) && active_lanes() == 0xffffffffu) {
+    T result = value;
+    for (uint distance = 1; distance < 32; distance *= 2) {
+      T below = of_lane(result, own - distance, 0xffffffffu);
+      if (own >= distance) result = Operation::apply(result, below);
+    }
+    if (inclusive) return result;
+    T below = of_lane(result, own - 1, 0xffffffffu);
+    return own > 0 ? below : neutral;
+  }
+  lanes<T> all = exchange(value, site);
+  uint end = own + inclusive;
+  T result = neutral;
+  for (uint i = 0; i < end; ++i)
+    if (all.takes_part(i)) result = Operation::apply(result, all.values[i]);
+  return result;
+}
+
 // ---- Threadgroup memory
 
 // In C++ for OpenCL only a kernel can have variables in shared memory, and a
