@@ -20,6 +20,7 @@
 #
 #  ctest --verbose -R mps_dense_fsa_vec_test_py
 
+import math
 import unittest
 
 import k2
@@ -50,6 +51,56 @@ class TestMpsDenseFsaVec(unittest.TestCase):
         assert torch.equal(dense.scores.cpu(), expected.scores)
         assert torch.equal(dense.duration, expected.duration)
         assert torch.equal(grad.cpu(), expected_grad)
+
+    def test_it_is_what_its_definition_says(self):
+        torch.manual_seed(1)
+        # Whole numbers, so that sums are exact.
+        log_probs = torch.randint(-8, 9, (2, 12, 5)).float()
+        segments = [[1, 0, 12], [0, 2, 7], [0, 5, 6], [1, 3, 0]]
+        leaf = log_probs.clone().to('mps').requires_grad_(True)
+        dense = k2.DenseFsaVec(leaf, torch.tensor(segments, dtype=torch.int32))
+        weights = torch.randint(-8, 9, dense.scores.shape).float()
+
+        rows = []
+        gradient = torch.zeros(log_probs.shape)
+        for seq, begin, length in segments:
+            for frame in range(begin, begin + length):
+                # No arc of a frame enters the final state.
+                rows.append([-math.inf, *log_probs[seq, frame].tolist()])
+                gradient[seq, frame] += weights[len(rows) - 1, 1:]
+            # Behind the frames, nothing but the final arc is left.
+            rows.append([0.] + [-math.inf] * 5)
+        assert dense.scores.tolist() == rows
+        assert dense.duration.tolist() == [length for *_, length in segments]
+        begins = dense.dense_fsa_vec.shape().row_splits(1).tolist()
+        assert begins == [0, 13, 21, 28, 29]
+
+        finite = dense.scores.isfinite()
+        (dense.scores[finite] * weights.to('mps')[finite]).sum().backward()
+        assert torch.equal(leaf.grad.cpu(), gradient)
+
+    def test_gradients_are_differences(self):
+        torch.manual_seed(1)
+        log_probs = torch.randint(-8, 9, (2, 5, 3)).float()
+        # Two segments overlap.
+        segments = torch.tensor([[0, 0, 5], [1, 1, 3], [1, 2, 3]],
+                                dtype=torch.int32)
+        # There are 11 frames, and a row behind each segment.
+        weights = torch.randint(-8, 9, (14, 3)).to('mps')
+
+        def value(log_probs):
+            scores = k2.DenseFsaVec(log_probs, segments).scores[:, 1:]
+            return (scores.nan_to_num(neginf=0) * weights).sum()
+
+        leaf = log_probs.clone().to('mps').requires_grad_(True)
+        before = value(leaf)
+        before.backward()
+        for index in range(log_probs.numel()):
+            log_probs.view(-1)[index] += 1
+            moved = value(log_probs.to('mps'))
+            log_probs.view(-1)[index] -= 1
+            # The sums are exact, so is the difference.
+            assert moved - before == leaf.grad.view(-1)[index]
 
 
 if __name__ == '__main__':

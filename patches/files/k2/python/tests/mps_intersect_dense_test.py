@@ -26,6 +26,10 @@ from unittest import mock
 
 import k2
 import torch
+from paths_in_float64 import IntersectionCases
+from paths_in_float64 import arcs_of
+from paths_in_float64 import num_states
+from paths_in_float64 import paths
 
 
 @unittest.skipUnless(k2.with_mps and torch.backends.mps.is_available(),
@@ -76,6 +80,139 @@ class TestMpsIntersectDense(unittest.TestCase):
         for name in ('_get_incoming_arcs', '_get_state_batches'):
             assert str(getattr(lattice, name)().to('cpu')) == str(
                 getattr(expected, name)())
+
+
+@unittest.skipUnless(k2.with_mps and torch.backends.mps.is_available(),
+                     'there is no mps')
+@mock.patch.dict(os.environ, {'K2_MPS_FORCE': 'metal'})
+class TestMpsIntersectDensePaths(unittest.TestCase):
+    '''Compares with all paths of the graphs, which exact sums tell apart.'''
+
+    def each_case(self):
+        '''Yield random cases, each with some beams.'''
+        for seed in range(5):
+            cases = IntersectionCases(seed)
+            # Tells from which arc of the graphs an arc of a lattice came.
+            cases.graphs.arc_index = torch.arange(cases.graphs.num_arcs,
+                                                  dtype=torch.int32)
+            for beam in cases.beams:
+                yield cases, beam
+
+    def intersect(self, cases, beam, **options):
+        '''Return the lattices, and the inputs that have gradients.'''
+        log_probs = cases.log_probs.clone().to('mps').requires_grad_(True)
+        graphs = cases.graphs.to('mps').requires_grad_(True)
+        lattices = k2.intersect_dense(graphs, cases.dense(log_probs), beam,
+                                      frame_idx_name='frame', **options)
+        return lattices, graphs, log_probs
+
+    def sources(self, lattices):
+        '''Return (frame, arc of the graphs) of each arc.'''
+        return list(zip(lattices.frame.tolist(), lattices.arc_index.tolist()))
+
+    def test_a_lattice_has_the_paths_within_the_beam(self):
+        for cases, beam in self.each_case():
+            lattices = self.intersect(cases, beam)[0]
+            sources = self.sources(lattices)
+            for arcs, size, expected in zip(
+                    arcs_of(lattices), num_states(lattices),
+                    cases.expected(beam)):
+                found = [[sources[arc.index] for arc in path]
+                         for path in paths(arcs, 0, size - 1)]
+                assert sorted(found) == sorted(
+                    [(frame, arc.index) for frame, arc in enumerate(path)]
+                    for path in expected.paths)
+
+    def test_each_arc_of_a_lattice_is_on_a_path_within_the_beam(self):
+        for cases, beam in self.each_case():
+            lattices = self.intersect(cases, beam)[0]
+            sources = self.sources(lattices)
+            for arcs, expected in zip(arcs_of(lattices), cases.expected(beam)):
+                assert sorted(sources[arc.index] for arc in arcs) == sorted(
+                    (frame, arc.index) for frame, arc in expected.kept)
+
+    def test_scores_are_those_of_the_graph_and_of_the_frame(self):
+        for cases, beam in self.each_case():
+            lattices = self.intersect(cases, beam)[0]
+            sources, scores = self.sources(lattices), lattices.scores.tolist()
+            a_scores = cases.graphs.scores.tolist()
+            for arcs, rows in zip(arcs_of(lattices), cases.log_probs.tolist()):
+                for arc in arcs:
+                    frame, source = sources[arc.index]
+                    # The scores behind the last frame are 0.
+                    b_score = rows[frame][arc.label] if arc.label >= 0 else 0
+                    assert scores[arc.index] == a_scores[source] + b_score
+
+    def test_states_come_in_the_order_of_frames(self):
+        for cases, beam in self.each_case():
+            lattices = self.intersect(cases, beam)[0]
+            frames = lattices.frame.tolist()
+            for arcs in arcs_of(lattices):
+                for arc in arcs:
+                    assert arc.src < arc.dest
+                    assert all(frames[other.index] == frames[arc.index] + 1
+                               for other in arcs if other.src == arc.dest)
+                in_order = [frames[arc.index] for arc in arcs]
+                assert in_order == sorted(in_order)
+
+    def test_each_arc_is_among_the_incoming_arcs_of_its_state(self):
+        for cases, beam in self.each_case():
+            lattices = self.intersect(cases, beam)[0]
+            expected = [[[arc.index for arc in arcs if arc.dest == state]
+                         for state in range(size)]
+                        for arcs, size in zip(arcs_of(lattices),
+                                              num_states(lattices))]
+            found = lattices._get_incoming_arcs().to('cpu')
+            assert found.tolist() == expected
+
+    def test_gradients_are_sums_over_arcs(self):
+        for cases, beam in self.each_case():
+            lattices, graphs, log_probs = self.intersect(cases, beam)
+            # Whole numbers, so that sums are exact.
+            weights = torch.randint(-8, 9, lattices.scores.shape).float()
+            (lattices.scores * weights.to('mps')).sum().backward()
+            of_graphs = torch.zeros(graphs.scores.shape)
+            of_frames = torch.zeros(log_probs.shape)
+            sources = self.sources(lattices)
+            for seq, arcs in enumerate(arcs_of(lattices)):
+                for arc in arcs:
+                    frame, source = sources[arc.index]
+                    of_graphs[source] += weights[arc.index]
+                    if arc.label >= 0:
+                        of_frames[seq, frame, arc.label] += weights[arc.index]
+            assert torch.equal(graphs.grad.cpu(), of_graphs)
+            assert torch.equal(log_probs.grad.cpu(), of_frames)
+
+    def test_gradients_are_differences(self):
+        cases = IntersectionCases(1)
+        lattices, graphs, log_probs = self.intersect(cases, cases.beams[0])
+        weights = torch.randint(-8, 9, lattices.scores.shape).to('mps')
+
+        def value(lattices):
+            return (lattices.scores * weights).sum()
+
+        value(lattices).backward()
+        a_scores = cases.graphs.scores.clone()
+        for leaf, gradient in ((a_scores, graphs.grad),
+                               (cases.log_probs, log_probs.grad)):
+            for index in range(0, leaf.numel(), 3):
+                leaf.view(-1)[index] += 1
+                cases.graphs.scores = a_scores
+                moved = value(self.intersect(cases, cases.beams[0])[0])
+                leaf.view(-1)[index] -= 1
+                # The beam is wide and the sums are exact, so is the difference.
+                assert moved - value(lattices) == gradient.view(-1)[index]
+
+    def test_graphs_that_share_a_sequence(self):
+        for cases, beam in self.each_case():
+            cases.sequences = [0, 0, 0, 2]
+            order = torch.tensor(cases.sequences, dtype=torch.int32)
+            lattices = self.intersect(cases, beam, a_to_b_map=order.to('mps'))
+            sources = self.sources(lattices[0])
+            for arcs, expected in zip(arcs_of(lattices[0]),
+                                      cases.expected(beam)):
+                assert sorted(sources[arc.index] for arc in arcs) == sorted(
+                    (frame, arc.index) for frame, arc in expected.kept)
 
 
 if __name__ == '__main__':

@@ -21,11 +21,17 @@
 #  ctest --verbose -R mps_scores_test_py
 
 import os
+import random
 import unittest
 from unittest import mock
 
 import k2
 import torch
+from paths_in_float64 import arcs_of
+from paths_in_float64 import differences
+from paths_in_float64 import log_sum
+from paths_in_float64 import num_states
+from paths_in_float64 import paths
 
 
 @unittest.skipUnless(k2.with_mps and torch.backends.mps.is_available(),
@@ -94,6 +100,170 @@ class TestMpsScores(unittest.TestCase):
             # total score, after 30 additions.
             of_cpu = 4 * 2**-52 * float(total.detach().abs().max())
             assert torch.allclose(*found, rtol=0, atol=1e-6 + of_cpu)
+
+
+@unittest.skipUnless(k2.with_mps and torch.backends.mps.is_available(),
+                     'there is no mps')
+@mock.patch.dict(os.environ, {'K2_MPS_FORCE': 'metal'})
+class TestMpsScoresOfPaths(unittest.TestCase):
+    '''Compares with sums over all paths in double precision.'''
+
+    def setUp(self):
+        torch.manual_seed(1)
+        chance = random.Random(1)
+        # The last one has no path.
+        self.fsas = k2.create_fsa_vec([
+            *(self.fsa(chance, size) for size in (2, 5, 7, 7)),
+            k2.Fsa.from_str('0 1 1 0\n2')])
+        self.scores = torch.randn(self.fsas.num_arcs).mul(2)
+        self.arcs = arcs_of(self.fsas)
+        self.sizes = num_states(self.fsas)
+
+    def fsa(self, chance, size):
+        '''Return an FSA without cycles.  Some states may be on no path.'''
+        arcs = {(0, 1, 1 if size > 2 else -1)}
+        for _ in range(2 * size):
+            src, dest = sorted(chance.sample(range(size), 2))
+            label = -1 if dest == size - 1 else chance.randint(1, 4)
+            arcs.add((src, dest, label))
+        lines = [f'{src} {dest} {label} 0' for src, dest, label in sorted(arcs)]
+        return k2.Fsa.from_str('\n'.join([*lines, str(size - 1)]))
+
+    def sums(self, scores, ends, log_semiring):
+        '''Return the sum of the paths from one state to another.
+
+        Args:
+          ends:
+            Tuples of an FSA, and a state of it where the paths begin and end.
+        '''
+        return torch.stack([
+            log_sum(self.of_paths(scores, fsa, begin, end)[1], log_semiring)
+            for fsa, begin, end in ends])
+
+    def of_paths(self, scores, fsa, begin, end):
+        '''Return the paths from one state to another, and their scores.'''
+        found = list(paths(self.arcs[fsa], begin, end))
+        return found, scores.new_tensor([
+            sum(scores[arc.index].item() for arc in path) for path in found])
+
+    def tot(self, scores, log_semiring=True):
+        return self.sums(scores, [(fsa, 0, size - 1)
+                                  for fsa, size in enumerate(self.sizes)],
+                         log_semiring)
+
+    def forward(self, scores, log_semiring=True):
+        return self.sums(scores, [(fsa, 0, state)
+                                  for fsa, size in enumerate(self.sizes)
+                                  for state in range(size)], log_semiring)
+
+    def backward(self, scores, log_semiring=True):
+        return self.sums(scores, [(fsa, state, size - 1)
+                                  for fsa, size in enumerate(self.sizes)
+                                  for state in range(size)], log_semiring)
+
+    def posteriors(self, scores):
+        '''Return the share of the paths through each arc.'''
+        through = []
+        for fsa, size in enumerate(self.sizes):
+            found, of_paths = self.of_paths(scores, fsa, 0, size - 1)
+            for arc in self.arcs[fsa]:
+                has_arc = torch.tensor([arc in path for path in found],
+                                       dtype=torch.bool)
+                through.append(log_sum(of_paths[has_arc]) - log_sum(of_paths))
+        return torch.stack(through).exp().nan_to_num(0)
+
+    def check(self, found, leaf, expected):
+        '''Compare scores and the gradient of a sum with weights.
+
+        Args:
+          found:
+            The scores on mps.
+          leaf:
+            The scores of arcs on mps that they depend on.
+          expected:
+            A function that maps the scores of arcs to scores.
+        '''
+        scores = self.scores.double()
+        values = expected(scores)
+        assert found.dtype == torch.float32
+        # Of numbers below 32, the results are rounded to float32.
+        torch.testing.assert_close(found.detach().cpu().double(), values,
+                                   rtol=0, atol=32 * 2**-24 + 1e-7)
+        finite = values.isfinite()
+        weights = torch.randn(values.shape, dtype=torch.float64)
+        found[finite.to('mps')].mul(
+            weights[finite].float().to('mps')).sum().backward()
+        gradient = differences(
+            lambda point: (expected(point) * weights)[finite].sum(), scores)
+        # Sums of tens of products in float32.
+        torch.testing.assert_close(leaf.grad.cpu().double(), gradient,
+                                   rtol=1e-5, atol=1e-5)
+
+    def compare(self, name, *args):
+        '''Compare a method of k2.Fsa, and its gradient.'''
+        leaf = self.scores.clone().to('mps').requires_grad_(True)
+        fsas = self.fsas.to('mps')
+        fsas.scores = leaf
+        return getattr(fsas, name)(*args), leaf
+
+    def test_total_scores(self):
+        for use_double in (True, False):
+            for log_semiring in (True, False):
+                found, leaf = self.compare('get_tot_scores', use_double,
+                                           log_semiring)
+                self.check(found, leaf,
+                           lambda scores: self.tot(scores, log_semiring))
+
+    def test_forward_scores(self):
+        for use_double in (True, False):
+            for log_semiring in (True, False):
+                found, leaf = self.compare('get_forward_scores', use_double,
+                                           log_semiring)
+                self.check(found, leaf,
+                           lambda scores: self.forward(scores, log_semiring))
+
+    def test_backward_scores(self):
+        for use_double in (True, False):
+            for log_semiring in (True, False):
+                found, leaf = self.compare('get_backward_scores', use_double,
+                                           log_semiring)
+                self.check(found, leaf,
+                           lambda scores: self.backward(scores, log_semiring))
+
+    def test_posteriors_of_arcs(self):
+        for use_double in (True, False):
+            found, leaf = self.compare('get_arc_post', use_double, True)
+            self.check(found.exp(), leaf, self.posteriors)
+
+    def test_sums_that_float32_rounds(self):
+        # Each path has the same multiple of 2^22, and what it has beside is
+        # less than float32 can add to that.
+        of_arcs = [2**22 * (arc.dest - arc.src)
+                   for arcs in self.arcs for arc in arcs]
+        self.scores = torch.tensor(of_arcs) + self.scores.round()
+        expected = self.posteriors(self.scores.double()).float()
+        found, leaf = self.compare('get_tot_scores', True, True)
+        found[found.isfinite()].sum().backward()
+        # Products of four numbers in float32.
+        torch.testing.assert_close(leaf.grad.cpu(), expected, rtol=1e-5,
+                                   atol=1e-6)
+        found, _ = self.compare('get_arc_post', True, True)
+        torch.testing.assert_close(found.exp().cpu(), expected, rtol=1e-5,
+                                   atol=1e-6)
+
+    def test_posteriors_flow_from_state_to_state(self):
+        found, _ = self.compare('get_arc_post', True, True)
+        shares = found.exp().tolist()
+        for arcs, size in zip(self.arcs[:-1], self.sizes):
+            inflow, outflow = [0.] * size, [0.] * size
+            for arc in arcs:
+                inflow[arc.dest] += shares[arc.index]
+                outflow[arc.src] += shares[arc.index]
+            # The first state has no arc that enters it, the last none that
+            # leaves it; all paths go through both.
+            inflow[0] = outflow[-1] = 1.
+            for entering, leaving in zip(inflow, outflow):
+                self.assertAlmostEqual(entering, leaving, delta=1e-5)
 
 
 if __name__ == '__main__':

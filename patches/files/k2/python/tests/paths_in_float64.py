@@ -1,0 +1,202 @@
+#!/usr/bin/env python3
+#
+# Copyright      2026  The k2-mps authors
+#
+# See ../../../LICENSE for clarification regarding multiple authors
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+# What tests of mps compare with: all paths of small FSAs, in double precision.
+
+import itertools
+import random
+from typing import Callable
+from typing import Iterator
+from typing import List
+from typing import NamedTuple
+from typing import Optional
+from typing import Tuple
+
+import k2
+import torch
+
+
+class Arc(NamedTuple):
+    src: int
+    dest: int
+    label: int
+    index: int  # among the arcs of the FsaVec
+
+
+# The arcs of a path, in their order.
+Path = Tuple[Arc, ...]
+
+
+def arcs_of(fsas: k2.Fsa) -> List[List[Arc]]:
+    '''Return the arcs of each FSA of an FsaVec.'''
+    rows = fsas.arcs.values()[:, :3].tolist()
+    begins = fsas.arcs.shape().remove_axis(1).row_splits(1).tolist()
+    return [[Arc(*rows[i], i) for i in range(begin, end)]
+            for begin, end in zip(begins, begins[1:])]
+
+
+def num_states(fsas: k2.Fsa) -> List[int]:
+    '''Return the number of states of each FSA of an FsaVec.'''
+    begins = fsas.arcs.row_splits(1).tolist()
+    return [end - begin for begin, end in zip(begins, begins[1:])]
+
+
+def paths(arcs: List[Arc], begin: int, end: int,
+          length: Optional[int] = None) -> Iterator[Path]:
+    '''Yield the paths from one state to another.
+
+    Args:
+      arcs:
+        The arcs of an FSA.  Without a length, there is no cycle.
+      length:
+        The number of arcs of a path; None for any number.
+    '''
+    if begin == end and not length:
+        yield ()
+    if length == 0:
+        return
+    left = None if length is None else length - 1
+    for arc in arcs:
+        if arc.src == begin:
+            for rest in paths(arcs, arc.dest, end, left):
+                yield (arc, *rest)
+
+
+def log_sum(scores: torch.Tensor, log_semiring: bool = True) -> torch.Tensor:
+    '''Return log(sum(exp(scores))), or their maximum; -infinity of none.'''
+    if scores.numel() == 0:
+        return scores.new_tensor(-float('inf'))
+    return scores.logsumexp(0) if log_semiring else scores.max()
+
+
+def differences(function: Callable, point: torch.Tensor) -> torch.Tensor:
+    '''Return the gradient of a function by central differences.
+
+    With steps of 1e-5 and values below 1e3 the error is about 1e-8: that of
+    the rounding, 1e3 * 2^-52 / 1e-5, and less for the third derivative.
+
+    Args:
+      function:
+        Maps a tensor of the shape of `point` to a number.
+      point:
+        In torch.float64.
+    '''
+    step = 1e-5
+    ans = torch.zeros(point.shape, dtype=torch.float64)
+    for index in itertools.product(*map(range, point.shape)):
+        moved = torch.zeros_like(ans)
+        moved[index] = step
+        ans[index] = (function(point + moved) -
+                      function(point - moved)) / (2 * step)
+    return ans
+
+
+class Intersection:
+    '''What intersect_dense has to find: the paths of an FSA through frames.
+
+    All scores are multiples of 1/64 and small, so that sums are exact in any
+    precision and order, and no tie is near the beam, which is no multiple.
+    '''
+
+    def __init__(self, arcs: List[Arc], num_states: int, num_frames: int,
+                 a_scores: torch.Tensor, b_scores: torch.Tensor, beam: float):
+        '''
+        Args:
+          a_scores:
+            The scores of the arcs of the FsaVec.
+          b_scores:
+            The scores of a sequence by frame and label.
+        '''
+        self.num_frames = num_frames
+        self.paths = list(paths(arcs, 0, num_states - 1, num_frames + 1))
+        scores = self._scores(a_scores, b_scores).tolist()
+        # The arcs that are kept, each in its frame.
+        self.kept = {
+            arc
+            for path, score in zip(self.paths, scores)
+            if score > max(scores) - beam for arc in enumerate(path)
+        }
+        self.paths = [path for path in self.paths
+                      if self.kept.issuperset(enumerate(path))]
+
+    def _scores(self, a_scores: torch.Tensor, b_scores: torch.Tensor
+                ) -> torch.Tensor:
+        '''Return the score of each path.'''
+        shape = len(self.paths), self.num_frames + 1
+        indexes = torch.tensor([[arc.index for arc in path]
+                                for path in self.paths], dtype=torch.int64)
+        labels = torch.tensor([[arc.label for arc in path]
+                               for path in self.paths], dtype=torch.int64)
+        # The last arc enters the final state, behind all frames.
+        frames = torch.arange(self.num_frames)
+        return (a_scores[indexes.view(shape)].sum(1) +
+                b_scores[frames, labels.view(shape)[:, :-1]].sum(1))
+
+    def total(self, a_scores: torch.Tensor, b_scores: torch.Tensor
+              ) -> torch.Tensor:
+        '''Return the log-sum of the paths that are left, for other scores.'''
+        return log_sum(self._scores(a_scores, b_scores))
+
+
+class IntersectionCases:
+    '''Random graphs and scores, for :class:`Intersection`.'''
+
+    beams = (100.01, 3.01, 0.51)
+
+    def __init__(self, seed: int):
+        torch.manual_seed(seed)
+        chance = random.Random(seed)
+        # The longest sequence is first, and the last has no frame.
+        self.num_frames = [5, 4, 4, 0]
+        # The sequence of each graph.
+        self.sequences = [0, 1, 2, 3]
+        self.graphs = k2.create_fsa_vec([
+            k2.ctc_graph([[1, 1, 2]])[0], k2.ctc_graph([[3, 2, 3, 3]])[0],
+            *(self._graph(chance) for _ in range(2))])
+        self.graphs.scores = self._scores(self.graphs.num_arcs)
+        self.log_probs = self._scores(4, 5, 5)
+
+    @staticmethod
+    def _scores(*shape: int) -> torch.Tensor:
+        return torch.randint(-128, 129, shape) / 64
+
+    @staticmethod
+    def _graph(chance: random.Random) -> k2.Fsa:
+        '''Return a graph with cycles, and with states without a path.'''
+        final = chance.randint(3, 5)
+        arcs = {(state, chance.randrange(final), chance.randrange(5))
+                for state in range(final) for _ in range(3)}
+        arcs |= {(chance.randrange(final), final, -1) for _ in range(2)}
+        lines = [f'{src} {dest} {label} 0' for src, dest, label in sorted(arcs)]
+        return k2.Fsa.from_str('\n'.join([*lines, str(final)]))
+
+    def dense(self, log_probs: torch.Tensor) -> k2.DenseFsaVec:
+        segments = [[i, 0, frames] for i, frames in enumerate(self.num_frames)]
+        return k2.DenseFsaVec(log_probs,
+                              torch.tensor(segments, dtype=torch.int32))
+
+    def expected(self, beam: float) -> List[Intersection]:
+        '''Return the intersection of each graph with its sequence.'''
+        a_scores = self.graphs.scores.double()
+        b_scores = self.log_probs.double()
+        return [
+            Intersection(arcs, size, self.num_frames[seq], a_scores,
+                         b_scores[seq], beam)
+            for arcs, size, seq in zip(arcs_of(self.graphs),
+                                       num_states(self.graphs), self.sequences)
+        ]
