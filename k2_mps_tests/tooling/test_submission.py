@@ -73,6 +73,29 @@ def test_the_cover_letter_says_what_ran_where(sandbox, k2):
     assert out.startswith("A title\n") and out.endswith("\n\nOf ctc.\n\n- Of all.\n")
 
 
+def test_a_squashed_group_is_one_commit_with_all_messages(sandbox, k2):
+    page = "# x\n\n## fixes: Fix\n\nWhy.\n\n### Limits\n\nFew.\n\n## device: Device\n\nWhat.\n"
+    support.write(sandbox.root, {"docs/pull-requests.md": page})
+    order = sandbox.root / "patches/series"
+    order.write_text(f"# fixes: x\n{support.MPS}\n{support.ARRAY}\n# device: x\n{support.NEW}\n")
+    sandbox.ok("upstream", "--group", "device", "--squash", "--branch", "for-k2")
+    assert git(k2, "rev-parse", "for-k2^{tree}") == git(k2, "rev-parse", "k2-mps^{tree}")
+    assert git(k2, "rev-parse", "for-k2~2") == sandbox.pin
+    message = git(k2, "log", "--format=%B", "-1", "for-k2~").strip()
+    assert message.startswith("Fix\n\nWhy.\n\n* context: know mps\n\nBecause it is needed.\n")
+    assert message.endswith("* array: a mode and line ends") and "Few" not in message
+    assert git(k2, "log", "--format=%an %s", "-1", "for-k2").strip() == "Jörg Sender Device"
+
+
+def test_the_cover_letter_has_the_commands_of_the_tests_that_it_adds(sandbox, k2):
+    assert "pytest" not in sandbox.ok("upstream")
+    tests = {"k2/python/tests/x_test.py": "pass\n", "k2/csrc/mps/y_test.cu": "//\n"}
+    support.write(k2, tests)
+    sandbox.ok("new", "mps: tests", *tests)
+    out = sandbox.ok("upstream")
+    assert "python3 -m pytest \\\n  k2/python/tests/x_test.py\nctest -R y_test\n" in out
+
+
 def test_a_conflict_with_upstreams_newest_commit_is_told(sandbox, k2):
     order = sandbox.root / "patches/series"
     order.write_text(order.read_text().replace("array", "# device: x\narray"))

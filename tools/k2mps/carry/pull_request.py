@@ -1,17 +1,20 @@
 """The series as a pull request to k2: plain commits without this project's marks.
 
 The commits contain the new files and have no trailers.  The author of a patch that names none is
-the user.  The cover letter lists the patches; for a group it has the title and the text of
-docs/pull-requests.md, which says what ran where.
+the user.  The cover letter lists the patches and the tests that they add; for a group it has the
+title and the text of docs/pull-requests.md, which says what ran where.
 """
 
 import dataclasses
+import itertools
 import re
 from collections.abc import Sequence
+from pathlib import PurePosixPath
 
 from k2mps.core import errors
 from k2mps.core.project import Project
 from k2mps.series import patch_folder
+from k2mps.series.patch_folder import Series
 from k2mps.series.patch_text import Patch
 from k2mps.stack.checkout import Checkout
 from k2mps.stack.commits import commit_date, series_tip
@@ -26,11 +29,12 @@ class Submission:
     cover: str  # the cover letter, subject first
 
 
-def make(project: Project, checkout: Checkout, group: str = "") -> Submission:
+def make(project: Project, checkout: Checkout, group: str = "", squash: bool = False) -> Submission:
     """Makes the commits; no ref names them yet.
 
     Args:
       group: the group to submit, on top of the groups before it; all patches where empty.
+      squash: whether each group is one commit, as k2 merges pull requests.
     """
     pin = checkout.pinned(project.upstream().pin)
     found = patch_folder.load(project.patches)
@@ -48,12 +52,34 @@ def make(project: Project, checkout: Checkout, group: str = "") -> Submission:
         sender = f"{_sender(checkout)} {commit_date(checkout, pin.commit)}"
         base = tip = pin.commit
         end = found.patches.index(chosen[-1]) + 1
-        for commit, patch in zip(commits, found.patches[:end]):
-            base = tip if patch == chosen[0] else base
-            message = "\n\n".join(filter(None, (patch.subject, patch.body))) + "\n"
-            author = f"{commit.author} {commit.when}" if patch.date else sender
-            tip = checkout.objects.commit(commit.tree, [tip], message, author, sender)
+        pairs = [*zip(commits, found.patches[:end])]
+        parts = [[pair] for pair in pairs]
+        if squash:
+            by_group = itertools.groupby(pairs, lambda pair: found.groups.get(pair[1].name, ""))
+            parts = [[*pairs] for _, pairs in by_group]
+        for part in parts:
+            commit, last = part[-1]
+            patches = [patch for _, patch in part]
+            base = tip if patches[0] == chosen[0] else base
+            author = f"{commit.author} {commit.when}" if last.date and not squash else sender
+            message = _squashed(project, found, patches) if squash else _message(last)
+            tip = checkout.objects.commit(commit.tree, [tip], message + "\n", author, sender)
     return Submission(base, tip, _cover(project, chosen, group))
+
+
+def _message(patch: Patch) -> str:
+    return _paragraphs(patch.subject, patch.body)
+
+
+def _squashed(project: Project, found: Series, patches: Sequence[Patch]) -> str:
+    """The message of a commit that has the changes of all these patches of a group."""
+    title, text = _words_of(project, found.groups.get(patches[0].name, ""))
+    parts = [f"* {_message(patch)}" for patch in patches]
+    return _paragraphs(title, text.partition("\n### ")[0].strip(), *parts)
+
+
+def _paragraphs(*texts: str) -> str:
+    return "\n\n".join(filter(None, texts))
 
 
 def _sender(checkout: Checkout) -> str:
@@ -69,10 +95,26 @@ def _sender(checkout: Checkout) -> str:
 
 
 def _cover(project: Project, chosen: Sequence[Patch], group: str) -> str:
-    title, text = words(project, group) or ("An Apple MPS backend for k2", "")
+    title, text = _words_of(project, group)
     _, common = words(project, "every group") or ("", "")
     patches = "\n".join(f"* {patch.subject}" for patch in chosen)
-    return "\n\n".join(filter(None, (title, patches, text, common))) + "\n"
+    return _paragraphs(title, patches, text, _test_plan(chosen), common) + "\n"
+
+
+def _test_plan(chosen: Sequence[Patch]) -> str:
+    """The commands that run the tests that these patches add; empty where they add none."""
+    added = [PurePosixPath(path) for patch in chosen for path in patch.new_files]
+    tests = [path for path in added if path.stem.endswith("_test")]
+    in_python = [str(path) for path in tests if path.suffix == ".py"]
+    commands = [" \\\n  ".join(["python3 -m pytest", *in_python])] if in_python else []
+    commands += [f"ctest -R {path.stem}" for path in tests if path.suffix != ".py"]
+    if not commands:
+        return ""
+    return "\n".join(["### Test plan", "", "```", *commands, "```"])
+
+
+def _words_of(project: Project, group: str) -> tuple[str, str]:
+    return words(project, group) or ("An Apple MPS backend for k2", "")
 
 
 def words(project: Project, group: str) -> tuple[str, str] | None:

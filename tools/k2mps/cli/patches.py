@@ -186,6 +186,7 @@ def export_command(session: Session, prune: bool, overwrite: bool) -> None:
     "--group", metavar="NAME", help="a group of patches/series, on top of the groups before it"
 )
 @click.option("--branch", metavar="NAME", help="write the commits to this branch")
+@click.option("--squash", is_flag=True, help="make one commit of each group, as k2 merges them")
 @click.option(
     "--check",
     is_flag=True,
@@ -196,7 +197,7 @@ def export_command(session: Session, prune: bool, overwrite: bool) -> None:
     "--quick", is_flag=True, help="with --check: run k2's own tests on the last commit only"
 )
 def upstream_command(
-    session: Session, group: str | None, branch: str | None, check: bool, quick: bool
+    session: Session, group: str | None, branch: str | None, squash: bool, check: bool, quick: bool
 ) -> None:
     """Make a pull request to k2 of the series or a group.
 
@@ -206,7 +207,7 @@ def upstream_command(
     from k2mps.run import program
 
     checkout = session.obtain()
-    made = pull_request.make(session.project, checkout, group or "")
+    made = pull_request.make(session.project, checkout, group or "", squash)
     if check:
         words = [checkout.directory, made.base, made.tip, *(["--quick"] if quick else [])]
         program.COMMITS.run(session.environment, words)
