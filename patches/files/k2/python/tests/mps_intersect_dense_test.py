@@ -131,6 +131,13 @@ class TestMpsIntersectDensePaths(unittest.TestCase):
                 assert sorted(sources[arc.index] for arc in arcs) == sorted(
                     (frame, arc.index) for frame, arc in expected.kept)
 
+    def test_each_state_of_a_lattice_is_on_a_path(self):
+        for cases, beam in self.each_case():
+            lattices = self.intersect(cases, beam)[0]
+            for arcs, size in zip(arcs_of(lattices), num_states(lattices)):
+                assert {arc.src for arc in arcs} == set(range(size - 1))
+                assert {arc.dest for arc in arcs} == set(range(1, size))
+
     def test_scores_are_those_of_the_graph_and_of_the_frame(self):
         for cases, beam in self.each_case():
             lattices = self.intersect(cases, beam)[0]

@@ -111,10 +111,11 @@ class TestMpsScoresOfPaths(unittest.TestCase):
     def setUp(self):
         torch.manual_seed(1)
         chance = random.Random(1)
-        # The last one has no path.
+        # The last two have no path, and one of these has no state.
         self.fsas = k2.create_fsa_vec([
             *(self.fsa(chance, size) for size in (2, 5, 7, 7)),
-            k2.Fsa.from_str('0 1 1 0\n2')])
+            k2.Fsa.from_str('0 1 1 0\n2'),
+            k2.Fsa.from_str('')])
         self.scores = torch.randn(self.fsas.num_arcs).mul(2)
         self.arcs = arcs_of(self.fsas)
         self.sizes = num_states(self.fsas)
@@ -254,7 +255,7 @@ class TestMpsScoresOfPaths(unittest.TestCase):
     def test_posteriors_flow_from_state_to_state(self):
         found, _ = self.compare('get_arc_post', True, True)
         shares = found.exp().tolist()
-        for arcs, size in zip(self.arcs[:-1], self.sizes):
+        for arcs, size in zip(self.arcs[:-2], self.sizes):
             inflow, outflow = [0.] * size, [0.] * size
             for arc in arcs:
                 inflow[arc.dest] += shares[arc.index]
