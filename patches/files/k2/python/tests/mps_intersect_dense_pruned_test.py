@@ -26,6 +26,10 @@ from unittest import mock
 
 import k2
 import torch
+from paths_in_float64 import IntersectionCases
+from paths_in_float64 import arcs_of
+from paths_in_float64 import num_states
+from paths_in_float64 import paths
 
 
 @unittest.skipUnless(k2.with_mps and torch.backends.mps.is_available(),
@@ -82,6 +86,55 @@ class TestMpsIntersectDensePruned(unittest.TestCase):
         # The graph ends after three symbols, the sequences do not.
         graph = k2.linear_fst([1, 2, 3], [1, 2, 3])
         self.compare(graph, allow_partial=True)
+
+
+@unittest.skipUnless(k2.with_mps and torch.backends.mps.is_available(),
+                     'there is no mps')
+@mock.patch.dict(os.environ, {'K2_MPS_FORCE': 'metal'})
+class TestMpsIntersectDensePrunedPaths(unittest.TestCase):
+    '''Compares with all paths of the graphs, which exact sums tell apart.
+
+    The search beam is wide and all frames are in one window, so that the
+    lattice is that of the output beam.
+    '''
+
+    def intersect(self, cases, beam):
+        cases.graphs.arc_index = torch.arange(cases.graphs.num_arcs,
+                                              dtype=torch.int32)
+        graphs = cases.graphs.to('mps')
+        return k2.intersect_dense_pruned(
+            graphs, cases.dense(cases.log_probs.to('mps')), search_beam=1000,
+            output_beam=beam, min_active_states=1, max_active_states=1000,
+            frame_idx_name='frame')
+
+    def test_a_lattice_has_the_paths_within_the_beam(self):
+        for seed in range(5):
+            cases = IntersectionCases(seed)
+            for beam in cases.beams:
+                lattices = self.intersect(cases, beam)
+                sources = list(zip(lattices.frame.tolist(),
+                                   lattices.arc_index.tolist()))
+                for arcs, size, expected in zip(
+                        arcs_of(lattices), num_states(lattices),
+                        cases.expected(beam)):
+                    found = [[sources[arc.index] for arc in path]
+                             for path in paths(arcs, 0, size - 1)]
+                    assert sorted(found) == sorted(
+                        [(frame, arc.index) for frame, arc in enumerate(path)]
+                        for path in expected.paths)
+                    assert {sources[arc.index] for arc in arcs} == {
+                        (frame, arc.index) for frame, arc in expected.kept}
+
+    def test_each_state_of_a_lattice_is_on_a_path(self):
+        for seed in range(5):
+            cases = IntersectionCases(seed)
+            for beam in cases.beams:
+                lattices = self.intersect(cases, beam)
+                for arcs, size in zip(arcs_of(lattices), num_states(lattices)):
+                    if not arcs:  # Then k2 keeps states, on any device.
+                        continue
+                    assert {arc.src for arc in arcs} == set(range(size - 1))
+                    assert {arc.dest for arc in arcs} == set(range(1, size))
 
 
 if __name__ == '__main__':
