@@ -17,6 +17,8 @@ from k2_mps_tests.tooling import support
 ROOT = support.TOOLS.parent
 FOLDER = ROOT / ".github" / "workflows"
 WORKFLOWS = sorted(FOLDER.glob("*.yml"))
+# Those that the series adds to k2.
+OF_K2 = sorted((ROOT / "patches/files/.github/workflows").glob("*.yml"))
 # The workflows that may write issues, and when.
 ISSUES = {
     "follow.yml": "needs.carry.outputs.findings != ''",
@@ -55,8 +57,9 @@ def workflow(request) -> Path:
     ],
     ids=lambda linter: linter[0],
 )
-def test_linters_find_nothing(workflow, linter):
-    support.output(Path(sys.prefix, "bin", linter[0]), *linter[1:], workflow, cwd=ROOT)
+@pytest.mark.parametrize("path", [*WORKFLOWS, *OF_K2], ids=lambda path: path.name)
+def test_linters_find_nothing(path, linter):
+    support.output(Path(sys.prefix, "bin", linter[0]), *linter[1:], path, cwd=ROOT)
 
 
 def triggers(path: Path) -> dict:
