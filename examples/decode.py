@@ -1,10 +1,15 @@
-"""Decodes held-out speakers to words, with a model that examples/ctc.py trained.
+"""Decodes held-out speakers to words, with a graph and a model that examples/ctc.py trained.
 
-The decoding graph is HLG: H is ctc_topo, L the lexicon with a loop over words, G a
-small grammar.  The program takes two results from the lattice: the best path, and the
-path with the best total score in an n-best list.
+The graph is one of two:
 
-    python examples/decode.py build/ctc --device mps
+    --graph hlg   H is ctc_topo, L the lexicon with a loop over words, G a small grammar
+    --graph hl    without the grammar: words in any order
+
+k2.intersect_dense_pruned makes a lattice of the graph's paths.  The program takes two
+results from the lattice: the best path, and the path with the best total score in an
+n-best list.
+
+    python examples/decode.py build/ctc --device mps --graph hlg
 """
 
 import argparse
@@ -46,12 +51,13 @@ def lexicon() -> k2.Fsa:
     return k2.arc_sort(k2.Fsa.from_str("\n".join([*lines, str(final)]), acceptor=False))
 
 
-def decoding_graph() -> k2.Fsa:
-    """HLG, on the CPU: phones of CTC in, words out."""
-    lg = k2.connect(k2.compose(lexicon(), grammar()))
-    lg = k2.connect(k2.determinize(lg))
+def decoding_graph(name: str) -> k2.Fsa:
+    """HLG or HL, on the CPU: phones of CTC in, words out."""
+    words = lexicon()
+    if name == "hlg":
+        words = k2.connect(k2.determinize(k2.connect(k2.compose(words, grammar()))))
     h = k2.ctc_topo(len(speech.PHONES) - 1)
-    return k2.connect(k2.compose(k2.arc_sort(h), k2.arc_sort(lg)))
+    return k2.connect(k2.compose(k2.arc_sort(h), k2.arc_sort(words)))
 
 
 def n_best(lattice: k2.Fsa, num_paths: int) -> tuple[k2.Fsa, k2.Nbest]:
@@ -89,6 +95,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("folder", type=Path, help="where ctc.py has trained")
     training.add_device(parser)
+    parser.add_argument("--graph", choices=["hlg", "hl"], default="hlg", help="hl: no grammar")
     parser.add_argument("--seed", type=int, default=1, help="of the data")
     parser.add_argument("--utterances", type=int, default=64)
     parser.add_argument("--num-paths", type=int, default=50, help="how many to sample")
@@ -100,8 +107,8 @@ def main() -> None:
     batch = speech.make_batch(options.seed, options.utterances, held_out=True)
     log_probs, num_frames = model(batch.to(options.device))
 
-    graph = decoding_graph().to(options.device)
-    print(f"HLG: {graph.shape[0]} states, {graph.num_arcs} arcs")
+    graph = decoding_graph(options.graph).to(options.device)
+    print(f"{options.graph.upper()}: {graph.shape[0]} states, {graph.num_arcs} arcs")
     lattice = k2.get_lattice(log_probs, num_frames, graph)
     best = k2.get_aux_labels(k2.one_best_decoding(lattice))
     print(f"word error rate, best path: {speech.error_rate(batch.words, best):.1%}")
@@ -113,6 +120,8 @@ def main() -> None:
     for reference, words in list(zip(batch.words, best))[:3]:
         print(f"  said:  {' '.join(speech.WORDS[w] for w in reference)}")
         print(f"  heard: {' '.join(speech.WORDS[w] for w in words)}")
+    if options.device.type == "mps":
+        print("\n".join(line for line in k2.mps.explain().split("\n") if "pruned" in line))
 
 
 if __name__ == "__main__":

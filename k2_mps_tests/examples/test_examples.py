@@ -117,12 +117,14 @@ def test_a_run_with_other_settings_is_not_resumed(trained, run, tmp_path):
 
 @pytest.mark.xdist_group("ctc")
 @pytest.mark.parametrize("device", ["cpu", "mps"])
-def test_words_are_decoded(trained, run, device):
-    text = run("decode.py", trained("ctc", "mps")[0], "--device", device)
+@pytest.mark.parametrize("graph", ["hlg", "hl"])
+def test_words_are_decoded_with_a_graph(trained, run, device, graph):
+    text = run("decode.py", trained("ctc", "mps")[0], "--device", device, "--graph", graph)
     rates = [float(rate) for rate in re.findall(r"word error rate, [^:]*: ([\d.]+)%", text)]
     best, n_best, oracle = rates
-    # Grammar and lexicon correct most errors of the phones.
+    # Lexicon and grammar correct most errors of the phones.
     assert best < 10
     assert n_best < 10
+    assert ("intersect_dense_pruned: " in text) == (device == "mps")
     # The n-best list has the best path, or a better one.
     assert oracle <= best
