@@ -19,7 +19,9 @@
 #include <algorithm>
 #include <functional>
 #include <limits>
+#include <map>
 #include <mutex>  // NOLINT
+#include <tuple>
 #include <vector>
 
 #include "k2/csrc/fsa_utils.h"
@@ -96,27 +98,47 @@ struct Problem {
   }
 };
 
+// What earlier calls needed beyond the estimate.
+struct Needed {
+  int64_t rings = 1;        // a factor of max_states and max_arcs
+  int64_t arcs_of_row = 0;  // of the lattice of a sequence, for each row
+};
+
+// Calls are alike if their graphs have as many states and arcs and if
+// max_active is the same.
+using Likeness = std::tuple<int64_t, int64_t, int64_t>;
+std::map<Likeness, Needed> g_needed;  // NOLINT
+
 // The memory of a batch.
 class Memory {
  public:
   Memory(const Problem &problem, int32_t groups) : problem_(problem) {
+    needed_ = GetNeeded();
     // A window, the frame after it, and the frame being made.  Where several
     // threadgroups do a sequence, also the frames of the dispatches in which a
     // window is pruned.
     const int32_t num_frames = kPrWindow + 3 + (groups > 1 ? kPrWindow / 3 : 0);
-    max_states_ = num_frames * problem.active + 1;
-    max_arcs_ = num_frames * problem.leaving + 1;
-    max_out_arcs_ = problem.num_rows * std::min<int64_t>(problem.leaving, 500);
+    max_states_ = needed_.rings * num_frames * problem.active + 1;
+    max_arcs_ = needed_.rings * num_frames * problem.leaving + 1;
+    max_out_arcs_ =
+        problem.num_rows * std::max(std::min<int64_t>(problem.leaving, 500),
+                                    needed_.arcs_of_row);
     max_out_states_ = max_out_arcs_ / 2 + problem.num_rows + 2;
   }
 
   void EnlargeRings() {
     max_states_ *= 2;
     max_arcs_ *= 2;
+    needed_.rings *= 2;
+    KeepNeeded();
   }
   void EnlargeOutput(int64_t states, int64_t arcs) {
     max_out_states_ = std::max(max_out_states_, states);
     max_out_arcs_ = std::max(max_out_arcs_, arcs);
+    const int64_t most = std::max(2 * states, arcs);
+    needed_.arcs_of_row =
+        std::max(needed_.arcs_of_row, most / problem_.num_rows + 1);
+    KeepNeeded();
   }
 
   // Sets how many sequences have tables and rings at the same time.  Returns
@@ -177,7 +199,23 @@ class Memory {
     return problem_.num_seqs * (16 * max_out_arcs_ + 8 * max_out_states_);
   }
 
+  Likeness GetLikeness() const {
+    return {problem_.num_states, problem_.num_arcs, problem_.active};
+  }
+  Needed GetNeeded() const {
+    std::lock_guard<std::mutex> lock(g_mutex);
+    auto found = g_needed.find(GetLikeness());
+    return found == g_needed.end() ? Needed() : found->second;
+  }
+  void KeepNeeded() const {
+    constexpr size_t kMostKept = 64;
+    std::lock_guard<std::mutex> lock(g_mutex);
+    if (g_needed.size() >= kMostKept) g_needed.clear();
+    g_needed[GetLikeness()] = needed_;
+  }
+
   const Problem problem_;
+  Needed needed_;
   int64_t max_states_, max_arcs_, max_out_states_, max_out_arcs_;
   int64_t at_once_ = 0;
 };
