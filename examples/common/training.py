@@ -11,6 +11,7 @@ import torch
 from rich import progress
 from torch import nn
 
+from common import processes
 from common.speech import Batch, error_rate, make_batch
 
 CHECKPOINT = "checkpoint.pt"
@@ -37,11 +38,18 @@ def main(
       steps, learning_rate: the defaults of the options.
     """
     options = _parser(description, steps, learning_rate).parse_args()
+    processes.start(_run, (make_model, loss_of, recognise), options)
+
+
+def _run(make_model, loss_of, recognise, options: argparse.Namespace) -> None:
+    """Trains in this process; the arguments are those of `main`."""
     # The CPU makes the weights, so that all devices begin with the same.
     torch.manual_seed(options.seed)
     model = make_model().to(options.device)
 
     def tell(when: str) -> None:
+        if processes.rank() > 0:
+            return
         batch = make_batch(options.seed, options.held_out, held_out=True)
         found = recognise(model, batch.to(options.device))
         print(f"phone error rate {when}: {error_rate(batch.phones, found):.1%}")
@@ -49,7 +57,8 @@ def main(
     if not options.resume:
         tell("before")
     losses = train(model, loss_of, options)
-    print(f"loss: {losses[0]:.3f} to {losses[-1]:.3f}")
+    if processes.rank() == 0:
+        print(f"loss: {losses[0]:.3f} to {losses[-1]:.3f}")
     tell("after")
 
 
@@ -59,6 +68,7 @@ def _parser(description: str, steps: int, learning_rate: float) -> argparse.Argu
     )
     ans.add_argument("folder", type=Path, help="where checkpoint and loss curve go")
     add_device(ans)
+    processes.add_world_size(ans)
     ans.add_argument("--seed", type=int, default=1, help="of weights and data")
     ans.add_argument("--steps", type=int, default=steps, help="how long to train, in batches")
     ans.add_argument(
@@ -74,7 +84,7 @@ def _parser(description: str, steps: int, learning_rate: float) -> argparse.Argu
     ans.add_argument(
         "--resume", action="store_true", help="go on from the checkpoint in the folder"
     )
-    ans.add_argument("--batch", type=int, default=16, help="utterances")
+    ans.add_argument("--batch", type=int, default=16, help="utterances, of all processes")
     ans.add_argument("--held-out", type=int, default=64, help="utterances to test with")
     ans.add_argument("--learning-rate", type=float, default=learning_rate)
     return ans
@@ -103,7 +113,7 @@ def train(
     So a resumed run gives the same as a run without interruption, on the CPU to the last bit.
 
     Args:
-      model: on the device; changed in place.
+      model: on the device, in each process; changed in place.
       loss_of: a function that returns the loss of a batch; its last argument is the
         finished part of the training, from 0 to 1.
       options: the options of the command line.
@@ -118,6 +128,7 @@ def train(
     losses: list[float] = []
     if options.resume:
         losses = _load(model, optimizer, schedule, options)
+    parallel = processes.parallel(model, loss_of)
     end = min(options.steps, options.stop_after or options.steps)
     with progress.Progress(
         progress.TextColumn(name_of(options.device)),
@@ -125,26 +136,30 @@ def train(
         progress.MofNCompleteColumn(),
         progress.TimeRemainingColumn(),
         progress.TextColumn("loss {task.fields[loss]:.3f}"),
+        disable=processes.rank() > 0,
     ) as bar:
         task = bar.add_task(
             "", total=end, completed=len(losses), loss=losses[-1] if losses else float("nan")
         )
         for step in range(len(losses), end):
             # Swoosh rounds its derivative to 8 bits with random numbers.
-            torch.manual_seed(options.seed * 1_000_003 + step)
+            torch.manual_seed(options.seed * 1_000_003 + step + 15_485_863 * processes.rank())
             batch = make_batch(options.seed * 1_000_003 + step, options.batch)
-            loss = loss_of(model, batch.to(options.device), step / options.steps)
+            batch, weight = processes.share(batch)
+            loss = weight * parallel(batch.to(options.device), step / options.steps)
             optimizer.zero_grad()
             loss.backward()
             nn.utils.clip_grad_norm_(model.parameters(), 5.0)
             optimizer.step()
             schedule.step()
-            losses.append(loss.item())
+            losses.append(processes.mean(loss))
             bar.update(task, completed=step + 1, loss=losses[-1])
-            if (step + 1) % options.save_every == 0 or step + 1 == end:
+            is_due = (step + 1) % options.save_every == 0 or step + 1 == end
+            if is_due and processes.rank() == 0:
                 _save(model, optimizer, schedule, losses, options)
-    text = json.dumps({"device": name_of(options.device), "losses": losses})
-    (options.folder / CURVE).write_text(text + "\n")
+    if processes.rank() == 0:
+        text = json.dumps({"device": name_of(options.device), "losses": losses})
+        (options.folder / CURVE).write_text(text + "\n")
     return losses
 
 

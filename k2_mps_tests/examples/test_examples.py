@@ -88,6 +88,22 @@ def test_both_devices_learn_the_same_transducer(trained):
     assert max(abs(a - b) / a for a, b in zip(cpu, mps)) < TOLERANCE["transducer"]
 
 
+# k2.rnnt_loss_smoothed takes a mean over its whole batch, so only CTC's loss is a sum of shares.
+def test_two_processes_learn_what_one_does_with_the_whole_batch(run, tmp_path):
+    curves = []
+    for count in (1, 2):
+        options = ["--device", "mps", "--world-size", count, "--steps", 10, "--held-out", 2]
+        text = run("ctc.py", tmp_path / str(count), *options)
+        assert text.count("phone error rate after") == 1
+        curves.append(losses(tmp_path / str(count)))
+    differences = [abs(one - two) / one for one, two in zip(*curves, strict=True)]
+    assert len(differences) == 10
+    # Before the first update: sums in float32 over about 60 frames.
+    assert differences[0] < 60 * torch.finfo(torch.float32).eps
+    # Later, the processes have random numbers of their own.  10 times what they changed.
+    assert max(differences) < (TOLERANCE["ctc"] if sys.platform == "darwin" else 4e-4)
+
+
 @pytest.mark.parametrize("name", ["ctc", "transducer"])
 def test_a_resumed_run_is_the_same_to_the_bit(run, tmp_path, name):
     options = ["--steps", 6, "--batch", 4, "--save-every", 2, "--held-out", 2]

@@ -30,7 +30,9 @@ def torch_autocast(device_type="cuda", **kwargs):
 TRAIN = """#!/usr/bin/env python3
 import logging
 import torch
+import torch.multiprocessing as mp
 from torch.cuda.amp import GradScaler, autocast
+from torch.nn.parallel import DistributedDataParallel as DDP
 
 
 def run(rank, params):
@@ -39,6 +41,8 @@ def run(rank, params):
         device = torch.device("cuda", rank)
     # torch.cuda.empty_cache() is of no use here
     assert torch.cuda.is_bf16_supported(), "torch.cuda.is_bf16_supported() says no"
+    if params.world_size > 1:
+        model = DDP(params.model, device_ids=[rank], find_unused_parameters=True)
     scaler = GradScaler(enabled=params.use_fp16)
     with autocast(enabled=params.use_fp16):
         loss = torch.nn.functional.ctc_loss(*params.batch)
@@ -46,6 +50,14 @@ def run(rank, params):
         pass
     logging.info(f"so far {torch.cuda.max_memory_allocated()//1000000}MB of {'GPU'}")
     return scaler, loss
+
+
+def main(params):
+    mp.spawn(run, args=(params,), nprocs=params.world_size, join=True)
+
+
+if __name__ == "__main__":
+    main(None)
 """
 
 
@@ -60,9 +72,12 @@ def changed(source: str, changes: dict[str, str]) -> str:
 REWRITTEN_TRAIN = changed(
     TRAIN,
     {
-        "torch.cuda.amp import GradScaler, autocast": (
-            "k2.mps.gpu import GradScaler, autocast\nfrom k2.mps import gpu"
+        "torch.cuda.amp import GradScaler, autocast": "k2.mps.gpu import GradScaler, autocast",
+        "import DistributedDataParallel as DDP": (
+            "import DistributedDataParallel as DDP\nfrom k2.mps import gpu"
         ),
+        "device_ids=[rank]": "device_ids=[gpu.pick_device(rank).index]",
+        "mp.spawn(": "gpu.spawn(",
         "if torch.cuda.is_available()": "if gpu.is_available()",
         'torch.device("cuda", rank)': "gpu.pick_device(rank)",
         "assert torch.cuda.is_bf16_supported()": "assert gpu.is_bf16_supported()",
@@ -86,6 +101,15 @@ class Softmax(torch.autograd.Function):
         return y
 """
 
+DIST = """import torch
+from torch import distributed as dist
+
+
+def setup_dist(rank, world_size):
+    dist.init_process_group("nccl", rank=rank, world_size=world_size)
+    torch.cuda.set_device(rank)
+"""
+
 FBANK = """import torch
 from lhotse import KaldifeatFbank
 
@@ -102,7 +126,8 @@ FILES = {
     "egs/yesno/scaling.py": SCALING,
     "egs/yesno/fbank.py": FBANK,
     "egs/yesno/own.py": "import torch\n\ngpu = torch.cuda.memory_allocated()\n",
-    "icefall/dist.py": 'import torch\n\nd.start("nccl")\ntorch.cuda.set_device(0)\n',
+    "egs/yesno/config.py": 'import torch\n\nd.start("nccl")\ntorch.cuda.get_device_name(0)\n',
+    "icefall/dist.py": DIST,
     "egs/yesno/README.md": "torch.cuda.empty_cache()\n",
     "egs/yesno/bare.py": "torch.cuda.empty_cache()\n",
     "egs/yesno/broken.py": 'import torch\n"""torch.cuda.empty_cache()\n',
@@ -112,6 +137,7 @@ REWRITTEN = [
     "egs/yesno/scaling.py",
     "egs/yesno/train.py",
     "egs/yesno/windows.py",
+    "icefall/dist.py",
     "icefall/utils.py",
 ]
 
@@ -134,7 +160,7 @@ def test_there_and_back(empty, icefall):
     git(icefall, "status")  # which writes the index
     before = support.snapshot(icefall, times=False)
     out = empty.ok("recipes", "icefall", str(icefall))
-    assert "rewrote 5 files" in out and f"git -C {icefall} restore ." in out
+    assert "rewrote 6 files" in out and f"git -C {icefall} restore ." in out
     assert git(icefall, "diff", "--name-only").split() == REWRITTEN
     assert (icefall / "egs/yesno/train.py").read_text() == REWRITTEN_TRAIN
     assert os.access(icefall / "egs/yesno/train.py", os.X_OK)
@@ -143,6 +169,14 @@ def test_there_and_back(empty, icefall):
     utils = (icefall / "icefall/utils.py").read_text()
     assert "def torch_autocast(device_type=gpu.device_type(), **kwargs)" in utils
     assert '"""As torch.cuda.amp.GradScaler was."""' in utils
+    assert (icefall / "icefall/dist.py").read_text() == changed(
+        DIST,
+        {
+            "import distributed as dist": "import distributed as dist\nfrom k2.mps import gpu",
+            '"nccl"': "gpu.dist_backend()",
+            "torch.cuda.set_device": "gpu.set_device",
+        },
+    )
     scaling = (icefall / "egs/yesno/scaling.py").read_text()
     assert "from k2.mps.gpu import custom_bwd, custom_fwd" in scaling
     assert "y.to(gpu.get_autocast_dtype())" in scaling
@@ -155,7 +189,7 @@ def test_there_and_back(empty, icefall):
 def test_any_checkout_that_imports_k2_is_taken(empty, icefall):
     git(icefall, "mv", "icefall/utils.py", "egs/yesno/other.py")
     git(icefall, "commit", "--quiet", "-m", "No icefall/utils.py")
-    assert "rewrote 5 files" in empty.ok("recipes", str(icefall))
+    assert "rewrote 6 files" in empty.ok("recipes", str(icefall))
 
 
 def test_what_stays_is_named(empty, icefall):
@@ -163,7 +197,8 @@ def test_what_stays_is_named(empty, icefall):
     assert "own.py: stays as it is: it has a name `gpu` of its own" in result.stderr
     assert "broken.py: stays as it is: line 2: unterminated" in result.stderr
     assert "fbank.py: stays as it is: it computes features with kaldifeat" in result.stderr
-    assert 'dist.py: still needs CUDA for "nccl", torch.cuda.set_device' in result.stderr
+    needed = 'config.py: still needs CUDA for "nccl", torch.cuda.get_device_name'
+    assert needed in result.stderr
 
 
 def test_edits_are_refused(empty, icefall):
@@ -230,9 +265,17 @@ SHAPES = {
     'z = "é", torch.cuda.\\\n  memory_reserved(), "\u2028"': (
         'z = "é", gpu.memory_reserved(), "\u2028"'
     ),
+    "model = DDP(model, device_ids=[params.rank])": (
+        "model = DDP(model, device_ids=[gpu.pick_device(params.rank).index])"
+    ),
+    "torch.distributed.init_process_group(backend='nccl')": (
+        "torch.distributed.init_process_group(backend=gpu.dist_backend())"
+    ),
     # Other uses of CUDA stay.
     "if torch.cuda.is_available():\n    nccl()": None,
-    "if torch.cuda.is_available():\n    torch.cuda.set_device(0)": None,
+    "if torch.cuda.is_available():\n    torch.cuda.get_device_name(0)": None,
+    "mp.spawn(f)": None,
+    'd.start("nccl")': None,
     "y = x.is_cuda and x.any()": None,
     "model.to(torch.float64)": None,
 }

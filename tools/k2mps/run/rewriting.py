@@ -11,12 +11,15 @@ import warnings
 from typing import NamedTuple
 
 # An extended regular expression for git: programs that it does not match need no rewriting.
-HINT = r"cuda|nccl|ctc_loss|autocast|torch\.double|torch\.float64|fbank|Kaldifeat"
+HINT = (
+    r"cuda|nccl|ctc_loss|autocast|torch\.double|torch\.float64|fbank|Kaldifeat"
+    r"|device_ids=|mp\.spawn"
+)
 
 _CALLS = (
     *("amp.autocast", "amp.GradScaler", "amp.custom_fwd", "amp.custom_bwd", "memory_reserved"),
     *("max_memory_allocated", "memory_allocated", "reset_peak_memory_stats", "empty_cache"),
-    *("synchronize", "is_bf16_supported"),
+    *("synchronize", "is_bf16_supported", "set_device"),
 )
 _RENAMED = {
     **{f"torch.cuda.{name}": name.removeprefix("amp.") for name in _CALLS},
@@ -24,6 +27,7 @@ _RENAMED = {
     # Before 2.14, torch has no kernel for CTC on mps.
     "torch.nn.functional.ctc_loss": "ctc_loss",
     "F.ctc_loss": "ctc_loss",
+    "mp.spawn": "spawn",
 }
 # Renamed where the first argument is CUDA, or there is none.
 _FOR_CUDA = {
@@ -99,6 +103,13 @@ def _name_of(node: ast.AST) -> str:
 
 def _is_cuda(node: ast.AST | None) -> bool:
     return isinstance(node, ast.Constant) and node.value in ("cuda", "cuda:0")
+
+
+def _is_backend(call: ast.Call, argument: ast.AST) -> bool:
+    """Whether an argument of a call is NCCL, as torch.distributed's backend."""
+    value = _value(argument)
+    is_start = _name_of(call.func).split(".")[-1] == "init_process_group"
+    return is_start and isinstance(value, ast.Constant) and value.value == "nccl"
 
 
 def _is_available(node: ast.AST) -> bool:
@@ -178,6 +189,7 @@ class _Rewriter:
         self._cuda: list[tuple[int, int, str]] = []  # uses of CUDA: where, and their text
         self._hinted = self.text.lines_with(rf"{HINT}|opts\.device")
         self._wide = bool(re.search(rf"dtype=({'|'.join(_WIDE)}), *device=", source))
+        self._spawns = bool(re.search(r"torch(\.| import )multiprocessing as mp\b", source))
         self._kaldifeat = "kaldifeat" in source.lower()
         if self._kaldifeat:
             on_host = 'opts.device = "cpu"' in source
@@ -249,7 +261,7 @@ class _Rewriter:
 
     def _Attribute(self, node: ast.Attribute) -> None:
         name = _name_of(node)
-        if name in _RENAMED:
+        if name in _RENAMED and (name != "mp.spawn" or self._spawns):
             self._replace(node, f"gpu.{_RENAMED[name]}")
         elif node.attr == "is_cuda" or _name_of(node.value) == "torch.cuda":
             self._needs_cuda(node, ast.unparse(node))
@@ -283,11 +295,22 @@ class _Rewriter:
                 self._replace(value, "gpu.double()")
             elif getattr(argument, "arg", None) == "device_type" and _is_cuda(value):
                 self._replace(value, "gpu.device_type()")
+            elif getattr(argument, "arg", None) == "device_ids":
+                self._device_ids(value)
+            elif _is_backend(node, argument):
+                self._replace(value, "gpu.dist_backend()")
         if self._kaldifeat and _is_moved(node):
             [model] = node.args[0].args
             self._replace(model, "opts.device")
             end = self.text.end(node)
             self.edits.append(_Edit(end, end, b".to(" + self.text.of(model) + b")"))
+
+    def _device_ids(self, value: ast.AST) -> None:
+        """The index of a process's device for DistributedDataParallel; a Mac has one device."""
+        if isinstance(value, ast.List) and len(value.elts) == 1:
+            [index] = value.elts
+            if name := _name_of(index):
+                self._replace(index, f"gpu.pick_device({name}).index")
 
     def _Assign(self, node: ast.Assign) -> None:
         plain = isinstance(node.value, (ast.Name, ast.Attribute))

@@ -16,7 +16,8 @@
 '''The functions of torch.cuda that recipes call, for the present GPU.
 
 The names are those of ``torch.cuda`` and ``torch.cuda.amp``.  ``ctc_loss`` is
-torch's; on mps, where torch has no kernel for it, k2 computes it::
+torch's; on mps, where torch has no kernel for it, k2 computes it.  ``spawn``
+is that of torch.multiprocessing::
 
     from k2.mps import gpu
     device = gpu.pick_device(rank)
@@ -27,12 +28,14 @@ mps.  If there is neither, ``pick_device()`` returns the CPU, and the other
 functions do what CUDA's functions do without a GPU: nothing is cast, scaled or
 allocated.
 '''
+import os
 from typing import Any
 from typing import Callable
 from typing import Optional
 
 import torch
 
+from . import distributed
 from .torch_ctc import gpu_ctc_loss as ctc_loss  # noqa: F401
 
 
@@ -61,6 +64,38 @@ def pick_device(index: int = 0) -> torch.device:
     if torch.cuda.is_available():
         return torch.device('cuda', index)
     return torch.device('mps', 0) if _on_mps() else torch.device('cpu')
+
+
+def set_device(index: int) -> None:
+    '''As ``torch.cuda.set_device``; mps has one device.'''
+    if not _on_mps():
+        torch.cuda.set_device(index)
+
+
+def dist_backend() -> str:
+    '''Return the backend for ``torch.distributed.init_process_group``: NCCL
+    with CUDA, else gloo, which from then on takes tensors on mps.'''
+    if torch.cuda.is_available():
+        return 'nccl'
+    distributed.enable()
+    return 'gloo'
+
+
+def spawn(fn: Callable, args: tuple = (), nprocs: int = 1,
+          **kwargs: Any) -> Any:
+    '''As ``torch.multiprocessing.spawn``.  In a process that torchrun started,
+    on this machine or on one of several, only call ``fn(rank, *args)``.
+
+    Raises:
+      ValueError: torchrun started another number of processes than ``nprocs``.
+    '''
+    if not torch.distributed.is_torchelastic_launched():
+        return torch.multiprocessing.spawn(fn, args, nprocs, **kwargs)
+    started = int(os.environ['WORLD_SIZE'])
+    if started != nprocs:
+        raise ValueError(f'torchrun started {started} processes; the program '
+                         f'is to run in {nprocs}')
+    return fn(int(os.environ['RANK']), *args)
 
 
 def double() -> torch.dtype:

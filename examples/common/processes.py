@@ -1,0 +1,93 @@
+"""Training in several processes, each of which has a share of every batch.
+
+The processes are on one machine, or torchrun starts them on several.
+"""
+
+import argparse
+import os
+import socket
+from collections.abc import Callable
+
+import torch
+from k2.mps import gpu
+from torch import distributed, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from common.speech import Batch
+
+
+def add_world_size(parser: argparse.ArgumentParser) -> None:
+    """Adds the option --world-size."""
+    parser.add_argument(
+        "--world-size", type=int, default=1, help="processes, each with a share of every batch"
+    )
+
+
+def start(run: Callable, arguments: tuple, options: argparse.Namespace) -> None:
+    """Calls a function with its arguments and the options, in each of the processes."""
+    if options.world_size == 1:
+        run(*arguments, options)
+        return
+    os.environ.setdefault("MASTER_ADDR", "localhost")
+    os.environ.setdefault("MASTER_PORT", str(_free_port()))
+    gpu.spawn(_run, (run, arguments, options), nprocs=options.world_size)
+
+
+def rank() -> int:
+    """The number of this process, from 0."""
+    return distributed.get_rank() if distributed.is_initialized() else 0
+
+
+def share(batch: Batch) -> tuple[Batch, float]:
+    """The share of this process in a batch.
+
+    Returns:
+      The share; and the weight of its loss per phone.  The mean of the weighted losses of all
+      processes is the loss per phone of the batch.
+    """
+    if not distributed.is_initialized():
+        return batch, 1.0
+    each = slice(rank(), None, distributed.get_world_size())
+    num_frames = batch.num_frames[each]
+    mine = Batch(
+        batch.features[each, : num_frames.max()], num_frames, batch.words[each], batch.phones[each]
+    )
+    lengths = (sum(map(len, one.phones)) for one in (mine, batch))
+    return mine, distributed.get_world_size() * next(lengths) / next(lengths)
+
+
+def parallel(model: nn.Module, loss_of: Callable) -> Callable:
+    """A function that calls `loss_of` for the model; its gradients are the processes' means."""
+    loss = _Loss(model, loss_of)
+    return DistributedDataParallel(loss) if distributed.is_initialized() else loss
+
+
+def mean(value: torch.Tensor) -> float:
+    """The mean of a number that each process has."""
+    if distributed.is_initialized():
+        value = value.detach() / distributed.get_world_size()
+        distributed.all_reduce(value)
+    return value.item()
+
+
+class _Loss(nn.Module):
+    def __init__(self, model: nn.Module, loss_of: Callable):
+        super().__init__()
+        self.model = model
+        self.loss_of = loss_of
+
+    def forward(self, *arguments) -> torch.Tensor:
+        return self.loss_of(self.model, *arguments)
+
+
+def _run(number: int, run: Callable, arguments: tuple, options: argparse.Namespace) -> None:
+    backend = "gloo" if options.device.type == "cpu" else gpu.dist_backend()
+    distributed.init_process_group(backend, rank=number, world_size=options.world_size)
+    run(*arguments, options)
+    distributed.destroy_process_group()
+
+
+def _free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("localhost", 0))
+        return found.getsockname()[1]
