@@ -59,7 +59,9 @@ class Step:
         self.am_in = leaf(seqs, frames, WIDTH)
         self.lm_in = leaf(seqs, symbols + 1, WIDTH)
         self.logits = leaf(seqs, frames, self.s_range, vocabulary)
-        self.grads = [torch.randn(seqs, frames, self.s_range, WIDTH).to(device) for _ in range(2)]
+        # A joiner that adds its inputs gives both the same gradient.
+        self.grads = [torch.randn(seqs, frames, self.s_range, WIDTH).to(device)] * 2
+        self.one = torch.ones(()).to(device)
         self.symbols = torch.randint(1, vocabulary, (seqs, symbols)).to(device)
         # The last utterance is three quarters as long as the first one.
         shares = torch.linspace(1, 0.75, seqs)
@@ -90,11 +92,11 @@ class Step:
         with part("pruned_forward"):
             loss = k2.rnnt_loss_pruned(logits=self.logits, ranges=ranges, reduction="sum", **common)
         with part("pruned_backward"):
-            torch.autograd.grad(loss, self.logits)
+            torch.autograd.grad(loss, self.logits, self.one)
         with part("pruning_backward"):
             torch.autograd.grad(pruned, (self.am_in, self.lm_in), self.grads)
         with part("smoothed_backward"):
-            torch.autograd.grad(simple, (self.am, self.lm))
+            torch.autograd.grad(simple, (self.am, self.lm), self.one)
 
 
 class Ctc:

@@ -5,6 +5,7 @@ finds work in flight, a copy if torch copies between host and device.  The budge
 measured, so a test fails if an operation begins to copy or wait more.
 """
 
+import contextlib
 import sys
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import pytest
 import torch
 from k2mps.core.pins import tomllib
 
+from k2_mps_tests.benchmarks.beside_cuda import Step
 from k2_mps_tests.parity.test_operations import _variables
 
 if sys.platform == "darwin":
@@ -125,6 +127,49 @@ def test_the_losses_of_a_step_read_their_boundary_once():
     for waits in (1, 0):
         counts, copies, _ = _counted(lambda: step(boundary))
         assert (counts[2], copies) == (waits, [0, waits * boundary.nbytes])
+
+
+def test_commands_and_waits_of_a_transducer_step():
+    step = Step((2, 12, 5, 20, 3), "mps")
+    totals = []
+
+    @contextlib.contextmanager
+    def part(name):
+        torch.mps.synchronize()
+        with k2.mps.counters() as counted:
+            yield
+        totals.append((counted.dispatches + counted.operators, counted.torch_waits))
+
+    def run():
+        totals.clear()
+        step.run(part)
+        return [sum(column) for column in zip(*totals)]
+
+    run()  # compiles kernels
+    step.boundary = step.boundary.clone()
+    assert run() == [19, 1]
+    values = step.boundary.cpu()
+    step.boundary = values.to("mps")
+    k2.mps.know_boundary(step.boundary, values)
+    assert run() == [18, 0]
+
+
+def test_a_boundary_that_changed_is_read_again():
+    values = torch.tensor([[0, 0, 2, 5]])
+    boundary = values.to("mps")
+    k2.mps.know_boundary(boundary, values)
+    boundary[0, 3] = 4
+    px, py = torch.randn(1, 2, 6, device="mps"), torch.randn(1, 3, 5, device="mps")
+    ranges = k2.get_rnnt_prune_ranges(px, py, boundary, 2)
+    expected = k2.get_rnnt_prune_ranges(px.cpu(), py.cpu(), boundary.cpu(), 2)
+    assert torch.equal(ranges.cpu(), expected)
+
+
+@pytest.mark.parametrize("shape, dtype", [((2, 4), torch.int64), ((1, 4), torch.int32)])
+def test_values_that_are_not_those_of_a_boundary(shape, dtype):
+    boundary = torch.zeros(1, 4, dtype=torch.int64, device="mps")
+    with pytest.raises(ValueError, match=r"on the CPU, of shape \(1, 4\) and torch.int64"):
+        k2.mps.know_boundary(boundary, torch.zeros(shape, dtype=dtype))
 
 
 RAGGED = {

@@ -37,6 +37,34 @@ OPERATORS = [
 ]
 
 
+WAITS = {
+    "item": (1, lambda x: x[0, 0].item()),
+    "tolist": (1, lambda x: x.tolist()),
+    "bool of a tensor": (1, lambda x: bool(x[0, 0] > 0)),
+    "copy to the CPU": (1, lambda x: x.cpu()),
+    "copy into a tensor of the CPU": (1, lambda x: torch.empty(3, 4).copy_(x)),
+    "copy to mps": (1, lambda x: torch.ones(4).to("mps")),
+    "fill from the CPU": (1, lambda x: x.copy_(torch.ones(3, 4))),
+    "tensor made of numbers": (1, lambda x: torch.tensor([1.0, 2.0], device="mps")),
+    "copy that the caller waits for": (0, lambda x: x.copy_(torch.ones(3, 4), non_blocking=True)),
+    "copy within mps": (0, lambda x: x.clone().copy_(x.half())),
+    "nonzero": (1, lambda x: x.nonzero()),
+    "equal": (1, lambda x: torch.equal(x, x.clone())),
+    "arithmetic with a number": (0, lambda x: x * 2 + torch.tensor(3.0)),
+    "zeros": (0, lambda x: torch.zeros(3, device="mps")),
+    "the CPU alone": (0, lambda x: torch.ones(3).nonzero().tolist()),
+}
+
+
+@pytest.mark.parametrize("name", WAITS)
+def test_waits_of_torch(name):
+    expected, function = WAITS[name]
+    values = torch.randn(3, 4, device="mps")
+    with k2.mps.counters() as counted:
+        function(values)
+    assert counted.torch_waits == expected
+
+
 @pytest.mark.parametrize("expected, function", OPERATORS)
 def test_operators(expected, function):
     values = torch.randn(3, 4, device="mps")

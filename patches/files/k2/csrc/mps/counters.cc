@@ -29,6 +29,7 @@ std::atomic<int32_t> num_counting{0};
 
 std::atomic<int64_t> dispatches{0};
 std::atomic<int64_t> operators{0};
+std::atomic<int64_t> torch_waits{0};
 std::atomic<int64_t> gates{0};
 std::atomic<int64_t> waits{0};
 std::atomic<int64_t> wait_nanoseconds{0};
@@ -59,6 +60,7 @@ Counters GetCounters() {
   Counters ans;
   ans.dispatches = dispatches.load(kRelaxed);
   ans.operators = operators.load(kRelaxed);
+  ans.torch_waits = torch_waits.load(kRelaxed);
   ans.gates = gates.load(kRelaxed);
   ans.waits = waits.load(kRelaxed);
   ans.wait_nanoseconds = wait_nanoseconds.load(kRelaxed);
@@ -73,6 +75,8 @@ bool IsCounting() { return num_counting.load(kRelaxed) > 0; }
 void CountDispatch() { Add(&dispatches, 1); }
 
 void CountOperator() { Add(&operators, 1); }
+
+void CountTorchWait() { Add(&torch_waits, 1); }
 
 void CountGate(int64_t nanoseconds) {
   Add(&gates, 1);

@@ -35,6 +35,8 @@ struct Counters {
   int64_t dispatches = 0;
   // Operators of torch that gave the GPU work; operators.cc tells which.
   int64_t operators = 0;
+  // Those of them for which the host waits.
+  int64_t torch_waits = 0;
   // Times that the host checked that the GPU was done.
   int64_t gates = 0;
   // Gates that took kWaitNanoseconds or longer.
@@ -69,6 +71,7 @@ void StopWatchingOperators();
 bool IsCounting();
 void CountDispatch();
 void CountOperator();
+void CountTorchWait();
 void CountGate(int64_t nanoseconds);
 void CountCopyToMps(size_t bytes);
 void CountCopyToCpu(size_t bytes);

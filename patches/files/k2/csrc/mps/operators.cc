@@ -19,6 +19,7 @@
 #include <atomic>
 #include <memory>
 #include <mutex>  // NOLINT
+#include <string>
 
 #include "ATen/core/dispatch/Dispatcher.h"
 #include "ATen/record_function.h"
@@ -58,16 +59,34 @@ bool AnyIsOnMps(const Values &values) {
   return false;
 }
 
+// Returns whether an operator copies between mps and the CPU, and does not
+// return before the copy is done.
+bool IsBlockingCopy(const char *name, c10::ArrayRef<const c10::IValue> inputs) {
+  const std::string copy = name;
+  if (copy != "aten::copy_" && copy != "aten::_copy_from" &&
+      copy != "aten::_copy_from_and_resize")
+    return false;
+  if (inputs.size() < 2 || !inputs[0].isTensor() || !inputs[1].isTensor() ||
+      IsOnMps(inputs[0]) == IsOnMps(inputs[1]))
+    return false;
+  return inputs.size() < 3 || !inputs[2].isBool() || !inputs[2].toBool();
+}
+
 struct Begin : public at::ObserverContext {
-  Begin(int64_t count, bool is_on_mps) : count(count), is_on_mps(is_on_mps) {}
+  Begin(int64_t count, bool is_on_mps, bool is_blocking_copy)
+      : count(count),
+        is_on_mps(is_on_mps),
+        is_blocking_copy(is_blocking_copy) {}
 
   const int64_t count;  // t_count when the operator began
-  const bool is_on_mps;
+  const bool is_on_mps, is_blocking_copy;
 };
 
 std::unique_ptr<at::ObserverContext> OnBegin(
     const at::RecordFunction &function) {
-  return std::make_unique<Begin>(t_count, AnyIsOnMps(function.inputs()));
+  return std::make_unique<Begin>(
+      t_count, AnyIsOnMps(function.inputs()),
+      IsBlockingCopy(function.name(), function.inputs()));
 }
 
 // Returns whether an operator only allocates, or only makes or changes a view:
@@ -83,6 +102,14 @@ bool IsIdle(const c10::OperatorName &name, const c10::FunctionSchema &schema) {
   return op.has_value() && op->hasTag(at::Tag::inplace_view);
 }
 
+// Returns whether an operator cannot return before it knows values that the GPU
+// computes: it returns a number, or a tensor whose shape depends on values.
+bool ReadsValues(const c10::OperatorName &name) {
+  const auto op = c10::Dispatcher::singleton().findSchema(name);
+  return op.has_value() && (op->hasTag(at::Tag::data_dependent_output) ||
+                            op->hasTag(at::Tag::dynamic_output_shape));
+}
+
 void OnEnd(const at::RecordFunction &function, at::ObserverContext *context) {
   const auto *begin = static_cast<Begin *>(context);
   // An operator that calls others is counted as those.
@@ -94,6 +121,8 @@ void OnEnd(const at::RecordFunction &function, at::ObserverContext *context) {
   if (IsIdle(*name, *schema)) return;
   ++t_count;
   CountOperator();
+  if (begin->is_blocking_copy || (begin->is_on_mps && ReadsValues(*name)))
+    CountTorchWait();
 }
 
 }  // namespace

@@ -35,8 +35,14 @@ class Counters:
         Operators of torch, with copies and fills, that gave the GPU work: at
         least one command each.  Operators that only allocate or make a view
         are left out, and an operator that calls others is counted as those.
+      torch_waits:
+        Those of the operators for which the host waits, whether or not the GPU
+        is done: copies between mps and the CPU that are not ``non_blocking``,
+        such as ``.cpu()`` and ``.tolist()``, and operators that return a number
+        or a tensor whose shape depends on values, such as ``.item()`` and
+        ``nonzero()``.
       gates:
-        How often the host made sure that the GPU was done.  If the GPU is
+        How often k2 made sure that the GPU was done.  If the GPU is
         done already, a gate costs next to nothing.
       waits:
         Gates at which the GPU was not done.  torch does not tell, so a gate
@@ -53,6 +59,7 @@ class Counters:
     '''
     dispatches: int = 0
     operators: int = 0
+    torch_waits: int = 0
     gates: int = 0
     waits: int = 0
     wait_nanoseconds: int = 0

@@ -46,6 +46,37 @@ def boundary_rows(boundary: torch.Tensor) -> List[List[int]]:
     return last[2]
 
 
+def know_boundary(boundary: torch.Tensor, values: torch.Tensor) -> None:
+    '''Tell k2 the values of a boundary on mps, so that no function waits for it.
+
+    A program that makes the boundary from lengths on the CPU can make it there,
+    and give k2 both tensors::
+
+        boundary = on_cpu.to('mps', non_blocking=True)
+        k2.mps.know_boundary(boundary, on_cpu)
+
+    k2 does not compare the values.  It forgets them when ``boundary`` changes
+    in place, or when a function reads or is told another boundary.
+
+    Args:
+      boundary:
+        The boundary that the losses get, of shape ``(B, 4)``.
+      values:
+        The same numbers on the CPU, of the same shape and type.
+    Raises:
+      ValueError: ``values`` is not on the CPU, or has another shape or type.
+    '''
+    global _last
+    if (values.device.type != 'cpu' or values.shape != boundary.shape
+            or values.dtype != boundary.dtype):
+        raise ValueError(
+            f'values must be a tensor on the CPU, of shape '
+            f'{tuple(boundary.shape)} and {boundary.dtype}.  Given: '
+            f'{values.device}, {tuple(values.shape)}, {values.dtype}')
+    if not boundary.is_inference():
+        _last = weakref.ref(boundary), boundary._version, values.tolist()
+
+
 def check_boundary(boundary: Optional[torch.Tensor], B: int, S: int, T: int,
                    may_lack_paths: bool) -> None:
     '''Raise an AssertionError as the losses of RNN-T do on other devices.

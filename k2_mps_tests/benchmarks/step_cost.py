@@ -1,0 +1,154 @@
+"""What k2's functions of a transducer step cost on mps: commands, waits, bytes, memory.
+
+    .venv/bin/python -m k2_mps_tests.benchmarks.step_cost [small] [large]
+
+The step is that of beside_cuda.py, with icefall's joiner between pruning and the pruned loss.
+A row is a function of k2, forward or backward:
+
+- commands: k2's kernels, and torch's operators that give the GPU work
+- waits: k2's gates that found work in flight, and torch's operators that wait
+- MB: the bytes of all tensors that the commands read or write, each counted once
+
+On Linux mps is emulated, which changes none of these numbers; but a gate there may find no
+work left.  Then follows the peak of the memory of the whole step with the joiner, beyond its
+inputs: with torch's joiner, and with k2.mps.joiner_input and rnnt_loss_pruned_in_place.
+"""
+
+import argparse
+import contextlib
+import tempfile
+from pathlib import Path
+
+import k2
+import torch
+
+from k2_mps_tests import ending
+from k2_mps_tests.benchmarks.beside_cuda import STEPS, WIDTH, Operators, Step, tree_leaves
+
+MEGABYTE = 1e6
+
+
+def bytes_of_kernels(folder):
+    """The bytes of the buffers that the kernels of a recording use."""
+    from mps_emulator.replay import player
+
+    recording = player.Recording(folder)
+    return sum(
+        recording.sizes[buffer]
+        for command in recording.commands
+        if command["kind"] == "dispatch"
+        for buffer in set(player.uses(command))
+    )
+
+
+class Bytes(Operators):
+    """The bytes of the tensors that torch's operators read and write.
+
+    Attributes:
+      moved: these bytes; a tensor that stands for a smaller one, expanded, counts as that.
+    """
+
+    def __init__(self):
+        super().__init__()
+        self.moved = 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        before = len(self.calls)
+        result = super().__torch_dispatch__(function, types, args, kwargs)
+        if len(self.calls) > before:
+            tensors = [x for x in tree_leaves((args, result)) if isinstance(x, torch.Tensor)]
+            self.moved += sum(_bytes(x) for x in {id(x): x for x in tensors}.values())
+        return result
+
+
+def _bytes(tensor):
+    elements = 1
+    for size, stride in zip(tensor.shape, tensor.stride()):
+        elements *= size if stride else 1
+    return elements * tensor.element_size()
+
+
+def rows_of(size):
+    """Yields (part, commands, waits, bytes) of a step's functions of k2."""
+    import mps_emulator
+
+    rows = []
+
+    @contextlib.contextmanager
+    def part(name):
+        with tempfile.TemporaryDirectory() as folder:
+            with k2.mps.counters() as counted, mps_emulator.record(Path(folder) / "recording"):
+                with Bytes() as noted:
+                    yield
+                torch.mps.synchronize()
+            moved = noted.moved + bytes_of_kernels(Path(folder) / "recording")
+        commands = counted.dispatches + counted.operators
+        rows.append((name, commands, counted.waits + counted.torch_waits, moved))
+
+    step = Step(STEPS[size], "mps")
+    step.run(lambda name: contextlib.nullcontext())
+    step.boundary = step.boundary.clone()  # that k2 has not read yet
+    step.run(part)
+    return rows
+
+
+def peak_of(size, opt_in):
+    """The peak of the bytes of tensors in a whole step, beyond those of its inputs."""
+    step = Step(STEPS[size], "mps")
+    del step.logits, step.grads
+    weight = torch.randn(STEPS[size][3], WIDTH).to("mps").requires_grad_(True)
+    leaves = [step.am, step.lm, step.am_in, step.lm_in, weight]
+
+    def run():
+        common = dict(symbols=step.symbols, termination_symbol=0, boundary=step.boundary)
+        simple, (px_grad, py_grad) = k2.rnnt_loss_smoothed(
+            lm=step.lm,
+            am=step.am,
+            lm_only_scale=0.25,
+            am_only_scale=0.0,
+            reduction="sum",
+            return_grad=True,
+            **common,
+        )
+        ranges = k2.get_rnnt_prune_ranges(px_grad, py_grad, step.boundary, step.s_range)
+        if opt_in:
+            hidden = k2.mps.joiner_input(step.am_in, step.lm_in, ranges)
+            loss = k2.mps.rnnt_loss_pruned_in_place
+        else:
+            hidden = torch.tanh(torch.add(*k2.do_rnnt_pruning(step.am_in, step.lm_in, ranges)))
+            loss = k2.rnnt_loss_pruned
+        logits = torch.nn.functional.linear(hidden, weight)
+        pruned = loss(logits=logits, ranges=ranges, reduction="sum", **common)
+        del hidden, logits
+        (0.5 * simple + pruned).backward()
+
+    run()  # makes the gradients of the leaves, which a step has from the one before
+    torch.mps.synchronize()
+    before = torch.accelerator.memory_allocated()
+    torch.accelerator.reset_peak_memory_stats()
+    run()
+    torch.mps.synchronize()
+    peak = torch.accelerator.max_memory_allocated() - before
+    assert all(leaf.grad is not None for leaf in leaves)
+    return peak
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("sizes", nargs="*", help="small, large; default: both")
+    for size in parser.parse_args().sizes or STEPS:
+        print(f"{size:<22} commands  waits        MB")
+        rows = rows_of(size)
+        for name, commands, waits, moved in rows:
+            print(f"  {name:<20} {commands:8} {waits:6} {moved / MEGABYTE:9.1f}")
+        commands, waits, moved = (sum(column) for column in list(zip(*rows))[1:])
+        print(f"  {'all':<20} {commands:8} {waits:6} {moved / MEGABYTE:9.1f}")
+        for opt_in in (False, True):
+            how = "joiner_input, in place" if opt_in else "torch's joiner"
+            print(f"  peak, {how}: {peak_of(size, opt_in) / MEGABYTE:.1f} MB", flush=True)
+
+
+if __name__ == "__main__":
+    ending.run(main)
