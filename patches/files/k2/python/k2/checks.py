@@ -15,6 +15,7 @@
 # limitations under the License.
 '''Errors that say what is wrong with an argument, and what to do.'''
 from typing import Any
+from typing import Optional
 
 import torch
 import k2
@@ -57,16 +58,31 @@ def check_dense_input(log_probs: torch.Tensor,
             f'{T} frames. allow_truncate={allow_truncate} would cut that many.')
 
 
-def check_graph_and_dense(graph: 'k2.Fsa', dense: 'k2.DenseFsaVec') -> None:
-    '''Raise a RuntimeError unless both are on one device.'''
-    if graph.device == dense.device:
+def check_graph_and_dense(
+        graph: 'k2.Fsa',
+        dense: 'k2.DenseFsaVec',
+        a_to_b_map: Optional[torch.Tensor] = None) -> None:
+    '''Raise a RuntimeError unless both are on one device, an AssertionError
+    unless the map, if there is one, has a number for each Fsa.'''
+    if graph.device != dense.device:
+        move = f"make it of log_probs.to('{graph.device}')"
+        if graph.device.type == 'cpu':
+            move = f"call graph.to('{dense.device}')"
+        raise RuntimeError(
+            f'The decoding graph is on {graph.device} and the DenseFsaVec is '
+            f'on {dense.device}: {move}.')
+    if a_to_b_map is None:
         return
-    move = f"make it of log_probs.to('{graph.device}')"
-    if graph.device.type == 'cpu':
-        move = f"call graph.to('{dense.device}')"
-    raise RuntimeError(
-        f'The decoding graph is on {graph.device} and the DenseFsaVec is on '
-        f'{dense.device}: {move}.')
+    size = graph.shape[0] if len(graph.shape) == 3 else 1
+    assert a_to_b_map.shape == (size,), (
+        f'a_to_b_map must have {size} numbers, one for each Fsa. Given: '
+        f'{tuple(a_to_b_map.shape)}')
+    assert a_to_b_map.dtype == torch.int32, (
+        f'a_to_b_map must be torch.int32. Given: {a_to_b_map.dtype}. Call '
+        'a_to_b_map.int().')
+    assert a_to_b_map.device == graph.device, (
+        f'a_to_b_map must be on {graph.device}, as the FSAs are. Given: '
+        f'{a_to_b_map.device}')
 
 
 def check_attribute(fsa: 'k2.Fsa', name: str, value: Any) -> None:

@@ -108,6 +108,20 @@ class TestArgumentErrors(unittest.TestCase):
                     self.check(move, function, graph, dense, *args,
                                error=RuntimeError)
 
+    def test_maps_of_intersect_dense(self):
+        for device in self.devices:
+            graphs = k2.ctc_graph([[1], [2]], device=device)
+            x = torch.zeros(2, 5, 4, device=device)
+            dense = k2.DenseFsaVec(x, _segments([0, 0, 5], [1, 0, 5]))
+            good = torch.tensor([0, 1], dtype=torch.int32, device=device)
+            for seqs, reason in (
+                    (good[:1], r'must have 2 numbers.* Given: \(1,\)'),
+                    (good[None], r'must have 2 numbers.* Given: \(1, 2\)'),
+                    (good.long(), 'torch.int64. Call .*int()'),
+                    (good.to('meta'), f'must be on {device}.* Given: meta')):
+                self.check(reason, k2.intersect_dense, graphs, dense, 10, 1000,
+                           1000, seqs)
+
     def test_create_fsa_vec(self):
         for device in self.devices:
             fsa = k2.linear_fsa([1], device)

@@ -67,6 +67,25 @@ class TestBadText(unittest.TestCase):
         ):
             self.check(reason, text, openfst=True)
 
+    def test_lines_without_a_score(self):
+        for end in ('', ' '):
+            fsa = k2.Fsa.from_str(f'0 1 1{end}\n1 2 -1{end}\n2{end}')
+            self.assertEqual(fsa.scores.tolist(), [0, 0])
+            fsa = k2.Fsa.from_str(f'0 1 1 3 0.5\n1 2 -1 -1{end}\n2',
+                                  acceptor=False)
+            self.assertEqual(fsa.scores.tolist(), [0.5, 0])
+            self.assertEqual(fsa.aux_labels.tolist(), [3, -1])
+            fsa = k2.Fsa.from_openfst(f'0 1 4{end}\n0 1 3 0.5\n1 2.5')
+            self.assertEqual(fsa.labels.tolist(), [4, 3, -1])
+            self.assertEqual(fsa.scores.tolist(), [0, -0.5, -2.5])
+            fsa = k2.Fsa.from_openfst(f'0 1 4 6{end}\n1', acceptor=False)
+            self.assertEqual(fsa.aux_labels.tolist(), [6, -1])
+        # The line lacks an auxiliary label.
+        self.check("line 1, '0 1 4': expected 1 auxiliary labels",
+                   '0 1 4\n1', acceptor=False)
+        self.check("line 1, '0 1 4': expected 1 auxiliary labels",
+                   '0 1 4\n1', acceptor=False, openfst=True)
+
     def test_infinite_scores(self):
         for text in ('inf', 'Infinity', 'INF'):
             fsa = k2.Fsa.from_str(f'0 1 1 -{text}\n0 1 2 1e-2\n1 2 -1 0\n2')
