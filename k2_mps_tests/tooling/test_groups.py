@@ -12,7 +12,7 @@ from k2_mps_tests.tooling.support import git
 
 ORDER = b"""\
 # why
-# fixes: one
+# fixes-core: one
 a.patch
 b.patch
 
@@ -22,7 +22,12 @@ c.patch
 # extras: three
 d.patch
 """
-GROUPS = {"a.patch": "fixes", "b.patch": "fixes", "c.patch": "device", "d.patch": "extras"}
+GROUPS = {
+    "a.patch": "fixes-core",
+    "b.patch": "fixes-core",
+    "c.patch": "device",
+    "d.patch": "extras",
+}
 
 
 def test_comments_begin_groups():
@@ -31,11 +36,11 @@ def test_comments_begin_groups():
 
 
 @pytest.mark.parametrize(
-    "before", [b"# device: x\na.patch\n", b"# fixes: x\na.patch\n", b"a.patch\n"]
+    "before", [b"# device: x\na.patch\n", b"# fixes-core: x\na.patch\n", b"a.patch\n"]
 )
 def test_groups_out_of_order_are_refused(before):
     with pytest.raises(errors.SeriesError):
-        series_file.parse(before + b"# fixes: y\nb.patch\n")
+        series_file.parse(before + b"# fixes-core: y\nb.patch\n")
 
 
 @pytest.mark.parametrize(
@@ -61,7 +66,7 @@ def test_patches_keep_their_groups_in_another_order(names, groups):
 def test_a_new_order_keeps_the_comments_of_groups():
     order = series_file.render_order(ORDER, ["b.patch", "x.patch", "a.patch", "d.patch"])
     assert order == (
-        b"# why\n\n# fixes: one\nb.patch\nx.patch\na.patch\n\n# extras: three\nd.patch\n"
+        b"# why\n\n# fixes-core: one\nb.patch\nx.patch\na.patch\n\n# extras: three\nd.patch\n"
     )
     assert series_file.render_order(ORDER, list(GROUPS)) == ORDER
 
@@ -72,7 +77,9 @@ def grouped(sandbox):
     order = sandbox.root / "patches/series"
     names = order.read_text().split()
     sandbox.ok("apply")
-    order.write_text(f"# fixes: a\n{names[0]}\n# device: b\n{names[1]}\n# extras: c\n{names[2]}\n")
+    order.write_text(
+        f"# fixes-core: a\n{names[0]}\n# device: b\n{names[1]}\n# extras: c\n{names[2]}\n"
+    )
     path = "k2/csrc/mps/context.mm"
     text = (sandbox.checkout / path).read_text()
     support.commit(sandbox.checkout, "context: say more", {path: text + "// more\n"})
@@ -102,7 +109,7 @@ def test_a_patch_of_the_same_group_may_not(grouped):
     grouped.ok("export", "--prune")
     order = grouped.root / "patches/series"
     lines = [line for line in order.read_text().split("\n") if line[:1] != "#"]
-    order.write_text("\n".join(["# fixes: a", *lines]))
+    order.write_text("\n".join(["# fixes-core: a", *lines]))
     text = (grouped.checkout / path).read_text()
     support.commit(grouped.checkout, "context: say more", {path: text + "// more\n"})
     assert f"edits {path}, which context-know-mps.patch adds" in grouped.fails(1, "export")

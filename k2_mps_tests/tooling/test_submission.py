@@ -74,10 +74,12 @@ def test_the_cover_letter_says_what_ran_where(sandbox, k2):
 
 
 def test_a_squashed_group_is_one_commit_with_all_messages(sandbox, k2):
-    page = "# x\n\n## fixes: Fix\n\nWhy.\n\n### Limits\n\nFew.\n\n## device: Device\n\nWhat.\n"
+    page = "# x\n\n## fixes-core: Fix\n\nWhy.\n\n### Limits\n\nFew.\n\n## device: Device\n\nWhat.\n"
     support.write(sandbox.root, {"docs/pull-requests.md": page})
     order = sandbox.root / "patches/series"
-    order.write_text(f"# fixes: x\n{support.MPS}\n{support.ARRAY}\n# device: x\n{support.NEW}\n")
+    order.write_text(
+        f"# fixes-core: x\n{support.MPS}\n{support.ARRAY}\n# device: x\n{support.NEW}\n"
+    )
     sandbox.ok("upstream", "--group", "device", "--squash", "--branch", "for-k2")
     assert git(k2, "rev-parse", "for-k2^{tree}") == git(k2, "rev-parse", "k2-mps^{tree}")
     assert git(k2, "rev-parse", "for-k2~2") == sandbox.pin
@@ -99,12 +101,12 @@ def test_the_cover_letter_has_the_commands_of_the_tests_that_it_adds(sandbox, k2
 def test_a_conflict_with_upstreams_newest_commit_is_told(sandbox, k2):
     order = sandbox.root / "patches/series"
     order.write_text(order.read_text().replace("array", "# device: x\narray"))
-    order.write_text("# fixes: x\n" + order.read_text())
+    order.write_text("# fixes-core: x\n" + order.read_text())
     support.commit(sandbox.upstream, "Beside", {"docs/beside": "x\n"})
-    assert "upstream's newest" not in sandbox.run("upstream", "--group", "fixes").stderr
+    assert "upstream's newest" not in sandbox.run("upstream", "--group", "fixes-core").stderr
     text = support.LONG_FILE.replace("line 50\n", "line 50, better\n")
     newest = support.commit(sandbox.upstream, "Better", {"k2/csrc/context.h": text})
-    told = sandbox.run("upstream", "--group", "fixes").stderr
+    told = sandbox.run("upstream", "--group", "fixes-core").stderr
     assert f"{newest[:12]}, conflicts with context-know-mps.patch" in told
     assert f"k2mps rebase --onto {newest[:12]}" in told
     assert "conflicts" not in sandbox.run("upstream", "--group", "device").stderr

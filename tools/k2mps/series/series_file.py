@@ -14,10 +14,12 @@ from collections.abc import Sequence
 
 from k2mps.core import errors
 
-# Fixes; what else helps any device; the mps device; operations in Metal, eight pull
-# requests; the patches that k2 need not take.
+# Fixes, six pull requests; what else helps any device; the mps device; operations in Metal, eight
+# pull requests; the patches that k2 need not take.
 GROUPS = (
-    *("fixes", "general", "device"),
+    *("fixes-core", "fixes-intersect", "fixes-ragged"),
+    *("fixes-errors", "fixes-autograd", "fixes-processes"),
+    *("general", "device"),
     *("mutual-information", "rnnt", "rnnt-smoothed"),
     *("graph-index", "lattices", "scores", "ctc", "pruned"),
     "extras",
