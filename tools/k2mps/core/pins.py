@@ -79,7 +79,9 @@ def load(path: Path) -> Upstream:
 
     try:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except RecursionError:
+        raise wrong("is nested too deeply") from None
+    except ValueError as error:  # tomllib's own, of the encoding, of a number's length
         raise wrong("is not valid TOML", str(error)) from None
 
     def read(table: str, key: str, fits: Callable = _is_text, kind="a text", default=None):
