@@ -50,7 +50,7 @@ export: $(k2mps)
 clean:
 	git clean -fdX build
 
-$(k2mps): pyproject.toml
+$(k2mps): pyproject.toml tools/bin/k2mps
 	$(or $(PYTHON),$(error Python 3.10 or newer is needed)) -m venv .venv
 	.venv/bin/python -m pip install --quiet --disable-pip-version-check -e .
 	touch $@

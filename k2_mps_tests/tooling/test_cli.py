@@ -4,6 +4,7 @@ import ast
 import os
 import re
 import shlex
+import shutil
 import sys
 import time
 
@@ -262,6 +263,18 @@ def test_ctrl_c_while_modules_are_imported_is_one_line(sandbox):
         "__main__.main()\n"
     )
     result = sandbox.program(sys.executable, "-c", script)
+    assert (result.returncode, result.stderr) == (130, "error: interrupted\n")
+
+
+def test_ctrl_c_while_python_starts_is_one_line(sandbox, tmp_path):
+    """The signal comes before Python does."""
+    if support.ran("env", "--block-signal=INT", "true").returncode:
+        pytest.skip("this system's env cannot make a signal wait")
+    shutil.copy(support.TOOLS / "bin/k2mps", tmp_path)
+    python = f'#!/bin/sh\nkill -INT $$\nexec {sys.executable} "$@"\n'
+    (tmp_path / "python").write_text(python)
+    (tmp_path / "python").chmod(0o755)
+    result = sandbox.program(tmp_path / "k2mps", "status")
     assert (result.returncode, result.stderr) == (130, "error: interrupted\n")
 
 

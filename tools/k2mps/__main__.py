@@ -16,6 +16,8 @@ def _interrupted(number: int, frame: object) -> None:
 
 if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
     signal.signal(signal.SIGINT, _interrupted)
+# The command k2mps has a signal wait that comes while Python starts.
+signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
 
 
 def main() -> None:
