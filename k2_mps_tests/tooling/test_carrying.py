@@ -137,8 +137,7 @@ def test_two_runs_at_once_are_refused(sandbox, onto, tmp_path, command):
     words = {"rebase": ["--onto", onto], "new": ["x"], "fold": [MPS]}.get(command, [])
     inside = tmp_path / "inside"
     slow = support.shim(
-        tmp_path / "bin",
-        f'case "$*" in *update-ref*|*range-diff*) touch "{inside}"; sleep 3;; esac',
+        tmp_path / "bin", f'case "$*" in *update-ref*|*fetch*) touch "{inside}"; sleep 3;; esac'
     )
     first = sandbox.start(command, *words, env=slow)
     while not inside.exists() and first.poll() is None:

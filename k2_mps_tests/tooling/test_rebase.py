@@ -116,9 +116,7 @@ def test_continue_after_a_resolution(sandbox, k2):
     assert "in progress" in sandbox.fails(14, "rebase", "--onto", onto)
     assert "conflicts are left" in sandbox.fails(14, "rebase", "--continue")
     resolve(sandbox)
-    out = sandbox.ok("rebase", "--continue")
-    # git's range-diff names the patch that changed.
-    assert re.findall(r"^\d: +\w+ ! \d: +\w+ (.*)", out, re.MULTILINE) == ["context: know mps"]
+    sandbox.ok("rebase", "--continue")
     sandbox.ok("apply")
     text = (k2 / CONTEXT).read_text()
     assert "line 49\nline fifty, better\nand a half\nline 51\n" in text
@@ -265,7 +263,7 @@ def test_a_patch_that_upstream_has(sandbox, k2):
     assert f"next: k2mps rebase --continue --drop {patch}, which drops it" in message
     out = sandbox.ok("rebase", "--continue", "--drop", patch)
     assert f"removed patches/{patch}\n" in out and f"dropped {patch}\n" in out
-    assert "2 patches" in out and re.search(r"< -: +-+ array: a mode and line ends", out)
+    assert "2 patches" in out
     after = patches(sandbox)
     support.write(
         sandbox.root,

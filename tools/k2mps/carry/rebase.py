@@ -56,7 +56,6 @@ class Rebased(NamedTuple):
     pin: Pin  # the new pin
     plan: extraction.Plan  # the written files
     dropped: Sequence[str]  # the patches that were dropped
-    differences: Sequence[str]  # the patches that changed, as `git range-diff` lists them
 
 
 def start(project: Project, checkout: Checkout, onto: str, drop: Collection[str] = ()) -> Rebased:
@@ -337,20 +336,10 @@ class _Rebase:
         plan = extraction.plan(project, self._clone, line, pin)
         export.check_files(project, plan, self._base, "the rebase")
         self._settle()
-        differences = self._differences()
         branches.give_objects(self._clone, self._checkout, state.onto)
         export.write(project, plan, self._base, "the rebase")
         self.remove()
-        return Rebased(pin, plan, state.dropped, differences)
-
-    def _differences(self) -> list[str]:
-        state = self.state
-        if not state.was or state.was == self._old.commit:
-            return []
-        ranges = (f"{self._old.commit}..{state.was}", f"{state.onto}..{self._tip}")
-        how = ("range-diff", "--no-color", "--no-patch")
-        lines = self._clone.objects.text(*how, *ranges).splitlines()
-        return [line for line in lines if not re.match(r"\s*\d+:\s+\w+ = ", line)]
+        return Rebased(pin, plan, state.dropped)
 
     def remove(self) -> None:
         """Deletes build/rebase, which then is not there half."""

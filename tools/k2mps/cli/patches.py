@@ -122,8 +122,6 @@ def show_rebased(session: Session, result) -> None:
     _show_written(session, result.plan)
     for name in result.dropped:
         show(f"dropped {name}")
-    for line in result.differences:
-        show(line)
     count = len(result.plan.series.patches)
     show(f"{count} patches on k2 {result.pin.version}, {result.pin.commit[:12]}")
     show("next: k2mps apply")
