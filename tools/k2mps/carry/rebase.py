@@ -190,7 +190,7 @@ class _Rebase:
                 else:
                     picked = commits.apply_patch(self._clone, patch, self._series, tree)
             except commits.DoesNotApplyError as error:
-                picked, told = self._placed(patch, tree), error.what.partition(": ")[2]
+                picked, told = Picked(tree, (), ""), error.what.partition(": ")[2]
             if told or picked.conflicts:
                 self._wait(patch, picked, told)
             elif picked.tree != tree:
@@ -206,15 +206,6 @@ class _Rebase:
         made = commits.commit_of_patch(self._clone.objects, patch, tree, self._tip, self._date)
         self.state = self.state._replace(done=[*self.state.done, (patch.name, made)])
         return made
-
-    def _placed(self, patch: Patch, tree: str) -> Picked:
-        """Where the lines of a patch fit, though they may belong elsewhere: the user looks."""
-        objects = self._clone.objects
-        objects.load(tree)
-        if objects.apply(commits.whole_diff(patch, self._series)).status:
-            return Picked(tree, (), "")
-        result, root = objects.tree(), objects.commit(tree, [], "")
-        return Picked(result, (), objects.commit(result, [root], patch.commit_message()))
 
     def _save(self) -> None:
         path = self._clone.directory / ".git" / rebase_state(self._project).name
@@ -235,20 +226,13 @@ class _Rebase:
         kinds = self.stop.show(self.state.head, picked)
         self.state = self.state._replace(left=self.stop.differing(), shown=True)
         self._settle()
-        place, here = self._place(patch), quoted(self._project.rebase)
         if picked.conflicts:
+            place = self._place(patch)
             raise errors.ConflictError(
                 f"{place} conflicts with {self.state.onto[:12]} in {', '.join(picked.conflicts)}",
                 why="\n".join(filter(None, [*kinds, self._culprits(picked.conflicts)])),
                 next_command=f"edit the files in {self._project.rebase}, then k2mps rebase"
                 " --continue; or k2mps rebase --abort",
-            )
-        if picked.made and picked.tree != self._clone.tree_of(self.state.head):
-            raise errors.ConflictError(
-                f"{place} {told}",
-                why="git placed its lines where they fit, which may be the wrong place",
-                next_command=f"git -C {here} diff --cached shows them; correct them there, then"
-                " k2mps rebase --continue; or k2mps rebase --abort",
             )
         raise self._nothing(patch, told)
 

@@ -39,10 +39,9 @@ class Stop:
         """Checks out the commit onto which a patch comes, and puts the patch and its conflicts into
         the files; git's words about each conflict."""
         self._git.bytes("checkout", "--quiet", "--detach", head)
-        if not picked.made or not (picked.conflicts or picked.tree != self._clone.tree_of(head)):
+        if not picked.conflicts:
             return []
-        how = () if picked.conflicts else ("--no-commit",)
-        result = self._git.run(*_PICK, "cherry-pick", *how, picked.made)
+        result = self._git.run(*_PICK, "cherry-pick", picked.made)
         told = result.stdout.decode("utf-8", "replace")
         found = re.findall(r"^CONFLICT \(.*$", told, re.MULTILINE)
         if result.status and not found:
