@@ -95,7 +95,8 @@ def test_the_cover_letter_has_the_commands_of_the_tests_that_it_adds(sandbox, k2
     support.write(k2, tests)
     sandbox.ok("new", "mps: tests", *tests)
     out = sandbox.ok("upstream")
-    assert "python3 -m pytest \\\n  k2/python/tests/x_test.py\nctest -R y_test\n" in out
+    assert "python3 -m pytest \\\n  k2/python/tests/x_test.py\n" in out
+    assert "\nctest --test-dir build_release -R y_test\n" in out
 
 
 def test_a_conflict_with_upstreams_newest_commit_is_told(sandbox, k2):

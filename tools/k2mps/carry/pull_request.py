@@ -107,7 +107,9 @@ def _test_plan(chosen: Sequence[Patch]) -> str:
     tests = [path for path in added if path.stem.endswith("_test")]
     in_python = [str(path) for path in tests if path.suffix == ".py"]
     commands = [" \\\n  ".join(["python3 -m pytest", *in_python])] if in_python else []
-    commands += [f"ctest -R {path.stem}" for path in tests if path.suffix != ".py"]
+    commands += [
+        f"ctest --test-dir build_release -R {path.stem}" for path in tests if path.suffix != ".py"
+    ]
     if not commands:
         return ""
     return "\n".join(["### Test plan", "", "```", *commands, "```"])
