@@ -47,7 +47,7 @@ def boundary_rows(boundary: torch.Tensor) -> List[List[int]]:
 
 
 def know_boundary(boundary: torch.Tensor, values: torch.Tensor) -> None:
-    '''Tell k2 the values of a boundary on mps, so that no function waits for it.
+    '''Tell k2 the values of a boundary on mps, so that nothing waits for it.
 
     A program that makes the boundary from lengths on the CPU can make it there,
     and give k2 both tensors::
