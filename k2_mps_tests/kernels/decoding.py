@@ -54,7 +54,10 @@ class Frame:
 
 
 def decode(arcs, begins, rows, num_rows, options):
-    """Returns the lattice: [number of arcs before each state], [(src, dest, graph's arc, frame)].
+    """Returns the lattice.
+
+    It is [number of arcs before each state], [(src, dest, graph's arc, frame)], and [frame of
+    each state].
 
     Args:
       arcs: of the graph, by states, see graphs.ARC.
@@ -147,11 +150,12 @@ def _lattice(frames):
         for i in np.flatnonzero(frame.kept):
             numbers[-1][int(i)] = count
             count += 1
-    arc_begins, out = [], []
+    arc_begins, out, times = [], [], []
     for t, frame in enumerate(frames):
         for i in numbers[t]:
             arc_begins.append(len(out))
+            times.append(t)
             for step in frame.steps:
                 if step.source == i and step.dest >= 0:
                     out.append((numbers[t][i], numbers[t + 1][step.dest], step.arc, t))
-    return arc_begins, out
+    return arc_begins, out, times

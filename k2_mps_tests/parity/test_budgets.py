@@ -172,6 +172,26 @@ def test_values_that_are_not_those_of_a_boundary(shape, dtype):
         k2.mps.know_boundary(boundary, torch.zeros(shape, dtype=dtype))
 
 
+AFTER_A_LATTICE = {
+    "words": lambda lattice: k2.get_aux_labels(k2.one_best_decoding(lattice)),
+    "n-best": lambda lattice: k2.Nbest.from_lattice(lattice, num_paths=10),
+    "total scores": lambda lattice: lattice.get_tot_scores(True, True).tolist(),
+}
+
+
+@pytest.mark.parametrize("name", AFTER_A_LATTICE)
+def test_what_follows_a_lattice_takes_one_wait_more(name, metal):
+    variables = _variables()
+
+    def decode():
+        lattice = k2.get_lattice(*(variables[x] for x in ("speech", "lengths", "topo")))
+        return AFTER_A_LATTICE[name](lattice)
+
+    decode()  # compiles kernels
+    (_, _, waits), _, _ = _counted(decode)
+    assert waits == 2
+
+
 RAGGED = {
     "sum": lambda r, index: r.sum(),
     "logsumexp": lambda r, index: r.logsumexp(),

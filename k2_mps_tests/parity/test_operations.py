@@ -75,6 +75,8 @@ def _variables():
         "ranges": k2.get_rnnt_prune_ranges(*grads, boundary, 3),
         "logits": leaf(B, T, 3, C),
         "x": leaf(50, 20),
+        "speech": leaf(16, 40, C),
+        "lengths": torch.arange(40, 24, -1),
         "fsas": fsas,
         "topo": topo,
         "dense": dense,

@@ -50,7 +50,11 @@ class Batch:
         self.scores[:, 0] = -np.inf
         self.scores[self.b_begins[1:] - 1] = -np.inf
         self.scores[self.b_begins[1:] - 1, 0] = 0
-        self.lattices = [self._lattice(i) for i in range(len(rows))]
+        self.lattices, self.times = [], []
+        for i in range(len(rows)):
+            arc_begins, out, times = self._lattice(i)
+            self.lattices.append((arc_begins, out))
+            self.times.append(times)
 
     def graph_of(self, index):
         """The number of the sequence's graph."""
@@ -60,14 +64,15 @@ class Batch:
         first, last = self.state_begins[self.graph_of(index) :][:2]
         begins = self.leaving_begins[first : last + 1]
         scores = self.scores[slice(*self.b_begins[index : index + 2])]
-        arc_begins, out = decoding.decode(
+        arc_begins, out, times = decoding.decode(
             self.arcs[begins[0] : begins[-1]],
             begins - begins[0],
             scores,
             max(self.rows),
             self.options,
         )
-        return arc_begins, [(src, dest, arc + begins[0], t) for src, dest, arc, t in out]
+        out = [(src, dest, arc + begins[0], t) for src, dest, arc, t in out]
+        return arc_begins, out, times
 
     def infos(self, described):
         """The numbers of each sequence that kernels pass on; others are 0."""
@@ -82,6 +87,16 @@ class Batch:
                 info[SIZES["kPrNotProperties"]] = self._lacks(index)
                 info[SIZES["kPrEntered"]] = len({dest for _, dest, _, _ in out})
                 info[SIZES["kPrLeft"]] = len({src for src, *_ in out})
+        return ans
+
+    def entered(self, described):
+        """Twice the frame of each state; one more for states that arcs enter."""
+        ans = np.zeros((len(self.rows), MAX_OUT_STATES), np.int32)
+        for index, times in enumerate(self.times):
+            # The kernel does not write the frame that follows the longest sequence.
+            ans[index, : len(times)] = [2 * t if t < max(self.rows) else 0 for t in times]
+            if described:
+                ans[index, sorted({dest for _, dest, _, _ in self.lattices[index][1]})] += 1
         return ans
 
     def has_final(self, index):
@@ -218,7 +233,7 @@ def _searched(batch):
         Buffer(np.zeros_like(infos), infos, known),
         Buffer.output(out, dtype=np.int32),
         Buffer.output(begins, tolerance, dtype=np.int32),
-        _scratch(begins.size),
+        Buffer(np.zeros_like(batch.entered(False)), batch.entered(False)),
         _params(batch),
     ]
 
@@ -283,7 +298,8 @@ def _found(batch, described):
 
 
 def _describe(name, batch):
-    buffers = [*_found(batch, False), _scratch(len(batch.rows) * MAX_OUT_STATES), _params(batch)]
+    entered = Buffer(batch.entered(False), batch.entered(True))
+    buffers = [*_found(batch, False), entered, _params(batch)]
     at = len(_inputs(batch)) + len(_memory(batch))
     buffers[at] = Buffer(batch.infos(False), batch.infos(True))
     groups = len(batch.rows) * SIZES["kPrWideGroups"]
@@ -292,10 +308,13 @@ def _describe(name, batch):
 
 def _emit(name, batch):
     splits1, splits2, ids2, arcs, map_a, map_b = [0], [], [], [], [], []
+    frames = []  # of each state, of all sequences
     for index, (arc_begins, out) in enumerate(batch.lattices):
         first_arc, extra = len(arcs), int(batch.infos(True)[index, SIZES["kPrExtraStates"]])
         is_partial = batch.options.allow_partial and not batch.has_final(index)
         splits2 += [first_arc + i for i in arc_begins] + [first_arc + len(out)] * extra
+        times = batch.times[index] + [batch.rows[index]] * extra
+        frames += [index * (max(batch.rows) + 1) + t for t in times]
         for src, dest, arc, t in out:
             label = batch.arcs["label"][arc]
             at = (batch.b_begins[index] + t) * COLUMNS + label + 1
@@ -310,14 +329,17 @@ def _emit(name, batch):
     splits2.append(len(arcs))
     ids1 = np.repeat(np.arange(len(batch.rows)), np.diff(splits1))
     arc_splits = np.cumsum([0, *(len(out) for _, out in batch.lattices)])
+    num_frames = len(batch.rows) * (max(batch.rows) + 1)
+    frame_states = np.searchsorted(frames, np.arange(num_frames + 1))
     buffers = [
         *_found(batch, True),
-        _scratch(1),
+        Buffer(batch.entered(True)),
         _params(batch),
         ints([*splits1, *arc_splits]),
         *(Buffer.output(x, dtype=np.int32) for x in (splits2, ids1, ids2)),
         Buffer.output(np.array(arcs, ARC).view(np.int32), dtype=np.int32),
         *(Buffer.output(x, dtype=np.int32) for x in (map_a, map_b)),
+        *(Buffer.output(x, dtype=np.int32) for x in (frame_states, np.take(splits2, frame_states))),
         ints([len(batch.rows), splits1[-1], len(arcs)]),
     ]
     threads = SIZES["kPrWideThreads"]

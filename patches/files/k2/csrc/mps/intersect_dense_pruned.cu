@@ -52,6 +52,24 @@ void KeepReason(const std::string &reason) {
   g_reason = reason;
 }
 
+int32_t NumGraphs(FsaOrVec &a_fsas) {
+  return a_fsas.NumAxes() == 2 ? 1 : a_fsas.Dim0();
+}
+
+// As FsaToFsaVec(), of a graph with arcs, and the host does not wait.
+FsaVec AsFsaVec(FsaOrVec &graph) {
+  if (graph.NumAxes() == 3) return graph;
+  const int32_t num_states = graph.Dim0();
+  torch::Tensor begins =
+      torch::arange(0, int64_t{num_states} + 1, num_states,
+                    torch::dtype(torch::kInt).device(torch::kMPS, 0));
+  Array1<int32_t> splits1 = GpuArray<int32_t>(begins, 2),
+                  splits2 = graph.RowSplits(1);
+  return FsaVec(RaggedShape3(&splits1, nullptr, num_states, &splits2, nullptr,
+                             graph.NumElements()),
+                graph.values);
+}
+
 // Numbers of a batch that are known without a wait.
 struct Problem {
   int32_t num_seqs, num_rows;
@@ -61,13 +79,13 @@ struct Problem {
   // by estimate.
   int64_t active, leaving;
 
-  Problem(FsaVec &a_fsas, int32_t num_seqs, int32_t num_rows,
+  Problem(FsaOrVec &a_fsas, int32_t num_seqs, int32_t num_rows,
           int32_t max_active)
       : num_seqs(num_seqs),
         num_rows(num_rows),
-        num_states(a_fsas.TotSize(1)),
+        num_states(a_fsas.TotSize(a_fsas.NumAxes() - 2)),
         num_arcs(a_fsas.NumElements()),
-        shared_graph(a_fsas.Dim0() == 1) {
+        shared_graph(NumGraphs(a_fsas) == 1) {
     // Few graphs are much larger than the average.  Decoding visits states with
     // many arcs more often than others.
     constexpr int64_t kMostActive = 1 << 14;
@@ -331,21 +349,20 @@ std::unique_ptr<PrunedLattice> IntersectDensePrunedMps(
     bool allow_partial, int32_t groups) {
   NVTX_RANGE(K2_FUNC);
   KeepReason("");
-  FsaVec graphs = FsaToFsaVec(a_fsas);
   const int32_t num_seqs = b_fsas.shape.Dim0();
   // The host's checks, and beams that kernels can compute.
-  if (num_seqs < 1 || num_rows < 1 || graphs.NumElements() == 0 ||
-      (graphs.Dim0() != 1 && graphs.Dim0() != num_seqs) ||
+  if (num_seqs < 1 || num_rows < 1 || a_fsas.NumElements() == 0 ||
+      (NumGraphs(a_fsas) != 1 && NumGraphs(a_fsas) != num_seqs) ||
       !(search_beam >= 1e-30f && search_beam <= 1e30f) || !(output_beam > 0) ||
       min_active < 0 || max_active <= min_active)
     return nullptr;
-  const Problem problem(graphs, num_seqs, num_rows, max_active);
+  const Problem problem(a_fsas, num_seqs, num_rows, max_active);
   if (groups == 0) groups = problem.Groups();
   groups =
       std::min<int32_t>(groups, kPrMaxSimdgroups * kPrSimdWidth / kPrThreads);
   Memory memory(problem, groups);
   memory.Fit();
-  const torch::Tensor arcs = ToTorch(graphs.values);
+  const torch::Tensor arcs = ToTorch(a_fsas.values);
   const char *kernel = groups == 1 ? kSearch : kStep;
   auto grid_of = [&](uint32_t threadgroups) {
     return mps::Grid{threadgroups, mps::FitThreads(kPruned, kernel, arcs,
@@ -357,11 +374,15 @@ std::unique_ptr<PrunedLattice> IntersectDensePrunedMps(
   };
   const int64_t rounds = problem.RoundsOfFrame(groups);
   const int64_t num_rows_of_all = b_fsas.shape.TotSize(1);
-  if (!mps::PreferMetal(mps::Operation::kIntersectDensePruned,
-                        static_cast<double>(problem.leaving) * num_rows_of_all,
+  // The host does as many sequences at once as there are threads.
+  const double on_host =
+      static_cast<double>(problem.leaving) * num_rows_of_all /
+      std::min<int32_t>(num_seqs, std::max(at::get_num_threads(), 1));
+  if (!mps::PreferMetal(mps::Operation::kIntersectDensePruned, on_host,
                         static_cast<double>(rounds) * num_rows, num_waves))
     return nullptr;
 
+  FsaVec graphs = AsFsaVec(a_fsas);
   Array1<int32_t> state_begins = graphs.RowSplits(1),
                   leaving_begins = graphs.RowSplits(2),
                   row_begins = b_fsas.shape.RowSplits(1);
@@ -444,10 +465,13 @@ std::unique_ptr<PrunedLattice> IntersectDensePrunedMps(
                   out = GpuTensor<int32_t>(4 * int64_t{num_arcs}),
                   map_a = GpuTensor<int32_t>(num_arcs),
                   map_b = GpuTensor<int32_t>(num_arcs);
+    const int32_t num_steps = num_rows + 1, num_frames = num_seqs * num_steps;
+    torch::Tensor frame_states = GpuTensor<int32_t>(num_frames + 1),
+                  frame_arcs = GpuTensor<int32_t>(num_frames + 1);
     mps::Launch(kPruned, "emit_pruned",
                 mps::GridOf(std::max(num_states + 1, num_arcs)),
                 inputs.And({ToTorch(begins), row_splits2, row_ids1, row_ids2,
-                            out, map_a, map_b,
+                            out, map_a, map_b, frame_states, frame_arcs,
                             PrunedEmitParams{num_seqs, num_states, num_arcs}}));
     auto ans = std::make_unique<PrunedLattice>();
     Array1<int32_t> splits1 = begins.Range(0, num_seqs + 1),
@@ -460,6 +484,9 @@ std::unique_ptr<PrunedLattice> IntersectDensePrunedMps(
     ans->arc_map_a = GpuArray<int32_t>(map_a, num_arcs);
     ans->arc_map_b = GpuArray<int32_t>(map_b, num_arcs);
     ans->properties = totals.properties;
+    ans->num_steps = num_steps;
+    ans->frame_states = GpuArray<int32_t>(frame_states, num_frames + 1);
+    ans->frame_arcs = GpuArray<int32_t>(frame_arcs, num_frames + 1);
     return ans;
   }
 }

@@ -24,16 +24,13 @@
 
 #include "k2/csrc/array.h"
 #include "k2/csrc/fsa.h"
+#include "k2/csrc/mps/lattice.h"
 
 namespace k2 {
 
-// What IntersectDensePruned() returns, and the lattice's properties as
-// GetFsaVecBasicProperties() would return them.
-struct PrunedLattice {
-  FsaVec fsas;
-  Array1<int32_t> arc_map_a, arc_map_b;
-  int32_t properties;
-};
+// What IntersectDensePruned() returns, and what Lattice::IncomingArcs() and
+// Lattice::StateBatches() need.
+struct PrunedLattice : public Lattice {};
 
 /* IntersectDensePruned() on the GPU.  All bits are the CPU's.
 

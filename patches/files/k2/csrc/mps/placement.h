@@ -49,7 +49,8 @@ struct Costs {
 
    @param [in] operation  The operation.
    @param [in] work       Units of work: arcs times frames; for kScores, arcs;
-                          for kIntersectDensePruned, active arcs of all frames.
+                          for kIntersectDensePruned, active arcs of all frames,
+                          divided by the host's threads.
    @param [in] steps      Sequential steps: frames; for kScores, batches of
                           states; for kIntersectDensePruned, rounds of a
                           threadgroup in all frames.

@@ -88,12 +88,13 @@ enum PrunedSizes {
   // Not 512: with the registers that Apple's GPUs give 512 threads,
   // search_pruned would spill some.
   kPrThreads = 384,
-  // One dispatch fills memory or reads the lattice of each sequence with so
-  // many threads.
   // The most simdgroups that work on a sequence.
   kPrMaxSimdgroups = 1024,
+  // One dispatch fills memory or reads the lattice of each sequence with so
+  // many threads.
   kPrWideThreads = 256,
   kPrWideGroups = 8,
+  kPrAhead = 8,  // see VisitKept()
   // Pruning goes through kPrWindow frames at once, and begins a new window
   // kPrShift frames later; see MultiGraphDenseIntersectPruned::Intersect().
   kPrWindow = 30,

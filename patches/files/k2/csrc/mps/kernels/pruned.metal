@@ -185,6 +185,16 @@ inline int LabelOf(Sequence seq, OutArc arc) {
   return arc.t == seq.num_rows - 1 ? -1 : seq.arcs[arc.graph_arc].label;
 }
 
+// Returns the number of the frame of a state of the lattice.  Each sequence has
+// params.num_rows + 1 frames.
+inline int FrameOf(Sequence seq, int index, int state) {
+  const int final_state = Get(seq.infos + kPrStates) - 1 +
+                          Get(seq.infos + kPrExtraStates),
+            t = state >= final_state ? seq.num_rows
+                                     : Get(seq.entered + state) / 2;
+  return index * (seq.params->num_rows + 1) + t;
+}
+
 // There are kPrWideGroups threadgroups for each sequence.
 [[max_total_threads_per_threadgroup(kPrWideThreads)]]
 kernel void describe_pruned(K2_PRUNED_MEMORY,
@@ -214,8 +224,9 @@ kernel void describe_pruned(K2_PRUNED_MEMORY,
     } else {
       num_left += 1;
     }
-    if (atomic_exchange_explicit(seq.entered + arc.dest, 1,
-                                 memory_order_relaxed) == 0)
+    if ((atomic_fetch_or_explicit(seq.entered + arc.dest, 1,
+                                  memory_order_relaxed) &
+         1) == 0)
       num_entered += 1;
   }
   atomic_fetch_or_explicit(seq.infos + kPrNotProperties, simd_or(lacks),
@@ -237,27 +248,44 @@ kernel void describe_pruned(K2_PRUNED_MEMORY,
 // out_arcs     [arcs], the lattice
 // arc_map_a    [arcs], the arc of the graph of each arc, or -1
 // arc_map_b    [arcs], the element of b_scores of each arc
+// frame_states, frame_arcs   [frames + 1], see k2/csrc/mps/lattice.h
 [[max_total_threads_per_threadgroup(kPrWideThreads)]]
 kernel void emit_pruned(
     K2_PRUNED_MEMORY, device const int *begins [[buffer(21)]],
     device int *row_splits2 [[buffer(22)]], device int *row_ids1 [[buffer(23)]],
     device int *row_ids2 [[buffer(24)]], device Arc *out_arcs [[buffer(25)]],
     device int *arc_map_a [[buffer(26)]], device int *arc_map_b [[buffer(27)]],
-    constant PrunedEmitParams &sizes [[buffer(28)]],
+    device int *frame_states [[buffer(28)]],
+    device int *frame_arcs [[buffer(29)]],
+    constant PrunedEmitParams &sizes [[buffer(30)]],
     uint thread_index [[thread_position_in_grid]]) {
   const int i = int(thread_index), num_seqs = params.num_seqs;
   device const int *arc_begins = begins + num_seqs + 1;
-  if (i < sizes.num_states) {
-    const int index = Find(begins, num_seqs, i), state = i - begins[index];
-    const Sequence seq = K2_PRUNED_SEQUENCE(index, 0);
-    row_ids1[i] = index;
-    // The last frame's states, and a final state that no arc enters, have no
-    // arcs, and no element of out_begins.
-    row_splits2[i] = arc_begins[index] + (state < Get(seq.infos + kPrStates) - 1
-                                              ? seq.out_begins[state]
-                                              : Get(seq.infos + kPrArcs));
+  if (i <= sizes.num_states) {
+    int first_arc = sizes.num_arcs, frame = num_seqs * (params.num_rows + 1),
+        frame_before = -1;
+    if (i < sizes.num_states) {
+      const int index = Find(begins, num_seqs, i), state = i - begins[index];
+      const Sequence seq = K2_PRUNED_SEQUENCE(index, 0);
+      row_ids1[i] = index;
+      // The last frame's states, and a final state that no arc enters, have no
+      // arcs, and no element of out_begins.
+      first_arc = arc_begins[index] + (state < Get(seq.infos + kPrStates) - 1
+                                           ? seq.out_begins[state]
+                                           : Get(seq.infos + kPrArcs));
+      frame = FrameOf(seq, index, state);
+    }
+    row_splits2[i] = first_arc;
+    if (i > 0) {
+      const int index = Find(begins, num_seqs, i - 1);
+      const Sequence seq = K2_PRUNED_SEQUENCE(index, 0);
+      frame_before = FrameOf(seq, index, i - 1 - begins[index]);
+    }
+    for (int f = frame_before + 1; f <= frame; ++f) {
+      frame_states[f] = i;
+      frame_arcs[f] = first_arc;
+    }
   }
-  if (i == sizes.num_states) row_splits2[i] = sizes.num_arcs;
   if (i >= sizes.num_arcs) return;
   const int index = Find(arc_begins, num_seqs, i);
   const Sequence seq = K2_PRUNED_SEQUENCE(index, 0);

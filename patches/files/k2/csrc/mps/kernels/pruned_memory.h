@@ -103,6 +103,7 @@ struct Sequence {
   device atomic_int *infos;
   device OutArc *out;
   device int *out_begins;
+  // By state of the lattice, twice its frame; one more if an arc enters it.
   device atomic_int *entered;
 };
 
@@ -240,15 +241,26 @@ inline void VisitAll(Team team, Sources sources, int total,
 }
 
 // As VisitAll(), without arcs that are pruned.  Most arcs are, so the others
-// wait in a queue until there are 32.
+// wait in a queue until there are 32.  Of a pruned arc, only `dests` is read,
+// kPrAhead times 32 arcs at once: the loads do not wait for each other.
 template <typename Visitor>
 inline void VisitKept(Sequence seq, Team team, Frame frame, Sources sources,
                       int total, thread Visitor &visitor) {
   int waiting = 0;
-  for (int offset = 0; offset < total; offset += kPrSimdWidth) {
-    const int i = offset + team.lane,
-              at = frame.first_arc + sources.base + (i < total ? i : 0);
-    const bool is_kept = i < total && seq.dests[ArcAt(seq, at)] >= 0;
+  uint kept = 0;  // bit k: of this lane's arc, k times 32 arcs further
+  for (int n = 0; n * kPrSimdWidth < total; ++n) {
+    const int i = n * kPrSimdWidth + team.lane;
+    if (n % kPrAhead == 0) {
+      kept = 0;
+      for (int k = 0; k < kPrAhead; ++k) {
+        const int ahead = i + k * kPrSimdWidth,
+                  at = frame.first_arc + sources.base +
+                       (ahead < total ? ahead : 0);
+        const int dest = seq.dests[ArcAt(seq, at)];
+        kept |= (ahead < total && dest >= 0 ? 1u : 0u) << k;
+      }
+    }
+    const bool is_kept = (kept >> (n % kPrAhead) & 1u) != 0;
     const uint bits = Ballot(is_kept);
     if (bits == 0) continue;
     if (is_kept)

@@ -218,6 +218,7 @@ struct Writing {
     const int begin = is_kept ? seq.out_begins[source] : 0;
     position = simd_shuffle(
         begin, ushort(bits != 0 ? static_cast<int>(ctz(bits)) : 0));
+    if (is_kept) Set(seq.entered + source, 2 * t);
   }
 
   void Visit(Step step) {

@@ -26,16 +26,7 @@
 // See k2/python/k2/mps/pruned.py for what Python makes of it.
 inline void PybindMpsPruned(py::module &m) {
 #if K2_WITH_MPS
-  using k2::PrunedLattice;
-  py::class_<PrunedLattice> lattice(m, "MpsPrunedLattice");
-  lattice.def_readonly("fsas", &PrunedLattice::fsas);
-  lattice.def_readonly("properties", &PrunedLattice::properties);
-  lattice.def_property_readonly("arc_map_a", [](PrunedLattice &self) {
-    return k2::ToTorch(self.arc_map_a);
-  });
-  lattice.def_property_readonly("arc_map_b", [](PrunedLattice &self) {
-    return k2::ToTorch(self.arc_map_b);
-  });
+  py::class_<k2::PrunedLattice, k2::Lattice>(m, "MpsPrunedLattice");
   // No Python object is touched while the GIL is released.
   m.def("mps_intersect_dense_pruned", &k2::IntersectDensePrunedMps,
         py::arg("a_fsas"), py::arg("b_fsas"), py::arg("num_rows"),

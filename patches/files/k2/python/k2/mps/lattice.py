@@ -84,14 +84,19 @@ def intersect_dense(a_fsas, b_fsas, a_to_b_map: Optional[torch.Tensor],
         return k2.Fsa(arcs), arc_map_a, arc_map_b, None
     known = made.properties >= 0
     ans = k2.Fsa(made.fsas, properties=made.properties if known else None)
-    ans._cache[_LATTICE] = made
+    keep(ans, made)
     return ans, made.arc_map_a, made.arc_map_b, made
+
+
+def keep(fsa, made) -> None:
+    '''Keep in an Fsa the _k2.MpsLattice that it was made from.'''
+    fsa._cache[_LATTICE] = made
 
 
 def in_metal(fsa) -> bool:
     '''Return whether an Fsa is a lattice that the GPU has made.
 
-    intersect_dense then knows the answers of the next two functions, which
+    The GPU then knows the answers of the next two functions, which
     require it.
     '''
     return _LATTICE in fsa._cache

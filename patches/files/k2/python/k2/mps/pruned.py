@@ -21,6 +21,8 @@ import torch
 import _k2
 import k2
 
+from . import lattice
+
 
 def _make(a_fsas, b_fsas, *options):
     '''Return a _k2.MpsPrunedLattice, or None if the host must intersect.'''
@@ -54,6 +56,7 @@ def intersect_dense_pruned(a_fsas, b_fsas, search_beam: float,
             a_fsas.arcs, b_fsas.dense_fsa_vec, *options)
         return k2.Fsa(arcs), arc_map_a, arc_map_b, _k2.index_select
     ans = k2.Fsa(made.fsas, properties=made.properties)
+    lattice.keep(ans, made)
     return ans, made.arc_map_a, made.arc_map_b, _selector(allow_partial)
 
 
