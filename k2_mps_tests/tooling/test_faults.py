@@ -38,8 +38,8 @@ def commit(sandbox) -> None:
 
 
 def change_patches(sandbox) -> None:
-    """The new text of a patch, and a commit that `apply` carries over."""
-    commit(sandbox)
+    """The new text of a patch, and a file of no patch."""
+    support.write(sandbox.checkout, {"k2/csrc/mps/mine.h": MINE})
     (sandbox.root / "patches/files/cmake/mps.cmake").write_text(MINE)
 
 

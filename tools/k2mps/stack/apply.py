@@ -10,9 +10,7 @@ from collections.abc import Sequence
 from k2mps.core import errors, interrupts
 from k2mps.core.pins import Upstream
 from k2mps.core.project import Project
-from k2mps.series import patch_text
 from k2mps.stack.checkout import BRANCH, BRANCH_REF, Checkout, Commit
-from k2mps.stack.commits import commit_date, replay
 from k2mps.stack.work import Work, at_work, where
 
 # What git says where a file is edited, or is not tracked and in the place of one of the commit.
@@ -21,9 +19,6 @@ _IN_THE_WAY = ("would be overwritten", "would be lost", "would be removed", "los
 
 def apply(project: Project, upstream: Upstream, checkout: Checkout) -> tuple[str, list[str] | None]:
     """Applies the series to a checkout; a refusal leaves it as it was.
-
-    Commits of the user's that are not in patches/ are carried over, if patches/ has changed since
-    it was applied.
 
     Returns:
       The commit that is checked out; and the paths that were written or removed, or None where
@@ -38,13 +33,11 @@ def apply(project: Project, upstream: Upstream, checkout: Checkout) -> tuple[str
             work.record(tip)
             return work.head.commit, None  # with the user's commits, if there are some on top
         left = _left_by_a_kill(work, tip)
-        mine = _check_movable(work, tip, left)
-        top = _carried(work, mine, tip) if mine else tip
-        paths = checkout.changed_paths(work.head.commit, top)
-        _switch(checkout, top, left)
-        # Of the user's commits, only the base is in patches/.
+        _check_movable(work, tip, left)
+        paths = checkout.changed_paths(work.head.commit, tip)
+        _switch(checkout, tip, left)
         work.record(tip)
-        return top, paths
+        return tip, paths
 
 
 def _is_there(work: Work, tip: str) -> bool:
@@ -58,19 +51,17 @@ def _is_there(work: Work, tip: str) -> bool:
     return old.tip == tip or not is_ancestor(old.tip, head.commit)
 
 
-def _check_movable(work: Work, tip: str, left: Sequence[str]) -> list[Commit]:
-    """Refuses a checkout with work that moving it would hide; the commits to carry over."""
+def _check_movable(work: Work, tip: str, left: Sequence[str]) -> None:
+    """Refuses a checkout with work that moving it would hide."""
     checkout, head, pin, here = work.checkout, work.head, work.pin, where(work.checkout)
     checkout.check_at_rest([one for one in checkout.changed_files()[0] if one not in left])
     users = work.users(tip)
     on_branch = head.branch == BRANCH_REF
     if on_branch and users:
-        if work.changed and checkout.is_ancestor(work.applied.tip, head.tip):
-            return users
-        raise _has_commits(work, users)
+        raise _has_commits(work, users, tip)
     mine = [] if on_branch else work.users(tip, head.commit)
     if mine and checkout.is_ancestor(pin.commit, head.commit):
-        raise _has_commits(work, mine)
+        raise _has_commits(work, mine, tip)
     # A commit that has a name stays; only the user decides to leave it.
     holders = ("for-each-ref", "--count=1", "--contains", "HEAD")
     named = checkout.own and checkout.git.text(*holders)
@@ -94,35 +85,23 @@ def _check_movable(work: Work, tip: str, left: Sequence[str]) -> list[Commit]:
             next_command=f"{here} branch -m {BRANCH} my-{BRANCH}; or check the branch out and"
             " k2mps export",
         )
-    return []
 
 
-def _has_commits(work: Work, users: Sequence[Commit]) -> errors.K2mpsError:
-    here, on_branch = where(work.checkout), work.head.branch == BRANCH_REF
-    apart = f"branch -m {BRANCH} my-{BRANCH}" if on_branch else f"checkout {work.pin.commit}"
+def _has_commits(work: Work, users: Sequence[Commit], tip: str) -> errors.K2mpsError:
+    here, old = where(work.checkout), work.applied
+    if work.head.branch != BRANCH_REF:
+        advice = f"{here} checkout {work.pin.commit}, to leave them where they are"
+    elif work.changed and work.checkout.is_ancestor(old.tip, work.head.tip):
+        # The commits of the new text are there.
+        advice = f"{here} rebase --onto {tip} {old.tip[:12]} {BRANCH}, then k2mps export"
+    else:
+        advice = f"k2mps export, to make patches of them; or {here} branch -m {BRANCH} my-{BRANCH},"
+        advice += " to leave them where they are"
     return errors.K2mpsError(
         f"{work.checkout.directory} has commits of yours on top of k2",
         why=f"patches/ does not have {errors.some([*map(str, users)])}",
-        next_command=f"{'k2mps export, to make patches of them; or ' if on_branch else ''}{here}"
-        f" {apart}, to leave them where they are",
+        next_command=advice,
     )
-
-
-def _carried(work: Work, mine: Sequence[Commit], tip: str) -> str:
-    """The user's commits on the series as it is now."""
-    checkout = work.checkout
-    user = "{} <{}>".format(*checkout.user())
-    if not patch_text.AUTHOR.fullmatch(user):
-        user = patch_text.FROM
-    try:
-        return replay(checkout, commit_date(checkout, work.pin.commit), tip, mine, user)
-    except errors.K2mpsError as error:
-        raise errors.ConflictError(
-            "your commits conflict with the new text of patches/",
-            why=str(error),
-            next_command=f"{where(checkout)} rebase --onto {tip} {mine[0].parents[0][:12]}"
-            f" {BRANCH}, and resolve; then k2mps export --overwrite",
-        ) from None
 
 
 def _left_by_a_kill(work: Work, tip: str) -> list[str]:

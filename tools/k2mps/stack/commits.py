@@ -174,15 +174,8 @@ def pick(objects: Objects, commit: Commit, tree: str) -> Picked:
     return merged(objects, commit.parents[0], tree, commit.id)
 
 
-def replay(
-    checkout: Checkout, date: str, tip: str, commits: Sequence[Commit], committer: str = FROM
-) -> str:
-    """Puts commits onto another one; the last commit.
-
-    Args:
-      date: as of `commit_date`.
-      committer: who makes the new commits, "NAME <EMAIL>".
-    """
+def replay(checkout: Checkout, date: str, tip: str, commits: Sequence[Commit]) -> str:
+    """Puts commits, with the date of `commit_date`, onto another one; the last commit."""
     objects, tree = checkout.objects, checkout.tree_of(tip)
     for one in commits:
         picked = pick(objects, one, tree)
@@ -197,5 +190,5 @@ def replay(
             )
         tree = picked.tree
         author = f"{one.author} {one.when}"
-        tip = objects.commit(tree, [tip], one.message, author, f"{committer} {date}")
+        tip = objects.commit(tree, [tip], one.message, author, f"{FROM} {date}")
     return tip

@@ -73,7 +73,7 @@ def of_checkout(project: Project, upstream: Upstream, checkout: Checkout | None)
         advice = "k2mps export"
     elif state is State.OTHER_COMMIT and not (checkout.own or changes):
         advice = f"{where} checkout {found.pin.commit}, then {APPLY}"
-    else:  # `apply` also carries commits over
+    else:  # where there are commits that patches/ lacks, `apply` says how to keep them
         advice = "" if state is State.APPLIED and not changes else APPLY
     return Status(
         state, tuple(details), advice, head, *map(tuple, (edited, users, changes, others)), stopped

@@ -118,8 +118,8 @@ def refused(project: Project, paths: list[str], doing: str) -> errors.K2mpsError
     return errors.K2mpsError(
         "patches/ has changed since it was applied here",
         why="; ".join([why, *map(str, broken[:1])]),
-        next_command="k2mps apply, which carries your commits over; or k2mps export --overwrite,"
-        " to give the change up",
+        next_command="k2mps apply, which says how to put your commits on top; or k2mps export"
+        " --overwrite, to give the change up",
     )
 
 
