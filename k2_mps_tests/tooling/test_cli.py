@@ -266,6 +266,34 @@ def test_ctrl_c_while_modules_are_imported_is_one_line(sandbox):
     assert (result.returncode, result.stderr) == (130, "error: interrupted\n")
 
 
+def test_ctrl_c_in_a_finalizer_is_not_lost(sandbox):
+    """Python drops an exception that is raised there."""
+    script = (
+        "import os, signal, time, weakref\n"
+        "from k2mps.cli import command_line, ending\n"
+        "def main(**how):\n"
+        "    weakref.finalize(lambda: 0, os.kill, os.getpid(), signal.SIGINT)\n"
+        "    time.sleep(60)\n"
+        "command_line.main = main\n"
+        "ending.run()\n"
+    )
+    result = sandbox.program(sys.executable, "-c", script)
+    assert (result.returncode, result.stderr) == (130, "error: interrupted\n")
+
+
+def test_ctrl_c_while_python_ends_is_nothing(sandbox):
+    """The signal comes where Python deletes the temporary folders of the run."""
+    script = (
+        "import atexit, os, signal, sys\n"
+        "from k2mps import __main__\n"
+        "atexit.register(os.kill, os.getpid(), signal.SIGINT)\n"
+        "sys.argv[1:] = ['status']\n"
+        "__main__.main()\n"
+    )
+    result = sandbox.program(sys.executable, "-c", script)
+    assert (result.returncode, result.stderr) == (0, "")
+
+
 def test_ctrl_c_while_python_starts_is_one_line(sandbox, tmp_path):
     """The signal comes before Python does."""
     if support.ran("env", "--block-signal=INT", "true").returncode:

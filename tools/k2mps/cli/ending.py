@@ -16,22 +16,34 @@ def run() -> None:
     """Runs the command line, and ends the process."""
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="backslashreplace")
+    try:
+        status = _status()
+    except errors.InterruptedRunError as error:  # also one that came while an error was told
+        _last_words(f"error: {error}")
+        status = error.exit_code
+    finally:
+        interrupts.ignore()  # Python's own end, which takes a moment, would print a traceback.
+    sys.exit(status)
+
+
+def _status() -> int:
+    """Runs the command line; its exit status."""
     interrupts.install()
     git.scrub_environment()
     try:
         status = command_line.main(prog_name="k2mps", standalone_mode=False) or 0
         sys.stdout.flush()
-        sys.exit(status)
+        return status
     except click.ClickException as error:
         error.show()
-        sys.exit(error.exit_code)
-    except (errors.K2mpsError, errors.InterruptedRunError) as error:
+        return error.exit_code
+    except errors.K2mpsError as error:
         failure = error
     except Exception as error:
         failure = _as_error(error)
     first, *rest = errors.visible(str(failure)).split("\n")
     _last_words("\n".join([f"error: {first}", *(f"  {line}" for line in rest)]))
-    sys.exit(failure.exit_code)
+    return failure.exit_code
 
 
 def _last_words(text: str) -> None:

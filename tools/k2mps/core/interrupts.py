@@ -2,6 +2,7 @@
 
 import contextlib
 import signal
+import sys
 from collections.abc import Iterator
 
 from k2mps.core.errors import InterruptedRunError
@@ -18,9 +19,25 @@ def install() -> None:
     def interrupt(number, frame):
         raise InterruptedRunError(number)
 
+    def unraisable(dropped):
+        if not isinstance(dropped.exc_value, InterruptedRunError):
+            sys.__unraisablehook__(dropped)
+            return
+        # Python drops what is raised in a finalizer.  So the signal comes again, a moment later.
+        number = dropped.exc_value.exit_code - 128
+        signal.signal(signal.SIGALRM, lambda *_: signal.raise_signal(number))
+        signal.setitimer(signal.ITIMER_REAL, 0.001)
+
+    sys.unraisablehook = unraisable
     for number in _SIGNALS:
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, interrupt)
+
+
+def ignore() -> None:
+    """Makes the signals do nothing, where nothing is left to interrupt."""
+    for number in (*_SIGNALS, signal.SIGALRM):
+        signal.signal(number, signal.SIG_IGN)
 
 
 @contextlib.contextmanager
