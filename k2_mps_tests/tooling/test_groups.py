@@ -103,6 +103,12 @@ def test_a_later_group_may_edit_what_an_earlier_one_adds(grouped):
     assert (grouped.checkout / path).read_text() == added + "// more\n"
 
 
+def test_the_files_of_an_unreadable_patch_are_not_called_missing(grouped):
+    support.edit(grouped.root / f"patches/{support.MPS}", "Status: Pending", "Status: Maybe")
+    found = {check for _, _, check in support.findings(grouped)}
+    assert "form" in found and "missing" not in found
+
+
 def test_a_patch_of_the_same_group_may_not(grouped):
     path = "k2/csrc/mps/context.mm"
     git(grouped.checkout, "reset", "--quiet", "--hard", "HEAD~1")

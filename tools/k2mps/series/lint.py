@@ -57,7 +57,7 @@ def lint(project: Project, k2: Path | None = None) -> list[Finding]:
     findings += dependencies.misnamed(files)
     findings += _statuses(found)
     upstreams = _files_of(k2, pinned.pin) if k2 and pinned else ()
-    if upstreams:
+    if upstreams and not problems:  # the new files of an unreadable patch are unknown
         findings += _lacking(found, upstreams)
     findings += _twins(found, upstreams)
     if pinned:
