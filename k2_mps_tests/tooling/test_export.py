@@ -148,6 +148,7 @@ def test_a_dropped_commit_deletes_only_when_told(sandbox, k2):
             "edits cmake/mps.cmake, which context-know-mps.patch adds",
             "git rm -q cmake/mps.cmake; git commit -qm later",
         ),
+        ("is executable, and no", "echo > new; chmod +x new; git add new; git commit -qm more"),
         ("symbolic link", "ln -s CMakeLists.txt link; git add link; git commit -qm link"),
         ("modes of regular files", "rm run; ln -s CMakeLists.txt run; git commit -qam link"),
         (
@@ -212,6 +213,14 @@ def test_messages_of_every_shape_survive_with_author_and_date(sandbox, k2):
     assert "\nReviewed-by: B <b@c>\n" in texts[5]
     assert "Upstream-Status: Pending\n\nText." not in texts[5]
     assert "Subject: größe\n" in texts[7]
+
+
+def test_a_file_system_without_modes_changes_nothing(sandbox, k2):
+    """There, each file is executable."""
+    support.shell(sandbox.root, "chmod -R +x patches upstream.toml")
+    assert "already applied" in sandbox.ok("apply")
+    assert '"patches": "as applied"' in sandbox.ok("status", "--json")
+    assert "has it all already" in sandbox.ok("export")
 
 
 def test_a_broken_patches_directory_is_mended_when_told(sandbox, k2):

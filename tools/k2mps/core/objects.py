@@ -52,6 +52,16 @@ class File(NamedTuple):
         return Entry(self.mode, hashlib.sha1(head + self.content).hexdigest())
 
 
+def read(path: str | Path) -> File:
+    """A regular file.
+
+    Where a file system has no such mode, each file is executable: only scripts are taken for it.
+    """
+    with open(path, "rb") as file:
+        content = file.read()
+    return File(content, content.startswith(b"#!") and os.access(path, os.X_OK))
+
+
 class Entry(NamedTuple):
     """A file as a tree has it."""
 

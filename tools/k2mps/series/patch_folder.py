@@ -6,12 +6,11 @@ k2's files (patch_text.py), and patches/files has new files at their place in k2
 
 import os
 import re
-import stat
 from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from k2mps.core import errors
+from k2mps.core import errors, objects
 from k2mps.core.objects import File
 from k2mps.series import patch_text, series_file
 
@@ -114,8 +113,7 @@ def read(directory: Path, place: str) -> File:
             why="patches/series or a patch names it, or it is patches/series",
             next_command="git status patches; or delete the line that names it",
         )
-    with open(target, "rb") as file:
-        return File(file.read(), bool(os.fstat(file.fileno()).st_mode & stat.S_IXUSR))
+    return objects.read(target)
 
 
 def owners(patches: Iterable[patch_text.Patch], groups: dict[str, str]) -> dict[str, str]:

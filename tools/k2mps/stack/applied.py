@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from k2mps.core import objects
 from k2mps.core.objects import Entry, File
 from k2mps.core.project import Project
 from k2mps.series import patch_folder
@@ -45,7 +46,7 @@ def files(project: Project) -> dict[str, File]:
         if target.is_symlink():
             found[path] = File(os.fsencode(os.readlink(target)))
         elif target.is_file():
-            found[path] = File(target.read_bytes(), os.access(target, os.X_OK))
+            found[path] = objects.read(target)
     return found
 
 

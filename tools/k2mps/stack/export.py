@@ -10,7 +10,7 @@ import unicodedata
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from k2mps.core import errors, replacement
+from k2mps.core import errors, objects, replacement
 from k2mps.core.objects import Entry, File
 from k2mps.core.project import Project
 from k2mps.stack import applied, extraction
@@ -137,7 +137,7 @@ def _may_replace(project: Project, path: str, new: File | None, base: Base) -> b
         return True
     if target.is_symlink() or not target.is_file():
         return False
-    now = File(target.read_bytes(), os.access(target, os.X_OK)).entry
+    now = objects.read(target).entry
     return now == base.get(path) or bool(new and now == new.entry)
 
 

@@ -3,7 +3,6 @@
 A patch file has one text for a commit, so patches/ changes only where commits did.
 """
 
-import os
 import re
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -36,23 +35,21 @@ def plan(
     """Makes patches of commits, oldest first, on top of the pin or a new one; writes nothing."""
     now, folder = project.upstream(), project.patches
     old = {f"patches/{one}": patch_folder.read(folder, one) for one in patch_folder.places(folder)}
-    text = project.config_file.read_bytes()
-    config = File(text, os.access(project.config_file, os.X_OK))
+    old["upstream.toml"] = config = objects.read(project.config_file)
     known = {patch.name: patch for patch in patch_folder.examine(folder)[0].patches}
     names = names_of(commits, known)
     order = old["patches/series"].content if "patches/series" in old else b""
     order = series_file.render_order(order, names)
     series = _series(checkout, (pin or now.pin).commit, commits, names, known, order)
     if pin and pin != now.pin:
-        text = pins.with_pin(text.decode("utf-8"), pin).encode("utf-8")
+        config = File(pins.with_pin(config.content.decode("utf-8"), pin).encode("utf-8"))
     contents = {
         "patches/series": File(order),
         **{f"patches/{patch.name}": File(patch.render()) for patch in series.patches},
         **{f"patches/files/{path}": file for path, file in series.files.items()},
         # The pin comes last: until then, it is the old one that patches/ may be for.
-        "upstream.toml": config._replace(content=text),
+        "upstream.toml": config,
     }
-    old["upstream.toml"] = config
     changed = tuple(path for path, file in contents.items() if old.get(path) != file)
     return Plan(series, contents, changed, tuple(path for path in old if path not in contents))
 
@@ -105,8 +102,13 @@ def _series(
                         f"{change.path} is a symbolic link or a submodule",
                         next_command="take it out of the commit",
                     )
-                executable = change.mode == EXECUTABLE_MODE
-                files[change.path] = File(blobs[change.id], executable)
+                file = File(blobs[change.id], change.mode == EXECUTABLE_MODE)
+                if file.executable and not file.content.startswith(b"#!"):
+                    raise errors.SeriesError(
+                        f"{change.path} is executable, and no script that begins with #!",
+                        next_command="take that mode from it",
+                    )
+                files[change.path] = file
             if patch_text.parse(name, patch.render()) != patch:
                 raise errors.SeriesError(
                     "a line of its message is '---', or has unusual white space",
