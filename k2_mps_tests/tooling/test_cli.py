@@ -250,6 +250,14 @@ def test_a_toml_that_cannot_be_read_is_one_error(sandbox, text):
     assert "upstream.toml:1: upstream.toml is " in sandbox.run("lint").stdout
 
 
+def test_a_toml_behind_a_link_is_refused(sandbox):
+    """A rebase would make a file of it."""
+    config = sandbox.root / "upstream.toml"
+    config.rename(sandbox.root / "elsewhere")
+    config.symlink_to("elsewhere")
+    assert "upstream.toml is a symbolic link" in sandbox.fails(1, "apply")
+
+
 def test_ctrl_c_while_modules_are_imported_is_one_line(sandbox):
     """The signal comes from the first of the command line's modules."""
     script = (

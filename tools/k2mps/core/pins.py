@@ -77,6 +77,8 @@ def load(path: Path) -> Upstream:
             " brings the committed file back",
         )
 
+    if path.is_symlink():
+        raise wrong("is a symbolic link", "a rebase would replace the link by a file")
     try:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
     except RecursionError:
