@@ -166,6 +166,30 @@ def test_a_command_is_undone_by_git(sandbox, k2):
     assert (k2 / "k2/new.cu").exists() and "twenty\n" in (k2 / CONTEXT).read_text()
 
 
+@pytest.mark.parametrize("command", [["fold", MPS], ["new", "x"]])
+def test_conflicts_that_git_has_left_are_refused(sandbox, k2, command):
+    edit(k2)
+    git(k2, "stash", "--quiet")
+    edit(k2, "line 20\n", "20\n")
+    sandbox.ok("fold", MPS)
+    support.shell(k2, "git stash pop --quiet || true")
+    before = patches(sandbox), git(k2, "status", "--porcelain")
+    assert f"git has left conflicts in {CONTEXT}" in sandbox.fails(1, *command)
+    assert (patches(sandbox), git(k2, "status", "--porcelain")) == before
+    support.resolve(k2 / CONTEXT, "twenty\n")
+    git(k2, "add", CONTEXT)
+    sandbox.ok(*command)
+
+
+def test_a_ref_of_the_tools_name_is_replaced(sandbox, k2):
+    """It may be of another program, or of an older k2mps."""
+    for value in ("HEAD:CMakeLists.txt", sandbox.pin):
+        git(k2, "update-ref", "refs/k2mps/applied", git(k2, "rev-parse", value))
+        assert "already applied" in sandbox.ok("apply")
+        sound(sandbox, k2)
+        support.shell(sandbox.root.parent, "rm -rf own")
+
+
 def test_away_from_the_series_is_refused(sandbox, k2):
     edit(k2)
     git(k2, "commit", "--quiet", "--all", "-m", "mine")

@@ -128,6 +128,14 @@ def _find(names: Sequence[str], name: str) -> int:
 def _edited_tree(work: Work, paths: Sequence[str]) -> str:
     """The tree of the files that git tracks and of those that are named, by an index of its own."""
     checkout = work.checkout
+    unmerged = checkout.git.text("diff", "--name-only", "--diff-filter=U", "--ignore-submodules")
+    if unmerged:
+        raise errors.K2mpsError(
+            f"git has left conflicts in {errors.some(unmerged.splitlines())}",
+            why="git stash pop, or another command, could not merge",
+            next_command=f"edit them in {checkout.directory}, and git add them there; then run the"
+            " same command again",
+        )
     with tempfile.TemporaryDirectory(prefix="k2mps-") as folder:
         index = Path(folder, "index")
         # With the times in the index, git reads edited files only.

@@ -71,7 +71,9 @@ class Work:
             made = known.id
         else:
             made = applied.commit(self.checkout, found, tip)
-        updates = [(applied.REF, made, known.id if known else "")]
+        # The ref may be there, and not the tool's.
+        name = ("for-each-ref", "--format=%(objectname)", applied.REF)
+        updates = [(applied.REF, made, known.id if known else self.checkout.git.text(*name))]
         if branch:
             updates.append((BRANCH_REF, branch, self.head.tip))
         applied.move(self.checkout, updates)
