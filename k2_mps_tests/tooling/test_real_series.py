@@ -13,7 +13,6 @@ from k2mps.stack.checkout import Checkout
 from k2_mps_tests.commits import style
 from k2_mps_tests.tooling import support
 from k2_mps_tests.tooling.support import git, patches
-from k2_mps_tests.tooling.test_hostile_config import configure
 
 ROOT = support.TOOLS.parent
 REAL = project.Project(ROOT)
@@ -27,12 +26,6 @@ def test_patches_carry_one_line_of_context():
             run = run + 1 if line.startswith(b" ") else 0
             # Two changes with two lines in between share a hunk.
             assert run <= 2, patch.name
-
-
-def test_the_file_names_work_on_case_insensitive_systems():
-    found = patch_folder.load(REAL.patches)
-    paths = [*found.files, *(patch.name for patch in found.patches)]
-    assert len({path.casefold() for path in paths}) == len(paths)
 
 
 @pytest.fixture(scope="module")
@@ -88,16 +81,3 @@ def test_export_gives_the_same_patches(clone):
             path.unlink()
     for path, text in before.items():
         (clone.root / path).write_bytes(text)
-
-
-def test_a_hostile_configuration_gives_the_same_commits(clone, tmp_path):
-    restore(clone)
-    assert clone("apply").returncode == 0
-    tip = git(clone.k2, "rev-parse", "HEAD")
-    for number, name in enumerate(("noprefix", "line ends", "apply fixes")):
-        config = tmp_path / f"config{number}"
-        configure(config, name, tmp_path / str(number))
-        restore(clone)
-        result = clone("apply", GIT_CONFIG_GLOBAL=str(config), LC_ALL="de_DE.UTF-8")
-        assert result.returncode == 0, result.stderr
-        assert git(clone.k2, "rev-parse", "HEAD") == tip
