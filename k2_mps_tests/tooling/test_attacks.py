@@ -7,7 +7,7 @@ import time
 import pytest
 
 from k2_mps_tests.tooling import support
-from k2_mps_tests.tooling.support import ARRAY, CONTEXT, git, patches, snapshot
+from k2_mps_tests.tooling.support import ARRAY, CONTEXT, git, snapshot
 
 HEADER = "From: k2-mps <k2-mps@k2-mps.invalid>\nSubject: {}\nUpstream-Status: {}\n"
 
@@ -139,22 +139,6 @@ def test_advice_for_a_merge_can_be_run(sandbox, k2):
     sandbox.ok("export")
 
 
-def test_an_export_that_git_took_back(sandbox, k2):
-    """The states know patches/ as it is again."""
-    before = patches(sandbox)
-    support.commit(k2, "first try", {"first": "x\n"})
-    sandbox.ok("export")
-    for path in patches(sandbox).keys() - before.keys():
-        (sandbox.root / path).unlink()
-    for path, content in before.items():
-        (sandbox.root / path).write_bytes(content)
-    git(k2, "reset", "--quiet", "--hard", "HEAD~1")
-    assert "already applied" in sandbox.ok("apply")
-    support.commit(k2, "second try", {"second": "x\n"})
-    sandbox.ok("export")
-    assert (sandbox.root / "patches/files/second").exists()
-
-
 def test_advice_is_quoted(sandbox, tmp_path):
     own = sandbox.clone("my own k2")
     sandbox.ok("apply", "--k2", str(own))
@@ -188,12 +172,6 @@ def test_exit_codes(sandbox, k2):
     (k2 / ".git/index.lock").unlink()
     (k2 / ".git/refs/heads/k2-mps.lock").write_text("")
     assert "k2-mps.lock exists" in sandbox.fails(17, "new", "x")
-
-
-def test_a_reader_that_closes_the_pipe(sandbox, k2):
-    script = f"set -o pipefail; {shlex.join(sandbox.command('report'))} | true"
-    process = sandbox.program("bash", "-c", script)
-    assert process.returncode in (0, 141) and process.stderr == ""
 
 
 def test_a_resolution_that_no_patch_can_have_is_refused_at_that_stop(sandbox, k2):
