@@ -1,7 +1,8 @@
-"""The user's git configuration and environment change no result.
+"""The user's environment changes no result.
 
-Each case clones under a configuration and then runs checkout, apply, status and export.  The commit
-ids, the files, byte for byte, and the exported patches must be those of an empty configuration.
+Each case clones in an environment and then runs checkout, apply, status and export.  The commit
+ids, the files, byte for byte, and the exported patches must be those of an empty one.
+test_carrying.py does so with the configurations here.
 """
 
 import os
@@ -130,7 +131,7 @@ def configure(file, name, folder) -> None:
 
 @pytest.fixture
 def reference(sandbox, tmp_path):
-    """The results without any configuration."""
+    """The results in an empty environment."""
     sandbox.ok("apply")
     result = _result(sandbox)
     sandbox.checkout.rename(tmp_path / "reference")
@@ -156,12 +157,6 @@ def _circle(sandbox, reference, env=None):
         path.unlink()
     sandbox.ok("export", "--overwrite", "--prune", env=env)
     assert support.patches(sandbox) == before
-
-
-@pytest.mark.parametrize("name", CONFIGURATIONS)
-def test_configuration_changes_nothing(sandbox, reference, tmp_path, name):
-    configure(sandbox.config, name, tmp_path / "named")
-    _circle(sandbox, reference)
 
 
 @pytest.mark.parametrize("name", ENVIRONMENTS)
