@@ -99,6 +99,7 @@ ENVIRONMENTS = {
         "GIT_INDEX_VERSION": "4",
         "GIT_OPTIONAL_LOCKS": "1",
         "GIT_TRACE": "1",
+        "TMPDIR": ".",
     },
     "configuration": {
         "GIT_CONFIG_COUNT": "2",

@@ -79,7 +79,7 @@ class Objects(Git):
 
     def __init__(self, store: Path, shallow: Path, reporter: Reporter = Reporter()):
         self._folder = tempfile.TemporaryDirectory(prefix="k2mps-", ignore_cleanup_errors=True)
-        home = Path(self._folder.name)
+        home = Path(self._folder.name).absolute()  # $TMPDIR may be relative
         super().__init__(home, reporter=reporter)
         self._options = ["--no-pager"]
         self.shown = store.parent

@@ -137,7 +137,7 @@ def _edited_tree(work: Work, paths: Sequence[str]) -> str:
             " same command again",
         )
     with tempfile.TemporaryDirectory(prefix="k2mps-") as folder:
-        index = Path(folder, "index")
+        index = Path(folder, "index").absolute()  # $TMPDIR may be relative
         # With the times in the index, git reads edited files only.
         shutil.copy2(checkout.git_dir / "index", index)
         return _add(checkout, paths, {"GIT_INDEX_FILE": str(index)})
