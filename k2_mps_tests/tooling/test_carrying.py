@@ -10,6 +10,8 @@ import shutil
 import time
 
 import pytest
+from k2mps.stack import clone
+from k2mps.stack.checkout import Checkout
 
 from k2_mps_tests.tooling import support
 from k2_mps_tests.tooling.support import ARRAY, CONTEXT, LONG_FILE, MPS, git, patches
@@ -117,6 +119,16 @@ def test_a_clone_that_lacks_files_or_blobs_is_refused(sandbox):
     sparse, partial = sandbox.clone("sparse", "--sparse"), sandbox.clone("p", "--filter=blob:none")
     for own, problem in ((sparse, "a sparse checkout"), (partial, "a partial clone")):
         assert f"is {problem} of k2" in sandbox.fails(1, "apply", "--k2", str(own))
+
+
+def test_a_copy_needs_no_other_leave_than_the_checkout(sandbox, tmp_path, monkeypatch):
+    """The checkout may be another user's, whom git trusts there; git may allow no clone of it."""
+    own, made = sandbox.clone("own"), tmp_path / "made"
+    trusted = f"[safe]\n\tdirectory = {own}\n\tdirectory = {made}\n"
+    sandbox.config.write_text(f'[protocol "file"]\n\tallow = never\n{trusted}')
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(sandbox.config))
+    monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")
+    assert clone.copy(Checkout(own), made).commit_of(sandbox.pin) == sandbox.pin
 
 
 # All settings together, in both orders: of two values of one setting the last

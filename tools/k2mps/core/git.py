@@ -41,6 +41,8 @@ _SETTINGS = {
     "core.protectNTFS": "true",
     "core.quotePath": "false",
     "core.safecrlf": "false",
+    # A rebase clones the checkout, also where its user allows no clones of folders.
+    "protocol.file.allow": "always",
     "submodule.recurse": "false",
 }
 
