@@ -99,6 +99,9 @@ DIRTY = "has uncommitted edits in "
         ("has commits of yours on top of k2", "echo > new; git add new; git commit -q -m mine"),
         ("is checked out in OTHER", "git worktree add -q ../other -b k2-mps"),
         ("index.lock exists", "touch .git/index.lock"),
+        ("HEAD.lock exists", "touch .git/HEAD.lock"),
+        ("k2-mps.lock exists", "touch .git/refs/heads/k2-mps.lock"),
+        ("cannot move branch k2-mps", "git branch k2-mps/mine"),
         *(
             ("in progress", f"{OTHER}{begin}")
             for begin in (
@@ -171,6 +174,28 @@ def test_an_edit_made_while_it_runs_is_not_lost(sandbox, tmp_path):
     assert path.read_text() == "mine\n"
     assert git(sandbox.checkout, "rev-parse", "HEAD") == head
     assert sandbox.state() == "edited"
+
+
+def test_a_file_that_git_could_not_write_is_named(sandbox, tmp_path):
+    """git says so, and ends well, where a folder is read-only."""
+    sandbox.ok("checkout")
+    refusal = "echo 'error: unable to unlink old' >&2"
+    late = f'$real "$@" && echo old > k2/csrc/array.cu && {refusal}; exit'
+    env = support.shim(tmp_path / "bin", f'case "$*" in *"switch --quiet"*) {late};; esac')
+    assert "could not write k2/csrc/array.cu in " in sandbox.fails(1, "apply", env=env)
+
+
+@pytest.mark.parametrize("content", ["", "1" * 40])
+@pytest.mark.parametrize("command", ["status", "apply"])
+def test_a_broken_ref_is_named(sandbox, content, command):
+    """A machine that loses power can leave an empty one."""
+    sandbox.ok("apply")
+    ref = sandbox.checkout / ".git/refs/k2mps/applied"
+    ref.write_text(content)
+    assert f"delete {ref}, then k2mps apply" in sandbox.fails(1, command)
+    ref.unlink()
+    assert "already applied" in sandbox.ok("apply")
+    assert sandbox.state() == "applied"
 
 
 def test_a_clone_that_lacks_the_pin_is_told_how_to_get_it(sandbox):

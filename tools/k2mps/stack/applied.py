@@ -12,12 +12,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from k2mps.core import objects
+from k2mps.core import errors, objects
+from k2mps.core.git import quoted
 from k2mps.core.objects import Entry, File
 from k2mps.core.project import Project
 from k2mps.series import patch_folder
 from k2mps.series.patch_text import FROM
-from k2mps.stack.checkout import Checkout
+from k2mps.stack.checkout import BRANCH, BRANCH_REF, Checkout
 
 REF = "refs/k2mps/applied"
 _CONFIG = "upstream.toml"
@@ -33,8 +34,15 @@ class Applied(NamedTuple):
 
 def read(checkout: Checkout) -> Applied | None:
     """What the ref says; None where the series has not been applied here."""
-    found = checkout.git.text("for-each-ref", "--format=%(objectname) %(parent)", REF)
-    id_, _, tip = found.partition(" ")
+    result = checkout.git.run("for-each-ref", "--format=%(objectname) %(parent)", REF)
+    if result.status or "broken ref" in result.stderr:
+        raise errors.K2mpsError(
+            f"{REF} of {checkout.directory} is broken",
+            why=result.stderr,
+            next_command=f"delete {quoted(checkout.common_dir / REF)}, then k2mps apply: patches/"
+            " and branch k2-mps have all that it had",
+        )
+    id_, _, tip = os.fsdecode(result.stdout).strip().partition(" ")
     return Applied(id_, tip, checkout.objects.entries(id_)) if tip else None
 
 
@@ -93,3 +101,19 @@ def move(checkout: Checkout, updates: Iterable[tuple[str, str, str]]) -> None:
     """Moves refs, all or none: each from an old id, which is empty where there is none yet."""
     lines = (f"update {ref} {new} {old or '0' * 40}\n" for ref, new, old in updates if new != old)
     checkout.git.bytes("update-ref", "--create-reflog", "--stdin", stdin="".join(lines).encode())
+
+
+def check_movable(checkout: Checkout, tip: str) -> None:
+    """Refuses where git could not move HEAD and the branch: `git switch` would find that out after
+    it has written the files."""
+    lines = ["start", f"update {BRANCH_REF} {tip}"]
+    if checkout.head().branch != BRANCH_REF:  # With its branch, git locks HEAD as well.
+        lines += ["option no-deref", f"update HEAD {tip}"]
+    text = "\n".join([*lines, "prepare", "abort", ""])
+    result = checkout.git.run("update-ref", "--stdin", stdin=text.encode())
+    if result.status:
+        raise errors.K2mpsError(
+            f"git cannot move branch {BRANCH} of {checkout.directory}",
+            why=result.stderr,
+            next_command="move what is in the way, then run the same command again",
+        )

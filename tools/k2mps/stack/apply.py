@@ -5,11 +5,13 @@ switches to the last one.
 """
 
 import os
+import shlex
 from collections.abc import Sequence
 
 from k2mps.core import errors, interrupts
 from k2mps.core.pins import Upstream
 from k2mps.core.project import Project
+from k2mps.stack import applied
 from k2mps.stack.checkout import BRANCH, BRANCH_REF, Checkout, Commit
 from k2mps.stack.work import Work, at_work, where
 
@@ -135,6 +137,7 @@ def _switch(checkout: Checkout, commit: str, left: Sequence[str]) -> None:
     tracked = checkout.objects.entries(commit, left) if left else {}
     command = ("switch", "--quiet", "--no-guess", "--no-overwrite-ignore", "-C", BRANCH, commit)
     with interrupts.deferred():
+        applied.check_movable(checkout, commit)
         if tracked:
             paths = "".join(f"{path}\0" for path in tracked)
             how = ("--pathspec-from-file=-", "--pathspec-file-nul")
@@ -148,3 +151,11 @@ def _switch(checkout: Checkout, commit: str, left: Sequence[str]) -> None:
                 next_command="commit, stash or move them away, then run the same command again",
             )
         raise checkout.git.failure(command, result)
+    missed = checkout.changed_files()[0] if result.stderr else []
+    if missed:  # git moves the branch where it cannot write a file, too
+        raise errors.K2mpsError(
+            f"git could not write {errors.some(missed)} in {checkout.directory}",
+            why=result.stderr,
+            next_command=f"make the folders writable, then {where(checkout)} restore --"
+            f" {shlex.join(missed)}",
+        )
