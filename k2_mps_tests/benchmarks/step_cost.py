@@ -11,7 +11,8 @@ A row is a function of k2, forward or backward:
 
 On Linux mps is emulated, which changes none of these numbers; but a gate there may find no
 work left.  Then follows the peak of the memory of the whole step with the joiner, beyond its
-inputs: with torch's joiner, and with k2.mps.joiner_input and rnnt_loss_pruned_in_place.
+inputs: with torch's joiner, and with k2.mps.joiner_input and rnnt_loss_pruned_in_place.  It
+counts the bytes of tensors, not what an allocator adds to them.
 """
 
 import argparse
@@ -21,6 +22,8 @@ from pathlib import Path
 
 import k2
 import torch
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from k2_mps_tests import ending
 from k2_mps_tests.benchmarks.beside_cuda import STEPS, WIDTH, Operators, Step, tree_leaves
@@ -56,8 +59,8 @@ class Bytes(Operators):
         before = len(self.calls)
         result = super().__torch_dispatch__(function, types, args, kwargs)
         if len(self.calls) > before:
-            tensors = [x for x in tree_leaves((args, result)) if isinstance(x, torch.Tensor)]
-            self.moved += sum(_bytes(x) for x in {id(x): x for x in tensors}.values())
+            tensors = {id(x): x for x in _tensors((args, result))}
+            self.moved += sum(_bytes(x) for x in tensors.values())
         return result
 
 
@@ -92,6 +95,35 @@ def rows_of(size):
     return rows
 
 
+class Peak(TorchDispatchMode):
+    """The most bytes of tensors that live together, of those made while it is entered.
+
+    Attributes:
+      most: these bytes.
+    """
+
+    def __init__(self):
+        super().__init__()
+        self.most = 0
+        self._living = {}
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        result = function(*args, **(kwargs or {}))
+        # A storage of an argument may be older.
+        old = {x.untyped_storage()._cdata for x in _tensors(args)}
+        for tensor in _tensors(result):
+            storage = tensor.untyped_storage()
+            if tensor.device.type == "mps" and storage._cdata not in old:
+                self._living[storage._cdata] = StorageWeakRef(storage), storage.nbytes()
+        self._living = {key: one for key, one in self._living.items() if not one[0].expired()}
+        self.most = max(self.most, sum(size for _, size in self._living.values()))
+        return result
+
+
+def _tensors(values):
+    return [x for x in tree_leaves(values) if isinstance(x, torch.Tensor)]
+
+
 def peak_of(size, opt_in):
     """The peak of the bytes of tensors in a whole step, beyond those of its inputs."""
     step = Step(STEPS[size], "mps")
@@ -123,14 +155,10 @@ def peak_of(size, opt_in):
         (0.5 * simple + pruned).backward()
 
     run()  # makes the gradients of the leaves, which a step has from the one before
-    torch.mps.synchronize()
-    before = torch.accelerator.memory_allocated()
-    torch.accelerator.reset_peak_memory_stats()
-    run()
-    torch.mps.synchronize()
-    peak = torch.accelerator.max_memory_allocated() - before
+    with Peak() as peak:
+        run()
     assert all(leaf.grad is not None for leaf in leaves)
-    return peak
+    return peak.most
 
 
 def main():

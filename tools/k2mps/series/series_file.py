@@ -14,13 +14,13 @@ from collections.abc import Sequence
 
 from k2mps.core import errors
 
-# Fixes, six pull requests; what else helps any device; the mps device; operations in Metal, eight
+# Fixes, six pull requests; what else helps any device; the mps device; operations in Metal, nine
 # pull requests; the patches that k2 need not take.
 GROUPS = (
     *("fixes-core", "fixes-intersect", "fixes-ragged"),
     *("fixes-errors", "fixes-autograd", "fixes-processes"),
     *("general", "device"),
-    *("mutual-information", "rnnt", "rnnt-smoothed"),
+    *("mutual-information", "swoosh", "rnnt", "rnnt-smoothed"),
     *("graph-index", "lattices", "scores", "ctc", "pruned"),
     "extras",
 )
