@@ -382,3 +382,40 @@ def test_what_is_no_regular_file_is_not_read(icefall):
         bounded.read(icefall / "pipe.py", 100)
     with pytest.raises(ValueError, match="more than 0 MiB"):
         bounded.read(icefall / "egs/yesno/train.py", 100)
+
+
+TRANSDUCER = """import k2
+
+
+class Model:
+    def forward(self, x):
+        logits = self.joiner(x, x, project_input=False)
+        return k2.rnnt_loss_pruned(logits=logits.float(), symbols=self.symbols)
+"""
+IN_PLACE = TRANSDUCER.replace("k2.rnnt_loss_pruned", "k2.mps.rnnt_loss_pruned_in_place")
+OF_OTHERS = {
+    "used again": ("return k2", "y = logits.sum()\n        return k2"),
+    "made by another layer": ("self.joiner(", "self.softmax("),
+    "made twice": ("        return", "        logits = self.joiner(x, x)\n        return"),
+    "changed before the loss": ("logits.float()", "logits.exp()"),
+}
+
+
+def test_a_loss_in_place_on_demand():
+    assert rewriting.rewrite(TRANSDUCER, in_place=True) == (IN_PLACE, "")
+    assert rewriting.rewrite(IN_PLACE, in_place=True) == (IN_PLACE, "")
+    assert rewriting.rewrite(TRANSDUCER) == (TRANSDUCER, "")
+
+
+@pytest.mark.parametrize("name", OF_OTHERS)
+def test_no_loss_in_place_of_logits_that_others_may_use(name):
+    source = changed(TRANSDUCER, dict([OF_OTHERS[name]]))
+    assert rewriting.rewrite(source, in_place=True) == (source, "")
+
+
+def test_the_option_for_losses_in_place(empty, icefall):
+    support.write(icefall, {"egs/yesno/model.py": TRANSDUCER})
+    git(icefall, "add", "--all")
+    git(icefall, "commit", "--quiet", "-m", "Second")
+    assert "rewrote 7 files" in empty.ok("recipes", "--in-place", str(icefall))
+    assert (icefall / "egs/yesno/model.py").read_text() == IN_PLACE

@@ -298,7 +298,14 @@ def kernels_command(session: Session, words: tuple[str, ...]) -> None:
 @command(main, "recipes")
 @click.argument("kind", metavar="[icefall]", nargs=-1, type=click.Choice(("icefall",)))
 @click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
-def recipes_command(session: Session, kind: tuple[str, ...], directory: Path) -> None:
+@click.option(
+    "--in-place",
+    is_flag=True,
+    help="write the gradient of rnnt_loss_pruned over the joiner's logits, where only it uses them",
+)
+def recipes_command(
+    session: Session, kind: tuple[str, ...], directory: Path, in_place: bool
+) -> None:
     """Rewrite a checkout of recipes that use k2, such as icefall or ZipVoice, for mps.
 
     Calls of CUDA's device, mixed precision and memory become calls of
@@ -307,7 +314,7 @@ def recipes_command(session: Session, kind: tuple[str, ...], directory: Path) ->
     from k2mps.core.git import quoted
     from k2mps.run import recipes
 
-    written, left = recipes.rewrite(directory, session.console)
+    written, left = recipes.rewrite(directory, session.console, in_place)
     show = session.console.info
     show(f"{directory}: rewrote {len(written)} files")
     for path, reason in left.items():

@@ -15,10 +15,12 @@ _USES_K2 = r"^[[:space:]]*(import|from)[[:space:]]+k2([.,[:space:]]|$)"
 
 
 def rewrite(
-    directory: Path, reporter: Reporter = Reporter()
+    directory: Path, reporter: Reporter = Reporter(), in_place: bool = False
 ) -> tuple[list[str], Mapping[str, str]]:
     """Rewrites the recipes of a checkout such as icefall; nothing is written before all are read.
 
+    Args:
+      in_place: as for rewriting.rewrite().
     Returns:
       The files that were rewritten; and by file, what still needs CUDA, or why a file stays.
     Raises:
@@ -41,13 +43,14 @@ def rewrite(
             " then run the same command again",
         )
     changed, left = {}, {}
-    paths = _matching(git, rewriting.HINT)
+    hint = rewriting.HINT + (f"|{rewriting.IN_PLACE}" if in_place else "")
+    paths = _matching(git, hint)
     with reporter.task("rewriting") as update:
         for number, path in enumerate(paths):
             update(number, len(paths), path)
             try:
                 content = bounded.read(directory / path, _BYTES)
-                text, needs = rewriting.rewrite(content.decode("utf-8"))
+                text, needs = rewriting.rewrite(content.decode("utf-8"), in_place)
             except SyntaxError as error:
                 where = f"line {error.lineno}: " if error.lineno else ""
                 text, needs = "", f"stays as it is: {where}{error.msg}"

@@ -15,6 +15,8 @@ HINT = (
     r"cuda|nccl|ctc_loss|autocast|torch\.double|torch\.float64|fbank|Kaldifeat"
     r"|device_ids=|mp\.spawn"
 )
+# The same, of those that in_place changes alone.
+IN_PLACE = r"k2\.rnnt_loss_pruned"
 
 _CALLS = (
     *("amp.autocast", "amp.GradScaler", "amp.custom_fwd", "amp.custom_bwd", "memory_reserved"),
@@ -51,9 +53,12 @@ class _Edit(NamedTuple):
     text: bytes
 
 
-def rewrite(source: str) -> tuple[str, str]:
+def rewrite(source: str, in_place: bool = False) -> tuple[str, str]:
     """A program with the known calls rewritten, and what in it still needs CUDA, or "".
 
+    Args:
+      in_place: whether k2.rnnt_loss_pruned() writes its gradient over the logits, where
+        no statement but the loss uses them after the layer that makes them.
     Raises:
       SyntaxError: the text is no Python.
       ValueError: the text has a name `gpu` already, lets kaldifeat compute features of a
@@ -61,14 +66,14 @@ def rewrite(source: str) -> tuple[str, str]:
     """
     text = source.removeprefix(_BYTE_ORDER_MARK)
     try:
-        code, needs = _rewrite(text)
+        code, needs = _rewrite(text, in_place)
         return source[: len(source) - len(text)] + code, needs
     # Python raises a MemoryError where its parser's stack is full.
     except (MemoryError, RecursionError):
         raise ValueError("its expressions are nested too deeply") from None
 
 
-def _rewrite(source: str) -> tuple[str, str]:
+def _rewrite(source: str, in_place: bool) -> tuple[str, str]:
     with warnings.catch_warnings():
         # About the recipe's own text, such as escapes that Python does not know.
         warnings.simplefilter("ignore")
@@ -76,6 +81,8 @@ def _rewrite(source: str) -> tuple[str, str]:
     rewriter = _Rewriter(tree, source)
     rewriter.visit(tree)
     edits = rewriter.edits
+    if in_place:
+        edits += rewriter.text.losses_in_place(tree)
     if any(edit.text.startswith(b"gpu.") or b"(gpu." in edit.text for edit in edits):
         if _OURS not in source:
             if re.search(r"\bgpu\b", source) and "gpu" in _names(tree):
@@ -168,6 +175,15 @@ class _Text:
         if not self.bytes[:start].endswith((b"\n", b"\r")):
             return _Edit(start, start, ended + _OURS.encode())
         return _Edit(start, start, _OURS.encode() + ended)
+
+    def losses_in_place(self, tree: ast.Module) -> list[_Edit]:
+        """The edits of the losses that may write their gradient over the logits."""
+        functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+        losses = [loss for one in functions for loss in _losses_with_own_logits(one)]
+        return [
+            _Edit(self.start(loss), self.end(loss), b"k2.mps.rnnt_loss_pruned_in_place")
+            for loss in losses
+        ]
 
     def changed(self, edits: list[_Edit]) -> str:
         """The program with the edits; one inside of another is part of it."""
@@ -341,6 +357,41 @@ class _Rewriter:
                 if self._ours_only(*rest):
                     of = self.text.of(value.value).decode()
                     self._replace(value, f"{of}.device.type == gpu.device_type()")
+
+
+# ---- losses whose logits nothing else needs
+
+
+def _losses_with_own_logits(function: ast.FunctionDef) -> list[ast.AST]:
+    """The names `k2.rnnt_loss_pruned` of a function's calls that alone use the joiner's result."""
+    found = []
+    nodes = list(ast.walk(function))
+    for call in nodes:
+        if not isinstance(call, ast.Call) or _name_of(call.func) != "k2.rnnt_loss_pruned":
+            continue
+        logits = [one.value for one in call.keywords if one.arg == "logits"] or call.args[:1]
+        name = logits and _name_of(_without_cast(logits[0]))
+        uses = [node for node in nodes if isinstance(node, ast.Name) and node.id == name]
+        makers = [
+            node.value
+            for node in nodes
+            if isinstance(node, ast.Assign) and [_name_of(one) for one in node.targets] == [name]
+        ]
+        if len(uses) == 2 and len(makers) == 1 and isinstance(makers[0], ast.Call):
+            if _name_of(makers[0].func).split(".")[-1] == "joiner":
+                found.append(call.func)
+    return found
+
+
+def _without_cast(node: ast.AST) -> ast.AST:
+    """The x of `x.float()`, or the expression itself."""
+    is_cast = (
+        isinstance(node, ast.Call)
+        and not node.args
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr == "float"
+    )
+    return node.func.value if is_cast else node
 
 
 # ---- kaldifeat computes features on the CPU or CUDA: where its options say, for the model's device
