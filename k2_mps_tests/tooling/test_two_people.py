@@ -81,6 +81,25 @@ def test_patches_that_merged_cleanly_but_do_not_apply_stop_as_a_rebase_does(proj
     assert project.state() == "applied"
 
 
+def test_a_fresh_clone_applies_what_merged_cleanly(project):
+    """It lacks the file that one's patch was made for: earlier patches/ of the repository make it.
+
+    The patches change other lines of that file, and the merge was not exported.
+    """
+    support.edit(project.checkout / CONTEXT, "line 20\n", "line 20\nmine\n")
+    git(project.root, "checkout", "--quiet", "-b", "a")
+    project.ok("new", "context: mine")
+    git(project.root, "add", "--all")
+    git(project.root, "commit", "--quiet", "-m", "a")
+    git(project.root, "checkout", "--quiet", "main")
+    fold(project, "b", MPS, CONTEXT, "line 70\n", "seventy\n")
+    assert merge(project, "a").returncode == 0
+    support.shell(project.root, "rm -rf build")
+    project.ok("apply")
+    text = (project.checkout / CONTEXT).read_text()
+    assert "line 20\nmine\n" in text and "\nseventy\n" in text
+
+
 def test_a_conflict_of_the_pin_is_for_people(project):
     config = project.root / "upstream.toml"
     for branch in ("a", "b"):

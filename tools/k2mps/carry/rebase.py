@@ -188,7 +188,9 @@ class _Rebase:
                 if old:
                     picked = commits.pick(self._clone.objects, old[number], tree)
                 else:
-                    picked = commits.apply_patch(self._clone, patch, self._series, tree)
+                    picked = commits.apply_patch(
+                        self._project, self._clone, patch, self._series, tree
+                    )
             except commits.DoesNotApplyError as error:
                 picked, told = Picked(tree, (), ""), error.what.partition(": ")[2]
             if told or picked.conflicts:

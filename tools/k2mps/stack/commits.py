@@ -10,10 +10,11 @@ that it names.  If they are others, git merges: the old blob is the base.
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from k2mps.core import errors
+from k2mps.core.git import Git, split_z
 from k2mps.core.objects import FILE_MODE, Entry, Objects
 from k2mps.core.pins import Pin
 from k2mps.core.project import Project
@@ -25,6 +26,8 @@ from k2mps.stack.checkout import Checkout, Commit
 
 # What git says where a patch is sound, and does not fit.
 _MISFIT = re.compile("already exists|does not exist|does not match|patch failed")
+# How many commits of this repository may have the patches that made a blob.
+_EARLIER = 30
 
 
 class DoesNotApplyError(errors.ConflictError):
@@ -50,17 +53,22 @@ def series_tip(project: Project, checkout: Checkout, pin: Pin, found: Series | N
         if checkout.objects.succeeds("cat-file", "-e", known.tip):
             return known.tip
     found = found or patch_folder.load(project.patches)
-    return commit_patches(checkout, pin, pin.commit, found.patches, found)
+    return commit_patches(project, checkout, pin, pin.commit, found.patches, found)
 
 
 def commit_patches(
-    checkout: Checkout, pin: Pin, base: str, patches: Sequence[Patch], found: Series
+    project: Project,
+    checkout: Checkout,
+    pin: Pin,
+    base: str,
+    patches: Sequence[Patch],
+    found: Series,
 ) -> str:
     """Makes the commits of some patches of a series on a commit; the last one's id."""
     objects, date, tip = checkout.objects, commit_date(checkout, pin.commit), base
     tree = checkout.tree_of(base)
     for patch in patches:
-        picked = apply_patch(checkout, patch, found, tree)
+        picked = apply_patch(project, checkout, patch, found, tree)
         if picked.conflicts:
             files = f"conflicts in {errors.some(picked.conflicts)}"
             raise _refusal(DoesNotApplyError, patch, files)
@@ -75,7 +83,9 @@ def commit_of_patch(objects: Objects, patch: Patch, tree: str, parent: str, date
     return objects.commit(tree, [parent], patch.commit_message(), author, f"{FROM} {date}")
 
 
-def apply_patch(checkout: Checkout, patch: Patch, found: Series, tree: str) -> Picked:
+def apply_patch(
+    project: Project, checkout: Checkout, patch: Patch, found: Series, tree: str
+) -> Picked:
     """Applies a patch to a tree.
 
     Raises:
@@ -93,14 +103,7 @@ def apply_patch(checkout: Checkout, patch: Patch, found: Series, tree: str) -> P
     }
     base = tree
     if stale:
-        wanted = {one.id for one in stale.values()}
-        if wanted - objects.blobs(wanted).keys():
-            raise _refusal(
-                DoesNotApplyError,
-                patch,
-                "it was made for other versions of the files that it edits",
-                "git cannot merge it, as k2's repository does not have those versions",
-            )
+        _provide(project, checkout, patch, [one.id for one in stale.values()])
         objects.stage(stale)
         base = objects.tree()
     result = objects.apply(whole_diff(patch, found))
@@ -148,6 +151,51 @@ def addition(path: str, content: bytes, mode: str = FILE_MODE) -> bytes:
     head += f"--- /dev/null\n+++ b/{path}{tab}\n@@ -0,0 +1,{text.count(10) + 1} @@\n+"
     end = b"\n" if ended else b"\n\\ No newline at end of file\n"
     return os.fsencode(head) + text.replace(b"\n", b"\n+") + end
+
+
+def _provide(project: Project, checkout: Checkout, patch: Patch, ids: Sequence[str]) -> None:
+    """Sees to it that the checkout has the blobs that a patch was made for.
+
+    Another person's clone had them, whose patches git has merged: so the patches of earlier commits
+    of this repository make them.
+    """
+    for files in _earlier(project, checkout, ids):
+        with applied.unpacked(files) as there:
+            try:
+                series, _ = patch_folder.examine(there.patches)
+                pin = checkout.pinned(there.upstream().pin)
+                commit_patches(there, checkout, pin, pin.commit, series.patches, series)
+            except errors.K2mpsError:
+                continue  # of that commit, the patches before may have made them
+    if _lacks(checkout, ids):
+        raise _refusal(
+            DoesNotApplyError,
+            patch,
+            "it was made for other versions of the files that it edits",
+            "git cannot merge it, as neither k2 nor this repository's earlier patches have those"
+            " versions",
+        )
+
+
+def _lacks(checkout: Checkout, ids: Sequence[str]) -> bool:
+    return len(checkout.objects.blobs(ids)) < len(set(ids))
+
+
+def _earlier(
+    project: Project, checkout: Checkout, ids: Sequence[str]
+) -> Iterator[dict[str, bytes]]:
+    """The files of patches/ and upstream.toml in commits of this repository, the newest first, for
+    as long as blobs are lacking."""
+    if not (project.root / ".git").exists() or not _lacks(checkout, ids):
+        return
+    git = Git(project.root, reporter=checkout.reporter)
+    how = ("log", f"--max-count={_EARLIER}", "--format=%H", "--full-history", "--")
+    paths = ("patches", "upstream.toml")
+    for commit in os.fsdecode(git.run(*how, *paths).stdout).split():
+        if not _lacks(checkout, ids):
+            return
+        listed = split_z(git.run("ls-tree", "-r", "-z", "--name-only", commit, "--", *paths).stdout)
+        yield {path: git.bytes("cat-file", "blob", f"{commit}:{path}") for path in listed}
 
 
 def commit_date(checkout: Checkout, pin: str) -> str:

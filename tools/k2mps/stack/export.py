@@ -100,7 +100,7 @@ def canonical(work: Work, made: Plan, commits: Sequence[Commit]) -> str:
             break
         start += 1
     base = commits[start - 1].id if start else work.pin.commit
-    tip = commit_patches(checkout, work.pin, base, patches[start:], made.series)
+    tip = commit_patches(work.project, checkout, work.pin, base, patches[start:], made.series)
     if checkout.tree_of(tip) != commits[-1].tree:
         raise errors.K2mpsError(
             f"the commits from {commits[start].subject!r} on cannot be written as patches",
