@@ -1,4 +1,4 @@
-"""`python -m k2mps`, and the command k2mps.
+"""`python -m k2mps`, which the command k2mps (tools/bin/k2mps) runs, with names in UTF-8.
 
 The first lines run before the command line's modules are imported, which takes a tenth of a second.
 """
@@ -21,18 +21,10 @@ signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
 
 
 def main() -> None:
-    _take_names_as_utf8()
     _open_closed_streams()
     from k2mps.cli import ending
 
     ending.run()
-
-
-def _take_names_as_utf8() -> None:
-    """Starts Python anew where the locale would have names of files in ASCII: k2mps has UTF-8."""
-    if sys.getfilesystemencoding() != "utf-8":
-        os.environ["PYTHONUTF8"] = "1"
-        os.execv(sys.executable, [sys.executable, "-m", "k2mps", *sys.argv[1:]])
 
 
 def _open_closed_streams() -> None:
