@@ -6,7 +6,7 @@ k2's files (patch_text.py), and patches/files has new files at their place in k2
 
 import os
 import re
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -27,14 +27,19 @@ class Series(NamedTuple):
 
     def named(self, name: str) -> patch_text.Patch:
         """The patch of a name, which may lack ".patch"."""
-        for patch in self.patches:
-            if name in (patch.name, patch.name.removesuffix(".patch")):
-                return patch
-        raise errors.K2mpsError(
-            f"there is no patch {name}",
-            why=f"the patches are {', '.join(patch.name for patch in self.patches)}",
-            next_command="run the same command again with one of these",
-        )
+        return self.patches[index([patch.name for patch in self.patches], name)]
+
+
+def index(names: Sequence[str], name: str) -> int:
+    """Where a patch is among others; its name may lack ".patch"."""
+    for one in (name, f"{name}.patch"):
+        if one in names:
+            return names.index(one)
+    raise errors.K2mpsError(
+        f"there is no patch {name}",
+        why=f"the patches are {', '.join(names)}",
+        next_command="run the same command again with one of these",
+    )
 
 
 def load(directory: Path) -> Series:

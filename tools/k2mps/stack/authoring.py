@@ -14,7 +14,7 @@ from pathlib import Path
 
 from k2mps.core import errors
 from k2mps.core.project import Project
-from k2mps.series import patch_text
+from k2mps.series import patch_folder, patch_text
 from k2mps.series.patch_text import FROM, Patch
 from k2mps.stack import export, extraction
 from k2mps.stack.checkout import BRANCH, Checkout, Commit
@@ -72,7 +72,7 @@ def fold(project: Project, checkout: Checkout, name: str, paths: Sequence[str] =
     with at_work(project, checkout) as work:
         commits, before = _series(work)
         names = extraction.names_of(commits, {})
-        at = _find(names, name)
+        at = patch_folder.index(names, name)
         tree = _edited_tree(work, paths)
         if tree == work.head.tree:
             return _complete(work, commits, before)
@@ -111,18 +111,6 @@ def _check_exported(work: Work, made: Plan) -> None:
             next_command="commit the edits there, too, then k2mps export; or stash them, k2mps"
             " export, git stash pop, then the same command again",
         )
-
-
-def _find(names: Sequence[str], name: str) -> int:
-    """The index of a patch."""
-    for number, one in enumerate(names):
-        if name in (one, one.removesuffix(".patch")):
-            return number
-    raise errors.K2mpsError(
-        f"there is no patch {name}",
-        why=f"the patches are {', '.join(names)}",
-        next_command="run the same command again with one of these",
-    )
 
 
 def _edited_tree(work: Work, paths: Sequence[str]) -> str:
