@@ -134,7 +134,7 @@ def _patched_tree(environment: Environment, checkout: Checkout) -> str:
         return _EDITED
     if now.state is State.APPLIED and not now.patch_changes:
         return now.head.tree  # `apply` would be refused beside another build.
-    tip, written = apply.apply(project, upstream, checkout)
+    tip, written = apply.apply(project, checkout)
     if written is not None:
         reporter.info(f"applied the series to {checkout.directory}")
     return checkout.tree_of(tip)

@@ -121,7 +121,7 @@ def apply_command(session: Session) -> None:
 
     found = session.obtain()
     try:
-        tip, written = apply.apply(session.project, session.upstream, found)
+        tip, written = apply.apply(session.project, found)
     except DoesNotApplyError:
         from k2mps.carry import rebase
 

@@ -9,7 +9,6 @@ import shlex
 from collections.abc import Sequence
 
 from k2mps.core import errors, interrupts
-from k2mps.core.pins import Upstream
 from k2mps.core.project import Project
 from k2mps.stack import applied
 from k2mps.stack.checkout import BRANCH, BRANCH_REF, Checkout, Commit
@@ -19,7 +18,7 @@ from k2mps.stack.work import Work, at_work, where
 _IN_THE_WAY = ("would be overwritten", "would be lost", "would be removed", "lose untracked")
 
 
-def apply(project: Project, upstream: Upstream, checkout: Checkout) -> tuple[str, list[str] | None]:
+def apply(project: Project, checkout: Checkout) -> tuple[str, list[str] | None]:
     """Applies the series to a checkout; a refusal leaves it as it was.
 
     Returns:
