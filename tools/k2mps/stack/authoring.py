@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from k2mps.core import errors
+from k2mps.core.git import split_z
 from k2mps.core.project import Project
 from k2mps.series import patch_folder, patch_text
 from k2mps.series.patch_text import FROM, Patch
@@ -116,10 +117,11 @@ def _check_exported(work: Work, made: Plan) -> None:
 def _edited_tree(work: Work, paths: Sequence[str]) -> str:
     """The tree of the files that git tracks and of those that are named, by an index of its own."""
     checkout = work.checkout
-    unmerged = checkout.git.text("diff", "--name-only", "--diff-filter=U", "--ignore-submodules")
+    unmerged = split_z(checkout.git.bytes("ls-files", "--unmerged", "-z"))
     if unmerged:
+        places = sorted({one.partition("\t")[2] for one in unmerged})
         raise errors.K2mpsError(
-            f"git has left conflicts in {errors.some(unmerged.splitlines())}",
+            f"git has left conflicts in {errors.some(places)}",
             why="git stash pop, or another command, could not merge",
             next_command=f"edit them in {checkout.directory}, and git add them there; then run the"
             " same command again",
