@@ -172,7 +172,6 @@ _planted_outcomes = {}  # {kind: [whether caught]}
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(session, items):
     session.planted_kinds = set()
-    session.collected_files = {item.path for item in items}
     for item in items:
         for mark in item.iter_markers("planted"):
             item.user_properties.append(("planted", mark.args[0]))

@@ -8,12 +8,13 @@ import pytest
 
 CHECK = {"MPS_EMULATOR_CHECK_RACES": "1"}
 GUARD = {"MPS_EMULATOR_GUARD": "1"}
+planted = pytest.mark.planted
 RACE = "a race between two command queues on MTLBuffer #"
 
-# {name: (kind in the table of planted bugs, environment, words of the line)}
+# {name: (mark, environment, words of the line)}
 CASES = {
     "concurrent dispatches": (
-        "missing barrier",
+        planted("missing barrier"),
         CHECK,
         [
             "data race between two dispatches of a concurrent encoder on byte "
@@ -23,7 +24,7 @@ CASES = {
         ],
     ),
     "own queue reads what torch wrote": (
-        "race between queues",
+        planted("race between queues"),
         CHECK,
         [
             RACE,
@@ -32,7 +33,7 @@ CASES = {
         ],
     ),
     "torch reads what an own queue writes": (
-        "race between queues",
+        planted("race between queues"),
         CHECK,
         [
             RACE,
@@ -41,17 +42,17 @@ CASES = {
         ],
     ),
     "two queues and an event": (
-        "race between queues",
+        planted("race between queues"),
         CHECK,
         [RACE, 'kernel reverse on queue "own" reads it'],
     ),
     "event waited for another value": (
-        "race between queues",
+        planted("race between queues"),
         CHECK,
         [RACE, 'kernel reverse on queue "own" reads it'],
     ),
     "blit of a buffer that Metal does not track": (
-        "missing fence",
+        planted("missing fence"),
         CHECK,
         [
             "a race between two encoders on MTLBuffer #",
@@ -59,7 +60,7 @@ CASES = {
         ],
     ),
     "fence that nobody has updated": (
-        "missing fence",
+        planted("missing fence"),
         CHECK,
         [
             "a race between two encoders on MTLBuffer #",
@@ -67,7 +68,7 @@ CASES = {
         ],
     ),
     "host writes to what is in flight": (
-        "host write in flight",
+        planted("host write in flight"),
         CHECK,
         [
             "kernel 'reverse': the host wrote to byte 12 of buffer 0 ('x') "
@@ -75,7 +76,7 @@ CASES = {
         ],
     ),
     "threadgroup memory too short": (
-        "out of bounds",
+        planted("out of bounds"),
         {},
         [
             "kernel 'through_threadgroup', threadgroup (0, 0, 0): a thread wrote to "
@@ -86,7 +87,7 @@ CASES = {
     # encoder once and keeps it.  endKernelCoalescing() ends it; of the functions for
     # programs only get_command_buffer(), commit() and synchronize() call that.
     "encoder beside torch's own": (
-        "encoder beside torch's own",
+        planted("encoder beside torch's own"),
         {},
         [
             "compute command encoder: torch's own encoder is open on this "
@@ -94,22 +95,22 @@ CASES = {
         ],
     ),
     "buffer released without retained references": (
-        "use of what has been freed",
+        planted("use of what has been freed"),
         {},
         ["kernel reverse: MTLBuffer #", "was freed before the command ran"],
     ),
     "buffer behind another, not used": (
-        "buffer that no encoder knows",
+        planted("buffer that no encoder knows"),
         {},
         ["kernel 'increment_behind' accessed byte 0 of MTLBuffer #", "Call useResource:usage:"],
     ),
     "contents of a freed buffer": (
-        "use of what has been freed",
+        planted("use of what has been freed"),
         GUARD,
         ["used [buffer contents], at byte +0, of an MTLBuffer that has been"],
     ),
     "contents beyond the end": (
-        "host access past the gate",
+        planted("host access past the gate"),
         GUARD,
         ["accessed byte +256 of the contents of an MTLBuffer that ends at 256"],
     ),
@@ -117,8 +118,7 @@ CASES = {
 
 
 @pytest.mark.parametrize(
-    "name",
-    [pytest.param(name, marks=pytest.mark.planted(kind)) for name, (kind, *_) in CASES.items()],
+    "name", [pytest.param(name, marks=mark) for name, (mark, *_) in CASES.items()]
 )
 def test_it_is_reported(name, in_child):
     _, environment, expected = CASES[name]

@@ -32,12 +32,12 @@ def assert_ends_with(child, message):
     assert message in child.fatal_lines[0]
 
 
-def planted(message):
-    kind = "synchronize from two threads"
-    return [pytest.mark.planted(kind)] if message.startswith("synchronizing torch's") else []
+def marks(message):
+    two_threads = pytest.mark.planted("synchronize from two threads")
+    return [two_threads] if message.startswith("synchronizing torch's") else []
 
 
-@pytest.mark.parametrize("message", [pytest.param(m, marks=planted(m)) for m in MESSAGES])
+@pytest.mark.parametrize("message", [pytest.param(m, marks=marks(m)) for m in MESSAGES])
 def test_misuse(message, in_child):
     assert_ends_with(in_child(f"extension.misuse({message!r})"), message)
 

@@ -188,23 +188,26 @@ def run(metal, body, constant=False):
     library.run("k", buffers, 128, 64, {0: 256})
 
 
-def kind(name):
-    """The kind in the table of planted bugs."""
+planted = pytest.mark.planted
+
+
+def mark(name):
+    """The mark that gives the kind in the table of planted bugs."""
     if "fence" in name or name in ("two threadgroups", "barrier for the other memory"):
-        return "missing fence"
-    if "uninitialised" in name or name == "constant memory that is written":
-        return name
+        return planted("missing fence")
+    if "uninitialised" in name:
+        return planted("uninitialised threadgroup memory")
+    if name == "constant memory that is written":
+        return planted("constant memory that is written")
     if "lane" in name:
-        return "inactive lane"
+        return planted("inactive lane")
     if "out of bounds" in name:
-        return "out of bounds"
-    return "missing barrier"
+        return planted("out of bounds")
+    return planted("missing barrier")
 
 
 @pytest.mark.parametrize("order", ["forward", "reverse", "random:3"])
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.planted(kind(name))) for name in RACES]
-)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=mark(name)) for name in RACES])
 def test_race(metal, schedule, name, order):
     schedule(order)
     body, said = RACES[name]
