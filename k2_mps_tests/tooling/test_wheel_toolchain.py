@@ -12,26 +12,8 @@ from k2mps.core import errors
 
 from k2_mps_tests.tooling import macos, support
 
-# In the form of zig's package: several documents, several targets, line breaks.
-LIB_SYSTEM = """\
---- !tapi-tbd
-tbd-version:     4
-targets:         [ x86_64-macos, arm64-macos, arm64e-macos ]
-install-name:    '/usr/lib/libSystem.B.dylib'
-exports:
-  - targets:         [ x86_64-macos ]
-    symbols:         [ _intel ]
---- !tapi-tbd
-tbd-version:     4
-targets:         [ x86_64-macos, arm64-macos, arm64e-macos ]
-install-name:    '/usr/lib/system/libsystem_c.dylib'
-exports:
-  - targets:         [ x86_64-macos, arm64-macos, arm64e-macos ]
-    symbols:         [ '$ld$weird', _abort,
-                       _fputc, dyld_stub_binder ]
-...
-"""
 OBJC = "/usr/lib/libobjc.A.dylib"
+LINKER = "dyld_stub_binder"  # which each library binds
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -40,41 +22,43 @@ def _linker():
 
 
 @pytest.fixture
-def packages(tmp_path):
-    """A small torch, and the part of zig's package that the toolchain reads."""
-    zig = tmp_path / "zig"
-    stub = zig / "ziglang/lib/libc/darwin/libSystem.tbd"
-    stub.parent.mkdir(parents=True)
-    stub.write_text(LIB_SYSTEM)
-    objc = tmp_path / "libobjc.tbd"
+def torch(tmp_path):
+    """A small torch."""
+    system, objc = tmp_path / "libSystem.tbd", tmp_path / "libobjc.tbd"
+    system.write_text(toolchain.stub(toolchain.SYSTEM, ["_abort", "_newer", LINKER], []))
     objc.write_text(toolchain.stub(OBJC, ["_objc_retain"], []))
-    torch = tmp_path / "torch"
-    (torch / "lib").mkdir(parents=True)
-    core = macos.link("int core(void) { return 1; }", torch / "lib/core.dylib", stub)
+    package = tmp_path / "torch"
+    (package / "lib").mkdir(parents=True)
+    code = "void abort(void); int core(void) { abort(); return 1; }"
+    core = macos.link(code, package / "lib/core.dylib", system)
     macos.link(
         "int core(void); int objc_retain(void);int rest(void) { return core() + objc_retain(); }",
-        torch / "lib/rest.dylib",
+        package / "lib/rest.dylib",
         core,
         objc,
-        stub,
+        system,
     )
-    return torch, zig
+    return package
 
 
-def test_what_macos_exports_is_what_torch_and_zig_know(packages):
-    found = toolchain.system_symbols(*packages)
+def test_what_macos_exports_is_what_torch_imports(torch):
+    found = toolchain.system_symbols(torch)
     assert found[OBJC] == {"_objc_retain"}
-    assert found[toolchain.SYSTEM] == {"$ld$weird", "_abort", "_fputc", "dyld_stub_binder"}
-    # A list has the symbols of libc++ that k2 needs and torch does not.
+    assert "_abort" in found[toolchain.SYSTEM]
+    # torch does not need it, so an older macOS may lack it.
+    assert "_newer" not in found[toolchain.SYSTEM]
+    # A list has the symbols that k2 needs and torch does not.
+    assert "__availability_version_check" in found[toolchain.SYSTEM]
     assert "__ZSt19uncaught_exceptionsv" in found["/usr/lib/libc++.1.dylib"]
     assert not [name for name in found if name.startswith("@")]
 
 
-def test_the_symbols_of_torch_are_read_once_and_told_by_library(packages):
-    torch, _ = packages
+def test_the_symbols_of_torch_are_read_once_and_told_by_library(torch):
     found = toolchain.symbols_of(torch)
-    assert found["core.dylib"] == {"exports": ["_core"], "imports": {}}
-    imported = {"@rpath/core.dylib": ["_core"], OBJC: ["_objc_retain"]}
+    core = {"exports": ["_core"], "imports": {toolchain.SYSTEM: ["_abort", LINKER]}}
+    assert found["core.dylib"] == core
+    system = {toolchain.SYSTEM: [LINKER]}
+    imported = {"@rpath/core.dylib": ["_core"], OBJC: ["_objc_retain"], **system}
     assert found["rest.dylib"] == {"exports": ["_rest"], "imports": imported}
     for library in (torch / "lib").glob("*.dylib"):
         library.unlink()
@@ -87,7 +71,7 @@ def test_a_library_exports_what_it_passes_on(tmp_path):
     inner.write_text(toolchain.stub("/usr/lib/inner.dylib", ["_deep"], []))
     outer.write_text(toolchain.stub("/usr/lib/outer.dylib", ["_flat"], ["/usr/lib/inner.dylib"]))
     system = tmp_path / "system.tbd"
-    system.write_text(LIB_SYSTEM)
+    system.write_text(toolchain.stub(toolchain.SYSTEM, [LINKER], []))
     built = macos.link(
         "int deep(void); int flat(void);int both(void) { return deep() + flat(); }",
         tmp_path / "both.dylib",

@@ -11,7 +11,6 @@ import collections
 import io
 import json
 import os
-import re
 import shutil
 import sys
 import zipfile
@@ -39,7 +38,7 @@ _EMULATOR_HEADERS = {
 _TORCH_PARTS = ("torch/include/", "torch/lib/", "torch/share/cmake/")
 _ZIG_PARTS = tuple(
     f"ziglang/lib/{name}/"
-    for name in ("libc/include/any-macos-any", "libc/darwin", "libcxx/include", "libcxxabi/include")
+    for name in ("libc/include/any-macos-any", "libcxx/include", "libcxxabi/include")
 )
 
 # Which SDK the headers are of, as clang asks for it.
@@ -66,6 +65,7 @@ _METAL = _framework("Metal", "A")
 # The libraries of the system that a build may link, and where the linker looks
 # for each, below the SDK.
 _STUBS = {
+    SYSTEM: "usr/lib/libSystem",
     _CXX: "usr/lib/libc++",
     _OBJC: "usr/lib/libobjc.A",
     _CORE_FOUNDATION: _CORE_FOUNDATION.lstrip("/"),
@@ -76,7 +76,8 @@ _STUBS = {
 _REEXPORTED = {_FOUNDATION: (_CORE_FOUNDATION, _OBJC)}
 
 # Symbols that k2 imports and torch does not.  macOS has std::future since 10.7, Metal's since
-# 10.11, uncaught_exceptions since 10.12, and the rest since it has libc++.
+# 10.11, uncaught_exceptions since 10.12, what `@available` asks since 10.15, and the rest since
+# it has libc++.
 _ISTREAM = "__ZNSt3__113basic_istreamIcNS_11char_traitsIcEEE"
 _STREAMBUF = "__ZNSt3__115basic_streambufIcNS_11char_traitsIcEEE"
 _FURTHER: dict[str, tuple[str, ...]] = {
@@ -95,6 +96,7 @@ _FURTHER: dict[str, tuple[str, ...]] = {
         "__ZTINSt3__112future_errorE",
     ),
     _METAL: ("_OBJC_CLASS_$_MTLComputePipelineDescriptor",),
+    SYSTEM: ("__availability_version_check",),
 }
 
 
@@ -190,16 +192,14 @@ def fetch_zig(environment: Environment) -> Path:
     return _fetch(environment, zig, f"zig-{version_in(zig)}", _ZIG_PARTS)
 
 
-def system_symbols(torch_package: Path, zig: Path) -> dict[str, set[str]]:
+def system_symbols(torch_package: Path) -> dict[str, set[str]]:
     """The symbols that macOS's libraries are known to export, by install name.
 
-    zig's package lists those of libSystem.  Known of the others are the symbols that torch's
-    libraries import, and those of `_FURTHER`.
+    These are the symbols that torch's libraries import, and those of `_FURTHER`.  So a build
+    cannot bind what a newer macOS than torch's has added.
     """
-    of_torch = [entry["imports"] for entry in symbols_of(torch_package).values()]
-    listed = {SYSTEM: _listed(_system_stub(zig))}
     found = collections.defaultdict(set)
-    for exported in (*of_torch, _FURTHER, listed):
+    for exported in (*(entry["imports"] for entry in symbols_of(torch_package).values()), _FURTHER):
         for name, symbols in exported.items():
             found[name].update(symbols)
     return {name: symbols for name, symbols in found.items() if not name.startswith("@")}
@@ -253,22 +253,8 @@ def parse(library: Path | io.BytesIO):
     return binaries and binaries.take(lief.MachO.Header.CPU_TYPE.ARM64)
 
 
-def _listed(stub: Path) -> set[str]:
-    """The symbols that a .tbd file lists for macOS on arm64."""
-    found = set()
-    lists = re.findall(r"targets:\s*\[([^]]*)\]\s*symbols:\s*\[([^]]*)\]", stub.read_text())
-    for targets, symbols in lists:
-        if re.search(r"\barm64-macos\b", targets):
-            found.update(name.strip(" '\"") for name in symbols.replace("\n", " ").split(","))
-    return found
-
-
 def _root(environment: Environment) -> Path:
     return environment.project.build_root / "macos-arm64"
-
-
-def _system_stub(zig: Path) -> Path:
-    return zig / "ziglang/lib/libc/darwin/libSystem.tbd"
 
 
 def _made(target: Path, fill: Callable[[Path], None]) -> Path:
@@ -309,12 +295,11 @@ def _fill_sdk(sdk: Path, torch_package: Path, zig: Path, emulator: Path) -> None
     for source, place in _EMULATOR_HEADERS.items():
         (sdk / place).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(emulator / source, sdk / place)
-    symbols = system_symbols(torch_package, zig)
+    symbols = system_symbols(torch_package)
     for library, place in _STUBS.items():
         file = sdk / f"{place}.tbd"
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(stub(library, symbols[library], _REEXPORTED.get(library, ())))
-    shutil.copy(_system_stub(zig), sdk / "usr" / "lib" / "libSystem.tbd")
 
 
 def _fill_python(directory: Path, python: Interpreter) -> None:

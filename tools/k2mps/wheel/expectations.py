@@ -84,7 +84,7 @@ def gather(
         f"torch/lib/{name}": set(symbols["exports"])
         for name, symbols in toolchain.symbols_of(package).items()
     }
-    system = toolchain.system_symbols(package, toolchain.fetch_zig(environment))
+    system = toolchain.system_symbols(package)
     kernels = texts_of_kernels(files)
     return dataclasses.replace(reference, kernels=kernels, torch=torch, system=system)
 
