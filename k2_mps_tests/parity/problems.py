@@ -57,3 +57,13 @@ def random_scores(
     segments = torch.stack([torch.randperm(num_seqs), torch.tensor(starts), lengths], dim=1)
     logits = torch.randn(num_seqs, num_frames, num_symbols) * scale
     return logits.log_softmax(-1), segments.int()
+
+
+def bush(num_states: int) -> k2.Fsa:
+    """A graph whose first state goes to all others, and they to the end."""
+    last = num_states - 1
+    lines = [f"0 {i} {1 + i % 5} 0" for i in range(1, last)]
+    lines += [f"{i} {j} {1 + j % 5} 0" for i in range(1, last) for j in (1, i, last - 1)]
+    lines += [f"{i} {last} -1 0" for i in range(1, last)]
+    lines = sorted(lines, key=lambda line: int(line.split()[0]))
+    return k2.create_fsa_vec([k2.arc_sort(k2.Fsa.from_str("\n".join([*lines, str(last)])))])

@@ -80,6 +80,7 @@ def _variables():
         "fsas": fsas,
         "topo": topo,
         "dense": dense,
+        "chunk": k2.DenseFsaVec(log_probs[:1], segments[:1]),
         "graph": k2.ctc_graph([[1, 2], [3], [4, 4]], device="mps"),
         "lattice": k2.intersect_dense_pruned(topo, dense, 20, 8, 30, 1000),
         "with_ragged": with_ragged,

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from k2_mps_tests.parity.helpers import MPS, assert_equal, assert_equal_on_both
-from k2_mps_tests.parity.problems import KINDS, pick, random_graphs, random_scores
+from k2_mps_tests.parity.problems import KINDS, bush, pick, random_graphs, random_scores
 
 pytestmark = pytest.mark.usefixtures("metal")
 
@@ -148,19 +148,9 @@ def test_the_same_bits_in_all_runs():
         assert torch.equal(again.arcs.values().cpu(), first)
 
 
-def _bush(num_states):
-    """A graph whose first state goes to all others, and they to the end."""
-    last = num_states - 1
-    lines = [f"0 {i} {1 + i % 5} 0" for i in range(1, last)]
-    lines += [f"{i} {j} {1 + j % 5} 0" for i in range(1, last) for j in (1, i, last - 1)]
-    lines += [f"{i} {last} -1 0" for i in range(1, last)]
-    lines = sorted(lines, key=lambda line: int(line.split()[0]))
-    return k2.create_fsa_vec([k2.arc_sort(k2.Fsa.from_str("\n".join([*lines, str(last)])))])
-
-
 def test_more_memory_where_the_estimate_was_too_small():
     """Many more states are active than max_active, which is advice.  The next call knows it."""
-    case = (_bush(300), *_topo_case([25, 22], beams=(100.0, 100.0), active=(0, 1))[1:])
+    case = (bush(300), *_topo_case([25, 22], beams=(100.0, 100.0), active=(0, 1))[1:])
     inputs = _inputs_on_mps(case)
     torch.mps.synchronize()
     counted, _ = _counted(lambda: k2.intersect_dense_pruned(*inputs[:-1]))

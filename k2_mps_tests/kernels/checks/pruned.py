@@ -172,6 +172,7 @@ def _params(batch):
             *(options.min_active, options.max_active, options.allow_partial),
             *(_bits(options.search_beam), _bits(options.output_beam)),
             *(MAX_STATES, MAX_ARCS, MAX_ARCS // LANES + 1, MAX_OUT_STATES, MAX_OUT_ARCS),
+            0,  # not a chunk
         ]
     )
 

@@ -18,7 +18,7 @@ from k2_mps_tests.kernels.sources import enumerators
 
 SIZES = enumerators("rnnt_pruning.h")
 SIMD = 32
-THREADS, RANGES_THREADS = SIZES["kPrThreads"], SIZES["kPrRangesThreads"]
+THREADS, RANGES_THREADS = SIZES["kPrRowThreads"], SIZES["kPrRangesThreads"]
 BACKWARD_SIMDGROUPS, MOST_ROWS = SIZES["kPrBackwardThreads"] // SIMD, SIZES["kPrMaxRows"]
 
 # S, T, s_range

@@ -21,7 +21,7 @@ GROUPS = (
     *("fixes-errors", "fixes-autograd", "fixes-processes"),
     *("general", "device"),
     *("mutual-information", "swoosh", "rnnt", "rnnt-smoothed"),
-    *("graph-index", "lattices", "scores", "ctc", "pruned"),
+    *("graph-index", "lattices", "scores", "ctc", "pruned", "pruned-streams"),
     "extras",
 )
 _GROUP = re.compile(rf"#\s*({'|'.join(GROUPS)}):(\s.*)?")

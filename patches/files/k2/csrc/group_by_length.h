@@ -20,6 +20,7 @@
 #define K2_CSRC_GROUP_BY_LENGTH_H_
 
 #include <map>
+#include <utility>
 #include <vector>
 
 #include "k2/csrc/array_ops.h"
@@ -28,9 +29,10 @@
 
 namespace k2 {
 
-/* Decodes the sequences of a batch in groups of the same length.
+/* Decodes the sequences of a batch in groups of the same length and history.
 
-   @param [in] b_fsas   The sequences, at least one.
+   @param [in] b_fsas   The sequences.
+   @param [in] histories   A number of each.
    @param [in] states   Something of each sequence, which `decode` needs.
    @param [in] decode   Called as decode(b_fsas, &states, &ofsa, &arc_map_a) for
                         some of the sequences.  Writes the lattices of these,
@@ -39,14 +41,15 @@ namespace k2 {
    @param [out] arc_map_a   The map of their arcs.
  */
 template <typename State, typename Decode>
-void DecodeByLength(DenseFsaVec &b_fsas, std::vector<State> *states,
-                    const Decode &decode, FsaVec *ofsa,
-                    Array1<int32_t> *arc_map_a) {
+void DecodeByLength(DenseFsaVec &b_fsas, const std::vector<int32_t> &histories,
+                    std::vector<State> *states, const Decode &decode,
+                    FsaVec *ofsa, Array1<int32_t> *arc_map_a) {
   ContextPtr c = b_fsas.Context();
   Array1<int32_t> row_splits = b_fsas.shape.RowSplits(1).To(GetCpuContext());
-  std::map<int32_t, std::vector<int32_t>> seqs_by_length;
+  std::map<std::pair<int32_t, int32_t>, std::vector<int32_t>> seqs_by_length;
   for (int32_t i = 0; i + 1 < row_splits.Dim(); ++i)
-    seqs_by_length[row_splits[i + 1] - row_splits[i]].push_back(i);
+    seqs_by_length[{row_splits[i + 1] - row_splits[i], histories[i]}].push_back(
+        i);
   if (seqs_by_length.size() <= 1) {
     decode(b_fsas, states, ofsa, arc_map_a);
     return;

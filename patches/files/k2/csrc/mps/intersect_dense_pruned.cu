@@ -31,6 +31,7 @@
 #include "k2/csrc/mps/kernels/pruned.h"
 #include "k2/csrc/mps/metal.h"
 #include "k2/csrc/mps/placement.h"
+#include "k2/csrc/mps/pruned_problem.h"
 #include "k2/csrc/torch_util.h"
 
 namespace k2 {
@@ -47,15 +48,6 @@ constexpr int64_t kMaxBytes = int64_t{1} << 30;
 std::mutex g_mutex;
 std::string g_reason;  // NOLINT
 
-void KeepReason(const std::string &reason) {
-  std::lock_guard<std::mutex> lock(g_mutex);
-  g_reason = reason;
-}
-
-int32_t NumGraphs(FsaOrVec &a_fsas) {
-  return a_fsas.NumAxes() == 2 ? 1 : a_fsas.Dim0();
-}
-
 // As FsaToFsaVec(), of a graph with arcs, and the host does not wait.
 FsaVec AsFsaVec(FsaOrVec &graph) {
   if (graph.NumAxes() == 3) return graph;
@@ -69,52 +61,6 @@ FsaVec AsFsaVec(FsaOrVec &graph) {
                              graph.NumElements()),
                 graph.values);
 }
-
-// Numbers of a batch that are known without a wait.
-struct Problem {
-  int32_t num_seqs, num_rows;
-  int64_t num_states, num_arcs;  // of all graphs
-  bool shared_graph;
-  // States that are active at a frame of a sequence, and arcs that leave them,
-  // by estimate.
-  int64_t active, leaving;
-
-  Problem(FsaOrVec &a_fsas, int32_t num_seqs, int32_t num_rows,
-          int32_t max_active)
-      : num_seqs(num_seqs),
-        num_rows(num_rows),
-        num_states(a_fsas.TotSize(a_fsas.NumAxes() - 2)),
-        num_arcs(a_fsas.NumElements()),
-        shared_graph(NumGraphs(a_fsas) == 1) {
-    // Few graphs are much larger than the average.  Decoding visits states with
-    // many arcs more often than others.
-    constexpr int64_t kMostActive = 1 << 14;
-    const int64_t of_graphs = shared_graph ? 1 : num_seqs,
-                  states = std::min(num_states, 2 * num_states / of_graphs),
-                  arcs = std::min(num_arcs, 2 * num_arcs / of_graphs);
-    active = std::min({states, int64_t{max_active}, kMostActive});
-    leaving = std::min(arcs, 5 * active * num_arcs / (2 * num_states) + 32);
-  }
-
-  // The rounds of a threadgroup for a frame, each of up to 6 microseconds by
-  // estimate: the steps of the frame, and its arcs.
-  int64_t RoundsOfFrame(int32_t groups) const {
-    return 5 + leaving / (kPrThreads * groups);
-  }
-  // Returns how many threadgroups pay for a sequence.  A dispatch for each step
-  // costs about as much as a round, so small frames are better off with one.
-  int32_t Groups() const {
-    constexpr int64_t kRounds = 4;
-    const int64_t of_cores = mps::NumCores() / num_seqs,
-                  of_arcs = leaving / (kRounds * kPrThreads);
-    return std::max<int64_t>(1, std::min(of_cores, of_arcs));
-  }
-
-  // See WindowOf() in kernels/pruned_window.h.
-  int32_t NumWindows() const {
-    return std::max((num_rows - 1) / kPrShift + 1, 1);
-  }
-};
 
 // What earlier calls needed beyond the estimate.
 struct Needed {
@@ -130,7 +76,7 @@ std::map<Likeness, Needed> g_needed;  // NOLINT
 // The memory of a batch.
 class Memory {
  public:
-  Memory(const Problem &problem, int32_t groups) : problem_(problem) {
+  Memory(const PrunedProblem &problem, int32_t groups) : problem_(problem) {
     needed_ = GetNeeded();
     // A window, the frame after it, and the frame being made.  Where several
     // threadgroups do a sequence, also the frames of the dispatches in which a
@@ -232,7 +178,7 @@ class Memory {
     g_needed[GetLikeness()] = needed_;
   }
 
-  const Problem problem_;
+  const PrunedProblem problem_;
   Needed needed_;
   int64_t max_states_, max_arcs_, max_out_states_, max_out_arcs_;
   int64_t at_once_ = 0;
@@ -343,12 +289,17 @@ std::string WhyHostIntersectsPruned() {
   return g_reason;
 }
 
+void KeepWhyHostIntersectsPruned(const std::string &reason) {
+  std::lock_guard<std::mutex> lock(g_mutex);
+  g_reason = reason;
+}
+
 std::unique_ptr<PrunedLattice> IntersectDensePrunedMps(
     FsaVec &a_fsas, DenseFsaVec &b_fsas, int32_t num_rows, float search_beam,
     float output_beam, int32_t min_active, int32_t max_active,
     bool allow_partial, int32_t groups) {
   NVTX_RANGE(K2_FUNC);
-  KeepReason("");
+  KeepWhyHostIntersectsPruned("");
   const int32_t num_seqs = b_fsas.shape.Dim0();
   // The host's checks, and beams that kernels can compute.
   if (num_seqs < 1 || num_rows < 1 || a_fsas.NumElements() == 0 ||
@@ -356,7 +307,7 @@ std::unique_ptr<PrunedLattice> IntersectDensePrunedMps(
       !(search_beam >= 1e-30f && search_beam <= 1e30f) || !(output_beam > 0) ||
       min_active < 0 || max_active <= min_active)
     return nullptr;
-  const Problem problem(a_fsas, num_seqs, num_rows, max_active);
+  const PrunedProblem problem(a_fsas, num_seqs, num_rows, max_active);
   if (groups == 0) groups = problem.Groups();
   groups =
       std::min<int32_t>(groups, kPrMaxSimdgroups * kPrSimdWidth / kPrThreads);
@@ -406,7 +357,7 @@ std::unique_ptr<PrunedLattice> IntersectDensePrunedMps(
 
   for (;;) {
     if (!memory.Fit()) {
-      KeepReason("the GPU would need more than 1 GiB");
+      KeepWhyHostIntersectsPruned("the GPU would need more than 1 GiB");
       return nullptr;
     }
     memory.SetParams(&params);
@@ -445,7 +396,8 @@ std::unique_ptr<PrunedLattice> IntersectDensePrunedMps(
         inputs.And({}));
     const Totals totals(EvalPtr<int32_t>(infos), num_seqs);
     if (totals.error & ~(kPrSmallRings | kPrSmallOutput)) {
-      KeepReason("the scores are infinite, NaN or too large for the GPU");
+      KeepWhyHostIntersectsPruned(
+          "the scores are infinite, NaN or too large for the GPU");
       return nullptr;
     }
     if (totals.error) {
@@ -454,7 +406,7 @@ std::unique_ptr<PrunedLattice> IntersectDensePrunedMps(
       continue;
     }
     if (totals.num_arcs > std::numeric_limits<int32_t>::max() / 4) {
-      KeepReason("the lattice is too large for the GPU");
+      KeepWhyHostIntersectsPruned("the lattice is too large for the GPU");
       return nullptr;
     }
     const int32_t num_states = totals.num_states, num_arcs = totals.num_arcs;

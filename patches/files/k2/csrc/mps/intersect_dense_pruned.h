@@ -58,6 +58,9 @@ std::unique_ptr<PrunedLattice> IntersectDensePrunedMps(
 // left the work to the host; empty if it did not.
 std::string WhyHostIntersectsPruned();
 
+// Makes it return `reason`.
+void KeepWhyHostIntersectsPruned(const std::string &reason);
+
 }  // namespace k2
 
 #endif  // K2_CSRC_MPS_INTERSECT_DENSE_PRUNED_H_

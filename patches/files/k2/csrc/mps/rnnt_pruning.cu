@@ -115,11 +115,12 @@ torch::Tensor RnntPrune(const torch::optional<torch::Tensor> &am,
   if (am.has_value()) Check("am", *am, type, {params.B, params.T, D});
   torch::Tensor out = torch::empty({params.B, params.T, params.R, D},
                                    lm.options().requires_grad(false));
-  constexpr int64_t kRows = kPrThreads / kSimdWidth;
+  constexpr int64_t kRows = kPrRowThreads / kSimdWidth;
   const std::string name = am.has_value() ? "rnnt_joiner_input" : "rnnt_prune";
   mps::Launch(
       kRnntPruning, name + Suffix(type),
-      {static_cast<uint32_t>((ranges.numel() + kRows - 1) / kRows), kPrThreads},
+      {static_cast<uint32_t>((ranges.numel() + kRows - 1) / kRows),
+       kPrRowThreads},
       {am.value_or(lm), lm, ranges, out, params});
   return out;
 }

@@ -41,6 +41,7 @@ struct PrunedParams {
   int max_words;       // bits for 32 arcs each, of one frame
   int max_out_states;  // of the lattice
   int max_out_arcs;
+  int streaming;  // whether the rows are a chunk, see pruned_stream.h
 };
 
 struct PrunedStartParams {
@@ -115,7 +116,16 @@ enum PrunedInfo {
   // A final state that no arc enters, if there is an initial state, but arcs
   // reach no final state.
   kPrExtraStates = 11,
-  kPrNumInfos = 12
+  // Of chunks, see pruned_stream.h.
+  kPrFirstFrame = 12,    // of the stream
+  kPrIsNew = 13,         // whether no chunk came before
+  kPrFrozenStates = 14,  // of the lattice, that no later chunk changes
+  kPrFrozenArcs = 15,
+  kPrLiveNotProperties = 16,  // of the other arcs, as the three above
+  kPrLiveEntered = 17,
+  kPrLiveLeft = 18,
+  kPrFrameSizes = 19,  // [3][2], states and arcs of the last frames
+  kPrNumInfos = 25
 };
 
 enum PrunedErrors {

@@ -97,8 +97,10 @@ inline void Expand(Sequence seq, Team team, int t) {
                               memory_order_relaxed);
   if (visitor.is_nan) Fail(seq, kPrNan);
   if (team.IsFirst()) {
+    // The end of a chunk is not the end of its stream.
+    const int num_rows = seq.params->streaming ? kNone : seq.num_rows;
     const float before = as_type<float>(Get(seq.infos + kPrBeam + (t & 1))),
-                beam = NextBeam(before, frame.num_states, t, seq.num_rows,
+                beam = NextBeam(before, frame.num_states, t, num_rows,
                                 *seq.params);
     if (!(beam >= 1e-30f)) Fail(seq, kPrBeamRange);
     Set(seq.infos + kPrBeam + ((t + 1) & 1), as_type<int>(beam));

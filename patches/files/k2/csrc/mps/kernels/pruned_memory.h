@@ -69,8 +69,8 @@ struct Frame {
 
 // An arc of the lattice.
 struct OutArc {
-  int src, dest;  // states of the lattice of one sequence
-  int graph_arc, t;
+  int src, dest;     // states of the lattice of one sequence
+  int graph_arc, t;  // t: of a chunk, the bits of the score
 };
 
 constant int kNone = 0x7fffffff;

@@ -30,16 +30,19 @@
 //   Write          these arcs
 
 // The frames of a window, begin to end - 1.  After this window, no pruning
-// concerns the frames before `next`.
+// concerns the frames before `next`.  is_numbered: whether the states of frame
+// `begin` have numbers of the lattice.
 struct Window {
   int begin, end, next;
+  bool is_numbered;
 };
 
 inline Window WindowOf(int index, int num_rows) {
   const int begin = max(kPrShift * (index + 1) - kPrWindow, 0),  // NOLINT
       end = kPrShift * (index + 1);
-  if (end >= num_rows) return Window{begin, num_rows, num_rows};
-  return Window{begin, end, end + kPrShift - kPrWindow};
+  const bool is_numbered = begin > 0;
+  if (end >= num_rows) return Window{begin, num_rows, num_rows, is_numbered};
+  return Window{begin, end, end + kPrShift - kPrWindow, is_numbered};
 }
 
 inline void StartBackward(Sequence seq, Team team, int t) {
@@ -138,7 +141,7 @@ inline Numbered NumberedBy(Sequence seq, Window window) {
   const int size = seq.params->max_states,
             num_sources = InUse(begin.first_state, next.first_state, size);
   return Numbered{begin.first_state, num_sources + next.num_states,
-                  window.begin == 0 ? 0 : begin.num_states, num_sources};
+                  window.is_numbered ? begin.num_states : 0, num_sources};
 }
 
 // Each simdgroup has the states from `begin` to `end` - 1.
@@ -208,6 +211,7 @@ struct Writing {
   int t;
   int lane;
   int first_arc, next_state;  // as of Pruning
+  bool is_partial;
   int source;                 // the lattice's number of this lane's state
   int position;               // of the next arc of the lattice
 
@@ -229,7 +233,11 @@ struct Writing {
     if (dest >= 0) {
       seq.out[position + static_cast<int>(popcount(Below(bits, lane)))] =
           OutArc{from, seq.numbers[StateAt(seq, next_state + dest)],
-                 step.graph_arc, t};
+                 step.graph_arc,
+                 seq.params->streaming
+                     ? as_type<int>(ScoreOf(seq, t, seq.arcs[step.graph_arc],
+                                            is_partial))
+                     : t};
     }
     position += static_cast<int>(popcount(bits));
   }
@@ -243,7 +251,7 @@ inline void Write(Sequence seq, Team team, Window window) {
     const Frame frame = seq.frames[t];
     Writing visitor = {
         seq, t, team.lane, frame.first_arc, seq.frames[t + 1].first_state,
-        -1,  0};
+        IsPartial(seq, t), -1, 0};
     ForArcs<true>(seq, team, frame, visitor);
   }
 }

@@ -40,7 +40,7 @@ struct RnntPruningParams {
 
 enum RnntPruningSizes {
   kPrRangesThreads = 512,    // of a threadgroup of rnnt_prune_ranges
-  kPrThreads = 256,          // of one of rnnt_prune and rnnt_joiner_input
+  kPrRowThreads = 256,       // of one of rnnt_prune and rnnt_joiner_input
   kPrBackwardThreads = 256,  // of one of the backward kernels
   kPrMaxRows = 192           // that threadgroup memory has for all simdgroups
 };

@@ -126,7 +126,7 @@ kernel void rnnt_prune_ranges(device const float *px_grad [[buffer(0)]],
 //
 // There is a simdgroup for each row of `out`.
 template <typename Number, bool kTanh>
-[[max_total_threads_per_threadgroup(kPrThreads)]]
+[[max_total_threads_per_threadgroup(kPrRowThreads)]]
 kernel void rnnt_prune(device const Number *am [[buffer(0)]],
                        device const Number *lm [[buffer(1)]],
                        device const long *ranges [[buffer(2)]],
@@ -135,7 +135,7 @@ kernel void rnnt_prune(device const Number *am [[buffer(0)]],
                        uint group [[threadgroup_position_in_grid]],
                        uint lane [[thread_index_in_simdgroup]],
                        uint simdgroup [[simdgroup_index_in_threadgroup]]) {
-  const ulong row = ulong(group) * (kPrThreads / kSimdWidth) + simdgroup,
+  const ulong row = ulong(group) * (kPrRowThreads / kSimdWidth) + simdgroup,
               frame = row / ulong(params.R), D = ulong(params.D);
   if (frame >= ulong(params.B) * ulong(params.T)) return;
   const long at = ranges[row];

@@ -1,0 +1,199 @@
+"""OnlineDenseIntersecter by Metal: after every chunk the lattice of the CPU, to the bit.
+
+The tests compare states, arcs, their order, scores, attributes and properties.
+"""
+
+import random
+
+import _k2
+import k2
+import pytest
+import torch
+
+from k2_mps_tests.parity.helpers import MPS, assert_equal
+from k2_mps_tests.parity.problems import KINDS, bush, pick, random_graphs, random_scores
+
+pytestmark = pytest.mark.usefixtures("metal")
+
+
+class _OnGpu:
+    """OnlineDenseIntersecter.on_gpu, whose kernels run with `groups` threadgroups a sequence."""
+
+    def __init__(self, on_gpu, groups):
+        self.on_gpu, self.groups = on_gpu, groups
+        self.to_host = on_gpu.to_host
+
+    def decode(self, *arguments):
+        return self.on_gpu.decode(*arguments, self.groups)
+
+
+class Streams:
+    """An OnlineDenseIntersecter on each device, with the same streams.
+
+    Attributes:
+      on_gpu: whether the GPU has all streams of the last call
+    """
+
+    def __init__(self, graph, num_streams, *options, groups=0):
+        self.intersecters = [
+            k2.OnlineDenseIntersecter(graph.to(device), num_streams, *options)
+            for device in ("cpu", MPS)
+        ]
+        mps = self.intersecters[1]
+        mps.on_gpu = _OnGpu(mps.on_gpu, groups)
+        self.states = {}
+        self.on_gpu = None
+
+    def decode(self, log_probs, lengths):
+        """Decodes a chunk of some streams, compares the lattices and returns that of mps.
+
+        Args:
+          lengths: from the stream's name to the number of frames; rows of `log_probs` are in
+            its order.
+        """
+        segments = torch.tensor([[i, 0, n] for i, n in enumerate(lengths.values())])
+        before = [self.states.get(name, (None, None)) for name in lengths]
+        results = []
+        for which, intersecter in enumerate(self.intersecters):
+            dense = k2.DenseFsaVec(log_probs.to(intersecter.device), segments.int())
+            states = [state[which] for state in before]
+            results.append(intersecter.decode(dense, states))
+        (cpu, cpu_states), (mps, mps_states) = results
+        assert_equal(mps, cpu)
+        assert _k2.get_fsa_vec_basic_properties(mps.arcs) == cpu.properties
+        self.states.update(zip(lengths, zip(cpu_states, mps_states)))
+        self.on_gpu = all(isinstance(state, _k2.MpsPrunedStream) for state in mps_states)
+        return mps
+
+
+def _random_chunks(seed, groups=0):
+    """Decodes random chunks of streams that begin and end."""
+    torch.manual_seed(seed)
+    rng = random.Random(seed)
+    num_symbols, num_streams = pick(2, 4, 9, 40), pick(1, 2, 4)
+    graph = random_graphs(pick(*KINDS), num_symbols, 1)
+    graph.tag = torch.arange(graph.num_arcs, dtype=torch.int32) + 1
+    min_active = pick(0, 2, 9)
+    beams = pick(2.0, 6.3, 20.0), pick(0.5, 4.0, 8.1)
+    options = *beams, min_active, min_active + pick(3, 20, 1000), pick(False, True)
+    streams = Streams(graph, num_streams, *options, groups=groups)
+    names = rng.sample("abcdefgh", num_streams)
+    most = pick(1, 2, 5, 33)
+    for _ in range(pick(3, 9)):
+        if rng.random() < 0.3:
+            names[rng.randrange(num_streams)] = str(rng.random())
+        some = rng.sample(names, rng.randint(1, num_streams))
+        lengths = {name: rng.choice([0, 1, most, rng.randint(0, most)]) for name in some}
+        scale = pick(0, 0.5, 2, 20)
+        log_probs, _ = random_scores(len(some), max(*lengths.values(), 1), num_symbols, scale)
+        if rng.random() < 0.2:
+            log_probs[torch.rand_like(log_probs) < 0.1] = float("-inf")
+        streams.decode(log_probs, lengths)
+        assert streams.on_gpu
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_any_chunks(seed):
+    _random_chunks(seed)
+
+
+@pytest.mark.parametrize("seed", range(60, 90))
+def test_several_threadgroups_for_a_stream(seed):
+    _random_chunks(seed, groups=2 + seed % 2)
+
+
+def _topo_streams(num_streams=2, beams=(8.0, 4.0), active=(2, 20)):
+    return Streams(k2.create_fsa_vec([k2.ctc_topo(5)]), num_streams, *beams, *active)
+
+
+def _log_probs(num_streams, num_frames=4, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(num_streams, num_frames, 6, generator=generator).log_softmax(-1)
+
+
+def test_a_stream_goes_on_twice_from_the_same_chunk():
+    streams = _topo_streams()
+    for seed in range(4):
+        streams.decode(_log_probs(1, seed=seed), {"a": 4})
+    streams.states["b"] = streams.states["a"]
+    for seed in range(4):
+        streams.decode(_log_probs(1, seed=9 + seed), {"a": 4})
+        streams.decode(_log_probs(2, seed=99 + seed), {"b": 3, "a": 1})
+    assert streams.on_gpu
+
+
+def test_one_wait_for_a_chunk_and_three_dispatches_for_a_stream():
+    streams = _topo_streams()
+    lengths = {"a": 4, "b": 2}
+    for seed in range(6):
+        streams.decode(_log_probs(2, seed=seed), lengths)
+        dense = k2.DenseFsaVec(
+            _log_probs(2).to(MPS), torch.tensor([[0, 0, 4], [1, 0, 2]], dtype=torch.int32)
+        )
+        states = [streams.states[name][1] for name in lengths]
+        torch.mps.synchronize()
+        with k2.mps.counters() as counted:
+            streams.intersecters[1].decode(dense, states)
+        assert (counted.waits, counted.dispatches) == (1, 3 * 2 + 2)
+
+
+def test_a_long_history_takes_no_more_dispatches():
+    streams = _topo_streams(1)
+    counts = []
+    for seed in range(40):
+        before = streams.states.get("a", (None, None))[1]
+        streams.decode(_log_probs(1, seed=seed), {"a": 4})
+        dense = k2.DenseFsaVec(_log_probs(1).to(MPS), torch.tensor([[0, 0, 4]], dtype=torch.int32))
+        with k2.mps.counters() as counted:
+            streams.intersecters[1].decode(dense, [before])
+        counts.append(counted.dispatches)
+    assert counts[1:] == counts[1:2] * 39
+
+
+@pytest.mark.parametrize("score", [float("nan"), float("inf")])
+def test_the_host_goes_on_after_scores_that_are_not_numbers(score):
+    """A NaN is k2's error on both, and leaves the streams as they were."""
+    streams = _topo_streams()
+    lengths = {"a": 4, "b": 2}
+    for seed in range(4):
+        streams.decode(_log_probs(2, seed=seed), lengths)
+    log_probs = _log_probs(2)
+    log_probs[0, 1, 2] = score
+    try:
+        streams.decode(log_probs, lengths)
+    except (RuntimeError, ValueError):
+        pass
+    assert "are infinite, NaN" in k2.mps.explain()
+    for seed in range(3):
+        streams.decode(_log_probs(2, seed=seed), lengths)
+
+
+def test_the_host_has_streams_that_it_began(monkeypatch):
+    streams = _topo_streams()
+    monkeypatch.setenv("K2_MPS_FORCE", "host")
+    streams.decode(_log_probs(2), {"a": 4, "b": 2})
+    assert not streams.on_gpu
+    monkeypatch.setenv("K2_MPS_FORCE", "metal")
+    streams.decode(_log_probs(2), {"a": 4, "b": 2})
+    assert not streams.on_gpu
+    streams.decode(_log_probs(1), {"c": 4})
+    assert streams.on_gpu
+    # With a stream of the host, the host decodes both.
+    streams.decode(_log_probs(2), {"c": 4, "a": 2})
+    assert not streams.on_gpu
+
+
+def test_too_little_memory_is_known_to_the_next_chunk():
+    """Many more states are active than max_active, which is advice."""
+    streams = Streams(bush(300), 1, 100.0, 100.0, 0, 1)
+    dense = k2.DenseFsaVec(_log_probs(1, 9).to(MPS), torch.tensor([[0, 0, 9]], dtype=torch.int32))
+    waits = []
+    for _ in range(2):
+        torch.mps.synchronize()
+        with k2.mps.counters() as counted:
+            streams.intersecters[1].decode(dense, [None])
+        waits.append(counted.waits)
+    assert waits[0] > 1 and waits[1] == 1
+    for seed in range(3):
+        streams.decode(_log_probs(1, 9, seed), {"a": 9})
+    assert streams.on_gpu

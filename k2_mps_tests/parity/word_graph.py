@@ -1,0 +1,116 @@
+"""A decoding graph of the size that speech recognition has: words, their tokens and a bigram.
+
+All of it is random.  The graph is what composing a CTC topology, a lexicon and a bigram gives,
+without epsilons: dense intersection has no arcs without a frame.
+"""
+
+import k2
+import numpy as np
+import torch
+
+FINAL_SCORE, BACKOFF_SCORE = -1.1, -2.3
+
+
+class _Arcs:
+    """Arcs of the lexicon and the bigram, in parts."""
+
+    def __init__(self):
+        self.parts = []
+
+    def add(self, src, dest, token, score, word=0):
+        """Adds arcs; numbers stand for arrays.  word: of an arc that ends a word, else 0."""
+        columns = np.broadcast_arrays(src, dest, token, score, word)
+        self.parts.append([np.asarray(column, np.float64).ravel() for column in columns])
+
+    def columns(self):
+        """The columns of all arcs, sorted by src."""
+        columns = [np.concatenate(column) for column in zip(*self.parts)]
+        order = np.argsort(columns[0], kind="stable")
+        ints = [columns[i][order].astype(np.int64) for i in (0, 1, 2, 4)]
+        src, dest, token, word = ints
+        return src, dest, token, columns[3][order], word
+
+
+def word_graph(num_words: int, num_tokens: int, num_next: int) -> k2.Fsa:
+    """Returns an FsaVec of one graph, with aux_labels.
+
+    A state for each word has `num_next` words that follow it, each by tokens of its own, and the
+    tree of all words, at a cost.
+
+    Args:
+      num_words: labels of words are 1 to num_words.
+      num_tokens: labels of tokens are 1 to num_tokens; label 0 is CTC's blank.
+      num_next: the words that the bigram knows after each word.
+    """
+    random = np.random.default_rng(num_words)
+    lengths = random.integers(2, 8, num_words)
+    tokens = random.integers(1, num_tokens + 1, (num_words, lengths.max()))
+    words = np.arange(num_words)
+    scores = np.round(-np.log(words + 2.0), 3)
+    arcs = _Arcs()
+    # State 0 is the start, state 1 + w is after word w.
+    num_states = 1 + num_words
+    num_states = _add_tree(arcs, num_states, tokens, lengths, scores)
+    src, dest, token, score, word = arcs.columns()
+    root = src == 0
+    after = np.repeat(1 + words, root.sum())
+    tiled = [np.tile(column[root], num_words) for column in (dest, token, score, word)]
+    arcs.add(after, tiled[0], tiled[1], tiled[2] + BACKOFF_SCORE, tiled[3])
+    # Chains of states, one for each word and each that follows it.
+    following = random.integers(num_words, size=num_words * num_next)
+    before = np.repeat(words, num_next)
+    cost = -0.5 - 0.37 * random.integers(16, size=len(following))
+    starts = num_states + np.cumsum(lengths[following] - 1) - (lengths[following] - 1)
+    for i in range(lengths.max()):
+        some = lengths[following] > i
+        last = lengths[following][some] == i + 1
+        source = 1 + before[some] if i == 0 else starts[some] + i - 1
+        target = np.where(last, 1 + following[some], starts[some] + i)
+        arcs.add(
+            source,
+            target,
+            tokens[following[some], i],
+            cost[some] if i == 0 else 0,
+            np.where(last, 1 + following[some], 0),
+        )
+    num_states += int((lengths[following] - 1).sum())
+    return _with_ctc(num_states, num_words, *arcs.columns())
+
+
+def _add_tree(arcs, num_states, tokens, lengths, scores):
+    """Adds a tree of all words, which begins in state 0; returns the number of states."""
+    states = np.zeros(len(tokens), np.int64)  # that each word has come to
+    for i in range(tokens.shape[1]):
+        ends = lengths == i + 1
+        arcs.add(states[ends], 1 + np.flatnonzero(ends), tokens[ends, i], scores[ends],
+                 1 + np.flatnonzero(ends))  # fmt: skip
+        some = lengths > i + 1
+        prefixes = np.stack([states[some], tokens[some, i]])
+        unique, of_word = np.unique(prefixes, axis=1, return_inverse=True)
+        arcs.add(unique[0], num_states + np.arange(unique.shape[1]), unique[1], 0)
+        states[some] = num_states + of_word.ravel()
+        num_states += unique.shape[1]
+    return num_states
+
+
+def _with_ctc(num_states, num_words, src, dest, token, score, word):
+    """The composition with CTC's topology: state s becomes 2 * s, and 2 * s + 1 after a token."""
+    entered_by = np.zeros(num_states, np.int64)
+    entered_by[dest] = token
+    entered = np.flatnonzero(entered_by)
+    states, final = np.arange(num_states), 2 * num_states
+    ends = 1 + np.arange(num_words)
+    other = entered_by[src] != token
+    arcs = _Arcs()
+    arcs.add(2 * states, 2 * states, 0, 0)
+    arcs.add(2 * entered + 1, 2 * entered, 0, 0)
+    arcs.add(2 * entered + 1, 2 * entered + 1, entered_by[entered], 0)
+    arcs.add(2 * src, 2 * dest + 1, token, score, word)
+    arcs.add((2 * src + 1)[other], (2 * dest + 1)[other], token[other], score[other], word[other])
+    arcs.add(2 * ends, final, -1, FINAL_SCORE)
+    arcs.add(2 * ends + 1, final, -1, FINAL_SCORE)
+    src, dest, token, score, word = arcs.columns()
+    columns = [src, dest, token, score.astype(np.float32).view(np.int32)]
+    fsa = k2.Fsa(torch.from_numpy(np.stack(columns, 1).astype(np.int32)))
+    fsa.aux_labels = torch.from_numpy(np.where(token == -1, -1, word).astype(np.int32))
+    return k2.create_fsa_vec([fsa])

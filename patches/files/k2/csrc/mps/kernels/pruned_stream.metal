@@ -1,0 +1,460 @@
+/**
+ * Copyright      2026  The k2-mps authors
+ *
+ * See LICENSE for clarification regarding multiple authors
+ *
+ * Licensed under the Apache License, Version 2.0 (the "License");
+ * you may not use this file except in compliance with the License.
+ * You may obtain a copy of the License at
+ *
+ *     http://www.apache.org/licenses/LICENSE-2.0
+ *
+ * Unless required by applicable law or agreed to in writing, software
+ * distributed under the License is distributed on an "AS IS" BASIS,
+ * WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+ * See the License for the specific language governing permissions and
+ * limitations under the License.
+ */
+
+#include <metal_stdlib>
+
+using namespace metal;
+
+#include "k2/csrc/mps/kernels/pruned_frame.h"
+#include "k2/csrc/mps/kernels/pruned_stream.h"
+#include "k2/csrc/mps/kernels/pruned_window.h"
+
+// OnlineDenseIntersecter: intersect_dense_pruned in chunks of frames, as
+// MultiGraphDenseIntersectPruned::OnlineIntersect() does them on the CPU, to
+// the bit.
+//
+//   load_stream      puts a stream into the memory of a sequence
+//   search_stream    goes through the chunk and prunes it; a threadgroup for
+//                    each sequence
+//   step_stream      does one step of search_stream, by several threadgroups
+//   describe_stream  counts what the lattice's properties depend on
+//   save_stream      the stream, for the next chunk
+//   emit_stream      writes the lattice of a stream, from its beginning on
+//
+// The pruning of a chunk concerns its frames and the kPrHistory frames before.
+// The last kPrHistory frames of the result may change in the next chunk: their
+// part of the lattice is written, but not saved.
+
+[[max_total_threads_per_threadgroup(kPrWideThreads)]]
+kernel void load_stream(
+    device const int *saved [[buffer(0)]],
+    device const float *chunk [[buffer(1)]],
+    device const int *leaving_begins [[buffer(2)]],
+    device Active *active [[buffer(3)]], device int *num_kept [[buffer(4)]],
+    device int *numbers [[buffer(5)]], device int *dests [[buffer(6)]],
+    device float *scores [[buffer(7)]], device int *b_begins [[buffer(8)]],
+    device Frame *frames [[buffer(9)]], device int *infos [[buffer(10)]],
+    constant PrunedLoad &load [[buffer(11)]],
+    uint thread_index [[thread_position_in_grid]],
+    uint num_threads [[threads_per_grid]]) {
+  const int thread_id = int(thread_index), threads = int(num_threads),
+            num_columns = load.num_columns;
+  int num_states = 0, num_arcs = 0;
+  for (int t = 0; t < kPrSaved; ++t) num_states += load.num_states[t];
+  for (int t = 0; t < kPrHistory; ++t) num_arcs += load.num_arcs[t];
+  device const int *of_states = saved + 4l * num_states,
+                   *of_arcs = of_states + 2l * num_states,
+                   *rows = of_arcs + num_arcs;
+  if (!load.is_new) {
+    for (int i = thread_id; i < num_states; i += threads) {
+      device const int *from = saved + 4l * i;
+      active[i] = Active{from[0], from[1], from[2], from[3]};
+      num_kept[i] = of_states[i];
+      numbers[i] = of_states[num_states + i] - load.base;
+    }
+    for (int i = thread_id; i < num_arcs; i += threads) dests[i] = of_arcs[i];
+  }
+  device float *to = scores + long(load.to_row) * num_columns;  // NOLINT
+  for (int i = thread_id; i < kPrHistory * num_columns; i += threads)
+    to[i] = load.is_new ? 0.0f : as_type<float>(rows[i]);
+  to += kPrHistory * num_columns;
+  for (int i = thread_id; i < load.num_rows * num_columns; i += threads)
+    to[i] = chunk[(load.from_row + long(i / num_columns)) *  // NOLINT
+                      load.stride +
+                  i % num_columns];
+  if (thread_id != 0) return;
+  b_begins[load.index] = load.to_row;
+  b_begins[load.index + 1] = load.to_row + kPrHistory + load.num_rows;
+  Frame frame = {0, 0, 0, 0};
+  for (int t = 0; t < kPrSaved; ++t) {
+    frame.first_state += frame.num_states;
+    frame.first_arc += frame.num_arcs;
+    frame.num_states = load.num_states[t];
+    frame.num_arcs = load.num_arcs[t];
+    frames[t] = frame;
+  }
+  for (int i = 0; i < kPrNumInfos; ++i) infos[i] = 0;
+  for (int i = 0; i < 2; ++i) {
+    infos[kPrBest + i] = kOrderedMinusInfinity;
+    infos[kPrBeam + i] = load.beam;
+  }
+  infos[kPrFirstFrame] = load.first_frame;
+  infos[kPrIsNew] = load.is_new;
+  if (load.is_new) {
+    active[0] = Active{0, 0, 0, leaving_begins[0]};
+    num_kept[0] = 0;
+    frames[kPrHistory] = Frame{0, 1, 0, leaving_begins[1] - leaving_begins[0]};
+  } else {
+    infos[kPrStates] = load.num_states[load.first_frame];
+  }
+}
+
+// The pruning of the chunk.
+inline Window FrozenWindow(Sequence seq) {
+  const int begin = Get(seq.infos + kPrFirstFrame), end = seq.num_rows - 1;
+  return Window{begin, end, max(begin, end - kPrHistory),
+                Get(seq.infos + kPrIsNew) == 0};
+}
+// What the lattice has after it, the final state included.
+inline Window LiveWindow(Sequence seq) {
+  const Window frozen = FrozenWindow(seq);
+  return Window{frozen.next, frozen.end + 1, frozen.end + 1, true};
+}
+
+// For a chunk without frames; see FindFirsts() for others.
+inline void FindFinalArcs(Sequence seq, Team team) {
+  if (seq.num_rows != kPrHistory + 1) return;
+  const Frame frame = seq.frames[kPrHistory];
+  for (int j = team.index * kPrSimdWidth + team.lane; j < frame.num_states;
+       j += team.size * kPrSimdWidth) {
+    const Active state = seq.active[StateAt(seq, frame.first_state + j)];
+    FindFinalArc(seq, state.graph_arc, seq.leaving_begins[state.state + 1]);
+  }
+}
+
+// The arcs that go to the final state after the last frame of the chunk: those
+// of finite score.
+struct FinalExpansion {
+  Sequence seq;
+  int t;
+  int lane;
+  threadgroup atomic_int *num_kept;  // of each state
+  int first_arc;
+  bool is_partial;
+
+  void Before(bool, int, Active) {
+    atomic_store_explicit(num_kept + lane, 0, memory_order_relaxed);
+    simdgroup_barrier(mem_flags::mem_threadgroup);
+  }
+  void Visit(Step step) {
+    if (!step.exists) return;
+    const float score = ScoreOf(seq, t, seq.arcs[step.graph_arc], is_partial);
+    const bool is_finite = fabs(score) < INFINITY;
+    seq.dests[ArcAt(seq, first_arc + step.index)] = is_finite ? 0 : -1;
+    if (is_finite)
+      atomic_fetch_add_explicit(num_kept + step.lane, 1, memory_order_relaxed);
+  }
+  void After(bool has_state, int place, Active) {
+    simdgroup_barrier(mem_flags::mem_threadgroup);
+    if (has_state)
+      seq.num_kept[place] =
+          atomic_load_explicit(num_kept + lane, memory_order_relaxed);
+    simdgroup_barrier(mem_flags::mem_threadgroup);
+  }
+};
+
+inline void ExpandFinal(Sequence seq, Team team, int t) {
+  const Frame frame = seq.frames[t];
+  FinalExpansion visitor = {
+      seq, t, team.lane, team.sums, frame.first_arc, IsPartial(seq, t)};
+  ForArcs<false>(seq, team, frame, visitor);
+  if (!team.IsFirst()) return;
+  const int place = StateAt(seq, frame.first_state + frame.num_states);
+  seq.active[place] = Active{seq.first_state + seq.num_states - 1, 0, 0, 0};
+  seq.num_kept[place] = 0;
+  seq.frames[t + 1] =
+      Frame{place, 1, ArcAt(seq, frame.first_arc + frame.num_arcs), 0};
+}
+
+// One step of a frame of the chunk, or of the frame after it.
+inline void DoFrameStep(Sequence seq, Team team, int phase, int t) {
+  const int last = seq.num_rows - 1;
+  if (phase == kPrStart) {
+    FindFinalArcs(seq, team);
+  } else if (phase == kPrExpand) {
+    if (t > kPrHistory && t <= last) Resolve(seq, team, t - 1);
+    if (t < last) Expand(seq, team, t);
+    if (t == last) ExpandFinal(seq, team, t);
+  } else if (t >= last) {
+    return;
+  } else if (phase == kPrInsert) {
+    Insert(seq, team, t);
+  } else if (phase == kPrFindFirsts) {
+    FindFirsts(seq, team, t);
+  } else if (phase == kPrMakeStates) {
+    MakeStates(seq, team, t, 0);
+  }
+}
+
+// Empties the table that has the last frame's states, for the next chunk.
+inline void EmptyTable(Sequence seq, Team team) {
+  const int end = seq.num_rows - 1;
+  const Frame frame = seq.frames[end];
+  device atomic_int *table = TableOf(seq, end + 1);
+  for (int j = team.index * kPrSimdWidth + team.lane; j < frame.num_states;
+       j += team.size * kPrSimdWidth) {
+    const int state = seq.active[StateAt(seq, frame.first_state + j)].state;
+    Set(table + 2l * state, kNone);
+    Set(table + 2l * state + 1, kOrderedMinusInfinity);
+  }
+}
+
+// The steps after the frames: one, one for each frame, and twice four.
+inline void DoPruningStep(Sequence seq, Team team, int step) {
+  const int most_frames = seq.params->num_rows - 1;
+  const Window frozen = FrozenWindow(seq);
+  if (step == 0) {
+    EmptyTable(seq, team);
+    StartBackward(seq, team, frozen.end);
+    return;
+  }
+  if (step <= most_frames) {
+    if (frozen.end - step >= frozen.begin)
+      PruneFrame(seq, team, frozen.end - step, frozen.begin);
+    return;
+  }
+  step -= most_frames + 1;
+  const bool is_live = step >= 4;
+  const Window window = is_live ? LiveWindow(seq) : frozen;
+  if (step == 4 && team.IsFirst()) {
+    Set(seq.infos + kPrFrozenStates, Get(seq.infos + kPrStates));
+    Set(seq.infos + kPrFrozenArcs, Get(seq.infos + kPrArcs));
+  }
+  if (step % 4 == 0)
+    Count(seq, team, window);
+  else if (step % 4 == 1)
+    Number(seq, team, window);
+  else if (step % 4 == 2)
+    AddTotals(seq, team);
+  else
+    Write(seq, team, window);
+}
+
+inline void Barrier() {
+  threadgroup_barrier(mem_flags::mem_device | mem_flags::mem_threadgroup);
+}
+
+[[max_total_threads_per_threadgroup(kPrThreads)]]
+kernel void search_stream(K2_PRUNED_MEMORY,
+                          uint group [[threadgroup_position_in_grid]],
+                          uint simdgroup [[simdgroup_index_in_threadgroup]],
+                          uint lane [[thread_index_in_simdgroup]],
+                          uint num_simdgroups [[simdgroups_per_threadgroup]]) {
+  threadgroup atomic_int sums[2 * kPrThreads];
+  threadgroup int queues[2 * kPrThreads];
+  const Sequence seq = K2_PRUNED_SEQUENCE(int(group), int(group));
+  const Team team = {int(simdgroup), int(num_simdgroups), int(lane),
+                     sums + 2 * kPrSimdWidth * simdgroup,
+                     queues + 2 * kPrSimdWidth * simdgroup};
+  DoFrameStep(seq, team, kPrStart, 0);
+  Barrier();
+  for (int t = kPrHistory; t < seq.num_rows; ++t) {
+    for (int phase = kPrExpand; phase <= kPrMakeStates; ++phase) {
+      DoFrameStep(seq, team, phase, t);
+      Barrier();
+    }
+  }
+  for (int step = 0; step < params.num_rows + 8; ++step) {
+    DoPruningStep(seq, team, step);
+    Barrier();
+  }
+}
+
+[[max_total_threads_per_threadgroup(kPrThreads)]]
+kernel void step_stream(K2_PRUNED_MEMORY,
+                        constant PrunedStep &step [[buffer(21)]],
+                        uint group [[threadgroup_position_in_grid]],
+                        uint simdgroup [[simdgroup_index_in_threadgroup]],
+                        uint lane [[thread_index_in_simdgroup]],
+                        uint num_simdgroups [[simdgroups_per_threadgroup]]) {
+  threadgroup atomic_int sums[2 * kPrThreads];
+  threadgroup int queues[2 * kPrThreads];
+  const int place = int(group) / step.groups, number = int(group) % step.groups;
+  const Sequence seq = K2_PRUNED_SEQUENCE(place, place);
+  const Team team = {int(number * num_simdgroups + simdgroup),
+                     int(step.groups * num_simdgroups), int(lane),
+                     sums + 2 * kPrSimdWidth * simdgroup,
+                     queues + 2 * kPrSimdWidth * simdgroup};
+  if (step.phase != kPrNoPhase)
+    DoFrameStep(seq, team, step.phase, step.t);
+  else
+    DoPruningStep(seq, team, step.window_step);
+}
+
+// Bits of FsaBasicProperties, see k2/csrc/fsa.h.
+constant int kStreamArcSorted = 0x10;
+constant int kStreamDeterministic = 0x20;
+constant int kStreamEpsilonFree = 0x40;
+
+// Counts for arcs `begin` to `end` - 1 of those that the chunk wrote, of which
+// this thread has every `step`-th; adds to `lacks`, `entered` and `left`.
+inline void DescribeArcs(Sequence seq, int begin, int end, int first, int step,
+                         device atomic_int *lacks_of_all,
+                         device atomic_int *entered_of_all,
+                         device atomic_int *left_of_all) {
+  const int final_state = Get(seq.infos + kPrStates) - 1;
+  int lacks = 0, entered = 0, left = 0;
+  for (int i = begin + first; i < end; i += step) {
+    const OutArc arc = seq.out[i], before = seq.out[max(i - 1, 0)];
+    const int label_of_arc = seq.arcs[arc.graph_arc].label;
+    const bool is_final = arc.dest == final_state;
+    // Without allow_partial, the host refuses that.
+    if (is_final && !seq.params->allow_partial && label_of_arc != -1)
+      Fail(seq, kPrFinalArcs);
+    // As unsigned numbers, label -1 is the largest.
+    const uint label = is_final ? 0xffffffffu : uint(label_of_arc),
+               label_before = before.dest == final_state
+                                  ? 0xffffffffu
+                                  : uint(seq.arcs[before.graph_arc].label);
+    if (label == 0) lacks |= kStreamEpsilonFree;
+    if (i > 0 && before.src == arc.src) {
+      if (label <= label_before) lacks |= kStreamDeterministic;
+      if (label < label_before ||
+          (label == label_before && arc.dest < before.dest))
+        lacks |= kStreamArcSorted;
+    } else {
+      left += 1;
+    }
+    if (atomic_exchange_explicit(seq.entered + arc.dest, 1,
+                                 memory_order_relaxed) == 0)
+      entered += 1;
+  }
+  atomic_fetch_or_explicit(lacks_of_all, lacks, memory_order_relaxed);
+  atomic_fetch_add_explicit(entered_of_all, entered, memory_order_relaxed);
+  atomic_fetch_add_explicit(left_of_all, left, memory_order_relaxed);
+}
+
+// There are kPrWideGroups threadgroups for each sequence.
+[[max_total_threads_per_threadgroup(kPrWideThreads)]]
+kernel void describe_stream(K2_PRUNED_MEMORY,
+                            uint group [[threadgroup_position_in_grid]],
+                            uint thread_index [[thread_index_in_threadgroup]]) {
+  const int index = int(group) / kPrWideGroups;
+  const Sequence seq = K2_PRUNED_SEQUENCE(index, index);
+  if (Get(seq.infos + kPrError) != 0) return;
+  const int first =
+                int(group) % kPrWideGroups * kPrWideThreads + int(thread_index),
+            step = kPrWideGroups * kPrWideThreads,
+            frozen_arcs = Get(seq.infos + kPrFrozenArcs);
+  DescribeArcs(seq, 0, frozen_arcs, first, step, seq.infos + kPrNotProperties,
+               seq.infos + kPrEntered, seq.infos + kPrLeft);
+  DescribeArcs(seq, frozen_arcs, Get(seq.infos + kPrArcs), first, step,
+               seq.infos + kPrLiveNotProperties, seq.infos + kPrLiveEntered,
+               seq.infos + kPrLiveLeft);
+  if (first != 0) return;
+  const Window window = FrozenWindow(seq);
+  for (int i = 0; i < kPrSaved; ++i) {
+    const int t = window.end - kPrHistory + i;
+    if (t < window.next) continue;
+    Set(seq.infos + kPrFrameSizes + 2 * i, seq.frames[t].num_states);
+    Set(seq.infos + kPrFrameSizes + 2 * i + 1, seq.frames[t].num_arcs);
+  }
+}
+
+[[max_total_threads_per_threadgroup(kPrWideThreads)]]
+kernel void save_stream(device const Active *active [[buffer(0)]],
+                        device const int *num_kept [[buffer(1)]],
+                        device const int *numbers [[buffer(2)]],
+                        device const int *dests [[buffer(3)]],
+                        device const float *scores [[buffer(4)]],
+                        device const Frame *frames [[buffer(5)]],
+                        device const OutArc *out [[buffer(6)]],
+                        device int *saved [[buffer(7)]],
+                        device OutArc *old_arcs [[buffer(8)]],
+                        device int *old_times [[buffer(9)]],
+                        constant PrunedSave &save [[buffer(10)]],
+                        uint thread_index [[thread_position_in_grid]],
+                        uint num_threads [[threads_per_grid]]) {
+  const int thread_id = int(thread_index), threads = int(num_threads),
+            num_states = save.num_states, num_arcs = save.num_arcs;
+  const Frame next = frames[save.next];
+  device int *of_states = saved + 4l * num_states,
+             *of_arcs = of_states + 2l * num_states, *rows = of_arcs + num_arcs;
+  for (int i = thread_id; i < num_states; i += threads) {
+    const int place = InRing(next.first_state + i, save.max_states);
+    const Active state = active[place];
+    device int *to = saved + 4l * i;
+    to[0] = state.state;
+    to[1] = state.forward;
+    to[2] = state.first_arc;
+    to[3] = state.graph_arc;
+    of_states[i] = num_kept[place];
+    of_states[num_states + i] = numbers[place] + save.base;
+  }
+  for (int i = thread_id; i < num_arcs; i += threads)
+    of_arcs[i] = dests[InRing(next.first_arc + i, save.max_arcs)];
+  device const float *from =
+      scores + long(save.end - kPrHistory) * save.num_columns;  // NOLINT
+  for (int i = thread_id; i < kPrHistory * save.num_columns; i += threads)
+    rows[i] = as_type<int>(from[i]);
+  for (int i = thread_id; i < save.num_out_arcs; i += threads) {
+    const OutArc arc = out[i];
+    old_arcs[i] =
+        OutArc{arc.src + save.base, arc.dest + save.base, arc.graph_arc, arc.t};
+  }
+  for (int t = save.begin + (save.is_new ? 0 : 1); t <= save.next; ++t) {
+    const Frame frame = frames[t];
+    for (int j = thread_id; j < frame.num_states; j += threads) {
+      const int place = InRing(frame.first_state + j, save.max_states);
+      if (num_kept[place] >= 0)
+        old_times[numbers[place] + save.base] = save.time + t;
+    }
+  }
+}
+
+// old_arcs     the lattice's arcs of earlier chunks, whose states and scores
+//              are those of the result
+// out          the others, whose states are `base` less
+// row_splits2  [states + 1] of all streams, as the next arrays
+// row_ids1     [states]
+// row_ids2     [arcs]
+// out_arcs     [arcs], the lattice
+// arc_map      [arcs], the arc of the graph of each arc, or -1
+[[max_total_threads_per_threadgroup(kPrWideThreads)]]
+kernel void emit_stream(device const OutArc *old_arcs [[buffer(0)]],
+                        device const OutArc *out [[buffer(1)]],
+                        device const Arc *arcs [[buffer(2)]],
+                        device int *row_splits2 [[buffer(3)]],
+                        device int *row_ids1 [[buffer(4)]],
+                        device int *row_ids2 [[buffer(5)]],
+                        device Arc *out_arcs [[buffer(6)]],
+                        device int *arc_map [[buffer(7)]],
+                        constant PrunedStreamEmit &emit [[buffer(8)]],
+                        uint thread_index [[thread_position_in_grid]]) {
+  const int i = int(thread_index), num_old = emit.num_old_arcs;
+  if (i <= emit.num_states) {
+    // The first arc that does not leave a state before this one.
+    int low = 0, high = emit.num_arcs;
+    while (low < high) {
+      const int middle = low + (high - low) / 2,
+                src = middle < num_old ? old_arcs[middle].src
+                                       : out[middle - num_old].src + emit.base;
+      if (src < i)
+        low = middle + 1;
+      else
+        high = middle;
+    }
+    row_splits2[emit.first_state + i] = emit.first_arc + low;
+    if (i < emit.num_states) row_ids1[emit.first_state + i] = emit.index;
+  }
+  if (i >= emit.num_arcs) return;
+  OutArc arc;
+  if (i < num_old) {
+    arc = old_arcs[i];
+  } else {
+    arc = out[i - num_old];
+    arc.src += emit.base;
+    arc.dest += emit.base;
+  }
+  const int label = arcs[arc.graph_arc].label, at = emit.first_arc + i;
+  const bool is_final = arc.dest == emit.num_states - 1;
+  row_ids2[at] = emit.first_state + arc.src;
+  out_arcs[at] =
+      Arc{arc.src, arc.dest, is_final ? -1 : label, as_type<float>(arc.t)};
+  arc_map[at] = is_final && label != -1 ? -1 : arc.graph_arc;
+}

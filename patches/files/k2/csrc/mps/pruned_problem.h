@@ -1,0 +1,85 @@
+/**
+ * Copyright      2026  The k2-mps authors
+ *
+ * See LICENSE for clarification regarding multiple authors
+ *
+ * Licensed under the Apache License, Version 2.0 (the "License");
+ * you may not use this file except in compliance with the License.
+ * You may obtain a copy of the License at
+ *
+ *     http://www.apache.org/licenses/LICENSE-2.0
+ *
+ * Unless required by applicable law or agreed to in writing, software
+ * distributed under the License is distributed on an "AS IS" BASIS,
+ * WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+ * See the License for the specific language governing permissions and
+ * limitations under the License.
+ */
+
+#ifndef K2_CSRC_MPS_PRUNED_PROBLEM_H_
+#define K2_CSRC_MPS_PRUNED_PROBLEM_H_
+
+#include <algorithm>
+#include <cstdint>
+
+#include "k2/csrc/fsa.h"
+#include "k2/csrc/mps/kernels/pruned.h"
+#include "k2/csrc/mps/metal.h"
+
+namespace k2 {
+
+inline int32_t NumGraphs(FsaOrVec &a_fsas) {
+  return a_fsas.NumAxes() == 2 ? 1 : a_fsas.Dim0();
+}
+
+// Numbers of a batch that are known without a wait.
+struct PrunedProblem {
+  int32_t num_seqs, num_rows;
+  int64_t num_states, num_arcs;  // of all graphs
+  bool shared_graph;
+  // States that are active at a frame of a sequence, and arcs that leave them,
+  // by estimate.
+  int64_t active, leaving;
+
+  PrunedProblem(FsaOrVec &a_fsas, int32_t num_seqs, int32_t num_rows,
+                int32_t max_active)
+      : num_seqs(num_seqs),
+        num_rows(num_rows),
+        num_states(a_fsas.TotSize(a_fsas.NumAxes() - 2)),
+        num_arcs(a_fsas.NumElements()),
+        shared_graph(NumGraphs(a_fsas) == 1) {
+    // Few graphs are much larger than the average.  Decoding visits states with
+    // many arcs more often than others.
+    constexpr int64_t kMostActive = 1 << 14;
+    const int64_t of_graphs = shared_graph ? 1 : num_seqs,
+                  states = std::min(num_states, 2 * num_states / of_graphs),
+                  arcs = std::min(num_arcs, 2 * num_arcs / of_graphs);
+    active = std::min({states, int64_t{max_active}, kMostActive});
+    leaving = std::min(arcs, 5 * active * num_arcs / (2 * num_states) + 32);
+  }
+
+  // The rounds of a threadgroup for a frame, each of up to 6 microseconds by
+  // estimate: the steps of the frame, and its arcs.
+  int64_t RoundsOfFrame(int32_t groups) const {
+    return 5 + leaving / (kPrThreads * groups);
+  }
+  // Returns how many threadgroups pay for a sequence.  A dispatch for each step
+  // costs about as much as a round, so small frames are better off with one.
+  // Otherwise, a round for a frame's arcs is best, if there are the cores.
+  int32_t Groups() const {
+    constexpr int64_t kFewestRounds = 8;
+    const int64_t of_cores = mps::NumCores() / num_seqs,
+                  rounds = leaving / kPrThreads;
+    if (rounds < kFewestRounds) return 1;
+    return std::max<int64_t>(1, std::min(of_cores, rounds));
+  }
+
+  // See WindowOf() in kernels/pruned_window.h.
+  int32_t NumWindows() const {
+    return std::max((num_rows - 1) / kPrShift + 1, 1);
+  }
+};
+
+}  // namespace k2
+
+#endif  // K2_CSRC_MPS_PRUNED_PROBLEM_H_

@@ -1,0 +1,619 @@
+/**
+ * Copyright      2026  The k2-mps authors
+ *
+ * See LICENSE for clarification regarding multiple authors
+ *
+ * Licensed under the Apache License, Version 2.0 (the "License");
+ * you may not use this file except in compliance with the License.
+ * You may obtain a copy of the License at
+ *
+ *     http://www.apache.org/licenses/LICENSE-2.0
+ *
+ * Unless required by applicable law or agreed to in writing, software
+ * distributed under the License is distributed on an "AS IS" BASIS,
+ * WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+ * See the License for the specific language governing permissions and
+ * limitations under the License.
+ */
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+#include <vector>
+
+#include "k2/csrc/mps/gpu_array.h"
+#include "k2/csrc/mps/grid.h"
+#include "k2/csrc/mps/intersect_dense_pruned.h"
+#include "k2/csrc/mps/kernels/pruned.h"
+#include "k2/csrc/mps/metal.h"
+#include "k2/csrc/mps/placement.h"
+#include "k2/csrc/mps/pruned_problem.h"
+#include "k2/csrc/mps/pruned_stream.h"
+#include "k2/csrc/torch_util.h"
+
+namespace k2 {
+
+namespace {
+
+constexpr const char *kPrunedStream = "pruned_stream";
+constexpr const char *kSearchStream = "search_stream";
+constexpr const char *kStepStream = "step_stream";
+
+// The memory that a chunk may take beside the lattice, in bytes.
+constexpr int64_t kMaxBytesOfChunk = int64_t{1} << 30;
+
+// Returns a part of a tensor of the GPU, at least one element.
+torch::Tensor Part(const torch::Tensor &tensor, int64_t begin, int64_t size) {
+  return tensor.narrow(0, begin, std::max<int64_t>(size, 1));
+}
+
+int64_t SumOf(const int32_t *values, int32_t n) {
+  int64_t ans = 0;
+  for (int32_t i = 0; i < n; ++i) ans += values[i];
+  return ans;
+}
+
+int32_t BitsOf(float x) {
+  int32_t ans;
+  std::memcpy(&ans, &x, sizeof(ans));
+  return ans;
+}
+
+float FromBits(int32_t bits) {
+  float ans;
+  std::memcpy(&ans, &bits, sizeof(ans));
+  return ans;
+}
+
+// Returns memory for `size` rows with the first `used` ones of `old`, which may
+// be undefined if `used` is 0.
+torch::Tensor CopyOf(const torch::Tensor &old, int64_t used, int64_t size,
+                     int64_t row) {
+  torch::Tensor ans = GpuTensor<int32_t>(size * row);
+  if (used > 0)
+    ans.narrow(0, 0, used * row).copy_(old.narrow(0, 0, used * row));
+  return ans;
+}
+
+}  // namespace
+
+// The memory of a chunk.
+struct PrunedStreams::Batch {
+  int32_t num_seqs, groups;
+  bool in_steps;  // whether step_stream does it
+  std::vector<int32_t> num_frames;
+  std::vector<std::shared_ptr<PrunedStream>> streams;  // none is nullptr
+  PrunedParams params = {};
+  // In the order of the arguments of the kernels, up to the parameters.
+  torch::Tensor scores, b_begins;
+  std::vector<torch::Tensor> inputs, scratch;
+  std::vector<int32_t> row_begins;
+
+  std::vector<mps::Argument> Arguments() const {
+    std::vector<mps::Argument> ans;
+    for (const torch::Tensor &x : inputs) ans.push_back(x);
+    for (const torch::Tensor &x : scratch) ans.push_back(x);
+    ans.push_back(params);
+    return ans;
+  }
+  // The states of the lattice are numbered from here on.
+  int32_t Base(int32_t i) const {
+    const PrunedStream &stream = *streams[i];
+    if (stream.old_states == 0) return 0;
+    return static_cast<int32_t>(stream.old_states -
+                                stream.num_states[stream.FirstFrame()]);
+  }
+  // The end of the chunk's window, and the first frame of the next chunk's; see
+  // FrozenWindow() in kernels/pruned_stream.metal.
+  int32_t End(int32_t i) const { return kPrHistory + num_frames[i]; }
+  int32_t Next(int32_t i) const {
+    return std::max(streams[i]->FirstFrame(), num_frames[i]);
+  }
+  // A part of the memory of the active states, of `unit` numbers each.
+  torch::Tensor OfStates(int32_t which, int32_t i, int32_t unit) const {
+    const int64_t size = int64_t{params.max_states} * unit;
+    return Part(scratch[which], i * size, size);
+  }
+  // The places in `scratch`.
+  enum {
+    kActive = 1,
+    kNumKept = 3,
+    kNumbers = 4,
+    kDests = 5,
+    kFrames = 10,
+    kInfos = 11,
+    kOut = 12
+  };
+  torch::Tensor Dests(int32_t i) const {
+    return Part(scratch[kDests], int64_t{i} * params.max_arcs, params.max_arcs);
+  }
+  torch::Tensor Frames(int32_t i) const {
+    const int64_t size = 4 * (params.num_rows + 2);
+    return Part(scratch[kFrames], i * size, size);
+  }
+  torch::Tensor Infos(int32_t i) const {
+    return Part(scratch[kInfos], int64_t{i} * kPrNumInfos, kPrNumInfos);
+  }
+  torch::Tensor Out(int32_t i) const {
+    const int64_t size = int64_t{params.max_out_arcs} * 4;
+    return Part(scratch[kOut], i * size, size);
+  }
+};
+
+PrunedStreams::PrunedStreams(FsaVec &graph, int32_t num_streams,
+                             float search_beam, float output_beam,
+                             int32_t min_active, int32_t max_active,
+                             bool allow_partial)
+    : graph_(graph),
+      num_streams_(num_streams),
+      search_beam_(search_beam),
+      output_beam_(output_beam),
+      min_active_(min_active),
+      max_active_(max_active),
+      allow_partial_(allow_partial) {}
+
+// Sets what each sequence has memory for.  Returns false if that is too much.
+bool PrunedStreams::Fit(Batch *batch) {
+  const int32_t most_frames =
+      *std::max_element(batch->num_frames.begin(), batch->num_frames.end());
+  PrunedProblem problem(graph_, batch->num_seqs, most_frames + 1, max_active_);
+  const int64_t active = rings_ * problem.active,
+                leaving = rings_ * problem.leaving;
+  int64_t states = 2, arcs = 2, num_rows = 0;
+  for (const auto &stream : batch->streams) {
+    states = std::max(states, SumOf(stream->num_states, kPrSaved));
+    arcs = std::max(arcs, SumOf(stream->num_arcs, kPrSaved));
+  }
+  const int64_t max_states = states + (most_frames + 1) * active + 2,
+                max_arcs = arcs + (most_frames + 1) * leaving + 2,
+                max_words = max_arcs / kPrSimdWidth + 1,
+                // All active states of the last frame are in the lattice.
+      max_out_arcs = std::max(
+          (most_frames + 2) * std::min<int64_t>(leaving, 500) + leaving + arcs,
+          out_arcs_),
+                max_out_states =
+                    max_out_arcs / 2 + active + states + most_frames + 3;
+  for (int32_t n : batch->num_frames) num_rows += n + 1 + kPrHistory;
+  const int64_t of_seq = 28 * max_states + 8 * max_arcs + 8 * max_words +
+                         16 * max_out_arcs + 8 * max_out_states +
+                         16 * kPrMaxSimdgroups + 16 * (most_frames + 5);
+  const int64_t bytes = batch->num_seqs * of_seq +
+                        16 * problem.num_states * num_streams_ +
+                        4 * num_rows * batch->params.num_columns;
+  if (bytes > kMaxBytesOfChunk) return false;
+  PrunedParams &params = batch->params;
+  params.num_seqs = batch->num_seqs;
+  params.at_once = num_streams_;
+  params.num_rows = most_frames + 1 + kPrHistory;
+  params.shared_graph = 1;
+  params.num_states = static_cast<int32_t>(problem.num_states);
+  params.stride = params.num_columns;
+  params.min_active = min_active_;
+  params.max_active = max_active_;
+  params.allow_partial = allow_partial_;
+  params.search_beam = search_beam_;
+  params.output_beam = output_beam_;
+  params.max_states = static_cast<int32_t>(max_states);
+  params.max_arcs = static_cast<int32_t>(max_arcs);
+  params.max_words = static_cast<int32_t>(max_words);
+  params.max_out_states = static_cast<int32_t>(max_out_states);
+  params.max_out_arcs = static_cast<int32_t>(max_out_arcs);
+  params.streaming = 1;
+  return true;
+}
+
+void PrunedStreams::Allocate(Batch *batch) {
+  const PrunedParams &params = batch->params;
+  const int64_t n = batch->num_seqs, states = n * params.max_states,
+                arcs = n * params.max_arcs, words = n * params.max_words,
+                out_states = n * params.max_out_states;
+  if (!tables_.defined()) {
+    const int32_t num_pairs = 2 * params.num_states * num_streams_;
+    tables_ = GpuTensor<int32_t>(2 * int64_t{num_pairs});
+    mps::Launch(
+        "pruned", "start_pruned", mps::GridOf(std::min(num_pairs, 1 << 16)),
+        {tables_, GpuTensor<int32_t>(1), PrunedStartParams{num_pairs, 0}});
+  }
+  batch->row_begins = {0};
+  for (int32_t i = 0; i < n; ++i)
+    batch->row_begins.push_back(batch->row_begins[i] + batch->num_frames[i] +
+                                1 + kPrHistory);
+  batch->scores =
+      GpuTensor<float>(int64_t{batch->row_begins.back()} * params.num_columns);
+  batch->b_begins = GpuTensor<int32_t>(n + 1);
+  Array1<int32_t> state_begins = graph_.RowSplits(1),
+                  leaving_begins = graph_.RowSplits(2);
+  batch->inputs = {ToTorch(graph_.values), ToTorch(state_begins),
+                   ToTorch(leaving_begins), batch->scores, batch->b_begins};
+  batch->scratch = {tables_,
+                    GpuTensor<int32_t>(4 * states),
+                    GpuTensor<int32_t>(states),
+                    GpuTensor<int32_t>(states),
+                    GpuTensor<int32_t>(states),
+                    GpuTensor<int32_t>(arcs),
+                    GpuTensor<float>(arcs),
+                    GpuTensor<int32_t>(words),
+                    GpuTensor<int32_t>(words),
+                    GpuTensor<int32_t>(4 * n * kPrMaxSimdgroups),
+                    GpuTensor<int32_t>(4 * n * (params.num_rows + 2)),
+                    GpuTensor<int32_t>(n * kPrNumInfos),
+                    GpuTensor<int32_t>(4 * n * params.max_out_arcs),
+                    GpuTensor<int32_t>(out_states),
+                    GpuTensor<int32_t>(out_states)};
+}
+
+void PrunedStreams::Load(const Batch &batch, DenseFsaVec &b_fsas) {
+  int32_t from_row = 0;
+  for (int32_t i = 0; i < batch.num_seqs; ++i) {
+    const PrunedStream &stream = *batch.streams[i];
+    PrunedLoad load = {};
+    load.index = i;
+    load.is_new = stream.old_states == 0;
+    load.num_rows = batch.num_frames[i] + 1;
+    load.from_row = from_row;
+    load.to_row = batch.row_begins[i];
+    load.stride = b_fsas.scores.ElemStride0();
+    load.num_columns = batch.params.num_columns;
+    load.beam = BitsOf(load.is_new ? search_beam_ : stream.beam);
+    load.base = batch.Base(i);
+    load.first_frame = stream.FirstFrame();
+    std::copy_n(stream.num_states, kPrSaved, load.num_states);
+    std::copy_n(stream.num_arcs, kPrSaved, load.num_arcs);
+    from_row += load.num_rows;
+    const int64_t most = std::max<int64_t>(
+        {SumOf(stream.num_states, kPrSaved), SumOf(stream.num_arcs, kPrHistory),
+         int64_t{load.num_rows + kPrHistory} * load.num_columns});
+    mps::Launch(
+        kPrunedStream, "load_stream",
+        mps::GridOf(std::min<int64_t>(most, 1 << 16)),
+        {load.is_new ? tables_ : stream.saved, ToTorch(b_fsas.scores),
+         batch.inputs[2], batch.OfStates(Batch::kActive, i, 4),
+         batch.OfStates(Batch::kNumKept, i, 1),
+         batch.OfStates(Batch::kNumbers, i, 1), batch.Dests(i), batch.scores,
+         batch.b_begins, batch.Frames(i), batch.Infos(i), load});
+  }
+}
+
+void PrunedStreams::Search(const Batch &batch) {
+  const char *kernel = batch.in_steps ? kStepStream : kSearchStream;
+  const mps::Grid grid{static_cast<uint32_t>(batch.num_seqs * batch.groups),
+                       mps::FitThreads(kPrunedStream, kernel, tables_,
+                                       kPrThreads, kPrSimdWidth)};
+  std::vector<mps::Argument> arguments = batch.Arguments();
+  if (!batch.in_steps) {
+    mps::Launch(kPrunedStream, kernel, grid, arguments);
+    return;
+  }
+  auto launch = [&](int32_t phase, int32_t t, int32_t window_step) {
+    PrunedStep step = {};
+    step.groups = batch.groups;
+    step.phase = phase;
+    step.t = t;
+    step.window_step = window_step;
+    std::vector<mps::Argument> all = arguments;
+    all.push_back(step);
+    mps::Launch(kPrunedStream, kernel, grid, all);
+  };
+  const int32_t num_rows = batch.params.num_rows;
+  launch(kPrStart, 0, 0);
+  for (int32_t t = kPrHistory; t < num_rows - 1; ++t) {
+    for (int32_t phase = kPrExpand; phase <= kPrMakeStates; ++phase)
+      launch(phase, t, 0);
+    if (t % kPrShift == 0) mps::Commit();
+  }
+  launch(kPrExpand, num_rows - 1, 0);
+  for (int32_t step = 0; step < num_rows + 8; ++step)
+    launch(kPrNoPhase, 0, step);
+}
+
+std::unique_ptr<PrunedChunk> PrunedStreams::Decode(
+    DenseFsaVec &b_fsas, const std::vector<int32_t> &num_frames,
+    const std::vector<std::shared_ptr<PrunedStream>> &streams, int32_t groups) {
+  NVTX_RANGE(K2_FUNC);
+  std::lock_guard<std::mutex> lock(mutex_);
+  KeepWhyHostIntersectsPruned("");
+  const int32_t num_seqs = b_fsas.shape.Dim0();
+  // The host's checks, and beams that kernels can compute.
+  if (num_seqs < 1 || num_seqs > num_streams_ ||
+      num_seqs != static_cast<int32_t>(streams.size()) ||
+      num_seqs != static_cast<int32_t>(num_frames.size()) ||
+      graph_.NumElements() == 0 || graph_.Dim0() != 1 ||
+      !(search_beam_ >= 1e-30f && search_beam_ <= 1e30f) ||
+      !(output_beam_ > 0) || min_active_ < 0 || max_active_ <= min_active_)
+    return nullptr;
+  Batch batch = {};
+  batch.num_seqs = num_seqs;
+  batch.num_frames = num_frames;
+  bool is_new = true;
+  for (const auto &stream : streams) {
+    if (stream) is_new = false;
+    // An intersecter of another graph may have begun the stream.
+    if (stream && stream->num_columns != b_fsas.scores.Dim1()) return nullptr;
+    batch.streams.push_back(stream ? stream : std::make_shared<PrunedStream>());
+  }
+  const int32_t most_frames =
+      *std::max_element(num_frames.begin(), num_frames.end());
+  PrunedProblem problem(graph_, num_seqs, most_frames + 1, max_active_);
+  batch.groups =
+      std::min<int32_t>(groups > 0 ? groups : problem.Groups(),
+                        kPrMaxSimdgroups * kPrSimdWidth / kPrThreads);
+  const int64_t rounds =
+      problem.RoundsOfFrame(batch.groups) * (most_frames + 1);
+  const torch::Tensor arcs = ToTorch(graph_.values);
+  auto num_waves = [&] {
+    const uint32_t all = num_seqs * batch.groups;
+    return mps::NumWaves(kPrunedStream, kStepStream, arcs,
+                         {all, mps::FitThreads(kPrunedStream, kStepStream, arcs,
+                                               kPrThreads, kPrSimdWidth)});
+  };
+  // A stream that is on the GPU stays there.
+  if (is_new && !mps::PreferMetal(mps::Operation::kIntersectDensePruned,
+                                  static_cast<double>(problem.leaving) *
+                                      b_fsas.shape.TotSize(1),
+                                  static_cast<double>(rounds), num_waves))
+    return nullptr;
+  batch.in_steps =
+      batch.groups > 1 || mps::NumParts(1, rounds, num_waves()) > 1;
+  batch.params.num_columns = b_fsas.scores.Dim1();
+
+  for (;;) {
+    if (!Fit(&batch)) {
+      KeepWhyHostIntersectsPruned("the GPU would need more than 1 GiB");
+      return nullptr;
+    }
+    Allocate(&batch);
+    Load(batch, b_fsas);
+    Search(batch);
+    std::vector<mps::Argument> arguments = batch.Arguments();
+    mps::Launch(
+        kPrunedStream, "describe_stream",
+        {static_cast<uint32_t>(num_seqs) * kPrWideGroups, kPrWideThreads},
+        arguments);
+    const int32_t *infos = EvalPtr<int32_t>(batch.scratch[Batch::kInfos]);
+    int32_t error = 0;
+    for (int32_t i = 0; i < num_seqs; ++i)
+      error |= infos[i * kPrNumInfos + kPrError];
+    if (error == 0) return Finish(batch, infos);
+    tables_ = torch::Tensor();  // they are not empty
+    if (error & ~(kPrSmallRings | kPrSmallOutput)) {
+      KeepWhyHostIntersectsPruned(
+          "the scores are infinite, NaN or too large for the GPU");
+      return nullptr;
+    }
+    if (error & kPrSmallRings) rings_ *= 2;
+    for (int32_t i = 0; i < num_seqs; ++i) {
+      const int32_t *info = infos + i * kPrNumInfos;
+      out_arcs_ = std::max<int64_t>(
+          {out_arcs_, info[kPrArcs], 2 * int64_t{info[kPrStates]}});
+    }
+  }
+}
+
+std::unique_ptr<PrunedChunk> PrunedStreams::Finish(const Batch &batch,
+                                                   const int32_t *infos) {
+  const int32_t num_seqs = batch.num_seqs;
+  auto ans = std::make_unique<PrunedChunk>();
+  ans->properties = kFsaAllProperties;
+  std::vector<int32_t> state_begins{0}, arc_begins{0};
+  for (int32_t i = 0; i < num_seqs; ++i) {
+    const int32_t *info = infos + i * kPrNumInfos;
+    const PrunedStream &before = *batch.streams[i];
+    const int64_t states = batch.Base(i) + info[kPrStates],
+                  num_arcs = before.old_arcs + info[kPrArcs];
+    if (arc_begins[i] + num_arcs > std::numeric_limits<int32_t>::max() / 4) {
+      KeepWhyHostIntersectsPruned("the lattice is too large for the GPU");
+      return nullptr;
+    }
+    state_begins.push_back(static_cast<int32_t>(state_begins[i] + states));
+    arc_begins.push_back(static_cast<int32_t>(arc_begins[i] + num_arcs));
+  }
+  // Before the launches: the host waits for memory that the GPU is to be done
+  // with.
+  Array1<int32_t> splits1(graph_.Context(), state_begins);
+  const int32_t num_states = state_begins.back(), num_arcs = arc_begins.back();
+  torch::Tensor row_splits2 = GpuTensor<int32_t>(num_states + 1),
+                row_ids1 = GpuTensor<int32_t>(num_states),
+                row_ids2 = GpuTensor<int32_t>(num_arcs),
+                out = GpuTensor<int32_t>(4 * int64_t{num_arcs}),
+                map = GpuTensor<int32_t>(num_arcs);
+  for (int32_t i = 0; i < num_seqs; ++i) {
+    const int32_t *info = infos + i * kPrNumInfos;
+    const PrunedStream &before = *batch.streams[i];
+    auto stream = std::make_shared<PrunedStream>();
+    ans->streams.push_back(stream);
+    stream->num_frames = before.num_frames + batch.num_frames[i];
+    stream->num_columns = batch.params.num_columns;
+    stream->beam = FromBits(info[kPrBeam + (batch.End(i) & 1)]);
+    for (int32_t k = 0; k < kPrSaved; ++k) {
+      stream->num_states[k] = info[kPrFrameSizes + 2 * k];
+      stream->num_arcs[k] = info[kPrFrameSizes + 2 * k + 1];
+    }
+    stream->old_states = batch.Base(i) + info[kPrFrozenStates];
+    stream->old_arcs = before.old_arcs + info[kPrFrozenArcs];
+    stream->lacks = before.lacks | info[kPrNotProperties];
+    stream->entered = before.entered + info[kPrEntered];
+    stream->left = before.left + info[kPrLeft];
+
+    // Another stream that goes on from the same chunk may have used the memory.
+    stream->history = before.history;
+    const PrunedHistory *old = before.history.get();
+    if (!old || old->num_arcs != before.old_arcs ||
+        old->num_states != before.old_states ||
+        old->arcs.numel() <= 4 * stream->old_arcs ||
+        old->times.numel() < stream->old_states) {
+      auto history = std::make_shared<PrunedHistory>();
+      const PrunedHistory nothing, &from = old ? *old : nothing;
+      history->arcs =
+          CopyOf(from.arcs, before.old_arcs, 2 * stream->old_arcs + 1024, 4);
+      history->times = CopyOf(from.times, before.old_states,
+                              2 * stream->old_states + 1024, 1);
+      stream->history = history;
+    }
+    PrunedHistory &history = *stream->history;
+    history.num_arcs = stream->old_arcs;
+    history.num_states = stream->old_states;
+
+    PrunedSave save = {};
+    save.max_states = batch.params.max_states;
+    save.max_arcs = batch.params.max_arcs;
+    save.begin = before.FirstFrame();
+    save.next = batch.Next(i);
+    save.end = batch.End(i);
+    save.is_new = before.old_states == 0;
+    save.num_states = SumOf(stream->num_states, kPrSaved);
+    save.num_arcs = SumOf(stream->num_arcs, kPrHistory);
+    save.base = batch.Base(i);
+    save.time = static_cast<int32_t>(before.num_frames) - kPrHistory;
+    save.num_out_arcs = info[kPrFrozenArcs];
+    save.num_columns = batch.params.num_columns;
+    stream->saved =
+        GpuTensor<int32_t>(6 * int64_t{save.num_states} + save.num_arcs +
+                           kPrHistory * save.num_columns);
+    const int32_t most =
+        std::max({save.num_states, save.num_arcs, save.num_out_arcs,
+                  kPrHistory * save.num_columns});
+    mps::Launch(
+        kPrunedStream, "save_stream", mps::GridOf(std::min(most, 1 << 16)),
+        {batch.OfStates(Batch::kActive, i, 4),
+         batch.OfStates(Batch::kNumKept, i, 1),
+         batch.OfStates(Batch::kNumbers, i, 1), batch.Dests(i),
+         Part(batch.scores, int64_t{batch.row_begins[i]} * save.num_columns,
+              int64_t{save.end + 1} * save.num_columns),
+         batch.Frames(i), batch.Out(i), stream->saved,
+         history.arcs.narrow(0, 4 * before.old_arcs,
+                             history.arcs.numel() - 4 * before.old_arcs),
+         history.times, save});
+
+    PrunedStreamEmit emit = {};
+    emit.index = i;
+    emit.num_states = state_begins[i + 1] - state_begins[i];
+    emit.num_arcs = arc_begins[i + 1] - arc_begins[i];
+    emit.num_old_arcs = static_cast<int32_t>(before.old_arcs);
+    emit.base = save.base;
+    emit.first_state = state_begins[i];
+    emit.first_arc = arc_begins[i];
+    mps::Launch(kPrunedStream, "emit_stream",
+                mps::GridOf(std::max(emit.num_states + 1, emit.num_arcs)),
+                {history.arcs, batch.Out(i), batch.inputs[0], row_splits2,
+                 row_ids1, row_ids2, out, map, emit});
+
+    ans->properties &= ~(stream->lacks | info[kPrLiveNotProperties]);
+    if (emit.num_arcs == 0) ans->properties &= ~kFsaPropertiesNonempty;
+    // The initial state counts as entered, and the final state as left, if
+    // there is an arc.
+    const int32_t one = emit.num_arcs != 0 ? 1 : 0;
+    if (stream->entered + info[kPrLiveEntered] + one != emit.num_states)
+      ans->properties &= ~kFsaPropertiesMaybeAccessible;
+    if (stream->left + info[kPrLiveLeft] + one != emit.num_states)
+      ans->properties &= ~kFsaPropertiesMaybeCoaccessible;
+  }
+  Array1<int32_t> ids1 = GpuArray<int32_t>(row_ids1, num_states),
+                  splits2 = GpuArray<int32_t>(row_splits2, num_states + 1),
+                  ids2 = GpuArray<int32_t>(row_ids2, num_arcs);
+  ans->fsas = FsaVec(
+      RaggedShape3(&splits1, &ids1, num_states, &splits2, &ids2, num_arcs),
+      GpuArray<Arc>(out, num_arcs));
+  ans->arc_map = GpuArray<int32_t>(map, num_arcs);
+  return ans;
+}
+
+DecodeStateInfo PrunedStreams::ToHost(const PrunedStream &stream) {
+  using intersect_pruned_internal::ArcInfo;
+  using intersect_pruned_internal::StateInfo;
+  const Arc *graph_arcs = graph_.values.Data();
+  const int32_t *leaving_begins = graph_.RowSplits(2).Data();
+  const torch::Tensor saved = stream.saved.cpu(),
+                      old_arcs = stream.history->arcs.cpu(),
+                      times = stream.history->times.cpu();
+  const int32_t *active = saved.data_ptr<int32_t>();
+  const int64_t n = SumOf(stream.num_states, kPrSaved),
+                m = SumOf(stream.num_arcs, kPrHistory);
+  const int32_t *num_kept = active + 4 * n, *dests = num_kept + 2 * n;
+  const int32_t *rows = dests + m;
+  const int32_t num_frames = static_cast<int32_t>(stream.num_frames),
+                first = stream.FirstFrame(),
+                next = num_frames - (kPrHistory - first);
+
+  std::vector<StateInfo> states;
+  std::vector<ArcInfo> arcs;
+  // The states before each frame, and the arcs before each state.
+  std::vector<int32_t> state_splits{0}, arc_splits{0};
+
+  // The frames before `next`.  No call reads the scores of their states.
+  const int32_t *time = times.data_ptr<int32_t>();
+  std::vector<int32_t> frame_begins(num_frames + 2, 0);
+  for (int64_t s = 0; s < stream.old_states; ++s)
+    frame_begins[time[s] + 1] += 1;
+  for (int32_t t = 0; t <= num_frames; ++t)
+    frame_begins[t + 1] += frame_begins[t];
+  const int32_t *old = old_arcs.data_ptr<int32_t>();
+  int64_t a = 0;
+  for (int32_t t = 0; t < next; ++t) {
+    for (int32_t s = frame_begins[t]; s < frame_begins[t + 1]; ++s) {
+      states.push_back(StateInfo{0, 0, 0});
+      for (; a < stream.old_arcs && old[4 * a] == s; ++a) {
+        ArcInfo info;
+        info.a_fsas_arc_idx012 = old[4 * a + 2];
+        info.arc_loglike = FromBits(old[4 * a + 3]);
+        info.u.dest_info_state_idx1 = old[4 * a + 1] - frame_begins[t + 1];
+        info.end_loglike = 0;
+        arcs.push_back(info);
+      }
+      arc_splits.push_back(static_cast<int32_t>(arcs.size()));
+    }
+    state_splits.push_back(static_cast<int32_t>(states.size()));
+  }
+
+  // The others.  States that are pruned have no place among the host's.
+  int64_t first_state = 0, first_arc = 0;
+  for (int32_t t = first; t <= kPrHistory; ++t) {
+    std::vector<int32_t> places;  // of the next frame's states
+    if (t < kPrHistory) {
+      int32_t place = 0;
+      for (int32_t j = 0; j < stream.num_states[t + 1]; ++j) {
+        const bool is_kept =
+            num_kept[first_state + stream.num_states[t] + j] >= 0;
+        places.push_back(is_kept ? place++ : -1);
+      }
+    }
+    for (int32_t j = 0; j < stream.num_states[t]; ++j) {
+      const int64_t at = first_state + j;
+      if (num_kept[at] < 0) continue;
+      const int32_t state = active[4 * at], of_graph = active[4 * at + 3],
+                    of_ring = active[4 * at + 2];
+      states.push_back(StateInfo{state, active[4 * at + 1], 0});
+      const int32_t degree =
+          t < kPrHistory ? leaving_begins[state + 1] - of_graph : 0;
+      for (int32_t k = 0; k < degree; ++k) {
+        const int32_t dest = dests[first_arc + of_ring + k];
+        if (dest < 0) continue;
+        const Arc &arc = graph_arcs[of_graph + k];
+        ArcInfo info;
+        info.a_fsas_arc_idx012 = of_graph + k;
+        info.arc_loglike =
+            FromBits(rows[t * stream.num_columns + arc.label + 1]) + arc.score;
+        info.u.dest_info_state_idx1 = places[dest];
+        info.end_loglike = 0;
+        arcs.push_back(info);
+      }
+      arc_splits.push_back(static_cast<int32_t>(arcs.size()));
+    }
+    state_splits.push_back(static_cast<int32_t>(states.size()));
+    first_state += stream.num_states[t];
+    first_arc += stream.num_arcs[t];
+  }
+
+  ContextPtr c = graph_.Context();
+  Array1<int32_t> splits1(c, state_splits), splits2(c, arc_splits);
+  DecodeStateInfo ans;
+  RaggedShape shape =
+      RaggedShape3(&splits1, nullptr, -1, &splits2, nullptr, -1);
+  ans.states =
+      Ragged<StateInfo>(GetLayer(shape, 0), Array1<StateInfo>(c, states));
+  ans.arcs = Ragged<ArcInfo>(shape, Array1<ArcInfo>(c, arcs));
+  ans.beam = stream.beam;
+  ans.num_frames = num_frames + 1;
+  return ans;
+}
+
+}  // namespace k2
