@@ -200,10 +200,12 @@ def _described(argument):
 def _made(described):
     if isinstance(described, dict):
         dtype = getattr(torch, described["dtype"])
-        made = torch.empty_strided(
-            described["shape"], described["stride"], dtype=dtype, device="cuda"
-        )
-        return made.uniform_() if dtype.is_floating_point else made.zero_()
+        # An expanded tensor has the elements of one with fewer.
+        shape, stride = described["shape"], described["stride"]
+        own = [size if step else 1 for size, step in zip(shape, stride)]
+        made = torch.empty_strided(own, stride, dtype=dtype, device="cuda")
+        made = made.uniform_() if dtype.is_floating_point else made.zero_()
+        return made.expand(shape)
     return [_made(x) for x in described] if isinstance(described, list) else described
 
 
