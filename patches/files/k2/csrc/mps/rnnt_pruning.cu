@@ -139,23 +139,15 @@ std::pair<torch::Tensor, torch::Tensor> RnntPruneBackward(
   if (out.has_value()) Check("The output", *out, type, out_grad.sizes());
   params.has_am_grad = needs_am;
   params.has_lm_grad = needs_lm;
-  // As many simdgroups as have memory for all rows.  With more rows than one
-  // has memory for, threadgroups have chunks of the rows.
-  const int64_t num_rows = needs_lm ? num_symbols + 1 : 1;
-  params.num_simdgroups = static_cast<int>(
-      std::max<int64_t>(1, std::min<int64_t>(kPrBackwardThreads / kSimdWidth,
-                                             kPrMaxRows / num_rows)));
-  params.num_rows = static_cast<int>(std::min<int64_t>(num_rows, kPrMaxRows));
-  params.num_chunks =
-      static_cast<int>((num_rows + params.num_rows - 1) / params.num_rows);
   const auto options = out_grad.options().requires_grad(false);
   std::pair<torch::Tensor, torch::Tensor> grads;
   if (needs_am) grads.first = torch::empty({B, T, D}, options);
   if (needs_lm) grads.second = torch::empty({B, num_symbols + 1, D}, options);
   if (!needs_am && !needs_lm) return grads;
-  const int64_t num_groups =
-      B * params.num_chunks * ((D + kSimdWidth - 1) / kSimdWidth);
-  TORCH_CHECK(num_groups <= kMost,
+  constexpr int64_t kFrames = kPrBackwardThreads / kSimdWidth;
+  const int64_t num_groups = (needs_lm ? B * (num_symbols + 1) : 0) +
+                             (needs_am ? (B * T + kFrames - 1) / kFrames : 0);
+  TORCH_CHECK(num_groups * kPrBackwardThreads <= kMost,
               "There are too many rows and columns: ", out_grad.sizes());
   const std::string name =
       out.has_value() ? "rnnt_joiner_input_backward" : "rnnt_prune_backward";

@@ -32,17 +32,13 @@ struct RnntPruningParams {
   int B, S, T, R, D;  // R is s_range, D the elements of a row
   // Of the backward kernel.
   int has_am_grad, has_lm_grad;  // which gradients it writes
-  // If a simdgroup's part of the frames has too many positions:
-  int num_simdgroups;  // of a threadgroup, that have work
-  int num_rows;    // of lm_grad that a simdgroup has in threadgroup memory
-  int num_chunks;  // of so many rows, in S + 1 rows
 };
 
 enum RnntPruningSizes {
   kPrRangesThreads = 512,    // of a threadgroup of rnnt_prune_ranges
   kPrRowThreads = 256,       // of one of rnnt_prune and rnnt_joiner_input
   kPrBackwardThreads = 256,  // of one of the backward kernels
-  kPrMaxRows = 192           // that threadgroup memory has for all simdgroups
+  kPrFound = 1024            // rows that a threadgroup of these looks at at once
 };
 
 #endif  // K2_CSRC_MPS_KERNELS_RNNT_PRUNING_H_

@@ -151,21 +151,55 @@ kernel void rnnt_prune(device const Number *am [[buffer(0)]],
   }
 }
 
+// The gradient of an element of the input of tanh(), or of the element itself.
+template <typename Number, bool kTanh>
+inline float GradOf(device const Number *out_grad, device const Number *out,
+                    ulong at) {
+  const float value = float(out_grad[at]);
+  if (!kTanh) return value;
+  const float y = float(out[at]);
+  return value * (1.0f - y * y);
+}
+
+// Puts the rows of a sequence, from row `first` to row `end` - 1, that have
+// position s into `found`, in their order.  Returns how many.  All threads of
+// the threadgroup call it; before and after it, they need no barrier.
+inline int FindRows(device const long *ranges, int first, int end,  // NOLINT
+                    int s, threadgroup int *found, threadgroup int *counts,
+                    int thread_index, int simdgroup, int lane) {
+  constexpr int kEach = kPrFound / kPrBackwardThreads;
+  const int begin = first + thread_index * kEach;
+  int count = 0;
+#pragma unroll
+  for (int i = 0; i < kEach; ++i)
+    count += begin + i < end && ranges[begin + i] == s ? 1 : 0;
+  int place = simd_prefix_exclusive_sum(count);
+  const int of_simdgroup = simd_sum(count);
+  // Others may still read what was found before.
+  threadgroup_barrier(mem_flags::mem_threadgroup);
+  if (lane == 0) counts[simdgroup] = of_simdgroup;
+  threadgroup_barrier(mem_flags::mem_threadgroup);
+  int total = 0;
+  for (int i = 0; i < kPrBackwardThreads / kSimdWidth; ++i) {
+    if (i < simdgroup) place += counts[i];
+    total += counts[i];
+  }
+  for (int i = 0; i < kEach; ++i)
+    if (begin + i < end && ranges[begin + i] == s) found[place++] = begin + i;
+  threadgroup_barrier(mem_flags::mem_threadgroup);
+  return total;
+}
+
 // out_grad  [B][T][R][D], the gradient of rnnt_prune's output
 // out       the output; read if kTanh
 // ranges    [B][T][R]
 // am_grad   [B][T][D], the sums of out_grad over the rows of a frame
 // lm_grad   [B][S + 1][D], the sums of out_grad over the rows of a position
 //
-// There is a threadgroup for 32 columns of a sequence and for a chunk of rows
-// of lm_grad.  Its simdgroups have consecutive parts of the frames.  A lane
-// adds up a column: first in its simdgroup's rows, in the order of frames, then
-// over simdgroups, in their order.
-//
-// The positions of a part are few if ranges rise with the frames, as those of
-// get_rnnt_prune_ranges() do.  Then all simdgroups have memory for their part,
-// and the threadgroup of the first chunk does the whole sequence.  Otherwise
-// params.num_simdgroups simdgroups have memory for all rows of a chunk.
+// If params.has_lm_grad, there is a threadgroup for each position of each
+// sequence.  It finds the rows that have the position, and a thread adds up
+// a column of them, in their order.  If params.has_am_grad, the threadgroups
+// after these have a frame for each simdgroup.
 template <typename Number, bool kTanh>
 [[max_total_threads_per_threadgroup(kPrBackwardThreads)]]
 kernel void rnnt_prune_backward(device const Number *out_grad [[buffer(0)]],
@@ -176,112 +210,64 @@ kernel void rnnt_prune_backward(device const Number *out_grad [[buffer(0)]],
                                 constant RnntPruningParams &params
                                 [[buffer(5)]],
                                 uint group [[threadgroup_position_in_grid]],
+                                uint thread_index
+                                [[thread_index_in_threadgroup]],
                                 uint lane [[thread_index_in_simdgroup]],
                                 uint simdgroup
                                 [[simdgroup_index_in_threadgroup]]) {
-  constexpr int kAtOnce = 8;  // rows that a lane loads
-  constexpr int kSimdgroups = kPrBackwardThreads / kSimdWidth,
-                kPartRows = kPrMaxRows / kSimdgroups;
-  threadgroup float sums[kPrMaxRows * kSimdWidth];
-  // The first and the last position for which a simdgroup has memory.
-  threadgroup int lowest[kSimdgroups], highest[kSimdgroups];
-  const int T = params.T, R = params.R, D = params.D,
-            num_blocks = (D + kSimdWidth - 1) / kSimdWidth,
-            block = int(group) % num_blocks,
-            chunk = int(group) / num_blocks % params.num_chunks,
-            b = int(group) / num_blocks / params.num_chunks,
-            d = block * kSimdWidth + int(lane);
+  constexpr int kSimdgroups = kPrBackwardThreads / kSimdWidth;
+  // Rows that a thread loads at once.
+  constexpr int kAtOnce = 4;
+  threadgroup int found[kPrFound], counts[kSimdgroups];
+  const int S = params.S, T = params.T, R = params.R;
+  const ulong D = ulong(params.D);
+  const long num_positions =
+      params.has_lm_grad ? long(params.B) * (S + 1) : 0;  // NOLINT
+  if (long(group) >= num_positions) {                     // NOLINT
+    const ulong frame =
+        (ulong(group) - ulong(num_positions)) * kSimdgroups + simdgroup;
+    if (frame >= ulong(params.B) * ulong(T)) return;
+    for (ulong d = lane; d < D; d += kSimdWidth) {
+      float sum = 0.0f;
+      for (int j = 0; j < R; ++j)
+        sum += GradOf<Number, kTanh>(out_grad, out,
+                                     (frame * ulong(R) + ulong(j)) * D + d);
+      am_grad[frame * D + d] = Number(sum);
+    }
+    return;
+  }
+  const int b = int(group) / (S + 1), s = int(group) % (S + 1);
   const ulong first_row = ulong(b) * ulong(T) * ulong(R);
   ranges += first_row;
-  int num_simdgroups = kSimdgroups;
-  int part = (T + kSimdgroups - 1) / kSimdgroups,
-      from = min(int(simdgroup) * part, T), to = min(from + part, T);
-  int low = params.S + 1, high = -1;
-  if (params.has_lm_grad) {
-    for (int row = from * R + int(lane); row < to * R; row += kSimdWidth) {
-      const long s = ranges[row];
-      if (s < 0 || s > params.S) continue;
-      low = min(low, int(s));
-      high = max(high, int(s));
-    }
-  }
-  low = simd_min(low);
-  high = simd_max(high);
-  if (lane == 0) {
-    lowest[simdgroup] = low;
-    highest[simdgroup] = high;
-  }
-  threadgroup_barrier(mem_flags::mem_threadgroup);
-  bool is_split = true;  // whether each simdgroup has memory for its part
-  for (int i = 0; i < kSimdgroups; ++i)
-    is_split = is_split && highest[i] - lowest[i] < kPartRows;
-  if (is_split && chunk != 0) return;
-  threadgroup_barrier(mem_flags::mem_threadgroup);
-  int num_rows = kPartRows, first_s = 0, end_s = params.S + 1;
-  if (!is_split) {
-    num_simdgroups = params.num_simdgroups;
-    num_rows = params.num_rows;
-    first_s = chunk * num_rows;
-    end_s = min(first_s + num_rows, params.S + 1);
-    part = (T + num_simdgroups - 1) / num_simdgroups;
-    from = min(int(simdgroup) * part, T);
-    to = int(simdgroup) < num_simdgroups ? min(from + part, T) : from;
-    low = first_s;
-    high = end_s - 1;
-    if (lane == 0) {
-      lowest[simdgroup] = low;
-      highest[simdgroup] = high;
-    }
-  }
-
-  const bool is_column = d < D, needs_am = params.has_am_grad && chunk == 0;
-  threadgroup float *own =
-      sums + int(simdgroup) * num_rows * kSimdWidth + int(lane);
-  const int num_own = int(simdgroup) < num_simdgroups ? high - low + 1 : 0;
-  for (int s = 0; s < num_own; ++s) own[s * kSimdWidth] = 0.0f;
-  out_grad += first_row * ulong(D) + ulong(d);
-  out += first_row * ulong(D) + ulong(d);
-  am_grad += ulong(b) * ulong(T) * ulong(D) + ulong(d);
-  const int end = to * R;
-  float frame_sum = 0.0f;
-  int frame = from, left = R;
-  for (int first = from * R; first < end; first += kAtOnce) {
-    float value[kAtOnce];
-    int at[kAtOnce];
+  for (ulong first = 0; first < D; first += 2 * kPrBackwardThreads) {
+    const ulong d = first + thread_index, e = d + kPrBackwardThreads;
+    float of_d = 0.0f, of_e = 0.0f;
+    for (int row = 0; row < T * R; row += kPrFound) {
+      const int num_found = FindRows(ranges, row, min(row + kPrFound, T * R), s,
+                                     found, counts, int(thread_index),
+                                     int(simdgroup), int(lane));
+      for (int i = 0; i < num_found; i += kAtOnce) {
+        float x[kAtOnce], y[kAtOnce];
 #pragma unroll
-    for (int i = 0; i < kAtOnce; ++i) {
-      const int row = min(first + i, end - 1);
-      const long s = ranges[row];
-      at[i] = params.has_lm_grad && s >= low && s <= high ? int(s) - low : -1;
-      const bool is_read = is_column && (needs_am || at[i] >= 0);
-      value[i] = is_read ? float(out_grad[ulong(row) * ulong(D)]) : 0.0f;
-      if (kTanh && is_read) {
-        const float y = float(out[ulong(row) * ulong(D)]);
-        value[i] *= 1.0f - y * y;
+        for (int j = 0; j < kAtOnce; ++j) {
+          const bool exists = i + j < num_found;
+          const ulong at = (first_row + ulong(found[exists ? i + j : i])) * D;
+          x[j] = exists && d < D
+                     ? GradOf<Number, kTanh>(out_grad, out, at + d)
+                     : 0.0f;
+          y[j] = exists && e < D
+                     ? GradOf<Number, kTanh>(out_grad, out, at + e)
+                     : 0.0f;
+        }
+#pragma unroll
+        for (int j = 0; j < kAtOnce; ++j) {
+          of_d += x[j];
+          of_e += y[j];
+        }
       }
     }
-    for (int i = 0; i < kAtOnce && first + i < end; ++i) {
-      if (at[i] >= 0) own[at[i] * kSimdWidth] += value[i];
-      frame_sum += value[i];
-      if (--left == 0) {
-        if (needs_am && is_column)
-          am_grad[ulong(frame) * ulong(D)] = Number(frame_sum);
-        frame_sum = 0.0f;
-        left = R;
-        ++frame;
-      }
-    }
-  }
-  threadgroup_barrier(mem_flags::mem_threadgroup);
-  if (!params.has_lm_grad || !is_column) return;
-  lm_grad += ulong(b) * ulong(params.S + 1) * ulong(D) + ulong(d);
-  for (int s = first_s + int(simdgroup); s < end_s; s += kSimdgroups) {
-    float sum = 0.0f;
-    for (int i = 0; i < num_simdgroups; ++i) {
-      if (s < lowest[i] || s > highest[i]) continue;
-      sum += sums[(i * num_rows + s - lowest[i]) * kSimdWidth + int(lane)];
-    }
-    lm_grad[ulong(s) * ulong(D)] = Number(sum);
+    if (d < D) lm_grad[ulong(group) * D + d] = Number(of_d);
+    if (e < D) lm_grad[ulong(group) * D + e] = Number(of_e);
   }
 }
 

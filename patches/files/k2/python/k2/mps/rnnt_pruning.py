@@ -136,12 +136,13 @@ def in_metal(am: torch.Tensor, lm: torch.Tensor, ranges: torch.Tensor) -> bool:
     if lm.device.type != 'mps' or lm.dtype not in _DTYPES or lm.ndim != 3:
         return False
     B, T, s_range = ranges.shape
-    blocks = (lm.shape[2] + 31) // 32 * (lm.shape[1] // 192 + 1)
+    # The threads of the backward kernel.
+    threads = 256 * B * lm.shape[1] + 32 * B * T + 256
     return (am.device == ranges.device == lm.device
             and ranges.dtype == torch.int64 and am.ndim == 3
             and am.shape[:2] == (B, T) and lm.shape[0] == B
             and ranges.numel() != 0 and am.numel() != 0 and lm.numel() != 0
-            and max(B * T * s_range, B * blocks) <= _MOST)
+            and max(B * T * s_range, threads) <= _MOST)
 
 
 @eager
