@@ -320,8 +320,9 @@ inline void DescribeArcs(Sequence seq, int begin, int end, int first, int step,
     } else {
       left += 1;
     }
-    if (atomic_exchange_explicit(seq.entered + arc.dest, 1,
-                                 memory_order_relaxed) == 0)
+    if ((atomic_fetch_or_explicit(seq.entered + arc.dest, 1,
+                                  memory_order_relaxed) &
+         1) == 0)
       entered += 1;
   }
   atomic_fetch_or_explicit(lacks_of_all, lacks, memory_order_relaxed);
