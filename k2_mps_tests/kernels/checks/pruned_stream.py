@@ -1,0 +1,360 @@
+"""Cases of the kernels of pruned_stream.metal: streams in chunks.
+
+load_stream, save_stream and emit_stream move numbers, so their cases have numbers at random.
+search_stream, step_stream and describe_stream get the first chunk of each stream; decoding.py's
+steps give the lattice.  parity/test_pruned_streams.py has later chunks.  All results must be
+equal: scores are sums of two floats, and maxima.
+"""
+
+import numpy as np
+
+from k2_mps_tests.kernels import decoding
+from k2_mps_tests.kernels.case import UNTOUCHED, Buffer, Case, ints
+from k2_mps_tests.kernels.checks import pruned
+from k2_mps_tests.kernels.checks.pruned import COLUMNS, LANES, NUM_INFOS, SIZES
+from k2_mps_tests.kernels.graphs import ARC
+from k2_mps_tests.kernels.sources import enumerators
+
+HISTORY = enumerators("pruned_stream.h")["kPrHistory"]
+SAVED = HISTORY + 1
+WIDE = SIZES["kPrWideThreads"]
+
+# States of the graph, arcs that leave a state, frames of each stream's chunk, options.
+SHAPES = [
+    (2, 1, [1], (8, 4, 0, 10)),
+    (7, 2, [9, 4, 1], (8, 4, 2, 10)),
+    (40, 3, [21, 20, 2], (6, 3, 2, 9)),
+    (30, 4, [35, 22], (5, 2.5, 3, 12)),
+]
+
+
+class Chunk:
+    """The first chunk of each stream, and the lattices.
+
+    Attributes:
+      rows: the rows of scores of each stream: kPrHistory empty ones, those of the frames, and
+        that of the end.
+      frames: of each stream, [decoding.Frame], from the first frame of the chunk on.
+      lattices: of each stream (arcs before each state, [(src, dest, arc, t)], t of each state).
+    """
+
+    def __init__(self, states, num_arcs, lengths, options):
+        random = np.random.default_rng([states, num_arcs, sum(lengths)])
+        self.options = decoding.Options(*options)
+        graphs = pruned._graphs(random, [states], num_arcs)
+        self.arcs, self.state_begins = graphs.arcs, graphs.state_begins
+        self.leaving_begins = graphs.leaving_begins
+        self.rows = [HISTORY + length + 1 for length in lengths]
+        self.b_begins = np.cumsum([0, *self.rows])
+        self.scores = random.standard_normal((self.b_begins[-1], COLUMNS)).astype(np.float32)
+        self.scores[:, 0] = -np.inf
+        self.scores[self.b_begins[1:] - 1] = -np.inf
+        self.scores[self.b_begins[1:] - 1, 0] = 0
+        for begin in self.b_begins[:-1]:
+            self.scores[begin : begin + HISTORY] = 0
+        self.frames = [self._frames(index) for index in range(len(lengths))]
+        self.lattices = [decoding._lattice(frames) for frames in self.frames]
+        self.lattices = [
+            (begins, [(*arc, t + HISTORY) for *arc, t in out], [t + HISTORY for t in times])
+            for begins, out, times in self.lattices
+        ]
+
+    def _frames(self, index):
+        begins, options = self.leaving_begins, self.options
+        first, end = self.b_begins[index : index + 2]
+        rows = self.scores[first + HISTORY : end]
+        length = len(rows) - 1
+        frames = [decoding.Frame([0], [decoding.FLOAT(0)])]
+        beam = decoding.FLOAT(options.search_beam)
+        for t in range(length):
+            decoding._expand(frames[t], t, self.arcs, begins, rows, options)
+            # A stream does not know where it ends.
+            beam = decoding._next_beam(beam, len(frames[t].states), t, 10**9, options)
+            frames.append(decoding._next_frame(frames[t], beam))
+        decoding._prune(frames, 0, length, len(begins) - 1, options)
+        # All arcs that the row of the end allows go to the final state.
+        last = frames[length]
+        decoding._expand(last, length, self.arcs, begins, rows, options)
+        for step in last.steps:
+            step.dest = 0 if np.isfinite(step.score) else -1
+        return [*frames, decoding.Frame([len(begins) - 2], [decoding.FLOAT(0)])]
+
+    def score(self, index, arc, t):
+        """The bits of the score of an arc of the lattice."""
+        acoustic = self.scores[self.b_begins[index] + t, self.arcs["label"][arc] + 1]
+        return int(pruned._bits(acoustic + self.arcs["score"][arc]))
+
+    def next(self, index):
+        """The frame of the kernels from which on the next chunk may change the lattice."""
+        return max(HISTORY, self.rows[index] - 1 - HISTORY)
+
+    def infos(self, searched=False, described=False):
+        """The numbers of each stream that kernels pass on; others are 0."""
+        ans = np.zeros((len(self.rows), NUM_INFOS), np.int32)
+        for index, info in enumerate(ans):
+            info[SIZES["kPrBest"] :][:2] = pruned.MINUS_INFINITY
+            info[SIZES["kPrBeam"] :][:2] = pruned._bits(self.options.search_beam)
+            info[SIZES["kPrFirstFrame"]], info[SIZES["kPrIsNew"]] = HISTORY, 1
+            if searched:
+                begins, out, times = self.lattices[index]
+                following = self.next(index)
+                info[SIZES["kPrStates"]], info[SIZES["kPrArcs"]] = len(begins), len(out)
+                info[SIZES["kPrFrozenStates"]] = sum(t <= following for t in times)
+                info[SIZES["kPrFrozenArcs"]] = sum(t < following for *_, t in out)
+            if described:
+                self._describe(index, info)
+        return ans
+
+    def _describe(self, index, info):
+        _, out, _ = self.lattices[index]
+        final = info[SIZES["kPrStates"]] - 1
+        labels = [-1 if dest == final else int(self.arcs["label"][arc]) for _, dest, arc, _ in out]
+        frozen = info[SIZES["kPrFrozenArcs"]]
+        entered = set()
+        for part, live in ((range(frozen), ""), (range(frozen, len(out)), "Live")):
+            lacks = left = 0
+            before = len(entered)
+            for i in part:
+                src, dest, _, _ = out[i]
+                label = labels[i] & 0xFFFFFFFF
+                lacks |= pruned.EPSILON_FREE if label == 0 else 0
+                if i > 0 and out[i - 1][0] == src:
+                    earlier = labels[i - 1] & 0xFFFFFFFF
+                    lacks |= pruned.DETERMINISTIC if label <= earlier else 0
+                    lacks |= pruned.SORTED if (label, dest) < (earlier, out[i - 1][1]) else 0
+                else:
+                    left += 1
+                entered.add(dest)
+            info[SIZES[f"kPr{live}NotProperties"]] = lacks
+            info[SIZES[f"kPr{live}Entered"]] = len(entered) - before
+            info[SIZES[f"kPr{live}Left"]] = left
+        for i in range(SAVED):
+            t = self.rows[index] - 1 - HISTORY + i
+            if t >= self.next(index):
+                frame = self.frames[index][t - HISTORY]
+                info[SIZES["kPrFrameSizes"] + 2 * i :][:2] = len(frame.states), len(frame.steps)
+
+    def entered(self, described):
+        """Twice the frame of each state that arcs may leave; one more where arcs enter."""
+        ans = np.zeros((len(self.rows), pruned.MAX_OUT_STATES), np.int32)
+        for index, (_, out, times) in enumerate(self.lattices):
+            ans[index, : len(times) - 1] = [2 * t for t in times[:-1]]
+            if described:
+                ans[index, sorted({dest for _, dest, _, _ in out})] += 1
+        return ans
+
+
+def cases():
+    for is_new in (True, False):
+        yield _load(is_new)
+        yield _save(is_new)
+    for num_old in (0, 5, 12):
+        yield _emit(num_old)
+    for shape in SHAPES:
+        chunk = Chunk(*shape)
+        name = f"{shape[0]} states, frames {shape[2]}"
+        groups = len(chunk.rows)
+        for threads in (LANES, 3 * LANES, SIZES["kPrThreads"]):
+            buffers = _searched(chunk)
+            yield Case(f"{name}, {threads} threads", "search_stream", groups, threads, buffers)
+        for threads, groups in ((LANES, 2), (2 * LANES, 3)):
+            yield _step(f"{name}, {groups} groups of {threads} threads", chunk, threads, groups)
+        yield _describe(name, chunk)
+
+
+def _params(chunk):
+    *numbers, _ = pruned._params(_AsBatch(chunk)).content
+    return ints([*numbers, 1])  # a chunk
+
+
+class _AsBatch:
+    """What pruned.py's functions ask of a batch."""
+
+    def __init__(self, chunk):
+        self.rows, self.shared, self.options = chunk.rows, True, chunk.options
+        self.arcs, self.scores = chunk.arcs, chunk.scores
+        self.state_begins, self.leaving_begins = chunk.state_begins, chunk.leaving_begins
+        self.b_begins = chunk.b_begins
+        # The final state has no element of out_begins.  An arc of a stream has its score where
+        # that of a batch has its frame.
+        self.lattices = [
+            (begins[:-1], [(*arc[:3], chunk.score(index, *arc[2:])) for arc in out])
+            for index, (begins, out, _) in enumerate(chunk.lattices)
+        ]
+
+
+def _arguments(chunk, infos, out, begins, entered):
+    """The arguments of a search after load_stream."""
+    batch = _AsBatch(chunk)
+    table, active, backward, kept, numbers, *others, frames = pruned._memory(batch)
+    degree = chunk.leaving_begins[1] - chunk.leaving_begins[0]
+    for index in range(len(chunk.rows)):
+        active.content[4 * index * pruned.MAX_STATES :][:4] = 0, 0, 0, chunk.leaving_begins[0]
+        frames.content[4 * (index * (max(chunk.rows) + 2) + HISTORY) :][:4] = 0, 1, 0, degree
+    return [
+        *pruned._inputs(batch),
+        *(table, active, backward, kept, numbers, *others, frames),
+        *(infos, out, begins, entered),
+        _params(chunk),
+    ]
+
+
+def _searched(chunk):
+    out, begins = (Buffer.output(x, dtype=np.int32) for x in pruned._out(_AsBatch(chunk)))
+    known = np.full(NUM_INFOS, np.inf)
+    for info in ("Error", "States", "Arcs", "FirstFrame", "IsNew", "FrozenStates", "FrozenArcs"):
+        known[SIZES["kPr" + info]] = 0
+    infos = Buffer(chunk.infos(), chunk.infos(searched=True), known)
+    entered = chunk.entered(False)
+    return _arguments(chunk, infos, out, begins, Buffer(np.zeros_like(entered), entered))
+
+
+def _step(name, chunk, threads, groups):
+    steps = [("kPrStart", 0, 0)]
+    last = max(chunk.rows) - 1
+    for t in range(HISTORY, last):
+        phases = ("kPrExpand", "kPrInsert", "kPrFindFirsts", "kPrMakeStates")
+        steps += [(phase, t, 0) for phase in phases]
+    steps.append(("kPrExpand", last, 0))
+    steps += [("kPrNoPhase", 0, step) for step in range(last + 1 + 8)]
+    all_groups = len(chunk.rows) * groups
+    first, *more = [
+        ints([0, groups, SIZES[phase], t, 0, 0, window_step]) for phase, t, window_step in steps
+    ]
+    buffers = [*_searched(chunk), first]
+    return Case(name, "step_stream", all_groups, threads, buffers, [(all_groups, x) for x in more])
+
+
+def _describe(name, chunk):
+    out, begins = map(ints, pruned._out(_AsBatch(chunk)))
+    infos = Buffer(chunk.infos(searched=True), chunk.infos(searched=True, described=True))
+    entered = Buffer(chunk.entered(False), chunk.entered(True))
+    buffers = _arguments(chunk, infos, out, begins, entered)
+    for index, frames in enumerate(chunk.frames):
+        for t, frame in enumerate(frames):
+            at = 4 * (index * (max(chunk.rows) + 2) + HISTORY + t)
+            buffers[15].content[at : at + 4] = 0, len(frame.states), 0, len(frame.steps)
+    groups = len(chunk.rows) * SIZES["kPrWideGroups"]
+    return Case(name, "describe_stream", groups, WIDE, buffers)
+
+
+def _untouched(*shape, dtype=np.int32):
+    return np.full(shape, int(UNTOUCHED), dtype)
+
+
+def _load(is_new):
+    random = np.random.default_rng(is_new)
+    columns, stride, base, rows, from_row, to_row, index = 4, 5, 3, 6, 2, 1, 1
+    states, arcs = np.array([2, 3, 4]), np.array([5, 6, 0])
+    n, m = states.sum(), arcs[:HISTORY].sum()
+    of_states = random.integers(100, size=(n, 6))
+    of_arcs = random.integers(100, size=m)
+    history = random.standard_normal((HISTORY, columns)).astype(np.float32)
+    parts = of_states[:, :4], of_states[:, 4], of_states[:, 5], of_arcs, history.view(np.int32)
+    saved = np.concatenate([part.ravel() for part in parts]).astype(np.int32)
+    chunk = random.standard_normal((from_row + rows, stride)).astype(np.float32)
+    leaving = [2, 9]
+
+    active, kept, numbers, dests = _untouched(n, 4), _untouched(n), _untouched(n), _untouched(m)
+    scores = np.full((to_row + HISTORY + rows, columns), UNTOUCHED, np.float32)
+    scores[to_row : to_row + HISTORY] = 0 if is_new else history
+    scores[to_row + HISTORY :] = chunk[from_row:, :columns]
+    begins = _untouched(4)
+    begins[index : index + 2] = to_row, to_row + HISTORY + rows
+    frames = np.zeros((SAVED, 4), np.int32)
+    infos = np.zeros(NUM_INFOS, np.int32)
+    infos[SIZES["kPrBest"] :][:2] = pruned.MINUS_INFINITY
+    infos[SIZES["kPrBeam"] :][:2] = pruned._bits(7.5)
+    infos[SIZES["kPrFirstFrame"]], infos[SIZES["kPrIsNew"]] = HISTORY if is_new else 0, is_new
+    if is_new:
+        active[0], kept[0] = (0, 0, 0, leaving[0]), 0
+        states, arcs = np.zeros(SAVED, np.int32), np.zeros(SAVED, np.int32)
+        frames[HISTORY] = 0, 1, 0, leaving[1] - leaving[0]
+    else:
+        active, kept, numbers, dests = *parts[:2], parts[2] - base, of_arcs
+        frames = np.array(
+            [[states[:t].sum(), states[t], arcs[:t].sum(), arcs[t]] for t in range(SAVED)]
+        )
+        infos[SIZES["kPrStates"]] = states[0]
+    load = [index, is_new, rows, from_row, to_row, stride, columns, pruned._bits(7.5), base]
+    buffers = [
+        ints(saved),
+        Buffer(chunk),
+        ints(leaving),
+        *(Buffer.output(x, dtype=np.int32) for x in (active, kept, numbers, dests)),
+        Buffer.output(scores),
+        *(Buffer.output(x, dtype=np.int32) for x in (begins, frames, infos)),
+        ints([*load, HISTORY if is_new else 0, *states, *arcs]),
+    ]
+    return Case(f"a new stream {is_new}", "load_stream", 1, LANES, buffers)
+
+
+def _save(is_new):
+    random = np.random.default_rng([is_new, 2])
+    max_states, max_arcs, columns, base, time = 40, 60, 3, 4, 7
+    begin, end = HISTORY if is_new else 0, 9
+    following = end - HISTORY
+    sizes = random.integers(1, 4, size=(end + 1, 2))
+    firsts = np.array([36, 55]) + np.cumsum(sizes, 0) - sizes
+    frames = np.stack(
+        [firsts[:, 0] % max_states, sizes[:, 0], firsts[:, 1] % max_arcs, sizes[:, 1]], 1
+    )
+    active = random.integers(100, size=(max_states, 4))
+    kept, dests = random.integers(-1, 3, size=max_states), random.integers(9, size=max_arcs)
+    numbers = random.permutation(max_states)
+    scores = random.standard_normal((end + 1, columns)).astype(np.float32)
+    out = random.integers(50, size=(11, 4))
+    n, m = sizes[following:, 0].sum(), sizes[following:end, 1].sum()
+    of_states = (frames[following, 0] + np.arange(n)) % max_states
+    of_arcs = (frames[following, 2] + np.arange(m)) % max_arcs
+    rows = scores[end - HISTORY : end].view(np.int32)
+    parts = active[of_states], kept[of_states], numbers[of_states] + base, dests[of_arcs], rows
+    saved = np.concatenate([part.ravel() for part in parts])
+    old = _untouched(len(out), 4)
+    old[:8] = out[:8] + [base, base, 0, 0]
+    times = _untouched(max_states + base)
+    for t in range(begin + (0 if is_new else 1), following + 1):
+        for place in (frames[t, 0] + np.arange(frames[t, 1])) % max_states:
+            if kept[place] >= 0:
+                times[numbers[place] + base] = time + t
+    save = [max_states, max_arcs, begin, following, end, is_new, n, m, base, time, 8, columns]
+    buffers = [
+        *map(ints, (active, kept, numbers, dests)),
+        Buffer(scores),
+        *map(ints, (frames, out)),
+        *(Buffer.output(x, dtype=np.int32) for x in (saved, old, times)),
+        ints(save),
+    ]
+    return Case(f"a new stream {is_new}", "save_stream", 1, LANES, buffers)
+
+
+def _emit(num_old):
+    random = np.random.default_rng([num_old, 3])
+    num_states, num_arcs, base, first_state, first_arc, index = 9, 12, 2, 3, 4, 5
+    src = np.sort(random.integers(base, num_states - 1, size=num_arcs))
+    dest = random.integers(base, num_states, size=num_arcs)
+    graph = np.zeros(6, ARC)
+    graph["label"] = [3, 0, -1, 2, 5, 1]
+    of_graph = random.integers(len(graph), size=num_arcs)
+    scores = random.standard_normal(num_arcs).astype(np.float32)
+    arcs = np.stack([src, dest, of_graph, scores.view(np.int32)], 1)
+    label = graph["label"][of_graph]
+    is_final = dest == num_states - 1
+
+    splits, ids1 = _untouched(first_state + num_states + 1), _untouched(first_state + num_states)
+    splits[first_state:] = first_arc + np.searchsorted(src, np.arange(num_states + 1))
+    ids1[first_state:] = index
+    ids2, out_arcs, arc_map = (_untouched(first_arc + num_arcs, *more) for more in ((), (4,), ()))
+    ids2[first_arc:] = first_state + src
+    out_arcs[first_arc:] = np.stack(
+        [src, dest, np.where(is_final, -1, label), scores.view(np.int32)], 1
+    )
+    arc_map[first_arc:] = np.where(is_final & (label != -1), -1, of_graph)
+    buffers = [
+        ints(arcs[:num_old]),
+        ints(arcs[num_old:] - [base, base, 0, 0]),
+        Buffer(graph.view(np.int32)),
+        *(Buffer.output(x, dtype=np.int32) for x in (splits, ids1, ids2, out_arcs, arc_map)),
+        ints([index, num_states, num_arcs, num_old, base, first_state, first_arc]),
+    ]
+    return Case(f"{num_old} arcs of earlier chunks", "emit_stream", 1, LANES, buffers)
