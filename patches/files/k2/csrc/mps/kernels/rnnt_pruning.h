@@ -38,7 +38,7 @@ enum RnntPruningSizes {
   kPrRangesThreads = 512,    // of a threadgroup of rnnt_prune_ranges
   kPrRowThreads = 256,       // of one of rnnt_prune and rnnt_joiner_input
   kPrBackwardThreads = 256,  // of one of the backward kernels
-  kPrFound = 1024            // rows that a threadgroup of these looks at at once
+  kPrFound = 1024            // rows that these look at at once
 };
 
 #endif  // K2_CSRC_MPS_KERNELS_RNNT_PRUNING_H_
