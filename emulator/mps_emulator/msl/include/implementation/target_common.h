@@ -64,6 +64,24 @@ MSL_INLINE T leave_call(int, T result) {
   return result;
 }
 
+// ---- Simdgroups
+
+// Combines the values of the active lanes below this lane; with `inclusive`
+// also this lane's.
+template <class Operation, bool inclusive, class T>
+MSL_INLINE T scan(T value, T neutral, ulong site) {
+#ifdef MSL_SCANS_WHOLE_SIMDGROUPS
+  if (__is_integral(element_of<T>) && active_lanes() == 0xffffffffu)
+    return scan_whole<Operation, inclusive>(value, neutral);
+#endif
+  lanes<T> all = exchange(value, site);
+  uint end = simd_lane() + inclusive;
+  T result = neutral;
+  for (uint i = 0; i < end; ++i)
+    if (all.takes_part(i)) result = Operation::apply(result, all.values[i]);
+  return result;
+}
+
 // ---- Atomic operations; P is a pointer to a scalar
 
 template <class P>

@@ -195,18 +195,6 @@ MSL_INLINE T reduce(T value, T neutral, ulong site) {
   return partial[0];
 }
 
-// Combines the values of the active lanes below this lane; with `inclusive`
-// also this lane's.
-template <class Operation, bool inclusive, class T>
-MSL_INLINE T scan(T value, T neutral, ulong site) {
-  lanes<T> all = exchange(value, site);
-  uint end = simd_lane() + inclusive;
-  T result = neutral;
-  for (uint i = 0; i < end; ++i)
-    if (all.takes_part(i)) result = Operation::apply(result, all.values[i]);
-  return result;
-}
-
 // ---- Threadgroup memory
 
 template <class T, uint slot, ulong alignment>

@@ -127,28 +127,20 @@ MSL_INLINE T reduce(T value, T neutral, ulong site) {
   return result;
 }
 
-// Combines the values of the active lanes below this lane; with `inclusive`
-// also this lane's.  A sum of floats takes the lanes in their order, as the
-// emulated device does, so that it has the same bits.
+// scan() of target_common.h for integers, if all lanes are active.  A sum of
+// floats takes the lanes in their order, as the emulated device does, so that
+// it has the same bits.
+#define MSL_SCANS_WHOLE_SIMDGROUPS
 template <class Operation, bool inclusive, class T>
-MSL_INLINE T scan(T value, T neutral, ulong site) {
+MSL_INLINE T scan_whole(T value, T neutral) {
   const uint own = simd_lane();
-  if (__is_integral(element_of<T>) && active_lanes() == 0xffffffffu) {
-    T result = value;
-    for (uint distance = 1; distance < 32; distance *= 2) {
-      T below = of_lane(result, own - distance, 0xffffffffu);
-      if (own >= distance) result = Operation::apply(result, below);
-    }
-    if (inclusive) return result;
-    T below = of_lane(result, own - 1, 0xffffffffu);
-    return own > 0 ? below : neutral;
+  for (uint distance = 1; distance < 32; distance *= 2) {
+    T below = of_lane(value, own - distance, 0xffffffffu);
+    if (own >= distance) value = Operation::apply(value, below);
   }
-  lanes<T> all = exchange(value, site);
-  uint end = own + inclusive;
-  T result = neutral;
-  for (uint i = 0; i < end; ++i)
-    if (all.takes_part(i)) result = Operation::apply(result, all.values[i]);
-  return result;
+  if (inclusive) return value;
+  T below = of_lane(value, own - 1, 0xffffffffu);
+  return own > 0 ? below : neutral;
 }
 
 // ---- Threadgroup memory
