@@ -70,27 +70,43 @@ class Step:
         boundary[:, 3] = (shares * frames).to(torch.int64)
         self.boundary = boundary.to(device)
 
+    def of_losses(self):
+        """The arguments that all losses of the step take."""
+        return dict(
+            symbols=self.symbols, termination_symbol=0, boundary=self.boundary, reduction="sum"
+        )
+
+    def smoothed(self):
+        """The smoothed loss, and (px_grad, py_grad)."""
+        import k2
+
+        return k2.rnnt_loss_smoothed(
+            lm=self.lm,
+            am=self.am,
+            lm_only_scale=0.25,
+            am_only_scale=0.0,
+            return_grad=True,
+            **self.of_losses(),
+        )
+
+    def ranges(self, grads):
+        """The ranges that the smoothed loss's gradients give."""
+        import k2
+
+        return k2.get_rnnt_prune_ranges(*grads, self.boundary, self.s_range)
+
     def run(self, part):
         """Runs the step; part(name) gives the context in which a part runs."""
         import k2
 
-        common = dict(symbols=self.symbols, termination_symbol=0, boundary=self.boundary)
         with part("smoothed_forward"):
-            simple, (px_grad, py_grad) = k2.rnnt_loss_smoothed(
-                lm=self.lm,
-                am=self.am,
-                lm_only_scale=0.25,
-                am_only_scale=0.0,
-                reduction="sum",
-                return_grad=True,
-                **common,
-            )
+            simple, grads = self.smoothed()
         with part("ranges"):
-            ranges = k2.get_rnnt_prune_ranges(px_grad, py_grad, self.boundary, self.s_range)
+            ranges = self.ranges(grads)
         with part("pruning_forward"):
             pruned = k2.do_rnnt_pruning(self.am_in, self.lm_in, ranges)
         with part("pruned_forward"):
-            loss = k2.rnnt_loss_pruned(logits=self.logits, ranges=ranges, reduction="sum", **common)
+            loss = k2.rnnt_loss_pruned(logits=self.logits, ranges=ranges, **self.of_losses())
         with part("pruned_backward"):
             torch.autograd.grad(loss, self.logits, self.one)
         with part("pruning_backward"):

@@ -132,17 +132,8 @@ def peak_of(size, opt_in):
     leaves = [step.am, step.lm, step.am_in, step.lm_in, weight]
 
     def run():
-        common = dict(symbols=step.symbols, termination_symbol=0, boundary=step.boundary)
-        simple, (px_grad, py_grad) = k2.rnnt_loss_smoothed(
-            lm=step.lm,
-            am=step.am,
-            lm_only_scale=0.25,
-            am_only_scale=0.0,
-            reduction="sum",
-            return_grad=True,
-            **common,
-        )
-        ranges = k2.get_rnnt_prune_ranges(px_grad, py_grad, step.boundary, step.s_range)
+        simple, grads = step.smoothed()
+        ranges = step.ranges(grads)
         if opt_in:
             hidden = k2.mps.joiner_input(step.am_in, step.lm_in, ranges)
             loss = k2.mps.rnnt_loss_pruned_in_place
@@ -150,7 +141,7 @@ def peak_of(size, opt_in):
             hidden = torch.tanh(torch.add(*k2.do_rnnt_pruning(step.am_in, step.lm_in, ranges)))
             loss = k2.rnnt_loss_pruned
         logits = torch.nn.functional.linear(hidden, weight)
-        pruned = loss(logits=logits, ranges=ranges, reduction="sum", **common)
+        pruned = loss(logits=logits, ranges=ranges, **step.of_losses())
         del hidden, logits
         (0.5 * simple + pruned).backward()
 
