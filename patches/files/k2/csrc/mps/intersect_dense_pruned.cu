@@ -42,9 +42,6 @@ constexpr const char *kPruned = "pruned";
 constexpr const char *kSearch = "search_pruned";
 constexpr const char *kStep = "step_pruned";
 
-// The memory that the operation may take beside the lattice, in bytes.
-constexpr int64_t kMaxBytes = int64_t{1} << 30;
-
 std::mutex g_mutex;
 std::string g_reason;  // NOLINT
 
@@ -82,23 +79,23 @@ class Memory {
     // threadgroups do a sequence, also the frames of the dispatches in which a
     // window is pruned.
     const int32_t num_frames = kPrWindow + 3 + (groups > 1 ? kPrWindow / 3 : 0);
-    max_states_ = needed_.rings * num_frames * problem.active + 1;
-    max_arcs_ = needed_.rings * num_frames * problem.leaving + 1;
-    max_out_arcs_ =
+    room_.max_states = needed_.rings * num_frames * problem.active + 1;
+    room_.max_arcs = needed_.rings * num_frames * problem.leaving + 1;
+    room_.max_out_arcs =
         problem.num_rows * std::max(std::min<int64_t>(problem.leaving, 500),
                                     needed_.arcs_of_row);
-    max_out_states_ = max_out_arcs_ / 2 + problem.num_rows + 2;
+    room_.max_out_states = room_.max_out_arcs / 2 + problem.num_rows + 2;
   }
 
   void EnlargeRings() {
-    max_states_ *= 2;
-    max_arcs_ *= 2;
+    room_.max_states *= 2;
+    room_.max_arcs *= 2;
     needed_.rings *= 2;
     KeepNeeded();
   }
   void EnlargeOutput(int64_t states, int64_t arcs) {
-    max_out_states_ = std::max(max_out_states_, states);
-    max_out_arcs_ = std::max(max_out_arcs_, arcs);
+    room_.max_out_states = std::max(room_.max_out_states, states);
+    room_.max_out_arcs = std::max(room_.max_out_arcs, arcs);
     const int64_t most = std::max(2 * states, arcs);
     needed_.arcs_of_row =
         std::max(needed_.arcs_of_row, most / problem_.num_rows + 1);
@@ -109,10 +106,11 @@ class Memory {
   // false if there is not enough memory for one.
   bool Fit() {
     const int64_t of_table = 4 * sizeof(int32_t) * problem_.num_states,
-                  left = kMaxBytes - BytesOfOutput() -
+                  left = kPrunedMaxBytes -
+                         problem_.num_seqs * room_.BytesOfOutput() -
                          (problem_.shared_graph ? 0 : of_table);
-    const int64_t each =
-        BytesOfRings() + (problem_.shared_graph ? of_table : 0);
+    const int64_t each = room_.BytesOfRings(problem_.num_rows) +
+                         (problem_.shared_graph ? of_table : 0);
     at_once_ = std::min<int64_t>(left / each, problem_.num_seqs);
     return left > 0 && at_once_ > 0;
   }
@@ -123,46 +121,17 @@ class Memory {
   }
   void SetParams(PrunedParams *params) const {
     params->at_once = at_once_;
-    params->max_states = max_states_;
-    params->max_arcs = max_arcs_;
-    params->max_words = NumWords();
-    params->max_out_states = max_out_states_;
-    params->max_out_arcs = max_out_arcs_;
+    room_.SetParams(params);
   }
 
   // Returns the memory in the order of the arguments of pruned.metal, from the
   // tables on.
   std::vector<torch::Tensor> Allocate(const torch::Tensor &infos) const {
-    const int64_t states = at_once_ * max_states_, arcs = at_once_ * max_arcs_,
-                  words = at_once_ * NumWords(),
-                  out_states = problem_.num_seqs * max_out_states_;
-    return {GpuTensor<int32_t>(2 * NumPairs()),
-            GpuTensor<int32_t>(4 * states),
-            GpuTensor<int32_t>(states),
-            GpuTensor<int32_t>(states),
-            GpuTensor<int32_t>(states),
-            GpuTensor<int32_t>(arcs),
-            GpuTensor<float>(arcs),
-            GpuTensor<int32_t>(words),
-            GpuTensor<int32_t>(words),
-            GpuTensor<int32_t>(4 * at_once_ * kPrMaxSimdgroups),
-            GpuTensor<int32_t>(4 * at_once_ * (problem_.num_rows + 2)),
-            infos,
-            GpuTensor<int32_t>(4 * problem_.num_seqs * max_out_arcs_),
-            GpuTensor<int32_t>(out_states),
-            GpuTensor<int32_t>(out_states)};
+    return room_.Allocate(GpuTensor<int32_t>(2 * NumPairs()), infos, at_once_,
+                          problem_.num_seqs, problem_.num_rows);
   }
 
  private:
-  int64_t NumWords() const { return max_arcs_ / kPrSimdWidth + 1; }
-  int64_t BytesOfRings() const {
-    return 28 * max_states_ + 8 * max_arcs_ + 8 * NumWords() +
-           16 * kPrMaxSimdgroups + 16 * (problem_.num_rows + 2);
-  }
-  int64_t BytesOfOutput() const {
-    return problem_.num_seqs * (16 * max_out_arcs_ + 8 * max_out_states_);
-  }
-
   Likeness GetLikeness() const {
     return {problem_.num_states, problem_.num_arcs, problem_.active};
   }
@@ -180,7 +149,7 @@ class Memory {
 
   const PrunedProblem problem_;
   Needed needed_;
-  int64_t max_states_, max_arcs_, max_out_states_, max_out_arcs_;
+  PrunedRoom room_;
   int64_t at_once_ = 0;
 };
 
@@ -308,9 +277,7 @@ std::unique_ptr<PrunedLattice> IntersectDensePrunedMps(
       min_active < 0 || max_active <= min_active)
     return nullptr;
   const PrunedProblem problem(a_fsas, num_seqs, num_rows, max_active);
-  if (groups == 0) groups = problem.Groups();
-  groups =
-      std::min<int32_t>(groups, kPrMaxSimdgroups * kPrSimdWidth / kPrThreads);
+  groups = problem.Groups(groups);
   Memory memory(problem, groups);
   memory.Fit();
   const torch::Tensor arcs = ToTorch(a_fsas.values);

@@ -21,8 +21,10 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <vector>
 
 #include "k2/csrc/fsa.h"
+#include "k2/csrc/mps/gpu_array.h"
 #include "k2/csrc/mps/kernels/pruned.h"
 #include "k2/csrc/mps/metal.h"
 
@@ -63,20 +65,74 @@ struct PrunedProblem {
   int64_t RoundsOfFrame(int32_t groups) const {
     return 5 + leaving / (kPrThreads * groups);
   }
-  // Returns how many threadgroups pay for a sequence.  A dispatch for each step
-  // costs about as much as a round, so small frames are better off with one.
-  // Otherwise, a round for a frame's arcs is best, if there are the cores.
-  int32_t Groups() const {
-    constexpr int64_t kFewestRounds = 8;
+  // Returns how many threadgroups work on a sequence: `asked`, or if that is
+  // 0, as many as pay.  A dispatch for each step costs about as much as a
+  // round, so small frames are better off with one.  Otherwise, a round for a
+  // frame's arcs is best, if there are the cores.
+  int32_t Groups(int32_t asked) const {
+    constexpr int64_t kFewestRounds = 8,
+                      kMost = kPrMaxSimdgroups * kPrSimdWidth / kPrThreads;
+    if (asked > 0) return std::min<int64_t>(asked, kMost);
     const int64_t of_cores = mps::NumCores() / num_seqs,
                   rounds = leaving / kPrThreads;
     if (rounds < kFewestRounds) return 1;
-    return std::max<int64_t>(1, std::min(of_cores, rounds));
+    return std::max<int64_t>(1, std::min({of_cores, rounds, kMost}));
   }
 
   // See WindowOf() in kernels/pruned_window.h.
   int32_t NumWindows() const {
     return std::max((num_rows - 1) / kPrShift + 1, 1);
+  }
+};
+
+// The memory that a batch or a chunk may take beside what it returns, in bytes.
+constexpr int64_t kPrunedMaxBytes = int64_t{1} << 30;
+
+// What a sequence has memory for; see PrunedParams.
+struct PrunedRoom {
+  int64_t max_states, max_arcs, max_out_states, max_out_arcs;
+
+  int64_t NumWords() const { return max_arcs / kPrSimdWidth + 1; }
+  int64_t BytesOfRings(int32_t num_rows) const {
+    return 28 * max_states + 8 * max_arcs + 8 * NumWords() +
+           16 * kPrMaxSimdgroups + 16 * (num_rows + 2);
+  }
+  int64_t BytesOfOutput() const {
+    return 16 * max_out_arcs + 8 * max_out_states;
+  }
+
+  void SetParams(PrunedParams *params) const {
+    params->max_states = max_states;
+    params->max_arcs = max_arcs;
+    params->max_words = NumWords();
+    params->max_out_states = max_out_states;
+    params->max_out_arcs = max_out_arcs;
+  }
+
+  // Returns the memory of the kernels, in the order of their arguments from the
+  // tables on: rings of `num_rings` sequences, and the output of `num_seqs`.
+  std::vector<torch::Tensor> Allocate(const torch::Tensor &tables,
+                                      const torch::Tensor &infos,
+                                      int64_t num_rings, int64_t num_seqs,
+                                      int32_t num_rows) const {
+    const int64_t states = num_rings * max_states, arcs = num_rings * max_arcs,
+                  words = num_rings * NumWords(),
+                  out_states = num_seqs * max_out_states;
+    return {tables,
+            GpuTensor<int32_t>(4 * states),
+            GpuTensor<int32_t>(states),
+            GpuTensor<int32_t>(states),
+            GpuTensor<int32_t>(states),
+            GpuTensor<int32_t>(arcs),
+            GpuTensor<float>(arcs),
+            GpuTensor<int32_t>(words),
+            GpuTensor<int32_t>(words),
+            GpuTensor<int32_t>(4 * num_rings * kPrMaxSimdgroups),
+            GpuTensor<int32_t>(4 * num_rings * (num_rows + 2)),
+            infos,
+            GpuTensor<int32_t>(4 * num_seqs * max_out_arcs),
+            GpuTensor<int32_t>(out_states),
+            GpuTensor<int32_t>(out_states)};
   }
 };
 

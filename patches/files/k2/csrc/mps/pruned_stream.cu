@@ -17,7 +17,6 @@
  */
 
 #include <algorithm>
-#include <cstring>
 #include <limits>
 #include <vector>
 
@@ -30,6 +29,7 @@
 #include "k2/csrc/mps/pruned_problem.h"
 #include "k2/csrc/mps/pruned_stream.h"
 #include "k2/csrc/torch_util.h"
+#include "k2/csrc/utils.h"
 
 namespace k2 {
 
@@ -39,9 +39,6 @@ constexpr const char *kPrunedStream = "pruned_stream";
 constexpr const char *kSearchStream = "search_stream";
 constexpr const char *kStepStream = "step_stream";
 
-// The memory that a chunk may take beside the lattice, in bytes.
-constexpr int64_t kMaxBytesOfChunk = int64_t{1} << 30;
-
 // Returns a part of a tensor of the GPU, at least one element.
 torch::Tensor Part(const torch::Tensor &tensor, int64_t begin, int64_t size) {
   return tensor.narrow(0, begin, std::max<int64_t>(size, 1));
@@ -50,18 +47,6 @@ torch::Tensor Part(const torch::Tensor &tensor, int64_t begin, int64_t size) {
 int64_t SumOf(const int32_t *values, int32_t n) {
   int64_t ans = 0;
   for (int32_t i = 0; i < n; ++i) ans += values[i];
-  return ans;
-}
-
-int32_t BitsOf(float x) {
-  int32_t ans;
-  std::memcpy(&ans, &x, sizeof(ans));
-  return ans;
-}
-
-float FromBits(int32_t bits) {
-  float ans;
-  std::memcpy(&ans, &bits, sizeof(ans));
   return ans;
 }
 
@@ -83,6 +68,7 @@ struct PrunedStreams::Batch {
   bool in_steps;  // whether step_stream does it
   std::vector<int32_t> num_frames;
   std::vector<std::shared_ptr<PrunedStream>> streams;  // none is nullptr
+  PrunedRoom room = {};
   PrunedParams params = {};
   // In the order of the arguments of the kernels, up to the parameters.
   torch::Tensor scores, b_begins;
@@ -164,27 +150,27 @@ bool PrunedStreams::Fit(Batch *batch) {
     states = std::max(states, SumOf(stream->num_states, kPrSaved));
     arcs = std::max(arcs, SumOf(stream->num_arcs, kPrSaved));
   }
-  const int64_t max_states = states + (most_frames + 1) * active + 2,
-                max_arcs = arcs + (most_frames + 1) * leaving + 2,
-                max_words = max_arcs / kPrSimdWidth + 1,
-                // All active states of the last frame are in the lattice.
-      max_out_arcs = std::max(
-          (most_frames + 2) * std::min<int64_t>(leaving, 500) + leaving + arcs,
-          out_arcs_),
-                max_out_states =
-                    max_out_arcs / 2 + active + states + most_frames + 3;
+  PrunedRoom room;
+  room.max_states = states + (most_frames + 1) * active + 2;
+  room.max_arcs = arcs + (most_frames + 1) * leaving + 2;
+  // All active states of the last frame are in the lattice.
+  room.max_out_arcs = std::max(
+      (most_frames + 2) * std::min<int64_t>(leaving, 500) + leaving + arcs,
+      out_arcs_);
+  room.max_out_states =
+      room.max_out_arcs / 2 + active + states + most_frames + 3;
   for (int32_t n : batch->num_frames) num_rows += n + 1 + kPrHistory;
-  const int64_t of_seq = 28 * max_states + 8 * max_arcs + 8 * max_words +
-                         16 * max_out_arcs + 8 * max_out_states +
-                         16 * kPrMaxSimdgroups + 16 * (most_frames + 5);
+  const int32_t rows_of_seq = most_frames + 1 + kPrHistory;
+  const int64_t of_seq = room.BytesOfRings(rows_of_seq) + room.BytesOfOutput();
   const int64_t bytes = batch->num_seqs * of_seq +
                         16 * problem.num_states * num_streams_ +
                         4 * num_rows * batch->params.num_columns;
-  if (bytes > kMaxBytesOfChunk) return false;
+  if (bytes > kPrunedMaxBytes) return false;
+  batch->room = room;
   PrunedParams &params = batch->params;
   params.num_seqs = batch->num_seqs;
   params.at_once = num_streams_;
-  params.num_rows = most_frames + 1 + kPrHistory;
+  params.num_rows = rows_of_seq;
   params.shared_graph = 1;
   params.num_states = static_cast<int32_t>(problem.num_states);
   params.stride = params.num_columns;
@@ -193,20 +179,14 @@ bool PrunedStreams::Fit(Batch *batch) {
   params.allow_partial = allow_partial_;
   params.search_beam = search_beam_;
   params.output_beam = output_beam_;
-  params.max_states = static_cast<int32_t>(max_states);
-  params.max_arcs = static_cast<int32_t>(max_arcs);
-  params.max_words = static_cast<int32_t>(max_words);
-  params.max_out_states = static_cast<int32_t>(max_out_states);
-  params.max_out_arcs = static_cast<int32_t>(max_out_arcs);
+  room.SetParams(&params);
   params.streaming = 1;
   return true;
 }
 
 void PrunedStreams::Allocate(Batch *batch) {
   const PrunedParams &params = batch->params;
-  const int64_t n = batch->num_seqs, states = n * params.max_states,
-                arcs = n * params.max_arcs, words = n * params.max_words,
-                out_states = n * params.max_out_states;
+  const int32_t n = batch->num_seqs;
   if (!tables_.defined()) {
     const int32_t num_pairs = 2 * params.num_states * num_streams_;
     tables_ = GpuTensor<int32_t>(2 * int64_t{num_pairs});
@@ -225,21 +205,9 @@ void PrunedStreams::Allocate(Batch *batch) {
                   leaving_begins = graph_.RowSplits(2);
   batch->inputs = {ToTorch(graph_.values), ToTorch(state_begins),
                    ToTorch(leaving_begins), batch->scores, batch->b_begins};
-  batch->scratch = {tables_,
-                    GpuTensor<int32_t>(4 * states),
-                    GpuTensor<int32_t>(states),
-                    GpuTensor<int32_t>(states),
-                    GpuTensor<int32_t>(states),
-                    GpuTensor<int32_t>(arcs),
-                    GpuTensor<float>(arcs),
-                    GpuTensor<int32_t>(words),
-                    GpuTensor<int32_t>(words),
-                    GpuTensor<int32_t>(4 * n * kPrMaxSimdgroups),
-                    GpuTensor<int32_t>(4 * n * (params.num_rows + 2)),
-                    GpuTensor<int32_t>(n * kPrNumInfos),
-                    GpuTensor<int32_t>(4 * n * params.max_out_arcs),
-                    GpuTensor<int32_t>(out_states),
-                    GpuTensor<int32_t>(out_states)};
+  batch->scratch =
+      batch->room.Allocate(tables_, GpuTensor<int32_t>(n * kPrNumInfos), n, n,
+                           params.num_rows);
 }
 
 void PrunedStreams::Load(const Batch &batch, DenseFsaVec &b_fsas) {
@@ -254,7 +222,7 @@ void PrunedStreams::Load(const Batch &batch, DenseFsaVec &b_fsas) {
     load.to_row = batch.row_begins[i];
     load.stride = b_fsas.scores.ElemStride0();
     load.num_columns = batch.params.num_columns;
-    load.beam = BitsOf(load.is_new ? search_beam_ : stream.beam);
+    load.beam = FloatAsInt(load.is_new ? search_beam_ : stream.beam);
     load.base = batch.Base(i);
     load.first_frame = stream.FirstFrame();
     std::copy_n(stream.num_states, kPrSaved, load.num_states);
@@ -334,9 +302,7 @@ std::unique_ptr<PrunedChunk> PrunedStreams::Decode(
   const int32_t most_frames =
       *std::max_element(num_frames.begin(), num_frames.end());
   PrunedProblem problem(graph_, num_seqs, most_frames + 1, max_active_);
-  batch.groups =
-      std::min<int32_t>(groups > 0 ? groups : problem.Groups(),
-                        kPrMaxSimdgroups * kPrSimdWidth / kPrThreads);
+  batch.groups = problem.Groups(groups);
   const int64_t rounds =
       problem.RoundsOfFrame(batch.groups) * (most_frames + 1);
   const torch::Tensor arcs = ToTorch(graph_.values);
@@ -423,7 +389,7 @@ std::unique_ptr<PrunedChunk> PrunedStreams::Finish(const Batch &batch,
     ans->streams.push_back(stream);
     stream->num_frames = before.num_frames + batch.num_frames[i];
     stream->num_columns = batch.params.num_columns;
-    stream->beam = FromBits(info[kPrBeam + (batch.End(i) & 1)]);
+    stream->beam = IntAsFloat(info[kPrBeam + (batch.End(i) & 1)]);
     for (int32_t k = 0; k < kPrSaved; ++k) {
       stream->num_states[k] = info[kPrFrameSizes + 2 * k];
       stream->num_arcs[k] = info[kPrFrameSizes + 2 * k + 1];
@@ -554,7 +520,7 @@ DecodeStateInfo PrunedStreams::ToHost(const PrunedStream &stream) {
       for (; a < stream.old_arcs && old[4 * a] == s; ++a) {
         ArcInfo info;
         info.a_fsas_arc_idx012 = old[4 * a + 2];
-        info.arc_loglike = FromBits(old[4 * a + 3]);
+        info.arc_loglike = IntAsFloat(old[4 * a + 3]);
         info.u.dest_info_state_idx1 = old[4 * a + 1] - frame_begins[t + 1];
         info.end_loglike = 0;
         arcs.push_back(info);
@@ -590,8 +556,9 @@ DecodeStateInfo PrunedStreams::ToHost(const PrunedStream &stream) {
         const Arc &arc = graph_arcs[of_graph + k];
         ArcInfo info;
         info.a_fsas_arc_idx012 = of_graph + k;
+        const int32_t row = t * stream.num_columns;
         info.arc_loglike =
-            FromBits(rows[t * stream.num_columns + arc.label + 1]) + arc.score;
+            IntAsFloat(rows[row + arc.label + 1]) + arc.score;
         info.u.dest_info_state_idx1 = places[dest];
         info.end_loglike = 0;
         arcs.push_back(info);

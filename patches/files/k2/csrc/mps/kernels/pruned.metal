@@ -20,6 +20,7 @@
 
 using namespace metal;
 
+#include "k2/csrc/mps/kernels/pruned_describe.h"
 #include "k2/csrc/mps/kernels/pruned_frame.h"
 #include "k2/csrc/mps/kernels/pruned_window.h"
 
@@ -50,10 +51,6 @@ kernel void start_pruned(device atomic_int *table [[buffer(0)]],
   }
   for (uint i = thread_index; i < uint(params.num_infos); i += num_threads)
     infos[i] = 0;
-}
-
-inline void Barrier() {
-  threadgroup_barrier(mem_flags::mem_device | mem_flags::mem_threadgroup);
 }
 
 // Prunes a window, writes its part of the lattice.
@@ -174,16 +171,10 @@ kernel void step_pruned(K2_PRUNED_MEMORY,
   }
 }
 
-// Bits of FsaBasicProperties, see k2/csrc/fsa.h.
-constant int kArcSorted = 0x10;
-constant int kArcSortedAndDeterministic = 0x20;
-constant int kEpsilonFree = 0x40;
-
-// Returns the label of an arc of the lattice.
-inline int LabelOf(Sequence seq, OutArc arc) {
-  // With allow_partial, other labels too may enter the final state.
-  return arc.t == seq.num_rows - 1 ? -1 : seq.arcs[arc.graph_arc].label;
-}
+struct EndsOfBatch {
+  int last_row;
+  bool IsFinal(OutArc arc) const { return arc.t == last_row; }
+};
 
 // Returns the number of the frame of a state of the lattice.  Each sequence has
 // params.num_rows + 1 frames.
@@ -203,41 +194,12 @@ kernel void describe_pruned(K2_PRUNED_MEMORY,
   const int index = int(group) / kPrWideGroups;
   const Sequence seq = K2_PRUNED_SEQUENCE(index, 0);
   if (Get(seq.infos + kPrError) != 0) return;
-  const int num_arcs = Get(seq.infos + kPrArcs);
-  int lacks = 0, num_entered = 0, num_left = 0;
-  for (int i = int(group) % kPrWideGroups * kPrWideThreads + int(thread_index);
-       i < num_arcs; i += kPrWideGroups * kPrWideThreads) {
-    const OutArc arc = seq.out[i], before = seq.out[max(i - 1, 0)];
-    // Without allow_partial, the host refuses that.
-    if (arc.t == seq.num_rows - 1 && !params.allow_partial &&
-        seq.arcs[arc.graph_arc].label != -1)
-      Fail(seq, kPrFinalArcs);
-    const uint label = uint(LabelOf(seq, arc)),
-               label_before = uint(LabelOf(seq, before));
-    if (label == 0) lacks |= kEpsilonFree;
-    if (i > 0 && before.src == arc.src) {
-      // As unsigned numbers, label -1 is the largest.
-      if (label <= label_before) lacks |= kArcSortedAndDeterministic;
-      if (label < label_before ||
-          (label == label_before && arc.dest < before.dest))
-        lacks |= kArcSorted;
-    } else {
-      num_left += 1;
-    }
-    if ((atomic_fetch_or_explicit(seq.entered + arc.dest, 1,
-                                  memory_order_relaxed) &
-         1) == 0)
-      num_entered += 1;
-  }
-  atomic_fetch_or_explicit(seq.infos + kPrNotProperties, simd_or(lacks),
-                           memory_order_relaxed);
-  num_entered = simd_sum(num_entered);
-  num_left = simd_sum(num_left);
-  if (thread_index % kPrSimdWidth != 0) return;
-  atomic_fetch_add_explicit(seq.infos + kPrEntered, num_entered,
-                            memory_order_relaxed);
-  atomic_fetch_add_explicit(seq.infos + kPrLeft, num_left,
-                            memory_order_relaxed);
+  const int first =
+      int(group) % kPrWideGroups * kPrWideThreads + int(thread_index);
+  DescribeArcs(seq, EndsOfBatch{seq.num_rows - 1}, 0,
+               Get(seq.infos + kPrArcs), first, kPrWideGroups * kPrWideThreads,
+               Description{seq.infos + kPrNotProperties,
+                           seq.infos + kPrEntered, seq.infos + kPrLeft});
 }
 
 // begins       [2][num_seqs + 1], the states and the arcs of the lattice before

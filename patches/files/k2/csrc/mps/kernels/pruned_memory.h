@@ -186,6 +186,11 @@ struct Team {
   bool IsFirst() const { return index == 0 && lane == 0; }
 };
 
+// Between two steps of a threadgroup's teams.
+inline void Barrier() {
+  threadgroup_barrier(mem_flags::mem_device | mem_flags::mem_threadgroup);
+}
+
 inline int Exclusive(int value) { return simd_prefix_exclusive_sum(value); }
 
 // Returns the last lane whose `begin` is not over `at`; `begin` does not

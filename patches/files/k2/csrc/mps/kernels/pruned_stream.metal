@@ -20,6 +20,7 @@
 
 using namespace metal;
 
+#include "k2/csrc/mps/kernels/pruned_describe.h"
 #include "k2/csrc/mps/kernels/pruned_frame.h"
 #include "k2/csrc/mps/kernels/pruned_stream.h"
 #include "k2/csrc/mps/kernels/pruned_window.h"
@@ -235,10 +236,6 @@ inline void DoPruningStep(Sequence seq, Team team, int step) {
     Write(seq, team, window);
 }
 
-inline void Barrier() {
-  threadgroup_barrier(mem_flags::mem_device | mem_flags::mem_threadgroup);
-}
-
 [[max_total_threads_per_threadgroup(kPrThreads)]]
 kernel void search_stream(K2_PRUNED_MEMORY,
                           uint group [[threadgroup_position_in_grid]],
@@ -286,49 +283,10 @@ kernel void step_stream(K2_PRUNED_MEMORY,
     DoPruningStep(seq, team, step.window_step);
 }
 
-// Bits of FsaBasicProperties, see k2/csrc/fsa.h.
-constant int kStreamArcSorted = 0x10;
-constant int kStreamDeterministic = 0x20;
-constant int kStreamEpsilonFree = 0x40;
-
-// Counts for arcs `begin` to `end` - 1 of those that the chunk wrote, of which
-// this thread has every `step`-th; adds to `lacks`, `entered` and `left`.
-inline void DescribeArcs(Sequence seq, int begin, int end, int first, int step,
-                         device atomic_int *lacks_of_all,
-                         device atomic_int *entered_of_all,
-                         device atomic_int *left_of_all) {
-  const int final_state = Get(seq.infos + kPrStates) - 1;
-  int lacks = 0, entered = 0, left = 0;
-  for (int i = begin + first; i < end; i += step) {
-    const OutArc arc = seq.out[i], before = seq.out[max(i - 1, 0)];
-    const int label_of_arc = seq.arcs[arc.graph_arc].label;
-    const bool is_final = arc.dest == final_state;
-    // Without allow_partial, the host refuses that.
-    if (is_final && !seq.params->allow_partial && label_of_arc != -1)
-      Fail(seq, kPrFinalArcs);
-    // As unsigned numbers, label -1 is the largest.
-    const uint label = is_final ? 0xffffffffu : uint(label_of_arc),
-               label_before = before.dest == final_state
-                                  ? 0xffffffffu
-                                  : uint(seq.arcs[before.graph_arc].label);
-    if (label == 0) lacks |= kStreamEpsilonFree;
-    if (i > 0 && before.src == arc.src) {
-      if (label <= label_before) lacks |= kStreamDeterministic;
-      if (label < label_before ||
-          (label == label_before && arc.dest < before.dest))
-        lacks |= kStreamArcSorted;
-    } else {
-      left += 1;
-    }
-    if ((atomic_fetch_or_explicit(seq.entered + arc.dest, 1,
-                                  memory_order_relaxed) &
-         1) == 0)
-      entered += 1;
-  }
-  atomic_fetch_or_explicit(lacks_of_all, lacks, memory_order_relaxed);
-  atomic_fetch_add_explicit(entered_of_all, entered, memory_order_relaxed);
-  atomic_fetch_add_explicit(left_of_all, left, memory_order_relaxed);
-}
+struct EndsOfStream {
+  int final_state;
+  bool IsFinal(OutArc arc) const { return arc.dest == final_state; }
+};
 
 // There are kPrWideGroups threadgroups for each sequence.
 [[max_total_threads_per_threadgroup(kPrWideThreads)]]
@@ -342,11 +300,14 @@ kernel void describe_stream(K2_PRUNED_MEMORY,
                 int(group) % kPrWideGroups * kPrWideThreads + int(thread_index),
             step = kPrWideGroups * kPrWideThreads,
             frozen_arcs = Get(seq.infos + kPrFrozenArcs);
-  DescribeArcs(seq, 0, frozen_arcs, first, step, seq.infos + kPrNotProperties,
-               seq.infos + kPrEntered, seq.infos + kPrLeft);
-  DescribeArcs(seq, frozen_arcs, Get(seq.infos + kPrArcs), first, step,
-               seq.infos + kPrLiveNotProperties, seq.infos + kPrLiveEntered,
-               seq.infos + kPrLiveLeft);
+  const EndsOfStream ends = {Get(seq.infos + kPrStates) - 1};
+  DescribeArcs(seq, ends, 0, frozen_arcs, first, step,
+               Description{seq.infos + kPrNotProperties,
+                           seq.infos + kPrEntered, seq.infos + kPrLeft});
+  DescribeArcs(seq, ends, frozen_arcs, Get(seq.infos + kPrArcs), first, step,
+               Description{seq.infos + kPrLiveNotProperties,
+                           seq.infos + kPrLiveEntered,
+                           seq.infos + kPrLiveLeft});
   if (first != 0) return;
   const Window window = FrozenWindow(seq);
   for (int i = 0; i < kPrSaved; ++i) {

@@ -1,0 +1,82 @@
+/**
+ * Copyright      2026  The k2-mps authors
+ *
+ * See LICENSE for clarification regarding multiple authors
+ *
+ * Licensed under the Apache License, Version 2.0 (the "License");
+ * you may not use this file except in compliance with the License.
+ * You may obtain a copy of the License at
+ *
+ *     http://www.apache.org/licenses/LICENSE-2.0
+ *
+ * Unless required by applicable law or agreed to in writing, software
+ * distributed under the License is distributed on an "AS IS" BASIS,
+ * WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+ * See the License for the specific language governing permissions and
+ * limitations under the License.
+ */
+
+#ifndef K2_CSRC_MPS_KERNELS_PRUNED_DESCRIBE_H_
+#define K2_CSRC_MPS_KERNELS_PRUNED_DESCRIBE_H_
+
+#include "k2/csrc/mps/kernels/pruned_memory.h"
+
+// For kernels only: what the properties of a lattice depend on.
+
+// Bits of FsaBasicProperties, see k2/csrc/fsa.h.
+constant int kArcSorted = 0x10;
+constant int kArcSortedAndDeterministic = 0x20;
+constant int kEpsilonFree = 0x40;
+
+// Where the results for some arcs are added.
+struct Description {
+  device atomic_int *lacks;    // properties
+  device atomic_int *entered;  // states that these arcs enter first
+  device atomic_int *left;     // states that they leave
+};
+
+// Describes arcs `begin` to `end` - 1 of seq.out, of which this thread has
+// every `step`-th one from begin + first on; `first` is a multiple of
+// kPrSimdWidth in lane 0 alone.  All lanes of a simdgroup call it.
+// ends.IsFinal(arc) tells whether an arc enters the final state.
+template <typename Ends>
+inline void DescribeArcs(Sequence seq, Ends ends, int begin, int end, int first,
+                         int step, Description to) {
+  int lacks = 0, entered = 0, left = 0;
+  for (int i = begin + first; i < end; i += step) {
+    const OutArc arc = seq.out[i],
+                 before = seq.out[max(i - 1, 0)];  // NOLINT
+    const int of_graph = seq.arcs[arc.graph_arc].label;
+    const bool is_final = ends.IsFinal(arc);
+    // Without allow_partial, the host refuses that.  With it, other labels too
+    // may enter the final state.
+    if (is_final && !seq.params->allow_partial && of_graph != -1)
+      Fail(seq, kPrFinalArcs);
+    // As unsigned numbers, label -1 is the largest.
+    const uint last = 0xffffffffu, label = is_final ? last : uint(of_graph),
+               label_before = ends.IsFinal(before)
+                                  ? last
+                                  : uint(seq.arcs[before.graph_arc].label);
+    if (label == 0) lacks |= kEpsilonFree;
+    if (i > 0 && before.src == arc.src) {
+      if (label <= label_before) lacks |= kArcSortedAndDeterministic;
+      if (label < label_before ||
+          (label == label_before && arc.dest < before.dest))
+        lacks |= kArcSorted;
+    } else {
+      left += 1;
+    }
+    if ((atomic_fetch_or_explicit(seq.entered + arc.dest, 1,
+                                  memory_order_relaxed) &
+         1) == 0)
+      entered += 1;
+  }
+  atomic_fetch_or_explicit(to.lacks, simd_or(lacks), memory_order_relaxed);
+  entered = simd_sum(entered);
+  left = simd_sum(left);
+  if (first % kPrSimdWidth != 0) return;
+  atomic_fetch_add_explicit(to.entered, entered, memory_order_relaxed);
+  atomic_fetch_add_explicit(to.left, left, memory_order_relaxed);
+}
+
+#endif  // K2_CSRC_MPS_KERNELS_PRUNED_DESCRIBE_H_
