@@ -91,21 +91,20 @@ std::unique_ptr<at::ObserverContext> OnBegin(
 
 // Returns whether an operator only allocates, or only makes or changes a view:
 // such an operator gives the GPU nothing.
-bool IsIdle(const c10::OperatorName &name, const c10::FunctionSchema &schema) {
+bool IsIdle(const c10::OperatorName &name, const c10::FunctionSchema &schema,
+            const c10::optional<c10::OperatorHandle> &op) {
   for (const char *prefix : {"aten::empty", "aten::new_empty"})
     if (name.name.rfind(prefix, 0) == 0) return true;
   for (const c10::Argument &ans : schema.returns()) {
     const c10::AliasInfo *alias = ans.alias_info();
     if (alias != nullptr && !alias->isWrite()) return true;
   }
-  const auto op = c10::Dispatcher::singleton().findSchema(name);
   return op.has_value() && op->hasTag(at::Tag::inplace_view);
 }
 
 // Returns whether an operator cannot return before it knows values that the GPU
 // computes: it returns a number, or a tensor whose shape depends on values.
-bool ReadsValues(const c10::OperatorName &name) {
-  const auto op = c10::Dispatcher::singleton().findSchema(name);
+bool ReadsValues(const c10::optional<c10::OperatorHandle> &op) {
   return op.has_value() && (op->hasTag(at::Tag::data_dependent_output) ||
                             op->hasTag(at::Tag::dynamic_output_shape));
 }
@@ -118,10 +117,11 @@ void OnEnd(const at::RecordFunction &function, at::ObserverContext *context) {
   const auto schema = function.operator_schema();
   if (!name.has_value() || !schema.has_value()) return;
   if (!begin->is_on_mps && !AnyIsOnMps(function.outputs())) return;
-  if (IsIdle(*name, *schema)) return;
+  const auto op = c10::Dispatcher::singleton().findSchema(*name);
+  if (IsIdle(*name, *schema, op)) return;
   ++t_count;
   CountOperator();
-  if (begin->is_blocking_copy || (begin->is_on_mps && ReadsValues(*name)))
+  if (begin->is_blocking_copy || (begin->is_on_mps && ReadsValues(op)))
     CountTorchWait();
 }
 
