@@ -26,6 +26,16 @@ def fold(project, branch, patch, path, old, new):
     git(project.root, "commit", "--quiet", "--all", "-m", branch)
 
 
+def make_patch(project):
+    """A person's new patch, on branch a: a line after line 20."""
+    support.edit(project.checkout / CONTEXT, "line 20\n", "line 20\nmine\n")
+    git(project.root, "checkout", "--quiet", "-b", "a")
+    project.ok("new", "context: mine")
+    git(project.root, "add", "--all")
+    git(project.root, "commit", "--quiet", "-m", "a")
+    git(project.root, "checkout", "--quiet", "main")
+
+
 def merge(project, branch):
     env = {**project.environment, **support.IDENTITY}
     return project.program("git", "merge", "--quiet", "-m", "merge", branch, env=env)
@@ -60,12 +70,7 @@ def test_conflict_markers_are_refused(project):
 
 def test_patches_that_merged_cleanly_but_do_not_apply_stop_as_a_rebase_does(project):
     """One changes the line beside which another one's patch adds a line."""
-    support.edit(project.checkout / CONTEXT, "line 20\n", "line 20\nmine\n")
-    git(project.root, "checkout", "--quiet", "-b", "a")
-    project.ok("new", "context: mine")
-    git(project.root, "add", "--all")
-    git(project.root, "commit", "--quiet", "-m", "a")
-    git(project.root, "checkout", "--quiet", "main")
+    make_patch(project)
     fold(project, "b", MPS, CONTEXT, "line 20\n", "twenty\n")
     assert merge(project, "a").returncode == 0
     before = support.snapshot(project.checkout)
@@ -86,12 +91,7 @@ def test_a_fresh_clone_applies_what_merged_cleanly(project):
 
     The patches change other lines of that file, and the merge was not exported.
     """
-    support.edit(project.checkout / CONTEXT, "line 20\n", "line 20\nmine\n")
-    git(project.root, "checkout", "--quiet", "-b", "a")
-    project.ok("new", "context: mine")
-    git(project.root, "add", "--all")
-    git(project.root, "commit", "--quiet", "-m", "a")
-    git(project.root, "checkout", "--quiet", "main")
+    make_patch(project)
     fold(project, "b", MPS, CONTEXT, "line 70\n", "seventy\n")
     assert merge(project, "a").returncode == 0
     support.shell(project.root, "rm -rf build")
