@@ -29,7 +29,8 @@ import torch
 from paths_in_float64 import IntersectionCases
 from paths_in_float64 import arcs_of
 from paths_in_float64 import num_states
-from paths_in_float64 import paths
+from paths_in_float64 import paths_by_source
+from paths_in_float64 import sources_of
 
 
 @unittest.skipUnless(k2.with_mps and torch.backends.mps.is_available(),
@@ -112,16 +113,12 @@ class TestMpsIntersectDensePrunedPaths(unittest.TestCase):
             cases = IntersectionCases(seed)
             for beam in cases.beams:
                 lattices = self.intersect(cases, beam)
-                sources = list(zip(lattices.frame.tolist(),
-                                   lattices.arc_index.tolist()))
-                for arcs, size, expected in zip(
-                        arcs_of(lattices), num_states(lattices),
-                        cases.expected(beam)):
-                    found = [[sources[arc.index] for arc in path]
-                             for path in paths(arcs, 0, size - 1)]
-                    assert sorted(found) == sorted(
-                        [(frame, arc.index) for frame, arc in enumerate(path)]
-                        for path in expected.paths)
+                sources = sources_of(lattices)
+                assert paths_by_source(lattices) == [
+                    expected.paths_by_source()
+                    for expected in cases.expected(beam)]
+                for arcs, expected in zip(arcs_of(lattices),
+                                          cases.expected(beam)):
                     assert {sources[arc.index] for arc in arcs} == {
                         (frame, arc.index) for frame, arc in expected.kept}
 

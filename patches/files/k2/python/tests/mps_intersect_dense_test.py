@@ -29,7 +29,8 @@ import torch
 from paths_in_float64 import IntersectionCases
 from paths_in_float64 import arcs_of
 from paths_in_float64 import num_states
-from paths_in_float64 import paths
+from paths_in_float64 import paths_by_source
+from paths_in_float64 import sources_of
 
 
 @unittest.skipUnless(k2.with_mps and torch.backends.mps.is_available(),
@@ -106,27 +107,16 @@ class TestMpsIntersectDensePaths(unittest.TestCase):
                                       frame_idx_name='frame', **options)
         return lattices, graphs, log_probs
 
-    def sources(self, lattices):
-        '''Return (frame, arc of the graphs) of each arc.'''
-        return list(zip(lattices.frame.tolist(), lattices.arc_index.tolist()))
-
     def test_a_lattice_has_the_paths_within_the_beam(self):
         for cases, beam in self.each_case():
             lattices = self.intersect(cases, beam)[0]
-            sources = self.sources(lattices)
-            for arcs, size, expected in zip(
-                    arcs_of(lattices), num_states(lattices),
-                    cases.expected(beam)):
-                found = [[sources[arc.index] for arc in path]
-                         for path in paths(arcs, 0, size - 1)]
-                assert sorted(found) == sorted(
-                    [(frame, arc.index) for frame, arc in enumerate(path)]
-                    for path in expected.paths)
+            assert paths_by_source(lattices) == [
+                expected.paths_by_source() for expected in cases.expected(beam)]
 
     def test_each_arc_of_a_lattice_is_on_a_path_within_the_beam(self):
         for cases, beam in self.each_case():
             lattices = self.intersect(cases, beam)[0]
-            sources = self.sources(lattices)
+            sources = sources_of(lattices)
             for arcs, expected in zip(arcs_of(lattices), cases.expected(beam)):
                 assert sorted(sources[arc.index] for arc in arcs) == sorted(
                     (frame, arc.index) for frame, arc in expected.kept)
@@ -141,7 +131,7 @@ class TestMpsIntersectDensePaths(unittest.TestCase):
     def test_scores_are_those_of_the_graph_and_of_the_frame(self):
         for cases, beam in self.each_case():
             lattices = self.intersect(cases, beam)[0]
-            sources, scores = self.sources(lattices), lattices.scores.tolist()
+            sources, scores = sources_of(lattices), lattices.scores.tolist()
             a_scores = cases.graphs.scores.tolist()
             for arcs, rows in zip(arcs_of(lattices), cases.log_probs.tolist()):
                 for arc in arcs:
@@ -180,7 +170,7 @@ class TestMpsIntersectDensePaths(unittest.TestCase):
             (lattices.scores * weights.to('mps')).sum().backward()
             of_graphs = torch.zeros(graphs.scores.shape)
             of_frames = torch.zeros(log_probs.shape)
-            sources = self.sources(lattices)
+            sources = sources_of(lattices)
             for seq, arcs in enumerate(arcs_of(lattices)):
                 for arc in arcs:
                     frame, source = sources[arc.index]
@@ -215,7 +205,7 @@ class TestMpsIntersectDensePaths(unittest.TestCase):
             cases.sequences = [0, 0, 0, 2]
             order = torch.tensor(cases.sequences, dtype=torch.int32)
             lattices = self.intersect(cases, beam, a_to_b_map=order.to('mps'))
-            sources = self.sources(lattices[0])
+            sources = sources_of(lattices[0])
             for arcs, expected in zip(arcs_of(lattices[0]),
                                       cases.expected(beam)):
                 assert sorted(sources[arc.index] for arc in arcs) == sorted(

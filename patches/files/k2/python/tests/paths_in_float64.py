@@ -77,6 +77,27 @@ def paths(arcs: List[Arc], begin: int, end: int,
                 yield (arc, *rest)
 
 
+# Where an arc of a lattice comes from: the frame, and the arc of the graphs.
+Source = Tuple[int, int]
+
+
+def sources_of(lattices: k2.Fsa) -> List[Source]:
+    '''Return the source of each arc, by the lattices' attributes ``frame`` and
+    ``arc_index``.'''
+    return list(zip(lattices.frame.tolist(), lattices.arc_index.tolist()))
+
+
+def paths_by_source(lattices: k2.Fsa) -> List[List[List[Source]]]:
+    '''Return the paths of each lattice, sorted, as the sources of their
+    arcs.'''
+    sources = sources_of(lattices)
+    return [
+        sorted([sources[arc.index] for arc in path]
+               for path in paths(arcs, 0, size - 1))
+        for arcs, size in zip(arcs_of(lattices), num_states(lattices))
+    ]
+
+
 def log_sum(scores: torch.Tensor, log_semiring: bool = True) -> torch.Tensor:
     '''Return log(sum(exp(scores))), or their maximum; -infinity of none.'''
     if scores.numel() == 0:
@@ -133,6 +154,11 @@ class Intersection:
         }
         self.paths = [path for path in self.paths
                       if self.kept.issuperset(enumerate(path))]
+
+    def paths_by_source(self) -> List[List[Source]]:
+        '''Return the paths as :func:`paths_by_source` does.'''
+        return sorted([(frame, arc.index) for frame, arc in enumerate(path)]
+                      for path in self.paths)
 
     def _scores(self, a_scores: torch.Tensor, b_scores: torch.Tensor
                 ) -> torch.Tensor:
