@@ -258,7 +258,8 @@ def _step(name, batch, threads, groups):
 
 def _steps(num_rows, num_seqs, groups):
     """The launches of step_pruned, [(threadgroups, step)], as Steps in
-    intersect_dense_pruned.cu has them: the steps of a frame, and beside them those of a window."""
+    intersect_dense_pruned.cu has them: the steps of a frame, and beside them what needs no result
+    of the step, and those of a window."""
     launches = []
     following, pending, window_step = 0, -1, 0
 
@@ -271,9 +272,10 @@ def _steps(num_rows, num_seqs, groups):
     def launch(phase, t):
         nonlocal pending, window_step
         live = begin(pending if pending >= 0 else following)
-        both = phase != "kPrNoPhase" and pending >= 0
-        step = [0, groups, SIZES[phase], t, live, pending, window_step]
-        launches.append((num_seqs * groups * (1 + both), ints(step)))
+        beside = t > 0 and phase in ("kPrExpand", "kPrInsert")
+        teams = (phase != "kPrNoPhase") + beside + (pending >= 0)
+        step = [0, groups, teams, SIZES[phase], t, live, pending, window_step]
+        launches.append((num_seqs * groups * teams, ints(step)))
         window_step += 1
         if pending >= 0 and window_step == 5 + end(pending) - begin(pending):
             pending = -1
@@ -286,7 +288,7 @@ def _steps(num_rows, num_seqs, groups):
             while pending >= 0:
                 launch("kPrNoPhase", t)
             following, pending, window_step = following + 1, following, 0
-    launch("kPrExpand", num_rows)
+    launch("kPrResolve", num_rows)
     while pending >= 0:
         launch("kPrNoPhase", num_rows)
     return launches

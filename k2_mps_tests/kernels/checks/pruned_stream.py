@@ -219,7 +219,7 @@ def _step(name, chunk, threads, groups):
     steps += [("kPrNoPhase", 0, step) for step in range(last + 1 + 8)]
     all_groups = len(chunk.rows) * groups
     first, *more = [
-        ints([0, groups, SIZES[phase], t, 0, 0, window_step]) for phase, t, window_step in steps
+        ints([0, groups, 1, SIZES[phase], t, 0, 0, window_step]) for phase, t, window_step in steps
     ]
     buffers = [*_searched(chunk), first]
     return Case(name, "step_stream", all_groups, threads, buffers, [(all_groups, x) for x in more])

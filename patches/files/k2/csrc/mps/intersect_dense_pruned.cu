@@ -111,8 +111,11 @@ class Memory {
                          (problem_.shared_graph ? 0 : of_table);
     const int64_t each = room_.BytesOfRings(problem_.num_rows) +
                          (problem_.shared_graph ? of_table : 0);
-    at_once_ = std::min<int64_t>(left / each, problem_.num_seqs);
-    return left > 0 && at_once_ > 0;
+    if (left < each) return false;
+    // As many in each turn.
+    const int64_t turns = (problem_.num_seqs - 1) / (left / each) + 1;
+    at_once_ = (problem_.num_seqs - 1) / turns + 1;
+    return true;
   }
 
   int32_t at_once() const { return at_once_; }
@@ -179,7 +182,7 @@ class Steps {
       step_.window_step = 0;
       if (t + 1 != num_rows_) mps::Commit();
     }
-    Do(kPrExpand, num_rows_);
+    Do(kPrResolve, num_rows_);
     while (step_.window >= 0) Do(kPrNoPhase, num_rows_);
   }
 
@@ -198,8 +201,11 @@ class Steps {
     step_.phase = phase;
     step_.t = t;
     step_.first_live = BeginOf(window >= 0 ? window : next_window_);
-    const bool both = phase != kPrNoPhase && window >= 0;
-    launch_(step_, count_ * step_.groups * (both ? 2 : 1));
+    // The last frame's arcs, or room in a table; see DoBeside().
+    const bool beside = t > 0 && (phase == kPrExpand || phase == kPrInsert);
+    step_.num_teams =
+        (phase != kPrNoPhase ? 1 : 0) + (beside ? 1 : 0) + (window >= 0 ? 1 : 0);
+    launch_(step_, count_ * step_.groups * step_.num_teams);
     if (window < 0) return;
     // One step, one for each frame, and four; see DoWindowStep() in
     // kernels/pruned.metal.
@@ -277,9 +283,12 @@ std::unique_ptr<PrunedLattice> IntersectDensePrunedMps(
       min_active < 0 || max_active <= min_active)
     return nullptr;
   const PrunedProblem problem(a_fsas, num_seqs, num_rows, max_active);
-  groups = problem.Groups(groups);
+  const int32_t asked = groups;
+  groups = problem.Groups(asked, num_seqs);
   Memory memory(problem, groups);
-  memory.Fit();
+  // Fewer sequences at the same time leave each more cores.
+  if (memory.Fit() && groups > 1)
+    groups = problem.Groups(asked, memory.at_once());
   const torch::Tensor arcs = ToTorch(a_fsas.values);
   const char *kernel = groups == 1 ? kSearch : kStep;
   auto grid_of = [&](uint32_t threadgroups) {

@@ -68,12 +68,13 @@ struct PrunedProblem {
   // Returns how many threadgroups work on a sequence: `asked`, or if that is
   // 0, as many as pay.  A dispatch for each step costs about as much as a
   // round, so small frames are better off with one.  Otherwise, a round for a
-  // frame's arcs is best, if there are the cores.
-  int32_t Groups(int32_t asked) const {
+  // frame's arcs is best, if the cores can run as many, two each, for
+  // `at_once` sequences.
+  int32_t Groups(int32_t asked, int64_t at_once) const {
     constexpr int64_t kFewestRounds = 8,
                       kMost = kPrMaxSimdgroups * kPrSimdWidth / kPrThreads;
     if (asked > 0) return std::min<int64_t>(asked, kMost);
-    const int64_t of_cores = mps::NumCores() / num_seqs,
+    const int64_t of_cores = 2 * mps::NumCores() / at_once,
                   rounds = leaving / kPrThreads;
     if (rounds < kFewestRounds) return 1;
     return std::max<int64_t>(1, std::min({of_cores, rounds, kMost}));

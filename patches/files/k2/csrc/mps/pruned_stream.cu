@@ -255,6 +255,7 @@ void PrunedStreams::Search(const Batch &batch) {
   auto launch = [&](int32_t phase, int32_t t, int32_t window_step) {
     PrunedStep step = {};
     step.groups = batch.groups;
+    step.num_teams = 1;
     step.phase = phase;
     step.t = t;
     step.window_step = window_step;
@@ -302,7 +303,7 @@ std::unique_ptr<PrunedChunk> PrunedStreams::Decode(
   const int32_t most_frames =
       *std::max_element(num_frames.begin(), num_frames.end());
   PrunedProblem problem(graph_, num_seqs, most_frames + 1, max_active_);
-  batch.groups = problem.Groups(groups);
+  batch.groups = problem.Groups(groups, num_seqs);
   const int64_t rounds =
       problem.RoundsOfFrame(batch.groups) * (most_frames + 1);
   const torch::Tensor arcs = ToTorch(graph_.values);

@@ -65,7 +65,8 @@ struct PrunedEmitParams {
 // What a dispatch does if several threadgroups work on a sequence.
 struct PrunedStep {
   int first_seq;
-  int groups;      // for a sequence: so many for `phase`, and for the window
+  int groups;      // threadgroups of a team
+  int num_teams;   // for a sequence; see step_pruned()
   int phase;       // PrunedPhase
   int t;           // the frame of the phase
   int first_live;  // see MakeStates()
@@ -73,8 +74,7 @@ struct PrunedStep {
   int window_step;
 };
 
-// The steps of a frame; the last one of a frame goes with the first one of the
-// next frame.
+// The steps of a frame.
 enum PrunedPhase {
   kPrNoPhase = 0,
   kPrStart = 1,
@@ -82,6 +82,7 @@ enum PrunedPhase {
   kPrInsert = 3,
   kPrFindFirsts = 4,
   kPrMakeStates = 5,
+  kPrResolve = 6,  // after the last frame; else it goes beside kPrExpand
 };
 
 enum PrunedSizes {
@@ -96,6 +97,9 @@ enum PrunedSizes {
   kPrWideThreads = 256,
   kPrWideGroups = 8,
   kPrAhead = 8,  // see VisitKept()
+  // A thread goes through so many arcs at once: their loads do not wait for
+  // each other.
+  kPrUnroll = 4,
   // Pruning goes through kPrWindow frames at once, and begins a new window
   // kPrShift frames later; see MultiGraphDenseIntersectPruned::Intersect().
   kPrWindow = 30,

@@ -99,6 +99,7 @@ kernel void search_pruned(K2_PRUNED_MEMORY,
       Expand(seq, team, t);
       Barrier();
       Insert(seq, team, t);
+      ForgetStates(seq, team, t);
       Barrier();
       FindFirsts(seq, team, t);
       Barrier();
@@ -129,21 +130,31 @@ inline void DoWindowStep(Sequence seq, Team team, Window window, int step) {
 
 inline void DoPhase(Sequence seq, Team team, constant PrunedStep &step) {
   const int t = step.t;
-  if (step.phase == kPrStart) {
+  if (step.phase == kPrStart)
     StartSequence(seq, team);
-  } else if (step.phase == kPrExpand) {
-    if (t > 0) Resolve(seq, team, t - 1);
-    if (t < seq.params->num_rows) Expand(seq, team, t);
-  } else if (step.phase == kPrInsert) {
+  else if (step.phase == kPrExpand)
+    Expand(seq, team, t);
+  else if (step.phase == kPrInsert)
     Insert(seq, team, t);
-  } else if (step.phase == kPrFindFirsts) {
+  else if (step.phase == kPrFindFirsts)
     FindFirsts(seq, team, t);
-  } else if (step.phase == kPrMakeStates) {
+  else if (step.phase == kPrMakeStates)
     MakeStates(seq, team, t, step.first_live);
-  }
+  else if (step.phase == kPrResolve)
+    Resolve(seq, team, t - 1);
 }
 
-// A step of a frame and, beside it, a step of the last window before.
+// What needs no result of the phase.
+inline void DoBeside(Sequence seq, Team team, constant PrunedStep &step) {
+  if (step.phase == kPrExpand)
+    Resolve(seq, team, step.t - 1);
+  else
+    ForgetStates(seq, team, step.t);
+}
+
+// A step of a frame and, beside it, a step of the last window before.  There
+// are step.num_teams teams of step.groups threadgroups for each sequence: one
+// for the phase, one for what goes beside it, and one for the window.
 [[max_total_threads_per_threadgroup(kPrThreads)]]
 kernel void step_pruned(K2_PRUNED_MEMORY,
                         constant PrunedStep &step [[buffer(21)]],
@@ -153,21 +164,22 @@ kernel void step_pruned(K2_PRUNED_MEMORY,
                         uint num_simdgroups [[simdgroups_per_threadgroup]]) {
   threadgroup atomic_int sums[2 * kPrThreads];
   threadgroup int queues[2 * kPrThreads];
-  const bool has_phase = step.phase != kPrNoPhase;
-  const int groups = step.groups,
-            of_seq = has_phase && step.window >= 0 ? 2 * groups : groups,
-            place = int(group) / of_seq, number = int(group) % of_seq;
+  const int groups = step.groups, of_all = int(group) / groups,
+            number = int(group) % groups, place = of_all / step.num_teams,
+            team_number = of_all % step.num_teams;
   Sequence seq = K2_PRUNED_SEQUENCE(step.first_seq + place, place);
-  const Team team = {int(number % groups * num_simdgroups + simdgroup),
+  const Team team = {int(number * num_simdgroups + simdgroup),
                      int(groups * num_simdgroups), int(lane),
                      sums + 2 * kPrSimdWidth * simdgroup,
                      queues + 2 * kPrSimdWidth * simdgroup};
-  if (has_phase && number < groups) {
-    DoPhase(seq, team, step);
-  } else {
+  if (step.window >= 0 && team_number + 1 == step.num_teams) {
     seq.counts += kPrMaxSimdgroups;
     DoWindowStep(seq, team, WindowOf(step.window, params.num_rows),
                  step.window_step);
+  } else if (team_number == 0) {
+    DoPhase(seq, team, step);
+  } else {
+    DoBeside(seq, team, step);
   }
 }
 

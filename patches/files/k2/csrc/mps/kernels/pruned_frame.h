@@ -28,8 +28,9 @@
 //   Insert         the arcs over the cutoff, into the table of their states
 //   FindFirsts     the first arc into each state
 //   MakeStates     the next frame's states, in the order of their first arcs
-//   Resolve        the states that arcs enter; it may go on with Expand() of
-//                  the next frame without a barrier
+//   Resolve        the states that arcs enter; with it go, without a barrier,
+//                  Expand() of the next frame
+//   ForgetStates   with Insert() of the frame: room in the table
 //
 // Each takes all simdgroups of a team.  Only maxima and minima are atomic, so
 // the order of the simdgroups does not change a bit.
@@ -64,49 +65,6 @@ inline void StartSequence(Sequence seq, Team team) {
   }
 }
 
-struct Expansion {
-  Sequence seq;
-  int t;
-  int first_arc;  // of the frame, in the ring
-  bool is_partial;
-  int best;
-  bool is_nan;
-  void Before(bool, int, Active) {}
-  void Visit(Step step) {
-    if (!step.exists) return;
-    const Arc arc = seq.arcs[step.graph_arc];
-    const float score = step.forward + ScoreOf(seq, t, arc, is_partial);
-    const int place = ArcAt(seq, first_arc + step.index);
-    seq.dests[place] = is_partial ? seq.first_state + seq.num_states - 1
-                                  : step.state + arc.dest_state - arc.src_state;
-    seq.end_scores[place] = score;
-    best = max(best, Ordered(score));
-    is_nan = is_nan || !(score < INFINITY);
-  }
-  void After(bool, int, Active) {}
-};
-
-inline void Expand(Sequence seq, Team team, int t) {
-  const Frame frame = seq.frames[t];
-  Expansion visitor = {
-      seq, t, frame.first_arc, IsPartial(seq, t), kOrderedMinusInfinity, false};
-  ForArcs<false>(seq, team, frame, visitor);
-  const int best = simd_max(visitor.best);
-  if (team.lane == 0 && best != kOrderedMinusInfinity)
-    atomic_fetch_max_explicit(seq.infos + kPrBest + (t & 1), best,
-                              memory_order_relaxed);
-  if (visitor.is_nan) Fail(seq, kPrNan);
-  if (team.IsFirst()) {
-    // The end of a chunk is not the end of its stream.
-    const int num_rows = seq.params->streaming ? kNone : seq.num_rows;
-    const float before = as_type<float>(Get(seq.infos + kPrBeam + (t & 1))),
-                beam = NextBeam(before, frame.num_states, t, num_rows,
-                                *seq.params);
-    if (!(beam >= 1e-30f)) Fail(seq, kPrBeamRange);
-    Set(seq.infos + kPrBeam + ((t + 1) & 1), as_type<int>(beam));
-  }
-}
-
 // Each simdgroup has the words of some arcs that follow each other.
 struct Words {
   int begin, end;
@@ -122,68 +80,138 @@ inline Words WordsOf(Team team, int num_words) {
   return Words{begin, min(begin + each, num_words)};  // NOLINT
 }
 
+inline void Expand(Sequence seq, Team team, int t) {
+  const Frame frame = seq.frames[t];
+  const bool is_partial = IsPartial(seq, t);
+  const int final_state = seq.first_state + seq.num_states - 1;
+  const Words words = WordsOf(team, NumWords(frame.num_arcs));
+  const int end = min(words.end * kPrSimdWidth, frame.num_arcs);  // NOLINT
+  int at = words.begin * kPrSimdWidth, best = kOrderedMinusInfinity;
+  bool is_nan = false;
+  // The last state whose arcs do not begin after `at`.
+  int first = at < end ? FirstFrom(seq, team, frame, at + 1) - 1 : 0;
+  for (; at < end; first += kPrSimdWidth) {
+    const Sources sources = SourcesFrom(seq, team, frame, first, kNone);
+    const int until = min(end, sources.end);  // NOLINT
+    for (; at < until; at += kPrUnroll * kPrSimdWidth) {
+      Step steps[kPrUnroll];
+      Arc arcs[kPrUnroll];
+      float scores[kPrUnroll];
+      // All loads are of arcs that exist, so that no lane branches.
+      for (int k = 0; k < kPrUnroll; ++k) {
+        const int i = at + k * kPrSimdWidth + team.lane;
+        steps[k] = StepOf(sources, min(i, until - 1) - sources.base,  // NOLINT
+                          i < until);
+        arcs[k] = seq.arcs[steps[k].graph_arc];
+      }
+      for (int k = 0; k < kPrUnroll; ++k)
+        scores[k] = steps[k].forward + ScoreOf(seq, t, arcs[k], is_partial);
+      for (int k = 0; k < kPrUnroll; ++k) {
+        best = max(best, Ordered(scores[k]));
+        is_nan = is_nan || !(scores[k] < INFINITY);
+        if (!steps[k].exists) continue;
+        const int place = ArcAt(seq, frame.first_arc + steps[k].index);
+        seq.dests[place] =
+            is_partial ? final_state : seq.first_state + arcs[k].dest_state;
+        seq.end_scores[place] = scores[k];
+      }
+    }
+    at = until;
+  }
+  best = simd_max(best);
+  if (team.lane == 0 && best != kOrderedMinusInfinity)
+    atomic_fetch_max_explicit(seq.infos + kPrBest + (t & 1), best,
+                              memory_order_relaxed);
+  if (is_nan) Fail(seq, kPrNan);
+  if (team.IsFirst()) {
+    // The end of a chunk is not the end of its stream.
+    const int num_rows = seq.params->streaming ? kNone : seq.num_rows;
+    const float before = as_type<float>(Get(seq.infos + kPrBeam + (t & 1))),
+                beam = NextBeam(before, frame.num_states, t, num_rows,
+                                *seq.params);
+    if (!(beam >= 1e-30f)) Fail(seq, kPrBeamRange);
+    Set(seq.infos + kPrBeam + ((t + 1) & 1), as_type<int>(beam));
+  }
+}
+
 inline void Insert(Sequence seq, Team team, int t) {
   const Frame frame = seq.frames[t];
   const float cutoff = Unordered(Get(seq.infos + kPrBest + (t & 1))) -
                        as_type<float>(Get(seq.infos + kPrBeam + ((t + 1) & 1)));
   device atomic_int *table = TableOf(seq, t);
   const int num_words = NumWords(frame.num_arcs);
-  for (int word = team.index; word < num_words; word += team.size) {
-    const int i = word * kPrSimdWidth + team.lane;
-    const bool exists = i < frame.num_arcs;
-    const int place = ArcAt(seq, frame.first_arc + (exists ? i : 0));
-    const float score = seq.end_scores[place];
-    const bool is_over = exists && score > cutoff;
-    const uint bits = Ballot(is_over);
-    if (team.lane == 0) seq.over_cutoff[word] = bits;
-    if (!is_over) continue;
-    device atomic_int *of_dest = table + 2 * long(seq.dests[place]);  // NOLINT
-    // Most arcs change nothing.  An old value here only costs an operation.
-    if (Get(of_dest) > i)
-      atomic_fetch_min_explicit(of_dest, i, memory_order_relaxed);
-    if (Get(of_dest + 1) < Ordered(score))
-      atomic_fetch_max_explicit(of_dest + 1, Ordered(score),
-                                memory_order_relaxed);
+  for (int first = team.index; first < num_words;
+       first += kPrUnroll * team.size) {
+    float scores[kPrUnroll];
+    int dests[kPrUnroll];
+    for (int k = 0; k < kPrUnroll; ++k) {
+      const int i = (first + k * team.size) * kPrSimdWidth + team.lane;
+      const bool exists = i < frame.num_arcs;
+      const int place = ArcAt(seq, frame.first_arc + (exists ? i : 0));
+      scores[k] = exists ? seq.end_scores[place] : -INFINITY;
+      dests[k] = seq.dests[place];
+    }
+    int firsts[kPrUnroll], bests[kPrUnroll];
+    for (int k = 0; k < kPrUnroll; ++k) {
+      device atomic_int *of_dest = table + 2 * long(dests[k]);  // NOLINT
+      firsts[k] = Get(of_dest);
+      bests[k] = Get(of_dest + 1);
+    }
+    for (int k = 0; k < kPrUnroll; ++k) {
+      const int word = first + k * team.size,
+                i = word * kPrSimdWidth + team.lane;
+      const bool is_over = scores[k] > cutoff;
+      const uint bits = Ballot(is_over);
+      if (team.lane == 0 && word < num_words) seq.over_cutoff[word] = bits;
+      if (!is_over) continue;
+      device atomic_int *of_dest = table + 2 * long(dests[k]);  // NOLINT
+      // Most arcs change nothing.  An old value here only costs an operation.
+      if (firsts[k] > i)
+        atomic_fetch_min_explicit(of_dest, i, memory_order_relaxed);
+      if (bests[k] < Ordered(scores[k]))
+        atomic_fetch_max_explicit(of_dest + 1, Ordered(scores[k]),
+                                  memory_order_relaxed);
+    }
   }
 }
 
-// Also empties the other table, which has the frame's own states.  If the next
-// frame is the last one, this step sees the arcs with label -1 that leave it.
+// If the next frame is the last one, this step sees the arcs with label -1 that
+// leave it.
 inline void FindFirsts(Sequence seq, Team team, int t) {
   const Frame frame = seq.frames[t];
   device const atomic_int *table = TableOf(seq, t);
   const Words words = WordsOf(team, NumWords(frame.num_arcs));
   int num_states = 0, num_arcs = 0;
-  for (int word = words.begin; word < words.end; ++word) {
-    const int i = word * kPrSimdWidth + team.lane;
-    bool is_first = (seq.over_cutoff[word] >> team.lane & 1u) != 0;
-    if (is_first) {
-      const int dest = seq.dests[ArcAt(seq, frame.first_arc + i)];
-      is_first = Get(table + 2 * long(dest)) == i;  // NOLINT
+  for (int first = words.begin; first < words.end; first += kPrUnroll) {
+    bool is_over[kPrUnroll];
+    int dests[kPrUnroll], firsts[kPrUnroll];
+    for (int k = 0; k < kPrUnroll; ++k) {
+      const int word = min(first + k, words.end - 1),  // NOLINT
+          i = word * kPrSimdWidth + team.lane;
+      is_over[k] = first + k < words.end &&
+                   (seq.over_cutoff[word] >> team.lane & 1u) != 0;
+      dests[k] =
+          seq.dests[ArcAt(seq, frame.first_arc + (is_over[k] ? i : 0))];
+    }
+    for (int k = 0; k < kPrUnroll; ++k)
+      firsts[k] = Get(table + 2 * long(dests[k]));  // NOLINT
+    for (int k = 0; k < kPrUnroll; ++k) {
+      const int word = first + k;
+      const bool is_first = is_over[k] && firsts[k] == word * kPrSimdWidth +
+                                                           team.lane;
       if (is_first) {
-        const int begin = seq.leaving_begins[dest],
-                  end = seq.leaving_begins[dest + 1];
+        const int begin = seq.leaving_begins[dests[k]],
+                  end = seq.leaving_begins[dests[k] + 1];
         num_arcs += end - begin;
         if (t + 2 == seq.num_rows) FindFinalArc(seq, begin, end);
       }
+      const uint bits = Ballot(is_first);
+      num_states += static_cast<int>(popcount(bits));
+      if (team.lane == 0 && word < words.end) seq.is_first[word] = bits;
     }
-    const uint bits = Ballot(is_first);
-    num_states += static_cast<int>(popcount(bits));
-    if (team.lane == 0) seq.is_first[word] = bits;
   }
   num_arcs = simd_sum(num_arcs);
   if (team.lane == 0) seq.counts[team.index] = int2(num_states, num_arcs);
-  if (t == 0) return;
-  device atomic_int *other = TableOf(seq, t + 1);
-  for (int j = team.index * kPrSimdWidth + team.lane; j < frame.num_states;
-       j += team.size * kPrSimdWidth) {
-    device atomic_int *of_state =
-        other +
-        2 * long(seq.active[StateAt(seq, frame.first_state + j)]  // NOLINT
-                     .state);
-    Set(of_state, kNone);
-    Set(of_state + 1, kOrderedMinusInfinity);
-  }
 }
 
 // The sums of `counts`: of the simdgroups before this one, and of all.
@@ -287,16 +315,46 @@ inline void Resolve(Sequence seq, Team team, int t) {
   const Frame frame = seq.frames[t];
   device const atomic_int *table = TableOf(seq, t);
   const float beam = seq.params->output_beam + 2.5f;
-  for (int i = team.index * kPrSimdWidth + team.lane; i < frame.num_arcs;
-       i += team.size * kPrSimdWidth) {
-    const int place = ArcAt(seq, frame.first_arc + i);
-    device const atomic_int *of_dest =
-        table + 2 * long(seq.dests[place]);  // NOLINT
-    const int number = Get(of_dest);
-    const float best = Unordered(Get(of_dest + 1));
-    const bool remains = number < 0 && seq.end_scores[place] - best >=
-                                           -(beam + fabs(best) * 1e-5f);
-    seq.dests[place] = remains ? ~number : -1;
+  const int step = team.size * kPrSimdWidth;
+  for (int first = team.index * kPrSimdWidth + team.lane;
+       first < frame.num_arcs; first += kPrUnroll * step) {
+    int dests[kPrUnroll], numbers[kPrUnroll];
+    float bests[kPrUnroll], scores[kPrUnroll];
+    for (int k = 0; k < kPrUnroll; ++k) {
+      const int i = first + k * step;
+      const int place =
+          ArcAt(seq, frame.first_arc + (i < frame.num_arcs ? i : first));
+      dests[k] = seq.dests[place];
+      scores[k] = seq.end_scores[place];
+    }
+    for (int k = 0; k < kPrUnroll; ++k) {
+      device const atomic_int *of_dest = table + 2 * long(dests[k]);  // NOLINT
+      numbers[k] = Get(of_dest);
+      bests[k] = Unordered(Get(of_dest + 1));
+    }
+    for (int k = 0; k < kPrUnroll; ++k) {
+      const int i = first + k * step;
+      if (i >= frame.num_arcs) continue;
+      const bool remains = numbers[k] < 0 &&
+                           scores[k] - bests[k] >=
+                               -(beam + fabs(bests[k]) * 1e-5f);
+      seq.dests[ArcAt(seq, frame.first_arc + i)] = remains ? ~numbers[k] : -1;
+    }
+  }
+}
+
+// Empties the elements of a frame's states in the table of the frame before.
+inline void ForgetStates(Sequence seq, Team team, int t) {
+  if (t == 0) return;
+  const Frame frame = seq.frames[t];
+  device atomic_int *table = TableOf(seq, t - 1);
+  for (int j = team.index * kPrSimdWidth + team.lane; j < frame.num_states;
+       j += team.size * kPrSimdWidth) {
+    const int place = StateAt(seq, frame.first_state + j);
+    device atomic_int *of_state =
+        table + 2 * long(seq.active[place].state);  // NOLINT
+    Set(of_state, kNone);
+    Set(of_state + 1, kOrderedMinusInfinity);
   }
 }
 

@@ -54,7 +54,7 @@
               out_begins, entered, &params)
 
 // A state of the graph that is active at some frame.
-struct Active {
+struct alignas(16) Active {
   int state;      // of all graphs
   int forward;    // Ordered() of its score
   int first_arc;  // of the arcs that leave the frame
@@ -63,12 +63,12 @@ struct Active {
 
 // The states that are active at a frame, and the arcs that leave these states:
 // where they begin in their rings, and how many there are.
-struct Frame {
+struct alignas(16) Frame {
   int first_state, num_states, first_arc, num_arcs;
 };
 
 // An arc of the lattice.
-struct OutArc {
+struct alignas(16) OutArc {
   int src, dest;     // states of the lattice of one sequence
   int graph_arc, t;  // t: of a chunk, the bits of the score
 };
@@ -208,9 +208,8 @@ inline int LaneOf(int begin, int at) {
 struct Step {
   bool exists;
   int index;      // of the frame's arcs
-  int state;      // of the graph, that the arc leaves
   int graph_arc;  // of all graphs
-  float forward;  // the score of the state
+  float forward;  // the score of the state that the arc leaves
   int lane;       // that has the state
 };
 
@@ -219,18 +218,53 @@ struct Sources {
   bool exists;
   int place;  // in the ring
   Active state;
-  int base;   // the first arc of all of them, of the frame's arcs
-  int begin;  // the first arc of this lane's state, from `base` on
+  int base, end;  // of the frame's arcs, these states have `base` to end - 1
+  int begin;      // the first arc of this lane's state, from `base` on
+  int count;      // of the states
 };
+
+// Returns states `first` to `first` + 31 of a frame, as far as their first arc
+// is less than `limit`.
+inline Sources SourcesFrom(Sequence seq, Team team, Frame frame, int first,
+                           int limit) {
+  const int j = first + team.lane, last = frame.num_states - 1;
+  Sources ans;
+  ans.place = StateAt(seq, frame.first_state + min(j, last));  // NOLINT
+  ans.state = seq.active[ans.place];
+  const int next =
+      j < last ? seq.active[StateAt(seq, frame.first_state + j + 1)].first_arc
+               : frame.num_arcs;
+  ans.exists = j <= last && ans.state.first_arc < limit;
+  ans.count = static_cast<int>(popcount(Ballot(ans.exists)));
+  ans.base = simd_shuffle(ans.state.first_arc, ushort(0));
+  ans.end = min(simd_max(ans.exists ? next : 0), frame.num_arcs);  // NOLINT
+  ans.begin = ans.exists ? ans.state.first_arc - ans.base : kNone;
+  return ans;
+}
+
+// Returns the first state of a frame whose arcs begin with arc `at` or a later
+// one, the number of states if there is none.
+inline int FirstFrom(Sequence seq, Team team, Frame frame, int at) {
+  int low = 0, high = frame.num_states;
+  while (low < high) {
+    const int step = (high - low + kPrSimdWidth - 1) / kPrSimdWidth,
+              i = low + team.lane * step;
+    const bool is_before =
+        i < high &&
+        seq.active[StateAt(seq, frame.first_state + i)].first_arc < at;
+    const int count = static_cast<int>(popcount(Ballot(is_before)));
+    if (count == 0) return low;
+    high = min(high, low + count * step);  // NOLINT
+    low += (count - 1) * step + 1;
+  }
+  return low;
+}
 
 inline Step StepOf(Sources sources, int i, bool exists) {
   const int lane = LaneOf(sources.begin, i);
   const int graph_arc =
       simd_shuffle(sources.state.graph_arc - sources.begin, ushort(lane));
-  return Step{exists,
-              sources.base + i,
-              simd_shuffle(sources.state.state, ushort(lane)),
-              graph_arc + i,
+  return Step{exists, sources.base + i, graph_arc + i,
               Unordered(simd_shuffle(sources.state.forward, ushort(lane))),
               lane};
 }
@@ -298,30 +332,25 @@ inline void VisitKept(Sequence seq, Team team, Frame frame, Sources sources,
 //   visitor.Visit(step)     for each arc
 //   visitor.After(has_state, place of the state in the ring, state)
 //
-// in all lanes.  With kOnlyKept, leaves out the arcs that are pruned.
+// in all lanes.  With kOnlyKept, leaves out the arcs that are pruned.  Each
+// simdgroup has the states whose arcs begin in its share of the frame's arcs,
+// since some states have a hundred times as many arcs as others.
 template <bool kOnlyKept, typename Visitor>
 inline void ForArcs(Sequence seq, Team team, Frame frame,
                     thread Visitor &visitor) {
-  const int n = frame.num_states;
-  if (n == 0) return;
-  const int at_once =
-      min(kPrSimdWidth + 0, (n + team.size - 1) / team.size);  // NOLINT
-  for (int first = team.index * at_once; first < n;
-       first += team.size * at_once) {
-    const int j = first + team.lane;
-    Sources sources;
-    sources.exists = team.lane < at_once && j < n;
-    sources.place = StateAt(seq, frame.first_state + (sources.exists ? j : 0));
-    sources.state = seq.active[sources.place];
-    const int degree = sources.exists && frame.num_arcs > 0
-                           ? seq.leaving_begins[sources.state.state + 1] -
-                                 sources.state.graph_arc
-                           : 0;
+  if (frame.num_states == 0) return;
+  const int share = frame.num_arcs / team.size + 1;
+  const bool is_last = team.index + 1 == team.size;
+  const int limit = is_last ? kNone : (team.index + 1) * share;
+  int first = team.index == 0
+                  ? 0
+                  : FirstFrom(seq, team, frame, team.index * share);
+  for (int count = kPrSimdWidth; count == kPrSimdWidth; first += count) {
+    const Sources sources = SourcesFrom(seq, team, frame, first, limit);
+    count = sources.count;
+    if (count == 0) return;
     visitor.Before(sources.exists, sources.place, sources.state);
-    sources.base = simd_shuffle(sources.state.first_arc, ushort(0));
-    sources.begin =
-        sources.exists ? sources.state.first_arc - sources.base : kNone;
-    const int total = simd_sum(degree);
+    const int total = sources.end - sources.base;
     if (kOnlyKept)
       VisitKept(seq, team, frame, sources, total, visitor);
     else

@@ -185,6 +185,7 @@ inline void DoFrameStep(Sequence seq, Team team, int phase, int t) {
     return;
   } else if (phase == kPrInsert) {
     Insert(seq, team, t);
+    ForgetStates(seq, team, t);
   } else if (phase == kPrFindFirsts) {
     FindFirsts(seq, team, t);
   } else if (phase == kPrMakeStates) {

@@ -247,12 +247,21 @@ struct Writing {
 
 inline void Write(Sequence seq, Team team, Window window) {
   if ((Get(seq.infos + kPrError) & kPrSmallOutput) != 0) return;
-  for (int t = window.begin; t < window.next; ++t) {
+  // So many frames are written at once, each by at least 8 simdgroups of a
+  // large team.
+  const int at_once =
+      max(min(team.size / 8, window.next - window.begin), 1);  // NOLINT
+  Team part = team;
+  part.size = team.size / at_once;
+  part.index = team.index / at_once;
+  if (part.index >= part.size) return;
+  for (int t = window.begin + team.index % at_once; t < window.next;
+       t += at_once) {
     const Frame frame = seq.frames[t];
     Writing visitor = {
         seq, t, team.lane, frame.first_arc, seq.frames[t + 1].first_state,
         IsPartial(seq, t), -1, 0};
-    ForArcs<true>(seq, team, frame, visitor);
+    ForArcs<true>(seq, part, frame, visitor);
   }
 }
 
