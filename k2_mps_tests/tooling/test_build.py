@@ -5,6 +5,8 @@ Python extension `_k2` in lib/, a Python package that imports the extension, and
 configure step that writes torch_version.py into the checkout.
 """
 
+import contextlib
+import fcntl
 import json
 import os
 import re
@@ -17,6 +19,7 @@ from pathlib import Path
 
 import pytest
 from k2mps.build import builder, environment, under_way
+from k2mps.core import process as processes
 from k2mps.core import project
 from k2mps.stack import checkout
 
@@ -297,9 +300,22 @@ def test_an_error_is_shown_and_the_next_build_goes_on(sandbox):
 
 SLOW = """
 add_custom_command(OUTPUT slow.cc
-  COMMAND sh -c "echo $$ > draft; mv draft '${PROJECT_SOURCE_DIR}/../slow.pid'; sleep 60"
+  COMMAND sh "${PROJECT_SOURCE_DIR}/../slow.sh" "${PROJECT_SOURCE_DIR}/../slow.pid"
   COMMAND ${CMAKE_COMMAND} -E touch slow.cc VERBATIM)
 target_sources(_k2 PRIVATE slow.cc)
+"""
+
+
+# As a compiler behind ccache: it ends a moment after it is asked to, and nobody waits for that.
+SLOW_STEP = """
+(
+  trap 'sleep 1; exit 1' TERM
+  sh -c 'echo $PPID' > draft
+  mv draft "$1"
+  sleep 60 &
+  wait
+) &
+wait
 """
 
 
@@ -310,6 +326,7 @@ def start_slow_build(sandbox):
       The tool's process and the process id of that step.
     """
     build(sandbox)
+    support.write(sandbox.root, {"build/slow.sh": SLOW_STEP})
     path = sandbox.checkout / "CMakeLists.txt"
     path.write_text(path.read_text() + SLOW)
     process = sandbox.start("build", *CPU, "--no-demo")
@@ -326,17 +343,51 @@ def alive(pid: int) -> bool:
     return not status.exists() or ") Z " not in status.read_text()
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_ctrl_c_ends_the_compilers_and_the_next_build_goes_on(sandbox, number):
+# `timeout` sends SIGTERM twice; a closed terminal sends SIGHUP.
+@pytest.mark.parametrize(
+    "numbers",
+    [[signal.SIGINT], [signal.SIGTERM, signal.SIGTERM], [signal.SIGHUP]],
+    ids=["ctrl-c", "timeout", "closed terminal"],
+)
+def test_a_signal_ends_the_compilers_and_the_next_build_goes_on(sandbox, numbers):
     process, pid = start_slow_build(sandbox)
-    process.send_signal(number)
+    for number in numbers:
+        process.send_signal(number)
+        time.sleep(0.05)
     out, _ = process.communicate(timeout=30)
-    assert process.returncode == 128 + number, out
+    assert process.returncode == 128 + numbers[0], out
     assert "interrupted" in out
     assert not alive(pid)
+    with open_folder(checkout.Checkout(sandbox.checkout).git_dir) as folder:
+        fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
     git(sandbox.checkout, "checkout", "--quiet", "CMakeLists.txt")
     build(sandbox)
     assert answer(sandbox) == "42"
+
+
+@contextlib.contextmanager
+def open_folder(path: Path):
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def test_a_compiler_that_does_not_end_is_killed(tmp_path):
+    """It has a process group of its own, as the steps of ninja do."""
+    script = (
+        "import os, signal, time; os.setpgid(0, 0); signal.signal(signal.SIGTERM, lambda *_: 0)"
+    )
+    script += f"; open({str(tmp_path / 'pid')!r}, 'w').write(str(os.getpid()))"
+    script += "; [time.sleep(1) for _ in range(60)]"
+    words = ["sh", "-c", '"$0" -c "$1" & wait', sys.executable, script]
+    with pytest.raises(KeyboardInterrupt):
+        with processes.started(words, grace=0.5, start_new_session=True):
+            support.wait_for(tmp_path / "pid")
+            time.sleep(0.2)
+            raise KeyboardInterrupt
+    assert not alive(int((tmp_path / "pid").read_text()))
 
 
 def test_after_kill_9_the_next_build_waits_for_the_compilers(sandbox):

@@ -11,12 +11,17 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def install() -> None:
-    """Makes SIGINT, SIGTERM and SIGHUP raise `InterruptedRunError`.
+    """Makes the first SIGINT, SIGTERM or SIGHUP raise `InterruptedRunError`.
 
-    Signals that the parent process has this process ignore (nohup) stay ignored.
+    Later ones do nothing, so that they do not interrupt the ending of children: `timeout` sends
+    SIGTERM twice.  Signals that the parent process has this process ignore (nohup) stay ignored.
     """
+    heeded = [number for number in _SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
 
     def interrupt(number, frame):
+        # Not SIG_IGN, which children would inherit.
+        for one in heeded:
+            signal.signal(one, lambda *_: None)
         raise InterruptedRunError(number)
 
     def unraisable(dropped):
@@ -25,13 +30,12 @@ def install() -> None:
             return
         # Python drops what is raised in a finalizer.  So the signal comes again, a moment later.
         number = dropped.exc_value.exit_code - 128
-        signal.signal(signal.SIGALRM, lambda *_: signal.raise_signal(number))
+        signal.signal(signal.SIGALRM, lambda *_: interrupt(number, None))
         signal.setitimer(signal.ITIMER_REAL, 0.001)
 
     sys.unraisablehook = unraisable
-    for number in _SIGNALS:
-        if signal.getsignal(number) is not signal.SIG_IGN:
-            signal.signal(number, interrupt)
+    for number in heeded:
+        signal.signal(number, interrupt)
 
 
 def ignore() -> None:

@@ -1,7 +1,6 @@
 """Running long commands: their output followed, their children ended."""
 
 import contextlib
-import functools
 import os
 import re
 import select
@@ -129,20 +128,33 @@ def _ended(process: subprocess.Popen, grace: float, all_ended: IO | None) -> Ite
     try:
         yield
     except BaseException:
-        end = functools.partial(os.killpg, process.pid) if all_ended else process.send_signal
         deadline = time.monotonic() + grace
         # The second exception is macOS's for a group that has only ended processes.
         with contextlib.suppress(ProcessLookupError, PermissionError):
-            end(signal.SIGTERM)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(grace)
-            # A child of the process may end later and hold a lock until then, as where `git` on
-            # the PATH is a script that runs git.  A session of none but ended processes may stay
-            # for seconds, so its pipe tells, too.
-            while all_ended and time.monotonic() < deadline:
-                end(0)
-                if select.select([all_ended], [], [], 0.01)[0]:
-                    break
-            end(signal.SIGKILL)
+            if all_ended:
+                os.killpg(process.pid, signal.SIGTERM)
+            else:
+                process.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(grace)
+        # A child of the process may end later and hold a lock until then: a compiler, which ninja
+        # does not wait for, or git, where `git` on the PATH is a script.
+        if not all_ended:
+            process.kill()
+        elif not select.select([all_ended], [], [], max(0.0, deadline - time.monotonic()))[0]:
+            for one in _session(process.pid):
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(one, signal.SIGKILL)
+            select.select([all_ended], [], [], 1.0)
         process.wait()
         raise
+
+
+def _session(leader: int) -> list[int]:
+    """The processes of a session.  They may have several groups: ninja makes one for each step."""
+    found = []
+    for one in map(int, output(["ps", "-A", "-o", "pid="]).split()):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            if os.getsid(one) == leader:
+                found.append(one)
+    return found
