@@ -238,6 +238,17 @@ def test_a_reader_that_is_gone_and_a_full_device_give_one_error(sandbox):
         assert where == "| true" or "No space left on device" in result.stderr
 
 
+def test_too_few_open_files_are_one_error(sandbox, k2):
+    command = shlex.join(sandbox.command("apply"))
+    for limit in range(24, 8, -1):
+        result = sandbox.program("bash", "-c", f"ulimit -n {limit}; {command}")
+        if result.returncode:
+            break
+    first, *_, last = result.stderr.splitlines()
+    assert first.startswith("error: ") and first.endswith(": too many open files")
+    assert last.startswith("  next: ulimit -n 1024")
+
+
 def test_a_home_that_is_missing_is_one_error(sandbox):
     for how in ({"args": ["--k2", "~nosuchuser/k2"]}, {"env": {"K2": "~nosuchuser/k2"}}):
         result = sandbox.run("status", *how.get("args", ()), env=how.get("env"))

@@ -1,6 +1,7 @@
 """`k2mps status` compares trees and changes nothing."""
 
 import json
+import re
 
 import pytest
 
@@ -93,6 +94,42 @@ def test_status_while_a_rebase_of_the_series_waits(sandbox):
     out = sandbox.ok("status")
     assert f"a rebase is in progress in {worktree}" in out
     assert str(worktree) in status(sandbox)["rebase"]
+
+
+# Where `apply` refuses: shell commands in the checkout, whose branch has the series.
+REFUSED = {
+    "commits here and new patches": (
+        "echo mine > mine; git add mine; git commit -qm mine; echo // >> $PATCHES/files/$NEW"
+    ),
+    "commits on the branch that is not checked out": (
+        "echo mine > mine; git add mine; git commit -qm mine; git checkout -q --detach $PIN"
+    ),
+    "a commit that no ref names": (
+        "git checkout -q --detach $PIN~1; echo mine > mine; git add mine; git commit -qm mine"
+    ),
+    "the branch in another worktree": (
+        "git checkout -q --detach $PIN; git worktree add -q ../other k2-mps"
+    ),
+    "no index": "rm .git/index",
+}
+
+
+@pytest.mark.parametrize("script", REFUSED.values(), ids=REFUSED)
+def test_status_names_what_apply_names_where_it_refuses(sandbox, k2, script):
+    names = {"PATCHES": sandbox.root / "patches", "PIN": sandbox.pin, "NEW": "cmake/mps.cmake"}
+    settings = "".join(f"{name}='{value}'\n" for name, value in names.items())
+    support.shell(k2, settings + script)
+    (wanted,) = re.findall("^  next: (.*)$", sandbox.fails(1, "apply"), re.MULTILINE)
+    result = sandbox.run("status")
+    (found,) = re.findall("^ *next: (.*)$", result.stdout + result.stderr, re.MULTILINE)
+    assert found == wanted
+
+
+def test_status_after_new_patches_arrived_beside_edits(sandbox, k2):
+    """A fold would be refused: patches/ has what the branch lacks."""
+    support.write(k2, {"k2/csrc/array.cu": "mine\n"})
+    (sandbox.root / "patches/files/cmake/mps.cmake").write_text("new\n")
+    assert status(sandbox)["next_command"].startswith("commit the edits, or ")
 
 
 def test_files_that_git_does_not_track_are_shown(sandbox):

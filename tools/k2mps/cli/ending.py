@@ -81,6 +81,8 @@ def _of_the_system(error: OSError) -> errors.K2mpsError:
         what += f": {error.filename}"
     if error.errno == errno.EPIPE:
         return errors.K2mpsError(what, next_command="let the other program read all of the output")
+    if error.errno in (errno.EMFILE, errno.ENFILE):
+        return errors.too_many_files(error.filename or "k2mps")
     full = error.errno in (errno.ENOSPC, errno.EDQUOT)
     remedy = "free some space" if full else "make it readable and writable"
     return errors.K2mpsError(what, next_command=f"{remedy}, then run the same command again")

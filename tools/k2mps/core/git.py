@@ -179,6 +179,8 @@ class Git:
         """Raises what git's message means where the disk or a file of git's is the cause."""
         if disk_full(stderr) or (re.search("writ|creat", stderr) and _is_full(self.shown)):
             raise no_space(command, stderr)
+        if "Too many open files" in stderr:
+            raise errors.too_many_files(f"git {command}")
         locked = _LOCKED.search(stderr)
         if locked:
             raise errors.BusyError(

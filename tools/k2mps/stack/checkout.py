@@ -182,6 +182,16 @@ class Checkout:
         commit, tree, *tips, branch = lines
         return Head(commit, tree, "" if branch == "HEAD" else branch, "".join(tips))
 
+    def check_index(self) -> None:
+        """Refuses where git would take every file for a new one."""
+        if not (self.git_dir / "index").exists():
+            raise errors.K2mpsError(
+                f"{self.git_dir / 'index'} is missing",
+                why="it was deleted, or the clone was made without files",
+                next_command=f"git -C {quoted(self.directory)} reset, which makes it and changes no"
+                " file; then run the same command again",
+            )
+
     def changed_files(self, untracked: str = "no") -> tuple[list[str], list[str]]:
         """Tracked files that differ from HEAD, staged or not; and files that git neither tracks nor
         ignores: "no", whole directories as "normal", or "all"."""

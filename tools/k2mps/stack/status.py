@@ -1,12 +1,13 @@
-"""The state of a checkout and of patches/, by the tool's ref; `status` makes no commits."""
+"""The state of a checkout and of patches/, by the tool's ref, and the command that goes on."""
 
 import dataclasses
 import enum
+from collections.abc import Callable
 
 from k2mps.core import errors
 from k2mps.core.pins import Upstream
 from k2mps.core.project import Project
-from k2mps.stack import work
+from k2mps.stack import apply, export, work
 from k2mps.stack.checkout import BRANCH_REF, Checkout, Head
 from k2mps.stack.work import Work
 
@@ -48,7 +49,9 @@ def of_checkout(project: Project, upstream: Upstream, checkout: Checkout | None)
         why = f"it does not have the pinned commit {pin.commit[:12]} (k2 {pin.version})"
         ours = checkout.commits("-1", head.commit)[0].ours
         state = State.OTHER_SERIES if ours else State.OTHER_COMMIT
-        return Status(state, (why,), APPLY, head, (), (), (), (), stopped)
+        # Into a clone of its own, the tool fetches.
+        advice = APPLY if checkout.own else _refusal(lambda: checkout.pinned(pin)).next_command
+        return Status(state, (why,), advice, head, (), (), (), (), stopped)
     found = Work(project, checkout)
     head, changes = found.head, found.changed
     edited, others = checkout.changed_files("normal")
@@ -60,24 +63,37 @@ def of_checkout(project: Project, upstream: Upstream, checkout: Checkout | None)
         details.append(f"{len(edited)} file(s) with uncommitted edits: {errors.some(edited)}")
         if state is not State.OTHER_COMMIT:
             state = State.EDITED
-    where = work.where(checkout)
+    where, on_branch = work.where(checkout), head.branch == BRANCH_REF
     if stopped:
         advice = work.END_OF_REBASE
     elif operation:
         advice = f"{where} {operation} --continue, or --abort"
-    elif edited and head.branch == BRANCH_REF and not users:
+    elif state is State.APPLIED and not changes:
+        advice = ""
+    elif edited and on_branch and not (users or changes):
         advice = "k2mps fold PATCH, or k2mps new SUBJECT"
-    elif edited:
-        advice = f"commit the edits, or {where} stash; then k2mps status"
-    elif users and not changes:
+    elif users and on_branch and not edited and not _refusal(lambda: export.planned(found)):
         advice = "k2mps export"
-    elif state is State.OTHER_COMMIT and not (checkout.own or changes):
-        advice = f"{where} checkout {found.pin.commit}, then {APPLY}"
-    else:  # where there are commits that patches/ lacks, `apply` says how to keep them
-        advice = "" if state is State.APPLIED and not changes else APPLY
+    # The second question takes a second where patches/ has changed.
+    elif _refusal(lambda: apply.check_movable(found)) and (
+        refusal := _refusal(lambda: apply.planned(found))
+    ):
+        commit = f"commit the edits, or {where} stash; then k2mps status"
+        advice = commit if edited else refusal.next_command
+    else:
+        advice = APPLY
     return Status(
         state, tuple(details), advice, head, *map(tuple, (edited, users, changes, others)), stopped
     )
+
+
+def _refusal(attempt: Callable[[], object]) -> errors.K2mpsError | None:
+    """The error of a command that would be refused."""
+    try:
+        attempt()
+    except errors.K2mpsError as error:
+        return error
+    return None
 
 
 def _where(found: Work) -> tuple[State, list[str], list[str]]:

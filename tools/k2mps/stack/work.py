@@ -28,6 +28,7 @@ class Work:
     def __init__(self, project: Project, checkout: Checkout):
         self.project = project
         self.checkout = checkout
+        checkout.check_index()
         self.pin = checkout.pinned(project.upstream().pin)
         self.head = checkout.head()
         self.applied = applied.read(checkout)
