@@ -74,11 +74,11 @@ def _read(project: Project, name: str) -> dict:
 
 def _operations(project: Project) -> list[str]:
     rows = []
-    for group in _read(project, _TABLES + "operations.toml")["operations"]:
-        names = [f"`{name}`" for names in group["calls"] for name in names.split(", ")]
-        places = (WHERE[group["on"]], WHERE[group.get("gradient", "")])
-        others = (group.get("dtypes", "float32"), group.get("limits", ""))
-        rows.append((", ".join(names), *places, *others))
+    for row in _read(project, _TABLES + "operations.toml")["operations"]:
+        names = [f"`{name}`" for call in row["calls"] for name in call["names"]]
+        places = (WHERE[row["on"]], WHERE[row.get("gradient", "")])
+        dtypes = ", ".join(row.get("dtypes", ["float32"]))
+        rows.append((", ".join(names), *places, dtypes, row.get("limits", "")))
     return _table(("operation", "on mps", "gradient", "dtypes", "limits"), rows)
 
 
@@ -86,8 +86,11 @@ def _budgets(project: Project) -> list[str]:
     rows = []
     for full_name, entry in _read(project, _TABLES + "budgets.toml").items():
         name, _, how = full_name.partition(", ")
-        counts = [*entry["host"], *entry.get("metal", entry["host"])]
-        cells = [f"{k2} + {torch} / {waits}" for k2, torch, waits in zip(*[iter(counts)] * 3)]
+        cells = [
+            f"{cost['dispatches']} + {cost['operators']} / {cost['waits']}"
+            for passes in (entry["host"], entry.get("metal", entry["host"]))
+            for cost in (passes["forward"], passes["backward"])
+        ]
         rows.append((f"`{name}`" + (f", `{how}`" if how else ""), *cells))
     return _table(
         ("operation", "host: forward", "host: backward", "Metal: forward", "Metal: backward"), rows

@@ -10,14 +10,12 @@ import k2
 import pytest
 import torch
 
+from k2_mps_tests.parity import calls
 from k2_mps_tests.parity.helpers import assert_equal
-from k2_mps_tests.parity.test_operations import _variables
 
 if sys.platform == "darwin":
     pytest.skip("only the emulated device fails on request", allow_module_level=True)
 from mps_emulator import failing_command_buffer  # noqa: E402
-
-from k2_mps_tests.parity.test_budgets import BUDGETS  # noqa: E402
 
 # The kernel's label, then Metal's text.
 MESSAGE = r"did not complete k2 \w+.*: Caused GPU Timeout Error .* not valid"
@@ -38,26 +36,34 @@ def _wait():
     k2.RaggedTensor([[1.0], [2.0]], device="mps").sum()
 
 
-def _named(budgets):
-    return pytest.mark.parametrize("call", [one["call"] for one in budgets])
+BUDGETS = calls.table("budgets.toml")
 
 
-@_named([one for one in BUDGETS if one["metal"][0]])
-def test_forward(call):
-    right = eval(call, _variables())
-    variables = _variables()
+def _with_dispatches(direction):
+    """The operations that dispatch kernels in "forward" or "backward", by Metal."""
+    for name, budget in BUDGETS.items():
+        if budget.get("metal", budget["host"])[direction]["dispatches"]:
+            yield name
+
+
+@pytest.mark.parametrize("name", _with_dispatches("forward"))
+def test_forward(name):
+    call = BUDGETS[name]["call"]
+    right = eval(call, calls.variables())
+    variables = calls.variables()
     torch.mps.synchronize()
     with failing_command_buffer(), pytest.raises(RuntimeError, match=MESSAGE):
         eval(call, variables)
         _wait()
     _wait()  # The failure is thrown once.
-    again = eval(call, _variables())
+    again = eval(call, calls.variables())
     assert_equal(again, right.detach().cpu().requires_grad_(right.requires_grad))
 
 
-@_named([one for one in BUDGETS if one["metal"][3]])
-def test_backward(call):
-    total = eval(call, _variables()).sum()
+@pytest.mark.parametrize("name", _with_dispatches("backward"))
+def test_backward(name):
+    call = BUDGETS[name]["call"]
+    total = eval(call, calls.variables()).sum()
     torch.mps.synchronize()
     with failing_command_buffer(), pytest.raises(RuntimeError, match=MESSAGE):
         total.backward()

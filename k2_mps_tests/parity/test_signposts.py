@@ -8,8 +8,8 @@ import k2
 import pytest
 import torch
 
+from k2_mps_tests.parity import calls
 from k2_mps_tests.parity.helpers import python
-from k2_mps_tests.parity.test_operations import _variables
 
 if sys.platform == "darwin":
     pytest.skip("only Instruments records there", allow_module_level=True)
@@ -43,7 +43,7 @@ CALLS = [
 
 @pytest.mark.parametrize("call", CALLS)
 def test_dispatches_have_signposts_and_labels(call, metal):
-    variables = _variables()
+    variables = calls.variables()
     trace = _record(lambda: eval(call, variables))
     kernels = [dispatch.kernel for dispatch in trace.dispatches]
     assert kernels
@@ -59,7 +59,7 @@ def test_dispatches_have_signposts_and_labels(call, metal):
 
 
 def test_functions_are_nested_and_hold_dispatches_and_waits(metal):
-    variables = _variables()
+    variables = calls.variables()
     trace = _record(lambda: eval(CALLS[1], variables))
     (whole,) = [i for i in _of(trace, "function") if i.message == "k2::IntersectDenseMps"]
     assert whole.category == "DynamicTracing"
@@ -77,7 +77,7 @@ def test_functions_are_nested_and_hold_dispatches_and_waits(metal):
 
 
 def test_messages_are_names_without_types():
-    loose = _variables()["loose"]
+    loose = calls.variables()["loose"]
     trace = _record(lambda: k2.connect(k2.arc_sort(loose)))
     found = {i.message for i in _of(trace, "function")}
     assert {"k2::Connect", "k2::ArcSort"} <= found
@@ -86,7 +86,7 @@ def test_messages_are_names_without_types():
 
 
 def test_there_is_one_wait_for_each_gate():
-    loose = _variables()["loose"]
+    loose = calls.variables()["loose"]
     with k2.mps.counters() as counted:
         trace = _record(lambda: k2.connect(loose))
     waits = _of(trace, "wait")

@@ -4,7 +4,6 @@ import pytest
 from k2mps.core import errors
 from k2mps.series import patch_folder, patch_text, series_file
 
-from k2_mps_tests.tooling import support
 from k2_mps_tests.tooling.support import ARRAY, NEW
 
 IDS = ("1" * 40, "2" * 40)
@@ -183,48 +182,102 @@ def test_a_diff_need_not_be_utf8_but_the_text():
         patch_text.parse("name.patch", GOOD.encode().replace("größe".encode(), b"gr\xf6\xdfe"))
 
 
+ORDINARY = [
+    "a",
+    ".github/workflows/x.yml",
+    ".gitignore",
+    "größe.mm",
+    "a..b",
+    "...",
+    "git",
+    "a/.gitkeep",
+    "-x",
+    "k2/csrc/a b.h",
+]
 UNSAFE = [
-    "",
+    "/etc/passwd",
+    "../outside",
+    "a/../../outside",
+    "a/./b",
+    "a//b",
+    "a/",
+    ".",
+    "..",
+    ".git/hooks/post-checkout",
+    ".GIT/config",
+    "sub/.git/config",
+    "a/.git",
+    ".git./config",
     ".git /config",
-    *r"""/etc/passwd ../outside a/../../outside a/./b a//b a/ . .. .git/hooks/post-checkout
-    .GIT/config sub/.git/config a/.git .git./config GIT~1/config .gitmodules a\b a\..\b C:/windows
-    .git::$INDEX_ALLOCATION/config a"b""".split(),
-    *("a\nb", "a\tb", "a\x7fb", "\u200c.git/config", ".g\u200cit/config"),
+    ".git::$INDEX_ALLOCATION/config",
+    "GIT~1/config",
+    ".gitmodules",
+    "\u200c.git/config",
+    ".g\u200cit/config",
+    r"a\b",
+    r"a\..\b",
+    "C:/windows",
+    'a"b',
+    "a\tb",
+    "a\x7fb",
 ]
 
 
-def test_which_paths_are_refused():
-    for path in UNSAFE:
-        with pytest.raises(errors.SeriesError, match="is refused"):
-            patch_text.check_path(path, "patches/x.patch")
-    ordinary = "a .github/workflows/x.yml .gitignore größe.mm a..b ... git a/.gitkeep -x"
-    for path in (*ordinary.split(), "k2/csrc/a b.h"):
+@pytest.mark.parametrize("path", ORDINARY)
+def test_an_ordinary_path(path):
+    patch_text.check_path(path, "patches/x.patch")
+
+
+@pytest.mark.parametrize("path", [*UNSAFE, "", "a\nb"])
+def test_an_unsafe_path_is_refused(path):
+    with pytest.raises(errors.SeriesError, match="is refused"):
         patch_text.check_path(path, "patches/x.patch")
 
 
-@pytest.mark.parametrize("old", ["\tcmake/mps.cmake\n", "k2/csrc/context.h"])
-def test_an_unsafe_path_in_a_patch_file_never_gets_to_git(sandbox, old):
-    """Reading refuses such a path in New-files and in a diff; so does the command line."""
-    name = sandbox.root / "patches/context-know-mps.patch"
-    good = name.read_text()
-    for path in (path for path in UNSAFE if "\n" not in path and path):
-        raw = good.replace(old, f"\t{path}\n" if old[0] == "\t" else path).encode()
-        with pytest.raises(errors.SeriesError):
-            patch_text.parse(name.name, raw)
-    name.write_text(good.replace(old.strip(), "../../outside"))
-    assert sandbox.fails(1, "apply").startswith(f"error: patches/{name.name} names the path")
+@pytest.mark.parametrize("path", UNSAFE)
+def test_an_unsafe_path_in_new_files_is_refused(path):
+    with pytest.raises(errors.SeriesError):
+        parse(GOOD.replace("\tcmake/mps.cmake\n", f"\t{path}\n"))
+
+
+@pytest.mark.parametrize("path", UNSAFE)
+def test_an_unsafe_path_in_a_diff_is_refused(path):
+    with pytest.raises(errors.SeriesError):
+        parse(GOOD.replace("k2/csrc/context.h", path))
+
+
+@pytest.mark.parametrize("old", ["cmake/mps.cmake", "k2/csrc/context.h"])
+def test_an_unsafe_path_never_gets_to_git(sandbox, old):
+    file = sandbox.root / "patches/context-know-mps.patch"
+    file.write_text(file.read_text().replace(old, "../../outside"))
+    assert sandbox.fails(1, "apply").startswith(f"error: patches/{file.name} names the path")
     assert not (sandbox.root.parent / "outside").exists()
 
 
-def test_the_order_file():
+def test_comments_and_spaces_in_the_order_are_skipped():
     order = b"# why\n\n a.patch \nb.patch\n#c.patch\n"
     assert series_file.parse(order) == (["a.patch", "b.patch"], {})
+
+
+def test_an_order_that_stays_keeps_every_byte():
     kept = b"# why\n\na.patch\nb.patch"
     assert series_file.render_order(kept, ["a.patch", "b.patch"]) == kept
+
+
+def test_a_patch_that_goes_loses_its_line():
+    kept = b"# why\n\na.patch\nb.patch"
     assert series_file.render_order(kept, ["b.patch"]) == b"# why\nb.patch\n"
-    for name in ("../x.patch", "/x.patch", "a/x.patch", "x.txt", ".patch", "a b.patch", "-x.patch"):
-        with pytest.raises(errors.SeriesError):
-            series_file.parse(f"{name}\n".encode())
+
+
+@pytest.mark.parametrize(
+    "name", ["../x.patch", "/x.patch", "a/x.patch", "x.txt", ".patch", "a b.patch", "-x.patch"]
+)
+def test_a_name_that_is_no_patchs_is_refused(name):
+    with pytest.raises(errors.SeriesError):
+        series_file.parse(f"{name}\n".encode())
+
+
+def test_a_patch_that_is_named_twice_is_refused():
     with pytest.raises(errors.SeriesError):
         series_file.parse(b"a.patch\na.patch\n")
 
@@ -232,23 +285,42 @@ def test_the_order_file():
 CMAKE = "files/cmake/mps.cmake"
 
 
-@pytest.mark.parametrize(
-    "script, reason",
-    [
-        *(
-            (f'mv {path} ../other; ln -s "$PWD/../other" {path}', "a symbolic link")
-            for path in (CMAKE, "files/cmake", NEW)
-        ),
-        *(
-            (f"touch {path}", "belongs to no patch")
-            for path in ("stray.patch", "files/stray.h", f"{CMAKE}x")
-        ),
-        *((f"rm {path}", "does not exist") for path in (NEW, CMAKE, "series")),
-        (f"perl -pi -e 's|^New-files:|$&\n\tcmake/mps.cmake|' {NEW}", "belongs to both"),
-        (f"perl -pi -e 's|k2/csrc/no_newline.txt|cmake/mps.cmake|g' {ARRAY}", "which .* adds"),
-    ],
-)
-def test_a_folder_that_is_no_series_is_refused(sandbox, script, reason):
-    support.shell(sandbox.root / "patches", script)
+@pytest.fixture
+def patches(sandbox):
+    return sandbox.root / "patches"
+
+
+def refuses(patches, reason):
     with pytest.raises(errors.SeriesError, match=reason):
-        patch_folder.load(sandbox.root / "patches")
+        patch_folder.load(patches)
+
+
+@pytest.mark.parametrize("path", [CMAKE, "files/cmake", NEW])
+def test_a_symbolic_link_in_patches_is_refused(patches, tmp_path, path):
+    (patches / path).rename(tmp_path / "elsewhere")
+    (patches / path).symlink_to(tmp_path / "elsewhere")
+    refuses(patches, "a symbolic link")
+
+
+@pytest.mark.parametrize("path", ["stray.patch", "files/stray.h", f"{CMAKE}x"])
+def test_a_file_of_no_patch_is_refused(patches, path):
+    (patches / path).touch()
+    refuses(patches, "belongs to no patch")
+
+
+@pytest.mark.parametrize("path", [NEW, CMAKE, "series"])
+def test_a_missing_file_is_refused(patches, path):
+    (patches / path).unlink()
+    refuses(patches, "does not exist")
+
+
+def test_a_new_file_of_two_patches_is_refused(patches):
+    text = (patches / NEW).read_text()
+    (patches / NEW).write_text(text.replace("New-files:\n", "New-files:\n\tcmake/mps.cmake\n"))
+    refuses(patches, "belongs to both")
+
+
+def test_an_edit_of_a_file_that_a_patch_adds_is_refused(patches):
+    text = (patches / ARRAY).read_text()
+    (patches / ARRAY).write_text(text.replace("k2/csrc/no_newline.txt", "cmake/mps.cmake"))
+    refuses(patches, "which .* adds")

@@ -125,7 +125,8 @@ def test_two_new_patches_conflict_in_the_order_only(project):
     order = project.root / "patches/series"
     message = project.fails(1, "apply")
     assert "git merge may have left a conflict in that line" in message
-    support.shell(order.parent, "perl -ni -e 'print unless /^[<=>]/' series")
+    lines = order.read_text().splitlines(keepends=True)
+    order.write_text("".join(line for line in lines if line[0] not in "<=>"))
     project.ok("apply")
     assert (project.checkout / "a.h").exists()
     assert (project.checkout / "b.h").exists()
