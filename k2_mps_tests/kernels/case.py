@@ -5,6 +5,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from k2_mps_tests.kernels import runner
+
 # The elements of outputs before the launch, which stay where a kernel does not write.
 UNTOUCHED = 77.0
 
@@ -16,7 +18,8 @@ class Buffer(NamedTuple):
       content: the contents before the launch, a non-empty array of the kernel's
         element type; numpy.uint16 for bfloat, which NumPy lacks.
       expected: the contents afterwards, of the same shape, numpy.float32 for
-        bfloat; None if the launch must not change a bit.
+        bfloat; or the scores of the PathSums that are the last axis of `content`, without
+        this axis; None if the launch must not change a bit.
       tolerance: the largest difference of each element from `expected`, of a
         shape that broadcasts to that of `expected`; infinite for any value.
     """
@@ -37,6 +40,20 @@ class Buffer(NamedTuple):
         if expected.size == 0:
             return cls(np.full(1, UNTOUCHED, dtype))
         return cls(np.full(expected.shape, UNTOUCHED, dtype), expected, tolerance)
+
+    @classmethod
+    def path_sums(cls, scores, tolerance, floats):
+        """A buffer of PathSums of path_sums.h that the kernel writes.
+
+        A kernel may store a sum as any significand * 2^exponent, so their scores are compared.
+
+        Args:
+          scores: the expected scores, float64; NaN where the kernel must not write.
+          floats: the number of floats of a sum.
+        """
+        content = np.full((*scores.shape, floats), UNTOUCHED, np.float32)
+        expected = np.where(np.isnan(scores), runner.scores_of(content), scores)
+        return cls(content, expected, np.where(np.isnan(scores), 0, tolerance))
 
 
 # By the most threads of a threadgroup, as FitInstance() of grid.h has them.

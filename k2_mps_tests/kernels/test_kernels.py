@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from k2_mps_tests.kernels import on_mps, runner, sources
-from k2_mps_tests.kernels.case import Buffer, Case
+from k2_mps_tests.kernels.case import UNTOUCHED, Buffer, Case
 from k2_mps_tests.running import ran
 
 NO_GPU = {"CUDA_VISIBLE_DEVICES": "-1"}
@@ -163,6 +163,26 @@ def test_differences():
     either = Buffer(zeros, expected, np.array([0.5, 0.0, np.inf]))
     assert compared(either, [1, -np.inf, 5]) == []
     assert compared(Buffer.scratch(zeros), [1, np.nan, np.inf]) == []
+
+
+@pytest.mark.parametrize("sums", [[[3, 1.0, 0]], [[2, 2.0, 0]], [[2, 1.5, 0.5]]])
+def test_path_sums_of_any_exponent_are_compared_by_their_scores(sums):
+    expected = Buffer.path_sums(np.log([8.0]), 1e-12, floats=3)
+    assert runner.differences([expected], [np.array(sums, np.float32)]) == []
+
+
+@pytest.mark.parametrize("sums", [[[2, 1.0]], [[3, 1.001]], [[-np.inf, 1.0]], [[77, 77]]])
+def test_a_wrong_path_sum_is_noticed(sums):
+    expected = Buffer.path_sums(np.log([8.0]), 1e-6, floats=2)
+    found = runner.differences([expected], [np.array(sums, np.float32)])
+    assert "1 of 1 elements differ" in found[0]
+
+
+def test_a_path_sum_that_is_not_to_be_written_is_noticed():
+    expected = Buffer.path_sums(np.array([np.nan]), 1.0, floats=2)
+    untouched, written = np.full((1, 2), UNTOUCHED, np.float32), np.ones((1, 2), np.float32)
+    assert runner.differences([expected], [untouched]) == []
+    assert runner.differences([expected], [written])
 
 
 def test_bits_that_change_between_runs_are_noticed():

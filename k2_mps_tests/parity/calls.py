@@ -14,12 +14,27 @@ def table(name):
     return tomllib.loads(Path(__file__).with_name(name).read_text(encoding="utf-8"))
 
 
-def variables():
-    """The variables of the calls, by name: k2, torch, and small inputs, all on mps."""
+def variables(along=None):
+    """The variables of the calls, by name: k2, torch, and small inputs, all on mps.
+
+    Args:
+      along: a tensor of no axes: how far the inputs that take a gradient are moved, each in a
+        random direction that is the same in every call.  Default: they are not moved.
+    """
     torch.manual_seed(5)
+    directions = torch.Generator().manual_seed(6)
+
+    def moved(tensor):
+        if along is None:
+            return tensor.requires_grad_(True)
+        return tensor + along * torch.randn(tensor.shape, generator=directions).to("mps")
+
+    def moved_scores(fsas):
+        fsas.scores = moved(fsas.scores)
+        return fsas
 
     def leaf(*shape):
-        return torch.randn(*shape, device="mps", requires_grad=True)
+        return moved(torch.randn(*shape, device="mps"))
 
     def indexes(values, dtype=torch.int32):
         return torch.tensor(values, dtype=dtype, device="mps")
@@ -27,20 +42,24 @@ def variables():
     B, S, T, C = 3, 4, 9, 6
     segments = torch.tensor([[0, 0, 20], [1, 0, 18], [2, 0, 15]], dtype=torch.int32)
     log_probs = torch.randn(3, 20, C, device="mps").log_softmax(-1)
-    dense = k2.DenseFsaVec(log_probs, segments)
-    dense.scores.requires_grad_(True)  # keeps gradients from reaching the leaf
+    if along is None:
+        dense = k2.DenseFsaVec(log_probs, segments)
+        dense.scores.requires_grad_(True)  # keeps gradients from reaching a leaf
+    else:
+        dense = k2.DenseFsaVec(moved(log_probs), segments)
     topo = k2.ctc_topo(C - 1, device="mps")
     am, lm = leaf(B, T, C), leaf(B, S + 1, C)
     symbols = torch.randint(1, C, (B, S), device="mps")
     boundary = indexes([[0, 0, S, T]] * B, torch.int64)
     _, grads = k2.rnnt_loss_simple(lm.detach(), am.detach(), symbols, 0, boundary, return_grad=True)
-    fsas = random_fsa_vec(4).to("mps").requires_grad_(True)
+    fsas = moved_scores(random_fsa_vec(4).to("mps"))
     with_ragged = fsas.clone()
     with_ragged.tag = k2.RaggedTensor(
         [[i % 3] * (i % 3) for i in range(fsas.num_arcs)], device="mps"
     )
     # An FSA that is neither connected nor sorted.
-    loose = k2.Fsa.from_str("0 1 3 0.1\n0 2 1 0.2\n1 3 -1 0.3\n3")
+    loose = k2.Fsa.from_str("0 1 3 0.1\n0 2 1 0.2\n1 3 -1 0.3\n3").to("mps")
+    ragged = k2.RaggedTensor([[1.0, 2.0, 5.0], [3.0]], device="mps")
     streams = k2.RnntDecodingStreams(
         [k2.RnntDecodingStream(k2.trivial_graph(C - 1, device="mps"))],
         k2.RnntDecodingConfig(C, 2, 3.0, 3, 3),
@@ -67,12 +86,12 @@ def variables():
         "graph": k2.ctc_graph([[1, 2], [3], [4, 4]], device="mps"),
         "lattice": k2.intersect_dense_pruned(topo, dense, 20, 8, 30, 1000),
         "with_ragged": with_ragged,
-        "ragged": k2.RaggedTensor([[1.0, 2.0, 5.0], [3.0]], device="mps").requires_grad_(True),
+        "ragged": k2.RaggedTensor(ragged.shape, moved(ragged.values)),
         "weights": leaf(100),
         "indexes": indexes([3, 1, 4, 1, 5]),
         "values": torch.randn(5, device="mps"),
         "streams": streams,
-        "loose": loose.to("mps").requires_grad_(True),
+        "loose": moved_scores(loose),
         "tokens": k2.RaggedTensor(
             [[[4, 6, 7, 1, 8], [4, 3, 7, 1, 8], [4, 3, 2, 1, 8], [5, 6, 7, 1, 8]]],
             dtype=torch.int32,
@@ -81,3 +100,9 @@ def variables():
         "scores": torch.arange(20.0, device="mps"),
         "counts": indexes([1] * 10 + [0] * 10),
     }
+
+
+def result(call, variables):
+    """The tensor that a call returns; of a ragged tensor, its values."""
+    found = eval(call, variables)
+    return found.values if isinstance(found, k2.RaggedTensor) else found

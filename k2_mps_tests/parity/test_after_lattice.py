@@ -1,10 +1,10 @@
 """What decoding does with a lattice of intersect_dense_pruned; test_budgets.py has its waits."""
 
-import _k2
 import k2
 import pytest
 import torch
 
+from k2_mps_tests.parity.batches import assert_batches
 from k2_mps_tests.parity.helpers import MPS, assert_equal, assert_equal_on_both
 from k2_mps_tests.parity.problems import KINDS, pick, random_graphs, random_scores
 
@@ -27,7 +27,7 @@ def test_words_of_a_batch():
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_incoming_arcs_and_batches_of_states(seed):
+def test_batches_of_a_pruned_lattice(seed):
     torch.manual_seed(seed)
     num_seqs, num_symbols = pick(1, 2, 5), pick(2, 9)
     log_probs, segments = random_scores(num_seqs, pick(1, 20, 65), num_symbols, pick(0.5, 5))
@@ -36,19 +36,7 @@ def test_incoming_arcs_and_batches_of_states(seed):
     lattice = k2.intersect_dense_pruned(
         graphs, dense, pick(3.0, 20.0), pick(1.0, 8.0), 3, 100, allow_partial=pick(False, True)
     )
-    arcs = lattice.to("cpu").arcs
-    dests = _k2.get_dest_states(arcs, as_idx01=True)
-    assert_equal(lattice._get_incoming_arcs(), _k2.get_incoming_arcs(arcs, dests))
-
-    batches = lattice._get_state_batches()
-    assert batches.shape.tot_size(1) == batches.dim0 * num_seqs
-    states = batches.values.long().cpu()
-    row_ids = batches.shape.row_ids(2).long().cpu()
-    batch_of, fsa_of = torch.empty_like(states), torch.empty_like(states)
-    batch_of[states], fsa_of[states] = row_ids // num_seqs, row_ids % num_seqs
-    assert torch.equal(fsa_of, arcs.shape().row_ids(1).long())
-    sources = arcs.shape().row_ids(2).long()
-    assert torch.equal(batch_of[dests.long()], batch_of[sources] + 1)
+    assert_batches(lattice)
 
 
 def test_threads_of_the_host_change_no_lattice(monkeypatch):

@@ -74,7 +74,7 @@ def _counted(function):
 def _forward_and_backward(call):
     """Returns the Costs of a call and of its backward pass."""
     variables = calls.variables()
-    forward, result = _counted(lambda: eval(call, variables))
+    forward, result = _counted(lambda: calls.result(call, variables))
     assert result.requires_grad
     total = result.sum()
     backward, _ = _counted(total.backward)

@@ -49,21 +49,21 @@ def _with_dispatches(direction):
 @pytest.mark.parametrize("name", _with_dispatches("forward"))
 def test_forward(name):
     call = BUDGETS[name]["call"]
-    right = eval(call, calls.variables())
+    right = calls.result(call, calls.variables())
     variables = calls.variables()
     torch.mps.synchronize()
     with failing_command_buffer(), pytest.raises(RuntimeError, match=MESSAGE):
-        eval(call, variables)
+        calls.result(call, variables)
         _wait()
     _wait()  # The failure is thrown once.
-    again = eval(call, calls.variables())
+    again = calls.result(call, calls.variables())
     assert_equal(again, right.detach().cpu().requires_grad_(right.requires_grad))
 
 
 @pytest.mark.parametrize("name", _with_dispatches("backward"))
 def test_backward(name):
     call = BUDGETS[name]["call"]
-    total = eval(call, calls.variables()).sum()
+    total = calls.result(call, calls.variables()).sum()
     torch.mps.synchronize()
     with failing_command_buffer(), pytest.raises(RuntimeError, match=MESSAGE):
         total.backward()

@@ -12,6 +12,7 @@ import pytest
 import torch
 from k2.mps.lattice import intersect_dense
 
+from k2_mps_tests.parity.batches import assert_batches
 from k2_mps_tests.parity.helpers import MPS, assert_equal, assert_equal_on_both, assert_same
 from k2_mps_tests.parity.problems import KINDS, pick, random_graphs, random_scores
 
@@ -140,6 +141,7 @@ def test_batches(seed):
     lattice = Result(MPS, *case).lattice
     if lattice is None or lattice.num_arcs == 0:
         return
+    assert_batches(lattice)
     cpu = Result("cpu", *case).lattice
     # In these cases no state without entering arcs was kept, whose batch would be another one.
     for name in ("incoming_arcs", "state_batches", "entering_arc_batches", "leaving_arc_batches"):

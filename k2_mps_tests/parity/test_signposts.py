@@ -44,7 +44,7 @@ CALLS = [
 @pytest.mark.parametrize("call", CALLS)
 def test_dispatches_have_signposts_and_labels(call, metal):
     variables = calls.variables()
-    trace = _record(lambda: eval(call, variables))
+    trace = _record(lambda: calls.result(call, variables))
     kernels = [dispatch.kernel for dispatch in trace.dispatches]
     assert kernels
     for dispatch in trace.dispatches:
@@ -60,7 +60,7 @@ def test_dispatches_have_signposts_and_labels(call, metal):
 
 def test_functions_are_nested_and_hold_dispatches_and_waits(metal):
     variables = calls.variables()
-    trace = _record(lambda: eval(CALLS[1], variables))
+    trace = _record(lambda: calls.result(CALLS[1], variables))
     (whole,) = [i for i in _of(trace, "function") if i.message == "k2::IntersectDenseMps"]
     assert whole.category == "DynamicTracing"
     parts = [i for i in trace.intervals() if i is not whole and _within(i, whole)]

@@ -3,8 +3,7 @@
 ctc_best.py takes the cases of ctc_best.metal from here too.
 
 The reference follows best paths and keeps arcs by k2's rules, in float32 and in k2's order of
-additions, so best scores, paths and kept bits must be equal.  It sums in float64.  A kernel may
-store a sum as any significand * 2^exponent, so the check compares the scores of the sums.
+additions, so best scores, paths and kept bits must be equal.  It sums in float64.
 """
 
 import numpy as np
@@ -184,11 +183,11 @@ class Graph(Graphs):
             state = arcs["dest"][found[0]]
         return path
 
-    def _checkpoints(self, rows_of_block, of_fsas):
-        """Every `size`-th row; shorter sequences have fewer rows."""
+    def _checkpoints(self, rows_of_block, of_fsas, untouched=UNTOUCHED):
+        """Every `rows_of_block`-th row; shorter sequences have fewer rows, then `untouched`."""
         pieces = []
         for rows in (rows for of_fsa in of_fsas for rows in of_fsa):
-            left = np.full((self.most_rows // rows_of_block + 1, rows.shape[1]), UNTOUCHED)
+            left = np.full((self.most_rows // rows_of_block + 1, rows.shape[1]), untouched)
             kept = rows[::rows_of_block]
             left[: len(kept)] = kept
             pieces.append(left.ravel())
@@ -265,17 +264,22 @@ class Graph(Graphs):
 
     def sums_case(self, name, kind, rows_of_block):
         count = len(self.states)
-        # The kernel in single precision rounds exp(), log() and a product in each of `rows` steps.
-        error = EPS * np.abs(self.scores) + (8 * EPS * self.most_rows if kind == "float" else 0)
+        # The kernel in single precision rounds exp() and products in each of `rows` steps; of
+        # pairs, the exponential has an error of 2^-46 and a sum or product one of about 2^-44.
+        of_steps = self.most_rows * (8 * EPS if kind == "float" else 2.0**-43)
+        error = EPS * np.abs(self.scores) + (of_steps if kind == "float" else 0)
+        # The float of log() is rounded once more, and so is each sum if each row has one.
+        of_sums = of_steps + (EPS if rows_of_block == 1 else 0)
+        floats = KINDS[kind] if rows_of_block > 1 else KINDS["float"]
         buffers = [
             *self._inputs(rows_of_block),
             Buffer(self.kept.view(np.int32)),
             ints(self.labels),
-            Buffer.scratch(
-                np.zeros_like(self._sums(kind if rows_of_block > 1 else "float", rows_of_block))
+            Buffer.path_sums(
+                self._checkpoints(rows_of_block, self.sums, untouched=np.nan), of_sums, floats
             ),
             Buffer.scratch(np.zeros((4 * self.num_states, KINDS[kind]), np.float32)),
-            Buffer.scratch(np.zeros((count, 2), np.float32)),
+            Buffer.path_sums(self.scores, of_steps + EPS, KINDS["float"]),
             Buffer.output(self.scores.astype(np.float32), np.where(np.isfinite(error), error, 0)),
         ]
         kernel, threads = self._instance("ctc_sums_" + kind)

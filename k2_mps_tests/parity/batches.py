@@ -1,0 +1,48 @@
+"""What the batches of a lattice's states and arcs must be, without another order to compare."""
+
+import _k2
+import k2
+import torch
+
+from k2_mps_tests.parity.helpers import assert_equal
+
+
+def assert_batches(lattice: k2.Fsa) -> None:
+    """Asserts that scores can be added up batch by batch, and in one order only.
+
+    The batches hold each state once.  All arcs that enter or leave a state of a batch do so
+    from or to the batches beside it.  So the states of a batch do not wait for each other.
+    """
+    arcs = lattice.arcs
+    num_fsas, num_arcs = lattice.shape[0], lattice.num_arcs
+    source_of = arcs.shape().row_ids(2).cpu().long()
+    dest_of = lattice._get_dest_states().cpu().long()
+    fsa_of = arcs.shape().row_ids(1).cpu().long()
+
+    states = lattice._get_state_batches()
+    order = states.values.cpu().long()
+    assert torch.equal(order.sort().values, torch.arange(len(fsa_of))), "each state, once"
+    # The rows of the second axis are the FSAs of each batch.
+    row_of = torch.empty_like(order)
+    row_of[order] = states.shape.row_ids(2).cpu().long()
+    assert states.shape.tot_size(1) == states.dim0 * num_fsas
+    assert torch.equal(row_of % num_fsas, fsa_of)
+    batch_of = row_of // num_fsas
+    assert torch.equal(batch_of[dest_of], batch_of[source_of] + 1)
+
+    for name, state_of in (("entering", dest_of), ("leaving", source_of)):
+        batches = getattr(lattice, f"_get_{name}_arc_batches")()
+        for axis in (1, 2):
+            rows, expected = batches.shape.row_splits(axis), states.shape.row_splits(axis)
+            assert torch.equal(rows, expected), f"the same batches of {name} arcs as of states"
+        found = batches.values.cpu().long()
+        assert torch.equal(found.sort().values, torch.arange(num_arcs)), f"each {name} arc, once"
+        place_of_state = batches.shape.row_ids(3).cpu().long()
+        assert torch.equal(order[place_of_state], state_of[found]), f"{name} arcs by their states"
+        of_one_state = place_of_state[1:] == place_of_state[:-1]
+        # The order of sums is the order of arcs.
+        assert (found[1:] > found[:-1])[of_one_state].all(), f"{name} arcs of a state, in order"
+
+    on_cpu = lattice.to("cpu").arcs
+    expected = _k2.get_incoming_arcs(on_cpu, _k2.get_dest_states(on_cpu, as_idx01=True))
+    assert_equal(lattice._get_incoming_arcs(), expected)

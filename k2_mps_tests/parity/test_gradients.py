@@ -1,0 +1,95 @@
+"""The gradient of each differentiable operation, against differences of its own results.
+
+These are the only tests of gradients whose reference is no code of k2's: the derivative along
+a line through all inputs is compared with the results at points of this line.
+"""
+
+import math
+
+import pytest
+import torch
+
+from k2_mps_tests.parity import calls
+
+EPS = torch.finfo(torch.float32).eps
+STEP = 2.0**-7
+# The paths or arcs that these keep depend on the scores in jumps, which a short step avoids.
+SHORT_STEP = 2.0**-13
+WITH_JUMPS = ("shortest_path", "prune_on_arc_post")
+# The pseudo-random paths of these are others after any change of the scores.
+RANDOM = ("Nbest", "mwer_loss")
+# Their backward passes need none of the inputs, so nothing is freed after the first.
+LINEAR = ("DenseFsaVec", "cat")
+# k2 rounds the derivative of a swoosh to 8 bits at random, a number between about -0.1 and 0.9.
+UNIT_OF_SWOOSH = 1 / 255
+
+
+def _cases(without=()):
+    """(name, call, place) for each differentiable operation; place is a K2_MPS_FORCE."""
+    for row in calls.table("operations.toml")["operations"]:
+        if "gradient" not in row:
+            continue
+        places = ("host", "metal") if "either" in (row["on"], row["gradient"]) else ("metal",)
+        for call in row["calls"]:
+            name = call["names"][0]
+            if name in without:
+                continue
+            for place in places:
+                yield pytest.param(name, call["call"], place, id=f"{name}-{place}")
+
+
+def _finite(result):
+    """The elements on the CPU in double precision, with zeros for infinite ones."""
+    return result.detach().cpu().double().nan_to_num(posinf=0, neginf=0)
+
+
+@pytest.mark.parametrize("name, call, place", _cases(without=RANDOM))
+def test_a_gradient_is_that_of_differences(name, call, place, monkeypatch):
+    monkeypatch.setenv("K2_MPS_FORCE", place)
+    step = SHORT_STEP if name in WITH_JUMPS else STEP
+    along = torch.zeros((), device="mps", requires_grad=True)
+    result = calls.result(call, calls.variables(along))
+    generator = torch.Generator().manual_seed(7)
+    weights = torch.rand(result.shape, generator=generator) + 0.5
+    weights[result.detach().isinf().cpu()] = 0
+    result.backward(weights.to(result.device, result.dtype))
+    gradient = along.grad.item()
+
+    def at(distance):
+        with torch.no_grad():
+            variables = calls.variables(torch.tensor(distance, device="mps"))
+            moved = calls.result(call, variables)
+        return (_finite(moved) * weights).sum().item()
+
+    slope = (at(step) - at(-step)) / (2 * step)
+    rougher = (at(2 * step) - at(-2 * step)) / (4 * step)
+    # With the steps h and 2 h, slopes are off by c h^2 and 4 c h^2, but for terms of h^4.  So a
+    # third of what separates them is the error of the first.
+    curvature = abs(rougher - slope) / 2
+    # Each result is rounded to float32, and the rounding of two is divided by two steps.
+    rounding = (_finite(result).abs() * weights).sum().item() * EPS / step
+    tolerance = curvature + rounding
+    if name == "swoosh_l":
+        # A rounding at random has at most half of a unit as its standard deviation.  One sum of
+        # 16,000 is off by more than four standard deviations; the seed is fixed.
+        tolerance += 4 * UNIT_OF_SWOOSH / 2 * math.hypot(*weights.flatten().tolist())
+    assert abs(gradient - slope) <= tolerance
+    # A test with a larger tolerance would notice too little.
+    assert tolerance < 0.1 * abs(gradient)
+
+
+@pytest.mark.parametrize("name, call, place", _cases())
+def test_without_gradients_nothing_is_kept_for_them(name, call, place, monkeypatch):
+    monkeypatch.setenv("K2_MPS_FORCE", place)
+    variables = calls.variables()
+    with torch.no_grad():
+        assert not calls.result(call, variables).requires_grad
+
+
+@pytest.mark.parametrize("name, call, place", _cases(without=LINEAR))
+def test_a_second_backward_pass_is_refused(name, call, place, monkeypatch):
+    monkeypatch.setenv("K2_MPS_FORCE", place)
+    total = calls.result(call, calls.variables()).sum()
+    total.backward()
+    with pytest.raises(RuntimeError, match="second time"):
+        total.backward()
