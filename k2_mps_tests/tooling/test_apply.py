@@ -48,6 +48,18 @@ def test_apply_gives_the_tree_one_commit_a_patch(sandbox):
     ]
 
 
+def test_a_first_apply_touches_only_what_the_series_changes(sandbox):
+    """ninja compiles what is newer than its object."""
+    sandbox.ok("checkout")
+    before = snapshot(sandbox.checkout)["files"]
+    sandbox.ok("apply")
+    after = snapshot(sandbox.checkout)["files"]
+    changed = {path for path in before.keys() | after.keys() if before.get(path) != after.get(path)}
+    folders = {path for path in changed if after.get(path) == "directory"}
+    of_series = git(sandbox.checkout, "diff", "--name-only", "-z", sandbox.pin).strip("\0")
+    assert changed - folders == set(of_series.split("\0"))
+
+
 def test_another_version_of_the_series_touches_only_what_differs(sandbox):
     sandbox.ok("apply")
     (sandbox.root / "patches/files/cmake/mps.cmake").write_text("# new\n")
