@@ -4,6 +4,7 @@ import itertools
 import re
 import shlex
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -212,6 +213,35 @@ def sentences(path):
         for sentence in re.split(r"(?<=[.:]) ", text)
         if len(sentence.split()) > 8
     }
+
+
+COLUMNS = 100
+
+
+def _texts_and_tables():
+    """The committed texts of this repository's own: Markdown, TOML and Python."""
+    names = subprocess.run(
+        ["git", "ls-files", "-z", "*.md", "*.toml", "*.py"],
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout.split("\0")
+    # k2 has a width of its own for what is in patches/.
+    return [name for name in names if name and not name.startswith("patches/")]
+
+
+@pytest.mark.parametrize("name", _texts_and_tables())
+def test_lines_have_at_most_100_columns(name):
+    """But for the rows of Markdown's tables, which cannot be broken."""
+    lines = (ROOT / name).read_text(encoding="utf-8").splitlines()
+    is_markdown = name.endswith(".md")
+    long = [
+        number
+        for number, line in enumerate(lines, 1)
+        if len(line) > COLUMNS and not (is_markdown and line.startswith("|"))
+    ]
+    assert not long, f"{name}, lines {long}"
 
 
 def test_nothing_is_said_twice():

@@ -226,7 +226,7 @@ def test_the_table_names_what_there_is():
             assert (ROOT / path).is_file(), f"{name}: {path}"
 
 
-def wheel(made, tag: str, name: str = download._LIBRARY, content: bytes = b"") -> None:  # noqa: F811
+def wheel(made, tag, name=download._LIBRARY, content=b""):  # noqa: F811
     wheel_for_tests.make(made.wheels, "9.1.0", "torch", tag, {name: content})
 
 

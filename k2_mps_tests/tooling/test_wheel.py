@@ -110,7 +110,7 @@ def test_a_wheel_for_a_check_says_so_and_lies_elsewhere(ready):
 
 
 @pytest.mark.skipif(sys.platform == "darwin", reason="a Mac needs nothing else")
-def test_what_a_wheel_for_macos_needs_is_checked_before_anything_is_built(sandbox, tmp_path):  # noqa: F811
+def test_what_a_wheel_for_macos_needs_is_checked_first(sandbox, tmp_path):  # noqa: F811
     env = {"PATH": bare_path(tmp_path)}
     for name in ("c++", "clang++-19"):
         os.symlink(shutil.which(name), Path(env["PATH"], name))
