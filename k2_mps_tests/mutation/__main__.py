@@ -1,0 +1,117 @@
+"""Changes the code in small ways, one at a time, and sees whether the tests notice.
+
+    .venv/bin/python -m k2_mps_tests.mutation --each 20
+
+Each change is made in a copy of the tree, in which the tests of the changed file run, then all
+others of its suite.  No k2 is built: kernels are compiled when their checks run, and the Python
+of k2.mps lies before that of the last `k2mps build`.  The seed decides which changes are made.
+
+Prints a row for each change, and at the end the number of those that no test noticed.
+"""
+
+import argparse
+import ast
+import collections
+import os
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+from k2_mps_tests import ending
+from k2_mps_tests.mutation import areas, mutants
+
+ROOT = Path(__file__).resolve().parents[2]
+AREAS = ("kernels", "k2.mps", "tool")
+# A loop without an end is noticed, too.
+SECONDS = 600
+
+
+def copy_tree(folder: Path) -> None:
+    """Copies this repository's files, and the Python of the checkout, into a folder."""
+    for name in areas.tracked(ROOT):
+        target = folder / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(ROOT / name, target, follow_symlinks=False)
+    shutil.copytree(ROOT / "build/k2/k2/python/k2", folder / areas.K2 / "k2")
+    for command in ("init", "add --all", "commit --quiet -m copy"):
+        who = ["-c", "user.name=k2-mps", "-c", "user.email=k2-mps@k2-mps.invalid"]
+        subprocess.run(["git", *who, *command.split()], cwd=folder, check=True, capture_output=True)
+
+
+def outcome(area: str, mutant: mutants.Mutant, tree: Path, log: Path) -> str:
+    """What the tests say of a mutant: "noticed", "hangs", "unnoticed" or "does not compile"."""
+    if mutant.path.endswith(".py"):
+        try:
+            ast.parse(mutant.text)
+        except SyntaxError:
+            return "does not compile"
+    environment = dict(os.environ, PYTHONPATH=str(tree / areas.K2), PYTHONDONTWRITEBYTECODE="1")
+    for command in areas.commands(area, mutant.path, tree):
+        with open(log, "w", encoding="utf-8") as file:
+            try:
+                status = subprocess.run(
+                    command, cwd=tree, env=environment, stdout=file, stderr=file, timeout=SECONDS
+                ).returncode
+            except subprocess.TimeoutExpired:
+                return "hangs"
+        said = log.read_text(encoding="utf-8", errors="replace")
+        if area == "kernels" and "seconds to compile" not in said:
+            return "does not compile"
+        if status:
+            return "noticed"
+    return "unnoticed"
+
+
+def run(area: str, count: int, seed: int, tree: Path) -> collections.Counter:
+    """Tries so many mutants of an area; prints each, and returns the numbers of outcomes."""
+    texts = [(path, (tree / path).read_text(encoding="utf-8")) for path in areas.files(area, tree)]
+    counts = collections.Counter()
+    for mutant in mutants.shuffled(texts, seed):
+        if sum(counts.values()) == count:
+            break
+        path = tree / mutant.path
+        whole = path.read_bytes()
+        path.write_text(mutant.text, encoding="utf-8")
+        try:
+            found = outcome(area, mutant, tree, tree.parent / "log.txt")
+        finally:
+            path.write_bytes(whole)
+        if found == "does not compile":
+            continue
+        counts[found] += 1
+        shown = " ".join(mutant.text.splitlines()[mutant.line - 1].split())
+        old, new = mutant.old.strip(), mutant.new.strip()
+        print(f"{found:<10} {mutant.path}:{mutant.line}: {old!r} -> {new!r}: {shown}", flush=True)
+    return counts
+
+
+def main() -> int:
+    """Returns 1 if a mutant was not noticed."""
+    parser = argparse.ArgumentParser(
+        prog="python -m k2_mps_tests.mutation",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("area", nargs="*", help=f"of {', '.join(AREAS)}; default all")
+    parser.add_argument("--each", type=int, default=20, help="changes of each area; default 20")
+    parser.add_argument("--seed", type=int, default=1)
+    options = parser.parse_args()
+    if unknown := set(options.area) - set(AREAS):
+        parser.error(f"no area is called {', '.join(sorted(unknown))}")
+    if not (ROOT / "build/k2/k2/python/k2/mps").is_dir():
+        parser.error("build/k2 is missing: k2mps build")
+    counts = collections.Counter()
+    with tempfile.TemporaryDirectory() as folder:
+        tree = Path(folder, "tree")
+        tree.mkdir()
+        copy_tree(tree)
+        for area in options.area or AREAS:
+            counts += run(area, options.each, options.seed, tree)
+    total = sum(counts.values())
+    print(f"{total - counts['unnoticed']} of {total} changes were noticed (mps is emulated)")
+    return 1 if counts["unnoticed"] else 0
+
+
+if __name__ == "__main__":
+    ending.run(main)

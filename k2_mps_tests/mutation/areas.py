@@ -1,0 +1,103 @@
+"""What is mutated: the kernels, the Python of k2.mps, and the tool; and the tests of each file."""
+
+import re
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+KERNELS = "patches/files/k2/csrc/mps/kernels"
+# Of the copy of the checkout's Python.
+K2 = "k2-python"
+BINDINGS = f"{K2}/k2/mps"
+TOOL = "tools/k2mps"
+PARITY, TOOLING = "k2_mps_tests/parity", "k2_mps_tests/tooling"
+
+# Tests of a file of k2.mps, by its name, that run before all others of parity.
+OF_BINDINGS = {
+    "bridge": ["operations", "algorithms"],
+    "calibrate": ["calibrate"],
+    "check": ["check"],
+    "check_page": ["check"],
+    "counting": ["counters"],
+    "ctc": ["ctc", "placement"],
+    "dense": ["lattice", "gradients"],
+    "distributed": ["distributed"],
+    "double_scores": ["scores", "gradients"],
+    "faults": ["check", "provenance"],
+    "gpu": ["gpu"],
+    "graph_index": ["graph_index"],
+    "joiner": ["operations", "gradients"],
+    "lattice": ["lattice", "placement"],
+    "placement": ["placement", "calibrate"],
+    "pruned": ["pruned", "after_lattice", "pruned_streams"],
+    "rnnt_boundary": ["budgets", "mutual_information"],
+    "rnnt_pruned": ["operations", "gradients", "losses"],
+    "rnnt_pruning": ["operations", "gradients", "budgets"],
+    "rnnt_smoothed": ["rnnt_smoothed", "gradients"],
+    "scores": ["scores"],
+    "streams": ["streams", "threads"],
+    "sums": ["budgets", "gradients"],
+    "torch_ctc": ["torch_ctc"],
+}
+# Tests of a package of the tool, or of one of its files, that run before all others of tooling.
+OF_TOOL = {
+    "series": ["series", "lint", "groups"],
+    "stack": ["apply", "authoring", "export", "names_and_order", "status", "checkout"],
+    "carry": ["rebase", "carrying", "submission", "probe", "report"],
+    "core": ["cli", "apply", "checkout", "hostile_config"],
+    "build": ["build", "environment", "interpreter"],
+    "run": ["recipes", "suites"],
+    "wheel": ["wheel_verification", "wheel_tools", "wheel", "wheel_hostile"],
+    "cli": ["cli", "authoring", "status"],
+}
+
+
+def files(area: str, tree: Path) -> list[str]:
+    """The files of an area, relative to the tree."""
+    folder, endings = {
+        "kernels": (KERNELS, (".metal", ".h")),
+        "k2.mps": (BINDINGS, (".py",)),
+        "tool": (TOOL, (".py",)),
+    }[area]
+    found = sorted(path for path in (tree / folder).rglob("*") if path.suffix in endings)
+    return [str(path.relative_to(tree)) for path in found if path.name != "__init__.py"]
+
+
+def commands(area: str, path: str, tree: Path) -> list[list[str]]:
+    """The commands that may notice a mutant of a file, quick ones first."""
+    name = Path(path).stem
+    if area == "kernels":
+        check = [sys.executable, "-m", "k2_mps_tests.kernels", "--device", "cpu"]
+        return [[*check, kernels] for kernels in _kernels_with(Path(path).name, tree)]
+    if area == "k2.mps":
+        own, folder = OF_BINDINGS.get(name, []), PARITY
+    else:
+        own, folder = OF_TOOL.get(Path(path).parent.name, []), TOOLING
+    quick = [f"{folder}/test_{test}.py" for test in own]
+    pytest = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider"]
+    return [[*pytest, *quick], [*pytest, folder, *(f"--ignore={file}" for file in quick)]]
+
+
+def _kernels_with(name: str, tree: Path) -> Sequence[str]:
+    """The files of kernels that include a file, directly or not; or the file itself."""
+    if name.endswith(".metal"):
+        return [name.removesuffix(".metal")]
+    checks = tree / "k2_mps_tests/kernels/checks"
+    sources = [*(tree / KERNELS).glob("*.[mh]*"), *checks.glob("*.metal")]
+    texts = {source.name: source.read_text(encoding="utf-8") for source in sources}
+    found, before = {name}, set()
+    while found != before:
+        before = set(found)
+        for source, text in texts.items():
+            if found & set(re.findall(r'#include "k2/csrc/mps/kernels/(.*?)"', text)):
+                found.add(source)
+    return sorted(source[: -len(".metal")] for source in found if source.endswith(".metal"))
+
+
+def tracked(root: Path) -> list[str]:
+    """The files of a repository that git tracks."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-z"], cwd=root, check=True, capture_output=True, text=True
+    ).stdout
+    return [name for name in listed.split("\0") if name]

@@ -1,0 +1,124 @@
+"""Mutants: copies of a file's text in which one operator, number or call is another one."""
+
+import io
+import random
+import re
+import tokenize
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+# A binary operator stands between spaces, so that templates and pointers stay.
+_SWAPS = {
+    " < ": " <= ",
+    " <= ": " < ",
+    " > ": " >= ",
+    " >= ": " > ",
+    " == ": " != ",
+    " != ": " == ",
+    " + ": " - ",
+    " - ": " + ",
+    " && ": " || ",
+    " || ": " && ",
+    " and ": " or ",
+    " or ": " and ",
+    " not ": " ",
+    " += ": " -= ",
+    "max(": "min(",
+    "min(": "max(",
+    "any(": "all(",
+    "all(": "any(",
+    "true": "false",
+    "false": "true",
+    "True": "False",
+    "False": "True",
+    "continue": "break",
+    # Lines that are a whole statement.
+    "threadgroup_barrier(mem_flags::mem_threadgroup);": ";",
+    "simdgroup_barrier(mem_flags::mem_none);": ";",
+}
+_SWAP = re.compile("|".join(re.escape(old) for old in sorted(_SWAPS, key=len, reverse=True)))
+# An integer that is no part of a name or of a float.
+_NUMBER = re.compile(r"(?<![\w.\"'])\d+(?![\w.\"'])")
+_C_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/|^\s*#[^\n]*", re.DOTALL | re.MULTILINE)
+
+
+class Mutant(NamedTuple):
+    """One change of a file.
+
+    Attributes:
+      path: the file, relative to the tree.
+      line: the number of the changed line, from 1 on.
+      old: the text that is replaced.
+      new: the text in its place.
+      text: the whole file with the change.
+    """
+
+    path: str
+    line: int
+    old: str
+    new: str
+    text: str
+
+
+def of(path: str, text: str) -> Iterator[Mutant]:
+    """Yields the mutants of a file, from its beginning to its end."""
+    code = _code_of_python(text) if path.endswith(".py") else _code_of_c(text)
+    places = [(match.span(), _SWAPS[match[0]]) for match in _SWAP.finditer(code)]
+    places += [(match.span(), str(int(match[0]) + 1)) for match in _NUMBER.finditer(code)]
+    for (begin, end), new in sorted(places):
+        if not _is_name(code, begin, end):
+            mutated = text[:begin] + new + text[end:]
+            yield Mutant(path, text.count("\n", 0, begin) + 1, text[begin:end], new, mutated)
+
+
+def shuffled(files: Sequence[tuple[str, str]], seed: int) -> Iterator[Mutant]:
+    """Yields mutants of files in an order that the seed gives, one of each file in turn.
+
+    Args:
+      files: pairs of a path and a text.
+    """
+    generator = random.Random(seed)
+    waiting = []
+    for path, text in files:
+        mutants = list(of(path, text))
+        generator.shuffle(mutants)
+        waiting.append(mutants)
+    generator.shuffle(waiting)
+    while any(waiting):
+        for mutants in waiting:
+            if mutants:
+                yield mutants.pop()
+
+
+def _is_name(code: str, begin: int, end: int) -> bool:
+    """Whether what is found is the end or the beginning of a longer name."""
+    before, first, last = code[begin - 1 : begin], code[begin], code[end - 1]
+    is_end = first.isalpha() and (before.isalnum() or before == "_")
+    after = code[end : end + 1]
+    return is_end or (last.isalpha() and (after.isalnum() or after == "_"))
+
+
+def _blank(text: str, begin: int, end: int) -> str:
+    return text[:begin] + re.sub(r"[^\n]", "\0", text[begin:end]) + text[end:]
+
+
+def _code_of_c(text: str) -> str:
+    """The text, of the same length, without comments and directives."""
+    for match in _C_COMMENT.finditer(text):
+        text = _blank(text, *match.span())
+    return text
+
+
+def _code_of_python(text: str) -> str:
+    """The text, of the same length, without comments and strings."""
+    begins = [0]
+    for line in text.splitlines(keepends=True):
+        begins.append(begins[-1] + len(line))
+    left_out = {tokenize.COMMENT, tokenize.STRING}
+    left_out.update(getattr(tokenize, name, -1) for name in ("FSTRING_START", "FSTRING_MIDDLE"))
+    found = text
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type in left_out:
+            (row, column), (last_row, last_column) = token.start, token.end
+            found = _blank(found, begins[row - 1] + column, begins[last_row - 1] + last_column)
+    return found
