@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Carries the series towards upstream's newest commit, and says what stops it.
 
-The program probes upstream's default branch, rebases the series onto the newest commit to
-which all patches apply, builds k2 there and runs the suites `upstream-cpu` and `parity`.  A patch
-whose lines upstream has is dropped by its name, and stops nothing.  The text, for an issue, has
-the commit that breaks each patch, the dropped patches, and the end of what a failed step printed:
+The program probes upstream's default branch, rebases the series onto the newest commit to which all
+patches apply, builds k2 there and runs the suites `upstream-cpu` and `parity`.  If upstream already
+has the lines of a patch, the patch is dropped by its name.  The text, for an issue, has the commit
+that breaks each patch, the dropped patches, and the end of what a failed step printed:
 build/follow.md.  The rebased patches/ stay: `git stash -u -- patches upstream.toml` puts them away.
 
 Exit status: 0 if the series is on upstream's newest commit, and all steps passed there; 34 if the
@@ -34,7 +34,7 @@ def k2mps(*words: str, **how) -> subprocess.CompletedProcess:
 
 
 def quoted(text: str) -> list[str]:
-    """Lines as code of Markdown, in which names from upstream mean nothing."""
+    """Lines as a code block of Markdown, so that nothing in a name from upstream becomes markup."""
     return ["", *(f"    {line}" for line in text.splitlines()), ""]
 
 

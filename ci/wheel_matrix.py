@@ -24,7 +24,7 @@ else:
 ROOT = Path(__file__).resolve().parents[1]
 KNOWN = ROOT / "k2_mps_tests/macos_torch/known.toml"
 ONE_PYTHON = "3.12"
-# How a wheel is made: the system of GitHub's, and what `k2mps wheel --target` is there.
+# How a wheel is made: GitHub's runner, and the value of `k2mps wheel --target` there.
 KINDS = (
     {"kind": "native", "runner": "macos-15", "target": "native"},
     {"kind": "cross-built", "runner": "ubuntu-24.04", "target": "macos-arm64"},
@@ -32,7 +32,8 @@ KINDS = (
 
 
 def pairs(versions: list[str]) -> list[dict[str, str]]:
-    """All pairs of one of these torch and a Python, with the GIL, for which torch has wheels."""
+    """All pairs of one of these releases of torch and a Python, with the GIL, for which that torch
+    has wheels."""
     known = tomllib.loads(KNOWN.read_text())["facts"]["Pythons of the wheels"]["known"]
     found = []
     for version in versions:

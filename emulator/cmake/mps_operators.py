@@ -23,8 +23,8 @@ def read(path: pathlib.Path) -> tuple[set[str], set[str]]:
     """The operators with an mps kernel for dense tensors, and those with one for sparse ones.
 
     The first set leaves out operators that the CPU composes of others, together with their
-    autograd.  An mps kernel of such an operator is only a shortcut, whose backward the CPU lacks;
-    the composite gives the same results.
+    autograd.  An mps kernel of such an operator is only a shortcut, and the CPU has no backward
+    pass for it. The composite gives the same results.
     """
     parsed = parse_native_yaml(str(path), str(path.with_name("tags.yaml")))
     mps = set(_BY_HAND)

@@ -27,8 +27,8 @@ class Counters:
     # The bytes of the mps tensors that aten operators took and made, each tensor
     # once: a copy of n bytes on the device counts 2 * n, x.add_(1) the size of x.
     operator_bytes: int = 0
-    # Nanoseconds that the emulator spent, outside of commands and operators, on
-    # making and comparing its two copies of a buffer.  A Mac has one copy.
+    # The nanoseconds in which the emulator made and compared its two copies of buffers, outside of
+    # commands and operators.  A Mac has one copy.
     upkeep: int = 0
     # Objects that a thread without an autorelease pool autoreleased: nothing frees
     # them before the thread ends.

@@ -86,14 +86,14 @@ def _let_autograd_finish() -> None:
     process.  torch has this problem with every device whose backward runs in its own thread.
     """
     deadline, calm = time.monotonic() + 5, 0
-    # Between two looks a thread that waits for the GIL gets it, or is ready to run.
+    # Between two checks, a thread that waits for the GIL gets it, or becomes ready to run.
     while calm < 2 and time.monotonic() < deadline:
         time.sleep(0.005)
         calm = 0 if _backward_is_ready() else calm + 1
 
 
 def _backward_is_ready() -> bool:
-    """Whether a backward thread runs, or would on a free processor."""
+    """Whether a backward thread runs, or waits only for a processor."""
     for path in glob.glob("/proc/self/task/*/stat"):
         with contextlib.suppress(OSError), open(path, encoding="utf-8") as file:
             if re.search(r"\(pt_autograd.*\) R", file.read()):

@@ -99,7 +99,7 @@ CASES = {
         {},
         ["kernel reverse: MTLBuffer #", "was freed before the command ran"],
     ),
-    "buffer behind another, not used": (
+    "buffer after another, not used": (
         planted("buffer that no encoder knows"),
         {},
         ["kernel 'increment_behind' accessed byte 0 of MTLBuffer #", "Call useResource:usage:"],

@@ -192,7 +192,7 @@ def check_encodings(headers, known):
             and all(
                 signature[1 + number] == encoding
                 for number, encoding in arguments.items()
-                # The first argument behind the declared ones, in "...".
+                # The first argument after the declared ones, in "...".
                 if 1 + number < len(signature)
             )
             for result, arguments in candidates

@@ -35,7 +35,7 @@ SIZES = {
 VOCABULARY = 500
 BEAM = 8.0
 FORCE = "K2_MPS_FORCE"
-# A device, and who runs there what both can run.
+# A device, and a value of K2_MPS_FORCE.
 PLACES = {
     "cpu": ("cpu", "host"),
     "cuda": ("cuda", "host"),
@@ -77,7 +77,8 @@ def where():
 
 
 def forced(who):
-    """A context in which the host, or Metal, runs all operations that both can run."""
+    """A context in which all operations that both the host and Metal can do run in one of the two
+    places."""
     return mock.patch.dict(os.environ, {FORCE: who})
 
 

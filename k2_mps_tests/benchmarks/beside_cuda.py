@@ -13,11 +13,11 @@ The work is one of these:
 - `ctc`: ctc_loss with its gradient, and intersect_dense.
 - `decoding-B`: intersect_dense_pruned of B utterances with a CTC topology of 100 symbols.
 
-`record` makes for each part a recording of k2's kernels, whose replay an NVIDIA GPU times, and
-one file with torch's operators of all parts.  `cuda` needs k2 with CUDA and torch alone.  For
-each part it prints the sum of the times of its GPU kernels, and the time of the call with its
-waits, in milliseconds, both medians of several runs; for the file, the same of the operators,
-on random tensors of their shapes.
+`record` makes for each part a recording of k2's kernels, whose replay an NVIDIA GPU times, and one
+file with torch's operators of all parts.  `cuda` needs k2 with CUDA and torch alone.  For each part
+it prints, in milliseconds, the sum of the times of its GPU kernels, and the time of the call with
+its waits. Both are medians of several runs. For the operators in the file it prints the same, on
+random tensors of their shapes.
 """
 
 import argparse
@@ -169,7 +169,8 @@ class Decoding:
 
 
 def made(work, device):
-    """An object whose run(part) does the work that a name of the command line says."""
+    """Returns an object whose run(part) does the work that a name on the command line stands
+    for."""
     if work in STEPS:
         return Step(STEPS[work], device)
     if work == "ctc":
@@ -216,7 +217,7 @@ def _described(argument):
 def _made(described):
     if isinstance(described, dict):
         dtype = getattr(torch, described["dtype"])
-        # An expanded tensor has the elements of one with fewer.
+        # An expanded tensor has no elements of its own.
         shape, stride = described["shape"], described["stride"]
         own = [size if step else 1 for size, step in zip(shape, stride)]
         made = torch.empty_strided(own, stride, dtype=dtype, device="cuda")

@@ -3,10 +3,10 @@
     .venv/bin/python -m k2_mps_tests.benchmarks.ragged
 
 k2 computes row ids, row splits (counts and their sums) and the shape of an index on the host, in
-memory that mps shares.  For each of them the program counts what torch's operators for the same
-result ask of the GPU, times the host, and estimates the GPU's time: of its commands and bytes, and
-with a wait more, which the GPU costs where the host reads the result next.  Without an mps device,
-emulated or not, there are no counts.
+memory that mps shares.  For each of them the program counts the commands and bytes of the operators
+of torch that give the same result, times the host, and estimates the GPU's time: without a wait,
+and with one, which is needed where the host reads the result next.  Without an mps device, emulated
+or not, there are no counts.
 """
 
 import sys

@@ -1,9 +1,9 @@
 """Measures the share of an operation that a Mac's host would do, on emulated mps.
 
-The host's time is the wall time, less the time of k2's kernels, less the time of
-torch's operators: a Mac's GPU does both.  It is also less the time in which the
-emulator makes and compares its two copies of a buffer: a Mac has one copy.  The
-host's share of the operation's time on the CPU bounds the speedup by any GPU.
+The host's time is the wall time, less the time of k2's kernels, less the time of torch's operators:
+a Mac's GPU does both.  It is also less the time in which the emulator makes and compares its two
+copies of a buffer: a Mac has one copy.  No GPU can make the operation faster than the host's share
+of it.
 """
 
 import os
@@ -17,7 +17,7 @@ from torch.profiler import profile as profiler
 REPEATS, SECONDS = 4, 0.5
 MEGABYTE = 1e6
 
-# Otherwise torch's profiler prints two lines whenever it is used.
+# Without this, torch's profiler prints two lines whenever it is used.
 os.environ.setdefault("KINETO_LOG_LEVEL", "6")
 
 

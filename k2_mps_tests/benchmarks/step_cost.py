@@ -47,8 +47,7 @@ def bytes_of_kernels(folder):
 class Bytes(Operators):
     """The bytes of the tensors that torch's operators read and write.
 
-    Attributes:
-      moved: these bytes; a tensor that stands for a smaller one, expanded, counts as that.
+    Attributes: moved: these bytes; an expanded tensor counts with the bytes of its memory.
     """
 
     def __init__(self):
@@ -96,7 +95,7 @@ def rows_of(size):
 
 
 class Peak(TorchDispatchMode):
-    """The most bytes of tensors that live together, of those made while it is entered.
+    """The peak of the bytes of the tensors that are made while the context is entered.
 
     Attributes:
       most: these bytes.
@@ -145,7 +144,7 @@ def peak_of(size, opt_in):
         del hidden, logits
         (0.5 * simple + pruned).backward()
 
-    run()  # makes the gradients of the leaves, which a step has from the one before
+    run()  # makes the gradients of the leaves, which a later step finds in place
     with Peak() as peak:
         run()
     assert all(leaf.grad is not None for leaf in leaves)

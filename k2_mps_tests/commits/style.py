@@ -1,8 +1,8 @@
 """Whether the lines that commits add satisfy k2's style checkers.
 
 k2's CI runs flake8 over its Python, and `scripts/check_style_cpplint.sh` over the C++ of the last
-commit.  Here both read the files that commits change, and clang-format the new ones; only findings
-on added lines count.
+commit.  Here both read the files that commits change, and clang-format reads the new ones. Findings
+on lines that were not added are left out.
 """
 
 import re
@@ -17,7 +17,7 @@ from k2mps.series import hunks
 from k2mps.stack.checkout import Checkout
 
 _CXX = (".h", ".cc", ".cu")
-# clang-format takes .mm for another language, and finds no header of a .cu.
+# clang-format takes .mm for another language, and does not know which header belongs to a .cu.
 _FORMATTED = (".h", ".cc")
 _WITH_COPYRIGHT = (*_CXX, ".mm", ".py", ".cmake", ".metal")
 # k2's script edits cpplint to allow this text.

@@ -4,11 +4,11 @@
     k2mps kernels --prepare FOLDER
     swoosh_bandwidth.py FOLDER [MEGABYTES]...
 
-FOLDER has the Metal kernels as PTX; it also works on another machine, which needs torch for
-CUDA.  MEGABYTES is the size of the input in float32; default 64 and 256.  A row gives the
-bytes that a call must move, the median time of a call, and its bandwidth as a share of that
-of a device-to-device copy that moves as many bytes.  If k2 with CUDA can be imported, another
-column has the time of k2's own function of the same call.
+FOLDER has the Metal kernels as PTX; it also works on another machine, which needs torch for CUDA.
+MEGABYTES is the size of the input in float32; default 64 and 256.  A row gives the bytes that a
+call must move, the median time of a call, and its bandwidth. The bandwidth is relative to that of a
+device-to-device copy of as many bytes.  If k2 with CUDA can be imported, another column has the
+time of k2's own function of the same call.
 """
 
 import ctypes
@@ -26,8 +26,8 @@ SPREAD = 2
 THREADS = 128
 OF_THREAD = 16
 
-# For each kernel: the bytes an element of what it moves, which buffers are arrays with the bytes
-# an element of each, and which buffer begins with the number of elements.
+# For each kernel: the bytes that it moves for an element; the buffers that are arrays, with the
+# bytes of an element of each; and the buffer that begins with the number of elements.
 KERNELS = {
     "swoosh": (8, {0: 4, 1: 4}, 2),
     "swoosh_and_deriv": (12, {0: 4, 1: 4, 2: 4}, 3),

@@ -99,7 +99,8 @@ def _budgets(project: Project) -> list[str]:
 
 def costs(project: Project) -> list[tuple[str, str, str, int, int, int]]:
     """The rows of the table in placement.cc: an operation, the names of its work and of its steps,
-    and the nanoseconds of the host for a unit of work, of Metal for a step and for a call."""
+    and three times in nanoseconds: the host's for a unit of work, and Metal's for a step and for a
+    call."""
     path = project.patches / "files/k2/csrc/mps/placement.cc"
     pattern = r"\{(\d+), (\d+), (\d+)\}, +// (\w+): ([^,\n]+), (.+)"
     rows = re.findall(pattern, path.read_text(encoding="utf-8"))

@@ -245,7 +245,7 @@ def test_lines_have_at_most_100_columns(name):
 
 
 def test_nothing_is_said_twice():
-    """Of two copies of a sentence one would miss a change."""
+    """If a sentence has two copies, a change may reach only one of them."""
     for one, other in itertools.combinations(TEXTS, 2):
         both = sentences(one) & sentences(other)
         assert not both, (one.name, other.name)

@@ -16,7 +16,7 @@ STEPS = {"ctc": 150, "transducer": 20}
 # The largest relative difference of two loss curves.  The derivative of Swoosh is rounded to 8 bits
 # with random numbers, and mps has other random numbers than the CPU.  In a few runs on mps, other
 # random numbers changed the 150 steps of CTC by up to 5e-3, and the 20 steps of the transducer by
-# up to 8e-5; the tolerances are some times that.  A Mac's GPU also rounds in another way.
+# up to 8e-5. The tolerances are several times as large.  A Mac's GPU also rounds in another way.
 TOLERANCE = {"ctc": 1e-2, "transducer": 6e-4}
 if sys.platform == "darwin":
     TOLERANCE = dict.fromkeys(STEPS, 5e-2)
@@ -88,7 +88,8 @@ def test_both_devices_learn_the_same_transducer(trained):
     assert max(abs(a - b) / a for a, b in zip(cpu, mps)) < TOLERANCE["transducer"]
 
 
-# k2.rnnt_loss_smoothed takes a mean over its whole batch, so only CTC's loss is a sum of shares.
+# k2.rnnt_loss_smoothed takes a mean over its whole batch. So only the loss of CTC is the sum of the
+# losses of two half batches.
 def test_two_processes_learn_what_one_does_with_the_whole_batch(run, tmp_path):
     curves = []
     for count in (1, 2):

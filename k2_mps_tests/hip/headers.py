@@ -1,9 +1,9 @@
 """Compiles k2's headers as a HIP build would, for the device, with clang and without ROCm.
 
-k2 at the pin has no HIP build.  Upstream's later one makes its functions for host and device so
-for HIP as well, and asks `__HIP_DEVICE_COMPILE__` where the pin asks `__CUDA_ARCH__`.  `ported`
-does that to upstream's lines.  It leaves a line that asks for both, and one that asks whether
-`__CUDA_ARCH__` is absent: upstream has none, so such a line is a patch's.
+k2 at the pin has no HIP build.  Upstream's later HIP build compiles its functions for host and
+device with hipcc as well, and tests `__HIP_DEVICE_COMPILE__` where the pin tests `__CUDA_ARCH__`.
+`ported` makes the same change in upstream's lines.  It does not change a line that tests both, or
+that tests whether `__CUDA_ARCH__` is absent. Upstream has no such lines, so they belong to a patch.
 """
 
 import re
@@ -44,7 +44,8 @@ __global__ void Check(int32_t *value) {{
 
 
 def ported(text: str) -> str:
-    """A header of the pin, with upstream's questions for CUDA's device code asked of HIP."""
+    """A header of the pin, with upstream's tests for CUDA's device code turned into tests for
+    HIP's."""
     text = _DECORATOR.sub(r"#if defined(__CUDA_ARCH__) || defined(__HIPCC__)\1", text)
     return _DISPATCH.sub("#if defined(__HIP_DEVICE_COMPILE__)", text)
 
@@ -56,7 +57,7 @@ def port(tree: Path) -> None:
 
 
 def unit(names: tuple[str, ...]) -> str:
-    """The text of a file that includes headers of k2/csrc, and has a check in device code."""
+    """The text of a file that includes headers of k2/csrc, and uses a k2 check in device code."""
     torch = ["c10/core/ScalarType.h", "c10/util/ArrayRef.h"]
     torch += ["torch/types.h"] if TENSORS in names else []
     return _UNIT.format(
@@ -66,7 +67,7 @@ def unit(names: tuple[str, ...]) -> str:
 
 
 def errors_in(tree: Path, names: tuple[str, ...], torch: Path) -> str:
-    """What clang finds wrong with headers of a ported tree; empty where nothing is.
+    """What clang says against headers of a ported tree; empty if it compiles them.
 
     Args:
       torch: the folder of an installed torch.
@@ -78,7 +79,8 @@ def errors_in(tree: Path, names: tuple[str, ...], torch: Path) -> str:
         [
             *(CLANG, "-x", "hip", f"--offload-arch={ARCHITECTURE}", "--cuda-device-only"),
             *("-nogpulib", "-nogpuinc", "-fsyntax-only", "-std=c++20", "-w"),
-            # Defined, as the headers ask; and 0, as the one `#if` asks for cooperative groups.
+            # The headers test whether the macro is defined. It is 0, since one `#if` tests its
+            # value for cooperative groups.
             *("-DK2_WITH_CUDA=0", "-DK2_TORCH_VERSION_MAJOR=2", "-DK2_TORCH_VERSION_MINOR=13"),
             *(f"-I{folder}" for folder in folders),
             "-",

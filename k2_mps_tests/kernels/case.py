@@ -56,7 +56,8 @@ class Buffer(NamedTuple):
         return cls(content, expected, np.where(np.isnan(scores), 0, tolerance))
 
 
-# By the most threads of a threadgroup, as FitInstance() of grid.h has them.
+# The instances of a kernel, named by their most threads in a threadgroup, as in FitInstance() of
+# grid.h.
 INSTANCES = (256, 512, 1024)
 
 

@@ -37,7 +37,8 @@ class Step:
 
 
 class Frame:
-    """The states that are active at a frame, by their numbers, and the arcs that leave it.
+    """The states that are active at a frame, in the order of their numbers, and the arcs that leave
+    the frame.
 
     Attributes:
       states: of the graph.

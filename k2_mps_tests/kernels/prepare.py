@@ -1,4 +1,4 @@
-"""Makes a folder that runner.py needs, with nothing of this package."""
+"""Makes a folder in which runner.py runs without this package."""
 
 import json
 import shutil

@@ -1,8 +1,9 @@
-"""Registers and spills of the kernels, by NVIDIA's assembler, where Apple's does not tell.
+"""Registers and spills of the kernels, by NVIDIA's assembler: Apple's compiler does not report
+them.
 
-A core of Apple's GPUs has registers of 208 KiB, and a thread has at most 128 registers of 32
-bits.  So a pipeline gets the fewer registers a thread, the more threads its threadgroups may
-have: at most 48 for 1,024 threads.  ptxas compiles each kernel under that cap.
+A core of Apple's GPUs has registers of 208 KiB, and a thread has at most 128 registers of 32 bits.
+So the more threads a threadgroup of a pipeline may have, the fewer registers each thread gets: at
+most 48 for 1,024 threads.  ptxas compiles each kernel under that cap.
 """
 
 import importlib.util
@@ -37,7 +38,7 @@ class Use(NamedTuple):
 
 
 def cap(threads):
-    """The registers of a thread in threadgroups of so many, a multiple of 8."""
+    """The registers that a thread gets in threadgroups of so many threads, a multiple of 8."""
     return min(MOST_REGISTERS, REGISTER_BYTES // 4 // threads // 8 * 8)
 
 
@@ -51,7 +52,7 @@ def uses(name, folder, nvcc):
     """
     ptx = Path(folder) / (name + ".ptx")
     kernels = sources.compile_to_ptx(name, ptx, nvcc / LIBDEVICE, GPU)
-    # ptxas takes no cap beside the most threads.
+    # ptxas does not take both a cap and a number of threads.
     ptx.write_text(re.sub(r"^\.maxntid.*\n", "", ptx.read_text(), flags=re.MULTILINE))
     free = _assemble(ptx, nvcc, 255)
     capped = {}

@@ -139,7 +139,8 @@ class Problem:
 
     @functools.cached_property
     def am_only(self):
-        """The logs of the average of lm, and the sums by which am alone is normalized."""
+        """The log-probs of the unigram, which is the average of lm; and the sums that normalize am
+        alone."""
         if not self.am_scale:
             return np.zeros(1), np.zeros(1)
         lm = self.lm.astype(np.float64)
@@ -165,7 +166,7 @@ class Problem:
         return np.where(self._inside()[2], found, 0)
 
     def scores(self):
-        """px and py; 0 outside of what is read."""
+        """px and py, 0 where they are not read."""
         both, lm_only, am_only = self.log_probs()
         all_scores = self.scale * both + self.lm_scale * lm_only + self.am_scale * am_only
         read = self._inside()[2]

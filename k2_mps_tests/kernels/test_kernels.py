@@ -29,7 +29,7 @@ def test_all_kernels(capsys):
 @pytest.mark.skipif(sys.platform != "linux", reason="the emulator is on Linux")
 @pytest.mark.parametrize("name", sources.names())
 def test_no_kernel_has_a_race(name):
-    # The checker follows every access, so a second run would find nothing new.
+    # The race checker follows every access, so a second run would find nothing new.
     status, said = program(name, "--runs", 1, MPS_EMULATOR_CHECK_RACES="1")
     assert status == 0, said
 
@@ -124,7 +124,7 @@ def test_a_kernel_without_a_check_is_noticed(monkeypatch):
 
 @pytest.mark.parametrize("name", sources.names())
 def test_no_struct_has_a_reference_as_a_member(name):
-    """No published Metal code has one, so nobody knows what Metal's compiler says."""
+    """No published Metal code has a lambda, so nobody knows what Metal's compiler says."""
     assert _reference_members(sources.text(name)) == []
 
 

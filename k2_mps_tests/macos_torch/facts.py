@@ -27,7 +27,8 @@ TABLE = Path(__file__).with_name("known.toml")
 
 # Functions of torch's backend count as part of their callers.  Constructors do not: they run once.
 _BACKEND = re.compile(r"^__ZNK?2at3mps(?!.*[CD][12]E)")
-# The calls with which a thread stops for ever, or the program ends, on either side of the queue.
+# The calls that stop a thread for ever, or end the program, if a thread inside of torch's dispatch
+# queue makes them, or one outside of it.
 _FORBIDDEN = {
     "inside": re.compile(r"_dispatch_((barrier_)?sync|async_and_wait|assert_queue_not)"),
     "outside": re.compile(r"_dispatch_assert_queue(?!_not)"),
@@ -45,7 +46,7 @@ class Release(NamedTuple):
 
 
 class Finding(NamedTuple):
-    """A fact of a release beside the known one."""
+    """A fact of a release, compared with the known fact."""
 
     fact: str
     gained: list[str]  # the values that only the release has
@@ -84,7 +85,8 @@ class Known(NamedTuple):
 
 
 def known_at(values: Mapping[str, Any], torch: str) -> Any:
-    """The value that holds in a version of torch, of {first version with it: value}.
+    """The value that holds in a version of torch. The values are given as {first version with it:
+    value}.
 
     A version older than all has the oldest value.
     """
@@ -102,7 +104,7 @@ def read(release: Release, known: Known) -> dict[str, list[str]]:
 
 
 def compare(found: Mapping[str, list[str]], known: Known, base: str) -> Iterator[Finding]:
-    """The values of a release beside those that are known of a release."""
+    """Compares the values of a release with the known values of an earlier one."""
     for name, expected in known.values(base).items():
         fact, values = known.facts[name], found[name]
         forbidden = _FORBIDDEN[known_at(fact["queue"], base)].match if "queue" in fact else None
@@ -131,7 +133,8 @@ def _constants(release: Release, fact: Fact) -> list[str]:
 
 
 def _pools(release: Release, fact: Fact) -> list[str]:
-    """Whether the memory of each pool that a function makes is shared, by the bit of its flags."""
+    """Whether each pool that a function makes has shared memory, which a bit of the pool's flags
+    says."""
     return ["shared" if int(flags) & 2 else "private" for flags in _constants(release, fact)]
 
 

@@ -76,7 +76,8 @@ class Library:
         return {symbol.name for symbol in self._binary.exported_symbols}
 
     def reached(self, function: str, through: re.Pattern) -> set[str]:
-        """All that a function calls, directly or by functions whose symbols match `through`.
+        """All calls of a function, and those of the functions it calls whose symbols match
+        `through`.
 
         The code of a block does not count: it runs elsewhere or later.
         """
@@ -121,7 +122,8 @@ class Library:
         return text.virtual_address + text.size
 
     def _called(self, address: int) -> str:
-        """The name of what is at an address: a function, or a stub of one or of a method."""
+        """The name of the function at an address, or of the function or method that a stub there
+        calls."""
         stubs, methods = self._sections.get("__stubs"), self._sections.get("__objc_stubs")
         if stubs and 0 <= address - stubs.virtual_address < stubs.size:
             entry = (address - stubs.virtual_address) // stubs.reserved2

@@ -103,7 +103,7 @@ def test_what_a_function_calls(built):
     assert (old.macos, new.macos) == ("14.0", "15.0")
     assert old.reached(SYNCHRONIZE, facts._BACKEND) == {
         "__ZN2at3mps9MPSStream11synchronizeEv",
-        "__ZN2at3mps9MPSStreamC1Ev",  # seen, and not followed to dispatch_sync
+        "__ZN2at3mps9MPSStreamC1Ev",  # listed as a call, but not followed to dispatch_sync
         "-waitUntilCompleted",
     }
     # The block waits, not the function that hands it over.
@@ -189,7 +189,7 @@ def test_what_differs_and_what_breaks(built):
     assert found[0].affects == ["x.mm"]
     # A call from outside of the queue may enter it.
     assert verdicts(facts.compare(new, table(old, "outside"), "9.0.0"))["wait"] == "differs"
-    # What breaks k2 is told also where it is known.
+    # A call that stops k2 is reported, even if it is a known fact.
     assert verdicts(facts.compare(new, table(new), "9.0.0")) == {"wait": "BREAKS"}
 
 

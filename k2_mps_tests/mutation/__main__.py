@@ -3,8 +3,9 @@
     .venv/bin/python -m k2_mps_tests.mutation --each 20
 
 Each change is made in a copy of the tree, in which the tests of the changed file run, then all
-others of its suite.  No k2 is built: kernels are compiled when their checks run, and the Python
-of k2.mps lies before that of the last `k2mps build`.  The seed decides which changes are made.
+others of its suite.  k2 is not built again: kernels are compiled when their checks run, and the
+changed Python of k2.mps is found before that of the last `k2mps build`.  The seed decides which
+changes are made.
 
 Prints a row for each change, and at the end the number of those that no test noticed.
 """

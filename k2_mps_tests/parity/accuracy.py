@@ -127,7 +127,7 @@ def compare(graph, log_probs, segments, beam, generator, worst):
 
 
 def run(lattices, seed, max_frames, say=lambda text: None):
-    """Compares so many lattices; returns the Worst."""
+    """Compares so many lattices; returns the largest differences."""
     generator = torch.Generator().manual_seed(seed)
     worst = Worst()
     while worst.lattices < lattices:

@@ -38,7 +38,7 @@ def pytest_report_header():
 
 @pytest.fixture
 def metal(monkeypatch):
-    """Makes Metal kernels run what the host could run too."""
+    """Makes Metal kernels do the operations that the host could do too."""
     monkeypatch.setenv("K2_MPS_FORCE", "metal")
 
 

@@ -4,7 +4,7 @@ import pathlib
 import sys
 
 if not __package__:
-    # The interpreter put this folder in front; the package is that of this file.
+    # Python put this folder first into its path. The package is the one that this file belongs to.
     sys.path[0] = str(pathlib.Path(__file__).resolve().parents[2])
 
 from mps_emulator.msl import cli  # noqa: E402

@@ -10,7 +10,7 @@ from .nvptx import arguments as ptx_arguments
 from .nvptx import description as ptx_description
 from .pipeline import PROGRAM_SOURCE, Program
 
-# The emulator tells these statuses from Python's own, 1 and 2.
+# These differ from Python's own statuses, 1 and 2, so that the emulator can tell them apart.
 EXIT_REFUSED = 10
 EXIT_FAILED = 11
 
@@ -26,7 +26,7 @@ def main(arguments=None):
         sys.stdout.write(f"mps_emulator.msl: error: {error}\n")
         return EXIT_FAILED
     except Exception:
-        # Python's status 1 would read as a refusal.
+        # A status of 1, Python's own, would be taken for a refusal.
         traceback.print_exc(file=sys.stdout)
         return EXIT_FAILED
 

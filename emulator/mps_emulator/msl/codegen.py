@@ -7,7 +7,7 @@ import json
 
 
 def declarations(kernels):
-    """Declares the thunks at program scope; some are defined inside namespaces."""
+    """Declares the thunks at program scope, since some are defined inside namespaces."""
     return "".join(_signature(number) + ";\n" for number in range(len(kernels)))
 
 

@@ -129,7 +129,7 @@ class RewrittenMap:
         self._origins = origins
 
     def shifted(self, by):
-        """The map of the same text behind a prefix of `by` bytes."""
+        """The map of the same text after a prefix of `by` bytes."""
         offsets = [offset + by for offset in self._offsets]
         return RewrittenMap(offsets, self._origins)
 

@@ -93,7 +93,7 @@ class Program:
         """Writes the kernels as PTX to the file `output`.
 
         whole_simdgroups: whether all lanes of a SIMD group reach each simdgroup
-            function.  The kernels then need not find out which lanes do.
+            function.  If so, the kernels need not find out which lanes reach it.
 
         Returns [Kernel].  Raises ToolError for features that this target lacks.
         """
@@ -193,11 +193,11 @@ class Program:
     def _refused_conditionals(self, unit, text, rewritten_map):
         """The tokens ? of the conditional operators that clang refuses, a set.
 
-        In MSL the results may be objects of a class in two address spaces.  In C++ for OpenCL
-        these are two types, and clang finds no common one.  The tokens do not show the types, so
-        the rewriter alone cannot know which operators need the change.  clang refuses the others
-        where they stand.  This reads the place alone, not clang's words: they belong to one
-        release.  An operator that clang refuses again has another mistake.
+        In MSL the results may be objects of a class in two address spaces.  In C++ for OpenCL these
+        are two types, and clang finds no common one.  The tokens do not show the types, so the
+        rewriter alone cannot know which operators need the change. clang refuses an operator that
+        needs it, and its error has the place.  Only the place is read, not clang's words, which
+        change from release to release.  An operator that clang refuses again has another mistake.
         """
         places = {
             rewritten_map.token_at(found.location.offset)[0]
@@ -207,30 +207,30 @@ class Program:
         return {place for place in places if text.is_conditional(place)}
 
     def _with_entries(self, text, kernels, entry):
-        """Adds the kernels' entries; returns (text, the text to put behind it).
+        """Adds the kernels' entries; returns (text, the text to put after it).
 
         entry: a function of a kernel's number and the kernel; returns its entry.
         """
         anchors = {}
-        behind = []
+        after = []
         for number, kernel in enumerate(kernels):
             if kernel.instantiation is None:
-                behind.append(entry(number, kernel))
+                after.append(entry(number, kernel))
             else:
                 anchors[kernel.instantiation] = " " + entry(number, kernel)
         rewritten, _ = text.emit(anchors)
         if self.fast_math:
             rewritten = _FAST_MATH + rewritten
-        return rewritten, "\n".join(behind)
+        return rewritten, "\n".join(after)
 
     def _ptx_text(self, text, kernels):
-        rewritten, behind = self._with_entries(text, kernels, nvptx.entry)
+        rewritten, after = self._with_entries(text, kernels, nvptx.entry)
         return "".join(
-            [_PREFACE, _PTX_PREFACE, _NAMES, nvptx.declarations(kernels), rewritten, behind, "\n"]
+            [_PREFACE, _PTX_PREFACE, _NAMES, nvptx.declarations(kernels), rewritten, after, "\n"]
         )
 
     def _library_text(self, text, kernels):
-        rewritten, behind = self._with_entries(text, kernels, codegen.thunk)
+        rewritten, after = self._with_entries(text, kernels, codegen.thunk)
         rewritten = _UNROLLED_TO_THE_LAST.sub("", rewritten)
         return "".join(
             [
@@ -239,7 +239,7 @@ class Program:
                 _LIBRARY_PREFACE,
                 codegen.declarations(kernels),
                 rewritten,
-                behind,
+                after,
                 codegen.tables(kernels),
             ]
         )

@@ -103,8 +103,8 @@ def dialect_options(fast_math):
         _METAL_VERSION,
         "-I" + IMPLEMENTATION_HEADERS,
         "-fno-color-diagnostics",
-        # Names functions by the address spaces of the language.  A GPU has one for both
-        # `constant` and `device`, so that two overloads would get one name.
+        # Names functions by the address spaces of the language.  On a GPU, `constant` and `device`
+        # are one address space, so two overloads would get one name.
         *("-Xclang", "-faddress-space-map-mangling=no"),
         # Metal's safe mode too contracts products and sums within a statement.
         "-ffp-contract=" + ("fast" if fast_math else "on"),
@@ -134,7 +134,7 @@ def compile_command(clang, fast_math, cpu, source, output, check_races=False):
         source,
         *("-x", "none", "-o", output),
         *"-shared -nostdlib -Wl,--no-undefined -Wl,-z,relro".split(),
-        # libgcc converts halves on a processor without an instruction for it.
+        # On a processor without an instruction that converts halves, libgcc converts them.
         *"-l:libm.so.6 -l:libc.so.6 -lgcc".split(),
     ]
     if shutil.which(f"ld.lld-{CLANG_VERSION}"):

@@ -165,7 +165,7 @@ class Judge:
         self._tolerances = tolerances
 
     def differences(self, expected, found, writers):
-        """The Differences of buffers whose contents are not the expected ones, {buffer: it}.
+        """{buffer: its Difference} for the buffers whose contents are not the expected ones.
 
         expected, found: {buffer: contents}; the result has buffers of `found` only.
         writers: {buffer: the command that wrote it}; other buffers must be equal.
@@ -274,9 +274,9 @@ class Player:
 class Sequence:
     """All commands of a recording, one after the other from its begin.
 
-    Copies between the commands stand for the writes of torch's operators and of
-    the CPU.  Contents written before the first command that uses the buffer are
-    there from the begin.
+    Copies between the commands stand for the writes of torch's operators and of the CPU.  If a
+    buffer was written before the first command that uses it, it has these contents from the
+    beginning.
 
     Attributes:
       steps: [(command, function)], the command None for a copy.

@@ -7,7 +7,7 @@ from metal import errors
 
 KERNEL = "kernel void k(device float *a) { a[0] = nothing; }\n"
 
-# {what: (text behind the header of two lines, the whole message)}
+# {what: (text after the header of two lines, the whole message)}
 MESSAGES = {
     "form": (
         "kernel void k(device float *a) {\n\ta[0] = nothing;\n}\n",

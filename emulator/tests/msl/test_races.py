@@ -44,7 +44,7 @@ RACES = {
         "thread has written so far, in line 10: initialise the memory, and put a "
         "threadgroup_barrier before the read",
     ),
-    "barrier missing behind the reads": (
+    "barrier missing after the reads": (
         "s[l] = l;\n"
         "threadgroup_barrier(mem_flags::mem_threadgroup);\n"
         "float x = s[63 - l];\n"
@@ -89,8 +89,8 @@ RACES = {
         "(1, 0, 0) reads in line 20",
     ),
     "missing fence before": (LAST_GROUP % ("", FENCE), "nothing orders"),
-    "missing fence behind": (LAST_GROUP % (FENCE, ""), "nothing orders"),
-    "write behind the fence and the atomic": (
+    "missing fence after": (LAST_GROUP % (FENCE, ""), "nothing orders"),
+    "write after the fence and the atomic": (
         LAST_GROUP % (FENCE, FENCE + " a[g * 64] = 7;"),
         "thread 0 of threadgroup (0, 0, 0) writes in line 17",
     ),

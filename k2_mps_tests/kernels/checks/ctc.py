@@ -90,7 +90,7 @@ class Graph(Graphs):
         self.scores = np.empty(len(self.states))
         self.b_grad = np.zeros(self.b_scores.shape)
         self.a_grad = np.zeros(len(self.arcs))
-        # The sizes of the terms of each sum.
+        # The sum of the absolute values of the terms of each gradient.
         self.b_sizes, self.a_sizes = self.b_grad.copy(), self.a_grad.copy()
         for fsa in range(len(self.states)):
             self._reference_of(fsa)
@@ -221,8 +221,8 @@ class Graph(Graphs):
         ]
 
     def _instance(self, kernel):
-        """The instance of a kernel that passes through all rows, and its threads, as the host
-        chooses them."""
+        """The instance that the host chooses for a kernel that passes through all rows, and its
+        threads."""
         wanted = -(-self.num_states * 3 // 2 // len(self.states)) * self.width
         return fit_instance(kernel, wanted)
 

@@ -1,6 +1,7 @@
 """Cases of dense_fsa_vec and its gradient, which move numbers without a change.
 
-Where two segments overlap the gradient is the sum of two numbers, the same in any order.
+Where two segments overlap, the gradient is the sum of two numbers, which does not depend on their
+order.
 """
 
 from itertools import chain

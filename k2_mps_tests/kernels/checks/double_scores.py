@@ -150,7 +150,7 @@ def _allowed(graph, log, scores):
 
 
 def _states(scores, log):
-    """What the kernels have for scores."""
+    """The scores as the kernels store them."""
     if log:
         return path_sums_of(scores)
     reached = scores != -np.inf
@@ -183,7 +183,7 @@ def _scores(name, graph, log, directions):
         *_inputs(graph),
         ints(graph.leaving_begins),
         *_incoming(graph),
-        # In the log semiring many significands and exponents are right.
+        # In the log semiring, a sum can be stored as many pairs of a significand and an exponent.
         Buffer.output(states, np.inf if log else 0.0),
         Buffer.output(np.concatenate(totals), np.concatenate(allowed_totals)),
         Buffer(np.full(len(best_arcs), UNTOUCHED, np.int32), None if log else best_arcs),
@@ -330,7 +330,7 @@ def _arc_post_backprop(name, graph, parts, value=None):
 
 
 def reference(graph, forward, log):
-    """Scores of states, and the last of the best arcs of each."""
+    """The score of each state, and the last one of its best arcs."""
     scores = np.full(graph.num_states, -np.inf)
     best = np.full(graph.num_states, -1, np.int32)
     ends, others = (graph.dest, graph.src) if forward else (graph.src, graph.dest)
@@ -352,7 +352,8 @@ def reference(graph, forward, log):
 
 
 def shares_of(graph, forward, log, scores, best):
-    """The share of each arc in the score of the state that pulls over the arc."""
+    """The share of each arc in the score of the state that the arc leads to, in the direction of
+    the scores."""
     ends, others = (graph.dest, graph.src) if forward else (graph.src, graph.dest)
     if not log:
         return (best[ends] == np.arange(len(ends))).astype(float)

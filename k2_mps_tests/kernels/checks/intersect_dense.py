@@ -51,7 +51,7 @@ def cases():
 
 
 def _case(name, states, num_arcs, frames, width, a_to_b, values=(), labels=SYMBOLS, parts=None):
-    """A launch for all frames, or one from each number in `parts` to the next."""
+    """A launch for all frames; or several launches, from each number in `parts` to the next."""
     random = np.random.default_rng([sum(states), num_arcs, sum(frames)])
     graphs = Graphs.random(random, states, num_arcs, labels)
     state_begins = graphs.state_begins
@@ -100,7 +100,7 @@ def pass_of(arcs, num_states, scores, first_row, num_frames, forward):
     def frame(t):
         row = first_row + (t if forward else num_frames - 1 - t)
         column = arcs["label"] + 1
-        # Upstream too reads the column behind the last one.
+        # Upstream too reads the column after the last one.
         at = np.where(column <= columns, row * columns + column, scores.size)
         return flat[np.minimum(at, scores.size)]
 

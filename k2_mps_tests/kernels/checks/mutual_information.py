@@ -60,7 +60,7 @@ class Kind:
 
     suffix: str  # the end of the kernels' names
     # The distance from 1, and from 0, to the next number; 0 if the kernels compute gradients in
-    # this type, without a rounding to it.
+    # this type, so that nothing is rounded to it.
     eps: float
     smallest: float
 
@@ -211,9 +211,9 @@ def _case(name, kernel, px, py, offset, boundary, buffers):
 
 
 def _some(array, p_shape):
-    """A buffer in place of an empty array, for which mutual_information.cu binds p.
+    """A buffer that stands for an empty array, in whose place mutual_information.cu binds p.
 
-    Metal binds no empty buffer.  The kernel reads elements of p without a use of them.
+    Metal binds no empty buffer.  The kernel reads elements of p that it does not use.
     """
     return array if array.size else np.zeros(p_shape, array.dtype)
 
@@ -267,7 +267,7 @@ def _log_add(a, b):
 def _scores_and_shares(px, py, offset, bound):
     """The scores, and the parts of exp(score) that came from s - 1, [S + 1][T + 1] in float64.
 
-    Both are NaN outside of the boundary, shares also where there is no score.
+    Both are NaN outside of the boundary. A share is also NaN where there is no score.
     """
     s_begin, t_begin, s_end, t_end = bound
     scores = np.full((py.shape[0], py.shape[1] + 1), np.nan)

@@ -18,7 +18,7 @@ NONE, MINUS_INFINITY = 0x7FFFFFFF, np.int32(-0x7F800001)
 SYMBOLS = 5
 COLUMNS = SYMBOLS + 1
 ALL, SORTED, DETERMINISTIC, EPSILON_FREE = 0x1FF, 0x10, 0x20, 0x40
-# What a sequence has memory for.
+# The sizes of a sequence's memory.
 MAX_STATES, MAX_ARCS, MAX_OUT_STATES, MAX_OUT_ARCS = 3000, 9000, 2000, 5000
 
 # States of each graph (one graph: for all sequences), arcs that leave a state, rows of each
@@ -75,7 +75,8 @@ class Batch:
         return arc_begins, out, times
 
     def infos(self, described):
-        """The numbers of each sequence that kernels pass on; others are 0."""
+        """For each sequence, the numbers that a kernel passes on to the next kernel; the others are
+        0."""
         ans = np.zeros((len(self.rows), NUM_INFOS), np.int32)
         for index, (arc_begins, out) in enumerate(self.lattices):
             info = ans[index]
@@ -90,7 +91,7 @@ class Batch:
         return ans
 
     def entered(self, described):
-        """Twice the frame of each state; one more for states that arcs enter."""
+        """For each state, twice its frame, and one more if arcs enter it."""
         ans = np.zeros((len(self.rows), MAX_OUT_STATES), np.int32)
         for index, times in enumerate(self.times):
             # The kernel does not write the frame that follows the longest sequence.
@@ -120,7 +121,7 @@ class Batch:
 
 
 def _graphs(random, states, num_arcs):
-    """Random graphs whose states, but the last one, have an arc to that with label -1."""
+    """Random graphs in which every state but the last has an arc with label -1 to the last one."""
     parts, fsas = [], []
     for fsa, n in enumerate(states):
         arcs = np.zeros((n - 1) * (num_arcs + 1), ARC)

@@ -1,9 +1,9 @@
 """Cases of the kernels of pruned_stream.metal: streams in chunks.
 
-load_stream, save_stream and emit_stream move numbers, so their cases have numbers at random.
+load_stream, save_stream and emit_stream only move numbers, so their cases have random numbers.
 search_stream, step_stream and describe_stream get the first chunk of each stream; decoding.py's
-steps give the lattice.  parity/test_pruned_streams.py has later chunks.  All results must be
-equal: scores are sums of two floats, and maxima.
+steps give the lattice.  parity/test_pruned_streams.py has later chunks.  All results must be equal:
+scores are sums of two floats, and maxima.
 """
 
 import numpy as np
@@ -72,7 +72,7 @@ class Chunk:
             beam = decoding._next_beam(beam, len(frames[t].states), t, 10**9, options)
             frames.append(decoding._next_frame(frames[t], beam))
         decoding._prune(frames, 0, length, len(begins) - 1, options)
-        # All arcs that the row of the end allows go to the final state.
+        # In the row of the end, every arc with a finite score goes to the final state.
         last = frames[length]
         decoding._expand(last, length, self.arcs, begins, rows, options)
         for step in last.steps:
@@ -85,11 +85,12 @@ class Chunk:
         return int(pruned._bits(acoustic + self.arcs["score"][arc]))
 
     def next(self, index):
-        """The frame of the kernels from which on the next chunk may change the lattice."""
+        """The first frame, as the kernels count frames, that the next chunk may still change."""
         return max(HISTORY, self.rows[index] - 1 - HISTORY)
 
     def infos(self, searched=False, described=False):
-        """The numbers of each stream that kernels pass on; others are 0."""
+        """For each stream, the numbers that a kernel passes on to the next kernel; the others are
+        0."""
         ans = np.zeros((len(self.rows), NUM_INFOS), np.int32)
         for index, info in enumerate(ans):
             info[SIZES["kPrBest"] :][:2] = pruned.MINUS_INFINITY
@@ -135,7 +136,7 @@ class Chunk:
                 info[SIZES["kPrFrameSizes"] + 2 * i :][:2] = len(frame.states), len(frame.steps)
 
     def entered(self, described):
-        """Twice the frame of each state that arcs may leave; one more where arcs enter."""
+        """For each state that arcs may leave, twice its frame, and one more if arcs enter it."""
         ans = np.zeros((len(self.rows), pruned.MAX_OUT_STATES), np.int32)
         for index, (_, out, times) in enumerate(self.lattices):
             ans[index, : len(times) - 1] = [2 * t for t in times[:-1]]
@@ -168,15 +169,15 @@ def _params(chunk):
 
 
 class _AsBatch:
-    """What pruned.py's functions ask of a batch."""
+    """What the functions of pruned.py need of a batch."""
 
     def __init__(self, chunk):
         self.rows, self.shared, self.options = chunk.rows, True, chunk.options
         self.arcs, self.scores = chunk.arcs, chunk.scores
         self.state_begins, self.leaving_begins = chunk.state_begins, chunk.leaving_begins
         self.b_begins = chunk.b_begins
-        # The final state has no element of out_begins.  An arc of a stream has its score where
-        # that of a batch has its frame.
+        # The final state has no element of out_begins.  The record of an arc has a score in a
+        # stream, where it has a frame in a batch.
         self.lattices = [
             (begins[:-1], [(*arc[:3], chunk.score(index, *arc[2:])) for arc in out])
             for index, (begins, out, _) in enumerate(chunk.lattices)

@@ -3,10 +3,10 @@
 The reference goes through the rows of logits one by one in float64, by the formulas in
 rnnt_pruned.metal.
 
-Tolerances.  fast::exp() of x is off by 3 + 2 |x| units in the last place, so exp(x) for x <= 0
-by less than 4 eps of 1, and so is a sum relative to its largest term, 1.  z and a log-prob are
-such a logarithm and differences of numbers below SIZE, each rounded.  A gradient is a product of
-numbers below 1 and is rounded to its type.
+Tolerances.  fast::exp() of x is off by 3 + 2 |x| units in the last place. So exp(x) is off by less
+than 4 eps for x <= 0, and a sum of such terms by less than 4 eps of its largest term, 1. z and a
+log-prob are the logarithm of such a sum, and differences of numbers below SIZE, each rounded.  A
+gradient is a product of numbers below 1 and is rounded to its type.
 """
 
 import itertools
@@ -137,7 +137,8 @@ def _both(shape, kind, hat=False, with_ranges=True, bounded=False, delay=0.0, nu
 
 
 def _longs(array):
-    """A buffer of numpy.int64; of an empty array, one element that would be wrong."""
+    """A buffer of numpy.int64. An empty array gets one element, which would be wrong if a kernel
+    read it."""
     array = np.array(array, np.int64)
     return Buffer(array if array.size else np.full(1, 1 << 40))
 

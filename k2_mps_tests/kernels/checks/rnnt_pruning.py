@@ -78,7 +78,8 @@ def _ranges(S, T, R, regular):
 
 
 def _best(px_grad, py_grad, bound, t, R):
-    """The first of the best ranges of a frame; at the end, the range of the last symbol."""
+    """The first one of a frame's best ranges; for the last frames, the range with the last
+    symbol."""
     _, _, s_end, t_end = bound
     if t >= t_end - 1:
         return max(s_end - R + 1, 0)
@@ -102,7 +103,7 @@ def _inputs(shape, number, seed):
 
 
 def _rising(ranges, S):
-    """Ranges that rise with the frames to S, as get_rnnt_prune_ranges() makes them."""
+    """Ranges that rise from frame to frame up to S, as those of get_rnnt_prune_ranges() do."""
     _, T, R = ranges.shape
     begins = np.linspace(0, max(S + 1 - R, 0), T).astype(np.int64)
     return np.tile(begins[:, None] + np.arange(R), (2, 1, 1))

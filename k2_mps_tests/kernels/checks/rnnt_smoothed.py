@@ -1,8 +1,9 @@
 """Cases of the kernels that compute px and py of rnnt_loss_smoothed, and the loss.
 
-Tolerances: exp() and log() have errors of some units in the last place, and a difference of
-logits x is rounded by eps * |x|.  So exp() has a relative error of eps * (|x| + 4), at most
-4 eps for x that count.  A log-prob is the sum of three such terms for each of three parts.
+Tolerances: exp() and log() have errors of some units in the last place, and a difference of logits
+x is rounded by eps * |x|.  So exp() has a relative error of eps * (|x| + 4). Where |x| is large,
+exp(x) is too small to matter, and the error of a sum is at most 4 eps.  A log-prob is the sum of
+three such terms for each of three parts.
 """
 
 import numpy as np
@@ -27,7 +28,7 @@ def cases():
 
 
 def log_tolerance(problem):
-    """Of the log of a sum of exponentials of differences of logits."""
+    """The tolerance for the log of a sum of exponentials of differences of logits."""
     return EPS * (8 + 4 * problem.size)
 
 

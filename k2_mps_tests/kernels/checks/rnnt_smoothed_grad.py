@@ -21,7 +21,7 @@ def cases():
 
 
 def tolerance(problem, terms):
-    """Of a sum of so many gradients that probabilities multiply."""
+    """The tolerance for a sum of so many gradients, each multiplied by a probability."""
     return 1.5 * terms * EPS * (8 + 4 * problem.size)
 
 

@@ -1,12 +1,11 @@
 """Cases of the swoosh kernels: their values, and the bytes that they write.
 
-The nodes of the tables here are others than k2's, for which zeros are nodes.  The
-references are the functions' definitions.  A kernel's Philox is compared with one in
-Python's integers.
+The tables here have other nodes than those of k2, among which are the zeros.  The references are
+the functions' definitions.  A kernel's Philox is compared with one in Python's integers.
 
-Tolerances.  A value near a node is the sum of one that is rounded to float32 and of small
-terms: 2 units in the last place, which k2_mps_tests/parity/test_swoosh.py shows for the
-tables of k2.  Here the terms' own roundings are allowed for, which show near a zero.
+Tolerances.  A value near a node is the sum of a number that is rounded to float32 and of small
+terms. So its error is 2 units in the last place, which k2_mps_tests/parity/test_swoosh.py shows for
+the tables of k2.  Near a zero, the roundings of the terms themselves show, and are allowed here.
 """
 
 import math
@@ -57,7 +56,7 @@ def _value(x):
 
 
 def _sum(x):
-    """A number as a float32 and what it was rounded by."""
+    """A number as a float32, and what the rounding took away."""
     high = float(np.float32(x))
     return high, x - high
 
@@ -67,7 +66,7 @@ def _table():
     step = np.float32(NODES)
     numbers = [SHIFT, step, BEFORE, 1 / NODES, BEFORE - SHIFT / NODES]
     for i in range(CELLS):
-        # A product and a sum of a few bits each, which float32 has.
+        # A product and a sum of numbers of a few bits, which are exact in float32.
         node = float(np.float32((i - BEFORE) * float(step) + SHIFT))
         numbers += [*_sum(_value(node)), *_sum(_sigmoid(node) - COEFF)]
     return Buffer(np.array(numbers, np.float32))

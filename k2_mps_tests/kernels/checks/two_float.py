@@ -1,6 +1,6 @@
 """Cases of two_float and path_sums of two_float.metal, beside this file.
 
-References are in long double, whose 64 bits are 16 more than those of pairs.
+References are in long double, which has 64 bits, 16 more than a pair.
 
 Tolerances: the relative errors are those that two_float.h states, plus 2^-49 for
 the references, which become pairs.  The error of a score is half a unit in the last
@@ -29,7 +29,8 @@ BOUNDS = {
     "float_exp": 2.0**-23,
     "log": 2.0**-44,
 }
-# The next numbers; the error of the significand, which has four factors.
+# The operations with the next numbers, and the relative error of the significand, which is a
+# product of four.
 POSTERIORS = {"posterior": 2.0**-23, "ctc_posterior": 2.0**-43, "float_posterior": 2.0**-20}
 # The scores up to which path_sums.h states that exponents are exact.
 LARGEST = {
@@ -178,7 +179,7 @@ def _sums(random, arcs, size):
     largest = np.max([abs(each).max(1) for each in (terms, scores, arc_scores)], 0).astype(float)
     allowed = np.spacing(abs(expected).astype(np.float32)) / 2
     if size > 1e14:
-        # Two exponents are rounded to floats, that of the arc and that of the sum.
+        # Two exponents are rounded to floats: the one of the arc and the one of the sum.
         log2 = np.log(2)
         allowed = allowed + log2 * np.spacing((largest / log2).astype(np.float32))
     return _sums_case(

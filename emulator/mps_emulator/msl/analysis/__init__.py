@@ -59,8 +59,8 @@ class Analysis:
             if self._report.is_of_program(cursor.location):
                 self._examine(cursor)
         self._find_kernels()
-        # The walk meets an instance of a function template at a call, and may meet
-        # further instances in the instance's body.
+        # The walk finds an instance of a function template at a call, and may find further
+        # instances in its body.
         while todo := [f for f in self._functions.all() if not f.examined]:
             for function in todo:
                 self._examine_function(function)
@@ -137,7 +137,7 @@ class Analysis:
     def _find_instance(self, cursor):
         """Notes the instance that a static assertion of the rewriter names.
 
-        The rewriter puts this assertion behind each explicit instantiation.
+        The rewriter puts this assertion after each explicit instantiation.
         """
         children = list(cursor.get_children())
         if len(children) != 2:

@@ -90,8 +90,8 @@ def check_conversion(report, cursor, role):
     if len(children) != 1:
         return
     to, origin = cursor.type, children[0].type
-    # The rewriter lets a member function for `device` objects take `constant`
-    # objects too, so the object of a member call may be converted.
+    # The rewriter lets a member function for `device` objects take `constant` objects too. So the
+    # object of a member call may need a conversion.
     if (
         role != "object"
         and types.space_of(to) == types.CONSTANT

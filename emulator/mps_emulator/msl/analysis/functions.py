@@ -80,7 +80,7 @@ class Functions:
                 self._report.error(cursor, "a kernel cannot be called from a function")
 
     def check_calls(self):
-        """Refuses recursion; passes on what callees reach to their callers."""
+        """Refuses recursion, and passes on to callers which barriers their callees reach."""
         state = {}
 
         def visit(function):

@@ -33,7 +33,7 @@ class Report:
         return self._add(self.locate(cursor.location), message)[0]
 
     def refuse(self, cursor, message):
-        """Adds an error and returns None, the result of a caller that fails."""
+        """Adds an error and returns None, which the caller returns as its failure."""
         self.error(cursor, message)
 
     def _add(self, place, message):
@@ -68,7 +68,7 @@ class Report:
 
     def _add_clang_error(self, found):
         if "__msl_instance" in found.spelling and self.errors:
-            return  # the emulator's use of an instance that clang refused before
+            return  # the emulator uses an instance that clang has refused before
         in_program = [
             (self.locate(part.location), part.spelling)
             for part in [found, *found.children]

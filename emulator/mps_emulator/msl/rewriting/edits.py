@@ -45,7 +45,7 @@ class Edits:
         self._prefixes.setdefault(index, []).append(text)
 
     def insert_after(self, index, text, origin=None):
-        """Inserts text behind a token, and behind the texts inserted earlier.
+        """Inserts text after a token, and after the texts inserted earlier.
 
         origin: the token whose place errors in `text` get.
         """
@@ -65,7 +65,7 @@ class Edits:
     def emit(self, behind):
         """Returns (text, RewrittenMap).
 
-        behind: {token: (text, token whose place errors in it get)}, put behind
+        behind: {token: (text, token whose place errors in it get)}, put after
             all other text at a token.
         """
         pieces = []

@@ -1,6 +1,6 @@
 """Gives member functions the address space of their object.
 
-The word behind the parameters of a member function in MSL:
+The word after the parameters of a member function in MSL:
 
     nothing, thread   objects in `thread` memory
     device            objects in `device` memory
@@ -70,7 +70,7 @@ class Methods(Step):
         return end
 
     def _end_of_function(self, index):
-        """The index behind a function; `index` is that behind its parameters."""
+        """The index after a function; `index` is that after its parameters."""
         s = self._structure
         while index < len(self._tokens):
             text = s.text(index)
@@ -93,7 +93,7 @@ class Methods(Step):
     # ---- Rewriting them
 
     def _qualify(self, scope, name, parameters, is_static):
-        """Rewrites the function whose name begins at `name`; returns the index behind it."""
+        """Rewrites the function whose name begins at `name`; returns the index after it."""
         s = self._structure
         after = s.end_of_bracket(parameters)
         end = self._end_of_function(after)

@@ -17,7 +17,7 @@ ADDRESS_SPACES = {
     "threadgroup": "MSL_THREADGROUP",
     "thread": "MSL_THREAD",
 }
-# clang accepts only these keywords behind the parameters of a member function.
+# clang accepts only these keywords after the parameters of a member function.
 # The keyword for `device` objects serves `constant` objects too.
 METHOD_SPACES = {
     "device": "__global",
@@ -25,7 +25,7 @@ METHOD_SPACES = {
     "threadgroup": "__local",
     "thread": "__private",
 }
-# The same for a constructor, whose word is the address space of the new object.
+# The same for a constructor, where the keyword is the address space of the new object.
 CONSTRUCTOR_SPACES = {
     "device": "__global",
     "constant": "__constant",

@@ -52,14 +52,16 @@ class Structure:
     # ---- Walks outside of brackets
 
     def forwards(self, begin, end):
-        """The indexes in [begin, end), without the contents and ends of brackets."""
+        """The indexes in [begin, end), without the contents of brackets and the closing
+        brackets."""
         index = begin
         while index < end:
             yield index
             index = self.end_of_bracket(index) if self.text(index) in OPENING else index + 1
 
     def backwards(self, index):
-        """The indexes from `index` down to 0, without the contents and begins of brackets.
+        """The indexes from `index` down to 0, without the opening brackets and the contents of
+        brackets.
 
         A bracket around `index` itself is among the indexes.
         """
@@ -163,7 +165,7 @@ class Structure:
     def _head(self, brace):
         """The tokens between the previous statement and a brace.
 
-        Of brackets the list has only the opening token.
+        Of each pair of brackets, the list has only the opening one.
         """
         head = []
         index = self.previous(brace)

@@ -66,7 +66,8 @@ class ThreadgroupVariables(Step):
                 self._edits.replace(comma, "; typedef " + self._edits.spelling(specifiers) + " ")
             self._edits.insert_after(end, f" MSL_THREADGROUP __msl_type_{slot} &", first)
             self._edits.insert_after(end, names.declared(variable), first)
-            # A template parameter loses the type's alignment, hence an argument.
+            # A type as a template parameter loses its alignment, so the alignment is an argument of
+            # its own.
             aligned = alignment or f"alignof(__msl_type_{slot})"
             self._edits.insert_after(
                 end,

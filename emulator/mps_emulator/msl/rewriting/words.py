@@ -16,7 +16,7 @@ _UNSUFFIXED = re.compile(
 # clang's pragma for each argument of #pragma METAL fp.
 _FP_PRAGMAS = {
     "math_mode(safe)": "float_control(precise, on)",
-    # Like safe, and clang may rearrange sums and products.
+    # As for "safe", and clang may also rearrange sums and products.
     "math_mode(relaxed)": (
         "float_control(precise, on)\n#pragma clang fp reassociate(on) reciprocal(on) contract(fast)"
     ),
