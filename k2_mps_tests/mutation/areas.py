@@ -13,7 +13,7 @@ BINDINGS = f"{K2}/k2/mps"
 TOOL = "tools/k2mps"
 PARITY, TOOLING = "k2_mps_tests/parity", "k2_mps_tests/tooling"
 
-# Tests of a file of k2.mps, by its name, that run before all others of parity.
+# Tests of a file of k2.mps, by its name, that are most likely to notice a mutant.
 OF_BINDINGS = {
     "bridge": ["operations", "algorithms"],
     "calibrate": ["calibrate"],
@@ -40,7 +40,7 @@ OF_BINDINGS = {
     "sums": ["budgets", "gradients"],
     "torch_ctc": ["torch_ctc"],
 }
-# Tests of a package of the tool, or of one of its files, that run before all others of tooling.
+# The same for a package of the tool.
 OF_TOOL = {
     "series": ["series", "lint", "groups"],
     "stack": ["apply", "authoring", "export", "names_and_order", "status", "checkout"],
@@ -64,8 +64,12 @@ def files(area: str, tree: Path) -> list[str]:
     return [str(path.relative_to(tree)) for path in found if path.name != "__init__.py"]
 
 
-def commands(area: str, path: str, tree: Path) -> list[list[str]]:
-    """The commands that may notice a mutant of a file, quick ones first."""
+def commands(area: str, path: str, tree: Path, whole: bool) -> list[list[str]]:
+    """The commands that may notice a mutant of a file, quick ones first.
+
+    Args:
+      whole: whether the rest of the suite is one of them.
+    """
     name = Path(path).stem
     if area == "kernels":
         check = [sys.executable, "-m", "k2_mps_tests.kernels", "--device", "cpu"]
@@ -76,7 +80,8 @@ def commands(area: str, path: str, tree: Path) -> list[list[str]]:
         own, folder = OF_TOOL.get(Path(path).parent.name, []), TOOLING
     quick = [f"{folder}/test_{test}.py" for test in own]
     pytest = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider"]
-    return [[*pytest, *quick], [*pytest, folder, *(f"--ignore={file}" for file in quick)]]
+    rest = [*pytest, folder, *(f"--ignore={file}" for file in quick)]
+    return [[*pytest, *quick], rest] if whole else [[*pytest, *quick]]
 
 
 def _kernels_with(name: str, tree: Path) -> Sequence[str]:

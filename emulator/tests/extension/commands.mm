@@ -224,7 +224,7 @@ const std::map<std::string, void (*)(bool right)> kCases = {
     {"threadgroup memory too short", ThreadgroupMemoryTooShort},
     {"encoder beside torch's own", EncoderBesideTorchs},
     {"buffer released without retained references", UnretainedBuffer},
-    {"buffer behind another, not used", BufferBehindAnother},
+    {"buffer after another, not used", BufferBehindAnother},
     {"contents of a freed buffer", StaleContents},
     {"contents beyond the end", ContentsOverrun},
 };
