@@ -105,6 +105,9 @@ def cases():
             _make(len(boundary), S, T, modified),
             boundary,
         )
+    # The second band begins far below the first sequence.
+    boundary = np.array([[0, 0, 3, 2], [0, 0, MOST + 8, 2]])
+    yield from _both("a band without rows", _make(2, MOST + 8, 2), boundary)
     for S, T in ((40, 50), (4 * SIMD + 10, 60)):
         yield from _both(f"S {S}, T {T}, pruned", _pruned(2, S, T))
     yield from _both("large scores", _make(1, 50, 40, scale=300.0))

@@ -300,8 +300,10 @@ kernel void mutual_information_backward(
   p += ulong(b) * ulong(params.S + 1) * ulong(params.T + 1) +
        ulong(max(rows.S - rows.row, 0));
 
-  int row_of_p = (rows.T + rows.behind * (rows.S - rows.first_row)) %  // NOLINT
-                 (params.T + 1);
+  // A band below the last row has no step; % must not get a negative number.
+  int row_of_p =
+      (rows.T + rows.behind * max(rows.S - rows.first_row, 0)) %  // NOLINT
+      (params.T + 1);
   float next[kMiColumns];
   LoadShares(rows, p, &row_of_p, next);
   float to_left = rows.row == 0 ? ans_grad[b] : 0.0f;
