@@ -26,7 +26,7 @@ def _no() -> bool:
 
 # Old releases of torch lack these.
 _compiler = getattr(torch, 'compiler', None)
-_is_compiling = getattr(_compiler, 'is_compiling', _no)
+is_compiling = getattr(_compiler, 'is_compiling', _no)
 _is_transformed = getattr(torch._C, '_are_functorch_transforms_active', _no)
 
 
@@ -39,7 +39,7 @@ def eager(function: Callable) -> Callable:
 
     @functools.wraps(function)
     def wrapper(*args, **kwargs):
-        if _is_compiling():
+        if is_compiling():
             return torch.compiler.disable(wrapper)(*args, **kwargs)
         if _is_transformed():
             raise RuntimeError(

@@ -23,6 +23,7 @@ import torch
 import torch.nn.functional as F
 import k2
 from k2.first_gradient import first_gradient_only
+from k2.mps.no_graph import no_graph
 
 # Wider than the distance of any path to the best one, so that no path is
 # pruned: torch sums over all paths.
@@ -152,6 +153,7 @@ class _Losses(torch.autograd.Function):
         return (grad * losses_grad.unsqueeze(1),) + (None,) * 4
 
 
+@no_graph
 def ctc_loss(log_probs: torch.Tensor,
              targets: torch.Tensor,
              input_lengths: _Lengths,

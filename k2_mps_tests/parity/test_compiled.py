@@ -1,0 +1,120 @@
+"""torch.compile runs k2's losses of RNN-T on mps as they are: no graph has their operators.
+
+The inductor of torch 2.13 and 2.14 would give wrong gradients, see docs/migration.md.
+"""
+
+import importlib
+
+import pytest
+import torch
+
+# k2.rnnt_loss is a function.
+rnnt_loss = importlib.import_module("k2.rnnt_loss")
+from k2.mps import torch_ctc  # noqa: E402
+
+BATCHES, SYMBOLS, FRAMES, CLASSES = 2, 3, 5, 6
+
+
+def arguments(device: str) -> dict[str, torch.Tensor]:
+    """Arguments of the losses; symbols are int32, which no kernel of k2 takes."""
+    random = torch.Generator().manual_seed(0)
+
+    def numbers(*shape: int) -> torch.Tensor:
+        return torch.randn(*shape, generator=random).to(device).requires_grad_()
+
+    return {
+        "lm": numbers(BATCHES, SYMBOLS + 1, CLASSES),
+        "am": numbers(BATCHES, FRAMES, CLASSES),
+        "logits": numbers(BATCHES, FRAMES, SYMBOLS + 1, CLASSES),
+        "px": numbers(BATCHES, SYMBOLS, FRAMES + 1),
+        "py": numbers(BATCHES, SYMBOLS + 1, FRAMES),
+        "symbols": torch.tensor([[1, 4, 2], [3, 5, 1]], dtype=torch.int32, device=device),
+        "ranges": torch.tensor([0, 0, 1, 2, 2]).reshape(1, 5, 1).repeat(2, 1, 2).to(device)
+        + torch.arange(2, device=device),
+        "boundary": torch.tensor([[0, 0, 3, 5], [0, 0, 2, 4]], device=device),
+    }
+
+
+def pruned(function):
+    return lambda of: function(
+        of["logits"][:, :, :2], of["symbols"].long(), of["ranges"], 0, of["boundary"]
+    )
+
+
+def of_lm_and_am(function, **scales: float):
+    return lambda of: function(
+        of["lm"], of["am"], of["symbols"], 0, boundary=of["boundary"], **scales
+    )
+
+
+FUNCTIONS = {
+    "get_rnnt_logprobs": of_lm_and_am(rnnt_loss.get_rnnt_logprobs),
+    "get_rnnt_logprobs_smoothed": of_lm_and_am(
+        rnnt_loss.get_rnnt_logprobs_smoothed, lm_only_scale=0.1, am_only_scale=0.2
+    ),
+    "rnnt_loss_simple": of_lm_and_am(rnnt_loss.rnnt_loss_simple),
+    "rnnt_loss_smoothed": of_lm_and_am(
+        rnnt_loss.rnnt_loss_smoothed, lm_only_scale=0.1, am_only_scale=0.2
+    ),
+    "get_rnnt_logprobs_joint": lambda of: rnnt_loss.get_rnnt_logprobs_joint(
+        of["logits"], of["symbols"].long(), 0, boundary=of["boundary"]
+    ),
+    "rnnt_loss": lambda of: rnnt_loss.rnnt_loss(
+        of["logits"], of["symbols"].long(), 0, boundary=of["boundary"]
+    ),
+    "get_rnnt_logprobs_pruned": pruned(rnnt_loss.get_rnnt_logprobs_pruned),
+    "get_hat_logprobs_pruned": pruned(rnnt_loss.get_hat_logprobs_pruned),
+    "rnnt_loss_pruned": pruned(rnnt_loss.rnnt_loss_pruned),
+    "get_rnnt_prune_ranges": lambda of: rnnt_loss.get_rnnt_prune_ranges(
+        of["px"], of["py"], of["boundary"], 2
+    ),
+    "get_rnnt_prune_ranges_deprecated": lambda of: rnnt_loss.get_rnnt_prune_ranges_deprecated(
+        of["px"], of["py"], of["boundary"], 2
+    ),
+    "do_rnnt_pruning": lambda of: rnnt_loss.do_rnnt_pruning(of["am"], of["lm"], of["ranges"]),
+    "ctc_loss": lambda of: torch_ctc.ctc_loss(
+        of["am"].transpose(0, 1).log_softmax(-1), of["symbols"], (5, 4), (3, 2)
+    ),
+}
+
+
+def values(result) -> list[torch.Tensor]:
+    return list(result) if isinstance(result, (tuple, list)) else [result]
+
+
+def compiled(function, of: dict[str, torch.Tensor]) -> tuple[list[torch.Tensor], list[str]]:
+    """What a compiled function returns, and the operators of its graphs that read a tensor."""
+    operators = []
+
+    def backend(module, inputs):
+        operators.extend(node.name for node in module.graph.nodes if node.op.startswith("call"))
+        return module.forward
+
+    torch._dynamo.reset()
+    return values(torch.compile(function, backend=backend)(of)), operators
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_no_graph_on_mps_has_the_operators_of(name):
+    of = arguments("mps")
+    found, operators = compiled(FUNCTIONS[name], of)
+    # Those of the test: where it makes the arguments.
+    assert set(operators) <= {"long", "getitem", "transpose", "log_softmax"}, operators
+    for one, other in zip(found, values(FUNCTIONS[name](of)), strict=True):
+        assert torch.equal(one, other)
+
+
+def test_every_function_of_the_module_is_here():
+    public = {
+        name
+        for name, value in vars(rnnt_loss).items()
+        if callable(value) and getattr(value, "__module__", "") == "k2.rnnt_loss"
+    }
+    without = {name for name in public if name.startswith("_")} | {"fix_for_boundary"}
+    assert public - without == set(FUNCTIONS) - {"ctc_loss"}
+
+
+def test_graphs_for_the_cpu_have_them():
+    """So the test sees the operators of a graph, and other devices keep theirs."""
+    _, operators = compiled(FUNCTIONS["get_rnnt_logprobs_joint"], arguments("cpu"))
+    assert len(operators) > 10
