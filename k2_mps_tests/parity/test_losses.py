@@ -4,6 +4,7 @@ import k2
 import pytest
 import torch
 
+from k2_mps_tests.benchmarks.step_cost import Peak
 from k2_mps_tests.parity.helpers import MPS, assert_same, random_fsa_vec
 
 EPS = torch.finfo(torch.float32).eps
@@ -70,6 +71,21 @@ def test_rnnt(name, rnnt_type):
     # the normalisation of the log-probs as many.
     for a, b in zip(mps, cpu):
         assert_same(a, b.float(), atol=40 * 60 * EPS, rtol=10 * EPS)
+
+
+def test_memory_of_the_pruned_loss_is_its_gradient():
+    B, T, S, C, s_range = 20, 300, 60, 500, 5
+    logits = torch.zeros(B, T, s_range, C, device=MPS, requires_grad=True)
+    symbols = torch.ones(B, S, dtype=torch.int64, device=MPS)
+    begins = torch.linspace(0, S + 1 - s_range, T).long()
+    ranges = (begins[:, None] + torch.arange(s_range)).repeat(B, 1, 1).to(MPS)
+    with Peak() as peak:
+        loss = k2.rnnt_loss_pruned(logits, symbols, ranges, 0, reduction="sum")
+        forward = peak.most
+        loss.backward()
+    # px, py and shares of paths are 4.4 MB; a row of logits keeps 12 bytes.
+    assert 0 < forward < 10e6
+    assert logits.nbytes <= peak.most < 1.05 * logits.nbytes
 
 
 def test_moving_to_mps_is_part_of_the_graph():

@@ -1,4 +1,4 @@
-"""Cases of rnnt_pruned_forward, rnnt_pruned_backward and rnnt_reduce.
+"""Cases of rnnt_pruned_forward, rnnt_pruned_rows, rnnt_pruned_backward and rnnt_reduce.
 
 The reference goes through the rows of logits one by one in float64, by the formulas in
 rnnt_pruned.metal.
@@ -102,16 +102,10 @@ def _both(shape, kind, hat=False, with_ranges=True, bounded=False, delay=0.0, nu
     px_grad = random.random((B, S, columns)).astype(np.float32)
     py_grad = random.random((B, S + 1, T)).astype(np.float32)
     weight = random.random(B).astype(np.float32)
+    row_grads = _row_gradients(ranges, bounds, kind == CONSTRAINED, px_grad, py_grad)
+    yield _rows_case(name, inputs[1:], px_grad, py_grad, row_grads, params())
     grad = _gradient(
-        logits,
-        symbols,
-        ranges,
-        bounds,
-        blank,
-        hat,
-        kind == CONSTRAINED,
-        -px_grad * weight[:, None, None],
-        -py_grad * weight[:, None, None],
+        logits, symbols, ranges, bounds, blank, hat, -row_grads * weight[:, None, None, None]
     )
     tolerance = 8 * EPS * SIZE
     rounding = number.eps / 2 * (np.abs(grad) + tolerance) + number.smallest / 2
@@ -123,8 +117,7 @@ def _both(shape, kind, hat=False, with_ranges=True, bounded=False, delay=0.0, nu
         [
             *inputs,
             Buffer(lse.astype(np.float32)),
-            Buffer(px_grad if S else np.zeros(1, np.float32)),
-            Buffer(py_grad),
+            Buffer(row_grads),
             Buffer(weight),
             Buffer(
                 number.encode(np.full(grad.shape, UNTOUCHED, np.float32)),
@@ -169,17 +162,49 @@ def _log_probs(logits, symbols, ranges, bounds, blank, hat):
     return z, px, py
 
 
-def _gradient(logits, symbols, ranges, bounds, blank, hat, constrained, px_grad, py_grad):
+def _row_gradients(ranges, bounds, constrained, px_grad, py_grad):
+    """The gradients of px and py of each row, 0 outside of the boundaries."""
+    grads = np.zeros((*ranges.shape, 2), np.float32)
+    for (b, t, j), s in _rows(ranges, bounds):
+        s_begin, _, s_end, _ = bounds[b]
+        x = px_grad[b, s, t] if s < s_end else np.float32(0)
+        y = py_grad[b, s, t]
+        if constrained and s > s_begin:
+            y += px_grad[b, s - 1, t]
+        grads[b, t, j] = x, y
+    return grads
+
+
+def _rows_case(name, inputs, px_grad, py_grad, row_grads, params):
+    """A case of rnnt_pruned_rows, which sums the scores as well."""
+    B, S = px_grad.shape[:2]
+    scores = np.random.default_rng(S).standard_normal(B).astype(np.float32)
+    reduce = np.array([B, 1, np.float32(1).view(np.int32)], np.int32)
+    return Case(
+        name,
+        "rnnt_pruned_rows",
+        -(-row_grads[..., 0].size // THREADS),
+        THREADS,
+        [
+            *inputs,
+            Buffer(px_grad if S else np.zeros(1, np.float32)),
+            Buffer(py_grad),
+            Buffer.output(row_grads),
+            Buffer(scores),
+            Buffer.output([-scores.astype(np.float64).sum()], B * EPS * SIZE),
+            params,
+            Buffer(reduce),
+        ],
+    )
+
+
+def _gradient(logits, symbols, ranges, bounds, blank, hat, row_grads):
     """The gradient of the logits, by the derivatives of px and py of each row."""
     S, C = symbols.shape[1], logits.shape[3]
     grad = np.zeros(logits.shape)
     for (b, t, j), s in _rows(ranges, bounds):
         row = logits[b, t, j]
-        s_begin, _, s_end, _ = bounds[b]
-        x = px_grad[b, s, t] if s < s_end else 0.0
-        y = py_grad[b, s, t]
-        if constrained and s > s_begin:
-            y += px_grad[b, s - 1, t]
+        x, y = row_grads[b, t, j]
         terms = np.exp(row)
         if hat:
             terms[blank] = 0

@@ -162,6 +162,14 @@ inline Grid GridOf(int32_t size, uint32_t threads = 256) {
   return {(size + threads - 1) / threads, threads};
 }
 
+/* Returns the grid of a kernel with a simdgroup for each of `size` > 0 rows,
+   in threadgroups of `threads`, a multiple of 32.
+ */
+inline Grid GridOfSimdgroups(int64_t size, uint32_t threads = 256) {
+  const int64_t simdgroups = threads / 32;
+  return {static_cast<uint32_t>((size + simdgroups - 1) / simdgroups), threads};
+}
+
 }  // namespace mps
 }  // namespace k2
 

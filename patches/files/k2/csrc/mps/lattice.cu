@@ -43,14 +43,10 @@ LatticeGradParams GetGradParams(const Lattice &lattice) {
   return params;
 }
 
-mps::Grid GridOfSimdgroups(int32_t size) {
-  return mps::GridOf(size * kLtSimdWidth);
-}
-
 torch::Tensor TensorOf(Array1<int32_t> array) { return ToTorch(array); }
 
 mps::Grid GridOfFrames(const BatchesParams &params) {
-  return GridOfSimdgroups(params.num_fsas * params.num_steps);
+  return mps::GridOfSimdgroups(params.num_fsas * params.num_steps);
 }
 
 }  // namespace
@@ -115,7 +111,7 @@ void Lattice::DenseGrad(const at::Tensor &arc_grad,
     grad.zero_();
     return;
   }
-  mps::Launch(kGrad, "dense_grad", GridOfSimdgroups(params.num_rows),
+  mps::Launch(kGrad, "dense_grad", mps::GridOfSimdgroups(params.num_rows),
               {arc_grad, TensorOf(arc_map_b), TensorOf(frame_arcs),
                TensorOf(row_begins), TensorOf(a_to_b_map), grad, params});
 }

@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "k2/csrc/macros.h"
+#include "k2/csrc/mps/grid.h"
 #include "k2/csrc/mps/kernels/rnnt_pruned.h"
 #include "k2/csrc/mps/metal.h"
 #include "k2/csrc/mps/mutual_information.h"
@@ -93,6 +94,20 @@ RnntPrunedParams GetParams(const RnntPruned &problem) {
   return params;
 }
 
+RnntReduceParams GetReduceParams(int64_t B, const std::string &reduction) {
+  RnntReduceParams params = {};
+  params.B = static_cast<int>(B);
+  params.sums = reduction != "none";
+  params.divisor = reduction == "mean" ? B : 1;
+  return params;
+}
+
+torch::Tensor EmptyLoss(const torch::Tensor &scores,
+                        const RnntReduceParams &params) {
+  return params.sums ? torch::empty({}, scores.options())
+                     : torch::empty({params.B}, scores.options());
+}
+
 // The kernel's first arguments.  Metal binds no empty buffer, so the logits
 // stand in for what is empty or absent, which the kernel does not read.
 std::vector<mps::Argument> Inputs(const RnntPruned &problem) {
@@ -124,18 +139,17 @@ torch::Tensor RnntPrunedForward(const RnntPruned &problem,
               {static_cast<uint32_t>(B * num_tiles), kRpThreads}, arguments);
   const torch::Tensor scores =
       MutualInformationMps(px, py, problem.boundary, p);
-  if (saved != nullptr) {
-    *saved = {lse, torch::empty_like(px), torch::empty_like(py)};
-    MutualInformationGradientsMps(problem.boundary, p, ones, saved->px_grad,
-                                  saved->py_grad);
-  }
-  RnntReduceParams reduce = {};
-  reduce.B = params.B;
-  reduce.sums = problem.reduction != "none";
-  reduce.divisor = problem.reduction == "mean" ? params.B : 1;
-  torch::Tensor loss =
-      reduce.sums ? torch::empty({}, options) : torch::empty({B}, options);
-  mps::Launch(kRnntPruned, "rnnt_reduce", {1, 32}, {scores, loss, reduce});
+  if (saved == nullptr) return RnntReduce(scores, problem.reduction);
+  // The gradients take the place of px and py, which nothing else needs.
+  MutualInformationGradientsMps(problem.boundary, p, ones, px, py);
+  *saved = {lse, torch::empty({B, T, params.R, 2}, options)};
+  const RnntReduceParams reduce = GetReduceParams(B, problem.reduction);
+  torch::Tensor loss = EmptyLoss(scores, reduce);
+  mps::Launch(kRnntPruned, "rnnt_pruned_rows",
+              mps::GridOf(static_cast<int32_t>(lse.numel())),
+              {S != 0 ? problem.symbols : lse, problem.ranges.value_or(lse),
+               problem.boundary.value_or(lse), S != 0 ? px : py, py,
+               saved->row_grads, scores, loss, params, reduce});
   return loss;
 }
 
@@ -156,18 +170,20 @@ torch::Tensor RnntPrunedBackward(const RnntPruned &problem,
   torch::Tensor grad =
       overwrite ? problem.logits.detach() : torch::empty_like(problem.logits);
   std::vector<mps::Argument> arguments = Inputs(problem);
-  const torch::Tensor &px_grad =
-      saved.px_grad.numel() != 0 ? saved.px_grad : saved.py_grad;
-  const std::vector<mps::Argument> others = {saved.lse, px_grad, saved.py_grad,
-                                             loss_grad, grad,    params};
+  const std::vector<mps::Argument> others = {saved.lse, saved.row_grads,
+                                             loss_grad, grad, params};
   arguments.insert(arguments.end(), others.begin(), others.end());
-  constexpr int64_t kRows = kRpThreads / 32;
-  const int64_t num_rows = saved.lse.numel();
-  mps::Launch(
-      kRnntPruned, KernelName("rnnt_pruned_backward", problem.logits),
-      {static_cast<uint32_t>((num_rows + kRows - 1) / kRows), kRpThreads},
-      arguments);
+  mps::Launch(kRnntPruned, KernelName("rnnt_pruned_backward", problem.logits),
+              mps::GridOfSimdgroups(saved.lse.numel(), kRpThreads), arguments);
   return grad;
+}
+
+torch::Tensor RnntReduce(const torch::Tensor &scores,
+                         const std::string &reduction) {
+  const RnntReduceParams params = GetReduceParams(scores.size(0), reduction);
+  torch::Tensor loss = EmptyLoss(scores, params);
+  mps::Launch(kRnntPruned, "rnnt_reduce", {1, 32}, {scores, loss, params});
+  return loss;
 }
 
 }  // namespace k2

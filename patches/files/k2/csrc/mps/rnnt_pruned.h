@@ -45,8 +45,8 @@ struct RnntPruned {
 
 // What the forward pass leaves to the backward pass, all of torch.float32.
 struct RnntPrunedSaved {
-  torch::Tensor lse;               // [B][T][s_range], the rows' normalizers
-  torch::Tensor px_grad, py_grad;  // of the scores of the recursion
+  torch::Tensor lse;        // [B][T][s_range], the rows' normalizers
+  torch::Tensor row_grads;  // [B][T][s_range][2], of the rows' px and py
 };
 
 /* Computes the loss on the GPU: three dispatches, without a wait; see
@@ -54,7 +54,8 @@ struct RnntPrunedSaved {
    dispatches if S is 256 or more.
 
    @param [out] saved  If it is not nullptr, the forward pass also computes the
-                       gradient of the recursion, in one more dispatch.
+                       gradient of the recursion, in one more dispatch.  Of that
+                       gradient, memory keeps what the rows of logits need.
    @return  The loss, torch.float32, of shape [B] or [].
  */
 torch::Tensor RnntPrunedForward(const RnntPruned &problem,
@@ -70,6 +71,15 @@ torch::Tensor RnntPrunedForward(const RnntPruned &problem,
 torch::Tensor RnntPrunedBackward(const RnntPruned &problem,
                                  const RnntPrunedSaved &saved,
                                  torch::Tensor loss_grad, bool overwrite);
+
+/* Negates the scores of sequences, in one dispatch, without a wait.
+
+   @param [in] scores     [B], torch.float32, on mps.
+   @param [in] reduction  none, mean or sum.
+   @return  The losses, [B], or [], their mean or sum.
+ */
+torch::Tensor RnntReduce(const torch::Tensor &scores,
+                         const std::string &reduction);
 
 }  // namespace k2
 

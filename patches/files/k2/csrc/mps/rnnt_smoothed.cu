@@ -24,6 +24,7 @@
 #include "k2/csrc/mps/kernels/rnnt_smoothed.h"
 #include "k2/csrc/mps/metal.h"
 #include "k2/csrc/mps/mutual_information.h"
+#include "k2/csrc/mps/rnnt_pruned.h"
 #include "k2/csrc/mps/rnnt_smoothed.h"
 #include "k2/csrc/nvtx.h"
 
@@ -94,12 +95,6 @@ int32_t RnntGradMode(const std::string &reduction) {
   return reduction == "none" ? kRsNone : reduction == "sum" ? kRsSum : kRsMean;
 }
 
-// A simdgroup for each row.
-mps::Grid GridOfSimdgroups(int64_t rows) {
-  constexpr int64_t kRows = kRsThreads / 32;
-  return {static_cast<uint32_t>((rows + kRows - 1) / kRows), kRsThreads};
-}
-
 // Metal binds no empty buffer; `other` is not read or written in its place.
 const torch::Tensor &Bound(const torch::Tensor &tensor,
                            const torch::Tensor &other) {
@@ -129,7 +124,7 @@ RnntSmoothedScores GetRnntScores(const RnntSmoothed &in,
   const torch::Tensor &symbols = Bound(in.symbols, saved->am_max),
                       &boundary = Bound(in.boundary, saved->am_max);
   mps::Launch(kRnntSmoothed, "rnnt_smoothed_rows",
-              GridOfSimdgroups(B * (T + S + 1)),
+              mps::GridOfSimdgroups(B * (T + S + 1), kRsThreads),
               {in.am, in.lm, symbols, boundary, saved->am_exp, saved->lm_exp,
                saved->am_max, saved->lm_max, saved->lm_log_sum,
                Bound(saved->next, saved->am_max), params});
@@ -145,7 +140,8 @@ RnntSmoothedScores GetRnntScores(const RnntSmoothed &in,
         kRnntSmoothed, "rnnt_smoothed_unigram",
         {static_cast<uint32_t>((C + 31) / 32), kRsThreads},
         {in.lm, saved->lm_max, saved->lm_log_sum, saved->unigram, params});
-    mps::Launch(kRnntSmoothed, "rnnt_smoothed_am_only", GridOfSimdgroups(B * T),
+    mps::Launch(kRnntSmoothed, "rnnt_smoothed_am_only",
+                mps::GridOfSimdgroups(B * T, kRsThreads),
                 {in.am, saved->am_max, saved->unigram, boundary,
                  saved->am_log_sum, params});
   }
@@ -192,7 +188,8 @@ std::vector<torch::Tensor> GetRnntGrads(const RnntSmoothed &in,
   const torch::Tensor weights =
       has_products ? torch::empty({B, S + 1, T}, options) : sums;
   mps::Launch(
-      kRnntSmoothedGrad, "rnnt_smoothed_weights", GridOfSimdgroups(B * (S + 1)),
+      kRnntSmoothedGrad, "rnnt_smoothed_weights",
+      mps::GridOfSimdgroups(B * (S + 1), kRsThreads),
       {px, py_grad, boundary, scale, saved.log_sums, weights, sums, params});
   torch::Tensor am_grad, lm_grad;
   if (has_products) {
@@ -215,7 +212,7 @@ std::vector<torch::Tensor> GetRnntGrads(const RnntSmoothed &in,
                 {symbols, sums, parts, unigram_grad, params});
   }
   mps::Launch(kRnntSmoothedGrad, "rnnt_smoothed_finish",
-              GridOfSimdgroups(B * (T + S + 1)),
+              mps::GridOfSimdgroups(B * (T + S + 1), kRsThreads),
               {px,
                py_grad,
                boundary,
@@ -288,11 +285,7 @@ std::vector<torch::Tensor> RnntSmoothedLoss(const RnntSmoothed &in,
   if (need_grads)
     MutualInformationGradientsMps(boundary, p, found.ones, found.px_grad,
                                   found.py_grad);
-  torch::Tensor loss = params.grad_mode == kRsNone
-                           ? torch::empty({B}, scores.options())
-                           : torch::empty({}, scores.options());
-  mps::Launch(kRnntSmoothed, "rnnt_smoothed_loss", {1, 32},
-              {scores, loss, params});
+  const torch::Tensor loss = RnntReduce(scores, reduction);
   if (!need_grads) return {loss};
   return {loss, found.px_grad, found.py_grad};
 }

@@ -222,11 +222,63 @@ kernel void rnnt_pruned_forward(
   if (first_frame == 0 && thread_index == 0) ones[b] = 1.0f;
 }
 
-// logits, symbols, ranges, boundary, lse   as above
+// Writes the losses; all lanes of a simdgroup call it.
+inline void Reduce(device const float *scores, device float *loss,
+                   constant RnntReduceParams &params, int lane) {
+  float sum = 0.0f;
+  for (int b = lane; b < params.B; b += kSimdWidth) {
+    if (params.sums)
+      sum += scores[b];
+    else
+      loss[b] = -scores[b];
+  }
+  sum = simd_sum(sum);
+  if (params.sums && lane == 0) loss[0] = -sum / params.divisor;
+}
+
+// symbols, ranges, boundary   as above
 // px_grad, py_grad   of the shapes of px and py, the gradients of the scores;
 //                    read inside of the boundary
-// loss_grad          [B], or one element; see RnntPrunedParams
-// grad               of the shape and the type of logits, or logits itself
+// row_grads          [B][T][R], gets the gradients of the px and py of a row;
+//                    0 outside of the boundary
+// scores, loss       as of rnnt_reduce, which the first simdgroup does too
+//
+// There is a thread for each row.
+[[max_total_threads_per_threadgroup(kRpThreads)]]
+kernel void rnnt_pruned_rows(device const long *symbols [[buffer(0)]],
+                             device const long *ranges [[buffer(1)]],
+                             device const long *boundary [[buffer(2)]],
+                             device const float *px_grad [[buffer(3)]],
+                             device const float *py_grad [[buffer(4)]],
+                             device float2 *row_grads [[buffer(5)]],
+                             device const float *scores [[buffer(6)]],
+                             device float *loss [[buffer(7)]],
+                             constant RnntPrunedParams &params [[buffer(8)]],
+                             constant RnntReduceParams &reduce [[buffer(9)]],
+                             uint index [[thread_position_in_grid]]) {
+  if (index < kSimdWidth) Reduce(scores, loss, reduce, int(index));
+  const int S = params.S, T = params.T, R = params.R;
+  if (index >= uint(params.B) * uint(T) * uint(R)) return;
+  const int b = int(index / uint(R) / uint(T)), t = int(index / uint(R)) % T,
+            j = int(index % uint(R));
+  const Bounds bounds = GetBounds(params, boundary, b);
+  const Row row = GetRow(params, symbols, ranges, bounds, index, b, t, j);
+  float x = 0.0f, y = 0.0f;
+  if (row.is_inside) {
+    px_grad += ulong(b) * ulong(S) * ulong(params.px_columns) + ulong(t);
+    py_grad += ulong(b) * ulong(S + 1) * ulong(T) + ulong(t);
+    if (row.s < bounds.s_end) x = px_grad[long(row.s) * params.px_columns];
+    y = py_grad[long(row.s) * T];
+    // A symbol of the constrained loss ends with the blank of its next row.
+    if (params.constrained && row.s > bounds.s_begin)
+      y += px_grad[long(row.s - 1) * params.px_columns];
+  }
+  row_grads[index] = float2(x, y);
+}
+
+// logits, symbols, ranges, boundary, lse, row_grads   as above
+// loss_grad   [B], or one element; see RnntPrunedParams
+// grad        of the shape and the type of logits, or logits itself
 //
 // There is a simdgroup for each row.
 template <typename Input>
@@ -236,17 +288,16 @@ kernel void rnnt_pruned_backward(device const Input *logits [[buffer(0)]],
                                  device const long *ranges [[buffer(2)]],
                                  device const long *boundary [[buffer(3)]],
                                  device const float *lse [[buffer(4)]],
-                                 device const float *px_grad [[buffer(5)]],
-                                 device const float *py_grad [[buffer(6)]],
-                                 device const float *loss_grad [[buffer(7)]],
-                                 device Input *grad [[buffer(8)]],
+                                 device const float2 *row_grads [[buffer(5)]],
+                                 device const float *loss_grad [[buffer(6)]],
+                                 device Input *grad [[buffer(7)]],
                                  constant RnntPrunedParams &params
-                                 [[buffer(9)]],
+                                 [[buffer(8)]],
                                  uint group [[threadgroup_position_in_grid]],
                                  uint lane [[thread_index_in_simdgroup]],
                                  uint simdgroup
                                  [[simdgroup_index_in_threadgroup]]) {
-  const int S = params.S, T = params.T, R = params.R, C = params.C;
+  const int T = params.T, R = params.R, C = params.C;
   const ulong index = ulong(group) * kSimdgroups + simdgroup,
               frame = index / ulong(R);
   if (frame >= ulong(params.B) * ulong(T)) return;
@@ -259,15 +310,8 @@ kernel void rnnt_pruned_backward(device const Input *logits [[buffer(0)]],
   if (row.is_inside) {
     const float scale =
         params.loss_scale * loss_grad[long(b) * params.loss_stride];
-    px_grad += ulong(b) * ulong(S) * ulong(params.px_columns) + ulong(t);
-    py_grad += ulong(b) * ulong(S + 1) * ulong(T) + ulong(t);
-    if (row.s < bounds.s_end) x = px_grad[long(row.s) * params.px_columns];
-    y = py_grad[long(row.s) * T];
-    // A symbol of the constrained loss ends with the blank of its next row.
-    if (params.constrained && row.s > bounds.s_begin)
-      y += px_grad[long(row.s - 1) * params.px_columns];
-    x *= scale;
-    y *= scale;
+    x = scale * row_grads[index].x;
+    y = scale * row_grads[index].y;
     z = lse[index];
   }
   const float total = params.hat ? x : x + y;
@@ -314,15 +358,7 @@ kernel void rnnt_reduce(device const float *scores [[buffer(0)]],
                         device float *loss [[buffer(1)]],
                         constant RnntReduceParams &params [[buffer(2)]],
                         uint lane [[thread_index_in_simdgroup]]) {
-  float sum = 0.0f;
-  for (int b = int(lane); b < params.B; b += kSimdWidth) {
-    if (params.sums)
-      sum += scores[b];
-    else
-      loss[b] = -scores[b];
-  }
-  sum = simd_sum(sum);
-  if (params.sums && lane == 0) loss[0] = -sum / params.divisor;
+  Reduce(scores, loss, params, int(lane));
 }
 
 #define K2_INSTANCE(name, kernel_name, Type) \

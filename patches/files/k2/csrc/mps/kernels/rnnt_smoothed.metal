@@ -350,24 +350,3 @@ kernel void rnnt_smoothed_scores(
     px[cell] = score;
   }
 }
-
-// scores   [B], of the sequences
-// loss     [B] if params.grad_mode is kRsNone, else [1]: their negatives, or
-//          the sum or the mean of these
-//
-// There is one simdgroup.
-[[max_total_threads_per_threadgroup(kRsThreads)]]
-kernel void rnnt_smoothed_loss(device const float *scores [[buffer(0)]],
-                               device float *loss [[buffer(1)]],
-                               constant RnntSmoothedParams &params
-                               [[buffer(2)]],
-                               uint lane [[thread_index_in_threadgroup]]) {
-  float sum = 0.0f;
-  for (int b = int(lane); b < params.B; b += kSimdWidth) {
-    if (params.grad_mode == kRsNone) loss[b] = -scores[b];
-    sum += scores[b];
-  }
-  sum = simd_sum(sum);
-  if (params.grad_mode != kRsNone && lane == 0)
-    loss[0] = params.grad_mode == kRsMean ? -sum / float(params.B) : -sum;
-}

@@ -48,14 +48,12 @@ inline void PybindMpsRnntPruned(py::module &m) {
            py::arg("rnnt_type"), py::arg("delay_penalty"), py::arg("reduction"),
            py::arg("hat"));
   py::class_<RnntPrunedSaved>(m, "MpsRnntPrunedSaved")
-      .def(py::init([](Tensor lse, Tensor px_grad, Tensor py_grad) {
-             return RnntPrunedSaved{lse, px_grad, py_grad};
+      .def(py::init([](Tensor lse, Tensor row_grads) {
+             return RnntPrunedSaved{lse, row_grads};
            }),
-           py::kw_only(), py::arg("lse"), py::arg("px_grad"),
-           py::arg("py_grad"))
+           py::kw_only(), py::arg("lse"), py::arg("row_grads"))
       .def_readonly("lse", &RnntPrunedSaved::lse)
-      .def_readonly("px_grad", &RnntPrunedSaved::px_grad)
-      .def_readonly("py_grad", &RnntPrunedSaved::py_grad);
+      .def_readonly("row_grads", &RnntPrunedSaved::row_grads);
   m.def(
       "mps_rnnt_pruned_forward",
       [](const RnntPruned &problem, bool need_grad) {

@@ -44,19 +44,18 @@ class _PrunedLoss(torch.autograd.Function):
         if need_grad:
             ctx.arguments, ctx.overwrite = arguments, overwrite
             ctx.save_for_backward(logits, symbols, ranges, boundary, saved.lse,
-                                  saved.px_grad, saved.py_grad)
+                                  saved.row_grads)
         return loss
 
     @staticmethod
     @first_gradient_only
     def backward(ctx, loss_grad: torch.Tensor):
-        logits, symbols, ranges, boundary, lse, px_grad, py_grad = \
-            ctx.saved_tensors
+        logits, symbols, ranges, boundary, lse, row_grads = ctx.saved_tensors
         grad = _k2.mps_rnnt_pruned_backward(
             _k2.MpsRnntPruned(logits=logits, symbols=symbols, ranges=ranges,
                               boundary=boundary, **ctx.arguments),
-            _k2.MpsRnntPrunedSaved(lse=lse, px_grad=px_grad, py_grad=py_grad),
-            loss_grad, ctx.overwrite)
+            _k2.MpsRnntPrunedSaved(lse=lse, row_grads=row_grads), loss_grad,
+            ctx.overwrite)
         if ctx.overwrite:
             # torch raises if another function needs the logits, or this one
             # a second time.
