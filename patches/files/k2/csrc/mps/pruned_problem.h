@@ -65,19 +65,19 @@ struct PrunedProblem {
   int64_t RoundsOfFrame(int32_t groups) const {
     return 5 + leaving / (kPrThreads * groups);
   }
-  // Returns how many threadgroups work on a sequence: `asked`, or if that is
-  // 0, as many as pay.  A dispatch for each step costs about as much as a
-  // round, so small frames are better off with one.  Otherwise, a round for a
-  // frame's arcs is best, if the cores can run as many, two each, for
-  // `at_once` sequences.
+  // Returns how many threadgroups work on each of `at_once` sequences: `asked`,
+  // or if that is 0, as many as pay.  A dispatch for each step costs about as
+  // much as a round, so small frames are better off with one.  Otherwise, two
+  // rounds for a frame's arcs are best, since a thread goes through several
+  // arcs at once, if there are the cores, with two threadgroups each.
   int32_t Groups(int32_t asked, int64_t at_once) const {
-    constexpr int64_t kFewestRounds = 8,
+    constexpr int64_t kFewestRounds = 8, kFewestCores = 2,
                       kMost = kPrMaxSimdgroups * kPrSimdWidth / kPrThreads;
     if (asked > 0) return std::min<int64_t>(asked, kMost);
-    const int64_t of_cores = 2 * mps::NumCores() / at_once,
+    const int64_t of_cores = mps::NumCores() / at_once,
                   rounds = leaving / kPrThreads;
-    if (rounds < kFewestRounds) return 1;
-    return std::max<int64_t>(1, std::min({of_cores, rounds, kMost}));
+    if (rounds < kFewestRounds || of_cores < kFewestCores) return 1;
+    return std::min({2 * of_cores, rounds / 2, kMost});
   }
 
   // See WindowOf() in kernels/pruned_window.h.

@@ -91,7 +91,8 @@ inline void Expand(Sequence seq, Team team, int t) {
   // The last state whose arcs do not begin after `at`.
   int first = at < end ? FirstFrom(seq, team, frame, at + 1) - 1 : 0;
   for (; at < end; first += kPrSimdWidth) {
-    const Sources sources = SourcesFrom(seq, team, frame, first, kNone);
+    const Sources sources =
+        SourcesFrom(seq, team, frame, first, kNone, kPrSimdWidth);
     const int until = min(end, sources.end);  // NOLINT
     for (; at < until; at += kPrUnroll * kPrSimdWidth) {
       Step steps[kPrUnroll];
@@ -238,10 +239,17 @@ inline int InUse(int begin, int end, int size) {
   return end >= begin ? end - begin : end - begin + size;
 }
 
-// Returns the bit number `nth` of the set bits.
+// Returns the place of the set bit number `nth`, of more than that.
 inline int NthBit(uint bits, int nth) {
-  for (; nth > 0; --nth) bits &= bits - 1u;
-  return static_cast<int>(ctz(bits));
+  int place = 0;
+  for (int width = kPrSimdWidth / 2; width > 0; width /= 2) {
+    const uint low = (bits >> place) & ((1u << width) - 1u);
+    const int count = static_cast<int>(popcount(low));
+    if (nth < count) continue;
+    nth -= count;
+    place += width;
+  }
+  return place;
 }
 
 // first_live  the first frame whose states and arcs are needed still

@@ -223,10 +223,10 @@ struct Sources {
   int count;      // of the states
 };
 
-// Returns states `first` to `first` + 31 of a frame, as far as their first arc
-// is less than `limit`.
+// Returns up to `most` states of a frame from `first` on, as far as their first
+// arc is less than `limit`.
 inline Sources SourcesFrom(Sequence seq, Team team, Frame frame, int first,
-                           int limit) {
+                           int limit, int most) {
   const int j = first + team.lane, last = frame.num_states - 1;
   Sources ans;
   ans.place = StateAt(seq, frame.first_state + min(j, last));  // NOLINT
@@ -234,7 +234,8 @@ inline Sources SourcesFrom(Sequence seq, Team team, Frame frame, int first,
   const int next =
       j < last ? seq.active[StateAt(seq, frame.first_state + j + 1)].first_arc
                : frame.num_arcs;
-  ans.exists = j <= last && ans.state.first_arc < limit;
+  ans.exists =
+      team.lane < most && j <= last && ans.state.first_arc < limit;
   ans.count = static_cast<int>(popcount(Ballot(ans.exists)));
   ans.base = simd_shuffle(ans.state.first_arc, ushort(0));
   ans.end = min(simd_max(ans.exists ? next : 0), frame.num_arcs);  // NOLINT
@@ -339,14 +340,18 @@ template <bool kOnlyKept, typename Visitor>
 inline void ForArcs(Sequence seq, Team team, Frame frame,
                     thread Visitor &visitor) {
   if (frame.num_states == 0) return;
+  // As many states as simdgroups: one each.
+  const bool one_each = frame.num_states <= team.size;
+  if (one_each && team.index >= frame.num_states) return;
   const int share = frame.num_arcs / team.size + 1;
-  const bool is_last = team.index + 1 == team.size;
+  const bool is_last = one_each || team.index + 1 == team.size;
   const int limit = is_last ? kNone : (team.index + 1) * share;
-  int first = team.index == 0
-                  ? 0
-                  : FirstFrom(seq, team, frame, team.index * share);
+  int first = team.index;
+  if (!one_each)
+    first = first == 0 ? 0 : FirstFrom(seq, team, frame, first * share);
   for (int count = kPrSimdWidth; count == kPrSimdWidth; first += count) {
-    const Sources sources = SourcesFrom(seq, team, frame, first, limit);
+    const Sources sources = SourcesFrom(seq, team, frame, first, limit,
+                                        one_each ? 1 : kPrSimdWidth);
     count = sources.count;
     if (count == 0) return;
     visitor.Before(sources.exists, sources.place, sources.state);
