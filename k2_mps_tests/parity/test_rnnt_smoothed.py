@@ -27,8 +27,12 @@ def results(function, lm, am, device, dtype):
 
 
 def smoothed(symbols, scales=(0.25, 0.0), boundary=None, **rest):
+    """The smoothed loss as a function of lm and am; without scales, the simple one."""
+
     def function(lm, am):
         bound = None if boundary is None else boundary.to(am.device)
+        if scales is None:
+            return k2.rnnt_loss_simple(lm, am, symbols.to(am.device), 0, bound, **rest)
         return k2.rnnt_loss_smoothed(lm, am, symbols.to(am.device), 0, *scales, bound, **rest)
 
     return function
@@ -87,26 +91,51 @@ def test_what_is_scaled_by_zero_does_not_count():
             assert x.isfinite().all(), scales
 
 
-def _loss_with_nan(am_place=None, lm_place=None):
-    lm, am, symbols = make(2, 4, 9, 6)
-    if am_place is not None:
-        am[am_place] = float("nan")
-    if lm_place is not None:
-        lm[lm_place] = float("nan")
-    loss, *_ = results(smoothed(symbols % 5, reduction="none"), lm, am, MPS, torch.float32)
-    return loss
+# Places in the logits of sequence 0; symbol 5 is in no sequence.
+PLACES = {
+    "first position": ("lm", (0, 0, 5)),
+    "position": ("lm", (0, 2, 5)),
+    "last position": ("lm", (0, 4, 5)),
+    "all of a position": ("lm", (0, 2)),
+    "frame": ("am", (0, 3, 5)),
+    "last frame": ("am", (0, 8, 5)),
+}
 
 
-def test_a_nan_of_a_frame_makes_the_loss_nan():
-    loss = _loss_with_nan(am_place=(0, 3, 5))
-    assert loss[0].isnan() and loss[1].isfinite()
+def _with_nan(place, scales, bounded, rnnt_type):
+    """The results on mps, and those of CPU float64, for a NaN at one of PLACES."""
+    S, T, C = 4, 9, 6
+    lm, am, symbols = make(2, S, T, C)
+    name, at = PLACES[place]
+    (lm if name == "lm" else am)[at] = float("nan")
+    boundary = torch.tensor([[0, 0, S, T]] * 2) if bounded else None
+    rest = dict(boundary=boundary, rnnt_type=rnnt_type, reduction="none")
+    function = smoothed(symbols % (C - 1), scales, **rest)
+    return [
+        results(function, lm, am, device, dtype)
+        for device, dtype in ((MPS, torch.float32), ("cpu", torch.float64))
+    ]
 
 
-def test_a_nan_of_a_position_is_in_no_finite_loss():
-    # Each path passes a row of px and py that is all NaN.  The kernel of the recursion gives
-    # such a row no path, so the loss is infinite, where k2's loop for the CPU has NaN.
-    loss = _loss_with_nan(lm_place=(0, 2, 5))
-    assert not loss[0].isfinite() and loss[1].isfinite()
+@pytest.mark.parametrize("rnnt_type", ["regular", "modified", "constrained"])
+@pytest.mark.parametrize("bounded", [False, True])
+@pytest.mark.parametrize("place", PLACES)
+def test_a_nan_makes_the_smoothed_loss_nan(place, bounded, rnnt_type):
+    """Of its sequence; on the CPU, too, where a NaN of lm reaches the other sequences."""
+    (loss, *grads), (expected, *_) = _with_nan(place, (0.25, 0.0), bounded, rnnt_type)
+    assert loss[0].isnan() and loss[1].isfinite() and expected[0].isnan()
+    assert all(grad.isnan().any() for grad in grads)
+
+
+@pytest.mark.parametrize("rnnt_type", ["regular", "modified", "constrained"])
+@pytest.mark.parametrize("bounded", [False, True])
+@pytest.mark.parametrize("place", PLACES)
+def test_a_nan_does_to_the_simple_loss_what_it_does_on_the_cpu(place, bounded, rnnt_type):
+    """The loss may be NaN, infinite, or finite: a path that is NaN may be dropped."""
+    (loss, *grads), (expected, *_) = _with_nan(place, None, bounded, rnnt_type)
+    assert loss[0].isnan() == expected[0].isnan() and loss[0].isinf() == expected[0].isinf()
+    assert loss[1].isfinite()
+    assert all(grad.isnan().any() for grad in grads)
 
 
 def test_strided_inputs():

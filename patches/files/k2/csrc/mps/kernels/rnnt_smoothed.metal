@@ -327,11 +327,14 @@ kernel void rnnt_smoothed_scores(
         (s < bounds.s_begin || s >= bounds.s_end || t < bounds.t_begin ||
          t >= bounds.t_end + int(is_regular)))
       px_grad[cell] = 0.0f;
+    const long y = symbols[s];
     float score = 0.0f;
     if (is_regular && (t == bounds.t_end || t == T)) {
       score = -INFINITY;
+      // Without a boundary, k2 adds the logits here too, which may be NaN.
+      if (!params.has_boundary && IsSymbol(params, y))
+        score += lm[row * params.C + ulong(y)];
     } else if (is_read) {
-      const long y = symbols[s];
       if (IsSymbol(params, y)) {
         const float am_symbol = am_of_symbols[i][lane] - largest,
                     lm_symbol = lm[row * params.C + ulong(y)] - lm_max[row];
@@ -347,6 +350,11 @@ kernel void rnnt_smoothed_scores(
         score = NAN;
       }
     }
-    px[cell] = score;
+    // The recursion drops a NaN that comes from the left, and here -infinity.
+    // With a log-prob of lm alone, k2 has NaN for NaN in any position: no path
+    // goes on from it, or from the one before.
+    px[cell] =
+        score + Scaled(params.lm_scale,
+                       0.0f * (lm_log_sum[row] + lm_log_sum[row + 1]));
   }
 }
