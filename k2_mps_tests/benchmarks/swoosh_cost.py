@@ -1,0 +1,147 @@
+"""What k2's swoosh functions of a zipformer-M step cost on mps: commands and bytes.
+
+    .venv/bin/python -m k2_mps_tests.benchmarks.swoosh_cost [UTTERANCES FRAMES]
+
+The functions run on random tensors of the shapes that a step of icefall's zipformer gives them;
+6 utterances of 1,000 frames, if not said otherwise.  A row is a function, forward or backward,
+with the shapes of all its calls:
+
+- calls: of the function, in one step
+- commands: k2's kernels, and torch's operators that give the GPU work
+- MB: the bytes of all tensors that the commands read or write, each counted once
+
+The shapes follow from the defaults of zipformer/train.py in icefall's recipe for LibriSpeech,
+a model of 65.8 million parameters: see `STACKS`.
+- The subsampling has three convolutions of 3 x 3 over frames and 80 features, and a SwooshR
+  after each.  The second one halves both axes, the third one the features; only the first one
+  pads the features.  Then a ConvNeXt layer has a SwooshL on three times the 128 channels.
+- A layer of an encoder has three feed-forward modules, three quarters, once and five quarters
+  as wide as the feed-forward dimension, with a SwooshL each, and two convolution modules as
+  wide as the encoder, with a SwooshR each.
+- These modules have no graph of swoosh: the forward pass keeps the input, and calls
+  `swoosh_l_forward`; the backward pass calls `swoosh_l_forward_and_deriv`.
+
+On Linux mps is emulated, which changes none of these numbers.
+"""
+
+import argparse
+import tempfile
+from pathlib import Path
+from typing import NamedTuple
+
+import k2
+import torch
+
+from k2_mps_tests import ending
+from k2_mps_tests.benchmarks.step_cost import MEGABYTE, Bytes, bytes_of_kernels
+
+MPS = "mps"
+
+
+class Stack(NamedTuple):
+    """One of zipformer's encoders."""
+
+    layers: int
+    downsampling: int  # of frames
+    feedforward: int
+    width: int
+
+
+STACKS = [
+    Stack(2, 1, 512, 192),
+    Stack(2, 2, 768, 256),
+    Stack(3, 4, 1024, 384),
+    Stack(4, 8, 1536, 512),
+    Stack(3, 4, 1024, 384),
+    Stack(2, 2, 768, 256),
+]
+
+
+def shapes_of_subsampling(utterances, frames):
+    """The shapes [utterance, channel, frame, feature] of SwooshR's inputs, and of SwooshL's."""
+    last = (utterances, 384, (frames - 7) // 2, 19)
+    return [
+        (utterances, 8, frames - 2, 80),
+        (utterances, 32, (frames - 3) // 2, 39),
+        (utterances, 128, (frames - 7) // 2, 19),
+    ], [last]
+
+
+def shapes_of_encoders(utterances, frames):
+    """The shapes [frame, utterance, channel] of SwooshR's inputs, and of SwooshL's."""
+    of_r, of_l = [], []
+    for stack in STACKS:
+        # The last frame of a stack stands for those that are missing.
+        left = -(-((frames - 7) // 2) // stack.downsampling)
+        wide = stack.feedforward
+        of_r += [(left, utterances, stack.width)] * 2 * stack.layers
+        of_l += [(left, utterances, x) for x in (wide * 3 // 4, wide, wide * 5 // 4)] * stack.layers
+    return of_r, of_l
+
+
+def cost_of(run, shapes):
+    """Runs run(tensor) for each shape, and returns (commands, bytes)."""
+    import mps_emulator
+
+    tensors = [torch.randn(shape).to(MPS).requires_grad_(True) for shape in shapes]
+    prepared = [run(x) for x in tensors]
+    with tempfile.TemporaryDirectory() as folder:
+        recording = Path(folder) / "recording"
+        with k2.mps.counters() as counted, mps_emulator.record(recording), Bytes() as noted:
+            for call in prepared:
+                call()
+            torch.mps.synchronize()
+        moved = noted.moved + bytes_of_kernels(recording)
+    return counted.dispatches + counted.operators, moved
+
+
+def gradient_of(function):
+    """For cost_of(): the gradient of function(x)."""
+
+    def prepare(x):
+        y = function(x)
+        grad = torch.ones_like(y)
+        return lambda: torch.autograd.grad(y, x, grad)
+
+    return prepare
+
+
+def call_of(function):
+    """For cost_of(): function(x)."""
+    return lambda x: lambda: function(x)
+
+
+def rows_of(utterances, frames):
+    """Yields (function, calls, commands, bytes) of a step."""
+    of_r, of_l = shapes_of_subsampling(utterances, frames)
+    for name, shapes in (("swoosh_r", of_r), ("swoosh_l", of_l)):
+        function = getattr(k2, name)
+        yield name, len(shapes), *cost_of(call_of(function), shapes)
+        yield f"{name}, its gradient", len(shapes), *cost_of(gradient_of(function), shapes)
+    of_r, of_l = shapes_of_encoders(utterances, frames)
+    for letter, shapes in (("r", of_r), ("l", of_l)):
+        for name in (f"swoosh_{letter}_forward", f"swoosh_{letter}_forward_and_deriv"):
+            yield name, len(shapes), *cost_of(call_of(getattr(k2, name)), shapes)
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("utterances", nargs="?", type=int, default=6)
+    parser.add_argument("frames", nargs="?", type=int, default=1000)
+    options = parser.parse_args()
+    print(f"{'':<28} calls commands        MB")
+    total = [0, 0, 0]
+    for name, *numbers in rows_of(options.utterances, options.frames):
+        total = [a + b for a, b in zip(total, numbers)]
+        _say(name, *numbers)
+    _say("all", *total)
+
+
+def _say(name, calls, commands, moved):
+    print(f"  {name:<26} {calls:5} {commands:8} {moved / MEGABYTE:9.1f}", flush=True)
+
+
+if __name__ == "__main__":
+    ending.run(main)
