@@ -5,6 +5,7 @@ The wheels are small ones; pip is real.
 
 import dataclasses
 import hashlib
+import json
 import os
 import subprocess
 import sys
@@ -12,16 +13,18 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pytest
-from k2mps.build import provenance
-from k2mps.core import errors
+from k2mps.build import provenance, toolchain
+from k2mps.core import errors, pins
 from k2mps.wheel import contents
 from k2mps.wheel.index import write as write_index
 from k2utils.commands.install import common
 from k2utils.commands.install.k2 import K2
+from packaging import tags
 
 from k2_mps_tests.tooling import support
 from k2_mps_tests.tooling.test_build import sandbox  # noqa: F401
 
+ROOT = support.TOOLS.parent
 COMMIT, TREE, SERIES = "a" * 40, "b" * 40, "c" * 64
 KERNEL = "k2/csrc/mps/kernels/add.metal"
 
@@ -72,11 +75,11 @@ def case(torch: str = "2.13.0", version: str = "", **told) -> Case:
 # ---- the index page
 
 
-def pip(page: str, wanted: str, folder: Path) -> subprocess.CompletedProcess:
+def pip(page: str, wanted: str, folder: Path, *how: str) -> subprocess.CompletedProcess:
     """Downloads a wheel from a page to a folder."""
     command = [sys.executable, "-m", "pip", "download", "--no-deps", "--no-index"]
     where = ["--disable-pip-version-check", "--dest", folder, "--find-links", page]
-    return support.ran(*command, *where, wanted)
+    return support.ran(*command, *where, *how, wanted)
 
 
 def test_pip_finds_each_version_on_the_page_also_where_the_wheels_lie_elsewhere(tmp_path):
@@ -177,3 +180,45 @@ def test_k2utils_finds_the_wheel_for_the_installed_torch(tmp_path):
     with pytest.raises(common.InstallError, match="No pre-built k2 wheel matches"):
         other = common.TorchInfo(common.Version("2.14.0"), "cpu", None)
         common.select_wheel(links, other, K2)
+
+
+def release(folder: Path) -> set[str]:
+    """Writes a wheel for each torch and Python of a release; returns their names."""
+    words = (sys.executable, ROOT / "ci/wheel_matrix.py", "--all")
+    names = set()
+    for made in json.loads(support.output(*words).removeprefix("matrix="))["include"]:
+        torch = made["torch"]
+        found = case(torch, f"1.24.4.post20250714+mps.cpu.torch{torch}")
+        python = "cp" + made["python"].replace(".", "")
+        tag = f"{python}-{python}-{toolchain.platform(torch)}"
+        found.description = dataclasses.replace(found.description, tag=tag)
+        names.add(found.written(folder).name)
+    return names
+
+
+def test_the_page_of_a_release_has_the_wheel_of_each_torch_and_python(tmp_path, monkeypatch):
+    """Found by k2utils, as on a Mac with that Python and macOS 15."""
+    names = release(tmp_path)
+    links = common.fetch_wheel_links(write_index(tmp_path, "https://example.org").as_uri())
+    assert len(links) == len(names) == 15
+    for name in names:
+        _, version, python, abi, _ = name.split("-")
+        mac = tags.cpython_tags(
+            (int(python[2]), int(python[3:])), [abi], list(tags.mac_platforms((15, 0), "arm64"))
+        )
+        monkeypatch.setattr(common, "sys_tags", lambda found=tuple(mac): found)
+        torch = common.TorchInfo(common.Version(version.rsplit("torch", 1)[1]), "cpu", None)
+        url = common.select_wheel(links, torch, K2).url
+        assert url.startswith(f"https://example.org/{quote(name)}#sha256=")
+
+
+@pytest.mark.parametrize("torch", pins.load(ROOT / "upstream.toml").torch.supported)
+def test_pip_takes_the_wheel_of_the_named_torch_from_the_page_of_a_release(tmp_path, torch):
+    release(tmp_path)
+    page = write_index(tmp_path).as_uri()
+    on_mac = ["--platform", "macosx_15_0_arm64", "--python-version", "3.12", "--abi", "cp312"]
+    wanted = f"k2==1.24.4.post20250714+mps.cpu.torch{torch}"
+    result = pip(page, wanted, tmp_path / "got", *on_mac, "--only-binary=:all:")
+    assert result.returncode == 0, result.stdout + result.stderr
+    [got] = (tmp_path / "got").iterdir()
+    assert got.name.startswith(f"k2-1.24.4.post20250714+mps.cpu.torch{torch}-cp312-")
