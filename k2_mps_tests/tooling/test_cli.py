@@ -111,6 +111,7 @@ def test_help_and_status_import_nothing_heavy(empty):
         (["rebase"], 2, "one of --onto, --continue, --abort"),
         (["rebase", "--continue", "--abort"], 2, "one of --onto, --continue, --abort"),
         (["wheel", "--python", "python3"], 2, "make PYTHON=PROGRAM"),
+        (["wheel", "--sdk", "."], 2, "give --target macos-arm64 --quick as well"),
         (["test", "nope"], 1, "there is no suite 'nope' on this system\n  next: k2mps test docs "),
     ],
 )

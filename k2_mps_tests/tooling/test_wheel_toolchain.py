@@ -4,10 +4,14 @@ ci/run makes a real wheel for macOS.
 """
 
 import subprocess
+import sys
+import types
 from pathlib import Path
 
 import pytest
-from k2mps.build import toolchain
+from click import testing
+from k2mps.build import builder, toolchain
+from k2mps.cli import command_line, session
 from k2mps.core import errors
 
 from k2_mps_tests.tooling import macos, support
@@ -151,6 +155,24 @@ def test_a_folder_without_an_sdk_is_refused(tmp_path):
     found = toolchain.with_sdk(made, tmp_path)
     assert found.settings()["CMAKE_OSX_SYSROOT"] == str(tmp_path.resolve())
     assert found.key != made.key
+
+
+@pytest.mark.skipif(sys.platform == "darwin", reason="a Mac has Apple's SDK")
+def test_with_an_sdk_no_wheel_is_made(tmp_path, monkeypatch):
+    asked = []
+
+    def build(environment, checkout, request):
+        asked.append(request)
+        return types.SimpleNamespace(directory="made")
+
+    monkeypatch.setattr(builder, "check_system", lambda *_: None)
+    monkeypatch.setattr(builder, "build", build)
+    monkeypatch.setattr(session.Session, "obtain", lambda _: None)
+    words = ["wheel", "--target", "macos-arm64", "--quick", "--sdk", str(tmp_path)]
+    result = testing.CliRunner().invoke(command_line.main, words, catch_exceptions=False)
+    [request] = asked
+    assert (request.sdk, request.crossed, request.quick) == (tmp_path, True, True)
+    assert f"made: compiled and linked with {tmp_path.name}; no wheel" in result.output
 
 
 def configure(folder: Path, commands: str, macos: str = "14.0") -> None:

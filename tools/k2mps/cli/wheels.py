@@ -67,6 +67,12 @@ def wheel_command(
         device, for_wheel=True, crossed=crossed, python=python, quick=quick, sdk=sdk
     )
     builder.check_system(session.environment, request)  # before k2 is cloned
+    if sdk:
+        # No wheel: nothing of it may be given away, and the check of a wheel knows only what
+        # torch's libraries bind, while Apple's older headers bind more of libc++.
+        built = builder.build(session.environment, session.obtain(), request)
+        session.console.info(f"{built.directory}: compiled and linked with {sdk.name}; no wheel")
+        return
     path = make.make(session.environment, session.obtain(), request)
     checked = "verified, imported in a clean environment"
     session.console.info(f"{path}: {LABEL if crossed else checked}")
