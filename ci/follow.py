@@ -86,14 +86,14 @@ def main() -> int:
         return found.returncode
     result = json.loads(found.stdout)
     start, end, target = result["start"]["id"], result["end"]["id"], result["carries_to"]
-    broken = [one for one in result["patches"] if one["broken"]]
-    has = {one["name"] for one in broken if one["broken"]["upstream_has"]}
+    broken = [patch for patch in result["patches"] if patch["broken"]]
+    has = {patch["name"] for patch in broken if patch["broken"]["upstream_has"]}
     if broken and len(has) == len(broken):
         target = end
     lines = [f"Upstream's default branch is {result['steps']} commits after the pin."]
-    for one in broken:
-        commit, paths = one["broken"]["commit"], ", ".join(one["broken"]["paths"])
-        facts = f"{one['name']}: {paths}\n  since {commit['id']} {commit['date']}"
+    for patch in broken:
+        commit, paths = patch["broken"]["commit"], ", ".join(patch["broken"]["paths"])
+        facts = f"{patch['name']}: {paths}\n  since {commit['id']} {commit['date']}"
         lines += quoted(f"{facts} {commit['author']}: {commit['subject']}")
     passed = True
     if target != start:

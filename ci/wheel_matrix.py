@@ -34,11 +34,14 @@ KINDS = (
 def pairs(versions: list[str]) -> list[dict[str, str]]:
     """All pairs of one of these releases of torch and a Python, with the GIL, for which that torch
     has wheels."""
-    known = tomllib.loads(KNOWN.read_text())["facts"]["Pythons of the wheels"]["known"]
+    pythons_since = tomllib.loads(KNOWN.read_text())["facts"]["Pythons of the wheels"]["known"]
     found = []
     for version in versions:
-        since = max((one for one in known if numbers(one) <= numbers(version)), key=numbers)
-        tags = [re.fullmatch(r"cp(\d)(\d+)", tag) for tag in known[since]]
+        since = max(
+            (release for release in pythons_since if numbers(release) <= numbers(version)),
+            key=numbers,
+        )
+        tags = [re.fullmatch(r"cp(\d)(\d+)", tag) for tag in pythons_since[since]]
         found += [{"python": f"{tag[1]}.{tag[2]}", "torch": version} for tag in tags if tag]
     return found
 
@@ -59,8 +62,8 @@ def main() -> None:
         others = [version for version in torch["supported"] if version != torch["default"]]
         print(f"torches={json.dumps(others)}")
         return
-    one = [{"python": ONE_PYTHON, "torch": torch["mac"]}]
-    found = pairs(torch["supported"]) if options.all else one
+    default_pair = [{"python": ONE_PYTHON, "torch": torch["mac"]}]
+    found = pairs(torch["supported"]) if options.all else default_pair
     print(
         f"matrix={json.dumps({'include': [{**pair, **kind} for pair in found for kind in KINDS]})}"
     )

@@ -14,7 +14,7 @@ import k2
 import torch
 
 
-def _told(*command: str) -> str | None:
+def _first_line(*command: str) -> str | None:
     """The first line that a command of macOS prints."""
     if sys.platform != "darwin":
         return None
@@ -23,7 +23,7 @@ def _told(*command: str) -> str | None:
 
 
 def _sysctl(name: str) -> str | None:
-    return _told("sysctl", "-n", name)
+    return _first_line("sysctl", "-n", name)
 
 
 def facts() -> dict:
@@ -37,7 +37,7 @@ def facts() -> dict:
         "memory": _sysctl("hw.memsize"),
         # The GPU of a virtual machine is a paravirtual one.
         "virtual_machine": _sysctl("kern.hv_vmm_present"),
-        "metal_compiler": _told("xcrun", "metal", "--version"),
+        "metal_compiler": _first_line("xcrun", "metal", "--version"),
         "python": platform.python_version(),
         "torch": torch.__version__,
         "k2": k2.mps.build_info(),

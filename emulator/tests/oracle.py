@@ -371,8 +371,8 @@ def complaints(outcomes, differences):
 
 def strangers(cases, differences):
     """The entries of the file that name no case of the lists, one line each."""
-    known = {(case.operator, case.direction, case.dtype) for case in cases}
-    return [f"{' '.join(key)}: not in torch's lists" for key in differences.keys() - known]
+    listed = {(case.operator, case.direction, case.dtype) for case in cases}
+    return [f"{' '.join(key)}: not in torch's lists" for key in differences.keys() - listed]
 
 
 def main():

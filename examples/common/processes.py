@@ -52,7 +52,7 @@ def share(batch: Batch) -> tuple[Batch, float]:
     mine = Batch(
         batch.features[each, : num_frames.max()], num_frames, batch.words[each], batch.phones[each]
     )
-    lengths = (sum(map(len, one.phones)) for one in (mine, batch))
+    lengths = (sum(map(len, share.phones)) for share in (mine, batch))
     return mine, distributed.get_world_size() * next(lengths) / next(lengths)
 
 

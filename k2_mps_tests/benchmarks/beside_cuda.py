@@ -314,9 +314,9 @@ def main():
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     commands = parser.add_subparsers(dest="command", required=True)
-    one = commands.add_parser("record")
-    one.add_argument("folder", type=Path)
-    one.add_argument("work")
+    recording = commands.add_parser("record")
+    recording.add_argument("folder", type=Path)
+    recording.add_argument("work")
     other = commands.add_parser("cuda")
     other.add_argument("work")
     other.add_argument("operators", type=Path, nargs="?")

@@ -114,7 +114,7 @@ class Peak(TorchDispatchMode):
             storage = tensor.untyped_storage()
             if tensor.device.type == "mps" and storage._cdata not in old:
                 self._living[storage._cdata] = StorageWeakRef(storage), storage.nbytes()
-        self._living = {key: one for key, one in self._living.items() if not one[0].expired()}
+        self._living = {key: entry for key, entry in self._living.items() if not entry[0].expired()}
         self.most = max(self.most, sum(size for _, size in self._living.values()))
         return result
 

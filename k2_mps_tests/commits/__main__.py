@@ -66,9 +66,9 @@ def check(
     root.mkdir(exist_ok=True)
     with project.exclusive(root, "build/upstream"):
         try:
-            known = json.loads(file.read_text(encoding="utf-8"))
+            results = json.loads(file.read_text(encoding="utf-8"))
         except (FileNotFoundError, ValueError):
-            known = {}
+            results = {}
         shutil.rmtree(folder, ignore_errors=True)
         try:
             for commit in checkout.commits(f"{base}..{tip}"):
@@ -76,7 +76,7 @@ def check(
                 arguments = EACH_ALONE if last else QUICK
                 tests = last or not quick
                 key = " ".join([checkout.tree_of(commit.id), *arguments, "tests" * tests])
-                found = known.get(key, [("", False)])
+                found = results.get(key, [("", False)])
                 if not all(ok for _, ok in found):
                     print(commit, flush=True)
                     worktree = at_commit(checkout, folder, commit.id)
@@ -91,8 +91,8 @@ def check(
                     if last:  # A commit may leave lines to a later one.
                         offences += style.findings(worktree, base, tip, ["clang-format"])
                     found.append(("\n".join(offences) or "well", not offences))
-                    known[key] = found
-                    replacement.rewrite(file, json.dumps(known, indent=1) + "\n")
+                    results[key] = found
+                    replacement.rewrite(file, json.dumps(results, indent=1) + "\n")
                 yield commit, found
         finally:
             shutil.rmtree(folder, ignore_errors=True)

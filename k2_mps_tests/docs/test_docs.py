@@ -246,6 +246,6 @@ def test_lines_have_at_most_100_columns(name):
 
 def test_nothing_is_said_twice():
     """If a sentence has two copies, a change may reach only one of them."""
-    for one, other in itertools.combinations(TEXTS, 2):
-        both = sentences(one) & sentences(other)
-        assert not both, (one.name, other.name)
+    for page, other in itertools.combinations(TEXTS, 2):
+        both = sentences(page) & sentences(other)
+        assert not both, (page.name, other.name)

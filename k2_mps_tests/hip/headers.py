@@ -61,7 +61,7 @@ def unit(names: tuple[str, ...]) -> str:
     torch = ["c10/core/ScalarType.h", "c10/util/ArrayRef.h"]
     torch += ["torch/types.h"] if TENSORS in names else []
     return _UNIT.format(
-        torch="\n".join(f"#include <{one}>" for one in torch),
+        torch="\n".join(f"#include <{header}>" for header in torch),
         headers="\n".join(f'#include "k2/csrc/{name}.h"' for name in names),
     )
 

@@ -175,7 +175,7 @@ def test_the_verifier_expects_what_is_embedded_of_every_kernel(tree):
     for name, text in files.items():
         if f"{KERNELS}/dense" in name:
             changed = expected({**files, name: text.rstrip().rpartition("\n")[0]})
-            assert not all(one in found for one in changed), name
+            assert not all(text in found for text in changed), name
 
 
 def test_a_header_that_several_files_include_is_embedded_once(tree):

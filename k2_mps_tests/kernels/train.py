@@ -159,8 +159,8 @@ def compare(model, batch):
     expected = loss_of(reference, batch, by_recursion)
     expected.backward()
     worst = 0.0
-    for one, other in zip(model.parameters(), reference.parameters(), strict=True):
-        difference = (one.grad.cpu().double() - other.grad).norm() / other.grad.norm()
+    for ours, other in zip(model.parameters(), reference.parameters(), strict=True):
+        difference = (ours.grad.cpu().double() - other.grad).norm() / other.grad.norm()
         # max() could drop a NaN.
         worst = worst if difference <= worst else difference.item()
     value = expected.item()

@@ -19,29 +19,29 @@ def main() -> int:
     parser.add_argument("--known", help="the release whose facts are the known ones")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    known = facts.load()
+    table = facts.load()
     try:
         release = download.fetch(Environment(project.find()), options.version)
-        base = known.before(options.known or release.version)
+        base = table.before(options.known or release.version)
     except errors.K2mpsError as error:
         # The tool that runs this program names the next command.
         print(error.what, error.why, sep="\n")
         return UNREAD
-    found = list(facts.compare(facts.read(release, known), known, base))
+    found = list(facts.compare(facts.read(release, table), table, base))
     if options.json:
-        listed = [{**one._asdict(), "verdict": one.verdict} for one in found]
+        listed = [{**finding._asdict(), "verdict": finding.verdict} for finding in found]
         print(json.dumps({"version": release.version, "known": base, "facts": listed}, indent=2))
     else:
         print(f"torch {release.version} for macOS, beside what is known of {base}")
-        for one in found:
-            print(f"{one.verdict}: {one.fact}")
-            told = {"stops k2": one.breaks, "new": one.gained, "gone": one.lost}
-            if one.verdict != "as known":
-                told |= {"relied on by": one.affects, "how": [one.why]}
-            for what, texts in told.items():
+        for finding in found:
+            print(f"{finding.verdict}: {finding.fact}")
+            lists = {"stops k2": finding.breaks, "new": finding.gained, "gone": finding.lost}
+            if finding.verdict != "as known":
+                lists |= {"relied on by": finding.affects, "how": [finding.why]}
+            for what, texts in lists.items():
                 if texts:
                     print(f"  {what}: {', '.join(texts)}")
-    return any(one.verdict != "as known" for one in found)
+    return any(finding.verdict != "as known" for finding in found)
 
 
 if __name__ == "__main__":

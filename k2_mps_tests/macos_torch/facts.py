@@ -70,7 +70,7 @@ class Known(NamedTuple):
 
     def before(self, version: str) -> str:
         """The newest known release that is not newer than a version."""
-        older = [one for one in self.releases if Version(one) <= Version(version)]
+        older = [release for release in self.releases if Version(release) <= Version(version)]
         if not older:
             raise errors.K2mpsError(
                 f"nothing is known of torch {version} or older",
@@ -90,7 +90,7 @@ def known_at(values: Mapping[str, Any], torch: str) -> Any:
 
     A version older than all has the oldest value.
     """
-    older = [one for one in values if Version(one) <= Version(torch)]
+    older = [since for since in values if Version(since) <= Version(torch)]
     return values[max(older, key=Version, default=min(values, key=Version))]
 
 
@@ -153,7 +153,7 @@ def _operators(release: Release, fact: Fact) -> list[str]:
 def _texts(release: Release, fact: Fact) -> list[str]:
     """The texts in the library that a pattern's group matches."""
     return sorted(
-        {one.decode() for one in re.findall(fact["of"].encode(), release.library.content)}
+        {text.decode() for text in re.findall(fact["of"].encode(), release.library.content)}
     )
 
 

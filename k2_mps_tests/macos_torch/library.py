@@ -54,7 +54,9 @@ class Library:
                 why="torch may have moved the code for mps to another library",
                 next_command="list the wheel's files with python -m zipfile -l",
             )
-        defined = (one for one in self._binary.symbols if one.value and one.numberof_sections)
+        defined = (
+            symbol for symbol in self._binary.symbols if symbol.value and symbol.numberof_sections
+        )
         self._names = {symbol.value: symbol.name for symbol in defined}
         self._addresses = sorted(self._names)
         self._places = {name: address for address, name in self._names.items()}

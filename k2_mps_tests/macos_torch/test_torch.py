@@ -160,13 +160,13 @@ def test_the_facts_find_addresses_as_data_pointers(tmp_path):
     names = ["a data pointer", "the encoder that stays open"]
     known = facts.Known(KNOWN.releases, {name: KNOWN.facts[name] for name in names})
 
-    def told(*options: str) -> dict[str, str]:
+    def changed(*options: str) -> dict[str, str]:
         content = macos.link(TORCH, tmp_path / "torch.dylib", system, *options).read_bytes()
         found = facts.compare(facts.read(release(content), known), known, "2.15.0")
-        return {one.fact: one.gained for one in found if one.verdict != "as known"}
+        return {finding.fact: finding.gained for finding in found if finding.verdict != "as known"}
 
-    assert told() == {}
-    assert told("-DADDRESSES") == {
+    assert changed() == {}
+    assert changed("-DADDRESSES") == {
         "a data pointer": [
             "-contents",
             "__ZN2at3mps13HeapAllocator20MPSHeapAllocatorImpl13bufferForDataEPKv",
@@ -176,7 +176,7 @@ def test_the_facts_find_addresses_as_data_pointers(tmp_path):
 
 
 def verdicts(found: list[facts.Finding]) -> dict[str, str]:
-    return {one.fact: one.verdict for one in found if one.verdict != "as known"}
+    return {finding.fact: finding.verdict for finding in found if finding.verdict != "as known"}
 
 
 def test_what_differs_and_what_breaks(built):
@@ -209,7 +209,7 @@ def test_the_facts_of_2_14_alone_find_the_trap_of_2_15():
     """In 2.15 a wait enters the dispatch queue, in which k2 has called it so far."""
     found = list(facts.compare(KNOWN.values("2.15.0"), KNOWN, "2.14.1"))
     assert verdicts(found) == NEW_IN_2_15
-    [trap] = [one for one in found if one.breaks]
+    [trap] = [finding for finding in found if finding.breaks]
     assert (trap.fact, trap.breaks) == ("a wait for the GPU", ["_dispatch_sync"])
     assert trap.affects == ["patches/files/k2/csrc/mps/stream.mm", "patches/counters.patch"]
 
@@ -219,7 +219,9 @@ def test_the_table_names_what_there_is():
     with pytest.raises(errors.K2mpsError, match="nothing is known of torch 2.11.0 or older"):
         KNOWN.before("2.11.0")
     least = {version: toolchain.least_macos(version) for version in KNOWN.releases}
-    assert least == {one: KNOWN.values(one)["the least macOS of mps"][0] for one in least}
+    assert least == {
+        version: KNOWN.values(version)["the least macOS of mps"][0] for version in least
+    }
     for name, fact in KNOWN.facts.items():
         assert {*fact["known"], *fact.get("queue", {})} <= set(KNOWN.releases), name
         for path in fact["affects"]:
@@ -263,7 +265,9 @@ def test_the_real_wheel_of_2_15():
     if result.returncode == errors.RequirementMissingError.exit_code:
         pytest.skip(f"pip's index cannot be reached: {result.stderr.strip()}")
     assert result.returncode == errors.CheckFailedError.exit_code, result.stderr
-    told = json.loads(result.stdout)
-    assert (told["version"], told["known"]) == ("2.15.0", "2.14.1")
+    printed = json.loads(result.stdout)
+    assert (printed["version"], printed["known"]) == ("2.15.0", "2.14.1")
     expected = facts.compare(KNOWN.values("2.15.0"), KNOWN, "2.14.1")
-    assert told["facts"] == [{**one._asdict(), "verdict": one.verdict} for one in expected]
+    assert printed["facts"] == [
+        {**finding._asdict(), "verdict": finding.verdict} for finding in expected
+    ]

@@ -72,12 +72,12 @@ def run(area: str, count: int, seed: int, tree: Path, whole: bool) -> collection
         if sum(counts.values()) == count:
             break
         path = tree / mutant.path
-        whole = path.read_bytes()
+        content = path.read_bytes()
         path.write_text(mutant.text, encoding="utf-8")
         try:
             found = outcome(area, mutant, tree, tree.parent / "log.txt", whole)
         finally:
-            path.write_bytes(whole)
+            path.write_bytes(content)
         if found == "does not compile":
             continue
         counts[found] += 1

@@ -69,7 +69,7 @@ def on_both(function: Callable, fsa: k2.Fsa | None = None) -> list:
     """
     if fsa is None:
         return [function(device) for device in ("cpu", "mps")]
-    return [function(one) for one in both(fsa)]
+    return [function(moved) for moved in both(fsa)]
 
 
 def is_reference_double(fsa: k2.Fsa, placement: str) -> bool:
@@ -127,8 +127,8 @@ def assert_equal(mps: object, cpu: object, where: str = "the result", **toleranc
         assert_equal(mps.tensor, cpu.tensor, where, atol=cpu.atol, rtol=cpu.rtol)
     elif isinstance(cpu, (tuple, list)):
         assert len(mps) == len(cpu), f"{where}: {len(cpu)} on the CPU, {len(mps)} on mps"
-        for i, (one, other) in enumerate(zip(mps, cpu)):
-            assert_equal(one, other, f"{where}[{i}]", **tolerance)
+        for i, (ours, theirs) in enumerate(zip(mps, cpu)):
+            assert_equal(ours, theirs, f"{where}[{i}]", **tolerance)
     elif isinstance(cpu, torch.Tensor):
         assert mps.requires_grad == cpu.requires_grad, f"{where}: {mps.requires_grad=}"
         cpu = cpu.float() if cpu.dtype == torch.float64 else cpu

@@ -172,7 +172,7 @@ def _barrier(device):
 def _objects(device):
     ans = [None] * PROCESSES
     dist.all_gather_object(ans, {"rank": dist.get_rank()})
-    assert [one["rank"] for one in ans] == [0, 1]
+    assert [result["rank"] for result in ans] == [0, 1]
     return [_own(device)]
 
 
@@ -245,8 +245,8 @@ def result_of_an_asynchronous_collective():
     work = dist.all_reduce(x, async_op=True)
     work.wait()
     future = work.get_future().value()
-    same = [one.data_ptr() == x.data_ptr() for one in (*work.result(), *future)]
-    return same, [one.device for one in (*work.result(), *future)]
+    same = [tensor.data_ptr() == x.data_ptr() for tensor in (*work.result(), *future)]
+    return same, [tensor.device for tensor in (*work.result(), *future)]
 
 
 def test_the_result_of_a_work_is_on_mps(both):
@@ -304,12 +304,12 @@ def averaged_gradients(settings, use_all, hook=None):
 
 
 def _are_close(found, expected, tolerance):
-    for one, other in zip(found, expected, strict=True):
+    for gradient, other in zip(found, expected, strict=True):
         if other is None:
-            assert one is None
+            assert gradient is None
         else:
             other = torch.tensor(other)
-            error = (torch.tensor(one) - other).abs().max()
+            error = (torch.tensor(gradient) - other).abs().max()
             assert error <= tolerance * other.abs().max()
 
 

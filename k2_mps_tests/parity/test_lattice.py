@@ -111,8 +111,8 @@ MAYBE_ACCESSIBLE, MAYBE_COACCESSIBLE = 0x80, 0x100
 def test_a_beam_that_rounding_exceeds(graph, beam, offset):
     log_probs = torch.randn(2, 50, 6).log_softmax(-1) - offset
     segments = torch.tensor([[1, 0, 50], [0, 5, 31]], dtype=torch.int32)
-    one = k2.ctc_topo(5) if graph == "topology" else k2.ctc_graph([[1, 2, 3, 3]])[0]
-    graphs = k2.create_fsa_vec([one] * 2)
+    single = k2.ctc_topo(5) if graph == "topology" else k2.ctc_graph([[1, 2, 3, 3]])[0]
+    graphs = k2.create_fsa_vec([single] * 2)
     cpu, mps = [Result(device, graphs, log_probs, segments, None, beam) for device in ("cpu", MPS)]
     if graph == "linear" and offset > 0:
         # Rounding keeps states without entering arcs, and states without leaving arcs.

@@ -259,11 +259,13 @@ def test_gradients_of_half_types(dtype):
 def test_joint_recursion_of_half_types(dtype):
     torch.manual_seed(5)
     px, py = (x.to(dtype).to(MPS) for x in make(2, 6, 20, False))
-    one, two = k2.joint_mutual_information_recursion((px, px), (py, py))
+    first, second = k2.joint_mutual_information_recursion((px, px), (py, py))
     total = k2.mutual_information_recursion(px + px, py + py)
-    assert one.dtype == dtype
+    assert first.dtype == dtype
     # Roundings to `dtype`: of each gradient, and of the sum of their products.
-    torch.testing.assert_close((one + two).float(), total, atol=0, rtol=4 * torch.finfo(dtype).eps)
+    torch.testing.assert_close(
+        (first + second).float(), total, atol=0, rtol=4 * torch.finfo(dtype).eps
+    )
 
 
 @pytest.mark.parametrize(

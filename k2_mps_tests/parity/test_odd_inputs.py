@@ -54,7 +54,7 @@ def test_two_devices_are_refused_in_one_line(graph, scores, capfd):
     dense = k2.DenseFsaVec(torch.zeros(1, 4, 4, device=scores), _i32([[0, 0, 4]], "cpu"))
     with pytest.raises(RuntimeError) as refused:
         k2.intersect_dense(k2.ctc_graph([[1]], device=graph), dense, 10)
-    told = str(refused.value)
-    assert graph in told and scores in told and "\n" not in told
+    message = str(refused.value)
+    assert graph in message and scores in message and "\n" not in message
     # k2's own checks print a stack trace.
     assert capfd.readouterr().err == ""

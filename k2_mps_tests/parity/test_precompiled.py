@@ -46,8 +46,8 @@ def test_the_text_is_compiled_instead(metallib):
     result = run(sources.text("mutual_information"), metallib)
     assert result.returncode == 0, result.stderr
     assert result.stdout.endswith("\nequal\n")
-    told = "Metal cannot load the compiled mutual_information.metal and compiles its text: "
-    assert result.stdout.count(told) == 1
+    warning = "Metal cannot load the compiled mutual_information.metal and compiles its text: "
+    assert result.stdout.count(warning) == 1
 
 
 def test_there_is_no_word_of_it_without_a_compiled_library():

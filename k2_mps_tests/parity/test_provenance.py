@@ -83,7 +83,7 @@ def test_build_info_of_a_wheel_is_its_metadata(installed):
     info = installed.folder / "k2-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Name: k2\nVersion: 1.0\n")
-    told = {
+    metadata = {
         "version": "1.0+mps.torch2.13.0.dirty",
         "patched_tree": "a" * 40,
         "series": "b" * 40,
@@ -93,10 +93,10 @@ def test_build_info_of_a_wheel_is_its_metadata(installed):
         "device": "mps",
         "upstream": {"url": "https://example.org", "commit": "c" * 40},
     }
-    (info / "k2mps.json").write_text(json.dumps(told))
-    upstream = told.pop("upstream")
+    (info / "k2mps.json").write_text(json.dumps(metadata))
+    upstream = metadata.pop("upstream")
     found = installed()
-    assert {name: found[name] for name in told} == told
+    assert {name: found[name] for name in metadata} == metadata
     assert found["upstream"] == upstream["url"]
     assert found["upstream_commit"] == upstream["commit"]
 
@@ -109,8 +109,15 @@ def test_missing_metadata_is_unknown(installed):
     shutil.copy(BUILD / "k2mps.json", other)
     found = installed()
     unknown = {name for name, value in found.items() if value is None}
-    metadata = "upstream upstream_commit patched_tree series dirty built device"
-    assert unknown == set(metadata.split())
+    assert unknown == {
+        "upstream",
+        "upstream_commit",
+        "patched_tree",
+        "series",
+        "dirty",
+        "built",
+        "device",
+    }
     assert found["git_sha1"] == _k2.version.git_sha1
 
 
@@ -246,9 +253,9 @@ def test_known_faults_of_torch_on_macos(torch_version, macos, expected):
 
 
 def test_the_import_warns_of_faults_that_end_a_program():
-    with pytest.warns(UserWarning, match="torch 2.14.0 on macOS 27.0: .*197805") as told:
+    with pytest.warns(UserWarning, match="torch 2.14.0 on macOS 27.0: .*197805") as warned:
         faults.warn_of_faults("2.14.0", "27.0")
-    assert len(told) == 1
+    assert len(warned) == 1
 
 
 UNKNOWN_POINTERS = """

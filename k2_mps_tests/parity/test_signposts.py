@@ -66,13 +66,13 @@ def test_functions_are_nested_and_hold_dispatches_and_waits(metal):
     parts = [i for i in trace.intervals() if i is not whole and _within(i, whole)]
     assert {i.name for i in parts} == {"function", "dispatch", "wait"}
     # Two intervals of a thread are nested or disjoint.
-    for one in parts:
+    for part in parts:
         for other in parts:
             assert (
-                _within(one, other)
-                or _within(other, one)
-                or one.end <= other.begin
-                or other.end <= one.begin
+                _within(part, other)
+                or _within(other, part)
+                or part.end <= other.begin
+                or other.end <= part.begin
             )
 
 

@@ -119,7 +119,7 @@ def _call(frames=FRAMES, lengths=LENGTHS, targets=None, **options):
 
 
 @pytest.mark.parametrize(
-    "call, told",
+    "call, reason",
     [
         (lambda: _call(blank=6), "blank must be within [0, 5]. Given: 6"),
         (lambda: _call(frames=(13, 7, 1, 9)), "input_lengths must be within [0, 12]"),
@@ -133,10 +133,10 @@ def _call(frames=FRAMES, lengths=LENGTHS, targets=None, **options):
         (lambda: _call(reduction="max"), "max is not a valid value for reduction"),
     ],
 )
-def test_refused(call, told):
+def test_refused(call, reason):
     with pytest.raises((RuntimeError, ValueError)) as refused:
         call()
-    assert told in str(refused.value)
+    assert reason in str(refused.value)
 
 
 def test_taken_back():

@@ -75,7 +75,7 @@ class Results:
         if report.exists():
             for case in ElementTree.parse(report).iter("testcase"):
                 failures[f"{case.get('classname')}.{case.get('name')}"] = "\n".join(
-                    one.get("message") for one in case.iter("failure")
+                    failure.get("message") for failure in case.iter("failure")
                 )
         return failures, output
 

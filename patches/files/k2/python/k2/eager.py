@@ -33,8 +33,8 @@ _is_transformed = getattr(torch._C, '_are_functorch_transforms_active', _no)
 def eager(function: Callable) -> Callable:
     '''Decorate a function that passes tensors to `_k2`.
 
-    torch.compile runs the function as it is, between two graphs, and does not
-    warn.  Under torch.func, whose tensors have no memory, it is an error.
+    torch.compile breaks its graph at the function, without a warning.  Under
+    torch.func, whose tensors have no memory, the function raises.
     '''
 
     @functools.wraps(function)

@@ -24,8 +24,9 @@ estimate whether Metal or the host is faster; ``k2.mps.explain()`` prints the
 estimates.
 
 Other programs on this machine make a call slower, never faster.  So each call
-is timed in several rounds, a round counts by its fastest call, and the costs
-are from the fastest round.  If the rounds differ too much, nothing is kept.
+is timed in several rounds. The time of a round is that of its fastest call, and
+the costs are from the fastest round.  If the rounds differ too much, nothing is
+kept.
 '''
 import argparse
 import contextlib
@@ -45,9 +46,9 @@ import torch
 
 SEQUENCES, SYMBOLS, TARGETS = 8, 50, 20
 FRAMES = 50, 200
-# Of intersect_dense_pruned, of one sequence.  A frame has about as many arcs as
-# where host and Metal take the same time, since the host needs some time for
-# each frame, whatever its arcs.
+# Of intersect_dense_pruned, of one sequence.  The host needs some time for each
+# frame, whatever its arcs. So a frame has about as many arcs as where host and
+# Metal take the same time.
 PRUNED_FRAMES = 10, 40
 # Each round times all calls, so that another program disturbs few of the
 # rounds of one call.
@@ -57,7 +58,7 @@ ROUNDS = 4
 LEAST_CALLS, MOST_CALLS, MOST_SECONDS, LONG_SECONDS = 3, 20, 0.1, 0.5
 # The largest difference of the rounds of a call that is kept, relative to the
 # fastest one.  An error of that size moves the limit between host and Metal by
-# as much, and there both take about the same time.
+# the same share, and near the limit both take about the same time.
 STEADY = 0.15
 
 
@@ -80,7 +81,8 @@ class Measured:
 
     @property
     def spread(self) -> float:
-        '''The difference of the rounds, relative to the fastest.'''
+        '''By how much the slowest round exceeds the fastest, relative to the
+        fastest.'''
         return max(self.rounds) / min(self.rounds) - 1
 
 

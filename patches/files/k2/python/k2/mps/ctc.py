@@ -32,7 +32,7 @@ _LIMITS = inspect.signature(intersect_dense).parameters
 _MAX_STATES = _LIMITS['max_states'].default
 _MAX_ARCS = _LIMITS['max_arcs'].default
 
-# In the cache of an Fsa: what _penalized() made it of, and what it made.
+# In the cache of an Fsa: the inputs of _penalized(), and its result.
 _PENALIZED = 'mps_penalized'
 
 # (GraphIndex, number of columns) of calls whose labels are not yet checked.
@@ -69,15 +69,15 @@ def _check_labels(index: GraphIndex, num_columns: int) -> None:
 
 
 def _penalty_source(graphs) -> Optional[torch.Tensor]:
-    '''Return the attribute that tells which arcs CtcLoss gives a delay penalty,
-    or None if the graph lacks it or if it is ragged.'''
+    '''Return the attribute by which CtcLoss chooses the arcs that get a delay
+    penalty; None if the graph lacks it or if it is ragged.'''
     source = getattr(graphs, '_is_repeat_token_',
                      getattr(graphs, 'aux_labels', None))
     return source if isinstance(source, torch.Tensor) else None
 
 
 def _penalized(graphs) -> torch.Tensor:
-    '''Return which arcs CtcLoss gives a delay penalty.
+    '''Return which arcs get a delay penalty from CtcLoss.
 
     Args:
       graphs:

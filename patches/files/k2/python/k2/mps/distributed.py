@@ -78,7 +78,8 @@ def _on_host(operator: torch._ops.OpOverload) -> Callable:
     memory of the tensors on mps.'''
 
     def collective(*args: Any) -> Any:
-        # The GPU may still write what is sent, or use what is received into.
+        # The GPU may still write the tensors that are sent, or use the memory
+        # that is received into.
         _k2.mps_synchronize()
         ans = operator(*_aliases(args))
         if len(operator._schema.returns) == 1:

@@ -65,7 +65,7 @@ def entering_arcs(fsas) -> torch.Tensor:
 def _incoming(fsas) -> Tuple[torch.Tensor, torch.Tensor]:
     '''Return Fsa._get_incoming_arcs as two tensors: where the arcs that enter
     each state begin, and the indexes of these arcs.'''
-    if lattice.in_metal(fsas):
+    if lattice.made_by_metal(fsas):
         incoming = lattice.incoming_arcs(fsas)
         return incoming.shape.row_splits(2), incoming.values
     index = graph_index(fsas).index

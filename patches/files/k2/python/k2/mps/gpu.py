@@ -58,8 +58,8 @@ def pick_device(index: int = 0) -> torch.device:
 
     Args:
       index:
-        The index of CUDA's device.  A Mac has one mps device, so that each of
-        several Macs gets its own, mps:0, for any index.
+        The index of CUDA's device.  A Mac has one mps device, mps:0, which is
+        the answer for any index: each of several Macs gets its own.
     '''
     if torch.cuda.is_available():
         return torch.device('cuda', index)

@@ -58,7 +58,8 @@ class GraphIndex:
         self.index = make(fsas.arcs)
 
     def is_of(self, fsas) -> bool:
-        '''Return whether the labels are those that the index was made of.'''
+        '''Return whether the labels have not changed since the index was
+        made.'''
         return self._version == _version(fsas)
 
     def fill(self, fsas) -> None:

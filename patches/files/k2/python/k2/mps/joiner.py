@@ -31,7 +31,7 @@ def joiner_input(am: torch.Tensor, lm: torch.Tensor, ranges: torch.Tensor
 
     On mps a kernel makes the result from ``am`` and ``lm``, so memory does not
     hold the pruned tensors and their sum.  It supports autograd once.  On other
-    devices, it is the above.
+    devices, k2 runs the lines above.
 
     Args:
       am:

@@ -93,7 +93,7 @@ def keep(fsa, made) -> None:
     fsa._cache[_LATTICE] = made
 
 
-def in_metal(fsa) -> bool:
+def made_by_metal(fsa) -> bool:
     '''Return whether an Fsa is a lattice that the GPU has made.
 
     The GPU then knows the answers of the next two functions, which

@@ -36,8 +36,8 @@ def in_metal(lm: torch.Tensor, am: torch.Tensor, symbols: torch.Tensor,
              rnnt_type: str, reduction: Optional[str] = 'none') -> bool:
     '''Return whether the kernels take the arguments of a loss.
 
-    They do on mps, if nothing is empty but ``symbols``.  What is wrong with
-    other arguments, torch's operators tell.
+    They do on mps, if nothing is empty but ``symbols``.  If the arguments are
+    wrong, torch's operators raise the errors.
 
     Args:
       lm, am, symbols, termination_symbol, boundary, rnnt_type, reduction:
@@ -114,7 +114,7 @@ class _Loss(torch.autograd.Function):
 
 def _arguments(lm, am, symbols, termination_symbol, lm_only_scale,
                am_only_scale, boundary, rnnt_type, delay_penalty):
-    '''Return what the functions above take first.'''
+    '''Return the first arguments of the functions above.'''
     B, T, _ = am.shape
     check_boundary(boundary, B, symbols.shape[1], T, rnnt_type == 'regular')
     rest = dict(termination_symbol=termination_symbol, rnnt_type=rnnt_type,

@@ -16,7 +16,8 @@
 '''OnlineDenseIntersecter on mps: the GPU or the host decodes a chunk.
 
 A stream that the GPU has is a ``_k2.MpsPrunedStream``, one that the host has a
-``k2.DecodeStateInfo``.  A stream that has become the host's stays there.
+``k2.DecodeStateInfo``.  Once the host has a stream, the stream stays with the
+host.
 '''
 from typing import List
 from typing import Optional
