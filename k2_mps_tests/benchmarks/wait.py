@@ -2,8 +2,8 @@
 
     .venv/bin/python -m k2_mps_tests.benchmarks.wait
 
-The program calls the function behind ``Context::SyncIfOnHost()`` on mps in a loop of compiled code,
-from a thread that holds the GIL, and from a thread that does not.  A wait releases the GIL.
+A loop of compiled code calls the function that ``Context::SyncIfOnHost()`` calls on mps: once in a
+thread that holds the GIL, and once in a thread that does not.  A wait releases the GIL.
 """
 
 import ctypes

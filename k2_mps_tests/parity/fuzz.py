@@ -401,8 +401,8 @@ def mutual_information(device, arrays):
         boundary = torch.tensor(boundary, device=device)
     ans = k2.mutual_information_recursion(px, py, boundary)
     ans.sum().backward()
-    # 15 steps at values of up to 120, each off by an ulp or two of exp() and
-    # log(), in float32 on both sides.
+    # Both sides compute in float32, in 15 steps at values of up to 120. In each step, exp() and
+    # log() are off by an ulp or two.
     bound = 15 * 4 * 120 * EPS
     return [Close(x, bound, 0) for x in (ans.detach(), px.grad, py.grad)]
 
@@ -422,8 +422,8 @@ def outcome(function, device, **kwargs):
 
 @contextlib.contextmanager
 def _quiet():
-    """Output goes to LOG, which tells of the last call, should it end the process.  k2 prints a
-    stack trace for each exception; cases cause many."""
+    """Output goes to LOG, since cases cause many exceptions, and k2 prints a stack trace for each.
+    If a call ends the process, the end of LOG shows which one."""
     sys.stdout.flush()
     saved = [os.dup(fd) for fd in (1, 2)]
     LOG.parent.mkdir(parents=True, exist_ok=True)

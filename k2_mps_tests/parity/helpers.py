@@ -75,8 +75,8 @@ def on_both(function: Callable, fsa: k2.Fsa | None = None) -> list:
 def is_reference_double(fsa: k2.Fsa, placement: str) -> bool:
     """Whether the CPU's reference must be in double precision.
 
-    Metal's scores are as accurate as the CPU's float64, with or without
-    use_double_scores; the host's scores are the CPU's floats.
+    Scores by Metal are as accurate as the CPU's float64, with or without use_double_scores. Scores
+    by the host are those of the CPU.
     """
     return placement == "metal" and fsa.device.type == "cpu"
 

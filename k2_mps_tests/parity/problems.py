@@ -60,7 +60,7 @@ def random_scores(
 
 
 def bush(num_states: int) -> k2.Fsa:
-    """A graph whose first state goes to all others, and they to the end."""
+    """A graph with arcs from the first state to all others, and from these to the last."""
     last = num_states - 1
     lines = [f"0 {i} {1 + i % 5} 0" for i in range(1, last)]
     lines += [f"{i} {j} {1 + j % 5} 0" for i in range(1, last) for j in (1, i, last - 1)]

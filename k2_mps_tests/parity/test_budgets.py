@@ -126,7 +126,7 @@ def _step(name, graph):
     return step
 
 
-# The most GPU commands of a step with a graph that k2 has not seen, of k2 and torch; its waits.
+# The most GPU commands of k2 and torch in a step with a graph that k2 has not seen, and its waits.
 @pytest.mark.parametrize("name, commands, waits", [("ctc_loss", 14, 0), ("intersect_dense", 20, 1)])
 @pytest.mark.parametrize("graph", [_new_graph, _graph_with_labels_of_the_gpu])
 def test_gpu_commands_of_a_step_with_a_new_graph(name, commands, waits, graph, metal):
@@ -139,7 +139,7 @@ def test_gpu_commands_of_a_step_with_a_new_graph(name, commands, waits, graph, m
 @pytest.mark.parametrize("name, commands, waits", [("ctc_loss", 11, 0), ("intersect_dense", 16, 1)])
 def test_gpu_commands_of_a_further_step_with_a_graph(name, commands, waits, metal):
     step = _step(name, _new_graph())
-    step()  # compiles kernels, makes what k2 keeps of the graph
+    step()  # compiles kernels, and makes the index that k2 keeps with the graph
     cost, _ = _counted(step)
     assert cost.dispatches + cost.operators <= commands, cost
     assert cost.waits == waits
@@ -259,7 +259,7 @@ def test_the_host_writes_the_zeros_of_small_sums(shape, dtype):
     with mps_emulator.counters() as counted:
         found = k2.mps.sums.index_sums(*on_mps, shape)
         torch.mps.synchronize()
-    # The GPU fills more than 1 MiB, and other types than float32.
+    # The GPU fills tensors of more than 1 MiB, and those of other types than float32.
     filled = found.numel() >= 1 << 19 or dtype == torch.int32
     assert counted.waits_with_work == filled
     expected = torch.zeros(shape, dtype=dtype)

@@ -73,7 +73,8 @@ def test_the_page_explains_its_words_and_has_no_empty_column():
 
 @pytest.mark.skipif(sys.platform == "darwin", reason="a Mac's GPU has the limits that it has")
 def test_a_gpu_that_runs_kernels_with_few_threads():
-    """k2 works with pipelines that allow only 256 threads, as for many registers."""
+    """k2 works with pipelines that allow only 256 threads, as those of kernels with many registers
+    do."""
     variables = {"K2_MPS_FORCE": "metal", "MPS_EMULATOR_MAX_THREADS": "256"}
     result = python("-m", "k2.mps.check", *QUICK, **variables)
     assert result.returncode == check.OK, result.stdout + result.stderr

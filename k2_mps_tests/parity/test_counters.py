@@ -113,14 +113,14 @@ def test_gates_with_nothing_to_wait_for_are_no_waits():
             k2.index_select(values, index)
         assert counted.gates > 0
         found.append(counted.waits)
-    # A thread may lose its processor in a gate, but not in each one.
+    # A thread may lose its processor in a gate, but hardly in every gate.
     assert min(found) == 0
 
 
 def test_bytes_copied():
     fsas = random_fsa_vec()
     arcs = 16 * fsas.num_arcs
-    # Besides the arcs: the row splits and row ids of both axes.
+    # The row splits and row ids of both axes are copied, as well as the arcs.
     shape = 4 * (2 * (fsas.shape[0] + 1) + 3 * fsas.num_arcs)
     with k2.mps.counters() as there:
         moved = fsas.to("mps")

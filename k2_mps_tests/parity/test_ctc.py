@@ -64,7 +64,8 @@ FLOAT_ERROR = 4e-6
 
 
 def assert_as_cpu(case, double=True, atol=FLOAT_ERROR, error=1e-5, **arguments):
-    """Asserts that the kernels' results are those of the CPU in float64; returns the losses.
+    """Asserts that the results of the kernels equal those of the CPU in float64; returns the
+    losses.
 
     atol, error: with double=False, of a loss, and of the largest value of a gradient.
     """
@@ -120,7 +121,7 @@ def test_a_graph_without_states(double):
 
 
 def test_float_scores():
-    # The lattice is that of double.
+    # The lattice is the one of double precision.
     for seed in range(20):
         assert_as_cpu(Case(seed, "ctc"), double=False)
 
@@ -190,8 +191,9 @@ def test_memory_is_a_fraction_of_a_sum_for_each_state_and_frame(double):
     backward, _ = _peak(made.backward)
     states_and_frames = graph.arcs.shape().tot_size(1) * 501
     gradients = 2 * scores.numel() * 4
-    # A tenth of the CPU's memory for 32 such sequences: sums in both directions of every 16th
-    # frame, 24 bytes or 16; a bit for each of about three arcs; scores of paths and totals.
+    # A tenth of the CPU's memory for 32 such sequences. It holds sums in both directions of every
+    # 16th frame, of 24 bytes or 16; a bit for each arc, about three a state; and scores of paths
+    # and totals.
     assert forward < (2.2 if double else 1.7) * states_and_frames
     assert backward - gradients < 0.5 * states_and_frames
 

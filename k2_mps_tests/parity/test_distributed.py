@@ -233,7 +233,7 @@ def work_of_a_collective():
 
 def test_nothing_is_copied(both):
     for counted in both(work_of_a_collective):
-        # torch would copy by an operator; the collective itself counts as one.
+        # If torch copied, the copy would be an operator. The collective itself is one.
         assert counted.operators == 1
         assert counted.dispatches == 0
         assert counted.bytes_to_cpu == counted.bytes_to_mps == counted.bytes_within_mps == 0
@@ -286,7 +286,8 @@ def _new_model():
 
 
 def averaged_gradients(settings, use_all, hook=None):
-    """The gradients that DDP averages, and the average of those of each rank alone."""
+    """The gradients that DDP averages, and the average of the gradients that each rank computes
+    alone."""
     model = _new_model()
     if dist.get_rank() == 1:
         for parameter in model.parameters():

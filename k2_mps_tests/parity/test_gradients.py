@@ -13,10 +13,11 @@ from k2_mps_tests.parity import calls
 
 EPS = torch.finfo(torch.float32).eps
 STEP = 2.0**-7
-# The paths or arcs that these keep depend on the scores in jumps, which a short step avoids.
+# When the scores change, the kept paths or arcs of these change in jumps. A short step avoids the
+# jumps.
 SHORT_STEP = 2.0**-13
 WITH_JUMPS = ("shortest_path", "prune_on_arc_post")
-# The pseudo-random paths of these are others after any change of the scores.
+# These draw pseudo-random paths, which are others after any change of the scores.
 RANDOM = ("Nbest", "mwer_loss")
 # Their backward passes need none of the inputs, so nothing is freed after the first.
 LINEAR = ("DenseFsaVec", "cat")
@@ -63,8 +64,8 @@ def test_a_gradient_is_that_of_differences(name, call, place, monkeypatch):
 
     slope = (at(step) - at(-step)) / (2 * step)
     rougher = (at(2 * step) - at(-2 * step)) / (4 * step)
-    # With the steps h and 2 h, slopes are off by c h^2 and 4 c h^2, but for terms of h^4.  So a
-    # third of what separates them is the error of the first.
+    # With the steps h and 2 h, slopes are off by c h^2 and 4 c h^2, but for terms of h^4.  So the
+    # error of the first is a third of the difference of the two.
     curvature = abs(rougher - slope) / 2
     # Each result is rounded to float32, and the rounding of two is divided by two steps.
     rounding = (_finite(result).abs() * weights).sum().item() * EPS / step

@@ -39,7 +39,8 @@ def _where(counted, moved=()):
         return "metal"
     if moved:
         return "cpu"
-    # Both directions: a size that k2 reads back goes only to the CPU.
+    # An operation on the CPU copies in both directions. A size that k2 reads back is copied to the
+    # CPU only.
     if counted.bytes_to_cpu > SMALL and counted.bytes_to_mps > SMALL:
         return "cpu"
     return "host" if counted.gates else "aten"

@@ -17,7 +17,8 @@ pytestmark = pytest.mark.usefixtures("metal")
 
 
 class _OnGpu:
-    """OnlineDenseIntersecter.on_gpu, whose kernels run with `groups` threadgroups a sequence."""
+    """A stand-in for OnlineDenseIntersecter.on_gpu whose kernels run with `groups` threadgroups a
+    sequence."""
 
     def __init__(self, on_gpu, groups):
         self.on_gpu, self.groups = on_gpu, groups
@@ -178,7 +179,7 @@ def test_the_host_has_streams_that_it_began(monkeypatch):
     assert not streams.on_gpu
     streams.decode(_log_probs(1), {"c": 4})
     assert streams.on_gpu
-    # With a stream of the host, the host decodes both.
+    # If the host has one of two streams, it decodes both.
     streams.decode(_log_probs(2), {"c": 4, "a": 2})
     assert not streams.on_gpu
 

@@ -83,7 +83,7 @@ def test_autocast_changes_nothing(dtype, scale):
 
 
 def test_what_is_scaled_by_zero_does_not_count():
-    """Not even if it is infinite."""
+    """A part that is scaled by 0 does not count, not even if it is infinite."""
     lm, am, symbols = make(2, 4, 9, 6)
     lm[0, 1, symbols[0, 1]] = float("-inf")
     for scales in ((0.0, 0.0), (0.5, 0.5), (1.0, 0.0), (0.0, 1.0)):

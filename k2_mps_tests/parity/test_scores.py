@@ -67,7 +67,8 @@ def _assert_as_cpu(fsas, name, log_semiring, placement, double=True, columns=1):
 @pytest.mark.parametrize("columns", [1, 3], ids=["contiguous", "strided"])
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_random_fsas(name, columns, double, log_semiring, placement):
-    """Without double, the host runs the CPU's own code, and Metal's results are those of double."""
+    """Without double, the host runs the CPU's own code, and Metal gives the results of double
+    precision."""
     _assert_as_cpu(random_fsa_vec(), name, log_semiring, placement, double, columns)
 
 

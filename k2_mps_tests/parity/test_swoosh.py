@@ -110,9 +110,9 @@ def test_the_gradient_is_right_on_average(kind, value):
     x = torch.full((count,), value, device="mps", requires_grad=True)
     getattr(k2, f"swoosh_{kind}")(x).sum().backward()
     _, deriv = _expected(torch.tensor([value]), kind)
-    # A rounding has a standard deviation of at most STEP / 2, so the mean of 100,000
-    # has one of STEP / 632.  Rounding down, or a bias of a 63rd of a step, is ten of
-    # them; a right generator fails at five, once in two million runs.
+    # A rounding has a standard deviation of at most STEP / 2, so the mean of 100,000 has one of
+    # STEP / 632.  Rounding down, or a bias of a 63rd of a step, would be ten of these deviations.
+    # The test fails at five, which a right generator exceeds once in two million runs.
     assert abs(x.grad.cpu().double().mean().item() - deriv.item()) <= 5 * STEP / 2 / count**0.5
 
 

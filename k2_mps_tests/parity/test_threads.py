@@ -178,8 +178,8 @@ def test_python_runs_while_k2_waits(name):
     thread.join()
     del busy
     between = [t for t in times if begin < t < end]
-    # A free thread ticks once a millisecond.  If the wait held the GIL there would be
-    # no tick, or one at either end.
+    # A free thread ticks once a millisecond.  If the wait held the GIL, there would be no tick, or
+    # one at each end of the wait.
     assert end - begin > 0.02, "the device had nothing to do"
     assert len(between) >= 5
 
