@@ -112,6 +112,15 @@ def _log_probs(num_streams, num_frames=4, seed=0):
     return torch.randn(num_streams, num_frames, 6, generator=generator).log_softmax(-1)
 
 
+def test_an_attribute_of_two_axes_follows_the_arcs():
+    graph = k2.create_fsa_vec([k2.ctc_topo(5)])
+    graph.pairs = torch.arange(2.0 * graph.num_arcs).view(-1, 2)
+    streams = Streams(graph, 2, 8.0, 4.0, 2, 20)
+    lattice = streams.decode(_log_probs(2), {"a": 4, "b": 3})
+    assert streams.on_gpu
+    assert lattice.pairs.shape == (lattice.num_arcs, 2)
+
+
 def test_a_stream_goes_on_twice_from_the_same_chunk():
     streams = _topo_streams()
     for seed in range(4):
