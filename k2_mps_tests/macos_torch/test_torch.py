@@ -179,17 +179,34 @@ def verdicts(found: list[facts.Finding]) -> dict[str, str]:
     return {finding.fact: finding.verdict for finding in found if finding.verdict != "as known"}
 
 
-def test_what_differs_and_what_breaks(built):
-    old, new = (facts.read(release(content), table(dict.fromkeys(FACTS, []))) for content in built)
+@pytest.fixture
+def values(built):
+    """The values of the facts in the old library and in the new one."""
+    empty = table(dict.fromkeys(FACTS, []))
+    return [facts.read(release(content), empty) for content in built]
+
+
+def test_a_library_that_is_as_known_has_no_findings(values):
+    old, _ = values
     assert verdicts(facts.compare(old, table(old), "9.0.0")) == {}
+
+
+def test_a_finding_has_what_is_new_and_what_is_gone(values):
+    old, new = values
     found = list(facts.compare(new, table(old), "9.0.0"))
     assert verdicts(found) == {"wait": "BREAKS", "macos": "differs"}
     assert found[0].breaks == found[0].gained == ["_dispatch_sync"]
     assert found[0].lost == ["-waitUntilCompleted"]
     assert found[0].affects == ["x.mm"]
-    # A call from outside of the queue may enter it.
+
+
+def test_a_call_from_outside_of_the_queue_may_enter_it(values):
+    old, new = values
     assert verdicts(facts.compare(new, table(old, "outside"), "9.0.0"))["wait"] == "differs"
-    # A call that stops k2 is reported, even if it is a known fact.
+
+
+def test_a_call_that_stops_k2_is_reported_even_if_it_is_known(values):
+    _, new = values
     assert verdicts(facts.compare(new, table(new), "9.0.0")) == {"wait": "BREAKS"}
 
 

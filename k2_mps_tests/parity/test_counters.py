@@ -74,20 +74,31 @@ def test_operators(expected, function):
     assert counted.dispatches == 0
 
 
-def test_operators_of_the_backward_pass_and_of_other_threads():
-    leaf = torch.randn(3, device="mps", requires_grad=True)
+def _four_operators():
+    leaf = torch.ones(3).to("mps").requires_grad_(True)
+    torch.mps.synchronize()
 
     def step():
         leaf.grad = None
+        # mul, sum, then ones_like and mul.
         (leaf * leaf.detach()).sum().backward()
 
+    return step
+
+
+def test_operators_of_the_backward_pass_are_counted():
+    step = _four_operators()
     with k2.mps.counters() as counted:
         step()
-        thread = threading.Thread(target=step)
+    assert counted.operators == 4
+
+
+def test_operators_of_another_thread_are_counted():
+    thread = threading.Thread(target=_four_operators())
+    with k2.mps.counters() as counted:
         thread.start()
         thread.join()
-    # mul, sum, then ones_like and mul.
-    assert counted.operators == 2 * 4
+    assert counted.operators == 4
 
 
 def test_a_wait_is_a_gate_that_takes_its_time():
@@ -158,13 +169,21 @@ def test_nothing_is_counted_outside():
     assert _k2.mps_counters() == before
 
 
-def test_a_block_that_fails_counts_and_ends():
+def test_what_a_block_did_before_it_failed_is_counted():
     with pytest.raises(ZeroDivisionError):
         with k2.mps.counters() as counted:
             _loss()
             1 / 0
     assert counted.dispatches == 2
-    test_nothing_is_counted_outside()
+
+
+def test_nothing_is_counted_after_a_block_that_failed():
+    with pytest.raises(ZeroDivisionError):
+        with k2.mps.counters():
+            1 / 0
+    before = _k2.mps_counters()
+    _loss()
+    assert _k2.mps_counters() == before
 
 
 def test_the_cpu_has_nothing_to_count():

@@ -119,27 +119,55 @@ def test_an_old_report_is_not_read(environment):
     assert not run(environment, "import os\nos._exit(0)\n").ok
 
 
-def test_the_summary_says_everything_that_matters_and_the_report_fails_where_anything_did():
-    mps = suites.Suite("parity", "", doctor.Device.MPS)
-    cpu = suites.Suite("upstream-cpu", "", doctor.Device.CPU)
-    tool = suites.Suite("tooling", "", doctor.Device.CPU, on_k2=False)
-    good = suites.Result(tool, passed=10, skipped=1, reasons={"no disk": 1})
-    away = suites.Result(mps, not_run="upstream could not be reached")
-    bad = suites.Result(cpu, passed=200, failed=2, errors=1, seconds=61.4)
-    lines = suites.summary([good, bad, away])
-    text = "\n".join(lines)
+ON_MPS = suites.Suite("parity", "", doctor.Device.MPS)
+ON_CPU = suites.Suite("upstream-cpu", "", doctor.Device.CPU)
+WITHOUT_K2 = suites.Suite("tooling", "", doctor.Device.CPU, on_k2=False)
+GOOD = suites.Result(WITHOUT_K2, passed=10, skipped=1, reasons={"no disk": 1})
+AWAY = suites.Result(ON_MPS, not_run="upstream could not be reached")
+BAD = suites.Result(ON_CPU, passed=200, failed=2, errors=1, seconds=61.4)
+
+
+def test_the_summary_says_which_results_are_emulated():
+    text = "\n".join(suites.summary([GOOD, BAD, AWAY]))
     assert ("parity (emulated)" in text) == (sys.platform != "darwin")
     assert "upstream-cpu (emulated)" not in text
-    assert "skipped in tooling, 1: no disk" in text
-    assert "not run: upstream could not be reached" in text
-    assert "200 passed, 2 failed, 1 errors in 61 s" in text
-    assert lines[-1] == "203 tests ran against real k2, 10 needed none, 1 were skipped"
-    suites.report([good], Reporter())
-    suites.report([good, away], Reporter())
-    others = (suites.Result(tool, errors=1), suites.Result(tool, broken="no test was collected"))
-    for results in ([good, bad], [away], *([good, one] for one in others)):
-        with pytest.raises(errors.CheckFailedError):
-            suites.report(results, Reporter())
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "skipped in tooling, 1: no disk",
+        "not run: upstream could not be reached",
+        "200 passed, 2 failed, 1 errors in 61 s",
+    ],
+)
+def test_the_summary_has_what_did_not_pass(line):
+    assert line in "\n".join(suites.summary([GOOD, BAD, AWAY]))
+
+
+def test_the_summary_ends_with_the_numbers_of_tests():
+    last = suites.summary([GOOD, BAD, AWAY])[-1]
+    assert last == "203 tests ran against real k2, 10 needed none, 1 were skipped"
+
+
+@pytest.mark.parametrize("results", [[GOOD], [GOOD, AWAY]], ids=["all", "some not run"])
+def test_a_report_without_failures_is_no_error(results):
+    suites.report(results, Reporter())
+
+
+@pytest.mark.parametrize(
+    "results",
+    [
+        [GOOD, BAD],
+        [AWAY],
+        [GOOD, suites.Result(WITHOUT_K2, errors=1)],
+        [GOOD, suites.Result(WITHOUT_K2, broken="no test was collected")],
+    ],
+    ids=["failed", "nothing ran", "an error", "no tests"],
+)
+def test_a_report_with_a_failure_is_an_error(results):
+    with pytest.raises(errors.CheckFailedError):
+        suites.report(results, Reporter())
 
 
 def test_without_k2_only_marked_tests_are_left_out(environment):
