@@ -47,7 +47,8 @@ def bytes_of_kernels(folder):
 class Bytes(Operators):
     """The bytes of the tensors that torch's operators read and write.
 
-    Attributes: moved: these bytes; an expanded tensor counts with the bytes of its memory.
+    Attributes:
+      moved: these bytes; an expanded tensor counts with the bytes of its memory.
     """
 
     def __init__(self):
