@@ -15,6 +15,7 @@ from k2mps.core import project
 from k2mps.run import suites
 
 from k2_mps_tests.docs import tables
+from k2_mps_tests.kernels import sources as kernel_sources
 from k2_mps_tests.running import ran
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -53,6 +54,13 @@ def test_costs_are_those_of_the_library():
         for found in _k2.mps_placements()
         for costs in [found.costs]
     ]
+
+
+def test_the_random_bits_of_swoosh_are_those_of_the_kernel():
+    text = " ".join((ROOT / "docs/operations.md").read_text(encoding="utf-8").split())
+    [stated] = re.findall(r"(\d+) are for the rounding, .{,70}? and (\d+) for dropout", text)
+    dropout = kernel_sources.enumerators("swoosh.h")["kSwooshDropoutBits"]
+    assert tuple(map(int, stated)) == (32 - dropout, dropout)
 
 
 def build(root, site):

@@ -47,7 +47,9 @@ def outcome(area: str, mutant: mutants.Mutant, tree: Path, log: Path, whole: boo
             ast.parse(mutant.text)
         except SyntaxError:
             return "does not compile"
-    environment = dict(os.environ, PYTHONPATH=str(tree / areas.K2), PYTHONDONTWRITEBYTECODE="1")
+    # In every process that the tests start, before what is installed in .venv.
+    path = os.pathsep.join(str(tree / folder) for folder in (areas.K2, "tools", "."))
+    environment = dict(os.environ, PYTHONPATH=path, PYTHONDONTWRITEBYTECODE="1")
     for command in areas.commands(area, mutant.path, tree, whole):
         with open(log, "w", encoding="utf-8") as file:
             try:

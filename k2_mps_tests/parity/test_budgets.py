@@ -247,7 +247,7 @@ def test_ragged(name):
     check(cost(lambda: RAGGED[name](ragged, index)), waits=1 if name == "add" else 0)
 
 
-@pytest.mark.parametrize("shape", [(5,), (2, 7), (3, 0), (1 << 19,)])
+@pytest.mark.parametrize("shape", [(5,), (2, 7), (3, 0), (1 << 18,), (1 << 19,)])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.int32])
 def test_the_host_writes_the_zeros_of_small_sums(shape, dtype):
     index = torch.tensor([1, -1, 0, 1], dtype=torch.int32)
