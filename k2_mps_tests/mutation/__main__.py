@@ -16,10 +16,11 @@ import collections
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
-from k2_mps_tests import ending
+from k2_mps_tests import ending, running
 from k2_mps_tests.mutation import areas, mutants
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -40,6 +41,20 @@ def copy_tree(folder: Path) -> None:
         subprocess.run(["git", *who, *command.split()], cwd=folder, check=True, capture_output=True)
 
 
+def environment_of(tree: Path) -> dict[str, str]:
+    """The environment in which each process that a test starts imports the code of a tree."""
+    path = os.pathsep.join(str(tree / folder) for folder in (areas.K2, "tools", "."))
+    return dict(os.environ, PYTHONPATH=path, PYTHONDONTWRITEBYTECODE="1")
+
+
+def require_collection(tree: Path) -> None:
+    """Requires that pytest collects the tests of an unchanged tree: else each mutant would fail."""
+    command = [sys.executable, "-m", "pytest", "-q", "--collect-only", areas.PARITY, areas.TOOLING]
+    done = running.ran(*command, cwd=tree, env=environment_of(tree))
+    if done.returncode:
+        sys.exit(f"error: the unchanged tests cannot run\n{done.stdout[-2000:]}")
+
+
 def outcome(area: str, mutant: mutants.Mutant, tree: Path, log: Path, whole: bool) -> str:
     """What the tests say of a mutant: "noticed", "hangs", "unnoticed" or "does not compile"."""
     if mutant.path.endswith(".py"):
@@ -47,9 +62,7 @@ def outcome(area: str, mutant: mutants.Mutant, tree: Path, log: Path, whole: boo
             ast.parse(mutant.text)
         except SyntaxError:
             return "does not compile"
-    # In every process that the tests start, before what is installed in .venv.
-    path = os.pathsep.join(str(tree / folder) for folder in (areas.K2, "tools", "."))
-    environment = dict(os.environ, PYTHONPATH=path, PYTHONDONTWRITEBYTECODE="1")
+    environment = environment_of(tree)
     for command in areas.commands(area, mutant.path, tree, whole):
         with open(log, "w", encoding="utf-8") as file:
             try:
@@ -112,6 +125,7 @@ def main() -> int:
         tree = Path(folder, "tree")
         tree.mkdir()
         copy_tree(tree)
+        require_collection(tree)
         for area in options.area or AREAS:
             counts += run(area, options.each, options.seed, tree, options.whole)
     total = sum(counts.values())
