@@ -50,6 +50,18 @@ class BadLine {
   std::ostringstream os_;
 };
 
+// The number of states must fit too.
+constexpr int32_t kLastState = INT32_MAX - 1;
+
+// Throws unless both states of a line can be such.
+inline void CheckStates(int32_t number, const std::string &line,
+                        int32_t src_state, int32_t dest_state) {
+  if (src_state < 0 || dest_state < 0)
+    BadLine(number, line) << "a state is negative";
+  if (src_state > kLastState || dest_state > kLastState)
+    BadLine(number, line) << "a state is too large";
+}
+
 // Reads a number, also one that is infinite; operator>> takes no such.  Sets
 // failbit if there is no number.
 inline void ReadScore(std::istream &is, float *score) {

@@ -18,7 +18,9 @@
 
 #include <sstream>
 #include <stdexcept>
+#include <string>
 
+#include "k2/csrc/array_ops.h"
 #include "k2/csrc/check_indexes.h"
 #include "k2/csrc/eval.h"
 #include "k2/csrc/macros.h"
@@ -46,6 +48,37 @@ void CheckIndexes(const Array1<int32_t> &indexes, int32_t size,
         K2_CHECK(data[i] >= first && data[i] < size)
             << "index " << data[i] << " is out of range for size " << size;
       });
+}
+
+int32_t CheckLayer(const Array1<int32_t> *row_splits,
+                   const Array1<int32_t> *row_ids, int32_t size) {
+  if (row_splits != nullptr && row_splits->Dim() == 0)
+    throw std::invalid_argument("row_splits must not be empty");
+  if (row_ids != nullptr) {
+    int32_t num_rows = 0;
+    if (row_splits != nullptr)
+      num_rows = row_splits->Dim() - 1;
+    else if (row_ids->Dim() != 0)
+      num_rows = row_ids->Back() + 1;
+    CheckIndexes(*row_ids, num_rows, 0);
+  }
+  if (size == -1)
+    size = row_ids != nullptr ? row_ids->Dim() : row_splits->Back();
+  if (row_splits != nullptr) CheckIndexes(*row_splits, size + 1, 0);
+  const Array1<int32_t> *either = row_splits != nullptr ? row_splits : row_ids;
+  if (!either->Context()->SyncIfOnHost()) return size;
+  if (row_splits != nullptr &&
+      (!ValidateRowSplits(*row_splits) || row_splits->Back() != size)) {
+    throw std::invalid_argument(
+        "row_splits must begin with 0, not decrease, and end with " +
+        std::to_string(size));
+  }
+  if (row_ids != nullptr && !ValidateRowIds(*row_ids))
+    throw std::invalid_argument("row_ids must not decrease");
+  if (row_splits != nullptr && row_ids != nullptr &&
+      !ValidateRowSplitsAndIds(*row_splits, *row_ids))
+    throw std::invalid_argument("row_splits and row_ids must agree");
+  return size;
 }
 
 int32_t PythonIndex(int32_t index, int32_t size) {

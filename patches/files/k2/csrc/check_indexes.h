@@ -37,6 +37,21 @@ namespace k2 {
  */
 void CheckIndexes(const Array1<int32_t> &indexes, int32_t size, int32_t first);
 
+/* Requires valid row splits, row ids, or both, of one layer of a RaggedShape.
+
+   The host checks what it has, and throws std::invalid_argument, Python's
+   ValueError, for row splits that do not begin with 0 or that decrease, and
+   for row ids that decrease or do not agree with the row splits.  On a GPU,
+   where that would wait, CheckIndexes() checks that nothing outside of the
+   layer is read.
+
+     @param [in] row_splits  The row splits, or nullptr.
+     @param [in] row_ids     The row ids, or nullptr.
+     @param [in] size        The number of elements, or -1 if the arrays say it.
+     @return  The number of elements. */
+int32_t CheckLayer(const Array1<int32_t> *row_splits,
+                   const Array1<int32_t> *row_ids, int32_t size);
+
 /* Returns the index from the begin of an axis, given one as in Python: from
    -size to size - 1.  Throws std::out_of_range for any other. */
 int32_t PythonIndex(int32_t index, int32_t size);

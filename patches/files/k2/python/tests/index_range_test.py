@@ -110,6 +110,49 @@ class TestIndexRange(unittest.TestCase):
         for index in (2, -2):
             self.check(index, 2, k2.index_fsa, fsas, ints([index], 'cpu'))
 
+    def test_row_splits(self):
+        shape = k2.ragged.create_ragged_shape2
+        for end in (4, 1000000, -1):
+            with self.assertRaises((IndexError, ValueError)):
+                shape(ints([0, end, 3], 'cpu'))
+            with self.assertRaises((IndexError, ValueError)):
+                shape(ints([0, 2, end], 'cpu'), None, 3)
+        self.check(4, 4, shape, ints([0, 4, 3], 'cpu'), None, 3)
+        with self.assertRaisesRegex(ValueError, 'begin with 0'):
+            shape(ints([1, 3], 'cpu'))
+        self.assertEqual(str(shape(ints([0, 2, 2, 3], 'cpu'), None, 3)),
+                         '[ [ x x ] [ ] [ x ] ]')
+
+    def test_row_ids(self):
+        shape = k2.ragged.create_ragged_shape2
+        for index in (2, 1000000, -1):
+            self.check(index, 2, shape, ints([0, 2, 3], 'cpu'),
+                       ints([0, 0, index], 'cpu'))
+        for index in (1000000, -1):
+            self.check(index, 3, shape, None, ints([0, index, 2], 'cpu'))
+        with self.assertRaisesRegex(ValueError, 'not decrease'):
+            shape(None, ints([1, 0, 1], 'cpu'))
+        with self.assertRaisesRegex(ValueError, 'agree'):
+            shape(ints([0, 2, 3], 'cpu'), ints([0, 1, 1], 'cpu'))
+
+    def test_source_states(self):
+        for state in (3, 1000000, 2147483647):
+            with self.assertRaises(RuntimeError):
+                k2.Fsa(ints([[0, 1, 1, 0], [1, 2, -1, 0], [state, 1, 1, 0]],
+                            'cpu'))
+
+    def test_tokens_of_best_matching_stats(self):
+        def stats(token, eos):
+            return k2.get_best_matching_stats(
+                k2.RaggedTensor([[0, 1, token]]), torch.ones(3),
+                ints([1, 1, 1], 'cpu'), eos, min_token=0, max_token=5,
+                max_order=2)
+
+        for token in (6, 1000000, -1):
+            self.check(token, 6, stats, token, 0)
+            self.check(token, 6, stats, 2, token)
+        self.assertEqual(len(stats(5, 5)), 4)
+
     def test_maps(self):
         self.check(2, 2, k2.compose_arc_maps, ints([0, 1], 'cpu'),
                    ints([2], 'cpu'))

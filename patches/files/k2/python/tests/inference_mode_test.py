@@ -100,6 +100,62 @@ class TestInferenceMode(unittest.TestCase):
             fsas.get_tot_scores(True, True).sum().backward()
             assert fsas.grad.tolist() == [1, 1]
 
+    def test_scores_set_inside(self):
+        for device in self.devices:
+            with torch.inference_mode():
+                fsas = k2.linear_fsa([[1, 2], [3]], device=device)
+                first = torch.tensor([1, 0], dtype=torch.int32, device=device)
+                all_made = [
+                    k2.create_fsa_vec([fsas[0], fsas[1]]),
+                    k2.Fsa.from_fsas([fsas[1]]),
+                    k2.index_fsa(fsas, first),
+                    k2.cat([fsas, fsas]),
+                    k2.intersect(k2.arc_sort(fsas), k2.arc_sort(fsas)),
+                    fsas.clone(),
+                ]
+                all_made[-1].scores = fsas.scores * 2
+                all_made[-1].extra = fsas.labels * 2
+            for made in all_made:
+                assert not made.scores.is_inference()
+                made.requires_grad_(True)
+                k2.arc_sort(made).get_tot_scores(True, True).sum().backward()
+                assert made.grad.tolist() == [1] * made.num_arcs
+            extra = all_made[-1].extra
+            assert not extra.is_inference()
+            assert k2.index_select(extra, first).tolist() == [4, 2]
+
+    def test_graph_of_inside_trains(self):
+        for device in self.devices:
+            with torch.inference_mode():
+                vec = k2.create_fsa_vec([k2.ctc_topo(4, device=device)])
+            log_probs = self.log_probs.to(device).clone().requires_grad_(True)
+            dense = k2.DenseFsaVec(log_probs, self.segments)
+            lattice = k2.intersect_dense_pruned(vec, dense, 20, 1e4, 1, 1000)
+            lattice.get_tot_scores(True, True).sum().backward()
+            # Each frame has a posterior of 1.
+            total = log_probs.grad.sum().item()
+            assert abs(total - 12) < 1e-4, total  # the rounding of 60 terms
+
+    def test_cache_of_inside_has_gradients(self):
+        functions = ('get_tot_scores', 'get_forward_scores',
+                     'get_backward_scores', 'get_arc_post')
+        for device in self.devices:
+            for double in (True, False):
+                for name in functions:
+                    gradients = []
+                    for mode in (torch.no_grad, torch.inference_mode):
+                        fsas = k2.create_fsa_vec([
+                            k2.Fsa.from_str('0 1 1 0.5\n0 1 2 0\n1 2 -1 0\n2')
+                        ]).to(device).requires_grad_(True)
+                        with mode():
+                            for each in functions:
+                                getattr(fsas, each)(double, True)
+                        scores = getattr(fsas, name)(double, True)
+                        # Not the sum: that of posteriors has no gradient.
+                        scores.exp().sum().backward()
+                        gradients.append(fsas.grad.tolist())
+                    assert gradients[0] == gradients[1], (name, gradients)
+
 
 if __name__ == '__main__':
     unittest.main()

@@ -46,6 +46,40 @@ class TestIntersectDenseLabels(unittest.TestCase):
             assert lattice.num_arcs > 0
             assert lattice.labels.max() == 3
 
+    def test_labels_above_16_bits(self):
+        segments = torch.tensor([[0, 0, 2]], dtype=torch.int32)
+        for device in self.devices:
+            dense = k2.DenseFsaVec(torch.zeros(1, 2, 4, device=device),
+                                   segments)
+            for label in (65535, 65536, 65537, 10**8, 2**31 - 1):
+                graph = k2.linear_fsa([[1, label]], device=device)
+                lattice = k2.intersect_dense(graph, dense, 20.)
+                assert lattice.num_arcs == 0, label
+
+    def test_pruned(self):
+        segments = torch.tensor([[0, 0, 30], [1, 0, 21]], dtype=torch.int32)
+        torch.manual_seed(20261126)
+        log_probs = torch.randn(2, 30, 4).log_softmax(-1)
+        for device in self.devices:
+            dense = k2.DenseFsaVec(log_probs.to(device), segments)
+            expected = k2.intersect_dense_pruned(
+                k2.ctc_topo(3, device=device), dense, 20., 8., 1, 1000)
+            for label in (4, 5, 10**8, 2**31 - 1):
+                # ctc_topo(3), and an arc that the scores do not have.
+                graph = k2.ctc_topo(3)
+                arcs = graph.arcs.values()
+                extra = torch.tensor([[0, 0, label, 0]], dtype=torch.int32)
+                final = arcs[:, 2].tolist().index(-1)
+                arcs = torch.cat([arcs[:final], extra, arcs[final:]])
+                graph = k2.arc_sort(k2.Fsa(arcs)).to(device)
+                found = k2.intersect_dense_pruned(graph, dense, 20., 8., 1,
+                                                  1000)
+                assert found.labels.max() <= 3
+                assert found.num_arcs == expected.num_arcs
+                self.assertEqual(
+                    found.get_tot_scores(True, True).tolist(),
+                    expected.get_tot_scores(True, True).tolist())
+
 
 if __name__ == '__main__':
     unittest.main()

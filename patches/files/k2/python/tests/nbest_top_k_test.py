@@ -44,6 +44,23 @@ class TestNbestTopK(unittest.TestCase):
             scores = found.total_scores()
             assert scores.tolist() == [[1, 0.5], [2, 2]], scores
 
+    def test_more_than_any_has(self):
+        for device in self.devices:
+            paths = k2.linear_fsa([[1], [2], [3]]).to(device)
+            shape = k2.RaggedShape('[ [x x] [x] ]').to(device)
+            found = k2.Nbest(paths, shape).top_k(3)
+            assert found.shape == k2.ragged.regular_ragged_shape(
+                2, 3).to(device)
+            labels = found.fsa.labels[::2].tolist()
+            assert sorted(labels[:2]) == [1, 2]
+            assert labels[2:] == [labels[1], 3, 3, 3]
+
+    def test_not_positive(self):
+        nbest = k2.Nbest(k2.linear_fsa([[1]]), k2.RaggedShape('[ [x] ]'))
+        for k in (0, -1, -2**31):
+            with self.assertRaisesRegex(AssertionError, 'must be positive'):
+                nbest.top_k(k)
+
 
 if __name__ == '__main__':
     unittest.main()

@@ -84,12 +84,29 @@ class TestStridedInput(unittest.TestCase):
             x.normalize(use_log=True).values.pow(2).sum().backward()
             assert torch.allclose(strided, x.grad)
 
+    def test_gradients_of_values(self):
+        for device in self.devices:
+            shape = k2.RaggedTensor([[1, 2], [], [3, 4]]).to(device).shape
+            for function in (lambda x: x.sum(), lambda x: x.logsumexp(),
+                             lambda x: x.normalize(use_log=True).values):
+                strided = torch.tensor([3., 0, 1, 0, 2, 0, 5, 0],
+                                       device=device, requires_grad=True)
+                values = strided.detach()[::2].clone().requires_grad_(True)
+                for each in (strided[::2], values):
+                    y = function(k2.RaggedTensor(shape, each))
+                    weights = torch.arange(1.0, len(y) + 1, device=device)
+                    y.backward(weights)
+                assert torch.equal(strided.grad[::2], values.grad)
+
     def test_values(self):
         for device in self.devices:
             for values in _strided(4, device):
                 shape = k2.RaggedTensor([[1, 2], [], [3, 4]]).to(device).shape
                 assert k2.RaggedTensor(shape, values).tolist() == \
                     k2.RaggedTensor(shape, values.contiguous()).tolist()
+                ragged = k2.RaggedTensor(shape, values)
+                ragged.sort_(descending=True)
+                assert ragged.values.tolist() == sum(ragged.tolist(), [])
                 index = values.to(torch.int32).reshape(4, 1).expand(4, 2)[:, 0]
                 found = k2.index_select(torch.arange(12, device=device), index)
                 assert found.tolist() == index.tolist()

@@ -270,6 +270,9 @@ kernel void emit_pruned(
   out_arcs[i] = Arc{arc.src, arc.dest, is_final ? -1 : graph_arc.label,
                     ScoreOf(seq, arc.t, graph_arc, IsPartial(seq, arc.t))};
   arc_map_a[i] = is_final && graph_arc.label != -1 ? -1 : arc.graph_arc;
-  arc_map_b[i] =
-      (b_begins[index] + arc.t) * params.num_columns + graph_arc.label + 1;
+  // A label without scores, which allow_partial lets end a sequence, has the
+  // place of label -1.
+  const bool has_scores = graph_arc.label < params.num_columns - 1;
+  arc_map_b[i] = (b_begins[index] + arc.t) * params.num_columns +
+                 (has_scores ? graph_arc.label + 1 : 0);
 }

@@ -371,12 +371,14 @@ inline bool IsPartial(Sequence seq, int t) {
          Get(seq.infos + kPrHasFinal) == 0;
 }
 
-// Returns the score of an arc of the graph at frame t.
+// Returns the score of an arc of the graph at frame t.  A label without scores
+// matches nothing.
 inline float ScoreOf(Sequence seq, int t, Arc arc, bool is_partial) {
+  if (is_partial) return arc.score;
   const long row = long(t) * seq.params->stride;  // NOLINT
-  const int column = clamp(arc.label + 1, 0, seq.params->num_columns - 1);
-  const float acoustic = is_partial ? 0.0f : seq.scores[row + column];
-  return acoustic + arc.score;
+  const uint column = uint(arc.label) + 1;
+  if (column >= uint(seq.params->num_columns)) return -INFINITY;
+  return seq.scores[row + column] + arc.score;
 }
 
 #endif  // K2_CSRC_MPS_KERNELS_PRUNED_MEMORY_H_

@@ -23,6 +23,7 @@ from typing import Tuple
 import torch
 import _k2
 from k2.first_gradient import first_gradient_only
+from k2.inference_mode import outside_inference_mode
 from k2.mps import lattice
 from k2.mps.graph_index import graph_index
 
@@ -78,6 +79,7 @@ def _batched(fsas, log_semiring: bool, incoming: bool) -> '_k2.MpsBatchedFsas':
                               log_semiring, *arcs)
 
 
+@outside_inference_mode
 def _scores(fsas, log_semiring: bool, forward: bool, backward: bool) -> Tuple:
     '''Return two _k2.MpsDoubleScores, forward and backward scores; None for
     each that is not requested.'''

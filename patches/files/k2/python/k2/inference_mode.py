@@ -1,0 +1,54 @@
+# Copyright      2026  The k2-mps authors
+#
+# See ../../../LICENSE for clarification regarding multiple authors
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+'''Tensors of an Fsa under torch.inference_mode().
+
+Tensors that are made there have no version, and autograd refuses them later.
+An Fsa outlives the mode, and so do what it has in its cache and its
+attributes.
+'''
+import functools
+from typing import Callable
+
+import torch
+
+
+def _no(*unused) -> bool:
+    return False
+
+
+# Old releases of torch lack these.
+_is_enabled = getattr(torch, 'is_inference_mode_enabled', _no)
+_is_of_mode = getattr(torch.Tensor, 'is_inference', _no)
+
+
+def outside_inference_mode(function: Callable) -> Callable:
+    '''Decorate a function that returns tensors to keep, and no gradient.'''
+
+    @functools.wraps(function)
+    def wrapper(*args, **kwargs):
+        if not _is_enabled():
+            return function(*args, **kwargs)
+        # Outside of inference mode, gradients are recorded.
+        with torch.inference_mode(False), torch.no_grad():
+            return function(*args, **kwargs)
+
+    return wrapper
+
+
+@outside_inference_mode
+def to_keep(value: torch.Tensor) -> torch.Tensor:
+    '''Return `value`, or a copy of it if it was made in inference mode.'''
+    return value.clone() if _is_of_mode(value) else value
