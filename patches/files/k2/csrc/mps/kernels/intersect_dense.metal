@@ -67,9 +67,9 @@ struct Step {
 inline Step GetStep(Graph graph, int position) {
   const Arc arc =
       graph.arcs[graph.forward ? graph.incoming[position] : position];
-  // k2 keeps label + 1 in 16 bits.
+  // The largest label has no next one.
   return Step{graph.forward ? arc.src_state : arc.dest_state, arc.score,
-              (arc.label + 1) & 0xffff};
+              arc.label == 0x7fffffff ? arc.label : arc.label + 1};
 }
 
 // Returns an element of the row of b_scores that begins at `row`.  As on the

@@ -133,8 +133,10 @@ inline Arcs GetArcs(Input in, Fsa fsa, int t, float cutoff,
               params.num_columns, BestArc(in, fsa, t, params)};
 }
 
-// k2 keeps label + 1 in 16 bits.
-inline int Column(Arc arc) { return (arc.label + 1) & 0xffff; }
+// The largest label has no next one.
+inline int Column(Arc arc) {
+  return arc.label == 0x7fffffff ? arc.label : arc.label + 1;
+}
 
 inline float ArcScore(Arcs arcs, Arc arc) {
   const int column = Column(arc);
