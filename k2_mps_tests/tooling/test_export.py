@@ -216,7 +216,12 @@ def test_messages_of_every_shape_survive_with_author_and_date(sandbox, k2):
 
 
 def test_a_file_system_without_modes_changes_nothing(sandbox, k2):
-    """There, each file is executable."""
+    """There, each file is executable, also a script that is not."""
+    support.commit(k2, "more: a script", {"script": "#!/bin/sh\n"})
+    sandbox.ok("export")
+    git(sandbox.root, "init", "--quiet")
+    git(sandbox.root, "add", "patches", "upstream.toml")
+    git(sandbox.root, "config", "core.fileMode", "false")
     support.shell(sandbox.root, "chmod -R +x patches upstream.toml")
     assert "already applied" in sandbox.ok("apply")
     assert '"patches": "as applied"' in sandbox.ok("status", "--json")

@@ -111,6 +111,8 @@ REFUSED = {
         "git checkout -q --detach $PIN; git worktree add -q ../other k2-mps"
     ),
     "no index": "rm .git/index",
+    "a conflict in patches": ("printf '<<<<<<< a\\n=======\\n>>>>>>> b\\n' > $PATCHES/files/$NEW"),
+    "a malformed patch": "echo x > $PATCHES/array-a-mode-and-line-ends.patch",
 }
 
 

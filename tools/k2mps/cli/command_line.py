@@ -99,11 +99,10 @@ def _next(found, built: Path | None) -> str:
     """The next command for the user."""
     from k2mps.stack import status
 
-    # A build does by itself what status advises before a first build.
-    if found.next_command not in ("", status.APPLY):
-        return found.next_command
-    tree = found.head.tree[:12] if found.head else ""
-    return "k2mps test" if built and tree and tree in built.name else "k2mps build"
+    # A build applies the series by itself.
+    if found.next_command:
+        return "k2mps build" if found.next_command == status.APPLY else found.next_command
+    return "k2mps test" if built and found.head.tree[:12] in built.name else "k2mps build"
 
 
 @command(main, "checkout", k2_option)

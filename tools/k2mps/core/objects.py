@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from k2mps.core import errors
 from k2mps.core.git import Git, Result, split_z
 from k2mps.core.progress import Reporter
 
@@ -59,7 +60,20 @@ def read(path: str | Path) -> File:
     """
     with open(path, "rb") as file:
         content = file.read()
-    return File(content, content.startswith(b"#!") and os.access(path, os.X_OK))
+    script = content.startswith(b"#!") and os.access(path, os.X_OK)
+    return File(content, script and _is_executable(Path(path)))
+
+
+def _is_executable(script: Path) -> bool:
+    """Whether a script, which seems executable, is: where the file system has no such mode, git's
+    index tells."""
+    here = Git(script.parent)
+    try:
+        modes = here.run("config", "--type=bool", "core.fileMode").stdout
+        staged = here.run("ls-files", "--stage", "--", script.name).stdout
+    except errors.RequirementMissingError:  # there is no git
+        return True
+    return modes != b"false\n" or not staged.startswith(FILE_MODE.encode())
 
 
 class Entry(NamedTuple):

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from k2mps.core import errors
 from k2mps.core.pins import Upstream
 from k2mps.core.project import Project
+from k2mps.series import patch_folder
 from k2mps.stack import apply, export, work
 from k2mps.stack.checkout import BRANCH_REF, Checkout, Head
 from k2mps.stack.work import Work
@@ -74,14 +75,11 @@ def of_checkout(project: Project, upstream: Upstream, checkout: Checkout | None)
         advice = "k2mps fold PATCH, or k2mps new SUBJECT"
     elif users and on_branch and not edited and not _refusal(lambda: export.planned(found)):
         advice = "k2mps export"
-    # The second question takes a second where patches/ has changed.
-    elif _refusal(lambda: apply.check_movable(found)) and (
-        refusal := _refusal(lambda: apply.planned(found))
-    ):
-        commit = f"commit the edits, or {where} stash; then k2mps status"
-        advice = commit if edited else refusal.next_command
     else:
-        advice = APPLY
+        refusal = _refusal_of_apply(found)
+        details += [refusal.what] if refusal and not edited else []
+        commit = f"commit the edits, or {where} stash; then k2mps status"
+        advice = APPLY if not refusal else commit if edited else refusal.next_command
     return Status(
         state, tuple(details), advice, head, *map(tuple, (edited, users, changes, others)), stopped
     )
@@ -94,6 +92,16 @@ def _refusal(attempt: Callable[[], object]) -> errors.K2mpsError | None:
     except errors.K2mpsError as error:
         return error
     return None
+
+
+def _refusal_of_apply(found: Work) -> errors.K2mpsError | None:
+    """The error of `apply`; where patches do not apply to one another, it is not known."""
+    if found.changed:
+        refusal = _refusal(lambda: patch_folder.load(found.project.patches))
+        if refusal:
+            return refusal
+    # The second question takes a second where patches/ has changed.
+    return _refusal(lambda: apply.check_movable(found)) and _refusal(lambda: apply.planned(found))
 
 
 def _where(found: Work) -> tuple[State, list[str], list[str]]:
