@@ -104,18 +104,18 @@ def build(environment: Environment, checkout: Checkout, request: Request) -> Bui
                 next_command="run the same command again",
             )
         prepare(environment, request)
-        plan = _Plan(environment, checkout, request, tree[:12])
-        plan.directory.mkdir(parents=True, exist_ok=True)
+        made = _BuildTree(environment, checkout, request, tree[:12])
+        made.directory.mkdir(parents=True, exist_ok=True)
         # The compilers have the lock, too: if this process is killed, the next run waits for them.
-        with exclusive(plan.directory, str(plan.directory)):
-            steps, origin = plan.build(None if tree == _EDITED else tree)
+        with exclusive(made.directory, str(made.directory)):
+            steps, origin = made.build(None if tree == _EDITED else tree)
     return Built(
         checkout.directory,
-        plan.directory,
-        (checkout.directory / "k2" / "python", plan.directory / "lib"),
+        made.directory,
+        (checkout.directory / "k2" / "python", made.directory / "lib"),
         steps,
-        f"{environment.upstream.pin.version}+{request.label.replace('-', '.')}.torch{plan.torch}",
-        plan.python_tag,
+        f"{environment.upstream.pin.version}+{request.label.replace('-', '.')}.torch{made.torch}",
+        made.python_tag,
         origin,
     )
 
@@ -197,7 +197,7 @@ def register(environment: Environment, built: Built) -> None:
         replacement.rewrite(packages / name, text)  # Another process may read it at this moment.
 
 
-class _Plan:
+class _BuildTree:
     """The directory of one build and the commands that make it."""
 
     def __init__(self, environment: Environment, checkout: Checkout, request: Request, tree: str):

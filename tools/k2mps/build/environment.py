@@ -176,7 +176,7 @@ class Environment:
         return True
 
     def tree_key(self, source: Path) -> str:
-        """The state in which `install_tree` last installed a source tree, or ""."""
+        """The key of the source tree that `install_tree` last installed, or ""."""
         stamp = self._stamp(source)
         return stamp.read_text() if stamp.exists() else ""
 

@@ -29,12 +29,12 @@ from k2mps.series.patch_text import Patch
 from k2mps.stack import applied, commits, export, extraction
 from k2mps.stack.checkout import BRANCH, Checkout
 from k2mps.stack.commits import Picked
-from k2mps.stack.work import Work, at_work, check_no_rebase, rebase_state
+from k2mps.stack.work import Work, at_work, check_no_rebase, rebase_file
 
 _VERSION = re.compile(rb'^set\(K2_VERSION "?([0-9.]+)"?\)', re.MULTILINE)
 
 
-class State(NamedTuple):
+class Position(NamedTuple):
     """How far a rebase is: a file in the clone's git directory, which a rename replaces."""
 
     checkout: str  # the directory of the checkout
@@ -68,9 +68,9 @@ def start(project: Project, checkout: Checkout, onto: str, drop: Collection[str]
       drop: patches that are dropped, if nothing of them is left.
     """
     with at_work(project, checkout, rebasing=True) as work:
-        if rebase_state(project).exists():
+        if rebase_file(project).exists():
             rebase = _open(project, checkout)
-            if rebase.state.at or rebase.state.asked != onto:
+            if rebase.position.at or rebase.position.asked != onto:
                 check_no_rebase(project)
             return rebase.run(drop)  # it was killed as it wrote patches/
         _check_free(project)
@@ -84,7 +84,9 @@ def start(project: Project, checkout: Checkout, onto: str, drop: Collection[str]
         tip = work.tip()
         with branches.clone(project, checkout) as clone:
             target = branches.commit_of(clone, work.pin, onto)
-            return _begin(work, clone, State(str(checkout.directory), onto, target, tip, ""), drop)
+            return _begin(
+                work, clone, Position(str(checkout.directory), onto, target, tip, ""), drop
+            )
 
 
 def merge(project: Project, checkout: Checkout) -> Rebased:
@@ -92,13 +94,13 @@ def merge(project: Project, checkout: Checkout) -> Rebased:
     with at_work(project, checkout) as work:
         _check_free(project)
         with branches.clone(project, checkout) as clone:
-            state = State(str(checkout.directory), "", work.pin.commit, "", "")
-            return _begin(work, clone, state, ())
+            position = Position(str(checkout.directory), "", work.pin.commit, "", "")
+            return _begin(work, clone, position, ())
 
 
-def _begin(work: Work, clone: Checkout, state: State, drop: Collection[str]) -> Rebased:
-    state = state._replace(start=applied.commit(clone, work.files, state.onto))
-    return _Rebase(work.project, work.checkout, clone, state).run(drop)
+def _begin(work: Work, clone: Checkout, position: Position, drop: Collection[str]) -> Rebased:
+    position = position._replace(start=applied.commit(clone, work.files, position.onto))
+    return _Rebase(work.project, work.checkout, clone, position).run(drop)
 
 
 def advance(project: Project, checkout: Checkout, drop: Collection[str] = ()) -> Rebased:
@@ -113,7 +115,9 @@ def abort(project: Project, checkout: Checkout) -> None:
     """Ends a rebase in which the user has done nothing; everything is as before."""
     with at_work(project, checkout, rebasing=True):
         rebase = _open(project, checkout)
-        if rebase.state.at and rebase.state.shown and rebase.stop.touched(rebase.state):
+        position = rebase.position
+        asked = position.at and position.shown
+        if asked and rebase.stop.touched(position.head, position.left):
             raise errors.ConflictError(
                 f"{project.rebase} has work of yours since the rebase stopped",
                 next_command=f"delete the folder yourself, if you do not need it:"
@@ -125,7 +129,7 @@ def abort(project: Project, checkout: Checkout) -> None:
 def _open(project: Project, checkout: Checkout) -> "_Rebase":
     """The rebase that waits in build/rebase."""
     try:
-        state = State(*json.loads(rebase_state(project).read_text(encoding="utf-8")))
+        position = Position(*json.loads(rebase_file(project).read_text(encoding="utf-8")))
     except (FileNotFoundError, NotADirectoryError):
         raise errors.K2mpsError(
             "no rebase is in progress", next_command="k2mps rebase --onto REV"
@@ -136,12 +140,12 @@ def _open(project: Project, checkout: Checkout) -> "_Rebase":
             next_command=f"delete the folder, if you do not need it: rm -rf"
             f" {quoted(project.rebase)}",
         ) from None
-    if state.checkout != str(checkout.directory):
+    if position.checkout != str(checkout.directory):
         raise errors.ConflictError(
-            f"the rebase in progress is of the checkout {state.checkout}",
-            next_command=f"give --k2 {quoted(state.checkout)} as when it began",
+            f"the rebase in progress is of the checkout {position.checkout}",
+            next_command=f"give --k2 {quoted(position.checkout)} as when it began",
         )
-    return _Rebase(project, checkout, Checkout(project.rebase, checkout.reporter), state)
+    return _Rebase(project, checkout, Checkout(project.rebase, checkout.reporter), position)
 
 
 def _check_free(project: Project) -> None:
@@ -158,27 +162,27 @@ def _check_free(project: Project) -> None:
 class _Rebase:
     """A rebase in a clone of the checkout."""
 
-    def __init__(self, project: Project, checkout: Checkout, clone: Checkout, state: State):
-        self.state = state
+    def __init__(self, project: Project, checkout: Checkout, clone: Checkout, position: Position):
+        self.position = position
         self._project, self._checkout, self._clone = project, checkout, clone
-        files = clone.files(state.start)
+        files = clone.files(position.start)
         with applied.unpacked({path: file.content for path, file in files.items()}) as before:
             self._series = patch_folder.load(before.patches)
             self._old = clone.pinned(before.upstream().pin)
         self._base = applied.entries(files)
-        self._date = commits.commit_date(clone, state.onto)
+        self._date = commits.commit_date(clone, position.onto)
         self.stop = Stop(project, clone)
 
     @property
     def _tip(self) -> str:
-        return self.state.done[-1][1] if self.state.done else self.state.onto
+        return self.position.done[-1][1] if self.position.done else self.position.onto
 
     def run(self, drop: Collection[str]) -> Rebased:
         """Carries the remaining patches, then writes patches/ and the pin."""
         drop = {self._series.named(one).name for one in drop}
-        patches, state = self._series.patches, self.state
-        old = self._clone.commits(f"{self._old.commit}..{state.was}") if state.was else ()
-        settled = {name for name, _ in state.done} | {*state.dropped}
+        patches, position = self._series.patches, self.position
+        old = self._clone.commits(f"{self._old.commit}..{position.was}") if position.was else ()
+        settled = {name for name, _ in position.done} | {*position.dropped}
         for number, patch in enumerate(patches):
             if patch.name in settled:
                 continue
@@ -198,20 +202,20 @@ class _Rebase:
             elif picked.tree != tree:
                 self._carry(patch, picked.tree)
             elif patch.name in drop:
-                self.state = self.state._replace(dropped=[*self.state.dropped, patch.name])
+                self.position = self.position._replace(dropped=[*self.position.dropped, patch.name])
             else:
-                self._wait(patch, picked, f"{state.onto[:12]} has its changes already")
+                self._wait(patch, picked, f"{position.onto[:12]} has its changes already")
         return self._finish()
 
     def _carry(self, patch: Patch, tree: str) -> str:
         """Commits what a patch makes now."""
         made = commits.commit_of_patch(self._clone.objects, patch, tree, self._tip, self._date)
-        self.state = self.state._replace(done=[*self.state.done, (patch.name, made)])
+        self.position = self.position._replace(done=[*self.position.done, (patch.name, made)])
         return made
 
     def _save(self) -> None:
-        path = self._clone.directory / ".git" / rebase_state(self._project).name
-        replacement.rewrite(path, json.dumps(self.state))
+        path = self._clone.directory / ".git" / rebase_file(self._project).name
+        replacement.rewrite(path, json.dumps(self.position))
 
     def _settle(self) -> None:
         """Makes the clone build/rebase, where a kill of this run does not lose it."""
@@ -223,15 +227,15 @@ class _Rebase:
 
     def _wait(self, patch: Patch, picked: Picked, told: str) -> None:
         """Leaves a patch to the user."""
-        self.state = self.state._replace(at=patch.name, head=self._tip, shown=False)
+        self.position = self.position._replace(at=patch.name, head=self._tip, shown=False)
         self._save()
-        kinds = self.stop.show(self.state.head, picked)
-        self.state = self.state._replace(left=self.stop.differing(), shown=True)
+        kinds = self.stop.show(self.position.head, picked)
+        self.position = self.position._replace(left=self.stop.differing(), shown=True)
         self._settle()
         if picked.conflicts:
-            place = self._place(patch)
+            what = f"{self._place(patch)} conflicts with {self.position.onto[:12]}"
             raise errors.ConflictError(
-                f"{place} conflicts with {self.state.onto[:12]} in {', '.join(picked.conflicts)}",
+                f"{what} in {', '.join(picked.conflicts)}",
                 why="\n".join(filter(None, [*kinds, self._culprits(picked.conflicts)])),
                 next_command=f"edit the files in {self._project.rebase}, then k2mps rebase"
                 " --continue; or k2mps rebase --abort",
@@ -254,29 +258,29 @@ class _Rebase:
         """The upstream commits that touched files."""
         how = "log --full-history --no-merges --reverse --max-count=8 --abbrev=12".split()
         how.append("--format=touched by %h %cs %an: %s")
-        way = f"{self._old.commit}...{self.state.onto}"
+        way = f"{self._old.commit}...{self.position.onto}"
         return self._clone.objects.text(*how, way, "--", *paths)
 
     def take_resolution(self, drop: Collection[str]) -> None:
         """Takes the user's files for what the patch makes, at which the rebase waits."""
-        state = self.state
-        if not state.at:
+        position = self.position
+        if not position.at:
             return
         self._check_unchanged()
-        patch = self._series.named(state.at)
-        if not state.shown:  # a kill: the user has not been asked yet
-            self.stop.clear(state.head)
+        patch = self._series.named(position.at)
+        if not position.shown:  # a kill: the user has not been asked yet
+            self.stop.clear(position.head)
         elif patch.name in {self._series.named(one).name for one in drop}:
-            self.stop.discard(state)
-            state = state._replace(dropped=[*state.dropped, patch.name])
+            self.stop.discard(position.head, position.left)
+            position = position._replace(dropped=[*position.dropped, patch.name])
         else:
-            tree = self.stop.resolution(state)
-            if tree == self._clone.tree_of(state.head):
+            tree = self.stop.resolution(position.head)
+            if tree == self._clone.tree_of(position.head):
                 raise self._nothing(patch, "its resolution left nothing")
             self._check_format(patch, tree)
             self.stop.settle(self._carry(patch, tree))
-            state = self.state
-        self.state = state._replace(at="", head="", left=(), shown=False)
+            position = self.position
+        self.position = position._replace(at="", head="", left=(), shown=False)
         self._save()
 
     def _check_unchanged(self) -> None:
@@ -294,7 +298,7 @@ class _Rebase:
     def _check_format(self, patch: Patch, tree: str) -> None:
         """Refuses a resolution that a patch cannot have, while it can still be corrected."""
         made = commits.commit_of_patch(self._clone.objects, patch, tree, self._tip, self._date)
-        pin = self._old._replace(commit=self.state.onto)
+        pin = self._old._replace(commit=self.position.onto)
         line = self._clone.commits(f"{pin.commit}..{made}")
         try:
             extraction.plan(self._project, self._clone, line, pin)
@@ -307,9 +311,9 @@ class _Rebase:
             ) from None
 
     def _finish(self) -> Rebased:
-        state, project = self.state, self._project
-        line = self._clone.commits(f"{state.onto}..{self._tip}")
-        names = {*extraction.names_of(line, {}), *state.dropped}
+        position, project = self.position, self._project
+        line = self._clone.commits(f"{position.onto}..{self._tip}")
+        names = {*extraction.names_of(line, {}), *position.dropped}
         lost = [one.name for one in self._series.patches if one.name not in names]
         if lost:
             raise errors.K2mpsError(
@@ -317,15 +321,15 @@ class _Rebase:
                 next_command="k2mps rebase --abort, and begin again",
             )
         pin = self._old._replace(url=project.upstream().pin.url)
-        if state.onto != self._old.commit:
-            pin = _pin(self._clone, pin, state.onto)
+        if position.onto != self._old.commit:
+            pin = _pin(self._clone, pin, position.onto)
         plan = extraction.plan(project, self._clone, line, pin)
         export.check_files(project, plan, self._base, "the rebase")
         self._settle()
-        branches.give_objects(self._clone, self._checkout, state.onto)
+        branches.give_objects(self._clone, self._checkout, position.onto)
         export.write(project, plan, self._base, "the rebase")
         self.remove()
-        return Rebased(pin, plan, state.dropped)
+        return Rebased(pin, plan, position.dropped)
 
     def remove(self) -> None:
         """Deletes build/rebase, which then is not there half."""

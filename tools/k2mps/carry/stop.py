@@ -62,29 +62,35 @@ class Stop:
             found.append((path, File(place.read_bytes()).entry.id if place.is_file() else ""))
         return found
 
-    def touched(self, state) -> bool:
-        """Whether the user has done anything since the stop."""
-        now = [list(one) for one in self.differing()]
-        return self._clone.head().commit != state.head or now != [list(one) for one in state.left]
+    def touched(self, head: str, left: Sequence[Sequence[str]]) -> bool:
+        """Whether the user has done anything since the stop.
 
-    def discard(self, state) -> None:
-        """Takes back the patch, in whose files the user has done nothing."""
-        if self.touched(state) and self.differing():
+        Args:
+          head: the commit that was checked out then.
+          left: what `differing` gave then.
+        """
+        now = [list(one) for one in self.differing()]
+        return self._clone.head().commit != head or now != [list(one) for one in left]
+
+    def discard(self, head: str, left: Sequence[Sequence[str]]) -> None:
+        """Takes back the patch, whose files the user left alone; arguments as for `touched`."""
+        if self.touched(head, left) and self.differing():
             raise errors.ConflictError(
                 f"{self._where} has work of yours since the rebase stopped",
-                next_command=f"git -C {quoted(self._where)} reset --hard {state.head[:12]}, to drop"
+                next_command=f"git -C {quoted(self._where)} reset --hard {head[:12]}, to drop"
                 " it; then run the same command again",
             )
-        self.clear(state.head)
+        self.clear(head)
 
-    def resolution(self, state) -> str:
-        """The tree that the user has made of the patch; refuses an unfinished one."""
-        where, head = self._where, self._clone.head().commit
-        if not self._clone.is_ancestor(state.head, head):
+    def resolution(self, head: str) -> str:
+        """The tree that the user has made of the patch, on top of `head`; refuses an unfinished
+        one."""
+        where = self._where
+        if not self._clone.is_ancestor(head, self._clone.head().commit):
             raise errors.ConflictError(
-                f"HEAD of {where} is not on {state.head[:12]}, where the rebase stopped",
+                f"HEAD of {where} is not on {head[:12]}, where the rebase stopped",
                 why="git went elsewhere there",
-                next_command=f"git -C {quoted(where)} checkout --detach {state.head[:12]}; resolve"
+                next_command=f"git -C {quoted(where)} checkout --detach {head[:12]}; resolve"
                 " the patch there, then k2mps rebase --continue",
             )
         operation = self._clone.operation_in_progress()
@@ -107,7 +113,7 @@ class Stop:
         if not left:
             self._git.bytes("add", "--update", "--", ".")
             tree = self._git.text("write-tree")
-            left = self._with_markers(state.head, tree)
+            left = self._with_markers(head, tree)
         if left:
             raise errors.ConflictError(
                 f"conflicts are left in {', '.join(left)}",

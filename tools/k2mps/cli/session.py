@@ -1,4 +1,4 @@
-"""The state that all commands share: the project, upstream.toml, the checkout, common options."""
+"""What all commands share: the project, upstream.toml, the checkout, common options."""
 
 import functools
 import os

@@ -130,7 +130,7 @@ def owners(patches: Iterable[patch_text.Patch], groups: dict[str, str]) -> dict[
             if owner and not series_file.may_edit(groups, patch.name, owner):
                 raise errors.SeriesError(
                     f"patches/{patch.name} edits {path}, which {owner} adds",
-                    why="a new file has one state in its group: the one under patches/files",
+                    why="a new file has one content in its group: the one under patches/files",
                     next_command=f"edit patches/files/{path} and take it"
                     f" out of patches/{patch.name}",
                 )

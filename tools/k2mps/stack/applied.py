@@ -60,7 +60,7 @@ def files(project: Project) -> dict[str, File]:
 
 @contextlib.contextmanager
 def unpacked(found: Mapping[str, bytes]) -> Iterator[Project]:
-    """A project with the files of an earlier state, for reading."""
+    """A project with these files, for reading: those of an earlier commit."""
     with tempfile.TemporaryDirectory(prefix="k2mps-") as root:
         for path, content in found.items():
             target = Path(root, path)

@@ -103,14 +103,14 @@ def check_no_rebase(project: Project) -> None:
         )
 
 
-def rebase_state(project: Project):
-    """The file in which a rebase keeps its state."""
+def rebase_file(project: Project):
+    """The file in which a rebase keeps how far it is."""
     return project.rebase / ".git/k2mps-rebase.json"
 
 
 def rebase_under_way(project: Project) -> str:
     """A sentence about the rebase that waits for the user; empty if none does."""
-    there = rebase_state(project).exists()
+    there = rebase_file(project).exists()
     return f"a rebase is in progress in {project.rebase}" if there else ""
 
 
