@@ -1,5 +1,6 @@
 """`k2mps rebase` moves patches/ and the pin, but not the user's checkout."""
 
+import json
 import os
 import re
 
@@ -167,6 +168,36 @@ def test_abort_takes_no_work(sandbox, k2, script):
     support.shell(sandbox.root / "build/rebase", script)
     assert "has work of yours" in sandbox.fails(14, "rebase", "--abort")
     assert (sandbox.root / "build/rebase").exists()
+
+
+def test_a_resolution_after_a_kill_at_the_stop_is_kept(sandbox, k2):
+    """The kill came when the conflict was in the files, before the rebase had written that down."""
+    conflict(sandbox)
+    file = sandbox.root / "build/rebase/.git/k2mps-rebase.json"
+    *known, _, _ = json.loads(file.read_text())
+    file.write_text(json.dumps([*known, [], False]))
+    resolve(sandbox)
+    assert "has work of yours" in sandbox.fails(14, "rebase", "--abort")
+    sandbox.ok("rebase", "--continue")
+    text = (sandbox.root / "patches/context-know-mps.patch").read_text()
+    assert "+line fifty, better\n" in text
+
+
+@pytest.mark.parametrize("script", ["echo mine > new.h", "git commit -q --allow-empty -m mine"])
+def test_work_after_a_kill_at_the_end_is_not_deleted(sandbox, k2, tmp_path, script):
+    """The kill came when all patches were carried, and build/rebase was still there."""
+    onto = support.commit(sandbox.upstream, "Better", CONFLICT)
+    sandbox.fails(14, "rebase", "--onto", onto)
+    resolve(sandbox)
+    env = support.shim(tmp_path / "bin", 'case "$*" in *"fetch --quiet"*) kill -9 $PPID;; esac')
+    assert sandbox.run("rebase", "--continue", env=env).returncode == -9
+    work = sandbox.root / "build/rebase"
+    support.shell(work, script)
+    for step in ("--continue", "--abort", f"--onto={onto}"):
+        message = sandbox.fails(14, "rebase", step)
+        assert "has work of yours" in message
+    support.shell(work, re.search("next: .*?; then (.*); k2mps", message)[1])
+    sandbox.ok("rebase", "--continue")
 
 
 def test_a_resolution_that_is_committed_counts(sandbox, k2):

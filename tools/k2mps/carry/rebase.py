@@ -72,6 +72,7 @@ def start(project: Project, checkout: Checkout, onto: str, drop: Collection[str]
             rebase = _open(project, checkout)
             if rebase.position.at or rebase.position.asked != onto:
                 check_no_rebase(project)
+            rebase.check_left_alone()
             return rebase.run(drop)  # it was killed as it wrote patches/
         _check_free(project)
         users = work.users()
@@ -115,14 +116,7 @@ def abort(project: Project, checkout: Checkout) -> None:
     """Ends a rebase in which the user has done nothing; everything is as before."""
     with at_work(project, checkout, rebasing=True):
         rebase = _open(project, checkout)
-        position = rebase.position
-        asked = position.at and position.shown
-        if asked and rebase.stop.touched(position.head, position.left):
-            raise errors.ConflictError(
-                f"{project.rebase} has work of yours since the rebase stopped",
-                next_command=f"delete the folder yourself, if you do not need it:"
-                f" rm -rf {quoted(project.rebase)}",
-            )
+        rebase.check_left_alone()
         rebase.remove()
 
 
@@ -145,7 +139,11 @@ def _open(project: Project, checkout: Checkout) -> "_Rebase":
             f"the rebase in progress is of the checkout {position.checkout}",
             next_command=f"give --k2 {quoted(position.checkout)} as when it began",
         )
-    return _Rebase(project, checkout, Checkout(project.rebase, checkout.reporter), position)
+    clone = Checkout(project.rebase, checkout.reporter)
+    if position.at and clone.operation_in_progress() == "cherry-pick":
+        # All of the conflict is there, also where a kill came before that was written down.
+        position = position._replace(shown=True)
+    return _Rebase(project, checkout, clone, position)
 
 
 def _check_free(project: Project) -> None:
@@ -172,6 +170,23 @@ class _Rebase:
         self._base = applied.entries(files)
         self._date = commits.commit_date(clone, position.onto)
         self.stop = Stop(project, clone)
+
+    def check_left_alone(self) -> None:
+        """Refuses where the user has done anything in build/rebase, which is to be deleted."""
+        position, where = self.position, quoted(self._project.rebase)
+        if position.at:
+            mine = position.shown and self.stop.touched(position.head, position.left)
+            advice = f"delete the folder yourself, if you do not need it: rm -rf {where}"
+        else:
+            mine = self.stop.in_use({position.onto, *(commit for _, commit in position.done)})
+            here = f"git -C {where}"
+            advice = f"copy that elsewhere; then {here} checkout --force --detach {self._tip};"
+            advice += f" {here} clean -d --force; k2mps rebase --continue"
+        if mine:
+            raise errors.ConflictError(
+                f"{self._project.rebase} has work of yours since the rebase stopped",
+                next_command=advice,
+            )
 
     @property
     def _tip(self) -> str:
@@ -265,6 +280,7 @@ class _Rebase:
         """Takes the user's files for what the patch makes, at which the rebase waits."""
         position = self.position
         if not position.at:
+            self.check_left_alone()
             return
         self._check_unchanged()
         patch = self._series.named(position.at)

@@ -2,7 +2,7 @@
 
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
 from k2mps.core import errors, git
 from k2mps.core.git import quoted
@@ -71,6 +71,15 @@ class Stop:
         """
         now = [list(one) for one in self.differing()]
         return self._clone.head().commit != head or now != [list(one) for one in left]
+
+    def in_use(self, ours: Container[str]) -> bool:
+        """Whether the user has done anything where the rebase waits for nobody.
+
+        Args:
+          ours: the commits that the rebase has made, and the one that it began with.
+        """
+        there = (self._clone.git_dir / "index").exists()  # without, there are no files
+        return there and (bool(self.differing()) or self._clone.head().commit not in ours)
 
     def discard(self, head: str, left: Sequence[Sequence[str]]) -> None:
         """Takes back the patch, whose files the user left alone; arguments as for `touched`."""
