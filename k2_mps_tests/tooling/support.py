@@ -5,7 +5,6 @@ symbolic link, a file with CRLF line ends, one without a final newline, one with
 non-ASCII text.  `Sandbox` is a clone of k2-mps in which tests run the tool.
 """
 
-import functools
 import json
 import os
 import re
@@ -393,25 +392,6 @@ def wait_for(path: Path) -> None:
     while not path.exists():
         assert time.monotonic() < deadline, f"{path} does not come"
         time.sleep(0.01)
-
-
-NO_MOUNT = "this system lets us mount no file system of our own"
-
-
-@functools.cache
-def mount_namespace() -> tuple[str, ...]:
-    """The command that runs another command in a mount namespace of its own.
-
-    Empty where the system allows no such namespace.
-    """
-    for command in (("unshare", "--mount"), ("unshare", "--map-root-user", "--mount")):
-        try:
-            probe = [*command, "mount", "-t", "tmpfs", "tmpfs", "/mnt"]
-            if subprocess.run(probe, capture_output=True).returncode == 0:
-                return command
-        except FileNotFoundError:
-            break
-    return ()
 
 
 def findings(sandbox: Sandbox) -> list[tuple[str, int, str]]:

@@ -164,16 +164,6 @@ def test_ascii_output(sandbox, k2):
     assert "gr\\xf6\\xdfer" in sandbox.ok("status", env={"PYTHONIOENCODING": "ascii"})
 
 
-def test_exit_codes(sandbox, k2):
-    (k2 / CONTEXT).write_text("edited\n")
-    (k2 / ".git/index.lock").write_text("")
-    for words in (("new", "x"), ("fold", ARRAY)):
-        assert "index.lock exists" in sandbox.fails(17, *words)
-    (k2 / ".git/index.lock").unlink()
-    (k2 / ".git/refs/heads/k2-mps.lock").write_text("")
-    assert "k2-mps.lock exists" in sandbox.fails(17, "new", "x")
-
-
 def test_a_resolution_that_no_patch_can_have_is_refused_at_that_stop(sandbox, k2):
     """At one patch, the user also changes a new file that an earlier patch adds."""
     lines = support.LONG_FILE.replace("line 90\n", "line ninety\n")
@@ -189,12 +179,3 @@ def test_a_resolution_that_no_patch_can_have_is_refused_at_that_stop(sandbox, k2
     sandbox.ok("rebase", "--continue")
     sandbox.ok("apply")
     assert sandbox.state() == "applied"
-
-
-def test_a_rebase_after_its_folder_was_deleted(sandbox, k2):
-    lines = support.LONG_FILE.replace("line 50\n", "line 50, better\n")
-    onto = support.commit(sandbox.upstream, "Better", {CONTEXT: lines})
-    sandbox.fails(14, "rebase", "--onto", onto)
-    support.shell(sandbox.root, "rm -rf build/rebase")
-    assert "no rebase is in progress" in sandbox.fails(1, "rebase", "--abort")
-    assert "conflicts with" in sandbox.fails(14, "rebase", "--onto", onto)

@@ -13,39 +13,29 @@ from k2_mps_tests.tooling import support
 from k2_mps_tests.tooling.support import git, snapshot
 
 # Names and values; a word in capitals stands for a file or a folder that `_configure` makes.
+# Commands on the working tree, and clones, read all of these.  Commands on objects read no
+# configuration: what they are given here, they would fail with.
 CONFIGURATIONS = {
     "line ends": """
-        core.autocrlf true; core.safecrlf true; core.eol crlf; am.threeWay true
-        rerere.enabled true; rerere.autoUpdate true; init.templateDir TEMPLATE
-        i18n.commitEncoding ISO-8859-1; i18n.logOutputEncoding ISO-8859-1; core.quotePath true
-        core.precomposeUnicode true; core.commentChar auto; core.abbrev 4
+        core.autocrlf true; core.safecrlf true; core.eol crlf; core.quotePath true
+        core.precomposeUnicode true; core.symlinks false; core.sharedRepository group
+        rerere.enabled true; rerere.autoUpdate true; core.abbrev 4
     """,
-    "diff": """
-        diff.renames copies; diff.mnemonicPrefix true; diff.algorithm patience; diff.context 10
-        diff.interHunkContext 50; diff.suppressBlankEmpty true; diff.wsErrorHighlight all
-        diff.colorMoved zebra; diff.submodule log; diff.relative true; diff.indentHeuristic false
-        diff.external false; diff.orderFile /nonexistent/order; diff.statGraphWidth 3
-        diff.wordRegex .; core.autocrlf input; core.hooksPath HOOKS
+    "objects": """
+        i18n.commitEncoding ISO-8859-1; i18n.logOutputEncoding ISO-8859-1
+        diff.noprefix true; diff.renames copies; diff.external false; diff.context 10
+        diff.orderFile /nonexistent/order; log.showRoot false; log.showSignature true
+        apply.whitespace error-all; core.whitespace trailing-space,cr-at-eol,tabwidth=3
+        merge.renames false; merge.conflictStyle diff3; gpg.program false
     """,
-    "noprefix": """
-        diff.noprefix true; color.ui always; color.diff always; color.status always
-        log.follow true; log.date relative; log.decorate full; log.mailmap true
-        log.abbrevCommit true; log.diffMerges on; log.showRoot false; format.pretty oneline
-        format.signature ours; format.suffix .txt; format.notes true; core.pager false
+    "output": """
+        color.ui always; color.status always; core.pager false; status.short true
+        status.branch true; status.relativePaths true; status.renames copies
+        status.showUntrackedFiles all
     """,
-    "apply": """
-        apply.whitespace error-all; apply.ignoreWhitespace change
-        core.whitespace trailing-space,cr-at-eol,tab-in-indent,tabwidth=3
-        merge.renames false; merge.conflictStyle diff3; merge.autoStash true
-        rebase.autoSquash true; rebase.autoStash true; pull.rebase true
-        core.symlinks false; core.sharedRepository group
-    """,
-    "apply fixes": """
-        apply.whitespace fix
-        core.whitespace blank-at-eol,space-before-tab,indent-with-non-tab
+    "commit": """
         commit.gpgSign true; commit.template /nonexistent/template; commit.cleanup scissors
-        commit.verbose true; tag.gpgSign true; gpg.program false; log.showSignature true
-        user.signingKey nobody; user.useConfigOnly true; author.email author@example.org
+        commit.verbose true; user.signingKey nobody; user.useConfigOnly true
         author.name Author From Configuration; committer.name Committer From Configuration
     """,
     "index": """
@@ -53,19 +43,17 @@ CONFIGURATIONS = {
         core.preloadIndex false; core.checkStat minimal; core.trustctime false
         core.bigFileThreshold 1; core.logAllRefUpdates false; core.excludesFile EXCLUDES
         index.version 4; index.threads 8; feature.manyFiles true
-        status.showUntrackedFiles all; status.short true; status.branch true
-        status.relativePaths true; status.renames copies; core.looseCompression 9
     """,
     "attributes": """
-        core.attributesFile ATTRIBUTES; diff.odd.textconv false; diff.odd.xfuncname .*
-        diff.odd.command false; diff.odd.binary true; filter.odd.clean sed s/line/LINE/
+        core.attributesFile ATTRIBUTES; diff.odd.textconv false; diff.odd.command false
+        diff.odd.binary true; filter.odd.clean sed s/line/LINE/
         filter.odd.smudge sed s/LINE/line/; filter.odd.required true
     """,
     "clone": """
         clone.defaultRemoteName elsewhere; init.templateDir TEMPLATE; init.defaultBranch trunk
         core.hooksPath HOOKS; submodule.recurse true; checkout.defaultRemote elsewhere
         checkout.workers 4; transfer.fsckObjects true; fetch.prune true
-        fetch.writeCommitGraph true; gc.auto 1; remote.pushDefault elsewhere
+        fetch.writeCommitGraph true; gc.auto 1
     """,
 }
 

@@ -83,6 +83,9 @@ def _of_the_system(error: OSError) -> errors.K2mpsError:
         return errors.K2mpsError(what, next_command="let the other program read all of the output")
     if error.errno in (errno.EMFILE, errno.ENFILE):
         return errors.too_many_files(error.filename or "k2mps")
+    if "temporary directory" in what:  # Python's words, where none of these can be written
+        free = "free some space there, or name another folder in TMPDIR"
+        return errors.K2mpsError(what, next_command=f"{free}, then run the same command again")
     full = error.errno in (errno.ENOSPC, errno.EDQUOT)
     remedy = "free some space" if full else "make it readable and writable"
     return errors.K2mpsError(what, next_command=f"{remedy}, then run the same command again")

@@ -149,7 +149,7 @@ class Git:
             raise missing() if error.filename == "git" else error from None
         result = Result(command.returncode, stdout, stderr.decode("utf-8", "replace").strip())
         if result.status:
-            self._check_resources(args[0], result.stderr)
+            check_resources(args[0], result.stderr, self.shown)
         return result
 
     def bytes(self, *args: str, **kwargs) -> bytes:
@@ -175,20 +175,25 @@ class Git:
             f" git -C {quoted(self.shown)} status tells more",
         )
 
-    def _check_resources(self, command: str, stderr: str) -> None:
-        """Raises what git's message means where the disk or a file of git's is the cause."""
-        if disk_full(stderr) or (re.search("writ|creat", stderr) and _is_full(self.shown)):
-            raise no_space(command, stderr)
-        if "Too many open files" in stderr:
-            raise errors.too_many_files(f"git {command}")
-        locked = _LOCKED.search(stderr)
-        if locked:
-            raise errors.BusyError(
-                f"{locked[1]} exists",
-                why="a git command is running in the checkout, or one was killed",
-                next_command="if none is running, delete that file, then run the same command"
-                " again",
-            )
+
+def check_resources(command: str, stderr: str, directory: Path) -> None:
+    """Raises what git's message means where the disk, a limit or a file of git's is the cause."""
+    full = any(sign in stderr for sign in _DISK_FULL)
+    if full or (re.search("writ|creat", stderr) and _is_full(directory)):
+        raise errors.K2mpsError(
+            f"no space left while running git {command}",
+            why=redacted(stderr),
+            next_command="free some space, then run the same command again",
+        )
+    if "Too many open files" in stderr:
+        raise errors.too_many_files(f"git {command}")
+    locked = _LOCKED.search(stderr)
+    if locked:
+        raise errors.BusyError(
+            f"{locked[1]} exists",
+            why="a git command is running in the checkout, or one was killed",
+            next_command="if none is running, delete that file, then run the same command again",
+        )
 
 
 def settings(values: Mapping[str, str]) -> list[str]:
@@ -208,18 +213,6 @@ def version() -> tuple[int, ...]:
     except OSError:
         return ()
     return tuple(map(int, re.findall(r"\d+", output)[:3]))
-
-
-def disk_full(stderr: str) -> bool:
-    return any(sign in stderr for sign in _DISK_FULL)
-
-
-def no_space(command: str, stderr: str) -> errors.K2mpsError:
-    return errors.K2mpsError(
-        f"no space left while running git {command}",
-        why=redacted(stderr),
-        next_command="free some space, then run the same command again",
-    )
 
 
 def missing() -> errors.RequirementMissingError:

@@ -9,7 +9,7 @@ from typing import BinaryIO
 import git
 
 from k2mps.core import errors
-from k2mps.core.git import disk_full, missing, no_space, redacted, settings
+from k2mps.core.git import check_resources, missing, redacted, settings
 from k2mps.core.progress import Reporter, Update
 
 # The settings of clone and fetch: none of them changes how upstream is reached, which is the
@@ -69,9 +69,8 @@ def network(
             running.wait()
             raise
     stderr = redacted("\n".join([*progress.other_lines, *progress.error_lines]).strip())
-    if disk_full(stderr):
-        raise no_space(command, stderr)
     if status != 0:
+        check_resources(command, stderr, directory)
         lacks = "not our ref" in stderr or "remote ref" in stderr
         raise (errors.K2mpsError if lacks else errors.UnreachableError)(
             failure,
