@@ -41,6 +41,15 @@ CASES = {
             'aten::add on queue "torch\'s stream" reads it',
         ],
     ),
+    "torch reuses what an own queue reads": (
+        planted("use of what has been freed"),
+        CHECK,
+        [
+            "a race between two command queues on the memory of a freed tensor: "
+            'kernel reverse on queue "own" uses it as MTLBuffer #',
+            'on queue "torch\'s stream" as MTLBuffer #',
+        ],
+    ),
     "two queues and an event": (
         planted("race between queues"),
         CHECK,

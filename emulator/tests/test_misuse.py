@@ -80,6 +80,23 @@ def test_torch_knows_its_queues(call, message, in_child):
     assert_ends_with(in_child(f"extension.{call}()"), message)
 
 
+@pytest.mark.parametrize("in_queue", [False, True])
+def test_the_encoder_of_torchs_stream_belongs_to_its_queue(in_queue, in_child):
+    """With a switch, since no release of torch asserts it yet."""
+    take = f"extension.take_encoder({in_queue})"
+    assert in_child(take).code == 0
+    child = in_child(take, MPS_EMULATOR_ASSERT_QUEUE="1")
+    assert (child.code == 0) == in_queue
+    told = "commandEncoder() must be called on the stream queue" in child.stderr
+    assert told != in_queue, child.stderr
+
+
+@pytest.mark.planted("encoder beside torch's own")
+def test_a_switch_asserts_the_queue_for_every_torch(in_child):
+    child = in_child("extension.commit_outside_queue()", MPS_EMULATOR_ASSERT_QUEUE="1")
+    assert_ends_with(child, "torch::mps::commit() outside of the dispatch queue")
+
+
 @pytest.mark.planted("out of bounds")
 def test_a_kernel_that_writes_past_the_end(in_child):
     child = in_child("kernels.poke_at(torch.zeros(25, device='mps'), 25)\ntorch.mps.synchronize()")

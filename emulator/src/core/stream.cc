@@ -3,6 +3,7 @@
 #include <array>
 #include <atomic>
 
+#include "core/environment.h"
 #include "core/fatal.h"
 #include "metal/dispatch_queue.h"
 
@@ -55,6 +56,13 @@ void SynchronizeAllStreams() {
 DispatchQueue &StreamDispatchQueueObject() { return Current().queue; }
 
 SerialQueue &StreamDispatchQueue() { return StreamDispatchQueueObject(); }
+
+bool EncoderIsAsserted() {
+  static const bool asserted = EnvironmentFlag("MPS_EMULATOR_ASSERT_QUEUE");
+  return asserted;
+}
+
+bool QueueIsAsserted() { return kFunctionsKnowQueues || EncoderIsAsserted(); }
 
 CommandQueue &StreamCommandQueue() { return Current().commands; }
 

@@ -52,6 +52,12 @@ void SynchronizeAllStreams();
 // The queue that guards the stream.
 SerialQueue &StreamDispatchQueue();
 
+// Whether the functions of the stream must be called inside its queue: from
+// torch 2.15 on, and with MPS_EMULATOR_ASSERT_QUEUE=1.
+bool QueueIsAsserted();
+// The same for the stream's commandEncoder(), with that switch alone.
+bool EncoderIsAsserted();
+
 // The queue of the stream's command buffers.
 CommandQueue &StreamCommandQueue();
 

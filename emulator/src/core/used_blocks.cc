@@ -53,7 +53,8 @@ void UsedBlocks::OrderAfter(const UsedBlocks *other, uint64_t done) {
 }
 
 // Ends the program if a command of another queue has used the block, one of the
-// two commands writes, and the program has not ordered them.
+// two commands writes, and the program has not ordered them.  torch gives out
+// a freed block at once, so the two commands may have different buffers.
 void UsedBlocks::CheckOrder(const BufferUse &use) {
   Block *block = use.block;
   ++done_;
@@ -64,11 +65,22 @@ void UsedBlocks::CheckOrder(const BufferUse &use) {
         last == &block->last_write || last == &block->committed_write;
     if (!wrote && !use.writes) continue;
     if (last->by == nullptr || last->by == this ||
-        last->buffer_id != use.buffer_id || last->done <= last->by->known_)
+        last->done <= last->by->known_)
       continue;
+    const bool reused = last->buffer_id != use.buffer_id;
+    if (reused && block->origin != Origin::kTorch) continue;
     auto ordered = ordered_after_.find(last->by);
     if (ordered != ordered_after_.end() && last->done <= ordered->second)
       continue;
+    if (reused)
+      Fatal(
+          "a race between two command queues on the memory of a freed tensor: "
+          "%s on queue \"%s\" uses it as MTLBuffer #%lu, %s on queue \"%s\" as "
+          "MTLBuffer #%lu (%zu bytes), and nothing orders the two.  Keep the "
+          "tensor until a wait or an MTLEvent has told that the first command "
+          "has ended",
+          last->command.c_str(), last->by->label_->c_str(), last->buffer_id,
+          command_, label_->c_str(), use.buffer_id, use.size);
     Fatal(
         "a race between two command queues on MTLBuffer #%lu (%zu bytes): %s "
         "on queue \"%s\" %s it, %s on queue \"%s\" %s it, and nothing orders "

@@ -64,6 +64,10 @@ static void TakeCoalescedEncoder() {
 
 MTLComputeCommandEncoder_t MPSStream::commandEncoder() {
   OnStream on(IdOf(*this));
+  // As pytorch #198039 has it.
+  TORCH_INTERNAL_ASSERT(!mps_emulator::EncoderIsAsserted() ||
+                            StreamDispatchQueue().RunsOnThisThread(),
+                        "commandEncoder() must be called on the stream queue");
   TakeCoalescedEncoder();
   if (!_commandEncoder) {
     @autoreleasepool {

@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 
 #include <algorithm>
+#include <cstring>
 #include <functional>
 
 #include "core/environment.h"
@@ -314,6 +315,19 @@ void RaceChecker::NoteOutside(unsigned thread, size_t size, unsigned flags,
   failure_ = Text("%s %s %zu bytes%s, in %s", Name(thread, group_).c_str(),
                   flags & kMpsEmulatorMslWrite ? "writes" : "reads", size,
                   where.c_str(), LineInSource(place).c_str());
+}
+
+void RaceChecker::UseOutsideOfArray(unsigned thread, const char *type,
+                                    long index, unsigned line) {
+  // clang's name is in quotes, with more behind a vector's.  Accesses to other
+  // memory than the thread's come to Access() one by one.
+  constexpr char kPrivate[] = "__private ";
+  std::string name(type + 1, strcspn(type + 1, "'"));
+  const size_t at = name.find(kPrivate);
+  if (at == std::string::npos || !failure_.empty()) return;
+  name.erase(at, strlen(kPrivate));
+  failure_ = Text("%s uses index %ld of the type '%s' in line %u",
+                  Name(thread, group_).c_str(), index, name.c_str(), line);
 }
 
 void RaceChecker::ReadInactiveLane(unsigned thread, unsigned lane,

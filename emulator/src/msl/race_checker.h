@@ -72,6 +72,10 @@ class RaceChecker {
 
   // A simdgroup function gave a thread the value of an inactive lane.
   void ReadInactiveLane(unsigned thread, unsigned lane, unsigned line);
+  // A thread is about to use an index that an array or a vector lacks; `type`
+  // is clang's name of its type.
+  void UseOutsideOfArray(unsigned thread, const char *type, long index,
+                         unsigned line);
 
  private:
   enum Memory { kDevice, kThreadgroup, kMemories };

@@ -155,6 +155,15 @@ void Executor::InactiveLane(unsigned lane, unsigned long site) {
     self->checker_->ReadInactiveLane(self->RunningThread(), lane, LineOf(site));
 }
 
+void Executor::OutsideArray(const char *type, long index, unsigned line) {
+  Executor *self = executor;
+  if (self->checker_ == nullptr) return;
+  self->checker_->UseOutsideOfArray(self->RunningThread(), type, index, line);
+  // The access could hit anything.  A fiber cannot end the kernel: a fault of
+  // the access, or the end of the threadgroup, tells what was wrong.
+  if (self->running_ == nullptr) self->checker_->EndThreadgroup();
+}
+
 struct RuntimeTable {
   static constexpr mps_emulator_msl_runtime kFunctions = {
       &Executor::ThreadIndex,
@@ -167,6 +176,7 @@ struct RuntimeTable {
       &Executor::Fence,
       &Executor::SimdgroupBarrier,
       &Executor::InactiveLane,
+      &Executor::OutsideArray,
   };
 };
 

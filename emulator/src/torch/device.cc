@@ -121,7 +121,7 @@ double TimeBetween(const Event &first, const Event &second) {
 
 // dispatch_assert_queue(), which torch's own functions call.
 void RequireQueue(const char *function) {
-  if (kFunctionsKnowQueues && !StreamDispatchQueue().RunsOnThisThread())
+  if (QueueIsAsserted() && !StreamDispatchQueue().RunsOnThisThread())
     Fatal(
         "%s outside of the dispatch queue of the current stream: from torch "
         "2.15 on, a Mac ends the program.  Call the function inside "

@@ -73,6 +73,18 @@ void TorchReadsOwnQueue(bool right) {
   x.add(1);
 }
 
+void TorchReusesWhatOwnQueueReads(bool right) {
+  at::Tensor y = Ready();
+  {
+    at::Tensor x = Ready();
+    id<MTLCommandBuffer> buffer = [MetalQueue() commandBuffer];
+    EncodeOn(buffer, "reverse", {BufferOf(x), BufferOf(y)});
+    [buffer commit];
+    if (right) [buffer waitUntilCompleted];
+  }
+  Ready();  // in the memory of x
+}
+
 void QueuesWithAnEvent(bool right) {
   at::Tensor x = Ready(), y = Ready();
   id<MTLEvent> event = [MetalDevice() newEvent];
@@ -216,6 +228,7 @@ const std::map<std::string, void (*)(bool right)> kCases = {
     {"concurrent dispatches on other buffers", ConcurrentDispatchesOfOthers},
     {"own queue reads what torch wrote", OwnQueueReadsTorch},
     {"torch reads what an own queue writes", TorchReadsOwnQueue},
+    {"torch reuses what an own queue reads", TorchReusesWhatOwnQueueReads},
     {"two queues and an event", QueuesWithAnEvent},
     {"event waited for another value", EventOfAnotherValue},
     {"blit of a buffer that Metal does not track", BlitOfUntrackedBuffer},

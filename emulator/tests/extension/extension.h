@@ -111,6 +111,8 @@ void SynchronizeInQueue();
 void Synchronize();
 void CommitInQueue();
 void CommitOutsideQueue();
+// Takes the encoder of torch's own stream.
+void TakeEncoder(bool in_queue);
 // Of Synchronize().
 double NanosecondsOfIdleWait(int64_t repetitions);
 // The status of torch's command buffer after a dispatch on `x`, and the text of

@@ -16,6 +16,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("synchronize", &Synchronize, NoGil());
   m.def("commit_in_queue", &CommitInQueue, NoGil());
   m.def("commit_outside_queue", &CommitOutsideQueue, NoGil());
+  m.def("take_encoder", &TakeEncoder, NoGil());
   m.def("nanoseconds_of_idle_wait", &NanosecondsOfIdleWait);
   m.def("status_after_dispatch", &StatusAfterDispatch);
   m.def("hold_queue", &HoldQueue, NoGil());

@@ -30,6 +30,17 @@ void CommitInQueue() {
 
 void CommitOutsideQueue() { torch::mps::commit(); }
 
+void TakeEncoder(bool in_queue) {
+  at::mps::MPSStream *stream = at::mps::getCurrentMPSStream();
+  if (in_queue)
+    at::mps::dispatch_sync_with_rethrow(stream->queue(), ^{
+      stream->commandEncoder();
+    });
+  else
+    stream->commandEncoder();
+  Synchronize();
+}
+
 double NanosecondsOfIdleWait(int64_t repetitions) {
   Synchronize();
   auto start = std::chrono::steady_clock::now();

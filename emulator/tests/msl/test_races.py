@@ -54,6 +54,18 @@ RACES = {
         "line 11, and nothing orders the two: put "
         "threadgroup_barrier(mem_flags::mem_threadgroup) between them",
     ),
+    "an array of a thread, out of bounds": (
+        "float x[4] = {1, 2, 3, 4};\na[i] = x[l / 8];",
+        "thread 32 of threadgroup (0, 0, 0) uses index 4 of the type 'float[4]' in line 10",
+    ),
+    "an array of a thread, out of bounds before it": (
+        "int x[2][4] = {};\nx[1][int(l) - 1] = 5;\na[i] = x[0][3];",
+        "thread 0 of threadgroup (0, 0, 0) uses index -1 of the type 'int[4]' in line 10",
+    ),
+    "a vector, out of bounds": (
+        "float4 x = float4(l);\na[i] = x[l];",
+        "thread 4 of threadgroup (0, 0, 0) uses index 4 of the type 'float4' in line 10",
+    ),
     "barrier for the other memory": (
         "a[i] = l;\nthreadgroup_barrier(mem_flags::mem_threadgroup);\nb[i] = a[i ^ 1];",
         "of buffer 0 ('a'): thread 1 of threadgroup (0, 0, 0) writes in line "
@@ -223,6 +235,7 @@ def test_race(metal, schedule, name, order):
                 "data race",
                 "no thread has written",
                 "which has",
+                "uses index",
                 "of a threadgroup variable of 256 bytes",
                 "takes no part in the shuffle",
                 "name different lanes",

@@ -88,6 +88,11 @@ enum { kMpsEmulatorMslLanesDiffer = 1 << 16 };
 typedef void (*mps_emulator_msl_inactive_lane)(unsigned lane,
                                                unsigned long site);
 
+// The thread is about to use `index`, which an array or a vector lacks; `type`
+// is clang's name of its type.
+typedef void (*mps_emulator_msl_outside_array)(const char *type, long index,
+                                               unsigned line);
+
 struct mps_emulator_msl_runtime {
   mps_emulator_msl_thread_index thread_index;
   mps_emulator_msl_threadgroup_barrier threadgroup_barrier;
@@ -99,6 +104,7 @@ struct mps_emulator_msl_runtime {
   mps_emulator_msl_fence fence;
   mps_emulator_msl_simdgroup_barrier simdgroup_barrier;
   mps_emulator_msl_inactive_lane inactive_lane;
+  mps_emulator_msl_outside_array outside_array;
 };
 
 enum {

@@ -54,6 +54,24 @@ MSL_ANNOUNCE inline void *__tsan_memset(void *to, int value, ulong size) {
   for (ulong i = 0; i < size; ++i) ((volatile char *)to)[i] = (char)value;
   return to;
 }
+// What clang tells of an index, as the runtime of its sanitizer takes it.
+struct __msl_type {
+  ushort kind, info;
+  char name[1];
+};
+struct __msl_index {
+  const char *file;
+  uint line, column;
+  const __msl_type *array, *index;
+};
+// With -fsanitize=array-bounds, before an access with a wrong index.
+MSL_ANNOUNCE inline void __ubsan_handle_out_of_bounds(const __msl_index *at,
+                                                      ulong index) {
+  const bool is_signed = at->index->info & 1, is_int = at->index->info >> 1 < 6;
+  mps_emulator_msl_runtime_in_use->outside_array(
+      at->array->name, is_signed && is_int ? (long)(int)index : (long)index,
+      at->line);
+}
 }
 #undef MSL_ANNOUNCE
 #define MSL_ATOMIC_ACCESS(p, flags) \
