@@ -92,9 +92,9 @@ CASES = {
             "byte 64 of the threadgroup memory at index 0, which has 64 bytes"
         ],
     ),
-    # torch 2.13, aten/src/ATen/mps/MPSStream.mm: commandEncoder() makes an
-    # encoder once and keeps it.  endKernelCoalescing() ends it; of the functions for
-    # programs only get_command_buffer(), commit() and synchronize() call that.
+    # torch 2.13, aten/src/ATen/mps/MPSStream.mm: commandEncoder() makes an encoder once and keeps
+    # it.  endKernelCoalescing() ends the encoder. Of the functions that programs may call, only
+    # get_command_buffer(), commit() and synchronize() call it.
     "encoder beside torch's own": (
         planted("encoder beside torch's own"),
         {},

@@ -49,8 +49,8 @@ class Case:
 
 
 def assert_losses_agree(mps, cpu, atol=1e-12, rtol=1.2e-7):
-    # One unit in the last place of float32.  Near 0, where scores cancel, an absolute error
-    # of float64.
+    # One unit in the last place of float32.  Near 0, where scores cancel, the error is the absolute
+    # one of float64.
     torch.testing.assert_close(mps.cpu(), cpu, atol=atol, rtol=rtol)
 
 

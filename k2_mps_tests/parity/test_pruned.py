@@ -1,7 +1,7 @@
 """Lattices of intersect_dense_pruned by Metal: those of the CPU, to the bit.
 
-The tests compare states, arcs, their order, arc maps, properties and gradients.  All must be
-equal: the scores are sums of two floats in the same order, and maxima.
+The tests compare states, arcs, their order, arc maps, properties and gradients.  All must be equal,
+since each score is a sum of two floats in the same order, or a maximum.
 """
 
 import _k2
