@@ -216,8 +216,10 @@ kernel void rnnt_prune_backward(device const Number *out_grad [[buffer(0)]],
                                 uint simdgroup
                                 [[simdgroup_index_in_threadgroup]]) {
   constexpr int kSimdgroups = kPrBackwardThreads / kSimdWidth;
-  // Rows that a thread loads at once.
-  constexpr int kAtOnce = 4;
+  // Rows that a thread loads at once.  One position may have most rows of a
+  // sequence, and then few threadgroups have all the work: so each must have
+  // many loads in flight.
+  constexpr int kAtOnce = 16;
   threadgroup int found[kPrFound], counts[kSimdgroups];
   const int S = params.S, T = params.T, R = params.R;
   const ulong D = ulong(params.D);
@@ -247,22 +249,19 @@ kernel void rnnt_prune_backward(device const Number *out_grad [[buffer(0)]],
                                      found, counts, int(thread_index),
                                      int(simdgroup), int(lane));
       for (int i = 0; i < num_found; i += kAtOnce) {
+        // Without branches: what does not exist is loaded from elsewhere.
         float x[kAtOnce], y[kAtOnce];
 #pragma unroll
         for (int j = 0; j < kAtOnce; ++j) {
-          const bool exists = i + j < num_found;
-          const ulong at = (first_row + ulong(found[exists ? i + j : i])) * D;
-          x[j] = exists && d < D
-                     ? GradOf<Number, kTanh>(out_grad, out, at + d)
-                     : 0.0f;
-          y[j] = exists && e < D
-                     ? GradOf<Number, kTanh>(out_grad, out, at + e)
-                     : 0.0f;
+          const ulong at =
+              (first_row + ulong(found[min(i + j, num_found - 1)])) * D;
+          x[j] = GradOf<Number, kTanh>(out_grad, out, at + min(d, D - 1));
+          y[j] = GradOf<Number, kTanh>(out_grad, out, at + min(e, D - 1));
         }
 #pragma unroll
         for (int j = 0; j < kAtOnce; ++j) {
-          of_d += x[j];
-          of_e += y[j];
+          of_d += i + j < num_found ? x[j] : 0.0f;
+          of_e += i + j < num_found ? y[j] : 0.0f;
         }
       }
     }
