@@ -95,7 +95,7 @@ enum PrunedSizes {
   // One dispatch fills memory or reads the lattice of each sequence with so
   // many threads.
   kPrWideThreads = 256,
-  kPrWideGroups = 8,
+  kPrWideGroups = 32,
   kPrAhead = 8,  // see VisitKept()
   // A thread goes through so many arcs at once: their loads do not wait for
   // each other.

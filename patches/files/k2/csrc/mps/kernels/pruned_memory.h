@@ -374,11 +374,13 @@ inline bool IsPartial(Sequence seq, int t) {
 // Returns the score of an arc of the graph at frame t.  A label without scores
 // matches nothing.
 inline float ScoreOf(Sequence seq, int t, Arc arc, bool is_partial) {
-  if (is_partial) return arc.score;
   const long row = long(t) * seq.params->stride;  // NOLINT
-  const uint column = uint(arc.label) + 1;
-  if (column >= uint(seq.params->num_columns)) return -INFINITY;
-  return seq.scores[row + column] + arc.score;
+  const uint column = uint(arc.label) + 1, last = seq.params->num_columns - 1;
+  const float score = seq.scores[row + min(column, last)];  // NOLINT
+  const float acoustic = is_partial       ? 0.0f
+                         : column <= last ? score
+                                          : -INFINITY;
+  return acoustic + arc.score;
 }
 
 #endif  // K2_CSRC_MPS_KERNELS_PRUNED_MEMORY_H_
