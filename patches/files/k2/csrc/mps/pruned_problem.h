@@ -68,9 +68,8 @@ struct PrunedProblem {
   // Returns how many threadgroups work on each of `at_once` sequences: `asked`,
   // or if that is 0, as many as pay.  A dispatch for each step costs about as
   // much as a round, so small frames are better off with one.  Otherwise, a
-  // round for a frame's arcs is best for one sequence, and two for several,
-  // since a thread goes through several arcs at once; if there are the cores,
-  // with two threadgroups each.
+  // round for a frame's arcs is best for one sequence; for several, more rounds
+  // are, since threadgroups take time to begin.  A core has two at most.
   int32_t Groups(int32_t asked, int64_t at_once) const {
     constexpr int64_t kFewestRounds = 8, kFewestCores = 2,
                       kMost = kPrMaxSimdgroups * kPrSimdWidth / kPrThreads;
@@ -78,7 +77,8 @@ struct PrunedProblem {
     const int64_t of_cores = mps::NumCores() / at_once,
                   rounds = leaving / kPrThreads;
     if (rounds < kFewestRounds || of_cores < kFewestCores) return 1;
-    return std::min({2 * of_cores, at_once == 1 ? rounds : rounds / 2, kMost});
+    return std::min({2 * of_cores,
+                     std::max<int64_t>(rounds / (at_once / 4 + 1), 1), kMost});
   }
 
   // See WindowOf() in kernels/pruned_window.h.
