@@ -203,8 +203,8 @@ class Steps {
     step_.first_live = BeginOf(window >= 0 ? window : next_window_);
     // The last frame's arcs, or room in a table; see DoBeside().
     const bool beside = t > 0 && (phase == kPrExpand || phase == kPrInsert);
-    step_.num_teams =
-        (phase != kPrNoPhase ? 1 : 0) + (beside ? 1 : 0) + (window >= 0 ? 1 : 0);
+    step_.num_teams = (phase != kPrNoPhase ? 1 : 0) + (beside ? 1 : 0) +
+                      (window >= 0 ? 1 : 0);
     launch_(step_, count_ * step_.groups * step_.num_teams);
     if (window < 0) return;
     // One step, one for each frame, and four; see DoWindowStep() in
