@@ -34,13 +34,17 @@ class TestIntersectDenseLabels(unittest.TestCase):
         if torch.cuda.is_available() and k2.with_cuda:
             cls.devices.append(torch.device('cuda', 0))
 
-    def test_labels_that_the_scores_do_not_have(self):
-        '''No arc has them; what is behind the scores is not read.'''
+    def random_scores(self, device):
+        '''Of two sequences, for labels up to 3.'''
         segments = torch.tensor([[0, 0, 30], [1, 0, 21]], dtype=torch.int32)
         torch.manual_seed(20261122)
         log_probs = torch.randn(2, 30, 4).log_softmax(-1)
+        return k2.DenseFsaVec(log_probs.to(device), segments)
+
+    def test_labels_that_the_scores_do_not_have(self):
+        '''No arc has them; what is behind the scores is not read.'''
         for device in self.devices:
-            dense = k2.DenseFsaVec(log_probs.to(device), segments)
+            dense = self.random_scores(device)
             graphs = k2.create_fsa_vec([k2.ctc_topo(5)] * 2).to(device)
             lattice = k2.intersect_dense(graphs, dense, 20.)
             assert lattice.num_arcs > 0
@@ -57,11 +61,8 @@ class TestIntersectDenseLabels(unittest.TestCase):
                 assert lattice.num_arcs == 0, label
 
     def test_pruned(self):
-        segments = torch.tensor([[0, 0, 30], [1, 0, 21]], dtype=torch.int32)
-        torch.manual_seed(20261126)
-        log_probs = torch.randn(2, 30, 4).log_softmax(-1)
         for device in self.devices:
-            dense = k2.DenseFsaVec(log_probs.to(device), segments)
+            dense = self.random_scores(device)
             expected = k2.intersect_dense_pruned(
                 k2.ctc_topo(3, device=device), dense, 20., 8., 1, 1000)
             for label in (4, 5, 10**8, 2**31 - 1):

@@ -25,4 +25,10 @@ struct Arc {
   float score;
 };
 
+// Returns the column of scores that an arc's label has.  The largest label has
+// no next one.
+inline int ColumnOf(Arc arc) {
+  return arc.label == 0x7fffffff ? arc.label : arc.label + 1;
+}
+
 #endif  // K2_CSRC_MPS_KERNELS_ARC_H_

@@ -67,9 +67,8 @@ struct Step {
 inline Step GetStep(Graph graph, int position) {
   const Arc arc =
       graph.arcs[graph.forward ? graph.incoming[position] : position];
-  // The largest label has no next one.
   return Step{graph.forward ? arc.src_state : arc.dest_state, arc.score,
-              arc.label == 0x7fffffff ? arc.label : arc.label + 1};
+              ColumnOf(arc)};
 }
 
 // Returns an element of the row of b_scores that begins at `row`.  As on the

@@ -245,7 +245,7 @@ kernel void emit_lattice(
       const int row_before = OfLaneBefore(row, bits, lane, last_row);
       if (kept) {
         const int at = position + int(popcount(Below(bits, lane))),
-                  column = Column(arc);
+                  column = ColumnOf(arc);
         out[at] = Arc{row - fsa_begin,
                       states_end + Rank(to_words, arc.dest_state) - fsa_begin,
                       column - 1, ArcScore(leaving, arc)};
@@ -316,7 +316,7 @@ kernel void find_best_paths(K2_LATTICE_INPUTS,
         int mine = INT_MAX;
         if (i + lane < end) {
           const Arc arc = arcs[i + lane];
-          const int column = Column(arc);
+          const int column = ColumnOf(arc);
           if (column < params.num_columns &&
               next[arc.dest_state] + arc.score + row[column] == score)
             mine = i + lane;

@@ -92,7 +92,7 @@ inline int CountLeavingArcs(Input in, Arcs leaving, int begin, int end,
     const Arc arc = in.arcs[i < end ? i : begin];
     const bool kept = i < end && IsKept(leaving, arc, i);
     const uint bits = Ballot(kept);
-    const int label = Column(arc) - 1,
+    const int label = ColumnOf(arc) - 1,
               src = OfLaneBefore(arc.src_state, bits, lane, last_src),
               dest = OfLaneBefore(arc.dest_state, bits, lane, last_dest),
               label_before = OfLaneBefore(label, bits, lane, last_label);

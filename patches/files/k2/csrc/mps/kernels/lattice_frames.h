@@ -133,13 +133,8 @@ inline Arcs GetArcs(Input in, Fsa fsa, int t, float cutoff,
               params.num_columns, BestArc(in, fsa, t, params)};
 }
 
-// The largest label has no next one.
-inline int Column(Arc arc) {
-  return arc.label == 0x7fffffff ? arc.label : arc.label + 1;
-}
-
 inline float ArcScore(Arcs arcs, Arc arc) {
-  const int column = Column(arc);
+  const int column = ColumnOf(arc);
   return column < arcs.num_columns ? arc.score + arcs.row[column] : -INFINITY;
 }
 

@@ -193,25 +193,13 @@ inline void DoFrameStep(Sequence seq, Team team, int phase, int t) {
   }
 }
 
-// Empties the table that has the last frame's states, for the next chunk.
-inline void EmptyTable(Sequence seq, Team team) {
-  const int end = seq.num_rows - 1;
-  const Frame frame = seq.frames[end];
-  device atomic_int *table = TableOf(seq, end + 1);
-  for (int j = team.index * kPrSimdWidth + team.lane; j < frame.num_states;
-       j += team.size * kPrSimdWidth) {
-    const int state = seq.active[StateAt(seq, frame.first_state + j)].state;
-    Set(table + 2l * state, kNone);
-    Set(table + 2l * state + 1, kOrderedMinusInfinity);
-  }
-}
-
 // The steps after the frames: one, one for each frame, and twice four.
 inline void DoPruningStep(Sequence seq, Team team, int step) {
   const int most_frames = seq.params->num_rows - 1;
   const Window frozen = FrozenWindow(seq);
   if (step == 0) {
-    EmptyTable(seq, team);
+    // The next chunk finds room in the table.
+    ForgetStates(seq, team, frozen.end);
     StartBackward(seq, team, frozen.end);
     return;
   }
