@@ -9,6 +9,7 @@ import k2
 import pytest
 import torch
 
+from k2_mps_tests.parity import waits
 from k2_mps_tests.parity.helpers import MPS, assert_equal, assert_equal_on_both
 from k2_mps_tests.parity.problems import KINDS, bush, pick, random_graphs, random_scores
 
@@ -121,12 +122,6 @@ def test_the_host_gets_beams_that_are_not_normal():
     _on_both(*_topo_case([30, 12], beams=(1e-35, 5.0)))
 
 
-def _counted(function):
-    with k2.mps.counters() as counted:
-        ans = function()
-    return counted, ans
-
-
 def _inputs_on_mps(case):
     graphs, log_probs, segments, options, allow_partial = case
     dense = k2.DenseFsaVec(log_probs.to(MPS), segments)
@@ -135,9 +130,8 @@ def _inputs_on_mps(case):
 
 def test_one_wait_for_a_batch():
     inputs = _inputs_on_mps(_topo_case([45, 30, 9]))
-    torch.mps.synchronize()
-    counted, _ = _counted(lambda: k2.intersect_dense_pruned(*inputs[:-1]))
-    assert counted.waits == 1
+    found, _ = waits.counted(lambda: k2.intersect_dense_pruned(*inputs[:-1]))
+    assert found == 1
 
 
 def test_the_same_bits_in_all_runs():
@@ -152,12 +146,10 @@ def test_more_memory_where_the_estimate_was_too_small():
     """Many more states are active than max_active, which is advice.  The next call knows it."""
     case = (bush(300), *_topo_case([25, 22], beams=(100.0, 100.0), active=(0, 1))[1:])
     inputs = _inputs_on_mps(case)
-    torch.mps.synchronize()
-    counted, _ = _counted(lambda: k2.intersect_dense_pruned(*inputs[:-1]))
-    assert counted.waits > 1
-    torch.mps.synchronize()
-    counted, _ = _counted(lambda: k2.intersect_dense_pruned(*inputs[:-1]))
-    assert counted.waits == 1
+    first, _ = waits.counted(lambda: k2.intersect_dense_pruned(*inputs[:-1]))
+    assert first > 1
+    again, _ = waits.counted(lambda: k2.intersect_dense_pruned(*inputs[:-1]))
+    assert again == 1
     _on_both(*case)
 
 
