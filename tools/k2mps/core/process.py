@@ -153,8 +153,15 @@ def _ended(process: subprocess.Popen, grace: float, all_ended: IO | None) -> Ite
 def _session(leader: int) -> list[int]:
     """The processes of a session.  They may have several groups: ninja makes one for each step."""
     found = []
-    for one in map(int, output(["ps", "-A", "-o", "pid="]).split()):
+    for one in _all_processes():
         with contextlib.suppress(ProcessLookupError, PermissionError):
             if os.getsid(one) == leader:
                 found.append(one)
     return found
+
+
+def _all_processes() -> list[int]:
+    """The processes of the machine.  A small Linux has no ps; macOS has no /proc."""
+    if os.path.isdir("/proc/self"):
+        return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+    return [int(word) for word in output(["ps", "-A", "-o", "pid="]).split()]
