@@ -66,7 +66,7 @@ int32_t CheckLayer(const Array1<int32_t> *row_splits,
     size = row_ids != nullptr ? row_ids->Dim() : row_splits->Back();
   if (row_splits != nullptr) CheckIndexes(*row_splits, size + 1, 0);
   const Array1<int32_t> *either = row_splits != nullptr ? row_splits : row_ids;
-  if (!either->Context()->SyncIfOnHost()) return size;
+  if (either->Context()->GetDeviceType() != kCpu) return size;
   if (row_splits != nullptr &&
       (!ValidateRowSplits(*row_splits) || row_splits->Back() != size)) {
     throw std::invalid_argument(
