@@ -74,6 +74,13 @@ def test_every_push_and_pull_request_runs_all_suites():
     assert "ci/run" in [step.get("run") for step in steps(path)]
 
 
+def test_every_group_of_fixes_is_checked_alone():
+    series = (ROOT / "patches/series").read_text()
+    groups = re.findall(r"^# (fixes-\w+):", series, re.MULTILINE)
+    job = loaded(FOLDER / "ci.yml")["jobs"]["pull-requests"]
+    assert job["strategy"]["matrix"]["group"] == groups
+
+
 def test_only_pages_make_no_wheels():
     for event in ("push", "pull_request"):
         found = triggers(FOLDER / "wheels.yml")[event]
