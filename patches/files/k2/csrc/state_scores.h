@@ -20,6 +20,7 @@
 #define K2_CSRC_STATE_SCORES_H_
 
 #include <limits>
+#include <stdexcept>
 
 #include "k2/csrc/array.h"
 #include "k2/csrc/fsa.h"
@@ -62,9 +63,11 @@ void StateScoresOnHost(bool forward, FsaVec &fsas,
     int32_t best = -1;
     for (int32_t i = arc_begins[at]; i != arc_begins[at + 1]; ++i) {
       const Arc &arc = arcs[list[i]];
-      const int32_t length = arc.dest_state - arc.src_state;
-      const T score =
-          scores[forward ? state - length : state + length] + arc.score;
+      const int32_t length = arc.dest_state - arc.src_state,
+                    other = forward ? state - length : state + length;
+      if (other < 0 || other >= num_states)
+        throw std::invalid_argument("arc_batches must be those of the FSAs");
+      const T score = scores[other] + arc.score;
       if (log_semiring) {
         sum = LogAdd<T>()(score, sum);
       } else if (score > sum || (best_arcs != nullptr && score == sum)) {
