@@ -148,12 +148,37 @@ def test_a_group_is_a_branch_on_top_of_those_before_it(grouped):
 
 def test_a_status_fits_its_group(grouped):
     """Only the last group is not for k2."""
-    for name in ("context-know-mps", "python-add-only-new-files"):
-        file = grouped.root / f"patches/{name}.patch"
-        file.write_text(file.read_text().replace("Pending (", "Inappropriate ("))
+    support.edit(grouped.root / f"patches/{support.MPS}", "Pending (", "Inappropriate (")
     found = re.findall("(.*?):.*does not fit", grouped.run("lint").stdout)
-    wrong = ("context-know-mps", "context-say-more")
-    assert found == [f"patches/{name}.patch" for name in wrong]
+    assert found == [f"patches/{name}" for name in (support.MPS, support.NEW)]
+
+
+def test_a_new_patch_has_a_status_that_fits_its_group(grouped):
+    support.edit(grouped.checkout / support.CONTEXT, "line 20\n", "twenty\n")
+    assert "the patch is in the group extras; if it is for k2" in grouped.ok("new", "more")
+    support.commit(grouped.checkout, "by git", {"k2/by_git.py": "1\n"})
+    grouped.ok("export")
+    for name in ("more", "by-git"):
+        head = (grouped.root / f"patches/{name}.patch").read_text()
+        assert "\nUpstream-Status: Inappropriate (k2 need not carry it)\n" in head
+    out = grouped.run("lint").stdout
+    assert "more.patch" not in out and "by-git.patch" not in out
+
+
+def test_a_new_patch_is_moved_to_its_group_by_hand(grouped):
+    """As `new` says it."""
+    path = grouped.root / "patches/series"
+    support.edit(grouped.checkout / support.CONTEXT, "line 20\n", "twenty\n")
+    grouped.ok("new", "more")
+    order = path.read_text().replace("\nmore.patch\n", "\n")
+    path.write_text(order.replace("# extras", "more.patch\n# extras"))
+    assert "a new patch there is Pending (not sent yet)" in grouped.run("lint").stdout
+    patch = grouped.root / "patches/more.patch"
+    support.edit(patch, "Inappropriate (k2 need not carry it)", "Pending (not sent yet)")
+    grouped.ok("apply")
+    grouped.ok("export")
+    assert "more.patch" not in grouped.run("lint").stdout
+    assert "* more\n" in grouped.ok("upstream", "--group", "device")
 
 
 def test_a_probe_applies_a_patch_with_the_file_that_it_edits(grouped):

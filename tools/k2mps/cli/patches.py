@@ -136,10 +136,19 @@ def new_command(session: Session, subject: str, body: str, paths: tuple[str, ...
 
     Of new files, those that git tracks or that are named as FILE.
     """
+    from k2mps.series import series_file
     from k2mps.stack import authoring
 
     checkout = session.existing()
-    _show_written(session, authoring.new(session.project, checkout, subject, body, paths))
+    made = authoring.new(session.project, checkout, subject, body, paths)
+    _show_written(session, made)
+    group = made.series.last_group
+    if not series_file.is_for_k2(group):
+        session.console.info(
+            f"the patch is in the group {group}; if it is for k2, move its line in patches/series"
+            f" to the end of its group, and make its Upstream-Status {series_file.TO_SEND}; then"
+            " k2mps apply"
+        )
     _show_untracked(session, checkout)
 
 

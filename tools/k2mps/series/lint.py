@@ -18,7 +18,7 @@ from k2mps.series import dependencies, hunks, patch_folder
 from k2mps.series.dependencies import Finding
 from k2mps.series.patch_folder import Series
 from k2mps.series.patch_text import Patch
-from k2mps.series.series_file import GROUPS
+from k2mps.series.series_file import first_status, is_for_k2
 
 _SUBJECT_LENGTH = 72
 _BODY_LENGTH = 80
@@ -189,8 +189,9 @@ def _statuses(found: Series) -> Iterator[Finding]:
     for patch in found.patches:
         group = found.groups.get(patch.name)
         inappropriate = patch.status.startswith("Inappropriate")
-        if group and inappropriate != (group == GROUPS[-1]):
-            what = f"Upstream-Status: {patch.status} does not fit the group {group}"
+        if group and inappropriate == is_for_k2(group):
+            what = f"Upstream-Status: {patch.status} does not fit the group {group};"
+            what += f" a new patch there is {first_status(group)}"
             yield Finding(f"patches/{patch.name}", patch.subject_line + 1, "header", what)
 
 

@@ -25,6 +25,11 @@ class Series(NamedTuple):
     # The group of each patch by its name; empty where the order file has none.
     groups: dict[str, str]
 
+    @property
+    def last_group(self) -> str:
+        """The group of the last patch, which a new patch after it joins; empty without groups."""
+        return self.groups.get(self.patches[-1].name, "") if self.patches else ""
+
     def named(self, name: str) -> patch_text.Patch:
         """The patch of a name, which may lack ".patch"."""
         return self.patches[index([patch.name for patch in self.patches], name)]

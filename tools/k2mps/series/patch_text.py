@@ -45,7 +45,6 @@ from k2mps.core import errors, git
 from k2mps.series.hunks import Hunk, split
 
 FROM = f"{git.IDENTITY_NAME} <{git.IDENTITY_EMAIL}>"
-DEFAULT_STATUS = "Pending (not sent yet)"
 STATUSES = ("Pending", "Submitted", "Accepted", "Inappropriate")
 # The part of a file in a diff, as git writes it for an edit of a regular file.
 _EDIT = re.compile(

@@ -26,6 +26,9 @@ GROUPS = (
 )
 _GROUP = re.compile(rf"#\s*({'|'.join(GROUPS)}):(\s.*)?")
 PATCH_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*\.patch")
+# The Upstream-Status of a new patch, by its group.
+TO_SEND = "Pending (not sent yet)"
+NOT_FOR_K2 = "Inappropriate (k2 need not carry it)"
 
 
 def parse(order: bytes) -> tuple[list[str], dict[str, str]]:
@@ -66,6 +69,17 @@ def regroup(old: dict[str, str], names: Sequence[str]) -> dict[str, str]:
     for name in reversed(names if current else ()):
         current = groups[name] = min(current, groups[name], key=GROUPS.index)
     return groups if current else {}
+
+
+def is_for_k2(group: str) -> bool:
+    """Whether k2 is offered the patches of a group; the empty one is that of a series without
+    groups."""
+    return group != GROUPS[-1]
+
+
+def first_status(group: str) -> str:
+    """The Upstream-Status of a new patch in a group."""
+    return TO_SEND if is_for_k2(group) else NOT_FOR_K2
 
 
 def check_name(name: str, where: str) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from k2mps.core import errors
 from k2mps.core.git import split_z
 from k2mps.core.project import Project
-from k2mps.series import patch_folder, patch_text
+from k2mps.series import patch_folder, patch_text, series_file
 from k2mps.series.patch_text import FROM, Patch
 from k2mps.stack import export, extraction
 from k2mps.stack.checkout import BRANCH, Checkout, Commit
@@ -44,7 +44,8 @@ def new(
         subject = " ".join(subject.split())
         name = extraction.name_for(subject, taken)
         body = patch_text.plain(body)
-        patch = Patch(name, subject, patch_text.DEFAULT_STATUS, body, (), b"")
+        status = series_file.first_status(before.series.last_group)
+        patch = Patch(name, subject, status, body, (), b"")
         refused = patch_text.flaw(patch)
         if refused:
             raise errors.K2mpsError(

@@ -80,11 +80,13 @@ def _series(
     changes, diffs = checkout.changes_of(commits), _diffs(checkout, commits)
     added = {id_: [one for one in some if one.kind == "A"] for id_, some in changes.items()}
     blobs = checkout.objects.blobs(one.id for some in added.values() for one in some)
+    _, groups = series_file.parse(order)
     files: dict[str, File] = {}
     patches = []
     for commit, name in zip(commits, names):
         subject, body, trailers = _split_message(commit.message)
-        status = known[name].status if name in known else patch_text.DEFAULT_STATUS
+        status = series_file.first_status(groups.get(name, ""))
+        status = known[name].status if name in known else status
         patch = Patch(
             name=name,
             subject=subject,
@@ -121,7 +123,6 @@ def _series(
                 next_command=remedy,
             ) from None
         patches.append(patch)
-    _, groups = series_file.parse(order)
     try:
         patch_folder.owners(patches, groups)
     except errors.SeriesError as error:
