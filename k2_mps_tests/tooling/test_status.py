@@ -98,9 +98,6 @@ def test_status_while_a_rebase_of_the_series_waits(sandbox):
 
 # Where `apply` refuses: shell commands in the checkout, whose branch has the series.
 REFUSED = {
-    "commits here and new patches": (
-        "echo mine > mine; git add mine; git commit -qm mine; echo // >> $PATCHES/files/$NEW"
-    ),
     "commits on the branch that is not checked out": (
         "echo mine > mine; git add mine; git commit -qm mine; git checkout -q --detach $PIN"
     ),
@@ -127,11 +124,38 @@ def test_status_names_what_apply_names_where_it_refuses(sandbox, k2, script):
     assert found == wanted
 
 
-def test_status_after_new_patches_arrived_beside_edits(sandbox, k2):
-    """A fold would be refused: patches/ has what the branch lacks."""
-    support.write(k2, {"k2/csrc/array.cu": "mine\n"})
+# The user's work in the checkout, by shell commands there.
+WORK = {
+    "an edit": "echo mine > k2/csrc/array.cu",
+    "a commit": "echo mine > mine; git add mine; git commit -qm mine",
+    "a commit elsewhere": (
+        "echo mine > mine; git add mine; git commit -qm mine; git checkout -q --detach HEAD~4"
+    ),
+}
+
+
+@pytest.mark.parametrize("script", WORK.values(), ids=WORK)
+def test_status_where_new_patches_arrived_beside_the_users_work(sandbox, k2, script):
+    """Without the new commits, which take a second, it does not know what `apply` would say; a
+    fold and an export would be refused: patches/ has what the branch lacks."""
+    support.shell(k2, script)
     (sandbox.root / "patches/files/cmake/mps.cmake").write_text("new\n")
-    assert status(sandbox)["next_command"].startswith("commit the edits, or ")
+    advice = "k2mps apply; where your edits or commits are in its way, it says what to do"
+    assert status(sandbox)["next_command"] == advice
+    assert not [one for one in support.git_commands(sandbox, "status") if "commit-tree" in one]
+    sandbox.fails(1, "apply")
+
+
+def test_status_after_a_new_that_was_killed_between_the_files_of_patches(sandbox, k2):
+    before = support.patches(sandbox)
+    support.edit(k2 / support.CONTEXT, "line 20\n", "twenty\n")
+    ref = git(k2, "rev-parse", "refs/k2mps/applied")
+    sandbox.ok("new", "more")
+    git(k2, "update-ref", "refs/k2mps/applied", ref)
+    (sandbox.root / "patches/series").write_bytes(before["patches/series"])
+    assert status(sandbox)["next_command"] == "k2mps export"
+    sandbox.ok("export")
+    assert sandbox.order()[-1] == "more.patch"
 
 
 def test_files_that_git_does_not_track_are_shown(sandbox):

@@ -111,7 +111,7 @@ def _series(
                         next_command="take that mode from it",
                     )
                 files[change.path] = file
-            if patch_text.parse(name, patch.render()) != patch:
+            if patch != known.get(name) and patch_text.parse(name, patch.render()) != patch:
                 raise errors.SeriesError(
                     "a line of its message is '---', or has unusual white space",
                     next_command=remedy,

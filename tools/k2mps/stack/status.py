@@ -13,6 +13,8 @@ from k2mps.stack.checkout import BRANCH_REF, Checkout, Head
 from k2mps.stack.work import Work
 
 APPLY = "k2mps apply"
+# Where only the new commits of the series, which take a second, would tell whether it refuses.
+_APPLY_TELLS = f"{APPLY}; where your edits or commits are in its way, it says what to do"
 
 
 class State(str, enum.Enum):
@@ -71,10 +73,14 @@ def of_checkout(project: Project, upstream: Upstream, checkout: Checkout | None)
         advice = f"{where} {operation} --continue, or --abort"
     elif state is State.APPLIED and not changes:
         advice = ""
-    elif edited and on_branch and not (users or changes):
+    elif edited and on_branch and not users and found.tip_is_known:
         advice = "k2mps fold PATCH, or k2mps new SUBJECT"
-    elif users and on_branch and not edited and not _refusal(lambda: export.planned(found)):
+    elif users and on_branch and not edited and _exports(found):
         advice = "k2mps export"
+    elif not found.tip_is_known and (edited or users or found.users()):
+        refusal = _unreadable(found)
+        details += [refusal.what] if refusal else []
+        advice = refusal.next_command if refusal else _APPLY_TELLS
     else:
         refusal = _refusal_of_apply(found)
         details += [refusal.what] if refusal and not edited else []
@@ -94,14 +100,25 @@ def _refusal(attempt: Callable[[], object]) -> errors.K2mpsError | None:
     return None
 
 
+def _exports(found: Work) -> bool:
+    """Whether `export` would write the user's commits; or, where patches/ has changed, complete a
+    killed `new` or `fold`, whose last commit is the tool's."""
+    if not found.tip_is_known and not found.checkout.commits("-1", found.head.commit)[0].ours:
+        return False
+    base = found.applied.files if found.applied else {}
+    return not _refusal(lambda: export.planned(found, base))
+
+
+def _unreadable(found: Work) -> errors.K2mpsError | None:
+    """The error of reading patches/, which is sound if it is as it was applied."""
+    return found.changed and _refusal(lambda: patch_folder.load(found.project.patches)) or None
+
+
 def _refusal_of_apply(found: Work) -> errors.K2mpsError | None:
     """The error of `apply`; where patches do not apply to one another, it is not known."""
-    if found.changed:
-        refusal = _refusal(lambda: patch_folder.load(found.project.patches))
-        if refusal:
-            return refusal
-    # The second question takes a second where patches/ has changed.
-    return _refusal(lambda: apply.check_movable(found)) and _refusal(lambda: apply.planned(found))
+    if not found.tip_is_known:
+        return _unreadable(found) or _refusal(lambda: apply.check_movable(found))
+    return _refusal(lambda: apply.planned(found))
 
 
 def _where(found: Work) -> tuple[State, list[str], list[str]]:

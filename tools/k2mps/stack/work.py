@@ -44,9 +44,14 @@ class Work:
         """The files that changed since patches/ was applied."""
         return applied.differing(self.applied.files, self.entries) if self.applied else []
 
+    @property
+    def tip_is_known(self) -> bool:
+        """Whether the series' last commit need not be made."""
+        return bool(self.applied) and not self.changed
+
     def tip(self) -> str:
         """The series' last commit."""
-        if self.applied and not self.changed:
+        if self.tip_is_known:
             return self.applied.tip
         return commits.series_tip(self.project, self.checkout, self.pin)
 
