@@ -1,4 +1,5 @@
-# Most targets are one k2mps command; `.venv/bin/k2mps --help` lists all.
+# Most targets are one k2mps command; `.venv/bin/k2mps --help` lists all.  make runs it without a
+# shell: a SIGTERM to make ends the shell of a recipe, and not what the shell waits for.
 #
 #   K2=DIR             your own k2 checkout, used in place
 #   TORCH=VERSION      another torch that upstream.toml supports
@@ -17,16 +18,10 @@ PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11 \
 k2mps := .venv/bin/k2mps
 torch = $(if $(TORCH),--torch $(TORCH))
 
-without_k2 = k2 itself is missing, and has not been built, as the error above says; next: \
-  make build, when the network is back; or make build K2=DIRECTORY, a clone that \
-  has the pinned commit.  A kernel trains without k2.
-
 .PHONY: build test doctor mac-report status apply export clean
 
-# 20: upstream cannot be reached.  The environment, and a kernel alone, need no k2.
 build: $(k2mps)
-	@$(k2mps) build $(torch) || { [ $$? = 20 ] && echo "$(without_k2)" && \
-	  $(k2mps) kernels --train $(torch) && echo "$(without_k2)"; }
+	@$(k2mps) build --else-train $(torch)
 
 test: $(k2mps)
 	$(k2mps) test $(torch) $(SUITE)

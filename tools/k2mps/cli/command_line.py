@@ -5,7 +5,7 @@ Each command imports its modules when it runs, so that quick commands stay quick
 
 import itertools
 import platform
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import click
@@ -157,21 +157,45 @@ def status_command(session: Session, as_json: bool) -> None:
 @click.option(
     "--demo/--no-demo", default=True, help="whether to end with a comparison of mps and the CPU"
 )
+@click.option(
+    "--else-train",
+    is_flag=True,
+    help="without a way to get k2, train a transducer with a kernel alone: make build does",
+)
 @click.argument("cmake_arguments", nargs=-1, type=click.UNPROCESSED)
 def build_command(
-    session: Session, device: str, demo: bool, cmake_arguments: tuple[str, ...]
+    session: Session, device: str, demo: bool, else_train: bool, cmake_arguments: tuple[str, ...]
 ) -> None:
     """Build k2's Python module; after `--`, arguments for cmake."""
     from k2mps.build import builder
     from k2mps.run import program
 
-    built = session.build(session.request(device, cmake_arguments=cmake_arguments))
+    try:
+        built = session.build(session.request(device, cmake_arguments=cmake_arguments))
+    except errors.UnreachableError as error:
+        if not else_train:
+            raise
+        _train_without_k2(session, error)
+        return
     builder.register(session.environment, built)
     done = f"{built.steps} steps" if built.steps else "nothing to do"
     session.console.info(f"built {built.directory.name}: {done}")
     if demo and device == "mps":
         program.CHECK.run(session.environment, ["--size", "small", "--seconds", "0"])
     session.console.info("next: make test, or train something: examples/README.md")
+
+
+def _train_without_k2(session: Session, error: errors.UnreachableError) -> None:
+    """Does what needs no k2: the environment, and a program that trains with a kernel alone."""
+    session.console.warn(str(error).replace("\n", "\n  "))
+    missing = (
+        "k2 itself is missing, and has not been built, as the warning above says; next: make build,"
+        " when the network is back; or make build K2=DIRECTORY, a clone that has the pinned commit."
+        " A kernel trains without k2."
+    )
+    session.console.info(missing)
+    _run_kernels(session, ["--train"])
+    session.console.info(missing)
 
 
 @command(main, "doctor", device_option, json_option)
@@ -287,6 +311,10 @@ def kernels_command(session: Session, words: tuple[str, ...]) -> None:
     --libdevice FILE    CUDA's libdevice.10.bc; default: the installed toolkit's, else PyPI's
     --train             train a small transducer with one of the kernels
     """
+    _run_kernels(session, words)
+
+
+def _run_kernels(session: Session, words: Sequence[str]) -> None:
     from k2mps.build import builder
     from k2mps.run import program
 

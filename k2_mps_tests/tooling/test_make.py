@@ -1,0 +1,52 @@
+"""The Makefile: `make clean` deletes only files that other commands make again, and a signal to
+make reaches the tool."""
+
+import os
+import shutil
+import subprocess
+
+import pytest
+
+from k2_mps_tests.tooling import support
+
+
+def test_clean_deletes_build_trees_only(sandbox, k2):
+    build = sandbox.root / "build"
+    for name in ("Makefile", ".gitignore"):
+        shutil.copy(support.TOOLS.parent / name, sandbox.root)
+    support.git(sandbox.root, "init", "--quiet")
+    support.git(k2, "worktree", "add", "--quiet", "--detach", str(build / "rebase"))
+    support.write(build, {"cpu-torch/build.ninja": "x\n", "tests/tooling.xml": "x\n", "file": ""})
+    support.write(sandbox.root, {"mine/file": ""})
+    (build / "link").symlink_to(sandbox.root / "mine")
+    before = support.snapshot(k2)
+    for _ in range(2):
+        support.output("make", "clean", cwd=sandbox.root)
+        assert (sandbox.root / "mine/file").exists()
+        assert sorted(os.listdir(build)) == ["k2", "rebase"]
+        assert support.snapshot(k2) == before
+    assert sandbox.state() == "applied"
+
+
+# In place of k2mps: ends a moment after it is asked to, as compilers do.
+TOOL = """\
+#!/bin/sh
+trap 'kill $!; sleep 1; echo > ended; exit 143' TERM
+sleep 60 &
+echo > started
+wait
+"""
+
+
+@pytest.mark.parametrize("target", ["build", "test", "mac-report"])
+def test_make_passes_a_sigterm_on_and_waits(tmp_path, target):
+    (tmp_path / "ci").mkdir()
+    for name in ("Makefile", "pyproject.toml", "ci/mac-report"):
+        shutil.copy(support.TOOLS.parent / name, tmp_path / name)
+    support.write(tmp_path, {".venv/bin/k2mps": TOOL})
+    (tmp_path / ".venv/bin/k2mps").chmod(0o755)
+    make = subprocess.Popen(["make", target], cwd=tmp_path, stderr=subprocess.DEVNULL)
+    support.wait_for(tmp_path / "started")
+    make.terminate()
+    assert make.wait(timeout=30) != 0
+    assert (tmp_path / "ended").exists()
