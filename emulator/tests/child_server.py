@@ -1,7 +1,9 @@
-"""Forks a child for each line on stdin, for in_child of conftest.py."""
+"""Forks a child for each line on stdin, which names the child's program: see in_child of
+conftest.py."""
 
 import ast
 import os
+import runpy
 import sys
 import traceback
 
@@ -9,13 +11,13 @@ import kernels
 import torch
 
 
-def _run_child(code, environment, outputs, names):
+def _run_child(program, environment, outputs, names):
     os.environ.update(environment)
     for descriptor, path in enumerate(outputs, 1):
         with open(path, "wb", buffering=0) as file:
             os.dup2(file.fileno(), descriptor)
     try:
-        exec(compile(code, "<child>", "exec"), names)
+        runpy.run_path(program, names)
         status = 0
     except BaseException:
         traceback.print_exc()
@@ -31,10 +33,10 @@ def main():
 
     names = {"torch": torch, "extension": extension, "kernels": kernels}
     for line in sys.stdin:
-        code, environment, *outputs = ast.literal_eval(line)
+        program, environment, *outputs = ast.literal_eval(line)
         child = os.fork()
         if child == 0:
-            _run_child(code, environment, outputs, names)
+            _run_child(program, environment, outputs, names)
         _, status = os.waitpid(child, 0)
         print(status, flush=True)
 

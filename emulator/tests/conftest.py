@@ -123,10 +123,12 @@ def in_child(child_server, tmp_path):
     of a server that has only imported these: a fork takes milliseconds, a new
     interpreter seconds.
     """
-    outputs = [tmp_path / "stdout", tmp_path / "stderr"]
+    program, *outputs = (tmp_path / name for name in ("program.py", "stdout", "stderr"))
 
     def run(code, **environment):
-        child_server.stdin.write(repr((code, environment, *map(str, outputs))) + "\n")
+        program.write_text(code)
+        request = (str(program), environment, *map(str, outputs))
+        child_server.stdin.write(repr(request) + "\n")
         child_server.stdin.flush()
         status = int(child_server.stdout.readline())
         return Child(status, *(path.read_text(errors="replace") for path in outputs))

@@ -2,6 +2,7 @@
 
 import collections
 import os
+import runpy
 
 import pytest
 from hypothesis import strategies as st
@@ -48,7 +49,7 @@ def test_a_place_can_be_chosen_for_all_cases(cases, option):
     assert seen == set(option[1:] or fuzz.PLACES)
 
 
-def test_a_difference_is_a_program_that_shows_it(cases, capfd):
+def test_a_difference_is_a_program_that_shows_it(cases, capfd, tmp_path):
     def case(device, number):
         return number if device == fuzz.CPU or number < 7 else -1
 
@@ -58,5 +59,7 @@ def test_a_difference_is_a_program_that_shows_it(cases, capfd):
     said = capfd.readouterr().out
     program = said.split("to see it again:\n\n")[1].split("\n\n")[0]
     assert "number=7" in program and "place='metal'" in program
+    file = tmp_path / "program.py"
+    file.write_text(program)
     with pytest.raises(AssertionError, match="result is 7 on the CPU and -1 on mps"):
-        exec(program)
+        runpy.run_path(str(file))  # in this process, which has the case

@@ -15,15 +15,14 @@ from k2_mps_tests.tooling import support
 ROOT = support.TOOLS.parent
 HERE = f"{sys.version_info.major}.{sys.version_info.minor}"
 
-# Runs this Python, with other answers to questions about the interpreter.
+# Runs this Python, with other answers to questions about the interpreter: lines of Python come
+# before the program that follows `-I -c`.
 STAND_IN = """\
-#!{program}
-import sys, sysconfig
+#!/bin/sh
+exec {program} "$1" "$2" "import sys, sysconfig
 sysconfig.get_config_vars()  # read before the changes
 {lines}
-code = sys.argv[sys.argv.index("-c") + 1]
-sys.argv = sys.argv[sys.argv.index("-c") + 1:]
-exec(code)
+$3"
 """
 
 
