@@ -121,7 +121,7 @@ def tried(
         outcome = environment.run(["-c", FSA], cwd=root, environment=settings)
         return "\n".join(outcome.lines[-8:]), outcome.status == 0
     result = suites.run(environment, suite, built)
-    return "\n".join([result.told, *result.output[-20:]]), result.ok
+    return "\n".join([result.summary, *result.output[-20:]]), result.ok
 
 
 def at_commit(checkout: Checkout, folder: Path, commit: str) -> Checkout:

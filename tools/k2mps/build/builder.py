@@ -436,8 +436,8 @@ def _first_failure(log: Path) -> str:
 
     k2 has hundreds of warnings, which the log keeps.
     """
-    told = log.read_text(encoding="utf-8", errors="replace").splitlines()
-    lines = _from("FAILED:", told) or told[-_SHOWN_LINES:]
+    output = log.read_text(encoding="utf-8", errors="replace").splitlines()
+    lines = _from("FAILED:", output) or output[-_SHOWN_LINES:]
     # The second line is the command.
     first = next((at for at, line in enumerate(lines) if at > 1 and _ERROR.search(line)), 2)
     return "\n".join([*lines[:1], *lines[first : first + _SHOWN_LINES]])

@@ -129,7 +129,7 @@ def _facts(checkout: Checkout, commit: str) -> dict[str, str]:
     return dict(zip(("id", "author", "date", "subject"), facts.split("\x02")))
 
 
-def _told(commit: dict[str, str]) -> str:
+def _shown(commit: dict[str, str]) -> str:
     """An upstream commit, for people."""
     return "{id:.12} {date} {author}: {subject}".format_map(commit)
 
@@ -143,12 +143,12 @@ def section(result: dict) -> Section:
         if broken:
             how = "conflicts in " + ", ".join(broken["paths"])
             how += "; upstream has its lines" if broken["upstream_has"] else ""
-            row = (one["name"], str(broken["step"]), _told(broken["commit"]), how)
+            row = (one["name"], str(broken["step"]), _shown(broken["commit"]), how)
         rows.append(row)
     whole = sum(one["broken"] is None for one in patches)
     lines = [
-        f"{steps} upstream commits, from {_told(result['start'])}",
-        f"to {_told(result['end'])}",
+        f"{steps} upstream commits, from {_shown(result['start'])}",
+        f"to {_shown(result['end'])}",
         f"{whole} of {len(patches)} patches apply all the way",
         f"all patches apply to {result['carries_to'][:12]}",
     ]

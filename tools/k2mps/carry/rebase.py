@@ -202,7 +202,7 @@ class _Rebase:
             if patch.name in settled:
                 continue
             tree = self._clone.tree_of(self._tip)
-            told = ""
+            reason = ""
             try:
                 if old:
                     picked = commits.pick(self._clone.objects, old[number], tree)
@@ -211,9 +211,9 @@ class _Rebase:
                         self._project, self._clone, patch, self._series, tree
                     )
             except commits.DoesNotApplyError as error:
-                picked, told = Picked(tree, (), ""), error.what.partition(": ")[2]
-            if told or picked.conflicts:
-                self._wait(patch, picked, told)
+                picked, reason = Picked(tree, (), ""), error.what.partition(": ")[2]
+            if reason or picked.conflicts:
+                self._wait(patch, picked, reason)
             elif picked.tree != tree:
                 self._carry(patch, picked.tree)
             elif patch.name in drop:
@@ -240,7 +240,7 @@ class _Rebase:
             self._clone = Checkout(self._project.rebase, self._checkout.reporter)
             self.stop = Stop(self._project, self._clone)
 
-    def _wait(self, patch: Patch, picked: Picked, told: str) -> None:
+    def _wait(self, patch: Patch, picked: Picked, reason: str) -> None:
         """Leaves a patch to the user."""
         self.position = self.position._replace(at=patch.name, head=self._tip, shown=False)
         self._save()
@@ -255,12 +255,12 @@ class _Rebase:
                 next_command=f"edit the files in {self._project.rebase}, then k2mps rebase"
                 " --continue; or k2mps rebase --abort",
             )
-        raise self._nothing(patch, told)
+        raise self._nothing(patch, reason)
 
-    def _nothing(self, patch: Patch, told: str) -> errors.ConflictError:
+    def _nothing(self, patch: Patch, reason: str) -> errors.ConflictError:
         return errors.ConflictError(
             f"{self._place(patch)} changes nothing in {self._project.rebase}",
-            why=told,
+            why=reason,
             next_command=f"k2mps rebase --continue --drop {patch.name}, which drops it; or make its"
             " changes there by hand, then k2mps rebase --continue; or k2mps rebase --abort",
         )

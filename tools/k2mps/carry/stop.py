@@ -42,8 +42,8 @@ class Stop:
         if not picked.conflicts:
             return []
         result = self._git.run(*_PICK, "cherry-pick", picked.made)
-        told = result.stdout.decode("utf-8", "replace")
-        found = re.findall(r"^CONFLICT \(.*$", told, re.MULTILINE)
+        output = result.stdout.decode("utf-8", "replace")
+        found = re.findall(r"^CONFLICT \(.*$", output, re.MULTILINE)
         if result.status and not found:
             raise self._git.failure(("cherry-pick",), result)
         return found

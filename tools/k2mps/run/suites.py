@@ -130,7 +130,7 @@ class Result:
         return self.passed + self.failed + self.errors
 
     @property
-    def told(self) -> str:
+    def summary(self) -> str:
         """The numbers of tests and what is wrong, in words."""
         if self.not_run:
             return f"not run: {self.not_run}"
@@ -283,7 +283,7 @@ def run_all(
 def summary(results: Sequence[Result]) -> list[str]:
     """The numbers of each suite and of all, and the reasons for which tests were skipped."""
     width = max(len(result.suite.title) for result in results)
-    lines = [f"{result.suite.title:{width}}  {result.told}" for result in results]
+    lines = [f"{result.suite.title:{width}}  {result.summary}" for result in results]
     for result in results:
         for reason, count in sorted(result.reasons.items()):
             lines.append(f"skipped in {result.suite.title}, {count}: {reason}")

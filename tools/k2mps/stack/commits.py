@@ -108,9 +108,9 @@ def apply_patch(
         base = objects.tree()
     result = objects.apply(whole_diff(patch, found))
     if result.status or "Skipped patch" in result.stderr:
-        told = "; ".join(re.findall(r"^error: (.*)$", result.stderr, re.MULTILINE))
-        kind = DoesNotApplyError if _MISFIT.search(told) else errors.SeriesError
-        raise _refusal(kind, patch, told or result.stderr)
+        reasons = "; ".join(re.findall(r"^error: (.*)$", result.stderr, re.MULTILINE))
+        kind = DoesNotApplyError if _MISFIT.search(reasons) else errors.SeriesError
+        raise _refusal(kind, patch, reasons or result.stderr)
     theirs = objects.tree()
     if base == tree:
         return Picked(theirs, (), "")

@@ -62,8 +62,8 @@ class Images:
             yield Problem("platform", name, "not for macOS")
         elif list(build.minos) > self._minimum:
             needed = ".".join(map(str, build.minos))
-            told = f"needs macOS {needed}, the wheel's tag promises less"
-            yield Problem("minimum-os", name, told)
+            what = f"needs macOS {needed}, the wheel's tag promises less"
+            yield Problem("minimum-os", name, what)
         install_name = lief.MachO.LoadCommand.TYPE.ID_DYLIB
         for entry in binary.libraries:
             expected = f"@rpath/{posixpath.basename(name)}"
@@ -83,14 +83,14 @@ class Images:
         }
         for library, symbols in known.items():
             if symbols is None:
-                told = f"needs {library}, which is neither in the wheel, nor of torch"
-                yield Problem("libraries", name, f"{told}, nor known of macOS")
+                what = f"needs {library}, which is neither in the wheel, nor of torch"
+                yield Problem("libraries", name, f"{what}, nor known of macOS")
         everywhere = self._pythons.union(self._exports_of(name), *filter(None, known.values()))
         for library, symbols in sorted(toolchain.imports(binary).items()):
             exported = known[library] if library else everywhere
             for symbol in sorted(symbols - exported if exported is not None else ()):
-                told = f"{library} does not export" if library else "no library exports"
-                yield Problem("symbols", name, f"{told} {symbol}")
+                what = f"{library} does not export" if library else "no library exports"
+                yield Problem("symbols", name, f"{what} {symbol}")
 
     @functools.cached_property
     def _pythons(self) -> set[str]:

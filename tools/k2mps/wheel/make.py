@@ -21,8 +21,8 @@ try:
     import k2
     raise SystemExit("it does not refuse another torch")
 except ImportError as error:
-    for told in ("0.0", f"pip install torch=={{right.split('+')[0]}}"):
-        assert told in str(error), error
+    for word in ("0.0", f"pip install torch=={{right.split('+')[0]}}"):
+        assert word in str(error), error
 torch.__version__ = right
 import k2
 info = k2.mps.build_info()

@@ -116,8 +116,8 @@ def _metadata(wheel: WheelFile) -> Iterator[Problem]:
             yield Problem("metadata", metadata, f"describes {facts.name} {facts.version}")
         torch = [str(entry) for entry in facts.requires_dist or [] if entry.name == "torch"]
         if torch != [f"torch=={wheel.torch}"]:
-            told = f"requires {torch or 'no torch'}; its version says {wheel.version.local}"
-            yield Problem("metadata", metadata, told)
+            what = f"requires {torch or 'no torch'}; its version says {wheel.version.local}"
+            yield Problem("metadata", metadata, what)
     except errors.CheckFailedError as error:
         yield Problem("metadata", metadata, error.why)
     about = email.message_from_bytes(wheel.of_info("WHEEL"))
@@ -141,8 +141,8 @@ def _origin(wheel: WheelFile, reference: Reference) -> Iterator[Problem]:
     if origin["patched_tree"] != reference.origin:
         yield Problem("origin", name, f"not made of the patched tree {reference.origin[:12]}")
     if bool(origin.get("dirty")) != wheel.dirty:
-        told = f"dirty is {origin.get('dirty')}; the version is {wheel.version}"
-        yield Problem("origin", name, told)
+        what = f"dirty is {origin.get('dirty')}; the version is {wheel.version}"
+        yield Problem("origin", name, what)
 
 
 def _paths(wheel: WheelFile, reference: Reference) -> Iterator[Problem]:

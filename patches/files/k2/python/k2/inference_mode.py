@@ -25,13 +25,8 @@ from typing import Callable
 import torch
 
 
-def _no(*unused) -> bool:
-    return False
-
-
-# Old releases of torch lack these.
-_is_enabled = getattr(torch, 'is_inference_mode_enabled', _no)
-_is_of_mode = getattr(torch.Tensor, 'is_inference', _no)
+# Old releases of torch have no such mode.
+_EXISTS = hasattr(torch, 'is_inference_mode_enabled')
 
 
 def outside_inference_mode(function: Callable) -> Callable:
@@ -39,7 +34,7 @@ def outside_inference_mode(function: Callable) -> Callable:
 
     @functools.wraps(function)
     def wrapper(*args, **kwargs):
-        if not _is_enabled():
+        if not (_EXISTS and torch.is_inference_mode_enabled()):
             return function(*args, **kwargs)
         # Outside of inference mode, gradients are recorded.
         with torch.inference_mode(False), torch.no_grad():
@@ -51,4 +46,4 @@ def outside_inference_mode(function: Callable) -> Callable:
 @outside_inference_mode
 def to_keep(value: torch.Tensor) -> torch.Tensor:
     '''Return `value`, or a copy of it if it was made in inference mode.'''
-    return value.clone() if _is_of_mode(value) else value
+    return value.clone() if _EXISTS and value.is_inference() else value

@@ -50,21 +50,21 @@ def build_info() -> Dict[str, Any]:
         - with_mps, with_cuda: whether the library supports the device.
     '''
     version = _k2.version
-    told = _told()
-    upstream = told.get('upstream', {})
+    record = _record()
+    upstream = record.get('upstream', {})
     return {
-        'version': told.get('version', version.__version__),
+        'version': record.get('version', version.__version__),
         'git_sha1': version.git_sha1,
         'upstream': upstream.get('url'),
         'upstream_commit': upstream.get('commit'),
-        'patched_tree': told.get('patched_tree'),
-        'series': told.get('series'),
-        'dirty': told.get('dirty'),
+        'patched_tree': record.get('patched_tree'),
+        'series': record.get('series'),
+        'dirty': record.get('dirty'),
         'torch': version.torch_version,
         'python': version.python_version,
-        'compiler': told.get('compiler', version.gcc_version),
-        'built': told.get('built'),
-        'device': told.get('device'),
+        'compiler': record.get('compiler', version.gcc_version),
+        'built': record.get('built'),
+        'device': record.get('device'),
         'with_mps': bool(version.with_mps),
         'with_cuda': bool(version.with_cuda),
     }
@@ -77,7 +77,8 @@ def describe() -> str:
         for name, value in build_info().items())
 
 
-def _told() -> Dict[str, Any]:
+def _record() -> Dict[str, Any]:
+    '''Return what the packager has recorded.'''
     folder = Path(_k2.__file__).parent
     text = None
     if (folder / _FILE).is_file():
