@@ -87,8 +87,10 @@ def k2(sandbox) -> Path:
 
 @pytest.fixture
 def exchanged(empty) -> support.Sandbox:
-    """A clone of k2-mps whose checkout is to follow the pin to a commit that makes a file of
-    folder `b` and a folder of file `a`."""
+    """A clone of k2-mps whose pin has moved since its checkout was made.
+
+    The new pin has a file in place of folder `b`, and a folder in place of file `a`.
+    """
     before = {"a": "1\n", "b/deep/file": "2\n", "b/two": "3\n"}
     pin = support.commit(empty.upstream, "before", before)
     support.git(empty.upstream, "rm", "--quiet", *before)
@@ -102,7 +104,7 @@ def exchanged(empty) -> support.Sandbox:
 
 @pytest.fixture
 def own(sandbox) -> Path:
-    """A checkout of the user's, with a file and a branch of theirs."""
+    """A checkout that the user made, with a file and a branch of the user's own."""
     directory = sandbox.clone("own")
     support.write(directory, {"notes.txt": "mine\n"})
     support.git(directory, "branch", "feature")

@@ -17,7 +17,7 @@
 #include <sys/types.h>
 #include <unistd.h>
 
-// The first page of FAULT_FILE; other processes have it, too.
+// The first page of FAULT_FILE, which all the processes share.
 struct shared {
   atomic_int calls;
   atomic_int processes;
@@ -39,12 +39,12 @@ __attribute__((constructor)) static void start(void) {
 }
 
 __attribute__((destructor)) static void end(void) {
-  // Another process may get the id.
+  // A later process may get the same id.
   for (int i = 0; state && i < 900; ++i)
     if (state->ids[i] == getpid()) state->ids[i] = 0;
 }
 
-// Counts a call; -1 where it must fail for want of space.
+// Counts a call; returns -1 if the call must fail for lack of space.
 static int count(int needs_space) {
   if (!state) return 0;
   int number = atomic_fetch_add(&state->calls, 1) + 1;
@@ -81,7 +81,7 @@ WRAP(int, ftruncate64, 0, (int f, off64_t n), (f, n))
 WRAP(ssize_t, pwrite64, 1, (int f, const void *b, size_t n, off64_t o), (f, b, n, o))
 
 ssize_t write(int file, const void *bytes, size_t length) {
-  // Not the pipes and the terminal.
+  // Only a file can seek: calls for pipes and the terminal do not count.
   if (file > 2 && lseek(file, 0, SEEK_CUR) >= 0 && count(1)) return -1;
   return NEXT(write)(file, bytes, length);
 }

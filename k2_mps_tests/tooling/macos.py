@@ -31,7 +31,7 @@ def link(
       options: further arguments: libraries and linker options.
       kind: -dynamiclib or -bundle.
       name: the install name of a dynamic library; default: @rpath/ and its file name.
-      suffix: of the source; it tells clang the language.
+      suffix: the source file's suffix, by which clang knows the language.
     Raises:
       subprocess.CalledProcessError: the compiler's or linker's message is in `stderr`.
     """

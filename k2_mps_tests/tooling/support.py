@@ -63,14 +63,14 @@ def git(directory: Path, *args: str, env: dict | None = None) -> str:
 
 
 def output(*command: object, **how) -> str:
-    """What a program prints, which must succeed."""
+    """Runs a program, which must succeed; returns what it prints."""
     result = ran(*command, **how)
     assert result.returncode == 0, f"{command}: {result.stdout}{result.stderr}"
     return result.stdout
 
 
 def cmake(folder: Path, commands: str, settings: dict[str, object]) -> str:
-    """Configures a project as k2's, with these commands, in folder/build; what cmake prints."""
+    """Configures a project like k2's in folder/build; returns what cmake prints."""
     head = "cmake_minimum_required(VERSION 3.18)\nproject(k2 CXX)\n"
     (folder / "CMakeLists.txt").write_text(f"{head}{commands}\n")
     programs = Path(sys.prefix, "bin")
@@ -81,7 +81,7 @@ def cmake(folder: Path, commands: str, settings: dict[str, object]) -> str:
 
 
 def ninja(folder: Path) -> None:
-    """Builds what `cmake` has configured."""
+    """Builds the project that `cmake` has configured."""
     output(Path(sys.prefix, "bin/ninja"), "-C", folder / "build")
 
 
@@ -319,10 +319,10 @@ _UNTOLD = "FETCH_HEAD ORIG_HEAD logs gc.log worktrees".split()
 
 
 def snapshot(directory: Path, times: bool = True) -> dict[str, object]:
-    """The state of a checkout that a user could miss.
+    """Everything in a checkout that a user would miss.
 
-    It is HEAD, the refs, the index, each file with its bytes, mode and time, and the
-    names of all other files in the git directory, where the tool must leave nothing.
+    The result has HEAD, the refs, the index, and each file with its bytes, mode and time. It also
+    has the names in the git directory, where the tool must leave nothing.
     """
     git_dir = Path(git(directory, "rev-parse", "--absolute-git-dir"))
     files = {}
@@ -341,7 +341,7 @@ def snapshot(directory: Path, times: bool = True) -> dict[str, object]:
     return {
         "files": files,
         "head": (git_dir / "HEAD").read_text(),
-        # But for the tool's ref.
+        # All refs but the tool's own.
         "refs": re.sub(r"\n?.*refs/k2mps/applied", "", git(directory, "for-each-ref")),
         "index": git(directory, "ls-files", "--stage", "-t"),
         "status": git(directory, "status", "--porcelain=v1", "--ignored"),

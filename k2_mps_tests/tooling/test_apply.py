@@ -49,7 +49,7 @@ def test_apply_gives_the_tree_one_commit_a_patch(sandbox):
 
 
 def test_a_first_apply_touches_only_what_the_series_changes(sandbox):
-    """ninja compiles what is newer than its object."""
+    """A file that is written anew makes ninja compile it again."""
     sandbox.ok("checkout")
     before = snapshot(sandbox.checkout)["files"]
     sandbox.ok("apply")
@@ -157,7 +157,7 @@ def test_a_patch_that_does_not_apply_is_named_with_hunk_and_file(sandbox):
 
 
 def test_a_patch_of_a_file_that_k2_lacks_is_refused(sandbox):
-    """git could find another file of the same content, which the patch does not name."""
+    """By the content alone, git would find context.h, which the patch does not name."""
     patch = sandbox.root / "patches/context-know-mps.patch"
     patch.write_text(patch.read_text().replace("context.h", "contexts.h"))
     before = support.patches(sandbox)
@@ -189,7 +189,7 @@ def test_an_edit_made_while_it_runs_is_not_lost(sandbox, tmp_path):
 
 
 def test_a_file_that_git_could_not_write_is_named(sandbox, tmp_path):
-    """git says so, and ends well, where a folder is read-only."""
+    """In a read-only folder, git prints this error, and yet exits with 0."""
     sandbox.ok("checkout")
     refusal = "echo 'error: unable to unlink old' >&2"
     late = f'$real "$@" && echo old > k2/csrc/array.cu && {refusal}; exit'
@@ -200,7 +200,7 @@ def test_a_file_that_git_could_not_write_is_named(sandbox, tmp_path):
 @pytest.mark.parametrize("content", ["", "1" * 40])
 @pytest.mark.parametrize("command", ["status", "apply"])
 def test_a_broken_ref_is_named(sandbox, content, command):
-    """A machine that loses power can leave an empty one."""
+    """A machine that loses power can leave an empty ref."""
     sandbox.ok("apply")
     ref = sandbox.checkout / ".git/refs/k2mps/applied"
     ref.write_text(content)
@@ -261,7 +261,7 @@ def test_what_is_no_checkout_is_refused(sandbox, tmp_path):
 
 def test_filters_of_the_checkout_are_kept(sandbox):
     own = sandbox.clone("own")
-    git(own, "config", "core.autocrlf", "true")  # the files have LF, which is no edit
+    git(own, "config", "core.autocrlf", "true")  # the files have LF: git sees no edit
     git(own, "config", "filter.upper.clean", "tr A-Z a-z")
     git(own, "config", "filter.upper.smudge", "tr a-z A-Z")
     (own / ".git/info/attributes").write_text("*.cmake filter=upper\n")

@@ -61,7 +61,7 @@ def test_nothing_that_a_terminal_obeys_is_printed(sandbox, k2):
 
 
 def test_lint_is_linear_in_the_hunks(sandbox, k2):
-    """40,000 hunks, of a file that does not have them: 2 seconds are allowed on a quiet machine."""
+    """A patch has 40,000 hunks; lint may take 2 seconds on a quiet machine."""
     id_ = git(k2, "rev-parse", f"HEAD:{CONTEXT}")
     head = HEADER.format("x: many", "Pending") + f"\n---\ndiff --git a/{CONTEXT} b/{CONTEXT}\n"
     head += f"index {id_}..{'2':0>40} 100644\n--- a/{CONTEXT}\n+++ b/{CONTEXT}\n"

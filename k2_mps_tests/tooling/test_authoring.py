@@ -182,7 +182,7 @@ def test_conflicts_that_git_has_left_are_refused(sandbox, k2, command):
 
 
 def test_a_ref_of_the_tools_name_is_replaced(sandbox, k2):
-    """It may be of another program, or of an older k2mps."""
+    """Another program, or an older k2mps, may have written the ref."""
     for value in ("HEAD:CMakeLists.txt", sandbox.pin):
         git(k2, "update-ref", "refs/k2mps/applied", git(k2, "rev-parse", value))
         assert "already applied" in sandbox.ok("apply")

@@ -70,7 +70,7 @@ FILES = {
     "CMakeLists.txt": CMAKE,
     "k2/csrc/module.cc": MODULE,
     "k2/csrc/answer.cc": "int Answer() { return 41; }\n",
-    # With an FSA, which `k2mps upstream --check` scores.
+    # `k2mps upstream --check` scores an FSA, so the stand-in has one.
     "k2/python/k2/__init__.py": (
         "from types import SimpleNamespace as Made\n"
         "from _k2 import answer  # noqa\n"
@@ -81,7 +81,7 @@ FILES = {
         "  return Made(to=lambda device: Made(get_tot_scores=lambda *how: score))\n"
     ),
     "k2/python/k2/mps/check.py": PROGRAM,
-    # Only tests that read wheels need this file.
+    # This file serves only the tests that read wheels.
     "k2/python/k2/mps/__init__.py": (
         "import importlib.metadata, json\n"
         "def is_available():\n"
@@ -257,7 +257,7 @@ def test_flags_and_the_checkout_are_part_of_the_key(sandbox):
     assert len(trees(sandbox)) == 2
     build(sandbox)
     assert len(trees(sandbox)) == 2
-    # What cmake reads and writes is noticed.
+    # A change of a file that cmake reads or writes makes the next build configure again.
     path = sandbox.checkout / "k2/python/k2/torch_version.py"
     path.write_text("k2_torch_version = 'of another build'\n")
     build(sandbox)
@@ -306,7 +306,7 @@ target_sources(_k2 PRIVATE slow.cc)
 """
 
 
-# As a compiler behind ccache: it ends a moment after it is asked to, and nobody waits for that.
+# Like a compiler under ccache, the step ends a second after SIGTERM, and its parent does not wait.
 SLOW_STEP = """
 (
   trap 'sleep 1; exit 1' TERM
@@ -344,7 +344,7 @@ def alive(pid: int) -> bool:
 
 
 def assert_ends(pid: int) -> None:
-    """A killed process closes its files, which ends the wait for it, before it is gone."""
+    """Waits until a process is gone: it closes its files a moment earlier."""
     deadline = time.monotonic() + 5  # Its compiler sleeps for a minute.
     while alive(pid):
         assert time.monotonic() < deadline, f"process {pid} does not end"
@@ -383,7 +383,7 @@ def open_folder(path: Path):
 
 
 def test_a_compiler_that_does_not_end_is_killed(tmp_path):
-    """It has a process group of its own, as the steps of ninja do."""
+    """The compiler has a process group of its own, as ninja's steps have."""
     script = (
         "import os, signal, time; os.setpgid(0, 0); signal.signal(signal.SIGTERM, lambda *_: 0)"
     )
@@ -490,7 +490,7 @@ def test_missing_compilers_name_the_one_command(sandbox, tmp_path):
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root installs unasked")
 @pytest.mark.parametrize("works", [True, False])
 def test_root_installs_what_is_missing(sandbox, tmp_path, works):
-    """This apt-get is a program that puts a compiler on the PATH."""
+    """The test's own apt-get puts a compiler on the PATH."""
     path = bare_path(tmp_path)
     log = tmp_path / "apt.log"
     tool = Path(path) / "apt-get"

@@ -1,7 +1,7 @@
-"""The patch commands in checkouts, configurations and places of every kind.
+"""The commands that change patches, in all kinds of checkouts, configurations and places.
 
-`carry` runs one sequence of commands.  Everywhere the sequence must give the same
-bytes in patches/ and upstream.toml.
+`carry` runs one sequence of commands, which must give the same bytes in patches/ and upstream.toml
+everywhere.
 """
 
 import copy
@@ -122,7 +122,7 @@ def test_a_clone_that_lacks_files_or_blobs_is_refused(sandbox):
 
 
 def test_a_copy_needs_no_other_leave_than_the_checkout(sandbox, tmp_path, monkeypatch):
-    """The checkout may be another user's, whom git trusts there; git may allow no clone of it."""
+    """The user may trust another user's checkout, and still not let git clone any folder."""
     own, made = sandbox.clone("own"), tmp_path / "made"
     trusted = f"[safe]\n\tdirectory = {own}\n\tdirectory = {made}\n"
     sandbox.config.write_text(f'[protocol "file"]\n\tallow = never\n{trusted}')
@@ -131,8 +131,7 @@ def test_a_copy_needs_no_other_leave_than_the_checkout(sandbox, tmp_path, monkey
     assert clone.copy(Checkout(own), made).commit_of(sandbox.pin) == sandbox.pin
 
 
-# All settings together, in both orders: of two values of one setting the last
-# counts.
+# All settings together, in both orders, since git takes the last of two values.
 @pytest.mark.parametrize("step", [1, -1])
 def test_configuration_changes_nothing(sandbox, reference, onto, tmp_path, step):
     name(sandbox, "")

@@ -91,7 +91,7 @@ def test_progress_on_a_terminal(sandbox):
     try:
         while chunk := os.read(leader, 4096):
             shown += chunk
-    except OSError:  # so a terminal of Linux says that the other side is closed
+    except OSError:  # Linux's sign that the other side of a terminal is closed
         pass
     os.close(leader)
     assert process.wait() == 0

@@ -23,7 +23,7 @@ ROOT = support.TOOLS.parent
 
 def test_exit_codes_tell_the_kinds_of_error_apart():
     kinds = tables.error_kinds()
-    # 0 is success, 2 a wrong command line; above 128 are signals.
+    # 0 means success, 2 a wrong command line, and a number above 128 a signal.
     codes = {kind.exit_code for kind in kinds}
     assert len(codes) == len(kinds) and codes.isdisjoint({0, 2}) and max(codes) < 128
     for kind in (*kinds, errors.InterruptedRunError):
@@ -267,7 +267,7 @@ def test_a_toml_that_cannot_be_read_is_one_error(sandbox, text):
 
 
 def test_a_toml_behind_a_link_is_refused(sandbox):
-    """A rebase would make a file of it."""
+    """A rebase would replace the link by a file."""
     config = sandbox.root / "upstream.toml"
     config.rename(sandbox.root / "elsewhere")
     config.symlink_to("elsewhere")
@@ -275,7 +275,7 @@ def test_a_toml_behind_a_link_is_refused(sandbox):
 
 
 def test_ctrl_c_while_modules_are_imported_is_one_line(sandbox):
-    """The signal comes from the first of the command line's modules."""
+    """The signal comes while Python imports the first module of the command line."""
     script = (
         "import os, signal, sys, threading\n"
         "from k2mps import __main__\n"
@@ -291,7 +291,7 @@ def test_ctrl_c_while_modules_are_imported_is_one_line(sandbox):
 
 
 def test_ctrl_c_in_a_finalizer_is_not_lost(sandbox):
-    """Python drops an exception that is raised there."""
+    """Python drops an exception that a finalizer raises."""
     script = (
         "import os, signal, time, weakref\n"
         "from k2mps.cli import command_line, ending\n"
@@ -306,7 +306,7 @@ def test_ctrl_c_in_a_finalizer_is_not_lost(sandbox):
 
 
 def test_ctrl_c_while_python_ends_is_nothing(sandbox):
-    """The signal comes where Python deletes the temporary folders of the run."""
+    """The signal comes while Python deletes the run's temporary folders."""
     script = (
         "import atexit, os, signal, sys\n"
         "from k2mps import __main__\n"
@@ -319,7 +319,7 @@ def test_ctrl_c_while_python_ends_is_nothing(sandbox):
 
 
 def test_ctrl_c_while_python_starts_is_one_line(sandbox, tmp_path):
-    """The signal comes before Python does."""
+    """The signal comes before Python starts."""
     if support.ran("env", "--block-signal=INT", "true").returncode:
         pytest.skip("this system's env cannot make a signal wait")
     shutil.copy(support.TOOLS / "bin/k2mps", tmp_path)

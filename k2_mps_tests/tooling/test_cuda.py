@@ -42,11 +42,11 @@ def test_the_folder_has_all(prepare, tmp_path):
     archives = {"series.tgz", "base.tgz", "moderngpu.tgz"}
     assert {path.name for path in folder.iterdir()} == scripts | archives
     assert {"a", "b", "c", "d"} <= names(folder / "series.tgz")
-    # The comparison is with the pin plus the patches that it needs to compile.
+    # The base is the pin plus the patches without which it does not compile.
     base = names(folder / "base.tgz")
     assert {"a", "b"} <= base and not {"c", "d"} & base
     assert names(folder / "moderngpu.tgz") == {"src/moderngpu/a.hxx"}
-    assert prepare().returncode == 1  # The folder is there.
+    assert prepare().returncode == 1  # The folder exists already.
     # Without a GPU the script names the step at which it stopped.
     empty = tmp_path / "empty"
     empty.mkdir()

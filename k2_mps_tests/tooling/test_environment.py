@@ -139,7 +139,7 @@ def test_a_source_tree_is_installed_when_it_changes(made, tmp_path):
     assert made.version_of("small-package") == "2.0"
     assert install(source, {"FLAVOUR": "sweet"})
     assert not install(source, {"FLAVOUR": "sweet"})
-    # Tests and tools' caches do not count: pip does not install them.
+    # pip installs no tests and no caches, so a change of these installs nothing.
     support.write(
         source, {"tests/test_x.py": "", "__pycache__/x.pyc": "x", ".cache/x": "", "build/x": "x"}
     )

@@ -17,7 +17,7 @@ def test_exporting_what_was_applied_changes_no_byte(sandbox, k2):
 
 
 def test_applying_what_was_exported_gives_the_tree(sandbox, k2):
-    """Also where a file becomes a folder, or a folder a file, and where text is not UTF-8."""
+    """In the commit, a file becomes a folder, a folder a file, and two texts are not UTF-8."""
     support.shell(k2, "rm -r scripts k2/csrc/array.cu")
     for name in ("k2/csrc/crlf.txt", "latin.txt"):
         (k2 / name).write_bytes(b"caf\xe9\r\nx\n")
@@ -216,7 +216,7 @@ def test_messages_of_every_shape_survive_with_author_and_date(sandbox, k2):
 
 
 def test_a_file_system_without_modes_changes_nothing(sandbox, k2):
-    """There, each file is executable, also a script that is not."""
+    """There every file seems executable, even a script whose mode in git is plain."""
     support.commit(k2, "more: a script", {"script": "#!/bin/sh\n"})
     sandbox.ok("export")
     git(sandbox.root, "init", "--quiet")

@@ -2,13 +2,13 @@
 
 A library that the processes load (fault.c) counts the calls that change files, of the tool and of
 all git commands that it runs.  At the chosen call all these processes are killed by SIGKILL at
-once; or from there on no file can be written.
+once; or that call and all later ones find the disk full.
 
 After it, every byte of the user's is in a file, in a commit that a ref or a reflog names, or in
-this repository's git.  The same command, given again, ends as if nothing had happened; only a lock
-of git's that is left must be deleted before, as the message says.
+this repository's git.  The same command, given again, ends as if nothing had happened.  Before that,
+the user deletes the locks of git that the message names, and nothing else.
 
-`--fault-points N` sets how many calls are tried of each command, evenly over all of them.  The
+`--fault-points N` sets how many calls of each command are tried, spread evenly.  The
 default, 56, makes 336 kills and 98 full disks.
 """
 
@@ -111,8 +111,8 @@ class Copies:
         return int.from_bytes(self._calls.read_bytes()[:4], "little")
 
     def again(self, end: tuple) -> None:
-        """Runs the command without a fault, without the locks that it names."""
-        # Then there may be nothing left to do.
+        """Runs the command without a fault, and deletes the locks that it names."""
+        # If the first run did all of the work, the second may report that nothing is left to do.
         complete = self.sandbox.checkout.exists() and self.end() == end
         for _ in range(8):
             result = self.sandbox.run(*self.words)
@@ -123,7 +123,7 @@ class Copies:
         assert complete or result.returncode == 0, result.stderr
 
     def end(self) -> tuple:
-        """What the command leaves; a patch's date is that of the run."""
+        """All that the command leaves, without the dates of patches, which are those of the run."""
         sandbox = self.sandbox
         files = {
             path: re.sub(rb"^Date: .*", b"", text, flags=re.MULTILINE)

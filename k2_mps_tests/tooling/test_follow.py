@@ -1,4 +1,4 @@
-"""`ci/follow.py` carries the series as far as it goes, and says what stops it."""
+"""`ci/follow.py` carries the series as far as the patches allow, and says what stops it."""
 
 import json
 import shutil
@@ -42,7 +42,7 @@ def test_the_culprit_is_told_and_the_commit_before_it_is_tried(sandbox, before):
     status, text = follow(sandbox)
     assert status == 34
     assert f"is {before + 2} commits after the pin" in text
-    # As code, in which a name from upstream is no mention.
+    # Indented as code: there GitHub notifies no user whose name upstream's text has.
     assert f"\n    context-know-mps.patch: {CONTEXT}\n      since {bad} 2023-11-14" in text
     assert "A Contributor: @user `Better\n" in text
     assert f"`k2mps rebase --onto {last}`" in text
@@ -57,7 +57,7 @@ def test_the_culprit_is_told_and_the_commit_before_it_is_tried(sandbox, before):
 
 
 def test_the_probe_tells_a_patch_whose_lines_upstream_has(sandbox):
-    """Upstream's commit has more lines beside them, which git takes for a conflict."""
+    """Upstream's commit adds another line next to the patch's lines, so git finds a conflict."""
     more = LONG_FILE.replace("line 50\n", "line fifty\n  and a half\nand more\n")
     support.commit(sandbox.upstream, "As the patch", {CONTEXT: more})
     [broken] = broken_patches(sandbox)
@@ -97,7 +97,7 @@ esac
 
 
 def test_each_superseded_patch_is_dropped_by_name_and_the_rest_built(tmp_path):
-    """With a stand-in for the tool: what `rebase` says where it stops, and what has to be said."""
+    """A stand-in for the tool stops at each patch until `--drop` names it."""
     commit = {"id": "end", "date": "", "author": "", "subject": ""}
     broken = {"commit": commit, "paths": ["a"], "step": 1, "upstream_has": True}
     probed = {

@@ -17,7 +17,8 @@ from k2_mps_tests.tooling.support import git
 
 ROOT = support.TOOLS.parent
 SERIES = patch_folder.load(project.Project(ROOT).patches).patches
-# Patches of k2's headers with code for the device; the bindings' headers are for the host.
+# The patches that edit headers of k2/csrc, which have code for the GPU; the bindings' headers have
+# none.
 TOUCHING = [
     patch.name
     for patch in SERIES
@@ -75,7 +76,7 @@ def test_the_header_for_torchs_tensors_compiles_for_hips_device(k2, torch, tmp_p
 
 
 def test_code_for_the_host_alone_that_forgets_hip_is_an_error(k2, torch, tmp_path):
-    """What the tests above look for: log.h with a question for CUDA's device code alone."""
+    """The fault that the tests above look for: log.h recognizes the device code of CUDA alone."""
     tree = ported(k2, "k2-mps", tmp_path)
     log = tree / "k2/csrc/log.h"
     log.write_text(log.read_text().replace(" && !defined(__HIP_DEVICE_COMPILE__)", ""))

@@ -1,8 +1,8 @@
 """The user's environment changes no result.
 
 Each case clones in an environment and then runs checkout, apply, status and export.  The commit
-ids, the files, byte for byte, and the exported patches must be those of an empty one.
-test_carrying.py does so with the configurations here.
+ids, the bytes of the files and the exported patches must be those of an empty environment.
+test_carrying.py uses the same configurations.
 """
 
 import os
@@ -13,8 +13,8 @@ from k2_mps_tests.tooling import support
 from k2_mps_tests.tooling.support import git, snapshot
 
 # Names and values; a word in capitals stands for a file or a folder that `_configure` makes.
-# Commands on the working tree, and clones, read all of these.  Commands on objects read no
-# configuration: what they are given here, they would fail with.
+# Commands on the working tree, and clones, read all of these.  Commands on objects must read no
+# configuration: with these values they would fail.
 CONFIGURATIONS = {
     "line ends": """
         core.autocrlf true; core.safecrlf true; core.eol crlf; core.quotePath true
@@ -101,7 +101,7 @@ ENVIRONMENTS = {
 
 
 def configure(file, name, folder) -> None:
-    """Writes a configuration; a `folder` gets what it names."""
+    """Writes a configuration, and into `folder` the files that it names."""
     events = ("post-checkout", "reference-transaction", "pre-commit")
     places = [f"{where}/{one}" for where in ("HOOKS", "TEMPLATE/hooks") for one in events]
     hooks = dict.fromkeys(places, "#!/bin/sh\nexit 1\n")
@@ -163,7 +163,7 @@ def test_ownership_mask_changes_nothing(sandbox, reference):
 
 
 def test_user_url_rewriting_and_credentials_count(sandbox):
-    """The tool honours insteadOf, with which users name a mirror."""
+    """The tool honours insteadOf, by which users name a mirror."""
     url = "https://upstream.invalid/k2.git"
     sandbox.write_config(sandbox.pin, url)
     sandbox.config.write_text(f'[url "{sandbox.upstream.as_uri()}"]\n\tinsteadOf = {url}\n')

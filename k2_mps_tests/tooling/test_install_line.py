@@ -22,7 +22,7 @@ UNREACHABLE = re.compile(
 def python(tmp_path) -> Path:
     """The Python of an environment in which torch is all that is installed.
 
-    The page installs where k2 is, so torch is there; a fresh one would have CUDA's libraries.
+    The page's command runs where k2 and so torch are installed; pip would fetch a torch with CUDA.
     """
     found = importlib.util.find_spec("torch")
     if found is None:

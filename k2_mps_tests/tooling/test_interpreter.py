@@ -1,4 +1,4 @@
-"""The Python for which a wheel is: this one, and ones without wheels."""
+"""The Python that a wheel is for: this one, and kinds of Python that can have no wheel."""
 
 import ctypes
 import dataclasses
@@ -15,7 +15,7 @@ from k2_mps_tests.tooling import support
 ROOT = support.TOOLS.parent
 HERE = f"{sys.version_info.major}.{sys.version_info.minor}"
 
-# Runs this Python, with other answers to questions about the interpreter: lines of Python come
+# Runs this Python, but gives other answers to questions about the interpreter: lines of Python come
 # before the program that follows `-I -c`.
 STAND_IN = """\
 #!/bin/sh
@@ -97,7 +97,7 @@ def test_what_no_wheel_can_be_for(stand_in, lines, why):
 
 
 def test_a_toolchain_is_for_one_python_and_runs_another(tmp_path):
-    """CMake looks in the toolchain for torch, which only the toolchain has."""
+    """CMake asks the toolchain's stand-in for Python about torch, which only the toolchain has."""
     settings = toolchain.Toolchain(tmp_path, "cp314", "").settings()
     assert settings["PYTHON_MODULE_EXTENSION"] == ".cpython-314-darwin.so"
     support.write(tmp_path, {"site/torch/__init__.py": "version = '2.99.0'\n", "bin/python": ""})

@@ -247,7 +247,7 @@ def test_a_patch_of_a_file_that_k2_lacks_is_found_where_there_is_a_checkout(soun
     ["K2/python/k2/mps/größe.txt", "k2/python/k2/mps/gro\u0308ße.txt", "k2/csrc/Context.h/x"],
 )
 def test_twins_are_found(sound, name):
-    """A Mac takes a name's two Unicode forms, and both cases of its letters, for one."""
+    """To a Mac, two names are the same if they differ only in case or in Unicode's form."""
     text = (sound.root / NEW).read_text(encoding="utf-8")
     names = sorted([*re.findall(r"^\t(.*)", text, re.MULTILINE), name])
     listed = "".join(f"\t{one}\n" for one in names)

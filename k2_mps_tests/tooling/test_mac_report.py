@@ -1,4 +1,4 @@
-"""`make mac-report`: what commands say and how they end, and nothing personal."""
+"""`make mac-report` writes the commands' output and exit statuses, and nothing personal."""
 
 import shlex
 import shutil
@@ -13,7 +13,7 @@ from k2_mps_tests.tooling import support
 ROOT = support.TOOLS.parent
 KERNELS = "patches/files/k2/csrc/mps/kernels"
 
-# Stands for .venv's programs: it prints its words, and all that a report must not contain.
+# In place of .venv's programs: prints its arguments, and everything that a report must not contain.
 STAND_IN = """\
 #!/bin/sh
 echo "$MTL_DEBUG_LAYER $*"
@@ -25,7 +25,7 @@ case "$*" in *k2.mps.check*) echo k2 differs >&2; exit 3;; *bench*) printf unfin
 
 @pytest.fixture(params=[(), ("--quick",)])
 def report(request, tmp_path):
-    """A report where the step `check` fails, and whether it was a quick one."""
+    """A report in which the step `check` failed, and whether the report is a quick one."""
     programs = {".venv/bin/k2mps": STAND_IN, ".venv/bin/python": STAND_IN}
     programs |= {"bin/id": "#!/bin/sh\necho ada.lovelace\n"}
     programs |= {"bin/uname": "#!/bin/sh\necho Adas-Mac.local\n"}
@@ -49,7 +49,7 @@ def test_it_is_what_the_commands_print_without_names(report):
         assert name not in text
     assert "\n<project>/x <home>/y on <host> by <user>\n" in text
     assert "\nunfinished\nexit status: 0\n" in text
-    # What fails does not end it.
+    # A step that fails does not end the report.
     assert "\nk2 differs\nexit status: 3\n" in text
     verdicts = text.split("\n== verdicts\n")[1].split("\n\n")[0].splitlines()
     assert verdicts[:3] == ["ok     doctor", "ok     build", "ok     machine"]

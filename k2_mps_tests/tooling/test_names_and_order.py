@@ -1,7 +1,4 @@
-"""patches/ gives the names, the order and the words of patches.
-
-Commits made from an earlier patches/ with the same files do not.
-"""
+"""The names, order and messages of patches come from patches/, not from the commits."""
 
 import json
 import re

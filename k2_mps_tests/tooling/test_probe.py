@@ -35,7 +35,7 @@ def probe(sandbox, *args) -> dict:
     [
         # A patch that edits other lines of the same file is not broken.
         *(({number: {CONTEXT: BETTER}}, {MPS: number}) for number in (1, 2, 10, 19, 20)),
-        # Lines that only move break nothing.
+        # Lines that only move break no patch.
         ({5: {CONTEXT: "first\n" + LONG_FILE.replace("line 70\n", "line seventy\n")}}, {}),
         (
             {
@@ -76,7 +76,7 @@ def test_it_changes_nothing_and_tells_people_the_commit_and_the_file(sandbox):
     assert f"{MPS}\t3\t{told}\tconflicts in {CONTEXT}" in out
     assert "  2 of 3 patches apply all the way" in out
     assert f"  all patches apply to {made[2][:12]}" in out
-    # An earlier commit than the last one, by the name that upstream gives it.
+    # `probe` can also end at an earlier commit, which upstream's tag names.
     git(sandbox.upstream, "tag", "v2", made[2])
     assert probe(sandbox, "v2")["patches"][MPS] is None
     assert "is not after the pin" in sandbox.fails(1, "probe", f"{sandbox.pin}~1")

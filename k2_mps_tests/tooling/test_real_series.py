@@ -60,7 +60,7 @@ def restore(clone):
 
 
 def test_only_what_the_series_changes_is_written(clone):
-    """ninja compiles what is newer than its object."""
+    """A file that is written anew makes ninja compile it again."""
     restore(clone)
     files = [clone.k2 / name for name in git(clone.k2, "ls-files", "-z").split("\0") if name]
     for file in files:
@@ -86,7 +86,7 @@ def test_k2s_style_checkers_find_nothing(clone):
 
 
 def test_export_gives_the_same_patches(clone):
-    """Also where there are no old ones."""
+    """The result is the same whether export reads the old patches or overwrites them."""
     restore(clone)
     assert clone("apply").returncode == 0
     before = patches(clone)

@@ -29,7 +29,7 @@ def same_state(sandbox, k2, before) -> None:
     """The user's files and refs are unchanged, and the tool left nothing."""
     now = snapshot(k2), patches(sandbox)
     for one in (before[0], now[0]):
-        # git's directory of linked worktrees may stay, empty.
+        # git may leave its empty directory of linked worktrees.
         one["git directory"] = [
             name for name in one["git directory"] if name not in ("worktrees", "FETCH_HEAD")
         ]
@@ -171,7 +171,8 @@ def test_abort_takes_no_work(sandbox, k2, script):
 
 
 def test_a_resolution_after_a_kill_at_the_stop_is_kept(sandbox, k2):
-    """The kill came when the conflict was in the files, before the rebase had written that down."""
+    """The kill came after the conflict was put into the files, and before the rebase recorded
+    that."""
     conflict(sandbox)
     file = sandbox.root / "build/rebase/.git/k2mps-rebase.json"
     *known, _, _ = json.loads(file.read_text())
@@ -261,7 +262,8 @@ def work_is_not_exported(sandbox):
         (None, "v10", 1, "has no commit v10"),
         (None, "master~99", 1, "has no commit master~99"),
         (upstream_goes, "master", 20, "upstream cannot be reached"),
-        # For a commit of the pin's history upstream is not asked; the series conflicts there.
+        # The checkout has all commits before the pin, so upstream is not asked; the series
+        # conflicts.
         (upstream_goes, "{pin}~1", 14, "conflicts with"),
         (work_is_not_exported, "HEAD", 1, " mine"),
     ],

@@ -62,7 +62,7 @@ if __name__ == "__main__":
 
 
 def changed(source: str, changes: dict[str, str]) -> str:
-    """A text with other parts in the place of some, each of which it has once."""
+    """A text in which each key of `changes`, which it has once, becomes its value."""
     for old, new in changes.items():
         assert source.count(old) == 1, old
         source = source.replace(old, new)
@@ -281,7 +281,7 @@ SHAPES = {
 }
 
 
-# kaldifeat computes on CUDA or the CPU, in whatever place the model is.
+# Wherever the model is, kaldifeat computes on CUDA or the CPU.
 STREAMING = """import torch
 from kaldifeat import Fbank, FbankOptions
 
@@ -374,7 +374,7 @@ def test_a_deep_program_is_rewritten_or_stays(empty, icefall, nested, count):
 
 
 def test_what_is_no_regular_file_is_not_read(icefall):
-    """git has the names of programs; a pipe or a device may have taken the place of one."""
+    """git lists a program's name; a pipe or a device may be in the program's place."""
     with pytest.raises(ValueError, match="no regular file"):
         bounded.read(icefall, 100)
     os.mkfifo(icefall / "pipe.py")

@@ -96,7 +96,7 @@ def test_status_while_a_rebase_of_the_series_waits(sandbox):
     assert str(worktree) in status(sandbox)["rebase"]
 
 
-# Where `apply` refuses: shell commands in the checkout, whose branch has the series.
+# Shell commands in a checkout with the series, after which `apply` refuses.
 REFUSED = {
     "commits on the branch that is not checked out": (
         "echo mine > mine; git add mine; git commit -qm mine; git checkout -q --detach $PIN"

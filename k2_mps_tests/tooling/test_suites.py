@@ -45,7 +45,7 @@ def test_skipped_inside(): pytest.skip("too old")
 
 @pytest.fixture
 def environment(tmp_path):
-    """The environment of a project: that of the tests themselves."""
+    """A project's environment, which here is the one that the tests run in."""
     support.write(tmp_path, {"pyproject.toml": "[tool.pytest.ini_options]\n"})
     os.symlink(sys.prefix, tmp_path / ".venv")
     return Environment(Project(tmp_path))
@@ -68,7 +68,7 @@ def run(environment, text, on_k2=False, device=doctor.Device.CPU, **kwargs):
         (f"import pytest\n\n{SKIPPED}", "", "every test was skipped"),
         ("import os\n\ndef test_x(): os._exit(0)\n", "", "no test was collected"),
         ("import os\n\ndef test_x(): os.abort()\n", "", "status -6"),
-        # These have errors of their own.
+        # pytest itself reports these as errors.
         ("import nonsense_that_is_not_there\n", "", ""),
         ("import os\n\ndef test_x(): os.abort()\n\ndef test_y(): pass\n", "worksteal", ""),
         ("import os\nos._exit(0)\n", "worksteal", ""),
@@ -198,7 +198,7 @@ def test_of_none(): pass
 
 
 def test_without_upstream_the_rest_still_runs(sandbox):
-    """The command line, with two suites of which one needs k2."""
+    """Runs the command line on two suites; one needs k2."""
     sandbox.upstream.rename(sandbox.upstream.with_name("gone"))
     groups = "[project.optional-dependencies]\nbuild = []\ntest = []\nwheels = []\n"
     (sandbox.root / "pyproject.toml").write_text(groups)

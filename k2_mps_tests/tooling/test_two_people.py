@@ -27,7 +27,7 @@ def fold(project, branch, patch, path, old, new):
 
 
 def make_patch(project):
-    """A person's new patch, on branch a: a line after line 20."""
+    """On branch a, a person's new patch adds a line after line 20."""
     support.edit(project.checkout / CONTEXT, "line 20\n", "line 20\nmine\n")
     git(project.root, "checkout", "--quiet", "-b", "a")
     project.ok("new", "context: mine")
@@ -54,7 +54,7 @@ def test_different_patches_merge(project):
 
 
 def test_conflict_markers_are_refused(project):
-    """In a new file, in a patch, and in the order: git says that they are unmerged."""
+    """The markers are in a new file, then in a patch, then in patches/series."""
     fold(project, "a", MPS, "cmake/mps.cmake", "K2_WITH_MPS", "A")
     fold(project, "b", MPS, "cmake/mps.cmake", "K2_WITH_MPS", "B")
     assert merge(project, "a").returncode == 1
@@ -69,7 +69,7 @@ def test_conflict_markers_are_refused(project):
 
 
 def test_patches_that_merged_cleanly_but_do_not_apply_stop_as_a_rebase_does(project):
-    """One changes the line beside which another one's patch adds a line."""
+    """One person's patch changes line 20, and another's adds a line after it."""
     make_patch(project)
     fold(project, "b", MPS, CONTEXT, "line 20\n", "twenty\n")
     assert merge(project, "a").returncode == 0
@@ -87,7 +87,7 @@ def test_patches_that_merged_cleanly_but_do_not_apply_stop_as_a_rebase_does(proj
 
 
 def test_a_fresh_clone_applies_what_merged_cleanly(project):
-    """It lacks the file that one's patch was made for: earlier patches/ of the repository make it.
+    """The clone lacks the version of context.h that a patch names: an earlier patches/ makes it.
 
     The patches change other lines of that file, and the merge was not exported.
     """

@@ -21,7 +21,7 @@ from k2_mps_tests.tooling.test_build import bare_path, sandbox, write_program  #
 
 ROOT = support.TOOLS.parent
 LICENSE = "Do as you like.\n"
-# As k2's __init__ refuses another torch than the one of the build.
+# k2's __init__ refuses any torch but the build's in the same way.
 REFUSAL = """\
 import torch
 if torch.__version__.split("+")[0] != {torch!r}:
@@ -93,7 +93,7 @@ def test_it_holds_the_package_and_its_metadata(made):
     assert re.fullmatch(r"(GNU|Clang) \d+(\.\d+)*", origin["compiler"])
     # The sandbox is no git clone, so its commit is unknown.
     assert origin["dirty"] is None
-    # A build tree gives the same answer.
+    # The build tree's k2mps.json says the same.
     [built] = (made.root / "build").glob("cpu-wheel-*/lib/k2mps.json")
     assert {**json.loads(built.read_bytes()), "version": path.name.split("-")[1]} == origin
 
@@ -114,14 +114,14 @@ def test_what_a_wheel_for_macos_needs_is_checked_first(sandbox, tmp_path):  # no
     env = {"PATH": bare_path(tmp_path)}
     for name in ("c++", "clang++-19"):
         os.symlink(shutil.which(name), Path(env["PATH"], name))
-    # It is checked before k2 is cloned.
+    # The linker is looked for before k2 is cloned.
     clone = ("--k2", "file:///nowhere/k2.git")
     result = sandbox.run("wheel", "--target", "macos-arm64", *clone, env=env)
     assert result.returncode == 30
     assert "the build needs ld64.lld-19 (links for macOS)" in result.stderr
     assert "sudo apt-get install lld-19" in result.stderr
     assert not list((sandbox.root / "build").glob("mps-*"))
-    # A build for this machine does without.
+    # A build for this machine needs no such linker.
     doctor = sandbox.ok("doctor", "--device", "cpu", env=env)
     assert re.search(r"^absent\tld64.lld-19\tnothing\t.*lld-19$", doctor, re.MULTILINE)
 
@@ -151,7 +151,7 @@ def test_pip_makes_it_from_the_repository(ready, tmp_path):
     [found] = (tmp_path / "found").iterdir()
     assert found.name == the_wheel(ready).name
     assert found.read_bytes() == the_wheel(ready).read_bytes()
-    # A program that was made for another Python.
+    # .venv/bin/python was made for another Python.
     (ready.root / ".venv/bin/python").unlink()
     (ready.root / ".venv/bin/python").write_text("#!/bin/sh\necho '(3, 9)'\n")
     (ready.root / ".venv/bin/python").chmod(0o755)

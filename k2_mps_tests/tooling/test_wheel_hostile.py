@@ -34,18 +34,18 @@ ESCAPES = "\x1b]0;title\x07\x1b[31m\u202e"
 
 @pytest.fixture
 def good(tmp_path) -> Path:
-    """A wheel of which only the hashes in RECORD are stale."""
+    """A wheel that is good but for the hashes in RECORD, which are stale."""
     made = test_wheel_tools.case().written(tmp_path / "wheels")
     return made.rename(made.with_name(NAME))
 
 
 def verified(path: Path) -> list[str]:
-    """The problems of a wheel, against a tree without files."""
+    """The problems of a wheel, compared with a tree that has no files."""
     return [str(each) for each in verify(WheelFile(path), expectations.Reference({}, {}, ""))]
 
 
 def refused(path: Path, read: Callable[[Path], object] = WheelFile) -> str:
-    """The cause that a wheel is refused for when it is read."""
+    """Reads a wheel, which must be refused; returns the cause in the error."""
     with pytest.raises(errors.CheckFailedError, match="is not a wheel of k2-mps") as failure:
         read(path)
     return failure.value.why
@@ -132,7 +132,7 @@ def bomb(path: Path, mebibytes: int) -> None:
 
 
 def limited_index(wheel: Path, seconds: float = 20) -> str:
-    """The error of `wheel index` with 512 MiB of memory, and so much CPU time."""
+    """The error of `wheel index`, which gets 512 MiB of memory and `seconds` of CPU time."""
 
     def limit():
         resource.setrlimit(resource.RLIMIT_AS, (512 * MEBIBYTE, 512 * MEBIBYTE))
@@ -156,7 +156,7 @@ def test_a_bomb_is_refused_before_it_is_unpacked(good):
     bomb(good, 600)
     assert good.stat().st_size < MEBIBYTE
     assert "its files have more than 64 MiB" in limited_index(good)
-    # One that promises fewer bytes in the archive's directory than the stream has.
+    # The archive's directory gives a smaller size than the compressed stream has.
     good.write_bytes(set_headers(good.read_bytes(), 22, 24, "<I", 1000))
     assert "cannot be read" in limited_index(good)
 
@@ -290,7 +290,7 @@ def library(folder: Path, rpath: str) -> bytes:
 
 @pytest.mark.skipif(sys.platform == "darwin", reason="ELF")
 def test_libraries_that_are_cut_off_or_changed(good, tmp_path):
-    """Each is read without an error of Python's own; a good one has absolute rpaths named."""
+    """No library makes Python raise; of a sound library, `verify` names each absolute rpath."""
     name = "_k2.cpython-311-x86_64-linux-gnu.so"
     told = f"[rpath] {name}: looks for libraries in /somewhere"
     for rpath, found in (("$ORIGIN/k2/lib", 0), ("/somewhere", 1), ("$ORIGIN:/somewhere", 1)):

@@ -17,7 +17,7 @@ from k2mps.core import errors
 from k2_mps_tests.tooling import macos, support
 
 OBJC = "/usr/lib/libobjc.A.dylib"
-LINKER = "dyld_stub_binder"  # which each library binds
+LINKER = "dyld_stub_binder"  # a symbol that every library binds
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -93,7 +93,7 @@ def test_a_library_exports_what_it_passes_on(tmp_path):
     assert "undefined symbol: gone" in failure.value.stderr
 
 
-# The header of the C library that those of signposts include.
+# Stands for the C library's header that the headers of signposts include.
 BASE = '#define __BEGIN_DECLS extern "C" {\n#define __END_DECLS }\n#define OS_EXPORT extern\n'
 SIGNPOSTS = """\
 #include <os/signpost.h>
@@ -133,7 +133,7 @@ def test_signposts_bind_the_symbols_of_macos(tmp_path):
 
 
 def test_what_is_available_is_asked_of_the_system(tmp_path):
-    """clang calls a function for `@available`, which the build brings along."""
+    """For `@available`, clang calls a function that the toolchain itself supplies."""
     code = "int f(void) { if (__builtin_available(macOS 15.0, *)) return 1; return 0; }"
     with pytest.raises(subprocess.CalledProcessError) as failure:
         macos.link(code, tmp_path / "f.dylib")
@@ -176,7 +176,7 @@ def test_with_an_sdk_no_wheel_is_made(tmp_path, monkeypatch):
 
 
 def configure(folder: Path, commands: str, macos: str = "14.0") -> None:
-    """Configures a project for a macOS, as k2, in folder/build."""
+    """Configures a project like k2's for a version of macOS, in folder/build."""
     (folder / "sdk").mkdir(exist_ok=True)
     settings = {
         "CMAKE_TOOLCHAIN_FILE": toolchain.FILES / "toolchain.cmake",
@@ -200,13 +200,13 @@ def test_another_run_of_cmake_changes_no_command(tmp_path, version):
 
 
 def test_the_linker_strips_a_module(tmp_path):
-    """Without a program of LLVM's package, which nothing else of a build needs."""
+    """No other part of a build needs LLVM's program strip."""
     code = "__attribute__((noinline)) static int local(int x) { return x * x; }\n"
     (tmp_path / "x.cc").write_text(code + "int shared(int x) { return local(x) + 1; }\n")
     configure(
         tmp_path,
         "add_library(x MODULE x.cc)\ntarget_link_options(x PRIVATE -nostdlib)\n"
-        # The condition under which pybind11 runs this program.
+        # Under this condition pybind11 would run strip.
         "if(CMAKE_STRIP)\n  message(FATAL_ERROR ${CMAKE_STRIP})\nendif()",
     )
     support.ninja(tmp_path)

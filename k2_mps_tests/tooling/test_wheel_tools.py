@@ -129,8 +129,8 @@ def page_of_k2(folder: Path, *versions: str) -> Path:
     return page
 
 
-# The words that install packages, those before the name of a Python first; and the option
-# that installs what is there once more.
+# A command that installs packages: the words before and after the Python's name, and the option
+# that installs a package again.
 PIP = ([sys.executable, "-m", "pip", "--python"], ["install", "-q"], "-I")
 UV = ([f"{sys.prefix}/bin/uv", "pip", "install", "--python"], ["--offline", "-n"], "--reinstall")
 OURS = "1.24.4.post20250714+mps.cpu.torch2.13.0"
@@ -140,7 +140,7 @@ OURS = "1.24.4.post20250714+mps.cpu.torch2.13.0"
 @pytest.mark.parametrize(
     "others, kept",
     [
-        # Newer wheels of the release that the patches are for, and one of the same day.
+        # Wheels of the patched k2's own release: a newer one, and one of the same day.
         (["1.24.4.dev20260710+cpu.torch2.13.0", "1.24.4.dev20250714+cpu.torch2.13.0"], True),
         (["1.24.4+cpu.torch2.13.0"], True),
         # A later release is later: docs/wheels.md says so.

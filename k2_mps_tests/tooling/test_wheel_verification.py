@@ -187,7 +187,7 @@ def test_a_good_wheel_has_no_problems(case):
     ],
 )
 def test_another_file(case, name, old, new, checks):
-    """Without a file (`new` is None), with another one, or with another text in it."""
+    """A wheel lacks a file (`new` is None), or has another one, or another text in the file."""
     name = name if "/" in name or name in case.files else case.of_info(name)
     if old is not None:
         content = case.files[name].decode()
@@ -234,7 +234,7 @@ def test_a_macos_that_is_too_old_for_torch(case, tag, found):
 IOS = 'const char text[] = "kernel void add() {}\\n"; int k2_symbol(void) { return 0; }'
 OTHER = "int k2_symbol(void) { return 0; }"
 WEAK = f"__attribute__((weak)) {DEFINED}"
-# What makes the library, by a method of Workshop and its arguments, and what is found.
+# By name: a method of Workshop with its arguments, which make the library, and the findings.
 LIBRARIES = {
     "another processor": (
         ["alone", OTHER, "x86_64-apple-macos14.0"],
@@ -279,7 +279,7 @@ def test_a_library_with(case, workshop, name):
         ),
         (rb".(?=kernel void)", b"\1", {"signature"}),
         (rb"\xfa\xde\x0c\xc0", bytes(4), {"signature"}),
-        # The segment that is cut off has the tables of symbols, too.
+        # The file also loses its tables of symbols, which are in the same segment.
         (rb"(?<=\xfa\xde\x0c\xc0).*\Z", b"", {"signature", "symbols"}),
     ],
     ids=["the same rpath twice", "a changed page", "another signature", "half a signature"],

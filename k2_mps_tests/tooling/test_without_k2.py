@@ -28,7 +28,7 @@ def away(empty):
 
 
 def make(away, *words):
-    # `make test` may run this: a make within a make tells more.
+    # `make test` may run this test: the inner make would then print more.
     outer = ("MAKEFLAGS", "MAKELEVEL", "MFLAGS")
     environment = {name: text for name, text in away.environment.items() if name not in outer}
     return away.program("make", "build", *words, env=environment)

@@ -17,7 +17,7 @@ from k2_mps_tests.tooling import support
 ROOT = support.TOOLS.parent
 FOLDER = ROOT / ".github" / "workflows"
 WORKFLOWS = sorted(FOLDER.glob("*.yml"))
-# Those that the series adds to k2.
+# The workflows that the series adds to k2.
 OF_K2 = sorted((ROOT / "patches/files/.github/workflows").glob("*.yml"))
 # The workflows that may write issues, and when.
 ISSUES = {
@@ -63,7 +63,7 @@ def test_linters_find_nothing(path, linter):
 
 
 def triggers(path: Path) -> dict:
-    # In YAML 1.1 "on" is a truth value.
+    # YAML 1.1 reads the key "on" as true.
     return loaded(path)[True]
 
 
@@ -98,7 +98,7 @@ def test_no_job_has_rights_that_it_does_not_ask_for(workflow):
         assert job["timeout-minutes"], name
         writes = {right for right, value in job["permissions"].items() if value == "write"}
         if workflow.name in ISSUES and writes == {"issues"}:
-            # It runs nothing of the repository, or of what was read or built.
+            # The job runs no code of the repository, and nothing that was read or built.
             assert job["if"] == ISSUES[workflow.name]
             uses = [step["uses"].split("@")[0] for step in job["steps"] if "uses" in step]
             assert uses == ["actions/download-artifact"]
@@ -124,7 +124,7 @@ def commands() -> list[str]:
 
 @pytest.mark.parametrize("command", commands())
 def test_the_tool_has_the_commands_and_options(command):
-    # A variable is no value, or another option.
+    # Without the variables: each stands for a further option, or for nothing.
     words = [word for word in command.split() if not word.startswith("$")]
     support.output(sys.executable, "-m", "k2mps", *words, "--help", cwd=ROOT)
 
