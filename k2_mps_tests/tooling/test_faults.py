@@ -5,8 +5,8 @@ all git commands that it runs.  At the chosen call all these processes are kille
 once; or that call and all later ones find the disk full.
 
 After it, every byte of the user's is in a file, in a commit that a ref or a reflog names, or in
-this repository's git.  The same command, given again, ends as if nothing had happened.  Before that,
-the user deletes the locks of git that the message names, and nothing else.
+this repository's git.  The same command, given again, ends as if nothing had happened.  Before
+that, the user deletes the locks of git that the message names, and nothing else.
 
 `--fault-points N` sets how many calls of each command are tried, spread evenly.  The
 default, 56, makes 336 kills and 98 full disks.
