@@ -139,10 +139,10 @@ def test_a_dropped_commit_deletes_only_when_told(sandbox, k2):
         ),
         *(
             (
-                "would also act on this repository",
+                "it would act on this repository, or be taken for a Mac's",
                 f"echo > k2/{name}; git add --force k2/{name}; git commit -qm more",
             )
-            for name in (".gitattributes", ".gitignore")
+            for name in (".gitattributes", ".gitignore", ".DS_Store")
         ),
         (
             "edits cmake/mps.cmake, which context-know-mps.patch adds",

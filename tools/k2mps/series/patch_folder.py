@@ -14,6 +14,7 @@ from k2mps.core import errors, objects
 from k2mps.core.objects import File
 from k2mps.series import patch_text, series_file
 
+_OF_A_MAC = ".DS_Store"
 _MARKER = re.compile(rb"^<{7} ", re.MULTILINE)
 
 
@@ -153,7 +154,7 @@ def places(directory: Path) -> list[str]:
     """The files of patches/, by their paths in it, but for those that an editor or a Mac makes."""
     base = os.path.join(directory, "")
     walk = (os.path.join(folder, name) for folder, _, names in os.walk(directory) for name in names)
-    found = (path.removeprefix(base) for path in walk if os.path.basename(path) != ".DS_Store")
+    found = (path.removeprefix(base) for path in walk if os.path.basename(path) != _OF_A_MAC)
     return sorted(place for place in found if not place.startswith("."))
 
 

@@ -59,6 +59,9 @@ _EDIT = re.compile(
 )
 # What a commit's message says of the header; in a patch file the header says it.
 TRAILER = re.compile(r"(Upstream-Status|Patch-Filename): *(.*)")
+# Names that a new file cannot have: git reads the first two, and a Mac makes the third in each
+# folder that it shows, so it is none of patches/.
+_NO_NEW_FILES = (".gitattributes", ".gitignore", ".ds_store")
 _YEAR = re.compile(r" (19[7-9]\d|20\d\d) ")
 AUTHOR = re.compile(r"[^<>\n\0]*[^<>\n\0 ] <[^<>\n\0 ]*>")
 
@@ -154,12 +157,12 @@ def check_path(path: str, where: str, new: bool = False) -> None:
         or set(path) & set('\\":')
         or any(part in (".git", ".gitmodules") or part.startswith("git~") for part in plain)
     )
-    if bad or new and plain[-1] in (".gitattributes", ".gitignore"):
+    if bad or new and plain[-1] in _NO_NEW_FILES:
         raise errors.SeriesError(
             f"{where} names the path {path!r}, which is refused",
             why="it leaves k2's tree, reaches into git's own files or is no plain name"
             if bad
-            else "under patches/files it would also act on this repository",
+            else "under patches/files it would act on this repository, or be taken for a Mac's",
             next_command="do not apply patches from a source you do not trust; if it is yours,"
             " correct the path",
         )
