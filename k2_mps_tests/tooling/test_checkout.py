@@ -74,6 +74,15 @@ def test_k2_names_a_directory(sandbox, tmp_path):
     assert sandbox.checkout.exists()
 
 
+@pytest.mark.parametrize(
+    "script", ["mkdir build; touch build/k2", "mkdir build; ln -s no build/k2", "touch build"]
+)
+def test_what_is_in_the_way_of_the_clone_is_named(sandbox, script):
+    support.shell(sandbox.root, script)
+    for command in ("checkout", "apply"):
+        assert "next: move it away, then " in sandbox.fails(1, command)
+
+
 def test_progress_on_a_terminal(sandbox):
     """The live display, on a real terminal."""
     leader, follower = pty.openpty()

@@ -86,6 +86,9 @@ def _of_the_system(error: OSError) -> errors.K2mpsError:
     if "temporary directory" in what:  # Python's words, where none of these can be written
         free = "free some space there, or name another folder in TMPDIR"
         return errors.K2mpsError(what, next_command=f"{free}, then run the same command again")
-    full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-    remedy = "free some space" if full else "make it readable and writable"
+    remedies = {
+        **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "free some space"),
+        **dict.fromkeys((errno.EEXIST, errno.ENOTDIR, errno.EISDIR), "move it away"),
+    }
+    remedy = remedies.get(error.errno, "make it readable and writable")
     return errors.K2mpsError(what, next_command=f"{remedy}, then run the same command again")

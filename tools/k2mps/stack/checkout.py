@@ -100,8 +100,11 @@ class Checkout:
         self.directory = Path(directory)
         self.reporter = reporter
         if not self.directory.is_dir():
+            blocked = os.path.lexists(self.directory)
             raise errors.CheckoutMissingError(
-                f"there is no k2 checkout at {self.directory}", next_command="k2mps checkout"
+                f"there is no k2 checkout at {self.directory}",
+                why="a file, or a link to nothing, is there" if blocked else "",
+                next_command=("move it away, then " if blocked else "") + "k2mps checkout",
             )
         here = git.Git(self.directory, reporter=reporter)
         result, found = (here.run("rev-parse", f"--{one}") for one in _PLACES)
@@ -112,7 +115,7 @@ class Checkout:
                 why=result.stderr or f"it lies in the one at {top}",
                 next_command=f"git config --global --add safe.directory {quoted(self.directory)}"
                 if "dubious ownership" in result.stderr
-                else "give the top directory of a clone of k2 as K2",
+                else "move it away; or give the top directory of a clone of k2 as K2",
             )
         self.directory = self.directory.resolve()
         self.git_dir = Path(git_dir)

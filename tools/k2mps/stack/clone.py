@@ -36,10 +36,10 @@ def obtain(
     A clone of the tool's fetches the pin if it lacks it; a directory of the user's is only read.
     """
     directory = locate(project, choice)
-    if not choice and not directory.exists():
+    if not choice and not os.path.lexists(directory):
         project.build_root.mkdir(exist_ok=True)
         with exclusive(project.build_root, str(project.build_root)):
-            if not directory.exists():
+            if not os.path.lexists(directory):
                 _clone(pin, directory, reporter)
     checkout = Checkout(directory, reporter)
     if choice:
