@@ -228,6 +228,7 @@ class Sandbox:
         result = self.run(*args, env=env)
         assert result.returncode == code, result.stdout + result.stderr
         assert result.stderr.count("error: ") >= 1
+        assert result.stderr.count("\n  why: ") <= 1 and result.stderr.count("\n  next: ") <= 1
         assert "Traceback" not in result.stderr
         return result.stderr
 

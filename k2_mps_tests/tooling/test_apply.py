@@ -259,6 +259,13 @@ def test_what_is_no_checkout_is_refused(sandbox, tmp_path):
         assert text in sandbox.fails(1, "apply", "--k2", str(path))
 
 
+def test_a_configuration_that_git_cannot_read_is_named(sandbox, k2):
+    sandbox.config.write_text("[broken\n")
+    message = sandbox.fails(1, "apply")
+    assert f"line 1 in file {sandbox.config}" in message
+    assert "next: correct what git complains of" in message
+
+
 def test_filters_of_the_checkout_are_kept(sandbox):
     own = sandbox.clone("own")
     git(own, "config", "core.autocrlf", "true")  # the files have LF: git sees no edit

@@ -210,9 +210,16 @@ def test_an_error_says_what_why_and_what_next(sandbox):
     assert re.fullmatch(r"error: [^\n]+\n  why: [^\n]+\n  next: [^\n]+\n", message)
 
 
-def test_a_directory_that_cannot_be_read_is_an_error_not_a_traceback(sandbox):
+def test_a_file_in_the_place_of_a_folder_is_an_error_not_a_traceback(sandbox):
     (sandbox.root / "build").write_text("a file, not a directory\n")
-    assert "build\n  next: make it readable" in sandbox.fails(1, "checkout")
+    assert "build\n  next: move it away" in sandbox.fails(1, "checkout")
+
+
+def test_a_folder_that_is_deleted_is_one_error(sandbox):
+    """The user's shell is in it."""
+    command = shlex.join(sandbox.command("status"))
+    result = sandbox.program("sh", "-c", f"mkdir gone; cd gone; rmdir ../gone; {command}")
+    assert "error: the current directory has been deleted\n  next: cd " in result.stderr
 
 
 ASCII = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}

@@ -47,7 +47,12 @@ class Project:
 
 def find() -> Project:
     """The project that the current directory is in, else the one that this file belongs to."""
-    here = Path.cwd().resolve()
+    try:
+        here = Path.cwd().resolve()
+    except FileNotFoundError:
+        raise errors.K2mpsError(
+            "the current directory has been deleted", next_command="cd into your clone of k2-mps"
+        ) from None
     own = Path(__file__).resolve().parent
     for directory in (here, *here.parents, *own.parents):
         if (directory / "upstream.toml").is_file():

@@ -8,6 +8,7 @@ import contextlib
 import dataclasses
 import functools
 import os
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -27,6 +28,9 @@ BRANCH_REF = f"refs/heads/{BRANCH}"
 OWN_MARK = "k2mps-own"
 
 _PLACES = ("show-toplevel", "absolute-git-dir")
+
+# What git says of a folder that is in no checkout.
+_NO_CHECKOUT = re.compile("not a git repository|must be run in a work tree")
 
 # Files in a git directory that tell of an unfinished operation of git's, and its command.
 _IN_PROGRESS = {
@@ -110,12 +114,15 @@ class Checkout:
         result, found = (here.run("rev-parse", f"--{one}") for one in _PLACES)
         top, git_dir = (os.fsdecode(one.stdout).removesuffix("\n") for one in (result, found))
         if not top or not os.path.samefile(top, self.directory):
+            advice = "correct what git complains of, then run the same command again"
+            if "dubious ownership" in result.stderr:
+                advice = f"git config --global --add safe.directory {quoted(self.directory)}"
+            elif not result.stderr or _NO_CHECKOUT.search(result.stderr):
+                advice = "give the top directory of a clone of k2 as K2"
             raise errors.CheckoutMissingError(
                 f"{self.directory} is not the top of a git checkout",
                 why=result.stderr or f"it lies in the one at {top}",
-                next_command=f"git config --global --add safe.directory {quoted(self.directory)}"
-                if "dubious ownership" in result.stderr
-                else "move it away; or give the top directory of a clone of k2 as K2",
+                next_command=advice,
             )
         self.directory = self.directory.resolve()
         self.git_dir = Path(git_dir)
@@ -180,7 +187,7 @@ class Checkout:
             raise errors.K2mpsError(
                 f"{self.directory} has no commit checked out",
                 why=result.stderr,
-                next_command="git -C DIRECTORY checkout COMMIT",
+                next_command=f"git -C {quoted(self.directory)} checkout COMMIT",
             )
         commit, tree, *tips, branch = lines
         return Head(commit, tree, "" if branch == "HEAD" else branch, "".join(tips))

@@ -122,12 +122,15 @@ def rebase_under_way(project: Project) -> str:
 def refused(project: Project, paths: list[str], doing: str) -> errors.K2mpsError:
     """The error about files of patches/ that are neither as applied nor as they are to become."""
     why = f"by git or by hand, and {doing} would overwrite that: {errors.some(paths)}"
-    broken = [error for _, error in patch_folder.examine(project.patches)[1]]
+    advice = "k2mps apply, which says how to put your commits on top"
+    for _, error in patch_folder.examine(project.patches)[1]:
+        if isinstance(error, errors.K2mpsError):
+            why, advice = f"{why}; {error.what}", error.next_command
+            break
     return errors.K2mpsError(
         "patches/ has changed since it was applied here",
-        why="; ".join([why, *map(str, broken[:1])]),
-        next_command="k2mps apply, which says how to put your commits on top; or k2mps export"
-        " --overwrite, to give the change up",
+        why=why,
+        next_command=f"{advice}; or k2mps export --overwrite, to give the change up",
     )
 
 
