@@ -9,14 +9,14 @@ import sys
 
 
 def _interrupted(number: int, frame: object) -> None:
-    """Ends the process at a Ctrl-C during the imports: nothing has begun."""
+    """Ends the process at a Ctrl-C during the imports, when no work has begun."""
     os.write(2, b"error: interrupted\n")
     os._exit(128 + number)
 
 
 if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
     signal.signal(signal.SIGINT, _interrupted)
-# The command k2mps has a signal wait that comes while Python starts.
+# The script tools/bin/k2mps delays a signal that comes while Python starts.
 signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
 
 
@@ -28,7 +28,7 @@ def main() -> None:
 
 
 def _open_closed_streams() -> None:
-    """Gives the process the standard streams that its parent has closed.
+    """Opens /dev/null for each standard stream that the parent process has closed.
 
     Without them, the next file that is opened would become standard output.
     """

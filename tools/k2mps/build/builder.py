@@ -1,8 +1,7 @@
 """Building k2's Python module: environment, patches, cmake, ninja.
 
 Build trees lie under build/, one for each (device, torch, Python, patched tree, flags): a return to
-one of them rebuilds nothing.  A checkout with the contributor's own edits has one tree, keyed
-"edited", for all edits.
+one of them rebuilds nothing.  All edits of a contributor share one tree, whose key is "edited".
 """
 
 import dataclasses
@@ -89,14 +88,15 @@ class Built:
 
 
 def build(environment: Environment, checkout: Checkout, request: Request) -> Built:
-    """Applies the series if need be and brings the build up to date.
+    """Applies the series unless it is applied, and brings the build up to date.
 
     Raises:
-      RequirementMissingError, IndexUnreachableError: something that the build needs cannot be had.
+      RequirementMissingError, IndexUnreachableError: something that the build needs is missing, and
+        cannot be installed.
       CompileError: the build fails.
     """
     tree = _EDITED if request.as_is else _patched_tree(environment, checkout)
-    # Commands that move the checkout are refused meanwhile.
+    # During the build, commands that move the checkout are refused.
     with checkout.reading():
         if tree not in (_EDITED, checkout.head().tree):
             raise errors.BusyError(
@@ -106,7 +106,7 @@ def build(environment: Environment, checkout: Checkout, request: Request) -> Bui
         prepare(environment, request)
         made = _BuildTree(environment, checkout, request, tree[:12])
         made.directory.mkdir(parents=True, exist_ok=True)
-        # The compilers have the lock, too: if this process is killed, the next run waits for them.
+        # The compilers inherit the lock: if this process is killed, the next run waits for them.
         with exclusive(made.directory, str(made.directory)):
             steps, origin = made.build(None if tree == _EDITED else tree)
     return Built(
@@ -121,7 +121,7 @@ def build(environment: Environment, checkout: Checkout, request: Request) -> Bui
 
 
 def _patched_tree(environment: Environment, checkout: Checkout) -> str:
-    """Patches the checkout; its tree, or _EDITED."""
+    """Patches the checkout; returns its tree, or _EDITED."""
     project, upstream, reporter = environment.project, environment.upstream, environment.reporter
     now = status.of_checkout(project, upstream, checkout)
     if now.state is State.EDITED and now.head.commit != upstream.pin.commit:
@@ -133,7 +133,7 @@ def _patched_tree(environment: Environment, checkout: Checkout) -> str:
             )
         return _EDITED
     if now.state is State.APPLIED and not now.patch_changes:
-        return now.head.tree  # `apply` would be refused beside another build.
+        return now.head.tree  # `apply` would fail while another build reads the checkout.
     tip, written = apply.apply(project, checkout)
     if written is not None:
         reporter.info(f"applied the series to {checkout.directory}")
@@ -141,7 +141,7 @@ def _patched_tree(environment: Environment, checkout: Checkout) -> str:
 
 
 def check_system(environment: Environment, request: Request) -> None:
-    """Installs what a build needs of the system, or says how to; takes a second."""
+    """Installs the system's packages that a build needs, or says how to; takes a second."""
     # A crossed build brings its own toolchain and torch.
     device = Device.CPU if request.crossed else request.device
     checks = doctor.system_checks(device)
@@ -153,7 +153,7 @@ def check_system(environment: Environment, request: Request) -> None:
 
 
 def prepare(environment: Environment, request: Request) -> None:
-    """Installs in .venv, and on this machine, what a build and its tests need."""
+    """Installs all that a build and its tests need, in .venv and on this machine."""
     chosen = torch_requirement(environment.upstream.torch, request.torch, request.crossed)
     check_system(environment, request)
     wanted = environment.requirements("build", "test", "wheels")
@@ -173,7 +173,7 @@ def emulator_settings(project: Project) -> dict[str, str]:
 
 
 def register(environment: Environment, built: Built) -> None:
-    """Makes `import k2` in .venv take this build, and pip list it."""
+    """Registers a build in .venv, so that `import k2` loads it and `pip list` shows it."""
     packages = environment.site_packages
     metadata = packages / f"k2-{built.version}.dist-info"
     for other in packages.glob("k2-*.dist-info"):
@@ -190,11 +190,11 @@ def register(environment: Environment, built: Built) -> None:
         ),
         f"{info}/INSTALLER": _INSTALLER,
     }
-    # So that pip can uninstall it.
+    # With RECORD, pip can uninstall k2.
     record = f"{info}/RECORD"
     files[record] = "".join(f"{path},,\n" for path in (*files, record))
     for name, text in files.items():
-        replacement.rewrite(packages / name, text)  # Another process may read it at this moment.
+        replacement.rewrite(packages / name, text)  # Another process may be reading the file.
 
 
 class _BuildTree:
@@ -215,9 +215,9 @@ class _BuildTree:
             if request.sdk:
                 self._toolchain = toolchain.with_sdk(self._toolchain, request.sdk)
             installed, self.python_tag = version_in(torch), python.tag
-        # Whether torch is the build for CUDA or for CPUs makes no difference.
+        # A torch for CUDA and one for CPUs give the same build.
         self.torch = str(installed).split("+")[0]
-        # What CMake bakes in: paths, compilers and the user's own arguments.
+        # CMake writes these into the build: paths, compilers and the user's own arguments.
         paths = str(environment.project.root), str(checkout.directory)
         flags = json.dumps([*paths, self._compilers, request.cmake_arguments])
         key = sha256(flags.encode())[:8]
@@ -276,7 +276,7 @@ class _BuildTree:
                 nonlocal steps
                 if match := process.NINJA_PROGRESS.match(line):
                     steps = int(match[1])
-                    # The file's name; its path has no room in a line.
+                    # The file's name only: a line has no room for its path.
                     update(steps, int(match[2]), match[3].rsplit("/", 1)[-1])
 
             outcome = self._run(command, log, follow)
@@ -305,7 +305,7 @@ class _BuildTree:
         if self._toolchain:
             [zig] = environment.requirements("cross")
             headers[zig.name] = version_in(zig)
-        root, dirty = environment.project.root, None  # None where the project is no git clone
+        root, dirty = environment.project.root, None  # None if the project is no git clone
         if (root / ".git").exists():
             how = ("--porcelain", "--untracked-files=normal")
             dirty = bool(Git(root).text("status", *how))
@@ -333,11 +333,11 @@ class _BuildTree:
     def _run(self, command, log: Path, follow=lambda line: None) -> process.Outcome:
         variables = {
             "NINJA_STATUS": "[%f/%t] ",
-            # CMake asks torch where it lies, which needs no device.
+            # CMake imports torch only to find its folder, so torch needs no device.
             "TORCH_DEVICE_BACKEND_AUTOLOAD": "0",
         }
-        # Build trees share objects: their paths differ only below the project's directory.  For
-        # that, ccache makes paths relative.  A wheel must not show whether ccache was there.
+        # ccache makes paths below the project's directory relative, so build trees share objects. A
+        # wheel must be the same with and without ccache.
         if self._request.quick or not self._request.for_wheel:
             variables.update(_shared_objects(self._environment.project))
         if self._toolchain:
@@ -352,12 +352,12 @@ class _BuildTree:
         )
 
     def must_configure(self) -> bool:
-        """Whether cmake has to run before ninja, which itself notices edits of CMake files."""
+        """Whether cmake has to run first; ninja itself runs cmake after an edit of a CMake file."""
         there = (self.directory / "build.ninja").exists() and self._stamp.exists()
         return not there or self._stamp.read_text() != self._inputs()
 
     def _inputs(self) -> str:
-        """The inputs of a configuration that the name of the build tree does not tell."""
+        """The inputs of a configuration that are not part of the build tree's name."""
         environment, request = self._environment, self._request
         # k2's configure step writes this file; a build for another torch overwrites it.
         written = self._checkout.directory / "k2/python/k2/torch_version.py"
@@ -381,7 +381,7 @@ class _BuildTree:
         packages = environment.site_packages
         settings = {
             "CMAKE_BUILD_TYPE": "Release",
-            "CMAKE_CXX_STANDARD": "20",  # as torch's CMake package demands
+            "CMAKE_CXX_STANDARD": "20",  # torch's CMake package demands it
             "CMAKE_MAKE_PROGRAM": str(environment.program("ninja")),
             "CMAKE_PROJECT_k2_INCLUDE": str(environment.project.root / "CMakeLists.overlay.cmake"),
             "K2_ENABLE_BENCHMARK": "OFF",
@@ -417,7 +417,7 @@ def _shared_objects(project: Project) -> dict[str, str]:
 
 
 def fitting_jobs() -> int:
-    """The number of compilers that processors and memory suffice for."""
+    """How many compilers the processors and the memory allow at once."""
     on_linux = hasattr(os, "sched_getaffinity")
     processors = len(os.sched_getaffinity(0)) if on_linux else os.cpu_count() or 1
     facts = Path("/proc/meminfo")

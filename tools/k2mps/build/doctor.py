@@ -74,13 +74,13 @@ def examine(device: Device) -> list[Check]:
 
 
 def system_checks(device: Device) -> list[Check]:
-    """Checks of what a build on this machine needs; pip installs the rest."""
+    """Checks for a build on this machine; pip installs what they do not name."""
     if _MAC:
         own = _apple()
     elif device.emulated:
         own = _emulated()
     else:
-        # The compiler itself says what it lacks for C++20.
+        # No check of C++20: a compiler without it says so itself.
         found = shutil.which(f"clang++-{CLANG}") or shutil.which("c++") or ""
         own = [Check("C++ compiler", "with C++20", found, "g++")]
     least, version = (".".join(map(str, one)) for one in (git.MINIMUM_VERSION, git.version()))
@@ -100,17 +100,17 @@ def system_checks(device: Device) -> list[Check]:
 
 
 def cross_checks() -> list[Check]:
-    """Checks of what a wheel for macOS needs on Linux besides."""
+    """Further checks, for a wheel for macOS that is built on Linux."""
     linker = shutil.which(f"ld64.lld-{CLANG}") or ""
     return [clang(), Check(f"ld64.lld-{CLANG}", "links for macOS", linker, f"lld-{CLANG}")]
 
 
 def torch_faults(project: Project, torch: str, macos: str) -> list[Check]:
-    """What k2's own table knows of a torch on a macOS; nothing where the system is another."""
+    """The faults of a torch on a macOS, from k2's own table; none on another system."""
     table = project.root / "patches/files/k2/python/k2/mps/faults.py"
     if not macos or not table.is_file():
         return []
-    # As a program, since an import would leave compiled code in patches/.
+    # The table runs as a program, since an import would leave compiled code in patches/.
     known_faults = runpy.run_path(str(table))["known_faults"]
     return [
         Check(
@@ -131,7 +131,7 @@ def lacking(checks: Sequence[Check]) -> list[Check]:
 
 
 def advice(checks: Sequence[Check]) -> str:
-    """What to install before a first build although it is not needed; empty where it is there."""
+    """What to install before a first build although no build needs it; empty if it is installed."""
     found = next(check for check in checks if check.name == "ccache")
     if found.ok:
         return ""
@@ -148,9 +148,9 @@ def googletest() -> Check:
 
 
 def provide(checks: Sequence[Check], reporter: Reporter) -> None:
-    """Installs missing packages with apt, where that needs no password.
+    """Installs missing packages with apt, if that needs no password.
 
-    Elsewhere the error names everything that is missing, and one command.
+    If not, the error names everything that is missing, and one command.
     """
     needed = lacking(checks)
     if not needed:
@@ -178,7 +178,7 @@ def provide(checks: Sequence[Check], reporter: Reporter) -> None:
 def compilers(device: Device) -> dict[str, str]:
     """The compilers of a build, by CMake language.
 
-    Empty where CMake's own choice is right: on macOS, and on Linux for a CPU build without clang.
+    Empty if CMake's own choice is right: on macOS, and on Linux for a CPU build without clang.
     """
     cc, cxx = (shutil.which(name) or name for name in (f"clang-{CLANG}", f"clang++-{CLANG}"))
     if device.emulated:
@@ -218,7 +218,7 @@ def _emulated() -> list[Check]:
         clang(),
         _there("Objective-C runtime", "objc/objc.h of GCC", header, f"libobjc-{gcc}-dev"),
         _there("Blocks runtime", "Block.h", "/usr/include/Block.h", "libblocksruntime-dev"),
-        # The emulator's front end parses Metal with it.
+        # The emulator's front end parses Metal with libclang.
         _there("libclang", f"of LLVM {CLANG}", libclang, f"libclang-{CLANG}-dev"),
     ]
 

@@ -88,7 +88,7 @@ class Environment:
         return [entry for entry in found if entry.marker is None or entry.marker.evaluate(facts)]
 
     def install(self, wanted: Sequence[Requirement]) -> bool:
-        """Installs the missing ones of these requirements; returns whether there were any.
+        """Installs those of the requirements that are missing; returns whether any were.
 
         pip follows its own configuration (index, proxy, certificates).
 
@@ -118,9 +118,11 @@ class Environment:
         importlib.invalidate_caches()
 
     def torch_options(self) -> list[str]:
-        """pip's options for a torch without CUDA.  None on macOS, where no wheel has CUDA, and
-        none where pip's configuration names an index of its own.  Where PyTorch's index has no
-        such wheel, pip takes the one for CUDA from PyPI."""
+        """pip's options for a torch without CUDA.
+
+        There are none on macOS, where no wheel has CUDA, or if pip's configuration names an index.
+        If PyTorch's index has no such wheel, pip takes the one for CUDA from PyPI.
+        """
         if sys.platform != "linux":
             return []
         outcome = self.run(["-m", "pip", "config", "list"])
@@ -216,7 +218,7 @@ class Environment:
 
 
 def _complaint(lines: Sequence[str]) -> list[str]:
-    """pip's words about its failure, or a compiler's: from the first error on."""
+    """The lines of pip or a compiler about a failure, from the first error on."""
     first = next((at for at, line in enumerate(lines) if _ERROR.search(line)), -_SHOWN_LINES)
     return [line for line in lines[first:] if line.strip()][:_SHOWN_LINES]
 
@@ -244,7 +246,7 @@ def version_in(wanted: Requirement) -> str:
 def tree_hash(source: Path, *more: str) -> str:
     """A hash of a source tree's paths and contents, and of further texts.
 
-    Files that are not installed do not count: tests, and what Python and build tools leave.
+    Files that pip does not install do not count: tests, and what Python and build tools leave.
     """
     facts = list(more)
     for path in sorted(source.rglob("*")):

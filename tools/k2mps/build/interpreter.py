@@ -10,7 +10,7 @@ from pathlib import Path
 
 from k2mps.core import errors, process
 
-# torch has wheels for this kind of Python.
+# The kinds of Python for which torch has wheels.
 _NEEDED = "CPython 3.10 or newer, neither free-threaded nor a debug build"
 _FACTS = """
 import json, os, sys, sysconfig as s
@@ -101,7 +101,7 @@ def _unpacked(folder: Path) -> Interpreter:
         r"^#define PY_M\w+_VERSION\s+(\d+)$", (headers[0] / "patchlevel.h").read_text(), re.M
     )
     name = headers[0].name
-    # Without archives, and without links to what another package has.
+    # Not archives, nor links into another package.
     libraries = [
         path
         for pattern in (f"**/lib{name}.*", f"**/bin/{name}")

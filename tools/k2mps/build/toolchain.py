@@ -41,7 +41,7 @@ _ZIG_PARTS = tuple(
     for name in ("libc/include/any-macos-any", "libcxx/include", "libcxxabi/include")
 )
 
-# Which SDK the headers are of, as clang asks for it.
+# Tells clang which SDK the headers are from.
 _SDK_SETTINGS = {
     "CanonicalName": "macosx15.1",
     "DisplayName": "macOS 15.1",
@@ -62,8 +62,7 @@ _CORE_FOUNDATION = _framework("CoreFoundation", "A")
 _FOUNDATION = _framework("Foundation", "C")
 _METAL = _framework("Metal", "A")
 
-# The libraries of the system that a build may link, and where the linker looks
-# for each, below the SDK.
+# The system's libraries that a build may link, and the path in the SDK of each.
 _STUBS = {
     SYSTEM: "usr/lib/libSystem",
     _CXX: "usr/lib/libc++",
@@ -72,7 +71,7 @@ _STUBS = {
     _FOUNDATION: "System/Library/Frameworks/Foundation.framework/Foundation",
     _METAL: "System/Library/Frameworks/Metal.framework/Metal",
 }
-# Libraries whose symbols a stub passes on.
+# The libraries whose symbols another library's stub exports again.
 _REEXPORTED = {_FOUNDATION: (_CORE_FOUNDATION, _OBJC)}
 
 # Symbols that k2 imports and torch does not.  macOS has std::future since 10.7, Metal's since
@@ -126,7 +125,7 @@ class Toolchain(NamedTuple):
 def with_sdk(made: Toolchain, sdk: Path) -> Toolchain:
     """The same toolchain with an SDK of Apple's: a folder with SDKSettings.json.
 
-    Such a build is a check of the sources.  Nothing of it may be given away.
+    Such a build is a check of the sources: its files may not be given away.
     """
     settings = sdk / "SDKSettings.json"
     if not settings.is_file():
@@ -195,8 +194,8 @@ def fetch_zig(environment: Environment) -> Path:
 def system_symbols(torch_package: Path) -> dict[str, set[str]]:
     """The symbols that macOS's libraries are known to export, by install name.
 
-    These are the symbols that torch's libraries import, and those of `_FURTHER`.  So a build
-    cannot bind what a newer macOS than torch's has added.
+    These are the symbols that torch's libraries import, and those of `_FURTHER`.  So a build cannot
+    bind a symbol that only a newer macOS than torch's has.
     """
     found = collections.defaultdict(set)
     for exported in (*(entry["imports"] for entry in symbols_of(torch_package).values()), _FURTHER):
@@ -313,7 +312,7 @@ def _fill_python(directory: Path, python: Interpreter) -> None:
 
 
 def stub(library: str, symbols: Iterable[str], reexported: Sequence[str]) -> str:
-    """The .tbd file from which the linker knows a library."""
+    """A .tbd file, which stands for a library in linking."""
     targets = "targets: [ arm64-macos ]"
     text = f"--- !tapi-tbd\ntbd-version: 4\n{targets}\ninstall-name: '{library}'\n"
     if reexported:
@@ -323,8 +322,8 @@ def stub(library: str, symbols: Iterable[str], reexported: Sequence[str]) -> str
 
 
 def write_python(program: Path) -> None:
-    """Writes a Python that tells CMake where torch for macOS is and which: a stand-in for torch,
-    which this system cannot import, gives the answers."""
+    """Writes a script `python` that tells CMake the folder and version of torch for macOS. This
+    system cannot import that torch, so a stand-in for it gives the answers."""
     program.write_text(
         f'#!/bin/sh\nexport PYTHONPATH="${{0%/*}}/../site"\nexec "{sys.executable}" "$@"\n'
     )

@@ -14,10 +14,10 @@ LOG = "build.log"
 
 
 def describe(project: Project, checkout: Checkout | None) -> str:
-    """The build that reads the checkout, how far it is, and its log; empty without a build.
+    """The progress of the build that reads the checkout, and its log; empty without a build.
 
-    A build shares the lock of the checkout's git directory with other builds, and has that of its
-    build tree for itself: see `project.exclusive`.
+    A build shares the lock of the checkout's git directory with other builds. The lock of its build
+    tree is exclusive: see `project.exclusive`.
     """
     if checkout is None or not _read_by_a_build(checkout.git_dir):
         return ""
@@ -29,7 +29,7 @@ def describe(project: Project, checkout: Checkout | None) -> str:
 
 
 def _progress(log: Path) -> str:
-    """How far ninja is, by the last line of progress in its log; empty before the first."""
+    """Ninja's progress, from the last such line in its log; empty if there is none."""
     found = []
     if log.exists():
         lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
@@ -38,12 +38,12 @@ def _progress(log: Path) -> str:
 
 
 def _read_by_a_build(git_dir: Path) -> bool:
-    """Whether others hold the lock, and all of them only read."""
+    """Whether other runs hold the lock, all of them for reading."""
     return not _free(git_dir, fcntl.LOCK_EX) and _free(git_dir, fcntl.LOCK_SH)
 
 
 def _free(directory: Path, kind: int) -> bool:
-    """Whether a lock could be had; it is given back at once."""
+    """Whether a lock is free; takes it and releases it at once."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
     try:
         with contextlib.suppress(BlockingIOError):

@@ -11,15 +11,15 @@ from k2mps.core.project import Project, exclusive
 from k2mps.stack.checkout import Checkout
 from k2mps.stack.clone import copy, fetch
 
-# The folders of the clone for upstream's branches, with its HEAD, and tags.
+# The clone's refs for upstream's branches and HEAD, and for upstream's tags.
 _FOLDERS = ("refs/upstream/heads", "refs/upstream/tags")
 _ID = re.compile("[0-9a-f]{4,40}")
 
 
 @contextlib.contextmanager
 def clone(project: Project, checkout: Checkout) -> Iterator[Checkout]:
-    """A clone of the checkout, without files; it ends with the context, unless the context has
-    renamed its folder."""
+    """A clone of the checkout, without files. The end of the context deletes it, unless its folder
+    was renamed."""
     project.build_root.mkdir(exist_ok=True)
     folder = project.partial
     with exclusive(project.build_root, str(project.build_root)):
@@ -32,7 +32,7 @@ def clone(project: Project, checkout: Checkout) -> Iterator[Checkout]:
 
 
 def commit_of(clone: Checkout, pin: Pin, name: str) -> str:
-    """The upstream commit that a branch or tag of upstream's, or an id, names, fetched anew.
+    """Fetches the upstream commit that an id, or the name of upstream's branch or tag, means.
 
     The checkout's own branches do not count: they may be old, or the user's.
 

@@ -47,14 +47,14 @@ def probe(project: Project, checkout: Checkout, end: str, reporter: Reporter = R
         "start": _facts(checkout, way[0]),
         "end": _facts(checkout, way[-1]),
         "steps": len(way) - 1,
-        # The last commit on the way to which all patches apply.
+        # The last of the commits to which all patches apply.
         "carries_to": way[min(steps, default=len(way)) - 1],
         "patches": patches,
     }
 
 
 class _Prober:
-    """Tries the patches of a series, made for the pin, at the commits of a way."""
+    """Tries the patches, which were made for the pin, at each upstream commit of `way`."""
 
     def __init__(self, checkout: Checkout, pin: str, commits: Sequence[Commit], way: Sequence[str]):
         self._checkout = checkout
@@ -64,7 +64,8 @@ class _Prober:
         self._merged: dict[tuple[int, str], tuple[str, Sequence[str]]] = {}
         changes = checkout.changes_of(commits)
         paths = [{change.path for change in changes[one.id]} for one in commits]
-        # The earlier patches that change the same files, and those that these follow.
+        # Of each patch: the earlier ones that change the same files, and in turn the ones before
+        # those.
         self._follows: list[list[int]] = []
         for number, own in enumerate(paths):
             direct = [other for other in range(number) if paths[other] & own]
@@ -108,7 +109,7 @@ class _Prober:
         }
 
     def _has(self, number: int, paths: Sequence[str]) -> bool:
-        """Whether the last commit has all that a patch adds to files, but for white space."""
+        """Whether the last commit has all lines that a patch adds, apart from white space."""
         diff = ("diff-tree", "-p", "--no-color", "--no-ext-diff", "-U0", "-r")
         made = self._commits[number]
         ends = [self._trees[made.parents[0]], self._trees[made.id]]

@@ -1,10 +1,10 @@
 """Carrying the series to another upstream commit.
 
 `start` clones the checkout, `_Rebase.run` puts one patch after the other onto the new pin there,
-and `_Rebase._finish` writes patches/ and the pin: a straight line, in which git's objects change
-only.  Where a patch conflicts, the clone becomes build/rebase, which has the conflict in its files,
-and waits: `advance` takes the user's files for what the patch makes, and goes on.  Headers stay
-those of patches/.
+and `_Rebase._finish` writes patches/ and the pin: a straight line, in which only git's objects
+change.  Where a patch conflicts, the clone becomes build/rebase, which has the conflict in its
+files, and waits: `advance` takes the user's files as the result of the patch, and goes on.  The
+headers of patches stay as in patches/.
 
 A patch that leaves nothing is dropped only where the user has named it.
 
@@ -35,7 +35,7 @@ _VERSION = re.compile(rb'^set\(K2_VERSION "?([0-9.]+)"?\)', re.MULTILINE)
 
 
 class Position(NamedTuple):
-    """How far a rebase is: a file in the clone's git directory, which a rename replaces."""
+    """The progress of a rebase, as a file in the clone's git directory keeps it."""
 
     checkout: str  # the directory of the checkout
     asked: str  # what the user gave for the new pin; empty where the pin stays
@@ -91,7 +91,7 @@ def start(project: Project, checkout: Checkout, onto: str, drop: Collection[str]
 
 
 def merge(project: Project, checkout: Checkout) -> Rebased:
-    """Makes the patches, which do not apply to one another, apply; as `start`, on the same pin."""
+    """Rebases onto the same pin, after git merged patches that do not apply to one another."""
     with at_work(project, checkout) as work:
         _check_free(project)
         with branches.clone(project, checkout) as clone:
@@ -141,13 +141,13 @@ def _open(project: Project, checkout: Checkout) -> "_Rebase":
         )
     clone = Checkout(project.rebase, checkout.reporter)
     if position.at and clone.operation_in_progress() == "cherry-pick":
-        # All of the conflict is there, also where a kill came before that was written down.
+        # The files have the whole conflict, even if a kill came before that was recorded.
         position = position._replace(shown=True)
     return _Rebase(project, checkout, clone, position)
 
 
 def _check_free(project: Project) -> None:
-    """Refuses to begin where another rebase waits, or where the user has such a folder."""
+    """Refuses to begin while a rebase waits, or if the user has made a folder build/rebase."""
     check_no_rebase(project)
     if os.path.lexists(project.rebase):
         raise errors.K2mpsError(
@@ -172,7 +172,7 @@ class _Rebase:
         self.stop = Stop(project, clone)
 
     def check_left_alone(self) -> None:
-        """Refuses where the user has done anything in build/rebase, which is to be deleted."""
+        """Refuses to delete build/rebase if the user has done anything in it."""
         position, where = self.position, quoted(self._project.rebase)
         if position.at:
             mine = position.shown and self.stop.touched(position.head, position.left)
@@ -223,7 +223,7 @@ class _Rebase:
         return self._finish()
 
     def _carry(self, patch: Patch, tree: str) -> str:
-        """Commits what a patch makes now."""
+        """Commits the tree that a patch makes on the new pin."""
         made = commits.commit_of_patch(self._clone.objects, patch, tree, self._tip, self._date)
         self.position = self.position._replace(done=[*self.position.done, (patch.name, made)])
         return made
@@ -233,7 +233,7 @@ class _Rebase:
         replacement.rewrite(path, json.dumps(self.position))
 
     def _settle(self) -> None:
-        """Makes the clone build/rebase, where a kill of this run does not lose it."""
+        """Renames the clone to build/rebase, where it outlives a kill of this run."""
         self._save()
         if self._clone.directory != self._project.rebase.resolve():
             self._clone.directory.rename(self._project.rebase)
@@ -277,7 +277,7 @@ class _Rebase:
         return self._clone.objects.text(*how, way, "--", *paths)
 
     def take_resolution(self, drop: Collection[str]) -> None:
-        """Takes the user's files for what the patch makes, at which the rebase waits."""
+        """Takes the user's files as the result of the patch at which the rebase waits."""
         position = self.position
         if not position.at:
             self.check_left_alone()
@@ -312,7 +312,7 @@ class _Rebase:
             )
 
     def _check_format(self, patch: Patch, tree: str) -> None:
-        """Refuses a resolution that a patch cannot have, while it can still be corrected."""
+        """Refuses a resolution that no patch file can express, while it can still be corrected."""
         made = commits.commit_of_patch(self._clone.objects, patch, tree, self._tip, self._date)
         pin = self._old._replace(commit=self.position.onto)
         line = self._clone.commits(f"{pin.commit}..{made}")
@@ -348,7 +348,7 @@ class _Rebase:
         return Rebased(pin, plan, position.dropped)
 
     def remove(self) -> None:
-        """Deletes build/rebase, which then is not there half."""
+        """Deletes build/rebase; after a kill, the folder is whole or gone."""
         import shutil
 
         shutil.rmtree(self._project.partial, ignore_errors=True)

@@ -29,11 +29,11 @@ def _figures(found: patch_folder.Series, patch: patch_text.Patch) -> dict:
         "group": found.groups.get(patch.name, ""),
         "subject": patch.subject,
         "status": patch.status,
-        # Its files under patches/files, those of them that are tests, and their lines.
+        # The patch's files under patches/files: how many, how many are tests, how many lines.
         "new_files": len(patch.new_files),
         "tests": sum(PurePosixPath(one).stem.endswith("_test") for one in patch.new_files),
         "new_lines": sum(len(found.files[one].content.splitlines()) for one in patch.new_files),
-        # The upstream files that it edits, and the lines that it adds and removes there.
+        # The upstream files that the patch edits, and the lines that it adds and removes there.
         "files": sum(path not in found.files for path in patch.edited),
         "added": added,
         "removed": removed,

@@ -19,7 +19,7 @@ _PICK = git.settings(
         "rerere.enabled": "false",
     }
 )
-# A line of equal signs alone may underline a title.
+# Not a line of equal signs, which may underline a title.
 _MARKER = re.compile(rb"^(<{7}|>{7}|\|{7}) ", re.MULTILINE)
 
 
@@ -27,7 +27,7 @@ class Stop:
     """The working tree of the clone of a rebase.
 
     Args:
-      clone: in its own folder, or where it is made.
+      clone: the clone, in build/rebase or in the folder where it is made.
     """
 
     def __init__(self, project: Project, clone: Checkout):
@@ -49,12 +49,12 @@ class Stop:
         return found
 
     def clear(self, head: str) -> None:
-        """Takes back what a killed run has written before the user was asked."""
+        """Takes back the files that a run wrote before it was killed and could ask the user."""
         self._git.bytes("reset", "--quiet", "--hard", head)
         self._git.bytes("clean", "--quiet", "-d", "--force")
 
     def differing(self) -> list[tuple[str, str]]:
-        """The files that differ from HEAD, with the blobs that they are."""
+        """The files that differ from HEAD, with their blobs."""
         edited, others = self._clone.changed_files("all")
         found = []
         for path in sorted({*edited, *others}):
@@ -73,16 +73,18 @@ class Stop:
         return self._clone.head().commit != head or now != [list(one) for one in left]
 
     def in_use(self, ours: Container[str]) -> bool:
-        """Whether the user has done anything where the rebase waits for nobody.
+        """Whether the user has worked in the clone of a rebase that stopped at no patch.
 
         Args:
           ours: the commits that the rebase has made, and the one that it began with.
         """
-        there = (self._clone.git_dir / "index").exists()  # without, there are no files
+        there = (
+            self._clone.git_dir / "index"
+        ).exists()  # without an index, nothing was checked out
         return there and (bool(self.differing()) or self._clone.head().commit not in ours)
 
     def discard(self, head: str, left: Sequence[Sequence[str]]) -> None:
-        """Takes back the patch, whose files the user left alone; arguments as for `touched`."""
+        """Takes back the patch, unless the user changed its files; arguments as for `touched`."""
         if self.touched(head, left) and self.differing():
             raise errors.ConflictError(
                 f"{self._where} has work of yours since the rebase stopped",
@@ -109,7 +111,7 @@ class Stop:
                 next_command=f"git -C {quoted(where)} {operation} --continue, or --abort",
             )
         untracked = self._clone.untracked_files()
-        # The patch would lack these.
+        # The patch would lack the untracked files.
         if untracked:
             names = " ".join(shlex.quote(path) for path in untracked)
             raise errors.ConflictError(
@@ -132,9 +134,9 @@ class Stop:
         return tree
 
     def settle(self, commit: str) -> None:
-        """Makes the commit of the resolution HEAD, whose files are there."""
+        """Moves HEAD to the commit of the resolution, whose files are checked out already."""
         self._git.bytes("update-ref", "--no-deref", "HEAD", commit)
-        # The next checkout would warn of it.
+        # If CHERRY_PICK_HEAD stayed, the next checkout would warn.
         (self._clone.git_dir / "CHERRY_PICK_HEAD").unlink(missing_ok=True)
 
     def _unmerged(self) -> dict[str, set[str]]:
@@ -152,7 +154,7 @@ class Stop:
         return file.is_file() and _MARKER.search(file.read_bytes()) is not None
 
     def _with_markers(self, head: str, tree: str) -> Sequence[str]:
-        """The files to which the user's tree adds a line as git begins a conflict with."""
+        """The files to which the user's tree adds a line that looks like git's conflict marker."""
         found = self._clone.objects.files(tree, self._clone.changed_paths(head, tree))
         before = self._clone.objects.files(head, found)
         return [

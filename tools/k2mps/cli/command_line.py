@@ -124,7 +124,7 @@ def apply_command(session: Session) -> None:
     except DoesNotApplyError:
         from k2mps.carry import rebase
 
-        # The patches of two people may need a resolution, which a rebase can wait for.
+        # The patches of two people may conflict; a rebase can wait for the resolution.
         patches.show_rebased(session, rebase.merge(session.project, found))
         return
     if written is None:
@@ -166,7 +166,7 @@ def status_command(session: Session, as_json: bool) -> None:
 def build_command(
     session: Session, device: str, demo: bool, else_train: bool, cmake_arguments: tuple[str, ...]
 ) -> None:
-    """Build k2's Python module; after `--`, arguments for cmake."""
+    """Build k2's Python module. Arguments after `--` go to cmake."""
     from k2mps.build import builder
     from k2mps.run import program
 
@@ -200,7 +200,7 @@ def _train_without_k2(session: Session, error: errors.UnreachableError) -> None:
 
 @command(main, "doctor", device_option, json_option)
 def doctor_command(session: Session, device: str, as_json: bool) -> None:
-    """List what a build needs of the system, what is found, and how to install the rest."""
+    """List what a build needs, and how to install what is missing."""
     from k2mps.build import doctor
 
     environment = session.environment
@@ -229,7 +229,7 @@ def doctor_command(session: Session, device: str, as_json: bool) -> None:
 @command(main, "test", build_options)
 @click.argument("words", metavar="[SUITE]... [-- PYTEST_ARGUMENTS]", nargs=-1)
 def test_command(session: Session, words: tuple[str, ...]) -> None:
-    """Build k2 as the suites need it, and run them; default: all suites.
+    """Build k2 and run test suites, by default all of them.
 
     docs/tool.md lists the suites. Arguments after `--` go to pytest.
     """
@@ -263,19 +263,18 @@ def _run_on_k2(session: Session, name: str, options: Mapping[str, object]) -> No
     getattr(program, name).run(session.environment, words, built)
 
 
-# The tool itself knows the options of programs that need a build: it refuses others before that.
+# The tool itself parses the options of programs that need a build, so a wrong one fails before the
+# build.
 
 
 @command(main, "fuzz", build_options)
 @click.option("--seconds", type=float, metavar="N", help="how long to run; default: 60")
-@click.option(
-    "--seed", type=int, metavar="S", help="the same seed makes the same cases; default: 1"
-)
+@click.option("--seed", type=int, metavar="S", help="the seed of the random cases; default: 1")
 @click.option("--kind", multiple=True, help="only cases of this kind; may be given several times")
 @click.option(
     "--place",
     type=click.Choice(("host", "metal")),
-    help="who does what both can do; default: each case draws one",
+    help="what computes an operation that both can do; default: random for each case",
 )
 def fuzz_command(session: Session, **options: object) -> None:
     """Compare mps with the CPU on random FSAs, ragged tensors and losses.
@@ -291,10 +290,10 @@ def fuzz_command(session: Session, **options: object) -> None:
 @click.option("--quick", is_flag=True, help="two small sizes only")
 @click.option("--repeats", type=int, metavar="COUNT", help="runs of each operation; default: 5")
 def bench_command(session: Session, **options: object) -> None:
-    """Time operations on the CPU and on mps, by host and by Metal kernels.
+    """Time operations on the CPU and on mps, there by Metal kernels and by the host.
 
-    The output folder gets table, plot and JSON. On Linux mps is emulated: its
-    times say nothing about a GPU.
+    The results are a table, a plot and a JSON file. On Linux mps is emulated: its times say nothing
+    about a GPU.
     """
     _run_on_k2(session, "BENCH", options)
 
@@ -328,15 +327,16 @@ def _run_kernels(session: Session, words: Sequence[str]) -> None:
 @click.option(
     "--in-place",
     is_flag=True,
-    help="write the gradient of rnnt_loss_pruned over the joiner's logits, where only it uses them",
+    help="let rnnt_loss_pruned overwrite the joiner's logits by its gradient, if no other code"
+    " uses them",
 )
 def recipes_command(
     session: Session, kind: tuple[str, ...], directory: Path, in_place: bool
 ) -> None:
-    """Rewrite a checkout of recipes that use k2, such as icefall or ZipVoice, for mps.
+    """Rewrite recipes, such as icefall's or ZipVoice's, for mps.
 
-    Calls of CUDA's device, mixed precision and memory become calls of
-    k2.mps.gpu, which also works with CUDA. See docs/icefall.md.
+    DIR is a checkout of recipes that use k2. Calls that need CUDA become calls of k2.mps.gpu,
+    which work with CUDA as well. See docs/icefall.md.
     """
     from k2mps.core.git import quoted
     from k2mps.run import recipes
@@ -353,13 +353,13 @@ def recipes_command(
 
 @command(main, "torch", words_argument, **PASSED_ON)
 def torch_command(session: Session, words: tuple[str, ...]) -> None:
-    """Read what k2 relies on from torch's wheel for macOS, by default of the newest release.
+    """Check whether a release of torch has all that k2 relies on.
 
-    Lists each fact: as known, different, or such that k2 breaks; and the files of this project
-    that rely on the fact. Needs no Mac.
+    Reads torch's wheel for macOS, and needs no Mac. For each fact, prints whether it is as known,
+    different, or breaks k2, and the files of this project that rely on it.
 
     \b
-    VERSION          another release
+    VERSION          a release of torch; default: the newest
     --known VERSION  compare with the facts of this release; default: its own, or the last before
     --json           print JSON
     """

@@ -18,7 +18,7 @@ from pathlib import Path
 from k2mps.core import errors
 from k2mps.core.progress import Reporter, Section, Update
 
-# Without a terminal, a task says so often how far it is.
+# Seconds from one line of progress to the next, without a terminal.
 SECONDS_BETWEEN_LINES = 30.0
 
 
@@ -31,7 +31,7 @@ class Console(Reporter):
 
     def __init__(self, verbose: bool = False):
         self._verbose = verbose
-        # Off where standard output is read by a program.
+        # False if a program reads standard output.
         self.shows_progress = True
 
     @property

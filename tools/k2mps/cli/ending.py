@@ -18,7 +18,7 @@ def run() -> None:
         stream.reconfigure(errors="backslashreplace")
     try:
         status = _status()
-    except errors.InterruptedRunError as error:  # also one that came while an error was told
+    except errors.InterruptedRunError as error:  # also if it came while an error was printed
         _last_words(f"error: {error}")
         status = error.exit_code
     finally:
@@ -47,7 +47,7 @@ def _status() -> int:
 
 
 def _last_words(text: str) -> None:
-    """Prints an error, and keeps Python from writing, as it ends, what no stream takes."""
+    """Prints an error; if the stream takes nothing, Python must not try again at its end."""
     try:
         print(text, file=sys.stderr, flush=True)
     except OSError:
@@ -59,8 +59,8 @@ def _last_words(text: str) -> None:
 
 
 def _as_error(error: Exception) -> errors.K2mpsError:
-    """An error that the library does not know, as one of the tool's."""
-    if shutil.which("git") is None:  # GitPython cannot be imported then.
+    """Makes an unexpected error one of the tool's own."""
+    if shutil.which("git") is None:  # Without git, GitPython cannot be imported.
         return git.missing()
     if isinstance(error, OSError):
         return _of_the_system(error)
@@ -83,7 +83,7 @@ def _of_the_system(error: OSError) -> errors.K2mpsError:
         return errors.K2mpsError(what, next_command="let the other program read all of the output")
     if error.errno in (errno.EMFILE, errno.ENFILE):
         return errors.too_many_files(error.filename or "k2mps")
-    if "temporary directory" in what:  # Python's words, where none of these can be written
+    if "temporary directory" in what:  # Python's message if no folder is writable
         free = "free some space there, or name another folder in TMPDIR"
         return errors.K2mpsError(what, next_command=f"{free}, then run the same command again")
     remedies = {

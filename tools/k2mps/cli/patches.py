@@ -32,7 +32,7 @@ def _show_untracked(session: Session, checkout) -> None:
 
 @command(COMMANDS, "lint", k2_option)
 def lint_command(session: Session) -> None:
-    """Check patches/, offline; with a checkout, if there is one."""
+    """Check the form of patches/, offline."""
     from k2mps.series import lint
 
     here = session.directory
@@ -87,7 +87,7 @@ def _probed(session: Session, end: str) -> dict:
 @click.option("--continue", "go_on", is_flag=True, help="go on after a conflict is resolved")
 @click.option("--abort", is_flag=True, help="end the rebase and change nothing")
 @click.option(
-    "--drop", metavar="PATCH", multiple=True, help="drop this patch, if upstream has its changes"
+    "--drop", metavar="PATCH", multiple=True, help="drop this patch, if upstream has it all"
 )
 def rebase_command(
     session: Session, onto: str | None, go_on: bool, abort: bool, drop: tuple[str, ...]
@@ -134,7 +134,7 @@ def show_rebased(session: Session, result) -> None:
 def new_command(session: Session, subject: str, body: str, paths: tuple[str, ...]) -> None:
     """Make a patch of the edits in the checkout.
 
-    Of new files, those that git tracks or that are named as FILE.
+    A new file becomes part of the patch if git tracks it or FILE names it.
     """
     from k2mps.series import series_file
     from k2mps.stack import authoring
@@ -158,7 +158,7 @@ def new_command(session: Session, subject: str, body: str, paths: tuple[str, ...
 def fold_command(session: Session, patch: str, paths: tuple[str, ...]) -> None:
     """Add the edits in the checkout to PATCH.
 
-    Of new files, those that git tracks or that are named as FILE.
+    A new file becomes part of the patch if git tracks it or FILE names it.
     """
     from k2mps.stack import authoring
 
@@ -168,11 +168,9 @@ def fold_command(session: Session, patch: str, paths: tuple[str, ...]) -> None:
 
 
 @command(COMMANDS, "export", k2_option)
+@click.option("--prune", is_flag=True, help="delete patches and new files that the branch lacks")
 @click.option(
-    "--prune", is_flag=True, help="delete patches and new files that the branch does not have"
-)
-@click.option(
-    "--overwrite", is_flag=True, help="overwrite what changed in patches/ since it was applied"
+    "--overwrite", is_flag=True, help="overwrite changes of patches/ that were never applied"
 )
 def export_command(session: Session, prune: bool, overwrite: bool) -> None:
     """Write the commits of branch k2-mps to patches/."""
@@ -197,8 +195,8 @@ def export_command(session: Session, prune: bool, overwrite: bool) -> None:
 @click.option(
     "--check",
     is_flag=True,
-    help="build each commit, run k2's own tests with K2_WITH_MPS off, import"
-    " k2 with it on; takes minutes a commit, and continues where it stopped",
+    help="build each commit, run k2's own tests with K2_WITH_MPS off, and import k2 with it on;"
+    " takes minutes for each commit; another run skips the commits that have passed",
 )
 @click.option(
     "--quick", is_flag=True, help="with --check: run k2's own tests on the last commit only"
@@ -227,7 +225,7 @@ def upstream_command(
 
 
 def _warn_of_newest(session: Session, group: str | None) -> None:
-    """Says where patches that are to be sent conflict with upstream's newest commit."""
+    """Warns if patches that are to be sent conflict with upstream's newest commit."""
     from k2mps.series import patch_folder
 
     session.console.shows_progress = False  # The output is the cover letter.

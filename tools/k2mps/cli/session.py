@@ -88,11 +88,11 @@ class Session:
 
 
 def command(group: click.Group, name: str, *options, **settings):
-    """Makes a function, which gets the session, a command.
+    """Makes a command of a function, whose first argument is the session.
 
     Args:
-      options: those that it shares with other commands.
-      settings: of click's command.
+      options: the options that the command shares with others.
+      settings: further arguments of click's `command`.
     """
 
     def decorate(function):
@@ -116,7 +116,7 @@ def _kept(*names: str, **settings):
 
 
 def _in_a_home(path: str) -> str:
-    """A path in the home of a user, which there must be."""
+    """Expands `~user` in a path; an error if there is no such user."""
     try:
         return str(Path(path).expanduser())
     except RuntimeError:
@@ -131,7 +131,7 @@ jobs_option = _kept(
     "-j",
     "--jobs",
     type=click.IntRange(1),
-    help="compilers at once; default: as many as processors and memory allow",
+    help="how many compilers run at once; default: as many as processors and memory allow",
 )
 device_option = click.option(
     "--device",
@@ -141,7 +141,7 @@ device_option = click.option(
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="print JSON")
 
-# For a command that starts a program: the program knows the options that are not the tool's.
+# For a command that starts a program: options that the tool does not know go to the program.
 PASSED_ON = {"context_settings": {"ignore_unknown_options": True}}
 words_argument = click.argument("words", metavar="[ARGUMENT]...", nargs=-1, type=click.UNPROCESSED)
 

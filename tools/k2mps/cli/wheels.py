@@ -26,13 +26,11 @@ _python_option = click.option(
     help="the system that the wheel is for",
 )
 @_python_option
-@click.option(
-    "--quick", is_flag=True, help="optimize little: for a check of the build, not for use"
-)
+@click.option("--quick", is_flag=True, help="optimize little: the wheel only checks the build")
 @click.option(
     "--sdk",
     type=_FOLDER,
-    help="compile and link with Apple's SDK in this folder, to check the sources; with --quick",
+    help="with --quick: check the sources by compiling and linking with Apple's SDK in this folder",
 )
 @click.pass_context
 def wheel_command(
@@ -40,9 +38,9 @@ def wheel_command(
 ) -> None:
     """Make a wheel of the patched k2 and verify it.
 
-    A wheel for this machine is also imported, in a clean environment.  A
-    cross-built wheel can be for another Python than .venv's.  That Python needs
-    its headers; in a folder, it does not run, and may be for another system.
+    A wheel for this machine is also imported, in a clean environment. A cross-built wheel can be
+    for another Python than .venv's, if that Python has its headers. A Python in a folder is not
+    run, so it may be for another system.
     """
     if context.invoked_subcommand:
         return
@@ -68,8 +66,9 @@ def wheel_command(
     )
     builder.check_system(session.environment, request)  # before k2 is cloned
     if sdk:
-        # No wheel: nothing of it may be given away, and the check of a wheel knows only what
-        # torch's libraries bind, while Apple's older headers bind more of libc++.
+        # There is no wheel, since its files may not be given away.  The check of a wheel
+        # would fail, too: it knows only the symbols of libc++ that torch's libraries bind, and
+        # Apple's headers bind others.
         built = builder.build(session.environment, session.obtain(), request)
         session.console.info(f"{built.directory}: compiled and linked with {sdk.name}; no wheel")
         return

@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def read(path: Path, limit: int) -> bytes:
-    """The bytes of a regular file, or of one behind a link.
+    """The bytes of a regular file, or of one that a link leads to.
 
     Args:
       limit: the most bytes that the file may have.

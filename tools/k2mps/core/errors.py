@@ -1,6 +1,6 @@
 """The errors that the tool reports, and the exit codes on which a script can branch.
 
-An error tells what failed, the probable cause, and the command to run next.  The library raises
+An error names what failed, the probable cause, and the command to run next.  The library raises
 errors; the command line prints them and exits with their codes.  `k2mps docs` writes the table of
 the codes.
 
@@ -95,7 +95,7 @@ class InterruptedRunError(BaseException):
 
 
 def too_many_files(what: str) -> K2mpsError:
-    """The error that the system lets `what`, or this process, open no more files."""
+    """The error if the system lets `what`, or this process, open no more files."""
     return K2mpsError(
         f"{what}: too many open files",
         why="the shell allows a process few open files: ulimit -n",
@@ -104,8 +104,8 @@ def too_many_files(what: str) -> K2mpsError:
 
 
 def visible(text: str) -> str:
-    """A text that a terminal shows and does not obey: control characters, and those that change
-    the direction of writing, become escapes."""
+    """A text that is safe to print: control characters, and those that change the direction of
+    writing, become escapes."""
     if text.isprintable():
         return text
     return "".join(

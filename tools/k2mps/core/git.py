@@ -8,7 +8,7 @@ A command of `Git` runs with
   (`scrub_environment`);
 - a session of its own, so that only the tool gets a Ctrl-C.
 
-What works on commits and trees reads no configuration of anybody's: see objects.py.
+The work on commits and trees reads no configuration: see objects.py.
 """
 
 import errno
@@ -41,12 +41,12 @@ _SETTINGS = {
     "core.protectNTFS": "true",
     "core.quotePath": "false",
     "core.safecrlf": "false",
-    # A rebase clones the checkout, also where its user allows no clones of folders.
+    # A rebase clones the checkout even if the user's settings forbid clones of folders.
     "protocol.file.allow": "always",
     "submodule.recurse": "false",
 }
 
-# In a clone of the tool's, the files are the blobs' bytes.
+# In the tool's own clone, each file has the bytes of its blob.
 _LITERAL = {"core.attributesFile": os.devnull, "core.autocrlf": "false", "core.eol": "lf"}
 
 # The variables for git that stay: configuration, transport, and where git looks.  Any
@@ -77,7 +77,7 @@ _LOCKED = re.compile(r"Unable to create '([^']+\.lock)': File exists")
 
 
 def scrub_environment() -> None:
-    """Removes git's variables from this process, but for those in `_KEPT`.
+    """Removes git's variables from this process, except those in `_KEPT`.
 
     A git hook or alias sets them, for another repository than ours.
     """
@@ -160,11 +160,11 @@ class Git:
         return result.stdout
 
     def text(self, *args: str, **kwargs) -> str:
-        """As `bytes`, decoded and without the final newline."""
+        """Like `bytes`, but decoded and without the final newline."""
         return os.fsdecode(self.bytes(*args, **kwargs)).rstrip("\n")
 
     def succeeds(self, *args: str, **kwargs) -> bool:
-        """Whether a command that answers by its status says yes."""
+        """Runs a command whose exit status is the answer; returns whether it is yes."""
         return self.run(*args, **kwargs).status == 0
 
     def failure(self, args: Sequence[str], result: Result) -> errors.K2mpsError:
@@ -177,7 +177,7 @@ class Git:
 
 
 def check_resources(command: str, stderr: str, directory: Path) -> None:
-    """Raises what git's message means where the disk, a limit or a file of git's is the cause."""
+    """Raises an error if git's message names a full disk, a limit or a lock as the cause."""
     full = any(sign in stderr for sign in _DISK_FULL)
     if full or (re.search("writ|creat", stderr) and _is_full(directory)):
         raise errors.K2mpsError(
@@ -225,7 +225,7 @@ def missing() -> errors.RequirementMissingError:
 
 
 def _is_full(directory: Path) -> bool:
-    """Whether no small file can be written: git does not always give the reason."""
+    """Whether the disk takes not even a small file: git does not always give the reason."""
     import tempfile
 
     try:

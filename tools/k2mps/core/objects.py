@@ -47,7 +47,7 @@ class File(NamedTuple):
     @property
     def entry(self) -> "Entry":
         """The file as an entry of a tree."""
-        import hashlib  # It takes time to import.
+        import hashlib  # hashlib takes time to import.
 
         head = b"blob %d\0" % len(self.content)
         return Entry(self.mode, hashlib.sha1(head + self.content).hexdigest())
@@ -56,7 +56,7 @@ class File(NamedTuple):
 def read(path: str | Path) -> File:
     """A regular file.
 
-    Where a file system has no such mode, each file is executable: only scripts are taken for it.
+    On a file system without modes every file seems executable: there, only scripts count as such.
     """
     with open(path, "rb") as file:
         content = file.read()
@@ -65,8 +65,7 @@ def read(path: str | Path) -> File:
 
 
 def _is_executable(script: Path) -> bool:
-    """Whether a script, which seems executable, is: where the file system has no such mode, git's
-    index tells."""
+    """Whether a script is executable; on a file system without modes, git's index decides."""
     here = Git(script.parent)
     try:
         modes = here.run("config", "--type=bool", "core.fileMode").stdout

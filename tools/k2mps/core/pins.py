@@ -61,7 +61,7 @@ class Upstream(NamedTuple):
 
 
 def sha256(content: bytes) -> str:
-    import hashlib  # It takes time to import, and `k2mps apply` does without.
+    import hashlib  # hashlib takes time to import, and `k2mps apply` does not need it.
 
     return hashlib.sha256(content).hexdigest()
 
@@ -83,7 +83,7 @@ def load(path: Path) -> Upstream:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
     except RecursionError:
         raise wrong("is nested too deeply") from None
-    except ValueError as error:  # tomllib's own, of the encoding, of a number's length
+    except ValueError as error:  # of tomllib, of UTF-8, or of a number that is too long
         raise wrong("is not valid TOML", str(error)) from None
 
     def read(table: str, key: str, fits: Callable = _is_text, kind="a text", default=None):
@@ -134,7 +134,7 @@ def _is_text(value: object) -> bool:
 
 
 def is_url(value: object) -> bool:
-    """Whether git can take a value for a repository, and for nothing else."""
+    """Whether git takes a value as a repository's url, and not as an option."""
     return _is_text(value) and value.isprintable() and not value.startswith("-")
 
 

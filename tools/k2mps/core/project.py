@@ -9,7 +9,7 @@ from pathlib import Path
 
 from k2mps.core import errors, pins, process
 
-# The file that makes `import k2` take a build.
+# The file in .venv that makes `import k2` load a build.
 REGISTER = "k2mps-build.pth"
 
 # How long a run waits for another one: git of a run that was killed ends within a moment.
@@ -34,7 +34,7 @@ class Project:
 
     @property
     def registered(self) -> Path | None:
-        """The build tree that `import k2` takes in .venv; None where there is none."""
+        """The build tree that `import k2` loads in .venv; None if there is none."""
         found = sorted(self.environment.glob(f"lib/python3.*/site-packages/{REGISTER}"))
         if not found:
             return None
@@ -72,7 +72,7 @@ def exclusive(directory: Path, what: str, *, reading: bool = False) -> Iterator[
 
     Args:
       what: how a message names the directory.
-      reading: the run changes nothing, so that others may read, too: a build of a checkout.
+      reading: whether this run only reads, as a build reads the checkout; others may read, too.
     Raises:
       BusyError: another run changes it; or reads it, if this one is not `reading`.
     """

@@ -1,4 +1,4 @@
-"""Writing a file by a temporary name and a rename: a kill leaves the old bytes or the new ones."""
+"""Writing a file by a temporary name and a rename: after a kill, it is the old one or the new."""
 
 import os
 from pathlib import Path

@@ -81,7 +81,7 @@ def network(
 
 
 def _follow(stream: BinaryIO, handle: Callable[[str], object]) -> None:
-    """Hands on each line as it comes; git ends a line of progress with a carriage return.
+    """Passes each line on as it comes; git ends a line of progress with a carriage return.
 
     GitPython would do this in threads, which a signal does not end.
     """

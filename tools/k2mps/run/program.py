@@ -50,7 +50,7 @@ class Program:
     def run(
         self, environment: Environment, arguments: Sequence[object] = (), built: Built | None = None
     ) -> None:
-        """Runs the program where the user is, and shows what it prints."""
+        """Runs the program in the current directory, and shows what it prints."""
         for group in self.groups:
             environment.install_group(group)
         show = environment.reporter.info

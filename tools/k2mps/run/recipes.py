@@ -68,7 +68,7 @@ def rewrite(
 
 def _matching(git: Git, pattern: str) -> list[str]:
     """The programs of a checkout in which an extended regular expression matches a line."""
-    # git finds nothing behind links, which lead to others of these files.
+    # git does not follow links; in recipes, these lead to other files of the checkout.
     found = git.run("grep", "-lzE", "-e", pattern)
     if found.status > 1:
         raise git.failure(("grep",), found)

@@ -15,7 +15,7 @@ HINT = (
     r"cuda|nccl|ctc_loss|autocast|torch\.double|torch\.float64|fbank|Kaldifeat"
     r"|device_ids=|mp\.spawn"
 )
-# The same, of those that in_place changes alone.
+# The same, for programs that only in_place changes.
 IN_PLACE = r"k2\.rnnt_loss_pruned"
 
 _CALLS = (
@@ -46,7 +46,7 @@ _OURS = "from k2.mps import gpu"
 
 
 class _Edit(NamedTuple):
-    """A part of the program, in bytes, and what takes its place."""
+    """Replaces a part of the program, counted in bytes, by a text."""
 
     start: int
     end: int
@@ -75,7 +75,7 @@ def rewrite(source: str, in_place: bool = False) -> tuple[str, str]:
 
 def _rewrite(source: str, in_place: bool) -> tuple[str, str]:
     with warnings.catch_warnings():
-        # About the recipe's own text, such as escapes that Python does not know.
+        # Warnings about the recipe's own text, such as escapes that Python does not know.
         warnings.simplefilter("ignore")
         tree = ast.parse(source)
     rewriter = _Rewriter(tree, source)
@@ -158,7 +158,7 @@ class _Text:
         return [bisect.bisect_right(self._starts, match.start()) for match in found]
 
     def import_of_ours(self, tree: ast.Module) -> _Edit:
-        """The import, behind the last one; where there is none, behind the docstring."""
+        """Inserts the import after the last one, or after the docstring if there is none."""
         ended = b"\r\n" if b"\r\n" in self.bytes else b"\n"
         kinds = (ast.Import, ast.ImportFrom)
         last = next((node for node in reversed(tree.body) if isinstance(node, kinds)), None)
@@ -244,7 +244,7 @@ class _Rewriter:
         self._cuda.append((self.text.start(node), self.text.end(node), text))
 
     def _ours_only(self, start: int, end: int) -> bool:
-        """Whether a part of the program has calls of ours, and none of torch.cuda's are left."""
+        """Whether a part of the program calls k2.mps.gpu, and torch.cuda no more."""
         ours = [one for one in self.edits if start <= one.start and one.end <= end]
         left = [
             text
@@ -301,7 +301,7 @@ class _Rewriter:
         if name and (not arguments or _is_cuda(_value(arguments[0]))):
             self._replace(node.func, f"gpu.{name}")
             if arguments:
-                # Up to the next argument, or to the parenthesis that ends the call.
+                # Deletes up to the next argument, or to the parenthesis that ends the call.
                 end = self.text.start(arguments[1]) if arguments[1:] else self.text.end(node) - 1
                 self.edits.append(_Edit(self.text.start(arguments[0]), end, b""))
             arguments = arguments[1:]

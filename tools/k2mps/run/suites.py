@@ -81,7 +81,7 @@ SUITES = (
         "{k2}/k2/python/tests",
         device=Device.CPU,
         arguments=("-p", "k2_mps_tests.upstream.seed"),
-        # Without mps, also the emulated one.
+        # Without mps, even the emulated one.
         variables={"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"},
     ),
     Suite(
@@ -183,7 +183,7 @@ def run(
     without_k2 = suite.on_k2 and not built
     processes = builder.fitting_jobs() if suite.spread else 1
     options = [
-        # Without the configuration and the caches of the tested checkout.
+        # pytest neither reads the checkout's configuration nor writes caches into it.
         *(f"--rootdir={project.root}", "-c", project.root / "pyproject.toml"),
         *("-p", "no:cacheprovider", "--import-mode=importlib"),
         *("-o", f"faulthandler_timeout={_SECONDS_PER_TEST}"),

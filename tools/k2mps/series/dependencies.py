@@ -23,7 +23,7 @@ from k2mps.series.patch_text import Patch
 _CXX = (".h", ".cc", ".cu", ".mm", ".metal")
 _CMAKE = (".cmake", "CMakeLists.txt")
 _PACKAGES = "k2/python/"
-# What cmake/mps.cmake lists is relative to the folder that uses it.
+# The paths in cmake/mps.cmake are relative to the folder that includes it.
 _SOURCES = "k2/csrc"
 _INCLUDE = re.compile(r'\s*#\s*(?:include|import)\s+"([^"]+)"')
 _CMAKE_INCLUDE = re.compile(r"\binclude\(\s*([\w/.-]+)\s*[)\s]")
@@ -32,7 +32,7 @@ _DEFINES = re.compile(r'\bdef\(\s*"(\w+)"')
 _TEXT_OR_COMMENT = re.compile(r'"[^"]*"|\'[^\']*\'|#.*')
 _FROM = re.compile(r"\s*from\s+([\w.]+)\s+import\s+(.*)")
 _DOTTED = re.compile(r"(?<![\w.])(_?k2(?:\.\w+)+)")
-# Headers of k2's core that leave CUDA alone.
+# Headers of k2's core that a compiler without CUDA accepts.
 _PLAIN = ("k2/csrc/log.h", "k2/csrc/nvtx.h", "k2/csrc/version.h")
 
 

@@ -89,14 +89,14 @@ def _lacking(found: Series, upstreams: Collection[str]) -> Iterator[Finding]:
 
 
 def _twins(found: Series, upstreams: Iterable[str]) -> Iterator[Finding]:
-    """Names that many file systems take for one: they differ in case or in Unicode's form."""
+    """Names that differ only in case or in Unicode's form, which many file systems confuse."""
     names: dict[str, str] = {}
     owned = {path: patch.name for patch in found.patches for path in patch.new_files}
     places = [(path, f"patches/{owned[path]}") for path in owned]
     places += [(name, "patches/series") for name in (patch.name for patch in found.patches)]
     for path, place in (*((path, "") for path in upstreams), *places):
         parts = path.split("/")
-        # Folders have twins as well.
+        # Two folders can differ in the same way.
         for end in range(1, len(parts) + 1):
             name = "/".join(parts[:end])
             key = unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold())
@@ -108,7 +108,7 @@ def _twins(found: Series, upstreams: Iterable[str]) -> Iterator[Finding]:
 
 
 def _refusal(path: str, error: Exception) -> Finding:
-    """What reading raised, at the line that its message begins with."""
+    """The finding for an error of reading, at the line that its message begins with."""
     if isinstance(error, OSError):
         return Finding(path, 1, "form", error.strerror or str(error))
     match = re.match(r"(patches/[^:]+):(\d+): ", error.what)
@@ -185,7 +185,7 @@ def _new_file(content: bytes) -> Iterator[tuple[int, str, str]]:
 
 
 def _statuses(found: Series) -> Iterator[Finding]:
-    """A status that contradicts the group: k2 is offered all groups but the last."""
+    """A finding if the status contradicts the group: every group but the last goes to k2."""
     for patch in found.patches:
         group = found.groups.get(patch.name)
         inappropriate = patch.status.startswith("Inappropriate")

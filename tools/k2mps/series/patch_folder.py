@@ -151,7 +151,7 @@ def owners(patches: Iterable[patch_text.Patch], groups: dict[str, str]) -> dict[
 
 
 def places(directory: Path) -> list[str]:
-    """The files of patches/, by their paths in it, but for those that an editor or a Mac makes."""
+    """The files of patches/, by their paths in it, without those that an editor or a Mac makes."""
     base = os.path.join(directory, "")
     walk = (os.path.join(folder, name) for folder, _, names in os.walk(directory) for name in names)
     found = (path.removeprefix(base) for path in walk if os.path.basename(path) != _OF_A_MAC)

@@ -57,7 +57,7 @@ _EDIT = re.compile(
     % {b"mode": rb"100(?:644|755)"},
     re.MULTILINE | re.VERBOSE,
 )
-# What a commit's message says of the header; in a patch file the header says it.
+# The trailers of a commit's message that a patch file has in its header.
 TRAILER = re.compile(r"(Upstream-Status|Patch-Filename): *(.*)")
 # Names that a new file cannot have: git reads the first two, and a Mac makes the third in each
 # folder that it shows, so it is none of patches/.
@@ -194,7 +194,7 @@ def flaw(patch: Patch) -> tuple[int, str] | None:
 
 
 def parse(name: str, raw: bytes) -> Patch:
-    """Reads one patch file; a `SeriesError` tells where it has not the form described above."""
+    """Reads one patch file; a `SeriesError` names the line that breaks the form described above."""
     head, separator, diff = raw.partition(b"\n---\n")
     if not separator:
         raise _malformed(name, 1, "there is no line '---'")
@@ -211,7 +211,7 @@ def parse(name: str, raw: bytes) -> Patch:
     for path in files:
         check_path(path, f"patches/{name}", new=True)
     patch = Patch(name, subject, status, plain(body), files, diff, author, date)
-    # There is one text for a patch, which this is or is not.
+    # A patch has exactly one valid text, which `render` gives.
     for number, (given, wanted) in enumerate(
         zip(raw.split(b"\n"), patch.render().split(b"\n")), start=1
     ):
@@ -228,7 +228,7 @@ def parse(name: str, raw: bytes) -> Patch:
 
 
 def check_diff(patch: Patch) -> None:
-    """Refuses a diff in which a line is none that git would write."""
+    """Refuses a diff with a line that git would not write."""
     name, diff, line, at = patch.name, patch.diff, patch.diff_line, 0
     if b"\0" in diff:
         raise _malformed(name, line, "a NUL byte in the diff: patches are text")

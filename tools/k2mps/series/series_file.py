@@ -61,8 +61,8 @@ def parse(order: bytes) -> tuple[list[str], dict[str, str]]:
 def regroup(old: dict[str, str], names: Sequence[str]) -> dict[str, str]:
     """The groups of patches after a change of their order.
 
-    A new patch joins the group of the patch before it; a patch that stands before one of an earlier
-    group joins that group.
+    A new patch joins the group of the patch before it. A patch that was moved before a patch of an
+    earlier group joins that earlier group.
     """
     current = next((old[name] for name in names if name in old), "")
     groups = {name: (current := old.get(name, current)) for name in names}

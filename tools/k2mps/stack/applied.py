@@ -1,8 +1,8 @@
 """What patches/ and branch k2-mps had in common last: the tool's one ref.
 
 `REF` names a commit whose tree is patches/ and upstream.toml, and whose parent is the commit of k2
-that they gave.  It counts only where patches/ and the branch disagree: it is their merge base.  A
-file of patches/ that is as in the ref has nothing that the branch lacks.
+that they gave.  The ref matters only if patches/ and the branch disagree: it is their merge base.
+If a file of patches/ is as in the ref, the branch has all of its content.
 """
 
 import contextlib

@@ -14,7 +14,7 @@ from k2mps.stack import applied
 from k2mps.stack.checkout import BRANCH, BRANCH_REF, Checkout, Commit
 from k2mps.stack.work import Work, at_work, where
 
-# What git says where a file is edited, or is not tracked and in the place of one of the commit.
+# git's messages if a file is edited, or an untracked file is in the place of the commit's.
 _IN_THE_WAY = ("would be overwritten", "would be lost", "would be removed", "lose untracked")
 
 
@@ -57,7 +57,7 @@ def _is_there(work: Work, tip: str) -> bool:
         return False
     if head.commit == tip or not old:
         return head.commit == tip or bool(work.users(tip))
-    # The patches on top may be those that patches/ has no longer.
+    # The commits on top may be patches that patches/ has no longer.
     return old.tip == tip or not is_ancestor(old.tip, head.commit)
 
 
@@ -77,7 +77,8 @@ def check_movable(work: Work, tip: str = "", left: Sequence[str] = ()) -> None:
     mine = [] if on_branch else work.users(tip, head.commit)
     if mine and checkout.is_ancestor(pin.commit, head.commit):
         raise _has_commits(work, mine, tip)
-    # A commit that has a name stays; only the user decides to leave it.
+    # The tool's own clone may leave a commit that has a branch or tag.  Only the user leaves one
+    # in a checkout of the user's.
     holders = ("for-each-ref", "--count=1", "--contains", "HEAD")
     named = checkout.own and checkout.git.text(*holders)
     if mine and not named:
@@ -107,7 +108,7 @@ def _has_commits(work: Work, users: Sequence[Commit], tip: str) -> errors.K2mpsE
     if work.head.branch != BRANCH_REF:
         advice = f"{here} checkout {work.pin.commit}, to leave them where they are"
     elif work.changed and work.checkout.is_ancestor(old.tip, work.head.tip):
-        # The commits of the new text are there.
+        # The commits of the new text exist already.
         advice = f"{here} rebase --onto {tip} {old.tip[:12]} {BRANCH}, then k2mps export"
     else:
         advice = f"k2mps export, to make patches of them; or {here} branch -m {BRANCH} my-{BRANCH},"
@@ -165,7 +166,7 @@ def _switch(checkout: Checkout, commit: str, left: Sequence[str]) -> None:
             )
         raise checkout.git.failure(command, result)
     missed = checkout.changed_files()[0] if result.stderr else []
-    if missed:  # git moves the branch where it cannot write a file, too
+    if missed:  # git moves the branch even if it could not write a file
         raise errors.K2mpsError(
             f"git could not write {errors.some(missed)} in {checkout.directory}",
             why=result.stderr,

@@ -80,7 +80,7 @@ def fold(project: Project, checkout: Checkout, name: str, paths: Sequence[str] =
             return _complete(work, commits, before)
         _check_exported(work, before)
         objects, date = checkout.objects, commit_date(checkout, work.pin.commit)
-        # Where the edits conflict with later patches, these do not apply to the result.
+        # If the edits conflict with a later patch, the error of `replay` names that patch.
         edits = objects.commit(tree, [work.head.commit], "")
         folded = merged(objects, work.head.commit, commits[at].tree, edits).tree
         one = commits[at]
@@ -129,16 +129,16 @@ def _edited_tree(work: Work, paths: Sequence[str]) -> str:
         )
     with tempfile.TemporaryDirectory(prefix="k2mps-") as folder:
         index = Path(folder, "index").absolute()  # $TMPDIR may be relative
-        # With the times in the index, git reads edited files only.
+        # With the file times in the index, git reads only the edited files.
         shutil.copy2(checkout.git_dir / "index", index)
         return _add(checkout, paths, {"GIT_INDEX_FILE": str(index)})
 
 
 def _add(checkout: Checkout, paths: Sequence[str], environment: dict[str, str]) -> str:
-    """Adds edits and new files to an index; its tree."""
+    """Adds edits and new files to an index; returns its tree."""
     checkout.git.bytes("add", "--update", "--", ".", environment=environment)
     if paths:
-        # A path is of this folder, if there is such a file, or else of the checkout.
+        # A path is relative to the current folder, if the file exists there, else to the checkout.
         named = (os.path.abspath(one) if os.path.lexists(one) else one for one in paths)
         result = checkout.git.run("add", "--", *named, environment=environment)
         if result.status != 0:
@@ -152,7 +152,7 @@ def _add(checkout: Checkout, paths: Sequence[str], environment: dict[str, str]) 
 
 
 def _complete(work: Work, commits: Sequence[Commit], made: Plan) -> Plan:
-    """Writes patches/, where a killed run has made the commits; else, there is nothing to do."""
+    """Writes patches/ if a killed run has made the commits; else refuses, as nothing is edited."""
     checkout = work.checkout
     agree = work.applied and work.applied.tip == work.head.tip and not work.changed
     if agree or made.removed:

@@ -155,7 +155,7 @@ class Checkout:
                 )
 
     def pinned(self, pin: Pin) -> Pin:
-        """The pin with the id of its commit, where it has that of an annotated tag."""
+        """The pin, in which the id of an annotated tag is replaced by that of its commit."""
         commit, url = self.commit_of(pin.commit), git.redacted(pin.url)
         if not commit:
             raise errors.K2mpsError(
@@ -169,7 +169,7 @@ class Checkout:
         """The id of the commit that a revision names, or of its tree; None
         where the repository lacks it."""
         if name.startswith("-"):
-            return None  # it is not to be an option
+            return None  # git would take the name for an option
         result = self.git.run("rev-parse", "--verify", "--quiet", f"{name}^{{{kind}}}")
         return os.fsdecode(result.stdout).strip() or None
 

@@ -43,7 +43,7 @@ def obtain(
                 _clone(pin, directory, reporter)
     checkout = Checkout(directory, reporter)
     if choice:
-        checkout.pinned(pin)  # a directory of the user's is theirs to fetch into
+        checkout.pinned(pin)  # only the user fetches into a checkout that the user made
     _take_pin(checkout, pin)
     return checkout
 
@@ -78,7 +78,7 @@ def _clone(pin: Pin, directory: Path, reporter: Reporter) -> None:
 def copy(checkout: Checkout, directory: Path) -> Checkout:
     """A clone of the checkout without files, by hard links where the file system has them."""
     here = git.Git(directory.parent, literal=True, reporter=checkout.reporter)
-    # git has let the user into the checkout; here it asks about the folder .git in it.
+    # git trusts the checkout, but asks again about the folder .git in it.
     trusted = ("-c", "safe.directory=*")
     pack = f"--upload-pack=git {shlex.join(trusted)} upload-pack"
     places = (str(checkout.common_dir), str(directory))

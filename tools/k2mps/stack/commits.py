@@ -4,8 +4,8 @@ A commit's author is its patch's; the committer is fixed, and the date is the pi
 commit's id depends on the pin and on patches/ only.  `apply_patch` makes a tree of a patch, `pick`
 of a commit; no file of the checkout changes.
 
-A patch applies where the files that it edits are the ones that it was made for, by the blob ids
-that it names.  If they are others, git merges: the old blob is the base.
+A patch applies if the files that it edits have the blob ids that it names. If not, git merges, with
+the old blob as the base.
 """
 
 import os
@@ -24,7 +24,7 @@ from k2mps.series.patch_text import FROM, Patch
 from k2mps.stack import applied
 from k2mps.stack.checkout import Checkout, Commit
 
-# What git says where a patch is sound, and does not fit.
+# git's message if a patch is well formed, but does not fit.
 _MISFIT = re.compile("already exists|does not exist|does not match|patch failed")
 # How many commits of this repository may have the patches that made a blob.
 _EARLIER = 30
@@ -43,7 +43,7 @@ class Picked(NamedTuple):
 
 
 def series_tip(project: Project, checkout: Checkout, pin: Pin, found: Series | None = None) -> str:
-    """The last commit of the series that patches/ is now; made, or remembered.
+    """The last commit of the series as patches/ has it: remembered, or else made.
 
     Raises:
       DoesNotApplyError: names the patch and the file.
@@ -64,7 +64,7 @@ def commit_patches(
     patches: Sequence[Patch],
     found: Series,
 ) -> str:
-    """Makes the commits of some patches of a series on a commit; the last one's id."""
+    """Commits some patches of a series on top of a commit; returns the last id."""
     objects, date, tip = checkout.objects, commit_date(checkout, pin.commit), base
     tree = checkout.tree_of(base)
     for patch in patches:
@@ -78,7 +78,7 @@ def commit_patches(
 
 
 def commit_of_patch(objects: Objects, patch: Patch, tree: str, parent: str, date: str) -> str:
-    """Commits what a patch makes of its parent's tree."""
+    """Applies a patch to its parent's tree, and commits the result."""
     author = f"{patch.author} {patch.date or date}"
     return objects.commit(tree, [parent], patch.commit_message(), author, f"{FROM} {date}")
 
@@ -89,7 +89,8 @@ def apply_patch(
     """Applies a patch to a tree.
 
     Raises:
-      DoesNotApplyError: the patch does not fit, or is for another file that is nowhere.
+      DoesNotApplyError: the patch conflicts, or the file that it was made for is nowhere to be
+      found.
     """
     objects = checkout.objects
     objects.load(tree)
@@ -154,10 +155,10 @@ def addition(path: str, content: bytes, mode: str = FILE_MODE) -> bytes:
 
 
 def _provide(project: Project, checkout: Checkout, patch: Patch, ids: Sequence[str]) -> None:
-    """Sees to it that the checkout has the blobs that a patch was made for.
+    """Gives the checkout the blobs that a patch was made for.
 
-    Another person's clone had them, whose patches git has merged: so the patches of earlier commits
-    of this repository make them.
+    If git has merged another person's patches, only that person's clone of k2 has these blobs. The
+    patches of earlier commits of this repository make them.
     """
     for files in _earlier(project, checkout, ids):
         with applied.unpacked(files) as there:
@@ -199,12 +200,12 @@ def _earlier(
 
 
 def commit_date(checkout: Checkout, pin: str) -> str:
-    """When the commits of a series on this pin are made, for git: "SECONDS +0000"."""
+    """The date of every commit of the series: the pin's, in git's format "SECONDS +0000"."""
     return checkout.objects.text("show", "--no-patch", "--format=%ct +0000", pin)
 
 
 def merged(objects: Objects, base: str, ours: str, theirs: str) -> Picked:
-    """The tree `ours` with what leads from the commit `base` to its child `theirs`."""
+    """Merges the change from the commit `base` to its child `theirs` into the tree `ours`."""
     trees = objects.text("rev-parse", f"{base}^{{tree}}", f"{theirs}^{{tree}}").split()
     if trees[0] == ours:
         return Picked(trees[1], (), theirs)
@@ -218,12 +219,12 @@ def merged(objects: Objects, base: str, ours: str, theirs: str) -> Picked:
 
 
 def pick(objects: Objects, commit: Commit, tree: str) -> Picked:
-    """A tree with what a commit changes."""
+    """Applies a commit's change to a tree."""
     return merged(objects, commit.parents[0], tree, commit.id)
 
 
 def replay(checkout: Checkout, date: str, tip: str, commits: Sequence[Commit]) -> str:
-    """Puts commits, with the date of `commit_date`, onto another one; the last commit."""
+    """Puts commits, dated by `commit_date`, onto another commit; returns the last one."""
     objects, tree = checkout.objects, checkout.tree_of(tip)
     for one in commits:
         picked = pick(objects, one, tree)

@@ -71,7 +71,7 @@ def exportable(work: Work) -> list[Commit]:
         if not head.tip:
             back = "k2mps apply, then make your change there"
         elif not (head.branch or checkout.is_ancestor(head.commit, head.tip)):
-            # The commits have no other name.
+            # Only HEAD leads to the commits.
             back = f"{here} branch mine; {back}; {here} merge --ff-only mine"
         raise errors.K2mpsError(
             f"{checkout.directory} is not on branch {BRANCH}",
@@ -88,7 +88,7 @@ def exportable(work: Work) -> list[Commit]:
 
 
 def merge_base(work: Work) -> Base:
-    """The files of patches/ with nothing that the branch lacks."""
+    """The files of patches/ whose content the branch has."""
     if work.applied and not work.changed:
         return work.entries
     with contextlib.suppress(errors.K2mpsError):
@@ -119,7 +119,8 @@ def canonical(work: Work, made: Plan, commits: Sequence[Commit]) -> str:
 def finish(work: Work, made: Plan, base: Base, tip: str, doing: str) -> None:
     """Moves the branch to the commit that a plan gives, writes the plan, and moves the ref.
 
-    No file of the checkout changes.  After a kill, the branch has it all, and export completes.
+    No file of the checkout changes.  After a kill, the branch has all commits, and the next export
+    writes the rest.
     """
     if not (made.changed or made.removed):
         work.record(tip, made.files, branch=tip)
@@ -148,7 +149,7 @@ def _may_replace(project: Project, path: str, new: File | None, base: Base) -> b
 
 
 def write(project: Project, made: Plan, base: Base, doing: str) -> None:
-    """Writes a plan, a file at a time; done again, it does the rest."""
+    """Writes a plan, a file at a time; after a kill, a second call writes the rest."""
     for path in (*made.changed, *made.removed):
         target, file = project.root / path, made.files.get(path)
         if not _may_replace(project, path, file, base):
@@ -165,7 +166,7 @@ def write(project: Project, made: Plan, base: Base, doing: str) -> None:
 
 
 def _is_another_name(project: Project, path: str, kept: Mapping[str, File]) -> bool:
-    """Whether the file system takes the name of a file for that of one that stays."""
+    """Whether the file system confuses a name with that of a file that stays."""
     with contextlib.suppress(FileNotFoundError):
         for other in kept:
             if _folded(other) == _folded(path):

@@ -47,7 +47,7 @@ def plan(
         "patches/series": File(order),
         **{f"patches/{patch.name}": File(patch.render()) for patch in series.patches},
         **{f"patches/files/{path}": file for path, file in series.files.items()},
-        # The pin comes last: until then, it is the old one that patches/ may be for.
+        # The pin comes last: until then, a killed run leaves the old pin.
         "upstream.toml": config,
     }
     changed = tuple(path for path, file in contents.items() if old.get(path) != file)
@@ -67,7 +67,7 @@ def _series(
     known: dict[str, Patch],
     order: bytes,
 ) -> Series:
-    """The commits as patches of these names; what patches cannot say is refused."""
+    """Makes patches with these names of the commits; refuses a commit that no patch can express."""
     where = quoted(checkout.directory)
     remedy = f"take that out of the edits; or of the commit, by git -C {where} rebase -i {pin[:12]}"
     for commit in commits:
@@ -181,7 +181,7 @@ def _diffs(checkout: Checkout, commits: Sequence[Commit]) -> dict[str, bytes]:
     """What each commit changes in files that it does not add, by its id.
 
     git writes a line of upstream's after a hunk header, for orientation only;
-    which line depends on the user's attributes.  Here that line goes.
+    which line depends on the user's attributes.  This function removes the line.
     """
     output = checkout.objects.bytes(
         *(

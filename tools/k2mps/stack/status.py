@@ -52,7 +52,7 @@ def of_checkout(project: Project, upstream: Upstream, checkout: Checkout | None)
         why = f"it does not have the pinned commit {pin.commit[:12]} (k2 {pin.version})"
         ours = checkout.commits("-1", head.commit)[0].ours
         state = State.OTHER_SERIES if ours else State.OTHER_COMMIT
-        # Into a clone of its own, the tool fetches.
+        # The tool fetches only into its own clone.
         advice = APPLY if checkout.own else _refusal(lambda: checkout.pinned(pin)).next_command
         return Status(state, (why,), advice, head, (), (), (), (), stopped)
     found = Work(project, checkout)
@@ -115,14 +115,14 @@ def _unreadable(found: Work) -> errors.K2mpsError | None:
 
 
 def _refusal_of_apply(found: Work) -> errors.K2mpsError | None:
-    """The error of `apply`; where patches do not apply to one another, it is not known."""
+    """The error that `apply` would raise, apart from patches that do not apply to one another."""
     if not found.tip_is_known:
         return _unreadable(found) or _refusal(lambda: apply.check_movable(found))
     return _refusal(lambda: apply.planned(found))
 
 
 def _where(found: Work) -> tuple[State, list[str], list[str]]:
-    """The state by the commit that is checked out, the user's commits, and the details."""
+    """The state of the checked-out commit, the user's commits, and the details."""
     checkout, head, pin = found.checkout, found.head, found.pin
     if head.commit == pin.commit:
         return State.PRISTINE, [], []

@@ -66,18 +66,22 @@ class Work:
         if not last or last in known:
             return []
         found = self.checkout.commits(last, "--not", *known)
-        # Another version of the tool may have applied the series.
+        # Without a ref, another version of the tool may have made the commits.
         return [one for one in found if self.applied or not one.ours]
 
     def record(self, tip: str, found: Mapping[str, File] | None = None, branch: str = "") -> None:
-        """Makes the ref say that these files give `tip`, and moves the branch, if it is given."""
+        """Records in the ref that these files give the commit `tip`.
+
+        Args:
+          branch: the commit to which the branch moves; empty if the branch stays.
+        """
         found = self.files if found is None else found
         known = self.applied
         if known and known.tip == tip and known.files == applied.entries(found):
             made = known.id
         else:
             made = applied.commit(self.checkout, found, tip)
-        # The ref may be there, and not the tool's.
+        # A ref that the tool cannot read is overwritten.
         name = ("for-each-ref", "--format=%(objectname)", applied.REF)
         updates = [(applied.REF, made, known.id if known else self.checkout.git.text(*name))]
         if branch:

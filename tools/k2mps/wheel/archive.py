@@ -49,7 +49,7 @@ class WheelFile:
     def __init__(self, path: Path):
         self.path = path
         try:
-            path.name.encode()  # A byte of it that is no UTF-8 cannot be in a page.
+            path.name.encode()  # A page of wheels cannot have a name that is not UTF-8.
             _, self.version, _, tags = parse_wheel_filename(path.name)
             [self.tag] = tags
         except (InvalidWheelFilename, ValueError) as error:

@@ -99,7 +99,7 @@ def contents(checkout: Checkout, built: Built, description: Description) -> dict
         for name in names
         if name.endswith(".py")
     }
-    # CMake adds the file, and upstream's setup.py the line.
+    # CMake writes this file; upstream's setup.py appends the version to __init__.py.
     name = "k2/torch_version.py"
     files[name] = (root / _PACKAGE / name).read_bytes()
     files["k2/__init__.py"] += f"__dev_version__ = '{description.version}'\n".encode()
@@ -135,7 +135,7 @@ def pack(path: Path, description: Description, files: Mapping[str, bytes]) -> No
         for name, content in ordered:
             entry = zipfile.ZipInfo(name, time)
             entry.compress_type = zipfile.ZIP_DEFLATED
-            entry.create_system = 3  # Unix, whose modes follow
+            entry.create_system = 3  # Unix: the next attribute has Unix's modes
             binary = name.endswith((".so", ".dylib"))
             entry.external_attr = (0o100755 if binary else 0o100644) << 16
             archive.writestr(entry, content)

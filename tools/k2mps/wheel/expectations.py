@@ -21,7 +21,7 @@ LIBRARY = re.compile(
 )
 _PACKAGE = "k2/python/"
 KERNELS = "k2/csrc/mps/kernels"
-# k2's embed_metal.cmake puts the file in the place of its first such line, and drops the others.
+# k2's embed_metal.cmake replaces the first such line by the file, and drops later ones.
 _INCLUDE = re.compile(rb'\n#include "([^"\n]+)"[^\n]*')
 
 

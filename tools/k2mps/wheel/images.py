@@ -11,7 +11,7 @@ from k2mps.build import toolchain
 from k2mps.wheel.archive import WheelFile
 from k2mps.wheel.expectations import LIBRARY, Problem, Reference
 
-# Numbers of Apple's <kern/cs_blobs.h>.
+# Constants of Apple's header <kern/cs_blobs.h>.
 _EMBEDDED_SIGNATURE = 0xFADE0CC0
 _CODE_DIRECTORY = 0xFADE0C02
 _SHA256 = 2

@@ -13,7 +13,7 @@ from k2mps.stack.status import State
 from k2mps.wheel import verify
 from k2mps.wheel.contents import contents, describe, pack
 
-# A wheel refuses another torch before it loads its libraries.
+# `import k2` must refuse another torch before it loads the wheel's libraries.
 _CHECK = """
 import torch
 right, torch.__version__ = torch.__version__, "0.0"

@@ -1,6 +1,6 @@
 // What CPython's configure finds on macOS for arm64, as far as the headers of
-// Python ask.  Stands before the pyconfig.h of the Python that builds, whose
-// other headers are the same on every system.
+// Python ask.  The compiler finds this file before the pyconfig.h of the Python that builds. The
+// other headers of that Python are the same on every system.
 #ifndef K2MPS_MACOS_PYCONFIG_H
 #define K2MPS_MACOS_PYCONFIG_H
 

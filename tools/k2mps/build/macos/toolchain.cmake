@@ -6,8 +6,8 @@
 set(CMAKE_SYSTEM_NAME Darwin)
 set(CMAKE_SYSTEM_PROCESSOR arm64)
 set(CMAKE_SYSTEM_VERSION 23.0.0)
-# Not CMAKE_OSX_ARCHITECTURES: of that, cmake makes a flag from its second run
-# on only.  CMAKE_<LANG>_COMPILER_TARGET says it already.
+# Not CMAKE_OSX_ARCHITECTURES: cmake makes a flag of that only from its second run on.
+# CMAKE_<LANG>_COMPILER_TARGET names the architecture already.
 
 # A build needs clang and lld only.  pybind11 would run a program of LLVM's package to
 # strip a module; the linker's -x does the same.  CMake asks for the next three
@@ -31,8 +31,8 @@ endforeach()
 string(APPEND CMAKE_OBJCXX_FLAGS_INIT " -Werror=objc-method-access")
 
 # zig's headers of libc++ take from the command line what a build of libc++ writes into
-# a header.  They heed which macOS has which symbol, unless they are told not to.
-# Apple's have that header.
+# a header.  The definitions make them heed which macOS has which symbol. Apple's libc++ has that
+# header.
 if(NOT EXISTS "${CMAKE_OSX_SYSROOT}/usr/include/c++/v1/__config_site")
   add_compile_definitions(_LIBCPP_ABI_VERSION=1 _LIBCPP_ABI_NAMESPACE=__1
     _LIBCPP_HARDENING_MODE_DEFAULT=2 _LIBCPP_PSTL_BACKEND_SERIAL)
