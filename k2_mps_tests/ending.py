@@ -1,4 +1,4 @@
-"""How the programs of k2_mps_tests end where a user or the system stops them."""
+"""How the programs of k2_mps_tests end if a user or the system stops them."""
 
 import os
 import signal

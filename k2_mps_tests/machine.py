@@ -1,6 +1,6 @@
 """Prints the facts of this machine as JSON.
 
-They name no user, host, directory or serial number.
+The facts name no user, host, directory or serial number.
 
     python -m k2_mps_tests.machine
 """
@@ -27,7 +27,7 @@ def _sysctl(name: str) -> str | None:
 
 
 def facts() -> dict:
-    """The facts; None for an unknown one."""
+    """The facts by name; an unknown one is None."""
     found = {
         "emulated": sys.platform != "darwin",
         "system": platform.system(),

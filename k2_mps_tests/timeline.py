@@ -57,7 +57,7 @@ def boxes(trace):
                 continue
             track = FUNCTIONS[len(around)]
         elif track == "dispatch":
-            name = f"k2 {name}"  # as the GPU's label
+            name = f"k2 {name}"  # the same name as the GPU's label
         yield track, interval.begin, interval.end, name or track
     for dispatch in trace.dispatches:
         yield TRACKS[-1], dispatch.begin, dispatch.end, dispatch.label

@@ -1,6 +1,6 @@
 """A pytest plugin that skips tests with the mark `k2`.
 
-`k2mps test` loads the plugin if it cannot reach upstream, for suites that have other tests too.
+If upstream is out of reach, `k2mps test` loads the plugin for suites with other tests as well.
 """
 
 import pytest

@@ -77,13 +77,12 @@ def where():
 
 
 def forced(who):
-    """A context in which all operations that both the host and Metal can do run in one of the two
-    places."""
+    """A context in which operations that both the host and Metal can do run in one place."""
     return mock.patch.dict(os.environ, {FORCE: who})
 
 
 def operations(size, device):
-    """Yields (name, function) for utterances of a size on a device."""
+    """Yields (name of the operation, function that runs it) for a size on a device."""
     num_seqs, num_frames, num_symbols = size
     torch.manual_seed(0)
     targets = torch.randint(1, VOCABULARY, (num_seqs, num_symbols)).tolist()
@@ -142,10 +141,10 @@ def measure(function, device, repeats):
 
 
 def commands(function):
-    """Counts what a call gives the GPU of mps.
+    """Counts the commands that a call gives the GPU of mps.
 
     Returns:
-      {'dispatches': the number of k2's kernels, 'operators': that of torch's operators}
+      {'dispatches': the number of k2's kernels, 'operators': the number of torch's operators}
     """
     with k2.mps.counters() as counted:
         function()

@@ -33,9 +33,9 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-# Of a step: utterances, frames, symbols, vocabulary, symbols of a frame after pruning.
+# The sizes of a step: utterances, frames, symbols, vocabulary, symbols of a frame after pruning.
 STEPS = {"small": (20, 300, 60, 500, 5), "large": (8, 500, 100, 5000, 5)}
-WIDTH = 512  # of the joiner's input
+WIDTH = 512  # columns of the joiner's input
 REPEATS = 5
 
 
@@ -59,7 +59,7 @@ class Step:
         self.am_in = leaf(seqs, frames, WIDTH)
         self.lm_in = leaf(seqs, symbols + 1, WIDTH)
         self.logits = leaf(seqs, frames, self.s_range, vocabulary)
-        # A joiner that adds its inputs gives both the same gradient.
+        # The joiner adds its two inputs, so both get the same gradient.
         self.grads = [torch.randn(seqs, frames, self.s_range, WIDTH).to(device)] * 2
         self.one = torch.ones(()).to(device)
         self.symbols = torch.randint(1, vocabulary, (seqs, symbols)).to(device)
@@ -144,8 +144,8 @@ class Ctc:
 class Decoding:
     """intersect_dense_pruned with a CTC topology, on a device.
 
-    An utterance has 250 frames.  A frame's scores are normal, and that of one symbol is higher
-    than the others, as an acoustic model's are.
+    An utterance has 250 frames.  A frame's scores are drawn from N(0, 1); one symbol's is raised,
+    as in an acoustic model's output.
     """
 
     def __init__(self, seqs, device):
@@ -169,8 +169,7 @@ class Decoding:
 
 
 def made(work, device):
-    """Returns an object whose run(part) does the work that a name on the command line stands
-    for."""
+    """Makes the work with this name on the command line; its run(part) does the work."""
     if work in STEPS:
         return Step(STEPS[work], device)
     if work == "ctc":
@@ -183,7 +182,7 @@ IDLE = ("empty", "empty_like", "empty_strided")
 
 
 class Operators(TorchDispatchMode):
-    """Notes torch's operators that give the device work.
+    """Records torch's operators that give the device work.
 
     Attributes:
       calls: [[the operator's name, its arguments]]; a tensor is {"shape", "stride", "dtype"}.

@@ -3,10 +3,10 @@
     .venv/bin/python -m k2_mps_tests.benchmarks.ragged
 
 k2 computes row ids, row splits (counts and their sums) and the shape of an index on the host, in
-memory that mps shares.  For each of them the program counts the commands and bytes of the operators
-of torch that give the same result, times the host, and estimates the GPU's time: without a wait,
-and with one, which is needed where the host reads the result next.  Without an mps device, emulated
-or not, there are no counts.
+memory that mps shares.  For each of them the program counts the commands and bytes of torch's
+operators that give the same result. It times the host, and estimates the GPU's time, without and
+with a wait: the host must wait if it reads the result next.  Without an mps device, emulated or
+not, there are no counts.
 """
 
 import sys
@@ -20,8 +20,8 @@ SIZES = [10**3, 10**4, 10**5, 10**6]
 REPEATS = 7
 # Nine tenths of an M1's bandwidth, in bytes a second.
 BANDWIDTH = 60e9
-# What others measured for a small kernel and the wait for it, and a guess for each further command
-# of one command buffer; in seconds.
+# In seconds: a published time for a small kernel and the wait for it, and a guess for each further
+# command in one command buffer.
 WAIT, COMMAND = 180e-6, 5e-6
 
 
@@ -40,7 +40,7 @@ def ids_by_k2(row_splits, row_ids, order):
 
 
 def ids_by_torch(row_splits, row_ids, order):
-    # The host has to know how many there are.
+    # The host has to know the number of rows.
     places = torch.arange(int(row_splits[-1]), dtype=torch.int32, device=row_splits.device)
     return torch.bucketize(places, row_splits[1:], right=True, out_int32=True)
 

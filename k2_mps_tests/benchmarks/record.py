@@ -2,7 +2,7 @@
 
     .venv/bin/python -m k2_mps_tests.benchmarks.record FOLDER [OPERATION ...]
 
-Each recording is that of a second call, with Metal forced.  See
+Each recording has the second call of an operation, with Metal forced.  See
 emulator/mps_emulator/replay/README.md for its replay, which leaves out torch's
 operators: their number is printed.  In k2's kernels all lanes
 of a SIMD group reach each simdgroup function: give `prepare` --whole-simdgroups.
@@ -23,7 +23,7 @@ def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("folder", type=Path, help="one folder in it for each")
+    parser.add_argument("folder", type=Path, help="gets a folder for each operation")
     parser.add_argument(
         "operations",
         nargs="*",

@@ -1,8 +1,8 @@
 """Measures the share of an operation that a Mac's host would do, on emulated mps.
 
 The host's time is the wall time, less the time of k2's kernels, less the time of torch's operators:
-a Mac's GPU does both.  It is also less the time in which the emulator makes and compares its two
-copies of a buffer: a Mac has one copy.  No GPU can make the operation faster than the host's share
+a Mac's GPU does both.  The time in which the emulator makes and compares its two copies of a buffer
+is also taken off: a Mac has one copy.  No GPU can make the operation faster than the host's share
 of it.
 """
 

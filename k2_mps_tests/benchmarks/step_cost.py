@@ -11,7 +11,7 @@ A row is a function of k2, forward or backward:
 
 On Linux mps is emulated, which changes none of these numbers; but a gate there may find no
 work left.  Then follows the peak of the memory of the whole step with the joiner, beyond its
-inputs: with torch's joiner, and with k2.mps.joiner_input and rnnt_loss_pruned_in_place.  It
+inputs: with torch's joiner, and with k2.mps.joiner_input and rnnt_loss_pruned_in_place.  The peak
 counts the bytes of tensors, not what an allocator adds to them.
 """
 
@@ -90,7 +90,7 @@ def rows_of(size):
 
     step = Step(STEPS[size], "mps")
     step.run(lambda name: contextlib.nullcontext())
-    step.boundary = step.boundary.clone()  # that k2 has not read yet
+    step.boundary = step.boundary.clone()  # a boundary that k2 has not read yet
     step.run(part)
     return rows
 
@@ -109,7 +109,7 @@ class Peak(TorchDispatchMode):
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         result = function(*args, **(kwargs or {}))
-        # A storage of an argument may be older.
+        # An argument's storage may be older than the context.
         old = {x.untyped_storage()._cdata for x in _tensors(args)}
         for tensor in _tensors(result):
             storage = tensor.untyped_storage()
@@ -145,7 +145,7 @@ def peak_of(size, opt_in):
         del hidden, logits
         (0.5 * simple + pruned).backward()
 
-    run()  # makes the gradients of the leaves, which a later step finds in place
+    run()  # The first step makes the leaves' gradients; a later one adds to them.
     with Peak() as peak:
         run()
     assert all(leaf.grad is not None for leaf in leaves)

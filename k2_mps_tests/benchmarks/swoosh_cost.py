@@ -2,9 +2,9 @@
 
     .venv/bin/python -m k2_mps_tests.benchmarks.swoosh_cost [UTTERANCES FRAMES]
 
-The functions run on random tensors of the shapes that a step of icefall's zipformer gives them;
-6 utterances of 1,000 frames, if not said otherwise.  A row is a function, forward or backward,
-with the shapes of all its calls:
+The functions run on random tensors of the shapes that a step of icefall's zipformer gives them, by
+default for 6 utterances of 1,000 frames.  A row is a function, forward or backward, with the shapes
+of all its calls:
 
 - calls: of the function, in one step
 - commands: k2's kernels, and torch's operators that give the GPU work
@@ -96,7 +96,7 @@ def cost_of(run, shapes):
 
 
 def gradient_of(function):
-    """For cost_of(): the gradient of function(x)."""
+    """A function for cost_of(), which computes the gradient of function(x)."""
 
     def prepare(x):
         y = function(x)

@@ -58,8 +58,8 @@ def check(
     Args:
       quick: whether to run k2's suite on the last commit only.
     Returns:
-      Each commit with three results, in words, and whether they are good: with K2_WITH_MPS off;
-      with K2_WITH_MPS on, "-" where k2 lacks the option; and of k2's style checkers.
+      Each commit with three results in words, and whether each is good: of K2_WITH_MPS off; of
+      K2_WITH_MPS on, "-" if k2 lacks the option; and of k2's style checkers.
     """
     root = environment.project.build_root
     folder, file = root / "upstream", root / "upstream-check.json"
@@ -88,7 +88,7 @@ def check(
                     ]
                     # The first build installs the checkers.
                     offences = list(style.findings(worktree, commit.parents[0], commit.id))
-                    if last:  # A commit may leave lines to a later one.
+                    if last:  # A later commit may change a line again.
                         offences += style.findings(worktree, base, tip, ["clang-format"])
                     found.append(("\n".join(offences) or "well", not offences))
                     results[key] = found
@@ -113,7 +113,7 @@ def tried(
         return f"does not build: {error.why}", False
     (suite,) = suites.choose([SUITE])
     if not tests:
-        # On the CPU, the mps device must be absent, also the emulated one.
+        # On the CPU, no mps device may be there, not even the emulated one.
         variables = suite.variables if device is Device.CPU else {}
         path = os.pathsep.join(map(str, built.python_path))
         settings = {**variables, "PYTHONPATH": path}
@@ -125,7 +125,7 @@ def tried(
 
 
 def at_commit(checkout: Checkout, folder: Path, commit: str) -> Checkout:
-    """The clone in `folder`, made if need be, with a commit checked out."""
+    """Checks a commit out in the clone in `folder`, which is made if it is missing."""
     if not folder.exists():
         clone.copy(checkout, folder)
     worktree = Checkout(folder, checkout.reporter)

@@ -17,7 +17,7 @@ from k2mps.series import hunks
 from k2mps.stack.checkout import Checkout
 
 _CXX = (".h", ".cc", ".cu")
-# clang-format takes .mm for another language, and does not know which header belongs to a .cu.
+# clang-format takes .mm for Objective-C, and does not know which header belongs to a .cu.
 _FORMATTED = (".h", ".cc")
 _WITH_COPYRIGHT = (*_CXX, ".mm", ".py", ".cmake", ".metal")
 # k2's script edits cpplint to allow this text.
@@ -31,7 +31,7 @@ def findings(
     """The findings on the lines added between two commits, as path:line: text.
 
     Args:
-      programs: of cpplint, which takes 20 s for the whole series, flake8 and clang-format.
+      programs: cpplint, which takes 20 s for the whole series, flake8 and clang-format.
     """
     added: dict[str, set[int]] = {}
     how = "diff-tree -r --no-renames".split()
@@ -42,7 +42,7 @@ def findings(
     with tempfile.TemporaryDirectory(prefix="k2mps-") as name:
         folder = Path(name).resolve()
         files = checkout.files(tip, [*added, *new, ".clang-format", ".flake8", "CPPLINT.cfg"])
-        # Without a .flake8 of k2's, flake8 runs with its defaults.
+        # If k2 has no .flake8, flake8 runs with its defaults.
         contents = {".flake8": b"", **{path: file.content for path, file in files.items()}}
         for path, content in contents.items():
             (folder / path).parent.mkdir(parents=True, exist_ok=True)

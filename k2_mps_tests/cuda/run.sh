@@ -21,7 +21,7 @@ python=$(command -v python3)
 # or without the series.
 preload=$(ls /usr/lib/*-linux-gnu/libstdc++.so.6 2>/dev/null | head -1)
 
-# with TREE COMMAND...: runs a command with the k2 that was built from a tree
+# with TREE COMMAND...: runs a command with the k2 of a tree
 with() {
   local tree=$1; shift
   PYTHONPATH="$W/$tree/k2/python:$W/build-$tree/lib:$here" \

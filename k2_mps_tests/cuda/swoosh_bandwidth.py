@@ -6,9 +6,9 @@
 
 FOLDER has the Metal kernels as PTX; it also works on another machine, which needs torch for CUDA.
 MEGABYTES is the size of the input in float32; default 64 and 256.  A row gives the bytes that a
-call must move, the median time of a call, and its bandwidth. The bandwidth is relative to that of a
-device-to-device copy of as many bytes.  If k2 with CUDA can be imported, another column has the
-time of k2's own function of the same call.
+call must move, the median time of a call, and its bandwidth, relative to that of a device-to-device
+copy of as many bytes.  If k2 with CUDA can be imported, another column has the time of k2's own
+function of the same call.
 """
 
 import ctypes
@@ -83,7 +83,8 @@ def _launch(gpu, module, folder, case, arrays, size_at, numel):
     for index in range(case["buffers"]):
         content = contents[f"content_{index}"]
         if index in arrays:
-            # Random numbers: constant ones would let every thread read one cell of the table.
+            # Inputs are random: with equal ones, every thread would read the same cell of the
+            # table.
             tensor = torch.randn(numel * arrays[index] // 4, device="cuda") * SPREAD
             if arrays[index] == 2:
                 tensor = (torch.randn(numel, device="cuda") * SPREAD).half()

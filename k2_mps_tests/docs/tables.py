@@ -1,6 +1,6 @@
 """The tables of docs/ that the code writes.
 
-A page of docs/ may hold blocks
+A page of docs/ may have blocks
 
     <!-- k2mps docs: NAME -->
     ...

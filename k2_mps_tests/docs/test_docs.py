@@ -21,7 +21,7 @@ from k2_mps_tests.running import ran
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = project.Project(ROOT)
 PAGES = tables.pages(PROJECT)
-# Other files that people read on a repository's page.
+# The pages outside of docs/ that people read on the repository's site.
 TEXTS = [*PAGES, ROOT / "README.md", ROOT / "examples/README.md"]
 # A block begins with three backticks at the beginning of a line, and maybe a language.
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -170,7 +170,7 @@ def commands(path):
     for code in blocks(path, ""):
         for line in code.replace("\\\n", " ").splitlines():
             words = shlex.split(line, comments=True)
-            # Words with = before the command set variables.
+            # Words with "=" in front of a command set variables.
             while words and re.fullmatch(r"[A-Z_0-9]+=\S*", words[0]):
                 words = words[1:]
             if words:
@@ -235,13 +235,13 @@ def _texts_and_tables():
         capture_output=True,
         text=True,
     ).stdout.split("\0")
-    # k2 has a width of its own for what is in patches/.
+    # The files in patches/ have k2's own width.
     return [name for name in names if name and not name.startswith("patches/")]
 
 
 @pytest.mark.parametrize("name", _texts_and_tables())
 def test_lines_have_at_most_100_columns(name):
-    """But for the rows of Markdown's tables, which cannot be broken."""
+    """Rows of Markdown's tables cannot be broken, so they may be longer."""
     lines = (ROOT / name).read_text(encoding="utf-8").splitlines()
     is_markdown = name.endswith(".md")
     long = [

@@ -16,7 +16,7 @@ def run():
     """Runs an example; returns its output."""
 
     def run(name, *arguments, status=0):
-        wide = {**os.environ, "COLUMNS": "200"}  # enough for every line
+        wide = {**os.environ, "COLUMNS": "200"}  # wide enough for every line
         result = ran(sys.executable, EXAMPLES / name, *arguments, env=wide)
         assert result.returncode == status, result.stdout + result.stderr
         return result.stdout if status == 0 else result.stderr

@@ -71,7 +71,7 @@ def test_what_changed(bench):
 
 @pytest.mark.skipif(sys.platform == "darwin", reason="mps is the real one")
 def test_shares(monkeypatch):
-    """The host's time includes neither a kernel's nor an operator's."""
+    """The host's time includes neither the time of a kernel nor that of an operator."""
     import mps_emulator
 
     monkeypatch.setattr(shares, "SECONDS", 0)

@@ -1,4 +1,4 @@
-"""The examples learn on the CPU and on mps, and learn the same."""
+"""The examples learn on the CPU and on mps, with nearly equal losses."""
 
 import json
 import re
@@ -54,7 +54,7 @@ def trained(run, tmp_path_factory):
 def test_ctc_learns_on_mps(trained):
     folder, text = trained("ctc", "mps")
     rates = error_rates(text)
-    # At first the model finds random phones, more than there are.
+    # At first the model outputs random phones, more than the utterance has.
     assert rates["before"] >= 100
     assert rates["after"] < 10
 
@@ -101,7 +101,8 @@ def test_two_processes_learn_what_one_does_with_the_whole_batch(run, tmp_path):
     assert len(differences) == 10
     # Before the first update: sums in float32 over about 60 frames.
     assert differences[0] < 60 * torch.finfo(torch.float32).eps
-    # Later, the processes have random numbers of their own.  10 times what they changed.
+    # Later, each process has its own random numbers; the tolerance is 10 times the largest change
+    # that these made.
     assert max(differences) < (TOLERANCE["ctc"] if sys.platform == "darwin" else 4e-4)
 
 

@@ -1,1 +1,1 @@
-"""What a HIP build of k2 would compile of the headers that the series touches."""
+"""Compiles the headers that the series touches as a HIP build of k2 would."""

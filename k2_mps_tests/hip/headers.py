@@ -15,10 +15,10 @@ CLANG = "clang-19"
 ARCHITECTURE = "gfx90a"
 STAND_IN = Path(__file__).resolve().parent / "stand_in"
 
-# The headers with code for the device, and those that the series touches.
+# Headers with code for the device; all that the series touches are among them.
 DEVICE = ("log", "context", "nvtx", "utils", "hash", "array_ops", "ragged_ops", "fsa_algo")
 HOST = ("thread_pool",)
-# Takes half a minute: the headers of torch's tensors.
+# Headers that include torch's tensors take half a minute.
 TENSORS = "torch_util"
 
 _DECORATOR = re.compile(r"^#ifdef __CUDA_ARCH__(\n#define K2_CUDA_HOSTDEV __host__)", re.MULTILINE)
@@ -67,7 +67,7 @@ def unit(names: tuple[str, ...]) -> str:
 
 
 def errors_in(tree: Path, names: tuple[str, ...], torch: Path) -> str:
-    """What clang says against headers of a ported tree; empty if it compiles them.
+    """Compiles headers of a ported tree; returns clang's errors, empty if there are none.
 
     Args:
       torch: the folder of an installed torch.
@@ -79,8 +79,8 @@ def errors_in(tree: Path, names: tuple[str, ...], torch: Path) -> str:
         [
             *(CLANG, "-x", "hip", f"--offload-arch={ARCHITECTURE}", "--cuda-device-only"),
             *("-nogpulib", "-nogpuinc", "-fsyntax-only", "-std=c++20", "-w"),
-            # The headers test whether the macro is defined. It is 0, since one `#if` tests its
-            # value for cooperative groups.
+            # The headers test whether the macro is defined; its value is 0, since one `#if` asks by
+            # it for cooperative groups.
             *("-DK2_WITH_CUDA=0", "-DK2_TORCH_VERSION_MAJOR=2", "-DK2_TORCH_VERSION_MINOR=13"),
             *(f"-I{folder}" for folder in folders),
             "-",

@@ -35,7 +35,8 @@ class Buffer(NamedTuple):
 
     @classmethod
     def output(cls, expected, tolerance=0.0, dtype=np.float32):
-        """A buffer that the kernel writes.  With no element expected, it has one, UNTOUCHED."""
+        """A buffer that the kernel writes.  If `expected` is empty, the buffer has one element,
+        which must stay UNTOUCHED."""
         expected = np.asarray(expected)
         if expected.size == 0:
             return cls(np.full(1, UNTOUCHED, dtype))
@@ -62,7 +63,8 @@ INSTANCES = (256, 512, 1024)
 
 
 def fit_instance(kernel, wanted):
-    """The instance of a kernel for so many threads, and its threads, as the host chooses them."""
+    """The instance of a kernel for `wanted` threads, and its number of threads, as the host
+    chooses."""
     most = next((n for n in INSTANCES if wanted <= n), INSTANCES[-1])
     return f"{kernel}_{most}", min(most, -(-wanted // 32) * 32)
 
@@ -75,7 +77,7 @@ def ints(values):
 
 @dataclasses.dataclass
 class Case:
-    """One launch, or several of a kernel, in threadgroups of one dimension."""
+    """One or more launches of a kernel, in threadgroups of one dimension."""
 
     name: str  # the difference from other cases of the kernel
     kernel: str  # the name of the function
@@ -86,7 +88,7 @@ class Case:
     more: list = dataclasses.field(default_factory=list)
 
     def all_buffers(self):
-        """The buffers, then those of further launches."""
+        """The buffers of the first launch, then the last ones of further launches."""
         return self.buffers + [buffer for _, buffer in self.more]
 
     def launches(self):

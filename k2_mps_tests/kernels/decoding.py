@@ -25,10 +25,11 @@ class Step:
     """An arc that leaves a frame.
 
     Attributes:
-      source, dest: numbers of states of this frame and of the next; dest is -1 if pruned.
+      source, dest: numbers of states of this frame and of the next one; dest is -1 if the arc
+        was pruned.
       arc: the arc of the graph.
       state: the graph's state that the arc enters.
-      score, end: of the arc, and of the path up to its end.
+      score, end: the scores of the arc, and of the path up to its end.
     """
 
     def __init__(self, source, arc, state, score, end):

@@ -57,7 +57,7 @@ def random_arcs(random, states, num_arcs, labels):
 
 
 def forward_or_backward(arcs, num_states, frames, forward):
-    """Yields the best scores of an FSA's states after 0, 1, ... frames, in float32.
+    """Yields the best score of each state of an FSA after 0, 1, ... frames, in float32.
 
     frames: the scores of the FSA's arcs in each frame, without the graph's scores, in
       the order of the pass.

@@ -116,7 +116,7 @@ class Lattice:
                     )
                 self.counts.append((int(keep.sum()), len(taken), int(num_arcs[keep].sum())))
             self._follow(mine, first, rows, backward, num_arcs)
-            # After the end of the sequence.
+            # The frames after the end of the sequence have no arcs.
             for _ in range(self.num_steps - len(kept)):
                 self.counts.append((0, 0, 0))
         self.counts = np.array(self.counts, np.int32)

@@ -14,8 +14,7 @@ from k2_mps_tests.kernels import runner, sources
 def run(say=print, names=(), runs=2):
     """Runs the checks; returns an exit status.
 
-    For each kernel, facts and the longest time of a case are on lines of their own, which diff
-    compares.
+    Each kernel has one line with facts, which diff can compare, and one with its longest time.
 
     Args:
       names: files of kernels, without .metal; empty for all.

@@ -20,14 +20,14 @@ from k2_mps_tests.running import ran
 REGISTER_BYTES = 208 * 1024
 MOST_REGISTERS = 128
 LIBDEVICE = "nvvm/libdevice/libdevice.10.bc"
-# Its registers have 32 bits, as Apple's.
+# An NVIDIA GPU whose registers have 32 bits, as Apple's have.
 GPU = "sm_90"
-# Metal allows so many threads where a kernel does not say.
+# The most threads of a kernel that sets no limit of its own.
 MOST_THREADS = 1024
 
 
 class Use(NamedTuple):
-    """What a kernel needs."""
+    """The registers and memory that a kernel needs."""
 
     kernel: str  # its name
     threads: int  # the most threads of its threadgroup
@@ -38,7 +38,7 @@ class Use(NamedTuple):
 
 
 def cap(threads):
-    """The registers that a thread gets in threadgroups of so many threads, a multiple of 8."""
+    """The registers that a thread gets in threadgroups of `threads` threads, a multiple of 8."""
     return min(MOST_REGISTERS, REGISTER_BYTES // 4 // threads // 8 * 8)
 
 
@@ -88,13 +88,14 @@ def table(rows):
 
 
 def find_nvcc():
-    """The folder of CUDA's compiler from PyPI, with bin/ptxas and nvvm/libdevice; None without."""
+    """The folder of CUDA's compiler from PyPI, with bin/ptxas and nvvm/libdevice; None if it is not
+    installed."""
     spec = importlib.util.find_spec("nvidia.cuda_nvcc")
     return Path(next(iter(spec.submodule_search_locations))) if spec else None
 
 
 def find_libdevice():
-    """The path of its libdevice.10.bc, None without."""
+    """The path of that compiler's libdevice.10.bc; None if it is not installed."""
     nvcc = find_nvcc()
     return nvcc and nvcc / LIBDEVICE
 

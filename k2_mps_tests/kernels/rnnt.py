@@ -1,8 +1,7 @@
 """Problems of rnnt_loss_smoothed for the checks of kernels, and their results in float64.
 
-Probabilities of all symbols at all positions and frames are in memory; a kernel has matrix
-products instead.  So a reference and the kernels have only the formulas in common, which are
-in k2/csrc/mps/kernels/rnnt_smoothed.metal.
+A reference computes the probabilities of all symbols at all positions and frames; a kernel uses
+matrix products instead. Both share only the formulas in k2/csrc/mps/kernels/rnnt_smoothed.metal.
 """
 
 import dataclasses
@@ -20,7 +19,7 @@ PIECE = SIZES["kRsFramesOfPiece"]
 SIMD = 32
 BLANK = 1
 
-LOW = np.log(1e-25)  # sums below it are computed again
+LOW = np.log(1e-25)  # a smaller sum is computed again
 
 
 def log_sum(x, axis):
@@ -81,7 +80,8 @@ class Problem:
         return np.array(self.bounds or [[0, 0, self.S, self.T]] * self.B)
 
     def _inside(self):
-        """Positions and frames that are read, their cells, and gradients that may not be 0."""
+        """Masks: the positions and frames that are read, their cells, and the gradients that may
+        differ from 0."""
         s_begin, t_begin, s_end, t_end = (x[:, None] for x in self.all_bounds.T)
         s, t, u = np.arange(self.S + 1), np.arange(self.T), np.arange(self.px_columns)
         rows, frames = (s >= s_begin) & (s <= s_end), (t >= t_begin) & (t < t_end)
@@ -115,7 +115,7 @@ class Problem:
         return Buffer(self.symbols if self.S else np.zeros(1, np.int64))
 
     def rows(self):
-        """What rnnt_smoothed_rows writes, and its tolerance."""
+        """The results of rnnt_smoothed_rows, and their tolerance."""
         read_s, read_t, *_ = self._inside()
         lm, am = (np.where(r[..., None], x, 0.0) for r, x in ((read_s, self.lm), (read_t, self.am)))
         am_max, lm_max = am.max(2), lm.max(2)
@@ -152,7 +152,8 @@ class Problem:
         return unigram, np.where(read, log_sum(am.astype(np.float64) + unigram, 2), 0)
 
     def log_probs(self):
-        """Log-probs of all symbols, [B][S + 1][T][C]: of both, of lm alone and of am alone."""
+        """Log-probs of all symbols, [B][S + 1][T][C]: with lm and am, with lm alone and with am
+        alone."""
         lm, am = self.lm.astype(np.float64)[:, :, None], self.am.astype(np.float64)[:, None]
         unigram, _ = self.am_only
         both, alone = lm + am, am + unigram if self.am_scale else am * 0
@@ -228,7 +229,7 @@ class Problem:
         total = (x + y)[..., None]
         grads = []
         for log_probs in self.log_probs():
-            # Logits that are not read have no gradient.
+            # The gradient of a logit that is not read is 0.
             probs = np.where(total != 0, np.exp(log_probs), 0)
             grads.append(chosen - total * probs)
         both, lm_only, am_only = grads

@@ -37,7 +37,7 @@ def scores_of(sums):
 
 
 def differences(buffers, results):
-    """Compares the buffers after a launch with the expected ones.
+    """Compares the contents of buffers after a launch with the expected ones.
 
     Args:
       buffers: (content, expected, tolerance) of each argument, see case.Buffer.
@@ -73,7 +73,8 @@ def differences(buffers, results):
 
 
 def first_gpu(say=print):
-    """The first GPU of this machine, a driver.Driver; None if there is none, and says why."""
+    """The first GPU of this machine, a driver.Driver; if there is none, prints why and returns
+    None."""
     try:
         driver = _driver()
     except ImportError:

@@ -15,7 +15,7 @@ TESTS = Path(__file__).resolve().parent.parent
 # #include "k2/..." is relative to this folder.
 ROOT = TESTS.parent / "patches" / "files"
 KERNELS = ROOT / "k2" / "csrc" / "mps" / "kernels"
-# The checks of headers have kernels that call the header's functions.
+# A header is checked by kernels that call its functions.
 CHECKS = Path(__file__).resolve().parent / "checks"
 _LITERAL = re.compile(rb'R"k2_metal\((.*?)\)k2_metal"', re.DOTALL)
 FRONT_END = TESTS.parent / "emulator" / "mps_emulator" / "msl"
@@ -59,7 +59,7 @@ def require_all(name, cases, kernels):
     checked = {case.kernel for case in cases}
     for missing, what in (
         (set(kernels) - checked, "does not launch"),
-        (checked - set(kernels), "launches what is no kernel,"),
+        (checked - set(kernels), "launches a function that is no kernel,"),
     ):
         if missing:
             raise LookupError(
@@ -90,7 +90,7 @@ def text(name):
         settings = {"NAME": name, "SOURCE": path(name), "ROOT": ROOT, "OUTPUT": output}
         command = [program("cmake"), *(f"-D{key}={value}" for key, value in settings.items())]
         subprocess.run([*command, "-P", ROOT / "cmake/embed_metal.cmake"], check=True)
-        # A literal may end within a character of several bytes.
+        # A C++ string literal may end in the middle of a character.
         return b"".join(_LITERAL.findall(output.read_bytes())).decode()
 
 

@@ -76,7 +76,7 @@ sys.exit({status})
 
 
 class Tree:
-    """A project that embeds its kernels in the way of k2."""
+    """A project that embeds its kernels as k2 does."""
 
     def __init__(self, folder: Path):
         self.folder = folder
@@ -171,7 +171,7 @@ def test_the_verifier_expects_what_is_embedded_of_every_kernel(tree):
     found, texts = embedded(tree, files), expected(files)
     assert len(texts) == sum(name.endswith(".metal") for name in files) > 9
     assert [text for text in texts if text not in found] == []
-    # A kernel or a header that has changed since is noticed.
+    # A kernel or a header that changed after the build is found.
     for name, text in files.items():
         if f"{KERNELS}/dense" in name:
             changed = expected({**files, name: text.rstrip().rpartition("\n")[0]})

@@ -213,7 +213,7 @@ def test_without_a_gpu():
     assert said.startswith("no GPU: ") and said.count("\n") == 1
 
 
-# The two functions of libdevice.10.bc that the kernels call; the test runs neither.
+# In place of the two functions of libdevice.10.bc that the kernels call; the test runs neither.
 LIBDEVICE = """
 float __nv_expf(float x) { return x; }
 float __nv_logf(float x) { return x; }
@@ -223,7 +223,7 @@ float __nv_tanhf(float x) { return x; }
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the emulator is on Linux")
 def test_prepared_folder(tmp_path):
-    """The folder has all that its run.py needs, in any place."""
+    """The folder works in any place: it has everything that its run.py needs."""
     libdevice = tmp_path / "libdevice.10.bc"
     options = "-x c - --target=nvptx64-nvidia-cuda -O1 -emit-llvm -c -o".split()
     subprocess.run(["clang++-19", *options, libdevice], input=LIBDEVICE, text=True, check=True)

@@ -12,9 +12,9 @@ pytestmark = pytest.mark.skipif(
     reason="ptxas from PyPI is for Linux on x86-64",
 )
 
-# Instances for batches that are not typical: FSAs of hundreds of states.
+# Instances for untypical batches, with FSAs of hundreds of states.
 LARGE = ("_1024",)
-# {kernel: the bytes that it stores between two passes, outside of the loops over frames}
+# {kernel: the bytes that a thread spills between two passes, outside of the loops over frames}
 BETWEEN_PASSES = {"ctc_keep": 32, "ctc_block_gradient_float": 48}
 
 

@@ -39,7 +39,7 @@ class MutualInformation(torch.autograd.Function):
 
     px        (B, S, T + 1), float32, not empty
     py        (B, S + 1, T), float32, not empty
-    boundary  (B, 4), int64: the first s and t of a sequence, and its last ones
+    boundary  (B, 4), int64: the first s and t of a sequence, and the last s and t
     returns   (B,)
     """
 
@@ -47,7 +47,8 @@ class MutualInformation(torch.autograd.Function):
 
     @classmethod
     def launch(cls, name, arguments, shape):
-        """Runs a kernel, in one dispatch; edges between dispatches and parameters follow."""
+        """Runs a kernel in one dispatch; adds the buffer of edges and the parameters to its
+        arguments."""
         if cls.library is None:
             cls.library = torch.mps.compile_shader(sources.text("mutual_information"))
         B, S, T = shape
@@ -83,7 +84,7 @@ class MutualInformation(torch.autograd.Function):
 
 
 def by_recursion(px, py, boundary):
-    """MutualInformation's result, row by row, in the type of its input."""
+    """The result of MutualInformation, computed row by row in the type of the input."""
     results = []
     for b, (_, _, S, T) in enumerate(boundary.tolist()):
         row = None
@@ -161,7 +162,7 @@ def compare(model, batch):
     worst = 0.0
     for ours, other in zip(model.parameters(), reference.parameters(), strict=True):
         difference = (ours.grad.cpu().double() - other.grad).norm() / other.grad.norm()
-        # max() could drop a NaN.
+        # Python's max() could drop a NaN.
         worst = worst if difference <= worst else difference.item()
     value = expected.item()
     return loss.item(), abs(loss.item() - value) / value, worst

@@ -16,7 +16,7 @@ UNREAD = 3
 def main() -> int:
     parser = argparse.ArgumentParser(prog="k2mps torch", description=__doc__)
     parser.add_argument("version", nargs="?", help="default: the newest release")
-    parser.add_argument("--known", help="the release whose facts are the known ones")
+    parser.add_argument("--known", help="compare with the known facts of this release")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     table = facts.load()
@@ -24,7 +24,7 @@ def main() -> int:
         release = download.fetch(Environment(project.find()), options.version)
         base = table.before(options.known or release.version)
     except errors.K2mpsError as error:
-        # The tool that runs this program names the next command.
+        # No advice here: the tool that runs this program names the next command.
         print(error.what, error.why, sep="\n")
         return UNREAD
     found = list(facts.compare(facts.read(release, table), table, base))

@@ -13,7 +13,7 @@ from packaging.utils import parse_wheel_filename
 from k2_mps_tests.macos_torch.facts import Release
 from k2_mps_tests.macos_torch.library import Library
 
-# pip takes the wheels for each macOS up to this one.
+# pip accepts wheels for this macOS and older ones.
 _PLATFORM = "macosx_99_0_arm64"
 # The library is the same for each Python; most releases have wheels for this one.
 _PYTHON = "3.13"
@@ -23,7 +23,7 @@ _LIST = "wheels.txt"
 
 
 def fetch(environment: Environment, version: str | None) -> Release:
-    """Downloads a release, by default the newest, unless it is here; reads it.
+    """Downloads a release, by default the newest, unless build/ has it; then reads it.
 
     pip follows its own configuration.  Its log names all wheels of the index.
     """

@@ -25,10 +25,11 @@ from k2_mps_tests.macos_torch.library import Library
 
 TABLE = Path(__file__).with_name("known.toml")
 
-# Functions of torch's backend count as part of their callers.  Constructors do not: they run once.
+# A function of torch's backend: the calls that it makes count as calls of its caller.  Not so for a
+# constructor, which runs once.
 _BACKEND = re.compile(r"^__ZNK?2at3mps(?!.*[CD][12]E)")
-# The calls that stop a thread for ever, or end the program, if a thread inside of torch's dispatch
-# queue makes them, or one outside of it.
+# The calls that hang or end the program inside of torch's dispatch queue, and those that do so
+# outside of it.
 _FORBIDDEN = {
     "inside": re.compile(r"_dispatch_((barrier_)?sync|async_and_wait|assert_queue_not)"),
     "outside": re.compile(r"_dispatch_assert_queue(?!_not)"),
@@ -119,7 +120,7 @@ def compare(found: Mapping[str, list[str]], known: Known, base: str) -> Iterator
 
 
 def _calls(release: Release, fact: Fact) -> list[str]:
-    """The calls of a function that match a pattern, also those by functions that it calls."""
+    """The calls that match a pattern, by a function and by the functions that it calls."""
     if not release.library.has(fact["of"]):
         return ["the function is not there"]
     found = release.library.reached(fact["of"], _BACKEND)
@@ -133,7 +134,7 @@ def _constants(release: Release, fact: Fact) -> list[str]:
 
 
 def _pools(release: Release, fact: Fact) -> list[str]:
-    """Whether each pool that a function makes has shared memory, which a bit of the pool's flags
+    """For each pool that a function makes, whether its memory is shared, as a bit of the flags
     says."""
     return ["shared" if int(flags) & 2 else "private" for flags in _constants(release, fact)]
 
@@ -151,7 +152,7 @@ def _operators(release: Release, fact: Fact) -> list[str]:
 
 
 def _texts(release: Release, fact: Fact) -> list[str]:
-    """The texts in the library that a pattern's group matches."""
+    """The texts in the library that the group of a pattern matches."""
     return sorted(
         {text.decode() for text in re.findall(fact["of"].encode(), release.library.content)}
     )

@@ -124,7 +124,7 @@ class Library:
         return text.virtual_address + text.size
 
     def _called(self, address: int) -> str:
-        """The name of the function at an address, or of the function or method that a stub there
+        """The name of the function at an address; of a stub, that of the function or method that it
         calls."""
         stubs, methods = self._sections.get("__stubs"), self._sections.get("__objc_stubs")
         if stubs and 0 <= address - stubs.virtual_address < stubs.size:

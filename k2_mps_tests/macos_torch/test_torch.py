@@ -83,7 +83,7 @@ int synchronize(void) { return stream(0) + 8; }
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory):
-    """The contents of the small library: as torch was, and as it is."""
+    """The small library's code, as older releases of torch have it, and as newer ones do."""
     macos.require_linker()
     folder = tmp_path_factory.mktemp("torch")
     system = macos.link(SYSTEM, folder / "system.dylib", name="/usr/lib/libSystem.B.dylib")
@@ -106,7 +106,7 @@ def test_what_a_function_calls(built):
         "__ZN2at3mps9MPSStreamC1Ev",  # listed as a call, but not followed to dispatch_sync
         "-waitUntilCompleted",
     }
-    # The block waits, not the function that hands it over.
+    # The block waits; the function that hands the block over does not.
     assert new.reached(SYNCHRONIZE, facts._BACKEND) == {"__ZN2at3mps6allEv", "_dispatch_sync"}
     assert Step("-supportsFamily:", 1007) in new.steps(DEVICE)
     assert list(new.steps("_no_such_function")) == []
@@ -223,7 +223,7 @@ NEW_IN_2_15 = {
 
 
 def test_the_facts_of_2_14_alone_find_the_trap_of_2_15():
-    """In 2.15 a wait enters the dispatch queue, in which k2 has called it so far."""
+    """In 2.15 a wait enters the dispatch queue; inside of the queue, the call of k2 would hang."""
     found = list(facts.compare(KNOWN.values("2.15.0"), KNOWN, "2.14.1"))
     assert verdicts(found) == NEW_IN_2_15
     [trap] = [finding for finding in found if finding.breaks]
@@ -275,7 +275,7 @@ def test_what_is_no_library(made):  # noqa: F811
 
 
 def test_the_real_wheel_of_2_15():
-    """The command reads from the wheel what the table records, and finds the trap."""
+    """The command reads the facts of the table from the wheel, and finds the one that breaks k2."""
     command = support.Sandbox.command(None, "torch", "2.15.0", "--known", "2.14.1", "--json")
     variables = {**os.environ, "PYTHONPATH": str(support.TOOLS)}
     result = support.ran(*command, cwd=ROOT, env=variables)

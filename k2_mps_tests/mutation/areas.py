@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 KERNELS = "patches/files/k2/csrc/mps/kernels"
-# Of the copy of the checkout's Python.
+# The folder of the copy of the checkout's Python.
 K2 = "k2-python"
 BINDINGS = f"{K2}/k2/mps"
 TOOL = "tools/k2mps"

@@ -1,4 +1,4 @@
-"""Mutants: copies of a file's text in which one operator, number or call is another one."""
+"""Mutants: copies of a file's text in which one operator, number or call is changed."""
 
 import io
 import random
@@ -91,7 +91,7 @@ def shuffled(files: Sequence[tuple[str, str]], seed: int) -> Iterator[Mutant]:
 
 
 def _is_name(code: str, begin: int, end: int) -> bool:
-    """Whether what is found is the end or the beginning of a longer name."""
+    """Whether a match is only the end or the beginning of a longer name."""
     before, first, last = code[begin - 1 : begin], code[begin], code[end - 1]
     is_end = first.isalpha() and (before.isalnum() or before == "_")
     after = code[end : end + 1]

@@ -117,7 +117,7 @@ def compare(graph, log_probs, segments, beam, generator, worst):
         (cpu, cpu_grad), (mps, mps_grad) = function("cpu"), function("mps")
         worst.ulps = max(worst.ulps, ulps(mps, cpu))
         largest = cpu_grad.abs().max()
-        # A NaN must count, although no comparison with it is true.
+        # A NaN must count as a difference, although every comparison with NaN is false.
         off = ((mps_grad - cpu_grad).abs().max() / largest).item()
         worst.gradient = max(worst.gradient, off if off >= 0 else float("inf"))
     (cpu, cpu_grad), (mps, mps_grad) = [scores(device, False) for device in ("cpu", "mps")]
@@ -127,7 +127,7 @@ def compare(graph, log_probs, segments, beam, generator, worst):
 
 
 def run(lattices, seed, max_frames, say=lambda text: None):
-    """Compares so many lattices; returns the largest differences."""
+    """Compares `lattices` lattices; returns the largest differences."""
     generator = torch.Generator().manual_seed(seed)
     worst = Worst()
     while worst.lattices < lattices:

@@ -1,4 +1,4 @@
-"""What the batches of a lattice's states and arcs must be, without another order to compare."""
+"""Checks the batches of a lattice's states and arcs by their structure, without a reference."""
 
 import _k2
 import k2
@@ -40,7 +40,7 @@ def assert_batches(lattice: k2.Fsa) -> None:
         place_of_state = batches.shape.row_ids(3).cpu().long()
         assert torch.equal(order[place_of_state], state_of[found]), f"{name} arcs by their states"
         of_one_state = place_of_state[1:] == place_of_state[:-1]
-        # The order of sums is the order of arcs.
+        # The sums must add in the order of arcs.
         assert (found[1:] > found[:-1])[of_one_state].all(), f"{name} arcs of a state, in order"
 
     on_cpu = lattice.to("cpu").arcs

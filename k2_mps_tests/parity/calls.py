@@ -18,8 +18,8 @@ def variables(along=None):
     """The variables of the calls, by name: k2, torch, and small inputs, all on mps.
 
     Args:
-      along: a tensor of no axes: how far the inputs that take a gradient are moved, each in a
-        random direction that is the same in every call.  Default: they are not moved.
+      along: a tensor without axes: how far each input that takes a gradient is moved, in a
+        random direction that is the same in every call.  Default: no input is moved.
     """
     torch.manual_seed(5)
     directions = torch.Generator().manual_seed(6)

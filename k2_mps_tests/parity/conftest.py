@@ -14,7 +14,7 @@ import torch
 
 def pytest_addoption(parser):
     parser.addoption(
-        "--rounds", type=int, default=1000, metavar="N", help="repetitions of tests of threads"
+        "--rounds", type=int, default=1000, metavar="N", help="how often each test of threads runs"
     )
 
 
@@ -38,7 +38,7 @@ def pytest_report_header():
 
 @pytest.fixture
 def metal(monkeypatch):
-    """Makes Metal kernels do the operations that the host could do too."""
+    """Forces Metal for the operations that the host could do as well."""
     monkeypatch.setenv("K2_MPS_FORCE", "metal")
 
 

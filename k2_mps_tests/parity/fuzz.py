@@ -133,7 +133,7 @@ def ragged_lists(num_axes):
 
 # --------------------------------------------------------------------- cases
 
-# By kind, the function of a device and of arguments, and the strategies of these arguments.
+# By kind: a function, which takes a device and arguments, and hypothesis's strategies for these.
 CASES = {}
 
 
@@ -275,7 +275,7 @@ def ctc_loss(device, targets, scores, reduction):
         reduction=reduction,
         target_lengths=torch.tensor([len(t) for t in targets], device=device),
     )
-    # The CPU takes a sum or mean in float64, mps of rounded numbers.
+    # The CPU takes a sum or mean in float64; mps takes it of numbers that are rounded to float32.
     exact = reduction == "none"
     loss.backward(torch.ones_like(loss))
     loss = loss.detach().float()
@@ -543,7 +543,7 @@ def main(argv=None):
     parser.add_argument(
         "--place",
         choices=PLACES,
-        help="for operations that both can run on mps; default: each case draws one",
+        help="where to run an operation that both can run; default: random for each case",
     )
     args = parser.parse_args(argv)
 

@@ -55,7 +55,7 @@ def wide_fsa(width: int, arcs: int) -> k2.Fsa:
 
 
 def both(fsa: k2.Fsa) -> Iterable[k2.Fsa]:
-    """Yields the FSA on the CPU, then on mps, with requires_grad."""
+    """Yields an FSA with requires_grad on the CPU, then the same one on mps."""
     for device in (torch.device("cpu"), MPS):
         yield fsa.to(device).clone().requires_grad_(True)
 

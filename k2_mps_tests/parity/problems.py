@@ -5,7 +5,7 @@ import torch
 
 
 def pick(*values):
-    """One of the values."""
+    """Draws one of the values."""
     return values[int(torch.randint(len(values), ()))]
 
 
@@ -60,7 +60,7 @@ def random_scores(
 
 
 def bush(num_states: int) -> k2.Fsa:
-    """A graph with arcs from the first state to all others, and from these to the last."""
+    """A graph with arcs from the first state to all others, and from each of these to the last."""
     last = num_states - 1
     lines = [f"0 {i} {1 + i % 5} 0" for i in range(1, last)]
     lines += [f"{i} {j} {1 + j % 5} 0" for i in range(1, last) for j in (1, i, last - 1)]

@@ -1,4 +1,4 @@
-"""What decoding does with a lattice of intersect_dense_pruned; test_budgets.py has its waits."""
+"""The steps of decoding after intersect_dense_pruned; test_budgets.py checks their waits."""
 
 import k2
 import pytest

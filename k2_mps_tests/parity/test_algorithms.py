@@ -1,4 +1,5 @@
-"""Functions of FSAs give the same FSAs as on the CPU; the fuzzer has those of one FsaVec."""
+"""Functions of several FSAs give the same FSAs as on the CPU; the fuzzer covers those of one
+FsaVec."""
 
 import k2
 import pytest

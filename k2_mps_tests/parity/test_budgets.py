@@ -126,7 +126,7 @@ def _step(name, graph):
     return step
 
 
-# The most GPU commands of k2 and torch in a step with a graph that k2 has not seen, and its waits.
+# The limits for a step with a graph that k2 has not seen: GPU commands of k2 and torch, and waits.
 @pytest.mark.parametrize("name, commands, waits", [("ctc_loss", 14, 0), ("intersect_dense", 20, 1)])
 @pytest.mark.parametrize("graph", [_new_graph, _graph_with_labels_of_the_gpu])
 def test_gpu_commands_of_a_step_with_a_new_graph(name, commands, waits, graph, metal):

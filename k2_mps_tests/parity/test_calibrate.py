@@ -102,7 +102,7 @@ def test_a_dry_run_of_calibrate_keeps_nothing(tmp_path):
 
 
 def test_a_busy_round_of_calibrate_changes_no_cost(monkeypatch):
-    """Only the second round has the machine for itself."""
+    """In the first round, another program slows the machine down."""
     times = []
 
     def time(call, slow):
@@ -136,7 +136,7 @@ def test_calibrate(tmp_path):
     assert "measurements of this machine" in found.stdout
     assert str({name: each["host"] for name, each in saved["costs"].items()}) in found.stdout
 
-    # Settings of another machine with the same home folder do not count.
+    # k2 ignores the settings of another machine that shares the home folder.
     path.write_text(json.dumps({"another": saved}))
     assert "from other machines" in _python(path, "-c", program).stdout
 

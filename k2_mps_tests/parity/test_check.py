@@ -75,7 +75,7 @@ def test_the_column_of_what_is_needed_is_there_if_it_has_text(wanted):
     assert ("<th>needed</th>" in page) == bool(wanted)
 
 
-@pytest.mark.skipif(sys.platform == "darwin", reason="a Mac's GPU has the limits that it has")
+@pytest.mark.skipif(sys.platform == "darwin", reason="no test can change the limits of a Mac's GPU")
 def test_a_gpu_that_runs_kernels_with_few_threads():
     """k2 works with pipelines that allow only 256 threads, as those of kernels with many registers
     do."""

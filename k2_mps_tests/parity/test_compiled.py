@@ -8,7 +8,7 @@ import importlib
 import pytest
 import torch
 
-# k2.rnnt_loss is a function.
+# The name k2.rnnt_loss means a function, not its module.
 rnnt_loss = importlib.import_module("k2.rnnt_loss")
 from k2.mps import torch_ctc  # noqa: E402
 
@@ -83,7 +83,8 @@ def values(result) -> list[torch.Tensor]:
 
 
 def compiled(function, of: dict[str, torch.Tensor]) -> tuple[list[torch.Tensor], list[str]]:
-    """What a compiled function returns, and the operators of its graphs that read a tensor."""
+    """Compiles and calls a function; returns its result, and the operators of its graphs that read
+    a tensor."""
     operators = []
 
     def backend(module, inputs):
@@ -98,7 +99,7 @@ def compiled(function, of: dict[str, torch.Tensor]) -> tuple[list[torch.Tensor],
 def test_no_graph_on_mps_has_the_operators_of(name):
     of = arguments("mps")
     found, operators = compiled(FUNCTIONS[name], of)
-    # Those of the test: where it makes the arguments.
+    # The test's own operators, which make the arguments, are left out.
     assert set(operators) <= {"long", "getitem", "transpose", "log_softmax"}, operators
     for one, other in zip(found, values(FUNCTIONS[name](of)), strict=True):
         assert torch.equal(one, other)
@@ -115,6 +116,6 @@ def test_every_function_of_the_module_is_here():
 
 
 def test_graphs_for_the_cpu_have_them():
-    """So the test sees the operators of a graph, and other devices keep theirs."""
+    """The test records a graph's operators, and leaves those of other devices alone."""
     _, operators = compiled(FUNCTIONS["get_rnnt_logprobs_joint"], arguments("cpu"))
     assert len(operators) > 10

@@ -56,7 +56,7 @@ def test_a_copy_waits_for_pending_reads_of_its_target():
     for i in range(20):
         old = torch.full((4096,), i, dtype=torch.int32, device="mps")
         doubled = old * 2
-        del old  # The allocator may now hand out its memory.
+        del old  # The allocator may now give the freed memory to another tensor.
         ragged = k2.RaggedTensor([[7] * 4096]).to("mps")
         assert (doubled == 2 * i).all()
         assert (ragged.values == 7).all()

@@ -124,7 +124,7 @@ def test_gates_with_nothing_to_wait_for_are_no_waits():
             k2.index_select(values, index)
         assert counted.gates > 0
         found.append(counted.waits)
-    # A thread may lose its processor in a gate, but hardly in every gate.
+    # A thread may lose its processor during a gate, but hardly during every gate.
     assert min(found) == 0
 
 

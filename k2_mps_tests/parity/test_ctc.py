@@ -21,7 +21,7 @@ pytestmark = pytest.mark.usefixtures("metal")
 
 
 class Case:
-    """Random input of ctc_loss; `kind` is the kind of its decoding graphs."""
+    """Random input of ctc_loss, with decoding graphs of the kind `kind`."""
 
     def __init__(self, seed, kind, num_frames=40):
         torch.manual_seed(seed)
@@ -81,7 +81,7 @@ def _on_metal(case, **arguments):
     torch.mps.synchronize()
     with k2.mps.counters() as counted:
         ans = case.losses(MPS, **arguments)
-    # Two dispatches are those of DenseFsaVec and of its gradient.
+    # Two of the dispatches are DenseFsaVec and its gradient.
     assert counted.dispatches == (8 if arguments.get("with_graph") else 7)
     return ans
 
@@ -113,7 +113,7 @@ def test_double_scores_are_those_of_the_cpu(kind, with_graph):
 
 @pytest.mark.parametrize("double", [True, False])
 def test_a_graph_without_states(double):
-    """Its sequence has an infinite loss and no gradient; the others are as without it."""
+    """The sequence of that score has an infinite loss and no gradient; the others do not change."""
     case = _case_of(_targets(7, 5, 3), 20, [20, 20, 18])
     first, _, last = (k2.Fsa(case.graph[i].arcs) for i in range(3))
     case.graph = k2.create_fsa_vec([first, k2.Fsa.from_str(""), last])
@@ -121,7 +121,7 @@ def test_a_graph_without_states(double):
 
 
 def test_float_scores():
-    # The lattice is the one of double precision.
+    # The reference is the CPU's lattice in double precision.
     for seed in range(20):
         assert_as_cpu(Case(seed, "ctc"), double=False)
 
@@ -191,9 +191,9 @@ def test_memory_is_a_fraction_of_a_sum_for_each_state_and_frame(double):
     backward, _ = _peak(made.backward)
     states_and_frames = graph.arcs.shape().tot_size(1) * 501
     gradients = 2 * scores.numel() * 4
-    # A tenth of the CPU's memory for 32 such sequences. It holds sums in both directions of every
-    # 16th frame, of 24 bytes or 16; a bit for each arc, about three a state; and scores of paths
-    # and totals.
+    # A tenth of the CPU's memory for 32 such sequences. The kernels keep sums of 16 or 24 bytes for
+    # every 16th frame, in both directions; a bit for each arc, about three a state; and scores of
+    # paths and totals.
     assert forward < (2.2 if double else 1.7) * states_and_frames
     assert backward - gradients < 0.5 * states_and_frames
 
@@ -269,7 +269,7 @@ def test_small_problems_and_large_ones_take_the_lattice(monkeypatch):
     monkeypatch.setenv("K2_MPS_FORCE", "host")
     with k2.mps.counters() as counted:
         case.losses(MPS)
-    assert counted.dispatches == 2  # The dispatches of DenseFsaVec.
+    assert counted.dispatches == 2  # These dispatches belong to DenseFsaVec.
     monkeypatch.setenv("K2_MPS_FORCE", "metal")
     monkeypatch.setattr("k2.mps.ctc._MAX_STATES", 10)
     with k2.mps.counters() as counted:

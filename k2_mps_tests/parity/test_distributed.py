@@ -49,7 +49,7 @@ def both(tmp_path_factory):
 
 
 def late(values):
-    """A tensor on mps that the GPU still computes when the caller gets it."""
+    """A tensor on mps that the GPU is still computing when the function returns."""
     ans = torch.tensor(values, dtype=torch.float32).to(MPS)
     for _ in range(10):
         ans = ans + 1
@@ -233,7 +233,8 @@ def work_of_a_collective():
 
 def test_nothing_is_copied(both):
     for counted in both(work_of_a_collective):
-        # If torch copied, the copy would be an operator. The collective itself is one.
+        # If torch copied, the copy would be an operator. The collective itself counts as one
+        # operator.
         assert counted.operators == 1
         assert counted.dispatches == 0
         assert counted.bytes_to_cpu == counted.bytes_to_mps == counted.bytes_within_mps == 0
@@ -342,7 +343,7 @@ def test_a_hook_compresses_the_gradients(both):
 
 
 def _lonely(collective):
-    """The error of the first process, where the second does not take part."""
+    """The error of the first process, if the second one does not take part."""
     group = dist.new_group([0, 1], timeout=datetime.timedelta(seconds=2))
     if dist.get_rank() == 1:
         return None

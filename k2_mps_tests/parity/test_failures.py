@@ -40,7 +40,7 @@ BUDGETS = calls.table("budgets.toml")
 
 
 def _with_dispatches(direction):
-    """The operations that dispatch kernels in "forward" or "backward", by Metal."""
+    """The operations that dispatch Metal kernels in a pass, "forward" or "backward"."""
     for name, budget in BUDGETS.items():
         if budget.get("metal", budget["host"])[direction]["dispatches"]:
             yield name
@@ -55,7 +55,7 @@ def test_forward(name):
     with failing_command_buffer(), pytest.raises(RuntimeError, match=MESSAGE):
         calls.result(call, variables)
         _wait()
-    _wait()  # The failure is thrown once.
+    _wait()  # A second call does not throw the same failure again.
     again = calls.result(call, calls.variables())
     assert_equal(again, right.detach().cpu().requires_grad_(right.requires_grad))
 
@@ -82,7 +82,7 @@ def test_a_launch_reports_an_earlier_failure():
     torch.mps.synchronize()
     with failing_command_buffer():
         _launch()
-        # torch waits; k2 has not looked at the failure.
+        # torch's wait ends, and k2 has not yet seen the failure.
         try:
             torch.mps.synchronize()
         except RuntimeError as error:

@@ -1,4 +1,4 @@
-"""Some of the fuzzer's cases; the places of its cases, and its report of a difference."""
+"""Runs some of the fuzzer's cases; tests where its cases run, and how it reports a difference."""
 
 import collections
 import os
@@ -29,7 +29,7 @@ def test_random_input(kind, name, place, monkeypatch):
 
 @pytest.fixture
 def cases(monkeypatch):
-    """The fuzzer's only cases, by kind; a test adds its own."""
+    """Replaces the fuzzer's cases by an empty table, to which a test adds its own."""
     monkeypatch.setattr(fuzz, "CASES", {})
     monkeypatch.setenv(fuzz.FORCE, "host")  # monkeypatch restores it after the test
     return fuzz.CASES

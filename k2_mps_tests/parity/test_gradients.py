@@ -13,20 +13,20 @@ from k2_mps_tests.parity import calls
 
 EPS = torch.finfo(torch.float32).eps
 STEP = 2.0**-7
-# When the scores change, the kept paths or arcs of these change in jumps. A short step avoids the
-# jumps.
+# In these operations, a change of the scores can suddenly change which paths or arcs are kept. A
+# short step avoids the jumps.
 SHORT_STEP = 2.0**-13
 WITH_JUMPS = ("shortest_path", "prune_on_arc_post")
-# These draw pseudo-random paths, which are others after any change of the scores.
+# These operations draw pseudo-random paths, and any change of the scores gives other paths.
 RANDOM = ("Nbest", "mwer_loss")
-# Their backward passes need none of the inputs, so nothing is freed after the first.
+# The backward passes of these need no saved tensor, so a second one does not fail.
 LINEAR = ("DenseFsaVec", "cat")
 # k2 rounds the derivative of a swoosh to 8 bits at random, a number between about -0.1 and 0.9.
 UNIT_OF_SWOOSH = 1 / 255
 
 
 def _cases(without=()):
-    """(name, call, place) for each differentiable operation; place is a K2_MPS_FORCE."""
+    """(name, call, place) for each differentiable operation; place is a value of K2_MPS_FORCE."""
     for row in calls.table("operations.toml")["operations"]:
         if "gradient" not in row:
             continue
@@ -64,10 +64,10 @@ def test_a_gradient_is_that_of_differences(name, call, place, monkeypatch):
 
     slope = (at(step) - at(-step)) / (2 * step)
     rougher = (at(2 * step) - at(-2 * step)) / (4 * step)
-    # With the steps h and 2 h, slopes are off by c h^2 and 4 c h^2, but for terms of h^4.  So the
-    # error of the first is a third of the difference of the two.
+    # With the steps h and 2 h, the slopes have errors of c h^2 and 4 c h^2, and smaller terms of
+    # h^4. So the error of the first slope is a third of the difference of the two.
     curvature = abs(rougher - slope) / 2
-    # Each result is rounded to float32, and the rounding of two is divided by two steps.
+    # A slope divides the difference of two results, each rounded to float32, by two steps.
     rounding = (_finite(result).abs() * weights).sum().item() * EPS / step
     tolerance = curvature + rounding
     if name == "swoosh_l":

@@ -1,4 +1,4 @@
-"""What kernels need of a graph is made once, by the host or by the GPU, and is the same."""
+"""The index of a graph for the kernels is made once; the host and the GPU make the same one."""
 
 import k2
 import pytest
@@ -18,7 +18,7 @@ def _members(index):
 
 
 def _expected(fsas):
-    """The members by k2 and torch, of FSAs on the CPU."""
+    """The index's members, computed by k2 and torch from FSAs on the CPU."""
     incoming = fsas._get_incoming_arcs()
     begins = fsas.arcs.shape().remove_axis(1).row_splits(1)
     labels = [fsas.labels[i:k] for i, k in zip(begins.tolist(), begins[1:].tolist())]

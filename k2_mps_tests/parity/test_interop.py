@@ -58,7 +58,7 @@ def test_a_tensor_with_an_offset(offset):
     assert ragged.values.data_ptr() == base.data_ptr() + 4 * offset
     expected = list(range(offset, offset + 4))
     assert ragged.tolist() == [expected[:2], expected[2:]]
-    # The copy to the CPU has only these elements.
+    # The copy to the CPU has only the elements of the slice.
     assert ragged.to("cpu").values.tolist() == expected
 
 

@@ -78,7 +78,7 @@ def test_any_lattice(seed):
 
 @pytest.mark.parametrize("seed", range(40))
 def test_any_limit(seed):
-    """The beam narrows in the CPU's steps, and ends with an error in the same cases."""
+    """The beam narrows by the same steps as on the CPU, and fails in the same cases."""
     torch.manual_seed(1000 + seed)
     case = _case()
     whole = Result("cpu", *case).lattice
@@ -143,8 +143,8 @@ def test_batches(seed):
         return
     assert_batches(lattice)
     cpu = Result("cpu", *case).lattice
-    # A state without entering arcs may be in another batch on the CPU. In these cases there is
-    # none.
+    # On the CPU, a state without entering arcs may be in another batch; these cases have no such
+    # state.
     for name in ("incoming_arcs", "state_batches", "entering_arc_batches", "leaving_arc_batches"):
         found, expected = [getattr(x, f"_get_{name}")() for x in (lattice, cpu)]
         assert_equal(found, expected, name)
@@ -205,7 +205,7 @@ def test_dense_fsa_vec(num_segments):
         row_splits = dense.dense_fsa_vec.shape().row_splits(1)
         return dense.scores, row_splits, dense.duration.tolist(), leaf.grad
 
-    # Both sides add overlapping segments in their order.
+    # Both devices add overlapping segments in the order of the segments.
     assert_equal_on_both(results)
 
 

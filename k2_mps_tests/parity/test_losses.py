@@ -100,7 +100,7 @@ def test_moving_to_mps_is_part_of_the_graph():
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_autocast(dtype):
-    """The network runs in half precision, k2 in float32."""
+    """The network runs in half precision, and k2 in float32."""
     torch.manual_seed(73)
     net = torch.nn.Linear(7, 5).to("mps")
     inputs = torch.randn(1, 10, 7, device="mps")

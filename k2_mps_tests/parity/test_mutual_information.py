@@ -78,7 +78,7 @@ def test_sizes(B, S, T, modified):
 @pytest.mark.parametrize("S,T", [(0, 0), (0, 1), (1, 0), (0, 9), (9, 0)])
 def test_empty_sequences(S, T, modified):
     # In the modified recursion each symbol of x takes a frame, so a path needs
-    # S <= T.  With T == 0 the shape of px means the modified one, on any device.
+    # S <= T.  With T == 0, px's shape selects the modified recursion on every device.
     check(*make(2, S, T, modified))
 
 
@@ -127,7 +127,7 @@ def test_boundary(name, modified):
 @pytest.mark.parametrize("modified", [False, True])
 @pytest.mark.parametrize("S,T", [(20, 50), (150, 40)])
 def test_values_outside_of_the_boundary_change_no_bit(S, T, modified, value):
-    """Nor have they a gradient."""
+    """Cells outside of the boundary have no gradient either."""
     torch.manual_seed(S)
     px, py = make(4, S, T, modified)
     boundary = torch.tensor(

@@ -39,8 +39,8 @@ def _where(counted, moved=()):
         return "metal"
     if moved:
         return "cpu"
-    # An operation on the CPU copies in both directions. A size that k2 reads back is copied to the
-    # CPU only.
+    # An operation that runs on the CPU copies in both directions. If k2 only reads a size, the copy
+    # goes to the CPU alone.
     if counted.bytes_to_cpu > SMALL and counted.bytes_to_mps > SMALL:
         return "cpu"
     return "host" if counted.gates else "aten"

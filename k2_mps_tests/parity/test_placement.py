@@ -82,7 +82,7 @@ def test_intersect_dense_goes_by_size(num_frames, where):
     log_probs = _log_probs(num_seqs, num_frames, 6).to(MPS)
     dense = k2.DenseFsaVec(log_probs, _segments([num_frames] * num_seqs))
     count = _dispatches(lambda: k2.intersect_dense(graph, dense, output_beam=5))
-    # The passes; the counts and places of kept states; the lattice.
+    # Dispatches: the passes, the counts and places of kept states, the lattice.
     assert count == {"host": 0, "metal": 4}[where]
 
 
@@ -97,7 +97,7 @@ def test_scores_go_by_size(num_fsas, where, double):
         fsas._invalidate_cache_()
         fsas.get_tot_scores(double, log_semiring=True).backward(grad)
 
-    # The scores of both directions, and their gradient.
+    # Dispatches: the scores of both directions, and their gradient.
     assert _dispatches(scores) == {"host": 0, "metal": 2}[where]
 
 

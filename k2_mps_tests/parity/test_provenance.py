@@ -61,7 +61,8 @@ def test_k2_version_prints_it():
 
 @pytest.fixture
 def installed(tmp_path):
-    """This k2 in the layout of an installed wheel, and a function that runs code with it."""
+    """Lays this k2 out as an installed wheel; returns the folder, and a function that runs code
+    there."""
     for path in BUILD.glob("_k2.*"):
         (tmp_path / path.name).symlink_to(path)
     (tmp_path / "k2").symlink_to(Path(k2.__file__).parent)
@@ -102,7 +103,7 @@ def test_build_info_of_a_wheel_is_its_metadata(installed):
 
 
 def test_missing_metadata_is_unknown(installed):
-    # Metadata of another k2, installed in another place.
+    # Another folder has the metadata of another k2.
     other = installed.folder / "elsewhere" / "k2-2.0.dist-info"
     other.mkdir(parents=True)
     (other / "METADATA").write_text("Name: k2\nVersion: 2.0\n")
@@ -302,7 +303,7 @@ else:
 """
 
 
-@pytest.mark.skipif(sys.platform == "darwin", reason="the device of a Mac cannot be taken away")
+@pytest.mark.skipif(sys.platform == "darwin", reason="no test can hide the device of a Mac")
 def test_without_a_device_k2_warns_and_works_on_the_cpu():
     result = python("-c", USE_THE_CPU, TORCH_DEVICE_BACKEND_AUTOLOAD="0")
     assert result.returncode == 0, result.stderr

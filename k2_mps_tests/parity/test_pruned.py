@@ -143,7 +143,7 @@ def test_the_same_bits_in_all_runs():
 
 
 def test_more_memory_where_the_estimate_was_too_small():
-    """Many more states are active than max_active, which is advice.  The next call knows it."""
+    """max_active is only advice: many more states are active. The next call allows for that."""
     case = (bush(300), *_topo_case([25, 22], beams=(100.0, 100.0), active=(0, 1))[1:])
     inputs = _inputs_on_mps(case)
     first, _ = waits.counted(lambda: k2.intersect_dense_pruned(*inputs[:-1]))

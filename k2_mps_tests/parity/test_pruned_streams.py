@@ -18,7 +18,7 @@ pytestmark = pytest.mark.usefixtures("metal")
 
 
 class _OnGpu:
-    """A stand-in for OnlineDenseIntersecter.on_gpu whose kernels run with `groups` threadgroups a
+    """Replaces OnlineDenseIntersecter.on_gpu, so that kernels run with `groups` threadgroups for a
     sequence."""
 
     def __init__(self, on_gpu, groups):
@@ -161,7 +161,7 @@ def test_a_long_history_takes_no_more_dispatches():
 
 @pytest.mark.parametrize("score", [float("nan"), float("inf")])
 def test_the_host_goes_on_after_scores_that_are_not_numbers(score):
-    """A NaN is k2's error on both, and leaves the streams as they were."""
+    """A NaN raises k2's error on both devices, and does not change the streams."""
     streams = _topo_streams()
     lengths = {"a": 4, "b": 2}
     for seed in range(4):
@@ -187,13 +187,13 @@ def test_the_host_has_streams_that_it_began(monkeypatch):
     assert not streams.on_gpu
     streams.decode(_log_probs(1), {"c": 4})
     assert streams.on_gpu
-    # If the host has one of two streams, it decodes both.
+    # If the host decodes one of two streams, it decodes both.
     streams.decode(_log_probs(2), {"c": 4, "a": 2})
     assert not streams.on_gpu
 
 
 def test_too_little_memory_is_known_to_the_next_chunk():
-    """Many more states are active than max_active, which is advice."""
+    """max_active is only advice: many more states are active."""
     streams = Streams(bush(300), 1, 100.0, 100.0, 0, 1)
     dense = k2.DenseFsaVec(_log_probs(1, 9).to(MPS), torch.tensor([[0, 0, 9]], dtype=torch.int32))
     found = []

@@ -54,7 +54,7 @@ SIZES = [(0, 1, 1), (1, 1, 2), (0, 40, 33), (31, 32, 5), (32, 63, 70), (33, 95, 
 @pytest.mark.parametrize("S, T, C", SIZES)
 def test_sizes(S, T, C, rnnt_type):
     function = smoothed(*(x := make(2, S, T, C))[2:], (0.25, 0.1), rnnt_type=rnnt_type)
-    # S + T steps round a score of about 3 (S + T) each, and gradients follow from scores.
+    # Each of S + T steps rounds a score of about 3 (S + T); gradients are computed from the scores.
     check(function, *x[:2], (S + T) * 3 * EPS + 1e-5)
 
 
@@ -121,7 +121,7 @@ def _with_nan(place, scales, bounded, rnnt_type):
 @pytest.mark.parametrize("bounded", [False, True])
 @pytest.mark.parametrize("place", PLACES)
 def test_a_nan_makes_the_smoothed_loss_nan(place, bounded, rnnt_type):
-    """Of its sequence; on the CPU, too, where a NaN of lm reaches the other sequences."""
+    """The sequence of the NaN; on the CPU, a NaN of lm reaches the other sequences, too."""
     (loss, *grads), (expected, *_) = _with_nan(place, (0.25, 0.0), bounded, rnnt_type)
     assert loss[0].isnan() and loss[1].isfinite() and expected[0].isnan()
     assert all(grad.isnan().any() for grad in grads)

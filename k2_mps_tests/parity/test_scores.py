@@ -67,7 +67,7 @@ def _assert_as_cpu(fsas, name, log_semiring, placement, double=True, columns=1):
 @pytest.mark.parametrize("columns", [1, 3], ids=["contiguous", "strided"])
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_random_fsas(name, columns, double, log_semiring, placement):
-    """Without double, the host runs the CPU's own code, and Metal gives the results of double
+    """If double precision is off, the host runs the CPU's code, and Metal still gives double
     precision."""
     _assert_as_cpu(random_fsa_vec(), name, log_semiring, placement, double, columns)
 
@@ -155,7 +155,7 @@ def test_gradients_of_any_size(gradient, log_semiring, metal):
                 mps, cpu, rtol=0, atol=2.0**-126 + accuracy.MAX_GRADIENT * cpu.abs().max().item()
             )
         else:
-            # Only the first FSA's gradient is not finite; a product 0 * inf may be NaN.
+            # Only the gradient of the first FSA is not finite: there, a product 0 * inf may be NaN.
             first = fsas.arcs.shape().row_splits(2)[fsas.arcs.shape().row_splits(1)[1]]
             mps = mps.cpu()
             assert not mps[:first].isfinite().all()
@@ -244,7 +244,7 @@ def _assert_not_finite(cpu, mps):
 CHAINS = {
     "the first arc of the path": ("0 1 1 0.5\n1 2 -1 0.25\n2", [0], [1, 1]),
     "the last arc of the path": ("0 1 1 0.5\n1 2 -1 0.25\n2", [1], [1, 1]),
-    "of paths as bad the last": (
+    "the last of equally bad paths": (
         "0 1 1 0.5\n0 2 1 0.5\n1 3 -1 0.5\n2 3 -1 0.25\n3",
         [1, 2, 3],
         [0, 1, 0, 1],

@@ -53,7 +53,7 @@ def test_the_backward_pass_runs_on_the_stream_of_the_forward_pass(stream, metal)
 
 
 def _work_on(stream):
-    """A tensor whose values some kernel on the stream has yet to write."""
+    """A tensor whose values a kernel on the stream has not written yet."""
     px = torch.zeros(1, 1, 2, device="mps")
     py = torch.full((1, 2, 1), 3.0, device="mps")
     torch.mps.synchronize()

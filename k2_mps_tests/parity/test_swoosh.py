@@ -43,7 +43,7 @@ def _worst_ulps(found, expected):
 
 
 def _all_sorts_of_floats():
-    """float32 of all sizes and signs, those where swoosh bends, and special ones."""
+    """float32 numbers of all sizes and signs, numbers where swoosh bends, and special ones."""
     random = np.random.default_rng(5)
     bits = random.integers(0, 1 << 32, 1 << 16, dtype=np.uint32)
     near = random.normal(0, 6, 1 << 16).astype(np.float32)
@@ -129,7 +129,7 @@ def test_roundings_of_neighbours_do_not_depend_on_one_another():
 
 
 def _kept(x):
-    """Which elements dropout keeps: 100 is far from zeros of swoosh."""
+    """Which elements dropout keeps; for the input 100, swoosh is far from 0."""
     return (k2.swoosh_l(x, dropout_prob=0.5) != 0).cpu()
 
 
@@ -208,7 +208,7 @@ def test_shapes(kind, shape):
 
 LAYOUTS = {
     "transposed": lambda: torch.randn(4, 3, 2).transpose(0, 2),
-    "permuted, one of an axis": lambda: torch.randn(5, 1, 7).permute(1, 2, 0),
+    "permuted, an axis of size 1": lambda: torch.randn(5, 1, 7).permute(1, 2, 0),
     "slice with gaps": lambda: torch.randn(4, 12)[1:, 2:9:2],
     "slice without gaps": lambda: torch.randn(9, 3)[1:],
     "expanded": lambda: torch.randn(1, 4).expand(3, 4),

@@ -7,7 +7,7 @@ from k2_mps_tests.benchmarks import swoosh_cost
 
 
 def test_shapes_are_those_that_icefall_gave():
-    """Noted from a step of icefall's model, of 2 utterances and 207 frames, on the CPU."""
+    """Recorded from a step of icefall's model on the CPU, with 2 utterances of 207 frames."""
     of_r, of_l = swoosh_cost.shapes_of_subsampling(2, 207)
     assert of_r == [(2, 8, 205, 80), (2, 32, 102, 39), (2, 128, 100, 19)]
     assert of_l == [(2, 384, 100, 19)]

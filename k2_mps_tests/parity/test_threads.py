@@ -1,4 +1,4 @@
-"""k2 on mps in several threads at once, also while torch encodes in another."""
+"""Several threads use k2 on mps at once, or one uses k2 while another uses torch."""
 
 import concurrent.futures
 import sys
@@ -59,7 +59,7 @@ def restless():
 
 
 def test_threads_that_ask_a_new_shape_for_its_row_ids(rounds, restless):
-    """A shape makes its row ids at the first request; during the wait others may ask."""
+    """A shape makes its row ids when the first thread asks; others may ask during its wait."""
     rows = 100000
     splits = torch.arange(0, 2 * rows + 1, 2, dtype=torch.int32, device="mps")
     expected = torch.arange(rows, dtype=torch.int32).repeat_interleave(2)
@@ -101,7 +101,7 @@ def test_k2_beside_torch(rounds):
     _run(torch_work, k2_work)
 
 
-# Of the sequences of pruned().
+# The sizes of the sequences in pruned().
 LOG_PROBS = torch.randn(2, 90, 6, generator=torch.Generator().manual_seed(1))
 
 

@@ -148,7 +148,7 @@ def test_taken_back():
 
 
 def test_a_kernel_of_torch_is_left_alone():
-    """torch has one from 2.14 on; `k2.mps.gpu` and install_ctc_loss() follow."""
+    """From 2.14 on, torch has a kernel for mps; then k2.mps.gpu and install_ctc_loss() use it."""
     ours = F.ctc_loss
     k2.mps.uninstall_ctc_loss()
     torchs = F.ctc_loss

@@ -48,7 +48,7 @@ def word_graph(num_words: int, num_tokens: int, num_next: int) -> k2.Fsa:
     words = np.arange(num_words)
     scores = np.round(-np.log(words + 2.0), 3)
     arcs = _Arcs()
-    # State 0 is the start, state 1 + w is after word w.
+    # State 0 is the start; state 1 + w follows word w.
     num_states = 1 + num_words
     num_states = _add_tree(arcs, num_states, tokens, lengths, scores)
     src, dest, token, score, word = arcs.columns()
@@ -56,7 +56,7 @@ def word_graph(num_words: int, num_tokens: int, num_next: int) -> k2.Fsa:
     after = np.repeat(1 + words, root.sum())
     tiled = [np.tile(column[root], num_words) for column in (dest, token, score, word)]
     arcs.add(after, tiled[0], tiled[1], tiled[2] + BACKOFF_SCORE, tiled[3])
-    # Chains of states, one for each word and each that follows it.
+    # A chain of states for each pair of a word and a word that follows it.
     following = random.integers(num_words, size=num_words * num_next)
     before = np.repeat(words, num_next)
     cost = -0.5 - 0.37 * random.integers(16, size=len(following))

@@ -3,7 +3,7 @@
 A pytest plugin: ``pytest -p k2_mps_tests.upstream.plugin k2/python/tests``.
 
 k2's tests ask torch for a CUDA device, and run on the CPU and on ``cuda:0`` if there is
-one.  The plugin gives each test module a stand-in under the name ``torch``.  It differs
+one.  The plugin gives each test module a stand-in under the name ``torch``.  The stand-in differs
 from torch in these points; k2's own modules use torch itself.
 
 - ``torch.cuda`` has one device, and ``torch.device('cuda', 0)`` is

@@ -99,7 +99,7 @@ def _source_lines(sites):
     libraries = {path.name: path for path in [extension, *extension.parent.glob("libk2*.so")]}
     symbolizer = shutil.which("llvm-symbolizer-19") or shutil.which("llvm-symbolizer")
     _check(symbolizer, "llvm-symbolizer is missing: apt-get install llvm-19")
-    # A return address lies behind its call.
+    # A return address comes after its call.
     text = "".join(f"{libraries[module]} {offset - 1}\n" for module, offset in sites)
     out = subprocess.run(
         [symbolizer, "--output-style=JSON"], input=text, check=True, capture_output=True, text=True

@@ -51,8 +51,8 @@ std::string Variable(const char *name) {
 struct State {
   std::mutex mutex;
   std::set<Site> dropped;
-  std::string test;         // the one that runs in this process
-  std::set<Site> recorded;  // in this test
+  std::string test;         // the test that runs in this process
+  std::set<Site> recorded;  // the sites of this test
   std::ofstream record{Variable("WAITS_RECORD"), std::ios::app};
 
   State() {
@@ -132,7 +132,7 @@ __attribute__((visibility("default"))) void synchronize() {
 
 }  // namespace torch::mps
 
-// For plugin.py: a test begins.
+// plugin.py calls this when a test begins.
 extern "C" void waits_test(const char *name) {
   State &state = GetState();
   std::lock_guard<std::mutex> lock(state.mutex);

@@ -1,1 +1,1 @@
-// Stands in for CUDA's header: k2 names nothing of it here.
+// Stands in for CUDA's header, of which k2's headers use nothing here.

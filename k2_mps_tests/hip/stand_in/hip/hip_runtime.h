@@ -1,7 +1,7 @@
 // Stands in for HIP's runtime header, so that clang checks device code without ROCm.
 //
-// It declares what k2's headers name.  Nothing is defined: the code is checked, never linked.
-// The names of the runtime are CUDA's, to which a HIP build maps its own.
+// It declares the names that k2's headers use.  Nothing is defined: the code is checked, never
+// linked. The names of the runtime are CUDA's, to which a HIP build maps its own.
 
 #ifndef K2_MPS_TESTS_HIP_STAND_IN_HIP_RUNTIME_H_
 #define K2_MPS_TESTS_HIP_STAND_IN_HIP_RUNTIME_H_
@@ -58,7 +58,7 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpy
 cudaError_t cudaSetDevice(int device);
 cudaError_t cudaStreamCreate(cudaStream_t *stream);
 
-// clang calls it where a kernel is launched.
+// clang makes a call of this function at each launch of a kernel.
 unsigned __hipPushCallConfiguration(dim3 grid, dim3 block, size_t bytes = 0,
                                     cudaStream_t stream = nullptr);
 
