@@ -24,7 +24,8 @@ import k2
 def check_dense_input(log_probs: torch.Tensor,
                       supervision_segments: torch.Tensor,
                       allow_truncate: int) -> None:
-    '''Raise an AssertionError unless :class:`k2.DenseFsaVec` takes these.'''
+    '''Raise an AssertionError if :class:`k2.DenseFsaVec` refuses these
+    arguments.'''
     assert log_probs.ndim == 3, (
         'log_probs must have 3 axes: sequences, frames and classes. Given: '
         f'{tuple(log_probs.shape)}')
@@ -62,8 +63,8 @@ def check_graph_and_dense(
         graph: 'k2.Fsa',
         dense: 'k2.DenseFsaVec',
         a_to_b_map: Optional[torch.Tensor] = None) -> None:
-    '''Raise a RuntimeError unless both are on one device, an AssertionError
-    unless the map, if there is one, has a number for each Fsa.'''
+    '''Raise a RuntimeError if the two are on different devices. Raise an
+    AssertionError if there is a map without a number for each Fsa.'''
     if graph.device != dense.device:
         move = f"make it of log_probs.to('{graph.device}')"
         if graph.device.type == 'cpu':

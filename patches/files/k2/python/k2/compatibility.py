@@ -28,8 +28,8 @@ from typing import Tuple
 
 # The first torch whose tensors on mps the host can read.
 MIN_TORCH = '2.12'
-# The first torch of which it was not known, when k2 was written, what the data
-# pointers of its tensors on mps are.
+# The first torch that is newer than this k2: the data pointers of its tensors
+# on mps are unknown.
 UNKNOWN_TORCH = '2.16'
 # The system that torch for Apple Silicon needs.
 MIN_MACOS = '14.0'
@@ -69,8 +69,8 @@ class Facts:
       device:
         Whether torch finds an mps device.
       pointers:
-        Why k2 cannot find the memory of torch's tensors on mps; empty if it
-        can, or if it knows this torch.
+        Why k2 cannot find the memory of torch's tensors on mps. Empty if it
+        can, or if k2 was tested with this torch.
     '''
     system: System
     torch: str
@@ -81,7 +81,7 @@ class Facts:
 
 
 def system_problem(system: System) -> Optional[str]:
-    '''Tell why a system cannot have the device mps.
+    '''Return why a system cannot have the device mps.
 
     Returns:
       What is wrong and what to do, or None.
@@ -97,7 +97,7 @@ def system_problem(system: System) -> Optional[str]:
             'such as Homebrew\'s in /opt/homebrew, and install torch and k2 '
             'in it. "import platform; platform.machine()" tells which '
             'processor a Python is for.')
-    # A newer macOS calls itself 10.16 to a program built for an older one.
+    # To a program built for an older macOS, a newer one calls itself 10.16.
     version = '' if system.version == '10.16' else system.version
     if version and _numbers(version) < _numbers(MIN_MACOS):
         return (
@@ -107,7 +107,7 @@ def system_problem(system: System) -> Optional[str]:
 
 
 def mps_problem(facts: Facts) -> Optional[str]:
-    '''Tell why k2 cannot use the device mps.
+    '''Return why k2 cannot use the device mps.
 
     Returns:
       What is wrong and what to do, or None.
@@ -184,7 +184,7 @@ def facts() -> Facts:
 def _pointer_problem() -> str:
     import torch
     import _k2
-    # The answer costs an allocation, which the import of a known torch saves.
+    # The answer costs an allocation, so `import k2` asks only a newer torch.
     if _numbers(torch.__version__) < _numbers(UNKNOWN_TORCH):
         return ''
     return _k2.version.mps_pointer_problem()
@@ -199,7 +199,7 @@ def warn_without_mps() -> None:
 
 
 def _linker_problem() -> str:
-    '''Tell what to do where the dynamic linker refuses k2's libraries.'''
+    '''Return what to do if the dynamic linker refuses k2's libraries.'''
     import torch
     from .torch_version import k2_torch_version
     version = k2_torch_version.split('+')[0]

@@ -20,7 +20,7 @@ import torch
 
 
 def as_device(device: Union[str, torch.device]) -> torch.device:
-    '''Return a device that equals the device of its tensors.
+    '''Return a device as its tensors name it.
 
     Args:
       device:

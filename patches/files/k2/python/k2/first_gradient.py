@@ -23,10 +23,10 @@ import torch
 def first_gradient_only(backward: Callable) -> Callable:
     '''Decorate the backward() of an autograd function that calls `_k2`.
 
-    With create_graph=True it is an error.  In contrast,
-    ``torch.autograd.function.once_differentiable`` waits for a second gradient
-    with respect to the incoming one; that with respect to the function's own
-    arguments would lack a part, without an error.
+    With create_graph=True the function raises.
+    ``torch.autograd.function.once_differentiable`` raises only if a second
+    gradient goes to the incoming gradient. One to the function's own arguments
+    would lack a part, without an error.
     '''
 
     @functools.wraps(backward)

@@ -15,8 +15,8 @@
 # limitations under the License.
 '''Tensors of an Fsa under torch.inference_mode().
 
-Tensors that are made there have no version, and autograd refuses them later.
-An Fsa outlives the mode, and so do what it has in its cache and its
+Tensors that are made in that mode have no version, and autograd refuses them
+later. An Fsa outlives the mode, with the tensors in its cache and its
 attributes.
 '''
 import functools
@@ -30,7 +30,8 @@ _EXISTS = hasattr(torch, 'is_inference_mode_enabled')
 
 
 def outside_inference_mode(function: Callable) -> Callable:
-    '''Decorate a function that returns tensors to keep, and no gradient.'''
+    '''Decorate a function whose results an Fsa keeps, and which have no
+    gradient.'''
 
     @functools.wraps(function)
     def wrapper(*args, **kwargs):

@@ -13,11 +13,11 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-'''Pickles of what is not a torch.Tensor, also for other processes.
+'''Pickles of k2's objects, also for other processes.
 
-multiprocessing shares the memory of tensors.  It fails if two of them have the
-same memory, or if that is not of torch's own allocator.  Tensors that k2
-returns are such, so these pickles hold bytes of the CPU.
+multiprocessing shares the memory of tensors.  It fails if two tensors have the
+same memory, or if another allocator than torch's made the memory.  Both are so
+for tensors that k2 returns, so these pickles hold bytes of the CPU.
 '''
 import pickle
 from multiprocessing.reduction import ForkingPickler
@@ -30,10 +30,10 @@ from _k2.ragged import RaggedShape, RaggedTensor, create_ragged_shape2
 class _Device(torch.storage.TypedStorage):
     '''Stands for a device in a pickle.
 
-    torch.save() writes a storage and its device, and torch.load() moves it as
-    map_location says, where that is given.  The other pickles hold the device's
-    name.  (torch intends to leave one class of storages in some version.  It
-    then has to be the base of this class.)
+    torch.save() writes a storage and its device, and torch.load() moves it to
+    map_location, if that is given.  The other pickles hold the device's name.
+    (torch plans to have only one class of storages. That class must then be the
+    base of this one.)
     '''
 
     def __new__(cls, device: torch.device) -> '_Device':
@@ -55,13 +55,13 @@ class _Device(torch.storage.TypedStorage):
 
 
 def freeze(state: Any, device: torch.device) -> Tuple:
-    '''Return what a __reduce__() has as its arguments.
+    '''Return the arguments that __reduce__() gives to thaw().
 
     Args:
       state:
-        What pickles, on the CPU.
+        An object that pickles, on the CPU.
       device:
-        Where thaw() is to put it.
+        The device to which thaw() moves the object.
     '''
     return pickle.dumps(state), _Device(device)
 
@@ -108,6 +108,6 @@ def _restore_tensor(*frozen) -> RaggedTensor:
 
 
 RaggedShape.__reduce__ = _reduce_shape
-# The other pickles of a RaggedTensor hold tensors: torch.load() moves them, and
-# reads them with weights_only=True.
+# Pickles of a RaggedTensor for torch.save() hold tensors: torch.load() can move
+# them, and read them with weights_only=True.
 ForkingPickler.register(RaggedTensor, _reduce_tensor)

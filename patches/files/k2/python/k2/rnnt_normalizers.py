@@ -53,8 +53,9 @@ def in_full_precision(function: Callable) -> Callable:
 
 @eager
 def _is_low(sums: torch.Tensor) -> bool:
-    '''Return whether a sum of exponentials may lack what underflowed, which is
-    smaller than the smallest normal number.  The host waits for the answer.'''
+    '''Return whether a sum of exponentials may lack terms that underflowed,
+    each smaller than the smallest normal number.  The host waits for the
+    answer.'''
     return sums.numel() != 0 and bool(sums.min() < _lowest(sums.dtype))
 
 

@@ -82,7 +82,7 @@ class TestEager(unittest.TestCase):
                         found, = torch.autograd.grad(compiled(x), x)
                 assert not caught, [str(w.message) for w in caught]
                 expected, = torch.autograd.grad(loss(x), x)
-                # With CUDA, torch adds up the gradients of arcs in any order.
+                # With CUDA, torch adds the gradients of arcs in any order.
                 tolerance = 1e-6 if device.type == 'cuda' else 0
                 assert torch.allclose(found, expected, rtol=tolerance,
                                       atol=tolerance), loss.__name__

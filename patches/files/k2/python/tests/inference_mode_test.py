@@ -69,7 +69,7 @@ class TestInferenceMode(unittest.TestCase):
                         # from run to run.
                         if device.type == 'cuda' and found.dim() == 1:
                             found, value = found.sort()[0], value.sort()[0]
-                            # The rounding of sums in another order.
+                            # Sums in another order are rounded in another way.
                             assert torch.allclose(found, value, rtol=1e-5)
                         else:
                             assert torch.equal(found, value)
@@ -148,7 +148,8 @@ class TestInferenceMode(unittest.TestCase):
                             for each in functions:
                                 getattr(fsas, each)(double, True)
                         scores = getattr(fsas, name)(double, True)
-                        # Not the sum: that of posteriors has no gradient.
+                        # Not the plain sum: the sum of all posteriors has no
+                        # gradient.
                         scores.exp().sum().backward()
                         gradients.append(fsas.grad.tolist())
                     assert gradients[0] == gradients[1], (name, gradients)

@@ -16,7 +16,7 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-# What the tests of the beam of intersect_dense share.
+# The problem that the tests of intersect_dense's beam share.
 
 import k2
 import torch

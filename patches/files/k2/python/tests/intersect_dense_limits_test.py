@@ -28,8 +28,8 @@ from intersect_dense_cases import IntersectDenseCases
 
 class TestIntersectDenseLimits(IntersectDenseCases, unittest.TestCase):
 
-    # What the best paths need: a state for each frame, the final row's as
-    # well, and one more; 7 arcs leave each but the last.
+    # The least limits that leave the best paths whole: a state for each frame
+    # and for the final row, and one more; 7 arcs leave each state but the last.
     NUM_STATES = 31 + 31 + 22 + 3
     NUM_ARCS = 7 * (31 + 31 + 22)
 
@@ -50,7 +50,8 @@ class TestIntersectDenseLimits(IntersectDenseCases, unittest.TestCase):
                                   **limits)
 
     def test_paths_that_are_equally_good(self):
-        '''No beam tells them apart, and one of them has to be left.'''
+        '''No beam separates equally good paths, and at least one must
+        remain.'''
         for device in self.devices:
             for lattice in (
                     self.intersect(device, torch.zeros(3, 30, 6),

@@ -29,7 +29,7 @@ from intersect_dense_cases import IntersectDenseCases
 class TestIntersectDenseRounding(IntersectDenseCases, unittest.TestCase):
 
     def test_a_beam_that_rounding_exceeds(self):
-        '''Sums of these are off by much more than the beam.'''
+        '''The sums of these scores have errors much larger than the beam.'''
         for device in self.devices:
             for offset in (0., 1.0e+06):
                 log_probs = self.log_probs - offset
@@ -37,7 +37,7 @@ class TestIntersectDenseRounding(IntersectDenseCases, unittest.TestCase):
                 for beam in (1.0e-02, 1.0e-05, 1.0e-08):
                     best = self.best(
                         self.intersect(device, log_probs, beam=beam))
-                    # There is no path if the best one was cut.
+                    # If the beam cut the best path, no path would be left.
                     assert torch.allclose(best, expected, rtol=1e-6)
 
 

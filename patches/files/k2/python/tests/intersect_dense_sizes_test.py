@@ -43,7 +43,7 @@ class TestIntersectDenseSizes(unittest.TestCase):
                 torch.tensor([[0, 0, num_frames]], dtype=torch.int32))
             graph = k2.create_fsa_vec([k2.trivial_graph(2)]).to(device)
             lattice = k2.intersect_dense(graph, dense, 1.0e-03)
-            # Only labels 1 and 2 are in that graph.
+            # The graph has only the labels 1 and 2.
             expected = log_probs[0, :, 1:].double().max(-1).values.sum()
             # Some devices have no float64.
             best = lattice.get_tot_scores(log_semiring=False,

@@ -33,7 +33,7 @@ from paths_in_float64 import differences
 
 @unittest.skipUnless(k2.with_mps and torch.backends.mps.is_available(),
                      'there is no mps')
-# Small problems would be the host's.
+# Without this, the host would do these small problems.
 @mock.patch.dict(os.environ, {'K2_MPS_FORCE': 'metal'})
 class TestMpsCtcLoss(unittest.TestCase):
 
@@ -71,7 +71,7 @@ class TestMpsCtcLoss(unittest.TestCase):
                 loss, gradient, _ = self.loss_and_gradients(
                     'mps', use_double_scores=use_double)
                 expected, expected_gradient, _ = self.loss_and_gradients('cpu')
-                # A rounding of the loss.
+                # The loss is rounded once.
                 assert torch.allclose(loss.cpu(), expected, rtol=1e-6, atol=0)
                 # Products of four numbers in single precision, for each frame.
                 assert torch.allclose(gradient.cpu(), expected_gradient,
@@ -101,10 +101,11 @@ def forward_algorithm(log_probs, targets):
     symbols = [0]
     for target in targets:
         symbols += [target, 0]
-    # Whether a path may go to a state from the one before the last.
+    # Whether a path may enter a state from two states before.
     skips = [i >= 2 and symbol not in (0, symbols[i - 2])
              for i, symbol in enumerate(symbols)]
-    # In place of -infinity, for which torch's gradient of logsumexp() is NaN.
+    # Stands for -infinity, of which torch's gradient of logsumexp() would be
+    # NaN.
     nothing = -1e30
     skips = torch.tensor([0 if skip else nothing for skip in skips],
                          dtype=log_probs.dtype)
@@ -195,7 +196,7 @@ class TestMpsCtcLossInDoublePrecision(unittest.TestCase):
         torch.manual_seed(1)
         log_probs = torch.randn(2, 7, 5).mul(3)
         for offset in (-1e4, 100, 1e5):
-            # The sum is rounded to float32, for both.
+            # On both devices, the sum is rounded to float32.
             self.check_targets(log_probs + offset, [7, 6], [[1, 2], [3, 3]],
                                gradient_by_torch)
 
@@ -206,8 +207,8 @@ class TestMpsCtcLossInDoublePrecision(unittest.TestCase):
                 self.check_paths(cases, beam)
 
     def check_paths(self, cases, beam):
-        '''Compare with all paths that the beam leaves, which stay the same as
-        scores change: k2's gradient is that of their sum.'''
+        '''Compare with the sum over all paths that the beam leaves. When scores
+        change, the sum keeps these paths, as k2's gradient does.'''
         kept = cases.expected(beam)
         scores, log_probs = cases.graphs.scores, cases.log_probs
         weights = torch.rand(len(kept), dtype=torch.float64) + 0.5

@@ -68,7 +68,7 @@ class TestMpsDenseFsaVec(unittest.TestCase):
                 # No arc of a frame enters the final state.
                 rows.append([-math.inf, *log_probs[seq, frame].tolist()])
                 gradient[seq, frame] += weights[len(rows) - 1, 1:]
-            # Behind the frames, nothing but the final arc is left.
+            # After the last frame, only the final arc is left.
             rows.append([0.] + [-math.inf] * 5)
         assert dense.scores.tolist() == rows
         assert dense.duration.tolist() == [length for *_, length in segments]
@@ -85,7 +85,7 @@ class TestMpsDenseFsaVec(unittest.TestCase):
         # Two segments overlap.
         segments = torch.tensor([[0, 0, 5], [1, 1, 3], [1, 2, 3]],
                                 dtype=torch.int32)
-        # There are 11 frames, and a row behind each segment.
+        # There are 11 frames, and a row after each segment.
         weights = torch.randint(-8, 9, (14, 3)).to('mps')
 
         def value(log_probs):
@@ -99,7 +99,7 @@ class TestMpsDenseFsaVec(unittest.TestCase):
             log_probs.view(-1)[index] += 1
             moved = value(log_probs.to('mps'))
             log_probs.view(-1)[index] -= 1
-            # The sums are exact, so is the difference.
+            # The sums are exact, and so is the difference.
             assert moved - before == leaf.grad.view(-1)[index]
 
 

@@ -64,7 +64,7 @@ class TestMpsDevice(unittest.TestCase):
             ragged.to(torch.float64)
 
     def test_scores_in_double_precision(self):
-        # They are computed as such, and rounded where they are returned.
+        # k2 computes them in double precision, and rounds the results.
         expected = self.fsas.get_tot_scores(True, True)
         found = self.fsas.to('mps').get_tot_scores(True, True)
         assert found.dtype == torch.float32
@@ -75,7 +75,7 @@ class TestMpsDevice(unittest.TestCase):
         fsas.get_tot_scores(True, True)
         child = os.fork()
         if child == 0:
-            signal.alarm(60)  # a child that waits would do so for ever
+            signal.alarm(60)  # a child that waits would wait for ever
             try:
                 fsas.get_forward_scores(True, True)
                 status = 1
@@ -116,7 +116,7 @@ class TestMpsDevice(unittest.TestCase):
     def test_swoosh(self):
         x = torch.randn(2, 100)
         for function in (k2.swoosh_l_forward, k2.swoosh_r_forward):
-            # Of each element, some operations that round.
+            # Each element has a few roundings.
             assert torch.allclose(function(x.to('mps')).cpu(), function(x),
                                   rtol=1e-5, atol=1e-6)
 

@@ -35,7 +35,7 @@ from paths_in_float64 import sources_of
 
 @unittest.skipUnless(k2.with_mps and torch.backends.mps.is_available(),
                      'there is no mps')
-# Small problems would be the host's.
+# Without this, the host would do these small problems.
 @mock.patch.dict(os.environ, {'K2_MPS_FORCE': 'metal'})
 class TestMpsIntersectDensePruned(unittest.TestCase):
 
@@ -58,7 +58,7 @@ class TestMpsIntersectDensePruned(unittest.TestCase):
         return lattice, graph.grad, log_probs.grad
 
     def compare(self, graph, max_active=100, allow_partial=False):
-        '''All bits are those of the CPU.'''
+        '''Compare with the CPU: all bits must be equal.'''
         options = max_active, allow_partial
         lattice, *grads = self.lattice(graph, 'mps', *options)
         expected, *expected_grads = self.lattice(graph, 'cpu', *options)
@@ -128,7 +128,7 @@ class TestMpsIntersectDensePrunedPaths(unittest.TestCase):
             for beam in cases.beams:
                 lattices = self.intersect(cases, beam)
                 for arcs, size in zip(arcs_of(lattices), num_states(lattices)):
-                    if not arcs:  # Then k2 keeps states, on any device.
+                    if not arcs:  # On every device, k2 then keeps more states.
                         continue
                     assert {arc.src for arc in arcs} == set(range(size - 1))
                     assert {arc.dest for arc in arcs} == set(range(1, size))

@@ -35,7 +35,7 @@ from paths_in_float64 import sources_of
 
 @unittest.skipUnless(k2.with_mps and torch.backends.mps.is_available(),
                      'there is no mps')
-# Small problems would be the host's.
+# Without this, the host would do these small problems.
 @mock.patch.dict(os.environ, {'K2_MPS_FORCE': 'metal'})
 class TestMpsIntersectDense(unittest.TestCase):
 
@@ -58,7 +58,7 @@ class TestMpsIntersectDense(unittest.TestCase):
         return lattice, graph.grad, log_probs.grad
 
     def compare(self, **limits):
-        '''All bits are those of the CPU.'''
+        '''Compare with the CPU: all bits must be equal.'''
         lattice, *grads = self.lattice('mps', **limits)
         expected, *expected_grads = self.lattice('cpu', **limits)
         assert lattice.num_arcs > 0
@@ -136,7 +136,7 @@ class TestMpsIntersectDensePaths(unittest.TestCase):
             for arcs, rows in zip(arcs_of(lattices), cases.log_probs.tolist()):
                 for arc in arcs:
                     frame, source = sources[arc.index]
-                    # The scores behind the last frame are 0.
+                    # The scores after the last frame are 0.
                     b_score = rows[frame][arc.label] if arc.label >= 0 else 0
                     assert scores[arc.index] == a_scores[source] + b_score
 
@@ -197,7 +197,8 @@ class TestMpsIntersectDensePaths(unittest.TestCase):
                 cases.graphs.scores = a_scores
                 moved = value(self.intersect(cases, cases.beams[0])[0])
                 leaf.view(-1)[index] -= 1
-                # The beam is wide and the sums are exact, so is the difference.
+                # The beam is wide and the sums are exact, so the difference is
+                # exact, too.
                 assert moved - value(lattices) == gradient.view(-1)[index]
 
     def test_graphs_that_share_a_sequence(self):

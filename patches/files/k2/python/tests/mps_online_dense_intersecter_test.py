@@ -32,10 +32,10 @@ DEVICES = ('cpu', 'mps')
 
 @unittest.skipUnless(k2.with_mps and torch.backends.mps.is_available(),
                      'there is no mps')
-# Small problems would be the host's.
+# Without this, the host would do these small problems.
 @mock.patch.dict(os.environ, {'K2_MPS_FORCE': 'metal'})
 class TestMpsOnlineDenseIntersecter(unittest.TestCase):
-    '''After every chunk, all bits of the lattices are those of the CPU.'''
+    '''After every chunk, the lattices equal the CPU's to the bit.'''
 
     def setUp(self):
         torch.manual_seed(1)

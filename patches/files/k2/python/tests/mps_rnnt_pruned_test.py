@@ -27,7 +27,7 @@ import torch
 
 B, S, T, C, R = 3, 6, 13, 11, 3
 BOUNDARY = torch.tensor([[0, 0, 6, 13], [0, 0, 4, 11], [1, 2, 5, 9]])
-# The number of float32 next to 1, less 1.
+# The distance from 1 to the next number of float32.
 EPS = torch.finfo(torch.float32).eps
 
 

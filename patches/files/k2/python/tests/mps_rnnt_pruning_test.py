@@ -59,7 +59,7 @@ class TestMpsRnntPruning(unittest.TestCase):
 
     def test_ranges(self):
         for rnnt_type in ('regular', 'modified'):
-            # The last one is more than there are positions.
+            # The last s_range is larger than the number of positions.
             for s_range in (2, 3, S + 1, S + 5):
                 self.same_ranges(_gradients(rnnt_type), s_range)
 
@@ -104,9 +104,8 @@ class TestMpsRnntPruning(unittest.TestCase):
         for x, y in zip(self.pruned(function, 'mps', dtype, **kwargs),
                         expected):
             assert x.dtype == dtype and x.shape == y.shape
-            # Sums of at most B * T * 4 numbers of about 1; in half types, the
-            # arguments, the weights and the results are rounded, and so are
-            # tens of numbers of a sum.
+            # Sums of at most B * T * 4 numbers of about 1. Half types round the
+            # arguments, the weights, the results, and tens of numbers in a sum.
             difference = (x.double() - y).abs().max()
             assert difference <= 300 * eps, difference
 

@@ -54,7 +54,7 @@ def run(function, lm, am, device, dtype):
 
 
 def weights(tensors):
-    '''Return numbers that tell the elements of tensors apart.'''
+    '''Return a different number for each element of tensors.'''
     return [torch.linspace(1, 2, x.numel()).view(x.shape).to(x)
             for x in tensors]
 
@@ -119,7 +119,8 @@ class TestMpsRnntSmoothed(unittest.TestCase):
                     lm, am, **some(device)), lm, am)
 
     def test_large_logits(self):
-        '''Products of exponentials underflow, and gradients stay right.'''
+        '''The products of exponentials underflow, and yet the gradients are
+        right.'''
         for scale, am_scale in itertools.product((2, 40), (0.0, 0.1)):
             lm, am, symbols, boundary = make(scale)
 
@@ -130,7 +131,7 @@ class TestMpsRnntSmoothed(unittest.TestCase):
 
             found = run(lambda *x: loss('mps', *x), lm, am, 'mps',
                         torch.float32)
-            # The inputs of the reference are those that mps has.
+            # The reference gets the same rounded inputs as mps.
             expected = run(lambda *x: loss('cpu', *x), lm.float().double(),
                            am.float().double(), 'cpu', torch.float64)
             for a, b in zip(found, expected):

@@ -36,7 +36,7 @@ from paths_in_float64 import paths
 
 @unittest.skipUnless(k2.with_mps and torch.backends.mps.is_available(),
                      'there is no mps')
-# Small problems would be the host's.
+# Without this, the host would do these small problems.
 @mock.patch.dict(os.environ, {'K2_MPS_FORCE': 'metal'})
 class TestMpsScores(unittest.TestCase):
 
@@ -58,7 +58,7 @@ class TestMpsScores(unittest.TestCase):
             on_mps = self.lattice.detach().to('mps').requires_grad_(True)
             scores = getattr(on_mps, name)(use_double, log_semiring)
             (scores * weights.to('mps')).sum().backward()
-            # A rounding to float32, of numbers up to about 100.
+            # One rounding to float32 of numbers up to about 100.
             assert torch.allclose(scores.cpu(), expected.to(torch.float32),
                                   rtol=1e-6, atol=1e-5)
             assert torch.allclose(on_mps.grad.cpu(), fsas.grad, rtol=0,
@@ -187,7 +187,7 @@ class TestMpsScoresOfPaths(unittest.TestCase):
         scores = self.scores.double()
         values = expected(scores)
         assert found.dtype == torch.float32
-        # Of numbers below 32, the results are rounded to float32.
+        # Results below 32 are rounded to float32.
         torch.testing.assert_close(found.detach().cpu().double(), values,
                                    rtol=0, atol=32 * 2**-24 + 1e-7)
         finite = values.isfinite()
@@ -237,8 +237,8 @@ class TestMpsScoresOfPaths(unittest.TestCase):
             self.check(found.exp(), leaf, self.posteriors)
 
     def test_sums_that_float32_rounds(self):
-        # Each path has the same multiple of 2^22, and what it has beside is
-        # less than float32 can add to that.
+        # The score of a path is the same multiple of 2^22 plus a number that is
+        # too small for float32 to add.
         of_arcs = [2**22 * (arc.dest - arc.src)
                    for arcs in self.arcs for arc in arcs]
         self.scores = torch.tensor(of_arcs) + self.scores.round()

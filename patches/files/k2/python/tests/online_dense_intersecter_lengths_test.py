@@ -41,7 +41,7 @@ def dense_fsas(log_probs, lengths):
 
 
 class TestOnlineDenseIntersecterLengths(unittest.TestCase):
-    '''A stream gives what it gives without other streams.'''
+    '''A stream's lattices are the same with and without other streams.'''
 
     def setUp(self):
         torch.manual_seed(1)
@@ -115,7 +115,7 @@ class TestOnlineDenseIntersecterLengths(unittest.TestCase):
         lattice = self.compare([{'a': 2, 'b': 4, 'c': 2},
                                 {'a': 3, 'b': 3, 'c': 0},
                                 {'a': 1, 'b': 5, 'c': 1}], graph)
-        # A stream does not begin again.
+        # A stream that has ended does not begin again.
         assert (lattice.labels != -1).all()
 
 

@@ -16,7 +16,7 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-# What tests of mps compare with: all paths of small FSAs, in double precision.
+# References for the tests of mps: all paths of small FSAs, in double precision.
 
 import itertools
 import random
@@ -128,10 +128,10 @@ def differences(function: Callable, point: torch.Tensor) -> torch.Tensor:
 
 
 class Intersection:
-    '''What intersect_dense has to find: the paths of an FSA through frames.
+    '''The paths of an FSA through frames, which intersect_dense must find.
 
-    All scores are multiples of 1/64 and small, so that sums are exact in any
-    precision and order, and no tie is near the beam, which is no multiple.
+    All scores are small multiples of 1/64, so sums are exact in any precision
+    and order. The beam is no such multiple, so no score is at its limit.
     '''
 
     def __init__(self, arcs: List[Arc], num_states: int, num_frames: int,
@@ -168,7 +168,7 @@ class Intersection:
                                 for path in self.paths], dtype=torch.int64)
         labels = torch.tensor([[arc.label for arc in path]
                                for path in self.paths], dtype=torch.int64)
-        # The last arc enters the final state, behind all frames.
+        # The last arc enters the final state, after all frames.
         frames = torch.arange(self.num_frames)
         return (a_scores[indexes.view(shape)].sum(1) +
                 b_scores[frames, labels.view(shape)[:, :-1]].sum(1))

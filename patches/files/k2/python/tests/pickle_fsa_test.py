@@ -48,7 +48,7 @@ def _check_equal(found, expected):
 
 
 class _Graphs:
-    '''A dataset that has an Fsa, and makes others.'''
+    '''A dataset that holds an Fsa, and whose items are Fsas.'''
 
     def __init__(self, fsas):
         self.fsas = fsas
@@ -91,7 +91,7 @@ class TestPickleFsa(unittest.TestCase):
                     found = duplicate(fsas)
                     _check_equal(found, fsas)
                     assert found.requires_grad == requires_grad
-                    # They share nothing that a change would reach.
+                    # A change of one of the two does not change the other.
                     found.scores = torch.zeros_like(fsas.scores)
                     found.numbers.zero_()
                     found.name = 'other'
@@ -105,10 +105,10 @@ class TestPickleFsa(unittest.TestCase):
     def test_gradient(self):
         for device in self.devices:
             fsas = _fsas(device).requires_grad_(True)
-            # A copy is a node of the computation, as that of a tensor is.
+            # Like the copy of a tensor, the copy is a node of autograd's graph.
             copy.copy(fsas).scores.sum().backward()
             assert fsas.grad.tolist() == [1] * 6
-            # A pickle of scores that are no leaf is a leaf.
+            # Scores that are no leaf become a leaf in a pickle.
             fsas.scores = fsas.scores * 2
             assert pickle.loads(pickle.dumps(fsas)).scores.is_leaf
 

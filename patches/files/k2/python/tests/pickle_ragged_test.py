@@ -30,7 +30,7 @@ import torch
 
 
 def _text(x):
-    '''All of an object, but what it was computed from.'''
+    '''All contents of an object, without its graph of autograd.'''
     if isinstance(x, k2.DenseFsaVec):
         return str(x), x.scores.tolist(), x.scores.requires_grad, x.device
     if isinstance(x, k2.Fsa):

@@ -55,8 +55,8 @@ class TestRaggedNormalize(unittest.TestCase):
                 (ragged.grad.cpu() - torch.cat(expected)).abs().max(), 1e-6)
 
     def test_gradient_of_a_sum(self):
-        # The shares of a row sum to 1, whatever they are.  The gradient that
-        # sum() gives has the stride 0.
+        # The sum of a row's shares is always 1, so its gradient is 0.  The
+        # gradient that sum() gives has the stride 0.
         for device in self.devices:
             ragged = k2.RaggedTensor([[1.0, 2.0], [5.0]], device=device)
             ragged.requires_grad_(True)

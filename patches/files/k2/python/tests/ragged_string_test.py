@@ -40,7 +40,7 @@ class TestRaggedString(unittest.TestCase):
             at = f", device='{device}'" if device.type != 'cpu' else ''
             text = str(ragged.to(device))
             assert text.count('device') == (1 if at else 0), text
-            # The rest is the same on all devices.
+            # All but the name of the device is the same on all devices.
             assert text.replace(at, '') == str(ragged), text
 
 

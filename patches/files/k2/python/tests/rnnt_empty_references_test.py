@@ -39,7 +39,7 @@ class TestRnntEmptyReferences(unittest.TestCase):
         torch.manual_seed(1)
         am, lm = torch.randn(B, T, C), torch.randn(B, 1, C)
         boundary = torch.tensor([[0, 0, 0, T], [0, 0, 0, T - 1]])
-        # Each frame has the blank, 0.
+        # Each frame emits the blank, 0.
         log_probs = (am + lm).log_softmax(-1)[:, :, 0]
         expected = -torch.stack([log_probs[0].sum(), log_probs[1, :-1].sum()])
         for device in self.devices:

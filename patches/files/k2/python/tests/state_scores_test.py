@@ -95,7 +95,7 @@ class TestStateScores(unittest.TestCase):
                             rtol=tolerance, atol=tolerance)
 
     def test_the_last_of_equal_arcs_is_the_best(self):
-        '''On the CPU: a GPU may take any of them.'''
+        '''Only on the CPU: a GPU may take any of the equal paths.'''
         text = '0 1 1 0.5\n0 1 2 0.25\n0 1 3 0.5\n1 2 -1 0\n1 2 -1 0\n2'
         fsas = k2.create_fsa_vec([k2.Fsa.from_str(text)])
         fsas.requires_grad_(True)

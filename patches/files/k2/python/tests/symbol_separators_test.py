@@ -28,7 +28,8 @@ import k2
 
 
 class TestSymbolSeparators(unittest.TestCase):
-    '''Spaces and tabs separate the fields; any other is in a symbol.'''
+    '''Only spaces and tabs separate fields; other white space is part of a
+    symbol.'''
 
     def test_spaces_of_unicode(self):
         symbols = ['\u3000', '\u00a0', 'a\u00a0b', '\u2028', '\u0085',

@@ -13,7 +13,7 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-'''Algorithms that exist only for the CPU, for objects on mps.'''
+'''Algorithms that only the CPU has, for objects on mps.'''
 from typing import Any
 from typing import Callable
 

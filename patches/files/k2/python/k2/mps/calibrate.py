@@ -23,10 +23,9 @@ This takes less than 10 seconds.  When k2 is imported, it reads the result, to
 estimate whether Metal or the host is faster; ``k2.mps.explain()`` prints the
 estimates.
 
-Other programs on this machine make a call slower, never faster.  So each call
-is timed in several rounds. The time of a round is that of its fastest call, and
-the costs are from the fastest round.  If the rounds differ too much, nothing is
-kept.
+Other programs on this machine make a call slower, never faster. So each call is
+timed in several rounds. The fastest call gives the time of a round, and the
+fastest round gives the costs.  If the rounds differ too much, nothing is kept.
 '''
 import argparse
 import contextlib
@@ -46,15 +45,15 @@ import torch
 
 SEQUENCES, SYMBOLS, TARGETS = 8, 50, 20
 FRAMES = 50, 200
-# Of intersect_dense_pruned, of one sequence.  The host needs some time for each
-# frame, whatever its arcs. So a frame has about as many arcs as where host and
-# Metal take the same time.
+# A problem of intersect_dense_pruned, with one sequence. The host's time for a
+# frame has a part that does not depend on its arcs. So a frame has about as
+# many arcs as make host and Metal equally fast.
 PRUNED_FRAMES = 10, 40
 # Each round times all calls, so that another program disturbs few of the
 # rounds of one call.
 ROUNDS = 4
-# A call is repeated so often in a round, or for so many seconds; one that takes
-# LONG_SECONDS is not repeated.
+# The number of calls in a round, and the seconds after which a round ends
+# early. A call that takes LONG_SECONDS is not repeated.
 LEAST_CALLS, MOST_CALLS, MOST_SECONDS, LONG_SECONDS = 3, 20, 0.1, 0.5
 # The largest difference of the rounds of a call that is kept, relative to the
 # fastest one.  An error of that size moves the limit between host and Metal by
@@ -136,8 +135,8 @@ def _time(call: Callable[[], None]) -> float:
 
 @contextlib.contextmanager
 def _forced(who: str) -> Iterator[None]:
-    '''Make the host, or Metal, do what both can do; with one thread of
-    torch's, so that the number of free cores does not matter.'''
+    '''Make the host, or Metal, run the operations that both can run. torch gets
+    one thread, so that the number of free cores does not matter.'''
     before, threads = os.environ.get('K2_MPS_FORCE'), torch.get_num_threads()
     os.environ['K2_MPS_FORCE'] = who
     torch.set_num_threads(1)

@@ -138,7 +138,8 @@ class Result:
 
     @property
     def unit(self) -> str:
-        '''The unit of the times, and what they are not.'''
+        '''The unit of the times, and a warning if they are not those of a
+        GPU.'''
         unit = f'milliseconds, size {self.size}'
         return unit if self.times_count else f'{unit}, NOT OF A GPU'
 
@@ -402,7 +403,7 @@ def compare(name: str, size: str) -> Comparison:
         reason = str(error).strip().split('\n')[0]
         return Comparison(name, float('nan'), tolerance, reason)
     differences = [_difference(*pair) for pair in zip(expected, found)]
-    # Python's max() may miss a NaN.
+    # Python's max() may drop a NaN.
     worst = float(torch.tensor(differences).max())
     return Comparison(name, worst, tolerance)
 

@@ -15,7 +15,7 @@
 # limitations under the License.
 '''The page that ``python -m k2.mps.check --html`` writes.
 
-One file without references: its plots are SVG.
+The page refers to no other file: its plots are inline SVG.
 '''
 import html
 import math
@@ -57,9 +57,9 @@ def _bars(title: str, names: Sequence[str], labels: Sequence[str],
     '''Make a plot of horizontal bars on a logarithmic scale.
 
     Args:
-      title: what it shows.
-      names: of the groups, top to bottom.
-      labels: of the bars in each group.
+      title: what the plot shows.
+      names: the names of the groups, top to bottom.
+      labels: the names of the bars in each group.
       values: a value and its text for each bar of each group.
     '''
     numbers = [v for group in values for v, _ in group if 0 < v < math.inf]

@@ -32,22 +32,22 @@ class Counters:
       dispatches:
         Metal kernels of k2 that were given to the GPU, without a wait.
       operators:
-        Operators of torch, with copies and fills, that gave the GPU work: at
-        least one command each.  Operators that only allocate or make a view
+        Operators of torch, copies and fills included, that gave the GPU work:
+        at least one command each.  Operators that only allocate or make a view
         are left out, and an operator that calls others is counted as those.
       torch_waits:
-        Those of the operators for which the host waits, whether or not the GPU
-        is done: copies between mps and the CPU that are not ``non_blocking``,
-        such as ``.cpu()`` and ``.tolist()``, and operators that return a number
-        or a tensor whose shape depends on values, such as ``.item()`` and
+        Operators that make the host wait, whether or not the GPU is done:
+        copies between mps and the CPU that are not ``non_blocking``, such as
+        ``.cpu()`` and ``.tolist()``, and operators that return a number or a
+        tensor whose shape depends on values, such as ``.item()`` and
         ``nonzero()``.
       gates:
         How often k2 made sure that the GPU was done.  If the GPU is
         done already, a gate costs next to nothing.
       waits:
-        Gates at which the GPU was not done.  torch does not tell, so a gate
-        counts as a wait if it took 10 microseconds or longer.  A gate in
-        which the thread lost its processor may count as well.
+        Gates at which the GPU was not done.  torch does not say which these
+        are, so a gate counts as a wait if it took 10 microseconds or longer.  A
+        gate may also take so long because the thread lost its processor.
       wait_nanoseconds:
         How long these waits took.
       bytes_to_mps:

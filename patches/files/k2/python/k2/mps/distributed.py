@@ -49,7 +49,7 @@ _COLLECTIVES = ('allgather_', '_allgather_base_', 'allgather_coalesced_',
                 'reduce_scatter_', '_reduce_scatter_base_',
                 'reduce_scatter_tensor_coalesced_', 'scatter_', 'send')
 
-# torch drops the implementations when this is destroyed.
+# torch drops the implementations when this object is destroyed.
 _library: Optional[torch.library.Library] = None
 
 
@@ -78,8 +78,8 @@ def _on_host(operator: torch._ops.OpOverload) -> Callable:
     memory of the tensors on mps.'''
 
     def collective(*args: Any) -> Any:
-        # The GPU may still write the tensors that are sent, or use the memory
-        # that is received into.
+        # The GPU may still be writing the tensors that gloo sends, or using the
+        # memory that gloo receives into.
         _k2.mps_synchronize()
         ans = operator(*_aliases(args))
         if len(operator._schema.returns) == 1:

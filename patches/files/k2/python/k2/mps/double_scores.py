@@ -84,7 +84,8 @@ def _scores(fsas, log_semiring: bool, forward: bool, backward: bool) -> Tuple:
     '''Return two _k2.MpsDoubleScores, forward and backward scores; None for
     each that is not requested.'''
     wanted = {'forward': forward, 'backward': backward}
-    # Fsa forgets what has "score" in its name if scores change.
+    # If scores change, an Fsa forgets the entries of its cache that have
+    # "score" in their name.
     suffix = '_log' if log_semiring else '_tropical'
     names = {way: f'metal_{way}_scores{suffix}' for way in wanted}
     cache = fsas._cache
@@ -103,9 +104,9 @@ class _TotScores(torch.autograd.Function):
     @staticmethod
     def forward(ctx, fsas, log_semiring: bool,
                 unused_scores: torch.Tensor) -> torch.Tensor:
-        # Backward scores alone do not need the incoming arcs of a state.  But
-        # among equal paths the CPU takes the path of the forward scores, and
-        # the gradient needs both.  One dispatch for both takes no longer.
+        # Backward scores alone do not need the incoming arcs of a state. But
+        # the gradient needs both directions: among equal paths the CPU takes
+        # that of the forward scores.  One dispatch for both takes no longer.
         has_gradient = ctx.needs_input_grad[2]
         forward, backward = _scores(fsas, log_semiring,
                                     has_gradient or not log_semiring,

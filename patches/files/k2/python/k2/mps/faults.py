@@ -13,7 +13,7 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-'''Versions of torch and macOS that are known to hurt together on mps.
+'''Versions of torch and macOS that are known to fail together on mps.
 
 The faults are torch's and macOS's, not k2's.  Others found them: each has a
 link.  This file imports nothing of k2 or torch, so that a build can read it.
@@ -34,10 +34,10 @@ class Fault:
     Attributes:
       what: what happens, and what to do; a sentence without its period.
       link: where it was found.
-      since, until: the first torch that has the fault, and the first one that
-        has it no more; empty for no limit.
-      macos: the first macOS that has it; empty for each.
-      warn: whether ``import k2`` tells of it.  Otherwise only
+      since, until: the first torch with the fault, and the first one without it
+        again; empty for no limit.
+      macos: the first macOS with the fault; empty for every macOS.
+      warn: whether ``import k2`` warns of the fault.  Otherwise only
         ``python3 -m k2.mps.check`` does.
     '''
     what: str
@@ -92,7 +92,7 @@ def known_faults(torch: str, macos: str) -> List[Fault]:
 
 
 def warn_of_faults(torch: str, macos: str) -> None:
-    '''Warn of the faults that ``import k2`` tells of.'''
+    '''Warn of the faults whose ``warn`` is true.'''
     for fault in known_faults(torch, macos):
         if fault.warn:
             warnings.warn(

@@ -16,8 +16,8 @@
 '''The functions of torch.cuda that recipes call, for the present GPU.
 
 The names are those of ``torch.cuda`` and ``torch.cuda.amp``.  ``ctc_loss`` is
-torch's; on mps, where torch has no kernel for it, k2 computes it.  ``spawn``
-is that of torch.multiprocessing::
+torch's; if torch has no kernel for mps, k2 computes it there.  ``spawn`` is
+that of torch.multiprocessing::
 
     from k2.mps import gpu
     device = gpu.pick_device(rank)
@@ -99,7 +99,7 @@ def spawn(fn: Callable, args: tuple = (), nprocs: int = 1,
 
 
 def double() -> torch.dtype:
-    '''Return torch.float64; on mps, which has no such tensors, float32.'''
+    '''Return torch.float64, or on mps, which lacks it, torch.float32.'''
     return torch.float32 if _on_mps() else torch.float64
 
 

@@ -13,7 +13,8 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-'''What kernels need of a graph beside its arcs, made once for each graph.'''
+'''The index of a graph that kernels need beside its arcs, made once for each
+graph.'''
 import threading
 from typing import Optional
 from typing import Tuple
@@ -26,7 +27,7 @@ import _k2
 # entry stays if scores change.
 _NAME = 'mps_graph_index'
 
-# Of more arcs, no memory is reserved, and one dispatch would take too long.
+# The most arcs for which memory is reserved and one dispatch is fast enough.
 _MAX_ARCS = 1 << 20
 
 _lock = threading.Lock()
@@ -64,7 +65,7 @@ class GraphIndex:
 
     def fill(self, fsas) -> None:
         '''Fill the memory of the host if it is not filled yet.'''
-        # Once a kernel has the memory, no other thread may fill it again.
+        # Once a kernel uses the memory, no other thread may fill it again.
         with _lock:
             if not self._is_filled:
                 self._labels = self.index.fill(fsas.arcs)
@@ -96,8 +97,8 @@ def _version(fsas) -> int:
 def renew(fsas) -> None:
     '''Forget the index of an Fsa, and reserve memory for another.
 
-    The host has just read the arcs.  So nothing is pending that writes them,
-    and the host can fill the memory without a wait when a kernel needs it.
+    The host has just read the arcs, so no pending kernel writes them. The host
+    can then fill the memory without a wait when a kernel needs it.
 
     Args:
       fsas:

@@ -61,9 +61,9 @@ def rnnt_loss_pruned_in_place(logits: torch.Tensor, symbols: torch.Tensor,
     '''Compute :func:`k2.rnnt_loss_pruned`, whose gradient replaces the logits.
 
     On mps the backward pass writes the gradient over the logits, so memory does
-    not hold both.  Use it where nothing else needs the logits, as after a
-    joiner whose last layer is linear; else torch raises a RuntimeError in the
-    backward pass, for what needs them there.  On other devices, and if
+    not hold both.  Use it only if nothing else needs the logits, as after a
+    joiner whose last layer is linear. If another function needs them in its
+    backward pass, torch raises a RuntimeError there.  On other devices, and if
     ``logits`` is not contiguous or is a leaf of the graph, memory holds both.
 
     Args and Returns:

@@ -26,8 +26,8 @@ def no_graph(function: Callable) -> Callable:
     '''Decorate a function of torch's operators.
 
     If an argument is a tensor on mps, torch.compile runs the function as it
-    is, between two graphs.  In a graph, up to torch 2.14, two values that are
-    masked alike become one, see faults.py.
+    is, between two graphs.  Up to torch 2.14, a graph merges two values that
+    have equal masks, see faults.py.
     '''
 
     @functools.wraps(function)

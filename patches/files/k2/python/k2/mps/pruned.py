@@ -66,7 +66,7 @@ def _selector(allow_partial: bool) -> Callable:
 
     Args:
       allow_partial:
-        Whether maps may have -1, for which the result has 0.
+        Whether a map may have -1; the result there is 0.
     '''
 
     def select(values: torch.Tensor, index: torch.Tensor) -> torch.Tensor:

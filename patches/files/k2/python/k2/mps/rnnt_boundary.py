@@ -37,7 +37,7 @@ def boundary_rows(boundary: torch.Tensor) -> List[List[int]]:
       The rows ``[s_begin, t_begin, s_end, t_end]``.
     '''
     global _last
-    if boundary.is_inference():  # It has no version.
+    if boundary.is_inference():  # A tensor of inference mode has no version.
         return boundary.tolist()
     last, version = _last, boundary._version
     if last is None or last[0]() is not boundary or last[1] != version:
@@ -47,7 +47,8 @@ def boundary_rows(boundary: torch.Tensor) -> List[List[int]]:
 
 
 def know_boundary(boundary: torch.Tensor, values: torch.Tensor) -> None:
-    '''Tell k2 the values of a boundary on mps, so that nothing waits for it.
+    '''Give k2 the values of a boundary on mps, so that no function waits for
+    it.
 
     A program that makes the boundary from lengths on the CPU can make it there,
     and give k2 both tensors::
@@ -55,8 +56,8 @@ def know_boundary(boundary: torch.Tensor, values: torch.Tensor) -> None:
         boundary = on_cpu.to('mps', non_blocking=True)
         k2.mps.know_boundary(boundary, on_cpu)
 
-    k2 does not compare the values.  It forgets them when ``boundary`` changes
-    in place, or when a function reads or is told another boundary.
+    k2 does not compare the values.  k2 forgets them when ``boundary`` changes
+    in place, or when a function gets another boundary.
 
     Args:
       boundary:

@@ -57,8 +57,8 @@ class _PrunedLoss(torch.autograd.Function):
             _k2.MpsRnntPrunedSaved(lse=lse, row_grads=row_grads), loss_grad,
             ctx.overwrite)
         if ctx.overwrite:
-            # torch raises if another function needs the logits, or this one
-            # a second time.
+            # torch raises if another function needs the logits, or if the
+            # backward pass of this one runs a second time.
             torch.autograd.graph.increment_version(logits)
         return grad, None, None, None, None, None
 
@@ -125,7 +125,7 @@ def loss(logits: torch.Tensor, symbols: torch.Tensor,
     arguments = dict(blank=termination_symbol, rnnt_type=rnnt_type,
                      delay_penalty=max(float(delay_penalty), 0.0),
                      reduction=reduction, hat=use_hat_loss)
-    # As torch does, k2 does not write over the values of a leaf.
+    # Like torch, k2 does not overwrite the values of a leaf.
     base = logits if logits._base is None else logits._base
     return _PrunedLoss.apply(logits, symbols, ranges, boundary, arguments,
                              overwrite and not base.is_leaf)

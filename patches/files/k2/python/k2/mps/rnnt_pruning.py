@@ -95,7 +95,8 @@ class _Pruning(torch.autograd.Function):
         needs_am, needs_lm, _ = ctx.needs_input_grad
         needs_am = needs_am and am_grad is not None
         needs_lm = needs_lm and lm_grad is not None
-        # The sum of am and lm has one gradient for both, which is read once.
+        # am and lm have the same gradient, that of their sum, which is read
+        # once.
         fused = needs_am and needs_lm and am_grad is lm_grad
         am_sum = lm_sum = None
         if fused or needs_lm:

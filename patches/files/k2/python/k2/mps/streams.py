@@ -15,9 +15,9 @@
 # limitations under the License.
 '''OnlineDenseIntersecter on mps: the GPU or the host decodes a chunk.
 
-A stream that the GPU has is a ``_k2.MpsPrunedStream``, one that the host has a
-``k2.DecodeStateInfo``.  Once the host has a stream, the stream stays with the
-host.
+A stream is a ``_k2.MpsPrunedStream`` if the GPU decodes it, and a
+``k2.DecodeStateInfo`` if the host does. Once the host decodes a stream, it
+keeps the stream.
 '''
 from typing import List
 from typing import Optional
@@ -71,8 +71,8 @@ def to_host(intersecter, states: List) -> List:
 
 
 def _lattice(graph, made):
-    '''Return what k2.utils.fsa_from_unary_function_tensor() returns, without
-    a wait for the arc map, but for ragged attributes.'''
+    '''Return the result of k2.utils.fsa_from_unary_function_tensor(). Only
+    ragged attributes make the host wait for the arc map.'''
     ans = k2.Fsa(made.fsas, properties=made.properties)
     arc_map = made.arc_map
     is_none = arc_map < 0

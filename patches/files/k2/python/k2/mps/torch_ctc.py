@@ -100,8 +100,8 @@ def _labels(targets: torch.Tensor, lengths: List[int], num_labels: int,
 
 
 class _Losses(torch.autograd.Function):
-    '''A loss for each sequence, with the gradient that torch's operator has:
-    that of what went into the log-softmax, though it is one of log-probs.'''
+    '''A loss for each sequence. Like torch's operator, it returns as the
+    gradient of log-probs the one of the log-softmax's input.'''
 
     @staticmethod
     def forward(ctx, log_probs: torch.Tensor, labels: List[List[int]],
@@ -137,7 +137,7 @@ class _Losses(torch.autograd.Function):
             grad = grad[:, :, columns.argsort()].transpose(0, 1)
             grad = torch.where(is_inside.unsqueeze(2), grad + log_probs.exp(),
                                0.0)
-            # No path at all: torch has NaN for the frames that there are.
+            # Without a path, torch has NaN in all frames of the sequence.
             nothing = 0.0 if zero_infinity else float('nan')
             for value, wrong in ((nothing, ans == float('inf')),
                                  (float('nan'), ans.isnan())):
@@ -165,7 +165,7 @@ def ctc_loss(log_probs: torch.Tensor,
 
     The arguments, the values and the gradients are torch's; k2 computes them
     on mps, without a lattice where a batch is large, see :func:`k2.ctc_loss`.
-    Other devices are torch's.
+    On other devices torch computes them.
     '''
     if log_probs.device.type != 'mps':
         return _torch_ctc_loss(log_probs, targets, input_lengths,
@@ -194,5 +194,5 @@ def ctc_loss(log_probs: torch.Tensor,
     return losses if log_probs.ndim == 3 else losses.squeeze(0)
 
 
-# For recipes: torch's function where it has a kernel for mps, else k2's.
+# For recipes: torch's function if it runs on mps, else k2's.
 gpu_ctc_loss = _torch_ctc_loss if _TORCH_HAS_KERNEL else ctc_loss
