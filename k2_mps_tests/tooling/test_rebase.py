@@ -201,10 +201,38 @@ def test_work_after_a_kill_at_the_end_is_not_deleted(sandbox, k2, tmp_path, scri
     sandbox.ok("rebase", "--continue")
 
 
-def test_a_resolution_that_is_committed_counts(sandbox, k2):
+@pytest.mark.parametrize(
+    "script",
+    [
+        "git checkout -q -b try; git commit -q -m t; echo > n; git add n; git commit -q -m n; "
+        "git checkout -q --detach HEAD~1",
+        "echo > n; git add n; git stash -q -- n",
+    ],
+    ids=["branch", "stash"],
+)
+def test_a_branch_and_a_stash_of_the_users_are_not_deleted(sandbox, k2, script):
     conflict(sandbox)
     resolve(sandbox)
-    git(sandbox.root / "build/rebase", "commit", "--quiet", "--all", "-m", "any words")
+    work = sandbox.root / "build/rebase"
+    git(work, "add", "--all")
+    support.shell(work, script)
+    message = sandbox.fails(14, "rebase", "--continue")
+    assert "has commits of yours" in message
+    keep, delete = re.search("next: (.*), which keeps them; (.*);", message).groups()
+    support.shell(work, f"{keep}; {delete}")
+    sandbox.ok("rebase", "--continue")
+    assert git(k2, "cat-file", "-t", "of-the-rebase:n") == "blob"
+
+
+@pytest.mark.parametrize("branch", [False, True])
+def test_a_resolution_that_is_committed_counts(sandbox, k2, branch):
+    conflict(sandbox)
+    resolve(sandbox)
+    work = sandbox.root / "build/rebase"
+    git(work, "add", "--all")
+    if branch:
+        git(work, "checkout", "--quiet", "-b", "try")
+    git(work, "commit", "--quiet", "-m", "any words")
     sandbox.ok("rebase", "--continue")
     text = (sandbox.root / "patches" / "context-know-mps.patch").read_text()
     assert "+line fifty, better\n" in text and "Subject: context: know mps\n" in text

@@ -78,10 +78,15 @@ class Stop:
         Args:
           ours: the commits that the rebase has made, and the one that it began with.
         """
-        there = (
-            self._clone.git_dir / "index"
-        ).exists()  # without an index, nothing was checked out
+        there = (self._clone.git_dir / "index").exists()  # else nothing was checked out
         return there and (bool(self.differing()) or self._clone.head().commit not in ours)
+
+    def branches(self, ours: Sequence[str]) -> list[str]:
+        """The user's branches, and the stash, with commits that are nowhere else; `ours` are the
+        rebase's."""
+        names = self._git.text("for-each-ref", "--format=%(refname)", "refs/heads", "refs/stash")
+        known = ("--not", "--remotes", "--glob=refs/upstream", *ours, "--")
+        return [one for one in names.split() if self._git.text("rev-list", "-1", one, *known)]
 
     def discard(self, head: str, left: Sequence[Sequence[str]]) -> None:
         """Takes back the patch, unless the user changed its files; arguments as for `touched`."""
@@ -134,8 +139,9 @@ class Stop:
         return tree
 
     def settle(self, commit: str) -> None:
-        """Moves HEAD to the commit of the resolution, whose files are checked out already."""
-        self._git.bytes("update-ref", "--no-deref", "HEAD", commit)
+        """Moves HEAD, or the branch that is checked out, to the commit of the resolution, whose
+        files are checked out already."""
+        self._git.bytes("update-ref", "HEAD", commit)
         # If CHERRY_PICK_HEAD stayed, the next checkout would warn.
         (self._clone.git_dir / "CHERRY_PICK_HEAD").unlink(missing_ok=True)
 
