@@ -152,6 +152,15 @@ def test_a_rebase_of_another_version_is_left_alone(sandbox, k2):
     assert (sandbox.root / "build/rebase").exists()
 
 
+def test_a_rebase_whose_clone_is_broken_is_left_alone(sandbox, k2):
+    conflict(sandbox)
+    (sandbox.root / "build/rebase/.git/HEAD").unlink()
+    for step in ("--continue", "--abort"):
+        message = sandbox.fails(14, "rebase", step)
+        assert "build/rebase is broken" in message and "next: delete the folder, if" in message
+    assert (sandbox.root / "build/rebase").exists()
+
+
 def test_a_folder_of_the_users_is_left_alone(sandbox, k2):
     notes = {"build/rebase/notes": "mine\n"}
     support.write(sandbox.root, notes)

@@ -122,6 +122,7 @@ def abort(project: Project, checkout: Checkout) -> None:
 
 def _open(project: Project, checkout: Checkout) -> "_Rebase":
     """The rebase that waits in build/rebase."""
+    remedy = f"delete the folder, if you do not need it: rm -rf {quoted(project.rebase)}"
     try:
         position = Position(*json.loads(rebase_file(project).read_text(encoding="utf-8")))
     except (FileNotFoundError, NotADirectoryError):
@@ -130,16 +131,19 @@ def _open(project: Project, checkout: Checkout) -> "_Rebase":
         ) from None
     except (TypeError, ValueError):
         raise errors.ConflictError(
-            f"another version of k2mps began the rebase in {project.rebase}",
-            next_command=f"delete the folder, if you do not need it: rm -rf"
-            f" {quoted(project.rebase)}",
+            f"another version of k2mps began the rebase in {project.rebase}", next_command=remedy
         ) from None
     if position.checkout != str(checkout.directory):
         raise errors.ConflictError(
             f"the rebase in progress is of the checkout {position.checkout}",
             next_command=f"give --k2 {quoted(position.checkout)} as when it began",
         )
-    clone = Checkout(project.rebase, checkout.reporter)
+    try:
+        clone = Checkout(project.rebase, checkout.reporter)
+    except errors.CheckoutMissingError as error:
+        raise errors.ConflictError(
+            f"the rebase in {project.rebase} is broken", why=error.what, next_command=remedy
+        ) from None
     if position.at and clone.operation_in_progress() == "cherry-pick":
         # The files have the whole conflict, even if a kill came before that was recorded.
         position = position._replace(shown=True)
