@@ -3,7 +3,6 @@
 Tests that need upstream are skipped, with this reason, where it is out of reach.
 """
 
-import os
 import shutil
 
 import pytest
@@ -17,7 +16,6 @@ from k2_mps_tests.tooling.support import git, patches
 
 ROOT = support.TOOLS.parent
 REAL = project.Project(ROOT)
-LONG_AGO = 1_000_000_000
 
 
 def test_patches_carry_one_line_of_context():
@@ -57,21 +55,6 @@ def restore(clone):
     git(clone.k2, "checkout", "--quiet", "--detach", pin)
     for ref in ("refs/heads/k2-mps", "refs/k2mps/applied"):
         git(clone.k2, "update-ref", "-d", ref)
-
-
-def test_only_what_the_series_changes_is_written(clone):
-    """A file that is written anew makes ninja compile it again."""
-    restore(clone)
-    files = [clone.k2 / name for name in git(clone.k2, "ls-files", "-z").split("\0") if name]
-    for file in files:
-        os.utime(file, (LONG_AGO, LONG_AGO), follow_symlinks=False)
-    git(clone.k2, "update-index", "--refresh")
-    result = clone("apply")
-    assert result.returncode == 0, result.stderr
-    of_series = git(clone.k2, "diff", "--name-only", "-z", REAL.upstream().pin.commit).split("\0")
-    untouched = [file for file in files if file.exists() and file.lstat().st_mtime == LONG_AGO]
-    left = {str(file.relative_to(clone.k2)) for file in files} - set(of_series)
-    assert {str(file.relative_to(clone.k2)) for file in untouched} == left
 
 
 def test_k2s_style_checkers_find_nothing(clone):
