@@ -40,7 +40,7 @@ add_library(mps_emulator::metal INTERFACE IMPORTED)
 set_target_properties(mps_emulator::metal PROPERTIES
   INTERFACE_INCLUDE_DIRECTORIES "${_mps_emulator_root}/include"
   INTERFACE_COMPILE_OPTIONS "${MPS_EMULATOR_OBJCXX_OPTIONS}")
-# Before torch's own headers, wherever these are named.
+# These must come before torch's own headers, wherever a target names those.
 target_compile_options(mps_emulator::metal INTERFACE
   "$<$<COMPILE_LANGUAGE:OBJCXX>:-I${_mps_emulator_root}/torch_include>")
 # The emulator replaces libobjc's message lookup, so the emulator comes first.

@@ -30,8 +30,8 @@ class Counters:
     # The nanoseconds in which the emulator made and compared its two copies of buffers, outside of
     # commands and operators.  A Mac has one copy.
     upkeep: int = 0
-    # Objects that a thread without an autorelease pool autoreleased: nothing frees
-    # them before the thread ends.
+    # Objects that were autoreleased in a thread without an autorelease pool: nothing frees them
+    # before the thread ends.
     autorelease_leaks: int = 0
 
     def __sub__(self, other: "Counters") -> "Counters":

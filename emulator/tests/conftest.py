@@ -170,7 +170,7 @@ def _stream_at_rest():
 _planted_outcomes = {}  # {kind: [whether caught]}
 
 
-# Before pytest leaves out what -k and -m do not name.
+# This hook runs before pytest drops the tests that -k and -m do not name.
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(session, items):
     session.planted_kinds = set()

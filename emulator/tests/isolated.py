@@ -49,7 +49,7 @@ def _judge_all(judge, cases, sender, log, seconds):
         for case in cases:
             sender.send(_outcome(judge, case, seconds))
     finally:
-        os._exit(0)  # without a wait for threads that a case left
+        os._exit(0)  # ends without a wait for threads that a case left
 
 
 def _outcome(judge, case, seconds) -> tuple[str, Any]:
@@ -102,7 +102,7 @@ def run(judge, groups, seconds=60):
       (case, (outcome, detail)), as they come.  Further outcomes are "slow",
       "broken" (an exception, with its traceback) and "ended" (the process).
     """
-    torch.set_num_threads(1)  # and none that a fork would lose
+    torch.set_num_threads(1)  # so torch has no threads, which a fork would lose
     waiting = list(groups)
     children = {}
     while waiting or children:

@@ -1,4 +1,4 @@
-"""isolated.py, and the list of the suite that runs by hand."""
+"""isolated.py, and the list of exceptions of the suite that runs by hand."""
 
 import os
 import pathlib

@@ -109,7 +109,7 @@ def test_results_of_a_kernel_need_a_wait(commit, extension):
     y = torch.zeros(4, device=MPS)
     torch.mps.synchronize()
     kernels.axpy(x, y, 3.0)
-    if commit:  # which does not wait
+    if commit:  # a commit does not wait
         extension.commit_in_queue()
     assert extension.read_contents(y) == [0.0] * 4
     torch.mps.synchronize()
@@ -337,7 +337,7 @@ def test_200_000_live_tensors_that_the_host_has_seen(extension):
 @pytest.mark.planted("out of bounds")
 @pytest.mark.parametrize("elements, threads", [(64, 65), (16, 64), (64, 256)])
 def test_a_sum_behind_the_end_is_reported(elements, threads, in_child):
-    """Also where the sum barely changes what it overwrites, and hundreds of bytes after."""
+    """Even if the sum barely changes the pattern, and hundreds of bytes past the end."""
     child = in_child(
         "library = torch.mps.compile_shader('kernel void increment(device float *x, '\n"
         "    'uint i [[thread_position_in_grid]]) { x[i] += 1; }')\n"

@@ -82,7 +82,7 @@ def test_torch_knows_its_queues(call, message, in_child):
 
 @pytest.mark.parametrize("in_queue", [False, True])
 def test_the_encoder_of_torchs_stream_belongs_to_its_queue(in_queue, in_child):
-    """With a switch, since no release of torch asserts it yet."""
+    """A switch makes the emulator assert this; no release of torch does so yet."""
     take = f"extension.take_encoder({in_queue})"
     assert in_child(take).code == 0
     child = in_child(take, MPS_EMULATOR_ASSERT_QUEUE="1")
@@ -129,7 +129,7 @@ def test_a_host_write_to_recycled_memory_in_flight(use, then, in_child):
 
 
 def test_the_same_work_done_right_passes(in_child):
-    """The common setting of the cases above is no mistake."""
+    """The setting that the cases above share is itself no mistake."""
     child = in_child(
         "x = torch.ones(64, device='mps')\n"
         "y = torch.zeros(64, device='mps')\n"

@@ -31,7 +31,7 @@ X = torch.randn(4, 5, generator=torch.Generator().manual_seed(0))
     ],
 )
 def test_same_as_on_the_cpu(function):
-    """oracle.py has the operators one by one."""
+    """oracle.py tests the operators one by one."""
     both(function, X)
 
 

@@ -40,7 +40,7 @@ def test_the_state_says_what_is_drawn(call):
     torch.manual_seed(8)
     torch.mps.set_rng_state(state)
     assert torch.equal(first, draw())
-    # Seed and offset are all that the numbers follow from.
+    # The numbers depend on the seed and the offset alone.
     torch.mps.manual_seed(7)
     torch.mps._get_default_mps_generator().set_offset(1)
     assert torch.equal(first, draw())

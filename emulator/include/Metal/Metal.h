@@ -251,7 +251,7 @@ typedef NS_OPTIONS(NSUInteger, MTLBarrierScope) {
 - (id<MTLBuffer>)newBufferWithBytes:(const void *)pointer
                              length:(NSUInteger)length
                             options:(MTLResourceOptions)options;
-// Always an error: a compiled .metallib has code for Apple's GPUs.
+// Always returns an error: a compiled .metallib has code for Apple's GPUs.
 - (id<MTLLibrary>)newLibraryWithData:(dispatch_data_t)data
                                error:(NSError **)error;
 - (id<MTLLibrary>)newLibraryWithSource:(NSString *)source

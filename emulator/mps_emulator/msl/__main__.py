@@ -4,7 +4,7 @@ import pathlib
 import sys
 
 if not __package__:
-    # Python put this folder first into its path. The package is the one that this file belongs to.
+    # Python puts this folder first into its path; the package's own folder must be there.
     sys.path[0] = str(pathlib.Path(__file__).resolve().parents[2])
 
 from mps_emulator.msl import cli  # noqa: E402

@@ -168,7 +168,7 @@ class Program:
 
     def _parse(self, text, source_map):
         cindex = toolchain.load_libclang()
-        # Imports the package clang: only after load_libclang() has found it.
+        # analysis imports the package clang, which load_libclang() must have found before.
         from .analysis import Analysis
 
         options = toolchain.dialect_options(self.fast_math)

@@ -155,7 +155,7 @@ class Judge:
 
     kernels: for each program {name: msl.nvptx.description() of the kernel}.
     tolerances: [(pattern, number)].  The numbers that a kernel writes may differ
-      by `number`, or by `number` times their size where that is above 1.  The
+      by `number`, and numbers above 1 by `number` times their size.  The
       first pattern that matches the kernel's name counts; without a match the
       bits must be equal.
     """

@@ -33,7 +33,7 @@ void InstallHostFaultHandler();
 struct Block {
   SizeClass size_class;
   Origin origin;
-  int stream = 0;  // of torch's, for which the block was last allocated
+  int stream = 0;  // torch's stream for which the block was last allocated
 
   char *device = nullptr;
   uint64_t device_user = 0;

@@ -96,7 +96,7 @@ void CommandBuffer::Commit() {
   Count(kCommandBuffers);
   if (EnvironmentFlag("MPS_EMULATOR_CHECK_RACES"))
     for (const Command &command : commands_) {
-      // Commands behind the wait run when another queue signals.
+      // Commands after the wait run when another queue signals.
       if (command.name == "encodeWaitForEvent:value:") break;
       committed_contents_.Take(command.uses);
       for (const BufferUse &use : command.uses)

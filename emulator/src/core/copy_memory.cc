@@ -14,8 +14,8 @@ namespace mps_emulator {
 
 namespace {
 
-// Behind a copy in guard mode, so that a far access faults as well.  The zone
-// takes address space, but no memory.
+// This zone comes after a copy in guard mode, so that a far access faults as
+// well.  The zone takes address space, but no memory.
 constexpr size_t kGuardZone = size_t{64} << 20;
 constexpr size_t kSmallestClass = 64;
 

@@ -16,8 +16,8 @@ inline constexpr int kStreams = TORCH_AT_LEAST(14) ? 33 : 1;
 // From 2.15 on, the functions of torch/mps.h follow the thread's current
 // stream.  commit() and get_command_buffer() must be called inside its queue.
 // synchronize() enters the queue of each stream, and throws if a command buffer
-// has failed.  Before, these functions used the default stream, entered no
-// queue, and did not ask whether a command buffer had failed.
+// has failed.  Before 2.15, these functions use the default stream, enter no
+// queue, and do not ask whether a command buffer has failed.
 inline constexpr bool kFunctionsKnowQueues = TORCH_AT_LEAST(15);
 
 }  // namespace mps_emulator

@@ -64,7 +64,7 @@ static void TakeCoalescedEncoder() {
 
 MTLComputeCommandEncoder_t MPSStream::commandEncoder() {
   OnStream on(IdOf(*this));
-  // As pytorch #198039 has it.
+  // pytorch #198039 makes the same check.
   TORCH_INTERNAL_ASSERT(!mps_emulator::EncoderIsAsserted() ||
                             StreamDispatchQueue().RunsOnThisThread(),
                         "commandEncoder() must be called on the stream queue");
@@ -164,7 +164,8 @@ MTLBuffer_t MPSStream::getErrorBuffer() {
 
 #if TORCH_AT_LEAST(15)
 void MPSStream::addErrorHandler() {
-  // A handler of the program's would be its knowledge that the work has ended.
+  // A completed handler of the program would tell the race checker that the
+  // program knows the end of the work; this is torch's.
   CommandBufferOf(_commandBuffer)->SetFailedHandler([this] {
     recordCommandBufferError({/*is_oom=*/false, mps_emulator::kTimeout,
                               mps_emulator::kTimeoutText});

@@ -42,7 +42,8 @@ void Print(const Executor &executor, int signal, const siginfo_t &info) {
           "but the encoder does not know the buffer: on a Mac its memory may "
           "not be there.  Call useResource:usage: before the dispatch",
           name, address - buffer.begin, buffer.buffer_id);
-  // The checker reports at the threadgroup's end, which a fault prevents.
+  // The checker reports at the threadgroup's end; after a fault, the
+  // threadgroup never ends.
   if (const char *failure = executor.failure())
     return PrintFatalInHandler("kernel '%s': %s", name, failure);
   constexpr const char *kAdvice = "MPS_EMULATOR_CHECK_RACES=1 names the line";

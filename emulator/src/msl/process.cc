@@ -13,7 +13,7 @@ namespace mps_emulator::msl {
 
 namespace {
 
-// The word for a shell.
+// Quotes a word for a shell.
 std::string Quoted(const std::string &word) {
   std::string text = "'";
   for (char c : word)

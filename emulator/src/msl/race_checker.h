@@ -107,8 +107,8 @@ class RaceChecker {
     std::string kernel;
   };
 
-  // The accesses of a threadgroup that have happened: all accesses of earlier
-  // epochs, and in the epoch itself those of some threads up to a fence.
+  // The accesses of a threadgroup that are known to have happened: all of
+  // earlier epochs, and in this epoch those of some threads up to a fence.
   struct Progress {
     uint32_t epoch = 0;
     std::map<uint16_t, uint32_t> fences;  // by threads

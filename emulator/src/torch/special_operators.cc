@@ -43,9 +43,8 @@ using c10::SymIntArrayRef;
 using std::optional;
 using torch::jit::Stack;
 
-// Lets torch check the arguments.  Behind its checks torch chooses a kernel,
-// which fails for the mps device in builds for Linux, hence tensors without
-// data.
+// Lets torch check the arguments.  After its checks torch chooses a kernel; for
+// mps there is none in builds for Linux, so the tensors are on the meta device.
 void CheckAttention(const Tensor &query, const Tensor &key, const Tensor &value,
                     const optional<Tensor> &mask, bool is_causal,
                     bool enable_gqa) {

@@ -96,7 +96,7 @@ def test_accepted(metal, declarations, body, expected):
 
 
 def test_warning_of_the_preprocessor(metal):
-    """A warning is no part of the program."""
+    """A compiler's warning must not become part of the program."""
     source = """
 #define SIZE 3
 #define SIZE 4

@@ -1,4 +1,4 @@
-"""Messages name the place in the original text.  refused.metal has further places."""
+"""Messages name the place in the original text; refused.metal tests more places."""
 
 import re
 

@@ -267,8 +267,7 @@ def test_a_threads_own_memory_beside_a_buffer(metal, barrier):
     a = np.zeros(32, np.uint64)
     library.run("k", [a, uint(1)], 16, 16)
     assert a[16:].tolist() == [i + 5 for i in range(16)]
-    # This thread uses neither the top of its stack, nor the memory above a frame
-    # that is further from the top than this.
+    # The thread's frame is this far below the top of its stack, so nothing uses the memory above.
     memory = (ctypes.c_uint32 * 1).from_address(int(a[9]) + 2000)
     b = np.frombuffer(memory, np.uint32)
     library.run("k", [a, b], 16, 16)

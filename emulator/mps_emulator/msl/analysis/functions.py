@@ -80,7 +80,7 @@ class Functions:
                 self._report.error(cursor, "a kernel cannot be called from a function")
 
     def check_calls(self):
-        """Refuses recursion, and passes on to callers which barriers their callees reach."""
+        """Refuses recursion, and marks each function whose callees reach a barrier."""
         state = {}
 
         def visit(function):

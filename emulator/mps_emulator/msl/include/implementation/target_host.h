@@ -54,7 +54,7 @@ MSL_ANNOUNCE inline void *__tsan_memset(void *to, int value, ulong size) {
   for (ulong i = 0; i < size; ++i) ((volatile char *)to)[i] = (char)value;
   return to;
 }
-// What clang tells of an index, as the runtime of its sanitizer takes it.
+// clang's description of an index, in the layout for the runtime of its sanitizer.
 struct __msl_type {
   ushort kind, info;
   char name[1];
@@ -64,7 +64,7 @@ struct __msl_index {
   uint line, column;
   const __msl_type *array, *index;
 };
-// With -fsanitize=array-bounds, before an access with a wrong index.
+// With -fsanitize=array-bounds, clang calls this before an access with a wrong index.
 MSL_ANNOUNCE inline void __ubsan_handle_out_of_bounds(const __msl_index *at,
                                                       ulong index) {
   const bool is_signed = at->index->info & 1, is_int = at->index->info >> 1 < 6;
