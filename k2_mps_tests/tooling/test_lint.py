@@ -177,7 +177,7 @@ def test_sources_that_only_nvcc_can_compile(sound):
 def test_the_budget(sound):
     config = sound.root / "upstream.toml"
     text = config.read_text()
-    # 2 added and 1 removed, 1 deleted file of a line, and 1 + 2 + 2.
+    # The patches touch 9 lines: 2 + 1 in one file, 1 in a deleted file, and 1 + 2 + 2 in others.
     for lines, check in (("9", None), ("8", "budget"), ('"8"', "config")):
         config.write_text(f"{text}\n[budget]\nlines = {lines}\n")
         assert findings(sound) == ([("upstream.toml", 1, check)] if check else [])

@@ -192,8 +192,8 @@ class Executor {
 
   // Where races are checked.
   std::unique_ptr<RaceChecker> checker_;
-  const void *outermost_frame_ = nullptr;  // Run()'s
-  unsigned looping_thread_ = 0;            // of a kernel without fibers
+  const void *outermost_frame_ = nullptr;  // the frame of Run()
+  unsigned looping_thread_ = 0;  // the running thread, without fibers
 
   friend struct RuntimeTable;
 };

@@ -23,8 +23,8 @@ class FrontEnd {
   // Empty, or the reason why the front end cannot compile, and the remedy.
   const std::string &error() const { return error_; }
 
-  // A number of all fields and of what a compilation depends on besides: the
-  // front end's files, the compiler, this processor.  It is the same in every
+  // A hash of all fields, and of all else that a compilation depends on: the
+  // front end's files, the compiler, this processor. It is the same in every
   // process, and the borders between fields count.
   std::string Key(const std::vector<std::string> &fields) const;
 

@@ -303,7 +303,7 @@ class _Rebase:
             return
         self._check_unchanged()
         patch = self._series.named(position.at)
-        if not position.shown:  # a kill: the user has not been asked yet
+        if not position.shown:  # A run was killed before it asked the user.
             self.stop.clear(position.head)
         elif patch.name in {self._series.named(one).name for one in drop}:
             self.stop.discard(position.head, position.left)
