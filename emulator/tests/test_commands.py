@@ -37,23 +37,57 @@ CASES = {
         CHECK,
         [
             RACE,
-            'kernel increment on queue "own" writes it, '
-            'aten::add on queue "torch\'s stream" reads it',
+            'aten::add on queue "torch\'s stream" reads it, '
+            'kernel increment on queue "own" writes it',
         ],
     ),
     "torch reuses what an own queue reads": (
         planted("use of what has been freed"),
         CHECK,
         [
-            "a race between two command queues on the memory of a freed tensor: "
-            'kernel reverse on queue "own" uses it as MTLBuffer #',
-            'on queue "torch\'s stream" as MTLBuffer #',
+            "a race between two command queues on the memory of a freed tensor: ",
+            'on queue "torch\'s stream" uses it as MTLBuffer #',
+            'kernel reverse on queue "own" as MTLBuffer #',
+        ],
+    ),
+    "two queues on halves of a buffer": (
+        planted("race between queues"),
+        CHECK,
+        [
+            RACE,
+            "(256 bytes), at byte 128: ",
+            'kernel increment on queue "own" writes it, '
+            'kernel increment on queue "other" writes it',
+        ],
+    ),
+    "torch and a queue on halves of a buffer": (
+        planted("race between queues"),
+        CHECK,
+        [RACE, "(256 bytes), at byte 128: ", 'aten::add_ on queue "torch\'s stream" writes it'],
+    ),
+    "blit into one half, blit from the other": (
+        planted("race between queues"),
+        CHECK,
+        [RACE, "(256 bytes), at byte 128: ", 'blit copy on queue "own" writes it'],
+    ),
+    "three queues, a wait for the last": (
+        planted("race between queues"),
+        CHECK,
+        [RACE, 'on queue "torch\'s stream" writes it'],
+    ),
+    "two encoders on halves, without a fence": (
+        planted("missing fence"),
+        CHECK,
+        [
+            "a race between two encoders on MTLBuffer #",
+            "(256 bytes), at byte 128: ",
+            "kernel increment writes it, kernel increment of another encoder writes it",
         ],
     ),
     "two queues and an event": (
         planted("race between queues"),
         CHECK,
-        [RACE, 'kernel reverse on queue "own" reads it'],
+        [RACE, 'kernel increment on queue "torch\'s stream" writes it'],
     ),
     "event waited for another value": (
         planted("race between queues"),

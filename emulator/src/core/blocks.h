@@ -64,19 +64,17 @@ struct Block {
   UsedBlocks *listed_in = nullptr;  // the newest of them
   uint64_t last_use_id = 0;         // the buffer of the last use
 
-  // If the order of commands is checked: the last command that wrote, and the
-  // last command that read.
-  struct LastUse {
-    const UsedBlocks *by = nullptr;
-    uint64_t done = 0;  // by->done() with it
-    uint64_t buffer_id = 0;
+  // If the order of commands is checked: what commands have done, the latest
+  // last, as far as commands may still come that are not ordered behind.
+  struct Past {
+    uint64_t queue;  // its number
+    uint64_t done;   // the uses of the queue, with this one
+    uint64_t buffer_id;
+    Accesses accesses;
     std::string command;
+    std::string queue_label;
   };
-  LastUse last_write;
-  LastUse last_read;
-  // The same for committed commands, which may run at any time.
-  LastUse committed_write;
-  LastUse committed_read;
+  std::vector<Past> past;
   bool is_owned = false;  // a live buffer owns the block
 
   // Work on a former owner of the block is in flight.
@@ -157,6 +155,8 @@ class Memory {
   void ReleaseCached();
   MemoryStatistics statistics{};
   bool checks_commands = false;
+  UsedBlocks::Order known;  // UsedBlocks::Known()
+  uint64_t committed = 0;   // the command buffers that will run
 
  private:
   Memory() {

@@ -26,6 +26,7 @@ class EndUsesLater {
 };
 
 thread_local HostWrites host_writes;
+thread_local std::optional<Accesses> accesses_of_command;
 
 // Counts down to the command buffer that fails; 0 or less: none will.
 std::atomic<int64_t> until_failure{0};
@@ -33,6 +34,8 @@ std::atomic<int64_t> until_failure{0};
 }  // namespace
 
 const HostWrites &HostWritesInFlight() { return host_writes; }
+
+std::optional<Accesses> &AccessesInFlight() { return accesses_of_command; }
 
 void FailKernels(int64_t n) { until_failure = n; }
 
@@ -94,14 +97,15 @@ void CommandBuffer::Commit() {
         "torch::mps::commit() ends it",
         coalescing_);
   Count(kCommandBuffers);
-  if (EnvironmentFlag("MPS_EMULATOR_CHECK_RACES"))
+  if (EnvironmentFlag("MPS_EMULATOR_CHECK_RACES")) {
+    known_at_commit_ = UsedBlocks::Known();
     for (const Command &command : commands_) {
       // Commands after the wait run when another queue signals.
       if (command.name == "encodeWaitForEvent:value:") break;
       committed_contents_.Take(command.uses);
-      for (const BufferUse &use : command.uses)
-        queue_->used().NoteCommitted(use, command.name.c_str());
     }
+  }
+  UsedBlocks::NoteCommit();
   queue_->NoteWork();
   std::lock_guard<std::mutex> lock(queue_->mutex_);
   status_ = Status::kCommitted;
@@ -126,7 +130,12 @@ void CommandBuffer::Run() {
   UsedBlocks::BeginBatch();
   std::vector<char *> device;
   std::vector<HostSnapshot::Write> written;
-  if (committed() && ChecksCommands()) written = committed_contents_.Writes();
+  const bool checks = ChecksCommands();
+  if (checks) {
+    if (committed()) written = committed_contents_.Writes();
+    queue_->used().OrderAfter(known_at_commit_ ? *known_at_commit_
+                                               : UsedBlocks::Known());
+  }
   while (!commands_.empty()) {
     Command command = std::move(commands_.front());
     commands_.pop_front();
@@ -137,7 +146,6 @@ void CommandBuffer::Run() {
     device.clear();
     host_writes.clear();
     queue_->used().SetCommand(command.name.c_str());
-    if (ChecksCommands()) queue_->CheckFences(command);
     for (const BufferUse &use : command.uses) {
       if (!retains_references && !IsAlive(use))
         Fatal(
@@ -154,8 +162,10 @@ void CommandBuffer::Run() {
     }
     bool recorded = IsRecording();
     if (recorded) RecordBefore(command, device.data());
+    accesses_of_command.reset();
     command.run(device.data());
     host_writes.clear();
+    if (checks) queue_->CheckOrder(command, device.data());
     if (recorded) RecordAfter(command, device.data());
     for (const BufferUse &use : command.uses)
       if (use.writes) CheckRedzone(use, command.name.c_str());
@@ -182,6 +192,7 @@ void CommandQueue::Run(const CommandBuffer *last,
       }
       buffer->status_ = CommandBuffer::Status::kScheduled;
       buffer->Run();
+      UsedBlocks::NoteRun();
       buffer->status_ = buffer->fails_ ? CommandBuffer::Status::kError
                                        : CommandBuffer::Status::kCompleted;
       if (buffer->fails_ && buffer->failed_handler_) buffer->failed_handler_();
@@ -200,25 +211,40 @@ void CommandQueue::Run(const CommandBuffer *last,
   }
 }
 
-void CommandQueue::CheckFences(const Command &command) {
-  for (const BufferUse &use : command.uses) {
-    if (!use.untracked) continue;
-    std::vector<Access> &accesses = untracked_[use.buffer_id];
-    for (const Access &other : accesses)
-      if ((use.writes || other.writes) && other.encoder != command.encoder &&
-          !command.after.count(other.encoder))
-        Fatal(
-            "a race between two encoders on MTLBuffer #%lu (%zu bytes): %s %s "
-            "it, %s of another encoder %s it, and Metal does not order the "
-            "two: "
-            "the buffer has MTLResourceHazardTrackingModeUntracked.  Let the "
-            "first encoder updateFence: and the second waitForFence:, or let "
-            "Metal track the buffer",
-            use.buffer_id, use.size, other.command.c_str(),
-            other.writes ? "writes" : "reads", command.name.c_str(),
-            use.writes ? "writes" : "reads");
-    accesses.push_back({command.encoder, use.writes, command.name});
+void CommandQueue::CheckOrder(const Command &command, char *const *device) {
+  for (size_t i = 0; i < command.uses.size(); ++i) {
+    const BufferUse &use = command.uses[i];
+    Accesses accesses = AccessesOf(use);
+    if (accesses_of_command) {
+      auto begin = reinterpret_cast<uintptr_t>(device[i]);
+      const uintptr_t end = begin + use.size;
+      accesses = {Clip(accesses_of_command->reads, begin, end),
+                  Clip(accesses_of_command->writes, begin, end)};
+    }
+    if (use.untracked) CheckFences(command, use, accesses);
+    used_.NoteAccesses(use, std::move(accesses));
   }
+}
+
+void CommandQueue::CheckFences(const Command &command, const BufferUse &use,
+                               const Accesses &accesses) {
+  std::vector<Untracked> &before = untracked_[use.buffer_id];
+  for (const Untracked &other : before) {
+    if (other.encoder == command.encoder || command.after.count(other.encoder))
+      continue;
+    if (auto conflict = FindConflict(other.accesses, accesses))
+      Fatal(
+          "a race between two encoders on MTLBuffer #%lu (%zu bytes), at byte "
+          "%zu: %s %s it, %s of another encoder %s it, and Metal does not "
+          "order the two: the buffer has "
+          "MTLResourceHazardTrackingModeUntracked.  Let the first encoder "
+          "updateFence: and the second waitForFence:, or let Metal track the "
+          "buffer",
+          use.buffer_id, use.size, conflict->byte, other.command.c_str(),
+          conflict->first_writes ? "writes" : "reads", command.name.c_str(),
+          conflict->second_writes ? "writes" : "reads");
+  }
+  before.push_back({command.encoder, accesses, command.name});
 }
 
 void CommandQueue::Publish() {

@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -24,6 +25,10 @@ class CommandQueue;
 // host has written since the commit of the command buffer.
 using HostWrites = std::vector<std::pair<const char *, const char *>>;
 const HostWrites &HostWritesInFlight();
+
+// For the running command: what it read and wrote, by addresses of device
+// copies.  A kernel whose races are checked sets it.
+std::optional<Accesses> &AccessesInFlight();
 
 // One piece of work.
 struct Command {
@@ -110,7 +115,10 @@ class CommandBuffer : public std::enable_shared_from_this<CommandBuffer> {
   std::atomic<Status> status_{Status::kNotEnqueued};
   const char *open_encoder_ = nullptr;
   const char *coalescing_ = nullptr;
-  HostSnapshot committed_contents_;  // if the order of commands is checked
+  // If the order of commands is checked: the host's bytes at the commit, and
+  // what the program knew to have ended.
+  HostSnapshot committed_contents_;
+  std::optional<UsedBlocks::Order> known_at_commit_;
   std::deque<Command> commands_;
   std::vector<Handler> completed_handlers_;
   Handler failed_handler_;
@@ -151,16 +159,21 @@ class CommandQueue {
  private:
   friend class CommandBuffer;
 
-  // Ends the program if an encoder uses a buffer that Metal does not track, and
-  // no fence orders this use after another encoder's.
-  void CheckFences(const Command &command);
+  // Compares a command, which has run, with earlier ones.  `device`: the
+  // addresses of its buffers.
+  void CheckOrder(const Command &command, char *const *device);
 
-  struct Access {
+  // Ends the program if a command of another encoder conflicts with this one on
+  // a buffer that Metal does not track, and no fence orders the two.
+  void CheckFences(const Command &command, const BufferUse &use,
+                   const Accesses &accesses);
+
+  struct Untracked {
     uint64_t encoder;
-    bool writes;
+    Accesses accesses;
     std::string command;
   };
-  std::map<uint64_t, std::vector<Access>>
+  std::map<uint64_t, std::vector<Untracked>>
       untracked_;     // by buffers; until a wait
   std::mutex mutex_;  // protects committed_
   std::deque<std::shared_ptr<CommandBuffer>> committed_;  // and not run

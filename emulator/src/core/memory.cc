@@ -370,14 +370,14 @@ char *HostContents(Buffer *buffer) {
   return memory->Expose(buffer);
 }
 
-BufferUse AnnounceUse(Buffer *buffer, bool writes) {
-  return Memory::Locked()->Announce(
-      {buffer->block, buffer->id, buffer->size, writes, buffer->untracked});
+BufferUse AnnounceUse(Buffer *buffer, bool writes, ByteRange bytes) {
+  return Memory::Locked()->Announce({buffer->block, buffer->id, buffer->size,
+                                     writes, buffer->untracked, bytes});
 }
 
 BufferUse AnnounceUse(const BufferUse &use, bool writes) {
   return Memory::Locked()->Announce(
-      {use.block, use.buffer_id, use.size, writes, use.untracked});
+      {use.block, use.buffer_id, use.size, writes, use.untracked, use.bytes});
 }
 
 void EndUse(const BufferUse &use) { Memory::Locked()->End(use); }

@@ -40,6 +40,8 @@
 #include <string>
 #include <vector>
 
+#include "core/byte_ranges.h"
+
 namespace mps_emulator {
 
 // The value of every byte that was never written.
@@ -118,6 +120,9 @@ char *HostContents(Buffer *buffer);
 
 // ---- For the command queue (core/commands.h) and the torch operators.
 
+// The whole of a buffer.
+inline constexpr ByteRange kAllBytes = {0, SIZE_MAX};
+
 // One use of a buffer by a command.  The use refers to the block: if the buffer
 // is freed before the command runs, the command still uses the block, which may
 // then belong to another buffer.
@@ -127,11 +132,16 @@ struct BufferUse {
   size_t size = 0;
   bool writes = false;
   bool untracked = false;
+  // The bytes that the command may use.
+  ByteRange bytes = kAllBytes;
 };
 
 // Announces a command that waits to run.  Each announced use must end with
 // EndUse().
-BufferUse AnnounceUse(Buffer *buffer, bool writes);
+BufferUse AnnounceUse(Buffer *buffer, bool writes, ByteRange bytes = kAllBytes);
+
+// All bytes that a command with this use may access.
+Accesses AccessesOf(const BufferUse &use);
 
 // Announces another command with the buffer of `use`, which may be freed by
 // now.
@@ -189,22 +199,35 @@ class UsedBlocks {
   char *Begin(const BufferUse &use, bool overwrites_all = false);
 
   // The same for work that runs at once, without an announcement and EndUse().
-  char *UseNow(Buffer *buffer, bool writes, bool overwrites_all = false);
+  char *UseNow(Buffer *buffer, bool writes, bool overwrites_all = false,
+               ByteRange bytes = kAllBytes);
 
   // Names the next command for messages.
   void SetCommand(const char *name) { command_ = name; }
 
-  // Call this if the order of commands is checked.  Notes that a committed
-  // command, which may run at any time from now on, uses a buffer.
-  void NoteCommitted(const BufferUse &use, const char *command);
+  // A command has run.  If the order of commands is checked, ends the program
+  // if another queue's command conflicts with this one, and nothing orders the
+  // two.  A conflict shows only when both have run: before, nobody knows which
+  // bytes a kernel uses.
+  void NoteAccesses(const BufferUse &use, Accesses accesses);
 
-  // The number of uses of this queue so far.  A queue that waits for these uses
-  // (MTLEvent) passes the number to its OrderAfter().
-  uint64_t done() const { return done_; }
-  void OrderAfter(const UsedBlocks *other, uint64_t done);
+  // Commands that have ended: by the numbers of queues, how many uses of each.
+  using Order = std::map<uint64_t, uint64_t>;
+
+  // What has ended when this queue's commands so far have ended.
+  Order Done() const;
+  // The later commands of this queue run behind these: a wait for an MTLEvent,
+  // or what the program knew at the commit.
+  void OrderAfter(const Order &ended);
 
   // The program knows that this queue's commands so far have ended.
-  void NoteKnown() { known_ = done_; }
+  void NoteKnown();
+  // All that the program knows to have ended.
+  static Order Known();
+
+  // A command buffer was committed; such a command buffer has run.
+  static void NoteCommit();
+  static void NoteRun();
 
   // A wait returns: makes the results of commands visible to the host.  Ends
   // the program if the host wrote to a recycled block while a command on its
@@ -213,14 +236,17 @@ class UsedBlocks {
 
  private:
   void NoteUse(const BufferUse &use);
-  void CheckOrder(const BufferUse &use);
 
+  // Numbers count from 1 over all queues.
+  const uint64_t number_ = [] {
+    static std::atomic<uint64_t> last{0};
+    return ++last;
+  }();
   std::vector<Block *> blocks_;
   const std::string *label_;
   const char *command_ = "a command";
-  uint64_t done_ = 0;   // counts uses
-  uint64_t known_ = 0;  // the uses that the program knows to have ended
-  std::map<const UsedBlocks *, uint64_t> ordered_after_;
+  uint64_t done_ = 0;  // counts uses
+  Order ordered_after_;
 };
 
 // ---- Statistics and limits, in bytes.

@@ -87,9 +87,11 @@ class OperatorScope {
   // `name` must live for ever.
   static void LeaveEncoderOpen(const char *name);
 
-  // The device copy of a live buffer.
-  static char *Use(Buffer *buffer, bool writes, bool overwrites_all = false) {
-    return StreamCommandQueue().used().UseNow(buffer, writes, overwrites_all);
+  // The device copy of a live buffer, of which the operator uses `bytes`.
+  static char *Use(Buffer *buffer, bool writes, bool overwrites_all = false,
+                   ByteRange bytes = kAllBytes) {
+    return StreamCommandQueue().used().UseNow(buffer, writes, overwrites_all,
+                                              bytes);
   }
 
  private:

@@ -47,63 +47,103 @@ std::vector<HostSnapshot::Write> HostSnapshot::Writes() const {
   return writes;
 }
 
-void UsedBlocks::OrderAfter(const UsedBlocks *other, uint64_t done) {
-  uint64_t &known = ordered_after_[other];
-  known = std::max(known, done);
+namespace {
+
+// The most remembered uses of a block.  If there are more, which takes a
+// program that hardly waits, the oldest are forgotten.
+constexpr size_t kMostPast = 64;
+
+void Join(UsedBlocks::Order *order, const UsedBlocks::Order &other) {
+  for (const auto &[queue, done] : other) {
+    uint64_t &own = (*order)[queue];
+    own = std::max(own, done);
+  }
 }
 
-// Ends the program if a command of another queue has used the block, one of the
-// two commands writes, and the program has not ordered them.  torch gives out
-// a freed block at once, so the two commands may have different buffers.
-void UsedBlocks::CheckOrder(const BufferUse &use) {
+bool Has(const UsedBlocks::Order &order, const Block::Past &past) {
+  auto found = order.find(past.queue);
+  return found != order.end() && past.done <= found->second;
+}
+
+}  // namespace
+
+Accesses AccessesOf(const BufferUse &use) {
+  const ByteRange bytes = {use.bytes.begin, std::min(use.bytes.end, use.size)};
+  Accesses accesses;
+  if (bytes.begin < bytes.end)
+    (use.writes ? accesses.writes : accesses.reads).push_back(bytes);
+  return accesses;
+}
+
+UsedBlocks::Order UsedBlocks::Done() const {
+  Memory::Locked memory;
+  Order done = ordered_after_;
+  done[number_] = done_;
+  return done;
+}
+
+void UsedBlocks::OrderAfter(const Order &ended) {
+  Memory::Locked memory;
+  Join(&ordered_after_, ended);
+}
+
+void UsedBlocks::NoteKnown() {
+  const Order done = Done();
+  Memory::Locked memory;
+  if (memory->checks_commands) Join(&memory->known, done);
+}
+
+UsedBlocks::Order UsedBlocks::Known() { return Memory::Locked()->known; }
+
+void UsedBlocks::NoteCommit() { ++Memory::Locked()->committed; }
+
+void UsedBlocks::NoteRun() { --Memory::Locked()->committed; }
+
+// torch gives out a freed block at once, so two commands on one block may have
+// different buffers.
+void UsedBlocks::NoteAccesses(const BufferUse &use, Accesses accesses) {
+  Memory::Locked memory;
+  if (!memory->checks_commands) return;
   Block *block = use.block;
   ++done_;
-  for (const Block::LastUse *last :
-       {&block->last_write, &block->committed_write, &block->last_read,
-        &block->committed_read}) {
-    const bool wrote =
-        last == &block->last_write || last == &block->committed_write;
-    if (!wrote && !use.writes) continue;
-    if (last->by == nullptr || last->by == this ||
-        last->done <= last->by->known_)
-      continue;
-    const bool reused = last->buffer_id != use.buffer_id;
+  for (const Block::Past &past : block->past) {
+    if (past.queue == number_ || Has(ordered_after_, past)) continue;
+    const bool reused = past.buffer_id != use.buffer_id;
     if (reused && block->origin != Origin::kTorch) continue;
-    auto ordered = ordered_after_.find(last->by);
-    if (ordered != ordered_after_.end() && last->done <= ordered->second)
-      continue;
+    const auto conflict = FindConflict(past.accesses, accesses);
+    if (!conflict) continue;
     if (reused)
       Fatal(
           "a race between two command queues on the memory of a freed tensor: "
           "%s on queue \"%s\" uses it as MTLBuffer #%lu, %s on queue \"%s\" as "
-          "MTLBuffer #%lu (%zu bytes), and nothing orders the two.  Keep the "
-          "tensor until a wait or an MTLEvent has told that the first command "
-          "has ended",
-          last->command.c_str(), last->by->label_->c_str(), last->buffer_id,
+          "MTLBuffer #%lu (%zu bytes), and nothing orders the two.  Keep a "
+          "tensor until a wait or an MTLEvent has told that its commands have "
+          "ended",
+          past.command.c_str(), past.queue_label.c_str(), past.buffer_id,
           command_, label_->c_str(), use.buffer_id, use.size);
     Fatal(
-        "a race between two command queues on MTLBuffer #%lu (%zu bytes): %s "
-        "on queue \"%s\" %s it, %s on queue \"%s\" %s it, and nothing orders "
-        "the two: on a Mac they run at the same time, or in the other order.  "
-        "Commit the first (torch's stream: torch::mps::commit()) and wait for "
-        "it, or let the second wait for an MTLEvent that the first signals",
-        use.buffer_id, use.size, last->command.c_str(),
-        last->by->label_->c_str(), wrote ? "writes" : "reads", command_,
-        label_->c_str(), use.writes ? "writes" : "reads");
+        "a race between two command queues on MTLBuffer #%lu (%zu bytes), at "
+        "byte %zu: %s on queue \"%s\" %s it, %s on queue \"%s\" %s it, and "
+        "nothing orders the two: on a Mac they run at the same time, or in the "
+        "other order.  Commit one of them (torch's stream: "
+        "torch::mps::commit()) and wait for it before the other, or let the "
+        "other wait for an MTLEvent that it signals",
+        use.buffer_id, use.size, conflict->byte, past.command.c_str(),
+        past.queue_label.c_str(), conflict->first_writes ? "writes" : "reads",
+        command_, label_->c_str(),
+        conflict->second_writes ? "writes" : "reads");
   }
-  (use.writes ? block->last_write : block->last_read) = {
-      this, done_, use.buffer_id, command_};
-}
-
-void UsedBlocks::NoteCommitted(const BufferUse &use, const char *command) {
-  Memory::Locked memory;
-  (use.writes ? use.block->committed_write : use.block->committed_read) = {
-      this, ++done_, use.buffer_id, command};
+  std::erase_if(block->past, [&](const Block::Past &past) {
+    return past.queue == number_ && past.buffer_id == use.buffer_id &&
+           Covers(accesses, past.accesses);
+  });
+  if (block->past.size() == kMostPast) block->past.erase(block->past.begin());
+  block->past.push_back({number_, done_, use.buffer_id, std::move(accesses),
+                         command_, *label_});
 }
 
 void UsedBlocks::NoteUse(const BufferUse &use) {
   Block *block = use.block;
-  if (Memory::Get().checks_commands) CheckOrder(use);
   if (use.writes) block->unpublished_results = true;
   block->last_use_id = use.buffer_id;
   if (block->listed_in == this) return;
@@ -122,21 +162,31 @@ char *UsedBlocks::Begin(const BufferUse &use, bool overwrites_all) {
   return device;
 }
 
-char *UsedBlocks::UseNow(Buffer *buffer, bool writes, bool overwrites_all) {
-  return Begin({buffer->block, buffer->id, buffer->size, writes},
-               overwrites_all);
+char *UsedBlocks::UseNow(Buffer *buffer, bool writes, bool overwrites_all,
+                         ByteRange bytes) {
+  const BufferUse use = {buffer->block, buffer->id,       buffer->size,
+                         writes,        buffer->untracked, bytes};
+  char *device = Begin(use, overwrites_all);
+  NoteAccesses(use, AccessesOf(use));
+  return device;
 }
 
 void UsedBlocks::Publish() {
+  NoteKnown();
   Memory::Locked memory;
   Upkeep upkeep;
   for (Block *block : blocks_) {
     memory->Publish(block);
     --block->listings;
     if (block->listed_in == this) block->listed_in = nullptr;
+    // All later commands are ordered behind what the program knows to have
+    // ended, but for those that were committed before.
+    if (memory->committed == 0)
+      std::erase_if(block->past, [&](const Block::Past &past) {
+        return Has(memory->known, past);
+      });
   }
   blocks_.clear();
-  NoteKnown();
 }
 
 }  // namespace mps_emulator

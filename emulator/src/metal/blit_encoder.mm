@@ -46,7 +46,9 @@ void CheckRange(const Buffer *buffer, NSUInteger begin, NSUInteger size,
           source->id);
   _state->Encode(
       {"blit copy",
-       {AnnounceUse(source, false), AnnounceUse(destination, true)},
+       {AnnounceUse(source, false, {sourceOffset, sourceOffset + size}),
+        AnnounceUse(destination, true,
+                    {destinationOffset, destinationOffset + size})},
        [=](char *const *device) {
          memcpy(device[1] + destinationOffset, device[0] + sourceOffset, size);
        },

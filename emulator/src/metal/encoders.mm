@@ -341,6 +341,7 @@ GETTER(ComputeState *, state, static_cast<ComputeState *>(_state))
       dispatch->buffers[index] = {device[i] + offset, uses[i].size - offset};
     }
     dispatch->host_writes = &HostWritesInFlight();
+    dispatch->accesses = &AccessesInFlight();
     Residency residency(uses);
     dispatch->resident = residency.resident;
     dispatch->absent = residency.absent;

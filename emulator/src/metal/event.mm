@@ -1,10 +1,10 @@
 // MTLEvent and MTLFence.
 #include <Metal/Metal.h>
 
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <deque>
-#include <map>
 #include <mutex>
 #include <set>
 #include <utility>
@@ -22,10 +22,8 @@ struct EventState {
   std::condition_variable changed;
   uint64_t value = 0;
   std::set<CommandQueue *> signalers;
-  // UsedBlocks::done() of each queue at its last signal so far.
-  using Done = std::map<CommandQueue *, uint64_t>;
-  // The latest signals: the value of each, and what had been done by then.
-  std::deque<std::pair<uint64_t, Done>> signals;
+  // The latest signals: the value of each, and what had ended by then.
+  std::deque<std::pair<uint64_t, UsedBlocks::Order>> signals;
 };
 
 // A wait for a value that was signaled before the kept signals counts as one
@@ -61,10 +59,11 @@ GETTER(EventState *, state, static_cast<EventState *>(_state))
   {
     std::lock_guard<std::mutex> lock([self state]->mutex);
     auto &signals = [self state]->signals;
-    EventState::Done done;
-    if (!signals.empty()) done = signals.back().second;
-    done[queue] = queue->used().done();
-    signals.emplace_back(value, std::move(done));
+    UsedBlocks::Order ended = queue->used().Done();
+    if (!signals.empty())
+      for (const auto &[other, done] : signals.back().second)
+        ended[other] = std::max(ended[other], done);
+    signals.emplace_back(value, std::move(ended));
     if (signals.size() > kKeptSignals) signals.pop_front();
     [self state]->value = value;
   }
@@ -76,10 +75,9 @@ GETTER(EventState *, state, static_cast<EventState *>(_state))
   std::lock_guard<std::mutex> lock([self state]->mutex);
   // The wait ends with the first signal of the value or of a greater one: it
   // says nothing of what comes after.
-  for (const auto &[signaled, done_by_then] : [self state]->signals) {
+  for (const auto &[signaled, ended_by_then] : [self state]->signals) {
     if (signaled < value) continue;
-    for (const auto &[other, done] : done_by_then)
-      queue->used().OrderAfter(&other->used(), done);
+    queue->used().OrderAfter(ended_by_then);
     return;
   }
 }

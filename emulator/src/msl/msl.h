@@ -7,12 +7,14 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "core/byte_ranges.h"
 #include "core/device_range.h"
 #include "implementation/abi.h"
 
@@ -74,6 +76,9 @@ struct Dispatch {
   // Memory [begin, end) that the host wrote while the dispatch was in flight.
   const std::vector<std::pair<const char *, const char *>> *host_writes =
       nullptr;
+  // If races are checked, receives what the kernel reads and writes of device
+  // memory, by addresses; nullptr: nobody asks.
+  std::optional<Accesses> *accesses = nullptr;
   // The buffers that the kernel may reach by an address in another buffer, and
   // those that it may not.
   std::vector<DeviceRange> resident;

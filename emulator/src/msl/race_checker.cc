@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <functional>
 
@@ -25,6 +26,19 @@ constexpr size_t kMostRecords = 8;
 
 // The distance up to which an access counts as one to the nearest buffer.
 constexpr uintptr_t kNear = uintptr_t{1} << 24;
+
+// Appends the bytes from `begin` on whose bits are set.
+void Append(uintptr_t begin, unsigned bits, ByteRanges *ranges) {
+  while (bits != 0) {
+    const int first = std::countr_zero(bits);
+    const int count = std::countr_one(bits >> first);
+    if (!ranges->empty() && ranges->back().end == begin + first)
+      ranges->back().end += count;
+    else
+      ranges->push_back({begin + first, begin + first + count});
+    bits &= ~0u << (first + count);
+  }
+}
 
 }  // namespace
 
@@ -58,6 +72,8 @@ void RaceChecker::Begin(const Dispatch &dispatch,
         buffer.may_be_constant = true;
   std::fill(std::begin(library_pages_), std::end(library_pages_), UINTPTR_MAX);
   device_words_.clear();
+  touched_.clear();
+  std::fill(std::begin(recent_pages_), std::end(recent_pages_), RecentPage());
   threadgroup_words_.resize(threadgroup_bytes / 4);
   told_.clear();
   if (dispatch.concurrent_group == 0 ||
@@ -67,10 +83,32 @@ void RaceChecker::Begin(const Dispatch &dispatch,
 }
 
 void RaceChecker::End() {
+  if (dispatch_->accesses != nullptr) *dispatch_->accesses = AccessesSoFar();
   if (concurrent_group_ == 0) return;
   for (const auto &[word, records] : device_words_)
     for (const Record &record : records)
       former_[word].push_back({record, dispatch_->kernel->name});
+}
+
+Accesses RaceChecker::AccessesSoFar() const {
+  Accesses accesses;
+  for (const auto &[page, touched] : touched_)
+    for (size_t i = 0; i < kPage / 8; ++i) {
+      Append(page * kPage + 8 * i, touched.read[i], &accesses.reads);
+      Append(page * kPage + 8 * i, touched.written[i], &accesses.writes);
+    }
+  return accesses;
+}
+
+void RaceChecker::NoteTouched(uintptr_t word, const Record &record) {
+  const uintptr_t page = word / kPage;
+  auto &[known, touched] = recent_pages_[page % std::size(recent_pages_)];
+  if (touched == nullptr || known != page) {
+    known = page;
+    touched = &touched_[page];
+  }
+  uint8_t *bits = record.Writes() ? touched->written : touched->read;
+  bits[word % kPage / 8] |= record.bytes << word % 8;
 }
 
 void RaceChecker::BeginThreadgroup(unsigned threads) {
@@ -118,7 +156,10 @@ void RaceChecker::Access(unsigned thread, const void *address, size_t size,
     unsigned first = word < begin ? begin - word : 0;
     unsigned last = std::min<uintptr_t>(end - word, 4);
     record.bytes = static_cast<uint8_t>((1u << last) - (1u << first));
-    if (memory == kDevice) CheckOthers(word, record);
+    if (memory == kDevice) {
+      CheckOthers(word, record);
+      NoteTouched(word, record);
+    }
     AccessWord(thread, word, record, memory);
   }
 

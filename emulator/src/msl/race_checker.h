@@ -23,6 +23,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "core/limits.h"
 #include "msl/msl.h"
 
 namespace mps_emulator::msl {
@@ -136,7 +137,21 @@ class RaceChecker {
     bool may_be_constant;  // a `constant` buffer shares some of these bytes
   };
 
+  // A page of device memory: a bit for each byte that was read, or written.
+  struct Touched {
+    uint8_t read[kPage / 8] = {};
+    uint8_t written[kPage / 8] = {};
+  };
+  struct RecentPage {
+    uintptr_t page = 0;
+    Touched *touched = nullptr;
+  };
+
   static void Join(Clock *clock, const Clock &other);
+
+  // What the dispatch has read and written of device memory.
+  Accesses AccessesSoFar() const;
+  void NoteTouched(uintptr_t word, const Record &record);
 
   // Accesses of earlier dispatches, and of the host.
   void CheckOthers(uintptr_t word, const Record &record);
@@ -178,6 +193,8 @@ class RaceChecker {
   uintptr_t library_pages_[8];        // numbers of pages of a kernel's library
   std::vector<uint8_t> initialized_;  // of each byte of threadgroup memory
   std::unordered_map<uintptr_t, Word> device_words_;  // by their addresses
+  std::map<uintptr_t, Touched> touched_;  // by the numbers of pages
+  RecentPage recent_pages_[8];
   std::vector<Word> threadgroup_words_;
   std::vector<size_t> used_words_;  // the indexes of words with records
   std::unordered_map<uintptr_t, Clock> told_;  // by atomic objects

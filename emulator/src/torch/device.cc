@@ -39,7 +39,7 @@ double NowInMilliseconds() {
 struct Event {
   bool recorded = false;
   int stream = 0;
-  uint64_t done = 0;    // UsedBlocks::done() of that stream at the mark
+  UsedBlocks::Order ended;  // what had ended at the mark
   bool reached = true;  // whether the device has passed the mark
   double time = 0;      // the time at the mark, in milliseconds
 };
@@ -84,7 +84,7 @@ void Record(const std::shared_ptr<Event> &event) {
                     event->time = NowInMilliseconds();
                     event->reached = true;
                     OnStream on(event->stream);
-                    event->done = StreamCommandQueue().used().done();
+                    event->ended = StreamCommandQueue().used().Done();
                   }});
   CommitInQueue();
 }
@@ -107,8 +107,7 @@ void WaitFor(const std::shared_ptr<Event> &event) {
                     CommandQueue &recorded = StreamCommandQueue();
                     if (!event->reached) recorded.Run();
                     OnStream on(stream);
-                    StreamCommandQueue().used().OrderAfter(&recorded.used(),
-                                                           event->done);
+                    StreamCommandQueue().used().OrderAfter(event->ended);
                   }});
 }
 

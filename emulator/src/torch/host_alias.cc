@@ -85,20 +85,25 @@ void CheckDtype(c10::ScalarType dtype) {
       "doesn't support float64. Please use float32 instead.");
 }
 
-const c10::Storage &HostAliases::AliasStorage(const c10::Storage &storage,
+ByteRange BytesOf(const at::Tensor &tensor) {
+  const size_t begin =
+      static_cast<size_t>(tensor.storage_offset()) * tensor.itemsize();
+  return {begin, begin + SpannedBytes(tensor)};
+}
+
+const c10::Storage &HostAliases::AliasStorage(const at::Tensor &tensor,
                                               bool writes,
                                               bool overwrites_all) {
+  const c10::Storage &storage = tensor.storage();
   Buffer *buffer = BufferOf(storage);
+  char *memory = buffer ? OperatorScope::Use(buffer, writes, overwrites_all,
+                                             BytesOf(tensor))
+                        : nullptr;
   for (StorageAlias &alias : storages_) {
     if (!alias.device.is_alias_of(storage)) continue;
-    if (buffer && writes && !alias.written) {
-      OperatorScope::Use(buffer, true);
-      alias.written = true;
-    }
+    if (buffer && writes) alias.written = true;
     return alias.host;
   }
-  char *memory =
-      buffer ? OperatorScope::Use(buffer, writes, overwrites_all) : nullptr;
   storages_.push_back(
       {storage,
        c10::Storage(c10::Storage::use_byte_size_t(), storage.nbytes(),
@@ -130,11 +135,11 @@ at::Tensor HostAliases::Make(const at::Tensor &tensor, bool writes,
   // times.
   for (const TensorAlias &known : tensors_) {
     if (!known.device.is_same(tensor)) continue;
-    if (writes) AliasStorage(tensor.storage(), true, overwrites_all);
+    if (writes) AliasStorage(tensor, true, overwrites_all);
     return known.host;
   }
   at::Tensor alias =
-      MakeTensor(AliasStorage(tensor.storage(), writes, overwrites_all),
+      MakeTensor(AliasStorage(tensor, writes, overwrites_all),
                  CpuKeys(), tensor);
   if (tensor.unsafeGetTensorImpl()->is_wrapped_number())
     alias.unsafeGetTensorImpl()->set_wrapped_number(true);

@@ -13,6 +13,9 @@ namespace mps_emulator {
 // Raises torch's own TypeError for the types that the mps device lacks.
 void CheckDtype(c10::ScalarType dtype);
 
+// The bytes of the storage from the tensor's first element to its last.
+ByteRange BytesOf(const at::Tensor &tensor);
+
 // The aliases of one operator, inside an OperatorScope.  No alias may be used
 // after the scope.
 //
@@ -63,7 +66,7 @@ class HostAliases {
 
   at::Tensor MakeSparse(const at::Tensor &tensor, bool writes);
 
-  const c10::Storage &AliasStorage(const c10::Storage &storage, bool writes,
+  const c10::Storage &AliasStorage(const at::Tensor &tensor, bool writes,
                                    bool overwrites_all);
 
   std::vector<at::Tensor> operands_;

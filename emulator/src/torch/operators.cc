@@ -127,7 +127,8 @@ void EncodeCopy(const Tensor &destination, const Tensor &source) {
         std::thread([tensors] { delete tensors; }).detach();
       });
   EncodeOnStream({"copy",
-                  {AnnounceUse(buffer, destination.is_mps())},
+                  {AnnounceUse(buffer, destination.is_mps(),
+                               BytesOf(on_device))},
                   [tensors](char *const *device) {
                     at::AutoDispatchBelowADInplaceOrView guard;
                     const auto &[to, from] = *tensors;

@@ -18,6 +18,10 @@ at::Tensor Ready() {
   return tensor;
 }
 
+// Half of such a tensor.
+constexpr NSUInteger kHalf = 32;
+constexpr NSUInteger kHalfBytes = kHalf * sizeof(float);
+
 void Encode(id<MTLComputeCommandEncoder> encoder, const char *kernel,
             const std::vector<id<MTLBuffer>> &buffers) {
   [encoder setComputePipelineState:Pipeline(kernel)];
@@ -31,6 +35,14 @@ void EncodeOn(id<MTLCommandBuffer> command_buffer, const char *kernel,
   id<MTLComputeCommandEncoder> encoder = [command_buffer computeCommandEncoder];
   Encode(encoder, kernel, buffers);
   [encoder endEncoding];
+}
+
+// Increments `count` elements from byte `begin` on.
+void EncodePart(id<MTLComputeCommandEncoder> encoder, id<MTLBuffer> buffer,
+                NSUInteger begin, NSUInteger count) {
+  [encoder setComputePipelineState:Pipeline("increment")];
+  [encoder setBuffer:buffer offset:begin atIndex:0];
+  Dispatch(encoder, count, count);
 }
 
 void ConcurrentDispatches(bool right) {
@@ -71,18 +83,106 @@ void TorchReadsOwnQueue(bool right) {
   [buffer commit];
   if (right) [buffer waitUntilCompleted];
   x.add(1);
+  [buffer waitUntilCompleted];
 }
 
 void TorchReusesWhatOwnQueueReads(bool right) {
   at::Tensor y = Ready();
+  id<MTLCommandBuffer> buffer = [MetalQueue() commandBuffer];
   {
     at::Tensor x = Ready();
-    id<MTLCommandBuffer> buffer = [MetalQueue() commandBuffer];
     EncodeOn(buffer, "reverse", {BufferOf(x), BufferOf(y)});
     [buffer commit];
     if (right) [buffer waitUntilCompleted];
   }
   Ready();  // in the memory of x
+  [buffer waitUntilCompleted];
+}
+
+// Two queues increment the two halves of a buffer; the wrong form one element
+// of both.
+void QueuesOnTwoHalves(bool right) {
+  at::Tensor x = Ready();
+  id<MTLCommandQueue> other = [MetalDevice() newCommandQueue];
+  [other setLabel:@"other"];
+  std::vector<id<MTLCommandBuffer>> commands;
+  for (id<MTLCommandQueue> queue : {MetalQueue(), other}) {
+    commands.push_back([queue commandBuffer]);
+    id<MTLComputeCommandEncoder> encoder =
+        [commands.back() computeCommandEncoder];
+    if (queue == other)
+      EncodePart(encoder, BufferOf(x), kHalfBytes, kHalf);
+    else
+      EncodePart(encoder, BufferOf(x), 0, right ? kHalf : kHalf + 1);
+    [encoder endEncoding];
+    [commands.back() commit];
+  }
+  for (id<MTLCommandBuffer> buffer : commands) [buffer waitUntilCompleted];
+  TORCH_CHECK(x.sum().item<float>() == 64, "an element was left out");
+}
+
+// torch's stream has the first half, a queue the second one.
+void TorchOnTheOtherHalf(bool right) {
+  at::Tensor x = Ready();
+  id<MTLCommandBuffer> buffer = [MetalQueue() commandBuffer];
+  id<MTLComputeCommandEncoder> encoder = [buffer computeCommandEncoder];
+  EncodePart(encoder, BufferOf(x), kHalfBytes, kHalf);
+  [encoder endEncoding];
+  [buffer commit];
+  x.narrow(0, 0, right ? kHalf : kHalf + 1).add_(1);
+  [buffer waitUntilCompleted];
+  TORCH_CHECK(x.sum().item<float>() == 64, "an element was left out");
+}
+
+// One queue blits into the second half, another one reads the first half.
+void BlitBesideAReader(bool right) {
+  at::Tensor x = Ready(), y = Ready();
+  id<MTLCommandQueue> other = [MetalDevice() newCommandQueue];
+  id<MTLCommandBuffer> first = [MetalQueue() commandBuffer];
+  id<MTLBlitCommandEncoder> blit = [first blitCommandEncoder];
+  Copy(blit, BufferOf(y), 0, BufferOf(x), kHalfBytes, kHalfBytes);
+  [blit endEncoding];
+  [first commit];
+  id<MTLCommandBuffer> second = [other commandBuffer];
+  blit = [second blitCommandEncoder];
+  Copy(blit, BufferOf(x), right ? 0 : 4, BufferOf(y), kHalfBytes, kHalfBytes);
+  [blit endEncoding];
+  Finish(second);
+  [first waitUntilCompleted];
+}
+
+// The program waits for the second queue, which waited for the first: so the
+// first one has ended as well.
+void WaitForTheLastOfAChain(bool right) {
+  at::Tensor x = Ready(), y = Ready();
+  id<MTLEvent> event = [MetalDevice() newEvent];
+  id<MTLCommandBuffer> first = StreamBuffer();
+  EncodeOn(first, "increment", {BufferOf(x)});
+  [first encodeSignalEvent:event value:1];
+  CommitInQueue();
+  id<MTLCommandBuffer> second = [MetalQueue() commandBuffer];
+  if (right) [second encodeWaitForEvent:event value:1];
+  EncodeOn(second, "increment", {BufferOf(y)});
+  Finish(second);
+  id<MTLCommandBuffer> third =
+      [[MetalDevice() newCommandQueue] commandBuffer];
+  EncodeOn(third, "increment", {BufferOf(x)});
+  Finish(third);
+  torch::mps::synchronize();
+}
+
+// Two encoders, without a fence, increment the halves of a buffer.
+void HalvesOfUntrackedBuffer(bool right) {
+  id<MTLBuffer> x = [MetalDevice()
+      newBufferWithLength:2 * kHalfBytes
+                  options:MTLResourceHazardTrackingModeUntracked];
+  id<MTLCommandBuffer> commands = [MetalQueue() commandBuffer];
+  for (NSUInteger begin : {NSUInteger{0}, kHalfBytes}) {
+    id<MTLComputeCommandEncoder> encoder = [commands computeCommandEncoder];
+    EncodePart(encoder, x, begin, begin || right ? kHalf : kHalf + 1);
+    [encoder endEncoding];
+  }
+  Finish(commands);
 }
 
 void QueuesWithAnEvent(bool right) {
@@ -98,6 +198,7 @@ void QueuesWithAnEvent(bool right) {
   [second commit];
   CommitInQueue();
   [second waitUntilCompleted];
+  torch::mps::synchronize();
 }
 
 // The second kernel's results come with the second signal.
@@ -229,6 +330,11 @@ const std::map<std::string, void (*)(bool right)> kCases = {
     {"own queue reads what torch wrote", OwnQueueReadsTorch},
     {"torch reads what an own queue writes", TorchReadsOwnQueue},
     {"torch reuses what an own queue reads", TorchReusesWhatOwnQueueReads},
+    {"two queues on halves of a buffer", QueuesOnTwoHalves},
+    {"torch and a queue on halves of a buffer", TorchOnTheOtherHalf},
+    {"blit into one half, blit from the other", BlitBesideAReader},
+    {"three queues, a wait for the last", WaitForTheLastOfAChain},
+    {"two encoders on halves, without a fence", HalvesOfUntrackedBuffer},
     {"two queues and an event", QueuesWithAnEvent},
     {"event waited for another value", EventOfAnotherValue},
     {"blit of a buffer that Metal does not track", BlitOfUntrackedBuffer},
