@@ -12,7 +12,7 @@ UNTOUCHED = 77.0
 
 
 class Buffer(NamedTuple):
-    """An argument of a kernel, [[buffer(i)]].
+    """An argument of a kernel.
 
     Attributes:
       content: the contents before the launch, a non-empty array of the kernel's
@@ -83,18 +83,35 @@ class Case:
     kernel: str  # the name of the function
     groups: int  # the number of threadgroups
     threads: int  # the number of threads in each
-    buffers: list  # the arguments, in the order of their indexes
-    # Further launches in their order, with another last argument: [(threadgroups, Buffer)].
+    # The arguments by their numbers, which are members of an enumeration that sources.enumeration()
+    # reads from the header of the kernel's family.
+    buffers: dict
+    # Further launches in their order, with other arguments in place of some of them:
+    # [(threadgroups, {number: Buffer})].
     more: list = dataclasses.field(default_factory=list)
 
+    def __post_init__(self):
+        if isinstance(self.buffers, list):
+            self.buffers = dict(enumerate(self.buffers))
+            self.more = [(groups, {len(self.buffers) - 1: buffer}) for groups, buffer in self.more]
+
     def all_buffers(self):
-        """The buffers of the first launch, then the last ones of further launches."""
-        return self.buffers + [buffer for _, buffer in self.more]
+        """The buffers of all launches, {name: Buffer}."""
+        every = {_name(number): buffer for number, buffer in self.buffers.items()}
+        for launch, (_, others) in enumerate(self.more, 1):
+            every |= {_name(number, launch): buffer for number, buffer in others.items()}
+        return every
 
     def launches(self):
-        """The launches, [(threadgroups, indexes into all_buffers())]."""
-        count = len(self.buffers)
-        common = list(range(count - 1))
-        return [(self.groups, common + [count - 1])] + [
-            (groups, common + [count + i]) for i, (groups, _) in enumerate(self.more)
+        """The launches, [(threadgroups, {number: name in all_buffers()})]."""
+        common = {number: _name(number) for number in self.buffers}
+        return [(self.groups, common)] + [
+            (groups, common | {number: _name(number, launch) for number in others})
+            for launch, (groups, others) in enumerate(self.more, 1)
         ]
+
+
+def _name(number, launch=0):
+    """The name of an argument in messages."""
+    name = getattr(number, "name", str(number))
+    return f"{name} of launch {launch}" if launch else name

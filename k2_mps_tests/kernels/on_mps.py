@@ -66,20 +66,28 @@ def _timed(longest, kernel):
 
 
 def launch(library, case, contents, around=contextlib.nullcontext()):
-    """Launches a case on copies of arrays; returns the copies.
+    """Launches a case on copies of arrays, {name: array}; returns the copies.
 
     Args:
       around: a context for the launches alone, without the copies.
     """
     # Not all devices have unsigned types; a kernel sees only bits.
-    tensors = [
-        torch.from_numpy(content.view(np.int16) if content.dtype == np.uint16 else content).to(
-            "mps"
-        )
-        for content in contents
-    ]
+    tensors = {
+        name: torch.from_numpy(
+            content.view(np.int16) if content.dtype == np.uint16 else content
+        ).to("mps")
+        for name, content in contents.items()
+    }
     kernel, threads = getattr(library, case.kernel), case.threads
+    # compile_shader() numbers arguments by their positions.  The kernel lacks the other numbers.
+    unused = torch.zeros(1, device="mps")
+    launches = [
+        (groups, [tensors[names[n]] if n in names else unused for n in range(max(names) + 1)])
+        for groups, names in case.launches()
+    ]
     with around:
-        for groups, arguments in case.launches():
-            kernel(*[tensors[i] for i in arguments], threads=groups * threads, group_size=threads)
-    return [tensor.cpu().numpy().view(content.dtype) for tensor, content in zip(tensors, contents)]
+        for groups, arguments in launches:
+            kernel(*arguments, threads=groups * threads, group_size=threads)
+    return {
+        name: tensor.cpu().numpy().view(contents[name].dtype) for name, tensor in tensors.items()
+    }

@@ -20,8 +20,8 @@ def prepare(folder, libdevice):
     Returns:
       The number of cases.
     Raises:
-      LookupError: a file or a kernel has no check, or takes an argument that
-        the checks cannot give.
+      LookupError: a file or a kernel has no check, takes an argument that the
+        checks cannot give, or does not take just the arguments that a case gives.
     """
     from mps_emulator.replay import driver  # on Linux only
 
@@ -40,19 +40,20 @@ def prepare(folder, libdevice):
                     "torch.mps.compile_shader() cannot give: make it a "
                     "variable of the kernel".format(kernel["name"])
                 )
-        symbols = {kernel["name"]: kernel["entry"] for kernel in kernels}
+        entries_of = {kernel["name"]: kernel for kernel in kernels}
         entries = []
         for number, case in enumerate(cases):
             file = f"{name}_{number}.npz"
             np.savez_compressed(folder / file, **_arrays(case))
+            kernel = entries_of[case.kernel]
             entries.append(
                 {
                     "name": case.name,
-                    "kernel": symbols[case.kernel],
+                    "kernel": kernel["entry"],
                     "kernel_name": case.kernel,
-                    "launches": case.launches(),
+                    "launches": _launches(case, [number for _, number in kernel["arguments"]]),
                     "threads": case.threads,
-                    "buffers": len(case.all_buffers()),
+                    "buffers": list(case.all_buffers()),
                     "file": file,
                 }
             )
@@ -64,9 +65,20 @@ def prepare(folder, libdevice):
     return count
 
 
+def _launches(case, numbers):
+    """The launches of a case, [(threadgroups, names of the arguments with these numbers)]."""
+    for _, names in case.launches():
+        if set(names) != set(numbers):
+            raise LookupError(
+                f"the case '{case.name}' of {case.kernel} gives the arguments {sorted(names)}, "
+                f"but the kernel takes {sorted(numbers)}"
+            )
+    return [(groups, [names[number] for number in numbers]) for groups, names in case.launches()]
+
+
 def _arrays(case):
     arrays = {}
-    for index, (content, expected, tolerance) in enumerate(case.all_buffers()):
+    for index, (content, expected, tolerance) in enumerate(case.all_buffers().values()):
         arrays[f"content_{index}"] = content
         if expected is not None:
             arrays[f"expected_{index}"] = expected

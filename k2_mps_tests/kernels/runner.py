@@ -40,16 +40,17 @@ def differences(buffers, results):
     """Compares the contents of buffers after a launch with the expected ones.
 
     Args:
-      buffers: (content, expected, tolerance) of each argument, see case.Buffer.
-      results: the arrays afterwards.
+      buffers: {name: (content, expected, tolerance)}, see case.Buffer.
+      results: the arrays afterwards, {name: array}.
     Returns:
       A list of messages, empty if all buffers are as expected.
     """
     found = []
-    for index, ((content, expected, tolerance), result) in enumerate(zip(buffers, results)):
+    for name, (content, expected, tolerance) in buffers.items():
+        result = results[name]
         if expected is None:
             if result.tobytes() != content.tobytes():
-                found.append(f"buffer {index} has changed")
+                found.append(f"{name} has changed")
             continue
         is_path_sums = expected.ndim < content.ndim
         result = scores_of(result) if is_path_sums else values(result)
@@ -65,7 +66,7 @@ def differences(buffers, results):
             first = tuple(int(i) for i in np.argwhere(wrong)[0])
             allowed = np.broadcast_to(tolerance, result.shape)[first]
             found.append(
-                f"buffer {index}: {wrong.sum()} of {wrong.size} elements differ, first "
+                f"{name}: {wrong.sum()} of {wrong.size} elements differ, first "
                 f"{list(first)}: {result[first].item()!r} instead of "
                 f"{expected[first].item()!r}, tolerance {allowed:.1e}"
             )
@@ -96,28 +97,31 @@ def _driver():
 
 
 def _launch(gpu, module, case, contents):
-    """Launches a case on copies of arrays and waits; returns the copies.
+    """Launches a case on copies of arrays, {name: array}, and waits; returns the copies.
 
-    case: {"kernel", "launches", "threads"}; "launches" is case.Case.launches().
+    case: {"kernel", "launches", "threads"}; "launches" is [(threadgroups, names of the arguments
+      in the order of the entry)].
     """
     function = gpu.function(module, case["kernel"])
     threads = case["threads"]
-    addresses = []
+    addresses = {}
     try:
-        for content in contents:
-            addresses.append(gpu.allocate(content.nbytes))
-            gpu.write(addresses[-1], 0, content)
-        for groups, arguments in case["launches"]:
-            values = [ctypes.c_uint64(addresses[i]) for i in arguments]
+        for name, content in contents.items():
+            addresses[name] = gpu.allocate(content.nbytes)
+            gpu.write(addresses[name], 0, content)
+        for groups, names in case["launches"]:
+            values = [ctypes.c_uint64(addresses[name]) for name in names]
             # The last arguments of an entry are the size of the grid in threads.
             values += [ctypes.c_uint(n) for n in (groups * threads, 1, 1)]
             gpu.launch(function, (groups, 1, 1), (threads, 1, 1), values)
-        return [
-            gpu.read(address, content.nbytes).view(content.dtype).reshape(content.shape)
-            for content, address in zip(contents, addresses)
-        ]
+        return {
+            name: gpu.read(addresses[name], content.nbytes)
+            .view(content.dtype)
+            .reshape(content.shape)
+            for name, content in contents.items()
+        }
     finally:
-        for address in addresses:
+        for address in addresses.values():
             gpu.free(address)
 
 
@@ -125,19 +129,19 @@ def check(launch, buffers, runs=2):
     """Launches a case, and compares the results.
 
     Args:
-      launch: a function of arrays; returns the arrays after the launch.
+      launch: a function of {name: array}; returns the arrays after the launch.
       buffers: the argument of differences().
       runs: the number of launches; each must give the bits of the first.
     Returns:
       A list of messages, empty if all results are as expected.
     """
-    contents = [content for content, _, _ in buffers]
+    contents = {name: content for name, (content, _, _) in buffers.items()}
     results = launch(contents)
     found = differences(buffers, results)
     for _ in range(runs - 1):
-        for index, (first, other) in enumerate(zip(results, launch(contents))):
-            if first.tobytes() != other.tobytes():
-                found.append(f"buffer {index} has other bits after another run")
+        for name, other in launch(contents).items():
+            if results[name].tobytes() != other.tobytes():
+                found.append(f"{name} has other bits after another run")
     return found
 
 
@@ -178,14 +182,14 @@ def run(folder, say=print):
             module = gpu.load((folder / source["ptx"]).read_bytes())
             for case in source["cases"]:
                 arrays = np.load(folder / case["file"])
-                buffers = [
-                    (
+                buffers = {
+                    name: (
                         arrays[f"content_{i}"],
                         arrays.get(f"expected_{i}"),
                         arrays.get(f"tolerance_{i}"),
                     )
-                    for i in range(case["buffers"])
-                ]
+                    for i, name in enumerate(case["buffers"])
+                }
                 launch = functools.partial(_launch, gpu, module, case)
                 yield case["kernel"], case["name"], check(launch, buffers)
 

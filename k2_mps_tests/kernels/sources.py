@@ -1,5 +1,6 @@
 """The files of kernels: their texts, cases, constants and PTX."""
 
+import enum
 import functools
 import importlib
 import json
@@ -95,12 +96,9 @@ def text(name):
 
 
 @functools.cache
-def enumerators(header):
-    """The values that clang computes for the enumerators of a header, {name: int}."""
-
-    def value(node):
-        return int(node["value"]) if node["kind"] == "ConstantExpr" else value(node["inner"][0])
-
+def _enumerations(header):
+    """The values that clang computes for the enumerators of a header, by the names of the
+    enumerations: {name: {name: int}}."""
     syntax = subprocess.run(
         [
             program("clang++-19", "clang++"),
@@ -111,12 +109,37 @@ def enumerators(header):
         stdout=subprocess.PIPE,
     ).stdout
     return {
-        enumerator["name"]: value(enumerator["inner"][0])
+        declaration["name"]: _values(declaration["inner"])
         for declaration in json.loads(syntax)["inner"]
         if declaration["kind"] == "EnumDecl"
-        for enumerator in declaration["inner"]
-        if enumerator["kind"] == "EnumConstantDecl"
     }
+
+
+def _values(nodes):
+    """The values of enumerators, {name: int}.  Without a value of its own, an enumerator has the
+    value after that of the one before."""
+
+    def value(node):
+        return int(node["value"]) if node["kind"] == "ConstantExpr" else value(node["inner"][0])
+
+    values, following = {}, 0
+    for node in nodes:
+        if node["kind"] == "EnumConstantDecl":
+            values[node["name"]] = value(node["inner"][0]) if "inner" in node else following
+            following = values[node["name"]] + 1
+    return values
+
+
+def enumerators(header):
+    """The values of all enumerators of a header, {name: int}."""
+    return {
+        name: value for every in _enumerations(header).values() for name, value in every.items()
+    }
+
+
+def enumeration(header, name):
+    """An enumeration of a header, an enum.IntEnum."""
+    return enum.IntEnum(name, _enumerations(header)[name])
 
 
 def compile_to_ptx(name, output, libdevice, gpu):

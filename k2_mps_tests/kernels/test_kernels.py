@@ -73,9 +73,9 @@ def test_neither_contraction_nor_fast_math_changes_a_bit_of_pairs(monkeypatch, n
     for case in sources.cases(name):
         if "_float" in case.kernel:  # has no pairs
             continue
-        contents = [buffer.content for buffer in case.all_buffers()]
+        contents = {name: buffer.content for name, buffer in case.all_buffers().items()}
         results = {
-            how: [array.tobytes() for array in on_mps.launch(library, case, contents)]
+            how: [array.tobytes() for array in on_mps.launch(library, case, contents).values()]
             for how, library in libraries.items()
         }
         for how, result in results.items():
@@ -115,11 +115,43 @@ def test_a_kernel_without_a_check_is_noticed(monkeypatch):
         on_mps.run()
     with pytest.raises(LookupError, match="no kernel, b$"):
         sources.require_all(
-            "mutual_information", [Case("", "a", 1, 1, []), Case("", "b", 1, 1, [])], ["a"]
+            "mutual_information", [Case("", "a", 1, 1, {}), Case("", "b", 1, 1, {})], ["a"]
         )
     monkeypatch.setattr(sources, "names", lambda: ["another"])
     with pytest.raises(LookupError, match="another.metal has no check"):
         on_mps.run()
+
+
+HEADERS = [path for path in sorted(sources.KERNELS.glob("*.h")) if "Buffer {" in path.read_text()]
+
+
+@pytest.mark.parametrize("header", HEADERS, ids=lambda path: path.stem)
+def test_the_host_says_which_arguments_the_kernels_write(header):
+    """In() of metal.h is for `device const` and `constant`, Out() for `device`."""
+    numbers = set(sources.enumeration(header.name, _enumeration_of(header)).__members__)
+    declared, given = set(), set()
+    for path in sources.KERNELS.iterdir():
+        declared |= {
+            ("Out" if space == "device" else "In", number)
+            for space, number in _DECLARED.findall(path.read_text())
+        }
+    for path in sources.KERNELS.parent.glob("*.cu"):
+        given |= set(_GIVEN.findall(path.read_text()))
+    assert {pair for pair in declared if pair[1] in numbers} == {
+        pair for pair in given if pair[1] in numbers
+    }
+    assert {number for _, number in declared} >= numbers
+
+
+# An argument that a kernel declares, and one that the host gives.
+_DECLARED = re.compile(
+    r"\b(device(?: const)?|constant) [\w<>, ]+ ?[*&]\w+[\s\\]+\[\[buffer\((\w+)\)\]\]"
+)
+_GIVEN = re.compile(r"\b(In|Out)\(\s*(k\w+),")
+
+
+def _enumeration_of(header):
+    return re.search(r"enum (\w+Buffer) {", header.read_text())[1]
 
 
 @pytest.mark.parametrize("name", sources.names())
@@ -141,13 +173,13 @@ def test_a_reference_as_a_member_is_noticed():
 
 
 def compared(buffer, result):
-    return runner.differences([buffer], [np.array(result, np.float32)])
+    return runner.differences({"kX": buffer}, {"kX": np.array(result, np.float32)})
 
 
 def test_differences():
     zeros = np.zeros(3, np.float32)
     assert compared(Buffer(zeros), [0, 0, 0]) == []
-    assert compared(Buffer(zeros), [0, -0.0, 0]) == ["buffer 0 has changed"]
+    assert compared(Buffer(zeros), [0, -0.0, 0]) == ["kX has changed"]
     expected = np.array([1.0, -np.inf, np.nan])
     right = Buffer(zeros, expected, 0.5)
     assert compared(right, [1.25, -np.inf, np.nan]) == []
@@ -168,32 +200,32 @@ def test_differences():
 @pytest.mark.parametrize("sums", [[[3, 1.0, 0]], [[2, 2.0, 0]], [[2, 1.5, 0.5]]])
 def test_path_sums_of_any_exponent_are_compared_by_their_scores(sums):
     expected = Buffer.path_sums(np.log([8.0]), 1e-12, floats=3)
-    assert runner.differences([expected], [np.array(sums, np.float32)]) == []
+    assert compared(expected, sums) == []
 
 
 @pytest.mark.parametrize("sums", [[[2, 1.0]], [[3, 1.001]], [[-np.inf, 1.0]], [[77, 77]]])
 def test_a_wrong_path_sum_is_noticed(sums):
     expected = Buffer.path_sums(np.log([8.0]), 1e-6, floats=2)
-    found = runner.differences([expected], [np.array(sums, np.float32)])
+    found = compared(expected, sums)
     assert "1 of 1 elements differ" in found[0]
 
 
 def test_a_path_sum_that_is_not_to_be_written_is_noticed():
     expected = Buffer.path_sums(np.array([np.nan]), 1.0, floats=2)
     untouched, written = np.full((1, 2), UNTOUCHED, np.float32), np.ones((1, 2), np.float32)
-    assert runner.differences([expected], [untouched]) == []
-    assert runner.differences([expected], [written])
+    assert compared(expected, untouched) == []
+    assert compared(expected, written)
 
 
 def test_bits_that_change_between_runs_are_noticed():
     count = iter(range(10))
 
     def launch(contents):
-        return [content + next(count) * 1e-3 for content in contents]
+        return {name: content + next(count) * 1e-3 for name, content in contents.items()}
 
     zeros = np.zeros(2)
-    found = runner.check(launch, [(zeros, zeros, 0.1)])
-    assert found == ["buffer 0 has other bits after another run"]
+    found = runner.check(launch, {"kX": (zeros, zeros, 0.1)})
+    assert found == ["kX has other bits after another run"]
 
 
 def test_no_cases_are_no_success():
@@ -241,7 +273,7 @@ def test_prepared_folder(tmp_path):
         assert ".extern" not in ptx
         for case in source["cases"]:
             arrays = np.load(folder / case["file"])
-            assert f"content_{case['buffers'] - 1}" in arrays
+            assert f"content_{len(case['buffers']) - 1}" in arrays
             assert any(name.startswith("expected_") for name in arrays)
     command = (sys.executable, "-E", "-s", folder / "run.py")
     done = ran(*command, cwd="/", env={**os.environ, **NO_GPU})

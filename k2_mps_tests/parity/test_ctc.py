@@ -251,16 +251,42 @@ def _graph_with_label(label):
     return graph
 
 
+class WrongLabel:
+    """A decoding graph with a label that has no column of scores, and such scores on mps."""
+
+    def __init__(self):
+        case = Case(7, "ctc")
+        self.label = label = case.num_symbols
+        self.message = rf"label {label}, .* not within \[-1, {label - 1}\]: .* {label + 1} columns"
+        segments = torch.tensor([[0, 0, 20]], dtype=torch.int32)
+        self.log_probs = case.log_probs.to(MPS).requires_grad_(True)
+        self.dense = k2.DenseFsaVec(self.log_probs, segments)
+
+    def unknown_to_the_host(self):
+        return k2.ctc_loss(_graph_with_label(self.label), self.dense)
+
+
 def test_a_label_without_scores_is_an_error():
-    case = Case(7, "ctc")
-    label, segments = case.num_symbols, torch.tensor([[0, 0, 20]], dtype=torch.int32)
-    message = rf"label {label}, .* not within \[-1, {label - 1}\]: .* {label + 1} columns"
-    dense = k2.DenseFsaVec(case.log_probs.to(MPS), segments)
-    with pytest.raises(RuntimeError, match="The decoding graph has " + message):
-        k2.ctc_loss(k2.ctc_graph([[1, label]], device=MPS), dense)
-    assert math.isnan(k2.ctc_loss(_graph_with_label(label), dense).item())
-    with pytest.raises(RuntimeError, match="an earlier .* has " + message):
+    wrong = WrongLabel()
+    with pytest.raises(RuntimeError, match="^The decoding graph has " + wrong.message):
+        k2.ctc_loss(k2.ctc_graph([[1, wrong.label]], device=MPS), wrong.dense)
+
+
+def test_a_label_without_scores_is_an_error_of_a_later_call():
+    wrong = WrongLabel()
+    assert math.isnan(wrong.unknown_to_the_host().item())
+    with pytest.raises(RuntimeError, match="an earlier .* has " + wrong.message):
         Case(8, "ctc").losses(MPS)
+    Case(8, "ctc").losses(MPS)
+
+
+def test_a_label_without_scores_is_an_error_of_the_backward_pass():
+    wrong = WrongLabel()
+    loss = wrong.unknown_to_the_host()
+    torch.mps.synchronize()
+    with pytest.raises(RuntimeError, match="of this k2.ctc_loss .* has " + wrong.message):
+        loss.backward()
+    assert wrong.log_probs.grad is None
     Case(8, "ctc").losses(MPS)
 
 

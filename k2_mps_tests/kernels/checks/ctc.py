@@ -12,9 +12,10 @@ from k2_mps_tests.kernels.case import UNTOUCHED, Buffer, Case, fit_instance, int
 from k2_mps_tests.kernels.checks.intersect_dense import pass_of
 from k2_mps_tests.kernels.checks.two_float import path_sums_of
 from k2_mps_tests.kernels.graphs import Graphs, random_arcs
-from k2_mps_tests.kernels.sources import enumerators
+from k2_mps_tests.kernels.sources import enumeration, enumerators
 
 EPS = float(np.finfo(np.float32).eps)
+CtcBuffer = enumeration("ctc.h", "CtcBuffer")
 SIZES = enumerators("ctc.h")
 CACHED = SIZES["kCtcMaxCachedStates"]
 THREADS = SIZES["kCtcThreads"]
@@ -209,16 +210,18 @@ class Graph(Graphs):
         return params
 
     def _inputs(self, rows_of_block=1):
-        """The arguments that all kernels begin with."""
-        begins = self.state_begins, self.leaving_begins, self.incoming_begins
-        return [
-            Buffer(self.arcs.view(np.int32)),
-            *map(ints, (*begins, self.incoming)),
-            Buffer(self.b_scores),
-            ints(self.b_begins),
-            Buffer(self.penalized),
-            self._params(rows_of_block),
-        ]
+        """The arguments of all kernels."""
+        return {
+            CtcBuffer.kCtcArcs: Buffer(self.arcs.view(np.int32)),
+            CtcBuffer.kCtcStateBegins: ints(self.state_begins),
+            CtcBuffer.kCtcLeavingBegins: ints(self.leaving_begins),
+            CtcBuffer.kCtcIncomingBegins: ints(self.incoming_begins),
+            CtcBuffer.kCtcIncoming: ints(self.incoming),
+            CtcBuffer.kCtcBScores: Buffer(self.b_scores),
+            CtcBuffer.kCtcBBegins: ints(self.b_begins),
+            CtcBuffer.kCtcPenalized: Buffer(self.penalized),
+            CtcBuffer.kCtcParams: self._params(rows_of_block),
+        }
 
     def _instance(self, kernel):
         """The instance that the host chooses for a kernel that passes through all rows, and its
@@ -231,35 +234,36 @@ class Graph(Graphs):
         return Buffer.scratch(np.zeros(size, np.float32))
 
     def best_scores_case(self, name, rows_of_block):
-        buffers = [
-            *self._inputs(rows_of_block),
-            Buffer.output(self._best(rows_of_block)),
-            self._best_scratch(),
-            Buffer(np.zeros_like(self.best_totals), self.best_totals),
-        ]
+        buffers = {
+            **self._inputs(rows_of_block),
+            CtcBuffer.kCtcBest: Buffer.output(self._best(rows_of_block)),
+            CtcBuffer.kCtcBestTotals: Buffer(np.zeros_like(self.best_totals), self.best_totals),
+            CtcBuffer.kCtcScratch: self._best_scratch(),
+        }
         kernel, threads = self._instance("ctc_best_scores")
         return Case(name, kernel, 2 * len(self.states), threads, buffers)
 
     def best_path_case(self, name, rows_of_block):
-        buffers = [
-            *self._inputs(rows_of_block),
-            Buffer(self._best(rows_of_block)),
-            Buffer(self.best_totals),
-            self._best_scratch(),
-            Buffer.output(self.best_arcs.astype(np.int32), dtype=np.int32),
-        ]
+        best_arcs = Buffer.output(self.best_arcs.astype(np.int32), dtype=np.int32)
+        buffers = {
+            **self._inputs(rows_of_block),
+            CtcBuffer.kCtcBest: Buffer(self._best(rows_of_block)),
+            CtcBuffer.kCtcBestTotals: Buffer(self.best_totals),
+            CtcBuffer.kCtcBestArcs: best_arcs,
+            CtcBuffer.kCtcScratch: self._best_scratch(),
+        }
         return Case(name, "ctc_best_path", len(self.states), THREADS, buffers)
 
     def keep_case(self, name, rows_of_block):
         groups = len(self.states) * -(-self.most_rows // rows_of_block)
-        buffers = [
-            *self._inputs(rows_of_block),
-            Buffer(self._best(rows_of_block)),
-            Buffer(self.best_totals),
-            ints(self.best_arcs),
-            self._best_scratch(),
-            Buffer.output(self.kept.view(np.int32), dtype=np.int32),
-        ]
+        buffers = {
+            **self._inputs(rows_of_block),
+            CtcBuffer.kCtcBest: Buffer(self._best(rows_of_block)),
+            CtcBuffer.kCtcBestTotals: Buffer(self.best_totals),
+            CtcBuffer.kCtcBestArcs: ints(self.best_arcs),
+            CtcBuffer.kCtcKept: Buffer.output(self.kept.view(np.int32), dtype=np.int32),
+            CtcBuffer.kCtcScratch: self._best_scratch(),
+        }
         return Case(name, "ctc_keep", groups, THREADS, buffers)
 
     def sums_case(self, name, kind, rows_of_block):
@@ -271,53 +275,70 @@ class Graph(Graphs):
         # The float of log() is rounded once more, and so is each sum if each row has one.
         of_sums = of_steps + (EPS if rows_of_block == 1 else 0)
         floats = KINDS[kind] if rows_of_block > 1 else KINDS["float"]
-        buffers = [
-            *self._inputs(rows_of_block),
-            Buffer(self.kept.view(np.int32)),
-            ints(self.labels),
-            Buffer.path_sums(
-                self._checkpoints(rows_of_block, self.sums, untouched=np.nan), of_sums, floats
+        sums = self._checkpoints(rows_of_block, self.sums, untouched=np.nan)
+        scratch = np.zeros((4 * self.num_states, KINDS[kind]), np.float32)
+        buffers = {
+            **self._inputs(rows_of_block),
+            CtcBuffer.kCtcKept: Buffer(self.kept.view(np.int32)),
+            CtcBuffer.kCtcLabels: ints(self.labels),
+            CtcBuffer.kCtcSums: Buffer.path_sums(sums, of_sums, floats),
+            CtcBuffer.kCtcTotals: Buffer.path_sums(self.scores, of_steps + EPS, KINDS["float"]),
+            CtcBuffer.kCtcScores: Buffer.output(
+                self.scores.astype(np.float32), np.where(np.isfinite(error), error, 0)
             ),
-            Buffer.scratch(np.zeros((4 * self.num_states, KINDS[kind]), np.float32)),
-            Buffer.path_sums(self.scores, of_steps + EPS, KINDS["float"]),
-            Buffer.output(self.scores.astype(np.float32), np.where(np.isfinite(error), error, 0)),
-        ]
+            CtcBuffer.kCtcScratch: Buffer.scratch(scratch),
+        }
         kernel, threads = self._instance("ctc_sums_" + kind)
         return Case(name, kernel, 2 * count, threads, buffers)
 
-    def _gradient(self, name, kernel, groups, index, grad, kind="float", rows=1, more=()):
-        expected, sizes = grad
-        buffers = [
-            *self._inputs(rows),
-            ints(index),
-            Buffer(self.kept.view(np.int32)),
-            Buffer(self._sums(kind, rows)),
-            Buffer(self.totals),
-            Buffer(self.score_grads),
-            # The errors of each term: sums of r and scores, two exponentials, products;
-            # then those of the additions.
-            Buffer.output(expected.astype(np.float32), 16 * EPS * sizes),
-            *more,
-        ]
-        return Case(name, kernel, groups, THREADS, buffers)
+    def _gradient_inputs(self, kind="float", rows=1):
+        """The arguments of all kernels of gradients."""
+        return {
+            **self._inputs(rows),
+            CtcBuffer.kCtcKept: Buffer(self.kept.view(np.int32)),
+            CtcBuffer.kCtcSums: Buffer(self._sums(kind, rows)),
+            CtcBuffer.kCtcTotals: Buffer(self.totals),
+            CtcBuffer.kCtcScoreGrads: Buffer(self.score_grads),
+        }
+
+    def _of_dense(self):
+        """What the kernels of the gradient of b_scores have beside the arguments of all."""
+        return {
+            CtcBuffer.kCtcByLabel: ints(self.by_label),
+            CtcBuffer.kCtcBGrad: _gradient(self.b_grad, self.b_sizes),
+        }
 
     def gradient_case(self, name):
+        buffers = {**self._gradient_inputs(), **self._of_dense()}
         groups = len(self.states) * self.most_rows
-        grad = self.b_grad, self.b_sizes
-        return self._gradient(name, "ctc_gradient", groups, self.by_label, grad)
+        return Case(name, "ctc_gradient", groups, THREADS, buffers)
 
     def block_gradient_case(self, name, kind, rows):
         of_state = SIZES["kCtcScratchFrames"] + 4 * KINDS[kind] // 2
-        scratch = Buffer.scratch(np.zeros((self.num_states * of_state, 2), np.float32))
+        scratch = np.zeros((self.num_states * of_state, 2), np.float32)
+        buffers = {
+            **self._gradient_inputs(kind, rows),
+            **self._of_dense(),
+            CtcBuffer.kCtcScratch: Buffer.scratch(scratch),
+        }
         groups = len(self.states) * -(-self.most_rows // rows)
-        grad = self.b_grad, self.b_sizes
-        kernel = "ctc_block_gradient_" + kind
-        return self._gradient(name, kernel, groups, self.by_label, grad, kind, rows, [scratch])
+        return Case(name, "ctc_block_gradient_" + kind, groups, THREADS, buffers)
 
     def arc_gradient_case(self, name):
+        buffers = {
+            **self._gradient_inputs(),
+            CtcBuffer.kCtcFsaOfArc: ints(self.fsa_of_arc),
+            CtcBuffer.kCtcAGrad: _gradient(self.a_grad, self.a_sizes),
+        }
         groups = -(-len(self.arcs) // THREADS)
-        grad = self.a_grad, self.a_sizes
-        return self._gradient(name, "ctc_arc_gradient", groups, self.fsa_of_arc, grad)
+        return Case(name, "ctc_arc_gradient", groups, THREADS, buffers)
+
+
+def _gradient(expected, sizes):
+    """A buffer of gradients; `sizes` are the sums of their terms' absolute values."""
+    # The errors of each term: sums of r and scores, two exponentials, products; then those of the
+    # additions.
+    return Buffer.output(expected.astype(np.float32), 16 * EPS * sizes)
 
 
 def _path_sums(sums, kind="float"):

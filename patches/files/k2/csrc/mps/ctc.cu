@@ -17,7 +17,6 @@
  */
 
 #include <algorithm>
-#include <vector>
 
 #include "k2/csrc/mps/ctc.h"
 #include "k2/csrc/mps/grid.h"
@@ -80,52 +79,61 @@ int64_t NumCheckpoints(const CtcParams &params, int32_t rows_of_block) {
          int64_t{params.num_states};
 }
 
-// The arguments that all kernels begin with.
-struct CtcInputs : mps::FirstArguments<CtcParams> {
+// The arguments of all kernels.
+struct CtcInputs {
+  mps::Arguments arguments;
+  CtcParams params;
   torch::TensorOptions floats;
 };
 
-CtcInputs GetInputs(CtcGraphs &graphs, DenseFsaVec &dense, int32_t num_rows,
-                    float penalty, bool use_double, bool all_sums) {
-  FsaVec &fsas = graphs.fsas;
-  Array1<int32_t> state_begins = fsas.RowSplits(1),
-                  leaving_begins = fsas.RowSplits(2),
+CtcInputs GetInputs(CtcCall &call) {
+  FsaVec &graphs = call.graphs;
+  DenseFsaVec &dense = call.dense;
+  Array1<int32_t> state_begins = graphs.RowSplits(1),
+                  leaving_begins = graphs.RowSplits(2),
                   b_begins = dense.shape.RowSplits(1);
-  CtcInputs ans;
-  const int32_t num_fsas = fsas.Dim0(), num_states = leaving_begins.Dim() - 1,
-                num_arcs = fsas.values.Dim(),
+  const int32_t num_fsas = graphs.Dim0(), num_states = leaving_begins.Dim() - 1,
+                num_arcs = graphs.values.Dim(),
                 states_of_fsa = num_states / num_fsas + 1;
   K2_CHECK_EQ(num_fsas, dense.shape.Dim0());
-  ans.params = {num_fsas,
-                num_states,
-                num_arcs,
-                num_rows,
-                num_arcs / 32 + num_fsas,
-                dense.scores.ElemStride0(),
-                dense.scores.Dim1(),
-                LanesOfCtcState(fsas),
-                RowsOfBlock(states_of_fsa, num_rows, 1, 1, kCtcBestFloats),
-                all_sums
-                    ? 1
-                    : RowsOfBlock(states_of_fsa, num_rows,
-                                  FloatsOfSum(use_double), 2, kCtcSumFloats),
-                graphs.penalized.defined(),
-                penalty,
-                0.0f};
+  const bool has_penalties = call.penalized.has_value();
+  const CtcParams params = {
+      num_fsas,
+      num_states,
+      num_arcs,
+      call.num_rows,
+      num_arcs / 32 + num_fsas,
+      dense.scores.ElemStride0(),
+      dense.scores.Dim1(),
+      LanesOfCtcState(graphs),
+      RowsOfBlock(states_of_fsa, call.num_rows, 1, 1, kCtcBestFloats),
+      call.all_sums
+          ? 1
+          : RowsOfBlock(states_of_fsa, call.num_rows,
+                        FloatsOfSum(call.use_double), 2, kCtcSumFloats),
+      has_penalties,
+      call.penalty,
+      call.output_beam};
   const torch::Tensor b_scores = ToTorch(dense.scores);
-  ans.floats = b_scores.options();
-  ans.arguments = {
-      ToTorch(fsas.values), ToTorch(state_begins), ToTorch(leaving_begins),
-      graphs.index.incoming_begins, graphs.index.incoming, b_scores,
-      ToTorch(b_begins),
-      // Metal binds no empty buffer.  Without penalties no kernel reads this
-      // one.
-      graphs.penalized.defined() ? graphs.penalized : graphs.index.fsa_of_arc};
-  return ans;
+  const GraphIndex &index = call.index;
+  return {
+      {mps::In(kCtcArcs, ToTorch(graphs.values)),
+       mps::In(kCtcStateBegins, ToTorch(state_begins)),
+       mps::In(kCtcLeavingBegins, ToTorch(leaving_begins)),
+       mps::In(kCtcIncomingBegins, index.incoming_begins),
+       mps::In(kCtcIncoming, index.incoming), mps::In(kCtcBScores, b_scores),
+       mps::In(kCtcBBegins, ToTorch(b_begins)),
+       // Metal binds no empty buffer.  Without penalties no kernel reads
+       // this one.
+       mps::In(kCtcPenalized,
+               has_penalties ? *call.penalized : index.fsa_of_arc),
+       mps::In(kCtcParams, params)},
+      params,
+      b_scores.options()};
 }
 
 // Encodes ctc_best_scores, ctc_best_path and ctc_keep.
-torch::Tensor KeptArcs(CtcGraphs &graphs, const CtcInputs &inputs) {
+torch::Tensor KeptArcs(CtcCall &call, const CtcInputs &inputs) {
   const CtcParams &params = inputs.params;
   const torch::TensorOptions floats = inputs.floats,
                              ints = floats.dtype(torch::kInt);
@@ -140,13 +148,23 @@ torch::Tensor KeptArcs(CtcGraphs &graphs, const CtcInputs &inputs) {
                 kept =
                     torch::empty({params.num_frames, params.num_words}, ints);
   const mps::Instance scores =
-      InstanceOf(kBest, "ctc_best_scores", graphs.fsas);
-  mps::Launch(kBest, scores.kernel, {2 * num_fsas, scores.threads},
-              inputs.And({best, scratch, best_totals}));
+      InstanceOf(kBest, "ctc_best_scores", call.graphs);
+  mps::Launch(
+      kBest, scores.kernel, {2 * num_fsas, scores.threads},
+      mps::Join(inputs.arguments, {mps::Out(kCtcBest, best),
+                                   mps::Out(kCtcBestTotals, best_totals),
+                                   mps::Out(kCtcScratch, scratch)}));
   mps::Launch(kBest, "ctc_best_path", {num_fsas, kCtcThreads},
-              inputs.And({best, best_totals, scratch, best_arcs}));
-  mps::Launch(kBest, "ctc_keep", {NumBlocks(params, rows), kCtcThreads},
-              inputs.And({best, best_totals, best_arcs, scratch, kept}));
+              mps::Join(inputs.arguments, {mps::In(kCtcBest, best),
+                                           mps::In(kCtcBestTotals, best_totals),
+                                           mps::Out(kCtcBestArcs, best_arcs),
+                                           mps::Out(kCtcScratch, scratch)}));
+  mps::Launch(
+      kBest, "ctc_keep", {NumBlocks(params, rows), kCtcThreads},
+      mps::Join(inputs.arguments,
+                {mps::In(kCtcBest, best), mps::In(kCtcBestTotals, best_totals),
+                 mps::In(kCtcBestArcs, best_arcs), mps::Out(kCtcKept, kept),
+                 mps::Out(kCtcScratch, scratch)}));
   return kept;
 }
 
@@ -170,75 +188,78 @@ bool PreferCtcMps(FsaVec &fsas, int64_t num_rows) {
          mps::NumParts(work, num_rows, num_waves) == 1;
 }
 
-std::pair<torch::Tensor, CtcSaved> CtcForward(CtcGraphs &graphs,
-                                              DenseFsaVec &dense,
-                                              int32_t num_rows, float penalty,
-                                              bool use_double, bool all_sums,
-                                              float output_beam) {
+std::pair<torch::Tensor, CtcSaved> CtcForward(CtcCall &call) {
   NVTX_RANGE(K2_FUNC);
-  CtcInputs inputs =
-      GetInputs(graphs, dense, num_rows, penalty, use_double, all_sums);
-  CtcParams &params = inputs.params;
-  params.beam = output_beam;
+  const CtcInputs inputs = GetInputs(call);
+  const CtcParams &params = inputs.params;
   // KeptArcs() has freed its memory: the sums get the same memory.
-  torch::Tensor kept = KeptArcs(graphs, inputs);
+  torch::Tensor kept = KeptArcs(call, inputs);
 
   const torch::TensorOptions floats = inputs.floats;
-  const int32_t rows = params.frames_of_block;
+  const int32_t rows = params.frames_of_block,
+                floats_of_sum = FloatsOfSum(call.use_double);
   torch::Tensor sums = torch::empty({NumCheckpoints(params, rows),
-                                     rows == 1 ? 2 : FloatsOfSum(use_double)},
+                                     rows == 1 ? 2 : floats_of_sum},
                                     floats),
                 scratch = torch::empty(
-                    {4 * int64_t{params.num_states}, FloatsOfSum(use_double)},
-                    floats),
+                    {4 * int64_t{params.num_states}, floats_of_sum}, floats),
                 totals = torch::empty({params.num_fsas, 2}, floats),
                 scores = torch::empty({params.num_fsas}, floats);
-  const mps::Instance instance = InstanceOf(
-      kCtc, use_double ? "ctc_sums_double" : "ctc_sums_float", graphs.fsas);
+  const mps::Instance instance =
+      InstanceOf(kCtc, call.use_double ? "ctc_sums_double" : "ctc_sums_float",
+                 call.graphs);
   mps::Launch(
       kCtc, instance.kernel,
       {static_cast<uint32_t>(2 * params.num_fsas), instance.threads},
-      inputs.And({kept, graphs.index.labels, sums, scratch, totals, scores}));
+      mps::Join(
+          inputs.arguments,
+          {mps::In(kCtcKept, kept), mps::In(kCtcLabels, call.index.labels),
+           mps::Out(kCtcSums, sums), mps::Out(kCtcTotals, totals),
+           mps::Out(kCtcScores, scores), mps::Out(kCtcScratch, scratch)}));
   return {scores, {kept, sums, totals}};
 }
 
-std::pair<torch::Tensor, torch::Tensor> CtcBackward(
-    CtcGraphs &graphs, DenseFsaVec &dense, int32_t num_rows, float penalty,
-    bool use_double, bool all_sums, const CtcSaved &saved,
-    torch::Tensor score_grads, bool need_graphs, bool need_dense) {
+std::pair<torch::Tensor, torch::Tensor> CtcBackward(CtcCall &call,
+                                                    const CtcSaved &saved,
+                                                    torch::Tensor score_grads,
+                                                    bool need_graphs,
+                                                    bool need_dense) {
   NVTX_RANGE(K2_FUNC);
-  const CtcInputs inputs =
-      GetInputs(graphs, dense, num_rows, penalty, use_double, all_sums);
+  const CtcInputs inputs = GetInputs(call);
   const CtcParams &params = inputs.params;
   const torch::TensorOptions floats = inputs.floats;
-  score_grads = score_grads.contiguous();
-  auto launch = [&](const char *kernel, mps::Grid grid,
-                    const torch::Tensor &index, const torch::Tensor &grad,
-                    const std::vector<mps::Argument> &more) {
-    std::vector<mps::Argument> arguments = inputs.And(
-        {index, saved.kept, saved.sums, saved.totals, score_grads, grad});
-    arguments.insert(arguments.end(), more.begin(), more.end());
-    mps::Launch(kCtc, kernel, grid, arguments);
-  };
+  const mps::Arguments arguments =
+      mps::Join(inputs.arguments,
+                {mps::In(kCtcKept, saved.kept), mps::In(kCtcSums, saved.sums),
+                 mps::In(kCtcTotals, saved.totals),
+                 mps::In(kCtcScoreGrads, score_grads.contiguous())});
   torch::Tensor a_grad, b_grad;
   if (need_graphs) {
     a_grad = torch::empty({params.num_arcs}, floats);
-    launch("ctc_arc_gradient", mps::GridOf(params.num_arcs, kCtcThreads),
-           graphs.index.fsa_of_arc, a_grad, {});
+    mps::Launch(
+        kCtc, "ctc_arc_gradient", mps::GridOf(params.num_arcs, kCtcThreads),
+        mps::Join(arguments, {mps::In(kCtcFsaOfArc, call.index.fsa_of_arc),
+                              mps::Out(kCtcAGrad, a_grad)}));
   }
   if (need_dense) {
-    b_grad = torch::empty({dense.scores.Dim0(), params.num_columns}, floats);
+    b_grad =
+        torch::empty({call.dense.scores.Dim0(), params.num_columns}, floats);
     const int32_t rows = params.frames_of_block;
     const mps::Grid grid = {NumBlocks(params, rows), kCtcThreads};
+    const mps::Arguments of_dense =
+        mps::Join(arguments, {mps::In(kCtcByLabel, call.index.by_label),
+                              mps::Out(kCtcBGrad, b_grad)});
     if (rows == 1) {
-      launch("ctc_gradient", grid, graphs.index.by_label, b_grad, {});
+      mps::Launch(kCtc, "ctc_gradient", grid, of_dense);
     } else {
-      launch(
-          use_double ? "ctc_block_gradient_double" : "ctc_block_gradient_float",
-          grid, graphs.index.by_label, b_grad,
-          {torch::empty({params.num_states,
-                         2 * kCtcScratchFrames + 4 * FloatsOfSum(use_double)},
-                        floats)});
+      const int32_t floats_of_state =
+          2 * kCtcScratchFrames + 4 * FloatsOfSum(call.use_double);
+      torch::Tensor scratch =
+          torch::empty({params.num_states, floats_of_state}, floats);
+      mps::Launch(kCtc,
+                  call.use_double ? "ctc_block_gradient_double"
+                                  : "ctc_block_gradient_float",
+                  grid, mps::Join(of_dense, {mps::Out(kCtcScratch, scratch)}));
     }
   }
   return {a_grad, b_grad};

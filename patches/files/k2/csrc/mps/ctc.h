@@ -30,14 +30,6 @@ namespace k2 {
 // CTC without a lattice; see kernels/ctc_pass.h.  Python calls these functions
 // (k2/python/k2/mps/ctc.py), under K2_WITH_MPS only.
 
-// Decoding graphs on device mps.
-struct CtcGraphs {
-  FsaVec fsas;  // with arcs
-  GraphIndex index;
-  torch::Tensor penalized;  // uint8, [arcs], whether `penalty` is for the arc;
-                            // undefined for no arc
-};
-
 /* Returns whether the kernels are estimated to be faster than a lattice, see
    placement.h; false if the host does not know that each of their dispatches
    takes less than a second.
@@ -46,6 +38,25 @@ struct CtcGraphs {
    @param [in] num_rows   Rows of the longest sequence.
  */
 bool PreferCtcMps(FsaVec &fsas, int64_t num_rows);
+
+// What a call of k2.ctc_loss gives to the kernels, forward and backward.
+struct CtcCall {
+  FsaVec graphs;      // decoding graphs on device mps, with arcs
+  GraphIndex index;   // of the graphs
+  DenseFsaVec dense;  // scores of frames, of as many sequences as graphs,
+                      // in any order
+  int32_t num_rows;   // rows of the longest sequence, more than 0
+  // uint8, [arcs], whether `penalty` is for the arc; none for no arc
+  torch::optional<torch::Tensor> penalized;
+  float penalty;      // for the scores of penalized arcs, after pruning:
+                      // added once for each frame after the middle of the
+                      // sequence, subtracted for each frame before
+  bool use_double;    // whether to compute nearly as in double precision
+  bool all_sums;      // whether to keep the sums of all states at all
+                      // times, which the gradient of the graphs' scores
+                      // needs
+  float output_beam;  // as for IntersectDense()
+};
 
 // What the gradient needs of the forward pass.
 struct CtcSaved {
@@ -57,46 +68,31 @@ struct CtcSaved {
 };
 
 /* Returns the total scores, in the log semiring, of the lattice that
-   IntersectDense() would make of `graphs` and `dense` without limits of its
-   size.  Encodes four dispatches, and does not wait.
+   IntersectDense() would make of `call.graphs` and `call.dense` without limits
+   of its size.  Encodes four dispatches, and does not wait.
 
-   @param [in] graphs       As many FSAs as `dense` has sequences.
-   @param [in] dense        Scores of frames; sequences in any order.
-   @param [in] num_rows     Rows of the longest sequence of `dense`, more than
-                            0.
-   @param [in] penalty      For the scores of `graphs.penalized` arcs, after
-                            pruning: added once for each frame after the middle
-                            of the sequence, subtracted for each frame before.
-   @param [in] use_double   Whether to compute nearly as in double precision.
-   @param [in] all_sums     Whether to keep the sums of all states at all times,
-                            which the gradient of the graphs' scores needs.
-   @param [in] output_beam  As for IntersectDense().
    @return   The scores, float32, [FSAs], NaN for a graph that has a label
-             without a column of `dense`; and what CtcBackward() needs.
+             without a column of `call.dense`; and what CtcBackward() needs.
  */
-std::pair<torch::Tensor, CtcSaved> CtcForward(CtcGraphs &graphs,
-                                              DenseFsaVec &dense,
-                                              int32_t num_rows, float penalty,
-                                              bool use_double, bool all_sums,
-                                              float output_beam);
+std::pair<torch::Tensor, CtcSaved> CtcForward(CtcCall &call);
 
 /* Returns the gradient of CtcForward().  Encodes a dispatch for each gradient,
    and does not wait.
 
-   @param [in] graphs, dense, num_rows, penalty, use_double, all_sums   As given
-                            to CtcForward().
+   @param [in] call         As given to CtcForward().
    @param [in] saved        What CtcForward() returned.
    @param [in] score_grads  The gradient of the scores, float32, [FSAs].
    @param [in] need_graphs, need_dense   Which gradients to compute;
-                            `need_graphs` requires `all_sums`.
+                            `need_graphs` requires `call.all_sums`.
    @return   The gradients of the scores of the graphs' arcs, float32, [arcs],
-             and of dense.scores, float32, of its shape; undefined if not
+             and of call.dense.scores, float32, of its shape; undefined if not
              needed.
  */
-std::pair<torch::Tensor, torch::Tensor> CtcBackward(
-    CtcGraphs &graphs, DenseFsaVec &dense, int32_t num_rows, float penalty,
-    bool use_double, bool all_sums, const CtcSaved &saved,
-    torch::Tensor score_grads, bool need_graphs, bool need_dense);
+std::pair<torch::Tensor, torch::Tensor> CtcBackward(CtcCall &call,
+                                                    const CtcSaved &saved,
+                                                    torch::Tensor score_grads,
+                                                    bool need_graphs,
+                                                    bool need_dense);
 
 }  // namespace k2
 

@@ -44,40 +44,72 @@ struct Grid {
   uint32_t threads_per_threadgroup;
 };
 
-// An argument of a kernel, for one [[buffer(i)]].
-class Argument {
- public:
-  // The memory of a tensor on device mps, from its first element on.  The
-  // tensor must have elements, since Metal has no empty buffers.
-  Argument(const torch::Tensor &tensor) : tensor_(tensor) {}  // NOLINT
+// An argument of a kernel.  A family of kernels shares a header with the host,
+// which has an enumerator for each argument.  The kernel declares the argument
+// as [[buffer(enumerator)]]; the host gives it to Launch() as In() or as Out().
+struct Argument {
+  int32_t number;
+  torch::Tensor tensor;  // undefined for parameters
+  std::string bytes;     // of parameters
+};
+using Arguments = std::vector<Argument>;
 
-  // The bytes of a struct that host and kernel share, 4096 at most.
+// Returns a tensor on device mps that a kernel reads, from its first element
+// on: `device const` in the kernel.  The tensor must have elements, since Metal
+// has no empty buffers.
+inline Argument In(int32_t number, const torch::Tensor &tensor) {
+  return {number, tensor, {}};
+}
+
+// Returns parameters of a kernel: the bytes of a struct that host and kernel
+// share, 4096 at most.  They are `constant` in the kernel.
+template <typename T,
+          typename = std::enable_if_t<std::is_trivially_copyable<T>::value>>
+inline Argument In(int32_t number, const T &params) {
+  static_assert(sizeof(T) <= 4096, "Metal takes 4096 bytes at most");
+  return {number,
+          {},
+          std::string(reinterpret_cast<const char *>(&params), sizeof(T))};
+}
+
+// Returns a tensor that a kernel writes, and may read: `device` in the kernel.
+// All else is as for In().
+inline Argument Out(int32_t number, const torch::Tensor &tensor) {
+  return In(number, tensor);
+}
+
+// Returns the arguments of both lists.
+inline Arguments Join(Arguments arguments, const Arguments &more) {
+  arguments.insert(arguments.end(), more.begin(), more.end());
+  return arguments;
+}
+
+// An argument of a kernel whose arguments are numbered by their positions.
+class Positional {
+ public:
+  Positional(const torch::Tensor &tensor)  // NOLINT
+      : argument_(In(0, tensor)) {}
+
   template <typename T,
             typename = std::enable_if_t<std::is_trivially_copyable<T>::value>>
-  Argument(const T &value)  // NOLINT
-      : bytes_(reinterpret_cast<const char *>(&value), sizeof(T)) {
-    static_assert(sizeof(T) <= 4096, "Metal takes 4096 bytes at most");
-  }
+  Positional(const T &params) : argument_(In(0, params)) {}  // NOLINT
 
-  bool IsTensor() const { return tensor_.defined(); }
-  const torch::Tensor &tensor() const { return tensor_; }
-  const std::string &bytes() const { return bytes_; }
+  const Argument &argument() const { return argument_; }
 
  private:
-  torch::Tensor tensor_;
-  std::string bytes_;
+  Argument argument_;
 };
 
 // The arguments that several kernels of a file begin with.  The parameters, a
 // struct that host and kernel share, are the last of them.
 template <typename Params>
 struct FirstArguments {
-  std::vector<Argument> arguments;
+  std::vector<Positional> arguments;
   Params params;
 
   // Returns all arguments of a kernel: these, then the others.
-  std::vector<Argument> And(const std::vector<Argument> &others) const {
-    std::vector<Argument> ans = arguments;
+  std::vector<Positional> And(const std::vector<Positional> &others) const {
+    std::vector<Positional> ans = arguments;
     ans.push_back(params);
     ans.insert(ans.end(), others.begin(), others.end());
     return ans;
@@ -97,10 +129,21 @@ struct FirstArguments {
    @param [in] kernel      The name of the function in the file.
    @param [in] grid        The number of threads.  If it is 0, nothing is
                            encoded.
-   @param [in] arguments   Arguments for [[buffer(0)]], [[buffer(1)]], ...
+   @param [in] arguments   All arguments of the kernel, each once, in any order.
  */
 void Launch(const std::string &source, const std::string &kernel, Grid grid,
-            const std::vector<Argument> &arguments);
+            const Arguments &arguments);
+
+// Does so with arguments for [[buffer(0)]], [[buffer(1)]], ...
+inline void Launch(const std::string &source, const std::string &kernel,
+                   Grid grid, const std::vector<Positional> &arguments) {
+  Arguments numbered;
+  for (const Positional &argument : arguments) {
+    numbered.push_back(argument.argument());
+    numbered.back().number = static_cast<int32_t>(numbered.size()) - 1;
+  }
+  Launch(source, kernel, grid, numbered);
+}
 
 /* Ends torch's open command buffer, without a wait.  macOS ends a command
    buffer that keeps the GPU from the screen for some seconds, with an error.

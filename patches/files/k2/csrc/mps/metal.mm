@@ -188,15 +188,16 @@ class Encoder {
   Encoder(const Encoder &) = delete;
   Encoder &operator=(const Encoder &) = delete;
 
-  void Bind(NSUInteger index, const Argument &argument) {
-    if (argument.IsTensor()) {
-      const torch::Tensor &tensor = argument.tensor();
-      const Place place = PlaceOf(tensor);
-      [encoder_ setBuffer:place.buffer offset:place.offset atIndex:index];
+  void Bind(const Argument &argument) {
+    if (argument.bytes.empty()) {
+      const Place place = PlaceOf(argument.tensor);
+      [encoder_ setBuffer:place.buffer
+                   offset:place.offset
+                  atIndex:argument.number];
     } else {
-      [encoder_ setBytes:argument.bytes().data()
-                  length:argument.bytes().size()
-                 atIndex:index];
+      [encoder_ setBytes:argument.bytes.data()
+                  length:argument.bytes.size()
+                 atIndex:argument.number];
     }
   }
 
@@ -223,16 +224,21 @@ KernelSource::KernelSource(const char *name, const char *text,
 }
 
 void Launch(const std::string &source, const std::string &kernel, Grid grid,
-            const std::vector<Argument> &arguments) {
+            const Arguments &arguments) {
   ThrowIfFailed();
   if (grid.threadgroups == 0 || grid.threads_per_threadgroup == 0) return;
 
   id<MTLDevice> device = nil;
-  for (size_t i = 0; i != arguments.size(); ++i) {
-    if (!arguments[i].IsTensor()) continue;
-    const torch::Tensor &tensor = arguments[i].tensor();
+  uint32_t numbers = 0;
+  for (const Argument &argument : arguments) {
+    const uint32_t bit = uint32_t{1} << argument.number;
+    K2_CHECK((numbers & bit) == 0) << "The kernel " << kernel
+                                   << " has two arguments " << argument.number;
+    numbers |= bit;
+    if (!argument.bytes.empty()) continue;
+    const torch::Tensor &tensor = argument.tensor;
     K2_CHECK(tensor.is_mps() && tensor.numel() != 0)
-        << "Argument " << i << " of the kernel " << kernel
+        << "Argument " << argument.number << " of the kernel " << kernel
         << " must be a tensor on mps with elements. Given: "
         << tensor.toString() << " of shape " << tensor.sizes();
     device = DeviceOf(tensor);
@@ -248,8 +254,7 @@ void Launch(const std::string &source, const std::string &kernel, Grid grid,
   RunInStream([&] {
     @autoreleasepool {
       Encoder encoder(LabelOf(kernel));
-      for (size_t i = 0; i != arguments.size(); ++i)
-        encoder.Bind(i, arguments[i]);
+      for (const Argument &argument : arguments) encoder.Bind(argument);
       encoder.Dispatch(pipeline, grid);
     }
   });

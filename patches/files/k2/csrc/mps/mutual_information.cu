@@ -106,7 +106,7 @@ const torch::Tensor &Output(const torch::Tensor &tensor,
    @param [in] params     What GetParams() returned.
  */
 void LaunchBands(const std::string &kernel, torch::ScalarType type,
-                 const torch::Tensor &p, std::vector<mps::Argument> arguments,
+                 const torch::Tensor &p, std::vector<mps::Positional> arguments,
                  Params params) {
   constexpr uint32_t kSimdWidth = 32;
   const int64_t B = p.size(0), num_rows = p.size(1);
@@ -122,7 +122,7 @@ void LaunchBands(const std::string &kernel, torch::ScalarType type,
   arguments.push_back(
       num_bands == 1 ? p : torch::empty({B, 2, p.size(2)}, p.options()));
   for (; params.band != num_bands; ++params.band) {
-    std::vector<mps::Argument> all = arguments;
+    std::vector<mps::Positional> all = arguments;
     all.push_back(params);
     mps::Launch(kMutualInformation, name, {static_cast<uint32_t>(B), threads},
                 all);

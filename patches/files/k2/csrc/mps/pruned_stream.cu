@@ -75,8 +75,8 @@ struct PrunedStreams::Batch {
   std::vector<torch::Tensor> inputs, scratch;
   std::vector<int32_t> row_begins;
 
-  std::vector<mps::Argument> Arguments() const {
-    std::vector<mps::Argument> ans;
+  std::vector<mps::Positional> Arguments() const {
+    std::vector<mps::Positional> ans;
     for (const torch::Tensor &x : inputs) ans.push_back(x);
     for (const torch::Tensor &x : scratch) ans.push_back(x);
     ans.push_back(params);
@@ -247,7 +247,7 @@ void PrunedStreams::Search(const Batch &batch) {
   const mps::Grid grid{static_cast<uint32_t>(batch.num_seqs * batch.groups),
                        mps::FitThreads(kPrunedStream, kernel, tables_,
                                        kPrThreads, kPrSimdWidth)};
-  std::vector<mps::Argument> arguments = batch.Arguments();
+  std::vector<mps::Positional> arguments = batch.Arguments();
   if (!batch.in_steps) {
     mps::Launch(kPrunedStream, kernel, grid, arguments);
     return;
@@ -259,7 +259,7 @@ void PrunedStreams::Search(const Batch &batch) {
     step.phase = phase;
     step.t = t;
     step.window_step = window_step;
-    std::vector<mps::Argument> all = arguments;
+    std::vector<mps::Positional> all = arguments;
     all.push_back(step);
     mps::Launch(kPrunedStream, kernel, grid, all);
   };
@@ -331,7 +331,7 @@ std::unique_ptr<PrunedChunk> PrunedStreams::Decode(
     Allocate(&batch);
     Load(batch, b_fsas);
     Search(batch);
-    std::vector<mps::Argument> arguments = batch.Arguments();
+    std::vector<mps::Positional> arguments = batch.Arguments();
     mps::Launch(
         kPrunedStream, "describe_stream",
         {static_cast<uint32_t>(num_seqs) * kPrWideGroups, kPrWideThreads},

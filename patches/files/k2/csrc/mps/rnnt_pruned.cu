@@ -110,7 +110,7 @@ torch::Tensor EmptyLoss(const torch::Tensor &scores,
 
 // The kernel's first arguments.  Metal binds no empty buffer, so the logits
 // stand in for what is empty or absent, which the kernel does not read.
-std::vector<mps::Argument> Inputs(const RnntPruned &problem) {
+std::vector<mps::Positional> Inputs(const RnntPruned &problem) {
   const torch::Tensor &logits = problem.logits;
   return {logits, problem.symbols.numel() != 0 ? problem.symbols : logits,
           problem.ranges.value_or(logits), problem.boundary.value_or(logits)};
@@ -130,8 +130,8 @@ torch::Tensor RnntPrunedForward(const RnntPruned &problem,
                 lse = torch::empty({B, T, params.R}, options),
                 ones = torch::empty({B}, options),
                 p = torch::empty({B, S + 1, T + 1}, options);
-  std::vector<mps::Argument> arguments = Inputs(problem);
-  const std::vector<mps::Argument> others = {lse, S != 0 ? px : p, py, ones,
+  std::vector<mps::Positional> arguments = Inputs(problem);
+  const std::vector<mps::Positional> others = {lse, S != 0 ? px : p, py, ones,
                                              params};
   arguments.insert(arguments.end(), others.begin(), others.end());
   const int64_t num_tiles = (T + kRpFrames - 1) / kRpFrames;
@@ -169,8 +169,8 @@ torch::Tensor RnntPrunedBackward(const RnntPruned &problem,
   params.loss_stride = sums ? 0 : static_cast<int>(loss_grad.stride(0));
   torch::Tensor grad =
       overwrite ? problem.logits.detach() : torch::empty_like(problem.logits);
-  std::vector<mps::Argument> arguments = Inputs(problem);
-  const std::vector<mps::Argument> others = {saved.lse, saved.row_grads,
+  std::vector<mps::Positional> arguments = Inputs(problem);
+  const std::vector<mps::Positional> others = {saved.lse, saved.row_grads,
                                              loss_grad, grad, params};
   arguments.insert(arguments.end(), others.begin(), others.end());
   mps::Launch(kRnntPruned, KernelName("rnnt_pruned_backward", problem.logits),

@@ -181,7 +181,7 @@ std::string Kernel(const char *name, torch::ScalarType type) {
 
 // Launches a kernel with threads for all elements, if there are any.
 void LaunchFor(const std::string &kernel, const torch::Tensor &x,
-               const std::vector<mps::Argument> &arguments) {
+               const std::vector<mps::Positional> &arguments) {
   constexpr int64_t kThreads = 128;
   constexpr int64_t kElements = kThreads * kSwooshChunks * kSwooshOfChunk;
   const int64_t groups = (x.numel() + kElements - 1) / kElements;

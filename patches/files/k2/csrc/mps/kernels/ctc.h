@@ -19,8 +19,36 @@
 #ifndef K2_CSRC_MPS_KERNELS_CTC_H_
 #define K2_CSRC_MPS_KERNELS_CTC_H_
 
-// Shared by the host and the kernels of ctc_best.metal and ctc.metal.  All
-// members have the same size and alignment in C++ and in Metal.
+// Shared by the host and the kernels of ctc_best.metal and ctc.metal.
+
+// The arguments of the kernels.  A kernel takes some of them.
+enum CtcBuffer {
+  kCtcArcs,
+  kCtcStateBegins,
+  kCtcLeavingBegins,
+  kCtcIncomingBegins,
+  kCtcIncoming,
+  kCtcBScores,
+  kCtcBBegins,
+  kCtcPenalized,
+  kCtcParams,
+  kCtcBest,
+  kCtcBestTotals,
+  kCtcBestArcs,
+  kCtcKept,
+  kCtcLabels,
+  kCtcByLabel,
+  kCtcFsaOfArc,
+  kCtcSums,
+  kCtcTotals,
+  kCtcScores,
+  kCtcScoreGrads,
+  kCtcAGrad,
+  kCtcBGrad,
+  kCtcScratch,
+};
+
+// All members have the same size and alignment in C++ and in Metal.
 struct CtcParams {
   int num_fsas;     // of the decoding graphs; as many as sequences
   int num_states;   // of all graphs

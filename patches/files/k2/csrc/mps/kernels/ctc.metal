@@ -58,12 +58,13 @@ struct SumCheckpoints {
 // There are two threadgroups for each FSA, of at most kThreads threads.
 template <typename Sum, int kThreads>
 [[max_total_threads_per_threadgroup(kThreads)]]
-kernel void ctc_sums(K2_CTC_INPUTS, device const uint *kept [[buffer(9)]],
-                     device const int *labels [[buffer(10)]],
-                     device FloatSum *sums [[buffer(11)]],
-                     device Sum *scratch [[buffer(12)]],
-                     device FloatSum *totals [[buffer(13)]],
-                     device float *scores [[buffer(14)]],
+kernel void ctc_sums(K2_CTC_INPUTS,
+                     device const uint *kept [[buffer(kCtcKept)]],
+                     device const int *labels [[buffer(kCtcLabels)]],
+                     device FloatSum *sums [[buffer(kCtcSums)]],
+                     device Sum *scratch [[buffer(kCtcScratch)]],
+                     device FloatSum *totals [[buffer(kCtcTotals)]],
+                     device float *scores [[buffer(kCtcScores)]],
                      uint group [[threadgroup_position_in_grid]],
                      uint thread_index [[thread_index_in_threadgroup]],
                      uint num_threads [[threads_per_threadgroup]]) {
@@ -227,12 +228,13 @@ inline void WriteRow(constant CtcParams &params, Input input,
 // There is one threadgroup for each frame.
 [[max_total_threads_per_threadgroup(kCtcThreads)]]
 kernel void ctc_gradient(K2_CTC_INPUTS,
-                         device const int *by_label [[buffer(9)]],
-                         device const uint *kept [[buffer(10)]],
-                         device const FloatSum *sums [[buffer(11)]],
-                         device const FloatSum *totals [[buffer(12)]],
-                         device const float *score_grads [[buffer(13)]],
-                         device float *b_grad [[buffer(14)]],
+                         device const int *by_label [[buffer(kCtcByLabel)]],
+                         device const uint *kept [[buffer(kCtcKept)]],
+                         device const FloatSum *sums [[buffer(kCtcSums)]],
+                         device const FloatSum *totals [[buffer(kCtcTotals)]],
+                         device const float *score_grads
+                         [[buffer(kCtcScoreGrads)]],
+                         device float *b_grad [[buffer(kCtcBGrad)]],
                          uint group [[threadgroup_position_in_grid]],
                          uint thread_index [[thread_index_in_threadgroup]],
                          uint num_threads [[threads_per_threadgroup]]) {
@@ -285,18 +287,17 @@ struct WriteRows {
 // for the sums of an FSA, the threadgroup of its first block does all blocks.
 template <typename Sum>
 [[max_total_threads_per_threadgroup(kCtcThreads)]]
-kernel void ctc_block_gradient(K2_CTC_INPUTS,
-                               device const int *by_label [[buffer(9)]],
-                               device const uint *kept [[buffer(10)]],
-                               device const Sum *sums [[buffer(11)]],
-                               device const FloatSum *totals [[buffer(12)]],
-                               device const float *score_grads [[buffer(13)]],
-                               device float *b_grad [[buffer(14)]],
-                               device FloatSum *scratch [[buffer(15)]],
-                               uint group [[threadgroup_position_in_grid]],
-                               uint thread_index
-                               [[thread_index_in_threadgroup]],
-                               uint num_threads [[threads_per_threadgroup]]) {
+kernel void ctc_block_gradient(
+    K2_CTC_INPUTS, device const int *by_label [[buffer(kCtcByLabel)]],
+    device const uint *kept [[buffer(kCtcKept)]],
+    device const Sum *sums [[buffer(kCtcSums)]],
+    device const FloatSum *totals [[buffer(kCtcTotals)]],
+    device const float *score_grads [[buffer(kCtcScoreGrads)]],
+    device float *b_grad [[buffer(kCtcBGrad)]],
+    device FloatSum *scratch [[buffer(kCtcScratch)]],
+    uint group [[threadgroup_position_in_grid]],
+    uint thread_index [[thread_index_in_threadgroup]],
+    uint num_threads [[threads_per_threadgroup]]) {
   threadgroup FloatSum memory[kCtcSumFloats / 2];
   threadgroup float values[kCtcThreads];
   threadgroup int labels[kCtcThreads];
@@ -346,20 +347,20 @@ decltype(ctc_block_gradient<FloatSum>) ctc_block_gradient<FloatSum>;
 
 // Each arc of the graphs is a thread.
 //
-// fsas    [params.num_arcs], the FSA of each arc
+// fsa_of_arc  [params.num_arcs], the FSA of each arc
 // sums    what ctc_sums wrote, with every frame a checkpoint
 // a_grad  [params.num_arcs], the gradient of the scores of the graphs' arcs
 [[max_total_threads_per_threadgroup(kCtcThreads)]]
-kernel void ctc_arc_gradient(K2_CTC_INPUTS,
-                             device const int *fsas [[buffer(9)]],
-                             device const uint *kept [[buffer(10)]],
-                             device const FloatSum *sums [[buffer(11)]],
-                             device const FloatSum *totals [[buffer(12)]],
-                             device const float *score_grads [[buffer(13)]],
-                             device float *a_grad [[buffer(14)]],
-                             uint position [[thread_position_in_grid]]) {
+kernel void ctc_arc_gradient(
+    K2_CTC_INPUTS, device const int *fsa_of_arc [[buffer(kCtcFsaOfArc)]],
+    device const uint *kept [[buffer(kCtcKept)]],
+    device const FloatSum *sums [[buffer(kCtcSums)]],
+    device const FloatSum *totals [[buffer(kCtcTotals)]],
+    device const float *score_grads [[buffer(kCtcScoreGrads)]],
+    device float *a_grad [[buffer(kCtcAGrad)]],
+    uint position [[thread_position_in_grid]]) {
   if (int(position) >= params.num_arcs) return;
-  const int index = fsas[position];
+  const int index = fsa_of_arc[position];
   const Fsa fsa = GetFsa(index, state_begins, leaving_begins, b_begins);
   const Input input = GetInput(params, index, fsa, arcs, penalized, b_scores,
                                kept, position, 0);

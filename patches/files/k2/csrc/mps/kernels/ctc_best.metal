@@ -56,9 +56,11 @@ struct BestCheckpoints {
 // There are two threadgroups for each FSA, of at most kThreads threads.
 template <int kThreads>
 [[max_total_threads_per_threadgroup(kThreads)]]
-kernel void ctc_best_scores(K2_CTC_INPUTS, device BestScore *best [[buffer(9)]],
-                            device BestScore *scratch [[buffer(10)]],
-                            device float *best_totals [[buffer(11)]],
+kernel void ctc_best_scores(K2_CTC_INPUTS,
+                            device BestScore *best [[buffer(kCtcBest)]],
+                            device BestScore *scratch [[buffer(kCtcScratch)]],
+                            device float *best_totals
+                            [[buffer(kCtcBestTotals)]],
                             uint group [[threadgroup_position_in_grid]],
                             uint thread_index [[thread_index_in_threadgroup]],
                             uint num_threads [[threads_per_threadgroup]]) {
@@ -190,10 +192,11 @@ inline void FollowBlocks(constant CtcParams &params, Input input,
 // first one, as in GetBestArcs() of k2/csrc/best_paths.h.
 [[max_total_threads_per_threadgroup(kCtcThreads)]]
 kernel void ctc_best_path(K2_CTC_INPUTS,
-                          device const BestScore *best [[buffer(9)]],
-                          device const float *best_totals [[buffer(10)]],
-                          device BestScore *scratch [[buffer(11)]],
-                          device int *best_arcs [[buffer(12)]],
+                          device const BestScore *best [[buffer(kCtcBest)]],
+                          device const float *best_totals
+                          [[buffer(kCtcBestTotals)]],
+                          device BestScore *scratch [[buffer(kCtcScratch)]],
+                          device int *best_arcs [[buffer(kCtcBestArcs)]],
                           uint group [[threadgroup_position_in_grid]],
                           uint thread_index [[thread_index_in_threadgroup]],
                           uint num_threads [[threads_per_threadgroup]]) {
@@ -318,11 +321,12 @@ struct KeepArcsOfFrames {
 // frames.  If threadgroup memory is too small for the scores of an FSA, the
 // threadgroup of its first block does all blocks.
 [[max_total_threads_per_threadgroup(kCtcThreads)]]
-kernel void ctc_keep(K2_CTC_INPUTS, device const BestScore *best [[buffer(9)]],
-                     device const float *best_totals [[buffer(10)]],
-                     device const int *best_arcs [[buffer(11)]],
-                     device BestScore *scratch [[buffer(12)]],
-                     device uint *kept [[buffer(13)]],
+kernel void ctc_keep(K2_CTC_INPUTS,
+                     device const BestScore *best [[buffer(kCtcBest)]],
+                     device const float *best_totals [[buffer(kCtcBestTotals)]],
+                     device const int *best_arcs [[buffer(kCtcBestArcs)]],
+                     device BestScore *scratch [[buffer(kCtcScratch)]],
+                     device uint *kept [[buffer(kCtcKept)]],
                      uint group [[threadgroup_position_in_grid]],
                      uint thread_index [[thread_index_in_threadgroup]],
                      uint num_threads [[threads_per_threadgroup]]) {

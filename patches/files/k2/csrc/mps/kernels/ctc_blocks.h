@@ -35,16 +35,16 @@
 // b_begins         [params.num_fsas + 1], the first row of each sequence
 // penalized        [params.num_arcs], whether params.penalty is for the arc;
 //                  read if params.has_penalties
-#define K2_CTC_INPUTS                                  \
-  device const Arc *arcs [[buffer(0)]],                \
-      device const int *state_begins [[buffer(1)]],    \
-      device const int *leaving_begins [[buffer(2)]],  \
-      device const int *incoming_begins [[buffer(3)]], \
-      device const int *incoming [[buffer(4)]],        \
-      device const float *b_scores [[buffer(5)]],      \
-      device const int *b_begins [[buffer(6)]],        \
-      device const uchar *penalized [[buffer(7)]],     \
-      constant CtcParams &params [[buffer(8)]]
+#define K2_CTC_INPUTS                                                   \
+  device const Arc *arcs [[buffer(kCtcArcs)]],                          \
+      device const int *state_begins [[buffer(kCtcStateBegins)]],       \
+      device const int *leaving_begins [[buffer(kCtcLeavingBegins)]],   \
+      device const int *incoming_begins [[buffer(kCtcIncomingBegins)]], \
+      device const int *incoming [[buffer(kCtcIncoming)]],              \
+      device const float *b_scores [[buffer(kCtcBScores)]],             \
+      device const int *b_begins [[buffer(kCtcBBegins)]],               \
+      device const uchar *penalized [[buffer(kCtcPenalized)]],          \
+      constant CtcParams &params [[buffer(kCtcParams)]]
 
 // What all states have in all frames would be most of the memory of a step.  So
 // ctc_best_scores and ctc_sums keep every 8th or 16th frame only, the

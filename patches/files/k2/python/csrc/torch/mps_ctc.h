@@ -22,23 +22,15 @@
 #include "k2/csrc/mps/ctc.h"
 #include "k2/python/csrc/torch.h"
 
-#if K2_WITH_MPS
-
-inline k2::CtcGraphs ToCtcGraphs(
-    const k2::FsaVec &fsas, const k2::GraphIndex &index,
-    const torch::optional<torch::Tensor> &penalized) {
-  return {fsas, index, penalized.value_or(torch::Tensor())};
-}
-
-#endif  // K2_WITH_MPS
-
 // See k2/python/k2/mps/ctc.py for what Python makes of it.
 inline void PybindMpsCtc(py::module &m) {
 #if K2_WITH_MPS
+  using k2::CtcCall;
   using k2::CtcSaved;
   using torch::Tensor;
   // No Python object is touched while the GIL is released.
   using NoGil = py::call_guard<py::gil_scoped_release>;
+  m.def("mps_prefers_ctc", &k2::PreferCtcMps);
   py::class_<CtcSaved>(m, "MpsCtcSaved")
       .def(py::init([](Tensor kept, Tensor sums, Tensor totals) {
              return CtcSaved{kept, sums, totals};
@@ -47,38 +39,16 @@ inline void PybindMpsCtc(py::module &m) {
       .def_readonly("kept", &CtcSaved::kept)
       .def_readonly("sums", &CtcSaved::sums)
       .def_readonly("totals", &CtcSaved::totals);
-  m.def("mps_prefers_ctc", &k2::PreferCtcMps);
-  m.def(
-      "mps_ctc_forward",
-      [](const k2::FsaVec &fsas, const k2::GraphIndex &index,
-         const torch::optional<Tensor> &penalized, k2::DenseFsaVec &dense,
-         int32_t num_rows, float penalty, bool use_double, bool all_sums,
-         float output_beam) {
-        k2::CtcGraphs graphs = ToCtcGraphs(fsas, index, penalized);
-        return k2::CtcForward(graphs, dense, num_rows, penalty, use_double,
-                              all_sums, output_beam);
-      },
-      NoGil(), py::kw_only(), py::arg("fsas"), py::arg("index"),
-      py::arg("penalized"), py::arg("dense"), py::arg("num_rows"),
-      py::arg("penalty"), py::arg("use_double"), py::arg("all_sums"),
-      py::arg("output_beam"));
-  m.def(
-      "mps_ctc_backward",
-      [](const k2::FsaVec &fsas, const k2::GraphIndex &index,
-         const torch::optional<Tensor> &penalized, k2::DenseFsaVec &dense,
-         int32_t num_rows, float penalty, bool use_double, bool all_sums,
-         const CtcSaved &saved, Tensor score_grads, bool need_graphs,
-         bool need_dense) {
-        k2::CtcGraphs graphs = ToCtcGraphs(fsas, index, penalized);
-        return k2::CtcBackward(graphs, dense, num_rows, penalty, use_double,
-                               all_sums, saved, score_grads, need_graphs,
-                               need_dense);
-      },
-      NoGil(), py::kw_only(), py::arg("fsas"), py::arg("index"),
-      py::arg("penalized"), py::arg("dense"), py::arg("num_rows"),
-      py::arg("penalty"), py::arg("use_double"), py::arg("all_sums"),
-      py::arg("saved"), py::arg("score_grads"), py::arg("need_graphs"),
-      py::arg("need_dense"));
+  py::class_<CtcCall>(m, "MpsCtcCall")
+      .def(py::init<k2::FsaVec, k2::GraphIndex, k2::DenseFsaVec, int32_t,
+                    torch::optional<Tensor>, float, bool, bool, float>(),
+           py::kw_only(), py::arg("graphs"), py::arg("index"), py::arg("dense"),
+           py::arg("num_rows"), py::arg("penalized"), py::arg("penalty"),
+           py::arg("use_double"), py::arg("all_sums"), py::arg("output_beam"))
+      .def("forward", &k2::CtcForward, NoGil())
+      .def("backward", &k2::CtcBackward, NoGil(), py::kw_only(),
+           py::arg("saved"), py::arg("score_grads"), py::arg("need_graphs"),
+           py::arg("need_dense"));
 #endif  // K2_WITH_MPS
 }
 

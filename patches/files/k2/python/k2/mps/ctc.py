@@ -16,8 +16,10 @@
 '''CTC without a lattice, on the GPU.'''
 import inspect
 from collections import deque
+from contextlib import suppress
+from typing import Deque
+from typing import NamedTuple
 from typing import Optional
-from typing import Tuple
 
 import torch
 import _k2
@@ -35,37 +37,52 @@ _MAX_ARCS = _LIMITS['max_arcs'].default
 # In the cache of an Fsa: the inputs of _penalized(), and its result.
 _PENALIZED = 'mps_penalized'
 
-# (GraphIndex, number of columns) of calls whose labels are not yet checked.
-_unchecked = deque()
+
+class _Labels(NamedTuple):
+    '''The labels of a call, which must have columns of scores.'''
+    index: GraphIndex
+    num_columns: int
+
+    def check(self, graph: str) -> bool:
+        '''Raise if a label has no column; return whether the host knows the
+        labels.  A call's labels raise once.
+
+        Args:
+          graph:
+            How the message names the decoding graph.
+        '''
+        known = self.index.labels()
+        if known is None:
+            return False
+        with suppress(ValueError):  # It is not there, or another thread's.
+            _unchecked.remove(self)
+        for label in known:
+            if not -1 <= label <= self.num_columns - 2:
+                raise RuntimeError(
+                    f'{graph} has label {label}, which is not within '
+                    f'[-1, {self.num_columns - 2}]: dense_fsa_vec has '
+                    f'{self.num_columns} columns of scores. Was the graph made '
+                    'for a model with more symbols?')
+        return True
 
 
-def _require_columns(labels: Tuple[int, int], num_columns: int,
-                     graph: str) -> None:
-    for label in labels:
-        if not -1 <= label <= num_columns - 2:
-            raise RuntimeError(
-                f'{graph} has label {label}, which is not within '
-                f'[-1, {num_columns - 2}]: dense_fsa_vec has {num_columns} '
-                'columns of scores. Was the graph made for a model with more '
-                'symbols?')
+# Of calls whose labels the host did not know, in their order.
+_unchecked: Deque[_Labels] = deque()
 
 
-def _check_labels(index: GraphIndex, num_columns: int) -> None:
-    '''Raise if a label has no column of scores.
+def _check_labels(labels: _Labels) -> None:
+    '''Raise if a label of this call, or of an earlier one, has no column.
 
-    If the GPU fills the index, the host knows the labels later: then a later
-    call raises, since this one would have to wait.
+    If the GPU fills the index, the host knows the labels later: then the loss
+    is NaN, and the backward pass raises, since this call would have to wait.
+    If the host does not know them then, a later call raises.
     '''
-    while _unchecked and _unchecked[0][0].labels() is not None:
-        earlier, columns = _unchecked.popleft()
-        _require_columns(
-            earlier.labels(), columns,
-            'The decoding graph of an earlier k2.ctc_loss on mps, whose loss '
-            'is NaN,')
-    if index.labels() is None:
-        _unchecked.append((index, num_columns))
-    else:
-        _require_columns(index.labels(), num_columns, 'The decoding graph')
+    for earlier in list(_unchecked):
+        if not earlier.check('The decoding graph of an earlier k2.ctc_loss on '
+                             'mps, whose loss is NaN,'):
+            break
+    if not labels.check('The decoding graph'):
+        _unchecked.append(labels)
 
 
 def _penalty_source(graphs) -> Optional[torch.Tensor]:
@@ -105,21 +122,10 @@ def _penalized(graphs) -> torch.Tensor:
 class _CtcScores(torch.autograd.Function):
 
     @staticmethod
-    def forward(ctx, graphs, dense, output_beam: float, penalty: float,
-                penalized: Optional[torch.Tensor], use_double_scores: bool,
-                a_scores: torch.Tensor, b_scores: torch.Tensor) -> torch.Tensor:
-        num_columns = b_scores.shape[1]
-        index = graph_index(graphs)
-        _check_labels(index, num_columns)
-        ctx.arguments = dict(
-            fsas=graphs.arcs, index=index.index, penalized=penalized,
-            dense=dense.dense_fsa_vec, num_rows=_num_rows(dense),
-            penalty=penalty, use_double=use_double_scores,
-            # The gradient of the graphs' scores adds up all frames in their
-            # order.
-            all_sums=a_scores.requires_grad)
-        scores, saved = _k2.mps_ctc_forward(**ctx.arguments,
-                                            output_beam=output_beam)
+    def forward(ctx, call, labels: _Labels, a_scores: torch.Tensor,
+                b_scores: torch.Tensor) -> torch.Tensor:
+        ctx.call, ctx.labels = call, labels
+        scores, saved = call.forward()
         # torch raises if a saved tensor, such as the scores, has changed, and
         # frees them all after the backward pass.
         ctx.save_for_backward(a_scores, b_scores, saved.kept, saved.sums,
@@ -129,61 +135,70 @@ class _CtcScores(torch.autograd.Function):
     @staticmethod
     @first_gradient_only
     def backward(ctx, grad: torch.Tensor):
+        if ctx.labels in _unchecked:
+            ctx.labels.check('The decoding graph of this k2.ctc_loss on mps, '
+                             'whose loss is NaN,')
         a_scores, b_scores, kept, sums, totals = ctx.saved_tensors
-        grads = _k2.mps_ctc_backward(
-            **ctx.arguments,
+        grads = ctx.call.backward(
             saved=_k2.MpsCtcSaved(kept=kept, sums=sums, totals=totals),
             score_grads=grad, need_graphs=a_scores.requires_grad,
             need_dense=b_scores.requires_grad)
-        return (*[None] * 6, *grads)
+        return None, None, *grads
 
 
-def _num_rows(dense) -> int:
-    '''Return the rows of the longest sequence of a k2.DenseFsaVec.'''
-    return int(dense.duration.max()) + 1
-
-
-def in_metal(graphs, dense, output_beam: float, delay_penalty: float) -> bool:
-    '''Return whether the GPU computes the loss, without a lattice.
+def _rows_in_metal(graphs, dense, output_beam: float,
+                   delay_penalty: float) -> Optional[int]:
+    '''Return the rows of the longest sequence if the GPU computes the loss,
+    without a lattice; None if not.
 
     It does not on other devices, if the host is faster, and if the lattice may
     exceed a limit, so that k2 would narrow the beam.
+    '''
+    if (graphs.device.type != 'mps' or dense.device.type != 'mps'
+            or len(graphs.shape) != 3 or graphs.shape[0] != dense.dim0()
+            or graphs.shape[0] == 0 or not output_beam > 0
+            or (delay_penalty > 0 and _penalty_source(graphs) is None)):
+        return None
+    num_rows = int(dense.duration.max()) + 1
+    num_states = graphs.arcs.shape().tot_size(1)
+    num_arcs = graphs.arcs.shape().tot_size(2)
+    if ((num_rows + 1) * num_states <= _MAX_STATES
+            and (num_rows + 1) * num_arcs <= _MAX_ARCS
+            and _k2.mps_prefers_ctc(graphs.arcs, num_rows)):
+        return num_rows
+    return None
+
+
+def tot_scores(graphs, dense, output_beam: float, delay_penalty: float,
+               use_double_scores: bool) -> Optional[torch.Tensor]:
+    '''Return the total scores of the lattices of CtcLoss, without the lattices.
 
     Args:
       graphs:
         The k2.Fsa that CtcLoss calls decoding_graph.
       dense:
         The k2.DenseFsaVec.
-      output_beam, delay_penalty:
-        As for CtcLoss.
-    '''
-    if (graphs.device.type != 'mps' or dense.device.type != 'mps'
-            or len(graphs.shape) != 3 or graphs.shape[0] != dense.dim0()
-            or graphs.shape[0] == 0 or not output_beam > 0):
-        return False
-    num_rows = _num_rows(dense)
-    num_states = graphs.arcs.shape().tot_size(1)
-    num_arcs = graphs.arcs.shape().tot_size(2)
-    return ((num_rows + 1) * num_states <= _MAX_STATES
-            and (num_rows + 1) * num_arcs <= _MAX_ARCS
-            and (not delay_penalty > 0 or _penalty_source(graphs) is not None)
-            and _k2.mps_prefers_ctc(graphs.arcs, num_rows))
-
-
-def tot_scores(graphs, dense, output_beam: float, delay_penalty: float,
-               use_double_scores: bool) -> torch.Tensor:
-    '''Return the total scores of the lattices of CtcLoss, without the lattices.
-
-    Args:
-      graphs, dense, output_beam, delay_penalty:
-        As for :func:`in_metal`, which must be true.
-      use_double_scores:
+      output_beam, delay_penalty, use_double_scores:
         As for CtcLoss.
     Returns:
       A 1-D tensor of torch.float32 on mps with a score for each FSA, which
-      supports autograd.
+      supports autograd; None if k2 must make the lattices.
+    Raises:
+      RuntimeError: a label has no column of scores.  The call, its backward
+      pass or a later call raises, the first of them where the host knows the
+      labels.
     '''
-    penalized = _penalized(graphs) if delay_penalty > 0 else None
-    return _CtcScores.apply(graphs, dense, output_beam, -float(delay_penalty),
-                            penalized, use_double_scores, graphs.scores,
-                            dense.scores)
+    num_rows = _rows_in_metal(graphs, dense, output_beam, delay_penalty)
+    if num_rows is None:
+        return None
+    index = graph_index(graphs)
+    labels = _Labels(index, dense.scores.shape[1])
+    _check_labels(labels)
+    call = _k2.MpsCtcCall(
+        graphs=graphs.arcs, index=index.index, dense=dense.dense_fsa_vec,
+        num_rows=num_rows,
+        penalized=_penalized(graphs) if delay_penalty > 0 else None,
+        penalty=-float(delay_penalty), use_double=use_double_scores,
+        # The gradient of the graphs' scores adds up all frames in their order.
+        all_sums=graphs.scores.requires_grad, output_beam=output_beam)
+    return _CtcScores.apply(call, labels, graphs.scores, dense.scores)
