@@ -90,11 +90,6 @@ class Case:
     # [(threadgroups, {number: Buffer})].
     more: list = dataclasses.field(default_factory=list)
 
-    def __post_init__(self):
-        if isinstance(self.buffers, list):
-            self.buffers = dict(enumerate(self.buffers))
-            self.more = [(groups, {len(self.buffers) - 1: buffer}) for groups, buffer in self.more]
-
     def all_buffers(self):
         """The buffers of all launches, {name: Buffer}."""
         every = {_name(number): buffer for number, buffer in self.buffers.items()}

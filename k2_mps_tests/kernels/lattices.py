@@ -30,7 +30,6 @@ class Lattice:
     Other attributes have the names of the kernels' arguments.
 
     Attributes:
-      inputs: the first nine arguments of the kernels of lattice.metal, arrays.
       counts: the numbers of states, arcs, and leaving arcs of the graph, by frame.
       kept_states: [(fsa, time, state)].
       out, map_a, map_b: the arcs of the lattice, and their maps.
@@ -42,7 +41,9 @@ class Lattice:
         self.states, self.frames, self.a_to_b = states, frames, a_to_b
         self.beam = np.float32(beam)
         graphs = Graphs.random(random, states, num_arcs, SYMBOLS + 2)
-        self.arcs, self.state_begins = graphs.arcs, graphs.state_begins
+        self.arcs, self.incoming = graphs.arcs, graphs.incoming
+        self.state_begins, self.leaving_begins = graphs.state_begins, graphs.leaving_begins
+        self.incoming_begins = graphs.incoming_begins
         self.row_begins = np.cumsum([0, *frames])
         self.scores = random.standard_normal((self.row_begins[-1], COLUMNS)).astype(np.float32)
         total = int(self.state_begins[-1])
@@ -63,14 +64,6 @@ class Lattice:
                     self.state_scores[t, at : at + states[fsa]] = values
                 both.append(steps if forward else steps[::-1])
             passes.append(both)
-        of_states = self.state_begins, graphs.leaving_begins, graphs.incoming_begins
-        self.inputs = [
-            self.arcs.view(np.int32),
-            *(np.array(x, np.int32) for x in (*of_states, graphs.incoming)),
-            self.scores,
-            *(np.array(x, np.int32) for x in (self.row_begins, a_to_b)),
-            self.state_scores,
-        ]
         self._prune(passes)
 
     def rows(self, fsa):

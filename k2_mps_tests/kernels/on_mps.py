@@ -65,6 +65,14 @@ def _timed(longest, kernel):
     longest[kernel] = max(longest[kernel], begin.elapsed_time(end))
 
 
+def by_position(arguments):
+    """Returns arguments, {number: tensor}, in the order in which a kernel of compile_shader() takes
+    them: argument i is [[buffer(i)]].  For numbers that the kernel lacks there is a tensor too.
+    """
+    unused = torch.zeros(1, device="mps")
+    return [arguments.get(number, unused) for number in range(max(arguments) + 1)]
+
+
 def launch(library, case, contents, around=contextlib.nullcontext()):
     """Launches a case on copies of arrays, {name: array}; returns the copies.
 
@@ -79,10 +87,8 @@ def launch(library, case, contents, around=contextlib.nullcontext()):
         for name, content in contents.items()
     }
     kernel, threads = getattr(library, case.kernel), case.threads
-    # compile_shader() numbers arguments by their positions.  The kernel lacks the other numbers.
-    unused = torch.zeros(1, device="mps")
     launches = [
-        (groups, [tensors[names[n]] if n in names else unused for n in range(max(names) + 1)])
+        (groups, by_position({number: tensors[name] for number, name in names.items()}))
         for groups, names in case.launches()
     ]
     with around:

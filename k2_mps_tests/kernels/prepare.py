@@ -40,18 +40,19 @@ def prepare(folder, libdevice):
                     "torch.mps.compile_shader() cannot give: make it a "
                     "variable of the kernel".format(kernel["name"])
                 )
-        entries_of = {kernel["name"]: kernel for kernel in kernels}
+        by_name = {kernel["name"]: kernel for kernel in kernels}
         entries = []
         for number, case in enumerate(cases):
             file = f"{name}_{number}.npz"
             np.savez_compressed(folder / file, **_arrays(case))
-            kernel = entries_of[case.kernel]
+            kernel = by_name[case.kernel]
+            numbers = [number for _, number in kernel["arguments"]]
             entries.append(
                 {
                     "name": case.name,
                     "kernel": kernel["entry"],
                     "kernel_name": case.kernel,
-                    "launches": _launches(case, [number for _, number in kernel["arguments"]]),
+                    "launches": arguments_of_launches(case, numbers),
                     "threads": case.threads,
                     "buffers": list(case.all_buffers()),
                     "file": file,
@@ -65,8 +66,14 @@ def prepare(folder, libdevice):
     return count
 
 
-def _launches(case, numbers):
-    """The launches of a case, [(threadgroups, names of the arguments with these numbers)]."""
+def arguments_of_launches(case, numbers):
+    """The launches of a case, [(threadgroups, names of the arguments with these numbers)].
+
+    Args:
+      numbers: those of the kernel's arguments, in the order of its entry.
+    Raises:
+      LookupError: the case gives other arguments.
+    """
     for _, names in case.launches():
         if set(names) != set(numbers):
             raise LookupError(

@@ -10,8 +10,9 @@ import functools
 import numpy as np
 
 from k2_mps_tests.kernels.case import Buffer
-from k2_mps_tests.kernels.sources import enumerators
+from k2_mps_tests.kernels.sources import enumeration, enumerators
 
+Number = enumeration("rnnt_smoothed.h", "RnntSmoothedBuffer")
 SIZES = enumerators("rnnt_smoothed.h")
 THREADS = SIZES["kRsThreads"]
 TILE = SIZES["kRsTile"]
@@ -115,7 +116,7 @@ class Problem:
         return Buffer(self.symbols if self.S else np.zeros(1, np.int64))
 
     def rows(self):
-        """The results of rnnt_smoothed_rows, and their tolerance."""
+        """What rnnt_smoothed_rows writes, by the names of the arguments."""
         read_s, read_t, *_ = self._inside()
         lm, am = (np.where(r[..., None], x, 0.0) for r, x in ((read_s, self.lm), (read_t, self.am)))
         am_max, lm_max = am.max(2), lm.max(2)

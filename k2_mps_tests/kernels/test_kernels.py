@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from k2_mps_tests.kernels import on_mps, runner, sources
+from k2_mps_tests.kernels import on_mps, prepare, runner, sources
 from k2_mps_tests.kernels.case import UNTOUCHED, Buffer, Case
 from k2_mps_tests.running import ran
 
@@ -122,20 +122,25 @@ def test_a_kernel_without_a_check_is_noticed(monkeypatch):
         on_mps.run()
 
 
-HEADERS = [path for path in sorted(sources.KERNELS.glob("*.h")) if "Buffer {" in path.read_text()]
+# The enumerations of arguments, (header, name).
+ARGUMENTS = [
+    (path.name, name)
+    for path in sorted(sources.KERNELS.glob("*.h"))
+    for name in re.findall(r"enum (\w+Buffer) {", path.read_text())
+]
 
 
-@pytest.mark.parametrize("header", HEADERS, ids=lambda path: path.stem)
-def test_the_host_says_which_arguments_the_kernels_write(header):
+@pytest.mark.parametrize("header, name", ARGUMENTS)
+def test_the_host_says_which_arguments_the_kernels_write(header, name):
     """In() of metal.h is for `device const` and `constant`, Out() for `device`."""
-    numbers = set(sources.enumeration(header.name, _enumeration_of(header)).__members__)
+    numbers = set(sources.enumeration(header, name).__members__)
     declared, given = set(), set()
     for path in sources.KERNELS.iterdir():
         declared |= {
             ("Out" if space == "device" else "In", number)
             for space, number in _DECLARED.findall(path.read_text())
         }
-    for path in sources.KERNELS.parent.glob("*.cu"):
+    for path in (*sources.KERNELS.parent.glob("*.cu"), *sources.KERNELS.parent.glob("*.h")):
         given |= set(_GIVEN.findall(path.read_text()))
     assert {pair for pair in declared if pair[1] in numbers} == {
         pair for pair in given if pair[1] in numbers
@@ -150,8 +155,21 @@ _DECLARED = re.compile(
 _GIVEN = re.compile(r"\b(In|Out)\(\s*(k\w+),")
 
 
-def _enumeration_of(header):
-    return re.search(r"enum (\w+Buffer) {", header.read_text())[1]
+def test_a_case_without_an_argument_of_its_kernel_is_noticed():
+    """On mps the kernel would get another tensor in its place."""
+    case = Case("small", "k", 1, 32, {0: Buffer(np.zeros(1))})
+    with pytest.raises(LookupError, match=r"'small' of k gives .*\[0\], .* takes \[0, 2\]"):
+        prepare.arguments_of_launches(case, [0, 2])
+
+
+def test_a_further_launch_has_other_arguments_in_place_of_some():
+    first, second, both = (Buffer(np.zeros(1)) for _ in range(3))
+    case = Case("", "k", 1, 32, {0: both, 2: first}, [(4, {2: second})])
+    assert list(case.all_buffers()) == ["0", "2", "2 of launch 1"]
+    assert prepare.arguments_of_launches(case, [2, 0]) == [
+        (1, ["2", "0"]),
+        (4, ["2 of launch 1", "0"]),
+    ]
 
 
 @pytest.mark.parametrize("name", sources.names())

@@ -18,8 +18,9 @@ from torch import nn
 
 from examples.common import speech
 from k2_mps_tests import ending
-from k2_mps_tests.kernels import sources
+from k2_mps_tests.kernels import on_mps, sources
 
+Number = sources.enumeration("mutual_information.h", "MutualInformationBuffer")
 BLANK = 0
 DIM = 32
 NUM_SYMBOLS = len(speech.PHONES)
@@ -47,8 +48,10 @@ class MutualInformation(torch.autograd.Function):
 
     @classmethod
     def launch(cls, name, arguments, shape):
-        """Runs a kernel in one dispatch; adds the buffer of edges and the parameters to its
-        arguments."""
+        """Runs a kernel, in one dispatch.
+
+        arguments: {number: tensor}, without the edges between dispatches and the parameters.
+        """
         if cls.library is None:
             cls.library = torch.mps.compile_shader(sources.text("mutual_information"))
         B, S, T = shape
@@ -57,7 +60,8 @@ class MutualInformation(torch.autograd.Function):
         edges = torch.empty(B, 2, T + 1, device="mps")
         params = torch.tensor([S, T, 0, 1, 0], dtype=torch.int32, device="mps")
         kernel = getattr(cls.library, name)
-        kernel(*arguments, edges, params, threads=B * threads, group_size=threads)
+        every = {**arguments, Number.kMiEdges: edges, Number.kMiParams: params}
+        kernel(*on_mps.by_position(every), threads=B * threads, group_size=threads)
 
     @staticmethod
     def forward(context, px, py, boundary):
@@ -65,7 +69,13 @@ class MutualInformation(torch.autograd.Function):
         B, S, T = shape
         p = torch.empty(B, S + 1, T + 1, device="mps")
         result = torch.empty(B, device="mps")
-        arguments = [px.contiguous(), py.contiguous(), boundary, p, result]
+        arguments = {
+            Number.kMiPx: px.contiguous(),
+            Number.kMiPy: py.contiguous(),
+            Number.kMiBoundary: boundary,
+            Number.kMiP: p,
+            Number.kMiAns: result,
+        }
         MutualInformation.launch("mutual_information_forward", arguments, shape)
         context.save_for_backward(boundary, p)
         context.shapes = px.shape, py.shape
@@ -77,7 +87,13 @@ class MutualInformation(torch.autograd.Function):
         # The kernel writes nothing outside of the boundary.
         px_grad, py_grad = (torch.zeros(shape, device="mps") for shape in context.shapes)
         B, S, _ = context.shapes[0]
-        arguments = [boundary, p, grad.contiguous(), px_grad, py_grad]
+        arguments = {
+            Number.kMiBoundary: boundary,
+            Number.kMiP: p,
+            Number.kMiAnsGrad: grad.contiguous(),
+            Number.kMiPxGrad: px_grad,
+            Number.kMiPyGrad: py_grad,
+        }
         shape = (B, S, context.shapes[1][2])
         MutualInformation.launch("mutual_information_backward", arguments, shape)
         return px_grad, py_grad, None

@@ -15,7 +15,7 @@ from k2_mps_tests.kernels.graphs import Graphs, random_arcs
 from k2_mps_tests.kernels.sources import enumeration, enumerators
 
 EPS = float(np.finfo(np.float32).eps)
-CtcBuffer = enumeration("ctc.h", "CtcBuffer")
+Number = enumeration("ctc.h", "CtcBuffer")
 SIZES = enumerators("ctc.h")
 CACHED = SIZES["kCtcMaxCachedStates"]
 THREADS = SIZES["kCtcThreads"]
@@ -212,15 +212,15 @@ class Graph(Graphs):
     def _inputs(self, rows_of_block=1):
         """The arguments of all kernels."""
         return {
-            CtcBuffer.kCtcArcs: Buffer(self.arcs.view(np.int32)),
-            CtcBuffer.kCtcStateBegins: ints(self.state_begins),
-            CtcBuffer.kCtcLeavingBegins: ints(self.leaving_begins),
-            CtcBuffer.kCtcIncomingBegins: ints(self.incoming_begins),
-            CtcBuffer.kCtcIncoming: ints(self.incoming),
-            CtcBuffer.kCtcBScores: Buffer(self.b_scores),
-            CtcBuffer.kCtcBBegins: ints(self.b_begins),
-            CtcBuffer.kCtcPenalized: Buffer(self.penalized),
-            CtcBuffer.kCtcParams: self._params(rows_of_block),
+            Number.kCtcArcs: Buffer(self.arcs.view(np.int32)),
+            Number.kCtcStateBegins: ints(self.state_begins),
+            Number.kCtcLeavingBegins: ints(self.leaving_begins),
+            Number.kCtcIncomingBegins: ints(self.incoming_begins),
+            Number.kCtcIncoming: ints(self.incoming),
+            Number.kCtcBScores: Buffer(self.b_scores),
+            Number.kCtcBBegins: ints(self.b_begins),
+            Number.kCtcPenalized: Buffer(self.penalized),
+            Number.kCtcParams: self._params(rows_of_block),
         }
 
     def _instance(self, kernel):
@@ -236,9 +236,9 @@ class Graph(Graphs):
     def best_scores_case(self, name, rows_of_block):
         buffers = {
             **self._inputs(rows_of_block),
-            CtcBuffer.kCtcBest: Buffer.output(self._best(rows_of_block)),
-            CtcBuffer.kCtcBestTotals: Buffer(np.zeros_like(self.best_totals), self.best_totals),
-            CtcBuffer.kCtcScratch: self._best_scratch(),
+            Number.kCtcBest: Buffer.output(self._best(rows_of_block)),
+            Number.kCtcBestTotals: Buffer(np.zeros_like(self.best_totals), self.best_totals),
+            Number.kCtcScratch: self._best_scratch(),
         }
         kernel, threads = self._instance("ctc_best_scores")
         return Case(name, kernel, 2 * len(self.states), threads, buffers)
@@ -247,10 +247,10 @@ class Graph(Graphs):
         best_arcs = Buffer.output(self.best_arcs.astype(np.int32), dtype=np.int32)
         buffers = {
             **self._inputs(rows_of_block),
-            CtcBuffer.kCtcBest: Buffer(self._best(rows_of_block)),
-            CtcBuffer.kCtcBestTotals: Buffer(self.best_totals),
-            CtcBuffer.kCtcBestArcs: best_arcs,
-            CtcBuffer.kCtcScratch: self._best_scratch(),
+            Number.kCtcBest: Buffer(self._best(rows_of_block)),
+            Number.kCtcBestTotals: Buffer(self.best_totals),
+            Number.kCtcBestArcs: best_arcs,
+            Number.kCtcScratch: self._best_scratch(),
         }
         return Case(name, "ctc_best_path", len(self.states), THREADS, buffers)
 
@@ -258,11 +258,11 @@ class Graph(Graphs):
         groups = len(self.states) * -(-self.most_rows // rows_of_block)
         buffers = {
             **self._inputs(rows_of_block),
-            CtcBuffer.kCtcBest: Buffer(self._best(rows_of_block)),
-            CtcBuffer.kCtcBestTotals: Buffer(self.best_totals),
-            CtcBuffer.kCtcBestArcs: ints(self.best_arcs),
-            CtcBuffer.kCtcKept: Buffer.output(self.kept.view(np.int32), dtype=np.int32),
-            CtcBuffer.kCtcScratch: self._best_scratch(),
+            Number.kCtcBest: Buffer(self._best(rows_of_block)),
+            Number.kCtcBestTotals: Buffer(self.best_totals),
+            Number.kCtcBestArcs: ints(self.best_arcs),
+            Number.kCtcKept: Buffer.output(self.kept.view(np.int32), dtype=np.int32),
+            Number.kCtcScratch: self._best_scratch(),
         }
         return Case(name, "ctc_keep", groups, THREADS, buffers)
 
@@ -279,14 +279,14 @@ class Graph(Graphs):
         scratch = np.zeros((4 * self.num_states, KINDS[kind]), np.float32)
         buffers = {
             **self._inputs(rows_of_block),
-            CtcBuffer.kCtcKept: Buffer(self.kept.view(np.int32)),
-            CtcBuffer.kCtcLabels: ints(self.labels),
-            CtcBuffer.kCtcSums: Buffer.path_sums(sums, of_sums, floats),
-            CtcBuffer.kCtcTotals: Buffer.path_sums(self.scores, of_steps + EPS, KINDS["float"]),
-            CtcBuffer.kCtcScores: Buffer.output(
+            Number.kCtcKept: Buffer(self.kept.view(np.int32)),
+            Number.kCtcLabels: ints(self.labels),
+            Number.kCtcSums: Buffer.path_sums(sums, of_sums, floats),
+            Number.kCtcTotals: Buffer.path_sums(self.scores, of_steps + EPS, KINDS["float"]),
+            Number.kCtcScores: Buffer.output(
                 self.scores.astype(np.float32), np.where(np.isfinite(error), error, 0)
             ),
-            CtcBuffer.kCtcScratch: Buffer.scratch(scratch),
+            Number.kCtcScratch: Buffer.scratch(scratch),
         }
         kernel, threads = self._instance("ctc_sums_" + kind)
         return Case(name, kernel, 2 * count, threads, buffers)
@@ -295,17 +295,17 @@ class Graph(Graphs):
         """The arguments of all kernels of gradients."""
         return {
             **self._inputs(rows),
-            CtcBuffer.kCtcKept: Buffer(self.kept.view(np.int32)),
-            CtcBuffer.kCtcSums: Buffer(self._sums(kind, rows)),
-            CtcBuffer.kCtcTotals: Buffer(self.totals),
-            CtcBuffer.kCtcScoreGrads: Buffer(self.score_grads),
+            Number.kCtcKept: Buffer(self.kept.view(np.int32)),
+            Number.kCtcSums: Buffer(self._sums(kind, rows)),
+            Number.kCtcTotals: Buffer(self.totals),
+            Number.kCtcScoreGrads: Buffer(self.score_grads),
         }
 
     def _of_dense(self):
         """What the kernels of the gradient of b_scores have beside the arguments of all."""
         return {
-            CtcBuffer.kCtcByLabel: ints(self.by_label),
-            CtcBuffer.kCtcBGrad: _gradient(self.b_grad, self.b_sizes),
+            Number.kCtcByLabel: ints(self.by_label),
+            Number.kCtcBGrad: _gradient(self.b_grad, self.b_sizes),
         }
 
     def gradient_case(self, name):
@@ -319,7 +319,7 @@ class Graph(Graphs):
         buffers = {
             **self._gradient_inputs(kind, rows),
             **self._of_dense(),
-            CtcBuffer.kCtcScratch: Buffer.scratch(scratch),
+            Number.kCtcScratch: Buffer.scratch(scratch),
         }
         groups = len(self.states) * -(-self.most_rows // rows)
         return Case(name, "ctc_block_gradient_" + kind, groups, THREADS, buffers)
@@ -327,8 +327,8 @@ class Graph(Graphs):
     def arc_gradient_case(self, name):
         buffers = {
             **self._gradient_inputs(),
-            CtcBuffer.kCtcFsaOfArc: ints(self.fsa_of_arc),
-            CtcBuffer.kCtcAGrad: _gradient(self.a_grad, self.a_sizes),
+            Number.kCtcFsaOfArc: ints(self.fsa_of_arc),
+            Number.kCtcAGrad: _gradient(self.a_grad, self.a_sizes),
         }
         groups = -(-len(self.arcs) // THREADS)
         return Case(name, "ctc_arc_gradient", groups, THREADS, buffers)

@@ -9,8 +9,9 @@ from itertools import chain
 import numpy as np
 
 from k2_mps_tests.kernels.case import UNTOUCHED, Buffer, Case, ints
-from k2_mps_tests.kernels.sources import enumerators
+from k2_mps_tests.kernels.sources import enumeration, enumerators
 
+Number = enumeration("dense_fsa_vec.h", "DenseFsaVecBuffer")
 MOST = enumerators("dense_fsa_vec.h")["kDvMaxSegments"]
 
 # Sequences, frames, symbols, segments: (sequence, first frame, frames).
@@ -58,12 +59,13 @@ def _forward(number, shape):
         expected.append(part)
         splits.append(splits[-1] + count + 1)
     expected = np.concatenate(expected)
-    buffers = [
-        Buffer(values.ravel() if values.size else np.zeros(1, np.float32)),
-        Buffer.output(expected),
-        Buffer.output(np.array(splits, np.int32), dtype=np.int32),
-        _params(shape, segments, [frames * symbols, symbols, 1]),
-    ]
+    log_probs = values.ravel() if values.size else np.zeros(1, np.float32)
+    buffers = {
+        Number.kDvLogProbs: Buffer(log_probs),
+        Number.kDvScores: Buffer.output(expected),
+        Number.kDvRowSplits: Buffer.output(np.array(splits, np.int32), dtype=np.int32),
+        Number.kDvParams: _params(shape, segments, [frames * symbols, symbols, 1]),
+    }
     return Case(f"{number}", "dense_fsa_vec", len(expected), 32, buffers)
 
 
@@ -79,9 +81,9 @@ def _backward(number, shape, adds):
     for sequence, start, count in segments:
         expected[sequence, start : start + count] += grad[row : row + count, 1:]
         row += count + 1
-    buffers = [
-        Buffer(grad),
-        Buffer(begin, expected.ravel() if symbols else begin),
-        _params(shape, segments, adds=adds),
-    ]
+    buffers = {
+        Number.kDvScoresGrad: Buffer(grad),
+        Number.kDvGrad: Buffer(begin, expected.ravel() if symbols else begin),
+        Number.kDvParams: _params(shape, segments, adds=adds),
+    }
     return Case(f"{number}, adds {adds}", "dense_fsa_vec_grad", sequences * frames, 32, buffers)

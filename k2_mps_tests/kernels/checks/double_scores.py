@@ -13,8 +13,9 @@ import numpy as np
 from k2_mps_tests.kernels.case import INSTANCES, UNTOUCHED, Buffer, Case, fit_instance, ints
 from k2_mps_tests.kernels.checks.two_float import path_sums_of
 from k2_mps_tests.kernels.graphs import ARC, Graphs
-from k2_mps_tests.kernels.sources import enumerators
+from k2_mps_tests.kernels.sources import enumeration, enumerators
 
+Number = enumeration("double_scores.h", "DoubleScoresBuffer")
 HALF = float(np.finfo(np.float32).eps) / 2
 PAIR = 2.0**-44
 SIMD_WIDTH = enumerators("double_scores.h")["kDsSimdWidth"]
@@ -103,11 +104,11 @@ class Graph(Graphs):
 
 def _in_parts(case):
     """The same in two launches: one for the first batch, one for the others."""
-    params = case.buffers[-1].content
+    params = case.buffers[Number.kDsParams].content
     first, second = params.copy(), params.copy()
     first[-1] = second[-2] = 1
-    buffers = [*case.buffers[:-1], Buffer(first)]
-    more = [(case.groups, Buffer(second))]
+    buffers = {**case.buffers, Number.kDsParams: Buffer(first)}
+    more = [(case.groups, {Number.kDsParams: Buffer(second)})]
     return Case(case.name + ", in parts", case.kernel, case.groups, case.threads, buffers, more)
 
 
@@ -116,15 +117,25 @@ def _params(graph, log, forward=0, of_totals=0, stride=0, parts=0):
     return ints([*sizes, log, forward, of_totals, stride, parts, 0, graph.depth])
 
 
-def _inputs(graph):
-    return [
-        Buffer(graph.arcs.view(np.int32)),
-        *map(ints, (graph.state_begins, graph.batch_begins, graph.states_by_batch)),
-    ]
+def _over_arcs(graph, params):
+    """The arguments of kernels over arcs."""
+    return {
+        Number.kDsArcs: Buffer(graph.arcs.view(np.int32)),
+        Number.kDsStateBegins: ints(graph.state_begins),
+        Number.kDsLeavingBegins: ints(graph.leaving_begins),
+        Number.kDsParams: params,
+    }
 
 
-def _incoming(graph):
-    return [ints(graph.incoming_begins), ints(graph.incoming)]
+def _over_batches(graph, params):
+    """The arguments of kernels over batches."""
+    return {
+        **_over_arcs(graph, params),
+        Number.kDsBatchBegins: ints(graph.batch_begins),
+        Number.kDsStates: ints(graph.states_by_batch),
+        Number.kDsIncomingBegins: ints(graph.incoming_begins),
+        Number.kDsIncoming: ints(graph.incoming),
+    }
 
 
 def _widest(graph):
@@ -179,16 +190,14 @@ def _scores(name, graph, log, directions):
         allowed.append(_allowed(graph, log, scores))
         allowed_totals.append(allowed[-1][ends])
     states, best_arcs = np.concatenate(states), np.concatenate(best_arcs)
-    buffers = [
-        *_inputs(graph),
-        ints(graph.leaving_begins),
-        *_incoming(graph),
+    untouched = np.full(len(best_arcs), UNTOUCHED, np.int32)
+    buffers = {
+        **_over_batches(graph, _params(graph, log, directions[0])),
         # In the log semiring, a sum can be stored as many pairs of a significand and an exponent.
-        Buffer.output(states, np.inf if log else 0.0),
-        Buffer.output(np.concatenate(totals), np.concatenate(allowed_totals)),
-        Buffer(np.full(len(best_arcs), UNTOUCHED, np.int32), None if log else best_arcs),
-        _params(graph, log, directions[0]),
-    ]
+        Number.kDsScores: Buffer.output(states, np.inf if log else 0.0),
+        Number.kDsTotals: Buffer.output(np.concatenate(totals), np.concatenate(allowed_totals)),
+        Number.kDsBestArcs: Buffer(untouched, None if log else best_arcs),
+    }
     name += ", " + " and ".join("forward" if forward else "backward" for forward in directions)
     kernel, threads = fit_instance(_instance("double_scores", log), _widest(graph))
     return Case(name, kernel, graph.num_fsas * len(directions), threads, buffers)
@@ -199,12 +208,11 @@ def _gradients(name, graph, forward, log):
     scores, best = reference(graph, forward, log)
     ends = _ends(graph, forward)
     states = _states(scores, log)
-    leaving = ints(graph.leaving_begins)
-    buffers = [
-        Buffer(states),
-        Buffer.output(scores, _allowed(graph, log, scores)),
-        _params(graph, log),
-    ]
+    buffers = {
+        Number.kDsScores: Buffer(states),
+        Number.kDsRounded: Buffer.output(scores, _allowed(graph, log, scores)),
+        Number.kDsParams: _params(graph, log),
+    }
     yield Case(name, _instance("double_rounded", log), -(-graph.num_states // 256), 256, buffers)
 
     lost = _error_of_scores(graph, scores)
@@ -218,15 +226,12 @@ def _gradients(name, graph, forward, log):
     pair_error = np.stack([np.zeros(len(high)), HALF * np.abs(pairs[:, 1]) + share_error], -1)
     pair_error[halfway & log] = np.inf
     for parts in (1, 3):
-        buffers = [
-            Buffer(graph.arcs.view(np.int32)),
-            ints(graph.state_begins),
-            leaving,
-            Buffer(states),
-            Buffer(best),
-            Buffer.output(pairs, pair_error),
-            _params(graph, log, forward, parts=parts),
-        ]
+        buffers = {
+            **_over_arcs(graph, _params(graph, log, forward, parts=parts)),
+            Number.kDsScores: Buffer(states),
+            Number.kDsBestArcs: Buffer(best),
+            Number.kDsShares: Buffer.output(pairs, pair_error),
+        }
         yield _by_arc(graph, name, "double_shares", parts, buffers)
 
     random = np.random.default_rng(graph.num_states)
@@ -241,17 +246,14 @@ def _gradients(name, graph, forward, log):
             continue  # double_totals_backprop does it
         arc_grad = gradient(graph, forward, shares, of_states)
         exact = HALF * np.abs(arc_grad) + np.abs(of_states).sum() * (4 * lost + 2.0**-60)
-        buffers = [
-            *_inputs(graph),
-            leaving,
-            *_incoming(graph),
-            Buffer(states),
-            Buffer(pairs),
-            Buffer(grad),
-            Buffer.scratch(np.zeros(2 * graph.num_states, np.int32)),
-            Buffer.output(arc_grad, exact),
-            _params(graph, log, forward, bool(stride), stride),
-        ]
+        buffers = {
+            **_over_batches(graph, _params(graph, log, forward, bool(stride), stride)),
+            Number.kDsScores: Buffer(states),
+            Number.kDsShares: Buffer(pairs),
+            Number.kDsGrad: Buffer(grad),
+            Number.kDsStateGrad: Buffer.scratch(np.zeros(2 * graph.num_states, np.int32)),
+            Number.kDsArcGrad: Buffer.output(arc_grad, exact),
+        }
         kernel, threads = fit_instance("double_backprop", _widest(graph))
         yield Case(name + what, kernel, graph.num_fsas, threads, buffers)
 
@@ -272,18 +274,17 @@ def _arc_post(name, graph, log, parts, forward, backward):
     both = np.concatenate([forward, backward])
     size = 1 + np.abs(both[np.isfinite(both)]).max()
     lost = 4 * size * PAIR
-    inputs = [
-        Buffer(graph.arcs.view(np.int32)),
-        ints(graph.state_begins),
-        ints(graph.leaving_begins),
-        Buffer(_states(forward, log)),
-        Buffer(_states(backward, log)),
-    ]
-    buffers = [
-        *inputs,
-        Buffer.output(post, np.where(np.isfinite(post), np.abs(post), 0) * HALF + lost),
-        _params(graph, log, parts=parts),
-    ]
+    scores = {
+        Number.kDsForwardScores: Buffer(_states(forward, log)),
+        Number.kDsBackwardScores: Buffer(_states(backward, log)),
+    }
+    buffers = {
+        **_over_arcs(graph, _params(graph, log, parts=parts)),
+        **scores,
+        Number.kDsArcPost: Buffer.output(
+            post, np.where(np.isfinite(post), np.abs(post), 0) * HALF + lost
+        ),
+    }
     yield _by_arc(graph, name, _instance("double_arc_post", log), parts, buffers)
     if not log:
         return
@@ -291,18 +292,18 @@ def _arc_post(name, graph, log, parts, forward, backward):
     for stride in (0, 1, 3):
         grad = random.normal(0, 100, 3 * graph.num_fsas).astype(np.float32)
         arc_grad = np.exp(post) * grad[stride * graph.fsa_of_arc]
-        buffers = [
-            *inputs,
-            Buffer(grad),
+        buffers = {
+            **_over_arcs(graph, _params(graph, log, stride=stride, parts=parts)),
+            **scores,
+            Number.kDsGrad: Buffer(grad),
             # Two roundings: of the posterior, and of the product.
-            Buffer.output(
+            Number.kDsArcGrad: Buffer.output(
                 arc_grad,
                 # Numbers less than 2^-126 may be flushed to 0.
                 np.where(np.isfinite(arc_grad), np.abs(arc_grad), 0) * (2.01 * HALF + lost)
                 + 2.0**-126,
             ),
-            _params(graph, log, stride=stride, parts=parts),
-        ]
+        }
         yield _by_arc(graph, f"{name}, stride {stride}", "double_totals_backprop", parts, buffers)
 
 
@@ -318,14 +319,17 @@ def _arc_post_backprop(name, graph, parts, value=None):
     for ends, own in ((graph.src, lasts), (graph.dest, begins)):
         expected.append(np.bincount(ends, grad, graph.num_states))
         expected[-1][own[graph.has_states]] = -0.5 * of_fsas[graph.has_states]
-    buffers = [
-        Buffer(grad),
-        ints(graph.state_begins),
-        ints(graph.leaving_begins),
-        *_incoming(graph),
-        *(Buffer.output(states, 0.0) for states in expected),
-        _params(graph, 0, parts=parts),
-    ]
+    forward_grad, backward_grad = (Buffer.output(states, 0.0) for states in expected)
+    buffers = {
+        Number.kDsArcGrad: Buffer(grad),
+        Number.kDsStateBegins: ints(graph.state_begins),
+        Number.kDsLeavingBegins: ints(graph.leaving_begins),
+        Number.kDsIncomingBegins: ints(graph.incoming_begins),
+        Number.kDsIncoming: ints(graph.incoming),
+        Number.kDsForwardGrad: forward_grad,
+        Number.kDsBackwardGrad: backward_grad,
+        Number.kDsParams: _params(graph, 0, parts=parts),
+    }
     return _by_arc(graph, name, "double_arc_post_backprop", parts, buffers)
 
 

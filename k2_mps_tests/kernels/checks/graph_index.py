@@ -5,6 +5,9 @@ import numpy as np
 from k2_mps_tests.kernels.case import Buffer, Case, ints
 from k2_mps_tests.kernels.graphs import Graphs
 from k2_mps_tests.kernels.lattices import written
+from k2_mps_tests.kernels.sources import enumeration
+
+Number = enumeration("graph_index.h", "GraphIndexBuffer")
 
 # States of each FSA, arcs that leave a state, threads: numbers of arcs around the powers of 2
 # and the number of threads, and FSAs without states.
@@ -29,13 +32,17 @@ def _case(states, num_arcs, threads, labels):
     graphs = Graphs.random(random, states, num_arcs, labels)
     num_states, total = int(graphs.state_begins[-1]), len(graphs.arcs)
 
-    buffers = [
-        Buffer(graphs.arcs.view(np.int32)),
-        ints(graphs.state_begins),
-        ints(graphs.leaving_begins),
-        *map(written, (graphs.incoming_begins, graphs.incoming, graphs.by_label)),
-        *map(written, (graphs.fsa_of_arc, graphs.labels, np.arange(len(states)))),
-        ints([len(states), num_states, total]),
-    ]
+    buffers = {
+        Number.kGiArcs: Buffer(graphs.arcs.view(np.int32)),
+        Number.kGiStateBegins: ints(graphs.state_begins),
+        Number.kGiLeavingBegins: ints(graphs.leaving_begins),
+        Number.kGiIncomingBegins: written(graphs.incoming_begins),
+        Number.kGiIncoming: written(graphs.incoming),
+        Number.kGiByLabel: written(graphs.by_label),
+        Number.kGiFsaOfArc: written(graphs.fsa_of_arc),
+        Number.kGiLabels: written(graphs.labels),
+        Number.kGiEveryFsa: written(np.arange(len(states))),
+        Number.kGiParams: ints([len(states), num_states, total]),
+    }
     name = f"{states} states, {num_arcs} arcs, {labels} labels"
     return Case(name, "graph_index", 2 * len(states), threads, buffers)

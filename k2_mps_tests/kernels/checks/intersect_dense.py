@@ -10,8 +10,9 @@ import numpy as np
 
 from k2_mps_tests.kernels.case import UNTOUCHED, Buffer, Case, ints
 from k2_mps_tests.kernels.graphs import NEVER, Graphs, forward_or_backward
-from k2_mps_tests.kernels.sources import enumerators
+from k2_mps_tests.kernels.sources import enumeration, enumerators
 
+Number = enumeration("intersect_dense.h", "IntersectDenseBuffer")
 SIZES = enumerators("intersect_dense.h")
 MAX_THREADS = SIZES["kIdMaxThreads"]
 CACHED = SIZES["kIdMaxCachedStates"]
@@ -77,18 +78,20 @@ def _case(name, states, num_arcs, frames, width, a_to_b, values=(), labels=SYMBO
         for part in pairwise(parts)
     ]
     threads = min(MAX_THREADS, -(-max(states) * width // 32) * 32)
-    buffers = [
-        Buffer(graphs.arcs.view(np.int32)),
-        *map(ints, (state_begins, graphs.leaving_begins)),
-        *map(ints, (graphs.incoming_begins, graphs.incoming)),
-        Buffer(scores),
-        ints(b_begins),
-        ints(a_to_b),
-        Buffer.output(expected),
-        params[0],
-    ]
+    buffers = {
+        Number.kIdArcs: Buffer(graphs.arcs.view(np.int32)),
+        Number.kIdStateBegins: ints(state_begins),
+        Number.kIdLeavingBegins: ints(graphs.leaving_begins),
+        Number.kIdIncomingBegins: ints(graphs.incoming_begins),
+        Number.kIdIncoming: ints(graphs.incoming),
+        Number.kIdBScores: Buffer(scores),
+        Number.kIdBBegins: ints(b_begins),
+        Number.kIdAToBMap: ints(a_to_b),
+        Number.kIdStateScores: Buffer.output(expected),
+        Number.kIdParams: params[0],
+    }
     groups = 2 * len(states)
-    more = [(groups, other) for other in params[1:]]
+    more = [(groups, {Number.kIdParams: other}) for other in params[1:]]
     return Case(name, "intersect_dense", groups, threads, buffers, more)
 
 

@@ -12,7 +12,9 @@ from k2_mps_tests.kernels.lattices import (
     lattices,
     written,
 )
+from k2_mps_tests.kernels.sources import enumeration
 
+Number = enumeration("lattice.h", "LatticeBuffer")
 NONEMPTY = 2
 EPS = np.finfo(np.float32).eps
 
@@ -38,20 +40,31 @@ def _params(lattice):
 
 
 def _inputs(lattice):
-    """The arguments that all kernels begin with."""
-    return [*map(Buffer, lattice.inputs), _params(lattice)]
+    """The arguments of all kernels."""
+    return {
+        Number.kLatticeArcs: Buffer(lattice.arcs.view(np.int32)),
+        Number.kLatticeStateBegins: ints(lattice.state_begins),
+        Number.kLatticeLeavingBegins: ints(lattice.leaving_begins),
+        Number.kLatticeIncomingBegins: ints(lattice.incoming_begins),
+        Number.kLatticeIncoming: ints(lattice.incoming),
+        Number.kLatticeBScores: Buffer(lattice.scores),
+        Number.kLatticeBBegins: ints(lattice.row_begins),
+        Number.kLatticeAToBMap: ints(lattice.a_to_b),
+        Number.kLatticeStateScores: Buffer(lattice.state_scores),
+        Number.kLatticeParams: _params(lattice),
+    }
 
 
 def _count(name, lattice):
     counts = np.concatenate([lattice.counts, np.zeros((len(lattice.counts), 1))], axis=1)
     groups = -(-len(counts) // 4)
     # parity/test_lattice.py compares properties.
-    buffers = [
-        *_inputs(lattice),
-        ints(lattice.best_arcs),
-        written(lattice.words),
-        written(counts, np.array([0, 0, 0, np.inf])),
-    ]
+    buffers = {
+        **_inputs(lattice),
+        Number.kLatticeBestArcs: ints(lattice.best_arcs),
+        Number.kLatticeWords: written(lattice.words),
+        Number.kLatticeCounts: written(counts, np.array([0, 0, 0, np.inf])),
+    }
     return Case(name, "count_lattice", groups, 4 * LANES, buffers)
 
 
@@ -73,14 +86,14 @@ def _place(name, lattice, threads):
         if lattice.frame_arcs[first] == lattice.frame_arcs[last]:
             totals[SIZES["kLtNotProperties"]] |= NONEMPTY
     totals[SIZES["kLtDifference"]] = largest.view(np.int32)
-    buffers = [
-        *_inputs(lattice),
-        ints(lattice.best_arcs),
-        ints(counts),
-        written(lattice.frame_states),
-        written(lattice.frame_arcs),
-        Buffer.output(totals, dtype=np.int64),
-    ]
+    buffers = {
+        **_inputs(lattice),
+        Number.kLatticeBestArcs: ints(lattice.best_arcs),
+        Number.kLatticeCounts: ints(counts),
+        Number.kLatticeFrameStates: written(lattice.frame_states),
+        Number.kLatticeFrameArcs: written(lattice.frame_arcs),
+        Number.kLatticeTotals: Buffer.output(totals, dtype=np.int64),
+    }
     return Case(f"{name}, {threads} threads", "place_lattice", 1, threads, buffers)
 
 
@@ -88,20 +101,20 @@ def _emit(name, lattice):
     fsas = [fsa for fsa, _, _ in lattice.kept_states]
     splits1 = np.searchsorted(fsas, np.arange(len(lattice.states) + 1))
     groups = -(-len(lattice.counts) // 2)
-    buffers = [
-        *_inputs(lattice),
-        ints(lattice.best_arcs),
-        ints(lattice.words),
-        ints(lattice.frame_states),
-        ints(lattice.frame_arcs),
-        written(splits1),
-        written(fsas),
-        written(lattice.row_splits2),
-        written(lattice.row_ids2),
-        written(lattice.out.view(np.int32)),
-        written(lattice.map_a),
-        written(lattice.map_b),
-    ]
+    buffers = {
+        **_inputs(lattice),
+        Number.kLatticeBestArcs: ints(lattice.best_arcs),
+        Number.kLatticeWords: ints(lattice.words),
+        Number.kLatticeFrameStates: ints(lattice.frame_states),
+        Number.kLatticeFrameArcs: ints(lattice.frame_arcs),
+        Number.kLatticeRowSplits1: written(splits1),
+        Number.kLatticeRowIds1: written(fsas),
+        Number.kLatticeRowSplits2: written(lattice.row_splits2),
+        Number.kLatticeRowIds2: written(lattice.row_ids2),
+        Number.kLatticeOut: written(lattice.out.view(np.int32)),
+        Number.kLatticeArcMapA: written(lattice.map_a),
+        Number.kLatticeArcMapB: written(lattice.map_b),
+    }
     return Case(name, "emit_lattice", groups, 2 * LANES, buffers)
 
 
@@ -109,7 +122,12 @@ def _best(name, lattice, parts=1):
     groups = -(-len(lattice.states) // 2)
     ends = [lattice.num_steps * i // parts for i in range(parts + 1)]
     steps, *more = (ints(pair) for pair in zip(ends, ends[1:]))
-    buffers = [*_inputs(lattice), written(lattice.best_arcs), written(lattice.paths), steps]
-    more = [(groups, steps) for steps in more]
+    buffers = {
+        **_inputs(lattice),
+        Number.kLatticeBestArcs: written(lattice.best_arcs),
+        Number.kLatticePaths: written(lattice.paths),
+        Number.kLatticeSteps: steps,
+    }
+    more = [(groups, {Number.kLatticeSteps: steps}) for steps in more]
     name = f"{name}, {parts} parts"
     return Case(name, "find_best_paths", groups, 2 * LANES, buffers, more)

@@ -4,6 +4,9 @@ import numpy as np
 
 from k2_mps_tests.kernels.case import UNTOUCHED, Buffer, Case, ints
 from k2_mps_tests.kernels.lattices import LANES, MAX_THREADS, lattices, written
+from k2_mps_tests.kernels.sources import enumeration
+
+Number = enumeration("lattice.h", "BatchesBuffer")
 
 
 def cases():
@@ -28,24 +31,29 @@ def _cases(name, lattice):
     parts = np.searchsorted(part, np.arange(lattice.num_steps * num_fsas + 1))
 
     params = ints([num_fsas, lattice.num_steps, len(states), num_arcs])
-    frames = [ints(lattice.frame_states), ints(lattice.frame_arcs)]
     groups = -(-len(lattice.counts) // 2)
-    buffers = [
-        ints(lattice.out.view(np.int32)),
-        *frames,
-        Buffer.scratch(np.full(max(1, len(states)), UNTOUCHED, np.int32)),
-        written(incoming_splits),
-        written(incoming),
-        params,
-    ]
+    buffers = {
+        Number.kBatchesArcs: ints(lattice.out.view(np.int32)),
+        Number.kBatchesFrameStates: ints(lattice.frame_states),
+        Number.kBatchesFrameArcs: ints(lattice.frame_arcs),
+        Number.kBatchesNext: Buffer.scratch(np.full(max(1, len(states)), UNTOUCHED, np.int32)),
+        Number.kBatchesRowSplits: written(incoming_splits),
+        Number.kBatchesIncoming: written(incoming),
+        Number.kBatchesParams: params,
+    }
     yield Case(name, "incoming_arcs", groups, 2 * LANES, buffers)
     for threads in (LANES, MAX_THREADS):
-        buffers = [
-            frames[0],
-            written(np.arange(lattice.num_steps + 1) * num_fsas),
-            written(parts),
-            params,
-        ]
+        buffers = {
+            Number.kBatchesFrameStates: ints(lattice.frame_states),
+            Number.kBatchesRowSplits1: written(np.arange(lattice.num_steps + 1) * num_fsas),
+            Number.kBatchesRowSplits2: written(parts),
+            Number.kBatchesParams: params,
+        }
         yield Case(f"{name}, {threads} threads", "place_batches", 1, threads, buffers)
-    buffers = [frames[0], ints(parts), written(order), params]
+    buffers = {
+        Number.kBatchesFrameStates: ints(lattice.frame_states),
+        Number.kBatchesRowSplits2: ints(parts),
+        Number.kBatchesStates: written(order),
+        Number.kBatchesParams: params,
+    }
     yield Case(name, "fill_batches", groups, 2 * LANES, buffers)

@@ -7,6 +7,9 @@ import numpy as np
 
 from k2_mps_tests.kernels.case import Buffer, Case, ints
 from k2_mps_tests.kernels.lattices import COLUMNS, LANES, lattices
+from k2_mps_tests.kernels.sources import enumeration
+
+Number = enumeration("lattice.h", "LatticeGradBuffer")
 
 
 def cases():
@@ -16,28 +19,27 @@ def cases():
         num_rows, num_arcs = len(lattice.scores), len(lattice.arcs)
         counts = [len(lattice.states), lattice.num_steps, len(lattice.frames)]
         params = ints([*counts, num_rows, COLUMNS, num_arcs])
-        frame_arcs = ints(lattice.frame_arcs)
         groups = -(-num_rows // 2)
-        buffers = [
-            Buffer(arc_grad),
-            ints(lattice.map_b),
-            frame_arcs,
-            ints(lattice.row_begins),
-            ints(lattice.a_to_b),
-            _sums(num_rows * COLUMNS, lattice.map_b, arc_grad),
-            params,
-        ]
+        buffers = {
+            Number.kLatticeGradArcGrad: Buffer(arc_grad),
+            Number.kLatticeGradArcMapB: ints(lattice.map_b),
+            Number.kLatticeGradFrameArcs: ints(lattice.frame_arcs),
+            Number.kLatticeGradRowBegins: ints(lattice.row_begins),
+            Number.kLatticeGradAToBMap: ints(lattice.a_to_b),
+            Number.kLatticeGradGrad: _sums(num_rows * COLUMNS, lattice.map_b, arc_grad),
+            Number.kLatticeGradParams: params,
+        }
         yield Case(name, "dense_grad", groups, 2 * LANES, buffers)
         groups = -(-num_arcs // LANES)
-        buffers = [
-            Buffer(arc_grad),
-            ints(lattice.map_a),
-            frame_arcs,
-            Buffer(lattice.inputs[1]),
-            Buffer(lattice.inputs[2]),
-            _sums(num_arcs, lattice.map_a, arc_grad),
-            params,
-        ]
+        buffers = {
+            Number.kLatticeGradArcGrad: Buffer(arc_grad),
+            Number.kLatticeGradArcMapA: ints(lattice.map_a),
+            Number.kLatticeGradFrameArcs: ints(lattice.frame_arcs),
+            Number.kLatticeGradStateBegins: ints(lattice.state_begins),
+            Number.kLatticeGradLeavingBegins: ints(lattice.leaving_begins),
+            Number.kLatticeGradGrad: _sums(num_arcs, lattice.map_a, arc_grad),
+            Number.kLatticeGradParams: params,
+        }
         yield Case(name, "graph_grad", groups, LANES, buffers)
 
 

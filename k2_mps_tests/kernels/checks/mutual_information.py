@@ -23,8 +23,9 @@ import numpy as np
 
 from k2_mps_tests.kernels.case import UNTOUCHED, Buffer, Case, ints
 from k2_mps_tests.kernels.runner import values
-from k2_mps_tests.kernels.sources import enumerators
+from k2_mps_tests.kernels.sources import enumeration, enumerators
 
+Number = enumeration("mutual_information.h", "MutualInformationBuffer")
 EPS = float(np.finfo(np.float32).eps)
 NEVER = -math.inf
 
@@ -165,39 +166,41 @@ def _both(name, inputs, boundary=None, kind=FLOAT):
 
     yield case(
         "mutual_information_forward",
-        lambda edges: [
-            Buffer(_some(px_bits, shares.shape)),
-            Buffer(_some(py_bits, shares.shape)),
-            _boundary(boundary),
-            Buffer.output(
+        {
+            Number.kMiPx: Buffer(_some(px_bits, shares.shape)),
+            Number.kMiPy: Buffer(_some(py_bits, shares.shape)),
+            Number.kMiBoundary: _boundary(boundary),
+            Number.kMiP: Buffer.output(
                 _in_order(np.nan_to_num(shares), offset, bounds, UNTOUCHED),
                 _in_order(tolerance, offset, bounds, 0),
             ),
-            Buffer.output(ans, allowed),
-            edges,
-        ],
+            Number.kMiAns: Buffer.output(ans, allowed),
+        },
     )
     weight = np.arange(1, B + 1, dtype=np.float32)
     p = shares.astype(np.float32)
     grads = [
         _gradients(p[b], px[b].shape, py[b].shape, offset, bounds[b], weight[b]) for b in range(B)
     ]
+    px_grad, py_grad = (
+        _output(np.stack(grad), (S + T + 1) * 2 * EPS * B, kind) for grad in zip(*grads)
+    )
     yield case(
         "mutual_information_backward",
-        lambda edges: [
-            _boundary(boundary),
-            Buffer(_in_order(p, offset, bounds, UNTOUCHED)),
-            Buffer(weight),
-            *[_output(np.stack(grad), (S + T + 1) * 2 * EPS * B, kind) for grad in zip(*grads)],
-            edges,
-        ],
+        {
+            Number.kMiBoundary: _boundary(boundary),
+            Number.kMiP: Buffer(_in_order(p, offset, bounds, UNTOUCHED)),
+            Number.kMiAnsGrad: Buffer(weight),
+            Number.kMiPxGrad: px_grad,
+            Number.kMiPyGrad: py_grad,
+        },
     )
 
 
 def _case(name, kernel, px, py, offset, boundary, buffers):
     """A case of a kernel with a dispatch for each band of MOST rows.
 
-    buffers: a function of the buffer of edges; returns all buffers but the last.
+    buffers: all but the edges and the parameters.
     """
     B, S, T = px.shape[0], px.shape[1], py.shape[2]
     threads = min(MOST, -(-(S + 1) // SIMD) * SIMD)
@@ -208,9 +211,9 @@ def _case(name, kernel, px, py, offset, boundary, buffers):
         for band in range(-(-(S + 1) // threads))
     )
     edges = Buffer.scratch(np.full((B, 2, T + 1), UNTOUCHED, np.float32))
-    return Case(
-        name, kernel, B, threads, buffers(edges) + [first], [(B, params) for params in more]
-    )
+    buffers = {**buffers, Number.kMiEdges: edges, Number.kMiParams: first}
+    more = [(B, {Number.kMiParams: params}) for params in more]
+    return Case(name, kernel, B, threads, buffers, more)
 
 
 def _some(array, p_shape):

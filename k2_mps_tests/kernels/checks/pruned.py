@@ -9,8 +9,9 @@ import numpy as np
 from k2_mps_tests.kernels import decoding
 from k2_mps_tests.kernels.case import UNTOUCHED, Buffer, Case, ints
 from k2_mps_tests.kernels.graphs import ARC, Graphs
-from k2_mps_tests.kernels.sources import enumerators
+from k2_mps_tests.kernels.sources import enumeration, enumerators
 
+Number = enumeration("pruned.h", "PrunedBuffer")
 SIZES = enumerators("pruned.h")
 LANES = SIZES["kPrSimdWidth"]
 NUM_INFOS = SIZES["kPrNumInfos"]
@@ -152,11 +153,11 @@ def cases():
 
 def _start():
     table = np.array([[NONE, MINUS_INFINITY]] * 700)
-    buffers = [
-        Buffer.output(table, dtype=np.int32),
-        Buffer.output(np.zeros(2 * NUM_INFOS), dtype=np.int32),
-        ints([700, 2 * NUM_INFOS]),
-    ]
+    buffers = {
+        Number.kPrunedTable: Buffer.output(table, dtype=np.int32),
+        Number.kPrunedInfos: Buffer.output(np.zeros(2 * NUM_INFOS), dtype=np.int32),
+        Number.kPrunedDispatch: ints([700, 2 * NUM_INFOS]),
+    }
     return Case("700 states", "start_pruned", 2, SIZES["kPrWideThreads"], buffers)
 
 
@@ -183,12 +184,14 @@ def _scratch(size, dtype=np.int32):
 
 
 def _inputs(batch):
-    return [
-        Buffer(batch.arcs.view(np.int32)),
-        *map(ints, (batch.state_begins, batch.leaving_begins)),
-        Buffer(batch.scores),
-        ints(batch.b_begins),
-    ]
+    return {
+        Number.kPrunedArcs: Buffer(batch.arcs.view(np.int32)),
+        Number.kPrunedStateBegins: ints(batch.state_begins),
+        Number.kPrunedLeavingBegins: ints(batch.leaving_begins),
+        Number.kPrunedBScores: Buffer(batch.scores),
+        Number.kPrunedBBegins: ints(batch.b_begins),
+        Number.kPrunedParams: _params(batch),
+    }
 
 
 def _memory(batch):
@@ -196,16 +199,20 @@ def _memory(batch):
     n = len(batch.rows)
     words = MAX_ARCS // LANES + 1
     pairs = 2 * batch.state_begins[-1] * (n if batch.shared else 1)
-    return [
-        Buffer.scratch(np.array([[NONE, MINUS_INFINITY]] * pairs, np.int32)),
-        _scratch(4 * n * MAX_STATES),
-        *(_scratch(n * MAX_STATES) for _ in range(3)),
-        _scratch(n * MAX_ARCS),
-        _scratch(n * MAX_ARCS, np.float32),
-        *(_scratch(n * words, np.uint32) for _ in range(2)),
-        _scratch(4 * n * SIZES["kPrMaxSimdgroups"]),
-        _scratch(4 * n * (max(batch.rows) + 2)),
-    ]
+    table = np.array([[NONE, MINUS_INFINITY]] * pairs, np.int32)
+    return {
+        Number.kPrunedTable: Buffer.scratch(table),
+        Number.kPrunedActive: _scratch(4 * n * MAX_STATES),
+        Number.kPrunedBackward: _scratch(n * MAX_STATES),
+        Number.kPrunedNumKept: _scratch(n * MAX_STATES),
+        Number.kPrunedNumbers: _scratch(n * MAX_STATES),
+        Number.kPrunedDests: _scratch(n * MAX_ARCS),
+        Number.kPrunedEndScores: _scratch(n * MAX_ARCS, np.float32),
+        Number.kPrunedOverCutoff: _scratch(n * words, np.uint32),
+        Number.kPrunedIsFirst: _scratch(n * words, np.uint32),
+        Number.kPrunedCounts: _scratch(4 * n * SIZES["kPrMaxSimdgroups"]),
+        Number.kPrunedFrames: _scratch(4 * n * (max(batch.rows) + 2)),
+    }
 
 
 def _out(batch):
@@ -219,7 +226,7 @@ def _out(batch):
 
 
 def _searched(batch):
-    """The arguments of a search, up to the parameters."""
+    """The arguments of a search, but the part of its dispatch."""
     out, begins = _out(batch)
     # The kernel does not write the arcs of states at the end of the longest sequence.
     tolerance = np.zeros(begins.shape, np.float32)
@@ -229,15 +236,15 @@ def _searched(batch):
     infos, known = batch.infos(described=False), np.full(NUM_INFOS, np.inf)
     for info in ("kPrHasFinal", "kPrError", "kPrStates", "kPrArcs", "kPrExtraStates"):
         known[SIZES[info]] = 0
-    return [
-        *_inputs(batch),
-        *_memory(batch),
-        Buffer(np.zeros_like(infos), infos, known),
-        Buffer.output(out, dtype=np.int32),
-        Buffer.output(begins, tolerance, dtype=np.int32),
-        Buffer(np.zeros_like(batch.entered(False)), batch.entered(False)),
-        _params(batch),
-    ]
+    entered = batch.entered(False)
+    return {
+        **_inputs(batch),
+        **_memory(batch),
+        Number.kPrunedInfos: Buffer(np.zeros_like(infos), infos, known),
+        Number.kPrunedOut: Buffer.output(out, dtype=np.int32),
+        Number.kPrunedOutBegins: Buffer.output(begins, tolerance, dtype=np.int32),
+        Number.kPrunedEntered: Buffer(np.zeros_like(entered), entered),
+    }
 
 
 def _search(name, batch, threads, num_parts):
@@ -245,15 +252,16 @@ def _search(name, batch, threads, num_parts):
     num_parts = min(num_parts, num_windows)
     ends = [num_windows * i // num_parts for i in range(num_parts + 1)]
     part, *more = [ints([0, *part]) for part in zip(ends, ends[1:])]
-    buffers = [*_searched(batch), part]
+    buffers = {**_searched(batch), Number.kPrunedDispatch: part}
     groups = len(batch.rows)
-    more = [(groups, other) for other in more]
+    more = [(groups, {Number.kPrunedDispatch: other}) for other in more]
     return Case(name, "search_pruned", groups, threads, buffers, more)
 
 
 def _step(name, batch, threads, groups):
     (first, step), *more = _steps(max(batch.rows), len(batch.rows), groups)
-    buffers = [*_searched(batch), step]
+    buffers = {**_searched(batch), Number.kPrunedDispatch: step}
+    more = [(count, {Number.kPrunedDispatch: step}) for count, step in more]
     return Case(name, "step_pruned", first, threads, buffers, more)
 
 
@@ -296,16 +304,24 @@ def _steps(num_rows, num_seqs, groups):
 
 
 def _found(batch, described):
-    """The arguments up to the parameters, after search_pruned."""
+    """The arguments of all kernels after search_pruned, as they are then."""
     out, begins = _out(batch)
-    return [*_inputs(batch), *_memory(batch), ints(batch.infos(described)), ints(out), ints(begins)]
+    return {
+        **_inputs(batch),
+        **_memory(batch),
+        Number.kPrunedInfos: ints(batch.infos(described)),
+        Number.kPrunedOut: ints(out),
+        Number.kPrunedOutBegins: ints(begins),
+        Number.kPrunedEntered: Buffer(batch.entered(described)),
+    }
 
 
 def _describe(name, batch):
-    entered = Buffer(batch.entered(False), batch.entered(True))
-    buffers = [*_found(batch, False), entered, _params(batch)]
-    at = len(_inputs(batch)) + len(_memory(batch))
-    buffers[at] = Buffer(batch.infos(False), batch.infos(True))
+    buffers = {
+        **_found(batch, False),
+        Number.kPrunedInfos: Buffer(batch.infos(False), batch.infos(True)),
+        Number.kPrunedEntered: Buffer(batch.entered(False), batch.entered(True)),
+    }
     groups = len(batch.rows) * SIZES["kPrWideGroups"]
     return Case(name, "describe_pruned", groups, SIZES["kPrWideThreads"], buffers)
 
@@ -335,17 +351,21 @@ def _emit(name, batch):
     arc_splits = np.cumsum([0, *(len(out) for _, out in batch.lattices)])
     num_frames = len(batch.rows) * (max(batch.rows) + 1)
     frame_states = np.searchsorted(frames, np.arange(num_frames + 1))
-    buffers = [
-        *_found(batch, True),
-        Buffer(batch.entered(True)),
-        _params(batch),
-        ints([*splits1, *arc_splits]),
-        *(Buffer.output(x, dtype=np.int32) for x in (splits2, ids1, ids2)),
-        Buffer.output(np.array(arcs, ARC).view(np.int32), dtype=np.int32),
-        *(Buffer.output(x, dtype=np.int32) for x in (map_a, map_b)),
-        *(Buffer.output(x, dtype=np.int32) for x in (frame_states, np.take(splits2, frame_states))),
-        ints([len(batch.rows), splits1[-1], len(arcs)]),
-    ]
+    frame_arcs = np.take(splits2, frame_states)
+    arcs = np.array(arcs, ARC).view(np.int32)
+    buffers = {
+        **_found(batch, True),
+        Number.kPrunedBegins: ints([*splits1, *arc_splits]),
+        Number.kPrunedRowSplits2: Buffer.output(splits2, dtype=np.int32),
+        Number.kPrunedRowIds1: Buffer.output(ids1, dtype=np.int32),
+        Number.kPrunedRowIds2: Buffer.output(ids2, dtype=np.int32),
+        Number.kPrunedOutArcs: Buffer.output(arcs, dtype=np.int32),
+        Number.kPrunedArcMapA: Buffer.output(map_a, dtype=np.int32),
+        Number.kPrunedArcMapB: Buffer.output(map_b, dtype=np.int32),
+        Number.kPrunedFrameStates: Buffer.output(frame_states, dtype=np.int32),
+        Number.kPrunedFrameArcs: Buffer.output(frame_arcs, dtype=np.int32),
+        Number.kPrunedDispatch: ints([len(batch.rows), splits1[-1], len(map_a)]),
+    }
     threads = SIZES["kPrWideThreads"]
-    groups = -(-max(splits1[-1] + 1, len(arcs)) // threads)
+    groups = -(-max(splits1[-1] + 1, len(map_a)) // threads)
     return Case(name, "emit_pruned", groups, threads, buffers)

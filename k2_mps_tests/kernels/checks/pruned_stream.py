@@ -13,8 +13,9 @@ from k2_mps_tests.kernels.case import UNTOUCHED, Buffer, Case, ints
 from k2_mps_tests.kernels.checks import pruned
 from k2_mps_tests.kernels.checks.pruned import COLUMNS, LANES, NUM_INFOS, SIZES
 from k2_mps_tests.kernels.graphs import ARC
-from k2_mps_tests.kernels.sources import enumerators
+from k2_mps_tests.kernels.sources import enumeration, enumerators
 
+Number = enumeration("pruned_stream.h", "PrunedStreamBuffer")
 HISTORY = enumerators("pruned_stream.h")["kPrHistory"]
 SAVED = HISTORY + 1
 WIDE = SIZES["kPrWideThreads"]
@@ -187,17 +188,22 @@ class _AsBatch:
 def _arguments(chunk, infos, out, begins, entered):
     """The arguments of a search after load_stream."""
     batch = _AsBatch(chunk)
-    table, active, backward, kept, numbers, *others, frames = pruned._memory(batch)
+    memory = pruned._memory(batch)
+    active = memory[pruned.Number.kPrunedActive].content
+    frames = memory[pruned.Number.kPrunedFrames].content
     degree = chunk.leaving_begins[1] - chunk.leaving_begins[0]
     for index in range(len(chunk.rows)):
-        active.content[4 * index * pruned.MAX_STATES :][:4] = 0, 0, 0, chunk.leaving_begins[0]
-        frames.content[4 * (index * (max(chunk.rows) + 2) + HISTORY) :][:4] = 0, 1, 0, degree
-    return [
-        *pruned._inputs(batch),
-        *(table, active, backward, kept, numbers, *others, frames),
-        *(infos, out, begins, entered),
-        _params(chunk),
-    ]
+        active[4 * index * pruned.MAX_STATES :][:4] = 0, 0, 0, chunk.leaving_begins[0]
+        frames[4 * (index * (max(chunk.rows) + 2) + HISTORY) :][:4] = 0, 1, 0, degree
+    return {
+        **pruned._inputs(batch),
+        **memory,
+        pruned.Number.kPrunedInfos: infos,
+        pruned.Number.kPrunedOut: out,
+        pruned.Number.kPrunedOutBegins: begins,
+        pruned.Number.kPrunedEntered: entered,
+        pruned.Number.kPrunedParams: _params(chunk),
+    }
 
 
 def _searched(chunk):
@@ -222,8 +228,9 @@ def _step(name, chunk, threads, groups):
     first, *more = [
         ints([0, groups, 1, SIZES[phase], t, 0, 0, window_step]) for phase, t, window_step in steps
     ]
-    buffers = [*_searched(chunk), first]
-    return Case(name, "step_stream", all_groups, threads, buffers, [(all_groups, x) for x in more])
+    buffers = {**_searched(chunk), pruned.Number.kPrunedDispatch: first}
+    more = [(all_groups, {pruned.Number.kPrunedDispatch: step}) for step in more]
+    return Case(name, "step_stream", all_groups, threads, buffers, more)
 
 
 def _describe(name, chunk):
@@ -231,10 +238,11 @@ def _describe(name, chunk):
     infos = Buffer(chunk.infos(searched=True), chunk.infos(searched=True, described=True))
     entered = Buffer(chunk.entered(False), chunk.entered(True))
     buffers = _arguments(chunk, infos, out, begins, entered)
+    all_frames = buffers[pruned.Number.kPrunedFrames].content
     for index, frames in enumerate(chunk.frames):
         for t, frame in enumerate(frames):
             at = 4 * (index * (max(chunk.rows) + 2) + HISTORY + t)
-            buffers[15].content[at : at + 4] = 0, len(frame.states), 0, len(frame.steps)
+            all_frames[at : at + 4] = 0, len(frame.states), 0, len(frame.steps)
     groups = len(chunk.rows) * SIZES["kPrWideGroups"]
     return Case(name, "describe_stream", groups, WIDE, buffers)
 
@@ -278,15 +286,20 @@ def _load(is_new):
         )
         infos[SIZES["kPrStates"]] = states[0]
     load = [index, is_new, rows, from_row, to_row, stride, columns, pruned._bits(7.5), base]
-    buffers = [
-        ints(saved),
-        Buffer(chunk),
-        ints(leaving),
-        *(Buffer.output(x, dtype=np.int32) for x in (active, kept, numbers, dests)),
-        Buffer.output(scores),
-        *(Buffer.output(x, dtype=np.int32) for x in (begins, frames, infos)),
-        ints([*load, HISTORY if is_new else 0, *states, *arcs]),
-    ]
+    buffers = {
+        Number.kStreamSaved: ints(saved),
+        Number.kStreamChunk: Buffer(chunk),
+        Number.kStreamLeavingBegins: ints(leaving),
+        Number.kStreamActive: Buffer.output(active, dtype=np.int32),
+        Number.kStreamNumKept: Buffer.output(kept, dtype=np.int32),
+        Number.kStreamNumbers: Buffer.output(numbers, dtype=np.int32),
+        Number.kStreamDests: Buffer.output(dests, dtype=np.int32),
+        Number.kStreamScores: Buffer.output(scores),
+        Number.kStreamBBegins: Buffer.output(begins, dtype=np.int32),
+        Number.kStreamFrames: Buffer.output(frames, dtype=np.int32),
+        Number.kStreamInfos: Buffer.output(infos, dtype=np.int32),
+        Number.kStreamLoad: ints([*load, HISTORY if is_new else 0, *states, *arcs]),
+    }
     return Case(f"a new stream {is_new}", "load_stream", 1, LANES, buffers)
 
 
@@ -319,13 +332,19 @@ def _save(is_new):
             if kept[place] >= 0:
                 times[numbers[place] + base] = time + t
     save = [max_states, max_arcs, begin, following, end, is_new, n, m, base, time, 8, columns]
-    buffers = [
-        *map(ints, (active, kept, numbers, dests)),
-        Buffer(scores),
-        *map(ints, (frames, out)),
-        *(Buffer.output(x, dtype=np.int32) for x in (saved, old, times)),
-        ints(save),
-    ]
+    buffers = {
+        Number.kStreamActive: ints(active),
+        Number.kStreamNumKept: ints(kept),
+        Number.kStreamNumbers: ints(numbers),
+        Number.kStreamDests: ints(dests),
+        Number.kStreamScores: Buffer(scores),
+        Number.kStreamFrames: ints(frames),
+        Number.kStreamOut: ints(out),
+        Number.kStreamSaved: Buffer.output(saved, dtype=np.int32),
+        Number.kStreamOldArcs: Buffer.output(old, dtype=np.int32),
+        Number.kStreamOldTimes: Buffer.output(times, dtype=np.int32),
+        Number.kStreamSave: ints(save),
+    }
     return Case(f"a new stream {is_new}", "save_stream", 1, LANES, buffers)
 
 
@@ -351,11 +370,16 @@ def _emit(num_old):
         [src, dest, np.where(is_final, -1, label), scores.view(np.int32)], 1
     )
     arc_map[first_arc:] = np.where(is_final & (label != -1), -1, of_graph)
-    buffers = [
-        ints(arcs[:num_old]),
-        ints(arcs[num_old:] - [base, base, 0, 0]),
-        Buffer(graph.view(np.int32)),
-        *(Buffer.output(x, dtype=np.int32) for x in (splits, ids1, ids2, out_arcs, arc_map)),
-        ints([index, num_states, num_arcs, num_old, base, first_state, first_arc]),
-    ]
+    emit = [index, num_states, num_arcs, num_old, base, first_state, first_arc]
+    buffers = {
+        Number.kStreamOldArcs: ints(arcs[:num_old]),
+        Number.kStreamOut: ints(arcs[num_old:] - [base, base, 0, 0]),
+        Number.kStreamArcs: Buffer(graph.view(np.int32)),
+        Number.kStreamRowSplits2: Buffer.output(splits, dtype=np.int32),
+        Number.kStreamRowIds1: Buffer.output(ids1, dtype=np.int32),
+        Number.kStreamRowIds2: Buffer.output(ids2, dtype=np.int32),
+        Number.kStreamOutArcs: Buffer.output(out_arcs, dtype=np.int32),
+        Number.kStreamArcMap: Buffer.output(arc_map, dtype=np.int32),
+        Number.kStreamEmit: ints(emit),
+    }
     return Case(f"{num_old} arcs of earlier chunks", "emit_stream", 1, LANES, buffers)

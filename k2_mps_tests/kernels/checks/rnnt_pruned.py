@@ -16,8 +16,9 @@ import numpy as np
 from k2_mps_tests.kernels.case import UNTOUCHED, Buffer, Case
 from k2_mps_tests.kernels.checks.mutual_information import BFLOAT, EPS, FLOAT, HALF
 from k2_mps_tests.kernels.runner import values
-from k2_mps_tests.kernels.sources import enumerators
+from k2_mps_tests.kernels.sources import enumeration, enumerators
 
+Number = enumeration("rnnt_pruned.h", "RnntPrunedBuffer")
 SIZES = enumerators("rnnt_pruned.h")
 FRAMES, ROWS, THREADS = (SIZES[name] for name in ("kRpFrames", "kRpRows", "kRpThreads"))
 SIZE = 12.0  # logits of N(0, 2^2), and log(C)
@@ -76,12 +77,11 @@ def _both(shape, kind, hat=False, with_ranges=True, bounded=False, delay=0.0, nu
         floats = np.array([delay, scale], np.float32).view(np.int32)
         return Buffer(np.array([*ints, *floats, 1], np.int32))
 
-    inputs = [
-        Buffer(bits),
-        _longs(symbols),
-        _longs(ranges if with_ranges else []),
-        _longs(bounds if bounded else []),
-    ]
+    problem = {
+        Number.kRpSymbols: _longs(symbols),
+        Number.kRpRanges: _longs(ranges if with_ranges else []),
+        Number.kRpBoundary: _longs(bounds if bounded else []),
+    }
     inside = ~np.isnan(z)
     lse = np.where(inside, z, UNTOUCHED)
     name = f"{shape}, kind {kind}, hat {hat}, bounded {bounded}"
@@ -90,20 +90,22 @@ def _both(shape, kind, hat=False, with_ranges=True, bounded=False, delay=0.0, nu
         "rnnt_pruned_forward" + number.suffix,
         B * -(-T // FRAMES),
         THREADS,
-        [
-            *inputs,
-            Buffer.output(lse, np.where(inside, LOG, 0)),
-            Buffer.output(px, 2 * LOG),
-            Buffer.output(py, LOG),
-            Buffer.output(np.ones(B)),
-            params(),
-        ],
+        {
+            **problem,
+            Number.kRpLogits: Buffer(bits),
+            Number.kRpLse: Buffer.output(lse, np.where(inside, LOG, 0)),
+            Number.kRpPx: Buffer.output(px, 2 * LOG),
+            Number.kRpPy: Buffer.output(py, LOG),
+            Number.kRpOnes: Buffer.output(np.ones(B)),
+            Number.kRpParams: params(),
+        },
     )
     px_grad = random.random((B, S, columns)).astype(np.float32)
     py_grad = random.random((B, S + 1, T)).astype(np.float32)
     weight = random.random(B).astype(np.float32)
     row_grads = _row_gradients(ranges, bounds, kind == CONSTRAINED, px_grad, py_grad)
-    yield _rows_case(name, inputs[1:], px_grad, py_grad, row_grads, params())
+    inputs = {**problem, Number.kRpParams: params()}
+    yield _rows_case(name, inputs, px_grad, py_grad, row_grads)
     grad = _gradient(
         logits, symbols, ranges, bounds, blank, hat, -row_grads * weight[:, None, None, None]
     )
@@ -114,18 +116,19 @@ def _both(shape, kind, hat=False, with_ranges=True, bounded=False, delay=0.0, nu
         "rnnt_pruned_backward" + number.suffix,
         -(-B * T * R // (THREADS // 32)),
         THREADS,
-        [
-            *inputs,
-            Buffer(lse.astype(np.float32)),
-            Buffer(row_grads),
-            Buffer(weight),
-            Buffer(
+        {
+            **problem,
+            Number.kRpLogits: Buffer(bits),
+            Number.kRpLse: Buffer(lse.astype(np.float32)),
+            Number.kRpRowGrads: Buffer(row_grads),
+            Number.kRpLossGrad: Buffer(weight),
+            Number.kRpGrad: Buffer(
                 number.encode(np.full(grad.shape, UNTOUCHED, np.float32)),
                 grad.astype(np.float32),
                 tolerance + rounding,
             ),
-            params(scale=-1.0),
-        ],
+            Number.kRpParams: params(scale=-1.0),
+        },
     )
 
 
@@ -175,7 +178,7 @@ def _row_gradients(ranges, bounds, constrained, px_grad, py_grad):
     return grads
 
 
-def _rows_case(name, inputs, px_grad, py_grad, row_grads, params):
+def _rows_case(name, inputs, px_grad, py_grad, row_grads):
     """A case of rnnt_pruned_rows, which sums the scores as well."""
     B, S = px_grad.shape[:2]
     scores = np.random.default_rng(S).standard_normal(B).astype(np.float32)
@@ -185,16 +188,15 @@ def _rows_case(name, inputs, px_grad, py_grad, row_grads, params):
         "rnnt_pruned_rows",
         -(-row_grads[..., 0].size // THREADS),
         THREADS,
-        [
-            *inputs,
-            Buffer(px_grad if S else np.zeros(1, np.float32)),
-            Buffer(py_grad),
-            Buffer.output(row_grads),
-            Buffer(scores),
-            Buffer.output([-scores.astype(np.float64).sum()], B * EPS * SIZE),
-            params,
-            Buffer(reduce),
-        ],
+        {
+            **inputs,
+            Number.kRpPxGrad: Buffer(px_grad if S else np.zeros(1, np.float32)),
+            Number.kRpPyGrad: Buffer(py_grad),
+            Number.kRpRowGrads: Buffer.output(row_grads),
+            Number.kRpScores: Buffer(scores),
+            Number.kRpLoss: Buffer.output([-scores.astype(np.float64).sum()], B * EPS * SIZE),
+            Number.kRpReduce: Buffer(reduce),
+        },
     )
 
 
@@ -227,5 +229,9 @@ def _reduce(B, sums, divisor):
         "rnnt_reduce",
         1,
         32,
-        [Buffer(scores), Buffer.output(expected, B * EPS * SIZE * sums), Buffer(params)],
+        {
+            Number.kRpScores: Buffer(scores),
+            Number.kRpLoss: Buffer.output(expected, B * EPS * SIZE * sums),
+            Number.kRpReduce: Buffer(params),
+        },
     )

@@ -14,8 +14,9 @@ import numpy as np
 from k2_mps_tests.kernels.case import UNTOUCHED, Buffer, Case
 from k2_mps_tests.kernels.checks.mutual_information import BFLOAT, EPS, FLOAT, HALF
 from k2_mps_tests.kernels.runner import values
-from k2_mps_tests.kernels.sources import enumerators
+from k2_mps_tests.kernels.sources import enumeration, enumerators
 
+Number = enumeration("rnnt_pruning.h", "RnntPruningBuffer")
 SIZES = enumerators("rnnt_pruning.h")
 SIMD = 32
 THREADS, RANGES_THREADS = SIZES["kPrRowThreads"], SIZES["kPrRangesThreads"]
@@ -67,13 +68,13 @@ def _ranges(S, T, R, regular):
         "rnnt_prune_ranges",
         B,
         RANGES_THREADS,
-        [
-            Buffer(px_grad.astype(np.float32)),
-            Buffer(py_grad.astype(np.float32)),
-            Buffer(bounds.astype(np.int64)),
-            Buffer.output(expected, dtype=np.int64),
-            Buffer(np.array([S, T, R, columns, step], np.int32)),
-        ],
+        {
+            Number.kPrPxGrad: Buffer(px_grad.astype(np.float32)),
+            Number.kPrPyGrad: Buffer(py_grad.astype(np.float32)),
+            Number.kPrBoundary: Buffer(bounds.astype(np.int64)),
+            Number.kPrRanges: Buffer.output(expected, dtype=np.int64),
+            Number.kPrParams: Buffer(np.array([S, T, R, columns, step], np.int32)),
+        },
     )
 
 
@@ -127,13 +128,13 @@ def _prune(shape, tanh, number):
         kernel,
         -(-2 * T * R // (THREADS // SIMD)),
         THREADS,
-        [
-            Buffer(am),
-            Buffer(lm),
-            Buffer(ranges.astype(np.int64)),
-            _output(expected, tolerance, number),
-            Buffer(np.array([2, S, T, R, D, 0, 0], np.int32)),
-        ],
+        {
+            Number.kPrAm: Buffer(am),
+            Number.kPrLm: Buffer(lm),
+            Number.kPrRanges: Buffer(ranges.astype(np.int64)),
+            Number.kPrOut: _output(expected, tolerance, number),
+            Number.kPrParams: Buffer(np.array([2, S, T, R, D, 0, 0], np.int32)),
+        },
     )
 
 
@@ -170,12 +171,12 @@ def _backward(shape, tanh, number, am, lm, order=None):
         kernel,
         groups,
         BACKWARD_THREADS,
-        [
-            Buffer(grad),
-            Buffer(out),
-            Buffer(ranges.astype(np.int64)),
-            gradient(am_grad, am),
-            gradient(lm_grad, lm),
-            Buffer(np.array([2, S, T, R, D, am, lm], np.int32)),
-        ],
+        {
+            Number.kPrOutGrad: Buffer(grad),
+            Number.kPrOut: Buffer(out),
+            Number.kPrRanges: Buffer(ranges.astype(np.int64)),
+            Number.kPrAmGrad: gradient(am_grad, am),
+            Number.kPrLmGrad: gradient(lm_grad, lm),
+            Number.kPrParams: Buffer(np.array([2, S, T, R, D, am, lm], np.int32)),
+        },
     )

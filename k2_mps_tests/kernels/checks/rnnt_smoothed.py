@@ -9,7 +9,7 @@ three such terms for each of three parts.
 import numpy as np
 
 from k2_mps_tests.kernels.case import UNTOUCHED, Buffer, Case, ints
-from k2_mps_tests.kernels.rnnt import PROBLEMS, SIMD, THREADS, TILE
+from k2_mps_tests.kernels.rnnt import PROBLEMS, SIMD, THREADS, TILE, Number
 
 EPS = float(np.finfo(np.float32).eps)
 ROWS = THREADS // SIMD
@@ -46,30 +46,48 @@ def groups(rows):
 def _rows(problem):
     p = problem
     expected = p.rows()
-    tolerances = {"am_exp": 8 * EPS, "lm_exp": 8 * EPS, "lm_log_sum": log_tolerance(p)}
     next_places = p.next_places()
-    buffers = [
-        *(floats(p.am), floats(p.lm), p.some_symbols(), p.boundary()),
-        *(Buffer.output(x, tolerances.get(name, 0)) for name, x in expected.items()),
-        Buffer.output(next_places, dtype=np.int32) if p.S else ints([7]),
-        p.params(),
-    ]
+    buffers = {
+        Number.kSmoothedAm: floats(p.am),
+        Number.kSmoothedLm: floats(p.lm),
+        Number.kSmoothedSymbols: p.some_symbols(),
+        Number.kSmoothedBoundary: p.boundary(),
+        Number.kSmoothedAmExp: Buffer.output(expected["am_exp"], 8 * EPS),
+        Number.kSmoothedLmExp: Buffer.output(expected["lm_exp"], 8 * EPS),
+        Number.kSmoothedAmMax: Buffer.output(expected["am_max"]),
+        Number.kSmoothedLmMax: Buffer.output(expected["lm_max"]),
+        Number.kSmoothedLmLogSum: Buffer.output(expected["lm_log_sum"], log_tolerance(p)),
+        Number.kSmoothedNext: (Buffer.output(next_places, dtype=np.int32) if p.S else ints([7])),
+        Number.kSmoothedParams: p.params(),
+    }
     count = p.B * (p.T + p.S + 1)
     return Case(p.name, "rnnt_smoothed_rows", groups(count), THREADS, buffers)
 
 
 def _unigram(p):
     rows, (unigram, _) = p.rows(), p.am_only
-    buffers = [floats(p.lm), floats(rows["lm_max"]), floats(rows["lm_log_sum"])]
-    buffers += [Buffer.output(unigram, log_tolerance(p) + EPS * np.abs(unigram)), p.params()]
+    tolerance = log_tolerance(p) + EPS * np.abs(unigram)
+    buffers = {
+        Number.kSmoothedLm: floats(p.lm),
+        Number.kSmoothedLmMax: floats(rows["lm_max"]),
+        Number.kSmoothedLmLogSum: floats(rows["lm_log_sum"]),
+        Number.kSmoothedUnigram: Buffer.output(unigram, tolerance),
+        Number.kSmoothedParams: p.params(),
+    }
     return Case(p.name, "rnnt_smoothed_unigram", -(-p.C // SIMD), THREADS, buffers)
 
 
 def _am_only(p):
     unigram, sums = p.am_only
-    buffers = [floats(p.am), floats(p.rows()["am_max"]), floats(unigram), p.boundary()]
     tolerance = log_tolerance(p) + 4 * EPS * np.abs(sums)
-    buffers += [Buffer.output(sums, tolerance), p.params()]
+    buffers = {
+        Number.kSmoothedAm: floats(p.am),
+        Number.kSmoothedAmMax: floats(p.rows()["am_max"]),
+        Number.kSmoothedUnigram: floats(unigram),
+        Number.kSmoothedBoundary: p.boundary(),
+        Number.kSmoothedAmLogSum: Buffer.output(sums, tolerance),
+        Number.kSmoothedParams: p.params(),
+    }
     return Case(p.name, "rnnt_smoothed_am_only", groups(p.B * p.T), THREADS, buffers)
 
 
@@ -89,16 +107,26 @@ def _scores(p, has_grads):
     products = np.einsum("bsc,btc->bst", rows["lm_exp"], rows["am_exp"])
     log_sums = log_sums if p.scale else 0 * log_sums
     tolerance = score_tolerance(p)
-    buffers = [
-        *(floats(p.am), floats(p.lm), p.some_symbols(), p.boundary()),
-        *(floats(rows[name]) for name in ("am_max", "lm_max", "lm_log_sum")),
-        *(floats(products), floats(unigram), floats(am_log_sum)),
-        *(Buffer.output(px, tolerance), Buffer.output(py, tolerance)),
-        Buffer.output(log_sums, log_tolerance(p) + 4 * EPS * np.abs(log_sums)),
-        _outside(px.size * has_grads, x_inside),
-        _outside(has_grads, y_inside),
-        Buffer.output(np.ones(p.B)) if has_grads else floats(np.zeros(1)),
-        p.params(has_grads),
-    ]
+    buffers = {
+        Number.kSmoothedAm: floats(p.am),
+        Number.kSmoothedLm: floats(p.lm),
+        Number.kSmoothedSymbols: p.some_symbols(),
+        Number.kSmoothedBoundary: p.boundary(),
+        Number.kSmoothedAmMax: floats(rows["am_max"]),
+        Number.kSmoothedLmMax: floats(rows["lm_max"]),
+        Number.kSmoothedLmLogSum: floats(rows["lm_log_sum"]),
+        Number.kSmoothedProducts: floats(products),
+        Number.kSmoothedUnigram: floats(unigram),
+        Number.kSmoothedAmLogSum: floats(am_log_sum),
+        Number.kSmoothedPx: Buffer.output(px, tolerance),
+        Number.kSmoothedPy: Buffer.output(py, tolerance),
+        Number.kSmoothedLogSums: Buffer.output(
+            log_sums, log_tolerance(p) + 4 * EPS * np.abs(log_sums)
+        ),
+        Number.kSmoothedPxGrad: _outside(px.size * has_grads, x_inside),
+        Number.kSmoothedPyGrad: _outside(has_grads, y_inside),
+        Number.kSmoothedOnes: Buffer.output(np.ones(p.B)) if has_grads else floats(np.zeros(1)),
+        Number.kSmoothedParams: p.params(has_grads),
+    }
     tiles = p.B * (p.S // TILE + 1) * ((p.px_columns - 1) // TILE + 1)
     return Case(f"{p.name}, {has_grads}", "rnnt_smoothed_scores", tiles, THREADS, buffers)

@@ -8,7 +8,7 @@ import numpy as np
 
 from k2_mps_tests.kernels.case import UNTOUCHED, Buffer, Case
 from k2_mps_tests.kernels.checks.rnnt_smoothed import EPS, floats, groups
-from k2_mps_tests.kernels.rnnt import PIECE, PROBLEMS, THREADS
+from k2_mps_tests.kernels.rnnt import PIECE, PROBLEMS, THREADS, Number
 
 
 def cases():
@@ -26,13 +26,15 @@ def tolerance(problem, terms):
 
 
 def _grads(p):
-    """The first arguments of most kernels."""
-    return [
-        floats(p.px_grad if p.S else np.zeros(1)),
-        floats(p.py_grad),
-        p.boundary(),
-        floats(p.loss_grad()),
-    ]
+    """The arguments of kernels that read the gradients of px and py."""
+    return {
+        Number.kSmoothedPxGrad: floats(p.px_grad if p.S else np.zeros(1)),
+        Number.kSmoothedPyGrad: floats(p.py_grad),
+        Number.kSmoothedBoundary: p.boundary(),
+        Number.kSmoothedLossGrad: floats(p.loss_grad()),
+        Number.kSmoothedLogSums: floats(_log_sums(p)),
+        Number.kSmoothedParams: p.params(),
+    }
 
 
 def _sums(p):
@@ -52,8 +54,11 @@ def _weights(p):
     weights = Buffer.output(grads, np.abs(grads) * EPS * (8 + 60))
     if not p.scale:
         weights = Buffer(np.full(grads.shape, UNTOUCHED, np.float32))
-    buffers = [*_grads(p), floats(_log_sums(p)), weights]
-    buffers += [Buffer.output(_sums(p), sizes), p.params()]
+    buffers = {
+        **_grads(p),
+        Number.kSmoothedWeights: weights,
+        Number.kSmoothedSums: Buffer.output(_sums(p), sizes),
+    }
     rows = p.B * (p.S + 1)
     return Case(p.name, "rnnt_smoothed_weights", groups(rows), THREADS, buffers)
 
@@ -70,17 +75,27 @@ def _expected_parts(p):
 def _parts(p):
     unigram, am_log_sum = p.am_only
     expected = _expected_parts(p)
-    buffers = [*_grads(p), floats(_log_sums(p)), floats(p.am), floats(p.rows()["am_max"])]
-    buffers += [floats(unigram), floats(am_log_sum)]
-    buffers += [Buffer.output(expected, tolerance(p, PIECE * (p.S + 1))), p.params()]
+    buffers = {
+        **_grads(p),
+        Number.kSmoothedAm: floats(p.am),
+        Number.kSmoothedAmMax: floats(p.rows()["am_max"]),
+        Number.kSmoothedUnigram: floats(unigram),
+        Number.kSmoothedAmLogSum: floats(am_log_sum),
+        Number.kSmoothedParts: Buffer.output(expected, tolerance(p, PIECE * (p.S + 1))),
+    }
     return Case(p.name, "rnnt_smoothed_am_only_parts", len(expected), THREADS, buffers)
 
 
 def _unigram_grad(p):
     *_, expected = p.gradients()
-    buffers = [p.some_symbols(), Buffer(_sums(p)), floats(_expected_parts(p))]
     terms = p.B * (p.S + 1) * p.T
-    buffers += [Buffer.output(expected, tolerance(p, terms)), p.params()]
+    buffers = {
+        Number.kSmoothedSymbols: p.some_symbols(),
+        Number.kSmoothedSums: Buffer(_sums(p)),
+        Number.kSmoothedParts: floats(_expected_parts(p)),
+        Number.kSmoothedUnigramGrad: Buffer.output(expected, tolerance(p, terms)),
+        Number.kSmoothedParams: p.params(),
+    }
     return Case(p.name, "rnnt_smoothed_unigram_grad", -(-p.C // THREADS), THREADS, buffers)
 
 
@@ -95,15 +110,23 @@ def _finish(p):
     ]
     if not p.scale:
         products = [np.full_like(x, np.nan) for x in products]
-    buffers = [
-        *(*_grads(p), floats(p.am), floats(p.lm), p.some_symbols()),
-        *(floats(rows[x]) for x in ("am_exp", "lm_exp", "am_max", "lm_max", "lm_log_sum")),
-        Buffer(p.next_places() if p.S else np.zeros(1, np.int32)),
-        *(floats(unigram), floats(am_log_sum), floats(_log_sums(p)), floats(unigram_grad)),
-        Buffer(_sums(p)),
-        Buffer(products[0], am_grad, tolerance(p, p.S + 1)),
-        Buffer(products[1], lm_grad, tolerance(p, p.T)),
-        p.params(),
-    ]
+    buffers = {
+        **_grads(p),
+        Number.kSmoothedAm: floats(p.am),
+        Number.kSmoothedLm: floats(p.lm),
+        Number.kSmoothedSymbols: p.some_symbols(),
+        Number.kSmoothedAmExp: floats(rows["am_exp"]),
+        Number.kSmoothedLmExp: floats(rows["lm_exp"]),
+        Number.kSmoothedAmMax: floats(rows["am_max"]),
+        Number.kSmoothedLmMax: floats(rows["lm_max"]),
+        Number.kSmoothedLmLogSum: floats(rows["lm_log_sum"]),
+        Number.kSmoothedNext: Buffer(p.next_places() if p.S else np.zeros(1, np.int32)),
+        Number.kSmoothedUnigram: floats(unigram),
+        Number.kSmoothedAmLogSum: floats(am_log_sum),
+        Number.kSmoothedUnigramGrad: floats(unigram_grad),
+        Number.kSmoothedSums: Buffer(_sums(p)),
+        Number.kSmoothedAmGrad: Buffer(products[0], am_grad, tolerance(p, p.S + 1)),
+        Number.kSmoothedLmGrad: Buffer(products[1], lm_grad, tolerance(p, p.T)),
+    }
     count = p.B * (p.T + p.S + 1)
     return Case(p.name, "rnnt_smoothed_finish", groups(count), THREADS, buffers)

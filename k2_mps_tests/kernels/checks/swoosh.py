@@ -13,8 +13,9 @@ import math
 import numpy as np
 
 from k2_mps_tests.kernels.case import UNTOUCHED, Buffer, Case
-from k2_mps_tests.kernels.sources import enumerators
+from k2_mps_tests.kernels.sources import enumeration, enumerators
 
+Number = enumeration("swoosh.h", "SwooshBuffer")
 CELLS = enumerators("swoosh.h")["kSwooshCells"]
 OF_CHUNK = enumerators("swoosh.h")["kSwooshOfChunk"]
 CHUNKS = enumerators("swoosh.h")["kSwooshChunks"]
@@ -123,15 +124,18 @@ def _groups(size):
 def _values(name, suffix, size, is_aligned, with_deriv):
     content, x = _inputs(size, suffix)
     y = np.array([_value(at) for at in x])
-    buffers = [Buffer(content), Buffer.output(y.astype(np.float32), _tolerance(y))]
+    buffers = {
+        Number.kSwooshX: Buffer(content),
+        Number.kSwooshY: Buffer.output(y.astype(np.float32), _tolerance(y)),
+        Number.kSwooshParams: _params(size, is_aligned),
+        Number.kSwooshTable: _table(),
+    }
     kernel = "swoosh"
     if with_deriv:
         kernel = "swoosh_and_deriv"
         deriv = np.array([_sigmoid(at) - COEFF for at in x])
-        buffers.append(Buffer.output(deriv.astype(np.float32), _tolerance(deriv)))
-    buffers += [_params(size, is_aligned), _table()]
-    if with_deriv:
-        buffers.append(_table())
+        buffers[Number.kSwooshDeriv] = Buffer.output(deriv.astype(np.float32), _tolerance(deriv))
+        buffers[Number.kSwooshDerivTable] = _table()
     return Case(name, kernel + suffix, _groups(size), THREADS, buffers)
 
 
@@ -176,13 +180,14 @@ def _forward(name, suffix, size, is_aligned, dropout_prob):
     # A sum near an integer may be rounded to the other side of it.  A kernel's derivative is
     # within 1e-5.
     is_near = np.abs(with_rounding - np.round(with_rounding)) < 1e-5 / STEP
-    buffers = [
-        Buffer(content),
-        Buffer.output(y.astype(np.float32), tolerance),
-        Buffer(np.zeros(size, np.uint8), g.astype(np.uint8), is_near.astype(float)),
-        _params(size, is_aligned, dropout_prob),
-        _table(),
-    ]
+    zeros = np.zeros(size, np.uint8)
+    buffers = {
+        Number.kSwooshX: Buffer(content),
+        Number.kSwooshY: Buffer.output(y.astype(np.float32), tolerance),
+        Number.kSwooshG: Buffer(zeros, g.astype(np.uint8), is_near.astype(float)),
+        Number.kSwooshParams: _params(size, is_aligned, dropout_prob),
+        Number.kSwooshTable: _table(),
+    }
     return Case(name, "swoosh_forward" + suffix, _groups(size), THREADS, buffers)
 
 
@@ -204,10 +209,10 @@ def _backward(name, suffix, size, is_aligned):
         "swoosh_backward" + suffix,
         _groups(size),
         THREADS,
-        [
-            Buffer(y_grad),
-            Buffer(g),
-            Buffer(begin, expected.astype(np.float32), tolerance),
-            _packed(size, is_aligned, [STEP, COEFF, 0.0]),
-        ],
+        {
+            Number.kSwooshYGrad: Buffer(y_grad),
+            Number.kSwooshG: Buffer(g),
+            Number.kSwooshXGrad: Buffer(begin, expected.astype(np.float32), tolerance),
+            Number.kSwooshParams: _packed(size, is_aligned, [STEP, COEFF, 0.0]),
+        },
     )

@@ -75,9 +75,11 @@ DenseFsaVec DenseFsaVecMps(const at::Tensor &log_probs,
       row += segments[i].num_frames + 1;
       params.first_rows[k + 1] = row;
     }
-    mps::Launch(kDenseFsaVec, "dense_fsa_vec",
-                GridOfRows(row - params.first_rows[0], params.num_symbols + 1),
-                {from, *scores, row_splits, params});
+    mps::Launch(
+        kDenseFsaVec, "dense_fsa_vec",
+        GridOfRows(row - params.first_rows[0], params.num_symbols + 1),
+        {mps::In(kDvLogProbs, from), mps::Out(kDvScores, *scores),
+         mps::Out(kDvRowSplits, row_splits), mps::In(kDvParams, params)});
   }
   Array1<int32_t> splits = GpuArray<int32_t>(row_splits, num_segments + 1);
   return DenseFsaVec(RaggedShape2(&splits, nullptr, row),
@@ -113,7 +115,8 @@ void DenseFsaVecGradMps(const at::Tensor &scores_grad,
     }
     mps::Launch(kDenseFsaVec, "dense_fsa_vec_grad",
                 GridOfRows(grad.size(0) * grad.size(1), params.num_symbols),
-                {scores_grad, grad, params});
+                {mps::In(kDvScoresGrad, scores_grad), mps::Out(kDvGrad, grad),
+                 mps::In(kDvParams, params)});
   }
 }
 

@@ -36,11 +36,28 @@ std::string ForSemiring(const char *kernel, bool log_semiring) {
   return std::string(kernel) + (log_semiring ? "_log" : "_tropical");
 }
 
-// The inputs of all kernels.
+// What most kernels read.
 struct DoubleScoresInputs {
   DoubleScoresParams params;
   torch::Tensor arcs, state_begins, batch_begins, states, leaving_begins,
       incoming_begins, incoming;
+
+  // Returns the arguments of kernels over arcs, and others.
+  mps::Arguments OverArcs(const mps::Arguments &more) const {
+    return mps::Join(
+        {mps::In(kDsArcs, arcs), mps::In(kDsStateBegins, state_begins),
+         mps::In(kDsLeavingBegins, leaving_begins), mps::In(kDsParams, params)},
+        more);
+  }
+
+  // Returns the arguments of kernels over batches, and others.
+  mps::Arguments OverBatches(const mps::Arguments &more) const {
+    return mps::Join(OverArcs({mps::In(kDsBatchBegins, batch_begins),
+                               mps::In(kDsStates, states),
+                               mps::In(kDsIncomingBegins, incoming_begins),
+                               mps::In(kDsIncoming, incoming)}),
+                     more);
+  }
 };
 
 DoubleScoresInputs GetInputs(BatchedFsas &batched) {
@@ -144,9 +161,9 @@ std::pair<DoubleScores, DoubleScores> ComputeDoubleScores(BatchedFsas &fsas,
                             fsas.fsas, params.num_batches, num_directions);
   LaunchBatches(&params, walk.num_waves, [&] {
     mps::Launch(kDoubleScores, walk.kernel, walk.grid,
-                {inputs.arcs, inputs.state_begins, inputs.batch_begins,
-                 inputs.states, inputs.leaving_begins, inputs.incoming_begins,
-                 inputs.incoming, states, totals, best_arcs, params});
+                inputs.OverBatches({mps::Out(kDsScores, states),
+                                    mps::Out(kDsTotals, totals),
+                                    mps::Out(kDsBestArcs, best_arcs)}));
   });
   auto scores_of = [&](int32_t direction) {
     return DoubleScores{states[direction], totals[direction],
@@ -162,7 +179,9 @@ torch::Tensor RoundDoubleScores(const DoubleScores &scores) {
   torch::Tensor ans =
       torch::empty({params.num_states}, scores.states.options());
   mps::Launch(kDoubleScores, ForSemiring("double_rounded", scores.log_semiring),
-              mps::GridOf(params.num_states), {scores.states, ans, params});
+              mps::GridOf(params.num_states),
+              {mps::In(kDsScores, scores.states), mps::Out(kDsRounded, ans),
+               mps::In(kDsParams, params)});
   return ans;
 }
 
@@ -185,16 +204,18 @@ torch::Tensor DoubleScoresBackprop(BatchedFsas &fsas, bool is_forward,
                 ans = New(inputs, {params.num_arcs});
   const mps::Grid arc_grid = GetArcGrid(&params);
   mps::Launch(kDoubleScores, "double_shares", arc_grid,
-              {inputs.arcs, inputs.state_begins, inputs.leaving_begins,
-               scores.states, scores.best_arcs, shares, params});
+              inputs.OverArcs({mps::In(kDsScores, scores.states),
+                               mps::In(kDsBestArcs, scores.best_arcs),
+                               mps::Out(kDsShares, shares)}));
   const Walk walk =
       GetWalk("double_backprop", fsas.fsas, params.num_batches, 1);
   LaunchBatches(&params, walk.num_waves, [&] {
     mps::Launch(
         kDoubleScores, walk.kernel, walk.grid,
-        {inputs.arcs, inputs.state_begins, inputs.batch_begins, inputs.states,
-         inputs.leaving_begins, inputs.incoming_begins, inputs.incoming,
-         scores.states, shares, grad, state_grad, ans, params});
+        inputs.OverBatches({mps::In(kDsScores, scores.states),
+                            mps::In(kDsShares, shares), mps::In(kDsGrad, grad),
+                            mps::Out(kDsStateGrad, state_grad),
+                            mps::Out(kDsArcGrad, ans)}));
   });
   return ans;
 }
@@ -207,9 +228,11 @@ torch::Tensor DoubleTotalsBackprop(BatchedFsas &fsas,
   inputs.params.grad_stride = static_cast<int>(grad.stride(0));
   torch::Tensor ans = New(inputs, {inputs.params.num_arcs});
   const mps::Grid grid = GetArcGrid(&inputs.params);
-  mps::Launch(kDoubleScores, "double_totals_backprop", grid,
-              {inputs.arcs, inputs.state_begins, inputs.leaving_begins,
-               forward.states, backward.states, grad, ans, inputs.params});
+  mps::Launch(
+      kDoubleScores, "double_totals_backprop", grid,
+      inputs.OverArcs({mps::In(kDsForwardScores, forward.states),
+                       mps::In(kDsBackwardScores, backward.states),
+                       mps::In(kDsGrad, grad), mps::Out(kDsArcGrad, ans)}));
   return ans;
 }
 
@@ -220,8 +243,9 @@ torch::Tensor DoubleArcPost(BatchedFsas &fsas, const DoubleScores &forward,
   const mps::Grid grid = GetArcGrid(&inputs.params);
   mps::Launch(kDoubleScores, ForSemiring("double_arc_post", fsas.log_semiring),
               grid,
-              {inputs.arcs, inputs.state_begins, inputs.leaving_begins,
-               forward.states, backward.states, ans, inputs.params});
+              inputs.OverArcs({mps::In(kDsForwardScores, forward.states),
+                               mps::In(kDsBackwardScores, backward.states),
+                               mps::Out(kDsArcPost, ans)}));
   return ans;
 }
 
@@ -234,9 +258,14 @@ std::pair<torch::Tensor, torch::Tensor> DoubleArcPostBackprop(
                 backward_grad = New(inputs, {num_states});
   const mps::Grid grid = GetArcGrid(&inputs.params);
   mps::Launch(kDoubleScores, "double_arc_post_backprop", grid,
-              {grad.contiguous(), inputs.state_begins, inputs.leaving_begins,
-               inputs.incoming_begins, inputs.incoming, forward_grad,
-               backward_grad, inputs.params});
+              {mps::In(kDsArcGrad, grad.contiguous()),
+               mps::In(kDsStateBegins, inputs.state_begins),
+               mps::In(kDsLeavingBegins, inputs.leaving_begins),
+               mps::In(kDsIncomingBegins, inputs.incoming_begins),
+               mps::In(kDsIncoming, inputs.incoming),
+               mps::Out(kDsForwardGrad, forward_grad),
+               mps::Out(kDsBackwardGrad, backward_grad),
+               mps::In(kDsParams, inputs.params)});
   return {forward_grad, backward_grad};
 }
 

@@ -120,9 +120,13 @@ GraphIndex GraphIndexMps(FsaVec &fsas) {
   mps::Launch(
       kGraphIndex, kGraphIndex,
       {static_cast<uint32_t>(2 * params.num_fsas), threads},
-      {ToTorch(fsas.values), ToTorch(state_begins), ToTorch(leaving_begins),
-       ans.incoming_begins, ans.incoming, ans.by_label, ans.fsa_of_arc,
-       ans.labels, ans.every_fsa, params});
+      {mps::In(kGiArcs, ToTorch(fsas.values)),
+       mps::In(kGiStateBegins, ToTorch(state_begins)),
+       mps::In(kGiLeavingBegins, ToTorch(leaving_begins)),
+       mps::Out(kGiIncomingBegins, ans.incoming_begins),
+       mps::Out(kGiIncoming, ans.incoming), mps::Out(kGiByLabel, ans.by_label),
+       mps::Out(kGiFsaOfArc, ans.fsa_of_arc), mps::Out(kGiLabels, ans.labels),
+       mps::Out(kGiEveryFsa, ans.every_fsa), mps::In(kGiParams, params)});
   return ans;
 }
 

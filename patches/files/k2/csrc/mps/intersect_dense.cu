@@ -37,9 +37,6 @@ constexpr const char *kIntersectDense = "intersect_dense";
 constexpr const char *kKernel = "intersect_dense";
 constexpr const char *kLattice = "lattice";
 
-// The arguments that all kernels of lattice.metal begin with.
-using IntersectInputs = mps::FirstArguments<LatticeParams>;
-
 // Returns how many lanes share a state in the passes.
 int32_t WidthOf(FsaVec &fsas) {
   return mps::LanesOfState(fsas.NumElements(), fsas.TotSize(1), kIdArcsOfLane);
@@ -106,17 +103,20 @@ std::unique_ptr<Lattice> IntersectDenseMps(
       work, num_rows, num_waves, [&](int32_t first, int32_t last) {
         mps::Launch(
             kIntersectDense, kKernel, passes,
-            {arcs, state_begins, leaving_begins, index.incoming_begins,
-             index.incoming, b_scores, row_begins, a_to_b_map, state_scores,
-             IntersectDenseParams{stride, num_columns, num_scores, num_states,
-                                  width, first, last}});
+            {mps::In(kIdArcs, arcs), mps::In(kIdStateBegins, state_begins),
+             mps::In(kIdLeavingBegins, leaving_begins),
+             mps::In(kIdIncomingBegins, index.incoming_begins),
+             mps::In(kIdIncoming, index.incoming),
+             mps::In(kIdBScores, b_scores), mps::In(kIdBBegins, row_begins),
+             mps::In(kIdAToBMap, a_to_b_map),
+             mps::Out(kIdStateScores, state_scores),
+             mps::In(kIdParams,
+                     IntersectDenseParams{stride, num_columns, num_scores,
+                                          num_states, width, first, last})});
       });
 
-  IntersectInputs inputs{
-      {arcs, state_begins, leaving_begins, index.incoming_begins,
-       index.incoming, b_scores, row_begins, a_to_b_map, state_scores},
-      {num_fsas, num_states, num_steps, num_words, stride, num_columns,
-       output_beam, 0}};
+  LatticeParams params = {num_fsas, num_states,  num_steps,   num_words,
+                          stride,   num_columns, output_beam, 0};
   torch::Tensor words = GpuTensor<int32_t>(2 * int64_t{num_words} * num_steps),
                 counts = GpuTensor<int32_t>(4 * num_frames),
                 frame_states = GpuTensor<int32_t>(num_frames + 1),
@@ -124,33 +124,55 @@ std::unique_ptr<Lattice> IntersectDenseMps(
                 totals = GpuTensor<int64_t>(kLtNumTotals),
                 // While has_best_arcs is 0, no kernel reads best_arcs.
       best_arcs = frame_arcs, paths;
+  // The arguments of all kernels of lattice.metal, and others.
+  auto with = [&](const mps::Arguments &more) {
+    return mps::Join({mps::In(kLatticeArcs, arcs),
+                      mps::In(kLatticeStateBegins, state_begins),
+                      mps::In(kLatticeLeavingBegins, leaving_begins),
+                      mps::In(kLatticeIncomingBegins, index.incoming_begins),
+                      mps::In(kLatticeIncoming, index.incoming),
+                      mps::In(kLatticeBScores, b_scores),
+                      mps::In(kLatticeBBegins, row_begins),
+                      mps::In(kLatticeAToBMap, a_to_b_map),
+                      mps::In(kLatticeStateScores, state_scores),
+                      mps::In(kLatticeParams, params)},
+                     more);
+  };
   const mps::Grid frames = mps::GridOf(
       static_cast<int32_t>(num_frames) * kLtSimdWidth, kLtFrameThreads);
   BestPaths best;
   const int64_t *total = nullptr;
   for (BeamLimits limits{max_states, max_arcs, output_beam};;) {
-    inputs.params.beam = limits.beam;
+    params.beam = limits.beam;
     mps::Launch(kLattice, "count_lattice", frames,
-                inputs.And({best_arcs, words, counts}));
+                with({mps::In(kLatticeBestArcs, best_arcs),
+                      mps::Out(kLatticeWords, words),
+                      mps::Out(kLatticeCounts, counts)}));
     const char *place = "place_lattice";
     mps::Launch(
         kLattice, place,
         {1, mps::FitThreads(kLattice, place, arcs, num_frames, kLtSimdWidth)},
-        inputs.And({best_arcs, counts, frame_states, frame_arcs, totals}));
+        with({mps::In(kLatticeBestArcs, best_arcs),
+              mps::In(kLatticeCounts, counts),
+              mps::Out(kLatticeFrameStates, frame_states),
+              mps::Out(kLatticeFrameArcs, frame_arcs),
+              mps::Out(kLatticeTotals, totals)}));
     total = EvalPtr<int64_t>(totals);
     const int64_t states = total[kLtStates], leaving = total[kLtLeavingArcs];
-    if (!inputs.params.has_best_arcs &&
+    if (!params.has_best_arcs &&
         (total[kLtRounding] || limits.Exceeded(states, leaving))) {
       best_arcs = GpuTensor<int32_t>(num_frames);
       paths = GpuTensor<int32_t>(3 * num_fsas);
-      inputs.params.has_best_arcs = 1;
+      params.has_best_arcs = 1;
       // These have one simdgroup for each FSA: not more waves than the passes.
       mps::LaunchInParts(
           work, num_steps, num_waves, [&](int32_t first, int32_t last) {
             mps::Launch(
                 kLattice, "find_best_paths",
                 mps::GridOf(num_fsas * kLtSimdWidth, kLtFrameThreads),
-                inputs.And({best_arcs, paths, BestPathsParams{first, last}}));
+                with({mps::Out(kLatticeBestArcs, best_arcs),
+                      mps::Out(kLatticePaths, paths),
+                      mps::In(kLatticeSteps, BestPathsParams{first, last})}));
           });
       const int32_t *path = EvalPtr<int32_t>(paths);
       for (int32_t i = 0; i != num_fsas; ++i) {
@@ -179,8 +201,15 @@ std::unique_ptr<Lattice> IntersectDenseMps(
                 map_b = GpuTensor<int32_t>(ans_arcs);
   mps::Launch(
       kLattice, "emit_lattice", frames,
-      inputs.And({best_arcs, words, frame_states, frame_arcs, row_splits1,
-                  row_ids1, row_splits2, row_ids2, out, map_a, map_b}));
+      with({mps::In(kLatticeBestArcs, best_arcs), mps::In(kLatticeWords, words),
+            mps::In(kLatticeFrameStates, frame_states),
+            mps::In(kLatticeFrameArcs, frame_arcs),
+            mps::Out(kLatticeRowSplits1, row_splits1),
+            mps::Out(kLatticeRowIds1, row_ids1),
+            mps::Out(kLatticeRowSplits2, row_splits2),
+            mps::Out(kLatticeRowIds2, row_ids2), mps::Out(kLatticeOut, out),
+            mps::Out(kLatticeArcMapA, map_a),
+            mps::Out(kLatticeArcMapB, map_b)}));
   lattice->frame_states = GpuArray<int32_t>(frame_states, num_frames + 1);
   lattice->frame_arcs = GpuArray<int32_t>(frame_arcs, num_frames + 1);
   lattice->arc_map_a = GpuArray<int32_t>(map_a, ans_arcs);

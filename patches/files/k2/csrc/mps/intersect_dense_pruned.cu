@@ -82,8 +82,8 @@ class Memory {
     room_.max_states = needed_.rings * num_frames * problem.active + 1;
     room_.max_arcs = needed_.rings * num_frames * problem.leaving + 1;
     room_.max_out_arcs =
-        problem.num_rows * std::max(std::min<int64_t>(problem.leaving, 500),
-                                    needed_.arcs_of_row);
+        problem.num_rows *
+        std::max(std::min<int64_t>(problem.leaving, 500), needed_.arcs_of_row);
     room_.max_out_states = room_.max_out_arcs / 2 + problem.num_rows + 2;
   }
 
@@ -127,9 +127,7 @@ class Memory {
     room_.SetParams(params);
   }
 
-  // Returns the memory in the order of the arguments of pruned.metal, from the
-  // tables on.
-  std::vector<torch::Tensor> Allocate(const torch::Tensor &infos) const {
+  PrunedMemory Allocate(const torch::Tensor &infos) const {
     return room_.Allocate(GpuTensor<int32_t>(2 * NumPairs()), infos, at_once_,
                           problem_.num_seqs, problem_.num_rows);
   }
@@ -313,11 +311,13 @@ std::unique_ptr<PrunedLattice> IntersectDensePrunedMps(
   Array1<int32_t> state_begins = graphs.RowSplits(1),
                   leaving_begins = graphs.RowSplits(2),
                   row_begins = b_fsas.shape.RowSplits(1);
-  mps::FirstArguments<PrunedParams> inputs{
-      {arcs, ToTorch(state_begins), ToTorch(leaving_begins),
-       ToTorch(b_fsas.scores), ToTorch(row_begins)},
-      {}};
-  PrunedParams &params = inputs.params;
+  const mps::Arguments inputs = {
+      mps::In(kPrunedArcs, arcs),
+      mps::In(kPrunedStateBegins, ToTorch(state_begins)),
+      mps::In(kPrunedLeavingBegins, ToTorch(leaving_begins)),
+      mps::In(kPrunedBScores, ToTorch(b_fsas.scores)),
+      mps::In(kPrunedBBegins, ToTorch(row_begins))};
+  PrunedParams params = {};
   params.num_seqs = num_seqs;
   params.num_rows = num_rows;
   params.shared_graph = problem.shared_graph;
@@ -329,7 +329,6 @@ std::unique_ptr<PrunedLattice> IntersectDensePrunedMps(
   params.allow_partial = allow_partial;
   params.search_beam = search_beam;
   params.output_beam = output_beam;
-  const size_t num_inputs = inputs.arguments.size();
 
   for (;;) {
     if (!memory.Fit()) {
@@ -338,23 +337,25 @@ std::unique_ptr<PrunedLattice> IntersectDensePrunedMps(
     }
     memory.SetParams(&params);
     torch::Tensor infos = GpuTensor<int32_t>(num_seqs * kPrNumInfos);
-    const std::vector<torch::Tensor> scratch = memory.Allocate(infos);
-    inputs.arguments.resize(num_inputs, arcs);
-    inputs.arguments.insert(inputs.arguments.end(), scratch.begin(),
-                            scratch.end());
+    const PrunedMemory allocated = memory.Allocate(infos);
+    const mps::Arguments arguments =
+        mps::Join(mps::Join(inputs, allocated.Arguments()),
+                  {mps::In(kPrunedParams, params)});
     PrunedStartParams start{static_cast<int32_t>(memory.NumPairs()),
                             num_seqs * kPrNumInfos};
     for (int32_t first = 0; first < num_seqs; first += memory.at_once()) {
       const uint32_t count = std::min(memory.at_once(), num_seqs - first);
       if (first != 0) mps::Commit();
-      mps::Launch(kPruned, "start_pruned",
-                  mps::GridOf(std::min(start.num_pairs, 1 << 16)),
-                  {scratch[0], infos, start});
+      mps::Launch(
+          kPruned, "start_pruned",
+          mps::GridOf(std::min(start.num_pairs, 1 << 16)),
+          {mps::Out(kPrunedTable, allocated.table),
+           mps::Out(kPrunedInfos, infos), mps::In(kPrunedDispatch, start)});
       start.num_infos = 0;
       if (groups > 1) {
         auto launch = [&](const PrunedStep &step, uint32_t threadgroups) {
           mps::Launch(kPruned, kStep, grid_of(threadgroups),
-                      inputs.And({step}));
+                      mps::Join(arguments, {mps::In(kPrunedDispatch, step)}));
         };
         Steps(first, count, groups, num_rows, launch).LaunchAll();
         continue;
@@ -362,14 +363,16 @@ std::unique_ptr<PrunedLattice> IntersectDensePrunedMps(
       mps::LaunchInParts(
           1, problem.NumWindows(), num_waves() * kPrShift * rounds,
           [&](int32_t begin, int32_t end) {
-            mps::Launch(kPruned, kSearch, grid_of(count),
-                        inputs.And({PrunedPart{first, begin, end}}));
+            mps::Launch(
+                kPruned, kSearch, grid_of(count),
+                mps::Join(arguments, {mps::In(kPrunedDispatch,
+                                              PrunedPart{first, begin, end})}));
           });
     }
     mps::Launch(
         kPruned, "describe_pruned",
         {static_cast<uint32_t>(num_seqs) * kPrWideGroups, kPrWideThreads},
-        inputs.And({}));
+        arguments);
     const Totals totals(EvalPtr<int32_t>(infos), num_seqs);
     if (totals.error & ~(kPrSmallRings | kPrSmallOutput)) {
       KeepWhyHostIntersectsPruned(
@@ -396,11 +399,19 @@ std::unique_ptr<PrunedLattice> IntersectDensePrunedMps(
     const int32_t num_steps = num_rows + 1, num_frames = num_seqs * num_steps;
     torch::Tensor frame_states = GpuTensor<int32_t>(num_frames + 1),
                   frame_arcs = GpuTensor<int32_t>(num_frames + 1);
-    mps::Launch(kPruned, "emit_pruned",
-                mps::GridOf(std::max(num_states + 1, num_arcs)),
-                inputs.And({ToTorch(begins), row_splits2, row_ids1, row_ids2,
-                            out, map_a, map_b, frame_states, frame_arcs,
-                            PrunedEmitParams{num_seqs, num_states, num_arcs}}));
+    mps::Launch(
+        kPruned, "emit_pruned", mps::GridOf(std::max(num_states + 1, num_arcs)),
+        mps::Join(
+            arguments,
+            {mps::In(kPrunedBegins, ToTorch(begins)),
+             mps::Out(kPrunedRowSplits2, row_splits2),
+             mps::Out(kPrunedRowIds1, row_ids1),
+             mps::Out(kPrunedRowIds2, row_ids2), mps::Out(kPrunedOutArcs, out),
+             mps::Out(kPrunedArcMapA, map_a), mps::Out(kPrunedArcMapB, map_b),
+             mps::Out(kPrunedFrameStates, frame_states),
+             mps::Out(kPrunedFrameArcs, frame_arcs),
+             mps::In(kPrunedDispatch,
+                     PrunedEmitParams{num_seqs, num_states, num_arcs})}));
     auto ans = std::make_unique<PrunedLattice>();
     Array1<int32_t> splits1 = begins.Range(0, num_seqs + 1),
                     ids1 = GpuArray<int32_t>(row_ids1, num_states),

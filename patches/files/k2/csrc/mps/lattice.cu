@@ -59,9 +59,13 @@ Ragged<int32_t> Lattice::IncomingArcs() const {
   // Metal binds no empty buffer: without arcs, the kernel gets `incoming`.
   mps::Launch(
       kBatches, "incoming_arcs", GridOfFrames(params),
-      {params.num_arcs ? ToTorch(lattice.values) : incoming,
-       TensorOf(frame_states), TensorOf(frame_arcs),
-       GpuTensor<int32_t>(params.num_states), splits, incoming, params});
+      {mps::In(kBatchesArcs,
+               params.num_arcs ? ToTorch(lattice.values) : incoming),
+       mps::In(kBatchesFrameStates, TensorOf(frame_states)),
+       mps::In(kBatchesFrameArcs, TensorOf(frame_arcs)),
+       mps::Out(kBatchesNext, GpuTensor<int32_t>(params.num_states)),
+       mps::Out(kBatchesRowSplits, splits),
+       mps::Out(kBatchesIncoming, incoming), mps::In(kBatchesParams, params)});
   Array1<int32_t> splits1 = lattice.RowSplits(1),
                   splits2 = GpuArray<int32_t>(splits, params.num_states + 1);
   return Ragged<int32_t>(RaggedShape3(&splits1, nullptr, params.num_states,
@@ -79,9 +83,14 @@ Ragged<int32_t> Lattice::StateBatches() const {
   mps::Launch(
       kBatches, place,
       {1, mps::FitThreads(kBatches, place, splits1, num_parts, kLtSimdWidth)},
-      {TensorOf(frame_states), splits1, splits2, params});
-  mps::Launch(kBatches, "fill_batches", GridOfFrames(params),
-              {TensorOf(frame_states), splits2, states, params});
+      {mps::In(kBatchesFrameStates, TensorOf(frame_states)),
+       mps::Out(kBatchesRowSplits1, splits1),
+       mps::Out(kBatchesRowSplits2, splits2), mps::In(kBatchesParams, params)});
+  mps::Launch(
+      kBatches, "fill_batches", GridOfFrames(params),
+      {mps::In(kBatchesFrameStates, TensorOf(frame_states)),
+       mps::In(kBatchesRowSplits2, splits2), mps::Out(kBatchesStates, states),
+       mps::In(kBatchesParams, params)});
   Array1<int32_t> axis1 = GpuArray<int32_t>(splits1, params.num_steps + 1),
                   axis2 = GpuArray<int32_t>(splits2, num_parts + 1);
   return Ragged<int32_t>(RaggedShape3(&axis1, nullptr, num_parts, &axis2,
@@ -97,9 +106,14 @@ void Lattice::GraphGrad(const at::Tensor &arc_grad,
     grad.zero_();
     return;
   }
-  mps::Launch(kGrad, "graph_grad", mps::GridOf(params.num_graph_arcs),
-              {arc_grad, TensorOf(arc_map_a), TensorOf(frame_arcs),
-               TensorOf(state_begins), TensorOf(leaving_begins), grad, params});
+  mps::Launch(
+      kGrad, "graph_grad", mps::GridOf(params.num_graph_arcs),
+      {mps::In(kLatticeGradArcGrad, arc_grad),
+       mps::In(kLatticeGradArcMapA, TensorOf(arc_map_a)),
+       mps::In(kLatticeGradFrameArcs, TensorOf(frame_arcs)),
+       mps::In(kLatticeGradStateBegins, TensorOf(state_begins)),
+       mps::In(kLatticeGradLeavingBegins, TensorOf(leaving_begins)),
+       mps::Out(kLatticeGradGrad, grad), mps::In(kLatticeGradParams, params)});
 }
 
 void Lattice::DenseGrad(const at::Tensor &arc_grad,
@@ -111,9 +125,14 @@ void Lattice::DenseGrad(const at::Tensor &arc_grad,
     grad.zero_();
     return;
   }
-  mps::Launch(kGrad, "dense_grad", mps::GridOfSimdgroups(params.num_rows),
-              {arc_grad, TensorOf(arc_map_b), TensorOf(frame_arcs),
-               TensorOf(row_begins), TensorOf(a_to_b_map), grad, params});
+  mps::Launch(
+      kGrad, "dense_grad", mps::GridOfSimdgroups(params.num_rows),
+      {mps::In(kLatticeGradArcGrad, arc_grad),
+       mps::In(kLatticeGradArcMapB, TensorOf(arc_map_b)),
+       mps::In(kLatticeGradFrameArcs, TensorOf(frame_arcs)),
+       mps::In(kLatticeGradRowBegins, TensorOf(row_begins)),
+       mps::In(kLatticeGradAToBMap, TensorOf(a_to_b_map)),
+       mps::Out(kLatticeGradGrad, grad), mps::In(kLatticeGradParams, params)});
 }
 
 }  // namespace k2

@@ -54,15 +54,15 @@ struct Argument {
 };
 using Arguments = std::vector<Argument>;
 
-// Returns a tensor on device mps that a kernel reads, from its first element
-// on: `device const` in the kernel.  The tensor must have elements, since Metal
-// has no empty buffers.
+// Returns an argument that the kernel reads, `device const`: the memory of a
+// tensor on device mps, from its first element on.  The tensor must have
+// elements, since Metal has no empty buffers.
 inline Argument In(int32_t number, const torch::Tensor &tensor) {
   return {number, tensor, {}};
 }
 
-// Returns parameters of a kernel: the bytes of a struct that host and kernel
-// share, 4096 at most.  They are `constant` in the kernel.
+// Returns parameters of the kernel, `constant`: the bytes of a struct that host
+// and kernel share, 4096 at most.
 template <typename T,
           typename = std::enable_if_t<std::is_trivially_copyable<T>::value>>
 inline Argument In(int32_t number, const T &params) {
@@ -72,8 +72,8 @@ inline Argument In(int32_t number, const T &params) {
           std::string(reinterpret_cast<const char *>(&params), sizeof(T))};
 }
 
-// Returns a tensor that a kernel writes, and may read: `device` in the kernel.
-// All else is as for In().
+// Returns an argument that the kernel writes, and may read, `device`.  All else
+// is as for the first In().
 inline Argument Out(int32_t number, const torch::Tensor &tensor) {
   return In(number, tensor);
 }
@@ -83,38 +83,6 @@ inline Arguments Join(Arguments arguments, const Arguments &more) {
   arguments.insert(arguments.end(), more.begin(), more.end());
   return arguments;
 }
-
-// An argument of a kernel whose arguments are numbered by their positions.
-class Positional {
- public:
-  Positional(const torch::Tensor &tensor)  // NOLINT
-      : argument_(In(0, tensor)) {}
-
-  template <typename T,
-            typename = std::enable_if_t<std::is_trivially_copyable<T>::value>>
-  Positional(const T &params) : argument_(In(0, params)) {}  // NOLINT
-
-  const Argument &argument() const { return argument_; }
-
- private:
-  Argument argument_;
-};
-
-// The arguments that several kernels of a file begin with.  The parameters, a
-// struct that host and kernel share, are the last of them.
-template <typename Params>
-struct FirstArguments {
-  std::vector<Positional> arguments;
-  Params params;
-
-  // Returns all arguments of a kernel: these, then the others.
-  std::vector<Positional> And(const std::vector<Positional> &others) const {
-    std::vector<Positional> ans = arguments;
-    ans.push_back(params);
-    ans.insert(ans.end(), others.begin(), others.end());
-    return ans;
-  }
-};
 
 /* Encodes one dispatch of a kernel on torch's stream, without a wait.  The
    kernel runs after all work that was encoded before it, and before all later
@@ -133,17 +101,6 @@ struct FirstArguments {
  */
 void Launch(const std::string &source, const std::string &kernel, Grid grid,
             const Arguments &arguments);
-
-// Does so with arguments for [[buffer(0)]], [[buffer(1)]], ...
-inline void Launch(const std::string &source, const std::string &kernel,
-                   Grid grid, const std::vector<Positional> &arguments) {
-  Arguments numbered;
-  for (const Positional &argument : arguments) {
-    numbered.push_back(argument.argument());
-    numbered.back().number = static_cast<int32_t>(numbered.size()) - 1;
-  }
-  Launch(source, kernel, grid, numbered);
-}
 
 /* Ends torch's open command buffer, without a wait.  macOS ends a command
    buffer that keeps the GPU from the screen for some seconds, with an error.

@@ -37,23 +37,25 @@ mps::KernelSource source("metal_test", R"(
 #include <metal_stdlib>
 using namespace metal;
 
+enum Buffer { kX, kY, kParams };
+
 struct Params {
   int factor;
   int size;
 };
 
-kernel void add_scaled(device const int *x [[buffer(0)]],
-                       device int *y [[buffer(1)]],
-                       constant Params &params [[buffer(2)]],
+kernel void add_scaled(device const int *x [[buffer(kX)]],
+                       device int *y [[buffer(kY)]],
+                       constant Params &params [[buffer(kParams)]],
                        uint i [[thread_position_in_grid]]) {
   if (int(i) < params.size) y[i] += params.factor * x[i];
 }
 
 [[max_total_threads_per_threadgroup(128)]]
-kernel void few_threads(device int *x [[buffer(0)]]) { x[0] = 0; }
+kernel void few_threads(device int *x [[buffer(kX)]]) { x[0] = 0; }
 
 [[max_total_threads_per_threadgroup(128)]]
-kernel void much_memory(device int *x [[buffer(0)]],
+kernel void much_memory(device int *x [[buffer(kX)]],
                         uint i [[thread_index_in_threadgroup]]) {
   threadgroup int memory[6000];
   memory[6 * i] = x[i];
@@ -62,6 +64,8 @@ kernel void much_memory(device int *x [[buffer(0)]],
 }
 )");
 mps::KernelSource broken("metal_test_broken", "kernel void f() { nothing; }");
+
+enum Buffer { kX, kY, kParams };
 
 struct Params {
   int32_t factor, size;
@@ -80,7 +84,8 @@ class MetalTest : public ::testing::Test {
 
   void AddScaled(int32_t factor, mps::Grid grid) {
     mps::Launch("metal_test", "add_scaled", grid,
-                {x_, y_, Params{factor, 900}});
+                {mps::In(kX, x_), mps::Out(kY, y_),
+                 mps::In(kParams, Params{factor, 900})});
   }
 
   torch::Tensor x_, y_;
@@ -142,9 +147,13 @@ TEST_F(MetalTest, WavesFollowWhatACoreHolds) {
 }
 
 TEST_F(MetalTest, WhatCannotRunIsAnError) {
-  EXPECT_THROW(mps::Launch("metal_test", "no_such", {1, 1}, {x_}),
+  const mps::Arguments arguments = {mps::Out(kX, x_)};
+  EXPECT_THROW(mps::Launch("metal_test", "no_such", {1, 1}, arguments),
                std::exception);
-  EXPECT_THROW(mps::Launch("metal_test_broken", "f", {1, 1}, {x_}),
+  EXPECT_THROW(mps::Launch("metal_test_broken", "f", {1, 1}, arguments),
+               std::exception);
+  EXPECT_THROW(mps::Launch("metal_test", "few_threads", {1, 1},
+                           mps::Join(arguments, arguments)),
                std::exception);
   EXPECT_THROW(AddScaled(2, {1, 1 << 20}), std::exception);
   x_ = x_.cpu();

@@ -102,11 +102,11 @@ const torch::Tensor &Output(const torch::Tensor &tensor,
    @param [in] kernel     The kernel's name for torch.float32.
    @param [in] type       The type of px and py.
    @param [in] p          As for MutualInformationMps().
-   @param [in] arguments  All arguments but the last two, edges and params.
+   @param [in] arguments  All arguments but the edges and the parameters.
    @param [in] params     What GetParams() returned.
  */
 void LaunchBands(const std::string &kernel, torch::ScalarType type,
-                 const torch::Tensor &p, std::vector<mps::Positional> arguments,
+                 const torch::Tensor &p, const mps::Arguments &arguments,
                  Params params) {
   constexpr uint32_t kSimdWidth = 32;
   const int64_t B = p.size(0), num_rows = p.size(1);
@@ -119,14 +119,12 @@ void LaunchBands(const std::string &kernel, torch::ScalarType type,
       mps::FitThreads(kMutualInformation, name, p,
                       std::min<int64_t>(num_rows, kMiMaxRows), kSimdWidth);
   const int64_t num_bands = (num_rows + threads - 1) / threads;
-  arguments.push_back(
-      num_bands == 1 ? p : torch::empty({B, 2, p.size(2)}, p.options()));
-  for (; params.band != num_bands; ++params.band) {
-    std::vector<mps::Positional> all = arguments;
-    all.push_back(params);
+  const torch::Tensor edges =
+      num_bands == 1 ? p : torch::empty({B, 2, p.size(2)}, p.options());
+  for (; params.band != num_bands; ++params.band)
     mps::Launch(kMutualInformation, name, {static_cast<uint32_t>(B), threads},
-                all);
-  }
+                mps::Join(arguments, {mps::Out(kMiEdges, edges),
+                                      mps::In(kMiParams, params)}));
 }
 
 }  // namespace
@@ -142,8 +140,11 @@ torch::Tensor MutualInformationMps(
   px = px.contiguous();
   py = py.contiguous();
   torch::Tensor bound = boundary.has_value() ? boundary->contiguous() : p;
-  LaunchBands("mutual_information_forward", px.scalar_type(), p,
-              {Input(px, p), Input(py, p), bound, p, ans}, params);
+  LaunchBands(
+      "mutual_information_forward", px.scalar_type(), p,
+      {mps::In(kMiPx, Input(px, p)), mps::In(kMiPy, Input(py, p)),
+       mps::In(kMiBoundary, bound), mps::Out(kMiP, p), mps::Out(kMiAns, ans)},
+      params);
   return ans;
 }
 
@@ -170,9 +171,12 @@ std::vector<torch::Tensor> MutualInformationBackwardMps(
 
   ans_grad = ans_grad.to(torch::kFloat).contiguous();
   torch::Tensor bound = boundary.has_value() ? boundary->contiguous() : p;
-  LaunchBands("mutual_information_backward", px.scalar_type(), p,
-              {bound, p, ans_grad, Output(px_grad, p), Output(py_grad, p)},
-              params);
+  LaunchBands(
+      "mutual_information_backward", px.scalar_type(), p,
+      {mps::In(kMiBoundary, bound), mps::In(kMiP, p),
+       mps::In(kMiAnsGrad, ans_grad), mps::Out(kMiPxGrad, Output(px_grad, p)),
+       mps::Out(kMiPyGrad, Output(py_grad, p))},
+      params);
   return {px_grad, py_grad};
 }
 

@@ -21,7 +21,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <vector>
 
 #include "k2/csrc/fsa.h"
 #include "k2/csrc/mps/gpu_array.h"
@@ -90,6 +89,30 @@ struct PrunedProblem {
 // The memory that a batch or a chunk may take beside what it returns, in bytes.
 constexpr int64_t kPrunedMaxBytes = int64_t{1} << 30;
 
+// The memory of a batch or a chunk, in the words of kernels/pruned_memory.h.
+struct PrunedMemory {
+  torch::Tensor table, active, backward, num_kept, numbers, dests, end_scores,
+      over_cutoff, is_first, counts, frames, infos, out, out_begins, entered;
+
+  mps::Arguments Arguments() const {
+    return {mps::Out(kPrunedTable, table),
+            mps::Out(kPrunedActive, active),
+            mps::Out(kPrunedBackward, backward),
+            mps::Out(kPrunedNumKept, num_kept),
+            mps::Out(kPrunedNumbers, numbers),
+            mps::Out(kPrunedDests, dests),
+            mps::Out(kPrunedEndScores, end_scores),
+            mps::Out(kPrunedOverCutoff, over_cutoff),
+            mps::Out(kPrunedIsFirst, is_first),
+            mps::Out(kPrunedCounts, counts),
+            mps::Out(kPrunedFrames, frames),
+            mps::Out(kPrunedInfos, infos),
+            mps::Out(kPrunedOut, out),
+            mps::Out(kPrunedOutBegins, out_begins),
+            mps::Out(kPrunedEntered, entered)};
+  }
+};
+
 // What a sequence has memory for; see PrunedParams.
 struct PrunedRoom {
   int64_t max_states, max_arcs, max_out_states, max_out_arcs;
@@ -111,30 +134,31 @@ struct PrunedRoom {
     params->max_out_arcs = max_out_arcs;
   }
 
-  // Returns the memory of the kernels, in the order of their arguments from the
-  // tables on: rings of `num_rings` sequences, and the output of `num_seqs`.
-  std::vector<torch::Tensor> Allocate(const torch::Tensor &tables,
-                                      const torch::Tensor &infos,
-                                      int64_t num_rings, int64_t num_seqs,
-                                      int32_t num_rows) const {
+  // Returns memory for rings of `num_rings` sequences, and for the output of
+  // `num_seqs`.
+  PrunedMemory Allocate(const torch::Tensor &table, const torch::Tensor &infos,
+                        int64_t num_rings, int64_t num_seqs,
+                        int32_t num_rows) const {
     const int64_t states = num_rings * max_states, arcs = num_rings * max_arcs,
                   words = num_rings * NumWords(),
                   out_states = num_seqs * max_out_states;
-    return {tables,
-            GpuTensor<int32_t>(4 * states),
-            GpuTensor<int32_t>(states),
-            GpuTensor<int32_t>(states),
-            GpuTensor<int32_t>(states),
-            GpuTensor<int32_t>(arcs),
-            GpuTensor<float>(arcs),
-            GpuTensor<int32_t>(words),
-            GpuTensor<int32_t>(words),
-            GpuTensor<int32_t>(4 * num_rings * kPrMaxSimdgroups),
-            GpuTensor<int32_t>(4 * num_rings * (num_rows + 2)),
-            infos,
-            GpuTensor<int32_t>(4 * num_seqs * max_out_arcs),
-            GpuTensor<int32_t>(out_states),
-            GpuTensor<int32_t>(out_states)};
+    PrunedMemory ans;
+    ans.table = table;
+    ans.active = GpuTensor<int32_t>(4 * states);
+    ans.backward = GpuTensor<int32_t>(states);
+    ans.num_kept = GpuTensor<int32_t>(states);
+    ans.numbers = GpuTensor<int32_t>(states);
+    ans.dests = GpuTensor<int32_t>(arcs);
+    ans.end_scores = GpuTensor<float>(arcs);
+    ans.over_cutoff = GpuTensor<int32_t>(words);
+    ans.is_first = GpuTensor<int32_t>(words);
+    ans.counts = GpuTensor<int32_t>(4 * num_rings * kPrMaxSimdgroups);
+    ans.frames = GpuTensor<int32_t>(4 * num_rings * (num_rows + 2));
+    ans.infos = infos;
+    ans.out = GpuTensor<int32_t>(4 * num_seqs * max_out_arcs);
+    ans.out_begins = GpuTensor<int32_t>(out_states);
+    ans.entered = GpuTensor<int32_t>(out_states);
+    return ans;
   }
 };
 

@@ -70,17 +70,19 @@ struct PrunedStreams::Batch {
   std::vector<std::shared_ptr<PrunedStream>> streams;  // none is nullptr
   PrunedRoom room = {};
   PrunedParams params = {};
-  // In the order of the arguments of the kernels, up to the parameters.
+  torch::Tensor arcs, state_begins, leaving_begins;  // of the graph
   torch::Tensor scores, b_begins;
-  std::vector<torch::Tensor> inputs, scratch;
+  PrunedMemory memory;
   std::vector<int32_t> row_begins;
 
-  std::vector<mps::Positional> Arguments() const {
-    std::vector<mps::Positional> ans;
-    for (const torch::Tensor &x : inputs) ans.push_back(x);
-    for (const torch::Tensor &x : scratch) ans.push_back(x);
-    ans.push_back(params);
-    return ans;
+  // The arguments of the kernels that search or describe.
+  mps::Arguments Arguments() const {
+    return mps::Join(
+        {mps::In(kPrunedArcs, arcs), mps::In(kPrunedStateBegins, state_begins),
+         mps::In(kPrunedLeavingBegins, leaving_begins),
+         mps::In(kPrunedBScores, scores), mps::In(kPrunedBBegins, b_begins),
+         mps::In(kPrunedParams, params)},
+        memory.Arguments());
   }
   // The states of the lattice are numbered from here on.
   int32_t Base(int32_t i) const {
@@ -96,33 +98,24 @@ struct PrunedStreams::Batch {
     return std::max(streams[i]->FirstFrame(), num_frames[i]);
   }
   // A part of the memory of the active states, of `unit` numbers each.
-  torch::Tensor OfStates(int32_t which, int32_t i, int32_t unit) const {
+  torch::Tensor OfStates(const torch::Tensor &all, int32_t i,
+                         int32_t unit) const {
     const int64_t size = int64_t{params.max_states} * unit;
-    return Part(scratch[which], i * size, size);
+    return Part(all, i * size, size);
   }
-  // The places in `scratch`.
-  enum {
-    kActive = 1,
-    kNumKept = 3,
-    kNumbers = 4,
-    kDests = 5,
-    kFrames = 10,
-    kInfos = 11,
-    kOut = 12
-  };
   torch::Tensor Dests(int32_t i) const {
-    return Part(scratch[kDests], int64_t{i} * params.max_arcs, params.max_arcs);
+    return Part(memory.dests, int64_t{i} * params.max_arcs, params.max_arcs);
   }
   torch::Tensor Frames(int32_t i) const {
     const int64_t size = 4 * (params.num_rows + 2);
-    return Part(scratch[kFrames], i * size, size);
+    return Part(memory.frames, i * size, size);
   }
   torch::Tensor Infos(int32_t i) const {
-    return Part(scratch[kInfos], int64_t{i} * kPrNumInfos, kPrNumInfos);
+    return Part(memory.infos, int64_t{i} * kPrNumInfos, kPrNumInfos);
   }
   torch::Tensor Out(int32_t i) const {
     const int64_t size = int64_t{params.max_out_arcs} * 4;
-    return Part(scratch[kOut], i * size, size);
+    return Part(memory.out, i * size, size);
   }
 };
 
@@ -190,9 +183,11 @@ void PrunedStreams::Allocate(Batch *batch) {
   if (!tables_.defined()) {
     const int32_t num_pairs = 2 * params.num_states * num_streams_;
     tables_ = GpuTensor<int32_t>(2 * int64_t{num_pairs});
-    mps::Launch(
-        "pruned", "start_pruned", mps::GridOf(std::min(num_pairs, 1 << 16)),
-        {tables_, GpuTensor<int32_t>(1), PrunedStartParams{num_pairs, 0}});
+    mps::Launch("pruned", "start_pruned",
+                mps::GridOf(std::min(num_pairs, 1 << 16)),
+                {mps::Out(kPrunedTable, tables_),
+                 mps::Out(kPrunedInfos, GpuTensor<int32_t>(1)),
+                 mps::In(kPrunedDispatch, PrunedStartParams{num_pairs, 0})});
   }
   batch->row_begins = {0};
   for (int32_t i = 0; i < n; ++i)
@@ -203,11 +198,11 @@ void PrunedStreams::Allocate(Batch *batch) {
   batch->b_begins = GpuTensor<int32_t>(n + 1);
   Array1<int32_t> state_begins = graph_.RowSplits(1),
                   leaving_begins = graph_.RowSplits(2);
-  batch->inputs = {ToTorch(graph_.values), ToTorch(state_begins),
-                   ToTorch(leaving_begins), batch->scores, batch->b_begins};
-  batch->scratch =
-      batch->room.Allocate(tables_, GpuTensor<int32_t>(n * kPrNumInfos), n, n,
-                           params.num_rows);
+  batch->arcs = ToTorch(graph_.values);
+  batch->state_begins = ToTorch(state_begins);
+  batch->leaving_begins = ToTorch(leaving_begins);
+  batch->memory = batch->room.Allocate(
+      tables_, GpuTensor<int32_t>(n * kPrNumInfos), n, n, params.num_rows);
 }
 
 void PrunedStreams::Load(const Batch &batch, DenseFsaVec &b_fsas) {
@@ -234,11 +229,17 @@ void PrunedStreams::Load(const Batch &batch, DenseFsaVec &b_fsas) {
     mps::Launch(
         kPrunedStream, "load_stream",
         mps::GridOf(std::min<int64_t>(most, 1 << 16)),
-        {load.is_new ? tables_ : stream.saved, ToTorch(b_fsas.scores),
-         batch.inputs[2], batch.OfStates(Batch::kActive, i, 4),
-         batch.OfStates(Batch::kNumKept, i, 1),
-         batch.OfStates(Batch::kNumbers, i, 1), batch.Dests(i), batch.scores,
-         batch.b_begins, batch.Frames(i), batch.Infos(i), load});
+        {mps::In(kStreamSaved, load.is_new ? tables_ : stream.saved),
+         mps::In(kStreamChunk, ToTorch(b_fsas.scores)),
+         mps::In(kStreamLeavingBegins, batch.leaving_begins),
+         mps::Out(kStreamActive, batch.OfStates(batch.memory.active, i, 4)),
+         mps::Out(kStreamNumKept, batch.OfStates(batch.memory.num_kept, i, 1)),
+         mps::Out(kStreamNumbers, batch.OfStates(batch.memory.numbers, i, 1)),
+         mps::Out(kStreamDests, batch.Dests(i)),
+         mps::Out(kStreamScores, batch.scores),
+         mps::Out(kStreamBBegins, batch.b_begins),
+         mps::Out(kStreamFrames, batch.Frames(i)),
+         mps::Out(kStreamInfos, batch.Infos(i)), mps::In(kStreamLoad, load)});
   }
 }
 
@@ -247,7 +248,7 @@ void PrunedStreams::Search(const Batch &batch) {
   const mps::Grid grid{static_cast<uint32_t>(batch.num_seqs * batch.groups),
                        mps::FitThreads(kPrunedStream, kernel, tables_,
                                        kPrThreads, kPrSimdWidth)};
-  std::vector<mps::Positional> arguments = batch.Arguments();
+  const mps::Arguments arguments = batch.Arguments();
   if (!batch.in_steps) {
     mps::Launch(kPrunedStream, kernel, grid, arguments);
     return;
@@ -259,9 +260,8 @@ void PrunedStreams::Search(const Batch &batch) {
     step.phase = phase;
     step.t = t;
     step.window_step = window_step;
-    std::vector<mps::Positional> all = arguments;
-    all.push_back(step);
-    mps::Launch(kPrunedStream, kernel, grid, all);
+    mps::Launch(kPrunedStream, kernel, grid,
+                mps::Join(arguments, {mps::In(kPrunedDispatch, step)}));
   };
   const int32_t num_rows = batch.params.num_rows;
   launch(kPrStart, 0, 0);
@@ -331,12 +331,11 @@ std::unique_ptr<PrunedChunk> PrunedStreams::Decode(
     Allocate(&batch);
     Load(batch, b_fsas);
     Search(batch);
-    std::vector<mps::Positional> arguments = batch.Arguments();
     mps::Launch(
         kPrunedStream, "describe_stream",
         {static_cast<uint32_t>(num_seqs) * kPrWideGroups, kPrWideThreads},
-        arguments);
-    const int32_t *infos = EvalPtr<int32_t>(batch.scratch[Batch::kInfos]);
+        batch.Arguments());
+    const int32_t *infos = EvalPtr<int32_t>(batch.memory.infos);
     int32_t error = 0;
     for (int32_t i = 0; i < num_seqs; ++i)
       error |= infos[i * kPrNumInfos + kPrError];
@@ -441,15 +440,21 @@ std::unique_ptr<PrunedChunk> PrunedStreams::Finish(const Batch &batch,
                   kPrHistory * save.num_columns});
     mps::Launch(
         kPrunedStream, "save_stream", mps::GridOf(std::min(most, 1 << 16)),
-        {batch.OfStates(Batch::kActive, i, 4),
-         batch.OfStates(Batch::kNumKept, i, 1),
-         batch.OfStates(Batch::kNumbers, i, 1), batch.Dests(i),
-         Part(batch.scores, int64_t{batch.row_begins[i]} * save.num_columns,
-              int64_t{save.end + 1} * save.num_columns),
-         batch.Frames(i), batch.Out(i), stream->saved,
-         history.arcs.narrow(0, 4 * before.old_arcs,
-                             history.arcs.numel() - 4 * before.old_arcs),
-         history.times, save});
+        {mps::In(kStreamActive, batch.OfStates(batch.memory.active, i, 4)),
+         mps::In(kStreamNumKept, batch.OfStates(batch.memory.num_kept, i, 1)),
+         mps::In(kStreamNumbers, batch.OfStates(batch.memory.numbers, i, 1)),
+         mps::In(kStreamDests, batch.Dests(i)),
+         mps::In(
+             kStreamScores,
+             Part(batch.scores, int64_t{batch.row_begins[i]} * save.num_columns,
+                  int64_t{save.end + 1} * save.num_columns)),
+         mps::In(kStreamFrames, batch.Frames(i)),
+         mps::In(kStreamOut, batch.Out(i)),
+         mps::Out(kStreamSaved, stream->saved),
+         mps::Out(kStreamOldArcs, history.arcs.narrow(0, 4 * before.old_arcs,
+                                                      history.arcs.numel() -
+                                                          4 * before.old_arcs)),
+         mps::Out(kStreamOldTimes, history.times), mps::In(kStreamSave, save)});
 
     PrunedStreamEmit emit = {};
     emit.index = i;
@@ -459,10 +464,15 @@ std::unique_ptr<PrunedChunk> PrunedStreams::Finish(const Batch &batch,
     emit.base = save.base;
     emit.first_state = state_begins[i];
     emit.first_arc = arc_begins[i];
-    mps::Launch(kPrunedStream, "emit_stream",
-                mps::GridOf(std::max(emit.num_states + 1, emit.num_arcs)),
-                {history.arcs, batch.Out(i), batch.inputs[0], row_splits2,
-                 row_ids1, row_ids2, out, map, emit});
+    mps::Launch(
+        kPrunedStream, "emit_stream",
+        mps::GridOf(std::max(emit.num_states + 1, emit.num_arcs)),
+        {mps::In(kStreamOldArcs, history.arcs),
+         mps::In(kStreamOut, batch.Out(i)), mps::In(kStreamArcs, batch.arcs),
+         mps::Out(kStreamRowSplits2, row_splits2),
+         mps::Out(kStreamRowIds1, row_ids1), mps::Out(kStreamRowIds2, row_ids2),
+         mps::Out(kStreamOutArcs, out), mps::Out(kStreamArcMap, map),
+         mps::In(kStreamEmit, emit)});
 
     ans->properties &= ~(stream->lacks | info[kPrLiveNotProperties]);
     if (emit.num_arcs == 0) ans->properties &= ~kFsaPropertiesNonempty;
@@ -558,8 +568,7 @@ DecodeStateInfo PrunedStreams::ToHost(const PrunedStream &stream) {
         ArcInfo info;
         info.a_fsas_arc_idx012 = of_graph + k;
         const int32_t row = t * stream.num_columns;
-        info.arc_loglike =
-            IntAsFloat(rows[row + arc.label + 1]) + arc.score;
+        info.arc_loglike = IntAsFloat(rows[row + arc.label + 1]) + arc.score;
         info.u.dest_info_state_idx1 = places[dest];
         info.end_loglike = 0;
         arcs.push_back(info);

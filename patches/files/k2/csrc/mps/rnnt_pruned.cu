@@ -108,12 +108,15 @@ torch::Tensor EmptyLoss(const torch::Tensor &scores,
                      : torch::empty({params.B}, scores.options());
 }
 
-// The kernel's first arguments.  Metal binds no empty buffer, so the logits
-// stand in for what is empty or absent, which the kernel does not read.
-std::vector<mps::Positional> Inputs(const RnntPruned &problem) {
-  const torch::Tensor &logits = problem.logits;
-  return {logits, problem.symbols.numel() != 0 ? problem.symbols : logits,
-          problem.ranges.value_or(logits), problem.boundary.value_or(logits)};
+// Returns arguments of three kernels.  Metal binds no empty buffer, so `other`
+// stands in for what is empty or absent, which the kernels do not read.
+mps::Arguments Inputs(const RnntPruned &problem, const RnntPrunedParams &params,
+                      const torch::Tensor &other) {
+  return {mps::In(kRpSymbols,
+                  problem.symbols.numel() != 0 ? problem.symbols : other),
+          mps::In(kRpRanges, problem.ranges.value_or(other)),
+          mps::In(kRpBoundary, problem.boundary.value_or(other)),
+          mps::In(kRpParams, params)};
 }
 
 }  // namespace
@@ -130,13 +133,14 @@ torch::Tensor RnntPrunedForward(const RnntPruned &problem,
                 lse = torch::empty({B, T, params.R}, options),
                 ones = torch::empty({B}, options),
                 p = torch::empty({B, S + 1, T + 1}, options);
-  std::vector<mps::Positional> arguments = Inputs(problem);
-  const std::vector<mps::Positional> others = {lse, S != 0 ? px : p, py, ones,
-                                             params};
-  arguments.insert(arguments.end(), others.begin(), others.end());
   const int64_t num_tiles = (T + kRpFrames - 1) / kRpFrames;
-  mps::Launch(kRnntPruned, KernelName("rnnt_pruned_forward", problem.logits),
-              {static_cast<uint32_t>(B * num_tiles), kRpThreads}, arguments);
+  mps::Launch(
+      kRnntPruned, KernelName("rnnt_pruned_forward", problem.logits),
+      {static_cast<uint32_t>(B * num_tiles), kRpThreads},
+      mps::Join(Inputs(problem, params, problem.logits),
+                {mps::In(kRpLogits, problem.logits), mps::Out(kRpLse, lse),
+                 mps::Out(kRpPx, S != 0 ? px : p), mps::Out(kRpPy, py),
+                 mps::Out(kRpOnes, ones)}));
   const torch::Tensor scores =
       MutualInformationMps(px, py, problem.boundary, p);
   if (saved == nullptr) return RnntReduce(scores, problem.reduction);
@@ -145,11 +149,14 @@ torch::Tensor RnntPrunedForward(const RnntPruned &problem,
   *saved = {lse, torch::empty({B, T, params.R, 2}, options)};
   const RnntReduceParams reduce = GetReduceParams(B, problem.reduction);
   torch::Tensor loss = EmptyLoss(scores, reduce);
-  mps::Launch(kRnntPruned, "rnnt_pruned_rows",
-              mps::GridOf(static_cast<int32_t>(lse.numel())),
-              {S != 0 ? problem.symbols : lse, problem.ranges.value_or(lse),
-               problem.boundary.value_or(lse), S != 0 ? px : py, py,
-               saved->row_grads, scores, loss, params, reduce});
+  mps::Launch(
+      kRnntPruned, "rnnt_pruned_rows",
+      mps::GridOf(static_cast<int32_t>(lse.numel())),
+      mps::Join(
+          Inputs(problem, params, lse),
+          {mps::In(kRpPxGrad, S != 0 ? px : py), mps::In(kRpPyGrad, py),
+           mps::Out(kRpRowGrads, saved->row_grads), mps::In(kRpScores, scores),
+           mps::Out(kRpLoss, loss), mps::In(kRpReduce, reduce)}));
   return loss;
 }
 
@@ -169,12 +176,13 @@ torch::Tensor RnntPrunedBackward(const RnntPruned &problem,
   params.loss_stride = sums ? 0 : static_cast<int>(loss_grad.stride(0));
   torch::Tensor grad =
       overwrite ? problem.logits.detach() : torch::empty_like(problem.logits);
-  std::vector<mps::Positional> arguments = Inputs(problem);
-  const std::vector<mps::Positional> others = {saved.lse, saved.row_grads,
-                                             loss_grad, grad, params};
-  arguments.insert(arguments.end(), others.begin(), others.end());
-  mps::Launch(kRnntPruned, KernelName("rnnt_pruned_backward", problem.logits),
-              mps::GridOfSimdgroups(saved.lse.numel(), kRpThreads), arguments);
+  mps::Launch(
+      kRnntPruned, KernelName("rnnt_pruned_backward", problem.logits),
+      mps::GridOfSimdgroups(saved.lse.numel(), kRpThreads),
+      mps::Join(Inputs(problem, params, problem.logits),
+                {mps::In(kRpLogits, problem.logits), mps::In(kRpLse, saved.lse),
+                 mps::In(kRpRowGrads, saved.row_grads),
+                 mps::In(kRpLossGrad, loss_grad), mps::Out(kRpGrad, grad)}));
   return grad;
 }
 
@@ -182,7 +190,9 @@ torch::Tensor RnntReduce(const torch::Tensor &scores,
                          const std::string &reduction) {
   const RnntReduceParams params = GetReduceParams(scores.size(0), reduction);
   torch::Tensor loss = EmptyLoss(scores, params);
-  mps::Launch(kRnntPruned, "rnnt_reduce", {1, 32}, {scores, loss, params});
+  mps::Launch(kRnntPruned, "rnnt_reduce", {1, 32},
+              {mps::In(kRpScores, scores), mps::Out(kRpLoss, loss),
+               mps::In(kRpReduce, params)});
   return loss;
 }
 

@@ -100,7 +100,9 @@ torch::Tensor RnntPruneRanges(torch::Tensor px_grad, torch::Tensor py_grad,
   torch::Tensor ranges = torch::empty({B, T, s_range}, boundary.options());
   mps::Launch(kRnntPruning, "rnnt_prune_ranges",
               {static_cast<uint32_t>(B), kPrRangesThreads},
-              {px_grad, py_grad, boundary, ranges, params});
+              {mps::In(kPrPxGrad, px_grad), mps::In(kPrPyGrad, py_grad),
+               mps::In(kPrBoundary, boundary), mps::Out(kPrRanges, ranges),
+               mps::In(kPrParams, params)});
   return ranges;
 }
 
@@ -117,11 +119,12 @@ torch::Tensor RnntPrune(const torch::optional<torch::Tensor> &am,
                                    lm.options().requires_grad(false));
   constexpr int64_t kRows = kPrRowThreads / kSimdWidth;
   const std::string name = am.has_value() ? "rnnt_joiner_input" : "rnnt_prune";
-  mps::Launch(
-      kRnntPruning, name + Suffix(type),
-      {static_cast<uint32_t>((ranges.numel() + kRows - 1) / kRows),
-       kPrRowThreads},
-      {am.value_or(lm), lm, ranges, out, params});
+  mps::Launch(kRnntPruning, name + Suffix(type),
+              {static_cast<uint32_t>((ranges.numel() + kRows - 1) / kRows),
+               kPrRowThreads},
+              {mps::In(kPrAm, am.value_or(lm)), mps::In(kPrLm, lm),
+               mps::In(kPrRanges, ranges), mps::Out(kPrOut, out),
+               mps::In(kPrParams, params)});
   return out;
 }
 
@@ -152,11 +155,14 @@ std::pair<torch::Tensor, torch::Tensor> RnntPruneBackward(
   const std::string name =
       out.has_value() ? "rnnt_joiner_input_backward" : "rnnt_prune_backward";
   // A gradient that is not needed is not written.
-  mps::Launch(kRnntPruning, name + Suffix(type),
-              {static_cast<uint32_t>(num_groups), kPrBackwardThreads},
-              {out_grad, out.value_or(out_grad), ranges,
-               needs_am ? grads.first : grads.second,
-               needs_lm ? grads.second : grads.first, params});
+  mps::Launch(
+      kRnntPruning, name + Suffix(type),
+      {static_cast<uint32_t>(num_groups), kPrBackwardThreads},
+      {mps::In(kPrOutGrad, out_grad), mps::In(kPrOut, out.value_or(out_grad)),
+       mps::In(kPrRanges, ranges),
+       mps::Out(kPrAmGrad, needs_am ? grads.first : grads.second),
+       mps::Out(kPrLmGrad, needs_lm ? grads.second : grads.first),
+       mps::In(kPrParams, params)});
   return grads;
 }
 

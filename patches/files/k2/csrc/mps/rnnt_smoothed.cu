@@ -123,11 +123,18 @@ RnntSmoothedScores GetRnntScores(const RnntSmoothed &in,
   saved->next = torch::empty({B, S}, options.dtype(torch::kInt));
   const torch::Tensor &symbols = Bound(in.symbols, saved->am_max),
                       &boundary = Bound(in.boundary, saved->am_max);
-  mps::Launch(kRnntSmoothed, "rnnt_smoothed_rows",
-              mps::GridOfSimdgroups(B * (T + S + 1), kRsThreads),
-              {in.am, in.lm, symbols, boundary, saved->am_exp, saved->lm_exp,
-               saved->am_max, saved->lm_max, saved->lm_log_sum,
-               Bound(saved->next, saved->am_max), params});
+  mps::Launch(
+      kRnntSmoothed, "rnnt_smoothed_rows",
+      mps::GridOfSimdgroups(B * (T + S + 1), kRsThreads),
+      {mps::In(kSmoothedAm, in.am), mps::In(kSmoothedLm, in.lm),
+       mps::In(kSmoothedSymbols, symbols), mps::In(kSmoothedBoundary, boundary),
+       mps::Out(kSmoothedAmExp, saved->am_exp),
+       mps::Out(kSmoothedLmExp, saved->lm_exp),
+       mps::Out(kSmoothedAmMax, saved->am_max),
+       mps::Out(kSmoothedLmMax, saved->lm_max),
+       mps::Out(kSmoothedLmLogSum, saved->lm_log_sum),
+       mps::Out(kSmoothedNext, Bound(saved->next, saved->am_max)),
+       mps::In(kSmoothedParams, params)});
   const torch::Tensor products =
       params.combined_scale != 0
           ? torch::bmm(saved->lm_exp, saved->am_exp.transpose(1, 2))
@@ -139,11 +146,18 @@ RnntSmoothedScores GetRnntScores(const RnntSmoothed &in,
     mps::Launch(
         kRnntSmoothed, "rnnt_smoothed_unigram",
         {static_cast<uint32_t>((C + 31) / 32), kRsThreads},
-        {in.lm, saved->lm_max, saved->lm_log_sum, saved->unigram, params});
-    mps::Launch(kRnntSmoothed, "rnnt_smoothed_am_only",
-                mps::GridOfSimdgroups(B * T, kRsThreads),
-                {in.am, saved->am_max, saved->unigram, boundary,
-                 saved->am_log_sum, params});
+        {mps::In(kSmoothedLm, in.lm), mps::In(kSmoothedLmMax, saved->lm_max),
+         mps::In(kSmoothedLmLogSum, saved->lm_log_sum),
+         mps::Out(kSmoothedUnigram, saved->unigram),
+         mps::In(kSmoothedParams, params)});
+    mps::Launch(
+        kRnntSmoothed, "rnnt_smoothed_am_only",
+        mps::GridOfSimdgroups(B * T, kRsThreads),
+        {mps::In(kSmoothedAm, in.am), mps::In(kSmoothedAmMax, saved->am_max),
+         mps::In(kSmoothedUnigram, saved->unigram),
+         mps::In(kSmoothedBoundary, boundary),
+         mps::Out(kSmoothedAmLogSum, saved->am_log_sum),
+         mps::In(kSmoothedParams, params)});
   }
   saved->log_sums = empty({B, S + 1, T});
   RnntSmoothedScores ans;
@@ -156,13 +170,24 @@ RnntSmoothedScores GetRnntScores(const RnntSmoothed &in,
   }
   const int64_t tiles =
       B * (S / kRsTile + 1) * ((params.px_columns - 1) / kRsTile + 1);
-  mps::Launch(kRnntSmoothed, "rnnt_smoothed_scores",
-              {static_cast<uint32_t>(tiles), kRsThreads},
-              {in.am, in.lm, symbols, boundary, saved->am_max, saved->lm_max,
-               saved->lm_log_sum, products, saved->unigram, saved->am_log_sum,
-               Bound(ans.px, ans.py), ans.py, saved->log_sums,
-               Bound(ans.px_grad, ans.py), Bound(ans.py_grad, ans.py),
-               Bound(ans.ones, ans.py), params});
+  mps::Launch(
+      kRnntSmoothed, "rnnt_smoothed_scores",
+      {static_cast<uint32_t>(tiles), kRsThreads},
+      {mps::In(kSmoothedAm, in.am), mps::In(kSmoothedLm, in.lm),
+       mps::In(kSmoothedSymbols, symbols), mps::In(kSmoothedBoundary, boundary),
+       mps::In(kSmoothedAmMax, saved->am_max),
+       mps::In(kSmoothedLmMax, saved->lm_max),
+       mps::In(kSmoothedLmLogSum, saved->lm_log_sum),
+       mps::In(kSmoothedProducts, products),
+       mps::In(kSmoothedUnigram, saved->unigram),
+       mps::In(kSmoothedAmLogSum, saved->am_log_sum),
+       mps::Out(kSmoothedPx, Bound(ans.px, ans.py)),
+       mps::Out(kSmoothedPy, ans.py),
+       mps::Out(kSmoothedLogSums, saved->log_sums),
+       mps::Out(kSmoothedPxGrad, Bound(ans.px_grad, ans.py)),
+       mps::Out(kSmoothedPyGrad, Bound(ans.py_grad, ans.py)),
+       mps::Out(kSmoothedOnes, Bound(ans.ones, ans.py)),
+       mps::In(kSmoothedParams, params)});
   return ans;
 }
 
@@ -187,10 +212,17 @@ std::vector<torch::Tensor> GetRnntGrads(const RnntSmoothed &in,
   const bool has_products = params.combined_scale != 0;
   const torch::Tensor weights =
       has_products ? torch::empty({B, S + 1, T}, options) : sums;
-  mps::Launch(
-      kRnntSmoothedGrad, "rnnt_smoothed_weights",
-      mps::GridOfSimdgroups(B * (S + 1), kRsThreads),
-      {px, py_grad, boundary, scale, saved.log_sums, weights, sums, params});
+  // The arguments of all kernels that read the gradients of px and py.
+  const mps::Arguments of_scores = {mps::In(kSmoothedPxGrad, px),
+                                    mps::In(kSmoothedPyGrad, py_grad),
+                                    mps::In(kSmoothedBoundary, boundary),
+                                    mps::In(kSmoothedLossGrad, scale),
+                                    mps::In(kSmoothedLogSums, saved.log_sums),
+                                    mps::In(kSmoothedParams, params)};
+  mps::Launch(kRnntSmoothedGrad, "rnnt_smoothed_weights",
+              mps::GridOfSimdgroups(B * (S + 1), kRsThreads),
+              mps::Join(of_scores, {mps::Out(kSmoothedWeights, weights),
+                                    mps::Out(kSmoothedSums, sums)}));
   torch::Tensor am_grad, lm_grad;
   if (has_products) {
     am_grad = torch::bmm(weights.transpose(1, 2), saved.lm_exp);
@@ -203,37 +235,39 @@ std::vector<torch::Tensor> GetRnntGrads(const RnntSmoothed &in,
   if (params.am_scale != 0) {
     const int64_t pieces = (B * T - 1) / kRsFramesOfPiece + 1;
     const torch::Tensor parts = torch::empty({pieces, C}, options);
-    mps::Launch(kRnntSmoothedGrad, "rnnt_smoothed_am_only_parts",
-                {static_cast<uint32_t>(pieces), kRsThreads},
-                {px, py_grad, boundary, scale, saved.log_sums, in.am,
-                 saved.am_max, saved.unigram, saved.am_log_sum, parts, params});
+    mps::Launch(
+        kRnntSmoothedGrad, "rnnt_smoothed_am_only_parts",
+        {static_cast<uint32_t>(pieces), kRsThreads},
+        mps::Join(of_scores, {mps::In(kSmoothedAm, in.am),
+                              mps::In(kSmoothedAmMax, saved.am_max),
+                              mps::In(kSmoothedUnigram, saved.unigram),
+                              mps::In(kSmoothedAmLogSum, saved.am_log_sum),
+                              mps::Out(kSmoothedParts, parts)}));
     unigram_grad = torch::empty({C}, options);
     mps::Launch(kRnntSmoothedGrad, "rnnt_smoothed_unigram_grad", mps::GridOf(C),
-                {symbols, sums, parts, unigram_grad, params});
+                {mps::In(kSmoothedSymbols, symbols),
+                 mps::In(kSmoothedSums, sums), mps::In(kSmoothedParts, parts),
+                 mps::Out(kSmoothedUnigramGrad, unigram_grad),
+                 mps::In(kSmoothedParams, params)});
   }
-  mps::Launch(kRnntSmoothedGrad, "rnnt_smoothed_finish",
-              mps::GridOfSimdgroups(B * (T + S + 1), kRsThreads),
-              {px,
-               py_grad,
-               boundary,
-               scale,
-               in.am,
-               in.lm,
-               symbols,
-               saved.am_exp,
-               saved.lm_exp,
-               saved.am_max,
-               saved.lm_max,
-               saved.lm_log_sum,
-               Bound(saved.next, saved.am_max),
-               saved.unigram,
-               saved.am_log_sum,
-               saved.log_sums,
-               unigram_grad,
-               sums,
-               am_grad,
-               lm_grad,
-               params});
+  mps::Launch(
+      kRnntSmoothedGrad, "rnnt_smoothed_finish",
+      mps::GridOfSimdgroups(B * (T + S + 1), kRsThreads),
+      mps::Join(
+          of_scores,
+          {mps::In(kSmoothedAm, in.am), mps::In(kSmoothedLm, in.lm),
+           mps::In(kSmoothedSymbols, symbols),
+           mps::In(kSmoothedAmExp, saved.am_exp),
+           mps::In(kSmoothedLmExp, saved.lm_exp),
+           mps::In(kSmoothedAmMax, saved.am_max),
+           mps::In(kSmoothedLmMax, saved.lm_max),
+           mps::In(kSmoothedLmLogSum, saved.lm_log_sum),
+           mps::In(kSmoothedNext, Bound(saved.next, saved.am_max)),
+           mps::In(kSmoothedUnigram, saved.unigram),
+           mps::In(kSmoothedAmLogSum, saved.am_log_sum),
+           mps::In(kSmoothedUnigramGrad, unigram_grad),
+           mps::In(kSmoothedSums, sums), mps::Out(kSmoothedAmGrad, am_grad),
+           mps::Out(kSmoothedLmGrad, lm_grad)}));
   return {lm_grad, am_grad};
 }
 

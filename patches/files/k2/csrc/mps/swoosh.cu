@@ -181,7 +181,7 @@ std::string Kernel(const char *name, torch::ScalarType type) {
 
 // Launches a kernel with threads for all elements, if there are any.
 void LaunchFor(const std::string &kernel, const torch::Tensor &x,
-               const std::vector<mps::Positional> &arguments) {
+               const mps::Arguments &arguments) {
   constexpr int64_t kThreads = 128;
   constexpr int64_t kElements = kThreads * kSwooshChunks * kSwooshOfChunk;
   const int64_t groups = (x.numel() + kElements - 1) / kElements;
@@ -213,7 +213,9 @@ torch::Tensor SwooshMps(SwooshKind kind, torch::Tensor x) {
   const Constants &constants = ConstantsOf(kind);
   if (x.numel() != 0)
     LaunchFor(Kernel("swoosh", x.scalar_type()), x,
-              {x, y, ParamsFor(constants, x), constants.table});
+              {mps::In(kSwooshX, x), mps::Out(kSwooshY, y),
+               mps::In(kSwooshParams, ParamsFor(constants, x)),
+               mps::In(kSwooshTable, constants.table)});
   return y;
 }
 
@@ -224,8 +226,11 @@ std::pair<torch::Tensor, torch::Tensor> SwooshAndDerivMps(SwooshKind kind,
   const Constants &constants = ConstantsOf(kind);
   if (x.numel() != 0)
     LaunchFor(Kernel("swoosh_and_deriv", x.scalar_type()), x,
-              {x, y, deriv, ParamsFor(constants, x), constants.table,
-               constants.deriv_table});
+              {mps::In(kSwooshX, x), mps::Out(kSwooshY, y),
+               mps::Out(kSwooshDeriv, deriv),
+               mps::In(kSwooshParams, ParamsFor(constants, x)),
+               mps::In(kSwooshTable, constants.table),
+               mps::In(kSwooshDerivTable, constants.deriv_table)});
   return {y, deriv};
 }
 
@@ -242,8 +247,10 @@ std::pair<torch::Tensor, torch::Tensor> SwooshForwardMps(SwooshKind kind,
   params.seed[1] = static_cast<uint32_t>(seed >> 32);
   params.dropout_limit = std::lround(dropout_prob * (1 << kSwooshDropoutBits));
   params.kept_scale = 1.0f / (1.0f - dropout_prob);
-  LaunchFor(Kernel("swoosh_forward", x.scalar_type()), x,
-            {x, y, deriv, params, constants.table});
+  LaunchFor(
+      Kernel("swoosh_forward", x.scalar_type()), x,
+      {mps::In(kSwooshX, x), mps::Out(kSwooshY, y), mps::Out(kSwooshG, deriv),
+       mps::In(kSwooshParams, params), mps::In(kSwooshTable, constants.table)});
   return {y, deriv};
 }
 
@@ -261,7 +268,8 @@ torch::Tensor SwooshBackwardMps(const torch::Tensor &y_grad,
   params.offset = kSwooshCoeff / (1.0 - dropout_prob);
   if (deriv.numel() != 0)
     LaunchFor(Kernel("swoosh_backward", x_grad.scalar_type()), deriv,
-              {from, deriv, x_grad, params});
+              {mps::In(kSwooshYGrad, from), mps::In(kSwooshG, deriv),
+               mps::Out(kSwooshXGrad, x_grad), mps::In(kSwooshParams, params)});
   return x_grad;
 }
 

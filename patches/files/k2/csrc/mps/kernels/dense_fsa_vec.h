@@ -19,9 +19,20 @@
 #ifndef K2_CSRC_MPS_KERNELS_DENSE_FSA_VEC_H_
 #define K2_CSRC_MPS_KERNELS_DENSE_FSA_VEC_H_
 
-// Shared by the host and the kernels of dense_fsa_vec.metal.  All members have
-// the same size and alignment in C++ and in Metal.
+// Shared by the host and the kernels of dense_fsa_vec.metal.
 
+// The arguments of the kernels.  A kernel takes some of them.
+enum DenseFsaVecBuffer {
+  kDvLogProbs,
+  kDvScores,
+  kDvRowSplits,
+  kDvParams,
+  kDvScoresGrad,
+  kDvGrad,
+};
+
+// All members of the structs have the same size and alignment in C++ and in
+// Metal.
 enum DenseFsaVecSizes {
   // Segments of one dispatch: Metal takes at most 4096 bytes by value.
   kDvMaxSegments = 240

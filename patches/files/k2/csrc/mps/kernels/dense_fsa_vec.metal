@@ -33,10 +33,11 @@ using namespace metal;
 // row_splits   [segments + 1], gets the rows where these segments begin and end
 //
 // There is a threadgroup for each row.
-kernel void dense_fsa_vec(device const float *log_probs [[buffer(0)]],
-                          device float *scores [[buffer(1)]],
-                          device int *row_splits [[buffer(2)]],
-                          constant DenseFsaVecParams &params [[buffer(3)]],
+kernel void dense_fsa_vec(device const float *log_probs [[buffer(kDvLogProbs)]],
+                          device float *scores [[buffer(kDvScores)]],
+                          device int *row_splits [[buffer(kDvRowSplits)]],
+                          constant DenseFsaVecParams &params
+                          [[buffer(kDvParams)]],
                           uint group [[threadgroup_position_in_grid]],
                           uint thread_index [[thread_index_in_threadgroup]],
                           uint num_threads [[threads_per_threadgroup]]) {
@@ -73,10 +74,11 @@ kernel void dense_fsa_vec(device const float *log_probs [[buffer(0)]],
 // grad          [sequences][num_frames][num_symbols]; all are written
 //
 // There is a threadgroup for each frame of each sequence.
-kernel void dense_fsa_vec_grad(device const float *scores_grad [[buffer(0)]],
-                               device float *grad [[buffer(1)]],
+kernel void dense_fsa_vec_grad(device const float *scores_grad
+                               [[buffer(kDvScoresGrad)]],
+                               device float *grad [[buffer(kDvGrad)]],
                                constant DenseFsaVecGradParams &params
-                               [[buffer(2)]],
+                               [[buffer(kDvParams)]],
                                uint group [[threadgroup_position_in_grid]],
                                uint thread_index
                                [[thread_index_in_threadgroup]],

@@ -19,8 +19,34 @@
 #ifndef K2_CSRC_MPS_KERNELS_DOUBLE_SCORES_H_
 #define K2_CSRC_MPS_KERNELS_DOUBLE_SCORES_H_
 
-// Shared by the host and the kernels of double_scores.metal.  All members have
-// the same size and alignment in C++ and in Metal.
+// Shared by the host and the kernels of double_scores.metal.
+
+// The arguments of the kernels.  A kernel takes some of them.
+enum DoubleScoresBuffer {
+  kDsArcs,
+  kDsStateBegins,
+  kDsBatchBegins,
+  kDsStates,
+  kDsLeavingBegins,
+  kDsIncomingBegins,
+  kDsIncoming,
+  kDsScores,
+  kDsTotals,
+  kDsBestArcs,
+  kDsParams,
+  kDsRounded,
+  kDsShares,
+  kDsGrad,
+  kDsStateGrad,
+  kDsArcGrad,
+  kDsForwardScores,
+  kDsBackwardScores,
+  kDsArcPost,
+  kDsForwardGrad,
+  kDsBackwardGrad,
+};
+
+// All members have the same size and alignment in C++ and in Metal.
 struct DoubleScoresParams {
   int num_fsas;
   int num_batches;  // of states

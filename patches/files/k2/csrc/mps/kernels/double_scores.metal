@@ -79,20 +79,21 @@ METAL_FUNC void ComputeScores(constant DoubleScoresParams &params,
 // scores, totals, best_arcs   see Scores; for each direction
 template <typename Score, int kThreads>
 [[max_total_threads_per_threadgroup(kThreads)]]
-kernel void double_scores(device const Arc *arcs [[buffer(0)]],
-                          device const int *state_begins [[buffer(1)]],
-                          device const int *batch_begins [[buffer(2)]],
-                          device const int *states [[buffer(3)]],
-                          device const int *leaving_begins [[buffer(4)]],
-                          device const int *incoming_begins [[buffer(5)]],
-                          device const int *incoming [[buffer(6)]],
-                          device Score *scores [[buffer(7)]],
-                          device float *totals [[buffer(8)]],
-                          device int *best_arcs [[buffer(9)]],
-                          constant DoubleScoresParams &params [[buffer(10)]],
-                          uint group [[threadgroup_position_in_grid]],
-                          uint thread_index [[thread_index_in_threadgroup]],
-                          uint num_threads [[threads_per_threadgroup]]) {
+kernel void double_scores(
+    device const Arc *arcs [[buffer(kDsArcs)]],
+    device const int *state_begins [[buffer(kDsStateBegins)]],
+    device const int *batch_begins [[buffer(kDsBatchBegins)]],
+    device const int *states [[buffer(kDsStates)]],
+    device const int *leaving_begins [[buffer(kDsLeavingBegins)]],
+    device const int *incoming_begins [[buffer(kDsIncomingBegins)]],
+    device const int *incoming [[buffer(kDsIncoming)]],
+    device Score *scores [[buffer(kDsScores)]],
+    device float *totals [[buffer(kDsTotals)]],
+    device int *best_arcs [[buffer(kDsBestArcs)]],
+    constant DoubleScoresParams &params [[buffer(kDsParams)]],
+    uint group [[threadgroup_position_in_grid]],
+    uint thread_index [[thread_index_in_threadgroup]],
+    uint num_threads [[threads_per_threadgroup]]) {
   const int direction = int(group) / params.num_fsas,
             fsa = int(group) % params.num_fsas,
             num_best = params.log_semiring ? 1 : params.num_states;
@@ -131,9 +132,10 @@ K2_INSTANCE("tropical_1024", BestScore, 1024)
 // scores   [num_states]
 // rounded  [num_states]; all are written
 template <typename Score>
-kernel void double_rounded(device const Score *scores [[buffer(0)]],
-                           device float *rounded [[buffer(1)]],
-                           constant DoubleScoresParams &params [[buffer(2)]],
+kernel void double_rounded(device const Score *scores [[buffer(kDsScores)]],
+                           device float *rounded [[buffer(kDsRounded)]],
+                           constant DoubleScoresParams &params
+                           [[buffer(kDsParams)]],
                            uint i [[thread_position_in_grid]]) {
   if (int(i) < params.num_states) rounded[i] = AsFloat(scores[i]);
 }
@@ -159,13 +161,16 @@ decltype(double_rounded<BestScore>) double_rounded<BestScore>;
 // scores      see Scores; only in the log semiring
 // best_arcs   see Scores; only in the tropical semiring
 // shares      [num_arcs]
-kernel void double_shares(device const Arc *arcs [[buffer(0)]],
-                          device const int *state_begins [[buffer(1)]],
-                          device const int *leaving_begins [[buffer(2)]],
-                          device const LogScore *scores [[buffer(3)]],
-                          device const int *best_arcs [[buffer(4)]],
-                          device TwoFloat *shares [[buffer(5)]],
-                          constant DoubleScoresParams &params [[buffer(6)]],
+kernel void double_shares(device const Arc *arcs [[buffer(kDsArcs)]],
+                          device const int *state_begins
+                          [[buffer(kDsStateBegins)]],
+                          device const int *leaving_begins
+                          [[buffer(kDsLeavingBegins)]],
+                          device const LogScore *scores [[buffer(kDsScores)]],
+                          device const int *best_arcs [[buffer(kDsBestArcs)]],
+                          device TwoFloat *shares [[buffer(kDsShares)]],
+                          constant DoubleScoresParams &params
+                          [[buffer(kDsParams)]],
                           uint group [[threadgroup_position_in_grid]],
                           uint thread_index [[thread_index_in_threadgroup]],
                           uint num_threads [[threads_per_threadgroup]]) {
@@ -256,22 +261,23 @@ inline void Backprop(constant DoubleScoresParams &params, Batches batches,
 // scores, shares, grad, state_grad, arc_grad   see Gradients
 template <int kThreads>
 [[max_total_threads_per_threadgroup(kThreads)]]
-kernel void double_backprop(device const Arc *arcs [[buffer(0)]],
-                            device const int *state_begins [[buffer(1)]],
-                            device const int *batch_begins [[buffer(2)]],
-                            device const int *states [[buffer(3)]],
-                            device const int *leaving_begins [[buffer(4)]],
-                            device const int *incoming_begins [[buffer(5)]],
-                            device const int *incoming [[buffer(6)]],
-                            device const BestScore *scores [[buffer(7)]],
-                            device const TwoFloat *shares [[buffer(8)]],
-                            device const float *grad [[buffer(9)]],
-                            device TwoFloat *state_grad [[buffer(10)]],
-                            device float *arc_grad [[buffer(11)]],
-                            constant DoubleScoresParams &params [[buffer(12)]],
-                            uint fsa [[threadgroup_position_in_grid]],
-                            uint thread_index [[thread_index_in_threadgroup]],
-                            uint num_threads [[threads_per_threadgroup]]) {
+kernel void double_backprop(
+    device const Arc *arcs [[buffer(kDsArcs)]],
+    device const int *state_begins [[buffer(kDsStateBegins)]],
+    device const int *batch_begins [[buffer(kDsBatchBegins)]],
+    device const int *states [[buffer(kDsStates)]],
+    device const int *leaving_begins [[buffer(kDsLeavingBegins)]],
+    device const int *incoming_begins [[buffer(kDsIncomingBegins)]],
+    device const int *incoming [[buffer(kDsIncoming)]],
+    device const BestScore *scores [[buffer(kDsScores)]],
+    device const TwoFloat *shares [[buffer(kDsShares)]],
+    device const float *grad [[buffer(kDsGrad)]],
+    device TwoFloat *state_grad [[buffer(kDsStateGrad)]],
+    device float *arc_grad [[buffer(kDsArcGrad)]],
+    constant DoubleScoresParams &params [[buffer(kDsParams)]],
+    uint fsa [[threadgroup_position_in_grid]],
+    uint thread_index [[thread_index_in_threadgroup]],
+    uint num_threads [[threads_per_threadgroup]]) {
   const Gradients of = {scores, shares, grad, state_grad, arc_grad};
   const Batches batches = {batch_begins,    states,
                            params.num_fsas, params.num_batches,
@@ -299,16 +305,17 @@ decltype(double_backprop<1024>) double_backprop<1024>;
 // forward_scores, backward_scores   [num_states]
 // arc_post     [num_arcs]; all are written
 template <typename Score>
-kernel void double_arc_post(device const Arc *arcs [[buffer(0)]],
-                            device const int *state_begins [[buffer(1)]],
-                            device const int *leaving_begins [[buffer(2)]],
-                            device const Score *forward_scores [[buffer(3)]],
-                            device const Score *backward_scores [[buffer(4)]],
-                            device float *arc_post [[buffer(5)]],
-                            constant DoubleScoresParams &params [[buffer(6)]],
-                            uint group [[threadgroup_position_in_grid]],
-                            uint thread_index [[thread_index_in_threadgroup]],
-                            uint num_threads [[threads_per_threadgroup]]) {
+kernel void double_arc_post(
+    device const Arc *arcs [[buffer(kDsArcs)]],
+    device const int *state_begins [[buffer(kDsStateBegins)]],
+    device const int *leaving_begins [[buffer(kDsLeavingBegins)]],
+    device const Score *forward_scores [[buffer(kDsForwardScores)]],
+    device const Score *backward_scores [[buffer(kDsBackwardScores)]],
+    device float *arc_post [[buffer(kDsArcPost)]],
+    constant DoubleScoresParams &params [[buffer(kDsParams)]],
+    uint group [[threadgroup_position_in_grid]],
+    uint thread_index [[thread_index_in_threadgroup]],
+    uint num_threads [[threads_per_threadgroup]]) {
   const Part part = GetPart(params, state_begins, group, num_threads);
   const int begin = part.begin, end = part.end;
   if (begin == end) return;
@@ -333,14 +340,14 @@ decltype(double_arc_post<BestScore>) double_arc_post<BestScore>;
 // grad      [num_fsas], params.grad_stride elements apart
 // arc_grad  [num_arcs]; all are written
 kernel void double_totals_backprop(
-    device const Arc *arcs [[buffer(0)]],
-    device const int *state_begins [[buffer(1)]],
-    device const int *leaving_begins [[buffer(2)]],
-    device const LogScore *forward_scores [[buffer(3)]],
-    device const LogScore *backward_scores [[buffer(4)]],
-    device const float *grad [[buffer(5)]],
-    device float *arc_grad [[buffer(6)]],
-    constant DoubleScoresParams &params [[buffer(7)]],
+    device const Arc *arcs [[buffer(kDsArcs)]],
+    device const int *state_begins [[buffer(kDsStateBegins)]],
+    device const int *leaving_begins [[buffer(kDsLeavingBegins)]],
+    device const LogScore *forward_scores [[buffer(kDsForwardScores)]],
+    device const LogScore *backward_scores [[buffer(kDsBackwardScores)]],
+    device const float *grad [[buffer(kDsGrad)]],
+    device float *arc_grad [[buffer(kDsArcGrad)]],
+    constant DoubleScoresParams &params [[buffer(kDsParams)]],
     uint group [[threadgroup_position_in_grid]],
     uint thread_index [[thread_index_in_threadgroup]],
     uint num_threads [[threads_per_threadgroup]]) {
@@ -375,14 +382,14 @@ kernel void double_totals_backprop(
 // backward_grad  [num_states], the gradient of backward scores; all are written
 [[max_total_threads_per_threadgroup(kDsArcThreads)]]
 kernel void double_arc_post_backprop(
-    device const float *arc_grad [[buffer(0)]],
-    device const int *state_begins [[buffer(1)]],
-    device const int *leaving_begins [[buffer(2)]],
-    device const int *incoming_begins [[buffer(3)]],
-    device const int *incoming [[buffer(4)]],
-    device float *forward_grad [[buffer(5)]],
-    device float *backward_grad [[buffer(6)]],
-    constant DoubleScoresParams &params [[buffer(7)]],
+    device const float *arc_grad [[buffer(kDsArcGrad)]],
+    device const int *state_begins [[buffer(kDsStateBegins)]],
+    device const int *leaving_begins [[buffer(kDsLeavingBegins)]],
+    device const int *incoming_begins [[buffer(kDsIncomingBegins)]],
+    device const int *incoming [[buffer(kDsIncoming)]],
+    device float *forward_grad [[buffer(kDsForwardGrad)]],
+    device float *backward_grad [[buffer(kDsBackwardGrad)]],
+    constant DoubleScoresParams &params [[buffer(kDsParams)]],
     uint group [[threadgroup_position_in_grid]],
     uint thread_index [[thread_index_in_threadgroup]],
     uint num_threads [[threads_per_threadgroup]]) {

@@ -19,8 +19,23 @@
 #ifndef K2_CSRC_MPS_KERNELS_GRAPH_INDEX_H_
 #define K2_CSRC_MPS_KERNELS_GRAPH_INDEX_H_
 
-// Shared by the host and the kernel of graph_index.metal.  All members have the
-// same size and alignment in C++ and in Metal.
+// Shared by the host and the kernel of graph_index.metal.
+
+// The arguments of the kernel.
+enum GraphIndexBuffer {
+  kGiArcs,
+  kGiStateBegins,
+  kGiLeavingBegins,
+  kGiIncomingBegins,
+  kGiIncoming,
+  kGiByLabel,
+  kGiFsaOfArc,
+  kGiLabels,
+  kGiEveryFsa,
+  kGiParams,
+};
+
+// All members have the same size and alignment in C++ and in Metal.
 struct GraphIndexParams {
   int num_fsas;
   int num_states;  // of all FSAs

@@ -95,16 +95,19 @@ inline int ArcsBefore(Order order, device const int *incoming, int num_arcs,
 //
 // There are two threadgroups for each FSA, one for each order.
 [[max_total_threads_per_threadgroup(kGiMaxThreads)]]
-kernel void graph_index(device const Arc *arcs [[buffer(0)]],
-                        device const int *state_begins [[buffer(1)]],
-                        device const int *leaving_begins [[buffer(2)]],
-                        device int *incoming_begins [[buffer(3)]],
-                        device int *incoming [[buffer(4)]],
-                        device int *by_label [[buffer(5)]],
-                        device int *fsa_of_arc [[buffer(6)]],
-                        device int *labels [[buffer(7)]],
-                        device int *every_fsa [[buffer(8)]],
-                        constant GraphIndexParams &params [[buffer(9)]],
+kernel void graph_index(device const Arc *arcs [[buffer(kGiArcs)]],
+                        device const int *state_begins
+                        [[buffer(kGiStateBegins)]],
+                        device const int *leaving_begins
+                        [[buffer(kGiLeavingBegins)]],
+                        device int *incoming_begins
+                        [[buffer(kGiIncomingBegins)]],
+                        device int *incoming [[buffer(kGiIncoming)]],
+                        device int *by_label [[buffer(kGiByLabel)]],
+                        device int *fsa_of_arc [[buffer(kGiFsaOfArc)]],
+                        device int *labels [[buffer(kGiLabels)]],
+                        device int *every_fsa [[buffer(kGiEveryFsa)]],
+                        constant GraphIndexParams &params [[buffer(kGiParams)]],
                         uint group [[threadgroup_position_in_grid]],
                         uint thread_index [[thread_index_in_threadgroup]],
                         uint num_threads [[threads_per_threadgroup]]) {

@@ -19,8 +19,23 @@
 #ifndef K2_CSRC_MPS_KERNELS_INTERSECT_DENSE_H_
 #define K2_CSRC_MPS_KERNELS_INTERSECT_DENSE_H_
 
-// Shared by the host and the kernel of intersect_dense.metal.  All members
-// have the same size and alignment in C++ and in Metal.
+// Shared by the host and the kernel of intersect_dense.metal.
+
+// The arguments of the kernel.
+enum IntersectDenseBuffer {
+  kIdArcs,
+  kIdStateBegins,
+  kIdLeavingBegins,
+  kIdIncomingBegins,
+  kIdIncoming,
+  kIdBScores,
+  kIdBBegins,
+  kIdAToBMap,
+  kIdStateScores,
+  kIdParams,
+};
+
+// All members have the same size and alignment in C++ and in Metal.
 struct IntersectDenseParams {
   int stride;       // from a row of b_scores to the next
   int num_columns;  // of b_scores

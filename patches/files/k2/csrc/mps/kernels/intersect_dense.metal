@@ -188,19 +188,20 @@ inline void DoFrame(constant IntersectDenseParams &params,
 // There are two threadgroups for each FSA.  A dispatch whose first frame is not
 // 0 continues from the state_scores of that step.
 [[max_total_threads_per_threadgroup(kIdMaxThreads)]]
-kernel void intersect_dense(device const Arc *arcs [[buffer(0)]],
-                            device const int *state_begins [[buffer(1)]],
-                            device const int *leaving_begins [[buffer(2)]],
-                            device const int *incoming_begins [[buffer(3)]],
-                            device const int *incoming [[buffer(4)]],
-                            device const float *b_scores [[buffer(5)]],
-                            device const int *b_begins [[buffer(6)]],
-                            device const int *a_to_b_map [[buffer(7)]],
-                            device float *state_scores [[buffer(8)]],
-                            constant IntersectDenseParams &params [[buffer(9)]],
-                            uint group [[threadgroup_position_in_grid]],
-                            uint thread_index [[thread_index_in_threadgroup]],
-                            uint num_threads [[threads_per_threadgroup]]) {
+kernel void intersect_dense(
+    device const Arc *arcs [[buffer(kIdArcs)]],
+    device const int *state_begins [[buffer(kIdStateBegins)]],
+    device const int *leaving_begins [[buffer(kIdLeavingBegins)]],
+    device const int *incoming_begins [[buffer(kIdIncomingBegins)]],
+    device const int *incoming [[buffer(kIdIncoming)]],
+    device const float *b_scores [[buffer(kIdBScores)]],
+    device const int *b_begins [[buffer(kIdBBegins)]],
+    device const int *a_to_b_map [[buffer(kIdAToBMap)]],
+    device float *state_scores [[buffer(kIdStateScores)]],
+    constant IntersectDenseParams &params [[buffer(kIdParams)]],
+    uint group [[threadgroup_position_in_grid]],
+    uint thread_index [[thread_index_in_threadgroup]],
+    uint num_threads [[threads_per_threadgroup]]) {
   threadgroup float cache[2 * kIdMaxCachedStates];
 
   const int fsa = int(group / 2);

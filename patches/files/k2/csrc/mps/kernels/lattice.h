@@ -19,9 +19,67 @@
 #ifndef K2_CSRC_MPS_KERNELS_LATTICE_H_
 #define K2_CSRC_MPS_KERNELS_LATTICE_H_
 
-// Shared by the host and the kernels of lattice.metal.  All members have the
-// same size and alignment in C++ and in Metal.
+// Shared by the host and the kernels of lattice.metal, lattice_batches.metal
+// and lattice_grad.metal.
 
+// The arguments of the kernels of lattice.metal.  A kernel takes some of them.
+enum LatticeBuffer {
+  kLatticeArcs,
+  kLatticeStateBegins,
+  kLatticeLeavingBegins,
+  kLatticeIncomingBegins,
+  kLatticeIncoming,
+  kLatticeBScores,
+  kLatticeBBegins,
+  kLatticeAToBMap,
+  kLatticeStateScores,
+  kLatticeParams,
+  kLatticeBestArcs,
+  kLatticeWords,
+  kLatticeCounts,
+  kLatticeFrameStates,
+  kLatticeFrameArcs,
+  kLatticeTotals,
+  kLatticeRowSplits1,
+  kLatticeRowIds1,
+  kLatticeRowSplits2,
+  kLatticeRowIds2,
+  kLatticeOut,
+  kLatticeArcMapA,
+  kLatticeArcMapB,
+  kLatticePaths,
+  kLatticeSteps,
+};
+
+// Those of lattice_batches.metal.
+enum BatchesBuffer {
+  kBatchesArcs,
+  kBatchesFrameStates,
+  kBatchesFrameArcs,
+  kBatchesNext,
+  kBatchesRowSplits,
+  kBatchesIncoming,
+  kBatchesParams,
+  kBatchesRowSplits1,
+  kBatchesRowSplits2,
+  kBatchesStates,
+};
+
+// Those of lattice_grad.metal.
+enum LatticeGradBuffer {
+  kLatticeGradArcGrad,
+  kLatticeGradArcMapB,
+  kLatticeGradFrameArcs,
+  kLatticeGradRowBegins,
+  kLatticeGradAToBMap,
+  kLatticeGradGrad,
+  kLatticeGradParams,
+  kLatticeGradArcMapA,
+  kLatticeGradStateBegins,
+  kLatticeGradLeavingBegins,
+};
+
+// All members have the same size and alignment in C++ and in Metal.
 struct LatticeParams {
   int num_fsas;
   int num_states;   // of all FSAs

@@ -40,17 +40,17 @@ using namespace metal;
 
 // The arguments that all kernels of this file begin with: the members of Input
 // but best_arcs, which one kernel writes, and params.
-#define K2_LATTICE_INPUTS                              \
-  device const Arc *arcs [[buffer(0)]],                \
-      device const int *state_begins [[buffer(1)]],    \
-      device const int *leaving_begins [[buffer(2)]],  \
-      device const int *incoming_begins [[buffer(3)]], \
-      device const int *incoming [[buffer(4)]],        \
-      device const float *b_scores [[buffer(5)]],      \
-      device const int *b_begins [[buffer(6)]],        \
-      device const int *a_to_b_map [[buffer(7)]],      \
-      device const float *state_scores [[buffer(8)]],  \
-      constant LatticeParams &params [[buffer(9)]]
+#define K2_LATTICE_INPUTS                                                   \
+  device const Arc *arcs [[buffer(kLatticeArcs)]],                          \
+      device const int *state_begins [[buffer(kLatticeStateBegins)]],       \
+      device const int *leaving_begins [[buffer(kLatticeLeavingBegins)]],   \
+      device const int *incoming_begins [[buffer(kLatticeIncomingBegins)]], \
+      device const int *incoming [[buffer(kLatticeIncoming)]],              \
+      device const float *b_scores [[buffer(kLatticeBScores)]],             \
+      device const int *b_begins [[buffer(kLatticeBBegins)]],               \
+      device const int *a_to_b_map [[buffer(kLatticeAToBMap)]],             \
+      device const float *state_scores [[buffer(kLatticeStateScores)]],     \
+      constant LatticeParams &params [[buffer(kLatticeParams)]]
 #define K2_LATTICE_INPUT                                                     \
   Input {                                                                    \
     arcs, state_begins, leaving_begins, incoming_begins, incoming, b_scores, \
@@ -69,9 +69,10 @@ inline long WordsOf(Fsa fsa, int index, int t, constant LatticeParams &params) {
 // counts      [num_fsas * num_steps]
 [[max_total_threads_per_threadgroup(kLtFrameThreads)]]
 kernel void count_lattice(K2_LATTICE_INPUTS,
-                          device const int *best_arcs [[buffer(10)]],
-                          device uint2 *words [[buffer(11)]],
-                          device Count *counts [[buffer(12)]],
+                          device const int *best_arcs
+                          [[buffer(kLatticeBestArcs)]],
+                          device uint2 *words [[buffer(kLatticeWords)]],
+                          device Count *counts [[buffer(kLatticeCounts)]],
                           uint thread_index [[thread_position_in_grid]]) {
   const Input in = K2_LATTICE_INPUT;
   const int frame = int(thread_index) / kLtSimdWidth,
@@ -103,11 +104,13 @@ kernel void count_lattice(K2_LATTICE_INPUTS,
 // There is one threadgroup.
 [[max_total_threads_per_threadgroup(kLtMaxThreads)]]
 kernel void place_lattice(K2_LATTICE_INPUTS,
-                          device const int *best_arcs [[buffer(10)]],
-                          device const Count *counts [[buffer(11)]],
-                          device int *frame_states [[buffer(12)]],
-                          device int *frame_arcs [[buffer(13)]],
-                          device long *totals [[buffer(14)]],
+                          device const int *best_arcs
+                          [[buffer(kLatticeBestArcs)]],
+                          device const Count *counts [[buffer(kLatticeCounts)]],
+                          device int *frame_states
+                          [[buffer(kLatticeFrameStates)]],
+                          device int *frame_arcs [[buffer(kLatticeFrameArcs)]],
+                          device long *totals [[buffer(kLatticeTotals)]],
                           uint thread_index [[thread_index_in_threadgroup]],
                           uint num_threads [[threads_per_threadgroup]]) {
   const Input in = K2_LATTICE_INPUT;
@@ -203,14 +206,17 @@ inline int Rank(device const uint2 *words, int state) {
 // arc_map_b    [arcs], gets the element of b_scores that each arc was made of
 [[max_total_threads_per_threadgroup(kLtFrameThreads)]]
 kernel void emit_lattice(
-    K2_LATTICE_INPUTS, device const int *best_arcs [[buffer(10)]],
-    device const uint2 *words [[buffer(11)]],
-    device const int *frame_states [[buffer(12)]],
-    device const int *frame_arcs [[buffer(13)]],
-    device int *row_splits1 [[buffer(14)]], device int *row_ids1 [[buffer(15)]],
-    device int *row_splits2 [[buffer(16)]], device int *row_ids2 [[buffer(17)]],
-    device Arc *out [[buffer(18)]], device int *arc_map_a [[buffer(19)]],
-    device int *arc_map_b [[buffer(20)]],
+    K2_LATTICE_INPUTS, device const int *best_arcs [[buffer(kLatticeBestArcs)]],
+    device const uint2 *words [[buffer(kLatticeWords)]],
+    device const int *frame_states [[buffer(kLatticeFrameStates)]],
+    device const int *frame_arcs [[buffer(kLatticeFrameArcs)]],
+    device int *row_splits1 [[buffer(kLatticeRowSplits1)]],
+    device int *row_ids1 [[buffer(kLatticeRowIds1)]],
+    device int *row_splits2 [[buffer(kLatticeRowSplits2)]],
+    device int *row_ids2 [[buffer(kLatticeRowIds2)]],
+    device Arc *out [[buffer(kLatticeOut)]],
+    device int *arc_map_a [[buffer(kLatticeArcMapA)]],
+    device int *arc_map_b [[buffer(kLatticeArcMapB)]],
     uint thread_index [[thread_position_in_grid]]) {
   const Input in = K2_LATTICE_INPUT;
   const int frame = int(thread_index) / kLtSimdWidth,
@@ -280,9 +286,10 @@ kernel void emit_lattice(
 // continues from `paths`.
 [[max_total_threads_per_threadgroup(kLtFrameThreads)]]
 kernel void find_best_paths(K2_LATTICE_INPUTS,
-                            device int *best_arcs [[buffer(10)]],
-                            device int *paths [[buffer(11)]],
-                            constant BestPathsParams &steps [[buffer(12)]],
+                            device int *best_arcs [[buffer(kLatticeBestArcs)]],
+                            device int *paths [[buffer(kLatticePaths)]],
+                            constant BestPathsParams &steps
+                            [[buffer(kLatticeSteps)]],
                             uint thread_index [[thread_position_in_grid]]) {
   const Input in = K2_LATTICE_INPUT;
   const int index = int(thread_index) / kLtSimdWidth,

@@ -40,13 +40,16 @@ using namespace metal;
 // row_splits     [num_states + 1], gets where the arcs of each state begin
 // incoming       [num_arcs], gets the indexes of the arcs
 [[max_total_threads_per_threadgroup(kLtFrameThreads)]]
-kernel void incoming_arcs(device const Arc *arcs [[buffer(0)]],
-                          device const int *frame_states [[buffer(1)]],
-                          device const int *frame_arcs [[buffer(2)]],
-                          device int *next [[buffer(3)]],
-                          device int *row_splits [[buffer(4)]],
-                          device int *incoming [[buffer(5)]],
-                          constant BatchesParams &params [[buffer(6)]],
+kernel void incoming_arcs(device const Arc *arcs [[buffer(kBatchesArcs)]],
+                          device const int *frame_states
+                          [[buffer(kBatchesFrameStates)]],
+                          device const int *frame_arcs
+                          [[buffer(kBatchesFrameArcs)]],
+                          device int *next [[buffer(kBatchesNext)]],
+                          device int *row_splits [[buffer(kBatchesRowSplits)]],
+                          device int *incoming [[buffer(kBatchesIncoming)]],
+                          constant BatchesParams &params
+                          [[buffer(kBatchesParams)]],
                           uint thread_index [[thread_position_in_grid]]) {
   const int frame = int(thread_index) / kLtSimdWidth,
             lane = int(thread_index) % kLtSimdWidth;
@@ -104,12 +107,13 @@ kernel void incoming_arcs(device const Arc *arcs [[buffer(0)]],
 //
 // There is one threadgroup.
 [[max_total_threads_per_threadgroup(kLtMaxThreads)]]
-kernel void place_batches(device const int *frame_states [[buffer(0)]],
-                          device int *row_splits1 [[buffer(1)]],
-                          device int *row_splits2 [[buffer(2)]],
-                          constant BatchesParams &params [[buffer(3)]],
-                          uint thread_index [[thread_index_in_threadgroup]],
-                          uint num_threads [[threads_per_threadgroup]]) {
+kernel void place_batches(
+    device const int *frame_states [[buffer(kBatchesFrameStates)]],
+    device int *row_splits1 [[buffer(kBatchesRowSplits1)]],
+    device int *row_splits2 [[buffer(kBatchesRowSplits2)]],
+    constant BatchesParams &params [[buffer(kBatchesParams)]],
+    uint thread_index [[thread_index_in_threadgroup]],
+    uint num_threads [[threads_per_threadgroup]]) {
   threadgroup int sums[kLtMaxThreads];
   const int thread_id = int(thread_index), threads = int(num_threads);
   const int num_parts = params.num_steps * params.num_fsas;
@@ -142,10 +146,13 @@ kernel void place_batches(device const int *frame_states [[buffer(0)]],
 // frame_states   see incoming_arcs
 // row_splits2    see place_batches
 // states         [num_states], gets the states of the batches
-kernel void fill_batches(device const int *frame_states [[buffer(0)]],
-                         device const int *row_splits2 [[buffer(1)]],
-                         device int *states [[buffer(2)]],
-                         constant BatchesParams &params [[buffer(3)]],
+kernel void fill_batches(device const int *frame_states
+                         [[buffer(kBatchesFrameStates)]],
+                         device const int *row_splits2
+                         [[buffer(kBatchesRowSplits2)]],
+                         device int *states [[buffer(kBatchesStates)]],
+                         constant BatchesParams &params
+                         [[buffer(kBatchesParams)]],
                          uint thread_index [[thread_position_in_grid]]) {
   const int frame = int(thread_index) / kLtSimdWidth,
             lane = int(thread_index) % kLtSimdWidth;

@@ -38,14 +38,15 @@ using namespace metal;
 // row_begins     [num_sequences + 1], into rows
 // a_to_b_map     [num_fsas], the sequence of an FSA; not decreasing
 // grad           [num_rows][num_columns]; all are written
-kernel void dense_grad(device const float *arc_grad [[buffer(0)]],
-                       device const int *arc_map_b [[buffer(1)]],
-                       device const int *frame_arcs [[buffer(2)]],
-                       device const int *row_begins [[buffer(3)]],
-                       device const int *a_to_b_map [[buffer(4)]],
-                       device float *grad [[buffer(5)]],
-                       constant LatticeGradParams &params [[buffer(6)]],
-                       uint thread_index [[thread_position_in_grid]]) {
+kernel void dense_grad(
+    device const float *arc_grad [[buffer(kLatticeGradArcGrad)]],
+    device const int *arc_map_b [[buffer(kLatticeGradArcMapB)]],
+    device const int *frame_arcs [[buffer(kLatticeGradFrameArcs)]],
+    device const int *row_begins [[buffer(kLatticeGradRowBegins)]],
+    device const int *a_to_b_map [[buffer(kLatticeGradAToBMap)]],
+    device float *grad [[buffer(kLatticeGradGrad)]],
+    constant LatticeGradParams &params [[buffer(kLatticeGradParams)]],
+    uint thread_index [[thread_position_in_grid]]) {
   const int row = int(thread_index) / kLtSimdWidth,
             lane = int(thread_index) % kLtSimdWidth;
   if (row >= params.num_rows) return;
@@ -97,14 +98,15 @@ kernel void dense_grad(device const float *arc_grad [[buffer(0)]],
 // state_begins   [num_fsas + 1], the row splits of axis 1 of the graph
 // leaving_begins   the row splits of axis 2 of the graph
 // grad           [num_graph_arcs]; all are written
-kernel void graph_grad(device const float *arc_grad [[buffer(0)]],
-                       device const int *arc_map_a [[buffer(1)]],
-                       device const int *frame_arcs [[buffer(2)]],
-                       device const int *state_begins [[buffer(3)]],
-                       device const int *leaving_begins [[buffer(4)]],
-                       device float *grad [[buffer(5)]],
-                       constant LatticeGradParams &params [[buffer(6)]],
-                       uint thread_index [[thread_position_in_grid]]) {
+kernel void graph_grad(
+    device const float *arc_grad [[buffer(kLatticeGradArcGrad)]],
+    device const int *arc_map_a [[buffer(kLatticeGradArcMapA)]],
+    device const int *frame_arcs [[buffer(kLatticeGradFrameArcs)]],
+    device const int *state_begins [[buffer(kLatticeGradStateBegins)]],
+    device const int *leaving_begins [[buffer(kLatticeGradLeavingBegins)]],
+    device float *grad [[buffer(kLatticeGradGrad)]],
+    constant LatticeGradParams &params [[buffer(kLatticeGradParams)]],
+    uint thread_index [[thread_position_in_grid]]) {
   const int arc = int(thread_index);
   if (arc >= params.num_graph_arcs) return;
   int fsa = 0;

@@ -19,9 +19,23 @@
 #ifndef K2_CSRC_MPS_KERNELS_MUTUAL_INFORMATION_H_
 #define K2_CSRC_MPS_KERNELS_MUTUAL_INFORMATION_H_
 
-// Shared by the host and the kernels of mutual_information.metal.  All members
-// have the same size and alignment in C++ and in Metal.
+// Shared by the host and the kernels of mutual_information.metal.
 
+// The arguments of the kernels.  A kernel takes some of them.
+enum MutualInformationBuffer {
+  kMiPx,
+  kMiPy,
+  kMiBoundary,
+  kMiP,
+  kMiAns,
+  kMiEdges,
+  kMiParams,
+  kMiAnsGrad,
+  kMiPxGrad,
+  kMiPyGrad,
+};
+
+// All members have the same size and alignment in C++ and in Metal.
 struct MutualInformationParams {
   int S;             // length of x
   int T;             // length of y

@@ -202,10 +202,12 @@ inline void LoadShares(Rows rows, device const float *p, thread int *row_of_p,
 template <typename Input, int kMaxRows>
 [[max_total_threads_per_threadgroup(kMaxRows)]]
 kernel void mutual_information_forward(
-    device const Input *px [[buffer(0)]], device const Input *py [[buffer(1)]],
-    device const long *boundary [[buffer(2)]], device float *p [[buffer(3)]],
-    device float *ans [[buffer(4)]], device float *edges [[buffer(5)]],
-    constant MutualInformationParams &params [[buffer(6)]],
+    device const Input *px [[buffer(kMiPx)]],
+    device const Input *py [[buffer(kMiPy)]],
+    device const long *boundary [[buffer(kMiBoundary)]],
+    device float *p [[buffer(kMiP)]], device float *ans [[buffer(kMiAns)]],
+    device float *edges [[buffer(kMiEdges)]],
+    constant MutualInformationParams &params [[buffer(kMiParams)]],
     uint b [[threadgroup_position_in_grid]],
     uint lane [[thread_index_in_threadgroup]],
     uint num_threads [[threads_per_threadgroup]]) {
@@ -275,12 +277,13 @@ kernel void mutual_information_forward(
 template <typename Output, int kMaxRows>
 [[max_total_threads_per_threadgroup(kMaxRows)]]
 kernel void mutual_information_backward(
-    device const long *boundary [[buffer(0)]],
-    device const float *p [[buffer(1)]],
-    device const float *ans_grad [[buffer(2)]],
-    device Output *px_grad [[buffer(3)]], device Output *py_grad [[buffer(4)]],
-    device float *edges [[buffer(5)]],
-    constant MutualInformationParams &params [[buffer(6)]],
+    device const long *boundary [[buffer(kMiBoundary)]],
+    device const float *p [[buffer(kMiP)]],
+    device const float *ans_grad [[buffer(kMiAnsGrad)]],
+    device Output *px_grad [[buffer(kMiPxGrad)]],
+    device Output *py_grad [[buffer(kMiPyGrad)]],
+    device float *edges [[buffer(kMiEdges)]],
+    constant MutualInformationParams &params [[buffer(kMiParams)]],
     uint b [[threadgroup_position_in_grid]],
     uint lane [[thread_index_in_threadgroup]],
     uint num_threads [[threads_per_threadgroup]]) {

@@ -19,9 +19,45 @@
 #ifndef K2_CSRC_MPS_KERNELS_PRUNED_H_
 #define K2_CSRC_MPS_KERNELS_PRUNED_H_
 
-// Shared by the host and the kernels of pruned.metal.  All members have the
-// same size and alignment in C++ and in Metal.
+// Shared by the host and the kernels of pruned.metal.
 
+// The arguments of the kernels, and of those of pruned_stream.metal that search
+// or describe.  A kernel takes some of them.
+enum PrunedBuffer {
+  kPrunedArcs,
+  kPrunedStateBegins,
+  kPrunedLeavingBegins,
+  kPrunedBScores,
+  kPrunedBBegins,
+  kPrunedTable,
+  kPrunedActive,
+  kPrunedBackward,
+  kPrunedNumKept,
+  kPrunedNumbers,
+  kPrunedDests,
+  kPrunedEndScores,
+  kPrunedOverCutoff,
+  kPrunedIsFirst,
+  kPrunedCounts,
+  kPrunedFrames,
+  kPrunedInfos,
+  kPrunedOut,
+  kPrunedOutBegins,
+  kPrunedEntered,
+  kPrunedParams,
+  kPrunedDispatch,  // the struct that tells a dispatch its part of the work
+  kPrunedBegins,
+  kPrunedRowSplits2,
+  kPrunedRowIds1,
+  kPrunedRowIds2,
+  kPrunedOutArcs,
+  kPrunedArcMapA,
+  kPrunedArcMapB,
+  kPrunedFrameStates,
+  kPrunedFrameArcs,
+};
+
+// All members have the same size and alignment in C++ and in Metal.
 struct PrunedParams {
   int num_seqs;
   int at_once;       // sequences that have memory at the same time

@@ -40,9 +40,10 @@ using namespace metal;
 
 // Empties `size` pairs of numbers of the tables, and sets `infos` to 0.
 [[max_total_threads_per_threadgroup(kPrWideThreads)]]
-kernel void start_pruned(device atomic_int *table [[buffer(0)]],
-                         device int *infos [[buffer(1)]],
-                         constant PrunedStartParams &params [[buffer(2)]],
+kernel void start_pruned(device atomic_int *table [[buffer(kPrunedTable)]],
+                         device int *infos [[buffer(kPrunedInfos)]],
+                         constant PrunedStartParams &params
+                         [[buffer(kPrunedDispatch)]],
                          uint thread_index [[thread_position_in_grid]],
                          uint num_threads [[threads_per_grid]]) {
   for (uint i = thread_index; i < uint(params.num_pairs); i += num_threads) {
@@ -75,7 +76,7 @@ inline void DoWindow(Sequence seq, Team team, Window window) {
 // dispatch whose first window is not 0 continues from memory.
 [[max_total_threads_per_threadgroup(kPrThreads)]]
 kernel void search_pruned(K2_PRUNED_MEMORY,
-                          constant PrunedPart &part [[buffer(21)]],
+                          constant PrunedPart &part [[buffer(kPrunedDispatch)]],
                           uint group [[threadgroup_position_in_grid]],
                           uint simdgroup [[simdgroup_index_in_threadgroup]],
                           uint lane [[thread_index_in_simdgroup]],
@@ -157,7 +158,7 @@ inline void DoBeside(Sequence seq, Team team, constant PrunedStep &step) {
 // for the phase, one for what goes beside it, and one for the window.
 [[max_total_threads_per_threadgroup(kPrThreads)]]
 kernel void step_pruned(K2_PRUNED_MEMORY,
-                        constant PrunedStep &step [[buffer(21)]],
+                        constant PrunedStep &step [[buffer(kPrunedDispatch)]],
                         uint group [[threadgroup_position_in_grid]],
                         uint simdgroup [[simdgroup_index_in_threadgroup]],
                         uint lane [[thread_index_in_simdgroup]],
@@ -208,10 +209,10 @@ kernel void describe_pruned(K2_PRUNED_MEMORY,
   if (Get(seq.infos + kPrError) != 0) return;
   const int first =
       int(group) % kPrWideGroups * kPrWideThreads + int(thread_index);
-  DescribeArcs(seq, EndsOfBatch{seq.num_rows - 1}, 0,
-               Get(seq.infos + kPrArcs), first, kPrWideGroups * kPrWideThreads,
-               Description{seq.infos + kPrNotProperties,
-                           seq.infos + kPrEntered, seq.infos + kPrLeft});
+  DescribeArcs(seq, EndsOfBatch{seq.num_rows - 1}, 0, Get(seq.infos + kPrArcs),
+               first, kPrWideGroups * kPrWideThreads,
+               Description{seq.infos + kPrNotProperties, seq.infos + kPrEntered,
+                           seq.infos + kPrLeft});
 }
 
 // begins       [2][num_seqs + 1], the states and the arcs of the lattice before
@@ -224,15 +225,19 @@ kernel void describe_pruned(K2_PRUNED_MEMORY,
 // arc_map_b    [arcs], the element of b_scores of each arc
 // frame_states, frame_arcs   [frames + 1], see k2/csrc/mps/lattice.h
 [[max_total_threads_per_threadgroup(kPrWideThreads)]]
-kernel void emit_pruned(
-    K2_PRUNED_MEMORY, device const int *begins [[buffer(21)]],
-    device int *row_splits2 [[buffer(22)]], device int *row_ids1 [[buffer(23)]],
-    device int *row_ids2 [[buffer(24)]], device Arc *out_arcs [[buffer(25)]],
-    device int *arc_map_a [[buffer(26)]], device int *arc_map_b [[buffer(27)]],
-    device int *frame_states [[buffer(28)]],
-    device int *frame_arcs [[buffer(29)]],
-    constant PrunedEmitParams &sizes [[buffer(30)]],
-    uint thread_index [[thread_position_in_grid]]) {
+kernel void emit_pruned(K2_PRUNED_MEMORY,
+                        device const int *begins [[buffer(kPrunedBegins)]],
+                        device int *row_splits2 [[buffer(kPrunedRowSplits2)]],
+                        device int *row_ids1 [[buffer(kPrunedRowIds1)]],
+                        device int *row_ids2 [[buffer(kPrunedRowIds2)]],
+                        device Arc *out_arcs [[buffer(kPrunedOutArcs)]],
+                        device int *arc_map_a [[buffer(kPrunedArcMapA)]],
+                        device int *arc_map_b [[buffer(kPrunedArcMapB)]],
+                        device int *frame_states [[buffer(kPrunedFrameStates)]],
+                        device int *frame_arcs [[buffer(kPrunedFrameArcs)]],
+                        constant PrunedEmitParams &sizes
+                        [[buffer(kPrunedDispatch)]],
+                        uint thread_index [[thread_position_in_grid]]) {
   const int i = int(thread_index), num_seqs = params.num_seqs;
   device const int *arc_begins = begins + num_seqs + 1;
   if (i <= sizes.num_states) {

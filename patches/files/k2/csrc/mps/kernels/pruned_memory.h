@@ -28,25 +28,28 @@
 // simdgroups goes through the arcs of a frame.
 
 // The arguments that all kernels of pruned.metal begin with.
-#define K2_PRUNED_MEMORY                                                       \
-  device const Arc *arcs [[buffer(0)]],                                        \
-      device const int *state_begins [[buffer(1)]],                            \
-      device const int *leaving_begins [[buffer(2)]],                          \
-      device const float *b_scores [[buffer(3)]],                              \
-      device const int *b_begins [[buffer(4)]],                                \
-      device atomic_int *table [[buffer(5)]],                                  \
-      device Active *active [[buffer(6)]], device int *backward [[buffer(7)]], \
-      device int *num_kept [[buffer(8)]], device int *numbers [[buffer(9)]],   \
-      device int *dests [[buffer(10)]],                                        \
-      device float *end_scores [[buffer(11)]],                                 \
-      device uint *over_cutoff [[buffer(12)]],                                 \
-      device uint *is_first [[buffer(13)]],                                    \
-      device int2 *counts [[buffer(14)]], device Frame *frames [[buffer(15)]], \
-      device atomic_int *infos [[buffer(16)]],                                 \
-      device OutArc *out [[buffer(17)]],                                       \
-      device int *out_begins [[buffer(18)]],                                   \
-      device atomic_int *entered [[buffer(19)]],                               \
-      constant PrunedParams &params [[buffer(20)]]
+#define K2_PRUNED_MEMORY                                                 \
+  device const Arc *arcs [[buffer(kPrunedArcs)]],                        \
+      device const int *state_begins [[buffer(kPrunedStateBegins)]],     \
+      device const int *leaving_begins [[buffer(kPrunedLeavingBegins)]], \
+      device const float *b_scores [[buffer(kPrunedBScores)]],           \
+      device const int *b_begins [[buffer(kPrunedBBegins)]],             \
+      device atomic_int *table [[buffer(kPrunedTable)]],                 \
+      device Active *active [[buffer(kPrunedActive)]],                   \
+      device int *backward [[buffer(kPrunedBackward)]],                  \
+      device int *num_kept [[buffer(kPrunedNumKept)]],                   \
+      device int *numbers [[buffer(kPrunedNumbers)]],                    \
+      device int *dests [[buffer(kPrunedDests)]],                        \
+      device float *end_scores [[buffer(kPrunedEndScores)]],             \
+      device uint *over_cutoff [[buffer(kPrunedOverCutoff)]],            \
+      device uint *is_first [[buffer(kPrunedIsFirst)]],                  \
+      device int2 *counts [[buffer(kPrunedCounts)]],                     \
+      device Frame *frames [[buffer(kPrunedFrames)]],                    \
+      device atomic_int *infos [[buffer(kPrunedInfos)]],                 \
+      device OutArc *out [[buffer(kPrunedOut)]],                         \
+      device int *out_begins [[buffer(kPrunedOutBegins)]],               \
+      device atomic_int *entered [[buffer(kPrunedEntered)]],             \
+      constant PrunedParams &params [[buffer(kPrunedParams)]]
 #define K2_PRUNED_SEQUENCE(index, place)                                     \
   GetSequence(index, place, arcs, state_begins, leaving_begins, b_scores,    \
               b_begins, table, active, backward, num_kept, numbers, dests,   \
@@ -234,8 +237,7 @@ inline Sources SourcesFrom(Sequence seq, Team team, Frame frame, int first,
   const int next =
       j < last ? seq.active[StateAt(seq, frame.first_state + j + 1)].first_arc
                : frame.num_arcs;
-  ans.exists =
-      team.lane < most && j <= last && ans.state.first_arc < limit;
+  ans.exists = team.lane < most && j <= last && ans.state.first_arc < limit;
   ans.count = static_cast<int>(popcount(Ballot(ans.exists)));
   ans.base = simd_shuffle(ans.state.first_arc, ushort(0));
   ans.end = min(simd_max(ans.exists ? next : 0), frame.num_arcs);  // NOLINT
@@ -377,9 +379,7 @@ inline float ScoreOf(Sequence seq, int t, Arc arc, bool is_partial) {
   const long row = long(t) * seq.params->stride;  // NOLINT
   const uint column = uint(arc.label) + 1, last = seq.params->num_columns - 1;
   const float score = seq.scores[row + min(column, last)];  // NOLINT
-  const float acoustic = is_partial       ? 0.0f
-                         : column <= last ? score
-                                          : -INFINITY;
+  const float acoustic = is_partial ? 0.0f : column <= last ? score : -INFINITY;
   return acoustic + arc.score;
 }
 

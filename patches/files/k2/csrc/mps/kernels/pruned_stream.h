@@ -19,9 +19,37 @@
 #ifndef K2_CSRC_MPS_KERNELS_PRUNED_STREAM_H_
 #define K2_CSRC_MPS_KERNELS_PRUNED_STREAM_H_
 
-// Shared by the host and the kernels of pruned_stream.metal.  All members have
-// the same size and alignment in C++ and in Metal.
+// Shared by the host and the kernels of pruned_stream.metal.
 
+// The arguments of load_stream, save_stream and emit_stream.  The other kernels
+// have those of pruned.h.
+enum PrunedStreamBuffer {
+  kStreamSaved,
+  kStreamChunk,
+  kStreamLeavingBegins,
+  kStreamActive,
+  kStreamNumKept,
+  kStreamNumbers,
+  kStreamDests,
+  kStreamScores,
+  kStreamBBegins,
+  kStreamFrames,
+  kStreamInfos,
+  kStreamLoad,
+  kStreamOut,
+  kStreamOldArcs,
+  kStreamOldTimes,
+  kStreamSave,
+  kStreamArcs,
+  kStreamRowSplits2,
+  kStreamRowIds1,
+  kStreamRowIds2,
+  kStreamOutArcs,
+  kStreamArcMap,
+  kStreamEmit,
+};
+
+// All members have the same size and alignment in C++ and in Metal.
 // A stream has a chunk of frames for each call.  Of its earlier frames, those
 // that a pruning concerns still are the first frames of the kernels: frames 0
 // and 1, from which arcs leave, and frame 2, whose states the chunk begins

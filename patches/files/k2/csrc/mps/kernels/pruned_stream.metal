@@ -42,17 +42,21 @@ using namespace metal;
 // part of the lattice is written, but not saved.
 
 [[max_total_threads_per_threadgroup(kPrWideThreads)]]
-kernel void load_stream(
-    device const int *saved [[buffer(0)]],
-    device const float *chunk [[buffer(1)]],
-    device const int *leaving_begins [[buffer(2)]],
-    device Active *active [[buffer(3)]], device int *num_kept [[buffer(4)]],
-    device int *numbers [[buffer(5)]], device int *dests [[buffer(6)]],
-    device float *scores [[buffer(7)]], device int *b_begins [[buffer(8)]],
-    device Frame *frames [[buffer(9)]], device int *infos [[buffer(10)]],
-    constant PrunedLoad &load [[buffer(11)]],
-    uint thread_index [[thread_position_in_grid]],
-    uint num_threads [[threads_per_grid]]) {
+kernel void load_stream(device const int *saved [[buffer(kStreamSaved)]],
+                        device const float *chunk [[buffer(kStreamChunk)]],
+                        device const int *leaving_begins
+                        [[buffer(kStreamLeavingBegins)]],
+                        device Active *active [[buffer(kStreamActive)]],
+                        device int *num_kept [[buffer(kStreamNumKept)]],
+                        device int *numbers [[buffer(kStreamNumbers)]],
+                        device int *dests [[buffer(kStreamDests)]],
+                        device float *scores [[buffer(kStreamScores)]],
+                        device int *b_begins [[buffer(kStreamBBegins)]],
+                        device Frame *frames [[buffer(kStreamFrames)]],
+                        device int *infos [[buffer(kStreamInfos)]],
+                        constant PrunedLoad &load [[buffer(kStreamLoad)]],
+                        uint thread_index [[thread_position_in_grid]],
+                        uint num_threads [[threads_per_grid]]) {
   const int thread_id = int(thread_index), threads = int(num_threads),
             num_columns = load.num_columns;
   int num_states = 0, num_arcs = 0;
@@ -253,7 +257,7 @@ kernel void search_stream(K2_PRUNED_MEMORY,
 
 [[max_total_threads_per_threadgroup(kPrThreads)]]
 kernel void step_stream(K2_PRUNED_MEMORY,
-                        constant PrunedStep &step [[buffer(21)]],
+                        constant PrunedStep &step [[buffer(kPrunedDispatch)]],
                         uint group [[threadgroup_position_in_grid]],
                         uint simdgroup [[simdgroup_index_in_threadgroup]],
                         uint lane [[thread_index_in_simdgroup]],
@@ -291,12 +295,12 @@ kernel void describe_stream(K2_PRUNED_MEMORY,
             frozen_arcs = Get(seq.infos + kPrFrozenArcs);
   const EndsOfStream ends = {Get(seq.infos + kPrStates) - 1};
   DescribeArcs(seq, ends, 0, frozen_arcs, first, step,
-               Description{seq.infos + kPrNotProperties,
-                           seq.infos + kPrEntered, seq.infos + kPrLeft});
-  DescribeArcs(seq, ends, frozen_arcs, Get(seq.infos + kPrArcs), first, step,
-               Description{seq.infos + kPrLiveNotProperties,
-                           seq.infos + kPrLiveEntered,
-                           seq.infos + kPrLiveLeft});
+               Description{seq.infos + kPrNotProperties, seq.infos + kPrEntered,
+                           seq.infos + kPrLeft});
+  DescribeArcs(
+      seq, ends, frozen_arcs, Get(seq.infos + kPrArcs), first, step,
+      Description{seq.infos + kPrLiveNotProperties, seq.infos + kPrLiveEntered,
+                  seq.infos + kPrLiveLeft});
   if (first != 0) return;
   const Window window = FrozenWindow(seq);
   for (int i = 0; i < kPrSaved; ++i) {
@@ -308,17 +312,17 @@ kernel void describe_stream(K2_PRUNED_MEMORY,
 }
 
 [[max_total_threads_per_threadgroup(kPrWideThreads)]]
-kernel void save_stream(device const Active *active [[buffer(0)]],
-                        device const int *num_kept [[buffer(1)]],
-                        device const int *numbers [[buffer(2)]],
-                        device const int *dests [[buffer(3)]],
-                        device const float *scores [[buffer(4)]],
-                        device const Frame *frames [[buffer(5)]],
-                        device const OutArc *out [[buffer(6)]],
-                        device int *saved [[buffer(7)]],
-                        device OutArc *old_arcs [[buffer(8)]],
-                        device int *old_times [[buffer(9)]],
-                        constant PrunedSave &save [[buffer(10)]],
+kernel void save_stream(device const Active *active [[buffer(kStreamActive)]],
+                        device const int *num_kept [[buffer(kStreamNumKept)]],
+                        device const int *numbers [[buffer(kStreamNumbers)]],
+                        device const int *dests [[buffer(kStreamDests)]],
+                        device const float *scores [[buffer(kStreamScores)]],
+                        device const Frame *frames [[buffer(kStreamFrames)]],
+                        device const OutArc *out [[buffer(kStreamOut)]],
+                        device int *saved [[buffer(kStreamSaved)]],
+                        device OutArc *old_arcs [[buffer(kStreamOldArcs)]],
+                        device int *old_times [[buffer(kStreamOldTimes)]],
+                        constant PrunedSave &save [[buffer(kStreamSave)]],
                         uint thread_index [[thread_position_in_grid]],
                         uint num_threads [[threads_per_grid]]) {
   const int thread_id = int(thread_index), threads = int(num_threads),
@@ -367,15 +371,16 @@ kernel void save_stream(device const Active *active [[buffer(0)]],
 // out_arcs     [arcs], the lattice
 // arc_map      [arcs], the arc of the graph of each arc, or -1
 [[max_total_threads_per_threadgroup(kPrWideThreads)]]
-kernel void emit_stream(device const OutArc *old_arcs [[buffer(0)]],
-                        device const OutArc *out [[buffer(1)]],
-                        device const Arc *arcs [[buffer(2)]],
-                        device int *row_splits2 [[buffer(3)]],
-                        device int *row_ids1 [[buffer(4)]],
-                        device int *row_ids2 [[buffer(5)]],
-                        device Arc *out_arcs [[buffer(6)]],
-                        device int *arc_map [[buffer(7)]],
-                        constant PrunedStreamEmit &emit [[buffer(8)]],
+kernel void emit_stream(device const OutArc *old_arcs
+                        [[buffer(kStreamOldArcs)]],
+                        device const OutArc *out [[buffer(kStreamOut)]],
+                        device const Arc *arcs [[buffer(kStreamArcs)]],
+                        device int *row_splits2 [[buffer(kStreamRowSplits2)]],
+                        device int *row_ids1 [[buffer(kStreamRowIds1)]],
+                        device int *row_ids2 [[buffer(kStreamRowIds2)]],
+                        device Arc *out_arcs [[buffer(kStreamOutArcs)]],
+                        device int *arc_map [[buffer(kStreamArcMap)]],
+                        constant PrunedStreamEmit &emit [[buffer(kStreamEmit)]],
                         uint thread_index [[thread_position_in_grid]]) {
   const int i = int(thread_index), num_old = emit.num_old_arcs;
   if (i <= emit.num_states) {

@@ -19,9 +19,30 @@
 #ifndef K2_CSRC_MPS_KERNELS_RNNT_PRUNED_H_
 #define K2_CSRC_MPS_KERNELS_RNNT_PRUNED_H_
 
-// Shared by the host and the kernels of rnnt_pruned.metal.  All members have
-// the same size and alignment in C++ and in Metal.
+// Shared by the host and the kernels of rnnt_pruned.metal.
 
+// The arguments of the kernels.  A kernel takes some of them.
+enum RnntPrunedBuffer {
+  kRpLogits,
+  kRpSymbols,
+  kRpRanges,
+  kRpBoundary,
+  kRpLse,
+  kRpPx,
+  kRpPy,
+  kRpOnes,
+  kRpParams,
+  kRpPxGrad,
+  kRpPyGrad,
+  kRpRowGrads,
+  kRpScores,
+  kRpLoss,
+  kRpReduce,
+  kRpLossGrad,
+  kRpGrad,
+};
+
+// All members have the same size and alignment in C++ and in Metal.
 struct RnntPrunedParams {
   int B, S, T, C;
   int R;           // rows of logits a frame: s_range, or S + 1 without ranges

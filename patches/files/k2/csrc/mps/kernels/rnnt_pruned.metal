@@ -141,13 +141,13 @@ inline float LogSigmoid(float x) {
 template <typename Input>
 [[max_total_threads_per_threadgroup(kRpThreads)]]
 kernel void rnnt_pruned_forward(
-    device const Input *logits [[buffer(0)]],
-    device const long *symbols [[buffer(1)]],
-    device const long *ranges [[buffer(2)]],
-    device const long *boundary [[buffer(3)]], device float *lse [[buffer(4)]],
-    device float *px [[buffer(5)]], device float *py [[buffer(6)]],
-    device float *ones [[buffer(7)]],
-    constant RnntPrunedParams &params [[buffer(8)]],
+    device const Input *logits [[buffer(kRpLogits)]],
+    device const long *symbols [[buffer(kRpSymbols)]],
+    device const long *ranges [[buffer(kRpRanges)]],
+    device const long *boundary [[buffer(kRpBoundary)]],
+    device float *lse [[buffer(kRpLse)]], device float *px [[buffer(kRpPx)]],
+    device float *py [[buffer(kRpPy)]], device float *ones [[buffer(kRpOnes)]],
+    constant RnntPrunedParams &params [[buffer(kRpParams)]],
     uint group [[threadgroup_position_in_grid]],
     uint thread_index [[thread_index_in_threadgroup]],
     uint lane [[thread_index_in_simdgroup]],
@@ -245,16 +245,19 @@ inline void Reduce(device const float *scores, device float *loss,
 //
 // There is a thread for each row.
 [[max_total_threads_per_threadgroup(kRpThreads)]]
-kernel void rnnt_pruned_rows(device const long *symbols [[buffer(0)]],
-                             device const long *ranges [[buffer(1)]],
-                             device const long *boundary [[buffer(2)]],
-                             device const float *px_grad [[buffer(3)]],
-                             device const float *py_grad [[buffer(4)]],
-                             device float2 *row_grads [[buffer(5)]],
-                             device const float *scores [[buffer(6)]],
-                             device float *loss [[buffer(7)]],
-                             constant RnntPrunedParams &params [[buffer(8)]],
-                             constant RnntReduceParams &reduce [[buffer(9)]],
+kernel void rnnt_pruned_rows(device const long *symbols [[buffer(kRpSymbols)]],
+                             device const long *ranges [[buffer(kRpRanges)]],
+                             device const long *boundary
+                             [[buffer(kRpBoundary)]],
+                             device const float *px_grad [[buffer(kRpPxGrad)]],
+                             device const float *py_grad [[buffer(kRpPyGrad)]],
+                             device float2 *row_grads [[buffer(kRpRowGrads)]],
+                             device const float *scores [[buffer(kRpScores)]],
+                             device float *loss [[buffer(kRpLoss)]],
+                             constant RnntPrunedParams &params
+                             [[buffer(kRpParams)]],
+                             constant RnntReduceParams &reduce
+                             [[buffer(kRpReduce)]],
                              uint index [[thread_position_in_grid]]) {
   if (index < kSimdWidth) Reduce(scores, loss, reduce, int(index));
   const int S = params.S, T = params.T, R = params.R;
@@ -283,20 +286,19 @@ kernel void rnnt_pruned_rows(device const long *symbols [[buffer(0)]],
 // There is a simdgroup for each row.
 template <typename Input>
 [[max_total_threads_per_threadgroup(kRpThreads)]]
-kernel void rnnt_pruned_backward(device const Input *logits [[buffer(0)]],
-                                 device const long *symbols [[buffer(1)]],
-                                 device const long *ranges [[buffer(2)]],
-                                 device const long *boundary [[buffer(3)]],
-                                 device const float *lse [[buffer(4)]],
-                                 device const float2 *row_grads [[buffer(5)]],
-                                 device const float *loss_grad [[buffer(6)]],
-                                 device Input *grad [[buffer(7)]],
-                                 constant RnntPrunedParams &params
-                                 [[buffer(8)]],
-                                 uint group [[threadgroup_position_in_grid]],
-                                 uint lane [[thread_index_in_simdgroup]],
-                                 uint simdgroup
-                                 [[simdgroup_index_in_threadgroup]]) {
+kernel void rnnt_pruned_backward(
+    device const Input *logits [[buffer(kRpLogits)]],
+    device const long *symbols [[buffer(kRpSymbols)]],
+    device const long *ranges [[buffer(kRpRanges)]],
+    device const long *boundary [[buffer(kRpBoundary)]],
+    device const float *lse [[buffer(kRpLse)]],
+    device const float2 *row_grads [[buffer(kRpRowGrads)]],
+    device const float *loss_grad [[buffer(kRpLossGrad)]],
+    device Input *grad [[buffer(kRpGrad)]],
+    constant RnntPrunedParams &params [[buffer(kRpParams)]],
+    uint group [[threadgroup_position_in_grid]],
+    uint lane [[thread_index_in_simdgroup]],
+    uint simdgroup [[simdgroup_index_in_threadgroup]]) {
   const int T = params.T, R = params.R, C = params.C;
   const ulong index = ulong(group) * kSimdgroups + simdgroup,
               frame = index / ulong(R);
@@ -354,9 +356,9 @@ kernel void rnnt_pruned_backward(device const Input *logits [[buffer(0)]],
 //
 // There is one threadgroup of one simdgroup.
 [[max_total_threads_per_threadgroup(kSimdWidth)]]
-kernel void rnnt_reduce(device const float *scores [[buffer(0)]],
-                        device float *loss [[buffer(1)]],
-                        constant RnntReduceParams &params [[buffer(2)]],
+kernel void rnnt_reduce(device const float *scores [[buffer(kRpScores)]],
+                        device float *loss [[buffer(kRpLoss)]],
+                        constant RnntReduceParams &params [[buffer(kRpReduce)]],
                         uint lane [[thread_index_in_simdgroup]]) {
   Reduce(scores, loss, params, int(lane));
 }

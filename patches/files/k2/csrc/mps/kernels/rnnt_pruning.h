@@ -19,9 +19,24 @@
 #ifndef K2_CSRC_MPS_KERNELS_RNNT_PRUNING_H_
 #define K2_CSRC_MPS_KERNELS_RNNT_PRUNING_H_
 
-// Shared by the host and the kernels of rnnt_pruning.metal.  All members have
-// the same size and alignment in C++ and in Metal.
+// Shared by the host and the kernels of rnnt_pruning.metal.
 
+// The arguments of the kernels.  A kernel takes some of them.
+enum RnntPruningBuffer {
+  kPrPxGrad,
+  kPrPyGrad,
+  kPrBoundary,
+  kPrRanges,
+  kPrParams,
+  kPrAm,
+  kPrLm,
+  kPrOut,
+  kPrOutGrad,
+  kPrAmGrad,
+  kPrLmGrad,
+};
+
+// All members have the same size and alignment in C++ and in Metal.
 struct RnntRangesParams {
   int S, T, R;     // R is s_range
   int px_columns;  // T + 1 if the loss is regular, else T

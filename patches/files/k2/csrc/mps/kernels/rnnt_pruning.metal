@@ -65,11 +65,13 @@ inline void SubtractLowerBounds(device long *values, int stride,  // NOLINT
 //
 // There is a threadgroup of kPrRangesThreads for each sequence.
 [[max_total_threads_per_threadgroup(kPrRangesThreads)]]
-kernel void rnnt_prune_ranges(device const float *px_grad [[buffer(0)]],
-                              device const float *py_grad [[buffer(1)]],
-                              device const long *boundary [[buffer(2)]],
-                              device long *ranges [[buffer(3)]],
-                              constant RnntRangesParams &params [[buffer(4)]],
+kernel void rnnt_prune_ranges(device const float *px_grad [[buffer(kPrPxGrad)]],
+                              device const float *py_grad [[buffer(kPrPyGrad)]],
+                              device const long *boundary
+                              [[buffer(kPrBoundary)]],
+                              device long *ranges [[buffer(kPrRanges)]],
+                              constant RnntRangesParams &params
+                              [[buffer(kPrParams)]],
                               uint b [[threadgroup_position_in_grid]],
                               uint thread_index [[thread_index_in_threadgroup]],
                               uint lane [[thread_index_in_simdgroup]],
@@ -127,11 +129,11 @@ kernel void rnnt_prune_ranges(device const float *px_grad [[buffer(0)]],
 // There is a simdgroup for each row of `out`.
 template <typename Number, bool kTanh>
 [[max_total_threads_per_threadgroup(kPrRowThreads)]]
-kernel void rnnt_prune(device const Number *am [[buffer(0)]],
-                       device const Number *lm [[buffer(1)]],
-                       device const long *ranges [[buffer(2)]],
-                       device Number *out [[buffer(3)]],
-                       constant RnntPruningParams &params [[buffer(4)]],
+kernel void rnnt_prune(device const Number *am [[buffer(kPrAm)]],
+                       device const Number *lm [[buffer(kPrLm)]],
+                       device const long *ranges [[buffer(kPrRanges)]],
+                       device Number *out [[buffer(kPrOut)]],
+                       constant RnntPruningParams &params [[buffer(kPrParams)]],
                        uint group [[threadgroup_position_in_grid]],
                        uint lane [[thread_index_in_simdgroup]],
                        uint simdgroup [[simdgroup_index_in_threadgroup]]) {
@@ -202,19 +204,17 @@ inline int FindRows(device const long *ranges, int first, int end,  // NOLINT
 // after these have a frame for each simdgroup.
 template <typename Number, bool kTanh>
 [[max_total_threads_per_threadgroup(kPrBackwardThreads)]]
-kernel void rnnt_prune_backward(device const Number *out_grad [[buffer(0)]],
-                                device const Number *out [[buffer(1)]],
-                                device const long *ranges [[buffer(2)]],
-                                device Number *am_grad [[buffer(3)]],
-                                device Number *lm_grad [[buffer(4)]],
-                                constant RnntPruningParams &params
-                                [[buffer(5)]],
-                                uint group [[threadgroup_position_in_grid]],
-                                uint thread_index
-                                [[thread_index_in_threadgroup]],
-                                uint lane [[thread_index_in_simdgroup]],
-                                uint simdgroup
-                                [[simdgroup_index_in_threadgroup]]) {
+kernel void rnnt_prune_backward(
+    device const Number *out_grad [[buffer(kPrOutGrad)]],
+    device const Number *out [[buffer(kPrOut)]],
+    device const long *ranges [[buffer(kPrRanges)]],
+    device Number *am_grad [[buffer(kPrAmGrad)]],
+    device Number *lm_grad [[buffer(kPrLmGrad)]],
+    constant RnntPruningParams &params [[buffer(kPrParams)]],
+    uint group [[threadgroup_position_in_grid]],
+    uint thread_index [[thread_index_in_threadgroup]],
+    uint lane [[thread_index_in_simdgroup]],
+    uint simdgroup [[simdgroup_index_in_threadgroup]]) {
   constexpr int kSimdgroups = kPrBackwardThreads / kSimdWidth;
   // Rows that a thread loads at once.  One position may have most rows of a
   // sequence, and then few threadgroups have all the work: so each must have
@@ -245,9 +245,9 @@ kernel void rnnt_prune_backward(device const Number *out_grad [[buffer(0)]],
     const ulong d = first + thread_index, e = d + kPrBackwardThreads;
     float of_d = 0.0f, of_e = 0.0f;
     for (int row = 0; row < T * R; row += kPrFound) {
-      const int num_found = FindRows(ranges, row, min(row + kPrFound, T * R), s,
-                                     found, counts, int(thread_index),
-                                     int(simdgroup), int(lane));
+      const int num_found =
+          FindRows(ranges, row, min(row + kPrFound, T * R), s, found, counts,
+                   int(thread_index), int(simdgroup), int(lane));
       for (int i = 0; i < num_found; i += kAtOnce) {
         // Without branches: what does not exist is loaded from elsewhere.
         float x[kAtOnce], y[kAtOnce];

@@ -19,9 +19,40 @@
 #ifndef K2_CSRC_MPS_KERNELS_RNNT_SMOOTHED_H_
 #define K2_CSRC_MPS_KERNELS_RNNT_SMOOTHED_H_
 
-// Shared by the host and the kernels of rnnt_smoothed.metal.  All members have
-// the same size and alignment in C++ and in Metal.
+// Shared by the host and the kernels of rnnt_smoothed.metal.
 
+// The arguments of the kernels.  A kernel takes some of them.
+enum RnntSmoothedBuffer {
+  kSmoothedAm,
+  kSmoothedLm,
+  kSmoothedSymbols,
+  kSmoothedBoundary,
+  kSmoothedAmExp,
+  kSmoothedLmExp,
+  kSmoothedAmMax,
+  kSmoothedLmMax,
+  kSmoothedLmLogSum,
+  kSmoothedNext,
+  kSmoothedParams,
+  kSmoothedUnigram,
+  kSmoothedAmLogSum,
+  kSmoothedProducts,
+  kSmoothedPx,
+  kSmoothedPy,
+  kSmoothedLogSums,
+  kSmoothedPxGrad,
+  kSmoothedPyGrad,
+  kSmoothedOnes,
+  kSmoothedLossGrad,
+  kSmoothedWeights,
+  kSmoothedSums,
+  kSmoothedParts,
+  kSmoothedUnigramGrad,
+  kSmoothedAmGrad,
+  kSmoothedLmGrad,
+};
+
+// All members have the same size and alignment in C++ and in Metal.
 struct RnntSmoothedParams {
   int B, S, T, C;    // of lm, [B][S + 1][C], and am, [B][T][C]
   int blank;         // the termination symbol

@@ -67,13 +67,17 @@ inline int NextPlace(constant RnntSmoothedParams &params,
 // Rows that are not read get 0.
 [[max_total_threads_per_threadgroup(kRsThreads)]]
 kernel void rnnt_smoothed_rows(
-    device const float *am [[buffer(0)]], device const float *lm [[buffer(1)]],
-    device const long *symbols [[buffer(2)]],
-    device const long *boundary [[buffer(3)]],
-    device float *am_exp [[buffer(4)]], device float *lm_exp [[buffer(5)]],
-    device float *am_max [[buffer(6)]], device float *lm_max [[buffer(7)]],
-    device float *lm_log_sum [[buffer(8)]], device int *next [[buffer(9)]],
-    constant RnntSmoothedParams &params [[buffer(10)]],
+    device const float *am [[buffer(kSmoothedAm)]],
+    device const float *lm [[buffer(kSmoothedLm)]],
+    device const long *symbols [[buffer(kSmoothedSymbols)]],
+    device const long *boundary [[buffer(kSmoothedBoundary)]],
+    device float *am_exp [[buffer(kSmoothedAmExp)]],
+    device float *lm_exp [[buffer(kSmoothedLmExp)]],
+    device float *am_max [[buffer(kSmoothedAmMax)]],
+    device float *lm_max [[buffer(kSmoothedLmMax)]],
+    device float *lm_log_sum [[buffer(kSmoothedLmLogSum)]],
+    device int *next [[buffer(kSmoothedNext)]],
+    constant RnntSmoothedParams &params [[buffer(kSmoothedParams)]],
     uint group [[threadgroup_position_in_grid]],
     uint thread_index [[thread_index_in_threadgroup]],
     uint num_threads [[threads_per_threadgroup]]) {
@@ -120,17 +124,15 @@ kernel void rnnt_smoothed_rows(
 // A threadgroup does kSimdWidth symbols, each simdgroup a part of the
 // positions.
 [[max_total_threads_per_threadgroup(kRsThreads)]]
-kernel void rnnt_smoothed_unigram(device const float *lm [[buffer(0)]],
-                                  device const float *lm_max [[buffer(1)]],
-                                  device const float *lm_log_sum [[buffer(2)]],
-                                  device float *unigram [[buffer(3)]],
-                                  constant RnntSmoothedParams &params
-                                  [[buffer(4)]],
-                                  uint group [[threadgroup_position_in_grid]],
-                                  uint thread_index
-                                  [[thread_index_in_threadgroup]],
-                                  uint num_threads
-                                  [[threads_per_threadgroup]]) {
+kernel void rnnt_smoothed_unigram(
+    device const float *lm [[buffer(kSmoothedLm)]],
+    device const float *lm_max [[buffer(kSmoothedLmMax)]],
+    device const float *lm_log_sum [[buffer(kSmoothedLmLogSum)]],
+    device float *unigram [[buffer(kSmoothedUnigram)]],
+    constant RnntSmoothedParams &params [[buffer(kSmoothedParams)]],
+    uint group [[threadgroup_position_in_grid]],
+    uint thread_index [[thread_index_in_threadgroup]],
+    uint num_threads [[threads_per_threadgroup]]) {
   threadgroup LogSum parts[kRsThreads];
   const int num_positions = params.B * (params.S + 1),
             step = int(num_threads) / kSimdWidth,
@@ -155,18 +157,16 @@ kernel void rnnt_smoothed_unigram(device const float *lm [[buffer(0)]],
 // unigram       what rnnt_smoothed_unigram wrote
 // am_log_sum    [B][T], gets the log of the sum of exp(am - am_max + unigram)
 [[max_total_threads_per_threadgroup(kRsThreads)]]
-kernel void rnnt_smoothed_am_only(device const float *am [[buffer(0)]],
-                                  device const float *am_max [[buffer(1)]],
-                                  device const float *unigram [[buffer(2)]],
-                                  device const long *boundary [[buffer(3)]],
-                                  device float *am_log_sum [[buffer(4)]],
-                                  constant RnntSmoothedParams &params
-                                  [[buffer(5)]],
-                                  uint group [[threadgroup_position_in_grid]],
-                                  uint thread_index
-                                  [[thread_index_in_threadgroup]],
-                                  uint num_threads
-                                  [[threads_per_threadgroup]]) {
+kernel void rnnt_smoothed_am_only(
+    device const float *am [[buffer(kSmoothedAm)]],
+    device const float *am_max [[buffer(kSmoothedAmMax)]],
+    device const float *unigram [[buffer(kSmoothedUnigram)]],
+    device const long *boundary [[buffer(kSmoothedBoundary)]],
+    device float *am_log_sum [[buffer(kSmoothedAmLogSum)]],
+    constant RnntSmoothedParams &params [[buffer(kSmoothedParams)]],
+    uint group [[threadgroup_position_in_grid]],
+    uint thread_index [[thread_index_in_threadgroup]],
+    uint num_threads [[threads_per_threadgroup]]) {
   const Row row = GetRow(group, thread_index, num_threads);
   if (row.index >= NumFrames(params)) return;
   const Bounds bounds = GetBounds(params, boundary, row.index / params.T);
@@ -220,19 +220,23 @@ inline float LogProduct(constant RnntSmoothedParams &params,
 // simdgroup does a position, and a lane a frame.
 [[max_total_threads_per_threadgroup(kRsThreads)]]
 kernel void rnnt_smoothed_scores(
-    device const float *am [[buffer(0)]], device const float *lm [[buffer(1)]],
-    device const long *symbols [[buffer(2)]],
-    device const long *boundary [[buffer(3)]],
-    device const float *am_max [[buffer(4)]],
-    device const float *lm_max [[buffer(5)]],
-    device const float *lm_log_sum [[buffer(6)]],
-    device const float *products [[buffer(7)]],
-    device const float *unigram [[buffer(8)]],
-    device const float *am_log_sum [[buffer(9)]],
-    device float *px [[buffer(10)]], device float *py [[buffer(11)]],
-    device float *log_sums [[buffer(12)]], device float *px_grad [[buffer(13)]],
-    device float *py_grad [[buffer(14)]], device float *ones [[buffer(15)]],
-    constant RnntSmoothedParams &params [[buffer(16)]],
+    device const float *am [[buffer(kSmoothedAm)]],
+    device const float *lm [[buffer(kSmoothedLm)]],
+    device const long *symbols [[buffer(kSmoothedSymbols)]],
+    device const long *boundary [[buffer(kSmoothedBoundary)]],
+    device const float *am_max [[buffer(kSmoothedAmMax)]],
+    device const float *lm_max [[buffer(kSmoothedLmMax)]],
+    device const float *lm_log_sum [[buffer(kSmoothedLmLogSum)]],
+    device const float *products [[buffer(kSmoothedProducts)]],
+    device const float *unigram [[buffer(kSmoothedUnigram)]],
+    device const float *am_log_sum [[buffer(kSmoothedAmLogSum)]],
+    device float *px [[buffer(kSmoothedPx)]],
+    device float *py [[buffer(kSmoothedPy)]],
+    device float *log_sums [[buffer(kSmoothedLogSums)]],
+    device float *px_grad [[buffer(kSmoothedPxGrad)]],
+    device float *py_grad [[buffer(kSmoothedPyGrad)]],
+    device float *ones [[buffer(kSmoothedOnes)]],
+    constant RnntSmoothedParams &params [[buffer(kSmoothedParams)]],
     uint group [[threadgroup_position_in_grid]],
     uint thread_index [[thread_index_in_threadgroup]],
     uint num_threads [[threads_per_threadgroup]]) {
@@ -353,8 +357,7 @@ kernel void rnnt_smoothed_scores(
     // The recursion drops a NaN that comes from the left, and here -infinity.
     // With a log-prob of lm alone, k2 has NaN for NaN in any position: no path
     // goes on from it, or from the one before.
-    px[cell] =
-        score + Scaled(params.lm_scale,
-                       0.0f * (lm_log_sum[row] + lm_log_sum[row + 1]));
+    px[cell] = score + Scaled(params.lm_scale,
+                              0.0f * (lm_log_sum[row] + lm_log_sum[row + 1]));
   }
 }

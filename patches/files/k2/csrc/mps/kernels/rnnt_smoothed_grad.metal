@@ -46,20 +46,18 @@ struct PositionSums {
 //                    params.combined_scale is 0
 // sums               [B][S + 1], are written
 [[max_total_threads_per_threadgroup(kRsThreads)]]
-kernel void rnnt_smoothed_weights(device const float *px_grad [[buffer(0)]],
-                                  device const float *py_grad [[buffer(1)]],
-                                  device const long *boundary [[buffer(2)]],
-                                  device const float *loss_grad [[buffer(3)]],
-                                  device const float *log_sums [[buffer(4)]],
-                                  device float *weights [[buffer(5)]],
-                                  device PositionSums *sums [[buffer(6)]],
-                                  constant RnntSmoothedParams &params
-                                  [[buffer(7)]],
-                                  uint group [[threadgroup_position_in_grid]],
-                                  uint thread_index
-                                  [[thread_index_in_threadgroup]],
-                                  uint num_threads
-                                  [[threads_per_threadgroup]]) {
+kernel void rnnt_smoothed_weights(
+    device const float *px_grad [[buffer(kSmoothedPxGrad)]],
+    device const float *py_grad [[buffer(kSmoothedPyGrad)]],
+    device const long *boundary [[buffer(kSmoothedBoundary)]],
+    device const float *loss_grad [[buffer(kSmoothedLossGrad)]],
+    device const float *log_sums [[buffer(kSmoothedLogSums)]],
+    device float *weights [[buffer(kSmoothedWeights)]],
+    device PositionSums *sums [[buffer(kSmoothedSums)]],
+    constant RnntSmoothedParams &params [[buffer(kSmoothedParams)]],
+    uint group [[threadgroup_position_in_grid]],
+    uint thread_index [[thread_index_in_threadgroup]],
+    uint num_threads [[threads_per_threadgroup]]) {
   const Row row = GetRow(group, thread_index, num_threads);
   if (row.index >= params.B * (params.S + 1)) return;
   const int b = row.index / (params.S + 1), s = row.index % (params.S + 1);
@@ -114,17 +112,17 @@ inline PositionSums SumsOfFrame(constant RnntSmoothedParams &params,
 // A threadgroup does a piece of kRsFramesOfPiece frames.
 [[max_total_threads_per_threadgroup(kRsThreads)]]
 kernel void rnnt_smoothed_am_only_parts(
-    device const float *px_grad [[buffer(0)]],
-    device const float *py_grad [[buffer(1)]],
-    device const long *boundary [[buffer(2)]],
-    device const float *loss_grad [[buffer(3)]],
-    device const float *log_sums [[buffer(4)]],
-    device const float *am [[buffer(5)]],
-    device const float *am_max [[buffer(6)]],
-    device const float *unigram [[buffer(7)]],
-    device const float *am_log_sum [[buffer(8)]],
-    device float *parts [[buffer(9)]],
-    constant RnntSmoothedParams &params [[buffer(10)]],
+    device const float *px_grad [[buffer(kSmoothedPxGrad)]],
+    device const float *py_grad [[buffer(kSmoothedPyGrad)]],
+    device const long *boundary [[buffer(kSmoothedBoundary)]],
+    device const float *loss_grad [[buffer(kSmoothedLossGrad)]],
+    device const float *log_sums [[buffer(kSmoothedLogSums)]],
+    device const float *am [[buffer(kSmoothedAm)]],
+    device const float *am_max [[buffer(kSmoothedAmMax)]],
+    device const float *unigram [[buffer(kSmoothedUnigram)]],
+    device const float *am_log_sum [[buffer(kSmoothedAmLogSum)]],
+    device float *parts [[buffer(kSmoothedParts)]],
+    constant RnntSmoothedParams &params [[buffer(kSmoothedParams)]],
     uint group [[threadgroup_position_in_grid]],
     uint thread_index [[thread_index_in_threadgroup]],
     uint num_threads [[threads_per_threadgroup]]) {
@@ -163,15 +161,13 @@ kernel void rnnt_smoothed_am_only_parts(
 //
 // There is a thread for each symbol.
 [[max_total_threads_per_threadgroup(kRsThreads)]]
-kernel void rnnt_smoothed_unigram_grad(device const long *symbols [[buffer(0)]],
-                                       device const PositionSums *sums
-                                       [[buffer(1)]],
-                                       device const float *parts [[buffer(2)]],
-                                       device float *unigram_grad [[buffer(3)]],
-                                       constant RnntSmoothedParams &params
-                                       [[buffer(4)]],
-                                       uint thread_index
-                                       [[thread_position_in_grid]]) {
+kernel void rnnt_smoothed_unigram_grad(
+    device const long *symbols [[buffer(kSmoothedSymbols)]],
+    device const PositionSums *sums [[buffer(kSmoothedSums)]],
+    device const float *parts [[buffer(kSmoothedParts)]],
+    device float *unigram_grad [[buffer(kSmoothedUnigramGrad)]],
+    constant RnntSmoothedParams &params [[buffer(kSmoothedParams)]],
+    uint thread_index [[thread_position_in_grid]]) {
   const int c = int(thread_index);
   if (c >= params.C) return;
   float sum = 0.0f;
@@ -313,25 +309,27 @@ inline void FinishPosition(constant RnntSmoothedParams &params, Inputs in,
 //                      0
 [[max_total_threads_per_threadgroup(kRsThreads)]]
 kernel void rnnt_smoothed_finish(
-    device const float *px_grad [[buffer(0)]],
-    device const float *py_grad [[buffer(1)]],
-    device const long *boundary [[buffer(2)]],
-    device const float *loss_grad [[buffer(3)]],
-    device const float *am [[buffer(4)]], device const float *lm [[buffer(5)]],
-    device const long *symbols [[buffer(6)]],
-    device const float *am_exp [[buffer(7)]],
-    device const float *lm_exp [[buffer(8)]],
-    device const float *am_max [[buffer(9)]],
-    device const float *lm_max [[buffer(10)]],
-    device const float *lm_log_sum [[buffer(11)]],
-    device const int *next [[buffer(12)]],
-    device const float *unigram [[buffer(13)]],
-    device const float *am_log_sum [[buffer(14)]],
-    device const float *log_sums [[buffer(15)]],
-    device const float *unigram_grad [[buffer(16)]],
-    device const PositionSums *sums [[buffer(17)]],
-    device float *am_grad [[buffer(18)]], device float *lm_grad [[buffer(19)]],
-    constant RnntSmoothedParams &params [[buffer(20)]],
+    device const float *px_grad [[buffer(kSmoothedPxGrad)]],
+    device const float *py_grad [[buffer(kSmoothedPyGrad)]],
+    device const long *boundary [[buffer(kSmoothedBoundary)]],
+    device const float *loss_grad [[buffer(kSmoothedLossGrad)]],
+    device const float *am [[buffer(kSmoothedAm)]],
+    device const float *lm [[buffer(kSmoothedLm)]],
+    device const long *symbols [[buffer(kSmoothedSymbols)]],
+    device const float *am_exp [[buffer(kSmoothedAmExp)]],
+    device const float *lm_exp [[buffer(kSmoothedLmExp)]],
+    device const float *am_max [[buffer(kSmoothedAmMax)]],
+    device const float *lm_max [[buffer(kSmoothedLmMax)]],
+    device const float *lm_log_sum [[buffer(kSmoothedLmLogSum)]],
+    device const int *next [[buffer(kSmoothedNext)]],
+    device const float *unigram [[buffer(kSmoothedUnigram)]],
+    device const float *am_log_sum [[buffer(kSmoothedAmLogSum)]],
+    device const float *log_sums [[buffer(kSmoothedLogSums)]],
+    device const float *unigram_grad [[buffer(kSmoothedUnigramGrad)]],
+    device const PositionSums *sums [[buffer(kSmoothedSums)]],
+    device float *am_grad [[buffer(kSmoothedAmGrad)]],
+    device float *lm_grad [[buffer(kSmoothedLmGrad)]],
+    constant RnntSmoothedParams &params [[buffer(kSmoothedParams)]],
     uint group [[threadgroup_position_in_grid]],
     uint thread_index [[thread_index_in_threadgroup]],
     uint num_threads [[threads_per_threadgroup]]) {

@@ -19,9 +19,22 @@
 #ifndef K2_CSRC_MPS_KERNELS_SWOOSH_H_
 #define K2_CSRC_MPS_KERNELS_SWOOSH_H_
 
-// Shared by the host and the kernels of swoosh.metal.  All members have the
-// same size and alignment in C++ and in Metal.
+// Shared by the host and the kernels of swoosh.metal.
 
+// The arguments of the kernels.  A kernel takes some of them.
+enum SwooshBuffer {
+  kSwooshX,
+  kSwooshY,
+  kSwooshParams,
+  kSwooshTable,
+  kSwooshDeriv,
+  kSwooshDerivTable,
+  kSwooshG,
+  kSwooshYGrad,
+  kSwooshXGrad,
+};
+
+// All members have the same size and alignment in C++ and in Metal.
 enum SwooshSizes {
   kSwooshCells = 32,   // of a table, one for each lane of a simdgroup
   kSwooshOfChunk = 4,  // elements that a thread loads at once

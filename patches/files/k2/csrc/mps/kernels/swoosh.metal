@@ -209,10 +209,10 @@ struct Chunks {
 // y         of the same size, gets swoosh(x)
 // table     of swoosh
 template <typename T>
-kernel void swoosh(device const T *x [[buffer(0)]],
-                   device float *y [[buffer(1)]],
-                   constant SwooshParams &params [[buffer(2)]],
-                   constant SwooshTable &table [[buffer(3)]],
+kernel void swoosh(device const T *x [[buffer(kSwooshX)]],
+                   device float *y [[buffer(kSwooshY)]],
+                   constant SwooshParams &params [[buffer(kSwooshParams)]],
+                   constant SwooshTable &table [[buffer(kSwooshTable)]],
                    uint lane [[thread_index_in_simdgroup]],
                    uint group [[threadgroup_position_in_grid]],
                    uint thread_index [[thread_index_in_threadgroup]],
@@ -232,12 +232,15 @@ kernel void swoosh(device const T *x [[buffer(0)]],
 // deriv         gets swoosh'(x)
 // deriv_table   of swoosh'
 template <typename T>
-kernel void swoosh_and_deriv(device const T *x [[buffer(0)]],
-                             device float *y [[buffer(1)]],
-                             device float *deriv [[buffer(2)]],
-                             constant SwooshParams &params [[buffer(3)]],
-                             constant SwooshTable &table [[buffer(4)]],
-                             constant SwooshTable &deriv_table [[buffer(5)]],
+kernel void swoosh_and_deriv(device const T *x [[buffer(kSwooshX)]],
+                             device float *y [[buffer(kSwooshY)]],
+                             device float *deriv [[buffer(kSwooshDeriv)]],
+                             constant SwooshParams &params
+                             [[buffer(kSwooshParams)]],
+                             constant SwooshTable &table
+                             [[buffer(kSwooshTable)]],
+                             constant SwooshTable &deriv_table
+                             [[buffer(kSwooshDerivTable)]],
                              uint lane [[thread_index_in_simdgroup]],
                              uint group [[threadgroup_position_in_grid]],
                              uint thread_index [[thread_index_in_threadgroup]],
@@ -260,11 +263,12 @@ kernel void swoosh_and_deriv(device const T *x [[buffer(0)]],
 //     (swoosh'(x) + 0.08) / kStep plus a random number of (0, 1), or where y is
 //     dropped, of 0.08 / kStep plus that number
 template <typename T>
-kernel void swoosh_forward(device const T *x [[buffer(0)]],
-                           device float *y [[buffer(1)]],
-                           device uchar *g [[buffer(2)]],
-                           constant SwooshParams &params [[buffer(3)]],
-                           constant SwooshTable &table [[buffer(4)]],
+kernel void swoosh_forward(device const T *x [[buffer(kSwooshX)]],
+                           device float *y [[buffer(kSwooshY)]],
+                           device uchar *g [[buffer(kSwooshG)]],
+                           constant SwooshParams &params
+                           [[buffer(kSwooshParams)]],
+                           constant SwooshTable &table [[buffer(kSwooshTable)]],
                            uint lane [[thread_index_in_simdgroup]],
                            uint group [[threadgroup_position_in_grid]],
                            uint thread_index [[thread_index_in_threadgroup]],
@@ -302,10 +306,11 @@ kernel void swoosh_forward(device const T *x [[buffer(0)]],
 // g        what swoosh_forward() wrote
 // x_grad   gets the gradient of x, of float, half or bfloat
 template <typename T>
-kernel void swoosh_backward(device const float *y_grad [[buffer(0)]],
-                            device const uchar *g [[buffer(1)]],
-                            device T *x_grad [[buffer(2)]],
-                            constant SwooshGradParams &params [[buffer(3)]],
+kernel void swoosh_backward(device const float *y_grad [[buffer(kSwooshYGrad)]],
+                            device const uchar *g [[buffer(kSwooshG)]],
+                            device T *x_grad [[buffer(kSwooshXGrad)]],
+                            constant SwooshGradParams &params
+                            [[buffer(kSwooshParams)]],
                             uint group [[threadgroup_position_in_grid]],
                             uint thread_index [[thread_index_in_threadgroup]],
                             uint num_threads [[threads_per_threadgroup]]) {
