@@ -47,13 +47,17 @@ static bool IsNear(FsaVec &fsas, T &list) {
   return fsas.Context()->IsCompatible(*list.Context());
 }
 
-void CheckStateBatches(FsaVec &fsas, Ragged<int32_t> &state_batches) {
+void CheckSizesOfBatches(FsaVec &fsas, Ragged<int32_t> &state_batches) {
   RequireFsaVec(fsas);
   Require(IsNear(fsas, state_batches) && state_batches.NumAxes() == 3 &&
               state_batches.TotSize(1) ==
                   fsas.Dim0() * state_batches.Dim0() &&
               state_batches.NumElements() == fsas.TotSize(1),
           "state_batches");
+}
+
+void CheckStateBatches(FsaVec &fsas, Ragged<int32_t> &state_batches) {
+  CheckSizesOfBatches(fsas, state_batches);
   CheckIndexes(state_batches.values, fsas.TotSize(1), 0);
 }
 

@@ -33,6 +33,10 @@ namespace k2 {
    IndexError, for an index that does not exist: see CheckIndexes() for what
    reads the indexes.  Nothing waits for a GPU. */
 
+// Requires lists with the sizes of what GetStateBatches() returns.  This one
+// reads no index.
+void CheckSizesOfBatches(FsaVec &fsas, Ragged<int32_t> &state_batches);
+
 // Requires what GetStateBatches() returns: [batch][fsa][state], of idx01.
 void CheckStateBatches(FsaVec &fsas, Ragged<int32_t> &state_batches);
 

@@ -114,3 +114,38 @@ def check_top_sorted(fsas: 'k2.Fsa') -> None:
     if not fsas.properties & k2.fsa_properties.TOPSORTED_AND_ACYCLIC:
         raise ValueError('scores need FSAs without cycles, whose states are '
                          'in topological order; k2.top_sort() sorts them')
+
+
+def check_axes(function: str, fsas: 'k2.Fsa', num_axes: int) -> None:
+    '''Raise an AssertionError unless `fsas` is a single Fsa, for 2 axes, or
+    an FsaVec, for 3.'''
+    kinds = {2: 'a single Fsa', 3: 'an FsaVec'}
+    found = fsas.arcs.num_axes()
+    assert found == num_axes, (
+        f'{function} takes {kinds[num_axes]}. Given: {kinds[found]}')
+
+
+def check_max_token(max_token: int, num_arcs: int) -> None:
+    '''Raise an AssertionError unless a graph for the tokens up to `max_token`
+    can have that many arcs.'''
+    assert max_token >= 0, f'max_token must not be negative. Given: {max_token}'
+    assert num_arcs < 2**31, (
+        f'max_token {max_token} is too large: {num_arcs} arcs')
+
+
+def check_pair(a: 'k2.Fsa', b: 'k2.Fsa', sorted_arcs: bool) -> None:
+    '''Raise an AssertionError unless :func:`k2.intersect` takes these.
+
+    Args:
+      sorted_arcs:
+        Whether both need sorted arcs.
+    '''
+    assert a.device == b.device, (
+        f'a_fsa is on {a.device} and b_fsa on {b.device}')
+    sizes = [fsa.shape[0] if len(fsa.shape) == 3 else 1 for fsa in (a, b)]
+    assert sizes[0] == sizes[1] or 1 in sizes, (
+        f'cannot intersect {sizes[0]} FSAs with {sizes[1]}')
+    for name, fsa in (('a_fsa', a), ('b_fsa', b)):
+        assert (not sorted_arcs or
+                fsa.properties & k2.fsa_properties.ARC_SORTED), (
+            f'{name} must be arc-sorted: call k2.arc_sort({name})')

@@ -129,6 +129,44 @@ class TestArgumentErrors(unittest.TestCase):
             self.check('no FsaVec', k2.create_fsa_vec,
                        [k2.create_fsa_vec([fsa])])
 
+    def test_create_fsa_vec_of_two_devices(self):
+        for device in self.devices:
+            if device.type == 'cpu':
+                continue
+            self.check('FSAs of one device. Given: cpu and', k2.create_fsa_vec,
+                       [k2.linear_fsa([1]), k2.linear_fsa([1], device)])
+
+    def test_numbers_of_axes(self):
+        for device in self.devices:
+            fsa = k2.linear_fsa([1], device)
+            fsas = k2.create_fsa_vec([fsa])
+            self.check('closure takes a single Fsa. Given: an FsaVec',
+                       k2.closure, fsas)
+            self.check('union takes an FsaVec. Given: a single Fsa', k2.union,
+                       fsa)
+            self.check('replace_fsa takes an FsaVec', k2.replace_fsa, fsa, fsa)
+
+    def test_tokens_of_graphs(self):
+        self.check('46340 is too large: 2147534622 arcs', k2.ctc_topo, 46340)
+        self.check('is too large', k2.ctc_topo, 2**30, True)
+        self.check('is too large', k2.trivial_graph, 2**31 - 1)
+        for graph in (k2.ctc_topo, k2.trivial_graph):
+            self.check('negative. Given: -5', graph, -5)
+        self.assertEqual(k2.ctc_topo(0).labels.tolist(), [0, -1])
+
+    def test_thresholds(self):
+        fsas = k2.linear_fsa([[1]])
+        for threshold in (0, 1, 1.5, float('nan')):
+            self.check('between 0 and 1', k2.prune_on_arc_post, fsas,
+                       threshold, True)
+
+    def test_intersection_of_unsorted_fsas(self):
+        good = k2.linear_fsa([1])
+        bad = k2.Fsa.from_str('0 1 2 0\n0 1 1 0\n1 2 -1 0\n2')
+        self.check(r'a_fsa must be arc-sorted: call k2.arc_sort\(a_fsa\)',
+                   k2.intersect, bad, good)
+        self.check('b_fsa must be arc-sorted', k2.intersect, good, bad)
+
     def test_scores_of_unsorted_fsas(self):
         for text in ('0 1 1 0.1\n1 1 2 -0.5\n1 2 -1 0.2\n2',
                      '0 1 1 0.1\n1 0 2 -0.5\n1 2 -1 0.2\n2',

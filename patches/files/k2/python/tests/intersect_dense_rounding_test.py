@@ -22,6 +22,7 @@
 
 import unittest
 
+import k2
 import torch
 from intersect_dense_cases import IntersectDenseCases
 
@@ -39,6 +40,27 @@ class TestIntersectDenseRounding(IntersectDenseCases, unittest.TestCase):
                         self.intersect(device, log_probs, beam=beam))
                     # If the beam cut the best path, no path would be left.
                     assert torch.allclose(best, expected, rtol=1e-6)
+
+    def test_best_path_of_large_scores(self):
+        '''If the sums round by less than the beam, the best path stays.'''
+        num_frames, num_classes = 120, 6
+        torch.manual_seed(1)
+        noise = torch.randn(1, num_frames, num_classes)
+        segments = torch.tensor([[0, 0, num_frames]], dtype=torch.int32)
+        for offset, beam in ((1.0e+04, 20), (1.0e+05, 200), (2.0e+06, 4000)):
+            log_probs = 2 * noise + offset
+            # A path through this graph may have any label in any frame.
+            best = log_probs.double().max(dim=2)[0].sum().item()
+            assert (num_frames + 1) * 2.0**-23 * best < beam
+            for device in self.devices:
+                graph = k2.create_fsa_vec([k2.ctc_topo(num_classes - 1,
+                                                       device=device)])
+                dense = k2.DenseFsaVec(log_probs.to(device), segments)
+                lattice = k2.intersect_dense(graph, dense, beam)
+                path = k2.shortest_path(lattice, use_double_scores=True)
+                labels = path.labels[:-1].long().cpu()
+                found = log_probs[0, range(num_frames), labels].double()
+                assert found.sum().item() == best
 
 
 if __name__ == '__main__':
