@@ -285,6 +285,14 @@ def test_a_stopped_rebase_keeps_others_off_and_overwrites_nothing(sandbox, k2):
     sandbox.ok("rebase", "--continue")
 
 
+def test_a_project_may_be_moved_while_a_rebase_waits(sandbox, k2):
+    conflict(sandbox)
+    sandbox.root = sandbox.root.rename(sandbox.root.with_name("moved"))
+    resolve(sandbox)
+    sandbox.ok("rebase", "--continue")
+    assert "applied the series" in sandbox.ok("apply")
+
+
 def upstream_goes(sandbox):
     os.rename(sandbox.upstream, sandbox.upstream.with_name("gone"))
 

@@ -133,7 +133,8 @@ def _open(project: Project, checkout: Checkout) -> "_Rebase":
         raise errors.ConflictError(
             f"another version of k2mps began the rebase in {project.rebase}", next_command=remedy
         ) from None
-    if position.checkout != str(checkout.directory):
+    # The project may have been moved, and its checkout with it.
+    if position.checkout != str(checkout.directory) and os.path.isdir(position.checkout):
         raise errors.ConflictError(
             f"the rebase in progress is of the checkout {position.checkout}",
             next_command=f"give --k2 {quoted(position.checkout)} as when it began",
