@@ -131,6 +131,7 @@ def test_a_dropped_commit_deletes_only_when_told(sandbox, k2):
         ("uncommitted edits in k2/csrc/array.cu", "echo mine > k2/csrc/array.cu"),
         ("uncommitted edits in k2/csrc/array.cu", "echo mine > k2/csrc/array.cu; git add --all"),
         ("changes nothing", "git commit -q --allow-empty -m nothing"),
+        ("is to become part of another one", "echo > x; git add x; git commit -q --fixup=HEAD~1"),
         ("has a rebase in progress", "git rebase -q -x false HEAD~2 || true"),
         ("does not start from", "git reset -q --hard HEAD~3~"),
         (

@@ -17,6 +17,8 @@ from k2mps.series.patch_folder import Series
 from k2mps.series.patch_text import Patch
 from k2mps.stack.checkout import Checkout, Commit, stdin_of
 
+# How the subjects begin that `git commit --fixup` and --squash write.
+_FOLLOWERS = ("fixup! ", "squash! ", "amend! ")
 _HUNK_TITLE = re.compile(rb"^(@@ [-+,0-9 ]+ @@).*$", re.MULTILINE)
 
 
@@ -76,6 +78,12 @@ def _series(
                 f"commit {commit} is a merge",
                 why="a series is a line of commits",
                 next_command=f"git -C {where} rebase {pin[:12]}, which makes it one",
+            )
+        if commit.subject.startswith(_FOLLOWERS):
+            raise errors.K2mpsError(
+                f"commit {commit} is to become part of another one",
+                next_command=f"git -C {where} rebase -i --autosquash {pin[:12]}; then the same"
+                " command again",
             )
     changes, diffs = checkout.changes_of(commits), _diffs(checkout, commits)
     added = {id_: [one for one in some if one.kind == "A"] for id_, some in changes.items()}
