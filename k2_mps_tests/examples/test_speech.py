@@ -13,10 +13,14 @@ def test_a_seed_makes_the_same_speech():
         assert other.words != one.words
 
 
-def test_utterances_are_sorted_and_padded_with_zeros():
+def test_the_longest_utterance_comes_first():
     batch = speech.make_batch(0, 6)
     assert batch.num_frames.tolist() == sorted(batch.num_frames.tolist(), reverse=True)
     assert batch.features.shape == (6, batch.num_frames[0], speech.NUM_FILTERS)
+
+
+def test_utterances_are_padded_with_zeros():
+    batch = speech.make_batch(0, 6)
     for features, frames in zip(batch.features, batch.num_frames):
         assert not features[frames:].any()
         assert features[:frames].isfinite().all() and features[frames - 1].any()

@@ -191,7 +191,7 @@ def test_a_library_that_is_as_known_has_no_findings(values):
     assert verdicts(facts.compare(old, table(old), "9.0.0")) == {}
 
 
-def test_a_finding_has_what_is_new_and_what_is_gone(values):
+def test_a_finding_lists_the_differences(values):
     old, new = values
     found = list(facts.compare(new, table(old), "9.0.0"))
     assert verdicts(found) == {"wait": "BREAKS", "macos": "differs"}

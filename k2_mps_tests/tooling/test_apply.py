@@ -143,15 +143,24 @@ def test_untracked_files_elsewhere_do_not_matter(sandbox):
     assert sandbox.state(own) == "applied"
 
 
-def test_a_patch_that_does_not_apply_is_named_with_hunk_and_file(sandbox):
+def break_first_patch(sandbox):
     patch = sandbox.root / "patches/context-know-mps.patch"
     support.edit(patch, "\n line 49\n", "\n line forty-nine\n")
     sandbox.ok("checkout")
-    before = snapshot(sandbox.checkout)
+
+
+def test_a_patch_that_does_not_apply_is_named(sandbox):
+    break_first_patch(sandbox)
     message = sandbox.fails(14, "apply")
     assert "patch 1 of 3, patches/context-know-mps.patch, " in message
     assert "k2/csrc/context.h" in message
     assert "next: " in message
+
+
+def test_abort_after_a_failed_apply_leaves_no_trace(sandbox):
+    break_first_patch(sandbox)
+    before = snapshot(sandbox.checkout)
+    sandbox.fails(14, "apply")
     sandbox.ok("rebase", "--abort")
     assert snapshot(sandbox.checkout) == before
 
@@ -231,7 +240,7 @@ def test_the_tools_own_clone_follows_the_pin(sandbox, command):
     assert (sandbox.checkout / "later.txt").exists()
 
 
-def test_a_folder_becomes_a_file_and_a_file_a_folder(exchanged):
+def test_a_path_changes_its_kind(exchanged):
     exchanged.ok("apply")
     pin = git(exchanged.upstream, "rev-parse", "HEAD")
     assert git(exchanged.checkout, "rev-parse", "HEAD") == pin

@@ -48,7 +48,7 @@ def test_new(sandbox, k2):
     sound(sandbox, k2, MPS, ARRAY, NEW, "more-a-thing.patch")
 
 
-def test_files_of_editors_and_macs_stay_in_patches(sandbox, k2):
+def test_files_that_other_programs_leave_in_patches_stay(sandbox, k2):
     made = {"patches/.new.patch.swp": "vim's\n", "patches/files/.DS_Store": "a Mac's\n"}
     support.write(sandbox.root, made)
     edit(k2)

@@ -85,7 +85,8 @@ def test_without_git_there_is_a_message(sandbox, tmp_path):
     assert result.returncode == 30
 
 
-def test_help_and_status_import_nothing_heavy(empty):
+@pytest.mark.parametrize("arguments", [["--help"], ["status"], []], ids=["help", "status", "none"])
+def test_a_quick_command_imports_nothing_heavy(empty, arguments):
     """These commands are quick because they import no rich, no tomlkit and no torch."""
     script = (
         "import sys; sys.argv = ['k2mps', *sys.argv[1:]]\n"
@@ -97,9 +98,8 @@ def test_help_and_status_import_nothing_heavy(empty):
         "heavy = {'rich', 'tomlkit', 'torch', 'numpy'} & set(sys.modules)\n"
         "assert not heavy, heavy\n"
     )
-    for arguments in (["--help"], ["status"], []):
-        result = empty.program(sys.executable, "-c", script, *arguments)
-        assert result.returncode == 0, result.stderr
+    result = empty.program(sys.executable, "-c", script, *arguments)
+    assert result.returncode == 0, result.stderr
 
 
 @pytest.mark.parametrize(
@@ -138,20 +138,34 @@ def test_the_help_lists_the_options_of_the_program_that_a_command_starts(name):
     assert set(re.findall(r'add_argument\(\s*"(--\w+)"', text)) == listed
 
 
-@pytest.mark.parametrize(
-    "status, code, told",
-    [(0, 0, ""), (1, 34, "failed, status 1"), (2, 1, "has other options"), (3, 30, "cannot run")],
-)
-def test_a_program_runs_where_the_user_is_and_its_status_is_told(empty, status, code, told):
+@pytest.fixture
+def with_programs(empty):
+    """A clone with small programs in place of those of `k2mps torch` and `k2mps docs`."""
     text = "import os, sys\nprint(os.getcwd(), *sys.argv[1:])\nsys.exit(int(sys.argv[-1]))\n"
     groups = "[project.optional-dependencies]\nwheels = []\ndocs = []\nexamples = []\n"
     files = {"k2_mps_tests/macos_torch.py": text, "k2_mps_tests/docs.py": "print('made')\n"}
     support.write(empty.root, {**files, "deep/er": "", "pyproject.toml": groups})
     os.symlink(sys.prefix, empty.root / ".venv")
-    result = empty.run("torch", "--json", "--known=x", status, cwd=empty.root / "deep")
+    return empty
+
+
+@pytest.mark.parametrize(
+    "status, code, told",
+    [(0, 0, ""), (1, 34, "failed, status 1"), (2, 1, "has other options"), (3, 30, "cannot run")],
+)
+def test_the_status_of_a_program_gives_the_exit_code(with_programs, status, code, told):
+    result = with_programs.run("torch", "--json", status)
     assert (result.returncode, told in result.stderr) == (code, True), result.stderr
-    assert result.stdout == f"{empty.root}/deep --json --known=x {status}\n"
-    assert empty.ok("docs") == "made\n"
+
+
+def test_a_program_runs_where_the_user_is(with_programs):
+    deep = with_programs.root / "deep"
+    result = with_programs.run("torch", "--json", "--known=x", "0", cwd=deep)
+    assert result.stdout == f"{deep} --json --known=x 0\n"
+
+
+def test_docs_runs_its_program(with_programs):
+    assert with_programs.ok("docs") == "made\n"
 
 
 def test_without_a_command_it_tells_how_things_stand(sandbox):
@@ -176,11 +190,15 @@ def test_without_a_command_it_tells_how_things_stand(sandbox):
     assert found["patches"].startswith("changed since")
 
 
-def test_the_shell_completes_commands_and_options(sandbox):
-    for words, found in ((["stat"], "plain,status"), (["build", "--dev"], "plain,--device")):
-        line = {"COMP_WORDS": " ".join(["k2mps", *words]), "COMP_CWORD": str(len(words))}
-        out = sandbox.run(env={"_K2MPS_COMPLETE": "bash_complete", **line}).stdout
-        assert out.strip() == found
+@pytest.mark.parametrize(
+    "words, found",
+    [(["stat"], "plain,status"), (["build", "--dev"], "plain,--device")],
+    ids=["a command", "an option"],
+)
+def test_the_shell_completes(sandbox, words, found):
+    line = {"COMP_WORDS": " ".join(["k2mps", *words]), "COMP_CWORD": str(len(words))}
+    out = sandbox.run(env={"_K2MPS_COMPLETE": "bash_complete", **line}).stdout
+    assert out.strip() == found
 
 
 def test_the_clone_is_the_one_above_or_the_tools_own(empty, tmp_path):
@@ -204,7 +222,7 @@ def test_only_verbose_echoes_commands_that_can_be_pasted(sandbox):
     assert "+ git" not in result.stdout + result.stderr
 
 
-def test_an_error_says_what_why_and_what_next(sandbox):
+def test_an_error_has_three_parts(sandbox):
     support.write(sandbox.root / "patches", {"series": "gone.patch\n"})
     message = sandbox.fails(1, "apply")
     assert re.fullmatch(r"error: [^\n]+\n  why: [^\n]+\n  next: [^\n]+\n", message)
@@ -238,13 +256,13 @@ def test_a_closed_stream_is_no_error(sandbox, end):
     assert (result.returncode, result.stderr) == (0, "")
 
 
-def test_a_reader_that_is_gone_and_a_full_device_give_one_error(sandbox):
+@pytest.mark.parametrize("where", [">/dev/full", "| true"], ids=["a full device", "no reader"])
+def test_an_output_that_cannot_be_written_is_at_most_one_error(sandbox, where):
     command = shlex.join(sandbox.command("lint"))
-    for where in (">/dev/full", "| true"):
-        result = sandbox.program("bash", "-c", f"set -o pipefail; sleep 0; {command} {where}")
-        assert "Traceback" not in result.stderr and "Exception ignored" not in result.stderr
-        assert result.stderr.count("error: ") <= 1
-        assert where == "| true" or "No space left on device" in result.stderr
+    result = sandbox.program("bash", "-c", f"set -o pipefail; sleep 0; {command} {where}")
+    assert "Traceback" not in result.stderr and "Exception ignored" not in result.stderr
+    assert result.stderr.count("error: ") <= 1
+    assert where == "| true" or "No space left on device" in result.stderr
 
 
 def test_too_few_open_files_are_one_error(sandbox, k2):

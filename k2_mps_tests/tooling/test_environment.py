@@ -92,11 +92,14 @@ def test_only_what_is_missing_is_installed(made):
     assert not made.install([Requirement("small-package==1.3")])
 
 
-def test_a_missing_version_and_an_index_that_does_not_answer_are_two_errors(made, monkeypatch):
+def test_a_missing_version_is_an_error(made):
     with pytest.raises(errors.RequirementMissingError) as caught:
         made.install([Requirement("small-package==9")])
     assert "small-package==9" in caught.value.why
     assert "k2mps-pip.log" in caught.value.next_command
+
+
+def test_an_index_that_does_not_answer_is_an_error_of_its_own(made, monkeypatch):
     monkeypatch.delenv("PIP_NO_INDEX")
     monkeypatch.delenv("PIP_FIND_LINKS")
     monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:1/simple")

@@ -98,7 +98,7 @@ C, A, P = "context-know-mps", "array-a-mode-and-line-ends", "python-add-only-new
         ),
     ],
 )
-def test_names_and_order_of_patches(sandbox, k2, script, order):
+def test_the_series_that_export_writes(sandbox, k2, script, order):
     support.shell(k2, COMMIT + script)
     sandbox.ok("export")
     assert sandbox.order() == [f"{n}.patch" for n in order]

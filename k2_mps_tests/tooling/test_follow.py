@@ -31,14 +31,18 @@ def test_nothing_is_new(sandbox):
     assert (status, text) == (0, "Upstream's default branch is 0 commits after the pin.\n")
 
 
-@pytest.mark.parametrize("before", [0, 2])
-def test_the_culprit_is_told_and_the_commit_before_it_is_tried(sandbox, before):
+def upstream_moves(sandbox, before):
+    """Adds `before` good commits to upstream, then a bad one and another; returns the ids."""
     good = [
         support.commit(sandbox.upstream, f"Good {n}", {f"docs/{n}": "x\n"}) for n in range(before)
     ]
     bad = support.commit(sandbox.upstream, "@user `Better", BETTER)
-    last = support.commit(sandbox.upstream, "Else", OTHER)
-    patches = support.patches(sandbox)
+    return good, bad, support.commit(sandbox.upstream, "Else", OTHER)
+
+
+@pytest.mark.parametrize("before", [0, 2])
+def test_the_culprit_is_named(sandbox, before):
+    _, bad, last = upstream_moves(sandbox, before)
     status, text = follow(sandbox)
     assert status == 34
     assert f"is {before + 2} commits after the pin" in text
@@ -46,9 +50,18 @@ def test_the_culprit_is_told_and_the_commit_before_it_is_tried(sandbox, before):
     assert f"\n    context-know-mps.patch: {CONTEXT}\n      since {bad} 2023-11-14" in text
     assert "A Contributor: @user `Better\n" in text
     assert f"`k2mps rebase --onto {last}`" in text
-    if not before:
-        assert support.patches(sandbox) == patches and "passed" not in text
-        return
+
+
+def test_if_no_commit_is_good_nothing_is_rebased(sandbox):
+    upstream_moves(sandbox, 0)
+    patches = support.patches(sandbox)
+    _, text = follow(sandbox)
+    assert support.patches(sandbox) == patches and "passed" not in text
+
+
+def test_the_commit_before_the_culprit_is_tried(sandbox):
+    good, _, _ = upstream_moves(sandbox, 2)
+    _, text = follow(sandbox)
     assert f"All patches apply to {good[-1]}. There:" in text
     assert f"* `k2mps rebase --onto {good[-1]}`: passed" in text
     # lint refuses a file of the sample series; nothing is built then.
@@ -96,7 +109,7 @@ esac
 """
 
 
-def test_each_superseded_patch_is_dropped_by_name_and_the_rest_built(tmp_path):
+def test_superseded_patches_are_dropped_before_the_build(tmp_path):
     """A stand-in for the tool stops at each patch until `--drop` names it."""
     commit = {"id": "end", "date": "", "author": "", "subject": ""}
     broken = {"commit": commit, "paths": ["a"], "step": 1, "upstream_has": True}

@@ -162,7 +162,7 @@ def test_ownership_mask_changes_nothing(sandbox, reference):
     assert git(sandbox.checkout, "rev-parse", "k2-mps") == reference["tip"]
 
 
-def test_user_url_rewriting_and_credentials_count(sandbox):
+def test_the_users_url_rewriting_counts(sandbox):
     """The tool honours insteadOf, by which users name a mirror."""
     url = "https://upstream.invalid/k2.git"
     sandbox.write_config(sandbox.pin, url)

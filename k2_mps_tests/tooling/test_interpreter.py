@@ -96,10 +96,13 @@ def test_what_no_wheel_can_be_for(stand_in, lines, why):
     assert why in str(caught.value) and "--python" in str(caught.value)
 
 
-def test_a_toolchain_is_for_one_python_and_runs_another(tmp_path):
-    """CMake asks the toolchain's stand-in for Python about torch, which only the toolchain has."""
+def test_a_toolchain_names_extensions_for_its_python(tmp_path):
     settings = toolchain.Toolchain(tmp_path, "cp314", "").settings()
     assert settings["PYTHON_MODULE_EXTENSION"] == ".cpython-314-darwin.so"
+
+
+def test_a_toolchain_runs_this_python(tmp_path):
+    """CMake asks the toolchain's stand-in for Python about torch, which only the toolchain has."""
     support.write(tmp_path, {"site/torch/__init__.py": "version = '2.99.0'\n", "bin/python": ""})
     toolchain.write_python(tmp_path / "bin/python")
     code = "import sys, torch; print(torch.version, *sys.version_info[:2])"

@@ -33,11 +33,15 @@ def line_of(sandbox, path: str, text: str) -> int:
     return lines.index(text) + 1
 
 
-def test_a_sound_series_needs_no_git_and_no_checkout(sound):
+def test_lint_needs_no_checkout(sound):
     shutil.rmtree(sound.checkout)
-    assert support.git_commands(sound, "lint") == []
     assert "is sound" in sound.ok("lint")
     assert findings(sound) == []
+
+
+def test_without_a_checkout_lint_runs_no_git(sound):
+    shutil.rmtree(sound.checkout)
+    assert support.git_commands(sound, "lint") == []
 
 
 def test_what_the_sample_series_has(sandbox):
@@ -183,19 +187,23 @@ def test_the_budget(sound):
         assert findings(sound) == ([("upstream.toml", 1, check)] if check else [])
 
 
-def test_the_problem_matcher_reads_findings_and_conflicts(sound):
+def matched(text):
+    """The places, (file, line), that GitHub's problem matcher reads in a text."""
     matcher = json.loads((ROOT / "ci/problem-matcher.json").read_text())
     (pattern,) = matcher["problemMatcher"][0]["pattern"]
+    found = (re.search(pattern["regexp"], line) for line in text.splitlines())
+    return [(one[pattern["file"]], int(one[pattern["line"]])) for one in found if one]
 
-    def places(text):
-        found = (re.search(pattern["regexp"], line) for line in text.splitlines())
-        return [(one[pattern["file"]], int(one[pattern["line"]])) for one in found if one]
 
+def test_the_problem_matcher_reads_findings(sound):
     support.edit(sound.root / CONTEXT, "+line fifty\n", "+line fifty \n")
     line = line_of(sound, CONTEXT, "+line fifty ")
-    assert places(sound.run("lint").stdout) == [(CONTEXT, line)]
+    assert matched(sound.run("lint").stdout) == [(CONTEXT, line)]
+
+
+def test_the_problem_matcher_reads_errors_of_apply(sound):
     support.edit(sound.root / CONTEXT, STATUS, "Status: Odd")
-    assert places(sound.fails(1, "apply")) == [(CONTEXT, 4)]
+    assert matched(sound.fails(1, "apply")) == [(CONTEXT, 4)]
 
 
 def test_the_hook_runs_a_command_that_exists(sound):

@@ -39,7 +39,7 @@ wait
 
 
 @pytest.mark.parametrize("target", ["build", "test", "mac-report"])
-def test_make_passes_a_sigterm_on_and_waits(tmp_path, target):
+def test_make_ends_after_the_tool_at_a_sigterm(tmp_path, target):
     (tmp_path / "ci").mkdir()
     for name in ("Makefile", "pyproject.toml", "ci/mac-report"):
         shutil.copy(support.TOOLS.parent / name, tmp_path / name)

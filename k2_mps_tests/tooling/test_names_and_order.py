@@ -63,21 +63,33 @@ def changed(request, sandbox, k2):
     return request.param
 
 
-def test_apply_makes_the_commits_anew_and_touches_no_file(sandbox, k2, changed):
+def test_status_says_that_the_patches_changed(sandbox, k2, changed):
     found = json.loads(sandbox.ok("status", "--json"))
     assert found["state"] == "applied" and found["patches"] == "changed"
     assert found["patch_changes"] and found["next_command"] == "k2mps apply"
+
+
+def test_apply_touches_no_file(sandbox, k2, changed):
     before = snapshot(k2)
     assert "changed 0 files" in sandbox.ok("apply")
     after = snapshot(k2)
     assert after["files"] == before["files"]
     assert after["status"] == before["status"] == ""
+
+
+def test_apply_makes_the_commits_anew(sandbox, k2, changed):
+    sandbox.ok("apply")
     assert names(k2) == sandbox.order()
     sandbox.ok("export")
-    written = patches(sandbox)
     own = sandbox.clone("own")
     sandbox.ok("apply", "--k2", str(own))
     assert git(own, "rev-parse", "HEAD") == git(k2, "rev-parse", "HEAD")
+
+
+def test_export_after_apply_changes_nothing(sandbox, k2, changed):
+    sandbox.ok("apply")
+    sandbox.ok("export")
+    written = patches(sandbox)
     assert "already applied" in sandbox.ok("apply")
     assert patches(sandbox) == written
 

@@ -66,20 +66,42 @@ def test_the_commit_that_breaks_a_patch(sandbox, breaking, steps):
     assert found["carries_to"] == made[min(steps.values(), default=21) - 1]
 
 
-def test_it_changes_nothing_and_tells_people_the_commit_and_the_file(sandbox):
+@pytest.fixture
+def probed(sandbox):
+    """The sandbox, whose upstream breaks a patch at commit 3, and the commits."""
     sandbox.ok("apply")
-    made = history(sandbox, {3: {CONTEXT: BETTER}})
+    return sandbox, history(sandbox, {3: {CONTEXT: BETTER}})
+
+
+def test_a_probe_changes_nothing(probed):
+    sandbox, _ = probed
     before = snapshot(sandbox.checkout), patches(sandbox)
-    out = sandbox.ok("probe").splitlines()
+    sandbox.ok("probe")
     assert (snapshot(sandbox.checkout), patches(sandbox)) == before
+
+
+def test_the_table_names_the_commit_that_breaks_a_patch(probed):
+    sandbox, made = probed
+    out = sandbox.ok("probe").splitlines()
     told = f"{made[3][:12]} 2023-11-14 A Contributor: Commit 3"
     assert f"{MPS}\t3\t{told}\tconflicts in {CONTEXT}" in out
     assert "  2 of 3 patches apply all the way" in out
     assert f"  all patches apply to {made[2][:12]}" in out
-    # `probe` can also end at an earlier commit, which upstream's tag names.
+
+
+def test_a_probe_can_end_at_a_tag(probed):
+    sandbox, made = probed
     git(sandbox.upstream, "tag", "v2", made[2])
     assert probe(sandbox, "v2")["patches"][MPS] is None
+
+
+def test_a_probe_does_not_go_back(probed):
+    sandbox, _ = probed
     assert "is not after the pin" in sandbox.fails(1, "probe", f"{sandbox.pin}~1")
+
+
+def test_a_branch_that_only_the_checkout_has_is_no_end(probed):
+    sandbox, _ = probed
     git(sandbox.checkout, "branch", "only-here")
     assert "has no commit only-here" in sandbox.fails(1, "probe", "only-here")
 

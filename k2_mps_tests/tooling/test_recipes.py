@@ -156,9 +156,7 @@ def icefall(tmp_path):
     return directory
 
 
-def test_there_and_back(empty, icefall):
-    git(icefall, "status")  # which writes the index
-    before = support.snapshot(icefall, times=False)
+def test_the_files_that_are_rewritten(empty, icefall):
     out = empty.ok("recipes", "icefall", str(icefall))
     assert "rewrote 6 files" in out and f"git -C {icefall} restore ." in out
     assert git(icefall, "diff", "--name-only").split() == REWRITTEN
@@ -181,7 +179,16 @@ def test_there_and_back(empty, icefall):
     assert "from k2.mps.gpu import custom_bwd, custom_fwd" in scaling
     assert "y.to(gpu.get_autocast_dtype())" in scaling
 
+
+def test_a_second_rewrite_is_refused(empty, icefall):
+    empty.ok("recipes", "icefall", str(icefall))
     assert "rewritten already" in empty.fails(1, "recipes", "icefall", str(icefall))
+
+
+def test_git_takes_the_rewriting_back(empty, icefall):
+    git(icefall, "status")  # which writes the index
+    before = support.snapshot(icefall, times=False)
+    empty.ok("recipes", "icefall", str(icefall))
     git(icefall, "restore", ".")
     assert support.snapshot(icefall, times=False) == before
 

@@ -2,11 +2,19 @@
 
 import json
 
+import pytest
 
-def test_the_lines_of_each_patch_and_the_budget(sandbox):
+
+@pytest.fixture
+def with_budget(sandbox):
+    """A clone whose patches may touch 12 lines of upstream's files."""
     with open(sandbox.root / "upstream.toml", "a") as config:
         config.write("\n[budget]\nlines = 12\n")
-    found = json.loads(sandbox.ok("report", "--json"))
+    return sandbox
+
+
+def test_the_figures_as_json(with_budget):
+    found = json.loads(with_budget.ok("report", "--json"))
     keys = "name new_files new_lines files added removed".split()
     assert [tuple(map(one.get, keys)) for one in found["patches"]] == [
         ("context-know-mps.patch", 2, 2, 2, 2, 2),
@@ -15,7 +23,10 @@ def test_the_lines_of_each_patch_and_the_budget(sandbox):
     ]
     assert [found[key] for key in ("new_lines", "upstream_lines", "budget")] == [5, 9, 12]
     assert {one["status"] for one in found["patches"]} == {"Pending (not sent yet)"}
-    lines = sandbox.ok("report").splitlines()
+
+
+def test_the_figures_for_people(with_budget):
+    lines = with_budget.ok("report").splitlines()
     rows = [line.split("\t") for line in lines if "\t" in line]
     assert len(rows) == 3
     assert ["", "context-know-mps.patch", "2", "+2 -2", "2", "Pending (not sent yet)"] in rows

@@ -91,7 +91,7 @@ OWN = "From: k2-mps <k2-mps@k2-mps.invalid>\n"
         "Wed, 31 Dec 2098 19:00:00 -0530",
     ],
 )
-def test_a_patch_may_have_an_author_and_a_date(date):
+def test_the_header_may_name_a_dated_author(date):
     text = GOOD.replace(OWN, f"From: Größe E. <e@f.org>\nDate: {date}\n")
     patch = parse(text)
     assert (patch.author, patch.date) == ("Größe E. <e@f.org>", date)
@@ -254,7 +254,7 @@ def test_an_unsafe_path_never_gets_to_git(sandbox, old):
     assert not (sandbox.root.parent / "outside").exists()
 
 
-def test_comments_and_spaces_in_the_order_are_skipped():
+def test_only_names_in_the_order_count():
     order = b"# why\n\n a.patch \nb.patch\n#c.patch\n"
     assert series_file.parse(order) == (["a.patch", "b.patch"], {})
 

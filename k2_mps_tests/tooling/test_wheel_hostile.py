@@ -253,7 +253,7 @@ def test_a_name_that_is_none(good, name):
 # ---- what reaches the terminal
 
 
-def test_texts_of_a_wheel_are_shown_and_not_obeyed(sandbox, good):  # noqa: F811
+def test_texts_of_a_wheel_are_not_obeyed(sandbox, good):  # noqa: F811
     code = errors.CheckFailedError.exit_code
     requires = f"{HEAD}Requires-Dist: torch {ESCAPES}\n".encode()
     tag = f"cp{sys.version_info.major}{sys.version_info.minor}"

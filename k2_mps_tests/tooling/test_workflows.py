@@ -67,7 +67,7 @@ def triggers(path: Path) -> dict:
     return loaded(path)[True]
 
 
-def test_every_push_and_pull_request_runs_all_suites():
+def test_each_change_runs_all_suites():
     path = FOLDER / "ci.yml"
     for event in ("push", "pull_request"):
         assert triggers(path)[event] is None, "no path and no branch is left out"
@@ -123,7 +123,7 @@ def commands() -> list[str]:
 
 
 @pytest.mark.parametrize("command", commands())
-def test_the_tool_has_the_commands_and_options(command):
+def test_the_tool_accepts_the_command(command):
     # Without the variables: each stands for a further option, or for nothing.
     words = [word for word in command.split() if not word.startswith("$")]
     support.output(sys.executable, "-m", "k2mps", *words, "--help", cwd=ROOT)
@@ -138,7 +138,7 @@ def pairs(*options: str) -> set[tuple[str, str]]:
     return {(entry["python"], entry["torch"]) for entry in matrix(*options)}
 
 
-def test_a_release_is_for_every_python_and_torch():
+def test_the_wheels_of_a_release():
     config = pins.load(ROOT / "upstream.toml")
     pythons = ["3.10", "3.11", "3.12", "3.13", "3.14", "3.15"]
     wanted = {(python, torch) for python in pythons for torch in config.torch.supported}
@@ -147,10 +147,13 @@ def test_a_release_is_for_every_python_and_torch():
     assert pairs("--all") == wanted - missing
 
 
-def test_a_pull_request_makes_one_wheel_and_takes_one_mac():
+def test_a_pull_request_makes_the_wheels_of_one_torch():
     config = pins.load(ROOT / "upstream.toml")
     [(_, torch)] = pairs()
     assert pairs() <= pairs("--all") and torch == config.torch.mac
+
+
+def test_a_pull_request_takes_one_mac():
     macs = [
         name
         for path in WORKFLOWS
