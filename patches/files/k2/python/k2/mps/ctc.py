@@ -93,17 +93,18 @@ def _penalty_source(graphs) -> Optional[torch.Tensor]:
     return source if isinstance(source, torch.Tensor) else None
 
 
-def _penalized(graphs) -> torch.Tensor:
+def _penalized(graphs, index: GraphIndex) -> torch.Tensor:
     '''Return which arcs get a delay penalty from CtcLoss.
 
     Args:
       graphs:
         A k2.Fsa that has a _penalty_source().
+      index:
+        Its graph_index().
     Returns:
       A 1-D tensor of torch.uint8.
     '''
     source = _penalty_source(graphs)
-    index = graph_index(graphs)
     known = graphs._cache.get(_PENALIZED)
     if known is not None:
         of, version, of_index, penalized = known
@@ -197,7 +198,7 @@ def tot_scores(graphs, dense, output_beam: float, delay_penalty: float,
     call = _k2.MpsCtcCall(
         graphs=graphs.arcs, index=index.index, dense=dense.dense_fsa_vec,
         num_rows=num_rows,
-        penalized=_penalized(graphs) if delay_penalty > 0 else None,
+        penalized=_penalized(graphs, index) if delay_penalty > 0 else None,
         penalty=-float(delay_penalty), use_double=use_double_scores,
         # The gradient of the graphs' scores adds up all frames in their order.
         all_sums=graphs.scores.requires_grad, output_beam=output_beam)
