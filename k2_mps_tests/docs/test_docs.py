@@ -201,14 +201,18 @@ def test_commands_in_the_text_exist(path):
                 assert (ROOT / name).exists(), words
 
 
-def test_a_page_lists_all_commands_and_suites():
+def first_words(section):
+    """The first word of each row of the table in a section of docs/tool.md."""
     text = (ROOT / "docs" / "tool.md").read_text(encoding="utf-8")
+    rows = text.split(f"## {section}\n")[1].split("\n## ")[0]
+    return sorted(re.findall(r"^\| `([\w-]+)", rows, re.MULTILINE))
 
-    def first_words(section):
-        rows = text.split(f"## {section}\n")[1].split("\n## ")[0]
-        return sorted(re.findall(r"^\| `([\w-]+)", rows, re.MULTILINE))
 
+def test_a_page_lists_all_commands():
     assert first_words("The tool") == sorted(command_line.main.commands)
+
+
+def test_a_page_lists_all_suites():
     assert first_words("The suites") == sorted(suite.name for suite in suites.SUITES)
 
 

@@ -37,29 +37,46 @@ def same_state(sandbox, k2, before) -> None:
     assert not (sandbox.root / "build/rebase").exists()
 
 
-def test_patches_and_pin_follow_but_not_the_checkout(sandbox, k2):
+def rebase_onto_a_release(sandbox):
+    """Rebases onto a commit of upstream's; returns its id, and what the command says."""
     release = {"CMakeLists.txt": 'project(k2)\nset(K2_VERSION "1.1")\n'}
     onto = upstream_commit(sandbox, "Others' work", {**OTHERS_WORK, **release})
-    before = snapshot(k2), patches(sandbox)
-    out = sandbox.ok("rebase", "--onto", onto)
+    return onto, sandbox.ok("rebase", "--onto", onto)
+
+
+def test_the_pin_follows(sandbox, k2):
+    onto, out = rebase_onto_a_release(sandbox)
     assert f"3 patches on k2 1.1, {onto[:12]}" in out
     found = pin(sandbox)
     assert found["commit"] == onto and found["version"] == "1.1"
     text = (sandbox.root / "upstream.toml").read_text()
     assert git(k2, "rev-parse", f"{onto}^{{tree}}") in text and "# where it comes from" in text
-    after = snapshot(k2)
-    assert after == before[0]
-    assert sandbox.state() == "applied by another version of the series"
     assert "k2mps docs" in out and "docs/pull-requests.md" in out
+
+
+def test_the_checkout_does_not_follow_by_itself(sandbox, k2):
+    before = snapshot(k2)
+    rebase_onto_a_release(sandbox)
+    assert snapshot(k2) == before
+    assert sandbox.state() == "applied by another version of the series"
+    assert not (sandbox.root / "build/rebase").exists()
+
+
+def test_the_patches_follow(sandbox, k2):
+    onto, _ = rebase_onto_a_release(sandbox)
     sandbox.ok("apply")
     text = (k2 / CONTEXT).read_text()
     assert text.startswith("a line before\nline 1\n")
     assert "line 49\nline fifty\nand a half\nline 51" in text
     assert git(k2, "rev-parse", "HEAD~3") == onto
-    assert not (sandbox.root / "build/rebase").exists()
-    # A rebase back to the older commit gives the same bytes.
+
+
+def test_a_rebase_back_gives_the_same_bytes(sandbox, k2):
+    before = patches(sandbox)
+    rebase_onto_a_release(sandbox)
+    sandbox.ok("apply")
     sandbox.ok("rebase", "--onto", sandbox.pin)
-    assert patches(sandbox) == before[1]
+    assert patches(sandbox) == before
 
 
 def test_a_name_is_upstreams_not_the_checkouts(sandbox, k2):
@@ -93,8 +110,7 @@ def resolve(sandbox, text="line fifty, better\nand a half\n"):
     support.resolve(sandbox.root / "build/rebase" / CONTEXT, text)
 
 
-def test_a_conflict_says_what_why_and_what_next(sandbox, k2):
-    before = snapshot(k2)
+def test_a_conflict_names_the_patch_and_who_touched_its_lines(sandbox, k2):
     upstream_commit(sandbox, "Others' work", {CONTEXT: "first\n" + LONG_FILE})
     onto, message = conflict(sandbox)
     assert (
@@ -105,7 +121,12 @@ def test_a_conflict_says_what_why_and_what_next(sandbox, k2):
     touched = re.findall("touched by [0-9a-f]{12} 2023-11-14 A Contributor: (.*)", message)
     assert touched == ["Others' work", "Better line"]
     assert "k2mps rebase --continue" in message
-    # The tool puts the conflict into a worktree of its own.
+
+
+def test_a_conflict_is_in_a_clone(sandbox, k2):
+    before = snapshot(k2)
+    upstream_commit(sandbox, "Others' work", {CONTEXT: "first\n" + LONG_FILE})
+    conflict(sandbox)
     after = snapshot(k2)
     assert after["files"] == before["files"]
     assert after["index"] == before["index"]
@@ -264,15 +285,23 @@ def test_a_head_elsewhere_is_refused(sandbox, k2, script):
     assert patches(sandbox) == before
 
 
-def test_a_stopped_rebase_keeps_others_off_and_overwrites_nothing(sandbox, k2):
+def test_a_stopped_rebase_keeps_other_commands_off(sandbox, k2):
     conflict(sandbox)
     before = snapshot(k2), patches(sandbox)
     for command in (["new", "more"], ["fold", "context-know-mps"], ["export"], ["apply"]):
         assert "a rebase is in progress" in sandbox.fails(14, *command)
     assert (snapshot(k2), patches(sandbox)) == before
+
+
+def test_a_stopped_rebase_belongs_to_its_checkout(sandbox, k2):
+    conflict(sandbox)
     own = sandbox.clone("own")
     assert str(k2) in sandbox.fails(14, "rebase", "--continue", "--k2", str(own))
-    # An edit by hand or a git pull changes patches/ without the tool's knowledge.
+
+
+def test_a_stopped_rebase_overwrites_no_change_of_patches(sandbox, k2):
+    """An edit by hand or a git pull changes patches/ without the tool's knowledge."""
+    conflict(sandbox)
     resolve(sandbox)
     mine = sandbox.root / "patches/context-know-mps.patch"
     locked = mine.read_text()
@@ -365,13 +394,14 @@ def test_a_resolution_that_leaves_nothing_is_asked_for(sandbox, k2):
     assert "context-know-mps" not in (sandbox.root / "patches/series").read_text()
 
 
-def test_a_file_that_was_renamed_is_followed_and_one_that_is_gone_is_asked_for(sandbox, k2):
+def test_a_file_that_was_renamed_is_followed(sandbox, k2):
     git(sandbox.upstream, "mv", CONTEXT, "k2/csrc/ctx.h")
     sandbox.ok("rebase", "--onto", support.commit(sandbox.upstream, "Rename", {}))
     sandbox.ok("apply")
     assert "line fifty\n" in (k2 / "k2/csrc/ctx.h").read_text()
-    sandbox.ok("rebase", "--onto", sandbox.pin)
-    git(sandbox.upstream, "reset", "--quiet", "--hard", sandbox.pin)
+
+
+def test_a_file_that_is_gone_is_asked_for(sandbox, k2):
     git(sandbox.upstream, "rm", "--quiet", CONTEXT)
     onto = support.commit(sandbox.upstream, "Drop context", {})
     message = sandbox.fails(14, "rebase", "--onto", onto)

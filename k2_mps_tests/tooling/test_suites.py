@@ -92,10 +92,14 @@ class Progress(Reporter):
         yield lambda *step: self.steps.append(step)
 
 
-def test_several_processes_share_a_suite_and_the_numbers_are_pytests(environment, monkeypatch):
+@pytest.fixture
+def two_processes(monkeypatch):
+    """Makes suites run in two processes, even if this test is in such a process."""
     monkeypatch.setattr(builder, "fitting_jobs", lambda: 2)
-    # This test may itself run in such a process.
     monkeypatch.delenv("PYTEST_XDIST_WORKER_COUNT", raising=False)
+
+
+def test_several_processes_give_pytests_numbers(environment, two_processes):
     environment.reporter = progress = Progress()
     result = run(environment, MIXED, spread="worksteal")
     assert (result.passed, result.failed, result.errors, result.skipped) == (6, 1, 1, 3)
@@ -105,7 +109,11 @@ def test_several_processes_share_a_suite_and_the_numbers_are_pytests(environment
     percents = [done for done, total, _ in progress.steps if total == 100]
     assert percents == sorted(percents) and percents[-1] == 100 and len(percents) >= 8
     assert {text for _, _, text in progress.steps} >= {"test_it.py::test_bad"}
-    # One test runs without worker processes, so its output is visible.
+
+
+def test_chosen_tests_run_without_worker_processes(environment, two_processes):
+    """So their output is visible."""
+    result = run(environment, MIXED, spread="worksteal")
     suite = suites.Suite("one", result.suite.tests, on_k2=False)
     chosen = suites.run(environment, suite, None, ("-k", "test_skipped or test_good[0]"))
     assert chosen.failed == 1 and "PYTEST_XDIST_WORKER_COUNT" in "".join(chosen.output)
