@@ -125,6 +125,11 @@ def metadata_files(description: Description) -> dict[str, bytes]:
 
 
 def pack(path: Path, description: Description, files: Mapping[str, bytes]) -> None:
+    """Writes a wheel with its RECORD.
+
+    The package `wheel` could write both, but would give RECORD the present time, unless an
+    environment variable names another: the same input must give the same bytes.
+    """
     record, ordered = f"{description.info}/RECORD", sorted(files.items())
     lines = [f"{name},{record_hash(content)},{len(content)}\n" for name, content in ordered]
     ordered.append((record, f"{''.join(lines)}{record},,\n".encode()))

@@ -15,7 +15,8 @@
 # limitations under the License.
 '''The page that ``python -m k2.mps.check --html`` writes.
 
-The page refers to no other file: its plots are inline SVG.
+The page refers to no other file: its plots are inline SVG.  k2 depends on no
+library for plots, so this module draws them.
 '''
 import html
 import math
