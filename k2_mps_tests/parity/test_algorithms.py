@@ -33,7 +33,7 @@ def test_made_on_a_device(name):
 
 @pytest.mark.parametrize("treat_epsilons_specially", [True, False])
 @pytest.mark.parametrize("function", [k2.intersect, k2.compose])
-def test_intersect_and_compose(function, treat_epsilons_specially):
+def test_intersection(function, treat_epsilons_specially):
     def results(device):
         torch.manual_seed(2)
         a, b = [k2.arc_sort(random_fsa_vec(2, max_symbol=3)).to(device) for _ in range(2)]

@@ -71,7 +71,7 @@ def test_a_copy_waits_for_pending_reads_of_its_target():
 )
 @pytest.mark.parametrize("weights_only", [True, False])
 @pytest.mark.parametrize("map_location", [None, "cpu", "mps"])
-def test_torch_save_and_load(make, weights_only, map_location):
+def test_a_ragged_tensor_loads_as_it_was_saved(make, weights_only, map_location):
     ragged = make()
     file = io.BytesIO()
     torch.save(ragged, file)

@@ -177,7 +177,7 @@ def _peak(function):
 
 
 @pytest.mark.parametrize("double", [False, True])
-def test_memory_is_a_fraction_of_a_sum_for_each_state_and_frame(double):
+def test_memory_of_each_pass_is_bounded(double):
     case = _case_of(_targets(*[60] * 8), 500, [500] * 8)
     graph = case.graph.to(MPS)
     scores = case.log_probs.to(MPS).requires_grad_(True)
@@ -198,7 +198,7 @@ def test_memory_is_a_fraction_of_a_sum_for_each_state_and_frame(double):
     assert backward - gradients < 0.5 * states_and_frames
 
 
-def test_nothing_waits_and_the_gpu_may_be_busy():
+def test_nothing_waits_while_the_gpu_is_busy():
     case = Case(6, "ctc")
     case.losses(MPS)
     graph = case.graph.to(MPS)
@@ -290,12 +290,16 @@ def test_a_label_without_scores_is_an_error_of_the_backward_pass():
     Case(8, "ctc").losses(MPS)
 
 
-def test_small_problems_and_large_ones_take_the_lattice(monkeypatch):
+def test_a_small_problem_takes_the_lattice(monkeypatch):
     case = Case(9, "ctc")
     monkeypatch.setenv("K2_MPS_FORCE", "host")
     with k2.mps.counters() as counted:
         case.losses(MPS)
     assert counted.dispatches == 2  # These dispatches belong to DenseFsaVec.
+
+
+def test_a_problem_with_too_many_states_takes_the_lattice(monkeypatch):
+    case = Case(9, "ctc")
     monkeypatch.setenv("K2_MPS_FORCE", "metal")
     monkeypatch.setattr("k2.mps.ctc._MAX_STATES", 10)
     with k2.mps.counters() as counted:

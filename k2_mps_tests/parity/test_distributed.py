@@ -65,7 +65,7 @@ def sums_of_late_tensors():
     return ans
 
 
-def test_a_collective_waits_for_the_gpu_and_the_gpu_sees_its_result(both):
+def test_a_collective_is_in_order_with_the_gpu(both):
     expected = [[2 * (2 * step + 20), 2 * (1 + 20)] for step in range(20)]
     assert both(sums_of_late_tensors) == [expected, expected]
 

@@ -18,7 +18,7 @@ from k2_mps_tests.parity.helpers import (
 
 
 @pytest.mark.parametrize("name, column", [("labels", 2), ("scores", 3)])
-def test_labels_and_scores_are_columns_of_the_arcs(name, column):
+def test_a_column_shares_the_memory_of_the_arcs(name, column):
     fsa = random_fsa_vec().to("mps")
     arcs, values = fsa.arcs.values(), getattr(fsa, name)
     assert arcs.device == values.device == MPS
@@ -41,7 +41,7 @@ def test_values_of_a_ragged_tensor_are_the_tensor_it_was_made_of():
     assert ragged.tolist() == [[2.0, 3.0], [], [4.0]]
 
 
-def test_row_splits_go_in_and_come_out_as_aliases():
+def test_row_splits_are_aliases():
     row_splits = torch.tensor([0, 2, 2, 5], dtype=torch.int32, device="mps")
     shape = k2r.create_ragged_shape2(row_splits=row_splits)
     assert shape.device == MPS
@@ -111,7 +111,7 @@ def test_the_memory_outlives_the_object_it_came_from():
     del filler
 
 
-def test_torch_sees_at_once_what_k2_writes_and_the_reverse():
+def test_writes_are_seen_at_once_in_both_directions():
     values = torch.zeros(4, dtype=torch.int32, device="mps")
     index = torch.tensor([0, 2, 2, 3], dtype=torch.int32, device="mps")
     ones = torch.ones(4, dtype=torch.int32, device="mps")

@@ -196,7 +196,7 @@ def test_numbers_that_are_large_or_not_finite_spread_as_on_the_cpu(name):
         torch.testing.assert_close(a, b, equal_nan=True, **tolerance)
 
 
-def test_strided_inputs_and_returned_gradients():
+def test_strided_inputs_with_returned_gradients():
     px, py = make(4, 6, 9, False)
     wide_px = torch.zeros(4, 6, 20)
     wide_px[:, :, 5:15] = px
@@ -283,12 +283,20 @@ def test_wrong_shapes_are_refused(px, py, message):
         _k2.mutual_information_forward(px, py, None, p)
 
 
-def test_mixed_devices_and_types_are_refused():
+def test_mixed_devices_are_refused():
     px, py = torch.zeros(1, 2, 4, device="mps"), torch.zeros(1, 3, 3)
     with pytest.raises(RuntimeError, match="on mps"):
         k2.mutual_information_recursion(px, py)
+
+
+def test_integers_are_refused():
+    px, py = torch.zeros(1, 2, 4, device="mps"), torch.zeros(1, 3, 3, device="mps")
     with pytest.raises(RuntimeError, match="torch.float16 or torch.bfloat16"):
-        k2.mutual_information_recursion(px.int(), py.to("mps").int())
+        k2.mutual_information_recursion(px.int(), py.int())
+
+
+def test_a_boundary_on_the_cpu_is_refused():
+    px, py = torch.zeros(1, 2, 4, device="mps"), torch.zeros(1, 3, 3, device="mps")
     boundary = torch.tensor([[0, 0, 2, 3]])
     with pytest.raises(RuntimeError, match="boundary must be"):
-        k2.mutual_information_recursion(px, py.to("mps"), boundary)
+        k2.mutual_information_recursion(px, py, boundary)

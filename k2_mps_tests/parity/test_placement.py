@@ -161,7 +161,7 @@ def test_arcs_of_a_state(num_states, placement):
 
 
 @pytest.mark.parametrize("value", NOT_FINITE)
-def test_intersect_dense_with_nan_and_infinity(value, placement):
+def test_intersect_dense_with_scores_that_are_not_finite(value, placement):
     log_probs = _log_probs(2, 7, 4)
     log_probs[0, 2, 1] = log_probs[1, 4] = value
     graph = k2.create_fsa_vec([_chain(6, 4)] * 2)

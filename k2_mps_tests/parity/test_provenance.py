@@ -30,7 +30,7 @@ GOOD = Facts(MAC, "2.13.0", True, True, True, "")
 # ---- where k2 comes from
 
 
-def test_a_build_tells_of_upstream_and_the_patches():
+def test_the_origin_of_a_build():
     config = tomllib.loads((ROOT / "upstream.toml").read_text())
     info = k2.mps.build_info()
     assert info["upstream"] == config["upstream"]["url"]
@@ -304,7 +304,7 @@ else:
 
 
 @pytest.mark.skipif(sys.platform == "darwin", reason="no test can hide the device of a Mac")
-def test_without_a_device_k2_warns_and_works_on_the_cpu():
+def test_without_a_device_k2_is_for_the_cpu():
     result = python("-c", USE_THE_CPU, TORCH_DEVICE_BACKEND_AUTOLOAD="0")
     assert result.returncode == 0, result.stderr
     *reason, score = result.stdout.splitlines()

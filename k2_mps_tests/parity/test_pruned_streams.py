@@ -133,7 +133,7 @@ def test_a_stream_goes_on_twice_from_the_same_chunk():
     assert streams.on_gpu
 
 
-def test_one_wait_for_a_chunk_and_three_dispatches_for_a_stream():
+def test_a_chunk_keeps_its_budget():
     streams = _topo_streams()
     lengths = {"a": 4, "b": 2}
     for seed in range(6):

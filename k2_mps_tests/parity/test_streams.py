@@ -84,7 +84,7 @@ def test_a_thread_of_k2_waits_for_the_stream_of_the_caller(stream):
     assert_same(_on(stream, pruned, "mps"), pruned("cpu"))
 
 
-def test_a_loss_in_one_thread_and_a_model_in_another(rounds):
+def test_losses_run_beside_a_model(rounds):
     """Two threads have streams of their own, two share the default one."""
     expected = [_loss(seed) for seed in range(2)]
     weight = torch.randn(64, 64)

@@ -158,7 +158,7 @@ def test_checkpointing_repeats_the_random_numbers():
     torch.testing.assert_close(x.grad.cpu() > 0.5, seen[0])
 
 
-def test_rounding_and_dropout_use_different_numbers():
+def test_dropout_does_not_bias_the_rounding():
     count = 100_000
     x = torch.full((count,), 1.7, device="mps", requires_grad=True)
     y = k2.swoosh_r(x, dropout_prob=0.5)
@@ -266,7 +266,7 @@ def _commands(function):
 @KINDS
 @TYPES
 @pytest.mark.parametrize("name", ["", "_forward", "_forward_and_deriv"])
-def test_one_dispatch_and_no_wait(kind, dtype, name):
+def test_a_call_is_one_dispatch(kind, dtype, name):
     x = torch.randn(6, 4, 5, device="mps").to(dtype).permute(1, 0, 2)
     function = getattr(k2, f"swoosh_{kind}{name}")
     assert _commands(lambda: function(x)) == (1, 0, 0)
@@ -274,7 +274,7 @@ def test_one_dispatch_and_no_wait(kind, dtype, name):
 
 @KINDS
 @TYPES
-def test_one_dispatch_forward_and_one_backward(kind, dtype):
+def test_each_pass_is_one_dispatch(kind, dtype):
     x = torch.randn(6, 4, 5, device="mps").to(dtype).permute(1, 0, 2).requires_grad_(True)
     function = getattr(k2, f"swoosh_{kind}")
     y = function(x, dropout_prob=0.1)

@@ -59,7 +59,7 @@ def _assert_as_torch(log_probs, targets, *lengths, **options):
 @pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
 @pytest.mark.parametrize("zero_infinity", [False, True])
 @pytest.mark.parametrize("blank", [0, 3, NUM_SYMBOLS - 1])
-def test_values_and_gradients(blank, zero_infinity, reduction):
+def test_the_results_are_torchs(blank, zero_infinity, reduction):
     options = {"blank": blank, "reduction": reduction, "zero_infinity": zero_infinity}
     log_probs = _log_probs(NUM_FRAMES, NUM_SEQUENCES, NUM_SYMBOLS)
     rows = _targets(blank)
