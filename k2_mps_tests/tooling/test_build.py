@@ -176,7 +176,7 @@ def answer(sandbox):
     return support.output(python, "-c", "import k2; print(k2.answer())", cwd="/").strip()
 
 
-def test_a_build_from_nothing_can_be_imported_and_is_reused(sandbox):
+def test_a_build_from_nothing_can_be_imported(sandbox):
     out = build(sandbox)
     assert "applied the series" in out
     assert re.search(r"built cpu-\S+: \d+ steps", out)
@@ -185,6 +185,10 @@ def test_a_build_from_nothing_can_be_imported_and_is_reused(sandbox):
     tree = git(sandbox.checkout, "rev-parse", "HEAD^{tree}")
     assert f"-cp{sys.version_info[0]}{sys.version_info[1]}-" in name
     assert f"-{tree[:12]}-" in name and "-torch" in name
+
+
+def test_a_second_build_runs_ninja_alone(sandbox):
+    build(sandbox)
     before = support.snapshot(sandbox.checkout)
     result = sandbox.run("-v", "build", *CPU, "--no-demo")
     assert "nothing to do" in result.stdout
@@ -194,12 +198,21 @@ def test_a_build_from_nothing_can_be_imported_and_is_reused(sandbox):
     assert not programs & {"cmake", "pip", "python"}
 
 
-def test_a_build_for_mps_ends_with_a_comparison_and_programs_get_it(sandbox):
+@pytest.fixture
+def with_programs(sandbox):
+    """A clone in which a build for mps runs small programs in place of k2's."""
     leave_emulator(sandbox.root)
     packages = {f"k2_mps_tests/{name}__init__.py": "" for name in ("", "parity/")}
     support.write(sandbox.root, {**packages, "k2_mps_tests/parity/fuzz.py": PROGRAM})
-    assert "the answer is 42 --size small --seconds 0\n" in sandbox.ok("build")
-    assert sandbox.ok("fuzz", "--seed=1").endswith("the answer is 42 --seed=1\n")
+    return sandbox
+
+
+def test_a_build_for_mps_ends_with_a_comparison(with_programs):
+    assert "the answer is 42 --size small --seconds 0\n" in with_programs.ok("build")
+
+
+def test_a_program_gets_a_build(with_programs):
+    assert with_programs.ok("fuzz", "--seed=1").endswith("the answer is 42 --seed=1\n")
 
 
 def test_edits_are_built_step_by_step_in_one_tree(sandbox):
@@ -251,47 +264,79 @@ def test_another_series_is_another_tree(sandbox):
     assert answer(sandbox) == "42"
 
 
-def test_flags_and_the_checkout_are_part_of_the_key(sandbox):
+def test_flags_are_part_of_the_key(sandbox):
     build(sandbox)
     build(sandbox, "--", "-DCMAKE_CXX_FLAGS=-DSOMETHING=1")
     assert len(trees(sandbox)) == 2
     build(sandbox)
     assert len(trees(sandbox)) == 2
-    # A change of a file that cmake reads or writes makes the next build configure again.
+
+
+def test_the_checkout_is_part_of_the_key(sandbox):
+    build(sandbox)
+    build(sandbox, "--k2", str(sandbox.clone("own größe")))
+    assert len(trees(sandbox)) == 2
+    assert answer(sandbox) == "42"
+
+
+def test_a_file_that_cmake_writes_is_written_again(sandbox):
+    build(sandbox)
     path = sandbox.checkout / "k2/python/k2/torch_version.py"
     path.write_text("k2_torch_version = 'of another build'\n")
     build(sandbox)
     assert path.read_text() == "k2_torch_version = 'x'\n"
+
+
+def test_an_edit_of_the_overlay_is_built_once(sandbox):
+    build(sandbox)
     overlay = sandbox.root / "CMakeLists.overlay.cmake"
     overlay.write_text(overlay.read_text() + "add_definitions(-DX=1)\n")
     assert "nothing to do" not in build(sandbox)
     assert "nothing to do" in build(sandbox)
-    build(sandbox, "--k2", str(sandbox.clone("own größe")))
-    assert len(trees(sandbox)) == 3
-    assert answer(sandbox) == "42"
 
 
-def test_an_error_is_shown_and_the_next_build_goes_on(sandbox):
+def test_an_error_of_cmake_is_shown(sandbox):
     message = fails(sandbox, 34, "--", "-DK2_BREAK_CONFIGURE=ON")
     assert "broken on purpose" in message and "configure.log" in message
+
+
+def break_the_source(sandbox):
+    """Builds, then puts a hundred warnings and an error into a source."""
     build(sandbox)
     warnings = "#warning of no interest\n" * 100
     text = warnings + "int Answer() { return wrong_name; }\n"
     support.write(sandbox.checkout, {"k2/csrc/answer.cc": text})
+
+
+def test_an_error_of_the_compiler_is_shown_without_warnings(sandbox):
+    break_the_source(sandbox)
     message = fails(sandbox, 34)
     assert "answer.cc:101:" in message and "wrong_name" in message
     assert "FAILED: " in message and "build.log" in message
     assert "of no interest" not in message
     assert "-std=" not in message  # Only the log has the command.
     assert len(message.splitlines()) < 60
+
+
+def test_a_build_goes_on_after_an_error(sandbox):
+    break_the_source(sandbox)
+    fails(sandbox, 34)
     support.write(sandbox.checkout, {"k2/csrc/answer.cc": "int Answer() { return 5; }\n"})
     assert "2 steps" in build(sandbox)
     assert answer(sandbox) == "5"
-    # An error of the linker.
+
+
+def test_an_error_of_the_linker_is_shown(sandbox):
+    sandbox.ok("checkout")
+    sandbox.ok("apply")
     text = "int Missing();\nint Answer() { return Missing(); }\n"
     support.write(sandbox.checkout, {"k2/csrc/answer.cc": text})
     message = fails(sandbox, 34, "--", "-DCMAKE_MODULE_LINKER_FLAGS=-Wl,--no-undefined")
     assert "Missing()" in message
+
+
+def test_a_full_disk_is_named_by_a_step(sandbox):
+    sandbox.ok("apply")
     full = 'add_custom_command(OUTPUT x.cc COMMAND sh -c "cat /dev/zero > /dev/full" VERBATIM)\n'
     path = sandbox.checkout / "CMakeLists.txt"
     path.write_text(f"{path.read_text()}{full}target_sources(_k2 PRIVATE x.cc)\n")
