@@ -5,6 +5,7 @@ import pathlib
 import subprocess
 import sys
 
+import pytest
 import pytorch_suite
 
 CHILD = """
@@ -28,7 +29,7 @@ for case, (outcome, _) in sorted(isolated.run(judge, groups, seconds=1)):
 """
 
 
-def test_a_crash_and_a_loop_are_outcomes():
+def test_each_way_to_end_is_an_outcome():
     # A new interpreter: run() forks, and this process may have threads.
     result = subprocess.run(
         [sys.executable, "-c", CHILD],
@@ -80,7 +81,9 @@ class TestSums(unittest.TestCase):
 """
 
 
-def test_pytorchs_tests_are_run_and_judged(tmp_path):
+@pytest.fixture
+def suite(tmp_path):
+    """A function that runs tests of a small test_mps.py: (the status, what the program says)."""
     file = tmp_path / "test_mps.py"
     file.write_text(TESTS)
 
@@ -90,9 +93,16 @@ def test_pytorchs_tests_are_run_and_judged(tmp_path):
         )
         return done.returncode, done.stdout
 
-    status, said = run("test_right", "test_seeds")
+    return run
+
+
+def test_pytorchs_tests_that_pass(suite):
+    status, said = suite("test_right", "test_seeds")
     assert status == 0 and "2 passes of 2 tests (emulated)" in said
-    status, said = run("TestSums")
+
+
+def test_a_test_of_pytorchs_with_another_outcome_than_stated(suite):
+    status, said = suite("TestSums")
     assert status == 1
     assert "TestSums.test_wrong: fails: AssertionError: 3.0 != 4; stated: passes" in said
     assert "1 skips" in said and "1 otherwise than stated" in said

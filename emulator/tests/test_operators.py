@@ -53,10 +53,14 @@ def test_in_place_on_views():
     both(_in_place, X)
 
 
-def test_resize_and_set():
+def test_resize():
     x = torch.arange(6.0, device=MPS)
     x.resize_(2, 4)
     assert x.shape == (2, 4) and x.view(-1)[:6].tolist() == [*range(6)]
+
+
+def test_set():
+    x = torch.arange(8.0, device=MPS)
     y = torch.empty(0, device=MPS).set_(x)
     assert y.data_ptr() == x.data_ptr()
     y.set_(x.untyped_storage(), 2, (2, 2), (2, 1))
@@ -65,24 +69,37 @@ def test_resize_and_set():
     assert x.numel() == 0
 
 
-def test_copy_between_strides_types_and_shapes():
+def test_copy_between_strides():
     x = torch.zeros(4, 5, device=MPS)
     x.copy_(X.t().contiguous().t())
     assert torch.equal(x.cpu(), X)
-    x.copy_(torch.arange(5))
-    assert torch.equal(x.cpu(), torch.arange(5.0).expand(4, 5))
-    assert torch.equal(x.to(torch.float16).cpu(), x.cpu().half())
     y = torch.zeros(5, 4, device=MPS)
     y.t().copy_(X.to(MPS))
     assert torch.equal(y.cpu(), X.t())
+
+
+def test_copy_between_types():
+    x = X.to(MPS)
+    assert torch.equal(x.to(torch.float16).cpu(), x.cpu().half())
+
+
+def test_copy_expands_the_source():
+    x = torch.zeros(4, 5, device=MPS)
+    x.copy_(torch.arange(5))
+    assert torch.equal(x.cpu(), torch.arange(5.0).expand(4, 5))
+
+
+def test_copy_between_other_shapes_is_refused():
     with pytest.raises(RuntimeError):
-        x.copy_(torch.zeros(3))
+        torch.zeros(4, 5, device=MPS).copy_(torch.zeros(3))
 
 
-def test_wrapped_numbers_and_scalars_mix():
+@pytest.mark.parametrize(
+    "other", [2.5, torch.tensor(1.0, dtype=torch.float64)], ids=["a number", "a scalar of the CPU"]
+)
+def test_a_scalar_does_not_change_the_type(other):
     x = torch.ones(3, device=MPS, dtype=torch.float16)
-    assert (x * 2.5).dtype == torch.float16
-    assert (x + torch.tensor(1.0, dtype=torch.float64)).dtype == torch.float16
+    assert (x * other).dtype == (x + other).dtype == torch.float16
 
 
 # ---- refusals of the device

@@ -16,7 +16,7 @@ SAMPLE = """
 """.split()
 
 
-def test_the_sample_is_as_the_lists_and_the_file_say():
+def test_the_sample_is_as_stated():
     # A new interpreter: oracle.py forks, and this process may have threads.
     judged = subprocess.run(
         [sys.executable, str(pathlib.Path(__file__).with_name("oracle.py")), *SAMPLE],

@@ -25,7 +25,7 @@ KINDS = {
 }
 
 
-def test_each_kind_has_a_test_and_no_test_has_another():
+def test_the_kinds_of_tests_are_the_listed_ones():
     # Read from the files, so that it does not matter which tests a run collects.
     assert marked_kinds() == KINDS
 

@@ -209,7 +209,16 @@ def test_programs_of_metal(extension, tmp_path, capsys):
     assert kinds == {"copy", "dispatch", "other"}
 
 
-def test_threadgroup_memory_and_what_the_cpu_writes(extension, tmp_path):
+def test_a_recording_has_the_threadgroup_memory(extension, tmp_path):
+    recording = record(
+        tmp_path / "r", lambda: extension.between_commands("threadgroup memory too short", True)
+    )
+    (dispatch,) = [c for c in recording.commands if c["kind"] == "dispatch"]
+    assert dispatch["threadgroup_bytes"] == {"0": 256}
+    assert main(["check", str(tmp_path / "r")]) == 0
+
+
+def test_a_recording_has_what_the_cpu_writes(extension, tmp_path):
     x, y = torch.ones(1000, device="mps"), torch.zeros(1000, device="mps")
 
     def work():
@@ -217,12 +226,10 @@ def test_threadgroup_memory_and_what_the_cpu_writes(extension, tmp_path):
         torch.mps.synchronize()
         extension.write_contents(x, [5.0] * 10)
         kernels.axpy(x, y, 1.0)
-        extension.between_commands("threadgroup memory too short", True)
 
     recording = record(tmp_path / "r", work)
     assert y.sum().item() == 2040
-    first, second, third = [c for c in recording.commands if c["kind"] == "dispatch"]
-    assert third["threadgroup_bytes"] == {"0": 256}
+    first, second = [c for c in recording.commands if c["kind"] == "dispatch"]
     _, read = player.uses(first)
     assert [change[:2] for change in second["before"]] == [[read, 0]]
     assert main(["check", str(tmp_path / "r")]) == 0
@@ -242,7 +249,7 @@ def test_a_folder_of_its_own(recorded, tmp_path):
     assert command["name"] == "kernel fill_with_index"
 
 
-def test_work_before_and_after_the_block_is_not_recorded(tmp_path):
+def test_work_outside_of_the_block_is_not_recorded(tmp_path):
     x, y = torch.ones(8, device="mps"), torch.zeros(8, device="mps")
     kernels.axpy(x, y, 1.0)
     recording = record(tmp_path / "r", lambda: kernels.axpy(x, y, 2.0))

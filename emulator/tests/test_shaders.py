@@ -35,26 +35,44 @@ def test_a_call_of_a_kernel_does_not_wait():
     assert x.sum().item() == 24
 
 
-def test_views_and_cpu_scalars():
-    library = compile_shader(
+@pytest.fixture
+def add():
+    """A library whose kernel `run` stores y + z in x."""
+    return compile_shader(
         "x[i] = y[i] + z;", "device float *x, device const float *y, constant float &z", i=INDEX
     )
+
+
+def test_an_argument_may_be_a_view(add):
     x = torch.zeros(10, device=MPS)
     y = torch.arange(10, dtype=torch.float32, device=MPS)
-    library.run(x[2:6], y[5:], torch.tensor(0.5))
+    add.run(x[2:6], y[5:], torch.tensor(0.5))
     assert x.cpu().tolist() == [0, 0, 5.5, 6.5, 7.5, 8.5, 0, 0, 0, 0]
-    library.run(x[2:4], y, torch.tensor(0.25, dtype=torch.float64))
-    assert x.cpu().tolist()[2:4] == [0.25, 1.25]
 
 
-def test_numbers_have_64_and_32_bits():
+def test_a_scalar_of_the_cpu_becomes_a_float(add):
+    x = torch.zeros(2, device=MPS)
+    y = torch.arange(10, dtype=torch.float32, device=MPS)
+    add.run(x, y, torch.tensor(0.25, dtype=torch.float64))
+    assert x.cpu().tolist() == [0.25, 1.25]
+
+
+def test_an_int_has_64_bits():
     library = compile_shader(
-        "x[0] = a; x[1] = b[1]; x[2] = long(c * 4); x[3] = long(d[2] * 4);",
-        "device long *x, constant long &a, constant long *b, constant float &c, constant float *d",
+        "x[0] = a; x[1] = b[1];", "device long *x, constant long &a, constant long *b"
     )
-    x = torch.zeros(4, dtype=torch.int64, device=MPS)
-    library.run(x, 1 << 40, [1, -(1 << 41)], 0.75, (1.0, 2.0, 2.5), threads=1)
-    assert x.cpu().tolist() == [1 << 40, -(1 << 41), 3, 10]
+    x = torch.zeros(2, dtype=torch.int64, device=MPS)
+    library.run(x, 1 << 40, [1, -(1 << 41)], threads=1)
+    assert x.cpu().tolist() == [1 << 40, -(1 << 41)]
+
+
+def test_a_float_has_32_bits():
+    library = compile_shader(
+        "x[0] = c * 4; x[1] = d[2] * 4;", "device float *x, constant float &c, constant float *d"
+    )
+    x = torch.zeros(2, device=MPS)
+    library.run(x, 0.75, (1.0, 2.0, 2.5), threads=1)
+    assert x.cpu().tolist() == [3, 10]
 
 
 @pytest.mark.parametrize(
@@ -82,21 +100,24 @@ def test_casts(cast, kind, given, expected):
     assert x.cpu().tolist() == [expected] * 2
 
 
-def test_grids_and_threadgroups():
+@pytest.mark.parametrize(
+    "threads, group_size, values",
+    [
+        ((6, 4, 2), (3, 2, 1), [321.0] * 48),
+        ((6, 4), [2, 4], [241.0] * 24 + [0.0] * 24),
+        (7, None, [117.0 + 594.0] * 7 + [0.0] * 41),
+    ],
+    ids=["three dimensions", "two dimensions", "one dimension"],
+)
+def test_threads_per_threadgroup(threads, group_size, values):
     library = compile_shader(
         "x[i.x + 6 * (i.y + 4 * i.z)] = float(g.x * 100 + g.y * 10 + g.z);",
         i=("uint3", "thread_position_in_grid"),
         g=("uint3", "threads_per_threadgroup"),
     )
     x = torch.zeros(6 * 4 * 2, device=MPS)
-    library.run(x, threads=(6, 4, 2), group_size=(3, 2, 1))
-    assert x.cpu().tolist() == [321.0] * 48
-    x.zero_()
-    library.run(x, threads=(6, 4), group_size=[2, 4])
-    assert x.cpu().tolist() == [241.0] * 24 + [0.0] * 24
-    x.zero_()
-    library.run(x, threads=7)
-    assert x.cpu().tolist() == [117.0 + 594.0] * 7 + [0.0] * 41
+    library.run(x, threads=threads, group_size=group_size)
+    assert x.cpu().tolist() == values
 
 
 def test_properties():
@@ -251,7 +272,7 @@ SAFE, FAST = "safe", "fast"
         ("1", "#pragma METAL fp math_mode(relaxed)", SAFE),
     ],
 )
-def test_a_math_mode_may_ignore_rounding_and_infinities(monkeypatch, variable, pragmas, mode):
+def test_a_math_mode_may_ignore_the_rules_of_ieee(monkeypatch, variable, pragmas, mode):
     """A relaxed mode may rearrange sums too, but has no occasion here."""
     monkeypatch.setenv("PYTORCH_MPS_FAST_MATH", variable)
     library = torch.mps.compile_shader(

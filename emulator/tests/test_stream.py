@@ -122,8 +122,8 @@ def test_the_pool_has_32_streams():
     assert ids == set(range(1, 33))
 
 
-@needs_streams
-def test_synchronize_waits_for_all_streams_and_a_stream_for_its_own(extension):
+def on_two_streams():
+    """Adds 1 to x on a stream of its own, and to y on the default one: (the stream, x, y)."""
     one = torch.ones(4, device=MPS)
     x, y = torch.zeros(4, device=MPS), torch.zeros(4, device=MPS)
     torch.mps.synchronize()
@@ -131,10 +131,22 @@ def test_synchronize_waits_for_all_streams_and_a_stream_for_its_own(extension):
     with torch.mps.stream(stream):
         kernels.axpy(one, x, 1.0)
     kernels.axpy(one, y, 1.0)
+    return stream, x, y
+
+
+@needs_streams
+def test_a_stream_waits_for_its_own_work_alone(extension):
+    stream, x, y = on_two_streams()
     stream.synchronize()
     assert extension.read_contents(x) == [1.0] * 4
     assert extension.read_contents(y) == [0.0] * 4
+
+
+@needs_streams
+def test_synchronize_waits_for_all_streams(extension):
+    _, x, y = on_two_streams()
     torch.mps.synchronize()
+    assert extension.read_contents(x) == [1.0] * 4
     assert extension.read_contents(y) == [1.0] * 4
 
 
@@ -205,18 +217,21 @@ def test_event_that_was_never_recorded():
         event.elapsed_time(torch.mps.Event(enable_timing=True))
 
 
-def test_generic_events_and_streams():
+def test_a_generic_event():
     event = torch.Event(MPS, enable_timing=True)
     event.record()
     event.synchronize()
     assert event.query()
+
+
+def test_the_stream_of_the_accelerator():
     assert torch.accelerator.current_stream().device.type == MPS
 
 
 # ---- threads
 
 
-def test_kernels_and_waits_in_the_queue_on_several_threads(extension, in_threads):
+def test_several_threads_use_the_queue(extension, in_threads):
     def work(index):
         x = torch.ones(64, device=MPS)
         y = torch.zeros(64, device=MPS)

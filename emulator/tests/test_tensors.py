@@ -11,35 +11,39 @@ MPS = "mps"
 X = torch.randn(4, 5, generator=torch.Generator().manual_seed(0))
 
 
-def test_deepcopy_and_pickle():
+@pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))])
+def test_a_duplicate_has_memory_of_its_own(duplicate):
     x = X.to(MPS)
-    for made in (copy.deepcopy(x), pickle.loads(pickle.dumps(x))):
-        assert made.device.type == MPS
-        assert made.data_ptr() != x.data_ptr()
-        assert torch.equal(made.cpu(), X)
+    made = duplicate(x)
+    assert made.device.type == MPS
+    assert made.data_ptr() != x.data_ptr()
+    assert torch.equal(made.cpu(), X)
+
+
+def loaded(saved, where, weights_only):
+    """The object that torch.load() makes of a saved one."""
+    file = io.BytesIO()
+    torch.save(saved, file)
+    file.seek(0)
+    return torch.load(file, map_location=where, weights_only=weights_only)
 
 
 @pytest.mark.parametrize("weights_only", [True, False])
-def test_save_and_load(weights_only):
+@pytest.mark.parametrize(
+    "saved, where, device", [(MPS, None, MPS), (MPS, "cpu", "cpu"), ("cpu", MPS, MPS)]
+)
+def test_a_saved_tensor_loads_where_it_should(saved, where, device, weights_only):
+    found = loaded(X.to(saved), where, weights_only)
+    assert found.device.type == device
+    assert torch.equal(found.cpu(), X)
+
+
+@pytest.mark.parametrize("weights_only", [True, False])
+def test_saved_views_stay_views(weights_only):
     x = X.to(MPS)
-    for saved, where, device in (
-        (x, None, MPS),
-        (x, "cpu", "cpu"),
-        (X, MPS, MPS),
-        ([x, x.view(-1)[3:]], None, MPS),
-    ):
-        file = io.BytesIO()
-        torch.save(saved, file)
-        file.seek(0)
-        loaded = torch.load(file, map_location=where, weights_only=weights_only)
-        if isinstance(saved, list):
-            # Views stay views.
-            loaded[1].fill_(0)
-            loaded = loaded[0]
-            assert loaded.view(-1)[3:].abs().sum() == 0
-            continue
-        assert loaded.device.type == device
-        assert torch.equal(loaded.cpu(), X)
+    whole, view = loaded([x, x.view(-1)[3:]], None, weights_only)
+    view.fill_(0)
+    assert whole.view(-1)[3:].abs().sum() == 0
 
 
 def test_storages():
@@ -51,12 +55,20 @@ def test_storages():
     assert storage.cpu().tolist() == [3] * 8
 
 
-def test_printing_and_conversions():
+def test_printing():
     x = torch.tensor([1.5, 2.0], device=MPS)
     assert repr(x) == "tensor([1.5000, 2.0000], device='mps:0')"
+
+
+def test_conversions():
+    x = torch.tensor([1.5, 2.0], device=MPS)
     assert x.tolist() == [1.5, 2.0]
     assert float(x[0]) == 1.5 and int(x[1]) == 2 and bool(x[0])
     assert list(x.shape) == [2]
+
+
+def test_dlpack():
+    x = torch.tensor([1.5, 2.0], device=MPS)
     assert torch.from_dlpack(x).device.type == MPS
 
 

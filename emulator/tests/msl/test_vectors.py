@@ -192,7 +192,7 @@ LAYOUT = {
 }  # fmt: skip
 
 
-def test_sizes_and_alignments(metal):
+def test_layouts_of_types(metal):
     metal.compile(
         "".join(
             f"static_assert(sizeof({name}) == {size} && alignof({name}) == {alignment}, "
