@@ -129,6 +129,9 @@ class TestArgumentErrors(unittest.TestCase):
             self.check('no FsaVec', k2.create_fsa_vec,
                        [k2.create_fsa_vec([fsa])])
 
+    def test_cat_of_nothing(self):
+        self.check('needs an FsaVec or more', k2.cat, [])
+
     def test_create_fsa_vec_of_two_devices(self):
         for device in self.devices:
             if device.type == 'cpu':

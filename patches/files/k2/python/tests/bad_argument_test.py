@@ -99,6 +99,18 @@ class TestBadArgument(unittest.TestCase):
                     [[1]], dtype='int')
         self.refuse('more than 1-D', k2.RaggedTensor, ints([1]))
 
+    def test_sizes_that_are_too_large(self):
+        for sizes in ((65536, 65536), (2**31 - 1, 2), (-1, 2), (2, -1)):
+            self.refuse('no shape of {} by {}'.format(*sizes),
+                        k2.ragged.regular_ragged_shape, *sizes)
+        for vocabulary, history in ((500, 8), (2, 63), (4, 100), (0, 2),
+                                    (4, 0)):
+            self.refuse(f'vocabulary of {vocabulary} with a history of '
+                        f'{history}', k2.RnntDecodingConfig, vocabulary,
+                        history, 8.0, 10, 10)
+        self.assertEqual(
+            k2.RnntDecodingConfig(500, 7, 8.0, 10, 10).decoder_history_len, 7)
+
     def test_arguments_on_two_devices(self):
         if not (torch.cuda.is_available() and k2.with_cuda):
             return

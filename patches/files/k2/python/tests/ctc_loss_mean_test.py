@@ -61,6 +61,15 @@ class TestCtcLossMean(unittest.TestCase):
         with self.assertRaisesRegex(AssertionError, 'needs target_lengths'):
             k2.ctc_loss(k2.ctc_graph([[1]]), dense, reduction='mean')
 
+    def test_lengths_of_another_batch(self):
+        dense = k2.DenseFsaVec(torch.zeros(2, 4, 3),
+                               torch.tensor([[0, 0, 4], [1, 0, 4]],
+                                            dtype=torch.int32))
+        for shape in ((1,), (3,), (2, 1), ()):
+            with self.assertRaisesRegex(AssertionError, r'shape \(2,\)'):
+                k2.ctc_loss(k2.ctc_graph([[1], [2]]), dense, reduction='mean',
+                            target_lengths=torch.ones(shape))
+
 
 if __name__ == '__main__':
     unittest.main()
