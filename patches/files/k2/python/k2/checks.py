@@ -32,6 +32,7 @@ def check_dense_input(log_probs: torch.Tensor,
     assert log_probs.dtype == torch.float32, (
         f'log_probs must be torch.float32. Given: {log_probs.dtype}. Call '
         'log_probs.float().')
+    assert log_probs.shape[2] > 0, 'log_probs must have a class or more.'
     shape = tuple(supervision_segments.shape)
     assert len(shape) == 2 and shape[1] == 3, (
         'supervision_segments must have 2 axes and 3 columns: sequence, start '

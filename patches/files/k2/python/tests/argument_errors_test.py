@@ -60,6 +60,7 @@ class TestArgumentErrors(unittest.TestCase):
                     (good.to('meta'), 'on the CPU. Given: meta')):
                 self.check(reason, k2.DenseFsaVec, x, segments)
             self.check(r'3 axes.*\(5, 4\)', k2.DenseFsaVec, x[0], good)
+            self.check('a class or more', k2.DenseFsaVec, x[:, :, :0], good)
             self.check('torch.float16. Call .*float()', k2.DenseFsaVec,
                        x.half(), good)
             self.check('not be negative. Given: -1', k2.DenseFsaVec, x, good,
@@ -156,6 +157,12 @@ class TestArgumentErrors(unittest.TestCase):
         for graph in (k2.ctc_topo, k2.trivial_graph):
             self.check('negative. Given: -5', graph, -5)
         self.assertEqual(k2.ctc_topo(0).labels.tolist(), [0, -1])
+
+    def test_numbers_of_paths(self):
+        fsas = k2.linear_fsa([[1, 2, 3]])
+        for num_paths in (2**29, 2**30, 2**31 - 1):
+            self.check(f'{num_paths} paths are too many', k2.random_paths,
+                       fsas, True, num_paths)
 
     def test_thresholds(self):
         fsas = k2.linear_fsa([[1]])
