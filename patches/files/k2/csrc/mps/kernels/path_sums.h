@@ -184,8 +184,10 @@ template <>
 inline PathSum<float, TwoFloat> ExpOfRest<TwoFloat>(float score) {
   const ReducedExp reduced = ReduceExp(score);
   const float exponent = metal::floor(reduced.n * 0.0625f);
-  // An infinite exponent or NaN has any of the powers.
-  const int i = static_cast<int>(metal::fma(-16.0f, exponent, reduced.n)) & 15;
+  // The low bits of the sum are the number, as in PowerOf2().  An infinite
+  // exponent or NaN, which a conversion may not take, has any of the powers.
+  const float number = metal::fma(-16.0f, exponent, reduced.n);
+  const int i = as_type<int>(number + 12582912.0f) & 15;
   const TwoFloat power = kPowersOf2[i];
   return PathSum<float, TwoFloat>{exponent,
                                   AddSmaller(power, Mul(power, reduced.expm1))};
