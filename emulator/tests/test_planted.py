@@ -9,6 +9,7 @@ KINDS = {
     "constant memory that is written",
     "data pointer taken for the buffer",
     "divergent barrier",
+    "float beyond the integers",
     "encoder beside torch's own",
     "host access past the gate",
     "host write in flight",

@@ -113,11 +113,12 @@ def dialect_options(fast_math):
     ]
 
 
-# With these options every access to memory and every index beyond an array or a vector calls
-# a function of target_host.h, and the library keeps line numbers.  Vectorized accesses are too
-# wide for the functions.
+# With these options every access to memory, every index beyond an array or a vector, and every
+# conversion of a float to an integer type that lacks its value calls a function of target_host.h.
+# The library keeps line numbers.  Vectorized accesses are too wide for the functions.
 _CHECK_RACES = """
-    -DMSL_CHECK_RACES -fsanitize=thread,array-bounds -fno-sanitize-link-runtime
+    -DMSL_CHECK_RACES -fsanitize=thread,array-bounds,float-cast-overflow
+    -fno-sanitize-link-runtime
     -mllvm -tsan-instrument-func-entry-exit=0 -mllvm -tsan-instrument-atomics=0
     -fno-vectorize -fno-slp-vectorize -gline-tables-only
 """.split()

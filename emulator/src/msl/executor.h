@@ -150,6 +150,7 @@ class Executor {
   static void SimdgroupBarrier(unsigned flags);
   static void InactiveLane(unsigned lane, unsigned long site);
   static void OutsideArray(const char *type, long index, unsigned line);
+  static void OutsideInteger(float value, const char *type, unsigned line);
   Thread &RunningFiber(const char *operation);
   // The index of the running thread in its threadgroup.  Without fibers the
   // index is right only if races are checked.

@@ -371,6 +371,17 @@ void RaceChecker::UseOutsideOfArray(unsigned thread, const char *type,
                   Name(thread, group_).c_str(), index, name.c_str(), line);
 }
 
+void RaceChecker::ConvertOutside(unsigned thread, float value,
+                                 const char *type, unsigned line) {
+  if (!failure_.empty()) return;
+  // clang's name is in quotes, with more behind a typedef's.
+  const std::string name(type + 1, strcspn(type + 1, "'"));
+  failure_ = Text(
+      "%s converts %g to the type '%s' in line %u, which lacks the value: the "
+      "result is undefined.  clamp() the value first",
+      Name(thread, group_).c_str(), value, name.c_str(), line);
+}
+
 void RaceChecker::ReadInactiveLane(unsigned thread, unsigned lane,
                                    unsigned line) {
   if (!failure_.empty()) return;

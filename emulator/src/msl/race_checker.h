@@ -77,6 +77,10 @@ class RaceChecker {
   // is clang's name of its type.
   void UseOutsideOfArray(unsigned thread, const char *type, long index,
                          unsigned line);
+  // A thread converts a float to an integer type that lacks its value; `type`
+  // is clang's name of that type.
+  void ConvertOutside(unsigned thread, float value, const char *type,
+                      unsigned line);
 
  private:
   enum Memory { kDevice, kThreadgroup, kMemories };

@@ -164,6 +164,12 @@ void Executor::OutsideArray(const char *type, long index, unsigned line) {
   if (self->running_ == nullptr) self->checker_->EndThreadgroup();
 }
 
+void Executor::OutsideInteger(float value, const char *type, unsigned line) {
+  Executor *self = executor;
+  if (self->checker_ != nullptr)
+    self->checker_->ConvertOutside(self->RunningThread(), value, type, line);
+}
+
 struct RuntimeTable {
   static constexpr mps_emulator_msl_runtime kFunctions = {
       &Executor::ThreadIndex,
@@ -177,6 +183,7 @@ struct RuntimeTable {
       &Executor::SimdgroupBarrier,
       &Executor::InactiveLane,
       &Executor::OutsideArray,
+      &Executor::OutsideInteger,
   };
 };
 

@@ -66,6 +66,19 @@ RACES = {
         "float4 x = float4(l);\na[i] = x[l];",
         "thread 4 of threadgroup (0, 0, 0) uses index 4 of the type 'float4' in line 10",
     ),
+    "a float beyond the integers": (
+        "b[i] = uint(1e9f * l);",
+        "thread 5 of threadgroup (0, 0, 0) converts 5e+09 to the type 'unsigned int' in line 9, "
+        "which lacks the value: the result is undefined.  clamp() the value first",
+    ),
+    "a half below the integers": (
+        "b[i] = uchar(half(0) - half(l));",
+        "thread 1 of threadgroup (0, 0, 0) converts -1 to the type 'unsigned char' in line 9",
+    ),
+    "not a number as an integer": (
+        "float x = l == 7 ? NAN : 1.0f;\nb[i] = int(x);",
+        "thread 7 of threadgroup (0, 0, 0) converts nan to the type 'int' in line 10",
+    ),
     "barrier for the other memory": (
         "a[i] = l;\nthreadgroup_barrier(mem_flags::mem_threadgroup);\nb[i] = a[i ^ 1];",
         "of buffer 0 ('a'): thread 1 of threadgroup (0, 0, 0) writes in line "
@@ -169,6 +182,8 @@ RIGHT = {
     "simdgroup_barrier(mem_flags::mem_threadgroup);\na[i] = s[l ^ 1];",
     "atomics": "atomic_fetch_add_explicit((device atomic_uint *)b, 1, memory_order_relaxed);",
     "neighbouring bytes": "((device uchar *)a)[i] = 1;",
+    "floats at the ends of the integers": "b[i] = uint(4294967040.0f) + uchar(255.5f);\n"
+    "a[i] = int(-2147483648.0f) + uint(-0.5f * l / 64);",
     "all read one place": "s[l] = a[0];\n"
     "threadgroup_barrier(mem_flags::mem_threadgroup);\nb[i] = s[0] + a[0];",
     "fences": LAST_GROUP % (FENCE, FENCE),
@@ -215,6 +230,8 @@ def mark(name):
         return planted("inactive lane")
     if "out of bounds" in name:
         return planted("out of bounds")
+    if "integer" in name:
+        return planted("float beyond the integers")
     return planted("missing barrier")
 
 
@@ -236,6 +253,7 @@ def test_race(metal, schedule, name, order):
                 "no thread has written",
                 "which has",
                 "uses index",
+                "lacks the value",
                 "of a threadgroup variable of 256 bytes",
                 "takes no part in the shuffle",
                 "name different lanes",

@@ -93,6 +93,11 @@ typedef void (*mps_emulator_msl_inactive_lane)(unsigned lane,
 typedef void (*mps_emulator_msl_outside_array)(const char *type, long index,
                                                unsigned line);
 
+// The thread converts `value` to an integer type that lacks it; `type` is
+// clang's name of the integer type.
+typedef void (*mps_emulator_msl_outside_integer)(float value, const char *type,
+                                                 unsigned line);
+
 struct mps_emulator_msl_runtime {
   mps_emulator_msl_thread_index thread_index;
   mps_emulator_msl_threadgroup_barrier threadgroup_barrier;
@@ -105,6 +110,7 @@ struct mps_emulator_msl_runtime {
   mps_emulator_msl_simdgroup_barrier simdgroup_barrier;
   mps_emulator_msl_inactive_lane inactive_lane;
   mps_emulator_msl_outside_array outside_array;
+  mps_emulator_msl_outside_integer outside_integer;
 };
 
 enum {

@@ -72,6 +72,21 @@ MSL_ANNOUNCE inline void __ubsan_handle_out_of_bounds(const __msl_index *at,
       at->array->name, is_signed && is_int ? (long)(int)index : (long)index,
       at->line);
 }
+struct __msl_conversion {
+  const char *file;
+  uint line, column;
+  const __msl_type *from, *to;
+};
+// With -fsanitize=float-cast-overflow, before a conversion to an integer type
+// that lacks the value.  `bits` are the value's.
+MSL_ANNOUNCE inline void __ubsan_handle_float_cast_overflow(
+    const __msl_conversion *at, ulong bits) {
+  const float value = at->from->info == 16
+                          ? (float)__builtin_astype((ushort)bits, half)
+                          : __builtin_astype((uint)bits, float);
+  mps_emulator_msl_runtime_in_use->outside_integer(value, at->to->name,
+                                                   at->line);
+}
 }
 #undef MSL_ANNOUNCE
 #define MSL_ATOMIC_ACCESS(p, flags) \
