@@ -3,9 +3,11 @@
     .venv/bin/python -m k2_mps_tests.mutation --each 20
 
 Each change is made in a copy of the tree, in which the tests of the changed file run (areas.py),
-with --whole then all others of its suite.  k2 is not built again: kernels are compiled when their
-checks run, and the changed Python of k2.mps is found before that of the last `k2mps build`.  The
-seed decides which changes are made.
+with --whole then all others of its suite.  The same tests must pass before the change.  The seed
+decides which changes are made.
+
+k2 is not built again: kernels are compiled when their checks run, and the changed Python of k2.mps
+is found before that of the last `k2mps build`, which must be of the same patches.
 
 Prints a row for each change, and at the end the number of those that no test noticed.
 """
@@ -18,9 +20,10 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
-from k2_mps_tests import ending, running
+from k2_mps_tests import ending
 from k2_mps_tests.mutation import areas, mutants
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -41,38 +44,56 @@ def copy_tree(folder: Path) -> None:
         subprocess.run(["git", *who, *command.split()], cwd=folder, check=True, capture_output=True)
 
 
-def environment_of(tree: Path) -> dict[str, str]:
-    """The environment in which each process that a test starts imports the code of a tree."""
-    path = os.pathsep.join(str(tree / folder) for folder in (areas.K2, "tools", "."))
-    return dict(os.environ, PYTHONPATH=path, PYTHONDONTWRITEBYTECODE="1")
+class Tests:
+    """The tests of mutants, in a copy of the tree.
+
+    Attributes:
+      tree: the copy.
+    """
+
+    def __init__(self, tree: Path):
+        self.tree = tree
+        self._log = tree.parent / "log.txt"
+        self._sound: set[tuple[str, ...]] = set()
+
+    def require_sound(self, commands: Sequence[Sequence[str]]) -> None:
+        """Requires that the tests pass before a change: else each mutant would be noticed."""
+        for command in commands:
+            if tuple(command) not in self._sound:
+                if self.run(command):
+                    sys.exit(f"error: without a change, {' '.join(command)} fails\n{self.end()}")
+                self._sound.add(tuple(command))
+
+    def run(self, command: Sequence[str]) -> int:
+        """Runs a command with the code of the tree; returns its exit status."""
+        path = os.pathsep.join(str(self.tree / folder) for folder in (areas.K2, "tools", "."))
+        environment = dict(os.environ, PYTHONPATH=path, PYTHONDONTWRITEBYTECODE="1")
+        how = {"cwd": self.tree, "env": environment, "timeout": SECONDS}
+        with open(self._log, "w", encoding="utf-8") as file:
+            return subprocess.run(command, stdout=file, stderr=file, **how).returncode
+
+    def end(self) -> str:
+        """The end of what the last command printed."""
+        return self.said()[-2000:]
+
+    def said(self) -> str:
+        """What the last command printed."""
+        return self._log.read_text(encoding="utf-8", errors="replace")
 
 
-def require_collection(tree: Path) -> None:
-    """Requires that pytest collects the tests of an unchanged tree: else each mutant would fail."""
-    command = [sys.executable, "-m", "pytest", "-q", "--collect-only", areas.PARITY, areas.TOOLING]
-    done = running.ran(*command, cwd=tree, env=environment_of(tree))
-    if done.returncode:
-        sys.exit(f"error: the unchanged tests cannot run\n{done.stdout[-2000:]}")
-
-
-def outcome(area: str, mutant: mutants.Mutant, tree: Path, log: Path, whole: bool) -> str:
-    """What the tests say of a mutant: "noticed", "hangs", "unnoticed" or "does not compile"."""
+def outcome(area: str, mutant: mutants.Mutant, tests: Tests, commands: Sequence) -> str:
+    """The verdict on a mutant: "noticed", "hangs", "unnoticed" or "does not compile"."""
     if mutant.path.endswith(".py"):
         try:
             ast.parse(mutant.text)
         except SyntaxError:
             return "does not compile"
-    environment = environment_of(tree)
-    for command in areas.commands(area, mutant.path, tree, whole):
-        with open(log, "w", encoding="utf-8") as file:
-            try:
-                status = subprocess.run(
-                    command, cwd=tree, env=environment, stdout=file, stderr=file, timeout=SECONDS
-                ).returncode
-            except subprocess.TimeoutExpired:
-                return "hangs"
-        said = log.read_text(encoding="utf-8", errors="replace")
-        if area == "kernels" and "seconds to compile" not in said:
+    for command in commands:
+        try:
+            status = tests.run(command)
+        except subprocess.TimeoutExpired:
+            return "hangs"
+        if area == "kernels" and "seconds to compile" not in tests.said():
             return "does not compile"
         if status:
             return "noticed"
@@ -80,17 +101,20 @@ def outcome(area: str, mutant: mutants.Mutant, tree: Path, log: Path, whole: boo
 
 
 def run(area: str, count: int, seed: int, tree: Path, whole: bool) -> collections.Counter:
-    """Tries so many mutants of an area; prints each, and returns the numbers of outcomes."""
+    """Tries `count` mutants of an area; prints each, and returns the numbers of outcomes."""
+    tests = Tests(tree)
     texts = [(path, (tree / path).read_text(encoding="utf-8")) for path in areas.files(area, tree)]
     counts = collections.Counter()
     for mutant in mutants.shuffled(texts, seed):
         if sum(counts.values()) == count:
             break
+        commands = areas.commands(area, mutant.path, tree, whole)
+        tests.require_sound(commands)
         path = tree / mutant.path
         content = path.read_bytes()
         path.write_text(mutant.text, encoding="utf-8")
         try:
-            found = outcome(area, mutant, tree, tree.parent / "log.txt", whole)
+            found = outcome(area, mutant, tests, commands)
         finally:
             path.write_bytes(content)
         if found == "does not compile":
@@ -125,7 +149,6 @@ def main() -> int:
         tree = Path(folder, "tree")
         tree.mkdir()
         copy_tree(tree)
-        require_collection(tree)
         for area in options.area or AREAS:
             counts += run(area, options.each, options.seed, tree, options.whole)
     total = sum(counts.values())

@@ -1,4 +1,4 @@
-"""What is mutated: the kernels, the Python of k2.mps, and the tool; and the tests of each file."""
+"""The files to mutate, by area, and the tests of each file."""
 
 import re
 import subprocess
@@ -9,12 +9,12 @@ from pathlib import Path
 KERNELS = "patches/files/k2/csrc/mps/kernels"
 # The folder of the copy of the checkout's Python.
 K2 = "k2-python"
-BINDINGS = f"{K2}/k2/mps"
+PYTHON = f"{K2}/k2/mps"
 TOOL = "tools/k2mps"
 PARITY, TOOLING = "k2_mps_tests/parity", "k2_mps_tests/tooling"
 
 # Tests of a file of k2.mps, by its name, that are most likely to notice a mutant.
-OF_BINDINGS = {
+OF_PYTHON = {
     "bridge": ["operations", "algorithms"],
     "calibrate": ["calibrate"],
     "check": ["check"],
@@ -27,7 +27,7 @@ OF_BINDINGS = {
     "faults": ["check", "provenance"],
     "gpu": ["gpu"],
     "graph_index": ["graph_index"],
-    "joiner": ["operations", "gradients"],
+    "joiner": ["operations", "gradients", "budgets"],
     "lattice": ["lattice", "placement"],
     "placement": ["placement", "calibrate", "pruned_streams"],
     "pruned": ["pruned", "after_lattice", "pruned_streams"],
@@ -57,7 +57,7 @@ def files(area: str, tree: Path) -> list[str]:
     """The files of an area, relative to the tree."""
     folder, endings = {
         "kernels": (KERNELS, (".metal", ".h")),
-        "k2.mps": (BINDINGS, (".py",)),
+        "k2.mps": (PYTHON, (".py",)),
         "tool": (TOOL, (".py",)),
     }[area]
     found = sorted(path for path in (tree / folder).rglob("*") if path.suffix in endings)
@@ -75,13 +75,15 @@ def commands(area: str, path: str, tree: Path, whole: bool) -> list[list[str]]:
         check = [sys.executable, "-m", "k2_mps_tests.kernels", "--device", "cpu"]
         return [[*check, kernels] for kernels in _kernels_with(Path(path).name, tree)]
     if area == "k2.mps":
-        own, folder = OF_BINDINGS.get(name, []), PARITY
+        own, folder = OF_PYTHON.get(name, []), PARITY
     else:
         own, folder = OF_TOOL.get(Path(path).parent.name, []), TOOLING
     quick = [f"{folder}/test_{test}.py" for test in own]
     pytest = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider"]
-    rest = [*pytest, folder, *(f"--ignore={file}" for file in quick)]
-    return [[*pytest, *quick], rest] if whole else [[*pytest, *quick]]
+    found = [[*pytest, *quick]] if quick else []
+    if whole or not quick:
+        found.append([*pytest, folder, *(f"--ignore={file}" for file in quick)])
+    return found
 
 
 def _kernels_with(name: str, tree: Path) -> Sequence[str]:

@@ -43,6 +43,12 @@ def test_memory_where_torch_keeps_no_peak(monkeypatch):
     assert gpu.max_memory_allocated() == torch.mps.driver_allocated_memory()
 
 
+@pytest.mark.parametrize("options, expected", [({}, True), ({"cache_enabled": False}, False)])
+def test_autocast_keeps_the_casts_of_weights(options, expected):
+    with gpu.autocast(**options):
+        assert torch.is_autocast_cache_enabled() is expected
+
+
 class _Double(torch.autograd.Function):
     """A function in icefall's way: backward uses the autocast state of forward."""
 

@@ -5,7 +5,7 @@ import re
 
 import pytest
 from k2mps.core import errors
-from k2mps.series import series_file
+from k2mps.series import patch_folder, series_file
 
 from k2_mps_tests.tooling import support
 from k2_mps_tests.tooling.support import git
@@ -86,6 +86,13 @@ def grouped(sandbox):
     sandbox.ok("export")
     sandbox.config.write_text("[user]\n\tname = A\n\temail = a@example.org\n")
     return sandbox
+
+
+def test_the_last_group_may_have_one_patch(sandbox):
+    order = sandbox.root / "patches/series"
+    first, second, last = order.read_text().split()
+    order.write_text(f"# fixes-core: a\n{first}\n{second}\n# extras: b\n{last}\n")
+    assert patch_folder.load(sandbox.root / "patches").last_group == "extras"
 
 
 def test_a_later_group_may_edit_what_an_earlier_one_adds(grouped):
