@@ -35,6 +35,21 @@ def test_this_device_is_good(tmp_path):
         ElementTree.fromstring("<svg" + part.split("</svg>")[0] + "</svg>")
 
 
+COMPARE_SMALL_PROBLEMS = """
+from k2.mps import check
+wrong = [name for name in check.OPERATIONS if not check.compare(name, "small").ok]
+assert not wrong, wrong
+"""
+
+
+@pytest.mark.skipif(sys.platform == "darwin", reason="a Mac's torch has pointers of one kind")
+def test_a_device_of_a_later_torch_is_good():
+    """Its data pointers are host addresses, and it asserts that it is called on its queue."""
+    later = {"MPS_EMULATOR_POINTERS": "addresses", "MPS_EMULATOR_ASSERT_QUEUE": "1"}
+    result = python("-c", COMPARE_SMALL_PROBLEMS, K2_MPS_FORCE="metal", **later)
+    assert result.returncode == 0, result.stderr
+
+
 @pytest.mark.parametrize("times_count", [True, False])
 def test_only_a_mac_has_a_verdict_on_speed(times_count):
     result = check.Result([], "A GPU", "small", times_count=times_count)
