@@ -396,7 +396,16 @@ def assert_ends(pid: int) -> None:
         time.sleep(0.01)
 
 
+@pytest.fixture
+def heeded_hangup():
+    """Has the tool heed a SIGHUP, which it ignores where the tests run under nohup."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
 # `timeout` sends SIGTERM twice; a closed terminal sends SIGHUP.
+@pytest.mark.usefixtures("heeded_hangup")
 @pytest.mark.parametrize(
     "numbers",
     [[signal.SIGINT], [signal.SIGTERM, signal.SIGTERM], [signal.SIGHUP]],
