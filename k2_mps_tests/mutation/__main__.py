@@ -6,8 +6,9 @@ Each change is made in a copy of the tree, in which the tests of the changed fil
 with --whole then all others of its suite.  The same tests must pass before the change.  The seed
 decides which changes are made.
 
-k2 is not built again: kernels are compiled when their checks run, and the changed Python of k2.mps
-is found before that of the last `k2mps build`, which must be of the same patches.
+A change of a header of the bindings compiles k2's extension again, in build/mutation.  No other
+change builds k2: kernels are compiled when their checks run, and the changed Python of k2.mps is
+found before that of the last `k2mps build`, which must be of the same patches.
 
 Prints a row for each change, and at the end the number of those that no test noticed.
 """
@@ -25,48 +26,69 @@ from pathlib import Path
 
 from k2_mps_tests import ending
 from k2_mps_tests.mutation import areas, mutants
+from k2_mps_tests.mutation.extension import SOURCES, Extension
 
 ROOT = Path(__file__).resolve().parents[2]
-AREAS = ("kernels", "k2.mps", "tool")
+AREAS = ("kernels", "bindings", "k2.mps", "tool")
 # A program that takes longer hangs, which is noticed too.
 SECONDS = 1800
 
 
 def copy_tree(folder: Path) -> None:
-    """Copies this repository's files, and the Python of the checkout, into a folder."""
+    """Copies this repository's files, and the checkout's Python and bindings, into a folder."""
     for name in areas.tracked(ROOT):
         target = folder / name
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(ROOT / name, target, follow_symlinks=False)
     shutil.copytree(ROOT / "build/k2/k2/python/k2", folder / areas.K2 / "k2")
+    (folder / areas.BINDINGS).mkdir()
+    for header in sorted((ROOT / "build/k2" / SOURCES).glob("*.h")):
+        if header.name.startswith("mps_") or header.name == "scores.h":
+            shutil.copy2(header, folder / areas.BINDINGS)
     for command in ("init", "add --all", "commit --quiet -m copy"):
         who = ["-c", "user.name=k2-mps", "-c", "user.email=k2-mps@k2-mps.invalid"]
         subprocess.run(["git", *who, *command.split()], cwd=folder, check=True, capture_output=True)
 
 
 class Tests:
-    """The tests of mutants, in a copy of the tree.
+    """The tests of an area's mutants, in a copy of the tree.
 
     Attributes:
       tree: the copy.
     """
 
-    def __init__(self, tree: Path):
+    def __init__(self, area: str, tree: Path):
         self.tree = tree
         self._log = tree.parent / "log.txt"
         self._sound: set[tuple[str, ...]] = set()
+        self._extension = Extension(ROOT) if area == "bindings" else None
 
     def require_sound(self, commands: Sequence[Sequence[str]]) -> None:
         """Requires that the tests pass before a change: else each mutant would be noticed."""
         for command in commands:
             if tuple(command) not in self._sound:
+                if self._extension:
+                    self._extension.build()
                 if self.run(command):
                     sys.exit(f"error: without a change, {' '.join(command)} fails\n{self.end()}")
                 self._sound.add(tuple(command))
 
+    def compiles(self, mutant: mutants.Mutant) -> bool:
+        """Whether the code compiles; a header of the bindings, in a build of k2's extension."""
+        if self._extension:
+            return self._extension.build(Path(mutant.path).name, mutant.text)
+        if mutant.path.endswith(".py"):
+            try:
+                ast.parse(mutant.text)
+            except SyntaxError:
+                return False
+        return True
+
     def run(self, command: Sequence[str]) -> int:
         """Runs a command with the code of the tree; returns its exit status."""
-        path = os.pathsep.join(str(self.tree / folder) for folder in (areas.K2, "tools", "."))
+        built = self._extension.path if self._extension else ()
+        folders = [self.tree / folder for folder in (areas.K2, "tools", ".")]
+        path = os.pathsep.join(map(str, (*folders, *built)))
         environment = dict(os.environ, PYTHONPATH=path, PYTHONDONTWRITEBYTECODE="1")
         how = {"cwd": self.tree, "env": environment, "timeout": SECONDS}
         with open(self._log, "w", encoding="utf-8") as file:
@@ -83,11 +105,8 @@ class Tests:
 
 def outcome(area: str, mutant: mutants.Mutant, tests: Tests, commands: Sequence) -> str:
     """The verdict on a mutant: "noticed", "hangs", "unnoticed" or "does not compile"."""
-    if mutant.path.endswith(".py"):
-        try:
-            ast.parse(mutant.text)
-        except SyntaxError:
-            return "does not compile"
+    if not tests.compiles(mutant):
+        return "does not compile"
     for command in commands:
         try:
             status = tests.run(command)
@@ -102,7 +121,7 @@ def outcome(area: str, mutant: mutants.Mutant, tests: Tests, commands: Sequence)
 
 def run(area: str, count: int, seed: int, tree: Path, whole: bool) -> collections.Counter:
     """Tries `count` mutants of an area; prints each, and returns the numbers of outcomes."""
-    tests = Tests(tree)
+    tests = Tests(area, tree)
     texts = [(path, (tree / path).read_text(encoding="utf-8")) for path in areas.files(area, tree)]
     counts = collections.Counter()
     for mutant in mutants.shuffled(texts, seed):

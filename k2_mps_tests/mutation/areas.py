@@ -10,6 +10,8 @@ KERNELS = "patches/files/k2/csrc/mps/kernels"
 # The folder of the copy of the checkout's Python.
 K2 = "k2-python"
 PYTHON = f"{K2}/k2/mps"
+# The folder of the copies of the bindings' headers, in C++.
+BINDINGS = f"{K2}/bindings"
 TOOL = "tools/k2mps"
 PARITY, TOOLING = "k2_mps_tests/parity", "k2_mps_tests/tooling"
 
@@ -40,6 +42,21 @@ OF_PYTHON = {
     "sums": ["budgets", "gradients"],
     "torch_ctc": ["torch_ctc"],
 }
+# The same for a header of the bindings.
+OF_BINDINGS = {
+    "mps_ctc": ["ctc"],
+    "mps_dense_fsa_vec": ["lattice", "ctc"],
+    "mps_double_scores": ["scores"],
+    "mps_graph_index": ["graph_index", "ctc"],
+    "mps_lattice": ["lattice", "placement"],
+    "mps_placement": ["placement", "calibrate"],
+    "mps_pruned": ["pruned"],
+    "mps_pruned_stream": ["pruned_streams"],
+    "mps_rnnt_pruned": ["losses", "gradients"],
+    "mps_rnnt_pruning": ["gradients", "budgets"],
+    "mps_rnnt_smoothed": ["rnnt_smoothed"],
+    "scores": ["scores", "operations", "odd_inputs"],
+}
 # The same for a package of the tool.
 OF_TOOL = {
     "series": ["series", "lint", "groups"],
@@ -57,6 +74,7 @@ def files(area: str, tree: Path) -> list[str]:
     """The files of an area, relative to the tree."""
     folder, endings = {
         "kernels": (KERNELS, (".metal", ".h")),
+        "bindings": (BINDINGS, (".h",)),
         "k2.mps": (PYTHON, (".py",)),
         "tool": (TOOL, (".py",)),
     }[area]
@@ -74,7 +92,9 @@ def commands(area: str, path: str, tree: Path, whole: bool) -> list[list[str]]:
     if area == "kernels":
         check = [sys.executable, "-m", "k2_mps_tests.kernels", "--device", "cpu"]
         return [[*check, kernels] for kernels in _kernels_with(Path(path).name, tree)]
-    if area == "k2.mps":
+    if area == "bindings":
+        own, folder = OF_BINDINGS.get(name, []), PARITY
+    elif area == "k2.mps":
         own, folder = OF_PYTHON.get(name, []), PARITY
     else:
         own, folder = OF_TOOL.get(Path(path).parent.name, []), TOOLING
