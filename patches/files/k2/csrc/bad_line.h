@@ -22,9 +22,9 @@
 #include <cstdint>
 #include <cstdlib>
 #include <istream>
-#include <sstream>
-#include <stdexcept>
 #include <string>
+
+#include "k2/csrc/bad_argument.h"
 
 namespace k2 {
 
@@ -32,22 +32,12 @@ namespace k2 {
 // line:
 //
 //   BadLine(number, line) << "expected a label";
-class BadLine {
+class BadLine : public BadArgument {
  public:
   // The first line has the number 1.
   BadLine(int32_t number, const std::string &line) {
-    os_ << "line " << number << ", '" << line << "': ";
+    *this << "line " << number << ", '" << line << "': ";
   }
-  ~BadLine() noexcept(false) { throw std::runtime_error(os_.str()); }
-
-  template <typename T>
-  BadLine &operator<<(const T &value) {
-    os_ << value;
-    return *this;
-  }
-
- private:
-  std::ostringstream os_;
 };
 
 // The number of states must fit too.
