@@ -151,17 +151,24 @@ void BlitBesideAReader(bool right) {
   [first waitUntilCompleted];
 }
 
-// The program waits for the second queue, which waited for the first: so the
-// first one has ended as well.
-void WaitForTheLastOfAChain(bool right) {
-  at::Tensor x = Ready(), y = Ready();
+// Has the stream increment a tensor; returns a command buffer of another queue,
+// which waits for the stream with an event if it is to wait.
+id<MTLCommandBuffer> AfterAnIncrement(const at::Tensor &x, bool waits) {
   id<MTLEvent> event = [MetalDevice() newEvent];
   id<MTLCommandBuffer> first = StreamBuffer();
   EncodeOn(first, "increment", {BufferOf(x)});
   [first encodeSignalEvent:event value:1];
   CommitInQueue();
-  id<MTLCommandBuffer> second = [MetalQueue() commandBuffer];
-  if (right) [second encodeWaitForEvent:event value:1];
+  id<MTLCommandBuffer> buffer = [MetalQueue() commandBuffer];
+  if (waits) [buffer encodeWaitForEvent:event value:1];
+  return buffer;
+}
+
+// The program waits for the second queue, which waited for the first: so the
+// first one has ended as well.
+void WaitForTheLastOfAChain(bool right) {
+  at::Tensor x = Ready(), y = Ready();
+  id<MTLCommandBuffer> second = AfterAnIncrement(x, right);
   EncodeOn(second, "increment", {BufferOf(y)});
   Finish(second);
   id<MTLCommandBuffer> third =
@@ -187,13 +194,7 @@ void HalvesOfUntrackedBuffer(bool right) {
 
 void QueuesWithAnEvent(bool right) {
   at::Tensor x = Ready(), y = Ready();
-  id<MTLEvent> event = [MetalDevice() newEvent];
-  id<MTLCommandBuffer> first = StreamBuffer();
-  EncodeOn(first, "increment", {BufferOf(x)});
-  [first encodeSignalEvent:event value:1];
-  CommitInQueue();
-  id<MTLCommandBuffer> second = [MetalQueue() commandBuffer];
-  if (right) [second encodeWaitForEvent:event value:1];
+  id<MTLCommandBuffer> second = AfterAnIncrement(x, right);
   EncodeOn(second, "reverse", {BufferOf(x), BufferOf(y)});
   [second commit];
   CommitInQueue();
