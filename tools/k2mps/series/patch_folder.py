@@ -14,7 +14,6 @@ from k2mps.core import errors, objects
 from k2mps.core.objects import File
 from k2mps.series import patch_text, series_file
 
-_OF_A_MAC = ".DS_Store"
 _MARKER = re.compile(rb"^<{7} ", re.MULTILINE)
 
 
@@ -154,7 +153,9 @@ def places(directory: Path) -> list[str]:
     """The files of patches/, by their paths in it, without those that an editor or a Mac makes."""
     base = os.path.join(directory, "")
     walk = (os.path.join(folder, name) for folder, _, names in os.walk(directory) for name in names)
-    found = (path.removeprefix(base) for path in walk if os.path.basename(path) != _OF_A_MAC)
+    found = (
+        path.removeprefix(base) for path in walk if os.path.basename(path) != patch_text.OF_A_MAC
+    )
     return sorted(place for place in found if not place.startswith("."))
 
 

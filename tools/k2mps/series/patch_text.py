@@ -59,9 +59,10 @@ _EDIT = re.compile(
 )
 # The trailers of a commit's message that a patch file has in its header.
 TRAILER = re.compile(r"(Upstream-Status|Patch-Filename): *(.*)")
-# Names that a new file cannot have: git reads the first two, and a Mac makes the third in each
-# folder that it shows, so it is none of patches/.
-_NO_NEW_FILES = (".gitattributes", ".gitignore", ".ds_store")
+# A Mac makes this file in each folder that it shows, so it is none of patches/.
+OF_A_MAC = ".DS_Store"
+# Names that a new file cannot have, in lower case: git reads the first two.
+_NO_NEW_FILES = (".gitattributes", ".gitignore", OF_A_MAC.lower())
 _YEAR = re.compile(r" (19[7-9]\d|20\d\d) ")
 AUTHOR = re.compile(r"[^<>\n\0]*[^<>\n\0 ] <[^<>\n\0 ]*>")
 

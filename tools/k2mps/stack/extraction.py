@@ -93,8 +93,8 @@ def _series(
     patches = []
     for commit, name in zip(commits, names):
         subject, body, trailers = _split_message(commit.message)
-        status = series_file.first_status(groups.get(name, ""))
-        status = known[name].status if name in known else status
+        first = series_file.first_status(groups.get(name, ""))
+        status = known[name].status if name in known else first
         patch = Patch(
             name=name,
             subject=subject,

@@ -111,7 +111,9 @@ def _exports(found: Work) -> bool:
 
 def _unreadable(found: Work) -> errors.K2mpsError | None:
     """The error of reading patches/, which is sound if it is as it was applied."""
-    return found.changed and _refusal(lambda: patch_folder.load(found.project.patches)) or None
+    if not found.changed:
+        return None
+    return _refusal(lambda: patch_folder.load(found.project.patches))
 
 
 def _refusal_of_apply(found: Work) -> errors.K2mpsError | None:
