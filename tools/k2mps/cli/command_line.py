@@ -290,7 +290,7 @@ def fuzz_command(session: Session, **options: object) -> None:
 @click.option("--quick", is_flag=True, help="two small sizes only")
 @click.option("--repeats", type=int, metavar="COUNT", help="runs of each operation; default: 5")
 def bench_command(session: Session, **options: object) -> None:
-    """Time operations on the CPU and on mps, there by Metal kernels and by the host.
+    """Time operations on the CPU and on mps, by host and by Metal kernels.
 
     The results are a table, a plot and a JSON file. On Linux mps is emulated: its times say nothing
     about a GPU.
