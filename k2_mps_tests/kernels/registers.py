@@ -22,8 +22,8 @@ MOST_REGISTERS = 128
 LIBDEVICE = "nvvm/libdevice/libdevice.10.bc"
 # An NVIDIA GPU whose registers have 32 bits, as Apple's have.
 GPU = "sm_90"
-# The most threads of a kernel that sets no limit of its own.
 MOST_THREADS = 1024
+SIMD_WIDTH = 32
 
 
 class Use(NamedTuple):
@@ -42,6 +42,13 @@ def cap(threads):
     return min(MOST_REGISTERS, REGISTER_BYTES // 4 // threads // 8 * 8)
 
 
+def most_threads(registers):
+    """The most threads of a threadgroup of a kernel that sets no limit: Metal's compiler gives a
+    thread the registers that the kernel needs, and allows as many threads as have them."""
+    fitting = REGISTER_BYTES // 4 // min(registers, MOST_REGISTERS)
+    return min(MOST_THREADS, fitting // SIMD_WIDTH * SIMD_WIDTH)
+
+
 def uses(name, folder, nvcc):
     """The Use of each kernel of a file.
 
@@ -57,12 +64,13 @@ def uses(name, folder, nvcc):
     free = _assemble(ptx, nvcc, 255)
     capped = {}
     for kernel in kernels:
-        threads = kernel["max_threads"] or MOST_THREADS
+        entry = kernel["entry"]
+        registers = free[entry][0]
+        threads = kernel["max_threads"] or most_threads(registers)
         most = cap(threads)
         if most not in capped:
             capped[most] = _assemble(ptx, nvcc, most)
-        entry = kernel["entry"]
-        registers, spilled = free[entry][0], capped[most][entry][1]
+        spilled = capped[most][entry][1]
         yield Use(kernel["name"], threads, most, registers, spilled, kernel["threadgroup_bytes"])
 
 

@@ -38,6 +38,16 @@ def test_the_cap_of_apples_gpus():
     assert [registers.cap(threads) for threads in (128, 256, 512, 1024)] == [128, 128, 104, 48]
 
 
+def test_the_threads_of_a_kernel_without_a_limit():
+    assert [registers.most_threads(n) for n in (32, 52, 64, 128, 154)] == [
+        1024,
+        1024,
+        832,
+        416,
+        416,
+    ]
+
+
 def test_a_kernel_that_spills_is_seen(nvcc, tmp_path, monkeypatch):
     monkeypatch.setattr(registers, "cap", lambda threads: 24)
     assert any(use.spilled for use in registers.uses("graph_index", tmp_path, nvcc))

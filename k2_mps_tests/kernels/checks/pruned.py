@@ -143,7 +143,7 @@ def cases():
     for shape in SHAPES:
         batch = Batch(*shape)
         name = f"{shape[0]} states, {shape[2]} rows"
-        for threads, parts in ((LANES, 1), (3 * LANES, 2), (SIZES["kPrThreads"], 1)):
+        for threads, parts in ((LANES, 1), (3 * LANES, 2), (SIZES["kPrMostThreads"], 1)):
             yield _search(f"{name}, {threads} threads, {parts} parts", batch, threads, parts)
         for threads, groups in ((LANES, 2), (2 * LANES, 3)):
             yield _step(f"{name}, {groups} groups of {threads} threads", batch, threads, groups)
@@ -267,8 +267,8 @@ def _step(name, batch, threads, groups):
 
 def _steps(num_rows, num_seqs, groups):
     """The launches of step_pruned, [(threadgroups, step)], as Steps in
-    intersect_dense_pruned.cu has them: the steps of a frame, and beside them what needs no result
-    of the step, and those of a window."""
+    intersect_dense_pruned.cu has them: the steps of a frame, and beside them those of a window, and
+    the arcs of the frame before."""
     launches = []
     following, pending, window_step = 0, -1, 0
 
@@ -281,7 +281,7 @@ def _steps(num_rows, num_seqs, groups):
     def launch(phase, t):
         nonlocal pending, window_step
         live = begin(pending if pending >= 0 else following)
-        beside = t > 0 and phase in ("kPrExpand", "kPrInsert")
+        beside = t > 0 and phase == "kPrExpand"
         teams = (phase != "kPrNoPhase") + beside + (pending >= 0)
         step = [0, groups, teams, SIZES[phase], t, live, pending, window_step]
         launches.append((num_seqs * groups * teams, ints(step)))

@@ -156,7 +156,7 @@ def cases():
         chunk = Chunk(*shape)
         name = f"{shape[0]} states, frames {shape[2]}"
         groups = len(chunk.rows)
-        for threads in (LANES, 3 * LANES, SIZES["kPrThreads"]):
+        for threads in (LANES, 3 * LANES, SIZES["kPrMostThreads"]):
             buffers = _searched(chunk)
             yield Case(f"{name}, {threads} threads", "search_stream", groups, threads, buffers)
         for threads, groups in ((LANES, 2), (2 * LANES, 3)):

@@ -199,8 +199,8 @@ class Steps {
     step_.phase = phase;
     step_.t = t;
     step_.first_live = BeginOf(window >= 0 ? window : next_window_);
-    // The last frame's arcs, or room in a table; see DoBeside().
-    const bool beside = t > 0 && (phase == kPrExpand || phase == kPrInsert);
+    // The last frame's arcs; see step_pruned().
+    const bool beside = t > 0 && phase == kPrExpand;
     step_.num_teams = (phase != kPrNoPhase ? 1 : 0) + (beside ? 1 : 0) +
                       (window >= 0 ? 1 : 0);
     launch_(step_, count_ * step_.groups * step_.num_teams);
@@ -289,9 +289,10 @@ std::unique_ptr<PrunedLattice> IntersectDensePrunedMps(
     groups = problem.Groups(asked, memory.at_once());
   const torch::Tensor arcs = ToTorch(a_fsas.values);
   const char *kernel = groups == 1 ? kSearch : kStep;
+  const int64_t most_threads = groups == 1 ? kPrMostThreads : kPrThreads;
   auto grid_of = [&](uint32_t threadgroups) {
     return mps::Grid{threadgroups, mps::FitThreads(kPruned, kernel, arcs,
-                                                   kPrThreads, kPrSimdWidth)};
+                                                   most_threads, kPrSimdWidth)};
   };
   auto num_waves = [&] {
     return mps::NumWaves(kPruned, kernel, arcs,

@@ -62,22 +62,23 @@ struct PrunedProblem {
   // The rounds of a threadgroup for a frame, each of up to 6 microseconds by
   // estimate: the steps of the frame, and its arcs.
   int64_t RoundsOfFrame(int32_t groups) const {
-    return 5 + leaving / (kPrThreads * groups);
+    // Apple's GPUs have registers for so many threads of search_pruned.
+    constexpr int64_t kThreadsOfOne = 384;
+    return 5 + leaving / (groups == 1 ? kThreadsOfOne : kPrThreads * groups);
   }
   // Returns how many threadgroups work on each of `at_once` sequences: `asked`,
   // or if that is 0, as many as pay.  A dispatch for each step costs about as
   // much as a round, so small frames are better off with one.  Otherwise, a
-  // round for a frame's arcs is best for one sequence; for several, more rounds
-  // are, since threadgroups take time to begin.  A core has two at most.
+  // round for a frame's arcs is best for a few sequences; for more, more rounds
+  // are, since threadgroups wait for room in a core.
   int32_t Groups(int32_t asked, int64_t at_once) const {
-    constexpr int64_t kFewestRounds = 8, kFewestCores = 2,
+    constexpr int64_t kFewestArcs = 3072, kFewestCores = 2, kMostOfCore = 6,
                       kMost = kPrMaxSimdgroups * kPrSimdWidth / kPrThreads;
     if (asked > 0) return std::min<int64_t>(asked, kMost);
-    const int64_t of_cores = mps::NumCores() / at_once,
-                  rounds = leaving / kPrThreads;
-    if (rounds < kFewestRounds || of_cores < kFewestCores) return 1;
-    return std::min({2 * of_cores,
-                     std::max<int64_t>(rounds / (at_once / 4 + 1), 1), kMost});
+    const int64_t of_cores = mps::NumCores() / at_once;
+    if (leaving < kFewestArcs || of_cores < kFewestCores) return 1;
+    return std::min({kMostOfCore * of_cores,
+                     leaving / kPrThreads / (at_once / 8 + 1) + 1, kMost});
   }
 
   // See WindowOf() in kernels/pruned_window.h.

@@ -245,9 +245,11 @@ void PrunedStreams::Load(const Batch &batch, DenseFsaVec &b_fsas) {
 
 void PrunedStreams::Search(const Batch &batch) {
   const char *kernel = batch.in_steps ? kStepStream : kSearchStream;
-  const mps::Grid grid{static_cast<uint32_t>(batch.num_seqs * batch.groups),
-                       mps::FitThreads(kPrunedStream, kernel, tables_,
-                                       kPrThreads, kPrSimdWidth)};
+  const mps::Grid grid{
+      static_cast<uint32_t>(batch.num_seqs * batch.groups),
+      mps::FitThreads(kPrunedStream, kernel, tables_,
+                      batch.in_steps ? kPrThreads : kPrMostThreads,
+                      kPrSimdWidth)};
   const mps::Arguments arguments = batch.Arguments();
   if (!batch.in_steps) {
     mps::Launch(kPrunedStream, kernel, grid, arguments);
@@ -321,6 +323,8 @@ std::unique_ptr<PrunedChunk> PrunedStreams::Decode(
     return nullptr;
   batch.in_steps =
       batch.groups > 1 || mps::NumParts(1, rounds, num_waves()) > 1;
+  // The threadgroups of step_stream are small.
+  if (batch.in_steps) batch.groups = std::max(batch.groups, 3);
   batch.params.num_columns = b_fsas.scores.Dim1();
 
   for (;;) {

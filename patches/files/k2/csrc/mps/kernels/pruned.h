@@ -123,9 +123,11 @@ enum PrunedPhase {
 
 enum PrunedSizes {
   kPrSimdWidth = 32,
-  // Not 512: with the registers that Apple's GPUs give 512 threads,
-  // search_pruned would spill some.
-  kPrThreads = 384,
+  // Of a threadgroup of step_pruned.  A core has room for several small ones.
+  kPrThreads = 128,
+  // Of a threadgroup that has a sequence to itself, where the GPU has registers
+  // for so many: most of the time, threads wait for memory.
+  kPrMostThreads = 1024,
   // The most simdgroups that work on a sequence.
   kPrMaxSimdgroups = 1024,
   // One dispatch fills memory or reads the lattice of each sequence with so
@@ -134,8 +136,9 @@ enum PrunedSizes {
   kPrWideGroups = 32,
   kPrAhead = 8,  // see VisitKept()
   // A thread goes through so many arcs at once: their loads do not wait for
-  // each other.
-  kPrUnroll = 4,
+  // each other.  Where several threadgroups share a frame, a thread has few.
+  kPrSearchUnroll = 4,
+  kPrStepUnroll = 2,
   // Pruning goes through kPrWindow frames at once, and begins a new window
   // kPrShift frames later; see MultiGraphDenseIntersectPruned::Intersect().
   kPrWindow = 30,

@@ -72,17 +72,18 @@ inline void DoWindow(Sequence seq, Team team, Window window) {
   Barrier();
 }
 
-// There is a threadgroup for each of up to params.at_once sequences.  A
+// There is a threadgroup for each of up to params.at_once sequences, of at most
+// kPrMostThreads threads: the more the kernel gets, the faster, but it sets no
+// limit, so that Metal's compiler gives it the registers that it needs.  A
 // dispatch whose first window is not 0 continues from memory.
-[[max_total_threads_per_threadgroup(kPrThreads)]]
 kernel void search_pruned(K2_PRUNED_MEMORY,
                           constant PrunedPart &part [[buffer(kPrunedDispatch)]],
                           uint group [[threadgroup_position_in_grid]],
                           uint simdgroup [[simdgroup_index_in_threadgroup]],
                           uint lane [[thread_index_in_simdgroup]],
                           uint num_simdgroups [[simdgroups_per_threadgroup]]) {
-  threadgroup atomic_int sums[2 * kPrThreads];
-  threadgroup int queues[2 * kPrThreads];
+  threadgroup atomic_int sums[2 * kPrMostThreads];
+  threadgroup int queues[2 * kPrMostThreads];
   const Sequence seq =
       K2_PRUNED_SEQUENCE(part.first_seq + int(group), int(group));
   const Team team = {int(simdgroup), int(num_simdgroups), int(lane),
@@ -97,16 +98,16 @@ kernel void search_pruned(K2_PRUNED_MEMORY,
   for (int w = part.first_window; w < part.last_window; ++w) {
     const Window window = WindowOf(w, params.num_rows);
     for (; t < window.end; ++t) {
-      Expand(seq, team, t);
+      Expand<kPrSearchUnroll>(seq, team, t);
       Barrier();
-      Insert(seq, team, t);
+      Insert<kPrSearchUnroll>(seq, team, t);
       ForgetStates(seq, team, t);
       Barrier();
-      FindFirsts(seq, team, t);
+      FindFirsts<kPrSearchUnroll>(seq, team, t);
       Barrier();
       MakeStates(seq, team, t, window.begin);
       Barrier();
-      Resolve(seq, team, t);
+      Resolve<kPrSearchUnroll>(seq, team, t);
     }
     DoWindow(seq, team, window);
   }
@@ -129,33 +130,31 @@ inline void DoWindowStep(Sequence seq, Team team, Window window, int step) {
     Write(seq, team, window);
 }
 
+inline void InsertAndForget(Sequence seq, Team team, int t) {
+  Insert<kPrStepUnroll>(seq, team, t);
+  ForgetStates(seq, team, t);
+}
+
 inline void DoPhase(Sequence seq, Team team, constant PrunedStep &step) {
   const int t = step.t;
   if (step.phase == kPrStart)
     StartSequence(seq, team);
   else if (step.phase == kPrExpand)
-    Expand(seq, team, t);
+    Expand<kPrStepUnroll>(seq, team, t);
   else if (step.phase == kPrInsert)
-    Insert(seq, team, t);
+    InsertAndForget(seq, team, t);
   else if (step.phase == kPrFindFirsts)
-    FindFirsts(seq, team, t);
+    FindFirsts<kPrStepUnroll>(seq, team, t);
   else if (step.phase == kPrMakeStates)
     MakeStates(seq, team, t, step.first_live);
   else if (step.phase == kPrResolve)
-    Resolve(seq, team, t - 1);
-}
-
-// What needs no result of the phase.
-inline void DoBeside(Sequence seq, Team team, constant PrunedStep &step) {
-  if (step.phase == kPrExpand)
-    Resolve(seq, team, step.t - 1);
-  else
-    ForgetStates(seq, team, step.t);
+    Resolve<kPrStepUnroll>(seq, team, t - 1);
 }
 
 // A step of a frame and, beside it, a step of the last window before.  There
 // are step.num_teams teams of step.groups threadgroups for each sequence: one
-// for the phase, one for what goes beside it, and one for the window.
+// for the phase, one for the arcs of the last frame beside kPrExpand, and one
+// for the window.
 [[max_total_threads_per_threadgroup(kPrThreads)]]
 kernel void step_pruned(K2_PRUNED_MEMORY,
                         constant PrunedStep &step [[buffer(kPrunedDispatch)]],
@@ -180,7 +179,7 @@ kernel void step_pruned(K2_PRUNED_MEMORY,
   } else if (team_number == 0) {
     DoPhase(seq, team, step);
   } else {
-    DoBeside(seq, team, step);
+    Resolve<kPrStepUnroll>(seq, team, step.t - 1);
   }
 }
 

@@ -32,7 +32,8 @@
 //                  Expand() of the next frame
 //   ForgetStates   with Insert() of the frame: room in the table
 //
-// Each takes all simdgroups of a team.  Only maxima and minima are atomic, so
+// Each takes all simdgroups of a team.  A thread goes through kUnroll arcs at
+// once.  Only maxima and minima are atomic, so
 // the order of the simdgroups does not change a bit.
 
 // Notes an arc with label -1 that leaves a state of the last frame, arcs begin
@@ -80,6 +81,7 @@ inline Words WordsOf(Team team, int num_words) {
   return Words{begin, min(begin + each, num_words)};  // NOLINT
 }
 
+template <int kUnroll>
 inline void Expand(Sequence seq, Team team, int t) {
   const Frame frame = seq.frames[t];
   const bool is_partial = IsPartial(seq, t);
@@ -94,20 +96,20 @@ inline void Expand(Sequence seq, Team team, int t) {
     const Sources sources =
         SourcesFrom(seq, team, frame, first, kNone, kPrSimdWidth);
     const int until = min(end, sources.end);  // NOLINT
-    for (; at < until; at += kPrUnroll * kPrSimdWidth) {
-      Step steps[kPrUnroll];
-      Arc arcs[kPrUnroll];
-      float scores[kPrUnroll];
+    for (; at < until; at += kUnroll * kPrSimdWidth) {
+      Step steps[kUnroll];
+      Arc arcs[kUnroll];
+      float scores[kUnroll];
       // All loads are of arcs that exist, so that no lane branches.
-      for (int k = 0; k < kPrUnroll; ++k) {
+      for (int k = 0; k < kUnroll; ++k) {
         const int i = at + k * kPrSimdWidth + team.lane;
         steps[k] = StepOf(sources, min(i, until - 1) - sources.base,  // NOLINT
                           i < until);
         arcs[k] = seq.arcs[steps[k].graph_arc];
       }
-      for (int k = 0; k < kPrUnroll; ++k)
+      for (int k = 0; k < kUnroll; ++k)
         scores[k] = steps[k].forward + ScoreOf(seq, t, arcs[k], is_partial);
-      for (int k = 0; k < kPrUnroll; ++k) {
+      for (int k = 0; k < kUnroll; ++k) {
         best = max(best, Ordered(scores[k]));
         is_nan = is_nan || !(scores[k] < INFINITY);
         if (!steps[k].exists) continue;
@@ -135,6 +137,7 @@ inline void Expand(Sequence seq, Team team, int t) {
   }
 }
 
+template <int kUnroll>
 inline void Insert(Sequence seq, Team team, int t) {
   const Frame frame = seq.frames[t];
   const float cutoff = Unordered(Get(seq.infos + kPrBest + (t & 1))) -
@@ -142,23 +145,23 @@ inline void Insert(Sequence seq, Team team, int t) {
   device atomic_int *table = TableOf(seq, t);
   const int num_words = NumWords(frame.num_arcs);
   for (int first = team.index; first < num_words;
-       first += kPrUnroll * team.size) {
-    float scores[kPrUnroll];
-    int dests[kPrUnroll];
-    for (int k = 0; k < kPrUnroll; ++k) {
+       first += kUnroll * team.size) {
+    float scores[kUnroll];
+    int dests[kUnroll];
+    for (int k = 0; k < kUnroll; ++k) {
       const int i = (first + k * team.size) * kPrSimdWidth + team.lane;
       const bool exists = i < frame.num_arcs;
       const int place = ArcAt(seq, frame.first_arc + (exists ? i : 0));
       scores[k] = exists ? seq.end_scores[place] : -INFINITY;
       dests[k] = seq.dests[place];
     }
-    int firsts[kPrUnroll], bests[kPrUnroll];
-    for (int k = 0; k < kPrUnroll; ++k) {
+    int firsts[kUnroll], bests[kUnroll];
+    for (int k = 0; k < kUnroll; ++k) {
       device atomic_int *of_dest = table + 2 * long(dests[k]);  // NOLINT
       firsts[k] = Get(of_dest);
       bests[k] = Get(of_dest + 1);
     }
-    for (int k = 0; k < kPrUnroll; ++k) {
+    for (int k = 0; k < kUnroll; ++k) {
       const int word = first + k * team.size,
                 i = word * kPrSimdWidth + team.lane;
       const bool is_over = scores[k] > cutoff;
@@ -178,15 +181,16 @@ inline void Insert(Sequence seq, Team team, int t) {
 
 // If the next frame is the last one, this step sees the arcs with label -1 that
 // leave it.
+template <int kUnroll>
 inline void FindFirsts(Sequence seq, Team team, int t) {
   const Frame frame = seq.frames[t];
   device const atomic_int *table = TableOf(seq, t);
   const Words words = WordsOf(team, NumWords(frame.num_arcs));
   int num_states = 0, num_arcs = 0;
-  for (int first = words.begin; first < words.end; first += kPrUnroll) {
-    bool is_over[kPrUnroll];
-    int dests[kPrUnroll], firsts[kPrUnroll];
-    for (int k = 0; k < kPrUnroll; ++k) {
+  for (int first = words.begin; first < words.end; first += kUnroll) {
+    bool is_over[kUnroll];
+    int dests[kUnroll], firsts[kUnroll];
+    for (int k = 0; k < kUnroll; ++k) {
       const int word = min(first + k, words.end - 1),  // NOLINT
           i = word * kPrSimdWidth + team.lane;
       is_over[k] = first + k < words.end &&
@@ -194,9 +198,9 @@ inline void FindFirsts(Sequence seq, Team team, int t) {
       dests[k] =
           seq.dests[ArcAt(seq, frame.first_arc + (is_over[k] ? i : 0))];
     }
-    for (int k = 0; k < kPrUnroll; ++k)
+    for (int k = 0; k < kUnroll; ++k)
       firsts[k] = Get(table + 2 * long(dests[k]));  // NOLINT
-    for (int k = 0; k < kPrUnroll; ++k) {
+    for (int k = 0; k < kUnroll; ++k) {
       const int word = first + k;
       const bool is_first = is_over[k] && firsts[k] == word * kPrSimdWidth +
                                                            team.lane;
@@ -319,28 +323,29 @@ inline void MakeStates(Sequence seq, Team team, int t, int first_live) {
 // pruning, where a path is at most 2 better than the best one, see
 // PropagateBackward() of intersect_dense_pruned.cu.  What is added to 2 here is
 // more than rounding takes in the frames of a window.
+template <int kUnroll>
 inline void Resolve(Sequence seq, Team team, int t) {
   const Frame frame = seq.frames[t];
   device const atomic_int *table = TableOf(seq, t);
   const float beam = seq.params->output_beam + 2.5f;
   const int step = team.size * kPrSimdWidth;
   for (int first = team.index * kPrSimdWidth + team.lane;
-       first < frame.num_arcs; first += kPrUnroll * step) {
-    int dests[kPrUnroll], numbers[kPrUnroll];
-    float bests[kPrUnroll], scores[kPrUnroll];
-    for (int k = 0; k < kPrUnroll; ++k) {
+       first < frame.num_arcs; first += kUnroll * step) {
+    int dests[kUnroll], numbers[kUnroll];
+    float bests[kUnroll], scores[kUnroll];
+    for (int k = 0; k < kUnroll; ++k) {
       const int i = first + k * step;
       const int place =
           ArcAt(seq, frame.first_arc + (i < frame.num_arcs ? i : first));
       dests[k] = seq.dests[place];
       scores[k] = seq.end_scores[place];
     }
-    for (int k = 0; k < kPrUnroll; ++k) {
+    for (int k = 0; k < kUnroll; ++k) {
       device const atomic_int *of_dest = table + 2 * long(dests[k]);  // NOLINT
       numbers[k] = Get(of_dest);
       bests[k] = Unordered(Get(of_dest + 1));
     }
-    for (int k = 0; k < kPrUnroll; ++k) {
+    for (int k = 0; k < kUnroll; ++k) {
       const int i = first + k * step;
       if (i >= frame.num_arcs) continue;
       const bool remains = numbers[k] < 0 &&

@@ -264,7 +264,7 @@ inline int FirstFrom(Sequence seq, Team team, Frame frame, int at) {
 }
 
 inline Step StepOf(Sources sources, int i, bool exists) {
-  const int lane = LaneOf(sources.begin, i);
+  const int lane = sources.count == 1 ? 0 : LaneOf(sources.begin, i);
   const int graph_arc =
       simd_shuffle(sources.state.graph_arc - sources.begin, ushort(lane));
   return Step{exists, sources.base + i, graph_arc + i,
@@ -283,8 +283,9 @@ inline void VisitAll(Team team, Sources sources, int total,
 }
 
 // As VisitAll(), without arcs that are pruned.  Most arcs are, so the others
-// wait in a queue until there are 32.  Of a pruned arc, only `dests` is read,
-// kPrAhead times 32 arcs at once: the loads do not wait for each other.
+// wait in a queue until there are 32; if 16 or more of 32 arcs are not pruned,
+// they do not wait.  Of a pruned arc, only `dests` is read, kPrAhead times 32
+// arcs at once: the loads do not wait for each other.
 template <typename Visitor>
 inline void VisitKept(Sequence seq, Team team, Frame frame, Sources sources,
                       int total, thread Visitor &visitor) {
@@ -305,6 +306,11 @@ inline void VisitKept(Sequence seq, Team team, Frame frame, Sources sources,
     const bool is_kept = (kept >> (n % kPrAhead) & 1u) != 0;
     const uint bits = Ballot(is_kept);
     if (bits == 0) continue;
+    if (waiting == 0 && popcount(bits) >= kPrSimdWidth / 2) {
+      simdgroup_barrier(mem_flags::mem_device);
+      visitor.Visit(StepOf(sources, is_kept ? i : 0, is_kept));
+      continue;
+    }
     if (is_kept)
       team.queue[waiting + static_cast<int>(popcount(Below(bits, team.lane)))] =
           i;

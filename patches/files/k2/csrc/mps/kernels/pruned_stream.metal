@@ -182,16 +182,16 @@ inline void DoFrameStep(Sequence seq, Team team, int phase, int t) {
   if (phase == kPrStart) {
     FindFinalArcs(seq, team);
   } else if (phase == kPrExpand) {
-    if (t > kPrHistory && t <= last) Resolve(seq, team, t - 1);
-    if (t < last) Expand(seq, team, t);
+    if (t > kPrHistory && t <= last) Resolve<kPrStepUnroll>(seq, team, t - 1);
+    if (t < last) Expand<kPrStepUnroll>(seq, team, t);
     if (t == last) ExpandFinal(seq, team, t);
   } else if (t >= last) {
     return;
   } else if (phase == kPrInsert) {
-    Insert(seq, team, t);
+    Insert<kPrStepUnroll>(seq, team, t);
     ForgetStates(seq, team, t);
   } else if (phase == kPrFindFirsts) {
-    FindFirsts(seq, team, t);
+    FindFirsts<kPrStepUnroll>(seq, team, t);
   } else if (phase == kPrMakeStates) {
     MakeStates(seq, team, t, 0);
   }
@@ -229,14 +229,14 @@ inline void DoPruningStep(Sequence seq, Team team, int step) {
     Write(seq, team, window);
 }
 
-[[max_total_threads_per_threadgroup(kPrThreads)]]
+// As search_pruned, sets no limit on its threads.
 kernel void search_stream(K2_PRUNED_MEMORY,
                           uint group [[threadgroup_position_in_grid]],
                           uint simdgroup [[simdgroup_index_in_threadgroup]],
                           uint lane [[thread_index_in_simdgroup]],
                           uint num_simdgroups [[simdgroups_per_threadgroup]]) {
-  threadgroup atomic_int sums[2 * kPrThreads];
-  threadgroup int queues[2 * kPrThreads];
+  threadgroup atomic_int sums[2 * kPrMostThreads];
+  threadgroup int queues[2 * kPrMostThreads];
   const Sequence seq = K2_PRUNED_SEQUENCE(int(group), int(group));
   const Team team = {int(simdgroup), int(num_simdgroups), int(lane),
                      sums + 2 * kPrSimdWidth * simdgroup,
