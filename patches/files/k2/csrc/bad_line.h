@@ -40,10 +40,10 @@ class BadLine : public BadArgument {
   }
 };
 
-// The number of states must fit too.
+// The largest state: the number of states, one more, must fit into an int32_t.
 constexpr int32_t kLastState = INT32_MAX - 1;
 
-// Throws unless both states of a line can be such.
+// Throws unless both numbers of a line can be states.
 inline void CheckStates(int32_t number, const std::string &line,
                         int32_t src_state, int32_t dest_state) {
   if (src_state < 0 || dest_state < 0)
@@ -52,8 +52,8 @@ inline void CheckStates(int32_t number, const std::string &line,
     BadLine(number, line) << "a state is too large";
 }
 
-// Reads a number, also one that is infinite; operator>> takes no such.  Sets
-// failbit if there is no number.
+// Reads a number, which may be infinite, unlike with operator>>.  Sets failbit
+// if there is no number.
 inline void ReadScore(std::istream &is, float *score) {
   std::string token;
   char *end = nullptr;

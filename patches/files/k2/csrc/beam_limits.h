@@ -31,7 +31,7 @@ struct BeamLimits {
   int32_t max_states, max_arcs;
   float beam;
 
-  /* Tells whether a limit is exceeded.
+  /* Returns whether a limit is exceeded.
 
      @param [in] num_states   Kept states of all FSAs.
      @param [in] num_arcs     Arcs of the graphs that leave these states.

@@ -99,7 +99,7 @@ inline bool NarrowBeam(int64_t num_states, int64_t num_arcs,
   RequireLimit("max_arcs", limits->max_arcs, "arcs that leave their states",
                best.num_leaving_arcs);
   limits->Narrow(num_states, num_arcs);
-  // A beam this small cannot tell scores apart.
+  // A beam this small is less than the rounding of scores.
   if (!(limits->beam > 1e-10f))
     limits->beam = -std::numeric_limits<float>::infinity();
   return true;

@@ -19,8 +19,8 @@
 #ifndef K2_CSRC_BEST_PATH_ROUNDING_H_
 #define K2_CSRC_BEST_PATH_ROUNDING_H_
 
-// This file includes nothing, so that it serves languages other than C++ too.
-// What includes it provides FLT_EPSILON and FLT_MAX.
+// This file includes nothing, so that languages other than C++ can include it.
+// A file that includes it must provide FLT_EPSILON and FLT_MAX.
 
 #ifdef __CUDACC__
 #define K2_HOST_AND_DEVICE __host__ __device__
@@ -28,9 +28,9 @@
 #define K2_HOST_AND_DEVICE
 #endif
 
-/* Tells whether pruning may cut the best path: rounding may make some sum along
-   the path smaller than its total score by more than the beam.  For log-probs,
-   whose sums only grow in size, the answer is never wrongly "no".
+/* Returns whether pruning may cut the best path: rounding may make some sum
+   along the path smaller than its total score by more than the beam.  For
+   log-probs, whose sums only grow in size, the result is never wrongly false.
 
    @param [in] start, end   The total score of an FSA: its backward score, and
                             its forward score.

@@ -68,7 +68,8 @@ Array1<int32_t> GetBestArcs(ContextPtr c, int32_t num_fsas, int32_t T,
           has_path = false;
           for (int32_t k = begin; k != end && !has_path; ++k) {
             const CompressedArc carc = carcs[k];
-            // The additions are those of DoStep(), in its order.
+            // The additions are in the order of DoStep(), so that equality is
+            // exact.
             if (carc.label_plus_one < num_cols &&
                 next[carc.dest_state] + carc.score + row[carc.label_plus_one] ==
                     score) {
@@ -82,13 +83,14 @@ Array1<int32_t> GetBestArcs(ContextPtr c, int32_t num_fsas, int32_t T,
   return ans;
 }
 
-// Tells whether GetBestArcs() returned this arc; false if best_arcs is nullptr.
+// Returns whether GetBestArcs() returned this arc; false if best_arcs is
+// nullptr.
 __host__ __device__ __forceinline__ bool IsBestArc(const int32_t *best_arcs,
                                                    int32_t index, int32_t arc) {
   return best_arcs != nullptr && best_arcs[index] == arc;
 }
 
-/* Tells whether the best path is in a state at time t; false if best_arcs is
+/* Returns whether the best path is in a state at time t; false if best_arcs is
    nullptr.
 
    @param [in] begin   The index of the FSA's first arc in best_arcs.

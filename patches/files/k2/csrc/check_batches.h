@@ -28,19 +28,19 @@ namespace k2 {
    that Python keeps for a while.  The lists of other FSAs would make k2 read
    and write other memory.
 
-   Each function below throws std::invalid_argument, Python's ValueError, for
-   a list with other sizes than the FSAs have, and std::out_of_range, an
-   IndexError, for an index that does not exist: see CheckIndexes() for what
-   reads the indexes.  Nothing waits for a GPU. */
+   Each function below throws std::invalid_argument, Python's ValueError, for a
+   list with other sizes than the FSAs have.  It throws std::out_of_range,
+   Python's IndexError, for an index that does not exist, where CheckIndexes()
+   does so.  No function waits for a GPU. */
 
-// Requires lists with the sizes of what GetStateBatches() returns.  This one
-// reads no index.
+// Requires the sizes of what GetStateBatches() returns.  This function reads no
+// index.
 void CheckSizesOfBatches(FsaVec &fsas, Ragged<int32_t> &state_batches);
 
 // Requires what GetStateBatches() returns: [batch][fsa][state], of idx01.
 void CheckStateBatches(FsaVec &fsas, Ragged<int32_t> &state_batches);
 
-// Requires also that each state is there once, where the host has the list.
+// Requires also that each state occurs once, where the host has the list.
 void CheckAllStates(FsaVec &fsas, Ragged<int32_t> &state_batches);
 
 // Requires [batch][fsa][state][arc], of idx012, for `state_batches`, which this
@@ -54,8 +54,9 @@ void CheckIncomingArcs(FsaVec &fsas, Ragged<int32_t> &incoming_arcs);
 // Requires a state for each arc, of idx01.
 void CheckDestStates(FsaVec &fsas, const Array1<int32_t> &dest_states);
 
-// Requires an arc for each state, of idx012, or -1.  Where the host has them,
-// the arcs that lead from the final state of each Fsa back must not repeat.
+// Requires an arc for each state, of idx012, or -1.  Where the host has the
+// arcs, those that lead back from the final state of each Fsa must not form a
+// cycle.
 void CheckEnteringArcs(FsaVec &fsas, const Array1<int32_t> &entering_arcs);
 
 // Requires an FsaVec, and a score for each state.

@@ -23,12 +23,12 @@
 
 namespace k2 {
 
-/* Requires indexes that exist: a kernel would read other memory.
+/* Requires indexes that exist: for others, a kernel would read other memory.
 
    Where the host has the indexes, it throws std::out_of_range, Python's
-   IndexError, which names the first wrong index and the size.  Nothing waits
-   for a GPU: there a kernel prints the same and stops the work, as
-   K2_CHECK() does in a kernel, and CUDA reports it at the next wait.
+   IndexError, which names the first wrong index and the size.  The host does
+   not wait for a GPU: on a GPU, K2_CHECK() in a kernel prints the same and
+   stops the work, and CUDA reports it at the next wait.
 
      @param [in] indexes  Any indexes.
      @param [in] size     The size of the axis that they are for.
@@ -47,13 +47,14 @@ void CheckIndexes(const Array1<int32_t> &indexes, int32_t size, int32_t first);
 
      @param [in] row_splits  The row splits, or nullptr.
      @param [in] row_ids     The row ids, or nullptr.
-     @param [in] size        The number of elements, or -1 if the arrays say it.
+     @param [in] size        The number of elements, or -1 to take it from
+                             the arrays.
      @return  The number of elements. */
 int32_t CheckLayer(const Array1<int32_t> *row_splits,
                    const Array1<int32_t> *row_ids, int32_t size);
 
-/* Returns the index from the begin of an axis, given one as in Python: from
-   -size to size - 1.  Throws std::out_of_range for any other. */
+/* Returns an index from 0 on for an index as Python takes it: from -size to
+   size - 1.  Throws std::out_of_range for any other. */
 int32_t PythonIndex(int32_t index, int32_t size);
 
 }  // namespace k2

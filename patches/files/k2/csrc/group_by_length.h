@@ -32,8 +32,8 @@ namespace k2 {
 /* Decodes the sequences of a batch in groups of the same length and history.
 
    @param [in] b_fsas   The sequences.
-   @param [in] histories   A number of each.
-   @param [in] states   Something of each sequence, which `decode` needs.
+   @param [in] histories   For each sequence, a number for its history.
+   @param [in,out] states   For each sequence, what `decode` needs of it.
    @param [in] decode   Called as decode(b_fsas, &states, &ofsa, &arc_map_a) for
                         some of the sequences.  Writes the lattices of these,
                         and a map of the lattices' arcs.
@@ -57,7 +57,7 @@ void DecodeByLength(DenseFsaVec &b_fsas, const std::vector<int32_t> &histories,
 
   std::vector<FsaVec> lattices;
   std::vector<Array1<int32_t>> maps;
-  // Of each sequence, the index among those of `lattices` together
+  // For each sequence, the index of its lattice in all `lattices` together
   std::vector<int32_t> places(states->size());
   int32_t place = 0;
   for (const auto &length_and_seqs : seqs_by_length) {

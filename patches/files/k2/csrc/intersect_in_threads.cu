@@ -65,7 +65,7 @@ bool IntersectInThreads(FsaVec &a_fsas, DenseFsaVec &b_fsas,
   for (int32_t i = 0; i < num_seqs; ++i)
     if (num_rows(i) == 0) return false;
 
-  // The threads may not be the first ones to ask for what is cached here.
+  // Fills the caches of the shape, which two threads must not fill at once.
   a_fsas.shape.Populate();
   const int32_t *state_begins = a_fsas.RowSplits(1).Data(),
                 *arc_begins = a_fsas.RowSplits(2).Data();
@@ -79,14 +79,14 @@ bool IntersectInThreads(FsaVec &a_fsas, DenseFsaVec &b_fsas,
         graph, shared_graph ? 0 : arc_begins[state_begins[i]], sequence,
         row_begins[i] * b_fsas.scores.Dim1(), intersect);
   };
-  // The longest sequences come first, so that no thread is left alone with one.
+  // The longest sequences come first, so that the threads end together.
   std::vector<int32_t> order(num_seqs);
   std::iota(order.begin(), order.end(), 0);
   std::stable_sort(order.begin(), order.end(), [&](int32_t i, int32_t j) {
     return num_rows(i) > num_rows(j);
   });
   auto intersect_all = [&]() {
-    // Of the global pool, callers with one thread need the threads to prune.
+    // Not the global pool: calls with one thread need its threads to prune.
     ThreadPool pool(std::min(num_threads, num_seqs));
     std::vector<std::future<void>> done;
     for (int32_t i : order)

@@ -35,10 +35,11 @@ using IntersectSequence =
 /* Does IntersectDensePruned() on the CPU, each sequence alone, in several
    threads.
 
-   The result is that of all sequences at once.  What is different there is that
-   the longest sequence decides how many windows of frames are pruned.  But the
-   windows that begin after the end of a sequence prune nothing of it, and those
-   that end there or later keep what the one before them has kept.
+   The result equals that of IntersectDensePruned() for all sequences at once.
+   There, the longest sequence decides how many windows of frames are pruned.
+   But a window that begins after the end of a sequence prunes nothing of that
+   sequence, and a window that ends there or later keeps what the window before
+   it has kept.
 
    @param [in] a_fsas        Decoding graphs, with 3 axes.
    @param [in] b_fsas        As for IntersectDensePruned().

@@ -35,15 +35,15 @@ constexpr int32_t kNoSequence = std::numeric_limits<int32_t>::max();
      @param [in] a_to_b_map  For each graph, the index of its sequence.
      @param [in] b_shape     The shape of the DenseFsaVec.
      @return  For each graph the number of rows, the final one included, or
-              kNoSequence if a_to_b_map is not within [0, b_shape.Dim0()): the
-              largest number, so that a caller that reads the greatest one needs
-              no other transfer for this check.
+              kNoSequence if a_to_b_map is not within [0, b_shape.Dim0()).  No
+              number is larger than kNoSequence, so a caller that reads the
+              maximum needs no other transfer for this check.
  */
 Array1<int32_t> NumFrames(const Array1<int32_t> &a_to_b_map,
                           RaggedShape &b_shape);
 
-/* Decoding graphs in the order of their numbers of frames, the longest first,
-   and the way back for the result. */
+/* Sorts decoding graphs by their numbers of frames, the longest first, and
+   brings the lattices back into the order of the caller. */
 class LongestFirst {
  public:
   LongestFirst(FsaVec &fsas, const Array1<int32_t> &map,
@@ -64,7 +64,7 @@ class LongestFirst {
 
  private:
   Array1<int32_t> order_;
-  Array1<int32_t> arcs_;  // for each arc of a_fsas, its index before
+  Array1<int32_t> arcs_;  // for each arc of a_fsas, its index in `fsas`
 };
 
 }  // namespace k2

@@ -40,10 +40,11 @@ namespace k2 {
                               entering arcs if forward, else leaving arcs.
    @param [in] log_semiring   Else tropical.
    @param [in,out] scores     [fsas.TotSize(1)].  On entry 0 for the states
-   where the recursion begins, -infinity for other states.
+                              where the recursion begins, -infinity for other
+                              states.
    @param [out] best_arcs     [fsas.TotSize(1)], gets the idx012 of the last of
                               each state's best arcs, or -1.  May be nullptr,
-   and must be nullptr in the log semiring.
+                              and must be nullptr in the log semiring.
  */
 template <typename T>
 void StateScoresOnHost(bool forward, FsaVec &fsas,

@@ -23,11 +23,13 @@
 
 #include "torch/all.h"
 
-// Where the memory of torch's tensors on mps is.  Up to torch 2.15, the data
-// pointer of a storage is its MTLBuffer.  A later torch may make it the host's
-// address of the memory; torch's headers then find the buffer.  k2 first
-// asks torch's allocator which of the two a pointer is: a message to an address
-// would end the process.  PointerProblem() in mps_context.h has the answer.
+// Finds the memory of torch's tensors on mps.  Up to torch 2.15, the data
+// pointer of a storage is the storage's MTLBuffer.  In a later torch, the data
+// pointer may be the host's address of the memory; a function in torch's
+// headers then returns the buffer.  k2 first asks torch's allocator which of
+// the two the pointer is, since an Objective-C message to a mere address would
+// end the process.  PointerProblem() in mps_context.h says whether k2 found
+// out.
 
 namespace k2 {
 namespace mps {
@@ -40,7 +42,7 @@ struct Place {
 
 /* Returns where a tensor's first element is.
 
-   Dies if PointerProblem() tells of one.
+   Dies if PointerProblem() is not empty.
 
    @param [in] tensor   On device mps, with elements.
  */
@@ -49,7 +51,7 @@ Place PlaceOf(const torch::Tensor &tensor);
 /* Returns the host's address of the first byte of a storage; nullptr if the
    host cannot read the storage.
 
-   Dies if PointerProblem() tells of one.
+   Dies if PointerProblem() is not empty.
 
    @param [in] storage   On device mps, with at least one byte.
  */

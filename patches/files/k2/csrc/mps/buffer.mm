@@ -25,7 +25,7 @@
 #include "k2/csrc/mps/mps_context.h"
 #include "torch/version.h"
 
-// The header needs Apple's headers of graphs.
+// OperationUtils.h includes the header of MPSGraph.
 #if K2_TORCH_FINDS_BUFFERS && \
     __has_include(<MetalPerformanceShadersGraph/MetalPerformanceShadersGraph.h>)
 #define K2_ASKS_TORCH 1
@@ -43,7 +43,7 @@ enum class Pointers {
   kUnknown,
 };
 
-// Returns the buffer by torch's header, or nil.
+// Returns the buffer that torch's header finds; nil without that header.
 id<MTLBuffer> BufferByTorch(const torch::Tensor &tensor) {
 #if K2_ASKS_TORCH
   return at::native::mps::getMTLBufferStorage(tensor);
@@ -52,33 +52,34 @@ id<MTLBuffer> BufferByTorch(const torch::Tensor &tensor) {
 #endif
 }
 
-// Asks about one new tensor.  Sends a message only to what is a buffer by the
-// word of torch.
-Pointers Ask() {
+// Finds out by a new tensor what data pointers are.  Sends a message only to a
+// pointer that torch returned as a buffer.
+Pointers DetectPointers() {
   torch::Tensor tensor =
       torch::empty({1}, torch::device(torch::kMPS).dtype(torch::kInt));
   const void *data = tensor.storage().data();
-  // The allocator knows its memory by the data pointer, whatever that is.
+  // The allocator takes a data pointer of either kind.
   const void *address =
       at::mps::getIMPSAllocator()->getSharedBufferPtr(data).first;
   if (address == nullptr) return Pointers::kUnknown;
   if (address != data) return Pointers::kBuffers;
 
   id<MTLBuffer> buffer = BufferByTorch(tensor);
-  // A header that takes the pointer for the buffer is of an older torch.
+  // A header that returns the data pointer itself is of an older torch.
   if (buffer == nil || __builtin_bit_cast(const void *, buffer) == data)
     return Pointers::kUnknown;
   return [buffer contents] == data ? Pointers::kAddresses : Pointers::kUnknown;
 }
 
-Pointers Kind() {
-  static const Pointers kind = Ask();
+Pointers KindOfPointers() {
+  static const Pointers kind = DetectPointers();
   return kind;
 }
 
-Pointers KnownKind() {
-  K2_CHECK(Kind() != Pointers::kUnknown) << PointerProblem();
-  return Kind();
+// Dies if the kind is unknown.
+Pointers CheckedKind() {
+  K2_CHECK(KindOfPointers() != Pointers::kUnknown) << PointerProblem();
+  return KindOfPointers();
 }
 
 }  // namespace
@@ -86,7 +87,7 @@ Pointers KnownKind() {
 Place PlaceOf(const torch::Tensor &tensor) {
   void *data = tensor.storage().mutable_data();
   const NSUInteger offset = tensor.storage_offset() * tensor.itemsize();
-  if (KnownKind() == Pointers::kBuffers)
+  if (CheckedKind() == Pointers::kBuffers)
     return {__builtin_bit_cast(id<MTLBuffer>, data), offset};
   id<MTLBuffer> buffer = BufferByTorch(tensor);
   // A storage need not begin where the buffer begins.
@@ -96,14 +97,14 @@ Place PlaceOf(const torch::Tensor &tensor) {
 
 void *ContentsOf(const c10::Storage &storage) {
   void *data = storage.mutable_data();
-  if (KnownKind() == Pointers::kAddresses) return data;
+  if (CheckedKind() == Pointers::kAddresses) return data;
   return [__builtin_bit_cast(id<MTLBuffer>, data) contents];
 }
 
 }  // namespace mps
 
 std::string PointerProblem() {
-  if (mps::Kind() != mps::Pointers::kUnknown) return "";
+  if (mps::KindOfPointers() != mps::Pointers::kUnknown) return "";
   return "This k2 does not know what the data pointers of torch " TORCH_VERSION
          " for mps are, and so cannot find the memory of a tensor.";
 }

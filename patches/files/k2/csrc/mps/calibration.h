@@ -36,7 +36,7 @@ struct Placement {
 
   int64_t num_calls;                   // calls of PreferMetal()
   double last_work, last_steps;        // of the last one; 0 before the first
-  bool last_is_metal, last_is_forced;  // by K2_MPS_FORCE
+  bool last_is_metal, last_is_forced;  // K2_MPS_FORCE chose
 };
 
 // Returns a Placement for each Operation.
@@ -53,7 +53,7 @@ Costs BuiltInCosts(Operation operation);
 // Returns what SetCosts() has set, else BuiltInCosts().
 Costs CurrentCosts(Operation operation);
 
-// Keeps what PreferMetal() got and returned.
+// Records the arguments and the result of a call of PreferMetal().
 void RecordCall(Operation operation, double work, double steps, bool is_metal,
                 bool is_forced);
 

@@ -37,7 +37,7 @@ std::atomic<int64_t> bytes_to_mps{0};
 std::atomic<int64_t> bytes_to_cpu{0};
 std::atomic<int64_t> bytes_within_mps{0};
 
-// These are numbers to look at: nothing else is ordered by them.
+// No other access to memory depends on the order of these counters.
 constexpr auto kRelaxed = std::memory_order_relaxed;
 
 void Add(std::atomic<int64_t> *counter, int64_t n) {

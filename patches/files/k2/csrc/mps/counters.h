@@ -33,11 +33,11 @@ namespace mps {
 struct Counters {
   // Kernels of k2 that were dispatched.
   int64_t dispatches = 0;
-  // Operators of torch that gave the GPU work; operators.cc tells which.
+  // Operators of torch that gave the GPU work; operators.cc says which do.
   int64_t operators = 0;
-  // Those of them for which the host waits.
+  // Operators of torch, counted above too, for which the host waits.
   int64_t torch_waits = 0;
-  // Times that the host checked that the GPU was done.
+  // How often the host checked that the GPU was done.
   int64_t gates = 0;
   // Gates that took kWaitNanoseconds or longer.
   int64_t waits = 0;
@@ -85,7 +85,7 @@ inline void StopCounting() {}
 
 inline Counters GetCounters() { return {}; }
 
-// Only code for mps calls these.
+// Only a copy to mps calls this function.
 
 inline void CountCopyToMps(size_t) {}
 

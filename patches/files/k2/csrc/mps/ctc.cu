@@ -38,9 +38,9 @@ int32_t LanesOfCtcState(FsaVec &fsas) {
 }
 
 // Returns an instance of ctc_sums or of ctc_best_scores, with enough threads
-// for one and a half times the average number of states.  The host does not
-// know the largest FSA without a wait.  In a larger FSA each thread has several
-// states.
+// for one and a half times the average number of states.  To learn the size of
+// the largest FSA, the host would have to wait.  In a larger FSA, each thread
+// has several states.
 mps::Instance InstanceOf(const char *source, const char *kernel, FsaVec &fsas) {
   const int64_t num_fsas = fsas.Dim0(),
                 states = int64_t{fsas.TotSize(1)} * 3 / 2;
@@ -50,21 +50,30 @@ mps::Instance InstanceOf(const char *source, const char *kernel, FsaVec &fsas) {
       kCtcSimdWidth);
 }
 
+// Returns the floats of a DoubleSum or of a FloatSum, see ctc_sums.h.
 int32_t FloatsOfSum(bool use_double) { return use_double ? 3 : 2; }
 
-// Returns the rows from a checkpoint to the next, 1 to keep all rows.  More
-// rows take less memory: 8 rows of best scores, or 16 of sums.  Two things
-// limit them.  A block must take little time beside the pass through all rows,
-// so it has at most an 8th of the rows.  Threadgroup memory should hold half of
-// a block's rows, for most FSAs.
-int32_t RowsOfBlock(int64_t states_of_fsa, int32_t num_rows,
-                    int32_t floats_of_score, int32_t floats_in_block,
-                    int32_t block_floats) {
-  const int64_t fit =
-      (block_floats / states_of_fsa - 4 * floats_of_score) / floats_in_block;
-  const int32_t most = std::min(floats_of_score == 1 ? 8 : 16, num_rows / 8);
+// The floats of a state in BlockMemory, see ctc_blocks.h.
+struct FloatsOfState {
+  int32_t of_sum;  // in BlockMemory::sums
+  int32_t of_row;  // in a row of BlockMemory::rows
+};
+
+// Returns how many rows lead from one checkpoint to the next, a power of 2; 1
+// keeps all rows.  The checkpoints take 1 / rows of the memory of all rows.
+// Three things limit the rows.  With more than `most` rows, little memory would
+// be left to save.  A block must take little time beside the pass through all
+// rows, so it has at most an 8th of the rows.  Threadgroup memory, of
+// `block_floats`, should hold half of a block's rows, for most FSAs.
+int32_t RowsOfBlock(int64_t states_of_fsa, int32_t num_rows, int32_t most,
+                    FloatsOfState floats, int32_t block_floats) {
+  constexpr int32_t kSumsOfState = 4;  // two for each direction
+  const int64_t rows_that_fit =
+      (block_floats / states_of_fsa - kSumsOfState * floats.of_sum) /
+      floats.of_row;
+  most = std::min(most, num_rows / 8);
   int32_t rows = 1;
-  while (2 * rows <= most && rows <= fit) rows *= 2;
+  while (2 * rows <= most && rows <= rows_that_fit) rows *= 2;
   return rows;
 }
 
@@ -106,11 +115,12 @@ CtcInputs GetInputs(CtcCall &call) {
       dense.scores.ElemStride0(),
       dense.scores.Dim1(),
       LanesOfCtcState(graphs),
-      RowsOfBlock(states_of_fsa, call.num_rows, 1, 1, kCtcBestFloats),
+      RowsOfBlock(states_of_fsa, call.num_rows, 8, {1, 1}, kCtcBestFloats),
       call.all_sums
           ? 1
-          : RowsOfBlock(states_of_fsa, call.num_rows,
-                        FloatsOfSum(call.use_double), 2, kCtcSumFloats),
+          : RowsOfBlock(states_of_fsa, call.num_rows, 16,
+                        {FloatsOfSum(call.use_double), FloatsOfSum(false)},
+                        kCtcSumFloats),
       has_penalties,
       call.penalty,
       call.output_beam};
@@ -132,7 +142,7 @@ CtcInputs GetInputs(CtcCall &call) {
       b_scores.options()};
 }
 
-// Encodes ctc_best_scores, ctc_best_path and ctc_keep.
+// Encodes ctc_best_scores, ctc_best_path and ctc_keep.  Returns CtcSaved::kept.
 torch::Tensor KeptArcs(CtcCall &call, const CtcInputs &inputs) {
   const CtcParams &params = inputs.params;
   const torch::TensorOptions floats = inputs.floats,
@@ -180,8 +190,8 @@ bool PreferCtcMps(FsaVec &fsas, int64_t num_rows) {
                       {static_cast<uint32_t>(2 * fsas.Dim0()), sums.threads});
     return num_waves;
   };
-  // A dispatch goes through all rows.  For more rows than one dispatch may do,
-  // use the lattice: LaunchInParts() divides its kernels.
+  // One dispatch goes through all rows.  If the rows are too many for one
+  // dispatch, k2 makes the lattice, whose kernels LaunchInParts() divides.
   return work != 0 &&
          mps::PreferMetal(mps::Operation::kCtcLoss, work, num_rows,
                           count_waves) &&
@@ -192,7 +202,7 @@ std::pair<torch::Tensor, CtcSaved> CtcForward(CtcCall &call) {
   NVTX_RANGE(K2_FUNC);
   const CtcInputs inputs = GetInputs(call);
   const CtcParams &params = inputs.params;
-  // KeptArcs() has freed its memory: the sums get the same memory.
+  // KeptArcs() frees its other tensors, so the sums get their memory.
   torch::Tensor kept = KeptArcs(call, inputs);
 
   const torch::TensorOptions floats = inputs.floats;

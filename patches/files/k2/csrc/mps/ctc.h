@@ -31,8 +31,7 @@ namespace k2 {
 // (k2/python/k2/mps/ctc.py), under K2_WITH_MPS only.
 
 /* Returns whether the kernels are estimated to be faster than a lattice, see
-   placement.h; false if the host does not know that each of their dispatches
-   takes less than a second.
+   placement.h; false if one of their dispatches might take more than a second.
 
    @param [in] fsas       Decoding graphs on device mps.
    @param [in] num_rows   Rows of the longest sequence.
@@ -43,10 +42,10 @@ bool PreferCtcMps(FsaVec &fsas, int64_t num_rows);
 struct CtcCall {
   FsaVec graphs;      // decoding graphs on device mps, with arcs
   GraphIndex index;   // of the graphs
-  DenseFsaVec dense;  // scores of frames, of as many sequences as graphs,
-                      // in any order
+  DenseFsaVec dense;  // scores of frames: sequence i goes with graph i; the
+                      // lengths may be in any order
   int32_t num_rows;   // rows of the longest sequence, more than 0
-  // uint8, [arcs], whether `penalty` is for the arc; none for no arc
+  // uint8, [arcs], not 0 for an arc that gets `penalty`; nullopt if none does
   torch::optional<torch::Tensor> penalized;
   float penalty;      // for the scores of penalized arcs, after pruning:
                       // added once for each frame after the middle of the

@@ -62,7 +62,7 @@ DenseFsaVec DenseFsaVecMps(const at::Tensor &log_probs,
   *scores = torch::empty({num_rows, params.num_symbols + 1},
                          log_probs.options().requires_grad(false));
   torch::Tensor row_splits = GpuTensor<int32_t>(num_segments + 1);
-  // An empty tensor is not read.
+  // Metal binds no empty buffer.  Without log-probs the kernel reads none.
   const torch::Tensor &from = log_probs.numel() != 0 ? log_probs : *scores;
   int32_t row = 0;
   for (int32_t i = 0; i != num_segments;) {

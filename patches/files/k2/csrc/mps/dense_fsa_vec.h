@@ -31,7 +31,8 @@ namespace k2 {
 
 // A part of a sequence; it becomes one FSA of a DenseFsaVec.
 struct Segment {
-  int32_t sequence, start_frame, num_frames;
+  int32_t sequence;  // its index in log_probs
+  int32_t start_frame, num_frames;
 };
 
 /* Makes a DenseFsaVec on the GPU: one dispatch for about 200 segments,
@@ -39,7 +40,7 @@ struct Segment {
 
    @param [in] log_probs   torch.float32 on mps, indexed
                            [sequence][frame][symbol], of any strides.
-   @param [in] segments    Inside of log_probs; not empty.
+   @param [in] segments    Parts of log_probs, at least one.
    @param [out] scores     The tensor that shares the answer's memory,
                            contiguous.
  */
@@ -48,7 +49,8 @@ DenseFsaVec DenseFsaVecMps(const at::Tensor &log_probs,
                            at::Tensor *scores);
 
 /* Computes the gradient of log_probs from that of `scores`, in as many
-   dispatches.  Where segments overlap, it adds up in their order.
+   dispatches as DenseFsaVecMps().  Where segments overlap, their gradients are
+   added in the order of `segments`.
 
    @param [in] scores_grad   torch.float32 on mps, in the shape of `scores`,
                              contiguous.

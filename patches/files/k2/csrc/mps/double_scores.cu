@@ -66,8 +66,8 @@ DoubleScoresInputs GetInputs(BatchedFsas &batched) {
   Array1<int32_t> state_begins = fsas.RowSplits(1),
                   leaving_begins = fsas.RowSplits(2),
                   batch_begins = batched.state_batches.RowSplits(2);
-  // Metal binds no empty buffer.  Kernels that get no incoming arcs do not read
-  // their buffers.
+  // Metal binds no empty buffer.  Without incoming arcs, no kernel reads what
+  // stands in for them.
   torch::Tensor splits = ToTorch(leaving_begins);
   const bool has_incoming = batched.incoming.defined();
   CheckSizesOfBatches(fsas, batched.state_batches);
@@ -120,7 +120,7 @@ void LaunchBatches(DoubleScoresParams *params, int64_t num_waves, F launch) {
                      });
 }
 
-// Memory for the GPU to write.
+// Returns uninitialized memory for the GPU to write.
 torch::Tensor New(const DoubleScoresInputs &inputs, torch::IntArrayRef sizes,
                   torch::ScalarType dtype = torch::kFloat) {
   return torch::empty(sizes, inputs.arcs.options().dtype(dtype));

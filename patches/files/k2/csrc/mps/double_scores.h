@@ -56,7 +56,8 @@ struct DoubleScores {
   bool log_semiring;
 };
 
-/* Whether the kernels are faster than the host, see placement.h.
+/* Returns whether the kernels are estimated to be faster than the host, see
+   placement.h.
 
    @param [in] fsas         As in BatchedFsas.
    @param [in] num_batches  Batches of states of all FSAs.

@@ -41,8 +41,8 @@ torch::Tensor GpuTensor(int64_t dim) {
       torch::dtype(c10::CppTypeToScalarType<T>::value).device(torch::kMPS, 0));
 }
 
-/* Returns an array over the first `dim` elements, of sizeof(T) bytes, of a
-   tensor of GpuTensor().
+/* Returns an array over the memory of a tensor that GpuTensor() returned.  The
+   array has `dim` elements of sizeof(T) bytes.
  */
 template <typename T>
 Array1<T> GpuArray(const torch::Tensor &tensor, int32_t dim) {

@@ -35,16 +35,17 @@ struct GraphIndex {
   Array1<int32_t> memory;
 
   torch::Tensor incoming_begins;  // [states + 1], into `incoming`
-  torch::Tensor incoming;         // [arcs], by the states that they enter
-  torch::Tensor by_label;         // [arcs], by FSA and label
-  torch::Tensor fsa_of_arc;       // [arcs]
+  torch::Tensor incoming;         // [arcs], the arcs, sorted by the states
+                                  // that they enter
+  torch::Tensor by_label;         // [arcs], the arcs, sorted by FSA and label
+  torch::Tensor fsa_of_arc;       // [arcs], the FSA of each arc
   torch::Tensor labels;           // [FSAs, 2], the lowest and the highest label
                                   // of each FSA, -1 without arcs
   torch::Tensor every_fsa;        // [FSAs]: 0, 1, ...
 };
 
-/* Returns an index in memory that the host may write until a kernel gets it.
-   The caller calls FillGraphIndex() next, which may be much later.
+/* Returns an index that is not filled, in memory that the host may write.  The
+   caller must call FillGraphIndex() before a kernel gets the index.
 
    Waits for the GPU, since its pending work may still use the memory.
 
@@ -53,7 +54,8 @@ struct GraphIndex {
 GraphIndex ReserveGraphIndex(FsaVec &fsas);
 
 /* Fills an index of ReserveGraphIndex() on the host, without a wait: the caller
-   makes sure that no pending work of the GPU writes states or labels of arcs.
+   must make sure that no pending work of the GPU writes states or labels of
+   arcs.
 
    @return   The lowest and the highest label.
  */

@@ -25,14 +25,15 @@
 
 #include "k2/csrc/mps/metal.h"
 
-// Sizes of threadgroups, lanes for each state, and how long a dispatch is.
+// Chooses the threads of a threadgroup and the lanes of a state, and divides a
+// dispatch that would take too long.
 
 namespace k2 {
 namespace mps {
 
 /* Returns how many units of `unit` threads fit into a threadgroup of a
    kernel, at least 1.  A unit is a simdgroup, or several that work together.
-   Throws if the kernel runs with fewer than `unit` threads.
+   Throws if a threadgroup of the kernel may have fewer than `unit` threads.
 
    @param [in] source, kernel, device_of   As for MaxThreadsPerThreadgroup().
  */
@@ -40,8 +41,8 @@ inline int64_t MaxUnits(const std::string &source, const std::string &kernel,
                         const torch::Tensor &device_of, uint32_t unit) {
   const int64_t most =
       MaxThreadsPerThreadgroup(source, kernel, device_of) / unit;
-  TORCH_CHECK(most > 0, "This GPU runs ", kernel, " with fewer than ", unit,
-              " threads");
+  TORCH_CHECK(most > 0, "On this GPU a threadgroup of the kernel ", kernel,
+              " may have fewer than ", unit, " threads");
   return most;
 }
 
@@ -64,9 +65,10 @@ struct Instance {
 };
 
 /* Returns the instance that fits a batch.  A kernel's instances are KERNEL_256,
-   KERNEL_512 and KERNEL_1024, after the most threads that their threadgroups
-   may have: the fewer, the more registers Metal's compiler gives a thread, and
-   the less threadgroup memory an instance takes.  Throws as MaxUnits() does.
+   KERNEL_512 and KERNEL_1024, named after the most threads that their
+   threadgroups may have.  The fewer these threads, the more registers Metal's
+   compiler gives a thread, and the less threadgroup memory an instance takes.
+   Throws as MaxUnits() does.
 
    @param [in] source, kernel, device_of, wanted, unit   As for FitThreads().
  */
@@ -124,7 +126,7 @@ inline int64_t NumWaves(const std::string &source, const std::string &kernel,
    microseconds by estimate, and at most 2^28 units of work, of which one core
    is estimated to do more in a second.
 
-   @param [in] work        Units of work of all steps, about: arcs to follow.
+   @param [in] work        About how many arcs all steps follow.
    @param [in] num_steps   Number of steps.
    @param [in] num_waves   What NumWaves() returns.
    @return                 At least 1, at most num_steps unless that is 0.

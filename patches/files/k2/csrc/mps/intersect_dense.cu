@@ -42,8 +42,9 @@ int32_t WidthOf(FsaVec &fsas) {
   return mps::LanesOfState(fsas.NumElements(), fsas.TotSize(1), kIdArcsOfLane);
 }
 
-// The grid of the passes.  The host does not know the largest FSA without a
-// wait.  Most FSAs are not much larger than the average.
+// Returns the grid of the passes, with enough threads for one and a half times
+// the average number of states.  To learn the size of the largest FSA, the host
+// would have to wait; most FSAs are not much larger than the average.
 mps::Grid GridOfPasses(FsaVec &fsas) {
   const int32_t num_fsas = fsas.Dim0(), width = WidthOf(fsas);
   return {static_cast<uint32_t>(2 * num_fsas),
@@ -75,7 +76,7 @@ std::unique_ptr<Lattice> IntersectDenseMps(
                 num_words = num_states / kLtSimdWidth + num_fsas,
                 stride = b_fsas.scores.ElemStride0(),
                 num_columns = b_fsas.scores.Dim1(), width = WidthOf(a_fsas);
-  const int64_t of_step = 2 * int64_t{num_states},
+  const int64_t scores_of_step = 2 * int64_t{num_states},
                 num_frames = int64_t{num_fsas} * num_steps;
   TORCH_CHECK(num_frames * kLtSimdWidth <= std::numeric_limits<int32_t>::max(),
               "intersect_dense on mps counts threads in 32 bits, which ",
@@ -93,7 +94,8 @@ std::unique_ptr<Lattice> IntersectDenseMps(
                       leaving_begins = ToTorch(lattice->leaving_begins),
                       b_scores = ToTorch(b_fsas.scores),
                       row_begins = ToTorch(lattice->row_begins),
-                      state_scores = GpuTensor<float>(num_steps * of_step);
+                      state_scores =
+                          GpuTensor<float>(num_steps * scores_of_step);
   const mps::Grid passes = GridOfPasses(a_fsas);
   const int32_t num_scores = (b_fsas.scores.Dim0() - 1) * stride + num_columns;
   const int64_t work = int64_t{num_arcs} * num_rows,
@@ -164,7 +166,8 @@ std::unique_ptr<Lattice> IntersectDenseMps(
       best_arcs = GpuTensor<int32_t>(num_frames);
       paths = GpuTensor<int32_t>(3 * num_fsas);
       params.has_best_arcs = 1;
-      // These have one simdgroup for each FSA: not more waves than the passes.
+      // find_best_paths has one simdgroup for each FSA, so it has no more waves
+      // than the passes.
       mps::LaunchInParts(
           work, num_steps, num_waves, [&](int32_t first, int32_t last) {
             mps::Launch(

@@ -36,7 +36,7 @@ namespace k2 {
  */
 bool PreferIntersectDenseMps(FsaVec &a_fsas, int64_t num_rows);
 
-/* IntersectDense() on the GPU.  The lattice's bits are the CPU's.
+/* IntersectDense() on the GPU.  The lattice equals the CPU's, bit for bit.
 
    The host waits once, for the number of states and arcs to allocate, and once
    more each time that a limit narrows the beam.  It does not wait for the
@@ -45,7 +45,7 @@ bool PreferIntersectDenseMps(FsaVec &a_fsas, int64_t num_rows);
    All tensors are torch.int32 on mps, contiguous.
 
    @param [in] a_fsas         Decoding graphs, with 3 axes and arcs.
-   @param [in] index          Of a_fsas.
+   @param [in] index          The index of a_fsas.
    @param [in] b_fsas         Scores of frames.
    @param [in] num_rows       Rows of b_fsas of the longest sequence.
    @param [in] a_to_b_map     For each graph the index of its sequence in

@@ -21,8 +21,9 @@
 
 #include <cstddef>
 
-// An embedded file of kernels includes this header alone.  With torch's headers
-// such a file would take as long to compile as one of k2's largest sources.
+// The C++ file that embeds a file of kernels includes this header alone.  With
+// torch's headers, it would take as long to compile as one of k2's largest
+// sources.
 
 namespace k2 {
 namespace mps {

@@ -38,7 +38,8 @@ namespace k2 {
 struct Lattice {
   FsaVec fsas;
   Array1<int32_t> arc_map_a, arc_map_b;
-  // What GetFsaVecBasicProperties() would return; -1 if not known.
+  // What GetFsaVecBasicProperties() would return; -1 if the kernels cannot
+  // tell.
   int32_t properties;
 
   // The number of frames of each FSA.  Frames after the end of an FSA's

@@ -90,8 +90,8 @@ inline Arguments Join(Arguments arguments, const Arguments &more) {
 
    Dies if the kernel does not exist or does not compile, or if the grid is too
    large for the kernel.  The message has the kernel's name, and the compiler's
-   text if there is one.  Throws if the GPU did not complete an earlier kernel,
-   see ThrowIfFailed() in stream.h.
+   message if there is one.  Throws if the GPU did not complete an earlier
+   kernel, see ThrowIfFailed() in stream.h.
 
    @param [in] source      The name of the file without its extension.
    @param [in] kernel      The name of the function in the file.
@@ -117,7 +117,7 @@ uint32_t MaxThreadsPerThreadgroup(const std::string &source,
                                   const torch::Tensor &device_of);
 
 // Returns the bytes of threadgroup memory that a threadgroup of this kernel
-// has.  Arguments and errors are those of MaxThreadsPerThreadgroup().
+// takes.  Arguments and errors are those of MaxThreadsPerThreadgroup().
 uint32_t ThreadgroupMemory(const std::string &source, const std::string &kernel,
                            const torch::Tensor &device_of);
 

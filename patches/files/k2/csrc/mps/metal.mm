@@ -57,7 +57,8 @@ NSString *ToNSString(const std::string &s) {
   return [NSString stringWithUTF8String:s.c_str()];
 }
 
-// Scores may be infinite, and NaN must remain what it is.
+// Fast math assumes that no number is infinite or NaN.  Scores may be infinite,
+// and a NaN must remain a NaN.
 void TurnFastMathOff(MTLCompileOptions *options) {
 #if __MAC_OS_X_VERSION_MAX_ALLOWED >= 150000
   if (@available(macOS 15.0, *)) {
@@ -66,7 +67,8 @@ void TurnFastMathOff(MTLCompileOptions *options) {
     return;
   }
 #endif
-  // macOS 15 deprecates it, with the headers of macOS 15.
+  // The headers of macOS 15 deprecate fastMathEnabled for code that runs only on
+  // macOS 15 or later.  Such code has returned above.
 #if __MAC_OS_X_VERSION_MAX_ALLOWED < 150000 || \
     __MAC_OS_X_VERSION_MIN_REQUIRED < 150000
   options.fastMathEnabled = NO;
@@ -232,8 +234,9 @@ void Launch(const std::string &source, const std::string &kernel, Grid grid,
   uint32_t numbers = 0;
   for (const Argument &argument : arguments) {
     const uint32_t bit = uint32_t{1} << argument.number;
-    K2_CHECK((numbers & bit) == 0) << "The kernel " << kernel
-                                   << " has two arguments " << argument.number;
+    K2_CHECK((numbers & bit) == 0)
+        << "The kernel " << kernel << " has two arguments with the number "
+        << argument.number;
     numbers |= bit;
     if (!argument.bytes.empty()) continue;
     const torch::Tensor &tensor = argument.tensor;
@@ -243,7 +246,8 @@ void Launch(const std::string &source, const std::string &kernel, Grid grid,
         << tensor.toString() << " of shape " << tensor.sizes();
     device = DeviceOf(tensor);
   }
-  K2_CHECK(device != nil) << "The kernel " << kernel << " has no tensor";
+  K2_CHECK(device != nil) << "No argument of the kernel " << kernel
+                          << " is a tensor";
 
   id<MTLComputePipelineState> pipeline =
       Pipelines::Get().Find(device, source, kernel);

@@ -43,8 +43,8 @@ bool HasMps();
 
 /* Returns the context of torch's mps device (there is one such device).
 
-   Dies with an explanation if k2 was built without K2_WITH_MPS, torch finds
-   no mps device, or PointerProblem() tells of one.
+   Dies with an explanation if k2 was built without K2_WITH_MPS, torch finds no
+   mps device, or PointerProblem() is not empty.
  */
 ContextPtr GetMpsContext();
 

@@ -64,8 +64,8 @@ Params GetParams(const torch::Tensor &px, const torch::Tensor &py,
       p.sizes() == torch::IntArrayRef({B, S + 1, T + 1}) && p.is_contiguous(),
       "p must be contiguous, of shape ", torch::IntArrayRef({B, S + 1, T + 1}),
       ". Given: ", p.sizes());
-  // The kernels count the elements of a sequence in 32 bits, also those of rows
-  // and columns after the last ones, which they do not touch.
+  // The kernels count the elements of a sequence in 32 bits.  They also count
+  // elements of rows and columns after the last ones, but do not touch these.
   TORCH_CHECK((S + kMiMaxRows) * (T + 1) + 2 * kMiColumns <=
                   std::numeric_limits<int32_t>::max(),
               "A sequence pair of lengths ", S, " and ", T,
@@ -86,8 +86,8 @@ Params GetParams(const torch::Tensor &px, const torch::Tensor &py,
 }
 
 // Metal binds no empty buffer.  Input() replaces an empty input by a row, which
-// the kernel loads and does not use.  Output() replaces an empty output by `p`,
-// which the kernel does not touch in its place.
+// the kernel loads and does not use.  Output() replaces an empty output by `p`;
+// the kernel writes nothing there.
 torch::Tensor Input(const torch::Tensor &tensor, const torch::Tensor &p) {
   return tensor.numel() != 0 ? tensor : torch::empty({p.size(2)}, p.options());
 }

@@ -25,8 +25,9 @@
 #include "ATen/record_function.h"
 #include "k2/csrc/mps/counters.h"
 
-// Counts torch's operators on mps.  torch calls a function at the begin and at
-// the end of each operator, in all threads, while one is registered.
+// Counts torch's operators on mps.  While OnBegin() and OnEnd() are registered,
+// torch calls them at the beginning and at the end of each operator, in all
+// threads.
 
 namespace k2 {
 namespace mps {
@@ -37,7 +38,7 @@ std::mutex g_watch_mutex;
 int32_t g_num_watching = 0;
 at::CallbackHandle g_handle = 0;
 
-// The operators of this thread that were counted.
+// How many operators of this thread were counted.
 thread_local int64_t t_count = 0;
 
 bool IsOnMps(const at::Tensor &tensor) {
@@ -111,7 +112,7 @@ bool ReadsValues(const c10::optional<c10::OperatorHandle> &op) {
 
 void OnEnd(const at::RecordFunction &function, at::ObserverContext *context) {
   const auto *begin = static_cast<Begin *>(context);
-  // An operator that calls others is counted as those.
+  // An operator that has called counted operators is not counted itself.
   if (t_count != begin->count) return;
   const auto name = function.operator_name();
   const auto schema = function.operator_schema();

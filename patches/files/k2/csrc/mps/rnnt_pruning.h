@@ -57,9 +57,9 @@ torch::Tensor RnntPrune(const torch::optional<torch::Tensor> &am,
    @param [in] ranges    As for RnntPrune().
    @param [in] num_symbols  S.
    @param [in] needs_am, needs_lm   Which gradients to compute.
-   @return  The gradients: of am, [B][T][D], or of rows of am that were expanded
-            to s_range; and of lm, [B][S + 1][D].  They are undefined tensors
-            where they are not needed.
+   @return  The gradients of am, [B][T][D], and of lm, [B][S + 1][D].  Without
+            `out`, the first one is the sum of out_grad over the rows of each
+            frame.  A gradient that is not needed is an undefined tensor.
  */
 std::pair<torch::Tensor, torch::Tensor> RnntPruneBackward(
     torch::Tensor out_grad, const torch::optional<torch::Tensor> &out,

@@ -41,8 +41,8 @@ class NoAutocast {
   c10::impl::ExcludeDispatchKeyGuard guard_{c10::autocast_dispatch_keyset};
 };
 
-// What the forward pass saves.  Those of am alone are am_max if there is no
-// am-only scale: Metal binds no empty buffer.
+// What the forward pass saves.  Without an am-only scale, unigram and
+// am_log_sum are am_max: Metal binds no empty buffer.
 struct RnntSmoothedSaved {
   torch::Tensor am_exp, lm_exp, am_max, lm_max, lm_log_sum, next, unigram,
       am_log_sum, log_sums;
@@ -52,7 +52,8 @@ struct RnntSmoothedSaved {
             next,   unigram, am_log_sum, log_sums};
   }
   static RnntSmoothedSaved FromVector(const std::vector<torch::Tensor> &all) {
-    TORCH_CHECK(all.size() == 9, "Not what the forward pass saved");
+    TORCH_CHECK(all.size() == 9,
+                "The forward pass saves 9 tensors. Given: ", all.size());
     return {all[0], all[1], all[2], all[3], all[4],
             all[5], all[6], all[7], all[8]};
   }
@@ -74,7 +75,7 @@ RnntSmoothedParams GetRnntParams(const RnntSmoothed &in, bool is_loss,
           in.symbols.sizes() == torch::IntArrayRef({params.B, params.S}) &&
           in.symbols.is_mps() && in.symbols.is_contiguous() &&
           in.symbols.scalar_type() == torch::kLong,
-      "symbols or lm do not go with am");
+      "symbols or lm do not fit the shape of am");
   TORCH_CHECK(0 <= in.termination_symbol && in.termination_symbol < params.C,
               "There is no symbol ", in.termination_symbol);
   params.blank = in.termination_symbol;
@@ -95,7 +96,8 @@ int32_t RnntGradMode(const std::string &reduction) {
   return reduction == "none" ? kRsNone : reduction == "sum" ? kRsSum : kRsMean;
 }
 
-// Metal binds no empty buffer; `other` is not read or written in its place.
+// Returns `other` in place of a tensor that is empty or not defined: Metal
+// binds no empty buffer.  The kernels neither read nor write `other` there.
 const torch::Tensor &Bound(const torch::Tensor &tensor,
                            const torch::Tensor &other) {
   return tensor.defined() && tensor.numel() != 0 ? tensor : other;
@@ -105,8 +107,7 @@ struct RnntSmoothedScores {
   torch::Tensor px, py, px_grad, py_grad, ones;
 };
 
-// Computes px and py, and fills what is outside of the boundary of the
-// gradients.
+// Computes px and py, and writes 0 to their gradients outside of the boundary.
 RnntSmoothedScores GetRnntScores(const RnntSmoothed &in,
                                  const RnntSmoothedParams &params,
                                  RnntSmoothedSaved *saved) {

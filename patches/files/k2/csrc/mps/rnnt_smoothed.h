@@ -31,7 +31,8 @@ namespace k2 {
    k2/python/k2/rnnt_loss.py computes.
 
    All tensors are on device mps and contiguous, and torch.float32 unless stated
-   otherwise.  No size is 0, but S may be.
+   otherwise.  No size is 0, but S may be.  Below, a command of the GPU is a
+   dispatch, or a matrix product by torch.
  */
 struct RnntSmoothed {
   torch::Tensor lm;        // [B][S + 1][C]

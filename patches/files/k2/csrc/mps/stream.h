@@ -44,9 +44,9 @@ void RunInStream(const std::function<void()> &f);
 
 /* Waits until the GPU is done with all work so far, of all threads and of all
    of torch's streams.  Without pending work, a call takes some tens of
-   nanoseconds; after a program's first torch.mps.Stream(), as long for each of
-   torch's 33 streams.  May be called from any thread, but not from inside of
-   torch's dispatch queue.
+   nanoseconds; after a program's first torch.mps.Stream(), it takes that time
+   for each of torch's 33 streams.  May be called from any thread, but not from
+   inside of torch's dispatch queue.
 
    Throws what ThrowIfFailed() or torch::mps::synchronize() throws.
  */

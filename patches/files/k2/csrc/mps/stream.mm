@@ -34,7 +34,7 @@ namespace mps {
 
 namespace {
 
-// What the GPU has not completed, since ThrowIfFailed() threw last.
+// The kernels that the GPU failed to complete since ThrowIfFailed() last threw.
 struct Failures {
   std::atomic<bool> any{false};
   std::mutex mutex;
@@ -47,7 +47,7 @@ Failures &GetFailures() {
   return *failures;
 }
 
-// Metal's handlers call this on threads of their own.
+// Metal calls this from completion handlers, on Metal's own threads.
 void NoteFailure(const std::string &kernel, NSError *error) {
   Failures &failures = GetFailures();
   std::lock_guard<std::mutex> lock(failures.mutex);
@@ -60,8 +60,8 @@ void NoteFailure(const std::string &kernel, NSError *error) {
   failures.any = true;
 }
 
-// Set in a child of fork(), which has neither the threads of Metal nor those of
-// its dispatch queues: it would wait for them for ever.
+// True in a child of fork().  A child has neither Metal's threads nor those of
+// dispatch queues, so a call that waits for them would never return.
 std::atomic<bool> is_forked{false};
 
 void RefuseFork() {
@@ -94,7 +94,7 @@ void RunInStream(const std::function<void()> &f) {
       error = std::current_exception();
     }
   };
-  // A block copies the variables that it uses; so it uses pointers.
+  // A block copies the variables that it uses, so this block uses a pointer.
   auto *p = &run;
   RunBlocking([p]() {
     dispatch_sync(torch::mps::get_dispatch_queue(), ^{

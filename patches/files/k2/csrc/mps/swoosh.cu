@@ -33,7 +33,8 @@ namespace k2 {
 namespace {
 
 constexpr double kSwooshCoeff = 0.08;
-// The largest (swoosh'(x) + kSwooshCoeff) / kStepOfDeriv plus 1 fits into eight
+// The backward pass gets swoosh'(x) + kSwooshCoeff, which is at most 1, in
+// these steps.  Rounding adds less than 1 step: the number fits into eight
 // bits.
 constexpr double kStepOfDeriv = 1.005 / 255;
 
@@ -58,19 +59,19 @@ struct Function {
   }
 };
 
-// Returns a number as a sum of two: a float, and what it was rounded by.
+// A number as a sum of two floats: the rounded number, and the rounding error.
 struct Sum {
   float high, low;
 
   explicit Sum(double x) : high(x), low(x - high) {}
 };
 
-/* Returns a table.
+/* Returns a table of a function's values and slopes at equidistant nodes.
 
-   @param [in] base   A node: a float, so that a node is a float that the
-                      kernels compute as well.
-   @param [in] step   The distance of nodes.
-   @param [in] first  About the first node.
+   @param [in] base   One of the nodes.  It is a float, so that the host and the
+                      kernels compute the same nodes.
+   @param [in] step   The distance from one node to the next.
+   @param [in] first  About where the first node is.
  */
 SwooshTable MakeTable(const Function &function, float base, double step,
                       double first) {
@@ -98,7 +99,7 @@ SwooshTail MakeTail(double slope, double intercept) {
 // What the kernels need of a function.
 struct Constants {
   SwooshTable table, deriv_table;
-  SwooshParams params;  // with the shift and the tails alone
+  SwooshParams params;  // only the shift and the tails are set
 };
 
 /* Returns the constants of a function.
@@ -143,7 +144,8 @@ const Constants &ConstantsOf(SwooshKind kind) {
   return kind == SwooshKind::kL ? l : r;
 }
 
-bool IsRead(torch::ScalarType type) {
+// Returns whether there are kernels that read this type.
+bool HasKernels(torch::ScalarType type) {
   return type == torch::kFloat || type == torch::kHalf ||
          type == torch::kBFloat16;
 }
@@ -151,7 +153,7 @@ bool IsRead(torch::ScalarType type) {
 // Returns x or a copy, of a type that kernels read, in memory without gaps.
 torch::Tensor Input(torch::Tensor x) {
   x = x.detach();
-  if (!IsRead(x.scalar_type())) x = x.to(torch::kFloat);
+  if (!HasKernels(x.scalar_type())) x = x.to(torch::kFloat);
   return x.is_non_overlapping_and_dense() ? x : x.contiguous();
 }
 
@@ -160,7 +162,7 @@ torch::Tensor Output(const torch::Tensor &x, torch::ScalarType type) {
   return torch::empty_strided(x.sizes(), x.strides(), x.options().dtype(type));
 }
 
-// Returns whether a thread may load its elements at once.
+// Returns whether a thread may load a chunk's elements as one vector.
 bool IsAligned(const torch::Tensor &x) {
   return x.storage_offset() % kSwooshOfChunk == 0;
 }
@@ -260,7 +262,7 @@ torch::Tensor SwooshBackwardMps(const torch::Tensor &y_grad,
   torch::Tensor from = y_grad.detach().to(torch::kFloat);
   if (!HaveOneOrder(from, deriv))
     from = Output(deriv, torch::kFloat).copy_(from);
-  torch::Tensor x_grad = Output(deriv, IsRead(type) ? type : torch::kFloat);
+  torch::Tensor x_grad = Output(deriv, HasKernels(type) ? type : torch::kFloat);
   SwooshGradParams params = {};
   params.size = deriv.numel();
   params.is_aligned = IsAligned(from);

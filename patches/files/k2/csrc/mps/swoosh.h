@@ -52,8 +52,8 @@ std::pair<torch::Tensor, torch::Tensor> SwooshAndDerivMps(SwooshKind kind,
    @return  The output, and for SwooshBackwardMps() the derivative in eight bits
             (torch.uint8), rounded at random so that its mean is right.  The
             next 64 bits of torch's generator for the CPU are the seed of all
-            random numbers: torch.manual_seed() and what keeps that generator's
-            state reproduce them.
+            random numbers: torch.manual_seed(), or a restored state of that
+            generator, reproduces them.
  */
 std::pair<torch::Tensor, torch::Tensor> SwooshForwardMps(SwooshKind kind,
                                                          torch::Tensor x,

@@ -64,8 +64,8 @@ def check_graph_and_dense(
         graph: 'k2.Fsa',
         dense: 'k2.DenseFsaVec',
         a_to_b_map: Optional[torch.Tensor] = None) -> None:
-    '''Raise a RuntimeError if the two are on different devices. Raise an
-    AssertionError if there is a map without a number for each Fsa.'''
+    '''Raise a RuntimeError if `graph` and `dense` are on different devices.
+    Raise an AssertionError if `a_to_b_map` does not fit `graph`.'''
     if graph.device != dense.device:
         move = f"make it of log_probs.to('{graph.device}')"
         if graph.device.type == 'cpu':
@@ -127,15 +127,15 @@ def check_axes(function: str, fsas: 'k2.Fsa', num_axes: int) -> None:
 
 
 def check_max_token(max_token: int, num_arcs: int) -> None:
-    '''Raise an AssertionError unless a graph for the tokens up to `max_token`
-    can have that many arcs.'''
+    '''Raise an AssertionError unless a graph for the tokens up to `max_token`,
+    with `num_arcs` arcs, can be made.'''
     assert max_token >= 0, f'max_token must not be negative. Given: {max_token}'
     assert num_arcs < 2**31, (
         f'max_token {max_token} is too large: {num_arcs} arcs')
 
 
 def check_pair(a: 'k2.Fsa', b: 'k2.Fsa', sorted_arcs: bool) -> None:
-    '''Raise an AssertionError unless :func:`k2.intersect` takes these.
+    '''Raise an AssertionError unless :func:`k2.intersect` takes `a` and `b`.
 
     Args:
       sorted_arcs:

@@ -97,7 +97,7 @@ def system_problem(system: System) -> Optional[str]:
             'such as Homebrew\'s in /opt/homebrew, and install torch and k2 '
             'in it. "import platform; platform.machine()" tells which '
             'processor a Python is for.')
-    # To a program built for an older macOS, a newer one calls itself 10.16.
+    # To a program that was built for an older macOS, a newer one reports 10.16.
     version = '' if system.version == '10.16' else system.version
     if version and _numbers(version) < _numbers(MIN_MACOS):
         return (
@@ -184,7 +184,7 @@ def facts() -> Facts:
 def _pointer_problem() -> str:
     import torch
     import _k2
-    # The answer costs an allocation, so `import k2` asks only a newer torch.
+    # The answer takes an allocation, so k2 asks only if torch is newer.
     if _numbers(torch.__version__) < _numbers(UNKNOWN_TORCH):
         return ''
     return _k2.version.mps_pointer_problem()
@@ -211,11 +211,12 @@ def _linker_problem() -> str:
 
 
 def _numbers(version: str) -> Tuple[int, ...]:
+    '''Return the first two numbers of a version, to compare versions.'''
     return tuple(map(int, re.findall(r'\d+', version.split('+')[0])[:2]))
 
 
 def _translated() -> bool:
-    '''Whether Rosetta runs this process.'''
+    '''Return whether Rosetta runs this process.'''
     answer = subprocess.run(['sysctl', '-n', 'sysctl.proc_translated'],
                             capture_output=True, text=True)
     return answer.stdout.strip() == '1'

@@ -24,9 +24,9 @@ def first_gradient_only(backward: Callable) -> Callable:
     '''Decorate the backward() of an autograd function that calls `_k2`.
 
     With create_graph=True the function raises.
-    ``torch.autograd.function.once_differentiable`` raises only if a second
-    gradient goes to the incoming gradient. One to the function's own arguments
-    would lack a part, without an error.
+    ``torch.autograd.function.once_differentiable`` raises only for the second
+    gradient of the incoming gradient. The second gradient of the function's own
+    arguments would lack a part, without an error.
     '''
 
     @functools.wraps(backward)

@@ -16,8 +16,8 @@
 '''Pickles of k2's objects, also for other processes.
 
 multiprocessing shares the memory of tensors.  It fails if two tensors have the
-same memory, or if another allocator than torch's made the memory.  Both are so
-for tensors that k2 returns, so these pickles hold bytes of the CPU.
+same memory, or if another allocator than torch's made the memory.  Both are
+true of tensors that k2 returns, so these pickles hold bytes of the CPU.
 '''
 import pickle
 from multiprocessing.reduction import ForkingPickler

@@ -28,7 +28,7 @@ import torch
 from .eager import eager
 
 # k2 adds the smallest normal number to sums before it takes their log.  This is
-# the log of float64's.
+# the log of the smallest normal number of float64.
 _LEAST = math.log(torch.finfo(torch.float64).tiny)
 
 

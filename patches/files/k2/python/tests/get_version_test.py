@@ -44,7 +44,7 @@ class TestGetVersion(unittest.TestCase):
         spec.loader.exec_module(self.get_version)
 
     def check(self, options, devices):
-        # Without nvcc, and without the variables of other kinds of wheels.
+        # There is no nvcc, and no variable that asks for another kind of wheel.
         env = {'PATH': '', 'K2_CMAKE_ARGS': options}
         with mock.patch.dict(os.environ, env, clear=True):
             version = self.get_version.get_package_version()

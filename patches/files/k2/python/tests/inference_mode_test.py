@@ -27,7 +27,7 @@ import torch
 
 
 class TestInferenceMode(unittest.TestCase):
-    '''torch.inference_mode() gives what torch.no_grad() gives.'''
+    '''Results under torch.inference_mode() are those under torch.no_grad().'''
 
     @classmethod
     def setUpClass(cls):
@@ -121,7 +121,7 @@ class TestInferenceMode(unittest.TestCase):
             assert not extra.is_inference()
             assert k2.index_select(extra, first).tolist() == [4, 2]
 
-    def test_graph_of_inside_trains(self):
+    def test_graph_made_inside_trains(self):
         for device in self.devices:
             with torch.inference_mode():
                 vec = k2.create_fsa_vec([k2.ctc_topo(4, device=device)])
@@ -133,7 +133,7 @@ class TestInferenceMode(unittest.TestCase):
             total = log_probs.grad.sum().item()
             assert abs(total - 12) < 1e-4, total  # the rounding of 60 terms
 
-    def test_cache_of_inside_has_gradients(self):
+    def test_cache_filled_inside_has_gradients(self):
         functions = ('get_tot_scores', 'get_forward_scores',
                      'get_backward_scores', 'get_arc_post')
         for device in self.devices:

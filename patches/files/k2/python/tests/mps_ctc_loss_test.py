@@ -63,7 +63,7 @@ class TestMpsCtcLoss(unittest.TestCase):
             self.compare(use_double_scores=use_double)
 
     def test_scores_up_to_the_limit(self):
-        # The loss is 3.6e8, the largest with exact exponents is 3.7e8.
+        # The loss is 3.6e8.  Exponents are exact up to a loss of 3.7e8.
         scores = (self.log_probs * 4).round()
         for offset in (2e6, -5e6, 1.2e7, -1.2e7):
             self.log_probs = scores + offset
@@ -144,7 +144,7 @@ class TestMpsCtcLossInDoublePrecision(unittest.TestCase):
           log_probs:
             A tensor of shape (N, T, C).
           num_frames:
-            The frames of each sequence, most first.
+            The number of frames of each sequence; the largest comes first.
           gradient_of:
             Returns the gradient of a function of log_probs.
         '''

@@ -35,7 +35,7 @@ DEVICES = ('cpu', 'mps')
 # Without this, the host would do these small problems.
 @mock.patch.dict(os.environ, {'K2_MPS_FORCE': 'metal'})
 class TestMpsOnlineDenseIntersecter(unittest.TestCase):
-    '''After every chunk, the lattices equal the CPU's to the bit.'''
+    '''After every chunk, the lattices equal the CPU's, bit for bit.'''
 
     def setUp(self):
         torch.manual_seed(1)

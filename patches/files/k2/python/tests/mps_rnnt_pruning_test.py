@@ -31,7 +31,7 @@ EPS = torch.finfo(torch.float32).eps
 
 
 def _gradients(rnnt_type, S=S, T=T):
-    '''The gradients of a recursion, on the CPU.'''
+    '''Return the gradients of a recursion, and its boundary, on the CPU.'''
     columns = T + (rnnt_type == 'regular')
     px = torch.randn(B, S, columns)
     if rnnt_type == 'regular':

@@ -200,8 +200,9 @@ class TestMpsScoresOfPaths(unittest.TestCase):
         torch.testing.assert_close(leaf.grad.cpu().double(), gradient,
                                    rtol=1e-5, atol=1e-5)
 
-    def compare(self, name, *args):
-        '''Compare a method of k2.Fsa, and its gradient.'''
+    def call(self, name, *args):
+        '''Return the result of a method of k2.Fsa on mps, and the scores of
+        arcs on mps that the result depends on.'''
         leaf = self.scores.clone().to('mps').requires_grad_(True)
         fsas = self.fsas.to('mps')
         fsas.scores = leaf
@@ -210,30 +211,30 @@ class TestMpsScoresOfPaths(unittest.TestCase):
     def test_total_scores(self):
         for use_double in (True, False):
             for log_semiring in (True, False):
-                found, leaf = self.compare('get_tot_scores', use_double,
-                                           log_semiring)
+                found, leaf = self.call('get_tot_scores', use_double,
+                                        log_semiring)
                 self.check(found, leaf,
                            lambda scores: self.tot(scores, log_semiring))
 
     def test_forward_scores(self):
         for use_double in (True, False):
             for log_semiring in (True, False):
-                found, leaf = self.compare('get_forward_scores', use_double,
-                                           log_semiring)
+                found, leaf = self.call('get_forward_scores', use_double,
+                                        log_semiring)
                 self.check(found, leaf,
                            lambda scores: self.forward(scores, log_semiring))
 
     def test_backward_scores(self):
         for use_double in (True, False):
             for log_semiring in (True, False):
-                found, leaf = self.compare('get_backward_scores', use_double,
-                                           log_semiring)
+                found, leaf = self.call('get_backward_scores', use_double,
+                                        log_semiring)
                 self.check(found, leaf,
                            lambda scores: self.backward(scores, log_semiring))
 
     def test_posteriors_of_arcs(self):
         for use_double in (True, False):
-            found, leaf = self.compare('get_arc_post', use_double, True)
+            found, leaf = self.call('get_arc_post', use_double, True)
             self.check(found.exp(), leaf, self.posteriors)
 
     def test_sums_that_float32_rounds(self):
@@ -243,17 +244,17 @@ class TestMpsScoresOfPaths(unittest.TestCase):
                    for arcs in self.arcs for arc in arcs]
         self.scores = torch.tensor(of_arcs) + self.scores.round()
         expected = self.posteriors(self.scores.double()).float()
-        found, leaf = self.compare('get_tot_scores', True, True)
+        found, leaf = self.call('get_tot_scores', True, True)
         found[found.isfinite()].sum().backward()
         # Products of four numbers in float32.
         torch.testing.assert_close(leaf.grad.cpu(), expected, rtol=1e-5,
                                    atol=1e-6)
-        found, _ = self.compare('get_arc_post', True, True)
+        found, _ = self.call('get_arc_post', True, True)
         torch.testing.assert_close(found.exp().cpu(), expected, rtol=1e-5,
                                    atol=1e-6)
 
     def test_posteriors_flow_from_state_to_state(self):
-        found, _ = self.compare('get_arc_post', True, True)
+        found, _ = self.call('get_arc_post', True, True)
         shares = found.exp().tolist()
         for arcs, size in zip(self.arcs[:-2], self.sizes):
             inflow, outflow = [0.] * size, [0.] * size

@@ -30,7 +30,7 @@ STEP = 1.005 / 255
 
 
 def expected(x, shift, offset):
-    '''Returns swoosh(x) and its derivative in float64.'''
+    '''Return swoosh(x) and its derivative in float64.'''
     x = x.double()
     zero = torch.zeros((), dtype=torch.float64)
     y = torch.logaddexp(x - shift, zero) - 0.08 * x - offset

@@ -57,7 +57,7 @@ class TestOnlineDenseIntersecterLengths(unittest.TestCase):
             For each call of ``decode``, a dict from the streams in it to the
             number of frames.
           graph:
-            The decoding graph, on the CPU; None: a CTC topology.
+            The decoding graph, on the CPU; None for a CTC topology.
         Returns:
           The last lattices, on the last device.
         '''

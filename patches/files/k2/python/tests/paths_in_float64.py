@@ -99,7 +99,8 @@ def paths_by_source(lattices: k2.Fsa) -> List[List[List[Source]]]:
 
 
 def log_sum(scores: torch.Tensor, log_semiring: bool = True) -> torch.Tensor:
-    '''Return log(sum(exp(scores))), or their maximum; -infinity of none.'''
+    '''Return log(sum(exp(scores))), or the largest score; -infinity without
+    scores.'''
     if scores.numel() == 0:
         return scores.new_tensor(-float('inf'))
     return scores.logsumexp(0) if log_semiring else scores.max()
@@ -131,7 +132,7 @@ class Intersection:
     '''The paths of an FSA through frames, which intersect_dense must find.
 
     All scores are small multiples of 1/64, so sums are exact in any precision
-    and order. The beam is no such multiple, so no score is at its limit.
+    and order. The beam is no such multiple, so no score is at the beam's limit.
     '''
 
     def __init__(self, arcs: List[Arc], num_states: int, num_frames: int,

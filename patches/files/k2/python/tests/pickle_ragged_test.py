@@ -30,7 +30,7 @@ import torch
 
 
 def _text(x):
-    '''All contents of an object, without its graph of autograd.'''
+    '''Return all contents of an object, without its graph of autograd.'''
     if isinstance(x, k2.DenseFsaVec):
         return str(x), x.scores.tolist(), x.scores.requires_grad, x.device
     if isinstance(x, k2.Fsa):
@@ -53,7 +53,7 @@ def _objects(device):
 
 
 class _Items:
-    '''A dataset that has these objects.'''
+    '''A dataset whose items are copies on the CPU.'''
 
     def __init__(self, items):
         self.items = items

@@ -47,14 +47,14 @@ class Lists:
 
 
 def with_value(ragged, value):
-    '''Return the same lists, of which the last element has another value.'''
+    '''Return a copy in which the last element has the given value.'''
     values = ragged.values.clone()
     values[-1] = value
     return k2.RaggedTensor(ragged.shape, values)
 
 
 class TestScoreLists(unittest.TestCase):
-    '''Each function gets one list that is not of its FSAs.'''
+    '''Each function gets a list of other FSAs than its own.'''
 
     @classmethod
     def setUpClass(cls):

@@ -25,8 +25,8 @@ struct Arc {
   float score;
 };
 
-// Returns the column of scores that an arc's label has.  The largest label has
-// no next one.
+// Returns the column of b_scores for an arc's label, which is label + 1.  The
+// largest label stays as it is, since the addition would overflow.
 inline int ColumnOf(Arc arc) {
   return arc.label == 0x7fffffff ? arc.label : arc.label + 1;
 }

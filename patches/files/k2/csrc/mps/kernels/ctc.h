@@ -50,11 +50,11 @@ enum CtcBuffer {
 
 // All members have the same size and alignment in C++ and in Metal.
 struct CtcParams {
-  int num_fsas;     // of the decoding graphs; as many as sequences
+  int num_fsas;     // decoding graphs, and as many sequences
   int num_states;   // of all graphs
   int num_arcs;     // of all graphs
   int num_frames;   // of the longest sequence, with its frame for final arcs
-  int num_words;    // of 32 bits, a frame of `kept`; see ctc_keep
+  int num_words;    // words of 32 bits in a frame of `kept`; see ctc_keep
   int stride;       // from a row of b_scores to the next
   int num_columns;  // of b_scores
   int width;        // lanes for each state: 1, 2, 4, 8, 16 or 32
@@ -68,16 +68,16 @@ struct CtcParams {
 
 enum CtcSizes {
   kCtcSimdWidth = 32,
-  // States of an FSA for each thread of which ctc_sums keeps the sums of two
-  // frames in threadgroup memory, and most such states.
+  // ctc_best_scores and ctc_sums keep the sums of two frames in threadgroup
+  // memory if an FSA has at most this many states for each thread, and at most
+  // kCtcMaxCachedStates states.
   kCtcCachedStatesOfThread = 2,
   kCtcMaxCachedStates = 960,
   // Arcs that a lane keeps in registers.
   kCtcArcsOfLane = 3,
-  // Frames whose scores a lane loads at once in passes of best scores through
-  // all frames.
+  // Frames whose scores a lane of ctc_best_scores loads at once.
   kCtcBestFramesAhead = 4,
-  // Most threads of a block's threadgroup.
+  // Most threads of a threadgroup, but in ctc_best_scores and ctc_sums.
   kCtcThreads = 128,
   // Floats of threadgroup memory for a block: of best scores, of sums.
   kCtcBestFloats = 3072,

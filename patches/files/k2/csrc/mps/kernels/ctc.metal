@@ -28,8 +28,8 @@ static_assert(2 * kCtcMaxCachedStates * sizeof(DoubleSum) <= 32768 &&
                   4 * (kCtcSumFloats + 2 * kCtcThreads) <= 32768,
               "Metal's limit of threadgroup memory");
 
-// A visitor of Pass() that keeps the checkpoints; if every frame is one,
-// rounded to single precision.
+// A visitor of Pass() that keeps the checkpoints.  If every frame is a
+// checkpoint, it rounds them to single precision.
 template <typename Sum>
 struct SumCheckpoints {
   device FloatSum *sums;
@@ -53,7 +53,7 @@ struct SumCheckpoints {
 // sums             the checkpoints, see SumCheckpoints
 // scratch          [4 * params.num_states], for FSAs of many states
 // totals           [params.num_fsas], the sum of an FSA's paths
-// scores           [params.num_fsas], the same sum as one number
+// scores           [params.num_fsas], the logarithm of that sum
 //
 // There are two threadgroups for each FSA, of at most kThreads threads.
 template <typename Sum, int kThreads>
@@ -153,7 +153,7 @@ inline float Posterior(constant CtcParams &params, Input input, int t,
   return ValueOf(PosteriorOf(from, ExpOf<FloatSum>(score), to, total));
 }
 
-constant int kNoLabel = -2;  // less than any
+constant int kNoLabel = -2;  // less than any label
 
 // What WriteRow() needs beside the sums of states.
 struct RowGradient {
@@ -255,8 +255,8 @@ kernel void ctc_gradient(K2_CTC_INPUTS,
                (t + 1) * fsa.num_states);
 }
 
-// A visitor of the backward pass that writes the rows of b_grad: the row behind
-// the frame that the pass has reached.
+// A visitor of the backward pass that writes the rows of b_grad: row t - 1 when
+// the pass leaves frame t.
 template <typename Rows>
 struct WriteRows {
   constant CtcParams *params;
@@ -313,30 +313,32 @@ kernel void ctc_block_gradient(
                               false};
   const RowGradient gradient = {
       by_label, values, labels, totals[index], score_grads[index], b_grad};
-  // Both count FloatSum.
+  // The FloatSums that the four sums of each state take, and the frames for
+  // which the rest of `memory` has room.
   const int of_sums =
                 4 * fsa.num_states * int(sizeof(Sum)) / int(sizeof(*memory)),
             num_frames = (kCtcSumFloats / 2 - of_sums) / max(fsa.num_states, 1);
   if (num_frames > 0) {
-    const BlockMemory<threadgroup Sum *, threadgroup FloatSum *> here = {
-        reinterpret_cast<threadgroup Sum *>(memory), memory + of_sums,
-        num_frames};
-    WalkBlocks<Sum>(params, input, forward, backward, params.frames_of_block,
-                    sums, block, block, 1, here,
-                    WriteRows<threadgroup FloatSum *>{
-                        &params, input, gradient, {here.rows, 0, 0, 0}});
+    const BlockMemory<threadgroup Sum *, threadgroup FloatSum *>
+        in_threadgroup = {reinterpret_cast<threadgroup Sum *>(memory),
+                          memory + of_sums, num_frames};
+    WalkBlocks<Sum>(
+        params, input, forward, backward, params.frames_of_block, sums, block,
+        block, 1, in_threadgroup,
+        WriteRows<threadgroup FloatSum *>{
+            &params, input, gradient, {in_threadgroup.rows, 0, 0, 0}});
   } else if (block == 0) {
     device FloatSum *of_fsa =
         scratch + fsa.state_begin * int(kCtcScratchFrames +
                                         4 * sizeof(Sum) / sizeof(*memory));
-    const BlockMemory<device Sum *, device FloatSum *> there = {
+    const BlockMemory<device Sum *, device FloatSum *> in_device = {
         reinterpret_cast<device Sum *>(of_fsa), of_fsa + of_sums,
         kCtcScratchFrames};
     WalkBlocks<Sum>(params, input, forward, backward, params.frames_of_block,
                     sums, 0, (fsa.num_frames - 1) / params.frames_of_block, 1,
-                    there,
+                    in_device,
                     WriteRows<device FloatSum *>{
-                        &params, input, gradient, {there.rows, 0, 0, 0}});
+                        &params, input, gradient, {in_device.rows, 0, 0, 0}});
   }
 }
 
@@ -345,7 +347,7 @@ decltype(ctc_block_gradient<DoubleSum>) ctc_block_gradient<DoubleSum>;
 template [[host_name("ctc_block_gradient_float")]] [[kernel]]
 decltype(ctc_block_gradient<FloatSum>) ctc_block_gradient<FloatSum>;
 
-// Each arc of the graphs is a thread.
+// There is a thread for each arc of the graphs.
 //
 // fsa_of_arc  [params.num_arcs], the FSA of each arc
 // sums    what ctc_sums wrote, with every frame a checkpoint
@@ -375,7 +377,7 @@ kernel void ctc_arc_gradient(
   float sum = 0.0f;
   for (int t = 0; t < fsa.num_frames; ++t) {
     to_end += fsa.num_states;
-    // The CPU rounds the product before it adds; the fma() with 0 does too.
+    // The CPU rounds the product before the addition, and so does the fma().
     sum += fma(
         score_grad,
         Posterior(params, input, t, arc_of_fsa, arc, from_start, to_end, total),

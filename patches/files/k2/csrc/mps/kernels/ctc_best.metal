@@ -117,8 +117,8 @@ struct BestPath {
   int frame, state;  // where the part ends
 };
 
-// Follows the best path up to frame `end`, or to where the path ends before.
-// rows.At(t) has the backward scores of frame t.  All simdgroups of the
+// Follows the best path up to frame `end`, or to the path's end if that comes
+// first.  rows.At(t) has the backward scores of frame t.  All simdgroups of the
 // threadgroup do the same, so that all know the path's end.
 template <typename Rows>
 inline void Follow(constant CtcParams &params, Input input, Direction backward,
@@ -134,7 +134,8 @@ inline void Follow(constant CtcParams &params, Input input, Direction backward,
       int mine = none;
       if (i + lane < last) {
         const Arc arc = input.arcs[i + lane - input.fsa.arc_begin];
-        // The additions are those of AddArc(), in its order.
+        // The additions are in the order of Size() in ctc_pass.h, so that
+        // equality is exact.
         if (next[arc.dest_state].max + arc.score +
                 ScoreAt(params, input.b_scores,
                         input.fsa.first_row + path.frame, arc.label) ==
@@ -185,8 +186,8 @@ inline void FollowBlocks(constant CtcParams &params, Input input,
 // best, best_totals   what ctc_best_scores wrote
 // scratch    as for ctc_best_scores
 // best_arcs  [params.num_fsas][params.num_frames], the arc of an FSA's best
-// path
-//            in each frame if rounding may prune the path, else -1
+//            path in each frame; -1 after the path's end, and in all frames if
+//            rounding cannot prune the path
 //
 // There is one threadgroup for each FSA.  Of equal arcs the path takes the
 // first one, as in GetBestArcs() of k2/csrc/best_paths.h.
@@ -269,7 +270,7 @@ inline void KeepArcs(constant CtcParams &params, Input input, Pruning pruning,
       const float score = arc.score + ScoreAt(params, input.b_scores,
                                               fsa.first_row + t, arc.label);
       const int src = arc.src_state, dest = arc.dest_state;
-      // The additions are k2's, in its order.
+      // The additions are in the order of k2's CPU code, which decides on ties.
       keep =
           (to_src[src].max + from_src[src].max > cutoff || src == best_src) &&
           (to_dest[dest].max + from_dest[dest].max > cutoff ||
@@ -285,8 +286,8 @@ inline void KeepArcs(constant CtcParams &params, Input input, Pruning pruning,
   }
 }
 
-// A visitor of the backward pass that writes the words of `kept`: those of the
-// frame that the pass has reached.
+// A visitor of the backward pass that writes the words of `kept` of the frame
+// that the pass has reached.
 template <typename Rows>
 struct KeepArcsOfFrames {
   constant CtcParams *params;
@@ -296,7 +297,7 @@ struct KeepArcsOfFrames {
 
   template <typename Scores>
   void Leave(int frame, Scores from_src, Scores from_dest) const {
-    // The last frame belongs to the part behind.
+    // The words of the frame where the pass begins come with later frames.
     if (frame + 1 == forward.end) return;
     KeepArcs(*params, input, pruning, frame, forward.At(frame),
              forward.At(frame + 1), from_src, from_dest);
@@ -356,20 +357,22 @@ kernel void ctc_keep(K2_CTC_INPUTS,
     KeepArcs(params, input, pruning, block, to, to + num_states, from,
              from + num_states);
   } else if (num_frames > 1) {
-    const BlockMemory<threadgroup BestScore *, threadgroup BestScore *> here = {
-        memory, memory + of_sums, num_frames};
-    WalkBlocks<BestScore>(params, input, forward, backward, size, best, block,
-                          block, 2, here,
-                          KeepArcsOfFrames<threadgroup BestScore *>{
-                              &params, input, pruning, {here.rows, 0, 0, 0}});
+    const BlockMemory<threadgroup BestScore *, threadgroup BestScore *>
+        in_threadgroup = {memory, memory + of_sums, num_frames};
+    WalkBlocks<BestScore>(
+        params, input, forward, backward, size, best, block, block, 2,
+        in_threadgroup,
+        KeepArcsOfFrames<threadgroup BestScore *>{
+            &params, input, pruning, {in_threadgroup.rows, 0, 0, 0}});
   } else if (block == 0) {
     device BestScore *of_fsa =
         scratch + fsa.state_begin * (kCtcScratchFrames + 4);
-    const BlockMemory<device BestScore *, device BestScore *> there = {
+    const BlockMemory<device BestScore *, device BestScore *> in_device = {
         of_fsa, of_fsa + of_sums, kCtcScratchFrames};
-    WalkBlocks<BestScore>(params, input, forward, backward, size, best, 0,
-                          (fsa.num_frames - 1) / size, 2, there,
-                          KeepArcsOfFrames<device BestScore *>{
-                              &params, input, pruning, {there.rows, 0, 0, 0}});
+    WalkBlocks<BestScore>(
+        params, input, forward, backward, size, best, 0,
+        (fsa.num_frames - 1) / size, 2, in_device,
+        KeepArcsOfFrames<device BestScore *>{
+            &params, input, pruning, {in_device.rows, 0, 0, 0}});
   }
 }

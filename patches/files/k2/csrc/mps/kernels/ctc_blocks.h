@@ -33,7 +33,7 @@
 // incoming         [params.num_arcs], arcs by the states that they enter
 // b_scores         [rows][params.stride], of which params.num_columns are read
 // b_begins         [params.num_fsas + 1], the first row of each sequence
-// penalized        [params.num_arcs], whether params.penalty is for the arc;
+// penalized        [params.num_arcs], not 0 for arcs that get params.penalty;
 //                  read if params.has_penalties
 #define K2_CTC_INPUTS                                                   \
   device const Arc *arcs [[buffer(kCtcArcs)]],                          \
@@ -46,24 +46,24 @@
       device const uchar *penalized [[buffer(kCtcPenalized)]],          \
       constant CtcParams &params [[buffer(kCtcParams)]]
 
-// What all states have in all frames would be most of the memory of a step.  So
-// ctc_best_scores and ctc_sums keep every 8th or 16th frame only, the
-// checkpoints.  The frames from a checkpoint to the next are a block.  A kernel
-// that needs all frames has a threadgroup for each block, which computes the
-// block again by the same operations.
+// The sums of all states in all frames would be most of the memory of a
+// training step.  So ctc_best_scores and ctc_sums keep every 8th or 16th frame
+// only, the checkpoints.  The frames from a checkpoint to the next are a block.
+// A kernel that needs all frames has a threadgroup for each block, which
+// computes the block again by the same operations.
 
 // Returns where the checkpoints of an FSA begin, among those of all FSAs.  The
-// backward checkpoints come first, then the forward ones.  A checkpoint is what
-// the FSA's states have in a frame that is a multiple of `frames_of_block`, a
-// power of 2.
+// backward checkpoints come first, then the forward ones.  A checkpoint is the
+// sums of the FSA's states in a frame that is a multiple of `frames_of_block`,
+// a power of 2.
 inline int CheckpointsBegin(constant CtcParams &params, Fsa fsa,
                             int frames_of_block, bool forward) {
   return (2 * fsa.state_begin + (forward ? fsa.num_states : 0)) *
          (params.num_frames / frames_of_block + 1);
 }
 
-// Returns where the checkpoint of a frame is, after CheckpointsBegin(), if the
-// frame is one.
+// The checkpoints of one FSA in one direction: which frames they are, and where
+// in memory.  CheckpointsBegin() returns `begin`.
 struct Checkpoints {
   int begin, num_states, frames_of_block;
 
@@ -75,8 +75,8 @@ struct Checkpoints {
   }
 };
 
-// A visitor of Pass() that keeps what the states have in frames begin, ...,
-// end - 1.
+// A visitor of Pass() that keeps the rounded sums of the states in frames
+// begin, ..., end - 1.
 template <typename Rows>
 struct KeepRows {
   Rows rows;

@@ -43,7 +43,7 @@
 //
 //   ctc_best_scores   alpha and beta with max in place of log sum exp,
 //   ctc_best_path     finds the best path where rounding may prune it,
-//   ctc_keep          tells which arcs k2 keeps,
+//   ctc_keep          finds the arcs that k2 keeps,
 //   ctc_sums          alpha and beta,
 //   ctc_gradient      the gradient of b_scores,
 //   ctc_block_gradient  the same, where ctc_sums wrote checkpoints only, see
@@ -87,9 +87,10 @@ inline float ScoreAt(constant CtcParams &params, device const float *b_scores,
   return exists ? score : -INFINITY;
 }
 
-// Returns what is added to the score of a penalized symbol in a frame: more the
-// later, 0 in the middle.  The fma() with 0 rounds the product by itself, so
-// that the compiler cannot contract it with the addition that follows.
+// Returns the number to add to the score of a penalized symbol in a frame: 0 in
+// the middle frame, and params.penalty more in each next frame.  The fma() with
+// 0 rounds the product by itself, so that the compiler cannot contract it with
+// the addition that follows.
 inline float PenaltyAt(constant CtcParams &params, Fsa info, int frame) {
   return metal::fma(static_cast<float>(frame - ((info.num_frames - 1) >> 1)),
                     params.penalty, 0.0f);
@@ -161,7 +162,7 @@ inline Frame GetFrame(constant CtcParams &params, Input input, int frame) {
                PenaltyAt(params, input.fsa, frame)};
 }
 
-// What memory has for the score of an arc in a frame.
+// What Load() reads for an arc in a frame.
 struct Loaded {
   uint kept;  // a bit for each arc
   float score;
@@ -175,9 +176,10 @@ inline Loaded Load(Input input, Frame frame, IncidentArc arc) {
       input.b_scores[frame.row_begin + column]};
 }
 
-// Returns the sum of the path that is an arc alone; of no path, if the arc is
-// not kept.  For best paths this is the score of the symbol alone, since the
-// order of additions decides which arcs are kept: Size() adds the arc's score.
+// Returns the sum over the path that consists of one arc; if the arc is not
+// kept, the sum over no path.  A BestScore has the score of the symbol alone:
+// Size() adds the arc's score, since the order of additions decides which arcs
+// are kept.
 template <typename Sum>
 inline Sum OneArc(Loaded loaded, Frame frame, IncidentArc arc);
 template <>
@@ -210,8 +212,8 @@ inline Sum OneArcIn(constant CtcParams &params, Input input, int t,
   return OneArc<Sum>(Load<Sum>(input, frame, arc), frame, arc);
 }
 
-// Returns the best score of a path to a state, extended by an arc; of a
-// PathSum, its exponent.
+// Returns the score of the best path to a state, extended by an arc; for a
+// PathSum, the exponent of the extended sum.
 inline float Size(BestScore state, IncidentArc arc, BestScore one) {
   return state.max + arc.score + one.max;
 }
@@ -220,8 +222,8 @@ inline float Size(PathSum<float, T> state, IncidentArc, PathSum<float, T> one) {
   return AddExponents(state.exponent, one.exponent).high;
 }
 
-// The states of the largest FSA that a threadgroup of `threads` keeps in its
-// memory.
+// Returns how many states an FSA may have for a threadgroup of `threads` to
+// keep their sums in threadgroup memory.
 constexpr int CachedStates(int threads) {
   return threads * kCtcCachedStatesOfThread < kCtcMaxCachedStates
              ? threads * kCtcCachedStatesOfThread
@@ -237,7 +239,8 @@ struct ArcsOfLane {
   int begin, end;
 };
 
-// Adds up what a state has after a frame, relative to the largest Size().
+// Returns the sum of a state after a frame, from the arcs of all lanes that
+// share the state.  `max` is the largest Size() of these arcs.
 template <int kArcs, typename Sums>
 inline BestScore SumOfPaths(constant CtcParams &, Input, Direction, int,
                             ArcsOfLane<BestScore, kArcs>, Sums, float max) {
@@ -262,7 +265,7 @@ inline PathSum<float, T> SumOfPaths(constant CtcParams &params, Input input,
   return MakeSum(max, SumOfLanes(sum, input.width));
 }
 
-// Returns what a state has after a frame.  NaN is never the largest size.
+// Returns the sum of a state after a frame.  NaN is never the largest size.
 template <typename Sum, int kArcs, typename Sums>
 inline Sum SumOfState(constant CtcParams &params, Input input,
                       Direction direction, int t, ArcsOfLane<Sum, kArcs> lane,
@@ -285,10 +288,10 @@ inline Sum SumOfState(constant CtcParams &params, Input input,
 
 // Goes through `num_frames` frames of one FSA in one direction.
 //
-// kAhead           frames whose scores a lane loads at once: more, for a lane
-//                  with nothing else to do, take more registers
+// kAhead           frames whose scores a lane loads at once, which takes
+//                  registers for each of these frames
 // frame            the frame of `previous`
-// previous, next   what the states have in the last frame and in this frame;
+// previous, next   the sums of the states in the last frame and in this frame;
 //                  the two change places after each frame
 // visitor          all threads call Leave(frame, previous, next) before each
 //                  frame, while `next` still has the frame before `previous`;
@@ -375,7 +378,8 @@ METAL_FUNC void Pass(constant CtcParams &params, Input input,
   }
 }
 
-// Writes what the states have before any frame: paths begin in state `initial`.
+// Writes the sums of the states before the first frame of a pass.  Paths begin
+// in state `initial`.
 template <typename Sum, typename Sums, typename Visitor>
 inline void Begin(Input input, int initial, int frame, Sums sums,
                   Visitor visitor) {
@@ -387,7 +391,7 @@ inline void Begin(Input input, int initial, int frame, Sums sums,
   }
 }
 
-// Writes what the states have at a checkpoint.
+// Writes the sums of the states at a checkpoint.
 template <typename Sum, typename Sums, typename Visitor>
 inline void Resume(Input input, device const Sum *checkpoint, int frame,
                    Sums sums, Visitor visitor) {

@@ -21,7 +21,8 @@
 
 #include "k2/csrc/mps/kernels/path_sums.h"
 
-// For kernels only: what CTC has for a state in a frame, and for an arc.
+// For kernels only: the sums over the paths to a state, or over an arc.  The
+// sum in the tropical semiring is the best score.
 
 // The score of the best path.
 struct BestScore {
@@ -32,7 +33,7 @@ struct BestScore {
 typedef PathSum<float, float> FloatSum;
 typedef PathSum<float, TwoFloat> DoubleSum;
 
-// Whether a type is for all paths.
+// Returns whether a type sums over all paths, and not over the best path alone.
 template <typename Sum>
 constexpr bool HasAllPaths() {
   return true;

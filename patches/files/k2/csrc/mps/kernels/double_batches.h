@@ -24,8 +24,8 @@
 #include "k2/csrc/mps/kernels/path_sums.h"
 
 // For kernels only: a threadgroup goes through the batches of states of one
-// FSA.  Each state of a batch is a thread, which adds up the state's arcs.  Or
-// several threadgroups go through the FSA's arcs.
+// FSA.  For each state of a batch, a thread adds up the state's arcs.  In other
+// kernels several threadgroups go through the FSA's arcs; see Part.
 
 // The batches of states, and the FSA that a threadgroup works on.
 struct Batches {
@@ -75,19 +75,25 @@ inline IncidentArc GetArc(Arcs arcs, int state, int position) {
   return Seen(arcs, arcs.arcs[index], state, index);
 }
 
-// A state, which has arcs begin..end - 1; none if it is negative.
+// A state and its arcs, begin to end - 1.  If `state` is negative, there is no
+// state.
 struct Node {
   int state, begin, end;
 };
 
-// From a batch to a state's arcs are five loads, each of which needs the one
-// before.  A thread takes one of them for each of the next five batches.  The
-// functions compute nothing from what they load, so no load waits for another.
+// From a batch to a state's arcs are five loads, each of which needs the result
+// of the one before.  So a thread works five batches ahead: between two
+// batches, it does one of the loads for each of the next five batches.  The
+// functions Load...() compute nothing from what they load, so no load waits for
+// another.
+
+// The states of the FSA in a batch: elements begin to end - 1 of
+// Batches::states.
 struct Range {
   int begin, end;
 };
 
-// A state, and the indexes of its first arcs; from `end` on there are none.
+// A state, and the indexes of its first arcs; -1 where it has no more arcs.
 struct Indexes {
   Node node;
   int of_arcs[kDsArcsOfThread];
@@ -199,15 +205,15 @@ inline Part GetPart(constant DoubleScoresParams &params,
               params.num_parts * static_cast<int>(num_threads)};
 }
 
-// What a state has in the log semiring.
+// The score of a state in the log semiring.
 typedef PathSum<TwoFloat, TwoFloat> LogScore;
 
-// What a state has in the tropical semiring.
+// The score of a state in the tropical semiring.
 struct BestScore {
   TwoFloat score;
-  // 1 if the state's best path begins in the initial state, else 0.  This tells
-  // a state that no path reaches from a state whose path has a score of
-  // -infinity.
+  // 1 if the state's best path begins in the initial state, else 0.  A state
+  // that no path reaches thus differs from a state whose best path has a score
+  // of -infinity.
   float is_reached;
 };
 
@@ -312,8 +318,7 @@ inline float LogPosterior(BestScore forward, float arc_score,
       .high;
 }
 
-// Returns the product, rounded once; if that is not finite, the product of
-// floats.
+// Returns a * b, rounded once; if that is not finite, a.high * b.
 inline float Scale(TwoFloat a, float b) {
   const float product = Mul(a, TwoFloat{b, 0.0f}).high;
   return metal::fabs(product) < INFINITY ? product : a.high * b;

@@ -54,7 +54,7 @@ struct DoubleScoresParams {
   int num_arcs;
   int log_semiring;  // else tropical
   int is_forward;    // else backward scores
-  int of_totals;     // whether a gradient is given of the total scores only
+  int of_totals;     // whether `grad` is that of total scores, not of scores
   int grad_stride;   // from the gradient of one FSA's total to the next
   int num_parts;     // threadgroups of an FSA, in kernels over arcs
   int first_batch;   // of this dispatch, in kernels over batches
@@ -64,7 +64,7 @@ struct DoubleScoresParams {
 enum DoubleScoresSizes {
   kDsSimdWidth = 32,
   kDsArcThreads = 256,  // in kernels over arcs
-  kDsArcsOfThread = 3,  // that a thread loads ahead
+  kDsArcsOfThread = 3,  // arcs of a state that a thread loads ahead
 };
 
 #endif  // K2_CSRC_MPS_KERNELS_DOUBLE_SCORES_H_

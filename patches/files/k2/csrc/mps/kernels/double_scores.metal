@@ -38,7 +38,7 @@ struct ComputeScore {
 
   void Visit(Work work) const {
     const Node node = work.indexes.node;
-    // The states of the first arcs are loaded together.
+    // Loads the scores at the other ends of the first arcs together.
     Score from[kDsArcsOfThread];
 #pragma unroll
     for (int i = 0; i < kDsArcsOfThread; ++i)
@@ -212,7 +212,7 @@ struct Gradients {
 template <typename Arcs>
 struct ComputeGradient {
   Arcs arcs;
-  Gradients of;
+  Gradients grads;
   int final;
   bool of_totals;
   float factor;
@@ -221,8 +221,8 @@ struct ComputeGradient {
     const Node node = work.indexes.node;
     TwoFloat sum = {0.0f, 0.0f};
     if (!of_totals) {
-      sum.high = of.grad[node.state];
-    } else if (node.state == final && of.scores[final].is_reached != 0.0f) {
+      sum.high = grads.grad[node.state];
+    } else if (node.state == final && grads.scores[final].is_reached != 0.0f) {
       sum.high = 1.0f;
     }
 #pragma unroll
@@ -230,12 +230,13 @@ struct ComputeGradient {
       if (node.begin + i < node.end) sum = AddArc(sum, ArcOf(arcs, work, i));
     for (int i = node.begin + kDsArcsOfThread; i < node.end; ++i)
       sum = AddArc(sum, GetArc(arcs, node.state, i));
-    of.state_grad[node.state] = sum;
+    grads.state_grad[node.state] = sum;
   }
 
   TwoFloat AddArc(TwoFloat sum, IncidentArc arc) const {
-    const TwoFloat part = Mul(of.shares[arc.arc], of.state_grad[arc.state]);
-    of.arc_grad[arc.arc] = Scale(part, factor);
+    const TwoFloat part =
+        Mul(grads.shares[arc.arc], grads.state_grad[arc.state]);
+    grads.arc_grad[arc.arc] = Scale(part, factor);
     return Add(sum, part);
   }
 };
@@ -244,14 +245,14 @@ struct ComputeGradient {
 // arcs through which other states use a state's score.
 template <typename Arcs>
 inline void Backprop(constant DoubleScoresParams &params, Batches batches,
-                     Arcs arcs, int final, Gradients of, int thread_index,
+                     Arcs arcs, int final, Gradients grads, int thread_index,
                      int num_threads) {
   const bool of_totals = params.of_totals;
   const float factor =
-      of_totals ? of.grad[long(batches.fsa) * params.grad_stride] : 1.0f;
+      of_totals ? grads.grad[long(batches.fsa) * params.grad_stride] : 1.0f;
   ForEachState(batches, arcs, params.first_batch, params.last_batch,
                thread_index, num_threads,
-               ComputeGradient<Arcs>{arcs, of, final, of_totals, factor});
+               ComputeGradient<Arcs>{arcs, grads, final, of_totals, factor});
 }
 
 // Computes the gradient of forward scores if params.is_forward, else of
@@ -278,17 +279,17 @@ kernel void double_backprop(
     uint fsa [[threadgroup_position_in_grid]],
     uint thread_index [[thread_index_in_threadgroup]],
     uint num_threads [[threads_per_threadgroup]]) {
-  const Gradients of = {scores, shares, grad, state_grad, arc_grad};
+  const Gradients grads = {scores, shares, grad, state_grad, arc_grad};
   const Batches batches = {batch_begins,    states,
                            params.num_fsas, params.num_batches,
                            int(fsa),        bool(params.is_forward)};
   if (params.is_forward) {
     Backprop(params, batches, LeavingArcs{arcs, leaving_begins},
-             state_begins[fsa + 1] - 1, of, int(thread_index),
+             state_begins[fsa + 1] - 1, grads, int(thread_index),
              int(num_threads));
   } else {
     Backprop(params, batches, IncomingArcs{arcs, incoming_begins, incoming},
-             state_begins[fsa], of, int(thread_index), int(num_threads));
+             state_begins[fsa], grads, int(thread_index), int(num_threads));
   }
 }
 

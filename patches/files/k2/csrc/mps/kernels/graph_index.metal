@@ -70,8 +70,8 @@ inline void Sort(Order order, device int *items, int num_items,
   }
 }
 
-// Returns how many arcs, which are sorted by destination, enter states before
-// `state`.
+// Returns how many arcs of `incoming`, which is sorted by destination, enter
+// states before `state`.
 inline int ArcsBefore(Order order, device const int *incoming, int num_arcs,
                       int state) {
   int begin = 0, end = num_arcs;

@@ -50,8 +50,8 @@ struct IntersectDenseParams {
 enum IntersectDenseSizes {
   kIdSimdWidth = 32,
   kIdMaxThreads = 1024,
-  // States of the largest FSA of which threadgroup memory keeps the scores of
-  // two frames.
+  // Threadgroup memory keeps the scores of two frames for an FSA of at most
+  // this many states.
   kIdMaxCachedStates = 1024,
   // Arcs that a lane keeps in registers.
   kIdArcsOfLane = 4,

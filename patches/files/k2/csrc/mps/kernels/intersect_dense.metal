@@ -25,8 +25,8 @@
 //
 // A state's score is the largest score of its arcs: of the arcs that enter it
 // in the forward pass, of the arcs that leave it in the backward pass.  The
-// order of the arcs does not change a maximum, so the scores are the CPU's, to
-// the bit.
+// order of the arcs does not change a maximum, so the scores equal the CPU's,
+// bit for bit.
 //
 // One threadgroup does one pass of one FSA: it goes through the frames, and
 // never waits for another threadgroup.  `width` lanes share a state, so that a
@@ -72,7 +72,7 @@ inline Step GetStep(Graph graph, int position) {
 }
 
 // Returns an element of the row of b_scores that begins at `row`.  As on the
-// CPU, the column behind the last one is the first one of the next row.
+// CPU, the column after the last one is the first one of the next row.
 inline float ScoreAt(constant IntersectDenseParams &params,
                      device const float *b_scores, int row, int column) {
   const int at = row + column;
@@ -81,7 +81,7 @@ inline float ScoreAt(constant IntersectDenseParams &params,
   return exists ? score : -INFINITY;
 }
 
-// NaN is never the largest.
+// Returns the larger number.  A NaN in `x` is never larger.
 inline float Larger(float x, float best) { return x > best ? x : best; }
 
 // The scores of an FSA's states at one time.
@@ -124,8 +124,8 @@ inline float BestOfLanes(float best, int width) {
 struct FirstArcs {
   Step steps[kIdArcsOfLane];
   float columns[kIdArcsOfLane];  // their elements of the frame's row
-  int more,
-      end;  // the arcs that are not in `steps`: every width-th from `more`
+  // The lane's other arcs: every width-th from `more` to `end` - 1.
+  int more, end;
 };
 
 inline FirstArcs GetFirstArcs(Graph graph, int num_states, Lane lane) {

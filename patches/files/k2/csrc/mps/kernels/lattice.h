@@ -51,7 +51,7 @@ enum LatticeBuffer {
   kLatticeSteps,
 };
 
-// Those of lattice_batches.metal.
+// The arguments of the kernels of lattice_batches.metal.
 enum BatchesBuffer {
   kBatchesArcs,
   kBatchesFrameStates,
@@ -65,7 +65,7 @@ enum BatchesBuffer {
   kBatchesStates,
 };
 
-// Those of lattice_grad.metal.
+// The arguments of the kernels of lattice_grad.metal.
 enum LatticeGradBuffer {
   kLatticeGradArcGrad,
   kLatticeGradArcMapB,
@@ -84,7 +84,7 @@ struct LatticeParams {
   int num_fsas;
   int num_states;   // of all FSAs
   int num_steps;    // times: one more than rows of the longest sequence
-  int num_words;    // of 32 states at one time
+  int num_words;    // of one time; a word is for 32 states of an FSA
   int stride;       // from a row of b_scores to the next
   int num_columns;  // of b_scores
   float beam;       // -infinity keeps the best paths only
@@ -118,19 +118,19 @@ enum LatticeTotals {
   kLtArcs = 1,
   kLtLeavingArcs = 2,    // arcs of the graph that leave kept states
   kLtNotProperties = 3,  // bits of FsaBasicProperties that the lattice lacks
-  kLtRounding = 4,       // whether rounding may take an arc of a best path
+  kLtRounding = 4,       // whether rounding may prune an arc of a best path
   kLtDifference = 5,     // bits of the largest |forward - backward total score|
   kLtNumTotals = 6
 };
 
-// A bit of kLtNotProperties: the host has to find the properties itself.
+// A bit of kLtNotProperties: the host must compute the properties itself.
 enum LatticeFlags { kLtUnknown = 0x40000000 };
 
 enum LatticeSizes {
   kLtSimdWidth = 32,
   kLtMaxThreads = 1024,
-  // In kernels with a simdgroup for each frame or FSA.  A GPU gives fewer
-  // threads more registers.
+  // Most threads of a threadgroup in kernels with a simdgroup for each frame or
+  // FSA.  The fewer threads, the more registers a GPU gives each.
   kLtFrameThreads = 256,
 };
 

@@ -197,10 +197,10 @@ inline int Rank(device const uint2 *words, int state) {
 
 // words        see count_lattice
 // frame_states, frame_arcs   see place_lattice
-// row_splits1  [num_fsas + 1], like the next three an array of the lattice
-// row_ids1     [states]
-// row_splits2  [states + 1]
-// row_ids2     [arcs]
+// row_splits1  [num_fsas + 1], gets the row splits of axis 1 of the lattice
+// row_ids1     [states], gets the row ids of axis 1
+// row_splits2  [states + 1], gets the row splits of axis 2
+// row_ids2     [arcs], gets the row ids of axis 2
 // out          [arcs], gets the arcs of the lattice
 // arc_map_a    [arcs], gets the arc of the graph that each arc was made of
 // arc_map_b    [arcs], gets the element of b_scores that each arc was made of
@@ -265,7 +265,7 @@ kernel void emit_lattice(
       position += int(popcount(bits));
     }
   }
-  // The states behind the last arc have no arcs either.
+  // The states after the last arc have no arcs either.
   for (int r = last_row + 1 + lane; r < states_end; r += kLtSimdWidth)
     row_splits2[r] = arcs_end;
   if (frame == params.num_fsas * params.num_steps - 1 && lane == 0) {

@@ -45,7 +45,7 @@ inline int OfLastLane(int value, uint bits) {
   return metal::simd_shuffle(value, ushort(HighestBit(bits)));
 }
 
-// Counts of what a frame keeps.
+// The numbers of states and arcs that a frame keeps.
 struct Count {
   int states, arcs;
   int leaving_arcs;    // arcs of the graph that leave the kept states
@@ -69,7 +69,7 @@ inline Count CountStates(States states, Fsa fsa, device const int *arc_begins,
   return count;
 }
 
-// Returns the properties that an arc breaks which follows another arc of the
+// Returns the properties that an arc breaks by following another arc of the
 // same state.
 inline int BrokenOrder(int label_before, int dest_before, int label, int dest) {
   // As unsigned numbers, label -1 is the largest.

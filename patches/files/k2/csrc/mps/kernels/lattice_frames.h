@@ -24,7 +24,8 @@
 #include "k2/csrc/mps/kernels/simdgroup.h"
 
 // For kernels only: which states and arcs of the product of graphs and
-// sequences intersect_dense keeps.  The additions are k2's, in its order.
+// sequences intersect_dense keeps.  All additions are in the order of k2's CPU
+// code, so that rounding keeps the same states and arcs.
 //
 // A state of the product is a state of the graph at a time 0 <= t <= T, where T
 // is the number of frames of the sequence.

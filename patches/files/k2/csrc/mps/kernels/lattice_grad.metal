@@ -89,8 +89,8 @@ kernel void dense_grad(
 }
 
 // Adds up the gradient of the graph's scores.  A thread does one arc of the
-// graph. A frame has at most one arc that was made of it, and has its arcs in
-// the graph's order.
+// graph.  A frame has at most one arc that was made of this arc of the graph,
+// and has its arcs in the graph's order.
 //
 // arc_grad       [arcs of the lattice]
 // arc_map_a      [arcs of the lattice], the arc of the graph

@@ -48,7 +48,7 @@ struct MutualInformationParams {
 
 enum MutualInformationSizes {
   kMiMaxRows = 256,    // of a band; two tiles of it fit into threadgroup memory
-  kMiFewRows = 128,    // of a band with half the threadgroup memory
+  kMiFewRows = 128,    // of a band, in instances with half that memory
   kMiRowsOfTile = 32,  // the lanes of a simdgroup
   kMiColumns = 8,      // of a tile; even
 };

@@ -132,7 +132,7 @@ inline bool IsFinite(float x) { return x - x == 0.0f; }
 // these steps, in threadgroup memory.  A thread computes its own row.  But the
 // lanes of a simdgroup load and store kMiColumns neighbors of each row
 // together, and 32 / kMiColumns rows at once.
-constant int kTileStride = kMiColumns + 1;  // odd, so lanes use other banks
+constant int kTileStride = kMiColumns + 1;  // odd: lanes use different banks
 constant int kMoves = kMiColumns;           // of a lane, for a tile
 constant int kRowsOfMove = kMiRowsOfTile / kMiColumns;
 
@@ -211,7 +211,7 @@ kernel void mutual_information_forward(
     uint b [[threadgroup_position_in_grid]],
     uint lane [[thread_index_in_threadgroup]],
     uint num_threads [[threads_per_threadgroup]]) {
-  // Of the last step, and of the present one.
+  // The scores of the last step, and of the present one.
   threadgroup float scores[2][kMaxRows];
   threadgroup float px_tiles[kMaxRows * kTileStride];
   threadgroup float py_tiles[kMaxRows * kTileStride];
@@ -240,7 +240,7 @@ kernel void mutual_information_forward(
     threadgroup_barrier(mem_flags::mem_threadgroup);
 #pragma unroll
     for (int i = 0; i < kMiColumns; ++i) {
-      // Without a branch; a thread before its first column computes a score
+      // There is no branch: a thread before its first column computes a score
       // that nothing uses.
       const int t = first + i - rows.first;
       const bool is_inside = uint(t) < rows.num_columns;

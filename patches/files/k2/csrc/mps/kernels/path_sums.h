@@ -49,17 +49,18 @@ struct PathSum {
 
 // 2^29, which stands for scores of 3.7e8.
 //
-// Floats have a unit of 32 below it.  So the significand of a state and that of
-// an arc are off 1 by up to 2^17 each, and the largest exponent of a sum by
-// 2^16: the largest term is over 2^-50.  The terms that AddPaths() leaves out
-// are below 2^-76.
+// Below 2^29, floats have a unit of 32.  So the significands of a state and of
+// an arc are within a factor of 2^17 of 1, and rounding moves the largest
+// exponent of a sum by at most 16.  Relative to that exponent, the largest term
+// is over 2^-50.  The terms that AddPaths() leaves out are below 2^-76.
 constant float kMaxExponent = 536870912.0f;
 
-// Below it, exponents of a type are exact: for pairs, up to scores of 1e13.
+// Returns the bound below which exponents of a type are exact.  For pairs, it
+// stands for scores of 1e13.
 inline float MaxExponent(float) { return kMaxExponent; }
 inline float MaxExponent(TwoFloat) { return 1.44269502e13f; }
 
-// What floats and pairs share.
+// The same operations on floats and on pairs.
 inline float Rounded(float a) { return a; }
 inline float Rounded(TwoFloat a) { return a.high; }
 inline TwoFloat AsTwoFloat(float a) { return TwoFloat{a, 0.0f}; }
@@ -130,7 +131,7 @@ inline TwoFloat AddExponents(TwoFloat a, TwoFloat b) {
                   is_finite ? exact.low : 0.0f};
 }
 
-// Returns an exponent less one that was stored.
+// Returns exponent - base as a float, where `base` may be rounded to a float.
 inline float Shift(TwoFloat exponent, float base) {
   return (exponent.high - base) + exponent.low;
 }
@@ -144,8 +145,9 @@ struct SplitScore {
   TwoFloat rest;
 };
 
-// A score below 5e5, one over 1e13, and NaN are their own rest.  There is no
-// branch: the exponentials of several arcs overlap.
+// The rest is the score itself if its magnitude is below 5e5 or over 1e13, or
+// if it is NaN.  There is no branch, so that the exponentials of several arcs
+// overlap.
 inline SplitScore Split(float score) {
   const float size = metal::fabs(score);
   const bool is_large = size > 5e5f && size < 1e13f;
@@ -184,8 +186,8 @@ template <>
 inline PathSum<float, TwoFloat> ExpOfRest<TwoFloat>(float score) {
   const ReducedExp reduced = ReduceExp(score);
   const float exponent = metal::floor(reduced.n * 0.0625f);
-  // The low bits of the sum are the number, as in PowerOf2().  An infinite
-  // exponent or NaN, which a conversion may not take, has any of the powers.
+  // The low bits of the sum are the number, as in PowerOf2().  For an infinite
+  // exponent or NaN, which a conversion to int may not get, any power will do.
   const float number = metal::fma(-16.0f, exponent, reduced.n);
   const int i = as_type<int>(number + 12582912.0f) & 15;
   const TwoFloat power = kPowersOf2[i];
@@ -204,7 +206,8 @@ inline TwoFloat TimesExp(TwoFloat a, float b) {
   return QuickTwoSum(a.high, metal::fma(a.high, SmallExpm1(b), a.low));
 }
 
-// exp(score).  A large score has an exponent of two floats.
+// exp(score).  Where one float cannot hold the exponent of a large score, the
+// significand takes the rest.
 template <typename T>
 inline PathSum<float, T> FloatExp(float score) {
   const SplitScore split = Split(score);
@@ -235,10 +238,10 @@ inline PathSum<TwoFloat, TwoFloat> ExpOf<PathSum<TwoFloat, TwoFloat>>(
 
 // Adds the paths to a state, extended by an arc with this exponential, to a sum
 // relative to 2^max, where `max` is about the largest exponent.  There is no
-// branch: the arcs of a state overlap.
+// branch, so that the arcs of a state overlap.
 template <typename E, typename T>
 inline T AddPaths(T sum, E max, PathSum<E, T> state, PathSum<E, T> arc) {
-  // A smaller term does not change the sum: see kMaxExponent.
+  // A term with a smaller exponent does not change the sum: see kMaxExponent.
   const float kMinShift = -110.0f;
   const float shift = Shift(AddExponents(state.exponent, arc.exponent), max);
   const float power =
@@ -330,7 +333,8 @@ inline PathSum<float, T> PosteriorOf(PathSum<E, T> forward, PathSum<E, T> arc,
                                  AsTwoFloat(backward.exponent)),
                              minus_total)
                              .high;
-  // Where exponents are not exact, a posterior may be wrong, but not large.
+  // Rounded exponents make the posterior unreliable, so its exponent is capped
+  // at 0.
   const bool is_exact =
       metal::fabs(of_total.high) < MaxExponent(total.exponent);
   return PathSum<float, T>{

@@ -50,7 +50,8 @@ inline int NumRows(constant RnntSmoothedParams &params) {
 constant float kLowSum = 1e-25f, kLogLowSum = -57.564627f;
 
 // k2 adds the smallest normal number to sums before it takes the log.  This is
-// the log of float64's, so that float32 has float64's results.
+// the log of float64's smallest normal number, so that float32 has float64's
+// results.
 constant float kLogTiny = -708.39642f;
 
 // The part of a sequence that is inside of its boundary.
@@ -86,7 +87,7 @@ inline bool IsSymbol(constant RnntSmoothedParams &params,
   return symbol >= 0 && symbol < params.C;
 }
 
-// scale * x; what is scaled by 0 does not count, even if it is infinite.
+// Returns scale * x; 0 for a scale of 0, even if x is infinite.
 inline float Scaled(float scale, float x) {
   return scale == 0.0f ? 0.0f : scale * x;
 }
@@ -96,7 +97,7 @@ struct LogSum {
   float largest, sum;
 };
 
-// The empty sum.  The largest is finite, so that -infinity can be added.
+// The empty sum.  Its `largest` is finite, so that -infinity can be added.
 inline LogSum EmptySum() { return LogSum{-FLT_MAX, 0.0f}; }
 
 inline void Add(thread LogSum *to, float x, float weight) {
@@ -146,7 +147,7 @@ struct CellGrads {
   }
 };
 
-// What px_grad and py_grad of a sequence are multiplied by.
+// Returns the factor of px_grad and py_grad of a sequence.
 inline float GradScale(constant RnntSmoothedParams &params,
                        device const float *loss_grad, int b) {
   return params.grad_mode == kRsOne    ? 1.0f

@@ -51,9 +51,9 @@ struct RnntPruningParams {
 
 enum RnntPruningSizes {
   kPrRangesThreads = 512,    // of a threadgroup of rnnt_prune_ranges
-  kPrRowThreads = 256,       // of one of rnnt_prune and rnnt_joiner_input
-  kPrBackwardThreads = 256,  // of one of the backward kernels
-  kPrFound = 1024            // rows that these look at at once
+  kPrRowThreads = 256,       // likewise of rnnt_prune and rnnt_joiner_input
+  kPrBackwardThreads = 256,  // likewise of the backward kernels
+  kPrFound = 1024            // rows that a backward kernel searches at once
 };
 
 #endif  // K2_CSRC_MPS_KERNELS_RNNT_PRUNING_H_

@@ -26,7 +26,7 @@
 using namespace metal;
 
 constant int kSimdWidth = 32;
-constant int kNoBegin = 1 << 30;  // more than any begin
+constant int kNoBegin = 1 << 30;  // more than where any range begins
 
 // Replaces values[t * stride], for t from `from` to `to` - 1, by
 // step * t - max(low, the smallest value from t on).  The threads of a
@@ -95,7 +95,7 @@ kernel void rnnt_prune_ranges(device const float *px_grad [[buffer(kPrPxGrad)]],
         float sum = 0.0f;
         for (int j = 0; j < R; ++j) sum += py_grad[long(s + j) * T + t];
         if (s != 0) sum -= px_grad[long(s - 1) * columns + t];
-        // As torch.argmax(), also for NaN.
+        // Takes the element that torch.argmax() takes, also for NaN.
         if (!(sum <= most) && !isnan(most)) {
           most = sum;
           best = s;
@@ -177,7 +177,7 @@ inline int FindRows(device const long *ranges, int first, int end,  // NOLINT
     count += begin + i < end && ranges[begin + i] == s ? 1 : 0;
   int place = simd_prefix_exclusive_sum(count);
   const int of_simdgroup = simd_sum(count);
-  // Others may still read what was found before.
+  // Other threads may still read the rows of the last search.
   threadgroup_barrier(mem_flags::mem_threadgroup);
   if (lane == 0) counts[simdgroup] = of_simdgroup;
   threadgroup_barrier(mem_flags::mem_threadgroup);
@@ -249,7 +249,8 @@ kernel void rnnt_prune_backward(
           FindRows(ranges, row, min(row + kPrFound, T * R), s, found, counts,
                    int(thread_index), int(simdgroup), int(lane));
       for (int i = 0; i < num_found; i += kAtOnce) {
-        // Without branches: what does not exist is loaded from elsewhere.
+        // There is no branch: in place of a row or column that does not exist,
+        // the last one is loaded, and not added.
         float x[kAtOnce], y[kAtOnce];
 #pragma unroll
         for (int j = 0; j < kAtOnce; ++j) {

@@ -19,7 +19,8 @@
 #ifndef K2_CSRC_MPS_KERNELS_RNNT_SMOOTHED_H_
 #define K2_CSRC_MPS_KERNELS_RNNT_SMOOTHED_H_
 
-// Shared by the host and the kernels of rnnt_smoothed.metal.
+// Shared by the host and the kernels of rnnt_smoothed.metal and
+// rnnt_smoothed_grad.metal.
 
 // The arguments of the kernels.  A kernel takes some of them.
 enum RnntSmoothedBuffer {

@@ -64,7 +64,7 @@ inline int NextPlace(constant RnntSmoothedParams &params,
 // lm_log_sum   [B][S + 1], gets the log of the sum of lm_exp
 // next         [B][S], see NextPlace()
 //
-// Rows that are not read get 0.
+// Where a row of logits is not read, the outputs get 0.
 [[max_total_threads_per_threadgroup(kRsThreads)]]
 kernel void rnnt_smoothed_rows(
     device const float *am [[buffer(kSmoothedAm)]],
@@ -186,7 +186,7 @@ kernel void rnnt_smoothed_am_only(
 //
 // am, am_max   of the first lane's frame; the frames of the others follow
 // lm, lm_max   of the position
-// product      the sum as the matrix product has it, 1 if it is not needed
+// product      the sum as the matrix product computed it; 1 if not needed
 inline float LogProduct(constant RnntSmoothedParams &params,
                         device const float *am, device const float *am_max,
                         device const float *lm, float lm_max, float product,
@@ -258,7 +258,8 @@ kernel void rnnt_smoothed_scores(
   am_log_sum += params.am_scale == 0.0f ? 0 : ulong(b) * T;
   symbols += ulong(b) * S;
 
-  // Here a lane has a position: neighbors in memory are in the same row.
+  // In this loop a lane has a position, not a frame, so that the lanes read the
+  // same row of am.
   {
     const int s = first_s + lane;
     const long y = s < S ? symbols[s] : -1;
@@ -354,9 +355,10 @@ kernel void rnnt_smoothed_scores(
         score = NAN;
       }
     }
-    // The recursion drops a NaN that comes from the left, and here -infinity.
-    // With a log-prob of lm alone, k2 has NaN for NaN in any position: no path
-    // goes on from it, or from the one before.
+    // The recursion drops a NaN that comes from the left.  But if the log-probs
+    // of lm alone have a scale, k2 returns NaN for a NaN in any position of lm.
+    // So px of that position and px of the one before become NaN here, where 0
+    // times a sum is NaN.
     px[cell] = score + Scaled(params.lm_scale,
                               0.0f * (lm_log_sum[row] + lm_log_sum[row + 1]));
   }

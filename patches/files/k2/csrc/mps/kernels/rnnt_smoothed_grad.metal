@@ -29,14 +29,16 @@ using namespace metal;
 // Let P be the matrix product lm_exp am_exp^T, and W the gradient of P.  Two
 // matrix products make W^T lm_exp and W am_exp; the gradients that come through
 // P are these, multiplied by am_exp and lm_exp.  W is 0 where P is so small
-// that parts of it may be missing: there, probabilities follow from logits.
+// that parts of it may be missing: there, the kernels compute probabilities
+// from logits.
 
+// Returns whether a cell of P, of which log_sum is the log, is so small.
 inline bool IsLow(float log_sum) { return log_sum < kLogLowSum; }
 
-// The gradient of lm alone, and whether W of the row has cells that are low.
-struct PositionSums {
-  float x, y;  // sums over frames of the gradients of px and py
-  int has_low;
+// Sums over the cells of a position, or of a frame.
+struct CellSums {
+  float x, y;   // sums of the gradients of px and of py
+  int has_low;  // whether one of the cells is low, see IsLow()
 };
 
 // px_grad, py_grad   [B][S][px_columns], [B][S + 1][T]
@@ -53,7 +55,7 @@ kernel void rnnt_smoothed_weights(
     device const float *loss_grad [[buffer(kSmoothedLossGrad)]],
     device const float *log_sums [[buffer(kSmoothedLogSums)]],
     device float *weights [[buffer(kSmoothedWeights)]],
-    device PositionSums *sums [[buffer(kSmoothedSums)]],
+    device CellSums *sums [[buffer(kSmoothedSums)]],
     constant RnntSmoothedParams &params [[buffer(kSmoothedParams)]],
     uint group [[threadgroup_position_in_grid]],
     uint thread_index [[thread_index_in_threadgroup]],
@@ -84,23 +86,22 @@ kernel void rnnt_smoothed_weights(
   sum_y = simd_sum(sum_y);
   has_low = simd_max(has_low);
   if (row.lane == 0)
-    sums[row.index] = PositionSums{scale * sum_x, scale * sum_y, has_low};
+    sums[row.index] = CellSums{scale * sum_x, scale * sum_y, has_low};
 }
 
 // Returns the sums over positions of the gradients of px and py of a frame, and
 // whether the frame has cells that are low.  All lanes call this.
-inline PositionSums SumsOfFrame(constant RnntSmoothedParams &params,
-                                CellGrads grads, device const float *log_sums,
-                                Bounds bounds, int b, int t, int lane) {
-  PositionSums sums = {0.0f, 0.0f, 0};
+inline CellSums SumsOfFrame(constant RnntSmoothedParams &params,
+                            CellGrads grads, device const float *log_sums,
+                            Bounds bounds, int b, int t, int lane) {
+  CellSums sums = {0.0f, 0.0f, 0};
   for (int s = lane; s <= params.S; s += kSimdWidth) {
     sums.x += grads.X(params, bounds, b, s, t);
     sums.y += grads.Y(params, bounds, b, s, t);
     sums.has_low |=
         IsLow(log_sums[(ulong(b) * (params.S + 1) + s) * params.T + t]);
   }
-  return PositionSums{simd_sum(sums.x), simd_sum(sums.y),
-                      simd_max(sums.has_low)};
+  return CellSums{simd_sum(sums.x), simd_sum(sums.y), simd_max(sums.has_low)};
 }
 
 // px_grad, py_grad, boundary, loss_grad, log_sums   as for
@@ -135,7 +136,7 @@ kernel void rnnt_smoothed_am_only_parts(
   for (int i = int(thread_index) / kSimdWidth; i < num_frames;
        i += int(num_threads) / kSimdWidth) {
     const int b = (first + i) / params.T, t = (first + i) % params.T;
-    const PositionSums sums = SumsOfFrame(
+    const CellSums sums = SumsOfFrame(
         params, grads, log_sums, GetBounds(params, boundary, b), b, t, lane);
     if (lane == 0)
       frame_grads[i] = -params.am_scale * GradScale(params, loss_grad, b) *
@@ -163,7 +164,7 @@ kernel void rnnt_smoothed_am_only_parts(
 [[max_total_threads_per_threadgroup(kRsThreads)]]
 kernel void rnnt_smoothed_unigram_grad(
     device const long *symbols [[buffer(kSmoothedSymbols)]],
-    device const PositionSums *sums [[buffer(kSmoothedSums)]],
+    device const CellSums *sums [[buffer(kSmoothedSums)]],
     device const float *parts [[buffer(kSmoothedParts)]],
     device float *unigram_grad [[buffer(kSmoothedUnigramGrad)]],
     constant RnntSmoothedParams &params [[buffer(kSmoothedParams)]],
@@ -173,7 +174,7 @@ kernel void rnnt_smoothed_unigram_grad(
   float sum = 0.0f;
   for (int b = 0; b < params.B; ++b) {
     for (int s = 0; s <= params.S; ++s) {
-      device const PositionSums *own = sums + b * (params.S + 1) + s;
+      device const CellSums *own = sums + b * (params.S + 1) + s;
       if (s < params.S && symbols[b * params.S + s] == c) sum += own->x;
       if (c == params.blank) sum += own->y;
     }
@@ -191,7 +192,7 @@ struct Inputs {
   device const float *loss_grad, *am, *lm, *am_exp, *lm_exp, *am_max, *lm_max,
       *lm_log_sum, *unigram, *am_log_sum, *log_sums, *unigram_grad;
   device const int *next;
-  device const PositionSums *sums;
+  device const CellSums *sums;
 
   // The gradient of one low cell of P, for a logit of am and the logit of lm.
   float LowGrad(constant RnntSmoothedParams &params, Bounds bounds, int b,
@@ -222,7 +223,7 @@ inline void FinishFrame(constant RnntSmoothedParams &params, Inputs in,
                         int frame, int lane, device float *to) {
   const int b = frame / params.T, t = frame % params.T, S = params.S;
   const Bounds bounds = GetBounds(params, in.boundary, b);
-  const PositionSums sums =
+  const CellSums sums =
       SumsOfFrame(params, in.grads, in.log_sums, bounds, b, t, lane);
   const float scale = GradScale(params, in.loss_grad, b),
               own_scale = (params.combined_scale + params.am_scale) * scale,
@@ -237,7 +238,7 @@ inline void FinishFrame(constant RnntSmoothedParams &params, Inputs in,
     if (c == params.blank) grad += own_scale * sums.y;
     to[c] = grad;
   }
-  // A lane adds up the places of one symbol, which no other lane has.
+  // A lane adds up all places of a symbol; no other lane has the same symbol.
   simdgroup_barrier(mem_flags::mem_device);
   device const int *next = in.next + b * S;
   for (int s = lane; s < S; s += kSimdWidth) {
@@ -266,7 +267,7 @@ inline void FinishPosition(constant RnntSmoothedParams &params, Inputs in,
   const Bounds bounds = GetBounds(params, in.boundary, b);
   const ulong offset = ulong(position) * params.C;
   device const float *lm = in.lm + offset, *lm_exp = in.lm_exp + offset;
-  const PositionSums sums = in.sums[position];
+  const CellSums sums = in.sums[position];
   const float log_sum = in.lm_log_sum[position], largest = in.lm_max[position],
               own_scale = params.combined_scale + params.lm_scale,
               share = 1.0f / float(params.B * (params.S + 1));
@@ -326,7 +327,7 @@ kernel void rnnt_smoothed_finish(
     device const float *am_log_sum [[buffer(kSmoothedAmLogSum)]],
     device const float *log_sums [[buffer(kSmoothedLogSums)]],
     device const float *unigram_grad [[buffer(kSmoothedUnigramGrad)]],
-    device const PositionSums *sums [[buffer(kSmoothedSums)]],
+    device const CellSums *sums [[buffer(kSmoothedSums)]],
     device float *am_grad [[buffer(kSmoothedAmGrad)]],
     device float *lm_grad [[buffer(kSmoothedLmGrad)]],
     constant RnntSmoothedParams &params [[buffer(kSmoothedParams)]],

@@ -39,13 +39,13 @@ enum SwooshSizes {
   kSwooshCells = 32,   // of a table, one for each lane of a simdgroup
   kSwooshOfChunk = 4,  // elements that a thread loads at once
   kSwooshChunks = 4,   // of a thread
-  // Of an element's 32 random bits, the lower ones are for dropout, and the
-  // upper ones for rounding.
+  // The lower bits for dropout, of an element's 32 random bits.  The others are
+  // for rounding.
   kSwooshDropoutBits = 20,
 };
 
-// swoosh and its derivative at a node.  Each is the sum of two numbers, of
-// which the second one is what the first one was rounded by.
+// swoosh and its derivative at a node.  Each is the sum of a float and of the
+// float's rounding error.
 struct SwooshCell {
   float value, value_low;
   float slope, slope_low;
@@ -64,8 +64,8 @@ struct SwooshTable {
   struct SwooshCell cells[kSwooshCells];
 };
 
-// On one side of the table, swoosh is (slope + slope_low) x + intercept, but
-// for exp(-|x - shift|).
+// Beyond one end of the table, swoosh is (slope + slope_low) x + intercept +
+// intercept_low, and terms of exp(-|x - shift|).
 struct SwooshTail {
   float slope, slope_low;
   float intercept, intercept_low;
@@ -76,10 +76,10 @@ struct SwooshParams {
   int is_aligned;          // whether a thread may load its inputs at once
   float shift;             // 4 for swoosh_l, 1 for swoosh_r
   SwooshTail left, right;  // for x - shift <= 0, and for greater ones
-  // Of the output that the backward pass follows; otherwise unused.
+  // The other members are for swoosh_forward alone.
   unsigned int seed[2];  // of the random numbers
-  // An element is dropped if kSwooshDropoutBits random bits are a smaller
-  // number.
+  // An element is dropped if its kSwooshDropoutBits random bits are less than
+  // this number.
   unsigned int dropout_limit;
   float kept_scale;  // 1 / (1 - dropout_prob)
 };

@@ -30,8 +30,8 @@
 // the host makes in double precision.  The zeros are nodes, so results are
 // within 2 units in the last place.
 //
-// Each lane of a simdgroup holds a cell of the table, from which the others
-// take it by simd_shuffle(): loads at indexes that differ from lane to lane
+// Each lane of a simdgroup holds a cell of the table.  The other lanes take the
+// cell by simd_shuffle(), since loads at indexes that differ from lane to lane
 // take three times as long as all the rest.  So all lanes do all steps.
 //
 // A chunk is kSwooshOfChunk consecutive elements of memory.  A thread has
@@ -45,10 +45,10 @@ using namespace metal;
 constant constexpr float kStep = 1.005f / 255.0f;
 constant constexpr float kCoeff = 0.08f;
 
-// Indexes into vectors are constants: for others, compilers keep a vector in
-// memory.
+// Indexes into vectors are constants: for other indexes, compilers keep a
+// vector in memory.
 
-// Loads the elements of a chunk, `count` if that is less than 4.
+// Loads the first `count` elements of a chunk, at most 4.
 template <typename T>
 float4 Load(device const T *from, int count, bool is_aligned) {
   if (is_aligned && count >= 4)
@@ -97,7 +97,8 @@ struct Places {
     d = x - fma(at - grid.before, float4(grid.step), float4(grid.base));
   }
 
-  // Returns what the lanes of the cells have in `of_lane`.
+  // Returns for each element `of_lane` of the lane that holds the element's
+  // cell.
   float4 Take(float of_lane) const {
     return float4(
         simd_shuffle(of_lane, cells.x), simd_shuffle(of_lane, cells.y),
@@ -105,10 +106,10 @@ struct Places {
   }
 };
 
-// The derivatives of the sigmoid s are polynomials of these: the derivative of
-// p is p q, and that of q is -2 p.
+// The derivatives of the sigmoid s are polynomials of p = s (1 - s) and of
+// q = 1 - 2 s: the derivative of p is p q, and that of q is -2 p.
 struct Sigmoid {
-  float4 p, pq;  // s (1 - s), the first derivative, and p (1 - 2 s), the second
+  float4 p, pq;  // the first derivative of s, and the second one
 
   explicit Sigmoid(float4 s)
       : p(fma(-s, s, s)), pq(p * fma(float4(-2.0f), s, float4(1.0f))) {}
@@ -273,7 +274,8 @@ kernel void swoosh_forward(device const T *x [[buffer(kSwooshX)]],
                            uint group [[threadgroup_position_in_grid]],
                            uint thread_index [[thread_index_in_threadgroup]],
                            uint num_threads [[threads_per_threadgroup]]) {
-  // The middles of equal parts of [0, 1), and kCoeff in steps.
+  // The random numbers are the middles of equal parts of [0, 1).  kLeast is the
+  // least of them, plus kCoeff in steps.
   constexpr float kPart = 1.0f / (1 << (32 - kSwooshDropoutBits));
   constexpr float kLeast = 0.5f * kPart + kCoeff / kStep;
   const LaneOfTable table_of_values(table, lane);

@@ -28,14 +28,14 @@
 
 namespace k2 {
 
-// A tensor of torch.float32 on mps, written by the host.
+// Returns zeros of torch.float32 on mps, which the host has written.
 inline torch::Tensor MpsZeros(const std::vector<int64_t> &sizes) {
   return HostZeros(sizes, torch::device(torch::kMPS));
 }
 
 }  // namespace k2
 
-// See k2/python/k2/mps for what Python makes of it.
+// The modules in k2/python/k2/mps call these functions.
 inline void PybindMps(py::module &m) {
   m.def("mps_zeros", &k2::MpsZeros, py::arg("sizes"));
 }

@@ -22,7 +22,7 @@
 #include "k2/csrc/mps/ctc.h"
 #include "k2/python/csrc/torch.h"
 
-// See k2/python/k2/mps/ctc.py for what Python makes of it.
+// k2/python/k2/mps/ctc.py calls these functions.
 inline void PybindMpsCtc(py::module &m) {
 #if K2_WITH_MPS
   using k2::CtcCall;

@@ -27,7 +27,8 @@
 
 #if K2_WITH_MPS
 
-// Segments in rows of three numbers, on the CPU.
+// Returns the segments that the rows of a tensor of torch.int32 on the CPU
+// describe: sequence, first frame, number of frames.
 inline std::vector<k2::Segment> ToSegments(torch::Tensor segments) {
   segments = segments.contiguous();
   const int32_t *data = segments.data_ptr<int32_t>();
@@ -39,7 +40,7 @@ inline std::vector<k2::Segment> ToSegments(torch::Tensor segments) {
 
 #endif  // K2_WITH_MPS
 
-// See k2/python/k2/mps/dense.py for what Python makes of it.
+// k2/python/k2/mps/dense.py calls these functions.
 inline void PybindMpsDenseFsaVec(py::module &m) {
 #if K2_WITH_MPS
   // No Python object is touched while the GIL is released.

@@ -23,7 +23,7 @@
 #include "k2/python/csrc/torch.h"
 #include "k2/python/csrc/torch/v2/ragged_any.h"
 
-// See k2/python/k2/mps/double_scores.py for what Python makes of it.
+// k2/python/k2/mps/double_scores.py calls these functions.
 inline void PybindMpsDoubleScores(py::module &m) {
 #if K2_WITH_MPS
   using k2::BatchedFsas;

@@ -22,7 +22,7 @@
 #include "k2/csrc/mps/graph_index.h"
 #include "k2/python/csrc/torch.h"
 
-// See k2/python/k2/mps/graph_index.py for what Python makes of it.
+// k2/python/k2/mps/graph_index.py calls these functions.
 inline void PybindMpsGraphIndex(py::module &m) {
 #if K2_WITH_MPS
   using k2::GraphIndex;

@@ -22,7 +22,7 @@
 #include "k2/csrc/mps/rnnt_pruning.h"
 #include "k2/python/csrc/torch.h"
 
-// See k2/python/k2/mps/rnnt_pruning.py for what Python makes of it.
+// k2/python/k2/mps/rnnt_pruning.py calls these functions.
 inline void PybindMpsRnntPruning(py::module &m) {
 #if K2_WITH_MPS
   // No Python object is touched while the GIL is released.

@@ -26,7 +26,7 @@
 #include "k2/csrc/mps/rnnt_smoothed.h"
 #include "k2/python/csrc/torch.h"
 
-// See k2/python/k2/mps/rnnt_smoothed.py for what Python makes of it.
+// k2/python/k2/mps/rnnt_smoothed.py calls these functions.
 inline void PybindMpsRnntSmoothed(py::module &m) {
 #if K2_WITH_MPS
   using k2::RnntSmoothed;

@@ -35,7 +35,7 @@
 // k2 computes such scores in double precision nevertheless, on the host, in the
 // memory of the context.  Inside of k2 (in the caches of an Fsa, between
 // autograd functions) their tensor is torch.float64 on the CPU.  A user gets
-// torch.float32 on the device, and gradients from a user come back as such.
+// torch.float32 on the device, and a user's gradients are torch.float32 too.
 //
 // On other devices these functions change nothing.
 
@@ -122,7 +122,7 @@ inline torch::Tensor HostZeros(const std::vector<int64_t> &sizes,
   return ToTorch(zeros).view(sizes);
 }
 
-// Throws what torch throws for a tensor of this type in the device of `c`.
+// Throws what torch throws for a tensor of this type on the device of `c`.
 inline void CheckDtype(const ContextPtr &c, Dtype t) {
   if (t == kDoubleDtype && HasNoDouble(c))
     throw py::type_error(

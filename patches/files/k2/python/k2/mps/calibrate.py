@@ -55,9 +55,9 @@ ROUNDS = 4
 # The number of calls in a round, and the seconds after which a round ends
 # early. A call that takes LONG_SECONDS is not repeated.
 LEAST_CALLS, MOST_CALLS, MOST_SECONDS, LONG_SECONDS = 3, 20, 0.1, 0.5
-# The largest difference of the rounds of a call that is kept, relative to the
-# fastest one.  An error of that size moves the limit between host and Metal by
-# the same share, and near the limit both take about the same time.
+# A result is kept if the rounds of each call differ by at most this, relative
+# to the fastest round.  An error of that size moves the limit between host and
+# Metal by the same share, and near the limit both take about the same time.
 STEADY = 0.15
 
 
@@ -135,8 +135,8 @@ def _time(call: Callable[[], None]) -> float:
 
 @contextlib.contextmanager
 def _forced(who: str) -> Iterator[None]:
-    '''Make the host, or Metal, run the operations that both can run. torch gets
-    one thread, so that the number of free cores does not matter.'''
+    '''Make `who`, the host or Metal, run the operations that both can run.
+    torch gets one thread, so that the number of free cores does not matter.'''
     before, threads = os.environ.get('K2_MPS_FORCE'), torch.get_num_threads()
     os.environ['K2_MPS_FORCE'] = who
     torch.set_num_threads(1)
@@ -150,11 +150,12 @@ def _forced(who: str) -> Iterator[None]:
 
 
 def _first(name: str, call: Callable[[], None]) -> Measured:
-    '''Call once, which compiles kernels and fills caches.'''
+    '''Call once, to compile kernels and fill caches. Return a Measured that has
+    no rounds yet.'''
     call()
     torch.mps.synchronize()
-    of_it = {p.operation: p for p in placement.placements()}[name]
-    return Measured([], of_it.last_work, of_it.last_steps)
+    last = {p.operation: p for p in placement.placements()}[name]
+    return Measured([], last.last_work, last.last_steps)
 
 
 def measure() -> Tuple[Dict[str, Dict[str, float]], Dict[str, float]]:

@@ -84,7 +84,7 @@ class Comparison:
 
     @property
     def ok(self) -> bool:
-        # Not "<": NaN must fail.
+        # A NaN fails: it is not <= anything.
         return not self.error and self.difference <= self.tolerance
 
 
@@ -378,7 +378,7 @@ OPERATIONS: Dict[str, Tuple[Callable[[str], Operation], float]] = {
 
 
 def _difference(cpu: torch.Tensor, mps: torch.Tensor) -> float:
-    '''The largest difference, relative to the largest absolute value.'''
+    '''Return the largest difference, relative to the largest absolute value.'''
     cpu, mps = cpu.detach().double(), mps.detach().cpu().double()
     if cpu.shape != mps.shape:
         return float('nan')
@@ -474,7 +474,7 @@ def _table(head: List[str], rows: List[List[str]]) -> List[str]:
 
 
 def text(result: Result) -> List[str]:
-    '''The result as lines for a terminal.'''
+    '''Return the result as lines for a terminal.'''
     lines = [f'{fact.name}: {fact.found}' for fact in result.facts]
     if result.comparisons:
         lines += ['', *_table(

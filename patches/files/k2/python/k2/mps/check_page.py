@@ -112,7 +112,7 @@ def _comparisons(result) -> List[str]:
         '<p>The largest difference of values and gradients, relative to the '
         'largest value of each tensor.</p>',
         _html_table(['operation', 'difference', 'allowed', ''], rows),
-        _bars('difference to the CPU', [each.name for each in shown],
+        _bars('difference from the CPU', [each.name for each in shown],
               ['allowed', 'difference'],
               [[(each.tolerance, f'{each.tolerance:.1e}'),
                 (each.difference, f'{each.difference:.1e}')]
@@ -127,7 +127,7 @@ def _timings(result) -> List[str]:
         'gates': 'places where code on the CPU is about to touch memory that '
                  'the GPU may still use; with nothing to wait for, a gate '
                  'takes tens of nanoseconds',
-        'waits': 'those gates at which the GPU was not done yet',
+        'waits': 'gates at which the GPU was not done yet',
         'bytes copied': 'what k2 copied between memory of the CPU and of mps; '
                         'bringing the input there is not part of a run',
     }

@@ -34,7 +34,7 @@ class Counters:
       operators:
         Operators of torch, copies and fills included, that gave the GPU work:
         at least one command each.  Operators that only allocate or make a view
-        are left out, and an operator that calls others is counted as those.
+        are not counted, nor is an operator that calls counted operators.
       torch_waits:
         Operators that make the host wait, whether or not the GPU is done:
         copies between mps and the CPU that are not ``non_blocking``, such as

@@ -51,12 +51,12 @@ class _Labels(NamedTuple):
           graph:
             How the message names the decoding graph.
         '''
-        known = self.index.labels()
-        if known is None:
+        labels = self.index.labels()
+        if labels is None:
             return False
-        with suppress(ValueError):  # It is not there, or another thread's.
+        with suppress(ValueError):  # if self is not there, or not any more
             _unchecked.remove(self)
-        for label in known:
+        for label in labels:
             if not -1 <= label <= self.num_columns - 2:
                 raise RuntimeError(
                     f'{graph} has label {label}, which is not within '
@@ -66,16 +66,16 @@ class _Labels(NamedTuple):
         return True
 
 
-# Of calls whose labels the host did not know, in their order.
+# The labels that the host did not know yet, in the order of the calls.
 _unchecked: Deque[_Labels] = deque()
 
 
 def _check_labels(labels: _Labels) -> None:
     '''Raise if a label of this call, or of an earlier one, has no column.
 
-    If the GPU fills the index, the host knows the labels later: then the loss
-    is NaN, and the backward pass raises, since this call would have to wait.
-    If the host does not know them then, a later call raises.
+    If the GPU fills the index, this call would have to wait for the labels. So
+    it returns a loss of NaN for such a label, and the backward pass raises, or,
+    if the host does not know the labels by then, a later call.
     '''
     for earlier in list(_unchecked):
         if not earlier.check('The decoding graph of an earlier k2.ctc_loss on '
@@ -105,10 +105,11 @@ def _penalized(graphs, index: GraphIndex) -> torch.Tensor:
       A 1-D tensor of torch.uint8.
     '''
     source = _penalty_source(graphs)
-    known = graphs._cache.get(_PENALIZED)
-    if known is not None:
-        of, version, of_index, penalized = known
-        if of is source and version == source._version and of_index is index:
+    cached = graphs._cache.get(_PENALIZED)
+    if cached is not None:
+        *inputs, version, penalized = cached
+        if (inputs[0] is source and inputs[1] is index
+                and version == source._version):
             return penalized
     has_repeats = hasattr(graphs, '_is_repeat_token_')
     labels = graphs.labels if has_repeats else source
@@ -116,7 +117,7 @@ def _penalized(graphs, index: GraphIndex) -> torch.Tensor:
     if has_repeats:
         mask |= source != 0
     penalized = (~mask).to(torch.uint8)
-    graphs._cache[_PENALIZED] = source, source._version, index, penalized
+    graphs._cache[_PENALIZED] = source, index, source._version, penalized
     return penalized
 
 
@@ -149,11 +150,11 @@ class _CtcScores(torch.autograd.Function):
 
 def _rows_in_metal(graphs, dense, output_beam: float,
                    delay_penalty: float) -> Optional[int]:
-    '''Return the rows of the longest sequence if the GPU computes the loss,
-    without a lattice; None if not.
+    '''Return the rows of the longest sequence if the GPU is to compute the loss
+    without a lattice, else None.
 
-    It does not on other devices, if the host is faster, and if the lattice may
-    exceed a limit, so that k2 would narrow the beam.
+    The result is None on other devices, if the host is faster, and if the
+    lattice may exceed a limit, so that k2 would narrow the beam.
     '''
     if (graphs.device.type != 'mps' or dense.device.type != 'mps'
             or len(graphs.shape) != 3 or graphs.shape[0] != dense.dim0()

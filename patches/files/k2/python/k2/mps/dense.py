@@ -13,7 +13,7 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-'''DenseFsaVec on mps: one allocation and one kernel, there and back.'''
+'''DenseFsaVec on mps: one allocation and one kernel in each direction.'''
 from typing import Tuple
 
 import torch

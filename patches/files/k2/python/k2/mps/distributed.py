@@ -29,7 +29,7 @@ network is done; the GPU may go on meanwhile, for example with backward.
 ``Work.wait()`` waits for the network; kernels that are launched after it see
 the result.  The result of the work, and of its future, is on mps for
 ``all_reduce``; for others it is the host's alias.  The work of an asynchronous
-``all_reduce`` takes no timeout in ``wait()``, and tells a failure by
+``all_reduce`` takes no timeout in ``wait()``, and reports a failure by
 ``is_success()`` and ``get_future()``.
 '''
 from typing import Any

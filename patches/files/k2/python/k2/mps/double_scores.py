@@ -106,7 +106,8 @@ class _TotScores(torch.autograd.Function):
                 unused_scores: torch.Tensor) -> torch.Tensor:
         # Backward scores alone do not need the incoming arcs of a state. But
         # the gradient needs both directions: among equal paths the CPU takes
-        # that of the forward scores.  One dispatch for both takes no longer.
+        # the path of the forward scores.  One dispatch for both takes no
+        # longer.
         has_gradient = ctx.needs_input_grad[2]
         forward, backward = _scores(fsas, log_semiring,
                                     has_gradient or not log_semiring,
@@ -116,7 +117,7 @@ class _TotScores(torch.autograd.Function):
             ctx.scores = forward, backward
             # torch raises if the scores have changed before backward().
             ctx.save_for_backward(unused_scores)
-        # An object in the cache must not refer to this function.
+        # A tensor in the cache must not refer to this autograd function.
         return (backward or forward).totals.detach()
 
     @staticmethod

@@ -72,8 +72,8 @@ FAULTS = (
           'https://github.com/actions/runner-images/issues/14380',
           since='2.8', until='2.14', macos='26', warn=False),
     # A build for mps needs torch 2.12 or newer; 2.15 has the value in the key.
-    Fault('torch.compile may give one value to two masked ones; compare the '
-          'gradients of a compiled model with those of the model as it was',
+    Fault('torch.compile may take one masked value for another; compare the '
+          'gradients of a compiled model with those of the original model',
           f'{_PYTORCH}/blob/v2.14.1/torch/_inductor/codegen/mps.py',
           until='2.15', warn=False),
 )

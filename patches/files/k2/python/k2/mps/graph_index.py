@@ -27,14 +27,14 @@ import _k2
 # entry stays if scores change.
 _NAME = 'mps_graph_index'
 
-# The most arcs for which memory is reserved and one dispatch is fast enough.
+# For more arcs, k2 reserves no memory, and one dispatch would be too slow.
 _MAX_ARCS = 1 << 20
 
 _lock = threading.Lock()
 
 
 class GraphIndex:
-    '''The ``_k2.MpsGraphIndex`` of an FsaVec, once it is needed.
+    '''The ``_k2.MpsGraphIndex`` of an FsaVec, filled when it is needed.
 
     Attributes:
       index:
@@ -64,7 +64,7 @@ class GraphIndex:
         return self._version == _version(fsas)
 
     def fill(self, fsas) -> None:
-        '''Fill the memory of the host if it is not filled yet.'''
+        '''Let the host fill the index, if the index is not filled yet.'''
         # Once a kernel uses the memory, no other thread may fill it again.
         with _lock:
             if not self._is_filled:
@@ -113,9 +113,9 @@ def renew(fsas) -> None:
 def graph_index(fsas) -> GraphIndex:
     '''Return the index of an FsaVec.
 
-    The host makes it if it has read the arcs since they last changed, and if
-    there are many arcs; in the second case it waits for the GPU.  Else one
-    dispatch makes it.
+    The host makes the index if the host has read the arcs since they last
+    changed, or if there are more than _MAX_ARCS arcs; in the second case the
+    host waits for the GPU.  Otherwise one dispatch makes the index.
 
     Args:
       fsas:

@@ -82,8 +82,8 @@ def intersect_dense(a_fsas, b_fsas, a_to_b_map: Optional[torch.Tensor],
             a_fsas.arcs, b_fsas.dense_fsa_vec, a_to_b_map, output_beam,
             max_states, max_arcs)
         return k2.Fsa(arcs), arc_map_a, arc_map_b, None
-    known = made.properties >= 0
-    ans = k2.Fsa(made.fsas, properties=made.properties if known else None)
+    properties = made.properties if made.properties >= 0 else None
+    ans = k2.Fsa(made.fsas, properties=properties)
     keep(ans, made)
     return ans, made.arc_map_a, made.arc_map_b, made
 
@@ -96,8 +96,7 @@ def keep(fsa, made) -> None:
 def made_by_metal(fsa) -> bool:
     '''Return whether an Fsa is a lattice that the GPU has made.
 
-    The GPU then knows the answers of the next two functions, which
-    require it.
+    incoming_arcs() and state_batches() take only such a lattice.
     '''
     return _LATTICE in fsa._cache
 

@@ -100,7 +100,7 @@ def _explain(placement) -> str:
 
 
 def explain() -> str:
-    '''Tell where the last call of each operation on mps ran, and why.
+    '''Return where the last call of each operation on mps ran, and why.
 
     The host is faster for small problems, Metal for large ones.
     The environment variable K2_MPS_FORCE, ``host`` or ``metal``, overrides the
@@ -109,11 +109,11 @@ def explain() -> str:
     Returns:
       A line for each operation, and a line with the source of the estimates.
     '''
-    known = placements()
-    if not known:
+    operations = placements()
+    if not operations:
         return 'This k2 was built without mps.'
-    lines = [_explain(placement) for placement in known]
-    if any(placement.is_calibrated for placement in known):
+    lines = [_explain(placement) for placement in operations]
+    if any(placement.is_calibrated for placement in operations):
         saved = saved_costs()
         lines.append('The estimates are from measurements of this machine'
                      f' ({saved.get("device")}, {saved.get("date")}).')

@@ -26,9 +26,9 @@ _last = None
 def boundary_rows(boundary: torch.Tensor) -> List[List[int]]:
     '''Return the values of a boundary as ``boundary.tolist()`` does.
 
-    Reading them from mps is a wait.  The functions of a step pass the same
-    tensor, so k2 keeps the values of the last one until it changes in place.
-    A change through ``boundary.data`` is not noticed.
+    The host waits to read them from mps.  The functions of a step pass the same
+    tensor, so k2 keeps the values of the last one until it changes in place.  A
+    change through ``boundary.data`` is not noticed.
 
     Args:
       boundary:

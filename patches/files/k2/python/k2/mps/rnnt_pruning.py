@@ -30,7 +30,7 @@ _MOST = 2**31 - 1
 def has_prune_ranges(px_grad: torch.Tensor, py_grad: torch.Tensor,
                      boundary: torch.Tensor) -> bool:
     '''Return whether :func:`prune_ranges` takes these arguments.'''
-    _, S, T = py_grad.shape[0], px_grad.shape[1], py_grad.shape[2]
+    S, T = px_grad.shape[1], py_grad.shape[2]
     return (px_grad.device.type == 'mps' and py_grad.numel() != 0
             and all(x.dtype == torch.float32 and x.device == px_grad.device
                     for x in (px_grad, py_grad))
@@ -95,8 +95,8 @@ class _Pruning(torch.autograd.Function):
         needs_am, needs_lm, _ = ctx.needs_input_grad
         needs_am = needs_am and am_grad is not None
         needs_lm = needs_lm and lm_grad is not None
-        # am and lm have the same gradient, that of their sum, which is read
-        # once.
+        # If only the sum of both results is used, both have the gradient of the
+        # sum, and the kernel reads it once.
         fused = needs_am and needs_lm and am_grad is lm_grad
         am_sum = lm_sum = None
         if fused or needs_lm:
@@ -131,13 +131,13 @@ class _JoinerInput(torch.autograd.Function):
 def in_metal(am: torch.Tensor, lm: torch.Tensor, ranges: torch.Tensor) -> bool:
     '''Return whether the kernels take these arguments of do_rnnt_pruning().
 
-    They do on mps, if the types and shapes are those of its documentation, and
-    if no tensor is empty.
+    They do on mps, if the types and shapes are those that do_rnnt_pruning()
+    documents, and if no tensor is empty.
     '''
     if lm.device.type != 'mps' or lm.dtype not in _DTYPES or lm.ndim != 3:
         return False
     B, T, s_range = ranges.shape
-    # The threads of the backward kernel.
+    # The threads of the backward kernel, which are counted in 32 bits.
     threads = 256 * B * lm.shape[1] + 32 * B * T + 256
     return (am.device == ranges.device == lm.device
             and ranges.dtype == torch.int64 and am.ndim == 3

@@ -36,8 +36,8 @@ def in_metal(lm: torch.Tensor, am: torch.Tensor, symbols: torch.Tensor,
              rnnt_type: str, reduction: Optional[str] = 'none') -> bool:
     '''Return whether the kernels take the arguments of a loss.
 
-    They do on mps, if nothing is empty but ``symbols``.  If the arguments are
-    wrong, torch's operators raise the errors.
+    They do on mps, if no tensor but ``symbols`` is empty.  They do not take
+    wrong arguments, for which torch's operators then raise the errors.
 
     Args:
       lm, am, symbols, termination_symbol, boundary, rnnt_type, reduction:
@@ -114,7 +114,7 @@ class _Loss(torch.autograd.Function):
 
 def _arguments(lm, am, symbols, termination_symbol, lm_only_scale,
                am_only_scale, boundary, rnnt_type, delay_penalty):
-    '''Return the first arguments of the functions above.'''
+    '''Return the first five arguments of _Logprobs and _Loss.'''
     B, T, _ = am.shape
     check_boundary(boundary, B, symbols.shape[1], T, rnnt_type == 'regular')
     rest = dict(termination_symbol=termination_symbol, rnnt_type=rnnt_type,
@@ -130,7 +130,7 @@ def logprobs(lm: torch.Tensor, am: torch.Tensor, symbols: torch.Tensor,
              termination_symbol: int, lm_only_scale: float,
              am_only_scale: float, boundary: Optional[torch.Tensor],
              rnnt_type: str) -> Tuple[torch.Tensor, torch.Tensor]:
-    '''Return what :func:`k2.get_rnnt_logprobs_smoothed` does.
+    '''Return what :func:`k2.get_rnnt_logprobs_smoothed` returns.
 
     Args:
       Those of that function; :func:`in_metal` must be true.
@@ -149,7 +149,7 @@ def loss(lm: torch.Tensor, am: torch.Tensor, symbols: torch.Tensor,
          delay_penalty: float, reduction: str, return_grad: bool
          ) -> Union[torch.Tensor,
                     Tuple[torch.Tensor, Tuple[torch.Tensor, torch.Tensor]]]:
-    '''Return what :func:`k2.rnnt_loss_smoothed` does.
+    '''Return what :func:`k2.rnnt_loss_smoothed` returns.
 
     Args:
       Those of that function; :func:`in_metal` must be true.

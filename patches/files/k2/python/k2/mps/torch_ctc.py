@@ -64,7 +64,8 @@ def _check(right: bool, text: str) -> None:
 
 
 def _numbers(lengths: _Lengths, name: str, size: int, most: int) -> List[int]:
-    '''Return lengths as torch takes them: a tensor, a tuple, or a number.'''
+    '''Return lengths as a list, after checks. torch takes lengths as a
+    tensor, a tuple or a number.'''
     if isinstance(lengths, torch.Tensor):
         _check(not lengths.is_floating_point(),
                f'{name} must be integers. Given: {lengths.dtype}')
@@ -79,7 +80,7 @@ def _numbers(lengths: _Lengths, name: str, size: int, most: int) -> List[int]:
 
 def _labels(targets: torch.Tensor, lengths: List[int], num_labels: int,
             blank: int) -> List[List[int]]:
-    '''Return the labels of each sequence, as they are if 0 is the blank.'''
+    '''Return the labels of each sequence, renumbered so that the blank is 0.'''
     _check(not targets.is_floating_point(),
            f'targets must be integers. Given: {targets.dtype}')
     rows = targets.cpu()
@@ -100,8 +101,8 @@ def _labels(targets: torch.Tensor, lengths: List[int], num_labels: int,
 
 
 class _Losses(torch.autograd.Function):
-    '''A loss for each sequence. Like torch's operator, it returns as the
-    gradient of log-probs the one of the log-softmax's input.'''
+    '''A loss for each sequence. As the gradient of log-probs, it returns the
+    gradient of the input of log_softmax, like torch's operator.'''
 
     @staticmethod
     def forward(ctx, log_probs: torch.Tensor, labels: List[List[int]],
@@ -129,7 +130,7 @@ class _Losses(torch.autograd.Function):
         ans = losses.detach()[place]
         frames = torch.arange(T, device=device).unsqueeze(1)
         is_inside = frames < torch.tensor(num_frames, device=device)
-        # k2 takes a NaN for a path that is not there.
+        # k2 leaves out a path with a NaN.
         is_nan = is_inside & log_probs.isnan().any(dim=2)
         ans = torch.where(is_nan.any(dim=0), float('nan'), ans)
         if ctx.needs_input_grad[0]:
