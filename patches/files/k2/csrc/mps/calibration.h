@@ -34,9 +34,10 @@ struct Placement {
   Costs costs;
   bool is_calibrated;  // by SetCosts()
 
-  int64_t num_calls;                   // calls of PreferMetal()
-  double last_work, last_steps;        // of the last one; 0 before the first
-  bool last_is_metal, last_is_forced;  // K2_MPS_FORCE chose
+  int64_t num_calls;             // calls of PreferMetal()
+  double last_work, last_steps;  // of the last call; 0 before the first
+  bool last_is_metal;            // whether Metal did the last call
+  bool last_is_forced;           // whether K2_MPS_FORCE decided that
 };
 
 // Returns a Placement for each Operation.

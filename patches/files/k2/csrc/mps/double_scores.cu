@@ -43,7 +43,7 @@ struct DoubleScoresInputs {
   torch::Tensor arcs, state_begins, batch_begins, states, leaving_begins,
       incoming_begins, incoming;
 
-  // Returns the arguments of kernels over arcs, and others.
+  // Returns the arguments that kernels over arcs have, and `more`.
   mps::Arguments OverArcs(const mps::Arguments &more) const {
     return mps::Join(
         {mps::In(kDsArcs, arcs), mps::In(kDsStateBegins, state_begins),
@@ -51,7 +51,7 @@ struct DoubleScoresInputs {
         more);
   }
 
-  // Returns the arguments of kernels over batches, and others.
+  // Returns the arguments that kernels over batches have, and `more`.
   mps::Arguments OverBatches(const mps::Arguments &more) const {
     return mps::Join(OverArcs({mps::In(kDsBatchBegins, batch_begins),
                                mps::In(kDsStates, states),

@@ -126,7 +126,7 @@ std::unique_ptr<Lattice> IntersectDenseMps(
                 totals = GpuTensor<int64_t>(kLtNumTotals),
                 // While has_best_arcs is 0, no kernel reads best_arcs.
       best_arcs = frame_arcs, paths;
-  // The arguments of all kernels of lattice.metal, and others.
+  // Returns the arguments that all kernels of lattice.metal have, and `more`.
   auto with = [&](const mps::Arguments &more) {
     return mps::Join({mps::In(kLatticeArcs, arcs),
                       mps::In(kLatticeStateBegins, state_begins),

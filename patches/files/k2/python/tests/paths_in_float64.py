@@ -62,7 +62,7 @@ def paths(arcs: List[Arc], begin: int, end: int,
 
     Args:
       arcs:
-        The arcs of an FSA.  Without a length, there is no cycle.
+        The arcs of an FSA.  If `length` is None, they must have no cycle.
       length:
         The number of arcs of a path; None for any number.
     '''

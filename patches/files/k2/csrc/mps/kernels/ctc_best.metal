@@ -297,7 +297,7 @@ struct KeepArcsOfFrames {
 
   template <typename Scores>
   void Leave(int frame, Scores from_src, Scores from_dest) const {
-    // The words of the frame where the pass begins come with later frames.
+    // The words of the frame where the pass begins are written with later ones.
     if (frame + 1 == forward.end) return;
     KeepArcs(*params, input, pruning, frame, forward.At(frame),
              forward.At(frame + 1), from_src, from_dest);

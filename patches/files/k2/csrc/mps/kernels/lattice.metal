@@ -38,8 +38,8 @@
 
 using namespace metal;
 
-// The arguments that all kernels of this file begin with: the members of Input
-// but best_arcs, which one kernel writes, and params.
+// The first arguments of all kernels of this file: params, and the members of
+// Input except best_arcs, which one kernel writes.
 #define K2_LATTICE_INPUTS                                                   \
   device const Arc *arcs [[buffer(kLatticeArcs)]],                          \
       device const int *state_begins [[buffer(kLatticeStateBegins)]],       \
@@ -144,7 +144,8 @@ kernel void place_lattice(K2_LATTICE_INPUTS,
   PrefixSums(states, thread_id, threads);
   PrefixSums(numbers, thread_id, threads);
   PrefixSums(leaving, thread_id, threads);
-  // The host refuses totals of more than 32 bits, and reads no place then.
+  // The host refuses totals of more than 32 bits, and then reads none of these
+  // positions.
   int state_begin = int(states[thread_id] - num_states),
       arc_begin = int(numbers[thread_id] - num_arcs);
   for (int i = begin; i < end; ++i) {

@@ -40,7 +40,7 @@ enum RnntPruningBuffer {
 struct RnntRangesParams {
   int S, T, R;     // R is s_range
   int px_columns;  // T + 1 if the loss is regular, else T
-  int most_step;   // how far a range may begin after that of the last frame
+  int most_step;   // by how much the begin of a range may rise in a frame
 };
 
 struct RnntPruningParams {

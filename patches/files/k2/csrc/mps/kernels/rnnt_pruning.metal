@@ -85,7 +85,8 @@ kernel void rnnt_prune_ranges(device const float *px_grad [[buffer(kPrPxGrad)]],
   px_grad += ulong(b) * ulong(S) * ulong(columns);
   py_grad += ulong(b) * ulong(S + 1) * ulong(T);
   ranges += ulong(b) * ulong(T) * ulong(R);
-  // The first best range of each frame, by the gradients that it keeps.
+  // Finds for each frame the range with the largest sum of gradients; of equal
+  // sums, the first one.
   for (int t = int(thread_index); t < T; t += kPrRangesThreads) {
     long best = max(s_end - R + 1, 0L);
     if (t < t_end - 1) {

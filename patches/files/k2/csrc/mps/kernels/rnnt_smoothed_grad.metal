@@ -32,7 +32,8 @@ using namespace metal;
 // that parts of it may be missing: there, the kernels compute probabilities
 // from logits.
 
-// Returns whether a cell of P, of which log_sum is the log, is so small.
+// Returns whether a cell of P is so small that W is 0 there.  log_sum is the
+// cell's log.
 inline bool IsLow(float log_sum) { return log_sum < kLogLowSum; }
 
 // Sums over the cells of a position, or of a frame.

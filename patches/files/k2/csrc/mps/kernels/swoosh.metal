@@ -162,7 +162,7 @@ inline float4 Swoosh(LaneOfTable table, SwooshParams params, float4 x,
                 places.are_inside);
 }
 
-// Returns swoosh'(x).  Of the table it uses the slopes alone.
+// Returns swoosh'(x).  Uses only the slopes of the table.
 inline float4 Deriv(LaneOfTable table, SwooshParams params, float4 x) {
   const Places places(table.grid, x);
   const float4 slope = places.Take(table.cell.slope),

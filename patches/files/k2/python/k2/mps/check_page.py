@@ -129,7 +129,7 @@ def _timings(result) -> List[str]:
                  'takes tens of nanoseconds',
         'waits': 'gates at which the GPU was not done yet',
         'bytes copied': 'what k2 copied between memory of the CPU and of mps; '
-                        'bringing the input there is not part of a run',
+                        'a run does not include the copy of its input',
     }
     rows = [[_escape(each.name), f'{each.cpu * 1e3:.2f}',
              f'{each.mps * 1e3:.2f}', str(each.counted.dispatches),

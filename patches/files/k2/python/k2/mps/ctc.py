@@ -34,7 +34,7 @@ _LIMITS = inspect.signature(intersect_dense).parameters
 _MAX_STATES = _LIMITS['max_states'].default
 _MAX_ARCS = _LIMITS['max_arcs'].default
 
-# In the cache of an Fsa: the inputs of _penalized(), and its result.
+# The key of the inputs and the result of _penalized(), in the cache of an Fsa.
 _PENALIZED = 'mps_penalized'
 
 
@@ -73,9 +73,9 @@ _unchecked: Deque[_Labels] = deque()
 def _check_labels(labels: _Labels) -> None:
     '''Raise if a label of this call, or of an earlier one, has no column.
 
-    If the GPU fills the index, this call would have to wait for the labels. So
-    it returns a loss of NaN for such a label, and the backward pass raises, or,
-    if the host does not know the labels by then, a later call.
+    If the GPU fills the index, this call does not wait for the labels. For a
+    label without a column, the loss is then NaN, and the backward pass raises.
+    If the host does not know the labels by then, a later call raises.
     '''
     for earlier in list(_unchecked):
         if not earlier.check('The decoding graph of an earlier k2.ctc_loss on '

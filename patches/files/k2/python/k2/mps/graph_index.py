@@ -23,8 +23,8 @@ from typing import Union
 import torch
 import _k2
 
-# In the cache of an Fsa: its GraphIndex.  The name has no "score" in it, so the
-# entry stays if scores change.
+# The key of the GraphIndex of an Fsa, in the Fsa's cache.  The key has no
+# "score" in it, so the entry stays if scores change.
 _NAME = 'mps_graph_index'
 
 # For more arcs, k2 reserves no memory, and one dispatch would be too slow.

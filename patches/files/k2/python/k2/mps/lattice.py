@@ -25,7 +25,7 @@ import k2
 from .graph_index import graph_index
 from .sums import intersect_gradients
 
-# In the cache of an Fsa: the _k2.MpsLattice that it was made from.
+# The key of the _k2.MpsLattice that an Fsa was made from, in the Fsa's cache.
 _LATTICE = 'mps_lattice'
 
 
@@ -103,15 +103,15 @@ def made_by_metal(fsa) -> bool:
 
 def incoming_arcs(fsa) -> k2.RaggedTensor:
     '''As Fsa._get_incoming_arcs.'''
-    return _kept(fsa, 'incoming_arcs')
+    return _cached(fsa, 'incoming_arcs')
 
 
 def state_batches(fsa) -> k2.RaggedTensor:
     '''As Fsa._get_state_batches.'''
-    return _kept(fsa, 'state_batches')
+    return _cached(fsa, 'state_batches')
 
 
-def _kept(fsa, name: str) -> k2.RaggedTensor:
+def _cached(fsa, name: str) -> k2.RaggedTensor:
     cache = fsa._cache
     if name not in cache:
         cache[name] = getattr(cache[_LATTICE], name)()
