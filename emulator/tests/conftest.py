@@ -5,6 +5,7 @@ The tests run on the emulated device: no result says anything about a Mac.
 
 import concurrent.futures
 import fcntl
+import functools
 import os
 import pathlib
 import shutil
@@ -73,14 +74,14 @@ def extension(extension_path):
     return emulator_test_extension
 
 
-@pytest.fixture
-def run_python(tmp_path):
-    """run_python(code, **environment): runs code in a fresh interpreter."""
+@pytest.fixture(scope="session")
+def run_python_in():
+    """run_python_in(folder, code, **environment): runs code in a fresh interpreter."""
 
-    def run(code, **environment):
+    def run(folder, code, **environment):
         return subprocess.run(
             [sys.executable, "-c", code],
-            cwd=tmp_path,
+            cwd=folder,
             env={**os.environ, **environment},
             capture_output=True,
             text=True,
@@ -88,6 +89,12 @@ def run_python(tmp_path):
         )
 
     return run
+
+
+@pytest.fixture
+def run_python(run_python_in, tmp_path):
+    """run_python(code, **environment): runs code in a fresh interpreter, in tmp_path."""
+    return functools.partial(run_python_in, tmp_path)
 
 
 class Child:

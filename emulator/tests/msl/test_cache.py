@@ -2,6 +2,8 @@
 
 import functools
 import pathlib
+import subprocess
+from typing import NamedTuple
 
 import pytest
 from metal import floats
@@ -20,6 +22,10 @@ print(a[0])
 FOLDER = str(pathlib.Path(__file__).parent)
 
 
+def child_code(source):
+    return CHILD.format(folder=FOLDER, source=source)
+
+
 @pytest.fixture
 def cache(tmp_path):
     return tmp_path / "cache"
@@ -31,7 +37,7 @@ def child(run_python, cache):
 
     def run(source, **environment):
         environment = {"MPS_EMULATOR_CACHE_DIR": str(cache), **environment}
-        return run_python(CHILD.format(folder=FOLDER, source=source), **environment)
+        return run_python(child_code(source), **environment)
 
     return run
 
@@ -111,13 +117,29 @@ FAILURES = {
 }
 
 
-@pytest.mark.parametrize("what", FAILURES)
-def test_a_failure_is_explained_and_not_kept(child, cache, what):
-    value, environment, said = FAILURES[what]
-    process = child(kernel(value), **environment)
+class Failure(NamedTuple):
+    process: subprocess.CompletedProcess
+    said: list[str]  # parts of the message
+    cache: pathlib.Path
+
+
+@pytest.fixture(scope="module", params=FAILURES)
+def failure(run_python_in, request, tmp_path_factory):
+    """A compilation that failed in a process of its own."""
+    value, environment, said = FAILURES[request.param]
+    folder = tmp_path_factory.mktemp("failure")
+    environment = {"MPS_EMULATOR_CACHE_DIR": str(folder / "cache"), **environment}
+    process = run_python_in(folder, child_code(kernel(value)), **environment)
     assert process.returncode != 0
-    assert all(part in process.stderr for part in said), process.stderr
-    assert files(cache) == []
+    return Failure(process, said, folder / "cache")
+
+
+def test_a_failure_is_explained(failure):
+    assert all(part in failure.process.stderr for part in failure.said), failure.process.stderr
+
+
+def test_a_failure_is_not_kept(failure):
+    assert files(failure.cache) == []
 
 
 def test_compiling_on_several_threads(metal, in_threads):
