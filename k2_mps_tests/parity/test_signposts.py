@@ -41,20 +41,42 @@ CALLS = [
 ]
 
 
-@pytest.mark.parametrize("call", CALLS)
-def test_dispatches_have_signposts_and_labels(call, metal):
+@pytest.fixture(scope="module", params=CALLS)
+def trace_of_kernels(request):
+    """The trace of a call whose work runs on the GPU."""
     variables = calls.variables()
-    trace = _record(lambda: calls.result(call, variables))
-    kernels = [dispatch.kernel for dispatch in trace.dispatches]
-    assert kernels
-    for dispatch in trace.dispatches:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("K2_MPS_FORCE", "metal")
+        trace = _record(lambda: calls.result(request.param, variables))
+    assert trace.dispatches
+    return trace
+
+
+def test_an_encoder_has_the_label_of_its_kernel(trace_of_kernels):
+    for dispatch in trace_of_kernels.dispatches:
         assert dispatch.label == f"k2 {dispatch.kernel}"
+
+
+def test_a_pipeline_has_the_label_of_its_kernel(trace_of_kernels):
+    for dispatch in trace_of_kernels.dispatches:
         assert dispatch.pipeline == f"k2 {dispatch.kernel}"
-    encoded = _of(trace, "dispatch")
+
+
+def test_a_dispatch_has_a_signpost_with_the_name_of_its_kernel(trace_of_kernels):
+    encoded = _of(trace_of_kernels, "dispatch")
+    kernels = [dispatch.kernel for dispatch in trace_of_kernels.dispatches]
     assert [interval.message for interval in encoded] == kernels
-    for interval, dispatch in zip(encoded, trace.dispatches):
+
+
+def test_a_signpost_of_a_dispatch_is_a_point_of_interest_of_k2(trace_of_kernels):
+    for interval in _of(trace_of_kernels, "dispatch"):
         assert interval.subsystem == "org.k2-fsa.k2"
         assert interval.category == "PointsOfInterest"
+
+
+def test_a_signpost_of_a_dispatch_begins_before_the_kernel_runs(trace_of_kernels):
+    encoded = _of(trace_of_kernels, "dispatch")
+    for interval, dispatch in zip(encoded, trace_of_kernels.dispatches):
         assert interval.begin <= dispatch.begin
 
 
