@@ -182,38 +182,72 @@ JANE = {
 }
 
 
-def test_messages_of_every_shape_survive_with_author_and_date(sandbox, k2):
-    shapes = [
-        "one line",
-        "folded\nsubject\n\nBody.",
-        "subject 2\n\n\n\nBody after several empty lines.\n\n\nMore.\n",
-        "subject 3\n\nSigned-off-by: A <a@example.org>",
-        "subject 4\n\nUpstream-Status: Inappropriate [tooling]",
-        "subject 5\n\nText.\n\nUpstream-Status: Pending\nReviewed-by: B <b@c>",
-        "subject 6\n\n* list\n  more\n\n    code\n\n#hash",
-        "größe\n\nÜber",
-    ]
-    for number, message in enumerate(shapes):
+MESSAGES = [
+    "one line",
+    "folded\nsubject\n\nBody.",
+    "subject 2\n\n\n\nBody after several empty lines.\n\n\nMore.\n",
+    "subject 3\n\nSigned-off-by: A <a@example.org>",
+    "subject 4\n\nUpstream-Status: Inappropriate [tooling]",
+    "subject 5\n\nText.\n\nUpstream-Status: Pending\nReviewed-by: B <b@c>",
+    "subject 6\n\n* list\n  more\n\n    code\n\n#hash",
+    "größe\n\nÜber",
+]
+
+
+def export_commits(sandbox, k2, *messages):
+    """Commits a file for each message, in Jane's name; returns the texts of their patches."""
+    before = len(sandbox.order())
+    for number, message in enumerate(messages):
         support.write(k2, {f"file{number}": "x\n"})
         git(k2, "add", "--all")
         git(k2, "commit", "--quiet", "--cleanup=verbatim", "-m", message, env=JANE)
     sandbox.ok("export")
+    return [(sandbox.root / "patches" / name).read_text() for name in sandbox.order()[before:]]
+
+
+def test_a_message_of_any_shape_survives(sandbox, k2):
+    export_commits(sandbox, k2, *MESSAGES)
     before = patches(sandbox)
+    own = sandbox.clone("own")
+    sandbox.ok("apply", "--k2", str(own))
+    sandbox.ok("export", "--k2", str(own))
+    assert patches(sandbox) == before
+
+
+@pytest.mark.parametrize(
+    "message, line",
+    [
+        (MESSAGES[1], "Subject: folded subject"),
+        (MESSAGES[4], "Upstream-Status: Inappropriate [tooling]"),
+        (MESSAGES[5], "Reviewed-by: B <b@c>"),
+        (MESSAGES[7], "Subject: größe"),
+    ],
+)
+def test_a_patch_has_a_line_of_its_message(sandbox, k2, message, line):
+    [text] = export_commits(sandbox, k2, message)
+    assert line in text.splitlines()
+
+
+def test_a_status_in_a_message_becomes_a_header_of_the_patch(sandbox, k2):
+    [text] = export_commits(sandbox, k2, MESSAGES[5])
+    headers, body = text.split("\n\n", 1)
+    assert "Upstream-Status: Pending" in headers.splitlines()
+    assert "Upstream-Status" not in body
+
+
+def test_a_patch_names_its_author(sandbox, k2):
+    [text] = export_commits(sandbox, k2, "one line")
+    assert text.startswith(
+        "From: Jane Größe Doe <jane@example.org>\nDate: Sun, 13 Sep 2020 08:56:41 -0330\n"
+    )
+
+
+def test_a_commit_of_a_patch_has_its_author(sandbox, k2):
+    export_commits(sandbox, k2, "one line")
     own = sandbox.clone("own")
     sandbox.ok("apply", "--k2", str(own))
     who = git(own, "log", "-1", "--format=%an <%ae> %ad %cn", "--date=raw")
     assert who == "Jane Größe Doe <jane@example.org> 1600000001 -0330 k2-mps"
-    sandbox.ok("export", "--k2", str(own))
-    assert patches(sandbox) == before
-    texts = [(sandbox.root / "patches" / name).read_text() for name in sandbox.order()[3:]]
-    assert texts[0].startswith(
-        "From: Jane Größe Doe <jane@example.org>\nDate: Sun, 13 Sep 2020 08:56:41 -0330\n"
-    )
-    assert "Subject: folded subject\n" in texts[1]
-    assert "Upstream-Status: Inappropriate [tooling]\n" in texts[4]
-    assert "\nReviewed-by: B <b@c>\n" in texts[5]
-    assert "Upstream-Status: Pending\n\nText." not in texts[5]
-    assert "Subject: größe\n" in texts[7]
 
 
 def test_a_file_system_without_modes_changes_nothing(sandbox, k2):
