@@ -60,11 +60,20 @@ def _with_series(tmp_path_factory, _upstream) -> support.Sandbox:
     return sandbox
 
 
+@pytest.fixture(scope="session")
+def make_empty(_upstream):
+    """make_empty(folder): a clone of k2-mps without patches; its upstream may be changed."""
+
+    def make(folder: Path) -> support.Sandbox:
+        shutil.copytree(_upstream, folder / "k2", symlinks=True)
+        return support.Sandbox(folder / "project", folder / "k2")
+
+    return make
+
+
 @pytest.fixture
-def empty(tmp_path, _upstream) -> support.Sandbox:
-    """A clone of k2-mps without patches; its upstream may be changed."""
-    shutil.copytree(_upstream, tmp_path / "k2", symlinks=True)
-    return support.Sandbox(tmp_path / "project", tmp_path / "k2")
+def empty(tmp_path, make_empty) -> support.Sandbox:
+    return make_empty(tmp_path)
 
 
 @pytest.fixture

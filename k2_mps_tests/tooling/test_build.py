@@ -16,6 +16,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 from k2mps.build import builder, environment, under_way
@@ -130,9 +131,11 @@ def leave_emulator(root: Path) -> None:
     (root / ".venv/k2mps-emulator.stamp").write_text(key)
 
 
-@pytest.fixture
-def sandbox(empty):
-    """A clone of k2-mps that builds a stand-in for k2; its series makes the answer 42."""
+def make_buildable(empty) -> support.Sandbox:
+    """Makes an empty clone of k2-mps one that builds a stand-in for k2.
+
+    The series of the clone makes the answer 42.
+    """
     pin = support.commit(empty.upstream, "buildable", FILES)
     empty.pin = pin
     empty.write_config(pin)
@@ -153,6 +156,12 @@ def sandbox(empty):
     )
     empty.ok("export", "--k2", str(work))
     return empty
+
+
+@pytest.fixture
+def sandbox(empty):
+    """A clone of k2-mps that builds a stand-in for k2; its series makes the answer 42."""
+    return make_buildable(empty)
 
 
 CPU = ("--device", "cpu")
@@ -388,15 +397,17 @@ def alive(pid: int) -> bool:
     return not status.exists() or ") Z " not in status.read_text()
 
 
-def assert_ends(pid: int) -> None:
+def ends(pid: int) -> bool:
     """Waits until a process is gone: it closes its files a moment earlier."""
     deadline = time.monotonic() + 5  # Its compiler sleeps for a minute.
     while alive(pid):
-        assert time.monotonic() < deadline, f"process {pid} does not end"
+        if time.monotonic() > deadline:
+            return False
         time.sleep(0.01)
+    return True
 
 
-@pytest.fixture
+@contextlib.contextmanager
 def heeded_hangup():
     """Has the tool heed a SIGHUP, which it ignores where the tests run under nohup."""
     before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
@@ -404,36 +415,74 @@ def heeded_hangup():
     signal.signal(signal.SIGHUP, before)
 
 
-# `timeout` sends SIGTERM twice; a closed terminal sends SIGHUP.
-@pytest.mark.usefixtures("heeded_hangup")
-@pytest.mark.parametrize(
-    "numbers",
-    [[signal.SIGINT], [signal.SIGTERM, signal.SIGTERM], [signal.SIGHUP]],
-    ids=["ctrl-c", "timeout", "closed terminal"],
-)
-def test_a_signal_ends_the_compilers_and_the_next_build_goes_on(sandbox, numbers):
-    process, pid = start_slow_build(sandbox)
-    for number in numbers:
-        process.send_signal(number)
-        time.sleep(0.05)
-    out, _ = process.communicate(timeout=30)
-    assert process.returncode == 128 + numbers[0], out
-    assert "interrupted" in out
-    assert_ends(pid)
-    with open_folder(checkout.Checkout(sandbox.checkout).git_dir) as folder:
-        fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    git(sandbox.checkout, "checkout", "--quiet", "CMakeLists.txt")
-    build(sandbox)
-    assert answer(sandbox) == "42"
+class Interrupted(NamedTuple):
+    """A build that signals have ended, and the build after it."""
+
+    signal: int
+    status: int
+    output: str
+    compiler_ended: bool
+    left_a_lock: bool  # on the checkout
+    answer: str  # by the next build
 
 
-@contextlib.contextmanager
-def open_folder(path: Path):
-    descriptor = os.open(path, os.O_RDONLY)
+def is_locked(folder: Path) -> bool:
+    descriptor = os.open(folder, os.O_RDONLY)
     try:
-        yield descriptor
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return False
+    except BlockingIOError:
+        return True
     finally:
         os.close(descriptor)
+
+
+# `timeout` sends SIGTERM twice; a closed terminal sends SIGHUP.
+@pytest.fixture(
+    scope="module",
+    params=[[signal.SIGINT], [signal.SIGTERM, signal.SIGTERM], [signal.SIGHUP]],
+    ids=["ctrl-c", "timeout", "closed terminal"],
+)
+def interrupted(request, make_empty, tmp_path_factory):
+    sandbox = make_buildable(make_empty(tmp_path_factory.mktemp("interrupted")))
+    with heeded_hangup():
+        process, pid = start_slow_build(sandbox)
+    for number in request.param:
+        process.send_signal(number)
+        time.sleep(0.05)
+    output, _ = process.communicate(timeout=30)
+    ended = ends(pid)
+    locked = is_locked(checkout.Checkout(sandbox.checkout).git_dir)
+    git(sandbox.checkout, "checkout", "--quiet", "CMakeLists.txt")
+    build(sandbox)
+    return Interrupted(
+        signal=request.param[0],
+        status=process.returncode,
+        output=output,
+        compiler_ended=ended,
+        left_a_lock=locked,
+        answer=answer(sandbox),
+    )
+
+
+def test_a_build_that_a_signal_ends_has_the_status_of_the_signal(interrupted):
+    assert interrupted.status == 128 + interrupted.signal, interrupted.output
+
+
+def test_a_build_that_a_signal_ends_says_so(interrupted):
+    assert "interrupted" in interrupted.output
+
+
+def test_a_signal_ends_the_compilers(interrupted):
+    assert interrupted.compiler_ended
+
+
+def test_a_build_that_a_signal_ends_leaves_no_lock(interrupted):
+    assert not interrupted.left_a_lock
+
+
+def test_the_build_after_a_signal_goes_on(interrupted):
+    assert interrupted.answer == "42"
 
 
 def test_a_compiler_that_does_not_end_is_killed(tmp_path):
@@ -449,7 +498,7 @@ def test_a_compiler_that_does_not_end_is_killed(tmp_path):
             support.wait_for(tmp_path / "pid")
             time.sleep(0.2)
             raise KeyboardInterrupt
-    assert_ends(int((tmp_path / "pid").read_text()))
+    assert ends(int((tmp_path / "pid").read_text()))
 
 
 def test_after_kill_9_the_next_build_waits_for_the_compilers(sandbox):
