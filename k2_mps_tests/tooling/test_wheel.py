@@ -17,7 +17,12 @@ from k2mps.core.project import Project
 
 from k2_mps_tests.tooling import support
 from k2_mps_tests.tooling.support import git
-from k2_mps_tests.tooling.test_build import bare_path, sandbox, write_program  # noqa: F401
+from k2_mps_tests.tooling.test_build import (
+    bare_path,
+    make_buildable,
+    sandbox,  # noqa: F401
+    write_program,
+)
 
 ROOT = support.TOOLS.parent
 LICENSE = "Do as you like.\n"
@@ -30,9 +35,8 @@ if torch.__version__.split("+")[0] != {torch!r}:
 INIT = "k2/python/k2/__init__.py"
 
 
-@pytest.fixture
-def ready(sandbox):  # noqa: F811
-    """The stand-in with a licence and a check of torch, built for a wheel."""
+def make_ready(sandbox):  # noqa: F811
+    """Gives the stand-in for k2 a licence and a check of torch, as a wheel needs."""
     right = importlib.metadata.version("torch").split("+")[0]
     init = REFUSAL.format(torch=right) + (sandbox.upstream / INIT).read_text()
     pin = support.commit(sandbox.upstream, "licence", {"LICENSE": LICENSE, INIT: init})
@@ -43,9 +47,15 @@ def ready(sandbox):  # noqa: F811
 
 
 @pytest.fixture
+def ready(sandbox):  # noqa: F811
+    """The stand-in, from which nothing is built."""
+    return make_ready(sandbox)
+
+
+@pytest.fixture
 def made(ready):
     """The same sandbox, and its wheel."""
-    ready.output = ready.ok("wheel")
+    ready.ok("wheel")
     return ready
 
 
@@ -60,51 +70,122 @@ def origin_of(path: Path) -> dict:
         return json.loads(archive.read(name))
 
 
-def test_it_holds_the_package_and_its_metadata(made):
-    path = the_wheel(made)
-    tag = Environment(Project(made.root)).python_tag
-    assert re.fullmatch(
-        rf"k2-1\.0\.dev20231114\+cpu\.torch{re.escape(made.torch)}"
-        rf"-{tag}-{tag}-\w+\.whl",
-        path.name,
-    )
-    assert "verified, imported in a clean environment" in made.output
-    with zipfile.ZipFile(path) as archive:
-        names = archive.namelist()
-        info = next(name for name in names if name.endswith("/METADATA"))
-        info = info.removesuffix("/METADATA")
-        files = {name: archive.read(name) for name in names}
-    assert sorted(name for name in names if not name.startswith(info)) == [
-        next(name for name in names if name.startswith("_k2.")),
+class Wheel:
+    """A wheel that no test changes.
+
+    Attributes:
+      clone: the clone of k2-mps that made the wheel.
+      output: what the tool printed.
+      path: the path of the wheel.
+      package: the names of the files outside of the folder of the metadata, in order.
+      metadata: {name: bytes} of the files in that folder.
+    """
+
+    def __init__(self, clone, output):
+        self.clone = clone
+        self.output = output
+        self.path = the_wheel(clone)
+        self.package = []
+        self.metadata = {}
+        with zipfile.ZipFile(self.path) as archive:
+            for name in sorted(archive.namelist()):
+                folder, _, file = name.partition("/")
+                if folder.endswith(".dist-info"):
+                    self.metadata[file] = archive.read(name)
+                else:
+                    self.package.append(name)
+
+    def lines(self) -> list[str]:
+        return self.metadata["METADATA"].decode().splitlines()
+
+    def origin(self) -> dict:
+        return json.loads(self.metadata["k2mps.json"])
+
+
+@pytest.fixture(scope="module")
+def wheel(make_empty, tmp_path_factory):
+    clone = make_ready(make_buildable(make_empty(tmp_path_factory.mktemp("wheel"))))
+    return Wheel(clone, clone.ok("wheel"))
+
+
+def test_its_name_has_the_versions(wheel):
+    tag = Environment(Project(wheel.clone.root)).python_tag
+    torch = re.escape(wheel.clone.torch)
+    name = rf"k2-1\.0\.dev20231114\+cpu\.torch{torch}-{tag}-{tag}-\w+\.whl"
+    assert re.fullmatch(name, wheel.path.name)
+
+
+def test_it_is_tried_before_it_is_given_out(wheel):
+    assert "verified, imported in a clean environment" in wheel.output
+
+
+def test_it_holds_the_package(wheel):
+    [extension] = [name for name in wheel.package if name.startswith("_k2.")]
+    assert wheel.package == [
+        extension,
         "k2/__init__.py",
         "k2/mps/__init__.py",
         "k2/mps/check.py",
         "k2/torch_version.py",
     ]
-    metadata = files[f"{info}/METADATA"].decode().splitlines()
-    assert f"Requires-Dist: torch=={made.torch}" in metadata
-    assert "built: native" in metadata
-    assert files[f"{info}/LICENSE"] == LICENSE.encode()
-    origin = json.loads(files[f"{info}/k2mps.json"])
-    assert origin["patched_tree"] == git(made.checkout, "rev-parse", "HEAD^{tree}")
-    assert origin["upstream"] == {"url": made.upstream.as_uri(), "commit": made.pin}
-    assert origin["torch"] == made.torch
+
+
+def test_it_requires_the_torch_of_the_build(wheel):
+    assert f"Requires-Dist: torch=={wheel.clone.torch}" in wheel.lines()
+
+
+def test_its_metadata_say_how_it_was_built(wheel):
+    assert "built: native" in wheel.lines()
+
+
+def test_it_holds_the_licence(wheel):
+    assert wheel.metadata["LICENSE"] == LICENSE.encode()
+
+
+def test_its_origin_names_the_sources(wheel):
+    origin = wheel.origin()
+    tree = git(wheel.clone.checkout, "rev-parse", "HEAD^{tree}")
+    assert origin["patched_tree"] == tree
+    url = wheel.clone.upstream.as_uri()
+    assert origin["upstream"] == {"url": url, "commit": wheel.clone.pin}
+
+
+def test_its_origin_names_the_build(wheel):
+    origin = wheel.origin()
+    assert origin["torch"] == wheel.clone.torch
     assert (origin["built"], origin["device"]) == ("native", "cpu")
     assert re.fullmatch(r"(GNU|Clang) \d+(\.\d+)*", origin["compiler"])
-    # The sandbox is no git clone, so its commit is unknown.
-    assert origin["dirty"] is None
-    # The build tree's k2mps.json says the same.
-    [built] = (made.root / "build").glob("cpu-wheel-*/lib/k2mps.json")
-    assert {**json.loads(built.read_bytes()), "version": path.name.split("-")[1]} == origin
 
 
-def test_a_wheel_for_a_check_says_so_and_lies_elsewhere(ready):
-    ready.ok("wheel", "--quick", env={"SOURCE_DATE_EPOCH": "1800000000"})
-    [path] = (ready.root / "build/wheels").rglob("*.whl")
-    assert path.parent.name == "quick"
-    assert origin_of(path)["built"] == "native, for a check only"
-    # The time of the files can be chosen.
-    with zipfile.ZipFile(path) as archive:
+def test_no_commit_of_k2_mps_is_named_outside_of_a_git_clone(wheel):
+    assert wheel.origin()["dirty"] is None
+
+
+def test_the_build_tree_has_the_origin_of_its_wheel(wheel):
+    [built] = (wheel.clone.root / "build").glob("cpu-wheel-*/lib/k2mps.json")
+    version = wheel.path.name.split("-")[1]
+    assert {**json.loads(built.read_bytes()), "version": version} == wheel.origin()
+
+
+@pytest.fixture(scope="module")
+def quick_wheel(make_empty, tmp_path_factory) -> Path:
+    """A wheel for a check, whose files have a time that the test chooses."""
+    clone = make_ready(make_buildable(make_empty(tmp_path_factory.mktemp("quick"))))
+    clone.ok("wheel", "--quick", env={"SOURCE_DATE_EPOCH": "1800000000"})
+    [path] = (clone.root / "build/wheels").rglob("*.whl")
+    return path
+
+
+def test_a_wheel_for_a_check_says_so(quick_wheel):
+    assert origin_of(quick_wheel)["built"] == "native, for a check only"
+
+
+def test_a_wheel_for_a_check_lies_in_a_folder_of_its_own(quick_wheel):
+    assert quick_wheel.parent.name == "quick"
+
+
+def test_the_time_of_the_files_can_be_chosen(quick_wheel):
+    with zipfile.ZipFile(quick_wheel) as archive:
         times = {entry.date_time for entry in archive.infolist()}
     assert times == {(2027, 1, 15, 8, 0, 0)}
 
@@ -134,44 +215,69 @@ def test_a_build_elsewhere_gives_the_same_bytes(made, tmp_path):
     assert the_wheel(made).read_bytes() == the_wheel(other).read_bytes()
 
 
-def test_pip_makes_it_from_the_repository(ready, tmp_path):
-    """The backend in wheel/ runs this clone's tool, for pip's Python and its torch."""
+@pytest.fixture
+def pip_wheel(ready, tmp_path):
+    """pip_wheel(*options): makes a wheel with pip, into the folder `found`.
+
+    The backend in wheel/ runs the clone's tool, for pip's Python and its torch.
+    """
     shutil.copy(ROOT / "Makefile", ready.root)
     shutil.copytree(ROOT / "wheel", ready.root / "wheel")
     write_program(ready.root)
 
-    def pip(*options: str) -> subprocess.CompletedProcess:
+    def run(*options: str) -> subprocess.CompletedProcess:
         command = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-index", *options]
         return ready.program(*command, "--wheel-dir", tmp_path / "found", ready.root / "wheel")
 
-    result = pip("--config-settings", "torch=0.1")
-    assert result.returncode == 1 and "torch 0.1 is not supported" in result.stdout + result.stderr
-    result = pip()
+    return run
+
+
+def test_pip_makes_it_from_the_repository(ready, pip_wheel, tmp_path):
+    result = pip_wheel()
     assert result.returncode == 0, result.stdout + result.stderr
     [found] = (tmp_path / "found").iterdir()
     assert found.name == the_wheel(ready).name
     assert found.read_bytes() == the_wheel(ready).read_bytes()
-    # .venv/bin/python was made for another Python.
+
+
+def test_pip_refuses_a_torch_that_is_not_supported(pip_wheel):
+    result = pip_wheel("--config-settings", "torch=0.1")
+    assert result.returncode == 1
+    assert "torch 0.1 is not supported" in result.stdout + result.stderr
+
+
+def test_pip_refuses_an_environment_of_another_python(ready, pip_wheel):
     (ready.root / ".venv/bin/python").unlink()
     (ready.root / ".venv/bin/python").write_text("#!/bin/sh\necho '(3, 9)'\n")
     (ready.root / ".venv/bin/python").chmod(0o755)
-    result = pip()
+    result = pip_wheel()
     assert result.returncode == 1
     assert f"{ready.root}/.venv is for Python (3, 9)" in result.stdout + result.stderr
 
 
-def test_edits_make_no_wheel_and_a_build_says_so(ready):
+def edit_k2(ready):
     ready.ok("apply")
-    file = ready.checkout / "k2/csrc/answer.cc"
-    file.write_text(file.read_text().replace("42", "43"))
+    support.edit(ready.checkout / "k2/csrc/answer.cc", "42", "43")
+
+
+def test_edits_make_no_wheel(ready):
+    edit_k2(ready)
     assert "edit" in ready.fails(1, "wheel")
-    ready.ok("build", "--device", "cpu", "--no-demo")
-    [told] = (ready.root / "build").glob("cpu-*-edited-*/lib/k2mps.json")
-    origin = json.loads(told.read_text())
-    assert origin["dirty"] is True
-    assert (origin["patched_tree"], origin["series"]) == (None, None)
+
+
+def test_commits_that_no_patch_has_make_no_wheel(ready):
+    edit_k2(ready)
     git(ready.checkout, "commit", "--quiet", "--all", "-m", "answer: 43")
     assert "commit(s) of yours" in ready.fails(1, "wheel")
+
+
+def test_a_build_with_edits_says_so(ready):
+    edit_k2(ready)
+    ready.ok("build", "--device", "cpu", "--no-demo")
+    [file] = (ready.root / "build").glob("cpu-*-edited-*/lib/k2mps.json")
+    origin = json.loads(file.read_text())
+    assert origin["dirty"] is True
+    assert (origin["patched_tree"], origin["series"]) == (None, None)
 
 
 def test_an_edited_clone_of_k2_mps_makes_a_dirty_wheel(ready):
@@ -200,7 +306,7 @@ def test_an_edited_clone_of_k2_mps_makes_a_dirty_wheel(ready):
         ("pip install", "install", "AssertionError: install torch=="),
     ],
 )
-def test_a_wheel_that_cannot_be_imported_or_loads_beside_any_torch(made, old, new, why):
+def test_a_wheel_that_fails_its_trial_is_refused(made, old, new, why):
     text = (made.checkout / INIT).read_text()
     support.commit(made.checkout, "broken", {INIT: text.replace(old, new)})
     made.ok("export")
