@@ -3,6 +3,8 @@
 The expectations are those of torch's documentation and of torch's own tests of Metal libraries.
 """
 
+import pathlib
+
 import mps_emulator
 import pytest
 import torch
@@ -168,8 +170,22 @@ def test_refused_calls():
         library.run(x, threads=(3, most), group_size=(3, most))
 
 
-def test_torch_headers():
-    """The source may include the headers of torch's own kernels."""
+HEADERS = sorted(
+    path.name for path in (pathlib.Path(torch.__file__).parent / "include/c10/metal").glob("*.h")
+)
+
+
+@pytest.mark.parametrize("header", HEADERS)
+def test_a_kernel_may_include_a_header_of_torchs_kernels(header):
+    library = torch.mps.compile_shader(
+        f"#include <c10/metal/{header}>\nkernel void run(device float *x) {{ x[0] = 1; }}"
+    )
+    x = torch.zeros(1, device=MPS)
+    library.run(x)
+    assert x.item() == 1
+
+
+def test_a_function_of_torchs_kernels():
     library = torch.mps.compile_shader(
         "#include <c10/metal/special_math.h>\n"
         "kernel void run(device float *x, uint i [[thread_position_in_grid]])"

@@ -80,7 +80,6 @@ UNARY = {
     "log10": (np.log10, POSITIVE),
     "sqrt": (np.sqrt, POSITIVE),
     "rsqrt": (lambda x: 1 / np.sqrt(x), POSITIVE),
-    "saturate": (lambda x: np.clip(x, 0, 1), ANY),
 }
 
 X, Y, Z = ANY[:200], ANY[:200][::-1], np.roll(ANY[:200], 7)
@@ -94,7 +93,6 @@ FUNCTIONS = {
     },
     "atan2(x, y)": (np.arctan2, X, Y),
     "copysign(x, y)": (np.copysign, X, Y),
-    "divide(x, y)": (np.divide, X, Y),
     "fmax(x, y)": (np.fmax, X, Y),
     "fmin(x, y)": (np.fmin, X, Y),
     "max(x, y)": (np.fmax, X, Y),
@@ -107,13 +105,9 @@ FUNCTIONS = {
         *(X, Y, Z),
     ),
     "fma(x, y, z)": (lambda x, y, z: x * y + z, X, Y, Z),
-    "mix(x, y, z)": (lambda x, y, z: x + (y - x) * z, X, Y, np.abs(UNIT)),
 }
 # The error of a sum that cancels is relative to its terms.
-TOLERANCES = {
-    "fma(x, y, z)": dict(rtol=1e-6, atol=1e-6),
-    "mix(x, y, z)": dict(rtol=1e-5, atol=1e-6),
-}
+TOLERANCES = {"fma(x, y, z)": dict(rtol=1e-6, atol=1e-6)}
 
 
 @pytest.mark.parametrize("call", FUNCTIONS)
@@ -238,38 +232,27 @@ kernel void k(device const float *x [[buffer(0)]],
     np.testing.assert_allclose(out[:, 1, 1], np.cos(x), rtol=2e-6)
 
 
-def test_geometry(evaluate):
+def test_dot_products(evaluate):
     expressions = {
-        "dot(a, b)": 4 - 10 + 18,
-        "length(float2(3, 4))": 5,
-        "normalize(float3(0, 3, 4)).z": 0.8,
-        "cross(a, b).x": 2 * 6 - 3 * -5,
-        "cross(a, b).y": 3 * 4 - 1 * 6,
+        "dot(x.xy, y.xy)": 4 - 10,
+        "dot(x.xyz, y.xyz)": 4 - 10 + 18,
+        "dot(x, y)": 4 - 10 + 18 - 28,
         "float(dot(half2(1, 2), half2(3, 4)))": 11,
-        "precise::length(float4(1)) + fast::normalize(float2(2, 0)).x": 3,
     }
-    names = "#define a x.xyz\n#define b y.xyz\n"
-    found = evaluate(list(expressions), (1, 2, 3, 0), (4, -5, 6, 0), names)
+    found = evaluate(list(expressions), (1, 2, 3, 4), (4, -5, 6, -7))
     np.testing.assert_allclose(found, list(expressions.values()), rtol=1e-6)
 
 
 def test_constants(evaluate):
     names = {
         "M_PI_F": math.pi,
-        "M_E_F": math.e,
-        "M_LN2_F": math.log(2),
-        "M_LOG2E_F": 1 / math.log(2),
-        "M_SQRT1_2_F": math.sqrt(0.5),
+        "M_SQRT2_F": math.sqrt(2),
         "FLT_MAX": 3.4028234663852886e38,
-        "FLT_MIN": 2.0**-126,
         "FLT_EPSILON": 2.0**-23,
-        "MAXFLOAT": 3.4028234663852886e38,
         "HUGE_VALF": math.inf,
         "-INFINITY": -math.inf,
         "NAN": math.nan,
-        "float(HALF_MAX)": 65504,
         "float(INT_MAX)": 2.0**31,
-        "float(UINT_MAX)": 2.0**32,
         "numeric_limits<float>::max()": 3.4028234663852886e38,
         "numeric_limits<float>::lowest()": -3.4028234663852886e38,
         "numeric_limits<float>::infinity()": math.inf,
@@ -277,7 +260,6 @@ def test_constants(evaluate):
         "numeric_limits<int>::min()": -(2.0**31),
         "numeric_limits<uchar>::max()": 255,
         "numeric_limits<ulong>::max()": 2.0**64,
-        "numeric_limits<float>::digits": 24,
         "1.5h + 2.25H": 3.75,
         "1e3": 1000,
         "0x1p4f": 16,
@@ -365,7 +347,6 @@ def test_type_traits(metal):
 static_assert(is_same<int, int32_t>::value && !is_same_v<int, uint>, "");
 static_assert(is_floating_point_v<half> && is_integral_v<ushort>, "");
 static_assert(is_signed_v<char> && !is_signed_v<ulong>, "");
-static_assert(is_same_v<conditional_t<true, int, float>, int>, "");
 template <typename T, typename = enable_if_t<is_integral<T>::value>>
 T only_integers(T x) { return x; }
 static_assert(is_same_v<decltype(only_integers(1u)), uint>, "");

@@ -100,12 +100,10 @@ MSL_MATH_1(log, __msl::target::fast::log(x))
 MSL_MATH_1(log2, __msl::target::fast::log2(x))
 MSL_MATH_1(log10, __msl::target::fast::log10(x))
 MSL_MATH_1(sin, __msl::target::fast::sin(x))
-MSL_MATH_2(divide, __msl::target::fast::divide(x, y))
 }  // namespace fast
 #endif
 MSL_MATH_2(atan2, __msl::target::atan2(x, y))
 MSL_MATH_2(pow, __msl::target::pow(x, y))
-MSL_MATH_2(divide, x / y)
 MSL_MATH_2(fmod, __msl::target::fmod(x, y))
 
 // The half form rounds twice, to float and to half; a GPU rounds once.  In rare
@@ -134,11 +132,9 @@ MSL_MATH_2(fmin, __builtin_fminf(x, y))
 MSL_MATH_2(max, __builtin_fmaxf(x, y))
 MSL_MATH_2(min, __builtin_fminf(x, y))
 MSL_MATH_3(clamp, __builtin_fminf(__builtin_fmaxf(x, y), z))
-MSL_MATH_1(saturate, __builtin_fminf(__builtin_fmaxf(x, 0.0f), 1.0f))
 
 // ---- Common functions
 
-MSL_MATH_3(mix, x + (y - x) * z)
 MSL_MATH_2(step, y < x ? 0.0f : 1.0f)
 
 // ---- Functions with an integer or a second result
@@ -228,24 +224,16 @@ MSL_INLINE __msl::vec<T, N> select(__msl::vec<T, N> a,
 
 // ---- Geometric functions
 
-#define MSL_GEOMETRY(T, N)                                \
-  MSL_INLINE T dot(T##N a, T##N b) {                      \
-    T sum = a[0] * b[0];                                  \
-    for (int i = 1; i < N; ++i) sum += a[i] * b[i];       \
-    return sum;                                           \
-  }                                                       \
-  MSL_INLINE T length(T##N a) { return sqrt(dot(a, a)); } \
-  MSL_INLINE T##N normalize(T##N a) { return a * rsqrt(dot(a, a)); }
-#define MSL_GEOMETRIES(T)                 \
-  MSL_GEOMETRY(T, 2)                      \
-  MSL_GEOMETRY(T, 3)                      \
-  MSL_GEOMETRY(T, 4)                      \
-  MSL_INLINE T##3 cross(T##3 a, T##3 b) { \
-    return a.yzx * b.zxy - a.zxy * b.yzx; \
+#define MSL_DOT(T, N)                               \
+  MSL_INLINE T dot(T##N a, T##N b) {                \
+    T sum = a[0] * b[0];                            \
+    for (int i = 1; i < N; ++i) sum += a[i] * b[i]; \
+    return sum;                                     \
   }
-MSL_GEOMETRIES(float)
-MSL_GEOMETRIES(half)
-#undef MSL_GEOMETRIES
-#undef MSL_GEOMETRY
+#define MSL_DOTS(T) MSL_DOT(T, 2) MSL_DOT(T, 3) MSL_DOT(T, 4)
+MSL_DOTS(float)
+MSL_DOTS(half)
+#undef MSL_DOTS
+#undef MSL_DOT
 
 }  // namespace metal

@@ -141,12 +141,6 @@ MSL_SUSPENDS MSL_INLINE T simd_broadcast(T data, ushort lane, MSL_SITE) {
   return __msl::target::broadcast(data, (uint)lane, site);
 }
 
-template <class T, class = enable_if_t<__msl::exchangeable<T>()>>
-MSL_SUSPENDS MSL_INLINE T simd_broadcast_first(T data, MSL_SITE) {
-  uint first = ctz(__msl::target::ballot(true, site));
-  return __msl::target::shuffle(data, first, site);
-}
-
 class simd_vote {
  public:
   using vote_t = ulong;
@@ -161,9 +155,6 @@ class simd_vote {
 
 MSL_SUSPENDS MSL_INLINE simd_vote simd_ballot(bool expr, MSL_SITE) {
   return simd_vote(__msl::target::ballot(expr, site));
-}
-MSL_SUSPENDS MSL_INLINE simd_vote simd_active_threads_mask(MSL_SITE) {
-  return simd_vote(__msl::target::ballot(true, site));
 }
 MSL_SUSPENDS MSL_INLINE bool simd_all(bool expr, MSL_SITE) {
   return __msl::target::ballot(!expr, site) == 0;

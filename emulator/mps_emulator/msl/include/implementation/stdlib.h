@@ -70,15 +70,13 @@ MSL_NUMBERS(MSL_EXPORT)
   X(abs)                                                                 \
   X(clamp)                                                               \
   X(copysign)                                                            \
-  X(fma) X(frexp) X(ldexp) X(length) X(max) X(min) X(normalize) X(saturate) \
-      X(sincos)
+  X(fma) X(frexp) X(ldexp) X(max) X(min) X(sincos)
 #define MSL_EXPORT(name) using metal::name;
 namespace precise {
 MSL_UNARY(MSL_EXPORT)
 MSL_UNARY_OR_FAST(MSL_EXPORT)
 MSL_BINARY(MSL_EXPORT)
 MSL_OTHER(MSL_EXPORT)
-MSL_EXPORT(divide)
 }  // namespace precise
 namespace fast {
 MSL_UNARY(MSL_EXPORT)
@@ -86,7 +84,6 @@ MSL_BINARY(MSL_EXPORT)
 MSL_OTHER(MSL_EXPORT)
 #ifndef MSL_HAS_FAST
 MSL_UNARY_OR_FAST(MSL_EXPORT)
-MSL_EXPORT(divide)
 #endif
 }  // namespace fast
 #undef MSL_EXPORT

@@ -20,9 +20,6 @@ MSL_INLINE float log(float x) { return log2(x) * 0.693147180559945309417f; }
 MSL_INLINE float log10(float x) { return log2(x) * 0.301029995663981195214f; }
 MSL_INLINE float sin(float x) { return __nvvm_sin_approx_ftz_f(x); }
 MSL_INLINE float cos(float x) { return __nvvm_cos_approx_ftz_f(x); }
-MSL_INLINE float divide(float x, float y) {
-  return __nvvm_div_approx_ftz_f(x, y);
-}
 }  // namespace fast
 
 // ---- Threads

@@ -21,17 +21,6 @@ using enable_if = __msl::enable_if<condition, T>;
 template <bool condition, class T = void>
 using enable_if_t = __msl::enable_if_t<condition, T>;
 
-template <bool condition, class T, class F>
-struct conditional {
-  using type = T;
-};
-template <class T, class F>
-struct conditional<false, T, F> {
-  using type = F;
-};
-template <bool condition, class T, class F>
-using conditional_t = typename conditional<condition, T, F>::type;
-
 template <class T, class U>
 struct is_same : bool_constant<__is_same(T, U)> {};
 #define MSL_TRAIT(name) \
@@ -68,30 +57,28 @@ MSL_TRAIT_VALUE(is_scalar)
 template <class T>
 struct numeric_limits;
 
-#define MSL_INTEGER_LIMITS(T, smallest, largest, bits) \
-  template <>                                          \
-  struct numeric_limits<T> {                           \
-    static constexpr MSL_CONSTANT int digits = bits;   \
-    static constexpr T min() { return smallest; }      \
-    static constexpr T max() { return largest; }       \
-    static constexpr T lowest() { return smallest; }   \
+#define MSL_INTEGER_LIMITS(T, smallest, largest)     \
+  template <>                                        \
+  struct numeric_limits<T> {                         \
+    static constexpr T min() { return smallest; }    \
+    static constexpr T max() { return largest; }     \
+    static constexpr T lowest() { return smallest; } \
   };
-MSL_INTEGER_LIMITS(bool, false, true, 1)
-MSL_INTEGER_LIMITS(char, -128, 127, 7)
-MSL_INTEGER_LIMITS(signed char, -128, 127, 7)
-MSL_INTEGER_LIMITS(uchar, 0, 255, 8)
-MSL_INTEGER_LIMITS(short, -32768, 32767, 15)
-MSL_INTEGER_LIMITS(ushort, 0, 65535, 16)
-MSL_INTEGER_LIMITS(int, -2147483647 - 1, 2147483647, 31)
-MSL_INTEGER_LIMITS(uint, 0, 0xffffffffu, 32)
-MSL_INTEGER_LIMITS(long, -0x7fffffffffffffffl - 1, 0x7fffffffffffffffl, 63)
-MSL_INTEGER_LIMITS(ulong, 0, 0xfffffffffffffffful, 64)
+MSL_INTEGER_LIMITS(bool, false, true)
+MSL_INTEGER_LIMITS(char, -128, 127)
+MSL_INTEGER_LIMITS(signed char, -128, 127)
+MSL_INTEGER_LIMITS(uchar, 0, 255)
+MSL_INTEGER_LIMITS(short, -32768, 32767)
+MSL_INTEGER_LIMITS(ushort, 0, 65535)
+MSL_INTEGER_LIMITS(int, -2147483647 - 1, 2147483647)
+MSL_INTEGER_LIMITS(uint, 0, 0xffffffffu)
+MSL_INTEGER_LIMITS(long, -0x7fffffffffffffffl - 1, 0x7fffffffffffffffl)
+MSL_INTEGER_LIMITS(ulong, 0, 0xfffffffffffffffful)
 #undef MSL_INTEGER_LIMITS
 
-#define MSL_FLOAT_LIMITS(T, smallest, largest, epsilon_, bits)       \
+#define MSL_FLOAT_LIMITS(T, smallest, largest, epsilon_)             \
   template <>                                                        \
   struct numeric_limits<T> {                                         \
-    static constexpr MSL_CONSTANT int digits = bits;                 \
     static constexpr T min() { return (T)smallest; }                 \
     static constexpr T max() { return (T)largest; }                  \
     static constexpr T lowest() { return (T) - largest; }            \
@@ -99,9 +86,9 @@ MSL_INTEGER_LIMITS(ulong, 0, 0xfffffffffffffffful, 64)
     static constexpr T infinity() { return (T)__builtin_inff(); }    \
     static constexpr T quiet_NaN() { return (T)__builtin_nanf(""); } \
   };
-MSL_FLOAT_LIMITS(float, 0x1p-126f, 0x1.fffffep127f, 0x1p-23f, 24)
-MSL_FLOAT_LIMITS(half, 0x1p-14f, 0x1.ffcp15f, 0x1p-10f, 11)
-MSL_FLOAT_LIMITS(bfloat, 0x1p-126f, 0x1.fep127f, 0x1p-7f, 8)
+MSL_FLOAT_LIMITS(float, 0x1p-126f, 0x1.fffffep127f, 0x1p-23f)
+MSL_FLOAT_LIMITS(half, 0x1p-14f, 0x1.ffcp15f, 0x1p-10f)
+MSL_FLOAT_LIMITS(bfloat, 0x1p-126f, 0x1.fep127f, 0x1p-7f)
 #undef MSL_FLOAT_LIMITS
 
 template <class T>
