@@ -6,14 +6,14 @@ results are the CPU's, and timings say nothing about a GPU.
 
     with mps_emulator.counters() as counted:
         ...
-    assert counted.synchronizations == 1
+    assert counted.waits_with_work == 1
 """
 
 from ._counters import Counters, counters
 from ._failures import failing_command_buffer
 from ._flags import cpp_extension_flags
 from ._load import load
-from ._paths import cmake_dir, include_dir, library_path
+from ._paths import cmake_dir, library_path
 from ._record import record
 from ._trace import Dispatch, Interval, Signpost, Trace, trace
 
@@ -29,7 +29,6 @@ __all__ = [
     "counters",
     "cpp_extension_flags",
     "failing_command_buffer",
-    "include_dir",
     "library_path",
     "load",
     "record",

@@ -13,16 +13,12 @@ class Counters:
     """Counts since the process began, or between two moments."""
 
     dispatches: int = 0  # Metal compute dispatches that ran
-    synchronizations: int = 0  # waits for a stream; from torch 2.15 on, a call waits for each
-    waits_with_work: int = 0  # of these calls, those that found work in flight
-    host_to_device_copies: int = 0  # copies by torch operators
-    host_to_device_bytes: int = 0
-    device_to_host_copies: int = 0
+    # Waits for a stream that found work in flight.  From torch 2.15 on, a call waits for each
+    # stream.
+    waits_with_work: int = 0
+    host_to_device_bytes: int = 0  # that torch operators copied
     device_to_host_bytes: int = 0
-    device_to_device_copies: int = 0
-    device_to_device_bytes: int = 0
     operators: int = 0  # aten operators that the CPU carried out
-    command_buffers: int = 0  # command buffers committed
     syncs_with_gil: int = 0  # dispatch_sync by a thread that held the GIL
     # The bytes of the mps tensors that aten operators took and made, each tensor
     # once: a copy of n bytes on the device counts 2 * n, x.add_(1) the size of x.

@@ -33,7 +33,7 @@ def test_a_call_of_a_kernel_does_not_wait():
     with mps_emulator.counters() as counted:
         library.run(x)
         library.run(x)
-    assert counted.synchronizations == 0
+    assert counted.waits_with_work == 0
     assert x.sum().item() == 24
 
 

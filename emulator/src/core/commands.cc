@@ -96,7 +96,6 @@ void CommandBuffer::Commit() {
         "commit: torch's own encoder, of %s, is open on this command buffer; "
         "torch::mps::commit() ends it",
         coalescing_);
-  Count(kCommandBuffers);
   if (EnvironmentFlag("MPS_EMULATOR_CHECK_RACES")) {
     known_at_commit_ = UsedBlocks::Known();
     for (const Command &command : commands_) {

@@ -8,19 +8,13 @@
 namespace mps_emulator {
 
 enum Counter : unsigned {
-  kDispatches,          // Metal compute dispatches executed
-  kSynchronizations,    // waits for a stream
-  kWaitsWithWork,       // waits that found work in flight
-  kHostToDeviceCopies,  // copies that torch operators made, and their bytes
-  kHostToDeviceBytes,
-  kDeviceToHostCopies,
+  kDispatches,         // Metal compute dispatches executed
+  kWaitsWithWork,      // waits for a stream that found work in flight
+  kHostToDeviceBytes,  // bytes that torch operators copied
   kDeviceToHostBytes,
-  kDeviceToDeviceCopies,
-  kDeviceToDeviceBytes,
   kOperators,         // aten operators that ran on the host CPU instead
-  kCommandBuffers,    // command buffers committed
   kSyncsWithGil,      // calls of dispatch_sync by a thread that held the GIL
-  kOperatorBytes,     // bytes of the tensors that torch operators took and made
+  kOperatorBytes,     // bytes of the tensors that torch operators took, made
   kUpkeep,            // nanoseconds for the second copies of buffers
   kAutoreleaseLeaks,  // objects autoreleased where there is no pool
   kNumCounters

@@ -104,7 +104,6 @@ void MPSStream::synchronize(SyncType syncType) {
     case SyncType::COMMIT_AND_WAIT: {
       SerialQueue::Bypass bypass(&StreamDispatchQueue(),
                                  "synchronizing torch's stream");
-      mps_emulator::Count(mps_emulator::kSynchronizations);
       if (!StreamCommandQueue().has_work()) break;
       mps_emulator::Count(mps_emulator::kWaitsWithWork);
       endKernelCoalescing();

@@ -150,16 +150,8 @@ Tensor &CopyImplementation(Tensor &self, const Tensor &source,
               "copies between mps and ",
               to_device ? from.device() : self.device(), " are not supported");
 
-  if (to_device && from_device) {
-    Count(kDeviceToDeviceCopies);
-    Count(kDeviceToDeviceBytes, from.nbytes());
-  } else if (to_device) {
-    Count(kHostToDeviceCopies);
-    Count(kHostToDeviceBytes, from.nbytes());
-  } else {
-    Count(kDeviceToHostCopies);
-    Count(kDeviceToHostBytes, from.nbytes());
-  }
+  if (!from_device) Count(kHostToDeviceBytes, from.nbytes());
+  if (!to_device) Count(kDeviceToHostBytes, from.nbytes());
 
   bool flags =
       self.is_conj() || self.is_neg() || from.is_conj() || from.is_neg();
@@ -202,7 +194,6 @@ Tensor CopyFrom(const Tensor &self, const Tensor &destination,
 
 Scalar LocalScalarDense(const Tensor &self) {
   // On a Mac item() is a blocking copy of one element to the CPU.
-  Count(kDeviceToHostCopies);
   Count(kDeviceToHostBytes, self.itemsize());
   Scalar value;
   {
