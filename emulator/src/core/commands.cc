@@ -1,6 +1,5 @@
 #include "core/commands.h"
 
-#include "core/counters.h"
 #include "core/environment.h"
 #include "core/export.h"
 #include "core/fatal.h"
