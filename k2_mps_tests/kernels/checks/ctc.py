@@ -2,8 +2,9 @@
 
 ctc_best.py takes the cases of ctc_best.metal from here too.
 
-The reference follows best paths and keeps arcs by k2's rules, in float32 and in k2's order of
-additions, so best scores, paths and kept bits must be equal.  It sums in float64.
+The reference finds best paths and the arcs to keep by k2's rules, in float32 and in k2's order of
+additions.  So best scores, best paths and the bits of kept arcs must be equal.  The reference sums
+over paths in float64.
 """
 
 import numpy as np
@@ -20,13 +21,14 @@ SIZES = enumerators("ctc.h")
 CACHED = SIZES["kCtcMaxCachedStates"]
 THREADS = SIZES["kCtcThreads"]
 ROWS_OF_BLOCK = (1, 4)
-KINDS = {"float": 2, "double": 3}  # floats of a sum
+# The kernels' precisions, and how many floats a stored sum has in each.
+KINDS = {"float": 2, "double": 3}
 SYMBOLS = 6
 BEAM, NO_BEAM = 4.0, 1e-7
 
-# States of each FSA, arcs that leave a state, rows of each sequence, lanes of a
-# state: around the limits of threadgroup memory, of a word and of a threadgroup,
-# and with threadgroup memory for the sums of a few rows only.
+# The columns: states of each FSA, arcs that leave a state, rows of each sequence, lanes that share
+# a state.  The sizes lie around the limits of threadgroup memory, of a word of kept bits, and of a
+# threadgroup.  In some shapes, threadgroup memory holds the sums of only a few rows.
 SHAPES = [
     ([2], 1, [1], 1),
     ([2, 3], 2, [3, 1], 1),
@@ -85,13 +87,13 @@ class Graph(Graphs):
         self.best_totals = np.empty((len(self.states), 2), np.float32)
         self.best_arcs = np.full((len(self.states), self.most_rows), -1)
         self.kept = np.full((self.most_rows, self.num_words), UNTOUCHED, np.uint32)
-        # For each FSA, backward and forward.
+        # For each FSA the scores of all states, [backward, forward]: of best paths, and summed.
         self.best, self.sums = [], []
         self.totals = np.empty((len(self.states), 2), np.float32)
         self.scores = np.empty(len(self.states))
         self.b_grad = np.zeros(self.b_scores.shape)
         self.a_grad = np.zeros(len(self.arcs))
-        # The sum of the absolute values of the terms of each gradient.
+        # Each gradient is a sum.  Here are the sums of the absolute values of its terms.
         self.b_sizes, self.a_sizes = self.b_grad.copy(), self.a_grad.copy()
         for fsa in range(len(self.states)):
             self._reference_of(fsa)
@@ -165,7 +167,7 @@ class Graph(Graphs):
                 self.a_sizes[mine] += abs(grads)
 
     def _path(self, arcs, backward, first, rows, start, end):
-        """The arcs of the best path if rounding may prune this path, else none."""
+        """The arcs of the best path if rounding errors could prune this path, else no arcs."""
         path, state = [], 0
         if not np.isfinite([start, end]).all():
             return path
@@ -185,7 +187,10 @@ class Graph(Graphs):
         return path
 
     def _checkpoints(self, rows_of_block, of_fsas, untouched=UNTOUCHED):
-        """Every `rows_of_block`-th row; shorter sequences have fewer rows, then `untouched`."""
+        """Every `rows_of_block`-th row of states, as the kernels store it.
+
+        A shorter sequence has fewer rows; `untouched` stands in the rest of its place.
+        """
         pieces = []
         for rows in (rows for of_fsa in of_fsas for rows in of_fsa):
             left = np.full((self.most_rows // rows_of_block + 1, rows.shape[1]), untouched)
@@ -210,7 +215,7 @@ class Graph(Graphs):
         return params
 
     def _inputs(self, rows_of_block=1):
-        """The arguments of all kernels."""
+        """The arguments that all kernels of this file have."""
         return {
             Number.kCtcArcs: Buffer(self.arcs.view(np.int32)),
             Number.kCtcStateBegins: ints(self.state_begins),
@@ -224,8 +229,10 @@ class Graph(Graphs):
         }
 
     def _instance(self, kernel):
-        """The instance that the host chooses for a kernel that passes through all rows, and its
-        threads."""
+        """The name and the threads of the instance that the host would choose.
+
+        Only the kernels that pass through all rows have several instances.
+        """
         wanted = -(-self.num_states * 3 // 2 // len(self.states)) * self.width
         return fit_instance(kernel, wanted)
 
@@ -268,11 +275,12 @@ class Graph(Graphs):
 
     def sums_case(self, name, kind, rows_of_block):
         count = len(self.states)
-        # The kernel in single precision rounds exp() and products in each of `rows` steps; of
-        # pairs, the exponential has an error of 2^-46 and a sum or product one of about 2^-44.
+        # A path has a step for each row.  In single precision, the kernel rounds exp() and products
+        # in each step.  With pairs of floats, exp() has an error of 2^-46, and a sum or a product
+        # an error of about 2^-44.
         of_steps = self.most_rows * (8 * EPS if kind == "float" else 2.0**-43)
         error = EPS * np.abs(self.scores) + (of_steps if kind == "float" else 0)
-        # The float of log() is rounded once more, and so is each sum if each row has one.
+        # log() rounds the total once more.  If a block has one row, each sum is rounded as well.
         of_sums = of_steps + (EPS if rows_of_block == 1 else 0)
         floats = KINDS[kind] if rows_of_block > 1 else KINDS["float"]
         sums = self._checkpoints(rows_of_block, self.sums, untouched=np.nan)
@@ -292,7 +300,7 @@ class Graph(Graphs):
         return Case(name, kernel, 2 * count, threads, buffers)
 
     def _gradient_inputs(self, kind="float", rows=1):
-        """The arguments of all kernels of gradients."""
+        """The arguments that all kernels of gradients have."""
         return {
             **self._inputs(rows),
             Number.kCtcKept: Buffer(self.kept.view(np.int32)),
@@ -301,15 +309,15 @@ class Graph(Graphs):
             Number.kCtcScoreGrads: Buffer(self.score_grads),
         }
 
-    def _of_dense(self):
-        """What the kernels of the gradient of b_scores have beside the arguments of all."""
+    def _for_b_scores(self):
+        """The further arguments of the kernels that compute the gradient of b_scores."""
         return {
             Number.kCtcByLabel: ints(self.by_label),
             Number.kCtcBGrad: _gradient(self.b_grad, self.b_sizes),
         }
 
     def gradient_case(self, name):
-        buffers = {**self._gradient_inputs(), **self._of_dense()}
+        buffers = {**self._gradient_inputs(), **self._for_b_scores()}
         groups = len(self.states) * self.most_rows
         return Case(name, "ctc_gradient", groups, THREADS, buffers)
 
@@ -318,7 +326,7 @@ class Graph(Graphs):
         scratch = np.zeros((self.num_states * of_state, 2), np.float32)
         buffers = {
             **self._gradient_inputs(kind, rows),
-            **self._of_dense(),
+            **self._for_b_scores(),
             Number.kCtcScratch: Buffer.scratch(scratch),
         }
         groups = len(self.states) * -(-self.most_rows // rows)
@@ -336,12 +344,12 @@ class Graph(Graphs):
 
 def _gradient(expected, sizes):
     """A buffer of gradients; `sizes` are the sums of their terms' absolute values."""
-    # The errors of each term: sums of r and scores, two exponentials, products; then those of the
-    # additions.
+    # Each term has errors of sums of scores, of two exponentials and of products.  The additions of
+    # the terms have errors as well.
     return Buffer.output(expected.astype(np.float32), 16 * EPS * sizes)
 
 
 def _path_sums(sums, kind="float"):
-    """PathSums with one float as exponent, and a significand of one float or two."""
+    """Sums as the CTC kernels store them: an exponent, and a significand of one float or two."""
     parts = [0, 2] if kind == "float" else [0, 2, 3]
     return np.take(path_sums_of(sums), parts, axis=-1)

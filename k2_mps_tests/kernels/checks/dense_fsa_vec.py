@@ -1,7 +1,7 @@
 """Cases of dense_fsa_vec and its gradient, which move numbers without a change.
 
-Where two segments overlap, the gradient is the sum of two numbers, which does not depend on their
-order.
+Where two segments overlap, the gradient is a sum of two numbers.  Such a sum does not depend on the
+order of the numbers, so gradients too must be equal.
 """
 
 from itertools import chain
@@ -14,7 +14,7 @@ from k2_mps_tests.kernels.sources import enumeration, enumerators
 Number = enumeration("dense_fsa_vec.h", "DenseFsaVecBuffer")
 MOST = enumerators("dense_fsa_vec.h")["kDvMaxSegments"]
 
-# Sequences, frames, symbols, segments: (sequence, first frame, frames).
+# The columns: sequences, frames, symbols, and the segments, each (sequence, first frame, frames).
 SHAPES = [
     (1, 1, 1, [(0, 0, 1)]),
     (2, 5, 3, [(1, 0, 5), (0, 2, 3)]),
@@ -41,7 +41,7 @@ def _params(shape, segments, strides=None, adds=0):
         sequences, starts, _ = zip(*segments)
         head = [len(segments), 0, symbols, *strides]
         return ints([*head, *filled(rows, MOST + 1), *filled(sequences), *filled(starts)])
-    # The gradient goes through the segments by sequence.
+    # The kernel of the gradient takes the segments in the order of their sequences.
     in_order = sorted(zip(segments, rows), key=lambda item: item[0][0])
     columns = zip(*[(sequence, row, t, t + n) for (sequence, t, n), row in in_order])
     return ints([len(segments), frames, symbols, adds, *chain(*map(filled, columns))])

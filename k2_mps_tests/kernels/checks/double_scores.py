@@ -1,11 +1,11 @@
 """Cases of double_scores.metal.
 
-The reference is in float64.  Scores are multiples of 1/4, so sums in the tropical
-semiring are exact and results must be equal.
+The reference is in float64.  Scores are multiples of 1/4, so sums in the tropical semiring are
+exact, and results must be equal.
 
-Tolerance in the log semiring: the rounding to a float, half a unit in the last place,
-plus the error that checks/two_float.py allows for each of the sums before.  Sums of
-gradients may lose 2^-60 of the sum of all.
+Tolerances in the log semiring: a result is rounded to a float, by half a unit in the last place.
+Each sum before that has the error that checks/two_float.py allows.  A sum of gradients may lose
+2^-60 of the sum of all gradients.
 """
 
 import numpy as np
@@ -21,8 +21,9 @@ PAIR = 2.0**-44
 SIMD_WIDTH = enumerators("double_scores.h")["kDsSimdWidth"]
 MAX_THREADS = INSTANCES[-1]
 
-# Widths of the layers of states of each FSA, and the most arcs of a state.  There
-# are more states than threads, states without arcs, and FSAs of different depths.
+# The columns: for each FSA the numbers of states in its layers; the most arcs that leave a state.
+# Some FSAs have more states than a threadgroup has threads, some states have no arcs, and the FSAs
+# of a shape have different depths.
 SHAPES = [
     ([[1, 1]], 1),
     ([[1, 3, 1], [1, 1]], 2),
@@ -43,7 +44,7 @@ def _name(layers, fan):
 def cases():
     for layers, fan in SHAPES:
         graph = Graph(layers, fan)
-        # Ties of arcs only matter in the tropical semiring.
+        # Both semirings get the same graphs, whose ties of arcs matter only in the tropical one.
         for log in (True, False):
             name = _name(layers, fan) + (", log" if log else ", tropical")
             for directions in ((True,), (False,), (True, False)):
@@ -66,7 +67,7 @@ def cases():
 
 
 class Graph(Graphs):
-    """FSAs whose states are in layers, with arcs from each to the next."""
+    """FSAs whose states are in layers, with arcs from each layer to the next."""
 
     def __init__(self, layers, fan):
         random = np.random.default_rng([fan, *map(len, layers)])
@@ -84,7 +85,7 @@ class Graph(Graphs):
                 if n + 1 == len(widths):
                     continue
                 for state in states:
-                    # A few states have no arc, so no path reaches some states.
+                    # Some states get no leaving arc, so no path reaches some other states.
                     for _ in range(random.integers(0, fan + 1)):
                         arcs.append((state, random.integers(ends[n], ends[n + 1]), 0, 0))
                         fsa_of_arc.append(fsa)
@@ -103,7 +104,7 @@ class Graph(Graphs):
 
 
 def _in_parts(case):
-    """The same in two launches: one for the first batch, one for the others."""
+    """The case in two launches: one for the first batch, one for the other batches."""
     params = case.buffers[Number.kDsParams].content
     first, second = params.copy(), params.copy()
     first[-1] = second[-2] = 1
@@ -118,7 +119,7 @@ def _params(graph, log, forward=0, of_totals=0, stride=0, parts=0):
 
 
 def _over_arcs(graph, params):
-    """The arguments of kernels over arcs."""
+    """The arguments of kernels whose threads go over arcs."""
     return {
         Number.kDsArcs: Buffer(graph.arcs.view(np.int32)),
         Number.kDsStateBegins: ints(graph.state_begins),
@@ -128,7 +129,7 @@ def _over_arcs(graph, params):
 
 
 def _over_batches(graph, params):
-    """The arguments of kernels over batches."""
+    """The arguments of kernels that go through batches of states."""
     return {
         **_over_arcs(graph, params),
         Number.kDsBatchBegins: ints(graph.batch_begins),
@@ -143,13 +144,13 @@ def _widest(graph):
 
 
 def _error_of_scores(graph, scores):
-    """The error of sums along paths of any length."""
+    """The largest error of a state's score: a sum for each arc, in each layer of a path."""
     size = 1 + np.abs(scores[np.isfinite(scores)]).max()
     return graph.depth * graph.fan * size * PAIR
 
 
 def _ends(graph, forward):
-    """The states whose scores are the total scores."""
+    """The state of each FSA whose score is the FSA's total score."""
     return graph.state_begins[1:] - 1 if forward else graph.state_begins[:-1]
 
 
@@ -193,7 +194,8 @@ def _scores(name, graph, log, directions):
     untouched = np.full(len(best_arcs), UNTOUCHED, np.int32)
     buffers = {
         **_over_batches(graph, _params(graph, log, directions[0])),
-        # In the log semiring, a sum can be stored as many pairs of a significand and an exponent.
+        # In the log semiring, many pairs of an exponent and a significand mean the same sum.  So
+        # only the totals are compared, which the kernel rounds to floats.
         Number.kDsScores: Buffer.output(states, np.inf if log else 0.0),
         Number.kDsTotals: Buffer.output(np.concatenate(totals), np.concatenate(allowed_totals)),
         Number.kDsBestArcs: Buffer(untouched, None if log else best_arcs),
@@ -219,9 +221,9 @@ def _gradients(name, graph, forward, log):
     shares = shares_of(graph, forward, log, scores, best)
     high = shares.astype(np.float32)
     pairs = np.stack([high, (shares - high).astype(np.float32)], -1)
-    # A share has the errors of two scores.
+    # A share is computed from two scores, and has the errors of both.
     share_error = 4 * lost + 2.0**-60 if log else 0.0
-    # A share about halfway between two floats has two pairs.
+    # A share about halfway between two floats may be either float plus a rest.
     halfway = np.spacing(high) / 2 - np.abs(pairs[:, 1]) <= 2 * share_error
     pair_error = np.stack([np.zeros(len(high)), HALF * np.abs(pairs[:, 1]) + share_error], -1)
     pair_error[halfway & log] = np.inf
@@ -238,12 +240,12 @@ def _gradients(name, graph, forward, log):
     some = random.normal(0, 1, graph.num_states).astype(np.float32)
     of_fsas = random.normal(0, 100, 3 * graph.num_fsas).astype(np.float32)
     totals = np.zeros(graph.num_states)
-    # Like k2.shortest_path: without a path there is no gradient.
+    # As in k2.shortest_path(), an FSA without a path has no gradient.
     has_path = graph.has_states & (scores[ends] != -np.inf)
     totals[ends[has_path]] = of_fsas[::3][has_path]
     for what, grad, of_states, stride in (("", some, some, 0), (" of totals", of_fsas, totals, 3)):
         if stride and log:
-            continue  # double_totals_backprop does it
+            continue  # double_totals_backprop computes this gradient
         arc_grad = gradient(graph, forward, shares, of_states)
         exact = HALF * np.abs(arc_grad) + np.abs(of_states).sum() * (4 * lost + 2.0**-60)
         buffers = {
@@ -296,7 +298,7 @@ def _arc_post(name, graph, log, parts, forward, backward):
             **_over_arcs(graph, _params(graph, log, stride=stride, parts=parts)),
             **scores,
             Number.kDsGrad: Buffer(grad),
-            # Two roundings: of the posterior, and of the product.
+            # The posterior is rounded, and so is the product.
             Number.kDsArcGrad: Buffer.output(
                 arc_grad,
                 # Numbers less than 2^-126 may be flushed to 0.
@@ -334,7 +336,7 @@ def _arc_post_backprop(name, graph, parts, value=None):
 
 
 def reference(graph, forward, log):
-    """The score of each state, and the last one of its best arcs."""
+    """The score of each state, and the last of the arcs with the best score."""
     scores = np.full(graph.num_states, -np.inf)
     best = np.full(graph.num_states, -1, np.int32)
     ends, others = (graph.dest, graph.src) if forward else (graph.src, graph.dest)
@@ -356,8 +358,10 @@ def reference(graph, forward, log):
 
 
 def shares_of(graph, forward, log, scores, best):
-    """The share of each arc in the score of the state that the arc leads to, in the direction of
-    the scores."""
+    """The share of each arc in the score of the state at its end.
+
+    The end is the destination for forward scores, and the source for backward scores.
+    """
     ends, others = (graph.dest, graph.src) if forward else (graph.src, graph.dest)
     if not log:
         return (best[ends] == np.arange(len(ends))).astype(float)
@@ -366,7 +370,7 @@ def shares_of(graph, forward, log, scores, best):
 
 
 def gradient(graph, forward, shares, grad):
-    """The gradients of arcs."""
+    """The gradients of the arcs' scores, for gradients `grad` of the states' scores."""
     state_grad, arc_grad = grad.astype(float), np.zeros(len(graph.arcs))
     # The gradient flows against the direction of the scores.
     mine, others = (graph.src, graph.dest) if forward else (graph.dest, graph.src)

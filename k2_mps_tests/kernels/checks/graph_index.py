@@ -9,8 +9,8 @@ from k2_mps_tests.kernels.sources import enumeration
 
 Number = enumeration("graph_index.h", "GraphIndexBuffer")
 
-# States of each FSA, arcs that leave a state, threads: numbers of arcs around the powers of 2
-# and the number of threads, and FSAs without states.
+# The columns: states of each FSA, arcs that leave a state, threads.  The numbers of arcs lie around
+# powers of 2 and around the number of threads, and some FSAs have no states.
 SHAPES = [
     ([1], 1, 32),
     ([2, 0, 3], 1, 32),

@@ -1,7 +1,7 @@
 """Cases of intersect_dense.
 
-The reference extends all paths by one frame at a time, in float32, with the sums in the kernel's
-order.  A maximum is the same in any order, so results must be equal.
+The reference extends all paths by one frame at a time, in float32, and adds in the kernel's order.
+A maximum is the same in any order.  So results must be equal.
 """
 
 from itertools import pairwise
@@ -17,9 +17,9 @@ SIZES = enumerators("intersect_dense.h")
 MAX_THREADS = SIZES["kIdMaxThreads"]
 CACHED = SIZES["kIdMaxCachedStates"]
 
-# States of each FSA, arcs that leave a state, frames of each sequence, lanes of a
-# state: around the limits of threadgroup memory and of a thread, and with more arcs
-# than a lane keeps in registers.
+# The columns: states of each FSA, arcs that leave a state, frames of each sequence, lanes that
+# share a state.  The sizes lie around the limits of threadgroup memory and of a thread.  Some
+# states have more arcs than a lane keeps in registers.
 SHAPES = [
     ([2], 1, [1], 1),
     ([2, 3], 2, [3, 1], 1),
@@ -52,7 +52,10 @@ def cases():
 
 
 def _case(name, states, num_arcs, frames, width, a_to_b, values=(), labels=SYMBOLS, parts=None):
-    """A launch for all frames; or several launches, from each number in `parts` to the next."""
+    """A case of one launch for all frames, or of several launches.
+
+    With `parts`, a list of frames, a launch goes from each frame to the next one of the list.
+    """
     random = np.random.default_rng([sum(states), num_arcs, sum(frames)])
     graphs = Graphs.random(random, states, num_arcs, labels)
     state_begins = graphs.state_begins
@@ -103,7 +106,7 @@ def pass_of(arcs, num_states, scores, first_row, num_frames, forward):
     def frame(t):
         row = first_row + (t if forward else num_frames - 1 - t)
         column = arcs["label"] + 1
-        # Upstream too reads the column after the last one.
+        # Like k2 on the CPU, the reference reads the column after the last symbol's.
         at = np.where(column <= columns, row * columns + column, scores.size)
         return flat[np.minimum(at, scores.size)]
 

@@ -19,13 +19,13 @@ def _cases(name, lattice):
     num_arcs, num_fsas = len(lattice.out), len(lattice.states)
     fsas = np.array([fsa for fsa, _, _ in states])
     begins = np.searchsorted(fsas, np.arange(num_fsas))
-    # By state, all FSAs in one.
+    # The arcs in the order of their destinations; the numbers of states go on from FSA to FSA.
     sources = np.array(lattice.row_ids2)
     dests = lattice.out["dest"] + begins[fsas[sources]]
     incoming = np.argsort(dests, kind="stable")
     incoming_splits = np.searchsorted(dests[incoming], np.arange(len(states) + 1))
 
-    # By time, then by FSA.
+    # A batch has the states of one frame, in the order of their FSAs.
     order = sorted(range(len(states)), key=lambda i: (states[i][1], states[i][0], i))
     part = [states[i][1] * num_fsas + states[i][0] for i in order]
     parts = np.searchsorted(part, np.arange(lattice.num_steps * num_fsas + 1))

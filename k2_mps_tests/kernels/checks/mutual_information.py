@@ -5,15 +5,15 @@ The reference is the recursion in float64, one cell after another:
   score[s][t] = log(exp(score[s-1][t+o] + px[s-1][t+o]) +
                     exp(score[s][t-1] + py[s][t-1]))
 
-with o = t_offset, and its derivative.  The reference and the kernels have only the
+with o = t_offset, and the derivative of the recursion.  The reference and the kernels have only the
 formula in common (see k2/csrc/mps/mutual_information.h).
 
-Tolerances.  A score is the end of S + T sums.  Each sum is rounded to float32, an error
-of eps / 2 of its size.  It adds log(1 + exp(x)), at most 0.7, by precise::exp() and
-precise::log(), each of which Metal allows 4 units in the last place: 2^-21 in all.  A
-share is the part of a score that came from s - 1; a kernel computes it from differences
-of scores.  Shares are at most 1, and a gradient is a product of S + T shares and of as
-many sums, each rounded.  The order of shares in memory is that of _in_order().
+Tolerances.  A score is the last of S + T sums.  Each sum is rounded to float32, by eps / 2 of its
+size.  Each sum also adds log(1 + exp(x)), at most 0.7.  Metal allows precise::exp() and
+precise::log() 4 units in the last place each, 2^-21 in all.  The share of a cell is the part of
+exp(score) that came from s - 1; a kernel computes a share from differences of scores.  Shares are
+at most 1.  A gradient is a product of S + T shares and of as many sums, each rounded.  _in_order()
+gives the order of shares in memory.
 """
 
 import dataclasses
@@ -35,8 +35,8 @@ MOST = SIZES["kMiMaxRows"]
 FEW = SIZES["kMiFewRows"]
 COLUMNS = SIZES["kMiColumns"]
 
-# S, T: the smallest; about the rows of a simdgroup and of the largest threadgroup, and
-# the columns that a thread loads at once; and several bands.
+# S and T: the smallest sizes; sizes about the rows of a simdgroup and of the largest threadgroup,
+# and about the columns that a thread loads at once; and sizes of several bands.
 SHAPES = [
     (0, 0),
     (0, 1),
@@ -60,18 +60,18 @@ class Kind:
     """A type of px and py, and of their gradients."""
 
     suffix: str  # the end of the kernels' names
-    # The distance from 1, and from 0, to the next number; 0 if the kernels compute gradients in
-    # this type, so that nothing is rounded to it.
+    # The distances from 1 and from 0 to the next number of the type.  Both are 0 if the kernels
+    # compute gradients in the type itself, so that no gradient is rounded.
     eps: float
     smallest: float
 
     def encode(self, array):
-        """Rounds float32 to the type, in the form of case.Buffer."""
+        """Rounds numbers of float32 to the type; returns an array that case.Buffer takes."""
         if self is HALF:
             return array.astype(np.float16)
         if self is FLOAT:
             return array
-        # Rounds to the nearest number, and to the even one of two.
+        # Rounds to the nearest number; of two equally near numbers, to the even number.
         bits = array.view(np.uint32)
         return ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype(np.uint16)
 
@@ -136,7 +136,7 @@ def _make(B, S, T, modified=False, scale=1.0):
 
 
 def _pruned(B, S, T):
-    """px and py with -inf outside of a band around the diagonal."""
+    """px and py that are -inf outside of a band around the diagonal."""
     px, py, modified = _make(B, S, T)
     s, t = np.arange(S)[:, None], np.arange(T + 1)[None, :]
     px[:, np.abs(s - t * S / T) > S / 4] = NEVER
@@ -200,7 +200,7 @@ def _both(name, inputs, boundary=None, kind=FLOAT):
 def _case(name, kernel, px, py, offset, boundary, buffers):
     """A case of a kernel with a dispatch for each band of MOST rows.
 
-    buffers: all but the edges and the parameters.
+    buffers: the arguments, without the edges of bands and the parameters.
     """
     B, S, T = px.shape[0], px.shape[1], py.shape[2]
     threads = min(MOST, -(-(S + 1) // SIMD) * SIMD)
@@ -217,24 +217,25 @@ def _case(name, kernel, px, py, offset, boundary, buffers):
 
 
 def _some(array, p_shape):
-    """A buffer that stands for an empty array, in whose place mutual_information.cu binds p.
+    """A buffer in place of an array, which may be empty.
 
-    Metal binds no empty buffer.  The kernel reads elements of p that it does not use.
+    Metal binds no empty buffer, so mutual_information.cu binds p in its place.  The kernel then
+    reads elements of p, and does not use them.
     """
     return array if array.size else np.zeros(p_shape, array.dtype)
 
 
 def _boundary(boundary):
-    """The boundary; without one the kernel does not read the buffer."""
+    """The buffer of the boundary, which the kernel does not read if there is no boundary."""
     if boundary is None:
         return Buffer(np.full(1, 1 << 40, np.int64))
     return Buffer(boundary.astype(np.int64))
 
 
 def _output(expected, tolerance, kind):
-    """A buffer of gradients; the kernel does not write where `expected` is NaN.
+    """A buffer of gradients, which the kernel does not write where `expected` is NaN.
 
-    Gradients are rounded to the type: by eps / 2 of their size, or by half the
+    Rounding to the type changes a gradient by up to eps / 2 of its size, or by up to half the
     smallest number of the type.
     """
 
@@ -253,9 +254,10 @@ def _output(expected, tolerance, kind):
 
 
 def _in_order(cells, offset, bounds, rest):
-    """Cells [B][S + 1][T + 1] in the order of p, [B][T + 1][S + 1]; `rest` outside of the bounds.
+    """Puts cells [B][S + 1][T + 1] into the order of p, [B][T + 1][S + 1].
 
-    The kernels compute the cells of a row of p in one step.
+    A row of p has the cells that the kernels compute in one step.  Outside of the bounds, p gets
+    the number `rest`.
     """
     B, rows, columns = cells.shape
     found = np.full((B, columns, rows), rest, np.float32)
@@ -271,9 +273,9 @@ def _log_add(a, b):
 
 
 def _scores_and_shares(px, py, offset, bound):
-    """The scores, and the parts of exp(score) that came from s - 1, [S + 1][T + 1] in float64.
+    """The scores and the shares, each [S + 1][T + 1] in float64.
 
-    Both are NaN outside of the boundary. A share is also NaN where there is no score.
+    Both are NaN outside of the boundary.  A share is also NaN if no path reaches its cell.
     """
     s_begin, t_begin, s_end, t_end = bound
     scores = np.full((py.shape[0], py.shape[1] + 1), np.nan)
@@ -300,8 +302,8 @@ def _gradients(shares, px_shape, py_shape, offset, bound, weight):
     px_grad, py_grad = np.full(px_shape, np.nan), np.full(py_shape, np.nan)
     grad = np.zeros(shares.shape)
     grad[s_end, t_end] = weight
-    # A row of px has the columns from which a path can go on.  In the modified
-    # recursion the last such column is the one before the last.
+    # A row of px has the columns from which a path can go on.  In the modified recursion, a path
+    # cannot go on from the last column.
     px_grad[s_begin:s_end, t_begin : max(t_end + 1 + offset, t_begin)] = 0
     py_grad[s_begin : s_end + 1, t_begin:t_end] = 0
     for s in range(s_end, s_begin - 1, -1):

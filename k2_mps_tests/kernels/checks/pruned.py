@@ -1,7 +1,7 @@
 """Cases of start_pruned, search_pruned, step_pruned, describe_pruned and emit_pruned.
 
-decoding.py gives the lattices.  All results must be equal: scores are sums of two floats, and
-maxima.
+decoding.py computes the lattices.  Scores are sums of two floats and maxima, so all results must be
+equal.
 """
 
 import numpy as np
@@ -19,11 +19,11 @@ NONE, MINUS_INFINITY = 0x7FFFFFFF, np.int32(-0x7F800001)
 SYMBOLS = 5
 COLUMNS = SYMBOLS + 1
 ALL, SORTED, DETERMINISTIC, EPSILON_FREE = 0x1FF, 0x10, 0x20, 0x40
-# The sizes of a sequence's memory.
+# The most states and arcs of the search, and of the lattice, for which a sequence has memory.
 MAX_STATES, MAX_ARCS, MAX_OUT_STATES, MAX_OUT_ARCS = 3000, 9000, 2000, 5000
 
-# States of each graph (one graph: for all sequences), arcs that leave a state, rows of each
-# sequence, options.
+# The columns: states of each graph, arcs that leave a state, rows of each sequence, arguments of
+# decoding.Options.  If there is one graph, all sequences share it.
 SHAPES = [
     ([2], 1, [1], (8, 4, 0, 10)),
     ([5], 2, [9, 4, 1], (8, 4, 2, 10)),
@@ -36,7 +36,10 @@ SHAPES = [
 
 
 class Batch:
-    """The inputs of a decoding, and its lattices.  Attributes have the names of arguments."""
+    """The inputs of a decoding, and the lattices that it gives.
+
+    The attributes have the names of the kernels' arguments.
+    """
 
     def __init__(self, states, num_arcs, rows, options):
         random = np.random.default_rng([sum(states), num_arcs, sum(rows)])
@@ -58,7 +61,7 @@ class Batch:
             self.times.append(times)
 
     def graph_of(self, index):
-        """The number of the sequence's graph."""
+        """The number of a sequence's graph."""
         return 0 if self.shared else index
 
     def _lattice(self, index):
@@ -76,8 +79,10 @@ class Batch:
         return arc_begins, out, times
 
     def infos(self, described):
-        """For each sequence, the numbers that a kernel passes on to the next kernel; the others are
-        0."""
+        """The numbers that the search passes on to the next kernel, for each sequence.
+
+        With `described`, describe_pruned has added its numbers.  All other numbers are 0.
+        """
         ans = np.zeros((len(self.rows), NUM_INFOS), np.int32)
         for index, (arc_begins, out) in enumerate(self.lattices):
             info = ans[index]
@@ -92,7 +97,10 @@ class Batch:
         return ans
 
     def entered(self, described):
-        """For each state, twice its frame, and one more if arcs enter it."""
+        """Twice the frame of each state.
+
+        With `described`, describe_pruned has added 1 for each state that arcs enter.
+        """
         ans = np.zeros((len(self.rows), MAX_OUT_STATES), np.int32)
         for index, times in enumerate(self.times):
             # The kernel does not write the frame that follows the longest sequence.
@@ -122,14 +130,13 @@ class Batch:
 
 
 def _graphs(random, states, num_arcs):
-    """Random graphs in which every state but the last has an arc with label -1 to the last one."""
+    """Random graphs in which every other state has an arc with label -1 to the last state."""
     parts, fsas = [], []
     for fsa, n in enumerate(states):
         arcs = np.zeros((n - 1) * (num_arcs + 1), ARC)
         arcs["src"] = np.repeat(np.arange(n - 1), num_arcs + 1)
         arcs["dest"] = random.integers(n - 1, size=len(arcs))
         arcs["label"] = random.integers(SYMBOLS, size=len(arcs))
-        # Every other state.
         final = (np.arange(len(arcs)) % (2 * num_arcs + 2)) == num_arcs
         arcs["dest"][final], arcs["label"][final] = n - 1, -1
         arcs["score"] = random.standard_normal(len(arcs)) / 4
@@ -174,7 +181,7 @@ def _params(batch):
             *(options.min_active, options.max_active, options.allow_partial),
             *(_bits(options.search_beam), _bits(options.output_beam)),
             *(MAX_STATES, MAX_ARCS, MAX_ARCS // LANES + 1, MAX_OUT_STATES, MAX_OUT_ARCS),
-            0,  # not a chunk
+            0,  # This is not a chunk.
         ]
     )
 
@@ -195,7 +202,7 @@ def _inputs(batch):
 
 
 def _memory(batch):
-    """The tables and the rings."""
+    """The memory of a search: the tables of states, and the rings of states and of arcs."""
     n = len(batch.rows)
     words = MAX_ARCS // LANES + 1
     pairs = 2 * batch.state_begins[-1] * (n if batch.shared else 1)
@@ -216,7 +223,7 @@ def _memory(batch):
 
 
 def _out(batch):
-    """The arcs of the lattices, and where those of each state begin."""
+    """The arcs of the lattices, and the index at which each state's arcs begin."""
     out = np.full((len(batch.rows), MAX_OUT_ARCS, 4), int(UNTOUCHED), np.int32)
     begins = np.full((len(batch.rows), MAX_OUT_STATES), int(UNTOUCHED), np.int32)
     for index, (arc_begins, arcs) in enumerate(batch.lattices):
@@ -226,21 +233,22 @@ def _out(batch):
 
 
 def _searched(batch):
-    """The arguments of a search, but the part of its dispatch."""
+    """The arguments of a search, without kPrunedDispatch."""
     out, begins = _out(batch)
     # The kernel does not write the arcs of states at the end of the longest sequence.
     tolerance = np.zeros(begins.shape, np.float32)
     for index, (arc_begins, arcs) in enumerate(batch.lattices):
         if arcs and arcs[-1][3] == max(batch.rows) - 1:
             tolerance[index, len(arc_begins) - 1] = np.inf
-    infos, known = batch.infos(described=False), np.full(NUM_INFOS, np.inf)
+    # Of the other numbers of a sequence, the reference does not know the values.
+    infos, allowed = batch.infos(described=False), np.full(NUM_INFOS, np.inf)
     for info in ("kPrHasFinal", "kPrError", "kPrStates", "kPrArcs", "kPrExtraStates"):
-        known[SIZES[info]] = 0
+        allowed[SIZES[info]] = 0
     entered = batch.entered(False)
     return {
         **_inputs(batch),
         **_memory(batch),
-        Number.kPrunedInfos: Buffer(np.zeros_like(infos), infos, known),
+        Number.kPrunedInfos: Buffer(np.zeros_like(infos), infos, allowed),
         Number.kPrunedOut: Buffer.output(out, dtype=np.int32),
         Number.kPrunedOutBegins: Buffer.output(begins, tolerance, dtype=np.int32),
         Number.kPrunedEntered: Buffer(np.zeros_like(entered), entered),
@@ -266,9 +274,12 @@ def _step(name, batch, threads, groups):
 
 
 def _steps(num_rows, num_seqs, groups):
-    """The launches of step_pruned, [(threadgroups, step)], as Steps in
-    intersect_dense_pruned.cu has them: the steps of a frame, and beside them those of a window, and
-    the arcs of the frame before."""
+    """The launches of step_pruned, [(threadgroups, step)], in the order of class Steps in
+    intersect_dense_pruned.cu.
+
+    A launch does a step of a frame.  Beside that step, it may do a step of the last window before,
+    and kPrExpand resolves the arcs of the frame before.
+    """
     launches = []
     following, pending, window_step = 0, -1, 0
 
@@ -304,7 +315,7 @@ def _steps(num_rows, num_seqs, groups):
 
 
 def _found(batch, described):
-    """The arguments of all kernels after search_pruned, as they are then."""
+    """The arguments of the kernels after search_pruned, as search_pruned leaves them."""
     out, begins = _out(batch)
     return {
         **_inputs(batch),
@@ -328,7 +339,7 @@ def _describe(name, batch):
 
 def _emit(name, batch):
     splits1, splits2, ids2, arcs, map_a, map_b = [0], [], [], [], [], []
-    frames = []  # of each state, of all sequences
+    frames = []  # The frame of each state, for all sequences.
     for index, (arc_begins, out) in enumerate(batch.lattices):
         first_arc, extra = len(arcs), int(batch.infos(True)[index, SIZES["kPrExtraStates"]])
         is_partial = batch.options.allow_partial and not batch.has_final(index)

@@ -1,9 +1,9 @@
 """Cases of the kernels of pruned_stream.metal: streams in chunks.
 
 load_stream, save_stream and emit_stream only move numbers, so their cases have random numbers.
-search_stream, step_stream and describe_stream get the first chunk of each stream; decoding.py's
-steps give the lattice.  parity/test_pruned_streams.py has later chunks.  All results must be equal:
-scores are sums of two floats, and maxima.
+search_stream, step_stream and describe_stream get the first chunk of each stream.  The steps of
+decoding.py compute the lattices.  Scores are sums of two floats and maxima, so all results must be
+equal.  parity/test_pruned_streams.py tests later chunks.
 """
 
 import numpy as np
@@ -20,7 +20,8 @@ HISTORY = enumerators("pruned_stream.h")["kPrHistory"]
 SAVED = HISTORY + 1
 WIDE = SIZES["kPrWideThreads"]
 
-# States of the graph, arcs that leave a state, frames of each stream's chunk, options.
+# The columns: states of the graph, arcs that leave a state, frames of each stream's chunk, and the
+# arguments of decoding.Options.
 SHAPES = [
     (2, 1, [1], (8, 4, 0, 10)),
     (7, 2, [9, 4, 1], (8, 4, 2, 10)),
@@ -33,10 +34,11 @@ class Chunk:
     """The first chunk of each stream, and the lattices.
 
     Attributes:
-      rows: the rows of scores of each stream: kPrHistory empty ones, those of the frames, and
-        that of the end.
-      frames: of each stream, [decoding.Frame], from the first frame of the chunk on.
-      lattices: of each stream (arcs before each state, [(src, dest, arc, t)], t of each state).
+      rows: how many rows of scores each stream has: kPrHistory empty rows, a row for each frame,
+        and a row for the end.
+      frames: a list of decoding.Frame for each stream, from the first frame of the chunk on.
+      lattices: for each stream, three lists: the number of arcs before each state, the arcs
+        (src, dest, arc, t), and the t of each state.
     """
 
     def __init__(self, states, num_arcs, lengths, options):
@@ -69,7 +71,7 @@ class Chunk:
         beam = decoding.FLOAT(options.search_beam)
         for t in range(length):
             decoding._expand(frames[t], t, self.arcs, begins, rows, options)
-            # A stream does not know where it ends.
+            # A stream's number of frames is not known in advance, so it is taken as very large.
             beam = decoding._next_beam(beam, len(frames[t].states), t, 10**9, options)
             frames.append(decoding._next_frame(frames[t], beam))
         decoding._prune(frames, 0, length, len(begins) - 1, options)
@@ -86,12 +88,15 @@ class Chunk:
         return int(pruned._bits(acoustic + self.arcs["score"][arc]))
 
     def next(self, index):
-        """The first frame, as the kernels count frames, that the next chunk may still change."""
+        """The first frame that the next chunk may still change, as the kernels count frames."""
         return max(HISTORY, self.rows[index] - 1 - HISTORY)
 
     def infos(self, searched=False, described=False):
-        """For each stream, the numbers that a kernel passes on to the next kernel; the others are
-        0."""
+        """The numbers that a kernel passes on to the next kernel, for each stream.
+
+        With `searched`, the search has added its numbers, and with `described`, describe_stream.
+        All other numbers are those of a new stream.
+        """
         ans = np.zeros((len(self.rows), NUM_INFOS), np.int32)
         for index, info in enumerate(ans):
             info[SIZES["kPrBest"] :][:2] = pruned.MINUS_INFINITY
@@ -137,7 +142,10 @@ class Chunk:
                 info[SIZES["kPrFrameSizes"] + 2 * i :][:2] = len(frame.states), len(frame.steps)
 
     def entered(self, described):
-        """For each state that arcs may leave, twice its frame, and one more if arcs enter it."""
+        """Twice the frame of each state that arcs may leave.
+
+        With `described`, describe_stream has added 1 for each state that arcs enter.
+        """
         ans = np.zeros((len(self.rows), pruned.MAX_OUT_STATES), np.int32)
         for index, (_, out, times) in enumerate(self.lattices):
             ans[index, : len(times) - 1] = [2 * t for t in times[:-1]]
@@ -166,19 +174,19 @@ def cases():
 
 def _params(chunk):
     *numbers, _ = pruned._params(_AsBatch(chunk)).content
-    return ints([*numbers, 1])  # a chunk
+    return ints([*numbers, 1])  # The last parameter says that this is a chunk.
 
 
 class _AsBatch:
-    """What the functions of pruned.py need of a batch."""
+    """A chunk with the attributes that the functions of pruned.py read of a Batch."""
 
     def __init__(self, chunk):
         self.rows, self.shared, self.options = chunk.rows, True, chunk.options
         self.arcs, self.scores = chunk.arcs, chunk.scores
         self.state_begins, self.leaving_begins = chunk.state_begins, chunk.leaving_begins
         self.b_begins = chunk.b_begins
-        # The final state has no element of out_begins.  The record of an arc has a score in a
-        # stream, where it has a frame in a batch.
+        # out_begins has no element for the final state.  The last number of an arc is its frame in
+        # a batch, and its score in a stream.
         self.lattices = [
             (begins[:-1], [(*arc[:3], chunk.score(index, *arc[2:])) for arc in out])
             for index, (begins, out, _) in enumerate(chunk.lattices)
@@ -208,10 +216,11 @@ def _arguments(chunk, infos, out, begins, entered):
 
 def _searched(chunk):
     out, begins = (Buffer.output(x, dtype=np.int32) for x in pruned._out(_AsBatch(chunk)))
-    known = np.full(NUM_INFOS, np.inf)
+    # Of the other numbers of a stream, the reference does not know the values.
+    allowed = np.full(NUM_INFOS, np.inf)
     for info in ("Error", "States", "Arcs", "FirstFrame", "IsNew", "FrozenStates", "FrozenArcs"):
-        known[SIZES["kPr" + info]] = 0
-    infos = Buffer(chunk.infos(), chunk.infos(searched=True), known)
+        allowed[SIZES["kPr" + info]] = 0
+    infos = Buffer(chunk.infos(), chunk.infos(searched=True), allowed)
     entered = chunk.entered(False)
     return _arguments(chunk, infos, out, begins, Buffer(np.zeros_like(entered), entered))
 

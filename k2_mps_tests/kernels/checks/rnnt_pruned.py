@@ -1,12 +1,12 @@
 """Cases of rnnt_pruned_forward, rnnt_pruned_rows, rnnt_pruned_backward and rnnt_reduce.
 
-The reference goes through the rows of logits one by one in float64, by the formulas in
+The reference computes one row of logits after another in float64, by the formulas in
 rnnt_pruned.metal.
 
-Tolerances.  fast::exp() of x is off by 3 + 2 |x| units in the last place. So exp(x) is off by less
-than 4 eps for x <= 0, and a sum of such terms by less than 4 eps of its largest term, 1. z and a
-log-prob are the logarithm of such a sum, and differences of numbers below SIZE, each rounded.  A
-gradient is a product of numbers below 1 and is rounded to its type.
+Tolerances.  fast::exp(x) is off by 3 + 2 |x| units in the last place.  So for x <= 0 its error is
+below 4 eps.  The largest term of a sum of such terms is 1, and the error of the sum is below 4 eps.
+z is the logarithm of such a sum.  A log-prob is a difference of z and a logit.  Both are rounded,
+and are below SIZE.  A gradient is a product of numbers below 1, and is rounded to its type.
 """
 
 import itertools
@@ -21,11 +21,11 @@ from k2_mps_tests.kernels.sources import enumeration, enumerators
 Number = enumeration("rnnt_pruned.h", "RnntPrunedBuffer")
 SIZES = enumerators("rnnt_pruned.h")
 FRAMES, ROWS, THREADS = (SIZES[name] for name in ("kRpFrames", "kRpRows", "kRpThreads"))
-SIZE = 12.0  # logits of N(0, 2^2), and log(C)
+SIZE = 12.0  # more than logits of N(0, 2^2) plus log(C)
 LOG = 8 * EPS + 4 * EPS * SIZE
 
-# S, T, C, R: the smallest; about the frames of a threadgroup, the columns that a simdgroup loads
-# at once, and the rows in threadgroup memory.
+# S, T, C and R: the smallest sizes; sizes about the frames of a threadgroup, about the columns that
+# a simdgroup loads at once, and about the rows in threadgroup memory.
 SHAPES = [
     (0, 1, 1, 1),
     (3, FRAMES, 5, 2),
@@ -133,14 +133,16 @@ def _both(shape, kind, hat=False, with_ranges=True, bounded=False, delay=0.0, nu
 
 
 def _longs(array):
-    """A buffer of numpy.int64. An empty array gets one element, which would be wrong if a kernel
-    read it."""
+    """A buffer of numpy.int64.
+
+    An empty array gets one element.  A kernel that read this element would give a wrong result.
+    """
     array = np.array(array, np.int64)
     return Buffer(array if array.size else np.full(1, 1 << 40))
 
 
 def _rows(ranges, bounds):
-    """Yields the rows inside of the boundaries: the index (b, t, j), and the position."""
+    """Yields the index (b, t, j) and the position of each row inside of the boundaries."""
     for index in np.ndindex(*ranges.shape):
         b, t, j = index
         s_begin, t_begin, s_end, t_end = bounds[b]

@@ -1,10 +1,11 @@
 """Cases of the kernels that prune: ranges, rows of lm, a joiner's input, and gradients.
 
-Ranges are compared with get_rnnt_prune_ranges()'s definition, step by step.  Gradients of px and
+The reference follows the definition of get_rnnt_prune_ranges() step by step.  Gradients of px and
 py are whole numbers here, so their sums are exact.
 
-Tolerances.  Rows are copied.  A gradient is a sum of T s_range numbers of about 1 at most, each
-addition rounded; tanh() is off by 5 units in the last place, by Metal's specification.
+Tolerances.  A kernel copies rows, so these must be equal.  A gradient is a sum of T * s_range
+numbers of about 1 at most, and each addition is rounded.  By Metal's specification, tanh() is off
+by 5 units in the last place.
 """
 
 import itertools
@@ -29,8 +30,8 @@ PRUNED = [
     (0, 1, 1, 1),
     (5, 7, 3, 33),
     (40, 9, 4, 64),
-    # More rows than a threadgroup of the backward kernels looks at at once, and more columns
-    # than its threads have.
+    # A threadgroup of the backward kernels looks at fewer rows at once, and has fewer threads than
+    # there are columns.
     (3, FOUND // 5 + 1, 5, 2 * BACKWARD_THREADS + 3),
 ]
 RISING = [(40, 60, 4, 64), (257, 300, 5, 33)]
@@ -79,8 +80,7 @@ def _ranges(S, T, R, regular):
 
 
 def _best(px_grad, py_grad, bound, t, R):
-    """The first one of a frame's best ranges; for the last frames, the range with the last
-    symbol."""
+    """The first of a frame's best ranges; for the last frames, the range with the last symbol."""
     _, _, s_end, t_end = bound
     if t >= t_end - 1:
         return max(s_end - R + 1, 0)
@@ -92,7 +92,7 @@ def _best(px_grad, py_grad, bound, t, R):
 
 
 def _inputs(shape, number, seed):
-    """A generator of random numbers, ranges in no order, and am and lm in the type."""
+    """A generator of random numbers; ranges that do not rise; am and lm in the kernel's type."""
     S, T, R, D = shape
     random = np.random.default_rng([*shape, seed])
     ranges = random.integers(0, S + 1, (2, T, R))

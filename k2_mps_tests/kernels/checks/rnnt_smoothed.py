@@ -1,9 +1,9 @@
 """Cases of the kernels that compute px and py of rnnt_loss_smoothed.
 
-Tolerances: exp() and log() have errors of some units in the last place, and a difference of logits
-x is rounded by eps * |x|.  So exp() has a relative error of eps * (|x| + 4). Where |x| is large,
-exp(x) is too small to matter, and the error of a sum is at most 4 eps.  A log-prob is the sum of
-three such terms for each of three parts.
+Tolerances: exp() and log() have errors of some units in the last place.  A difference x of logits
+is rounded by eps * |x|, so exp(x) has a relative error of eps * (|x| + 4).  Where |x| is large,
+exp(x) is too small to matter, and the error of a sum is at most 4 eps.  A log-prob is a sum of
+three parts, each of three terms with such an error.
 """
 
 import numpy as np

@@ -1,7 +1,7 @@
 """Cases of the kernels that compute the gradients of rnnt_loss_smoothed.
 
-Tolerances: a gradient is a sum of gradients of px and py, at most 1.5 each, multiplied by
-probabilities, whose relative errors are those of exp(); see rnnt_smoothed.py.
+Tolerances: a gradient is a sum of products.  The factors of a product are a gradient of px or py,
+at most 1.5, and probabilities, which have the relative error of exp(); see rnnt_smoothed.py.
 """
 
 import numpy as np
@@ -21,7 +21,7 @@ def cases():
 
 
 def tolerance(problem, terms):
-    """The tolerance for a sum of so many gradients, each multiplied by a probability."""
+    """The tolerance for a sum of `terms` gradients, each multiplied by a probability."""
     return 1.5 * terms * EPS * (8 + 4 * problem.size)
 
 
@@ -64,7 +64,7 @@ def _weights(p):
 
 
 def _expected_parts(p):
-    """Sums over the frames of pieces of the gradients of unigram."""
+    """The parts of unigram's gradient: sums over the frames of each piece."""
     x, y = p.scaled_grads()
     total = (x + y).sum(1)[..., None]
     probs = np.exp(p.log_probs()[2][:, 0])

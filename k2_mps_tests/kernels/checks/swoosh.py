@@ -1,11 +1,11 @@
 """Cases of the swoosh kernels: their values, and the bytes that they write.
 
-The tables here have other nodes than those of k2, among which are the zeros.  The references are
-the functions' definitions.  A kernel's Philox is compared with one in Python's integers.
+The zeros of the functions are among the nodes of k2's tables.  The tables here have other nodes.
+The references are the functions' definitions, and Philox in Python's integers.
 
-Tolerances.  A value near a node is the sum of a number that is rounded to float32 and of small
-terms. So its error is 2 units in the last place, which k2_mps_tests/parity/test_swoosh.py shows for
-the tables of k2.  Near a zero, the roundings of the terms themselves show, and are allowed here.
+Tolerances.  A value near a node is the sum of a number, rounded to float32, and of small terms.  So
+the value's error is 2 units in the last place; k2_mps_tests/parity/test_swoosh.py shows this for
+k2's tables.  Near a zero the terms cancel, so their own roundings are allowed too.
 """
 
 import math
@@ -24,12 +24,12 @@ THREADS = 32
 COEFF = 0.08
 STEP = 1.005 / 255
 SHIFT, OFFSET = 1.0, 0.313261687
-# The distance of nodes, and how many are before SHIFT.
+# The distance between two nodes, and how many nodes are before SHIFT.
 NODES = 0.4375
 BEFORE = 18
 
 TYPES = {"": np.float32, "_half": np.float16, "_bfloat": np.uint16}
-# Under, at and over the elements of a chunk, of a threadgroup's chunks and of a threadgroup.
+# Sizes around the numbers of elements in a chunk, in a step of a threadgroup, and in a threadgroup.
 OF_GROUP = THREADS * CHUNKS * OF_CHUNK
 SIZES = (1, 3, 4, 5, THREADS * OF_CHUNK + 6, OF_GROUP, OF_GROUP + 6)
 SEED = (0x1234ABCD, 0x0F0E0D0C)
@@ -57,7 +57,7 @@ def _value(x):
 
 
 def _sum(x):
-    """A number as a float32, and what the rounding took away."""
+    """A number as a float32, and the rest that the rounding took away."""
     high = float(np.float32(x))
     return high, x - high
 
@@ -67,7 +67,7 @@ def _table():
     step = np.float32(NODES)
     numbers = [SHIFT, step, BEFORE, 1 / NODES, BEFORE - SHIFT / NODES]
     for i in range(CELLS):
-        # A product and a sum of numbers of a few bits, which are exact in float32.
+        # The product and the sum have few bits, so both are exact in float32.
         node = float(np.float32((i - BEFORE) * float(step) + SHIFT))
         numbers += [*_sum(_value(node)), *_sum(_sigmoid(node) - COEFF)]
     return Buffer(np.array(numbers, np.float32))
@@ -78,7 +78,7 @@ def _tail(slope, intercept):
 
 
 def _packed(size, is_aligned, floats, seed=(0, 0), end=()):
-    """The bytes of a struct: its first members, floats, unsigned integers and floats."""
+    """The bytes of a kernel's struct: size, is_aligned, floats, seed and limit, more floats."""
     return Buffer(
         np.concatenate(
             [
@@ -103,7 +103,7 @@ def _params(size, is_aligned, dropout_prob=0.0):
 
 
 def _inputs(size, suffix, seed=0):
-    """An array of the kernel's type, and its numbers in float64."""
+    """An array of the kernel's type, and the same numbers in float64."""
     values = np.random.default_rng([seed, size]).normal(0, 8, size).astype(np.float32)
     if suffix == "_bfloat":
         bits = (values.view(np.uint32) >> 16).astype(np.uint16)
@@ -113,7 +113,7 @@ def _inputs(size, suffix, seed=0):
 
 
 def _tolerance(expected):
-    # 2 units in the last place, and the roundings of terms that cancel near a zero.
+    # Two units in the last place; near a zero, the roundings of the terms, which cancel.
     return 2 * np.spacing(np.abs(expected).astype(np.float32)) + 2e-8
 
 
@@ -177,8 +177,8 @@ def _forward(name, suffix, size, is_aligned, dropout_prob):
         steps = np.where(dropped, COEFF / STEP, steps)
     with_rounding = steps + ((bits >> DROPOUT_BITS) + 0.5) / 2 ** (32 - DROPOUT_BITS)
     g = np.floor(with_rounding)
-    # A sum near an integer may be rounded to the other side of it.  A kernel's derivative is
-    # within 1e-5.
+    # A kernel's derivative is within 1e-5 of the reference.  So a sum that is this near to an
+    # integer may be on the other side of the integer.
     is_near = np.abs(with_rounding - np.round(with_rounding)) < 1e-5 / STEP
     zeros = np.zeros(size, np.uint8)
     buffers = {
@@ -196,7 +196,7 @@ def _backward(name, suffix, size, is_aligned):
     y_grad = random.normal(0, 1, size).astype(np.float32)
     g = random.integers(0, 255, size, dtype=np.uint8)
     expected = y_grad.astype(np.float64) * (g * STEP - COEFF)
-    # A rounding to the type of x, and three of float32 before it.
+    # The result is rounded to the type of x, after three roundings to float32.
     eps = {"": 2.0**-23, "_half": 2.0**-10, "_bfloat": 2.0**-7}[suffix]
     tolerance = np.abs(expected) * eps + np.abs(y_grad) * 4 * 2.0**-24 + 1e-7
     begin = (

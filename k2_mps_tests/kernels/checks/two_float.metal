@@ -2,9 +2,10 @@
 
 #include "k2/csrc/mps/kernels/path_sums.h"
 
-// Each operation of two_float.h, and exp() of path_sums.h, by itself.  A thread does one operation and writes
-// its error, which it computes without products and without two_float.h: a wrong
-// function must not hide its own error.
+// Each operation of two_float.h, and exp() of path_sums.h, by itself.  A thread
+// does one operation and writes the error of the result.  The error is computed
+// without products and without two_float.h, so that no wrong function hides its
+// own error.
 
 struct TwoFloatParams {
   int size, operation;
@@ -69,7 +70,7 @@ inline TwoFloat Result(int operation, TwoFloat a, TwoFloat b) {
 // left, right   [size], the operands
 // expected      [size]
 // results       [size]
-// differences   [size], results less expected
+// differences   [size], results minus expected
 kernel void two_float(device const TwoFloat *left [[buffer(0)]],
                       device const TwoFloat *right [[buffer(1)]],
                       device const TwoFloat *expected [[buffer(2)]],
@@ -89,7 +90,7 @@ typedef PathSum<TwoFloat, TwoFloat> Sum;
 // The scores of states, each a sum of arcs.
 //
 // states   [sums * arcs]
-// scores   [sums * arcs], of the arcs
+// scores   [sums * arcs], the scores of the arcs
 // sums     [sums], the score of each state, rounded to a float
 kernel void path_sums(device const Sum *states [[buffer(0)]],
                       device const float *scores [[buffer(1)]],

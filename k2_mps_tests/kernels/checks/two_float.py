@@ -2,9 +2,9 @@
 
 References are in long double, which has 64 bits, 16 more than a pair.
 
-Tolerances: the relative errors are those that two_float.h states, plus 2^-49 for
-the references, which become pairs.  The error of a score is half a unit in the last
-place of float32, plus that of the pairs, 2^-44 of the largest number in the sum.
+Tolerances: two_float.h states the relative errors.  2^-49 more is for the references, which are
+rounded to pairs.  A score is rounded to float32, by half a unit in the last place, and the pairs of
+its sum add an error of 2^-44 of the largest number in the sum.
 """
 
 import itertools
@@ -16,7 +16,7 @@ from k2_mps_tests.kernels.case import Buffer, Case, ints
 LD = np.longdouble
 SIZE = 100000
 SUMS = 5000
-# The operations in the order of their numbers, and their relative errors.
+# The operations in the order of their numbers in the kernel, and the relative errors.
 BOUNDS = {
     "two_sum": 0,
     "quick_two_sum": 0,
@@ -29,8 +29,8 @@ BOUNDS = {
     "float_exp": 2.0**-23,
     "log": 2.0**-44,
 }
-# The operations with the next numbers, and the relative error of the significand, which is a
-# product of four.
+# The operations with the next numbers.  The result's significand is a product of four factors; here
+# is its relative error.
 POSTERIORS = {"posterior": 2.0**-23, "ctc_posterior": 2.0**-43, "float_posterior": 2.0**-20}
 # The scores up to which path_sums.h states that exponents are exact.
 LARGEST = {
@@ -57,13 +57,15 @@ def cases():
 
 
 def _in_order(*buffers):
-    """The arguments of a kernel of two_float.metal, whose numbers are no enumeration: k2's host
-    launches none of these kernels."""
+    """The arguments of a kernel of two_float.metal: buffer 0, buffer 1 and so on.
+
+    k2 launches none of these kernels, so there is no enumeration of their buffers.
+    """
     return dict(enumerate(buffers))
 
 
 def _pairs(numbers):
-    """Pairs of floats, [..., 2], whose sums are the long doubles."""
+    """The long doubles as pairs of floats, [..., 2]; a number is the sum of its pair."""
     high = numbers.astype(np.float32)
     # The low part of an infinite number is 0.
     with np.errstate(invalid="ignore"):
@@ -77,13 +79,13 @@ def _numbers(pairs):
 
 
 def _any(random, low, high, size=SIZE):
-    """Long doubles between powers of 10, of both signs."""
+    """Random long doubles of both signs, between the powers `low` and `high` of 10."""
     return 10 ** random.uniform(low, high, size).astype(LD) * random.choice([-1, 1], size)
 
 
 def _operation(number, name, random):
     a, b = _any(random, -3, 5), _any(random, -3, 5)
-    # These cancel most of their bits, or all.
+    # Sums of these numbers cancel most bits, or all.
     near = SIZE // 4
     b[:near] = -a[:near] * (1 + random.normal(0, 1e-7, near))
     b[:10] = -a[:10]
@@ -125,7 +127,7 @@ def _operation(number, name, random):
     }.get(name, lambda: x + y)()
     allowed = abs(expected) * (BOUNDS[name] + PAIR if BOUNDS[name] else 0)
     if name == "exp":
-        # log(2) / 16, which the kernel subtracts, has two parts of 24 bits.
+        # The kernel subtracts multiples of log(2) / 16, for which it has two parts of 24 bits.
         allowed += abs(expected * x) * 2.0**-52
     buffers = _in_order(
         Buffer(a),
@@ -139,13 +141,16 @@ def _operation(number, name, random):
 
 
 def _posteriors(number, name, size, random):
-    """exp(a + b - c - d) of four floats of about this size, whose sum is below 60."""
+    """Cases of exp(a + b - c - d), for floats of about `size`.
+
+    The exponent a + b - c - d is between -60 and 60.
+    """
     unit = np.spacing(np.float32(size + 60))
     a, b, c = random.uniform(-1, 1, (3, SIZE)) * size / 3 // unit * unit
     near = random.integers(-1, 2, SIZE) * (random.uniform(0, 60, SIZE) // unit * unit)
     d = a + b - c - near
     expected = np.exp(near.astype(LD))
-    # A score below 5e5 is reduced by log(2) / 16 of two parts, as in _operation().
+    # For scores below 5e5, the kernel subtracts multiples of log(2) / 16 as in _operation().
     allowed = POSTERIORS[name] + 4 * min(size, 5e5) * 2.0**-52
     return Case(
         f"{name}, scores to {size:.0e}",
@@ -164,7 +169,7 @@ def _posteriors(number, name, size, random):
 
 
 def _states(scores, random):
-    """PathSums, [..., 4] floats, and their scores, which are near these."""
+    """PathSums, [..., 4] floats, of scores near the given scores; and the exact scores of these."""
     exponents = _pairs(np.rint(scores / np.log(LD(2))))
     significands = _pairs(2 ** random.uniform(0, 1, scores.shape).astype(LD))
     states = np.concatenate([exponents, significands], -1)
@@ -174,7 +179,7 @@ def _states(scores, random):
 def _sums(random, arcs, size):
     shape = (SUMS * 3 // (arcs + 2), arcs)
     r = -size * random.uniform(0, 1, shape).astype(LD)
-    # Some scores are close to each other, so that all of them count.
+    # In every other sum the scores are close to each other, so that all of them matter.
     r[1::2] = r[1::2, :1] - random.exponential(5, r[1::2].shape)
     states, scores = _states(r, random)
     arc_scores = (size * random.normal(0, 1, shape)).astype(np.float32)
@@ -185,7 +190,7 @@ def _sums(random, arcs, size):
     largest = np.max([abs(each).max(1) for each in (terms, scores, arc_scores)], 0).astype(float)
     allowed = np.spacing(abs(expected).astype(np.float32)) / 2
     if size > 1e14:
-        # Two exponents are rounded to floats: the one of the arc and the one of the sum.
+        # The exponent of the arc's score and that of the sum are rounded to floats.
         log2 = np.log(2)
         allowed = allowed + log2 * np.spacing((largest / log2).astype(np.float32))
     return _sums_case(
@@ -198,7 +203,10 @@ def _sums(random, arcs, size):
 
 
 def _special_sums():
-    """The result of LogAdd of k2/csrc/utils.h, in the order of the arcs."""
+    """Cases with infinities and NaN.
+
+    The reference adds in the order of the arcs, by the rules of LogAdd in k2/csrc/utils.h.
+    """
     terms = np.array(list(itertools.product(SPECIAL, repeat=3)))
     expected = np.full(len(terms), -INF)
     with np.errstate(invalid="ignore"):
