@@ -7,7 +7,7 @@ import numpy as np
 
 from k2_mps_tests.kernels import runner
 
-# The elements of outputs before the launch, which stay where a kernel does not write.
+# What the elements of outputs are before the launch.  Where a kernel does not write, they stay.
 UNTOUCHED = 77.0
 
 
@@ -17,11 +17,11 @@ class Buffer(NamedTuple):
     Attributes:
       content: the contents before the launch, a non-empty array of the kernel's
         element type; numpy.uint16 for bfloat, which NumPy lacks.
-      expected: the contents afterwards, of the same shape, numpy.float32 for
-        bfloat; or the scores of the PathSums that are the last axis of `content`, without
-        this axis; None if the launch must not change a bit.
-      tolerance: the largest difference of each element from `expected`, of a
-        shape that broadcasts to that of `expected`; infinite for any value.
+      expected: the contents after the launch, of the same shape, numpy.float32 for bfloat.  If
+        the last axis of `content` is PathSums, `expected` may have their scores, without this
+        axis.  None if the launch must not change a bit.
+      tolerance: how much each element may differ from `expected`; its shape broadcasts to
+        that of `expected`.  An element with an infinite tolerance may have any value.
     """
 
     content: np.ndarray
@@ -46,7 +46,7 @@ class Buffer(NamedTuple):
     def path_sums(cls, scores, tolerance, floats):
         """A buffer of PathSums of path_sums.h that the kernel writes.
 
-        A kernel may store a sum as any significand * 2^exponent, so their scores are compared.
+        A kernel may store a sum as any significand * 2^exponent, so the scores are compared.
 
         Args:
           scores: the expected scores, float64; NaN where the kernel must not write.
@@ -57,14 +57,13 @@ class Buffer(NamedTuple):
         return cls(content, expected, np.where(np.isnan(scores), 0, tolerance))
 
 
-# The instances of a kernel, named by their most threads in a threadgroup, as in FitInstance() of
-# grid.h.
+# The instances of a kernel, as in FitInstance() of grid.h.  An instance is named by the most
+# threads that a threadgroup may have.
 INSTANCES = (256, 512, 1024)
 
 
 def fit_instance(kernel, wanted):
-    """The instance of a kernel for `wanted` threads, and its number of threads, as the host
-    chooses."""
+    """The instance and the number of threads that the host chooses where it wants `wanted`."""
     most = next((n for n in INSTANCES if wanted <= n), INSTANCES[-1])
     return f"{kernel}_{most}", min(most, -(-wanted // 32) * 32)
 
@@ -79,15 +78,15 @@ def ints(values):
 class Case:
     """One or more launches of a kernel, in threadgroups of one dimension."""
 
-    name: str  # the difference from other cases of the kernel
+    name: str  # tells the case from other cases of the kernel
     kernel: str  # the name of the function
     groups: int  # the number of threadgroups
-    threads: int  # the number of threads in each
-    # The arguments by their numbers, which are members of an enumeration that sources.enumeration()
-    # reads from the header of the kernel's family.
+    threads: int  # the number of threads in each threadgroup
+    # {number: Buffer}: the arguments.  The numbers are members of an enumeration, which
+    # sources.enumeration() reads from the header of the kernel's family.
     buffers: dict
-    # Further launches in their order, with other arguments in place of some of them:
-    # [(threadgroups, {number: Buffer})].
+    # The launches after the first one, [(threadgroups, {number: Buffer})].  Their buffers replace
+    # those of the first launch.
     more: list = dataclasses.field(default_factory=list)
 
     def all_buffers(self):

@@ -1,7 +1,7 @@
 """k2's intersect_dense_pruned of one sequence, by plain loops, for the checks.
 
-The steps are those of MultiGraphDenseIntersectPruned in k2/csrc/intersect_dense_pruned.cu, in
-its order, with its float32 and, for the beam, float64.
+The steps and their order are those of MultiGraphDenseIntersectPruned in
+k2/csrc/intersect_dense_pruned.cu.  So are the types: float32, and float64 for the beam.
 """
 
 from typing import NamedTuple
@@ -25,8 +25,8 @@ class Step:
     """An arc that leaves a frame.
 
     Attributes:
-      source, dest: numbers of states of this frame and of the next one; dest is -1 if the arc
-        was pruned.
+      source: the number of a state of this frame.
+      dest: the number of a state of the next frame; -1 if the arc was pruned.
       arc: the arc of the graph.
       state: the graph's state that the arc enters.
       score, end: the scores of the arc, and of the path up to its end.
@@ -38,14 +38,13 @@ class Step:
 
 
 class Frame:
-    """The states that are active at a frame, in the order of their numbers, and the arcs that leave
-    the frame.
+    """The states that are active at a frame, and the arcs that leave the frame.
 
     Attributes:
-      states: of the graph.
-      forward, backward: the states' scores.
-      kept: whether the pruning has kept each state.
-      steps: the arcs, in their order.
+      states: the graph's state of each active state.
+      forward, backward: the scores of the active states.
+      kept: whether the pruning has kept each active state.
+      steps: the arcs, [Step], in their order.
     """
 
     def __init__(self, states, forward):
@@ -56,16 +55,16 @@ class Frame:
 
 
 def decode(arcs, begins, rows, num_rows, options):
-    """Returns the lattice.
-
-    It is [number of arcs before each state], [(src, dest, graph's arc, frame)], and [frame of
-    each state].
+    """Returns the lattice of a sequence.
 
     Args:
-      arcs: of the graph, by states, see graphs.ARC.
+      arcs: the arcs of the graph, sorted by states; see graphs.ARC.
       begins: the first arc of each state, and the number of arcs.
       rows: the scores of the sequence, [frames][columns].
-      num_rows: of the longest sequence of the batch.
+      num_rows: how many rows the longest sequence of the batch has.
+    Returns:
+      Three lists: the number of arcs before each state; the arcs (src, dest, graph's arc, frame);
+      and the frame of each state.
     """
     num_states = len(begins) - 1
     frames = [Frame([0][:num_states], [FLOAT(0)][:num_states])]

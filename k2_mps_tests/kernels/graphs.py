@@ -12,13 +12,14 @@ class Graphs:
     Attributes:
       arcs: the arcs of all FSAs in the layout of k2's struct, sorted by state.
       states: the number of states of each FSA.
-      state_begins: the first state of each FSA among all states, and their number.
+      state_begins: the first state of each FSA among all states, and the number of all states.
       fsa_of_arc: the FSA of each arc.
       src, dest: the states of each arc among all states.
       leaving_begins: the first leaving arc of each state, and the number of arcs.
-      incoming, incoming_begins: the arcs sorted by destination, and the first of each state.
+      incoming: the arcs sorted by destination.
+      incoming_begins: for each state, where its arcs begin in `incoming`.
       by_label: the arcs sorted by FSA and label.
-      labels: the lowest and the highest label of each FSA, -1 without arcs.
+      labels: the lowest and the highest label of each FSA; -1 for an FSA without arcs.
     """
 
     def __init__(self, states, arcs, fsa_of_arc):
@@ -47,7 +48,7 @@ class Graphs:
 
 
 def random_arcs(random, states, num_arcs, labels):
-    """Random arcs, the same number for each state, and the FSA of each."""
+    """Random arcs, as many for each state, and the FSA of each arc."""
     arcs = np.zeros(sum(states) * num_arcs, ARC)
     arcs["src"] = np.concatenate([np.repeat(np.arange(n), num_arcs) for n in states])
     arcs["dest"] = np.concatenate([random.integers(n, size=n * num_arcs) for n in states])
@@ -59,8 +60,8 @@ def random_arcs(random, states, num_arcs, labels):
 def forward_or_backward(arcs, num_states, frames, forward):
     """Yields the best score of each state of an FSA after 0, 1, ... frames, in float32.
 
-    frames: the scores of the FSA's arcs in each frame, without the graph's scores, in
-      the order of the pass.
+    frames: the scores of the FSA's arcs in each frame, without the graph's scores.  The frames
+      are in the order of the pass.
     """
     state_scores = np.full(num_states, NEVER)
     if num_states:

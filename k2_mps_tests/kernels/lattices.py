@@ -13,8 +13,8 @@ MAX_THREADS = SIZES["kLtMaxThreads"]
 SYMBOLS = intersect_dense.SYMBOLS
 COLUMNS = SYMBOLS + 1
 
-# States of each FSA, arcs that leave a state, frames of each sequence, the
-# sequence of each FSA, beam.
+# The columns: states of each FSA, arcs that leave a state, frames of each sequence, the sequence of
+# each FSA, and the beam.
 SHAPES = [
     ([3], 2, [1], [0], 5.0),
     ([5, 9, 4], 3, [7, 4, 4], [0, 1, 1], 3.0),
@@ -30,7 +30,8 @@ class Lattice:
     Other attributes have the names of the kernels' arguments.
 
     Attributes:
-      counts: the numbers of states, arcs, and leaving arcs of the graph, by frame.
+      counts: for each frame, the numbers of states, of arcs, and of the graph's arcs that leave
+        the states.
       kept_states: [(fsa, time, state)].
       out, map_a, map_b: the arcs of the lattice, and their maps.
       best_arcs, paths: the results of find_best_paths.
@@ -118,7 +119,7 @@ class Lattice:
         self.row_splits2 = np.searchsorted(self.row_ids2, np.arange(len(self.kept_states) + 1))
 
     def words_of(self, fsa, t):
-        """The words of a frame, a view."""
+        """A view of the words of a frame."""
         begin = self.state_begins[fsa] // LANES + fsa
         return self.words[t, begin : begin - (-self.states[fsa] // LANES)]
 
@@ -152,7 +153,7 @@ class Lattice:
 
 
 def _scores(arcs, row, alone=False):
-    """The scores of arcs in a frame, without the graph's scores if `alone`."""
+    """The scores of arcs in a frame; with `alone`, without the graph's scores."""
     column = arcs["label"] + 1
     frame = np.where(column < COLUMNS, row[np.minimum(column, COLUMNS - 1)], np.float32(-np.inf))
     return frame if alone else arcs["score"] + frame

@@ -14,10 +14,11 @@ from k2_mps_tests.kernels import runner, sources
 def run(say=print, names=(), runs=2):
     """Runs the checks; returns an exit status.
 
-    Each kernel has one line with facts, which diff can compare, and one with its longest time.
+    Prints two lines for each kernel: facts, which diff can compare between runs, and the longest
+    time.
 
     Args:
-      names: files of kernels, without .metal; empty for all.
+      names: the names of files of kernels, without .metal; an empty list for all files.
       runs: how often to launch each case.
     Raises:
       LookupError: a file or a kernel has no check.
@@ -66,8 +67,9 @@ def _timed(longest, kernel):
 
 
 def by_position(arguments):
-    """Returns arguments, {number: tensor}, in the order in which a kernel of compile_shader() takes
-    them: argument i is [[buffer(i)]].  For numbers that the kernel lacks there is a tensor too.
+    """Returns arguments, {number: tensor}, as a list that a kernel of compile_shader() takes.
+
+    Argument i is [[buffer(i)]].  The list has a tensor also for each number that the kernel lacks.
     """
     unused = torch.zeros(1, device="mps")
     return [arguments.get(number, unused) for number in range(max(arguments) + 1)]
@@ -77,9 +79,9 @@ def launch(library, case, contents, around=contextlib.nullcontext()):
     """Launches a case on copies of arrays, {name: array}; returns the copies.
 
     Args:
-      around: a context for the launches alone, without the copies.
+      around: a context manager, which surrounds the launches and not the copies.
     """
-    # Not all devices have unsigned types; a kernel sees only bits.
+    # Not all devices have unsigned types, so the tensors are signed.  A kernel sees only bits.
     tensors = {
         name: torch.from_numpy(
             content.view(np.int16) if content.dtype == np.uint16 else content

@@ -20,8 +20,8 @@ def prepare(folder, libdevice):
     Returns:
       The number of cases.
     Raises:
-      LookupError: a file or a kernel has no check, takes an argument that the
-        checks cannot give, or does not take just the arguments that a case gives.
+      LookupError: a file or a kernel has no check; or a kernel takes an argument that the checks
+        cannot give; or a kernel does not take exactly the arguments that a case gives.
     """
     from mps_emulator.replay import driver  # on Linux only
 
@@ -70,7 +70,7 @@ def arguments_of_launches(case, numbers):
     """The launches of a case, [(threadgroups, names of the arguments with these numbers)].
 
     Args:
-      numbers: those of the kernel's arguments, in the order of its entry.
+      numbers: the numbers of the kernel's arguments, in the order of the kernel's entry.
     Raises:
       LookupError: the case gives other arguments.
     """

@@ -1,5 +1,6 @@
-"""Registers and spills of the kernels, by NVIDIA's assembler: Apple's compiler does not report
-them.
+"""Registers and spills of the kernels, as NVIDIA's assembler reports them.
+
+Apple's compiler reports neither.
 
 A core of Apple's GPUs has registers of 208 KiB, and a thread has at most 128 registers of 32 bits.
 So the more threads a threadgroup of a pipeline may have, the fewer registers each thread gets: at
@@ -29,12 +30,12 @@ SIMD_WIDTH = 32
 class Use(NamedTuple):
     """The registers and memory that a kernel needs."""
 
-    kernel: str  # its name
-    threads: int  # the most threads of its threadgroup
+    kernel: str  # the kernel's name
+    threads: int  # the most threads of a threadgroup of the kernel
     cap: int  # the registers of 32 bits that a thread may have
-    registers: int  # those that a thread has without a cap
-    spilled: int  # bytes of a thread that it stores in memory under the cap
-    threadgroup_bytes: int  # its threadgroup memory
+    registers: int  # the registers that a thread has without a cap
+    spilled: int  # the bytes that a thread stores in memory under the cap
+    threadgroup_bytes: int  # the threadgroup memory of the kernel
 
 
 def cap(threads):
@@ -50,10 +51,10 @@ def most_threads(registers):
 
 
 def uses(name, folder, nvcc):
-    """The Use of each kernel of a file.
+    """A Use for each kernel of a file.
 
     Args:
-      name: the file, without .metal.
+      name: the file's name without .metal.
       folder: a folder for the PTX.
       nvcc: CUDA's compiler, see find_nvcc().
     """
@@ -75,7 +76,7 @@ def uses(name, folder, nvcc):
 
 
 def _assemble(ptx, nvcc, most):
-    """{kernel: (registers, bytes of spill stores)} under a cap of registers."""
+    """Returns {kernel: (registers, bytes of spill stores)}, under a cap of registers."""
     options = (f"-arch={GPU}", "-v", f"--maxrregcount={most}", "-o", "/dev/null")
     said = ran(nvcc / "bin/ptxas", *options, ptx, check=True).stderr
     found = re.findall(
@@ -96,14 +97,16 @@ def table(rows):
 
 
 def find_nvcc():
-    """The folder of CUDA's compiler from PyPI, with bin/ptxas and nvvm/libdevice; None if it is not
-    installed."""
+    """The folder of CUDA's compiler from PyPI, which has bin/ptxas and nvvm/libdevice.
+
+    None if the compiler is not installed.
+    """
     spec = importlib.util.find_spec("nvidia.cuda_nvcc")
     return Path(next(iter(spec.submodule_search_locations))) if spec else None
 
 
 def find_libdevice():
-    """The path of that compiler's libdevice.10.bc; None if it is not installed."""
+    """The path of libdevice.10.bc in find_nvcc(); None if the compiler is not installed."""
     nvcc = find_nvcc()
     return nvcc and nvcc / LIBDEVICE
 

@@ -1,7 +1,8 @@
 """Problems of rnnt_loss_smoothed for the checks of kernels, and their results in float64.
 
-A reference computes the probabilities of all symbols at all positions and frames; a kernel uses
-matrix products instead. Both share only the formulas in k2/csrc/mps/kernels/rnnt_smoothed.metal.
+The reference computes the probabilities of all symbols at all positions and frames.  A kernel uses
+matrix products instead.  Reference and kernel share only the formulas in
+k2/csrc/mps/kernels/rnnt_smoothed.metal.
 """
 
 import dataclasses
@@ -20,7 +21,7 @@ PIECE = SIZES["kRsFramesOfPiece"]
 SIMD = 32
 BLANK = 1
 
-LOW = np.log(1e-25)  # a smaller sum is computed again
+LOW = np.log(1e-25)  # The kernels compute a sum again, in another way, if its log is below this.
 
 
 def log_sum(x, axis):
@@ -31,7 +32,7 @@ def log_sum(x, axis):
 
 @dataclasses.dataclass
 class Problem:
-    """A batch.  Logits are float32; its properties are float64."""
+    """A batch of the loss.  Its logits are float32, and its results float64."""
 
     name: str
     B: int
@@ -42,8 +43,8 @@ class Problem:
     lm_scale: float = 0.25
     am_scale: float = 0.0
     delay: float = 0.0
-    bounds: list = None  # [B][4]
-    size: float = 2.0  # of the logits
+    bounds: list = None  # the boundary, [B][4]; None if there is no boundary
+    size: float = 2.0  # the standard deviation of the logits
     skips_padding: bool = True
     grad_mode: int = SIZES["kRsNone"]
 
@@ -81,8 +82,10 @@ class Problem:
         return np.array(self.bounds or [[0, 0, self.S, self.T]] * self.B)
 
     def _inside(self):
-        """Masks: the positions and frames that are read, their cells, and the gradients that may
-        differ from 0."""
+        """Masks: of positions, frames and cells that are read, and of gradients that may be not 0.
+
+        The masks of gradients are that of px and that of py.
+        """
         s_begin, t_begin, s_end, t_end = (x[:, None] for x in self.all_bounds.T)
         s, t, u = np.arange(self.S + 1), np.arange(self.T), np.arange(self.px_columns)
         rows, frames = (s >= s_begin) & (s <= s_end), (t >= t_begin) & (t < t_end)
@@ -108,7 +111,7 @@ class Problem:
         )
 
     def boundary(self):
-        """The boundary; without one the kernels do not read the buffer."""
+        """The buffer of the boundary, which the kernels do not read if there is no boundary."""
         bounds = self.all_bounds if self.bounds else np.full(1, 1 << 40)
         return Buffer(bounds.astype(np.int64))
 
@@ -116,7 +119,7 @@ class Problem:
         return Buffer(self.symbols if self.S else np.zeros(1, np.int64))
 
     def rows(self):
-        """What rnnt_smoothed_rows writes, by the names of the arguments."""
+        """What rnnt_smoothed_rows writes, {name of the argument: array}."""
         read_s, read_t, *_ = self._inside()
         lm, am = (np.where(r[..., None], x, 0.0) for r, x in ((read_s, self.lm), (read_t, self.am)))
         am_max, lm_max = am.max(2), lm.max(2)
@@ -129,7 +132,7 @@ class Problem:
         }
 
     def next_places(self):
-        """See NextPlace()."""
+        """The next place of each symbol; see NextPlace() in rnnt_smoothed.metal."""
         found = np.ones((self.B, self.S), np.int32)
         for b, (symbols, bounds) in enumerate(zip(self.symbols, self.all_bounds)):
             end = bounds[2] if self.skips_padding else self.S
@@ -140,8 +143,10 @@ class Problem:
 
     @functools.cached_property
     def am_only(self):
-        """The log-probs of the unigram, which is the average of lm; and the sums that normalize am
-        alone."""
+        """The log-probs of the unigram, and the sums that normalize am alone.
+
+        The unigram is the average of lm.
+        """
         if not self.am_scale:
             return np.zeros(1), np.zeros(1)
         lm = self.lm.astype(np.float64)
@@ -153,8 +158,10 @@ class Problem:
         return unigram, np.where(read, log_sum(am.astype(np.float64) + unigram, 2), 0)
 
     def log_probs(self):
-        """Log-probs of all symbols, [B][S + 1][T][C]: with lm and am, with lm alone and with am
-        alone."""
+        """Three arrays of log-probs of all symbols, each [B][S + 1][T][C].
+
+        The first is of lm and am, the second of lm alone, the third of am alone.
+        """
         lm, am = self.lm.astype(np.float64)[:, :, None], self.am.astype(np.float64)[:, None]
         unigram, _ = self.am_only
         both, alone = lm + am, am + unigram if self.am_scale else am * 0
@@ -187,7 +194,7 @@ class Problem:
         return px, py
 
     def scaled_grads(self):
-        """The gradients of px and py, of a symbol and of blank, [B][S + 1][T] both."""
+        """The gradients of px, for symbols, and of py, for blank; [B][S + 1][T] each."""
         x = np.zeros((self.B, self.S + 1, self.T))
         x[:, :-1] = self.px_grad[:, :, : self.T]
         if self.regular:
@@ -220,7 +227,7 @@ class Problem:
         return grads, np.stack([x.sum(2), y.sum(2)], 2), has_low
 
     def gradients(self):
-        """The gradients of am and lm, and of the unigram's logs."""
+        """The gradients of am, of lm, and of the unigram's logs."""
         x, y = self.scaled_grads()
         chosen = np.zeros((self.B, self.S + 1, self.T, self.C))
         places = np.arange(self.C)

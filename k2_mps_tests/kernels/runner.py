@@ -74,8 +74,7 @@ def differences(buffers, results):
 
 
 def first_gpu(say=print):
-    """The first GPU of this machine, a driver.Driver; if there is none, prints why and returns
-    None."""
+    """The first GPU of this machine, a driver.Driver.  Without a GPU, prints why; returns None."""
     try:
         driver = _driver()
     except ImportError:
@@ -99,8 +98,8 @@ def _driver():
 def _launch(gpu, module, case, contents):
     """Launches a case on copies of arrays, {name: array}, and waits; returns the copies.
 
-    case: {"kernel", "launches", "threads"}; "launches" is [(threadgroups, names of the arguments
-      in the order of the entry)].
+    case: {"kernel": its name, "launches": [(threadgroups, names of arguments)], "threads": the
+      threads of a threadgroup}.  The names are in the order of the entry's arguments.
     """
     function = gpu.function(module, case["kernel"])
     threads = case["threads"]

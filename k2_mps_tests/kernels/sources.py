@@ -71,7 +71,7 @@ def require_all(name, cases, kernels):
 
 
 def program(*names):
-    """The path of the first of these programs beside this Python or in PATH.
+    """The path of the first of some programs that lies beside this Python or in PATH.
 
     Raises:
       LookupError: none of the programs is there.
@@ -97,8 +97,7 @@ def text(name):
 
 @functools.cache
 def _enumerations(header):
-    """The values that clang computes for the enumerators of a header, by the names of the
-    enumerations: {name: {name: int}}."""
+    """Returns {enumeration: {enumerator: value}} of a header; clang computes the values."""
     syntax = subprocess.run(
         [
             program("clang++-19", "clang++"),
@@ -116,8 +115,10 @@ def _enumerations(header):
 
 
 def _values(nodes):
-    """The values of enumerators, {name: int}.  Without a value of its own, an enumerator has the
-    value after that of the one before."""
+    """Returns {enumerator: value}.
+
+    Without a value of its own, an enumerator has the value of the enumerator before it plus 1.
+    """
 
     def value(node):
         return int(node["value"]) if node["kind"] == "ConstantExpr" else value(node["inner"][0])

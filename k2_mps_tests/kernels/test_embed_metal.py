@@ -100,7 +100,7 @@ class Tree:
         return self.compiler
 
     def configure(self, compiler: Path | str | None = "") -> str:
-        """Configures with a compiler of Metal, without one, or with the one that CMake finds."""
+        """Configures with a compiler of Metal, without a compiler, or with what CMake finds."""
         settings = {} if compiler is None else {"K2_METAL_COMPILER": compiler}
         return support.cmake(self.folder, CMAKE, settings)
 

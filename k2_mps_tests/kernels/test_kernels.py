@@ -29,7 +29,7 @@ def test_all_kernels(capsys):
 @pytest.mark.skipif(sys.platform != "linux", reason="the emulator is on Linux")
 @pytest.mark.parametrize("name", sources.names())
 def test_no_kernel_has_a_race(name):
-    # The race checker follows every access, so a second run would find nothing new.
+    # The race checker's rules do not depend on the order of a run, so it needs only one run.
     status, said = program(name, "--runs", 1, MPS_EMULATOR_CHECK_RACES="1")
     assert status == 0, said
 
@@ -71,7 +71,7 @@ def test_neither_contraction_nor_fast_math_changes_a_bit_of_pairs(monkeypatch, n
         monkeypatch.setenv("PYTORCH_MPS_FAST_MATH", fast_math)
         libraries[f"fast math {fast_math}"] = torch.mps.compile_shader(text)
     for case in sources.cases(name):
-        if "_float" in case.kernel:  # has no pairs
+        if "_float" in case.kernel:  # This kernel computes without pairs.
             continue
         contents = {name: buffer.content for name, buffer in case.all_buffers().items()}
         results = {
@@ -148,7 +148,7 @@ def test_the_host_says_which_arguments_the_kernels_write(header, name):
     assert {number for _, number in declared} >= numbers
 
 
-# An argument that a kernel declares, and one that the host gives.
+# The first pattern finds arguments that kernels declare, the second those that the host gives.
 _DECLARED = re.compile(
     r"\b(device(?: const)?|constant) [\w<>, ]+ ?[*&]\w+[\s\\]+\[\[buffer\((\w+)\)\]\]"
 )

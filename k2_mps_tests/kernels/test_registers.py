@@ -1,4 +1,4 @@
-"""Whether the kernels have the registers that they need."""
+"""A thread of each kernel gets the registers that it needs."""
 
 import platform
 import sys

@@ -2,11 +2,10 @@
 
     k2mps kernels --train
 
-`make build` ends with this program if it cannot get k2.  torch compiles the file of
-kernels that k2 gets.  The RNN-T loss on top of it, the network and its optimizer run
-on mps, emulated on Linux.  The speech is that of the examples.  At each step the
-program also computes the loss and its gradients in float64 on the CPU, by a recursion
-that shares nothing with the kernel, and compares the two.
+`make build` ends with this program if it cannot get k2.  torch compiles the file of kernels that
+k2 has too.  The RNN-T loss, the network and its optimizer run on mps, emulated on Linux.  The
+speech is that of the examples.  At each step the program also computes the loss and its gradients
+in float64 on the CPU, by a recursion that shares nothing with the kernel, and compares the results.
 """
 
 import argparse
@@ -26,15 +25,15 @@ DIM = 32
 NUM_SYMBOLS = len(speech.PHONES)
 UTTERANCES = 2
 
-# The largest relative error of the loss, and of each gradient by norm.  A path has
-# about 60 sums, each rounded to float32 (6e-8 of its size), and as many factors with
-# an error of 5e-7, see the check of the kernel: 3e-5 at most.  The network may add as
+# The largest relative error of the loss, and of the norm of each gradient.  A path has about 60
+# sums, each rounded to float32 (6e-8 of its size), and as many factors with an error of 5e-7; see
+# checks/mutual_information.py.  So the kernel's error is 3e-5 at most.  The network may add as
 # much: its gradients are sums over the frames and symbols of all utterances.
 TOLERANCE = 6e-5
 
 
 class MutualInformation(torch.autograd.Function):
-    """The log of the sum over all paths through a lattice; on mps.
+    """The log of the sum over all paths through a lattice, computed on mps.
 
     From cell (s, t) a path goes on to (s + 1, t) with px[s][t], or to (s, t + 1) with py[s][t].
 
