@@ -258,6 +258,21 @@ def test_commits_of_the_users_are_not_deleted(sandbox, k2, script):
     assert git(k2, "cat-file", "-t", "of-the-rebase:n") == "blob"
 
 
+@pytest.mark.parametrize("step", ["--continue", "--abort"])
+def test_a_file_that_git_ignores_is_not_deleted(sandbox, k2, step):
+    conflict(sandbox)
+    work = sandbox.root / "build/rebase"
+    if step == "--continue":
+        resolve(sandbox)
+    support.write(work, {"notes.log": "mine\n", "ignored/mine.h": "mine\n"})
+    message = sandbox.fails(14, "rebase", step)
+    assert "has work of yours that git ignores: ignored/, notes.log" in message
+    assert (work / "notes.log").exists() and (work / "ignored/mine.h").exists()
+    support.shell(work, re.search("next: .*?; then (.*); then", message)[1])
+    sandbox.ok("rebase", step)
+    assert not work.exists()
+
+
 @pytest.mark.parametrize("branch", [False, True])
 def test_a_resolution_that_is_committed_counts(sandbox, k2, branch):
     conflict(sandbox)

@@ -192,20 +192,30 @@ class _Rebase:
                 f"{self._project.rebase} has work of yours since the rebase stopped",
                 next_command=advice,
             )
-        self._check_branches()
+        self._check_nothing_lost()
 
-    def _check_branches(self) -> None:
-        """Refuses where a branch of the user's in build/rebase, or the stash, would be lost."""
+    def _check_nothing_lost(self) -> None:
+        """Refuses where the end of build/rebase would lose a branch of the user's, the stash, or a
+        file that git ignores."""
         made = [commit for _, commit in self.position.done]
         names = self.stop.branches([*made, self.position.head or self.position.onto])
+        here, there = quoted(self._project.rebase), quoted(self._checkout.directory)
         if names:
-            here, there = quoted(self._project.rebase), quoted(self._checkout.directory)
             raise errors.ConflictError(
                 f"{errors.some(names)} in {self._project.rebase} has commits of yours",
                 why="the folder is deleted when the rebase ends",
                 next_command=f"git -C {there} fetch {here} {names[0]}:refs/heads/of-the-rebase,"
                 f" which keeps them; git -C {here} update-ref -d {names[0]}; then the same command"
                 " again",
+            )
+        ignored = self.stop.ignored()
+        if ignored:
+            raise errors.ConflictError(
+                f"{self._project.rebase} has work of yours that git ignores:"
+                f" {errors.some(ignored)}",
+                why="the folder is deleted when the rebase ends",
+                next_command=f"copy that elsewhere, if you need it; then git -C {here} clean -d"
+                " --force -X; then the same command again",
             )
 
     @property
@@ -361,7 +371,7 @@ class _Rebase:
             pin = _pin(self._clone, pin, position.onto)
         plan = extraction.plan(project, self._clone, line, pin)
         export.check_files(project, plan, self._base, "the rebase")
-        self._check_branches()
+        self._check_nothing_lost()
         self._settle()
         branches.give_objects(self._clone, self._checkout, position.onto)
         export.write(project, plan, self._base, "the rebase")

@@ -88,6 +88,11 @@ class Stop:
         known = ("--not", "--remotes", "--glob=refs/upstream", *ours, "--")
         return [one for one in names.split() if self._git.text("rev-list", "-1", one, *known)]
 
+    def ignored(self) -> list[str]:
+        """The user's files and folders that git ignores: the tool makes none."""
+        how = "ls-files --others --ignored --exclude-standard --directory -z".split()
+        return git.split_z(self._git.bytes(*how))
+
     def discard(self, head: str, left: Sequence[Sequence[str]]) -> None:
         """Takes back the patch, unless the user changed its files; arguments as for `touched`."""
         if self.touched(head, left) and self.differing():
