@@ -75,7 +75,7 @@ def of_checkout(project: Project, upstream: Upstream, checkout: Checkout | None)
         advice = ""
     elif edited and on_branch and not users and found.tip_is_known:
         advice = "k2mps fold PATCH, or k2mps new SUBJECT"
-    elif users and on_branch and not edited and _exports(found):
+    elif users and on_branch and not edited and _may_export(found):
         advice = "k2mps export"
     elif not found.tip_is_known and (edited or users or found.users()):
         refusal = _unreadable(found)
@@ -100,10 +100,12 @@ def _refusal(attempt: Callable[[], object]) -> errors.K2mpsError | None:
     return None
 
 
-def _exports(found: Work) -> bool:
-    """Whether `export` would write the user's commits; or, where patches/ has changed, complete a
-    killed `new` or `fold`, whose last commit is the tool's."""
-    if not found.tip_is_known and not found.checkout.commits("-1", found.head.commit)[0].ours:
+def _may_export(found: Work) -> bool:
+    """Whether patches/ is as applied, or as a killed `new` or `fold` has left it, whose last commit
+    is the tool's."""
+    if found.tip_is_known:
+        return True
+    if not found.checkout.commits("-1", found.head.commit)[0].ours:
         return False
     base = found.applied.files if found.applied else {}
     return not _refusal(lambda: export.planned(found, base))
