@@ -110,6 +110,7 @@ DIRTY = "has uncommitted edits in "
         ),
         ("has commits of yours on top of k2", "echo > new; git add new; git commit -q -m mine"),
         ("is checked out in OTHER", "git worktree add -q ../other -b k2-mps"),
+        ("index is missing", "rm .git/index"),
         ("index.lock exists", "touch .git/index.lock"),
         ("HEAD.lock exists", "touch .git/HEAD.lock"),
         ("k2-mps.lock exists", "touch .git/refs/heads/k2-mps.lock"),

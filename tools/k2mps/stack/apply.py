@@ -29,25 +29,16 @@ def apply(project: Project, checkout: Checkout) -> tuple[str, list[str] | None]:
       BusyError: another run holds the checkout.
     """
     with at_work(project, checkout) as work:
-        tip, left = planned(work)
-        if left is None:
+        tip = work.tip()
+        if _is_there(work, tip):
             work.record(tip)
             return work.head.commit, None  # with the user's commits, if there are some on top
+        left = _left_by_a_kill(work, tip)
+        _check_movable(work, tip, left)
         paths = checkout.changed_paths(work.head.commit, tip)
         _switch(checkout, tip, left)
         work.record(tip)
         return tip, paths
-
-
-def planned(work: Work) -> tuple[str, list[str] | None]:
-    """The commit that `apply` would check out, and the files that a killed run has left half; None
-    where the commit is checked out.  Or the refusal of `apply`."""
-    tip = work.tip()
-    if _is_there(work, tip):
-        return tip, None
-    left = _left_by_a_kill(work, tip)
-    check_movable(work, tip, left)
-    return tip, left
 
 
 def _is_there(work: Work, tip: str) -> bool:
@@ -61,13 +52,9 @@ def _is_there(work: Work, tip: str) -> bool:
     return old.tip == tip or not is_ancestor(old.tip, head.commit)
 
 
-def check_movable(work: Work, tip: str = "", left: Sequence[str] = ()) -> None:
-    """Refuses a checkout with work that moving it would hide.
-
-    Args:
-      tip: the series' commit; where it is not known, more commits count as the user's.
-      left: files that a killed run has left.
-    """
+def _check_movable(work: Work, tip: str, left: Sequence[str]) -> None:
+    """Refuses a checkout with work that moving it would hide, other than the files that a killed
+    run has left."""
     checkout, head, pin, here = work.checkout, work.head, work.pin, where(work.checkout)
     checkout.check_at_rest([one for one in checkout.changed_files()[0] if one not in left])
     users = work.users(tip)

@@ -37,29 +37,23 @@ def export(
     with at_work(project, checkout) as work:
         checkout.check_at_rest(checkout.changed_files()[0])
         base = work.entries if overwrite else merge_base(work)
-        made, commits = planned(work, base, prune=prune or overwrite)
+        commits = exportable(work)
+        if not commits:
+            raise errors.K2mpsError(
+                f"branch {BRANCH} has no commits on top of the pin",
+                why="exporting that would delete every patch",
+                next_command="k2mps apply",
+            )
+        made = extraction.plan(project, checkout, commits)
+        check_files(project, made, base, "export")
+        if made.removed and not (prune or overwrite):
+            raise errors.K2mpsError(
+                f"the branch does not have {', '.join(made.removed)}",
+                why="the commits may have been dropped by mistake",
+                next_command="k2mps export --prune, to delete them",
+            )
         finish(work, made, base, canonical(work, made, commits), "export")
     return made, commits[-1].tree
-
-
-def planned(work: Work, base: Base, prune: bool = False) -> tuple[Plan, list[Commit]]:
-    """What `export` would write over these bytes, and of which commits; or its refusal."""
-    commits = exportable(work)
-    if not commits:
-        raise errors.K2mpsError(
-            f"branch {BRANCH} has no commits on top of the pin",
-            why="exporting that would delete every patch",
-            next_command="k2mps apply",
-        )
-    made = extraction.plan(work.project, work.checkout, commits)
-    check_files(work.project, made, base, "export")
-    if made.removed and not prune:
-        raise errors.K2mpsError(
-            f"the branch does not have {', '.join(made.removed)}",
-            why="the commits may have been dropped by mistake",
-            next_command="k2mps export --prune, to delete them",
-        )
-    return made, commits
 
 
 def exportable(work: Work) -> list[Commit]:

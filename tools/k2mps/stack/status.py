@@ -2,19 +2,16 @@
 
 import dataclasses
 import enum
-from collections.abc import Callable
 
 from k2mps.core import errors
 from k2mps.core.pins import Upstream
 from k2mps.core.project import Project
-from k2mps.series import patch_folder
-from k2mps.stack import apply, export, work
+from k2mps.stack import work
 from k2mps.stack.checkout import BRANCH_REF, Checkout, Head
 from k2mps.stack.work import Work
 
+# Where edits or commits of the user's are in its way, it says what to do.
 APPLY = "k2mps apply"
-# Where only the new commits of the series, which take a second, would tell whether it refuses.
-_APPLY_TELLS = f"{APPLY}; where your edits or commits are in its way, it says what to do"
 
 
 class State(str, enum.Enum):
@@ -52,9 +49,7 @@ def of_checkout(project: Project, upstream: Upstream, checkout: Checkout | None)
         why = f"it does not have the pinned commit {pin.commit[:12]} (k2 {pin.version})"
         ours = checkout.commits("-1", head.commit)[0].ours
         state = State.OTHER_SERIES if ours else State.OTHER_COMMIT
-        # The tool fetches only into its own clone.
-        advice = APPLY if checkout.own else _refusal(lambda: checkout.pinned(pin)).next_command
-        return Status(state, (why,), advice, head, (), (), (), (), stopped)
+        return Status(state, (why,), APPLY, head, (), (), (), (), stopped)
     found = Work(project, checkout)
     head, changes = found.head, found.changed
     edited, others = checkout.changed_files("normal")
@@ -77,52 +72,19 @@ def of_checkout(project: Project, upstream: Upstream, checkout: Checkout | None)
         advice = "k2mps fold PATCH, or k2mps new SUBJECT"
     elif users and on_branch and not edited and _may_export(found):
         advice = "k2mps export"
-    elif not found.tip_is_known and (edited or users or found.users()):
-        refusal = _unreadable(found)
-        details += [refusal.what] if refusal else []
-        advice = refusal.next_command if refusal else _APPLY_TELLS
+    elif edited and not changes:
+        advice = f"commit the edits, or {where} stash; then k2mps status"
     else:
-        refusal = _refusal_of_apply(found)
-        details += [refusal.what] if refusal and not edited else []
-        commit = f"commit the edits, or {where} stash; then k2mps status"
-        advice = APPLY if not refusal else commit if edited else refusal.next_command
+        advice = APPLY
     return Status(
         state, tuple(details), advice, head, *map(tuple, (edited, users, changes, others)), stopped
     )
 
 
-def _refusal(attempt: Callable[[], object]) -> errors.K2mpsError | None:
-    """The error of a command that would be refused."""
-    try:
-        attempt()
-    except errors.K2mpsError as error:
-        return error
-    return None
-
-
 def _may_export(found: Work) -> bool:
     """Whether patches/ is as applied, or as a killed `new` or `fold` has left it, whose last commit
     is the tool's."""
-    if found.tip_is_known:
-        return True
-    if not found.checkout.commits("-1", found.head.commit)[0].ours:
-        return False
-    base = found.applied.files if found.applied else {}
-    return not _refusal(lambda: export.planned(found, base))
-
-
-def _unreadable(found: Work) -> errors.K2mpsError | None:
-    """The error of reading patches/, which is sound if it is as it was applied."""
-    if not found.changed:
-        return None
-    return _refusal(lambda: patch_folder.load(found.project.patches))
-
-
-def _refusal_of_apply(found: Work) -> errors.K2mpsError | None:
-    """The error that `apply` would raise, apart from patches that do not apply to one another."""
-    if not found.tip_is_known:
-        return _unreadable(found) or _refusal(lambda: apply.check_movable(found))
-    return _refusal(lambda: apply.planned(found))
+    return found.tip_is_known or found.checkout.commits("-1", found.head.commit)[0].ours
 
 
 def _where(found: Work) -> tuple[State, list[str], list[str]]:
