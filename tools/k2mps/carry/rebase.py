@@ -37,7 +37,6 @@ _VERSION = re.compile(rb'^set\(K2_VERSION "?([0-9.]+)"?\)', re.MULTILINE)
 class Position(NamedTuple):
     """The progress of a rebase, as a file in the clone's git directory keeps it."""
 
-    checkout: str  # the directory of the checkout
     asked: str  # what the user gave for the new pin; empty where the pin stays
     onto: str  # the commit of the new pin
     was: str  # the last commit of the series on the old pin; empty where the pin stays
@@ -85,9 +84,7 @@ def start(project: Project, checkout: Checkout, onto: str, drop: Collection[str]
         tip = work.tip()
         with branches.clone(project, checkout) as clone:
             target = branches.commit_of(clone, work.pin, onto)
-            return _begin(
-                work, clone, Position(str(checkout.directory), onto, target, tip, ""), drop
-            )
+            return _begin(work, clone, Position(onto, target, tip, ""), drop)
 
 
 def merge(project: Project, checkout: Checkout) -> Rebased:
@@ -95,8 +92,7 @@ def merge(project: Project, checkout: Checkout) -> Rebased:
     with at_work(project, checkout) as work:
         _check_free(project)
         with branches.clone(project, checkout) as clone:
-            position = Position(str(checkout.directory), "", work.pin.commit, "", "")
-            return _begin(work, clone, position, ())
+            return _begin(work, clone, Position("", work.pin.commit, "", ""), ())
 
 
 def _begin(work: Work, clone: Checkout, position: Position, drop: Collection[str]) -> Rebased:
@@ -122,28 +118,19 @@ def abort(project: Project, checkout: Checkout) -> None:
 
 def _open(project: Project, checkout: Checkout) -> "_Rebase":
     """The rebase that waits in build/rebase."""
-    remedy = f"delete the folder, if you do not need it: rm -rf {quoted(project.rebase)}"
     try:
         position = Position(*json.loads(rebase_file(project).read_text(encoding="utf-8")))
+        clone = Checkout(project.rebase, checkout.reporter)
     except (FileNotFoundError, NotADirectoryError):
         raise errors.K2mpsError(
             "no rebase is in progress", next_command="k2mps rebase --onto REV"
         ) from None
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, errors.CheckoutMissingError) as error:
         raise errors.ConflictError(
-            f"another version of k2mps began the rebase in {project.rebase}", next_command=remedy
-        ) from None
-    # The project may have been moved, and its checkout with it.
-    if position.checkout != str(checkout.directory) and os.path.isdir(position.checkout):
-        raise errors.ConflictError(
-            f"the rebase in progress is of the checkout {position.checkout}",
-            next_command=f"give --k2 {quoted(position.checkout)} as when it began",
-        )
-    try:
-        clone = Checkout(project.rebase, checkout.reporter)
-    except errors.CheckoutMissingError as error:
-        raise errors.ConflictError(
-            f"the rebase in {project.rebase} is broken", why=error.what, next_command=remedy
+            f"the rebase in {project.rebase} cannot be read",
+            why=f"it is broken, or another version of k2mps began it: {error.args[0]}",
+            next_command="delete the folder, if you do not need it: rm -rf"
+            f" {quoted(project.rebase)}",
         ) from None
     if position.at and clone.operation_in_progress() == "cherry-pick":
         # The files have the whole conflict, even if a kill came before that was recorded.
@@ -168,7 +155,7 @@ class _Rebase:
     def __init__(self, project: Project, checkout: Checkout, clone: Checkout, position: Position):
         self.position = position
         self._project, self._checkout, self._clone = project, checkout, clone
-        files = clone.files(position.start)
+        files = clone.objects.files(position.start)
         with applied.unpacked({path: file.content for path, file in files.items()}) as before:
             self._series = patch_folder.load(before.patches)
             self._old = clone.pinned(before.upstream().pin)

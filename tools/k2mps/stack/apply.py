@@ -117,7 +117,7 @@ def _left_by_a_kill(work: Work, tip: str) -> list[str]:
     paths = checkout.changed_paths(work.head.commit, tip)
     edited = set(checkout.changed_files()[0])
     before = checkout.objects.entries(work.head.commit, paths) if paths else {}
-    new = checkout.files(tip, paths) if paths else {}
+    new = checkout.objects.files(tip, paths) if paths else {}
     for path in paths:
         place = checkout.directory / path
         there = place.is_file() and not place.is_symlink()

@@ -9,13 +9,13 @@ import dataclasses
 import functools
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from k2mps.core import errors, git
 from k2mps.core.git import quoted
-from k2mps.core.objects import File, Objects
+from k2mps.core.objects import Objects
 from k2mps.core.pins import Pin
 from k2mps.core.progress import Reporter
 from k2mps.core.project import exclusive
@@ -288,10 +288,6 @@ class Checkout:
     def reading(self) -> contextlib.AbstractContextManager[None]:
         """A context in which no other run of the tool changes this checkout: a build's."""
         return exclusive(self.git_dir, str(self.directory), reading=True)
-
-    def files(self, commit: str, paths: Iterable[str] = ()) -> dict[str, File]:
-        """The files of a commit; with `paths`, these files where they exist."""
-        return self.objects.files(commit, paths)
 
 
 def stdin_of(commits: Sequence[Commit]) -> bytes:

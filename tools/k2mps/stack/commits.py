@@ -43,15 +43,11 @@ class Picked(NamedTuple):
 
 
 def series_tip(project: Project, checkout: Checkout, pin: Pin, found: Series | None = None) -> str:
-    """The last commit of the series as patches/ has it: remembered, or else made.
+    """Makes the commits of the series as patches/ has it; returns the last one.
 
     Raises:
       DoesNotApplyError: names the patch and the file.
     """
-    known = applied.read(checkout)
-    if known and known.files == applied.entries(applied.files(project)):
-        if checkout.objects.succeeds("cat-file", "-e", known.tip):
-            return known.tip
     found = found or patch_folder.load(project.patches)
     return commit_patches(project, checkout, pin, pin.commit, found.patches, found)
 

@@ -67,7 +67,7 @@ def gather(
         )
     environment.install_group("wheels")
     tree = checkout.tree_of(series_tip(project, checkout, upstream.pin))
-    files = checkout.files(tree, ["k2/csrc", f"{_PACKAGE}k2"])
+    files = checkout.objects.files(tree, ["k2/csrc", f"{_PACKAGE}k2"])
     python = {
         name.removeprefix(_PACKAGE): file.content
         for name, file in files.items()
