@@ -114,7 +114,7 @@ DIRTY = "has uncommitted edits in "
         ("index.lock exists", "touch .git/index.lock"),
         ("HEAD.lock exists", "touch .git/HEAD.lock"),
         ("k2-mps.lock exists", "touch .git/refs/heads/k2-mps.lock"),
-        ("cannot move branch k2-mps", "git branch k2-mps/mine"),
+        ("'refs/heads/k2-mps/mine' exists", "git branch k2-mps/mine"),
         *(
             ("in progress", f"{OTHER}{begin}")
             for begin in (

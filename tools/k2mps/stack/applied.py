@@ -18,7 +18,7 @@ from k2mps.core.objects import Entry, File
 from k2mps.core.project import Project
 from k2mps.series import patch_folder
 from k2mps.series.patch_text import FROM
-from k2mps.stack.checkout import BRANCH, BRANCH_REF, Checkout
+from k2mps.stack.checkout import BRANCH_REF, Checkout
 
 REF = "refs/k2mps/applied"
 _CONFIG = "upstream.toml"
@@ -110,10 +110,4 @@ def check_movable(checkout: Checkout, tip: str) -> None:
     if checkout.head().branch != BRANCH_REF:  # With its branch, git locks HEAD as well.
         lines += ["option no-deref", f"update HEAD {tip}"]
     text = "\n".join([*lines, "prepare", "abort", ""])
-    result = checkout.git.run("update-ref", "--stdin", stdin=text.encode())
-    if result.status:
-        raise errors.K2mpsError(
-            f"git cannot move branch {BRANCH} of {checkout.directory}",
-            why=result.stderr,
-            next_command="move what is in the way, then run the same command again",
-        )
+    checkout.git.bytes("update-ref", "--stdin", stdin=text.encode())

@@ -14,9 +14,6 @@ from k2mps.stack import applied
 from k2mps.stack.checkout import BRANCH, BRANCH_REF, Checkout, Commit
 from k2mps.stack.work import Work, at_work, where
 
-# git's messages if a file is edited, or an untracked file is in the place of the commit's.
-_IN_THE_WAY = ("would be overwritten", "would be lost", "would be removed", "lose untracked")
-
 
 def apply(project: Project, checkout: Checkout) -> tuple[str, list[str] | None]:
     """Applies the series to a checkout; a refusal leaves it as it was.
@@ -145,12 +142,6 @@ def _switch(checkout: Checkout, commit: str, left: Sequence[str]) -> None:
             checkout.git.bytes("checkout", "--quiet", commit, *how, stdin=os.fsencode(paths))
         result = checkout.git.run(*command)
     if result.status:
-        if any(sign in result.stderr for sign in _IN_THE_WAY) or "Your local" in result.stderr:
-            raise errors.K2mpsError(
-                f"files of yours are in the way in {checkout.directory}",
-                why=result.stderr,
-                next_command="commit, stash or move them away, then run the same command again",
-            )
         raise checkout.git.failure(command, result)
     missed = checkout.changed_files()[0] if result.stderr else []
     if missed:  # git moves the branch even if it could not write a file

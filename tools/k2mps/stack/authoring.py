@@ -140,14 +140,7 @@ def _add(checkout: Checkout, paths: Sequence[str], environment: dict[str, str]) 
     if paths:
         # A path is relative to the current folder, if the file exists there, else to the checkout.
         named = (os.path.abspath(one) if os.path.lexists(one) else one for one in paths)
-        result = checkout.git.run("add", "--", *named, environment=environment)
-        if result.status != 0:
-            raise errors.K2mpsError(
-                f"git cannot add {', '.join(paths)}",
-                why=result.stderr,
-                next_command="name files of the checkout; git add --force takes a"
-                " file that git ignores",
-            )
+        checkout.git.bytes("add", "--", *named, environment=environment)
     return checkout.git.text("write-tree", environment=environment)
 
 

@@ -8,7 +8,6 @@ import contextlib
 import dataclasses
 import functools
 import os
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -28,9 +27,6 @@ BRANCH_REF = f"refs/heads/{BRANCH}"
 OWN_MARK = "k2mps-own"
 
 _PLACES = ("show-toplevel", "absolute-git-dir")
-
-# What git says of a folder that is in no checkout.
-_NO_CHECKOUT = re.compile("not a git repository|must be run in a work tree")
 
 # Files in a git directory that tell of an unfinished operation of git's, and its command.
 _IN_PROGRESS = {
@@ -114,15 +110,11 @@ class Checkout:
         result, found = (here.run("rev-parse", f"--{one}") for one in _PLACES)
         top, git_dir = (os.fsdecode(one.stdout).removesuffix("\n") for one in (result, found))
         if not top or not os.path.samefile(top, self.directory):
-            advice = "correct what git complains of, then run the same command again"
-            if "dubious ownership" in result.stderr:
-                advice = f"git config --global --add safe.directory {quoted(self.directory)}"
-            elif not result.stderr or _NO_CHECKOUT.search(result.stderr):
-                advice = "give the top directory of a clone of k2 as K2"
             raise errors.CheckoutMissingError(
                 f"{self.directory} is not the top of a git checkout",
                 why=result.stderr or f"it lies in the one at {top}",
-                next_command=advice,
+                next_command="correct what git complains of, or give the top directory of a clone"
+                " of k2 as K2; then run the same command again",
             )
         self.directory = self.directory.resolve()
         self.git_dir = Path(git_dir)
@@ -179,17 +171,10 @@ class Checkout:
     def head(self) -> Head:
         """The commit and branch of the checkout."""
         tip = f"--branches={BRANCH[:-1]}[{BRANCH[-1]}]"  # without a pattern, git lists a folder
-        result = self.git.run(
+        found = self.git.text(
             "rev-parse", "HEAD^{commit}", "HEAD^{tree}", tip, "--symbolic-full-name", "HEAD"
         )
-        lines = os.fsdecode(result.stdout).splitlines()
-        if result.status != 0:
-            raise errors.K2mpsError(
-                f"{self.directory} has no commit checked out",
-                why=result.stderr,
-                next_command=f"git -C {quoted(self.directory)} checkout COMMIT",
-            )
-        commit, tree, *tips, branch = lines
+        commit, tree, *tips, branch = found.splitlines()
         return Head(commit, tree, "" if branch == "HEAD" else branch, "".join(tips))
 
     def check_index(self) -> None:
