@@ -9,7 +9,6 @@ import sys
 import time
 from pathlib import Path
 
-import click
 import pytest
 from k2mps.cli import command_line, console
 from k2mps.core import errors
@@ -366,9 +365,3 @@ def test_a_program_that_is_interrupted_says_so_in_one_line(tmp_path, program):
     variables = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (tmp_path, ROOT)))}
     result = support.ran(sys.executable, *program, env=variables)
     assert result.returncode and result.stderr == "error: interrupted\n"
-
-
-@pytest.mark.parametrize("option", ["squash", "check", "quick"])
-def test_an_option_of_a_pull_request_takes_no_value(option):
-    command = command_line.main.get_command(click.Context(command_line.main), "upstream")
-    assert {parameter.name: parameter for parameter in command.params}[option].is_flag

@@ -127,16 +127,6 @@ def test_a_conflict_lists_the_commits_that_touched_its_lines(sandbox, k2):
     assert touched == ["Others' work", "Better line"]
 
 
-def test_a_conflict_is_in_a_clone(sandbox, k2):
-    before = snapshot(k2)
-    upstream_commit(sandbox, "Others' work", {CONTEXT: "first\n" + LONG_FILE})
-    conflict(sandbox)
-    after = snapshot(k2)
-    assert after["files"] == before["files"]
-    assert after["index"] == before["index"]
-    assert "<<<<<<<" in (sandbox.root / "build/rebase" / CONTEXT).read_text()
-
-
 def test_continue_after_a_resolution(sandbox, k2):
     onto, _ = conflict(sandbox)
     assert "in progress" in sandbox.fails(14, "rebase", "--onto", onto)
