@@ -44,9 +44,9 @@ class Position(NamedTuple):
     done: Sequence[Sequence[str]] = ()  # name and commit of each patch that is carried
     dropped: Sequence[str] = ()  # the patches that are dropped
     at: str = ""  # the patch at which the rebase waits; empty where it waits for nobody
-    head: str = ""  # the commit onto which that patch comes
+    head: str = ""  # the commit that is checked out, onto which that patch comes
     left: Sequence[Sequence[str]] = ()  # the files that differed then from `head`: path, blob
-    shown: bool = False  # whether all of the conflict is in the files
+    shown: bool = False  # whether the files are as these say, with all of the conflict
 
 
 class Rebased(NamedTuple):
@@ -167,14 +167,12 @@ class _Rebase:
         """Refuses to delete build/rebase if the user has done anything in it."""
         position, where = self.position, quoted(self._project.rebase)
         if position.at:
-            mine = position.shown and self.stop.touched(position.head, position.left)
             advice = f"delete the folder yourself, if you do not need it: rm -rf {where}"
         else:
-            mine = self.stop.in_use({position.onto, *(commit for _, commit in position.done)})
             here = f"git -C {where}"
-            advice = f"copy that elsewhere; then {here} checkout --force --detach {self._tip};"
+            advice = f"copy that elsewhere; then {here} checkout --force --detach {position.head};"
             advice += f" {here} clean -d --force; k2mps rebase --continue"
-        if mine:
+        if position.shown and self.stop.touched(position.head, position.left):
             raise errors.ConflictError(
                 f"{self._project.rebase} has work of yours since the rebase stopped",
                 next_command=advice,
@@ -311,9 +309,10 @@ class _Rebase:
             if tree == self._clone.tree_of(position.head):
                 raise self._nothing(patch, "its resolution left nothing")
             self._check_format(patch, tree)
-            self.stop.settle(self._carry(patch, tree))
-            position = self.position
-        self.position = position._replace(at="", head="", left=(), shown=False)
+            made = self._carry(patch, tree)
+            self.stop.settle(made)
+            position = self.position._replace(head=made)
+        self.position = position._replace(at="", left=(), shown=True)
         self._save()
 
     def _check_unchanged(self) -> None:

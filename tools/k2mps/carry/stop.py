@@ -2,7 +2,7 @@
 
 import re
 import shlex
-from collections.abc import Container, Sequence
+from collections.abc import Sequence
 
 from k2mps.core import errors, git
 from k2mps.core.git import quoted
@@ -63,7 +63,7 @@ class Stop:
         return found
 
     def touched(self, head: str, left: Sequence[Sequence[str]]) -> bool:
-        """Whether the user has done anything since the stop.
+        """Whether the user has done anything since the rebase last wrote the files.
 
         Args:
           head: the commit that was checked out then.
@@ -71,15 +71,6 @@ class Stop:
         """
         now = [list(one) for one in self.differing()]
         return self._clone.head().commit != head or now != [list(one) for one in left]
-
-    def in_use(self, ours: Container[str]) -> bool:
-        """Whether the user has worked in the clone of a rebase that stopped at no patch.
-
-        Args:
-          ours: the commits that the rebase has made, and the one that it began with.
-        """
-        there = (self._clone.git_dir / "index").exists()  # else nothing was checked out
-        return there and (bool(self.differing()) or self._clone.head().commit not in ours)
 
     def branches(self, ours: Sequence[str]) -> list[str]:
         """The user's branches, and the stash, with commits that are nowhere else; `ours` are the
