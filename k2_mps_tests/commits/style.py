@@ -41,7 +41,9 @@ def findings(
     new = split_z(checkout.git.bytes(*how, "-z", "--name-only", "--diff-filter=A", base, tip))
     with tempfile.TemporaryDirectory(prefix="k2mps-") as name:
         folder = Path(name).resolve()
-        files = checkout.objects.files(tip, [*added, *new, ".clang-format", ".flake8", "CPPLINT.cfg"])
+        files = checkout.objects.files(
+            tip, [*added, *new, ".clang-format", ".flake8", "CPPLINT.cfg"]
+        )
         # If k2 has no .flake8, flake8 runs with its defaults.
         contents = {".flake8": b"", **{path: file.content for path, file in files.items()}}
         for path, content in contents.items():
