@@ -1,15 +1,13 @@
 """Clone and fetch, whose progress GitPython reads; GitPython takes time to import."""
 
 import os
-import re
-from collections.abc import Callable
+import subprocess
 from pathlib import Path
-from typing import BinaryIO
 
 import git
 
-from k2mps.core import errors
-from k2mps.core.git import check_resources, missing, redacted, settings
+from k2mps.core import errors, process
+from k2mps.core.git import check_resources, redacted, settings
 from k2mps.core.progress import Reporter, Update
 
 # The settings of clone and fetch: none of them changes how upstream is reached, which is the
@@ -50,24 +48,23 @@ def network(
     """
     command, *rest = args
     reporter.command(["git", *map(redacted, args)])
-    with reporter.task(title) as update:
+    with (
+        reporter.task(title) as update,
+        process.started(
+            ["git", "--no-pager", *settings(_NETWORK), command, "--progress", *rest],
+            cwd=directory,
+            env={**os.environ, "LANGUAGE": "C", "LC_ALL": "C"},
+            stdin=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,  # a line of progress ends with a carriage return
+            errors="replace",
+        ) as running,
+    ):
         progress = _Progress(update)
-        try:
-            process = git.cmd.Git(directory).execute(
-                ["git", "--no-pager", *settings(_NETWORK), command, "--progress", *rest],
-                as_process=True,
-                with_stdout=False,
-            )
-        except git.GitCommandNotFound:
-            raise missing() from None
-        running = process.proc
-        try:
-            _follow(running.stderr, progress.new_message_handler())
-            status = running.wait()
-        except BaseException:
-            running.terminate()
-            running.wait()
-            raise
+        handle = progress.new_message_handler()
+        for line in filter(str.strip, running.stderr):
+            handle(line.rstrip("\n"))
+        status = running.wait()
     stderr = redacted("\n".join([*progress.other_lines, *progress.error_lines]).strip())
     if status != 0:
         check_resources(command, stderr, directory)
@@ -78,17 +75,3 @@ def network(
             next_command="check the network, and url and commit in upstream.toml; or give a clone"
             " of k2 that you have: --k2 DIRECTORY; then run the same command again",
         )
-
-
-def _follow(stream: BinaryIO, handle: Callable[[str], object]) -> None:
-    """Passes each line on as it comes; git ends a line of progress with a carriage return.
-
-    GitPython would do this in threads, which a signal does not end.
-    """
-    rest = b""
-    while chunk := stream.read1(4096):
-        *lines, rest = re.split(rb"[\r\n]+", rest + chunk)
-        for line in filter(None, lines):
-            handle(line.decode("utf-8", "replace"))
-    if rest:
-        handle(rest.decode("utf-8", "replace"))
