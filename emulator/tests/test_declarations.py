@@ -178,12 +178,12 @@ def pyobjc_enums(text):
     return {name: int(value) for name, value in re.findall(r"\$((?:MPS|MTL|NS)\w+)@(-?\d+)", text)}
 
 
-def check_encodings(headers, known):
+def check_encodings(headers, expected):
     """Asserts that methods have pyobjc's types; returns the number of methods it knows."""
     checked = 0
     wrong = []
     for (owner, selector), signature in headers.methods.items():
-        candidates = known.get(selector)
+        candidates = expected.get(selector)
         if not candidates or (owner, selector) in OF_ANOTHER_PROTOCOL:
             continue  # mostly methods of classes, whose types the runtime of a Mac gives
         checked += 1
@@ -214,8 +214,8 @@ def test_type_encodings(headers, wheel, name, package, most):
 
 def test_enums(headers, wheel):
     (pyobjc,) = wheel("pyobjc_framework_metal").values()
-    known, enums = pyobjc_enums(pyobjc), headers["Metal"].enums
-    assert enums == {name: known.get(name) for name in enums}
+    apples, enums = pyobjc_enums(pyobjc), headers["Metal"].enums
+    assert enums == {name: apples.get(name) for name in enums}
     assert len(enums) >= 25
 
 
@@ -231,9 +231,11 @@ NAMED_NOWHERE = {("NSObject", "class"), ("NSObject", "new")}
 
 
 def test_selectors(headers, wheel):
-    known = set()
+    selectors = set()
     for text in wheel("mlx_metal").values():
-        known |= selectors_of_metal_cpp(text)
-    assert [key for key in headers["Metal"].methods if key[1] not in known] == []
-    known |= set(pyobjc_methods(wheel("pyobjc_framework_cocoa")["Foundation/_metadata.py"]))
-    assert {key for key in headers["Foundation"].methods if key[1] not in known} == NAMED_NOWHERE
+        selectors |= selectors_of_metal_cpp(text)
+    assert [key for key in headers["Metal"].methods if key[1] not in selectors] == []
+    selectors |= set(pyobjc_methods(wheel("pyobjc_framework_cocoa")["Foundation/_metadata.py"]))
+    assert {
+        key for key in headers["Foundation"].methods if key[1] not in selectors
+    } == NAMED_NOWHERE

@@ -87,8 +87,8 @@ def test_the_encoder_of_torchs_stream_belongs_to_its_queue(in_queue, in_child):
     assert in_child(take).code == 0
     child = in_child(take, MPS_EMULATOR_ASSERT_QUEUE="1")
     assert (child.code == 0) == in_queue
-    told = "commandEncoder() must be called on the stream queue" in child.stderr
-    assert told != in_queue, child.stderr
+    reported = "commandEncoder() must be called on the stream queue" in child.stderr
+    assert reported != in_queue, child.stderr
 
 
 @pytest.mark.planted("encoder beside torch's own")

@@ -6,8 +6,8 @@ Makes random lattices of CTC by intersect_dense on the CPU, and compares the res
 of mps with the CPU's in double precision: total scores by get_tot_scores and by
 ctc_loss, and their gradients.  Prints the largest differences.
 
-A total score may differ by one unit in the last place of float32, a gradient by 1e-6
-of the largest one of the batch.  In the tropical semiring both must be equal.
+A total score may differ by one unit in the last place of float32, and a gradient by 1e-6 of the
+batch's largest gradient.  In the tropical semiring, scores and gradients must be equal.
 """
 
 import argparse

@@ -10,8 +10,8 @@ from k2_mps_tests.parity.helpers import assert_equal
 def assert_batches(lattice: k2.Fsa) -> None:
     """Asserts that scores can be added up batch by batch, and in one order only.
 
-    The batches hold each state once.  All arcs that enter or leave a state of a batch do so
-    from or to the batches beside it.  So the states of a batch do not wait for each other.
+    The batches hold each state once.  An arc that enters a state comes from the batch before, and
+    an arc that leaves a state goes to the batch after.  So no state of a batch waits for another.
     """
     arcs = lattice.arcs
     num_fsas, num_arcs = lattice.shape[0], lattice.num_arcs

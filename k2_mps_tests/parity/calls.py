@@ -44,7 +44,7 @@ def variables(along=None):
     log_probs = torch.randn(3, 20, C, device="mps").log_softmax(-1)
     if along is None:
         dense = k2.DenseFsaVec(log_probs, segments)
-        dense.scores.requires_grad_(True)  # keeps gradients from reaching a leaf
+        dense.scores.requires_grad_(True)  # The gradient ends here, and reaches no leaf.
     else:
         dense = k2.DenseFsaVec(moved(log_probs), segments)
     topo = k2.ctc_topo(C - 1, device="mps")

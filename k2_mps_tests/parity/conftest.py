@@ -1,8 +1,8 @@
 """Parity of k2 on mps with k2 on the CPU.
 
-The tests need an mps build of k2.  On a Mac they run on the real device, on Linux on
-the emulated one.  Without an mps device they fail instead of skipping: a suite that
-ran nothing proves nothing.
+The tests need an mps build of k2.  On a Mac they run on the real device, on Linux on the emulated
+device.  Without an mps device the tests fail, and do not skip: a suite that runs nothing shows
+nothing.
 """
 
 import sys

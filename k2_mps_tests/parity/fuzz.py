@@ -40,9 +40,9 @@ LOG = Path(__file__).parents[2] / "build/tests/fuzz.log"
 
 # ---------------------------------------------------------------- strategies
 
-# A few distinct values, so that ties are common, and some infinities.  Sums of
-# multiples of 2^-40 are exact in float64 and in Metal's pairs of floats.  With smaller
-# numbers float64 may have a tie where the pairs have none.
+# Scores have a few distinct values, so that ties are common, and some infinities.  Sums of
+# multiples of 2^-40 are exact in float64 and in Metal's pairs of floats.  With smaller numbers, two
+# sums could be equal in float64 and different in the pairs.
 SCORES = st.one_of(
     st.sampled_from([0.0, -0.5, 1.0, 2.0]),
     st.floats(-20, 5, width=32).map(lambda score: round(score * 2**40) / 2**40),
@@ -133,7 +133,7 @@ def ragged_lists(num_axes):
 
 # --------------------------------------------------------------------- cases
 
-# By kind: a function, which takes a device and arguments, and hypothesis's strategies for these.
+# {kind: (a function of a device and further arguments, hypothesis's strategies for the latter)}
 CASES = {}
 
 
@@ -177,7 +177,7 @@ def nearly_double(scores, *grads):
 
     Scores may differ by one ulp, gradients by 1e-6 of the largest.
     """
-    # A result near 0 is a difference of scores of up to 140.
+    # A score near 0 is a difference of scores of up to 140, and has their errors.
     return [Close(scores, 140 * 2.0**-44, EPS)] + [
         Close(grad, accuracy.MAX_GRADIENT * grad.abs().max().item() if grad.numel() else 0, 0)
         for grad in grads
@@ -275,12 +275,12 @@ def ctc_loss(device, targets, scores, reduction):
         reduction=reduction,
         target_lengths=torch.tensor([len(t) for t in targets], device=device),
     )
-    # The CPU takes a sum or mean in float64; mps takes it of numbers that are rounded to float32.
+    # The CPU adds in float64.  For mps, the numbers are rounded to float32 before the sum or mean.
     exact = reduction == "none"
     loss.backward(torch.ones_like(loss))
     loss = loss.detach().float()
     if os.environ.get(FORCE) == "metal":
-        # See test_ctc.py; a sum has a few terms.
+        # test_ctc.py explains this tolerance.  Here a sum has a few terms.
         return [Close(leaf.grad, 1e-6, 0), Close(loss, 1e-12, 4 * EPS)]
     return [
         leaf.grad if exact else Close(leaf.grad, 4 * EPS, 4 * EPS),
@@ -422,8 +422,11 @@ def outcome(function, device, **kwargs):
 
 @contextlib.contextmanager
 def _quiet():
-    """Output goes to LOG, since cases cause many exceptions, and k2 prints a stack trace for each.
-    If a call ends the process, the end of LOG shows which one."""
+    """Sends the process's output to LOG.
+
+    Many cases raise exceptions, and k2 prints a stack trace for each.  If a call ends the process,
+    the end of LOG shows which call.
+    """
     sys.stdout.flush()
     saved = [os.dup(fd) for fd in (1, 2)]
     LOG.parent.mkdir(parents=True, exist_ok=True)
@@ -442,8 +445,7 @@ def check(kind, place=None, **kwargs):
     """Runs one case on both devices; raises AssertionError unless the results are the same.
 
     Args:
-      place: `host` or `metal`, for operations that both can run on mps; with None
-        k2 chooses.
+      place: `host` or `metal`, where mps runs the operations that both can run; None: k2 chooses.
     """
     function, _ = CASES[kind]
     os.environ.pop(FORCE, None)
@@ -478,7 +480,7 @@ def fuzz(seconds, seed, kinds, tally, place=None):
             failure = run_cases(kind, seed + round_number, tally, fixed)
             if failure is not None:
                 failures.append(failure)
-                # Further failures of this kind may have the same cause.
+                # Other failures of this kind may have the same cause, so no more are sought.
                 remaining.remove(kind)
         if not remaining:
             return failures

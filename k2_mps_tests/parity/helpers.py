@@ -15,10 +15,10 @@ MPS = torch.device("mps", 0)
 
 
 def random_fsa_vec(num_fsas: int = 4, max_symbol: int = 20) -> k2.Fsa:
-    """Returns an FsaVec on the CPU, acyclic, connected and top-sorted.
+    """Returns an acyclic, connected and top-sorted FsaVec on the CPU.
 
-    Each FSA has from 3 to about 60 states, 3 arcs a state, and scores of the order of 1.
-    torch's generator draws the numbers, so that a seed gives the same FSAs.
+    Each FSA has from 3 to about 60 states, with 3 arcs each and scores of the order of 1.  torch's
+    generator draws the numbers, so a seed always gives the same FSAs.
     """
     return k2.create_fsa_vec([_random_fsa(max_symbol) for _ in range(num_fsas)])
 
@@ -92,7 +92,7 @@ class Close(NamedTuple):
 def assert_same(
     mps: torch.Tensor, cpu: torch.Tensor, where: str = "the tensor", **tolerance
 ) -> None:
-    """Asserts that a tensor is on mps and has the values of one on the CPU.
+    """Asserts that a tensor is on mps and has the values of a tensor on the CPU.
 
     Args:
       where: the tensor's name in the error.
@@ -121,7 +121,7 @@ def assert_equal(mps: object, cpu: object, where: str = "the result", **toleranc
       mps, cpu: FSAs with their attributes and properties, k2.Nbest, ragged tensors and shapes,
         tensors, Close, tuples and lists of these, or other values.
       where: the result's name in the error.
-      tolerance: of tensors, see assert_same().
+      tolerance: the tolerance of assert_same(), for all tensors.
     """
     if isinstance(cpu, Close):
         assert_equal(mps.tensor, cpu.tensor, where, atol=cpu.atol, rtol=cpu.rtol)

@@ -5,7 +5,7 @@ import torch
 
 
 def pick(*values):
-    """Draws one of the values."""
+    """Returns one of the values, which torch's generator draws."""
     return values[int(torch.randint(len(values), ()))]
 
 
@@ -48,7 +48,8 @@ def random_scores(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Log-probs of (num_seqs, num_frames, num_symbols), and segments, the longest first.
 
-    The segments are in another order than the rows; some begin later, and some are empty.
+    The order of the segments is not that of the rows.  Some segments begin after frame 0, and some
+    are empty.
     """
     lengths = torch.randint(0, num_frames + 1, (num_seqs,)).sort(descending=True).values
     starts = [
@@ -60,7 +61,7 @@ def random_scores(
 
 
 def bush(num_states: int) -> k2.Fsa:
-    """A graph with arcs from the first state to all others, and from each of these to the last."""
+    """A graph with arcs from the first state to all other states, and from those to the last."""
     last = num_states - 1
     lines = [f"0 {i} {1 + i % 5} 0" for i in range(1, last)]
     lines += [f"{i} {j} {1 + j % 5} 0" for i in range(1, last) for j in (1, i, last - 1)]

@@ -1,7 +1,7 @@
 """Budgets of operations on mps: k2's dispatches, torch's operators, waits, copies.
 
-k2 counts dispatches and operators, the emulated device the others.  A wait counts if it
-finds work in flight, a copy if torch copies between host and device.  The budgets are
+k2 counts dispatches and operators; the emulated device counts waits and copies.  A wait counts if
+it finds work in flight, and a copy if torch copies between host and device.  The budgets are
 measured, so a test fails if an operation begins to copy or wait more.
 """
 
@@ -44,21 +44,21 @@ class Cost(NamedTuple):
     """What a call costs."""
 
     dispatches: int  # of k2's kernels
-    operators: int  # of torch, that give the GPU work
-    waits: int  # that find work in flight
-    to_mps: int  # bytes that torch copies
-    to_cpu: int  # bytes that torch copies
+    operators: int  # torch's operators that give the GPU work
+    waits: int  # waits that find work in flight
+    to_mps: int  # bytes that torch copies from the CPU to mps
+    to_cpu: int  # bytes that torch copies from mps to the CPU
 
     def counts(self):
-        """The numbers that budgets.toml has for a pass."""
+        """The numbers that budgets.toml gives for a forward pass or a backward pass."""
         return {name: getattr(self, name) for name in ("dispatches", "operators", "waits")}
 
 
 def _counted(function):
     """Returns the Cost of a call, and its result."""
     torch.mps.synchronize()
-    # k2's counters count dispatches when k2 encodes them.  The device counts
-    # them when it runs them, at a later wait.
+    # k2 counts a dispatch when k2 encodes it.  The device counts the dispatch when it runs, at a
+    # later wait.
     with mps_emulator.counters() as seen, k2.mps.counters() as counted:
         result = function()
     cost = Cost(
@@ -254,12 +254,12 @@ def test_the_host_writes_the_zeros_of_small_sums(shape, dtype):
     values = torch.arange(4 * torch.Size(shape[1:]).numel(), dtype=dtype)
     values = values.view(4, *shape[1:])
     on_mps = index.to("mps"), values.to("mps")
-    torch.full(shape, 7, dtype=dtype, device="mps")  # frees its memory, for the next tensor
+    torch.full(shape, 7, dtype=dtype, device="mps")  # The next tensor gets this memory.
     torch.mps.synchronize()
     with mps_emulator.counters() as counted:
         found = k2.mps.sums.index_sums(*on_mps, shape)
         torch.mps.synchronize()
-    # The GPU fills tensors of more than 1 MiB, and those of other types than float32.
+    # The GPU fills tensors of more than 1 MiB, and tensors of other types than float32.
     filled = found.numel() >= 1 << 19 or dtype == torch.int32
     assert counted.waits_with_work == filled
     expected = torch.zeros(shape, dtype=dtype)

@@ -76,8 +76,10 @@ def _python(path, *arguments):
 
 
 def _calibrate(path, steady):
-    """Calibrates with a limit for the difference of rounds. With -1, no measurement is steady
-    enough."""
+    """Calibrates with a limit for how much rounds may differ.
+
+    With -1 as the limit, no measurement is steady enough.
+    """
     program = "import sys; from k2.mps import calibrate; "
     program += f"calibrate.STEADY = {steady}; sys.exit(calibrate.main())"
     return _python(path, "-c", program)

@@ -44,7 +44,7 @@ assert not wrong, wrong
 
 @pytest.mark.skipif(sys.platform == "darwin", reason="a Mac's torch has pointers of one kind")
 def test_a_device_of_a_later_torch_is_good():
-    """Its data pointers are host addresses, and it asserts that it is called on its queue."""
+    """A later torch has host addresses as data pointers, and asserts that its queue is current."""
     later = {"MPS_EMULATOR_POINTERS": "addresses", "MPS_EMULATOR_ASSERT_QUEUE": "1"}
     result = python("-c", COMPARE_SMALL_PROBLEMS, K2_MPS_FORCE="metal", **later)
     assert result.returncode == 0, result.stderr
@@ -69,7 +69,7 @@ def test_this_machine_counts_times_if_it_is_a_mac():
 
 
 def test_what_an_operation_copies_is_its_own():
-    """The report does not count the copy of the input; large losses copy nothing."""
+    """The report does not count the copy of the input.  Large losses copy nothing."""
     for name in ("ctc_loss", "rnnt_loss_smoothed", "rnnt_loss_pruned", "swoosh_l, swoosh_r"):
         counted = check.measure(name, "large", 0).counted
         assert counted.bytes_to_mps + counted.bytes_to_cpu == 0, name
@@ -92,8 +92,7 @@ def test_the_column_of_what_is_needed_is_there_if_it_has_text(wanted):
 
 @pytest.mark.skipif(sys.platform == "darwin", reason="no test can change the limits of a Mac's GPU")
 def test_a_gpu_that_runs_kernels_with_few_threads():
-    """k2 works with pipelines that allow only 256 threads, as those of kernels with many registers
-    do."""
+    """k2 works with pipelines that allow only 256 threads, as pipelines of large kernels do."""
     variables = {"K2_MPS_FORCE": "metal", "MPS_EMULATOR_MAX_THREADS": "256"}
     result = python("-m", "k2.mps.check", *QUICK, **variables)
     assert result.returncode == check.OK, result.stdout + result.stderr

@@ -36,14 +36,14 @@ def arguments(device: str) -> dict[str, torch.Tensor]:
 
 
 def pruned(function):
-    return lambda of: function(
-        of["logits"][:, :, :2], of["symbols"].long(), of["ranges"], 0, of["boundary"]
+    return lambda given: function(
+        given["logits"][:, :, :2], given["symbols"].long(), given["ranges"], 0, given["boundary"]
     )
 
 
 def of_lm_and_am(function, **scales: float):
-    return lambda of: function(
-        of["lm"], of["am"], of["symbols"], 0, boundary=of["boundary"], **scales
+    return lambda given: function(
+        given["lm"], given["am"], given["symbols"], 0, boundary=given["boundary"], **scales
     )
 
 
@@ -56,24 +56,26 @@ FUNCTIONS = {
     "rnnt_loss_smoothed": of_lm_and_am(
         rnnt_loss.rnnt_loss_smoothed, lm_only_scale=0.1, am_only_scale=0.2
     ),
-    "get_rnnt_logprobs_joint": lambda of: rnnt_loss.get_rnnt_logprobs_joint(
-        of["logits"], of["symbols"].long(), 0, boundary=of["boundary"]
+    "get_rnnt_logprobs_joint": lambda given: rnnt_loss.get_rnnt_logprobs_joint(
+        given["logits"], given["symbols"].long(), 0, boundary=given["boundary"]
     ),
-    "rnnt_loss": lambda of: rnnt_loss.rnnt_loss(
-        of["logits"], of["symbols"].long(), 0, boundary=of["boundary"]
+    "rnnt_loss": lambda given: rnnt_loss.rnnt_loss(
+        given["logits"], given["symbols"].long(), 0, boundary=given["boundary"]
     ),
     "get_rnnt_logprobs_pruned": pruned(rnnt_loss.get_rnnt_logprobs_pruned),
     "get_hat_logprobs_pruned": pruned(rnnt_loss.get_hat_logprobs_pruned),
     "rnnt_loss_pruned": pruned(rnnt_loss.rnnt_loss_pruned),
-    "get_rnnt_prune_ranges": lambda of: rnnt_loss.get_rnnt_prune_ranges(
-        of["px"], of["py"], of["boundary"], 2
+    "get_rnnt_prune_ranges": lambda given: rnnt_loss.get_rnnt_prune_ranges(
+        given["px"], given["py"], given["boundary"], 2
     ),
-    "get_rnnt_prune_ranges_deprecated": lambda of: rnnt_loss.get_rnnt_prune_ranges_deprecated(
-        of["px"], of["py"], of["boundary"], 2
+    "get_rnnt_prune_ranges_deprecated": lambda given: rnnt_loss.get_rnnt_prune_ranges_deprecated(
+        given["px"], given["py"], given["boundary"], 2
     ),
-    "do_rnnt_pruning": lambda of: rnnt_loss.do_rnnt_pruning(of["am"], of["lm"], of["ranges"]),
-    "ctc_loss": lambda of: torch_ctc.ctc_loss(
-        of["am"].transpose(0, 1).log_softmax(-1), of["symbols"], (5, 4), (3, 2)
+    "do_rnnt_pruning": lambda given: rnnt_loss.do_rnnt_pruning(
+        given["am"], given["lm"], given["ranges"]
+    ),
+    "ctc_loss": lambda given: torch_ctc.ctc_loss(
+        given["am"].transpose(0, 1).log_softmax(-1), given["symbols"], (5, 4), (3, 2)
     ),
 }
 
@@ -82,9 +84,11 @@ def values(result) -> list[torch.Tensor]:
     return list(result) if isinstance(result, (tuple, list)) else [result]
 
 
-def compiled(function, of: dict[str, torch.Tensor]) -> tuple[list[torch.Tensor], list[str]]:
-    """Compiles and calls a function; returns its result, and the operators of its graphs that read
-    a tensor."""
+def compiled(function, given: dict[str, torch.Tensor]) -> tuple[list[torch.Tensor], list[str]]:
+    """Compiles and calls a function.
+
+    Returns the function's result, and the operators of its graphs that read a tensor.
+    """
     operators = []
 
     def backend(module, inputs):
@@ -92,17 +96,17 @@ def compiled(function, of: dict[str, torch.Tensor]) -> tuple[list[torch.Tensor],
         return module.forward
 
     torch._dynamo.reset()
-    return values(torch.compile(function, backend=backend)(of)), operators
+    return values(torch.compile(function, backend=backend)(given)), operators
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_no_graph_on_mps_has_the_operators_of(name):
-    of = arguments("mps")
-    found, operators = compiled(FUNCTIONS[name], of)
-    # The test's own operators, which make the arguments, are left out.
+    given = arguments("mps")
+    found, operators = compiled(FUNCTIONS[name], given)
+    # These operators are the test's own, and make the arguments.
     assert set(operators) <= {"long", "getitem", "transpose", "log_softmax"}, operators
-    for one, other in zip(found, values(FUNCTIONS[name](of)), strict=True):
-        assert torch.equal(one, other)
+    for from_compiled, expected in zip(found, values(FUNCTIONS[name](given)), strict=True):
+        assert torch.equal(from_compiled, expected)
 
 
 def test_every_function_of_the_module_is_here():
@@ -116,6 +120,6 @@ def test_every_function_of_the_module_is_here():
 
 
 def test_graphs_for_the_cpu_have_them():
-    """The test records a graph's operators, and leaves those of other devices alone."""
+    """The test records operators of graphs, and k2 leaves other devices than mps alone."""
     _, operators = compiled(FUNCTIONS["get_rnnt_logprobs_joint"], arguments("cpu"))
     assert len(operators) > 10

@@ -1,8 +1,8 @@
 """CTC without a lattice on mps, compared with CTC by the lattice on the CPU.
 
-The kernels keep the same arcs as the CPU, to the bit.  The loss is the CPU's float64 rounded to
-float32, because the kernels sum with about 48 bits.  The gradient is a sum of posteriors, each
-with an error of 3 roundings.  Its tolerance is relative to the largest value of the gradient.
+The kernels keep the same arcs as the CPU, to the bit.  The kernels sum with about 48 bits, so the
+loss is the CPU's float64 rounded to float32.  A gradient is a sum of posteriors, each with an error
+of 3 roundings.  The tolerance of a gradient is relative to its largest value.
 """
 
 import math
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.usefixtures("metal")
 
 
 class Case:
-    """Random input of ctc_loss, with decoding graphs of the kind `kind`."""
+    """Random input of ctc_loss, with decoding graphs of kind `kind`."""
 
     def __init__(self, seed, kind, num_frames=40):
         torch.manual_seed(seed)
@@ -49,8 +49,8 @@ class Case:
 
 
 def assert_losses_agree(mps, cpu, atol=1e-12, rtol=1.2e-7):
-    # One unit in the last place of float32.  Near 0, where scores cancel, the error is the absolute
-    # one of float64.
+    # One unit in the last place of float32.  Near 0, where scores cancel, only float64's absolute
+    # error is left.
     torch.testing.assert_close(mps.cpu(), cpu, atol=atol, rtol=rtol)
 
 
@@ -64,10 +64,13 @@ FLOAT_ERROR = 4e-6
 
 
 def assert_as_cpu(case, double=True, atol=FLOAT_ERROR, error=1e-5, **arguments):
-    """Asserts that the results of the kernels equal those of the CPU in float64; returns the
-    losses.
+    """Asserts that the results of the kernels equal those of the CPU in float64.
 
-    atol, error: with double=False, of a loss, and of the largest value of a gradient.
+    Args:
+      atol: the absolute tolerance of a loss with double=False.
+      error: the tolerance of a gradient with double=False, relative to its largest value.
+    Returns:
+      The losses.
     """
     cpu, cpu_grads = case.losses("cpu", **arguments)
     mps, mps_grads = _on_metal(case, use_double_scores=double, **arguments)
@@ -167,7 +170,7 @@ def test_a_sequence_has_the_same_bits_in_any_batch(double):
 
 
 def _peak(function):
-    """The peak of the bytes in use during a call, beyond those before the call."""
+    """How far the bytes in use rise during a call, at their peak."""
     torch.mps.synchronize()
     before = torch.accelerator.memory_allocated()
     torch.accelerator.reset_peak_memory_stats()
@@ -222,7 +225,7 @@ def test_the_best_path_stays_with_any_beam():
     dense = k2.DenseFsaVec(case.log_probs, case.segments)
     lattice = k2.intersect_dense(case.graph, dense, output_beam=100.0)
     best = -lattice.get_tot_scores(use_double_scores=True, log_semiring=False)
-    # One path or a few, whose scores of about -1e5 differ only by rounding.
+    # There is one path, or a few paths with scores of about -1e5 that differ only by rounding.
     torch.testing.assert_close(loss.cpu().double(), best, atol=0, rtol=1e-4)
     assert torch.isfinite(grad).all() and grad.abs().sum() > 0
 
@@ -246,13 +249,13 @@ def test_of_equal_paths_the_first_one_stays():
 
 def _graph_with_label(label):
     graph = k2.ctc_graph([[1, 2]], device=MPS)
-    # An edit in place, by the GPU: the host does not know the label.
+    # The GPU edits the label in place, so the host does not know the new label.
     graph.labels[graph.labels == 2] = label
     return graph
 
 
 class WrongLabel:
-    """A decoding graph with a label that has no column of scores, and such scores on mps."""
+    """A decoding graph and scores on mps, which have no column for one of the graph's labels."""
 
     def __init__(self):
         case = Case(7, "ctc")

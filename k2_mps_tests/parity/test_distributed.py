@@ -31,7 +31,7 @@ def start(store, rank):
 
 @pytest.fixture(scope="module")
 def both(tmp_path_factory):
-    """Calls a function of this file in both processes; returns what each returns."""
+    """Calls a function of this file in both processes; returns both results."""
     store = tmp_path_factory.mktemp("store") / "store"
     context = multiprocessing.get_context("spawn")
     pools = [
@@ -287,8 +287,7 @@ def _new_model():
 
 
 def averaged_gradients(settings, use_all, hook=None):
-    """The gradients that DDP averages, and the average of the gradients that each rank computes
-    alone."""
+    """The gradients that DDP averages, and the average of what each rank computes alone."""
     model = _new_model()
     if dist.get_rank() == 1:
         for parameter in model.parameters():

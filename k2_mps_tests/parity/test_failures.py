@@ -1,7 +1,7 @@
-"""A command buffer that the GPU does not complete is an error of k2, for each kind of operation.
+"""Each kind of k2's operations raises an error if the GPU does not complete a command buffer.
 
 Metal ends a command buffer that takes too long, finds no memory, or touches memory that is not
-there.  Before torch 2.15, torch does not notice that.
+there.  A torch before 2.15 does not notice the end.
 """
 
 import sys
@@ -17,7 +17,7 @@ if sys.platform == "darwin":
     pytest.skip("only the emulated device fails on request", allow_module_level=True)
 from mps_emulator import failing_command_buffer  # noqa: E402
 
-# The kernel's label, then Metal's text.
+# k2's message has the kernel's label, then Metal's text.
 MESSAGE = r"did not complete k2 \w+.*: Caused GPU Timeout Error .* not valid"
 
 
@@ -55,7 +55,7 @@ def test_forward(name):
     with failing_command_buffer(), pytest.raises(RuntimeError, match=MESSAGE):
         calls.result(call, variables)
         _wait()
-    _wait()  # A second call does not throw the same failure again.
+    _wait()  # k2 reports a failure once.
     again = calls.result(call, calls.variables())
     assert_equal(again, right.detach().cpu().requires_grad_(right.requires_grad))
 
@@ -94,7 +94,7 @@ def test_a_launch_reports_an_earlier_failure():
 
 
 def test_one_of_several_command_buffers():
-    """The error belongs to the command buffer that fails, and names its kernels once."""
+    """k2's error is about the command buffer that fails, and names each of its kernels once."""
     _wait()
     with failing_command_buffer(3):
         for number in (1, 2, 3, 4):

@@ -1,7 +1,7 @@
 """The gradient of each differentiable operation, against differences of its own results.
 
-These are the only tests of gradients whose reference is no code of k2's: the derivative along
-a line through all inputs is compared with the results at points of this line.
+Other tests of gradients have k2's own code as their reference.  Here the derivative along a line
+through all inputs is compared with the results at points of this line.
 """
 
 import math
@@ -19,14 +19,14 @@ SHORT_STEP = 2.0**-13
 WITH_JUMPS = ("shortest_path", "prune_on_arc_post")
 # These operations draw pseudo-random paths, and any change of the scores gives other paths.
 RANDOM = ("Nbest", "mwer_loss")
-# The backward passes of these need no saved tensor, so a second one does not fail.
+# The backward passes of these operations need no saved tensor, so a second pass does not fail.
 LINEAR = ("DenseFsaVec", "cat")
 # k2 rounds the derivative of a swoosh to 8 bits at random, a number between about -0.1 and 0.9.
 UNIT_OF_SWOOSH = 1 / 255
 
 
 def _cases(without=()):
-    """(name, call, place) for each differentiable operation; place is a value of K2_MPS_FORCE."""
+    """Yields (name, call, value of K2_MPS_FORCE) for each differentiable operation."""
     for row in calls.table("operations.toml")["operations"]:
         if "gradient" not in row:
             continue
@@ -71,8 +71,8 @@ def test_a_gradient_is_that_of_differences(name, call, place, monkeypatch):
     rounding = (_finite(result).abs() * weights).sum().item() * EPS / step
     tolerance = curvature + rounding
     if name == "swoosh_l":
-        # A rounding at random has at most half of a unit as its standard deviation.  One sum of
-        # 16,000 is off by more than four standard deviations; the seed is fixed.
+        # The standard deviation of a random rounding is at most half of a unit.  One of 16,000 sums
+        # is off by more than four standard deviations; here the seed is fixed.
         tolerance += 4 * UNIT_OF_SWOOSH / 2 * math.hypot(*weights.flatten().tolist())
     assert abs(gradient - slope) <= tolerance
     # A test with a larger tolerance would notice too little.

@@ -176,7 +176,7 @@ def test_leaving_python_with_objects_alive():
 
 
 def test_a_million_elements():
-    """A tensor so large that a wrong number of elements, or a 16-bit index, would show."""
+    """A wrong number of elements, or an index of 16 bits, would show in a tensor of this size."""
     torch.manual_seed(5)
     sizes = torch.randint(0, 5, (500_000,), dtype=torch.int32)
     row_splits = torch.nn.functional.pad(sizes.cumsum(0), (1, 0)).int()

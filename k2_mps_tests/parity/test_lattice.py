@@ -1,7 +1,7 @@
-"""Lattices of intersect_dense by Metal: those of the CPU, to the bit.
+"""Metal's intersect_dense gives the CPU's lattices, to the bit.
 
-The tests compare states, arcs, their order, arc maps, properties and gradients.  All
-must be equal, because both sides add in the same order.
+The tests compare states, arcs, their order, arc maps, properties and gradients.  All must be equal,
+because Metal and the CPU add in the same order.
 """
 
 import sys
@@ -157,8 +157,8 @@ def test_batches(seed):
             if log_semiring:  # The GPU's exp() and log() differ from the CPU's.
                 tolerance = {"atol": 1e-3, "rtol": 1e-5}
             elif name == "get_arc_post":
-                # A result is a difference of scores with errors of about 2^-48, on the
-                # CPU 2^-53.  Some scores are 2e10.
+                # A result is a difference of scores, some of which are 2e10.  Metal's scores have
+                # errors of about 2^-48, the CPU's of 2^-53.
                 totals = cpu.get_tot_scores(True, False).detach()
                 largest = totals[totals.isfinite()].abs().max().item()
                 tolerance = {"atol": largest * 2.0**-46, "rtol": 0}

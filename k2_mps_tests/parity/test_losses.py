@@ -83,7 +83,7 @@ def test_memory_of_the_pruned_loss_is_its_gradient():
         loss = k2.rnnt_loss_pruned(logits, symbols, ranges, 0, reduction="sum")
         forward = peak.most
         loss.backward()
-    # px, py and shares of paths are 4.4 MB; a row of logits keeps 12 bytes.
+    # px, py and the shares of paths take 4.4 MB, and each row of logits 12 bytes.
     assert 0 < forward < 10e6
     assert logits.nbytes <= peak.most < 1.05 * logits.nbytes
 

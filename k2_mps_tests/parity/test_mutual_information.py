@@ -1,10 +1,10 @@
 """The Metal kernels of mutual_information_recursion against CPU float64.
 
-Tolerances: the recursion adds S + T terms of the order of the result, each rounded to
-float32, so the error of the value is about (S + T) * eps * |value|, with eps =
-1.2e-7.  Gradients are probabilities, at most 1.  They follow from differences of
-values of this size, so their absolute error is the same.  ``TERMS`` is the part of
-this bound that a test allows: errors have both signs and mostly cancel.
+Tolerances: the recursion adds S + T terms of the order of the result, and rounds each sum to
+float32.  So the error of the value is about (S + T) * eps * |value|, with eps = 1.2e-7.  Gradients
+are probabilities, at most 1.  A gradient follows from differences of such values, so its absolute
+error is the same.  Errors have both signs and mostly cancel, so a test allows a part of this bound,
+``TERMS``.
 """
 
 import _k2
@@ -44,7 +44,7 @@ def run(px, py, boundary, device, dtype):
 def check(px, py, boundary=None):
     B, S = px.shape[:2]
     T = py.shape[2]
-    # float32 inputs for both, so that only the arithmetic differs.
+    # Both devices get float32 inputs, so only the arithmetic differs.
     px, py = px.float().double(), py.float().double()
     ans, px_grad, py_grad = run(px, py, boundary, MPS, torch.float32)
     expected = run(px, py, boundary, "cpu", torch.float64)
@@ -70,7 +70,7 @@ SIZES += [(2, s, t) for s, t in LIMITS]
 @pytest.mark.parametrize("B,S,T", SIZES)
 def test_sizes(B, S, T, modified):
     if modified and S > T > 1:
-        T = S + 3  # Each symbol of x takes a frame, so there would be no path.
+        T = S + 3  # Each symbol of x takes a frame, so with fewer frames there is no path.
     check(*make(B, S, T, modified))
 
 
@@ -90,7 +90,7 @@ def test_no_sequences():
 
 
 BOUNDARIES = {
-    # S, T; then s and t of each sequence's first cell and last cell
+    # The columns: S; T; for each sequence, s and t of the first cell and s and t of the last cell.
     "one band": (
         (8, 12),
         [
@@ -160,8 +160,9 @@ def test_large_negative_numbers_close_paths(modified, value):
 
 
 INF, NAN = float("inf"), float("nan")
-# B, S, T; the numbers in px or py, by their indexes; the tolerance.  Both sides compute in float32,
-# but exp() and log() have errors of an ulp or two in each of S + T steps.
+# The columns: B, S and T; numbers that replace those of px or py, by their indexes; the tolerance.
+# Metal and the CPU compute in float32.  In each of S + T steps, exp() and log() have errors of an
+# ulp or two.
 NOT_FINITE = {
     "no path from row 1 to row 2": ((2, 4, 6), [("px", (0, 1), -INF)], {"atol": 1e-6, "rtol": 0}),
     **{
@@ -247,8 +248,8 @@ def test_gradients_of_half_types(dtype):
     ans, px_grad, py_grad = run(px, py, None, MPS, dtype)
     expected = run(px.float(), py.float(), None, MPS, torch.float32)
     assert torch.equal(ans, expected[0])
-    # Two roundings: of a share, and of its product with the gradient of ans, at most
-    # 3.  Small products are rounded to a multiple of the smallest subnormal number.
+    # A share is rounded, and so is its product with the gradient of ans, which is at most 3.  Small
+    # products are rounded to a multiple of the smallest subnormal number.
     eps = torch.finfo(dtype).eps
     atol = 4 * torch.finfo(dtype).smallest_normal * eps
     torch.testing.assert_close(px_grad, expected[1], rtol=eps, atol=atol)
@@ -262,7 +263,7 @@ def test_joint_recursion_of_half_types(dtype):
     first, second = k2.joint_mutual_information_recursion((px, px), (py, py))
     total = k2.mutual_information_recursion(px + px, py + py)
     assert first.dtype == dtype
-    # Roundings to `dtype`: of each gradient, and of the sum of their products.
+    # Each gradient is rounded to `dtype`, and so is the sum of their products.
     torch.testing.assert_close(
         (first + second).float(), total, atol=0, rtol=4 * torch.finfo(dtype).eps
     )

@@ -50,7 +50,7 @@ def test_refused_with_an_exception(name):
 
 @pytest.mark.parametrize("graph, scores", [("cpu", "mps:0"), ("mps:0", "cpu")])
 def test_two_devices_are_refused_in_one_line(graph, scores, capfd):
-    """The error names both devices; k2's argument_errors_test has the calls that correct it."""
+    """The error names both devices.  k2's argument_errors_test tests the advice in the error."""
     dense = k2.DenseFsaVec(torch.zeros(1, 4, 4, device=scores), _i32([[0, 0, 4]], "cpu"))
     with pytest.raises(RuntimeError) as refused:
         k2.intersect_dense(k2.ctc_graph([[1]], device=graph), dense, 10)

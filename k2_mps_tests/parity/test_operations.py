@@ -13,8 +13,8 @@ OPERATIONS = calls.table("operations.toml")["operations"]
 def _cases():
     """The parameters of the test of places.
 
-    Where both the host and Metal can do an operation, the host does the small problems of the
-    test, and Metal those that it is forced to.
+    Some operations can run on the host and in Metal.  The test's problems are small, so they run on
+    the host, and in Metal only if K2_MPS_FORCE says so.
     """
     for operation in OPERATIONS:
         places = operation["on"], operation.get("gradient")
@@ -29,11 +29,11 @@ def _cases():
 
 
 def _where(counted, moved=()):
-    """The place of an operation, by its counts.
+    """The place in which an operation ran, judged by its counts.
 
     Args:
-      moved: the tensors that k2.mps.bridge took to the CPU.  k2 counts only copies
-        that torch does not make.
+      moved: the tensors that k2.mps.bridge took to the CPU.  torch makes these copies, and k2's
+        counters count only the others.
     """
     if counted.dispatches:
         return "metal"
@@ -46,8 +46,8 @@ def _where(counted, moved=()):
     return "host" if counted.gates else "aten"
 
 
-# In bytes.  Host code makes small arrays on the CPU, like the pointers to the FSAs of
-# a batch, and moves them.  The FSAs and ragged tensors here are larger.
+# Larger copies, in bytes, are of FSAs and ragged tensors.  Host code also makes small arrays on the
+# CPU and moves them, like the pointers to the FSAs of a batch.
 SMALL = 600
 
 

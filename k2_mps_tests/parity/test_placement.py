@@ -1,4 +1,4 @@
-"""Operations that the host or Metal can run: the choice, and equal results.
+"""Operations that the host or Metal can run: which of them k2 chooses, and that results are equal.
 
 The kernels' maxima equal the CPU's to the bit, so most comparisons here are exact.
 """
@@ -82,7 +82,7 @@ def test_intersect_dense_goes_by_size(num_frames, where):
     log_probs = _log_probs(num_seqs, num_frames, 6).to(MPS)
     dense = k2.DenseFsaVec(log_probs, _segments([num_frames] * num_seqs))
     count = _dispatches(lambda: k2.intersect_dense(graph, dense, output_beam=5))
-    # Dispatches: the passes, the counts and places of kept states, the lattice.
+    # The dispatches are for the passes, for the counts and places of kept states, and the lattice.
     assert count == {"host": 0, "metal": 4}[where]
 
 
@@ -97,12 +97,12 @@ def test_scores_go_by_size(num_fsas, where, double):
         fsas._invalidate_cache_()
         fsas.get_tot_scores(double, log_semiring=True).backward(grad)
 
-    # Dispatches: the scores of both directions, and their gradient.
+    # The dispatches are for the scores of both directions, and for their gradient.
     assert _dispatches(scores) == {"host": 0, "metal": 2}[where]
 
 
 def _loops(num_arcs, num_fsas=1):
-    """FSAs of two states: one arc ends in the second, all others are loops."""
+    """FSAs of two states: one arc enters the second state, and all other arcs are loops."""
     arcs = torch.tensor([[0, 0, i + 1, 0] for i in range(num_arcs - 1)] + [[0, 1, -1, 0]])
     return k2.create_fsa_vec([k2.Fsa(arcs.int())] * num_fsas).to(MPS)
 
@@ -153,7 +153,7 @@ def test_states_of_a_graph(num_states, placement):
     assert lattice.num_arcs > 0
 
 
-# From 1 to 32 lanes for a state, and more arcs than registers hold.
+# A state has from 1 to 32 lanes, and in some cases more arcs than the registers hold.
 @pytest.mark.parametrize("num_states", [4, 7, 12, 20, 40, 130, 200])
 def test_arcs_of_a_state(num_states, placement):
     graph = k2.create_fsa_vec([_dense_graph(num_states, 5)] * 2)

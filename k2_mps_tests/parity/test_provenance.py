@@ -61,8 +61,10 @@ def test_k2_version_prints_it():
 
 @pytest.fixture
 def installed(tmp_path):
-    """Lays this k2 out as an installed wheel; returns the folder, and a function that runs code
-    there."""
+    """Lays out this k2 as an installed wheel.
+
+    Returns the folder, and a function that runs code there.
+    """
     for path in BUILD.glob("_k2.*"):
         (tmp_path / path.name).symlink_to(path)
     (tmp_path / "k2").symlink_to(Path(k2.__file__).parent)

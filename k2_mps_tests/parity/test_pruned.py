@@ -1,7 +1,7 @@
-"""Lattices of intersect_dense_pruned by Metal: those of the CPU, to the bit.
+"""Metal's intersect_dense_pruned gives the CPU's lattices, to the bit.
 
-The tests compare states, arcs, their order, arc maps, properties and gradients.  All must be equal,
-since each score is a sum of two floats in the same order, or a maximum.
+The tests compare states, arcs, their order, arc maps, properties and gradients.  Each score is a
+maximum, or a sum of two floats in the same order, so all must be equal.
 """
 
 import _k2
@@ -100,7 +100,7 @@ def test_scores_whose_sums_round():
 
 
 def test_a_beam_that_grows_beyond_float():
-    """Fewer states than min_active: the beam becomes larger with each frame."""
+    """There are fewer states than min_active, so the beam becomes larger with each frame."""
     _on_both(*_topo_case([450], active=(50, 100)))
 
 
@@ -143,7 +143,7 @@ def test_the_same_bits_in_all_runs():
 
 
 def test_more_memory_where_the_estimate_was_too_small():
-    """max_active is only advice: many more states are active. The next call allows for that."""
+    """k2 may exceed max_active, and here does by far.  The next call takes enough memory."""
     case = (bush(300), *_topo_case([25, 22], beams=(100.0, 100.0), active=(0, 1))[1:])
     inputs = _inputs_on_mps(case)
     first, _ = waits.counted(lambda: k2.intersect_dense_pruned(*inputs[:-1]))

@@ -1,4 +1,4 @@
-"""OnlineDenseIntersecter by Metal: after every chunk the lattice of the CPU, to the bit.
+"""Metal's OnlineDenseIntersecter gives the CPU's lattice after every chunk, to the bit.
 
 The tests compare states, arcs, their order, scores, attributes and properties.
 """
@@ -18,8 +18,7 @@ pytestmark = pytest.mark.usefixtures("metal")
 
 
 class _OnGpu:
-    """Replaces OnlineDenseIntersecter.on_gpu, so that kernels run with `groups` threadgroups for a
-    sequence."""
+    """Replaces OnlineDenseIntersecter.on_gpu: a sequence then gets `groups` threadgroups."""
 
     def __init__(self, on_gpu, groups):
         self.on_gpu, self.groups = on_gpu, groups
@@ -33,7 +32,7 @@ class Streams:
     """An OnlineDenseIntersecter on each device, with the same streams.
 
     Attributes:
-      on_gpu: whether the GPU has all streams of the last call
+      on_gpu: whether all streams of the last call are on the GPU.
     """
 
     def __init__(self, graph, num_streams, *options, groups=0):
@@ -47,11 +46,10 @@ class Streams:
         self.on_gpu = None
 
     def decode(self, log_probs, lengths):
-        """Decodes a chunk of some streams, compares the lattices and returns that of mps.
+        """Decodes a chunk of some streams, compares the lattices and returns mps's lattice.
 
         Args:
-          lengths: from the stream's name to the number of frames; rows of `log_probs` are in
-            its order.
+          lengths: {name of a stream: number of frames}, in the order of the rows of `log_probs`.
         """
         segments = torch.tensor([[i, 0, n] for i, n in enumerate(lengths.values())])
         before = [self.states.get(name, (None, None)) for name in lengths]
@@ -193,7 +191,7 @@ def test_the_host_has_streams_that_it_began(monkeypatch):
 
 
 def test_too_little_memory_is_known_to_the_next_chunk():
-    """max_active is only advice: many more states are active."""
+    """k2 may exceed max_active, and here does by far."""
     streams = Streams(bush(300), 1, 100.0, 100.0, 0, 1)
     dense = k2.DenseFsaVec(_log_probs(1, 9).to(MPS), torch.tensor([[0, 0, 9]], dtype=torch.int32))
     found = []

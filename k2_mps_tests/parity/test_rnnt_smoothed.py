@@ -1,7 +1,7 @@
 """rnnt_loss_smoothed and rnnt_loss_simple in Metal against CPU float64.
 
-k2/python/tests/mps_rnnt_smoothed_test.py has the kinds of losses; here are sizes, large logits
-and odd inputs.  A tolerance is relative to the norm of a tensor.
+k2/python/tests/mps_rnnt_smoothed_test.py tests the kinds of losses.  The tests here are of sizes,
+large logits and odd inputs.  A tolerance is relative to the norm of a tensor.
 """
 
 import k2
@@ -27,7 +27,7 @@ def results(function, lm, am, device, dtype):
 
 
 def smoothed(symbols, scales=(0.25, 0.0), boundary=None, **rest):
-    """The smoothed loss as a function of lm and am; without scales, the simple one."""
+    """The smoothed loss as a function of lm and am; without scales, the simple loss."""
 
     def function(lm, am):
         bound = None if boundary is None else boundary.to(am.device)
@@ -46,7 +46,8 @@ def check(function, lm, am, tolerance):
         assert (a - b).norm() <= tolerance * b.norm(), ((a - b).norm() / b.norm(), b.norm())
 
 
-# Symbols, frames, logits: the smallest; the tiles of 32; and bands of 256 rows of the recursion.
+# Numbers of symbols, of frames and of logits: the smallest; around the tiles of 32; and around the
+# bands of the recursion, which have 256 rows.
 SIZES = [(0, 1, 1), (1, 1, 2), (0, 40, 33), (31, 32, 5), (32, 63, 70), (33, 95, 31), (260, 300, 3)]
 
 
@@ -61,7 +62,7 @@ def test_sizes(S, T, C, rnnt_type):
 @pytest.mark.parametrize("am_scale", [0.0, 0.1])
 @pytest.mark.parametrize("scale", [2, 10, 40])
 def test_large_logits(scale, am_scale):
-    """At 30 times N(0, 1), torch's float32 products gave errors of 15%."""
+    """With logits of 30 times N(0, 1), torch's float32 products would give errors of 15%."""
     lm, am, symbols = make(2, 15, 60, 500, scale)
     check(smoothed(symbols, (0.25, am_scale), reduction="sum"), lm, am, 1e-4)
 
@@ -83,7 +84,7 @@ def test_autocast_changes_nothing(dtype, scale):
 
 
 def test_what_is_scaled_by_zero_does_not_count():
-    """A part that is scaled by 0 does not count, not even if it is infinite."""
+    """A part of the loss with scale 0 does not count, even if the part is infinite."""
     lm, am, symbols = make(2, 4, 9, 6)
     lm[0, 1, symbols[0, 1]] = float("-inf")
     for scales in ((0.0, 0.0), (0.5, 0.5), (1.0, 0.0), (0.0, 1.0)):
@@ -91,7 +92,7 @@ def test_what_is_scaled_by_zero_does_not_count():
             assert x.isfinite().all(), scales
 
 
-# Places in the logits of sequence 0; symbol 5 is in no sequence.
+# Places in the logits of sequence 0, by name.  No sequence has symbol 5.
 PLACES = {
     "first position": ("lm", (0, 0, 5)),
     "position": ("lm", (0, 2, 5)),
@@ -121,7 +122,7 @@ def _with_nan(place, scales, bounded, rnnt_type):
 @pytest.mark.parametrize("bounded", [False, True])
 @pytest.mark.parametrize("place", PLACES)
 def test_a_nan_makes_the_smoothed_loss_nan(place, bounded, rnnt_type):
-    """The sequence of the NaN; on the CPU, a NaN of lm reaches the other sequences, too."""
+    """Only the NaN's sequence has a NaN.  On the CPU, a NaN of lm reaches the others as well."""
     (loss, *grads), (expected, *_) = _with_nan(place, (0.25, 0.0), bounded, rnnt_type)
     assert loss[0].isnan() and loss[1].isfinite() and expected[0].isnan()
     assert all(grad.isnan().any() for grad in grads)
@@ -131,7 +132,7 @@ def test_a_nan_makes_the_smoothed_loss_nan(place, bounded, rnnt_type):
 @pytest.mark.parametrize("bounded", [False, True])
 @pytest.mark.parametrize("place", PLACES)
 def test_a_nan_does_to_the_simple_loss_what_it_does_on_the_cpu(place, bounded, rnnt_type):
-    """The loss may be NaN, infinite, or finite: a path that is NaN may be dropped."""
+    """The loss may be NaN, infinite or finite: k2 may drop a path whose score is NaN."""
     (loss, *grads), (expected, *_) = _with_nan(place, None, bounded, rnnt_type)
     assert loss[0].isnan() == expected[0].isnan() and loss[0].isinf() == expected[0].isinf()
     assert loss[1].isfinite()

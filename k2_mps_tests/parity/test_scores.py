@@ -42,8 +42,8 @@ def _assert_double(results, placement, log_semiring=True):
         return
     assert mps.device == mps_grad.device == MPS
     mps, cpu = mps.cpu(), cpu.float()
-    # A result near 0 is a difference of scores of up to 1000 with errors of about
-    # 2^-48, on the CPU 2^-53.
+    # A result near 0 is a difference of scores of up to 1000.  Metal's scores have errors of about
+    # 2^-48, the CPU's of 2^-53.
     is_lost = (mps - cpu).abs() <= 1000 * 2.0**-44
     assert accuracy.ulps(mps[~is_lost], cpu[~is_lost]) <= accuracy.MAX_ULPS
     largest = cpu_grad.abs().max().item() if cpu_grad.numel() else 0
@@ -52,7 +52,7 @@ def _assert_double(results, placement, log_semiring=True):
 
 def _assert_as_cpu(fsas, name, log_semiring, placement, double=True, columns=1):
     size = len(getattr(fsas, name)(True, log_semiring))
-    # Powers of two: exact in float32, so both sides get the same gradient.
+    # Powers of two are exact in float32, so both devices get the same gradient.
     upstream = 2.0 ** torch.randint(-3, 3, (size, columns))
     results = [
         _results(fsa, name, double or is_reference_double(fsa, placement), log_semiring, upstream)
@@ -67,8 +67,7 @@ def _assert_as_cpu(fsas, name, log_semiring, placement, double=True, columns=1):
 @pytest.mark.parametrize("columns", [1, 3], ids=["contiguous", "strided"])
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_random_fsas(name, columns, double, log_semiring, placement):
-    """If double precision is off, the host runs the CPU's code, and Metal still gives double
-    precision."""
+    """Without double precision the host runs the CPU's code; Metal still has double precision."""
     _assert_as_cpu(random_fsa_vec(), name, log_semiring, placement, double, columns)
 
 

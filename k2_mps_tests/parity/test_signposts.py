@@ -126,7 +126,7 @@ def test_there_is_one_wait_for_each_gate():
 
 
 def test_tracing_may_be_always_on():
-    """An environment variable is for tools that do not turn dynamic tracing on."""
+    """Some tools do not turn on dynamic tracing; for them there is an environment variable."""
     code = (
         "import k2, mps_emulator\n"
         "with mps_emulator.trace() as trace:\n"

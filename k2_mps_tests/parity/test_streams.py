@@ -1,8 +1,8 @@
 """k2 and torch.mps.Stream, which torch has from 2.15 on.
 
 A wait of k2 covers the work of all streams and threads, as torch.mps.synchronize() does.  A kernel
-of k2 goes to the current stream of the thread that launches it: the caller's; in backward(), that
-of the forward pass, which autograd sets; in k2's own threads, the default one.
+of k2 goes to the current stream of the thread that launches the kernel.  In backward(), autograd
+sets the stream of the forward pass.  k2's own threads have the default stream.
 """
 
 import math

@@ -37,9 +37,9 @@ def _worst_ulps(found, expected):
     rounded = expected.astype(np.float32)
     special = ~np.isfinite(rounded)
     np.testing.assert_array_equal(found[special], rounded[special])
-    known = ~special & (np.abs(expected) > FLOAT64_DIGITS)
-    unit = np.spacing(np.abs(rounded[known])).astype(np.float64)
-    return (np.abs(found[known] - expected[known]) / unit).max()
+    judged = ~special & (np.abs(expected) > FLOAT64_DIGITS)
+    unit = np.spacing(np.abs(rounded[judged])).astype(np.float64)
+    return (np.abs(found[judged] - expected[judged]) / unit).max()
 
 
 def _all_sorts_of_floats():
@@ -110,9 +110,10 @@ def test_the_gradient_is_right_on_average(kind, value):
     x = torch.full((count,), value, device="mps", requires_grad=True)
     getattr(k2, f"swoosh_{kind}")(x).sum().backward()
     _, deriv = _expected(torch.tensor([value]), kind)
-    # A rounding has a standard deviation of at most STEP / 2, so the mean of 100,000 has one of
-    # STEP / 632.  Rounding down, or a bias of a 63rd of a step, would be ten of these deviations.
-    # The test fails at five, which a right generator exceeds once in two million runs.
+    # The standard deviation of a rounding is at most STEP / 2, and that of the mean of 100,000
+    # roundings STEP / 632.  Rounding down, or a bias of a 63rd of a step, would be ten standard
+    # deviations of the mean.  The test fails at five, which a right generator exceeds once in two
+    # million runs.
     assert abs(x.grad.cpu().double().mean().item() - deriv.item()) <= 5 * STEP / 2 / count**0.5
 
 
@@ -139,7 +140,7 @@ def test_manual_seed_repeats_the_random_numbers():
     first, second = _kept(x), _kept(x)
     torch.manual_seed(1)
     assert torch.equal(_kept(x), first) and torch.equal(_kept(x), second)
-    # 1,000 coins that agree by chance: once in 10^301.
+    # By chance, 1,000 elements would agree once in 10^301 runs.
     assert not torch.equal(first, second)
 
 
@@ -166,7 +167,8 @@ def test_dropout_does_not_bias_the_rounding():
     kept = (y != 0).cpu()
     _, deriv = _expected(torch.tensor([1.7]), "r")
     mean = x.grad.cpu()[kept].double().mean().item()
-    # As above for about half as many; the factor of 2 is dropout's.
+    # As in the test without dropout, for about half as many roundings.  Dropout doubles the kept
+    # gradients, and with them the errors.
     assert abs(mean - 2 * deriv.item()) <= 2 * 5 * STEP / 2 / (0.45 * count) ** 0.5
 
 
@@ -229,7 +231,7 @@ def test_layouts(kind, dtype, layout):
     x = _on_mps((x if x._base is None else x._base).to(dtype).as_strided(*_view(x)))
     leaf = x.detach().requires_grad_(True)
     y = getattr(k2, f"swoosh_{kind}")(leaf)
-    # The order of the gradient's axes is another one.
+    # The axes of the gradient are in another order than those of the input.
     upstream = torch.linspace(1, 2, y.numel(), device="mps").view(y.shape[::-1])
     upstream = upstream.permute(*reversed(range(y.dim())))
     (grad,) = torch.autograd.grad(y, leaf, upstream)

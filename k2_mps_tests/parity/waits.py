@@ -7,10 +7,10 @@ import torch
 
 
 def counted(function):
-    """Calls a function; returns how often the call waited, and k2's counters.
+    """Calls a function; returns how often the call waited for the GPU, and k2's counters.
 
-    k2 takes a long gate for a wait, and a gate is long where the thread loses its processor.  The
-    emulated device knows which waits find work in flight, so there its number is the first one.
+    k2 takes a long gate for a wait, and a gate is also long if the thread loses its processor.  The
+    emulated device knows which waits find work in flight, so on it the first result is its count.
     """
     torch.mps.synchronize()
     if sys.platform == "darwin":

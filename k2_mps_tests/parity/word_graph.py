@@ -1,7 +1,7 @@
 """A decoding graph of the size that speech recognition has: words, their tokens and a bigram.
 
-All of it is random.  The graph is what composing a CTC topology, a lexicon and a bigram gives,
-without epsilons: dense intersection has no arcs without a frame.
+The graph is random.  It is the composition of a CTC topology, a lexicon and a bigram.  The graph
+has no epsilons, because in dense intersection each arc takes a frame.
 """
 
 import k2
@@ -12,13 +12,16 @@ FINAL_SCORE, BACKOFF_SCORE = -1.1, -2.3
 
 
 class _Arcs:
-    """Arcs of the lexicon and the bigram, in parts."""
+    """Collects arcs of the lexicon and the bigram."""
 
     def __init__(self):
         self.parts = []
 
     def add(self, src, dest, token, score, word=0):
-        """Adds arcs; numbers stand for arrays.  word: of an arc that ends a word, else 0."""
+        """Adds arcs, given as arrays, or as numbers that all arcs share.
+
+        word: the word that an arc ends, else 0.
+        """
         columns = np.broadcast_arrays(src, dest, token, score, word)
         self.parts.append([np.asarray(column, np.float64).ravel() for column in columns])
 
@@ -34,13 +37,13 @@ class _Arcs:
 def word_graph(num_words: int, num_tokens: int, num_next: int) -> k2.Fsa:
     """Returns an FsaVec of one graph, with aux_labels.
 
-    A state for each word has `num_next` words that follow it, each by tokens of its own, and the
-    tree of all words, at a cost.
+    There is a state for each word.  From this state, `num_next` words can follow, each by a chain
+    of states of its own.  At a cost, every other word can follow, by the tree of all words.
 
     Args:
-      num_words: labels of words are 1 to num_words.
-      num_tokens: labels of tokens are 1 to num_tokens; label 0 is CTC's blank.
-      num_next: the words that the bigram knows after each word.
+      num_words: the labels of words are 1 to num_words.
+      num_tokens: the labels of tokens are 1 to num_tokens; label 0 is CTC's blank.
+      num_next: how many words the bigram has after each word.
     """
     random = np.random.default_rng(num_words)
     lengths = random.integers(2, 8, num_words)
@@ -79,7 +82,7 @@ def word_graph(num_words: int, num_tokens: int, num_next: int) -> k2.Fsa:
 
 def _add_tree(arcs, num_states, tokens, lengths, scores):
     """Adds a tree of all words, which begins in state 0; returns the number of states."""
-    states = np.zeros(len(tokens), np.int64)  # that each word has come to
+    states = np.zeros(len(tokens), np.int64)  # the state that each word's path has reached
     for i in range(tokens.shape[1]):
         ends = lengths == i + 1
         arcs.add(states[ends], 1 + np.flatnonzero(ends), tokens[ends, i], scores[ends],
@@ -94,7 +97,10 @@ def _add_tree(arcs, num_states, tokens, lengths, scores):
 
 
 def _with_ctc(num_states, num_words, src, dest, token, score, word):
-    """The composition with CTC's topology: state s becomes 2 * s, and 2 * s + 1 after a token."""
+    """Composes a graph with CTC's topology.
+
+    State s becomes two states: 2 * s after a blank, and 2 * s + 1 after a token.
+    """
     entered_by = np.zeros(num_states, np.int64)
     entered_by[dest] = token
     entered = np.flatnonzero(entered_by)

@@ -119,9 +119,9 @@ def numbers_of(element):
     element = element.get_canonical()
     name = _QUALIFIER.sub("", element.spelling).strip()
     atomic = _ATOMIC.fullmatch(name)
-    known = _NUMBERS.get(atomic[1] if atomic else name)
-    if known is not None:
-        return known
+    number = _NUMBERS.get(atomic[1] if atomic else name)
+    if number is not None:
+        return number
     if element.get_array_size() >= 0:
         return numbers_of(element.element_type)
     fields = {numbers_of(field.type) for field in element.get_fields()}

@@ -251,9 +251,9 @@ def _read_builtin(report, cursor, attribute):
         components = scalar.element_count
         scalar = scalar.element_type.get_canonical()
     most = 1 if attribute in names.BUILTINS_OF_ONE_DIMENSION else 3
-    known = {TypeKind.USHORT: "ushort", TypeKind.UINT: "uint"}.get(types.kind_of(scalar))
+    scalar_name = {TypeKind.USHORT: "ushort", TypeKind.UINT: "uint"}.get(types.kind_of(scalar))
     spelling = types.plain_type(cursor.type)
-    if known is None or components > most:
+    if scalar_name is None or components > most:
         return report.refuse(cursor, f"type '{spelling}' is not valid for attribute '{attribute}'")
     return Parameter(
         names.original(cursor.spelling),
@@ -261,7 +261,7 @@ def _read_builtin(report, cursor, attribute):
         spelling,
         builtin=attribute,
         components=components,
-        scalar=known,
+        scalar=scalar_name,
     )
 
 
