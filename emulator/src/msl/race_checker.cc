@@ -75,7 +75,7 @@ void RaceChecker::Begin(const Dispatch &dispatch,
   touched_.clear();
   std::fill(std::begin(recent_pages_), std::end(recent_pages_), RecentPage());
   threadgroup_words_.resize(threadgroup_bytes / 4);
-  told_.clear();
+  passed_on_.clear();
   if (dispatch.concurrent_group == 0 ||
       dispatch.concurrent_group != concurrent_group_)
     former_.clear();
@@ -102,9 +102,9 @@ Accesses RaceChecker::AccessesSoFar() const {
 
 void RaceChecker::NoteTouched(uintptr_t word, const Record &record) {
   const uintptr_t page = word / kPage;
-  auto &[known, touched] = recent_pages_[page % std::size(recent_pages_)];
-  if (touched == nullptr || known != page) {
-    known = page;
+  auto &[recent_page, touched] = recent_pages_[page % std::size(recent_pages_)];
+  if (touched == nullptr || recent_page != page) {
+    recent_page = page;
     touched = &touched_[page];
   }
   uint8_t *bits = record.Writes() ? touched->written : touched->read;
@@ -115,8 +115,8 @@ void RaceChecker::BeginThreadgroup(unsigned threads) {
   const unsigned *position = launch_->threadgroup_position;
   const unsigned *count = launch_->threadgroup_count;
   group_ = position[0] + count[0] * (position[1] + count[1] * position[2]);
-  // Epochs begin at 1: Progress::epoch is 0 for a threadgroup of which nothing
-  // is known.
+  // Epochs begin at 1.  Progress::epoch is 0 for a threadgroup of which no
+  // access has surely happened.
   epoch_[kDevice] = epoch_[kThreadgroup] = 1;
   threads_.assign(threads, Thread());
   initialized_.assign(threadgroup_bytes_, 0);
@@ -164,10 +164,11 @@ void RaceChecker::Access(unsigned thread, const void *address, size_t size,
   }
 
   if (fences_used_ && (flags & kMpsEmulatorMslAtomic)) {
-    Clock &told = told_[begin];
-    // Fence() makes `seen` known to this thread.
-    Join(&threads_[thread].seen, told);
-    if (flags & kMpsEmulatorMslWrite) Join(&told, threads_[thread].released);
+    Clock &passed_on = passed_on_[begin];
+    // Fence() adds `seen` to the thread's past.
+    Join(&threads_[thread].seen, passed_on);
+    if (flags & kMpsEmulatorMslWrite)
+      Join(&passed_on, threads_[thread].released);
   }
 }
 
@@ -181,8 +182,8 @@ bool RaceChecker::IsInBuffer(unsigned thread, uintptr_t begin, size_t size,
   if (begin - reinterpret_cast<uintptr_t>(launch_) < sizeof(*launch_))
     return false;
   const uintptr_t page = begin / kPage;
-  uintptr_t &known = library_pages_[page % std::size(library_pages_)];
-  if (page == known) return false;
+  uintptr_t &library_page = library_pages_[page % std::size(library_pages_)];
+  if (page == library_page) return false;
   const Buffer *near = nullptr;  // the nearest buffer
   uintptr_t distance = UINTPTR_MAX;
   const Buffer *hit = nullptr;
@@ -218,7 +219,7 @@ bool RaceChecker::IsInBuffer(unsigned thread, uintptr_t begin, size_t size,
   // Constants at program scope are in the kernel's library.
   Dl_info library;
   if (dladdr(reinterpret_cast<void *>(begin), &library) != 0) {
-    known = page;
+    library_page = page;
     return false;
   }
   std::string where = " outside of every buffer of the dispatch";
@@ -271,9 +272,9 @@ RaceChecker::Word &RaceChecker::WordAt(uintptr_t word, Memory memory) {
 void RaceChecker::AccessWord(unsigned thread, uintptr_t word,
                              const Record &record, Memory memory) {
   Word &records = WordAt(word, memory);
-  // The same access, which was compared with the records behind it when they
-  // were added.
-  const auto known =
+  // A record of the same access.  The records after it were compared with this
+  // access when they were added.
+  const auto same =
       std::find_if(records.begin(), records.end(), [&](const Record &other) {
         return other.group == record.group && other.thread == record.thread &&
                other.flags == record.flags && other.bytes == record.bytes &&
@@ -281,23 +282,23 @@ void RaceChecker::AccessWord(unsigned thread, uintptr_t word,
                other.simd_epoch == record.simd_epoch &&
                other.fence == record.fence;
       });
-  const bool is_known = known != records.end();
+  const bool is_recorded = same != records.end();
   auto kept = records.begin();
-  for (auto other = records.begin(); other != known; ++other) {
+  for (auto other = records.begin(); other != same; ++other) {
     const bool ordered = IsOrdered(*other, record);
     if (!ordered && record.ConflictsWith(*other)) {
       Report(*other, record, word, memory);
       return;
     }
     // An access that races with an earlier access also races with a write that
-    // is ordered behind the earlier one.  The same holds for two reads.
+    // is ordered after the earlier access.  The same holds for two reads.
     const bool is_covered = ordered && (other->bytes & ~record.bytes) == 0 &&
                             (record.Writes() || !other->Writes()) &&
                             other->IsAtomic() == record.IsAtomic();
     if (!is_covered) *kept++ = *other;
   }
-  records.erase(kept, known);
-  if (is_known) return;
+  records.erase(kept, same);
+  if (is_recorded) return;
   if (records.size() < kMostRecords) {
     records.push_back(record);
     return;
@@ -319,9 +320,9 @@ bool RaceChecker::IsOrdered(const Record &before, const Record &now) const {
       return true;
   }
   if (!fences_used_) return false;
-  const Clock &known = threads_[now.thread].known;
-  auto found = known.find(before.group);
-  if (found == known.end()) return false;
+  const Clock &past = threads_[now.thread].past;
+  auto found = past.find(before.group);
+  if (found == past.end()) return false;
   const auto &[epoch, fences] = found->second;
   if (before.epoch != epoch) return before.epoch < epoch;
   auto last = fences.find(before.thread);
@@ -430,8 +431,8 @@ void RaceChecker::PassThreadgroupBarrier(unsigned mem_flags) {
   ++epoch_[kDevice];
   if (!fences_used_) return;
   Clock all;
-  for (const Thread &thread : threads_) Join(&all, thread.known);
-  for (Thread &thread : threads_) thread.known = all;
+  for (const Thread &thread : threads_) Join(&all, thread.past);
+  for (Thread &thread : threads_) thread.past = all;
 }
 
 void RaceChecker::PassSimdgroupBarrier(unsigned thread, unsigned mem_flags) {
@@ -444,8 +445,8 @@ void RaceChecker::Fence(unsigned thread, unsigned mem_flags) {
   if ((mem_flags & kMemDevice) == 0) return;
   fences_used_ = true;
   Thread &self = threads_[thread];
-  Join(&self.known, self.seen);
-  self.released = self.known;
+  Join(&self.past, self.seen);
+  self.released = self.past;
   Clock own;
   own[group_] = {epoch_[kDevice],
                  {{static_cast<uint16_t>(thread), self.fence++}}};

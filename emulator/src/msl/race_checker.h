@@ -112,7 +112,7 @@ class RaceChecker {
     std::string kernel;
   };
 
-  // The accesses of a threadgroup that are known to have happened: all of
+  // The accesses of a threadgroup that surely have happened: all accesses of
   // earlier epochs, and in this epoch those of some threads up to a fence.
   struct Progress {
     uint32_t epoch = 0;
@@ -123,7 +123,7 @@ class RaceChecker {
   struct Thread {
     uint32_t simd_epoch[kMemories] = {};
     uint32_t fence = 0;
-    Clock known;     // has happened before the thread's present access
+    Clock past;      // what has happened before the thread's present access
     Clock released;  // what an atomic write passes on, since the last fence
     Clock seen;      // what atomic reads received, before the next fence
   };
@@ -193,7 +193,7 @@ class RaceChecker {
   std::string failure_;  // the first failure, which ends the checks
   std::vector<Thread> threads_;
   std::vector<Buffer> buffers_;
-  const Buffer *recent_ = nullptr;    // the last one that a thread accessed
+  const Buffer *recent_ = nullptr;    // the buffer of the last access
   uintptr_t library_pages_[8];        // numbers of pages of a kernel's library
   std::vector<uint8_t> initialized_;  // of each byte of threadgroup memory
   std::unordered_map<uintptr_t, Word> device_words_;  // by their addresses
@@ -201,7 +201,8 @@ class RaceChecker {
   RecentPage recent_pages_[8];
   std::vector<Word> threadgroup_words_;
   std::vector<size_t> used_words_;  // the indexes of words with records
-  std::unordered_map<uintptr_t, Clock> told_;  // by atomic objects
+  // What atomic writes have passed on, by the addresses of atomic objects.
+  std::unordered_map<uintptr_t, Clock> passed_on_;
   uint64_t concurrent_group_ = 0;
   std::unordered_map<uintptr_t, std::vector<Former>> former_;
 };
