@@ -61,8 +61,8 @@ inline Argument In(int32_t number, const torch::Tensor &tensor) {
   return {number, tensor, {}};
 }
 
-// Returns parameters of the kernel, `constant`: the bytes of a struct that host
-// and kernel share, 4096 at most.
+// Returns an argument with the kernel's parameters, `constant`.  The parameters
+// are a struct that host and kernel share, of at most 4096 bytes.
 template <typename T,
           typename = std::enable_if_t<std::is_trivially_copyable<T>::value>>
 inline Argument In(int32_t number, const T &params) {

@@ -45,7 +45,7 @@ struct Costs {
    whether Metal is faster.
 
    The environment variable K2_MPS_FORCE, `host` or `metal`, overrides the
-   estimate; it is read at each call.  Throws if it has another value.
+   estimate.  Each call reads the variable, and throws if it has another value.
 
    @param [in] operation  The operation.
    @param [in] work       Units of work: arcs times frames; for kScores, arcs;
