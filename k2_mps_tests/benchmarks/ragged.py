@@ -107,7 +107,7 @@ def main() -> None:
             line = f"  {size:>8} elements: the host {seconds * 1e6:.1f} us"
             if commands is not None:
                 gpu = commands * COMMAND + num_bytes * size / BANDWIDTH
-                line += f"; the GPU, estimated, {gpu * 1e6:.0f} us, with a wait more"
+                line += f"; the GPU, estimated, {gpu * 1e6:.0f} us; with one more wait,"
                 line += f" {(gpu + WAIT) * 1e6:.0f} us"
             print(line)
 

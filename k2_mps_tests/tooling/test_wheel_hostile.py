@@ -132,7 +132,8 @@ def bomb(path: Path, mebibytes: int) -> None:
 
 
 def limited_index(wheel: Path, seconds: float = 20) -> str:
-    """The error of `wheel index`, which gets 512 MiB of memory and `seconds` of CPU time."""
+    """Runs `wheel index` with at most 512 MiB of memory and `seconds` of CPU time, and returns its
+    error."""
 
     def limit():
         resource.setrlimit(resource.RLIMIT_AS, (512 * MEBIBYTE, 512 * MEBIBYTE))

@@ -174,7 +174,7 @@ class CommandQueue {
     std::string command;
   };
   std::map<uint64_t, std::vector<Untracked>>
-      untracked_;     // by buffers; until a wait
+      untracked_;     // by buffer; a wait empties the map
   std::mutex mutex_;  // protects committed_
   std::deque<std::shared_ptr<CommandBuffer>> committed_;  // and not run
   std::atomic<size_t> commands_left_{0};                  // encoded, not run

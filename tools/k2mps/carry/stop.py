@@ -80,7 +80,7 @@ class Stop:
         return [one for one in names.split() if self._git.text("rev-list", "-1", one, *known)]
 
     def ignored(self) -> list[str]:
-        """The user's files and folders that git ignores: the tool makes none."""
+        """The files and folders that git ignores: the user's, since the tool makes none."""
         how = "ls-files --others --ignored --exclude-standard --directory -z".split()
         return git.split_z(self._git.bytes(*how))
 

@@ -12,7 +12,8 @@ from k2mps.core import errors, pins, process
 # The file in .venv that makes `import k2` load a build.
 REGISTER = "k2mps-build.pth"
 
-# How long a run waits for another one: git of a run that was killed ends within a moment.
+# How long a run waits for another run to end.  If that run was killed, the git command that it
+# started ends soon after.
 _PATIENCE_SECONDS = 1.0
 
 

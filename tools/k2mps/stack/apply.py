@@ -90,13 +90,13 @@ def _check_movable(work: Work, tip: str, left: Sequence[str]) -> None:
 def _has_commits(work: Work, users: Sequence[Commit], tip: str) -> errors.K2mpsError:
     here, old = where(work.checkout), work.applied
     if work.head.branch != BRANCH_REF:
-        advice = f"{here} checkout {work.pin.commit}, to leave them where they are"
+        advice = f"{here} checkout {work.pin.commit} leaves them where they are"
     elif work.changed and work.checkout.is_ancestor(old.tip, work.head.tip):
         # The commits of the new text exist already.
         advice = f"{here} rebase --onto {tip} {old.tip[:12]} {BRANCH}, then k2mps export"
     else:
-        advice = f"k2mps export, to make patches of them; or {here} branch -m {BRANCH} my-{BRANCH},"
-        advice += " to leave them where they are"
+        advice = f"k2mps export makes patches of them; {here} branch -m {BRANCH} my-{BRANCH} leaves"
+        advice += " them where they are"
     return errors.K2mpsError(
         f"{work.checkout.directory} has commits of yours on top of k2",
         why=f"patches/ does not have {errors.some([*map(str, users)])}",

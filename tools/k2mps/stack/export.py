@@ -93,7 +93,8 @@ def merge_base(work: Work) -> Base:
 
 
 def canonical(work: Work, made: Plan, commits: Sequence[Commit]) -> str:
-    """The last of a plan's commits as `apply` makes them, which proves that it can."""
+    """Makes the commits of a plan as `apply` does, and returns the id of the last one.  So the plan
+    is known to apply."""
     start, patches, checkout = 0, made.series.patches, work.checkout
     for patch, commit in zip(patches, commits):
         if not commit.ours or commit.message != patch.commit_message():

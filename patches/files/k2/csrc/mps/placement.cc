@@ -33,8 +33,8 @@ namespace {
 // host   What k2's code for the CPU takes on one core of an x86-64; for
 //        ctc_loss with the lattice and the gradient.
 // step   Four to five times what the kernels take on an NVIDIA H200, in one
-//        wave: 0.75 us, 2.7 us and 2 us; 1.2 us on an H100 for the last one, of
-//        which a round is 384 arcs.
+//        wave: 0.75 us, 2.7 us and 2 us; 1.2 us on an H100 for a round of
+//        intersect_dense_pruned, a step of a frame or 384 arcs.
 // call   200 us for each wait: 150 to 360 us were published for a small kernel
 //        and the wait for it (github.com/JuliaGPU/Metal.jl/pull/783), and
 //        180 us (github.com/ml-explore/mlx/issues/4438).  intersect_dense

@@ -40,7 +40,7 @@ struct PrunedHistory {
 };
 
 // What OnlineDenseIntersecter keeps of a stream between chunks, on the GPU.
-// Chunks do not change it.
+// Each chunk makes a new PrunedStream, and leaves the one before as it is.
 struct PrunedStream {
   int64_t num_frames = 0;
   int32_t num_columns = 0;  // of the scores

@@ -45,7 +45,7 @@ enum PrunedBuffer {
   kPrunedOutBegins,
   kPrunedEntered,
   kPrunedParams,
-  kPrunedDispatch,  // the struct that tells a dispatch its part of the work
+  kPrunedDispatch,  // PrunedStartParams, PrunedPart or PrunedStep
   kPrunedBegins,
   kPrunedRowSplits2,
   kPrunedRowIds1,
@@ -145,7 +145,7 @@ enum PrunedSizes {
   kPrShift = 20,
 };
 
-// What is known of a sequence: its numbers in `infos`.
+// The places of a sequence's numbers in `infos`.
 enum PrunedInfo {
   kPrBest = 0,      // [2], the best score of an arc, of frames t and t + 1
   kPrBeam = 2,      // [2], the bits of the beam
@@ -164,7 +164,8 @@ enum PrunedInfo {
   kPrIsNew = 13,         // whether no chunk came before
   kPrFrozenStates = 14,  // of the lattice, that no later chunk changes
   kPrFrozenArcs = 15,
-  kPrLiveNotProperties = 16,  // of the other arcs, as the three above
+  // As kPrNotProperties, kPrEntered and kPrLeft, of arcs that are not frozen.
+  kPrLiveNotProperties = 16,
   kPrLiveEntered = 17,
   kPrLiveLeft = 18,
   kPrFrameSizes = 19,  // [3][2], states and arcs of the last frames
@@ -174,8 +175,8 @@ enum PrunedInfo {
 enum PrunedErrors {
   kPrSmallRings = 1,   // max_states or max_arcs is too small
   kPrSmallOutput = 2,  // max_out_states or max_out_arcs is too small
-  // The host does what follows, and tells the caller what is wrong if
-  // anything is.
+  // For each of the following, the host does the batch; its own checks raise an
+  // error if the input is wrong.
   kPrScores = 4,      // the best path's score differs forward and backward
   kPrNan = 8,         // a score is NaN or infinity
   kPrBeamRange = 16,  // a beam is not a normal number

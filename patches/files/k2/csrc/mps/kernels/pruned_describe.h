@@ -36,9 +36,10 @@ struct Description {
 };
 
 // Describes arcs `begin` to `end` - 1 of seq.out, of which this thread has
-// every `step`-th one from begin + first on; `first` is a multiple of
-// kPrSimdWidth in lane 0 alone.  All lanes of a simdgroup call it.
-// ends.IsFinal(arc) tells whether an arc enters the final state.
+// every `step`-th one from begin + first on.  All lanes of a simdgroup call
+// this function; their `first` follow each other, from a multiple of
+// kPrSimdWidth in lane 0 on.  ends.IsFinal(arc) returns whether an arc enters
+// the final state.
 template <typename Ends>
 inline void DescribeArcs(Sequence seq, Ends ends, int begin, int end, int first,
                          int step, Description to) {
@@ -48,8 +49,8 @@ inline void DescribeArcs(Sequence seq, Ends ends, int begin, int end, int first,
                  before = seq.out[max(i - 1, 0)];  // NOLINT
     const int of_graph = seq.arcs[arc.graph_arc].label;
     const bool is_final = ends.IsFinal(arc);
-    // Without allow_partial, the host refuses that.  With it, other labels too
-    // may enter the final state.
+    // Without allow_partial, the host refuses another label than -1 on an arc
+    // into the final state.
     if (is_final && !seq.params->allow_partial && of_graph != -1)
       Fail(seq, kPrFinalArcs);
     // As unsigned numbers, label -1 is the largest.

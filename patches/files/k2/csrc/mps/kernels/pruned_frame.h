@@ -21,20 +21,20 @@
 
 #include "k2/csrc/mps/kernels/pruned_memory.h"
 
-// For kernels only: one frame of intersect_dense_pruned, in steps that a
-// barrier parts:
+// For kernels only: one frame of intersect_dense_pruned, in steps with a
+// barrier between them:
 //
 //   Expand         the arcs that leave the frame's states; the best score
 //   Insert         the arcs over the cutoff, into the table of their states
 //   FindFirsts     the first arc into each state
 //   MakeStates     the next frame's states, in the order of their first arcs
-//   Resolve        the states that arcs enter; with it go, without a barrier,
-//                  Expand() of the next frame
-//   ForgetStates   with Insert() of the frame: room in the table
+//   Resolve        the states that arcs enter.  Between this step and Expand()
+//                  of the next frame, no barrier is needed
+//   ForgetStates   room in the table; goes with Insert() of the frame
 //
 // Each takes all simdgroups of a team.  A thread goes through kUnroll arcs at
-// once.  Only maxima and minima are atomic, so
-// the order of the simdgroups does not change a bit.
+// once.  Only maxima and minima are atomic, so the order of the simdgroups does
+// not change a bit.
 
 // Notes an arc with label -1 that leaves a state of the last frame, arcs begin
 // to end - 1.
@@ -243,7 +243,8 @@ inline int InUse(int begin, int end, int size) {
   return end >= begin ? end - begin : end - begin + size;
 }
 
-// Returns the place of the set bit number `nth`, of more than that.
+// Returns the place of the set bit number `nth`, from 0 on; `bits` has more
+// than `nth` set bits.
 inline int NthBit(uint bits, int nth) {
   int place = 0;
   for (int width = kPrSimdWidth / 2; width > 0; width /= 2) {
@@ -256,7 +257,7 @@ inline int NthBit(uint bits, int nth) {
   return place;
 }
 
-// first_live  the first frame whose states and arcs are needed still
+// first_live  the first frame whose states and arcs a later step reads
 inline void MakeStates(Sequence seq, Team team, int t, int first_live) {
   const Frame frame = seq.frames[t], live = seq.frames[first_live];
   const int max_states = seq.params->max_states,

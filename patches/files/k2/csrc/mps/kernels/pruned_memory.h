@@ -87,7 +87,7 @@ struct Sequence {
   device const float *scores;        // from the sequence's first row on
   int num_rows;
   // For each state of the graph, two numbers: the first arc into it that is
-  // over the cutoff, later ~ the number of the state among the next frame's;
+  // over the cutoff, later ~ the number that the state has in the next frame;
   // and Ordered() of the best arc's score.  There is a table for even and one
   // for odd frames.
   device atomic_int *even_table, *odd_table;
@@ -95,8 +95,8 @@ struct Sequence {
   // state that is not kept.  numbers: of states of the lattice.
   device Active *active;
   device int *backward, *num_kept, *numbers;
-  // The ring of max_arcs.  dests: the state of the graph, then the number of
-  // the state among the next frame's, -1 of an arc that is pruned.
+  // The ring of max_arcs.  dests: the state of the graph, later the number that
+  // the state has in the next frame, or -1 if the arc is pruned.
   device int *dests;
   device float *end_scores;
   // Bits of the arcs of one frame.
@@ -213,7 +213,7 @@ struct Step {
   int index;      // of the frame's arcs
   int graph_arc;  // of all graphs
   float forward;  // the score of the state that the arc leaves
-  int lane;       // that has the state
+  int lane;       // the lane whose state the arc leaves
 };
 
 // The states that a simdgroup goes through at once: each lane has one.
@@ -221,7 +221,7 @@ struct Sources {
   bool exists;
   int place;  // in the ring
   Active state;
-  int base, end;  // of the frame's arcs, these states have `base` to end - 1
+  int base, end;  // arcs `base` to end - 1 of the frame leave these states
   int begin;      // the first arc of this lane's state, from `base` on
   int count;      // of the states
 };
@@ -272,7 +272,7 @@ inline Step StepOf(Sources sources, int i, bool exists) {
               lane};
 }
 
-// Visits the arcs of `sources`, `total` ones, 32 at once.
+// Visits the `total` arcs of `sources`, 32 at once.
 template <typename Visitor>
 inline void VisitAll(Team team, Sources sources, int total,
                      thread Visitor &visitor) {

@@ -50,10 +50,10 @@ enum PrunedStreamBuffer {
 };
 
 // All members have the same size and alignment in C++ and in Metal.
-// A stream has a chunk of frames for each call.  Of its earlier frames, those
-// that a pruning concerns still are the first frames of the kernels: frames 0
-// and 1, from which arcs leave, and frame 2, whose states the chunk begins
-// with.  At the beginning of a stream there are fewer.
+// A stream has a chunk of frames for each call.  The next pruning changes the
+// last frames of the chunk before, too.  The kernels count these frames first:
+// frames 0 and 1, which arcs leave, and frame 2, with whose states the chunk
+// begins.  A stream that begins has fewer such frames.
 enum PrunedStreamSizes {
   kPrHistory = 2,
   kPrSaved = kPrHistory + 1,  // frames

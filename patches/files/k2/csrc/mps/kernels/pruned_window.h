@@ -22,7 +22,7 @@
 #include "k2/csrc/mps/kernels/pruned_memory.h"
 
 // For kernels only: the pruning of a window of frames, and what it adds to the
-// lattice, in steps that a barrier parts:
+// lattice, in steps with a barrier between them:
 //
 //   StartBackward  backward scores of the frame after the window
 //   PruneFrame     for each frame of the window, the last one first

@@ -23,7 +23,7 @@
 #include "k2/csrc/torch_util.h"
 #include "k2/python/csrc/torch.h"
 
-// See k2/python/k2/mps/pruned.py for what Python makes of it.
+// k2/python/k2/mps/pruned.py calls these functions.
 inline void PybindMpsPruned(py::module &m) {
 #if K2_WITH_MPS
   py::class_<k2::PrunedLattice, k2::Lattice>(m, "MpsPrunedLattice");

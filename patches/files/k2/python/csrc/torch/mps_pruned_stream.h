@@ -26,7 +26,7 @@
 #include "k2/csrc/torch_util.h"
 #include "k2/python/csrc/torch.h"
 
-// See k2/python/k2/mps/streams.py for what Python makes of it.
+// k2/python/k2/mps/streams.py calls these functions.
 inline void PybindMpsPrunedStream(py::module &m) {
 #if K2_WITH_MPS
   using k2::PrunedChunk;

@@ -25,7 +25,7 @@
 #include "k2/csrc/mps/rnnt_pruned.h"
 #include "k2/python/csrc/torch.h"
 
-// See k2/python/k2/mps/rnnt_pruned.py for what Python makes of it.
+// k2/python/k2/mps/rnnt_pruned.py calls these functions.
 inline void PybindMpsRnntPruned(py::module &m) {
 #if K2_WITH_MPS
   using k2::RnntPruned;

@@ -31,7 +31,7 @@ _LATTICE = 'mps_lattice'
 
 def _make(a_fsas, b_fsas, a_to_b_map: Optional[torch.Tensor],
           output_beam: float, max_states: int, max_arcs: int):
-    '''Return a _k2.MpsLattice, or None if the host must intersect.
+    '''Return a _k2.MpsLattice, or None if the host intersects.
 
     The host intersects if it is faster, if there are no FSAs or no arcs, and
     if k2 refuses the input.

@@ -41,7 +41,7 @@ def on_gpu(graph, num_streams: int, *options):
 
 
 def decode(intersecter, dense_fsas, states: List) -> Optional[Tuple]:
-    '''Decode as ``intersecter.decode``; return None if the host must.'''
+    '''Decode as ``intersecter.decode``; return None if the host decodes.'''
     if intersecter.on_gpu is None or dense_fsas.device.type != 'mps':
         return None
     streams = []
