@@ -18,7 +18,7 @@ import pytest
 HERE = pathlib.Path(__file__).resolve().parent
 # Tests import the programs beside them.
 sys.path.insert(0, str(HERE))
-# cmake and ninja of this Python's environment; the system's can be old, or missing.
+# cmake and ninja come from this Python's environment: the system may have old ones, or none.
 os.environ["PATH"] = os.pathsep.join([os.path.dirname(sys.executable), os.environ["PATH"]])
 # Builds stay here: a later run compiles only the changes.
 BUILD = HERE.parent / "build"
@@ -145,7 +145,7 @@ def in_child(child_server, tmp_path):
 
 @pytest.fixture
 def in_threads():
-    """in_threads(functions): runs each in its own thread, and raises the first exception."""
+    """in_threads(functions): runs each function in its own thread; raises the first exception."""
 
     def run(functions):
         # A pool gives the next function to a thread that is idle already.

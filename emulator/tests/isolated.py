@@ -32,7 +32,7 @@ class _Child(NamedTuple):
 
     process: multiprocessing.Process
     cases: list
-    outcomes: list  # of the first cases, so far
+    outcomes: list  # the outcomes of the cases that the process has judged
     log: BinaryIO  # what the process prints
 
 
@@ -85,7 +85,7 @@ def _how_it_ended(child):
     child.log.seek(0)
     last_line = child.log.read().decode(errors="replace").strip().split("\n")[-1]
     code = child.process.exitcode
-    # The second limit on the processor's time.
+    # SIGXCPU comes from the second limit, of a case that is stuck in C++.
     return "slow" if code == -signal.SIGXCPU else "ended", f"status {code}: {last_line}"
 
 

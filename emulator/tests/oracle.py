@@ -253,7 +253,7 @@ def _as_leaf(value):
 
 
 def _judge_sample(op, case, sample):
-    """Returns whether there was a result to compare; raises mps's error, or Difference."""
+    """Whether there was a result to compare.  Raises mps's error, or Difference."""
     backward = case.direction == "backward"
     try:
         expected, widened = _expected(op, sample, backward, DTYPES[case.dtype])
@@ -267,7 +267,7 @@ def _judge_sample(op, case, sample):
         return False
     if expected is None:
         return True
-    # The sample may give a device, or have no tensor on one.
+    # A sample may name a device itself, or have no tensor on a device.
     on_mps = bool(_tensors(sample)) and "device" not in sample[2]
     if len(found) != len(expected):
         raise Difference("another number of results")
@@ -306,7 +306,7 @@ def _has_samples(op, dtype):
         return False
 
 
-# ---- all of them, each operator in a process of its own
+# ---- all cases, each operator in a process of its own
 
 
 def run(operators, cases):

@@ -73,7 +73,7 @@ def judge(test):
     for _, text in result.failures + result.errors:
         raised = [line for line in text.splitlines() if _RAISED.match(line)]
         if raised and raised[-1].endswith("Slow"):
-            raise isolated.Slow  # unittest took it for a failure
+            raise isolated.Slow  # unittest took the exception for a failure
         return "fails", raised[-1] if raised else text
     if result.unexpectedSuccesses:
         return "fails", "an unexpected success"

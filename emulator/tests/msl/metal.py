@@ -11,7 +11,7 @@ from mps_emulator.replay.player import DTYPES
 
 __all__ = ["CompileError", "Fatal", "Metal", "TYPES", "errors", "floats", "kernels_of", "uint"]
 
-# The scalar types that NumPy has, too.
+# The scalar types of Metal that NumPy has as well.
 TYPES = {name: dtype for name, dtype in DTYPES.items() if name != "bfloat"}
 
 HEADER = "#include <metal_stdlib>\nusing namespace metal;\n"
@@ -37,7 +37,7 @@ class Metal(native.Metal):
 
 
 def kernels_of(source):
-    """What the front end knows of a program's kernels, {name: msl.analysis.kernels.Kernel}."""
+    """The front end's description of a program's kernels, {name: msl.analysis.kernels.Kernel}."""
     with tempfile.NamedTemporaryFile("w", suffix=".metal") as file:
         file.write(HEADER + source)
         file.flush()

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from metal import floats
 
-# (name, declarations, body, the expected values of `out`)
+# The columns: name, declarations, body, the expected values of `out`.
 PROGRAMS = [
     (
         # 1e8 + 1 is not representable as a float.

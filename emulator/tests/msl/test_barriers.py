@@ -113,7 +113,7 @@ def test_unknown_schedule(metal, schedule, value):
         library.run("k", [uint(0)], 1, 1)
 
 
-# The body of a kernel, the sizes of its grid and threadgroups, and parts of the message.
+# The columns: the body of a kernel, the sizes of its grid and threadgroups, parts of the message.
 DIVERGENT = {
     "some threads have returned": (
         """
@@ -272,7 +272,7 @@ template [[host_name("k")]] kernel void k<int, 5>(device ulong *out, uint l);
     assert out.tolist() == [1, 4, 3, 4, 5, 6, 7, 0, 20 + 40]
 
 
-# The program, the arguments of a dispatch, and what the message says.
+# The columns: the program, the arguments of a dispatch, and what the message says.
 REFUSED_DISPATCHES = {
     "unbound buffer": (
         "kernel void k(device float *a, constant float &scale) {}",

@@ -67,7 +67,7 @@ def test_second_process_starts_no_compiler(child, cache):
 
 
 def test_everything_that_counts_is_in_the_key(metal, tmp_path, monkeypatch):
-    """Text and mathematics: three libraries."""
+    """Another text, or another kind of mathematics, gives another library."""
     monkeypatch.setenv("MPS_EMULATOR_CACHE_DIR", str(tmp_path))
     results = []
     for value, options in ((7, {}), (8, {}), (7, {"fast_math": False})):
@@ -95,7 +95,7 @@ def test_damaged_library(child, cache):
     assert stored(child(kernel(12))) == 12
 
 
-# {what: (the body's value, the environment, parts of the message)}
+# {what fails: (the value that the kernel stores, the environment, parts of the message)}
 FAILURES = {
     "refusal": ("nothing", {}, ["undeclared identifier"]),
     "no interpreter": (
@@ -119,23 +119,24 @@ FAILURES = {
 
 class Failure(NamedTuple):
     process: subprocess.CompletedProcess
-    said: list[str]  # parts of the message
+    parts: list[str]  # of the message
     cache: pathlib.Path
 
 
 @pytest.fixture(scope="module", params=FAILURES)
 def failure(run_python_in, request, tmp_path_factory):
     """A compilation that failed in a process of its own."""
-    value, environment, said = FAILURES[request.param]
+    value, environment, parts = FAILURES[request.param]
     folder = tmp_path_factory.mktemp("failure")
     environment = {"MPS_EMULATOR_CACHE_DIR": str(folder / "cache"), **environment}
     process = run_python_in(folder, child_code(kernel(value)), **environment)
     assert process.returncode != 0
-    return Failure(process, said, folder / "cache")
+    return Failure(process, parts, folder / "cache")
 
 
 def test_a_failure_is_explained(failure):
-    assert all(part in failure.process.stderr for part in failure.said), failure.process.stderr
+    for part in failure.parts:
+        assert part in failure.process.stderr
 
 
 def test_a_failure_is_not_kept(failure):

@@ -48,8 +48,8 @@ ANY = np.concatenate(
 UNIT = RANDOM.uniform(-1, 1, 200).astype(np.float32)
 POSITIVE = np.exp(RANDOM.normal(size=200) * 4).astype(np.float32)
 
-# name: (reference in double, arguments).  glibc's single-precision functions
-# are within one unit in the last place, hence the tolerance of two.
+# {name: (reference in double, arguments)}.  glibc's single-precision functions are within one unit
+# in the last place, hence the tolerance of two.
 UNARY = {
     "ceil": (np.ceil, ANY),
     "floor": (np.floor, ANY),
@@ -83,7 +83,7 @@ UNARY = {
 }
 
 X, Y, Z = ANY[:200], ANY[:200][::-1], np.roll(ANY[:200], 7)
-# expression: (reference in double, arguments); metal has one variant of sign.
+# {expression: (reference in double, arguments)}.  sign is in no namespace but metal.
 FUNCTIONS = {
     **{
         f"{space}{name}(x)": (reference, x)
@@ -106,7 +106,7 @@ FUNCTIONS = {
     ),
     "fma(x, y, z)": (lambda x, y, z: x * y + z, X, Y, Z),
 }
-# The error of a sum that cancels is relative to its terms.
+# Where a sum cancels, its error is relative to its terms.
 TOLERANCES = {"fma(x, y, z)": dict(rtol=1e-6, atol=1e-6)}
 
 
@@ -163,7 +163,7 @@ def test_classification(metal):
 
 
 def test_half_precision(metal):
-    """Functions of halves compute in single precision and round once."""
+    """A function of halves computes in single precision, and rounds its result once."""
     x = np.linspace(0.01, 8, 300).astype(np.float16)
     calls = {
         "exp(x)": np.exp,
@@ -356,7 +356,7 @@ static_assert(is_scalar_v<device int *> && is_scalar_v<mem_flags> && !is_scalar_
     )
 
 
-# How `a` is made of the device's d, and goes back to it.
+# {address space: (how `a` is made from the device's `d`, how `d` gets the result)}
 ATOMIC_SPACES = {
     "device": ("device A *a = d;", ""),
     "threadgroup": (

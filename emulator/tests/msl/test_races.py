@@ -36,7 +36,7 @@ LAST_GROUP = """
 """
 FENCE = "atomic_thread_fence(mem_flags::mem_device, memory_order_seq_cst);"
 
-# name: (body, which begins in line 9; what the message says)
+# {name: (body, which begins in line 9; what the message says)}
 RACES = {
     "missing barrier": (
         "s[l] = l;\na[i] = s[(l + 1) % 64];",
@@ -200,7 +200,7 @@ RIGHT = {
 
 
 def run(metal, body, constant=False):
-    """`constant`: binds buffer 0 to parameter c, in constant memory, too."""
+    """Runs a kernel with this body; with `constant`, parameter c is buffer 0 in constant memory."""
     parameters = PARAMETERS
     if constant:
         parameters = PARAMETERS.replace(

@@ -183,9 +183,9 @@ def test_inactive_lanes_are_poison(metal):
     assert (found.view(np.uint32) == 0xC7C7C7C7).all()
 
 
-# The body of a kernel, and what it gives to out[2 * i] and out[2 * i + 1].  Lanes meet
-# at the same call, in the order of the calls in the text; a call in a function is a
-# different call for each call of the function.
+# The columns: the body of a kernel, and what out[2 * i] and out[2 * i + 1] become.  Lanes meet at
+# the same call, in the order of the calls in the text.  A call in a function is a different call
+# for each call of the function.
 EVEN = sum(range(10, 32, 2))
 DIVERGENT = {
     "branches": (
