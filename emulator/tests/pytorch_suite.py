@@ -137,7 +137,9 @@ def main():
             lines.append(f"{table['skips']} tests skip; stated: {content['skips']}")
     print(*lines, sep="\n")
     print(", ".join(f"{number} {outcome}" for outcome, number in table.most_common()), end="")
-    print(f" of {len(outcomes)} tests (emulated); {len(lines)} otherwise than stated")
+    print(
+        f" of {len(outcomes)} tests (emulated); {len(lines)} differences from the list, see above"
+    )
     return 1 if lines else 0
 
 

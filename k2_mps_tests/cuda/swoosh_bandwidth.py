@@ -113,7 +113,10 @@ def _copy(size):
 
 
 def _k2(name, numel):
-    """k2's own function of the same call; None if k2 is not there."""
+    """A function that runs k2's own CUDA code for what the kernel does.
+
+    None without k2, without CUDA in k2, and for kernels in half precision, which k2 lacks.
+    """
     try:
         import k2
     except ImportError:

@@ -67,12 +67,14 @@ def prepare(folder, libdevice):
 
 
 def arguments_of_launches(case, numbers):
-    """The launches of a case, [(threadgroups, names of the arguments with these numbers)].
+    """Returns [(threadgroups, names)], a pair for each launch of a case.
+
+    The names are those of the buffers for the arguments `numbers`, in this order.
 
     Args:
       numbers: the numbers of the kernel's arguments, in the order of the kernel's entry.
     Raises:
-      LookupError: the case gives other arguments.
+      LookupError: the case has buffers for other arguments than `numbers`.
     """
     for _, names in case.launches():
         if set(names) != set(numbers):

@@ -52,7 +52,7 @@ def _assert_double(results, placement, log_semiring=True):
 
 def _assert_as_cpu(fsas, name, log_semiring, placement, double=True, columns=1):
     size = len(getattr(fsas, name)(True, log_semiring))
-    # Powers of two are exact in float32, so both devices get the same gradient.
+    # A product with a power of two is not rounded, so both devices get the same gradient.
     upstream = 2.0 ** torch.randint(-3, 3, (size, columns))
     results = [
         _results(fsa, name, double or is_reference_double(fsa, placement), log_semiring, upstream)

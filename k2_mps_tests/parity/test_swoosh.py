@@ -16,7 +16,8 @@ TYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bf
 
 # k2 keeps the gradient in 8 bits, in steps of 1.005 / 255 with random rounding.
 STEP = 1.005 / 255
-# The tables promise 2 units in the last place.
+# How far the kernels' results, which come from tables, may be from float64, in units in the last
+# place.  SwooshTable in k2/csrc/mps/swoosh.cu promises that.
 MOST_ULPS = 2.0
 # Nearer to a zero, float64 itself does not have the digits of a float32.
 FLOAT64_DIGITS = 2e-9

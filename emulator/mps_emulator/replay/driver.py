@@ -1,7 +1,7 @@
 """CUDA's driver API: memory and kernels of an NVIDIA GPU.
 
-The module needs only NumPy and a driver: programs for another machine take a copy of
-this file along.
+Folders that run on another machine have a copy of this file.  So the file needs only NumPy
+and NVIDIA's driver.
 """
 
 import ctypes

@@ -45,14 +45,14 @@ def _by_name(kernels):
 
 
 def prepare(recording, folder, gpu, libdevice, whole_simdgroups, largest=None):
-    """Fills a new folder.
+    """Writes what replays a recording on an NVIDIA GPU into a folder, which is empty or new.
 
     Args:
-      gpu: the oldest GPU for which the PTX is, like sm_90.
+      gpu: the oldest architecture that the PTX runs on, like sm_90.
       libdevice: the path of CUDA's libdevice.10.bc; None where no program needs it.
       whole_simdgroups: the argument of Program.build_ptx().
-      largest: if it is not None, leave out results, and inputs of more bytes: the folder's
-        replay.py measures but compares nothing.
+      largest: None for the whole recording.  A number leaves out all results, and the inputs
+        of more bytes; the folder's replay.py then measures times and compares nothing.
     Raises:
       Refused, ToolError: a program does not compile.
       FileExistsError: the folder is not empty.

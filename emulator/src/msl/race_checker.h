@@ -53,8 +53,9 @@ class RaceChecker {
   // The dispatch has ended.
   void End();
 
-  // A threadgroup has ended.  Calls Fatal() for its first fault: Fatal() may
-  // throw an exception, which cannot leave the kernel's code.
+  // A threadgroup has ended.  Calls Fatal() for the first fault that Access()
+  // has noted.  Access() does not do so itself: Fatal() may throw, and no
+  // exception may pass through the kernel's code.
   void EndThreadgroup() const;
 
   // Thread number `thread` of the threadgroup is about to access memory.

@@ -20,7 +20,7 @@ namespace mps_emulator::msl {
 
 namespace {
 
-// Grows with each fork: a child does not inherit its parent's timers.
+// Grows in the child of each fork, which does not inherit its parent's timers.
 std::atomic<unsigned> process{1};
 
 int Signal() { return SIGRTMIN + 9; }

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from metal import floats
 
-# Functions and types of the expressions.
+# Metal functions and types that the tested expressions use.
 DECLARATIONS = """
 float4 pick(float4 a, float4 b) {
   bool4 m = a < b;

@@ -280,7 +280,7 @@ class Graph(Graphs):
         # an error of about 2^-44.
         of_steps = self.most_rows * (8 * EPS if kind == "float" else 2.0**-43)
         error = EPS * np.abs(self.scores) + (of_steps if kind == "float" else 0)
-        # log() rounds the total once more.  If a block has one row, each sum is rounded as well.
+        # If a block has one row, the sums are stored as single floats: one more rounding of each.
         of_sums = of_steps + (EPS if rows_of_block == 1 else 0)
         floats = KINDS[kind] if rows_of_block > 1 else KINDS["float"]
         sums = self._checkpoints(rows_of_block, self.sums, untouched=np.nan)
@@ -290,6 +290,7 @@ class Graph(Graphs):
             Number.kCtcKept: Buffer(self.kept.view(np.int32)),
             Number.kCtcLabels: ints(self.labels),
             Number.kCtcSums: Buffer.path_sums(sums, of_sums, floats),
+            # log() rounds the total once more.
             Number.kCtcTotals: Buffer.path_sums(self.scores, of_steps + EPS, KINDS["float"]),
             Number.kCtcScores: Buffer.output(
                 self.scores.astype(np.float32), np.where(np.isfinite(error), error, 0)

@@ -80,7 +80,10 @@ def _ranges(S, T, R, regular):
 
 
 def _best(px_grad, py_grad, bound, t, R):
-    """The first of a frame's best ranges; for the last frames, the range with the last symbol."""
+    """Where the best range of frame t begins, the first one of several that are equally good.
+
+    From frame t_end - 1 on, the range ends with position s_end, or begins with 0.
+    """
     _, _, s_end, t_end = bound
     if t >= t_end - 1:
         return max(s_end - R + 1, 0)

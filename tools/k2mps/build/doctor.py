@@ -189,7 +189,8 @@ def compilers(device: Device) -> dict[str, str]:
 def _there(
     name: str, wanted: str, pattern: str, package: str, formula: str = "", needed: bool = True
 ) -> Check:
-    """A check that a file of a package of Debian or Homebrew exists; `pattern` may be empty."""
+    """Checks that a file matches `pattern`.  A package of Debian or a formula of Homebrew has the
+    file.  The check fails if `pattern` is empty."""
     source = {"fix": f"brew install {formula}"} if _MAC and formula else {"package": package}
     return Check(name, wanted, min(glob.glob(pattern), default=""), needed=needed, **source)
 

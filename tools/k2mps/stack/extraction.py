@@ -57,7 +57,7 @@ def plan(
 
 
 def name_of(commit: Commit) -> str:
-    """The patch name that a commit of the tool's carries; may be empty."""
+    """The name of the patch of which the tool made a commit; empty if the commit says none."""
     return _split_message(commit.message)[2].get("Patch-Filename", "")
 
 

@@ -56,10 +56,10 @@ class Work:
         return commits.series_tip(self.project, self.checkout, self.pin)
 
     def users(self, tip: str = "", of: str = "") -> list[Commit]:
-        """Commits that patches/ lacks: on branch k2-mps, or up to the commit `of`.
+        """The user's commits, which patches/ lacks: those of branch k2-mps, or those up to `of`.
 
         Args:
-          tip: the series' commit, where it is known.
+          tip: the last commit of the series; empty if the caller has not made it.
         """
         last = of or self.head.tip
         known = [one for one in (self.pin.commit, tip, self.applied and self.applied.tip) if one]

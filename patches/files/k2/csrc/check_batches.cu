@@ -36,7 +36,7 @@ static void Require(bool ok, const char *name) {
                                 " must be those of the same FSAs");
 }
 
-// Whether the host may read lists without a copy.
+// Whether the host may read lists without a copy and without a wait for a GPU.
 static bool IsOnHost(FsaVec &fsas) {
   return fsas.Context()->GetDeviceType() == kCpu;
 }

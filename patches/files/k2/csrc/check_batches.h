@@ -40,7 +40,7 @@ void CheckSizesOfBatches(FsaVec &fsas, Ragged<int32_t> &state_batches);
 // Requires what GetStateBatches() returns: [batch][fsa][state], of idx01.
 void CheckStateBatches(FsaVec &fsas, Ragged<int32_t> &state_batches);
 
-// Requires also that each state occurs once, where the host has the list.
+// Requires also that each state occurs once, if the FSAs are on the CPU.
 void CheckAllStates(FsaVec &fsas, Ragged<int32_t> &state_batches);
 
 // Requires [batch][fsa][state][arc], of idx012, for `state_batches`, which this
@@ -54,8 +54,8 @@ void CheckIncomingArcs(FsaVec &fsas, Ragged<int32_t> &incoming_arcs);
 // Requires a state for each arc, of idx01.
 void CheckDestStates(FsaVec &fsas, const Array1<int32_t> &dest_states);
 
-// Requires an arc for each state, of idx012, or -1.  Where the host has the
-// arcs, those that lead back from the final state of each Fsa must not form a
+// Requires for each state the idx012 of an arc, or -1.  If the FSAs are on the
+// CPU, the arcs that lead back from the final state of each Fsa must not form a
 // cycle.
 void CheckEnteringArcs(FsaVec &fsas, const Array1<int32_t> &entering_arcs);
 

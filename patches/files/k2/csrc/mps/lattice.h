@@ -60,9 +60,10 @@ struct Lattice {
   // batch.
   Ragged<int32_t> StateBatches() const;
 
-  /* Compute the gradients of the scores of a_fsas and of b_fsas.  The bits are
-     those of adding up `arc_grad` by arc_map_a, or by arc_map_b, in the order
-     of arcs.
+  /* GraphGrad() computes the gradient of the scores of a_fsas, DenseGrad() that
+     of b_fsas.  The bits are those of a loop over the lattice's arcs i, in
+     their order, that adds arc_grad[i] to element arc_map_a[i], or
+     arc_map_b[i].
 
      @param [in] arc_grad   The gradient of the lattice's scores, torch.float32
                             on mps, [fsas.NumElements()], contiguous.

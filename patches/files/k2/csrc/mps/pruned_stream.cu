@@ -131,7 +131,9 @@ PrunedStreams::PrunedStreams(FsaVec &graph, int32_t num_streams,
       max_active_(max_active),
       allow_partial_(allow_partial) {}
 
-// Sets what each sequence has memory for.  Returns false if that is too much.
+// Sets batch->room, the states and arcs that each sequence has memory for, and
+// the kernels' parameters.  Returns false if the memory of all sequences would
+// exceed kPrunedMaxBytes.
 bool PrunedStreams::Fit(Batch *batch) {
   const int32_t most_frames =
       *std::max_element(batch->num_frames.begin(), batch->num_frames.end());

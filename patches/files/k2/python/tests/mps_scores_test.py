@@ -174,15 +174,16 @@ class TestMpsScoresOfPaths(unittest.TestCase):
         return torch.stack(through).exp().nan_to_num(0)
 
     def check(self, found, leaf, expected):
-        '''Compare scores and the gradient of a sum with weights.
+        '''Compare scores, and the gradient of their sum with weights, with
+        a reference in float64.
 
         Args:
           found:
             The scores on mps.
           leaf:
-            The scores of arcs on mps that they depend on.
+            The scores of arcs on mps from which ``found`` was computed.
           expected:
-            A function that maps the scores of arcs to scores.
+            A function that computes the reference from the scores of arcs.
         '''
         scores = self.scores.double()
         values = expected(scores)

@@ -165,8 +165,8 @@ struct RowGradient {
   device float *b_grad;
 };
 
-// Returns the sum of the values of the lanes up to this one that have this
-// lane's label.  Lanes of one label follow each other.
+// Returns the sum of `value` over this lane and those lanes before it that have
+// the same label.  The lanes of a label must follow each other.
 inline float SumOfLabel(int label, float value, int lane) {
   for (int distance = 1; distance < kCtcSimdWidth; distance *= 2) {
     const float before = simd_shuffle_up(value, ushort(distance));

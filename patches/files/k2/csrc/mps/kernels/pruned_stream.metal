@@ -132,8 +132,8 @@ inline void FindFinalArcs(Sequence seq, Team team) {
   }
 }
 
-// The arcs that go to the final state after the last frame of the chunk: those
-// of finite score.
+// Visits the arcs of the row after the last frame of a chunk.  Those of finite
+// score go to the final state, the others are dropped.
 struct FinalExpansion {
   Sequence seq;
   int t;

@@ -129,9 +129,10 @@ inline void PruneFrame(Sequence seq, Team team, int t, int begin) {
   if (visitor.is_wrong) Fail(seq, kPrScores);
 }
 
-// The states whose numbers follow from a window: from state `first` of the
-// rings on, so many; the first `num_old` ones have numbers already.  Arcs of
-// the first `num_sources` ones are written.
+// The states that have their numbers of the lattice after a window: `count`
+// states of the rings, from state `first` on.  The first `num_old` of them have
+// numbers before it.  The arcs that leave the first `num_sources` of them are
+// written.
 struct Numbered {
   int first, count, num_old, num_sources;
 };

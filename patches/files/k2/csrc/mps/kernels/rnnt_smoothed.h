@@ -69,12 +69,13 @@ struct RnntSmoothedParams {
   float delay_penalty;
 };
 
-// The gradient of -score of sequence b, by which the backward pass multiplies.
+// The factor of px_grad and py_grad of sequence b in the backward pass; see
+// GradScale().
 enum RnntSmoothedGrads {
-  kRsNone = 0,  // loss_grad[b]
-  kRsSum = 1,   // loss_grad[0]
-  kRsMean = 2,  // loss_grad[0] / B
-  kRsOne = 3    // -1: px_grad and py_grad are gradients already
+  kRsNone = 0,  // -loss_grad[b]
+  kRsSum = 1,   // -loss_grad[0]
+  kRsMean = 2,  // -loss_grad[0] / B
+  kRsOne = 3    // 1: px_grad and py_grad are gradients already
 };
 
 enum RnntSmoothedSizes {
