@@ -49,6 +49,18 @@ def test_losses_in_threads_are_those_of_one_thread(rounds):
     _run(*[lambda seed=seed: work(seed) for seed in seeds])
 
 
+@pytest.mark.skipif(sys.platform == "darwin", reason="the emulated device counts these objects")
+def test_no_object_waits_for_an_autorelease_pool(metal):
+    """Python's threads have no pool, so nothing would free an autoreleased object."""
+    from mps_emulator import counters
+
+    with counters() as counted:
+        _loss(0)
+        pruned(MPS)
+        torch.mps.synchronize()
+    assert counted.autorelease_leaks == 0
+
+
 @pytest.fixture
 def restless():
     """Makes Python switch threads as often as possible."""
