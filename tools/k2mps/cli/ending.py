@@ -81,11 +81,12 @@ def _of_the_system(error: OSError) -> errors.K2mpsError:
         what += f": {error.filename}"
     if error.errno == errno.EPIPE:
         return errors.K2mpsError(what, next_command="let the other program read all of the output")
+    if error.errno in (errno.EMFILE, errno.ENFILE):
+        return errors.too_many_files(error.filename or "k2mps")
     if "temporary directory" in what:  # Python's message if no folder is writable
         free = "free some space there, or name another folder in TMPDIR"
         return errors.K2mpsError(what, next_command=f"{free}, then run the same command again")
     remedies = {
-        errno.EMFILE: "ulimit -n 1024",
         **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "free some space"),
         **dict.fromkeys((errno.EEXIST, errno.ENOTDIR, errno.EISDIR), "move it away"),
     }

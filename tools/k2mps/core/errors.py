@@ -94,6 +94,15 @@ class InterruptedRunError(BaseException):
         self.exit_code = 128 + signal_number
 
 
+def too_many_files(what: str) -> K2mpsError:
+    """The error if the system lets `what`, or this process, open no more files."""
+    return K2mpsError(
+        f"{what}: too many open files",
+        why="the shell allows a process few open files: ulimit -n",
+        next_command="ulimit -n 1024, then run the same command again",
+    )
+
+
 def visible(text: str) -> str:
     """A text that is safe to print: control characters, and those that change the direction of
     writing, become escapes."""

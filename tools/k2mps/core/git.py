@@ -177,7 +177,7 @@ class Git:
 
 
 def check_resources(command: str, stderr: str, directory: Path) -> None:
-    """Raises an error if git's message names a full disk or a lock as the cause."""
+    """Raises an error if git's message names a full disk, a limit or a lock as the cause."""
     full = any(sign in stderr for sign in _DISK_FULL)
     if full or (re.search("writ|creat", stderr) and _is_full(directory)):
         raise errors.K2mpsError(
@@ -185,6 +185,8 @@ def check_resources(command: str, stderr: str, directory: Path) -> None:
             why=redacted(stderr),
             next_command="free some space, then run the same command again",
         )
+    if "Too many open files" in stderr:
+        raise errors.too_many_files(f"git {command}")
     locked = _LOCKED.search(stderr)
     if locked:
         raise errors.BusyError(
