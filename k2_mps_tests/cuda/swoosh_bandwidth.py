@@ -49,14 +49,14 @@ def main():
     gpu = driver.Driver()
     manifest = json.loads((folder / "cases.json").read_text())
     (source,) = [source for source in manifest if source["ptx"] == "swoosh.ptx"]
-    module = gpu.load((folder / source["ptx"]).read_bytes())
+    ptx = (folder / source["ptx"]).read_bytes()
     print(f"{gpu.name}, torch {torch.__version__}")
     for megabytes in sizes:
         numel = int(megabytes * 2**20) // 4
         print(f"input of {megabytes:g} MB in float32, {numel} elements")
         for name, (moved, arrays, size_at) in KERNELS.items():
             case = _case(source, name)
-            call = _launch(gpu, module, folder, case, arrays, size_at, numel)
+            call = _launch(gpu, ptx, folder, case, arrays, size_at, numel)
             ours = _milliseconds(call)
             copy = _milliseconds(_copy(numel * moved // 2))
             row = f"{name:26s} {moved:2d} bytes an element, {ours:.4f} ms"
@@ -76,7 +76,7 @@ def _case(source, name):
     raise LookupError(f"there is no case of {name}")
 
 
-def _launch(gpu, module, folder, case, arrays, size_at, numel):
+def _launch(gpu, ptx, folder, case, arrays, size_at, numel):
     """A function that launches a kernel on `numel` elements."""
     contents = np.load(folder / case["file"])
     tensors = []
@@ -94,7 +94,7 @@ def _launch(gpu, module, folder, case, arrays, size_at, numel):
                 content[:2] = np.array([numel], np.int64).view(np.uint32)
             tensor = torch.from_numpy(content.view(np.uint8).copy()).cuda()
         tensors.append(tensor)
-    function = gpu.function(module, case["kernel"])
+    function = gpu.kernel(ptx, case["kernel"], THREADS)
     groups = -(-numel // (THREADS * OF_THREAD))
     values = [ctypes.c_uint64(tensor.data_ptr()) for tensor in tensors]
     values += [ctypes.c_uint(n) for n in (groups * THREADS, 1, 1)]

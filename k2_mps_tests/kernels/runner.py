@@ -95,33 +95,15 @@ def _driver():
     return driver
 
 
-class _Kernels:
-    """The kernels of a file of PTX, on a GPU."""
-
-    def __init__(self, gpu, ptx):
-        self._gpu, self._ptx = gpu, ptx
-        self._modules = {None: gpu.load(ptx)}  # {threads of a threadgroup, or None: module}
-
-    def function(self, name, threads):
-        """The kernel of this name, for threadgroups of so many threads."""
-        function = self._gpu.function(self._modules[None], name)
-        if self._gpu.most_threads(function) >= threads:
-            return function
-        # The kernel sets no limit, and its threads have too many registers: compile it again.
-        if threads not in self._modules:
-            self._modules[threads] = self._gpu.load(self._ptx, threads)
-        return self._gpu.function(self._modules[threads], name)
-
-
-def _launch(gpu, kernels, case, contents):
+def _launch(gpu, ptx, case, contents):
     """Launches a case on copies of arrays, {name: array}, and waits; returns the copies.
 
-    kernels: a _Kernels.
+    ptx: the bytes of the kernel's PTX.
     case: {"kernel": its name, "launches": [(threadgroups, names of arguments)], "threads": the
       threads of a threadgroup}.  The names are in the order of the entry's arguments.
     """
     threads = case["threads"]
-    function = kernels.function(case["kernel"], threads)
+    function = gpu.kernel(ptx, case["kernel"], threads)
     addresses = {}
     try:
         for name, content in contents.items():
@@ -197,7 +179,7 @@ def run(folder, say=print):
 
     def outcomes():
         for source in manifest:
-            kernels = _Kernels(gpu, (folder / source["ptx"]).read_bytes())
+            ptx = (folder / source["ptx"]).read_bytes()
             for case in source["cases"]:
                 arrays = np.load(folder / case["file"])
                 buffers = {
@@ -208,7 +190,7 @@ def run(folder, say=print):
                     )
                     for i, name in enumerate(case["buffers"])
                 }
-                launch = functools.partial(_launch, gpu, kernels, case)
+                launch = functools.partial(_launch, gpu, ptx, case)
                 yield case["kernel"], case["name"], check(launch, buffers)
 
     try:

@@ -52,7 +52,6 @@ class Gpu(Driver):
     def __init__(self, recording, programs):
         super().__init__()
         self._programs = programs
-        self._modules = {}
         self._launches = {}
         self._threads = {}
         for command in recording.commands:
@@ -103,19 +102,10 @@ class Gpu(Driver):
         grid, threads = command["grid"], command["threadgroup"]
         values += [ctypes.c_uint(n) for n in grid]
         groups = [-(-all_ // each) for all_, each in zip(grid, threads)]
-        return self._function(command, kernel), groups, threads, values, shared
-
-    def _function(self, command, kernel):
-        program = command["program"]
-        ptx = self._programs[program]["ptx"]
-        if program not in self._modules:
-            self._modules[program] = self.load(ptx)
-        function = self.function(self._modules[program], kernel["entry"])
-        threads = self._threads[program, command["kernel"]]
-        if self.most_threads(function) < threads:
-            # The function uses too many registers for so many threads: compile again.
-            function = self.function(self.load(ptx, threads), kernel["entry"])
-        return function
+        ptx = self._programs[command["program"]]["ptx"]
+        most_threads = self._threads[command["program"], command["kernel"]]
+        function = self.kernel(ptx, kernel["entry"], most_threads)
+        return function, groups, threads, values, shared
 
     def graph(self, steps, each):
         """Makes one CUDA graph of the work that the functions `steps` launch.

@@ -33,6 +33,7 @@ class Driver:
     """
 
     def __init__(self):
+        self._modules = {}  # {(PTX, the argument `threads` of load()): module}
         try:
             self._cuda = ctypes.CDLL("libcuda.so.1")
         except OSError as error:
@@ -87,13 +88,20 @@ class Driver:
         except CudaError as error:
             raise CudaError(f"{error}\n{log.value.decode()}")
 
-    def function(self, module, entry):
-        """The kernel of a module with this entry."""
-        return self.get("cuModuleGetFunction", module, entry.encode())
+    def kernel(self, ptx, entry, threads):
+        """A kernel of PTX, for blocks of up to `threads` threads.
 
-    def most_threads(self, function):
-        """The largest number of threads in a block of a kernel."""
-        return self.get("cuFuncGetAttribute", _MOST_THREADS, function, kind=ctypes.c_int).value
+        If the threads of the kernel use too many registers for that, compiles the PTX again.
+        """
+        function = self._function(ptx, entry, None)
+        most = self.get("cuFuncGetAttribute", _MOST_THREADS, function, kind=ctypes.c_int).value
+        return function if threads <= most else self._function(ptx, entry, threads)
+
+    def _function(self, ptx, entry, threads):
+        module = self._modules.get((ptx, threads))
+        if module is None:
+            module = self._modules[ptx, threads] = self.load(ptx, threads)
+        return self.get("cuModuleGetFunction", module, entry.encode())
 
     def allocate(self, size):
         """Allocates memory of the GPU; returns its address."""
