@@ -49,7 +49,9 @@ def test_losses_in_threads_are_those_of_one_thread(rounds):
     _run(*[lambda seed=seed: work(seed) for seed in seeds])
 
 
-@pytest.mark.skipif(sys.platform == "darwin", reason="the emulated device counts these objects")
+@pytest.mark.skipif(
+    sys.platform == "darwin", reason="a real device does not count autoreleased objects"
+)
 def test_no_object_waits_for_an_autorelease_pool(metal):
     """Python's threads have no pool, so nothing would free an autoreleased object."""
     from mps_emulator import counters
