@@ -289,10 +289,10 @@ std::unique_ptr<PrunedLattice> IntersectDensePrunedMps(
     groups = problem.Groups(asked, memory.at_once());
   const torch::Tensor arcs = ToTorch(a_fsas.values);
   const char *kernel = groups == 1 ? kSearch : kStep;
-  const int64_t most_threads = groups == 1 ? kPrMostThreads : kPrThreads;
   auto grid_of = [&](uint32_t threadgroups) {
-    return mps::Grid{threadgroups, mps::FitThreads(kPruned, kernel, arcs,
-                                                   most_threads, kPrSimdWidth)};
+    return mps::Grid{threadgroups,
+                     mps::FitThreads(kPruned, kernel, arcs,
+                                     PrunedThreads(groups), kPrSimdWidth)};
   };
   auto num_waves = [&] {
     return mps::NumWaves(kPruned, kernel, arcs,

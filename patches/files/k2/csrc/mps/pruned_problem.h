@@ -33,6 +33,12 @@ inline int32_t NumGraphs(FsaOrVec &a_fsas) {
   return a_fsas.NumAxes() == 2 ? 1 : a_fsas.Dim0();
 }
 
+// Returns the most threads of a threadgroup where `groups` threadgroups share a
+// sequence.
+inline int64_t PrunedThreads(int32_t groups) {
+  return groups == 1 ? kPrMostThreads : kPrThreads;
+}
+
 // Numbers of a batch that are known without a wait.
 struct PrunedProblem {
   int32_t num_seqs, num_rows;

@@ -64,8 +64,8 @@ torch::Tensor CopyOf(const torch::Tensor &old, int64_t used, int64_t size,
 
 // The memory of a chunk.
 struct PrunedStreams::Batch {
-  int32_t num_seqs, groups;
-  bool in_steps;  // whether step_stream does it
+  int32_t num_seqs;
+  int32_t groups;  // of each sequence; several do the steps of step_stream
   std::vector<int32_t> num_frames;
   std::vector<std::shared_ptr<PrunedStream>> streams;  // none is nullptr
   PrunedRoom room = {};
@@ -74,6 +74,16 @@ struct PrunedStreams::Batch {
   torch::Tensor scores, b_begins;
   PrunedMemory memory;
   std::vector<int32_t> row_begins;
+
+  // The kernel that searches, and its grid.
+  const char *Kernel() const {
+    return groups == 1 ? kSearchStream : kStepStream;
+  }
+  mps::Grid Grid() const {
+    return {static_cast<uint32_t>(num_seqs * groups),
+            mps::FitThreads(kPrunedStream, Kernel(), arcs,
+                            PrunedThreads(groups), kPrSimdWidth)};
+  }
 
   // The arguments of the kernels that search or describe.
   mps::Arguments Arguments() const {
@@ -200,7 +210,6 @@ void PrunedStreams::Allocate(Batch *batch) {
   batch->b_begins = GpuTensor<int32_t>(n + 1);
   Array1<int32_t> state_begins = graph_.RowSplits(1),
                   leaving_begins = graph_.RowSplits(2);
-  batch->arcs = ToTorch(graph_.values);
   batch->state_begins = ToTorch(state_begins);
   batch->leaving_begins = ToTorch(leaving_begins);
   batch->memory = batch->room.Allocate(
@@ -246,14 +255,10 @@ void PrunedStreams::Load(const Batch &batch, DenseFsaVec &b_fsas) {
 }
 
 void PrunedStreams::Search(const Batch &batch) {
-  const char *kernel = batch.in_steps ? kStepStream : kSearchStream;
-  const mps::Grid grid{
-      static_cast<uint32_t>(batch.num_seqs * batch.groups),
-      mps::FitThreads(kPrunedStream, kernel, tables_,
-                      batch.in_steps ? kPrThreads : kPrMostThreads,
-                      kPrSimdWidth)};
+  const char *kernel = batch.Kernel();
+  const mps::Grid grid = batch.Grid();
   const mps::Arguments arguments = batch.Arguments();
-  if (!batch.in_steps) {
+  if (batch.groups == 1) {
     mps::Launch(kPrunedStream, kernel, grid, arguments);
     return;
   }
@@ -308,14 +313,12 @@ std::unique_ptr<PrunedChunk> PrunedStreams::Decode(
       *std::max_element(num_frames.begin(), num_frames.end());
   PrunedProblem problem(graph_, num_seqs, most_frames + 1, max_active_);
   batch.groups = problem.Groups(groups, num_seqs);
+  batch.arcs = ToTorch(graph_.values);
   const int64_t rounds =
       problem.RoundsOfFrame(batch.groups) * (most_frames + 1);
-  const torch::Tensor arcs = ToTorch(graph_.values);
   auto num_waves = [&] {
-    const uint32_t all = num_seqs * batch.groups;
-    return mps::NumWaves(kPrunedStream, kStepStream, arcs,
-                         {all, mps::FitThreads(kPrunedStream, kStepStream, arcs,
-                                               kPrThreads, kPrSimdWidth)});
+    return mps::NumWaves(kPrunedStream, batch.Kernel(), batch.arcs,
+                         batch.Grid());
   };
   // A stream that is on the GPU stays there.
   if (is_new && !mps::PreferMetal(mps::Operation::kIntersectDensePruned,
@@ -323,10 +326,10 @@ std::unique_ptr<PrunedChunk> PrunedStreams::Decode(
                                       b_fsas.shape.TotSize(1),
                                   static_cast<double>(rounds), num_waves))
     return nullptr;
-  batch.in_steps =
-      batch.groups > 1 || mps::NumParts(1, rounds, num_waves()) > 1;
-  // The threadgroups of step_stream are small.
-  if (batch.in_steps) batch.groups = std::max(batch.groups, 3);
+  // A chunk that is too long for one dispatch takes a dispatch for each step.
+  constexpr int32_t kFewestGroups = 3;  // of kPrThreads threads each
+  if (batch.groups == 1 && mps::NumParts(1, rounds, num_waves()) > 1)
+    batch.groups = kFewestGroups;
   batch.params.num_columns = b_fsas.scores.Dim1();
 
   for (;;) {

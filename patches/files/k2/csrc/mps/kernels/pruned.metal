@@ -130,25 +130,22 @@ inline void DoWindowStep(Sequence seq, Team team, Window window, int step) {
     Write(seq, team, window);
 }
 
-inline void InsertAndForget(Sequence seq, Team team, int t) {
-  Insert<kPrStepUnroll>(seq, team, t);
-  ForgetStates(seq, team, t);
-}
-
 inline void DoPhase(Sequence seq, Team team, constant PrunedStep &step) {
   const int t = step.t;
-  if (step.phase == kPrStart)
+  if (step.phase == kPrStart) {
     StartSequence(seq, team);
-  else if (step.phase == kPrExpand)
+  } else if (step.phase == kPrExpand) {
     Expand<kPrStepUnroll>(seq, team, t);
-  else if (step.phase == kPrInsert)
-    InsertAndForget(seq, team, t);
-  else if (step.phase == kPrFindFirsts)
+  } else if (step.phase == kPrInsert) {
+    Insert<kPrStepUnroll>(seq, team, t);
+    ForgetStates(seq, team, t);
+  } else if (step.phase == kPrFindFirsts) {
     FindFirsts<kPrStepUnroll>(seq, team, t);
-  else if (step.phase == kPrMakeStates)
+  } else if (step.phase == kPrMakeStates) {
     MakeStates(seq, team, t, step.first_live);
-  else if (step.phase == kPrResolve)
+  } else if (step.phase == kPrResolve) {
     Resolve<kPrStepUnroll>(seq, team, t - 1);
+  }
 }
 
 // A step of a frame and, beside it, a step of the last window before.  There
