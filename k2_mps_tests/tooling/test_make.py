@@ -4,6 +4,7 @@ make reaches the tool."""
 import os
 import shutil
 import subprocess
+import sys
 
 import pytest
 
@@ -28,13 +29,18 @@ def test_clean_deletes_build_trees_only(sandbox, k2):
     assert sandbox.state() == "applied"
 
 
-# In place of k2mps: ends a moment after it is asked to, as compilers do.
-TOOL = """\
-#!/bin/sh
-trap 'kill $!; sleep 1; echo > ended; exit 143' TERM
-sleep 60 &
-echo > started
-wait
+# In place of k2mps: ends a moment after it is asked to, as compilers do.  A signal that comes
+# before sigwait() is not lost: it waits until then.  Dash's `wait` can miss such a signal.
+TOOL = f"""\
+#!{sys.executable}
+import pathlib, signal, time
+signal.alarm(60)
+signal.pthread_sigmask(signal.SIG_BLOCK, {{signal.SIGTERM}})
+pathlib.Path("started").touch()
+signal.sigwait({{signal.SIGTERM}})
+time.sleep(1)
+pathlib.Path("ended").touch()
+raise SystemExit(143)
 """
 
 
