@@ -105,4 +105,4 @@ def test_a_test_of_pytorchs_with_another_outcome_than_stated(suite):
     status, said = suite("TestSums")
     assert status == 1
     assert "TestSums.test_wrong: fails: AssertionError: 3.0 != 4; stated: passes" in said
-    assert "1 skips" in said and "1 otherwise than stated" in said
+    assert "1 skips" in said and "1 other than the list states" in said
