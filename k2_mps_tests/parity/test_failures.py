@@ -46,7 +46,7 @@ def _with_dispatches(direction):
             yield name
 
 
-@pytest.mark.parametrize("name", _with_dispatches("forward"))
+@pytest.mark.parametrize("name", list(_with_dispatches("forward")))
 def test_forward(name):
     call = BUDGETS[name]["call"]
     right = calls.result(call, calls.variables())
@@ -60,7 +60,7 @@ def test_forward(name):
     assert_equal(again, right.detach().cpu().requires_grad_(right.requires_grad))
 
 
-@pytest.mark.parametrize("name", _with_dispatches("backward"))
+@pytest.mark.parametrize("name", list(_with_dispatches("backward")))
 def test_backward(name):
     call = BUDGETS[name]["call"]
     total = calls.result(call, calls.variables()).sum()

@@ -44,7 +44,7 @@ def _finite(result):
     return result.detach().cpu().double().nan_to_num(posinf=0, neginf=0)
 
 
-@pytest.mark.parametrize("name, call, place", _cases(without=RANDOM))
+@pytest.mark.parametrize("name, call, place", list(_cases(without=RANDOM)))
 def test_a_gradient_is_that_of_differences(name, call, place, monkeypatch):
     monkeypatch.setenv("K2_MPS_FORCE", place)
     step = SHORT_STEP if name in WITH_JUMPS else STEP
@@ -79,7 +79,7 @@ def test_a_gradient_is_that_of_differences(name, call, place, monkeypatch):
     assert tolerance < 0.1 * abs(gradient)
 
 
-@pytest.mark.parametrize("name, call, place", _cases())
+@pytest.mark.parametrize("name, call, place", list(_cases()))
 def test_without_gradients_nothing_is_kept_for_them(name, call, place, monkeypatch):
     monkeypatch.setenv("K2_MPS_FORCE", place)
     variables = calls.variables()
@@ -87,7 +87,7 @@ def test_without_gradients_nothing_is_kept_for_them(name, call, place, monkeypat
         assert not calls.result(call, variables).requires_grad
 
 
-@pytest.mark.parametrize("name, call, place", _cases(without=LINEAR))
+@pytest.mark.parametrize("name, call, place", list(_cases(without=LINEAR)))
 def test_a_second_backward_pass_is_refused(name, call, place, monkeypatch):
     monkeypatch.setenv("K2_MPS_FORCE", place)
     total = calls.result(call, calls.variables()).sum()

@@ -58,7 +58,7 @@ def _named(name):
     return found
 
 
-@pytest.mark.parametrize("call, on, gradient, is_forced", _cases())
+@pytest.mark.parametrize("call, on, gradient, is_forced", list(_cases()))
 def test_an_operation_runs_where_the_table_says(call, on, gradient, is_forced, monkeypatch):
     if is_forced:
         monkeypatch.setenv("K2_MPS_FORCE", "metal")
