@@ -1,0 +1,121 @@
+#!/usr/bin/env python3
+#
+# Copyright      2026  The k2-mps authors
+#
+# See ../../../LICENSE for clarification regarding multiple authors
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+# To run this single test, use
+#
+#  ctest --verbose -R intersect_dense_pruned_states_test_py
+
+import unittest
+
+import k2
+import torch
+
+
+class TestIntersectDensePrunedStates(unittest.TestCase):
+    '''Which states of the graph a frame keeps, and which arcs enter them.'''
+
+    @classmethod
+    def setUpClass(cls):
+        cls.devices = [torch.device('cpu')]
+        if torch.cuda.is_available() and k2.with_cuda:
+            cls.devices.append(torch.device('cuda', 0))
+
+    def decode(self, graph: str, device: torch.device) -> k2.Fsa:
+        '''The lattice of two sequences with three and two frames.  All
+        log-probs are 0.  The search beam is 3 in all frames: with two active
+        states at most, k2 does not make it wider for the last frames.'''
+        graphs = k2.create_fsa_vec([k2.Fsa.from_str(graph)]).to(device)
+        segments = torch.tensor([[0, 0, 3], [1, 0, 2]], dtype=torch.int32)
+        dense = k2.DenseFsaVec(torch.zeros(2, 3, 6, device=device), segments)
+        return k2.intersect_dense_pruned(
+            graphs, dense, search_beam=3, output_beam=100,
+            min_active_states=0, max_active_states=2)
+
+    # The arc with label 2 is below the beam of the first frame; the arc with
+    # label 1 keeps the state that both enter.
+    ONE_STATE = '''
+        0 1 1 0
+        0 1 2 -5
+        0 2 3 -5
+        1 1 4 0
+        1 3 -1 0
+        2 2 4 0
+        2 3 -1 0
+        3'''
+
+    def test_an_arc_below_the_beam_enters_a_kept_state(self):
+        for device in self.devices:
+            lattice = self.decode(self.ONE_STATE, device)
+            for i, num_frames in enumerate((3, 2)):
+                labels = lattice[i].labels.tolist()
+                self.assertEqual(labels.count(1), 1)
+                self.assertEqual(labels.count(2), 1)
+                self.assertEqual(labels.count(4), num_frames - 1)
+
+    def test_a_state_is_not_kept_for_arcs_below_the_beam(self):
+        for device in self.devices:
+            lattice = self.decode(self.ONE_STATE, device)
+            self.assertNotIn(3, lattice.labels.tolist())
+
+    def test_the_next_frame_begins_with_the_best_arc_into_a_state(self):
+        # Arcs with scores -1, 0 and -1 enter state 1, and an arc with -1 state
+        # 2.  So the arcs with -2.5 end at -2.5 and at -3.5, and only the first
+        # one keeps a state.
+        graph = '''
+            0 1 1 -1
+            0 1 2 0
+            0 1 3 -1
+            0 2 3 -1
+            1 1 4 0
+            1 3 4 -2.5
+            1 5 -1 0
+            2 2 4 0
+            2 4 4 -2.5
+            2 5 -1 0
+            3 3 5 0
+            3 5 -1 0
+            4 4 5 0
+            4 5 -1 0
+            5'''
+        for device in self.devices:
+            lattice = self.decode(graph, device)
+            scores = sorted(lattice[1].scores.tolist())
+            self.assertEqual(scores, [-2.5, -1, -1, -1, 0, 0, 0, 0, 0, 0])
+
+    def test_states_have_the_order_of_their_first_arcs(self):
+        # On CUDA, the order of a frame's states is that of a race.
+        graph = '''
+            0 1 1 -2
+            0 2 2 0
+            0 3 3 -4
+            0 3 4 -1
+            1 1 5 0
+            1 4 -1 0
+            2 2 5 0
+            2 4 -1 0
+            3 3 5 0
+            3 4 -1 0
+            4'''
+        lattice = self.decode(graph, torch.device('cpu'))
+        for i in (0, 1):
+            dest = lattice[i].arcs.values()[:4, 1].tolist()
+            self.assertEqual(dest, [1, 2, 3, 3])
+
+
+if __name__ == '__main__':
+    unittest.main()
