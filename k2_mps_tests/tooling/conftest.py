@@ -10,25 +10,25 @@ from k2mps.core import git
 
 from k2_mps_tests.tooling import support
 
-# The developer's configuration, for tests that go to the real upstream.
+# The developer's variables, for tests that fetch from the real upstream.
 _USERS_ENVIRONMENT = dict(os.environ)
 
 
 def pytest_configure(config):
-    # A shell's background job ignores SIGINT, and child processes inherit that.
-    # Tests send SIGINT to such processes.
+    # A shell starts a background job with SIGINT ignored, and child processes inherit that.
+    # Without this line, a test run in the background could not interrupt the tool.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_addoption(parser):
     parser.addoption(
-        "--fault-points", type=int, default=56, help="how often test_faults.py kills a command"
+        "--fault-points", type=int, default=56, help="most kills of each command in test_faults.py"
     )
 
 
 @pytest.fixture(scope="session")
 def users_environment() -> dict[str, str]:
-    """The environment before the tests replaced its git configuration."""
+    """Returns the environment variables as they were before the tests changed them."""
     return dict(_USERS_ENVIRONMENT)
 
 
@@ -62,7 +62,10 @@ def _with_series(tmp_path_factory, _upstream) -> support.Sandbox:
 
 @pytest.fixture(scope="session")
 def make_empty(_upstream):
-    """make_empty(folder): a clone of k2-mps without patches; its upstream may be changed."""
+    """Returns a function that makes a clone of k2-mps without patches in a folder.
+
+    The clone has its own copy of upstream, so a test may change both.
+    """
 
     def make(folder: Path) -> support.Sandbox:
         shutil.copytree(_upstream, folder / "k2", symlinks=True)
@@ -78,7 +81,7 @@ def empty(tmp_path, make_empty) -> support.Sandbox:
 
 @pytest.fixture
 def sandbox(empty, _with_series) -> support.Sandbox:
-    """A clone of k2-mps with the sample series, locked."""
+    """A clone of k2-mps with the series of `support.sample_series`."""
     shutil.copytree(_with_series.root / "patches", empty.root / "patches", dirs_exist_ok=True)
     text = (_with_series.root / "upstream.toml").read_text()
     (empty.root / "upstream.toml").write_text(
@@ -113,7 +116,7 @@ def exchanged(empty) -> support.Sandbox:
 
 @pytest.fixture
 def own(sandbox) -> Path:
-    """A checkout that the user made, with a file and a branch of the user's own."""
+    """A checkout that the user made, with an untracked file and a branch."""
     directory = sandbox.clone("own")
     support.write(directory, {"notes.txt": "mine\n"})
     support.git(directory, "branch", "feature")

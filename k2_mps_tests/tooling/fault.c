@@ -1,9 +1,9 @@
-// Fails or kills at one chosen change of a file, as test_faults.py asks.
+// Plants a fault at one chosen change of a file, for test_faults.py.
 //
-// A process that loads this library counts its calls that change files, together
-// with all processes that share FAULT_FILE.  At call number FAULT_AT, either all of
-// these processes are killed, before the call; or, with FAULT_FULL, this call and all
-// later ones that need space fail as on a full disk.
+// The processes that load this library and have the same FAULT_FILE together count
+// their calls that change files.  Before call number FAULT_AT, the library kills all
+// of these processes.  With FAULT_FULL it kills none.  Instead, this call and all
+// later calls that need space fail as on a full disk.  FAULT_AT=0 is no fault.
 
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -39,7 +39,7 @@ __attribute__((constructor)) static void start(void) {
 }
 
 __attribute__((destructor)) static void end(void) {
-  // A later process may get the same id.
+  // Removes this process's id, because a later process may get the same id.
   for (int i = 0; state && i < 900; ++i)
     if (state->ids[i] == getpid()) state->ids[i] = 0;
 }
@@ -81,7 +81,7 @@ WRAP(int, ftruncate64, 0, (int f, off64_t n), (f, n))
 WRAP(ssize_t, pwrite64, 1, (int f, const void *b, size_t n, off64_t o), (f, b, n, o))
 
 ssize_t write(int file, const void *bytes, size_t length) {
-  // Only a file can seek: calls for pipes and the terminal do not count.
+  // Does not count calls for pipes and terminals, which lseek() refuses.
   if (file > 2 && lseek(file, 0, SEEK_CUR) >= 0 && count(1)) return -1;
   return NEXT(write)(file, bytes, length);
 }

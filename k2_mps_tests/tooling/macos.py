@@ -11,7 +11,11 @@ _CLANG = f"clang-{doctor.CLANG}"
 
 
 def require_linker() -> None:
-    """Installs missing clang and lld, if the installation needs no password."""
+    """Installs clang and lld if they are missing.
+
+    Raises:
+      RequirementMissingError: the installation fails or needs a password.
+    """
     needed = (_CLANG, f"lld-{doctor.CLANG}")
     doctor.provide([one for one in doctor.cross_checks() if one.package in needed], Reporter())
 
@@ -25,13 +29,13 @@ def link(
     name: str | None = None,
     suffix: str = ".c",
 ) -> Path:
-    """Compiles and links code, by default C, without any system library.
+    """Compiles and links code, by default C, without system libraries; returns `path`.
 
     Args:
       options: further arguments: libraries and linker options.
       kind: -dynamiclib or -bundle.
       name: the install name of a dynamic library; default: @rpath/ and its file name.
-      suffix: the source file's suffix, by which clang knows the language.
+      suffix: the source file's suffix, which tells clang the language.
     Raises:
       subprocess.CalledProcessError: the compiler's or linker's message is in `stderr`.
     """

@@ -1,8 +1,8 @@
-"""Small real git repositories, and the tool in a process of its own.
+"""Makes small git repositories, and runs the tool on them in other processes.
 
-`make_upstream` makes a repository in place of k2: a few commits, a script, a
-symbolic link, a file with CRLF line ends, one without a final newline, one with
-non-ASCII text.  `Sandbox` is a clone of k2-mps in which tests run the tool.
+`make_upstream` makes a repository that stands in for k2.  The repository has two commits, a
+script, a symbolic link, and files with CRLF line ends, without a final newline and with non-ASCII
+text.  `Sandbox` is a clone of k2-mps in which tests run the tool.
 """
 
 import json
@@ -30,14 +30,15 @@ IDENTITY = {
     "GIT_COMMITTER_EMAIL": "contributor@example.org",
     "GIT_AUTHOR_DATE": "@1700000000 +0100",
     "GIT_COMMITTER_DATE": "@1700000000 +0100",
-    # git must not write to a checkout when a test looks at it.
+    # `git status` in a test must not write the index of a checkout.
     "GIT_OPTIONAL_LOCKS": "0",
 }
 
 LONG_FILE = "".join(f"line {number}\n" for number in range(1, 101))
 
-# A file that the first two patches of `sample_series` edit, and its three patches.
+# A file that the first two patches of `sample_series` edit.
 CONTEXT = "k2/csrc/context.h"
+# The three patches of `sample_series`.
 MPS = "context-know-mps.patch"
 ARRAY = "array-a-mode-and-line-ends.patch"
 NEW = "python-add-only-new-files.patch"
@@ -70,7 +71,7 @@ def output(*command: object, **how) -> str:
 
 
 def cmake(folder: Path, commands: str, settings: dict[str, object]) -> str:
-    """Configures a project like k2's in folder/build; returns what cmake prints."""
+    """Writes a CMake project `k2` and configures it in folder/build; returns cmake's output."""
     head = "cmake_minimum_required(VERSION 3.18)\nproject(k2 CXX)\n"
     (folder / "CMakeLists.txt").write_text(f"{head}{commands}\n")
     programs = Path(sys.prefix, "bin")
@@ -92,7 +93,7 @@ def shell(directory: Path, script: str) -> None:
 
 
 def write(directory: Path, files: dict[str, str]) -> None:
-    """Writes files, {path: bytes or text}."""
+    """Writes files in UTF-8, {path below `directory`: text}."""
     for name, text in files.items():
         path = directory / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -100,14 +101,14 @@ def write(directory: Path, files: dict[str, str]) -> None:
 
 
 def edit(file: Path, old: str, new: str) -> None:
-    """Replaces a text that a file has once; the file's line ends stay."""
+    """Replaces the one occurrence of a text in a file, and keeps the file's line ends."""
     raw = file.read_bytes()
     assert raw.count(old.encode()) == 1, (old, raw)
     file.write_bytes(raw.replace(old.encode(), new.encode()))
 
 
 def resolve(file: Path, text: str) -> None:
-    """Resolves the one conflict that git has left in a file."""
+    """Replaces the one conflict that git has left in a file by a text."""
     (found,) = re.findall(r"<{7}.*?>{7} [^\n]*\n", file.read_text(), flags=re.DOTALL)
     edit(file, found, text)
 
@@ -121,7 +122,7 @@ def commit(directory: Path, message: str, files: dict[str, str]) -> str:
 
 
 def make_upstream(directory: Path) -> Path:
-    """Makes the repository in place of k2."""
+    """Makes the repository that stands in for k2; returns its directory."""
     directory.mkdir(parents=True)
     git(directory, "init", "--quiet", "--initial-branch=master")
     git(directory, "config", "core.autocrlf", "false")
@@ -136,12 +137,15 @@ def make_upstream(directory: Path) -> Path:
 
 
 class Sandbox:
-    """A clone of k2-mps, its upstream and the tool.
+    """A small clone of k2-mps, in which tests run the tool.
 
     Attributes:
       root: the clone's top directory.
-      upstream: the repository in place of k2.
-      pin: the commit of this repository that is the base of the series.
+      upstream: the repository that stands in for k2.
+      pin: the commit of `upstream` that the series is for.
+      checkout: the directory of the tool's own clone of `upstream`.
+      config: the user's git configuration.
+      environment: the environment variables of the tool.
     """
 
     def __init__(self, root: Path, upstream: Path):
@@ -164,7 +168,7 @@ class Sandbox:
         self.write_config(self.pin)
 
     def write_config(self, pin: str, url: str | None = None) -> None:
-        """Writes upstream.toml for a pin."""
+        """Writes upstream.toml for a pin; without `url`, k2 comes from `upstream`."""
         tree = git(self.upstream, "rev-parse", f"{pin}^{{tree}}")
         (self.root / "upstream.toml").write_text(
             "# Which k2 this is for.\n"
@@ -179,7 +183,7 @@ class Sandbox:
         )
 
     def use_installed_torch(self) -> str:
-        """Names the torch of .venv in upstream.toml; returns its version."""
+        """Writes the version of the torch in .venv into upstream.toml, and returns it."""
         torch = Environment(Project(self.root)).version_of("torch")
         assert torch, "these tests need the environment that k2mps build makes"
         version = torch.split("+")[0]
@@ -191,7 +195,7 @@ class Sandbox:
         return [sys.executable, "-m", "k2mps", *map(str, args)]
 
     def start(self, *args: str, **kwargs) -> subprocess.Popen:
-        """Starts the tool, for tests that send signals to it."""
+        """Starts the tool without waiting for its end, for tests that send signals to it."""
         return subprocess.Popen(
             self.command(*args),
             cwd=self.root,
@@ -221,9 +225,9 @@ class Sandbox:
         return result.stdout
 
     def fails(self, code: int, *args: str, env: dict | None = None) -> str:
-        """Runs the tool, which must fail with this exit code; returns its message.
+        """Runs the tool, which must fail with this exit code; returns the text of stderr.
 
-        The message must have the form of all messages.
+        The text must have an error, at most one reason and one next step, and no traceback.
         """
         result = self.run(*args, env=env)
         assert result.returncode == code, result.stdout + result.stderr
@@ -233,24 +237,30 @@ class Sandbox:
         return result.stderr
 
     def clone(self, name: str, *options: str) -> Path:
-        """A checkout of the user, at the pin, on branch master."""
+        """Clones upstream, as a user would, into a folder beside the sandbox; returns the folder.
+
+        The clone is on branch master.
+
+        Args:
+          options: options of `git clone`.
+        """
         directory = self.root.parent / name
         words = ("git", "clone", "--quiet", *options, self.upstream.as_uri(), directory)
         output(*words, env=self.environment)
         return directory
 
     def order(self) -> list[str]:
-        """The words of patches/series: the names of the patches, where it has no comments."""
+        """Returns the words of patches/series; without comments, these are names of patches."""
         return (self.root / "patches/series").read_text().split()
 
     def state(self, directory: Path | None = None) -> str:
-        """The state of a checkout by `k2mps status`, in a word or two."""
+        """Returns the state that `k2mps status --json` gives for a checkout, such as "applied"."""
         args = ["--k2", str(directory)] if directory else []
         return json.loads(self.ok("status", "--json", *args))["state"]
 
 
 def sample_series(sandbox: Sandbox) -> None:
-    """Gives the sandbox a series of three patches, made by export.
+    """Gives the sandbox a series of three patches, which `k2mps export` makes.
 
     The patches modify and delete files, change a mode, add files in new directories,
     and edit a CRLF file and a file without final newline.
@@ -296,7 +306,7 @@ def sample_series(sandbox: Sandbox) -> None:
 
 
 def drop(sandbox: Sandbox, name: str) -> None:
-    """Takes a patch out of patches/, by hand."""
+    """Removes a patch and its new files from patches/, without the tool."""
     folder = sandbox.root / "patches"
     found = patch_text.parse(name, (folder / name).read_bytes())
     for path in (name, *(f"files/{one}" for one in found.new_files)):
@@ -306,7 +316,7 @@ def drop(sandbox: Sandbox, name: str) -> None:
 
 
 def patches(sandbox: Sandbox) -> dict[str, bytes]:
-    """All files of patches/, and upstream.toml."""
+    """Returns {path: content} of upstream.toml and of all files in patches/."""
     found = {
         path.relative_to(sandbox.root).as_posix(): path.read_bytes()
         for path in (sandbox.root / "patches").rglob("*")
@@ -316,14 +326,19 @@ def patches(sandbox: Sandbox) -> dict[str, bytes]:
     return found
 
 
-_UNTOLD = "FETCH_HEAD ORIG_HEAD logs gc.log worktrees".split()
+# Files that git itself makes in its directory.
+_OF_GIT = "FETCH_HEAD ORIG_HEAD logs gc.log worktrees".split()
 
 
 def snapshot(directory: Path, times: bool = True) -> dict[str, object]:
-    """Everything in a checkout that a user would miss.
+    """Returns everything in a checkout that a command must not change by accident.
 
-    The result has HEAD, the refs, the index, and each file with its bytes, mode and time. It also
-    has the names in the git directory, where the tool must leave nothing.
+    The result has HEAD, the refs, the index, and the bytes, mode and modification time of each
+    file.  It also has the names of the files in the git directory, because the tool must leave no
+    file there.
+
+    Args:
+      times: False leaves out the modification times.
     """
     git_dir = Path(git(directory, "rev-parse", "--absolute-git-dir"))
     files = {}
@@ -342,29 +357,27 @@ def snapshot(directory: Path, times: bool = True) -> dict[str, object]:
     return {
         "files": files,
         "head": (git_dir / "HEAD").read_text(),
-        # All refs but the tool's own.
+        # All refs except the one that the tool keeps for itself.
         "refs": re.sub(r"\n?.*refs/k2mps/applied", "", git(directory, "for-each-ref")),
         "index": git(directory, "ls-files", "--stage", "-t"),
         "status": git(directory, "status", "--porcelain=v1", "--ignored"),
         "git directory": sorted(
-            path.name
-            for path in git_dir.iterdir()
-            # Files of git.
-            if path.name not in _UNTOLD
+            path.name for path in git_dir.iterdir() if path.name not in _OF_GIT
         ),
         "worktrees": git(directory, "worktree", "list"),
     }
 
 
 def shim(directory: Path, script: str) -> dict[str, str]:
-    """A program `git` that runs before the real one, first on the PATH.
+    """Writes a program `git` that runs shell commands and then the real git.
 
     Args:
       directory: the directory of the program.
-      script: shell commands; `$count` is the number of the git command, from 1, `$PPID` the
-        process that started git, and `$real` the real git.
+      script: the shell commands.  In them, `$count` is the number of the git command, from 1,
+        `$PPID` is the process that started git, and `$real` is the path of the real git.
+        `git version` is not counted and does not run them.
     Returns:
-      The environment in which git is this program.
+      The variable PATH, by which the tool finds this program first.
     """
     directory.mkdir(parents=True, exist_ok=True)
     real = shutil.which("git")
@@ -391,12 +404,12 @@ def wait_for(path: Path) -> None:
     """Waits until a file exists."""
     deadline = time.monotonic() + 60
     while not path.exists():
-        assert time.monotonic() < deadline, f"{path} does not come"
+        assert time.monotonic() < deadline, f"{path} does not exist after a minute"
         time.sleep(0.01)
 
 
 def findings(sandbox: Sandbox) -> list[tuple[str, int, str]]:
-    """What `k2mps lint` finds: the file, the line and the check."""
+    """Returns what `k2mps lint` finds, [(file, line, name of the check)]."""
     result = sandbox.run("lint")
     found = re.findall(r"^(\S+?):(\d+): .* \[(\w+)\]$", result.stdout, re.MULTILINE)
     assert result.returncode == (34 if found else 0), result.stderr
@@ -404,7 +417,7 @@ def findings(sandbox: Sandbox) -> list[tuple[str, int, str]]:
 
 
 def git_commands(sandbox: Sandbox, *args: str) -> list[str]:
-    """The git commands that the tool runs with these arguments, in order."""
+    """Runs the tool with these arguments; returns the git commands that it runs, in order."""
     result = sandbox.run("--verbose", *args)
     assert result.returncode == 0, result.stderr
     return re.findall(r"^\+ git (.*)$", result.stderr, re.MULTILINE)

@@ -1,4 +1,4 @@
-"""`k2mps apply`: its results, and its refusals, which leave no trace."""
+"""`k2mps apply` makes the series' commits; if it refuses, it changes nothing."""
 
 import os
 import re
@@ -8,11 +8,11 @@ import pytest
 from k2_mps_tests.tooling import support
 from k2_mps_tests.tooling.support import git, snapshot
 
-# git's ids for the files of `support.sample_series`.
+# The id of the tree that k2 has after `support.sample_series` is applied.
 TREE = "fb9b52df22fdff689711f865d3fe5ee377ddbade"
 
 
-def test_apply_gives_the_tree_one_commit_a_patch(sandbox):
+def test_apply_makes_one_commit_for_each_patch(sandbox):
     out = sandbox.ok("apply")
     assert "applied the series" in out
     k2 = sandbox.checkout
@@ -49,7 +49,7 @@ def test_apply_gives_the_tree_one_commit_a_patch(sandbox):
 
 
 def test_a_first_apply_touches_only_what_the_series_changes(sandbox):
-    """A file that is written anew makes ninja compile it again."""
+    """ninja compiles a file again if another file was written in its place, even an equal one."""
     sandbox.ok("checkout")
     before = snapshot(sandbox.checkout)["files"]
     sandbox.ok("apply")
@@ -90,7 +90,7 @@ DIRTY = "has uncommitted edits in "
         (f"{DIRTY}scripts/run.sh", "echo mine > scripts/run.sh"),
         ("\tcmake/mps.cmake\n", "mkdir cmake; echo mine > cmake/mps.cmake"),
         ("\tk2/csrc/mps\n", "echo mine > k2/csrc/mps"),
-        # A link is in the place of a directory.
+        # The user has a symbolic link in place of a directory of the series.
         ("\tcmake\n", "mkdir ../elsewhere; ln -s ../elsewhere cmake"),
         ("blob.bin\n", "mkdir -p k2/python/k2/mps/blob.bin; echo > k2/python/k2/mps/blob.bin/x"),
         (
@@ -138,7 +138,7 @@ def test_a_checkout_that_cannot_be_moved_is_refused(sandbox, message, script):
 def test_untracked_files_elsewhere_do_not_matter(sandbox):
     own = sandbox.clone("own")
     support.write(own, {"notes.txt": "mine\n", "a.log": "x"})
-    git(own, "branch", "k2-mps", "HEAD~1")  # a branch of that name without work
+    git(own, "branch", "k2-mps", "HEAD~1")  # a branch without commits of the user
     sandbox.ok("apply", "--k2", str(own))
     assert (own / "notes.txt").read_text() == "mine\n"
     assert sandbox.state(own) == "applied"
@@ -167,7 +167,7 @@ def test_abort_after_a_failed_apply_leaves_no_trace(sandbox):
 
 
 def test_a_patch_of_a_file_that_k2_lacks_is_refused(sandbox):
-    """By the content alone, git would find context.h, which the patch does not name."""
+    """The patch names contexts.h; by content alone, git would apply it to context.h."""
     patch = sandbox.root / "patches/context-know-mps.patch"
     patch.write_text(patch.read_text().replace("context.h", "contexts.h"))
     before = support.patches(sandbox)
@@ -199,7 +199,7 @@ def test_an_edit_made_while_it_runs_is_not_lost(sandbox, tmp_path):
 
 
 def test_a_file_that_git_could_not_write_is_named(sandbox, tmp_path):
-    """In a read-only folder, git prints this error, and yet exits with 0."""
+    """In a read-only folder, git prints this error but exits with 0."""
     sandbox.ok("checkout")
     refusal = "echo 'error: unable to unlink old' >&2"
     late = f'$real "$@" && echo old > k2/csrc/array.cu && {refusal}; exit'
@@ -220,7 +220,7 @@ def test_a_broken_ref_is_named(sandbox, content, command):
     assert sandbox.state() == "applied"
 
 
-def test_a_clone_that_lacks_the_pin_is_told_how_to_get_it(sandbox):
+def test_the_error_for_a_clone_without_the_pin_shows_how_to_fetch_it(sandbox):
     own = sandbox.clone("own")
     pin = support.commit(sandbox.upstream, "later", {"later.txt": "x\n"})
     sandbox.write_config(pin)
@@ -257,7 +257,7 @@ def test_a_folder_with_work_does_not_become_a_file(exchanged, mine):
     assert snapshot(exchanged.checkout) == before
 
 
-def test_what_is_no_checkout_is_refused(sandbox, tmp_path):
+def test_a_folder_that_is_no_checkout_is_refused(sandbox, tmp_path):
     git(sandbox.root, "init", "--quiet")
     for path, text in (
         (sandbox.root / "vendor", "not the top of a git checkout"),
@@ -278,7 +278,7 @@ def test_a_configuration_that_git_cannot_read_is_named(sandbox, k2):
 
 def test_filters_of_the_checkout_are_kept(sandbox):
     own = sandbox.clone("own")
-    git(own, "config", "core.autocrlf", "true")  # the files have LF: git sees no edit
+    git(own, "config", "core.autocrlf", "true")  # the files still have LF, but git sees no edit
     git(own, "config", "filter.upper.clean", "tr A-Z a-z")
     git(own, "config", "filter.upper.smudge", "tr a-z A-Z")
     (own / ".git/info/attributes").write_text("*.cmake filter=upper\n")

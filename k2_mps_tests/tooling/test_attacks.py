@@ -1,4 +1,4 @@
-"""Input that was made to break the tool, and advice that once lost work."""
+"""Malicious input to the tool, and messages whose advice must not lose the user's work."""
 
 import re
 import shlex
@@ -19,7 +19,7 @@ def add_patch(sandbox, text: str | bytes, name: str = "evil.patch") -> None:
 
 
 def follow(sandbox, message: str) -> None:
-    """Runs the commands after "next:", as a user would paste them."""
+    """Runs the git commands that a message has after "next:", as a user would."""
     advice = re.search(r"next: (.*)", message)[1]
     for command in advice.split("; "):
         words = shlex.split(command)
@@ -31,7 +31,7 @@ def follow(sandbox, message: str) -> None:
     "value", ["--upload-pack=touch {pwned};", "-x", "ext::sh -c touch% {pwned}"]
 )
 @pytest.mark.parametrize("command", [("apply",), ("checkout",), ("rebase", "--onto", "v1")])
-def test_a_url_runs_nothing(sandbox, tmp_path, value, command):
+def test_a_url_of_upstream_runs_no_program(sandbox, tmp_path, value, command):
     sandbox.write_config(sandbox.pin, value.format(pwned=tmp_path / "p"))
     result = sandbox.run(*command)
     assert result.returncode in (1, 20) and "Traceback" not in result.stderr
@@ -41,11 +41,11 @@ def test_a_url_runs_nothing(sandbox, tmp_path, value, command):
 @pytest.mark.parametrize(
     "words", [("rebase", "--onto=--upload-pack=x"), ("probe", "--", "-x"), ("checkout", "--k2=-x")]
 )
-def test_a_name_is_no_option(sandbox, k2, words):
+def test_a_name_with_a_dash_is_not_taken_for_an_option(sandbox, k2, words):
     sandbox.fails(1, *words)
 
 
-def test_nothing_that_a_terminal_obeys_is_printed(sandbox, k2):
+def test_no_control_characters_are_printed(sandbox, k2):
     evil = "fix: \x1b]0;PWNED\x07 \u202e reversed"
     add_patch(sandbox, HEADER.format(evil, "Pending") + "\n---\n")
     config = sandbox.root / "upstream.toml"
@@ -61,7 +61,7 @@ def test_nothing_that_a_terminal_obeys_is_printed(sandbox, k2):
 
 
 def test_lint_is_linear_in_the_hunks(sandbox, k2):
-    """A patch has 40,000 hunks; lint may take 2 seconds on a quiet machine."""
+    """Compares the time for a patch of 40,000 hunks with the time for one of 5,000."""
     id_ = git(k2, "rev-parse", f"HEAD:{CONTEXT}")
     head = HEADER.format("x: many", "Pending") + f"\n---\ndiff --git a/{CONTEXT} b/{CONTEXT}\n"
     head += f"index {id_}..{'2':0>40} 100644\n--- a/{CONTEXT}\n+++ b/{CONTEXT}\n"
@@ -78,7 +78,7 @@ def test_lint_is_linear_in_the_hunks(sandbox, k2):
 
     add_patch(sandbox, head)
     small, large = seconds(5_000), seconds(40_000)
-    # Quadratic time would be 64 times as long.
+    # If the time grew as the square of the number of hunks, `large` would be 64 times `small`.
     assert large < 24 * small
 
 
@@ -159,13 +159,13 @@ def test_messages_show_no_password(sandbox):
         assert result.returncode in (1, 20) and "example.invalid" in said and "s3cret" not in said
 
 
-def test_ascii_output(sandbox, k2):
+def test_ascii_output_has_escapes_for_other_characters(sandbox, k2):
     support.commit(k2, "größer", {"a": "x\n"})
     assert "gr\\xf6\\xdfer" in sandbox.ok("status", env={"PYTHONIOENCODING": "ascii"})
 
 
-def test_a_resolution_that_no_patch_can_have_is_refused_at_that_stop(sandbox, k2):
-    """At one patch, the user also changes a new file that an earlier patch adds."""
+def test_a_resolution_that_edits_a_file_of_an_earlier_patch_is_refused(sandbox, k2):
+    """The resolution for the second patch also changes a new file of the first patch."""
     lines = support.LONG_FILE.replace("line 90\n", "line ninety\n")
     onto = support.commit(sandbox.upstream, "Ninety", {CONTEXT: lines})
     assert f"patches/{ARRAY}, conflicts" in sandbox.fails(14, "rebase", "--onto", onto)

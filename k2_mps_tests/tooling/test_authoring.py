@@ -1,4 +1,4 @@
-"""`k2mps new`, `fold`: commands on patches, without commits."""
+"""`k2mps new` and `k2mps fold` put edits into patches, without commits by the user."""
 
 import re
 import shlex
@@ -17,7 +17,11 @@ def edit(k2, old="line 20\n", new="twenty\n", path=CONTEXT):
 
 
 def sound(sandbox, k2, *names):
-    """Checkout and patches/ agree, git sees no edit, and another clone gets the same commits."""
+    """Checks that the checkout agrees with patches/ and that another clone gets the same commits.
+
+    Args:
+      names: the patches that the series must have, in order; default: the sample series.
+    """
     assert sandbox.order() == list(names or (MPS, ARRAY, NEW))
     assert sandbox.state() == "applied"
     assert '"patches": "as applied"' in sandbox.ok("status", "--json")
@@ -30,7 +34,7 @@ def sound(sandbox, k2, *names):
     assert git(own, "rev-parse", "HEAD") == git(k2, "rev-parse", "HEAD")
 
 
-def test_new(sandbox, k2):
+def test_new_makes_a_patch_of_edits_and_named_files(sandbox, k2):
     edit(k2)
     support.write(k2, {"k2/csrc/mps/more.mm": "more\n", "x.log": "ignored\n"})
     before = (k2 / CONTEXT).stat().st_mtime_ns
@@ -57,7 +61,7 @@ def test_files_that_other_programs_leave_in_patches_stay(sandbox, k2):
 
 
 @pytest.mark.parametrize("command", [["fold", MPS], ["new", "more"]])
-def test_what_git_does_not_track_is_taken_by_name_only(sandbox, k2, command):
+def test_an_untracked_file_is_taken_only_if_it_is_named(sandbox, k2, command):
     support.write(k2, {"notes.txt": "password\n", "k2/new/a.cu": "a\n"})
     message = sandbox.fails(1, *command)
     assert "git does not track k2/new/a.cu, notes.txt" in message
@@ -68,7 +72,7 @@ def test_what_git_does_not_track_is_taken_by_name_only(sandbox, k2, command):
     assert not (sandbox.root / "patches/files/notes.txt").exists()
     assert (sandbox.root / "patches/files/k2/new/a.cu").read_text() == "a\n"
     assert git(k2, "status", "--porcelain") == "?? notes.txt"
-    # The patch gets files that git tracks, and the named file, here by an absolute path.
+    # The patch gets b.cu, which git tracks, and notes.txt, which is named by an absolute path.
     support.write(k2, {"k2/new/b.cu": "b\n"})
     git(k2, "add", "k2/new/b.cu")
     more = [] if command[0] == "fold" else ["more.patch"]
@@ -79,20 +83,20 @@ def test_what_git_does_not_track_is_taken_by_name_only(sandbox, k2, command):
     assert "did not match" in sandbox.fails(1, "fold", MPS, "nope")
 
 
-def test_who_made_a_patch_is_its_author(sandbox, k2):
+def test_the_user_who_makes_a_patch_is_its_author(sandbox, k2):
     sandbox.config.write_text("[user]\n\tname = Bob\n\temail = b@c.org\n")
     edit(k2)
     sandbox.ok("new", "more: a thing")
     file = sandbox.root / "patches/more-a-thing.patch"
     head = r"From: Bob <b@c\.org>\nDate: \w{3}, \d+ .* [-+]\d{4}\nSubject: more"
     assert re.match(head, file.read_text())
-    # A later edit by another person keeps the author.
+    # After an edit by another user, the author is the same.
     before = file.read_text().split("Subject")[0]
     sandbox.config.write_text("[user]\n\tname = Eve\n\temail = e@c.org\n")
     edit(k2, "line 30\n", "thirty\n")
     sandbox.ok("fold", "more-a-thing")
     assert file.read_text().split("Subject")[0] == before
-    # The header can be edited.
+    # A user may edit the author in the header of the patch.
     head = "From: Ann Größe <a@b>\nDate: Tue, 14 Nov 2023 23:13:20 +0100\n"
     support.edit(file, before, head)
     sandbox.ok("apply")
@@ -110,7 +114,7 @@ NONE = f"there is no patch nope\n  why: the patches are {MPS}"
     [
         ({}, "new more", "nothing was edited"),
         (EDITED, "new ''", "a patch needs a subject"),
-        # Files that another patch adds.
+        # The user has edited files that another patch adds.
         ({"cmake/mps.cmake": "other\n"}, "new more", f"cmake/mps.cmake, which {MPS} adds"),
         ({TOOL: "other\n"}, f"fold {MPS}", "does not apply any more"),
         (EDITED, "new more --why 'a\n---\nb'", "cannot be written as a patch"),
@@ -118,14 +122,14 @@ NONE = f"there is no patch nope\n  why: the patches are {MPS}"
         (EDITED, "fold nope", NONE),
     ],
 )
-def test_what_is_refused_changes_nothing(sandbox, k2, files, command, problem):
+def test_a_refused_command_changes_nothing(sandbox, k2, files, command, problem):
     support.write(k2, files)
     before = snapshot(k2), patches(sandbox)
     assert problem in sandbox.fails(1, *shlex.split(command))
     assert (snapshot(k2), patches(sandbox)) == before
 
 
-def test_fold(sandbox, k2):
+def test_fold_adds_edits_to_a_patch(sandbox, k2):
     edit(k2, "line 20\n", "twenty\ntwenty and a half\n")
     edit(k2, "option(K2_WITH_MPS)\n", "option(K2_WITH_MPS OFF)\n", "cmake/mps.cmake")
     out = sandbox.ok("fold", "context-know-mps")
@@ -149,7 +153,7 @@ def test_a_patch_is_dropped_by_hand(sandbox, k2, name):
 
 
 def test_a_command_is_undone_by_git(sandbox, k2):
-    """As docs/tool.md shows it."""
+    """Runs the commands that docs/tool.md gives for this."""
     git(sandbox.root, "init", "--quiet")
     git(sandbox.root, "add", "patches", "upstream.toml")
     git(sandbox.root, "commit", "--quiet", "-m", "first")
@@ -181,7 +185,7 @@ def test_conflicts_that_git_has_left_are_refused(sandbox, k2, command):
     sandbox.ok(*command)
 
 
-def test_a_ref_of_the_tools_name_is_replaced(sandbox, k2):
+def test_a_wrong_value_of_the_tools_ref_is_replaced(sandbox, k2):
     """Another program, or an older k2mps, may have written the ref."""
     for value in ("HEAD:CMakeLists.txt", sandbox.pin):
         git(k2, "update-ref", "refs/k2mps/applied", git(k2, "rev-parse", value))
@@ -190,7 +194,7 @@ def test_a_ref_of_the_tools_name_is_replaced(sandbox, k2):
         support.shell(sandbox.root.parent, "rm -rf own")
 
 
-def test_away_from_the_series_is_refused(sandbox, k2):
+def test_fold_is_refused_if_head_is_not_the_series(sandbox, k2):
     edit(k2)
     git(k2, "commit", "--quiet", "--all", "-m", "mine")
     edit(k2, "line 30\n", "thirty\n")

@@ -1,4 +1,4 @@
-"""`k2mps build`: real cmake, ninja and compilers on a small stand-in for k2.
+"""`k2mps build` with real cmake, ninja and compilers, on a small stand-in for k2.
 
 The stand-in has the parts of k2 that the tool uses: a CMake project `k2` with a
 Python extension `_k2` in lib/, a Python package that imports the extension, and a
@@ -82,7 +82,7 @@ FILES = {
         "  return Made(to=lambda device: Made(get_tot_scores=lambda *how: score))\n"
     ),
     "k2/python/k2/mps/check.py": PROGRAM,
-    # This file serves only the tests that read wheels.
+    # Only the tests that read wheels call these functions.
     "k2/python/k2/mps/__init__.py": (
         "import importlib.metadata, json\n"
         "def is_available():\n"
@@ -97,9 +97,9 @@ FILES = {
 
 
 def make_environment(directory: Path) -> None:
-    """A virtual environment with the packages of .venv, without k2.
+    """Makes a virtual environment that has all packages of .venv except k2, by links.
 
-    Its own site-packages folder receives what tests register.
+    A test that registers a build of k2 there leaves .venv as it is.
     """
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(directory)], check=True)
     (target,) = directory.glob("lib/python3.*/site-packages")
@@ -113,7 +113,7 @@ def make_environment(directory: Path) -> None:
 
 
 def write_program(root: Path) -> None:
-    """Writes .venv/bin/k2mps, which runs this clone's tool."""
+    """Writes .venv/bin/k2mps, which runs the tool that the tests are about."""
     program = root / ".venv/bin/k2mps"
     program.write_text(
         f'#!/bin/sh\nPYTHONPATH={support.TOOLS} exec "${{0%/*}}/python" -m k2mps "$@"\n'
@@ -122,7 +122,7 @@ def write_program(root: Path) -> None:
 
 
 def leave_emulator(root: Path) -> None:
-    """Makes a source tree of the emulator, and the stamp that says that it is installed."""
+    """Makes a stand-in for the emulator's source, and the stamp of its installation."""
     support.write(root, {"emulator/source": ""})
     here = project.Project(root)
     torch = environment.Environment(here).version_of("torch")
@@ -132,9 +132,9 @@ def leave_emulator(root: Path) -> None:
 
 
 def make_buildable(empty) -> support.Sandbox:
-    """Makes an empty clone of k2-mps one that builds a stand-in for k2.
+    """Makes an empty clone of k2-mps able to build the stand-in for k2; returns the clone.
 
-    The series of the clone makes the answer 42.
+    The stand-in's function answer() returns 41, and with the clone's series 42.
     """
     pin = support.commit(empty.upstream, "buildable", FILES)
     empty.pin = pin
@@ -160,7 +160,7 @@ def make_buildable(empty) -> support.Sandbox:
 
 @pytest.fixture
 def sandbox(empty):
-    """A clone of k2-mps that builds a stand-in for k2; its series makes the answer 42."""
+    """A clone of k2-mps that `make_buildable` has prepared."""
     return make_buildable(empty)
 
 
@@ -180,7 +180,7 @@ def trees(sandbox):
 
 
 def answer(sandbox):
-    """The answer of `import k2` in .venv, in a process of its own."""
+    """Returns what k2.answer() returns in a new process of .venv's Python."""
     python = sandbox.root / ".venv/bin/python"
     return support.output(python, "-c", "import k2; print(k2.answer())", cwd="/").strip()
 
@@ -209,7 +209,7 @@ def test_a_second_build_runs_ninja_alone(sandbox):
 
 @pytest.fixture
 def with_programs(sandbox):
-    """A clone in which a build for mps runs small programs in place of k2's."""
+    """A clone whose fuzzer is a small program, and whose emulator counts as installed."""
     leave_emulator(sandbox.root)
     packages = {f"k2_mps_tests/{name}__init__.py": "" for name in ("", "parity/")}
     support.write(sandbox.root, {**packages, "k2_mps_tests/parity/fuzz.py": PROGRAM})
@@ -220,7 +220,7 @@ def test_a_build_for_mps_ends_with_a_comparison(with_programs):
     assert "the answer is 42 --size small --seconds 0\n" in with_programs.ok("build")
 
 
-def test_a_program_gets_a_build(with_programs):
+def test_fuzz_builds_k2_before_it_runs(with_programs):
     assert with_programs.ok("fuzz", "--seed=1").endswith("the answer is 42 --seed=1\n")
 
 
@@ -238,7 +238,7 @@ def test_edits_are_built_step_by_step_in_one_tree(sandbox):
     build(sandbox)
     assert [name for name in trees(sandbox) if "-edited-" in name]
     assert len(trees(sandbox)) == 2
-    # With the series again, the first build tree serves again.
+    # Without the user's commit, the tool uses the first build tree again.
     git(sandbox.checkout, "reset", "--quiet", "--hard", "HEAD~1")
     build(sandbox)
     assert answer(sandbox) == "42"
@@ -250,7 +250,7 @@ def test_uncommitted_edits_of_an_unpatched_checkout_are_refused(sandbox):
     assert "uncommitted edits" in fails(sandbox, 1)
 
 
-def test_another_series_is_another_tree(sandbox):
+def test_another_series_is_built_in_another_tree(sandbox):
     build(sandbox)
     work = sandbox.root.parent / "authoring"
     support.write(work, {"k2/csrc/answer.cc": "int Answer() { return 7; }\n"})
@@ -273,7 +273,7 @@ def test_another_series_is_another_tree(sandbox):
     assert answer(sandbox) == "42"
 
 
-def test_flags_are_part_of_the_key(sandbox):
+def test_other_flags_are_built_in_another_tree(sandbox):
     build(sandbox)
     build(sandbox, "--", "-DCMAKE_CXX_FLAGS=-DSOMETHING=1")
     assert len(trees(sandbox)) == 2
@@ -281,7 +281,7 @@ def test_flags_are_part_of_the_key(sandbox):
     assert len(trees(sandbox)) == 2
 
 
-def test_the_checkout_is_part_of_the_key(sandbox):
+def test_another_checkout_is_built_in_another_tree(sandbox):
     build(sandbox)
     build(sandbox, "--k2", str(sandbox.clone("own größe")))
     assert len(trees(sandbox)) == 2
@@ -323,7 +323,7 @@ def test_an_error_of_the_compiler_is_shown_without_warnings(sandbox):
     assert "answer.cc:101:" in message and "wrong_name" in message
     assert "FAILED: " in message and "build.log" in message
     assert "of no interest" not in message
-    assert "-std=" not in message  # Only the log has the command.
+    assert "-std=" not in message  # Only the log has the compiler's command.
     assert len(message.splitlines()) < 60
 
 
@@ -344,7 +344,7 @@ def test_an_error_of_the_linker_is_shown(sandbox):
     assert "Missing()" in message
 
 
-def test_a_full_disk_is_named_by_a_step(sandbox):
+def test_a_full_disk_in_a_step_is_reported(sandbox):
     sandbox.ok("apply")
     full = 'add_custom_command(OUTPUT x.cc COMMAND sh -c "cat /dev/zero > /dev/full" VERBATIM)\n'
     path = sandbox.checkout / "CMakeLists.txt"
@@ -360,7 +360,8 @@ target_sources(_k2 PRIVATE slow.cc)
 """
 
 
-# Like a compiler under ccache, the step ends a second after SIGTERM, and its parent does not wait.
+# The inner shell is like a compiler under ccache: it ends a second after SIGTERM, and its parent,
+# the outer shell, does not wait for it.
 SLOW_STEP = """
 (
   trap 'sleep 1; exit 1' TERM
@@ -374,10 +375,10 @@ wait
 
 
 def start_slow_build(sandbox):
-    """Starts a build and waits until a step that takes a minute runs.
+    """Starts a build, and waits until a step of it runs that takes a minute.
 
     Returns:
-      The tool's process and the process id of that step.
+      The tool's process, and the process id of the inner shell of SLOW_STEP.
     """
     build(sandbox)
     support.write(sandbox.root, {"build/slow.sh": SLOW_STEP})
@@ -398,8 +399,11 @@ def alive(pid: int) -> bool:
 
 
 def ends(pid: int) -> bool:
-    """Waits until a process is gone: it closes its files a moment earlier."""
-    deadline = time.monotonic() + 5  # Its compiler sleeps for a minute.
+    """Waits up to 5 seconds for the end of a process; returns whether it has ended.
+
+    A process exists for a moment longer than its pipe to the tool.
+    """
+    deadline = time.monotonic() + 5  # much less than the minute that SLOW_STEP sleeps
     while alive(pid):
         if time.monotonic() > deadline:
             return False
@@ -409,21 +413,21 @@ def ends(pid: int) -> bool:
 
 @contextlib.contextmanager
 def heeded_hangup():
-    """Has the tool heed a SIGHUP, which it ignores where the tests run under nohup."""
+    """Lets SIGHUP end the tool even if the tests run under nohup, which has SIGHUP ignored."""
     before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
     yield
     signal.signal(signal.SIGHUP, before)
 
 
 class Interrupted(NamedTuple):
-    """A build that signals have ended, and the build after it."""
+    """The facts of a build that signals have ended, and the answer after another build."""
 
     signal: int
     status: int
     output: str
     compiler_ended: bool
     left_a_lock: bool  # on the checkout
-    answer: str  # by the next build
+    answer: str  # of the k2 that the other build makes
 
 
 def is_locked(folder: Path) -> bool:
@@ -469,7 +473,7 @@ def test_a_build_that_a_signal_ends_has_the_status_of_the_signal(interrupted):
     assert interrupted.status == 128 + interrupted.signal, interrupted.output
 
 
-def test_a_build_that_a_signal_ends_says_so(interrupted):
+def test_a_build_that_a_signal_ends_prints_interrupted(interrupted):
     assert "interrupted" in interrupted.output
 
 
@@ -486,7 +490,7 @@ def test_the_build_after_a_signal_goes_on(interrupted):
 
 
 def test_a_compiler_that_does_not_end_is_killed(tmp_path):
-    """The compiler has a process group of its own, as ninja's steps have."""
+    """The test's compiler is in a separate process group, as each step of ninja is."""
     script = (
         "import os, signal, time; os.setpgid(0, 0); signal.signal(signal.SIGTERM, lambda *_: 0)"
     )
@@ -520,7 +524,7 @@ def test_after_kill_9_the_next_build_waits_for_the_compilers(sandbox):
 
 
 @pytest.mark.parametrize("command", [["apply"], ["export"], ["fold", "answer-42"]])
-def test_what_changes_the_checkout_is_refused_while_a_build_reads_it(sandbox, command):
+def test_a_command_that_changes_the_checkout_is_refused_while_a_build_reads_it(sandbox, command):
     process, _ = start_slow_build(sandbox)
     assert "a build reads it" in sandbox.fails(17, *command)
     process.send_signal(signal.SIGINT)
@@ -539,7 +543,7 @@ def test_two_builds_may_read_one_checkout(sandbox):
         assert "nothing to do" in build(sandbox)
 
 
-def test_status_tells_of_a_build(sandbox):
+def test_status_shows_a_running_build(sandbox):
     process, _ = start_slow_build(sandbox)
     out = sandbox.ok("status")
     assert re.search(r"^build: building cpu-\S+.*; the log is \S+/build\.log$", out, re.MULTILINE)
@@ -550,7 +554,7 @@ def test_status_tells_of_a_build(sandbox):
     assert "building" not in sandbox.ok("status")
 
 
-def test_status_tells_how_far_ninja_is(sandbox):
+def test_status_shows_how_many_steps_ninja_has_done(sandbox):
     sandbox.ok("checkout")
     here, found = project.Project(sandbox.root), checkout.Checkout(sandbox.checkout)
     assert under_way.describe(here, found) == ""
@@ -574,12 +578,12 @@ def test_ccache_is_recommended_before_a_first_build_only(sandbox, tmp_path):
 
 
 def test_missing_compilers_name_the_one_command(sandbox, tmp_path):
-    """On a machine without compilers and without rights for apt-get."""
+    """The PATH has no compiler and no apt-get."""
     env = {"PATH": bare_path(tmp_path)}
     message = fails(sandbox, 30, env=env)
     assert "C++ compiler" in message
     assert message.rstrip().endswith("next: sudo apt-get install g++")
-    assert not sandbox.checkout.exists()  # before k2 is cloned
+    assert not sandbox.checkout.exists()  # The tool refuses before it clones k2.
     result = sandbox.run("doctor", *CPU, env=env)
     assert result.returncode == 30 and "sudo apt-get install g++" in result.stderr
     assert re.search(r"^MISSING\tC\+\+ compiler\tnothing", result.stdout, re.MULTILINE)
@@ -590,7 +594,7 @@ def test_missing_compilers_name_the_one_command(sandbox, tmp_path):
     assert all(check["fix"] and check["wanted"] for check in checks.values())
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root installs unasked")
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root needs no sudo to install")
 @pytest.mark.parametrize("works", [True, False])
 def test_root_installs_what_is_missing(sandbox, tmp_path, works):
     """The test's own apt-get puts a compiler on the PATH."""
@@ -613,7 +617,7 @@ def test_root_installs_what_is_missing(sandbox, tmp_path, works):
 
 
 def bare_path(tmp_path: Path) -> str:
-    """A PATH with the programs that the tool and cmake start, but no compiler."""
+    """Returns a PATH with the programs that the tool and cmake start, except a compiler."""
     folder = tmp_path / "bare"
     folder.mkdir()
     for name in "git sh env ln sed cat touch uname ar ranlib ld as nm strip objdump".split():
@@ -638,7 +642,7 @@ def test_a_pull_request_is_checked_commit_by_commit(sandbox):
     shutil.rmtree(sandbox.root / "tools")
     (sandbox.root / "tools").symlink_to(support.TOOLS)
     (sandbox.root / "k2_mps_tests").mkdir()
-    # The last commit runs the suite upstream-cpu.
+    # `upstream --check` runs the suite upstream-cpu on the last commit.
     for name in ("__init__.py", "ending.py", "commits", "upstream"):
         (sandbox.root / "k2_mps_tests" / name).symlink_to(ROOT / "k2_mps_tests" / name)
     sandbox.ok("apply")

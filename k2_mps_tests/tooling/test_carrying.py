@@ -1,7 +1,7 @@
-"""The commands that change patches, in all kinds of checkouts, configurations and places.
+"""The commands that change patches give the same result in every kind of checkout.
 
-`carry` runs one sequence of commands, which must give the same bytes in patches/ and upstream.toml
-everywhere.
+`carry` runs one sequence of commands.  After it, patches/ and upstream.toml must have the same
+bytes for every kind of checkout and every git configuration of the user.
 """
 
 import copy
@@ -29,7 +29,11 @@ def onto(sandbox):
 
 
 def carry(sandbox, onto, directory=None):
-    """Runs each of the commands; returns patches/ at the end."""
+    """Runs a sequence of commands; returns what patches/ and upstream.toml have at the end.
+
+    Args:
+      directory: the user's checkout; default: the tool's own.
+    """
     k2 = ["--k2", str(directory)] if directory else []
     sandbox.ok("apply", *k2)
     directory = directory or sandbox.checkout
@@ -58,7 +62,7 @@ def carry(sandbox, onto, directory=None):
 
 @pytest.fixture
 def reference(sandbox, onto, tmp_path):
-    """The result of `carry` in a plain clone, beside the sandbox."""
+    """The result of `carry` in a copy of the sandbox, with the tool's own checkout."""
     name(sandbox)
     plain = copy.copy(sandbox)
     plain.root = tmp_path / "plain"
@@ -68,12 +72,12 @@ def reference(sandbox, onto, tmp_path):
 
 
 def name(sandbox, text=""):
-    """Sets the user's name and other settings of git."""
+    """Writes the user's git configuration: `text`, and a name."""
     sandbox.config.write_text(text + "\n[user]\n\tname = A\n\temail = a@example.org\n")
 
 
 def cloned(*options: str, name: str = "own"):
-    """Makes a checkout by `git clone` with these options."""
+    """Returns a function that makes a checkout by `git clone` with these options."""
     return lambda sandbox: sandbox.clone(name, *options)
 
 
@@ -89,7 +93,7 @@ def shallow(sandbox):
 
 
 def with_submodule(sandbox):
-    """k2 as a submodule of the user's repository."""
+    """Makes k2 a submodule of the user's repository; returns the submodule's folder."""
     outer = sandbox.root.parent / "outer"
     outer.mkdir()
     git(outer, "init", "--quiet")
@@ -107,7 +111,7 @@ PLACES = {
 
 
 @pytest.mark.parametrize("place", PLACES)
-def test_every_kind_of_checkout(sandbox, reference, onto, place):
+def test_every_kind_of_checkout_gives_the_same_patches(sandbox, reference, onto, place):
     own = PLACES[place](sandbox)
     git(own, "checkout", "--quiet", "--detach", sandbox.pin)
     assert (b"line 20\r\n" in (own / CONTEXT).read_bytes()) == (place == "crlf")
@@ -121,8 +125,8 @@ def test_a_clone_that_lacks_files_or_blobs_is_refused(sandbox):
         assert f"is {problem} of k2" in sandbox.fails(1, "apply", "--k2", str(own))
 
 
-def test_a_copy_needs_no_other_leave_than_the_checkout(sandbox, tmp_path, monkeypatch):
-    """The user may trust another user's checkout, and still not let git clone any folder."""
+def test_a_copy_is_allowed_if_the_checkout_is(sandbox, tmp_path, monkeypatch):
+    """git may trust the checkout, which another user owns, and refuse to clone other folders."""
     own, made = sandbox.clone("own"), tmp_path / "made"
     trusted = f"[safe]\n\tdirectory = {own}\n\tdirectory = {made}\n"
     sandbox.config.write_text(f'[protocol "file"]\n\tallow = never\n{trusted}')
@@ -131,9 +135,10 @@ def test_a_copy_needs_no_other_leave_than_the_checkout(sandbox, tmp_path, monkey
     assert clone.copy(Checkout(own), made).commit_of(sandbox.pin) == sandbox.pin
 
 
-# All settings together, in both orders, since git takes the last of two values.
+# All settings are tested together.  git takes the last of two values of a setting, so they are
+# tested in both orders.
 @pytest.mark.parametrize("step", [1, -1])
-def test_configuration_changes_nothing(sandbox, reference, onto, tmp_path, step):
+def test_the_users_git_configuration_changes_no_patch(sandbox, reference, onto, tmp_path, step):
     name(sandbox, "")
     for one in list(CONFIGURATIONS)[::step]:
         configure(sandbox.config, one, tmp_path / "named")

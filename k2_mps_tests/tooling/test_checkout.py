@@ -1,4 +1,4 @@
-"""`k2mps checkout`: clones the pin, or takes the checkout that K2 names."""
+"""`k2mps checkout` clones the pin, or verifies the checkout that K2 or --k2 names."""
 
 import os
 import pty
@@ -37,7 +37,7 @@ def test_a_second_checkout_only_verifies(sandbox):
         ("TREE", "1" * 40, 1, "TREE"),
     ],
 )
-def test_what_cannot_be_cloned_leaves_nothing(sandbox, old, new, code, message):
+def test_a_failed_clone_leaves_nothing(sandbox, old, new, code, message):
     words = {
         "URL": sandbox.upstream.as_uri(),
         "PIN": sandbox.pin,
@@ -57,7 +57,7 @@ def test_a_pin_off_the_branches_is_fetched_by_its_id(sandbox):
     git(sandbox.upstream, "checkout", "--quiet", "master")
     git(sandbox.upstream, "reflog", "expire", "--expire=now", "--all")
     sandbox.write_config(pin)
-    sandbox.ok("checkout")  # into the old clone
+    sandbox.ok("checkout")  # The clone exists, so the tool fetches the pin into it.
     assert git(sandbox.checkout, "cat-file", "-t", pin) == "commit"
     sandbox.checkout.rename(sandbox.root / "old")
     sandbox.ok("checkout")
@@ -86,8 +86,8 @@ def test_what_is_in_the_way_of_the_clone_is_named(sandbox, script):
         assert "next: move it away, then " in sandbox.fails(1, command)
 
 
-def test_progress_on_a_terminal(sandbox):
-    """The live display, on a real terminal."""
+def test_a_terminal_shows_progress_and_tables(sandbox):
+    """The tool's display, on a pseudo-terminal."""
     leader, follower = pty.openpty()
     words = map(shlex.join, (sandbox.command("checkout"), sandbox.command("report")))
     process = subprocess.Popen(
@@ -103,11 +103,11 @@ def test_progress_on_a_terminal(sandbox):
     try:
         while chunk := os.read(leader, 4096):
             shown += chunk
-    except OSError:  # Linux's sign that the other side of a terminal is closed
+    except OSError:  # On Linux, os.read fails when the other side of a terminal is closed.
         pass
     os.close(leader)
     assert process.wait() == 0
     assert b"cloning" in shown
     assert b"\x1b[" in shown  # A live display moves the cursor.
     assert sandbox.pin.encode() in shown
-    assert "───" in shown.decode() and b"\t" not in shown  # a table
+    assert "───" in shown.decode() and b"\t" not in shown  # The report is a table with lines.

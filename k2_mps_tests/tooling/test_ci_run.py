@@ -1,4 +1,4 @@
-"""ci/run, with programs in place of the real ones."""
+"""ci/run, with stand-ins for make and ccache."""
 
 import os
 import shutil
@@ -9,13 +9,13 @@ import pytest
 
 from k2_mps_tests.tooling import support
 
-# It waits for a child of its own, as make does.
+# This stand-in waits for a child process, as make does.
 MAKE = "#!/bin/sh\necho started\nsleep 120\necho went on\n"
 
 
 @pytest.mark.parametrize("number, status", [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 def test_a_signal_ends_the_children(tmp_path, number, status):
-    """All of them have the pipe, whose end comes with the end of the last one."""
+    """communicate() returns when the last child has ended, because all children have the pipe."""
     script = tmp_path / "ci/run"
     script.parent.mkdir()
     shutil.copy(support.TOOLS.parent / "ci/run", script)

@@ -20,7 +20,7 @@ from k2_mps_tests.tooling import support
 ROOT = support.TOOLS.parent
 
 
-def test_exit_codes_tell_the_kinds_of_error_apart():
+def test_each_kind_of_error_has_its_own_exit_code():
     kinds = tables.error_kinds()
     # 0 means success, 2 a wrong command line, and a number above 128 a signal.
     codes = {kind.exit_code for kind in kinds}
@@ -29,7 +29,7 @@ def test_exit_codes_tell_the_kinds_of_error_apart():
         assert kind.__doc__.split("\n")[0].endswith("."), kind
 
 
-def test_without_a_terminal_a_long_task_says_how_far_it_is(monkeypatch, capsys, tmp_path):
+def test_without_a_terminal_a_long_task_prints_its_progress(monkeypatch, capsys, tmp_path):
     monkeypatch.setattr(console, "SECONDS_BETWEEN_LINES", 0.01)
     shown = ""
     with console.Console().task("building k2", tmp_path / "log") as update:
@@ -73,7 +73,7 @@ def test_every_error_has_a_next_step():
     assert without == []
 
 
-def test_without_git_there_is_a_message(sandbox, tmp_path):
+def test_a_missing_git_is_reported_with_the_next_step(sandbox, tmp_path):
     for arguments in (["status"], ["apply"]):
         result = sandbox.run(*arguments, env={"PATH": str(tmp_path)})
         assert "Traceback" not in result.stderr
@@ -115,7 +115,7 @@ def test_a_quick_command_imports_nothing_heavy(empty, arguments):
         (["test", "nope"], 1, "there is no suite 'nope' on this system\n  next: k2mps test docs "),
     ],
 )
-def test_a_wrong_command_line(empty, arguments, status, problem):
+def test_a_wrong_command_line_is_explained(empty, arguments, status, problem):
     result = empty.run(*arguments)
     assert (result.returncode, problem in result.stderr) == (status, True), result.stderr
 
@@ -139,7 +139,7 @@ def test_the_help_lists_the_options_of_the_program_that_a_command_starts(name):
 
 @pytest.fixture
 def with_programs(empty):
-    """A clone with small programs in place of those of `k2mps torch` and `k2mps docs`."""
+    """A clone in which `k2mps torch` and `k2mps docs` start small programs of this test."""
     text = "import os, sys\nprint(os.getcwd(), *sys.argv[1:])\nsys.exit(int(sys.argv[-1]))\n"
     groups = "[project.optional-dependencies]\nwheels = []\ndocs = []\nexamples = []\n"
     files = {"k2_mps_tests/macos_torch.py": text, "k2_mps_tests/docs.py": "print('made')\n"}
@@ -157,7 +157,7 @@ def test_the_status_of_a_program_gives_the_exit_code(with_programs, status, code
     assert (result.returncode, told in result.stderr) == (code, True), result.stderr
 
 
-def test_a_program_runs_where_the_user_is(with_programs):
+def test_a_program_runs_in_the_users_directory(with_programs):
     deep = with_programs.root / "deep"
     result = with_programs.run("torch", "--json", "--known=x", "0", cwd=deep)
     assert result.stdout == f"{deep} --json --known=x 0\n"
@@ -167,7 +167,7 @@ def test_docs_runs_its_program(with_programs):
     assert with_programs.ok("docs") == "made\n"
 
 
-def test_without_a_command_it_tells_how_things_stand(sandbox):
+def test_without_a_command_the_tool_prints_the_state_and_the_next_step(sandbox):
     def overview():
         return dict(line.split(": ", 1) for line in sandbox.ok().splitlines() if ": " in line)
 
@@ -233,7 +233,7 @@ def test_a_file_in_the_place_of_a_folder_is_an_error_not_a_traceback(sandbox):
 
 
 def test_a_folder_that_is_deleted_is_one_error(sandbox):
-    """The user's shell is in it."""
+    """The user's shell is still in the folder."""
     command = shlex.join(sandbox.command("status"))
     result = sandbox.program("sh", "-c", f"mkdir gone; cd gone; rmdir ../gone; {command}")
     assert "error: the current directory has been deleted\n  next: cd " in result.stderr
@@ -275,7 +275,7 @@ def test_too_few_open_files_are_one_error(sandbox, k2):
     assert last.startswith("  next: ulimit -n 1024")
 
 
-def test_a_home_that_is_missing_is_one_error(sandbox):
+def test_a_home_of_an_unknown_user_is_one_error(sandbox):
     for how in ({"args": ["--k2", "~nosuchuser/k2"]}, {"env": {"K2": "~nosuchuser/k2"}}):
         result = sandbox.run("status", *how.get("args", ()), env=how.get("env"))
         assert result.returncode == 2 and "Traceback" not in result.stderr
@@ -299,7 +299,7 @@ def test_a_toml_behind_a_link_is_refused(sandbox):
 
 
 def test_ctrl_c_while_modules_are_imported_is_one_line(sandbox):
-    """The signal comes while Python imports the first module of the command line."""
+    """The signal comes while Python imports the tool's modules."""
     script = (
         "import os, signal, sys, threading\n"
         "from k2mps import __main__\n"
@@ -315,7 +315,7 @@ def test_ctrl_c_while_modules_are_imported_is_one_line(sandbox):
 
 
 def test_ctrl_c_in_a_finalizer_is_not_lost(sandbox):
-    """Python drops an exception that a finalizer raises."""
+    """Python drops an exception that a finalizer raises, so the tool must raise it again."""
     script = (
         "import os, signal, time, weakref\n"
         "from k2mps.cli import command_line, ending\n"
@@ -329,8 +329,8 @@ def test_ctrl_c_in_a_finalizer_is_not_lost(sandbox):
     assert (result.returncode, result.stderr) == (130, "error: interrupted\n")
 
 
-def test_ctrl_c_while_python_ends_is_nothing(sandbox):
-    """The signal comes while Python deletes the run's temporary folders."""
+def test_ctrl_c_while_python_ends_is_ignored(sandbox):
+    """The signal comes while Python runs the functions of atexit, after the tool's own end."""
     script = (
         "import atexit, os, signal, sys\n"
         "from k2mps import __main__\n"
@@ -343,9 +343,9 @@ def test_ctrl_c_while_python_ends_is_nothing(sandbox):
 
 
 def test_ctrl_c_while_python_starts_is_one_line(sandbox, tmp_path):
-    """The signal comes before Python starts."""
+    """The signal comes before Python starts, and stays pending until the tool takes it."""
     if support.ran("env", "--block-signal=INT", "true").returncode:
-        pytest.skip("this system's env cannot make a signal wait")
+        pytest.skip("this system's env cannot block a signal")
     shutil.copy(support.TOOLS / "bin/k2mps", tmp_path)
     python = f'#!/bin/sh\nkill -INT $$\nexec {sys.executable} "$@"\n'
     (tmp_path / "python").write_text(python)
@@ -358,8 +358,8 @@ PROGRAMS = [["-m", "k2_mps_tests.waits"], [ROOT / "ci/follow.py"], [ROOT / "ci/w
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=str)
-def test_a_program_that_is_interrupted_says_so_in_one_line(tmp_path, program):
-    """Python runs a file named sitecustomize.py before the program."""
+def test_an_interrupted_program_prints_one_line(tmp_path, program):
+    """Python runs a file named sitecustomize.py first.  Here it makes later calls raise."""
     raised = "import subprocess, argparse\ndef stop(*a, **b):\n    raise KeyboardInterrupt\n"
     raised += "subprocess.run = argparse.ArgumentParser.parse_args = stop\n"
     support.write(tmp_path, {"sitecustomize.py": raised})

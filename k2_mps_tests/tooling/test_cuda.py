@@ -11,7 +11,7 @@ ROOT = support.TOOLS.parent
 
 @pytest.fixture
 def prepare(k2, tmp_path):
-    """prepare(): makes a folder of the series, and of a stand-in for moderngpu."""
+    """Returns a function that runs `prepare` with a small series and a stand-in for moderngpu."""
     support.git(k2, "checkout", "--quiet", "-B", "k2-mps", "k2-mps~3")
     for subject in ("torch: a", "cub: b", "log: c", "cub: d"):
         name = subject[-1]
@@ -30,7 +30,7 @@ def names(path):
         return {one.name for one in archive if one.isfile()}
 
 
-def test_the_folder_has_all(prepare, tmp_path):
+def test_the_folder_has_the_scripts_and_archives(prepare, tmp_path):
     refused = prepare()
     assert refused.returncode == 1 and "has no src/moderngpu" in refused.stderr
     support.write(tmp_path / "gpu", {"src/moderngpu/a.hxx": "// a\n"})
@@ -42,12 +42,12 @@ def test_the_folder_has_all(prepare, tmp_path):
     archives = {"series.tgz", "base.tgz", "moderngpu.tgz"}
     assert {path.name for path in folder.iterdir()} == scripts | archives
     assert {"a", "b", "c", "d"} <= names(folder / "series.tgz")
-    # The base is the pin plus the patches without which it does not compile.
+    # The base is the pin with the first patches, which k2 needs to compile with CUDA.
     base = names(folder / "base.tgz")
     assert {"a", "b"} <= base and not {"c", "d"} & base
     assert names(folder / "moderngpu.tgz") == {"src/moderngpu/a.hxx"}
     assert prepare().returncode == 1  # The folder exists already.
-    # Without a GPU the script names the step at which it stopped.
+    # Without a GPU, run.sh fails and names the step at which it stopped.
     empty = tmp_path / "empty"
     empty.mkdir()
     variables = {"PATH": "/usr/bin:/bin", "W": str(empty)}
@@ -56,7 +56,7 @@ def test_the_folder_has_all(prepare, tmp_path):
     assert result.stdout.endswith("failed: compare\n")
 
 
-def test_where_upstream_has_those_patches_the_base_is_the_pin(prepare, k2, tmp_path):
+def test_without_patches_for_compilation_the_base_is_the_pin(prepare, k2, tmp_path):
     support.git(k2, "rebase", "--quiet", "--onto", "k2-mps~4", "k2-mps~2", "k2-mps")
     support.write(tmp_path / "gpu", {"src/moderngpu/a.hxx": "// a\n"})
     assert prepare().returncode == 0

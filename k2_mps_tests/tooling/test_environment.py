@@ -1,4 +1,4 @@
-"""The virtual environment: how the tool makes, fills and judges it."""
+"""How the tool fills and checks the virtual environment of a project."""
 
 import dataclasses
 import os
@@ -14,7 +14,7 @@ from packaging.requirements import Requirement
 from k2_mps_tests.tooling import support, wheel_for_tests
 
 
-def test_a_build_for_a_mac_has_a_torch_of_its_own():
+def test_a_build_for_a_mac_can_have_another_torch():
     torch = pins.Torch("2.13.0", ("2.13.0", "2.14.1"), "2.14.1")
     here = torch.mac if sys.platform == "darwin" else torch.default
     chosen = [
@@ -28,7 +28,7 @@ def test_a_build_for_a_mac_has_a_torch_of_its_own():
 @pytest.mark.parametrize(
     "torch, macos, known", [("2.14.0", "15.5", 1), ("2.15.0", "15.5", 0), ("2.14.0", "", 0)]
 )
-def test_doctor_tells_of_known_faults_of_torch(torch, macos, known):
+def test_doctor_warns_of_known_faults_of_torch(torch, macos, known):
     project = Project(support.TOOLS.parent)
     found = doctor.torch_faults(project, torch, macos)
     ends = [check for check in found if "two threads" in check.found]
@@ -50,7 +50,7 @@ build = [
 
 @pytest.fixture(scope="session")
 def made_once(tmp_path_factory):
-    """A project with an environment, for copies."""
+    """A project with a virtual environment, which `made` copies for each test."""
     root = tmp_path_factory.mktemp("made") / "project"
     root.mkdir()
     (root / "pyproject.toml").write_text(PYPROJECT)
@@ -60,7 +60,7 @@ def made_once(tmp_path_factory):
 
 @pytest.fixture
 def made(made_once, tmp_path, monkeypatch):
-    """A project with an environment whose pip looks for packages in one folder only."""
+    """A virtual environment whose pip looks for packages only in the folder `made.wheels`."""
     root = tmp_path / "project"
     shutil.copytree(made_once, root, symlinks=True)
     for name in list(os.environ):
@@ -84,10 +84,10 @@ def test_only_what_is_missing_is_installed(made):
     made.install([Requirement("small-package==1.1")])
     assert made.install(wanted)
     assert made.version_of("small_package") == "1.2"
-    # A local version satisfies the plain one.
+    # Version 1.3+cpu satisfies a requirement of 1.3.
     made.install([Requirement("small-package==1.3")])
     assert made.version_of("small-package") == "1.3+cpu"
-    # From here on pip would fail, so the tool must not run it.
+    # Without the folder pip fails, so this line passes only if the tool does not run pip.
     shutil.rmtree(made.wheels)
     assert not made.install([Requirement("small-package==1.3")])
 
@@ -108,7 +108,7 @@ def test_an_index_that_does_not_answer_is_an_error_of_its_own(made, monkeypatch)
         made.install([Requirement("small-package==1.2")])
 
 
-def test_a_conflict_is_told_in_pips_own_words(made, monkeypatch, tmp_path):
+def test_a_conflict_is_reported_in_pips_words(made, monkeypatch, tmp_path):
     wheel_for_tests.make(made.wheels, "1.2")
     (tmp_path / "constraints").write_text("small-package<1\n")
     monkeypatch.setenv("PIP_CONSTRAINT", str(tmp_path / "constraints"))
@@ -142,7 +142,8 @@ def test_a_source_tree_is_installed_when_it_changes(made, tmp_path):
     assert made.version_of("small-package") == "2.0"
     assert install(source, {"FLAVOUR": "sweet"})
     assert not install(source, {"FLAVOUR": "sweet"})
-    # pip installs no tests and no caches, so a change of these installs nothing.
+    # pip installs no tests, caches and build outputs, so after a change of these alone the tool
+    # installs nothing.
     support.write(
         source, {"tests/test_x.py": "", "__pycache__/x.pyc": "x", ".cache/x": "", "build/x": "x"}
     )
@@ -156,7 +157,7 @@ def test_a_source_tree_is_installed_when_it_changes(made, tmp_path):
 
 
 def test_every_dependency_is_pinned_to_one_version():
-    """One place pins each dependency to one exact version."""
+    """pyproject.toml names one exact version of each dependency.  upstream.toml has torch's."""
     path = support.TOOLS.parent / "pyproject.toml"
     document = environment.tomllib.loads(path.read_text())
     found = document["project"]
@@ -170,7 +171,7 @@ def test_every_dependency_is_pinned_to_one_version():
     assert not any(Requirement(line).name == "torch" for line in lines)
 
 
-def test_what_is_registered_is_what_python_imports(made, tmp_path):
+def test_python_imports_the_build_that_was_registered_last(made, tmp_path):
     from k2mps.build import builder
 
     python, library = tmp_path / "größe/k2/python", tmp_path / "tree/lib"
@@ -190,9 +191,9 @@ def test_what_is_registered_is_what_python_imports(made, tmp_path):
     assert not target.exists() and made.version_of("k2") is None
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="torch is without CUDA")
-def test_torch_comes_without_cuda_where_pip_is_not_told_where_from(made, monkeypatch):
-    assert made.torch_options() == []  # of PIP_NO_INDEX and PIP_FIND_LINKS
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has wheels of torch with CUDA")
+def test_torch_is_without_cuda_unless_the_user_names_an_index(made, monkeypatch):
+    assert made.torch_options() == []  # because PIP_NO_INDEX and PIP_FIND_LINKS are set
     monkeypatch.delenv("PIP_NO_INDEX")
     assert made.torch_options() == []
     monkeypatch.delenv("PIP_FIND_LINKS")

@@ -1,4 +1,4 @@
-"""`k2mps export`: the inverse of apply, without loss of work."""
+"""`k2mps export` is the inverse of `k2mps apply`, and loses no work of the user."""
 
 import os
 
@@ -17,7 +17,7 @@ def test_exporting_what_was_applied_changes_no_byte(sandbox, k2):
 
 
 def test_applying_what_was_exported_gives_the_tree(sandbox, k2):
-    """In the commit, a file becomes a folder, a folder a file, and two texts are not UTF-8."""
+    """The commit makes a file a folder, a folder a file, and has two texts that are not UTF-8."""
     support.shell(k2, "rm -r scripts k2/csrc/array.cu")
     for name in ("k2/csrc/crlf.txt", "latin.txt"):
         (k2 / name).write_bytes(b"caf\xe9\r\nx\n")
@@ -34,7 +34,7 @@ def test_applying_what_was_exported_gives_the_tree(sandbox, k2):
     assert sandbox.state() == "applied"
 
 
-def test_the_file_is_what_the_format_says(sandbox, k2):
+def test_an_exported_patch_has_the_documented_format(sandbox, k2):
     support.commit(
         k2,
         "more: a thing\n\nWhy.\n\nUpstream-Status: Submitted [url]",
@@ -76,17 +76,17 @@ C, A, P = "context-know-mps", "array-a-mode-and-line-ends", "python-add-only-new
             [C, A, P, "fix-it", "fix-it-2", "gr-er", "patch"],
         ),
         ("commit 'fix: it' a; commit 'fix: it' b", [C, A, P, "fix-it", "fix-it-2"]),
-        # A reworded subject keeps the name.
+        # A commit whose subject was reworded keeps its patch's name.
         ('git commit -q --amend -m "$(git log -1 --format=%B | sed "1s/.*/Other/")"', [C, A, P]),
-        # A commit without trailers is known by its subject.
+        # A commit without trailers gets the name of the patch that has its subject.
         ("git commit -q --amend -m 'python: add only new files' -m Why.", [C, A, P]),
-        # A new commit does not take the name of a later one.
+        # A new commit with the subject of a later commit gets another name.
         (
             "last=$(git rev-parse HEAD); git reset -q --hard HEAD~1;"
             " commit 'python: add only new files' a; git cherry-pick $last",
             [C, A, f"{P}-2", P],
         ),
-        # A copied trailer gives no second owner.
+        # Of two commits with one trailer Patch-Filename, the later commit gets another name.
         (
             'commit "$(git log -1 --format=%B | sed s/python/copied/)" a',
             [C, A, P, "copied-add-only-new-files"],
@@ -98,7 +98,7 @@ C, A, P = "context-know-mps", "array-a-mode-and-line-ends", "python-add-only-new
         ),
     ],
 )
-def test_the_series_that_export_writes(sandbox, k2, script, order):
+def test_export_names_and_orders_the_patches(sandbox, k2, script, order):
     support.shell(k2, COMMIT + script)
     sandbox.ok("export")
     assert sandbox.order() == [f"{n}.patch" for n in order]
@@ -107,7 +107,7 @@ def test_the_series_that_export_writes(sandbox, k2, script, order):
     assert patches(sandbox) == before
 
 
-def test_a_dropped_commit_deletes_only_when_told(sandbox, k2):
+def test_export_deletes_the_patch_of_a_dropped_commit_only_with_prune(sandbox, k2):
     before = patches(sandbox)
     git(k2, "reset", "--quiet", "--hard", "HEAD~1")
     message = sandbox.fails(1, "export")
@@ -195,7 +195,7 @@ MESSAGES = [
 
 
 def export_commits(sandbox, k2, *messages):
-    """Commits a file for each message, in Jane's name; returns the texts of their patches."""
+    """Makes a commit by Jane for each message; returns the texts of the exported patches."""
     before = len(sandbox.order())
     for number, message in enumerate(messages):
         support.write(k2, {f"file{number}": "x\n"})
@@ -251,7 +251,7 @@ def test_a_commit_of_a_patch_has_its_author(sandbox, k2):
 
 
 def test_a_file_system_without_modes_changes_nothing(sandbox, k2):
-    """There every file seems executable, even a script whose mode in git is plain."""
+    """On such a file system, files seem executable even if git records that they are not."""
     support.commit(k2, "more: a script", {"script": "#!/bin/sh\n"})
     sandbox.ok("export")
     git(sandbox.root, "init", "--quiet")
@@ -263,7 +263,7 @@ def test_a_file_system_without_modes_changes_nothing(sandbox, k2):
     assert "has it all already" in sandbox.ok("export")
 
 
-def test_a_broken_patches_directory_is_mended_when_told(sandbox, k2):
+def test_a_broken_patches_directory_is_mended_only_with_overwrite(sandbox, k2):
     good = patches(sandbox)
     (sandbox.root / "patches/context-know-mps.patch").write_text("garbage")
     (sandbox.root / "patches/files/cmake/mps.cmake").unlink()
@@ -276,7 +276,7 @@ def test_a_broken_patches_directory_is_mended_when_told(sandbox, k2):
 
 
 def test_the_files_of_a_crlf_checkout_are_not_taken_for_blobs(sandbox):
-    """git would read such a file in place of the blob, because the index calls them equal."""
+    """git could read a file with CRLF instead of the blob, because the index calls it unchanged."""
     own = sandbox.clone("own", "--config=core.autocrlf=true", "--config=core.eol=crlf")
     sandbox.ok("apply", "--k2", str(own))
     support.edit(own / "k2/csrc/context.h", "line 20\r", "twenty\r")

@@ -1,15 +1,16 @@
-"""Every command is killed, or finds the disk full, at a change of a file.
+"""A command that is killed, or that finds the disk full, loses no work and can be repeated.
 
-A library that the processes load (fault.c) counts the calls that change files, of the tool and of
-all git commands that it runs.  At the chosen call all these processes are killed by SIGKILL at
-once; or that call and all later ones find the disk full.
+The tool and all git commands that it starts load the library of fault.c, which counts their calls
+that change files.  Before a chosen call, the library kills all these processes by SIGKILL.  Or it
+makes this call and all later calls that need space fail, as on a full disk.
 
-After it, every byte of the user's is in a file, in a commit that a ref or a reflog names, or in
-this repository's git.  The same command, given again, ends as if nothing had happened.  Before
-that, the user deletes the locks of git that the message names, and nothing else.
+Afterwards, the user's edits must be in a file, or in a commit that a ref or a reflog names.  The
+same command must then succeed, and leave the files that it leaves without a fault.  If its error
+names a lock of git, the test deletes this lock, as a user would, and repeats the command.
 
-`--fault-points N` sets how many calls of each command are tried, spread evenly.  The
-default, 56, makes 336 kills and 98 full disks.
+`--fault-points N` sets at how many calls each command is killed; the calls are spread evenly.  A
+quarter of these calls is also tried with a full disk.  The default, 56, makes 336 kills and 98
+full disks, for all commands together.
 """
 
 import os
@@ -38,7 +39,7 @@ def commit(sandbox) -> None:
 
 
 def change_patches(sandbox) -> None:
-    """The new text of a patch, and a file of no patch."""
+    """Edits a new file of a patch in patches/, and writes a file that no patch has."""
     support.write(sandbox.checkout, {"k2/csrc/mps/mine.h": MINE})
     (sandbox.root / "patches/files/cmake/mps.cmake").write_text(MINE)
 
@@ -59,7 +60,7 @@ def absent(sandbox) -> None:
     shutil.rmtree(sandbox.checkout)
 
 
-# What the user did before.
+# The commands, each with a function that does what the user did before the command.
 COMMANDS = {
     "apply": change_patches,
     f"fold {MPS} k2/csrc/mps/mine.h": edit,
@@ -73,7 +74,7 @@ CLONE = {"checkout": absent}
 
 @pytest.fixture(scope="session")
 def library(tmp_path_factory):
-    """The library of fault.c."""
+    """The path of the library that is compiled from fault.c."""
     path = tmp_path_factory.mktemp("fault") / "fault.so"
     source = support.TOOLS.parent / "k2_mps_tests/tooling/fault.c"
     compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
@@ -84,7 +85,7 @@ def library(tmp_path_factory):
 
 
 class Copies:
-    """Copies of a sandbox, in each of which a command is run once with a fault."""
+    """A sandbox in which a command runs again and again, each time from the same state."""
 
     def __init__(self, sandbox, library, command):
         self.words, self._library = command.split(), library
@@ -99,7 +100,7 @@ class Copies:
             git(self.sandbox.checkout, "update-index", "-q", "--refresh")
 
     def run(self, at: int, **more: str) -> subprocess.CompletedProcess:
-        """Runs the command with a fault at this call, from 1; 0 is none."""
+        """Runs the command with a fault at call number `at`, from 1; 0 means no fault."""
         self._calls = self.sandbox.root.with_name("calls")
         self._calls.write_bytes(bytes(8192))
         env = {"LD_PRELOAD": str(self._library), "FAULT_FILE": str(self._calls), **more}
@@ -111,8 +112,12 @@ class Copies:
         return int.from_bytes(self._calls.read_bytes()[:4], "little")
 
     def again(self, end: tuple) -> None:
-        """Runs the command without a fault, and deletes the locks that it names."""
-        # If the first run did all of the work, the second may report that nothing is left to do.
+        """Runs the command without a fault, and again after each lock of git that its error names.
+
+        Args:
+          end: what `end()` returns after a run without a fault.
+        """
+        # If the run with the fault did all of the work, this run may fail: nothing is left to do.
         complete = self.sandbox.checkout.exists() and self.end() == end
         for _ in range(8):
             result = self.sandbox.run(*self.words)
@@ -123,7 +128,7 @@ class Copies:
         assert complete or result.returncode == 0, result.stderr
 
     def end(self) -> tuple:
-        """All that the command leaves, without the dates of patches, which are those of the run."""
+        """Returns all that the command leaves, except the patches' dates, which always differ."""
         sandbox = self.sandbox
         files = {
             path: re.sub(rb"^Date: .*", b"", text, flags=re.MULTILINE)
@@ -135,7 +140,7 @@ class Copies:
         return files, found, tree, state, (sandbox.root / "build/rebase").exists()
 
     def has_mine(self) -> bool:
-        """Whether the user's bytes are in a file, or in a commit that a ref or reflog names."""
+        """Returns whether the user's edit is in a file, or in a commit of a ref or a reflog."""
         sandbox = self.sandbox
         places = [sandbox.checkout / CONTEXT, sandbox.checkout / "k2/csrc/mps/mine.h"]
         if any(path.is_file() and MINE in path.read_text() for path in places):
@@ -168,7 +173,7 @@ def points(request, count: int) -> list[int]:
 
 
 @pytest.mark.parametrize("copies", COMMANDS, indirect=True)
-def test_a_kill_at_any_change_of_a_file(copies, request):
+def test_a_killed_command_loses_no_work_and_can_be_repeated(copies, request):
     copies.renew()
     assert copies.run(0).returncode == 0
     end, count, killed = copies.end(), copies.calls, 0
@@ -183,7 +188,7 @@ def test_a_kill_at_any_change_of_a_file(copies, request):
 
 
 @pytest.mark.parametrize("copies", {**COMMANDS, **CLONE}, indirect=True)
-def test_a_disk_that_is_full_at_any_write(copies, request):
+def test_a_full_disk_loses_no_work_and_the_command_can_be_repeated(copies, request):
     copies.renew()
     assert copies.run(0).returncode == 0
     end, count = copies.end(), copies.calls

@@ -1,4 +1,4 @@
-"""`ci/follow.py` carries the series as far as the patches allow, and says what stops it."""
+"""`ci/follow.py` carries the series as far as the patches allow, and reports what stops it."""
 
 import json
 import shutil
@@ -15,7 +15,7 @@ OTHER = {"docs/other": "x\n"}
 
 
 def follow(sandbox) -> tuple[int, str]:
-    """Runs the program in the sandbox; its exit status, and the text that it writes."""
+    """Runs ci/follow.py in the sandbox; returns its exit status, and the text of its report."""
     program = sandbox.root / ".venv/bin/k2mps"
     support.write(sandbox.root, {".venv/bin/k2mps": f'#!/bin/sh\n{sys.executable} -m k2mps "$@"\n'})
     program.chmod(0o755)
@@ -26,13 +26,17 @@ def follow(sandbox) -> tuple[int, str]:
     return status, text.read_text() if text.exists() else ""
 
 
-def test_nothing_is_new(sandbox):
+def test_without_new_commits_the_report_is_one_line(sandbox):
     status, text = follow(sandbox)
     assert (status, text) == (0, "Upstream's default branch is 0 commits after the pin.\n")
 
 
 def upstream_moves(sandbox, before):
-    """Adds `before` good commits to upstream, then a bad one and another; returns the ids."""
+    """Adds commits to upstream: `before` good ones, one that breaks a patch, and another.
+
+    Returns:
+      The ids of the good commits, the id of the bad commit and the id of the last commit.
+    """
     good = [
         support.commit(sandbox.upstream, f"Good {n}", {f"docs/{n}": "x\n"}) for n in range(before)
     ]
@@ -46,7 +50,7 @@ def test_the_culprit_is_named(sandbox, before):
     status, text = follow(sandbox)
     assert status == 34
     assert f"is {before + 2} commits after the pin" in text
-    # Indented as code: there GitHub notifies no user whose name upstream's text has.
+    # The report has upstream's text as code, in which GitHub takes no @name for a user to notify.
     assert f"\n    context-know-mps.patch: {CONTEXT}\n      since {bad} 2023-11-14" in text
     assert "A Contributor: @user `Better\n" in text
     assert f"`k2mps rebase --onto {last}`" in text
@@ -64,13 +68,13 @@ def test_the_commit_before_the_culprit_is_tried(sandbox):
     _, text = follow(sandbox)
     assert f"All patches apply to {good[-1]}. There:" in text
     assert f"* `k2mps rebase --onto {good[-1]}`: passed" in text
-    # lint refuses a file of the sample series; nothing is built then.
+    # lint refuses a file of the sample series, and ci/follow.py then builds nothing.
     assert "* `k2mps lint`: failed\n\n    patches/files/k2/python/k2/mps/blob.bin" in text
     assert good[-1] in (sandbox.root / "upstream.toml").read_text() and "k2mps build" not in text
 
 
-def test_the_probe_tells_a_patch_whose_lines_upstream_has(sandbox):
-    """Upstream's commit adds another line next to the patch's lines, so git finds a conflict."""
+def test_the_probe_finds_a_patch_whose_lines_upstream_has(sandbox):
+    """Upstream's commit also adds a line next to the patch's lines, so git finds a conflict."""
     more = LONG_FILE.replace("line 50\n", "line fifty\n  and a half\nand more\n")
     support.commit(sandbox.upstream, "As the patch", {CONTEXT: more})
     [broken] = broken_patches(sandbox)
@@ -81,7 +85,7 @@ def test_the_probe_tells_a_patch_whose_lines_upstream_has(sandbox):
     assert broken["broken"]["upstream_has"] is False
 
 
-def test_a_patch_whose_lines_upstream_has_stops_nothing(sandbox):
+def test_a_patch_whose_lines_upstream_has_is_dropped(sandbox):
     more = LONG_FILE.replace("line 50\n", "line fifty\n  and a half\nand more\n")
     end = support.commit(sandbox.upstream, "As the patch", {CONTEXT: more})
     _, text = follow(sandbox)
@@ -110,7 +114,7 @@ esac
 
 
 def test_superseded_patches_are_dropped_before_the_build(tmp_path):
-    """A stand-in for the tool stops at each patch until `--drop` names it."""
+    """A stand-in for the tool stops at each patch until `--drop` names the patch."""
     commit = {"id": "end", "date": "", "author": "", "subject": ""}
     broken = {"commit": commit, "paths": ["a"], "step": 1, "upstream_has": True}
     probed = {
@@ -131,7 +135,7 @@ def test_superseded_patches_are_dropped_before_the_build(tmp_path):
     assert "* one.patch is dropped: upstream has its lines\n* two.patch is dropped" in text
 
 
-def test_an_upstream_that_is_gone_is_no_finding(sandbox):
+def test_without_upstream_there_is_no_report(sandbox):
     sandbox.ok("checkout")
     shutil.rmtree(sandbox.upstream)
     assert follow(sandbox) == (20, "")

@@ -1,4 +1,4 @@
-"""The groups of patches/series: pull requests in their order, and the rest."""
+"""The groups of patches/series: one for each pull request to k2, and the last for the rest."""
 
 import json
 import re
@@ -30,7 +30,7 @@ GROUPS = {
 }
 
 
-def test_comments_begin_groups():
+def test_a_comment_with_a_colon_begins_a_group():
     assert series_file.parse(ORDER) == (list(GROUPS), GROUPS)
     assert series_file.parse(b"# device of ours\na.patch\n") == (["a.patch"], {})
 
@@ -52,7 +52,7 @@ def test_groups_out_of_order_are_refused(before):
         ("abcdx", "ffdee"),
         ("xabcd", "fffde"),
         ("bacd", "ffde"),
-        ("acbd", "fffe"),  # c joins the group of b.
+        ("acbd", "fffe"),  # c joins the group of the patches around it.
         ("abdc", "ffdd"),
         ("dabc", "fffd"),
         ("bd", "fe"),
@@ -73,7 +73,7 @@ def test_a_new_order_keeps_the_comments_of_groups():
 
 @pytest.fixture
 def grouped(sandbox):
-    """The sample series in three groups; the last group edits a file of the first."""
+    """The sample series in three groups, and a patch of the last that edits a file of the first."""
     order = sandbox.root / "patches/series"
     names = order.read_text().split()
     sandbox.ok("apply")
@@ -116,7 +116,7 @@ def test_the_files_of_an_unreadable_patch_are_not_called_missing(grouped):
     assert "form" in found and "missing" not in found
 
 
-def test_a_patch_of_the_same_group_may_not(grouped):
+def test_a_patch_may_not_edit_what_its_own_group_adds(grouped):
     path = "k2/csrc/mps/context.mm"
     git(grouped.checkout, "reset", "--quiet", "--hard", "HEAD~1")
     grouped.ok("export", "--prune")
@@ -128,7 +128,7 @@ def test_a_patch_of_the_same_group_may_not(grouped):
     assert f"edits {path}, which context-know-mps.patch adds" in grouped.fails(1, "export")
 
 
-def test_edits_of_new_files_are_no_lines_of_upstreams(grouped):
+def test_edits_of_new_files_do_not_count_as_lines_of_upstream(grouped):
     found = json.loads(grouped.ok("report", "--json"))
     last = found["patches"][-1]
     assert (last["name"], last["group"]) == ("context-say-more.patch", "extras")
@@ -153,8 +153,8 @@ def test_a_group_is_a_branch_on_top_of_those_before_it(grouped):
     assert "has no group scores" in grouped.fails(1, "upstream", "--group", "scores")
 
 
-def test_a_status_fits_its_group(grouped):
-    """Only the last group is not for k2."""
+def test_lint_finds_a_status_that_does_not_fit_the_group(grouped):
+    """Patches of the last group are not for k2, and patches of all other groups are."""
     support.edit(grouped.root / f"patches/{support.MPS}", "Pending (", "Inappropriate (")
     found = re.findall("(.*?):.*does not fit", grouped.run("lint").stdout)
     assert found == [f"patches/{name}" for name in (support.MPS, support.NEW)]
@@ -173,7 +173,7 @@ def test_a_new_patch_has_a_status_that_fits_its_group(grouped):
 
 
 def test_a_new_patch_is_moved_to_its_group_by_hand(grouped):
-    """As `new` says it."""
+    """Follows the advice that `k2mps new` prints."""
     path = grouped.root / "patches/series"
     support.edit(grouped.checkout / support.CONTEXT, "line 20\n", "twenty\n")
     grouped.ok("new", "more")

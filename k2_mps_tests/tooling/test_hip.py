@@ -1,6 +1,7 @@
-"""The headers that the series touches, compiled for an AMD GPU as upstream's HIP build would.
+"""The headers that the series touches compile for an AMD GPU, as in upstream's build for HIP.
 
-The tests need upstream, clang 19 and an installed torch, and say which of them is missing.
+The tests need upstream, clang 19 and an installed torch.  If one is missing, the reason of the
+skip names it.
 """
 
 import importlib.util
@@ -17,8 +18,8 @@ from k2_mps_tests.tooling.support import git
 
 ROOT = support.TOOLS.parent
 SERIES = patch_folder.load(project.Project(ROOT).patches).patches
-# The patches that edit headers of k2/csrc, which have code for the GPU; the bindings' headers have
-# none.
+# The patches that edit headers in k2/csrc.  The headers of the Python bindings are elsewhere, and
+# have no code for the GPU.
 TOUCHING = [
     patch.name
     for patch in SERIES
@@ -53,7 +54,7 @@ def k2(tmp_path_factory, users_environment) -> Path:
 
 
 def ported(k2: Path, commit: str, folder: Path) -> Path:
-    """A copy of the sources of a commit, ported to HIP as upstream did."""
+    """Copies k2/csrc of a commit into a folder, and ports the headers there to HIP."""
     archive = folder / "csrc.tar"
     git(k2, "archive", f"--output={archive}", commit, "k2/csrc")
     shutil.unpack_archive(archive, folder)
@@ -75,15 +76,15 @@ def test_the_header_for_torchs_tensors_compiles_for_hips_device(k2, torch, tmp_p
     assert headers.errors_in(tree, (headers.TENSORS,), torch) == ""
 
 
-def test_code_for_the_host_alone_that_forgets_hip_is_an_error(k2, torch, tmp_path):
-    """The fault that the tests above look for: log.h recognizes the device code of CUDA alone."""
+def test_host_code_that_hips_device_compiler_sees_is_an_error(k2, torch, tmp_path):
+    """Plants the fault that the tests above look for: log.h recognizes only CUDA's device code."""
     tree = ported(k2, "k2-mps", tmp_path)
     log = tree / "k2/csrc/log.h"
     log.write_text(log.read_text().replace(" && !defined(__HIP_DEVICE_COMPILE__)", ""))
     assert "error: reference to __host__ function" in headers.errors_in(tree, ("log",), torch)
 
 
-def test_a_build_for_hip_is_none_for_mps(tmp_path):
+def test_a_build_for_both_hip_and_mps_is_refused(tmp_path):
     options = {"K2_WITH_MPS": "ON", "K2_WITH_HIP": "ON"}
     with pytest.raises(AssertionError, match="Please choose one of K2_WITH_MPS"):
         support.cmake(tmp_path, f'include("{ROOT}/patches/files/cmake/mps.cmake")', options)

@@ -1,8 +1,8 @@
-"""The user's environment changes no result.
+"""The user's git configuration and environment variables change no result.
 
-Each case clones in an environment and then runs checkout, apply, status and export.  The commit
-ids, the bytes of the files and the exported patches must be those of an empty environment.
-test_carrying.py uses the same configurations.
+Each case sets environment variables, and runs apply, status and export.  The commit ids, the bytes
+of the files and the exported patches must be the same as without these variables.
+test_carrying.py tests the git configurations of this file.
 """
 
 import os
@@ -12,9 +12,9 @@ import pytest
 from k2_mps_tests.tooling import support
 from k2_mps_tests.tooling.support import git, snapshot
 
-# Names and values; a word in capitals stands for a file or a folder that `_configure` makes.
-# Commands on the working tree, and clones, read all of these.  Commands on objects must read no
-# configuration: with these values they would fail.
+# Settings of git and their values; a value in capitals is a file or folder that `configure` makes.
+# The tool's git commands for working trees and clones read all these settings.  Its commands for
+# objects must read no configuration, because they would fail with these values.
 CONFIGURATIONS = {
     "line ends": """
         core.autocrlf true; core.safecrlf true; core.eol crlf; core.quotePath true
@@ -101,7 +101,7 @@ ENVIRONMENTS = {
 
 
 def configure(file, name, folder) -> None:
-    """Writes a configuration, and into `folder` the files that it names."""
+    """Writes the configuration `name` to `file`, and the files that it names into `folder`."""
     events = ("post-checkout", "reference-transaction", "pre-commit")
     places = [f"{where}/{one}" for where in ("HOOKS", "TEMPLATE/hooks") for one in events]
     hooks = dict.fromkeys(places, "#!/bin/sh\nexit 1\n")
@@ -120,7 +120,7 @@ def configure(file, name, folder) -> None:
 
 @pytest.fixture
 def reference(sandbox, tmp_path):
-    """The results in an empty environment."""
+    """The results without these environment variables."""
     sandbox.ok("apply")
     result = _result(sandbox)
     sandbox.checkout.rename(tmp_path / "reference")
@@ -141,7 +141,7 @@ def _circle(sandbox, reference, env=None):
     assert "already applied" in sandbox.ok("apply", env=env)
     sandbox.ok("export", "--overwrite", env=env)
     assert support.patches(sandbox) == before
-    # An export without old patches gives the same patches.
+    # If patches/ has no patches yet, an export writes the same ones.
     for path in (sandbox.root / "patches").glob("*.patch"):
         path.unlink()
     sandbox.ok("export", "--overwrite", "--prune", env=env)
@@ -149,11 +149,11 @@ def _circle(sandbox, reference, env=None):
 
 
 @pytest.mark.parametrize("name", ENVIRONMENTS)
-def test_environment_changes_nothing(sandbox, reference, name):
+def test_environment_variables_change_nothing(sandbox, reference, name):
     _circle(sandbox, reference, env=ENVIRONMENTS[name])
 
 
-def test_ownership_mask_changes_nothing(sandbox, reference):
+def test_the_umask_changes_no_commit(sandbox, reference):
     old = os.umask(0o077)
     try:
         sandbox.ok("apply")
@@ -162,8 +162,8 @@ def test_ownership_mask_changes_nothing(sandbox, reference):
     assert git(sandbox.checkout, "rev-parse", "k2-mps") == reference["tip"]
 
 
-def test_the_users_url_rewriting_counts(sandbox):
-    """The tool honours insteadOf, by which users name a mirror."""
+def test_the_users_insteadof_is_honoured(sandbox):
+    """The tool honours git's setting insteadOf, in which users name a mirror."""
     url = "https://upstream.invalid/k2.git"
     sandbox.write_config(sandbox.pin, url)
     sandbox.config.write_text(f'[url "{sandbox.upstream.as_uri()}"]\n\tinsteadOf = {url}\n')

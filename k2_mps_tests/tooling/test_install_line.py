@@ -1,4 +1,4 @@
-"""The packages that docs/icefall.md installs beside k2, in a fresh environment."""
+"""The packages that docs/icefall.md installs beside k2 can be installed in a new environment."""
 
 import importlib.util
 import re
@@ -11,7 +11,7 @@ import pytest
 from k2_mps_tests.tooling import support
 
 PAGE = support.TOOLS.parent / "docs/icefall.md"
-# What pip says where it reaches no index.
+# pip's messages if it reaches no package index.
 UNREACHABLE = re.compile(
     "Failed to establish a new connection|Temporary failure in name resolution"
     "|Connection refused|ProxyError|No matching distribution found|timed out"
@@ -20,9 +20,10 @@ UNREACHABLE = re.compile(
 
 @pytest.fixture
 def python(tmp_path) -> Path:
-    """The Python of an environment in which torch is all that is installed.
+    """The Python of a new environment in which only torch is installed.
 
-    The page's command runs where k2 and so torch are installed; pip would fetch a torch with CUDA.
+    A reader of the page has installed k2 and torch before.  Without torch in this environment, pip
+    would download a torch with CUDA.
     """
     found = importlib.util.find_spec("torch")
     if found is None:

@@ -1,4 +1,4 @@
-"""The Python that a wheel is for: this one, and kinds of Python that can have no wheel."""
+"""The tool finds the Python that a wheel is for, and refuses a Python that can have no wheel."""
 
 import ctypes
 import dataclasses
@@ -15,8 +15,8 @@ from k2_mps_tests.tooling import support
 ROOT = support.TOOLS.parent
 HERE = f"{sys.version_info.major}.{sys.version_info.minor}"
 
-# Runs this Python, but gives other answers to questions about the interpreter: lines of Python come
-# before the program that follows `-I -c`.
+# A program that runs this Python, but pretends to be another.  It runs {lines}, which change the
+# interpreter's facts, before the code that follows `-I -c`.
 STAND_IN = """\
 #!/bin/sh
 exec {program} "$1" "$2" "import sys, sysconfig
@@ -37,7 +37,7 @@ def stand_in(tmp_path):
     return make
 
 
-def test_the_python_here():
+def test_facts_of_the_running_python():
     found = interpreter.find()
     assert found.version == HERE
     assert found.tag == "cp" + HERE.replace(".", "")
@@ -48,7 +48,7 @@ def test_the_python_here():
     symbols = found.symbols()
     assert {"PyLong_FromLong", "_Py_NoneStruct"} < symbols
     assert "PyNo_SuchThing" not in symbols and "malloc" not in symbols
-    # The symbols to which an extension can bind.
+    # An extension can bind to each of these symbols.
     assert all(hasattr(ctypes.pythonapi, name) for name in symbols)
 
 
@@ -90,7 +90,7 @@ def test_another_version_needs_its_headers(stand_in, tmp_path):
         (["print('1')", "sys.exit()"], "it says: 1"),
     ],
 )
-def test_what_no_wheel_can_be_for(stand_in, lines, why):
+def test_a_python_that_can_have_no_wheel_is_refused(stand_in, lines, why):
     with pytest.raises(errors.RequirementMissingError) as caught:
         interpreter.find(stand_in(*lines) if lines else "/nowhere/python3.12")
     assert why in str(caught.value) and "--python" in str(caught.value)
@@ -102,7 +102,7 @@ def test_a_toolchain_names_extensions_for_its_python(tmp_path):
 
 
 def test_a_toolchain_runs_this_python(tmp_path):
-    """CMake asks the toolchain's stand-in for Python about torch, which only the toolchain has."""
+    """CMake asks the toolchain's bin/python about a torch that only the toolchain's site/ has."""
     support.write(tmp_path, {"site/torch/__init__.py": "version = '2.99.0'\n", "bin/python": ""})
     toolchain.write_python(tmp_path / "bin/python")
     code = "import sys, torch; print(torch.version, *sys.version_info[:2])"
@@ -111,7 +111,7 @@ def test_a_toolchain_runs_this_python(tmp_path):
 
 
 def unpacked(folder: Path, name: str) -> Path:
-    """Writes the headers of a Python that does not run here."""
+    """Writes the headers of a Python that does not run here; returns their folder."""
     headers = folder / "usr/include" / name
     numbers = zip(("MAJOR", "MINOR", "MICRO"), (3, 13, 5))
     lines = "".join(f"#define PY_{kind}_VERSION\t{number}\n" for kind, number in numbers)

@@ -1,4 +1,4 @@
-"""The tool's packages: an import goes to a lower layer, or stays in its package."""
+"""The tool's modules import only from lower layers and from their own package."""
 
 import ast
 
@@ -10,12 +10,12 @@ TOOL = support.TOOLS / "k2mps"
 
 
 def imported(tree: ast.Module) -> list[tuple[int, str]]:
-    """The packages of the tool that a module imports from, with the lines."""
+    """Returns [(line, package)] for each of a module's imports from the tool."""
     found = []
     for node in ast.walk(tree):
         names = []
         if isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"line {node.lineno}: an import names its package"
+            assert node.level == 0, f"line {node.lineno}: a relative import"
             names = [f"{node.module}.{alias.name}" for alias in node.names]
         elif isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]

@@ -1,8 +1,9 @@
-"""Runs the tool in forks of a server process that has imported it.
+"""Runs the tool in forks of a server process that has imported the tool.
 
-Most of the time of a quick command is Python's start and imports.  The server, multiprocessing's,
-does both once, and forks a child for each command.  The child gets the directory, the environment,
-the mask, the files and the name of a new process.
+A quick command spends most of its time on Python's start and on imports.  multiprocessing's fork
+server does both once, and then forks a child for each command.  The child gets the working
+directory, the environment, the umask and the standard streams of a new process, and runs the tool
+as `__main__`.
 """
 
 import multiprocessing
@@ -19,9 +20,10 @@ from pathlib import Path
 
 import k2mps
 
-# Python reads these variables at its start only.
+# Python reads these variables only when it starts.  If a test changes one of them, a fork would not
+# notice, and `run` starts a new Python instead.
 _AT_START = ("LANG", "LC_ALL", "PYTHONIOENCODING")
-# A command that takes longer counts as hanging.
+# A command that takes longer counts as hanging, and SIGALRM ends it.
 _SECONDS = 300
 
 _SERVER = multiprocessing.get_context("forkserver")
@@ -34,7 +36,7 @@ _SERVER.set_forkserver_preload(
 def run(
     arguments: Sequence[str], cwd: Path, environment: Mapping[str, str]
 ) -> subprocess.CompletedProcess:
-    """Runs `python -m k2mps ARGUMENTS` to its end, without input."""
+    """Runs `python -m k2mps ARGUMENTS` to its end, with empty standard input."""
     if any(environment.get(name) != os.environ.get(name) for name in _AT_START):
         command = [sys.executable, "-m", "k2mps", *arguments]
         how = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True}
@@ -50,7 +52,7 @@ def run(
 
 
 def _run(arguments, cwd, environment, mask, out, err) -> None:
-    """Gives this process the state of a new process for the command, and runs the command."""
+    """Runs the command in this fork, after giving the fork the state of a new process."""
     for number, (name, flags) in enumerate(
         ((os.devnull, os.O_RDONLY), (out, os.O_WRONLY), (err, os.O_WRONLY))
     ):
