@@ -1,4 +1,4 @@
-"""`k2mps lint` gives each finding with its file and line, offline and fast."""
+"""`k2mps lint` reports each finding with its file and line, and needs no network."""
 
 import json
 import re
@@ -18,7 +18,7 @@ STATUS = "Status: Pending (not sent yet)"
 
 @pytest.fixture
 def sound(sandbox):
-    """The sample series, applied, without the parts that lint refuses."""
+    """The sandbox with the series applied, after the two faults that lint finds are corrected."""
     sandbox.ok("apply")
     k2 = sandbox.checkout
     git(k2, "rm", "--quiet", "k2/python/k2/mps/blob.bin")
@@ -44,7 +44,7 @@ def test_without_a_checkout_lint_runs_no_git(sound):
     assert support.git_commands(sound, "lint") == []
 
 
-def test_what_the_sample_series_has(sandbox):
+def test_lint_finds_a_binary_file_and_a_missing_line_end(sandbox):
     assert findings(sandbox) == [
         ("patches/files/k2/python/k2/mps/blob.bin", 1, "binary"),
         ("patches/files/k2/python/k2/mps/größe.txt", 1, "whitespace"),
@@ -61,7 +61,7 @@ NEW = "patches/python-add-only-new-files.patch"
     [
         (CONTEXT, "+line fifty\n", "+line fifty \n", "+line fifty ", "whitespace"),
         (CONTEXT, "+line fifty\n", "+\tline fifty\n", "+\tline fifty", "whitespace"),
-        # The lines of this file end in LF.
+        # CR is an error here, because the lines of context.h end in LF.
         (CONTEXT, "+line fifty\n", "+line fifty\r\n", "+line fifty\r", "whitespace"),
         (CONTEXT, "+line fifty\n", "+<<<<<<< a\n", "+<<<<<<< a", "conflict"),
         (CONTEXT, "it is needed.\n", "it is needed. \n", "Because it is needed. ", "form"),
@@ -71,7 +71,7 @@ NEW = "patches/python-add-only-new-files.patch"
         (CONTEXT, STATUS, "Status: Submitted (now)", "Upstream-Status: Submitted (now)", "header"),
         (CONTEXT, STATUS, "Status: Maybe", "Upstream-Status: Maybe", "form"),
         (CONTEXT, "@@ -49,3 +49,4 @@", "@@ -49,3 +49,9 @@", "@@ -49,3 +49,9 @@", "form"),
-        # The new files of an unreadable patch are not called missing.
+        # If a patch cannot be read, lint does not complain of its new files as well.
         (NEW, STATUS, "Status: Maybe", "Upstream-Status: Maybe", "form"),
         (MPS, ")\n", ") \n", "option(K2_WITH_MPS) ", "whitespace"),
         (MPS, "option", "\toption", "\toption(K2_WITH_MPS)", "whitespace"),
@@ -120,8 +120,8 @@ PYTHON = "k2/python/k2/use.py"
         (PYTHON, 1, "from _k2 import late\n", HEADER),
     ],
 )
-def test_what_an_earlier_commit_cannot_have(user, line, text, brings):
-    """Lint finds each use before its definition, and none after it."""
+def test_a_use_of_what_a_later_patch_brings_is_found(user, line, text, brings):
+    """Lint finds a use if a later patch brings the definition, and not if an earlier one does."""
     files = {path: one.encode() for path, one in {user: text, **brings}.items()}
     uses, what = (
         patch_text.Patch(f"{name}.patch", name, "Pending", "", tuple(paths), b"")
@@ -141,8 +141,8 @@ def test_what_an_earlier_commit_cannot_have(user, line, text, brings):
         ("k2/csrc/array.cu", "array 9\n", 'array 9\n#include "k2/csrc/mps/late.h"\n', HEADER),
     ],
 )
-def test_what_a_hook_of_an_earlier_commit_cannot_have(sound, path, old, new, brings):
-    """Lint finds such uses in lines that a patch adds to upstream's files too."""
+def test_a_use_of_what_a_later_patch_brings_is_found_in_a_hook(sound, path, old, new, brings):
+    """Lint also finds a use in a line that a patch adds to upstream's file."""
     text = (sound.checkout / path).read_text()
     support.commit(sound.checkout, "a hook", {path: text.replace(old, new, 1)})
     support.commit(sound.checkout, "what it uses", brings)
@@ -154,7 +154,7 @@ def test_what_a_hook_of_an_earlier_commit_cannot_have(sound, path, old, new, bri
     assert findings(sound) == []
 
 
-def test_a_name_in_a_comment_or_text_asks_for_nothing(sound):
+def test_a_name_in_a_comment_or_a_string_is_no_use(sound):
     python = '"""See k2.later.on."""\n# from . import late\ntext = "import k2.late"\n'
     header = '// #include "k2/csrc/mps/late.h"\n'
     talk = {PYTHON: f"{python}from .... import late\n", "k2/csrc/mps/talk.h": header}
@@ -164,8 +164,8 @@ def test_a_name_in_a_comment_or_text_asks_for_nothing(sound):
     assert findings(sound) == []
 
 
-def test_sources_that_only_nvcc_can_compile(sound):
-    """A .cc that reaches k2's core breaks a build with CUDA; a .cu does not."""
+def test_a_cc_that_only_nvcc_can_compile_is_found(sound):
+    """A .cc that includes context.h, even indirectly, breaks a build with CUDA.  A .cu does not."""
     text = '#include "k2/csrc/log.h"\n#include "k2/csrc/mps/through.h"\n'
     files = {
         "k2/csrc/mps/through.h": '#include "k2/csrc/context.h"\n',
@@ -178,17 +178,17 @@ def test_sources_that_only_nvcc_can_compile(sound):
     assert findings(sound) == [("patches/files/k2/csrc/mps/a.cc", 2, "cuda")]
 
 
-def test_the_budget(sound):
+def test_a_series_over_the_budget_is_found(sound):
     config = sound.root / "upstream.toml"
     text = config.read_text()
-    # The patches touch 9 lines: 2 + 1 in one file, 1 in a deleted file, and 1 + 2 + 2 in others.
+    # The patches touch 9 lines: 4 in context.h, 1 in old.cu, 2 in crlf.txt, 2 in no_newline.txt.
     for lines, check in (("9", None), ("8", "budget"), ('"8"', "config")):
         config.write_text(f"{text}\n[budget]\nlines = {lines}\n")
         assert findings(sound) == ([("upstream.toml", 1, check)] if check else [])
 
 
 def matched(text):
-    """The places, (file, line), that GitHub's problem matcher reads in a text."""
+    """Returns [(file, line)], the places that ci/problem-matcher.json finds in a text."""
     matcher = json.loads((ROOT / "ci/problem-matcher.json").read_text())
     (pattern,) = matcher["problemMatcher"][0]["pattern"]
     found = (re.search(pattern["regexp"], line) for line in text.splitlines())
@@ -206,7 +206,7 @@ def test_the_problem_matcher_reads_errors_of_apply(sound):
     assert matched(sound.fails(1, "apply")) == [(CONTEXT, 4)]
 
 
-def test_the_hook_runs_a_command_that_exists(sound):
+def test_the_pre_commit_hook_runs_a_command_that_exists(sound):
     text = (ROOT / ".pre-commit-hooks.yaml").read_text()
     sound.ok(*re.search(r"entry: k2mps (.*)", text)[1].split(" "))
     files = re.search(r"files: (.*)", text)[1]
@@ -231,7 +231,7 @@ def test_the_hook_runs_a_command_that_exists(sound):
         (r"^url = .*", "url = '--upload-pack=touch x;'", "does not begin with '-'"),
     ],
 )
-def test_what_upstream_toml_must_have(tmp_path, old, new, problem):
+def test_a_wrong_upstream_toml_is_refused(tmp_path, old, new, problem):
     text, count = re.subn(old, new, (ROOT / "upstream.toml").read_text(), flags=re.M)
     assert count == 1
     file = tmp_path / "upstream.toml"
@@ -241,7 +241,7 @@ def test_what_upstream_toml_must_have(tmp_path, old, new, problem):
     assert refused.value.next_command
 
 
-def test_a_patch_of_a_file_that_k2_lacks_is_found_where_there_is_a_checkout(sound):
+def test_a_patch_of_a_file_that_k2_lacks_is_found_if_there_is_a_checkout(sound):
     path = sound.root / CONTEXT
     path.write_bytes(path.read_bytes().replace(b"k2/csrc/context.h", b"k2/csrc/nosuch.h"))
     line = line_of(sound, CONTEXT, "diff --git a/k2/csrc/nosuch.h b/k2/csrc/nosuch.h")
@@ -254,8 +254,8 @@ def test_a_patch_of_a_file_that_k2_lacks_is_found_where_there_is_a_checkout(soun
     "name",
     ["K2/python/k2/mps/größe.txt", "k2/python/k2/mps/gro\u0308ße.txt", "k2/csrc/Context.h/x"],
 )
-def test_twins_are_found(sound, name):
-    """To a Mac, two names are the same if they differ only in case or in Unicode's form."""
+def test_two_names_that_are_one_on_a_mac_are_found(sound, name):
+    """On a Mac, two names are one file if they differ only in case or Unicode normalization."""
     text = (sound.root / NEW).read_text(encoding="utf-8")
     names = sorted([*re.findall(r"^\t(.*)", text, re.MULTILINE), name])
     listed = "".join(f"\t{one}\n" for one in names)
@@ -265,6 +265,6 @@ def test_twins_are_found(sound, name):
     assert [what[2] for what in findings(sound)] == ["twins"]
 
 
-def test_a_finders_file_is_nothing(sound):
+def test_files_of_the_macs_finder_are_ignored(sound):
     support.write(sound.root, {"patches/.DS_Store": "x", "patches/files/k2/.DS_Store": "x"})
     assert findings(sound) == []

@@ -1,4 +1,4 @@
-"""`make mac-report` writes the commands' output and exit statuses, and nothing personal."""
+"""`make mac-report` writes the commands' output and exit statuses, and no personal names."""
 
 import shlex
 import shutil
@@ -13,7 +13,8 @@ from k2_mps_tests.tooling import support
 ROOT = support.TOOLS.parent
 KERNELS = "patches/files/k2/csrc/mps/kernels"
 
-# In place of .venv's programs: prints its arguments, and everything that a report must not contain.
+# A stand-in for the programs in .venv.  It prints its arguments, and what a report must not
+# contain: a line of progress, folders, and the names of a host and a user.
 STAND_IN = """\
 #!/bin/sh
 echo "$MTL_DEBUG_LAYER $*"
@@ -43,26 +44,26 @@ def report(request, tmp_path):
     return text, bool(request.param)
 
 
-def test_it_is_what_the_commands_print_without_names(report):
+def test_the_report_is_what_the_commands_print_without_names(report):
     text, quick = report
     for name in ("ada.lovelace", "Adas-Mac", "testing parity"):
         assert name not in text
     assert "\n<project>/x <home>/y on <host> by <user>\n" in text
     assert "\nunfinished\nexit status: 0\n" in text
-    # A step that fails does not end the report.
+    # The report goes on after a step that fails.
     assert "\nk2 differs\nexit status: 3\n" in text
     verdicts = text.split("\n== verdicts\n")[1].split("\n\n")[0].splitlines()
     assert verdicts[:3] == ["ok     doctor", "ok     build", "ok     machine"]
     assert [line for line in verdicts if line[:5] == "WRONG"] == ["WRONG  check"]
     assert verdicts[-1] == "ok     calibration"
-    # Each file of kernels runs twice: without and with Metal's checks.
+    # The report runs each file of kernels twice: without Metal's validation, and with it.
     for name in ("add", "dense_forward"):
         found = [f"ok     kernels, {name}", f"ok     kernels, {name}, validated"]
         assert [line for line in verdicts if name in line] == found * (name != "add" or not quick)
     assert "\n1 -m k2_mps_tests.kernels dense_forward\n" in text
 
 
-def test_its_steps_are_commands(report):
+def test_each_step_of_the_report_is_a_command_that_exists(report):
     for line in report[0].splitlines():
         if not line.startswith("$ "):
             continue

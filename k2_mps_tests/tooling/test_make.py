@@ -1,5 +1,4 @@
-"""The Makefile: `make clean` deletes only files that other commands make again, and a signal to
-make reaches the tool."""
+"""`make clean` keeps the checkout and a rebase, and a signal to make reaches the tool."""
 
 import os
 import shutil
@@ -29,8 +28,8 @@ def test_clean_deletes_build_trees_only(sandbox, k2):
     assert sandbox.state() == "applied"
 
 
-# In place of k2mps: ends a moment after it is asked to, as compilers do.  A signal that comes
-# before sigwait() is not lost: it waits until then.  Dash's `wait` can miss such a signal.
+# A stand-in for k2mps.  Like a compiler, it ends a moment after SIGTERM.  SIGTERM is blocked, so
+# sigwait() does not miss a signal that comes earlier, as `wait` in a script for dash could.
 TOOL = f"""\
 #!{sys.executable}
 import pathlib, signal, time

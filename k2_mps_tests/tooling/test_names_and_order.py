@@ -12,7 +12,7 @@ OTHER = "zz-new-name.patch"
 
 
 def names(k2) -> list[str]:
-    """The patch name in each commit, the oldest first."""
+    """Returns the names of the patches in the last three commits, the oldest first."""
     return git(
         k2, "log", "--reverse", "-3", "--format=%(trailers:key=Patch-Filename,valueonly,separator=)"
     ).splitlines()
@@ -49,7 +49,7 @@ def move_a_hunk(sandbox) -> None:
 
 CHANGES = {
     "order": lambda sandbox: reorder(sandbox, NEW, MPS, ARRAY),
-    "order of a file's": lambda sandbox: reorder(sandbox, ARRAY, MPS, NEW),
+    "order of two patches of a file": lambda sandbox: reorder(sandbox, ARRAY, MPS, NEW),
     "name": lambda sandbox: rename(sandbox, ARRAY),
     "words": reword,
     "which patch": move_a_hunk,
@@ -58,7 +58,7 @@ CHANGES = {
 
 @pytest.fixture(params=CHANGES)
 def changed(request, sandbox, k2):
-    """A patches/ that is changed by hand, with the same files."""
+    """Changes patches/ by hand so that it still gives the same files; returns the change's name."""
     CHANGES[request.param](sandbox)
     return request.param
 
@@ -77,7 +77,7 @@ def test_apply_touches_no_file(sandbox, k2, changed):
     assert after["status"] == before["status"] == ""
 
 
-def test_apply_makes_the_commits_anew(sandbox, k2, changed):
+def test_apply_makes_the_commits_again(sandbox, k2, changed):
     sandbox.ok("apply")
     assert names(k2) == sandbox.order()
     sandbox.ok("export")
@@ -95,8 +95,8 @@ def test_export_after_apply_changes_nothing(sandbox, k2, changed):
 
 
 @pytest.mark.parametrize("command", [f"fold {MPS}", "new more"])
-def test_no_command_brings_the_old_series_back(sandbox, k2, command):
-    """The commands ask for `apply` first."""
+def test_fold_and_new_do_not_bring_the_old_series_back(sandbox, k2, command):
+    """The commands refuse, and tell the user to run `k2mps apply` first."""
     rename(sandbox, ARRAY)
     reorder(sandbox, NEW, MPS, OTHER)
     support.edit(k2 / CONTEXT, "line 20\n", "twenty\n")
@@ -118,7 +118,7 @@ def test_export_of_old_commits_is_refused(sandbox, k2, changed):
     message = sandbox.fails(1, "export")
     assert "has changed since it was applied here" in message
     assert (snapshot(k2), patches(sandbox)) == before
-    # The command in the message puts the commit on top.
+    # The command in the message puts the user's commit on top of the new series.
     support.shell(k2, re.search("next: (.*), then k2mps export", sandbox.fails(1, "apply"))[1])
     assert "already applied" in sandbox.ok("apply")
     old = sandbox.order()
@@ -127,7 +127,7 @@ def test_export_of_old_commits_is_refused(sandbox, k2, changed):
 
 
 def test_commits_that_cancel_each_other_are_not_overwritten(sandbox, k2):
-    """The files are those of the series, but the commits are the user's work."""
+    """The files are the same as in the series, but the two commits are the user's work."""
     support.commit(k2, "more: a thing", {"more.txt": "x\n"})
     git(k2, "revert", "--no-edit", "HEAD")
     before = snapshot(k2)

@@ -1,6 +1,6 @@
-"""`k2mps probe`: the first upstream commit that breaks each patch.
+"""`k2mps probe` finds the first upstream commit that breaks each patch.
 
-The tests make histories with a known answer.
+The tests make upstream histories for which the answer is known.
 """
 
 import json
@@ -16,7 +16,11 @@ TAKEN = LONG_FILE.replace("line 50\n", "line fifty\nand a half\n")
 
 
 def history(sandbox, breaking: dict[int, dict[str, str]]) -> list[str]:
-    """Twenty upstream commits, some of which write given files."""
+    """Makes twenty upstream commits; returns the ids of the pin and of these commits.
+
+    Args:
+      breaking: {number of a commit, from 1: the files that the commit also writes}.
+    """
     made = [sandbox.pin]
     for number in range(1, 21):
         files = {"docs/log.md": f"{number}\n", **breaking.get(number, {})}
@@ -45,14 +49,15 @@ def probe(sandbox, *args) -> dict:
             },
             {ARRAY: 4, MPS: 8, NEW: 12},
         ),
-        # The same change on both sides is no conflict; a change next to it is.
+        # Commit 5 makes the same change as the patch, which is no conflict.  Commit 9 changes the
+        # next line, which is one.
         (
             {5: {CONTEXT: TAKEN}, 9: {CONTEXT: TAKEN.replace("line 51\n", "line 51, new\n")}},
             {MPS: 9},
         ),
     ],
 )
-def test_the_commit_that_breaks_a_patch(sandbox, breaking, steps):
+def test_the_probe_finds_the_commit_that_breaks_each_patch(sandbox, breaking, steps):
     made = history(sandbox, breaking)
     found = probe(sandbox)
     assert found["steps"] == 20 and found["end"]["id"] == made[-1]
@@ -68,7 +73,7 @@ def test_the_commit_that_breaks_a_patch(sandbox, breaking, steps):
 
 @pytest.fixture
 def probed(sandbox):
-    """The sandbox, whose upstream breaks a patch at commit 3, and the commits."""
+    """The sandbox, where upstream's commit 3 breaks a patch, and the ids of upstream's commits."""
     sandbox.ok("apply")
     return sandbox, history(sandbox, {3: {CONTEXT: BETTER}})
 
@@ -95,19 +100,19 @@ def test_a_probe_can_end_at_a_tag(probed):
     assert probe(sandbox, "v2")["patches"][MPS] is None
 
 
-def test_a_probe_does_not_go_back(probed):
+def test_a_probe_cannot_end_before_the_pin(probed):
     sandbox, _ = probed
     assert "is not after the pin" in sandbox.fails(1, "probe", f"{sandbox.pin}~1")
 
 
-def test_a_branch_that_only_the_checkout_has_is_no_end(probed):
+def test_a_probe_cannot_end_at_a_branch_of_the_checkout(probed):
     sandbox, _ = probed
     git(sandbox.checkout, "branch", "only-here")
     assert "has no commit only-here" in sandbox.fails(1, "probe", "only-here")
 
 
 def test_a_renamed_file_is_followed(sandbox):
-    """git too follows the renaming, in the check of later commits."""
+    """The probe applies the patch to later commits, and git follows the renaming there too."""
     made = history(sandbox, {})
     git(sandbox.upstream, "mv", CONTEXT, "k2/csrc/ctx.h")
     support.commit(sandbox.upstream, "Rename", {})

@@ -1,6 +1,6 @@
 """The project's own series, on the real k2.
 
-Tests that need upstream are skipped, with this reason, where it is out of reach.
+The tests that need upstream are skipped if upstream cannot be reached.
 """
 
 import shutil
@@ -19,18 +19,22 @@ REAL = project.Project(ROOT)
 
 
 def test_patches_carry_one_line_of_context():
-    """Patches contain upstream's text only to place a hunk."""
+    """Of upstream's unchanged text, a patch has only the lines that place its hunks."""
     for patch in patch_folder.load(REAL.patches).patches:
         run = 0
         for line in patch.diff.split(b"\n"):
             run = run + 1 if line.startswith(b" ") else 0
-            # Two changes with two lines in between share a hunk.
+            # If two unchanged lines are between two changes, the changes share a hunk.
             assert run <= 2, patch.name
 
 
 @pytest.fixture(scope="module")
 def clone(tmp_path_factory, users_environment):
-    """A project with the real series, and the real k2 cloned into it."""
+    """Returns a function that runs the tool in a copy of the project.
+
+    The copy has the real series, and a clone of the real k2.  The function's attributes `root` and
+    `k2` are the folders of the copy and of the clone.
+    """
     root = tmp_path_factory.mktemp("real") / "project"
     root.mkdir()
     shutil.copy(ROOT / "upstream.toml", root)
@@ -50,7 +54,7 @@ def clone(tmp_path_factory, users_environment):
 
 
 def restore(clone):
-    """Restores the clone at the pin."""
+    """Checks out the pin in the clone, and deletes the tool's refs."""
     pin = REAL.upstream().pin.commit
     git(clone.k2, "checkout", "--quiet", "--detach", pin)
     for ref in ("refs/heads/k2-mps", "refs/k2mps/applied"):
@@ -69,7 +73,7 @@ def test_k2s_style_checkers_find_nothing(clone):
 
 
 def test_export_gives_the_same_patches(clone):
-    """The result is the same whether export reads the old patches or overwrites them."""
+    """Export writes the same patches over the old ones, and into a folder without patches."""
     restore(clone)
     assert clone("apply").returncode == 0
     before = patches(clone)

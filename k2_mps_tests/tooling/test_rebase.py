@@ -14,7 +14,7 @@ CONFLICT = {CONTEXT: LONG_FILE.replace("line 50\n", "line 50, better\n")}
 
 
 def upstream_commit(sandbox, subject, files) -> str:
-    """A commit of upstream that the checkout has fetched."""
+    """Makes a commit in upstream, and fetches it into the checkout; returns its id."""
     made = support.commit(sandbox.upstream, subject, files)
     git(sandbox.checkout, "fetch", "--quiet", sandbox.upstream.as_uri(), "HEAD")
     return made
@@ -26,10 +26,10 @@ def pin(sandbox) -> dict:
 
 
 def same_state(sandbox, k2, before) -> None:
-    """The user's files and refs are unchanged, and the tool left nothing."""
+    """Checks that the user's files and refs are unchanged, and that the tool has left no files."""
     now = snapshot(k2), patches(sandbox)
     for one in (before[0], now[0]):
-        # git may leave its empty directory of linked worktrees.
+        # git may leave FETCH_HEAD, and an empty folder `worktrees`.
         one["git directory"] = [
             name for name in one["git directory"] if name not in ("worktrees", "FETCH_HEAD")
         ]
@@ -38,13 +38,13 @@ def same_state(sandbox, k2, before) -> None:
 
 
 def rebase_onto_a_release(sandbox):
-    """Rebases onto a commit of upstream's; returns its id, and what the command says."""
+    """Rebases onto a new version of k2; returns the commit's id, and the tool's output."""
     release = {"CMakeLists.txt": 'project(k2)\nset(K2_VERSION "1.1")\n'}
     onto = upstream_commit(sandbox, "Others' work", {**OTHERS_WORK, **release})
     return onto, sandbox.ok("rebase", "--onto", onto)
 
 
-def test_the_pin_follows(sandbox, k2):
+def test_a_rebase_writes_the_new_pin(sandbox, k2):
     onto, out = rebase_onto_a_release(sandbox)
     assert f"3 patches on k2 1.1, {onto[:12]}" in out
     found = pin(sandbox)
@@ -54,7 +54,7 @@ def test_the_pin_follows(sandbox, k2):
     assert "k2mps docs" in out and "docs/pull-requests.md" in out
 
 
-def test_the_checkout_does_not_follow_by_itself(sandbox, k2):
+def test_a_rebase_does_not_change_the_checkout(sandbox, k2):
     before = snapshot(k2)
     rebase_onto_a_release(sandbox)
     assert snapshot(k2) == before
@@ -62,7 +62,7 @@ def test_the_checkout_does_not_follow_by_itself(sandbox, k2):
     assert not (sandbox.root / "build/rebase").exists()
 
 
-def test_the_patches_follow(sandbox, k2):
+def test_after_a_rebase_apply_gives_the_changes_of_both_sides(sandbox, k2):
     onto, _ = rebase_onto_a_release(sandbox)
     sandbox.ok("apply")
     text = (k2 / CONTEXT).read_text()
@@ -79,8 +79,8 @@ def test_a_rebase_back_gives_the_same_bytes(sandbox, k2):
     assert patches(sandbox) == before
 
 
-def test_a_name_is_upstreams_not_the_checkouts(sandbox, k2):
-    """The checkout's own branch of that name is as old as the clone."""
+def test_a_name_is_looked_up_in_upstream_not_in_the_checkout(sandbox, k2):
+    """The checkout's branch master is older than upstream's, and upstream lacks `only-here`."""
     old = git(k2, "rev-parse", "master")
     mine = git(k2, "commit-tree", "-m", "mine", "-p", "master", "master^{tree}")
     git(k2, "branch", "only-here", mine)
@@ -178,7 +178,7 @@ def test_a_folder_of_the_users_is_left_alone(sandbox, k2):
 
 
 @pytest.mark.parametrize("script", ["echo mine > new.h", "echo more >> k2/csrc/array.cu"])
-def test_abort_takes_no_work(sandbox, k2, script):
+def test_abort_deletes_no_work(sandbox, k2, script):
     conflict(sandbox)
     support.shell(sandbox.root / "build/rebase", script)
     assert "has work of yours" in sandbox.fails(14, "rebase", "--abort")
@@ -186,8 +186,7 @@ def test_abort_takes_no_work(sandbox, k2, script):
 
 
 def test_a_resolution_after_a_kill_at_the_stop_is_kept(sandbox, k2):
-    """The kill came after the conflict was put into the files, and before the rebase recorded
-    that."""
+    """The rebase was killed when it had written the conflict to the files but not recorded that."""
     conflict(sandbox)
     file = sandbox.root / "build/rebase/.git/k2mps-rebase.json"
     *known, _, _ = json.loads(file.read_text())
@@ -201,7 +200,7 @@ def test_a_resolution_after_a_kill_at_the_stop_is_kept(sandbox, k2):
 
 @pytest.mark.parametrize("script", ["echo mine > new.h", "git commit -q --allow-empty -m mine"])
 def test_work_after_a_kill_at_the_end_is_not_deleted(sandbox, k2, tmp_path, script):
-    """The kill came when all patches were carried, and build/rebase was still there."""
+    """The rebase was killed after it carried all patches, and before it deleted build/rebase."""
     onto = support.commit(sandbox.upstream, "Better", CONFLICT)
     sandbox.fails(14, "rebase", "--onto", onto)
     resolve(sandbox)
@@ -255,7 +254,7 @@ def test_a_file_that_git_ignores_is_not_deleted(sandbox, k2, step):
 
 
 @pytest.mark.parametrize("branch", [False, True])
-def test_a_resolution_that_is_committed_counts(sandbox, k2, branch):
+def test_a_resolution_that_is_committed_is_taken(sandbox, k2, branch):
     conflict(sandbox)
     resolve(sandbox)
     work = sandbox.root / "build/rebase"
@@ -277,7 +276,7 @@ def test_a_marker_that_is_left_is_refused(sandbox, k2, left):
 
 
 @pytest.mark.parametrize("script", ["git checkout -q -f HEAD~1", "git checkout -q -f --orphan x"])
-def test_a_head_elsewhere_is_refused(sandbox, k2, script):
+def test_another_head_in_the_stopped_rebase_is_refused(sandbox, k2, script):
     conflict(sandbox)
     before = patches(sandbox)
     support.shell(sandbox.root / "build/rebase", f"{script}; git commit -q --allow-empty -m x")
@@ -285,7 +284,7 @@ def test_a_head_elsewhere_is_refused(sandbox, k2, script):
     assert patches(sandbox) == before
 
 
-def test_a_stopped_rebase_keeps_other_commands_off(sandbox, k2):
+def test_other_commands_are_refused_while_a_rebase_is_stopped(sandbox, k2):
     conflict(sandbox)
     before = snapshot(k2), patches(sandbox)
     for command in (["new", "more"], ["fold", "context-know-mps"], ["export"], ["apply"]):
@@ -293,7 +292,7 @@ def test_a_stopped_rebase_keeps_other_commands_off(sandbox, k2):
     assert (snapshot(k2), patches(sandbox)) == before
 
 
-def test_a_rebase_may_end_beside_another_checkout(sandbox, k2):
+def test_a_rebase_may_end_with_another_checkout(sandbox, k2):
     conflict(sandbox)
     own = str(sandbox.clone("own"))
     resolve(sandbox)
@@ -303,7 +302,7 @@ def test_a_rebase_may_end_beside_another_checkout(sandbox, k2):
 
 
 def test_a_stopped_rebase_overwrites_no_change_of_patches(sandbox, k2):
-    """An edit by hand or a git pull changes patches/ without the tool's knowledge."""
+    """While a rebase is stopped, the user or a git pull may change patches/."""
     conflict(sandbox)
     resolve(sandbox)
     mine = sandbox.root / "patches/context-know-mps.patch"
@@ -339,8 +338,8 @@ def work_is_not_exported(sandbox):
         (None, "v10", 1, "has no commit v10"),
         (None, "master~99", 1, "has no commit master~99"),
         (upstream_goes, "master", 20, "upstream cannot be reached"),
-        # The checkout has all commits before the pin, so upstream is not asked; the series
-        # conflicts.
+        # The checkout has the commit before the pin, so the tool needs no upstream.  The series
+        # conflicts with that commit.
         (upstream_goes, "{pin}~1", 14, "conflicts with"),
         (work_is_not_exported, "HEAD", 1, " mine"),
     ],
@@ -356,7 +355,7 @@ def test_a_rebase_that_cannot_begin_changes_nothing(sandbox, k2, happens, onto, 
     same_state(sandbox, k2, before)
 
 
-def test_a_patch_that_upstream_has(sandbox, k2):
+def test_a_patch_that_upstream_has_is_dropped_on_demand(sandbox, k2):
     patch = "array-a-mode-and-line-ends.patch"
     files = {
         CONTEXT: LONG_FILE.replace("line 90\n", ""),
@@ -387,7 +386,7 @@ def test_a_patch_that_upstream_has(sandbox, k2):
     assert patches(sandbox) == after
 
 
-def test_a_resolution_that_leaves_nothing_is_asked_for(sandbox, k2):
+def test_a_resolution_that_empties_a_patch_stops_the_rebase(sandbox, k2):
     onto, _ = conflict(sandbox)
     worktree = sandbox.root / "build/rebase"
     git(worktree, "reset", "--quiet", "--hard")
@@ -404,13 +403,13 @@ def test_a_file_that_was_renamed_is_followed(sandbox, k2):
     assert "line fifty\n" in (k2 / "k2/csrc/ctx.h").read_text()
 
 
-def test_a_file_that_is_gone_is_asked_for(sandbox, k2):
+def test_a_file_that_upstream_deletes_stops_the_rebase(sandbox, k2):
     git(sandbox.upstream, "rm", "--quiet", CONTEXT)
     onto = support.commit(sandbox.upstream, "Drop context", {})
     message = sandbox.fails(14, "rebase", "--onto", onto)
     assert f"CONFLICT (modify/delete): {CONTEXT} deleted" in message
     assert f"touched by {onto[:12]} 2023-11-14 A Contributor: Drop" in message
-    # Only the user knows whether the file is to stay.
+    # Only the user can decide whether the file stays.
     assert "conflicts are left" in sandbox.fails(14, "rebase", "--continue")
     git(sandbox.root / "build/rebase", "rm", "--quiet", "--force", CONTEXT)
     message = sandbox.fails(14, "rebase", "--continue")
@@ -428,7 +427,7 @@ def test_a_file_that_is_gone_is_asked_for(sandbox, k2):
         ({"cmake": "a file\n"}, "patches/context-know-mps.patch, conflicts with"),
     ],
 )
-def test_a_new_file_that_upstream_has_added(sandbox, k2, files, problem):
+def test_a_new_file_that_upstream_has_added_is_a_conflict(sandbox, k2, files, problem):
     onto = upstream_commit(sandbox, "Own mps", files)
     before = snapshot(k2), patches(sandbox)
     assert problem in sandbox.fails(14, "rebase", "--onto", onto)

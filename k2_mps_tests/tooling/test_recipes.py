@@ -1,4 +1,4 @@
-"""`k2mps recipes`: rewrites a checkout with icefall's calls, which git restores."""
+"""`k2mps recipes` rewrites the calls of CUDA in a checkout, and git can undo that."""
 
 import ast
 import os
@@ -10,7 +10,7 @@ from k2mps.run import rewriting
 from k2_mps_tests.tooling import support
 from k2_mps_tests.tooling.support import git
 
-# Code with icefall's calls, but none of icefall's text.
+# Code of this project that calls the same functions as icefall.
 UTILS = '''"""Helpers."""
 import warnings
 
@@ -62,7 +62,7 @@ if __name__ == "__main__":
 
 
 def changed(source: str, changes: dict[str, str]) -> str:
-    """A text in which each key of `changes`, which it has once, becomes its value."""
+    """Returns a text after replacements {old: new}; the text must have each `old` once."""
     for old, new in changes.items():
         assert source.count(old) == 1, old
         source = source.replace(old, new)
@@ -156,7 +156,7 @@ def icefall(tmp_path):
     return directory
 
 
-def test_the_files_that_are_rewritten(empty, icefall):
+def test_calls_of_cuda_are_rewritten_and_other_files_stay(empty, icefall):
     out = empty.ok("recipes", "icefall", str(icefall))
     assert "rewrote 6 files" in out and f"git -C {icefall} restore ." in out
     assert git(icefall, "diff", "--name-only").split() == REWRITTEN
@@ -185,21 +185,20 @@ def test_a_second_rewrite_is_refused(empty, icefall):
     assert "rewritten already" in empty.fails(1, "recipes", "icefall", str(icefall))
 
 
-def test_git_takes_the_rewriting_back(empty, icefall):
-    git(icefall, "status")  # which writes the index
+def test_git_restore_undoes_the_rewriting(empty, icefall):
     before = support.snapshot(icefall, times=False)
     empty.ok("recipes", "icefall", str(icefall))
     git(icefall, "restore", ".")
     assert support.snapshot(icefall, times=False) == before
 
 
-def test_any_checkout_that_imports_k2_is_taken(empty, icefall):
+def test_any_checkout_that_imports_k2_is_rewritten(empty, icefall):
     git(icefall, "mv", "icefall/utils.py", "egs/yesno/other.py")
     git(icefall, "commit", "--quiet", "-m", "No icefall/utils.py")
     assert "rewrote 6 files" in empty.ok("recipes", str(icefall))
 
 
-def test_what_stays_is_named(empty, icefall):
+def test_the_tool_names_files_that_stay_and_calls_that_need_cuda(empty, icefall):
     result = empty.run("recipes", "icefall", str(icefall))
     assert "own.py: stays as it is: it has a name `gpu` of its own" in result.stderr
     assert "broken.py: stays as it is: line 2: unterminated" in result.stderr
@@ -208,7 +207,7 @@ def test_what_stays_is_named(empty, icefall):
     assert needed in result.stderr
 
 
-def test_edits_are_refused(empty, icefall):
+def test_a_checkout_with_edits_is_refused(empty, icefall):
     train = icefall / "egs/yesno/train.py"
     train.write_text(TRAIN + "# mine\n")
     before = support.snapshot(icefall)
@@ -216,7 +215,7 @@ def test_edits_are_refused(empty, icefall):
     assert support.snapshot(icefall) == before
 
 
-def test_a_commit_of_what_was_rewritten_is_taken_back_beside_later_edits(empty, icefall):
+def test_git_can_revert_a_commit_of_the_rewriting_below_later_edits(empty, icefall):
     empty.ok("recipes", "icefall", str(icefall))
     git(icefall, "commit", "--quiet", "--all", "-m", "For mps")
     assert "rewrote 0 files" in empty.ok("recipes", "icefall", str(icefall))
@@ -227,7 +226,7 @@ def test_a_commit_of_what_was_rewritten_is_taken_back_beside_later_edits(empty, 
     assert train.read_text() == TRAIN + "# mine\n"
 
 
-def test_what_is_no_checkout_of_recipes(empty, icefall, tmp_path):
+def test_a_folder_that_is_no_checkout_of_recipes_is_refused(empty, icefall, tmp_path):
     copy = tmp_path / "copy"
     support.write(copy, FILES)
     for folder in (copy, icefall / "egs"):
@@ -288,7 +287,7 @@ SHAPES = {
 }
 
 
-# Wherever the model is, kaldifeat computes on CUDA or the CPU.
+# kaldifeat computes only on CUDA or the CPU, even if the model is on mps.
 STREAMING = """import torch
 from kaldifeat import Fbank, FbankOptions
 
@@ -318,7 +317,7 @@ REWRITTEN_STREAMING = changed(
 )
 
 
-def test_features_of_kaldifeat_are_for_the_model():
+def test_features_of_kaldifeat_are_computed_on_the_cpu_for_a_model_on_mps():
     assert rewriting.rewrite(STREAMING) == (REWRITTEN_STREAMING, "")
     assert rewriting.rewrite(REWRITTEN_STREAMING) == (REWRITTEN_STREAMING, "")
     on_host = STREAMING.replace("= device\n", '= "cpu"\n').replace("samples.to(device)", "samples")
@@ -332,7 +331,7 @@ def test_other_uses_of_kaldifeat_stay():
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_shapes(shape):
+def test_each_form_of_a_call_is_rewritten_or_stays(shape):
     source = f"import torch\n{shape}\n"
     expected = SHAPES[shape]
     if expected is None:
@@ -359,7 +358,7 @@ def test_a_byte_order_mark_stays():
     assert rewriting.rewrite("\ufefftorch.cuda.empty_cache()\n")[0] == expected
 
 
-def test_the_import_is_behind_a_docstring():
+def test_the_import_comes_after_a_docstring():
     source = '"""Says what\nit does."""\ntorch.cuda.empty_cache()\n'
     expected = source.replace('."""\n', '."""\nfrom k2.mps import gpu\n').replace("torch.c", "c")
     assert rewriting.rewrite(source)[0] == expected.replace("cuda.empty", "gpu.empty")
@@ -377,11 +376,11 @@ def test_a_deep_program_is_rewritten_or_stays(empty, icefall, nested, count):
     assert result.returncode == 0 and "Traceback" not in result.stderr
     rewritten = "gpu.empty_cache()" in (icefall / "egs/yesno/deep.py").read_text()
     assert rewritten != ("deep.py: stays as it is" in result.stderr)
-    assert os.times().children_user - spent < 20  # of CPU; seconds are usual
+    assert os.times().children_user - spent < 20  # seconds of CPU time; a few are usual
 
 
 def test_what_is_no_regular_file_is_not_read(icefall):
-    """git lists a program's name; a pipe or a device may be in the program's place."""
+    """git lists a program by its name, but a pipe or a device may have that name by now."""
     with pytest.raises(ValueError, match="no regular file"):
         bounded.read(icefall, 100)
     os.mkfifo(icefall / "pipe.py")
@@ -408,19 +407,19 @@ OF_OTHERS = {
 }
 
 
-def test_a_loss_in_place_on_demand():
+def test_a_loss_is_made_in_place_only_on_demand():
     assert rewriting.rewrite(TRANSDUCER, in_place=True) == (IN_PLACE, "")
     assert rewriting.rewrite(IN_PLACE, in_place=True) == (IN_PLACE, "")
     assert rewriting.rewrite(TRANSDUCER) == (TRANSDUCER, "")
 
 
 @pytest.mark.parametrize("name", OF_OTHERS)
-def test_no_loss_in_place_of_logits_that_others_may_use(name):
+def test_a_loss_stays_if_other_code_may_use_its_logits(name):
     source = changed(TRANSDUCER, dict([OF_OTHERS[name]]))
     assert rewriting.rewrite(source, in_place=True) == (source, "")
 
 
-def test_the_option_for_losses_in_place(empty, icefall):
+def test_the_option_in_place_rewrites_losses(empty, icefall):
     support.write(icefall, {"egs/yesno/model.py": TRANSDUCER})
     git(icefall, "add", "--all")
     git(icefall, "commit", "--quiet", "-m", "Second")

@@ -1,4 +1,4 @@
-"""`k2mps report`: figures that the tests can count by hand."""
+"""`k2mps report` counts the lines of the series, and compares them with the budget."""
 
 import json
 
@@ -13,7 +13,7 @@ def with_budget(sandbox):
     return sandbox
 
 
-def test_the_figures_as_json(with_budget):
+def test_the_report_has_the_figures_as_json(with_budget):
     found = json.loads(with_budget.ok("report", "--json"))
     keys = "name new_files new_lines files added removed".split()
     assert [tuple(map(one.get, keys)) for one in found["patches"]] == [
@@ -25,7 +25,7 @@ def test_the_figures_as_json(with_budget):
     assert {one["status"] for one in found["patches"]} == {"Pending (not sent yet)"}
 
 
-def test_the_figures_for_people(with_budget):
+def test_the_report_has_the_figures_as_a_table(with_budget):
     lines = with_budget.ok("report").splitlines()
     rows = [line.split("\t") for line in lines if "\t" in line]
     assert len(rows) == 3

@@ -1,4 +1,4 @@
-"""The patch format: one way to write a patch, and refusals of all others."""
+"""The format of patches has one way to write a patch, and the tool refuses all others."""
 
 import pytest
 from k2mps.core import errors
@@ -91,7 +91,7 @@ OWN = "From: k2-mps <k2-mps@k2-mps.invalid>\n"
         "Wed, 31 Dec 2098 19:00:00 -0530",
     ],
 )
-def test_the_header_may_name_a_dated_author(date):
+def test_the_header_may_name_an_author_and_a_date(date):
     text = GOOD.replace(OWN, f"From: Größe E. <e@f.org>\nDate: {date}\n")
     patch = parse(text)
     assert (patch.author, patch.date) == ("Größe E. <e@f.org>", date)
@@ -163,19 +163,19 @@ BLOB = f"index {IDS[0]}..{IDS[1]} 100644\n"
         (MODE, COPY.format("copy")),
         (MODE, f"{BLOB}GIT binary patch\nliteral 1\n"),
         (MODE, f"{BLOB}Binary files a/x and b/x differ"),
-        # The last line is not ended; the patch changes nothing; a NUL byte.
+        # The last line lacks its line end.  The patch changes nothing.  The diff has a NUL byte.
         ("+++ b/not/a/header\n", "+++ b/not/a/header"),
         (GOOD[GOOD.index("New-files") :], "\n---\n"),
         ("+drei", "+dr\0ei"),
     ],
 )
-def test_anything_else_is_refused(old, new):
+def test_a_patch_in_another_form_is_refused(old, new):
     assert old in GOOD
     with pytest.raises(errors.SeriesError):
         parse(GOOD.replace(old, new, 1))
 
 
-def test_a_diff_need_not_be_utf8_but_the_text():
+def test_a_diff_need_not_be_utf8_but_the_header_must_be():
     raw = GOOD.encode().replace(b"+drei", b"+dr\xe9i")
     assert patch_text.parse("name.patch", raw).render() == raw
     with pytest.raises(errors.SeriesError):
@@ -226,7 +226,7 @@ UNSAFE = [
 
 
 @pytest.mark.parametrize("path", ORDINARY)
-def test_an_ordinary_path(path):
+def test_an_ordinary_path_is_accepted(path):
     patch_text.check_path(path, "patches/x.patch")
 
 
@@ -237,24 +237,24 @@ def test_an_unsafe_path_is_refused(path):
 
 
 @pytest.mark.parametrize("old", ["cmake/mps.cmake", "k2/csrc/context.h"])
-def test_an_unsafe_path_never_gets_to_git(sandbox, old):
+def test_an_unsafe_path_is_refused_before_git_sees_it(sandbox, old):
     file = sandbox.root / "patches/context-know-mps.patch"
     file.write_text(file.read_text().replace(old, "../../outside"))
     assert sandbox.fails(1, "apply").startswith(f"error: patches/{file.name} names the path")
     assert not (sandbox.root.parent / "outside").exists()
 
 
-def test_only_names_in_the_order_count():
+def test_comments_and_empty_lines_of_the_order_are_skipped():
     order = b"# why\n\n a.patch \nb.patch\n#c.patch\n"
     assert series_file.parse(order) == (["a.patch", "b.patch"], {})
 
 
-def test_an_order_that_stays_keeps_every_byte():
+def test_an_order_that_does_not_change_keeps_every_byte():
     kept = b"# why\n\na.patch\nb.patch"
     assert series_file.render_order(kept, ["a.patch", "b.patch"]) == kept
 
 
-def test_a_patch_that_goes_loses_its_line():
+def test_a_removed_patch_loses_its_line():
     kept = b"# why\n\na.patch\nb.patch"
     assert series_file.render_order(kept, ["b.patch"]) == b"# why\nb.patch\n"
 
@@ -262,7 +262,7 @@ def test_a_patch_that_goes_loses_its_line():
 @pytest.mark.parametrize(
     "name", ["../x.patch", "/x.patch", "a/x.patch", "x.txt", ".patch", "a b.patch", "-x.patch"]
 )
-def test_a_name_that_is_no_patchs_is_refused(name):
+def test_an_invalid_name_of_a_patch_is_refused(name):
     with pytest.raises(errors.SeriesError):
         series_file.parse(f"{name}\n".encode())
 

@@ -12,7 +12,7 @@ def status(sandbox, *args):
     return json.loads(sandbox.ok("status", "--json", *args))
 
 
-def test_absent_pristine_then_applied(sandbox):
+def test_the_state_is_absent_then_pristine_then_applied(sandbox):
     found = status(sandbox)
     assert (found["state"], found["next_command"]) == ("absent", "k2mps apply")
     assert not (sandbox.root / "build").exists()
@@ -24,14 +24,14 @@ def test_absent_pristine_then_applied(sandbox):
     assert found["patches"] == "as applied"
     assert found["next_command"] == ""
     assert found["head"]["branch"] == "refs/heads/k2-mps"
-    # The tool's refs and branch on unpatched files do not count as applied.
+    # The tool's refs and branch remain, but without the patches' files the state is not applied.
     git(sandbox.checkout, "reset", "--quiet", "--hard", sandbox.pin)
     assert git(sandbox.checkout, "symbolic-ref", "HEAD") == "refs/heads/k2-mps"
     assert sandbox.state() == "pristine"
 
 
 @pytest.mark.parametrize("applied", [False, True])
-def test_edited_files(sandbox, applied):
+def test_status_lists_edited_files(sandbox, applied):
     sandbox.ok("apply" if applied else "checkout")
     support.write(sandbox.checkout, {"k2/csrc/array.cu": "mine\n"})
     found = status(sandbox)
@@ -44,14 +44,14 @@ def test_edited_files(sandbox, applied):
     assert "next: " in out
 
 
-def test_edited_by_commits(sandbox):
+def test_status_lists_the_users_commits(sandbox):
     sandbox.ok("apply")
     support.commit(sandbox.checkout, "mine", {"a": "1\n"})
     found = status(sandbox)
     assert found["state"] == "edited"
     assert found["user_commits"][0].endswith(" mine")
     assert found["next_command"] == "k2mps export"
-    # A user who amends a commit of the tool's is its committer.
+    # The user amends a commit of the series, and so becomes the committer.
     git(sandbox.checkout, "reset", "--quiet", "--hard", "HEAD~1")
     git(sandbox.checkout, "commit", "--quiet", "--amend", "--no-edit")
     assert status(sandbox)["state"] == "edited"
@@ -59,7 +59,7 @@ def test_edited_by_commits(sandbox):
 
 def test_status_changes_nothing(sandbox):
     sandbox.ok("apply")
-    # Stale stat information, which git would refresh.
+    # The file's time now differs from the index, so `git status` alone would update the index.
     (sandbox.checkout / "CMakeLists.txt").touch()
     git_dir = sandbox.checkout / ".git"
     before = snapshot(sandbox.checkout)
@@ -69,7 +69,7 @@ def test_status_changes_nothing(sandbox):
     assert (git_dir / "index").read_bytes() == index
 
 
-def test_status_amid_a_rebase_of_the_users(sandbox):
+def test_status_during_a_rebase_by_the_user(sandbox):
     sandbox.ok("apply")
     k2 = sandbox.checkout
     todo = {"GIT_SEQUENCE_EDITOR": "sed -i s/^pick/edit/"}
@@ -95,7 +95,7 @@ def test_status_while_a_rebase_of_the_series_waits(sandbox):
     assert str(worktree) in status(sandbox)["rebase"]
 
 
-# The user's work in the checkout, by shell commands there.
+# Kinds of the user's work, each as shell commands that do the work in the checkout.
 WORK = {
     "an edit": "echo mine > k2/csrc/array.cu",
     "a commit": "echo mine > mine; git add mine; git commit -qm mine",
@@ -106,8 +106,8 @@ WORK = {
 
 
 @pytest.mark.parametrize("script", WORK.values(), ids=WORK)
-def test_status_where_new_patches_arrived_beside_the_users_work(sandbox, k2, script):
-    """A fold and an export would be refused: patches/ has what the branch lacks."""
+def test_status_when_new_patches_arrived_beside_the_users_work(sandbox, k2, script):
+    """The branch lacks a change of patches/, so `fold` and `export` would be refused."""
     support.shell(k2, script)
     (sandbox.root / "patches/files/cmake/mps.cmake").write_text("new\n")
     assert status(sandbox)["next_command"] == "k2mps apply"
@@ -126,7 +126,7 @@ def test_status_after_a_new_that_was_killed_between_the_files_of_patches(sandbox
     assert sandbox.order()[-1] == "more.patch"
 
 
-def test_files_that_git_does_not_track_are_shown(sandbox):
+def test_status_lists_untracked_files(sandbox):
     sandbox.ok("apply")
     support.write(sandbox.checkout, {"notes.txt": "", "new/a.h": ""})
     found = status(sandbox)

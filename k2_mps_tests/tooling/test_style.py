@@ -1,4 +1,4 @@
-"""k2's style checkers report only the lines of a commit."""
+"""The findings of k2's style checkers are only in lines that a commit changes."""
 
 from k2mps.stack.checkout import Checkout
 
@@ -9,7 +9,7 @@ LONG = "// " + "long " * 20 + "\n"
 HEADER = "// Copyright 2026\n#ifndef K2_A_H_\n#define K2_A_H_\n{}#endif  // K2_A_H_\n"
 
 
-def test_only_lines_of_the_commit_count(tmp_path):
+def test_only_findings_in_lines_of_the_commit_are_reported(tmp_path):
     git(tmp_path, "init", "--quiet")
     commit(
         tmp_path,

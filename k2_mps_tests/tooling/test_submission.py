@@ -1,4 +1,4 @@
-"""`k2mps upstream`: the contents of a pull request to k2."""
+"""`k2mps upstream` makes the branch and the cover letter of a pull request to k2."""
 
 import re
 
@@ -13,7 +13,7 @@ from k2_mps_tests.tooling.support import git, patches, snapshot
 
 @pytest.fixture
 def k2(k2, sandbox):
-    """The sandbox's checkout, with the series applied, and a user."""
+    """The sandbox's checkout, with the series applied; git's configuration names a user."""
     sandbox.config.write_text("[user]\n\tname = Jörg Sender\n\temail = sender@example.org\n")
     return k2
 
@@ -38,7 +38,7 @@ def test_a_branch_is_the_series_with_its_new_files(sandbox, k2):
         assert word not in messages
 
 
-def test_who_sends_is_the_author_of_patches_by_the_project(sandbox, k2):
+def test_the_sender_becomes_the_author_of_patches_by_k2_mps(sandbox, k2):
     file = sandbox.root / "patches/array-a-mode-and-line-ends.patch"
     ours = b"From: k2-mps <k2-mps@k2-mps.invalid>\nSubject"
     file.write_bytes(re.sub(b"From(.|\n)*?Subject", ours, file.read_bytes(), count=1))
@@ -48,7 +48,7 @@ def test_who_sends_is_the_author_of_patches_by_the_project(sandbox, k2):
     assert (authors[0], authors[1].split(" 1")[0], authors[2]) == (theirs, "Jörg Sender", theirs)
 
 
-def test_the_checkout_stays(sandbox, k2):
+def test_upstream_changes_neither_the_checkout_nor_patches(sandbox, k2):
     before = snapshot(k2), patches(sandbox)
     sandbox.ok("upstream")
     assert (snapshot(k2), patches(sandbox)) == before
@@ -57,13 +57,13 @@ def test_the_checkout_stays(sandbox, k2):
     assert "not a valid branch name" in sandbox.fails(1, "upstream", "--branch", "no..name")
 
 
-def test_somebody_has_to_send_it(sandbox, k2):
+def test_a_pull_request_needs_the_users_name(sandbox, k2):
     sandbox.config.write_text("[user]\n\tuseConfigOnly = true\n")
     message = sandbox.fails(1, "upstream", env={"HOME": "/nonexistent"})
     assert "git config --global user.name" in message
 
 
-def test_the_cover_letter_says_what_ran_where(sandbox, k2):
+def test_the_cover_letter_has_the_section_of_its_group_and_that_of_all_groups(sandbox, k2):
     page = "# x\n\n## ctc: A title\n\nOf ctc.\n\n## every group: x\n\n- Of all.\n"
     support.write(sandbox.root, {"docs/pull-requests.md": page})
     order = sandbox.root / "patches/series"
@@ -89,7 +89,7 @@ def test_a_squashed_group_is_one_commit_with_all_messages(sandbox, k2):
     assert git(k2, "log", "--format=%an %s", "-1", "for-k2").strip() == "Jörg Sender Device"
 
 
-def test_the_cover_letter_has_the_commands_of_the_tests_that_it_adds(sandbox, k2):
+def test_the_cover_letter_has_the_commands_that_run_the_added_tests(sandbox, k2):
     assert "pytest" not in sandbox.ok("upstream")
     tests = {"k2/python/tests/x_test.py": "pass\n", "k2/csrc/mps/y_test.cu": "//\n"}
     support.write(k2, tests)
@@ -99,7 +99,7 @@ def test_the_cover_letter_has_the_commands_of_the_tests_that_it_adds(sandbox, k2
     assert "\nctest --test-dir build_release -R y_test\n" in out
 
 
-def test_a_conflict_with_upstreams_newest_commit_is_told(sandbox, k2):
+def test_a_conflict_with_upstreams_newest_commit_is_reported(sandbox, k2):
     order = sandbox.root / "patches/series"
     order.write_text(order.read_text().replace("array", "# device: x\narray"))
     order.write_text("# fixes-core: x\n" + order.read_text())
@@ -113,7 +113,7 @@ def test_a_conflict_with_upstreams_newest_commit_is_told(sandbox, k2):
     assert "conflicts" not in sandbox.run("upstream", "--group", "device").stderr
 
 
-def test_without_upstream_the_branch_is_made_all_the_same(sandbox, k2):
+def test_without_upstream_the_branch_is_made_with_a_warning(sandbox, k2):
     sandbox.upstream.rename(sandbox.upstream.with_name("away"))
     result = sandbox.run("upstream", "--branch", "for-k2")
     assert result.returncode == 0

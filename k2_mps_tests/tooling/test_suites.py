@@ -1,4 +1,4 @@
-"""`k2mps test` reports pytest's numbers, and no failure is silent."""
+"""`k2mps test` reports pytest's numbers and every failure."""
 
 import contextlib
 import os
@@ -45,7 +45,7 @@ def test_skipped_inside(): pytest.skip("too old")
 
 @pytest.fixture
 def environment(tmp_path):
-    """A project's environment, which here is the one that the tests run in."""
+    """The environment of an empty project; its .venv links to the one that these tests run in."""
     support.write(tmp_path, {"pyproject.toml": "[tool.pytest.ini_options]\n"})
     os.symlink(sys.prefix, tmp_path / ".venv")
     return Environment(Project(tmp_path))
@@ -68,13 +68,15 @@ def run(environment, text, on_k2=False, device=doctor.Device.CPU, **kwargs):
         (f"import pytest\n\n{SKIPPED}", "", "every test was skipped"),
         ("import os\n\ndef test_x(): os._exit(0)\n", "", "no test was collected"),
         ("import os\n\ndef test_x(): os.abort()\n", "", "status -6"),
-        # pytest itself reports these as errors.
+        # For these, pytest itself reports errors.
         ("import nonsense_that_is_not_there\n", "", ""),
         ("import os\n\ndef test_x(): os.abort()\n\ndef test_y(): pass\n", "worksteal", ""),
         ("import os\nos._exit(0)\n", "worksteal", ""),
     ],
 )
-def test_what_only_looks_good_is_called_broken(environment, monkeypatch, text, spread, reason):
+def test_a_suite_that_only_looks_successful_is_broken(
+    environment, monkeypatch, text, spread, reason
+):
     monkeypatch.setattr(builder, "fitting_jobs", lambda: 2)
     result = run(environment, text, spread=spread)
     assert reason in result.broken
@@ -94,7 +96,7 @@ class Progress(Reporter):
 
 @pytest.fixture
 def two_processes(monkeypatch):
-    """Makes suites run in two processes, even if this test is in such a process."""
+    """Makes suites run in two processes, even if this test runs in a process of pytest-xdist."""
     monkeypatch.setattr(builder, "fitting_jobs", lambda: 2)
     monkeypatch.delenv("PYTEST_XDIST_WORKER_COUNT", raising=False)
 
@@ -112,7 +114,7 @@ def test_several_processes_give_pytests_numbers(environment, two_processes):
 
 
 def test_chosen_tests_run_without_worker_processes(environment, two_processes):
-    """So their output is visible."""
+    """pytest shows the output of tests only if they run without worker processes."""
     result = run(environment, MIXED, spread="worksteal")
     suite = suites.Suite("one", result.suite.tests, on_k2=False)
     chosen = suites.run(environment, suite, None, ("-k", "test_skipped or test_good[0]"))
@@ -201,12 +203,12 @@ def test_of_none(): pass
         "0 tests ran against real k2, 1 needed none, 2 were skipped",
         "k2 itself is missing, so not all tests ran; next: make build",
     ]
-    # A suite that needs no k2 runs all tests.
+    # In a suite that needs no k2, pytest also runs the marked test, which fails here.
     assert run(environment, text).failed == 1
 
 
-def test_without_upstream_the_rest_still_runs(sandbox):
-    """Runs the command line on two suites; one needs k2."""
+def test_without_upstream_the_suites_that_need_no_k2_run(sandbox):
+    """Runs `k2mps test` for two suites, of which only upstream-cpu needs k2."""
     sandbox.upstream.rename(sandbox.upstream.with_name("gone"))
     groups = "[project.optional-dependencies]\nbuild = []\ntest = []\nwheels = []\n"
     (sandbox.root / "pyproject.toml").write_text(groups)

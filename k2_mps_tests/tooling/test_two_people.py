@@ -1,4 +1,4 @@
-"""Two people change patches/ at the same time, and merge."""
+"""Two people change patches/ on two branches, and git merges the branches."""
 
 import pytest
 
@@ -18,7 +18,7 @@ def project(sandbox, k2):
 
 
 def fold(project, branch, patch, path, old, new):
-    """A person's change of a patch, on a branch."""
+    """Folds an edit into a patch, and commits patches/ on a new branch from main."""
     git(project.root, "checkout", "--quiet", "-b", branch, "main")
     project.ok("apply")
     support.edit(project.checkout / path, old, new)
@@ -27,7 +27,7 @@ def fold(project, branch, patch, path, old, new):
 
 
 def make_patch(project):
-    """On branch a, a person's new patch adds a line after line 20."""
+    """Makes a patch that adds a line after line 20 of context.h, and commits it on branch a."""
     support.edit(project.checkout / CONTEXT, "line 20\n", "line 20\nmine\n")
     git(project.root, "checkout", "--quiet", "-b", "a")
     project.ok("new", "context: mine")
@@ -42,7 +42,7 @@ def merge(project, branch):
 
 
 def test_different_patches_merge(project):
-    """The new files belong to two patches, and to one edited upstream file."""
+    """Each of three branches changes another patch: a new file, upstream's file, a new file."""
     fold(project, "a", MPS, "cmake/mps.cmake", "K2_WITH_MPS", "K2_MPS")
     fold(project, "b", ARRAY, "k2/csrc/array.cu", "array 7\n", "seven\n")
     fold(project, "c", NEW, "k2/python/k2/mps/tool", "python3", "python")
@@ -54,7 +54,7 @@ def test_different_patches_merge(project):
 
 
 def test_conflict_markers_are_refused(project):
-    """The markers are in a new file, then in a patch, then in patches/series."""
+    """git leaves the markers in a new file of a patch."""
     fold(project, "a", MPS, "cmake/mps.cmake", "K2_WITH_MPS", "A")
     fold(project, "b", MPS, "cmake/mps.cmake", "K2_WITH_MPS", "B")
     assert merge(project, "a").returncode == 1
@@ -69,7 +69,7 @@ def test_conflict_markers_are_refused(project):
 
 
 def test_patches_that_merged_cleanly_but_do_not_apply_stop_as_a_rebase_does(project):
-    """One person's patch changes line 20, and another's adds a line after it."""
+    """One person's patch changes line 20, and the other person's patch adds a line after it."""
     make_patch(project)
     fold(project, "b", MPS, CONTEXT, "line 20\n", "twenty\n")
     assert merge(project, "a").returncode == 0
@@ -87,9 +87,10 @@ def test_patches_that_merged_cleanly_but_do_not_apply_stop_as_a_rebase_does(proj
 
 
 def test_a_fresh_clone_applies_what_merged_cleanly(project):
-    """The clone lacks the version of context.h that a patch names: an earlier patches/ makes it.
+    """The new patch names a blob of context.h that the new clone lacks.
 
-    The patches change other lines of that file, and the merge was not exported.
+    Only the patches/ of before the merge give that blob, and nobody has exported the merge.  The
+    two patches change different lines of context.h, so the new patch still applies.
     """
     make_patch(project)
     fold(project, "b", MPS, CONTEXT, "line 70\n", "seventy\n")
@@ -100,7 +101,7 @@ def test_a_fresh_clone_applies_what_merged_cleanly(project):
     assert "line 20\nmine\n" in text and "\nseventy\n" in text
 
 
-def test_a_conflict_of_the_pin_is_for_people(project):
+def test_a_conflict_in_upstream_toml_is_left_to_the_user(project):
     config = project.root / "upstream.toml"
     for branch in ("a", "b"):
         git(project.root, "checkout", "--quiet", "-b", branch, "main")
@@ -113,7 +114,7 @@ def test_a_conflict_of_the_pin_is_for_people(project):
     assert config.read_text() == conflicting
 
 
-def test_two_new_patches_conflict_in_the_order_only(project):
+def test_two_new_patches_conflict_only_in_patches_series(project):
     for branch in ("a", "b"):
         git(project.root, "checkout", "--quiet", "-b", branch, "main")
         project.ok("apply")

@@ -1,4 +1,4 @@
-"""`k2mps wheel` for this machine, on the small stand-in for k2."""
+"""`k2mps wheel` makes a wheel of the small stand-in for k2, for this machine."""
 
 import copy
 import importlib.metadata
@@ -26,7 +26,7 @@ from k2_mps_tests.tooling.test_build import (
 
 ROOT = support.TOOLS.parent
 LICENSE = "Do as you like.\n"
-# k2's __init__ refuses any torch but the build's in the same way.
+# Like k2's __init__, this code refuses any torch except the one of the build.
 REFUSAL = """\
 import torch
 if torch.__version__.split("+")[0] != {torch!r}:
@@ -36,7 +36,7 @@ INIT = "k2/python/k2/__init__.py"
 
 
 def make_ready(sandbox):  # noqa: F811
-    """Gives the stand-in for k2 a licence and a check of torch, as a wheel needs."""
+    """Gives the stand-in for k2 a licence and a check of torch, which a wheel must have."""
     right = importlib.metadata.version("torch").split("+")[0]
     init = REFUSAL.format(torch=right) + (sandbox.upstream / INIT).read_text()
     pin = support.commit(sandbox.upstream, "licence", {"LICENSE": LICENSE, INIT: init})
@@ -48,13 +48,13 @@ def make_ready(sandbox):  # noqa: F811
 
 @pytest.fixture
 def ready(sandbox):  # noqa: F811
-    """The stand-in, from which nothing is built."""
+    """A sandbox that is ready for `k2mps wheel`, with nothing built."""
     return make_ready(sandbox)
 
 
 @pytest.fixture
 def made(ready):
-    """The same sandbox, and its wheel."""
+    """The sandbox `ready`, after `k2mps wheel`."""
     ready.ok("wheel")
     return ready
 
@@ -71,14 +71,14 @@ def origin_of(path: Path) -> dict:
 
 
 class Wheel:
-    """A wheel that no test changes.
+    """A wheel that several tests read and no test changes.
 
     Attributes:
       clone: the clone of k2-mps that made the wheel.
       output: what the tool printed.
       path: the path of the wheel.
-      package: the names of the files outside of the folder of the metadata, in order.
-      metadata: {name: bytes} of the files in that folder.
+      package: the sorted names of the files outside of the folder .dist-info.
+      metadata: {name without the folder: bytes} of the files in .dist-info.
     """
 
     def __init__(self, clone, output):
@@ -108,18 +108,18 @@ def wheel(make_empty, tmp_path_factory):
     return Wheel(clone, clone.ok("wheel"))
 
 
-def test_its_name_has_the_versions(wheel):
+def test_the_name_of_the_wheel_has_the_versions(wheel):
     tag = Environment(Project(wheel.clone.root)).python_tag
     torch = re.escape(wheel.clone.torch)
     name = rf"k2-1\.0\.dev20231114\+cpu\.torch{torch}-{tag}-{tag}-\w+\.whl"
     assert re.fullmatch(name, wheel.path.name)
 
 
-def test_it_is_tried_before_it_is_given_out(wheel):
+def test_the_tool_tries_the_wheel(wheel):
     assert "verified, imported in a clean environment" in wheel.output
 
 
-def test_it_holds_the_package(wheel):
+def test_the_wheel_has_the_package(wheel):
     [extension] = [name for name in wheel.package if name.startswith("_k2.")]
     assert wheel.package == [
         extension,
@@ -130,19 +130,19 @@ def test_it_holds_the_package(wheel):
     ]
 
 
-def test_it_requires_the_torch_of_the_build(wheel):
+def test_the_wheel_requires_the_torch_of_the_build(wheel):
     assert f"Requires-Dist: torch=={wheel.clone.torch}" in wheel.lines()
 
 
-def test_its_metadata_say_how_it_was_built(wheel):
+def test_the_metadata_say_how_the_wheel_was_built(wheel):
     assert "built: native" in wheel.lines()
 
 
-def test_it_holds_the_licence(wheel):
+def test_the_wheel_has_the_licence(wheel):
     assert wheel.metadata["LICENSE"] == LICENSE.encode()
 
 
-def test_its_origin_names_the_sources(wheel):
+def test_the_origin_names_the_sources(wheel):
     origin = wheel.origin()
     tree = git(wheel.clone.checkout, "rev-parse", "HEAD^{tree}")
     assert origin["patched_tree"] == tree
@@ -150,7 +150,7 @@ def test_its_origin_names_the_sources(wheel):
     assert origin["upstream"] == {"url": url, "commit": wheel.clone.pin}
 
 
-def test_its_origin_names_the_build(wheel):
+def test_the_origin_names_the_build(wheel):
     origin = wheel.origin()
     assert origin["torch"] == wheel.clone.torch
     assert (origin["built"], origin["device"]) == ("native", "cpu")
@@ -169,18 +169,18 @@ def test_the_build_tree_has_the_origin_of_its_wheel(wheel):
 
 @pytest.fixture(scope="module")
 def quick_wheel(make_empty, tmp_path_factory) -> Path:
-    """A wheel for a check, whose files have a time that the test chooses."""
+    """The path of a wheel by `k2mps wheel --quick`; SOURCE_DATE_EPOCH sets its files' time."""
     clone = make_ready(make_buildable(make_empty(tmp_path_factory.mktemp("quick"))))
     clone.ok("wheel", "--quick", env={"SOURCE_DATE_EPOCH": "1800000000"})
     [path] = (clone.root / "build/wheels").rglob("*.whl")
     return path
 
 
-def test_a_wheel_for_a_check_says_so(quick_wheel):
+def test_a_quick_wheel_is_marked_as_for_a_check_only(quick_wheel):
     assert origin_of(quick_wheel)["built"] == "native, for a check only"
 
 
-def test_a_wheel_for_a_check_lies_in_a_folder_of_its_own(quick_wheel):
+def test_a_quick_wheel_is_in_the_folder_quick(quick_wheel):
     assert quick_wheel.parent.name == "quick"
 
 
@@ -190,19 +190,19 @@ def test_the_time_of_the_files_can_be_chosen(quick_wheel):
     assert times == {(2027, 1, 15, 8, 0, 0)}
 
 
-@pytest.mark.skipif(sys.platform == "darwin", reason="a Mac needs nothing else")
+@pytest.mark.skipif(sys.platform == "darwin", reason="on a Mac, no linker is missing")
 def test_what_a_wheel_for_macos_needs_is_checked_first(sandbox, tmp_path):  # noqa: F811
     env = {"PATH": bare_path(tmp_path)}
     for name in ("c++", "clang++-19"):
         os.symlink(shutil.which(name), Path(env["PATH"], name))
-    # The linker is looked for before k2 is cloned.
+    # The tool looks for the linker before it clones k2.
     clone = ("--k2", "file:///nowhere/k2.git")
     result = sandbox.run("wheel", "--target", "macos-arm64", *clone, env=env)
     assert result.returncode == 30
     assert "the build needs ld64.lld-19 (links for macOS)" in result.stderr
     assert "sudo apt-get install lld-19" in result.stderr
     assert not list((sandbox.root / "build").glob("mps-*"))
-    # A build for this machine needs no such linker.
+    # A build for this machine does not need that linker.
     doctor = sandbox.ok("doctor", "--device", "cpu", env=env)
     assert re.search(r"^absent\tld64.lld-19\tnothing\t.*lld-19$", doctor, re.MULTILINE)
 
@@ -217,9 +217,10 @@ def test_a_build_elsewhere_gives_the_same_bytes(made, tmp_path):
 
 @pytest.fixture
 def pip_wheel(ready, tmp_path):
-    """pip_wheel(*options): makes a wheel with pip, into the folder `found`.
+    """Returns a function that makes a wheel with pip, in the folder `found`.
 
-    The backend in wheel/ runs the clone's tool, for pip's Python and its torch.
+    The function takes options of `pip wheel`.  The build backend in wheel/ runs the tool of the
+    clone, which makes a wheel for the Python that runs pip, and for that Python's torch.
     """
     shutil.copy(ROOT / "Makefile", ready.root)
     shutil.copytree(ROOT / "wheel", ready.root / "wheel")
@@ -232,7 +233,7 @@ def pip_wheel(ready, tmp_path):
     return run
 
 
-def test_pip_makes_it_from_the_repository(ready, pip_wheel, tmp_path):
+def test_pip_makes_the_wheel_from_the_repository(ready, pip_wheel, tmp_path):
     result = pip_wheel()
     assert result.returncode == 0, result.stdout + result.stderr
     [found] = (tmp_path / "found").iterdir()
@@ -260,7 +261,7 @@ def edit_k2(ready):
     support.edit(ready.checkout / "k2/csrc/answer.cc", "42", "43")
 
 
-def test_edits_make_no_wheel(ready):
+def test_a_checkout_with_edits_makes_no_wheel(ready):
     edit_k2(ready)
     assert "edit" in ready.fails(1, "wheel")
 
@@ -271,7 +272,7 @@ def test_commits_that_no_patch_has_make_no_wheel(ready):
     assert "commit(s) of yours" in ready.fails(1, "wheel")
 
 
-def test_a_build_with_edits_says_so(ready):
+def test_a_build_with_edits_is_marked_as_dirty(ready):
     edit_k2(ready)
     ready.ok("build", "--device", "cpu", "--no-demo")
     [file] = (ready.root / "build").glob("cpu-*-edited-*/lib/k2mps.json")

@@ -1,6 +1,6 @@
-"""Damaged and hostile wheels: one clear error, in bounded time and memory.
+"""A damaged or hostile wheel is one clear error, in bounded time and memory.
 
-Each wheel is a small good one with one kind of damage.
+Each test damages a small wheel in one way.
 """
 
 import json
@@ -28,19 +28,19 @@ NAME = "k2-1.0.dev20231114+mps.cpu.torch2.13.0-cp311-cp311-linux_x86_64.whl"
 INFO = "k2-1.0.dev20231114+mps.cpu.torch2.13.0.dist-info"
 MEBIBYTE = 1 << 20
 HEAD = "Metadata-Version: 2.4\nName: k2\nVersion: 1.0.dev20231114+mps.cpu.torch2.13.0\n"
-# A title for the terminal, a colour, and a change of the direction of writing.
+# Sets the title of a terminal, sets a colour, and reverses the direction of the text.
 ESCAPES = "\x1b]0;title\x07\x1b[31m\u202e"
 
 
 @pytest.fixture
 def good(tmp_path) -> Path:
-    """A wheel that is good but for the hashes in RECORD, which are stale."""
+    """A small wheel that can be read, and whose METADATA and RECORD are right."""
     made = test_wheel_tools.case().written(tmp_path / "wheels")
     return made.rename(made.with_name(NAME))
 
 
 def verified(path: Path) -> list[str]:
-    """The problems of a wheel, compared with a tree that has no files."""
+    """Returns the problems that `verify` finds in a wheel; the patched tree has no files here."""
     return [str(each) for each in verify(WheelFile(path), expectations.Reference({}, {}, ""))]
 
 
@@ -56,7 +56,7 @@ def of_folder(path: Path) -> Path:
 
 
 def rewrite(path: Path, changes: dict[str, bytes | None]) -> None:
-    """Replaces, adds or removes files of a wheel."""
+    """Replaces, adds or, where the content is None, removes files of a wheel."""
     with zipfile.ZipFile(path) as archive:
         files = {name: archive.read(name) for name in archive.namelist()}
     with zipfile.ZipFile(path, "w") as archive:
@@ -69,11 +69,12 @@ def rewrite(path: Path, changes: dict[str, bytes | None]) -> None:
 
 
 def set_headers(data: bytes, local: int, central: int, kind: str, value: int) -> bytes:
-    """Sets a field of each file, in the header before it and in the archive's directory.
+    """Sets a field in the headers of each file of a zip archive; returns the changed archive.
 
     Args:
-      local, central: the field's offset in the headers of each kind; 0 for neither.
-      kind: the field's format, see struct.
+      local: the field's offset in the header before a file; 0 leaves these headers as they are.
+      central: the field's offset in the headers of the archive's directory; 0 likewise.
+      kind: the field's format, see the module struct.
     """
     changed = bytearray(data)
     for signature, offset in ((b"PK\3\4", local), (b"PK\1\2", central)):
@@ -103,7 +104,7 @@ DAMAGES: dict[str, tuple[Callable[[bytes], bytes], str]] = {
 
 
 @pytest.mark.parametrize("name", DAMAGES)
-def test_a_damaged_archive(empty, good, name):
+def test_a_damaged_archive_is_one_error(empty, good, name):
     change, text = DAMAGES[name]
     good.write_bytes(change(good.read_bytes()))
     said = empty.fails(errors.CheckFailedError.exit_code, "wheel", "index", str(good.parent))
@@ -111,7 +112,7 @@ def test_a_damaged_archive(empty, good, name):
     assert text in refused(good)
 
 
-def test_more_files_or_bytes_than_a_wheel_has(good):
+def test_too_many_files_or_bytes_are_refused(good):
     with pytest.warns(UserWarning), zipfile.ZipFile(good, "a") as archive:
         archive.writestr("k2/__init__.py", "import os\n")
     assert "k2/__init__.py is twice in it" in refused(good)
@@ -132,8 +133,10 @@ def bomb(path: Path, mebibytes: int) -> None:
 
 
 def limited_index(wheel: Path, seconds: float = 20) -> str:
-    """Runs `wheel index` with at most 512 MiB of memory and `seconds` of CPU time, and returns its
-    error."""
+    """Runs `k2mps wheel index`, which must fail; returns what it writes to stderr.
+
+    The command gets 512 MiB of memory, and must take less than `seconds` of CPU time.
+    """
 
     def limit():
         resource.setrlimit(resource.RLIMIT_AS, (512 * MEBIBYTE, 512 * MEBIBYTE))
@@ -157,14 +160,14 @@ def test_a_bomb_is_refused_before_it_is_unpacked(good):
     bomb(good, 600)
     assert good.stat().st_size < MEBIBYTE
     assert "its files have more than 64 MiB" in limited_index(good)
-    # The archive's directory gives a smaller size than the compressed stream has.
+    # Now the headers give the file a smaller size than its compressed data unpack to.
     good.write_bytes(set_headers(good.read_bytes(), 22, 24, "<I", 1000))
     assert "cannot be read" in limited_index(good)
 
 
 @pytest.mark.skipif(sys.platform == "darwin", reason="macOS limits no process's memory")
-def test_a_directory_of_the_archive_that_is_large(good):
-    """Hundreds of thousands of entries without names, as many as the largest file may have."""
+def test_a_large_directory_of_the_archive_is_refused(good):
+    """The directory has 15 MiB of entries without names; a wheel may have up to 16 MiB."""
     entry = struct.pack("<4s6H3I5H2I", b"PK\1\2", *[0] * 16)
     count = (15 * MEBIBYTE) // len(entry)
     size = count * len(entry)
@@ -176,7 +179,7 @@ def test_a_directory_of_the_archive_that_is_large(good):
 
 
 @pytest.mark.parametrize("kind", ["pipe", "folder", "device"])
-def test_what_is_no_regular_file(good, kind):
+def test_what_is_no_regular_file_is_refused(good, kind):
     good.unlink()
     if kind == "pipe":
         os.mkfifo(good)
@@ -225,14 +228,14 @@ NO_RECORD = [b'"' + b"a" * 200_000 + b'",,\n', b"a\0b,,\n", b"k2/__init__.py\n",
         *(("RECORD", "record", content) for content in NO_RECORD),
     ],
 )
-def test_metadata_that_is_none(good, name, check, content):
+def test_invalid_metadata_is_a_problem(good, name, check, content):
     rewrite(good, {f"{INFO}/{name}": content})
     assert any(each.startswith(f"[{check}]") for each in verified(good))
     if name != "RECORD":
         assert name in refused(good, of_folder)
 
 
-def test_facts_that_are_missing(good):
+def test_a_wheel_without_requires_python_gets_no_page(good):
     rewrite(good, {f"{INFO}/METADATA": HEAD.encode()})
     assert "has no Requires-Python" in refused(good, of_folder)
 
@@ -247,14 +250,14 @@ def test_facts_that_are_missing(good):
         "k2-1.0+mps.cpu.torch2.13.0-cp311-cp311-macosx_14_0_arm64.manylinux.whl",
     ],
 )
-def test_a_name_that_is_none(good, name):
+def test_an_invalid_name_of_a_wheel_is_refused(good, name):
     assert "its name: " in refused(good.rename(good.with_name(name)))
 
 
 # ---- what reaches the terminal
 
 
-def test_texts_of_a_wheel_are_not_obeyed(sandbox, good):  # noqa: F811
+def test_control_characters_in_a_wheel_are_not_printed(sandbox, good):  # noqa: F811
     code = errors.CheckFailedError.exit_code
     requires = f"{HEAD}Requires-Dist: torch {ESCAPES}\n".encode()
     tag = f"cp{sys.version_info.major}{sys.version_info.minor}"
@@ -268,7 +271,7 @@ def test_texts_of_a_wheel_are_not_obeyed(sandbox, good):  # noqa: F811
         r"[files] k2/\x1b]0;title\x07\x1b[31m\u202e.py: upstream's wheel has no such file" in said
     )
     assert "[files] ../../evil.py: upstream's wheel has no such file" in said
-    # The number of listed problems is bounded.
+    # The message lists only the first problems, and the number of the others.
     assert len(said.splitlines()) < 30 and " more\n" in said
     said += sandbox.fails(code, "wheel", "index", os.fspath(path.parent))
     name = f"k2-{ESCAPES}-cp311-cp311-linux_x86_64.whl"
@@ -289,9 +292,9 @@ def library(folder: Path, rpath: str) -> bytes:
     return (folder / "x.so").read_bytes()
 
 
-@pytest.mark.skipif(sys.platform == "darwin", reason="ELF")
-def test_libraries_that_are_cut_off_or_changed(good, tmp_path):
-    """No library makes Python raise; of a sound library, `verify` names each absolute rpath."""
+@pytest.mark.skipif(sys.platform == "darwin", reason="the test's library is in ELF format")
+def test_absolute_rpaths_and_damaged_libraries_are_problems(good, tmp_path):
+    """`verify` names each absolute rpath of a library, and each library that cannot be read."""
     name = "_k2.cpython-311-x86_64-linux-gnu.so"
     told = f"[rpath] {name}: looks for libraries in /somewhere"
     for rpath, found in (("$ORIGIN/k2/lib", 0), ("/somewhere", 1), ("$ORIGIN:/somewhere", 1)):

@@ -1,4 +1,4 @@
-"""CMakeLists.overlay.cmake in a project that looks for torch in the way of k2."""
+"""CMakeLists.overlay.cmake in a project that looks for torch as k2 does."""
 
 import sys
 from pathlib import Path
@@ -24,7 +24,7 @@ message(STATUS "linked with: ${TORCH_LIBRARIES}")
 
 
 def configure(folder: Path, **more: str) -> str:
-    """Runs cmake on the project; returns the output."""
+    """Runs cmake on the project, with the overlay and more settings; returns the output."""
     settings = {
         "CMAKE_PROJECT_k2_INCLUDE": ROOT / "CMakeLists.overlay.cmake",
         "PYTHON_EXECUTABLE": sys.executable,
@@ -44,7 +44,7 @@ def library(folder: Path, name: str) -> bytes:
     return path.read_bytes()
 
 
-def test_what_goes_into_a_wheel_names_no_directory(tmp_path):
+def test_a_library_for_a_wheel_names_no_directory_of_the_build(tmp_path):
     configure(tmp_path)
     assert str(tmp_path).encode() in library(tmp_path, "fsa")
     configure(tmp_path, K2_FOR_WHEEL="ON")
@@ -52,5 +52,5 @@ def test_what_goes_into_a_wheel_names_no_directory(tmp_path):
         content = library(tmp_path, name)
         assert str(tmp_path).encode() not in content
         assert b"torch/lib" in content
-    # k2's own option gives /k2/lib, because its $ORIGIN is lost.
+    # Without the overlay, _k2 would have /k2/lib: k2's own option loses its $ORIGIN.
     assert b"\0$ORIGIN/k2/lib:$ORIGIN/torch/lib\0" in library(tmp_path, "_k2")

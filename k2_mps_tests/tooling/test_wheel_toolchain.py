@@ -1,6 +1,6 @@
-"""The sources and parts of the toolchain for macOS, on small examples.
+"""The parts of the toolchain for macOS work on small libraries.
 
-ci/run makes a real wheel for macOS.
+ci/run makes a real wheel for macOS with the toolchain.
 """
 
 import subprocess
@@ -27,7 +27,7 @@ def _linker():
 
 @pytest.fixture
 def torch(tmp_path):
-    """A small torch."""
+    """The folder of a small torch, with two libraries."""
     system, objc = tmp_path / "libSystem.tbd", tmp_path / "libobjc.tbd"
     system.write_text(toolchain.stub(toolchain.SYSTEM, ["_abort", "_newer", LINKER], []))
     objc.write_text(toolchain.stub(OBJC, ["_objc_retain"], []))
@@ -49,15 +49,15 @@ def test_what_macos_exports_is_what_torch_imports(torch):
     found = toolchain.system_symbols(torch)
     assert found[OBJC] == {"_objc_retain"}
     assert "_abort" in found[toolchain.SYSTEM]
-    # torch does not need it, so an older macOS may lack it.
+    # No library of torch imports _newer, so an older macOS may lack this symbol.
     assert "_newer" not in found[toolchain.SYSTEM]
-    # A list has the symbols that k2 needs and torch does not.
+    # The toolchain adds these symbols, because k2 needs them and torch does not import them.
     assert "__availability_version_check" in found[toolchain.SYSTEM]
     assert "__ZSt19uncaught_exceptionsv" in found["/usr/lib/libc++.1.dylib"]
     assert not [name for name in found if name.startswith("@")]
 
 
-def test_the_symbols_of_torch_by_library(torch):
+def test_symbols_of_torch_are_grouped_by_library(torch):
     found = toolchain.symbols_of(torch)
     core = {"exports": ["_core"], "imports": {toolchain.SYSTEM: ["_abort", LINKER]}}
     assert found["core.dylib"] == core
@@ -73,7 +73,7 @@ def test_the_symbols_of_torch_are_read_once(torch):
     assert toolchain.symbols_of(torch) == found
 
 
-def test_a_library_exports_what_it_passes_on(tmp_path):
+def test_a_library_also_exports_what_it_reexports(tmp_path):
     inner, outer = tmp_path / "usr/lib/inner.tbd", tmp_path / "outer.tbd"
     inner.parent.mkdir(parents=True)
     inner.write_text(toolchain.stub("/usr/lib/inner.dylib", ["_deep"], []))
@@ -91,13 +91,13 @@ def test_a_library_exports_what_it_passes_on(tmp_path):
     found = toolchain.imports(toolchain.parse(built))
     assert "_flat" in found["/usr/lib/outer.dylib"]
     assert "_deep" in set().union(*found.values())
-    # A symbol that no library lists does not link.
+    # The linker refuses a symbol that no library exports.
     with pytest.raises(subprocess.CalledProcessError) as failure:
         macos.link("int gone(void); int f(void) { return gone(); }", tmp_path / "f.dylib", system)
     assert "undefined symbol: gone" in failure.value.stderr
 
 
-# Stands for the C library's header that the headers of signposts include.
+# A stand-in for macOS's os/base.h, which the headers of signposts include.
 BASE = '#define __BEGIN_DECLS extern "C" {\n#define __END_DECLS }\n#define OS_EXPORT extern\n'
 SIGNPOSTS = """\
 #include <os/signpost.h>
@@ -126,18 +126,18 @@ def test_signposts_bind_the_symbols_of_macos(tmp_path):
     built = macos.link(SIGNPOSTS, tmp_path / "f.dylib", *options, suffix=".cc")
     binary = toolchain.parse(built)
     assert toolchain.imports(binary)[toolchain.SYSTEM] >= symbols
-    # Instruments reads strings that are not in each record from this section.
+    # The records of signposts do not have these strings.  Instruments reads them in this section.
     strings = bytes(binary.get_section("__oslogstring").content)
     assert strings.split(b"\0")[:2] == [b"name", b"%{public}s"]
-    # A signpost has a literal for a name.
+    # The name of a signpost must be a string literal.
     with pytest.raises(subprocess.CalledProcessError) as failure:
         code = SIGNPOSTS.replace('"name"', "text")
         macos.link(code, tmp_path / "g.dylib", *headers, suffix=".cc")
     assert "error: expected" in failure.value.stderr
 
 
-def test_what_is_available_is_asked_of_the_system(tmp_path):
-    """For `@available`, clang calls a function that the toolchain itself supplies."""
+def test_available_asks_the_system_for_its_version(tmp_path):
+    """clang compiles `@available` to a call of a function, which the toolchain itself supplies."""
     code = "int f(void) { if (__builtin_available(macOS 15.0, *)) return 1; return 0; }"
     with pytest.raises(subprocess.CalledProcessError) as failure:
         macos.link(code, tmp_path / "f.dylib")
@@ -180,7 +180,7 @@ def test_with_an_sdk_no_wheel_is_made(tmp_path, monkeypatch):
 
 
 def configure(folder: Path, commands: str, macos: str = "14.0") -> None:
-    """Configures a project like k2's for a version of macOS, in folder/build."""
+    """Configures a project for a version of macOS, in folder/build."""
     (folder / "sdk").mkdir(exist_ok=True)
     settings = {
         "CMAKE_TOOLCHAIN_FILE": toolchain.FILES / "toolchain.cmake",
@@ -204,13 +204,13 @@ def test_another_run_of_cmake_changes_no_command(tmp_path, version):
 
 
 def test_the_linker_strips_a_module(tmp_path):
-    """No other part of a build needs LLVM's program strip."""
+    """Because the linker strips, a build does not need LLVM's program strip."""
     code = "__attribute__((noinline)) static int local(int x) { return x * x; }\n"
     (tmp_path / "x.cc").write_text(code + "int shared(int x) { return local(x) + 1; }\n")
     configure(
         tmp_path,
         "add_library(x MODULE x.cc)\ntarget_link_options(x PRIVATE -nostdlib)\n"
-        # Under this condition pybind11 would run strip.
+        # pybind11 runs strip if CMake has set CMAKE_STRIP.
         "if(CMAKE_STRIP)\n  message(FATAL_ERROR ${CMAKE_STRIP})\nendif()",
     )
     support.ninja(tmp_path)

@@ -1,6 +1,6 @@
-"""The page of wheels that pip reads.
+"""pip, uv and k2utils find wheels on the page that `k2mps wheel index` writes.
 
-The wheels are small ones; pip is real.
+The programs are the real ones, and the wheels are small ones of these tests.
 """
 
 import dataclasses
@@ -31,7 +31,7 @@ KERNEL = "k2/csrc/mps/kernels/add.metal"
 
 @pytest.fixture(autouse=True)
 def _users_pip(monkeypatch):
-    """pip uses no index, only the page."""
+    """Keeps pip from the indexes and pages of the user's configuration."""
     monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
     monkeypatch.delenv("PIP_FIND_LINKS", raising=False)
     monkeypatch.delenv("PIP_EXTRA_INDEX_URL", raising=False)
@@ -39,7 +39,7 @@ def _users_pip(monkeypatch):
 
 @dataclasses.dataclass
 class Case:
-    """A wheel that installs everywhere, with the metadata of a wheel of k2-mps."""
+    """A wheel that can be installed everywhere, with the metadata of a wheel of k2-mps."""
 
     description: contents.Description
     files: dict[str, bytes]
@@ -76,13 +76,13 @@ def case(torch: str = "2.13.0", version: str = "", **told) -> Case:
 
 
 def pip(page: str, wanted: str, folder: Path, *how: str) -> subprocess.CompletedProcess:
-    """Downloads a wheel from a page to a folder."""
+    """Downloads a wheel with pip, from a page into a folder."""
     command = [sys.executable, "-m", "pip", "download", "--no-deps", "--no-index"]
     where = ["--disable-pip-version-check", "--dest", folder, "--find-links", page]
     return support.ran(*command, *where, *how, wanted)
 
 
-def test_pip_finds_each_version_on_the_page_also_where_the_wheels_lie_elsewhere(tmp_path):
+def test_pip_finds_each_version_on_a_page_beside_the_wheels_or_elsewhere(tmp_path):
     wheels = tmp_path / "wheels"
     made = [case(torch).written(wheels) for torch in ("2.12.0", "2.13.0")]
     elsewhere = write_index(wheels, wheels.as_uri()).rename(tmp_path / "mps.html")
@@ -95,7 +95,7 @@ def test_pip_finds_each_version_on_the_page_also_where_the_wheels_lie_elsewhere(
         got.unlink()
 
 
-def test_pip_heeds_the_python_that_is_required(tmp_path):
+def test_pip_refuses_a_wheel_for_a_later_python(tmp_path):
     path = case().written(tmp_path / "wheels")
     page = write_index(path.parent)
     text = page.read_text()
@@ -104,7 +104,7 @@ def test_pip_heeds_the_python_that_is_required(tmp_path):
     assert pip(page.as_uri(), "k2", tmp_path / "got").returncode != 0
 
 
-def test_pip_heeds_the_hash(tmp_path):
+def test_pip_refuses_a_wheel_with_another_hash(tmp_path):
     path = case().written(tmp_path / "wheels")
     page = write_index(path.parent)
     path.write_bytes(case(compiler="Clang 20").written(tmp_path / "other").read_bytes())
@@ -112,7 +112,7 @@ def test_pip_heeds_the_hash(tmp_path):
     assert result.returncode != 0 and "HASH" in result.stdout + result.stderr
 
 
-def test_the_command(empty, tmp_path):
+def test_wheel_index_writes_mps_html(empty, tmp_path):
     code = errors.CheckFailedError.exit_code
     assert "no wheel" in empty.fails(code, "wheel", "index", str(tmp_path))
     assert not (tmp_path / "mps.html").exists()
@@ -124,7 +124,7 @@ def test_the_command(empty, tmp_path):
 
 
 def page_of_k2(folder: Path, *versions: str) -> Path:
-    """A page like k2's cpu.html, of wheels for every system."""
+    """Writes wheels for every system, and a page of them like k2's cpu.html; returns its path."""
     for version in versions:
         case(version=version).written(folder)
     links = [f'<a href="{quote(path.name)}">{path.name}</a><br/>\n' for path in folder.iterdir()]
@@ -133,8 +133,8 @@ def page_of_k2(folder: Path, *versions: str) -> Path:
     return page
 
 
-# A command that installs packages: the words before and after the Python's name, and the option
-# that installs a package again.
+# The parts of a command that installs packages: the words before the path of a Python, the words
+# after this path, and the option that installs a package again.
 PIP = ([sys.executable, "-m", "pip", "--python"], ["install", "-q"], "-I")
 UV = ([f"{sys.prefix}/bin/uv", "pip", "install", "--python"], ["--offline", "-n"], "--reinstall")
 OURS = "1.24.4.post20250714+mps.cpu.torch2.13.0"
@@ -144,10 +144,10 @@ OURS = "1.24.4.post20250714+mps.cpu.torch2.13.0"
 @pytest.mark.parametrize(
     "others, kept",
     [
-        # Wheels of the patched k2's own release: a newer one, and one of the same day.
+        # Wheels of the same release of k2 as ours: one of a later day, and one of the same day.
         (["1.24.4.dev20260710+cpu.torch2.13.0", "1.24.4.dev20250714+cpu.torch2.13.0"], True),
         (["1.24.4+cpu.torch2.13.0"], True),
-        # A later release is later: docs/wheels.md says so.
+        # A wheel of a later release replaces ours, as docs/wheels.md says.
         (["1.25.0+cpu.torch2.13.0"], False),
     ],
 )
@@ -163,7 +163,7 @@ def test_an_upgrade_from_the_page_of_k2_keeps_mps(tmp_path, program, others, kep
     subprocess.run([*command, cpu, "--upgrade", "k2"], check=True, cwd=tmp_path)
     [info] = tmp_path.glob("venv/lib/python*/site-packages/k2-*.dist-info")
     assert (info.name == f"k2-{OURS}.dist-info") == kept
-    # From both pages at once, the wheel with mps is the one to install.
+    # If the program reads both pages at once, it chooses the wheel with mps.
     if kept:
         both = [*command, page, "--find-links", cpu, again, "k2"]
         subprocess.run(both, check=True, cwd=tmp_path)
@@ -172,7 +172,7 @@ def test_an_upgrade_from_the_page_of_k2_keeps_mps(tmp_path, program, others, kep
 
 
 def test_k2utils_finds_the_wheel_for_the_installed_torch(tmp_path):
-    """k2utils reads the pages of k2 alone; the test gives it ours."""
+    """k2utils itself reads only the pages of k2, so the test gives k2utils the page of k2-mps."""
     for torch in ("2.12.0", "2.13.0"):
         case(torch, f"1.24.4.post20250714+mps.cpu.torch{torch}").written(tmp_path)
     page = write_index(tmp_path, "https://example.org/wheels")
@@ -201,7 +201,7 @@ def release(folder: Path) -> set[str]:
 
 
 def test_k2utils_finds_each_wheel_of_a_release(tmp_path, monkeypatch):
-    """Found by k2utils, as on a Mac with that Python and macOS 15."""
+    """For each wheel, the test gives k2utils the tags of a Mac with the wheel's Python."""
     names = release(tmp_path)
     links = common.fetch_wheel_links(write_index(tmp_path, "https://example.org").as_uri())
     assert len(links) == len(names) == 15

@@ -1,7 +1,7 @@
-"""`k2mps wheel verify`: each check finds the wheel with its kind of damage.
+"""Each check of `k2mps wheel verify` finds its kind of damage.
 
-clang and lld make the Mach-O files of a small wheel and of a small torch.  The tests
-give the reference for comparison, instead of gathering it from installed packages.
+clang and lld make the Mach-O files of a small wheel and of a small torch.  The tests write the
+reference that a wheel is compared with.  The tool itself reads it from installed packages.
 """
 
 import dataclasses
@@ -43,7 +43,7 @@ void *PyList_New(long);
 int k2_symbol(void);
 void *PyInit__k2(void) { return k2_symbol() ? 0 : PyList_New(0); }
 """
-# Code that needs a symbol, and the symbol.
+# Code that calls gone(), and code that defines gone().
 GONE = "int gone(void); int y(void) { return gone(); }\n"
 DEFINED = "int gone(void) { return 2; }\n"
 
@@ -58,14 +58,17 @@ class Workshop:
         self.library(TORCH_CODE, "libtorch.dylib")
 
     def stub(self, file: str, library: str, symbols: set[str]) -> Path:
-        """Writes what the linker reads in place of a library of three systems."""
+        """Writes a .tbd file, which the linker reads in place of a library; returns its path.
+
+        The file is for macOS on two processors, and for iOS.
+        """
         text = toolchain.stub(library, symbols, ())
         path = self._folder / file
         path.write_text(text.replace("arm64-macos", "arm64-macos, x86_64-macos, arm64-ios"))
         return path
 
     def library(self, code: str, file: str, *options: object, rpaths=RPATHS, **how: str) -> bytes:
-        """Compiles and links C code, with libSystem."""
+        """Compiles C code and links it with libSystem; returns the library's bytes."""
         places = (f"-Wl,-rpath,{rpath}" for rpath in rpaths)
         system = (f"-L{self._folder}", "-lSystem", *places)
         return macos.link(code, self._folder / file, *system, *options, **how).read_bytes()
@@ -73,26 +76,36 @@ class Workshop:
     def context(
         self, more: str = "", *options: str, kernel: str = KERNEL, torch: str = "", **how
     ) -> bytes:
-        """libk2context.dylib, with more code, linked with libtorch."""
+        """Makes libk2context.dylib, linked with libtorch.
+
+        Args:
+          more: further C code of the library.
+          options: further options of the linker.
+          kernel: the text of the kernel in the library.
+          torch: the folder of libtorch, in the workshop's folder.
+        """
         text = '"' + kernel.replace("\n", "\\n") + '"'
         options = (*options, self._folder / torch / "libtorch.dylib")
         return self.library(CONTEXT_CODE % text + more, "libk2context.dylib", *options, **how)
 
     def extension(self, more: str = "", *options: str) -> bytes:
-        """_k2, with more code, linked with libk2context."""
+        """Makes the extension _k2 with `more` C code, linked with libk2context."""
         self.context()
         options = (self._folder / "libk2context.dylib", "-Wl,-U,_PyList_New", *options)
         where = {"rpaths": ("@loader_path/k2/lib",), "kind": "-bundle"}
         return self.library(EXTENSION_CODE + more, EXTENSION, *options, **where)
 
     def alone(self, code: str, target: str) -> bytes:
-        """libk2context.dylib for another system, without other libraries."""
+        """Makes libk2context.dylib for another system, from `code` alone and without torch."""
         name = "@rpath/libk2context.dylib"
         return self.library(code, "alone.dylib", target=target, name=name)
 
     def without(self, library: str, code: str = "") -> bytes:
-        """libk2context.dylib with the symbol `gone`, which the linker finds in a library: one of
-        the system, or a newer torch that defines it in `code`."""
+        """Makes libk2context.dylib with a call of gone(), which is missing where the wheel runs.
+
+        The linker finds gone() in a stub of `library`, or with `code` in a newer torch, whose
+        libtorch is compiled from `code` too.
+        """
         if code:
             self.library(TORCH_CODE + code, "newer/libtorch.dylib")
             return self.context(GONE, torch="newer")
@@ -126,7 +139,7 @@ class Case:
         return list(verify(WheelFile(self.path), self.reference))
 
     def found(self) -> set[str]:
-        """The names of the checks with findings."""
+        """Writes the wheel; returns the names of the checks that find a problem in it."""
         return {problem.check for problem in self.problems()}
 
 
@@ -186,8 +199,14 @@ def test_a_good_wheel_has_no_problems(case):
         ("k2mps.json", "{", "", {"origin"}),
     ],
 )
-def test_another_file(case, name, old, new, checks):
-    """A wheel lacks a file (`new` is None), or has another one, or another text in the file."""
+def test_a_missing_added_or_changed_file_is_a_problem(case, name, old, new, checks):
+    """Changes a file of the wheel.
+
+    Args:
+      old: the text that `new` replaces; None replaces the whole file.
+      new: the new text; None removes the file.
+      checks: the checks that find a problem.
+    """
     name = name if "/" in name or name in case.files else case.of_info(name)
     if old is not None:
         content = case.files[name].decode()
@@ -211,7 +230,7 @@ def test_another_file(case, name, old, new, checks):
         ("RECORD", rb"\Z", b"k2/gone.py,,\n", "k2/gone.py"),
     ],
 )
-def test_a_record_of_other_files(case, name, old, new, wrong):
+def test_a_record_that_differs_from_the_files_is_a_problem(case, name, old, new, wrong):
     assert case.problems() == []
     name = name if name in case.files else case.of_info(name)
     content = WheelFile(case.path).files[name]
@@ -221,7 +240,7 @@ def test_a_record_of_other_files(case, name, old, new, wrong):
 
 
 @pytest.mark.parametrize("tag, found", [("15_0", set()), ("14_0", {"tags"})])
-def test_a_macos_that_is_too_old_for_torch(case, tag, found):
+def test_a_macos_that_is_too_old_for_torch_is_a_problem(case, tag, found):
     case.description = dataclasses.replace(
         test_wheel_tools.case("2.15.0", patched_tree=TREE).description,
         tag=case.description.tag.replace("14_0", tag),
@@ -234,7 +253,8 @@ def test_a_macos_that_is_too_old_for_torch(case, tag, found):
 IOS = 'const char text[] = "kernel void add() {}\\n"; int k2_symbol(void) { return 0; }'
 OTHER = "int k2_symbol(void) { return 0; }"
 WEAK = f"__attribute__((weak)) {DEFINED}"
-# By name: a method of Workshop with its arguments, which make the library, and the findings.
+# {name: (the method of Workshop that makes the library and its arguments, the checks that find a
+# problem)}
 LIBRARIES = {
     "another processor": (
         ["alone", OTHER, "x86_64-apple-macos14.0"],
@@ -258,7 +278,7 @@ LIBRARIES = {
 
 
 @pytest.mark.parametrize("name", LIBRARIES)
-def test_a_library_with(case, workshop, name):
+def test_each_fault_of_a_library_is_a_problem(case, workshop, name):
     (method, *arguments), checks = LIBRARIES[name]
     how = arguments.pop() if isinstance(arguments[-1], dict) else {}
     case.files[CONTEXT] = getattr(workshop, method)(*arguments, **how)
@@ -271,7 +291,7 @@ def test_a_library_with(case, workshop, name):
 @pytest.mark.parametrize(
     "old, new, checks",
     [
-        # The library no longer finds torch either, and the page's hash differs.
+        # The library also finds torch no longer, and the signature has another hash of the page.
         (
             rb"@loader_path/../../torch/lib\0",
             b"@loader_path".ljust(29, b"\0"),
@@ -279,21 +299,21 @@ def test_a_library_with(case, workshop, name):
         ),
         (rb".(?=kernel void)", b"\1", {"signature"}),
         (rb"\xfa\xde\x0c\xc0", bytes(4), {"signature"}),
-        # The file also loses its tables of symbols, which are in the same segment.
+        # The library also has no symbols any more, because their tables are in the same segment.
         (rb"(?<=\xfa\xde\x0c\xc0).*\Z", b"", {"signature", "symbols"}),
     ],
     ids=["the same rpath twice", "a changed page", "another signature", "half a signature"],
 )
-def test_a_library_whose_bytes_were_changed(case, old, new, checks):
+def test_a_library_whose_bytes_were_changed_is_a_problem(case, old, new, checks):
     changed = re.sub(old, lambda _: new, case.files[CONTEXT], flags=re.DOTALL)
     assert changed != case.files[CONTEXT]
     case.files[CONTEXT] = changed
     assert case.found() == checks
 
 
-# A name like Python's does not make a symbol Python's.
+# PyList_Gone has a name like a function of Python, but Python has no such function.
 @pytest.mark.parametrize("name", ["other", "PyList_Gone"])
-def test_an_undefined_symbol_that_is_not_pythons(case, workshop, name):
+def test_an_undefined_symbol_that_is_not_pythons_is_a_problem(case, workshop, name):
     code = f"int {name}(void); int y() {{ return {name}(); }}\n"
     case.files[EXTENSION] = workshop.extension(code, f"-Wl,-U,_{name}")
     assert case.found() == {"symbols"}
@@ -302,7 +322,7 @@ def test_an_undefined_symbol_that_is_not_pythons(case, workshop, name):
 # ---- the command
 
 
-def test_a_wheel_for_another_python(sandbox, tmp_path):  # noqa: F811
+def test_a_wheel_for_another_python_is_not_verified(sandbox, tmp_path):  # noqa: F811
     path = tmp_path / "k2-1.0+mps.cpu.torch2.13.0-cp39-cp39-macosx_14_0_arm64.whl"
     zipfile.ZipFile(path, "w").close()
     code = errors.CheckFailedError.exit_code

@@ -1,4 +1,4 @@
-"""`make build` out of reach of k2 does the steps that need no k2."""
+"""If k2 cannot be cloned, `make build` does the steps that need no k2."""
 
 import shutil
 
@@ -13,7 +13,7 @@ KERNELS = "k2_mps_tests/kernels/__main__.py"
 
 @pytest.fixture
 def away(empty):
-    """A clone of k2-mps with an environment, whose upstream is missing."""
+    """A clone of k2-mps that has a virtual environment, but cannot reach upstream."""
     for name in ("Makefile", "pyproject.toml"):
         shutil.copy(ROOT / name, empty.root)
     make_environment(empty.root / ".venv")
@@ -28,13 +28,13 @@ def away(empty):
 
 
 def make(away, *words):
-    # `make test` may run this test: the inner make would then print more.
+    # If `make test` runs this test, these variables would make the test's make print more.
     outer = ("MAKEFLAGS", "MAKELEVEL", "MFLAGS")
     environment = {name: text for name, text in away.environment.items() if name not in outer}
     return away.program("make", "build", *words, env=environment)
 
 
-def test_training_takes_its_place(away):
+def test_without_k2_make_build_trains_a_small_model(away):
     result = make(away)
     assert result.returncode == 0, result.stdout + result.stderr
     assert f"warning: {away.upstream.as_uri()} could not be cloned\n  why: " in result.stderr
@@ -43,7 +43,7 @@ def test_training_takes_its_place(away):
     assert last.startswith("k2 itself is missing") and "make build K2=DIRECTORY" in last
     assert lines.index(last) < lines.index("trained --train") == len(lines) - 2
     assert not (away.root / "build/k2").exists()
-    # The command in the message, and the one in the README, up to the clone.
+    # Tries the ways to name another k2 that the message and the README give, up to the clone.
     mirror = away.upstream.with_name("gone")
     assert away.pin in away.ok("checkout", env={"K2": str(mirror)})
     instead = f"url.{mirror.as_uri()}.insteadOf"
@@ -51,7 +51,7 @@ def test_training_takes_its_place(away):
     assert away.pin in away.ok("checkout")
 
 
-def test_what_is_an_error_also_then(away):
+def test_without_k2_other_failures_are_still_errors(away):
     assert "could not be cloned" in away.fails(20, "build")
     support.write(away.root, {KERNELS: "raise SystemExit(1)\n"})
     result = make(away)

@@ -1,6 +1,6 @@
-"""The workflows: their rights, their builds and their steps.
+"""The rights, the builds and the steps of GitHub's workflows are right.
 
-GitHub runs the workflows; the tests check what needs no run.
+Only GitHub can run the workflows.  The tests check what can be checked without that.
 """
 
 import json
@@ -19,7 +19,7 @@ FOLDER = ROOT / ".github" / "workflows"
 WORKFLOWS = sorted(FOLDER.glob("*.yml"))
 # The workflows that the series adds to k2.
 OF_K2 = sorted((ROOT / "patches/files/.github/workflows").glob("*.yml"))
-# The workflows that may write issues, and when.
+# The workflows that may write issues, each with the condition of the job that does so.
 ISSUES = {
     "follow.yml": "needs.carry.outputs.findings != ''",
     "torch.yml": "needs.read.outputs.news == 'true'",
@@ -50,9 +50,10 @@ def workflow(request) -> Path:
 @pytest.mark.parametrize(
     "linter",
     [
-        # The forms of all keys, and security: each action is named by its commit.
+        # zizmor checks the form of all keys, and security: each action must be named by a commit.
         ["zizmor", "--offline", "--no-progress", "--color=never"],
-        # Expressions and their types, needs of jobs, runners, inputs; no other programs.
+        # actionlint checks expressions and their types, needs of jobs, runners and inputs.  It does
+        # not run shellcheck and pyflakes here.
         ["actionlint", "-no-color", "-oneline", "-shellcheck=", "-pyflakes="],
     ],
     ids=lambda linter: linter[0],
@@ -81,7 +82,7 @@ def test_every_group_of_fixes_is_checked_alone():
     assert job["strategy"]["matrix"]["group"] == groups
 
 
-def test_only_pages_make_no_wheels():
+def test_every_change_except_of_pages_makes_wheels():
     for event in ("push", "pull_request"):
         found = triggers(FOLDER / "wheels.yml")[event]
         assert [found[key] for key in found if "paths" in key] == [["docs/**", "**.md"]]
@@ -90,7 +91,7 @@ def test_only_pages_make_no_wheels():
     assert names == {"kernels", "parity", "upstream-mps"}
 
 
-def test_no_job_has_rights_that_it_does_not_ask_for(workflow):
+def test_no_job_may_write_except_for_issues_and_releases(workflow):
     text = loaded(workflow)
     assert text["permissions"] == {}
     for name, job in text["jobs"].items():
@@ -98,7 +99,7 @@ def test_no_job_has_rights_that_it_does_not_ask_for(workflow):
         assert job["timeout-minutes"], name
         writes = {right for right, value in job["permissions"].items() if value == "write"}
         if workflow.name in ISSUES and writes == {"issues"}:
-            # The job runs no code of the repository, and nothing that was read or built.
+            # Such a job runs no code of the repository, and nothing that other jobs read or built.
             assert job["if"] == ISSUES[workflow.name]
             uses = [step["uses"].split("@")[0] for step in job["steps"] if "uses" in step]
             assert uses == ["actions/download-artifact"]
@@ -107,7 +108,7 @@ def test_no_job_has_rights_that_it_does_not_ask_for(workflow):
 
 
 @pytest.mark.parametrize("script", scripts())
-def test_steps_are_scripts_that_bash_reads(script):
+def test_each_step_is_a_script_that_bash_can_parse(script):
     # GitHub would paste an expression into the script without quotes.
     assert not EXPRESSION.search(script)
     support.output("bash", "-n", input=script)
@@ -124,7 +125,7 @@ def commands() -> list[str]:
 
 @pytest.mark.parametrize("command", commands())
 def test_the_tool_accepts_the_command(command):
-    # Without the variables: each stands for a further option, or for nothing.
+    # Leaves out the shell's variables, because each of them is a further option or empty.
     words = [word for word in command.split() if not word.startswith("$")]
     support.output(sys.executable, "-m", "k2mps", *words, "--help", cwd=ROOT)
 
@@ -138,11 +139,11 @@ def pairs(*options: str) -> set[tuple[str, str]]:
     return {(entry["python"], entry["torch"]) for entry in matrix(*options)}
 
 
-def test_the_wheels_of_a_release():
+def test_a_release_has_wheels_for_each_python_and_torch():
     config = pins.load(ROOT / "upstream.toml")
     pythons = ["3.10", "3.11", "3.12", "3.13", "3.14", "3.15"]
     wanted = {(python, torch) for python in pythons for torch in config.torch.supported}
-    # PyPI has no wheels of torch for these.
+    # PyPI has no wheels of torch for these pairs.
     missing = {("3.10", "2.15.0"), ("3.15", "2.13.0"), ("3.15", "2.14.1")}
     assert pairs("--all") == wanted - missing
 
@@ -169,7 +170,7 @@ def test_a_pull_request_takes_one_mac():
 
 
 def table_of(heading: str) -> list[list[str]]:
-    """The cells of the rows of a table in ci/README.md."""
+    """Returns the cells of each row of the table below a heading in ci/README.md."""
     section = (ROOT / "ci/README.md").read_text().split(heading)[1].split("\n## ")[0]
     rows = [line for line in section.splitlines() if line.startswith("| ")][1:]
     return [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]
@@ -184,7 +185,7 @@ def test_the_page_explains_each_file_of_ci():
 
 @pytest.mark.parametrize("product, made_by", table_of("## Each product"))
 def test_each_product_is_made_as_the_page_says(product, made_by):
-    """The texts that a cell names are in the linked files."""
+    """After a link to a file, a cell quotes texts, which the file must contain."""
     linked = re.findall(r"\[[\w.-]+\]\(([\w./-]+)\): (.*?)(?=; \[|; its|; the suite|$)", made_by)
     for file, texts in linked:
         for text in re.findall("`([^`]+)`", texts):
