@@ -101,7 +101,7 @@ def k2(sandbox) -> Path:
 def exchanged(empty) -> support.Sandbox:
     """A clone of k2-mps whose pin has moved since its checkout was made.
 
-    The new pin has a file in place of folder `b`, and a folder in place of file `a`.
+    At the new pin, the folder `b` has become a file, and the file `a` has become a folder.
     """
     before = {"a": "1\n", "b/deep/file": "2\n", "b/two": "3\n"}
     pin = support.commit(empty.upstream, "before", before)

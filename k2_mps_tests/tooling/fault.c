@@ -3,7 +3,7 @@
 // The processes that load this library and have the same FAULT_FILE together count
 // their calls that change files.  Before call number FAULT_AT, the library kills all
 // of these processes.  With FAULT_FULL it kills none.  Instead, this call and all
-// later calls that need space fail as on a full disk.  FAULT_AT=0 is no fault.
+// later calls that need space fail as on a full disk.  FAULT_AT=0 plants no fault.
 
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -17,7 +17,7 @@
 #include <sys/types.h>
 #include <unistd.h>
 
-// The first page of FAULT_FILE, which all the processes share.
+// The content of FAULT_FILE, which all the processes map into their memory.
 struct shared {
   atomic_int calls;
   atomic_int processes;

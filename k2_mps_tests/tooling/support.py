@@ -93,7 +93,7 @@ def shell(directory: Path, script: str) -> None:
 
 
 def write(directory: Path, files: dict[str, str]) -> None:
-    """Writes files in UTF-8, {path below `directory`: text}."""
+    """Writes {path below `directory`: text} into files, in UTF-8."""
     for name, text in files.items():
         path = directory / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -108,7 +108,7 @@ def edit(file: Path, old: str, new: str) -> None:
 
 
 def resolve(file: Path, text: str) -> None:
-    """Replaces the one conflict that git has left in a file by a text."""
+    """Replaces the one conflict in a file, with git's markers, by a text."""
     (found,) = re.findall(r"<{7}.*?>{7} [^\n]*\n", file.read_text(), flags=re.DOTALL)
     edit(file, found, text)
 
@@ -250,7 +250,7 @@ class Sandbox:
         return directory
 
     def order(self) -> list[str]:
-        """Returns the words of patches/series; without comments, these are names of patches."""
+        """Returns the names of the patches in patches/series, which must have no comments."""
         return (self.root / "patches/series").read_text().split()
 
     def state(self, directory: Path | None = None) -> str:

@@ -1,4 +1,4 @@
-"""`k2mps apply` makes the series' commits; if it refuses, it changes nothing."""
+"""`k2mps apply` makes a commit of each patch, or refuses and changes nothing."""
 
 import os
 import re
@@ -49,7 +49,7 @@ def test_apply_makes_one_commit_for_each_patch(sandbox):
 
 
 def test_a_first_apply_touches_only_what_the_series_changes(sandbox):
-    """ninja compiles a file again if another file was written in its place, even an equal one."""
+    """ninja compiles a file again if the file was written again, even with the same content."""
     sandbox.ok("checkout")
     before = snapshot(sandbox.checkout)["files"]
     sandbox.ok("apply")
@@ -167,7 +167,7 @@ def test_abort_after_a_failed_apply_leaves_no_trace(sandbox):
 
 
 def test_a_patch_of_a_file_that_k2_lacks_is_refused(sandbox):
-    """The patch names contexts.h; by content alone, git would apply it to context.h."""
+    """The patch names contexts.h.  By content alone, git would apply the patch to context.h."""
     patch = sandbox.root / "patches/context-know-mps.patch"
     patch.write_text(patch.read_text().replace("context.h", "contexts.h"))
     before = support.patches(sandbox)
@@ -241,7 +241,7 @@ def test_the_tools_own_clone_follows_the_pin(sandbox, command):
     assert (sandbox.checkout / "later.txt").exists()
 
 
-def test_a_path_changes_its_kind(exchanged):
+def test_apply_replaces_a_file_by_a_folder_and_a_folder_by_a_file(exchanged):
     exchanged.ok("apply")
     pin = git(exchanged.upstream, "rev-parse", "HEAD")
     assert git(exchanged.checkout, "rev-parse", "HEAD") == pin

@@ -360,8 +360,8 @@ target_sources(_k2 PRIVATE slow.cc)
 """
 
 
-# The inner shell is like a compiler under ccache: it ends a second after SIGTERM, and its parent,
-# the outer shell, does not wait for it.
+# The inner shell ends a second after SIGTERM, and the outer shell does not wait for the inner one.
+# A compiler and ccache do the same.
 SLOW_STEP = """
 (
   trap 'sleep 1; exit 1' TERM
@@ -375,7 +375,7 @@ wait
 
 
 def start_slow_build(sandbox):
-    """Starts a build, and waits until a step of it runs that takes a minute.
+    """Starts a build, and waits until ninja runs SLOW_STEP, which takes a minute.
 
     Returns:
       The tool's process, and the process id of the inner shell of SLOW_STEP.
@@ -401,7 +401,7 @@ def alive(pid: int) -> bool:
 def ends(pid: int) -> bool:
     """Waits up to 5 seconds for the end of a process; returns whether it has ended.
 
-    A process exists for a moment longer than its pipe to the tool.
+    A process that ends closes its pipes a moment before it is gone.
     """
     deadline = time.monotonic() + 5  # much less than the minute that SLOW_STEP sleeps
     while alive(pid):
@@ -413,7 +413,7 @@ def ends(pid: int) -> bool:
 
 @contextlib.contextmanager
 def heeded_hangup():
-    """Lets SIGHUP end the tool even if the tests run under nohup, which has SIGHUP ignored."""
+    """Lets SIGHUP end the tool even if the tests run under nohup, where SIGHUP is ignored."""
     before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
     yield
     signal.signal(signal.SIGHUP, before)
@@ -594,7 +594,7 @@ def test_missing_compilers_name_the_one_command(sandbox, tmp_path):
     assert all(check["fix"] and check["wanted"] for check in checks.values())
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root needs no sudo to install")
+@pytest.mark.skipif(os.geteuid() != 0, reason="as another user, the tool would call sudo")
 @pytest.mark.parametrize("works", [True, False])
 def test_root_installs_what_is_missing(sandbox, tmp_path, works):
     """The test's own apt-get puts a compiler on the PATH."""

@@ -1,7 +1,7 @@
 """The commands that change patches give the same result in every kind of checkout.
 
-`carry` runs one sequence of commands.  After it, patches/ and upstream.toml must have the same
-bytes for every kind of checkout and every git configuration of the user.
+`carry` runs one sequence of commands.  After these commands, patches/ and upstream.toml must have
+the same bytes for every kind of checkout and every git configuration of the user.
 """
 
 import copy
@@ -126,7 +126,7 @@ def test_a_clone_that_lacks_files_or_blobs_is_refused(sandbox):
 
 
 def test_a_copy_is_allowed_if_the_checkout_is(sandbox, tmp_path, monkeypatch):
-    """git may trust the checkout, which another user owns, and refuse to clone other folders."""
+    """git trusts the checkout here, though another user owns it, and may clone no other folder."""
     own, made = sandbox.clone("own"), tmp_path / "made"
     trusted = f"[safe]\n\tdirectory = {own}\n\tdirectory = {made}\n"
     sandbox.config.write_text(f'[protocol "file"]\n\tallow = never\n{trusted}')
@@ -135,8 +135,8 @@ def test_a_copy_is_allowed_if_the_checkout_is(sandbox, tmp_path, monkeypatch):
     assert clone.copy(Checkout(own), made).commit_of(sandbox.pin) == sandbox.pin
 
 
-# All settings are tested together.  git takes the last of two values of a setting, so they are
-# tested in both orders.
+# All configurations are tested together.  If two of them have a setting, git takes the last value,
+# so the test writes the configurations in both orders.
 @pytest.mark.parametrize("step", [1, -1])
 def test_the_users_git_configuration_changes_no_patch(sandbox, reference, onto, tmp_path, step):
     name(sandbox, "")

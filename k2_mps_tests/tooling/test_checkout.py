@@ -64,7 +64,7 @@ def test_a_pin_off_the_branches_is_fetched_by_its_id(sandbox):
     assert git(sandbox.checkout, "rev-parse", "HEAD") == pin
 
 
-def test_k2_names_a_directory(sandbox, tmp_path):
+def test_k2_names_the_checkout(sandbox, tmp_path):
     own = sandbox.clone("own")
     before = snapshot(own)
     assert str(own) in sandbox.ok("checkout", "--k2", str(own))

@@ -1,4 +1,4 @@
-"""The command line itself: help, errors, exit codes, echo."""
+"""The command line: its help, errors and exit codes, and the commands that it echoes."""
 
 import ast
 import os
@@ -359,7 +359,7 @@ PROGRAMS = [["-m", "k2_mps_tests.waits"], [ROOT / "ci/follow.py"], [ROOT / "ci/w
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=str)
 def test_an_interrupted_program_prints_one_line(tmp_path, program):
-    """Python runs a file named sitecustomize.py first.  Here it makes later calls raise."""
+    """Python first runs sitecustomize.py, which makes library functions raise KeyboardInterrupt."""
     raised = "import subprocess, argparse\ndef stop(*a, **b):\n    raise KeyboardInterrupt\n"
     raised += "subprocess.run = argparse.ArgumentParser.parse_args = stop\n"
     support.write(tmp_path, {"sitecustomize.py": raised})

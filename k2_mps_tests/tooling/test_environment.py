@@ -1,4 +1,4 @@
-"""How the tool fills and checks the virtual environment of a project."""
+"""The tool fills and checks the virtual environment of a project."""
 
 import dataclasses
 import os
@@ -99,7 +99,7 @@ def test_a_missing_version_is_an_error(made):
     assert "k2mps-pip.log" in caught.value.next_command
 
 
-def test_an_index_that_does_not_answer_is_an_error_of_its_own(made, monkeypatch):
+def test_an_index_that_does_not_answer_has_its_own_error(made, monkeypatch):
     monkeypatch.delenv("PIP_NO_INDEX")
     monkeypatch.delenv("PIP_FIND_LINKS")
     monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:1/simple")
@@ -142,8 +142,8 @@ def test_a_source_tree_is_installed_when_it_changes(made, tmp_path):
     assert made.version_of("small-package") == "2.0"
     assert install(source, {"FLAVOUR": "sweet"})
     assert not install(source, {"FLAVOUR": "sweet"})
-    # pip installs no tests, caches and build outputs, so after a change of these alone the tool
-    # installs nothing.
+    # pip installs no tests, caches and build outputs.  If only these change, the tool installs
+    # nothing.
     support.write(
         source, {"tests/test_x.py": "", "__pycache__/x.pyc": "x", ".cache/x": "", "build/x": "x"}
     )
@@ -157,7 +157,7 @@ def test_a_source_tree_is_installed_when_it_changes(made, tmp_path):
 
 
 def test_every_dependency_is_pinned_to_one_version():
-    """pyproject.toml names one exact version of each dependency.  upstream.toml has torch's."""
+    """pyproject.toml names one exact version of each dependency except torch."""
     path = support.TOOLS.parent / "pyproject.toml"
     document = environment.tomllib.loads(path.read_text())
     found = document["project"]

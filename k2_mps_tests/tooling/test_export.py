@@ -17,7 +17,7 @@ def test_exporting_what_was_applied_changes_no_byte(sandbox, k2):
 
 
 def test_applying_what_was_exported_gives_the_tree(sandbox, k2):
-    """The commit makes a file a folder, a folder a file, and has two texts that are not UTF-8."""
+    """The commit replaces a file by a folder and a folder by a file.  Two files are not UTF-8."""
     support.shell(k2, "rm -r scripts k2/csrc/array.cu")
     for name in ("k2/csrc/crlf.txt", "latin.txt"):
         (k2 / name).write_bytes(b"caf\xe9\r\nx\n")
@@ -86,7 +86,7 @@ C, A, P = "context-know-mps", "array-a-mode-and-line-ends", "python-add-only-new
             " commit 'python: add only new files' a; git cherry-pick $last",
             [C, A, f"{P}-2", P],
         ),
-        # Of two commits with one trailer Patch-Filename, the later commit gets another name.
+        # If two commits have the same trailer Patch-Filename, the later one gets another name.
         (
             'commit "$(git log -1 --format=%B | sed s/python/copied/)" a',
             [C, A, P, "copied-add-only-new-files"],
@@ -167,7 +167,7 @@ def test_export_deletes_the_patch_of_a_dropped_commit_only_with_prune(sandbox, k
         ),
     ],
 )
-def test_what_cannot_become_patches_is_refused(sandbox, k2, message, script):
+def test_a_commit_that_cannot_become_a_patch_is_refused(sandbox, k2, message, script):
     before = patches(sandbox)
     support.shell(k2, script)
     assert message in sandbox.fails(1, "export")
@@ -242,7 +242,7 @@ def test_a_patch_names_its_author(sandbox, k2):
     )
 
 
-def test_a_commit_of_a_patch_has_its_author(sandbox, k2):
+def test_a_commit_of_a_patch_has_the_patchs_author(sandbox, k2):
     export_commits(sandbox, k2, "one line")
     own = sandbox.clone("own")
     sandbox.ok("apply", "--k2", str(own))
@@ -276,7 +276,7 @@ def test_a_broken_patches_directory_is_mended_only_with_overwrite(sandbox, k2):
 
 
 def test_the_files_of_a_crlf_checkout_are_not_taken_for_blobs(sandbox):
-    """git could read a file with CRLF instead of the blob, because the index calls it unchanged."""
+    """The index calls a file with CRLF unchanged, so git could read it in place of the blob."""
     own = sandbox.clone("own", "--config=core.autocrlf=true", "--config=core.eol=crlf")
     sandbox.ok("apply", "--k2", str(own))
     support.edit(own / "k2/csrc/context.h", "line 20\r", "twenty\r")

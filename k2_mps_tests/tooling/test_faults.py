@@ -8,9 +8,9 @@ Afterwards, the user's edits must be in a file, or in a commit that a ref or a r
 same command must then succeed, and leave the files that it leaves without a fault.  If its error
 names a lock of git, the test deletes this lock, as a user would, and repeats the command.
 
-`--fault-points N` sets at how many calls each command is killed; the calls are spread evenly.  A
-quarter of these calls is also tried with a full disk.  The default, 56, makes 336 kills and 98
-full disks, for all commands together.
+`--fault-points N` sets at how many calls each command is killed; the calls are spread evenly.
+Another run finds the disk full, for every fourth of these calls.  The default, 56, makes 336 kills
+and 98 full disks, for all commands together.
 """
 
 import os
@@ -112,7 +112,7 @@ class Copies:
         return int.from_bytes(self._calls.read_bytes()[:4], "little")
 
     def again(self, end: tuple) -> None:
-        """Runs the command without a fault, and again after each lock of git that its error names.
+        """Runs the command without a fault.  Deletes each lock that its error names, and repeats.
 
         Args:
           end: what `end()` returns after a run without a fault.

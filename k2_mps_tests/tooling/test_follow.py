@@ -50,7 +50,7 @@ def test_the_culprit_is_named(sandbox, before):
     status, text = follow(sandbox)
     assert status == 34
     assert f"is {before + 2} commits after the pin" in text
-    # The report has upstream's text as code, in which GitHub takes no @name for a user to notify.
+    # The report quotes upstream's text as code, because GitHub notifies no user named in code.
     assert f"\n    context-know-mps.patch: {CONTEXT}\n      since {bad} 2023-11-14" in text
     assert "A Contributor: @user `Better\n" in text
     assert f"`k2mps rebase --onto {last}`" in text

@@ -96,7 +96,7 @@ def test_the_last_group_may_have_one_patch(sandbox):
 
 
 def test_a_later_group_may_edit_what_an_earlier_one_adds(grouped):
-    """patches/files has the first group's file; the later patch has the edit."""
+    """patches/files has the file as the first group adds it, and the later patch has the edit."""
     path = "k2/csrc/mps/context.mm"
     added = (grouped.root / "patches/files" / path).read_text()
     assert "// more" not in added

@@ -141,7 +141,7 @@ def _circle(sandbox, reference, env=None):
     assert "already applied" in sandbox.ok("apply", env=env)
     sandbox.ok("export", "--overwrite", env=env)
     assert support.patches(sandbox) == before
-    # If patches/ has no patches yet, an export writes the same ones.
+    # Without the old patches, an export writes the same patches.
     for path in (sandbox.root / "patches").glob("*.patch"):
         path.unlink()
     sandbox.ok("export", "--overwrite", "--prune", env=env)

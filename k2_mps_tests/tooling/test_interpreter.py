@@ -120,7 +120,7 @@ def unpacked(folder: Path, name: str) -> Path:
 
 
 @pytest.mark.parametrize("library", ["lib/libpython3.13.so.1.0", "bin/python3.13"])
-def test_a_folder_with_a_python_of_another_system(tmp_path, library):
+def test_a_folder_can_have_a_python_of_another_system(tmp_path, library):
     headers = unpacked(tmp_path, "python3.13")
     found = interpreter.find(tmp_path)
     for other in (found.library, "/bin/true", "/etc/passwd"):
@@ -138,7 +138,7 @@ def test_a_folder_with_a_python_of_another_system(tmp_path, library):
 
 
 @pytest.mark.parametrize("names", [[], ["python3.13t"], ["python3.12", "python3.13"]])
-def test_a_folder_without_one_python(tmp_path, names):
+def test_a_folder_without_exactly_one_python_is_refused(tmp_path, names):
     for name in names:
         unpacked(tmp_path, name)
     with pytest.raises(errors.RequirementMissingError) as caught:

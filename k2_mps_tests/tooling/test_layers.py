@@ -28,7 +28,7 @@ def test_every_module_is_in_a_layer():
     assert sorted(path.name for path in TOOL.glob("*.py")) == ["__init__.py", "__main__.py"]
 
 
-def test_imports_point_down():
+def test_imports_go_to_lower_layers():
     upwards = []
     for height, layer in enumerate(LAYERS):
         for path in sorted((TOOL / layer).rglob("*.py")):

@@ -29,7 +29,7 @@ def test_clean_deletes_build_trees_only(sandbox, k2):
 
 
 # A stand-in for k2mps.  Like a compiler, it ends a moment after SIGTERM.  SIGTERM is blocked, so
-# sigwait() does not miss a signal that comes earlier, as `wait` in a script for dash could.
+# sigwait() also receives a signal that comes before the call.  dash's `wait` could miss it.
 TOOL = f"""\
 #!{sys.executable}
 import pathlib, signal, time

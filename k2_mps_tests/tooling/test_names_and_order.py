@@ -58,7 +58,7 @@ CHANGES = {
 
 @pytest.fixture(params=CHANGES)
 def changed(request, sandbox, k2):
-    """Changes patches/ by hand so that it still gives the same files; returns the change's name."""
+    """Changes patches/ by hand, but not the files that the series makes; returns how."""
     CHANGES[request.param](sandbox)
     return request.param
 

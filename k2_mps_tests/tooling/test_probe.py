@@ -39,7 +39,7 @@ def probe(sandbox, *args) -> dict:
     [
         # A patch that edits other lines of the same file is not broken.
         *(({number: {CONTEXT: BETTER}}, {MPS: number}) for number in (1, 2, 10, 19, 20)),
-        # Lines that only move break no patch.
+        # A patch is not broken if its lines only move.
         ({5: {CONTEXT: "first\n" + LONG_FILE.replace("line 70\n", "line seventy\n")}}, {}),
         (
             {
@@ -50,7 +50,7 @@ def probe(sandbox, *args) -> dict:
             {ARRAY: 4, MPS: 8, NEW: 12},
         ),
         # Commit 5 makes the same change as the patch, which is no conflict.  Commit 9 changes the
-        # next line, which is one.
+        # next line, which is a conflict.
         (
             {5: {CONTEXT: TAKEN}, 9: {CONTEXT: TAKEN.replace("line 51\n", "line 51, new\n")}},
             {MPS: 9},
@@ -73,7 +73,7 @@ def test_the_probe_finds_the_commit_that_breaks_each_patch(sandbox, breaking, st
 
 @pytest.fixture
 def probed(sandbox):
-    """The sandbox, where upstream's commit 3 breaks a patch, and the ids of upstream's commits."""
+    """The sandbox, and the ids of upstream's commits, of which number 3 breaks a patch."""
     sandbox.ok("apply")
     return sandbox, history(sandbox, {3: {CONTEXT: BETTER}})
 
@@ -112,7 +112,7 @@ def test_a_probe_cannot_end_at_a_branch_of_the_checkout(probed):
 
 
 def test_a_renamed_file_is_followed(sandbox):
-    """The probe applies the patch to later commits, and git follows the renaming there too."""
+    """git also follows the renaming when the probe applies the patch to later commits."""
     made = history(sandbox, {})
     git(sandbox.upstream, "mv", CONTEXT, "k2/csrc/ctx.h")
     support.commit(sandbox.upstream, "Rename", {})

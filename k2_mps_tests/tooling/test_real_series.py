@@ -19,12 +19,12 @@ REAL = project.Project(ROOT)
 
 
 def test_patches_carry_one_line_of_context():
-    """Of upstream's unchanged text, a patch has only the lines that place its hunks."""
+    """A patch has at most one unchanged line of upstream's text before and after each change."""
     for patch in patch_folder.load(REAL.patches).patches:
         run = 0
         for line in patch.diff.split(b"\n"):
             run = run + 1 if line.startswith(b" ") else 0
-            # If two unchanged lines are between two changes, the changes share a hunk.
+            # Two changes with two unchanged lines between them are in one hunk.
             assert run <= 2, patch.name
 
 

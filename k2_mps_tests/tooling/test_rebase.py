@@ -1,4 +1,4 @@
-"""`k2mps rebase` moves patches/ and the pin, but not the user's checkout."""
+"""`k2mps rebase` changes patches/ and the pin, but not the user's checkout."""
 
 import json
 import os
@@ -127,7 +127,7 @@ def test_a_conflict_lists_the_commits_that_touched_its_lines(sandbox, k2):
     assert touched == ["Others' work", "Better line"]
 
 
-def test_continue_after_a_resolution(sandbox, k2):
+def test_a_rebase_continues_after_a_resolution(sandbox, k2):
     onto, _ = conflict(sandbox)
     assert "in progress" in sandbox.fails(14, "rebase", "--onto", onto)
     assert "conflicts are left" in sandbox.fails(14, "rebase", "--continue")
@@ -186,7 +186,7 @@ def test_abort_deletes_no_work(sandbox, k2, script):
 
 
 def test_a_resolution_after_a_kill_at_the_stop_is_kept(sandbox, k2):
-    """The rebase was killed when it had written the conflict to the files but not recorded that."""
+    """The rebase was killed between writing the conflict into the files and recording it."""
     conflict(sandbox)
     file = sandbox.root / "build/rebase/.git/k2mps-rebase.json"
     *known, _, _ = json.loads(file.read_text())

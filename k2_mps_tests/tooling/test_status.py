@@ -24,7 +24,7 @@ def test_the_state_is_absent_then_pristine_then_applied(sandbox):
     assert found["patches"] == "as applied"
     assert found["next_command"] == ""
     assert found["head"]["branch"] == "refs/heads/k2-mps"
-    # The tool's refs and branch remain, but without the patches' files the state is not applied.
+    # The tool's refs and branch remain, but the files are upstream's, so the state is pristine.
     git(sandbox.checkout, "reset", "--quiet", "--hard", sandbox.pin)
     assert git(sandbox.checkout, "symbolic-ref", "HEAD") == "refs/heads/k2-mps"
     assert sandbox.state() == "pristine"

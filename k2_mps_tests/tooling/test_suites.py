@@ -68,7 +68,7 @@ def run(environment, text, on_k2=False, device=doctor.Device.CPU, **kwargs):
         (f"import pytest\n\n{SKIPPED}", "", "every test was skipped"),
         ("import os\n\ndef test_x(): os._exit(0)\n", "", "no test was collected"),
         ("import os\n\ndef test_x(): os.abort()\n", "", "status -6"),
-        # For these, pytest itself reports errors.
+        # In the next cases, pytest itself reports an error.
         ("import nonsense_that_is_not_there\n", "", ""),
         ("import os\n\ndef test_x(): os.abort()\n\ndef test_y(): pass\n", "worksteal", ""),
         ("import os\nos._exit(0)\n", "worksteal", ""),

@@ -42,7 +42,7 @@ def merge(project, branch):
 
 
 def test_different_patches_merge(project):
-    """Each of three branches changes another patch: a new file, upstream's file, a new file."""
+    """Three branches change three patches: in a new file, in array.cu, and in another new file."""
     fold(project, "a", MPS, "cmake/mps.cmake", "K2_WITH_MPS", "K2_MPS")
     fold(project, "b", ARRAY, "k2/csrc/array.cu", "array 7\n", "seven\n")
     fold(project, "c", NEW, "k2/python/k2/mps/tool", "python3", "python")
@@ -89,8 +89,8 @@ def test_patches_that_merged_cleanly_but_do_not_apply_stop_as_a_rebase_does(proj
 def test_a_fresh_clone_applies_what_merged_cleanly(project):
     """The new patch names a blob of context.h that the new clone lacks.
 
-    Only the patches/ of before the merge give that blob, and nobody has exported the merge.  The
-    two patches change different lines of context.h, so the new patch still applies.
+    The patches/ before the merge make this blob, and nobody has exported the series since.  The two
+    patches change different lines of context.h, so the new patch still applies.
     """
     make_patch(project)
     fold(project, "b", MPS, CONTEXT, "line 70\n", "seventy\n")

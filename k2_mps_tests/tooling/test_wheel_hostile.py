@@ -28,7 +28,7 @@ NAME = "k2-1.0.dev20231114+mps.cpu.torch2.13.0-cp311-cp311-linux_x86_64.whl"
 INFO = "k2-1.0.dev20231114+mps.cpu.torch2.13.0.dist-info"
 MEBIBYTE = 1 << 20
 HEAD = "Metadata-Version: 2.4\nName: k2\nVersion: 1.0.dev20231114+mps.cpu.torch2.13.0\n"
-# Sets the title of a terminal, sets a colour, and reverses the direction of the text.
+# These characters set a terminal's title, set a colour, and reverse the direction of text.
 ESCAPES = "\x1b]0;title\x07\x1b[31m\u202e"
 
 
@@ -56,7 +56,7 @@ def of_folder(path: Path) -> Path:
 
 
 def rewrite(path: Path, changes: dict[str, bytes | None]) -> None:
-    """Replaces, adds or, where the content is None, removes files of a wheel."""
+    """Replaces or adds files of a wheel; None as the content removes the file."""
     with zipfile.ZipFile(path) as archive:
         files = {name: archive.read(name) for name in archive.namelist()}
     with zipfile.ZipFile(path, "w") as archive:
@@ -156,11 +156,11 @@ def limited_index(wheel: Path, seconds: float = 20) -> str:
 
 
 @pytest.mark.skipif(sys.platform == "darwin", reason="macOS limits no process's memory")
-def test_a_bomb_is_refused_before_it_is_unpacked(good):
+def test_a_zip_bomb_is_refused_before_it_is_unpacked(good):
     bomb(good, 600)
     assert good.stat().st_size < MEBIBYTE
     assert "its files have more than 64 MiB" in limited_index(good)
-    # Now the headers give the file a smaller size than its compressed data unpack to.
+    # Now the headers give a size that is smaller than that of the unpacked file.
     good.write_bytes(set_headers(good.read_bytes(), 22, 24, "<I", 1000))
     assert "cannot be read" in limited_index(good)
 

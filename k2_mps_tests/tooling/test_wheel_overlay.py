@@ -52,5 +52,5 @@ def test_a_library_for_a_wheel_names_no_directory_of_the_build(tmp_path):
         content = library(tmp_path, name)
         assert str(tmp_path).encode() not in content
         assert b"torch/lib" in content
-    # Without the overlay, _k2 would have /k2/lib: k2's own option loses its $ORIGIN.
+    # Without the overlay, the rpath would be /k2/lib, because k2's own option loses its $ORIGIN.
     assert b"\0$ORIGIN/k2/lib:$ORIGIN/torch/lib\0" in library(tmp_path, "_k2")

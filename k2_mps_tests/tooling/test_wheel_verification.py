@@ -1,7 +1,8 @@
 """Each check of `k2mps wheel verify` finds its kind of damage.
 
 clang and lld make the Mach-O files of a small wheel and of a small torch.  The tests write the
-reference that a wheel is compared with.  The tool itself reads it from installed packages.
+reference that a wheel is compared with.  The tool itself gathers the reference from the checkout
+and from installed packages.
 """
 
 import dataclasses
@@ -101,10 +102,10 @@ class Workshop:
         return self.library(code, "alone.dylib", target=target, name=name)
 
     def without(self, library: str, code: str = "") -> bytes:
-        """Makes libk2context.dylib with a call of gone(), which is missing where the wheel runs.
+        """Makes libk2context.dylib with a call of gone(), which no library of the reference has.
 
-        The linker finds gone() in a stub of `library`, or with `code` in a newer torch, whose
-        libtorch is compiled from `code` too.
+        The linker finds gone() in a stub of `library`.  With `code`, it finds gone() in another
+        libtorch, which is compiled from this code.
         """
         if code:
             self.library(TORCH_CODE + code, "newer/libtorch.dylib")
@@ -120,7 +121,7 @@ def workshop(tmp_path_factory) -> Workshop:
 
 @dataclasses.dataclass
 class Case:
-    """A wheel that can be changed before it is written; `files` has no RECORD."""
+    """A wheel that can be changed before it is written; `files` lacks RECORD, which pack() adds."""
 
     folder: Path
     description: contents.Description
@@ -291,7 +292,7 @@ def test_each_fault_of_a_library_is_a_problem(case, workshop, name):
 @pytest.mark.parametrize(
     "old, new, checks",
     [
-        # The library also finds torch no longer, and the signature has another hash of the page.
+        # The library then has no rpath to torch, and the signature's hash of the page is wrong.
         (
             rb"@loader_path/../../torch/lib\0",
             b"@loader_path".ljust(29, b"\0"),
@@ -299,7 +300,7 @@ def test_each_fault_of_a_library_is_a_problem(case, workshop, name):
         ),
         (rb".(?=kernel void)", b"\1", {"signature"}),
         (rb"\xfa\xde\x0c\xc0", bytes(4), {"signature"}),
-        # The library also has no symbols any more, because their tables are in the same segment.
+        # The symbols cannot be read either: their tables are in the segment that is cut off.
         (rb"(?<=\xfa\xde\x0c\xc0).*\Z", b"", {"signature", "symbols"}),
     ],
     ids=["the same rpath twice", "a changed page", "another signature", "half a signature"],

@@ -1,6 +1,6 @@
-"""The rights, the builds and the steps of GitHub's workflows are right.
+"""Checks the rights, the builds and the steps of GitHub's workflows.
 
-Only GitHub can run the workflows.  The tests check what can be checked without that.
+Only GitHub can run the workflows.  The tests check them without running them.
 """
 
 import json
