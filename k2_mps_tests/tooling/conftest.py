@@ -62,7 +62,7 @@ def _with_series(tmp_path_factory, _upstream) -> support.Sandbox:
 
 @pytest.fixture(scope="session")
 def make_empty(_upstream):
-    """Returns a function that makes a clone of k2-mps without patches in a folder.
+    """Returns a function that makes, in a folder, a clone of k2-mps without patches.
 
     The clone has its own copy of upstream, so a test may change both.
     """

@@ -57,7 +57,7 @@ UPSTREAM_FILES = {
 
 
 def git(directory: Path, *args: str, env: dict | None = None) -> str:
-    """Runs git with a contributor's name; returns the output."""
+    """Runs git with a contributor's identity; returns the output."""
     variables = {**os.environ, **IDENTITY, **(env or {})}
     how = {"cwd": directory, "env": variables, "stdin": subprocess.DEVNULL}
     return output("git", *args, **how).rstrip("\n")
@@ -87,7 +87,7 @@ def ninja(folder: Path) -> None:
 
 
 def shell(directory: Path, script: str) -> None:
-    """Runs shell commands with a contributor's name, up to the first failure."""
+    """Runs shell commands, which must all succeed, with a contributor's identity for git."""
     how = {"env": {**os.environ, **IDENTITY}, "stdin": subprocess.DEVNULL}
     output("sh", "-ec", script, cwd=directory, **how)
 
@@ -375,7 +375,7 @@ def shim(directory: Path, script: str) -> dict[str, str]:
       directory: the directory of the program.
       script: the shell commands.  In them, `$count` is the number of the git command, from 1,
         `$PPID` is the process that started git, and `$real` is the path of the real git.
-        `git version` is not counted and does not run them.
+        `git version` does not run the shell commands and is not counted.
     Returns:
       The variable PATH, by which the tool finds this program first.
     """

@@ -5,12 +5,12 @@ that change files.  Before a chosen call, the library kills all these processes 
 makes this call and all later calls that need space fail, as on a full disk.
 
 Afterwards, the user's edits must be in a file, or in a commit that a ref or a reflog names.  The
-same command must then succeed, and leave the files that it leaves without a fault.  If its error
-names a lock of git, the test deletes this lock, as a user would, and repeats the command.
+same command must then succeed, and leave the same files as after a run without a fault.  If its
+error names a lock of git, the test deletes this lock, as a user would, and repeats the command.
 
 `--fault-points N` sets at how many calls each command is killed; the calls are spread evenly.
-Another run finds the disk full, for every fourth of these calls.  The default, 56, makes 336 kills
-and 98 full disks, for all commands together.
+For every fourth of these calls, another run of the command finds the disk full.  The default, 56,
+makes 336 kills and 98 full disks, for all commands together.
 """
 
 import os

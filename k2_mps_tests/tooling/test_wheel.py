@@ -202,7 +202,7 @@ def test_what_a_wheel_for_macos_needs_is_checked_first(sandbox, tmp_path):  # no
     assert "the build needs ld64.lld-19 (links for macOS)" in result.stderr
     assert "sudo apt-get install lld-19" in result.stderr
     assert not list((sandbox.root / "build").glob("mps-*"))
-    # A build for this machine does not need that linker.
+    # A build for this machine does not need the linker for macOS.
     doctor = sandbox.ok("doctor", "--device", "cpu", env=env)
     assert re.search(r"^absent\tld64.lld-19\tnothing\t.*lld-19$", doctor, re.MULTILINE)
 

@@ -73,7 +73,7 @@ def set_headers(data: bytes, local: int, central: int, kind: str, value: int) ->
 
     Args:
       local: the field's offset in the header before a file; 0 leaves these headers as they are.
-      central: the field's offset in the headers of the archive's directory; 0 likewise.
+      central: the field's offset in the headers of the archive's directory; 0 leaves these.
       kind: the field's format, see the module struct.
     """
     changed = bytearray(data)
