@@ -43,7 +43,7 @@ def test_without_k2_make_build_trains_a_small_model(away):
     assert last.startswith("k2 itself is missing") and "make build K2=DIRECTORY" in last
     assert lines.index(last) < lines.index("trained --train") == len(lines) - 2
     assert not (away.root / "build/k2").exists()
-    # The message names K2=DIRECTORY as a remedy, and the README insteadOf.  Tries both.
+    # The message gives K2=DIRECTORY as a remedy, and docs/tool.md gives insteadOf.  Tries both.
     mirror = away.upstream.with_name("gone")
     assert away.pin in away.ok("checkout", env={"K2": str(mirror)})
     instead = f"url.{mirror.as_uri()}.insteadOf"
