@@ -1,6 +1,6 @@
-# Settings that our builds of k2 need and upstream does not.
+# Settings that builds of the patched k2 need, but upstream does not.
 #
-# CMake reads this file at the end of k2's project() call:
+# With this option, CMake reads the file at the end of k2's project() call:
 #
 #   cmake -DCMAKE_PROJECT_k2_INCLUDE=<this file> ...
 #
@@ -13,22 +13,24 @@
 #                       with K2_WITH_MPS=ON
 #   K2_FOR_WHEEL        whether the libraries are for a wheel
 #   K2_UNITY            whether files that read torch's headers are compiled
-#                       together, in one file for each processor, which is several
-#                       times as fast and hides missing includes; by default, unless
-#                       for a wheel
-#   K2_PYTHON_SYMBOLS   a build for macOS only: a file of linker options that
-#                       allow Python's symbols, and no others, to be undefined
+#                       together, in one file for each processor.  That is several
+#                       times as fast, but hides missing includes.  Default: ON,
+#                       except for a wheel.
+#   K2_PYTHON_SYMBOLS   only for a cross build for macOS: a file of linker options.
+#                       They allow only Python's symbols to be undefined.
 
-# k2 looks for torch only if this is not set, and finding torch sets it.  A second
-# run of cmake would then neither link torch nor use its compiler flags.
+# k2 searches for torch only if TORCH_LIBRARY is not set, and the search sets
+# TORCH_LIBRARY.  Without this line, a second run of cmake would neither link torch
+# nor use torch's compiler flags.
 unset(TORCH_LIBRARY CACHE)
 
-# torch's package for CMake looks for the toolkit of CUDA unless this target exists.
-# Neither k2 on the CPU nor k2 on mps uses what torch links with it.
+# If this target does not exist, torch's CMake package searches for CUDA's toolkit.
+# k2 on the CPU and k2 on mps do not use the libraries that torch links with CUDA.
 if(NOT K2_WITH_CUDA)
   add_library(torch::cudart INTERFACE IMPORTED)
-  set(C10_CUDA_LIBRARY c10 CACHE STRING "In the place of torch's c10_cuda" FORCE)
-  # Called at the end of k2's top directory, which has found torch by then.
+  set(C10_CUDA_LIBRARY c10 CACHE STRING "Replaces torch's c10_cuda" FORCE)
+  # CMake calls this function at the end of k2's top directory, after k2 has found
+  # torch.
   function(k2_leave_cuda_out)
     if(TARGET torch_cuda_library)
       set_target_properties(torch_cuda_library PROPERTIES
@@ -40,46 +42,49 @@ if(NOT K2_WITH_CUDA)
   cmake_language(DEFER CALL k2_leave_cuda_out)
 endif()
 
-# The configuration fetches nothing: k2 finds its helper modules with
-# include(NAME), and ours come first on the module path.
+# k2 loads its helper modules with include(NAME), and some of them download
+# packages.  The modules in this folder come first on the module path, so the
+# configuration downloads nothing.
 set(_k2_overlay_modules "${CMAKE_BINARY_DIR}/overlay")
 list(PREPEND CMAKE_MODULE_PATH "${_k2_overlay_modules}")
 
-# This call is in the top directory, because imported targets belong to the
-# directory of the call.
+# find_package() is called here, in the top directory, because imported targets
+# belong to the directory of the call.
 set(Python_EXECUTABLE "${PYTHON_EXECUTABLE}")
 set(_k2_python Interpreter Development.Module)
 if(CMAKE_CROSSCOMPILING)
-  # The headers may be of another Python than the one that runs here.
+  # The headers may belong to a Python other than the one that runs here.
   list(REMOVE_ITEM _k2_python Interpreter)
 endif()
 find_package(Python REQUIRED COMPONENTS ${_k2_python})
 set(PYBIND11_FINDPYTHON ON)
-# By default pybind11 makes the linker optimize `_k2`, in one process that takes
-# longer than the rest of a build from ccache.  Only a wheel keeps this default,
-# unless it is for a check.
+# By default, pybind11 makes the linker optimize `_k2`.  The linker is one process,
+# and takes longer than the rest of a build from ccache.  So only a wheel keeps this
+# default, except a quick wheel, which is built with K2_UNITY.
 if(K2_UNITY OR NOT K2_FOR_WHEEL)
   set(CMAKE_INTERPROCEDURAL_OPTIMIZATION OFF)
 endif()
 find_package(pybind11 CONFIG REQUIRED)
 
-# The names under which k2 expects what its own pybind11 module would find.
+# k2's own pybind11 module would set these variables, which k2 uses.
 set(PYTHON_INCLUDE_DIRS "${Python_INCLUDE_DIRS}")
 set(PYTHON_VERSION_MAJOR "${Python_VERSION_MAJOR}")
 set(PYTHON_VERSION_MINOR "${Python_VERSION_MINOR}")
 
 file(WRITE "${_k2_overlay_modules}/pybind11.cmake"
   "message(STATUS \"pybind11 ${pybind11_VERSION}: ${pybind11_DIR}\")\n")
-# For k2/torch, which CMake configures, and on which `_k2` does not depend.
+# CMake configures k2/torch, which needs this target.  `_k2` does not depend on
+# k2/torch.
 file(WRITE "${_k2_overlay_modules}/kaldifeat.cmake"
   "add_library(kaldifeat_core INTERFACE)\n")
 
-# The emulator's target takes the place of Apple's frameworks.
+# The emulator's target replaces Apple's frameworks.
 if(K2_WITH_MPS AND NOT APPLE)
   find_package(mps_emulator CONFIG REQUIRED)
   add_library(k2_metal INTERFACE)
   target_link_libraries(k2_metal INTERFACE mps_emulator::metal)
-  # The emulated device has both kinds of data pointers, and the header for both.
+  # The emulated device can have data pointers of either kind.  The emulator's
+  # OperationUtils.h finds the buffer for both kinds.
   set(K2_TORCH_FINDS_BUFFERS ON)
 endif()
 
@@ -99,7 +104,8 @@ if(K2_ENABLE_TESTS)
   endforeach()
   file(WRITE "${_k2_overlay_modules}/googletest.cmake" "")
 
-  # Called at the end of k2's top directory, when its targets exist.
+  # CMake calls this function at the end of k2's top directory, when the targets
+  # exist.
   function(k2_set_test_options)
     get_property(host DIRECTORY "${PROJECT_SOURCE_DIR}/k2/csrc/host"
       PROPERTY BUILDSYSTEM_TARGETS)
@@ -115,8 +121,9 @@ if(K2_ENABLE_TESTS)
     set(core ${gtest} <k2/csrc/fsa_algo.h> <k2/csrc/ragged_ops.h>
       <k2/csrc/tensor_ops.h> <k2/csrc/test_utils.h>)
     if(K2_WITH_MPS)
-      # The tests ask for a context for CUDA, and get the one for mps.  The first
-      # header, since it replaces a name in what follows.
+      # With this header, tests that request a CUDA context get a context for mps.
+      # It must be the first header, because it replaces a name in the headers
+      # after it.
       list(PREPEND core
         "${CMAKE_CURRENT_FUNCTION_LIST_DIR}/k2_mps_tests/upstream_cpp/mps_for_cuda.h")
     endif()
@@ -124,8 +131,8 @@ if(K2_ENABLE_TESTS)
     k2_compile_tests("${others}" ${core})
     k2_compile_tests("${torch}" ${core} <torch/all.h>)
   endfunction()
-  # Tests that include the same headers, which are compiled once: reading them
-  # takes most of the time of most tests.
+  # Compiles the headers that these tests include once, for all of the tests.  Most
+  # tests need most of their compile time for these headers.
   function(k2_compile_tests targets)
     list(POP_FRONT targets first)
     target_precompile_headers(${first} PRIVATE ${ARGN})
@@ -133,7 +140,7 @@ if(K2_ENABLE_TESTS)
       target_precompile_headers(${target} REUSE_FROM ${first})
     endforeach()
     foreach(target IN LISTS first targets)
-      # Most of the time would go into optimizing what runs once.
+      # Without optimization, because most of the code runs only once.
       target_compile_options(${target} PRIVATE -O0)
     endforeach()
   endfunction()
@@ -144,7 +151,8 @@ if(NOT DEFINED K2_UNITY AND NOT K2_FOR_WHEEL)
   set(K2_UNITY ON)
 endif()
 if(K2_UNITY)
-  # Called at the end of k2's top directory, when its targets exist.
+  # CMake calls this function at the end of k2's top directory, when the targets
+  # exist.
   function(k2_compile_together)
     cmake_host_system_information(RESULT cores QUERY NUMBER_OF_LOGICAL_CORES)
     k2_share_out(_k2 ".")
@@ -157,10 +165,11 @@ if(K2_UNITY)
     get_target_property(sources ${target} SOURCES)
     get_target_property(folder ${target} SOURCE_DIR)
     list(FILTER sources INCLUDE REGEX "${pattern}")
-    # With relative paths ccache has the files for another build tree.
+    # With relative paths, ccache also finds the objects in another build tree.
     set_target_properties(${target} PROPERTIES
       UNITY_BUILD ON UNITY_BUILD_MODE GROUP UNITY_BUILD_RELOCATABLE ON)
-    # Neighbours share more of the templates that take the time.
+    # Consecutive sources go into one file, because they share more of the templates
+    # that take most of the compile time.
     list(LENGTH sources count)
     set(index 0)
     foreach(source IN LISTS sources)
@@ -175,23 +184,26 @@ if(K2_UNITY)
 endif()
 
 if(K2_PYTHON_SYMBOLS)
-  # In place of `-undefined dynamic_lookup`, which hides every mistake.
+  # This option replaces `-undefined dynamic_lookup`, which would hide every missing
+  # symbol.
   set_target_properties(Python::Module PROPERTIES
     INTERFACE_LINK_OPTIONS "@${K2_PYTHON_SYMBOLS}")
 endif()
 
 if(K2_FOR_WHEEL)
-  # The files of a wheel name no directory of the machine that built it.  Not
-  # through CMAKE_CXX_FLAGS, which k2 compiles in.  The last one counts that
-  # matches.
+  # The files of a wheel must not contain directories of the machine that built it.
+  # CMAKE_CXX_FLAGS cannot contain these options, because k2 compiles the value of
+  # CMAKE_CXX_FLAGS into a library.  If several options match a path, the compiler
+  # uses the last one.
   add_compile_options(
     "-ffile-prefix-map=${CMAKE_CURRENT_LIST_DIR}=."
     "-ffile-prefix-map=${PROJECT_SOURCE_DIR}=."
     "-ffile-prefix-map=${PROJECT_BINARY_DIR}=."
   )
 
-  # Called at the end of k2's top directory, when its targets exist.  A wheel
-  # lies beside torch: _k2 in site-packages, the libraries in k2/lib.
+  # CMake calls this function at the end of k2's top directory, when the targets
+  # exist.  In site-packages, `_k2` is next to the folder torch, and the libraries
+  # are in k2/lib.
   function(k2_set_wheel_rpaths)
     set(origin "\$ORIGIN")
     if(APPLE)
@@ -203,7 +215,8 @@ if(K2_FOR_WHEEL)
       INSTALL_RPATH "${origin};${origin}/../../torch/lib")
     set_target_properties(_k2 PROPERTIES
       INSTALL_RPATH "${origin}/k2/lib;${origin}/torch/lib")
-    # k2's own option for that loses its $ORIGIN on the way to the linker.
+    # k2's own linker option for the rpath loses its $ORIGIN before the linker reads
+    # it.
     get_target_property(libraries _k2 LINK_LIBRARIES)
     list(FILTER libraries EXCLUDE REGEX "^-Wl,-rpath,")
     set_target_properties(_k2 PROPERTIES LINK_LIBRARIES "${libraries}")

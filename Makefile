@@ -1,5 +1,6 @@
-# Most targets are one k2mps command; `.venv/bin/k2mps --help` lists all.  make runs it without a
-# shell: a SIGTERM to make ends the shell of a recipe, and not what the shell waits for.
+# Most targets run one k2mps command; `.venv/bin/k2mps --help` lists all commands.  make starts the
+# command without a shell.  If there were a shell, a SIGTERM to make would end the shell, but not the
+# command.
 #
 #   K2=DIR             your own k2 checkout, used in place
 #   TORCH=VERSION      another torch that upstream.toml supports
@@ -41,11 +42,11 @@ apply: $(k2mps)
 export: $(k2mps)
 	$(k2mps) export
 
-# git leaves the clones and worktrees of k2, which may hold your work.
+# git does not delete the clones and worktrees of k2 in build/, which may contain your work.
 clean:
 	git clean -fdX build
 
-# The tests have this file without the tool.
+# Some tests use this Makefile in a folder without tools/, hence $(wildcard).
 $(k2mps): pyproject.toml $(wildcard tools/bin/k2mps)
 	$(or $(PYTHON),$(error Python 3.10 or newer is needed)) -m venv .venv
 	.venv/bin/python -m pip install --quiet --disable-pip-version-check -e .

@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
-"""Carries the series towards upstream's newest commit, and says what stops it.
+"""Rebases the series towards upstream's newest commit, and reports what stops it.
 
 The program probes upstream's default branch, rebases the series onto the newest commit to which all
 patches apply, builds k2 there and runs the suites `upstream-cpu` and `parity`.  If upstream already
-has the lines of a patch, the patch is dropped by its name.  The text, for an issue, has the commit
-that breaks each patch, the dropped patches, and the end of what a failed step printed:
-build/follow.md.  The rebased patches/ stay: `git stash -u -- patches upstream.toml` puts them away.
+has the lines of a patch, the program drops the patch.  It writes a text for an issue into
+build/follow.md.  The text names the commit that breaks each patch and the dropped patches, and has
+the end of the output of a failed step.  The rebased patches/ stay;
+`git stash -u -- patches upstream.toml` removes them.
 
-Exit status: 0 if the series is on upstream's newest commit, and all steps passed there; 34 if the
-text has something for a person to do; any other status if upstream was not probed.
+Exit status: 0 if the series is on upstream's newest commit, and all steps passed there; 34 if a
+person has to do something that the text names; any other status if the probe failed.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ TEXT = ROOT / "build/follow.md"
 SUITES = ("upstream-cpu", "parity")
 FINDINGS = 34
 CONFLICT = 14
-# The lines of a failed step that the text repeats.
+# How many lines of the output of a failed step are in the text.
 LAST = 40
 
 
@@ -34,12 +35,12 @@ def k2mps(*words: str, **how) -> subprocess.CompletedProcess:
 
 
 def quoted(text: str) -> list[str]:
-    """Lines as a code block of Markdown, so that nothing in a name from upstream becomes markup."""
+    """Returns lines as a code block of Markdown: a name from upstream may look like markup."""
     return ["", *(f"    {line}" for line in text.splitlines()), ""]
 
 
 def shown(*words: str) -> subprocess.CompletedProcess:
-    """Runs the tool, and prints what it prints."""
+    """Runs the tool of this clone, and prints its output."""
     print("+ k2mps", *words, flush=True)
     done = k2mps(*words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     print(done.stdout, end="", flush=True)
@@ -47,7 +48,7 @@ def shown(*words: str) -> subprocess.CompletedProcess:
 
 
 def superseded(done: subprocess.CompletedProcess, has: set[str]) -> str:
-    """The patch at which a rebase has stopped, if upstream has its lines; else ""."""
+    """Returns the patch at which a rebase has stopped if upstream has its lines, else ""."""
     stopped = re.search(r"^error: .*patches/(\S+\.patch)\b(.*)", done.stdout, re.MULTILINE)
     if done.returncode != CONFLICT or not stopped:
         return ""
@@ -55,12 +56,13 @@ def superseded(done: subprocess.CompletedProcess, has: set[str]) -> str:
 
 
 def carry(target: str, has: set[str]) -> tuple[bool, list[str]]:
-    """Rebases, builds and tests up to the first step that fails.
+    """Rebases, builds and tests; stops after the first step that fails.
 
     Args:
-      has: the patches whose lines upstream has: they are dropped.
+      target: the upstream commit.
+      has: the patches whose lines upstream has.  The rebase drops these patches.
     Returns:
-      Whether all steps passed, and the text about them.
+      Whether all steps passed, and the lines of the text about these steps.
     """
     lines, last = [], ""
     for words in (("rebase", "--onto", target), ("lint",), ("build",), ("test", *SUITES)):

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Prints the wheels to make, as an output of a workflow.
+"""Prints the list of wheels to make, in the format of a workflow's output.
 
     matrix   {"include": [{"python": "3.12", "torch": "2.14.1", "kind": "native", ...}, ...]}
 
-The default is one Python, for the torch that is the default for a Mac.  --all is every
-supported torch with every Python for which it has wheels.  Each pair has two wheels: one
-made on a Mac, and one made on Linux.
+By default, the list has one pair: one Python, and the default torch for a Mac.  With --all,
+it has every supported torch with every Python for which that torch has wheels.  For each
+pair, two wheels are made, one on a Mac and one on Linux.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ else:
 ROOT = Path(__file__).resolve().parents[1]
 KNOWN = ROOT / "k2_mps_tests/macos_torch/known.toml"
 ONE_PYTHON = "3.12"
-# How a wheel is made: GitHub's runner, and the value of `k2mps wheel --target` there.
+# The ways to make a wheel, with the runner of GitHub and the value of `k2mps wheel --target`.
 KINDS = (
     {"kind": "native", "runner": "macos-15", "target": "native"},
     {"kind": "cross-built", "runner": "ubuntu-24.04", "target": "macos-arm64"},
@@ -32,8 +32,10 @@ KINDS = (
 
 
 def pairs(versions: list[str]) -> list[dict[str, str]]:
-    """All pairs of one of these releases of torch and a Python, with the GIL, for which that torch
-    has wheels."""
+    """Returns the pairs of a torch and a Python for which that torch has wheels.
+
+    The torch is one of `versions`.  Pythons without the GIL are left out.
+    """
     pythons_since = tomllib.loads(KNOWN.read_text())["facts"]["Pythons of the wheels"]["known"]
     found = []
     for version in versions:
@@ -54,7 +56,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--all", action="store_true", help="every pair")
     parser.add_argument(
-        "--torches", action="store_true", help="instead: every supported torch but the default"
+        "--torches",
+        action="store_true",
+        help="instead, print every supported torch except the default",
     )
     options = parser.parse_args()
     torch = tomllib.loads((ROOT / "upstream.toml").read_text())["torch"]

@@ -1,7 +1,7 @@
-"""Hooks of mkdocs: READMEs as pages of the site, and the timeline of emulated signposts.
+"""Hooks of mkdocs: they add READMEs as pages of the site, and a picture of emulated signposts.
 
-k2_mps_tests.timeline draws the picture for each build of the site.  Its page has no
-picture if k2 is not built, or on a Mac, which has no emulator.
+k2_mps_tests.timeline draws the picture for each build of the site.  If k2 is not built, or
+on a Mac, where the emulator does not run, the site has no picture.
 """
 
 import re
@@ -14,7 +14,7 @@ from mkdocs.structure.files import File
 
 MARK = "<!-- timeline -->"
 NAME = "images/timeline.svg"
-# Texts of the repository that are pages of the site, too.
+# READMEs outside docs/ that are pages of the site, too.
 _ROOT = Path(__file__).resolve().parents[1]
 TEXTS = {"README.md": "introduction.md", "examples/README.md": "examples.md"}
 _CAPTION = "Signposts of k2 and its dispatches, emulated"
@@ -36,7 +36,7 @@ def on_files(files, config):
 
 
 def on_page_markdown(markdown, page, config, files):
-    """Makes links fit the site, and puts the picture in place of the mark."""
+    """Changes links to files outside docs/ into links of the site; replaces MARK by the picture."""
     pages = {**TEXTS, "emulator/README.md": "emulator.md", "LICENSE": "LICENSE.txt"}
     for source, target in pages.items():
         markdown = re.sub(rf"\]\((\.\./)?{re.escape(source)}\)", f"]({target})", markdown)

@@ -1,8 +1,8 @@
 """Trains CTC on phones with k2.ctc_loss.
 
 The graph of a transcript is the composition of ctc_topo with a linear acceptor of its
-phones; k2.ctc_graph makes it in one step.  Prints the phone error rate on held-out
-speakers, before and after training.
+phones; k2.ctc_graph makes it in one step.  The program prints the phone error rate on
+held-out speakers, before and after training.
 
     python examples/ctc.py build/ctc --device mps
 """
@@ -32,9 +32,9 @@ class Model(nn.Module):
 
 
 def loss_of(model: Model, batch: speech.Batch, done: float) -> torch.Tensor:
-    """The CTC loss per phone."""
+    """Returns the CTC loss per phone."""
     log_probs, num_frames = model(batch)
-    # For each utterance its row of log_probs, its first frame, its number of frames.
+    # For each utterance: its row of log_probs, its first frame, its number of frames.
     segments = torch.stack(
         [torch.arange(len(num_frames)), torch.zeros_like(num_frames), num_frames], dim=1
     ).to(torch.int32)
@@ -45,7 +45,7 @@ def loss_of(model: Model, batch: speech.Batch, done: float) -> torch.Tensor:
 
 @torch.no_grad()
 def recognise(model: Model, batch: speech.Batch) -> list[list[int]]:
-    """The phones of the best path through ctc_topo."""
+    """Returns the phones of the best path through ctc_topo."""
     log_probs, num_frames = model(batch)
     topo = k2.ctc_topo(len(speech.PHONES) - 1, device=log_probs.device)
     lattice = k2.get_lattice(log_probs, num_frames, topo)

@@ -1,4 +1,4 @@
-"""Draws the loss curves of several runs over one another.
+"""Draws the loss curves of several runs into one picture.
 
 python examples/curves.py build/ctc-cpu build/ctc-mps --output build/c.png
 """
@@ -15,10 +15,10 @@ from matplotlib import pyplot  # noqa: E402
 
 
 def draw(folders: list[Path], output: Path) -> float:
-    """Draws the curves, and the difference of each from the first one.
+    """Draws the curves, and the relative difference of each curve from the first one.
 
     Returns:
-      The largest difference, relative to the loss of the first curve.
+      The largest of these differences, relative to the loss of the first curve.
     """
     runs = [json.loads((folder / training.CURVE).read_text()) for folder in folders]
     figure, (upper, lower) = pyplot.subplots(2, sharex=True, figsize=(8, 6), height_ratios=(3, 1))
@@ -29,7 +29,7 @@ def draw(folders: list[Path], output: Path) -> float:
             continue
         differences = [abs(a - b) / abs(a) for a, b in zip(first, run["losses"])]
         largest = max([largest, *differences])
-        lower.plot(differences, color=f"C{number}")  # as above
+        lower.plot(differences, color=f"C{number}")  # the color of the curve above
     upper.set_ylabel("loss per phone")
     upper.legend()
     lower.set_ylabel(f"relative difference\nto {runs[0]['device']}")

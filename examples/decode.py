@@ -1,12 +1,12 @@
 """Decodes held-out speakers to words, with a graph and a model that examples/ctc.py trained.
 
-The graph is one of two:
+The option --graph chooses one of two graphs:
 
     --graph hlg   H is ctc_topo, L the lexicon with a loop over words, G a small grammar
     --graph hl    without the grammar: words in any order
 
-k2.intersect_dense_pruned makes a lattice of the graph's paths.  The program takes two
-results from the lattice: the best path, and the path with the best total score in an
+k2.intersect_dense_pruned makes a lattice of the graph's paths.  The program prints two
+results of the lattice: the best path, and the path with the best total score in an
 n-best list.
 
     python examples/decode.py build/ctc --device mps --graph hlg
@@ -22,7 +22,7 @@ from common import speech, training
 
 
 def grammar() -> k2.Fsa:
-    """An acceptor of words: a verb, then two to four digits."""
+    """Returns an acceptor of word sequences: a verb, then two to four digits."""
     arcs = [f"0 1 {speech.WORDS.index(word)} 0" for word in speech.VERBS]
     final = speech.MAX_DIGITS + 2
     for state in range(1, speech.MAX_DIGITS + 1):
@@ -33,10 +33,10 @@ def grammar() -> k2.Fsa:
 
 
 def lexicon() -> k2.Fsa:
-    """A transducer from phones to words, with a loop over all words.
+    """Returns a transducer from phones to words, with a loop over all words.
 
-    No word is a prefix of another, so determinization needs no disambiguation symbols.  A
-    lexicon with homophones needs them.
+    No word is a prefix of another, so determinization needs no disambiguation symbols.  For a
+    lexicon with homophones, disambiguation symbols are necessary.
     """
     arcs, states = [], 1
     final = 1 + sum(len(phones) - 1 for phones in speech.LEXICON.values())
@@ -52,7 +52,7 @@ def lexicon() -> k2.Fsa:
 
 
 def decoding_graph(name: str) -> k2.Fsa:
-    """HLG or HL, on the CPU: phones of CTC in, words out."""
+    """Returns HLG or HL, on the CPU: its labels are phones of CTC, its aux_labels are words."""
     words = lexicon()
     if name == "hlg":
         words = k2.connect(k2.determinize(k2.connect(k2.compose(words, grammar()))))
@@ -61,10 +61,10 @@ def decoding_graph(name: str) -> k2.Fsa:
 
 
 def n_best(lattice: k2.Fsa, num_paths: int) -> tuple[k2.Fsa, k2.Nbest]:
-    """The best entry of a sampled n-best list for each utterance, and the list.
+    """Returns the best entry of a sampled n-best list for each utterance, and the list.
 
-    An entry of the list is a word sequence.  Its score is the total over all paths of the
-    lattice with these words; the score of the best path is that of one path.
+    An entry of the list is a word sequence.  Its score is the total score of all paths of the
+    lattice with these words.  In contrast, the score of the best path is the score of one path.
     """
     nbest = k2.Nbest.from_lattice(lattice, num_paths, nbest_scale=0.5)
     words = k2.linear_fsa(k2.get_aux_labels(nbest.fsa), device=lattice.device)
@@ -80,7 +80,7 @@ def n_best(lattice: k2.Fsa, num_paths: int) -> tuple[k2.Fsa, k2.Nbest]:
 
 
 def oracle(nbest: k2.Nbest, references: list[list[int]]) -> float:
-    """The error rate of an oracle that picks the best entry of each list."""
+    """Returns the error rate if someone who knows the references chose the entries."""
     lists = nbest.shape.row_splits(1).tolist()
     words = k2.get_aux_labels(nbest.fsa)
     wrong = 0
@@ -96,9 +96,9 @@ def main() -> None:
     parser.add_argument("folder", type=Path, help="where ctc.py has trained")
     training.add_device(parser)
     parser.add_argument("--graph", choices=["hlg", "hl"], default="hlg", help="hl: no grammar")
-    parser.add_argument("--seed", type=int, default=1, help="of the data")
+    parser.add_argument("--seed", type=int, default=1, help="the seed of the data")
     parser.add_argument("--utterances", type=int, default=64)
-    parser.add_argument("--num-paths", type=int, default=50, help="how many to sample")
+    parser.add_argument("--num-paths", type=int, default=50, help="how many paths to sample")
     options = parser.parse_args()
 
     model = ctc.Model()

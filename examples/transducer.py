@@ -1,7 +1,7 @@
 """Trains a pruned RNN-T on phones.
 
-The simple, smoothed loss finds for each frame the few symbols that matter.  The joiner
-network computes only these symbols.  Prints the phone error rate of greedy search on
+The simple, smoothed loss finds a few likely symbols for each frame.  The joiner network
+computes only these symbols.  The program prints the phone error rate of greedy search on
 held-out speakers, before and after training.
 
     python examples/transducer.py build/transducer --device mps
@@ -15,13 +15,13 @@ from torch import nn
 
 DIM = 64
 BLANK = 0
-S_RANGE = 5  # the symbols of each frame that the joiner computes
+S_RANGE = 5  # how many symbols the joiner computes for each frame
 NUM_SYMBOLS = len(speech.PHONES)
-CONTEXT = 2  # the last phones, the predictor's input
+CONTEXT = 2  # how many last phones the predictor reads
 
 
 class Predictor(nn.Module):
-    """A language model without memory: the last CONTEXT phones."""
+    """A language model whose only input is the last CONTEXT phones."""
 
     def __init__(self):
         super().__init__()
@@ -29,7 +29,7 @@ class Predictor(nn.Module):
         self.mix = nn.Conv1d(DIM, DIM, CONTEXT)
 
     def forward(self, phones: torch.Tensor) -> torch.Tensor:
-        """Takes (N, CONTEXT - 1 + S) phones, returns (N, S, DIM)."""
+        """Takes phones, (N, CONTEXT - 1 + S), torch.int64; returns (N, S, DIM)."""
         x = self.mix(self.embedding(phones).transpose(1, 2)).transpose(1, 2)
         return k2.swoosh_r(x)
 
@@ -39,7 +39,7 @@ class Model(nn.Module):
         super().__init__()
         self.encoder = Encoder(DIM)
         self.predictor = Predictor()
-        # The simple loss has a linear layer for each side.
+        # The simple loss has one linear layer for the encoder and one for the predictor.
         self.simple_am = nn.Linear(DIM, NUM_SYMBOLS)
         self.simple_lm = nn.Linear(DIM, NUM_SYMBOLS)
         self.am = nn.Linear(DIM, DIM)
@@ -47,22 +47,22 @@ class Model(nn.Module):
         self.output = nn.Linear(DIM, NUM_SYMBOLS)
 
     def join(self, am: torch.Tensor, lm: torch.Tensor) -> torch.Tensor:
-        """Takes the outputs of encoder and predictor; returns logits."""
+        """Takes the outputs of encoder and predictor, (..., DIM); returns (..., NUM_SYMBOLS)."""
         return self.output(k2.swoosh_l(am + lm))
 
 
 def loss_of(model: Model, batch: speech.Batch, done: float) -> torch.Tensor:
-    """The loss per phone: first the simple loss, later the pruned loss."""
+    """Returns the loss per phone: first mostly the simple loss, later mostly the pruned loss."""
     encoded, num_frames = model.encoder(batch.features, batch.num_frames)
     device = encoded.device
     lengths = [len(phones) for phones in batch.phones]
     symbols = nn.utils.rnn.pad_sequence(
         [torch.tensor(phones) for phones in batch.phones], batch_first=True, padding_value=BLANK
     )
-    # For each utterance the region from symbol 0 and frame 0 to its ends.
+    # For each utterance: first symbol, first frame, number of symbols, number of frames.
     zeros = torch.zeros_like(num_frames)
     boundary = torch.stack([zeros, zeros, torch.tensor(lengths), num_frames], dim=1).to(device)
-    # The predictor starts from blanks.
+    # The predictor's first phones are blanks.
     shifted = nn.functional.pad(symbols, (CONTEXT, 0), value=BLANK).to(device)
     symbols = symbols.to(device)
     predicted = model.predictor(shifted)
@@ -91,7 +91,7 @@ def loss_of(model: Model, batch: speech.Batch, done: float) -> torch.Tensor:
 
 @torch.no_grad()
 def recognise(model: Model, batch: speech.Batch) -> list[list[int]]:
-    """Greedy search, at most one phone a frame, all utterances at once."""
+    """Runs a greedy search for all utterances at once, with at most one phone a frame."""
     encoded, num_frames = model.encoder(batch.features, batch.num_frames)
     am = model.am(encoded)
     found = [[BLANK] * CONTEXT for _ in batch.phones]

@@ -1,6 +1,7 @@
 """Builds the patched k2 for pip: `pip install "k2 @ git+URL#subdirectory=wheel"`.
 
-`k2mps wheel` makes the wheel, for this machine, pip's Python and the torch that is installed there.
+`k2mps wheel` makes the wheel.  It is for this machine, for the Python that runs pip, and for the
+torch that is installed in that Python.
 """
 
 import os
@@ -11,7 +12,8 @@ from pathlib import Path
 
 _ROOT = Path(__file__).resolve().parents[1]
 _PYTHON = "import sys; print(sys.version_info[:2])"
-# What pip tells this build is not for the builds that this build starts.
+# pip sets these environment variables for this build.  The builds that this build starts must not
+# see them.
 _OURS = ("PYTHON", "PEP517_", "_PYPROJECT_HOOKS_", "PIP_BUILD_TRACKER")
 _TORCH = "import importlib.metadata as m; print(m.version('torch').split('+')[0])"
 
@@ -20,10 +22,11 @@ def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
     """Makes a wheel in a folder; returns the name of its file.
 
     Args:
-      config_settings: options of `k2mps wheel`, as pip's `-C torch=2.14.1` or `-C quick=`.
+      config_settings: options of `k2mps wheel` by their names.  pip gives them as
+        `-C torch=2.14.1` or `-C quick=`.
     """
     settings = dict(config_settings or {})
-    # -I: pip hides what is installed by PYTHONPATH.
+    # With PYTHONPATH, pip hides the installed packages from a build.  -I ignores PYTHONPATH.
     if torch := _asked([sys.executable, "-I", "-c", _TORCH]):
         settings.setdefault("torch", torch)
     options = [f"--{name}={value}" if value else f"--{name}" for name, value in settings.items()]

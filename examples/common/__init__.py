@@ -2,5 +2,5 @@
 
 import torch
 
-# The tensors are so small that several threads would mostly wait for each other.
+# The tensors are so small that with several threads, most of the time would be spent waiting.
 torch.set_num_threads(1)

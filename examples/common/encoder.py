@@ -43,7 +43,7 @@ class _Attention(nn.Module):
 
 
 class _Convolution(nn.Module):
-    """A convolution over neighbouring frames, which also gives attention their order."""
+    """A convolution over neighbouring frames.  Attention learns the order of the frames from it."""
 
     def __init__(self, dim: int, kernel: int = 7):
         super().__init__()
@@ -78,8 +78,8 @@ class _Block(nn.Module):
 class Encoder(nn.Module):
     """Convolutional subsampling by SUBSAMPLING, then conformer-like blocks.
 
-    There is no dropout: its masks would differ between devices, and so would the loss
-    curves that users compare.
+    There is no dropout, because its random masks would differ between devices.  Then the loss
+    curves, which users compare, would differ, too.
     """
 
     def __init__(self, dim: int, num_blocks: int = 2, num_heads: int = 4):
@@ -97,7 +97,8 @@ class Encoder(nn.Module):
           features: (N, T, NUM_FILTERS), torch.float32.
           num_frames: (N,), torch.int64, on the CPU.
         Returns:
-          (N, ceil(T / SUBSAMPLING), dim) and the new lengths, on the CPU.
+          (N, ceil(T / SUBSAMPLING), dim), torch.float32, on the device of the features; and the
+          new numbers of frames, (N,), torch.int64, on the CPU.
         """
         x = self.subsample(features.transpose(1, 2)).transpose(1, 2)
         x = self.activation(x)

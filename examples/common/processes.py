@@ -1,6 +1,6 @@
 """Training in several processes, each of which has a share of every batch.
 
-The processes are on one machine, or torchrun starts them on several.
+All processes are on one machine, or torchrun starts them on several machines.
 """
 
 import argparse
@@ -24,7 +24,7 @@ def add_world_size(parser: argparse.ArgumentParser) -> None:
 
 
 def start(run: Callable, arguments: tuple, options: argparse.Namespace) -> None:
-    """Calls a function with its arguments and the options, in each of the processes."""
+    """Calls `run` with `arguments` and the options, in each of the processes."""
     if options.world_size == 1:
         run(*arguments, options)
         return
@@ -34,16 +34,15 @@ def start(run: Callable, arguments: tuple, options: argparse.Namespace) -> None:
 
 
 def rank() -> int:
-    """The number of this process, from 0."""
+    """Returns the number of this process, from 0."""
     return distributed.get_rank() if distributed.is_initialized() else 0
 
 
 def share(batch: Batch) -> tuple[Batch, float]:
-    """The share of this process in a batch.
+    """Returns the share of this process in a batch, and the weight of its loss.
 
-    Returns:
-      The share; and the weight of its loss per phone.  The mean of the weighted losses of all
-      processes is the loss per phone of the batch.
+    Each process multiplies the loss per phone of its share by this weight.  The mean of the
+    products over all processes is the loss per phone of the whole batch.
     """
     if not distributed.is_initialized():
         return batch, 1.0
@@ -57,13 +56,16 @@ def share(batch: Batch) -> tuple[Batch, float]:
 
 
 def parallel(model: nn.Module, loss_of: Callable) -> Callable:
-    """A function that calls `loss_of` for the model; its gradients are the processes' means."""
+    """Returns a function that calls `loss_of` for the model.
+
+    In the backward pass, the function averages the gradients over all processes.
+    """
     loss = _Loss(model, loss_of)
     return DistributedDataParallel(loss) if distributed.is_initialized() else loss
 
 
 def mean(value: torch.Tensor) -> float:
-    """The mean of a number that each process has."""
+    """Returns the mean of a number over all processes."""
     if distributed.is_initialized():
         value = value.detach() / distributed.get_world_size()
         distributed.all_reduce(value)

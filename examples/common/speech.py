@@ -3,13 +3,13 @@
 A phone is a short list of targets: the frequencies of its first three formants, the
 degree of voicing, and the frequency of its friction noise.  A speaker has a rate, a
 spectral tilt, and a length of the vocal tract, which scales all frequencies.  The words
-give the order of the targets.  The targets are smoothed into trajectories, and a bank
-of filters observes them over the noise of a room.  The features are easier than speech,
-but a network has to learn the same task: to ignore speaker, rate, coarticulation and
-noise.
+give the order of the targets.  The targets are smoothed into trajectories.  A bank of
+filters computes the energies of the trajectories, with added noise of a room.  The
+features are easier than speech, but a network has to learn the same task: to ignore
+speaker, rate, coarticulation and noise.
 
 One torch.Generator on the CPU makes all random numbers, so that a seed gives the same
-features for every device.
+features on every device.
 """
 
 from typing import NamedTuple
@@ -20,7 +20,7 @@ NUM_FILTERS = 40
 FRAME_SECONDS = 0.010
 
 # Each target: formants 1 to 3 (Hz), voicing, noise, centre of the noise (Hz),
-# seconds.  Formants and durations are about those of textbooks.
+# seconds.  Formants and durations are close to values in textbooks.
 _VOWELS = {
     "IY": [(280, 2250, 2950)],
     "IH": [(400, 1950, 2550)],
@@ -81,7 +81,7 @@ MIN_DIGITS, MAX_DIGITS = 2, 4
 class Batch(NamedTuple):
     """Utterances, sorted by length, longest first."""
 
-    features: torch.Tensor  # (N, T, NUM_FILTERS), torch.float32, zero beyond each end
+    features: torch.Tensor  # (N, T, NUM_FILTERS), torch.float32, zero after each utterance's end
     num_frames: torch.Tensor  # (N,), torch.int64, on the CPU
     # The transcripts, as indexes into WORDS and PHONES.
     words: list[list[int]]
@@ -92,16 +92,16 @@ class Batch(NamedTuple):
 
 
 def make_batch(seed: int, size: int, held_out: bool = False) -> Batch:
-    """Makes utterances, each by another speaker.
+    """Makes utterances, each by a different speaker.
 
     Args:
       seed: the same seed makes the same batch.
       size: the number of utterances.
-      held_out: whether the utterances are for tests: by other speakers, with vocal
-        tracts longer or shorter than all those of training.
+      held_out: whether the utterances are for tests.  Their speakers have vocal tracts
+        that are longer or shorter than all those of training.
     """
     generator = torch.Generator()
-    # Even seeds train, odd ones test.
+    # Training uses even seeds, tests use odd ones.
     generator.manual_seed(2 * seed + held_out)
     made = [_utterance(generator, held_out) for _ in range(size)]
     made.sort(key=lambda entry: len(entry[0]), reverse=True)
@@ -149,7 +149,7 @@ def _mel(hertz: torch.Tensor) -> torch.Tensor:
 
 
 def _filter_bank(targets: torch.Tensor, tract: float, generator: torch.Generator) -> torch.Tensor:
-    """Turns targets, a row of seven numbers each, into log energies."""
+    """Returns log energies, (T, NUM_FILTERS), of targets, (number of targets, 7)."""
     frames = (targets[:, 6] / FRAME_SECONDS).round().long().clamp(min=2)
     tracks = targets[:, :6].repeat_interleave(frames, dim=0)
     # The articulators need about 50 ms to move.
@@ -182,13 +182,14 @@ def _filter_bank(targets: torch.Tensor, tract: float, generator: torch.Generator
 
 
 def edit_distances(references: list[list[int]], hypotheses: list[list[int]]) -> list[int]:
-    """The numbers of insertions, deletions and substitutions between pairs.
+    """Returns for each pair the number of insertions, deletions and substitutions.
 
-    Symbols are greater than 0.  k2 finds the numbers as the best paths through Levenshtein graphs.
+    All symbols must be greater than 0.  k2 finds the numbers as scores of best paths through
+    Levenshtein graphs.
     """
     import k2  # The functions that make speech need no k2.
 
-    # With a penalty of exactly 0.5 all three edits cost 1.
+    # With a penalty of exactly 0.5, each kind of edit costs 1.
     graphs = k2.levenshtein_graph(references, ins_del_score=-0.5)
     alignment = k2.levenshtein_alignment(
         graphs,
@@ -201,6 +202,6 @@ def edit_distances(references: list[list[int]], hypotheses: list[list[int]]) -> 
 
 
 def error_rate(references: list[list[int]], hypotheses: list[list[int]]) -> float:
-    """The sum of the edit distances over the sum of the references' lengths."""
+    """Returns the sum of the edit distances, divided by the sum of the references' lengths."""
     total = sum(len(reference) for reference in references)
     return sum(edit_distances(references, hypotheses)) / total

@@ -33,8 +33,7 @@ def main(
       description: the text of --help.
       make_model: a function that makes the model on the CPU.
       loss_of: the argument of `train`.
-      recognise: a function of a model and a batch; returns the phones of each
-        utterance.
+      recognise: called as recognise(model, batch); returns the phones of each utterance.
       steps, learning_rate: the defaults of the options.
     """
     options = _parser(description, steps, learning_rate).parse_args()
@@ -43,7 +42,7 @@ def main(
 
 def _run(make_model, loss_of, recognise, options: argparse.Namespace) -> None:
     """Trains in this process; the arguments are those of `main`."""
-    # The CPU makes the weights, so that all devices begin with the same.
+    # The CPU makes the weights, so that training begins with the same weights on all devices.
     torch.manual_seed(options.seed)
     model = make_model().to(options.device)
 
@@ -66,13 +65,13 @@ def _parser(description: str, steps: int, learning_rate: float) -> argparse.Argu
     ans = argparse.ArgumentParser(
         description=description, formatter_class=argparse.ArgumentDefaultsHelpFormatter
     )
-    ans.add_argument("folder", type=Path, help="where checkpoint and loss curve go")
+    ans.add_argument("folder", type=Path, help="the folder of checkpoint and loss curve")
     add_device(ans)
     processes.add_world_size(ans)
-    ans.add_argument("--seed", type=int, default=1, help="of weights and data")
+    ans.add_argument("--seed", type=int, default=1, help="the seed of the weights and the data")
     ans.add_argument("--steps", type=int, default=steps, help="how long to train, in batches")
     ans.add_argument(
-        "--stop-after", type=int, metavar="STEPS", help="stop early; --resume goes on from there"
+        "--stop-after", type=int, metavar="STEPS", help="stop early; --resume continues from there"
     )
     ans.add_argument(
         "--save-every",
@@ -82,10 +81,10 @@ def _parser(description: str, steps: int, learning_rate: float) -> argparse.Argu
         help="how often to write a checkpoint",
     )
     ans.add_argument(
-        "--resume", action="store_true", help="go on from the checkpoint in the folder"
+        "--resume", action="store_true", help="continue from the checkpoint in the folder"
     )
-    ans.add_argument("--batch", type=int, default=16, help="utterances, of all processes")
-    ans.add_argument("--held-out", type=int, default=64, help="utterances to test with")
+    ans.add_argument("--batch", type=int, default=16, help="utterances a batch, of all processes")
+    ans.add_argument("--held-out", type=int, default=64, help="utterances for the error rate")
     ans.add_argument("--learning-rate", type=float, default=learning_rate)
     return ans
 
@@ -96,7 +95,7 @@ def add_device(parser: argparse.ArgumentParser) -> None:
 
 
 def name_of(device: torch.device) -> str:
-    """The name of a device in results: mps is emulated except on a Mac."""
+    """Returns the name of a device in results; except on a Mac, mps is emulated."""
     if device.type == "mps" and sys.platform != "darwin":
         return "mps (emulated)"
     return device.type
@@ -107,14 +106,15 @@ def train(
     loss_of: Callable[[nn.Module, Batch, float], torch.Tensor],
     options: argparse.Namespace,
 ) -> list[float]:
-    """Trains a model, or resumes a training.
+    """Trains a model, or continues a training.
 
     The batch and the random numbers of a step depend only on the seed and the number of the step.
-    So a resumed run gives the same as a run without interruption, on the CPU to the last bit.
+    So a resumed run gives the same result as a run without interruption.  On the CPU, the two
+    results are bit for bit identical.
 
     Args:
       model: on the device, in each process; changed in place.
-      loss_of: a function that returns the loss of a batch; its last argument is the
+      loss_of: called as loss_of(model, batch, done); returns the loss of a batch.  `done` is the
         finished part of the training, from 0 to 1.
       options: the options of the command line.
     Returns:
@@ -164,12 +164,12 @@ def train(
 
 
 def load_model(model: nn.Module, folder: Path) -> None:
-    """Gives a model the weights of the checkpoint in a folder."""
+    """Loads the weights of a folder's checkpoint into a model."""
     model.load_state_dict(_read(folder)["model"])
 
 
 def _rate(done: float) -> float:
-    """Linear warm-up, then a cosine down to zero."""
+    """Returns the factor of the learning rate: a linear warm-up, then a cosine down to zero."""
     if done < WARM_UP:
         return max(done, 1e-3) / WARM_UP
     angle = torch.tensor((done - WARM_UP) / (1 - WARM_UP) * torch.pi)
@@ -187,11 +187,11 @@ def _save(model, optimizer, schedule, losses, options) -> None:
     path = options.folder / CHECKPOINT
     draft = path.with_suffix(".draft")
     torch.save(state, draft)
-    os.replace(draft, path)  # A process that is killed here leaves the old file.
+    os.replace(draft, path)  # If the process is killed before this line, the old file remains.
 
 
 def _settings(options: argparse.Namespace) -> dict:
-    """The options that a resumed run must not change."""
+    """Returns the options that must not change if a run is resumed."""
     names = ("seed", "steps", "batch", "learning_rate")
     return {name: getattr(options, name) for name in names}
 
