@@ -1,6 +1,6 @@
 # Settings that builds of the patched k2 need, but upstream does not.
 #
-# With this option, CMake reads the file at the end of k2's project() call:
+# CMake reads this file at the end of k2's project() call, because of this option:
 #
 #   cmake -DCMAKE_PROJECT_k2_INCLUDE=<this file> ...
 #
@@ -13,9 +13,9 @@
 #                       with K2_WITH_MPS=ON
 #   K2_FOR_WHEEL        whether the libraries are for a wheel
 #   K2_UNITY            whether files that read torch's headers are compiled
-#                       together, in one file for each processor.  That is several
-#                       times as fast, but hides missing includes.  Default: ON,
-#                       except for a wheel.
+#                       together, in one file for each processor.  Compilation is
+#                       then several times as fast, but finds no missing includes.
+#                       Default: ON, except for a wheel.
 #   K2_PYTHON_SYMBOLS   only for a cross build for macOS: a file of linker options.
 #                       They allow only Python's symbols to be undefined.
 

@@ -4,7 +4,7 @@
     matrix   {"include": [{"python": "3.12", "torch": "2.14.1", "kind": "native", ...}, ...]}
 
 By default, the list has one pair: one Python, and the default torch for a Mac.  With --all,
-it has every supported torch with every Python for which that torch has wheels.  For each
+the list has every supported torch with every Python for which that torch has wheels.  For each
 pair, two wheels are made, one on a Mac and one on Linux.
 """
 
