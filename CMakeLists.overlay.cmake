@@ -17,7 +17,7 @@
 #                       then several times as fast, but finds no missing includes.
 #                       Default: ON, except for a wheel.
 #   K2_PYTHON_SYMBOLS   only for a cross build for macOS: a file of linker options.
-#                       They allow only Python's symbols to be undefined.
+#                       The options allow only Python's symbols to be undefined.
 
 # k2 searches for torch only if TORCH_LIBRARY is not set, and the search sets
 # TORCH_LIBRARY.  Without this line, a second run of cmake would neither link torch
@@ -122,7 +122,7 @@ if(K2_ENABLE_TESTS)
       <k2/csrc/tensor_ops.h> <k2/csrc/test_utils.h>)
     if(K2_WITH_MPS)
       # With this header, tests that request a CUDA context get a context for mps.
-      # It must be the first header, because it replaces a name in the headers
+      # This header must be the first, because it replaces a name in the headers
       # after it.
       list(PREPEND core
         "${CMAKE_CURRENT_FUNCTION_LIST_DIR}/k2_mps_tests/upstream_cpp/mps_for_cuda.h")
