@@ -13,21 +13,23 @@ class Counters:
     """Counts since the process began, or between two moments."""
 
     dispatches: int = 0  # Metal compute dispatches that ran
-    # Waits for a stream that found work in flight.  From torch 2.15 on, a call waits for each
-    # stream.
+    # Waits of the host for a stream whose work was not done yet.  From torch 2.15 on,
+    # torch.mps.synchronize() waits for every stream, so one call can count more than once.
     waits_with_work: int = 0
-    host_to_device_bytes: int = 0  # that torch operators copied
-    device_to_host_bytes: int = 0
-    operators: int = 0  # aten operators that the CPU carried out
-    syncs_with_gil: int = 0  # dispatch_sync by a thread that held the GIL
-    # The bytes of the mps tensors that aten operators took and made, each tensor
-    # once: a copy of n bytes on the device counts 2 * n, x.add_(1) the size of x.
+    host_to_device_bytes: int = 0  # bytes that torch operators copied from the CPU to the device
+    device_to_host_bytes: int = 0  # bytes that torch operators copied from the device to the CPU
+    operators: int = 0  # aten operators on mps tensors; the CPU ran each of them
+    syncs_with_gil: int = 0  # calls of dispatch_sync by a thread that held Python's GIL
+    # The sizes in bytes of the mps tensors that aten operators read and wrote.  An operator counts
+    # each of its tensors once: a copy of n bytes on the device counts 2 * n, and x.add_(1) counts
+    # the size of x.
     operator_bytes: int = 0
-    # The nanoseconds in which the emulator made and compared its two copies of buffers, outside of
-    # commands and operators.  A Mac has one copy.
+    # The emulator keeps two copies of each buffer, a Mac has one.  These are the nanoseconds in
+    # which the emulator made and compared the copies, without the time inside of commands and
+    # operators.
     upkeep: int = 0
-    # Objects that were autoreleased in a thread without an autorelease pool: nothing frees them
-    # before the thread ends.
+    # Objects that were autoreleased in a thread without an autorelease pool.  Such an object stays
+    # in memory until the thread ends.
     autorelease_leaks: int = 0
 
     def __sub__(self, other: "Counters") -> "Counters":
@@ -40,12 +42,16 @@ _FIELDS = len(dataclasses.fields(Counters))
 
 
 def snapshot() -> Counters:
-    """The counts since the process began."""
+    """Returns the counts since the process began.
+
+    Raises:
+      RuntimeError: the library and the Python package are of different versions.
+    """
     values = (ctypes.c_uint64 * _FIELDS)()
     count = load().mps_emulator_counters(values, _FIELDS)
     if count != _FIELDS:
         raise RuntimeError(
-            f"libmps_emulator.so has {count} counters, the Python package "
+            f"libmps_emulator.so has {count} counters, and the Python package has "
             f"{_FIELDS}: reinstall mps-emulator"
         )
     return Counters(*values)
@@ -53,9 +59,9 @@ def snapshot() -> Counters:
 
 @contextlib.contextmanager
 def counters() -> Iterator[Counters]:
-    """Count what the device does inside a `with` block.
+    """Counts what the device does inside a `with` block.
 
-    Yields a Counters object that is filled when the block ends.
+    Yields a Counters object, which receives the counts when the block ends.
     """
     counted = Counters()
     before = snapshot()

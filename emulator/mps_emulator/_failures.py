@@ -9,13 +9,14 @@ from ._load import load
 
 @contextlib.contextmanager
 def failing_command_buffer(n: int = 1) -> Iterator[None]:
-    """Lets a command buffer fail, as after a GPU time-out.
+    """Makes a command buffer fail inside of a `with` block, like a GPU time-out.
 
     The device runs none of the buffer's kernels, and the buffer's status is
-    MTLCommandBufferStatusError. Before torch 2.15, torch does not look at the status.
+    MTLCommandBufferStatusError.  Releases of torch before 2.15 do not read this status.
 
     Args:
-      n: which command buffer fails: the n-th that gets a kernel inside of the `with` block.
+      n: the number of the command buffer that fails.  The block's first command buffer with a
+        kernel has number 1, and command buffers without kernels do not count.
     """
     fail = load().mps_emulator_fail_command_buffer
     fail(ctypes.c_int64(n))

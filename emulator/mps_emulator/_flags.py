@@ -7,10 +7,10 @@ from ._paths import include_dir, library_path, torch_include_dir
 
 
 def cpp_extension_flags() -> dict[str, list[str]]:
-    """Keyword arguments for torch.utils.cpp_extension.load() and load_inline().
+    """Returns keyword arguments for torch.utils.cpp_extension.load() and load_inline().
 
-    With these flags Objective-C++ sources (.mm) compile and link against the
-    emulator instead of a Mac's frameworks.  The compiler must be clang: set
+    With these arguments, Objective-C++ sources (.mm) are compiled and linked with
+    the emulator instead of a Mac's frameworks.  The compiler must be clang: set
     CXX=clang++-19 in the environment.
 
         cpp_extension.load("name", ["source.mm"], **cpp_extension_flags())
@@ -23,7 +23,7 @@ def cpp_extension_flags() -> dict[str, list[str]]:
     return {
         "extra_include_paths": [torch_include_dir(), include_dir()],
         "extra_cflags": flags["compile"],
-        # The emulator comes first: it replaces a function of libobjc.
+        # The emulator replaces a function of libobjc, so the linker must see the emulator first.
         "extra_ldflags": [
             "-Wl,--no-as-needed",
             library,

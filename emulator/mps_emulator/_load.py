@@ -16,14 +16,16 @@ _library = None
 
 
 def load() -> ctypes.CDLL:
-    """Makes the emulated device torch's mps device; returns the library, a ctypes.CDLL.
+    """Makes the emulated device torch's mps device.
 
     torch calls this function at the end of `import torch` (backend autoload).
-    A second call does nothing.
+    Later calls do not load the library again.
 
+    Returns:
+      The library libmps_emulator.so.
     Raises:
       RuntimeError: the system is macOS, where torch has the real mps device; or
-        torch looked for its mps device before this call, and keeps the answer.
+        torch has looked for an mps device before this call.  torch looks only once.
     """
     global _library
     if _library is not None:
@@ -41,9 +43,9 @@ def load() -> ctypes.CDLL:
     torch._C._has_mps = True
     if not torch._C._mps_is_available():
         raise RuntimeError(
-            "mps-emulator was loaded too late: torch looked for its mps device "
-            "before, and keeps the answer. Import mps_emulator (or leave torch's "
-            "backend autoload on) before anything asks torch.backends.mps."
+            "mps-emulator was loaded too late: torch has looked for an mps device "
+            "already, and does not look again. Import mps_emulator before the first "
+            "use of torch.backends.mps, or leave torch's backend autoload on."
         )
     library.mps_emulator_use_python(os.fsencode(sys.executable))
     _let_storages_be_made(torch)
@@ -56,8 +58,8 @@ def load() -> ctypes.CDLL:
 def _let_storages_be_made(torch) -> None:
     """Lets torch.UntypedStorage(size, device="mps") allocate on the emulated device.
 
-    The constructor of UntypedStorage knows mps only in builds for macOS.
-    torch.load(), pickle and deepcopy call this constructor for storages.
+    In torch's builds for Linux, the constructor of UntypedStorage refuses mps.
+    torch.load(), pickle and deepcopy call this constructor.
     """
     make = torch.UntypedStorage.__new__
 
@@ -79,21 +81,23 @@ def _let_storages_be_made(torch) -> None:
 
 
 def _let_autograd_finish() -> None:
-    """Releases the GIL until torch's backward threads rest.
+    """Waits without the GIL until torch's backward threads sleep, but at most 5 seconds.
 
-    A backward thread takes the GIL shortly after backward() returned, to drop objects.  When the
-    interpreter is finalizing, Python ends a thread that takes the GIL, and C++ then ends the
-    process.  torch has this problem with every device whose backward runs in its own thread.
+    A backward thread takes the GIL shortly after backward() returned, to drop objects.  While the
+    interpreter is finalizing, Python ends any thread that takes the GIL.  A thread that is ended
+    inside of C++ code ends the whole process.  torch has this problem with every device that has
+    a backward thread.
     """
     deadline, calm = time.monotonic() + 5, 0
-    # Between two checks, a thread that waits for the GIL gets it, or becomes ready to run.
+    # During the sleep between two checks, a thread that waits for the GIL takes the GIL, or the
+    # system marks the thread as ready to run.
     while calm < 2 and time.monotonic() < deadline:
         time.sleep(0.005)
         calm = 0 if _backward_is_ready() else calm + 1
 
 
 def _backward_is_ready() -> bool:
-    """Whether a backward thread runs, or waits only for a processor."""
+    """Whether a backward thread runs, or could run if a processor were free."""
     for path in glob.glob("/proc/self/task/*/stat"):
         with contextlib.suppress(OSError), open(path, encoding="utf-8") as file:
             if re.search(r"\(pt_autograd.*\) R", file.read()):

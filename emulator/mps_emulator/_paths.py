@@ -1,4 +1,4 @@
-"""Where the parts of the installed package lie."""
+"""The paths of the installed package's files."""
 
 import functools
 import importlib.metadata
@@ -11,9 +11,9 @@ _LIBRARY = "libmps_emulator.so"
 def _root() -> str:
     """The directory of the installed package.
 
-    This file may lie elsewhere: in a Python started in the emulator's source
-    tree, the mps_emulator folder there hides the installed package, and has
-    neither library nor headers.
+    The directory of this file can be another one.  A Python that is started in the
+    emulator's source tree imports the mps_emulator folder there instead of the
+    installed package.  That folder has neither the library nor the headers.
     """
     here = os.path.dirname(os.path.abspath(__file__))
     if os.path.exists(os.path.join(here, _LIBRARY)):
@@ -29,20 +29,23 @@ def _root() -> str:
 
 
 def include_dir() -> str:
-    """The directory of <Metal/Metal.h> and the other Apple-named headers."""
+    """The include directory with <Metal/Metal.h> and other headers named like Apple's."""
     return os.path.join(_root(), "include")
 
 
 def torch_include_dir() -> str:
-    """The directory of the headers that stand for torch's own, which must come before them."""
+    """The include directory with headers that replace torch's own headers of the same names.
+
+    The compiler must search this directory before torch's include directories.
+    """
     return os.path.join(_root(), "torch_include")
 
 
 def cmake_dir() -> str:
-    """The directory of mps_emulatorConfig.cmake, for mps_emulator_DIR."""
+    """The directory of mps_emulatorConfig.cmake: the value for CMake's mps_emulator_DIR."""
     return os.path.join(_root(), "cmake")
 
 
 def library_path() -> str:
-    """libmps_emulator.so."""
+    """The path of libmps_emulator.so."""
     return os.path.join(_root(), _LIBRARY)

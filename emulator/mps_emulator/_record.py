@@ -1,4 +1,4 @@
-"""Recordings of a program's work on the device, for replay on another machine."""
+"""Records the device's work in files, from which another machine can repeat the work."""
 
 import contextlib
 import ctypes
@@ -11,12 +11,12 @@ from ._shaders import take_text
 
 @contextlib.contextmanager
 def record(folder: str | os.PathLike) -> Iterator[None]:
-    """Record what the device runs inside a `with` block.
+    """Records the device's work inside a `with` block.
 
-    Commands that were encoded before the block run before the recording begins.  Commands that the
-    block encodes on torch's stream run before the recording ends, without a wait of the program.
-    python -m mps_emulator.replay repeats the recorded work on the emulated device or on an NVIDIA
-    GPU.
+    The device runs commands that were encoded before the block before the recording begins.  The
+    recording ends when the device has run the commands that the block encoded on torch's stream,
+    so the program need not wait for these commands.  python -m mps_emulator.replay repeats the
+    recorded work on the emulated device or on an NVIDIA GPU.
 
     Args:
       folder: the path of a new or empty folder; mps_emulator/replay/README.md
@@ -32,7 +32,7 @@ def record(folder: str | os.PathLike) -> Iterator[None]:
     library.mps_emulator_stop_record.restype = ctypes.c_void_p
     folder = os.path.abspath(folder)
     if os.path.exists(folder) and os.listdir(folder):
-        raise FileExistsError(f"{folder} is not empty: a recording needs a folder of its own")
+        raise FileExistsError(f"{folder} is not empty: a recording needs a new or empty folder")
     problem = take_text(library.mps_emulator_start_record(os.fsencode(folder)))
     if problem is not None:
         raise RuntimeError(f"cannot record to {folder}: {problem}")

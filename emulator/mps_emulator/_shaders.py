@@ -1,4 +1,4 @@
-"""torch.mps.compile_shader() and torch's other Python functions for mps.
+"""Implements torch.mps.compile_shader() and other Python functions of torch for mps.
 
 torch has these functions only in builds for macOS, in torch/csrc/mps/Module.cpp.
 """
@@ -6,7 +6,7 @@ torch has these functions only in builds for macOS, in torch/csrc/mps/Module.cpp
 import ctypes
 import math
 
-# torch's MPSDevice for the emulated GPU.
+# What torch.backends.mps.get_name() and get_core_count() return.
 NAME = "Emulated GPU"
 CORES = 8
 
@@ -48,19 +48,22 @@ def install(torch, library) -> None:
     torch._C._mps_startCapture = _refuse_capture
     torch._C._mps_stopCapture = lambda: None
     torch._C._mps_host_alias_storage = _host_alias_storage
-    # torch 2.15 or newer; the base class of torch.mps.Stream.
+    # The base class of torch.mps.Stream, which exists from torch 2.15 on.
     if base := getattr(torch._C, "_MPSStreamBase", None):
         _install_streams(torch, base)
 
 
 def _install_streams(torch, base) -> None:
-    """Fills the class that torch makes as a dummy where it is not built for macOS."""
+    """Gives methods to torch._C._MPSStreamBase.
+
+    In builds for Linux, torch defines this class without any methods.
+    """
 
     def current() -> "torch.Stream":
         return torch.accelerator.current_stream()
 
     def init(self, stream_id: int | None = None) -> None:
-        # Without an id, the next stream of torch's pool.
+        # Without an id, torch chooses the next stream of its pool.
         fixed = {"device_index": 0, "device_type": current().device_type}
         choice = {"device": "mps"} if stream_id is None else {"stream_id": stream_id, **fixed}
         self._stream = torch.Stream(**choice)
@@ -77,7 +80,10 @@ def _install_streams(torch, base) -> None:
 
 
 def take_text(pointer):
-    """The text that a function of the library returned, or None."""
+    """Returns the text at a pointer that a function of the library returned, and frees it.
+
+    Returns None for a null pointer.
+    """
     if not pointer:
         return None
     text = ctypes.string_at(pointer).decode(errors="replace")
@@ -86,10 +92,11 @@ def take_text(pointer):
 
 
 class _mps_ShaderLibrary:
-    """A compiled source; its kernels are its attributes.
+    """A compiled source.  Each kernel of the source is an attribute of the object.
 
     Raises:
-      SyntaxError: the compiler refuses the source; the text is the compiler's.
+      SyntaxError: the compiler refuses the source.  The error has the compiler's message.
+      RuntimeError: the source cannot be compiled for another reason.
     """
 
     def __init__(self, source: str):
@@ -121,21 +128,22 @@ class _mps_ShaderLibrary:
 
 
 class _mps_MetalKernel:
-    """A kernel.  A call encodes the kernel on torch's stream and does not wait.
+    """A kernel.  A call of the object encodes the kernel on torch's stream and does not wait.
 
-    The positional arguments are bound from [[buffer(0)]] on: tensors on mps, CPU tensors without
-    dimensions, numbers (an int has 64 bits, a float 32) and tuples or lists of numbers.
+    Positional argument number i is bound to [[buffer(i)]].  An argument is a tensor on mps, a CPU
+    tensor without dimensions, a number, or a tuple or list of numbers.  By default an int has 64
+    bits and a float has 32 bits.
 
       threads:       the size of the grid in threads, one to three numbers;
-        default: the number of elements of the first tensor.
-      group_size:    the size of a threadgroup in threads, as many numbers.
-      arg_casts:     the type of all numbers, or {index: type}: fp16, bf16, int32,
-        int16, int8 or uint8.
-      error_buf_idx: the index at which the kernel takes torch's error buffer.
+        default: the number of elements of the first mps or CPU tensor.
+      group_size:    the size of a threadgroup in threads, as many numbers as in `threads`.
+      arg_casts:     the type of all numbers, or {index of an argument: type}.  The
+        types are fp16, bf16, int32, int16, int8 and uint8.
+      error_buf_idx: the index of the kernel's buffer argument for torch's error buffer.
 
     Raises:
-      RuntimeError: an argument is of another kind, or the library has no such
-        kernel.
+      RuntimeError: an argument is of another kind, or the library has no kernel
+        of this name.
       ValueError: the threadgroup is larger than max_threads_per_threadgroup.
     """
 
@@ -198,7 +206,7 @@ class _mps_MetalKernel:
 
 
 def _sizes(given):
-    """One to three sizes, None for None."""
+    """Returns a list of one to three sizes, or None for None.  Raises RuntimeError."""
     if given is None:
         return None
     sizes = [given] if isinstance(given, int) else list(given)
@@ -215,7 +223,7 @@ def _tensor(tensor):
     if tensor.device.type == "cpu":
         if tensor.dim() != 0:
             raise RuntimeError("Passed CPU tensor to MPS op")
-        # Metal has no double: torch passes one as a float.
+        # Metal has no double.  torch converts a double to a float here.
         narrow = {"torch.float64": "float32", "torch.complex128": "complex64"}
         if str(tensor.dtype) in narrow:
             torch = _mps_ShaderLibrary._torch
@@ -231,7 +239,10 @@ def _tensor(tensor):
 
 
 def _bytes(torch, argument, cast):
-    """The bytes of a number or of a list of numbers, of the type `cast`."""
+    """The bytes of a number or of a list of numbers, converted to the type `cast`.
+
+    cast: a name from _SCALARS; with None, an int has 64 bits and a float has 32 bits.
+    """
     values = argument
     if isinstance(argument, (tuple, list)):
         if not argument:
@@ -258,7 +269,7 @@ def _bytes(torch, argument, cast):
 
 
 def _host_alias_storage(storage):
-    """A CPU storage over the host copy of an mps storage."""
+    """Returns a CPU storage that shares memory with the host copy of an mps storage."""
     native = _mps_ShaderLibrary._native
     torch = _mps_ShaderLibrary._torch
     if storage.device.type != "mps" or not storage.data_ptr():
@@ -270,7 +281,11 @@ def _host_alias_storage(storage):
 
 
 def _wait_for_events(handles):
-    """Waits until the work on these buffers is done; returns whether there was any."""
+    """Waits for the device if any of these buffers is on it and the stream has work.
+
+    handles: the data pointers of the buffers.
+    Returns whether the function waited.
+    """
     wait = _mps_ShaderLibrary._native.mps_emulator_wait_for_events
     return wait((ctypes.c_void_p * len(handles))(*handles), ctypes.c_size_t(len(handles)))
 
@@ -284,6 +299,6 @@ def _refuse_metallib(_):
 
 def _refuse_capture(_):
     raise RuntimeError(
-        "the emulator captures no trace for Xcode "
-        "(torch.mps.profiler.is_metal_capture_enabled() says so)"
+        "the emulator captures no trace for Xcode: "
+        "torch.mps.profiler.is_metal_capture_enabled() returns False"
     )

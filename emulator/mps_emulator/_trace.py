@@ -1,4 +1,4 @@
-"""Traces: the signposts, dispatches and labels that a profiler would show."""
+"""Records the signposts, dispatches and labels that a profiler on a Mac would show."""
 
 import contextlib
 import ctypes
@@ -14,14 +14,14 @@ class Signpost:
     """One signpost that the program emitted.
 
     Attributes:
-      kind: "begin" or "end" of an interval.
-      subsystem, category: of the log handle.
-      name: the literal of the macro.
-      message: the format with its arguments filled in; a string argument that the
-        format does not mark public reads "<private>".
-      id: distinguishes intervals of one name.
+      kind: "begin" or "end", for the begin or the end of an interval.
+      subsystem, category: the arguments of os_log_create() for the log handle.
+      name: the signpost's name, a string literal in the program.
+      message: the formatted text.  "<private>" stands for each string argument that
+        the format does not mark as public.
+      id: the signpost's id, which distinguishes intervals of the same name.
       thread: the system's id of the thread.
-      time: in nanoseconds.
+      time: when the program emitted the signpost, in nanoseconds.
     """
 
     kind: str
@@ -36,7 +36,12 @@ class Signpost:
 
 @dataclasses.dataclass(frozen=True)
 class Interval:
-    """The begin and the end of an interval; `message` is that of the begin."""
+    """An interval between two signposts.
+
+    Attributes:
+      message, thread: those of the signpost that begins the interval.
+      begin, end: the times of the two signposts, in nanoseconds.
+    """
 
     subsystem: str
     category: str
@@ -54,11 +59,12 @@ class Dispatch:
     Attributes:
       label: the label of the encoder.
       pipeline: the label of the pipeline state.
-      kernel: the function's name.
-      during: the name of the aten operator that made the device run the dispatch;
-        "" where a wait did.  The operator's CPU time includes the kernel's.
-      begin, end: in nanoseconds on the CPU, not a GPU's time.  They include the
-        emulator's preparation of the kernel's buffers.
+      kernel: the name of the kernel function.
+      during: the name of the aten operator that made the device run the dispatch, and
+        whose CPU time therefore includes the dispatch.  "" if a wait made the device
+        run the dispatch.
+      begin, end: when the dispatch ran on the CPU, in nanoseconds.  The emulator's
+        preparation of the kernel's buffers is within these times.
     """
 
     label: str
@@ -71,13 +77,13 @@ class Dispatch:
 
 @dataclasses.dataclass
 class Trace:
-    """A recorded trace; each list is sorted by time."""
+    """What trace() recorded.  Each list is sorted by time."""
 
     signposts: list[Signpost] = dataclasses.field(default_factory=list)
     dispatches: list[Dispatch] = dataclasses.field(default_factory=list)
 
     def intervals(self) -> list[Interval]:
-        """The intervals, sorted by their begin.
+        """Returns the intervals, sorted by their begin.
 
         Raises:
           ValueError: an interval has no end, an end has no begin, or an interval
@@ -103,10 +109,11 @@ class Trace:
 
 @contextlib.contextmanager
 def trace() -> Iterator[Trace]:
-    """Record signposts and dispatches inside a `with` block, in all threads.
+    """Records the signposts and dispatches of all threads inside a `with` block.
 
-    Yields a Trace that is filled when the block ends.  A dispatch belongs to the
-    block in which the device runs the dispatch: wait inside the block.
+    Yields a Trace, which receives the records when the block ends.  The Trace has the
+    dispatches that the device runs inside the block.  So a program should wait for
+    its dispatches inside the block.
     """
     library = load()
     library.mps_emulator_start_trace.restype = ctypes.c_uint64

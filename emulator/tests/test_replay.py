@@ -303,7 +303,7 @@ def test_a_folder_for_times_alone(recorded, tmp_path):
         assert len(floats) == 5000
         assert 0.5 <= floats.min() < 0.51 and 1.49 < floats.max() < 1.5
     machine = Emulated(player.Recording(recorded))
-    with pytest.raises(ValueError, match="times alone"):
+    with pytest.raises(ValueError, match="made with --times-only"):
         player.replay(recording, machine, [{}], [])
     lines = []
     steps = len(player.Sequence(recording, player.Player(recording, machine), machine).steps)

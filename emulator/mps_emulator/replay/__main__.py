@@ -1,4 +1,4 @@
-"""The command line."""
+"""The command line of python -m mps_emulator.replay."""
 
 import argparse
 import sys
@@ -31,8 +31,8 @@ def _parser():
     check = commands.add_parser(
         "check",
         help="replay on the emulated device",
-        description="Replays a recording on the emulated device, in the "
-        "order that MPS_EMULATOR_SCHEDULE chooses.",
+        description="Replays a recording on the emulated device. "
+        "MPS_EMULATOR_SCHEDULE chooses the order of the threads.",
     )
     check.add_argument("recording", type=Path)
     player.add_options(check)
@@ -40,8 +40,8 @@ def _parser():
     make = commands.add_parser(
         "prepare",
         help="make a folder whose replay.py replays on an NVIDIA GPU",
-        description="Makes a folder from which another machine's NVIDIA GPU "
-        "replays a recording: python FOLDER/replay.py.",
+        description="Makes a folder that replays a recording on the NVIDIA GPU of "
+        "another machine: python FOLDER/replay.py.",
     )
     make.add_argument("recording", type=Path)
     make.add_argument("folder", type=Path, help="a new or empty folder")
@@ -49,7 +49,7 @@ def _parser():
         "--gpu",
         default="sm_80",
         metavar="ARCHITECTURE",
-        help="the oldest GPU that can load the PTX (default: sm_80)",
+        help="the oldest architecture of a GPU that can load the PTX (default: sm_80)",
     )
     make.add_argument(
         "--libdevice",
@@ -61,7 +61,7 @@ def _parser():
     make.add_argument(
         "--whole-simdgroups",
         action="store_true",
-        help="assume that all lanes of a simdgroup reach each simdgroup function",
+        help="assume that all lanes of a SIMD group call each simdgroup function together",
     )
     make.add_argument(
         "--times-only",
@@ -69,8 +69,8 @@ def _parser():
         const=4,
         type=float,
         metavar="MIB",
-        help="leave out results, and inputs of more than MIB mebibytes (default: 4): the folder is "
-        "small, and its replay.py measures but compares nothing",
+        help="make a small folder without results and without inputs of more than MIB mebibytes "
+        "(default: 4); its replay.py measures times and compares nothing",
     )
     make.set_defaults(run=_prepare)
     return parser

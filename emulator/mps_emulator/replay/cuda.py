@@ -1,19 +1,20 @@
 #!/usr/bin/env python3
-"""Replays a recording on an NVIDIA GPU, by CUDA's driver API.
+"""Replays a recording on an NVIDIA GPU, with CUDA's driver API.
 
-`python -m mps_emulator.replay prepare` copies this file into its folder as
-replay.py; there it needs NumPy, a driver and nothing else:
+`python -m mps_emulator.replay prepare` makes a folder with a copy of this file,
+replay.py.  The copy needs only the other files of the folder, NumPy and NVIDIA's
+driver:
 
     python FOLDER/replay.py
     compute-sanitizer --tool memcheck python FOLDER/replay.py --no-times
     compute-sanitizer --tool racecheck python FOLDER/replay.py --no-times
 
 Each command first runs alone, on the recorded contents of its buffers, and the
-results are compared with the recorded results.  Then all commands run as one CUDA
-graph, which gives the time of the whole sequence.
+program compares the results with the recorded results.  Then all commands run as
+one CUDA graph, to measure the time of the whole sequence.
 
-Exit status: 0 all results are as recorded, 1 some differ, 3 no GPU, 4 the folder
-cannot be replayed.
+Exit status: 0 all results are as recorded, 1 some results differ, 3 the machine
+has no usable GPU, 4 the folder cannot be replayed.
 """
 
 import argparse
@@ -27,7 +28,7 @@ import numpy as np
 try:
     from . import player
     from .driver import CudaError, Driver, NoGpu
-except ImportError:  # a copy, with copies of both modules beside it
+except ImportError:  # this file is a copy; its folder has copies of both modules
     import player
     from driver import CudaError, Driver, NoGpu
 
@@ -41,12 +42,12 @@ _EVENT_RECORD_EXTERNAL = 1
 
 
 class Gpu(Driver):
-    """An NVIDIA GPU as a machine for player.Player.
+    """An NVIDIA GPU, with the methods of a machine that player.py describes.
 
     Args:
-      recording: the recording to replay.
-      programs: for each program of the recording {"ptx": bytes, "kernels": {name:
-        msl.nvptx.description()}}.
+      recording: the player.Recording to replay.
+      programs: a list with {"ptx": bytes, "kernels": {name: description}} for each
+        program of the recording.  msl.nvptx.description() makes a description.
     """
 
     def __init__(self, recording, programs):
@@ -79,7 +80,7 @@ class Gpu(Driver):
         self.launch(*launch, stream=self._stream)
 
     def _prepare(self, command, buffers):
-        """The arguments of launch() for a dispatch."""
+        """Returns the positional arguments of launch() for a dispatch."""
         kernel = self._programs[command["program"]]["kernels"][command["kernel"]]
         given = {a["index"]: a for a in command["arguments"]}
         bytes_ = command["threadgroup_bytes"]
@@ -110,9 +111,9 @@ class Gpu(Driver):
     def graph(self, steps, each):
         """Makes one CUDA graph of the work that the functions `steps` launch.
 
-        each: whether to time each step, instead of the whole graph.
-        Returns a function that launches the graph, waits, and returns the times in
-        microseconds.
+        each: True to time each step, False to time the whole graph.
+        Returns a function that launches the graph, waits for it, and returns a list of
+        times in microseconds.
         """
         marks = [self.get("cuEventCreate", 0) for _ in range(len(steps) + 1 if each else 2)]
 
@@ -143,12 +144,14 @@ class Gpu(Driver):
         return self.get("cuEventElapsedTime", begin, end, kind=ctypes.c_float).value * 1000
 
     def measure(self, sequence):
-        """The argument `measure` of player.replay()."""
+        """Measures a player.Sequence, as the argument `measure` of player.replay()."""
         steps = [step for _, step in sequence.steps]
         if not steps:
             return {"steps": [], "sequence": [0.0]}
         sequence.restore()
-        sequence.run()  # compiles the kernels and uploads data outside of tensors
+        # This run compiles the kernels and copies their argument bytes to the GPU, which a graph
+        # cannot contain.
+        sequence.run()
         results = {}
         for each in (True, False):
             launch = self.graph(steps, each)
@@ -171,14 +174,14 @@ def main():
         nargs="?",
         type=Path,
         default=Path(__file__).resolve().parent,
-        help="the folder that `prepare` made; default: that of this file",
+        help="the folder that `prepare` made; default: the folder of this file",
     )
     options = parser.parse_args()
     sys.exit(run(options))
 
 
 def run(options, say=print):
-    """Replays options.folder; returns an exit status."""
+    """Replays the recording in options.folder; returns the exit status of the program."""
     try:
         recording = player.Recording(options.folder)
         programs = json.loads((options.folder / "kernels.json").read_text())

@@ -1,7 +1,7 @@
-"""CUDA's driver API: memory and kernels of an NVIDIA GPU.
+"""Calls CUDA's driver API: memory and kernels of an NVIDIA GPU.
 
-Folders that run on another machine have a copy of this file.  So the file needs only NumPy
-and NVIDIA's driver.
+This file is copied into folders that run on other machines.  So it may import only NumPy and
+the standard library, and it needs NVIDIA's driver.
 """
 
 import ctypes
@@ -33,7 +33,7 @@ class Driver:
     """
 
     def __init__(self):
-        self._modules = {}  # {(PTX, the argument `threads` of load()): module}
+        self._modules = {}  # {(ptx, threads): module}, for the arguments of load()
         try:
             self._cuda = ctypes.CDLL("libcuda.so.1")
         except OSError as error:
@@ -51,7 +51,7 @@ class Driver:
     def call(self, name, *arguments):
         """Calls a function of the driver; raises CudaError.
 
-        Integers have 64 bits, of which a function with a shorter parameter ignores the upper ones.
+        Passes each int as 64 bits.  A function whose parameter is shorter ignores the upper bits.
         """
         error = getattr(self._cuda, name)(
             *(ctypes.c_uint64(a) if isinstance(a, int) else a for a in arguments)
@@ -62,16 +62,21 @@ class Driver:
             raise CudaError("{}: {}".format(name, (text.value or b"error %d" % error).decode()))
 
     def get(self, name, *arguments, kind=ctypes.c_void_p):
-        """Calls a function that stores a result at its first argument; returns the result."""
+        """Calls a function that stores a result at the address in its first argument.
+
+        arguments: the arguments after this address.
+        kind: the ctypes type of the result.
+        Returns the result, an object of this type.  Raises CudaError.
+        """
         result = kind()
         self.call(name, ctypes.byref(result), *arguments)
         return result
 
     def load(self, ptx, threads=None):
-        """Compiles PTX, a bytes object, to a module.
+        """Compiles PTX, a bytes object, to a module.  Raises CudaError.
 
-        threads: the number of threads that a block must be able to have, which limits
-          the registers of a thread.
+        threads: the most threads that a block of the module's kernels will have.  The
+          driver then limits the registers of a thread.  None: no limit.
         """
         log = ctypes.create_string_buffer(8192)
         options = [
@@ -81,7 +86,7 @@ class Driver:
         if threads is not None:
             options.append((_JIT_THREADS_PER_BLOCK, threads))
         names = (ctypes.c_int * len(options))(*[name for name, _ in options])
-        # The driver takes a number in place of a pointer to it.
+        # The driver reads the number of an option from the pointer itself.
         values = (ctypes.c_void_p * len(options))(*[v for _, v in options])
         try:
             return self.get("cuModuleLoadDataEx", ptx + b"\0", len(options), names, values)
@@ -89,9 +94,10 @@ class Driver:
             raise CudaError(f"{error}\n{log.value.decode()}")
 
     def kernel(self, ptx, entry, threads):
-        """A kernel of PTX, for blocks of up to `threads` threads.
+        """Returns the kernel `entry` of PTX, for blocks of up to `threads` threads.
 
-        If the threads of the kernel use too many registers for that, compiles the PTX again.
+        If the kernel uses too many registers for so many threads, the driver compiles the PTX
+        again with a limit.
         """
         function = self._function(ptx, entry, None)
         most = self.get("cuFuncGetAttribute", _MOST_THREADS, function, kind=ctypes.c_int).value
@@ -104,20 +110,20 @@ class Driver:
         return self.get("cuModuleGetFunction", module, entry.encode())
 
     def allocate(self, size):
-        """Allocates memory of the GPU; returns its address."""
+        """Allocates `size` bytes of the GPU's memory; returns their address."""
         return self.get("cuMemAlloc_v2", max(size, 1), kind=ctypes.c_uint64).value
 
     def free(self, address):
         self.call("cuMemFree_v2", address)
 
     def write(self, address, offset, array):
-        """Copies an array to the GPU's memory."""
+        """Copies an array to the GPU's memory, `offset` bytes after `address`."""
         array = np.ascontiguousarray(array)
         if array.nbytes:
             self.call("cuMemcpyHtoD_v2", address + offset, array.ctypes.data, array.nbytes)
 
     def read(self, address, size):
-        """Waits for the GPU; returns the bytes at an address."""
+        """Waits for the GPU; returns the `size` bytes at an address, an array of uint8."""
         self.synchronize()
         array = np.empty(size, np.uint8)
         if size:
@@ -128,10 +134,11 @@ class Driver:
         """Launches a kernel.
 
         Args:
-          groups, threads: the sizes of the grid in blocks and of a block in threads,
-            three numbers each.
-          values: the arguments, ctypes objects.
-          shared: the size of dynamic shared memory, in bytes.
+          groups: the size of the grid in blocks, three numbers.
+          threads: the size of a block in threads, three numbers.
+          values: the arguments of the kernel, ctypes objects.
+          shared: the size of the dynamic shared memory, in bytes.
+          stream: the CUDA stream; None for the default stream.
         """
         pointers = (ctypes.c_void_p * len(values))(*[ctypes.addressof(value) for value in values])
         sizes = [*groups, *threads, shared]

@@ -1,4 +1,4 @@
-"""The emulated device as a machine for player.Player."""
+"""Lets player.Player run commands on the emulated device."""
 
 import numpy as np
 
@@ -6,12 +6,15 @@ from ..msl.native import Metal
 
 
 class Emulated:
-    """The emulated device; a buffer is a NumPy array of bytes.
+    """The emulated device, with the methods of a machine that player.py describes.
+
+    A buffer is a NumPy array of uint8.
 
     Args:
-      recording: the recording to replay.
+      recording: the player.Recording to replay.
     Raises:
-      msl.native.Fatal: a dispatch misused the device, which ends other programs.
+      msl.native.Fatal: a dispatch broke a rule of Metal.  In a program that uses torch,
+        the same mistake ends the process.
     """
 
     def __init__(self, recording):

@@ -1,10 +1,12 @@
 """Repeats the work of a recording and compares the results.
 
-A machine is an object with these methods; a buffer is a result of allocate():
+The commands run on a machine, which is an object with these methods:
 
-    allocate(size), write(buffer, offset, array), read(buffer, size)
+    allocate(size)               returns a new buffer of `size` bytes
+    write(buffer, offset, array)
+    read(buffer, size)           returns the first `size` bytes, an array of uint8
     copy(source, from, destination, to, size)
-    dispatch(command, buffers): a command of kind "dispatch"; {id: buffer}
+    dispatch(command, buffers)   runs a command of kind "dispatch"; `buffers` is {id: buffer}
 """
 
 import argparse
@@ -18,7 +20,7 @@ VERSION = 1
 POISON = 0xC7
 WRONG = 1
 
-# The commands that a machine repeats.  For other work the recording has the results.
+# The kinds of commands that a machine repeats.  For other commands the recording has the results.
 _DONE = ("dispatch", "copy")
 
 DTYPES = {
@@ -39,16 +41,17 @@ _FLOATS = ("float", "half", "bfloat")
 
 
 class Recording:
-    """A recording's folder, or one that was prepared from it.
+    """A recording, read from its folder or from a prepared folder.
 
     Attributes:
-      programs: the manifest's entries of the programs.
-      commands: the manifest's entries of the commands, in their order.
-      sizes: {id of a buffer: its bytes}.
+      folder: the path of the folder.
+      programs: the list `programs` of manifest.json.
+      commands: the list `commands` of manifest.json.
+      sizes: {id of a buffer: its size in bytes}.
       contents: the bytes of contents.bin, an array of uint8.
       times_only: whether the folder lacks results and large inputs.
     Raises:
-      ValueError: the folder holds no recording that this program can read.
+      ValueError: the folder has no recording, or a recording of another version.
     """
 
     def __init__(self, folder):
@@ -57,12 +60,13 @@ class Recording:
             manifest = json.loads((folder / "manifest.json").read_text())
         except FileNotFoundError:
             raise ValueError(
-                f"{folder} holds no recording: it has no manifest.json, which is "
-                "written when a recording ends"
+                f"{folder} holds no recording: it has no manifest.json, which a program "
+                "writes when its recording ends"
             ) from None
         if manifest["version"] != VERSION:
             raise ValueError(
-                f"{folder} is of version {manifest['version']}, this program reads {VERSION}"
+                f"{folder} is of version {manifest['version']}; this program reads only version "
+                f"{VERSION}"
             )
         self.programs = manifest["programs"]
         self.commands = manifest["commands"]
@@ -75,10 +79,11 @@ class Recording:
             self.contents = np.fromfile(folder / "contents.bin", np.uint8)
 
     def changes(self, command, when):
-        """Yields (buffer, offset, array) for each change, `when` "before" or "after".
+        """Yields (id of a buffer, offset in bytes, array of uint8) for each change of a list.
 
-        An input that the folder lacks is uniform in [0.5, 1.5) as float32: a logit, or a sum
-        of exponentials, can have such a value.
+        when: "before" or "after", the list of the command.
+        If the folder lacks the contents of an input, the array has random float32 numbers in
+        [0.5, 1.5) instead.  Logits and sums of exponentials can have such values.
         """
         for buffer, offset, size, place in command.get(when, ()):
             if place is None:
@@ -88,7 +93,7 @@ class Recording:
                 yield buffer, offset, self.contents[place : place + size]
 
     def poisoned(self):
-        """The contents of buffers before their first write, {id: array}."""
+        """Returns the contents of all buffers before their first write, {id: array}."""
         return {id_: np.full(size, POISON, np.uint8) for id_, size in self.sizes.items()}
 
 
@@ -103,14 +108,19 @@ def written(command):
 
 
 class Difference:
-    """Where two contents of a buffer differ.
+    """Compares the found contents of a buffer with different, expected contents.
 
+    Args:
+      found, expected: arrays of uint8 of one size, which differ.
+      numbers: the type of the numbers in the buffer, a key of DTYPES, or None.
+      tolerance: the `number` of Judge's tolerances, or None: no difference is allowed.
     Attributes:
-      elements, total: how many numbers differ, and how many there are.
+      elements: how many numbers differ.
+      total: how many numbers the buffer has.
       first: the index of the first number that differs.
-      largest: the largest difference; None where the numbers are no floats, nan
-        where only one of two is a NaN.
-      allowed: whether each difference is within the tolerance.
+      largest: the largest difference of two floats.  NaN if a number is a NaN in only
+        one of the two contents.  None if the numbers are not floats.
+      allowed: whether all differences are within the tolerance.
     """
 
     def __init__(self, found, expected, numbers, tolerance):
@@ -151,13 +161,13 @@ def _to_float64(array, numbers):
 
 
 class Judge:
-    """Compares a buffer with its expected contents.
+    """Compares buffers with their expected contents.
 
     kernels: for each program {name: msl.nvptx.description() of the kernel}.
-    tolerances: [(pattern, number)].  The numbers that a kernel writes may differ
-      by `number`, and numbers above 1 by `number` times their size.  The
-      first pattern that matches the kernel's name counts; without a match the
-      bits must be equal.
+    tolerances: [(pattern, number)].  The first pattern that matches a kernel's name
+      gives the kernel's tolerance.  A float x that the kernel writes may differ from
+      the expected value by `number` * max(1, |expected value|).  The results of a
+      kernel that no pattern matches must be bit for bit identical.
     """
 
     def __init__(self, kernels, tolerances=()):
@@ -165,10 +175,12 @@ class Judge:
         self._tolerances = tolerances
 
     def differences(self, expected, found, writers):
-        """{buffer: its Difference} for the buffers whose contents are not the expected ones.
+        """Returns {buffer: its Difference} for the buffers of `found` that differ.
 
-        expected, found: {buffer: contents}; the result has buffers of `found` only.
-        writers: {buffer: the command that wrote it}; other buffers must be equal.
+        expected: {buffer: contents}, for at least the buffers of `found`.
+        found: {buffer: contents}.
+        writers: {buffer: the command that wrote the buffer}.  Buffers without a writer
+          must be bit for bit identical.
         """
         compared = {
             buffer: self.difference(writers.get(buffer), buffer, content, expected[buffer])
@@ -177,7 +189,10 @@ class Judge:
         return {buffer: found for buffer, found in compared.items() if found is not None}
 
     def difference(self, command, buffer, found, expected):
-        """The Difference of a buffer that a command wrote, or None."""
+        """Returns the Difference of a buffer, or None if its contents are as expected.
+
+        command: the command that wrote the buffer, or None.
+        """
         if np.array_equal(found, expected):
             return None
         numbers = tolerance = None
@@ -205,7 +220,11 @@ class Judge:
 
 
 class Player:
-    """Runs the commands of a recording on a machine."""
+    """Runs the commands of a recording on a machine.
+
+    Attributes:
+      expected: {id of a buffer: the recorded contents at this point of the recording}.
+    """
 
     def __init__(self, recording, machine):
         self._recording = recording
@@ -219,7 +238,7 @@ class Player:
         self._machine.write(self._buffers[buffer], offset, content)
 
     def read(self, buffers):
-        """The present contents of buffers, {id: array}."""
+        """Returns the present contents of the buffers with these ids, {id: array}."""
         return {
             id_: self._machine.read(self._buffers[id_], self._recording.sizes[id_])
             for id_ in buffers
@@ -243,10 +262,11 @@ class Player:
     def check(self, judge):
         """Runs each command on the recorded contents of its buffers.
 
-        Yields (command, {buffer: Difference}) for each command, and at last
-        (None, the differences of buffers that no command was to write).
+        Yields (command, {buffer: Difference}) for each command.  The last pair is
+        (None, {buffer: Difference}) for the buffers that differ at the end and were in no
+        other pair.  A command changed such a buffer that should not write it.
         """
-        elsewhere = set()  # buffers whose contents are not the expected ones
+        wrong = set()  # buffers whose contents are not as recorded
         reported = set()
         for command in self._recording.commands:
             for buffer, offset, content in self._recording.changes(command, "before"):
@@ -254,9 +274,9 @@ class Player:
                 self._set(buffer, content, offset)
             if command["kind"] not in _DONE:
                 continue
-            for buffer in elsewhere.intersection(uses(command)):
+            for buffer in wrong.intersection(uses(command)):
                 self._set(buffer, self.expected[buffer])
-                elsewhere.discard(buffer)
+                wrong.discard(buffer)
             self.do(command)
             for buffer, offset, content in self._recording.changes(command, "after"):
                 self.expected[buffer][offset : offset + len(content)] = content
@@ -264,7 +284,7 @@ class Player:
             differences = judge.differences(
                 self.expected, self.read(outputs), dict.fromkeys(outputs, command)
             )
-            elsewhere.update(differences)
+            wrong.update(differences)
             reported.update(differences)
             yield command, differences
         unreported = set(self.expected) - reported
@@ -272,15 +292,14 @@ class Player:
 
 
 class Sequence:
-    """All commands of a recording, one after the other from its begin.
+    """All commands of a recording, to run one after another.
 
-    Copies between the commands stand for the writes of torch's operators and of the CPU.  If a
-    buffer was written before the first command that uses it, it has these contents from the
-    beginning.
+    Between the commands, copies repeat what torch's operators and the CPU wrote.  What they wrote
+    into a buffer before the first command that uses the buffer is there from the beginning.
 
     Attributes:
-      steps: [(command, function)], the command None for a copy.
-      writers: {buffer: the last command that writes it}.
+      steps: [(command, function that runs it)].  The command is None for a copy.
+      writers: {buffer: the last command that writes the buffer}.
     """
 
     def __init__(self, recording, player, machine):
@@ -318,7 +337,7 @@ class Sequence:
         self.steps.append((None, lambda: self._machine.copy(staged, 0, to, offset, len(content))))
 
     def restore(self):
-        """Restores the contents that the buffers had at the begin."""
+        """Restores the contents that the buffers had before the first step."""
         for pristine, buffer, size in self._pristine:
             self._machine.copy(pristine, 0, buffer, 0, size)
 
@@ -337,28 +356,33 @@ def _tolerance(text):
 
 
 def add_options(parser):
-    """Adds the options of every program that replays."""
+    """Adds the options that `check` and replay.py share to an ArgumentParser."""
     parser.add_argument(
         "--tolerance",
         action="append",
         default=[],
         type=_tolerance,
         metavar="KERNEL=VALUE",
-        help="how much floats that a kernel (* and ? match any) writes may differ: by "
-        "VALUE, or by VALUE times the float above 1; by default every bit must be equal",
+        help="how much the floats that a kernel writes may differ: by VALUE, and floats above 1 "
+        "by VALUE times the float; KERNEL may have the wildcards * and ?; by default all bits "
+        "must be equal",
     )
 
 
 def replay(recording, machine, kernels, tolerances, say=print, measure=None):
-    """Replays a recording, and says a line for each command and each wrong buffer.
+    """Replays a recording, and prints a line for each command and each wrong buffer.
 
     Args:
+      recording, machine: the arguments of Player.
       kernels, tolerances: the arguments of Judge.
-      say: a function that receives lines of text.
-      measure: a function of a Sequence; returns {"steps": the times of each step,
-        "sequence": the times of the whole}, lists of microseconds.  None: no times.
+      say: a function that prints a line of text.
+      measure: a function that measures a Sequence, or None to measure nothing.  The
+        function returns {"steps": [list of times for each step], "sequence": list of
+        times of the whole sequence}, in microseconds.
     Returns:
       The number of wrong results.
+    Raises:
+      ValueError: the recording has only inputs for measurements, and `measure` is None.
     """
     if recording.times_only:
         _say_times(recording, machine, say, measure)
@@ -404,9 +428,11 @@ def replay(recording, machine, kernels, tolerances, say=print, measure=None):
 
 
 def _say_times(recording, machine, say, measure):
-    """Says a line for each kernel and one for the whole; compares nothing."""
+    """Prints the times of each kernel on a line, then the time of the whole sequence."""
     if measure is None:
-        raise ValueError(f"{recording.folder} is for times alone: it has no results to compare")
+        raise ValueError(
+            f"{recording.folder} was made with --times-only: it has no results to compare"
+        )
     sequence = Sequence(recording, Player(recording, machine), machine)
     times = measure(sequence)
     kernels = {}
@@ -431,7 +457,7 @@ def _is_allowed(differences):
 
 
 def _line(command, differences, times):
-    """A line of the table: a command, its time in microseconds, and its result."""
+    """Returns a line with a command, its times in microseconds, and its result."""
     size = ""
     if command["kind"] == "dispatch":
         size = " {} / {}".format(_extent(command["grid"]), _extent(command["threadgroup"]))

@@ -1,4 +1,4 @@
-"""Makes a folder from which a recording is replayed on an NVIDIA GPU."""
+"""Makes a folder whose program replays a recording on an NVIDIA GPU."""
 
 import json
 import os
@@ -15,7 +15,10 @@ _LIBDEVICE = "nvvm/libdevice/libdevice.10.bc"
 
 
 def find_libdevice():
-    """The path of CUDA's libdevice.10.bc, None where no usual place has it."""
+    """The path of CUDA's libdevice.10.bc, or None.
+
+    The function looks in $CUDA_HOME, /usr/local/cuda*, and /usr/lib/cuda.
+    """
     homes = [os.environ.get("CUDA_HOME"), "/usr/local/cuda", "/usr/lib/cuda"]
     homes += sorted(map(str, Path("/usr/local").glob("cuda-*")), reverse=True)
     for home in filter(None, homes):
@@ -26,14 +29,17 @@ def find_libdevice():
 
 
 def program_of(recording, number):
-    """The msl.pipeline.Program of a recording's program."""
+    """The msl.pipeline.Program for program `number` of a recording."""
     program = recording.programs[number]
     path = str(recording.folder / program["file"])
     return Program(path, path, fast_math=program["fast_math"])
 
 
 def describe(recording):
-    """For each program the descriptions of its kernels, {name: nvptx.description()}."""
+    """Returns a list with the kernels' descriptions of each program of a recording.
+
+    An element is {name of a kernel: its nvptx.description()}.
+    """
     return [
         _by_name(program_of(recording, number).analyse()[1])
         for number in range(len(recording.programs))
@@ -45,16 +51,20 @@ def _by_name(kernels):
 
 
 def prepare(recording, folder, gpu, libdevice, whole_simdgroups, largest=None):
-    """Writes what replays a recording on an NVIDIA GPU into a folder, which is empty or new.
+    """Writes a recording, its compiled kernels and a program that replays them into a folder.
 
     Args:
-      gpu: the oldest architecture that the PTX runs on, like sm_90.
-      libdevice: the path of CUDA's libdevice.10.bc; None where no program needs it.
+      recording: a player.Recording.
+      folder: the path of a new or empty folder.
+      gpu: the oldest architecture on which the PTX runs, like sm_90.
+      libdevice: the path of CUDA's libdevice.10.bc.  None is enough if no kernel calls a
+        function of this library.
       whole_simdgroups: the argument of Program.build_ptx().
-      largest: None for the whole recording.  A number leaves out all results, and the inputs
-        of more bytes; the folder's replay.py then measures times and compares nothing.
+      largest: None to write the whole recording.  With a number, the folder has no results and
+        no inputs of more than `largest` bytes.  Its replay.py then measures times and compares
+        nothing.
     Raises:
-      Refused, ToolError: a program does not compile.
+      Refused, ToolError: a program does not compile, or needs libdevice.10.bc.
       FileExistsError: the folder is not empty.
     """
     if folder.exists() and any(folder.iterdir()):
@@ -68,11 +78,9 @@ def prepare(recording, folder, gpu, libdevice, whole_simdgroups, largest=None):
         )
         if libdevice is None and "__nv_" in (folder / ptx).read_text():
             raise ToolError(
-                "{} needs CUDA's mathematical functions, and libdevice.10.bc "
-                "is not found; give it with --libdevice: the wheel "
-                "nvidia-cuda-nvcc-cu12 and CUDA's toolkit have it".format(
-                    recording.programs[number]["file"]
-                )
+                "{} needs CUDA's mathematical functions, but libdevice.10.bc is not found. "
+                "The wheel nvidia-cuda-nvcc-cu12 and CUDA's toolkit have this file: pass its "
+                "path with --libdevice".format(recording.programs[number]["file"])
             )
         programs.append({"ptx": ptx, "kernels": _by_name(kernels)})
     (folder / "kernels.json").write_text(json.dumps(programs))
@@ -86,7 +94,7 @@ def prepare(recording, folder, gpu, libdevice, whole_simdgroups, largest=None):
 
 
 def _write_inputs(recording, folder, largest):
-    """Writes the manifest and the contents without results and without large inputs."""
+    """Writes a recording's manifest and contents without results and without large inputs."""
     manifest = json.loads((recording.folder / "manifest.json").read_text())
     kept, end = [], 0
     for command in manifest["commands"]:
