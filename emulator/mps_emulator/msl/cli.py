@@ -1,4 +1,4 @@
-"""The command line."""
+"""The command line of python -m mps_emulator.msl."""
 
 import argparse
 import json
@@ -10,7 +10,7 @@ from .nvptx import arguments as ptx_arguments
 from .nvptx import description as ptx_description
 from .pipeline import PROGRAM_SOURCE, Program
 
-# These differ from Python's own statuses, 1 and 2, so that the emulator can tell them apart.
+# Python itself exits with status 1 or 2, so the front end must use other numbers.
 EXIT_REFUSED = 10
 EXIT_FAILED = 11
 
@@ -26,7 +26,7 @@ def main(arguments=None):
         sys.stdout.write(f"mps_emulator.msl: error: {error}\n")
         return EXIT_FAILED
     except Exception:
-        # A status of 1, Python's own, would be taken for a refusal.
+        # An error of the front end itself.
         traceback.print_exc(file=sys.stdout)
         return EXIT_FAILED
 
@@ -54,22 +54,24 @@ def _parser():
         "ptx",
         help="compile to PTX for NVIDIA GPUs",
         description=(
-            "Writes PTX and prints the arguments of each kernel's entry: "
-            "for buffer(i) an address, for threadgroup(i) an offset into the "
-            "launch's dynamic shared memory, 64 bits each; then the size of "
-            "the grid in threads, three 32-bit numbers."
+            "Writes PTX and prints the arguments of each kernel's entry. A 64-bit "
+            "argument for buffer(i) is an address; for threadgroup(i) it is an "
+            "offset into the launch's dynamic shared memory. The last three "
+            "arguments are 32-bit numbers: the size of the grid in threads."
         ),
     )
     ptx.add_argument("source", metavar="FILE.metal")
     ptx.add_argument("--output", required=True, metavar="FILE.ptx")
     ptx.add_argument("--gpu", default="sm_80")
     ptx.add_argument(
-        "--libdevice", metavar="LIBDEVICE.BC", help="CUDA's mathematical functions, to be linked in"
+        "--libdevice",
+        metavar="LIBDEVICE.BC",
+        help="link CUDA's mathematical functions from this file",
     )
     ptx.add_argument(
         "--whole-simdgroups",
         action="store_true",
-        help="assume that all lanes of a SIMD group reach each simdgroup function",
+        help="assume that all lanes of a SIMD group call each simdgroup function together",
     )
     ptx.add_argument(
         "--json", metavar="FILE.json", help="also write a description of the kernels to this file"

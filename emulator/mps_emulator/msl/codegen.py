@@ -1,13 +1,17 @@
-"""Writes the C++ that makes a shared object a kernel library.
+"""Writes the C++ for a kernel library that is not part of the program.
 
-The executor calls a thunk for each kernel, and reads a table that describes all kernels.
+For each kernel it has a thunk, the function that the executor calls.  Tables describe the
+kernels for the executor.  include/implementation/abi.h declares the types of both.
 """
 
 import json
 
 
 def declarations(kernels):
-    """Declares the thunks at program scope, since some are defined inside namespaces."""
+    """Returns declarations of all thunks at program scope.
+
+    The text must be before the program, because it defines some thunks inside its namespaces.
+    """
     return "".join(_signature(number) + ";\n" for number in range(len(kernels)))
 
 
@@ -20,7 +24,10 @@ def _signature(number):
 
 
 def thunk(number, kernel):
-    """The function that runs one row of a kernel's threads, as one line of C++."""
+    """Returns the thunk of a kernel, as one line of C++.
+
+    The thunk calls the kernel for `count` consecutive threads of a row.
+    """
     buffers, call = call_of(kernel, _address)
     return (
         f"{_signature(number)} {{ {buffers}"
@@ -35,12 +42,12 @@ def _address(_, parameter):
 
 
 def call_of(kernel, address):
-    """Returns (local variables for the buffers, a call of the kernel), as C++.
+    """Returns (definitions of local variables for the buffers, a call of the kernel), as C++.
 
-    The call needs a variable `at`, of type __msl::place.
+    The code around the call must define a variable `at` of type __msl::place.
 
-    address: a function of a parameter's number and the Parameter; returns an
-        expression for the address of its buffer.
+    address: a function that takes the number of a parameter and the Parameter.  It
+        returns an expression for the address of the parameter's buffer.
     """
     buffers = []
     arguments = []
@@ -56,14 +63,17 @@ def call_of(kernel, address):
 
 
 def _builtin(parameter):
-    """The argument for an attribute like [[thread_position_in_grid]]."""
+    """The kernel's argument for a parameter like `uint2 i [[thread_position_in_grid]]`."""
     values = ", ".join(f"at.{parameter.builtin}({d})" for d in range(parameter.components))
     count = "" if parameter.components == 1 else str(parameter.components)
     return f"::__msl::make<{parameter.scalar}{count}>({values})"
 
 
 def tables(kernels):
-    """The tables that describe the library; `kernels` is in the order of the thunks."""
+    """Returns the C++ tables that describe the kernels.
+
+    kernels: a list, in which the index of a kernel is the number of its thunk.
+    """
     lines = [""]
     for number, kernel in enumerate(kernels):
         lines += _array("parameter", f"parameters_{number}", map(_parameter, kernel.parameters))
@@ -79,9 +89,9 @@ def tables(kernels):
 
 
 def _array(kind, name, rows):
-    """The definition of an array of a structure of abi.h.
+    """Defines an array of structures of abi.h.
 
-    An empty row at the end makes the array valid where there are no others.
+    C++ has no empty arrays, so an empty row is added at the end.
     """
     head = f"static const mps_emulator_msl_{kind} mps_emulator_msl_{name}[] = {{"
     return [head, *(f"  {{{row}}}," for row in rows), "  {}};"]

@@ -1,4 +1,4 @@
-"""Errors in the format of Metal's compiler, with places in the original text."""
+"""Writes errors in the format of Metal's compiler, with places in the original text."""
 
 import bisect
 import dataclasses
@@ -7,7 +7,7 @@ import typing
 
 from . import lexer
 
-# Words of clang's messages, and their names in MSL.
+# (pattern of words in clang's messages, MSL's words for them).
 _VOCABULARY = (
     (re.compile(r"__global_device\b ?"), "device "),
     (re.compile(r"\bconst __global\b ?"), "constant "),
@@ -27,14 +27,14 @@ _VOCABULARY = (
 
 
 def in_metal_words(message):
-    """A message of clang with the names of MSL."""
+    """Replaces clang's names in a message by MSL's."""
     for pattern, replacement in _VOCABULARY:
         message = pattern.sub(replacement, message)
     return message
 
 
 class Location(typing.NamedTuple):
-    """A place in the original text; lines and columns count from 1."""
+    """A place in the original text.  Lines and columns are counted from 1."""
 
     file: str
     line: int
@@ -58,11 +58,13 @@ class Diagnostic:
 
 
 class SourceMap:
-    """Finds the original place of a token.
+    """Finds the place of a token in the original text.
 
-    The preprocessor keeps lines; the original texts give the columns.
+    The preprocessor reports the original line of a token, but not the column.  So the
+    column comes from a search in the original line.
 
-    files:  the known original texts, {name: text}.
+    tokens: the preprocessed program, a list of lexer.Token.
+    files:  {file name: original text}, without files that could not be read.
     """
 
     def __init__(self, tokens, files):
@@ -76,7 +78,7 @@ class SourceMap:
                 self._by_line.setdefault(key, []).append(index)
 
     def text_line(self, location):
-        """The original line, or None."""
+        """Returns the original text of a Location's line, or None if the file is not known."""
         text = self._texts.get(location.file)
         if text is None:
             return None
@@ -86,7 +88,7 @@ class SourceMap:
         return lines[location.line - 1]
 
     def locate(self, index, at_end=False):
-        """The Location of token number `index`, or of its end."""
+        """Returns the Location of token number `index`; with at_end, that of the token's end."""
         token = self._tokens[index]
         if token.kind == "directive":
             return Location(token.file, token.line, 1)
@@ -96,9 +98,10 @@ class SourceMap:
     def _column(self, index):
         token = self._tokens[index]
         original = self._original_line(token.file, token.line)
-        # The n-th token of this spelling in the preprocessed line stands for
-        # the n-th in the original line.  A token that came out of a macro gets
-        # the line's first column.
+        # If the preprocessed line has n tokens with this text before the token, then the token
+        # is at the place of number n (from 0) of the same text in the original line.  If the
+        # original line has too few, the token comes from a macro, and gets the column of the
+        # line's first token.
         same = [
             i for i in self._by_line[(token.file, token.line)] if self._tokens[i].text == token.text
         ]
@@ -117,11 +120,13 @@ class SourceMap:
 
 
 class RewrittenMap:
-    """Maps a place in the rewritten text, an offset in bytes, to a token.
+    """Maps offsets in the rewritten text, in bytes, to tokens of the program.
 
-    offsets: ascending.
-    origins: for each offset (number of the token that begins there, whether the
-             white space before this token begins there).
+    The text is a sequence of pieces: tokens, and the white space before a token.
+
+    offsets: where each piece begins, in ascending order.
+    origins: for each piece (number of its token, whether the piece is the white
+             space before this token).
     """
 
     def __init__(self, offsets, origins):
@@ -129,12 +134,12 @@ class RewrittenMap:
         self._origins = origins
 
     def shifted(self, by):
-        """The map of the same text after a prefix of `by` bytes."""
+        """Returns the map for a text in which `by` bytes are put before this text."""
         offsets = [offset + by for offset in self._offsets]
         return RewrittenMap(offsets, self._origins)
 
     def token_at(self, offset):
-        """(number of a token, whether the place is its end)."""
+        """Returns (number of the token at an offset, whether the offset is the token's end)."""
         position = max(bisect.bisect_right(self._offsets, offset) - 1, 0)
         token, is_space = self._origins[position]
         if is_space and self._offsets[position] == offset:
@@ -143,7 +148,10 @@ class RewrittenMap:
 
 
 def render(diagnostics, source_map):
-    """The text that the compiler prints; it ends with a line break."""
+    """Returns the text of diagnostics in the format of Metal's compiler, with a final line break.
+
+    source_map: the SourceMap that has the original lines.
+    """
     lines = []
     errors = 0
     for diagnostic in diagnostics:

@@ -1,10 +1,12 @@
-"""The front end's errors: of the program, and of the tools."""
+"""The front end's exceptions, for errors in a program and for errors of a tool."""
 
 from .diagnostics import render
 
 
 class Refused(Exception):
-    """Metal's compiler would refuse the program; the text is what the compiler prints.
+    """The program is one that Metal's compiler refuses.
+
+    The exception's text is the diagnostics in the format of Metal's compiler.
 
     diagnostics: a list of diagnostics.Diagnostic.
     source_map:  the diagnostics.SourceMap of the program.

@@ -1,7 +1,7 @@
-"""Tokens of preprocessed MSL text.
+"""Cuts preprocessed MSL text into tokens.
 
-clang's preprocessor has removed the comments and expanded the macros.  Line
-markers (``# 12 "file"``) give the original place of each line.
+clang's preprocessor has removed the comments and expanded the macros.  Its line
+markers (``# 12 "file"``) have the original file and line number of the next line.
 """
 
 import dataclasses
@@ -33,8 +33,8 @@ class Token:
 
     kind:    "identifier", "number", "string", "character", "punctuator", or
              "directive" for a whole line that begins with #.
-    space:   the white space before the token, line breaks included.
-    file, line:  the token's place before preprocessing.
+    space:   the white space before the token, including line breaks.
+    file, line:  the token's place in the text before preprocessing.
     """
 
     kind: str
@@ -45,7 +45,10 @@ class Token:
 
 
 def tokenize(text, file=""):
-    """Returns the tokens of `text` as a list."""
+    """Returns the list of Tokens of a preprocessed text.
+
+    file: the file name of the lines before the first line marker.
+    """
     tokens = []
     position = 0
     line = 1
@@ -65,7 +68,7 @@ def tokenize(text, file=""):
             tokens.append(Token("directive", directive, space, file, line))
             marker = _MARKER.match(directive)
             if marker is not None:
-                # The marker gives the number of the line after it.
+                # The number in a marker is that of the line after the marker.
                 line = int(marker[1]) - 1
                 if marker[2] is not None:
                     file = marker[2].replace('\\"', '"').replace("\\\\", "\\")
@@ -78,10 +81,10 @@ def tokenize(text, file=""):
 
 
 def columns_of_lines(text):
-    """Maps each line of unpreprocessed `text` to [(column, spelling), ...].
+    """Returns [(column, text of a token), ...] for each line of a text before preprocessing.
 
-    Words of comments count as tokens, and a continued line as several lines.
-    Callers look up only the columns of known spellings.
+    The function treats words of comments as tokens, and a line continued with \\ as several
+    lines.  This does no harm, because callers look only for tokens of the preprocessed text.
     """
     return [
         [

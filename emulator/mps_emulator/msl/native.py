@@ -9,15 +9,19 @@ _BUFFERS = 31
 
 
 class CompileError(Exception):
-    """The compiler refused the program; the text is its diagnostics."""
+    """The compiler refused the program.  The exception's text is the compiler's output."""
 
 
 class Fatal(Exception):
-    """A misuse that would have ended the process; the text is Fatal()'s message."""
+    """A dispatch broke a rule of Metal.
+
+    Without this class, Fatal() of the C++ code would have ended the process.  The exception's
+    text is the message of Fatal().
+    """
 
 
 class Metal:
-    """The compiler and the executor."""
+    """The emulator's compiler and executor for Metal."""
 
     def __init__(self):
         self._lib = ctypes.CDLL(library_path())
@@ -34,7 +38,7 @@ class Metal:
         ]
 
     def compile(self, source, fast_math=True):
-        """Returns a Library.  Raises CompileError."""
+        """Compiles a source text; returns a Library.  Raises CompileError."""
         message = ctypes.create_string_buffer(_MESSAGE_SIZE)
         text = source.encode()
         handle = self._lib.mps_emulator_msl_compile(
@@ -46,7 +50,7 @@ class Metal:
 
 
 class Library:
-    """A compiled library."""
+    """A compiled library of kernels."""
 
     def __init__(self, lib, handle):
         self._lib = lib
@@ -56,11 +60,13 @@ class Library:
         self._lib.mps_emulator_msl_release(self._handle)
 
     def run(self, kernel, buffers, grid, threadgroup, threadgroup_bytes=None):
-        """Runs a kernel; raises Fatal on misuse.
+        """Runs the kernel with the name `kernel` and waits for it.
 
-        buffers: NumPy arrays from buffer index 0 on, or {index: array}.
-        grid, threadgroup: their sizes in threads, in one to three dimensions.
-        threadgroup_bytes: the sizes of [[threadgroup(i)]] arguments, {index: bytes}.
+        buffers: contiguous NumPy arrays, a list in the order of the buffer indices
+            0, 1, ..., or {buffer index: array}.  The kernel writes into the arrays.
+        grid, threadgroup: sizes in threads: a number, or a tuple of one to three.
+        threadgroup_bytes: {i: size of [[threadgroup(i)]] in bytes}.
+        Raises Fatal if the dispatch breaks a rule of Metal.
         """
         if not isinstance(buffers, dict):
             buffers = dict(enumerate(buffers))

@@ -1,7 +1,8 @@
-"""Writes an entry for each kernel, with which a program runs on NVIDIA GPUs.
+"""Writes the code that makes a program's kernels usable on NVIDIA GPUs.
 
-C++ for OpenCL cannot express shared memory and limits of threads for this target:
-finish() adds both to LLVM's intermediate representation.
+Each kernel gets an entry, a function that CUDA's driver can launch.  C++ for OpenCL cannot
+express shared memory and limits of threads for NVIDIA GPUs, so finish() adds them to LLVM's
+intermediate representation.
 """
 
 import re
@@ -18,7 +19,8 @@ _DEFINITION = re.compile(
 _DECLARATION = re.compile(
     rf"^({_THREADGROUP_MEMORY} = external (?:\w+ )*)addrspace\(1\)", re.MULTILINE
 )
-# Only threadgroup_variable() and threadgroup_buffer() use the memory.
+# In the program, only threadgroup_variable() and threadgroup_buffer() name this memory, in this
+# form.
 _USE = re.compile(
     rf"addrspacecast \(ptr addrspace\(1\) ({_THREADGROUP_MEMORY}) to ptr addrspace\(3\)\)"
 )
@@ -26,15 +28,16 @@ _USE = re.compile(
 # The program's functions, except its entries.
 _FUNCTION = re.compile(r"^define (?:\w+_odr )?dso_local (?!spir_kernel )", re.MULTILINE)
 
-# Above the numbers of clang's own metadata, which begin at 0.
+# clang numbers its metadata from 0 on, so larger numbers are free.
 _FIRST_METADATA = 1000000
 
 
 def arguments(kernel):
-    """The 64-bit arguments of a kernel's entry, [(kind, index)].
+    """Returns the 64-bit arguments of a kernel's entry, [(kind, index)].
 
-    kind is "buffer" for an address in the GPU's memory, or "threadgroup" for an
-    offset into the launch's dynamic shared memory, in bytes, a multiple of 16.
+    An argument of kind "buffer" is an address in the GPU's memory.  An argument of kind
+    "threadgroup" is an offset into the launch's dynamic shared memory, in bytes and a
+    multiple of 16.  The index is the i of [[buffer(i)]] or [[threadgroup(i)]].
     """
     return [
         (parameter.kind, parameter.index)
@@ -44,16 +47,19 @@ def arguments(kernel):
 
 
 def symbol(kernel):
-    """The name of a kernel's entry.  PTX allows letters, digits, _ and $ only."""
+    """Returns the name of a kernel's entry, of the characters that PTX allows.
+
+    PTX allows only letters, digits, _ and $ in names.
+    """
     name = kernel.name.replace("::", "$")
     return re.sub(r"[^\w$]", lambda found: f"${ord(found[0]):x}$", name)
 
 
 def description(kernel):
-    """The description of an entry that a host needs to launch it, for JSON.
+    """Returns what a host must know to launch a kernel, as a dict for JSON.
 
-    max_threads is None where the source does not limit a threadgroup.  numbers gives the scalar
-    type of each buffer, by index; see analysis.kernels.Parameter.
+    "max_threads" is None if the source does not limit the size of a threadgroup.  "numbers" is
+    {index of a buffer: the scalar type of its contents}; see analysis.kernels.Parameter.
     """
     return {
         "name": kernel.name,
@@ -70,10 +76,10 @@ def description(kernel):
 
 
 def entry(number, kernel):
-    """The entry of a kernel, as one line of C++.
+    """Returns the definition of a kernel's entry, as one line of C++.
 
-    The entry's parameters are those of arguments(), then the size of the grid in
-    threads, three 32-bit numbers.
+    The entry's parameters are the ones of arguments(), and then three 32-bit numbers:
+    the size of the grid in threads.
     """
     signature = [
         f"ulong a{index}"
@@ -96,7 +102,7 @@ def _address(number, parameter):
 
 
 def declarations(kernels):
-    """Declares the entries of the kernels with their names in PTX."""
+    """Returns declarations of the entries, which give each entry its name in PTX."""
     lines = []
     for number, kernel in enumerate(kernels):
         types = ", ".join(["ulong"] * len(arguments(kernel)) + ["uint"] * 3)
@@ -106,9 +112,11 @@ def declarations(kernels):
 
 
 def finish(ir, kernels):
-    """Puts threadgroup variables into shared memory and limits threads.
+    """Puts threadgroup variables into shared memory, and adds the limits of threads.
 
-    ir: clang's output for the program, before any pass of LLVM.
+    ir: LLVM's intermediate representation of the program, as clang writes it without
+        any optimization.
+    Returns the changed text.
     """
     ir = _DEFINITION.sub(r"\1 = internal addrspace(3) global \2 undef\3", ir)
     ir = _DECLARATION.sub(r"\1addrspace(3)", ir)
@@ -118,10 +126,11 @@ def finish(ir, kernels):
 
 
 def _limits_of_threads(kernels):
-    """Metadata with the kernels' limits of threads in a threadgroup.
+    """Returns metadata with the most threads that a threadgroup of each kernel may have.
 
-    Without a limit the assembler may give each thread so many registers that a threadgroup of
-    this size does not fit.  The limit counts the threads of all three dimensions together.
+    Without this metadata, the assembler may give each thread so many registers that the GPU
+    cannot run a threadgroup of the largest size.  The limit counts the threads of all three
+    dimensions together.
     """
     lines = [""]
     for kernel in kernels:

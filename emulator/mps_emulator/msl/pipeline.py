@@ -1,4 +1,4 @@
-"""Compiles a source text to a kernel library, or refuses it."""
+"""Compiles a source text to a kernel library or to PTX, or refuses the program."""
 
 import os
 import re
@@ -9,30 +9,30 @@ from .diagnostics import Diagnostic, Location, SourceMap
 from .errors import Refused, ToolError
 from .rewriting import Rewriter
 
-# Metal's name of a text that does not come from a file.
+# The file name in Metal's messages about a source text that does not come from a file.
 PROGRAM_SOURCE = "program_source"
 
-# The file name of the rewritten text for libclang.
+# The file name of the rewritten text in libclang's locations.
 _PARSED_FILE = "program.clcpp"
 
 _PREFACE = '#include "implementation/prelude.h"\n'
-# As with Metal's compiler every program sees namespace metal, whatever headers
-# the program includes.
+# Metal's compiler declares namespace metal even in programs that include no header.
 _NAMES = '#include "implementation/stdlib.h"\n'
 _PTX_PREFACE = '#include "implementation/target_nvptx.h"\n'
 _LIBRARY_PREFACE = '#include "implementation/thunk.h"\n'
-# From this line on the compiler may rearrange sums, and may assume that no value is
-# a NaN or an infinity.  The headers before this line keep IEEE's rules.
+# After this line, clang may rearrange sums, and may assume that no value is a NaN or an
+# infinity.  The headers are before this line, so clang compiles them by IEEE's rules.
 _FAST_MATH = "#pragma float_control(precise, off)\n"
 
-# Kernels ask for full unrolling because a GPU keeps an array in registers only if
-# all its indices are constants.  On a CPU full unrolling costs compile time and
-# gains nothing; clang unrolls small loops without the pragma.
-_UNROLLED_TO_THE_LAST = re.compile(
+# The pragma for full unrolling is removed from code for the CPU.  A GPU keeps an array in
+# registers only if all its indices are constants, so kernels for GPUs need the pragma.  On a CPU
+# full unrolling costs compile time and makes no kernel faster: clang unrolls small loops anyway.
+_FULL_UNROLLING = re.compile(
     r"^[ \t]*#[ \t]*pragma[ \t]+clang[ \t]+loop[ \t]+unroll[ \t]*\([ \t]*full[ \t]*\)[ \t]*$", re.M
 )
 
-# The rounds of repairs: a repaired operand may be part of another one.
+# How often the program is repaired and parsed again at most.  Nested conditional operators need
+# several rounds, because a repair can make clang refuse the operator around the repaired one.
 _MOST_REPAIRS = 20
 
 _PREPROCESSOR_MESSAGE = re.compile(
@@ -42,11 +42,13 @@ _PREPROCESSOR_MESSAGE = re.compile(
 
 
 class Program:
-    """One source text under one set of options.
+    """A source text with its compiler options.
 
-    path:            the file.
+    path:            the path of the file with the text.
     name:            the file name in messages.
-    include_folders: where #include "..." looks.
+    include_folders: the folders in which #include "..." looks for files.
+    clang:           the path of clang++; None to search for it.
+    fast_math:       whether the compiler may use Metal's fast math.
     """
 
     def __init__(self, path, name, include_folders=(), clang=None, fast_math=True):
@@ -59,7 +61,12 @@ class Program:
             self._text = file.read()
 
     def analyse(self):
-        """Returns (Rewriter, [Kernel]).  Raises Refused."""
+        """Parses and checks the program; returns (Rewriter, [Kernel]).
+
+        Raises:
+          Refused: Metal's compiler would refuse the program.
+          ToolError: clang or libclang is missing or failed.
+        """
         tokens = lexer.tokenize(self._preprocess())
         for token in tokens:
             token.file = self._shown_name(token.file)
@@ -75,7 +82,13 @@ class Program:
         return text, analysis.kernels
 
     def build(self, output, cpu, check_races=False):
-        """Writes the kernel library to the file `output`."""
+        """Compiles the program to a kernel library, a shared object.
+
+        output: the path of the new file.
+        cpu:    the processor for clang's option -march.
+        check_races: whether the library announces its accesses to memory to the executor.
+        Raises the exceptions of analyse().
+        """
         text, kernels = self.analyse()
         with _scratch_folder(output) as folder:
             self._compile(
@@ -90,12 +103,17 @@ class Program:
             )
 
     def build_ptx(self, output, gpu, libdevice=None, whole_simdgroups=False):
-        """Writes the kernels as PTX to the file `output`.
+        """Compiles the program to PTX, the assembly language of NVIDIA's GPUs.
 
-        whole_simdgroups: whether all lanes of a SIMD group reach each simdgroup
-            function.  If so, the kernels need not find out which lanes reach it.
+        output:    the path of the new file.
+        gpu:       the oldest architecture on which the PTX runs, like sm_80.
+        libdevice: the path of CUDA's libdevice.10.bc.  With None, the PTX refers to
+            the functions of libdevice without their code.
+        whole_simdgroups: True promises that all lanes of a SIMD group call each simdgroup
+            function together.  Then the kernels need no code that finds the active lanes.
 
-        Returns [Kernel].  Raises ToolError for features that this target lacks.
+        Returns [Kernel].  Raises the exceptions of analyse(), and ToolError for features
+        that NVIDIA's GPUs lack.
         """
         text, kernels = self.analyse()
         kind = (self.clang, gpu)
@@ -120,8 +138,8 @@ class Program:
         status, printed = toolchain.run(command)
         if status != 0:
             raise ToolError(
-                "clang refuses the program as the front end rewrote it; this is an "
-                "error of the emulator, please report it with the kernel:\n" + printed
+                "clang refuses the program that the front end has rewritten. This is an error "
+                "of the emulator; please report it together with the kernel:\n" + printed
             )
 
     # ---- Preprocessing
@@ -161,14 +179,15 @@ class Program:
                 with open(file, encoding="utf-8", errors="replace") as stream:
                     texts[file] = stream.read()
             except OSError:
-                pass  # names like "<built-in>"
+                pass  # not a file: a name like "<built-in>"
         return texts
 
     # ---- Parsing and code
 
     def _parse(self, text, source_map):
         cindex = toolchain.load_libclang()
-        # analysis imports the package clang, which load_libclang() must have found before.
+        # .analysis imports the Python package clang, so load_libclang() must run first: it
+        # raises ToolError if the package is missing.
         from .analysis import Analysis
 
         options = toolchain.dialect_options(self.fast_math)
@@ -191,13 +210,14 @@ class Program:
         return Analysis(unit, _PARSED_FILE, rewritten_map, source_map, text)
 
     def _refused_conditionals(self, unit, text, rewritten_map):
-        """The tokens ? of the conditional operators that clang refuses, a set.
+        """Returns the set of tokens `?` at which clang has reported an error.
 
-        In MSL the results may be objects of a class in two address spaces.  In C++ for OpenCL these
-        are two types, and clang finds no common one.  The tokens do not show the types, so the
-        rewriter alone cannot know which operators need the change. clang refuses an operator that
-        needs it, and its error has the place.  Only the place is read, not clang's words, which
-        change from release to release.  An operator that clang refuses again has another mistake.
+        In MSL, the two results of a conditional operator may be objects of one class in two
+        address spaces.  In C++ for OpenCL such objects have two types, and clang refuses the
+        operator.  The rewriter sees only tokens, not types, so it cannot find these operators.
+        clang's error has the place of the operator.  The text of the error is not read, because it
+        changes from release to release.  The caller repairs each operator once: if clang still
+        refuses a repaired operator, the program has another mistake.
         """
         places = {
             rewritten_map.token_at(found.location.offset)[0]
@@ -207,9 +227,12 @@ class Program:
         return {place for place in places if text.is_conditional(place)}
 
     def _with_entries(self, text, kernels, entry):
-        """Adds the kernels' entries; returns (text, the text to put after it).
+        """Returns (rewritten text, entries to put after the text).
 
-        entry: a function of a kernel's number and the kernel; returns its entry.
+        The rewritten text contains the entries of explicit instantiations of kernel templates.
+
+        entry: a function that takes the number of a kernel and the Kernel, and returns the
+            text of the kernel's entry.
         """
         anchors = {}
         after = []
@@ -231,7 +254,7 @@ class Program:
 
     def _library_text(self, text, kernels):
         rewritten, after = self._with_entries(text, kernels, codegen.thunk)
-        rewritten = _UNROLLED_TO_THE_LAST.sub("", rewritten)
+        rewritten = _FULL_UNROLLING.sub("", rewritten)
         return "".join(
             [
                 _PREFACE,
@@ -250,7 +273,7 @@ def _scratch_folder(output):
 
 
 def _write(folder, name, text):
-    """Returns the path of a new file in the folder."""
+    """Writes a new file into a folder; returns the path of the file."""
     path = os.path.join(folder, name)
     with open(path, "w", encoding="utf-8", errors="surrogateescape") as file:
         file.write(text)

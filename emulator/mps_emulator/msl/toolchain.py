@@ -1,4 +1,4 @@
-"""Finds clang and libclang, and writes their command lines."""
+"""Finds clang and libclang, and makes the command lines of clang."""
 
 import ctypes.util
 import os
@@ -11,18 +11,18 @@ FOLDER = os.path.dirname(os.path.abspath(__file__))
 METAL_HEADERS = os.path.join(FOLDER, "include", "metal")
 IMPLEMENTATION_HEADERS = os.path.join(FOLDER, "include")
 
-# The front end needs this major version: the AST and the treatment of address
-# spaces differ between versions.
+# The front end needs exactly this major version, because clang's AST and its treatment of
+# address spaces differ between versions.
 CLANG_VERSION = 19
 
 
-# The version of Metal's language that torch asks for on macOS 15, and its C++.
+# torch compiles for version 3.2 of Metal's language on macOS 15.  This version is based on C++14.
 _METAL_VERSION = "-D__METAL_VERSION__=320"
 _CPLUSPLUS = "-std=c++14"
 
 
 def find_clang():
-    """The path of clang++."""
+    """Returns the path of clang++.  Raises ToolError."""
     path = os.environ.get("MPS_EMULATOR_CLANG")
     path = path or shutil.which(f"clang++-{CLANG_VERSION}")
     path = path or shutil.which("clang++")
@@ -35,7 +35,10 @@ def find_clang():
 
 
 def load_libclang():
-    """Imports clang.cindex and makes it load libclang of CLANG_VERSION."""
+    """Returns the module clang.cindex, set up to load libclang of CLANG_VERSION.
+
+    Raises ToolError if the Python package clang or libclang is missing.
+    """
     try:
         from clang import cindex
     except ImportError:
@@ -57,7 +60,10 @@ def load_libclang():
 
 
 def run(command):
-    """Runs a command; returns (exit status, output)."""
+    """Runs a command; returns (exit status, standard output and standard error).
+
+    Raises ToolError if the system cannot start the command.
+    """
     try:
         result = subprocess.run(
             command,
@@ -75,12 +81,12 @@ def run(command):
 def preprocess_command(clang, source, include_folders):
     """The command that prints the preprocessed text of the file `source`.
 
-    Metal's macros are predefined, the host's are not.
+    The macros of Metal's compiler are predefined, and the macros of the host are not.
     """
     command = [
         clang,
         _CPLUSPLUS,
-        # Warnings would mix with the preprocessed text.
+        # clang must print no warnings, because run() joins them with the preprocessed text.
         *"-E -x c++ -undef -nostdinc -nostdinc++ -fno-color-diagnostics -w".split(),
     ]
     command += ["-I" + folder for folder in (METAL_HEADERS, *include_folders)]
@@ -88,7 +94,7 @@ def preprocess_command(clang, source, include_folders):
 
 
 def dialect_options(fast_math):
-    """clang's options for the rewritten text, for parsing and compiling."""
+    """Returns clang's options for parsing and for compiling rewritten text."""
     extensions = (
         "-all",
         "+__opencl_c_generic_address_space",
@@ -103,19 +109,21 @@ def dialect_options(fast_math):
         _METAL_VERSION,
         "-I" + IMPLEMENTATION_HEADERS,
         "-fno-color-diagnostics",
-        # Names functions by the address spaces of the language.  On a GPU, `constant` and `device`
-        # are one address space, so two overloads would get one name.
+        # The symbols of functions contain the address spaces of the language, not those of the
+        # target.  On a GPU `constant` and `device` are the same address space, so two overloads
+        # could otherwise get the same symbol.
         *("-Xclang", "-faddress-space-map-mangling=no"),
-        # Metal's safe mode too contracts products and sums within a statement.
+        # "on" allows fused multiply-adds within a statement.  Metal's safe math allows them too.
         "-ffp-contract=" + ("fast" if fast_math else "on"),
         "-fno-math-errno",
         "-w",
     ]
 
 
-# With these options every access to memory, every index beyond an array or a vector, and every
-# conversion of a float to an integer type that lacks its value calls a function of target_host.h.
-# The library keeps line numbers.  Vectorized accesses are too wide for the functions.
+# With these options, a library calls a function of target_host.h before every access to memory,
+# for every index outside of an array or a vector, and for every conversion of a float to an
+# integer type that cannot represent the float.  The library has line numbers for messages.  No loop
+# is vectorized, because the functions for accesses of memory exist only for up to 16 bytes.
 _CHECK_RACES = """
     -DMSL_CHECK_RACES -fsanitize=thread,array-bounds,float-cast-overflow
     -fno-sanitize-link-runtime
@@ -125,7 +133,7 @@ _CHECK_RACES = """
 
 
 def compile_command(clang, fast_math, cpu, source, output, check_races=False):
-    """The command that compiles rewritten text to a shared object."""
+    """Returns the command that compiles the file `source` of rewritten text to a shared object."""
     command = [clang] + dialect_options(fast_math)
     command.append("-DMSL_CODE")
     if check_races:
@@ -136,7 +144,7 @@ def compile_command(clang, fast_math, cpu, source, output, check_races=False):
         source,
         *("-x", "none", "-o", output),
         *"-shared -nostdlib -Wl,--no-undefined -Wl,-z,relro".split(),
-        # On a processor without an instruction that converts halves, libgcc converts them.
+        # If the processor has no instruction that converts halves, clang calls libgcc for that.
         *"-l:libm.so.6 -l:libc.so.6 -lgcc".split(),
     ]
     if shutil.which(f"ld.lld-{CLANG_VERSION}"):
@@ -145,11 +153,12 @@ def compile_command(clang, fast_math, cpu, source, output, check_races=False):
 
 
 def nvptx_ir_command(clang, gpu, fast_math, source, output, libdevice, whole_simdgroups):
-    """The command that compiles rewritten text to LLVM's IR, without optimization.
+    """Returns the command that compiles rewritten text to LLVM's IR, without optimization.
 
-    gpu:       an architecture, like sm_80.
-    libdevice: the path of libdevice.10.bc; with None the IR keeps references to
-               its mathematical functions.
+    gpu:       the architecture, like sm_80.
+    libdevice: the path of libdevice.10.bc.  With None, the IR refers to the functions of
+               libdevice without their code.
+    whole_simdgroups: the argument of Program.build_ptx().
     """
     command = [clang] + dialect_options(fast_math)
     command += _nvptx_options(gpu)
@@ -165,11 +174,12 @@ def nvptx_ir_command(clang, gpu, fast_math, source, output, libdevice, whole_sim
 
 
 def ptx_command(clang, gpu, fast_math, source, output):
-    """The command that compiles LLVM's IR to PTX, the assembly of NVIDIA's GPUs."""
+    """Returns the command that compiles LLVM's IR to PTX."""
     command = [clang, "-x", "ir", "-w"] + _nvptx_options(gpu)
-    # Apple's compiler inlines all functions.  A call of PTX passes a large argument in memory.
+    # Inlines all functions, as Apple's compiler does.  A call in PTX would pass large arguments
+    # through memory.
     command += ["-mllvm", "-inline-threshold=1000000"]
-    if fast_math:  # x / y within 2 ulp
+    if fast_math:  # the error of x / y may be 2 units in the last place
         command += ["-mllvm", "-nvptx-prec-divf32=1"]
     return command + ["-S", source, "-o", output]
 

@@ -1,9 +1,9 @@
-"""Reads kernels out of clang's AST and refuses what Metal refuses.
+"""Reads the kernels from clang's AST, and refuses programs that Metal's compiler refuses.
 
-clang has refused most errors already.  The analysis checks the rules that C++
-for OpenCL does not have: every pointer names its address space, no conversion
-leads from `device` to `constant`, variables at program scope are constant,
-kernel parameters are of certain types, and no function is recursive.
+clang itself refuses most wrong programs.  The analysis checks the rules of MSL that C++
+for OpenCL does not have: every pointer names its address space, no `device` pointer is
+converted to a `constant` pointer, variables at program scope are constant, only some types
+are allowed for a kernel's parameters, and no function is recursive.
 """
 
 from clang.cindex import CursorKind
@@ -26,22 +26,26 @@ _REFERENCES = (CursorKind.CALL_EXPR, CursorKind.DECL_REF_EXPR, CursorKind.MEMBER
 
 
 class Analysis:
-    """One parse of a rewritten program.
+    """The analysis of a rewritten program.  The constructor runs it.
 
-    unit:       the translation unit.
-    main_file:  the name of the rewritten text.
-    rewritten:  the diagnostics.RewrittenMap.
-    source_map: the diagnostics.SourceMap.
-    rewriter:   the rewriter.Rewriter.
+    unit:       libclang's translation unit of the program.
+    main_file:  the file name of the rewritten text in the unit.
+    rewritten:  the diagnostics.RewrittenMap of the rewritten text.
+    source_map: the diagnostics.SourceMap of the program.
+    rewriter:   the rewriting.Rewriter of the program.
 
-    `errors`, `kernels` and `suspending_calls` are the results.
+    Results:
+    errors:           a list of diagnostics.Diagnostic.  If it is not empty, the other
+                      results are not complete.
+    kernels:          a list of kernels.Kernel.
+    suspending_calls: a list of functions.Call.
     """
 
     def __init__(self, unit, main_file, rewritten, source_map, rewriter):
         self._rewriter = rewriter
         self._report = Report(main_file, rewritten, source_map)
         self._functions = Functions(self._report)
-        self._instances = {}  # {number of an instantiation: cursor}
+        self._instances = {}  # {Instantiation.number: cursor of the function}
         self.errors = self._report.errors
         self.kernels = []
         self.suspending_calls = []
@@ -59,8 +63,8 @@ class Analysis:
             if self._report.is_of_program(cursor.location):
                 self._examine(cursor)
         self._find_kernels()
-        # The walk finds an instance of a function template at a call, and may find further
-        # instances in its body.
+        # The loop examines instances of function templates.  A call in one instance can lead to
+        # other instances, so the loop repeats until there is no new one.
         while todo := [f for f in self._functions.all() if not f.examined]:
             for function in todo:
                 self._examine_function(function)
@@ -100,11 +104,11 @@ class Analysis:
             self._examine(child, function)
 
     def _examine(self, cursor, function=None, role=None):
-        """Checks a cursor and everything in it.
+        """Checks a cursor and all cursors in it.
 
-        function: the functions.Function whose body contains the cursor.
-        role:     "cast" for the operand of a cast, "object" for the object of a
-                  member call, else None.
+        function: the functions.Function whose body contains the cursor, or None.
+        role:     "cast" if the cursor is the operand of a cast, "object" if it is the
+                  object of a member call, None otherwise.
         """
         kind = cursor.kind
         if kind in _FUNCTIONS:
@@ -135,9 +139,10 @@ class Analysis:
             self._examine(child, function, child_role)
 
     def _find_instance(self, cursor):
-        """Notes the instance that a static assertion of the rewriter names.
+        """Notes the kernel instance that a static assertion of the rewriter names.
 
-        The rewriter puts this assertion after each explicit instantiation.
+        After each explicit instantiation, the rewriter has put such an assertion.
+        cursor: a static assertion of the rewriter, or one of the program.
         """
         children = list(cursor.get_children())
         if len(children) != 2:
@@ -154,7 +159,7 @@ class Analysis:
 
 
 def _is_operator_of_class(call):
-    """Whether the cursor calls a member operator, whose left operand is the object."""
+    """Whether the cursor is an expression like a + b that calls a member function of a."""
     referenced = call.referenced
     return (
         referenced is not None

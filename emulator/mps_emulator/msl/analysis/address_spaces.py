@@ -1,6 +1,6 @@
-"""Metal's rules for the address spaces of variables, pointers and conversions.
+"""Checks Metal's rules for the address spaces of variables, pointers and conversions.
 
-`report` is the report.Report that receives the errors.
+The argument `report` of these functions is the report.Report that receives the errors.
 """
 
 from clang.cindex import CursorKind, StorageClass, TypeKind
@@ -21,14 +21,14 @@ _PROGRAM_SCOPES = (
 
 
 def check_variable(report, cursor, function, is_constant):
-    """Checks a variable, parameter or field.
+    """Checks the declaration of a variable, a parameter or a field.
 
-    function:    the functions.Function whose body contains it, or None.
-    is_constant: Rewriter.is_constant.
+    function:    the functions.Function whose body contains the declaration, or None.
+    is_constant: the method Rewriter.is_constant().
     """
     if cursor.kind == CursorKind.VAR_DECL:
         if cursor.spelling.startswith(("__range", "__begin", "__end")):
-            return  # the hidden variable of a range-based for
+            return  # a variable that clang adds to a range-based for
         annotations = types.annotations_of(cursor)
         if "threadgroup" in annotations:
             _place_in_threadgroup_memory(report, cursor, function)
@@ -46,7 +46,7 @@ def _check_program_scope(report, cursor, annotations, is_constant):
             "the emulator does not support Metal's bindings at program scope: "
             f"make '{cursor.spelling}' a parameter of the kernel",
         )
-    # clang puts such a variable into constant memory even without the word `constant`.
+    # clang puts variables at program scope into constant memory even without the word `constant`.
     elif types.space_of_elements(cursor.type) != types.CONSTANT or not is_constant(
         report.token_at(cursor.location.offset)
     ):
@@ -69,11 +69,16 @@ def _place_in_threadgroup_memory(report, cursor, function):
 
 
 def check_pointers(report, cursor, checked):
-    """Refuses a type with a pointer or reference that names no address space."""
+    """Refuses a type if a pointer or reference in it names no address space.
+
+    cursor:  the place of the error.
+    checked: the type.
+    """
     for pointer in types.pointers_of(checked):
         pointee = pointer.get_pointee()
         what = "pointer" if types.kind_of(pointer) == TypeKind.POINTER else "reference"
-        # Metal's compiler takes `device float *&p`, a reference to a pointer in thread memory.
+        # Metal's compiler accepts `device float *&p`: a reference to a pointer needs no address
+        # space.
         if what == "reference" and types.kind_of(pointee.get_canonical()) == TypeKind.POINTER:
             continue
         if types.space_of_elements(pointee) in (types.DEFAULT, types.GENERIC):
@@ -84,14 +89,14 @@ def check_pointers(report, cursor, checked):
 def check_conversion(report, cursor, role):
     """Checks an expression that may be an implicit conversion.
 
-    role: the role of the expression, see Analysis._examine().
+    role: the argument `role` of Analysis._examine().
     """
     children = list(cursor.get_children())
     if len(children) != 1:
         return
     to, origin = cursor.type, children[0].type
-    # The rewriter lets a member function for `device` objects take `constant` objects too. So the
-    # object of a member call may need a conversion.
+    # Member functions for `constant` objects are rewritten like those for `device` objects (see
+    # names.METHOD_SPACES).  So a call of such a member function may convert its object.
     if (
         role != "object"
         and types.space_of(to) == types.CONSTANT
@@ -114,7 +119,10 @@ def check_conversion(report, cursor, role):
 
 
 def check_cast(report, cursor):
-    """Checks an explicit cast; returns whether Metal accepts the cast."""
+    """Checks an explicit cast between pointers.
+
+    Returns False if the cast changes the address space, which Metal refuses.
+    """
     if types.kind_of(cursor.type) != TypeKind.POINTER:
         return True
     check_pointers(report, cursor, cursor.type)

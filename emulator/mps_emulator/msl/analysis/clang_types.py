@@ -1,4 +1,7 @@
-"""The analysis's queries to libclang about types and declarations."""
+"""Answers questions about libclang's types and declarations.
+
+The argument `checked` of these functions is a clang.cindex.Type.
+"""
 
 import re
 
@@ -7,7 +10,7 @@ from clang.cindex import CursorKind, TypeKind
 from ..diagnostics import in_metal_words
 from ..rewriting.names import ANNOTATION
 
-# Values of clang::LangAS; libclang returns them as numbers.
+# The values of the enumeration clang::LangAS in clang 19.
 DEFAULT = 0
 CONSTANT = 1  # opencl_global
 THREADGROUP = 2
@@ -15,7 +18,7 @@ THREAD = 4
 GENERIC = 5
 DEVICE = 6  # opencl_global_device
 
-# clang's name of bfloat, a type for which libclang has no kind.
+# clang's name of the type bfloat.  libclang's enumeration of kinds lacks this type.
 BFLOAT = "__bf16"
 
 REFERENCES = (TypeKind.LVALUEREFERENCE, TypeKind.RVALUEREFERENCE)
@@ -28,7 +31,7 @@ _ARRAYS = (
 
 
 def kind_of(checked):
-    """A type's kind; None for a kind that the Python package clang does not know."""
+    """The kind of a type, or None if the Python package clang has no name for the kind."""
     try:
         return checked.kind
     except ValueError:
@@ -40,7 +43,7 @@ def is_array(checked):
 
 
 def _element_type(checked):
-    """The innermost element type of an array, which may be an array of arrays."""
+    """The type of the elements of an array of any dimension; the type itself if it is no array."""
     checked = checked.get_canonical()
     while is_array(checked):
         checked = checked.get_array_element_type().get_canonical()
@@ -48,18 +51,18 @@ def _element_type(checked):
 
 
 def _address_space(checked):
-    # Without a type libclang would dereference a null pointer.
+    # For an invalid type, libclang's get_address_space() would dereference a null pointer.
     return DEFAULT if kind_of(checked) == TypeKind.INVALID else checked.get_address_space()
 
 
 def space_of(checked):
-    """The address space that a pointer points to, or that a glvalue lies in."""
+    """The address space of a pointer's pointee; for other types, of an object of the type."""
     is_pointer = kind_of(checked) == TypeKind.POINTER
     return _address_space(checked.get_pointee() if is_pointer else checked)
 
 
 def space_of_elements(checked):
-    # clang puts the elements' qualifiers on the array; libclang's element type lacks them.
+    # In clang, the address space of an array's elements is a qualifier of the array's type.
     return (
         _address_space(checked)
         or _address_space(checked.get_canonical())
@@ -73,9 +76,9 @@ def has_const_elements(checked):
 
 
 def pointers_of(checked):
-    """The pointers and references in a type, the outermost first.
+    """Yields the pointers and references of a type, from the outermost to the innermost.
 
-    The list ends before a pointer to a function.
+    Stops at a pointer to a function, without it.
     """
     while True:
         checked = _element_type(checked)
@@ -89,7 +92,7 @@ def pointers_of(checked):
 
 
 def plain_type(checked):
-    """A parameter's type in the program's spelling."""
+    """The text of a parameter's type in MSL."""
     return in_metal_words(checked.spelling.replace("__private ", ""))
 
 
@@ -100,7 +103,7 @@ def annotations_of(cursor):
     return {name: value for name, _, value in parts}
 
 
-# clang's names of types, without qualifiers.
+# {clang's name of a type without qualifiers: MSL's name}.
 _NUMBERS = {
     **{name: name for name in "float half bool char short int long".split()},
     **{"unsigned " + name: "u" + name for name in "char short int long".split()},
@@ -115,7 +118,7 @@ _QUALIFIER = re.compile(
 
 
 def numbers_of(element):
-    """The value of kernels.Parameter.numbers for a type."""
+    """The value of kernels.Parameter.numbers for a pointee of this type."""
     element = element.get_canonical()
     name = _QUALIFIER.sub("", element.spelling).strip()
     atomic = _ATOMIC.fullmatch(name)

@@ -1,4 +1,4 @@
-"""The program's functions and their calls."""
+"""Collects the program's functions and the calls between them."""
 
 import dataclasses
 
@@ -25,16 +25,18 @@ class Function:
         self.examined = False
         self.calls = {}  # {key: (Function, cursor of a call)}
         self.sites = []  # (Function, cursor) of every call
-        self.suspends = False  # whether the function reaches a barrier or a simdgroup function
+        # Whether the function calls a barrier or a simdgroup function, directly or through other
+        # functions.
+        self.suspends = False
         self.threadgroup_bytes = 0
 
 
 @dataclasses.dataclass
 class Call:
-    """A call of a function that suspends its thread.
+    """A call of a function of the program that calls a barrier or a simdgroup function.
 
-    first, last: the tokens of the call expression.
-    is_void:     whether the call has no value.
+    first, last: the numbers of the call's first and last token.
+    is_void:     whether the function returns void.
     """
 
     first: int
@@ -43,7 +45,7 @@ class Call:
 
 
 class Functions:
-    """The functions that the walk met, and the calls between them."""
+    """The functions that the analysis has found, and the calls between them."""
 
     def __init__(self, report):
         self._report = report
@@ -59,7 +61,10 @@ class Functions:
         return list(self._functions.values())
 
     def note_reference(self, cursor, function):
-        """Notes the function or variable that a cursor in the body of `function` names."""
+        """Notes that `function` calls or names another function.
+
+        cursor: a reference in the body of `function`.  References to variables are ignored.
+        """
         referenced = cursor.referenced
         if referenced is None:
             return
@@ -80,7 +85,7 @@ class Functions:
                 self._report.error(cursor, "a kernel cannot be called from a function")
 
     def check_calls(self):
-        """Refuses recursion, and marks each function whose callees reach a barrier."""
+        """Refuses recursion, and sets Function.suspends of all callers of suspending functions."""
         state = {}
 
         def visit(function):
@@ -89,9 +94,9 @@ class Functions:
                 if state.get(called.key) == "open":
                     self._report.error(
                         call,
-                        f"recursive call of '{called.cursor.spelling}': a GPU needs a pipeline "
-                        "with a larger maxCallStackDepth for it, and the emulator "
-                        "does not support it",
+                        f"recursive call of '{called.cursor.spelling}': Metal allows recursion "
+                        "only in a pipeline with a larger maxCallStackDepth, and the emulator "
+                        "does not support such pipelines",
                     )
                 elif called.key not in state:
                     visit(called)
@@ -103,10 +108,11 @@ class Functions:
                 visit(function)
 
     def suspending_calls(self):
-        """The list of Calls that suspend, except those that return a reference.
+        """Returns the list of Calls of suspending functions.
 
-        The instances of a template share their text, so the list leaves out a call
-        that has a value in one instance and none in another.
+        Calls that return a reference are not in the list.  The instances of a template
+        share one text.  So the list also lacks a call that returns void in one instance
+        and a value in another.
         """
         found = {}
         for function in self.all():
@@ -130,6 +136,6 @@ def definition_of(cursor):
 
 
 def _is_implicit(cursor):
-    """Whether clang generated the member, which then has the place of its class."""
+    """Whether clang generated a member function.  Its place is then the place of its class."""
     parent = cursor.semantic_parent
     return parent is not None and cursor.location.offset == parent.location.offset

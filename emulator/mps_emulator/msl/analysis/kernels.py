@@ -1,4 +1,4 @@
-"""Kernels: their names, parameters and limits."""
+"""Reads the names, parameters and limits of kernels."""
 
 import dataclasses
 
@@ -12,7 +12,7 @@ MAX_BUFFERS = 31
 MAX_THREADGROUP_BYTES = 32768
 MAX_THREADS_PER_THREADGROUP = 1024
 
-# Built-in parameters whose types must be equal.
+# Groups of built-in parameters.  All parameters of a group must have the same type.
 _OF_ONE_TYPE = (
     ("thread_position_in_grid", "threads_per_grid"),
     (
@@ -25,19 +25,21 @@ _OF_ONE_TYPE = (
 
 @dataclasses.dataclass
 class Parameter:
-    """One parameter of a kernel.
+    """A parameter of a kernel.
 
     kind:         "buffer", "threadgroup" or "builtin".
-    index:        i of [[buffer(i)]] or [[threadgroup(i)]].
-    builtin:      the attribute's name, for kind "builtin".
-    components:   1 to 3, for kind "builtin".
-    scalar:       "uint" or "ushort", for kind "builtin".
+    index:        the i of [[buffer(i)]] or [[threadgroup(i)]].
+    builtin:      the name of the attribute, if the kind is "builtin".
+    components:   1 for a scalar, or 2 or 3 for a vector, if the kind is "builtin".
+    scalar:       "uint" or "ushort", if the kind is "builtin".
+    writable:     whether the kernel may write to the buffer.
+    by_reference: whether the parameter is a reference, not a pointer.
     constant:     whether the parameter points to `constant` memory.
     element_size: the size of the pointee, in bytes.
     alignment:    the alignment of the pointee, in bytes.
-    numbers:      the scalar type of which the pointee consists, like "float" or
-        "uint": of a number, vector, atomic, or structure of one such type.  None
-        for any other pointee.
+    numbers:      the type of all scalars in the pointee, like "float" or "uint".  The
+        pointee may be a scalar, a vector, an atomic, or a structure of these.  None
+        for other pointees, and if the scalars are of several types.
     """
 
     name: str
@@ -59,9 +61,12 @@ class Parameter:
 class Kernel:
     """A kernel function, or one instance of a kernel template.
 
-    function:       an expression for the function's address.
-    instantiation:  the number of its rewriter.Instantiation.
-    limits_threads: whether the source gives max_total_threads.
+    name:           the name by which the host finds the kernel.
+    function:       a C++ expression for the function's address.
+    cursor:         libclang's cursor of the function.
+    instantiation:  the number of the kernel's instantiations.Instantiation, or None.
+    limits_threads: whether the source has [[max_total_threads_per_threadgroup]].
+    suspends:       whether the kernel can reach a barrier or a simdgroup function.
     """
 
     name: str
@@ -76,9 +81,10 @@ class Kernel:
 
 
 def read_kernel(report, function, instantiation):
-    """The Kernel of a functions.Function that has been examined.
+    """Returns the Kernel for a functions.Function, and reports its errors.
 
-    instantiation: the kernel's rewriter.Instantiation, or None.
+    function:      a kernel function that the analysis has examined already.
+    instantiation: the kernel's instantiations.Instantiation, or None.
     """
     cursor = function.cursor
     annotations = types.annotations_of(cursor)
@@ -123,7 +129,10 @@ def _qualified_name(cursor):
 
 
 def _values(cursor):
-    """The enumerators that the rewriter put into a function's body, {name: value}."""
+    """Returns the enumerators that the rewriter put into a function's body, {name: value}.
+
+    attributes.Attributes makes one for each attribute whose argument is an expression.
+    """
     return {
         inner.spelling: inner.enum_value
         for child in cursor.get_children()
@@ -134,7 +143,7 @@ def _values(cursor):
 
 
 def _number(text, values):
-    """The value of a number, or of an enumerator of the rewriter."""
+    """The value of an attribute's argument: a number, or the name of an enumerator."""
     return values[text] if text in values else int(text, 0)
 
 
@@ -200,10 +209,10 @@ def _read_parameter(report, cursor, values):
 
 
 def _pointee(checked):
-    """The pointee of a parameter's type, None where the type is no pointer.
+    """Returns the pointee of a parameter's type, or None if the type is no pointer.
 
-    A parameter declared as an array points to its first element; libclang keeps
-    the array type, and the array is then the pointee.
+    In C++ a parameter that is declared as an array is a pointer.  libclang's type of such
+    a parameter is the array, and this function returns the array.
     """
     if types.is_array(checked):
         return checked if types.space_of_elements(checked) not in (0, types.THREAD) else None
@@ -266,7 +275,7 @@ def _read_builtin(report, cursor, attribute):
 
 
 def _check_builtin_types(report, kernel):
-    """Checks that the types of built-in parameters match as Metal requires."""
+    """Reports an error if the types of built-in parameters do not match as Metal requires."""
     by_name = {p.builtin: p for p in kernel.parameters if p.kind == "builtin"}
 
     def of(group):

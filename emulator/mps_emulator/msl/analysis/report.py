@@ -1,14 +1,14 @@
-"""The errors of one parse, with their places in the program."""
+"""Collects the errors of a program, with their places in the original text."""
 
 from ..diagnostics import Diagnostic, in_metal_words
 
 
 class Report:
-    """Collects errors.
+    """The errors of a program.
 
-    main_file:  the name of the rewritten text.
-    rewritten:  the diagnostics.RewrittenMap.
-    source_map: the diagnostics.SourceMap.
+    main_file:  the file name of the rewritten text in libclang's locations.
+    rewritten:  the diagnostics.RewrittenMap of the rewritten text.
+    source_map: the diagnostics.SourceMap of the program.
     """
 
     def __init__(self, main_file, rewritten, source_map):
@@ -19,7 +19,7 @@ class Report:
         self.errors = []
 
     def is_of_program(self, location):
-        """Whether a place lies in the program, not in the emulator's headers."""
+        """Whether a location of libclang is in the program, not in the emulator's headers."""
         return location.file is not None and location.file.name == self._main_file
 
     def token_at(self, offset):
@@ -29,15 +29,18 @@ class Report:
         return self._source_map.locate(*self._rewritten.token_at(location.offset))
 
     def error(self, cursor, message):
-        """Adds an error, once for a place and message; returns its Diagnostic."""
+        """Adds an error at a cursor, and returns its Diagnostic.
+
+        If the same error is already there, returns the earlier Diagnostic.
+        """
         return self._add(self.locate(cursor.location), message)[0]
 
     def refuse(self, cursor, message):
-        """Adds an error and returns None, which the caller returns as its failure."""
+        """Adds an error and returns None, for callers that return None after an error."""
         self.error(cursor, message)
 
     def _add(self, place, message):
-        """Returns (the Diagnostic, whether it is new)."""
+        """Adds an error; returns (its Diagnostic, whether the error was not there before)."""
         key = (str(place), message)
         is_new = key not in self._reported
         if is_new:
@@ -45,7 +48,7 @@ class Report:
             self.errors.append(self._reported[key])
         return self._reported[key], is_new
 
-    # ---- What clang refuses
+    # ---- clang's errors
 
     def add_clang_errors(self, diagnostics):
         for found in diagnostics:
@@ -53,9 +56,10 @@ class Report:
                 self._add_clang_error(found)
 
     def _is_cplusplus17_only(self, found):
-        """Whether a warning names a C++17 feature that is no extension of C++14 either.
+        """Whether a warning is about a C++17 feature that Metal's compiler refuses.
 
-        clang reads every program as C++17 and warns of each of its features.
+        The front end's clang reads every program as C++17, and warns of each feature of C++17.
+        Metal's compiler reads C++14, and accepts some of these features as extensions.
         """
         return (
             found.option == "-Wpre-c++17-compat"
@@ -68,7 +72,7 @@ class Report:
 
     def _add_clang_error(self, found):
         if "__msl_instance" in found.spelling and self.errors:
-            return  # the emulator uses an instance that clang has refused before
+            return  # an error in text of the rewriter that names a refused instance again
         in_program = [
             (self.locate(part.location), part.spelling)
             for part in [found, *found.children]
@@ -76,8 +80,8 @@ class Report:
             and not part.spelling.startswith("in file included from")
         ]
         if not in_program:
-            # clang names the place that entered a header only once, and "too many
-            # errors" has no place.
+            # If several errors are in a header, clang gives the place in the program only for the
+            # first of them.  The error "too many errors" has no place.
             if self.errors or found.location.file is None:
                 return
             raise AssertionError(
@@ -97,7 +101,7 @@ class Report:
 
 
 def _without_requirement(message):
-    """The message of a static assertion, without its condition."""
+    """Removes the condition from clang's message for a failed static assertion."""
     if message.startswith("static assertion failed"):
         _, separator, text = message.partition("': ")
         return text if separator and text else "static assertion failed"

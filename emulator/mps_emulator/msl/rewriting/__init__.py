@@ -1,16 +1,20 @@
-"""Rewrites MSL's own syntax as C++ for OpenCL that clang understands.
+"""Rewrites the syntax that only MSL has as C++ for OpenCL, which clang understands.
 
-The steps work on tokens and need no types.  Line breaks stay, so that clang's line
-numbers are the program's.  The steps:
+The steps work on tokens, without knowledge of types.  They keep all line breaks, so that
+clang's line numbers are those of the program.  The steps:
 
-``words``                  refuses words that MSL lacks, renames others;
-``attributes``             brings attributes in [[ ]] into clang's AST;
-``instantiations``         brings instances of kernel templates into the AST;
-``methods``                gives each member function an address space, `thread`
-                           by default;
-``threadgroup_variables``  takes threadgroup variables from the executor;
-``vectors``                turns constructors and conversions into calls of
-                           functions in include/implementation/prelude.h.
+``words``                  refuses words of C++ that MSL lacks, and renames words that are
+                           reserved in C++ for OpenCL;
+``attributes``             replaces attributes in [[ ]] by annotations, which clang's AST
+                           has;
+``instantiations``         adds assertions that name the instances of kernel templates in
+                           clang's AST;
+``methods``                gives each member function the keyword for the address space
+                           of its object, `thread` by default;
+``threadgroup_variables``  replaces threadgroup variables by references to memory that
+                           the executor allocates;
+``vectors``                replaces constructors and conversions by calls of functions
+                           in include/implementation/prelude.h.
 """
 
 from .attributes import Attributes
@@ -24,10 +28,14 @@ from .words import Words
 
 
 class Rewriter:
-    """Rewrites one list of tokens.
+    """Rewrites a program.  The constructor runs all steps.
 
-    The constructor runs all steps.  `errors` holds their refusals; the analysis
-    and the code generation read `instantiations`.
+    tokens:     the program, a list of lexer.Token.
+    source_map: the diagnostics.SourceMap of the tokens.
+
+    Attributes:
+    errors:         the errors that the steps have found, a list of diagnostics.Diagnostic.
+    instantiations: a list of instantiations.Instantiation.
     """
 
     def __init__(self, tokens, source_map):
@@ -50,25 +58,25 @@ class Rewriter:
     def instantiations(self):
         return list(self._instantiations.values())
 
-    def emit(self, behind_instantiations=None):
-        """Returns (text, RewrittenMap).
+    def emit(self, after_instantiations=None):
+        """Returns (the rewritten text, its diagnostics.RewrittenMap).
 
-        behind_instantiations: the text behind each explicit instantiation, by
-            number; by default an assertion that names the function.
+        after_instantiations: {number of an explicit instantiation: the text to put after it}.
+            None to put the assertions there that name the instances.
         """
-        behind = {}
+        after = {}
         for index, instantiation in self._instantiations.items():
-            if behind_instantiations is None:
+            if after_instantiations is None:
                 text = instantiation.assertion
             else:
-                text = behind_instantiations[instantiation.number]
-            behind[index] = (text, instantiation.token)
-        return self._edits.emit(behind)
+                text = after_instantiations[instantiation.number]
+            after[index] = (text, instantiation.token)
+        return self._edits.emit(after)
 
     def is_constant(self, name):
-        """Whether the declaration of a variable, token `name`, says `constant`.
+        """Whether the variable that is declared at token `name` has the qualifier `constant`.
 
-        The variable itself must be constant, not its pointee.
+        False if only the variable's pointee has this qualifier.
         """
         s = self._edits.structure
         stops = ("constant", "*", "&", "&&", ";", "{", "}")
@@ -78,11 +86,14 @@ class Rewriter:
     # ---- The repair after clang's parse
 
     def is_conditional(self, index):
-        """Whether a token is the ? of a conditional operator."""
+        """Whether token `index` is the ? of a conditional operator."""
         return self._edits.structure.text(index) == "?"
 
     def take_operands_by_value(self, question):
-        """Makes both results of a conditional operator, token `question`, values."""
+        """Makes copies of both results of the conditional operator whose ? is token `question`.
+
+        The copies are in no address space, so they have the same type.
+        """
         s = self._edits.structure
         begin = question + 1
         for _ in range(2):
@@ -91,10 +102,13 @@ class Rewriter:
             self._edits.insert_after(end - 1, ")")
             begin = end + 1
 
-    # ---- The calls that suspend
+    # ---- Calls of functions that suspend their thread
 
     def mark_call(self, first, last, is_void):
-        """Announces the call in tokens [first, last] to the executor."""
+        """Adds calls that tell the executor when the call in tokens [first, last] begins and ends.
+
+        is_void: whether the called function returns void.
+        """
         token = self._edits.tokens[first]
         column = self._edits.source_map.locate(first).column
         enter = f"::__msl::target::enter_call({token.line}ul << 32 | {column})"

@@ -1,4 +1,4 @@
-"""Turns attributes in [[ ]] into annotations, which clang's AST keeps."""
+"""Replaces attributes in [[ ]] by annotations, because clang's AST has only annotations."""
 
 from . import names
 from .edits import Step
@@ -60,7 +60,7 @@ class Attributes(Step):
         self._edits.replace(begin, " ".join(words))
 
     def _parameter_annotation(self, name, at, arguments, begin):
-        """The annotation for an attribute, None where the AST needs none."""
+        """Returns the text of the annotation for a parameter's attribute, or None for none."""
         if name in names.BUILTINS:
             return "builtin:" + name
         if name in ("buffer", "threadgroup"):
@@ -75,16 +75,19 @@ class Attributes(Step):
         return None
 
     def _value(self, at, arguments, body):
-        """An attribute's number: a literal, or the name of an enumerator.
+        """Returns an attribute's number as text: a literal, or the name of a new enumerator.
 
-        An expression, perhaps of template parameters, becomes an enumerator in
-        the function's body, where clang evaluates it.
+        If the argument is an expression, its value can depend on template parameters.  So the
+        function defines an enumerator with this value at the begin of the function's body, and
+        clang evaluates the expression.
+
+        body: the token { of the function's body, or None for a declaration.
         """
         begin, end = arguments or (at, at)
         if end - begin == 1 and self._tokens[begin].kind == "number":
             return self._tokens[begin].text.rstrip("uUlL")
         if body is None:
-            return "0"  # a declaration: the definition has the value
+            return "0"  # The value in a declaration is not used, only that in the definition.
         name = f"__msl_value_{self._values}"
         self._values += 1
         text = self._structure.joined(begin, end)
@@ -92,7 +95,7 @@ class Attributes(Step):
         return name
 
     def _body_of_parameter(self, index):
-        """The { of the function whose parameter is at `index`."""
+        """Returns the token { of the function of which token `index` is in a parameter, or None."""
         s = self._structure
         opening = None
         for position in s.backwards(index):
@@ -106,7 +109,7 @@ class Attributes(Step):
         return after if s.text(after) == "{" else None
 
     def _body_after(self, index):
-        """The { of the function whose declaration goes on at `index`."""
+        """Returns the token { of the function whose head contains token `index`, or None."""
         s = self._structure
         for position in s.forwards(index, len(self._tokens)):
             if s.text(position) in (";", "{"):
@@ -140,7 +143,10 @@ def parse_attributes(structure, begin, end):
 
 
 def string_argument(tokens, arguments):
-    """The string argument of an attribute."""
+    """Returns the text of an attribute's string argument, without quotes.
+
+    arguments: (begin, end) of the argument's tokens, or None.
+    """
     begin, end = arguments or (0, 0)
     parts = [token.text[1:-1] for token in tokens[begin:end] if token.kind == "string"]
     return "".join(parts)

@@ -1,4 +1,4 @@
-"""Changes to a list of tokens, and the resulting text."""
+"""Collects changes of a list of tokens, and writes the changed text."""
 
 from ..diagnostics import Diagnostic, RewrittenMap
 from . import names
@@ -8,12 +8,13 @@ from .structure import Structure
 class Edits:
     """The changes that the steps of the rewriting make.
 
-    tokens:     a list of lexer.Token.
-    source_map: a diagnostics.SourceMap of them.
-    structure:  the Structure of them.
-    errors:     the refusals, a list of diagnostics.Diagnostic.
-    claimed:    numbers of the tokens that the last step, Words.rename(), must
-                leave alone.
+    tokens:     the program, a list of lexer.Token.
+    source_map: the diagnostics.SourceMap of the tokens.
+    structure:  the Structure of the tokens.
+    errors:     the errors that the steps have found, a list of diagnostics.Diagnostic.
+    claimed:    the numbers of the tokens that an earlier step has rewritten.  The last
+                step, Words.rename(), does not change these tokens.
+    replaced:   for each token the text that replaces it, or None.
     """
 
     def __init__(self, tokens, source_map):
@@ -27,7 +28,7 @@ class Edits:
         self._suffixes = {}  # {index: [(text, index of the origin), ...]}
 
     def error(self, index, message):
-        """Refuses the program because of token `index`."""
+        """Adds an error at token `index`."""
         location = self.source_map.locate(index)
         self.errors.append(Diagnostic(location, message))
 
@@ -41,19 +42,19 @@ class Edits:
             self.claimed.add(index)
 
     def insert_before(self, index, text):
-        """Inserts text before a token, and before the texts inserted earlier."""
+        """Inserts text before a token, and before all texts that are already inserted there."""
         self._prefixes.setdefault(index, []).append(text)
 
     def insert_after(self, index, text, origin=None):
-        """Inserts text after a token, and after the texts inserted earlier.
+        """Inserts text after a token, and after all texts that are already inserted there.
 
-        origin: the token whose place errors in `text` get.
+        origin: the token whose place is reported for errors in `text`; by default token `index`.
         """
         origin = index if origin is None else origin
         self._suffixes.setdefault(index, []).append((text, origin))
 
     def spelling(self, indices):
-        """The rewritten text of tokens, on one line."""
+        """Returns the text of the tokens `indices` with all words renamed, on one line."""
         words = []
         for index in indices:
             text = self.structure.text(index)
@@ -62,11 +63,10 @@ class Edits:
             words.append(text)
         return " ".join(words)
 
-    def emit(self, behind):
-        """Returns (text, RewrittenMap).
+    def emit(self, after):
+        """Returns (the changed text, its diagnostics.RewrittenMap).
 
-        behind: {token: (text, token whose place errors in it get)}, put after
-            all other text at a token.
+        after: {index: (text, origin)}, more texts to insert as insert_after() does.
         """
         pieces = []
         offsets = []
@@ -77,10 +77,10 @@ class Edits:
             nonlocal length
             if text:
                 offsets.append(length)
-                # White space begins where the token before it ends.
+                # The begin of white space is also the end of the token before it.
                 origins.append((origin, is_space and origin > 0))
                 pieces.append(text)
-                # libclang counts bytes.
+                # libclang's offsets count bytes, not characters.
                 length += len(text.encode(errors="surrogateescape"))
 
         for index, token in enumerate(self.tokens):
@@ -91,8 +91,8 @@ class Edits:
             add(token.text if replaced is None else replaced, index)
             for suffix, origin in self._suffixes.get(index, ()):
                 add(suffix, origin)
-            if index in behind:
-                add(*behind[index])
+            if index in after:
+                add(*after[index])
         add("\n", max(len(self.tokens) - 1, 0))
         return "".join(pieces), RewrittenMap(offsets, origins)
 

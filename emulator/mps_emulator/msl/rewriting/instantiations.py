@@ -11,9 +11,10 @@ from .edits import Step
 class Instantiation:
     """An explicit instantiation of a kernel template.
 
-    token:      the index of its `template`.
+    number:     its number among the instantiations of the program, from 0 on.
+    token:      the index of its token `template`.
     host_name:  the argument of [[host_name]], or None.
-    expression: an expression for the function's address, in the rewritten text.
+    expression: an expression for the function's address, valid in the rewritten text.
     """
 
     number: int
@@ -23,7 +24,7 @@ class Instantiation:
 
     @property
     def assertion(self):
-        """A static assertion that names the function in clang's AST."""
+        """A static assertion from which the analysis finds the function in clang's AST."""
         return (
             f" static_assert(sizeof({self.expression}) != 0, "
             f'"{names.ANNOTATION}instance:{self.number}");'
@@ -31,7 +32,10 @@ class Instantiation:
 
 
 class Instantiations(Step):
-    """`found`: {index of the `;` of an instantiation: Instantiation}."""
+    """Rewrites the explicit instantiations of kernel templates.
+
+    found: {index of the ; that ends an instantiation: the Instantiation}.
+    """
 
     def __init__(self, edits):
         super().__init__(edits)
@@ -82,7 +86,13 @@ class Instantiations(Step):
         self.found[end] = Instantiation(number, begin, host_name, expression)
 
     def _address_of_instance(self, kept, number):
-        """Returns (declarations that the expression needs, the address's expression)."""
+        """Returns (C++ declarations, a C++ expression for the address of an instance).
+
+        The expression is valid after the declarations, and None if the instantiation cannot be
+        read.
+
+        kept: the indices of the instantiation's tokens, without attributes and `template`.
+        """
         s = self._structure
         texts = [s.text(i) for i in kept]
         if "decltype" in texts:
@@ -98,8 +108,9 @@ class Instantiations(Step):
         if s.text(close) != ")" or close not in s.match:
             return "", None
         opening = s.match[close]
-        # The parameters choose among overloads, and let clang deduce template arguments.  Only in
-        # a typedef does clang give the pointer no address space.
+        # The expression contains the types of the parameters.  From these, clang chooses an
+        # overload and deduces template arguments.  The type is a typedef, because outside of
+        # typedefs clang gives the pointer an address space.
         declaration = (
             f" typedef void (*__msl_instance_{number})"
             f"({self._edits.spelling([i for i in kept if opening < i < close])});"

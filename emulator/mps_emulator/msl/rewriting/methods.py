@@ -1,13 +1,15 @@
-"""Gives member functions the address space of their object.
+"""Gives member functions the keyword for the address space of their object.
 
-The word after the parameters of a member function in MSL:
+In MSL, the word after the parameters of a member function selects the objects that have
+the function:
 
     nothing, thread   objects in `thread` memory
     device            objects in `device` memory
     constant          objects in `constant` memory
     threadgroup       objects in `threadgroup` memory
 
-clang has the same rule with its own keywords, except that no keyword means any memory.
+In C++ for OpenCL there are other keywords.  There, a member function without a keyword is for
+objects in any memory.
 """
 
 from . import names
@@ -70,7 +72,10 @@ class Methods(Step):
         return end
 
     def _end_of_function(self, index):
-        """The index after a function; `index` is that after its parameters."""
+        """Returns the index of the first token after a member function.
+
+        index: the index of the first token after the function's parameters.
+        """
         s = self._structure
         while index < len(self._tokens):
             text = s.text(index)
@@ -90,10 +95,14 @@ class Methods(Step):
                 index += 1
         return index
 
-    # ---- Rewriting them
+    # ---- Keywords
 
     def _qualify(self, scope, name, parameters, is_static):
-        """Rewrites the function whose name begins at `name`; returns the index after it."""
+        """Rewrites a member function; returns the index of the first token after the function.
+
+        name:       the index of the first token of the function's name.
+        parameters: the index of the ( before the parameters.
+        """
         s = self._structure
         after = s.end_of_bracket(parameters)
         end = self._end_of_function(after)
@@ -110,7 +119,7 @@ class Methods(Step):
                 self._edits.replace(index, words[s.text(index)])
             index += 1
         is_defaulted = s.text(index) == "=" and s.text(index + 1) in ("default", "delete")
-        # A constructor without an address space makes objects in any.
+        # A constructor without a keyword is for objects in any memory, in MSL as in clang.
         if not (has_space or is_constructor or is_defaulted):
             self._edits.insert_after(index - 1, " __private")
         return end

@@ -1,10 +1,10 @@
-"""The words of MSL, and their counterparts in C++ for OpenCL."""
+"""Lists the words of MSL, and the words of C++ for OpenCL that replace them."""
 
 _SCALARS = tuple("char uchar short ushort int uint long ulong half float bfloat".split())
 VECTOR_NAMES = frozenset(t + n for t in _SCALARS + ("bool",) for n in "234")
-# clang has no conversion between these types.
+# clang cannot convert between these two types.
 SMALL_FLOATS = ("half", "bfloat")
-# Words that can form a type that is no vector.
+# The words in names of types that are not vectors.
 SCALAR_WORDS = frozenset(
     _SCALARS
     + ("bool", "unsigned", "signed", "void", "size_t", "ptrdiff_t")
@@ -17,15 +17,17 @@ ADDRESS_SPACES = {
     "threadgroup": "MSL_THREADGROUP",
     "thread": "MSL_THREAD",
 }
-# clang accepts only these keywords after the parameters of a member function.
-# The keyword for `device` objects serves `constant` objects too.
+# {MSL's word after the parameters of a member function: the keyword that clang accepts there}.
+# `device` and `constant` get the same keyword, so a member function for `device` objects can also
+# be called for `constant` objects.
 METHOD_SPACES = {
     "device": "__global",
     "constant": "__global",
     "threadgroup": "__local",
     "thread": "__private",
 }
-# The same for a constructor, where the keyword is the address space of the new object.
+# {MSL's word after the parameters of a constructor: clang's keyword}.  The word is the address
+# space of the new object.
 CONSTRUCTOR_SPACES = {
     "device": "__global",
     "constant": "__constant",
@@ -33,7 +35,7 @@ CONSTRUCTOR_SPACES = {
     "thread": "",
 }
 
-# Keywords of OpenCL; plain names in MSL.
+# Keywords of OpenCL that are ordinary names in MSL.
 _RENAMED = frozenset(
     """
     global local generic pipe read_only write_only read_write vec_step
@@ -46,7 +48,7 @@ _RENAMED_PREFIX = "__msl_user_"
 
 _ATOMIC_NAMES = frozenset(["atomic_int", "atomic_uint", "atomic_bool", "atomic_float"])
 
-# Keywords of C++ that MSL lacks.
+# Keywords of C++ that Metal's compiler refuses.
 REFUSED_WORDS = frozenset(
     """
     double goto new delete virtual try catch throw dynamic_cast typeid noexcept
@@ -76,7 +78,7 @@ BUILTINS = frozenset(BUILTINS_OF_THREE_DIMENSIONS + BUILTINS_OF_ONE_DIMENSION)
 FUNCTION_ATTRIBUTES = frozenset(
     "kernel host_name max_total_threads_per_threadgroup user_annotation visible stitchable".split()
 )
-# Attributes that clang knows by the same name.
+# Attributes that clang has under the same names.
 STANDARD_ATTRIBUTES = frozenset(
     ["maybe_unused", "nodiscard", "noreturn", "fallthrough", "deprecated", "likely", "unlikely"]
 )
@@ -86,7 +88,7 @@ ANNOTATION = "msl."
 
 
 def renamed(text):
-    """The new name of an identifier in C++ for OpenCL; None for no change."""
+    """Returns the word of C++ for OpenCL that replaces a word of MSL, or None for no change."""
     if text in ADDRESS_SPACES:
         return ADDRESS_SPACES[text]
     if text in _ATOMIC_NAMES:
@@ -97,22 +99,22 @@ def renamed(text):
 
 
 def declared(name):
-    """The name in C++ for OpenCL of a declaration of the program."""
+    """Returns the name that replaces a name which the program declares."""
     return _RENAMED_PREFIX + name if name in _RENAMED else name
 
 
 def original(name):
-    """The name in the program of a declaration in C++ for OpenCL."""
+    """Returns the name in the program, from a name in the rewritten text."""
     if name.startswith(_RENAMED_PREFIX):
         return name[len(_RENAMED_PREFIX) :]
     return name
 
 
 def annotate(text):
-    """An attribute that the analysis reads from clang's AST."""
+    """Returns C++ for an annotation of a declaration, which the analysis reads from the AST."""
     return f'MSL_NOTE("{ANNOTATION}{text}")'
 
 
 def annotate_parameter(text):
-    """The same, in a form that is valid at each place of a parameter's attributes."""
+    """Returns C++ for an annotation at any place where MSL allows attributes of a parameter."""
     return f'MSL_PARAMETER_NOTE("{ANNOTATION}{text}")'

@@ -1,19 +1,20 @@
-"""The shape of a token list: brackets, template arguments and scopes."""
+"""Finds brackets, template arguments and scopes in a list of tokens."""
 
 OPENING = {"(": ")", "[": "]", "{": "}"}
 CLOSING = {")": "(", "]": "[", "}": "{"}
 
 CLASS_KEYS = ("struct", "class", "union")
 
-# Keywords after which a brace opens a block.
+# Keywords after which a { begins a block of statements.
 _BLOCK_INTRODUCERS = ("else", "do", "try")
 
 
 class Structure:
-    """Answers questions about a list of tokens.
+    """The brackets and the scopes of a list of tokens.
 
-    match[i]: the index of the partner of the bracket at i.
-    scope[i]: the innermost Scope around token i.
+    match[i]: for a bracket at i, the index of the bracket that closes or opens it.
+    scope[i]: the innermost Scope that contains token i.
+    scopes:   all Scopes with braces.
     """
 
     def __init__(self, tokens):
@@ -25,7 +26,7 @@ class Structure:
         self._find_scopes()
 
     def text(self, index):
-        """The text of a token; empty outside the list."""
+        """The text of token `index`, or "" if there is no such token."""
         if 0 <= index < len(self.tokens):
             return self.tokens[index].text
         return ""
@@ -36,14 +37,14 @@ class Structure:
         return ""
 
     def joined(self, begin, end):
-        """The texts of tokens [begin, end), with spaces between them."""
+        """The texts of the tokens [begin, end), joined with spaces."""
         return " ".join(token.text for token in self.tokens[begin:end])
 
     def is_identifier(self, index):
         return self.kind(index) == "identifier"
 
     def previous(self, index):
-        """The index of the previous token that is no directive."""
+        """The index of the last token before `index` that is not a directive."""
         index -= 1
         while index >= 0 and self.tokens[index].kind == "directive":
             index -= 1
@@ -52,7 +53,7 @@ class Structure:
     # ---- Walks outside of brackets
 
     def forwards(self, begin, end):
-        """The indexes in [begin, end), without the contents of brackets and the closing
+        """Yields the indices in [begin, end), but skips the contents of brackets and closing
         brackets."""
         index = begin
         while index < end:
@@ -60,10 +61,10 @@ class Structure:
             index = self.end_of_bracket(index) if self.text(index) in OPENING else index + 1
 
     def backwards(self, index):
-        """The indexes from `index` down to 0, without the opening brackets and the contents of
-        brackets.
+        """Yields the indices from `index` down to 0, but skips the contents of brackets and
+        opening brackets.
 
-        A bracket around `index` itself is among the indexes.
+        Does not skip the opening brackets around token `index` itself.
         """
         while index >= 0:
             yield index
@@ -79,21 +80,21 @@ class Structure:
             if token.text in OPENING:
                 stack.append(index)
             elif token.text in CLOSING:
-                # clang reports unbalanced brackets.
+                # An unbalanced bracket gets no partner here.  Later, clang reports the error.
                 if stack and self.text(stack[-1]) == CLOSING[token.text]:
                     opening = stack.pop()
                     self.match[opening] = index
                     self.match[index] = opening
 
     def end_of_bracket(self, index):
-        """The index after the bracket that opens at `index`."""
+        """The index after the closing bracket for the opening bracket at `index`."""
         return self.match.get(index, len(self.tokens) - 1) + 1
 
     def end_of_template_arguments(self, index):
-        """The index after the > that closes the < at `index`.
+        """Returns the index after the > that closes the < at `index`.
 
-        None where the < is an operator, or where the > is the first half of a >>
-        that also closes outer template arguments.
+        Returns None if the < is an operator.  Also returns None if a >> closes the < and
+        another < before it, because the end is then inside of a token.
         """
         steps = {"<": 1, ">": -1, ">>": -2}
         depth = 0
@@ -107,15 +108,16 @@ class Structure:
         return None
 
     def end_of_qualifying_arguments(self, index):
-        """The index after the template arguments of a call or of a scope.
+        """Returns the index after the template arguments that begin with the < at `index`.
 
-        None where the < at `index` is an operator, or where no (, { or :: follows.
+        Returns None if the < is an operator, or if the token after the arguments is not
+        (, { or ::.
         """
         after = self.end_of_template_arguments(index)
         return after if after is not None and self.text(after) in ("(", "{", "::") else None
 
     def end_of_statement(self, index):
-        """The index of the `;` that ends the statement around `index`."""
+        """The index of the ; that ends the statement with token `index`."""
         end = len(self.tokens)
         ends = (i for i in self.forwards(index, end) if self.text(i) in (";", *CLOSING))
         return next(ends, end)
@@ -123,7 +125,7 @@ class Structure:
     # ---- Expressions
 
     def end_of_operand(self, index):
-        """The index after the argument, or the operand of ?:, that begins at `index`."""
+        """The index after an argument of a call or an operand of ?: that begins at `index`."""
         nested = 0
         while index < len(self.tokens):
             text = self.text(index)
@@ -163,9 +165,10 @@ class Structure:
                 self.scope[index] = stack[-1]
 
     def _head(self, brace):
-        """The tokens between the previous statement and a brace.
+        """Returns the indices of the tokens between the previous statement and a {.
 
-        Of each pair of brackets, the list has only the opening one.
+        Of a pair of brackets, the list has only the opening bracket.  It lacks the contents
+        too, and `template <...>` at the begin.
         """
         head = []
         index = self.previous(brace)
@@ -215,9 +218,9 @@ class Structure:
         return "initializer", ""
 
     def _class_name(self, head):
-        """The name of the class that a head declares, "" for a class without one.
+        """Returns the name of the class that a head declares, "" for a class without a name.
 
-        None where the head declares no class.
+        Returns None if the head does not declare a class.
         """
         for number, index in enumerate(head):
             text = self.text(index)
@@ -234,7 +237,7 @@ class Structure:
                     following = position + (text != "[")
                     skip = self.end_of_bracket(following)
                 elif text == "(":
-                    return None  # the return type of a function
+                    return None  # a function that returns `struct Name`
                 elif text == ":":
                     break
                 elif self.is_identifier(position) and not name:
@@ -244,10 +247,13 @@ class Structure:
 
 
 class Scope:
-    """A pair of braces, or the whole text.
+    """The text in a pair of braces, or the whole text.
 
-    kind: "namespace", "class", "enum", "function" (any block), "initializer".
-    name: the name of a class.
+    kind:  "namespace", "class", "enum", "initializer", or "function" for a function's
+           body and for each block in it.
+    brace: the index of the {, -1 for the whole text.
+    outer: the innermost Scope around this one, None for the whole text.
+    name:  the name of a class, "" for other kinds.
     """
 
     def __init__(self, kind, brace, outer, name=""):

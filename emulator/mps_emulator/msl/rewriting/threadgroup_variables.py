@@ -1,11 +1,11 @@
-"""Turns threadgroup variables into references to memory of the executor."""
+"""Replaces threadgroup variables by references to memory that the executor allocates."""
 
 from . import names
 from .edits import Step
 
 
 class ThreadgroupVariables(Step):
-    """Rewrites the declarations in function bodies."""
+    """Rewrites the declarations of threadgroup variables in the bodies of functions."""
 
     def __init__(self, edits):
         super().__init__(edits)
@@ -66,8 +66,8 @@ class ThreadgroupVariables(Step):
                 self._edits.replace(comma, "; typedef " + self._edits.spelling(specifiers) + " ")
             self._edits.insert_after(end, f" MSL_THREADGROUP __msl_type_{slot} &", first)
             self._edits.insert_after(end, names.declared(variable), first)
-            # A type as a template parameter loses its alignment, so the alignment is an argument of
-            # its own.
+            # A template parameter loses the alignment of a type.  So the alignment is another
+            # template argument.
             aligned = alignment or f"alignof(__msl_type_{slot})"
             self._edits.insert_after(
                 end,
@@ -77,18 +77,21 @@ class ThreadgroupVariables(Step):
             )
 
     def _take_initializer(self, name, end):
-        """Removes an initializer, `= ...` or `{...}`.
+        """Removes the initializer of the variable in tokens [name, end), `= ...` or `{...}`.
 
-        Metal's compiler accepts initializers: kernels that run on Macs have them.
-        Metal does not document whether an initializer sets the memory, so the
-        emulator leaves the memory as it was.
+        Metal's compiler accepts initializers of threadgroup variables, and kernels that run
+        on Macs have them.  Metal's documentation does not promise that an initializer writes
+        to the memory, so in the emulator an initializer does not write.
         """
         s = self._structure
         begins = (i for i in s.forwards(name, end) if s.text(i) in ("=", "{"))
         self._edits.erase(next(begins, end), end)
 
     def _declared_name(self, index, end):
-        """The index of the first declared name, None for a pointer."""
+        """Returns the index of the first variable's name in a declaration.
+
+        Returns None if the variable is a pointer or a reference.
+        """
         s = self._structure
         while index < end:
             text = s.text(index)
@@ -108,7 +111,7 @@ class ThreadgroupVariables(Step):
         return None
 
     def _take_alignment(self, begin, end):
-        """Removes alignas(...) from a declaration; returns its argument."""
+        """Removes alignas(...) from tokens [begin, end); returns its argument as text, or ""."""
         s = self._structure
         for index in range(begin, end):
             if s.text(index) == "alignas":
@@ -118,7 +121,11 @@ class ThreadgroupVariables(Step):
         return ""
 
     def _declarators(self, name, end):
-        """The declarators from the first name on, [(begin, end)]."""
+        """Returns the tokens of each declarator in a declaration, [(begin, end)].
+
+        name: the index of the first variable's name.
+        end:  the index of the ; after the declaration.
+        """
         s = self._structure
         commas = [i for i in s.forwards(name, end) if s.text(i) == ","]
         return list(zip([name, *(comma + 1 for comma in commas)], [*commas, end]))

@@ -1,13 +1,14 @@
-"""Finds tokens that name a type that may be a vector.
+"""Finds the tokens of types that may be vectors.
 
-clang's constructors and conversions of vectors differ from MSL's.
+The rewriter needs these types because constructors and conversions of vectors have other
+meanings in clang than in MSL.
 """
 
 from . import names
 
 
 class Types:
-    """The types of a program, as far as its tokens show them."""
+    """Recognizes types in a program from its tokens alone."""
 
     def __init__(self, edits):
         self._tokens = edits.tokens
@@ -59,10 +60,10 @@ class Types:
                 return
 
     def end_of_type(self, index):
-        """The index after a type that may be a vector, None after no such type.
+        """Returns the index after a type that begins at `index` and may be a vector, or None.
 
-        Such types are vector names, vec<...>, aliases and template parameters
-        that may be vectors, and `typename ...`.
+        Types that may be vectors are float2 and the like, vec<...>, half, bfloat, template
+        parameters, aliases of these types, and `typename ...`.
         """
         s = self._structure
         begin = index
@@ -105,7 +106,7 @@ class Types:
                 return index
 
     def is_type(self, begin, end):
-        """Whether parentheses around [begin, end) are a cast."""
+        """Whether tokens [begin, end) are a type, so that parentheses around them are a cast."""
         after = self.end_of_type(begin)
         if after is not None:
             return all(token.text in ("*", "&", "const") for token in self._tokens[after:end])
@@ -117,7 +118,7 @@ class Types:
         )
 
     def end_of_name(self, index):
-        """The index after a::b<c>::d."""
+        """Returns the index after a name like a::b<c>::d that begins at `index`."""
         s = self._structure
         while True:
             if s.text(index) == "::":

@@ -1,4 +1,4 @@
-"""Turns constructors and conversions of vectors into function calls."""
+"""Replaces constructors and conversions of vectors by calls of functions."""
 
 from . import names
 from .edits import Step
@@ -6,7 +6,10 @@ from .structure import OPENING
 
 
 class Vectors(Step):
-    """types: the program's Types."""
+    """Rewrites constructors and conversions of types that may be vectors.
+
+    types: the program's Types.
+    """
 
     def __init__(self, edits, types):
         super().__init__(edits)
@@ -54,7 +57,7 @@ class Vectors(Step):
         self._edits.insert_after(end - 1, ">")
 
     def _is_declarator(self, opening):
-        """Whether the parentheses declare a pointer or reference: (*f)(...), (&x)[4]."""
+        """Whether the parentheses are part of a declaration like T (*f)(...) or T (&x)[4]."""
         s = self._structure
         close = s.match.get(opening)
         return (
@@ -64,9 +67,9 @@ class Vectors(Step):
         )
 
     def _is_condition(self, opening):
-        """Whether the single argument in the parentheses is a comparison.
+        """Whether the parentheses contain one argument, and this argument is a comparison.
 
-        MSL's comparison of vectors gives 0 and 1, clang's gives 0 and -1.
+        A comparison of vectors gives 0 or 1 in MSL, and 0 or -1 in clang.
         """
         s = self._structure
         close = s.match.get(opening, opening)
@@ -90,7 +93,7 @@ class Vectors(Step):
             if text in ("<", ">", "<=", ">=", "==", "!=", "&&", "||", "!"):
                 found = True
             index += 1
-        # The argument may have parentheses of its own.
+        # The whole argument may be in a second pair of parentheses.
         if not found and s.text(opening + 1) == "(":
             if s.match.get(opening + 1) == close - 1:
                 return self._is_condition(opening + 1)
@@ -107,7 +110,7 @@ class Vectors(Step):
         self._edits.replace(s.match[end], ")")
 
     def _rewrite_initialization(self, begin, name):
-        """float4 v(a, b);  ->  float4 v = make<float4>(a, b);"""
+        """Rewrites `float4 v(a, b);` as `float4 v = make<float4>(a, b);`."""
         s = self._structure
         before = s.text(s.previous(begin))
         allowed = ("constant", "constexpr")
@@ -135,12 +138,12 @@ class Vectors(Step):
             self._edits.replace(index, "::__msl::convert")
 
     def _rewrite_cast(self, opening, close):
-        """(float4)x  ->  convert<float4>(x)"""
+        """Rewrites `(float4)x` as `convert<float4>(x)`."""
         s = self._structure
         before = s.previous(opening)
         text = s.text(before)
         if s.is_identifier(before) and text not in ("return", "case", "else"):
-            return  # sizeof(float4), f(T)
+            return  # not a cast, but an expression like sizeof(float4) or f(T)
         if text in ("]", ">") or (text == ")" and not self._is_cast_type(before)):
             return
         operand_end = self._end_of_operand(close + 1)
@@ -151,12 +154,12 @@ class Vectors(Step):
         self._edits.insert_after(operand_end - 1, ")")
 
     def _is_cast_type(self, close):
-        """Whether the parentheses that end at `close` hold a type."""
+        """Whether the parentheses that end at `close` contain a type."""
         opening = self._structure.match.get(close)
         return opening is not None and self._types.is_type(opening + 1, close)
 
     def _end_of_operand(self, index):
-        """The index after the operand of a cast, None if there is none."""
+        """Returns the index after the operand of a cast, or None if there is no operand."""
         s = self._structure
         while s.text(index) in ("+", "-", "!", "~", "*", "&", "++", "--"):
             index += 1

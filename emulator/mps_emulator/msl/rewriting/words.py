@@ -1,4 +1,4 @@
-"""Refuses words that MSL lacks; renames words that C++ for OpenCL reserves."""
+"""Refuses words of C++ that MSL lacks, and renames words that C++ for OpenCL reserves."""
 
 import re
 
@@ -13,10 +13,10 @@ _UNSUFFIXED = re.compile(
 )
 
 
-# clang's pragma for each argument of #pragma METAL fp.
+# {argument of #pragma METAL fp: clang's pragma}.
 _FP_PRAGMAS = {
     "math_mode(safe)": "float_control(precise, on)",
-    # As for "safe", and clang may also rearrange sums and products.
+    # Like math_mode(safe), but clang may also rearrange sums and products.
     "math_mode(relaxed)": (
         "float_control(precise, on)\n#pragma clang fp reassociate(on) reciprocal(on) contract(fast)"
     ),
@@ -29,9 +29,11 @@ _FP_PRAGMAS = {
 
 class Words(Step):
     def replace_pragmas(self):
-        """Replaces the pragmas that stand for Metal's headers, and #pragma METAL.
+        """Translates #pragma METAL fp for clang, and removes other pragmas.
 
-        The preface includes Metal's headers already.
+        Removes other #pragma METAL, and #pragma mps_emulator.  The latter is in place of the
+        declarations in the headers of include/metal, because pipeline.py includes these
+        declarations before the program.
         """
         for index, token in enumerate(self._tokens):
             if token.kind != "directive":
@@ -99,9 +101,9 @@ class Words(Step):
                     self._edits.replace(index, renamed)
 
     def _rewrite_text(self, index):
-        """Casts a string literal that is used as a value to `constant char *`.
+        """Casts a string literal to `constant char *` if it is used as a value.
 
-        clang puts literals into another address space.
+        In MSL a string literal is in `constant` memory.  clang puts it into another address space.
         """
         s = self._structure
         before = s.previous(index)
@@ -116,7 +118,7 @@ class Words(Step):
             ):
                 return
         elif s.text(before) == "=":
-            if s.text(s.previous(before)) == "]":  # an array's contents
+            if s.text(s.previous(before)) == "]":  # the literal initializes an array
                 return
         elif s.text(before) not in ("return", "?", ":"):
             return
@@ -127,15 +129,18 @@ class Words(Step):
         self._edits.insert_after(last, ")")
 
     def _opening_bracket(self, index):
-        """The innermost opening bracket around token `index`, or this token itself."""
+        """The index of the innermost opening bracket around token `index`.
+
+        If token `index` itself is an opening bracket, returns `index`.
+        """
         s = self._structure
         return next((i for i in s.backwards(index) if s.text(i) in OPENING), -1)
 
     def _rewrite_number(self, index, text):
-        """Rewrites literals whose suffix or type differs in clang.
+        """Rewrites number literals that clang refuses or that have another type in clang.
 
-        clang knows no suffix bf, and knows h but not H.  A literal without a suffix
-        is a float in MSL; clang makes it a double where it instantiates a template.
+        clang accepts the suffix h, but not H and bf.  In MSL, a literal without a suffix is a
+        float.  In clang such a literal becomes a double when a template is instantiated.
         """
         lower = text.lower()
         if _UNSUFFIXED.fullmatch(lower):
@@ -148,7 +153,7 @@ class Words(Step):
             self._edits.replace(index, text[:-1] + "h")
 
     def _rewrite_vector_template(self, index):
-        """Replaces vec<bool, 4>, because clang has no vectors of booleans."""
+        """Replaces vec<bool, N> by a class, because clang has no vectors of booleans."""
         s = self._structure
         begin = index
         if s.text(index - 1) == "::" and s.text(index - 2) == "metal":
@@ -158,8 +163,9 @@ class Words(Step):
             self._edits.replace(index, "__msl::bool_vector")
             self._edits.erase(index + 2, index + 4)
         elif s.text(s.previous(begin)) == "typedef":
-            # The component type may turn out to be bool.  Outside of typedefs the
-            # replacement would keep clang from deducing template arguments.
+            # The component type can be a template parameter whose value is bool.  Only typedefs
+            # are rewritten, because clang could not deduce template arguments from the rewritten
+            # type in a parameter.
             end = s.end_of_template_arguments(index + 1)
             if end is not None and s.text(end - 1) == ">":
                 self._edits.erase(begin, index)
