@@ -1,5 +1,8 @@
-"""Forks a child for each line on stdin, which names the child's program: see in_child of
-conftest.py."""
+"""Forks a child for each line of stdin, and prints the child's status.
+
+A line has the path of the child's program, changes of its environment, and the paths of the
+files for its stdout and stderr.  The fixture in_child of conftest.py writes these lines.
+"""
 
 import ast
 import os

@@ -1,6 +1,7 @@
-"""Fixtures: the test extension, and child processes for code that ends its process.
+"""Fixtures of the emulator's tests.
 
-The tests run on the emulated device: no result says anything about a Mac.
+They build the test extension, and run code that ends its process in child processes.  All
+tests run on the emulated device, so their results do not show how a Mac behaves.
 """
 
 import concurrent.futures
@@ -16,22 +17,27 @@ import threading
 import pytest
 
 HERE = pathlib.Path(__file__).resolve().parent
-# Tests import the programs beside them.
+# Tests import programs from this folder.
 sys.path.insert(0, str(HERE))
-# cmake and ninja come from this Python's environment: the system may have old ones, or none.
+# The tests use cmake and ninja of this Python's environment, because the system may have old
+# releases or none.
 os.environ["PATH"] = os.pathsep.join([os.path.dirname(sys.executable), os.environ["PATH"]])
-# Builds stay here: a later run compiles only the changes.
+# The folder of the builds.  It stays, so that a later run of the tests compiles only changes.
 BUILD = HERE.parent / "build"
 
 
 def _cmake_build(source, folder, *options):
-    """Builds a CMake project of Objective-C++ in a folder, new or of an earlier build."""
+    """Builds a CMake project of Objective-C++.
+
+    folder: the folder of the build, which may have files of an earlier build.
+    options: more options of cmake.
+    """
     clang = shutil.which(os.environ.get("CXX", "clang++-19"))
     configure = ["cmake", "-G", "Ninja", "-S", source, "-B", folder, *options]
     configure += ["-DCMAKE_BUILD_TYPE=Release"]
     configure += [f"-DCMAKE_{language}_COMPILER={clang}" for language in ("CXX", "OBJCXX")]
     folder.parent.mkdir(parents=True, exist_ok=True)
-    # Tests may run in several processes: the first one builds, the others wait.
+    # Several processes may run tests.  The first of them builds, and the others wait for it.
     with open(folder.with_suffix(".lock"), "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         for command in (configure, ["cmake", "--build", folder, "--parallel", "2"]):
@@ -48,7 +54,7 @@ def cmake_build():
 
 @pytest.fixture(scope="session")
 def extension_path(cmake_build) -> pathlib.Path:
-    """The path of the test extension, built against the installed emulator."""
+    """The path of the test extension, which is built with the installed emulator."""
     import mps_emulator
     import torch
 
@@ -65,7 +71,7 @@ def extension_path(cmake_build) -> pathlib.Path:
 
 @pytest.fixture(scope="session")
 def extension(extension_path):
-    """The test extension, imported."""
+    """The imported module of the test extension."""
     import torch  # noqa: F401  (loads the libraries that the extension links with)
 
     sys.path.insert(0, str(extension_path.parent))
@@ -76,7 +82,7 @@ def extension(extension_path):
 
 @pytest.fixture(scope="session")
 def run_python_in():
-    """run_python_in(folder, code, **environment): runs code in a fresh interpreter."""
+    """run_python_in(folder, code, **environment) runs code in a new interpreter in the folder."""
 
     def run(folder, code, **environment):
         return subprocess.run(
@@ -93,12 +99,17 @@ def run_python_in():
 
 @pytest.fixture
 def run_python(run_python_in, tmp_path):
-    """run_python(code, **environment): runs code in a fresh interpreter, in tmp_path."""
+    """run_python(code, **environment) runs code in a new interpreter in the folder tmp_path."""
     return functools.partial(run_python_in, tmp_path)
 
 
 class Child:
-    """The status and the output of a child process."""
+    """How a child process ended, and what it printed.
+
+    signal:      the number of the signal that ended the process, or 0.
+    code:        the exit status, or None if a signal ended the process.
+    fatal_lines: the lines of stderr with the emulator's fatal errors.
+    """
 
     def __init__(self, status: int, stdout: str, stderr: str):
         self.signal = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
@@ -124,11 +135,11 @@ def child_server(extension_path):
 
 @pytest.fixture
 def in_child(child_server, tmp_path):
-    """in_child(code, **environment): runs code in a process of its own; returns a Child.
+    """in_child(code, **environment) runs code in a new process and returns a Child.
 
-    The code sees the modules `torch`, `extension` and `kernels`.  The process is a fork
-    of a server that has only imported these: a fork takes milliseconds, a new
-    interpreter seconds.
+    The code can use the modules `torch`, `extension` and `kernels` without an import.  The
+    process is a fork of a server that has imported these modules and done nothing else.  A
+    fork takes milliseconds; the start of an interpreter with these imports takes seconds.
     """
     program, *outputs = (tmp_path / name for name in ("program.py", "stdout", "stderr"))
 
@@ -145,10 +156,14 @@ def in_child(child_server, tmp_path):
 
 @pytest.fixture
 def in_threads():
-    """in_threads(functions): runs each function in its own thread; raises the first exception."""
+    """in_threads(functions) runs each function in a separate thread.
+
+    Raises the exception of the first function in the list that raised one.
+    """
 
     def run(functions):
-        # A pool gives the next function to a thread that is idle already.
+        # The barrier keeps every thread busy until all threads have begun.  Without it, a thread
+        # that is done early would run several functions.
         all_there = threading.Barrier(len(functions))
 
         def begin(function):
@@ -164,7 +179,7 @@ def in_threads():
 
 @pytest.fixture(autouse=True)
 def _stream_at_rest():
-    """Each test begins and ends with an idle device."""
+    """Waits for the device before and after each test, so that it is idle then."""
     import torch
 
     torch.mps.synchronize()
@@ -177,7 +192,7 @@ def _stream_at_rest():
 _planted_outcomes = {}  # {kind: [whether caught]}
 
 
-# This hook runs before pytest drops the tests that -k and -m do not name.
+# tryfirst: the hook must see all tests, so it runs before pytest drops those that -k or -m exclude.
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(session, items):
     session.planted_kinds = set()

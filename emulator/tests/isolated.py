@@ -1,4 +1,7 @@
-"""Runs cases in child processes, so that a crash or a hang is an outcome."""
+"""Runs cases in child processes, so that a crash or a hang does not end the program.
+
+A caller of run() gets a crash or a hang as the outcome of its case.
+"""
 
 import multiprocessing
 import multiprocessing.connection
@@ -12,10 +15,11 @@ from typing import Any, BinaryIO, NamedTuple
 
 import torch
 
-# A fork: judges are closures, and a new interpreter would import torch.
+# Children are forks.  A new interpreter could not get the judges, which are closures, and would
+# have to import torch.
 _PROCESSES = multiprocessing.get_context("fork")
 
-# Seconds after which a case that uses no processor time ends its process.
+# The seconds after which a process is ended if its case waits and uses no processor time.
 _SILENCE = 900
 
 
@@ -28,33 +32,34 @@ def _on_timer(*_):
 
 
 class _Child(NamedTuple):
-    """A process that judges cases, one after the other."""
+    """A process that judges cases one after another."""
 
     process: multiprocessing.Process
     cases: list
     outcomes: list  # the outcomes of the cases that the process has judged
-    log: BinaryIO  # what the process prints
+    log: BinaryIO  # the file that receives the output of the process
 
 
 def _judge_all(judge, cases, sender, log, seconds):
-    """Sends the outcome of each case; runs in a child."""
+    """The main function of a child: sends the outcome of each case through the pipe `sender`."""
     try:
         os.dup2(log.fileno(), 1)
         os.dup2(log.fileno(), 2)
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         signal.signal(signal.SIGPROF, _on_timer)
-        # A Mac's device does not survive a fork, so torch.manual_seed() leaves mps
-        # out in a forked process.  The emulated device does survive.
+        # On a Mac the device is not usable after a fork.  So in a forked process
+        # torch.manual_seed() does not seed mps.  The emulated device is usable after a fork.
         torch.mps._is_in_bad_fork = lambda: False
         for case in cases:
             sender.send(_outcome(judge, case, seconds))
     finally:
-        os._exit(0)  # ends without a wait for threads that a case left
+        os._exit(0)  # ends the process without a wait for threads that a case has started
 
 
 def _outcome(judge, case, seconds) -> tuple[str, Any]:
-    # The limits are processor time, which a busy machine does not change.
-    # The second limit ends the process of a case that is stuck in C++.
+    # The limits count processor time, because other programs on the machine do not change it.
+    # The first limit raises Slow in Python code.  The second limit ends the process, for a case
+    # that does not return from C++ code.
     signal.alarm(_SILENCE)
     signal.setitimer(signal.ITIMER_PROF, seconds)
     limit = int(time.process_time()) + 2 * seconds
@@ -70,39 +75,41 @@ def _outcome(judge, case, seconds) -> tuple[str, Any]:
 
 
 def _start(judge, cases, seconds):
-    """Starts a child; returns (the end of a pipe with its outcomes, the _Child)."""
+    """Starts a child; returns (the pipe from which to read the child's outcomes, the _Child)."""
     log = tempfile.TemporaryFile()
     receiver, sender = _PROCESSES.Pipe(duplex=False)
     process = _PROCESSES.Process(target=_judge_all, args=(judge, cases, sender, log, seconds))
     process.start()
-    sender.close()  # The child has the only other end, so its end closes the pipe.
+    # Now only the child can write to the pipe.  So the pipe is closed when the child ends.
+    sender.close()
     return receiver, _Child(process, cases, [], log)
 
 
-def _how_it_ended(child):
-    """The outcome of a case that ended its process."""
+def _outcome_of_ended(child):
+    """Returns the outcome of the case that has ended a child."""
     child.process.join()
     child.log.seek(0)
     last_line = child.log.read().decode(errors="replace").strip().split("\n")[-1]
     code = child.process.exitcode
-    # SIGXCPU comes from the second limit, of a case that is stuck in C++.
+    # SIGXCPU means that the case has reached the second limit of processor time.
     return "slow" if code == -signal.SIGXCPU else "ended", f"status {code}: {last_line}"
 
 
 def run(judge, groups, seconds=60):
-    """Judges the cases of each group in a process of its own.
+    """Judges the cases of each group in a separate process.
 
-    If a case ends the process, another process judges the rest of the group.
+    If a case ends the process, another process judges the other cases of the group.
 
     Args:
-      judge: judge(case) returns (outcome, detail), two texts.
+      judge: a function that takes a case and returns (outcome, detail), two texts.
       groups: lists of cases.
       seconds: the limit of processor time for each case.
     Yields:
-      (case, (outcome, detail)), as they come.  Further outcomes are "slow",
-      "broken" (an exception, with its traceback) and "ended" (the process).
+      (case, (outcome, detail)) for each case, as soon as it is judged.  The outcome can
+      also be "slow" (the case reached the limit), "broken" (`judge` raised an exception;
+      the detail is its traceback) or "ended" (the case ended the process).
     """
-    torch.set_num_threads(1)  # so torch has no threads, which a fork would lose
+    torch.set_num_threads(1)  # so that torch starts no threads, which a fork would not copy
     waiting = list(groups)
     children = {}
     while waiting or children:
@@ -118,7 +125,7 @@ def run(judge, groups, seconds=60):
                 if len(child.outcomes) == len(child.cases):
                     child.process.join()
                     continue
-                outcome, has_ended = _how_it_ended(child), True
+                outcome, has_ended = _outcome_of_ended(child), True
             yield child.cases[len(child.outcomes)], outcome
             child.outcomes.append(outcome)
             rest = child.cases[len(child.outcomes) :]

@@ -1,4 +1,4 @@
-"""Kernels for the tests: each call encodes one on torch's stream, and returns at once."""
+"""Kernels for the tests.  Each function encodes a kernel on torch's stream and does not wait."""
 
 import functools
 
@@ -24,15 +24,15 @@ def _library():
 
 
 def axpy(x, y, alpha):
-    """y += alpha * x, over float32 vectors of one length."""
+    """Adds alpha * x to y.  x and y are float32 vectors of the same length."""
     _library().axpy(y, x, alpha, group_size=64)
 
 
 def fill_with_index(out):
-    """out[i] = i, over an int32 vector."""
+    """Sets out[i] = i for all elements of an int32 vector."""
     _library().fill_with_index(out)
 
 
 def poke_at(out, index):
-    """out[index] = 1, of float32, without a check of the index."""
+    """Sets out[index] = 1 in a float32 vector, without a check of the index."""
     _library().poke_at(out, index, threads=1)

@@ -1,6 +1,6 @@
-"""The emulator reports mistakes between commands, and accepts their right forms.
+"""The emulator reports mistakes in the order of commands, and accepts the correct forms.
 
-Each case is a function of extension/commands.mm.
+Each case is a function of extension/commands.mm, with a wrong and a correct form.
 """
 
 import mps_emulator
@@ -11,7 +11,7 @@ GUARD = {"MPS_EMULATOR_GUARD": "1"}
 planted = pytest.mark.planted
 RACE = "a race between two command queues on MTLBuffer #"
 
-# {name: (mark, environment, words of the line)}
+# {name of a case: (mark, environment variables, parts of the message)}.
 CASES = {
     "concurrent dispatches": (
         planted("missing barrier"),
@@ -126,9 +126,10 @@ CASES = {
             "byte 64 of the threadgroup memory at index 0, which has 64 bytes"
         ],
     ),
-    # torch 2.13, aten/src/ATen/mps/MPSStream.mm: commandEncoder() makes an encoder once and keeps
-    # it.  endKernelCoalescing() ends the encoder. Of the functions that programs may call, only
-    # get_command_buffer(), commit() and synchronize() call it.
+    # In torch 2.13, aten/src/ATen/mps/MPSStream.mm: commandEncoder() makes an encoder at its first
+    # call and returns the same encoder later.  endKernelCoalescing() ends this encoder.  Of the
+    # functions that programs may call, only get_command_buffer(), commit() and synchronize() call
+    # endKernelCoalescing().
     "encoder beside torch's own": (
         planted("encoder beside torch's own"),
         {},
@@ -163,7 +164,7 @@ CASES = {
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=mark) for name, (mark, *_) in CASES.items()]
 )
-def test_it_is_reported(name, in_child):
+def test_the_wrong_form_is_reported(name, in_child):
     _, environment, expected = CASES[name]
     child = in_child(f"extension.between_commands({name!r}, False)", **environment)
     assert child.signal, child.stderr
@@ -173,13 +174,13 @@ def test_it_is_reported(name, in_child):
 
 
 @pytest.mark.parametrize("name", [*CASES, "concurrent dispatches on other buffers"])
-def test_done_right_it_passes(name, in_child):
+def test_the_correct_form_passes(name, in_child):
     child = in_child(f"extension.between_commands({name!r}, True)", **CHECK, **GUARD)
     assert child.code == 0, child.stderr
     assert not child.fatal_lines
 
 
-def test_a_kernel_that_never_ends(in_child):
+def test_the_watchdog_ends_a_kernel_that_never_ends(in_child):
     child = in_child(
         "library = torch.mps.compile_shader('''\n"
         "#include <metal_stdlib>\n"
@@ -205,7 +206,7 @@ def test_a_kernel_that_never_ends(in_child):
         ("x[i] = 7 / y[i];", "divided an integer by zero"),
     ],
 )
-def test_a_kernel_that_faults(in_child, statement, expected):
+def test_a_fault_names_its_kernel(in_child, statement, expected):
     child = in_child(
         "library = torch.mps.compile_shader('''\n"
         "kernel void fault(device int *x, device const int *y,\n"
@@ -222,7 +223,7 @@ def test_a_kernel_that_faults(in_child, statement, expected):
     assert "kernel 'fault'" in line and expected in line
 
 
-def test_pipelines_may_allow_fewer_threads(in_child):
+def test_a_variable_limits_the_threads_of_pipelines(in_child):
     child = in_child(
         "library = torch.mps.compile_shader(\n"
         "    'kernel void run(device int *x) { x[0] = 1; }')\n"
@@ -242,7 +243,7 @@ def test_pipelines_may_allow_fewer_threads(in_child):
 
 @pytest.mark.planted("autorelease without a pool")
 def test_autoreleased_objects_without_a_pool_are_counted(extension):
-    """Nothing frees the command buffer that the queue returns."""
+    """A queue returns autoreleased command buffers, which only a pool frees."""
     with mps_emulator.counters() as counted:
         extension.make_command_buffers(3, False)
     assert counted.autorelease_leaks == 3

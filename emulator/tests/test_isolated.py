@@ -1,4 +1,4 @@
-"""isolated.py, and the list of exceptions of the suite that runs by hand."""
+"""Tests isolated.py, and pytorch_suite.py with a small file of tests."""
 
 import os
 import pathlib
@@ -17,7 +17,7 @@ def judge(case):
         os.kill(os.getpid(), signal.SIGSEGV)
     if case == "raises":
         raise ValueError("no")
-    if case == "stuck":  # as in C++, where Python gets no signal
+    if case == "stuck":  # like code in C++, during which Python handles no signal
         signal.signal(signal.SIGPROF, signal.SIG_IGN)
     while case in ("spins", "stuck"):
         pass
@@ -30,7 +30,7 @@ for case, (outcome, _) in sorted(isolated.run(judge, groups, seconds=1)):
 
 
 def test_each_way_to_end_is_an_outcome():
-    # A new interpreter: run() forks, and this process may have threads.
+    # run() forks, and this process may have threads.  So the cases run in a new interpreter.
     result = subprocess.run(
         [sys.executable, "-c", CHILD],
         env={**os.environ, "PYTHONPATH": str(pathlib.Path(__file__).parent)},
@@ -49,7 +49,7 @@ def test_each_way_to_end_is_an_outcome():
     ], result.stderr
 
 
-def test_what_does_not_pass_has_a_reason():
+def test_the_list_is_valid_and_differences_from_a_list_are_reported():
     expected, content = pytorch_suite.read_expected()
     assert expected and len(content["sha256"]) == 64
     outcomes = {"T.new": ("fails", "why"), "T.ok": ("passes", ""), "T.old": ("passes", "")}
@@ -83,7 +83,7 @@ class TestSums(unittest.TestCase):
 
 @pytest.fixture
 def suite(tmp_path):
-    """A function that runs tests of a small test_mps.py: (the status, what the program says)."""
+    """suite(*names) runs tests of a small test_mps.py; returns (exit status, output)."""
     file = tmp_path / "test_mps.py"
     file.write_text(TESTS)
 
@@ -96,12 +96,12 @@ def suite(tmp_path):
     return run
 
 
-def test_pytorchs_tests_that_pass(suite):
+def test_the_status_is_0_if_all_tests_pass(suite):
     status, said = suite("test_right", "test_seeds")
     assert status == 0 and "2 passes of 2 tests (emulated)" in said
 
 
-def test_a_test_of_pytorchs_with_another_outcome_than_stated(suite):
+def test_a_test_whose_outcome_differs_from_the_list_is_reported(suite):
     status, said = suite("TestSums")
     assert status == 1
     assert "TestSums.test_wrong: fails: AssertionError: 3.0 != 4; stated: passes" in said

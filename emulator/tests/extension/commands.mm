@@ -1,6 +1,7 @@
-// Mistakes between commands: a race of two dispatches, of two queues or with
-// the host, and uses of freed objects.  Each case also has a right form.
-// test_commands.py has the emulator's messages.
+// Mistakes in the order of commands: races between two dispatches, between two
+// queues, and with the host, and uses of freed objects.  Each case is a
+// function that makes the mistake if `right` is false, and does the same work
+// correctly if `right` is true.  test_commands.py has the emulator's messages.
 #include "extension.h"
 
 #include <torch/mps.h>
@@ -11,14 +12,14 @@
 
 namespace {
 
-// A tensor of 64 zeros, which the device has written.
+// Returns a tensor of 64 zeros.  The device is done with it.
 at::Tensor Ready() {
   at::Tensor tensor = OnMps(64);
   torch::mps::synchronize();
   return tensor;
 }
 
-// Half of such a tensor.
+// Half of the 64 floats of Ready().
 constexpr NSUInteger kHalf = 32;
 constexpr NSUInteger kHalfBytes = kHalf * sizeof(float);
 
@@ -37,7 +38,7 @@ void EncodeOn(id<MTLCommandBuffer> command_buffer, const char *kernel,
   [encoder endEncoding];
 }
 
-// Increments `count` elements from byte `begin` on.
+// Encodes a dispatch that increments `count` floats, from byte `begin` on.
 void EncodePart(id<MTLComputeCommandEncoder> encoder, id<MTLBuffer> buffer,
                 NSUInteger begin, NSUInteger count) {
   [encoder setComputePipelineState:Pipeline("increment")];
@@ -99,8 +100,8 @@ void TorchReusesWhatOwnQueueReads(bool right) {
   [buffer waitUntilCompleted];
 }
 
-// Two queues increment the two halves of a buffer; the wrong form one element
-// of both.
+// Two queues increment the two halves of a buffer.  In the wrong form, both
+// queues increment the first element of the second half.
 void QueuesOnTwoHalves(bool right) {
   at::Tensor x = Ready();
   id<MTLCommandQueue> other = [MetalDevice() newCommandQueue];
@@ -121,7 +122,8 @@ void QueuesOnTwoHalves(bool right) {
   TORCH_CHECK(x.sum().item<float>() == 64, "an element was left out");
 }
 
-// torch's stream has the first half, a queue the second one.
+// torch's stream increments the first half of a buffer, and another queue
+// increments the second half.  In the wrong form, both increment one element.
 void TorchOnTheOtherHalf(bool right) {
   at::Tensor x = Ready();
   id<MTLCommandBuffer> buffer = [MetalQueue() commandBuffer];
@@ -134,7 +136,9 @@ void TorchOnTheOtherHalf(bool right) {
   TORCH_CHECK(x.sum().item<float>() == 64, "an element was left out");
 }
 
-// One queue blits into the second half, another one reads the first half.
+// One queue blits into the second half of a buffer while another queue reads
+// the first half.  In the wrong form, the other queue also reads 4 bytes of the
+// second half.
 void BlitBesideAReader(bool right) {
   at::Tensor x = Ready(), y = Ready();
   id<MTLCommandQueue> other = [MetalDevice() newCommandQueue];
@@ -151,8 +155,9 @@ void BlitBesideAReader(bool right) {
   [first waitUntilCompleted];
 }
 
-// Has the stream increment a tensor; returns a command buffer of another queue,
-// which waits for the stream with an event if it is to wait.
+// Encodes and commits an increment of a tensor on torch's stream.  Returns a
+// new command buffer of another queue.  If `waits` is true, this command buffer
+// waits for the increment with an event.
 id<MTLCommandBuffer> AfterAnIncrement(const at::Tensor &x, bool waits) {
   id<MTLEvent> event = [MetalDevice() newEvent];
   id<MTLCommandBuffer> first = StreamBuffer();
@@ -164,8 +169,9 @@ id<MTLCommandBuffer> AfterAnIncrement(const at::Tensor &x, bool waits) {
   return buffer;
 }
 
-// The program waits for the second queue, which waited for the first: so the
-// first one has ended as well.
+// The program waits for a command buffer of the second queue.  In the correct
+// form that command buffer waits for the stream's increment of x.  So when a
+// third queue increments x, the stream's increment is done.
 void WaitForTheLastOfAChain(bool right) {
   at::Tensor x = Ready(), y = Ready();
   id<MTLCommandBuffer> second = AfterAnIncrement(x, right);
@@ -178,7 +184,8 @@ void WaitForTheLastOfAChain(bool right) {
   torch::mps::synchronize();
 }
 
-// Two encoders, without a fence, increment the halves of a buffer.
+// Two encoders increment the two halves of a buffer without a fence.  In the
+// wrong form, both increment one element.
 void HalvesOfUntrackedBuffer(bool right) {
   id<MTLBuffer> x = [MetalDevice()
       newBufferWithLength:2 * kHalfBytes
@@ -202,7 +209,9 @@ void QueuesWithAnEvent(bool right) {
   torch::mps::synchronize();
 }
 
-// The second kernel's results come with the second signal.
+// The stream signals the event once after each of two kernels.  In the wrong
+// form, the other queue waits for the first signal only, and reads the result
+// of the second kernel.
 void EventOfAnotherValue(bool right) {
   at::Tensor x = Ready(), y = Ready();
   id<MTLEvent> event = [MetalDevice() newEvent];
@@ -219,7 +228,8 @@ void EventOfAnotherValue(bool right) {
   [second waitUntilCompleted];
 }
 
-// Metal orders encoders by the buffers that they use, but not by such a buffer.
+// Metal runs two encoders that use the same buffer in order, but only if Metal
+// tracks the buffer.  For an untracked buffer, a program needs a fence.
 void BlitOfUntrackedBuffer(bool right) {
   NSUInteger untracked = MTLResourceHazardTrackingModeUntracked;
   id<MTLBuffer> x = [MetalDevice() newBufferWithLength:256 options:untracked];
@@ -237,7 +247,9 @@ void BlitOfUntrackedBuffer(bool right) {
   Finish(commands);
 }
 
-// The first turn of a loop waits for the fence of the turn before.
+// In each turn of a loop, an encoder waits for the fence that the encoder of
+// the turn before has updated.  In the wrong form, no encoder updates the
+// fence.
 void FenceOfALoop(bool right) {
   NSUInteger untracked = MTLResourceHazardTrackingModeUntracked;
   id<MTLBuffer> x = [MetalDevice() newBufferWithLength:256 options:untracked];
@@ -293,7 +305,8 @@ void UnretainedBuffer(bool right) {
   Finish(commands);
 }
 
-// A buffer whose address is in another one, an argument buffer.
+// The kernel reads the address of its buffer from another buffer.  Metal does
+// not know of such a use, so the encoder must call useResource:usage:.
 void BufferBehindAnother(bool right) {
   id<MTLBuffer> x = [MetalDevice() newBufferWithLength:256 options:0];
   auto *contents = static_cast<float *>([x contents]);

@@ -1,4 +1,4 @@
-// The declarations that the files of the test extension share.
+// Declares the functions that several files of the test extension use.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-// From torch 2.15 on, the functions of torch/mps.h follow the current stream,
-// and know whether they run in its queue.
+// From torch 2.15 on, the functions of torch/mps.h use the current stream, and
+// check whether the caller is in the dispatch queue of that stream.
 #include <torch/headeronly/version.h>
 #define TORCH_KNOWS_QUEUES \
   (TORCH_VERSION_MAJOR > 2 || TORCH_VERSION_MINOR >= 15)
@@ -37,8 +37,8 @@ inline id<MTLCommandQueue> MetalQueue() {
   return queue;
 }
 
-// torch's open command buffer.  From 2.15 on, torch gives it only to code
-// inside of the queue.
+// Returns the command buffer into which torch encodes.  From torch 2.15 on,
+// only code inside of the dispatch queue can get it.
 inline id<MTLCommandBuffer> StreamBuffer() {
   __block id<MTLCommandBuffer> buffer;
   dispatch_sync(torch::mps::get_dispatch_queue(), ^{
@@ -68,10 +68,11 @@ inline void Copy(id<MTLBlitCommandEncoder> blit, id<MTLBuffer> from,
                    size:size];
 }
 
-// A tensor of zeros.
+// Returns a float32 tensor of zeros on mps.
 at::Tensor OnMps(int64_t elements);
 
-// The pipeline of a kernel in kernels.mm, made at its first use.
+// Returns the pipeline of a kernel in kernels.mm, and makes it at the first
+// call.
 id<MTLComputePipelineState> Pipeline(const char *kernel);
 
 struct Case {
@@ -93,52 +94,60 @@ inline void Run(const std::vector<Case> &cases, const std::string &name) {
 
 #endif
 
-// ---- memory.mm: the host's view of an mps tensor
-// [buffer contents] plus the tensor's offset, as an integer
+// ---- memory.mm: the host's accesses to an mps tensor
+// These return the host address of the tensor's first element, as an integer.
+// HostAddressByTorch() gets the MTLBuffer from a function of torch's headers.
 uintptr_t HostAddressByTorch(const at::Tensor &tensor);
 uintptr_t HostAddress(const at::Tensor &tensor);
+// The host reads or writes the elements of a float32 tensor, without a wait.
 std::vector<float> ReadContents(const at::Tensor &tensor);
 void WriteContents(at::Tensor tensor, std::vector<float> values);
-// through the data pointer: a fault
+// Reads a byte through the tensor's data pointer, which is a fault.
 float DereferenceHandle(const at::Tensor &tensor, int64_t byte);
-// A CPU tensor over the host copy, through torch's allocator interface
+// Returns a CPU tensor that shares memory with the host copy of `tensor`, made
+// with torch's allocator interface.
 at::Tensor HostAlias(const at::Tensor &tensor);
 
 // ---- stream.mm
 void SynchronizeOutsideQueue();
 void SynchronizeInQueue();
-// The one of these two that other threads do not disturb.
+// Calls the one of these two that is correct for torch's release, so that other
+// threads may use the stream meanwhile.
 void Synchronize();
 void CommitInQueue();
 void CommitOutsideQueue();
-// Takes the encoder of torch's own stream.
+// Calls commandEncoder() of torch's stream, inside or outside of its queue.
 void TakeEncoder(bool in_queue);
-// Of Synchronize().
+// Returns the mean time of a call of Synchronize() on an idle device.
 double NanosecondsOfIdleWait(int64_t repetitions);
-// The status of torch's command buffer after a dispatch on `x`, and the text of
-// its error; as its completed handler sees them.
+// Encodes a dispatch on `x`.  Returns the status of torch's command buffer and
+// the text of its error, as the completed handler of the buffer reads them.
 std::pair<int, std::string> StatusAfterDispatch(at::Tensor x);
-// Holds torch's dispatch queue for some milliseconds, without the GIL.
+// Occupies torch's dispatch queue for some milliseconds, without the GIL.
 void HoldQueue(int64_t milliseconds);
-// Passes an exception out of dispatch_sync in the right way.
+// Throws an exception inside of dispatch_sync_with_rethrow(), which is correct.
 void ThrowThroughRethrow();
 
 // ---- signposts.mm
 bool SignpostsEnabled(const std::string &category);
-// An interval "interval" with a public message; returns its id.
+// Begins an interval with the name "interval" and a public message.  Returns
+// the signpost's id, the argument of EndInterval().
 uint64_t BeginInterval(const std::string &category, const std::string &message);
 void EndInterval(const std::string &category, uint64_t id);
-// Begins with all kinds of messages, and two whose ids identify no interval.
+// Begins intervals with and without messages, and two intervals with the ids
+// OS_SIGNPOST_ID_NULL and OS_SIGNPOST_ID_INVALID.
 void PostMessages(const std::string &text);
 
-// ---- metal.mm: checks by name; they raise where the behaviour is not a Mac's
+// ---- metal.mm: checks that raise if the emulator does not behave like a Mac
 std::vector<std::string> MetalChecks();
 void RunMetalCheck(const std::string &name);
 
-// ---- commands.mm: a case by its name, in its right or its wrong form
+// ---- commands.mm
+// Runs the correct or the wrong form of a case.
 void BetweenCommands(const std::string &name, bool right);
+// Makes `count` command buffers, in an autorelease pool or without one.
 void MakeCommandBuffers(int64_t count, bool in_a_pool);
 
-// ---- misuse.mm: each ends the process
+// ---- misuse.mm: cases that end the process
 std::vector<std::string> Misuses();
 void Misuse(const std::string &name);

@@ -1,5 +1,5 @@
-// Uses of Foundation, dispatch and Metal that are right on a Mac, each with its
-// expected result.
+// Correct uses of Foundation, dispatch and Metal.  Each check compares the
+// results with those of a Mac.
 #include "extension.h"
 
 #include <ATen/mps/MPSDevice.h>
@@ -19,7 +19,8 @@ float *Floats(id<MTLBuffer> buffer) {
   return static_cast<float *>([buffer contents]);
 }
 
-// Encodes kernel `scale` of kernels.mm: x *= factor[0], over 4 elements.
+// Encodes kernel `scale` of kernels.mm, which multiplies 4 elements of x by
+// factor[0].
 void EncodeScale(id<MTLComputeCommandEncoder> encoder, id<MTLBuffer> x,
                  id<MTLBuffer> factor) {
   [encoder setComputePipelineState:Pipeline("scale")];
@@ -28,7 +29,8 @@ void EncodeScale(id<MTLComputeCommandEncoder> encoder, id<MTLBuffer> x,
   Dispatch(encoder, 4, 4);
 }
 
-// A command buffer that scales x, in an encoder of its own, by each factor.
+// Returns a command buffer with an encoder for each factor, which multiplies x
+// by the factor.
 id<MTLCommandBuffer> Scaling(id<MTLBuffer> x,
                              const std::vector<id<MTLBuffer>> &factors) {
   id<MTLCommandBuffer> commands = [MetalQueue() commandBuffer];
@@ -127,7 +129,8 @@ const std::vector<Case> &Checks() {
          id<MTLBuffer> factor = BufferWith({2});
          id<MTLCommandBuffer> commands = Scaling(x, {factor});
          TORCH_CHECK([commands status] == MTLCommandBufferStatusNotEnqueued);
-         // The kernel must see this write: it comes before the commit.
+         // The host writes before the commit, so the kernel must read the new
+         // value.
          Floats(factor)[0] = 10;
          __block int handled = 0;
          [commands addCompletedHandler:^(id<MTLCommandBuffer> done) {
@@ -187,10 +190,10 @@ const std::vector<Case> &Checks() {
          [encoder dispatchThreadgroups:MTLSizeMake(2, 1, 1)
                  threadsPerThreadgroup:MTLSizeMake(2, 1, 1)];
          [encoder memoryBarrierWithScope:MTLBarrierScopeBuffers];
-         // The table keeps its entries from one dispatch to the next.
+         // The buffers that are bound to other indices stay bound.
          [encoder setBuffer:factors offset:0 atIndex:5];
          Dispatch(encoder, 1, 1);
-         Dispatch(encoder, 0, 1);  // nothing to do
+         Dispatch(encoder, 0, 1);  // a grid without threads
          [encoder endEncoding];
          Finish(commands);
          TORCH_CHECK(Floats(x)[1] == 9 && Floats(x)[2] == 6 &&
@@ -284,7 +287,8 @@ const std::vector<Case> &Checks() {
          id<MTLBuffer> x = BufferWith({1, 2, 3, 4});
          id<MTLBuffer> two = BufferWith({2});
          dispatch_sync(stream->queue(), ^{
-           // One encoder serves several kernels; the stream ends it later.
+           // The stream returns the same encoder for several kernels, and ends
+           // the encoder later.
            id<MTLComputeCommandEncoder> encoder = stream->commandEncoder();
            TORCH_CHECK(encoder == stream->commandEncoder());
            EncodeScale(encoder, x, two);
@@ -297,9 +301,9 @@ const std::vector<Case> &Checks() {
        }},
       {"completed handler that enters torch's queue",
        [] {
-         // The handler runs inside the queue, when an operator needs the
-         // results of the commit; on a Mac a thread of Metal's runs the
-         // handler.
+         // In the emulator, the handler runs inside of the queue when an
+         // operator needs the results of the command buffer.  On a Mac, a
+         // thread of Metal runs the handler.
          __block int handled = 0;
          [StreamBuffer() addCompletedHandler:^(id<MTLCommandBuffer>) {
            dispatch_sync(torch::mps::get_dispatch_queue(), ^{

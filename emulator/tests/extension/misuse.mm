@@ -1,5 +1,6 @@
-// Each of these is a mistake on a Mac.  The emulator ends the process with one
-// line that names the mistake: the text of the case is a part of that line.
+// Each case is a mistake on a Mac.  The emulator ends the process and prints
+// one line that names the mistake.  The text of the case is a part of that
+// line.
 #include "extension.h"
 
 #include <ATen/ATen.h>
@@ -15,7 +16,8 @@ id<MTLCommandBuffer> OwnCommandBuffer() {
   return [[MetalDevice() newCommandQueue] commandBuffer];
 }
 
-// An encoder on torch's stream with a pipeline and a buffer of 64 floats.
+// Returns an encoder of torch's command buffer, with a pipeline and a buffer of
+// 64 floats.
 id<MTLComputeCommandEncoder> ReadyEncoder(const char *kernel = "scale") {
   static at::Tensor tensor = OnMps(64);
   id<MTLComputeCommandEncoder> encoder = [StreamBuffer() computeCommandEncoder];
@@ -29,7 +31,8 @@ id<MTLBuffer> NewBuffer(NSUInteger length) {
                                     options:MTLResourceStorageModeShared];
 }
 
-// A view's data pointer, which is inside of an MTLBuffer.
+// Returns the data pointer of a view: a wrong MTLBuffer, because the pointer is
+// 8 bytes after the pointer that stands for the MTLBuffer.
 id<MTLBuffer> InteriorPointer() {
   static at::Tensor view = OnMps(8).slice(0, 2);
   return __builtin_bit_cast(id<MTLBuffer>, view.data_ptr());
@@ -38,8 +41,8 @@ id<MTLBuffer> InteriorPointer() {
 id<MTLBlitCommandEncoder> Blit() { return [StreamBuffer() blitCommandEncoder]; }
 
 #if !TORCH_KNOWS_QUEUES
-// Calls `work` while another thread waits inside torch::mps::synchronize(): the
-// completed handler keeps that thread there.
+// Calls `work` while another thread waits inside torch::mps::synchronize().  A
+// completed handler that sleeps keeps the other thread waiting.
 void WhileAnotherThreadSynchronizes(void (*work)()) {
   [StreamBuffer() addCompletedHandler:^(id<MTLCommandBuffer>) {
     std::this_thread::sleep_for(std::chrono::milliseconds(2000));

@@ -1,4 +1,4 @@
-// Signposts of a program.
+// Emits signposts for test_trace.py.
 #include <os/log.h>
 #include <os/signpost.h>
 

@@ -193,7 +193,7 @@ void f(threadgroup atomic_float *p) {
   atomic_fetch_add_explicit(p, 1.0f, memory_order_relaxed);
   ^
 }
-//// atomic_order: memory_order_relaxed alone
+//// atomic_order: accept only memory_order_relaxed
 void f(device atomic_int *p) {
   atomic_fetch_add_explicit(p, 1, memory_order_seq_cst);
                                                       ^

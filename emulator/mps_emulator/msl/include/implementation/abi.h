@@ -1,6 +1,6 @@
 // The interface between a compiled kernel library and the executor.  The
-// executor reads this file as C++, a kernel library as C++ for OpenCL, so all
-// types have the same layout in both languages.
+// executor includes this file as C++, and a kernel library includes it as C++
+// for OpenCL.  So all types must have the same layout in both languages.
 #ifndef MPS_EMULATOR_MSL_ABI_H_
 #define MPS_EMULATOR_MSL_ABI_H_
 
@@ -10,42 +10,45 @@
 #define MPS_EMULATOR_MSL_TEXT const char
 #endif
 
-// Every change of this file raises the version: the executor loads no cached
-// library of another version.
+// Raise the version with every change of this file.  The executor does not load
+// a cached library of another version.
 enum { kMpsEmulatorMslAbiVersion = 4 };
 
 enum { kMpsEmulatorMslMaxBuffers = 31 };
 
-// One dispatch, for the threads of one threadgroup.  Sizes and positions are in
-// threads or threadgroups, x first.
+// What the threads of a threadgroup must know about their dispatch.  Arrays of
+// three have the values for x, y and z.
 struct mps_emulator_msl_launch {
-  void *buffers[kMpsEmulatorMslMaxBuffers];
-  void *threadgroup_buffers[kMpsEmulatorMslMaxBuffers];
-  unsigned threadgroup_position[3];
-  unsigned threadgroup_size[3];  // of this threadgroup; smaller at the edge
+  void *buffers[kMpsEmulatorMslMaxBuffers];              // by [[buffer(i)]]
+  void *threadgroup_buffers[kMpsEmulatorMslMaxBuffers];  // [[threadgroup(i)]]
+  unsigned threadgroup_position[3];  // of this threadgroup in the grid
+  // In threads.  The size of this threadgroup is smaller than that of the
+  // dispatch if the threadgroup is at the edge of the grid.
+  unsigned threadgroup_size[3];
   unsigned dispatch_threadgroup_size[3];
   unsigned grid_size[3];
-  unsigned threadgroup_count[3];
+  unsigned threadgroup_count[3];  // threadgroups in the grid
 };
 
-// Runs `count` consecutive threads of a row, beginning with the thread at
-// (x, y, z) of the threadgroup.
+// Runs the kernel in `count` threads of a row, one after another.  The first
+// thread is at (x, y, z) of the threadgroup.
 typedef void (*mps_emulator_msl_thunk)(const mps_emulator_msl_launch *launch,
                                        unsigned x, unsigned y, unsigned z,
                                        unsigned count);
 
-// The executor's functions for kernel code.  `site` identifies a call in the
-// source: line * 2^32 + column.
+// Functions of the executor that kernel code calls.  `site` identifies a call
+// in the source of the kernel: line * 2^32 + column.
 
-// The thread's index in its threadgroup.
+// The index of the calling thread in its threadgroup.
 typedef unsigned (*mps_emulator_msl_thread_index)();
 
 typedef void (*mps_emulator_msl_threadgroup_barrier)(unsigned flags,
                                                      unsigned long site);
 
-// Waits for the other active threads of the SIMD group.  Returns the `size`
-// bytes at `value` of all 32 lanes, one after another, poison for inactive
-// lanes.  The result is valid until this thread's next exchange.
+// Waits until all active threads of the SIMD group have called this function.
+// Returns an array of 32 elements of `size` bytes: element i is what lane i
+// passed at `value`.  The elements of inactive lanes are filled with a fixed
+// byte.  The array is valid until this thread's next exchange.
 struct mps_emulator_msl_lanes {
   unsigned active;   // bit i: lane i is active
   unsigned present;  // bit i: the SIMD group has a lane i
@@ -54,47 +57,51 @@ typedef const void *(*mps_emulator_msl_simdgroup_exchange)(
     const void *value, unsigned size, unsigned long site,
     mps_emulator_msl_lanes *lanes);
 
-// The address of a threadgroup variable, the same for all threads of a
-// threadgroup.  `slot` identifies a variable of the kernel.
+// Returns the address of a threadgroup variable, which is the same for all
+// threads of a threadgroup.  `slot` is the number of the variable in the
+// program.  `size` and `alignment` are in bytes.
 typedef void *(*mps_emulator_msl_threadgroup_variable)(unsigned slot,
                                                        unsigned long size,
                                                        unsigned long alignment);
 
-// A call at `site` of a function that suspends its thread begins or ends.
-// A barrier in a function is a different barrier for each call of the function.
+// Kernel code calls these two before and after the call at `site` of a function
+// that contains a barrier or a simdgroup function.  So the executor knows all
+// calls in progress: threads meet at a barrier only if they have reached it
+// through the same calls.
 typedef void (*mps_emulator_msl_enter_call)(unsigned long site);
 typedef void (*mps_emulator_msl_leave_call)();
 
 // Only libraries that are compiled to check races call the functions below.
 
-// The thread is about to access memory.  `place` is an address in the code
-// behind the access.
+// The calling thread is about to access memory.  `place` is an address in the
+// code of the access: the return address of the call that announces the access.
 enum {
   kMpsEmulatorMslWrite = 1,
   kMpsEmulatorMslAtomic = 2,
-  kMpsEmulatorMslStore = 4,  // an atomic write that reads nothing
+  kMpsEmulatorMslStore = 4,  // an atomic write that does not read
 };
 typedef void (*mps_emulator_msl_access)(const void *address, unsigned long size,
                                         unsigned flags, const void *place);
-// `flags` are metal::mem_flags.
+// The calling thread calls atomic_thread_fence() or simdgroup_barrier().
+// `flags` has the bits of metal::mem_flags.
 typedef void (*mps_emulator_msl_fence)(unsigned flags);
 typedef void (*mps_emulator_msl_simdgroup_barrier)(unsigned flags);
-// A "lane" for the next function: the lanes that threads name differ, where
-// they must be the same.
+// The value of `lane` in the next function if the threads of a SIMD group name
+// different lanes in a call that requires the same lane, like simd_broadcast().
 enum { kMpsEmulatorMslLanesDiffer = 1 << 16 };
 
-// The thread reads, at `site`, the value of an inactive lane, or of one that
+// At `site`, the calling thread reads the value of a lane that is inactive or
 // does not exist.
 typedef void (*mps_emulator_msl_inactive_lane)(unsigned lane,
                                                unsigned long site);
 
-// The thread is about to use `index`, which an array or a vector lacks; `type`
-// is clang's name of its type.
+// The calling thread is about to use `index`, which is outside of an array or a
+// vector.  `type` is clang's name of the type of the array or vector.
 typedef void (*mps_emulator_msl_outside_array)(const char *type, long index,
                                                unsigned line);
 
-// The thread converts `value` to an integer type that lacks it; `type` is
-// clang's name of the integer type.
+// The calling thread converts `value` to an integer type that cannot represent
+// this value.  `type` is clang's name of the integer type.
 typedef void (*mps_emulator_msl_outside_integer)(float value, const char *type,
                                                  unsigned line);
 
@@ -121,17 +128,18 @@ enum {
 
 struct mps_emulator_msl_parameter {
   MPS_EMULATOR_MSL_TEXT *name;
-  unsigned kind;          // kMpsEmulatorMslBuffer, ...
-  unsigned index;         // of [[buffer(i)]] or [[threadgroup(i)]]
-  unsigned writable;      // a `device` pointer or reference to a non-const type
-  unsigned by_reference;  // `T &`: at least one whole element must be bound
-  unsigned in_constant;   // 1: points to `constant` memory
-  unsigned long element_size;  // of the pointee, in bytes
-  unsigned long alignment;     // of the pointee, in bytes
+  unsigned kind;      // one of the enumerators above
+  unsigned index;     // the i of [[buffer(i)]] or [[threadgroup(i)]]
+  unsigned writable;  // 1: a `device` pointer or reference to a non-const type
+  // 1: a reference, to which at least one whole element must be bound.
+  unsigned by_reference;
+  unsigned in_constant;        // 1: points to `constant` memory
+  unsigned long element_size;  // the size of the pointee, in bytes
+  unsigned long alignment;     // the alignment of the pointee, in bytes
 };
 
-// The kernel can reach a barrier or a simdgroup function, which suspends a
-// thread.
+// A flag of a kernel that can reach a barrier or a simdgroup function.  Such a
+// function suspends its thread, so the thread needs a fiber.
 enum { kMpsEmulatorMslNeedsFibers = 1 };
 
 struct mps_emulator_msl_kernel {
@@ -144,13 +152,14 @@ struct mps_emulator_msl_kernel {
   unsigned flags;
 };
 
-// The description of a kernel library: the type of its only exported symbol,
-// mps_emulator_msl_description.
+// The description of a kernel library.  The library exports only one symbol, an
+// object of this type with the name mps_emulator_msl_description.
 struct mps_emulator_msl_module {
   unsigned abi_version;
   unsigned kernel_count;
   const mps_emulator_msl_kernel *kernels;
-  // Where the executor stores its functions after loading the library.
+  // The address at which the executor stores a pointer to its functions after
+  // it has loaded the library.
   const mps_emulator_msl_runtime **runtime;
 };
 

@@ -24,7 +24,7 @@ enum thread_scope {
   thread_scope_device = 3
 };
 
-// Only the atomic functions access an atomic object.
+// Programs access an atomic object only through the atomic functions.
 template <class T>
 struct _atomic {
   static_assert(is_same<T, int>::value || is_same<T, uint>::value ||
@@ -51,14 +51,14 @@ using __msl_atomic_float = _atomic<float>;
 
 namespace metal {
 
-#define MSL_RELAXED_ONLY(order)                                         \
-  __attribute__((diagnose_if(                                           \
-      order != memory_order_relaxed,                                    \
-      "atomic functions take memory_order_relaxed alone; other orders " \
-      "are for atomic_thread_fence",                                    \
-      "error")))
+#define MSL_RELAXED_ONLY(order)                                               \
+  __attribute__((                                                             \
+      diagnose_if(order != memory_order_relaxed,                              \
+                  "atomic functions accept only memory_order_relaxed; other " \
+                  "orders are for atomic_thread_fence",                       \
+                  "error")))
 
-// BITS: the integer type whose operations serve T.
+// BITS: the type of the same size with which the functions read and write a T.
 #define MSL_ATOMIC_ACCESS(SPACE, T, BITS)                                      \
   MSL_INLINE T atomic_load_explicit(const volatile SPACE _atomic<T> *p,        \
                                     memory_order order)                        \

@@ -3,8 +3,9 @@
 
 namespace metal {
 
-// Programs call these functions with arguments of mixed types, so they are
-// overloads: a call converts its arguments, or is ambiguous, as in Metal.
+// These functions are overloads, not templates, because programs call them with
+// arguments of different types.  As in Metal, such a call converts the
+// arguments or is ambiguous.
 #define MSL_INTEGER(T)                                            \
   MSL_INLINE T max(T a, T b) { return a < b ? b : a; }            \
   MSL_INLINE T min(T a, T b) { return b < a ? b : a; }            \
@@ -51,7 +52,7 @@ struct integer_scalar {
 
 namespace metal {
 
-// The first argument gives the type of these functions.
+// The results of these functions have the type of the first argument.
 #define MSL_INTEGER_1(name, implementation)                             \
   template <class T, class = enable_if_t<is_integral<T>::value>>        \
   MSL_INLINE T name(T a) {                                              \

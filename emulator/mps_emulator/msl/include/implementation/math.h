@@ -1,11 +1,12 @@
 // <metal_math>, <metal_common>, <metal_relational> and <metal_geometric>.
-// On the host the fast functions are the precise ones: the emulator imitates no
-// approximation of a GPU.
+// On the host, the functions of namespace fast are those of namespace precise,
+// because the emulator does not imitate the approximations of a GPU.
 #pragma once
 
 namespace metal {
 
-// Extends a function of a scalar type to its vectors, component by component.
+// MSL_VECTORS defines a function for vectors of type T from the function for T.
+// The new function works component by component.
 #define MSL_VECTOR_1(T, N, name)                   \
   MSL_INLINE T##N name(T##N a) {                   \
     for (int i = 0; i < N; ++i) a[i] = name(a[i]); \
@@ -25,8 +26,8 @@ namespace metal {
   MSL_VECTOR_##arguments(T, 2, name) MSL_VECTOR_##arguments(T, 3, name) \
       MSL_VECTOR_##arguments(T, 4, name)
 
-// The half form of a function of floats widens the arguments and rounds the
-// result once.
+// MSL_HALF_... define a function for half from the function for float.  The new
+// function converts its arguments to float, and its result to half.
 #define MSL_HALF_1(name)                                        \
   MSL_INLINE half name(half x) { return (half)name((float)x); } \
   MSL_VECTORS(1, float, name)                                   \
@@ -63,8 +64,8 @@ MSL_MATH_1(trunc, __builtin_truncf(x))
 MSL_MATH_1(fabs, __builtin_fabsf(x))
 MSL_MATH_1(abs, __builtin_fabsf(x))
 MSL_MATH_2(copysign, __builtin_copysignf(x, y))
-// 1 - 2^-24 is the largest value below 1; for a tiny negative x the difference
-// rounds to 1, and the result must stay below.
+// fract(x) is below 1.  But for a tiny negative x, x - floor(x) is rounded to
+// 1, so the result is limited to 1 - 2^-24, the largest float below 1.
 MSL_MATH_1(fract, __builtin_fminf(x - __builtin_floorf(x), 0x1.fffffep-1f))
 MSL_MATH_1(sign, x > 0.0f ? 1.0f : x < 0.0f ? -1.0f : x == 0.0f ? x : 0.0f)
 
@@ -106,11 +107,13 @@ MSL_MATH_2(atan2, __msl::target::atan2(x, y))
 MSL_MATH_2(pow, __msl::target::pow(x, y))
 MSL_MATH_2(fmod, __msl::target::fmod(x, y))
 
-// The half form rounds twice, to float and to half; a GPU rounds once.  In rare
-// halfway cases the results differ by one unit in the last place.
+// The function for half rounds twice, to float and to half.  A GPU rounds once.
+// If the first rounding gives a number halfway between two halves, the result
+// can differ from the GPU's by one unit in the last place.
 MSL_MATH_3(fma, __builtin_fmaf(x, y, z))
 
-// sin(pi x) and cos(pi x) reduce x before the product with pi.
+// sin(pi x) and cos(pi x).  They reduce x to the interval [-0.5, 0.5] before
+// the multiplication with pi, so that the error of the product is small.
 MSL_INLINE float sinpi(float x) {
   float r = x - 2.0f * __builtin_rintf(0.5f * x);
   if (r > 0.5f) r = 1.0f - r;
@@ -151,8 +154,9 @@ MSL_INLINE float sincos(float x, MSL_THREAD float &cosine) {
   return sin(x);
 }
 
-// ---- Relational functions.  In place of a boolean vector each function
-// accepts a comparison of clang's vectors, which is an integer vector.
+// ---- Relational functions.  The result of a comparison of clang's vectors is
+// an integer vector.  So each of these functions accepts an integer vector in
+// place of a boolean vector.
 
 #define MSL_CLASSIFY(name, ...)                               \
   MSL_INLINE bool name(float x) { return __VA_ARGS__; }       \

@@ -1,6 +1,6 @@
-// The built-in values of one thread, for every target.  The target's file
-// before this one defines target_place.  The argument d of functions is 0, 1 or
-// 2 for x, y or z.
+// The values of a thread's built-in parameters, like thread_position_in_grid.
+// A target's file defines target_place and then includes this file.  The
+// argument d of the functions is 0 for x, 1 for y and 2 for z.
 #pragma once
 
 namespace __msl {

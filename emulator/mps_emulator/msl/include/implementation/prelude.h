@@ -1,23 +1,26 @@
-// Metal's scalar and vector types, which need no #include, and the helpers that
-// the rewritten text calls.  The language is C++ for OpenCL, which clang checks
-// and compiles for any target.
+// Metal's scalar and vector types, which a program can use without any
+// #include, and functions that only the rewritten text calls.  The language is
+// C++ for OpenCL, which clang can compile for any target.
 #pragma once
 
 #pragma OPENCL EXTENSION cl_khr_fp16 : enable
 #pragma OPENCL EXTENSION __cl_clang_function_pointers : enable
 
-// Metal's address spaces in clang's words.  Device and constant pointers must
-// be different types, and both must convert to the generic address space, in
-// which implicit copy constructors take their argument.  __constant pointers do
-// not convert, so `constant` is not __constant.  clang also converts device
-// pointers to these constant ones; the front end refuses that.
+// Metal's address spaces.  Pointers to `device` and to `constant` memory must
+// have different types.  Both types must convert to a pointer to the generic
+// address space, because the argument of an implicit copy constructor is in
+// that address space.  clang does not convert __constant pointers, so
+// `constant` is not __constant here.  With this definition, clang would also
+// convert `device` pointers to `constant` pointers.  The front end refuses such
+// a conversion.
 #define MSL_DEVICE __attribute__((opencl_global_device))
 #define MSL_CONSTANT const __global
 #define MSL_THREADGROUP __local
 #define MSL_THREAD __private
 
-// An annotation, which the front end reads from clang's AST.  In compiled code
-// an annotation would keep its variable in memory.
+// An annotation that the front end reads from clang's AST.  Compiled code has
+// no annotations, because an annotation prevents clang from keeping the
+// variable in a register.
 #ifdef MSL_CODE
 #define MSL_NOTE(text)
 #define MSL_PARAMETER_NOTE(text)
@@ -44,7 +47,8 @@ typedef unsigned int uint32_t;
 typedef unsigned long uint64_t;
 typedef __bf16 bfloat;
 
-// Apply a macro to each type that has vectors, except bool.
+// These apply the macro X to each type that can be a vector's component, except
+// bool.
 #define MSL_INTEGERS(X) \
   X(char) X(uchar) X(short) X(ushort) X(int) X(uint) X(long) X(ulong)
 #define MSL_NUMBERS(X) MSL_INTEGERS(X) X(half) X(float) X(bfloat)
@@ -57,7 +61,7 @@ using vec = T __attribute__((ext_vector_type(N)));
 template <int N>
 struct bool_vector;
 
-// vec<T, N> where T may be bool.
+// The vector of N components of type T, which may be bool.
 template <class T, int N>
 struct any_vector {
   using type = vec<T, N>;
@@ -67,7 +71,8 @@ struct any_vector<bool, N> {
   using type = bool_vector<N>;
 };
 
-// The number of components of a value (0: a scalar or a class), and their type.
+// The number and the type of a vector's components.  The number is 0 for
+// scalars and for classes other than bool_vector.
 template <class T>
 struct components {
   enum { count = 0 };
@@ -95,7 +100,7 @@ struct enable_if<true, T> {
 template <bool condition, class T = void>
 using enable_if_t = typename enable_if<condition, T>::type;
 
-// Excludes a parameter from template argument deduction.
+// A parameter of type identity_t<T> takes no part in the deduction of T.
 template <class T>
 struct identity {
   using type = T;
@@ -103,7 +108,7 @@ struct identity {
 template <class T>
 using identity_t = typename identity<T>::type;
 
-// An explicit conversion.  clang has none between half and bfloat.
+// Converts a scalar.  clang cannot convert between half and bfloat.
 template <class To, class From>
 constexpr To cast(From from) {
   if constexpr ((__is_same(To, half) && __is_same(From, __bf16)) ||
@@ -113,7 +118,8 @@ constexpr To cast(From from) {
     return (To)from;
 }
 
-// Stores a scalar, or the components of a vector, in result[position] and on.
+// Stores a scalar or the components of a vector in result[position],
+// result[position + 1], ...  Adds their number to `position`.
 template <class E, class V, class A>
 MSL_INLINE void append(MSL_THREAD V &result, MSL_THREAD int &position, A a) {
   if constexpr (components<A>::count == 0) {
@@ -129,9 +135,9 @@ constexpr int width() {
   return components<A>::count == 0 ? 1 : (int)components<A>::count;
 }
 
-// Vector constructors, V(a), V(a, b), ...: from a scalar, from a vector of
-// another component type, or from scalars and vectors with as many components
-// as V together.  For a type that is no vector, its plain constructor.
+// V(a), V(a, b), ...  The arguments of a vector's constructor are a scalar for
+// all components, or scalars and vectors that together have as many components
+// as V.  For a type that is not a vector, make() calls the type's constructor.
 template <class V, class... A>
 constexpr V make(A... a) {
   constexpr int count = components<V>::count;
@@ -168,8 +174,8 @@ constexpr V make(A... a) {
   }
 }
 
-// V(comparison).  In clang a comparison of vectors gives -1 for true; MSL's
-// result is 1.
+// V(a), if the argument is a comparison.  A comparison of vectors gives -1 for
+// true in clang, and 1 in MSL.
 template <class V, class A>
 constexpr V make_from_condition(A a) {
   constexpr bool is_vector_of_clang =
@@ -180,8 +186,8 @@ constexpr V make_from_condition(A a) {
     return make<V>(a);
 }
 
-// static_cast<To>(from) and (To)from.  Metal converts vectors component by
-// component.
+// static_cast<To>(from) and (To)from.  In Metal these convert a vector
+// component by component.
 template <class To, class From>
 constexpr To convert(From from) {
   if constexpr (components<To>::count != 0 || components<From>::count != 0)
@@ -190,7 +196,8 @@ constexpr To convert(From from) {
     return cast<To>(from);
 }
 
-// A copy of an object of a class, out of the object's address space.
+// Returns a copy of an object.  The copy is in no address space, whatever the
+// object's address space is.
 template <class T>
 constexpr T value(T object) {
   return object;
@@ -207,7 +214,7 @@ MSL_NUMBERS(MSL_VECTOR_NAMES)
 
 namespace __msl {
 
-// The storage of the vectors that are classes.
+// The base class of bool_vector, with the components as members.
 template <class T, int N>
 struct named_components;
 template <class T>
@@ -223,9 +230,9 @@ struct named_components<T, 4> : named_components<T, 3> {
   T w;
 };
 
-// bool2, bool3, bool4: one byte a component, with the size and alignment of the
-// char vector of the same length.  The integer vector that a comparison of
-// clang's vectors gives converts to it.
+// bool2, bool3 and bool4.  They have the size and the alignment of char2, char3
+// and char4, with one byte for each component.  The result of a comparison of
+// clang's vectors is an integer vector, which converts to a bool_vector.
 template <int N>
 struct alignas(N == 2 ? 2 : 4) bool_vector : named_components<bool, N> {
   bool_vector() = default;
@@ -252,8 +259,8 @@ MSL_INLINE bool_vector<N> operator!(bool_vector<N> a) {
   return a;
 }
 
-// Both operands may be boolean vectors or comparisons of clang's vectors; at
-// least one is a boolean vector.
+// One operand is a boolean vector.  The other operand is a boolean vector too,
+// or the result of a comparison of clang's vectors.
 #define MSL_BOOL_VECTOR_OPERATOR(symbol)                          \
   template <int N>                                                \
   MSL_INLINE bool_vector<N> operator symbol(bool_vector<N> a,     \
@@ -286,8 +293,9 @@ typedef __msl::bool_vector<2> bool2;
 typedef __msl::bool_vector<3> bool3;
 typedef __msl::bool_vector<4> bool4;
 
-// as_type<To>(from): the same bits as a type of the same size.  A vector of
-// three components also converts from and to a vector of four.
+// as_type<To>(from) returns the bits of `from` as an object of type To, which
+// must have the same size.  So as_type also converts between vectors of three
+// and of four components.
 template <class To, class From>
 constexpr To as_type(From from) {
   static_assert(sizeof(To) == sizeof(From),

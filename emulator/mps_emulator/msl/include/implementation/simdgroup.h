@@ -1,12 +1,13 @@
 // <metal_compute> and <metal_simdgroup>.
 #pragma once
 
-// The last parameter of every function that waits for other threads: the place
-// of the call, by default, because threads meet only at the same call. Programs
-// do not pass this parameter.
+// The last parameter of every function that waits for other threads.  Programs
+// do not pass it: its default value is the place of the call in the source.
+// The executor needs the place because threads meet only at the same call.
 #define MSL_SITE \
   ulong site = (ulong) __builtin_LINE() << 32 | (uint) __builtin_COLUMN()
-// The front end looks for functions with this annotation.
+// The annotation of functions that wait for other threads.  The front end looks
+// for it.
 #define MSL_SUSPENDS MSL_NOTE("msl.suspends")
 
 namespace metal {
@@ -48,8 +49,8 @@ MSL_INLINE bfloat greatest_of::apply(bfloat a, bfloat b) {
   return (bfloat)metal::max((float)a, (float)b);
 }
 
-// The types that lanes of a SIMD group exchange: scalars and vectors of
-// integers of up to 32 bits, and of floating-point numbers.
+// Whether the lanes of a SIMD group can exchange values of type T.  T must be a
+// floating-point number, an integer of up to 32 bits, or a vector of these.
 template <class T>
 constexpr bool exchangeable() {
   using E = element_of<T>;
@@ -76,7 +77,7 @@ MSL_INLINE T smallest_value() {
 
 namespace metal {
 
-// The functions take the types that lanes exchange.
+// The macros define functions for the types T that lanes can exchange.
 #define MSL_REDUCTION(name, operation, neutral)                          \
   template <class T, class = enable_if_t<__msl::exchangeable<T>()>>      \
   MSL_SUSPENDS MSL_INLINE T simd_##name(T data, MSL_SITE) {              \
@@ -94,8 +95,9 @@ namespace metal {
     return __msl::target::scan<__msl::sum_of, inclusive>(           \
         data, (T)(__msl::element_of<T>)0, site);                    \
   }
-// A shuffle from lane `lane`, an expression of `delta` and `own`, the index of
-// this lane.  Lanes for which `inside` is false keep their data.
+// Defines a function that returns the data of lane `lane`.  `lane` and `inside`
+// are expressions of `delta` and of `own`, the index of the calling lane.  A
+// lane for which `inside` is false gets its own data.
 #define MSL_SHUFFLE(name, inside, lane)                                       \
   template <class T, class = enable_if_t<__msl::exchangeable<T>()>>           \
   MSL_SUSPENDS MSL_INLINE T simd_##name(T data, ushort delta, MSL_SITE) {     \

@@ -1,4 +1,4 @@
-// <metal_stdlib>: all of Metal's headers.
+// <metal_stdlib>, which includes all other headers.
 #pragma once
 
 namespace metal {
@@ -53,8 +53,9 @@ using ::ushort;
 MSL_NUMBERS(MSL_EXPORT)
 #undef MSL_EXPORT
 
-// Namespaces precise and fast have the same functions, except on a target with
-// fast versions of its own, which math.h defines.
+// Namespaces precise and fast have the same functions.  On a target that
+// defines MSL_HAS_FAST, math.h has defined some functions of namespace fast
+// before.
 #define MSL_UNARY(X)                                                           \
   X(acos)                                                                      \
   X(acosh)                                                                     \

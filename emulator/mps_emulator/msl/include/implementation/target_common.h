@@ -1,9 +1,9 @@
 // The primitives that all targets share.  A target's file includes this file
-// last, and defines before
+// after its own primitives and after these macros:
 //
-//   MSL_LIBRARY(name)            the C function `name` of floats
-//   MSL_ATOMIC_ACCESS(p, flags)  a call that announces an atomic access, or
-//                                nothing
+//   MSL_LIBRARY(name)            the C function `name` for float
+//   MSL_ATOMIC_ACCESS(p, flags)  a call that announces an atomic access to the
+//                                executor; empty if the target checks no races
 
 #define MSL_FUNCTIONS_OF_ONE(X)                                          \
   X(acos)                                                                \
@@ -26,7 +26,8 @@ MSL_FUNCTIONS_OF_TWO(MSL_DECLARE)
 
 namespace __msl {
 
-// A buffer, which converts to the kernel's pointer or reference type.
+// The address of a buffer.  It converts to the pointer or reference type of the
+// kernel's parameter.
 struct buffer_pointer {
   void *address;
   template <class T>
@@ -57,7 +58,9 @@ MSL_FUNCTIONS_OF_TWO(MSL_DEFINE)
 
 // ---- Calls of functions that suspend
 
-// The first argument is a call of enter_call: clang evaluates it first.
+// Announces the end of a call and returns its result.  In the rewritten text
+// the first argument is a call of enter_call(), and clang evaluates it before
+// the second argument.
 template <class T>
 MSL_INLINE T leave_call(int, T result) {
   leave_call();
@@ -66,8 +69,8 @@ MSL_INLINE T leave_call(int, T result) {
 
 // ---- Simdgroups
 
-// Combines the values of the active lanes below this lane; with `inclusive`
-// also this lane's.
+// Returns the combination of the values of the active lanes below this lane,
+// and of this lane's value if `inclusive` is true.
 template <class Operation, bool inclusive, class T>
 MSL_INLINE T scan(T value, T neutral, ulong site) {
 #ifdef MSL_SCANS_WHOLE_SIMDGROUPS
@@ -82,7 +85,7 @@ MSL_INLINE T scan(T value, T neutral, ulong site) {
   return result;
 }
 
-// ---- Atomic operations; P is a pointer to a scalar
+// ---- Atomic operations.  P is the type of a pointer to a scalar.
 
 template <class P>
 MSL_INLINE auto atomic_load(P p) {

@@ -1,6 +1,6 @@
-// The primitives of a target.  Here the target is the host CPU, on which the
-// executor runs one thread after another.  Another target is a file with the
-// same names.
+// The primitives for the host CPU, where the executor runs one thread of a
+// threadgroup at a time.  The file of another target declares the same
+// functions.
 #pragma once
 
 #include "abi.h"
@@ -9,8 +9,8 @@ extern "C" {
 const mps_emulator_msl_runtime *mps_emulator_msl_runtime_in_use;
 }
 
-// With -fsanitize=thread clang calls one of these functions before every
-// access.
+// With -fsanitize=thread, clang adds a call of one of these functions before
+// every access to memory.
 #ifdef MSL_CHECK_RACES
 #define MSL_ANNOUNCE \
   __attribute__((used, noinline, disable_sanitizer_instrumentation))
@@ -54,7 +54,7 @@ MSL_ANNOUNCE inline void *__tsan_memset(void *to, int value, ulong size) {
   for (ulong i = 0; i < size; ++i) ((volatile char *)to)[i] = (char)value;
   return to;
 }
-// clang's description of an index, in the layout for the runtime of its sanitizer.
+// clang's description of an index, in the layout of its sanitizer's runtime.
 struct __msl_type {
   ushort kind, info;
   char name[1];
@@ -64,7 +64,8 @@ struct __msl_index {
   uint line, column;
   const __msl_type *array, *index;
 };
-// With -fsanitize=array-bounds, clang calls this before an access with a wrong index.
+// With -fsanitize=array-bounds, clang calls this function before an access with
+// an index outside of an array.
 MSL_ANNOUNCE inline void __ubsan_handle_out_of_bounds(const __msl_index *at,
                                                       ulong index) {
   const bool is_signed = at->index->info & 1, is_int = at->index->info >> 1 < 6;
@@ -77,8 +78,9 @@ struct __msl_conversion {
   uint line, column;
   const __msl_type *from, *to;
 };
-// With -fsanitize=float-cast-overflow, before a conversion to an integer type
-// that lacks the value.  `bits` are the value's.
+// With -fsanitize=float-cast-overflow, clang calls this function before it
+// converts a float to an integer type that cannot represent the float.  `bits`
+// are the bits of the float.
 MSL_ANNOUNCE inline void __ubsan_handle_float_cast_overflow(
     const __msl_conversion *at, ulong bits) {
   const float value = at->from->info == 16
@@ -95,7 +97,7 @@ MSL_ANNOUNCE inline void __ubsan_handle_float_cast_overflow(
 #define MSL_ATOMIC_ACCESS(p, flags)
 #endif
 
-// A string literal, which in MSL is in `constant` memory.
+// A string literal as a pointer to `constant` memory, which is its type in MSL.
 #define MSL_TEXT(text) ((MSL_CONSTANT const char *)(ulong)(text))
 
 namespace __msl {
@@ -110,25 +112,27 @@ MSL_INLINE uint thread_index() {
 MSL_INLINE uint simd_lane() { return thread_index() % 32; }
 
 // A function with this annotation suspends its thread.  The front end finds the
-// kernels that reach such a function, and the executor runs them on fibers.
+// kernels that call such a function.  The executor runs the threads of these
+// kernels on fibers.
 MSL_NOTE("msl.suspends")
 MSL_INLINE void threadgroup_barrier(uint flags, ulong site) {
   mps_emulator_msl_runtime_in_use->threadgroup_barrier(flags, site);
 }
 
-// The front end puts these two functions around a call that suspends.
+// The front end adds calls of these two before and after each call of a
+// function of the program that suspends its thread.
 MSL_INLINE int enter_call(ulong site) {
   mps_emulator_msl_runtime_in_use->enter_call(site);
   return 0;
 }
 MSL_INLINE void leave_call() { mps_emulator_msl_runtime_in_use->leave_call(); }
 
-// The values of all lanes at one call, and the set of active lanes.
+// The values that the lanes of a SIMD group pass to one call.
 template <class T>
 struct lanes {
   T values[32];
-  uint active;
-  uint present;
+  uint active;   // bit i: lane i takes part in the call
+  uint present;  // bit i: the SIMD group has a lane i
 
   bool takes_part(uint lane) const { return lane < 32 && active >> lane & 1; }
 };
@@ -153,7 +157,8 @@ MSL_INLINE void simdgroup_barrier(uint flags, ulong site) {
 #endif
 }
 
-// Bit i: lane i is active and its `condition` holds.
+// Returns a set of lanes: bit i is 1 if lane i is active and its `condition` is
+// true.
 MSL_INLINE uint ballot(bool condition, ulong site) {
   lanes<uint> all = exchange((uint)condition, site);
   uint votes = 0;
@@ -169,8 +174,8 @@ MSL_INLINE uint ballot(bool condition, ulong site) {
 #define MSL_READ_LANE(all, lane, site)
 #endif
 
-// The value of `lane`; poison for an inactive lane, and for one that does not
-// exist.
+// Returns the value of `lane`.  If that lane is inactive or does not exist, the
+// bytes of the result are 0xC7.
 template <class T>
 MSL_INLINE T shuffle(T value, uint lane, ulong site) {
   lanes<T> all = exchange(value, site);
@@ -181,7 +186,7 @@ MSL_INLINE T shuffle(T value, uint lane, ulong site) {
   return poison;
 }
 
-// The value of `lane`, which must be the same in all active lanes.
+// Returns the value of `lane`.  All active lanes must pass the same `lane`.
 template <class T>
 MSL_INLINE T broadcast(T value, uint lane, ulong site) {
 #ifdef MSL_CHECK_RACES
@@ -194,9 +199,9 @@ MSL_INLINE T broadcast(T value, uint lane, ulong site) {
   return shuffle(value, lane, site);
 }
 
-// The value of `lane`, from one of two arguments.  For a lane behind the last
-// one of a partial SIMD group the result is this thread's filling: torch's
-// reductions and their tests depend on this value on a Mac.
+// Returns the data or the filling of `lane`.  If a partial SIMD group lacks
+// that lane, the result is this thread's filling.  On a Mac, torch's reductions
+// and their tests depend on this result.
 template <class T>
 MSL_INLINE T shuffle_two(T data, T filling, bool from_filling, uint lane,
                          ulong site) {
@@ -214,8 +219,8 @@ MSL_INLINE T shuffle_two(T data, T filling, bool from_filling, uint lane,
                       : all.values[lane % 32].data;
 }
 
-// Combines the active lanes in the order of a butterfly, as GPUs do.  Inactive
-// lanes count as `neutral`.
+// Combines the values of the active lanes in the order of a butterfly
+// reduction, as GPUs do.  An inactive lane has the value `neutral`.
 template <class Operation, class T>
 MSL_INLINE T reduce(T value, T neutral, ulong site) {
   lanes<T> all = exchange(value, site);

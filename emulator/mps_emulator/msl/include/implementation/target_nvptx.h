@@ -1,15 +1,17 @@
-// The primitives of target_host.h for NVIDIA GPUs.  A thread of the kernel is a
-// thread of the GPU, a SIMD group is a warp.  This target cannot check races.
+// The primitives of target_host.h, for NVIDIA GPUs.  A thread of the kernel is
+// a thread of the GPU, and a SIMD group is a warp.  This target does not check
+// races.
 #pragma once
 
-// On this target clang gives string literals an address space of their own, so
-// functions cannot take a literal.
+// On this target, clang gives string literals an address space that no other
+// object has.  So a program cannot pass a literal to a function.
 #define MSL_TEXT(text) text
 
 namespace __msl {
 namespace target {
 
-// Namespace metal::fast: the GPU's approximate instructions.
+// Functions of namespace metal::fast that are instructions of the GPU.  Their
+// results are approximate.
 #define MSL_HAS_FAST
 namespace fast {
 MSL_INLINE float exp2(float x) { return __nvvm_ex2_approx_ftz_f(x); }
@@ -36,11 +38,11 @@ MSL_INLINE uint simd_lane() { return __nvvm_read_ptx_sreg_laneid(); }
 MSL_NOTE("msl.suspends")
 MSL_INLINE void threadgroup_barrier(uint flags, ulong site) { __syncthreads(); }
 
-// The hardware distinguishes calls by itself.
+// The GPU distinguishes calls without these.
 MSL_INLINE int enter_call(ulong site) { return 0; }
 MSL_INLINE void leave_call() {}
 
-// The set of lanes that execute this call together.
+// Returns the set of lanes that execute this call together: bit i is lane i.
 MSL_INLINE uint active_lanes() {
 #ifdef MSL_WHOLE_SIMDGROUPS
   return 0xffffffffu;
@@ -51,7 +53,7 @@ MSL_INLINE uint active_lanes() {
 #endif
 }
 
-// The value of another lane, word by word.
+// Returns the value of lane `lane`.  `mask` is the set of active lanes.
 template <class T>
 MSL_INLINE T of_lane(T value, uint lane, uint mask) {
   constexpr int words = (sizeof(T) + 3) / 4;
@@ -124,9 +126,9 @@ MSL_INLINE T reduce(T value, T neutral, ulong site) {
   return result;
 }
 
-// scan() of target_common.h for integers, if all lanes are active.  A sum of
-// floats takes the lanes in their order, as the emulated device does, so that
-// it has the same bits.
+// scan() of target_common.h calls this function for integers if all lanes are
+// active.  It does not do so for floats: their sum depends on the order of the
+// additions, and must be bit for bit identical with the emulated device's.
 #define MSL_SCANS_WHOLE_SIMDGROUPS
 template <class Operation, bool inclusive, class T>
 MSL_INLINE T scan_whole(T value, T neutral) {
@@ -142,14 +144,14 @@ MSL_INLINE T scan_whole(T value, T neutral) {
 
 // ---- Threadgroup memory
 
-// In C++ for OpenCL only a kernel can have variables in shared memory, and a
-// kernel cannot be a template.  So clang puts these variables into `global`
-// memory, and nvptx.py moves them to shared memory, by their names.
+// In C++ for OpenCL only a kernel can define variables in shared memory, and a
+// kernel cannot be a template.  So here the variables are in `global` memory.
+// nvptx.py finds them by their names and moves them to shared memory.
 template <class T, uint slot, ulong alignment>
 __global uchar mps_emulator_threadgroup_memory[sizeof(T)]
     __attribute__((aligned(alignment)));
 
-// The launch's dynamic shared memory.
+// The dynamic shared memory, whose size the host chooses at the launch.
 extern __global uchar mps_emulator_threadgroup_memory_of_launch[]
     __attribute__((aligned(16)));
 
@@ -170,7 +172,7 @@ MSL_INLINE void atomic_fence(uint flags) { __nvvm_membar_gl(); }
 }  // namespace target
 }  // namespace __msl
 
-// A function of libdevice, which the PTX contains or the driver links.
+// The name of a function in CUDA's libdevice.
 #define MSL_LIBRARY(name) __nv_##name##f
 #define MSL_ATOMIC_ACCESS(p, flags)
 #include "target_common.h"
@@ -191,10 +193,10 @@ MSL_REGISTERS(group_size, ntid)
 MSL_REGISTERS(group_count, nctaid)
 #undef MSL_REGISTERS
 
-// `grid` is in threads.  Threads outside the grid return at once, so the last
-// threadgroups have the sizes that Metal gives them.
+// CUDA launches whole threadgroups.  At the edge of the grid Metal's
+// threadgroups are smaller, so threads outside of the grid return at once.
 struct target_place {
-  uint grid[3];
+  uint grid[3];  // the size of the grid, in threads
 
   MSL_INLINE bool is_in_grid() const {
     for (int d = 0; d < 3; ++d)
@@ -217,8 +219,8 @@ struct target_place {
   }
   MSL_INLINE uint threads_per_grid(int d) const { return grid[d]; }
   MSL_INLINE uint threadgroups_per_grid(int d) const { return group_count(d); }
-  // A SIMD group is a warp.  Warps differ from Metal's SIMD groups where the
-  // grid's edge cuts a threadgroup off in x or y.
+  // A SIMD group is a warp.  In a threadgroup that the grid's edge makes
+  // smaller in x or y, warps have other threads than Metal's SIMD groups.
   MSL_INLINE uint index() const { return target::thread_index(); }
   MSL_INLINE uint lane() const { return target::simd_lane(); }
 };

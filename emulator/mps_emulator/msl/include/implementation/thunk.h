@@ -1,5 +1,5 @@
-// For the generated part of a kernel library: the position of a thread, and
-// a function that clang calls.
+// For the part of a kernel library that codegen.py writes: the position of a
+// thread, and a function that code of clang calls.
 #pragma once
 
 #include "target_host.h"
@@ -37,8 +37,9 @@ struct target_place {
 
 #include "place.h"
 
-// clang calls this function for a conversion without an instruction.  GCC's
-// runtime has it only from release 13 on.
+// Converts a float to bfloat.  clang calls this function if the processor has
+// no instruction for the conversion.  The function is also in GCC's runtime
+// library, but only from release 13 on.
 extern "C" __attribute__((used)) inline bfloat __truncsfbf2(float x) {
   uint bits = __builtin_bit_cast(uint, x);
   if ((bits & 0x7fffffffu) > 0x7f800000u)

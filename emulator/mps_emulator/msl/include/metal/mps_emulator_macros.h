@@ -1,11 +1,12 @@
-// The macros that Metal's standard headers define.  The preprocessor sees only
-// this folder.  The declarations come later, from ../implementation.
+// The macros of Metal's standard headers.  For #include <metal_...> the
+// preprocessor reads only the files of this folder.  The declarations are in
+// ../implementation, which the front end includes after preprocessing.
 #pragma once
 #pragma mps_emulator metal_stdlib
 
 #define METAL_FUNC inline __attribute__((__always_inline__))
 
-// <metal_assert>.  The condition is evaluated and not checked.
+// <metal_assert>.  A program evaluates the condition, but ignores its value.
 #undef assert
 #define assert(condition) ((void)(condition))
 
