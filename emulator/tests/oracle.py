@@ -1,21 +1,21 @@
-"""Judges the emulated device by torch's own lists of what a Mac's mps device can do.
+"""Compares the emulated device with torch's own lists of what a Mac's mps device can do.
 
     python tests/oracle.py                # all operators
-    python tests/oracle.py add linalg.qr  # some
+    python tests/oracle.py add linalg.qr  # two operators
 
-torch's wheel has samples for each operator (OpInfo), the operator's dtypes on
-mps, and the cases in which torch's tests expect a Mac to fail (common_mps).  Each
-operator runs with each dtype, forward and backward:
+torch's wheel has samples for each operator (OpInfo), the dtypes of the operator on mps,
+and the cases in which torch's tests expect a failure on a Mac (common_mps).  Each operator
+runs with each dtype, forward and backward:
 
-- A case that runs on a Mac must run here and agree with the CPU.
-- A case that fails on a Mac, for example with a dtype that mps lacks, must fail
-  here with at least one sample.
+- A case that runs on a Mac must run on the emulated device, with the CPU's results.
+- A case that fails on a Mac, for example because mps lacks the dtype, must fail on the
+  emulated device with at least one sample.
 
-`oracle.toml` lists the exceptions with their reasons.  The command fails for an
-exception that is not listed, and for a listed case that is no exception.
+`oracle.toml` lists the cases that differ, with their reasons.  The command fails if a case
+differs that is not listed, or if a listed case does not differ.
 
-The CPU's kernels compute both sides: equality shows that the device, its copies,
-views and refusals are right, not what a GPU computes.
+The CPU's kernels compute the results of both devices.  So equal results show that the
+emulated device, its copies and its views are correct.  They do not show what a GPU computes.
 """
 
 import argparse
@@ -41,20 +41,21 @@ except ModuleNotFoundError:  # before Python 3.11
 
 DIFFERENCES = pathlib.Path(__file__).with_name("oracle.toml")
 
-# The name in torch's tests: some samples depend on it.
+# The name of the device in torch's tests.  Some samples depend on the name.
 DEVICE = "mps:0"
 
-# The release that the emulated device reports.  The lists depend on it.
+# The release of macOS that the emulated device reports.  torch's lists depend on the release.
 MACOS = (15, 2)
 
 DTYPES = {
     name: getattr(torch, name)
     for name in "bool uint8 int8 int16 int32 int64 half bfloat16 float cfloat".split()
 }
+# The dtypes lack float64, because no operator has float64 on mps.
 NAMES = {dtype: name for name, dtype in DTYPES.items()}
-# Without float64, which no operator has on mps.
 
-# If the CPU's kernel lacks a dtype, its results in this dtype serve.
+# If the CPU's kernel of an operator lacks a dtype, the CPU's results in this wider dtype are the
+# expected ones.
 WIDER = {
     torch.half: torch.float,
     torch.bfloat16: torch.float,
@@ -63,7 +64,7 @@ WIDER = {
     ),
 }
 
-# The most samples of a case: some cases have hundreds.
+# How many samples of a case run at most.  Some cases have hundreds.
 _MOST_SAMPLES = 50
 
 _RANDOM = re.compile(
@@ -84,14 +85,14 @@ class Case:
 
 @contextlib.contextmanager
 def as_a_mac():
-    """Makes Python report macOS with the release MACOS."""
+    """Makes platform.mac_ver() return the release MACOS inside a `with` block."""
     release = ".".join(map(str, MACOS))
     with unittest.mock.patch.object(platform, "mac_ver", lambda: (release, ("", "", ""), "arm64")):
         yield
 
 
 def _load():
-    """torch's OpInfos and common_mps, as a Mac with MACOS reads them."""
+    """Imports torch's OpInfos and common_mps as on a Mac with the release MACOS."""
     newer = torch.backends.mps.is_macos_or_newer
     assert newer(*MACOS) and not newer(MACOS[0], MACOS[1] + 1), "the device reports another"
     with as_a_mac(), warnings.catch_warnings():
@@ -107,7 +108,10 @@ def _name(op):
 
 
 def _mark(op, suite, test, dtype):
-    """The expectation in the decorators of a test of torch: None, "skip" or "fails"."""
+    """Returns "skip" or "fails" if torch's decorators of a test say so, else None.
+
+    suite, test: the names of the test's class and method.
+    """
 
     def target(*_):
         pass
@@ -120,18 +124,19 @@ def _mark(op, suite, test, dtype):
 
 
 def read_lists():
-    """The OpInfos by name, and the Cases."""
+    """Returns ({name of an operator: OpInfo}, [Case])."""
     op_db, lists = _load()
     cases = []
 
     def add(op, direction, dtype, mark, supported, exact):
-        # Only torch's test of dtypes has dtypes that mps lacks.
+        # A Mac's failure with a dtype that mps lacks is certain only if torch tests that the
+        # operator has exactly the listed dtypes.
         if (supported and mark != "skip") or (not supported and exact):
             on_a_mac = "runs" if supported and mark is None else "fails"
             cases.append(Case(_name(op), direction, NAMES[dtype], on_a_mac))
 
-    # TestCommon.test_dtypes proves on a Mac that the dtypes are exactly these,
-    # unless the test is expected to fail.
+    # On a Mac, TestCommon.test_dtypes tests that an operator has exactly the listed dtypes.  For
+    # some operators, torch expects that this test fails.
     exact = {_name(op): _mark(op, "TestCommon", "test_dtypes", None) is None for op in op_db}
     op_db = lists.mps_ops_modifier(op_db)
     for op in op_db:
@@ -163,9 +168,9 @@ def _tensors(values):
 
 
 def _on_cpu(values, dtypes=None):
-    """A copy of a sample's arguments; the tensors are leaves of autograd again.
+    """Returns a copy of a sample's arguments on the CPU.  Its tensors are leaves of autograd.
 
-    dtypes: {dtype: the dtype that replaces it}.
+    dtypes: {dtype: the dtype that replaces it in the copy}.
     """
     dtypes = dtypes or {}
 
@@ -185,7 +190,7 @@ def _on_cpu(values, dtypes=None):
 
 
 def _run(op, sample, backward):
-    """The results, or the gradients, of one sample."""
+    """Runs an operator on a sample; returns its results, or its gradients if `backward`."""
     input, args, kwargs = sample
     torch.manual_seed(0)
     results = op(input, *args, **kwargs)
@@ -225,8 +230,8 @@ def _compare(found, expected, with_values, widened):
         raise Difference(f"a dtype of {found.dtype} instead of {expected.dtype}")
     if not with_values:
         return
-    # The same kernels run on both sides, on copies of different alignment, so
-    # vector instructions may add in another order.
+    # The same kernels run on both devices.  But the alignment of a tensor's copies can differ, so
+    # that vector instructions may add the numbers in another order.
     close = {torch.float: dict(rtol=1e-5, atol=1e-5), torch.cfloat: dict(rtol=1e-5, atol=1e-5)}
     try:
         torch.testing.assert_close(
@@ -246,14 +251,18 @@ def _samples(op, dtype, device):
 
 
 def _as_leaf(value):
-    """Makes a view that takes a gradient a leaf, like its copy on the CPU."""
+    """Detaches a tensor that requires a gradient, so that it is a leaf like its copy on the CPU."""
     if isinstance(value, torch.Tensor) and value.requires_grad:
         return value.detach().requires_grad_()
     return value
 
 
 def _judge_sample(op, case, sample):
-    """Whether there was a result to compare.  Raises mps's error, or Difference."""
+    """Runs a sample on both devices, and compares the results.
+
+    Returns whether there were results to compare.  Raises the error of the emulated device, or
+    Difference.
+    """
     backward = case.direction == "backward"
     try:
         expected, widened = _expected(op, sample, backward, DTYPES[case.dtype])
@@ -267,7 +276,7 @@ def _judge_sample(op, case, sample):
         return False
     if expected is None:
         return True
-    # A sample may name a device itself, or have no tensor on a device.
+    # A result must be on mps, except if the sample names another device or has no tensors.
     on_mps = bool(_tensors(sample)) and "device" not in sample[2]
     if len(found) != len(expected):
         raise Difference("another number of results")
@@ -279,7 +288,10 @@ def _judge_sample(op, case, sample):
 
 
 def judge(op, case):
-    """(outcome, detail): "same", "different", "refused" or "no sample"."""
+    """Runs the samples of a case; returns (outcome, detail).
+
+    The outcome is "same", "different", "refused" or "no sample".
+    """
     dtype = DTYPES[case.dtype]
     compared = 0
     try:
@@ -299,18 +311,18 @@ def judge(op, case):
 
 
 def _has_samples(op, dtype):
-    """Whether OpInfo has samples on the CPU."""
+    """Whether the OpInfo has samples of this dtype on the CPU."""
     try:
         return next(_samples(op, dtype, "cpu"), None) is not None
     except Exception:
         return False
 
 
-# ---- all cases, each operator in a process of its own
+# ---- all cases, each operator in a separate process
 
 
 def run(operators, cases):
-    """Yields (Case, (outcome, detail)), as they come."""
+    """Yields (Case, (outcome, detail)) for each case, as soon as it is judged."""
     groups = collections.defaultdict(list)
     for case in cases:
         groups[case.operator].append(case)
@@ -321,7 +333,11 @@ def run(operators, cases):
 
 
 def differs(case, outcome):
-    """The difference from a Mac: None, "accepted", "refused", "different" ..."""
+    """Returns how a case differs from a Mac, or None if it does not differ.
+
+    Returns "accepted" for a case that fails on a Mac and runs here.  For a case that runs on a
+    Mac, returns the other outcome: "refused", "different" or one of isolated.run().
+    """
     if case.on_a_mac == "fails":
         return "accepted" if outcome == "same" else None
     return None if outcome in ("same", "no sample") else outcome
@@ -335,9 +351,10 @@ def _release(text):
 
 
 def read_differences():
-    """The file's exceptions for the installed torch, {(operator, direction, dtype): difference}.
+    """Reads oracle.toml; returns {(operator, direction, dtype): difference}.
 
-    The dtypes of an entry are names of DTYPES, separated by spaces.
+    The result has only the entries for the installed release of torch.  The dtypes of an entry
+    are names of DTYPES, separated by spaces.
     """
     release = _release(torch.__version__)
     with open(DIFFERENCES, "rb") as file:
@@ -356,7 +373,11 @@ def read_differences():
 
 
 def complaints(outcomes, differences):
-    """The cases that differ from the lists and the file, one line each."""
+    """Returns a line for each case whose difference is not the one in `differences`.
+
+    outcomes:    {Case: (outcome, detail)}.
+    differences: what read_differences() returns.
+    """
     lines = []
     for case, (outcome, detail) in outcomes.items():
         found = differs(case, outcome)
@@ -370,7 +391,7 @@ def complaints(outcomes, differences):
 
 
 def strangers(cases, differences):
-    """The entries of the file that name no case of the lists, one line each."""
+    """Returns a line for each entry of `differences` whose case is not in torch's lists."""
     listed = {(case.operator, case.direction, case.dtype) for case in cases}
     return [f"{' '.join(key)}: not in torch's lists" for key in differences.keys() - listed]
 

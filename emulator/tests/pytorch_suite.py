@@ -1,16 +1,20 @@
 """Runs PyTorch's hand-written tests of the mps device on the emulated device.
 
-    python tests/pytorch_suite.py test_mps.py              # all
-    python tests/pytorch_suite.py test_mps.py TestMPS      # tests with this in their name
+    python tests/pytorch_suite.py test_mps.py              # all tests
+    python tests/pytorch_suite.py test_mps.py TestMPS      # tests with TestMPS in their names
 
-The file is PyTorch's test/test_mps.py, which is no part of the emulator.  Each
-test runs in a process of its own, so a crash or a hang is its outcome.  The
-command leaves out the class TestConsistency: `oracle.py` runs the same samples.
+The file test_mps.py is in the folder test of PyTorch's sources, not in the emulator's.  Each
+test runs in a separate process, so that a crash or a hang ends only this test.  The command
+leaves out the class TestConsistency, because `oracle.py` runs the same samples.
 
 `pytorch_suite.toml` lists the tests that do not pass, with the reasons, and the number of tests
-that skip.  The command fails if a test that is not listed does not pass, if a listed test has
-another outcome than the listed one, or, in a run of all tests, if another number of tests skips.
-A test with the outcome "not run" runs only if the command line names it.
+that skip.  The command fails in these cases:
+
+- A test that is not listed does not pass.
+- A listed test has another outcome than the listed one.
+- In a run of all tests, the number of tests that skip is another one.
+
+A test with the listed outcome "not run" runs only if the command line names it.
 """
 
 import argparse
@@ -40,18 +44,19 @@ _RAISED = re.compile(r"[\w.]*(Error|Exception|Slow)\b")
 
 
 def load(file):
-    """Imports a test_mps.py as on a Mac; returns {name: test}."""
+    """Imports a test_mps.py as on a Mac; returns {name: unittest.TestCase}."""
     real = subprocess.check_output
 
     def check_output(command, *arguments, **options):
-        if list(command)[:1] == ["sysctl"]:  # the memory of a Mac: 8 GB
+        # test_mps.py runs sysctl to read the size of the Mac's memory.  Here it has 8 GB.
+        if list(command)[:1] == ["sysctl"]:
             return str(8 << 30).encode()
         return real(command, *arguments, **options)
 
     with oracle.as_a_mac(), unittest.mock.patch.object(subprocess, "check_output", check_output):
         specification = importlib.util.spec_from_file_location("test_mps", file)
         module = importlib.util.module_from_spec(specification)
-        sys.modules["test_mps"] = module  # where pickle looks
+        sys.modules["test_mps"] = module  # pickle looks for the module's classes there
         specification.loader.exec_module(module)
     tests = {}
     pending = [unittest.defaultTestLoader.loadTestsFromModule(module)]
@@ -65,7 +70,7 @@ def load(file):
 
 
 def judge(test):
-    """Returns ("passes", "skips" or "fails", reason)."""
+    """Runs a test; returns (outcome, reason).  The outcome is "passes", "skips" or "fails"."""
     os.chdir(tempfile.mkdtemp())
     result = unittest.TestResult()
     with oracle.as_a_mac():
@@ -73,7 +78,8 @@ def judge(test):
     for _, text in result.failures + result.errors:
         raised = [line for line in text.splitlines() if _RAISED.match(line)]
         if raised and raised[-1].endswith("Slow"):
-            raise isolated.Slow  # unittest took the exception for a failure
+            # unittest has caught isolated.Slow, which must go on to isolated.py.
+            raise isolated.Slow
         return "fails", raised[-1] if raised else text
     if result.unexpectedSuccesses:
         return "fails", "an unexpected success"
@@ -83,7 +89,7 @@ def judge(test):
 
 
 def read_expected():
-    """Returns ({name: outcome}, the file's content, a dictionary)."""
+    """Reads pytorch_suite.toml; returns ({name of a test: outcome}, the whole content, a dict)."""
     with open(EXPECTED, "rb") as file:
         content = tomllib.load(file)
     expected = {}
@@ -97,14 +103,18 @@ def read_expected():
 
 
 def complaints(outcomes, expected):
-    """The tests whose outcome differs from the file, one line each."""
+    """Returns a line for each test whose outcome is not the one in `expected`.
+
+    outcomes: {name of a test: (outcome, detail)}.
+    expected: {name: outcome}, for tests that do not pass.
+    """
     lines = []
     for name, (outcome, detail) in sorted(outcomes.items()):
         stated = expected.get(name, "passes")
         if outcome in (stated, "skips"):
             continue
         if outcome == "passes":
-            lines.append(f"{name}: no longer true: it {stated!r}; it passes")
+            lines.append(f"{name}: passes; stated: {stated}")
         else:
             lines.append(f"{name}: {outcome}: {detail.strip()[-300:]}; stated: {stated}")
     return lines
@@ -116,10 +126,13 @@ def main():
     parser.add_argument("names", nargs="*", help="parts of tests' names (default: all)")
     options = parser.parse_args()
     if not options.file.is_file():
-        parser.error(f"{options.file} is not there: it is test/test_mps.py of PyTorch's sources")
+        parser.error(f"{options.file} does not exist; the file is test/test_mps.py of PyTorch")
     expected, content = read_expected()
     if hashlib.sha256(options.file.read_bytes()).hexdigest() != content["sha256"]:
-        print(f"{EXPECTED.name} was made with another test_mps.py: differences may be of the file")
+        print(
+            f"{EXPECTED.name} was made for another version of test_mps.py, which may be the cause "
+            "of differences"
+        )
     tests = load(options.file)
     chosen = [
         name

@@ -1,11 +1,11 @@
-"""Compares the headers with bindings that others generated from Apple's headers.
+"""Compares the emulator's headers with bindings that were generated from Apple's headers.
 
-- pyobjc's metadata (wheels pyobjc-framework-Metal and -Cocoa): type encodings,
-  enum values;
-- metal-cpp (in the wheel mlx-metal): selectors.
+- pyobjc's metadata (wheels pyobjc-framework-Metal and pyobjc-framework-Cocoa) has the
+  type encodings of methods and the values of enums.
+- metal-cpp (in the wheel mlx-metal) has the selectors.
 
-The tests only read the wheels, which are for macOS.  pip downloads them, unless
-MPS_EMULATOR_WHEELS names a folder that has them.
+The wheels are for macOS, and the tests only read files of them.  pip downloads the wheels,
+unless MPS_EMULATOR_WHEELS names a folder that contains them.
 """
 
 import ast
@@ -31,7 +31,10 @@ PACKAGES = {
 
 @pytest.fixture(scope="session")
 def wheel(tmp_path_factory):
-    """wheel(name): the text files of a wheel, {path: text}."""
+    """wheel(name) returns the metadata and the C++ headers of a wheel, {path: text}.
+
+    name: a key of PACKAGES.
+    """
     given = os.environ.get("MPS_EMULATOR_WHEELS")
     folder = pathlib.Path(given or tmp_path_factory.mktemp("wheels"))
 
@@ -67,11 +70,12 @@ def _download(package, folder):
 
 
 class Headers:
-    """The declarations of one of the emulator's headers, read by clang.
+    """The declarations in one of the emulator's headers, which libclang reads.
 
-    methods: {(protocol or class, selector): signature}; a signature is the
-             encodings of the result and of the arguments.
-    enums:   {name: value}
+    name:    "Metal" or "Foundation".
+    methods: {(name of a protocol or class, selector): signature}.  A signature is a
+             tuple with the type encodings of the result and of each argument.
+    enums:   {name of an enumerator: value}.
     """
 
     def __init__(self, name):
@@ -109,17 +113,21 @@ class Headers:
         )
         for method in owner.get_children():
             if method.kind in kinds:
-                # The receiver and the selector follow the result.
+                # The encoding of a method has the result, the receiver, the selector, and then
+                # the arguments.
                 result, _, _, *arguments = map(_here, _PIECE.findall(method.objc_type_encoding))
                 self.methods[owner.spelling, method.spelling] = (result, *arguments)
 
 
-# A type in a method's encoding, before its offset.
+# A type in the encoding of a method.  An offset follows each type.
 _PIECE = re.compile(r"[rV]*(\^*(?:\{[^}]*\}|@\?|.))\d+")
 
 
 def _here(encoding):
-    """The encoding as on macOS, where BOOL is bool, and dispatch's pointers are objects."""
+    """Returns the encoding that a type of the emulator's headers has on macOS.
+
+    On macOS, BOOL is bool, and pointers of libdispatch are objects.
+    """
     if encoding == "C" or encoding.startswith("^{dispatch_"):
         return {"C": "B"}.get(encoding, "@")
     return _shortened(encoding)
@@ -134,7 +142,10 @@ def headers():
 
 
 def _shortened(encoding):
-    """An encoding with structures and pointers as Headers writes them."""
+    """Returns an encoding without qualifiers and without the types of pointees and fields.
+
+    encoding: a str of clang, or bytes of pyobjc.
+    """
     if isinstance(encoding, bytes):
         encoding = encoding.decode()
     encoding = encoding.lstrip("rnNoORV")
@@ -144,19 +155,23 @@ def _shortened(encoding):
         return "@"
     if encoding.startswith("{"):
         return "{{{}}}".format(re.sub(r"\{[\w?]+=|[{}]", "", encoding))
-    # pyobjc's own codes: Z is a BOOL, z a byte that Python sees as a number, T a
-    # character of UTF-16.
+    # pyobjc has more codes than clang: Z for a BOOL, z for a byte that is a number in Python, and
+    # T for a character of UTF-16.
     own = {"Z": "B", "z": "C", "T": "S", "L": "Q", "l": "q"}
     return own.get(encoding, encoding)
 
 
-# pyobjc has one entry for each selector.  The entry for `status` describes
-# MTLIOCommandBuffer's, which is signed.
+# pyobjc has one entry for all methods with a selector.  The entry for `status` has the signed
+# result of MTLIOCommandBuffer's method.
 OF_ANOTHER_PROTOCOL = [("MTLCommandBuffer", "status")]
 
 
 def pyobjc_methods(text):
-    """{selector: [(result or None, {number: encoding})]}"""
+    """Reads pyobjc's metadata; returns {selector: [(result, arguments)]}.
+
+    The result is an encoding or None.  The arguments are {number of an argument: encoding}.
+    Types that pyobjc gets from the Mac's runtime are not in the metadata.
+    """
     found = collections.defaultdict(list)
     for node in ast.walk(ast.parse(text)):
         if not (
@@ -179,20 +194,25 @@ def pyobjc_enums(text):
 
 
 def check_encodings(headers, expected):
-    """Asserts that methods have pyobjc's types; returns the number of methods it knows."""
+    """Asserts that the methods of `headers` have the types that pyobjc has.
+
+    expected: what pyobjc_methods() returns.
+    Returns the number of methods for which pyobjc has an entry.
+    """
     checked = 0
     wrong = []
     for (owner, selector), signature in headers.methods.items():
         candidates = expected.get(selector)
         if not candidates or (owner, selector) in OF_ANOTHER_PROTOCOL:
-            continue  # mostly methods of classes, whose types the runtime of a Mac gives
+            # Most of these are methods of classes: pyobjc gets their types from the Mac's runtime.
+            continue
         checked += 1
         if not any(
             result in (None, signature[0])
             and all(
                 signature[1 + number] == encoding
                 for number, encoding in arguments.items()
-                # The first argument after the declared ones, in "...".
+                # An entry can have one more argument than the declaration: the first of "...".
                 if 1 + number < len(signature)
             )
             for result, arguments in candidates
@@ -226,7 +246,7 @@ def selectors_of_metal_cpp(text):
     return set(re.findall(r"_DEF_SEL\(\s*\w+,\s*\"([^\"]+)\"\s*\)", text))
 
 
-# Selectors that neither metal-cpp nor pyobjc's metadata name.
+# Methods whose selectors are neither in metal-cpp nor in pyobjc's metadata.
 NAMED_NOWHERE = {("NSObject", "class"), ("NSObject", "new")}
 
 

@@ -1,4 +1,4 @@
-"""The example of examples/softshrink, built by torch's own tool and run."""
+"""Builds examples/softshrink with torch.utils.cpp_extension, and runs it."""
 
 import pathlib
 
@@ -22,6 +22,7 @@ def test_softshrink(tmp_path, monkeypatch):
         expected = torch.nn.functional.softshrink(there, 0.5)
         y.backward(gradient.to("mps"))
         expected.backward(gradient)
-        # Both sides subtract once in single precision, so bits are equal.
+        # Both implementations round only one subtraction, in float32, so the results are bit for
+        # bit identical.
         assert torch.equal(y.cpu(), expected)
         assert torch.equal(here.grad.cpu(), there.grad)

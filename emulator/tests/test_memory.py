@@ -1,4 +1,4 @@
-"""Handles, copies, recycling: the memory model of src/core/memory.h."""
+"""Tests the memory model of src/core/memory.h: handles, copies of buffers, and reuse of memory."""
 
 import gc
 import signal
@@ -33,7 +33,7 @@ def test_host_dereference_faults(code, said, in_child):
     assert said in child.fatal_lines[0]
 
 
-def test_dereference_of_a_freed_handle_says_so(in_child):
+def test_a_fault_at_a_freed_handle_is_reported_as_one(in_child):
     child = in_child(
         "import ctypes\n"
         "address = torch.ones(8, device='mps').data_ptr()\n"
@@ -66,7 +66,7 @@ def test_a_freed_handle_does_not_come_back_at_once():
     assert len(handles) == 1000
 
 
-# ---- data pointers that are host addresses, as a later torch may have them
+# ---- data pointers that are host addresses, which a later release of torch may use
 
 
 def test_torchs_header_finds_the_buffer(extension):
@@ -128,7 +128,7 @@ def test_results_of_an_operator_need_a_wait(extension):
 
 
 @pytest.mark.planted("host access past the gate")
-def test_first_look_at_unpublished_results_is_poison(extension):
+def test_the_first_read_without_a_wait_gets_the_poison_byte(extension):
     x = torch.ones(4, device=MPS) * 5
     assert set(extension.host_alias(x).view(torch.uint8).tolist()) == {0xC7}
     torch.mps.synchronize()
@@ -171,7 +171,7 @@ def test_host_writes_reach_the_next_kernel(extension):
     kernels.axpy(x, y, 1.0)
     torch.mps.synchronize()
     assert extension.read_contents(y) == [1.0, 2.0, 3.0, 4.0]
-    # The second time the buffer has a device copy.
+    # Now x has a copy on the device already.
     extension.write_contents(x, [5.0, 6.0, 7.0, 8.0])
     kernels.axpy(x, y, 1.0)
     torch.mps.synchronize()
@@ -180,7 +180,7 @@ def test_host_writes_reach_the_next_kernel(extension):
 
 @pytest.mark.parametrize("elements", [1, 7, 1000, 1 << 20])
 def test_copies_of_every_size_merge(elements, extension):
-    """A wait keeps the elements of the CPU and the elements of the kernel."""
+    """After a wait, a buffer has what the CPU wrote and what a kernel wrote to other elements."""
     x = torch.zeros(2 * elements, device=MPS)
     torch.mps.synchronize()
     extension.read_contents(x[:1])
@@ -194,7 +194,7 @@ def test_copies_of_every_size_merge(elements, extension):
     assert torch.equal(x.cpu(), expected)
 
 
-def test_a_host_alias_is_the_same_memory(extension):
+def test_a_host_alias_is_at_the_tensors_host_address(extension):
     x = torch.zeros(1000, device=MPS)[2:]
     torch.mps.synchronize()
     alias = extension.host_alias(x)
@@ -249,10 +249,10 @@ def test_non_blocking_copy_to_the_device_reads_late():
     assert x.tolist() == [2.0] * 4
 
 
-# ---- recycling
+# ---- reuse of freed memory
 
 
-def test_freed_memory_is_recycled(extension):
+def test_freed_memory_is_used_again(extension):
     x = torch.ones(1000, device=MPS)
     torch.mps.synchronize()
     address = extension.host_address(x)
@@ -261,7 +261,7 @@ def test_freed_memory_is_recycled(extension):
     assert extension.host_address(y) == address
 
 
-def test_recycled_memory_is_poison(extension):
+def test_memory_that_is_used_again_is_filled_with_the_poison_byte(extension):
     x = torch.ones(1000, device=MPS)
     torch.mps.synchronize()
     del x
@@ -271,7 +271,7 @@ def test_recycled_memory_is_poison(extension):
 
 
 def test_a_command_keeps_the_memory_it_uses(extension):
-    """A kernel reads the old data of memory that is recycled before the kernel ran."""
+    """A kernel reads a buffer's data even if a new tensor has its memory when the kernel runs."""
     x = torch.ones(64, device=MPS)
     y = torch.zeros(64, device=MPS)
     torch.mps.synchronize()
@@ -285,7 +285,7 @@ def test_a_command_keeps_the_memory_it_uses(extension):
 
 
 def test_host_writes_before_the_buffer_is_freed_count(extension):
-    """They count too if an operator used the buffer between two waits."""
+    """A kernel reads what the host wrote, even after an operator that used the buffer."""
     x = torch.zeros(128, device=MPS)
     y = torch.zeros(64, device=MPS)
     torch.mps.synchronize()
@@ -310,7 +310,7 @@ def test_empty_cache_gives_memory_back():
 
 
 def test_memory_statistics():
-    # Another thread may still be freeing the memory of earlier tests.
+    # A backward thread of autograd may still free memory of earlier tests.
     gc.collect()
     for _ in range(100):
         if torch.mps.current_allocated_memory() == 0:
@@ -350,8 +350,8 @@ def test_200_000_live_tensors_that_the_host_has_seen(extension):
 
 @pytest.mark.planted("out of bounds")
 @pytest.mark.parametrize("elements, threads", [(64, 65), (16, 64), (64, 256)])
-def test_a_sum_behind_the_end_is_reported(elements, threads, in_child):
-    """Even if the sum barely changes the pattern, and hundreds of bytes past the end."""
+def test_an_increment_past_the_end_is_reported(elements, threads, in_child):
+    """The emulator notices even a small change of its guard bytes, also far past the end."""
     child = in_child(
         "library = torch.mps.compile_shader('kernel void increment(device float *x, '\n"
         "    'uint i [[thread_position_in_grid]]) { x[i] += 1; }')\n"
@@ -395,17 +395,18 @@ def test_guard_mode_faults_at_the_first_byte_beyond(in_child):
     assert child.signal == signal.SIGSEGV
 
 
-def test_counters_tell_what_the_second_copy_of_a_buffer_takes(extension):
+def test_the_counter_upkeep_has_the_time_for_a_buffers_second_copy(extension):
     x = torch.zeros(1 << 22, device=MPS)
     torch.mps.synchronize()
     with mps_emulator.counters() as first:
         extension.host_alias(x)
     with mps_emulator.counters() as again:
         extension.host_alias(x)
-    # A copy of 16 MB takes longer than a microsecond on any memory.
+    # On any machine, a copy of 16 MB takes longer than a microsecond.
     assert first.upkeep > 1000
     assert again.upkeep == 0
-    # The profiler gives an operator's time to the operator.
+    # The time that an operator needs for copies is not upkeep: profilers count it as the
+    # operator's time.
     with mps_emulator.counters() as of_operators:
         x.add_(1).cpu()
     assert of_operators.upkeep == 0

@@ -1,6 +1,6 @@
-"""Right uses of Foundation, dispatch and Metal.
+"""Tests correct uses of Foundation, dispatch and Metal.
 
-Each case is a function of extension/metal.mm.
+Each case is a function in extension/metal.mm.
 """
 
 import pathlib

@@ -1,4 +1,7 @@
-"""Mistakes that crash, hang or give wrong data on a Mac end with one clear line."""
+"""Tests that a mistake ends the process with one line that names the mistake.
+
+On a Mac, such a mistake leads to a crash, a hang or wrong data.
+"""
 
 import ast
 import pathlib
@@ -25,7 +28,7 @@ def test_every_case_is_listed(extension):
 
 
 def assert_ends_with(child, message):
-    # The kernel itself faults where it follows a pointer that leads nowhere.
+    # A kernel without its buffer faults at the access, so the signal is another one.
     faults = "no buffer is bound at index 5" in message
     assert child.signal == (signal.SIGSEGV if faults else signal.SIGABRT), child.stderr
     assert len(child.fatal_lines) == 1, child.stderr
@@ -42,7 +45,7 @@ def test_misuse(message, in_child):
     assert_ends_with(in_child(f"extension.misuse({message!r})"), message)
 
 
-@pytest.mark.skipif(KNOWS_QUEUES, reason="torch enters the queue itself")
+@pytest.mark.skipif(KNOWS_QUEUES, reason="from 2.15 on, torch itself enters the queue")
 @pytest.mark.planted("synchronize from two threads")
 @pytest.mark.parametrize(
     "call, message",
@@ -68,7 +71,7 @@ def test_a_call_while_another_thread_is_in_the_queue(call, message, in_child):
     assert_ends_with(child, message)
 
 
-@pytest.mark.skipif(not KNOWS_QUEUES, reason="torch does not look in which queue it runs")
+@pytest.mark.skipif(not KNOWS_QUEUES, reason="before 2.15, torch does not check the caller's queue")
 @pytest.mark.parametrize(
     "call, message",
     {
@@ -76,13 +79,16 @@ def test_a_call_while_another_thread_is_in_the_queue(call, message, in_child):
         "synchronize_in_queue": 'dispatch_sync on queue "metal gpu stream" from work that runs on',
     }.items(),
 )
-def test_torch_knows_its_queues(call, message, in_child):
+def test_torch_checks_the_callers_queue(call, message, in_child):
     assert_ends_with(in_child(f"extension.{call}()"), message)
 
 
 @pytest.mark.parametrize("in_queue", [False, True])
 def test_the_encoder_of_torchs_stream_belongs_to_its_queue(in_queue, in_child):
-    """A switch makes the emulator assert this; no release of torch does so yet."""
+    """commandEncoder() outside of the queue fails only with MPS_EMULATOR_ASSERT_QUEUE=1.
+
+    No release of torch makes this check by itself yet.
+    """
     take = f"extension.take_encoder({in_queue})"
     assert in_child(take).code == 0
     child = in_child(take, MPS_EMULATOR_ASSERT_QUEUE="1")
@@ -128,8 +134,8 @@ def test_a_host_write_to_recycled_memory_in_flight(use, then, in_child):
     assert_ends_with(child, "while the device was still at work on its memory")
 
 
-def test_the_same_work_done_right_passes(in_child):
-    """The setting that the cases above share is itself no mistake."""
+def test_the_calls_of_the_cases_above_pass_when_used_correctly(in_child):
+    """So the emulator reports the mistakes in these cases, not the calls."""
     child = in_child(
         "x = torch.ones(64, device='mps')\n"
         "y = torch.zeros(64, device='mps')\n"

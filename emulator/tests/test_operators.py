@@ -1,4 +1,4 @@
-"""aten operators on the emulated device against the CPU."""
+"""Compares aten operators on the emulated device with the CPU."""
 
 import mps_emulator
 import pytest
@@ -9,7 +9,10 @@ MPS = "mps"
 
 
 def both(function, *tensors, tolerance=0, **kwargs):
-    """Runs a function on CPU and mps tensors; the results may differ by `tolerance`."""
+    """Runs a function with CPU tensors and with mps tensors, and compares the results.
+
+    tolerance: the relative and the absolute difference that is allowed.
+    """
     expected = function(*[t.clone() for t in tensors], **kwargs)
     got = function(*[t.to(MPS) for t in tensors], **kwargs)
     assert got.device.type == MPS
@@ -31,7 +34,7 @@ X = torch.randn(4, 5, generator=torch.Generator().manual_seed(0))
     ],
 )
 def test_same_as_on_the_cpu(function):
-    """oracle.py tests the operators one by one."""
+    """The test has one function for each kind of operator.  oracle.py tests all operators."""
     both(function, X)
 
 
@@ -138,7 +141,7 @@ def test_devices_do_not_mix():
 
 
 def test_an_operator_without_an_mps_kernel():
-    """oracle.py has the others: each is in torch's list of failures on a Mac."""
+    """This test has one such operator.  oracle.py tests all others, from torch's list."""
     x, lengths = X.to(MPS), torch.tensor([2, 2], device=MPS)
     with pytest.raises(
         NotImplementedError, match="is not currently implemented for the MPS device"
@@ -205,7 +208,7 @@ def test_attention_with_a_boolean_mask(rows):
         key,
         value,
         mask,
-        # The CPU's own kernel for this adds in another order.
+        # For CPU tensors, torch calls another kernel, which adds in another order.
         tolerance=1e-6,
     )
 

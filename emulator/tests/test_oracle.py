@@ -1,10 +1,10 @@
-"""oracle.py, for a sample of the operators."""
+"""Runs oracle.py for a sample of the operators."""
 
 import pathlib
 import subprocess
 import sys
 
-# Operators that refuse, widen, differ, crash or hang most easily.
+# Operators for which refusals, wider dtypes, differences, crashes or hangs are most likely.
 SAMPLE = """
     __getitem__ add addbmm addr argsort as_strided bincount cat ceil cholesky_inverse einsum
     fft.fft histc index_put index_select istft linalg.inv linalg.qr linalg.solve linalg.svd
@@ -16,8 +16,8 @@ SAMPLE = """
 """.split()
 
 
-def test_the_sample_is_as_stated():
-    # A new interpreter: oracle.py forks, and this process may have threads.
+def test_the_sample_has_only_the_listed_differences():
+    # oracle.py forks, and this process may have threads.  So it runs in a new interpreter.
     judged = subprocess.run(
         [sys.executable, str(pathlib.Path(__file__).with_name("oracle.py")), *SAMPLE],
         capture_output=True,

@@ -1,4 +1,4 @@
-"""The installed package, for build systems and for Python."""
+"""Tests the installed package as Python programs and build systems use it."""
 
 import pathlib
 import subprocess
@@ -10,7 +10,7 @@ import torch
 
 
 def test_works_from_the_source_directory():
-    """In this directory the package's source hides the installed package."""
+    """Python imports the package's source from this directory, not the installed package."""
     source = pathlib.Path(__file__).resolve().parent.parent
     done = subprocess.run(
         [sys.executable, "-c", "import torch; print(torch.ones(2).to('mps'))"],
@@ -22,7 +22,10 @@ def test_works_from_the_source_directory():
 
 
 def test_kernels_are_compiled_by_the_interpreter_that_runs(run_python, tmp_path):
-    """The first Python in PATH, which lacks the package clang, does not compile."""
+    """The front end runs in the program's Python, not in the first Python of PATH.
+
+    The first Python of PATH lacks the package clang.
+    """
     done = run_python(
         "import torch\n"
         "library = torch.mps.compile_shader('kernel void k(device float *x) { x[0] = 4; }')\n"
@@ -36,8 +39,8 @@ def test_kernels_are_compiled_by_the_interpreter_that_runs(run_python, tmp_path)
     assert done.stdout == "[4.0]\n", done.stderr
 
 
-def test_an_extension_that_is_linked_to_it_does_not_load_it(run_python):
-    """With autoload off, the extension brings the library but not the device."""
+def test_the_loaded_library_alone_does_not_make_the_device_available(run_python):
+    """An extension that is linked with the library loads it, even if autoload is off."""
     done = run_python(
         "import ctypes, mps_emulator, torch\n"
         "ctypes.CDLL(mps_emulator.library_path())\n"
@@ -56,7 +59,7 @@ def test_an_extension_that_is_linked_to_it_does_not_load_it(run_python):
     assert after == "True 0.0"
 
 
-def test_too_late_says_so(run_python):
+def test_a_load_that_is_too_late_is_refused(run_python):
     done = run_python(
         "import torch; torch.backends.mps.is_available()\n"
         "import mps_emulator; mps_emulator.load()\n",
@@ -66,7 +69,7 @@ def test_too_late_says_so(run_python):
     assert "mps-emulator was loaded too late" in done.stderr
 
 
-def test_refuses_macos(run_python):
+def test_load_refuses_macos(run_python):
     done = run_python(
         "import sys; sys.platform = 'darwin'\nimport mps_emulator; mps_emulator.load()\n",
         TORCH_DEVICE_BACKEND_AUTOLOAD="0",
@@ -88,8 +91,8 @@ def test_build_refuses_macos(tmp_path):
     assert "mps-emulator is for Linux" in done.stderr
 
 
-def test_ending_behind_a_backward(run_python, in_threads):
-    """At the end autograd's thread may still hold objects of the backward."""
+def test_a_program_may_end_right_after_a_backward(run_python, in_threads):
+    """At the end of the program, autograd's thread may still hold objects of the backward."""
 
     def run():
         done = run_python(
@@ -103,7 +106,7 @@ def test_ending_behind_a_backward(run_python, in_threads):
 
 
 def test_exported_symbols():
-    """The library exports only symbols that programs link with or the package calls."""
+    """The library exports only the symbols that programs and the Python package need."""
     lines = subprocess.run(
         ["nm", "-DC", "--defined-only", mps_emulator.library_path()],
         capture_output=True,

@@ -1,4 +1,4 @@
-"""The kinds of planted bugs: the list here and the marks of the tests agree."""
+"""Tests that the marks `planted` of the tests name exactly the kinds in the list here."""
 
 import ast
 import pathlib
@@ -27,13 +27,13 @@ KINDS = {
 
 
 def test_the_kinds_of_tests_are_the_listed_ones():
-    # Read from the files, so that it does not matter which tests a run collects.
+    # The marks are read from the files, because a run may collect only some of the tests.
     assert marked_kinds() == KINDS
 
 
 def test_no_mark_hides_its_kind():
     unread = [f"{file.name}:{call.lineno}" for file, call in marks() if kind_of(call) is None]
-    assert not unread, "give the mark its kind as a string"
+    assert not unread, "write the kind of the mark as a string literal"
 
 
 def test_the_marks_of_this_run_are_those_of_the_files(request):
@@ -45,7 +45,7 @@ def marked_kinds():
 
 
 def marks():
-    """Each call of `planted(...)` in a file of tests, with the file."""
+    """Yields (path of a test's file, AST of a call of planted()) for each such call."""
     for file in sorted(pathlib.Path(__file__).parent.rglob("test_*.py")):
         for node in ast.walk(ast.parse(file.read_text())):
             if isinstance(node, ast.Call) and name_of(node.func) == "planted":

@@ -1,4 +1,4 @@
-"""Random numbers: seeds and states."""
+"""Tests seeds and states of random number generators."""
 
 import pytest
 import torch
@@ -28,7 +28,7 @@ def test_a_generator_of_its_own():
         "torch.randperm(400, device=MPS)",
     ],
 )
-def test_the_state_says_what_is_drawn(call):
+def test_the_generators_state_decides_what_is_drawn(call):
     def draw():
         return eval(call, globals(), {"HALVES": torch.full((9,), 0.5, device=MPS)})
 
@@ -40,7 +40,7 @@ def test_the_state_says_what_is_drawn(call):
     torch.manual_seed(8)
     torch.mps.set_rng_state(state)
     assert torch.equal(first, draw())
-    # The numbers depend on the seed and the offset alone.
+    # The numbers depend only on the seed and the offset of the generator.
     torch.mps.manual_seed(7)
     torch.mps._get_default_mps_generator().set_offset(1)
     assert torch.equal(first, draw())

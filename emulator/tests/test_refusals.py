@@ -1,7 +1,7 @@
-"""The emulator refuses what torch's mps kernels refuse on a Mac, with torch's message.
+"""Tests that the emulator refuses what torch's mps kernels refuse on a Mac, with torch's message.
 
-The messages are those in torch's libtorch_cpu.dylib for macOS, in the releases that FROM and
-UNTIL name.
+The messages were read from torch's libtorch_cpu.dylib for macOS.  FROM and UNTIL name the
+releases that have a message.
 """
 
 import re
@@ -21,18 +21,19 @@ def eye(dtype):
 
 MINOR = int(torch.__version__.split(".")[1])
 
-# The first minor release of torch 2 whose library lacks the message.
+# {message: the first minor release of torch 2 whose library no longer has the message}.
 UNTIL = {"linalg.lu_factor(): MPS doesn't support complex types.": 15}
 
-# The first minor release whose library has the message; the others are in 2.13.
+# {message: the first minor release of torch 2 whose library has the message}.  Torch 2.13 has all
+# other messages.
 FROM = {
     "igamma_mps not implemented for Long": 14,
     "\"histc_mps\" not implemented for 'Bool'": 15,
     "log_softmax with half to float conversion is not supported on MPS": 15,
 }
 
-# A part of the message; below it, the call that is refused.  oracle.py knows which
-# dtypes torch refuses; here are each check of its own, and some rows of the table of dtypes.
+# Pairs of lines: a part of a message, and the call that is refused with it.  oracle.py tests which
+# dtypes torch refuses.  So this table has all other checks, but only some of those for dtypes.
 REFUSED = """
 Adaptive pool MPS: input sizes must be divisible by output sizes
     F.adaptive_avg_pool2d(ones(1, 1, 7, 7), 3)
@@ -113,11 +114,11 @@ def test_refusals_of_a_mac(message, call):
         return
     try:
         eval(call)
-    except (RuntimeError, TypeError) as error:  # another one may be there
+    except (RuntimeError, TypeError) as error:  # another error is allowed
         assert message not in str(error)
 
 
-def test_what_stands_beside_them_is_accepted():
+def test_calls_like_the_refused_ones_are_accepted():
     F.adaptive_avg_pool2d(ones(1, 1, 6, 6), 3)
     F.adaptive_avg_pool2d(ones(1, 1, 3, 3), 6)
     torch.baddbmm(*[ones(2, 2, 2, dtype=torch.cfloat)] * 3)

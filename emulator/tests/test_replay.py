@@ -1,7 +1,7 @@
-"""Recordings and their replay.
+"""Tests recordings and their replay.
 
-The tests need no GPU: the emulated device replays with the same player as an
-NVIDIA GPU.
+The tests need no GPU, because an NVIDIA GPU and the emulated device are replayed with the same
+code, player.py.
 """
 
 import json
@@ -17,7 +17,7 @@ from mps_emulator.replay import cuda, player, prepare
 from mps_emulator.replay.__main__ import main
 from mps_emulator.replay.emulated import Emulated
 
-# Cases of extension/metal.mm that give the device all kinds of work.
+# Checks of extension/metal.mm.  Together they use all kinds of commands.
 PROGRAMS = [
     "private buffer",
     "commands run in the order of commits",
@@ -37,7 +37,7 @@ def record(folder, work):
 
 @pytest.fixture
 def recorded(tmp_path):
-    """A recording: an operator between two dispatches of one buffer."""
+    """The folder of a recording with two dispatches, and an operator on y between them."""
     x = torch.arange(5000, dtype=torch.float32).to("mps")
     y = torch.ones(5000, device="mps")
 
@@ -54,7 +54,11 @@ def recorded(tmp_path):
 
 
 def edit(folder, change):
-    """Lets a function change the manifest, or the contents by their place."""
+    """Calls change(commands, contents) to change a recording.
+
+    commands: the list `commands` of manifest.json.
+    contents: the bytes of contents.bin, an array of uint8.
+    """
     manifest = json.loads((folder / "manifest.json").read_text())
     contents = np.fromfile(folder / "contents.bin", np.uint8)
     change(manifest["commands"], contents)
@@ -62,7 +66,7 @@ def edit(folder, change):
     contents.tofile(folder / "contents.bin")
 
 
-def test_parts_of_a_recording(recorded):
+def test_a_recording_has_the_commands_and_the_changes_before_them(recorded):
     commands = player.Recording(recorded).commands
     assert [(c["kind"], c["name"]) for c in commands] == [("dispatch", "kernel axpy")] * 2
     first, second = commands
@@ -74,7 +78,7 @@ def test_parts_of_a_recording(recorded):
         None,
         np.float32(0.5).tobytes().hex(),
     ]
-    # First the contents of both buffers, then only the operator's changes.
+    # The first list has the contents of both buffers, the second only what the operator changed.
     assert {change[0] for change in first["before"]} == {x, y}
     assert {change[0] for change in second["before"]} == {y}
 
@@ -87,9 +91,7 @@ def test_a_replay_gives_the_same_bits(recorded, capsys):
     assert lines[2:] == ["2 commands, all as recorded"]
 
 
-def test_a_planted_difference(recorded, capsys):
-    """A result that differs from the recorded one."""
-
+def test_a_result_that_differs_from_the_recorded_one_is_reported(recorded, capsys):
     def change(commands, contents):
         ((_, _, _, place),) = commands[-1]["after"][:1]
         contents[place + 8] ^= 1
@@ -115,7 +117,7 @@ def test_changes_between_commands_are_replayed(recorded, capsys):
 
 
 def test_a_write_to_a_buffer_that_is_only_read_is_wrong(recorded, capsys):
-    """A kernel changes such a buffer when it writes past the end of another."""
+    """A kernel that writes past the end of a buffer can change another buffer."""
 
     def change(commands, contents):
         commands[-1]["after"] = []
@@ -127,7 +129,7 @@ def test_a_write_to_a_buffer_that_is_only_read_is_wrong(recorded, capsys):
     assert "no command was to write: 4999 of 5000" in capsys.readouterr().out
 
 
-def test_tolerances(recorded, capsys):
+def test_a_tolerance_allows_differences_of_its_kernels(recorded, capsys):
     def change(commands, contents):
         for _, _, size, place in commands[-1]["after"]:
             content = contents[place : place + size].view(np.float32)
@@ -139,14 +141,14 @@ def test_tolerances(recorded, capsys):
     assert "(allowed)" in capsys.readouterr().out
     assert main([*arguments, "other=1e-5"]) == player.WRONG
     assert main([*arguments, "ax*=1e-7"]) == player.WRONG
-    # The first pattern that matches counts.
+    # If several patterns match, the first one gives the tolerance.
     assert main([*arguments, "axp?=1e-5", "--tolerance", "*=0"]) == 0
     with pytest.raises(SystemExit):
         main([*arguments, "axpy"])
     assert "looks like KERNEL=1e-5" in capsys.readouterr().err
 
 
-def test_kinds_of_numbers():
+def test_differences_of_floats_and_integers():
     def difference(found, expected, numbers, tolerance=1e-3):
         judge = player.Judge([{"k": {"numbers": {"3": numbers}}}], [("k", tolerance)])
         command = {
@@ -177,7 +179,7 @@ def test_kinds_of_numbers():
     assert difference(half + np.float16(0.001), half, "half").allowed
     bfloat = np.array([0x3F80, 0x4000], np.uint16)  # 1 and 2
     assert difference(bfloat + np.uint16(1), bfloat, "bfloat").largest == 2**-6
-    # No tolerance applies to integers and structures.
+    # Tolerances do not apply to integers and structures.
     ints = np.array([1000000, 2], np.int32)
     assert not difference(ints + 1, ints, "int").allowed
     assert not difference(ints + 1, ints, None).allowed
@@ -198,7 +200,7 @@ def test_a_race_shows_in_another_order(tmp_path, monkeypatch, capsys):
     assert "1 of 4 differ, first [0]" in capsys.readouterr().out
 
 
-def test_programs_of_metal(extension, tmp_path, capsys):
+def test_all_kinds_of_commands_are_recorded_and_replayed(extension, tmp_path, capsys):
     def work():
         for name in PROGRAMS:
             extension.run_metal_check(name)
@@ -235,7 +237,7 @@ def test_a_recording_has_what_the_cpu_writes(extension, tmp_path):
     assert main(["check", str(tmp_path / "r")]) == 0
 
 
-def test_a_folder_of_its_own(recorded, tmp_path):
+def test_a_recording_needs_an_empty_folder_and_no_other_recording(recorded, tmp_path):
     with pytest.raises(FileExistsError, match="is not empty"):
         with mps_emulator.record(recorded):
             pass
@@ -266,7 +268,7 @@ def test_a_folder_without_a_recording_is_refused(tmp_path, capsys):
     assert "is of version 99" in capsys.readouterr().out
 
 
-def test_a_prepared_folder(recorded, tmp_path):
+def test_a_prepared_folder_has_the_recording_and_a_program(recorded, tmp_path):
     folder = tmp_path / "prepared"
     assert main(["prepare", str(recorded), str(folder)]) == 0
     assert main(["prepare", str(recorded), str(folder)]) == cuda.UNUSABLE
@@ -277,7 +279,7 @@ def test_a_prepared_folder(recorded, tmp_path):
     assert set(program["kernels"]) == {"axpy", "fill_with_index", "poke_at"}
     assert program["kernels"]["axpy"]["numbers"] == {"0": "float", "1": "float", "2": "float"}
     assert ".entry axpy" in (folder / program["ptx"]).read_text()
-    # The program needs nothing of the package.
+    # replay.py runs without the package mps_emulator.
     done = subprocess.run(
         [sys.executable, str(folder / "replay.py")], cwd=tmp_path, capture_output=True, text=True
     )
@@ -290,13 +292,13 @@ def test_a_prepared_folder(recorded, tmp_path):
         assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_a_folder_for_times_alone(recorded, tmp_path):
+def test_a_folder_with_times_only_has_floats_in_place_of_large_inputs(recorded, tmp_path):
     folder = tmp_path / "prepared"
     assert main(["prepare", str(recorded), str(folder), "--times-only", "0.01"]) == 0
     recording = player.Recording(folder)
     first, second = recording.commands
     assert [name for name in ("before", "after") if name in first] == ["before"]
-    # The 20,000 bytes of each buffer are left out: floats stand in for them.
+    # The folder lacks the 20,000 bytes of each buffer, and changes() returns random floats.
     assert len(recording.contents) == 0
     for _, _, content in recording.changes(first, "before"):
         floats = content.view(np.float32)
@@ -307,7 +309,7 @@ def test_a_folder_for_times_alone(recorded, tmp_path):
         player.replay(recording, machine, [{}], [])
     lines = []
     steps = len(player.Sequence(recording, player.Player(recording, machine), machine).steps)
-    assert steps == 3  # two dispatches, and a copy for torch's operator
+    assert steps == 3  # two dispatches, and a copy that repeats the operator's change
     measured = {"steps": [[1.0, 3.0, 2.0], [5.0], [4.0]], "sequence": [9.0, 8.0]}
     assert player.replay(recording, machine, [{}], [], lines.append, lambda _: measured) == 0
     kernel, total = lines
@@ -333,7 +335,7 @@ def test_exp_needs_libdevice(tmp_path, capsys):
         assert main(without) == 0
 
 
-def test_a_disk_that_is_full(in_child, tmp_path):
+def test_a_full_disk_is_an_error_of_the_recording_only(in_child, tmp_path):
     done = in_child(
         "import resource, mps_emulator, signal\n"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
@@ -350,5 +352,5 @@ def test_a_disk_that_is_full(in_child, tmp_path):
     )
     assert "the recording is not complete: " in done.stdout, done.stderr
     assert "contents.bin: File too large" in done.stdout
-    # The program goes on.
+    # The kernel has run although its recording failed.
     assert done.stdout.splitlines()[-1] == "3.0"

@@ -1,6 +1,6 @@
-"""torch.mps.compile_shader() and other functions of torch.mps.
+"""Tests torch.mps.compile_shader() and other functions of torch.mps.
 
-The expectations are those of torch's documentation and of torch's own tests of Metal libraries.
+The expected results come from torch's documentation and from torch's own tests of Metal libraries.
 """
 
 import pathlib
@@ -134,7 +134,7 @@ def test_properties():
     assert kernel.thread_execution_width == 32
     assert kernel.static_thread_group_memory_length == 400
     x = torch.arange(100, dtype=torch.float32, device=MPS)
-    del library  # the kernel keeps it
+    del library  # the kernel has a reference to the library
     kernel(x)
     assert x.cpu().tolist() == list(range(99, -1, -1))
 
@@ -194,7 +194,8 @@ def test_a_function_of_torchs_kernels():
     x = torch.linspace(-2, 2, 9)
     y = x.to(MPS)
     library.run(y)
-    # One unit in the last place for the product with pi, and one for the CPU's sine.
+    # The errors are one unit in the last place from the multiplication with pi, and one from the
+    # CPU's sine.
     torch.testing.assert_close(y.cpu(), torch.sinc(x), rtol=0, atol=1e-6)
 
 
@@ -245,7 +246,7 @@ def test_host_alias():
     assert alias.tolist() == [0, 1, 2, 3, 4, 5]
     alias[2] = 20
     assert (x + 1).cpu().tolist() == [1, 2, 21, 4, 5, 6]
-    del x  # the alias keeps the memory
+    del x  # the alias has a reference to the memory
     torch.empty(6, dtype=torch.int32, device=MPS).fill_(7).cpu()
     assert alias.tolist() == [0, 1, 20, 3, 4, 5]
     with pytest.raises(RuntimeError, match="not allocated by the MPSAlloc"):
@@ -253,7 +254,7 @@ def test_host_alias():
 
 
 def test_nothing_of_torch_mps_is_missing():
-    """torch._C has every function for mps that torch declares."""
+    """torch._C has each function for mps that torch's type stubs declare."""
     declared = [
         line.split("(")[0].removeprefix("def ")
         for line in open(torch.__path__[0] + "/_C/__init__.pyi")
@@ -263,7 +264,7 @@ def test_nothing_of_torch_mps_is_missing():
     assert [n for n in declared if not hasattr(torch._C, n)] == []
 
 
-@pytest.mark.skipif(not hasattr(torch.mps, "Stream"), reason="torch 2.15 or newer has it")
+@pytest.mark.skipif(not hasattr(torch.mps, "Stream"), reason="the function is new in torch 2.15")
 def test_a_wait_for_events_of_tensors():
     x = torch.ones(4, device=MPS)
     torch.mps.synchronize()
@@ -289,7 +290,10 @@ SAFE, FAST = "safe", "fast"
     ],
 )
 def test_a_math_mode_may_ignore_the_rules_of_ieee(monkeypatch, variable, pragmas, mode):
-    """A relaxed mode may rearrange sums too, but has no occasion here."""
+    """Only the fast mode makes this kernel ignore the rules.
+
+    The relaxed mode may rearrange sums, but clang does not rearrange the sum of this kernel.
+    """
     monkeypatch.setenv("PYTORCH_MPS_FAST_MATH", variable)
     library = torch.mps.compile_shader(
         f"""#include <metal_stdlib>

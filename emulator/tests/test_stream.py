@@ -1,4 +1,4 @@
-"""torch's stream: counters, waits, and work of several threads."""
+"""Tests torch's streams: counters, waits, events, and work of several threads."""
 
 import contextlib
 import functools
@@ -27,7 +27,7 @@ def test_bytes_of_copies_are_counted():
     assert counted.device_to_host_bytes == 44
 
 
-def test_a_copy_is_no_operator():
+def test_a_copy_does_not_count_as_an_operator():
     with mps_emulator.counters() as counted:
         torch.zeros(10).to(MPS).clone().cpu()
     assert counted.operators == 0
@@ -71,9 +71,10 @@ def test_counters_of_kernels():
 
 
 def test_idle_wait_is_cheap(in_child):
-    """Under 200 ns in C++; five tries, since other processes share the CPU.
+    """A wait takes less than 200 ns in C++, in the best of five runs.
 
-    In a process without streams: from torch 2.15 on, a wait enters the queue of each stream.
+    Other processes use the CPU too, so some runs may be slow.  The test runs in a new process,
+    which has only the default stream: from torch 2.15 on, a wait enters the queue of each stream.
     """
     child = in_child("print(min(extension.nanoseconds_of_idle_wait(20_000) for _ in range(5)))")
     assert float(child.stdout) < 200, child.stderr
@@ -90,7 +91,7 @@ def test_a_command_buffer_fails(extension):
     )
     with mps_emulator.failing_command_buffer(2):
         assert extension.status_after_dispatch(torch.zeros_like(x))[0] == 4
-        x.fill_(7)  # has no kernel of the program
+        x.fill_(7)  # an operator, not a kernel of the program, so it does not count
         with reported or contextlib.nullcontext():
             status, text = extension.status_after_dispatch(x)
             assert (status, text[:25]) == (5, "Caused GPU Timeout Error ")
@@ -132,7 +133,10 @@ def test_the_pool_has_32_streams():
 
 
 def on_two_streams():
-    """Adds 1 to x on a stream of its own, and to y on the default one: (the stream, x, y)."""
+    """Encodes x += 1 on a new stream and y += 1 on the default stream.
+
+    Returns (the new stream, x, y).
+    """
     one = torch.ones(4, device=MPS)
     x, y = torch.zeros(4, device=MPS), torch.zeros(4, device=MPS)
     torch.mps.synchronize()
@@ -144,7 +148,7 @@ def on_two_streams():
 
 
 @needs_streams
-def test_a_stream_waits_for_its_own_work_alone(extension):
+def test_synchronize_of_a_stream_waits_only_for_this_stream(extension):
     stream, x, y = on_two_streams()
     stream.synchronize()
     assert extension.read_contents(x) == [1.0] * 4
@@ -164,7 +168,7 @@ def test_memory_that_one_stream_frees_does_not_go_to_another():
     one, freed = torch.ones(4, device=MPS), torch.zeros(4, device=MPS)
     torch.mps.synchronize()
     kernels.axpy(one, freed, 1.0)
-    del freed  # The kernel still waits to run.
+    del freed  # The kernel that uses the memory has not run yet.
     with torch.mps.stream(torch.mps.Stream()):
         x = torch.zeros(4, device=MPS)
     torch.mps.synchronize()
@@ -173,7 +177,7 @@ def test_memory_that_one_stream_frees_does_not_go_to_another():
 
 @needs_streams
 def test_an_event_orders_two_streams(in_child):
-    """Without the event, the emulator reports the race of the two streams."""
+    """With the event there is no race.  Without it, the emulator reports a race."""
     program = (
         "x = torch.zeros(64, device='mps')\n"
         "torch.mps.synchronize()\n"
@@ -262,10 +266,10 @@ def test_allocation_on_several_threads(extension, in_threads):
     in_threads([functools.partial(work, index) for index in range(4)])
 
 
-def test_neither_the_queue_nor_the_gil_is_waited_for_with_the_other(in_threads):
-    """torch keeps the GIL while `tensor[i] = number` waits for the queue.
+def test_operators_do_not_take_the_gil_inside_of_the_queue(in_threads):
+    """If an operator takes the GIL inside of the queue, this test ends in a deadlock.
 
-    So no operator may take the GIL inside the queue.  A failure is a deadlock.
+    torch holds the GIL while `tensor[i] = number` waits for the queue.
     """
 
     def assign(i):
@@ -299,7 +303,7 @@ def test_backward_runs_on_autograds_thread():
     assert thread_ids and thread_ids[0] != threading.get_ident()
 
 
-def test_fork_after_use_keeps_the_parent_going(in_child):
+def test_a_process_can_use_the_device_after_it_has_forked(in_child):
     done = in_child(
         "import os\n"
         "x = torch.ones(4, device='mps')\n"

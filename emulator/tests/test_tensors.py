@@ -1,4 +1,4 @@
-"""mps tensors as objects: copies, files, storages, conversions; sparse COO tensors."""
+"""Tests copies, files, storages and conversions of mps tensors, and sparse COO tensors."""
 
 import copy
 import io
@@ -21,7 +21,7 @@ def test_a_duplicate_has_memory_of_its_own(duplicate):
 
 
 def loaded(saved, where, weights_only):
-    """The object that torch.load() makes of a saved one."""
+    """Saves an object with torch.save(); returns what torch.load() reads from the file."""
     file = io.BytesIO()
     torch.save(saved, file)
     file.seek(0)

@@ -1,4 +1,4 @@
-"""mps_emulator.trace(): signposts, and dispatches with their labels."""
+"""Tests mps_emulator.trace(), which records signposts and dispatches."""
 
 import functools
 import threading
@@ -47,12 +47,12 @@ def test_messages(extension):
         extension.post_messages("text")
     assert [(post.kind, post.name, post.message) for post in trace.signposts] == [
         ("begin", "plain", ""),
-        # A string is private unless the format marks it public, as on a Mac.
+        # As on a Mac, a string is private if the format does not mark it as public.
         ("begin", "strings", "<private> text and more %"),
     ]
 
 
-def test_dynamic_tracing_is_off_unless_somebody_records(extension):
+def test_dynamic_tracing_is_on_only_during_a_trace(extension):
     assert extension.signposts_enabled(POINTS)
     assert not extension.signposts_enabled(DYNAMIC)
     id_ = extension.begin_interval(DYNAMIC, "before")
@@ -93,7 +93,7 @@ def test_traces_may_be_nested(extension):
     assert after == mps_emulator.Trace()
 
 
-def test_threads(extension, in_threads):
+def test_a_trace_has_the_signposts_of_all_threads(extension, in_threads):
     def run(number):
         for i in range(200):
             id_ = extension.begin_interval(DYNAMIC, f"{number}.{i}")

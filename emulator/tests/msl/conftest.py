@@ -1,4 +1,4 @@
-"""Gives the tests a compiler and an executor of kernels."""
+"""Fixtures that compile and run kernels."""
 
 import os
 import pathlib
@@ -18,9 +18,9 @@ import metal as metal_module  # noqa: E402
 
 @pytest.fixture(scope="session", autouse=True)
 def _environment(tmp_path_factory):
-    """Makes the compiler use this interpreter and the front end of this tree.
+    """Makes the compiler use this interpreter, and the front end in this checkout's sources.
 
-    The cache of libraries is a new folder, which the processes of one run share.
+    The cache of compiled libraries is a new folder.  All processes of a test run share it.
     """
     folder = tmp_path_factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:
@@ -38,7 +38,11 @@ def metal(_environment):
 
 @pytest.fixture(scope="session")
 def evaluate(metal):
-    """evaluate(expressions, x, y, declarations): values of float expressions of float4 x and y."""
+    """evaluate(expressions, x, y, declarations) returns the values of float expressions, a list.
+
+    The expressions can use the float4 vectors x and y, and the functions and types that the text
+    `declarations` declares.
+    """
 
     def run(expressions, x=(1, 2, 3, 4), y=(5, 6, 7, 8), declarations=""):
         body = "".join(f"  out[{i}] = {text};\n" for i, text in enumerate(expressions))
@@ -55,7 +59,11 @@ def evaluate(metal):
 
 @pytest.fixture
 def front_end(tmp_path):
-    """front_end(command, text, *options): compiles a text, None for no file, to file `output`."""
+    """front_end(command, text, *options) runs the front end in the folder tmp_path.
+
+    The front end reads kernels.metal, which has this text or, for None, does not exist.  It writes
+    the file `output`.
+    """
 
     def run(command, text, *options):
         if text is not None:
@@ -68,7 +76,7 @@ def front_end(tmp_path):
 
 @pytest.fixture
 def schedule(monkeypatch):
-    """Chooses the order in which threads run."""
+    """schedule(text) chooses the order of threads, by a value of MPS_EMULATOR_SCHEDULE."""
 
     def choose(text):
         monkeypatch.setenv("MPS_EMULATOR_SCHEDULE", text)

@@ -1,4 +1,4 @@
-"""The tests' compiler and executor of kernels, and small NumPy helpers."""
+"""Compiles and runs kernels for the tests, and makes small NumPy arrays."""
 
 import re
 import tempfile
@@ -11,24 +11,30 @@ from mps_emulator.replay.player import DTYPES
 
 __all__ = ["CompileError", "Fatal", "Metal", "TYPES", "errors", "floats", "kernels_of", "uint"]
 
-# The scalar types of Metal that NumPy has as well.
+# {name of a scalar type of Metal: NumPy's dtype}.  NumPy has no bfloat.
 TYPES = {name: dtype for name, dtype in DTYPES.items() if name != "bfloat"}
 
 HEADER = "#include <metal_stdlib>\nusing namespace metal;\n"
 
 
 class Metal(native.Metal):
-    """Puts a header of two lines before each program, whose first line is then line 3."""
+    """Compiles programs with the two lines of HEADER before them.
+
+    In messages, the first line of a program is therefore line 3.
+    """
 
     def compile(self, source, header=HEADER, **options):
         return super().compile(header + source, **options)
 
     def run(self, source, kernel, *arguments, **options):
-        """Compiles a program, and runs one of its kernels once."""
+        """Compiles a program and runs a kernel once.
+
+        arguments: those of native.Library.run() after the kernel.
+        """
         self.compile(source).run(kernel, *arguments, **options)
 
     def refusal(self, source, **options):
-        """The diagnostics of a program that the compiler must refuse."""
+        """Returns the diagnostics of a program that the compiler must refuse."""
         try:
             self.compile(source, **options)
         except CompileError as error:
@@ -37,7 +43,7 @@ class Metal(native.Metal):
 
 
 def kernels_of(source):
-    """The front end's description of a program's kernels, {name: msl.analysis.kernels.Kernel}."""
+    """Returns what the front end reads from a program, {name: msl.analysis.kernels.Kernel}."""
     with tempfile.NamedTemporaryFile("w", suffix=".metal") as file:
         file.write(HEADER + source)
         file.flush()
@@ -46,7 +52,7 @@ def kernels_of(source):
 
 
 def errors(diagnostics):
-    """[(line, column, message)] of the errors in a compiler's output."""
+    """Returns the errors in the compiler's output, [(line, column, message)]."""
     found = re.findall(
         r"^program_source:(\d+):(\d+): (?:fatal )?error: (.*)$", diagnostics, re.MULTILINE
     )

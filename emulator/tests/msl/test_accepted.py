@@ -1,18 +1,18 @@
-"""Programs that Metal accepts and plain C++ for OpenCL refuses.
+"""Tests programs that Metal accepts, but that clang refuses as C++ for OpenCL.
 
-Each test also checks the program's results.
+Each test also checks the results of the program.
 """
 
 import numpy as np
 import pytest
 from metal import floats
 
-# The columns: name, declarations, body, the expected values of `out`.
+# (name, declarations before the kernel, body of the kernel, expected values of `out`).
 PROGRAMS = [
     (
-        # 1e8 + 1 is not representable as a float.
+        # A float cannot represent 1e8 + 1, but a double can.
         "literals_in_templates_are_floats",
-        # With fast math clang would cancel the sum for either type of literal.
+        # With fast math, clang would simplify the sum to v for both types of literals.
         "\n#pragma METAL fp math_mode(safe)\n"
         "template <typename T> T f(T v)"
         " { return T((v + 100000000.0) - 1e8); }"
@@ -95,8 +95,7 @@ def test_accepted(metal, declarations, body, expected):
     assert out[: len(expected)].tolist() == expected
 
 
-def test_warning_of_the_preprocessor(metal):
-    """A compiler's warning must not become part of the program."""
+def test_warnings_of_the_preprocessor_are_not_part_of_the_program(metal):
     source = """
 #define SIZE 3
 #define SIZE 4

@@ -1,4 +1,4 @@
-"""Barriers, threadgroup memory, and the mistakes that the emulator finds in their use."""
+"""Tests barriers, threadgroup memory, and the emulator's messages for mistakes with them."""
 
 import numpy as np
 import pytest
@@ -46,7 +46,7 @@ def test_reduction(metal, schedule, order):
 
 @pytest.mark.planted("missing barrier")
 def test_missing_barrier_shows(metal, schedule):
-    """At least one order of threads gives a wrong result."""
+    """Without the barrier, the result is wrong in at least one order of the threads."""
     wrong = []
     for order in SCHEDULES:
         schedule(order)
@@ -99,7 +99,7 @@ kernel void k(device atomic_uint *next, device uint *out,
         library.run("k", [uint(0), out], 128, 64)
         assert sorted(out.tolist()) == sorted(list(range(128)) * 2)
         assert seen.setdefault(order, out.tolist()) == out.tolist()
-        # Within a threadgroup everything before the barrier comes first.
+        # In a threadgroup, all threads reach the barrier before any thread continues after it.
         for half in (out[:128], out[128:]):
             assert sorted(half[:64]) == sorted(half[64:])
     assert seen["random:1"] != seen["random:2"]
@@ -113,7 +113,7 @@ def test_unknown_schedule(metal, schedule, value):
         library.run("k", [uint(0)], 1, 1)
 
 
-# The columns: the body of a kernel, the sizes of its grid and threadgroups, parts of the message.
+# {name: (body of a kernel, (size of the grid, size of a threadgroup), parts of the message)}.
 DIVERGENT = {
     "some threads have returned": (
         """
@@ -166,8 +166,7 @@ def test_a_barrier_that_some_threads_miss_is_fatal(metal, body, sizes, parts):
 
 
 @pytest.mark.planted("divergent barrier")
-def test_one_barrier_by_two_calls(metal):
-    """Two calls of a function with a barrier are two barriers."""
+def test_two_calls_of_a_function_with_a_barrier_are_two_barriers(metal):
     source = """
 template <typename T> T wait(T x) {
   threadgroup_barrier(mem_flags::mem_none);
@@ -201,8 +200,7 @@ kernel void good(device uint *a, uint i [[thread_position_in_grid]]) {
 
 
 @pytest.mark.planted("uninitialised threadgroup memory")
-def test_threadgroup_memory_is_poison(metal):
-    """Each threadgroup begins with poison in its memory."""
+def test_the_memory_of_each_threadgroup_is_filled_with_the_poison_byte(metal):
     source = """
 kernel void k(device uint *out [[buffer(0)]],
               threadgroup uint *given [[threadgroup(0)]],
@@ -217,14 +215,15 @@ kernel void k(device uint *out [[buffer(0)]],
   out[4 * g + 3] = own[1];
 }
 """
-    assert kernels_of(source)["k"].static_threadgroup_bytes == 32  # 8, and 16 at 16
+    # `own` has 8 bytes, and `vector` has the bytes 16 to 31 because of its alignment.
+    assert kernels_of(source)["k"].static_threadgroup_bytes == 32
     out = uint(*[0] * 12)
     metal.run(source, "k", [out], 3, 1, {0: 16})
     assert out.tolist() == [0xC7C7C7C7] * 3 + [7] + ([0xC7C7C7C7] * 3 + [7]) * 2
 
 
 def test_threadgroup_variables(metal):
-    """Every form of declaration compiles, with its alignment."""
+    """All forms of declarations compile, and the variables have their alignments."""
     source = """
 struct Cell { float a; uint2 b; };
 template <typename T, uint N>
@@ -272,7 +271,7 @@ template [[host_name("k")]] kernel void k<int, 5>(device ulong *out, uint l);
     assert out.tolist() == [1, 4, 3, 4, 5, 6, 7, 0, 20 + 40]
 
 
-# The columns: the program, the arguments of a dispatch, and what the message says.
+# {name: (program, arguments of Library.run() after the kernel, part of the message)}.
 REFUSED_DISPATCHES = {
     "unbound buffer": (
         "kernel void k(device float *a, constant float &scale) {}",
@@ -312,7 +311,7 @@ def test_a_refused_dispatch(metal, name):
     assert said in str(caught.value)
 
 
-def test_an_unbound_buffer_that_the_kernel_leaves_alone(metal):
+def test_a_buffer_that_the_kernel_does_not_access_may_be_unbound(metal):
     out = floats(1)
     source = "kernel void k(device float *a, device float *b) { a[0] = a[0] == 9 ? b[0] : 2; }\n"
     metal.run(source, "k", {0: out}, 1, 1)
@@ -320,7 +319,7 @@ def test_an_unbound_buffer_that_the_kernel_leaves_alone(metal):
 
 
 def test_large_private_arrays(metal):
-    """Tens of kilobytes for each of 1024 threads."""
+    """Each of 1,024 threads has an array of 32 KB."""
     source = """
 kernel void k(device float *a, uint i [[thread_position_in_grid]]) {
   float own[8192];

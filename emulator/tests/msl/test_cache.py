@@ -1,4 +1,4 @@
-"""The cache keeps compiled libraries, shares them, and never has a half-written one."""
+"""Tests the cache of compiled libraries, which all processes share."""
 
 import functools
 import pathlib
@@ -8,7 +8,7 @@ from typing import NamedTuple
 import pytest
 from metal import floats
 
-# Compiles a text in a process of its own, and prints the value that the kernel stores.
+# A program that compiles a text, runs its kernel, and prints the value that the kernel stores.
 CHILD = """
 import sys
 sys.path.insert(0, {folder!r})
@@ -33,7 +33,10 @@ def cache(tmp_path):
 
 @pytest.fixture
 def child(run_python, cache):
-    """child(source, **environment): a finished process, which compiled into `cache`."""
+    """child(source, **environment) compiles and runs a text in a new process.
+
+    Returns the finished process.  Its cache is the folder `cache`.
+    """
 
     def run(source, **environment):
         environment = {"MPS_EMULATOR_CACHE_DIR": str(cache), **environment}
@@ -55,19 +58,18 @@ def files(folder):
     return sorted(p for p in folder.rglob("*") if p.is_file())
 
 
-def test_second_process_starts_no_compiler(child, cache):
+def test_a_second_process_does_not_compile_again(child, cache):
     assert stored(child(kernel(5))) == 5
     (library,) = files(cache)
     assert library.suffix == ".so"
     stamp = library.stat().st_mtime_ns
-    # From here on no process can start Python or clang.
+    # The next process cannot start the front end.
     assert stored(child(kernel(5), MPS_EMULATOR_PYTHON="/nonexistent/python")) == 5
     assert files(cache) == [library]
     assert library.stat().st_mtime_ns == stamp
 
 
-def test_everything_that_counts_is_in_the_key(metal, tmp_path, monkeypatch):
-    """Another text, or another kind of mathematics, gives another library."""
+def test_the_cache_has_a_library_for_each_text_and_math_mode(metal, tmp_path, monkeypatch):
     monkeypatch.setenv("MPS_EMULATOR_CACHE_DIR", str(tmp_path))
     results = []
     for value, options in ((7, {}), (8, {}), (7, {"fast_math": False})):
@@ -78,9 +80,7 @@ def test_everything_that_counts_is_in_the_key(metal, tmp_path, monkeypatch):
     assert len(files(tmp_path)) == 3
 
 
-def test_processes_at_once(child, cache, in_threads):
-    """Four processes compile the same text at the same time."""
-
+def test_four_processes_may_compile_the_same_text_at_the_same_time(child, cache, in_threads):
     def work():
         assert stored(child(kernel(11))) == 11
 
@@ -88,14 +88,14 @@ def test_processes_at_once(child, cache, in_threads):
     assert len(files(cache)) == 1
 
 
-def test_damaged_library(child, cache):
+def test_a_damaged_library_is_compiled_again(child, cache):
     child(kernel(12))
     (library,) = files(cache)
     library.write_bytes(library.read_bytes()[:100])
     assert stored(child(kernel(12))) == 12
 
 
-# {what fails: (the value that the kernel stores, the environment, parts of the message)}
+# {cause of a failure: (value that the kernel stores, environment variables, parts of the message)}.
 FAILURES = {
     "refusal": ("nothing", {}, ["undeclared identifier"]),
     "no interpreter": (
@@ -125,7 +125,7 @@ class Failure(NamedTuple):
 
 @pytest.fixture(scope="module", params=FAILURES)
 def failure(run_python_in, request, tmp_path_factory):
-    """A compilation that failed in a process of its own."""
+    """A compilation that failed in a new process."""
     value, environment, parts = FAILURES[request.param]
     folder = tmp_path_factory.mktemp("failure")
     environment = {"MPS_EMULATOR_CACHE_DIR": str(folder / "cache"), **environment}
@@ -144,7 +144,7 @@ def test_a_failure_is_not_kept(failure):
 
 
 def test_compiling_on_several_threads(metal, in_threads):
-    """Python's own lock is released while a library is compiled."""
+    """Several threads can compile at the same time, because the compiler releases the GIL."""
 
     def work(number):
         a = floats(0)

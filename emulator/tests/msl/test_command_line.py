@@ -1,4 +1,4 @@
-"""python -m mps_emulator.msl"""
+"""Tests the command line of python -m mps_emulator.msl."""
 
 
 def test_includes(front_end, tmp_path):

@@ -1,4 +1,7 @@
-"""Messages name the place in the original text; refused.metal tests more places."""
+"""Tests that messages name the place in the original text.
+
+refused.metal has more tests of places.
+"""
 
 import re
 
@@ -7,7 +10,7 @@ from metal import errors
 
 KERNEL = "kernel void k(device float *a) { a[0] = nothing; }\n"
 
-# {what: (text after the header of two lines, the whole message)}
+# {what is tested: (program after the header of two lines, the whole message)}.
 MESSAGES = {
     "form": (
         "kernel void k(device float *a) {\n\ta[0] = nothing;\n}\n",

@@ -1,4 +1,4 @@
-"""The threads' built-in parameters, in grids of all shapes."""
+"""Tests the built-in parameters of threads in grids of several shapes."""
 
 import itertools
 
@@ -7,7 +7,10 @@ import pytest
 
 
 def reference(grid, threadgroup):
-    """The expected values, {position in grid: {attribute: value}}."""
+    """Returns the expected values of all threads, {position in the grid: {attribute: value}}.
+
+    grid, threadgroup: sizes in threads, for x, y and z.
+    """
     counts = [-(-g // t) for g, t in zip(grid, threadgroup)]
     places = {}
     for group in itertools.product(*(range(n) for n in counts)):
@@ -50,8 +53,8 @@ SHAPES = [
     ((33, 1, 2), (16, 2, 2)),
 ]
 
-# With a barrier the executor runs the threads on fibers instead of in a loop.  The parameters
-# have either of the types that Metal allows.
+# {name: (type of the parameters, statement before the others)}.  Metal allows two types.  If the
+# kernel has a barrier, the executor runs the threads on fibers instead of in a loop.
 BODIES = {
     "loop": ("uint", ""),
     "fibers": ("ushort", "  threadgroup_barrier(mem_flags::mem_none);\n"),

@@ -1,4 +1,4 @@
-"""Signatures of kernels: parameters, names, templates, limits."""
+"""Tests parameters, names, templates and limits of kernels."""
 
 import numpy as np
 import pytest
@@ -37,7 +37,7 @@ kernel void k(device const float *in [[buffer(3)]],
 
 
 def test_indices_that_are_not_given():
-    """A parameter without an index gets the lowest free one."""
+    """A parameter without an index gets the lowest free index."""
     source = """
 kernel void k(device float *a, device float *b [[buffer(0)]],
               constant float &c, device float *d [[buffer(2)]],
@@ -158,7 +158,7 @@ kernel void k(device uint *x) { x[0] = __METAL_VERSION__; x[1] = __cplusplus; }
     assert x.tolist() == [320, 201402]
 
 
-def test_names_that_opencl_has_for_itself(metal):
+def test_programs_can_use_opencls_keywords_as_names(metal):
     source = """
 struct global { float local; };
 kernel void k(device float *pipe, uint generic [[thread_position_in_grid]]) {
@@ -181,7 +181,7 @@ kernel void k(device float *pipe, uint generic [[thread_position_in_grid]]) {
     "stdlib math atomic simdgroup compute common integer relational geometric limits"
     " type_traits array".split(),
 )
-def test_each_header_can_be_included_by_itself(metal, name):
+def test_a_program_may_include_only_one_header(metal, name):
     metal.compile(
         "kernel void k(device float *x) { x[0] = metal::max(x[0], 1.0f); }\n",
         header=f"#include <metal_{name}>\n",
@@ -189,7 +189,7 @@ def test_each_header_can_be_included_by_itself(metal, name):
 
 
 def test_program_without_kernels(metal):
-    """Nothing instantiates the template."""
+    """The program does not instantiate its kernel template."""
     source = "template <typename T> kernel void k(device T *x) {}\n"
     metal.compile(source)
     assert kernels_of(source) == {}

@@ -1,4 +1,4 @@
-"""Metal's standard library: mathematics, integers, atomics."""
+"""Tests the mathematical, integer and atomic functions of Metal's standard library."""
 
 import functools
 import math
@@ -13,7 +13,7 @@ NAMES = {np.dtype(dtype): name for name, dtype in TYPES.items()}
 
 @functools.lru_cache
 def _compiled(metal, expressions, element, count, result):
-    """A library with kernel k0, k1 ... for each of the expressions."""
+    """Returns a library in which kernel k0 evaluates the first expression, k1 the second, ..."""
     parameters = "".join(f"device const {element} *p{i}, " for i in range(count))
     loads = "".join(f"{element} {'xyz'[i]} = p{i}[i]; " for i in range(count))
     return metal.compile(
@@ -26,11 +26,12 @@ def _compiled(metal, expressions, element, count, result):
 
 
 def map_values(metal, expression, inputs, result, together=()):
-    """Evaluates `expression` of x, y and z for each row of `inputs`.
+    """Evaluates an expression for all elements of its inputs; returns an array.
 
-    inputs:   arrays of one dtype, for x, y, z.
+    inputs:   arrays of one dtype and length, with the values of x, y and z.
     result:   the NumPy dtype of the result.
-    together: expressions, including this one, to compile at once.
+    together: all expressions to compile into one library, including this one.  Calls with the
+        same `together` compile only once.
     """
     expressions = tuple(together) or (expression,)
     columns = [np.ascontiguousarray(column) for column in inputs]
@@ -48,8 +49,8 @@ ANY = np.concatenate(
 UNIT = RANDOM.uniform(-1, 1, 200).astype(np.float32)
 POSITIVE = np.exp(RANDOM.normal(size=200) * 4).astype(np.float32)
 
-# {name: (reference in double, arguments)}.  glibc's single-precision functions are within one unit
-# in the last place, hence the tolerance of two.
+# {name: (reference function for double, argument)}.  The tolerance is two units in the last place,
+# because the error of glibc's functions for float is at most one.
 UNARY = {
     "ceil": (np.ceil, ANY),
     "floor": (np.floor, ANY),
@@ -83,7 +84,7 @@ UNARY = {
 }
 
 X, Y, Z = ANY[:200], ANY[:200][::-1], np.roll(ANY[:200], 7)
-# {expression: (reference in double, arguments)}.  sign is in no namespace but metal.
+# {expression: (reference function for double, arguments)}.  Namespaces precise and fast lack sign.
 FUNCTIONS = {
     **{
         f"{space}{name}(x)": (reference, x)
@@ -106,7 +107,7 @@ FUNCTIONS = {
     ),
     "fma(x, y, z)": (lambda x, y, z: x * y + z, X, Y, Z),
 }
-# Where a sum cancels, its error is relative to its terms.
+# If the two terms of the sum almost cancel, the error is relative to the terms, not to the sum.
 TOLERANCES = {"fma(x, y, z)": dict(rtol=1e-6, atol=1e-6)}
 
 
@@ -131,7 +132,7 @@ def test_pi_functions(metal):
         np.testing.assert_allclose(found, expected, rtol=0, atol=6e-8)
 
 
-def test_one_nan_gives_the_other(metal):
+def test_the_minimum_of_a_number_and_nan_is_the_number(metal):
     x = floats(np.nan, 1, np.nan, 2)
     y = floats(3, np.nan, np.nan, 1)
     calls = {"fmax(x, y)": 2, "max(x, y)": 2, "fmin(x, y)": 1, "min(x, y)": 1}
@@ -163,7 +164,7 @@ def test_classification(metal):
 
 
 def test_half_precision(metal):
-    """A function of halves computes in single precision, and rounds its result once."""
+    """Functions for half compute in float, and round the result to half once."""
     x = np.linspace(0.01, 8, 300).astype(np.float16)
     calls = {
         "exp(x)": np.exp,
@@ -183,7 +184,7 @@ def test_half_precision(metal):
 
 
 def test_conversions_between_precisions(metal):
-    """Converts all halves, and values between them, to half and back."""
+    """All halves are converted to float, and floats between them are converted to half."""
     bits = np.arange(65536, dtype=np.uint16)
     halves = bits.view(np.float16)
     found = map_values(metal, "x", [halves], np.float32)
@@ -197,7 +198,7 @@ def test_conversions_between_precisions(metal):
 
 
 def test_brain_floats(metal):
-    """A bfloat is the upper half of a float, rounded to nearest even."""
+    """A conversion to bfloat keeps the upper 16 bits of a float, rounded to nearest even."""
     x = RANDOM.normal(size=1000).astype(np.float32)
     bits = x.view(np.uint32)
     expected = ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype(np.uint16)
@@ -272,7 +273,10 @@ INTEGERS = [name for name in TYPES if name not in ("float", "half", "bool")]
 
 
 def integer_cases(bits, signed):
-    """{expression of x and y: reference with Python's integers}"""
+    """Returns {expression of x and y: reference function for Python's integers}.
+
+    bits, signed: the type of x and y.
+    """
     highest = (1 << bits - 1) - 1 if signed else (1 << bits) - 1
     mask = (1 << bits) - 1
 
@@ -309,7 +313,7 @@ def test_integers(metal, name):
     x = np.array([p[0] for p in pairs], dtype)
     y = np.array([p[1] for p in pairs], dtype)
     cases = integer_cases(info.bits, info.min < 0)
-    # One kernel evaluates all, each in its scalar and its vector form.
+    # One kernel evaluates all expressions, each for scalars and for vectors of two components.
     stores = ""
     for number, expression in enumerate(cases):
         pair = re.sub(
@@ -356,7 +360,8 @@ static_assert(is_scalar_v<device int *> && is_scalar_v<mem_flags> && !is_scalar_
     )
 
 
-# {address space: (how `a` is made from the device's `d`, how `d` gets the result)}
+# {address space of the atomic `a`: (code before the operation, code after it)}.  For threadgroup
+# memory, the code copies the buffer `d` to `a` and back.
 ATOMIC_SPACES = {
     "device": ("device A *a = d;", ""),
     "threadgroup": (
@@ -410,7 +415,7 @@ kernel void k(device atomic_float *f [[buffer(0)]],
               uint i [[thread_position_in_grid]]) {
   atomic_fetch_add_explicit(f, 0.5f, memory_order_relaxed);
   atomic_fetch_sub_explicit(&f[1], 2.0f, memory_order_relaxed);
-  // A maximum by compare and exchange.
+  // Computes a maximum with compare and exchange.
   uint seen = atomic_load_explicit(u, memory_order_relaxed);
   while (i * 3 > seen &&
          !atomic_compare_exchange_weak_explicit(u, &seen, i * 3,

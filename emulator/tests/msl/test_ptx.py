@@ -1,7 +1,7 @@
-"""Kernels as PTX for NVIDIA GPUs.
+"""Tests the PTX of kernels for NVIDIA GPUs.
 
-The tests read the PTX, and give it to NVIDIA's assembler if MPS_EMULATOR_PTXAS
-or PATH has one.  They run nothing on a GPU.
+The tests read the text of the PTX.  One test also assembles it, if MPS_EMULATOR_PTXAS is the
+path of NVIDIA's assembler ptxas or PATH has ptxas.  No test needs a GPU.
 """
 
 import json
@@ -55,7 +55,7 @@ kernel void atomics(device atomic_uint *most [[buffer(0)]],
 
 @pytest.fixture
 def emit(front_end, tmp_path):
-    """emit(text, *options): (the PTX of a text, what the command says)."""
+    """emit(text, *options) compiles a text to PTX; returns (the PTX, the command's output)."""
 
     def run(text, *options):
         done = front_end("ptx", HEADER + text, *options)
@@ -84,11 +84,11 @@ def test_ptx(emit, options):
         "fill_float4": [".u64"] * 2 + grid,
     }
     assert "bar.sync" in text and "shfl.sync" in text
-    # The threadgroup argument is in the launch's dynamic shared memory.
+    # The kernel's threadgroup argument is in dynamic shared memory.
     assert re.search(r"\.extern \.shared \.align 16 \.b8 \w+_of_launch", text)
     assert "st.shared.f32" in entries(text)["sums"]
     assert "st.shared" not in entries(text)["atomics"]
-    # NVIDIA's tools read the lines of the Metal source.
+    # The PTX has the line numbers of the Metal source, for NVIDIA's tools.
     assert "kernels.metal" in text and ".loc" in text
 
 
@@ -105,7 +105,10 @@ kernel void k(device float *x [[buffer(0)]], constant float *c [[buffer(1)]],
 
 
 def test_overloads_by_address_space(emit):
-    """A GPU's address space is the same for `constant` and `device`."""
+    """Overloads for `constant` and `device` stay two functions.
+
+    On a GPU, `constant` and `device` are the same address space.
+    """
     text, _ = emit(OVERLOADS)
     assert len(re.findall(r"\b(?:neg|sub)(?:\.\w+)*\.f32", text)) == 1
 
@@ -124,7 +127,10 @@ kernel void k(device Sum *a [[buffer(0)]], device Mixed *b [[buffer(1)]],
 
 
 def test_numbers_of_buffers(emit, tmp_path):
-    """A tolerance applies to a buffer if its description says that it has floats."""
+    """The description of a kernel has the type of the numbers in each buffer.
+
+    A replay applies tolerances only to buffers of floats.
+    """
     emit(STRUCTURES, "--json", str(tmp_path / "k.json"))
     (kernel,) = json.loads((tmp_path / "k.json").read_text())
     assert kernel["numbers"] == {"0": "float", "1": None, "2": "half", "3": None, "4": "uint"}
@@ -154,7 +160,7 @@ template [[host_name("turn_half")]] kernel void turn<half, 16>(
 
 
 def entries(text):
-    """{name: the text of an entry}."""
+    """Returns the entries in PTX, {name: text}."""
     return {
         found[1]: found[0]
         for found in re.finditer(r"\.entry (\w+)\(.*?^}", text, re.DOTALL | re.MULTILINE)
@@ -172,8 +178,8 @@ def test_threadgroup_variables(emit, tmp_path):
         kernel: sorted(size for name, size in variables.items() if name in entry)
         for kernel, entry in entries(text).items()
     }
-    # Both instances share `bytes` and `pairs`, but not `rows`.  LLVM reduces `last`
-    # to its one member that is used.
+    # Both instances use the same variables `bytes` and `pairs`, and each has another variable
+    # `rows`.  The lists lack `last`, because LLVM reduces it to the one member that is used.
     assert used == {
         "turn_float": [(5, 64), (24, 4), (48 * 2 * 4, 4)],
         "turn_half": [(5, 64), (24, 4), (16 * 2 * 2, 2)],
@@ -181,7 +187,7 @@ def test_threadgroup_variables(emit, tmp_path):
     for entry in entries(text).values():
         assert "ld.shared" in entry and "st.shared" in entry
         assert "bar.sync" in entry
-        # No access is to the generic address space or to local memory.
+        # All accesses are to shared or global memory, not to local memory or generic addresses.
         assert not re.search(r"\b(ld|st)\.(local|[fbsu]\d+)", entry)
     assert [
         (k["name"], k["max_threads"], k["arguments"]) for k in json.loads(described.read_text())
@@ -191,7 +197,7 @@ def test_threadgroup_variables(emit, tmp_path):
     assert ".func" not in text
 
 
-def test_names_that_ptx_has_not(emit, tmp_path):
+def test_characters_that_ptx_does_not_allow_are_replaced_in_names(emit, tmp_path):
     source = (
         "namespace outer { namespace inner {\n"
         "kernel void f(device float *x) { x[0] = 1; }\n}}\n"
@@ -215,10 +221,10 @@ kernel void k(device float *x, uint i [[thread_position_in_grid]]) {
 
 
 def test_instructions(emit):
-    """The options choose the promised instructions."""
+    """The options choose the instructions for divisions and for shuffles."""
     text, _ = emit(SHUFFLE, "--no-fast-math")
     assert "activemask.b32" in text and "div.rn.f32" in text
-    # Functions of namespace fast are the GPU's instructions.
+    # fast::exp is an instruction of the GPU even without fast math.
     assert "ex2.approx.ftz.f32" in text
     text, _ = emit(SHUFFLE, "--no-fast-math", "--whole-simdgroups")
     assert "activemask.b32" not in text and "shfl.sync" in text

@@ -1,4 +1,4 @@
-"""Data races, which MPS_EMULATOR_CHECK_RACES finds under every schedule."""
+"""Tests that MPS_EMULATOR_CHECK_RACES=1 finds data races in each order of the threads."""
 
 import ctypes
 
@@ -36,7 +36,7 @@ LAST_GROUP = """
 """
 FENCE = "atomic_thread_fence(mem_flags::mem_device, memory_order_seq_cst);"
 
-# {name: (body, which begins in line 9; what the message says)}
+# {name: (body of the kernel, part of the message)}.  The body begins in line 9.
 RACES = {
     "missing barrier": (
         "s[l] = l;\na[i] = s[(l + 1) % 64];",
@@ -176,6 +176,7 @@ RACES = {
     ),
 }
 
+# {name: body of a kernel without a race}.
 RIGHT = {
     "barrier": "s[l] = l;\nthreadgroup_barrier(mem_flags::mem_threadgroup);\na[i] = s[63 - l];",
     "barrier of a simdgroup": "s[l] = l;\n"
@@ -200,7 +201,11 @@ RIGHT = {
 
 
 def run(metal, body, constant=False):
-    """Runs a kernel with this body; with `constant`, parameter c is buffer 0 in constant memory."""
+    """Runs a kernel with this body.
+
+    constant: whether the kernel has a parameter c in `constant` memory.  Its buffer has the same
+        memory as buffer 0.
+    """
     parameters = PARAMETERS
     if constant:
         parameters = PARAMETERS.replace(
@@ -208,7 +213,7 @@ def run(metal, body, constant=False):
         )
     source = "kernel void k" + parameters + body + "\n}\n"
     library = metal.compile(source)
-    # The array has memory on both sides, so an access out of bounds does no harm.
+    # There is memory before and after the array, so an access out of bounds does no harm.
     a = np.zeros(1 << 21, np.float32)[192:320]
     b = np.zeros(129, np.uint32)
     buffers = [a, b, a] if constant else [a, b]
@@ -219,7 +224,7 @@ planted = pytest.mark.planted
 
 
 def mark(name):
-    """The mark that gives the kind in the table of planted bugs."""
+    """Returns the mark that names the kind of mistake of a case."""
     if "fence" in name or name in ("two threadgroups", "barrier for the other memory"):
         return planted("missing fence")
     if "uninitialised" in name:
@@ -237,7 +242,7 @@ def mark(name):
 
 @pytest.mark.parametrize("order", ["forward", "reverse", "random:3"])
 @pytest.mark.parametrize("name", [pytest.param(name, marks=mark(name)) for name in RACES])
-def test_race(metal, schedule, name, order):
+def test_a_race_is_reported(metal, schedule, name, order):
     schedule(order)
     body, said = RACES[name]
     with pytest.raises(Fatal) as caught:
@@ -264,14 +269,14 @@ def test_race(metal, schedule, name, order):
 
 @pytest.mark.parametrize("order", ["forward", "reverse", "random:3"])
 @pytest.mark.parametrize("name", RIGHT)
-def test_right(metal, schedule, name, order):
+def test_a_correct_kernel_passes(metal, schedule, name, order):
     schedule(order)
     run(metal, RIGHT[name])
 
 
 @pytest.mark.parametrize("barrier", [True, False])
-def test_a_threads_own_memory_beside_a_buffer(metal, barrier):
-    """A buffer may lie a little above a thread's stack frame."""
+def test_an_access_to_a_threads_own_memory_is_not_taken_for_one_to_a_near_buffer(metal, barrier):
+    """The address of the buffer is a little above the thread's stack frame."""
     library = metal.compile(
         "kernel void k(device ulong *a [[buffer(0)]],\n"
         "              device uint *b [[buffer(1)]],\n"
@@ -285,7 +290,7 @@ def test_a_threads_own_memory_beside_a_buffer(metal, barrier):
     a = np.zeros(32, np.uint64)
     library.run("k", [a, uint(1)], 16, 16)
     assert a[16:].tolist() == [i + 5 for i in range(16)]
-    # The thread's frame is this far below the top of its stack, so nothing uses the memory above.
+    # The memory 2,000 bytes above the thread's variables is still in the stack, but not in use.
     memory = (ctypes.c_uint32 * 1).from_address(int(a[9]) + 2000)
     b = np.frombuffer(memory, np.uint32)
     library.run("k", [a, b], 16, 16)
@@ -294,7 +299,7 @@ def test_a_threads_own_memory_beside_a_buffer(metal, barrier):
 @pytest.mark.parametrize("place, at", [("-1", -4), ("64", 256)])
 @pytest.mark.parametrize("first", [0, 1])
 def test_out_of_bounds_of_the_nearest_buffer(metal, first, place, at):
-    """The message names the nearest of three buffers."""
+    """The message names the buffer that is nearest to the access."""
     source = (
         "kernel void k(device float *a [[buffer(0)]],\n"
         "              device float *b [[buffer(1)]],\n"

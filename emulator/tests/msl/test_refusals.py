@@ -1,4 +1,7 @@
-"""The front end refuses what Metal refuses, at the right place and in plain words."""
+"""Tests that the front end refuses what Metal refuses.
+
+Each message must name the place of the error, and must not contain words of clang.
+"""
 
 import pathlib
 
@@ -9,9 +12,10 @@ REFUSED = pathlib.Path(__file__).with_name("refused.metal")
 
 
 def read_refused():
-    """The cases of refused.metal, [(name, text, place, words)].
+    """Yields the cases of refused.metal, (text, place, words) with the name as id.
 
-    In this file `//// name: words` begins a case, and a ^ is below the place of the error.
+    A case begins with `//// name: words`.  The words are a part of the message.  A line with a ^
+    is below the place of the error.
     """
     for case in REFUSED.read_text().split("//// ")[1:]:
         title, *lines = case.rstrip().split("\n")
@@ -37,7 +41,7 @@ def test_refused(metal, text, place, words):
         assert internal not in diagnostics
 
 
-# Metal's compiler takes these as extensions of C++14, with a warning.
+# Features of C++17 that Metal's compiler accepts as extensions of C++14, with a warning.
 EXTENSIONS = """
 kernel void k(device float *a [[buffer(0)]]) {
   if constexpr (sizeof(float) == 4) a[0] = 1;

@@ -1,4 +1,4 @@
-"""Simdgroup functions against loops in Python."""
+"""Compares simdgroup functions with references in Python."""
 
 import numpy as np
 import pytest
@@ -10,12 +10,12 @@ REDUCTIONS = {"sum": np.add, "product": np.multiply, "min": np.minimum, "max": n
 BITWISE = {"and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor}
 SCANS = ["prefix_inclusive_sum", "prefix_exclusive_sum"]
 
-# Threads in the threadgroup: whole simdgroups, and a last one of 5 lanes.
+# Numbers of threads in the threadgroup.  Some end with a simdgroup of fewer than 32 lanes.
 SIZES = [32, 96, 69, 1, 6]
 
 
 def values_of(dtype, count):
-    """Small values, whose sums and products are exact in every order."""
+    """Returns small random values whose sums and products do not depend on their order."""
     rng = np.random.default_rng(0)
     if np.dtype(dtype).kind == "f":
         return rng.choice([0.5, 1, 2, -1, 1], count).astype(dtype)
@@ -24,7 +24,7 @@ def values_of(dtype, count):
 
 @pytest.fixture(scope="module")
 def library(metal):
-    """A kernel for each reduction or scan and each type."""
+    """A library with a kernel for each function and type."""
     return metal.compile(
         "".join(
             f"kernel void {function}_{name}(device const {name} *x, device {name} *out,\n"
@@ -65,7 +65,7 @@ def test_prefix_sums(library, function, count):
         np.testing.assert_array_equal(out, expected, name)
 
 
-# {call: reference(lane) -> (source lane, whether it is the filling)}
+# {call: a function of a lane, which returns (source lane, whether its filling is the result)}.
 SHUFFLES = {
     "shuffle(x[i], 31 - own)": lambda n: (31 - n, False),
     "shuffle_xor(x[i], 1)": lambda n: (n ^ 1, False),
@@ -173,7 +173,7 @@ kernel void k(device const uint *x, device uint *out,
 
 
 def test_inactive_lanes_are_poison(metal):
-    """The value of an inactive lane, which Metal leaves undefined, is poison."""
+    """A read of an inactive lane returns the poison byte.  In Metal the value is undefined."""
     source = (
         "kernel void k(device float *x, uint i [[thread_position_in_grid]])"
         + " { x[i] = simd_shuffle(x[i], 20); }\n"
@@ -183,9 +183,9 @@ def test_inactive_lanes_are_poison(metal):
     assert (found.view(np.uint32) == 0xC7C7C7C7).all()
 
 
-# The columns: the body of a kernel, and what out[2 * i] and out[2 * i + 1] become.  Lanes meet at
-# the same call, in the order of the calls in the text.  A call in a function is a different call
-# for each call of the function.
+# {name: (body of a kernel, expected out[2 * i] for lane i, expected out[2 * i + 1] for lane i)}.
+# Lanes exchange values only with lanes at the same call.  If a function contains a simdgroup
+# function, lanes that call the function at different places do not meet.
 EVEN = sum(range(10, 32, 2))
 DIVERGENT = {
     "branches": (
@@ -214,7 +214,7 @@ DIVERGENT = {
         [9 + 45] * 10 + [sum(range(10, 32)) + EVEN, sum(range(10, 32))] * 11,
         [64] * 32,
     ),
-    # 32 lanes in the first round, 24 in the second, ...
+    # The first round has 32 lanes, the second 24, the third 16, and the fourth 8.
     "lanes that leave a loop": (
         """
   uint rounds = 0;

@@ -1,4 +1,4 @@
-"""Vectors: constructors, conversions, swizzles, comparisons, layouts."""
+"""Tests constructors, conversions, components, comparisons and layouts of vectors."""
 
 import numpy as np
 import pytest
@@ -38,7 +38,8 @@ float locals() {
 }
 """
 
-# {what: {expression of x = (1, 2, 3, 4) and y = (5, 6, 7, 8): value}}
+# {what is tested: {expression: its value}}.  In the expressions, x is float4(1, 2, 3, 4) and y is
+# float4(5, 6, 7, 8).
 VALUES = {
     "constructors": {
         "float4(7).w": 7,
@@ -86,7 +87,7 @@ VALUES = {
         "float4(x)[int(y.x) - 4]": 2,
         "x.yx.y": 1,
     },
-    # True is 1, never -1 as in clang's own vectors.
+    # A comparison that is true gives 1.  In clang's vectors it gives -1.
     "comparisons are boolean": {
         "float4(x < y - 2).x": 1,
         "float4(x > y).x": 0,
@@ -109,7 +110,8 @@ VALUES = {
         "bool((x < y).x)": 1,
     },
     "boolean vectors": {
-        # m = 1 1 0 1, n = 1 0 1 0, o = m&&n ^ 0101 = 1 1 0 1, then o.x = 1, o.z = 1.
+        # In pick(), m is 1 1 0 1 and n is 1 0 1 0.  (m && n) ^ 0101 is 1 1 0 1.  The assignments
+        # o.x = o.y and o[2] = m.x make o 1 1 1 1.
         "pick(x, float4(2, 3, 3, 5)).x": 1111,
         "pick(x, float4(2, 3, 3, 5)).y": 101,
         "pick(x, float4(2, 3, 3, 5)).z": 110,
@@ -136,7 +138,7 @@ VALUES = {
 
 @pytest.fixture(scope="module")
 def values(evaluate):
-    """The values of all the expressions."""
+    """The values of all expressions in VALUES, {expression: value}."""
     expressions = [text for cases in VALUES.values() for text in cases]
     return dict(zip(expressions, evaluate(expressions, declarations=DECLARATIONS)))
 
@@ -203,7 +205,7 @@ def test_layouts_of_types(metal):
 
 
 def test_layout_of_structures(metal):
-    """A structure in a buffer has the layout of the host's compiler."""
+    """Metal's compiler and the host's compiler give a structure the same layout."""
     offsets = dict(flag=0, s=2, p=4, v=16, h=32, inner=48, flags=112, l=120, c=128, n=132)
     source = """
 struct Inner { float3 a; float b; };
