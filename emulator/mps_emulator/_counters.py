@@ -12,14 +12,19 @@ from ._load import load
 class Counters:
     """Counts since the process began, or between two moments."""
 
-    dispatches: int = 0  # Metal compute dispatches that ran
+    # Metal compute dispatches that the device ran.
+    dispatches: int = 0
     # Waits of the host for a stream whose work was not done yet.  From torch 2.15 on,
     # torch.mps.synchronize() waits for every stream, so one call can count more than once.
     waits_with_work: int = 0
-    host_to_device_bytes: int = 0  # bytes that torch operators copied from the CPU to the device
-    device_to_host_bytes: int = 0  # bytes that torch operators copied from the device to the CPU
-    operators: int = 0  # aten operators on mps tensors; the CPU ran each of them
-    syncs_with_gil: int = 0  # calls of dispatch_sync by a thread that held Python's GIL
+    # Bytes that torch operators copied from the CPU to the device.
+    host_to_device_bytes: int = 0
+    # Bytes that torch operators copied from the device to the CPU.
+    device_to_host_bytes: int = 0
+    # aten operators on mps tensors.
+    operators: int = 0
+    # Calls of dispatch_sync by a thread that held Python's GIL.
+    syncs_with_gil: int = 0
     # The sizes in bytes of the mps tensors that aten operators read and wrote.  An operator counts
     # each of its tensors once: a copy of n bytes on the device counts 2 * n, and x.add_(1) counts
     # the size of x.

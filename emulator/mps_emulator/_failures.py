@@ -1,4 +1,4 @@
-"""Failures of the device, for tests of programs."""
+"""Makes the device fail, so that a test can check how its program handles the failure."""
 
 import contextlib
 import ctypes

@@ -1,4 +1,4 @@
-"""Compiler and linker flags, for build systems other than CMake."""
+"""Compiler and linker flags for builds without CMake."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Loading the emulator into torch."""
+"""Loads the emulator into torch."""
 
 import atexit
 import contextlib

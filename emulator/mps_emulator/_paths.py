@@ -11,9 +11,9 @@ _LIBRARY = "libmps_emulator.so"
 def _root() -> str:
     """The directory of the installed package.
 
-    The directory of this file can be another one.  A Python that is started in the
-    emulator's source tree imports the mps_emulator folder there instead of the
-    installed package.  That folder has neither the library nor the headers.
+    This file can be in another directory.  A Python that is started in the emulator's
+    source tree imports the folder mps_emulator of the source tree instead of the
+    installed package.  That folder has neither the library nor all headers.
     """
     here = os.path.dirname(os.path.abspath(__file__))
     if os.path.exists(os.path.join(here, _LIBRARY)):

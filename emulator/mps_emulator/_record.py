@@ -13,10 +13,11 @@ from ._shaders import take_text
 def record(folder: str | os.PathLike) -> Iterator[None]:
     """Records the device's work inside a `with` block.
 
-    The device runs commands that were encoded before the block before the recording begins.  The
-    recording ends when the device has run the commands that the block encoded on torch's stream,
-    so the program need not wait for these commands.  python -m mps_emulator.replay repeats the
-    recorded work on the emulated device or on an NVIDIA GPU.
+    Commands that were encoded before the block are not in the recording: the device runs them
+    first.  At the end of the block, the device runs the commands that the block has encoded on
+    torch's stream, and then the recording ends.  So the program does not have to wait for these
+    commands.  python -m mps_emulator.replay repeats the recorded work on the emulated device or on
+    an NVIDIA GPU.
 
     Args:
       folder: the path of a new or empty folder; mps_emulator/replay/README.md

@@ -135,7 +135,7 @@ class _mps_MetalKernel:
     bits and a float has 32 bits.
 
       threads:       the size of the grid in threads, one to three numbers;
-        default: the number of elements of the first mps or CPU tensor.
+        default: the number of elements of the first tensor among the arguments.
       group_size:    the size of a threadgroup in threads, as many numbers as in `threads`.
       arg_casts:     the type of all numbers, or {index of an argument: type}.  The
         types are fp16, bf16, int32, int16, int8 and uint8.
@@ -281,7 +281,7 @@ def _host_alias_storage(storage):
 
 
 def _wait_for_events(handles):
-    """Waits for the device if any of these buffers is on it and the stream has work.
+    """Waits for torch's stream if it has work and any of these buffers is on the device.
 
     handles: the data pointers of the buffers.
     Returns whether the function waited.

@@ -1,7 +1,8 @@
 """Fixtures of the emulator's tests.
 
-They build the test extension, and run code that ends its process in child processes.  All
-tests run on the emulated device, so their results do not show how a Mac behaves.
+The fixtures build the test extension.  They also run code in child processes, because some code
+ends its process.  All tests run on the emulated device, so their results do not show how a Mac
+behaves.
 """
 
 import concurrent.futures
@@ -22,7 +23,7 @@ sys.path.insert(0, str(HERE))
 # The tests use cmake and ninja of this Python's environment, because the system may have old
 # releases or none.
 os.environ["PATH"] = os.pathsep.join([os.path.dirname(sys.executable), os.environ["PATH"]])
-# The folder of the builds.  It stays, so that a later run of the tests compiles only changes.
+# The folder of the builds.  The tests do not delete it, so a later run compiles only changes.
 BUILD = HERE.parent / "build"
 
 
@@ -179,7 +180,7 @@ def in_threads():
 
 @pytest.fixture(autouse=True)
 def _stream_at_rest():
-    """Waits for the device before and after each test, so that it is idle then."""
+    """Waits before and after each test until the device is idle."""
     import torch
 
     torch.mps.synchronize()
@@ -192,7 +193,7 @@ def _stream_at_rest():
 _planted_outcomes = {}  # {kind: [whether caught]}
 
 
-# tryfirst: the hook must see all tests, so it runs before pytest drops those that -k or -m exclude.
+# The hook must see all tests.  So it runs before pytest drops the tests that -k or -m exclude.
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(session, items):
     session.planted_kinds = set()

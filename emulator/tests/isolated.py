@@ -1,6 +1,6 @@
-"""Runs cases in child processes, so that a crash or a hang does not end the program.
+"""Runs cases in child processes.
 
-A caller of run() gets a crash or a hang as the outcome of its case.
+So a crash or a hang of a case does not end the program, but is the outcome of the case.
 """
 
 import multiprocessing
@@ -19,7 +19,8 @@ import torch
 # have to import torch.
 _PROCESSES = multiprocessing.get_context("fork")
 
-# The seconds after which a process is ended if its case waits and uses no processor time.
+# How many seconds a case may take, including waits without processor time.  Then SIGALRM ends its
+# process.
 _SILENCE = 900
 
 
@@ -36,8 +37,8 @@ class _Child(NamedTuple):
 
     process: multiprocessing.Process
     cases: list
-    outcomes: list  # the outcomes of the cases that the process has judged
-    log: BinaryIO  # the file that receives the output of the process
+    outcomes: list  # of the cases that the process has judged
+    log: BinaryIO  # receives the output of the process
 
 
 def _judge_all(judge, cases, sender, log, seconds):

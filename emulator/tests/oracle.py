@@ -94,12 +94,12 @@ def as_a_mac():
 def _load():
     """Imports torch's OpInfos and common_mps as on a Mac with the release MACOS."""
     newer = torch.backends.mps.is_macos_or_newer
-    assert newer(*MACOS) and not newer(MACOS[0], MACOS[1] + 1), "the device reports another"
+    assert newer(*MACOS) and not newer(MACOS[0], MACOS[1] + 1), "the device reports another release"
     with as_a_mac(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         import torch.testing._internal.common_methods_invocations as invocations
         import torch.testing._internal.common_mps as lists
-    assert lists.MACOS_VERSION == float(".".join(map(str, MACOS))), "imported before as another"
+    assert lists.MACOS_VERSION == float(".".join(map(str, MACOS))), "imported for another release"
     return invocations.op_db, lists
 
 
@@ -108,9 +108,10 @@ def _name(op):
 
 
 def _mark(op, suite, test, dtype):
-    """Returns "skip" or "fails" if torch's decorators of a test say so, else None.
+    """Reads how torch decorates a test for an operator.
 
     suite, test: the names of the test's class and method.
+    Returns "skip" if torch skips the test, "fails" if torch expects a failure, else None.
     """
 
     def target(*_):
@@ -279,10 +280,10 @@ def _judge_sample(op, case, sample):
     # A result must be on mps, except if the sample names another device or has no tensors.
     on_mps = bool(_tensors(sample)) and "device" not in sample[2]
     if len(found) != len(expected):
-        raise Difference("another number of results")
+        raise Difference(f"{len(found)} results instead of {len(expected)}")
     for a, b in zip(found, expected):
         if on_mps and isinstance(a, torch.Tensor) and a.device.type != "mps":
-            raise Difference(f"a result on {a.device}")
+            raise Difference(f"a result on {a.device} instead of mps")
         _compare(a, b, _RANDOM.search(case.operator) is None, widened)
     return True
 
@@ -335,8 +336,8 @@ def run(operators, cases):
 def differs(case, outcome):
     """Returns how a case differs from a Mac, or None if it does not differ.
 
-    Returns "accepted" for a case that fails on a Mac and runs here.  For a case that runs on a
-    Mac, returns the other outcome: "refused", "different" or one of isolated.run().
+    Returns "accepted" for a case that fails on a Mac and runs on the emulated device.  For a case
+    that runs on a Mac, returns its outcome: "refused", "different" or an outcome of isolated.run().
     """
     if case.on_a_mac == "fails":
         return "accepted" if outcome == "same" else None

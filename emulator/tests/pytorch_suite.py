@@ -3,16 +3,16 @@
     python tests/pytorch_suite.py test_mps.py              # all tests
     python tests/pytorch_suite.py test_mps.py TestMPS      # tests with TestMPS in their names
 
-The file test_mps.py is in the folder test of PyTorch's sources, not in the emulator's.  Each
-test runs in a separate process, so that a crash or a hang ends only this test.  The command
-leaves out the class TestConsistency, because `oracle.py` runs the same samples.
+The file is test/test_mps.py of PyTorch's sources.  Each test runs in a separate process, so that
+a crash or a hang ends only this test.  The command leaves out the class TestConsistency, because
+`oracle.py` runs the same samples.
 
 `pytorch_suite.toml` lists the tests that do not pass, with the reasons, and the number of tests
 that skip.  The command fails in these cases:
 
 - A test that is not listed does not pass.
 - A listed test has another outcome than the listed one.
-- In a run of all tests, the number of tests that skip is another one.
+- In a run of all tests, the number of tests that skip is not the listed one.
 
 A test with the listed outcome "not run" runs only if the command line names it.
 """
@@ -89,7 +89,7 @@ def judge(test):
 
 
 def read_expected():
-    """Reads pytorch_suite.toml; returns ({name of a test: outcome}, the whole content, a dict)."""
+    """Reads pytorch_suite.toml; returns ({name of a test: outcome}, dict of the whole file)."""
     with open(EXPECTED, "rb") as file:
         content = tomllib.load(file)
     expected = {}

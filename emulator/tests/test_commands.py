@@ -23,7 +23,7 @@ CASES = {
             "memoryBarrierWithScope:",
         ],
     ),
-    "own queue reads what torch wrote": (
+    "another queue reads what torch wrote": (
         planted("race between queues"),
         CHECK,
         [
@@ -32,7 +32,7 @@ CASES = {
             'kernel reverse on queue "own" reads it',
         ],
     ),
-    "torch reads what an own queue writes": (
+    "torch reads what another queue writes": (
         planted("race between queues"),
         CHECK,
         [
@@ -41,8 +41,8 @@ CASES = {
             'kernel increment on queue "own" writes it',
         ],
     ),
-    "torch reuses what an own queue reads": (
-        planted("use of what has been freed"),
+    "torch reuses memory another queue reads": (
+        planted("use after free"),
         CHECK,
         [
             "a race between two command queues on the memory of a freed tensor: ",
@@ -65,17 +65,17 @@ CASES = {
         CHECK,
         [RACE, "(256 bytes), at byte 128: ", 'aten::add_ on queue "torch\'s stream" writes it'],
     ),
-    "blit into one half, blit from the other": (
+    "blits into one half and from the other half": (
         planted("race between queues"),
         CHECK,
         [RACE, "(256 bytes), at byte 128: ", 'blit copy on queue "own" writes it'],
     ),
-    "three queues, a wait for the last": (
+    "wait for the last queue of a chain": (
         planted("race between queues"),
         CHECK,
         [RACE, 'on queue "torch\'s stream" writes it'],
     ),
-    "two encoders on halves, without a fence": (
+    "two encoders on halves without a fence": (
         planted("missing fence"),
         CHECK,
         [
@@ -89,7 +89,7 @@ CASES = {
         CHECK,
         [RACE, 'kernel increment on queue "torch\'s stream" writes it'],
     ),
-    "event waited for another value": (
+    "wait for another value of an event": (
         planted("race between queues"),
         CHECK,
         [RACE, 'kernel reverse on queue "own" reads it'],
@@ -102,7 +102,7 @@ CASES = {
             "kernel increment writes it, blit copy of another encoder reads it",
         ],
     ),
-    "fence that nobody has updated": (
+    "fence that no encoder has updated": (
         planted("missing fence"),
         CHECK,
         [
@@ -110,7 +110,7 @@ CASES = {
             "kernel increment writes it, kernel increment of another encoder",
         ],
     ),
-    "host writes to what is in flight": (
+    "host writes to a buffer in flight": (
         planted("host write in flight"),
         CHECK,
         [
@@ -139,22 +139,22 @@ CASES = {
         ],
     ),
     "buffer released without retained references": (
-        planted("use of what has been freed"),
+        planted("use after free"),
         {},
         ["kernel reverse: MTLBuffer #", "was freed before the command ran"],
     ),
-    "buffer after another, not used": (
-        planted("buffer that no encoder knows"),
+    "buffer of an argument buffer without useResource": (
+        planted("missing useResource"),
         {},
         ["kernel 'increment_behind' accessed byte 0 of MTLBuffer #", "Call useResource:usage:"],
     ),
-    "contents of a freed buffer": (
-        planted("use of what has been freed"),
+    "write to contents of a freed buffer": (
+        planted("use after free"),
         GUARD,
         ["used [buffer contents], at byte +0, of an MTLBuffer that has been"],
     ),
-    "contents beyond the end": (
-        planted("host access past the gate"),
+    "write beyond the end of contents": (
+        planted("invalid host access"),
         GUARD,
         ["accessed byte +256 of the contents of an MTLBuffer that ends at 256"],
     ),
@@ -173,7 +173,7 @@ def test_the_wrong_form_is_reported(name, in_child):
         assert text in child.fatal_lines[0]
 
 
-@pytest.mark.parametrize("name", [*CASES, "concurrent dispatches on other buffers"])
+@pytest.mark.parametrize("name", [*CASES, "concurrent dispatches on two buffers"])
 def test_the_correct_form_passes(name, in_child):
     child = in_child(f"extension.between_commands({name!r}, True)", **CHECK, **GUARD)
     assert child.code == 0, child.stderr
@@ -243,7 +243,7 @@ def test_a_variable_limits_the_threads_of_pipelines(in_child):
 
 @pytest.mark.planted("autorelease without a pool")
 def test_autoreleased_objects_without_a_pool_are_counted(extension):
-    """A queue returns autoreleased command buffers, which only a pool frees."""
+    """A queue returns command buffers that are autoreleased, so only a pool frees them."""
     with mps_emulator.counters() as counted:
         extension.make_command_buffers(3, False)
     assert counted.autorelease_leaks == 3

@@ -212,7 +212,7 @@ def check_encodings(headers, expected):
             and all(
                 signature[1 + number] == encoding
                 for number, encoding in arguments.items()
-                # An entry can have one more argument than the declaration: the first of "...".
+                # For a method with "...", pyobjc can have one argument more than the header.
                 if 1 + number < len(signature)
             )
             for result, arguments in candidates

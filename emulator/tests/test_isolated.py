@@ -29,7 +29,7 @@ for case, (outcome, _) in sorted(isolated.run(judge, groups, seconds=1)):
 """
 
 
-def test_each_way_to_end_is_an_outcome():
+def test_crashes_exceptions_and_hangs_are_outcomes():
     # run() forks, and this process may have threads.  So the cases run in a new interpreter.
     result = subprocess.run(
         [sys.executable, "-c", CHILD],

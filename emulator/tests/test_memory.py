@@ -15,7 +15,7 @@ MPS = "mps"
 # ---- handles
 
 
-@pytest.mark.planted("host access past the gate")
+@pytest.mark.planted("invalid host access")
 @pytest.mark.parametrize(
     "code, said",
     [
@@ -25,7 +25,7 @@ MPS = "mps"
         ("torch.ones(1 << 20, device='mps'), 4 << 20", "at byte +4194304"),
     ],
 )
-def test_host_dereference_faults(code, said, in_child):
+def test_a_host_access_through_a_handle_faults(code, said, in_child):
     child = in_child(f"extension.dereference_handle({code})")
     assert child.signal == signal.SIGSEGV
     assert len(child.fatal_lines) == 1, child.stderr
@@ -88,8 +88,8 @@ def test_data_pointers_can_be_host_addresses(in_child):
     assert child.code == 0, child.stderr
 
 
-@pytest.mark.planted("data pointer taken for the buffer")
-def test_a_message_to_a_host_address_is_named(in_child):
+@pytest.mark.planted("data pointer used as a buffer")
+def test_a_message_to_a_host_address_is_reported(in_child):
     child = in_child(
         "extension.host_address(torch.ones(8, device='mps'))", MPS_EMULATOR_POINTERS="addresses"
     )
@@ -127,7 +127,7 @@ def test_results_of_an_operator_need_a_wait(extension):
     assert extension.read_contents(x) == [2.0] * 4
 
 
-@pytest.mark.planted("host access past the gate")
+@pytest.mark.planted("invalid host access")
 def test_the_first_read_without_a_wait_gets_the_poison_byte(extension):
     x = torch.ones(4, device=MPS) * 5
     assert set(extension.host_alias(x).view(torch.uint8).tolist()) == {0xC7}
@@ -148,7 +148,7 @@ def test_the_first_read_without_a_wait_gets_the_poison_byte(extension):
     ],
     ids=["synchronize", "in queue", "accelerator", "cpu()", "item()", "to mps", "event"],
 )
-def test_calls_that_wait(wait, extension):
+def test_these_calls_wait_for_the_device(wait, extension):
     x = torch.zeros(4, device=MPS)
     torch.mps.synchronize()
     extension.read_contents(x)
@@ -179,7 +179,7 @@ def test_host_writes_reach_the_next_kernel(extension):
 
 
 @pytest.mark.parametrize("elements", [1, 7, 1000, 1 << 20])
-def test_copies_of_every_size_merge(elements, extension):
+def test_a_wait_merges_copies_of_any_size(elements, extension):
     """After a wait, a buffer has what the CPU wrote and what a kernel wrote to other elements."""
     x = torch.zeros(2 * elements, device=MPS)
     torch.mps.synchronize()
@@ -215,7 +215,7 @@ def test_a_host_alias_keeps_the_memory(extension):
     del others
 
 
-def test_host_address_stays(extension):
+def test_the_host_address_of_a_tensor_does_not_change(extension):
     x = torch.zeros(100, device=MPS)
     before = extension.host_address(x)
     for _ in range(3):
@@ -239,7 +239,7 @@ def test_non_blocking_copy_to_the_host_needs_a_wait():
     assert host.tolist() == [1.0] * 4
 
 
-def test_non_blocking_copy_to_the_device_reads_late():
+def test_a_non_blocking_copy_reads_the_host_at_the_wait():
     host = torch.ones(4)
     x = torch.zeros(4, device=MPS)
     torch.mps.synchronize()
@@ -284,7 +284,7 @@ def test_a_command_keeps_the_memory_it_uses(extension):
     assert extension.read_contents(y) == [8.0] * 64
 
 
-def test_host_writes_before_the_buffer_is_freed_count(extension):
+def test_a_kernel_reads_host_writes_even_if_the_buffer_is_freed(extension):
     """A kernel reads what the host wrote, even after an operator that used the buffer."""
     x = torch.zeros(128, device=MPS)
     y = torch.zeros(64, device=MPS)
@@ -382,7 +382,7 @@ def test_guard_mode_ends_a_kernel_at_the_access(element, in_child):
 
 
 @pytest.mark.planted("out of bounds")
-def test_guard_mode_faults_at_the_first_byte_beyond(in_child):
+def test_guard_mode_faults_at_the_first_byte_beyond_a_buffer(in_child):
     child = in_child(
         "x = torch.zeros(20, device='mps')\n"
         "torch.mps.synchronize()\n"

@@ -98,13 +98,13 @@ def test_the_encoder_of_torchs_stream_belongs_to_its_queue(in_queue, in_child):
 
 
 @pytest.mark.planted("encoder beside torch's own")
-def test_a_switch_asserts_the_queue_for_every_torch(in_child):
+def test_a_variable_makes_every_torch_check_the_queue(in_child):
     child = in_child("extension.commit_outside_queue()", MPS_EMULATOR_ASSERT_QUEUE="1")
     assert_ends_with(child, "torch::mps::commit() outside of the dispatch queue")
 
 
 @pytest.mark.planted("out of bounds")
-def test_a_kernel_that_writes_past_the_end(in_child):
+def test_a_kernel_that_writes_past_the_end_is_reported(in_child):
     child = in_child("kernels.poke_at(torch.zeros(25, device='mps'), 25)\ntorch.mps.synchronize()")
     assert_ends_with(child, "kernel poke_at wrote past the end of MTLBuffer")
 
@@ -112,7 +112,7 @@ def test_a_kernel_that_writes_past_the_end(in_child):
 FILL = "extension.write_contents(recycled, [5.0] * 64)\n"
 
 
-@pytest.mark.planted("write after read on a recycled buffer")
+@pytest.mark.planted("host write to reused memory in flight")
 @pytest.mark.parametrize(
     "use, then",
     {
@@ -125,7 +125,7 @@ FILL = "extension.write_contents(recycled, [5.0] * 64)\n"
         "freed again": ("y = x + 1", FILL + "del recycled"),
     }.values(),
 )
-def test_a_host_write_to_recycled_memory_in_flight(use, then, in_child):
+def test_a_host_write_to_reused_memory_in_flight_is_reported(use, then, in_child):
     child = in_child(
         "x, y = torch.ones(64, device='mps'), torch.zeros(64, device='mps')\n"
         f"torch.mps.synchronize()\n{use}\n"

@@ -140,7 +140,7 @@ def test_devices_do_not_mix():
         x.numpy()
 
 
-def test_an_operator_without_an_mps_kernel():
+def test_an_operator_without_an_mps_kernel_is_refused():
     """This test has one such operator.  oracle.py tests all others, from torch's list."""
     x, lengths = X.to(MPS), torch.tensor([2, 2], device=MPS)
     with pytest.raises(

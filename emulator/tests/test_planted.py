@@ -1,42 +1,42 @@
-"""Tests that the marks `planted` of the tests name exactly the kinds in the list here."""
+"""Tests the marks `planted`, with which a test names the kind of mistake that it plants."""
 
 import ast
 import pathlib
 
 KINDS = {
     "autorelease without a pool",
-    "buffer that no encoder knows",
-    "constant memory that is written",
-    "data pointer taken for the buffer",
+    "data pointer used as a buffer",
     "divergent barrier",
-    "float beyond the integers",
     "encoder beside torch's own",
-    "host access past the gate",
+    "float out of an integer's range",
     "host write in flight",
+    "host write to reused memory in flight",
     "inactive lane",
+    "invalid host access",
     "missing barrier",
     "missing fence",
     "missing synchronize",
+    "missing useResource",
     "out of bounds",
     "race between queues",
     "synchronize from two threads",
     "uninitialised threadgroup memory",
-    "use of what has been freed",
-    "write after read on a recycled buffer",
+    "use after free",
+    "write to constant memory",
 }
 
 
-def test_the_kinds_of_tests_are_the_listed_ones():
+def test_the_marks_in_the_files_have_exactly_the_listed_kinds():
     # The marks are read from the files, because a run may collect only some of the tests.
     assert marked_kinds() == KINDS
 
 
-def test_no_mark_hides_its_kind():
+def test_each_mark_has_a_literal_kind():
     unread = [f"{file.name}:{call.lineno}" for file, call in marks() if kind_of(call) is None]
     assert not unread, "write the kind of the mark as a string literal"
 
 
-def test_the_marks_of_this_run_are_those_of_the_files(request):
+def test_this_run_has_only_marks_of_the_files(request):
     assert request.session.planted_kinds <= marked_kinds()
 
 

@@ -6,7 +6,7 @@ import torch
 MPS = "mps"
 
 
-def test_a_generator_of_its_own():
+def test_a_generator_repeats_its_numbers_from_its_state():
     generator = torch.Generator(MPS).manual_seed(5)
     assert generator.device.type == MPS
     state = generator.get_state()

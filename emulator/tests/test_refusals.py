@@ -114,7 +114,7 @@ def test_refusals_of_a_mac(message, call):
         return
     try:
         eval(call)
-    except (RuntimeError, TypeError) as error:  # another error is allowed
+    except (RuntimeError, TypeError) as error:  # an error with another message is allowed
         assert message not in str(error)
 
 
@@ -127,7 +127,7 @@ def test_calls_like_the_refused_ones_are_accepted():
     F.scaled_dot_product_attention(query, query, query, dropout_p=0.5)
 
 
-def test_no_operand_of_cat_is_its_result():
+def test_cat_refuses_an_operand_as_its_result():
     x = torch.zeros(0, device="mps")
     with pytest.raises(RuntimeError, match="unsupported operation"):
         torch.cat((x, ones(4, 6)), out=x)

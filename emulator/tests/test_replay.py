@@ -1,7 +1,7 @@
 """Tests recordings and their replay.
 
-The tests need no GPU, because an NVIDIA GPU and the emulated device are replayed with the same
-code, player.py.
+The tests need no GPU: they replay on the emulated device, with the same module player.py that
+replays on an NVIDIA GPU.
 """
 
 import json
@@ -126,7 +126,7 @@ def test_a_write_to_a_buffer_that_is_only_read_is_wrong(recorded, capsys):
 
     edit(recorded, change)
     assert main(["check", str(recorded)]) == player.WRONG
-    assert "no command was to write: 4999 of 5000" in capsys.readouterr().out
+    assert "no command should write: 4999 of 5000" in capsys.readouterr().out
 
 
 def test_a_tolerance_allows_differences_of_its_kernels(recorded, capsys):
@@ -315,7 +315,7 @@ def test_a_folder_with_times_only_has_floats_in_place_of_large_inputs(recorded, 
     kernel, total = lines
     assert kernel.split() == "kernel axpy 2 x 3.0 us 6.0 us".split()
     assert total == (
-        "2 kernels 6.0 us; copies for other writers 5.0 us; the whole sequence 8.5 us "
+        "2 kernels 6.0 us; copies of other work's results 5.0 us; the whole sequence 8.5 us "
         "(least 8.0); nothing was compared"
     )
 

@@ -290,7 +290,7 @@ SAFE, FAST = "safe", "fast"
     ],
 )
 def test_a_math_mode_may_ignore_the_rules_of_ieee(monkeypatch, variable, pragmas, mode):
-    """Only the fast mode makes this kernel ignore the rules.
+    """In the fast mode, this kernel does not follow the rules of IEEE.
 
     The relaxed mode may rearrange sums, but clang does not rearrange the sum of this kernel.
     """
@@ -310,7 +310,7 @@ def test_a_math_mode_may_ignore_the_rules_of_ieee(monkeypatch, variable, pragmas
 
 
 @pytest.mark.parametrize("contraction, fused", [("off", False), ("on", False), ("fast", True)])
-def test_contraction_is_what_the_pragma_says(contraction, fused):
+def test_a_pragma_chooses_the_contraction(contraction, fused):
     library = torch.mps.compile_shader(
         f"""#pragma METAL fp contract({contraction})
         kernel void run(device float *x) {{

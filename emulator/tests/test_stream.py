@@ -52,7 +52,7 @@ def test_operators_are_counted():
     assert counted.host_to_device_bytes + counted.device_to_host_bytes == 0
 
 
-def test_counters_of_kernels():
+def test_dispatches_and_waits_are_counted():
     x, y = torch.ones(512, device=MPS), torch.zeros(512, device=MPS)
     torch.mps.synchronize()
     with mps_emulator.counters() as counted:
@@ -70,7 +70,7 @@ def test_counters_of_kernels():
 # ---- waiting
 
 
-def test_idle_wait_is_cheap(in_child):
+def test_a_wait_for_an_idle_device_is_fast(in_child):
     """A wait takes less than 200 ns in C++, in the best of five runs.
 
     Other processes use the CPU too, so some runs may be slow.  The test runs in a new process,
@@ -83,7 +83,7 @@ def test_idle_wait_is_cheap(in_child):
 # ---- failures
 
 
-def test_a_command_buffer_fails(extension):
+def test_a_command_buffer_can_be_made_to_fail(extension):
     x = torch.full((4,), 7, dtype=torch.int32, device=MPS)
     torch.mps.synchronize()
     reported = KNOWS_QUEUES and pytest.raises(
@@ -222,7 +222,7 @@ def test_events():
     assert 0 < start.elapsed_time(end) < 10_000
 
 
-def test_event_that_was_never_recorded():
+def test_an_event_that_was_never_recorded_is_done():
     event = torch.mps.Event(enable_timing=True)
     assert event.query()
     event.synchronize()

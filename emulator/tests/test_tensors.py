@@ -12,7 +12,7 @@ X = torch.randn(4, 5, generator=torch.Generator().manual_seed(0))
 
 
 @pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))])
-def test_a_duplicate_has_memory_of_its_own(duplicate):
+def test_a_duplicate_has_separate_memory(duplicate):
     x = X.to(MPS)
     made = duplicate(x)
     assert made.device.type == MPS
@@ -32,7 +32,7 @@ def loaded(saved, where, weights_only):
 @pytest.mark.parametrize(
     "saved, where, device", [(MPS, None, MPS), (MPS, "cpu", "cpu"), ("cpu", MPS, MPS)]
 )
-def test_a_saved_tensor_loads_where_it_should(saved, where, device, weights_only):
+def test_a_saved_tensor_loads_on_the_chosen_device(saved, where, device, weights_only):
     found = loaded(X.to(saved), where, weights_only)
     assert found.device.type == device
     assert torch.equal(found.cpu(), X)

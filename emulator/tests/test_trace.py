@@ -12,7 +12,7 @@ POINTS = "PointsOfInterest"
 DYNAMIC = "DynamicTracing"
 
 
-def test_an_interval_has_what_the_program_said(extension):
+def test_an_interval_has_the_programs_arguments(extension):
     with mps_emulator.trace() as trace:
         id_ = extension.begin_interval(POINTS, 'a "message"\n\\')
         extension.end_interval(POINTS, id_)
@@ -66,7 +66,7 @@ def test_dynamic_tracing_is_on_only_during_a_trace(extension):
     assert len(trace.signposts) == 1
 
 
-def test_an_interval_without_an_end_or_with_two_begins(extension):
+def test_an_interval_without_an_end_or_with_two_begins_is_refused(extension):
     with mps_emulator.trace() as trace:
         extension.begin_interval(POINTS, "open")
     with pytest.raises(ValueError, match="the interval has no end"):

@@ -54,10 +54,11 @@ def _parser():
         "ptx",
         help="compile to PTX for NVIDIA GPUs",
         description=(
-            "Writes PTX and prints the arguments of each kernel's entry. A 64-bit "
-            "argument for buffer(i) is an address; for threadgroup(i) it is an "
-            "offset into the launch's dynamic shared memory. The last three "
-            "arguments are 32-bit numbers: the size of the grid in threads."
+            "Writes PTX and prints the arguments of each kernel's entry. The "
+            "argument for buffer(i) is a 64-bit address. The argument for "
+            "threadgroup(i) is a 64-bit offset into the launch's dynamic shared "
+            "memory. After these, each entry has three 32-bit arguments: the size "
+            "of the grid in threads."
         ),
     )
     ptx.add_argument("source", metavar="FILE.metal")

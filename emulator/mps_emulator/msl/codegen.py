@@ -1,7 +1,8 @@
-"""Writes the C++ for a kernel library that is not part of the program.
+"""Writes the part of a kernel library's C++ that does not come from the program.
 
-For each kernel it has a thunk, the function that the executor calls.  Tables describe the
-kernels for the executor.  include/implementation/abi.h declares the types of both.
+This part has a thunk for each kernel, which is the function that the executor calls.  It also has
+tables that describe the kernels.  include/implementation/abi.h declares the types of the thunks
+and the tables.
 """
 
 import json
@@ -10,7 +11,8 @@ import json
 def declarations(kernels):
     """Returns declarations of all thunks at program scope.
 
-    The text must be before the program, because it defines some thunks inside its namespaces.
+    The declarations must be before the program, because some thunks are defined inside of the
+    program's namespaces.
     """
     return "".join(_signature(number) + ";\n" for number in range(len(kernels)))
 
@@ -46,7 +48,7 @@ def call_of(kernel, address):
 
     The code around the call must define a variable `at` of type __msl::place.
 
-    address: a function that takes the number of a parameter and the Parameter.  It
+    address: a function that takes the number of a parameter and the Parameter, and
         returns an expression for the address of the parameter's buffer.
     """
     buffers = []

@@ -27,7 +27,7 @@ _VOCABULARY = (
 
 
 def in_metal_words(message):
-    """Replaces clang's names in a message by MSL's."""
+    """Replaces the names that clang uses in a message by the names of MSL."""
     for pattern, replacement in _VOCABULARY:
         message = pattern.sub(replacement, message)
     return message
@@ -88,7 +88,7 @@ class SourceMap:
         return lines[location.line - 1]
 
     def locate(self, index, at_end=False):
-        """Returns the Location of token number `index`; with at_end, that of the token's end."""
+        """Returns the Location of the begin of token `index`, or of its end if `at_end` is True."""
         token = self._tokens[index]
         if token.kind == "directive":
             return Location(token.file, token.line, 1)
@@ -98,10 +98,10 @@ class SourceMap:
     def _column(self, index):
         token = self._tokens[index]
         original = self._original_line(token.file, token.line)
-        # If the preprocessed line has n tokens with this text before the token, then the token
-        # is at the place of number n (from 0) of the same text in the original line.  If the
-        # original line has too few, the token comes from a macro, and gets the column of the
-        # line's first token.
+        # A line can have several tokens with the same text.  The n-th of them in the preprocessed
+        # line is assumed to be the n-th of them in the original line.  If the original line has
+        # fewer than n, the token comes from a macro.  Then its column is that of the first token
+        # in the line.
         same = [
             i for i in self._by_line[(token.file, token.line)] if self._tokens[i].text == token.text
         ]

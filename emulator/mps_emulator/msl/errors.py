@@ -4,7 +4,7 @@ from .diagnostics import render
 
 
 class Refused(Exception):
-    """The program is one that Metal's compiler refuses.
+    """Metal's compiler refuses the program.
 
     The exception's text is the diagnostics in the format of Metal's compiler.
 

@@ -15,8 +15,8 @@ class CompileError(Exception):
 class Fatal(Exception):
     """A dispatch broke a rule of Metal.
 
-    Without this class, Fatal() of the C++ code would have ended the process.  The exception's
-    text is the message of Fatal().
+    In programs that use torch, the same mistake calls Fatal() of src/core/fatal.h, which ends the
+    process.  The exception's text is the message of Fatal().
     """
 
 

@@ -47,9 +47,10 @@ def arguments(kernel):
 
 
 def symbol(kernel):
-    """Returns the name of a kernel's entry, of the characters that PTX allows.
+    """Returns the name of a kernel's entry in PTX.
 
-    PTX allows only letters, digits, _ and $ in names.
+    PTX allows only letters, digits, _ and $ in names.  So $ replaces ::, and $CODE$ replaces other
+    characters.
     """
     name = kernel.name.replace("::", "$")
     return re.sub(r"[^\w$]", lambda found: f"${ord(found[0]):x}$", name)

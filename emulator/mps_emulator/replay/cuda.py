@@ -149,8 +149,8 @@ class Gpu(Driver):
         if not steps:
             return {"steps": [], "sequence": [0.0]}
         sequence.restore()
-        # This run compiles the kernels and copies their argument bytes to the GPU, which a graph
-        # cannot contain.
+        # A CUDA graph cannot contain compilations, nor the copies of argument bytes to the GPU.  So
+        # this run does both.
         sequence.run()
         results = {}
         for each in (True, False):

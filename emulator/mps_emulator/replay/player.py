@@ -264,7 +264,7 @@ class Player:
 
         Yields (command, {buffer: Difference}) for each command.  The last pair is
         (None, {buffer: Difference}) for the buffers that differ at the end and were in no
-        other pair.  A command changed such a buffer that should not write it.
+        other pair.  Some command has written to such a buffer by mistake.
         """
         wrong = set()  # buffers whose contents are not as recorded
         reported = set()
@@ -294,8 +294,8 @@ class Player:
 class Sequence:
     """All commands of a recording, to run one after another.
 
-    Between the commands, copies repeat what torch's operators and the CPU wrote.  What they wrote
-    into a buffer before the first command that uses the buffer is there from the beginning.
+    Between the commands, copies repeat what torch's operators and the CPU wrote.  A buffer that
+    they wrote before the first command that uses the buffer has these contents from the beginning.
 
     Attributes:
       steps: [(command, function that runs it)].  The command is None for a copy.
@@ -409,15 +409,15 @@ def replay(recording, machine, kernels, tolerances, say=print, measure=None):
     for command, differences in outcomes:
         say(_line(command, differences, medians.get(id(command))))
     for buffer, difference in stray.items():
-        say(f"buffer {buffer}, which no command was to write: {difference}")
+        say(f"buffer {buffer}, to which no command should write: {difference}")
     for buffer, difference in at_end.items():
         say(f"buffer {buffer} after the sequence: {difference}")
     for buffer in again:
-        say(f"buffer {buffer} has other bits after a second run")
+        say(f"buffer {buffer} differs after a second run")
     if times:
         others = sum(medians.pop(None, []))
         say(
-            f"kernels {sum(map(sum, medians.values())):.1f} us; copies for other writers "
+            f"kernels {sum(map(sum, medians.values())):.1f} us; copies of other work's results "
             f"{others:.1f} us; the whole sequence {np.median(times['sequence']):.1f} us "
             f"(least {min(times['sequence']):.1f})"
         )
@@ -446,7 +446,7 @@ def _say_times(recording, machine, say, measure):
         say(f"{name:<48}{len(medians):6} x {np.median(medians):9.1f} us {sum(medians):12.1f} us")
     say(
         f"{sum(map(len, kernels.values()))} kernels {sum(map(sum, kernels.values())):.1f} us; "
-        f"copies for other writers {copies:.1f} us; the whole sequence "
+        f"copies of other work's results {copies:.1f} us; the whole sequence "
         f"{np.median(times['sequence']):.1f} us (least {min(times['sequence']):.1f}); "
         "nothing was compared"
     )

@@ -12,7 +12,7 @@
 
 namespace {
 
-// Returns a tensor of 64 zeros.  The device is done with it.
+// Returns a tensor of 64 zeros, after the device has written it.
 at::Tensor Ready() {
   at::Tensor tensor = OnMps(64);
   torch::mps::synchronize();
@@ -96,7 +96,7 @@ void TorchReusesWhatOwnQueueReads(bool right) {
     [buffer commit];
     if (right) [buffer waitUntilCompleted];
   }
-  Ready();  // in the memory of x
+  Ready();  // makes a tensor in the memory of x
   [buffer waitUntilCompleted];
 }
 
@@ -119,7 +119,7 @@ void QueuesOnTwoHalves(bool right) {
     [commands.back() commit];
   }
   for (id<MTLCommandBuffer> buffer : commands) [buffer waitUntilCompleted];
-  TORCH_CHECK(x.sum().item<float>() == 64, "an element was left out");
+  TORCH_CHECK(x.sum().item<float>() == 64, "an element was not incremented");
 }
 
 // torch's stream increments the first half of a buffer, and another queue
@@ -133,7 +133,7 @@ void TorchOnTheOtherHalf(bool right) {
   [buffer commit];
   x.narrow(0, 0, right ? kHalf : kHalf + 1).add_(1);
   [buffer waitUntilCompleted];
-  TORCH_CHECK(x.sum().item<float>() == 64, "an element was left out");
+  TORCH_CHECK(x.sum().item<float>() == 64, "an element was not incremented");
 }
 
 // One queue blits into the second half of a buffer while another queue reads
@@ -322,7 +322,7 @@ void BufferBehindAnother(bool right) {
   Encode(encoder, "increment_behind", {arguments});
   [encoder endEncoding];
   Finish(commands);
-  TORCH_CHECK(contents[63] == 4, "the kernel wrote elsewhere");
+  TORCH_CHECK(contents[63] == 4, "the kernel did not increment the buffer");
 }
 
 void StaleContents(bool right) {
@@ -340,26 +340,26 @@ void ContentsOverrun(bool right) {
 
 const std::map<std::string, void (*)(bool right)> kCases = {
     {"concurrent dispatches", ConcurrentDispatches},
-    {"concurrent dispatches on other buffers", ConcurrentDispatchesOfOthers},
-    {"own queue reads what torch wrote", OwnQueueReadsTorch},
-    {"torch reads what an own queue writes", TorchReadsOwnQueue},
-    {"torch reuses what an own queue reads", TorchReusesWhatOwnQueueReads},
+    {"concurrent dispatches on two buffers", ConcurrentDispatchesOfOthers},
+    {"another queue reads what torch wrote", OwnQueueReadsTorch},
+    {"torch reads what another queue writes", TorchReadsOwnQueue},
+    {"torch reuses memory another queue reads", TorchReusesWhatOwnQueueReads},
     {"two queues on halves of a buffer", QueuesOnTwoHalves},
     {"torch and a queue on halves of a buffer", TorchOnTheOtherHalf},
-    {"blit into one half, blit from the other", BlitBesideAReader},
-    {"three queues, a wait for the last", WaitForTheLastOfAChain},
-    {"two encoders on halves, without a fence", HalvesOfUntrackedBuffer},
+    {"blits into one half and from the other half", BlitBesideAReader},
+    {"wait for the last queue of a chain", WaitForTheLastOfAChain},
+    {"two encoders on halves without a fence", HalvesOfUntrackedBuffer},
     {"two queues and an event", QueuesWithAnEvent},
-    {"event waited for another value", EventOfAnotherValue},
+    {"wait for another value of an event", EventOfAnotherValue},
     {"blit of a buffer that Metal does not track", BlitOfUntrackedBuffer},
-    {"fence that nobody has updated", FenceOfALoop},
-    {"host writes to what is in flight", HostWritesInFlight},
+    {"fence that no encoder has updated", FenceOfALoop},
+    {"host writes to a buffer in flight", HostWritesInFlight},
     {"threadgroup memory too short", ThreadgroupMemoryTooShort},
     {"encoder beside torch's own", EncoderBesideTorchs},
     {"buffer released without retained references", UnretainedBuffer},
-    {"buffer after another, not used", BufferBehindAnother},
-    {"contents of a freed buffer", StaleContents},
-    {"contents beyond the end", ContentsOverrun},
+    {"buffer of an argument buffer without useResource", BufferBehindAnother},
+    {"write to contents of a freed buffer", StaleContents},
+    {"write beyond the end of contents", ContentsOverrun},
 };
 
 }  // namespace

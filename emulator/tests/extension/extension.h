@@ -111,8 +111,8 @@ at::Tensor HostAlias(const at::Tensor &tensor);
 // ---- stream.mm
 void SynchronizeOutsideQueue();
 void SynchronizeInQueue();
-// Calls the one of these two that is correct for torch's release, so that other
-// threads may use the stream meanwhile.
+// Calls SynchronizeOutsideQueue() from torch 2.15 on, and SynchronizeInQueue()
+// before: the call that is safe while other threads use the stream.
 void Synchronize();
 void CommitInQueue();
 void CommitOutsideQueue();

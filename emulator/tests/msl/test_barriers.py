@@ -45,7 +45,7 @@ def test_reduction(metal, schedule, order):
 
 
 @pytest.mark.planted("missing barrier")
-def test_missing_barrier_shows(metal, schedule):
+def test_a_missing_barrier_gives_a_wrong_result(metal, schedule):
     """Without the barrier, the result is wrong in at least one order of the threads."""
     wrong = []
     for order in SCHEDULES:
@@ -304,7 +304,7 @@ REFUSED_DISPATCHES = {
         for name in REFUSED_DISPATCHES
     ],
 )
-def test_a_refused_dispatch(metal, name):
+def test_a_dispatch_with_wrong_arguments_is_refused(metal, name):
     program, arguments, said = REFUSED_DISPATCHES[name]
     with pytest.raises(Fatal) as caught:
         metal.run(program + "\n", "k", *arguments)

@@ -59,7 +59,7 @@ def test_notes(metal):
     assert diagnostics.endswith("1 error generated.\n")
 
 
-def test_words_of_metal(metal):
+def test_messages_use_the_words_of_metal(metal):
     diagnostics = metal.refusal(
         "void f(device float *a);\n"
         + "void g(threadgroup float *a) { f(a); }\n"

@@ -220,7 +220,7 @@ kernel void k(device float *x, uint i [[thread_position_in_grid]]) {
 """
 
 
-def test_instructions(emit):
+def test_options_choose_the_instructions(emit):
     """The options choose the instructions for divisions and for shuffles."""
     text, _ = emit(SHUFFLE, "--no-fast-math")
     assert "activemask.b32" in text and "div.rn.f32" in text

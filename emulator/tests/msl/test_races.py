@@ -66,12 +66,12 @@ RACES = {
         "float4 x = float4(l);\na[i] = x[l];",
         "thread 4 of threadgroup (0, 0, 0) uses index 4 of the type 'float4' in line 10",
     ),
-    "a float beyond the integers": (
+    "a float above the range of integers": (
         "b[i] = uint(1e9f * l);",
         "thread 5 of threadgroup (0, 0, 0) converts 5e+09 to the type 'unsigned int' in line 9, "
         "which lacks the value: the result is undefined.  clamp() the value first",
     ),
-    "a half below the integers": (
+    "a half below the range of integers": (
         "b[i] = uchar(half(0) - half(l));",
         "thread 1 of threadgroup (0, 0, 0) converts -1 to the type 'unsigned char' in line 9",
     ),
@@ -164,7 +164,7 @@ RACES = {
         "thread 0 of threadgroup (0, 0, 0) and another thread of its simdgroup name "
         "different lanes in the simd_broadcast in line 9",
     ),
-    "constant memory that is written": (
+    "write to constant memory": (
         "a[i] = i;",
         "thread 0 of threadgroup (0, 0, 0) writes to memory that is buffer 2 "
         "('c') as well, in line 9",
@@ -229,14 +229,14 @@ def mark(name):
         return planted("missing fence")
     if "uninitialised" in name:
         return planted("uninitialised threadgroup memory")
-    if name == "constant memory that is written":
-        return planted("constant memory that is written")
+    if name == "write to constant memory":
+        return planted("write to constant memory")
     if "lane" in name:
         return planted("inactive lane")
     if "out of bounds" in name:
         return planted("out of bounds")
     if "integer" in name:
-        return planted("float beyond the integers")
+        return planted("float out of an integer's range")
     return planted("missing barrier")
 
 
@@ -298,7 +298,7 @@ def test_an_access_to_a_threads_own_memory_is_not_taken_for_one_to_a_near_buffer
 
 @pytest.mark.parametrize("place, at", [("-1", -4), ("64", 256)])
 @pytest.mark.parametrize("first", [0, 1])
-def test_out_of_bounds_of_the_nearest_buffer(metal, first, place, at):
+def test_an_access_out_of_bounds_names_the_nearest_buffer(metal, first, place, at):
     """The message names the buffer that is nearest to the access."""
     source = (
         "kernel void k(device float *a [[buffer(0)]],\n"

@@ -14,8 +14,8 @@ REFUSED = pathlib.Path(__file__).with_name("refused.metal")
 def read_refused():
     """Yields the cases of refused.metal, (text, place, words) with the name as id.
 
-    A case begins with `//// name: words`.  The words are a part of the message.  A line with a ^
-    is below the place of the error.
+    A case begins with `//// name: words`.  The words are a part of the message.  A line with only
+    a ^ marks the place of the error, which is in the line before at the same column.
     """
     for case in REFUSED.read_text().split("//// ")[1:]:
         title, *lines = case.rstrip().split("\n")
@@ -57,7 +57,7 @@ template <typename... T> float sum(T... x) { return (0 + ... + x); }
 """
 
 
-def test_extensions(metal):
+def test_extensions_of_cpp14_are_accepted(metal):
     metal.compile(EXTENSIONS)
 
 

@@ -87,7 +87,7 @@ VALUES = {
         "float4(x)[int(y.x) - 4]": 2,
         "x.yx.y": 1,
     },
-    # A comparison that is true gives 1.  In clang's vectors it gives -1.
+    # In MSL, a comparison that is true gives 1.  A comparison of clang's vectors gives -1.
     "comparisons are boolean": {
         "float4(x < y - 2).x": 1,
         "float4(x > y).x": 0,

@@ -72,7 +72,9 @@ class Report:
 
     def _add_clang_error(self, found):
         if "__msl_instance" in found.spelling and self.errors:
-            return  # an error in text of the rewriter that names a refused instance again
+            # clang has refused an instance of a kernel template already.  This error is in text of
+            # the rewriter that names the same instance.
+            return
         in_program = [
             (self.locate(part.location), part.spelling)
             for part in [found, *found.children]

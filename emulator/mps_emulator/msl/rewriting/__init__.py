@@ -62,7 +62,7 @@ class Rewriter:
         """Returns (the rewritten text, its diagnostics.RewrittenMap).
 
         after_instantiations: {number of an explicit instantiation: the text to put after it}.
-            None to put the assertions there that name the instances.
+            None for the assertions that name the instances.
         """
         after = {}
         for index, instantiation in self._instantiations.items():

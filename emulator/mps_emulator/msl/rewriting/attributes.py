@@ -77,8 +77,8 @@ class Attributes(Step):
     def _value(self, at, arguments, body):
         """Returns an attribute's number as text: a literal, or the name of a new enumerator.
 
-        If the argument is an expression, its value can depend on template parameters.  So the
-        function defines an enumerator with this value at the begin of the function's body, and
+        If the argument is an expression, its value can depend on template parameters.  So this
+        method adds an enumerator with this value to the body of the program's function, where
         clang evaluates the expression.
 
         body: the token { of the function's body, or None for a declaration.
@@ -87,7 +87,7 @@ class Attributes(Step):
         if end - begin == 1 and self._tokens[begin].kind == "number":
             return self._tokens[begin].text.rstrip("uUlL")
         if body is None:
-            return "0"  # The value in a declaration is not used, only that in the definition.
+            return "0"  # a declaration: only the value in the function's definition is used
         name = f"__msl_value_{self._values}"
         self._values += 1
         text = self._structure.joined(begin, end)
@@ -95,7 +95,10 @@ class Attributes(Step):
         return name
 
     def _body_of_parameter(self, index):
-        """Returns the token { of the function of which token `index` is in a parameter, or None."""
+        """Returns the token { of a function's body, or None for a declaration.
+
+        index: a token in the function's parameters.
+        """
         s = self._structure
         opening = None
         for position in s.backwards(index):
@@ -109,7 +112,10 @@ class Attributes(Step):
         return after if s.text(after) == "{" else None
 
     def _body_after(self, index):
-        """Returns the token { of the function whose head contains token `index`, or None."""
+        """Returns the token { of a function's body, or None for a declaration.
+
+        index: a token between the begin of the function and its body.
+        """
         s = self._structure
         for position in s.forwards(index, len(self._tokens)):
             if s.text(position) in (";", "{"):

@@ -108,9 +108,9 @@ class Instantiations(Step):
         if s.text(close) != ")" or close not in s.match:
             return "", None
         opening = s.match[close]
-        # The expression contains the types of the parameters.  From these, clang chooses an
-        # overload and deduces template arguments.  The type is a typedef, because outside of
-        # typedefs clang gives the pointer an address space.
+        # The expression casts to a pointer to a function with these parameters, so that clang
+        # chooses an overload and deduces template arguments.  The type of this pointer is a
+        # typedef, because outside of typedefs clang gives the pointer an address space.
         declaration = (
             f" typedef void (*__msl_instance_{number})"
             f"({self._edits.spelling([i for i in kept if opening < i < close])});"

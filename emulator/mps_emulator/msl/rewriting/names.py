@@ -99,12 +99,12 @@ def renamed(text):
 
 
 def declared(name):
-    """Returns the name that replaces a name which the program declares."""
+    """Returns the name in the rewritten text of a variable that the program declares."""
     return _RENAMED_PREFIX + name if name in _RENAMED else name
 
 
 def original(name):
-    """Returns the name in the program, from a name in the rewritten text."""
+    """Returns the name in the program of a variable in the rewritten text."""
     if name.startswith(_RENAMED_PREFIX):
         return name[len(_RENAMED_PREFIX) :]
     return name

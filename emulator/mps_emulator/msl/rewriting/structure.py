@@ -167,8 +167,8 @@ class Structure:
     def _head(self, brace):
         """Returns the indices of the tokens between the previous statement and a {.
 
-        Of a pair of brackets, the list has only the opening bracket.  It lacks the contents
-        too, and `template <...>` at the begin.
+        Of a pair of brackets, the list has only the opening bracket, without the contents.
+        The list also lacks `template <...>` at its begin.
         """
         head = []
         index = self.previous(brace)

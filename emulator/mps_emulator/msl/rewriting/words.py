@@ -31,9 +31,9 @@ class Words(Step):
     def replace_pragmas(self):
         """Translates #pragma METAL fp for clang, and removes other pragmas.
 
-        Removes other #pragma METAL, and #pragma mps_emulator.  The latter is in place of the
-        declarations in the headers of include/metal, because pipeline.py includes these
-        declarations before the program.
+        The removed ones are other #pragma METAL, and #pragma mps_emulator.  The headers in
+        include/metal have #pragma mps_emulator in place of declarations.  pipeline.py includes
+        the declarations before the program.
         """
         for index, token in enumerate(self._tokens):
             if token.kind != "directive":

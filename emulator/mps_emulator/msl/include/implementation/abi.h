@@ -17,17 +17,17 @@ enum { kMpsEmulatorMslAbiVersion = 4 };
 enum { kMpsEmulatorMslMaxBuffers = 31 };
 
 // What the threads of a threadgroup must know about their dispatch.  Arrays of
-// three have the values for x, y and z.
+// three numbers have the values for x, y and z.
 struct mps_emulator_msl_launch {
   void *buffers[kMpsEmulatorMslMaxBuffers];              // by [[buffer(i)]]
   void *threadgroup_buffers[kMpsEmulatorMslMaxBuffers];  // [[threadgroup(i)]]
-  unsigned threadgroup_position[3];  // of this threadgroup in the grid
+  unsigned threadgroup_position[3];  // this threadgroup's position in the grid
   // In threads.  The size of this threadgroup is smaller than that of the
   // dispatch if the threadgroup is at the edge of the grid.
   unsigned threadgroup_size[3];
   unsigned dispatch_threadgroup_size[3];
   unsigned grid_size[3];
-  unsigned threadgroup_count[3];  // threadgroups in the grid
+  unsigned threadgroup_count[3];  // the number of threadgroups in the grid
 };
 
 // Runs the kernel in `count` threads of a row, one after another.  The first
@@ -86,8 +86,9 @@ typedef void (*mps_emulator_msl_access)(const void *address, unsigned long size,
 // `flags` has the bits of metal::mem_flags.
 typedef void (*mps_emulator_msl_fence)(unsigned flags);
 typedef void (*mps_emulator_msl_simdgroup_barrier)(unsigned flags);
-// The value of `lane` in the next function if the threads of a SIMD group name
-// different lanes in a call that requires the same lane, like simd_broadcast().
+// If the threads of a SIMD group name different lanes in a call that requires
+// the same lane, like simd_broadcast(), kernel code passes this number as
+// `lane` to the next function.
 enum { kMpsEmulatorMslLanesDiffer = 1 << 16 };
 
 // At `site`, the calling thread reads the value of a lane that is inactive or

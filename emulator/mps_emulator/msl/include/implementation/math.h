@@ -128,7 +128,8 @@ MSL_INLINE float cospi(float x) {
 MSL_HALF_1(sinpi)
 MSL_HALF_1(cospi)
 
-// ---- Minimum and maximum.  If one argument is a NaN, the result is the other.
+// ---- Minimum and maximum.  If one argument is a NaN, the result is the other
+// argument.
 
 MSL_MATH_2(fmax, __builtin_fmaxf(x, y))
 MSL_MATH_2(fmin, __builtin_fminf(x, y))

@@ -47,8 +47,9 @@ typedef unsigned int uint32_t;
 typedef unsigned long uint64_t;
 typedef __bf16 bfloat;
 
-// These apply the macro X to each type that can be a vector's component, except
-// bool.
+// MSL_NUMBERS applies the macro X to each type that can be a vector's
+// component, except bool.  MSL_INTEGERS applies X to the integers among these
+// types.
 #define MSL_INTEGERS(X) \
   X(char) X(uchar) X(short) X(ushort) X(int) X(uint) X(long) X(ulong)
 #define MSL_NUMBERS(X) MSL_INTEGERS(X) X(half) X(float) X(bfloat)
@@ -119,7 +120,7 @@ constexpr To cast(From from) {
 }
 
 // Stores a scalar or the components of a vector in result[position],
-// result[position + 1], ...  Adds their number to `position`.
+// result[position + 1], ...  Adds the number of stored elements to `position`.
 template <class E, class V, class A>
 MSL_INLINE void append(MSL_THREAD V &result, MSL_THREAD int &position, A a) {
   if constexpr (components<A>::count == 0) {
@@ -154,8 +155,8 @@ constexpr V make(A... a) {
       constexpr bool scalars = (true && ... && (components<A>::count == 0));
       constexpr bool splat = scalars && sizeof...(A) == 1;
       static_assert(splat || given == count,
-                    "a vector needs one scalar or exactly as many "
-                    "components as it has");
+                    "the arguments of a vector must be one scalar, or have "
+                    "exactly as many components as the vector");
       if constexpr (splat) {
         return V(cast<E>(a)...);
       } else if constexpr (given != count) {

@@ -6,8 +6,8 @@
 // The executor needs the place because threads meet only at the same call.
 #define MSL_SITE \
   ulong site = (ulong) __builtin_LINE() << 32 | (uint) __builtin_COLUMN()
-// The annotation of functions that wait for other threads.  The front end looks
-// for it.
+// The annotation of functions that wait for other threads.  From it, the front
+// end knows which kernels need fibers.
 #define MSL_SUSPENDS MSL_NOTE("msl.suspends")
 
 namespace metal {

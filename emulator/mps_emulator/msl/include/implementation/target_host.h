@@ -119,8 +119,8 @@ MSL_INLINE void threadgroup_barrier(uint flags, ulong site) {
   mps_emulator_msl_runtime_in_use->threadgroup_barrier(flags, site);
 }
 
-// The front end adds calls of these two before and after each call of a
-// function of the program that suspends its thread.
+// The front end adds calls of these two functions before and after each call of
+// a function of the program that suspends its thread.
 MSL_INLINE int enter_call(ulong site) {
   mps_emulator_msl_runtime_in_use->enter_call(site);
   return 0;

@@ -38,7 +38,8 @@ MSL_INLINE uint simd_lane() { return __nvvm_read_ptx_sreg_laneid(); }
 MSL_NOTE("msl.suspends")
 MSL_INLINE void threadgroup_barrier(uint flags, ulong site) { __syncthreads(); }
 
-// The GPU distinguishes calls without these.
+// These two functions do nothing, because the GPU itself distinguishes the
+// calls of a function with a barrier.
 MSL_INLINE int enter_call(ulong site) { return 0; }
 MSL_INLINE void leave_call() {}
 

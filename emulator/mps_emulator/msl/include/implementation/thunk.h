@@ -1,5 +1,5 @@
 // For the part of a kernel library that codegen.py writes: the position of a
-// thread, and a function that code of clang calls.
+// thread, and a function that clang's code calls.
 #pragma once
 
 #include "target_host.h"
