@@ -13,7 +13,7 @@ def _root() -> str:
 
     This file can be in another directory.  A Python that is started in the emulator's
     source tree imports the folder mps_emulator of the source tree instead of the
-    installed package.  That folder has neither the library nor all headers.
+    installed package.  That folder lacks the library and some headers.
     """
     here = os.path.dirname(os.path.abspath(__file__))
     if os.path.exists(os.path.join(here, _LIBRARY)):

@@ -281,7 +281,7 @@ def _host_alias_storage(storage):
 
 
 def _wait_for_events(handles):
-    """Waits for torch's stream if it has work and any of these buffers is on the device.
+    """Waits for torch's stream, but only for buffers of the device and only if there is work.
 
     handles: the data pointers of the buffers.
     Returns whether the function waited.

@@ -64,7 +64,7 @@ WIDER = {
     ),
 }
 
-# How many samples of a case run at most.  Some cases have hundreds.
+# The maximum number of samples of a case that run.  Some cases have hundreds of samples.
 _MOST_SAMPLES = 50
 
 _RANDOM = re.compile(

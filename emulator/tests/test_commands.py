@@ -1,6 +1,7 @@
-"""The emulator reports mistakes in the order of commands, and accepts the correct forms.
+"""Tests that the emulator reports races of commands and uses of freed objects.
 
-Each case is a function of extension/commands.mm, with a wrong and a correct form.
+Each case is a function of extension/commands.mm.  It has a wrong form, which the emulator must
+report, and a correct form.
 """
 
 import mps_emulator

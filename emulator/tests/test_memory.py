@@ -271,7 +271,7 @@ def test_memory_that_is_used_again_is_filled_with_the_poison_byte(extension):
 
 
 def test_a_command_keeps_the_memory_it_uses(extension):
-    """A kernel reads a buffer's data even if a new tensor has its memory when the kernel runs."""
+    """A kernel reads a buffer's data even if a new tensor has got the buffer's memory meanwhile."""
     x = torch.ones(64, device=MPS)
     y = torch.zeros(64, device=MPS)
     torch.mps.synchronize()

@@ -135,7 +135,7 @@ def test_a_host_write_to_reused_memory_in_flight_is_reported(use, then, in_child
 
 
 def test_the_calls_of_the_cases_above_pass_when_used_correctly(in_child):
-    """So the emulator reports the mistakes in these cases, not the calls."""
+    """This shows that the emulator reports the mistakes in these cases, and not the calls."""
     child = in_child(
         "x = torch.ones(64, device='mps')\n"
         "y = torch.zeros(64, device='mps')\n"

@@ -81,7 +81,7 @@ class Recording:
     def changes(self, command, when):
         """Yields (id of a buffer, offset in bytes, array of uint8) for each change of a list.
 
-        when: "before" or "after", the list of the command.
+        when: which list of the command to read, "before" or "after".
         If the folder lacks the contents of an input, the array has random float32 numbers in
         [0.5, 1.5) instead.  Logits and sums of exponentials can have such values.
         """
@@ -179,8 +179,8 @@ class Judge:
 
         expected: {buffer: contents}, for at least the buffers of `found`.
         found: {buffer: contents}.
-        writers: {buffer: the command that wrote the buffer}.  Buffers without a writer
-          must be bit for bit identical.
+        writers: {buffer: the command that wrote the buffer}.  No tolerance applies to
+          a buffer that is not among the keys.
         """
         compared = {
             buffer: self.difference(writers.get(buffer), buffer, content, expected[buffer])
@@ -294,8 +294,9 @@ class Player:
 class Sequence:
     """All commands of a recording, to run one after another.
 
-    Between the commands, copies repeat what torch's operators and the CPU wrote.  A buffer that
-    they wrote before the first command that uses the buffer has these contents from the beginning.
+    Between the commands, copies repeat what torch's operators and the CPU wrote.  There is no copy
+    for what was written into a buffer before the first command that uses the buffer: the buffer has
+    these contents from the beginning.
 
     Attributes:
       steps: [(command, function that runs it)].  The command is None for a copy.

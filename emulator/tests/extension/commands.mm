@@ -1,5 +1,5 @@
-// Mistakes in the order of commands: races between two dispatches, between two
-// queues, and with the host, and uses of freed objects.  Each case is a
+// Mistakes in the use of commands: races between two dispatches, between two
+// queues and with the host, and uses of freed objects.  Each case is a
 // function that makes the mistake if `right` is false, and does the same work
 // correctly if `right` is true.  test_commands.py has the emulator's messages.
 #include "extension.h"

@@ -31,8 +31,8 @@ id<MTLBuffer> NewBuffer(NSUInteger length) {
                                     options:MTLResourceStorageModeShared];
 }
 
-// Returns the data pointer of a view: a wrong MTLBuffer, because the pointer is
-// 8 bytes after the pointer that stands for the MTLBuffer.
+// Returns the data pointer of a view.  It is not an MTLBuffer: it is 8 bytes
+// after the data pointer of the storage, which is one.
 id<MTLBuffer> InteriorPointer() {
   static at::Tensor view = OnMps(8).slice(0, 2);
   return __builtin_bit_cast(id<MTLBuffer>, view.data_ptr());

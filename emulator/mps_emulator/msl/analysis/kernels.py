@@ -131,7 +131,7 @@ def _qualified_name(cursor):
 def _values(cursor):
     """Returns the enumerators that the rewriter put into a function's body, {name: value}.
 
-    attributes.Attributes makes one for each attribute whose argument is an expression.
+    attributes.Attributes makes an enumerator for each attribute whose argument is an expression.
     """
     return {
         inner.spelling: inner.enum_value

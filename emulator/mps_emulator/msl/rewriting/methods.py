@@ -8,7 +8,7 @@ the function:
     constant          objects in `constant` memory
     threadgroup       objects in `threadgroup` memory
 
-In C++ for OpenCL there are other keywords.  There, a member function without a keyword is for
+C++ for OpenCL has other keywords.  In C++ for OpenCL, a member function without a keyword is for
 objects in any memory.
 """
 

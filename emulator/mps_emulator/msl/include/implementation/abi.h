@@ -22,8 +22,8 @@ struct mps_emulator_msl_launch {
   void *buffers[kMpsEmulatorMslMaxBuffers];              // by [[buffer(i)]]
   void *threadgroup_buffers[kMpsEmulatorMslMaxBuffers];  // [[threadgroup(i)]]
   unsigned threadgroup_position[3];  // this threadgroup's position in the grid
-  // In threads.  The size of this threadgroup is smaller than that of the
-  // dispatch if the threadgroup is at the edge of the grid.
+  // Sizes in threads.  At the edge of the grid, a threadgroup can be smaller
+  // than dispatch_threadgroup_size.
   unsigned threadgroup_size[3];
   unsigned dispatch_threadgroup_size[3];
   unsigned grid_size[3];

@@ -175,8 +175,8 @@ constexpr V make(A... a) {
   }
 }
 
-// V(a), if the argument is a comparison.  A comparison of vectors gives -1 for
-// true in clang, and 1 in MSL.
+// Converts the result of a comparison to type V.  If a comparison of vectors is
+// true, its result is -1 in clang, and 1 in MSL.
 template <class V, class A>
 constexpr V make_from_condition(A a) {
   constexpr bool is_vector_of_clang =

@@ -26,8 +26,8 @@ MSL_FUNCTIONS_OF_TWO(MSL_DECLARE)
 
 namespace __msl {
 
-// The address of a buffer.  It converts to the pointer or reference type of the
-// kernel's parameter.
+// The address of a buffer, which converts to the pointer or reference type of
+// the kernel's parameter.
 struct buffer_pointer {
   void *address;
   template <class T>

@@ -128,8 +128,9 @@ MSL_INLINE T reduce(T value, T neutral, ulong site) {
 }
 
 // scan() of target_common.h calls this function for integers if all lanes are
-// active.  It does not do so for floats: their sum depends on the order of the
-// additions, and must be bit for bit identical with the emulated device's.
+// active.  scan() does not call it for floats, because their sum depends on the
+// order of the additions, and must be bit for bit identical with the sum on the
+// emulated device.
 #define MSL_SCANS_WHOLE_SIMDGROUPS
 template <class Operation, bool inclusive, class T>
 MSL_INLINE T scan_whole(T value, T neutral) {
