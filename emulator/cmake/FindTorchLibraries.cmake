@@ -1,6 +1,7 @@
-# Finds the installed torch's headers, libraries and operator list:
-# TORCH_INCLUDES, TORCH_LIBRARIES and TORCH_NATIVE_FUNCTIONS.  (torch's own TorchConfig.cmake asks for a CUDA toolkit where
-# torch was built with CUDA; nothing here needs one.)
+# Finds the headers, the libraries and the list of operators of the installed
+# torch, and sets TORCH_INCLUDES, TORCH_LIBRARIES and TORCH_NATIVE_FUNCTIONS.
+# torch's own TorchConfig.cmake is not used, because it needs a CUDA toolkit if
+# torch was built with CUDA.
 
 execute_process(
   COMMAND "${Python_EXECUTABLE}" -c
@@ -13,9 +14,9 @@ print(os.path.dirname(spec.origin) if spec else '')"
 
 if(NOT EXISTS "${TORCH_ROOT}/include/ATen/mps/MPSStream.h")
   message(FATAL_ERROR
-    "mps-emulator is compiled against the torch it will be used with, and "
-    "${Python_EXECUTABLE} has none with headers. Install torch first, then "
-    "use `pip install --no-build-isolation`.")
+    "mps-emulator is compiled against the installed torch, but "
+    "${Python_EXECUTABLE} has no torch with C++ headers. Install torch first, "
+    "then use `pip install --no-build-isolation`.")
 endif()
 
 set(TORCH_INCLUDES

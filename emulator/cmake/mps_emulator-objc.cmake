@@ -1,14 +1,14 @@
 # The options with which clang compiles Objective-C++, for the emulator itself
-# and for programs that use it.  For GCC's Objective-C runtime clang has neither
-# ARC nor subscripts on collections.
+# and for programs that use the emulator.  The runtime is GCC's.  For this
+# runtime, clang supports neither ARC nor subscripts of collections.
 #
 #   MPS_EMULATOR_OBJC_FLAGS        clang's flags
-#   MPS_EMULATOR_OBJCXX_OPTIONS    the same for compile options of targets, for
-#                                  OBJCXX sources only
+#   MPS_EMULATOR_OBJCXX_OPTIONS    clang's flags as compile options of a target,
+#                                  which apply to OBJCXX sources only
 #   MPS_EMULATOR_OBJCXX_LIBRARIES  libobjc and libBlocksRuntime
 
-# The runtime's headers (objc/objc.h) lie in a folder of gcc, whose other headers
-# must not hide clang's: hence -idirafter below.
+# objc/objc.h is in a folder with gcc's other headers, which must not hide
+# clang's headers.  So the flag for the folder is -idirafter.
 file(GLOB _mps_emulator_objc_headers "/usr/lib/gcc/*/*/include/objc/objc.h")
 if(NOT _mps_emulator_objc_headers)
   message(FATAL_ERROR

@@ -7,10 +7,11 @@
 #   find_package(mps_emulator CONFIG REQUIRED)
 #   target_link_libraries(my_extension PRIVATE mps_emulator::metal)
 #
-# mps_emulator::metal stands for `-framework Metal -framework Foundation` on a
-# Mac: the headers, the options that Objective-C++ sources need, and the libraries
-# in the order that the emulator needs.  The compiler of both languages must be
-# clang.  A Mac compiles the same sources.
+# The target mps_emulator::metal replaces a Mac's `-framework Metal -framework
+# Foundation`.  The target has the headers, the options for Objective-C++
+# sources, and the libraries in the order that the emulator needs.  The
+# compilers of C++ and Objective-C++ must be clang.  A Mac compiles the same
+# sources.
 
 if(TARGET mps_emulator::metal)
   return()
@@ -20,8 +21,9 @@ include("${CMAKE_CURRENT_LIST_DIR}/mps_emulator-objc.cmake")
 get_filename_component(_mps_emulator_root
   "${CMAKE_CURRENT_LIST_DIR}/.." ABSOLUTE)
 
-# Only for Apple does CMake know the linker's option for a run-time search path in
-# Objective-C++.  On Linux the option is that of C++.
+# For Objective-C++, CMake knows the linker's option for a run-time search path
+# only on Apple's systems.  On Linux, C++ and Objective-C++ have the same
+# option.
 foreach(_mps_emulator_kind SHARED_LIBRARY EXECUTABLE)
   foreach(_mps_emulator_suffix FLAG FLAG_SEP)
     if(NOT CMAKE_${_mps_emulator_kind}_RUNTIME_OBJCXX_${_mps_emulator_suffix})
@@ -40,11 +42,13 @@ add_library(mps_emulator::metal INTERFACE IMPORTED)
 set_target_properties(mps_emulator::metal PROPERTIES
   INTERFACE_INCLUDE_DIRECTORIES "${_mps_emulator_root}/include"
   INTERFACE_COMPILE_OPTIONS "${MPS_EMULATOR_OBJCXX_OPTIONS}")
-# These must come before torch's own headers, wherever a target names those.
+# The compiler must find the headers in torch_include before torch's own
+# headers, wherever a target names torch's.
 target_compile_options(mps_emulator::metal INTERFACE
   "$<$<COMPILE_LANGUAGE:OBJCXX>:-I${_mps_emulator_root}/torch_include>")
-# The emulator replaces libobjc's message lookup, so the emulator comes first.
-# --no-as-needed keeps all three in a program that only asks for the device.
+# The emulator must come before libobjc, because the emulator replaces
+# objc_msg_lookup() of libobjc.  --no-as-needed keeps all three libraries, even
+# if the program's own code uses only the emulator.
 set_property(TARGET mps_emulator::metal PROPERTY INTERFACE_LINK_LIBRARIES
   "-Wl,--push-state,--no-as-needed" mps_emulator::library
   ${MPS_EMULATOR_OBJCXX_LIBRARIES} "-Wl,--pop-state")

@@ -2,10 +2,10 @@
 
     python mps_operators.py native_functions.yaml OUTPUT
 
-torchgen derives the list from the native_functions.yaml that the installed torch packages: an
-operator has an mps kernel if its `dispatch` table names MPS, or if the out= variant of its
-structured group does.  OUTPUT becomes a C++ file with two arrays of names, kMpsOperators and
-kSparseMpsOperators.
+torchgen reads the native_functions.yaml of the installed torch.  An operator has an mps kernel if
+its `dispatch` table names MPS, or if the operator belongs to a structured group and the table of
+the group's out= variant names MPS.  OUTPUT becomes a C++ file with two arrays of names,
+kMpsOperators and kSparseMpsOperators.
 """
 
 import pathlib
@@ -14,17 +14,17 @@ import sys
 from torchgen.gen import get_grouped_native_functions, parse_native_yaml
 from torchgen.model import DispatchKey, NativeFunctionsGroup
 
-# torch registers these operators by hand, not through native_functions.yaml.  On a Mac they run
-# on the CPU.
+# torch registers these operators in its C++ code, not through native_functions.yaml.  On a Mac
+# these operators run on the CPU.
 _BY_HAND = {"embedding_renorm_", "linalg_svd", "linalg_svd.U"}
 
 
 def read(path: pathlib.Path) -> tuple[set[str], set[str]]:
-    """The operators with an mps kernel for dense tensors, and those with one for sparse ones.
+    """Returns two sets of names: operators with an mps kernel for dense tensors, and for sparse.
 
-    The first set leaves out operators that the CPU composes of others, together with their
-    autograd.  An mps kernel of such an operator is only a shortcut, and the CPU has no backward
-    pass for it. The composite gives the same results.
+    The first set leaves out an operator that the CPU computes by calls of other operators, with
+    the autograd of these.  The CPU has no backward pass for such an operator itself.  The calls
+    give the same results as the mps kernel of a Mac, which only saves time.
     """
     parsed = parse_native_yaml(str(path), str(path.with_name("tags.yaml")))
     mps = set(_BY_HAND)

@@ -136,7 +136,7 @@ CASES = {
         {},
         [
             "compute command encoder: torch's own encoder is open on this "
-            "command buffer: aten::add_ ran since"
+            "command buffer: aten::add_ ran after"
         ],
     ),
     "buffer released without retained references": (

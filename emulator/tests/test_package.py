@@ -55,7 +55,7 @@ def test_the_loaded_library_alone_does_not_make_the_device_available(run_python)
     )
     before, refusal, after = done.stdout.splitlines()
     assert before == "False False", done.stderr
-    assert refusal.startswith("TORCH_DEVICE_BACKEND_AUTOLOAD=0 leaves the emulated mps device out")
+    assert refusal.startswith("TORCH_DEVICE_BACKEND_AUTOLOAD=0 turns the emulated mps device off")
     assert after == "True 0.0"
 
 

@@ -1,7 +1,7 @@
-// softshrink(x) = x - t where x > t, x + t where x < -t, and 0 between: a
-// custom Metal kernel behind a torch operator.
+// softshrink(x) is x - t if x > t, x + t if x < -t, and 0 otherwise.  A Metal
+// kernel computes softshrink, and Python calls it through a torch extension.
 //
-// Nothing here knows the emulator.  See softshrink.py.
+// This file does not depend on the emulator.  softshrink.py compiles the file.
 #import <Foundation/Foundation.h>
 #import <Metal/Metal.h>
 #include <torch/extension.h>
@@ -38,7 +38,8 @@ static id<MTLComputePipelineState> MakePipeline() {
   return pipeline;
 }
 
-// x: float32 on mps, of any shape.  Returns the same, without a wait.
+// x: float32 on mps, of any shape.  Returns a tensor like x, and does not wait
+// for the GPU.
 static at::Tensor Softshrink(const at::Tensor &x, double threshold) {
   TORCH_CHECK(x.device().is_mps(), "softshrink: x must be on the mps device");
   TORCH_CHECK(x.scalar_type() == at::kFloat,

@@ -1,9 +1,9 @@
-"""A torch extension with a Metal kernel of its own, built where it is used.
+"""A torch extension with its own Metal kernel, which the program compiles at its first run.
 
     python softshrink.py
 
-On a Mac the example needs only torch.  On Linux an installed mps_emulator gives
-the compiler's flags and stands in for Metal.
+On a Mac the example needs only torch.  On Linux the example also needs the package mps_emulator,
+which has the compiler's flags and replaces Metal.
 """
 
 import os
@@ -15,7 +15,7 @@ from torch.utils import cpp_extension
 
 
 def load(build_directory=None):
-    """Compiles softshrink.mm; the first time this takes a minute."""
+    """Returns the extension.  At the first call, softshrink.mm is compiled, for a minute."""
     flags = {"extra_ldflags": ["-framework", "Metal", "-framework", "Foundation"]}
     if sys.platform != "darwin":
         import mps_emulator
@@ -29,7 +29,7 @@ def load(build_directory=None):
 
 
 class Softshrink(torch.autograd.Function):
-    """apply(extension, x, threshold): x is float32 on mps."""
+    """apply(extension, x, threshold) returns softshrink(x); x is float32 on mps."""
 
     @staticmethod
     def forward(ctx, extension, x, threshold):

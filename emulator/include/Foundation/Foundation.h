@@ -1,6 +1,6 @@
 // The part of Foundation that Metal programs use, with Apple's selectors and
-// types.  The classes are over GCC's Objective-C runtime, with manual retain
-// and release: clang has no ARC for this runtime.
+// types.  The classes use GCC's Objective-C runtime, with manual retain and
+// release, because clang has no ARC for this runtime.
 #pragma once
 
 #if !defined(__OBJC__) || !defined(__cplusplus)
@@ -20,8 +20,8 @@
 #include <time.h>
 
 // ---- from <time.h>, <Availability.h> and <AvailabilityVersions.h> of the
-// macOS 15 SDK.  The emulated system is macOS 15.2; a program may be for
-// macOS 14.
+// macOS 15 SDK.  The emulated system is macOS 15.2.  Programs are compiled for
+// macOS 14 and newer.
 #define __MAC_15_0 150000
 #define __MAC_OS_X_VERSION_MAX_ALLOWED 150200
 #define __MAC_OS_X_VERSION_MIN_REQUIRED 140000
@@ -33,8 +33,8 @@ static inline uint64_t clock_gettime_nsec_np(clockid_t clock) {
   return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-// As in Apple's objc.h: in C++ nil is a null of any pointer type, not of type
-// id.
+// As in Apple's objc.h, nil in C++ is nullptr, which converts to every pointer
+// type.  In GCC's objc.h, nil has the type id.
 #undef nil
 #undef Nil
 #define nil nullptr
@@ -48,7 +48,8 @@ typedef unsigned long NSUInteger;
 #define NS_ENUM(type, name) \
   enum name : type name;    \
   enum name : type
-// In C++ the name is the integer itself, so that options can be combined.
+// In C++ the name is an alias of the integer type, so that options can be
+// combined.
 #define NS_OPTIONS(type, name) \
   type name;                   \
   enum : type
@@ -56,12 +57,12 @@ typedef unsigned long NSUInteger;
 
 #define FOUNDATION_EXPORT extern "C" __attribute__((visibility("default")))
 
-// The classes are part of the emulator library's interface.
+// The emulator library exports the classes.
 #define MPS_EMULATOR_CLASS __attribute__((visibility("default")))
 
 typedef struct _NSZone NSZone;
 
-@class NSDictionary<KeyType, ObjectType>;  // a name in torch's headers
+@class NSDictionary<KeyType, ObjectType>;  // torch's headers name it
 @class NSString;
 
 // ---- NSObject.h
@@ -78,8 +79,8 @@ typedef struct _NSZone NSZone;
 - (id)copyWithZone:(NSZone *)zone;
 @end
 
-// The reference count is in front of the object, so that a subclass can have a
-// layout of the compiler (NSConstantString).
+// The reference count is stored before the object's first byte.  So the
+// compiler's layout of NSConstantString can be that of a subclass.
 MPS_EMULATOR_CLASS __attribute__((objc_root_class))
 @interface NSObject<NSObject> {
   Class isa;
@@ -119,7 +120,7 @@ MPS_EMULATOR_CLASS
 @property(readonly, copy) NSString *localizedDescription;
 @end
 
-// ---- NSString.h; every string is UTF-8 inside
+// ---- NSString.h; a string is stored as UTF-8
 MPS_EMULATOR_CLASS
 @interface NSString : NSObject <NSCopying>
 @property(readonly) const char *UTF8String;
@@ -128,7 +129,7 @@ MPS_EMULATOR_CLASS
 - (BOOL)isEqualToString:(NSString *)aString;
 @end
 
-// The class of @"...".
+// The class of string literals, @"...".
 MPS_EMULATOR_CLASS
 @interface NSConstantString : NSString {
   const char *_bytes;

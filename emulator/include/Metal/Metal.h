@@ -1,6 +1,6 @@
 // The part of Metal that compute programs use, with Apple's selectors, types
-// and values.  The header declares nothing that the emulated device lacks, so
-// that a program which needs more fails to compile.
+// and values.  The header declares only what the emulated device has, so a
+// program that needs more of Metal does not compile.
 #pragma once
 
 #include <Foundation/Foundation.h>
@@ -16,7 +16,7 @@
 @protocol MTLBlitCommandEncoder;
 @protocol MTLEvent;
 @protocol MTLFence;
-// Names in torch's headers, without a definition.
+// torch's headers use these names.  The emulator does not define them.
 @protocol MTLArgumentEncoder;
 @protocol MTLSharedEvent;
 @class MTLCaptureManager;
@@ -74,7 +74,8 @@ typedef NS_ENUM(NSInteger, MTLMathMode) {
   MTLMathModeFast = 2,
 };
 
-// Which functions the single-precision names of the library stand for.
+// Selects the fast or the precise versions of the library's single-precision
+// functions.
 typedef NS_ENUM(NSInteger, MTLMathFloatingPointFunctions) {
   MTLMathFloatingPointFunctionsFast = 0,
   MTLMathFloatingPointFunctionsPrecise = 1,
@@ -251,7 +252,7 @@ typedef NS_OPTIONS(NSUInteger, MTLBarrierScope) {
 - (id<MTLBuffer>)newBufferWithBytes:(const void *)pointer
                              length:(NSUInteger)length
                             options:(MTLResourceOptions)options;
-// Always returns an error: a compiled .metallib has code for Apple's GPUs.
+// Always returns an error: a compiled .metallib has only code for Apple's GPUs.
 - (id<MTLLibrary>)newLibraryWithData:(dispatch_data_t)data
                                error:(NSError **)error;
 - (id<MTLLibrary>)newLibraryWithSource:(NSString *)source

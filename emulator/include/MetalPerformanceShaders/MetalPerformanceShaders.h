@@ -1,10 +1,12 @@
-// The one class of MetalPerformanceShaders that torch's stream has.
+// MPSCommandBuffer, the only class of MetalPerformanceShaders that torch's
+// stream uses.
 #pragma once
 
 #include <Metal/Metal.h>
 
-// A command buffer that continues after a commit: it stands for a sequence of
-// MTLCommandBuffers, of which the root is the open one.
+// A command buffer that a program can commit several times.  The object
+// represents a sequence of MTLCommandBuffers.  rootCommandBuffer is the one
+// that is open for encoding.
 MPS_EMULATOR_CLASS
 @interface MPSCommandBuffer : NSObject <MTLCommandBuffer> {
   id<MTLCommandBuffer> _rootCommandBuffer;

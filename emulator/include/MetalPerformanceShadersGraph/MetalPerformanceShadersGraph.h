@@ -1,4 +1,5 @@
-// The names in torch's <ATen/mps/MPSStream.h>.  The emulator has no graphs.
+// Declares the names that torch's <ATen/mps/MPSStream.h> uses.  The emulator
+// has no graphs.
 #pragma once
 
 #include <MetalPerformanceShaders/MetalPerformanceShaders.h>

@@ -1,10 +1,12 @@
-// The part of Grand Central Dispatch that programs beside torch use: work in
-// torch's serial queue, and bytes.
+// The part of Grand Central Dispatch that Metal extensions of torch use: serial
+// queues, and data objects.
 //
-// Differences from libdispatch: the objects are plain C pointers in Objective-C
-// too; every queue is serial; the program ends with a message for
-// dispatch_sync() on the caller's own queue, and for an exception that leaves a
-// block, instead of a hang or a bare std::terminate().
+// The differences from libdispatch are:
+// - Dispatch objects are plain C pointers, in Objective-C too.
+// - Every queue is serial.
+// - If a block calls dispatch_sync() on the queue that runs the block, or if an
+//   exception leaves a block, the program ends with a message.  On a Mac, the
+//   first mistake hangs, and the second calls std::terminate().
 #pragma once
 
 #include <stddef.h>
@@ -33,7 +35,7 @@ typedef void (^dispatch_block_t)(void);
 DISPATCH_EXPORT void dispatch_sync(dispatch_queue_t queue,
                                    dispatch_block_t block);
 
-// ---- bytes: DISPATCH_DATA_DESTRUCTOR_DEFAULT is the only destructor
+// ---- data objects; the only destructor is DISPATCH_DATA_DESTRUCTOR_DEFAULT
 #define DISPATCH_DATA_DESTRUCTOR_DEFAULT ((dispatch_block_t)0)
 
 DISPATCH_EXPORT dispatch_data_t

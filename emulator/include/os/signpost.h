@@ -1,9 +1,9 @@
 // Signposts: intervals that Instruments shows on its timeline.
 //
-// As on a Mac, names and formats are string literals, and a string argument
-// reads <private> unless its conversion is %{public}s.  The only
-// other conversion is %%.  Signposts are recorded only during a trace
-// (mps_emulator.trace() in Python).
+// As on a Mac, names and formats are string literals.  An argument for
+// %{public}s is recorded as its text, an argument for %s as <private>.  %% is
+// the only other conversion that the emulator has.  Signposts are recorded only
+// during a trace (mps_emulator.trace() in Python).
 #pragma once
 
 #include <os/log.h>
@@ -26,8 +26,8 @@ enum {
   OS_SIGNPOST_INTERVAL_END = 2,
 };
 
-// The categories of os_log_create() that Instruments knows.  Signposts of
-// OS_LOG_CATEGORY_DYNAMIC_TRACING are on only during a trace.
+// The categories of os_log_create() that have a meaning for Instruments.
+// Signposts of OS_LOG_CATEGORY_DYNAMIC_TRACING are on only during a trace.
 #define OS_LOG_CATEGORY_POINTS_OF_INTEREST "PointsOfInterest"
 #define OS_LOG_CATEGORY_DYNAMIC_TRACING "DynamicTracing"
 

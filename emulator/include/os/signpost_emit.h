@@ -1,4 +1,4 @@
-// os_signpost_emit_with_type(), to which all macros of signpost.h expand.
+// Defines os_signpost_emit_with_type(), which the macros of signpost.h call.
 #pragma once
 
 #include <os/log.h>
@@ -7,7 +7,7 @@
 extern "C" {
 
 // Args:
-//   type: an OS_SIGNPOST_* of signpost.h.
+//   type: OS_SIGNPOST_INTERVAL_BEGIN or OS_SIGNPOST_INTERVAL_END.
 //   buffer: the arguments in the layout of clang's __builtin_os_log_format().
 __attribute__((visibility("default"))) void mps_emulator_emit_signpost(
     os_log_t log, uint8_t type, uint64_t id,

@@ -1,5 +1,6 @@
-// For the files that implement memory.h and residency.h: the blocks behind
-// buffers, and what happens to them.
+// Blocks, the memory of buffers, and the functions that allocate, update and
+// free blocks.  Only the files that implement memory.h and residency.h need
+// this header.
 #pragma once
 
 #include <atomic>
@@ -20,16 +21,17 @@
 
 namespace mps_emulator {
 
-// Installs the SIGSEGV handler, which names the buffer of a faulting address.
-// Then the former action follows: the process dies of SIGSEGV, and Python's
-// faulthandler prints its traceback.
+// Installs a handler of SIGSEGV, which prints the buffer to which the faulting
+// address belongs.  Then the former action for SIGSEGV follows: the process
+// dies, and Python's faulthandler prints its traceback.
 void InstallHostFaultHandler();
 
-// The memory behind a buffer; see the memory model in memory.h.
+// The memory of a buffer.  memory.h describes the memory model.
 //
-// A recycled block keeps its copies.  `*_user` is the id of the buffer for
-// which a copy was last initialised; a younger buffer has a larger id.  A
-// command of an older buffer must not initialise the copy again.
+// A recycled block keeps its copies.  device_user and host_user are the ids of
+// the buffers for which a copy was last initialised.  A larger id belongs to a
+// later buffer.  So a command whose buffer has an id below device_user must not
+// initialise the device copy again.
 struct Block {
   SizeClass size_class;
   Origin origin;
@@ -37,17 +39,18 @@ struct Block {
 
   char *device = nullptr;
   uint64_t device_user = 0;
-  size_t device_size = 0;    // size of that buffer
+  size_t device_size = 0;    // size of buffer device_user, in bytes
   bool has_address = false;  // the program asked for the device copy's address
 
   char *host = nullptr;
   char *published = nullptr;
-  // HostContents() reads it without the lock.
+  // Atomic, because HostContents() reads host_user without the lock.
   std::atomic<uint64_t> host_user{0};
   size_t host_size = 0;
 
-  // Announced commands that have not ended; the commands of the present or last
-  // owner of the block are counted apart.
+  // pending counts the announced uses of the block that have not ended.
+  // owners_pending counts only the uses by the block's present or last buffer,
+  // owner_id.
   uint32_t pending = 0;
   uint32_t owners_pending = 0;
   uint64_t owner_id = 0;
@@ -57,18 +60,20 @@ struct Block {
   // The device copy has results that no wait has published.
   bool unpublished_results = false;
 
-  // The batch in which host writes last entered the device copy.
+  // The batch in which the host's writes were last copied to the device copy.
   uint64_t merged_in_batch = 0;
 
-  uint32_t listings = 0;            // the UsedBlocks that list this block
-  UsedBlocks *listed_in = nullptr;  // the newest of them
-  uint64_t last_use_id = 0;         // the buffer of the last use
+  uint32_t listings = 0;            // how many UsedBlocks list this block
+  UsedBlocks *listed_in = nullptr;  // the UsedBlocks that listed it last
+  uint64_t last_use_id = 0;         // the id of the buffer of the last use
 
-  // If the order of commands is checked: what commands have done, the latest
-  // last, as far as commands may still come that are not ordered behind.
+  // What earlier commands did with the block, the latest command last.  The
+  // list is empty unless the order of commands is checked.  An element stays
+  // until all commands that are still to come are ordered after the element's
+  // command.
   struct Past {
-    uint64_t queue;  // its number
-    uint64_t done;   // the uses of the queue, with this one
+    uint64_t queue;  // the queue's number
+    uint64_t done;   // the number of this use among the queue's uses, from 1
     uint64_t buffer_id;
     Accesses accesses;
     std::string command;
@@ -77,21 +82,21 @@ struct Block {
   std::vector<Past> past;
   bool is_owned = false;  // a live buffer owns the block
 
-  // Work on a former owner of the block is in flight.
+  // Whether work that uses a former buffer of the block is in flight.
   bool FormerOwnerInFlight() const {
     return pending != owners_pending || (listings && last_use_id < owner_id);
   }
   bool InFlight() const { return pending != 0 || listings != 0; }
-  // The host copy belongs to the buffer of the device copy, or to a younger
-  // buffer on the same block.
+  // Whether the host copy belongs to the buffer of the device copy, or to a
+  // later buffer of the same block.
   bool HostCounts() const {
     uint64_t user = host_user.load(std::memory_order_relaxed);
     return user != 0 && user >= device_user;
   }
 };
 
-// Counts its lifetime as upkeep.  An operator's time includes the upkeep within
-// the operator, which does not count.
+// Adds the time of its lifetime to the counter kUpkeep.  Inside an operator it
+// adds nothing, because the operator's own time includes the upkeep.
 class Upkeep {
  public:
   Upkeep() : begin_(*CurrentOperator() ? 0 : TraceTime()) {}
@@ -104,10 +109,11 @@ class Upkeep {
   int64_t begin_;
 };
 
-// The bytes behind a buffer must keep their pattern.  Every block has room for
-// kMinRedzone, and a small copy for the device kTail bytes behind its capacity
-// (core/copy_memory.h).  As a float, the pattern is 0.186, which changes by a
-// sum with almost any number.
+// The redzone is the bytes after the end of a buffer.  They must keep their
+// pattern: if a byte has changed, a command has written past the end.  Every
+// block has at least kMinRedzone bytes for the redzone.  A small device copy
+// has kTail more bytes after its capacity (core/copy_memory.h).  As a float,
+// the pattern is 0.186: almost any number that a kernel adds to it changes it.
 inline constexpr size_t kMinRedzone = 16;
 inline constexpr size_t kMaxRedzone = kTail;
 inline constexpr unsigned char kRedzonePattern = 0x3E;
@@ -120,7 +126,7 @@ class Memory {
     return *memory;
   }
 
-  // Holds the lock for its lifetime.
+  // Holds the memory's lock for its lifetime.
   class Locked {
    public:
     Memory *operator->() const { return memory_; }
@@ -132,7 +138,7 @@ class Memory {
 
   HandleSpace handles;
 
-  // The caller of the functions below holds the lock.
+  // The caller of the functions below must hold the lock.
   Buffer *Allocate(size_t size, Origin origin);
   void Free(Buffer *buffer);
   char *Expose(Buffer *buffer);
@@ -141,11 +147,12 @@ class Memory {
   BufferUse Announce(const BufferUse &use);
   void End(const BufferUse &use);
   void Publish(Block *block);
-  // The block's device copy on pages of its own, at an address that stays.
+  // Returns the block's device copy.  From now on the copy has its own pages,
+  // and its address does not change.
   char *Address(Block *block);
-  // The live buffers whose host copy's address is a data pointer.
+  // The live buffers by their data pointers, if PointersAreAddresses().
   std::map<const void *, Buffer *> by_pointer;
-  // The blocks with such an address.
+  // The blocks for which Address() was called.
   std::vector<Block *> addressed;
   size_t RedzoneOf(const Block *block, size_t size) const;
   void BeginBatch() {
@@ -155,8 +162,8 @@ class Memory {
   void ReleaseCached();
   MemoryStatistics statistics{};
   bool checks_commands = false;
-  UsedBlocks::Order known;  // UsedBlocks::Known()
-  uint64_t committed = 0;   // the command buffers that will run
+  UsedBlocks::Order known;  // see UsedBlocks::Known()
+  uint64_t committed = 0;   // the command buffers that are still to run
 
  private:
   Memory() {
@@ -176,8 +183,9 @@ class Memory {
 
   std::mutex mutex_;
   CopyMemory copies_;
-  // The free blocks, by origin, class and stream.  torch does not give the
-  // memory of one stream to another one, whose work may overtake the former's.
+  // The free blocks, by origin, size class and stream.  As torch does, the
+  // emulator gives no memory of one stream to another stream, because the work
+  // of the second may overtake the work of the first.
   std::vector<Block *> free_[2][kNumSizeClasses][kStreams];
   uint64_t last_id_ = 0;
   uint64_t batch_ = 1;

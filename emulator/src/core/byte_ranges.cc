@@ -51,7 +51,7 @@ std::optional<Conflict> FindConflict(const Accesses &first,
 
 bool Covers(const Accesses &outer, const Accesses &inner) {
   if (!Covers(outer.writes, inner.writes)) return false;
-  // A write conflicts with all that a read conflicts with.
+  // Whatever conflicts with a read also conflicts with a write.
   for (const ByteRange &range : inner.reads)
     if (!Covers(outer.writes, {range}) && !Covers(outer.reads, {range}))
       return false;

@@ -1,4 +1,4 @@
-// Sets of bytes, and what a command does with them.
+// Sets of bytes, and the bytes that a command reads and writes.
 #pragma once
 
 #include <cstdint>
@@ -13,26 +13,26 @@ struct ByteRange {
   uintptr_t end;
 };
 
-// A set of bytes: ranges in ascending order, none of them empty, which neither
-// overlap nor touch.
+// A set of bytes: ranges in ascending order.  No range is empty, and no two
+// ranges overlap or touch.
 using ByteRanges = std::vector<ByteRange>;
 
-// The bytes of `ranges` from `begin` up to `end`, counted from `begin`.
+// Returns the bytes of `ranges` in [begin, end), as offsets from `begin`.
 ByteRanges Clip(const ByteRanges &ranges, uintptr_t begin, uintptr_t end);
 
-// The first byte that is in both sets.
+// Returns the first byte that is in both sets.
 std::optional<uintptr_t> FirstCommon(const ByteRanges &a, const ByteRanges &b);
 
-// Whether `outer` has every byte of `inner`.
+// Returns whether `outer` has every byte of `inner`.
 bool Covers(const ByteRanges &outer, const ByteRanges &inner);
 
-// The bytes that a command reads, and those that it writes.
+// The bytes that a command reads, and the bytes that it writes.
 struct Accesses {
   ByteRanges reads;
   ByteRanges writes;
 };
 
-// A byte that two commands access, at least one of which writes it.
+// A byte that two commands access.  At least one of the two writes the byte.
 struct Conflict {
   uintptr_t byte;
   bool first_writes;
@@ -41,7 +41,8 @@ struct Conflict {
 std::optional<Conflict> FindConflict(const Accesses &first,
                                      const Accesses &second);
 
-// Whether a command that conflicts with `inner` conflicts with `outer` as well.
+// Returns whether every command that conflicts with `inner` also conflicts with
+// `outer`.
 bool Covers(const Accesses &outer, const Accesses &inner);
 
 }  // namespace mps_emulator

@@ -10,8 +10,8 @@ namespace mps_emulator {
 
 namespace {
 
-// Ends the uses of a command that has run, or from which a handler of Fatal()
-// threw an exception.
+// Ends the uses of a command when its run is over, also if a handler of Fatal()
+// throws an exception.
 class EndUsesLater {
  public:
   explicit EndUsesLater(const Command &command) : command_(command) {}
@@ -27,7 +27,8 @@ class EndUsesLater {
 thread_local HostWrites host_writes;
 thread_local std::optional<Accesses> accesses_of_command;
 
-// Counts down to the command buffer that fails; 0 or less: none will.
+// How many command buffers will get a kernel until one fails, the failing one
+// included.  0 or less: none will fail.
 std::atomic<int64_t> until_failure{0};
 
 }  // namespace
@@ -39,7 +40,8 @@ std::optional<Accesses> &AccessesInFlight() { return accesses_of_command; }
 void FailKernels(int64_t n) { until_failure = n; }
 
 CommandBuffer::~CommandBuffer() {
-  // These commands never ran: nothing committed or awaited the command buffer.
+  // These commands never ran: the command buffer was not committed, or nothing
+  // waited for it.
   for (const Command &command : commands_)
     for (const BufferUse &use : command.uses) EndUse(use);
   queue_->commands_left_ -= commands_.size();
@@ -62,11 +64,11 @@ void CommandBuffer::OpenEncoder(const char *kind) {
         kind, open_encoder_);
   if (coalescing_)
     Fatal(
-        "%s: torch's own encoder is open on this command buffer: %s ran since "
-        "torch::mps::get_command_buffer() gave it away, and torch leaves its "
-        "kernels' encoder open for the next ones.  On a Mac Metal ends the "
-        "program.  Call get_command_buffer() after the last operator, which "
-        "ends that encoder",
+        "%s: torch's own encoder is open on this command buffer: %s ran after "
+        "torch::mps::get_command_buffer() returned it, and torch leaves the "
+        "encoder open for its next kernels.  On a Mac, Metal ends the "
+        "program.  Call get_command_buffer() after the last operator: the call "
+        "ends torch's encoder",
         kind, coalescing_);
   open_encoder_ = kind;
 }
@@ -98,7 +100,8 @@ void CommandBuffer::Commit() {
   if (EnvironmentFlag("MPS_EMULATOR_CHECK_RACES")) {
     known_at_commit_ = UsedBlocks::Known();
     for (const Command &command : commands_) {
-      // Commands after the wait run when another queue signals.
+      // Commands after a wait for an event run only after another queue's
+      // signal, so the host may write to their buffers after the commit.
       if (command.name == "encodeWaitForEvent:value:") break;
       committed_contents_.Take(command.uses);
     }
@@ -194,7 +197,7 @@ void CommandQueue::Run(const CommandBuffer *last,
       buffer->status_ = buffer->fails_ ? CommandBuffer::Status::kError
                                        : CommandBuffer::Status::kCompleted;
       if (buffer->fails_ && buffer->failed_handler_) buffer->failed_handler_();
-      // The handlers inform the program.
+      // From a completed handler, the program knows that these commands ended.
       if (!buffer->completed_handlers_.empty()) used_.NoteKnown();
     }
     // A handler may use the device, so it runs without the execution lock.

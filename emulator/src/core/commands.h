@@ -1,5 +1,5 @@
-// Command buffers and command queues: the device's work, the time at which it
-// runs, and the time at which its results become visible.
+// Command buffers and command queues.  They hold the device's work, run it, and
+// make its results visible to the host.
 #pragma once
 
 #include <atomic>
@@ -21,37 +21,41 @@ namespace mps_emulator {
 
 class CommandQueue;
 
-// For the running command: device memory [begin, end) of its buffers that the
-// host has written since the commit of the command buffer.
+// Returns the memory that the host has written since the commit of the running
+// command's command buffer, as ranges [begin, end) in the device copies of the
+// command's buffers.  Empty unless the order of commands is checked.
 using HostWrites = std::vector<std::pair<const char *, const char *>>;
 const HostWrites &HostWritesInFlight();
 
-// For the running command: what it read and wrote, by addresses of device
-// copies.  A kernel whose races are checked sets it.
+// What the running command has read and written, as addresses in device copies.
+// Only a kernel whose races are checked sets it.
 std::optional<Accesses> &AccessesInFlight();
 
-// One piece of work.
+// A piece of work: a kernel, a blit or a step of an event.
 struct Command {
   std::string name;  // for messages, e.g. "kernel axpy"
   std::vector<BufferUse> uses;
-  // Gets the device addresses of `uses`, in that order.
+  // Runs the command.  `device`: the addresses of the device copies of `uses`,
+  // in the order of `uses`.
   std::function<void(char *const *device)> run;
-  // Members of a JSON object from which a replay repeats the command, see
-  // core/record.h.  Empty for a command that no replay can repeat.
+  // Returns members of a JSON object from which a replay repeats the command,
+  // see core/record.h.  Null for a command that no replay can repeat.
   std::function<std::string()> describe = {};
-  // The number of the encoder, and the encoders for whose fences it waited.
+  // The number of the command's encoder, and the encoders for whose fences that
+  // encoder has waited.
   uint64_t encoder = 0;
   std::set<uint64_t> after = {};
 };
 
-// MTLCommandBufferErrorTimeout, the code of a failure, and Metal's text for it.
+// The error code and the text with which Metal reports a GPU timeout.  The code
+// is MTLCommandBufferErrorTimeout.
 inline constexpr int kTimeout = 2;
 inline constexpr const char *kTimeoutText =
     "Caused GPU Timeout Error "
     "(00000002:kIOGPUCommandBufferCallbackErrorTimeout)";
 
-// One MTLCommandBuffer.  As on a Mac only status(), and the functions that the
-// queue calls, are thread-safe.
+// One MTLCommandBuffer.  As on a Mac, only one thread at a time may use it.
+// The exceptions are status() and the functions that the queue calls.
 class CommandBuffer : public std::enable_shared_from_this<CommandBuffer> {
  public:
   // MTLCommandBufferStatus
@@ -72,14 +76,15 @@ class CommandBuffer : public std::enable_shared_from_this<CommandBuffer> {
   bool committed() const { return status() >= Status::kCommitted; }
   bool ended() const { return status() >= Status::kCompleted; }
 
-  // An encoder opens or closes.  Two open encoders, or an encoder after the
-  // commit, end the program.  `kind` names the encoder for messages.
+  // Open and close an encoder.  OpenEncoder() ends the program if another
+  // encoder is open, or after the commit.  `kind` names the encoder for
+  // messages.
   void OpenEncoder(const char *kind);
   void CloseEncoder();
 
   void Encode(Command command);
 
-  // A kernel will be encoded, see FailKernels().
+  // Notes that a kernel will be encoded, see FailKernels().
   void NoteKernel();
 
   void Commit();
@@ -87,19 +92,20 @@ class CommandBuffer : public std::enable_shared_from_this<CommandBuffer> {
   // Waits until the commands have run, and publishes their results.
   void Wait();
 
-  // Runs the commands encoded so far.  The caller holds the execution lock.
+  // Runs the commands encoded so far.  The caller must hold the execution lock.
   void Run();
 
-  // torch leaves its kernels' encoder open on its command buffer, until one of
-  // torch's functions ends the encoder.  `kernel`: the last encoded kernel;
-  // nullptr: torch ends the encoder.
+  // torch encodes its kernels with an encoder that stays open on torch's
+  // command buffer, until one of torch's functions ends the encoder.  `kernel`
+  // names the last kernel that torch encoded.  nullptr means that torch ends
+  // the encoder.
   void SetCoalescing(const char *kernel) { coalescing_ = kernel; }
 
-  // commandBufferWithUnretainedReferences made this command buffer.
+  // False for a command buffer of commandBufferWithUnretainedReferences.
   bool retains_references = true;
 
   void AddCompletedHandler(Handler handler);
-  // torch's own handler, called if the device does not complete the commands.
+  // Sets torch's own handler, which is called if the command buffer fails.
   void SetFailedHandler(Handler handler) {
     failed_handler_ = std::move(handler);
   }
@@ -115,8 +121,9 @@ class CommandBuffer : public std::enable_shared_from_this<CommandBuffer> {
   std::atomic<Status> status_{Status::kNotEnqueued};
   const char *open_encoder_ = nullptr;
   const char *coalescing_ = nullptr;
-  // If the order of commands is checked: the host's bytes at the commit, and
-  // what the program knew to have ended.
+  // These have values only if the order of commands is checked: the host's
+  // bytes at the commit, and the uses of which the program knew at the commit
+  // that they had ended.
   HostSnapshot committed_contents_;
   std::optional<UsedBlocks::Order> known_at_commit_;
   std::deque<Command> commands_;
@@ -126,32 +133,38 @@ class CommandBuffer : public std::enable_shared_from_this<CommandBuffer> {
   bool fails_ = false;
 };
 
-// The `n`-th command buffer that gets a kernel from now on, counted from 1,
-// will fail: the device runs neither the kernel nor the later commands.
+// Makes a command buffer fail: the `n`-th one that gets a kernel from now on,
+// counted from 1.  As soon as the kernel is encoded, the device runs no more
+// commands of this command buffer.
 void FailKernels(int64_t n);
 
-// One MTLCommandQueue.  Its committed command buffers run, in their order, when
-// a thread waits for one of them.  A queue never runs by itself.
+// One MTLCommandQueue.  Its committed command buffers run, in the order of
+// their commits, on a thread that waits for one of them.  A queue never runs by
+// itself.
 class CommandQueue {
  public:
   explicit CommandQueue(std::string label_ = {}) : label(std::move(label_)) {}
 
-  // Runs the committed buffers up to `last` (nullptr: all).  Calls their
-  // handlers, or appends them to `handlers` if that is not null.
+  // Runs the committed command buffers up to `last`, or all if `last` is
+  // nullptr.  Calls their completed handlers, or appends the handlers to
+  // `handlers` if that is not nullptr.
   void Run(const CommandBuffer *last = nullptr,
            std::vector<CommandBuffer::Handler> *handlers = nullptr);
 
-  // Makes the results of all commands that ran on this queue visible.
+  // Makes the results of all commands that have run on this queue visible to
+  // the host.
   void Publish();
 
-  // False only if the queue got no command since the last Publish().
+  // Returns false only if the queue got no command since the last Publish().
   bool has_work() const { return has_work_.load(std::memory_order_acquire); }
   void NoteWork() { has_work_.store(true, std::memory_order_release); }
 
-  // A thread that runs commands or works on device copies holds this lock.
+  // A thread must hold this lock while it runs commands or works on device
+  // copies.
   static std::recursive_mutex &execution_lock();
 
-  // The blocks in use.  The execution lock protects them.
+  // The blocks that the queue's commands use.  The execution lock protects
+  // them.
   UsedBlocks &used() { return used_; }
 
   std::string label;
@@ -159,12 +172,14 @@ class CommandQueue {
  private:
   friend class CommandBuffer;
 
-  // Compares a command, which has run, with earlier ones.  `device`: the
-  // addresses of its buffers.
+  // Compares a command that has run with earlier commands, and ends the program
+  // if two of them conflict and nothing orders them.  `device`: the addresses
+  // of the device copies of the command's buffers.
   void CheckOrder(const Command &command, char *const *device);
 
-  // Ends the program if a command of another encoder conflicts with this one on
-  // a buffer that Metal does not track, and no fence orders the two.
+  // Ends the program if an earlier command of another encoder conflicts with
+  // `command` on a buffer that Metal does not track, and no fence orders the
+  // two.
   void CheckFences(const Command &command, const BufferUse &use,
                    const Accesses &accesses);
 
@@ -174,10 +189,10 @@ class CommandQueue {
     std::string command;
   };
   std::map<uint64_t, std::vector<Untracked>>
-      untracked_;     // by buffer; a wait empties the map
+      untracked_;     // by the buffer's id; a wait empties the map
   std::mutex mutex_;  // protects committed_
   std::deque<std::shared_ptr<CommandBuffer>> committed_;  // and not run
-  std::atomic<size_t> commands_left_{0};                  // encoded, not run
+  std::atomic<size_t> commands_left_{0};                  // encoded and not run
   UsedBlocks used_{&label};
   std::atomic<bool> has_work_{false};
 };

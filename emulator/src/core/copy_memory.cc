@@ -14,8 +14,8 @@ namespace mps_emulator {
 
 namespace {
 
-// This zone comes after a copy in guard mode, so that a far access faults as
-// well.  The zone takes address space, but no memory.
+// In guard mode, this zone follows each copy, so that an access far past the
+// end faults as well.  The zone takes addresses, but no memory.
 constexpr size_t kGuardZone = size_t{64} << 20;
 constexpr size_t kSmallestClass = 64;
 
@@ -29,7 +29,7 @@ char *Map(size_t bytes) {
   return memory == MAP_FAILED ? nullptr : static_cast<char *>(memory);
 }
 
-// The present and the recently freed guarded copies, for the handler of faults.
+// The live and the recently freed guarded copies, for PrintFault().
 struct GuardedCopy {
   std::atomic<uintptr_t> begin{0};
   size_t capacity = 0;
@@ -76,14 +76,14 @@ void CopyMemory::PrintFault(const void *address) {
 
 SizeClass SizeClassOf(size_t size) {
   if (size <= kSmallestClass) return {0, kSmallestClass};
-  // 2^exponent < size <= 2^(exponent + 1), in four equal steps
+  // 2^exponent < size <= 2^(exponent + 1); four equal steps divide this range
   unsigned exponent = std::bit_width(size - 1) - 1;
   size_t base = size_t{1} << exponent;
   size_t step = base / 4;
   size_t steps = (size - base + step - 1) / step;
   unsigned first = (exponent - std::bit_width(kSmallestClass) + 1) * 4;
-  // aligned_alloc() takes multiples of 64.  This makes the smallest classes
-  // equal, which does no harm.
+  // aligned_alloc() accepts only multiples of 64.  So some of the smallest
+  // classes have the same capacity, which does no harm.
   return {first + static_cast<unsigned>(steps),
           RoundUp(base + steps * step, kSmallestClass)};
 }
@@ -100,7 +100,8 @@ char *CopyMemory::Allocate(size_t capacity) {
     size_t pages = RoundUp(capacity, kPage);
     char *memory = Map(pages + GuardBytes());
     if (!memory) return nullptr;
-    // If this fails (too many mappings), the copy only lacks its guard.
+    // If this fails because there are too many mappings, only the guard is
+    // missing.
     mprotect(memory + pages, GuardBytes(), PROT_NONE);
     if (!guards_everything_) return memory;
     NoteGuarded(memory + pages - capacity, capacity);
@@ -129,7 +130,7 @@ void CopyMemory::Free(char *memory, size_t capacity) {
     if (guards_everything_) {
       NoteFreed(memory);
       memory -= pages - capacity;
-      // A mapping without memory: a use of the address faults.
+      // The addresses stay mapped without access rights, so a later use faults.
       mmap(memory, pages + GuardBytes(), PROT_NONE,
            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
       freed_.emplace_back(memory, pages + GuardBytes());

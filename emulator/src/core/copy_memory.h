@@ -1,4 +1,4 @@
-// Plain memory for the copies of a block.
+// Allocates and frees the memory of the copies of a block.
 #pragma once
 
 #include <cstddef>
@@ -9,8 +9,9 @@
 
 namespace mps_emulator {
 
-// Capacities come in size classes, four to a doubling, so that a freed copy
-// fits the next request of about the same size.
+// A capacity is one of a series of size classes, with four classes from one
+// power of two to the next.  So a freed copy fits the next request of about the
+// same size.
 struct SizeClass {
   unsigned index;
   size_t capacity;  // bytes
@@ -21,14 +22,15 @@ SizeClass SizeClassOf(size_t size);
 
 inline constexpr unsigned kNumSizeClasses = 160;
 
-// The bytes behind the capacity of a small copy for the device, which belong to
-// the copy too: a kernel that overruns its buffer writes there first.
+// A small device copy has this many more bytes after its capacity.  A kernel
+// that writes past the end of its buffer writes there first.
 inline constexpr size_t kTail = 1024;
 
-// Small copies come from malloc.  A large copy is a mapping of its own, with
-// a page behind it that faults.  A read far past the end of a small copy goes
-// unnoticed.  With MPS_EMULATOR_GUARD=1 every copy ends at a zone of 64 MiB
-// that faults; Linux' limit on mappings then allows about 10,000 live buffers.
+// A small copy comes from malloc: the emulator does not notice a read far past
+// its end.  A large copy is its own mapping, with a page after it at which
+// accesses fault.  With MPS_EMULATOR_GUARD=1, every copy is followed by 64 MiB
+// of addresses at which accesses fault.  Linux' limit on mappings then allows
+// about 10,000 live buffers.
 class CopyMemory {
  public:
   CopyMemory();
@@ -40,21 +42,23 @@ class CopyMemory {
   // copies); nullptr if no memory is left.
   char *Allocate(size_t capacity);
 
-  // The bytes of a copy for the device: the capacity, and the tail if it is
-  // small.
+  // Returns how many bytes a device copy has: the capacity, and kTail if the
+  // copy is small.
   size_t DeviceBytes(size_t capacity) const {
     return IsLarge(capacity) ? capacity : capacity + kTail;
   }
   char *AllocateForDevice(size_t capacity);
 
-  // The same for the device on pages that no other copy has.
+  // Like AllocateForDevice(), on pages that no other copy uses.
   char *AllocatePages(size_t capacity);
 
-  // A guarded copy's address stays unused for the next kMostFreed calls.
+  // Frees a copy.  A guarded copy's address stays unused for the next
+  // kMostFreed calls.
   void Free(char *memory, size_t capacity);
 
-  // For a signal handler: prints the mistake if `address` is in a freed copy,
-  // or in the zone behind a copy.  Takes no lock.
+  // Prints the program's mistake if `address` is in a freed guarded copy, or in
+  // the zone after a guarded copy.  Takes no lock, so a signal handler may call
+  // the function.
   static void PrintFault(const void *address);
 
  private:
@@ -64,13 +68,14 @@ class CopyMemory {
     return guards_everything_ || capacity >= kLargeBytes;
   }
 
-  // The bytes behind a large copy that fault.
+  // Returns how many bytes after a large copy fault.
   size_t GuardBytes() const;
 
   static constexpr size_t kMostFreed = 4096;
 
   bool guards_everything_;
-  std::deque<std::pair<char *, size_t>> freed_;  // guarded ones, still mapped
+  // The freed guarded copies whose addresses are still mapped.
+  std::deque<std::pair<char *, size_t>> freed_;
 };
 
 }  // namespace mps_emulator

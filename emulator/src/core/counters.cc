@@ -8,7 +8,7 @@ std::atomic<uint64_t> counters[kNumCounters];
 
 }  // namespace mps_emulator
 
-// For the Python package: writes at most `count` values to `values`; returns
+// Writes at most `count` values to `values`, in the order of Counter; returns
 // the number of counters.
 MPS_EMULATOR_EXPORT unsigned mps_emulator_counters(uint64_t *values,
                                                    unsigned count) {

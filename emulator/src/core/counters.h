@@ -1,5 +1,6 @@
-// Counts of the emulated device's work, for tests that hold an operation to a
-// budget.  mps_emulator/_counters.py has the same order, and more words.
+// Counts the emulated device's work.  Tests compare the counts with an
+// operation's budget.  mps_emulator/_counters.py has the counters in the same
+// order, and describes them at more length.
 #pragma once
 
 #include <atomic>
@@ -10,13 +11,13 @@ namespace mps_emulator {
 enum Counter : unsigned {
   kDispatches,         // Metal compute dispatches executed
   kWaitsWithWork,      // waits for a stream that found work in flight
-  kHostToDeviceBytes,  // bytes that torch operators copied
+  kHostToDeviceBytes,  // bytes that torch's copies moved
   kDeviceToHostBytes,
   kOperators,         // aten operators that ran on the host CPU instead
   kSyncsWithGil,      // calls of dispatch_sync by a thread that held the GIL
-  kOperatorBytes,     // bytes of the tensors that torch operators took, made
-  kUpkeep,            // nanoseconds for the second copies of buffers
-  kAutoreleaseLeaks,  // objects autoreleased where there is no pool
+  kOperatorBytes,     // bytes of the operators' arguments and results
+  kUpkeep,            // nanoseconds to keep host copies up to date
+  kAutoreleaseLeaks,  // objects autoreleased without a pool
   kNumCounters
 };
 

@@ -1,4 +1,4 @@
-// Memory [begin, end) of a buffer's device copy.
+// The addresses [begin, end) of a buffer's device copy.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// Switches that the environment sets.
+// Reads environment variables.
 #pragma once
 
 #include <cstdlib>
@@ -6,13 +6,13 @@
 
 namespace mps_emulator {
 
-// The value of a variable, "" if it is not set.
+// Returns the value of a variable, or "" if the variable is not set.
 inline std::string Environment(const char *name) {
   const char *value = getenv(name);
   return value ? value : "";
 }
 
-// True if the variable is set, and neither empty nor 0.
+// Returns true if the variable is set, and neither empty nor 0.
 inline bool EnvironmentFlag(const char *name) {
   std::string value = Environment(name);
   return !value.empty() && value != "0";

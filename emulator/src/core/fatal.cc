@@ -41,7 +41,7 @@ void Fatal(const char *format, ...) {
 
   if (FatalHandler handler = fatal_handler.load()) handler(message);
 
-  // stdout first, because the program printed its text before.
+  // The program wrote to stdout before the mistake, so this text comes first.
   fflush(stdout);
   fprintf(stderr, "mps emulator: fatal: %s\n", message);
   fflush(stderr);

@@ -7,8 +7,8 @@
 namespace mps_emulator {
 
 // Prints one line, "mps emulator: fatal: <message>", to stderr and ends the
-// process with abort().  The message names the mistake and the remedy, and the
-// effect on a Mac where the effect is not obvious.
+// process with abort().  The message names the mistake and the remedy.  If the
+// effect on a Mac is not obvious, the message names it too.
 [[noreturn]] void Fatal(const char *format, ...)
     __attribute__((format(printf, 1, 2)));
 
@@ -20,14 +20,13 @@ std::string Text(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void PrintFatalInHandler(const char *format, ...)
     __attribute__((format(printf, 1, 2)));
 
-// Fatal() calls the handler with the message, without prefix and newline, and
-// prints after the handler's return.  The handler may throw a C++ exception if
-// the caller of Fatal() allows exceptions: destructors and running commands do
-// not.
+// Fatal() calls the handler before it prints.  `message` has neither the prefix
+// nor a newline.  The handler may throw a C++ exception, but not if a
+// destructor or a running command called Fatal(): no exception may leave these.
 using FatalHandler = void (*)(const char *message);
 
-// Installs `handler` (nullptr: none) for the whole process; returns the
-// previous handler.
+// Installs `handler` for the whole process, or none if it is nullptr.  Returns
+// the previous handler.
 FatalHandler SetFatalHandler(FatalHandler handler);
 
 }  // namespace mps_emulator

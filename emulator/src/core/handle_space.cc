@@ -12,8 +12,8 @@
 namespace mps_emulator {
 
 HandleSpace::HandleSpace() {
-  // A terabyte for each region, or less if the system does not allow so much
-  // address space.  The space never has memory.
+  // Reserves a terabyte for each region, or less if the system allows less
+  // address space.  No memory is ever allocated for these addresses.
   for (region_shift_ = 40; region_shift_ > kMaxShift; --region_shift_) {
     size_ = size_t{kNumRegions} << region_shift_;
     void *base = mmap(nullptr, size_, PROT_NONE,

@@ -1,4 +1,4 @@
-// The reservation of addresses that serve as buffer handles.
+// Reserves the addresses that serve as buffer handles.
 #pragma once
 
 #include <cstddef>
@@ -9,15 +9,16 @@ namespace mps_emulator {
 
 struct Buffer;
 
-// Handles are addresses in one big mapping without access rights: they cost no
-// memory, and a read or write through a handle faults.  The mapping has a
-// region for each power of two; a region is an array of slots of that size.  So
-// arithmetic alone gives the buffer of an address, at its begin or inside,
-// without a lock and in a signal handler.
+// Handles are addresses in one big mapping without access rights.  So handles
+// need no memory, and a read or write at a handle faults.  For each power of
+// two, the mapping has a region, which is an array of slots of that size.  So
+// arithmetic alone finds the buffer to which an address belongs.  The search
+// needs no lock, and works in a signal handler.
 //
-// A slot is larger than its buffer, so that the address one past the buffer's
-// end belongs to the slot.  Freed slots are reused late, in the order of their
-// release, so that messages can name the freed buffer of a stale handle.
+// A slot is larger than its buffer, so the address one past the buffer's end
+// also belongs to the slot.  A freed slot is reused late: a message can still
+// name the freed buffer of a stale handle.  Slots are reused in the order of
+// their release.
 class HandleSpace {
  public:
   static constexpr unsigned kMinShift = 8;   // smallest slot: 256 bytes
@@ -26,8 +27,9 @@ class HandleSpace {
   // Reserves the addresses; ends the program if that fails.
   HandleSpace();
 
-  // Returns a buffer record whose handle has room for `size` bytes; nullptr if
-  // no slot is left.  The record keeps the fields of its former use.
+  // Returns a buffer record whose slot has room for `size` bytes; nullptr if no
+  // slot is left.  The record's other fields keep their values of the former
+  // use.
   Buffer *Take(size_t size);
 
   // Gives back the slot of `buffer`, for a later reuse.
@@ -41,14 +43,15 @@ class HandleSpace {
   Buffer *Find(const void *address) const;
 
  private:
-  // Records are in chunks, which never move.
+  // Records are allocated in chunks.  A chunk never moves.
   static constexpr unsigned kChunkShift = 12;
   static constexpr size_t kMaxChunks = 4096;
-  static constexpr size_t kQuarantine = 4096;  // freed slots kept unused
+  // At most this many freed slots stay unused while the region has new slots.
+  static constexpr size_t kQuarantine = 4096;
   static constexpr unsigned kNumRegions = kMaxShift - kMinShift + 1;
 
   struct Region {
-    size_t num_slots = 0;  // the room of the region
+    size_t num_slots = 0;  // how many slots the region has room for
     size_t num_taken = 0;  // slots ever taken: 0 .. num_taken - 1
     std::deque<Buffer *> freed;
     Buffer *chunks[kMaxChunks] = {};

@@ -1,4 +1,4 @@
-// The message for a CPU that dereferences a buffer handle.
+// Prints a message if the host dereferences a buffer handle.
 #include <signal.h>
 
 #include "core/blocks.h"
@@ -26,7 +26,7 @@ void OnSegmentationFault(int, siginfo_t *info, void *) {
         address);
   else
     CopyMemory::PrintFault(address);
-  // After the return the instruction faults again, under the former action.
+  // After the return, the instruction faults again, and the former action runs.
   sigaction(SIGSEGV, &former_action, nullptr);
 }
 

@@ -10,10 +10,10 @@
 
 namespace mps_emulator {
 
-// Two lower-case digits for each byte.
+// Returns two lower-case hexadecimal digits for each byte.
 std::string Hexadecimal(std::string_view bytes);
 
-// A value, made of a text, a number or a bool.
+// A JSON value, constructed from a text, a number or a bool.
 class Json {
  public:
   Json(const std::string &text);
@@ -21,7 +21,7 @@ class Json {
   Json(bool value) : text_(value ? "true" : "false") {}
   Json(std::integral auto number) : text_(std::to_string(number)) {}
 
-  // A value that is written already.
+  // Returns a value whose JSON is `text`.
   static Json Written(std::string text);
 
   const std::string &text() const { return text_; }
@@ -32,7 +32,7 @@ class Json {
   std::string text_;
 };
 
-// The members of an object, "name":value,...
+// Returns the members of a JSON object as text: "name":value,...
 using JsonMembers = std::initializer_list<std::pair<std::string, Json>>;
 std::string Members(JsonMembers members);
 
@@ -40,7 +40,8 @@ inline Json Object(JsonMembers members) {
   return Json::Written("{" + Members(members) + "}");
 }
 
-// `to_json` makes a Json, or the argument of its constructor, of an item.
+// Returns a JSON list.  `to_json` maps an item to a Json, or to an argument of
+// Json's constructor.
 template <typename Range, typename ToJson = std::identity>
 Json List(const Range &range, ToJson to_json = {}) {
   std::string ans = "[";

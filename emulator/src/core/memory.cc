@@ -14,13 +14,13 @@ std::atomic<uintptr_t> handles_size{0};
 
 namespace {
 
-// The step, in bytes, of comparisons of host and published copies.
+// Copies are compared in steps of this many bytes.
 constexpr size_t kCompareStep = 4096;
 
 }  // namespace
 
-// The CPU must not write to a buffer while work on a former owner of its block
-// is in flight.
+// Ends the program if the CPU has written to a buffer while work that uses a
+// former buffer of its block is in flight.
 void Memory::CheckNoHostWrites(const Block *block) const {
   if (!block->published) return;
   size_t size = std::min(block->host_size, block->former_owner_size);
@@ -34,20 +34,23 @@ void Memory::CheckNoHostWrites(const Block *block) const {
       block->owner_id, block->former_owner_id, block->former_owner_size);
 }
 
-// Returns a free block of the size class, or a new one.  Like a caching
-// allocator the function prefers the youngest free block, whose memory is warm.
+// Returns a free block of the size class, or a new one.  As a caching allocator
+// does, the function prefers the block that was freed last, because its memory
+// is most likely in the CPU's cache.
 Block *Memory::TakeBlock(size_t size, Origin origin) {
   SizeClass size_class = SizeClassOf(size + kMinRedzone);
   int stream = origin == Origin::kTorch ? CurrentStream() : 0;
   if (copies_.guards_everything()) {
-    // A guarded copy ends exactly at its buffer's end, so no other buffer fits.
+    // A guarded copy ends exactly at its buffer's end, so it fits no other
+    // buffer.
     ReleaseCached();
     size_class.capacity = (size + 15) / 16 * 16;
   } else {
     std::vector<Block *> &free =
         free_[static_cast<int>(origin)][size_class.index][stream];
-    // No work in flight may use the memory of a new buffer of the MTLDevice. In
-    // a program that waits most blocks are idle, so a few tries are enough.
+    // A new buffer of the MTLDevice must not get memory that work in flight
+    // uses.  In a program that waits, most blocks are idle, so a few tries are
+    // enough.
     constexpr size_t kTries = 8;
     for (size_t i = 0; i < std::min(kTries, free.size()); ++i) {
       Block *&candidate = free[free.size() - 1 - i];
@@ -76,7 +79,7 @@ void Memory::Destroy(Block *block) {
   delete block;
 }
 
-// Destroys unused blocks.
+// Destroys the blocks that no work in flight uses.
 void Memory::Destroy(std::vector<Block *> *blocks) {
   auto keep = std::partition(blocks->begin(), blocks->end(),
                              [](Block *block) { return block->InFlight(); });
@@ -90,7 +93,8 @@ void Memory::ReleaseCached() {
       for (auto &of_stream : of_class) Destroy(&of_stream);
 }
 
-// Returns a new buffer for `block`; without a free handle destroys the block.
+// Returns a new buffer that owns `block`.  If no handle is free, destroys the
+// block and returns nullptr.
 Buffer *Memory::Own(Block *block, size_t size) {
   Buffer *buffer = handles.Take(size);
   if (!buffer) {
@@ -131,8 +135,8 @@ void Memory::Free(Buffer *buffer) {
     if (block->FormerOwnerInFlight()) {
       CheckNoHostWrites(block);
     } else if (block->owners_pending) {
-      // The CPU's writes so far count for the waiting commands.  Writes through
-      // the next buffer on this block do not.
+      // The waiting commands must see what the CPU has written so far, but not
+      // what the CPU will write through the next buffer of this block.
       BeginBatch();
       Begin(block, buffer->id, buffer->size, false);
     }
@@ -147,7 +151,7 @@ void Memory::Free(Buffer *buffer) {
   buffer->label = nullptr;
   handles.GiveBack(buffer);
   if (copies_.guards_everything() && !block->InFlight()) {
-    // A later use of the contents faults.
+    // A later use of [buffer contents] faults.
     Destroy(block);
     return;
   }
@@ -198,15 +202,16 @@ char *Memory::Expose(Buffer *buffer) {
   return block->host;
 }
 
-// Copies bytes that the CPU wrote since host and device last agreed to the
-// device copy.
+// Copies to the device copy what the CPU has written: the bytes that differ
+// between the host copy and the published copy.
 void Memory::EnterHostWrites(Block *block) {
   size_t size = std::min(block->host_size, block->device_size);
   for (size_t begin = 0; begin < size; begin += kCompareStep) {
     size_t step = std::min(kCompareStep, size - begin);
     char *published = block->published + begin;
     if (!memcmp(block->host + begin, published, step)) continue;
-    // Reads each byte once, because another thread may be writing other bytes.
+    // Reads each byte once, because another thread may be writing to the host
+    // copy.
     char host[kCompareStep];
     memcpy(host, block->host + begin, step);
     char *device = block->device + begin;
@@ -217,8 +222,9 @@ void Memory::EnterHostWrites(Block *block) {
   }
 }
 
-// Copies words that commands wrote since host and device last agreed to the
-// host copy, and changes no other bytes: the CPU may be writing there.
+// Copies to the host copy what commands have written: the words that differ
+// between the device copy and the published copy.  Changes no other bytes of
+// the host copy, because the CPU may be writing there.
 void Memory::EnterDeviceWrites(Block *block) {
   size_t size = std::min(block->host_size, block->device_size);
   for (size_t begin = 0; begin < size; begin += kCompareStep) {
@@ -245,7 +251,7 @@ char *Memory::Begin(Block *block, uint64_t buffer_id, size_t size,
                     bool overwrites_all) {
   if (!block->device) block->device = MakeCopy(block, /*for_device=*/true);
   if (buffer_id > block->device_user) {
-    // The first command of this buffer.
+    // This command is the first one of the buffer.
     bool exposed = block->host_user == buffer_id;
     if (exposed && block->FormerOwnerInFlight()) CheckNoHostWrites(block);
     block->device_user = buffer_id;

@@ -1,36 +1,36 @@
 // Device memory: buffers, their handles, and the separate copies for the host
 // and for commands.  README.md describes the memory model.
 //
-// - Buffer: one allocation.  Its *handle* is the value of torch's
-//   storage().data() and of an id<MTLBuffer>: an address in a reservation
-//   without access rights.  A use of the handle as host memory faults at once
+// - Buffer: one allocation.  Its *handle* is an address in a range of reserved
+//   addresses without access rights (core/handle_space.h).  The handle is the
+//   value of torch's storage().data() and of the id<MTLBuffer>.  If the host
+//   reads or writes memory at the handle, the access faults at once
 //   (core/host_fault.cc).  With MPS_EMULATOR_POINTERS=addresses,
-//   storage().data() is [buffer contents] instead, as a later torch may have
-//   it.
-// - Block: the memory behind a buffer.  The next allocation of the size class
-//   on the same stream gets a freed block at once, even while commands that use
-//   the block wait to run.  If such a command belongs to the block's former
-//   buffer, it sees the CPU's writes to the new buffer: the write-after-read
-//   hazard of a Mac.
+//   storage().data() is [buffer contents] instead, as it may be in a later
+//   torch.
+// - Block: the memory of a buffer.  A freed block goes at once to the next
+//   allocation of its size class on the same stream, even while commands that
+//   use the block wait to run.  Such a command belongs to the block's former
+//   buffer, but the command sees what the CPU writes to the new buffer.  A Mac
+//   has the same write-after-read hazard.
 //
-// A block has up to three copies.  Each is made at its first use:
+// A block has up to three copies of its contents.  Each copy is allocated at
+// its first use:
 //
 //   device     for commands
 //   host       for the CPU: [buffer contents]
-//   published  the host copy at the time when host and device last agreed
+//   published  for each byte, the last value that host and device had in common
 //
 // Bytes move at two times only:
 //
-//   a command that uses the buffer starts   The CPU's writes (bytes that differ
-//                                           between host and published) enter
-//                                           the device copy.
-//   a wait returns                          The commands' writes (words that
-//                                           differ between device and
-//                                           published) enter host and
-//                                           published.
+//   a command that uses   The bytes that differ between host and published,
+//   the buffer starts     which the CPU has written, are copied to device.
+//   a wait returns        The words that differ between device and published,
+//                         which commands have written, are copied to host.
 //
-// So the CPU and commands may write different bytes of one buffer.  A tensor
-// that only aten operators use costs one copy and no comparison.
+// So the CPU and commands may write different bytes of one buffer between two
+// waits.  A tensor that only aten operators use has only the device copy, and
+// is never compared.
 #pragma once
 
 #include <atomic>
@@ -49,16 +49,16 @@ inline constexpr unsigned char kPoison = 0xC7;
 
 struct Block;
 
-// The origin of a buffer's memory.  torch's caching allocator recycles blocks
-// at once.  A buffer from the MTLDevice has new memory, which returns only when
-// no command uses it.
+// Who asked for a buffer.  kTorch: torch's caching allocator, which reuses a
+// freed block at once.  kDevice: a program, from the MTLDevice.  A freed block
+// of kDevice is reused only when no work in flight uses the block.
 enum class Origin { kTorch, kDevice };
 
 struct Buffer {
   char *handle = nullptr;
-  size_t size = 0;  // bytes asked for
+  size_t size = 0;  // in bytes, as requested
   Origin origin = Origin::kTorch;
-  // Counts from 1 over all allocations: a younger buffer has a larger id.
+  // All allocations are numbered from 1: a later buffer has a larger id.
   uint64_t id = 0;
   std::atomic<int32_t> references{0};  // 0: freed, or never used
   Block *block = nullptr;              // nullptr once freed
@@ -67,8 +67,8 @@ struct Buffer {
   bool untracked = false;              // MTLResourceHazardTrackingModeUntracked
 };
 
-// Returns a buffer of `size` > 0 bytes with one reference; nullptr if the
-// machine has no memory left.
+// Returns a buffer of `size` > 0 bytes with one reference; nullptr if no
+// memory, or no handle, is left.
 Buffer *AllocateBuffer(size_t size, Origin origin);
 
 void RetainBuffer(Buffer *buffer);
@@ -76,56 +76,59 @@ void RetainBuffer(Buffer *buffer);
 // Drops one reference; the last one frees the buffer.  Thread-safe.
 void ReleaseBuffer(Buffer *buffer);
 
-// The reservation of handles; 0 and 0 until the first buffer.
+// The address range of all handles; both are 0 before the first buffer.
 extern std::atomic<uintptr_t> handles_begin;
 extern std::atomic<uintptr_t> handles_size;
 
-// True if `address` lies in the reservation of handles.
+// Returns whether `address` is in the address range of all handles.
 inline bool IsHandleAddress(const void *address) {
   return reinterpret_cast<uintptr_t>(address) -
              handles_begin.load(std::memory_order_relaxed) <
          handles_size.load(std::memory_order_relaxed);
 }
 
-// The buffer, live or freed, whose handle range contains `address`; nullptr if
-// there was none.  Takes no lock; a signal handler may call it.
+// Returns the buffer, live or freed, in whose range of handle addresses
+// `address` is; nullptr if there was none.  Takes no lock, so a signal handler
+// may call the function.
 Buffer *FindBuffer(const void *address);
 
-// The live buffer whose handle is exactly `handle`, or nullptr.
+// Returns the live buffer whose handle is exactly `handle`, or nullptr.
 Buffer *FindLiveBuffer(const void *handle);
 
-// FindLiveBuffer() that ends the program with a message if `handle` is freed,
-// interior or no handle.  `what` names the operation, e.g. "-[MTLBuffer
-// contents]".
+// Like FindLiveBuffer(), but ends the program with a message if the buffer is
+// freed, if `handle` is an address inside a buffer, or if `handle` belongs to
+// no buffer.  `what` names the operation, e.g. "-[MTLBuffer contents]".
 Buffer *RequireLiveBuffer(const void *handle, const char *what);
 
-// Whether torch's data pointers are host addresses, by MPS_EMULATOR_POINTERS:
-// "buffers", the default; "addresses"; "unfindable", addresses where torch's
-// header has no way from an address to the buffer.
+// Returns whether torch's data pointers are host addresses.  The environment
+// variable MPS_EMULATOR_POINTERS decides: "addresses" and "unfindable" mean
+// yes, "buffers", the default, means no.  "unfindable" emulates a torch whose
+// header cannot find the buffer of an address.
 bool PointersAreAddresses();
 
-// The data pointer of a storage with this buffer: the handle, or the address of
-// the host copy.
+// Returns the data pointer of a storage in this buffer: the handle or, if
+// PointersAreAddresses(), the address of the host copy.
 char *DataPointer(Buffer *buffer);
 
-// The live buffer whose data pointer is exactly `pointer`, or nullptr.
+// Returns the live buffer whose data pointer is exactly `pointer`, or nullptr.
 Buffer *FindByPointer(const void *pointer);
 
-// FindByPointer() that ends the program with a message if there is none.
+// Like FindByPointer(), but ends the program with a message if there is no such
+// buffer.  `what` names the operation.
 Buffer *RequireByPointer(const void *pointer, const char *what);
 
-// The host copy of a live buffer, at the same address for the buffer's
-// lifetime.
+// Returns the host copy of a live buffer.  The address stays the same for the
+// buffer's lifetime.
 char *HostContents(Buffer *buffer);
 
 // ---- For the command queue (core/commands.h) and the torch operators.
 
-// The whole of a buffer.
+// All bytes of a buffer.
 inline constexpr ByteRange kAllBytes = {0, SIZE_MAX};
 
-// One use of a buffer by a command.  The use refers to the block: if the buffer
-// is freed before the command runs, the command still uses the block, which may
-// then belong to another buffer.
+// A buffer that a command uses.  The use refers to the buffer's block: even if
+// the buffer is freed before the command runs, the command uses that block.
+// The block may then belong to another buffer.
 struct BufferUse {
   Block *block = nullptr;
   uint64_t buffer_id = 0;
@@ -136,38 +139,40 @@ struct BufferUse {
   ByteRange bytes = kAllBytes;
 };
 
-// Announces a command that waits to run.  Each announced use must end with
-// EndUse().
+// Notes that a command, which has not run, will use `buffer`.  The caller must
+// end each announced use with EndUse().
 BufferUse AnnounceUse(Buffer *buffer, bool writes, ByteRange bytes = kAllBytes);
 
-// All bytes that a command with this use may access.
+// Returns all bytes that a command with this use may access.
 Accesses AccessesOf(const BufferUse &use);
 
-// Announces another command with the buffer of `use`, which may be freed by
-// now.
+// Announces that another command will use the buffer of `use`.  That buffer may
+// be freed by now.
 BufferUse AnnounceUse(const BufferUse &use, bool writes);
 
-// The command has run, or will never run.
+// Ends an announced use: its command has run, or will never run.
 void EndUse(const BufferUse &use);
 
 // Ends the program if a command wrote past the end of the buffer.  `what`
 // names the command.
 void CheckRedzone(const BufferUse &use, const char *what);
 
-// Whether a command's buffer has not been freed since the command was encoded.
+// Returns whether the buffer of a command has not been freed since the command
+// was encoded.
 bool IsAlive(const BufferUse &use);
 
-// Whether the emulator checks the program's order of commands: the value of the
-// environment variable MPS_EMULATOR_CHECK_RACES at the last BeginBatch().
+// Returns whether the emulator checks the program's order of commands: the
+// value of the environment variable MPS_EMULATOR_CHECK_RACES at the last
+// UsedBlocks::BeginBatch().
 bool ChecksCommands();
 
-// The host copies of buffers at one time.  A later comparison gives the bytes
-// that the host has written.
+// Keeps the contents that the host copies of buffers had at one time.  Writes()
+// compares these with the present contents.
 class HostSnapshot {
  public:
   void Take(const std::vector<BufferUse> &uses);
 
-  // Bytes [begin, end) of a buffer that the host has written since.
+  // Bytes [begin, end) of a buffer that the host has written since Take().
   struct Write {
     uint64_t buffer_id;
     size_t begin;
@@ -183,61 +188,66 @@ class HostSnapshot {
   std::vector<Contents> contents_;
 };
 
-// The blocks that a command queue's commands used since its last wait.
+// The blocks that the commands of one command queue have used since the queue's
+// last wait.
 class UsedBlocks {
  public:
   // `label`: the label of the queue, for messages.
   explicit UsedBlocks(const std::string *label) : label_(label) {}
 
-  // The next commands run as one batch: the host's writes enter a block's
-  // device copy once, at the block's first use in the batch.
+  // Begins a batch of commands.  The host's writes to a block are copied to the
+  // device copy once in a batch, at the batch's first use of the block.
   static void BeginBatch();
 
-  // Updates the device copy of a buffer before a command that uses it; returns
-  // the copy's address.  `overwrites_all`: the command writes every byte before
-  // it reads any, so fresh memory needs no poison.
+  // Prepares the device copy of a buffer for a command that is about to run;
+  // returns the copy's address.  `overwrites_all`: the command writes every
+  // byte before it reads any byte, so new memory needs no poison.
   char *Begin(const BufferUse &use, bool overwrites_all = false);
 
-  // The same for work that runs at once, without an announcement and EndUse().
+  // Like Begin(), for work that runs at once: no AnnounceUse() and no EndUse().
   char *UseNow(Buffer *buffer, bool writes, bool overwrites_all = false,
                ByteRange bytes = kAllBytes);
 
-  // Names the next command for messages.
+  // Sets the name of the next command, for messages.
   void SetCommand(const char *name) { command_ = name; }
 
-  // A command has run.  If the order of commands is checked, ends the program
-  // if another queue's command conflicts with this one, and nothing orders the
-  // two.  A conflict shows only when both have run: before, nobody knows which
-  // bytes a kernel uses.
+  // Notes what a command that has run did with a buffer.  If the order of
+  // commands is checked, ends the program if an earlier command of another
+  // queue conflicts with this command and nothing orders the two.  Only after
+  // both commands have run does the emulator know which bytes a kernel used.
   void NoteAccesses(const BufferUse &use, Accesses accesses);
 
-  // Commands that have ended: by the numbers of queues, how many uses of each.
+  // A set of uses that have ended.  The key is the number of a queue.  The
+  // value says how many uses of the queue have ended, counted from the queue's
+  // first.
   using Order = std::map<uint64_t, uint64_t>;
 
-  // What has ended when this queue's commands so far have ended.
+  // Returns the uses that will have ended when this queue's commands so far
+  // have ended.
   Order Done() const;
-  // The later commands of this queue run behind these: a wait for an MTLEvent,
-  // or what the program knew at the commit.
+  // Notes that later commands of this queue run after the uses in `ended`.  The
+  // queue waits for an MTLEvent, or the program knew at the commit that these
+  // uses had ended.
   void OrderAfter(const Order &ended);
 
-  // The program knows that this queue's commands so far have ended.
+  // Notes that the program knows: this queue's commands so far have ended.
   void NoteKnown();
-  // All that the program knows to have ended.
+  // Returns all uses of which the program knows that they have ended.
   static Order Known();
 
-  // A command buffer was committed; such a command buffer has run.
+  // Count the command buffers that are committed and have not run.
   static void NoteCommit();
   static void NoteRun();
 
-  // A wait returns: makes the results of commands visible to the host.  Ends
-  // the program if the host wrote to a recycled block while a command on its
-  // former buffer was in flight.
+  // Called when a wait returns: makes the results of commands visible to the
+  // host.  Ends the program if the host wrote to a recycled block while a
+  // command of the block's former buffer was in flight.
   void Publish();
 
  private:
   void NoteUse(const BufferUse &use);
 
-  // Numbers count from 1 over all queues.
+  // Queues are numbered from 1.
   const uint64_t number_ = [] {
     static std::atomic<uint64_t> last{0};
     return ++last;
@@ -245,7 +255,7 @@ class UsedBlocks {
   std::vector<Block *> blocks_;
   const std::string *label_;
   const char *command_ = "a command";
-  uint64_t done_ = 0;  // counts uses
+  uint64_t done_ = 0;  // the number of this queue's uses so far
   Order ordered_after_;
 };
 
@@ -259,7 +269,7 @@ struct MemoryStatistics {
 MemoryStatistics GetMemoryStatistics();
 void ResetPeakMemory();
 
-// Returns cached blocks that no command uses to the system.
+// Gives the cached blocks that no command uses back to the system.
 void ReleaseCachedBlocks();
 
 }  // namespace mps_emulator

@@ -25,10 +25,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The step, in bytes, in which contents are compared and stored.
+// Contents are compared and stored in steps of this many bytes.
 constexpr size_t kStep = 4096;
 
-// Raised if a write to the folder fails.
+// Thrown if a write to the folder fails.
 struct Failure {
   std::string message;
 };
@@ -84,7 +84,8 @@ class Recording {
   }
 
   void After(const Command &command, char *const *device) {
-    // A command that no replay can repeat counts as a change from outside.
+    // If no replay can repeat the command, its results count as changes by
+    // another writer: the next command stores them.
     if (command.describe)
       line_ += "," + Members({{"after", Changes(command, device, true)}});
     commands_.push_back(Json::Written(line_ + "}"));
@@ -119,8 +120,10 @@ class Recording {
   }
 
  private:
-  // The differences of the device copies from the recorded contents, as a JSON
-  // list of [buffer, offset, size, place in contents.bin].  Records them.
+  // Compares the device copies of the command's buffers with the recorded
+  // contents, and updates the recorded contents.  Returns the differences as a
+  // JSON list of [buffer's id, offset, size, offset in contents.bin], in bytes.
+  // `written_only`: compares only buffers that the command writes.
   Json Changes(const Command &command, char *const *device, bool written_only) {
     std::vector<std::array<uint64_t, 4>> changes;
     for (size_t i = 0; i != command.uses.size(); ++i) {
@@ -142,7 +145,9 @@ class Recording {
     return List(changes, [](const auto &change) { return List(change); });
   }
 
-  // The first step from `begin` on in which the two differ, or agree.
+  // Returns the offset of the first step from `begin` on that differs between
+  // the two (if `differing`), or that is equal in both; without such a step,
+  // the size.
   static size_t Next(const std::vector<char> &expected, const char *device,
                      size_t begin, bool differing) {
     size_t size = expected.size();
@@ -157,20 +162,20 @@ class Recording {
   const fs::path folder_;
   std::unique_ptr<File> contents_;
   std::vector<Json> commands_;
-  std::string line_;  // the line of the running command
+  std::string line_;  // the JSON text of the running command
   std::map<std::pair<std::string, std::string>, size_t> numbers_;
   std::vector<Json> programs_;
-  // The recorded contents of each buffer.
+  // The recorded contents of each buffer, by its id.
   std::map<uint64_t, std::vector<char>> expected_;
 };
 
 std::mutex mutex;
-// The mutex protects these.  `failure` is the first error; the recorder stops
-// there.
+// The mutex protects these.  `failure` is the first error.  After an error,
+// nothing more is recorded.
 std::unique_ptr<Recording> current;
 std::string failure;
 
-// Calls `work` with the recording, unless there is none or a write has failed.
+// If there is a recording and no write has failed, calls `work` with it.
 template <typename Work>
 void WithRecording(Work work) {
   std::lock_guard<std::mutex> lock(mutex);
@@ -185,7 +190,8 @@ void WithRecording(Work work) {
 }  // namespace
 
 void RecordBefore(const Command &command, char *const *device) {
-  // Without the lock, because the description of a command records its program.
+  // Called without the lock, because describe() calls RecordProgram(), which
+  // takes the lock.
   std::string description =
       command.describe ? command.describe() : Members({{"kind", "other"}});
   WithRecording([&](Recording *recording) {
@@ -207,11 +213,11 @@ size_t RecordProgram(const std::string &text, const std::string &members) {
 
 }  // namespace mps_emulator
 
-// Begins a recording.  Returns nullptr, or the reason of a failure, which the
-// caller frees.
+// Begins a recording.  Returns nullptr, or the reason of a failure as a text
+// that the caller must free.
 MPS_EMULATOR_EXPORT char *mps_emulator_start_record(const char *folder) {
   using namespace mps_emulator;
-  // Commands that were encoded before run before.
+  // Commands that were encoded before the recording run now.
   {
     OperatorScope scope("the begin of a recording");
   }
@@ -227,9 +233,9 @@ MPS_EMULATOR_EXPORT char *mps_emulator_start_record(const char *folder) {
   return nullptr;
 }
 
-// Ends the recording after all commands on torch's stream have run, and writes
-// the manifest.  Returns nullptr, or the reason why the recording is
-// incomplete.
+// Runs all commands of torch's stream, ends the recording and writes the
+// manifest.  Returns nullptr, or the reason why the recording is incomplete, as
+// a text that the caller must free.
 MPS_EMULATOR_EXPORT char *mps_emulator_stop_record() {
   using namespace mps_emulator;
   OperatorScope scope("the end of a recording");

@@ -1,10 +1,11 @@
-// Recordings: the work of a program on the device, in a folder from which a
-// replay repeats it.  mps_emulator/replay/README.md describes the folder.
+// Records a program's work on the device in a folder.  A replay repeats the
+// work.  mps_emulator/replay/README.md describes the folder.
 //
-// The recorder watches only commands, and knows the contents that the recorded
-// commands alone would leave in a buffer.  When the next command uses the
-// buffer, the recorder compares, and stores the changes by other writers:
-// torch's operators, the CPU, an encoded copy.
+// The recorder sees only commands.  For each buffer, it keeps the contents that
+// the recorded commands alone would leave there.  When the next command uses
+// the buffer, the recorder compares the buffer with these contents, and stores
+// the differences.  The differences come from other writers: torch's operators,
+// the CPU, or a copy that torch has encoded.
 #pragma once
 
 #include <atomic>
@@ -18,13 +19,14 @@ extern std::atomic<bool> recording;
 
 inline bool IsRecording() { return recording.load(std::memory_order_relaxed); }
 
-// Called before and after a command runs, with its buffers at `device`.  The
-// caller holds the execution lock.
+// The emulator calls these functions before and after each command.  `device`:
+// the addresses of the device copies of the command's buffers.  The caller must
+// hold the execution lock.
 void RecordBefore(const Command &command, char *const *device);
 void RecordAfter(const Command &command, char *const *device);
 
-// For Command::describe: writes a program to the folder once; returns its
-// number in the recording.
+// For Command::describe: writes the program `text` to the folder, if it is not
+// there yet.  Returns the program's number in the recording.
 //   members: further members of the program's JSON object.
 size_t RecordProgram(const std::string &text, const std::string &members);
 

@@ -1,5 +1,5 @@
-// Buffers that a kernel reaches by an address in another buffer (Metal's
-// argument buffers), and not by an argument of its own.
+// Buffers that are not arguments of a kernel: the kernel reads their addresses
+// from another buffer.  Metal calls the other buffer an argument buffer.
 #pragma once
 
 #include <cstdint>
@@ -10,20 +10,20 @@
 
 namespace mps_emulator {
 
-// -[MTLBuffer gpuAddress]: the address of the device copy, which stays the same
-// for the buffer's lifetime.
+// Returns -[MTLBuffer gpuAddress]: the address of the device copy.  It stays
+// the same for the buffer's lifetime.
 uint64_t GpuAddress(Buffer *buffer);
 
-// While it lives, an access to a buffer whose address the program asked for
-// faults, unless the buffer is one of `uses`: a Mac has the other buffers
-// resident only by chance.  The caller holds the execution lock.
+// During its lifetime, an access to a buffer faults if the program asked for
+// the buffer's gpuAddress and the buffer is not in `uses`.  On a Mac, such a
+// buffer is resident only by chance.  The caller must hold the execution lock.
 class Residency {
  public:
   explicit Residency(const std::vector<BufferUse> &uses);
   ~Residency();
   Residency(const Residency &) = delete;
 
-  // The buffers of `uses` with an address, and the other ones.
+  // The buffers with a gpuAddress: those in `uses`, and all others.
   std::vector<DeviceRange> resident;
   std::vector<DeviceRange> absent;
 };

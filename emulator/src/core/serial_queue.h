@@ -1,5 +1,5 @@
-// A serial queue with libdispatch's semantics, behind dispatch/dispatch.h, and
-// the check that torch's stream is used by one thread at a time.
+// A serial queue with the semantics of libdispatch, for dispatch/dispatch.h.
+// The queue also checks that only one thread at a time uses torch's stream.
 #pragma once
 
 #include <atomic>
@@ -10,7 +10,7 @@
 
 namespace mps_emulator {
 
-// A number for the calling thread, never 0.
+// Returns a number for the calling thread, which is never 0.
 uint32_t ThisThread();
 
 class SerialQueue {
@@ -19,10 +19,10 @@ class SerialQueue {
 
   const std::string &label() const { return label_; }
 
-  // Runs `work` after all work queued before, and returns after `work`.  Ends
-  // the program if the calling thread runs work of this queue (on a Mac the
-  // thread waits for itself for ever), or if `work` throws (an exception must
-  // not cross libdispatch).
+  // Waits for all work that was queued before, runs `work`, and returns.  Ends
+  // the program if the calling thread already runs work of this queue, because
+  // on a Mac the thread would wait for itself for ever.  Also ends the program
+  // if `work` throws, because no exception may cross libdispatch.
   template <typename Work>
   void Sync(Work &&work) {
     Enter();
@@ -34,8 +34,8 @@ class SerialQueue {
     Leave();
   }
 
-  // During its lifetime the calling thread is in the queue: Sync() for work
-  // that may throw.
+  // During its lifetime, the calling thread is in the queue.  Used instead of
+  // Sync() for work that may throw.
   class Turn {
    public:
     explicit Turn(SerialQueue *queue) : queue_(queue) { queue_->Enter(); }
@@ -46,7 +46,7 @@ class SerialQueue {
     SerialQueue *queue_;
   };
 
-  // Enter() waits for the calling thread's turn, Leave() ends it.
+  // Enter() waits for the calling thread's turn.  Leave() ends the turn.
   void Enter();
   void Leave();
 
@@ -54,11 +54,12 @@ class SerialQueue {
     return owner_.load(std::memory_order_relaxed) == ThisThread();
   }
 
-  // A use of the protected object by a thread outside the queue.  For example
-  // torch's MPSStream::synchronize() commits and drops the stream's command
-  // buffer without entering the stream's queue.  The program ends if another
-  // thread is in the queue, or makes such a use, at the same time.  `what` is a
-  // string literal that names the use.
+  // During its lifetime, the calling thread may use the object that the queue
+  // protects, without being in the queue.  For example, torch's
+  // MPSStream::synchronize() commits and drops the stream's command buffer, and
+  // does not enter the stream's queue.  The program ends if another thread is
+  // in the queue at the same time, or has a Bypass too.  `what` is a string
+  // literal that names the use.
   class Bypass {
    public:
     Bypass(SerialQueue *queue, const char *what);
@@ -66,7 +67,7 @@ class SerialQueue {
     Bypass(const Bypass &) = delete;
 
    private:
-    SerialQueue *queue_;  // nullptr: the thread is in the queue, or nested
+    SerialQueue *queue_;  // nullptr in the queue, and in a nested Bypass
   };
 
  private:
@@ -79,8 +80,8 @@ class SerialQueue {
   std::condition_variable turn_changed_;
   std::atomic<uint32_t> owner_{0};  // the thread that is in the queue; 0: none
   std::atomic<uint32_t> bypasser_{0};
-  std::atomic<const char *> bypass_{nullptr};  // the use of that thread
-  // A thread that enters draws a ticket and waits for its number.
+  std::atomic<const char *> bypass_{nullptr};  // what bypasser_ does
+  // A thread that enters takes a ticket, and waits until its number is served.
   uint64_t next_ticket_ = 0;
   uint64_t served_ = 0;
 };

@@ -16,8 +16,9 @@ struct os_log_s {
 
 namespace {
 
-// The arguments of a signpost in the layout of __builtin_os_log_format(): two
-// bytes for all, then for each argument a byte of flags, its size, its value.
+// Reads the arguments of a signpost, in the layout of
+// __builtin_os_log_format(): two bytes for the whole buffer, and then for each
+// argument a byte of flags, a byte with the argument's size, and the argument.
 class Arguments {
  public:
   explicit Arguments(const uint8_t *buffer) : next_(buffer + 2) {}
@@ -50,7 +51,7 @@ std::string Formatted(const char *format, const uint8_t *buffer) {
     }
     if (*p == '{') p = strchr(p, '}') + 1;
     if (*p != 's')
-      Fatal("os_signpost: this emulator knows no %%%c in \"%s\"", *p, format);
+      Fatal("os_signpost: the emulator has no %%%c, in \"%s\"", *p, format);
     bool is_public = arguments.IsPublic();
     const char *text = arguments.Take<const char *>();
     ans += !is_public ? "<private>" : text ? text : "(null)";

@@ -12,7 +12,7 @@ namespace mps_emulator {
 namespace {
 
 thread_local unsigned operator_depth = 0;
-// The name of the outermost scope.
+// The name of the operator of the thread's outermost scope.
 thread_local const char *operator_name = "";
 
 thread_local int current_stream = 0;
@@ -23,7 +23,7 @@ std::atomic<unsigned> taken_from_pool{0};
 struct Stream {
   DispatchQueue queue{"metal gpu stream"};
   CommandQueue commands{"torch's stream"};
-  // The queue protects it.
+  // The open command buffer.  `queue` protects it.
   std::shared_ptr<CommandBuffer> open;
 };
 
@@ -94,7 +94,7 @@ OperatorScope::OperatorScope(const char *name) {
   commands.used().SetCommand(name);
   if (ChecksCommands()) commands.used().OrderAfter(UsedBlocks::Known());
   if (CommandBuffer *open = Open().get()) {
-    // A Mac's operator would open its own encoder here.
+    // On a Mac, the operator would open its own encoder here.
     open->OpenEncoder(name);
     open->CloseEncoder();
     open->Run();

@@ -1,19 +1,20 @@
-// torch's streams on the device, for the torch operators.
+// torch's streams on the emulated device.
 //
-// The behaviour is that of torch on a Mac, read from its macOS libraries;
-// core/release.h has the differences between releases.
+// They behave as torch's streams do on a Mac, which was read from torch's macOS
+// libraries.  core/release.h has the differences between releases.  torch
+// encodes its kernels with one encoder, the coalesced encoder, which stays open
+// between kernels.
 //
 // - torch::mps::synchronize() ends the coalesced encoder, commits the stream's
-//   command buffer, waits for the buffer and drops it.  Without a command
-//   buffer the function does nothing.
-// - torch::mps::commit() ends the coalesced encoder and calls
-//   commitAndContinue on the stream's MPSCommandBuffer: the object stays valid
-//   for encoding.
-// - torch::mps::get_command_buffer() ends the coalesced encoder, and creates
-//   the command buffer if there is none.
-// - aten operators encode inside dispatch_sync on the queue.  Blocking copies
-//   between host and device, like item(), wait inside the queue; non-blocking
-//   copies commit.
+//   command buffer, waits for the command buffer and drops it.  Without a
+//   command buffer the function does nothing.
+// - torch::mps::commit() ends the coalesced encoder and calls commitAndContinue
+//   on the stream's MPSCommandBuffer.  The object stays valid for encoding.
+// - torch::mps::get_command_buffer() ends the coalesced encoder.  If there is
+//   no command buffer, the function creates one.
+// - aten operators encode inside dispatch_sync on the stream's queue.  A
+//   blocking copy between host and device, such as item(), waits inside the
+//   queue.  A non-blocking copy commits.
 #pragma once
 
 #include <memory>
@@ -27,11 +28,11 @@
 
 namespace mps_emulator {
 
-// Each thread has a current stream, to which the functions below apply.
+// Each thread has a current stream.  The functions below apply to that stream.
 int CurrentStream();
 void SetCurrentStream(int id);
 
-// During its lifetime another stream is the thread's current one.
+// During its lifetime, stream `id` is the calling thread's current stream.
 class OnStream {
  public:
   explicit OnStream(int id) : before_(CurrentStream()) { SetCurrentStream(id); }
@@ -42,27 +43,28 @@ class OnStream {
   int before_;
 };
 
-// The next stream of the pool, in turn.
+// Returns the id of the next stream of the pool; the pool's streams take turns.
 int StreamFromPool();
 
-// Commits and waits inside the queue of each stream.  The pool has streams from
-// the first call of StreamFromPool() on.
+// Commits and waits inside the queue of each stream.  The pool's streams are
+// included from the first call of StreamFromPool() on.
 void SynchronizeAllStreams();
 
-// The queue that guards the stream.
+// The dispatch queue that protects the current stream.
 SerialQueue &StreamDispatchQueue();
 
 // Whether the functions of the stream must be called inside its queue: from
 // torch 2.15 on, and with MPS_EMULATOR_ASSERT_QUEUE=1.
 bool QueueIsAsserted();
-// The same for the stream's commandEncoder(), with that switch alone.
+// Whether the stream's commandEncoder(), too, must be called inside the queue:
+// only with MPS_EMULATOR_ASSERT_QUEUE=1.
 bool EncoderIsAsserted();
 
-// The queue of the stream's command buffers.
+// The command queue to which the current stream commits.
 CommandQueue &StreamCommandQueue();
 
-// The stream's open command buffer, or nullptr.  The stream
-// (metal/mps_stream.mm), which owns the Metal object, sets it.
+// The stream's open command buffer, or nullptr.  metal/mps_stream.mm sets it,
+// because the MPSStream in that file owns the Metal object.
 const std::shared_ptr<CommandBuffer> &OpenCommandBuffer();
 void SetOpenCommandBuffer(std::shared_ptr<CommandBuffer> buffer);
 
@@ -73,21 +75,21 @@ void CommitStream();
 void *StreamCommandBuffer();  // an MPSCommandBuffer *
 void EndStreamCoalescing();
 
-// During its lifetime the calling thread may work on device copies, like an
-// aten operator's command: the thread is in the stream's queue and holds the
-// execution lock, and all commands of the stream have run.  Scopes may be
-// nested.  `name` is the name of the operator, for messages.
+// During its lifetime, the calling thread runs an aten operator, and may work
+// on device copies.  The thread is in the stream's queue and holds the
+// execution lock, and all earlier commands of the stream have run.  Scopes may
+// be nested.  `name` is the name of the operator, for messages.
 class OperatorScope {
  public:
   explicit OperatorScope(const char *name);
   ~OperatorScope();
   OperatorScope(const OperatorScope &) = delete;
 
-  // On a Mac torch's own encoder encodes the operator's kernel and stays open.
-  // `name` must live for ever.
+  // Notes that the operator leaves torch's own encoder open, as on a Mac, where
+  // that encoder encodes the operator's kernel.  `name` must never be freed.
   static void LeaveEncoderOpen(const char *name);
 
-  // The device copy of a live buffer, of which the operator uses `bytes`.
+  // Returns the device copy of a live buffer.  `bytes`: what the operator uses.
   static char *Use(Buffer *buffer, bool writes, bool overwrites_all = false,
                    ByteRange bytes = kAllBytes) {
     return StreamCommandQueue().used().UseNow(buffer, writes, overwrites_all,
@@ -95,20 +97,20 @@ class OperatorScope {
   }
 
  private:
-  // For the outermost scope of a thread.
+  // Only the outermost scope of a thread has these.
   std::optional<SerialQueue::Turn> turn_;
   std::unique_lock<std::recursive_mutex> execution_;
-  // The handlers of the command buffers that ran at the begin of the scope. The
-  // scope calls them outside of the queue, because a Mac runs them on a thread
-  // of Metal.
+  // The completed handlers of the command buffers that ran at the begin of the
+  // scope.  The scope calls these handlers outside of the queue, because a Mac
+  // runs them on a thread of Metal.
   std::vector<CommandBuffer::Handler> handlers_;
 };
 
-// The name of the operator in whose scope the calling thread is, or for which
-// it runs earlier work; "" if there is none.
+// Returns the name of the operator in whose scope the calling thread is, or for
+// which the thread waits in SynchronizeInQueue(); "" if there is none.
 const char *CurrentOperator();
 
-// Commits and waits inside the stream's queue, like a blocking copy.  The
+// Commits and waits inside the stream's queue, as a blocking copy does.  The
 // calling thread must not be in an OperatorScope.  `for_operator` names the
 // operator whose time includes the wait.
 void SynchronizeInQueue(const char *for_operator = "");
@@ -116,8 +118,8 @@ void SynchronizeInQueue(const char *for_operator = "");
 // Commits inside the stream's queue.
 void CommitInQueue();
 
-// Encodes `command` on the stream.  The calling thread must not
-// be in the stream's queue.
+// Encodes `command` on the stream.  The calling thread must not be in the
+// stream's queue.
 void EncodeOnStream(Command command);
 
 }  // namespace mps_emulator

@@ -22,7 +22,7 @@ std::vector<std::string> records;
 
 void Record(const Json &record) {
   std::lock_guard<std::mutex> lock(records_mutex);
-  // A recording may have ended since the caller's check.
+  // The trace may have ended since the caller's check.
   if (IsTracing()) records.push_back(record.text());
 }
 
@@ -60,7 +60,7 @@ void TraceDispatch(const std::string &label, const std::string &pipeline,
 
 }  // namespace mps_emulator
 
-// Begins a recording; returns the argument for mps_emulator_stop_trace().
+// Begins a trace.  Returns the argument for mps_emulator_stop_trace().
 MPS_EMULATOR_EXPORT uint64_t mps_emulator_start_trace() {
   using namespace mps_emulator;
   std::lock_guard<std::mutex> lock(records_mutex);
@@ -68,8 +68,8 @@ MPS_EMULATOR_EXPORT uint64_t mps_emulator_start_trace() {
   return records.size();
 }
 
-// Ends the recording; returns its records, a JSON array in the order of the
-// calls. The text is valid until this thread's next call.
+// Ends the trace.  Returns its records as a JSON array, in the order of the
+// calls.  The text is valid until this thread's next call.
 MPS_EMULATOR_EXPORT const char *mps_emulator_stop_trace(uint64_t begin) {
   using namespace mps_emulator;
   thread_local std::string ans;

@@ -1,5 +1,5 @@
-// The records of a profiler, while a trace is being recorded: the program's
-// signposts and the device's dispatches.
+// What a profiler shows: the program's signposts and the device's dispatches.
+// They are recorded while a trace is in progress.
 #pragma once
 
 #include <atomic>
@@ -8,24 +8,26 @@
 
 namespace mps_emulator {
 
-// The number of recordings in progress.
+// How many traces are in progress.
 extern std::atomic<int> tracing;
 
 inline bool IsTracing() { return tracing.load(std::memory_order_relaxed) > 0; }
 
-// Nanoseconds of a monotonic clock.
+// Returns the time of a monotonic clock, in nanoseconds.
 int64_t TraceTime();
 
-// The time at which this thread began its present command, before it prepared
-// the command's buffers; 0 without a trace.
+// The TraceTime() at which this thread began its present command, before it
+// prepared the command's buffers; 0 if no trace is in progress.
 extern thread_local int64_t command_begin;
 
-// Records the calling thread and the present time.  `kind` is "begin" or "end".
+// Records a signpost, with the calling thread and the present time.  `kind` is
+// "begin" or "end".
 void TraceSignpost(const char *kind, const std::string &subsystem,
                    const std::string &category, const char *name,
                    const std::string &message, uint64_t id);
 
-// `during` is the name of the operator in which the dispatch ran, or "".
+// Records a dispatch.  `during` is the name of the operator in which the
+// dispatch ran, or "".  `begin` and `end` are values of TraceTime().
 void TraceDispatch(const std::string &label, const std::string &pipeline,
                    const std::string &kernel, const std::string &during,
                    int64_t begin, int64_t end);

@@ -1,4 +1,4 @@
-// The blocks that commands use, and the order of these commands.
+// The members of UsedBlocks and HostSnapshot.
 #include <algorithm>
 #include <string>
 #include <vector>
@@ -49,8 +49,8 @@ std::vector<HostSnapshot::Write> HostSnapshot::Writes() const {
 
 namespace {
 
-// The most remembered uses of a block.  If there are more, which takes a
-// program that hardly waits, the oldest are forgotten.
+// How many uses of a block are remembered.  A block can have more uses if the
+// program hardly waits.  Then the oldest uses are forgotten.
 constexpr size_t kMostPast = 64;
 
 void Join(UsedBlocks::Order *order, const UsedBlocks::Order &other) {
@@ -99,8 +99,8 @@ void UsedBlocks::NoteCommit() { ++Memory::Locked()->committed; }
 
 void UsedBlocks::NoteRun() { --Memory::Locked()->committed; }
 
-// torch gives out a freed block at once, so two commands on one block may have
-// different buffers.
+// torch reuses a freed block at once, so two commands that use one block may
+// use different buffers.
 void UsedBlocks::NoteAccesses(const BufferUse &use, Accesses accesses) {
   Memory::Locked memory;
   if (!memory->checks_commands) return;
@@ -117,17 +117,17 @@ void UsedBlocks::NoteAccesses(const BufferUse &use, Accesses accesses) {
           "a race between two command queues on the memory of a freed tensor: "
           "%s on queue \"%s\" uses it as MTLBuffer #%lu, %s on queue \"%s\" as "
           "MTLBuffer #%lu (%zu bytes), and nothing orders the two.  Keep a "
-          "tensor until a wait or an MTLEvent has told that its commands have "
+          "tensor until a wait or an MTLEvent shows that its commands have "
           "ended",
           past.command.c_str(), past.queue_label.c_str(), past.buffer_id,
           command_, label_->c_str(), use.buffer_id, use.size);
     Fatal(
         "a race between two command queues on MTLBuffer #%lu (%zu bytes), at "
         "byte %zu: %s on queue \"%s\" %s it, %s on queue \"%s\" %s it, and "
-        "nothing orders the two: on a Mac they run at the same time, or in the "
-        "other order.  Commit one of them (torch's stream: "
-        "torch::mps::commit()) and wait for it before the other, or let the "
-        "other wait for an MTLEvent that it signals",
+        "nothing orders the two: on a Mac they may run at the same time, or in "
+        "the other order.  Commit the first (torch's stream: "
+        "torch::mps::commit()) and wait for it before the second, or let the "
+        "second wait for an MTLEvent that the first signals",
         use.buffer_id, use.size, conflict->byte, past.command.c_str(),
         past.queue_label.c_str(), conflict->first_writes ? "writes" : "reads",
         command_, label_->c_str(),
@@ -179,8 +179,8 @@ void UsedBlocks::Publish() {
     memory->Publish(block);
     --block->listings;
     if (block->listed_in == this) block->listed_in = nullptr;
-    // All later commands are ordered behind what the program knows to have
-    // ended, but for those that were committed before.
+    // If no command buffer is still to run, all later commands are ordered
+    // after the uses of which the program knows that they have ended.
     if (memory->committed == 0)
       std::erase_if(block->past, [&](const Block::Past &past) {
         return Has(memory->known, past);

@@ -26,8 +26,8 @@ void ReleaseContext(void *context) {
 
 void ReleaseNothing(void *) {}
 
-// The buffer of torch's allocator with this data pointer; nullptr for any other
-// address.  A Mac's allocator too knows only its own buffers.
+// Returns the buffer of torch's allocator with this data pointer; nullptr for
+// any other address.  A Mac's allocator, too, finds only its own buffers.
 Buffer *FindTorchBuffer(const void *pointer) {
   Buffer *buffer = FindByPointer(pointer);
   return buffer && buffer->origin == Origin::kTorch ? buffer : nullptr;
@@ -45,8 +45,8 @@ class Allocator final : public at::mps::IMPSAllocator {
   // ---- c10::Allocator
   c10::DataPtr allocate(size_t size) override {
     TORCH_CHECK(!IsLeftOut(),
-                "TORCH_DEVICE_BACKEND_AUTOLOAD=0 leaves the emulated mps "
-                "device out; mps_emulator.load() loads it all the same.");
+                "TORCH_DEVICE_BACKEND_AUTOLOAD=0 turns the emulated mps device "
+                "off; mps_emulator.load() turns the device on.");
     if (size == 0) return {nullptr, nullptr, &ReleaseNothing, MpsDevice()};
     TORCH_CHECK(size < kMaxBufferLength,
                 "Invalid buffer size: ", formatSize(size));
@@ -119,8 +119,8 @@ class Allocator final : public at::mps::IMPSAllocator {
     return FindTorchBuffer(handle) != nullptr;
   }
 
-  // New memory, because on a Mac the pool of scalars reuses a buffer only after
-  // the command buffer that used it.
+  // Allocates new memory.  On a Mac, torch's pool of scalars reuses a buffer
+  // only after the command buffer that used it has ended.
   c10::DataPtr allocScalarBufferWithValue(void *value,
                                           size_t size) const override {
     Buffer *buffer = AllocateBuffer(size, Origin::kDevice);
@@ -156,7 +156,7 @@ class Allocator final : public at::mps::IMPSAllocator {
                        ratio * static_cast<double>(RecommendedMaxMemory()));
   }
 
-  // Memory is never scarce, so the stream commits no work early.
+  // The stream commits no work early to free memory: memory is never scarce.
   ssize_t getLowWatermarkValue() const override { return SSIZE_MAX; }
   size_t getLowWatermarkLimit() const override { return SIZE_MAX; }
   size_t getHighWatermarkLimit() const override { return limit_; }
@@ -237,7 +237,7 @@ bool IsLeftOut() {
 }
 
 at::mps::IMPSAllocator &TorchAllocator() {
-  // Never destroyed: tensors are freed during exit, too.
+  // Never destroyed, because tensors are freed during exit too.
   static Allocator *allocator = new Allocator;
   return *allocator;
 }
@@ -279,19 +279,19 @@ __attribute__((visibility("default"))) IMPSAllocator *getIMPSAllocator() {
 
 }  // namespace at::mps
 
-// The MTLBuffer of a storage's data pointer; null for null.
+// Returns the MTLBuffer of a storage's data pointer; nullptr for nullptr.
 MPS_EMULATOR_EXPORT void *mps_emulator_buffer_of(const void *pointer) {
   using mps_emulator::RequireByPointer;
   return pointer ? RequireByPointer(pointer, "a tensor on mps")->handle
                  : nullptr;
 }
 
-// For the header ATen/native/mps/OperationUtils.h.
+// torch_include/ATen/native/mps/OperationUtils.h calls this function.
 MPS_EMULATOR_EXPORT void *mps_emulator_storage_buffer(const void *pointer) {
   if (mps_emulator::Environment("MPS_EMULATOR_POINTERS") == "unfindable")
     return const_cast<void *>(pointer);
   return mps_emulator_buffer_of(pointer);
 }
 
-// For mps_emulator.load().
+// mps_emulator.load() calls this function.
 MPS_EMULATOR_EXPORT void mps_emulator_use() { mps_emulator::turned_on = true; }

@@ -1,4 +1,4 @@
-// torch's MPS allocator over the emulator's buffers.
+// torch's allocator for mps, which allocates the emulator's buffers.
 #pragma once
 
 #include <ATen/mps/MPSAllocatorInterface.h>
@@ -7,30 +7,31 @@
 
 namespace mps_emulator {
 
-// The only device of its type.
+// The only mps device.
 inline c10::Device MpsDevice() { return {c10::DeviceType::MPS, 0}; }
 
 at::mps::IMPSAllocator &TorchAllocator();
 
-// Whether TORCH_DEVICE_BACKEND_AUTOLOAD=0 turned the device off and
-// mps_emulator.load() did not turn it on.  An extension linked to this library
-// loads the library, but does not turn the device on.
+// Returns whether the device is turned off: TORCH_DEVICE_BACKEND_AUTOLOAD is 0,
+// and mps_emulator.load() has not been called.  An extension that is linked to
+// this library loads the library, but does not turn the device on.
 bool IsLeftOut();
 
-// A DataPtr that owns `buffer`: its address is the data pointer, its context the
-// Buffer.
+// Returns a DataPtr of mps that owns a reference to `buffer`.  The DataPtr's
+// address is DataPointer(buffer), and its context is the Buffer.
 c10::DataPtr MakeDataPtr(Buffer *buffer);
 
-// A DataPtr of the CPU device with `address`, memory of `buffer`; owns
-// `buffer`.
+// Returns a DataPtr of the CPU that owns a reference to `buffer`.  `address` is
+// in the memory of `buffer`.
 c10::DataPtr MakeHostDataPtr(Buffer *buffer, void *address);
 
-// Passes the buffer of `data`, a result of one of these two, to the caller;
-// nullptr for another DataPtr.
+// Passes the reference to a buffer from `data` to the caller, and returns the
+// buffer.  Returns nullptr if neither MakeDataPtr() nor MakeHostDataPtr() made
+// `data`.
 Buffer *TakeBuffer(c10::DataPtr *data);
 
-// The buffer behind a storage of the mps device; nullptr for an empty storage.
-// Ends the program if the storage has other memory.
+// Returns the buffer of a storage on mps; nullptr for an empty storage.  Ends
+// the program if the storage's memory is not a live buffer.
 Buffer *BufferOf(const c10::Storage &storage);
 
 }  // namespace mps_emulator

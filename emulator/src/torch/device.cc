@@ -35,11 +35,11 @@ double NowInMilliseconds() {
       .count();
 }
 
-// torch.mps.Event: a mark in a stream.
+// A torch.mps.Event or a torch.Event: a mark in a stream.
 struct Event {
   bool recorded = false;
   int stream = 0;
-  UsedBlocks::Order ended;  // what had ended at the mark
+  UsedBlocks::Order ended;  // the uses of buffers that ended before the mark
   bool reached = true;  // whether the device has passed the mark
   double time = 0;      // the time at the mark, in milliseconds
 };
@@ -75,7 +75,7 @@ class Events {
   uint32_t last_id_ = 0;
 };
 
-// As on a Mac the mark is a command, and record() commits the stream.
+// Encodes the mark as a command and commits the stream, as on a Mac.
 void Record(const std::shared_ptr<Event> &event) {
   event->recorded = true;
   event->reached = false;
@@ -90,7 +90,7 @@ void Record(const std::shared_ptr<Event> &event) {
 }
 
 // Waits until the device has passed the mark.  Returns whether the device had
-// passed the mark before, the answer for a program that polls.
+// passed the mark before this call, as a program that polls wants to know.
 bool Reach(const Event &event) {
   bool reached = event.reached;
   OnStream on(event.stream);
@@ -98,7 +98,7 @@ bool Reach(const Event &event) {
   return reached;
 }
 
-// Later work of the current stream runs after the mark.
+// Makes later work of the current stream run after the mark.
 void WaitFor(const std::shared_ptr<Event> &event) {
   const int stream = CurrentStream();
   if (stream == event->stream || !event->recorded) return;
@@ -111,14 +111,15 @@ void WaitFor(const std::shared_ptr<Event> &event) {
                   }});
 }
 
-// The time between two marks, in milliseconds.
+// Returns the time between two marks, in milliseconds.
 double TimeBetween(const Event &first, const Event &second) {
   Reach(first);
   Reach(second);
   return second.time - first.time;
 }
 
-// dispatch_assert_queue(), which torch's own functions call.
+// Ends the program if the caller is not in the current stream's queue.  On a
+// Mac, torch's own functions call dispatch_assert_queue() for this check.
 void RequireQueue(const char *function) {
   if (QueueIsAsserted() && !StreamDispatchQueue().RunsOnThisThread())
     Fatal(
@@ -128,7 +129,7 @@ void RequireQueue(const char *function) {
         function);
 }
 
-// The stream of the functions of torch/mps.h.
+// Returns the stream that the functions of torch/mps.h use.
 int StreamOfFunctions() { return kFunctionsKnowQueues ? CurrentStream() : 0; }
 
 class Hooks final : public at::MPSHooksInterface {
@@ -139,7 +140,7 @@ class Hooks final : public at::MPSHooksInterface {
   bool isAvailable() const override { return !IsLeftOut(); }
   bool hasPrimaryContext(DeviceIndex) const override { return !IsLeftOut(); }
 
-  // The release that NSProcessInfo reports, 15.2.
+  // The emulated system is macOS 15.2.
   bool isOnMacOSorNewer(unsigned major, unsigned minor) const override {
     return major < 15 || (major == 15 && minor <= 2);
   }
@@ -194,7 +195,8 @@ class Hooks final : public at::MPSHooksInterface {
     TorchAllocator().setHighWatermarkRatio(fraction);
   }
 
-  // Instruments would show the trace; the emulator drops it.
+  // On a Mac, Instruments shows this trace.  The emulator only checks the
+  // modes.
   void profilerStartTrace(const std::string &modes, bool) const override {
     std::istringstream list(modes);
     for (std::string mode; std::getline(list, mode, ',');)
@@ -248,7 +250,7 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
     return IsLeftOut() ? 0 : 1;
   }
 
-  // Until 2.14, torch's guard knows the default stream alone.
+  // Before torch 2.15, torch's guard returns only the default stream.
   Stream getStream(Device) const override {
     return StreamOf(StreamOfFunctions());
   }
@@ -275,7 +277,7 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
     SynchronizeAllStreams();
   }
 
-  // torch.Event
+  // ---- for torch.Event
   void record(void **event, const Stream &stream, DeviceIndex,
               c10::EventFlag) const override {
     OnStream on(static_cast<int>(stream.id()));
@@ -313,10 +315,11 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
 
 C10_REGISTER_GUARD_IMPL(MPS, Guard)
 
-// Of CUDA and mps a process has one: autograd refuses to have both.  A torch
-// that is built for CUDA counts CUDA even where there is no GPU.  torch has
-// made its hooks for CUDA by now and keeps the object, so the object, which has
-// no members, becomes one of the base class: that of a torch without CUDA.
+// A process can have CUDA or mps: autograd refuses both.  A torch that is built
+// for CUDA reports CUDA even without a GPU.  So the emulator turns CUDA off.
+// torch has already made an object with its CUDA hooks, and keeps the object,
+// which has no members.  The code replaces the object's table of virtual
+// functions by the base class's table, which a torch without CUDA uses.
 const bool without_cuda = [] {
   static const auto *base = new at::CUDAHooksInterface;
   auto &hooks =
@@ -332,7 +335,7 @@ const bool without_cuda = [] {
 
 namespace at {
 
-// torch asks for this name.
+// torch looks for its mps hooks under the name MPSHooks.
 using MPSHooks = mps_emulator::Hooks;
 REGISTER_MPS_HOOKS(MPSHooks)
 

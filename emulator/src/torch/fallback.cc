@@ -29,8 +29,8 @@ namespace {
 using c10::IValue;
 using torch::jit::Stack;
 
-// Operators that take CPU tensors beside mps tensors on a Mac too: indices and
-// lengths.
+// Operators that accept CPU tensors beside mps tensors, as indices or lengths.
+// On a Mac these operators do so too.
 constexpr std::array<std::string_view, 7> kMixesDevices = {
     "aten::index",
     "aten::index_put",
@@ -45,12 +45,13 @@ bool MayMixDevices(const std::string &name) {
          kMixesDevices.end();
 }
 
-// Operators whose implementation in torch does not depend on the device.
+// Operators whose implementation in torch is the same for all devices.
 constexpr const char *kViews[] = {
     "_reshape_alias", "as_strided",      "unfold",
     "view",           "view_as_complex", "view_as_real",
 };
-// They make, split and copy sparse COO tensors.
+// Operators that make, split or copy sparse COO tensors.  Their implementation
+// is the same for all devices too.
 constexpr const char *kOfSparseTensors[] = {
     "_coalesced_",
     "_indices",
@@ -77,7 +78,7 @@ bool Has(std::span<const char *const> names, std::string_view name) {
   return std::ranges::find(names, name) != names.end();
 }
 
-// Runs the CPU's kernel on the tensors of the device as they are.
+// Runs the CPU's kernel on the mps tensors themselves, without aliases.
 template <c10::DispatchKey key>
 void RunUnchanged(const c10::OperatorHandle &op, Stack *stack) {
   op.redispatchBoxed(c10::DispatchKeySet(key), stack);
@@ -125,7 +126,7 @@ class Arguments {
       saw_mps_ = true;
       return aliases_->Make(tensor, writes);
     }
-    // A CPU scalar is valid with any device.
+    // torch accepts a CPU scalar beside tensors of any device.
     if (tensor.dim() > 0) saw_cpu_ = true;
     return tensor;
   }
@@ -144,8 +145,8 @@ class Arguments {
                : List::kOfOthers;
   }
 
-  // TorchScript makes lists whose elements have a narrower type than the
-  // schema's.
+  // Returns a list with the element type of the schema, `kind`.  A list from
+  // TorchScript may have a narrower element type, such as Tensor for Tensor?.
   IValue ListToHost(const IValue &value, List kind, bool writes) {
     c10::List<at::Tensor> tensors;
     c10::List<std::optional<at::Tensor>> optionals;
@@ -197,7 +198,8 @@ torch::CppFunction KernelFor(std::string_view name) {
              : torch::CppFunction::makeFromBoxedFunction<&Run>();
 }
 
-// An operator without an mps kernel on a Mac.
+// Runs for an operator without an mps kernel on a Mac: throws torch's error, or
+// uses the CPU if PYTORCH_ENABLE_MPS_FALLBACK is set.
 void Refuse(const c10::OperatorHandle &op, Stack *stack) {
   static const bool fall_back = EnvironmentFlag("PYTORCH_ENABLE_MPS_FALLBACK");
   TORCH_CHECK_NOT_IMPLEMENTED(
@@ -216,8 +218,8 @@ TORCH_LIBRARY_IMPL(_, MPS, m) {
   m.fallback(torch::CppFunction::makeFromBoxedFunction<&Refuse>());
 }
 
-// Registers each operator by its name: a Mac runs the operator's own kernel
-// even if torch could compose the operator of others.
+// Registers each operator by its name, because torch prefers a composition of
+// other operators to a fallback.  A Mac runs the operator's own kernel.
 TORCH_LIBRARY_IMPL(aten, MPS, m) {
   for (const char *name : kMpsOperators)
     if (!HasOwnKernel(name) && !Has(kViews, name))
@@ -227,7 +229,7 @@ TORCH_LIBRARY_IMPL(aten, MPS, m) {
                      &RunUnchanged<c10::DispatchKey::CPU>>());
 }
 
-// Sparse COO tensors have no backend fallback on a Mac either.
+// Registers no fallback for sparse COO tensors, because a Mac has none either.
 TORCH_LIBRARY_IMPL(aten, SparseMPS, m) {
   for (const char *name : kSparseMpsOperators)
     if (!Has(kOfSparseTensors, name))
@@ -244,7 +246,7 @@ void RunOnHost(const c10::OperatorHandle &op, Stack *stack,
   const c10::FunctionSchema &schema = op.schema();
   Count(kOperators);
   at::AutoDispatchBelowADInplaceOrView guard;
-  // Holds the operands for the aliases.
+  // Keeps the arguments alive until after the scope, see HostAliases.
   Stack arguments = torch::jit::last(*stack, schema.arguments().size()).vec();
   HostAliases aliases;
   OperatorScope scope(schema.name().c_str());

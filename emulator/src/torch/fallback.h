@@ -1,4 +1,4 @@
-// Operators of the mps device that run the CPU's kernels.
+// Runs operators of the mps device with the CPU's kernels.
 #pragma once
 
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -8,8 +8,10 @@
 
 namespace mps_emulator {
 
-// Runs `op` with the CPU's kernel on the device copies of its arguments.
-// Arguments of the dtype `to_widen` get a wider dtype for the call.
+// Runs `op` with the CPU's kernel on the device copies of its arguments, which
+// are at the end of `stack`.  The results replace the arguments.  Arguments of
+// the dtype `to_widen` are converted to a wider dtype for the call
+// (widening.h).
 void RunOnHost(const c10::OperatorHandle &op, torch::jit::Stack *stack,
                std::optional<c10::ScalarType> to_widen = std::nullopt);
 

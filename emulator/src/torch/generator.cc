@@ -13,10 +13,10 @@ namespace mps_emulator {
 
 namespace {
 
-// 44 bytes, in the layout of a Mac's state.
+// The state of a generator: 44 bytes, in the layout that a Mac's torch uses.
 struct __attribute__((packed)) State {
-  // A Mac passes these words to MPSGraph; the last two are the seed.  Here only
-  // set_state() changes the other words.
+  // On a Mac, torch passes these words to MPSGraph.  The last two words are the
+  // seed.  In the emulator, only set_state() changes the other five.
   uint32_t graph[7];
   uint64_t seed;
   uint64_t offset;
@@ -79,7 +79,7 @@ at::Generator NextCpuEngine(const at::Generator &generator) {
   std::lock_guard<std::mutex> lock(state->mutex_);
   uint64_t offset = state->get_offset();
   state->set_offset(offset + 1);
-  // The CPU's generator makes use of 32 bits of a seed.
+  // The CPU's generator uses only 32 bits of a seed.
   uint32_t seed = at::Philox4_32(state->current_seed(), 0, offset)();
   return at::make_generator<at::CPUGeneratorImpl>(seed);
 }

@@ -18,8 +18,9 @@ namespace mps_emulator {
 
 namespace {
 
-// The allocator for a CPU operator that resizes an alias.  The memory is the
-// device's, so that the mps tensor gets the new storage without a copy.
+// Allocates memory when a CPU operator resizes an alias.  The memory is a
+// device copy, so the mps tensor gets the new storage without a copy of the
+// data.
 class AliasAllocator final : public c10::Allocator {
  public:
   c10::DataPtr allocate(size_t size) override {
@@ -55,7 +56,8 @@ at::Tensor MakeTensor(const c10::Storage &storage, c10::DispatchKeySet keys,
   return tensor;
 }
 
-// The bytes that the elements of `tensor` span, from the first to the last.
+// Returns how many bytes the elements of `tensor` span, from the first to the
+// last.
 size_t SpannedBytes(const at::Tensor &tensor) {
   int64_t last = 0;
   for (int64_t i = 0; i < tensor.dim(); ++i) {
@@ -65,8 +67,8 @@ size_t SpannedBytes(const at::Tensor &tensor) {
   return static_cast<size_t>(last + 1) * tensor.itemsize();
 }
 
-// The bytes of the elements of `tensor`; elements that a stride of 0 repeats
-// count once.
+// Returns how many bytes the elements of `tensor` have.  Elements that a stride
+// of 0 repeats count once.
 size_t OwnBytes(const at::Tensor &tensor) {
   size_t ans = tensor.itemsize();
   for (int64_t i = 0; i < tensor.dim(); ++i)
@@ -114,8 +116,8 @@ const c10::Storage &HostAliases::AliasStorage(const at::Tensor &tensor,
 }
 
 at::Tensor HostAliases::MakeSparse(const at::Tensor &tensor, bool writes) {
-  // Operators only read the parts in place.  An operator that changes a sparse
-  // tensor gives it new parts, or writes the values.
+  // An operator can change a sparse tensor in two ways: it gives the tensor new
+  // indices and values, or it writes to the values in place.
   at::Tensor host = at::_sparse_coo_tensor_with_dims_and_tensors(
       tensor.sparse_dim(), tensor.dense_dim(), tensor.sizes(),
       Make(tensor._indices(), writes), Make(tensor._values(), writes),
@@ -127,11 +129,11 @@ at::Tensor HostAliases::MakeSparse(const at::Tensor &tensor, bool writes) {
 at::Tensor HostAliases::Make(const at::Tensor &tensor, bool writes,
                              bool overwrites_all) {
   if (tensor.is_sparse()) return MakeSparse(tensor, writes);
-  // The tensor has no memory; no operator writes to it.
+  // A zero tensor has no memory, and no operator writes to it.
   if (tensor._is_zerotensor())
     return at::_efficientzerotensor(tensor.sizes(),
                                     tensor.options().device(at::kCPU));
-  // Each tensor gets one alias, also if the call passes the tensor several
+  // Each tensor gets one alias, even if the call passes the tensor several
   // times.
   for (const TensorAlias &known : tensors_) {
     if (!known.device.is_same(tensor)) continue;
@@ -150,7 +152,7 @@ at::Tensor HostAliases::Make(const at::Tensor &tensor, bool writes,
 
 void HostAliases::Settle() {
   for (StorageAlias &alias : storages_) {
-    // Memory that the operator allocated becomes the tensor's.
+    // If the operator has resized the alias, the tensor gets the new memory.
     c10::DataPtr memory = alias.host.set_data_ptr(
         c10::DataPtr(alias.host.mutable_data(), c10::Device(c10::kCPU)));
     if (Buffer *buffer = TakeBuffer(&memory))
@@ -221,7 +223,7 @@ at::Tensor CopyResultToDevice(const at::Tensor &cpu) {
   Buffer *buffer = BufferOf(result.storage());
   size_t bytes = SpannedBytes(cpu);
   if (!buffer || !bytes) return result;
-  // empty_strided allocates exactly the span of the elements.
+  // The storage has exactly the bytes that the elements span.
   char *memory = OperatorScope::Use(buffer, /*writes=*/true,
                                     /*overwrites_all=*/true);
   memcpy(memory, cpu.const_data_ptr(), bytes);

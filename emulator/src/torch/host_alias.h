@@ -1,4 +1,5 @@
-// CPU tensors over the device copies of mps tensors, for the CPU's operators.
+// CPU tensors that share the device copies of mps tensors, so that the CPU's
+// operators can compute with them.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -10,42 +11,45 @@
 
 namespace mps_emulator {
 
-// Raises torch's own TypeError for the types that the mps device lacks.
+// Throws torch's own TypeError for float64 and complex128, which mps lacks.
 void CheckDtype(c10::ScalarType dtype);
 
-// The bytes of the storage from the tensor's first element to its last.
+// Returns the bytes of the storage from the tensor's first element to its last.
 ByteRange BytesOf(const at::Tensor &tensor);
 
-// The aliases of one operator, inside an OperatorScope.  No alias may be used
-// after the scope.
+// The aliases of one operator's tensors, inside an OperatorScope.  An alias is
+// a CPU tensor with the memory of an mps tensor.  No alias may be used after
+// the scope.
 //
 // Create the object before the scope, with the operator's tensors, or let the
 // caller hold the tensors until after the scope.  The first C++ reference to a
-// Python tensor takes the GIL, and so does the release of the last reference. A
-// thread that holds the GIL may be waiting for the queue of the scope.
+// Python tensor takes the GIL, and the release of the last reference takes the
+// GIL too.  Inside the scope, a thread that takes the GIL could wait for ever:
+// the thread that holds the GIL may be waiting for the scope's queue.
 class HostAliases {
  public:
   explicit HostAliases(std::initializer_list<at::Tensor> operands = {})
       : operands_(operands) {}
 
-  // Returns a CPU tensor with the memory, sizes, strides and flags of `tensor`,
-  // a strided or sparse COO tensor on mps.  `writes`: the operator writes to
-  // the tensor.  `overwrites_all`: the operator writes every byte of the
-  // storage and reads none.  If the operator resizes the alias, Settle()
-  // resizes `tensor`.
+  // Returns the alias of `tensor`, a strided or sparse COO tensor on mps.  The
+  // alias has the memory, sizes, strides and flags of `tensor`.  `writes`: the
+  // operator writes to the tensor.  `overwrites_all`: the operator writes every
+  // byte of the storage and reads none.  If the operator resizes the alias,
+  // Settle() resizes `tensor`.
   at::Tensor Make(const at::Tensor &tensor, bool writes,
                   bool overwrites_all = false);
 
-  // True if one of the tensors so far was sparse.
+  // Returns whether one of the tensors so far was sparse.
   bool any_sparse() const { return !sparse_.empty(); }
 
-  // Updates tensors whose aliases were resized or whose sparse parts were
-  // replaced.
+  // Updates the tensors whose aliases the operator has resized, and the sparse
+  // tensors whose indices and values the operator has replaced.
   void Settle();
 
-  // Returns the mps tensor for a result of the operator: an argument if
-  // `result` is its alias, a view if `result` shares an argument's memory, else
-  // a new tensor with a copy of the data.
+  // Returns the mps tensor for a result of the operator.  If `result` is the
+  // alias of an argument, returns that argument.  If `result` shares the memory
+  // of an argument, returns a view of the argument.  Otherwise returns a new
+  // tensor with a copy of the data.
   at::Tensor ToDevice(const at::Tensor &result);
 
  private:
@@ -75,11 +79,13 @@ class HostAliases {
   std::vector<SparseAlias> sparse_;
 };
 
-// A new mps tensor with the sizes, strides and data of a CPU tensor, made
-// inside an operator.  Such a copy does not count as a copy of the program.
+// Returns a new mps tensor with the sizes, strides and data of a CPU tensor.
+// The caller must be in an OperatorScope.  kHostToDeviceBytes does not count
+// this copy, because the program did not ask for it.
 at::Tensor CopyResultToDevice(const at::Tensor &cpu);
 
-// A new, uninitialised strided tensor on mps.
+// Returns a new, uninitialised strided tensor on mps.  Throws as CheckDtype()
+// does.
 at::Tensor EmptyStrided(at::IntArrayRef sizes, at::IntArrayRef strides,
                         c10::ScalarType dtype);
 

@@ -1,6 +1,6 @@
-// Allocation, copies, and changes of a tensor's storage.  The operators of
-// special_operators.cc have an implementation of the device's own too; all
-// others run the CPU's kernels (fallback.cc).
+// Operators that allocate or copy tensors, or change a tensor's storage.
+// special_operators.cc has the other operators that the device implements
+// itself.  All remaining operators run the CPU's kernels (fallback.cc).
 #include "torch/operators.h"
 
 #include <ATen/EmptyTensor.h>
@@ -74,7 +74,7 @@ Tensor EmptyStridedOperator(SymIntArrayRef sizes, SymIntArrayRef strides,
                       c10::dtype_or_default(dtype));
 }
 
-// A tensor of zeros without memory.
+// Allocates no memory, for a tensor of zeros that stores no elements.
 class NoMemory final : public c10::Allocator {
  public:
   c10::DataPtr allocate(size_t) override {
@@ -102,7 +102,7 @@ bool CoversStorage(const Tensor &tensor) {
          tensor.nbytes() == tensor.storage().nbytes();
 }
 
-// A CPU tensor over the memory of a command's buffer.
+// Returns a CPU tensor over `storage`, the device copy of a command's buffer.
 Tensor OverMemory(char *storage, const Tensor &like) {
   return at::from_blob(
       storage + like.storage_offset() * static_cast<int64_t>(like.itemsize()),
@@ -110,18 +110,18 @@ Tensor OverMemory(char *storage, const Tensor &like) {
       at::TensorOptions().dtype(like.scalar_type()).device(at::kCPU));
 }
 
-// Non-blocking copies: on a Mac the device reads the source and writes the
-// destination later.
+// Encodes a non-blocking copy.  As on a Mac, the device reads the source and
+// writes the destination later.
 void EncodeCopy(const Tensor &destination, const Tensor &source) {
   const Tensor &on_device = destination.is_mps() ? destination : source;
   Buffer *buffer = BufferOf(on_device.storage());
   struct Tensors {
     Tensor to, from;
   };
-  // Shallow copies keep the present sizes, and both tensors alive, for the
-  // command.  As with torch on a Mac another thread drops the copies: the
-  // release of a storage that Python owns takes the GIL, and a thread that
-  // holds the GIL may be waiting for the stream.
+  // The command holds shallow copies of both tensors, which keep the present
+  // sizes and the memory.  As with torch on a Mac, another thread frees the
+  // shallow copies.  The release of a storage that Python owns takes the GIL,
+  // and the thread that holds the GIL may be waiting for the stream.
   std::shared_ptr<Tensors> tensors(
       new Tensors{destination.detach(), source.detach()}, [](Tensors *tensors) {
         std::thread([tensors] { delete tensors; }).detach();
@@ -193,7 +193,7 @@ Tensor CopyFrom(const Tensor &self, const Tensor &destination,
 }
 
 Scalar LocalScalarDense(const Tensor &self) {
-  // On a Mac item() is a blocking copy of one element to the CPU.
+  // On a Mac, item() is a blocking copy of one element to the CPU.
   Count(kDeviceToHostBytes, self.itemsize());
   Scalar value;
   {
@@ -267,7 +267,7 @@ Tensor &SetStorageOffset(Tensor &self, Storage source, SymInt offset,
   if (!strides.empty())
     impl->set_sizes_and_strides(concrete, C10_AS_INTARRAYREF_SLOW(strides));
   impl->set_storage_offset(offset.expect_int());
-  // As on other devices the storage grows to the size that the sizes need.
+  // As on other devices, the storage grows if the sizes and strides need more.
   if (impl->numel())
     GrowStorage(self, at::detail::computeStorageNbytes(
                           impl->sizes(), impl->strides(), self.itemsize(),

@@ -1,4 +1,4 @@
-// Operators with an implementation of the emulated device's own.
+// Operators that the emulated device implements itself.
 #pragma once
 
 #include <torch/library.h>
@@ -9,7 +9,8 @@
 
 namespace mps_emulator {
 
-// One row of a table of implementations.
+// A row of a table of implementations: an operator's name with its overload,
+// and a function that makes the implementation.
 struct OwnKernel {
   std::string_view name;
   torch::CppFunction (*make)();
@@ -20,7 +21,8 @@ torch::CppFunction MakeKernel() {
   return torch::CppFunction(TORCH_FN(function));
 }
 
-// A function of the operator and torch's stack: it compiles faster.
+// For a function of the operator and torch's stack, which compiles faster than
+// a function of the arguments.
 template <c10::KernelFunction::BoxedKernelFunction *function>
 torch::CppFunction MakeBoxedKernel() {
   return torch::CppFunction::makeFromBoxedFunction<function>();
@@ -30,11 +32,11 @@ inline bool Has(std::span<const OwnKernel> table, std::string_view name) {
   return std::ranges::find(table, name, &OwnKernel::name) != table.end();
 }
 
-// True if operators.cc or special_operators.cc implements aten's operator
-// `name`, with its overload, e.g. "set_.source_Tensor".
+// Returns whether operators.cc or special_operators.cc implements aten's
+// operator `name`, with its overload, e.g. "set_.source_Tensor".
 bool HasOwnKernel(std::string_view name);
 
-// The part of special_operators.cc.
+// Like HasOwnKernel(), but only for special_operators.cc.
 bool HasSpecialKernel(std::string_view name);
 
 }  // namespace mps_emulator

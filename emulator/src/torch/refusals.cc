@@ -1,5 +1,6 @@
-// Conditions, texts and kinds of errors are those of libtorch_cpu.dylib, from
-// the release and until the release that an entry names.
+// The conditions, texts and kinds of the errors were read from
+// libtorch_cpu.dylib.  An entry can name the release of torch that first has
+// the refusal, and the release that first lacks it.
 #include "torch/refusals.h"
 
 #include <ATen/ops/result_type.h>
@@ -22,7 +23,7 @@ using at::Tensor;
 using c10::IValue;
 using c10::ScalarType;
 
-// The arguments of one call by their names.
+// The arguments of one call, by their names.
 class Call {
  public:
   Call(const c10::OperatorHandle &op, const torch::jit::Stack &stack)
@@ -165,13 +166,13 @@ const std::unordered_map<std::string_view, Check> &Checks() {
 enum class Error { kRuntime, kNotImplemented, kType };
 
 struct Refusal {
-  std::string_view operators;  // names between spaces; in-place ones too
-  const char *argument;        // "": `self` and `other`, after promotion
+  std::string_view operators;  // names; in-place variants are included
+  const char *argument;        // "": the promoted type of `self` and `other`
   bool (*takes)(ScalarType);
   Error error;
-  std::string text;  // {} is the type's name
-  int from = 13;     // the first minor release of torch 2 with it
-  int until = 99;    // the first one without it
+  std::string text;  // {} stands for the type's name
+  int from = 13;     // the first minor release of torch 2 that refuses
+  int until = 99;    // the first later one that no longer refuses
 };
 
 template <ScalarType wanted>
@@ -285,7 +286,7 @@ const std::vector<Refusal> kRefusals = {
      "random_mps handles only integral, floating-point and boolean types"},
     {"relu", "self", &IsReal, Error::kRuntime,
      "relu is not supported for complex types", 13, 15},
-    // The Metal library of torch has no such function.
+    // torch's Metal library lacks this function.
     {"renorm", "self", &IsReal, Error::kRuntime,
      "Failed to create function state object for: renorm_float2"},
     {"softplus", "self", &IsNot<ScalarType::Long>, Error::kNotImplemented,
@@ -296,7 +297,7 @@ const std::vector<Refusal> kRefusals = {
      "upsample_nearest1d upsample_nearest2d",
      "self", &IsReal, Error::kRuntime,
      "upsample for MPS does not support complex inputs", 13, 15},
-    // New in 2.14 or 2.15.
+    // torch 2.14 or 2.15 added the following refusals.
     {"_histogramdd_from_bin_cts _histogramdd_from_bin_tensors histogram",
      "self", &IsFloatOnMps, Error::kNotImplemented,
      "\"histogram_mps\" not implemented for '{}'", 15},
@@ -377,7 +378,8 @@ Table ByOperator() {
   return table;
 }
 
-// Undefined if the argument is a number in the place of a tensor.
+// Returns the type that a refusal is about; Undefined if an argument is a
+// number instead of a tensor.
 ScalarType TypeOf(const char *argument, const Call &call) {
   const IValue &first = call[*argument ? argument : "self"];
   if (!first.isTensor()) return ScalarType::Undefined;

@@ -1,5 +1,5 @@
-// Arguments that the mps kernels of torch 2.13 refuse on a Mac.  The CPU's
-// kernels, which run here, would accept them.
+// Arguments that torch's mps kernels refuse on a Mac.  The emulator runs the
+// CPU's kernels, which would accept these arguments.
 #pragma once
 
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -7,12 +7,13 @@
 
 namespace mps_emulator {
 
-// Throws the error of a Mac's mps kernel of `op` for arguments that it refuses.
-// `stack` ends with the arguments.
+// Throws the error of a Mac's mps kernel of `op`, if that kernel refuses the
+// arguments at the end of `stack`.
 void CheckRefusals(const c10::OperatorHandle &op,
                    const torch::jit::Stack &stack);
 
-// The floating-point types that most of a Mac's kernels accept.
+// Returns whether `type` is one of the floating-point and complex types that
+// most of a Mac's kernels accept.
 bool IsFloatOrComplexOnMps(c10::ScalarType type);
 
 }  // namespace mps_emulator

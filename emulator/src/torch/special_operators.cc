@@ -1,5 +1,5 @@
-// Operators that a Mac's device implements in another way than the CPU, or for
-// other arguments.
+// Operators that a Mac's device implements differently from the CPU, or for
+// other arguments than the CPU.
 #include <ATen/TensorOperators.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/grad_mode.h>
@@ -43,8 +43,9 @@ using c10::SymIntArrayRef;
 using std::optional;
 using torch::jit::Stack;
 
-// Lets torch check the arguments.  After its checks torch chooses a kernel; for
-// mps there is none in builds for Linux, so the tensors are on the meta device.
+// Throws torch's own errors for wrong arguments.  After these checks torch
+// chooses a kernel, and torch for Linux has no kernel for mps.  So the check
+// uses tensors on the meta device.
 void CheckAttention(const Tensor &query, const Tensor &key, const Tensor &value,
                     const optional<Tensor> &mask, bool is_causal,
                     bool enable_gqa) {
@@ -59,8 +60,8 @@ void CheckAttention(const Tensor &query, const Tensor &key, const Tensor &value,
                                    is_causal, std::nullopt, enable_gqa);
 }
 
-// Without a gradient a Mac runs one kernel, which has no dropout.  With a
-// gradient a Mac runs torch's composition of other operators.
+// If no gradient is wanted, a Mac runs one kernel, which has no dropout.
+// Otherwise a Mac runs torch's composition of other operators.
 Tensor Attention(const Tensor &query, const Tensor &key, const Tensor &value,
                  const optional<Tensor> &mask, double dropout, bool is_causal,
                  optional<double> scale, bool enable_gqa) {
@@ -74,7 +75,7 @@ Tensor Attention(const Tensor &query, const Tensor &key, const Tensor &value,
       "scaled_dot_product_attention for MPS does not support dtype ",
       query.scalar_type());
   CheckAttention(query, key, value, mask, is_causal, enable_gqa);
-  // The code below adds the mask.
+  // The function below adds the mask: true becomes 0, and false -infinity.
   optional<Tensor> added = mask;
   if (mask && mask->scalar_type() == ScalarType::Bool)
     added = at::zeros_like(*mask, query.options())
@@ -85,7 +86,7 @@ Tensor Attention(const Tensor &query, const Tensor &key, const Tensor &value,
       enable_gqa));
 }
 
-// The CPU's kernel draws from the CPU's generator.
+// Does not call the CPU's kernel, which draws from the CPU's generator.
 std::tuple<Tensor, Tensor> NativeDropout(const Tensor &input, double p,
                                          optional<bool> train) {
   if (input.numel() == 0 || !train.value_or(false) || p == 0)
@@ -142,8 +143,8 @@ void RunConvolutionBackward(const c10::OperatorHandle &, Stack *stack) {
   static const c10::OperatorHandle backward =
       c10::Dispatcher::singleton().findSchemaOrThrow(
           "aten::convolution_backward", "");
-  // The operator has one argument more, the sizes of a bias: one bias for each
-  // output channel.
+  // The CPU's operator has one more argument, the sizes of the bias, which has
+  // one element for each output channel.
   Stack given = torch::jit::pop(*stack, 10);
   const Tensor &weight = given[2].toTensor();
   bool transposed = given[6].toBool();
@@ -156,14 +157,16 @@ void RunConvolutionBackward(const c10::OperatorHandle &, Stack *stack) {
 
 // ---- operators that the CPU lacks, or has in another form
 
-// On a Mac torch copies to the CPU and back, and autograd follows the copies.
+// As torch does on a Mac, copies to the CPU and back.  Autograd follows the
+// copies.
 std::tuple<Tensor, Tensor, Tensor> LinalgSvd(
     const Tensor &self, bool full_matrices, optional<std::string_view> driver) {
   auto [u, s, vh] = at::linalg_svd(self.cpu(), full_matrices, driver);
   return {u.to(self.device()), s.to(self.device()), vh.to(self.device())};
 }
 
-// torch calls this if an image and its weights are on different devices.
+// torch calls this function if an image and its weights are on different
+// devices.
 Tensor SlowConv2d(const Tensor &self, const Tensor &weight, SymIntArrayRef,
                   const optional<Tensor> &, SymIntArrayRef, SymIntArrayRef) {
   TORCH_CHECK(self.device() == weight.device(),
@@ -176,7 +179,8 @@ Tensor SlowConv2d(const Tensor &self, const Tensor &weight, SymIntArrayRef,
       "device");
 }
 
-// The counts have the type of the weights; the CPU's are float or double.
+// On mps, the counts have the dtype of the weights.  On the CPU they are float
+// or double.
 Tensor Bincount(const Tensor &self, const optional<Tensor> &weights,
                 SymInt min_length) {
   TORCH_CHECK(self.scalar_type() != ScalarType::Bool,
@@ -194,8 +198,9 @@ Tensor Bincount(const Tensor &self, const optional<Tensor> &weights,
   return aliases.ToDevice(counts.to(weights->scalar_type()));
 }
 
-// Weights of four bits, two in a byte, the first in the upper half.  The packed
-// tensor keeps the order of the weights; a Mac changes the order.
+// Packs weights of four bits, two in a byte.  The first weight is in the upper
+// half.  The packed tensor has the weights in their order, while a Mac changes
+// the order.
 Tensor ConvertWeightToInt4Pack(const Tensor &self, int64_t inner_tiles) {
   constexpr const char *kName = "_convert_weight_to_int4pack_mps";
   TORCH_CHECK(self.dim() == 2 && self.scalar_type() == ScalarType::Byte, kName,
@@ -265,7 +270,7 @@ TORCH_LIBRARY_IMPL(aten, MPS, m) {
     m.impl(kernel.name.data(), kernel.make());
 }
 
-// The operators of which these are composed have their own autograd.
+// These operators call other operators, which have their own autograd.
 TORCH_LIBRARY_IMPL(aten, AutogradMPS, m) {
   m.impl("linear", TORCH_FN(Linear));
   m.impl("lstm.input", TORCH_FN(Lstm));

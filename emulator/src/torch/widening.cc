@@ -24,8 +24,9 @@ unsigned KindOf(ScalarType type) {
   return c10::isIntegralType(type, /*includeBool=*/false) ? kIntegers : 0;
 }
 
-// The operators, between spaces, without overload and without the underscore of
-// an in-place variant.  From torch's own lists (tests/oracle.py).
+// The operators for each kind of dtype, with spaces between the names.  A name
+// has no overload, and no underscore of an in-place variant.  The names come
+// from torch's own lists (tests/oracle.py).
 constexpr std::pair<unsigned, std::string_view> kOperators[] = {
     {kBool,
      "avg_pool3d bernoulli ceil dot floor floor_divide fmod "
@@ -83,10 +84,10 @@ std::optional<ScalarType> DtypeToWiden(const c10::OperatorHandle &op,
     else if (arguments[i].type()->kind() == c10::TypeKind::NumberType)
       has_number |= value.isInt() || value.isDouble();
   }
-  // The CPU's kernel would need the promoted dtype of the arguments.
+  // The CPU's kernel would compute in the promoted dtype of the arguments.
   ScalarType type = at::native::result_type(state);
   if (!(KindOf(type) & kinds)) return std::nullopt;
-  // A number and a bool are promoted to the number's dtype.
+  // A bool tensor and a number are promoted to the number's dtype, not to bool.
   if (type == ScalarType::Bool && has_number) return std::nullopt;
   return type;
 }

@@ -1,5 +1,5 @@
-// Dtypes that a Mac's mps kernel has and the CPU's kernel lacks.  The operator
-// then runs on copies of its tensors in a wider dtype.
+// A Mac's mps kernel can have dtypes that the CPU's kernel lacks.  For such a
+// dtype, the CPU's kernel runs on copies of the tensors in a wider dtype.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -12,26 +12,28 @@
 
 namespace mps_emulator {
 
-// True if the CPU's kernel of aten's operator `name`, with or without its
-// overload, lacks a dtype that a Mac's kernel has.
+// Returns whether the CPU's kernel of aten's operator `name` lacks a dtype that
+// a Mac's kernel has.  `name` can have an overload.
 bool IsWidened(std::string_view name);
 
-// The promoted dtype of the arguments at the end of `stack`, if a Mac's kernel
-// has this dtype and the CPU's lacks it.
+// Returns the promoted dtype of the operator's arguments, which are at the end
+// of `stack`.  Returns nullopt unless a Mac's kernel has this dtype and the
+// CPU's kernel lacks it.
 std::optional<c10::ScalarType> DtypeToWiden(const c10::OperatorHandle &op,
                                             const torch::jit::Stack &stack);
 
-// The copies of one call.
+// The wider copies of the tensors of one call.
 class Widening {
  public:
   explicit Widening(c10::ScalarType narrow);
 
-  // Replaces the CPU tensors of the narrow dtype by copies.
+  // Replaces each CPU tensor of the narrow dtype in the arguments by a wider
+  // copy.
   void WidenArguments(const c10::FunctionSchema &schema,
                       torch::jit::Stack *stack);
 
-  // Copies the operator's writes back to the tensors, and converts its results
-  // to the narrow dtype.
+  // Copies what the operator wrote to the wider copies back to the tensors, and
+  // converts the operator's results to the narrow dtype.
   void NarrowResults(const c10::FunctionSchema &schema,
                      torch::jit::Stack *stack) const;
 

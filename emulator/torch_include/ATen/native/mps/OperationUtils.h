@@ -1,12 +1,14 @@
-// The function by which programs find the Metal buffer of a tensor.  Stands for
-// torch's own header of this name, which needs Apple's headers of graphs.
+// getMTLBufferStorage(), with which programs find the Metal buffer of a tensor.
+// This header replaces torch's own header of the same name, which needs Apple's
+// headers of graphs.
 #pragma once
 
 #include <ATen/core/TensorBase.h>
 #include <Metal/Metal.h>
 
-// With MPS_EMULATOR_POINTERS=unfindable the function returns the data pointer
-// itself, as the header of a torch whose data pointers are buffers does.
+// Returns the MTLBuffer of the storage whose data pointer is `pointer`.  With
+// MPS_EMULATOR_POINTERS=unfindable, returns `pointer` itself, like the header
+// of a torch whose data pointers are MTLBuffers.
 extern "C" void *mps_emulator_storage_buffer(const void *pointer);
 
 namespace at::native::mps {
