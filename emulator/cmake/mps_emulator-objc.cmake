@@ -8,7 +8,7 @@
 #   MPS_EMULATOR_OBJCXX_LIBRARIES  libobjc and libBlocksRuntime
 
 # objc/objc.h is in a folder with gcc's other headers, which must not hide
-# clang's headers.  So the flag for the folder is -idirafter.
+# clang's headers.  So clang searches this folder last (-idirafter).
 file(GLOB _mps_emulator_objc_headers "/usr/lib/gcc/*/*/include/objc/objc.h")
 if(NOT _mps_emulator_objc_headers)
   message(FATAL_ERROR

@@ -20,11 +20,11 @@ _BY_HAND = {"embedding_renorm_", "linalg_svd", "linalg_svd.U"}
 
 
 def read(path: pathlib.Path) -> tuple[set[str], set[str]]:
-    """Returns two sets of names: operators with an mps kernel for dense tensors, and for sparse.
+    """Returns the names of the operators with an mps kernel: (for dense, for sparse tensors).
 
-    The first set leaves out an operator that the CPU computes by calls of other operators, with
-    the autograd of these.  The CPU has no backward pass for such an operator itself.  The calls
-    give the same results as the mps kernel of a Mac, which only saves time.
+    The first set leaves out an operator if the CPU computes it by calls of other operators, and
+    autograd differentiates these calls.  The CPU has no backward pass for such an operator
+    itself.  On a Mac, the operator's mps kernel only saves time: the calls give the same results.
     """
     parsed = parse_native_yaml(str(path), str(path.with_name("tags.yaml")))
     mps = set(_BY_HAND)

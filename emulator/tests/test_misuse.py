@@ -131,7 +131,7 @@ def test_a_host_write_to_reused_memory_in_flight_is_reported(use, then, in_child
         f"torch.mps.synchronize()\n{use}\n"
         f"del x\nrecycled = torch.empty(64, device='mps')\n{then}"
     )
-    assert_ends_with(child, "while the device was still at work on its memory")
+    assert_ends_with(child, "while a command in flight was using the same memory")
 
 
 def test_the_calls_of_the_cases_above_pass_when_used_correctly(in_child):

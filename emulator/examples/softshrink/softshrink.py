@@ -15,7 +15,7 @@ from torch.utils import cpp_extension
 
 
 def load(build_directory=None):
-    """Returns the extension.  At the first call, softshrink.mm is compiled, for a minute."""
+    """Returns the extension.  The first call compiles softshrink.mm, which takes a minute."""
     flags = {"extra_ldflags": ["-framework", "Metal", "-framework", "Foundation"]}
     if sys.platform != "darwin":
         import mps_emulator

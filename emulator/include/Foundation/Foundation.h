@@ -79,8 +79,9 @@ typedef struct _NSZone NSZone;
 - (id)copyWithZone:(NSZone *)zone;
 @end
 
-// The reference count is stored before the object's first byte.  So the
-// compiler's layout of NSConstantString can be that of a subclass.
+// The reference count is stored before the object's first byte, and not in a
+// member.  So NSConstantString, a subclass, has only the members that the
+// compiler expects.
 MPS_EMULATOR_CLASS __attribute__((objc_root_class))
 @interface NSObject<NSObject> {
   Class isa;

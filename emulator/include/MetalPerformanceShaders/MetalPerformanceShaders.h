@@ -4,9 +4,9 @@
 
 #include <Metal/Metal.h>
 
-// A command buffer that a program can commit several times.  The object
-// represents a sequence of MTLCommandBuffers.  rootCommandBuffer is the one
-// that is open for encoding.
+// A command buffer that a program can commit several times.  An
+// MPSCommandBuffer represents a sequence of MTLCommandBuffers.
+// rootCommandBuffer is the MTLCommandBuffer that is open for encoding.
 MPS_EMULATOR_CLASS
 @interface MPSCommandBuffer : NSObject <MTLCommandBuffer> {
   id<MTLCommandBuffer> _rootCommandBuffer;

@@ -28,10 +28,10 @@ void InstallHostFaultHandler();
 
 // The memory of a buffer.  memory.h describes the memory model.
 //
-// A recycled block keeps its copies.  device_user and host_user are the ids of
-// the buffers for which a copy was last initialised.  A larger id belongs to a
-// later buffer.  So a command whose buffer has an id below device_user must not
-// initialise the device copy again.
+// A recycled block keeps its copies.  device_user is the id of the buffer for
+// which the device copy was last initialised, and host_user is the same id for
+// the host copy.  A larger id belongs to a later buffer.  A command whose
+// buffer has an id below device_user must not initialise the device copy again.
 struct Block {
   SizeClass size_class;
   Origin origin;
@@ -95,8 +95,8 @@ struct Block {
   }
 };
 
-// Adds the time of its lifetime to the counter kUpkeep.  Inside an operator it
-// adds nothing, because the operator's own time includes the upkeep.
+// Adds the time of its lifetime to the counter kUpkeep.  Inside an operator,
+// the object adds nothing, because the operator's own time includes the upkeep.
 class Upkeep {
  public:
   Upkeep() : begin_(*CurrentOperator() ? 0 : TraceTime()) {}
@@ -109,11 +109,11 @@ class Upkeep {
   int64_t begin_;
 };
 
-// The redzone is the bytes after the end of a buffer.  They must keep their
-// pattern: if a byte has changed, a command has written past the end.  Every
-// block has at least kMinRedzone bytes for the redzone.  A small device copy
-// has kTail more bytes after its capacity (core/copy_memory.h).  As a float,
-// the pattern is 0.186: almost any number that a kernel adds to it changes it.
+// The redzone is the bytes after the end of a buffer.  If a command changes the
+// pattern of the redzone, the command has written past the end.  Every block
+// has at least kMinRedzone bytes for the redzone.  A small device copy has
+// kTail more bytes after its capacity (core/copy_memory.h).  As a float, the
+// pattern is 0.186, because almost any number that a kernel adds changes 0.186.
 inline constexpr size_t kMinRedzone = 16;
 inline constexpr size_t kMaxRedzone = kTail;
 inline constexpr unsigned char kRedzonePattern = 0x3E;
@@ -148,7 +148,7 @@ class Memory {
   void End(const BufferUse &use);
   void Publish(Block *block);
   // Returns the block's device copy.  From now on the copy has its own pages,
-  // and its address does not change.
+  // and the copy's address does not change.
   char *Address(Block *block);
   // The live buffers by their data pointers, if PointersAreAddresses().
   std::map<const void *, Buffer *> by_pointer;

@@ -1,5 +1,5 @@
-// Command buffers and command queues.  They hold the device's work, run it, and
-// make its results visible to the host.
+// Command buffers and command queues, which hold the device's work, run the
+// work, and make its results visible to the host.
 #pragma once
 
 #include <atomic>
@@ -21,17 +21,17 @@ namespace mps_emulator {
 
 class CommandQueue;
 
-// Returns the memory that the host has written since the commit of the running
-// command's command buffer, as ranges [begin, end) in the device copies of the
-// command's buffers.  Empty unless the order of commands is checked.
+// Returns what the host has written to the buffers of the running command since
+// the commit, as ranges [begin, end) of addresses in the buffers' device
+// copies.  The list is empty unless the order of commands is checked.
 using HostWrites = std::vector<std::pair<const char *, const char *>>;
 const HostWrites &HostWritesInFlight();
 
 // What the running command has read and written, as addresses in device copies.
-// Only a kernel whose races are checked sets it.
+// There is a value only for a kernel whose races are checked.
 std::optional<Accesses> &AccessesInFlight();
 
-// A piece of work: a kernel, a blit or a step of an event.
+// A piece of work, such as a kernel, a blit or a copy.
 struct Command {
   std::string name;  // for messages, e.g. "kernel axpy"
   std::vector<BufferUse> uses;
@@ -54,8 +54,9 @@ inline constexpr const char *kTimeoutText =
     "Caused GPU Timeout Error "
     "(00000002:kIOGPUCommandBufferCallbackErrorTimeout)";
 
-// One MTLCommandBuffer.  As on a Mac, only one thread at a time may use it.
-// The exceptions are status() and the functions that the queue calls.
+// One MTLCommandBuffer.  As on a Mac, only one thread at a time may use a
+// command buffer.  The exceptions are status() and the functions that the queue
+// calls.
 class CommandBuffer : public std::enable_shared_from_this<CommandBuffer> {
  public:
   // MTLCommandBufferStatus
@@ -121,9 +122,9 @@ class CommandBuffer : public std::enable_shared_from_this<CommandBuffer> {
   std::atomic<Status> status_{Status::kNotEnqueued};
   const char *open_encoder_ = nullptr;
   const char *coalescing_ = nullptr;
-  // These have values only if the order of commands is checked: the host's
-  // bytes at the commit, and the uses of which the program knew at the commit
-  // that they had ended.
+  // These members are set only if the order of commands is checked.  The first
+  // has the host's bytes at the commit.  The second has the uses of which the
+  // program knew at the commit that they had ended.
   HostSnapshot committed_contents_;
   std::optional<UsedBlocks::Order> known_at_commit_;
   std::deque<Command> commands_;

@@ -28,8 +28,8 @@ class HandleSpace {
   HandleSpace();
 
   // Returns a buffer record whose slot has room for `size` bytes; nullptr if no
-  // slot is left.  The record's other fields keep their values of the former
-  // use.
+  // slot is left.  If the slot is reused, the record's other fields still
+  // describe the former buffer.
   Buffer *Take(size_t size);
 
   // Gives back the slot of `buffer`, for a later reuse.

@@ -26,10 +26,10 @@ void Memory::CheckNoHostWrites(const Block *block) const {
   size_t size = std::min(block->host_size, block->former_owner_size);
   if (!memcmp(block->host, block->published, size)) return;
   Fatal(
-      "the host wrote to buffer #%lu while the device was still at work on its "
-      "memory, for a command on the memory's former buffer, #%lu (%zu bytes, "
-      "freed meanwhile).  On a Mac the command may read or overwrite the "
-      "host's bytes.  After allocating and before the first write, wait: "
+      "the host wrote to buffer #%lu while a command in flight was using the "
+      "same memory, as buffer #%lu (%zu bytes, freed meanwhile).  On a Mac the "
+      "command may read or overwrite the host's bytes.  After allocating a "
+      "buffer and before the first write to the buffer, wait: "
       "torch::mps::synchronize() inside torch's dispatch queue",
       block->owner_id, block->former_owner_id, block->former_owner_size);
 }

@@ -87,9 +87,9 @@ inline bool IsHandleAddress(const void *address) {
          handles_size.load(std::memory_order_relaxed);
 }
 
-// Returns the buffer, live or freed, in whose range of handle addresses
-// `address` is; nullptr if there was none.  Takes no lock, so a signal handler
-// may call the function.
+// Returns the buffer, live or freed, that has `address` in its range of handle
+// addresses; nullptr if there was none.  Takes no lock, so a signal handler may
+// call the function.
 Buffer *FindBuffer(const void *address);
 
 // Returns the live buffer whose handle is exactly `handle`, or nullptr.
@@ -217,17 +217,17 @@ class UsedBlocks {
   // both commands have run does the emulator know which bytes a kernel used.
   void NoteAccesses(const BufferUse &use, Accesses accesses);
 
-  // A set of uses that have ended.  The key is the number of a queue.  The
-  // value says how many uses of the queue have ended, counted from the queue's
-  // first.
+  // A set of uses of buffers that have ended.  The key is the number of a
+  // queue.  The value says how many uses of the queue have ended, counted from
+  // the queue's first.
   using Order = std::map<uint64_t, uint64_t>;
 
   // Returns the uses that will have ended when this queue's commands so far
   // have ended.
   Order Done() const;
   // Notes that later commands of this queue run after the uses in `ended`.  The
-  // queue waits for an MTLEvent, or the program knew at the commit that these
-  // uses had ended.
+  // reason is that the queue waits for an MTLEvent, or that the program knew at
+  // the commit that these uses had ended.
   void OrderAfter(const Order &ended);
 
   // Notes that the program knows: this queue's commands so far have ended.

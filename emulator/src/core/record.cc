@@ -145,9 +145,10 @@ class Recording {
     return List(changes, [](const auto &change) { return List(change); });
   }
 
-  // Returns the offset of the first step from `begin` on that differs between
-  // the two (if `differing`), or that is equal in both; without such a step,
-  // the size.
+  // Compares the recorded contents with the device copy in steps, from offset
+  // `begin` on.  Returns the offset of the first step that differs or, if
+  // `differing` is false, of the first step that is equal.  Returns the size if
+  // there is no such step.
   static size_t Next(const std::vector<char> &expected, const char *device,
                      size_t begin, bool differing) {
     size_t size = expected.size();

@@ -1,5 +1,5 @@
-// Differences between releases of torch.  They were read from the macOS
-// libraries of torch 2.13.0, 2.14.1 and 2.15.0.
+// Differences between releases of torch.  The differences were read from the
+// macOS libraries of torch 2.13.0, 2.14.1 and 2.15.0.
 #pragma once
 
 #include <torch/headeronly/version.h>

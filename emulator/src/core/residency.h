@@ -10,8 +10,8 @@
 
 namespace mps_emulator {
 
-// Returns -[MTLBuffer gpuAddress]: the address of the device copy.  It stays
-// the same for the buffer's lifetime.
+// Returns -[MTLBuffer gpuAddress]: the address of the device copy.  The address
+// stays the same for the buffer's lifetime.
 uint64_t GpuAddress(Buffer *buffer);
 
 // During its lifetime, an access to a buffer faults if the program asked for

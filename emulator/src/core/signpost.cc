@@ -51,7 +51,8 @@ std::string Formatted(const char *format, const uint8_t *buffer) {
     }
     if (*p == '{') p = strchr(p, '}') + 1;
     if (*p != 's')
-      Fatal("os_signpost: the emulator has no %%%c, in \"%s\"", *p, format);
+      Fatal("os_signpost: the emulator does not support %%%c, in \"%s\"", *p,
+            format);
     bool is_public = arguments.IsPublic();
     const char *text = arguments.Take<const char *>();
     ans += !is_public ? "<private>" : text ? text : "(null)";

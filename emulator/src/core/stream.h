@@ -1,15 +1,16 @@
 // torch's streams on the emulated device.
 //
-// They behave as torch's streams do on a Mac, which was read from torch's macOS
-// libraries.  core/release.h has the differences between releases.  torch
-// encodes its kernels with one encoder, the coalesced encoder, which stays open
-// between kernels.
+// The streams behave as torch's streams do on a Mac.  The behaviour was read
+// from torch's macOS libraries.  core/release.h has the differences between
+// releases.  torch encodes its kernels with one encoder, the coalesced encoder,
+// which stays open between kernels.
 //
 // - torch::mps::synchronize() ends the coalesced encoder, commits the stream's
 //   command buffer, waits for the command buffer and drops it.  Without a
 //   command buffer the function does nothing.
 // - torch::mps::commit() ends the coalesced encoder and calls commitAndContinue
-//   on the stream's MPSCommandBuffer.  The object stays valid for encoding.
+//   on the stream's MPSCommandBuffer.  The MPSCommandBuffer stays valid for
+//   encoding.
 // - torch::mps::get_command_buffer() ends the coalesced encoder.  If there is
 //   no command buffer, the function creates one.
 // - aten operators encode inside dispatch_sync on the stream's queue.  A
@@ -85,8 +86,8 @@ class OperatorScope {
   ~OperatorScope();
   OperatorScope(const OperatorScope &) = delete;
 
-  // Notes that the operator leaves torch's own encoder open, as on a Mac, where
-  // that encoder encodes the operator's kernel.  `name` must never be freed.
+  // On a Mac, torch's own encoder encodes the operator's kernel and stays open.
+  // This function notes the open encoder.  `name` must never be freed.
   static void LeaveEncoderOpen(const char *name);
 
   // Returns the device copy of a live buffer.  `bytes`: what the operator uses.
@@ -97,12 +98,12 @@ class OperatorScope {
   }
 
  private:
-  // Only the outermost scope of a thread has these.
+  // Only the outermost scope of a thread sets the following members.
   std::optional<SerialQueue::Turn> turn_;
   std::unique_lock<std::recursive_mutex> execution_;
-  // The completed handlers of the command buffers that ran at the begin of the
-  // scope.  The scope calls these handlers outside of the queue, because a Mac
-  // runs them on a thread of Metal.
+  // The completed handlers of the command buffers that ran at the beginning of
+  // the scope.  The scope calls these handlers outside of the queue, because a
+  // Mac runs handlers on a thread of Metal.
   std::vector<CommandBuffer::Handler> handlers_;
 };
 

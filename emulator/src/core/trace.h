@@ -1,5 +1,5 @@
-// What a profiler shows: the program's signposts and the device's dispatches.
-// They are recorded while a trace is in progress.
+// Records the program's signposts and the device's dispatches while a trace is
+// in progress, as a profiler does.
 #pragma once
 
 #include <atomic>

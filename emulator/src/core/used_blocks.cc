@@ -1,4 +1,4 @@
-// The members of UsedBlocks and HostSnapshot.
+// Implements UsedBlocks and HostSnapshot.
 #include <algorithm>
 #include <string>
 #include <vector>

@@ -9,12 +9,14 @@ using namespace mps_emulator;
 
 namespace {
 
-// Whether a blit of bytes begin .. begin + size stays in a buffer.
+// Ends the program unless bytes begin .. begin + size are in the buffer.
+// `what` names the method, and `role` the buffer, for the message.
 void CheckRange(const Buffer *buffer, NSUInteger begin, NSUInteger size,
                 const char *what, const char *role) {
   if (begin > buffer->size || size > buffer->size - begin)
-    Fatal("%s: bytes %lu + %lu are beyond %s, MTLBuffer #%lu of %zu", what,
-          begin, size, role, buffer->id, buffer->size);
+    Fatal("%s: %lu bytes from byte %lu on are beyond the end of %s, MTLBuffer "
+          "#%lu, which has %zu bytes",
+          what, size, begin, role, buffer->id, buffer->size);
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
-// MTLBuffer.  An id<MTLBuffer> is a handle (core/memory.h), an address without
-// an object.  The message lookup of runtime.mm knows handles.  In the methods
-// below self is a handle, which a method must not dereference.
+// Implements MTLBuffer.  An id<MTLBuffer> is a handle (core/memory.h), an
+// address at which there is no object.  objc_msg_lookup() in runtime.mm finds
+// the methods below for handles.  In these methods, `self` is a handle, which a
+// method must not dereference.
 #include <Metal/Metal.h>
 #include <objc/runtime.h>
 
@@ -17,8 +18,8 @@ using namespace mps_emulator;
 namespace {
 
 Class BufferClass() {
-  // The lookup waits for the first use: constructors of the library may send
-  // messages before the runtime has registered its classes.
+  // The class is looked up at the first use, because constructors of the
+  // library may send messages before the runtime has registered its classes.
   static Class buffer_class = objc_getClass("MPSEmulatorBuffer");
   return buffer_class;
 }

@@ -108,8 +108,8 @@ GETTER(NSString *, label, ToNSString((*_buffer)->label))
   (*_buffer)->Wait();
 }
 
-// A program may poll the status of a committed buffer, so the device runs after
-// the first answer.
+// Returns the status, and then runs the commands of a committed command buffer:
+// the program may be polling the status until the command buffer has completed.
 - (MTLCommandBufferStatus)status {
   MTLCommandBufferStatus status =
       static_cast<MTLCommandBufferStatus>((*_buffer)->status());
@@ -188,7 +188,7 @@ GETTER(id<MTLCommandBuffer>, rootCommandBuffer, _rootCommandBuffer)
   Assign(&_rootCommandBuffer, next);
 }
 
-// All other messages go to the root command buffer.
+// MPSCommandBuffer passes all other messages to its root command buffer.
 #define FORWARD(type, method)           \
   -(type)method {                       \
     return [_rootCommandBuffer method]; \

@@ -48,7 +48,8 @@ GETTER(NSUInteger, currentAllocatedSize, GetMemoryStatistics().reserved)
 GETTER(NSUInteger, maxBufferLength, kMaxBufferLength)
 
 - (id<MTLCommandQueue>)newCommandQueue {
-  // A queue outlives its object, because its committed buffers may wait.
+  // The queue is never freed, because its committed command buffers may have to
+  // run after the object is gone.
   return NewCommandQueueObject(new CommandQueue);
 }
 
@@ -82,7 +83,7 @@ GETTER(NSUInteger, maxBufferLength, kMaxBufferLength)
   if (error)
     *error = MakeError(MTLLibraryErrorDomain, MTLLibraryErrorUnsupported,
                        "the emulated device cannot load a compiled Metal "
-                       "library: it holds code for Apple's GPUs; use "
+                       "library, which has code for Apple's GPUs; use "
                        "newLibraryWithSource:");
   return nil;
 }
@@ -134,7 +135,8 @@ GETTER(id<MTLEvent>, newEvent, [[MPSEmulatorEvent alloc] init])
 
 @end
 
-// The caller owns a reference, as on a Mac; the device is never freed.
+// Returns a reference that the caller owns, as on a Mac.  The device is never
+// freed.
 id<MTLDevice> MTLCreateSystemDefaultDevice(void) {
   static id<MTLDevice> device = [[MPSEmulatorDevice alloc] init];
   return [device retain];

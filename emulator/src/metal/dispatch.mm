@@ -10,8 +10,8 @@ using namespace mps_emulator;
 
 namespace {
 
-// A deadlock: a thread in torch's queue waits for the GIL, and the thread that
-// holds the GIL waits for the queue.
+// Counts the calls that can cause a deadlock: the calling thread holds the GIL
+// and waits for torch's queue, while a thread in the queue waits for the GIL.
 void CountIfGilIsHeld() {
   static auto *const holds_gil =
       reinterpret_cast<int (*)()>(dlsym(RTLD_DEFAULT, "PyGILState_Check"));
@@ -20,7 +20,7 @@ void CountIfGilIsHeld() {
 
 }  // namespace
 
-// There is no dispatch_retain(): an object has one reference.
+// dispatch.h has no dispatch_retain(), so an object has only one reference.
 void dispatch_release(dispatch_object_t object) { delete FromHandle(object); }
 
 void dispatch_sync(dispatch_queue_t queue, dispatch_block_t block) {
@@ -29,7 +29,7 @@ void dispatch_sync(dispatch_queue_t queue, dispatch_block_t block) {
   static_cast<DispatchQueue *>(FromHandle(queue))->Sync(block);
 }
 
-// Nothing reads the bytes: newLibraryWithData:error: refuses every library.
+// Ignores the bytes, because newLibraryWithData:error: refuses every library.
 dispatch_data_t dispatch_data_create(const void *, size_t, dispatch_queue_t,
                                      dispatch_block_t destructor) {
   if (destructor != DISPATCH_DATA_DESTRUCTOR_DEFAULT)

@@ -1,4 +1,4 @@
-// The objects behind dispatch_object_t.
+// The C++ objects to which dispatch_object_t points.
 #pragma once
 
 #include <dispatch/dispatch.h>
@@ -15,7 +15,8 @@ struct DispatchQueue : DispatchObject, SerialQueue {
   using SerialQueue::SerialQueue;
 };
 
-// dispatch.h's structures are empty: they only name the objects.
+// The structures of dispatch.h are empty.  A pointer to such a structure is a
+// handle of a DispatchObject.
 inline DispatchObject *FromHandle(dispatch_object_t handle) {
   return reinterpret_cast<DispatchObject *>(handle);
 }
@@ -25,7 +26,7 @@ inline dispatch_queue_t ToHandle(DispatchQueue *queue) {
       static_cast<DispatchObject *>(queue));
 }
 
-// The queue of the thread's current stream.
+// The dispatch queue of the thread's current stream.
 DispatchQueue &StreamDispatchQueueObject();
 
 }  // namespace mps_emulator

@@ -15,14 +15,14 @@
 
 namespace mps_emulator {
 
-// Autoreleased encoders that encode into `buffer`.
+// Return autoreleased encoders that encode into `buffer`.
 id<MTLComputeCommandEncoder> NewComputeEncoder(
     const std::shared_ptr<CommandBuffer> &buffer,
     MTLDispatchType dispatch_type);
 id<MTLBlitCommandEncoder> NewBlitEncoder(
     const std::shared_ptr<CommandBuffer> &buffer);
 
-// The state of an encoder of either kind.
+// The state of a compute encoder or of a blit encoder.
 struct EncoderState {
   virtual ~EncoderState() = default;
 
@@ -30,12 +30,12 @@ struct EncoderState {
   const char *kind;
   std::string label;
   bool ended = false;
-  // Counts from 1 over all encoders.
+  // Encoders are numbered from 1.
   const uint64_t number = [] {
     static std::atomic<uint64_t> last{0};
     return ++last;
   }();
-  // The encoders for whose fences this one waited.
+  // The encoders for whose fences this encoder has waited.
   std::set<uint64_t> after;
 
   void Encode(Command command) {
@@ -47,7 +47,7 @@ struct EncoderState {
 
 }  // namespace mps_emulator
 
-// The common part of both kinds of encoder.
+// What compute encoders and blit encoders have in common.
 @interface MPSEmulatorEncoder : MPSEmulatorObject <MTLCommandEncoder> {
   mps_emulator::EncoderState *_state;
 }

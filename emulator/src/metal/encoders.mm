@@ -1,4 +1,4 @@
-// The common part of the encoders, and MTLComputeCommandEncoder.
+// What all encoders have in common, and MTLComputeCommandEncoder.
 #include "metal/encoders.h"
 
 #include <algorithm>
@@ -25,10 +25,10 @@ namespace {
 
 constexpr NSUInteger kMaxSetBytes = 4096;
 
-// One entry of the compute encoder's argument table.
+// An element of the compute encoder's argument table.
 struct Argument {
   enum class Kind { kNone, kBuffer, kBytes } kind = Kind::kNone;
-  BufferUse use;      // kBuffer: holds the block until the encoder ends
+  BufferUse use;      // kBuffer: keeps the block until the encoder ends
   size_t offset = 0;  // kBuffer
   std::shared_ptr<std::vector<char>> bytes;  // kBytes
 
@@ -44,9 +44,10 @@ struct ComputeState : EncoderState {
   MPSEmulatorPipeline *pipeline = nil;
   std::array<Argument, msl::kMaxBuffers> arguments;
   std::array<size_t, msl::kMaxBuffers> threadgroup_bytes{};
-  std::vector<BufferUse> resources;  // of useResource:usage:
-  // For a concurrent encoder: the number of the group of dispatches since the
-  // last barrier, which may run at the same time.  0: dispatches run in order.
+  std::vector<BufferUse> resources;  // the buffers of useResource:usage:
+  // For a concurrent encoder, the number of the present group of dispatches.
+  // The dispatches from one barrier to the next are a group.  On a Mac, the
+  // dispatches of a group can run at the same time.  0: the encoder is serial.
   uint64_t concurrent_group = 0;
 
   void BeginConcurrentGroup() {
@@ -71,11 +72,11 @@ std::string ToString(MTLSize size) {
          " x " + std::to_string(size.depth);
 }
 
-// Members of a JSON object, from which a replay repeats the dispatch
+// Returns the members of a JSON object from which a replay repeats the dispatch
 // (core/record.h).
 //
-// places: (index in the argument table, offset in bytes) of the command's
-//   buffers, in the order of its uses.
+// places: for each buffer argument, in the order of the command's uses, the
+//   index in the argument table and the offset in bytes.
 std::string DescribeDispatch(
     const msl::Dispatch &dispatch,
     const std::vector<std::pair<unsigned, size_t>> &places) {
@@ -152,8 +153,10 @@ GETTER(NSString *, label, ToNSString(_state->label))
   _state->label = ToStdString(label);
 }
 
-// Commands run in the order of their encoding, so that a fence has nothing to
-// do.  But only a fence orders two uses of a buffer that Metal does not track.
+// The emulator runs commands in the order of their encoding, so fences have no
+// effect on the order.  The encoders of fences are noted for
+// CommandQueue::CheckFences(), because only a fence orders two uses of a buffer
+// that Metal does not track.
 - (void)updateFence:(id<MTLFence>)fence {
   [self checkOpen:"updateFence:"];
   std::set<uint64_t> &encoders = *((MPSEmulatorFence *)fence)->_encoders;
@@ -185,7 +188,7 @@ GETTER(ComputeState *, state, static_cast<ComputeState *>(_state))
 
 - (void)endEncoding {
   [super endEncoding];
-  // The commands keep the objects that they use.
+  // The commands have announced their own uses of the buffers.
   for (Argument &argument : [self state]->arguments) argument.Clear();
   for (const BufferUse &use : [self state]->resources) EndUse(use);
   [self state]->resources.clear();
@@ -285,8 +288,8 @@ GETTER(ComputeState *, state, static_cast<ComputeState *>(_state))
   size_t threadgroup_bytes = kernel.static_threadgroup_bytes;
   for (size_t bytes : state->threadgroup_bytes) threadgroup_bytes += bytes;
   if (threadgroup_bytes > msl::kMaxThreadgroupBytes)
-    Fatal("%s: kernel %s gets %zu bytes of threadgroup memory (%u of them its "
-          "own), over the limit of %u",
+    Fatal("%s: kernel %s gets %zu bytes of threadgroup memory (%u of them for "
+          "its own variables), over the limit of %u",
           what, kernel.name, threadgroup_bytes, kernel.static_threadgroup_bytes,
           msl::kMaxThreadgroupBytes);
 
@@ -309,9 +312,10 @@ GETTER(ComputeState *, state, static_cast<ComputeState *>(_state))
   Command command;
   command.name = std::string("kernel ") + kernel.name;
   if (!state->label.empty()) command.name += " (" + state->label + ")";
-  // For each of command.uses the index in the argument table and the offset.
+  // For each buffer argument, in the order of command.uses, its index in the
+  // argument table and its offset.
   std::vector<std::pair<unsigned, size_t>> places;
-  // The bytes of setBytes:, which the command keeps alive.
+  // The bytes of setBytes:.  The command keeps them alive.
   std::vector<std::shared_ptr<std::vector<char>>> bytes;
   for (const msl::Parameter &parameter : msl::ParametersOf(kernel)) {
     if (parameter.kind != kMpsEmulatorMslBuffer) continue;
@@ -362,8 +366,8 @@ GETTER(ComputeState *, state, static_cast<ComputeState *>(_state))
       RequireLiveBuffer(resource, what), (usage & MTLResourceUsageWrite) != 0));
 }
 
-// An encoder's commands run one after the other.  A barrier only begins a new
-// group for the race checker.
+// The emulator runs an encoder's commands one after the other.  So a barrier
+// only begins a new group, for the race checker.
 - (void)memoryBarrierWithScope:(MTLBarrierScope)scope {
   [self checkOpen:"memoryBarrierWithScope:"];
   [self state]->BeginConcurrentGroup();

@@ -22,16 +22,17 @@ struct EventState {
   std::condition_variable changed;
   uint64_t value = 0;
   std::set<CommandQueue *> signalers;
-  // The latest signals: the value of each, and what had ended by then.
+  // The latest signals.  Each has its value and the uses of buffers that had
+  // ended before the signal.
   std::deque<std::pair<uint64_t, UsedBlocks::Order>> signals;
 };
 
-// A wait for a value that was signaled before the kept signals counts as one
-// for the oldest of them.
+// How many signals are kept.  If a command waits for the value of an older
+// signal, the command is ordered after the oldest kept signal.
 constexpr size_t kKeptSignals = 64;
 
-// A command waits so long for a value that no committed work signals, because
-// another thread may still commit such work.
+// How long a command waits for a value that no committed work signals.  Another
+// thread may still commit such work.
 constexpr std::chrono::seconds kPatience(20);
 
 }  // namespace
@@ -73,8 +74,8 @@ GETTER(EventState *, state, static_cast<EventState *>(_state))
 - (void)reach:(uint64_t)value on:(CommandQueue *)queue {
   [self waitFor:value];
   std::lock_guard<std::mutex> lock([self state]->mutex);
-  // The wait ends with the first signal of the value or of a greater one: it
-  // says nothing of what comes after.
+  // The first signal of this value, or of a greater value, ends the wait.  The
+  // wait orders nothing that came after that signal.
   for (const auto &[signaled, ended_by_then] : [self state]->signals) {
     if (signaled < value) continue;
     queue->used().OrderAfter(ended_by_then);
@@ -94,9 +95,9 @@ GETTER(EventState *, state, static_cast<EventState *>(_state))
   std::unique_lock<std::mutex> lock(state->mutex);
   if (!state->changed.wait_for(lock, kPatience,
                                [&] { return state->value >= value; }))
-    Fatal("encodeWaitForEvent:value: waits for the value %lu, the event stands "
-          "at %lu, and no committed work will signal the value: on a Mac the "
-          "device hangs",
+    Fatal("encodeWaitForEvent:value: waits for the value %lu, the event has "
+          "the value %lu, and no committed work will signal the value: on a "
+          "Mac the device hangs",
           value, state->value);
 }
 

@@ -1,11 +1,11 @@
-// Shorthands for the emulator's own Objective-C++ files.
+// Helpers for the emulator's own Objective-C++ files.
 #pragma once
 
 #include <Foundation/Foundation.h>
 
 #include <string>
 
-// A method without arguments that returns the value of an expression.
+// Defines a method without arguments that returns the value of an expression.
 #define GETTER(type, name, ...) \
   -(type)name {                 \
     return __VA_ARGS__;         \
@@ -13,7 +13,7 @@
 
 namespace mps_emulator {
 
-// An autoreleased string.
+// Returns an autoreleased string.
 inline NSString *ToNSString(const std::string &text) {
   return [NSString stringWithUTF8String:text.c_str()];
 }
@@ -22,11 +22,11 @@ inline std::string ToStdString(NSString *text) {
   return text ? [text UTF8String] : "";
 }
 
-// An autoreleased error whose localizedDescription is `text`.
+// Returns an autoreleased error whose localizedDescription is `text`.
 NSError *MakeError(NSErrorDomain domain, NSInteger code,
                    const std::string &text);
 
-// The setter of a property that is declared `copy` or `strong`.
+// Sets a property that is declared `copy` or `strong`.
 template <typename T>
 void Assign(T *member, T value) {
   [value retain];

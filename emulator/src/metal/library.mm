@@ -16,10 +16,11 @@ NSErrorDomain const MTLLibraryErrorDomain = @"MTLLibraryErrorDomain";
 
 namespace {
 
-// The most threads that a pipeline allows if the program gives no number.  On a
-// Mac the limit depends on the kernel's registers, which the emulator does not
-// count.  With a low MPS_EMULATOR_MAX_THREADS a program that never reads
-// maxTotalThreadsPerThreadgroup fails here too.
+// Returns the most threads that a pipeline allows if the program sets no
+// maximum.  On a Mac the limit depends on how many registers the kernel uses,
+// which the emulator does not count.  With a low MPS_EMULATOR_MAX_THREADS, a
+// program that does not read maxTotalThreadsPerThreadgroup fails here, as it
+// may fail on a Mac.
 NSUInteger MostThreadsOfAPipeline() {
   const char *given = getenv("MPS_EMULATOR_MAX_THREADS");
   NSUInteger most = given ? strtoul(given, nullptr, 10) : 0;
@@ -39,7 +40,7 @@ NSUInteger MostThreadsOfAPipeline() {
   return self;
 }
 
-// The older spelling of the math mode.
+// The older property for the math mode.
 GETTER(BOOL, fastMathEnabled, _mathMode == MTLMathModeFast)
 
 - (void)setFastMathEnabled:(BOOL)enabled {

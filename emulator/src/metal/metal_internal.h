@@ -14,19 +14,20 @@
 
 namespace mps_emulator {
 
-// The id<MTLBuffer> of a live buffer, without a new reference.
+// Returns the id<MTLBuffer> of a live buffer, without a new reference.
 inline id<MTLBuffer> ToMTLBuffer(Buffer *buffer) {
   return reinterpret_cast<id<MTLBuffer>>(buffer->handle);
 }
 
-// The method for a message to an MTLBuffer handle.  Ends the program if
-// `receiver` is no live buffer or has no such method.
+// Returns the method for a message to an MTLBuffer handle.  Ends the program if
+// `receiver` is not a live buffer, or if MTLBuffer has no such method.
 IMP LookUpBufferMethod(id receiver, SEL selector);
 
-// A new MTLCommandQueue object over `queue`, which must outlive it.
+// Returns a new MTLCommandQueue object for `queue`.  `queue` must live longer
+// than the object.
 id<MTLCommandQueue> NewCommandQueueObject(CommandQueue *queue);
 
-// The command buffer behind a Metal object of the emulator.
+// Returns the emulator's command buffer of a Metal object.
 const std::shared_ptr<CommandBuffer> &CommandBufferOf(
     id<MTLCommandBuffer> object);
 
@@ -74,8 +75,9 @@ const std::shared_ptr<CommandBuffer> &CommandBufferOf(
 
 @interface MPSEmulatorFence : MPSEmulatorObject <MTLFence> {
  @public
-  // The encoders whose work comes before a wait for the fence.  A pointer:
-  // GCC's runtime does not call the constructors of C++ members.
+  // The encoders whose work is ordered before a wait for the fence.  The member
+  // is a pointer, because GCC's runtime does not call constructors of C++
+  // members.
   std::set<uint64_t> *_encoders;
 }
 @end
@@ -84,11 +86,12 @@ const std::shared_ptr<CommandBuffer> &CommandBufferOf(
 @interface MPSEmulatorEvent : MPSEmulatorObject <MTLEvent> {
   void *_state;
 }
-// Called when a command buffer of `queue` will signal the event.
+// Notes that a command buffer of `queue` will signal the event.
 - (void)noteSignalFrom:(mps_emulator::CommandQueue *)queue;
-// A command buffer of `queue` signals the event.
+// Signals the event from a command buffer of `queue`.
 - (void)signal:(uint64_t)value from:(mps_emulator::CommandQueue *)queue;
-// Waits until the event has reached `value`, and runs the work that signals it.
-// The next commands of `queue` come after all commands before the signal.
+// Runs the work that signals `value`, and waits until the event has reached
+// `value`.  The next commands of `queue` are ordered after all commands before
+// the signal.
 - (void)reach:(uint64_t)value on:(mps_emulator::CommandQueue *)queue;
 @end

@@ -1,5 +1,5 @@
 // at::mps::MPSStream and MPSDevice, which torch's own headers declare.
-// core/stream.h documents their behaviour on a Mac.
+// core/stream.h documents how both behave on a Mac.
 #include <ATen/mps/MPSDevice.h>
 #include <ATen/mps/MPSStream.h>
 #include <c10/metal/error.h>
@@ -55,8 +55,10 @@ MPSCommandBuffer_t MPSStream::commandBuffer() {
   return _commandBuffer;
 }
 
-// The emulator's operators open no encoder.  mps_emulator::CommandBuffer notes
-// where a Mac's operator would have left its encoder open.
+// The emulator's operators open no encoder.  Instead, the open command buffer
+// notes that a Mac's operator would have left its encoder open
+// (SetCoalescing()).  This function clears the note, because its caller uses or
+// ends that encoder.
 static void TakeCoalescedEncoder() {
   if (const auto &open = mps_emulator::OpenCommandBuffer())
     open->SetCoalescing(nullptr);
@@ -64,7 +66,7 @@ static void TakeCoalescedEncoder() {
 
 MTLComputeCommandEncoder_t MPSStream::commandEncoder() {
   OnStream on(IdOf(*this));
-  // pytorch #198039 makes the same check.
+  // PyTorch's change #198039 adds the same check.
   TORCH_INTERNAL_ASSERT(!mps_emulator::EncoderIsAsserted() ||
                             StreamDispatchQueue().RunsOnThisThread(),
                         "commandEncoder() must be called on the stream queue");
@@ -121,15 +123,17 @@ void MPSStream::commitAndContinue() {
 #endif
 }
 
-// Some programs use a command buffer that torch has released.  The last kKept
-// objects stay alive to report this mistake.
+// Some programs use a command buffer after torch has released it.  The last
+// kKept command buffers stay alive, so that the emulator can report this
+// mistake.
 static void ReleaseLater(MPSCommandBuffer_t buffer) {
   constexpr size_t kKept = 64;
   static MPSCommandBuffer_t kept[kKept];
   static size_t next = 0;
   static auto *mutex = new std::mutex;
   {
-    // Each stream has a queue of its own, so several threads may be here.
+    // Each stream has its own queue, so several threads may run this code at
+    // once.
     std::lock_guard<std::mutex> lock(*mutex);
     std::swap(kept[next], buffer);
     next = (next + 1) % kKept;
@@ -138,7 +142,7 @@ static void ReleaseLater(MPSCommandBuffer_t buffer) {
 }
 
 void MPSStream::commitAndWait() {
-  // Operators run at once, so there may be work without a command buffer.
+  // Operators run at once, so there can be work and no command buffer.
   commandBuffer();
   mps_emulator::SetOpenCommandBuffer(nullptr);
   [_commandBuffer commit];
@@ -163,8 +167,9 @@ MTLBuffer_t MPSStream::getErrorBuffer() {
 
 #if TORCH_AT_LEAST(15)
 void MPSStream::addErrorHandler() {
-  // A completed handler of the program would tell the race checker that the
-  // program knows the end of the work; this is torch's.
+  // This is not a completed handler.  From a completed handler, the race
+  // checker concludes that the program knows that the work has ended.  This
+  // handler belongs to torch and not to the program.
   CommandBufferOf(_commandBuffer)->SetFailedHandler([this] {
     recordCommandBufferError({/*is_oom=*/false, mps_emulator::kTimeout,
                               mps_emulator::kTimeoutText});

@@ -1,4 +1,4 @@
-// Message lookup, captured objects of blocks, exceptions.
+// Message lookup, the objects that blocks capture, and exceptions.
 #include <Foundation/Foundation.h>
 #include <dlfcn.h>
 #include <objc/message.h>
@@ -16,28 +16,29 @@ extern "C" int __gxx_personality_v0(int, int, uint64_t, void *, void *);
 
 namespace {
 
-// The method for a message that the object does not understand.
+// The method for a message that the receiver does not understand.
 id Refuse(id receiver, SEL selector, ...) {
   [receiver doesNotRecognizeSelector:selector];
   return nil;
 }
 
-// Without this function libobjc would look for a method named forward::, and
-// fail if no program has that name.  Set before the methods of any program run.
+// Without this function, libobjc would look for a method named forward::, and
+// fail if the program has none.  A constructor sets the function, so that it is
+// in place before any method of a program runs.
 __attribute__((constructor)) void SetForwarding() {
   __objc_msg_forward2 = [](id, SEL) -> IMP { return &Refuse; };
 }
 
-// The compiler's code for a captured variable that holds an object; a __block
-// variable, which retains nothing, has another code.
+// The compiler's code for a captured variable that holds an object.  A __block
+// variable has another code, because it does not retain its object.
 constexpr int kFieldIsObject = 3;
 constexpr int kFieldKindMask = 0xFF;
 
 }  // namespace
 
-// Each message that clang compiles for GCC's runtime calls this function.  The
-// emulator stands before libobjc in every link line (see cmake/), so the linker
-// takes this definition.
+// The code that clang makes for GCC's runtime calls this function for each
+// message.  In every link line the emulator comes before libobjc (see cmake/),
+// so the linker takes this definition.
 extern "C" __attribute__((visibility("default"))) IMP
 objc_msg_lookup(id receiver, SEL selector) {
   using Lookup = IMP (*)(id, SEL);
@@ -55,9 +56,9 @@ objc_msg_lookup(id receiver, SEL selector) {
   return lookup(receiver, selector);
 }
 
-// A copied block retains its captured objects and releases them at its end.
-// libBlocksRuntime knows no objects, so a library with objects defines these
-// two functions.
+// A copied block retains the objects that it captures, and releases them when
+// the block is freed.  libBlocksRuntime does not support objects.  A library
+// that has objects must define these two functions.
 extern "C" __attribute__((visibility("default"))) void _Block_object_assign(
     void *destination, const void *object, const int flags) {
   if ((flags & kFieldKindMask) == kFieldIsObject) {
@@ -83,9 +84,9 @@ extern "C" __attribute__((visibility("default"))) void _Block_object_dispose(
   dispose(object, flags);
 }
 
-// clang gives each function of an Objective-C++ file GCC's Objective-C
-// personality routine, which ignores typed C++ handlers.  C++'s own routine
-// serves both languages.
+// For each function of an Objective-C++ file, clang names GCC's Objective-C
+// personality routine, which ignores C++ catch clauses for a type.  C++'s own
+// routine works for both languages.
 extern "C" __attribute__((visibility("default"))) int __gnu_objc_personality_v0(
     int version, int actions, uint64_t exception_class, void *exception,
     void *context) {

@@ -1,8 +1,9 @@
-// The C functions behind torch.mps.compile_shader(), which the Python package
-// calls with ctypes.  They use Metal like any program: they compile, make a
-// pipeline, and encode on torch's stream.
+// The C functions for torch.mps.compile_shader().  The Python package calls
+// them with ctypes.  The functions use Metal as any program does: they compile,
+// make a pipeline, and encode on torch's stream.
 //
-// A C function that can fail returns null or a message, which the caller frees.
+// A function that can fail returns nullptr, or a message that the caller must
+// free.
 #include <ATen/mps/MPSAllocatorInterface.h>
 #include <ATen/mps/MPSDevice.h>
 #include <ATen/mps/MPSStream.h>
@@ -37,7 +38,8 @@ char *Message(const char *failed, NSError *error) {
   return strdup((failed + ToStdString([error localizedDescription])).c_str());
 }
 
-// torch's choice on macOS 15.2, the release that the emulator reports.
+// Math is safe unless PYTORCH_MPS_FAST_MATH is set, as with torch on macOS
+// 15.2, the release that the emulator reports.
 MTLCompileOptions *Options() {
   const char *given = std::getenv("PYTORCH_MPS_FAST_MATH");
   const bool fast = given && std::strcmp(given, "0") != 0;
@@ -48,7 +50,8 @@ MTLCompileOptions *Options() {
 
 }  // namespace
 
-// is_refusal: set to 1 if the compiler refuses the source.
+// Compiles `source` and sets `*library`.  Sets `*is_refusal` to 1 if the
+// compiler refuses the source.
 MPS_EMULATOR_EXPORT char *mps_emulator_compile_shader(const char *source,
                                                       void **library,
                                                       int *is_refusal) {
@@ -65,13 +68,13 @@ MPS_EMULATOR_EXPORT char *mps_emulator_compile_shader(const char *source,
   }
 }
 
-// object: a library or a pipeline.
+// Releases `object`, a library or a pipeline.
 MPS_EMULATOR_EXPORT void mps_emulator_release(void *object) {
   [(id)object release];
 }
 
-// The names of a library's kernels, one on each line; the caller frees the
-// text.
+// Returns the names of a library's kernels, each with a newline after it.  The
+// caller must free the text.
 MPS_EMULATOR_EXPORT char *mps_emulator_shader_names(void *library) {
   std::string names;
   for (const msl::Kernel &kernel :
@@ -80,10 +83,10 @@ MPS_EMULATOR_EXPORT char *mps_emulator_shader_names(void *library) {
   return strdup(names.c_str());
 }
 
-// A new pipeline.
+// Sets `*pipeline` to a new pipeline.
 //
-// limits: the most threads of a threadgroup, the threads of a SIMD group, the
-// bytes of threadgroup memory.
+// limits: set to the most threads of a threadgroup, the threads of a SIMD
+//   group, and the bytes of threadgroup memory that the kernel declares.
 MPS_EMULATOR_EXPORT char *mps_emulator_shader_kernel(void *library,
                                                      const char *name,
                                                      void **pipeline,
@@ -109,7 +112,10 @@ MPS_EMULATOR_EXPORT char *mps_emulator_shader_kernel(void *library,
   }
 }
 
-// error_index: the index of torch's error buffer, -1 if the kernel takes none.
+// Encodes a dispatch on the current stream.
+//
+// threads, group: the three sizes of the grid and of a threadgroup, in threads.
+// error_index: the index of torch's error buffer; -1 if the kernel takes none.
 MPS_EMULATOR_EXPORT char *mps_emulator_run_shader(
     void *pipeline, const Argument *arguments, uint64_t num_arguments,
     int64_t error_index, const uint64_t *threads, const uint64_t *group) {
@@ -138,14 +144,14 @@ MPS_EMULATOR_EXPORT char *mps_emulator_run_shader(
       }
     });
   } catch (const std::exception &error) {
-    // The message of a c10::Error without the place that raised it.
+    // The message of a c10::Error, without the backtrace.
     auto *of_torch = dynamic_cast<const c10::Error *>(&error);
     return strdup(of_torch ? of_torch->what_without_backtrace() : error.what());
   }
   return nullptr;
 }
 
-// The address at which the CPU reads and writes the memory of a data pointer.
+// Returns the address at which the CPU can access the memory of a data pointer.
 MPS_EMULATOR_EXPORT void *mps_emulator_contents(void *pointer) {
   return [(id<MTLBuffer>)mps_emulator_buffer_of(pointer) contents];
 }

@@ -1,5 +1,5 @@
-// A C interface to the compiler and the executor, for the replay and for tests:
-// kernels over plain memory, without torch and Metal's objects.
+// A C interface to the compiler and the executor, for the replay and for tests.
+// Kernels run on plain memory, without torch and without Metal's objects.
 // mps_emulator/msl/native.py calls these functions.
 #include <algorithm>
 #include <cstdint>
@@ -17,7 +17,8 @@ namespace {
 
 using LibraryHandle = std::shared_ptr<const msl::Library>;
 
-// Thrown out of Fatal(): the caller gets the message, and its process goes on.
+// ThrowMessage(), a handler of Fatal(), throws this, so that the process goes
+// on.
 struct FatalMessage {
   std::string text;
 };
@@ -32,7 +33,8 @@ void Store(const std::string &text, char *out, size_t size) {
 
 }  // namespace
 
-// Returns a library, or nullptr and the diagnostics in `message`.
+// Returns a library that mps_emulator_msl_release() frees.  If the source does
+// not compile, returns nullptr and writes the diagnostics to `message`.
 MPS_EMULATOR_EXPORT LibraryHandle *mps_emulator_msl_compile(
     const char *source, uint64_t source_size, bool fast_math, char *message,
     uint64_t message_size) {
@@ -47,8 +49,10 @@ MPS_EMULATOR_EXPORT void mps_emulator_msl_release(LibraryHandle *library) {
   delete library;
 }
 
-// Runs a kernel.  Returns 0; 1 and Fatal()'s message in `message`; or 2 if
-// there is no such kernel.
+// Runs a kernel.  Returns 0; or 1 after a call of Fatal(), whose text is then
+// in `message`; or 2 if the library has no such kernel.  `buffers`,
+// `buffer_sizes` and `threadgroup_bytes` have kMaxBuffers elements, and sizes
+// are in bytes.  `grid` and `threadgroup` have three elements, in threads.
 MPS_EMULATOR_EXPORT int mps_emulator_msl_run(
     const LibraryHandle *library, const char *kernel,
     const void *const *buffers, const uint64_t *buffer_sizes,

@@ -24,12 +24,12 @@ namespace fs = std::filesystem;
 struct Outcome {
   std::shared_ptr<const Library> library;
   std::string diagnostics;  // set if there is no library
-  bool is_refusal = false;  // Metal's rules refuse the source
+  bool is_refusal = false;  // Metal's compiler would refuse the source
 };
 
-// The folder of the cache of compiled libraries: MPS_EMULATOR_CACHE_DIR, else
-// mps-emulator in the user's cache folder, else a folder of this user for
-// temporary files.
+// Returns the folder for compiled libraries: MPS_EMULATOR_CACHE_DIR, if it is
+// set; else mps-emulator/msl in the user's cache folder, if the process can
+// write there; else a folder of this user among the temporary files.
 fs::path CacheDirectory() {
   if (std::string path = Environment("MPS_EMULATOR_CACHE_DIR"); !path.empty())
     return path;
@@ -46,14 +46,14 @@ fs::path CacheDirectory() {
          ("mps-emulator-" + std::to_string(getuid())) / "msl";
 }
 
-// Loads a library that was compiled from `source`, for the rest
-// of the process.  Returns nullptr and sets `*error` if the file is not a
-// kernel library of this version.
+// Loads the file at `path`, a library that was compiled from `source`.  The
+// library stays loaded until the process ends.  Returns nullptr and sets
+// `*error` if the file is not a kernel library of this version of the emulator.
 std::shared_ptr<const Library> LoadLibrary(const std::string &path,
                                            const std::string &source,
                                            bool fast_math, std::string *error) {
-  // Never closed: a command buffer that never runs may hold one of the kernels
-  // until the end of the process.
+  // The library is never closed, because a command buffer that never runs may
+  // refer to a kernel until the process ends.
   void *object = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (object == nullptr) {
     *error = dlerror();
@@ -71,8 +71,8 @@ std::shared_ptr<const Library> LoadLibrary(const std::string &path,
       Library{{module->kernels, module->kernel_count}, source, fast_math});
 }
 
-// Compiles into the cache.  If several processes compile the same text at the
-// same time, the file of the last rename stays.
+// Compiles `source` into the file `cached`.  If several processes do this at
+// the same time, the file of the process that renames last stays.
 FrontEnd::Result Build(const FrontEnd &front_end, const std::string &source,
                        bool fast_math, bool check_races, const fs::path &cached,
                        std::string *diagnostics) {
@@ -110,8 +110,8 @@ Outcome LoadOrBuild(const FrontEnd &front_end, const std::string &key,
       outcome.library =
           LoadLibrary(cached.string(), source, fast_math, &outcome.diagnostics);
       if (outcome.library != nullptr) return outcome;
-      // The file is damaged, for example by a full disk; the code below
-      // replaces it.
+      // The file is damaged, for example because the disk was full.  The code
+      // below replaces the file.
       fs::remove(cached);
     }
     fs::create_directories(cached.parent_path());
@@ -129,7 +129,8 @@ Outcome LoadOrBuild(const FrontEnd &front_end, const std::string &key,
   return outcome;
 }
 
-// The libraries and the refusals of this process, for the same text again.
+// Keeps the libraries and the refusals of this process, so that a process
+// compiles each text once.
 class ProcessCache {
  public:
   Outcome Get(const FrontEnd &front_end, const std::string &source,
@@ -142,14 +143,15 @@ class ProcessCache {
     auto [place, added] =
         outcomes_.try_emplace(key, promise.get_future().share());
     std::shared_future<Outcome> future = place->second;
-    // No lock is held while the compiler runs.
+    // The compiler runs without the lock.
     lock.unlock();
     if (!added) return future.get();
     Outcome outcome =
         LoadOrBuild(front_end, key, source, fast_math, check_races);
     promise.set_value(outcome);
     lock.lock();
-    // The next attempt may succeed, for example after a full disk.
+    // A failure is forgotten, because the next attempt may succeed, for example
+    // if the disk was full.
     if (outcome.library == nullptr && !outcome.is_refusal) outcomes_.erase(key);
     return outcome;
   }

@@ -13,7 +13,7 @@ namespace mps_emulator::msl {
 constinit thread_local Executor *executor = nullptr;
 
 Executor &Executor::OfThisThread() {
-  // Signal handlers read the plain pointer.
+  // Signal handlers read the plain pointer `executor` instead.
   static thread_local std::unique_ptr<Executor> owner;
   if (owner == nullptr) {
     owner = std::make_unique<Executor>();

@@ -16,22 +16,24 @@
 
 namespace mps_emulator::msl {
 
-// The contents of threadgroup memory before a kernel writes to it, and the
-// value of an inactive lane in an exchange: as a float, -102286.55.
+// The value of each byte of threadgroup memory before a kernel writes to it,
+// and of each byte of an inactive lane's value in an exchange.  Four such bytes
+// are the float -102286.55.
 inline constexpr int kPoison = 0xC7;
 
-// The limit of threadgroup memory, plus room to align its pieces.
+// The size of an executor's threadgroup memory: Metal's limit, and as much
+// again to align the pieces.
 inline constexpr size_t kMemoryBytes = 2 * kMaxThreadgroupBytes;
 inline constexpr size_t kMemoryAlignment = 256;
 inline constexpr size_t kVariableAlignment = 16;
-// Bytes behind each piece that the encoder sets; they must not change.
+// How many bytes after each threadgroup buffer of the encoder must not change.
 inline constexpr size_t kRedzone = 64;
 
 inline size_t AlignUp(size_t value, size_t alignment) {
   return (value + alignment - 1) / alignment * alignment;
 }
 
-// The source line of a call that waits.
+// Returns the source line of the call `site`, at which a thread waits.
 inline unsigned LineOf(uint64_t site) {
   return static_cast<unsigned>(site >> 32);
 }
@@ -40,34 +42,37 @@ inline unsigned LineOf(uint64_t site) {
 // fibers' stacks between dispatches.
 class Executor {
  public:
-  // The first call on a thread creates the thread's executor.
+  // Returns this thread's executor, which the first call creates.
   static Executor &OfThisThread();
-  // nullptr if this thread has no executor.  Safe in a signal handler.
+  // Returns nullptr if this thread has no executor.  Safe in a signal handler.
   static const Executor *OfThisThreadOrNull();
 
   Executor();
 
-  // The caller has checked that the buffers of `dispatch` are bound and its
-  // sizes are within the limits.
+  // Runs all threads of a dispatch.  The caller must have checked that the
+  // buffers of `dispatch` are bound, and that its sizes are within the limits.
   void Run(const Dispatch &dispatch);
 
-  // The dispatch of Run(); nullptr outside of Run().
+  // Returns the dispatch that Run() is running; nullptr outside of Run().
   const Dispatch *dispatch() const { return dispatch_; }
   const FiberStacks &stacks() const { return stacks_; }
-  // The checker's first finding; nullptr: none so far, or no checker.
+  // Returns the race checker's first finding in this dispatch; nullptr if there
+  // is none.
   const char *failure() const {
     return checker_ == nullptr || checker_->failure().empty()
                ? nullptr
                : checker_->failure().c_str();
   }
-  // The number of threadgroups that have run, in all dispatches.
+  // Returns how many threadgroups have run, in all dispatches.
   uint64_t progress() const { return progress_; }
-  // The position of the running threadgroup, in threadgroups.
+  // Returns the running threadgroup's position in the grid, in threadgroups.
   const unsigned (&threadgroup_position() const)[3] {
     return launch_.threadgroup_position;
   }
 
  private:
+  // An exchange is a simdgroup function that gets values from other lanes, such
+  // as simd_shuffle.  In the state kAtExchange, a thread waits in an exchange.
   enum class State : uint8_t {
     kReady,
     kAtBarrier,
@@ -78,24 +83,25 @@ class Executor {
   // One thread of the threadgroup that is running.
   struct Thread {
     FiberContext context = nullptr;
-    uint64_t site = 0;            // the call in which it waits
-    unsigned barrier_flags = 0;   // mem_flags of the barrier it waits at
-    const void *value = nullptr;  // its value in an exchange
+    uint64_t site = 0;            // the call in which the thread waits
+    unsigned barrier_flags = 0;   // mem_flags of the threadgroup_barrier
+    const void *value = nullptr;  // the thread's value in an exchange
     unsigned value_size = 0;
     unsigned active = 0;  // the active lanes of the exchange
-    uint16_t x = 0;       // its position in the threadgroup
+    uint16_t x = 0;       // the thread's position in the threadgroup
     uint16_t y = 0;
     uint16_t z = 0;
     State state = State::kReady;
   };
 
-  // The nested calls of functions that lead to a thread's place.  Of calls
-  // deeper than kMost only the hash distinguishes two paths.
+  // The calls of functions that lead from the kernel to the place where a
+  // thread is.  If more than kMost calls are nested, only the hash represents
+  // the deeper ones.
   struct CallPath {
     static constexpr unsigned kMost = 16;
     unsigned depth = 0;
     std::array<uint64_t, kMost> sites;
-    std::array<uint64_t, kMost> hashes;  // hashes[i]: of the sites up to i
+    std::array<uint64_t, kMost> hashes;  // hashes[i]: of sites[0] to sites[i]
 
     uint64_t Hash() const;
     void Enter(uint64_t site);
@@ -107,7 +113,7 @@ class Executor {
   };
 
   void PlaceThreadgroupBuffers();
-  // Calls Fatal() if the kernel wrote behind one of these buffers.
+  // Calls Fatal() if the kernel wrote past the end of one of these buffers.
   void CheckThreadgroupBuffers() const;
   void RunThreadgroup(uint32_t x, uint32_t y, uint32_t z);
   void RunAsLoop();
@@ -116,21 +122,24 @@ class Executor {
 
   // Runs the ready threads of a SIMD group until each waits or has finished.
   void RunSimdgroup(unsigned simdgroup);
-  // For a SIMD group whose threads all wait: carries out the exchange that
-  // comes first in the source.
+  // For a SIMD group in which no thread is ready: completes one exchange, the
+  // one whose call comes first in the source.
   void CompleteExchange(unsigned simdgroup);
-  // Lets all threads pass the barrier at which they wait.
+  // Lets all threads continue after the barrier at which they wait.  Calls
+  // Fatal() if a thread does not wait there.
   void CompleteBarrier();
   [[noreturn]] void FailAtBarrier();
 
-  // Whether two threads wait at the same call, reached by the same calls.
+  // Whether two threads wait at the same call, and reached it by the same
+  // calls.
   bool AtSamePlace(unsigned a, unsigned b) const;
-  // Whether thread `a` waits at an earlier call of the source than `b`.
+  // Whether the call at which thread `a` waits comes before the call at which
+  // `b` waits in the source.
   bool IsBefore(unsigned a, unsigned b) const;
-  // "line 12, called in line 34"
+  // Returns, for example, "line 12, called in line 34".
   std::string DescribePlace(unsigned thread) const;
 
-  // Called on a fiber: switches away until the fiber is resumed.
+  // Called on a fiber: runs other fibers, and returns when this one is resumed.
   void Suspend();
   static void FiberMain();
 
@@ -152,12 +161,12 @@ class Executor {
   static void OutsideArray(const char *type, long index, unsigned line);
   static void OutsideInteger(float value, const char *type, unsigned line);
   Thread &RunningFiber(const char *operation);
-  // The index of the running thread in its threadgroup.  Without fibers the
-  // index is right only if races are checked.
+  // Returns the index of the running thread in its threadgroup.  Without
+  // fibers, the index is right only if races are checked.
   unsigned RunningThread() const;
-  // Whether memory belongs to a kernel thread's own stack.
+  // Whether `address` is on a stack of a kernel's threads.
   bool IsOnStack(const void *address) const;
-  // Whether memory is a source of a simdgroup function's copy.
+  // Whether `address` is in the buffers from which simdgroup functions copy.
   bool IsExchanged(const void *address) const;
 
   const Dispatch *dispatch_ = nullptr;
@@ -165,23 +174,25 @@ class Executor {
   mps_emulator_msl_launch launch_;
   Schedule schedule_;
   Watchdog watchdog_{this};
-  unsigned thread_count_ = 0;       // of the threadgroup that is running
-  volatile uint64_t progress_ = 0;  // read by a signal handler
+  unsigned thread_count_ = 0;       // the threads of the running threadgroup
+  volatile uint64_t progress_ = 0;  // signal handlers read it
 
   FiberStacks stacks_;
   std::vector<Thread> threads_;
-  std::vector<CallPath> paths_;  // of `threads_`
-  unsigned started_ = 0;         // the fibers that have entered FiberMain()
+  std::vector<CallPath> paths_;  // paths_[i] belongs to threads_[i]
+  unsigned started_ = 0;         // how many fibers have been started
   FiberContext main_context_ = nullptr;
   Thread *running_ = nullptr;  // nullptr while the main context runs
   unsigned unfinished_ = 0;
 
-  // The threads that RunSimdgroup() has not run yet.
+  // The threads that RunSimdgroup() runs, in their order.  Threads from
+  // order_next_ on have not run yet.
   std::array<uint16_t, kSimdWidth> order_;
   unsigned order_size_ = 0;
   unsigned order_next_ = 0;
 
-  std::unique_ptr<ExchangeBuffer[]> exchange_buffers_;  // one a simdgroup
+  // One for each SIMD group.
+  std::unique_ptr<ExchangeBuffer[]> exchange_buffers_;
 
   // Threadgroup memory: first the buffers that the encoder sets, then the
   // kernel's variables in the order of their first use.
@@ -191,24 +202,24 @@ class Executor {
   std::vector<ThreadgroupPiece> pieces_;  // the parts that the kernel may use
   std::vector<void *> variables_;
 
-  // Where races are checked.
+  // The members below are used only if races are checked.
   std::unique_ptr<RaceChecker> checker_;
   const void *outermost_frame_ = nullptr;  // the frame of Run()
-  unsigned looping_thread_ = 0;  // the running thread, without fibers
+  unsigned looping_thread_ = 0;  // the running thread, if there are no fibers
 
   friend struct RuntimeTable;
 };
 
-// This thread's executor, which signal handlers read too.
+// This thread's executor, or nullptr.  Signal handlers read the pointer too.
 extern constinit thread_local Executor *executor
     __attribute__((tls_model("initial-exec")));
 
-// From now on a fault of the calling thread in a dispatch, an access outside of
-// the kernel's memory or a division by zero, prints a message and ends the
-// process.  The first call installs the process's handlers.
+// From now on, a fault of the calling thread in a dispatch prints a message and
+// ends the process.  A fault is an access outside of the kernel's memory, or a
+// division by zero.  The first call installs the process's handlers.
 void InstallFaultHandler();
 
-// The functions that kernel libraries call.
+// Returns the functions that kernel libraries call.
 const mps_emulator_msl_runtime *Runtime();
 
 }  // namespace mps_emulator::msl

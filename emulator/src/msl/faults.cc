@@ -14,7 +14,8 @@ namespace {
 constexpr int kSignals[] = {SIGSEGV, SIGBUS, SIGFPE};
 struct sigaction former_actions[3];
 
-// The buffer nearest to `address`; an unbound buffer begins at address 0.
+// Returns the buffer nearest to `address`.  An unbound buffer begins at address
+// 0.
 const Parameter *NearestBuffer(const Dispatch &dispatch, uintptr_t address) {
   const Parameter *nearest = nullptr;
   uintptr_t distance = UINTPTR_MAX;
@@ -39,25 +40,27 @@ void Print(const Executor &executor, int signal, const siginfo_t &info) {
     if (buffer.Has(address, 1))
       return PrintFatalInHandler(
           "kernel '%s' accessed byte %zu of MTLBuffer #%lu by its gpuAddress, "
-          "but the encoder does not know the buffer: on a Mac its memory may "
-          "not be there.  Call useResource:usage: before the dispatch",
+          "but the encoder has no useResource:usage: for the buffer: on a Mac "
+          "the buffer may not be resident.  Call useResource:usage: before the "
+          "dispatch",
           name, address - buffer.begin, buffer.buffer_id);
-  // The checker reports at the threadgroup's end; after a fault, the
-  // threadgroup never ends.
+  // The race checker reports a mistake at the end of a threadgroup.  After a
+  // fault the threadgroup never ends, so the handler prints the checker's
+  // report.
   if (const char *failure = executor.failure())
     return PrintFatalInHandler("kernel '%s': %s", name, failure);
   constexpr const char *kAdvice = "MPS_EMULATOR_CHECK_RACES=1 names the line";
   if (signal == SIGFPE)
     return PrintFatalInHandler(
-        "kernel '%s' divided an integer by zero, or the smallest by -1: on a "
-        "GPU the result is undefined",
+        "kernel '%s' divided an integer by zero, or the smallest integer by "
+        "-1: on a GPU the result is undefined",
         name);
   if (executor.stacks().IsGuard(info.si_addr))
     return PrintFatalInHandler(
         "kernel '%s' uses more private memory in one thread than the "
         "emulator's 256 KiB",
         name);
-  // The processor does not report every address.
+  // For some faults, the processor does not report the address.
   if (info.si_code == SI_KERNEL)
     return PrintFatalInHandler(
         "kernel '%s' accessed an address that no memory can have, or a vector "
@@ -87,7 +90,7 @@ void OnFault(int signal, siginfo_t *info, void *) {
   const Executor *executor = Executor::OfThisThreadOrNull();
   if (executor != nullptr && executor->dispatch() != nullptr)
     Print(*executor, signal, *info);
-  // After the return the instruction faults again, under the former action.
+  // After the return, the instruction faults again, and the former action runs.
   for (int i = 0; i < 3; ++i)
     if (kSignals[i] == signal) sigaction(signal, &former_actions[i], nullptr);
 }
@@ -102,7 +105,8 @@ bool InstallHandlers() {
   return true;
 }
 
-// A stack of its own lets a handler run when the thread's stack is full.
+// A separate stack for signal handlers, which can run on it even if the
+// thread's stack is full.
 class SignalStack {
  public:
   SignalStack() {

@@ -10,8 +10,9 @@
 #error "no context switch is written for this processor"
 #endif
 
-// Pushes the callee-saved registers on the old stack and pops them from the new
-// one. Kernels do not change the floating-point control words.
+// Pushes the callee-saved registers on the old stack, and pops them from the
+// new stack.  The floating-point control words stay as they are, because
+// kernels do not change them.
 asm(R"(
 .text
 .globl MpsEmulatorMslSwitch
@@ -41,14 +42,15 @@ namespace mps_emulator::msl {
 
 namespace {
 
-// Six registers, the return address, and an unused return address of the entry
-// function, which aligns the stack like a call.
+// A new stack has values for six registers, the address of the entry function,
+// and an unused return address for the entry function.  The unused address
+// aligns the stack as a call does.
 constexpr size_t kFrameWords = 8;
 constexpr size_t kEntryWord = 6;
 
-// The distance of stacks is a power of two, so equal offsets in all stacks fall
-// into the same few lines of the cache.  A start at another offset for each
-// stack spreads the threads over the whole cache.
+// Stacks are a power of two apart, so equal offsets in all stacks share the
+// same few lines of the cache.  Each stack begins at another offset, so that
+// the threads use the whole cache.
 size_t Stagger(unsigned index) { return index * 5 % 48 * 64; }
 
 }  // namespace

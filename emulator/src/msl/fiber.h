@@ -1,5 +1,5 @@
-// Fibers: stacks on which the threads of a threadgroup run, one at a time, on
-// one thread of the host.
+// Fibers: each thread of a threadgroup has its own stack.  One thread of the
+// host runs the fibers, one at a time.
 #pragma once
 
 #include <cstddef>
@@ -7,7 +7,7 @@
 
 namespace mps_emulator::msl {
 
-// The place at which a suspended fiber resumes; invalid while it runs.
+// The place at which a suspended fiber resumes.  Invalid while the fiber runs.
 using FiberContext = void *;
 
 // Stores the caller's place in `*from` and continues at `to`.  Returns after a
@@ -18,7 +18,7 @@ extern "C" void MpsEmulatorMslSwitch(FiberContext *from, FiberContext to);
 class FiberStacks {
  public:
   // Enough for kernels with tens of thousands of private values.  The system
-  // gives memory at the first access.
+  // provides the memory only when a thread uses it.
   static constexpr size_t kStackBytes = 256 * 1024;
 
   FiberStacks() = default;
@@ -26,11 +26,12 @@ class FiberStacks {
   FiberStacks &operator=(const FiberStacks &) = delete;
   ~FiberStacks();
 
-  // Provides at least `count` stacks.  Returns false if the system lacks
-  // memory.
+  // Provides at least `count` stacks.  Returns false if no memory is left.  If
+  // the stacks move, all contexts become invalid.
   bool Reserve(unsigned count);
 
-  // A context that calls `entry`, which must never return, on stack `index`.
+  // Returns a context that calls `entry` on stack `index`.  `entry` must never
+  // return.
   FiberContext Start(unsigned index, void (*entry)()) const;
 
   // Whether `address` is in one of the stacks.
@@ -40,8 +41,8 @@ class FiberStacks {
            count_ * kStackBytes;
   }
 
-  // Whether `address` is in the inaccessible page below a stack: a thread used
-  // more than kStackBytes.  Safe in a signal handler.
+  // Whether `address` is in the inaccessible page below a stack, because a
+  // thread has used more than kStackBytes.  Safe in a signal handler.
   bool IsGuard(const void *address) const;
 
  private:

@@ -22,11 +22,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The front end's status for a program that Metal's compiler would refuse; any
-// other status is a failure of the front end.
+// The front end's exit status for a program that Metal's compiler would refuse.
+// Any status but this one and 0 is a failure of the front end.
 constexpr int kRefused = 10;
 
-// An address in this library, whose path the loader gives.
+// From an address in this library, the loader finds the library's path.
 const char address_in_this_library = 0;
 
 fs::path DirectoryOfThisLibrary() {
@@ -46,7 +46,8 @@ std::string FindInPath(std::string_view name) {
   return "";
 }
 
-// The newest of the front end's targets that this processor can run.
+// Returns the newest of the front end's target processors whose code this
+// processor can run.
 std::string Cpu() {
   __builtin_cpu_init();
   if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
@@ -150,8 +151,9 @@ FrontEnd::Result FrontEnd::Build(const std::string &source, bool fast_math,
 
 }  // namespace mps_emulator::msl
 
-// The Python package passes its interpreter, which has the packages of the
-// front end, before the first compilation.
+// The Python package calls this function before the first compilation.  `path`
+// is the package's interpreter, which has the packages that the front end
+// needs.
 MPS_EMULATOR_EXPORT void mps_emulator_use_python(const char *path) {
   mps_emulator::msl::DefaultPython() = path;
 }

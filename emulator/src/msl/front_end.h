@@ -11,21 +11,23 @@ namespace mps_emulator::msl {
 
 class FrontEnd {
  public:
-  // Finds the front end, the Python interpreter and clang.  An environment
-  // variable comes before the usual places:
-  //   MPS_EMULATOR_MSL_DIR  the folder of the front end's __main__.py; else
-  //                         the folder msl beside this library
-  //   MPS_EMULATOR_PYTHON   the interpreter; else this process's, which the
-  //                         Python package passes; else python3
-  //   MPS_EMULATOR_CLANG    clang++; else clang++-19 and clang++ in PATH
+  // Finds the front end, the Python interpreter and clang.  The first of these
+  // that is set, or is found, counts:
+  //   front end:    the folder MPS_EMULATOR_MSL_DIR; the folder msl beside this
+  //                 library
+  //   interpreter:  the program MPS_EMULATOR_PYTHON; the one that the Python
+  //                 package passes, which is this process's; python3
+  //   clang:        the program MPS_EMULATOR_CLANG; clang++-19 in PATH; clang++
+  //                 in PATH
   FrontEnd();
 
-  // Empty, or the reason why the front end cannot compile, and the remedy.
+  // Returns "", or the reason why the front end cannot compile, with a remedy.
   const std::string &error() const { return error_; }
 
-  // A hash of all fields, and of all else that a compilation depends on: the
-  // front end's files, the compiler, this processor. It is the same in every
-  // process, and the borders between fields count.
+  // Returns a hash of `fields` and of all else that a compilation depends on:
+  // the front end's files, the compiler and this processor.  The hash is the
+  // same in every process.  Two lists of fields have different hashes even if
+  // they differ only in where a field ends.
   std::string Key(const std::vector<std::string> &fields) const;
 
   enum class Result { kBuilt, kRefused, kFailed };

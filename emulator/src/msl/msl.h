@@ -1,6 +1,6 @@
-// The Metal Shading Language (MSL) part of the emulator: compiles a source text
-// to a library of kernels, and runs a dispatch of a kernel on the host CPU,
-// without torch and Objective-C.
+// The Metal Shading Language (MSL) part of the emulator, which needs neither
+// torch nor Objective-C.  It compiles a source text to a library of kernels,
+// and runs a dispatch of a kernel on the host CPU.
 #pragma once
 
 #include <array>
@@ -30,7 +30,7 @@ inline constexpr unsigned kSimdWidth = 32;
 using Kernel = mps_emulator_msl_kernel;
 using Parameter = mps_emulator_msl_parameter;
 
-// The parameters of a kernel, in the order of their declarations.
+// Returns the parameters of a kernel, in the order of their declarations.
 inline std::span<const Parameter> ParametersOf(const Kernel &kernel) {
   return {kernel.parameters, kernel.parameter_count};
 }
@@ -51,8 +51,8 @@ struct Library {
 
 // Compiles `source`.  If Metal's compiler would refuse the source, returns
 // nullptr and sets `*diagnostics` to the compiler's text, with lines like
-// `program_source:LINE:COL: error:`.  Caches results by content, on disk and in
-// the process.  Thread-safe.
+// `program_source:LINE:COL: error:`.  Keeps the results, on disk and in the
+// process: the same source is compiled once.  Thread-safe.
 std::shared_ptr<const Library> Compile(const std::string &source,
                                        bool fast_math,
                                        std::string *diagnostics);
@@ -70,26 +70,27 @@ struct Dispatch {
   std::array<uint32_t, 3> grid{1, 1, 1};         // in threads
   std::array<uint32_t, 3> threadgroup{1, 1, 1};  // in threads
   std::string label;  // the label of the encoder, for messages; may be empty
-  // Consecutive dispatches with the same number, other than 0, may run at the
-  // same time on a Mac.
+  // If consecutive dispatches have the same number, the dispatches can run at
+  // the same time on a Mac.  0: the dispatch runs alone.
   uint64_t concurrent_group = 0;
-  // Memory [begin, end) that the host wrote while the dispatch was in flight.
+  // Memory [begin, end) that the host wrote after the commit of the dispatch's
+  // command buffer; nullptr: none.
   const std::vector<std::pair<const char *, const char *>> *host_writes =
       nullptr;
-  // If races are checked, receives what the kernel reads and writes of device
-  // memory, by addresses; nullptr: nobody asks.
+  // If races are checked, receives the device memory that the kernel reads and
+  // writes, by addresses.  nullptr: the caller does not need it.
   std::optional<Accesses> *accesses = nullptr;
-  // The buffers that the kernel may reach by an address in another buffer, and
-  // those that it may not.
+  // Buffers whose addresses the program asked for.  The kernel may access the
+  // buffers in `resident`, and must not access the buffers in `absent`.
   std::vector<DeviceRange> resident;
   std::vector<DeviceRange> absent;
 };
 
 // Runs all threads of the dispatch on the calling thread.  Threadgroups at the
-// grid's edge may be partial, as with Metal's dispatchThreads.  Calls Fatal()
-// (core/fatal.h) for behaviour that is undefined on a GPU: an unbound buffer, a
-// barrier that some threads do not reach, an access outside a buffer, ...  A
-// handler of Fatal() may throw an exception out of Run().
+// grid's edge can be partial, as with Metal's dispatchThreads.  Calls Fatal()
+// (core/fatal.h) for behaviour that is undefined on a GPU, such as an unbound
+// buffer, a barrier that some threads do not reach, or an access outside of a
+// buffer.  A handler of Fatal() may throw an exception out of Run().
 //
 // The environment variable MPS_EMULATOR_SCHEDULE chooses the order in which
 // threads and threadgroups run: forward (the default), reverse or random:SEED.

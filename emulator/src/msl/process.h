@@ -1,4 +1,4 @@
-// Runs another program and reads its output, also to name lines of source.
+// Runs other programs and reads their output.
 #pragma once
 
 #include <string>
@@ -13,12 +13,15 @@ struct ProcessResult {
   std::string output;
 };
 
-// Runs `command[0]` from PATH with this process's environment and without
-// input, and waits for its end.  Takes no lock.
+// Runs the program `command[0]`, which PATH finds, with the other words as its
+// arguments.  The program has this process's environment and an empty stdin.
+// Waits until the program has ended.  Takes no lock.
 ProcessResult RunProcess(const std::vector<std::string> &command);
 
-// "line 12" for an address behind a call, by binutils.  For code of the
-// emulator's headers: the program's line that calls this code.
+// Returns the line of a kernel's source for `place`, the address after a call,
+// for example "line 12".  addr2line of binutils finds the line.  If the call is
+// in the emulator's headers, returns the line of the program that calls the
+// header's code.
 std::string LineInSource(const void *place);
 
 }  // namespace mps_emulator::msl

@@ -20,14 +20,15 @@ namespace {
 constexpr unsigned kMemDevice = 1;
 constexpr unsigned kMemThreadgroup = 2;
 
-// The number of remembered accesses for a word.  If more threads read a word,
-// the checker forgets some readers.
+// How many accesses to a word are remembered.  If more threads read the word,
+// the checker forgets some of the reads.
 constexpr size_t kMostRecords = 8;
 
-// The distance up to which an access counts as one to the nearest buffer.
+// If an access outside of all buffers is at most so many bytes from a buffer,
+// the report names the nearest buffer.
 constexpr uintptr_t kNear = uintptr_t{1} << 24;
 
-// Appends the bytes from `begin` on whose bits are set.
+// Appends to `ranges` the bytes begin + i for which bit i of `bits` is set.
 void Append(uintptr_t begin, unsigned bits, ByteRanges *ranges) {
   while (bits != 0) {
     const int first = std::countr_zero(bits);
@@ -115,8 +116,8 @@ void RaceChecker::BeginThreadgroup(unsigned threads) {
   const unsigned *position = launch_->threadgroup_position;
   const unsigned *count = launch_->threadgroup_count;
   group_ = position[0] + count[0] * (position[1] + count[1] * position[2]);
-  // Epochs begin at 1.  Progress::epoch is 0 for a threadgroup of which no
-  // access has surely happened.
+  // Epochs begin at 1, because Progress::epoch is 0 if no access of a
+  // threadgroup is known to have happened.
   epoch_[kDevice] = epoch_[kThreadgroup] = 1;
   threads_.assign(threads, Thread());
   initialized_.assign(threadgroup_bytes_, 0);
@@ -165,7 +166,7 @@ void RaceChecker::Access(unsigned thread, const void *address, size_t size,
 
   if (fences_used_ && (flags & kMpsEmulatorMslAtomic)) {
     Clock &passed_on = passed_on_[begin];
-    // Fence() adds `seen` to the thread's past.
+    // Fence() will add `seen` to the thread's past.
     Join(&threads_[thread].seen, passed_on);
     if (flags & kMpsEmulatorMslWrite)
       Join(&passed_on, threads_[thread].released);
@@ -175,7 +176,7 @@ void RaceChecker::Access(unsigned thread, const void *address, size_t size,
 bool RaceChecker::IsInBuffer(unsigned thread, uintptr_t begin, size_t size,
                              unsigned flags, const void *place) {
   const bool is_write = flags & kMpsEmulatorMslWrite;
-  // Most accesses go to the buffer of the access before.
+  // Most accesses are to the same buffer as the access before.
   if (recent_ != nullptr && recent_->Has(begin, size) &&
       !(is_write && recent_->may_be_constant))
     return true;
@@ -205,7 +206,7 @@ bool RaceChecker::IsInBuffer(unsigned thread, uintptr_t begin, size_t size,
   if (hit != nullptr) {
     if (constant != nullptr && is_write)
       failure_ = Text(
-          "%s writes to memory that is buffer %u ('%s') as well, in %s: "
+          "%s writes to memory that also belongs to buffer %u ('%s'), in %s: "
           "nothing may write to a kernel's `constant` memory while the kernel "
           "runs, because the GPU reads it from a cache.  Declare the parameter "
           "`device const`, or bind another buffer",
@@ -216,7 +217,7 @@ bool RaceChecker::IsInBuffer(unsigned thread, uintptr_t begin, size_t size,
   }
   for (const DeviceRange &buffer : dispatch_->resident)
     if (buffer.Has(begin, size)) return true;
-  // Constants at program scope are in the kernel's library.
+  // Constants at program scope are in the kernel's library, not in a buffer.
   Dl_info library;
   if (dladdr(reinterpret_cast<void *>(begin), &library) != 0) {
     library_page = page;
@@ -272,8 +273,8 @@ RaceChecker::Word &RaceChecker::WordAt(uintptr_t word, Memory memory) {
 void RaceChecker::AccessWord(unsigned thread, uintptr_t word,
                              const Record &record, Memory memory) {
   Word &records = WordAt(word, memory);
-  // A record of the same access.  The records after it were compared with this
-  // access when they were added.
+  // The record of an equal access, if there is one.  Each record after it was
+  // compared with an equal access when that record was added.
   const auto same =
       std::find_if(records.begin(), records.end(), [&](const Record &other) {
         return other.group == record.group && other.thread == record.thread &&
@@ -290,8 +291,9 @@ void RaceChecker::AccessWord(unsigned thread, uintptr_t word,
       Report(*other, record, word, memory);
       return;
     }
-    // An access that races with an earlier access also races with a write that
-    // is ordered after the earlier access.  The same holds for two reads.
+    // `other` can be forgotten if every access that races with `other` also
+    // races with the present access.  This holds if the present access is
+    // ordered after `other`, and is a write or, like `other`, a read.
     const bool is_covered = ordered && (other->bytes & ~record.bytes) == 0 &&
                             (record.Writes() || !other->Writes()) &&
                             other->IsAtomic() == record.IsAtomic();
@@ -303,7 +305,7 @@ void RaceChecker::AccessWord(unsigned thread, uintptr_t word,
     records.push_back(record);
     return;
   }
-  // The checker forgets a read rather than a write.
+  // The word has too many records.  A read is forgotten rather than a write.
   const auto read = std::find_if_not(records.begin(), records.end(),
                                      std::mem_fn(&Record::Writes));
   if (read != records.end())
@@ -339,7 +341,7 @@ bool RaceChecker::IsInPiece(unsigned thread, uintptr_t begin, size_t size,
       before = &piece;
   if (before != nullptr && offset + size <= before->offset + before->bytes)
     return true;
-  std::string where = " at threadgroup memory that the kernel has not";
+  std::string where = " in threadgroup memory that the kernel does not use";
   if (before != nullptr && before->argument >= 0)
     where = Text(
         " at byte %zu of the threadgroup memory at index %d, which has %zu "
@@ -361,8 +363,9 @@ void RaceChecker::NoteOutside(unsigned thread, size_t size, unsigned flags,
 
 void RaceChecker::UseOutsideOfArray(unsigned thread, const char *type,
                                     long index, unsigned line) {
-  // clang's name is in quotes, with more behind a vector's.  Accesses to other
-  // memory than the thread's come to Access() one by one.
+  // clang's name is in quotes.  More text follows the name of a vector.  Only
+  // arrays in a thread's private memory are checked here, because Access()
+  // checks every access to other memory.
   constexpr char kPrivate[] = "__private ";
   std::string name(type + 1, strcspn(type + 1, "'"));
   const size_t at = name.find(kPrivate);
@@ -375,12 +378,12 @@ void RaceChecker::UseOutsideOfArray(unsigned thread, const char *type,
 void RaceChecker::ConvertOutside(unsigned thread, float value,
                                  const char *type, unsigned line) {
   if (!failure_.empty()) return;
-  // clang's name is in quotes, with more behind a typedef's.
+  // clang's name is in quotes.  More text follows the name of a typedef.
   const std::string name(type + 1, strcspn(type + 1, "'"));
   failure_ = Text(
-      "%s converts %g to the type '%s' in line %u, which lacks the value: the "
+      "%s converts %g in line %u to the type '%s', which lacks the value: the "
       "result is undefined.  clamp() the value first",
-      Name(thread, group_).c_str(), value, name.c_str(), line);
+      Name(thread, group_).c_str(), value, line, name.c_str());
 }
 
 void RaceChecker::ReadInactiveLane(unsigned thread, unsigned lane,
@@ -390,21 +393,21 @@ void RaceChecker::ReadInactiveLane(unsigned thread, unsigned lane,
     failure_ = Text(
         "%s and another thread of its simdgroup name different lanes in the "
         "simd_broadcast in line %u: on a GPU the value is undefined.  "
-        "simd_shuffle may read another lane in each thread",
+        "simd_shuffle can read a different lane in each thread",
         Name(thread, group_).c_str(), line);
     return;
   }
   if (lane >= kSimdWidth) {
     failure_ = Text(
-        "%s reads the value of lane %u of its simdgroup in line %u, which has "
-        "lanes 0 to 31: on a GPU the value is undefined",
+        "%s reads the value of lane %u of its simdgroup in line %u, but a "
+        "simdgroup has lanes 0 to 31: on a GPU the value is undefined",
         Name(thread, group_).c_str(), lane, line);
     return;
   }
   failure_ = Text(
-      "%s reads the value of lane %u of its simdgroup, which takes no part in "
-      "the shuffle in line %u: on a GPU the value is undefined.  Let all lanes "
-      "reach the call, or read only lanes that reach it",
+      "%s reads the value of lane %u of its simdgroup in line %u, but that "
+      "lane takes no part in the shuffle: on a GPU the value is undefined.  "
+      "Let all lanes reach the call, or read only lanes that reach the call",
       Name(thread, group_).c_str(), lane, line);
 }
 
@@ -472,7 +475,7 @@ void RaceChecker::Join(Clock *clock, const Clock &other) {
 void RaceChecker::Report(const Record &before, const Record &now,
                          uintptr_t address, Memory memory) {
   const char *advice =
-      "threadgroups of one dispatch run in any order, at the same time: use "
+      "threadgroups of one dispatch run in any order or at the same time: use "
       "atomics and atomic_thread_fence, or two dispatches";
   if (before.group == now.group)
     advice = memory == kThreadgroup

@@ -1,19 +1,21 @@
 // Finds data races of kernels: two threads access a byte, at least one of them
 // writes, at most one access is atomic, and nothing orders the accesses.
 //
-// Only Metal's rules order accesses.  The order in which the emulator runs
-// threads does not count, so the checker finds a race under every schedule:
+// Only Metal's rules order accesses.  The checker ignores the order in which
+// the emulator runs threads, so it finds a race under every schedule.  The
+// rules are:
 //
 // - threadgroup_barrier orders the threads of a threadgroup, for the kinds of
-//   memory that its flags name;
-// - simdgroup_barrier orders the threads of a SIMD group;
-// - atomic_thread_fence with memory_order_seq_cst, before an atomic write and
-//   behind an atomic read of the written value, orders threadgroups.
+//   memory that its flags name.
+// - simdgroup_barrier orders the threads of a SIMD group.
+// - atomic_thread_fence with memory_order_seq_cst orders threadgroups, if one
+//   thread calls it before an atomic write, and another thread calls it after
+//   an atomic read of the written value.
 //
 // The checker also finds reads of unwritten threadgroup memory, and accesses
 // outside of a kernel's buffers.
 //
-// The checker needs instrumented kernels: see CheckRaces().
+// The checker needs kernels that report their accesses: see CheckRaces().
 #pragma once
 
 #include <cstddef>
@@ -28,11 +30,13 @@
 
 namespace mps_emulator::msl {
 
-// The environment variable MPS_EMULATOR_CHECK_RACES, read at every call.
+// Returns whether races are checked: the value of the environment variable
+// MPS_EMULATOR_CHECK_RACES at this call.  Compile() then makes kernels that
+// report their accesses.
 bool CheckRaces();
 
-// A piece of threadgroup memory: an argument at index `argument`, or one of
-// the kernel's variables (-1).
+// A piece of threadgroup memory.  `argument` is the index of an argument, or -1
+// for one of the kernel's variables.
 struct ThreadgroupPiece {
   size_t offset;
   size_t bytes;
@@ -41,45 +45,48 @@ struct ThreadgroupPiece {
 
 class RaceChecker {
  public:
-  // A dispatch begins, with `threadgroup_bytes` of threadgroup memory from
-  // `threadgroup_memory` on.  `launch`, which kernels read, and `pieces`, the
-  // kernel's parts of threadgroup memory, belong to the executor.
+  // Begins a dispatch.  The threadgroup memory begins at `threadgroup_memory`
+  // and has `threadgroup_bytes` bytes.  `launch` is what kernels read, and
+  // `pieces` are the kernel's parts of threadgroup memory.  The executor owns
+  // both.
   void Begin(const Dispatch &dispatch, const mps_emulator_msl_launch *launch,
              const char *threadgroup_memory, size_t threadgroup_bytes,
              const std::vector<ThreadgroupPiece> *pieces);
-  // A threadgroup of `threads` threads begins, at the position in `launch`.
+  // Begins a threadgroup of `threads` threads, at the position in `launch`.
   void BeginThreadgroup(unsigned threads);
 
-  // The dispatch has ended.
+  // Ends the dispatch.
   void End();
 
-  // A threadgroup has ended.  Calls Fatal() for the first fault that Access()
-  // has noted.  Access() does not do so itself: Fatal() may throw, and no
+  // Ends a threadgroup.  Calls Fatal() for the first fault that Access() has
+  // noted.  Access() does not call Fatal() itself: Fatal() may throw, and no
   // exception may pass through the kernel's code.
   void EndThreadgroup() const;
 
-  // Thread number `thread` of the threadgroup is about to access memory.
+  // Checks an access that thread number `thread` of the threadgroup is about to
+  // make.
   // flags: of kMpsEmulatorMslWrite and kMpsEmulatorMslAtomic.
-  // place: an address in the kernel's code, behind the access.
+  // place: an address in the kernel's code, after the access.
   void Access(unsigned thread, const void *address, size_t size, unsigned flags,
               const void *place);
 
-  // The first fault; empty without one.
+  // Returns the first fault; empty if there is none.
   const std::string &failure() const { return failure_; }
 
-  // Metal's mem_flags.
+  // Threads pass a barrier or a fence with Metal's mem_flags.
   void PassThreadgroupBarrier(unsigned mem_flags);
   void PassSimdgroupBarrier(unsigned thread, unsigned mem_flags);
   void Fence(unsigned thread, unsigned mem_flags);
 
-  // A simdgroup function gave a thread the value of an inactive lane.
+  // Notes that a simdgroup function gave a thread the value of an inactive
+  // lane.
   void ReadInactiveLane(unsigned thread, unsigned lane, unsigned line);
-  // A thread is about to use an index that an array or a vector lacks; `type`
-  // is clang's name of its type.
+  // Notes that a thread is about to use an index outside of an array or a
+  // vector.  `type` is clang's name for the type of the array or vector.
   void UseOutsideOfArray(unsigned thread, const char *type, long index,
                          unsigned line);
-  // A thread converts a float to an integer type that lacks its value; `type`
-  // is clang's name of that type.
+  // Notes that a thread converts a float to an integer type that lacks the
+  // float's value.  `type` is clang's name of the integer type.
   void ConvertOutside(unsigned thread, float value, const char *type,
                       unsigned line);
 
@@ -97,9 +104,9 @@ class RaceChecker {
     }
 
     uint32_t group;
-    uint32_t epoch;       // threadgroup barriers before it
-    uint32_t simd_epoch;  // simdgroup barriers before it
-    uint32_t fence;       // fences of the thread before it
+    uint32_t epoch;       // threadgroup barriers before the access
+    uint32_t simd_epoch;  // simdgroup barriers before the access
+    uint32_t fence;       // the thread's fences before the access
     uint16_t thread;
     uint8_t bytes;  // bit i: byte i of the word
     uint8_t flags;
@@ -107,31 +114,32 @@ class RaceChecker {
   };
   using Word = std::vector<Record>;
 
-  // An access of an earlier dispatch that may run at the same time.
+  // An access of an earlier dispatch that may run at the same time as this one.
   struct Former {
     Record record;
     std::string kernel;
   };
 
-  // The accesses of a threadgroup that surely have happened: all accesses of
-  // earlier epochs, and in this epoch those of some threads up to a fence.
+  // Which accesses of a threadgroup surely have happened: all accesses of
+  // epochs before `epoch`, and those accesses in `epoch` that precede one of
+  // `fences`.
   struct Progress {
     uint32_t epoch = 0;
-    std::map<uint16_t, uint32_t> fences;  // by threads
+    std::map<uint16_t, uint32_t> fences;  // by thread: its last such fence
   };
   using Clock = std::map<uint32_t, Progress>;
 
   struct Thread {
     uint32_t simd_epoch[kMemories] = {};
     uint32_t fence = 0;
-    Clock past;      // what has happened before the thread's present access
-    Clock released;  // what an atomic write passes on, since the last fence
-    Clock seen;      // what atomic reads received, before the next fence
+    Clock past;      // what has happened before the thread's next access
+    Clock released;  // what the thread's atomic writes pass on to readers
+    Clock seen;      // what atomic reads received; fences add it to `past`
   };
 
   // A buffer that the kernel may access.
   struct Buffer {
-    // Whether all of an access to `extent` bytes is within it.
+    // Whether all `extent` bytes from `address` on are in the buffer.
     bool Has(uintptr_t address, size_t extent) const {
       return address - begin < size && extent <= size - (address - begin);
     }
@@ -139,10 +147,10 @@ class RaceChecker {
     const Parameter *parameter;
     uintptr_t begin;
     size_t size;
-    bool may_be_constant;  // a `constant` buffer shares some of these bytes
+    bool may_be_constant;  // a `constant` buffer has some of these bytes too
   };
 
-  // A page of device memory: a bit for each byte that was read, or written.
+  // The accesses to a page of device memory: a bit for each byte.
   struct Touched {
     uint8_t read[kPage / 8] = {};
     uint8_t written[kPage / 8] = {};
@@ -154,21 +162,23 @@ class RaceChecker {
 
   static void Join(Clock *clock, const Clock &other);
 
-  // What the dispatch has read and written of device memory.
+  // Returns the device memory that the dispatch has read and written so far.
   Accesses AccessesSoFar() const;
   void NoteTouched(uintptr_t word, const Record &record);
 
-  // Accesses of earlier dispatches, and of the host.
+  // Compares an access with those of earlier dispatches and of the host.
   void CheckOthers(uintptr_t word, const Record &record);
 
   void AccessWord(unsigned thread, uintptr_t word, const Record &record,
                   Memory memory);
   bool IsOrdered(const Record &before, const Record &now) const;
   Word &WordAt(uintptr_t word, Memory memory);
-  // Whether an access is within a bound buffer; notes an access just outside.
+  // Whether an access is in a buffer of the dispatch.  Reports an access
+  // outside of all buffers, unless it is to constants of the kernel's library.
   bool IsInBuffer(unsigned thread, uintptr_t begin, size_t size, unsigned flags,
                   const void *place);
-  // Whether an access is within the kernel's threadgroup memory.
+  // Whether an access is in the kernel's threadgroup memory.  Reports an access
+  // outside of this memory.
   bool IsInPiece(unsigned thread, uintptr_t begin, size_t size, unsigned flags,
                  const void *place);
   void CheckInitialized(unsigned thread, uintptr_t begin, size_t size,
@@ -196,7 +206,7 @@ class RaceChecker {
   std::vector<Buffer> buffers_;
   const Buffer *recent_ = nullptr;    // the buffer of the last access
   uintptr_t library_pages_[8];        // numbers of pages of a kernel's library
-  std::vector<uint8_t> initialized_;  // of each byte of threadgroup memory
+  std::vector<uint8_t> initialized_;  // 1: this threadgroup byte is written
   std::unordered_map<uintptr_t, Word> device_words_;  // by their addresses
   std::map<uintptr_t, Touched> touched_;  // by the numbers of pages
   RecentPage recent_pages_[8];

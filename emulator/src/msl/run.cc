@@ -5,16 +5,16 @@ namespace mps_emulator::msl {
 
 namespace {
 
-// Mistakes that a GPU, or Metal's validation layer, would not accept, beside
-// those that an encoder refuses.
+// Ends the program for mistakes that an encoder does not notice, and that a GPU
+// or Metal's validation layer would not accept.
 void Check(const Dispatch &dispatch) {
   const Kernel &kernel = *dispatch.kernel;
   const char *name = kernel.name;
   for (const Parameter &parameter : ParametersOf(kernel)) {
     if (parameter.kind == kMpsEmulatorMslBuffer) {
       const Binding &binding = dispatch.buffers[parameter.index];
-      // A kernel may leave a null pointer unused, for example where a function
-      // constant turns code off.  faults.cc reports a use.
+      // A kernel need not use a pointer, so its buffer may be unbound.  If the
+      // kernel does use the null pointer, faults.cc reports the fault.
       if (binding.data == nullptr && parameter.by_reference)
         Fatal(
             "kernel '%s': no buffer is bound at index %u (parameter '%s'): "

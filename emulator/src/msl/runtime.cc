@@ -1,4 +1,5 @@
-// The functions that kernels call, each on the fiber of the calling thread.
+// The functions that kernels call.  If the kernel has fibers, a function runs
+// on the fiber of the calling thread.
 #include <algorithm>
 #include <cstring>
 
@@ -11,7 +12,8 @@ void Executor::Suspend() {
   Thread *self = running_;
   if (order_next_ < order_size_) {
     running_ = &threads_[order_[order_next_++]];
-    // Most of a switch's time is the wait for the other stack's memory.
+    // Prefetches the next stack, because a switch mostly waits for the memory
+    // of the other stack.
     if (order_next_ < order_size_) {
       auto *stack =
           static_cast<const char *>(threads_[order_[order_next_]].context);
@@ -25,7 +27,7 @@ void Executor::Suspend() {
 }
 
 void Executor::FiberMain() {
-  // A fiber never changes its host thread, so `self` stays valid.
+  // A fiber always runs on the same host thread, so `self` stays valid.
   Executor *self = executor;
   for (;;) {
     Thread *thread = self->running_;
@@ -116,7 +118,8 @@ unsigned Executor::RunningThread() const {
 
 bool Executor::IsOnStack(const void *address) const {
   if (running_ != nullptr) return stacks_.Contains(address);
-  // Run() calls a kernel without fibers, in frames below its own.
+  // Without fibers, the kernel's frames are between this function's frame and
+  // that of Run(), which calls the kernel.
   auto at = reinterpret_cast<uintptr_t>(address);
   return at > reinterpret_cast<uintptr_t>(__builtin_frame_address(0)) &&
          at < reinterpret_cast<uintptr_t>(outermost_frame_);
@@ -159,8 +162,9 @@ void Executor::OutsideArray(const char *type, long index, unsigned line) {
   Executor *self = executor;
   if (self->checker_ == nullptr) return;
   self->checker_->UseOutsideOfArray(self->RunningThread(), type, index, line);
-  // The access could hit anything.  A fiber cannot end the kernel: a fault of
-  // the access, or the end of the threadgroup, tells what was wrong.
+  // The access that follows could hit any memory, so the report comes now.  On
+  // a fiber, the kernel cannot end here, so the report comes when the access
+  // faults or when the threadgroup ends.
   if (self->running_ == nullptr) self->checker_->EndThreadgroup();
 }
 

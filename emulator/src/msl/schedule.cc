@@ -36,7 +36,7 @@ Schedule Schedule::FromEnvironment() {
       value);
 }
 
-// splitmix64 is small, and every seed, also 0, is good.
+// splitmix64 is small, and works with every seed, 0 included.
 uint64_t Schedule::Random() {
   uint64_t z = state_ += 0x9e3779b97f4a7c15u;
   z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;

@@ -13,12 +13,13 @@ namespace mps_emulator::msl {
 // default), `reverse`, or `random:SEED` with an unsigned SEED.
 class Schedule {
  public:
-  // Reads the environment.  Calls Fatal() on any other value.
+  // Reads the environment.  Calls Fatal() for any other value.
   static Schedule FromEnvironment();
 
   bool is_forward() const { return kind_ == kForward; }
 
-  // Sorts `items`, which are ascending, into the order of their run.
+  // Puts `items`, which are in ascending order, into the order in which they
+  // run.
   template <typename T>
   void Arrange(std::span<T> items) {
     if (kind_ == kReverse) {
@@ -29,7 +30,8 @@ class Schedule {
     }
   }
 
-  // Returns the index of the next of `count` candidates in ascending order.
+  // Returns which of `count` candidates, in ascending order, is next: its
+  // index.
   unsigned Pick(unsigned count);
 
  private:

@@ -11,7 +11,7 @@
 #include "core/fatal.h"
 #include "msl/executor.h"
 
-// glibc has the member without the name.
+// glibc's sigevent has this member, but lacks this name for the member.
 #ifndef sigev_notify_thread_id
 #define sigev_notify_thread_id _sigev_un._tid
 #endif
@@ -53,7 +53,7 @@ void Watchdog::Watch() {
     event.sigev_signo = Signal();
     event.sigev_value.sival_ptr = this;
     event.sigev_notify_thread_id = static_cast<pid_t>(syscall(SYS_gettid));
-    // Without a timer the program runs on, without a watchdog.
+    // If there is no timer, the program goes on without a watchdog.
     if (timer_create(CLOCK_THREAD_CPUTIME_ID, &event, &timer_) != 0) return;
     process_ = process;
     limit_ = Limit();
@@ -89,7 +89,7 @@ void Watchdog::Tick() {
     return;
   }
   if (++ticks_ < limit_) return;
-  // No exception can leave the kernel's code, so Fatal() cannot be called here.
+  // No exception may leave the kernel's code, so Fatal() cannot be called here.
   const unsigned(&position)[3] = executor_->threadgroup_position();
   PrintFatalInHandler(
       "kernel '%s', threadgroup (%u, %u, %u): the threadgroup has run for %u s "

@@ -1,9 +1,9 @@
 // Ends the program if a kernel never ends.
 //
-// A GPU's watchdog ends work after some seconds.  Here the limit of a
-// threadgroup is MPS_EMULATOR_WATCHDOG seconds of processor time (0: none). The
-// default is kDefaultSeconds, and ten times as much if races are checked: far
-// more than any threadgroup took that ended.
+// A GPU's watchdog ends work after some seconds.  Here a threadgroup may take
+// MPS_EMULATOR_WATCHDOG seconds of processor time; 0 means no limit.  The
+// default is kDefaultSeconds, or ten times as much if races are checked.  No
+// threadgroup that ended has come near this limit.
 #pragma once
 
 #include <csignal>
@@ -22,8 +22,8 @@ class Watchdog {
   ~Watchdog();
   Watchdog(const Watchdog &) = delete;
 
-  // The executor's thread calls this function at the begin of a dispatch.  The
-  // call costs nothing while the timer of an earlier call runs.
+  // The executor's thread calls this function at the beginning of a dispatch.
+  // The call costs nothing while the timer of an earlier call runs.
   void Watch();
 
  private:
@@ -34,10 +34,10 @@ class Watchdog {
   const Executor *executor_;
   unsigned limit_ = 0;  // seconds
   timer_t timer_{};
-  unsigned process_ = 0;  // the process of the timer; 0: no timer
+  unsigned process_ = 0;  // the value of `process` for timer_; 0: no timer
   volatile sig_atomic_t is_running_ = 0;
-  uint64_t progress_ = 0;  // of the executor at the last tick
-  unsigned ticks_ = 0;     // without progress
+  uint64_t progress_ = 0;  // executor_->progress() at the last tick
+  unsigned ticks_ = 0;     // how many ticks in a row saw no progress
 };
 
 }  // namespace mps_emulator::msl

@@ -29,8 +29,8 @@ namespace {
 using c10::IValue;
 using torch::jit::Stack;
 
-// Operators that accept CPU tensors beside mps tensors, as indices or lengths.
-// On a Mac these operators do so too.
+// Operators that accept CPU tensors, such as indices or lengths, beside mps
+// tensors, on a Mac too.
 constexpr std::array<std::string_view, 7> kMixesDevices = {
     "aten::index",
     "aten::index_put",
@@ -50,8 +50,8 @@ constexpr const char *kViews[] = {
     "_reshape_alias", "as_strided",      "unfold",
     "view",           "view_as_complex", "view_as_real",
 };
-// Operators that make, split or copy sparse COO tensors.  Their implementation
-// is the same for all devices too.
+// Operators that make, split or copy sparse COO tensors.  The implementation in
+// torch is the same for all devices.
 constexpr const char *kOfSparseTensors[] = {
     "_coalesced_",
     "_indices",

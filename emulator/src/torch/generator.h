@@ -11,10 +11,10 @@ const at::Generator &DefaultGenerator();
 at::Generator NewGenerator();
 
 // Returns a CPU generator for one call of an operator, because the CPU's
-// kernels draw the numbers.  The seed depends on the seed and the offset of
-// `generator`, which must be a generator of mps.  Advances the offset by one.
-// A Mac draws other numbers from the same state, and advances the offset by as
-// many as it draws.
+// kernels draw the numbers.  The CPU generator's seed depends on the seed and
+// the offset of `generator`, which must be a generator of mps.  Advances the
+// offset of `generator` by one.  A Mac draws other numbers from the same state,
+// and advances the offset by as many as it draws.
 at::Generator NextCpuEngine(const at::Generator &generator);
 
 }  // namespace mps_emulator

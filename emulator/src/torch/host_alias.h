@@ -21,11 +21,12 @@ ByteRange BytesOf(const at::Tensor &tensor);
 // a CPU tensor with the memory of an mps tensor.  No alias may be used after
 // the scope.
 //
-// Create the object before the scope, with the operator's tensors, or let the
-// caller hold the tensors until after the scope.  The first C++ reference to a
-// Python tensor takes the GIL, and the release of the last reference takes the
-// GIL too.  Inside the scope, a thread that takes the GIL could wait for ever:
-// the thread that holds the GIL may be waiting for the scope's queue.
+// Create the object before the scope, with the operator's tensors as arguments,
+// or let the caller hold the tensors until after the scope.  The first C++
+// reference to a Python tensor takes the GIL, and the release of the last
+// reference takes the GIL too.  Inside the scope, a thread that takes the GIL
+// could wait for ever: the thread that holds the GIL may be waiting for the
+// scope's queue.
 class HostAliases {
  public:
   explicit HostAliases(std::initializer_list<at::Tensor> operands = {})

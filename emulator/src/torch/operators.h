@@ -21,8 +21,8 @@ torch::CppFunction MakeKernel() {
   return torch::CppFunction(TORCH_FN(function));
 }
 
-// For a function of the operator and torch's stack, which compiles faster than
-// a function of the arguments.
+// Makes a kernel of a function that takes the operator and torch's stack.  Such
+// a function compiles faster than one that takes the arguments.
 template <c10::KernelFunction::BoxedKernelFunction *function>
 torch::CppFunction MakeBoxedKernel() {
   return torch::CppFunction::makeFromBoxedFunction<function>();

@@ -179,8 +179,8 @@ Tensor SlowConv2d(const Tensor &self, const Tensor &weight, SymIntArrayRef,
       "device");
 }
 
-// On mps, the counts have the dtype of the weights.  On the CPU they are float
-// or double.
+// On mps, the counts have the dtype of the weights.  On the CPU, the counts are
+// float or double.
 Tensor Bincount(const Tensor &self, const optional<Tensor> &weights,
                 SymInt min_length) {
   TORCH_CHECK(self.scalar_type() != ScalarType::Bool,

@@ -160,8 +160,8 @@ const std::vector<Case> &Cases() {
       {"a threadgroup of 128 x 1 x 1 threads is outside 1 .. 64, the limit of "
        "kernel at_most_64_threads's pipeline",
        [] { Dispatch(ReadyEncoder("at_most_64_threads"), 128, 128); }},
-      {"gets 32784 bytes of threadgroup memory (16384 of them its own), over "
-       "the limit of 32768",
+      {"gets 32784 bytes of threadgroup memory (16384 of them for its own "
+       "variables), over the limit of 32768",
        [] {
          id<MTLComputeCommandEncoder> encoder =
              ReadyEncoder("big_threadgroup_memory");
@@ -179,7 +179,7 @@ const std::vector<Case> &Cases() {
        }},
 
       // ---- blits
-      {"bytes 8 + 16 are beyond the source",
+      {"16 bytes from byte 8 on are beyond the end of the source",
        [] { Copy(Blit(), NewBuffer(16), 8, NewBuffer(64), 0, 16); }},
       {"size 6 must be multiples of 4",
        [] { Copy(Blit(), NewBuffer(64), 0, NewBuffer(64), 0, 6); }},

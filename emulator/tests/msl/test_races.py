@@ -68,16 +68,16 @@ RACES = {
     ),
     "a float above the range of integers": (
         "b[i] = uint(1e9f * l);",
-        "thread 5 of threadgroup (0, 0, 0) converts 5e+09 to the type 'unsigned int' in line 9, "
+        "thread 5 of threadgroup (0, 0, 0) converts 5e+09 in line 9 to the type 'unsigned int', "
         "which lacks the value: the result is undefined.  clamp() the value first",
     ),
     "a half below the range of integers": (
         "b[i] = uchar(half(0) - half(l));",
-        "thread 1 of threadgroup (0, 0, 0) converts -1 to the type 'unsigned char' in line 9",
+        "thread 1 of threadgroup (0, 0, 0) converts -1 in line 9 to the type 'unsigned char'",
     ),
     "not a number as an integer": (
         "float x = l == 7 ? NAN : 1.0f;\nb[i] = int(x);",
-        "thread 7 of threadgroup (0, 0, 0) converts nan to the type 'int' in line 10",
+        "thread 7 of threadgroup (0, 0, 0) converts nan in line 10 to the type 'int'",
     ),
     "barrier for the other memory": (
         "a[i] = l;\nthreadgroup_barrier(mem_flags::mem_threadgroup);\nb[i] = a[i ^ 1];",
@@ -148,12 +148,12 @@ RACES = {
     "inactive lane": (
         "float v = l;\nif (l % 32 < 16) v += simd_shuffle_down(v, 16);\na[i] = v;",
         "thread 0 of threadgroup (0, 0, 0) reads the value of lane 16 of its "
-        "simdgroup, which takes no part in the shuffle in line 10",
+        "simdgroup in line 10, but that lane takes no part in the shuffle",
     ),
     "lane that does not exist": (
         "float v = l;\nv += simd_shuffle(v, l % 32 + 8);\na[i] = v;",
         "thread 24 of threadgroup (0, 0, 0) reads the value of lane 32 of its "
-        "simdgroup in line 10, which has lanes 0 to 31",
+        "simdgroup in line 10, but a simdgroup has lanes 0 to 31",
     ),
     "broadcast of a lane that does not exist": (
         "a[i] = simd_broadcast(float(l), 40);",
@@ -166,8 +166,8 @@ RACES = {
     ),
     "write to constant memory": (
         "a[i] = i;",
-        "thread 0 of threadgroup (0, 0, 0) writes to memory that is buffer 2 "
-        "('c') as well, in line 9",
+        "thread 0 of threadgroup (0, 0, 0) writes to memory that also "
+        "belongs to buffer 2 ('c'), in line 9",
     ),
     "uninitialised threadgroup memory": (
         "if (l != 7) s[l] = 1;\nthreadgroup_barrier(mem_flags::mem_threadgroup);\na[i] = s[l];",
@@ -261,8 +261,9 @@ def test_a_race_is_reported(metal, schedule, name, order):
                 "lacks the value",
                 "of a threadgroup variable of 256 bytes",
                 "takes no part in the shuffle",
+                "has lanes 0 to 31",
                 "name different lanes",
-                "that is buffer 2 ('c') as well",
+                "also belongs to buffer 2 ('c')",
             )
         )
 

@@ -13,7 +13,7 @@ using mps_emulator::Fatal;
 
 namespace {
 
-// The header in front of every object.
+// The header before each object in memory.
 struct Header {
   std::atomic<long> references;
   long padding;  // keeps the object aligned to 16
@@ -114,7 +114,7 @@ GETTER(Class, class, object_getClass(self))
   return self;
 }
 
-// Without a pool nothing releases the object: a leak, as on a Mac.
+// Without a pool, nothing releases the object: the object leaks, as on a Mac.
 + (void)addObject:(id)anObject {
   if (!innermost_pool) mps_emulator::Count(mps_emulator::kAutoreleaseLeaks);
   [innermost_pool addObject:anObject];
@@ -129,9 +129,9 @@ GETTER(Class, class, object_getClass(self))
 }
 
 - (void)dealloc {
-  // Drains inner pools too.
+  // Also drains the pools inside this one that are still open.
   while (innermost_pool != self && innermost_pool) [innermost_pool drain];
-  // A release may autorelease further objects.
+  // A release may add further objects to this pool.
   std::vector<id> *objects = PoolOf(_objects);
   for (size_t i = 0; i < objects->size(); ++i) [(*objects)[i] release];
   delete objects;

@@ -1,5 +1,4 @@
-// NSString and NSError of include/Foundation/Foundation.h.  Neither changes
-// once it is made.
+// NSString and NSError of include/Foundation/Foundation.h.  Both are immutable.
 #include <Foundation/Foundation.h>
 #include <string.h>
 
@@ -70,7 +69,7 @@ GETTER(const char *, UTF8String, _text->c_str())
 
 GETTER(const char *, UTF8String, _bytes)
 
-// The object is in the program's data, without a header.
+// A string literal is in the program's data and has no reference count.
 GETTER(instancetype, retain, self)
 
 - (oneway void)release {
