@@ -1,6 +1,6 @@
 # The options with which clang compiles Objective-C++, for the emulator itself
-# and for programs that use the emulator.  The runtime is GCC's.  For this
-# runtime, clang supports neither ARC nor subscripts of collections.
+# and for programs that use the emulator.  The Objective-C runtime is GCC's.
+# For this runtime, clang supports neither ARC nor subscripts of collections.
 #
 #   MPS_EMULATOR_OBJC_FLAGS        clang's flags
 #   MPS_EMULATOR_OBJCXX_OPTIONS    clang's flags as compile options of a target,

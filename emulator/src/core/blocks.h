@@ -95,8 +95,9 @@ struct Block {
   }
 };
 
-// Adds the time of its lifetime to the counter kUpkeep.  Inside an operator,
-// the object adds nothing, because the operator's own time includes the upkeep.
+// While an Upkeep exists, its time counts for the counter kUpkeep.  Inside an
+// operator, an Upkeep counts nothing, because the operator's own time includes
+// the upkeep.
 class Upkeep {
  public:
   Upkeep() : begin_(*CurrentOperator() ? 0 : TraceTime()) {}
@@ -126,7 +127,7 @@ class Memory {
     return *memory;
   }
 
-  // Holds the memory's lock for its lifetime.
+  // While a Locked exists, the calling thread holds the memory's lock.
   class Locked {
    public:
     Memory *operator->() const { return memory_; }

@@ -10,8 +10,8 @@ namespace mps_emulator {
 
 namespace {
 
-// Ends the uses of a command when its run is over, also if a handler of Fatal()
-// throws an exception.
+// Ends the uses of a command after the command's run, also if a handler of
+// Fatal() throws an exception.
 class EndUsesLater {
  public:
   explicit EndUsesLater(const Command &command) : command_(command) {}
@@ -27,8 +27,9 @@ class EndUsesLater {
 thread_local HostWrites host_writes;
 thread_local std::optional<Accesses> accesses_of_command;
 
-// How many command buffers will get a kernel until one fails, the failing one
-// included.  0 or less: none will fail.
+// Counts down the command buffers that get a kernel.  The command buffer at
+// which the count reaches 0 fails.  With a count of 0 or less, no command
+// buffer fails.
 std::atomic<int64_t> until_failure{0};
 
 }  // namespace
@@ -101,7 +102,8 @@ void CommandBuffer::Commit() {
     known_at_commit_ = UsedBlocks::Known();
     for (const Command &command : commands_) {
       // Commands after a wait for an event run only after another queue's
-      // signal, so the host may write to their buffers after the commit.
+      // signal.  So the host may write to the buffers of these commands after
+      // the commit.
       if (command.name == "encodeWaitForEvent:value:") break;
       committed_contents_.Take(command.uses);
     }
@@ -151,9 +153,9 @@ void CommandBuffer::Run() {
       if (!retains_references && !IsAlive(use))
         Fatal(
             "%s: MTLBuffer #%lu (%zu bytes) was freed before the command ran: "
-            "its command buffer, of commandBufferWithUnretainedReferences, "
-            "keeps nothing alive.  Keep the buffer until the command buffer "
-            "has completed",
+            "a command buffer of commandBufferWithUnretainedReferences keeps "
+            "no buffer alive.  Keep the buffer until the command buffer has "
+            "completed",
             command.name.c_str(), use.buffer_id, use.size);
       char *memory = queue_->used().Begin(use);
       device.push_back(memory);

@@ -55,8 +55,8 @@ inline constexpr const char *kTimeoutText =
     "(00000002:kIOGPUCommandBufferCallbackErrorTimeout)";
 
 // One MTLCommandBuffer.  As on a Mac, only one thread at a time may use a
-// command buffer.  The exceptions are status() and the functions that the queue
-// calls.
+// command buffer.  Any thread may call status(), and the functions that the
+// queue calls.
 class CommandBuffer : public std::enable_shared_from_this<CommandBuffer> {
  public:
   // MTLCommandBufferStatus
@@ -122,9 +122,9 @@ class CommandBuffer : public std::enable_shared_from_this<CommandBuffer> {
   std::atomic<Status> status_{Status::kNotEnqueued};
   const char *open_encoder_ = nullptr;
   const char *coalescing_ = nullptr;
-  // These members are set only if the order of commands is checked.  The first
-  // has the host's bytes at the commit.  The second has the uses of which the
-  // program knew at the commit that they had ended.
+  // These members are set only if the order of commands is checked.
+  // committed_contents_ has the host's bytes at the commit.  known_at_commit_
+  // has the uses that the program knew at the commit to have ended.
   HostSnapshot committed_contents_;
   std::optional<UsedBlocks::Order> known_at_commit_;
   std::deque<Command> commands_;
@@ -134,14 +134,14 @@ class CommandBuffer : public std::enable_shared_from_this<CommandBuffer> {
   bool fails_ = false;
 };
 
-// Makes a command buffer fail: the `n`-th one that gets a kernel from now on,
-// counted from 1.  As soon as the kernel is encoded, the device runs no more
-// commands of this command buffer.
+// Makes a command buffer fail.  Of the command buffers that get a kernel from
+// now on, the `n`-th fails, counted from 1.  As soon as the kernel is encoded,
+// the device runs no more commands of this command buffer.
 void FailKernels(int64_t n);
 
-// One MTLCommandQueue.  Its committed command buffers run, in the order of
-// their commits, on a thread that waits for one of them.  A queue never runs by
-// itself.
+// One MTLCommandQueue.  When a thread waits for a committed command buffer,
+// that thread runs the queue's committed command buffers, in the order of their
+// commits.  A queue never runs by itself.
 class CommandQueue {
  public:
   explicit CommandQueue(std::string label_ = {}) : label(std::move(label_)) {}

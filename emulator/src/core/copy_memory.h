@@ -9,9 +9,9 @@
 
 namespace mps_emulator {
 
-// A capacity is one of a series of size classes, with four classes from one
-// power of two to the next.  So a freed copy fits the next request of about the
-// same size.
+// Capacities are rounded up to a size class.  There are four size classes from
+// one power of two to the next.  So a freed copy fits the next request of about
+// the same size.
 struct SizeClass {
   unsigned index;
   size_t capacity;  // bytes

@@ -139,15 +139,15 @@ struct BufferUse {
   ByteRange bytes = kAllBytes;
 };
 
-// Notes that a command, which has not run, will use `buffer`.  The caller must
-// end each announced use with EndUse().
+// Notes that a command will use `buffer` later.  The caller must end each
+// announced use with EndUse().
 BufferUse AnnounceUse(Buffer *buffer, bool writes, ByteRange bytes = kAllBytes);
 
 // Returns all bytes that a command with this use may access.
 Accesses AccessesOf(const BufferUse &use);
 
-// Announces that another command will use the buffer of `use`.  That buffer may
-// be freed by now.
+// Announces that another command will use the buffer of `use`, even if that
+// buffer has been freed.
 BufferUse AnnounceUse(const BufferUse &use, bool writes);
 
 // Ends an announced use: its command has run, or will never run.
@@ -167,7 +167,7 @@ bool IsAlive(const BufferUse &use);
 bool ChecksCommands();
 
 // Keeps the contents that the host copies of buffers had at one time.  Writes()
-// compares these with the present contents.
+// compares the kept contents with the present contents.
 class HostSnapshot {
  public:
   void Take(const std::vector<BufferUse> &uses);
@@ -204,7 +204,8 @@ class UsedBlocks {
   // byte before it reads any byte, so new memory needs no poison.
   char *Begin(const BufferUse &use, bool overwrites_all = false);
 
-  // Like Begin(), for work that runs at once: no AnnounceUse() and no EndUse().
+  // Like Begin(), for work that runs at once.  Such work needs neither
+  // AnnounceUse() nor EndUse().
   char *UseNow(Buffer *buffer, bool writes, bool overwrites_all = false,
                ByteRange bytes = kAllBytes);
 
@@ -222,15 +223,15 @@ class UsedBlocks {
   // the queue's first.
   using Order = std::map<uint64_t, uint64_t>;
 
-  // Returns the uses that will have ended when this queue's commands so far
-  // have ended.
+  // Returns what will have ended when all present commands of this queue have
+  // ended.
   Order Done() const;
   // Notes that later commands of this queue run after the uses in `ended`.  The
   // reason is that the queue waits for an MTLEvent, or that the program knew at
   // the commit that these uses had ended.
   void OrderAfter(const Order &ended);
 
-  // Notes that the program knows: this queue's commands so far have ended.
+  // Notes that the program knows that this queue's commands so far have ended.
   void NoteKnown();
   // Returns all uses of which the program knows that they have ended.
   static Order Known();

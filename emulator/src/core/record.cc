@@ -85,7 +85,7 @@ class Recording {
 
   void After(const Command &command, char *const *device) {
     // If no replay can repeat the command, its results count as changes by
-    // another writer: the next command stores them.
+    // another writer, and the next command that uses the buffer stores them.
     if (command.describe)
       line_ += "," + Members({{"after", Changes(command, device, true)}});
     commands_.push_back(Json::Written(line_ + "}"));
@@ -171,8 +171,8 @@ class Recording {
 };
 
 std::mutex mutex;
-// The mutex protects these.  `failure` is the first error.  After an error,
-// nothing more is recorded.
+// The mutex protects `current` and `failure`.  `failure` is the first error.
+// After an error, nothing more is recorded.
 std::unique_ptr<Recording> current;
 std::string failure;
 
@@ -218,7 +218,7 @@ size_t RecordProgram(const std::string &text, const std::string &members) {
 // that the caller must free.
 MPS_EMULATOR_EXPORT char *mps_emulator_start_record(const char *folder) {
   using namespace mps_emulator;
-  // Commands that were encoded before the recording run now.
+  // Runs the commands that were encoded before the recording.
   {
     OperatorScope scope("the begin of a recording");
   }

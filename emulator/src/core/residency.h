@@ -14,9 +14,10 @@ namespace mps_emulator {
 // stays the same for the buffer's lifetime.
 uint64_t GpuAddress(Buffer *buffer);
 
-// During its lifetime, an access to a buffer faults if the program asked for
-// the buffer's gpuAddress and the buffer is not in `uses`.  On a Mac, such a
-// buffer is resident only by chance.  The caller must hold the execution lock.
+// While a Residency exists, an access to a buffer faults if the program asked
+// for the buffer's gpuAddress and the buffer is not in `uses`.  On a Mac, such
+// a buffer is resident only by chance.  The caller must hold the execution
+// lock.
 class Residency {
  public:
   explicit Residency(const std::vector<BufferUse> &uses);

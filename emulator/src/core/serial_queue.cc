@@ -81,8 +81,9 @@ void SerialQueue::DieOfException() const {
   } catch (...) {
   }
   Fatal(
-      "a C++ exception left a block given to queue \"%s\" (%s): on a Mac that "
-      "ends the program; catch it in the block and rethrow it outside",
+      "a C++ exception left a block given to queue \"%s\" (%s): on a Mac the "
+      "exception ends the program; catch the exception in the block and "
+      "rethrow it outside of the block",
       label_.c_str(), what.c_str());
 }
 

@@ -34,7 +34,7 @@ class SerialQueue {
     Leave();
   }
 
-  // During its lifetime, the calling thread is in the queue.  Used instead of
+  // While a Turn exists, the calling thread is in the queue.  A Turn replaces
   // Sync() for work that may throw.
   class Turn {
    public:
@@ -54,7 +54,7 @@ class SerialQueue {
     return owner_.load(std::memory_order_relaxed) == ThisThread();
   }
 
-  // During its lifetime, the calling thread may use the object that the queue
+  // While a Bypass exists, the calling thread may use the object that the queue
   // protects, without being in the queue.  For example, torch's
   // MPSStream::synchronize() commits and drops the stream's command buffer, and
   // does not enter the stream's queue.  The program ends if another thread is

@@ -33,7 +33,7 @@ namespace mps_emulator {
 int CurrentStream();
 void SetCurrentStream(int id);
 
-// During its lifetime, stream `id` is the calling thread's current stream.
+// While an OnStream exists, stream `id` is the calling thread's current stream.
 class OnStream {
  public:
   explicit OnStream(int id) : before_(CurrentStream()) { SetCurrentStream(id); }
@@ -76,8 +76,8 @@ void CommitStream();
 void *StreamCommandBuffer();  // an MPSCommandBuffer *
 void EndStreamCoalescing();
 
-// During its lifetime, the calling thread runs an aten operator, and may work
-// on device copies.  The thread is in the stream's queue and holds the
+// While an OperatorScope exists, the calling thread runs an aten operator, and
+// may work on device copies.  The thread is in the stream's queue and holds the
 // execution lock, and all earlier commands of the stream have run.  Scopes may
 // be nested.  `name` is the name of the operator, for messages.
 class OperatorScope {

@@ -198,7 +198,7 @@ GETTER(ComputeState *, state, static_cast<ComputeState *>(_state))
   [self checkOpen:"setComputePipelineState:"];
   if (!pipeline)
     Fatal("setComputePipelineState: the pipeline is nil; check the NSError of "
-          "the call that was to create the pipeline");
+          "the call that should have created the pipeline");
   Assign(&[self state]->pipeline, (MPSEmulatorPipeline *)pipeline);
 }
 
@@ -315,7 +315,7 @@ GETTER(ComputeState *, state, static_cast<ComputeState *>(_state))
   // For each buffer argument, in the order of command.uses, its index in the
   // argument table and its offset.
   std::vector<std::pair<unsigned, size_t>> places;
-  // The bytes of setBytes:.  The command keeps them alive.
+  // The bytes of setBytes:.  The command keeps these bytes alive.
   std::vector<std::shared_ptr<std::vector<char>>> bytes;
   for (const msl::Parameter &parameter : msl::ParametersOf(kernel)) {
     if (parameter.kind != kMpsEmulatorMslBuffer) continue;

@@ -167,9 +167,9 @@ MTLBuffer_t MPSStream::getErrorBuffer() {
 
 #if TORCH_AT_LEAST(15)
 void MPSStream::addErrorHandler() {
-  // This is not a completed handler.  From a completed handler, the race
-  // checker concludes that the program knows that the work has ended.  This
-  // handler belongs to torch and not to the program.
+  // The code does not add a completed handler, because the race checker
+  // concludes from a completed handler that the program knows that the work has
+  // ended.  This handler belongs to torch and not to the program.
   CommandBufferOf(_commandBuffer)->SetFailedHandler([this] {
     recordCommandBufferError({/*is_oom=*/false, mps_emulator::kTimeout,
                               mps_emulator::kTimeoutText});

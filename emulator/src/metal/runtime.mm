@@ -48,9 +48,9 @@ objc_msg_lookup(id receiver, SEL selector) {
   if (PointersAreAddresses() && receiver)
     if (const Buffer *buffer = FindByPointer(receiver))
       Fatal(
-          "-[MTLBuffer %s]: a message to the data pointer of a tensor on mps, "
-          "which is the host's address of MTLBuffer #%lu here "
-          "(MPS_EMULATOR_POINTERS=addresses): ask getMTLBufferStorage() of "
+          "-[MTLBuffer %s]: a message to the data pointer of a tensor on mps. "
+          "With MPS_EMULATOR_POINTERS=addresses, the data pointer is the "
+          "host's address of MTLBuffer #%lu: ask getMTLBufferStorage() of "
           "<ATen/native/mps/OperationUtils.h> for the buffer",
           sel_getName(selector), buffer->id);
   return lookup(receiver, selector);

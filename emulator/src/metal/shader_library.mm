@@ -1,6 +1,6 @@
 // The C functions for torch.mps.compile_shader().  The Python package calls
-// them with ctypes.  The functions use Metal as any program does: they compile,
-// make a pipeline, and encode on torch's stream.
+// these functions with ctypes.  The functions use Metal as any program does:
+// they compile, make a pipeline, and encode on torch's stream.
 //
 // A function that can fail returns nullptr, or a message that the caller must
 // free.

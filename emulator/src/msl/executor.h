@@ -44,13 +44,14 @@ class Executor {
  public:
   // Returns this thread's executor, which the first call creates.
   static Executor &OfThisThread();
-  // Returns nullptr if this thread has no executor.  Safe in a signal handler.
+  // Returns this thread's executor, or nullptr if the thread has none.  A
+  // signal handler may call the function.
   static const Executor *OfThisThreadOrNull();
 
   Executor();
 
   // Runs all threads of a dispatch.  The caller must have checked that the
-  // buffers of `dispatch` are bound, and that its sizes are within the limits.
+  // dispatch's buffers are bound, and that its sizes are within the limits.
   void Run(const Dispatch &dispatch);
 
   // Returns the dispatch that Run() is running; nullptr outside of Run().
@@ -175,7 +176,7 @@ class Executor {
   Schedule schedule_;
   Watchdog watchdog_{this};
   unsigned thread_count_ = 0;       // the threads of the running threadgroup
-  volatile uint64_t progress_ = 0;  // signal handlers read it
+  volatile uint64_t progress_ = 0;  // read by signal handlers
 
   FiberStacks stacks_;
   std::vector<Thread> threads_;

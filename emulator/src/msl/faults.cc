@@ -80,7 +80,7 @@ void Print(const Executor &executor, int signal, const siginfo_t &info) {
         name, nearest->index, nearest->name);
   PrintFatalInHandler(
       "kernel '%s' accessed memory outside of its buffers: byte %td of the "
-      "nearest one, the buffer at index %u ('%s'), which has %zu bytes.  %s",
+      "nearest buffer, at index %u ('%s'), which has %zu bytes.  %s",
       name,
       static_cast<char *>(info.si_addr) - static_cast<char *>(binding.data),
       nearest->index, nearest->name, binding.size, kAdvice);
@@ -105,7 +105,7 @@ bool InstallHandlers() {
   return true;
 }
 
-// A separate stack for signal handlers, which can run on it even if the
+// A separate stack for signal handlers.  A handler can run there even if the
 // thread's stack is full.
 class SignalStack {
  public:

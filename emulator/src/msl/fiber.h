@@ -17,8 +17,8 @@ extern "C" void MpsEmulatorMslSwitch(FiberContext *from, FiberContext to);
 // A set of stacks, each with an inaccessible page below it.
 class FiberStacks {
  public:
-  // Enough for kernels with tens of thousands of private values.  The system
-  // provides the memory only when a thread uses it.
+  // A stack has room for tens of thousands of a kernel's private values.  The
+  // system provides the memory only when a thread uses it.
   static constexpr size_t kStackBytes = 256 * 1024;
 
   FiberStacks() = default;
@@ -42,7 +42,8 @@ class FiberStacks {
   }
 
   // Whether `address` is in the inaccessible page below a stack, because a
-  // thread has used more than kStackBytes.  Safe in a signal handler.
+  // thread has used more than kStackBytes.  A signal handler may call the
+  // function.
   bool IsGuard(const void *address) const;
 
  private:

@@ -26,7 +26,7 @@ namespace fs = std::filesystem;
 // Any status but this one and 0 is a failure of the front end.
 constexpr int kRefused = 10;
 
-// From an address in this library, the loader finds the library's path.
+// From an address in this library, dladdr() finds the library's path.
 const char address_in_this_library = 0;
 
 fs::path DirectoryOfThisLibrary() {

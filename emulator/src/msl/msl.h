@@ -1,6 +1,6 @@
 // The Metal Shading Language (MSL) part of the emulator, which needs neither
-// torch nor Objective-C.  It compiles a source text to a library of kernels,
-// and runs a dispatch of a kernel on the host CPU.
+// torch nor Objective-C.  This part compiles a source text to a library of
+// kernels, and runs a dispatch of a kernel on the host CPU.
 #pragma once
 
 #include <array>

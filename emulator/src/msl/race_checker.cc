@@ -363,9 +363,9 @@ void RaceChecker::NoteOutside(unsigned thread, size_t size, unsigned flags,
 
 void RaceChecker::UseOutsideOfArray(unsigned thread, const char *type,
                                     long index, unsigned line) {
-  // clang's name is in quotes.  More text follows the name of a vector.  Only
-  // arrays in a thread's private memory are checked here, because Access()
-  // checks every access to other memory.
+  // clang puts the type's name in quotes.  For a vector, more text follows the
+  // quotes.  Only arrays in a thread's private memory are checked here, because
+  // Access() checks every access to other memory.
   constexpr char kPrivate[] = "__private ";
   std::string name(type + 1, strcspn(type + 1, "'"));
   const size_t at = name.find(kPrivate);
@@ -378,7 +378,8 @@ void RaceChecker::UseOutsideOfArray(unsigned thread, const char *type,
 void RaceChecker::ConvertOutside(unsigned thread, float value,
                                  const char *type, unsigned line) {
   if (!failure_.empty()) return;
-  // clang's name is in quotes.  More text follows the name of a typedef.
+  // clang puts the type's name in quotes.  For a typedef, more text follows the
+  // quotes.
   const std::string name(type + 1, strcspn(type + 1, "'"));
   failure_ = Text(
       "%s converts %g in line %u to the type '%s', which lacks the value: the "

@@ -46,9 +46,9 @@ struct ThreadgroupPiece {
 class RaceChecker {
  public:
   // Begins a dispatch.  The threadgroup memory begins at `threadgroup_memory`
-  // and has `threadgroup_bytes` bytes.  `launch` is what kernels read, and
-  // `pieces` are the kernel's parts of threadgroup memory.  The executor owns
-  // both.
+  // and has `threadgroup_bytes` bytes.  Kernels read their position from
+  // `launch`.  `pieces` are the kernel's parts of threadgroup memory.  The
+  // executor owns `launch` and `pieces`.
   void Begin(const Dispatch &dispatch, const mps_emulator_msl_launch *launch,
              const char *threadgroup_memory, size_t threadgroup_bytes,
              const std::vector<ThreadgroupPiece> *pieces);
