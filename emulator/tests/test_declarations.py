@@ -161,8 +161,9 @@ def _shortened(encoding):
     return own.get(encoding, encoding)
 
 
-# pyobjc has one entry for all methods with a selector.  The entry for `status` has the signed
-# result of MTLIOCommandBuffer's method.
+# pyobjc's metadata does not distinguish the protocols that have a method `status`.  The metadata
+# gives the signed type that MTLIOCommandBuffer's method returns.  The method of MTLCommandBuffer
+# returns an unsigned integer, so the test does not compare this method.
 OF_ANOTHER_PROTOCOL = [("MTLCommandBuffer", "status")]
 
 

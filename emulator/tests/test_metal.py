@@ -1,4 +1,4 @@
-"""Tests correct uses of Foundation, dispatch and Metal.
+"""Tests correct uses of Foundation, libdispatch and Metal.
 
 Each case is a function in extension/metal.mm.
 """

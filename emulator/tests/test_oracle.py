@@ -4,7 +4,8 @@ import pathlib
 import subprocess
 import sys
 
-# Operators for which refusals, wider dtypes, differences, crashes or hangs are most likely.
+# Operators that are most likely to be refused, to give wrong results, to crash or to hang, and
+# operators whose CPU kernels lack a dtype (WIDER in oracle.py).
 SAMPLE = """
     __getitem__ add addbmm addr argsort as_strided bincount cat ceil cholesky_inverse einsum
     fft.fft histc index_put index_select istft linalg.inv linalg.qr linalg.solve linalg.svd

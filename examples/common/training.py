@@ -106,7 +106,7 @@ def train(
     loss_of: Callable[[nn.Module, Batch, float], torch.Tensor],
     options: argparse.Namespace,
 ) -> list[float]:
-    """Trains a model, or continues a training.
+    """Trains a model, or resumes an interrupted training.
 
     The batch and the random numbers of a step depend only on the seed and the number of the step.
     So a resumed run gives the same result as a run without interruption.  On the CPU, the two

@@ -199,7 +199,7 @@ def test_an_edit_made_while_it_runs_is_not_lost(sandbox, tmp_path):
 
 
 def test_a_file_that_git_could_not_write_is_named(sandbox, tmp_path):
-    """In a read-only folder, git prints this error but exits with 0."""
+    """In a read-only folder, git prints "error: unable to unlink old ..." but exits with 0."""
     sandbox.ok("checkout")
     refusal = "echo 'error: unable to unlink old' >&2"
     late = f'$real "$@" && echo old > k2/csrc/array.cu && {refusal}; exit'

@@ -360,8 +360,8 @@ target_sources(_k2 PRIVATE slow.cc)
 """
 
 
-# The inner shell ends a second after SIGTERM, and the outer shell does not wait for the inner one.
-# A compiler and ccache do the same.
+# The inner shell ends a second after SIGTERM, and the outer shell does not wait for the inner one,
+# as a compiler's driver does not wait for the compiler itself.
 SLOW_STEP = """
 (
   trap 'sleep 1; exit 1' TERM
@@ -597,7 +597,7 @@ def test_missing_compilers_name_the_one_command(sandbox, tmp_path):
 @pytest.mark.skipif(os.geteuid() != 0, reason="as another user, the tool would call sudo")
 @pytest.mark.parametrize("works", [True, False])
 def test_root_installs_what_is_missing(sandbox, tmp_path, works):
-    """The test's own apt-get puts a compiler on the PATH."""
+    """A fake apt-get puts a compiler on the PATH, or fails if `works` is false."""
     path = bare_path(tmp_path)
     log = tmp_path / "apt.log"
     tool = Path(path) / "apt-get"
@@ -642,7 +642,7 @@ def test_a_pull_request_is_checked_commit_by_commit(sandbox):
     shutil.rmtree(sandbox.root / "tools")
     (sandbox.root / "tools").symlink_to(support.TOOLS)
     (sandbox.root / "k2_mps_tests").mkdir()
-    # `upstream --check` runs the suite upstream-cpu on the last commit.
+    # `upstream --check --quick` runs the suite upstream-cpu on the last commit.
     for name in ("__init__.py", "ending.py", "commits", "upstream"):
         (sandbox.root / "k2_mps_tests" / name).symlink_to(ROOT / "k2_mps_tests" / name)
     sandbox.ok("apply")

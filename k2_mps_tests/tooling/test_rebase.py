@@ -38,7 +38,7 @@ def same_state(sandbox, k2, before) -> None:
 
 
 def rebase_onto_a_release(sandbox):
-    """Rebases onto a new version of k2; returns the commit's id, and the tool's output."""
+    """Rebases onto a new version of k2; returns the id of the new commit, and the tool's output."""
     release = {"CMakeLists.txt": 'project(k2)\nset(K2_VERSION "1.1")\n'}
     onto = upstream_commit(sandbox, "Others' work", {**OTHERS_WORK, **release})
     return onto, sandbox.ok("rebase", "--onto", onto)

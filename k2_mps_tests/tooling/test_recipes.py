@@ -277,7 +277,7 @@ SHAPES = {
     "torch.distributed.init_process_group(backend='nccl')": (
         "torch.distributed.init_process_group(backend=gpu.dist_backend())"
     ),
-    # Other uses of CUDA stay.
+    # None: the tool leaves this code as it is.
     "if torch.cuda.is_available():\n    nccl()": None,
     "if torch.cuda.is_available():\n    torch.cuda.get_device_name(0)": None,
     "mp.spawn(f)": None,

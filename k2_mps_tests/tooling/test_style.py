@@ -1,4 +1,4 @@
-"""The findings of k2's style checkers are only in lines that a commit changes."""
+"""Of the findings of k2's style checkers, only those in lines that a commit changes are reported."""
 
 from k2mps.stack.checkout import Checkout
 

@@ -1,4 +1,4 @@
-"""The parts of the toolchain for macOS work on small libraries.
+"""Tests parts of the toolchain for macOS alone, with small libraries instead of torch.
 
 ci/run makes a real wheel for macOS with the toolchain.
 """

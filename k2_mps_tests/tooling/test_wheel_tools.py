@@ -1,6 +1,6 @@
 """pip, uv and k2utils find wheels on the page that `k2mps wheel index` writes.
 
-The programs are the real ones, and the wheels are small ones of these tests.
+The tests run the real programs, on small wheels that the tests make.
 """
 
 import dataclasses

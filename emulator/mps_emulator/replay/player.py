@@ -260,9 +260,10 @@ class Player:
             )
 
     def check(self, judge):
-        """Runs each command on the recorded contents of its buffers.
+        """Runs each dispatch and each copy on the recorded contents of its buffers.
 
-        Yields (command, {buffer: Difference}) for each command.  The last pair is
+        Commands of the kind "other" cannot be repeated.  Yields (command, {buffer: Difference})
+        for each command that runs; the dictionary is empty if nothing differs.  The last pair is
         (None, {buffer: Difference}) for the buffers that differ at the end and were in no
         other pair.  Some command has written to such a buffer by mistake.
         """

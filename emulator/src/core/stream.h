@@ -54,8 +54,9 @@ void SynchronizeAllStreams();
 // The dispatch queue that protects the current stream.
 SerialQueue &StreamDispatchQueue();
 
-// Whether the functions of the stream must be called inside its queue: from
-// torch 2.15 on, and with MPS_EMULATOR_ASSERT_QUEUE=1.
+// Returns whether the functions of the stream must be called inside its queue.
+// They must from torch 2.15 on, and with any torch if
+// MPS_EMULATOR_ASSERT_QUEUE=1.
 bool QueueIsAsserted();
 // Whether the stream's commandEncoder(), too, must be called inside the queue:
 // only with MPS_EMULATOR_ASSERT_QUEUE=1.

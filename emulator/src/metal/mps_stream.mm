@@ -167,9 +167,9 @@ MTLBuffer_t MPSStream::getErrorBuffer() {
 
 #if TORCH_AT_LEAST(15)
 void MPSStream::addErrorHandler() {
-  // The code does not add a completed handler, because the race checker
-  // concludes from a completed handler that the program knows that the work has
-  // ended.  This handler belongs to torch and not to the program.
+  // This handler belongs to torch, so it must not be a completed handler.  If a
+  // command buffer has a completed handler, the race checker assumes that the
+  // program knows when the work has ended.
   CommandBufferOf(_commandBuffer)->SetFailedHandler([this] {
     recordCommandBufferError({/*is_oom=*/false, mps_emulator::kTimeout,
                               mps_emulator::kTimeoutText});

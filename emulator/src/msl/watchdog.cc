@@ -20,7 +20,9 @@ namespace mps_emulator::msl {
 
 namespace {
 
-// Grows in the child of each fork, which does not inherit its parent's timers.
+// A number of this process.  The child of a fork() does not inherit timers, so
+// the child increments the number.  A watchdog of another number makes a new
+// timer.
 std::atomic<unsigned> process{1};
 
 int Signal() { return SIGRTMIN + 9; }

@@ -1,4 +1,4 @@
-// Correct uses of Foundation, dispatch and Metal.  Each check compares the
+// Correct uses of Foundation, libdispatch and Metal.  Each check compares the
 // results with those of a Mac.
 #include "extension.h"
 

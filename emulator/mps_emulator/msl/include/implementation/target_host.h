@@ -1,6 +1,6 @@
 // The primitives for the host CPU, where the executor runs one thread of a
-// threadgroup at a time.  The file of another target declares the same
-// functions.
+// threadgroup at a time.  Each target has such a file, and defines the same
+// primitives: target_nvptx.h is the file for NVIDIA GPUs.
 #pragma once
 
 #include "abi.h"
