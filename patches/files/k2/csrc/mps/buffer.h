@@ -25,18 +25,18 @@
 
 // Finds the memory of torch's tensors on mps.  Up to torch 2.15, the data
 // pointer of a storage is the storage's MTLBuffer.  In a later torch, the data
-// pointer may be the host's address of the memory; a function in torch's
+// pointer may be the host's address of the memory.  A function in torch's
 // headers then returns the buffer.  k2 first asks torch's allocator which of
-// the two the pointer is, since an Objective-C message to a mere address would
-// end the process.  PointerProblem() in mps_context.h says whether k2 found
-// out.
+// the two the pointer is, because an Objective-C message to a mere address
+// would end the process.  If k2 cannot tell, PointerProblem() in mps_context.h
+// returns a message.
 
 namespace k2 {
 namespace mps {
 
-// The first byte of a tensor's data, as an encoder takes it.
+// Where a tensor's data begins, in the form that an encoder needs.
 struct Place {
-  id<MTLBuffer> buffer;  // NOT owned: the tensor's
+  id<MTLBuffer> buffer;  // NOT owned here: the tensor owns it
   NSUInteger offset;     // in bytes
 };
 

@@ -29,15 +29,17 @@ namespace mps {
 
 // An operation, its costs, and its last call in this process.
 struct Placement {
-  std::string operation;    // the name of k2's function
-  std::string work, steps;  // the names of their units, in the plural
+  std::string operation;  // the name of k2's function
+  // The names of the units of PreferMetal()'s `work` and `steps`, in the
+  // plural.
+  std::string work, steps;
   Costs costs;
-  bool is_calibrated;  // by SetCosts()
+  bool is_calibrated;  // whether SetCosts() has set the costs
 
   int64_t num_calls;             // calls of PreferMetal()
   double last_work, last_steps;  // of the last call; 0 before the first
   bool last_is_metal;            // whether Metal did the last call
-  bool last_is_forced;           // whether K2_MPS_FORCE decided that
+  bool last_is_forced;           // whether K2_MPS_FORCE decided the last call
 };
 
 // Returns a Placement for each Operation.
@@ -51,7 +53,7 @@ void SetCosts(const std::string &operation, const Costs &costs);
 // Returns the costs that k2 was built with.
 Costs BuiltInCosts(Operation operation);
 
-// Returns what SetCosts() has set, else BuiltInCosts().
+// Returns the costs that SetCosts() has set, or else BuiltInCosts().
 Costs CurrentCosts(Operation operation);
 
 // Records the arguments and the result of a call of PreferMetal().

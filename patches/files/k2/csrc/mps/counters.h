@@ -22,9 +22,9 @@
 #include <cstddef>
 #include <cstdint>
 
-// Counts of dispatches, operators, waits and copies, on request.  Between
-// StopCounting() and StartCounting(), nothing is counted and no clock is read.
-// In a build without K2_WITH_MPS all counts are 0.
+// Counts dispatches, operators, waits and copies from StartCounting() to
+// StopCounting().  At other times k2 counts nothing and does not read the
+// clock.  In a build without K2_WITH_MPS all counts are 0.
 
 namespace k2 {
 namespace mps {
@@ -35,7 +35,7 @@ struct Counters {
   int64_t dispatches = 0;
   // Operators of torch that gave the GPU work; operators.cc says which do.
   int64_t operators = 0;
-  // Operators of torch, counted above too, for which the host waits.
+  // Those of these operators for which the host waits.
   int64_t torch_waits = 0;
   // How often the host checked that the GPU was done.
   int64_t gates = 0;
@@ -50,23 +50,26 @@ struct Counters {
   int64_t bytes_within_mps = 0;
 };
 
-// torch does not say whether the GPU has work, so a gate counts as a wait by
-// its time.  Without pending work, a gate takes some tens of nanoseconds, or a
-// few microseconds with cold caches.  A round trip of a command buffer to the
-// GPU takes at least tens of microseconds.
+// A gate that takes this long or longer counts as a wait, because torch does
+// not tell whether the GPU has pending work.  Without pending work, a gate
+// takes some tens of nanoseconds, or a few microseconds with cold caches.  A
+// round trip of a command buffer to the GPU takes at least tens of
+// microseconds.
 constexpr int64_t kWaitNanoseconds = 10000;
 
-/* Turns counting on.  Calls nest: each needs a StopCounting(). */
+/* Turns counting on.  Calls nest: each call needs a StopCounting(). */
 void StartCounting();
 void StopCounting();
 
 Counters GetCounters();
 
-/* Make torch call CountOperator().  Calls nest. */
+/* Begins and ends that torch calls CountOperator() for its operators on mps.
+   Calls nest. */
 void StartWatchingOperators();
 void StopWatchingOperators();
 
-// For code that dispatches, waits or copies: one call for each event.
+// Code that dispatches, waits or copies calls these functions once for each
+// event.
 
 bool IsCounting();
 void CountDispatch();
@@ -85,7 +88,7 @@ inline void StopCounting() {}
 
 inline Counters GetCounters() { return {}; }
 
-// Only a copy to mps calls this function.
+// Only a copy to mps calls this function, so without mps nothing does.
 
 inline void CountCopyToMps(size_t) {}
 

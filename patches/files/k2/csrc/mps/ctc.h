@@ -28,29 +28,30 @@
 namespace k2 {
 
 // CTC without a lattice; see kernels/ctc_pass.h.  Python calls these functions
-// (k2/python/k2/mps/ctc.py), under K2_WITH_MPS only.
+// (k2/python/k2/mps/ctc.py), only in a build with K2_WITH_MPS.
 
 /* Returns whether the kernels are estimated to be faster than a lattice, see
-   placement.h; false if one of their dispatches might take more than a second.
+   placement.h.  Returns false if a dispatch might take more than a second.
 
    @param [in] fsas       Decoding graphs on device mps.
    @param [in] num_rows   Rows of the longest sequence.
  */
 bool PreferCtcMps(FsaVec &fsas, int64_t num_rows);
 
-// What a call of k2.ctc_loss gives to the kernels, forward and backward.
+// The arguments of k2.ctc_loss, as the forward and the backward pass need them.
 struct CtcCall {
   FsaVec graphs;      // decoding graphs on device mps, with arcs
   GraphIndex index;   // of the graphs
-  DenseFsaVec dense;  // scores of frames: sequence i goes with graph i; the
-                      // lengths may be in any order
+  DenseFsaVec dense;  // scores of frames; sequence i belongs to graph i, and
+                      // the lengths may be in any order
   int32_t num_rows;   // rows of the longest sequence, more than 0
-  // uint8, [arcs], not 0 for an arc that gets `penalty`; nullopt if none does
+  // uint8, [arcs], not 0 for a penalized arc; nullopt if no arc is penalized.
   torch::optional<torch::Tensor> penalized;
-  float penalty;      // for the scores of penalized arcs, after pruning:
-                      // added once for each frame after the middle of the
-                      // sequence, subtracted for each frame before
-  bool use_double;    // whether to compute nearly as in double precision
+  // In the n-th frame after the middle of the sequence, n * penalty is added to
+  // the scores of penalized arcs.  Before the middle, n is negative.  Pruning
+  // uses the scores without it.
+  float penalty;
+  bool use_double;    // whether to compute with nearly double precision
   bool all_sums;      // whether to keep the sums of all states at all
                       // times, which the gradient of the graphs' scores
                       // needs
@@ -59,19 +60,19 @@ struct CtcCall {
 
 // What the gradient needs of the forward pass.
 struct CtcSaved {
-  torch::Tensor kept;    // int32, the arcs that the lattice would keep: a bit
-                         // for each arc and frame, see ctc_keep
+  torch::Tensor kept;    // int32, a bit for each arc and frame, which is 1 if
+                         // the lattice would keep the arc; see ctc_keep
   torch::Tensor sums;    // float32, the sums of states at checkpoints
-  torch::Tensor totals;  // float32, [FSAs, 2]: the total score is the first
-                         // plus the logarithm of the second
+  torch::Tensor totals;  // float32, [FSAs, 2], see ctc_sums
 };
 
 /* Returns the total scores, in the log semiring, of the lattice that
    IntersectDense() would make of `call.graphs` and `call.dense` without limits
    of its size.  Encodes four dispatches, and does not wait.
 
-   @return   The scores, float32, [FSAs], NaN for a graph that has a label
-             without a column of `call.dense`; and what CtcBackward() needs.
+   @return   The scores, float32, [FSAs], and what CtcBackward() needs.  The
+             score of a graph is NaN if the graph has a label for which
+             `call.dense` has no column.
  */
 std::pair<torch::Tensor, CtcSaved> CtcForward(CtcCall &call);
 
@@ -83,9 +84,9 @@ std::pair<torch::Tensor, CtcSaved> CtcForward(CtcCall &call);
    @param [in] score_grads  The gradient of the scores, float32, [FSAs].
    @param [in] need_graphs, need_dense   Which gradients to compute;
                             `need_graphs` requires `call.all_sums`.
-   @return   The gradients of the scores of the graphs' arcs, float32, [arcs],
-             and of call.dense.scores, float32, of its shape; undefined if not
-             needed.
+   @return   The gradient of the scores of the graphs' arcs, float32, [arcs],
+             and the gradient of call.dense.scores, float32, of the shape of
+             these scores.  A gradient that is not needed is undefined.
  */
 std::pair<torch::Tensor, torch::Tensor> CtcBackward(CtcCall &call,
                                                     const CtcSaved &saved,

@@ -35,21 +35,21 @@ struct Segment {
   int32_t start_frame, num_frames;
 };
 
-/* Makes a DenseFsaVec on the GPU: one dispatch for about 200 segments,
-   without a wait.
+/* Makes a DenseFsaVec on the GPU, without a wait.  A dispatch makes up to
+   kDvMaxSegments segments, see kernels/dense_fsa_vec.h.
 
    @param [in] log_probs   torch.float32 on mps, indexed
                            [sequence][frame][symbol], of any strides.
    @param [in] segments    Parts of log_probs, at least one.
-   @param [out] scores     The tensor that shares the answer's memory,
-                           contiguous.
+   @param [out] scores     The scores of the result as a contiguous tensor,
+                           which shares the result's memory.
  */
 DenseFsaVec DenseFsaVecMps(const at::Tensor &log_probs,
                            const std::vector<Segment> &segments,
                            at::Tensor *scores);
 
-/* Computes the gradient of log_probs from that of `scores`, in as many
-   dispatches as DenseFsaVecMps().  Where segments overlap, their gradients are
+/* Computes the gradient of log_probs from the gradient of `scores`, in as many
+   dispatches as DenseFsaVecMps().  If segments overlap, their gradients are
    added in the order of `segments`.
 
    @param [in] scores_grad   torch.float32 on mps, in the shape of `scores`,

@@ -29,19 +29,21 @@ namespace k2 {
 
 // Scores of states nearly in double precision, on the GPU; see
 // kernels/double_scores.metal.  No function waits.  Python calls these
-// functions (k2/python/k2/mps/double_scores.py), under K2_WITH_MPS only.
+// functions (k2/python/k2/mps/double_scores.py), only in a build with
+// K2_WITH_MPS.
 //
-// Their results differ from the CPU's results in double precision by less than
-// a rounding to float.
+// The results differ from the CPU's results in double precision by less than
+// the rounding to float does.
 
-// An FsaVec with arcs, acyclic.  All of it is on device mps.
+// An acyclic FsaVec with arcs, and its batches of states, on device mps.
 struct BatchedFsas {
   FsaVec fsas;
   Ragged<int32_t> state_batches;  // [batch][fsa][state], of idx01 of `fsas`
   bool log_semiring;              // else tropical
-  // What GetIncomingArcs() returns, as tensors of int32: where the arcs that
-  // enter each state begin, [states + 1], and their indexes, [arcs].  Undefined
-  // for a function that needs no incoming arcs.
+  // What GetIncomingArcs() returns, as tensors of int32.  `incoming`, [arcs],
+  // has the indexes of the arcs that enter each state.  incoming_begins,
+  // [states + 1], has the position where each state's arcs begin in `incoming`.
+  // Both may be undefined for a function that needs no incoming arcs.
   torch::Tensor incoming_begins, incoming;
 };
 
@@ -51,8 +53,9 @@ struct DoubleScores {
                             // BestScore in kernels/double_batches.h
   torch::Tensor totals;     // float32, [fsas], total scores; -infinity for FSAs
                             // without states
-  torch::Tensor best_arcs;  // int32, [states], the last of each state's best
-                            // arcs, or -1; for the tropical semiring only
+  torch::Tensor best_arcs;  // int32, [states], the last one of the best arcs of
+                            // each state, or -1 if the state has none; only in
+                            // the tropical semiring
   bool log_semiring;
 };
 
@@ -60,7 +63,7 @@ struct DoubleScores {
    placement.h.
 
    @param [in] fsas         As in BatchedFsas.
-   @param [in] num_batches  Batches of states of all FSAs.
+   @param [in] num_batches  The number of batches of states.
  */
 bool PreferDoubleScoresMps(FsaVec &fsas, int32_t num_batches);
 
@@ -70,7 +73,7 @@ bool PreferDoubleScoresMps(FsaVec &fsas, int32_t num_batches);
    @param [in] forward   Whether to compute forward scores.
    @param [in] backward  Whether to compute backward scores.
    @return     Forward scores, then backward scores.  Scores that are not
-   computed have undefined tensors.
+               computed have undefined tensors.
  */
 std::pair<DoubleScores, DoubleScores> ComputeDoubleScores(BatchedFsas &fsas,
                                                           bool forward,

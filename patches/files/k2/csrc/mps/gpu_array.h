@@ -26,13 +26,15 @@
 #include "k2/csrc/mps/mps_context.h"
 #include "k2/csrc/torch_util.h"
 
-// Memory for the GPU to write.  Memory of the context is for the host to write:
-// its allocation waits until the GPU is done with the memory's earlier use.
+// Memory that the GPU writes; these functions do not wait.  Memory that the
+// host writes comes from the context.  Context::Allocate() waits for the GPU,
+// because earlier work of the GPU may still use the memory.
 
 namespace k2 {
 
 /* Returns an uninitialized, contiguous tensor on mps with one axis and
-   max(dim, 1) elements: Metal has no empty buffers.
+   max(dim, 1) elements.  The tensor has at least one element because Metal has
+   no empty buffers.
  */
 template <typename T>
 torch::Tensor GpuTensor(int64_t dim) {

@@ -27,41 +27,43 @@
 
 namespace k2 {
 
-// What kernels need of decoding graphs beside the arcs.  It depends on the
-// arcs' states and labels alone, so it is made once for each FsaVec:
-// k2/python/k2/mps/graph_index.py keeps it with the Fsa.
+// What kernels need of decoding graphs in addition to the arcs.  The index
+// depends only on the states and labels of the arcs, so it is made once for
+// each FsaVec.  k2/python/k2/mps/graph_index.py keeps the index with the Fsa.
 struct GraphIndex {
   // All members share this memory.  The tensors are torch.int32 on mps.
   Array1<int32_t> memory;
 
-  torch::Tensor incoming_begins;  // [states + 1], into `incoming`
-  torch::Tensor incoming;         // [arcs], the arcs, sorted by the states
-                                  // that they enter
-  torch::Tensor by_label;         // [arcs], the arcs, sorted by FSA and label
+  torch::Tensor incoming_begins;  // [states + 1], where the arcs that enter
+                                  // each state begin in `incoming`
+  torch::Tensor incoming;         // [arcs], indexes of the arcs, sorted by the
+                                  // states that they enter
+  torch::Tensor by_label;         // [arcs], indexes of the arcs, sorted by FSA
+                                  // and label
   torch::Tensor fsa_of_arc;       // [arcs], the FSA of each arc
   torch::Tensor labels;           // [FSAs, 2], the lowest and the highest label
-                                  // of each FSA, -1 without arcs
+                                  // of each FSA, -1 for an FSA without arcs
   torch::Tensor every_fsa;        // [FSAs]: 0, 1, ...
 };
 
 /* Returns an index that is not filled, in memory that the host may write.  The
    caller must call FillGraphIndex() before a kernel gets the index.
 
-   Waits for the GPU, since its pending work may still use the memory.
+   Waits for the GPU, because pending work may still use the memory.
 
    @param [in] fsas   On mps, with arcs.
  */
 GraphIndex ReserveGraphIndex(FsaVec &fsas);
 
-/* Fills an index of ReserveGraphIndex() on the host, without a wait: the caller
-   must make sure that no pending work of the GPU writes states or labels of
-   arcs.
+/* Fills an index that ReserveGraphIndex() returned, on the host, without a
+   wait.  The caller must make sure that no pending work of the GPU writes
+   states or labels of arcs.
 
-   @return   The lowest and the highest label.
+   @return   The lowest and the highest element of index.labels.
  */
 std::pair<int32_t, int32_t> FillGraphIndex(FsaVec &fsas, GraphIndex &index);
 
-/* Returns an index that the GPU fills: one dispatch, without a wait.
+/* Returns an index that the GPU fills, in one dispatch, without a wait.
 
    @param [in] fsas   On mps, with arcs.
  */

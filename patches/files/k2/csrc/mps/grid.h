@@ -25,15 +25,16 @@
 
 #include "k2/csrc/mps/metal.h"
 
-// Chooses the threads of a threadgroup and the lanes of a state, and divides a
-// dispatch that would take too long.
+// These functions choose how many threads a threadgroup has and how many lanes
+// share a state, and divide a dispatch that would take too long.
 
 namespace k2 {
 namespace mps {
 
 /* Returns how many units of `unit` threads fit into a threadgroup of a
-   kernel, at least 1.  A unit is a simdgroup, or several that work together.
-   Throws if a threadgroup of the kernel may have fewer than `unit` threads.
+   kernel, at least 1.  A unit is one simdgroup, or several simdgroups that work
+   together.  Throws if a threadgroup of the kernel may have fewer than `unit`
+   threads.
 
    @param [in] source, kernel, device_of   As for MaxThreadsPerThreadgroup().
  */
@@ -46,9 +47,9 @@ inline int64_t MaxUnits(const std::string &source, const std::string &kernel,
   return most;
 }
 
-/* Returns the size of a threadgroup in threads: a multiple of `unit` that is
-   not less than `wanted` > 0, or the largest one that fits.  Throws as
-   MaxUnits() does.
+/* Returns how many threads a threadgroup gets: the smallest multiple of `unit`
+   that is at least `wanted` > 0.  If the kernel cannot have so many threads,
+   returns the largest multiple that it can have.  Throws as MaxUnits() does.
  */
 inline uint32_t FitThreads(const std::string &source, const std::string &kernel,
                            const torch::Tensor &device_of, int64_t wanted,
@@ -58,17 +59,17 @@ inline uint32_t FitThreads(const std::string &source, const std::string &kernel,
          unit;
 }
 
-// One of the instances of a kernel, and the size of its threadgroup.
+// The name of an instance of a kernel, and the threads of a threadgroup.
 struct Instance {
   std::string kernel;
   uint32_t threads;
 };
 
-/* Returns the instance that fits a batch.  A kernel's instances are KERNEL_256,
-   KERNEL_512 and KERNEL_1024, named after the most threads that their
-   threadgroups may have.  The fewer these threads, the more registers Metal's
-   compiler gives a thread, and the less threadgroup memory an instance takes.
-   Throws as MaxUnits() does.
+/* Returns the smallest instance of a kernel that has `wanted` threads, or else
+   the largest instance.  A kernel's instances are KERNEL_256, KERNEL_512 and
+   KERNEL_1024, named after the most threads that their threadgroups may have.
+   In a smaller instance, Metal's compiler gives each thread more registers, and
+   a threadgroup takes less memory.  Throws as MaxUnits() does.
 
    @param [in] source, kernel, device_of, wanted, unit   As for FitThreads().
  */
@@ -95,12 +96,13 @@ inline int32_t LanesOfState(int64_t num_arcs, int64_t num_states,
   return lanes;
 }
 
-/* Returns in how many waves a GPU runs a dispatch: the threadgroups divided by
-   those that all cores hold at once, rounded up.
+/* Returns in how many waves a GPU runs a dispatch: the number of threadgroups,
+   divided by the number that all cores hold at once, rounded up.
 
-   A core of Apple's GPUs holds about 60 KiB of threadgroup memory, and has
-   registers for 416 threads of 128 registers each, the most of a thread.  Metal
-   gives a thread fewer if a threadgroup of the kernel may have more threads.
+   A core of Apple's GPUs has about 60 KiB of threadgroup memory.  It also has
+   registers for 416 threads of 128 registers each; no thread can have more.  If
+   a threadgroup of the kernel may have more than 416 threads, Metal gives each
+   thread fewer registers.
 
    @param [in] source, kernel, device_of   As for MaxThreadsPerThreadgroup().
    @param [in] grid   As for Launch().
@@ -119,17 +121,18 @@ inline int64_t NumWaves(const std::string &source, const std::string &kernel,
   return (grid.threadgroups + at_once - 1) / at_once;
 }
 
-/* Returns how many dispatches run a kernel that goes through steps one after
-   another, so that none of them takes a second; see LaunchInParts().
+/* A kernel goes through steps one after another.  Returns the number of
+   dispatches to divide it into, so that no dispatch takes a second; see
+   LaunchInParts().
 
-   The waves of a dispatch have at most 2^16 steps together, each of up to 12
-   microseconds by estimate, and at most 2^28 units of work, of which one core
-   is estimated to do more in a second.
+   A dispatch has at most 2^16 steps, counted in each of its waves.  A step is
+   estimated to take up to 12 microseconds.  A dispatch also has at most 2^28
+   units of work.  One core is estimated to do more than that in a second.
 
-   @param [in] work        About how many arcs all steps follow.
+   @param [in] work        Units of work: about how many arcs all steps follow.
    @param [in] num_steps   Number of steps.
    @param [in] num_waves   What NumWaves() returns.
-   @return                 At least 1, at most num_steps unless that is 0.
+   @return                 At least 1, and at most num_steps if that is not 0.
  */
 inline int64_t NumParts(int64_t work, int64_t num_steps, int64_t num_waves) {
   constexpr int64_t kMaxSteps = 1 << 16, kMaxWork = 1 << 28;
@@ -140,11 +143,11 @@ inline int64_t NumParts(int64_t work, int64_t num_steps, int64_t num_waves) {
 }
 
 /* Launches a kernel that goes through steps one after another, in NumParts()
-   dispatches.  Each is a command buffer of its own; see Commit().
+   dispatches.  Each dispatch has its own command buffer; see Commit().
 
    @param [in] work, num_steps, num_waves   As for NumParts().
-   @param [in] launch      Called as launch(first, last) for each part, in
-                           order: launches steps first to last - 1.
+   @param [in] launch      Launches steps first to last - 1.  Called as
+                           launch(first, last) for each part, in order.
  */
 template <typename F>
 void LaunchInParts(int64_t work, int64_t num_steps, int64_t num_waves,
@@ -157,15 +160,15 @@ void LaunchInParts(int64_t work, int64_t num_steps, int64_t num_waves,
   }
 }
 
-/* Returns the grid of a kernel with a thread for each of `size` > 0 elements;
-   threads at the end of the last threadgroup may have no element.
+/* Returns the grid of a kernel with a thread for each of `size` > 0 elements.
+   The last threads of the last threadgroup may have no element.
  */
 inline Grid GridOf(int32_t size, uint32_t threads = 256) {
   return {(size + threads - 1) / threads, threads};
 }
 
-/* Returns the grid of a kernel with a simdgroup for each of `size` > 0 rows,
-   in threadgroups of `threads`, a multiple of 32.
+/* Returns the grid of a kernel with a simdgroup for each of `size` > 0 rows.
+   A threadgroup has `threads` threads, a multiple of 32.
  */
 inline Grid GridOfSimdgroups(int64_t size, uint32_t threads = 256) {
   const int64_t simdgroups = threads / 32;

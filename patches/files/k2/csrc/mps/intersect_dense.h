@@ -38,18 +38,19 @@ bool PreferIntersectDenseMps(FsaVec &a_fsas, int64_t num_rows);
 
 /* IntersectDense() on the GPU.  The lattice equals the CPU's, bit for bit.
 
-   The host waits once, for the number of states and arcs to allocate, and once
-   more each time that a limit narrows the beam.  It does not wait for the
-   lattice itself.
-
-   All tensors are torch.int32 on mps, contiguous.
+   The host waits once, for the number of states and arcs to allocate.  If a
+   limit is exceeded, or if rounding may prune the best path, the host waits
+   twice more, and then once each time that a limit narrows the beam.  It does
+   not wait for the lattice itself.
 
    @param [in] a_fsas         Decoding graphs, with 3 axes and arcs.
    @param [in] index          The index of a_fsas.
    @param [in] b_fsas         Scores of frames.
-   @param [in] num_rows       Rows of b_fsas of the longest sequence.
+   @param [in] num_rows       The number of rows of b_fsas that the longest
+                              sequence has.
    @param [in] a_to_b_map     For each graph the index of its sequence in
-                              b_fsas; not decreasing.
+                              b_fsas, not decreasing.  torch.int32 on mps,
+                              contiguous.
    @param [in] output_beam, max_states, max_arcs   As for IntersectDense().
  */
 std::unique_ptr<Lattice> IntersectDenseMps(

@@ -28,37 +28,43 @@
 
 namespace k2 {
 
-// What IntersectDensePruned() returns, and what Lattice::IncomingArcs() and
-// Lattice::StateBatches() need.
+// A lattice that IntersectDensePrunedMps() has made.  Of the members of
+// Lattice, it has the results of IntersectDensePruned() and what IncomingArcs()
+// and StateBatches() need.  GraphGrad() and DenseGrad() must not be called.
 struct PrunedLattice : public Lattice {};
 
-/* IntersectDensePruned() on the GPU.  All bits are the CPU's.
+/* IntersectDensePruned() on the GPU.  The lattice equals the CPU's, bit for
+   bit.
 
    The host waits once, for the number of states and arcs to allocate.  If the
-   memory that it estimated was not enough, the GPU starts again with more, and
+   estimated memory was not enough, the GPU starts again with more memory, and
    the host waits again.  The host does not wait for the lattice itself.
 
    @param [in] a_fsas      Decoding graphs on device mps, with 2 or 3 axes.
    @param [in] b_fsas      Scores of frames, on device mps.
-   @param [in] num_rows    Rows of b_fsas of the longest sequence.
+   @param [in] num_rows    The number of rows of b_fsas that the longest
+                           sequence has.
    @param [in] search_beam, output_beam, min_active, max_active, allow_partial
                            As for IntersectDensePruned().
-   @param [in] groups      How many threadgroups work on a sequence; 0: as many
-                           as pay.  The result does not depend on it.
-   @return   nullptr if IntersectDensePruned() has to do the work: if it is
-             faster (see placement.h); if the GPU would need too much memory;
-             if the input is one that IntersectDensePruned() may refuse.
+   @param [in] groups      How many threadgroups work on a sequence.  For 0, the
+                           function chooses the number that should be fastest.
+                           The result does not depend on the number.
+   @return   The lattice.  nullptr if IntersectDensePruned() has to do the work,
+             because the host is estimated to be faster (see placement.h), the
+             GPU would need too much memory, IntersectDensePruned() may refuse
+             the input, or the kernels cannot compute with its scores or beams.
  */
 std::unique_ptr<PrunedLattice> IntersectDensePrunedMps(
     FsaVec &a_fsas, DenseFsaVec &b_fsas, int32_t num_rows, float search_beam,
     float output_beam, int32_t min_active, int32_t max_active,
     bool allow_partial, int32_t groups = 0);
 
-// Returns why the last call of IntersectDensePrunedMps() that began on the GPU
-// left the work to the host; empty if it did not.
+// Returns why the last call of IntersectDensePrunedMps() returned nullptr
+// although the GPU was estimated to be faster.  Returns "" if the last call did
+// not do that.
 std::string WhyHostIntersectsPruned();
 
-// Makes it return `reason`.
+// Makes WhyHostIntersectsPruned() return `reason`.
 void KeepWhyHostIntersectsPruned(const std::string &reason);
 
 }  // namespace k2

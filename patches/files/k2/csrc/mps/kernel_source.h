@@ -21,22 +21,24 @@
 
 #include <cstddef>
 
-// The C++ file that embeds a file of kernels includes this header alone.  With
-// torch's headers, it would take as long to compile as one of k2's largest
-// sources.
+// A generated C++ file embeds each file of kernels.  The generated files
+// include only this header.  With torch's headers, each of them would take as
+// long to compile as one of k2's largest sources.
 
 namespace k2 {
 namespace mps {
 
-// Registers a file of kernels under its name.  Each is a static object; text
-// and metallib must live as long as the process.
+// A file of kernels, which the constructor registers under the file's name.
+// Every KernelSource is a static object.
 class KernelSource {
  public:
   /*
+     `text` and `metallib` must stay valid until the process ends.
+
      @param [in] name      The name of the file without its extension.
      @param [in] text      The text of the file, with includes expanded.
      @param [in] metallib  The compiled file; may be null.
-     @param [in] size      The bytes of metallib.
+     @param [in] size      The number of bytes of metallib.
    */
   KernelSource(const char *name, const char *text,
                const unsigned char *metallib = nullptr, size_t size = 0);

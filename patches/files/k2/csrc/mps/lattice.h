@@ -29,24 +29,24 @@ class Tensor;
 
 namespace k2 {
 
-/* A lattice that intersect_dense has made on the GPU, and where the states and
-   arcs of each frame are.  A frame is the kept states of one FSA at one time,
-   from 0 to the number of rows of its sequence.
+/* A lattice that intersect_dense has made on the GPU, and the positions of each
+   frame's states and arcs.  A frame is the set of kept states of one FSA at one
+   time.  Times go from 0 to the number of rows of the FSA's sequence.
 
    The functions encode kernels, and do not wait.
  */
 struct Lattice {
   FsaVec fsas;
   Array1<int32_t> arc_map_a, arc_map_b;
-  // What GetFsaVecBasicProperties() would return; -1 if the kernels cannot
-  // tell.
+  // What GetFsaVecBasicProperties() would return; -1 if the kernels do not know
+  // the properties.
   int32_t properties;
 
   // The number of frames of each FSA.  Frames after the end of an FSA's
   // sequence have no states.
   int32_t num_steps;
-  // [fsas.Dim0() * num_steps + 1], the number of states, or arcs, before a
-  // frame.
+  // [fsas.Dim0() * num_steps + 1], the number of states, or of arcs, before
+  // each frame.
   Array1<int32_t> frame_states, frame_arcs;
 
   Array1<int32_t> state_begins, leaving_begins;  // row splits of a_fsas
@@ -56,14 +56,14 @@ struct Lattice {
   // Returns what GetIncomingArcs() would return.
   Ragged<int32_t> IncomingArcs() const;
 
-  // Returns what GetStateBatches() would return: the states of one time are a
+  // Returns what GetStateBatches() would return.  The states of one time form a
   // batch.
   Ragged<int32_t> StateBatches() const;
 
-  /* GraphGrad() computes the gradient of the scores of a_fsas, DenseGrad() that
-     of b_fsas.  The bits are those of a loop over the lattice's arcs i, in
-     their order, that adds arc_grad[i] to element arc_map_a[i], or
-     arc_map_b[i].
+  /* GraphGrad() computes the gradient of the scores of a_fsas.  DenseGrad()
+     computes the gradient of the scores of b_fsas.  The results are bit for bit
+     those of a loop over the lattice's arcs i, in order, that adds arc_grad[i]
+     to element arc_map_a[i] (GraphGrad) or arc_map_b[i] (DenseGrad).
 
      @param [in] arc_grad   The gradient of the lattice's scores, torch.float32
                             on mps, [fsas.NumElements()], contiguous.

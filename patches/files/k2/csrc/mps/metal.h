@@ -28,12 +28,12 @@
 #include "torch/all.h"
 
 // k2's interface to Metal.  A kernel is a function in a file of
-// k2/csrc/mps/kernels.  The library contains the text of each file (see
+// k2/csrc/mps/kernels.  k2's library contains the text of each file (see
 // cmake/embed_metal.cmake).  If Metal's compiler was there at build time, the
 // library also contains the compiled file.  If the compiled file is missing or
 // the system does not load it, a process compiles the text when it first uses
-// a kernel of the file.  This header and code that launches kernels are plain
-// C++.
+// a kernel of the file.  This header is plain C++, so that code that launches
+// kernels can be plain C++ too.
 
 namespace k2 {
 namespace mps {
@@ -44,25 +44,28 @@ struct Grid {
   uint32_t threads_per_threadgroup;
 };
 
-// An argument of a kernel.  A family of kernels shares a header with the host,
-// which has an enumerator for each argument.  The kernel declares the argument
-// as [[buffer(enumerator)]]; the host gives it to Launch() as In() or as Out().
+// An argument of a kernel.  Headers that kernels and host share have an
+// enumerator for each argument.  The kernel declares the argument as
+// [[buffer(enumerator)]].  The host passes the argument to Launch() as an In()
+// or as an Out().
 struct Argument {
-  int32_t number;
-  torch::Tensor tensor;  // undefined for parameters
-  std::string bytes;     // of parameters
+  int32_t number;        // the enumerator
+  torch::Tensor tensor;  // undefined if the argument is parameters
+  std::string bytes;     // the parameters; empty if the argument is a tensor
 };
 using Arguments = std::vector<Argument>;
 
-// Returns an argument that the kernel reads, `device const`: the memory of a
-// tensor on device mps, from its first element on.  The tensor must have
-// elements, since Metal has no empty buffers.
+// Returns an argument that the kernel only reads, and declares as `device
+// const`.  The kernel gets a pointer to the first element of `tensor`, which
+// must be on device mps.  The tensor must have elements, because Metal has no
+// empty buffers.
 inline Argument In(int32_t number, const torch::Tensor &tensor) {
   return {number, tensor, {}};
 }
 
-// Returns an argument with the kernel's parameters, `constant`.  The parameters
-// are a struct that host and kernel share, of at most 4096 bytes.
+// Returns an argument with the kernel's parameters, which the kernel declares
+// as `constant`.  The parameters are a struct of at most 4096 bytes that host
+// and kernel share.
 template <typename T,
           typename = std::enable_if_t<std::is_trivially_copyable<T>::value>>
 inline Argument In(int32_t number, const T &params) {
@@ -72,8 +75,8 @@ inline Argument In(int32_t number, const T &params) {
           std::string(reinterpret_cast<const char *>(&params), sizeof(T))};
 }
 
-// Returns an argument that the kernel writes, and may read, `device`.  All else
-// is as for the first In().
+// Returns an argument that the kernel may read and write, and declares as
+// `device`.  The tensor must be on device mps and have elements.
 inline Argument Out(int32_t number, const torch::Tensor &tensor) {
   return In(number, tensor);
 }
@@ -88,27 +91,29 @@ inline Arguments Join(Arguments arguments, const Arguments &more) {
    kernel runs after all work that was encoded before it, and before all later
    work.
 
-   Dies if the kernel does not exist or does not compile, or if the grid is too
-   large for the kernel.  The message has the kernel's name, and the compiler's
-   message if there is one.  Throws if the GPU did not complete an earlier
-   kernel, see ThrowIfFailed() in stream.h.
+   Dies if the kernel does not exist or does not compile, or if the kernel
+   cannot have so many threads in a threadgroup.  The message has the kernel's
+   name, and the compiler's message if there is one.  Throws if an earlier
+   kernel has failed on the GPU, see ThrowIfFailed() in stream.h.
 
-   @param [in] source      The name of the file without its extension.
+   @param [in] source      The name of the kernel's file without its extension.
    @param [in] kernel      The name of the function in the file.
-   @param [in] grid        The number of threads.  If it is 0, nothing is
-                           encoded.
+   @param [in] grid        The size of the dispatch.  Without threads, nothing
+                           is encoded.
    @param [in] arguments   All arguments of the kernel, each once, in any order.
  */
 void Launch(const std::string &source, const std::string &kernel, Grid grid,
             const Arguments &arguments);
 
-/* Ends torch's open command buffer, without a wait.  macOS ends a command
-   buffer that keeps the GPU from the screen for some seconds, with an error.
+/* Commits torch's open command buffer, without a wait.  Divide long work among
+   command buffers: macOS stops a command buffer with an error if it keeps the
+   GPU from drawing the screen for some seconds.
  */
 void Commit();
 
 /* Returns how many threads a threadgroup of this kernel may have: at most 1024,
-   fewer if the kernel uses many registers.  Dies as Launch() does.
+   fewer if the kernel uses many registers.  Dies if the kernel does not exist
+   or does not compile.
 
    @param [in] device_of  A tensor with elements, on the kernel's device.
  */

@@ -28,10 +28,10 @@
 // k2 on torch's mps device.
 //
 // The GPU of an Apple device shares the memory of the host.  A context of type
-// kMps allocates by torch's allocator for that device, and Region::data is the
-// host's address of the memory.  k2's code on the host works there in place,
-// after Context::SyncIfOnHost() has waited for the GPU.  A tensor becomes a
-// Region, and a Region a tensor, without a copy.
+// kMps allocates memory with torch's allocator for mps, and Region::data is the
+// host's address of this memory.  k2's code for the host reads and writes the
+// memory in place, after Context::SyncIfOnHost() has waited for the GPU.  A
+// tensor becomes a Region, and a Region becomes a tensor, without a copy.
 //
 // In a build without K2_WITH_MPS, HasMps() is false, GetMpsContext() dies with
 // an explanation, and the other functions are never reached.
@@ -48,23 +48,23 @@ bool HasMps();
  */
 ContextPtr GetMpsContext();
 
-/* Returns why k2 cannot find the memory of torch's tensors on mps: a sentence,
-   or "" if it can.  torch must find an mps device.
+/* Returns a sentence that says why k2 cannot find the memory of torch's tensors
+   on mps.  Returns "" if k2 can find this memory.  May be called only if torch
+   finds an mps device.
  */
 std::string PointerProblem();
 
 /* Returns a Region that shares the memory of `tensor` and keeps it alive.
 
    @param [in] tensor   On device mps, of any shape, strides and dtype.
-   @return   A region in GetMpsContext().  Its data is the address of the
-             tensor's first element; its num_bytes are the bytes from there to
-             the end of the tensor's storage.
+   @return   A region in GetMpsContext().  `data` is the address of the tensor's
+             first element.  `num_bytes` is the number of bytes from this
+             address to the end of the tensor's storage.
  */
 RegionPtr NewMpsRegion(const torch::Tensor &tensor);
 
-/* Returns a tensor over the same memory, with the same shape and strides, whose
-   elements have another type of the same size.  The tensor is detached from the
-   autograd graph.
+/* Returns a tensor with the memory, shape and strides of `tensor`, and with
+   elements of type `dtype`.  The result is detached from the autograd graph.
 
    @param [in] tensor   On device mps.
    @param [in] dtype    A type of as many bytes as that of `tensor`.
@@ -72,8 +72,8 @@ RegionPtr NewMpsRegion(const torch::Tensor &tensor);
 torch::Tensor MpsReinterpret(const torch::Tensor &tensor,
                              torch::ScalarType dtype);
 
-/* Waits until the GPU is done with all work given to it, then returns the
-   address at which the host may read and write the first element.
+/* Waits until the GPU is done with all work so far, then returns the host's
+   address of the tensor's first element.
 
    @param [in] tensor   On device mps.
    @param [in] dtype    The type that the caller expects.  Throws if the

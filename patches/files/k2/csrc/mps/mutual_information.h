@@ -32,14 +32,14 @@ namespace k2 {
 
    All tensors are on device mps, and torch.float32 unless stated otherwise.
 
-   @param [in] px          [B][S][T + 1], or [B][S][T] if modified; also
-                           torch.float16 or torch.bfloat16.
+   @param [in] px          [B][S][T + 1], or [B][S][T] if modified; may also be
+                           of torch.float16 or torch.bfloat16.
    @param [in] py          [B][S + 1][T], of the type of px.
    @param [in] boundary    torch.int64, [B][4], (s_begin, t_begin, s_end,
                            t_end); it is (0, 0, S, T) if not given.
    @param [in,out] p       [B][S + 1][T + 1], contiguous.  The forward pass
-                           writes it for the backward pass.  Unlike on the CPU,
-                           it does not have the scores of the cells: see
+                           writes p and the backward pass reads p.  On the CPU,
+                           p has the scores of the cells.  Here it does not, see
                            kernels/mutual_information.metal.
    @param [in] ans_grad    [B], the gradient of what the forward pass returns,
                            of any floating-point type.

@@ -25,8 +25,8 @@
 namespace k2 {
 namespace mps {
 
-// Operations on mps that both a Metal kernel and k2's code for the host can do.
-// Both work in the same memory.
+// Operations on mps that k2 can do with Metal kernels or with its code for the
+// host.  Both work in the same memory.
 enum class Operation {
   kIntersectDense,
   kCtcLoss,
@@ -45,18 +45,23 @@ struct Costs {
    whether Metal is faster.
 
    The environment variable K2_MPS_FORCE, `host` or `metal`, overrides the
-   estimate.  Each call reads the variable, and throws if it has another value.
+   estimate.  Each call reads the variable.  Throws if the variable has any
+   other value than these two and "".
 
    @param [in] operation  The operation.
-   @param [in] work       Units of work: arcs times frames; for kScores, arcs;
-                          for kIntersectDensePruned, active arcs of all frames,
-                          divided by the host's threads.
-   @param [in] steps      Sequential steps: frames; for kScores, batches of
-                          states; for kIntersectDensePruned, rounds of a
-                          threadgroup in all frames.
-   @param [in] num_waves  Returns NumWaves() of the operation's longest kernel,
-                          see grid.h.  It is not called if Metal is slower even
-                          with one wave, since it compiles the kernel.
+   @param [in] work       Units of work.  For kScores, these are arcs.  For
+                          kIntersectDensePruned, they are the active arcs of all
+                          frames, divided by the host's threads.  For the other
+                          operations, they are arcs times frames.
+   @param [in] steps      Sequential steps.  For kScores, these are batches of
+                          states.  For kIntersectDensePruned, they are the
+                          rounds of a threadgroup in all frames, see
+                          pruned_problem.h.  For the other operations, they are
+                          frames.
+   @param [in] num_waves  A function that returns NumWaves() of the operation's
+                          longest kernel, see grid.h.  The function compiles the
+                          kernel, so it is not called if Metal is slower even
+                          with one wave.
    @return   Whether to use the kernels.
  */
 bool PreferMetal(Operation operation, double work, double steps,

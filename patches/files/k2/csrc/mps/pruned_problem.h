@@ -33,19 +33,19 @@ inline int32_t NumGraphs(FsaOrVec &a_fsas) {
   return a_fsas.NumAxes() == 2 ? 1 : a_fsas.Dim0();
 }
 
-// Returns the most threads of a threadgroup where `groups` threadgroups share a
-// sequence.
+// Returns the most threads that a threadgroup may have if `groups` threadgroups
+// share a sequence.
 inline int64_t PrunedThreads(int32_t groups) {
   return groups == 1 ? kPrMostThreads : kPrThreads;
 }
 
-// Numbers of a batch that are known without a wait.
+// The size of a batch, as far as the host knows it without a wait.
 struct PrunedProblem {
   int32_t num_seqs, num_rows;
   int64_t num_states, num_arcs;  // of all graphs
   bool shared_graph;
-  // States that are active at a frame of a sequence, and arcs that leave them,
-  // by estimate.
+  // Estimates of how many states are active at a frame of a sequence, and how
+  // many arcs leave these states.
   int64_t active, leaving;
 
   PrunedProblem(FsaOrVec &a_fsas, int32_t num_seqs, int32_t num_rows,
@@ -55,8 +55,9 @@ struct PrunedProblem {
         num_states(a_fsas.TotSize(a_fsas.NumAxes() - 2)),
         num_arcs(a_fsas.NumElements()),
         shared_graph(NumGraphs(a_fsas) == 1) {
-    // Few graphs are much larger than the average.  Decoding visits states with
-    // many arcs more often than others.
+    // Few graphs have more than twice the average number of states and arcs.
+    // Decoding visits states with many arcs more often than others, so an
+    // active state has about 5 / 2 times the average number of arcs.
     constexpr int64_t kMostActive = 1 << 14;
     const int64_t of_graphs = shared_graph ? 1 : num_seqs,
                   states = std::min(num_states, 2 * num_states / of_graphs),
@@ -65,18 +66,22 @@ struct PrunedProblem {
     leaving = std::min(arcs, 5 * active * num_arcs / (2 * num_states) + 32);
   }
 
-  // The rounds of a threadgroup for a frame, each of up to 6 microseconds by
-  // estimate: the steps of the frame, and its arcs.
+  // Returns how many rounds a threadgroup takes for a frame: 5 for the steps of
+  // the frame, and one each time that its threads take another arc.  A round
+  // is estimated to take up to 6 microseconds.
   int64_t RoundsOfFrame(int32_t groups) const {
-    // Apple's GPUs have registers for so many threads of search_pruned.
+    // A core of Apple's GPUs has registers for this many threads of
+    // search_pruned.
     constexpr int64_t kThreadsOfOne = 384;
     return 5 + leaving / (groups == 1 ? kThreadsOfOne : kPrThreads * groups);
   }
   // Returns how many threadgroups work on each of `at_once` sequences: `asked`,
-  // or if that is 0, as many as pay.  A dispatch for each step costs about as
-  // much as a round, so small frames are better off with one.  Otherwise, a
-  // round for a frame's arcs is best for a few sequences; for more, more rounds
-  // are, since threadgroups wait for room in a core.
+  // or if `asked` is 0, the number that should be fastest.  Several
+  // threadgroups need a dispatch for each step, which costs about as much as a
+  // round.  So one threadgroup is faster for small frames.  For larger frames
+  // of a few sequences, it is best to take all arcs of a frame in one round.
+  // For more sequences, fewer threadgroups and more rounds are better, because
+  // threadgroups wait for room in a core.
   int32_t Groups(int32_t asked, int64_t at_once) const {
     constexpr int64_t kFewestArcs = 3072, kFewestCores = 2, kMostOfCore = 6,
                       kMost = kPrMaxSimdgroups * kPrSimdWidth / kPrThreads;
@@ -87,16 +92,18 @@ struct PrunedProblem {
                      leaving / kPrThreads / (at_once / 8 + 1) + 1, kMost});
   }
 
-  // See WindowOf() in kernels/pruned_window.h.
+  // Returns the number of windows, see WindowOf() in kernels/pruned_window.h.
   int32_t NumWindows() const {
     return std::max((num_rows - 1) / kPrShift + 1, 1);
   }
 };
 
-// The memory that a batch or a chunk may take beside what it returns, in bytes.
+// The most memory that a batch or a chunk may take in addition to its results,
+// in bytes.
 constexpr int64_t kPrunedMaxBytes = int64_t{1} << 30;
 
-// The memory of a batch or a chunk, in the words of kernels/pruned_memory.h.
+// The memory of a batch or a chunk.  kernels/pruned_memory.h describes the
+// members.
 struct PrunedMemory {
   torch::Tensor table, active, backward, num_kept, numbers, dests, end_scores,
       over_cutoff, is_first, counts, frames, infos, out, out_begins, entered;
@@ -120,7 +127,7 @@ struct PrunedMemory {
   }
 };
 
-// What a sequence has memory for; see PrunedParams.
+// How many states and arcs a sequence has memory for; see PrunedParams.
 struct PrunedRoom {
   int64_t max_states, max_arcs, max_out_states, max_out_arcs;
 
@@ -141,8 +148,8 @@ struct PrunedRoom {
     params->max_out_arcs = max_out_arcs;
   }
 
-  // Returns memory for rings of `num_rings` sequences, and for the output of
-  // `num_seqs`.
+  // Returns memory for the rings of `num_rings` sequences, and for the output
+  // of `num_seqs` sequences.
   PrunedMemory Allocate(const torch::Tensor &table, const torch::Tensor &infos,
                         int64_t num_rings, int64_t num_seqs,
                         int32_t num_rows) const {

@@ -32,15 +32,15 @@
 namespace k2 {
 
 // The part of a stream's lattice that no later chunk changes, on the GPU.
-// Streams that go on from the same chunk share its memory.
+// Streams that continue from the same chunk share this memory.
 struct PrunedHistory {
   torch::Tensor arcs;   // [room][4], see OutArc in kernels/pruned_memory.h
   torch::Tensor times;  // [room], the frame of each state
-  int64_t num_arcs = 0, num_states = 0;  // in use
+  int64_t num_arcs = 0, num_states = 0;  // how much of the room is in use
 };
 
 // What OnlineDenseIntersecter keeps of a stream between chunks, on the GPU.
-// Each chunk makes a new PrunedStream, and leaves the one before as it is.
+// Each chunk makes a new PrunedStream, and does not change the previous one.
 struct PrunedStream {
   int64_t num_frames = 0;
   int32_t num_columns = 0;  // of the scores
@@ -48,17 +48,20 @@ struct PrunedStream {
   torch::Tensor saved;  // see kernels/pruned_stream.h
   int32_t num_states[kPrSaved] = {}, num_arcs[kPrSaved] = {};
   std::shared_ptr<PrunedHistory> history;
-  // Of `history`: what belongs to this stream, and the numbers for properties.
+  // How many states and arcs of `history` belong to this stream.
   int64_t old_states = 0, old_arcs = 0;
+  // What the properties depend on, for these arcs: kPrNotProperties, kPrEntered
+  // and kPrLeft in kernels/pruned.h.
   int32_t lacks = 0, entered = 0, left = 0;
 
-  // The first frame of the saved ones that exists.
+  // Returns the index of the first saved frame.  It is not 0 near the beginning
+  // of a stream, which has fewer than kPrSaved frames to save.
   int32_t FirstFrame() const {
     return num_frames < kPrHistory ? kPrHistory - num_frames : 0;
   }
 };
 
-// The lattices after a chunk, from the beginnings of the streams on.
+// The lattices after a chunk.  Each begins where its stream begins.
 struct PrunedChunk {
   FsaVec fsas;
   Array1<int32_t> arc_map;
@@ -66,36 +69,38 @@ struct PrunedChunk {
   std::vector<std::shared_ptr<PrunedStream>> streams;
 };
 
-// OnlineDenseIntersecter on the GPU.  All bits are the CPU's.
+// OnlineDenseIntersecter on the GPU.  The lattices equal the CPU's, bit for
+// bit.
 class PrunedStreams {
  public:
   /* @param [in] graph   The decoding graph on device mps, with 3 axes and
                          Dim0() == 1.
-     The others are as for OnlineDenseIntersecter.
+     The other arguments are those of OnlineDenseIntersecter.
    */
   PrunedStreams(FsaVec &graph, int32_t num_streams, float search_beam,
                 float output_beam, int32_t min_active, int32_t max_active,
                 bool allow_partial);
 
-  /* Decodes a chunk of each stream.  The host waits once; if the memory that it
-     estimated was not enough, once more each time that the GPU starts again.
+  /* Decodes a chunk of each stream.  The host waits once.  If the estimated
+     memory was not enough, the GPU starts again with more memory, and the host
+     waits again.
 
      @param [in] b_fsas       Scores of frames, on device mps.
-     @param [in] num_frames   The number of frames of each.
-     @param [in] streams      What the last chunk of each stream returned;
-                              nullptr: a new stream.
-     @param [in] groups   How many threadgroups work on a sequence; 0: as many
-                          as pay.  The result does not depend on it.
-     @return   nullptr if the host has to do the work, as for
-               IntersectDensePrunedMps().  WhyHostIntersectsPruned() tells
-               why.
+     @param [in] num_frames   The number of frames of each sequence of b_fsas.
+     @param [in] streams      For each sequence what its last chunk returned, or
+                              nullptr for a new stream.
+     @param [in] groups   As for IntersectDensePrunedMps().
+     @return   The lattices.  nullptr if the host has to do the work, for the
+               reasons of IntersectDensePrunedMps();
+               WhyHostIntersectsPruned() then returns why.
    */
   std::unique_ptr<PrunedChunk> Decode(
       DenseFsaVec &b_fsas, const std::vector<int32_t> &num_frames,
       const std::vector<std::shared_ptr<PrunedStream>> &streams,
       int32_t groups = 0);
 
-  // Returns what OnlineDenseIntersecter would keep of the stream.  Waits.
+  // Returns what OnlineDenseIntersecter would keep of the stream on the host.
+  // Waits for the GPU.
   DecodeStateInfo ToHost(const PrunedStream &stream);
 
  private:
@@ -112,9 +117,9 @@ class PrunedStreams {
   int32_t min_active_, max_active_;
   bool allow_partial_;
   std::mutex mutex_;
-  torch::Tensor tables_;  // empty between chunks
-  int64_t rings_ = 1;     // a factor of the estimated memory
-  int64_t out_arcs_ = 0;  // of the lattice of a chunk, at least
+  torch::Tensor tables_;  // see PrunedMemory; without entries between chunks
+  int64_t rings_ = 1;     // a factor of the estimated memory of the rings
+  int64_t out_arcs_ = 0;  // the fewest arcs to allocate for a chunk's lattice
 };
 
 }  // namespace k2

@@ -30,8 +30,8 @@ struct RnntPruned {
   torch::Tensor logits;   // [B][T][s_range][C], torch.float32, float16 or
                           // bfloat16, contiguous, with elements
   torch::Tensor symbols;  // [B][S], torch.int64, contiguous
-  // [B][T][s_range], torch.int64, contiguous; without it s_range is S + 1 and
-  // ranges[b][t][j] is j.
+  // [B][T][s_range], torch.int64, contiguous.  If `ranges` is not given,
+  // s_range is S + 1 and j takes the place of ranges[b][t][j].
   torch::optional<torch::Tensor> ranges;
   // [B][4], torch.int64, contiguous: s_begin, t_begin, s_end, t_end.  The
   // caller has checked its values.
@@ -43,19 +43,20 @@ struct RnntPruned {
   bool hat;               // use_hat_loss; needs blank 0
 };
 
-// What the forward pass leaves to the backward pass, all of torch.float32.
+// What the forward pass saves for the backward pass, all of torch.float32.
 struct RnntPrunedSaved {
-  torch::Tensor lse;        // [B][T][s_range], the rows' normalizers
-  torch::Tensor row_grads;  // [B][T][s_range][2], of the rows' px and py
+  torch::Tensor lse;        // [B][T][s_range], the normalizer of each row
+  torch::Tensor row_grads;  // [B][T][s_range][2], the gradients of px and py
+                            // that each row needs
 };
 
-/* Computes the loss on the GPU: three dispatches, without a wait; see
-   kernels/rnnt_pruned.metal for the formulas.  The recursion has more
-   dispatches if S is 256 or more.
+/* Computes the loss on the GPU in three dispatches, without a wait.  If S is
+   256 or more, the recursion takes more dispatches.  See
+   kernels/rnnt_pruned.metal for the formulas.
 
-   @param [out] saved  If it is not nullptr, the forward pass also computes the
-                       gradient of the recursion, in one more dispatch.  Of that
-                       gradient, memory keeps what the rows of logits need.
+   @param [out] saved  If `saved` is not nullptr, the function also computes the
+                       gradients of px and py, in one more dispatch.  It keeps
+                       only those elements that the rows of logits need.
    @return  The loss, torch.float32, of shape [B] or [].
  */
 torch::Tensor RnntPrunedForward(const RnntPruned &problem,
@@ -76,7 +77,7 @@ torch::Tensor RnntPrunedBackward(const RnntPruned &problem,
 
    @param [in] scores     [B], torch.float32, on mps.
    @param [in] reduction  none, mean or sum.
-   @return  The losses, [B], or [], their mean or sum.
+   @return  The losses, [B], or their mean or sum, [].
  */
 torch::Tensor RnntReduce(const torch::Tensor &scores,
                          const std::string &reduction);

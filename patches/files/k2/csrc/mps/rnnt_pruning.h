@@ -25,14 +25,14 @@
 
 namespace k2 {
 
-// Each function gives the GPU one dispatch, without a wait.  All tensors are on
-// mps and contiguous.  Numbers are torch.float32, torch.float16 or
-// torch.bfloat16 unless stated otherwise, and of one type in a call.
+// Each function encodes one dispatch, and does not wait.  All tensors are on
+// mps and contiguous.  Unless stated otherwise, all tensors of a call have the
+// same type: torch.float32, torch.float16 or torch.bfloat16.
 
 /* Computes get_rnnt_prune_ranges().
 
-   @param [in] px_grad   torch.float32, [B][S][T + 1], or [B][S][T] if the loss
-                         is not regular; with elements.
+   @param [in] px_grad   torch.float32, [B][S][T + 1], or [B][S][T] if rnnt_type
+                         is not regular; must have elements.
    @param [in] py_grad   torch.float32, [B][S + 1][T].
    @param [in] boundary  torch.int64, [B][4].
    @param [in] s_range   Within [1, S + 1].
@@ -41,25 +41,27 @@ namespace k2 {
 torch::Tensor RnntPruneRanges(torch::Tensor px_grad, torch::Tensor py_grad,
                               torch::Tensor boundary, int64_t s_range);
 
-/* Returns rows of lm, or tanh(am + rows of lm), of shape [B][T][s_range][D].
+/* Returns the rows of lm that `ranges` selects, or tanh(am + these rows).  The
+   result has shape [B][T][s_range][D].
 
-   @param [in] am      [B][T][D], or nothing: without it there is no tanh().
-   @param [in] lm      [B][S + 1][D], with elements.
-   @param [in] ranges  torch.int64, [B][T][s_range], with elements.
+   @param [in] am      [B][T][D]; without `am`, the result is the rows of lm.
+   @param [in] lm      [B][S + 1][D]; must have elements.
+   @param [in] ranges  torch.int64, [B][T][s_range]; must have elements.
  */
 torch::Tensor RnntPrune(const torch::optional<torch::Tensor> &am,
                         torch::Tensor lm, torch::Tensor ranges);
 
-/* Computes the gradients of am and lm from that of RnntPrune()'s result.
+/* Computes the gradients of am and lm from the gradient of RnntPrune()'s
+   result.
 
-   @param [in] out_grad  [B][T][s_range][D].
-   @param [in] out       What RnntPrune() returned if it had am; else nothing.
+   @param [in] out_grad  [B][T][s_range][D], the gradient of the result.
+   @param [in] out       The result if RnntPrune() was given `am`; else nothing.
    @param [in] ranges    As for RnntPrune().
    @param [in] num_symbols  S.
    @param [in] needs_am, needs_lm   Which gradients to compute.
    @return  The gradients of am, [B][T][D], and of lm, [B][S + 1][D].  Without
-            `out`, the first one is the sum of out_grad over the rows of each
-            frame.  A gradient that is not needed is an undefined tensor.
+            `out`, the gradient of am is the sum of out_grad over the rows of
+            each frame.  A gradient that is not needed is an undefined tensor.
  */
 std::pair<torch::Tensor, torch::Tensor> RnntPruneBackward(
     torch::Tensor out_grad, const torch::optional<torch::Tensor> &out,

@@ -31,30 +31,31 @@ namespace k2 {
    k2/python/k2/rnnt_loss.py computes.
 
    All tensors are on device mps and contiguous, and torch.float32 unless stated
-   otherwise.  No size is 0, but S may be.  Below, a command of the GPU is a
-   dispatch, or a matrix product by torch.
+   otherwise.  S may be 0; all other sizes are greater than 0.  Below, a command
+   of the GPU is a dispatch, or a matrix product by torch.  The numbers of
+   commands are those for S < 256; see MutualInformationMps() for a greater S.
  */
 struct RnntSmoothed {
   torch::Tensor lm;        // [B][S + 1][C]
   torch::Tensor am;        // [B][T][C]
   torch::Tensor symbols;   // torch.int64, [B][S]
-  torch::Tensor boundary;  // torch.int64, [B][4]; not defined if not given
+  torch::Tensor boundary;  // torch.int64, [B][4]; undefined if not given
   int32_t termination_symbol;
   std::string rnnt_type;  // regular, modified or constrained
   double lm_only_scale, am_only_scale, delay_penalty;
 };
 
-/* Computes px and py: 3 commands of the GPU, 5 with an am-only scale.
+/* Computes px and py in 3 commands of the GPU, or 5 with an am-only scale.
 
    @param [out] saved   What RnntSmoothedLogprobsGrad() needs.
-   @return              px, [B][S][T + 1], or [B][S][T] if not regular; py,
-                        [B][S + 1][T].
+   @return              px, [B][S][T + 1], or [B][S][T] if rnnt_type is not
+                        regular; and py, [B][S + 1][T].
  */
 std::vector<torch::Tensor> RnntSmoothedLogprobs(
     const RnntSmoothed &in, std::vector<torch::Tensor> *saved);
 
-/* Computes the gradients of lm and am from those of px and py: 4 commands of
-   the GPU, 6 with an am-only scale.
+/* Computes the gradients of lm and am from the gradients of px and py, in 4
+   commands of the GPU, or 6 with an am-only scale.
 
    @param [in] saved            What RnntSmoothedLogprobs() saved.
    @param [in] px_grad, py_grad   Of the shapes of px and py.
@@ -64,24 +65,25 @@ std::vector<torch::Tensor> RnntSmoothedLogprobsGrad(
     const RnntSmoothed &in, const std::vector<torch::Tensor> &saved,
     torch::Tensor px_grad, torch::Tensor py_grad);
 
-/* Computes the loss: 5 commands of the GPU, 7 with an am-only scale; and one
-   more with gradients.  Logits outside of the boundary are not read, unless
-   there is an am-only scale, which averages over all of lm.
+/* Computes the loss in 5 commands of the GPU, or 7 with an am-only scale, and
+   one more if need_grads.  Without an am-only scale, logits outside of the
+   boundary are not read.  An am-only scale averages over all of lm.
 
    @param [in] reduction    none, sum or mean.
    @param [in] need_grads   Whether to compute px_grad and py_grad.
    @param [out] saved       What RnntSmoothedLossGrad() needs.
-   @return                  The loss, [B] or []; and if need_grads, the
-                            gradients of px and py, of -loss.sum() without a
-                            reduction.
+   @return                  The loss, [B] or [].  If need_grads, then px_grad
+                            and py_grad: the gradients that px and py have if
+                            the result is the sum of all sequences' scores, with
+                            score = -loss.
  */
 std::vector<torch::Tensor> RnntSmoothedLoss(const RnntSmoothed &in,
                                             const std::string &reduction,
                                             bool need_grads,
                                             std::vector<torch::Tensor> *saved);
 
-/* Computes the gradients of lm and am: 4 commands of the GPU, 6 with an am-only
-   scale.
+/* Computes the gradients of lm and am in 4 commands of the GPU, or 6 with an
+   am-only scale.
 
    @param [in] saved               What RnntSmoothedLoss() saved.
    @param [in] px_grad, py_grad    What RnntSmoothedLoss() returned.

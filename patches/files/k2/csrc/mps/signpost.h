@@ -33,21 +33,23 @@ class Signpost {
  public:
   // The name of the interval.
   enum Kind {
-    // A range of NVTX_RANGE(); the message is the function's name.  Category
-    // DynamicTracing, which costs little while no tool records.
+    // A range of NVTX_RANGE().  The message is the function's name.  The
+    // category is DynamicTracing, which costs little while no tool records.
     kFunction,
-    // The host checks that the GPU is done; no message.  Category
-    // DynamicTracing, since one loss checks thousands of times.
+    // The host checks that the GPU is done.  There is no message.  The category
+    // is DynamicTracing, because one loss checks thousands of times.
     kWait,
-    // The host encodes a kernel; the message is the kernel's name.  Category
-    // PointsOfInterest, which tools show by default: kernels are few.
+    // The host encodes a kernel.  The message is the kernel's name.  Dispatches
+    // are few, so their category is PointsOfInterest, which tools show by
+    // default.
     kDispatch,
   };
 
   /*
      @param [in] kind      The kind of interval.
-     @param [in] message   Need not outlive the call.  If it is K2_FUNC, tools
-                           show the function's name without its types.
+     @param [in] message   The message; the caller may free it after the call.
+                           For kFunction it is K2_FUNC, and tools show the
+                           function's name without types.
    */
   explicit Signpost(Kind kind, const char *message = "");
 

@@ -27,9 +27,10 @@
 #include "torch/all.h"
 #include "torch/mps.h"
 
-// torch has a stream of work for the GPU, with one command buffer that is open
-// for encoding at a time, and a serial dispatch queue that guards both.  From
-// 2.15 on it has several streams, and each thread has a current one.  Then "the
+// torch queues work for the GPU in a stream.  The stream has one command buffer
+// at a time that is open for encoding.  A serial dispatch queue guards the
+// stream and this command buffer.  torch 2.15 and later versions have several
+// streams, and each thread has a current stream.  With these versions, "the
 // stream" below is the current stream of the calling thread.
 
 namespace k2 {
@@ -38,32 +39,34 @@ namespace mps {
 /* Runs `f` inside of the dispatch queue of the stream, and returns when `f` has
    returned.  Rethrows an exception of `f`.
 
-   Must not be called from inside of that queue: the call would wait for itself.
+   Must not be called inside of the dispatch queue, because the call would wait
+   for itself.
  */
 void RunInStream(const std::function<void()> &f);
 
 /* Waits until the GPU is done with all work so far, of all threads and of all
    of torch's streams.  Without pending work, a call takes some tens of
-   nanoseconds; after a program's first torch.mps.Stream(), it takes that time
-   for each of torch's 33 streams.  May be called from any thread, but not from
+   nanoseconds.  After a program's first torch.mps.Stream(), a call takes that
+   time for each of torch's 33 streams.  May be called from any thread, but not
    inside of torch's dispatch queue.
 
    Throws what ThrowIfFailed() or torch::mps::synchronize() throws.
  */
 void Synchronize();
 
-/* Lets ThrowIfFailed() report a kernel.  Call this before the commit.
+/* Registers a kernel, so that ThrowIfFailed() reports its failure.  Must be
+   called before `commands` is committed.
 
    @param [in] commands   The command buffer in which the kernel is encoded.
    @param [in] kernel     The kernel's label.
  */
 void NoteKernel(id<MTLCommandBuffer> commands, const std::string &kernel);
 
-/* Throws std::runtime_error if the GPU has not completed a command buffer that
-   was given to NoteKernel(): the GPU ran out of time or memory, or met an
-   address without memory.  The message has the kernels' labels and Metal's
-   text.  A failure is thrown once, in any thread.  torch does not look for such
-   failures before 2.15.
+/* Throws std::runtime_error if a command buffer that was given to NoteKernel()
+   has failed: the GPU ran out of time or memory, or used an address without
+   memory.  The message has the kernels' labels, and the text of Metal's error.
+   Each failure is thrown once, in the thread that calls this function next.
+   torch before 2.15 does not report such failures.
  */
 void ThrowIfFailed();
 

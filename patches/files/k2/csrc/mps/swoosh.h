@@ -33,7 +33,7 @@ namespace k2 {
 // are read as they are; other types become torch.float32 first.  Results are on
 // mps, of x's shape, and torch.float32 unless stated otherwise.  If the
 // elements of x fill memory without gaps, in any order of axes, x is not
-// copied, and the results have its strides.
+// copied, and the results have the strides of x.
 
 enum class SwooshKind { kL, kR };
 
@@ -49,11 +49,12 @@ std::pair<torch::Tensor, torch::Tensor> SwooshAndDerivMps(SwooshKind kind,
    @param [in] dropout_prob  The probability with which an element of the output
                              becomes 0; the others are divided by
                              (1 - dropout_prob).
-   @return  The output, and for SwooshBackwardMps() the derivative in eight bits
-            (torch.uint8), rounded at random so that its mean is right.  The
-            next 64 bits of torch's generator for the CPU are the seed of all
-            random numbers: torch.manual_seed(), or a restored state of that
-            generator, reproduces them.
+   @return  The output, and the derivative that SwooshBackwardMps() needs.  The
+            derivative has eight bits (torch.uint8) and is rounded at random,
+            so that its expected value has no rounding error.  The next 64 bits
+            of torch's generator for the CPU are the seed of all random numbers.
+            So torch.manual_seed(), or a restored state of that generator,
+            reproduces these numbers.
  */
 std::pair<torch::Tensor, torch::Tensor> SwooshForwardMps(SwooshKind kind,
                                                          torch::Tensor x,
@@ -62,10 +63,11 @@ std::pair<torch::Tensor, torch::Tensor> SwooshForwardMps(SwooshKind kind,
 /* Returns the gradient of x.
 
    @param [in] y_grad        The gradient of SwooshForwardMps()'s output.
-   @param [in] deriv         Its second result.
-   @param [in] dropout_prob  Its argument.
-   @param [in] type          The type of x, which the result has if it is one of
-                             those that are read as they are.
+   @param [in] deriv         The second result of SwooshForwardMps().
+   @param [in] dropout_prob  As given to SwooshForwardMps().
+   @param [in] type          The type of x.  The result is of this type if it is
+                             torch.float32, torch.float16 or torch.bfloat16,
+                             else of torch.float32.
  */
 torch::Tensor SwooshBackwardMps(const torch::Tensor &y_grad,
                                 const torch::Tensor &deriv, float dropout_prob,
