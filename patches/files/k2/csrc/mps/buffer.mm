@@ -52,20 +52,21 @@ id<MTLBuffer> BufferByTorch(const torch::Tensor &tensor) {
 #endif
 }
 
-// Finds out by a new tensor what data pointers are.  Sends a message only to a
-// pointer that torch returned as a buffer.
+// Looks at a new tensor to find out what data pointers are.  Sends Objective-C
+// messages only to a pointer that torch returned as a buffer.
 Pointers DetectPointers() {
   torch::Tensor tensor =
       torch::empty({1}, torch::device(torch::kMPS).dtype(torch::kInt));
   const void *data = tensor.storage().data();
-  // The allocator takes a data pointer of either kind.
+  // getSharedBufferPtr() accepts a data pointer of either kind.
   const void *address =
       at::mps::getIMPSAllocator()->getSharedBufferPtr(data).first;
   if (address == nullptr) return Pointers::kUnknown;
   if (address != data) return Pointers::kBuffers;
 
   id<MTLBuffer> buffer = BufferByTorch(tensor);
-  // A header that returns the data pointer itself is of an older torch.
+  // If the header returns the data pointer itself, the header belongs to a
+  // torch whose data pointers are buffers.
   if (buffer == nil || __builtin_bit_cast(const void *, buffer) == data)
     return Pointers::kUnknown;
   return [buffer contents] == data ? Pointers::kAddresses : Pointers::kUnknown;

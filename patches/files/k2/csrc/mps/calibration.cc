@@ -29,7 +29,7 @@ namespace {
 
 std::mutex g_mutex;
 
-// Returns the operations, in the order of Operation.
+// Returns the placements, in the order of the enum Operation.
 std::vector<Placement> &Table() {
   static std::vector<Placement> table = {
       {"intersect_dense", "arcs and frames", "frames and waves",

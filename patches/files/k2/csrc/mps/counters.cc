@@ -37,7 +37,7 @@ std::atomic<int64_t> bytes_to_mps{0};
 std::atomic<int64_t> bytes_to_cpu{0};
 std::atomic<int64_t> bytes_within_mps{0};
 
-// No other access to memory depends on the order of these counters.
+// The relaxed order suffices, because the counters guard no other memory.
 constexpr auto kRelaxed = std::memory_order_relaxed;
 
 void Add(std::atomic<int64_t> *counter, int64_t n) {

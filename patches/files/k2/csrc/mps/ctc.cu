@@ -38,9 +38,9 @@ int32_t LanesOfCtcState(FsaVec &fsas) {
 }
 
 // Returns an instance of ctc_sums or of ctc_best_scores, with enough threads
-// for one and a half times the average number of states.  To learn the size of
-// the largest FSA, the host would have to wait.  In a larger FSA, each thread
-// has several states.
+// for one and a half times the average number of states.  In a larger FSA, each
+// thread has several states.  The number does not depend on the largest FSA,
+// because the host would have to wait for its size.
 mps::Instance InstanceOf(const char *source, const char *kernel, FsaVec &fsas) {
   const int64_t num_fsas = fsas.Dim0(),
                 states = int64_t{fsas.TotSize(1)} * 3 / 2;
@@ -50,21 +50,23 @@ mps::Instance InstanceOf(const char *source, const char *kernel, FsaVec &fsas) {
       kCtcSimdWidth);
 }
 
-// Returns the floats of a DoubleSum or of a FloatSum, see ctc_sums.h.
+// Returns the number of floats in a DoubleSum or in a FloatSum, see ctc_sums.h.
 int32_t FloatsOfSum(bool use_double) { return use_double ? 3 : 2; }
 
-// The floats of a state in BlockMemory, see ctc_blocks.h.
+// How many floats a state takes in BlockMemory, see ctc_blocks.h.
 struct FloatsOfState {
   int32_t of_sum;  // in BlockMemory::sums
   int32_t of_row;  // in a row of BlockMemory::rows
 };
 
-// Returns how many rows lead from one checkpoint to the next, a power of 2; 1
-// keeps all rows.  The checkpoints take 1 / rows of the memory of all rows.
-// Three things limit the rows.  With more than `most` rows, little memory would
-// be left to save.  A block must take little time beside the pass through all
-// rows, so it has at most an 8th of the rows.  Threadgroup memory, of
-// `block_floats`, should hold half of a block's rows, for most FSAs.
+// Returns the number of rows in a block, that is, from one checkpoint to the
+// next.  It is a power of 2; if it is 1, all rows are kept.  The checkpoints
+// take 1 / rows of the memory that all rows would take.
+//
+// Three limits apply.  Beyond `most` rows, longer blocks would save little more
+// memory.  A block has at most an 8th of all rows, so that a block takes little
+// time compared with the pass through all rows.  For most FSAs, threadgroup
+// memory, `block_floats` floats, should hold half of a block's rows.
 int32_t RowsOfBlock(int64_t states_of_fsa, int32_t num_rows, int32_t most,
                     FloatsOfState floats, int32_t block_floats) {
   constexpr int32_t kSumsOfState = 4;  // two for each direction
@@ -133,8 +135,8 @@ CtcInputs GetInputs(CtcCall &call) {
        mps::In(kCtcIncomingBegins, index.incoming_begins),
        mps::In(kCtcIncoming, index.incoming), mps::In(kCtcBScores, b_scores),
        mps::In(kCtcBBegins, ToTorch(b_begins)),
-       // Metal binds no empty buffer.  Without penalties no kernel reads
-       // this one.
+       // Metal binds no empty buffer.  Without penalties, no kernel reads
+       // the argument.
        mps::In(kCtcPenalized,
                has_penalties ? *call.penalized : index.fsa_of_arc),
        mps::In(kCtcParams, params)},
@@ -190,8 +192,9 @@ bool PreferCtcMps(FsaVec &fsas, int64_t num_rows) {
                       {static_cast<uint32_t>(2 * fsas.Dim0()), sums.threads});
     return num_waves;
   };
-  // One dispatch goes through all rows.  If the rows are too many for one
-  // dispatch, k2 makes the lattice, whose kernels LaunchInParts() divides.
+  // One dispatch goes through all rows.  If there are too many rows for one
+  // dispatch, k2 makes the lattice, because LaunchInParts() divides the kernels
+  // that make lattices.
   return work != 0 &&
          mps::PreferMetal(mps::Operation::kCtcLoss, work, num_rows,
                           count_waves) &&
@@ -202,7 +205,8 @@ std::pair<torch::Tensor, CtcSaved> CtcForward(CtcCall &call) {
   NVTX_RANGE(K2_FUNC);
   const CtcInputs inputs = GetInputs(call);
   const CtcParams &params = inputs.params;
-  // KeptArcs() frees its other tensors, so the sums get their memory.
+  // KeptArcs() frees its other tensors before `sums` is allocated, so the
+  // memory of these tensors can be reused for `sums`.
   torch::Tensor kept = KeptArcs(call, inputs);
 
   const torch::TensorOptions floats = inputs.floats;

@@ -34,7 +34,8 @@ namespace {
 constexpr const char *kDenseFsaVec = "dense_fsa_vec";
 constexpr uint32_t kMaxThreads = 256;
 
-// One threadgroup for each of `rows`, which have `size` elements.
+// Returns a grid with one threadgroup for each of `rows` rows of `size`
+// elements.
 mps::Grid GridOfRows(int64_t rows, int64_t size) {
   constexpr int64_t kUnit = 32;
   return {static_cast<uint32_t>(rows),
@@ -62,7 +63,8 @@ DenseFsaVec DenseFsaVecMps(const at::Tensor &log_probs,
   *scores = torch::empty({num_rows, params.num_symbols + 1},
                          log_probs.options().requires_grad(false));
   torch::Tensor row_splits = GpuTensor<int32_t>(num_segments + 1);
-  // Metal binds no empty buffer.  Without log-probs the kernel reads none.
+  // Metal binds no empty buffer.  If log_probs is empty, the kernel does not
+  // read `from`.
   const torch::Tensor &from = log_probs.numel() != 0 ? log_probs : *scores;
   int32_t row = 0;
   for (int32_t i = 0; i != num_segments;) {

@@ -37,13 +37,13 @@ std::string ForSemiring(const char *kernel, bool log_semiring) {
   return std::string(kernel) + (log_semiring ? "_log" : "_tropical");
 }
 
-// What most kernels read.
+// The arguments that most kernels read.
 struct DoubleScoresInputs {
   DoubleScoresParams params;
   torch::Tensor arcs, state_begins, batch_begins, states, leaving_begins,
       incoming_begins, incoming;
 
-  // Returns the arguments that kernels over arcs have, and `more`.
+  // Returns the arguments that all kernels over arcs have, and `more`.
   mps::Arguments OverArcs(const mps::Arguments &more) const {
     return mps::Join(
         {mps::In(kDsArcs, arcs), mps::In(kDsStateBegins, state_begins),
@@ -51,7 +51,7 @@ struct DoubleScoresInputs {
         more);
   }
 
-  // Returns the arguments that kernels over batches have, and `more`.
+  // Returns the arguments that all kernels over batches have, and `more`.
   mps::Arguments OverBatches(const mps::Arguments &more) const {
     return mps::Join(OverArcs({mps::In(kDsBatchBegins, batch_begins),
                                mps::In(kDsStates, states),
@@ -66,8 +66,8 @@ DoubleScoresInputs GetInputs(BatchedFsas &batched) {
   Array1<int32_t> state_begins = fsas.RowSplits(1),
                   leaving_begins = fsas.RowSplits(2),
                   batch_begins = batched.state_batches.RowSplits(2);
-  // Metal binds no empty buffer.  Without incoming arcs, no kernel reads what
-  // stands in for them.
+  // Metal binds no empty buffer.  If there are no incoming arcs, `splits` takes
+  // their place, and the kernels do not read it.
   torch::Tensor splits = ToTorch(leaving_begins);
   const bool has_incoming = batched.incoming.defined();
   CheckSizesOfBatches(fsas, batched.state_batches);
@@ -93,8 +93,9 @@ struct Walk {
   int64_t num_waves;
 };
 
-// The threads are twice the states that an FSA has in an average batch: in most
-// batches each thread has at most one state.
+// Returns the dispatch of a kernel for `num_directions` directions.  There are
+// twice as many threads as an FSA has states in an average batch.  So in most
+// batches, a thread has at most one state.
 Walk GetWalk(const std::string &kernel, FsaVec &fsas, int32_t num_batches,
              int32_t num_directions) {
   const torch::Tensor arcs = ToTorch(fsas.values);
@@ -126,8 +127,8 @@ torch::Tensor New(const DoubleScoresInputs &inputs, torch::IntArrayRef sizes,
   return torch::empty(sizes, inputs.arcs.options().dtype(dtype));
 }
 
-// Returns the grid of a kernel over arcs, and sets params->num_parts, so that
-// an FSA of the average size has a thread for each arc.
+// Returns the grid of a kernel over arcs, and sets params->num_parts.  With
+// this grid, an FSA of the average size has a thread for each arc.
 mps::Grid GetArcGrid(DoubleScoresParams *params) {
   const int64_t threads = int64_t{params->num_fsas} * kDsArcThreads;
   params->num_parts = (params->num_arcs + threads - 1) / threads;

@@ -37,14 +37,15 @@ constexpr const char *kIntersectDense = "intersect_dense";
 constexpr const char *kKernel = "intersect_dense";
 constexpr const char *kLattice = "lattice";
 
-// Returns how many lanes share a state in the passes.
+// Returns how many lanes share a state in the forward and the backward pass.
 int32_t WidthOf(FsaVec &fsas) {
   return mps::LanesOfState(fsas.NumElements(), fsas.TotSize(1), kIdArcsOfLane);
 }
 
 // Returns the grid of the passes, with enough threads for one and a half times
-// the average number of states.  To learn the size of the largest FSA, the host
-// would have to wait; most FSAs are not much larger than the average.
+// the average number of states.  Most FSAs are not larger than that.  The
+// number does not depend on the largest FSA, because the host would have to
+// wait for its size.
 mps::Grid GridOfPasses(FsaVec &fsas) {
   const int32_t num_fsas = fsas.Dim0(), width = WidthOf(fsas);
   return {static_cast<uint32_t>(2 * num_fsas),
@@ -124,7 +125,7 @@ std::unique_ptr<Lattice> IntersectDenseMps(
                 frame_states = GpuTensor<int32_t>(num_frames + 1),
                 frame_arcs = GpuTensor<int32_t>(num_frames + 1),
                 totals = GpuTensor<int64_t>(kLtNumTotals),
-                // While has_best_arcs is 0, no kernel reads best_arcs.
+                // Kernels do not read best_arcs while has_best_arcs is 0.
       best_arcs = frame_arcs, paths;
   // Returns the arguments that all kernels of lattice.metal have, and `more`.
   auto with = [&](const mps::Arguments &more) {
@@ -166,8 +167,8 @@ std::unique_ptr<Lattice> IntersectDenseMps(
       best_arcs = GpuTensor<int32_t>(num_frames);
       paths = GpuTensor<int32_t>(3 * num_fsas);
       params.has_best_arcs = 1;
-      // find_best_paths has one simdgroup for each FSA, so it has no more waves
-      // than the passes.
+      // find_best_paths has one simdgroup for each FSA, so it runs in no more
+      // waves than the passes.
       mps::LaunchInParts(
           work, num_steps, num_waves, [&](int32_t first, int32_t last) {
             mps::Launch(

@@ -45,7 +45,8 @@ constexpr const char *kStep = "step_pruned";
 std::mutex g_mutex;
 std::string g_reason;  // NOLINT
 
-// As FsaToFsaVec(), of a graph with arcs, and the host does not wait.
+// Does what FsaToFsaVec() does, without a wait of the host.  The graph must
+// have arcs.
 FsaVec AsFsaVec(FsaOrVec &graph) {
   if (graph.NumAxes() == 3) return graph;
   const int32_t num_states = graph.Dim0();
@@ -59,14 +60,14 @@ FsaVec AsFsaVec(FsaOrVec &graph) {
                 graph.values);
 }
 
-// What earlier calls needed beyond the estimate.
+// How much more memory earlier calls needed than was estimated.
 struct Needed {
   int64_t rings = 1;        // a factor of max_states and max_arcs
-  int64_t arcs_of_row = 0;  // of the lattice of a sequence, for each row
+  int64_t arcs_of_row = 0;  // arcs of a sequence's lattice, divided by its rows
 };
 
-// Calls are alike if their graphs have as many states and arcs and if
-// max_active is the same.
+// Calls with the same number of states, of arcs and of active states (by
+// estimate) are expected to need the same memory.
 using Likeness = std::tuple<int64_t, int64_t, int64_t>;
 std::map<Likeness, Needed> g_needed;  // NOLINT
 
@@ -75,9 +76,9 @@ class Memory {
  public:
   Memory(const PrunedProblem &problem, int32_t groups) : problem_(problem) {
     needed_ = GetNeeded();
-    // A window, the frame after it, and the frame being made.  Where several
-    // threadgroups do a sequence, also the frames of the dispatches in which a
-    // window is pruned.
+    // The rings hold the frames of a window, the frame after them, and the
+    // frame that is being made.  If several threadgroups work on a sequence,
+    // dispatches make further frames while they prune a window.
     const int32_t num_frames = kPrWindow + 3 + (groups > 1 ? kPrWindow / 3 : 0);
     room_.max_states = needed_.rings * num_frames * problem.active + 1;
     room_.max_arcs = needed_.rings * num_frames * problem.leaving + 1;
@@ -103,7 +104,7 @@ class Memory {
   }
 
   // Sets how many sequences have tables and rings at the same time.  Returns
-  // false if there is not enough memory for one.
+  // false if there is not enough memory for one sequence.
   bool Fit() {
     const int64_t of_table = 4 * sizeof(int32_t) * problem_.num_states,
                   left = kPrunedMaxBytes -
@@ -112,7 +113,7 @@ class Memory {
     const int64_t each = room_.BytesOfRings(problem_.num_rows) +
                          (problem_.shared_graph ? of_table : 0);
     if (left < each) return false;
-    // As many in each turn.
+    // Each turn has about the same number of sequences.
     const int64_t turns = (problem_.num_seqs - 1) / (left / each) + 1;
     at_once_ = (problem_.num_seqs - 1) / turns + 1;
     return true;
@@ -154,10 +155,11 @@ class Memory {
   int64_t at_once_ = 0;
 };
 
-// Launches the steps of some sequences, each by several threadgroups.
+// Launches the steps of some sequences, if several threadgroups work on each
+// sequence.
 class Steps {
  public:
-  // Called with a step and the number of threadgroups.
+  // Launches step_pruned for a step, with the given number of threadgroups.
   using Launch = std::function<void(const PrunedStep &, uint32_t)>;
 
   Steps(int32_t first_seq, int32_t count, int32_t groups, int32_t num_rows,
@@ -174,7 +176,7 @@ class Steps {
       for (int32_t phase = kPrExpand; phase <= kPrMakeStates; ++phase)
         Do(phase, t);
       if (t + 1 != EndOf(next_window_)) continue;
-      // Only the last window may begin before the one before it is done.
+      // Only the last window may begin before the previous window is done.
       while (step_.window >= 0) Do(kPrNoPhase, t);
       step_.window = next_window_++;
       step_.window_step = 0;
@@ -185,7 +187,7 @@ class Steps {
   }
 
  private:
-  // See WindowOf() in kernels/pruned_window.h.
+  // The frames of a window, see WindowOf() in kernels/pruned_window.h.
   int32_t BeginOf(int32_t window) const {
     return std::max(kPrShift * (window + 1) - kPrWindow, 0);
   }
@@ -193,20 +195,22 @@ class Steps {
     return std::min(kPrShift * (window + 1), num_rows_);
   }
 
-  // Does a phase of frame t and, beside it, the next step of the window.
+  // Launches a phase of frame t, and in the same dispatch the next step of the
+  // window.
   void Do(int32_t phase, int32_t t) {
     const int32_t window = step_.window;
     step_.phase = phase;
     step_.t = t;
     step_.first_live = BeginOf(window >= 0 ? window : next_window_);
-    // The last frame's arcs; see step_pruned().
+    // Whether the dispatch also resolves the arcs of the previous frame; see
+    // step_pruned().
     const bool beside = t > 0 && phase == kPrExpand;
     step_.num_teams = (phase != kPrNoPhase ? 1 : 0) + (beside ? 1 : 0) +
                       (window >= 0 ? 1 : 0);
     launch_(step_, count_ * step_.groups * step_.num_teams);
     if (window < 0) return;
-    // One step, one for each frame, and four; see DoWindowStep() in
-    // kernels/pruned.metal.
+    // A window takes one step, then one step for each frame, then four steps;
+    // see DoWindowStep() in kernels/pruned.metal.
     if (++step_.window_step == 1 + EndOf(window) - BeginOf(window) + 4)
       step_.window = -1;
   }
@@ -220,8 +224,9 @@ class Steps {
 // The lattice's sizes and properties.
 struct Totals {
   int32_t error = 0;
-  int64_t most_states = 0, most_arcs = 0;  // of a sequence
-  // [2][num_seqs + 1], the states and arcs before each sequence.
+  int64_t most_states = 0, most_arcs = 0;  // of any sequence
+  // [2][num_seqs + 1]: the number of states before each sequence, then the
+  // number of arcs before each sequence.
   std::vector<int32_t> begins;
   int64_t num_states = 0, num_arcs = 0;
   int32_t properties = kFsaAllProperties;
@@ -243,8 +248,8 @@ struct Totals {
       properties &= ~info[kPrNotProperties];
       if (info[kPrArcs] == 0) properties &= ~kFsaPropertiesNonempty;
       if (states == 0) continue;
-      // The initial state counts as entered, and the final state as left, if
-      // there is an arc.
+      // If there is an arc, the initial state counts as entered, and the final
+      // state counts as left.
       const int32_t one = info[kPrArcs] != 0 ? 1 : 0;
       if (info[kPrEntered] + one != states)
         properties &= ~kFsaPropertiesMaybeAccessible;
@@ -274,7 +279,8 @@ std::unique_ptr<PrunedLattice> IntersectDensePrunedMps(
   NVTX_RANGE(K2_FUNC);
   KeepWhyHostIntersectsPruned("");
   const int32_t num_seqs = b_fsas.shape.Dim0();
-  // The host's checks, and beams that kernels can compute.
+  // The host does the batch if its checks may fail, or if the kernels cannot
+  // compute with the beams.
   if (num_seqs < 1 || num_rows < 1 || a_fsas.NumElements() == 0 ||
       (NumGraphs(a_fsas) != 1 && NumGraphs(a_fsas) != num_seqs) ||
       !(search_beam >= 1e-30f && search_beam <= 1e30f) || !(output_beam > 0) ||
@@ -284,7 +290,7 @@ std::unique_ptr<PrunedLattice> IntersectDensePrunedMps(
   const int32_t asked = groups;
   groups = problem.Groups(asked, num_seqs);
   Memory memory(problem, groups);
-  // Fewer sequences at the same time leave each more cores.
+  // If fewer sequences run at the same time, each can have more cores.
   if (memory.Fit() && groups > 1)
     groups = problem.Groups(asked, memory.at_once());
   const torch::Tensor arcs = ToTorch(a_fsas.values);
@@ -300,7 +306,7 @@ std::unique_ptr<PrunedLattice> IntersectDensePrunedMps(
   };
   const int64_t rounds = problem.RoundsOfFrame(groups);
   const int64_t num_rows_of_all = b_fsas.shape.TotSize(1);
-  // The host does as many sequences at once as there are threads.
+  // The host works on as many sequences at once as it has threads.
   const double on_host =
       static_cast<double>(problem.leaving) * num_rows_of_all /
       std::min<int32_t>(num_seqs, std::max(at::get_num_threads(), 1));

@@ -56,7 +56,8 @@ Ragged<int32_t> Lattice::IncomingArcs() const {
   const BatchesParams params = GetBatchesParams(*this);
   torch::Tensor splits = GpuTensor<int32_t>(params.num_states + 1),
                 incoming = GpuTensor<int32_t>(params.num_arcs);
-  // Metal binds no empty buffer: without arcs, the kernel gets `incoming`.
+  // Metal binds no empty buffer, so without arcs, the kernel gets `incoming`
+  // instead of them.
   mps::Launch(
       kBatches, "incoming_arcs", GridOfFrames(params),
       {mps::In(kBatchesArcs,

@@ -67,15 +67,16 @@ void TurnFastMathOff(MTLCompileOptions *options) {
     return;
   }
 #endif
-  // The headers of macOS 15 deprecate fastMathEnabled for code that runs only on
-  // macOS 15 or later.  Such code has returned above.
+  // The headers of macOS 15 deprecate fastMathEnabled for code that runs only
+  // on macOS 15 or later.  Such code has returned above.
 #if __MAC_OS_X_VERSION_MAX_ALLOWED < 150000 || \
     __MAC_OS_X_VERSION_MIN_REQUIRED < 150000
   options.fastMathEnabled = NO;
 #endif
 }
 
-// The label of a kernel's encoder and pipeline in Instruments and Xcode.
+// The label that Instruments and Xcode show for a kernel's encoder and
+// pipeline.
 std::string LabelOf(const std::string &kernel) { return "k2 " + kernel; }
 
 // The compiled kernels of this process.  They are never released.
@@ -86,7 +87,8 @@ class Pipelines {
     return *pipelines;
   }
 
-  // Compiles on first use, which may take a second.
+  // Returns the pipeline of a kernel.  The first call for a kernel compiles it,
+  // which may take a second.
   id<MTLComputePipelineState> Find(id<MTLDevice> device,
                                    const std::string &source,
                                    const std::string &kernel) {
@@ -124,8 +126,8 @@ class Pipelines {
     return library;
   }
 
-  // Returns nil if there is no compiled library, or this system does not load
-  // it.
+  // Returns the library of a file that was compiled at build time.  Returns nil
+  // if there is none, or if this system does not load it.
   static id<MTLLibrary> Precompiled(id<MTLDevice> device,
                                     const std::string &name,
                                     const Source &source) {
@@ -211,7 +213,8 @@ class Encoder {
   }
 
  private:
-  id<MTLComputeCommandEncoder> encoder_;  // NOT owned: the autorelease pool's
+  // NOT owned here: the autorelease pool owns the encoder.
+  id<MTLComputeCommandEncoder> encoder_;
 };
 
 id<MTLDevice> DeviceOf(const torch::Tensor &tensor) {
@@ -287,7 +290,8 @@ uint32_t ThreadgroupMemory(const std::string &source, const std::string &kernel,
 
 uint32_t NumCores() {
   constexpr uint32_t kCoresOfM1 = 8;
-  // torch asks the system each time, and throws or returns 0 if it finds none.
+  // getCoreCount() asks the system on each call.  It throws or returns 0 if the
+  // system does not know the number.
   static const uint32_t count = [] {
     try {
       const uint32_t found = at::mps::MPSDevice::getInstance()->getCoreCount();

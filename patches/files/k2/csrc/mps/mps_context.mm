@@ -59,9 +59,9 @@ torch::Tensor MakeTensor(c10::Storage storage, torch::ScalarType dtype,
 
 }  // namespace
 
-// Region::deleter_context of every Region of a PytorchMpsContext is the
-// c10::Storage that owns the Region's memory, so that the Region can become a
-// tensor.
+// For every Region of this context, Region::deleter_context is the c10::Storage
+// that owns the Region's memory.  ToTorch() needs the storage to make a tensor
+// of the Region.
 class PytorchMpsContext : public Context {
  public:
   PytorchMpsContext()
@@ -86,8 +86,8 @@ class PytorchMpsContext : public Context {
   }
 
   void Deallocate(void *data, void *deleter_context) override {
-    // The GPU may still use this memory.  torch gives it only to later work of
-    // the same stream, or to a host that waits first.
+    // The GPU may still use this memory.  That does no harm: torch reuses the
+    // memory only for later work of the same stream, and Allocate() waits.
     delete static_cast<c10::Storage *>(deleter_context);
   }
 
@@ -114,8 +114,8 @@ class PytorchMpsContext : public Context {
     if (num_bytes != 0) memcpy(dst, src, num_bytes);
   }
 
-  // A tensor on mps cannot be torch.float64, so an array of doubles becomes a
-  // tensor on the CPU.
+  // An array of doubles becomes a tensor on the CPU, because a tensor on mps
+  // cannot be torch.float64.
   torch::Tensor ToTorch(const RegionPtr &region, void *data,
                         torch::IntArrayRef sizes, torch::IntArrayRef strides,
                         torch::ScalarType dtype) const override {
@@ -125,7 +125,7 @@ class PytorchMpsContext : public Context {
     if (c10::multiply_integers(sizes) == 0) return torch::empty(sizes, options);
 
     if (on_host) {
-      // A reader of a tensor on the CPU does not wait.
+      // Wait now, because code that reads a tensor on the CPU does not wait.
       Sync();
       return torch::from_blob(
           data, sizes, strides, [region](void *) {}, options);

@@ -92,7 +92,7 @@ TEST_F(MpsContextTest, ATensorSharesTheMemoryOfAnArray) {
     tensor = ToTorch(part);
     array.Data()[2] = 7;
   }
-  // The tensor keeps the memory alive.
+  // The array is gone, and the tensor keeps the memory alive.
   EXPECT_TRUE(tensor.is_mps());
   EXPECT_TRUE(torch::equal(tensor.cpu(), torch::tensor({2.0f, 7.0f})));
 

@@ -36,8 +36,7 @@ constexpr const char *kMutualInformation = "mutual_information";
 
 using Params = MutualInformationParams;
 
-// Checks types and shapes, and returns the parameters that follow from them.
-// The band is 0.
+// Checks types and shapes, and returns the parameters for the first band.
 Params GetParams(const torch::Tensor &px, const torch::Tensor &py,
                  const torch::optional<torch::Tensor> &boundary,
                  const torch::Tensor &p) {
@@ -64,8 +63,9 @@ Params GetParams(const torch::Tensor &px, const torch::Tensor &py,
       p.sizes() == torch::IntArrayRef({B, S + 1, T + 1}) && p.is_contiguous(),
       "p must be contiguous, of shape ", torch::IntArrayRef({B, S + 1, T + 1}),
       ". Given: ", p.sizes());
-  // The kernels count the elements of a sequence in 32 bits.  They also count
-  // elements of rows and columns after the last ones, but do not touch these.
+  // The kernels compute the index of an element within a sequence in 32 bits.
+  // They also compute indexes of rows and columns after the last ones, where
+  // they read and write nothing.
   TORCH_CHECK((S + kMiMaxRows) * (T + 1) + 2 * kMiColumns <=
                   std::numeric_limits<int32_t>::max(),
               "A sequence pair of lengths ", S, " and ", T,
@@ -85,9 +85,9 @@ Params GetParams(const torch::Tensor &px, const torch::Tensor &py,
   return params;
 }
 
-// Metal binds no empty buffer.  Input() replaces an empty input by a row, which
-// the kernel loads and does not use.  Output() replaces an empty output by `p`;
-// the kernel writes nothing there.
+// Metal binds no empty buffer.  So Input() replaces an empty input by a row of
+// memory.  The kernel loads this row and does not use the values.  Output()
+// replaces an empty output by `p`, and the kernel writes nothing there.
 torch::Tensor Input(const torch::Tensor &tensor, const torch::Tensor &p) {
   return tensor.numel() != 0 ? tensor : torch::empty({p.size(2)}, p.options());
 }
@@ -102,7 +102,7 @@ const torch::Tensor &Output(const torch::Tensor &tensor,
    @param [in] kernel     The kernel's name for torch.float32.
    @param [in] type       The type of px and py.
    @param [in] p          As for MutualInformationMps().
-   @param [in] arguments  All arguments but the edges and the parameters.
+   @param [in] arguments  All arguments except kMiEdges and kMiParams.
    @param [in] params     What GetParams() returned.
  */
 void LaunchBands(const std::string &kernel, torch::ScalarType type,

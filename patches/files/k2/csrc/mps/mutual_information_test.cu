@@ -28,7 +28,8 @@
 
 namespace k2 {
 
-// Returns the score of (S, T), [B], by float64 on the CPU and ATen's autograd.
+// Returns the score of (S, T), [B], computed by ATen's operators, so that
+// autograd can compute the gradients.
 static torch::Tensor Reference(torch::Tensor px, torch::Tensor py) {
   const int64_t S = px.size(1), T = py.size(2);
   std::vector<std::vector<torch::Tensor>> p(S + 1,
@@ -52,7 +53,7 @@ TEST(MpsMutualInformationTest, IsThatOfTheDefinition) {
   if (!HasMps()) GTEST_SKIP() << "There is no mps device.";
   torch::manual_seed(1);
   const int64_t B = 3;
-  // One dispatch for each pass, and several.
+  // A pass takes one dispatch for the first three lengths, and several for 515.
   for (int64_t S : {0, 1, 5, 515}) {
     const int64_t T = 6;
     torch::Tensor px = torch::randn({B, S, T + 1}),

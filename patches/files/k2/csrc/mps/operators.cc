@@ -60,8 +60,8 @@ bool AnyIsOnMps(const Values &values) {
   return false;
 }
 
-// Returns whether an operator copies between mps and the CPU, and does not
-// return before the copy is done.
+// Returns whether an operator is a copy between mps and the CPU that is done
+// when the operator returns.
 bool IsBlockingCopy(const char *name, c10::ArrayRef<const c10::IValue> inputs) {
   const std::string copy = name;
   if (copy != "aten::copy_" && copy != "aten::_copy_from" &&
@@ -90,8 +90,8 @@ std::unique_ptr<at::ObserverContext> OnBegin(
       IsBlockingCopy(function.name(), function.inputs()));
 }
 
-// Returns whether an operator only allocates, or only makes or changes a view:
-// such an operator gives the GPU nothing.
+// Returns whether an operator only allocates, or only makes or changes a view.
+// Such an operator gives the GPU no work.
 bool IsIdle(const c10::OperatorName &name, const c10::FunctionSchema &schema,
             const c10::optional<c10::OperatorHandle> &op) {
   for (const char *prefix : {"aten::empty", "aten::new_empty"})
@@ -103,8 +103,9 @@ bool IsIdle(const c10::OperatorName &name, const c10::FunctionSchema &schema,
   return op.has_value() && op->hasTag(at::Tag::inplace_view);
 }
 
-// Returns whether an operator cannot return before it knows values that the GPU
-// computes: it returns a number, or a tensor whose shape depends on values.
+// Returns whether an operator returns a number, or a tensor whose shape depends
+// on values.  Such an operator must wait for the values if the GPU computes
+// them.
 bool ReadsValues(const c10::optional<c10::OperatorHandle> &op) {
   return op.has_value() && (op->hasTag(at::Tag::data_dependent_output) ||
                             op->hasTag(at::Tag::dynamic_output_shape));
@@ -112,7 +113,7 @@ bool ReadsValues(const c10::optional<c10::OperatorHandle> &op) {
 
 void OnEnd(const at::RecordFunction &function, at::ObserverContext *context) {
   const auto *begin = static_cast<Begin *>(context);
-  // An operator that has called counted operators is not counted itself.
+  // An operator is not counted if operators that it called were counted.
   if (t_count != begin->count) return;
   const auto name = function.operator_name();
   const auto schema = function.operator_schema();

@@ -28,17 +28,20 @@ namespace mps {
 
 namespace {
 
-// In the order of Operation.  No Apple device was measured.
+// The costs, in the order of the enum Operation.  They are estimates, because
+// no Apple device was measured.
 //
-// host   What k2's code for the CPU takes on one core of an x86-64; for
-//        ctc_loss with the lattice and the gradient.
-// step   Four to five times what the kernels take on an NVIDIA H200, in one
-//        wave: 0.75 us, 2.7 us and 2 us; 1.2 us on an H100 for a round of
-//        intersect_dense_pruned, a step of a frame or 384 arcs.
-// call   200 us for each wait: 150 to 360 us were published for a small kernel
-//        and the wait for it (github.com/JuliaGPU/Metal.jl/pull/783), and
-//        180 us (github.com/ml-explore/mlx/issues/4438).  intersect_dense
-//        waits for the lattice's size, and the caller waits for each result.
+// host   The time that k2's code for the CPU takes on one core of an x86-64.
+//        For ctc_loss, it includes the lattice and the gradient.
+// step   Four to five times the time that the kernels take on an NVIDIA GPU, in
+//        one wave.  The first three kernels take 0.75 us, 2.7 us and 2 us on an
+//        H200.  A round of intersect_dense_pruned takes 1.2 us on an H100; it
+//        is a step of a frame, or 384 arcs.
+// call   200 us for each wait.  Others measured 150 to 360 us
+//        (github.com/JuliaGPU/Metal.jl/pull/783) and 180 us
+//        (github.com/ml-explore/mlx/issues/4438) for a small kernel and the
+//        wait for it.  The two functions that make a lattice wait for its size,
+//        and for each operation the caller waits for the result.
 constexpr Costs kCosts[] = {
     {15, 4000, 400000},   // intersect_dense: arcs and frames, frames and waves
     {30, 12000, 200000},  // ctc_loss: arcs and frames, frames and waves

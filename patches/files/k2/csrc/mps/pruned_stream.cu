@@ -39,7 +39,8 @@ constexpr const char *kPrunedStream = "pruned_stream";
 constexpr const char *kSearchStream = "search_stream";
 constexpr const char *kStepStream = "step_stream";
 
-// Returns a part of a tensor of the GPU, at least one element.
+// Returns `size` elements of a tensor on mps, from `begin` on, at least one
+// element.
 torch::Tensor Part(const torch::Tensor &tensor, int64_t begin, int64_t size) {
   return tensor.narrow(0, begin, std::max<int64_t>(size, 1));
 }
@@ -50,8 +51,8 @@ int64_t SumOf(const int32_t *values, int32_t n) {
   return ans;
 }
 
-// Returns memory for `size` rows with the first `used` ones of `old`, which may
-// be undefined if `used` is 0.
+// Returns new memory for `size` rows of `row` elements.  The first `used` rows
+// are copied from `old`, which may be undefined if `used` is 0.
 torch::Tensor CopyOf(const torch::Tensor &old, int64_t used, int64_t size,
                      int64_t row) {
   torch::Tensor ans = GpuTensor<int32_t>(size * row);
@@ -65,9 +66,9 @@ torch::Tensor CopyOf(const torch::Tensor &old, int64_t used, int64_t size,
 // The memory of a chunk.
 struct PrunedStreams::Batch {
   int32_t num_seqs;
-  int32_t groups;  // of each sequence; several do the steps of step_stream
+  int32_t groups;  // threadgroups of each sequence; step_stream if several
   std::vector<int32_t> num_frames;
-  std::vector<std::shared_ptr<PrunedStream>> streams;  // none is nullptr
+  std::vector<std::shared_ptr<PrunedStream>> streams;  // all are non-null
   PrunedRoom room = {};
   PrunedParams params = {};
   torch::Tensor arcs, state_begins, leaving_begins;  // of the graph
@@ -94,20 +95,22 @@ struct PrunedStreams::Batch {
          mps::In(kPrunedParams, params)},
         memory.Arguments());
   }
-  // The states of the lattice are numbered from here on.
+  // Returns the number, in the stream's lattice, of the state that has number 0
+  // in this chunk.
   int32_t Base(int32_t i) const {
     const PrunedStream &stream = *streams[i];
     if (stream.old_states == 0) return 0;
     return static_cast<int32_t>(stream.old_states -
                                 stream.num_states[stream.FirstFrame()]);
   }
-  // The end of the chunk's window, and the first frame of the next chunk's; see
-  // FrozenWindow() in kernels/pruned_stream.metal.
+  // Return the end of the chunk's window, and the first frame of the next
+  // chunk's window; see FrozenWindow() in kernels/pruned_stream.metal.
   int32_t End(int32_t i) const { return kPrHistory + num_frames[i]; }
   int32_t Next(int32_t i) const {
     return std::max(streams[i]->FirstFrame(), num_frames[i]);
   }
-  // A part of the memory of the active states, of `unit` numbers each.
+  // Returns the part of `all` that belongs to sequence i.  `all` has `unit`
+  // numbers for each active state.
   torch::Tensor OfStates(const torch::Tensor &all, int32_t i,
                          int32_t unit) const {
     const int64_t size = int64_t{params.max_states} * unit;
@@ -158,7 +161,7 @@ bool PrunedStreams::Fit(Batch *batch) {
   PrunedRoom room;
   room.max_states = states + (most_frames + 1) * active + 2;
   room.max_arcs = arcs + (most_frames + 1) * leaving + 2;
-  // All active states of the last frame are in the lattice.
+  // All active states of the last frame are states of the lattice.
   room.max_out_arcs = std::max(
       (most_frames + 2) * std::min<int64_t>(leaving, 500) + leaving + arcs,
       out_arcs_);
@@ -291,7 +294,8 @@ std::unique_ptr<PrunedChunk> PrunedStreams::Decode(
   std::lock_guard<std::mutex> lock(mutex_);
   KeepWhyHostIntersectsPruned("");
   const int32_t num_seqs = b_fsas.shape.Dim0();
-  // The host's checks, and beams that kernels can compute.
+  // The host decodes the chunk if its checks may fail, or if the kernels cannot
+  // compute with the beams.
   if (num_seqs < 1 || num_seqs > num_streams_ ||
       num_seqs != static_cast<int32_t>(streams.size()) ||
       num_seqs != static_cast<int32_t>(num_frames.size()) ||
@@ -305,7 +309,7 @@ std::unique_ptr<PrunedChunk> PrunedStreams::Decode(
   bool is_new = true;
   for (const auto &stream : streams) {
     if (stream) is_new = false;
-    // An intersecter of another graph may have begun the stream.
+    // An intersecter with another graph may have begun the stream.
     if (stream && stream->num_columns != b_fsas.scores.Dim1()) return nullptr;
     batch.streams.push_back(stream ? stream : std::make_shared<PrunedStream>());
   }
@@ -320,13 +324,15 @@ std::unique_ptr<PrunedChunk> PrunedStreams::Decode(
     return mps::NumWaves(kPrunedStream, batch.Kernel(), batch.arcs,
                          batch.Grid());
   };
-  // A stream that is on the GPU stays there.
+  // A stream that is on the GPU stays there, so the host may be preferred only
+  // if all streams are new.
   if (is_new && !mps::PreferMetal(mps::Operation::kIntersectDensePruned,
                                   static_cast<double>(problem.leaving) *
                                       b_fsas.shape.TotSize(1),
                                   static_cast<double>(rounds), num_waves))
     return nullptr;
-  // A chunk that is too long for one dispatch takes a dispatch for each step.
+  // If the chunk takes too long for one dispatch, several threadgroups work on
+  // each sequence: then each step has its own dispatch.
   constexpr int32_t kFewestGroups = 3;  // of kPrThreads threads each
   if (batch.groups == 1 && mps::NumParts(1, rounds, num_waves()) > 1)
     batch.groups = kFewestGroups;
@@ -349,7 +355,7 @@ std::unique_ptr<PrunedChunk> PrunedStreams::Decode(
     for (int32_t i = 0; i < num_seqs; ++i)
       error |= infos[i * kPrNumInfos + kPrError];
     if (error == 0) return Finish(batch, infos);
-    tables_ = torch::Tensor();  // they are not empty
+    tables_ = torch::Tensor();  // the old tables still have entries
     if (error & ~(kPrSmallRings | kPrSmallOutput)) {
       KeepWhyHostIntersectsPruned(
           "the scores are infinite, NaN or too large for the GPU");
@@ -382,8 +388,7 @@ std::unique_ptr<PrunedChunk> PrunedStreams::Finish(const Batch &batch,
     state_begins.push_back(static_cast<int32_t>(state_begins[i] + states));
     arc_begins.push_back(static_cast<int32_t>(arc_begins[i] + num_arcs));
   }
-  // Before the launches: the host waits for memory that the GPU is to be done
-  // with.
+  // This allocation comes before the launches, because it waits for the GPU.
   Array1<int32_t> splits1(graph_.Context(), state_begins);
   const int32_t num_states = state_begins.back(), num_arcs = arc_begins.back();
   torch::Tensor row_splits2 = GpuTensor<int32_t>(num_states + 1),
@@ -409,7 +414,8 @@ std::unique_ptr<PrunedChunk> PrunedStreams::Finish(const Batch &batch,
     stream->entered = before.entered + info[kPrEntered];
     stream->left = before.left + info[kPrLeft];
 
-    // Another stream that goes on from the same chunk may have used the memory.
+    // `before.history` cannot be extended if another stream that continues from
+    // the same chunk has extended it, or if it has too little room.
     stream->history = before.history;
     const PrunedHistory *old = before.history.get();
     if (!old || old->num_arcs != before.old_arcs ||
@@ -485,8 +491,8 @@ std::unique_ptr<PrunedChunk> PrunedStreams::Finish(const Batch &batch,
 
     ans->properties &= ~(stream->lacks | info[kPrLiveNotProperties]);
     if (emit.num_arcs == 0) ans->properties &= ~kFsaPropertiesNonempty;
-    // The initial state counts as entered, and the final state as left, if
-    // there is an arc.
+    // If there is an arc, the initial state counts as entered, and the final
+    // state counts as left.
     const int32_t one = emit.num_arcs != 0 ? 1 : 0;
     if (stream->entered + info[kPrLiveEntered] + one != emit.num_states)
       ans->properties &= ~kFsaPropertiesMaybeAccessible;
@@ -522,10 +528,11 @@ DecodeStateInfo PrunedStreams::ToHost(const PrunedStream &stream) {
 
   std::vector<StateInfo> states;
   std::vector<ArcInfo> arcs;
-  // The states before each frame, and the arcs before each state.
+  // The number of states before each frame, and of arcs before each state.
   std::vector<int32_t> state_splits{0}, arc_splits{0};
 
-  // The frames before `next`.  No call reads the scores of their states.
+  // First come the frames before `next`.  The scores of their states are 0,
+  // because no call reads them.
   const int32_t *time = times.data_ptr<int32_t>();
   std::vector<int32_t> frame_begins(num_frames + 2, 0);
   for (int64_t s = 0; s < stream.old_states; ++s)
@@ -550,10 +557,10 @@ DecodeStateInfo PrunedStreams::ToHost(const PrunedStream &stream) {
     state_splits.push_back(static_cast<int32_t>(states.size()));
   }
 
-  // The others.  States that are pruned have no place among the host's.
+  // Then come the saved frames.  The host's lists leave out pruned states.
   int64_t first_state = 0, first_arc = 0;
   for (int32_t t = first; t <= kPrHistory; ++t) {
-    std::vector<int32_t> places;  // of the next frame's states
+    std::vector<int32_t> places;  // of the next frame's states in the list
     if (t < kPrHistory) {
       int32_t place = 0;
       for (int32_t j = 0; j < stream.num_states[t + 1]; ++j) {

@@ -56,7 +56,8 @@ void CheckLongs(const char *name, const torch::Tensor &tensor,
               tensor.sizes());
 }
 
-// Checks types and shapes, and returns the parameters that follow from them.
+// Checks types and shapes, and returns the parameters of all kernels.  The
+// parameters of the backward kernel alone are not set.
 RnntPrunedParams GetParams(const RnntPruned &problem) {
   const torch::Tensor &logits = problem.logits;
   TORCH_CHECK(logits.is_mps() && logits.dim() == 4 && logits.numel() != 0 &&
@@ -108,8 +109,9 @@ torch::Tensor EmptyLoss(const torch::Tensor &scores,
                      : torch::empty({params.B}, scores.options());
 }
 
-// Returns arguments of three kernels.  Metal binds no empty buffer, so `other`
-// stands in for what is empty or absent, which the kernels do not read.
+// Returns the arguments that three kernels share.  `other` replaces tensors
+// that are empty or not given, because Metal binds no empty buffer.  The
+// kernels do not read these arguments.
 mps::Arguments Inputs(const RnntPruned &problem, const RnntPrunedParams &params,
                       const torch::Tensor &other) {
   return {mps::In(kRpSymbols,
@@ -144,7 +146,7 @@ torch::Tensor RnntPrunedForward(const RnntPruned &problem,
   const torch::Tensor scores =
       MutualInformationMps(px, py, problem.boundary, p);
   if (saved == nullptr) return RnntReduce(scores, problem.reduction);
-  // The gradients take the place of px and py, which nothing else needs.
+  // The gradients overwrite px and py, which are not needed any more.
   MutualInformationGradientsMps(problem.boundary, p, ones, px, py);
   *saved = {lse, torch::empty({B, T, params.R, 2}, options)};
   const RnntReduceParams reduce = GetReduceParams(B, problem.reduction);

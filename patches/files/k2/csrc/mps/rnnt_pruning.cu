@@ -35,7 +35,7 @@ constexpr const char *kRnntPruning = "rnnt_pruning";
 constexpr int64_t kSimdWidth = 32;
 constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
 
-// The end of a kernel's name for numbers of this type.
+// Returns the suffix of a kernel's name for tensors of this type.
 std::string Suffix(torch::ScalarType type) {
   TORCH_CHECK(
       type == torch::kFloat || type == torch::kHalf || type == torch::kBFloat16,
@@ -154,7 +154,8 @@ std::pair<torch::Tensor, torch::Tensor> RnntPruneBackward(
               "There are too many rows and columns: ", out_grad.sizes());
   const std::string name =
       out.has_value() ? "rnnt_joiner_input_backward" : "rnnt_prune_backward";
-  // A gradient that is not needed is not written.
+  // The kernel does not write a gradient that is not needed, so the other
+  // gradient can take its place among the arguments.
   mps::Launch(
       kRnntPruning, name + Suffix(type),
       {static_cast<uint32_t>(num_groups), kPrBackwardThreads},

@@ -35,14 +35,14 @@ namespace {
 constexpr const char *kRnntSmoothed = "rnnt_smoothed";
 constexpr const char *kRnntSmoothedGrad = "rnnt_smoothed_grad";
 
-// autocast would make the matrix products in half precision, where the
-// exponentials of usual logits underflow.
+// Turns autocast off.  It would compute the matrix products in half precision,
+// in which the exponentials of usual logits underflow.
 class NoAutocast {
   c10::impl::ExcludeDispatchKeyGuard guard_{c10::autocast_dispatch_keyset};
 };
 
-// What the forward pass saves.  Without an am-only scale, unigram and
-// am_log_sum are am_max: Metal binds no empty buffer.
+// What the forward pass saves.  Without an am-only scale, am_max takes the
+// place of unigram and am_log_sum, because Metal binds no empty buffer.
 struct RnntSmoothedSaved {
   torch::Tensor am_exp, lm_exp, am_max, lm_max, lm_log_sum, next, unigram,
       am_log_sum, log_sums;
@@ -96,8 +96,8 @@ int32_t RnntGradMode(const std::string &reduction) {
   return reduction == "none" ? kRsNone : reduction == "sum" ? kRsSum : kRsMean;
 }
 
-// Returns `other` in place of a tensor that is empty or not defined: Metal
-// binds no empty buffer.  The kernels neither read nor write `other` there.
+// Returns `tensor`, or `other` if `tensor` is empty or undefined, because Metal
+// binds no empty buffer.  In this case the kernels do not use the argument.
 const torch::Tensor &Bound(const torch::Tensor &tensor,
                            const torch::Tensor &other) {
   return tensor.defined() && tensor.numel() != 0 ? tensor : other;
@@ -107,7 +107,8 @@ struct RnntSmoothedScores {
   torch::Tensor px, py, px_grad, py_grad, ones;
 };
 
-// Computes px and py, and writes 0 to their gradients outside of the boundary.
+// Computes px and py.  If params.has_grads, writes 0 to their gradients outside
+// of the boundary.
 RnntSmoothedScores GetRnntScores(const RnntSmoothed &in,
                                  const RnntSmoothedParams &params,
                                  RnntSmoothedSaved *saved) {
@@ -213,7 +214,7 @@ std::vector<torch::Tensor> GetRnntGrads(const RnntSmoothed &in,
   const bool has_products = params.combined_scale != 0;
   const torch::Tensor weights =
       has_products ? torch::empty({B, S + 1, T}, options) : sums;
-  // The arguments of all kernels that read the gradients of px and py.
+  // The arguments that all kernels share that read the gradients of px and py.
   const mps::Arguments of_scores = {mps::In(kSmoothedPxGrad, px),
                                     mps::In(kSmoothedPyGrad, py_grad),
                                     mps::In(kSmoothedBoundary, boundary),

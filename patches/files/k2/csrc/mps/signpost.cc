@@ -34,8 +34,8 @@ namespace {
 constexpr const char *kSubsystem = "org.k2-fsa.k2";
 
 // Returns the category of functions and waits.  With K2_MPS_SIGNPOSTS=1 in the
-// environment it is an ordinary category, which is always on, for tools that do
-// not turn dynamic tracing on.
+// environment, the category is an ordinary one that is always on.  Tools that
+// cannot turn dynamic tracing on need such a category.
 const char *TracingCategory() {
   const char *value = std::getenv("K2_MPS_SIGNPOSTS");
   bool always = value != nullptr && std::strcmp(value, "1") == 0;
@@ -49,8 +49,8 @@ os_log_t LogOf(Signpost::Kind kind) {
   return kind == Signpost::kDispatch ? points : tracing;
 }
 
-// Returns the name in a __PRETTY_FUNCTION__: "k2::Scale" for
-// "k2::Array1<T> &k2::Scale(int, T) [T = float]".
+// Returns the function's name in a __PRETTY_FUNCTION__.  For example, the name
+// in "k2::Array1<T> &k2::Scale(int, T) [T = float]" is "k2::Scale".
 std::string NameOf(const char *function) {
   std::string name = function;
   const std::string unnamed = "(anonymous namespace)::";
@@ -73,7 +73,7 @@ Signpost::Signpost(Kind kind, const char *message) : kind_(kind) {
   os_log_t log = LogOf(kind);
   if (!os_signpost_enabled(log)) return;
   id_ = os_signpost_id_generate(log);
-  // The macros take literals only.
+  // The macros need literals for the names of intervals.
   switch (kind) {
     case kFunction: {
       const std::string name = NameOf(message);

@@ -39,7 +39,8 @@ struct Failures {
   std::atomic<bool> any{false};
   std::mutex mutex;
   std::vector<std::string> kernels;
-  std::string reason;  // of the first failure; later ones often follow from it
+  // The reason of the first failure.  Later failures are often its consequence.
+  std::string reason;
 };
 
 Failures &GetFailures() {
@@ -60,8 +61,8 @@ void NoteFailure(const std::string &kernel, NSError *error) {
   failures.any = true;
 }
 
-// True in a child of fork().  A child has neither Metal's threads nor those of
-// dispatch queues, so a call that waits for them would never return.
+// True in a child of fork().  A child has no threads of Metal or of dispatch
+// queues, so a call that waits for such a thread would never return.
 std::atomic<bool> is_forked{false};
 
 void RefuseFork() {
@@ -94,7 +95,8 @@ void RunInStream(const std::function<void()> &f) {
       error = std::current_exception();
     }
   };
-  // A block copies the variables that it uses, so this block uses a pointer.
+  // A block copies the variables that it uses.  So the block below uses a
+  // pointer to `run`.
   auto *p = &run;
   RunBlocking([p]() {
     dispatch_sync(torch::mps::get_dispatch_queue(), ^{
@@ -108,12 +110,13 @@ void Synchronize() {
   RefuseFork();
   try {
 #if K2_TORCH_VERSION_MAJOR > 2 || K2_TORCH_VERSION_MINOR >= 15
-    // torch::mps::synchronize() enters the queue of each stream itself; in one
-    // of them, it would wait for itself for ever.
+    // torch::mps::synchronize() enters the queue of each stream.  If it ran
+    // inside of one of these queues, it would wait for itself for ever.
     RunBlocking(Wait);
 #else
-    // torch::mps::synchronize() commits and releases the open command buffer
-    // without entering the queue; another thread may be encoding in the buffer.
+    // torch::mps::synchronize() commits and releases the open command buffer,
+    // and does not enter the queue itself.  Outside of the queue, another
+    // thread might be encoding into the buffer at the same time.
     RunInStream(Wait);
 #endif
   } catch (...) {

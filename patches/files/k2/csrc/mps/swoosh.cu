@@ -33,9 +33,9 @@ namespace k2 {
 namespace {
 
 constexpr double kSwooshCoeff = 0.08;
-// The backward pass gets swoosh'(x) + kSwooshCoeff, which is at most 1, in
-// these steps.  Rounding adds less than 1 step: the number fits into eight
-// bits.
+// The forward pass saves swoosh'(x) + kSwooshCoeff, which is at most 1, as a
+// number of steps of this size.  Random rounding adds less than 1 step, so the
+// number fits into eight bits.
 constexpr double kStepOfDeriv = 1.005 / 255;
 
 // swoosh(x) = log(1 + exp(x - shift)) - kSwooshCoeff x - offset
@@ -59,7 +59,8 @@ struct Function {
   }
 };
 
-// A number as a sum of two floats: the rounded number, and the rounding error.
+// A number as the sum of two floats: the number rounded to a float, and the
+// rounding error.
 struct Sum {
   float high, low;
 
@@ -99,17 +100,19 @@ SwooshTail MakeTail(double slope, double intercept) {
 // What the kernels need of a function.
 struct Constants {
   SwooshTable table, deriv_table;
-  SwooshParams params;  // only the shift and the tails are set
+  SwooshParams params;  // of which only the shift and the tails are set
 };
 
 /* Returns the constants of a function.
 
-   @param [in] base   One of the zeros of swoosh, as a float.
-   @param [in] step   The distance of nodes, a fraction of the distance of the
-                      zeros.  The tables then cover all x from shift - 8 to
-                      shift + 4.9 (of the derivative: from - 7 to + 6), where
-                      most values of x are, and beyond which log(1 + exp(z)) is
-                      max(z, 0) + e - e^2 / 2 with e = exp(-|z|).
+   @param [in] base   One of the two zeros of swoosh, as a float.
+   @param [in] step   The distance between nodes: a fraction of the distance
+                      between the zeros, so that both zeros are nodes.
+
+   With the steps of both functions, the table of values covers all x from
+   shift - 8 to shift + 4.9.  The table of the derivative covers all x from
+   shift - 7 to shift + 6.  Most values of x are in these ranges.  Beyond them,
+   log(1 + exp(z)) is max(z, 0) + e - e^2 / 2 with e = exp(-|z|).
  */
 Constants MakeConstants(const Function &function, float base, double step) {
   constexpr double kFirst = -8.2, kDerivFirst = -7.3, kDerivStep = 0.44;
@@ -133,8 +136,8 @@ Constants MakeConstantsOfL() {
 
 Constants MakeConstantsOfR() {
   const Function r = {1, 0.313261687};
-  // The upper zero is within 3e-9 of 0, and 0 has a smaller error than float64
-  // would have there.
+  // The upper zero is within 3e-9 of 0.  There swoosh(x) has fewer correct
+  // digits in float64 than the approximation of the zero by 0 has.
   return MakeConstants(r, 0, -r.Zero(-5) / 9);
 }
 
@@ -157,7 +160,7 @@ torch::Tensor Input(torch::Tensor x) {
   return x.is_non_overlapping_and_dense() ? x : x.contiguous();
 }
 
-// Returns an uninitialized tensor that has its elements in x's order.
+// Returns an uninitialized tensor with the shape and strides of x.
 torch::Tensor Output(const torch::Tensor &x, torch::ScalarType type) {
   return torch::empty_strided(x.sizes(), x.strides(), x.options().dtype(type));
 }
@@ -167,7 +170,8 @@ bool IsAligned(const torch::Tensor &x) {
   return x.storage_offset() % kSwooshOfChunk == 0;
 }
 
-// Returns whether two tensors of one shape have their elements in one order.
+// Returns whether the elements of two tensors of the same shape are in the same
+// order in memory.
 bool HaveOneOrder(const torch::Tensor &x, const torch::Tensor &y) {
   for (int64_t i = 0; i != x.dim(); ++i)
     if (x.size(i) != 1 && x.stride(i) != y.stride(i)) return false;
