@@ -63,7 +63,8 @@ struct CtcSaved {
   torch::Tensor kept;    // int32, a bit for each arc and frame, which is 1 if
                          // the lattice would keep the arc; see ctc_keep
   torch::Tensor sums;    // float32, the sums of states at checkpoints
-  torch::Tensor totals;  // float32, [FSAs, 2], see ctc_sums
+  torch::Tensor totals;  // float32, [FSAs, 2], the sum over the paths of each
+                         // FSA, see PathSum in kernels/path_sums.h
 };
 
 /* Returns the total scores, in the log semiring, of the lattice that

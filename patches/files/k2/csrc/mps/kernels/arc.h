@@ -19,14 +19,15 @@
 #ifndef K2_CSRC_MPS_KERNELS_ARC_H_
 #define K2_CSRC_MPS_KERNELS_ARC_H_
 
-// An arc as k2/csrc/fsa.h has it.
+// An arc; the struct is the same as in k2/csrc/fsa.h.
 struct Arc {
   int src_state, dest_state, label;
   float score;
 };
 
-// Returns the column of b_scores for an arc's label, which is label + 1.  The
-// largest label stays as it is, since the addition would overflow.
+// Returns the column of b_scores for an arc's label, which is label + 1.  For
+// the largest label, returns the label itself, because the addition would
+// overflow.
 inline int ColumnOf(Arc arc) {
   return arc.label == 0x7fffffff ? arc.label : arc.label + 1;
 }

@@ -21,7 +21,7 @@
 
 // Shared by the host and the kernels of ctc_best.metal and ctc.metal.
 
-// The arguments of the kernels.  A kernel takes some of them.
+// The arguments of the kernels.  Each kernel has some of them.
 enum CtcBuffer {
   kCtcArcs,
   kCtcStateBegins,
@@ -50,19 +50,20 @@ enum CtcBuffer {
 
 // All members have the same size and alignment in C++ and in Metal.
 struct CtcParams {
-  int num_fsas;     // decoding graphs, and as many sequences
+  int num_fsas;     // number of decoding graphs, and of sequences
   int num_states;   // of all graphs
   int num_arcs;     // of all graphs
-  int num_frames;   // of the longest sequence, with its frame for final arcs
+  int num_frames;   // of the longest sequence; the last frame is for final arcs
   int num_words;    // words of 32 bits in a frame of `kept`; see ctc_keep
-  int stride;       // from a row of b_scores to the next
+  int stride;       // distance from a row of b_scores to the next, in elements
   int num_columns;  // of b_scores
   int width;        // lanes for each state: 1, 2, 4, 8, 16 or 32
-  // Frames from a checkpoint to the next, a power of 2; 1 keeps all frames.
-  int frames_of_best_block;  // of best scores
-  int frames_of_block;       // of sums
-  int has_penalties;         // whether `penalized` is read
-  float penalty;             // of a symbol, for each frame after the middle
+  // Frames from a checkpoint to the next, a power of 2.  If it is 1, each frame
+  // is a checkpoint.
+  int frames_of_best_block;  // for the best scores
+  int frames_of_block;       // for the sums
+  int has_penalties;         // whether the kernels read `penalized`
+  float penalty;             // see PenaltyAt() in ctc_pass.h
   float beam;
 };
 
@@ -73,16 +74,17 @@ enum CtcSizes {
   // kCtcMaxCachedStates states.
   kCtcCachedStatesOfThread = 2,
   kCtcMaxCachedStates = 960,
-  // Arcs that a lane keeps in registers.
+  // The number of arcs that a lane keeps in registers.
   kCtcArcsOfLane = 3,
-  // Frames whose scores a lane of ctc_best_scores loads at once.
+  // The number of frames whose scores a lane of ctc_best_scores loads at once.
   kCtcBestFramesAhead = 4,
-  // Most threads of a threadgroup, but in ctc_best_scores and ctc_sums.
+  // The most threads of a threadgroup in the other kernels.
   kCtcThreads = 128,
-  // Floats of threadgroup memory for a block: of best scores, of sums.
+  // Floats of threadgroup memory for a block of best scores, or of sums.
   kCtcBestFloats = 3072,
   kCtcSumFloats = 6400,
-  // Frames of a block in device memory, where threadgroup memory is too small.
+  // Device memory has room for this many frames of a block, for FSAs that are
+  // too large for threadgroup memory.
   kCtcScratchFrames = 8,
 };
 

@@ -21,17 +21,20 @@
 
 #include "k2/csrc/mps/kernels/ctc_pass.h"
 
-// For kernels only: their arguments, checkpoints, and the passes that start
-// from checkpoints.
+// For kernels only: the arguments of CTC's kernels, checkpoints, and the passes
+// that start from checkpoints.
 
-// The arguments that all kernels of CTC begin with.
+// The first arguments of all kernels of CTC.
 //
 // arcs             [params.num_arcs], of all graphs
 // state_begins     [params.num_fsas + 1], the row splits of axis 1
 // leaving_begins   [params.num_states + 1], the row splits of axis 2
-// incoming_begins  [params.num_states + 1], into `incoming`
-// incoming         [params.num_arcs], arcs by the states that they enter
-// b_scores         [rows][params.stride], of which params.num_columns are read
+// incoming_begins  [params.num_states + 1], where the arcs that enter each
+//                  state begin in `incoming`
+// incoming         [params.num_arcs], indexes of the arcs, sorted by the states
+//                  that they enter
+// b_scores         [rows][params.stride]; the first params.num_columns elements
+//                  of a row are read
 // b_begins         [params.num_fsas + 1], the first row of each sequence
 // penalized        [params.num_arcs], not 0 for arcs that get params.penalty;
 //                  read if params.has_penalties
@@ -47,30 +50,31 @@
       constant CtcParams &params [[buffer(kCtcParams)]]
 
 // The sums of all states in all frames would be most of the memory of a
-// training step.  So ctc_best_scores and ctc_sums keep every 8th or 16th frame
-// only, the checkpoints.  The frames from a checkpoint to the next are a block.
-// A kernel that needs all frames has a threadgroup for each block, which
-// computes the block again by the same operations.
+// training step.  So ctc_best_scores and ctc_sums keep only the sums of every
+// 8th or 16th frame.  Such a frame is a checkpoint.  The frames from a
+// checkpoint to the next are a block.  A kernel that needs all frames has a
+// threadgroup for each block, which computes the block again by the same
+// operations.
 
-// Returns where the checkpoints of an FSA begin, among those of all FSAs.  The
-// backward checkpoints come first, then the forward ones.  A checkpoint is the
-// sums of the FSA's states in a frame that is a multiple of `frames_of_block`,
-// a power of 2.
+// Returns where the checkpoints of an FSA begin in the memory of all FSAs'
+// checkpoints.  An FSA's backward checkpoints come first, then its forward
+// checkpoints.  A checkpoint has the sums of the FSA's states in a frame that
+// is a multiple of `frames_of_block`, a power of 2.
 inline int CheckpointsBegin(constant CtcParams &params, Fsa fsa,
                             int frames_of_block, bool forward) {
   return (2 * fsa.state_begin + (forward ? fsa.num_states : 0)) *
          (params.num_frames / frames_of_block + 1);
 }
 
-// The checkpoints of one FSA in one direction: which frames they are, and where
-// in memory.  CheckpointsBegin() returns `begin`.
+// Which frames of one FSA are checkpoints in one direction, and where these
+// checkpoints are in memory.  `begin` is what CheckpointsBegin() returns.
 struct Checkpoints {
   int begin, num_states, frames_of_block;
 
   bool Has(int frame) const { return (frame & (frames_of_block - 1)) == 0; }
 
   int Of(int frame) const {
-    // A shift takes less time than a division.
+    // The code shifts because a division takes more time.
     return begin + (frame >> metal::ctz(frames_of_block)) * num_states;
   }
 };
@@ -96,22 +100,23 @@ struct KeepRows {
 // The memory in which a threadgroup computes a block again.
 template <typename Sums, typename Rows>
 struct BlockMemory {
-  Sums sums;       // [4][states], two for each direction
-  Rows rows;       // [num_frames][states], forward
-  int num_frames;  // more than a visitor needs for one frame
+  Sums sums;       // [4][states], two frames for each direction
+  Rows rows;       // [num_frames][states], frames of the forward pass
+  int num_frames;  // at least `needed` of WalkBlocks()
 };
 
 // Goes through blocks last, last - 1, ..., first of one FSA.
 //
-// The backward pass resumes at the block's end, and each of its frames is
-// needed once.  The forward pass resumes at the block's begin, and the memory
-// keeps its last frames.  If a block has more frames than the memory, the
-// forward pass runs again for the frames before.
+// The backward pass starts at the end of a block, and the visitor needs each of
+// its frames once.  The forward pass starts at the beginning of the block, and
+// `memory` keeps the last frames of this pass.  If the block has more frames
+// than fit into `memory`, the forward pass runs again for the earlier frames.
 //
-// needed    how many forward frames the visitor needs for one frame, from that
-//           frame on
-// visitor   visits the backward pass; its `forward` has the forward frames.
-//           Finish() is called after the last step, with Leave()'s arguments.
+// needed    for one frame of the backward pass, the visitor needs this many
+//           frames of the forward pass, beginning with the same frame
+// visitor   visits the backward pass; its member `forward` has the frames of
+//           the forward pass.  After the last step of the backward pass,
+//           Finish() is called with the arguments of Leave().
 template <typename Sum, typename Memory, typename Visitor>
 METAL_FUNC void WalkBlocks(constant CtcParams &params, Input input,
                            Direction forward, Direction backward,

@@ -25,33 +25,34 @@
 
 // For kernels only: CTC without a lattice.
 //
-// intersect_dense makes a lattice of decoding graphs and b_scores.  These
-// kernels compute the log-sum over the paths of that lattice, and its gradient,
-// but never make the lattice.  The recursions are those of A. Graves et al.,
-// Connectionist Temporal Classification, 2006, section 4.1, on any graph in
-// place of a chain of symbols.  For frame t = 0, 1, ..., T - 1 and an arc from
-// src to dest with a symbol,
+// intersect_dense makes a lattice of decoding graphs and b_scores.  The kernels
+// of CTC compute the log-sum over the paths of that lattice, and the gradient
+// of this log-sum, without the lattice.  The recursions are those of A. Graves
+// et al., Connectionist Temporal Classification, 2006, section 4.1, but for any
+// graph, not only for a chain of symbols.  For a frame t = 0, 1, ..., T - 1 and
+// an arc from src to dest with a symbol,
 //
 //   y(t, arc)      = arc.score + b_scores[t][symbol]
 //   alpha(t + 1, dest) = log sum exp(alpha(t, src) + y(t, arc))
 //   beta(t, src)       = log sum exp(y(t, arc) + beta(t + 1, dest))
 //
-// over the arcs that k2 keeps in its pruned lattice.  alpha(0) is 0 in the
-// first state, beta(T) in the last one, and beta(0) of the first state is the
-// score.  Its gradient for b_scores[t][symbol] is the sum, over the symbol's
-// arcs, of exp(alpha(t, src) + y(t, arc) + beta(t + 1, dest) - score).
+// where the sums are over the arcs that k2 keeps in its pruned lattice.
+// alpha(0) is 0 in the first state, and beta(T) is 0 in the last state.
+// beta(0) of the first state is the score.  The gradient of the score for
+// b_scores[t][symbol] is the sum, over the arcs with this symbol, of
+// exp(alpha(t, src) + y(t, arc) + beta(t + 1, dest) - score).
 //
-//   ctc_best_scores   alpha and beta with max in place of log sum exp,
-//   ctc_best_path     finds the best path where rounding may prune it,
+//   ctc_best_scores   computes alpha and beta with max instead of log sum exp,
+//   ctc_best_path     finds the best path if rounding may prune it,
 //   ctc_keep          finds the arcs that k2 keeps,
-//   ctc_sums          alpha and beta,
-//   ctc_gradient      the gradient of b_scores,
-//   ctc_block_gradient  the same, where ctc_sums wrote checkpoints only, see
-//                     ctc_blocks.h,
-//   ctc_arc_gradient  the gradient of the scores of the graphs' arcs.
+//   ctc_sums          computes alpha and beta,
+//   ctc_gradient      computes the gradient of b_scores,
+//   ctc_block_gradient  computes the gradient of b_scores if ctc_sums kept only
+//                     checkpoints, see ctc_blocks.h,
+//   ctc_arc_gradient  computes the gradient of the scores of the graphs' arcs.
 //
-// One thread writes each result, and adds in one order: all runs give the same
-// bits.
+// One thread writes each result, and adds its terms in a fixed order.  So all
+// runs give bit for bit the same results.
 
 // One FSA of the graphs and its sequence.
 struct Fsa {
@@ -87,16 +88,16 @@ inline float ScoreAt(constant CtcParams &params, device const float *b_scores,
   return exists ? score : -INFINITY;
 }
 
-// Returns the number to add to the score of a penalized symbol in a frame: 0 in
-// the middle frame, and params.penalty more in each next frame.  The fma() with
-// 0 rounds the product by itself, so that the compiler cannot contract it with
-// the addition that follows.
+// Returns the number to add to the score of a penalized arc in a frame.  The
+// number is 0 in the middle frame, and grows by params.penalty from each frame
+// to the next.  The fma() with 0 rounds the product, so that the compiler
+// cannot fuse the product with an addition that follows.
 inline float PenaltyAt(constant CtcParams &params, Fsa info, int frame) {
   return metal::fma(static_cast<float>(frame - ((info.num_frames - 1) >> 1)),
                     params.penalty, 0.0f);
 }
 
-// What a thread reads of one FSA, and which thread it is.
+// The data of one FSA that a thread reads, and the index of the thread.
 struct Input {
   Fsa fsa;
   device const Arc *arcs;  // of this FSA
@@ -123,18 +124,20 @@ inline Input GetInput(constant CtcParams &params, int index, Fsa fsa,
                static_cast<int>(num_threads)};
 }
 
-// The arcs that a pass pulls scores over.  In the forward pass they enter the
-// states, in the backward pass they leave them.
+// The arcs that a pass follows: those that enter each state in the forward
+// pass, and those that leave each state in the backward pass.
 struct Direction {
-  device const int *arc_begins;  // of each state of the FSA
-  device const int *incoming;  // forward: the list that arc_begins points into
-  bool forward;                // backward: arc_begins points into all arcs
+  device const int *arc_begins;  // where each state's arcs begin: in the list
+                                 // `incoming` (forward), or among all arcs
+  device const int *incoming;    // used in the forward pass only
+  bool forward;
 };
 
+// An arc as seen from the state whose sum a pass computes.
 struct IncidentArc {
-  int state;   // at its other end
-  int column;  // of b_scores; -1 if there is none, or no arc
-  int arc;     // of its FSA
+  int state;   // the state at the other end
+  int column;  // the column of b_scores; -1 if there is no column, or no arc
+  int arc;     // its index among the arcs of the FSA
   float score;
   bool penalized;
 };
@@ -149,10 +152,10 @@ inline IncidentArc GetArc(constant CtcParams &params, Input input,
                      arc.score, params.has_penalties && input.penalized[i]};
 }
 
-// What the arcs of a frame share.
+// What is the same for all arcs of an FSA in a frame.
 struct Frame {
-  int first_word;  // of this FSA in `kept`
-  int row_begin;   // in b_scores
+  int first_word;  // the frame's first word of this FSA in `kept`
+  int row_begin;   // where the frame's row begins in b_scores
   float penalty;
 };
 
@@ -164,7 +167,7 @@ inline Frame GetFrame(constant CtcParams &params, Input input, int frame) {
 
 // What Load() reads for an arc in a frame.
 struct Loaded {
-  uint kept;  // a bit for each arc
+  uint kept;  // the word of `kept` that has the arc's bit
   float score;
 };
 
@@ -176,10 +179,10 @@ inline Loaded Load(Input input, Frame frame, IncidentArc arc) {
       input.b_scores[frame.row_begin + column]};
 }
 
-// Returns the sum over the path that consists of one arc; if the arc is not
-// kept, the sum over no path.  A BestScore has the score of the symbol alone:
-// Size() adds the arc's score, since the order of additions decides which arcs
-// are kept.
+// Returns the sum over one path, which consists of one arc.  Returns an empty
+// sum if the arc is not kept.  A BestScore contains only the score of the
+// symbol.  Size() adds the arc's own score, because the order of the additions
+// decides which arcs are kept.
 template <typename Sum>
 inline Sum OneArc(Loaded loaded, Frame frame, IncidentArc arc);
 template <>
@@ -212,8 +215,8 @@ inline Sum OneArcIn(constant CtcParams &params, Input input, int t,
   return OneArc<Sum>(Load<Sum>(input, frame, arc), frame, arc);
 }
 
-// Returns the score of the best path to a state, extended by an arc; for a
-// PathSum, the exponent of the extended sum.
+// Extends the best path to a state by an arc, and returns the score of the
+// extended path.  For a PathSum, returns the exponent of the extended sum.
 inline float Size(BestScore state, IncidentArc arc, BestScore one) {
   return state.max + arc.score + one.max;
 }
@@ -222,16 +225,17 @@ inline float Size(PathSum<float, T> state, IncidentArc, PathSum<float, T> one) {
   return AddExponents(state.exponent, one.exponent).high;
 }
 
-// Returns how many states an FSA may have for a threadgroup of `threads` to
-// keep their sums in threadgroup memory.
+// Returns how many states an FSA may have at most so that a threadgroup of
+// `threads` threads keeps their sums in threadgroup memory.
 constexpr int CachedStates(int threads) {
   return threads * kCtcCachedStatesOfThread < kCtcMaxCachedStates
              ? threads * kCtcCachedStatesOfThread
              : kCtcMaxCachedStates;
 }
 
-// A lane's arcs of a state.  The first kArcs are in `arcs` and `sums`; the
-// others, number begin, begin + width, ... below end, are in memory.
+// The arcs of a state that one lane has.  The first kArcs of them are in `arcs`
+// and `sums`.  The others are in memory, at positions begin, begin + width, ...
+// below `end`.
 template <typename Sum, int kArcs>
 struct ArcsOfLane {
   thread const IncidentArc *arcs;
@@ -239,7 +243,7 @@ struct ArcsOfLane {
   int begin, end;
 };
 
-// Returns the sum of a state after a frame, from the arcs of all lanes that
+// Returns the sum of a state after a frame, over the arcs of all lanes that
 // share the state.  `max` is the largest Size() of these arcs.
 template <int kArcs, typename Sums>
 inline BestScore SumOfPaths(constant CtcParams &, Input, Direction, int,
@@ -252,7 +256,7 @@ inline PathSum<float, T> SumOfPaths(constant CtcParams &params, Input input,
                                     ArcsOfLane<PathSum<float, T>, kArcs> lane,
                                     Sums previous, float max) {
   T sum = {};
-  // A simdgroup without kept arcs adds nothing.
+  // If max is not finite, there is nothing to add.
   if (metal::fabs(max) < INFINITY) {
     for (int i = 0; i < kArcs; ++i)
       sum = AddPaths(sum, max, previous[lane.arcs[i].state], lane.sums[i]);
@@ -265,7 +269,7 @@ inline PathSum<float, T> SumOfPaths(constant CtcParams &params, Input input,
   return MakeSum(max, SumOfLanes(sum, input.width));
 }
 
-// Returns the sum of a state after a frame.  NaN is never the largest size.
+// Returns the sum of a state after a frame.  A Size() of NaN is ignored.
 template <typename Sum, int kArcs, typename Sums>
 inline Sum SumOfState(constant CtcParams &params, Input input,
                       Direction direction, int t, ArcsOfLane<Sum, kArcs> lane,
@@ -288,11 +292,11 @@ inline Sum SumOfState(constant CtcParams &params, Input input,
 
 // Goes through `num_frames` frames of one FSA in one direction.
 //
-// kAhead           frames whose scores a lane loads at once, which takes
-//                  registers for each of these frames
+// kAhead           the number of frames whose scores a lane loads at once; each
+//                  of these frames takes registers
 // frame            the frame of `previous`
-// previous, next   the sums of the states in the last frame and in this frame;
-//                  the two change places after each frame
+// previous, next   the sums of the states in the last frame and in the new
+//                  frame; the two change places after each frame
 // visitor          all threads call Leave(frame, previous, next) before each
 //                  frame, while `next` still has the frame before `previous`;
 //                  one thread calls Take(frame, state, sum) for each new sum
@@ -321,8 +325,8 @@ METAL_FUNC void Pass(constant CtcParams &params, Input input,
   const int more_arcs = arc_begin + kCtcArcsOfLane * width;
 
   // The loop loads the scores of kAhead frames while it computes the kAhead
-  // frames before them: no frame waits for device memory.  OneArc() comes at
-  // the end, so that the frames do not wait for the loads.
+  // frames before them, so no frame waits for device memory.  The calls of
+  // OneArc() need the loaded scores, so they come at the end of the loop.
   const int change = direction.forward ? 1 : -1,
             first_frame = direction.forward ? frame : frame - 1;
   Sum one_arc[kAhead][kCtcArcsOfLane];
@@ -344,7 +348,7 @@ METAL_FUNC void Pass(constant CtcParams &params, Input input,
       visitor.Leave(frame, previous, next);
       frame += change;
       const int t = first_frame + change * (n + k);
-      // All lanes of a simdgroup go through this loop equally often.
+      // All lanes of a simdgroup run this loop the same number of times.
       for (int s = first_state; s - first_state < num_states;
            s += states_at_once) {
         const bool is_state = s < num_states;
@@ -378,8 +382,7 @@ METAL_FUNC void Pass(constant CtcParams &params, Input input,
   }
 }
 
-// Writes the sums of the states before the first frame of a pass.  Paths begin
-// in state `initial`.
+// Writes the sums with which a pass begins.  Paths begin in state `initial`.
 template <typename Sum, typename Sums, typename Visitor>
 inline void Begin(Input input, int initial, int frame, Sums sums,
                   Visitor visitor) {
@@ -391,7 +394,7 @@ inline void Begin(Input input, int initial, int frame, Sums sums,
   }
 }
 
-// Writes the sums of the states at a checkpoint.
+// Writes the sums of a checkpoint, so that a pass can continue there.
 template <typename Sum, typename Sums, typename Visitor>
 inline void Resume(Input input, device const Sum *checkpoint, int frame,
                    Sums sums, Visitor visitor) {

@@ -21,19 +21,19 @@
 
 #include "k2/csrc/mps/kernels/path_sums.h"
 
-// For kernels only: the sums over the paths to a state, or over an arc.  The
-// sum in the tropical semiring is the best score.
+// For kernels only: types for sums over the paths to a state, or over an arc.
+// In the tropical semiring, the sum is the best score.
 
 // The score of the best path.
 struct BestScore {
   float max;
 };
 
-// The sum of all paths, in single and nearly in double precision.
+// The sum over all paths, in single precision, and in nearly double precision.
 typedef PathSum<float, float> FloatSum;
 typedef PathSum<float, TwoFloat> DoubleSum;
 
-// Returns whether a type sums over all paths, and not over the best path alone.
+// Returns whether a type is a sum over all paths, not the best path's score.
 template <typename Sum>
 constexpr bool HasAllPaths() {
   return true;
@@ -50,7 +50,7 @@ inline BestScore OnePath<BestScore>(float score) {
 
 inline BestScore Rounded(BestScore score) { return score; }
 
-// These combine the values of the lanes that share a state.
+// These functions combine the values of the `width` lanes that share a state.
 inline float MaxOfLanes(float max, int width) {
   for (int distance = width / 2; distance > 0; distance /= 2) {
     const float other = metal::simd_shuffle_xor(max, ushort(distance));

@@ -21,7 +21,7 @@
 
 // Shared by the host and the kernels of dense_fsa_vec.metal.
 
-// The arguments of the kernels.  A kernel takes some of them.
+// The arguments of the kernels.  Each kernel has some of them.
 enum DenseFsaVecBuffer {
   kDvLogProbs,
   kDvScores,
@@ -34,7 +34,8 @@ enum DenseFsaVecBuffer {
 // All members of the structs have the same size and alignment in C++ and in
 // Metal.
 enum DenseFsaVecSizes {
-  // Segments of one dispatch: Metal takes at most 4096 bytes by value.
+  // The most segments of one dispatch, because Metal's setBytes takes at most
+  // 4096 bytes.
   kDvMaxSegments = 240
 };
 
@@ -43,7 +44,7 @@ struct DenseFsaVecParams {
   int first_segment;
   int num_symbols;
   int sequence_stride, frame_stride, symbol_stride;  // of log_probs
-  int first_rows[kDvMaxSegments + 1];  // of segments in scores, then the end
+  int first_rows[kDvMaxSegments + 1];  // of each segment in scores, and the end
   int sequences[kDvMaxSegments], start_frames[kDvMaxSegments];
 };
 

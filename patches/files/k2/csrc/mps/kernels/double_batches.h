@@ -23,29 +23,30 @@
 #include "k2/csrc/mps/kernels/double_scores.h"
 #include "k2/csrc/mps/kernels/path_sums.h"
 
-// For kernels only: a threadgroup goes through the batches of states of one
-// FSA.  For each state of a batch, a thread adds up the state's arcs.  In other
-// kernels several threadgroups go through the FSA's arcs; see Part.
+// For kernels only.  In some kernels, a threadgroup goes through the batches of
+// states of one FSA, and a thread adds up the arcs of each state.  In the other
+// kernels, several threadgroups go through an FSA's arcs; see Part.
 
 // The batches of states, and the FSA that a threadgroup works on.
 struct Batches {
-  device const int *begins;  // [num_batches * num_fsas + 1], into states
-  device const int *states;  // [num_states], an idx01
+  // [num_batches * num_fsas + 1], where each part of a batch begins in `states`
+  device const int *begins;
+  device const int *states;  // [num_states], the idx01 of each state
   int num_fsas, num_batches, fsa;
   bool descending;
 };
 
-// An arc of a state, seen from that state.
+// An arc as seen from the state whose score is computed.
 struct IncidentArc {
-  int state;  // at the other end, an idx01
+  int state;  // the idx01 of the state at the other end
   float score;
-  int arc;  // its index
+  int arc;  // the index of the arc
 };
 
-// The arcs that leave states.
+// For each state, the arcs that leave it.
 struct LeavingArcs {
   device const Arc *arcs;
-  device const int *begins;  // [num_states + 1], into arcs
+  device const int *begins;  // [num_states + 1], where they begin in arcs
 };
 
 inline int IndexOf(LeavingArcs, int position) { return position; }
@@ -54,10 +55,10 @@ inline IncidentArc Seen(LeavingArcs, Arc arc, int state, int index) {
   return IncidentArc{state - arc.src_state + arc.dest_state, arc.score, index};
 }
 
-// The arcs that enter states.
+// For each state, the arcs that enter it.
 struct IncomingArcs {
   device const Arc *arcs;
-  device const int *begins;  // [num_states + 1], into list
+  device const int *begins;  // [num_states + 1], where they begin in list
   device const int *list;    // [num_arcs], indexes of arcs
 };
 
@@ -75,17 +76,17 @@ inline IncidentArc GetArc(Arcs arcs, int state, int position) {
   return Seen(arcs, arcs.arcs[index], state, index);
 }
 
-// A state and its arcs, begin to end - 1.  If `state` is negative, there is no
-// state.
+// A state, and the positions of its arcs, begin to end - 1.  If `state` is
+// negative, there is no state.
 struct Node {
   int state, begin, end;
 };
 
-// From a batch to a state's arcs are five loads, each of which needs the result
-// of the one before.  So a thread works five batches ahead: between two
-// batches, it does one of the loads for each of the next five batches.  The
-// functions Load...() compute nothing from what they load, so no load waits for
-// another.
+// It takes five loads to get from a batch to the arcs of a state, and each load
+// needs the result of the previous load.  So a thread loads five batches ahead:
+// between two batches, it does one of the five loads for each of the next five
+// batches.  The functions Load...() compute nothing from the loaded values, so
+// no load waits for another load.
 
 // The states of the FSA in a batch: elements begin to end - 1 of
 // Batches::states.
@@ -93,13 +94,14 @@ struct Range {
   int begin, end;
 };
 
-// A state, and the indexes of its first arcs; -1 where it has no more arcs.
+// A state, and the indexes of its first arcs.  If the state has fewer arcs, the
+// other indexes are -1.
 struct Indexes {
   Node node;
   int of_arcs[kDsArcsOfThread];
 };
 
-// A thread's work in a batch.
+// The state that a thread computes in a batch, with its first arcs.
 struct Work {
   Indexes indexes;
   Arc arcs[kDsArcsOfThread];
@@ -174,7 +176,8 @@ METAL_FUNC void ForEachState(Batches batches, Arcs arcs, int first, int last,
     state = LoadState(batches, range, thread_index);
     range = LoadRange(batches, n + kLoads);
     if (n < first) continue;
-    // In a batch of more states than threads, a thread has several.
+    // If a batch has more states than there are threads, a thread has several
+    // states.
     for (int index = thread_index; work.indexes.node.state >= 0;) {
       visitor.Visit(work);
       index += num_threads;
@@ -188,11 +191,13 @@ METAL_FUNC void ForEachState(Batches batches, Arcs arcs, int first, int last,
   }
 }
 
-// A threadgroup's part of an FSA, where params.num_parts threadgroups work on
-// each FSA.
+// A threadgroup's part of an FSA, if params.num_parts threadgroups work on each
+// FSA.
 struct Part {
-  int fsa, begin, end;  // its states, none if begin == end
-  int first, step;      // the first element of thread 0, and to the next one
+  // The FSA and its states, begin to end - 1.
+  int fsa, begin, end;
+  // Thread i has the FSA's elements first + i, first + i + step, ...
+  int first, step;
 };
 
 inline Part GetPart(constant DoubleScoresParams &params,
@@ -211,9 +216,9 @@ typedef PathSum<TwoFloat, TwoFloat> LogScore;
 // The score of a state in the tropical semiring.
 struct BestScore {
   TwoFloat score;
-  // 1 if the state's best path begins in the initial state, else 0.  A state
-  // that no path reaches thus differs from a state whose best path has a score
-  // of -infinity.
+  // 1 if the state's best path begins in the initial state, else 0.  If the
+  // score is -infinity, this member tells whether a path with this score
+  // reaches the state or no path does.
   float is_reached;
 };
 
@@ -228,18 +233,18 @@ inline bool IsMinusInfinity(BestScore a) { return a.score.high == -INFINITY; }
 inline float AsFloat(LogScore a) { return ScoreOf(a).high; }
 inline float AsFloat(BestScore a) { return a.score.high; }
 
-// What double_scores writes.
+// The outputs of the kernel double_scores.
 template <typename Score>
 struct Scores {
   device Score *states;   // [num_states]
   device float *totals;   // [num_fsas], -infinity for an FSA without states
-  device int *best_arcs;  // [num_states], only in the tropical semiring: the
-                          // last of the best arcs, or -1
+  device int *best_arcs;  // [num_states], the last one of the best arcs of each
+                          // state, or -1; only in the tropical semiring
 };
 
-// Returns the score of a state, the sum over its arcs.
+// Returns the score of a state, which is the sum over its arcs.
 //
-// from   the scores of the states at the other ends of the first arcs
+// from   the scores of the states at the other ends of the state's first arcs
 template <typename Arcs>
 inline LogScore SumOfArcs(Arcs arcs, Scores<LogScore> scores, Work work,
                           thread const LogScore *from) {
@@ -249,7 +254,7 @@ inline LogScore SumOfArcs(Arcs arcs, Scores<LogScore> scores, Work work,
 #pragma unroll
   for (int i = 0; i < kDsArcsOfThread; ++i) {
     exps[i] = ExpOf<LogScore>(work.arcs[i].score);
-    // Where there is no arc, the maximum remains: it may be NaN.
+    // An arc that does not exist must not change the maximum, which may be NaN.
     const TwoFloat more = MaxInOrder(max, from[i], exps[i]);
     max = node.begin + i < node.end ? more : max;
   }
@@ -298,9 +303,9 @@ inline BestScore SumOfArcs(Arcs arcs, Scores<BestScore> scores, Work work,
   return best.best;
 }
 
-// Returns the logarithm of the posterior of an arc from a state with a forward
-// score to a state with a backward score.  If there is no path, the logarithm
-// is -infinity.
+// Returns the logarithm of the posterior of an arc.  `forward` is the forward
+// score of the arc's source, and `backward` the backward score of its
+// destination.  If there is no path, the logarithm is -infinity.
 inline float LogPosterior(LogScore forward, float arc_score, LogScore backward,
                           LogScore total) {
   return ScoreOf(
@@ -318,7 +323,8 @@ inline float LogPosterior(BestScore forward, float arc_score,
       .high;
 }
 
-// Returns a * b, rounded once; if that is not finite, a.high * b.
+// Returns a * b, rounded once.  If this product is not finite, returns
+// a.high * b.
 inline float Scale(TwoFloat a, float b) {
   const float product = Mul(a, TwoFloat{b, 0.0f}).high;
   return metal::fabs(product) < INFINITY ? product : a.high * b;

@@ -21,7 +21,7 @@
 
 // Shared by the host and the kernels of double_scores.metal.
 
-// The arguments of the kernels.  A kernel takes some of them.
+// The arguments of the kernels.  Each kernel has some of them.
 enum DoubleScoresBuffer {
   kDsArcs,
   kDsStateBegins,
@@ -52,12 +52,12 @@ struct DoubleScoresParams {
   int num_batches;  // of states
   int num_states;
   int num_arcs;
-  int log_semiring;  // else tropical
-  int is_forward;    // else backward scores
-  int of_totals;     // whether `grad` is that of total scores, not of scores
-  int grad_stride;   // from the gradient of one FSA's total to the next
+  int log_semiring;  // 1 for the log semiring, 0 for the tropical semiring
+  int is_forward;    // 1 for forward scores, 0 for backward scores
+  int of_totals;     // whether `grad` is the gradient of total scores
+  int grad_stride;   // distance between the gradients of two FSAs' totals
   int num_parts;     // threadgroups of an FSA, in kernels over arcs
-  int first_batch;   // of this dispatch, in kernels over batches
+  int first_batch;   // first batch of this dispatch, in kernels over batches
   int last_batch;    // one past the last batch of this dispatch
 };
 

@@ -37,23 +37,23 @@ enum IntersectDenseBuffer {
 
 // All members have the same size and alignment in C++ and in Metal.
 struct IntersectDenseParams {
-  int stride;       // from a row of b_scores to the next
+  int stride;       // distance from a row of b_scores to the next, in elements
   int num_columns;  // of b_scores
   int num_scores;   // elements of b_scores that may be read
   int num_states;   // of all graphs
   int width;        // lanes for each state: 1, 2, 4, 8, 16 or 32
-  int first_frame;  // of this dispatch; the backward pass counts from the end
-                    // of a sequence
+  int first_frame;  // first frame of this dispatch; the backward pass counts
+                    // frames from the end of a sequence
   int last_frame;   // one past the last frame of this dispatch
 };
 
 enum IntersectDenseSizes {
   kIdSimdWidth = 32,
   kIdMaxThreads = 1024,
-  // Threadgroup memory keeps the scores of two frames for an FSA of at most
-  // this many states.
+  // If an FSA has at most this many states, threadgroup memory keeps the scores
+  // of two frames.
   kIdMaxCachedStates = 1024,
-  // Arcs that a lane keeps in registers.
+  // The number of arcs that a lane keeps in registers.
   kIdArcsOfLane = 4,
 };
 

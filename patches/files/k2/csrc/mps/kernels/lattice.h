@@ -22,7 +22,7 @@
 // Shared by the host and the kernels of lattice.metal, lattice_batches.metal
 // and lattice_grad.metal.
 
-// The arguments of the kernels of lattice.metal.  A kernel takes some of them.
+// The arguments of the kernels of lattice.metal.  Each kernel has some of them.
 enum LatticeBuffer {
   kLatticeArcs,
   kLatticeStateBegins,
@@ -83,9 +83,9 @@ enum LatticeGradBuffer {
 struct LatticeParams {
   int num_fsas;
   int num_states;   // of all FSAs
-  int num_steps;    // times: one more than rows of the longest sequence
-  int num_words;    // of one time; a word is for 32 states of an FSA
-  int stride;       // from a row of b_scores to the next
+  int num_steps;    // number of times: rows of the longest sequence, plus 1
+  int num_words;    // words for one time; a word is for 32 states of an FSA
+  int stride;       // distance from a row of b_scores to the next, in elements
   int num_columns;  // of b_scores
   float beam;       // -infinity keeps the best paths only
   int has_best_arcs;
@@ -98,7 +98,7 @@ struct BestPathsParams {
 
 struct BatchesParams {
   int num_fsas;
-  int num_steps;  // as many as batches
+  int num_steps;  // number of times, which is also the number of batches
   int num_states;
   int num_arcs;
 };
@@ -129,8 +129,8 @@ enum LatticeFlags { kLtUnknown = 0x40000000 };
 enum LatticeSizes {
   kLtSimdWidth = 32,
   kLtMaxThreads = 1024,
-  // Most threads of a threadgroup in kernels with a simdgroup for each frame or
-  // FSA.  The fewer threads, the more registers a GPU gives each.
+  // The most threads of a threadgroup, in kernels with a simdgroup for each
+  // frame or FSA.  With fewer threads, a GPU gives each thread more registers.
   kLtFrameThreads = 256,
 };
 

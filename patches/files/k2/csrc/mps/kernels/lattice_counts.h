@@ -21,7 +21,8 @@
 
 #include "k2/csrc/mps/kernels/lattice_frames.h"
 
-// For kernels only: a simdgroup counts what intersect_dense keeps of a frame.
+// For kernels only: a simdgroup counts the states and arcs of a frame that
+// intersect_dense keeps.
 
 // Bits of FsaBasicProperties, see k2/csrc/fsa.h.
 constant int kArcSorted = 0x10;
@@ -31,8 +32,8 @@ constant int kMaybeAccessible = 0x80;
 constant int kMaybeCoaccessible = 0x100;
 constant int kNonempty = 0x02;
 
-// Returns `value` of the last lane before this one whose bit is set in `bits`,
-// or `none` if there is no such lane.
+// Considers the lanes before this lane whose bits are set in `bits`.  Returns
+// `value` of the last one of them, or `none` if there is none.
 inline int OfLaneBefore(int value, uint bits, int lane, int none) {
   const uint below = Below(bits, lane);
   const int before =
@@ -40,7 +41,7 @@ inline int OfLaneBefore(int value, uint bits, int lane, int none) {
   return below == 0 ? none : before;
 }
 
-// Returns `value` of the last lane whose bit is set; `bits` is not 0.
+// Returns `value` of the last lane whose bit is set in `bits`, which is not 0.
 inline int OfLastLane(int value, uint bits) {
   return metal::simd_shuffle(value, ushort(HighestBit(bits)));
 }
@@ -49,11 +50,13 @@ inline int OfLastLane(int value, uint bits) {
 struct Count {
   int states, arcs;
   int leaving_arcs;    // arcs of the graph that leave the kept states
-  int not_properties;  // bits of the properties that the frame breaks
+  int not_properties;  // bits of the properties that the lattice lacks because
+                       // of this frame
 };
 
-// Counts the kept states of a frame, and writes the frame's words.  Only
-// leaving_arcs differs between lanes.
+// Counts the kept states of a frame, and writes the frame's words.  In the
+// result, leaving_arcs is a count of this lane; the other members are the same
+// in all lanes.
 inline Count CountStates(States states, Fsa fsa, device const int *arc_begins,
                          device uint2 *words, int lane) {
   Count count = {0, 0, 0, 0};
@@ -69,8 +72,8 @@ inline Count CountStates(States states, Fsa fsa, device const int *arc_begins,
   return count;
 }
 
-// Returns the properties that an arc breaks by following another arc of the
-// same state.
+// Returns the properties that the lattice lacks because of the order of two
+// successive arcs that leave the same state.
 inline int BrokenOrder(int label_before, int dest_before, int label, int dest) {
   // As unsigned numbers, label -1 is the largest.
   const uint before = static_cast<uint>(label_before),
@@ -81,9 +84,9 @@ inline int BrokenOrder(int label_before, int dest_before, int label, int dest) {
   return broken;
 }
 
-// Counts the kept arcs that leave a frame, arcs begin, ..., end - 1 of the
-// graph.  Returns the number of states that these arcs leave.  not_properties
-// differs between lanes.
+// Counts the kept ones among arcs begin, ..., end - 1 of the graph, which leave
+// a frame.  Returns the number of states that these kept arcs leave.  In
+// `count`, not_properties differs between lanes.
 inline int CountLeavingArcs(Input in, Arcs leaving, int begin, int end,
                             int lane, thread Count &count) {
   int num_sources = 0, last_src = -1, last_dest = -1, last_label = -1;
@@ -112,8 +115,9 @@ inline int CountLeavingArcs(Input in, Arcs leaving, int begin, int end,
   return num_sources;
 }
 
-// Returns the number of a frame's states that kept arcs enter.  The arcs are
-// number begin, ..., end - 1 of in.incoming, ordered by the states they enter.
+// Returns how many states of a frame are entered by kept arcs.  The arcs are at
+// positions begin, ..., end - 1 of in.incoming, sorted by the states that they
+// enter.
 inline int CountEntered(Input in, Arcs incoming, int begin, int end, int lane) {
   int num_dests = 0, last_dest = -1;
   for (; begin < end; begin += kLtSimdWidth) {
@@ -129,14 +133,14 @@ inline int CountEntered(Input in, Arcs incoming, int begin, int end, int lane) {
 }
 
 // Counts the kept arcs of a frame that has kept states, and finds the
-// properties that the frame breaks.
+// properties that the lattice lacks because of this frame.
 inline void CountArcs(Input in, Fsa fsa, int t, float cutoff, int lane,
                       constant LatticeParams &params, thread Count &count) {
   const int last = fsa.num_states - 1;
   const bool has_start = IsKept(GetStates(in, fsa, 0, cutoff, params), 0),
              has_end = IsKept(GetStates(in, fsa, fsa.last_time, cutoff, params),
                               last);
-  // The properties assume that an FSA begins and ends in these states.
+  // The kernels can find the properties only if these two states are kept.
   if (!has_start || !has_end) count.not_properties |= kLtUnknown;
 
   int num_sources = 0, num_dests = 0;
@@ -151,7 +155,7 @@ inline void CountArcs(Input in, Fsa fsa, int t, float cutoff, int lane,
     num_dests = CountEntered(in, GetArcs(in, fsa, t - 1, cutoff, params),
                              begins[0], begins[fsa.num_states], lane);
   }
-  // The initial state counts as entered, and the final state as left.
+  // The initial state counts as entered, and the final state counts as left.
   if (count.states != num_dests + (t == 0 && has_start ? 1 : 0))
     count.not_properties |= kMaybeAccessible;
   if (count.states != num_sources + (t == fsa.last_time && has_end ? 1 : 0))

@@ -23,9 +23,9 @@
 #include "k2/csrc/mps/kernels/lattice.h"
 #include "k2/csrc/mps/kernels/simdgroup.h"
 
-// For kernels only: which states and arcs of the product of graphs and
+// For kernels only: decides which states and arcs of the product of graphs and
 // sequences intersect_dense keeps.  All additions are in the order of k2's CPU
-// code, so that rounding keeps the same states and arcs.
+// code, so that rounding does not change the decisions.
 //
 // A state of the product is a state of the graph at a time 0 <= t <= T, where T
 // is the number of frames of the sequence.
@@ -38,8 +38,8 @@ struct Input {
   device const float *b_scores;
   device const int *b_begins, *a_to_b_map;
   device const float *state_scores;  // step t begins at 2 * num_states * t
-  // [num_fsas * num_steps], read if has_best_arcs: the arc of the best path
-  // that leaves each frame, or -1.
+  // [num_fsas * num_steps]: for each frame, the arc of the best path that
+  // leaves the frame, or -1.  Read if has_best_arcs.
   device const int *best_arcs;
 };
 
@@ -87,8 +87,7 @@ inline float Cutoff(Input in, Fsa fsa, constant LatticeParams &params) {
   return (start < end ? start : end) - params.beam;
 }
 
-// Returns the arc of the best path that leaves an FSA's states at time t, or
-// -1.
+// Returns the arc of an FSA's best path that leaves a state at time t, or -1.
 inline int BestArc(Input in, Fsa fsa, int t, constant LatticeParams &params) {
   return params.has_best_arcs && t < fsa.last_time
              ? in.best_arcs[fsa.first_frame + t]

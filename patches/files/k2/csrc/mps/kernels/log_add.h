@@ -21,12 +21,13 @@
 
 // For kernels only.
 
-// log(FLT_EPSILON): adding the exp() of a smaller number to 1 gives 1.
+// log(FLT_EPSILON).  The exp() of a smaller number, added to 1, gives 1.
 constant float kMinLogDiff = -15.942385152878742f;
 
-// log(1 + u) for 0 <= u <= 1, which metal_stdlib lacks.  1 + u is rounded to
-// w; log(w) * u / (w - 1) makes up for the rounding (W. Kahan, see Higham,
-// Accuracy and Stability of Numerical Algorithms, section 1.14.1).
+// Returns log(1 + u) for 0 <= u <= 1; metal_stdlib has no log1p().  1 + u is
+// rounded to w, and log(w) * u / (w - 1) corrects the error of this rounding
+// (W. Kahan, see Higham, Accuracy and Stability of Numerical Algorithms,
+// section 1.14.1).
 inline float Log1p(float u) {
   float w = 1.0f + u;
   return w == 1.0f ? u : metal::precise::log(w) * (u / (w - 1.0f));

@@ -21,7 +21,7 @@
 
 // Shared by the host and the kernels of mutual_information.metal.
 
-// The arguments of the kernels.  A kernel takes some of them.
+// The arguments of the kernels.  Each kernel has some of them.
 enum MutualInformationBuffer {
   kMiPx,
   kMiPy,
@@ -41,16 +41,16 @@ struct MutualInformationParams {
   int T;             // length of y
   int t_offset;      // 0, or -1 if px has shape [B][S][T] ("modified")
   int has_boundary;  // whether the kernel reads `boundary`
-  // The dispatch computes the rows from band * threads_per_threadgroup on, one
-  // for each thread.
+  // The index of the band.  Its first row is band * threads_per_threadgroup,
+  // and it has a row for each thread.
   int band;
 };
 
 enum MutualInformationSizes {
-  kMiMaxRows = 256,    // of a band; two tiles of it fit into threadgroup memory
-  kMiFewRows = 128,    // of a band, in instances with half that memory
-  kMiRowsOfTile = 32,  // the lanes of a simdgroup
-  kMiColumns = 8,      // of a tile; even
+  kMiMaxRows = 256,    // most rows of a band: threadgroup memory limits them
+  kMiFewRows = 128,    // most rows in instances with half as much memory
+  kMiRowsOfTile = 32,  // rows of a tile: one for each lane of a simdgroup
+  kMiColumns = 8,      // columns of a tile; must be even
 };
 
 #endif  // K2_CSRC_MPS_KERNELS_MUTUAL_INFORMATION_H_

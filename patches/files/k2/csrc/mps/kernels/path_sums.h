@@ -24,22 +24,23 @@
 // For kernels only: sums over paths, without logarithms.
 //
 // A path with a score contributes exp(score) to a sum.  The sum may be far
-// outside of the range of floats, so a PathSum has an exponent of its own, as
-// in L. R. Rabiner, A tutorial on hidden Markov models, 1989, section V.A,
-// where all states of a frame share one scale.
+// outside of the range of floats, so a PathSum has an additional exponent.  In
+// L. R. Rabiner, A tutorial on hidden Markov models, 1989, section V.A, sums
+// are scaled in a similar way, but with one scale for all states of a frame.
 //
-// Where an arc extends paths, their sum is multiplied by the exponential of the
-// arc's score.  No state waits for that exponential: it depends on the arc
-// alone.  Sums and products of IEEE suffice, so all GPUs give the same bits.
+// When an arc extends paths, their sum is multiplied by the exponential of the
+// arc's score.  That exponential depends only on the arc, so no state has to
+// wait for it.  The operations are additions and multiplications as IEEE 754
+// defines them, so all GPUs give bit for bit the same results.
 
 // The sum significand * 2^exponent.
 //
-// The exponent is an integer, as an E: it has the range of scores.  If the
-// score of a sum is infinite or NaN, the exponent is that score.
+// The exponent is an integer of type E, because it has the range of scores.  If
+// the score of a sum is infinite or NaN, the exponent is that score.
 //
-// E   TwoFloat, where the significand is about 1; or float, where exponents
-//     over 2^24 have a unit above 1, and the significand is between 2^-18 and
-//     2^18
+// E   TwoFloat or float.  With TwoFloat, the significand is about 1.  A float
+//     cannot hold each integer over 2^24, so with float, the significand is
+//     between 2^-18 and 2^18.
 // T   float or TwoFloat
 template <typename E, typename T>
 struct PathSum {
@@ -47,20 +48,21 @@ struct PathSum {
   T significand;
 };
 
-// 2^29, which stands for scores of 3.7e8.
+// 2^29, the exponent of a score of 3.7e8.
 //
-// Below 2^29, floats have a unit of 32.  So the significands of a state and of
-// an arc are within a factor of 2^17 of 1, and rounding moves the largest
-// exponent of a sum by at most 16.  Relative to that exponent, the largest term
-// is over 2^-50.  The terms that AddPaths() leaves out are below 2^-76.
+// The distance between floats below 2^29 is at most 32.  So the significands of
+// a state and of an arc are within a factor of 2^17 of 1, and rounding changes
+// the largest exponent of a sum by at most 16.  Relative to 2^(this exponent),
+// the largest term of the sum is over 2^-50, and the terms that AddPaths()
+// leaves out are below 2^-76.
 constant float kMaxExponent = 536870912.0f;
 
-// Returns the bound below which exponents of a type are exact.  For pairs, it
-// stands for scores of 1e13.
+// Returns the bound below which exponents of a type are exact.  The bound for
+// pairs is the exponent of a score of 1e13.
 inline float MaxExponent(float) { return kMaxExponent; }
 inline float MaxExponent(TwoFloat) { return 1.44269502e13f; }
 
-// The same operations on floats and on pairs.
+// Operations that are defined for floats and for pairs.
 inline float Rounded(float a) { return a; }
 inline float Rounded(TwoFloat a) { return a.high; }
 inline TwoFloat AsTwoFloat(float a) { return TwoFloat{a, 0.0f}; }
@@ -69,14 +71,14 @@ inline float Product(float a, float b) { return a * b; }
 inline TwoFloat Product(TwoFloat a, TwoFloat b) { return Mul(a, b); }
 inline float Quotient(float a, float b) { return a / b; }
 inline TwoFloat Quotient(TwoFloat a, TwoFloat b) { return Div(a, b); }
-// sum + a * b, for positive numbers
+// Returns sum + a * b, for positive numbers.
 inline float AddProduct(float sum, float a, float b) {
   return metal::fma(a, b, sum);
 }
 inline TwoFloat AddProduct(TwoFloat sum, TwoFloat a, TwoFloat b) {
   return AddSameSign(sum, Mul(a, b));
 }
-// For a factor that is a power of 2.
+// Returns a * factor.  The factor must be a power of 2.
 inline float Times(float a, float factor) { return a * factor; }
 inline TwoFloat Times(TwoFloat a, float factor) {
   return TwoFloat{a.high * factor, a.low * factor};
@@ -91,7 +93,7 @@ inline PathSum<float, float> Rounded(PathSum<E, T> sum) {
   return PathSum<float, float>{Rounded(sum.exponent), Rounded(sum.significand)};
 }
 
-// The sum of one path whose score is 0, infinite or NaN.
+// Returns the sum of one path.  Its score must be 0, infinite or NaN.
 template <typename Sum>
 inline Sum OnePath(float score);
 template <>
@@ -108,15 +110,15 @@ inline PathSum<TwoFloat, TwoFloat> OnePath<PathSum<TwoFloat, TwoFloat>>(
   return PathSum<TwoFloat, TwoFloat>{{score, 0.0f}, {1.0f, 0.0f}};
 }
 
-// 2^exponent for an integer between -126 and 127.
+// Returns 2^exponent for an integer between -126 and 127.
 inline float PowerOf2(float exponent) {
-  // Floats near 2^23 have the unit 1: the low bits of this sum are exponent +
-  // 127.
+  // Floats between 2^23 and 2^24 are integers, so the low bits of the sum are
+  // those of exponent + 127.
   return as_type<float>(as_type<int>(exponent + 12583039.0f) << 23);
 }
 
-// Returns the sum of two exponents.  The error of a sum over kMaxExponent may
-// be too large for a significand.
+// Returns the sum of two exponents as a pair.  The low part is 0 for a sum over
+// kMaxExponent, because it might be too large for a significand to absorb.
 inline TwoFloat AddExponents(float a, float b) {
   const TwoFloat sum = TwoSum(a, b);
   const bool is_exact = metal::fabs(sum.high) < kMaxExponent;
@@ -125,13 +127,14 @@ inline TwoFloat AddExponents(float a, float b) {
 inline TwoFloat AddExponents(TwoFloat a, TwoFloat b) {
   const TwoFloat sum = TwoSum(a.high, b.high);
   const TwoFloat exact = QuickTwoSum(sum.high, sum.low + (a.low + b.low));
-  // The errors of an infinite sum are NaN.
+  // If the sum is infinite, its computed errors are NaN.
   const bool is_finite = metal::fabs(sum.high) < INFINITY;
   return TwoFloat{is_finite ? exact.high : sum.high,
                   is_finite ? exact.low : 0.0f};
 }
 
-// Returns exponent - base as a float, where `base` may be rounded to a float.
+// Returns exponent - base as a float.  `base` may be an exponent that was
+// rounded to a float.
 inline float Shift(TwoFloat exponent, float base) {
   return (exponent.high - base) + exponent.low;
 }
@@ -139,22 +142,22 @@ inline float Shift(TwoFloat exponent, TwoFloat base) {
   return (exponent.high - base.high) + (exponent.low - base.low);
 }
 
-// A score as a multiple of log(2) and a rest below 6e5.
+// A score as the sum multiple * log(2) + rest, with a rest below 6e5.
 struct SplitScore {
   float multiple;
   TwoFloat rest;
 };
 
-// The rest is the score itself if its magnitude is below 5e5 or over 1e13, or
-// if it is NaN.  There is no branch, so that the exponentials of several arcs
-// overlap.
+// Splits a score.  If the score is NaN, or its magnitude is below 5e5 or over
+// 1e13, the rest is the score itself.  There is no branch, so that a GPU can
+// compute the exponentials of several arcs at the same time.
 inline SplitScore Split(float score) {
   const float size = metal::fabs(score);
   const bool is_large = size > 5e5f && size < 1e13f;
   const float multiple = is_large ? metal::rint(score * 1.44269502f) : 0.0f;
-  // The first part has no error: it is below the unit of `multiple`.  With the
-  // error of the second part, the rest is a score less an exact multiple of the
-  // pair kLog2, whose own error cancels in a posterior.
+  // The first fma() has no rounding error.  `low` adds the rounding error of
+  // `second`.  So the rest is the score minus an exact multiple of the pair
+  // kLog2.  The error of kLog2 itself cancels in a posterior.
   const float second = metal::fma(-multiple, kLog2.low, 0.0f);
   const TwoFloat rest =
       TwoSum(metal::fma(-multiple, kLog2.high, score), second);
@@ -162,7 +165,7 @@ inline SplitScore Split(float score) {
   return SplitScore{multiple, {rest.high, is_large ? low : 0.0f}};
 }
 
-// exp(rest), for a rest of Split().
+// Returns exp(rest) for a rest that Split() returned.
 template <typename T>
 inline PathSum<float, T> ExpOfRest(float rest);
 template <>
@@ -186,8 +189,9 @@ template <>
 inline PathSum<float, TwoFloat> ExpOfRest<TwoFloat>(float score) {
   const ReducedExp reduced = ReduceExp(score);
   const float exponent = metal::floor(reduced.n * 0.0625f);
-  // The low bits of the sum are the number, as in PowerOf2().  For an infinite
-  // exponent or NaN, which a conversion to int may not get, any power will do.
+  // The low bits of the sum are the number, as in PowerOf2().  This also works
+  // if the number is infinite or NaN, which a conversion to int does not allow.
+  // The power then does not matter.
   const float number = metal::fma(-16.0f, exponent, reduced.n);
   const int i = as_type<int>(number + 12582912.0f) & 15;
   const TwoFloat power = kPowersOf2[i];
@@ -195,7 +199,8 @@ inline PathSum<float, TwoFloat> ExpOfRest<TwoFloat>(float score) {
                                   AddSmaller(power, Mul(power, reduced.expm1))};
 }
 
-// a * exp(b) for |b| <= 2^-5, with an error of b^4 / 24.
+// Return exp(b) - 1 and a * exp(b) for |b| <= 2^-5.  The error of exp(b) is
+// b^4 / 24.
 inline float SmallExpm1(float b) {
   return metal::fma(metal::fma(b, 0.166666672f, 0.5f), b * b, b);
 }
@@ -206,8 +211,8 @@ inline TwoFloat TimesExp(TwoFloat a, float b) {
   return QuickTwoSum(a.high, metal::fma(a.high, SmallExpm1(b), a.low));
 }
 
-// exp(score).  Where one float cannot hold the exponent of a large score, the
-// significand takes the rest.
+// Returns exp(score).  If the score is so large that a float cannot hold the
+// exact exponent, the significand is multiplied by the missing power of 2.
 template <typename T>
 inline PathSum<float, T> FloatExp(float score) {
   const SplitScore split = Split(score);
@@ -236,12 +241,13 @@ inline PathSum<TwoFloat, TwoFloat> ExpOf<PathSum<TwoFloat, TwoFloat>>(
                                      TimesExp(exp.significand, split.rest.low)};
 }
 
-// Adds the paths to a state, extended by an arc with this exponential, to a sum
-// relative to 2^max, where `max` is about the largest exponent.  There is no
-// branch, so that the arcs of a state overlap.
+// Extends the paths to a state by an arc, and adds them to a sum.  `arc` is the
+// exponential of the arc's score.  The sum is relative to 2^max, and `max` is
+// about the largest exponent of the terms.  There is no branch, so that a GPU
+// can compute several arcs of a state at the same time.
 template <typename E, typename T>
 inline T AddPaths(T sum, E max, PathSum<E, T> state, PathSum<E, T> arc) {
-  // A term with a smaller exponent does not change the sum: see kMaxExponent.
+  // Terms with smaller exponents do not change the sum, see kMaxExponent.
   const float kMinShift = -110.0f;
   const float shift = Shift(AddExponents(state.exponent, arc.exponent), max);
   const float power =
@@ -249,7 +255,7 @@ inline T AddPaths(T sum, E max, PathSum<E, T> state, PathSum<E, T> arc) {
   return AddProduct(sum, state.significand, Times(arc.significand, power));
 }
 
-// The exponent of a positive number.
+// Returns the exponent of a positive float.
 inline float ExponentOf(float a) {
   return static_cast<float>((as_type<int>(a) >> 23) - 127);
 }
@@ -272,9 +278,10 @@ inline PathSum<TwoFloat, T> MakeSum(TwoFloat max, T sum) {
                               Times(sum, PowerOf2(-size))};
 }
 
-// The next two add up arcs as LogAdd() in k2/csrc/utils.h does in the order of
-// the arcs: after a NaN, the sum begins again with the next arc.  First all
-// arcs go through MaxInOrder(), then all through AddInOrder().
+// MaxInOrder() and AddInOrder() add up arcs as calls of LogAdd() in
+// k2/csrc/utils.h do in the order of the arcs: after a NaN, the sum begins
+// again with the next arc.  The caller passes all arcs to MaxInOrder(), and
+// then all arcs to AddInOrder().
 template <typename T>
 inline TwoFloat MaxInOrder(TwoFloat max, PathSum<TwoFloat, T> state,
                            PathSum<TwoFloat, T> arc) {
@@ -290,7 +297,7 @@ inline T AddInOrder(T sum, TwoFloat max, PathSum<TwoFloat, T> state,
   return metal::isnan(state.exponent.high + arc.exponent.high) ? T{} : more;
 }
 
-// The logarithm of a sum.
+// Returns the logarithm of a sum.
 template <typename E, typename T>
 inline TwoFloat ScoreOf(PathSum<E, T> sum) {
   const TwoFloat exponent = AsTwoFloat(sum.exponent);
@@ -299,21 +306,21 @@ inline TwoFloat ScoreOf(PathSum<E, T> sum) {
              : exponent;
 }
 
-// The sum itself.
+// Returns the sum itself.
 template <typename T>
 inline T ValueOf(PathSum<float, T> sum) {
-  // With a larger exponent the sum is 0, infinite or NaN.
+  // If the exponent is larger, the sum is 0, infinite or NaN.
   if (metal::fabs(sum.exponent) < 250.0f)
     return Scaled(sum.significand, static_cast<int>(sum.exponent));
   return Times(OnePath<PathSum<float, T>>(0.0f).significand,
                metal::precise::exp(sum.exponent));
 }
 
-// Returns the posterior of an arc, with any positive significand.
+// Returns the posterior of an arc.  Its significand need not be near 1.
 //
-// forward    the forward sum of the arc's source
+// forward    the forward sum of the arc's source state
 // arc        the exponential of the arc's score
-// backward   the backward sum of its destination
+// backward   the backward sum of the arc's destination state
 // total      the sum of all paths
 //
 // If there is no path, the posterior is 0.  If scores are infinite or NaN, the
@@ -333,8 +340,8 @@ inline PathSum<float, T> PosteriorOf(PathSum<E, T> forward, PathSum<E, T> arc,
                                  AsTwoFloat(backward.exponent)),
                              minus_total)
                              .high;
-  // Rounded exponents make the posterior unreliable, so its exponent is capped
-  // at 0.
+  // If exponents are rounded, the posterior is not reliable, so its exponent is
+  // limited to 0.
   const bool is_exact =
       metal::fabs(of_total.high) < MaxExponent(total.exponent);
   return PathSum<float, T>{

@@ -21,9 +21,9 @@
 
 // For kernels only.
 
-// Philox4x32-7, a random number generator without a state.  Seven rounds are
-// the fewest that pass all tests of the paper: J. Salmon et al., Parallel
-// Random Numbers: As Easy as 1, 2, 3, SC 2011.
+// Philox4x32-7, a random number generator without a state.  It is from J.
+// Salmon et al., Parallel Random Numbers: As Easy as 1, 2, 3, SC 2011.  With
+// fewer than seven rounds, it does not pass all tests of that paper.
 
 // Returns 128 random bits for each pair of a counter and a key.
 inline metal::uint4 Philox(metal::uint4 counter, metal::uint2 key) {

@@ -21,8 +21,8 @@
 
 // Shared by the host and the kernels of pruned.metal.
 
-// The arguments of the kernels, and of those of pruned_stream.metal that search
-// or describe.  A kernel takes some of them.
+// The arguments of the kernels, and of the kernels of pruned_stream.metal that
+// search or describe.  Each kernel has some of them.
 enum PrunedBuffer {
   kPrunedArcs,
   kPrunedStateBegins,
@@ -61,28 +61,28 @@ enum PrunedBuffer {
 struct PrunedParams {
   int num_seqs;
   int at_once;       // sequences that have memory at the same time
-  int num_rows;      // of b_scores, of the longest sequence
-  int shared_graph;  // whether all sequences have the graph number 0
+  int num_rows;      // rows of b_scores that the longest sequence has
+  int shared_graph;  // whether all sequences have the same graph, number 0
   int num_states;    // of all graphs
-  int stride;        // from a row of b_scores to the next
+  int stride;        // distance from a row of b_scores to the next, in elements
   int num_columns;   // of b_scores
   int min_active;
   int max_active;
   int allow_partial;
   float search_beam;
   float output_beam;
-  // What a sequence has memory for.
-  int max_states;      // active at the same time, in the frames of a window
-  int max_arcs;        // that leave these states
-  int max_words;       // bits for 32 arcs each, of one frame
-  int max_out_states;  // of the lattice
-  int max_out_arcs;
-  int streaming;  // whether the rows are a chunk, see pruned_stream.h
+  // How much a sequence has memory for.
+  int max_states;      // active states in the rings
+  int max_arcs;        // arcs in the rings, which leave these states
+  int max_words;       // words for the arcs of a frame, with a bit for each arc
+  int max_out_states;  // states of the lattice
+  int max_out_arcs;    // arcs of the lattice
+  int streaming;       // whether the rows are a chunk, see pruned_stream.h
 };
 
 struct PrunedStartParams {
-  int num_pairs;  // of the tables
-  int num_infos;
+  int num_pairs;  // pairs of numbers in the tables
+  int num_infos;  // elements of `infos`
 };
 
 // The part of the work that a dispatch does.
@@ -101,13 +101,13 @@ struct PrunedEmitParams {
 // What a dispatch does if several threadgroups work on a sequence.
 struct PrunedStep {
   int first_seq;
-  int groups;      // threadgroups of a team
-  int num_teams;   // for a sequence; see step_pruned()
-  int phase;       // PrunedPhase
-  int t;           // the frame of the phase
-  int first_live;  // see MakeStates()
-  int window;      // -1 if no window is being pruned
-  int window_step;
+  int groups;       // threadgroups of a team
+  int num_teams;    // teams of a sequence; see step_pruned()
+  int phase;        // PrunedPhase
+  int t;            // the frame of the phase
+  int first_live;   // see MakeStates()
+  int window;       // the window that is being pruned; -1 if there is none
+  int window_step;  // see DoWindowStep()
 };
 
 // The steps of a frame.
@@ -118,53 +118,60 @@ enum PrunedPhase {
   kPrInsert = 3,
   kPrFindFirsts = 4,
   kPrMakeStates = 5,
-  kPrResolve = 6,  // after the last frame; else it goes beside kPrExpand
+  // After the last frame.  For earlier frames, Resolve() runs in the dispatch
+  // of the next frame's kPrExpand.
+  kPrResolve = 6,
 };
 
 enum PrunedSizes {
   kPrSimdWidth = 32,
-  // Of a threadgroup of step_pruned.  A core has room for several small ones.
+  // Threads of a threadgroup of step_pruned.  The number is small so that a
+  // core has room for several threadgroups.
   kPrThreads = 128,
-  // Of a threadgroup that has a sequence to itself, where the GPU has registers
-  // for so many: most of the time, threads wait for memory.
+  // The most threads of a threadgroup that alone works on a sequence; fewer if
+  // the GPU lacks registers.  The number is large because threads wait for
+  // memory most of the time.
   kPrMostThreads = 1024,
   // The most simdgroups that work on a sequence.
   kPrMaxSimdgroups = 1024,
-  // One dispatch fills memory or reads the lattice of each sequence with so
-  // many threads.
+  // Kernels that fill memory or read lattices have kPrWideThreads threads in a
+  // threadgroup.  Kernels that describe lattices have kPrWideGroups
+  // threadgroups for each sequence.
   kPrWideThreads = 256,
   kPrWideGroups = 32,
   kPrAhead = 8,  // see VisitKept()
-  // A thread goes through so many arcs at once: their loads do not wait for
-  // each other.  Where several threadgroups share a frame, a thread has few.
+  // A thread takes this many arcs at once, so that their loads do not wait for
+  // each other.  If several threadgroups share a frame, the number is smaller,
+  // because each thread has few arcs.
   kPrSearchUnroll = 4,
   kPrStepUnroll = 2,
-  // Pruning goes through kPrWindow frames at once, and begins a new window
+  // A window of kPrWindow frames is pruned at once, and a new window begins
   // kPrShift frames later; see MultiGraphDenseIntersectPruned::Intersect().
   kPrWindow = 30,
   kPrShift = 20,
 };
 
-// The places of a sequence's numbers in `infos`.
+// What the elements of `infos` are that a sequence has.
 enum PrunedInfo {
-  kPrBest = 0,      // [2], the best score of an arc, of frames t and t + 1
-  kPrBeam = 2,      // [2], the bits of the beam
+  kPrBest = 0,      // [2], the best score of an arc in even and in odd frames
+  kPrBeam = 2,      // [2], the bits of the beam of even and of odd frames
   kPrHasFinal = 4,  // whether an arc with label -1 leaves the last frame
   kPrError = 5,     // PrunedErrors
-  kPrStates = 6,    // of the lattice, until now
-  kPrArcs = 7,
+  kPrStates = 6,    // states that the lattice has so far
+  kPrArcs = 7,      // arcs that the lattice has so far
   kPrNotProperties = 8,  // bits of FsaBasicProperties that the lattice lacks
   kPrEntered = 9,        // states of the lattice that arcs enter
   kPrLeft = 10,          // states of the lattice that arcs leave
-  // A final state that no arc enters, if there is an initial state, but arcs
-  // reach no final state.
+  // 1 if the lattice gets a final state that no arc enters.  This happens if
+  // the graph has states but no path reaches a final state.
   kPrExtraStates = 11,
-  // Of chunks, see pruned_stream.h.
-  kPrFirstFrame = 12,    // of the stream
-  kPrIsNew = 13,         // whether no chunk came before
-  kPrFrozenStates = 14,  // of the lattice, that no later chunk changes
-  kPrFrozenArcs = 15,
-  // As kPrNotProperties, kPrEntered and kPrLeft, of arcs that are not frozen.
+  // The following numbers are for chunks, see pruned_stream.h.
+  kPrFirstFrame = 12,    // the first saved frame that exists
+  kPrIsNew = 13,         // whether this is the first chunk of the stream
+  kPrFrozenStates = 14,  // states of the lattice that no later chunk changes
+  kPrFrozenArcs = 15,    // arcs of the lattice that no later chunk changes
+  // kPrNotProperties, kPrEntered and kPrLeft count only frozen arcs.  These are
+  // the same numbers for all other arcs.
   kPrLiveNotProperties = 16,
   kPrLiveEntered = 17,
   kPrLiveLeft = 18,
@@ -175,9 +182,9 @@ enum PrunedInfo {
 enum PrunedErrors {
   kPrSmallRings = 1,   // max_states or max_arcs is too small
   kPrSmallOutput = 2,  // max_out_states or max_out_arcs is too small
-  // For each of the following, the host does the batch; its own checks raise an
-  // error if the input is wrong.
-  kPrScores = 4,      // the best path's score differs forward and backward
+  // If one of the following errors occurs, the host computes the batch.  The
+  // host's own checks raise an error if the input is wrong.
+  kPrScores = 4,      // the best path's forward and backward scores differ
   kPrNan = 8,         // a score is NaN or infinity
   kPrBeamRange = 16,  // a beam is not a normal number
   kPrFinalArcs = 32,  // the last frame's arcs do not all enter one final state

@@ -21,11 +21,12 @@
 
 #include "k2/csrc/mps/kernels/pruned.h"
 
-// For kernels only: the beam of a frame.  The host computes with double, which
-// Metal does not have.  These functions round as IEEE 754 says, by integers.
+// For kernels only: the beam of a frame.  The host computes the beam with
+// doubles, which Metal does not have.  These functions compute the same values
+// with integers, and round as IEEE 754 does.
 
-// The bits of floats as signed integers that have the floats' order, as
-// FloatToOrderedInt() of k2/csrc/utils.h.
+// Ordered() maps floats to signed integers that have the same order, as
+// FloatToOrderedInt() of k2/csrc/utils.h does.  Unordered() is its inverse.
 inline int Ordered(float x) {
   const int bits = as_type<int>(x);
   return bits >= 0 ? bits : bits ^ 0x7fffffff;
@@ -41,9 +42,9 @@ struct Double {
   int exponent;
 };
 
-// Returns x / 2^shift, rounded to the nearest integer, to an even one if two
-// are equally near; 0 < shift < 64.  `is_more` tells that the number is a bit
-// more than x.
+// Returns x / 2^shift, rounded to the nearest integer.  If two integers are
+// equally near, returns the even one.  0 < shift < 64.  If is_more, the number
+// to round is greater than x by less than 1.
 inline ulong Rounded(ulong x, int shift, bool is_more) {
   const ulong whole = x >> shift, rest = x & ((1ul << shift) - 1ul),
               half_way = 1ul << (shift - 1);
@@ -52,14 +53,15 @@ inline ulong Rounded(ulong x, int shift, bool is_more) {
   return whole + (up ? 1ul : 0ul);
 }
 
-// A rounded significand may have one bit too many; it is a power of 2 then.
+// Returns a double with a significand of at most 53 bits.  A rounded
+// significand may have one bit more; then it is a power of 2.
 inline Double Normal(ulong significand, int exponent) {
   if ((significand >> 53) == 0) return Double{significand, exponent};
   return Double{significand >> 1, exponent + 1};
 }
 
-// Returns the double 0x1999999999999a * 2^exponent times x, a positive normal
-// number: 0.8 * x for -53, and 0.2 * x for -55.
+// Returns (0x1999999999999a * 2^exponent) * x for a positive normal number x.
+// This is 0.8 * x if exponent is -53, and 0.2 * x if exponent is -55.
 inline Double Times(float x, int exponent) {
   const ulong kFactor = 0x1999999999999aul;
   const int kLowBits = 29;
@@ -95,7 +97,7 @@ inline Double Plus(Double a, Double b) {
   return Normal(Rounded(sum, shift, is_more), a.exponent + shift - kGuard);
 }
 
-// Returns the nearest float.  The double is in the range of normal floats.
+// Returns the nearest float.  The double must be in the range of normal floats.
 inline float ToFloat(Double a) {
   ulong significand = Rounded(a.significand, 29, false);
   int exponent = a.exponent + 29;
@@ -110,14 +112,14 @@ inline float ToFloat(Double a) {
 // Returns the beam of a frame, as GetPruningCutoffs() of
 // intersect_dense_pruned.cu computes it.
 //
-// beam         of the frame before
-// num_active   the frame's states
-// t            the frame; the last one of the sequence is num_rows - 1
+// beam         the beam of the previous frame
+// num_active   the number of the frame's active states
+// t            the frame; the last frame of the sequence is num_rows - 1
 inline float NextBeam(float beam, int num_active, int t, int num_rows,
                       constant PrunedParams &params) {
   const float all = params.search_beam;
   const bool near_end = t + 5 >= num_rows;
-  // The host has these numbers as float.
+  // The host converts these numbers to float, too.
   const float most = static_cast<float>(params.max_active);
   const float least = near_end
                           ? max(static_cast<float>(params.min_active), most / 2)

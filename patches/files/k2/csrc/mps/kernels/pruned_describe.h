@@ -21,25 +21,25 @@
 
 #include "k2/csrc/mps/kernels/pruned_memory.h"
 
-// For kernels only: what the properties of a lattice depend on.
+// For kernels only: finds what the properties of a lattice depend on.
 
 // Bits of FsaBasicProperties, see k2/csrc/fsa.h.
 constant int kArcSorted = 0x10;
 constant int kArcSortedAndDeterministic = 0x20;
 constant int kEpsilonFree = 0x40;
 
-// Where the results for some arcs are added.
+// The numbers to which DescribeArcs() adds its results.
 struct Description {
-  device atomic_int *lacks;    // properties
-  device atomic_int *entered;  // states that these arcs enter first
-  device atomic_int *left;     // states that they leave
+  device atomic_int *lacks;    // bits of the properties that the arcs lack
+  device atomic_int *entered;  // states that these arcs are the first to enter
+  device atomic_int *left;     // states that the arcs leave
 };
 
-// Describes arcs `begin` to `end` - 1 of seq.out, of which this thread has
-// every `step`-th one from begin + first on.  All lanes of a simdgroup call
-// this function; their `first` follow each other, from a multiple of
-// kPrSimdWidth in lane 0 on.  ends.IsFinal(arc) returns whether an arc enters
-// the final state.
+// Describes arcs `begin` to `end` - 1 of seq.out.  This thread has arcs begin +
+// first, begin + first + step, and so on.  All lanes of a simdgroup call this
+// function.  In lane 0, `first` is a multiple of kPrSimdWidth, and it grows by
+// 1 from lane to lane.  ends.IsFinal(arc) returns whether an arc enters the
+// final state.
 template <typename Ends>
 inline void DescribeArcs(Sequence seq, Ends ends, int begin, int end, int first,
                          int step, Description to) {
@@ -49,8 +49,8 @@ inline void DescribeArcs(Sequence seq, Ends ends, int begin, int end, int first,
                  before = seq.out[max(i - 1, 0)];  // NOLINT
     const int of_graph = seq.arcs[arc.graph_arc].label;
     const bool is_final = ends.IsFinal(arc);
-    // Without allow_partial, the host refuses another label than -1 on an arc
-    // into the final state.
+    // Without allow_partial, the host refuses an arc into the final state whose
+    // label is not -1.
     if (is_final && !seq.params->allow_partial && of_graph != -1)
       Fail(seq, kPrFinalArcs);
     // As unsigned numbers, label -1 is the largest.

@@ -24,20 +24,25 @@
 // For kernels only: one frame of intersect_dense_pruned, in steps with a
 // barrier between them:
 //
-//   Expand         the arcs that leave the frame's states; the best score
-//   Insert         the arcs over the cutoff, into the table of their states
-//   FindFirsts     the first arc into each state
-//   MakeStates     the next frame's states, in the order of their first arcs
-//   Resolve        the states that arcs enter.  Between this step and Expand()
-//                  of the next frame, no barrier is needed
-//   ForgetStates   room in the table; goes with Insert() of the frame
+//   Expand         computes the scores of the arcs that leave the frame's
+//                  states, and the best score
+//   Insert         puts the arcs over the cutoff into the table of the states
+//                  that they enter
+//   FindFirsts     finds the first arc into each of these states
+//   MakeStates     makes the next frame's states, in the order of their first
+//                  arcs
+//   Resolve        finds which state of the next frame each arc enters.  No
+//                  barrier is needed between this step and Expand() of the next
+//                  frame
+//   ForgetStates   removes the frame's states from the table.  It runs in the
+//                  same step as Insert()
 //
-// Each takes all simdgroups of a team.  A thread goes through kUnroll arcs at
-// once.  Only maxima and minima are atomic, so the order of the simdgroups does
-// not change a bit.
+// All simdgroups of a team work on each step.  A thread takes kUnroll arcs at
+// once.  The only atomic operations are maxima and minima, so the results do
+// not depend on the order in which simdgroups run.
 
-// Notes an arc with label -1 that leaves a state of the last frame, arcs begin
-// to end - 1.
+// Sets infos[kPrHasFinal] if one of the arcs begin to end - 1, which leave a
+// state of the last frame, has label -1.
 inline void FindFinalArc(Sequence seq, int begin, int end) {
   if (!seq.params->allow_partial) return;
   for (int i = begin; i < end; ++i)
@@ -66,7 +71,7 @@ inline void StartSequence(Sequence seq, Team team) {
   }
 }
 
-// Each simdgroup has the words of some arcs that follow each other.
+// The words that a simdgroup has, begin to end - 1.  A word is for 32 arcs.
 struct Words {
   int begin, end;
 };
@@ -90,7 +95,7 @@ inline void Expand(Sequence seq, Team team, int t) {
   const int end = min(words.end * kPrSimdWidth, frame.num_arcs);  // NOLINT
   int at = words.begin * kPrSimdWidth, best = kOrderedMinusInfinity;
   bool is_nan = false;
-  // The last state whose arcs do not begin after `at`.
+  // The state that arc `at` leaves.
   int first = at < end ? FirstFrom(seq, team, frame, at + 1) - 1 : 0;
   for (; at < end; first += kPrSimdWidth) {
     const Sources sources =
@@ -100,7 +105,8 @@ inline void Expand(Sequence seq, Team team, int t) {
       Step steps[kUnroll];
       Arc arcs[kUnroll];
       float scores[kUnroll];
-      // All loads are of arcs that exist, so that no lane branches.
+      // An arc that does not exist is replaced by one that does, so that no
+      // lane branches.
       for (int k = 0; k < kUnroll; ++k) {
         const int i = at + k * kPrSimdWidth + team.lane;
         steps[k] = StepOf(sources, min(i, until - 1) - sources.base,  // NOLINT
@@ -169,7 +175,8 @@ inline void Insert(Sequence seq, Team team, int t) {
       if (team.lane == 0 && word < num_words) seq.over_cutoff[word] = bits;
       if (!is_over) continue;
       device atomic_int *of_dest = table + 2 * long(dests[k]);  // NOLINT
-      // Most arcs change nothing.  An old value here only costs an operation.
+      // Most arcs change nothing, so the conditions save atomic operations.  If
+      // the loaded values are not up to date, an operation runs in vain.
       if (firsts[k] > i)
         atomic_fetch_min_explicit(of_dest, i, memory_order_relaxed);
       if (bests[k] < Ordered(scores[k]))
@@ -179,8 +186,9 @@ inline void Insert(Sequence seq, Team team, int t) {
   }
 }
 
-// If the next frame is the last one, this step sees the arcs with label -1 that
-// leave it.
+// Finds the first arc into each state of the next frame, and counts these
+// states and the arcs that leave them.  If the next frame is the last frame,
+// this step also looks for arcs with label -1 that leave that frame.
 template <int kUnroll>
 inline void FindFirsts(Sequence seq, Team team, int t) {
   const Frame frame = seq.frames[t];
@@ -219,7 +227,7 @@ inline void FindFirsts(Sequence seq, Team team, int t) {
   if (team.lane == 0) seq.counts[team.index] = int2(num_states, num_arcs);
 }
 
-// The sums of `counts`: of the simdgroups before this one, and of all.
+// The sums of `counts` over the simdgroups before this simdgroup, and over all.
 struct Sums {
   int states_before, arcs_before, states, arcs;
 };
@@ -238,13 +246,13 @@ inline Sums SumsOf(Sequence seq, Team team) {
               simd_sum(ans.states), simd_sum(ans.arcs)};
 }
 
-// Returns how many elements a ring has from `begin` up to `end`.
+// Returns how many elements of a ring there are from `begin` to `end` - 1.
 inline int InUse(int begin, int end, int size) {
   return end >= begin ? end - begin : end - begin + size;
 }
 
-// Returns the place of the set bit number `nth`, from 0 on; `bits` has more
-// than `nth` set bits.
+// Returns the position of the nth set bit, counted from 0.  `bits` must have
+// more than `nth` set bits.
 inline int NthBit(uint bits, int nth) {
   int place = 0;
   for (int width = kPrSimdWidth / 2; width > 0; width /= 2) {
@@ -257,7 +265,7 @@ inline int NthBit(uint bits, int nth) {
   return place;
 }
 
-// first_live  the first frame whose states and arcs a later step reads
+// first_live  the first frame whose states and arcs are still needed
 inline void MakeStates(Sequence seq, Team team, int t, int first_live) {
   const Frame frame = seq.frames[t], live = seq.frames[first_live];
   const int max_states = seq.params->max_states,
@@ -319,11 +327,12 @@ inline void MakeStates(Sequence seq, Team team, int t, int first_live) {
   }
 }
 
-// An arc under the cutoff remains if another arc makes its state active.  An
-// arc that is too far below its state's best arc goes: it would not survive the
-// pruning, where a path is at most 2 better than the best one, see
-// PropagateBackward() of intersect_dense_pruned.cu.  What is added to 2 here is
-// more than rounding takes in the frames of a window.
+// An arc under the cutoff remains if another arc makes its destination active.
+// An arc is dropped if its score is too far below the best score of its
+// destination.  The pruning would drop such an arc later: there, a path is
+// better than the best path by at most 2, see PropagateBackward() of
+// intersect_dense_pruned.cu.  Instead of 2, this step uses 2.5 and a relative
+// term.  The difference is more than the rounding in the frames of a window.
 template <int kUnroll>
 inline void Resolve(Sequence seq, Team team, int t) {
   const Frame frame = seq.frames[t];
@@ -357,7 +366,7 @@ inline void Resolve(Sequence seq, Team team, int t) {
   }
 }
 
-// Empties the elements of a frame's states in the table of the frame before.
+// Removes a frame's states from the table of the previous frame.
 inline void ForgetStates(Sequence seq, Team team, int t) {
   if (t == 0) return;
   const Frame frame = seq.frames[t];

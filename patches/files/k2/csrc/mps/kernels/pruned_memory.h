@@ -27,7 +27,7 @@
 // For kernels only: the memory of intersect_dense_pruned, and how a team of
 // simdgroups goes through the arcs of a frame.
 
-// The arguments that all kernels of pruned.metal begin with.
+// The first arguments of the kernels that use a Sequence.
 #define K2_PRUNED_MEMORY                                                 \
   device const Arc *arcs [[buffer(kPrunedArcs)]],                        \
       device const int *state_begins [[buffer(kPrunedStateBegins)]],     \
@@ -58,22 +58,24 @@
 
 // A state of the graph that is active at some frame.
 struct alignas(16) Active {
-  int state;      // of all graphs
-  int forward;    // Ordered() of its score
-  int first_arc;  // of the arcs that leave the frame
-  int graph_arc;  // its first arc, of all graphs
+  int state;      // its index among the states of all graphs
+  int forward;    // Ordered() of its forward score
+  int first_arc;  // its first arc's index among the arcs that leave the frame
+  int graph_arc;  // its first arc's index among the arcs of all graphs
 };
 
-// The states that are active at a frame, and the arcs that leave these states:
-// where they begin in their rings, and how many there are.
+// The active states of a frame, and the arcs that leave these states: where
+// they begin in their rings, and how many there are.
 struct alignas(16) Frame {
   int first_state, num_states, first_arc, num_arcs;
 };
 
 // An arc of the lattice.
 struct alignas(16) OutArc {
-  int src, dest;     // states of the lattice of one sequence
-  int graph_arc, t;  // t: of a chunk, the bits of the score
+  int src, dest;  // states of the lattice of one sequence
+  // The arc of the graph and the frame.  In a chunk, t is the bits of the
+  // score.
+  int graph_arc, t;
 };
 
 constant int kNone = 0x7fffffff;
@@ -86,27 +88,32 @@ struct Sequence {
   int first_state, num_states;       // of the graph
   device const float *scores;        // from the sequence's first row on
   int num_rows;
-  // For each state of the graph, two numbers: the first arc into it that is
-  // over the cutoff, later ~ the number that the state has in the next frame;
-  // and Ordered() of the best arc's score.  There is a table for even and one
-  // for odd frames.
+  // A table has two numbers for each state of the graph.  The first one is the
+  // first arc over the cutoff that enters the state; later it is ~number, with
+  // the number of the state in the next frame.  The second one is Ordered() of
+  // the score of the best arc into the state.  Even and odd frames have
+  // different tables.
   device atomic_int *even_table, *odd_table;
-  // The ring of max_states.  num_kept: the arcs kept by the pruning, -1 of a
-  // state that is not kept.  numbers: of states of the lattice.
+  // The ring of max_states active states.  `backward` is Ordered() of the
+  // backward score.  num_kept is the number of leaving arcs that pruning kept,
+  // -1 for a pruned state.  `numbers` has the number of the state in the
+  // lattice.
   device Active *active;
   device int *backward, *num_kept, *numbers;
-  // The ring of max_arcs.  dests: the state of the graph, later the number that
-  // the state has in the next frame, or -1 if the arc is pruned.
+  // The ring of max_arcs arcs.  dests is the state of the graph that the arc
+  // enters.  Later it is the number of this state in the next frame, or -1 if
+  // the arc is pruned.  end_scores is the score of the path that ends with the
+  // arc.
   device int *dests;
   device float *end_scores;
-  // Bits of the arcs of one frame.
+  // A bit for each arc of one frame.
   device uint *over_cutoff, *is_first;
-  device int2 *counts;  // of states and arcs, by simdgroup
+  device int2 *counts;  // numbers of states and arcs, for each simdgroup
   device Frame *frames;
   device atomic_int *infos;
   device OutArc *out;
-  device int *out_begins;
-  // By state of the lattice, twice its frame; one more if an arc enters it.
+  device int *out_begins;  // each lattice state's first arc in `out`
+  // For each state of the lattice, 2 * its frame, plus 1 if an arc enters it.
   device atomic_int *entered;
 };
 
@@ -124,7 +131,7 @@ inline device atomic_int *TableOf(Sequence seq, int t) {
   return (t & 1) == 0 ? seq.even_table : seq.odd_table;
 }
 
-// Returns the place of an element of a ring; 0 <= at < 2 * size.
+// Returns the index in a ring of element `at`, for 0 <= at < 2 * size.
 inline int InRing(int at, int size) { return at < size ? at : at - size; }
 inline int StateAt(Sequence seq, int at) {
   return InRing(at, seq.params->max_states);
@@ -133,7 +140,8 @@ inline int ArcAt(Sequence seq, int at) {
   return InRing(at, seq.params->max_arcs);
 }
 
-// Returns sequence number `index`.  Its tables and rings are number `place`.
+// Returns the memory of sequence `index`, with the tables and rings at index
+// `place`.
 inline Sequence GetSequence(
     int index, int place, device const Arc *arcs,
     device const int *state_begins, device const int *leaving_begins,
@@ -178,26 +186,26 @@ inline Sequence GetSequence(
   return ans;
 }
 
-// The simdgroups that work on a sequence together.  They read what others wrote
-// only after a barrier, or in the next dispatch.
+// A team is the simdgroups that work together on a sequence.  A simdgroup reads
+// what another simdgroup wrote only after a barrier, or in the next dispatch.
 struct Team {
-  int index, size;  // this simdgroup is number `index` of `size`
+  int index, size;  // the index of this simdgroup, and the number of all
   int lane;
-  // [2 * kPrSimdWidth] each, of this simdgroup.
+  // Memory of this simdgroup, [2 * kPrSimdWidth] each.
   threadgroup atomic_int *sums;
   threadgroup int *queue;
   bool IsFirst() const { return index == 0 && lane == 0; }
 };
 
-// Between two steps of a threadgroup's teams.
+// A barrier between two steps, if a threadgroup is a team.
 inline void Barrier() {
   threadgroup_barrier(mem_flags::mem_device | mem_flags::mem_threadgroup);
 }
 
 inline int Exclusive(int value) { return simd_prefix_exclusive_sum(value); }
 
-// Returns the last lane whose `begin` is not over `at`; `begin` does not
-// decrease from lane to lane, and that of lane 0 is not over `at`.
+// Returns the last lane with begin <= at.  `begin` must not decrease from lane
+// to lane, and in lane 0, begin <= at.
 inline int LaneOf(int begin, int at) {
   int lane = 0;
   for (int step = kPrSimdWidth / 2; step > 0; step /= 2) {
@@ -210,24 +218,24 @@ inline int LaneOf(int begin, int at) {
 // An arc that leaves a frame.
 struct Step {
   bool exists;
-  int index;      // of the frame's arcs
-  int graph_arc;  // of all graphs
-  float forward;  // the score of the state that the arc leaves
+  int index;      // its index among the frame's arcs
+  int graph_arc;  // its index among the arcs of all graphs
+  float forward;  // the forward score of the state that the arc leaves
   int lane;       // the lane whose state the arc leaves
 };
 
-// The states that a simdgroup goes through at once: each lane has one.
+// The states that a simdgroup works on at once.  Each lane has one state.
 struct Sources {
-  bool exists;
-  int place;  // in the ring
+  bool exists;  // whether this lane has a state
+  int place;    // where the state is in the ring
   Active state;
   int base, end;  // arcs `base` to end - 1 of the frame leave these states
-  int begin;      // the first arc of this lane's state, from `base` on
-  int count;      // of the states
+  int begin;      // the first arc of this lane's state, counted from `base`
+  int count;      // the number of states
 };
 
-// Returns up to `most` states of a frame from `first` on, as far as their first
-// arc is less than `limit`.
+// Returns up to `most` states of a frame, from state `first` on.  The states
+// before the first one with first_arc >= limit are returned.
 inline Sources SourcesFrom(Sequence seq, Team team, Frame frame, int first,
                            int limit, int most) {
   const int j = first + team.lane, last = frame.num_states - 1;
@@ -245,8 +253,8 @@ inline Sources SourcesFrom(Sequence seq, Team team, Frame frame, int first,
   return ans;
 }
 
-// Returns the first state of a frame whose arcs begin with arc `at` or a later
-// one, the number of states if there is none.
+// Returns the first state of a frame with first_arc >= at, or the number of
+// states if there is no such state.
 inline int FirstFrom(Sequence seq, Team team, Frame frame, int at) {
   int low = 0, high = frame.num_states;
   while (low < high) {
@@ -272,7 +280,7 @@ inline Step StepOf(Sources sources, int i, bool exists) {
               lane};
 }
 
-// Visits the `total` arcs of `sources`, 32 at once.
+// Visits the `total` arcs that leave the states of `sources`, 32 at once.
 template <typename Visitor>
 inline void VisitAll(Team team, Sources sources, int total,
                      thread Visitor &visitor) {
@@ -282,15 +290,16 @@ inline void VisitAll(Team team, Sources sources, int total,
   }
 }
 
-// As VisitAll(), without arcs that are pruned.  Most arcs are, so the others
-// wait in a queue until there are 32; if 16 or more of 32 arcs are not pruned,
-// they do not wait.  Of a pruned arc, only `dests` is read, kPrAhead times 32
-// arcs at once: the loads do not wait for each other.
+// Does what VisitAll() does, but leaves out pruned arcs.  Most arcs are pruned,
+// so the other arcs wait in a queue until there are 32 of them.  If the queue
+// is empty and 16 or more of 32 arcs are not pruned, these arcs do not wait.
+// Of a pruned arc, only `dests` is read.  It is read for 32 * kPrAhead arcs at
+// once, so that the loads do not wait for each other.
 template <typename Visitor>
 inline void VisitKept(Sequence seq, Team team, Frame frame, Sources sources,
                       int total, thread Visitor &visitor) {
   int waiting = 0;
-  uint kept = 0;  // bit k: of this lane's arc, k times 32 arcs further
+  uint kept = 0;  // bit k: whether this lane's arc, 32 * k arcs later, is kept
   for (int n = 0; n * kPrSimdWidth < total; ++n) {
     const int i = n * kPrSimdWidth + team.lane;
     if (n % kPrAhead == 0) {
@@ -341,14 +350,15 @@ inline void VisitKept(Sequence seq, Team team, Frame frame, Sources sources,
 //   visitor.Visit(step)     for each arc
 //   visitor.After(has_state, place of the state in the ring, state)
 //
-// in all lanes.  With kOnlyKept, leaves out the arcs that are pruned.  Each
-// simdgroup has the states whose arcs begin in its share of the frame's arcs,
-// since some states have a hundred times as many arcs as others.
+// in all lanes.  If kOnlyKept, leaves out pruned arcs.  Each simdgroup has a
+// share of the frame's arcs, and works on the states whose first arc is in this
+// share.  The states are not divided evenly, because some states have a hundred
+// times as many arcs as others.
 template <bool kOnlyKept, typename Visitor>
 inline void ForArcs(Sequence seq, Team team, Frame frame,
                     thread Visitor &visitor) {
   if (frame.num_states == 0) return;
-  // As many states as simdgroups: one each.
+  // If there are not more states than simdgroups, a simdgroup has one state.
   const bool one_each = frame.num_states <= team.size;
   if (one_each && team.index >= frame.num_states) return;
   const int share = frame.num_arcs / team.size + 1;
@@ -372,15 +382,16 @@ inline void ForArcs(Sequence seq, Team team, Frame frame,
   }
 }
 
-// Whether arcs of frame t go to the final state, whatever their labels:
-// allow_partial, and no arc has label -1.
+// Returns whether the arcs of frame t enter the final state, whatever their
+// labels are.  They do so in the last frame if allow_partial is set and no arc
+// of this frame has label -1.
 inline bool IsPartial(Sequence seq, int t) {
   return seq.params->allow_partial && t == seq.num_rows - 1 &&
          Get(seq.infos + kPrHasFinal) == 0;
 }
 
-// Returns the score of an arc of the graph at frame t.  A label without scores
-// matches nothing.
+// Returns the score of an arc of the graph at frame t, -infinity if the arc's
+// label has no column of scores.
 inline float ScoreOf(Sequence seq, int t, Arc arc, bool is_partial) {
   const long row = long(t) * seq.params->stride;  // NOLINT
   const uint column = uint(arc.label) + 1, last = seq.params->num_columns - 1;

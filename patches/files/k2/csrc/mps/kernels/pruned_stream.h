@@ -22,7 +22,7 @@
 // Shared by the host and the kernels of pruned_stream.metal.
 
 // The arguments of load_stream, save_stream and emit_stream.  The other kernels
-// have those of pruned.h.
+// have the arguments of pruned.h.
 enum PrunedStreamBuffer {
   kStreamSaved,
   kStreamChunk,
@@ -49,60 +49,65 @@ enum PrunedStreamBuffer {
   kStreamEmit,
 };
 
-// All members have the same size and alignment in C++ and in Metal.
-// A stream has a chunk of frames for each call.  The next pruning changes the
-// last frames of the chunk before, too.  The kernels count these frames first:
-// frames 0 and 1, which arcs leave, and frame 2, with whose states the chunk
-// begins.  A stream that begins has fewer such frames.
+// All members of the structs have the same size and alignment in C++ and in
+// Metal.
+//
+// Each call decodes a chunk of a stream's frames.  The pruning of a chunk can
+// also change the last frames of the previous chunk, so these frames are saved.
+// In the next chunk they are frames 0, 1 and 2.  The states of frame 2 are
+// those with which the new chunk begins.  Near its beginning, a stream has
+// fewer saved frames.
 enum PrunedStreamSizes {
-  kPrHistory = 2,
-  kPrSaved = kPrHistory + 1,  // frames
+  kPrHistory = 2,             // saved frames before the chunk begins
+  kPrSaved = kPrHistory + 1,  // all saved frames
 };
 
-// A saved stream has, for the n states of kPrSaved frames and the m arcs that
-// leave the first kPrHistory ones:
+// A saved stream has n states in kPrSaved frames, and m arcs that leave the
+// first kPrHistory of these frames:
 //
 //   active    [4 * n], see Active
 //   num_kept  [n]
-//   numbers   [n], of the lattice
+//   numbers   [n], the numbers of the states in the lattice
 //   dests     [m]
-//   scores    [kPrHistory][num_columns], the rows of these frames
+//   scores    [kPrHistory][num_columns], the rows of these kPrHistory frames
 
-// Puts a stream into the memory of a sequence.
+// The parameters of load_stream, which puts a stream into the memory of a
+// sequence.
 struct PrunedLoad {
   int index;     // of the sequence
-  int is_new;    // whether this is the first chunk
+  int is_new;    // whether this is the stream's first chunk
   int num_rows;  // of the chunk
-  int from_row;  // of the scores, the first one of the chunk
-  int to_row;    // of the sequence's scores, the first one
-  int stride;    // of the scores
+  int from_row;  // where the chunk begins among the rows of all chunks
+  int to_row;    // where the sequence begins among the rows in memory
+  int stride;    // from a row of all chunks to the next
   int num_columns;
   int beam;         // the bits of the float
-  int base;         // the number of the lattice's state that is 0 here
-  int first_frame;  // the first one that exists, of the kPrSaved ones
-  int num_states[kPrSaved];
-  int num_arcs[kPrSaved];
+  int base;         // the number in the lattice of the state with number 0 here
+  int first_frame;  // the first of the kPrSaved frames that exists
+  int num_states[kPrSaved];  // of each saved frame
+  int num_arcs[kPrSaved];    // of each saved frame
 };
 
-// Saves a stream, and its part of the lattice that no later chunk changes.
+// The parameters of save_stream, which saves a stream, and the part of its
+// lattice that no later chunk changes.
 struct PrunedSave {
-  int max_states, max_arcs;  // of the rings
-  int begin, next, end;      // of the chunk's window
-  int is_new;                // as above
+  int max_states, max_arcs;  // sizes of the rings
+  int begin, next, end;      // the chunk's window, see Window
+  int is_new;                // as in PrunedLoad
   int num_states, num_arcs;  // n and m of the saved stream
-  int base;                  // as above
-  int time;                  // of the stream's frames, that of frame 0
-  int num_out_arcs;          // that no later chunk changes
+  int base;                  // as in PrunedLoad
+  int time;                  // the frame of the stream that is frame 0 here
+  int num_out_arcs;          // arcs that no later chunk changes
   int num_columns;
 };
 
-// Writes the lattice of a stream.
+// The parameters of emit_stream, which writes the lattice of a stream.
 struct PrunedStreamEmit {
   int index;                   // of the sequence
   int num_states, num_arcs;    // of the stream's lattice
-  int num_old_arcs;            // written by earlier chunks
-  int base;                    // as above
-  int first_state, first_arc;  // before the stream's
+  int num_old_arcs;            // arcs that earlier chunks saved
+  int base;                    // as in PrunedLoad
+  int first_state, first_arc;  // where the lattice begins among all lattices
 };
 
 #endif  // K2_CSRC_MPS_KERNELS_PRUNED_STREAM_H_

@@ -21,20 +21,21 @@
 
 #include "k2/csrc/mps/kernels/pruned_memory.h"
 
-// For kernels only: the pruning of a window of frames, and what it adds to the
+// For kernels only: prunes a window of frames, and adds states and arcs to the
 // lattice, in steps with a barrier between them:
 //
-//   StartBackward  backward scores of the frame after the window
-//   PruneFrame     for each frame of the window, the last one first
-//   Count, Number, AddTotals     states and arcs that no later window prunes
-//   Write          these arcs
+//   StartBackward  sets the backward scores of the frame after the window
+//   PruneFrame     prunes a frame of the window; runs for the last frame first
+//   Count, Number, AddTotals     count and number the states and arcs that no
+//                  later window prunes
+//   Write          writes these arcs into the lattice
 
-// The frames of a window, begin to end - 1.  After this window, no pruning
-// concerns the frames before `next`.  is_numbered: whether the states of frame
-// `begin` have numbers of the lattice.
+// A window: frames begin to end - 1.  Later windows do not change the frames
+// before `next`.
 struct Window {
   int begin, end, next;
-  bool is_numbered;
+  bool is_numbered;  // whether the states of frame `begin` have their numbers
+                     // of the lattice
 };
 
 inline Window WindowOf(int index, int num_rows) {
@@ -50,18 +51,22 @@ inline void StartBackward(Sequence seq, Team team, int t) {
   for (int j = team.index * kPrSimdWidth + team.lane; j < frame.num_states;
        j += team.size * kPrSimdWidth) {
     const int place = StateAt(seq, frame.first_state + j);
-    // The score is finite: others are not over a cutoff, or an error.
+    // The forward score is finite, because a score of -infinity is not over a
+    // cutoff, and other scores that are not finite are errors.
     seq.backward[place] = Ordered(-Unordered(seq.active[place].forward));
   }
 }
 
+// A visitor that prunes the arcs and states of frame t.
 struct Pruning {
   Sequence seq;
   int t;
   int lane;
-  // Of each state: Ordered() of the best score, and the arcs that are kept.
+  // For each lane's state: Ordered() of the best score of its arcs, and the
+  // number of arcs that are kept.
   threadgroup atomic_int *best, *num_kept;
-  int first_arc, next_state;  // of the frame, and of the next one, in the rings
+  // Where the frame's arcs and the next frame's states begin in the rings.
+  int first_arc, next_state;
   bool is_partial, is_first;
   bool is_wrong;
 
@@ -81,7 +86,7 @@ struct Pruning {
         Unordered(seq.backward[StateAt(seq, next_state + dest)]);
     const float score =
         ScoreOf(seq, t, seq.arcs[step.graph_arc], is_partial) + of_dest;
-    // Rounding takes less than 1e-5 in the frames of a window.
+    // In the frames of a window, the relative error of rounding is below 1e-5.
     if (!(score <= 2.0f - step.forward + 1e-5f * fabs(of_dest)))
       is_wrong = true;
     if (score + step.forward >= -seq.params->output_beam) {
@@ -102,8 +107,8 @@ struct Pruning {
       if (state.state == seq.first_state + seq.num_states - 1)
         score = Ordered(-Unordered(state.forward));
       seq.backward[place] = score;
-      // A window prunes no state of its first frame.  An earlier window may
-      // have.
+      // This window does not prune the states of its first frame, but an
+      // earlier window may have pruned some of them.
       const bool is_kept =
           is_first ? seq.num_kept[place] >= 0 : score != kOrderedMinusInfinity;
       seq.num_kept[place] = is_kept ? kept : -1;
@@ -112,7 +117,7 @@ struct Pruning {
   }
 };
 
-// t  a frame of the window that begins with frame `begin`
+// Prunes frame t of the window that begins with frame `begin`.
 inline void PruneFrame(Sequence seq, Team team, int t, int begin) {
   const Frame frame = seq.frames[t];
   Pruning visitor = {seq,
@@ -129,10 +134,10 @@ inline void PruneFrame(Sequence seq, Team team, int t, int begin) {
   if (visitor.is_wrong) Fail(seq, kPrScores);
 }
 
-// The states that have their numbers of the lattice after a window: `count`
-// states of the rings, from state `first` on.  The first `num_old` of them have
-// numbers before it.  The arcs that leave the first `num_sources` of them are
-// written.
+// `count` states of the ring, from state `first` on, have numbers of the
+// lattice when a window is done.  The first `num_old` of these states had
+// numbers before.  Write() writes the arcs that leave the first `num_sources`
+// of them.
 struct Numbered {
   int first, count, num_old, num_sources;
 };
@@ -145,7 +150,7 @@ inline Numbered NumberedBy(Sequence seq, Window window) {
                   window.is_numbered ? begin.num_states : 0, num_sources};
 }
 
-// Each simdgroup has the states from `begin` to `end` - 1.
+// Returns the states that this simdgroup has, begin to end - 1.
 inline Words StatesOf(Team team, int count) { return WordsOf(team, count); }
 
 inline void Count(Sequence seq, Team team, Window window) {
@@ -207,14 +212,15 @@ inline void AddTotals(Sequence seq, Team team) {
     Fail(seq, kPrSmallOutput);
 }
 
+// A visitor that writes the arcs of frame t into the lattice.
 struct Writing {
   Sequence seq;
   int t;
   int lane;
-  int first_arc, next_state;  // as of Pruning
+  int first_arc, next_state;  // as in Pruning
   bool is_partial;
-  int source;                 // the lattice's number of this lane's state
-  int position;               // of the next arc of the lattice
+  int source;                 // the number of this lane's state in the lattice
+  int position;               // where the next arc goes in the lattice
 
   void Before(bool has_state, int place, Active) {
     const bool is_kept = has_state && seq.num_kept[place] >= 0;
@@ -248,8 +254,8 @@ struct Writing {
 
 inline void Write(Sequence seq, Team team, Window window) {
   if ((Get(seq.infos + kPrError) & kPrSmallOutput) != 0) return;
-  // So many frames are written at once, each by at least 8 simdgroups of a
-  // large team.
+  // The team writes this many frames at once.  In a large team, at least 8
+  // simdgroups work on each frame.
   const int at_once =
       max(min(team.size / 8, window.next - window.begin), 1);  // NOLINT
   Team part = team;

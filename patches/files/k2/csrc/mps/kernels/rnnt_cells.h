@@ -19,12 +19,12 @@
 #ifndef K2_CSRC_MPS_KERNELS_RNNT_CELLS_H_
 #define K2_CSRC_MPS_KERNELS_RNNT_CELLS_H_
 
-// For kernels only: what the kernels of rnnt_smoothed.metal and
+// For kernels only: code that the kernels of rnnt_smoothed.metal and
 // rnnt_smoothed_grad.metal share.
 
 constant int kSimdWidth = 32;
 
-// The row of a thread's simdgroup.
+// The row on which a thread's simdgroup works.
 struct Row {
   int index, lane;
 };
@@ -35,7 +35,8 @@ inline Row GetRow(uint group, uint thread_index, uint num_threads) {
              static_cast<int>(thread_index % kSimdWidth)};
 }
 
-// The first rows are frames of am, the others positions of lm.
+// The first rows are the frames of am, and the other rows are the positions of
+// lm.
 inline int NumFrames(constant RnntSmoothedParams &params) {
   return params.B * params.T;
 }
@@ -44,14 +45,14 @@ inline int NumRows(constant RnntSmoothedParams &params) {
   return params.B * (params.T + params.S + 1);
 }
 
-// A sum of exponentials below 1e-25, or the log of such a sum, is computed
-// again from the logits: products of exp() that underflow, below 1.2e-38 each,
-// may be missing from it.
+// 1e-25 and its log.  A sum of exponentials below 1e-25 is computed again from
+// the logits, because terms may be missing from it: products of exp() below
+// 1.2e-38 underflow.
 constant float kLowSum = 1e-25f, kLogLowSum = -57.564627f;
 
-// k2 adds the smallest normal number to sums before it takes the log.  This is
-// the log of float64's smallest normal number, so that float32 has float64's
-// results.
+// The log of float64's smallest normal number.  k2 adds the smallest normal
+// number of the type to sums before it takes the log.  With the number of
+// float64, the kernels' results in float32 equal k2's results in float64.
 constant float kLogTiny = -708.39642f;
 
 // The part of a sequence that is inside of its boundary.
@@ -67,27 +68,27 @@ inline Bounds GetBounds(constant RnntSmoothedParams &params,
                 static_cast<int>(boundary[2]), static_cast<int>(boundary[3])};
 }
 
-// Whether the result depends on am[b][t].
+// Returns whether the result depends on am[b][t].
 inline bool ReadsFrame(constant RnntSmoothedParams &params, Bounds bounds,
                        int t) {
   return !params.skips_padding || (t >= bounds.t_begin && t < bounds.t_end);
 }
 
-// Whether the result depends on lm[b][s].  The average over all lm has no
-// boundary.
+// Returns whether the result depends on lm[b][s].  The average over all of lm,
+// which an am-only scale needs, ignores the boundary.
 inline bool ReadsPosition(constant RnntSmoothedParams &params, Bounds bounds,
                           int s) {
   return !params.skips_padding || params.am_scale != 0.0f ||
          (s >= bounds.s_begin && s <= bounds.s_end);
 }
 
-// Whether `symbol` has logits.
+// Returns whether `symbol` has logits.
 inline bool IsSymbol(constant RnntSmoothedParams &params,
                      long symbol) {  // NOLINT
   return symbol >= 0 && symbol < params.C;
 }
 
-// Returns scale * x; 0 for a scale of 0, even if x is infinite.
+// Returns scale * x.  Returns 0 for a scale of 0, even if x is infinite.
 inline float Scaled(float scale, float x) {
   return scale == 0.0f ? 0.0f : scale * x;
 }
@@ -97,9 +98,10 @@ struct LogSum {
   float largest, sum;
 };
 
-// The empty sum.  Its `largest` is finite, so that -infinity can be added.
+// Returns the empty sum.  `largest` is finite, so that -infinity can be added.
 inline LogSum EmptySum() { return LogSum{-FLT_MAX, 0.0f}; }
 
+// Adds exp(x) * weight.
 inline void Add(thread LogSum *to, float x, float weight) {
   if (x > to->largest) {
     to->sum = to->sum * exp(to->largest - x) + weight;
@@ -109,7 +111,7 @@ inline void Add(thread LogSum *to, float x, float weight) {
   }
 }
 
-// The log of a sum; NaN stays NaN.
+// Returns the log of a sum, NaN for NaN.
 inline float LogOf(float sum) {
   const float ans = log(sum);
   return ans < kLogTiny ? kLogTiny : ans;
@@ -120,14 +122,14 @@ inline float Log(LogSum sum) {
   return ans < kLogTiny ? kLogTiny : ans;
 }
 
-// The log of the sum of all lanes' sums.
+// Returns the log of the sum of all lanes' sums.
 inline float LogOfAll(LogSum sum) {
   const float largest = simd_max(sum.largest);
   return Log(LogSum{largest, simd_sum(sum.sum * exp(sum.largest - largest))});
 }
 
 // The gradients of px and py.  In the column after the last frame, px is
-// -infinity and has no gradient.
+// -infinity, and X() returns 0.
 struct CellGrads {
   device const float *px_grad;  // [B][S][px_columns]
   device const float *py_grad;  // [B][S + 1][T]
@@ -147,7 +149,7 @@ struct CellGrads {
   }
 };
 
-// Returns the factor of px_grad and py_grad of a sequence.
+// Returns the factor by which px_grad and py_grad of a sequence are multiplied.
 inline float GradScale(constant RnntSmoothedParams &params,
                        device const float *loss_grad, int b) {
   return params.grad_mode == kRsOne    ? 1.0f

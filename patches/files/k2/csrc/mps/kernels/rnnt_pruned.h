@@ -21,7 +21,7 @@
 
 // Shared by the host and the kernels of rnnt_pruned.metal.
 
-// The arguments of the kernels.  A kernel takes some of them.
+// The arguments of the kernels.  Each kernel has some of them.
 enum RnntPrunedBuffer {
   kRpLogits,
   kRpSymbols,
@@ -45,28 +45,28 @@ enum RnntPrunedBuffer {
 // All members have the same size and alignment in C++ and in Metal.
 struct RnntPrunedParams {
   int B, S, T, C;
-  int R;           // rows of logits a frame: s_range, or S + 1 without ranges
+  int R;           // rows of a frame: s_range, or S + 1 without ranges
   int blank;       // the termination symbol
-  int px_columns;  // T + 1 if the loss is regular, else T
+  int px_columns;  // T + 1 if rnnt_type is regular, else T
   int has_ranges, has_boundary;
   int constrained, hat;
   float delay_penalty;
-  // Of the backward kernel: the factor of loss_grad, and the distance between
-  // the elements of loss_grad, 0 if it has one.
+  // Only for the backward kernel: the factor of loss_grad, and the distance
+  // between the elements of loss_grad, which is 0 if loss_grad has one element.
   float loss_scale;
   int loss_stride;
 };
 
 struct RnntReduceParams {
   int B;
-  int sums;       // whether there is one loss, not one for each sequence
+  int sums;       // 1 for one loss of all sequences, 0 for one of each sequence
   float divisor;  // of the sum
 };
 
 enum RnntPrunedSizes {
-  kRpFrames = 8,    // of a threadgroup
-  kRpRows = 64,     // of a frame that threadgroup memory holds
-  kRpThreads = 256  // of a threadgroup
+  kRpFrames = 8,    // frames of a threadgroup
+  kRpRows = 64,     // rows of a frame for which threadgroup memory has room
+  kRpThreads = 256  // threads of a threadgroup
 };
 
 #endif  // K2_CSRC_MPS_KERNELS_RNNT_PRUNED_H_

@@ -21,7 +21,7 @@
 
 // Shared by the host and the kernels of rnnt_pruning.metal.
 
-// The arguments of the kernels.  A kernel takes some of them.
+// The arguments of the kernels.  Each kernel has some of them.
 enum RnntPruningBuffer {
   kPrPxGrad,
   kPrPyGrad,
@@ -39,21 +39,23 @@ enum RnntPruningBuffer {
 // All members have the same size and alignment in C++ and in Metal.
 struct RnntRangesParams {
   int S, T, R;     // R is s_range
-  int px_columns;  // T + 1 if the loss is regular, else T
-  int most_step;   // by how much the begin of a range may rise in a frame
+  int px_columns;  // T + 1 if rnnt_type is regular, else T
+  int most_step;   // how much the begin of a range may rise from frame to frame
 };
 
 struct RnntPruningParams {
-  int B, S, T, R, D;  // R is s_range, D the elements of a row
-  // Of the backward kernel.
-  int has_am_grad, has_lm_grad;  // which gradients it writes
+  int B, S, T, R, D;  // R is s_range; D is the number of elements of a row
+  // Only for the backward kernels: which gradients to write.
+  int has_am_grad, has_lm_grad;
 };
 
 enum RnntPruningSizes {
-  kPrRangesThreads = 512,    // of a threadgroup of rnnt_prune_ranges
-  kPrRowThreads = 256,       // likewise of rnnt_prune and rnnt_joiner_input
-  kPrBackwardThreads = 256,  // likewise of the backward kernels
-  kPrFound = 1024            // rows that a backward kernel searches at once
+  // Threads of a threadgroup of rnnt_prune_ranges, of rnnt_prune and
+  // rnnt_joiner_input, and of the backward kernels.
+  kPrRangesThreads = 512,
+  kPrRowThreads = 256,
+  kPrBackwardThreads = 256,
+  kPrFound = 1024  // rows that a backward kernel searches at once
 };
 
 #endif  // K2_CSRC_MPS_KERNELS_RNNT_PRUNING_H_

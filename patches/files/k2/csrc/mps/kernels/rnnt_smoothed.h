@@ -22,7 +22,7 @@
 // Shared by the host and the kernels of rnnt_smoothed.metal and
 // rnnt_smoothed_grad.metal.
 
-// The arguments of the kernels.  A kernel takes some of them.
+// The arguments of the kernels.  Each kernel has some of them.
 enum RnntSmoothedBuffer {
   kSmoothedAm,
   kSmoothedLm,
@@ -55,22 +55,22 @@ enum RnntSmoothedBuffer {
 
 // All members have the same size and alignment in C++ and in Metal.
 struct RnntSmoothedParams {
-  int B, S, T, C;    // of lm, [B][S + 1][C], and am, [B][T][C]
+  int B, S, T, C;    // lm is [B][S + 1][C], am is [B][T][C]
   int blank;         // the termination symbol
-  int px_columns;    // T + 1 if regular, else T
+  int px_columns;    // T + 1 if rnnt_type is regular, else T
   int constrained;   // whether px includes the next blank
   int has_boundary;  // whether the kernels read `boundary`
-  // 1 for a loss, which does not depend on cells outside of the boundary: their
-  // logits are not read.  0 for px and py themselves.
+  // 1 for a loss: a loss does not depend on logits outside of the boundary, so
+  // the kernels do not read these.  0 if the results are px and py.
   int skips_padding;
   int grad_mode;  // one of RnntSmoothedGrads
-  int has_grads;  // whether the forward pass computes gradients too
-  float combined_scale, lm_scale, am_scale;  // of the parts; their sum is 1
+  int has_grads;  // whether the forward pass also computes gradients
+  float combined_scale, lm_scale, am_scale;  // of the three log-probs; sum to 1
   float delay_penalty;
 };
 
-// The factor of px_grad and py_grad of sequence b in the backward pass; see
-// GradScale().
+// The factor by which the backward pass multiplies px_grad and py_grad of
+// sequence b; see GradScale().
 enum RnntSmoothedGrads {
   kRsNone = 0,  // -loss_grad[b]
   kRsSum = 1,   // -loss_grad[0]
@@ -79,9 +79,9 @@ enum RnntSmoothedGrads {
 };
 
 enum RnntSmoothedSizes {
-  kRsThreads = 256,      // of a threadgroup: 8 simdgroups
-  kRsTile = 32,          // positions and frames of a threadgroup's tile
-  kRsFramesOfPiece = 64  // frames, of all sequences, that are added up together
+  kRsThreads = 256,      // threads of a threadgroup
+  kRsTile = 32,          // positions, and frames, of a threadgroup's tile
+  kRsFramesOfPiece = 64  // frames that a threadgroup adds up
 };
 
 #endif  // K2_CSRC_MPS_KERNELS_RNNT_SMOOTHED_H_

@@ -19,24 +19,24 @@
 #ifndef K2_CSRC_MPS_KERNELS_SIMDGROUP_H_
 #define K2_CSRC_MPS_KERNELS_SIMDGROUP_H_
 
-// For kernels only: a simdgroup of 32 lanes, or a threadgroup, goes through a
-// list.
+// For kernels only: functions with which a simdgroup of 32 lanes, or a
+// threadgroup, goes through a list.
 
-// The votes of all lanes; lane 0's is the lowest bit.
+// Returns the votes of all lanes.  The lowest bit is the vote of lane 0.
 inline uint Ballot(bool vote) {
   return static_cast<uint>(
       static_cast<metal::simd_vote::vote_t>(metal::simd_ballot(vote)));
 }
 
-// The bits of the lanes before this lane.
+// Returns the bits of the lanes before lane number `lane`.
 inline uint Below(uint bits, int lane) { return bits & ((1u << lane) - 1u); }
 
-// The index of the highest set bit; `bits` is not 0.
+// Returns the index of the highest set bit.  `bits` must not be 0.
 inline int HighestBit(uint bits) {
   return 31 - static_cast<int>(metal::clz(bits));
 }
 
-// Returns the last i with begins[i] <= at, where begins[0] <= at < begins[n].
+// Returns the last i < n with begins[i] <= at.  begins[0] must not exceed `at`.
 inline int Find(device const int *begins, int n, int at) {
   int low = 0;
   while (n - low > 1) {
@@ -49,9 +49,9 @@ inline int Find(device const int *begins, int n, int at) {
   return low;
 }
 
-// Replaces each value, of which thread_id writes number thread_id, by the sum
-// of the values up to it.  All threads of the threadgroup must call this
-// function.
+// Replaces each value by the sum of the values up to this value.  Before the
+// call, each thread writes values[thread_id].  All threads of the threadgroup
+// must call this function.
 template <typename T>
 inline void PrefixSums(threadgroup T *values, int thread_id, int threads) {
   metal::threadgroup_barrier(metal::mem_flags::mem_threadgroup);

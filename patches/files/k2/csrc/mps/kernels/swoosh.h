@@ -21,7 +21,7 @@
 
 // Shared by the host and the kernels of swoosh.metal.
 
-// The arguments of the kernels.  A kernel takes some of them.
+// The arguments of the kernels.  Each kernel has some of them.
 enum SwooshBuffer {
   kSwooshX,
   kSwooshY,
@@ -36,26 +36,27 @@ enum SwooshBuffer {
 
 // All members have the same size and alignment in C++ and in Metal.
 enum SwooshSizes {
-  kSwooshCells = 32,   // of a table, one for each lane of a simdgroup
+  kSwooshCells = 32,   // cells of a table: one for each lane of a simdgroup
   kSwooshOfChunk = 4,  // elements that a thread loads at once
-  kSwooshChunks = 4,   // of a thread
-  // The lower bits for dropout, of an element's 32 random bits.  The others are
-  // for rounding.
+  kSwooshChunks = 4,   // chunks of a thread
+  // Each element has 32 random bits.  The lower kSwooshDropoutBits bits are for
+  // dropout, and the others for rounding.
   kSwooshDropoutBits = 20,
 };
 
-// swoosh and its derivative at a node.  Each is the sum of a float and of the
-// float's rounding error.
+// The values of swoosh and of its derivative at a node.  Each value is the sum
+// of a float and of the float's rounding error.
 struct SwooshCell {
   float value, value_low;
   float slope, slope_low;
 };
 
-// Cells of equal size around the nodes base + i step, for i from -before on.
+// The nodes of a table are base + i * step, for i = -before, -before + 1, ...
+// Around each node is a cell of width `step`.
 struct SwooshGrid {
   float base, step;
-  float before;  // the number of cells before the one of base
-  // x is in the cell nearest to x cells_per_unit + first_cell.
+  float before;  // the number of cells before the cell of `base`
+  // The index of the cell of x is x * cells_per_unit + first_cell, rounded.
   float cells_per_unit, first_cell;
 };
 
@@ -64,8 +65,8 @@ struct SwooshTable {
   struct SwooshCell cells[kSwooshCells];
 };
 
-// Beyond one end of the table, swoosh is (slope + slope_low) x + intercept +
-// intercept_low, and terms of exp(-|x - shift|).
+// Beyond one end of the table, swoosh(x) is the sum of (slope + slope_low) * x,
+// of intercept + intercept_low, and of terms of exp(-|x - shift|).
 struct SwooshTail {
   float slope, slope_low;
   float intercept, intercept_low;
@@ -73,13 +74,13 @@ struct SwooshTail {
 
 struct SwooshParams {
   long size;               // the number of elements  // NOLINT
-  int is_aligned;          // whether a thread may load its inputs at once
+  int is_aligned;          // whether a thread may load a chunk as one vector
   float shift;             // 4 for swoosh_l, 1 for swoosh_r
-  SwooshTail left, right;  // for x - shift <= 0, and for greater ones
-  // The other members are for swoosh_forward alone.
+  SwooshTail left, right;  // for x <= shift, and for x > shift
+  // Only swoosh_forward uses the members below.
   unsigned int seed[2];  // of the random numbers
-  // An element is dropped if its kSwooshDropoutBits random bits are less than
-  // this number.
+  // An element is dropped if its kSwooshDropoutBits random bits, as a number,
+  // are less than this limit.
   unsigned int dropout_limit;
   float kept_scale;  // 1 / (1 - dropout_prob)
 };
@@ -87,7 +88,7 @@ struct SwooshParams {
 struct SwooshGradParams {
   long size;  // NOLINT
   int is_aligned;
-  // The derivative is scale g - offset, for g in 8 bits.
+  // The derivative is scale * g - offset, with the saved g of 8 bits.
   float scale, offset;
 };
 

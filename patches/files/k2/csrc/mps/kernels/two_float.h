@@ -19,23 +19,25 @@
 #ifndef K2_CSRC_MPS_KERNELS_TWO_FLOAT_H_
 #define K2_CSRC_MPS_KERNELS_TWO_FLOAT_H_
 
-// For kernels only: nearly double precision, which Metal does not have, by
-// pairs of floats.
+// For kernels only: Metal has no double precision, so pairs of floats give
+// nearly double precision.
 //
-// A pair of floats stands for their sum.  The smaller float is at most half a
-// unit in the last place of the larger one, so both have 48 bits.
-// Two sums of floats yield such pairs without an error (D. E. Knuth, The Art of
-// Computer Programming, volume 2, section 4.2.2; T. J. Dekker, A floating-point
-// technique for extending the available precision, 1971).  The operations on
-// pairs are in M. Joldes, J.-M. Muller, V. Popescu, Tight and rigorous error
-// bounds for basic building blocks of double-word arithmetic, 2017.
+// A pair of floats represents their sum.  The smaller float is at most half a
+// unit in the last place of the larger float, so the pair has 48 bits.
+// TwoSum() and QuickTwoSum() add floats without an error (D. E. Knuth, The Art
+// of Computer Programming, volume 2, section 4.2.2; T. J. Dekker, A
+// floating-point technique for extending the available precision, 1971).  The
+// operations on pairs are in M. Joldes, J.-M. Muller, V. Popescu, Tight and
+// rigorous error bounds for basic building blocks of double-word arithmetic,
+// 2017.
 //
-// Results are right under IEEE's rules only, so the library is compiled without
-// fast math.  Contraction, the fusion of a product and a sum, changes no bit:
-// no rounded product is an operand of a sum.  Each product stands in an fma(),
-// is exact, or is the argument of a function.
+// Results are correct only under the rules of IEEE 754, so the library is
+// compiled without fast math.  Contraction, which fuses a product and a sum
+// into an fma(), would not change the results, because no rounded product is an
+// operand of a sum.  Each product is part of an fma(), is exact, or is the
+// argument of a function.
 //
-// Relative errors, of any operands that do not overflow or underflow:
+// Relative errors, for all operands that do not overflow or underflow:
 //   TwoSum, QuickTwoSum            none
 //   Add                            3 * 2^-48, also of operands of unlike signs
 //   AddSameSign                    3 * 2^-48
@@ -50,16 +52,16 @@
 #pragma METAL fp contract(off)
 
 struct TwoFloat {
-  float high, low;  // the number is high + low; `high` is the number, rounded
+  float high, low;  // the number is high + low; `high` is the number rounded
 };
 
-// The sum of any two floats.
+// Returns the exact sum of any two floats.
 inline TwoFloat TwoSum(float a, float b) {
   const float sum = a + b, b_of_sum = sum - a;
   return TwoFloat{sum, (a - (sum - b_of_sum)) + (b - b_of_sum)};
 }
 
-// The sum of two floats if |a| >= |b| or a == 0.
+// Returns the exact sum of two floats.  |a| >= |b| or a == 0 must hold.
 inline TwoFloat QuickTwoSum(float a, float b) {
   const float sum = a + b;
   return TwoFloat{sum, b - (sum - a)};
@@ -71,21 +73,21 @@ inline TwoFloat Add(TwoFloat a, TwoFloat b) {
   return QuickTwoSum(sum.high, sum.low + low.low);
 }
 
-// Where the sum of the floats is infinite or NaN, returns that sum.  The other
-// Add() returns NaN there.
+// If the sum of the floats is infinite or NaN, returns that sum.  In this case
+// the other Add() returns NaN.
 inline TwoFloat Add(TwoFloat a, float b) {
   const TwoFloat sum = TwoSum(a.high, b);
   if (!(metal::fabs(sum.high) < INFINITY)) return TwoFloat{sum.high, 0.0f};
   return QuickTwoSum(sum.high, sum.low + a.low);
 }
 
-// For operands of one sign.
+// Returns a + b for operands of the same sign.
 inline TwoFloat AddSameSign(TwoFloat a, TwoFloat b) {
   const TwoFloat sum = TwoSum(a.high, b.high);
   return QuickTwoSum(sum.high, sum.low + (a.low + b.low));
 }
 
-// For |b| < |a| / 2.
+// Returns a + b for |b| < |a| / 2.
 inline TwoFloat AddSmaller(TwoFloat a, TwoFloat b) {
   const TwoFloat sum = QuickTwoSum(a.high, b.high);
   return QuickTwoSum(sum.high, sum.low + (a.low + b.low));
@@ -93,8 +95,8 @@ inline TwoFloat AddSmaller(TwoFloat a, TwoFloat b) {
 
 inline TwoFloat Negative(TwoFloat a) { return TwoFloat{-a.high, -a.low}; }
 
-// Rounds the product once, together with its small terms: no rounded product is
-// an operand of a sum.
+// Returns a * b.  The first fma() adds the small terms, and the second one
+// rounds the whole product once.  So no rounded product is an operand of a sum.
 inline TwoFloat Mul(TwoFloat a, TwoFloat b) {
   const float small = metal::fma(a.high, b.low, a.low * b.high),
               product = metal::fma(a.high, b.high, small);
@@ -108,12 +110,12 @@ inline TwoFloat Div(TwoFloat a, TwoFloat b) {
   return QuickTwoSum(quotient, rest / b.high);
 }
 
-// For -126 <= exponent <= 127.
+// Returns 2^exponent for -126 <= exponent <= 127.
 inline float PowerOf2(int exponent) {
   return as_type<float>((exponent + 127) << 23);
 }
 
-// a * 2^exponent for |exponent| <= 252, in less time than metal::ldexp() takes.
+// Returns a * 2^exponent for |exponent| <= 252; faster than metal::ldexp().
 inline TwoFloat Ldexp(TwoFloat a, int exponent) {
   const int part = exponent >> 1;
   const float first = PowerOf2(part), second = PowerOf2(exponent - part);
@@ -126,7 +128,7 @@ inline bool IsLess(TwoFloat a, TwoFloat b) {
 
 constant TwoFloat kLog2 = {0.693147182f, -1.90465421e-9f};
 
-// 2^(i / 16)
+// Element i is 2^(i / 16).
 constant TwoFloat kPowersOf2[16] = {
     {1.0f, 0.0f},
     {1.04427373f, 4.83347016e-08f},
@@ -152,21 +154,22 @@ struct ReducedExp {
   TwoFloat expm1;
 };
 
-// For |x| below 7e5: n is exact.  If x is infinite or NaN, n is x.  For a
-// larger x, n is about right, and |expm1| is below 0.2.
+// Returns n and expm1 for x.  If |x| is below 7e5, n is exact.  If |x| is
+// larger, n is approximate, and |expm1| is below 0.2.  If x is infinite or NaN,
+// n is x.
 inline ReducedExp ReduceExp(float x) {
   // log(2) / 16 in two parts.
   const float kPart1 = 0.0433216989f, kPart2 = -1.19040888e-10f;
-  // 16 / log(2) has two parts: n stays exact where floats have a large unit.
+  // 16 / log(2) has two parts, so that n is exact for large x, too.
   const float n = metal::rint(metal::fma(x, 23.0831203f, x * 3.08154079e-7f));
-  // The difference to n * kPart1 has no error: it is small, and a multiple of
-  // 2^-29 unless n is 0.
+  // The fma() has no rounding error: x - n * kPart1 is small, and unless n is
+  // 0, it is a multiple of 2^-29.
   const float kMost = 0.07f,
               near = metal::clamp(metal::fma(-n, kPart1, x), -kMost, kMost),
               rest = metal::clamp(metal::fma(-n, kPart2, 0.0f), -kMost, kMost);
   const TwoFloat y = TwoSum(near, rest);
 
-  // The sum of y + y^2 / 2 + y^3 / 6 + ...  The first terms are pairs.
+  // Adds up y + y^2 / 2 + y^3 / 6 + ..., with pairs for the first terms.
   const float series =
       metal::fma(metal::fma(metal::fma(1.98412701e-4f, y.high, 1.38888892e-3f),
                             y.high, 8.33333377e-3f),
@@ -179,7 +182,7 @@ inline ReducedExp ReduceExp(float x) {
   return ReducedExp{n, AddSmaller(y, Mul(y, squares))};
 }
 
-// exp(x) - 1 for |x| <= 1; near 0 as well.
+// Returns exp(x) - 1 for |x| <= 1; the result is accurate near 0, too.
 inline TwoFloat Expm1(float x) {
   const ReducedExp reduced = ReduceExp(x);
   const int n = static_cast<int>(reduced.n);
@@ -188,15 +191,16 @@ inline TwoFloat Expm1(float x) {
              Mul(power, reduced.expm1));
 }
 
-// log(x) for finite x > 0 that is no subnormal number.
+// Returns log(x) for finite x > 0 that is not a subnormal number.
 inline TwoFloat Log(TwoFloat x) {
-  // x = (1 + y) * 2^exponent with 1 + y between 0.7 and 1.42.
+  // Writes x as (1 + y) * 2^exponent, with 1 + y between 0.7 and 1.42.
   int exponent;
   metal::frexp(x.high * 1.41421354f, exponent);
   --exponent;
   const TwoFloat scaled = Ldexp(x, -exponent),
                  y = QuickTwoSum(scaled.high - 1.0f, scaled.low);
-  // One step of Newton's method from a float: z = (1 + y) * exp(-start) - 1.
+  // One step of Newton's method, with a float as the start:
+  // z = (1 + y) * exp(-start) - 1.
   const float start = metal::fabs(y.high) < 1e-3f
                           ? metal::fma(-0.5f * y.high, y.high, y.high)
                           : metal::precise::log(1.0f + y.high);
