@@ -29,7 +29,7 @@ static_assert(2 * kCtcMaxCachedStates * sizeof(DoubleSum) <= 32768 &&
               "Metal's limit of threadgroup memory");
 
 // A visitor of Pass() that keeps the checkpoints.  If every frame is a
-// checkpoint, it rounds them to single precision.
+// checkpoint, the visitor rounds the sums to single precision.
 template <typename Sum>
 struct SumCheckpoints {
   device FloatSum *sums;
@@ -49,13 +49,15 @@ struct SumCheckpoints {
 
 // kept             what ctc_keep wrote
 // labels           [params.num_fsas][2], the lowest and the highest label of a
-//                  graph.  If one of them has no column, the score is NaN
+//                  graph.  If one of these labels has no column, the score is
+//                  NaN
 // sums             the checkpoints, see SumCheckpoints
 // scratch          [4 * params.num_states], for FSAs of many states
-// totals           [params.num_fsas], the sum of an FSA's paths
+// totals           [params.num_fsas], the sum over an FSA's paths
 // scores           [params.num_fsas], the logarithm of that sum
 //
-// There are two threadgroups for each FSA, of at most kThreads threads.
+// Each FSA has two threadgroups of at most kThreads threads, one for each
+// direction.
 template <typename Sum, int kThreads>
 [[max_total_threads_per_threadgroup(kThreads)]]
 kernel void ctc_sums(K2_CTC_INPUTS,
@@ -105,7 +107,8 @@ kernel void ctc_sums(K2_CTC_INPUTS,
                  of_fsa + fsa.num_states, checkpoints);
   }
   if (forward) return;
-  // This thread wrote state 0, so it needs no barrier to read it.
+  // This thread wrote the sum of state 0, so it can read the sum without a
+  // barrier.
   if (thread_index == 0) {
     const int last = fsa.num_frames % 2;
     const Sum total = cached ? cache[last * CachedStates(kThreads)]
@@ -129,7 +132,7 @@ K2_INSTANCE("float_256", float, 256)
 K2_INSTANCE("float_512", float, 512)
 K2_INSTANCE("float_1024", float, 1024)
 
-// Returns the posterior of an arc of an FSA in frame t, 0 if the arc is not
+// Returns the posterior of an arc of an FSA in frame t, or 0 if the arc is not
 // kept.
 //
 // from_start   the forward sums of the FSA's states in frame t
@@ -155,7 +158,7 @@ inline float Posterior(constant CtcParams &params, Input input, int t,
 
 constant int kNoLabel = -2;  // less than any label
 
-// What WriteRow() needs beside the sums of states.
+// What WriteRow() needs in addition to the sums of states.
 struct RowGradient {
   device const int *by_label;  // of all FSAs
   threadgroup float *values;   // [kCtcThreads]
@@ -176,7 +179,7 @@ inline float SumOfLabel(int label, float value, int lane) {
   return value;
 }
 
-// Writes a row of b_grad.
+// Writes row t of an FSA's b_grad.  The arguments are those of Posterior().
 template <typename From, typename To>
 inline void WriteRow(constant CtcParams &params, Input input,
                      RowGradient gradient, int t, From from_start, To to_end) {
@@ -204,8 +207,7 @@ inline void WriteRow(constant CtcParams &params, Input input,
     labels[thread_id] = label;
     values[thread_id] = SumOfLabel(label, value, thread_id % kCtcSimdWidth);
     threadgroup_barrier(mem_flags::mem_threadgroup | mem_flags::mem_device);
-    // The last thread of a label adds the sums of the simdgroups before its
-    // own.
+    // The last thread of a label adds the label's sums of all simdgroups.
     const bool is_last = thread_id < count && (thread_id + 1 == count ||
                                                labels[thread_id + 1] != label);
     if (is_last && HasColumn(params, label)) {
@@ -219,9 +221,9 @@ inline void WriteRow(constant CtcParams &params, Input input,
   }
 }
 
-// by_label   [params.num_arcs], the arcs of each FSA by their labels, arcs of
-//            one label in the order of the graph
-// sums, totals   what ctc_sums wrote, with every frame a checkpoint
+// by_label   [params.num_arcs], the indexes of each FSA's arcs, sorted by
+//            label; arcs with the same label are in the order of the graph
+// sums, totals   what ctc_sums wrote; every frame is a checkpoint
 // score_grads    [params.num_fsas], the gradient of the scores of ctc_sums
 // b_grad     [rows][params.num_columns], the gradient of b_scores
 //
@@ -255,8 +257,8 @@ kernel void ctc_gradient(K2_CTC_INPUTS,
                (t + 1) * fsa.num_states);
 }
 
-// A visitor of the backward pass that writes the rows of b_grad: row t - 1 when
-// the pass leaves frame t.
+// A visitor of the backward pass that writes the rows of b_grad.  It writes row
+// t - 1 when the pass leaves frame t.
 template <typename Rows>
 struct WriteRows {
   constant CtcParams *params;
@@ -277,11 +279,11 @@ struct WriteRows {
   void Finish(int, Sums, Sums) const {}
 };
 
-// Does what ctc_gradient does, where ctc_sums kept a checkpoint every
-// params.frames_of_block frames.
+// Does what ctc_gradient does, for the case that only each
+// params.frames_of_block-th frame is a checkpoint of ctc_sums.
 //
-// scratch    [params.num_states * (kCtcScratchFrames + 4 * Sums)], for FSAs of
-//            many states
+// scratch    for each state, kCtcScratchFrames FloatSums and four Sums; for
+//            FSAs of many states
 //
 // There is one threadgroup for each block.  If threadgroup memory is too small
 // for the sums of an FSA, the threadgroup of its first block does all blocks.
@@ -313,8 +315,8 @@ kernel void ctc_block_gradient(
                               false};
   const RowGradient gradient = {
       by_label, values, labels, totals[index], score_grads[index], b_grad};
-  // The FloatSums that the four sums of each state take, and the frames for
-  // which the rest of `memory` has room.
+  // of_sums is the size, in FloatSums, of four Sums for each state.  The rest
+  // of `memory` has room for num_frames frames.
   const int of_sums =
                 4 * fsa.num_states * int(sizeof(Sum)) / int(sizeof(*memory)),
             num_frames = (kCtcSumFloats / 2 - of_sums) / max(fsa.num_states, 1);
@@ -350,7 +352,7 @@ decltype(ctc_block_gradient<FloatSum>) ctc_block_gradient<FloatSum>;
 // There is a thread for each arc of the graphs.
 //
 // fsa_of_arc  [params.num_arcs], the FSA of each arc
-// sums    what ctc_sums wrote, with every frame a checkpoint
+// sums    what ctc_sums wrote; every frame is a checkpoint
 // a_grad  [params.num_arcs], the gradient of the scores of the graphs' arcs
 [[max_total_threads_per_threadgroup(kCtcThreads)]]
 kernel void ctc_arc_gradient(
@@ -377,7 +379,8 @@ kernel void ctc_arc_gradient(
   float sum = 0.0f;
   for (int t = 0; t < fsa.num_frames; ++t) {
     to_end += fsa.num_states;
-    // The CPU rounds the product before the addition, and so does the fma().
+    // The CPU rounds the product before it adds the product.  The fma() with 0
+    // does the same.
     sum += fma(
         score_grad,
         Posterior(params, input, t, arc_of_fsa, arc, from_start, to_end, total),

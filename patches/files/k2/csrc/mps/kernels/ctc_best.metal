@@ -30,7 +30,7 @@ using namespace metal;
 static_assert(4 * kCtcBestFloats <= 32768,
               "Metal's limit of threadgroup memory");
 
-// A visitor of Pass() that keeps the checkpoints, and the score of the best
+// A visitor of Pass() that keeps the checkpoints and the score of the best
 // path.
 struct BestCheckpoints {
   device BestScore *best;
@@ -47,13 +47,14 @@ struct BestCheckpoints {
   }
 };
 
-// best             checkpoints of params.frames_of_best_block frames
+// best             the checkpoints, every params.frames_of_best_block frames
 // scratch          [params.num_states * (kCtcScratchFrames + 4)], for FSAs of
 //                  many states
-// best_totals      [params.num_fsas][2], the score of an FSA's best path: of
-//                  the backward pass, of the forward pass
+// best_totals      [params.num_fsas][2], the score of an FSA's best path, as
+//                  the backward pass and then as the forward pass computed it
 //
-// There are two threadgroups for each FSA, of at most kThreads threads.
+// Each FSA has two threadgroups of at most kThreads threads, one for each
+// direction.
 template <int kThreads>
 [[max_total_threads_per_threadgroup(kThreads)]]
 kernel void ctc_best_scores(K2_CTC_INPUTS,
@@ -111,15 +112,15 @@ decltype(ctc_best_scores<512>) ctc_best_scores<512>;
 template [[host_name("ctc_best_scores_1024")]] [[kernel]]
 decltype(ctc_best_scores<1024>) ctc_best_scores<1024>;
 
-// The part of an FSA's best path that a simdgroup has followed so far.
+// An FSA's best path, as far as a simdgroup has followed it.
 struct BestPath {
   device int *arcs;  // [params.num_frames]
-  int frame, state;  // where the part ends
+  int frame, state;  // the frame and the state that the simdgroup has reached
 };
 
-// Follows the best path up to frame `end`, or to the path's end if that comes
-// first.  rows.At(t) has the backward scores of frame t.  All simdgroups of the
-// threadgroup do the same, so that all know the path's end.
+// Follows the best path up to frame `end`, or to the path's end if the path
+// ends before.  rows.At(t) has the backward scores of frame t.  All simdgroups
+// of the threadgroup do the same work, so that all know the path's end.
 template <typename Rows>
 inline void Follow(constant CtcParams &params, Input input, Direction backward,
                    Rows rows, int end, thread BestPath &path) {
@@ -134,8 +135,8 @@ inline void Follow(constant CtcParams &params, Input input, Direction backward,
       int mine = none;
       if (i + lane < last) {
         const Arc arc = input.arcs[i + lane - input.fsa.arc_begin];
-        // The additions are in the order of Size() in ctc_pass.h, so that
-        // equality is exact.
+        // The additions are in the order of Size() in ctc_pass.h, so that the
+        // scores of the best path are equal.
         if (next[arc.dest_state].max + arc.score +
                 ScoreAt(params, input.b_scores,
                         input.fsa.first_row + path.frame, arc.label) ==
@@ -186,11 +187,11 @@ inline void FollowBlocks(constant CtcParams &params, Input input,
 // best, best_totals   what ctc_best_scores wrote
 // scratch    as for ctc_best_scores
 // best_arcs  [params.num_fsas][params.num_frames], the arc of an FSA's best
-//            path in each frame; -1 after the path's end, and in all frames if
-//            rounding cannot prune the path
+//            path in each frame; -1 after the path's end.  If rounding cannot
+//            prune the path, -1 in all frames
 //
-// There is one threadgroup for each FSA.  Of equal arcs the path takes the
-// first one, as in GetBestArcs() of k2/csrc/best_paths.h.
+// There is one threadgroup for each FSA.  If several arcs are equally good, the
+// path takes the first one, as in GetBestArcs() of k2/csrc/best_paths.h.
 [[max_total_threads_per_threadgroup(kCtcThreads)]]
 kernel void ctc_best_path(K2_CTC_INPUTS,
                           device const BestScore *best [[buffer(kCtcBest)]],
@@ -237,7 +238,7 @@ kernel void ctc_best_path(K2_CTC_INPUTS,
     path.arcs[i] = -1;
 }
 
-// What KeepArcs() needs beside the scores of states.
+// What KeepArcs() needs in addition to the scores of states.
 struct Pruning {
   float cutoff;
   device const int *path;  // [params.num_frames], see best_arcs
@@ -262,7 +263,7 @@ inline void KeepArcs(constant CtcParams &params, Input input, Pruning pruning,
                                      : -1,
             best_dest = best_arc >= 0 ? input.arcs[best_arc].dest_state : -1;
   for (int i = input.thread_index;; i += input.num_threads) {
-    // All lanes of a simdgroup go through this loop equally often.
+    // All lanes of a simdgroup run this loop the same number of times.
     if (i / kCtcSimdWidth * kCtcSimdWidth >= fsa.num_arcs) break;
     bool keep = false;
     if (i < fsa.num_arcs) {
@@ -270,7 +271,8 @@ inline void KeepArcs(constant CtcParams &params, Input input, Pruning pruning,
       const float score = arc.score + ScoreAt(params, input.b_scores,
                                               fsa.first_row + t, arc.label);
       const int src = arc.src_state, dest = arc.dest_state;
-      // The additions are in the order of k2's CPU code, which decides on ties.
+      // The additions are in the order of k2's CPU code, so that rounding does
+      // not change which arcs are kept.
       keep =
           (to_src[src].max + from_src[src].max > cutoff || src == best_src) &&
           (to_dest[dest].max + from_dest[dest].max > cutoff ||
@@ -286,8 +288,8 @@ inline void KeepArcs(constant CtcParams &params, Input input, Pruning pruning,
   }
 }
 
-// A visitor of the backward pass that writes the words of `kept` of the frame
-// that the pass has reached.
+// A visitor of the backward pass.  It writes those words of `kept` that belong
+// to the frame that the pass has reached.
 template <typename Rows>
 struct KeepArcsOfFrames {
   constant CtcParams *params;
@@ -297,7 +299,8 @@ struct KeepArcsOfFrames {
 
   template <typename Scores>
   void Leave(int frame, Scores from_src, Scores from_dest) const {
-    // The words of the frame where the pass begins are written with later ones.
+    // The words of the frame in which the pass begins are not written here,
+    // because they need the frame after it.
     if (frame + 1 == forward.end) return;
     KeepArcs(*params, input, pruning, frame, forward.At(frame),
              forward.At(frame + 1), from_src, from_dest);

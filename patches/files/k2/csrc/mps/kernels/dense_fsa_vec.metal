@@ -23,14 +23,17 @@
 // Makes the scores of a DenseFsaVec from log-probs, and computes the gradient.
 //
 // The first column of the scores is for symbol -1.  Each segment has a row for
-// each frame, where symbol -1 has -infinity, and then a row for the final arc,
-// where symbol -1 has 0 and all other symbols have -infinity.
+// each of its frames.  In these rows, symbol -1 has the score -infinity.  The
+// segment's last row is for the final arc.  In this row, symbol -1 has the
+// score 0 and all other symbols have -infinity.
 
 using namespace metal;
 
-// log_probs    see DenseFsaVecParams for where elements are
-// scores       [rows][num_symbols + 1]; the rows of these segments are written
-// row_splits   [segments + 1], gets the rows where these segments begin and end
+// log_probs    [sequence][frame][symbol], with the strides of DenseFsaVecParams
+// scores       [rows][num_symbols + 1]; the kernel writes the rows of this
+//              dispatch's segments
+// row_splits   [segments + 1], gets the rows where this dispatch's segments
+//              begin, and the row where the last one ends
 //
 // There is a threadgroup for each row.
 kernel void dense_fsa_vec(device const float *log_probs [[buffer(kDvLogProbs)]],
@@ -71,7 +74,7 @@ kernel void dense_fsa_vec(device const float *log_probs [[buffer(kDvLogProbs)]],
 }
 
 // scores_grad   [rows][num_symbols + 1]
-// grad          [sequences][num_frames][num_symbols]; all are written
+// grad          [sequences][num_frames][num_symbols]; all elements are written
 //
 // There is a threadgroup for each frame of each sequence.
 kernel void dense_fsa_vec_grad(device const float *scores_grad
@@ -85,7 +88,7 @@ kernel void dense_fsa_vec_grad(device const float *scores_grad
                                uint num_threads [[threads_per_threadgroup]]) {
   const int sequence = int(group) / params.num_frames,
             frame = int(group) % params.num_frames;
-  // Finds the first segment of this sequence, or of a later one.
+  // Finds the first segment of this sequence, or else of a later sequence.
   int first = 0, high = params.num_segments;
   while (first < high) {
     const int middle = (first + high) / 2;

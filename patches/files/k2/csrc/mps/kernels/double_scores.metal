@@ -20,16 +20,16 @@
 
 #include "k2/csrc/mps/kernels/double_batches.h"
 
-// The scores of states, nearly in double precision (see two_float.h), and what
+// The scores of states in nearly double precision (see two_float.h), and what
 // k2 computes from them: total scores, posteriors of arcs, and gradients.
 //
 // One threadgroup goes through the batches of one FSA.  The states of a batch
-// do not depend on each other.  Two runs give the same bits.
+// do not depend on each other.  Two runs give bit for bit the same results.
 
 using namespace metal;
 
-// A visitor that computes the score of a state.  Paths begin in state
-// `initial`.
+// A visitor of ForEachState() that computes the score of a state.  Paths begin
+// in state `initial`.
 template <typename Score, typename Arcs>
 struct ComputeScore {
   Arcs arcs;
@@ -38,7 +38,7 @@ struct ComputeScore {
 
   void Visit(Work work) const {
     const Node node = work.indexes.node;
-    // Loads the scores at the other ends of the first arcs together.
+    // Loads the scores at the other ends of the first arcs at once.
     Score from[kDsArcsOfThread];
 #pragma unroll
     for (int i = 0; i < kDsArcsOfThread; ++i)
@@ -69,14 +69,16 @@ METAL_FUNC void ComputeScores(constant DoubleScoresParams &params,
 
 // Computes forward scores, backward scores, or both.  There is one threadgroup
 // for each FSA and direction.  If params.is_forward, the first num_fsas
-// threadgroups compute forward scores; all others compute backward scores.
+// threadgroups compute forward scores.  All other threadgroups compute backward
+// scores.
 //
 // arcs            [num_arcs]
 // state_begins    [num_fsas + 1], the row splits of axis 1 of the FSAs
 // batch_begins, states   see Batches
 // leaving_begins  [num_states + 1], the row splits of axis 2 of the FSAs
 // incoming_begins, incoming   see IncomingArcs; only for forward scores
-// scores, totals, best_arcs   see Scores; for each direction
+// scores, totals, best_arcs   see Scores; arrays for each direction follow each
+//                 other
 template <typename Score, int kThreads>
 [[max_total_threads_per_threadgroup(kThreads)]]
 kernel void double_scores(
@@ -130,7 +132,7 @@ K2_INSTANCE("tropical_1024", BestScore, 1024)
 // Rounds scores to floats.  There is one thread for each state.
 //
 // scores   [num_states]
-// rounded  [num_states]; all are written
+// rounded  [num_states]; all elements are written
 template <typename Score>
 kernel void double_rounded(device const Score *scores [[buffer(kDsScores)]],
                            device float *rounded [[buffer(kDsRounded)]],
@@ -148,15 +150,15 @@ decltype(double_rounded<BestScore>) double_rounded<BestScore>;
 // Gradients of the scores of states, and of total scores in the tropical
 // semiring.
 //
-// The score of a state is a sum over arcs: in the forward direction over the
-// arcs that enter the state, in the backward direction over the arcs that leave
-// it. The share of an arc is its part of that sum, from 0 to 1.  The gradient
-// of the arc is its share of the state's gradient.  The gradient of a state is
-// the caller's gradient plus the gradients of the arcs through which other
-// states use its score.
+// The score of a state is a sum over arcs.  The forward score is a sum over the
+// arcs that enter the state, the backward score over the arcs that leave the
+// state.  The share of an arc is the part of that sum that comes from the arc,
+// from 0 to 1.  The gradient of the arc is its share times the state's
+// gradient.  The gradient of a state is the caller's gradient plus the
+// gradients of the arcs through which other states use the state's score.
 
-// Computes the shares of arcs: in forward scores if params.is_forward, else in
-// backward scores.  Each threadgroup does a Part.
+// Computes the shares of arcs in forward scores if params.is_forward, else the
+// shares in backward scores.  Each threadgroup does a Part.
 //
 // scores      see Scores; only in the log semiring
 // best_arcs   see Scores; only in the tropical semiring
@@ -199,16 +201,18 @@ struct Gradients {
   // [num_states], only if params.of_totals
   device const BestScore *scores;
   device const TwoFloat *shares;  // [num_arcs]
-  device const float *grad;       // the caller's: of scores, [num_states]; or,
-                                  // if params.of_totals, of total scores,
-                                  // [num_fsas], grad_stride apart
-  device TwoFloat *state_grad;    // [num_states], scratch
-  device float *arc_grad;         // [num_arcs]; all are written
+  // The caller's gradient.  If params.of_totals, it is the gradient of total
+  // scores, [num_fsas], with distance grad_stride between elements.  Else it is
+  // the gradient of scores, [num_states].
+  device const float *grad;
+  device TwoFloat *state_grad;  // [num_states], scratch
+  device float *arc_grad;       // [num_arcs]; all elements are written
 };
 
 // A visitor that computes the gradient of a state, and of the arcs through
-// which other states use its score.  The score of state `final` is the total
-// score; the gradient is 0 if no path reaches `final`, as in ShortestPath().
+// which other states use the state's score.  The score of state `final` is the
+// total score.  If no path reaches `final`, the gradient is 0, as in
+// ShortestPath().
 template <typename Arcs>
 struct ComputeGradient {
   Arcs arcs;
@@ -304,7 +308,7 @@ decltype(double_backprop<1024>) double_backprop<1024>;
 // Part.
 //
 // forward_scores, backward_scores   [num_states]
-// arc_post     [num_arcs]; all are written
+// arc_post     [num_arcs]; all elements are written
 template <typename Score>
 kernel void double_arc_post(
     device const Arc *arcs [[buffer(kDsArcs)]],
@@ -338,8 +342,8 @@ decltype(double_arc_post<BestScore>) double_arc_post<BestScore>;
 // an arc is its posterior times the gradient of the total score.  Each
 // threadgroup does a Part.
 //
-// grad      [num_fsas], params.grad_stride elements apart
-// arc_grad  [num_arcs]; all are written
+// grad      [num_fsas], with distance params.grad_stride between elements
+// arc_grad  [num_arcs]; all elements are written
 kernel void double_totals_backprop(
     device const Arc *arcs [[buffer(kDsArcs)]],
     device const int *state_begins [[buffer(kDsStateBegins)]],
@@ -370,17 +374,19 @@ kernel void double_totals_backprop(
 // Computes the gradient of double_arc_post for the scores of states.  (For the
 // scores of arcs, the gradient is arc_grad itself.)
 //
-// A state's forward score is a term of the posteriors of the arcs that leave
-// the state, its backward score of the arcs that enter it.  The total score is
-// a term of all posteriors of an FSA.  Its gradient goes in halves to the
-// forward score of the final state and to the backward score of the initial
-// state.  All sums are in the order of the arcs.
+// The logarithm of an arc's posterior is the forward score of the arc's source,
+// plus the arc's score, plus the backward score of its destination, minus the
+// total score.  So a state's forward score gets the gradients of the arcs that
+// leave the state, and its backward score those of the arcs that enter it.  The
+// total score gets the negative sum over all arcs of the FSA.  One half of this
+// sum goes to the forward score of the final state, the other half to the
+// backward score of the initial state.  All sums are in the order of the arcs.
 //
 // Each threadgroup does a Part.
 //
 // arc_grad       [num_arcs], the gradient of arc_post
-// forward_grad   [num_states], the gradient of forward scores; all are written
-// backward_grad  [num_states], the gradient of backward scores; all are written
+// forward_grad   [num_states], gets the gradient of forward scores
+// backward_grad  [num_states], gets the gradient of backward scores
 [[max_total_threads_per_threadgroup(kDsArcThreads)]]
 kernel void double_arc_post_backprop(
     device const float *arc_grad [[buffer(kDsArcGrad)]],

@@ -21,13 +21,13 @@
 #include "k2/csrc/mps/kernels/arc.h"
 #include "k2/csrc/mps/kernels/graph_index.h"
 
-// The arcs of decoding graphs in two more orders; see
+// Sorts the arcs of decoding graphs by destination and by label; see
 // k2/csrc/mps/graph_index.h.
 
 using namespace metal;
 
-// The arcs of one FSA in the order of a key: their destination, or their label.
-// Arcs of equal keys are in the order of the FSA.
+// An order of the arcs of one FSA.  Arcs are ordered by a key, which is the
+// destination or the label.  Arcs with equal keys are in the order of the FSA.
 struct Order {
   device const Arc *arcs;  // of all FSAs
   bool by_label;
@@ -42,15 +42,16 @@ struct Order {
   }
 };
 
-// Sorts items by comparisons that do not depend on the items (K. Batcher,
-// Sorting networks and their applications, 1968).  All merges are ascending, so
-// that the number of items need not be a power of 2: an item that is missing at
-// the end would never move.
+// Sorts items with a fixed sequence of comparisons (K. Batcher, Sorting
+// networks and their applications, 1968).  All merges are ascending, so the
+// number of items need not be a power of 2: the missing items would be the
+// largest ones at the end, and would never move.
 inline void Sort(Order order, device int *items, int num_items,
                  int thread_index, int num_threads) {
   for (int size = 1; size < num_items; size *= 2) {
-    // Merges sorted runs of `size` items.  The first step compares the first
-    // item of a run with the last one of the next run, and so on.
+    // Merges pairs of sorted runs of `size` items.  The first step compares the
+    // first item of a run with the last item of the next run, the second item
+    // with the last item but one, and so on.
     for (int distance = size; distance > 0; distance /= 2) {
       for (int pair = thread_index;; pair += num_threads) {
         const int offset = pair % distance,
@@ -70,8 +71,8 @@ inline void Sort(Order order, device int *items, int num_items,
   }
 }
 
-// Returns how many arcs of `incoming`, which is sorted by destination, enter
-// states before `state`.
+// Returns how many arcs of `incoming` enter states before `state`.  `incoming`
+// is sorted by destination.
 inline int ArcsBefore(Order order, device const int *incoming, int num_arcs,
                       int state) {
   int begin = 0, end = num_arcs;

@@ -23,18 +23,18 @@
 
 // The forward and the backward pass of MultiGraphDenseIntersect.
 //
-// A state's score is the largest score of its arcs: of the arcs that enter it
-// in the forward pass, of the arcs that leave it in the backward pass.  The
-// order of the arcs does not change a maximum, so the scores equal the CPU's,
-// bit for bit.
+// In the forward pass, a state's score is the largest score of the arcs that
+// enter the state.  In the backward pass, it is the largest score of the arcs
+// that leave the state.  The order of the arcs does not change a maximum, so
+// the scores equal the CPU's scores bit for bit.
 //
 // One threadgroup does one pass of one FSA: it goes through the frames, and
 // never waits for another threadgroup.  `width` lanes share a state, so that a
-// state with many arcs is not slow.
+// state with many arcs does not take much longer than others.
 //
-// Two things keep a frame short.  FSAs with up to kIdMaxCachedStates states
-// keep the scores of the last frame in threadgroup memory.  A lane keeps the
-// first arcs of its first state in registers, and loads their columns of
+// Two measures make a frame fast.  If an FSA has at most kIdMaxCachedStates
+// states, threadgroup memory keeps the scores of the last frame.  A lane keeps
+// the first arcs of its first state in registers, and loads their elements of
 // b_scores one frame ahead.
 
 using namespace metal;
@@ -42,19 +42,20 @@ using namespace metal;
 static_assert(2 * kIdMaxCachedStates * 4 <= 32768,
               "Metal's limit of threadgroup memory");
 
-// What one pass of one FSA reads.
+// What one pass of one FSA reads of the graphs.
 struct Graph {
   device const Arc *arcs;        // of all FSAs
-  device const int *arc_begins;  // of each state of this FSA
-  device const int *incoming;  // forward: the list that arc_begins points into
-  bool forward;                // backward: arc_begins points into `arcs`
+  device const int *arc_begins;  // where the arcs of each state of this FSA
+                                 // begin: in `incoming` (forward) or in `arcs`
+  device const int *incoming;    // used in the forward pass only
+  bool forward;
 };
 
-// A lane's work: `width` lanes share the states first_state, first_state +
-// states_at_once, ...
+// The work of a lane.  It shares the states first_state, first_state +
+// states_at_once, ... with the other lanes of a group of `width` lanes.
 struct Lane {
   int first_state, states_at_once;
-  int index, width;  // the lane is number `index` of `width`
+  int index, width;  // the index of the lane in its group, and the group's size
 };
 
 // An arc: the state at its other end, its score and its column in b_scores.
@@ -72,7 +73,7 @@ inline Step GetStep(Graph graph, int position) {
 }
 
 // Returns an element of the row of b_scores that begins at `row`.  As on the
-// CPU, the column after the last one is the first one of the next row.
+// CPU, the column after the last column is the first column of the next row.
 inline float ScoreAt(constant IntersectDenseParams &params,
                      device const float *b_scores, int row, int column) {
   const int at = row + column;
@@ -81,7 +82,7 @@ inline float ScoreAt(constant IntersectDenseParams &params,
   return exists ? score : -INFINITY;
 }
 
-// Returns the larger number.  A NaN in `x` is never larger.
+// Returns the larger number.  If x is NaN, returns `best`.
 inline float Larger(float x, float best) { return x > best ? x : best; }
 
 // The scores of an FSA's states at one time.
@@ -99,7 +100,8 @@ struct Scores {
   }
 };
 
-// Returns the largest score of arcs number begin, begin + width, ... below end.
+// Returns the largest score of the arcs at positions begin, begin + width, ...
+// below `end`.
 inline float BestOfArcs(constant IntersectDenseParams &params,
                         device const float *b_scores, int row, Graph graph,
                         int begin, int end, int width, Scores previous) {
@@ -113,7 +115,7 @@ inline float BestOfArcs(constant IntersectDenseParams &params,
   return best;
 }
 
-// Returns the largest score of the lanes that share a state.
+// Returns the largest `best` of the lanes that share a state.
 inline float BestOfLanes(float best, int width) {
   for (int distance = width / 2; distance > 0; distance /= 2)
     best = Larger(simd_shuffle_xor(best, ushort(distance)), best);
@@ -123,8 +125,8 @@ inline float BestOfLanes(float best, int width) {
 // The first arcs of a lane's first state.
 struct FirstArcs {
   Step steps[kIdArcsOfLane];
-  float columns[kIdArcsOfLane];  // their elements of the frame's row
-  // The lane's other arcs: every width-th from `more` to `end` - 1.
+  float columns[kIdArcsOfLane];  // the arcs' elements of the frame's row
+  // The lane's other arcs are at positions more, more + width, ... below `end`.
   int more, end;
 };
 
@@ -157,7 +159,7 @@ inline void DoFrame(constant IntersectDenseParams &params,
   best = Larger(BestOfArcs(params, b_scores, row, graph, first.more, first.end,
                            lane.width, previous),
                 best);
-  // All lanes of a simdgroup go through this loop equally often, since
+  // All lanes of a simdgroup run this loop the same number of times, because
   // BestOfLanes() needs all lanes.
   for (int s = lane.first_state;;) {
     best = BestOfLanes(best, lane.width);
@@ -175,18 +177,21 @@ inline void DoFrame(constant IntersectDenseParams &params,
 // arcs             [a.NumElements()]
 // state_begins     [a.Dim0() + 1], the row splits of axis 1 of a
 // leaving_begins   [a.TotSize(1) + 1], the row splits of axis 2 of a
-// incoming_begins  [a.TotSize(1) + 1], into `incoming`
-// incoming         [a.NumElements()], arcs by the states that they enter
+// incoming_begins  [a.TotSize(1) + 1], where the arcs that enter each state
+//                  begin in `incoming`
+// incoming         [a.NumElements()], the indexes of the arcs, sorted by the
+//                  states that they enter
 // b_scores         [frames][stride]
-// b_begins         rows of b_scores where sequences begin, and one more
-// a_to_b_map       [a.Dim0()], the sequence of an FSA
-// state_scores     [frames of the longest + 1][2 * params.num_states]: of step
-//                  t, for each FSA whose sequence has t frames or more,
-//                  backward scores of the FSA's states t frames before the
-//                  end, then their forward scores after t frames
+// b_begins         [sequences + 1], the row of b_scores where each sequence
+//                  begins
+// a_to_b_map       [a.Dim0()], the sequence of each FSA
+// state_scores     [frames of the longest sequence + 1][2 * params.num_states].
+//                  Row t has, for each FSA whose sequence has t frames or more,
+//                  the backward scores of the FSA's states t frames before the
+//                  end, and then their forward scores after t frames
 //
-// There are two threadgroups for each FSA.  A dispatch whose first frame is not
-// 0 continues from the state_scores of that step.
+// There are two threadgroups for each FSA.  If the first frame of a dispatch is
+// not 0, the dispatch continues from that row of state_scores.
 [[max_total_threads_per_threadgroup(kIdMaxThreads)]]
 kernel void intersect_dense(
     device const Arc *arcs [[buffer(kIdArcs)]],

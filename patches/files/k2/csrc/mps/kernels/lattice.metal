@@ -21,25 +21,28 @@
 #include "k2/csrc/best_path_rounding.h"
 #include "k2/csrc/mps/kernels/lattice_counts.h"
 
-// Makes the lattice of intersect_dense from the scores of its states.  States,
-// arcs, their order and every bit are those that
-// MultiGraphDenseIntersect::FormatOutput() gives on the CPU.
+// Makes the lattice of intersect_dense from the scores of its states.  The
+// lattice is bit for bit the one that MultiGraphDenseIntersect::FormatOutput()
+// makes on the CPU, with states and arcs in the same order.
 //
-// A frame is here all states of one FSA at one time.  Frames are ordered by
-// FSA, then by time.
+// In this file, a frame is all states of one FSA at one time.  Frames are
+// ordered by FSA, then by time.
 //
 //   count_lattice    counts the states and arcs of each frame that are kept
-//   place_lattice    adds up the counts: where each frame begins, and totals
-//   emit_lattice     writes states, arcs and maps, each at its place
+//   place_lattice    adds up the counts, to find where each frame begins, and
+//                    the totals
+//   emit_lattice     writes states, arcs and maps at their positions
+//   find_best_paths  finds the best paths if a limit of the lattice's size is
+//                    exceeded, or if rounding may prune the paths
 //
-// A simdgroup works on one frame, 32 states or arcs at a time.  It waits for no
-// other frame, and two runs give the same bits.  Of the unpruned product, only
-// one bit for each state is in memory.
+// A simdgroup works on one frame, 32 states or arcs at a time, and does not
+// wait for other frames.  Two runs give bit for bit the same results.  The
+// kernels never store the product before pruning; they store `words`.
 
 using namespace metal;
 
-// The first arguments of all kernels of this file: params, and the members of
-// Input except best_arcs, which one kernel writes.
+// The first arguments of all kernels of this file: `params`, and all members of
+// Input except best_arcs, because find_best_paths writes best_arcs.
 #define K2_LATTICE_INPUTS                                                   \
   device const Arc *arcs [[buffer(kLatticeArcs)]],                          \
       device const int *state_begins [[buffer(kLatticeStateBegins)]],       \
@@ -57,16 +60,16 @@ using namespace metal;
         b_begins, a_to_b_map, state_scores, best_arcs                        \
   }
 
-// Returns the index of a frame's first word; see count_lattice.  No two FSAs
-// share a word, and an FSA's last word need not be full: each FSA has one word
-// more than its states fill.
+// Returns the index of a frame's first word; see count_lattice.  An FSA's last
+// word need not be full.  No two FSAs share a word, because each FSA has room
+// for one more word than its states fill.
 inline long WordsOf(Fsa fsa, int index, int t, constant LatticeParams &params) {
   return long(t) * params.num_words + fsa.first_state / kLtSimdWidth + index;
 }
 
-// words       for each 32 states of a frame: a bit for each state that is kept,
-//             and the number of kept states of the frame before these 32
-// counts      [num_fsas * num_steps]
+// words       for each 32 states of a frame, a pair: a bit for each kept state,
+//             and the number of the frame's kept states before these 32 states
+// counts      [num_fsas * num_steps]; all elements are written
 [[max_total_threads_per_threadgroup(kLtFrameThreads)]]
 kernel void count_lattice(K2_LATTICE_INPUTS,
                           device const int *best_arcs
@@ -125,7 +128,7 @@ kernel void place_lattice(K2_LATTICE_INPUTS,
     atomic_store_explicit(&rounding, 0, memory_order_relaxed);
     atomic_store_explicit(&difference, 0, memory_order_relaxed);
   }
-  // Each thread adds up `each` frames that follow each other.
+  // Each thread adds up the counts of `each` successive frames.
   const int each = (num_frames + threads - 1) / threads,
             begin = min(thread_id * each, num_frames),
             end = min(begin + each, num_frames);
@@ -144,8 +147,8 @@ kernel void place_lattice(K2_LATTICE_INPUTS,
   PrefixSums(states, thread_id, threads);
   PrefixSums(numbers, thread_id, threads);
   PrefixSums(leaving, thread_id, threads);
-  // The host refuses totals of more than 32 bits, and then reads none of these
-  // positions.
+  // If the totals exceed 32 bits, these positions are wrong.  But then the host
+  // refuses the totals and does not use the positions.
   int state_begin = int(states[thread_id] - num_states),
       arc_begin = int(numbers[thread_id] - num_arcs);
   for (int i = begin; i < end; ++i) {
@@ -174,7 +177,8 @@ kernel void place_lattice(K2_LATTICE_INPUTS,
   }
   atomic_fetch_or_explicit(&not_properties, lacks, memory_order_relaxed);
   atomic_fetch_or_explicit(&rounding, may_cut, memory_order_relaxed);
-  // The bits of floats that are not negative have the order of the floats.
+  // For floats that are not negative, the bits as integers have the same order
+  // as the floats.
   atomic_fetch_max_explicit(&difference, as_type<int>(largest),
                             memory_order_relaxed);
   threadgroup_barrier(mem_flags::mem_threadgroup);
@@ -190,7 +194,7 @@ kernel void place_lattice(K2_LATTICE_INPUTS,
   }
 }
 
-// Returns the number of kept states of a frame before `state`.
+// Returns the number of a frame's kept states before `state`.
 inline int Rank(device const uint2 *words, int state) {
   const uint2 word = words[state / kLtSimdWidth];
   return int(word.y) + int(popcount(Below(word.x, state % kLtSimdWidth)));
@@ -203,8 +207,9 @@ inline int Rank(device const uint2 *words, int state) {
 // row_splits2  [states + 1], gets the row splits of axis 2
 // row_ids2     [arcs], gets the row ids of axis 2
 // out          [arcs], gets the arcs of the lattice
-// arc_map_a    [arcs], gets the arc of the graph that each arc was made of
-// arc_map_b    [arcs], gets the element of b_scores that each arc was made of
+// arc_map_a    [arcs], gets the arc of the graph from which each arc was made
+// arc_map_b    [arcs], gets the element of b_scores from which each arc was
+//              made
 [[max_total_threads_per_threadgroup(kLtFrameThreads)]]
 kernel void emit_lattice(
     K2_LATTICE_INPUTS, device const int *best_arcs [[buffer(kLatticeBestArcs)]],
@@ -259,14 +264,14 @@ kernel void emit_lattice(
         row_ids2[at] = row;
         arc_map_a[at] = i;
         arc_map_b[at] = (fsa.first_row + t) * params.stride + column;
-        // The states between the two rows have no arcs.
+        // The states after row_before and before `row` have no arcs.
         for (int r = row_before + 1; r <= row; ++r) row_splits2[r] = at;
       }
       last_row = OfLastLane(row, bits);
       position += int(popcount(bits));
     }
   }
-  // The states after the last arc have no arcs either.
+  // The states after last_row have no arcs either.
   for (int r = last_row + 1 + lane; r < states_end; r += kLtSimdWidth)
     row_splits2[r] = arcs_end;
   if (frame == params.num_fsas * params.num_steps - 1 && lane == 0) {
@@ -275,16 +280,18 @@ kernel void emit_lattice(
   }
 }
 
-// Follows the best path of each FSA by the backward scores.  Of equal arcs the
-// path takes the first one, as in GetBestArcs() of k2/csrc/best_paths.h.
+// Follows the best path of each FSA with the help of the backward scores.  If
+// several arcs are equally good, the path takes the first one, as in
+// GetBestArcs() of k2/csrc/best_paths.h.
 //
-// best_arcs   [num_fsas * num_steps]; all are written
+// best_arcs   [num_fsas * num_steps]; the elements of this dispatch's steps are
+//             written
 // paths       [num_fsas][3], gets the number of a path's states, the number of
 //             arcs of the graph that leave these states, and the state after
 //             the last step; 0, 0 and -1 if there is no path
 //
-// There is one simdgroup for each FSA.  A dispatch whose first step is not 0
-// continues from `paths`.
+// There is one simdgroup for each FSA.  If the first step of a dispatch is not
+// 0, the dispatch continues from `paths`.
 [[max_total_threads_per_threadgroup(kLtFrameThreads)]]
 kernel void find_best_paths(K2_LATTICE_INPUTS,
                             device int *best_arcs [[buffer(kLatticeBestArcs)]],
@@ -301,7 +308,8 @@ kernel void find_best_paths(K2_LATTICE_INPUTS,
   int num_states = 1, num_leaving = 0,
       state = StartScore(in, fsa, params) > -INFINITY ? 0 : -1;
   if (steps.first_step > 0) {
-    // Lane 0 writes `path`, so only lane 0 can read it without a barrier.
+    // Lane 0 writes `path` below, and needs no barrier if it alone reads
+    // `path`.
     if (lane == 0) {
       num_states = path[0];
       num_leaving = path[1];

@@ -22,22 +22,25 @@
 #include "k2/csrc/mps/kernels/lattice.h"
 #include "k2/csrc/mps/kernels/simdgroup.h"
 
-// The batches of states of a lattice, and the arcs that enter states.  An arc
-// leads from one time to the next, so the states of all FSAs at one time are a
-// batch.  lattice.metal says what a frame is.
+// Finds the batches of states of a lattice, and the arcs that enter each state.
+// An arc leads from one time to the next, so the states of all FSAs at one time
+// are a batch.  lattice.metal defines the word frame.
 
 using namespace metal;
 
-// Lists the arcs that enter each state, in the order of arcs.  A simdgroup does
-// one frame: it sorts the arcs that enter the frame by state, 32 at a time,
-// with a counting sort.  Of the lanes with the same state, the first one counts
-// for all.
+// Lists the arcs that enter each state, in the order of the lattice.  A
+// simdgroup does one frame.  It sorts the arcs that enter the frame by their
+// destination, with a counting sort that takes 32 arcs at a time.  If several
+// lanes have the same destination, the first one of these lanes counts for all.
 //
 // arcs           [num_arcs]
-// frame_states   [num_fsas * num_steps + 1], into states
-// frame_arcs     [num_fsas * num_steps + 1], into arcs
+// frame_states   [num_fsas * num_steps + 1], where the states of each frame
+//                begin
+// frame_arcs     [num_fsas * num_steps + 1], where the arcs that leave each
+//                frame begin
 // next           [num_states], scratch
-// row_splits     [num_states + 1], gets where the arcs of each state begin
+// row_splits     [num_states + 1], gets where the arcs that enter each state
+//                begin in `incoming`
 // incoming       [num_arcs], gets the indexes of the arcs
 [[max_total_threads_per_threadgroup(kLtFrameThreads)]]
 kernel void incoming_arcs(device const Arc *arcs [[buffer(kBatchesArcs)]],
@@ -74,7 +77,8 @@ kernel void incoming_arcs(device const Arc *arcs [[buffer(kBatchesArcs)]],
         same |= uint(simd_broadcast(state, ushort(j)) == state) << j;
       const int before = int(popcount(Below(same, lane))),
                 count = int(popcount(same));
-      // All lanes read here; the first one of each state writes below.
+      // All lanes read mine[state] before the first lane with this state writes
+      // it below.
       const int from = state >= 0 ? mine[state] : 0;
       if (pass == 1 && state >= 0) incoming[from + before] = i;
       simdgroup_barrier(mem_flags::mem_device);
@@ -101,7 +105,7 @@ kernel void incoming_arcs(device const Arc *arcs [[buffer(kBatchesArcs)]],
 // Computes the row splits of the batches, a ragged array indexed
 // [time][FSA][state].
 //
-// frame_states  [num_fsas * num_steps + 1], into states
+// frame_states  see incoming_arcs
 // row_splits1   [num_steps + 1], the row splits of axis 1
 // row_splits2   [num_steps * num_fsas + 1], the row splits of axis 2
 //
@@ -124,7 +128,8 @@ kernel void place_batches(
             begin = min(thread_id * each, num_parts),
             end = min(begin + each, num_parts);
   int own = 0;
-  // The first pass adds up the thread's parts, the second one writes.
+  // The first pass adds up the sizes of the thread's parts.  The second pass
+  // writes row_splits2.
   for (int pass = 0; pass < 2; ++pass) {
     int sum = pass == 0 ? 0 : sums[thread_id] - own;
     for (int i = begin; i < end; ++i) {

@@ -21,23 +21,25 @@
 #include "k2/csrc/mps/kernels/lattice.h"
 #include "k2/csrc/mps/kernels/simdgroup.h"
 
-// The gradients of the graphs and of b_scores from the gradient of the
-// lattice's arcs.  One thread adds up each element, in the order of the
-// lattice's arcs: the bits are those of IndexAdd() on the CPU, in each run.
-// lattice.metal says what a frame is.
+// Computes the gradients of the graphs and of b_scores from the gradient of the
+// lattice's arcs.  Each element is added up in the order of the lattice's arcs,
+// so all runs give bit for bit the results of IndexAdd() on the CPU.
+// lattice.metal defines the word frame.
 
 using namespace metal;
 
-// Adds up the gradient of b_scores.  A simdgroup does one row, 32 arcs at a
-// time. The arcs are those of one frame of each FSA that has the row's
-// sequence.  Of the lanes with the same element, the first one adds for all.
+// Adds up the gradient of b_scores.  A simdgroup does one row of b_scores, 32
+// arcs at a time.  These arcs belong to one frame of each FSA that has the
+// row's sequence.  If several lanes have the same element of b_scores, the
+// first one of these lanes adds for all.
 //
 // arc_grad       [arcs of the lattice]
-// arc_map_b      [arcs of the lattice], the element of b_scores
-// frame_arcs     [num_fsas * num_steps + 1], into arcs
-// row_begins     [num_sequences + 1], into rows
-// a_to_b_map     [num_fsas], the sequence of an FSA; not decreasing
-// grad           [num_rows][num_columns]; all are written
+// arc_map_b      [arcs of the lattice], the element of b_scores of each arc
+// frame_arcs     [num_fsas * num_steps + 1], where the arcs that leave each
+//                frame begin
+// row_begins     [num_sequences + 1], the row where each sequence begins
+// a_to_b_map     [num_fsas], the sequence of each FSA; not decreasing
+// grad           [num_rows][num_columns]; all elements are written
 kernel void dense_grad(
     device const float *arc_grad [[buffer(kLatticeGradArcGrad)]],
     device const int *arc_map_b [[buffer(kLatticeGradArcMapB)]],
@@ -56,7 +58,7 @@ kernel void dense_grad(
   for (int i = lane; i < params.num_columns; i += kLtSimdWidth)
     grad[first + i] = 0.0f;
   simdgroup_barrier(mem_flags::mem_device);
-  // Finds the first FSA of this sequence, or of a later one.
+  // Finds the first FSA of this sequence, or else of a later sequence.
   int fsa = 0;
   for (int high = params.num_fsas; fsa < high;) {
     const int middle = (fsa + high) / 2;
@@ -88,16 +90,17 @@ kernel void dense_grad(
   }
 }
 
-// Adds up the gradient of the graph's scores.  A thread does one arc of the
-// graph.  A frame has at most one arc that was made of this arc of the graph,
-// and has its arcs in the graph's order.
+// Adds up the gradient of the graphs' scores.  A thread does one arc of the
+// graphs.  In each frame, it finds the arc of the lattice that was made from
+// this arc, by a binary search: a frame has at most one such arc, and the
+// frame's arcs are in the order of the graph.
 //
 // arc_grad       [arcs of the lattice]
-// arc_map_a      [arcs of the lattice], the arc of the graph
-// frame_arcs     [num_fsas * num_steps + 1], into arcs
-// state_begins   [num_fsas + 1], the row splits of axis 1 of the graph
-// leaving_begins   the row splits of axis 2 of the graph
-// grad           [num_graph_arcs]; all are written
+// arc_map_a      [arcs of the lattice], the arc of the graphs of each arc
+// frame_arcs     as for dense_grad
+// state_begins   [num_fsas + 1], the row splits of axis 1 of the graphs
+// leaving_begins   the row splits of axis 2 of the graphs
+// grad           [num_graph_arcs]; all elements are written
 kernel void graph_grad(
     device const float *arc_grad [[buffer(kLatticeGradArcGrad)]],
     device const int *arc_map_a [[buffer(kLatticeGradArcMapA)]],

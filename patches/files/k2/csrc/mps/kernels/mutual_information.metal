@@ -21,7 +21,7 @@
 #include "k2/csrc/mps/kernels/log_add.h"
 #include "k2/csrc/mps/kernels/mutual_information.h"
 
-// MutualInformationMps() and its derivative.
+// The kernels of MutualInformationMps() and MutualInformationBackwardMps().
 //
 // The recursion sums over the paths of RNN-T (A. Graves, Sequence Transduction
 // with Recurrent Neural Networks, 2012, section 2.4) in the form of F. Kuang et
@@ -35,43 +35,44 @@
 // and ans is the score of the last cell.  The share of a cell is the part of
 // its sum that comes from the row above,
 //
-//   share[s][t] = exp(score[s - 1][t + o] + px[s - 1][t + o] - score[s][t]),
+//   share[s][t] = exp(score[s - 1][t + o] + px[s - 1][t + o] - score[s][t]).
 //
-// and the gradient of the last cell, which is the gradient of ans, flows back
-// by shares:
+// The gradient of the last cell is the gradient of ans.  At each cell, the
+// share divides the gradient between the row above and the column to the left:
 //
 //   grad[s][t]            = px_grad[s][t] + py_grad[s][t]
 //   px_grad[s - 1][t + o] = share[s][t] * grad[s][t]
 //   py_grad[s][t - 1]     = (1 - share[s][t]) * grad[s][t]
 //
-// A threadgroup computes one sequence, a thread one row.  In each step a thread
-// computes one cell, one column to the right of its last cell.  If o is 0, a
-// thread is one column behind the thread of the row above, so a step computes a
-// diagonal.  If o is -1, a step computes a column.  In both cases the cell
-// above was computed in the step before.
+// A threadgroup computes one sequence, and a thread computes one row.  In each
+// step a thread computes one cell, one column to the right of its last cell.
+// If o is 0, a thread is one column behind the thread of the row above, so a
+// step computes a diagonal.  If o is -1, a step computes a column.  In both
+// cases the value that a cell needs from the row above was computed in the
+// previous step.
 //
-// A dispatch computes one band of rows.  The last row of a band reaches the
-// next dispatch through `edges`.
+// A dispatch computes one band of rows.  `edges` passes the last row of a band
+// to the next dispatch.
 //
-// The backward kernel is the same with rows and columns counted from the last
-// cell.  Expressions are those of MutualInformationCpu(), with operands in the
-// same order, so infinities and NaN spread as on the CPU.
+// The backward kernel works in the same way, but counts rows and columns from
+// the last cell.  Expressions are those of MutualInformationCpu(), with
+// operands in the same order, so infinities and NaN spread as on the CPU.
 
 using namespace metal;
 
-// The rows that a threadgroup computes: S + 1 rows and T + 1 columns, from
+// The rows that a threadgroup computes.  S + 1 rows and T + 1 columns, from
 // (s_begin, t_begin) on, are inside of the sequence's boundary.
 struct Rows {
   int s_begin, t_begin, S, T;
-  int first_row;     // of the band
+  int first_row;     // the first row of the band
   int behind;        // columns that a row is behind the row above it
-  int row;           // of the thread
+  int row;           // the row of the thread
   int first;         // the step in which the thread computes its first column
-  uint num_columns;  // that the thread computes
-  int num_steps;     // of the threadgroup
+  uint num_columns;  // columns that the thread computes
+  int num_steps;     // steps of the threadgroup
   bool has_edge;     // whether another band ends above the thread's row
   bool is_edge;      // whether another band begins below the thread's row
-  int p_rows, p_columns;        // of p
+  int p_rows, p_columns;        // the rows and columns of p
   int mover_row, mover_column;  // see kTileStride
 };
 
@@ -103,8 +104,8 @@ inline Rows GetRows(constant MutualInformationParams &params,
   return ans;
 }
 
-// The row of scores or of gradients above the band, and the last row of the
-// band, from column 0 on.
+// The row above the band and the last row of the band, from column 0 on.  They
+// have scores in the forward kernel and gradients in the backward kernel.
 struct Edges {
   device const float *above;
   device float *below;
@@ -117,9 +118,10 @@ inline Edges GetEdges(constant MutualInformationParams &params,
   return Edges{edges + (params.T + 1 - below), edges + below};
 }
 
-// Returns log(exp(x) + exp(y)), for infinities and NaN as LogAdd() does. Scores
-// are sums of hundreds of terms, so the errors of fast functions, 2^-21 of 1 +
-// exp(d), are less than those of rounding the scores.
+// Returns log(exp(x) + exp(y)).  Infinities and NaN give the result of
+// LogAdd().  The errors of the fast functions are 2^-21 of 1 + exp(d).  They
+// are smaller than the errors of rounding the scores, which are sums of
+// hundreds of terms.
 inline float FastLogAdd(float x, float y) {
   const float larger = select(x, y, x < y), diff = select(y, x, x < y) - larger,
               sum = larger + fast::log(1.0f + fast::exp(diff));
@@ -128,16 +130,17 @@ inline float FastLogAdd(float x, float y) {
 
 inline bool IsFinite(float x) { return x - x == 0.0f; }
 
-// The elements that a simdgroup needs for kMiColumns steps, or has computed in
-// these steps, in threadgroup memory.  A thread computes its own row.  But the
-// lanes of a simdgroup load and store kMiColumns neighbors of each row
-// together, and 32 / kMiColumns rows at once.
+// A tile is the elements that a simdgroup needs for kMiColumns steps, or has
+// computed in these steps.  Tiles are in threadgroup memory, because a thread
+// computes its own row, but the lanes of a simdgroup load and store kMiColumns
+// neighboring elements of a row together, and 32 / kMiColumns rows at once.
 constant int kTileStride = kMiColumns + 1;  // odd: lanes use different banks
-constant int kMoves = kMiColumns;           // of a lane, for a tile
+constant int kMoves = kMiColumns;           // elements of a lane in a tile
 constant int kRowsOfMove = kMiRowsOfTile / kMiColumns;
 
-// Loads, for the cells (s, t) of the steps from `step` on, the elements
-// from[offset + s * stride + t].  Cells before (first_s, first_t) have none.
+// Loads the elements from[offset + s * stride + t] of the cells (s, t) that the
+// kMiColumns steps from `step` on compute.  The element is 0 for s < first_s,
+// for t < first_t, and outside of the boundary.
 template <typename Input>
 inline void Load(Rows rows, int step, device const Input *from, int offset,
                  int stride, int first_s, int first_t, thread float *elements) {
@@ -159,8 +162,9 @@ inline void PlaceInTile(Rows rows, thread const float *elements,
           rows.mover_column] = elements[i];
 }
 
-// Stores the elements of the steps from `step` on at to[offset - row * stride -
-// column], for rows and columns that count from the last cell.
+// Stores the elements of kMiColumns steps from `step` on.  The element of a row
+// and a column, which are counted from the last cell, goes to
+// to[offset - row * stride - column].
 template <typename Output>
 inline void StoreTile(Rows rows, int step, threadgroup const float *tiles,
                       device Output *to, int offset, int stride, int last_row,
@@ -176,8 +180,9 @@ inline void StoreTile(Rows rows, int step, threadgroup const float *tiles,
   }
 }
 
-// Loads the shares of kMiColumns steps of the backward kernel, and moves
-// *row_of_p on by as many rows.
+// Loads the shares for kMiColumns steps of the backward kernel.  *row_of_p is
+// the row of p of the first step, and becomes the row of the step after the
+// last one.
 inline void LoadShares(Rows rows, device const float *p, thread int *row_of_p,
                        thread float *shares) {
 #pragma unroll
@@ -191,11 +196,12 @@ inline void LoadShares(Rows rows, device const float *p, thread int *row_of_p,
 // py        [B][S + 1][T], of the type of px
 // boundary  [B][4]: s_begin, t_begin, s_end, t_end; not read if
 //           !params.has_boundary
-// p         [B][T + 1][S + 1], the share of each cell, NOT its score, at
-//           [(t + (1 + t_offset) * s) % (T + 1)][s], where s and t count from
-//           the first cell of the boundary.  A share is 1 if t is 0, else 0 if
-//           s is 0.  A share that is not finite gives a gradient of 0.
-// ans       [B], the score of s_end, t_end
+// p         [B][T + 1][S + 1], gets the share of each cell, NOT its score.  The
+//           share of cell (s, t) is at [(t + (1 + t_offset) * s) % (T + 1)][s],
+//           where s and t are counted from the first cell of the boundary.  The
+//           share is 1 if t is 0, and 0 if s is 0 and t is not.  If a share is
+//           not finite, the gradients that it divides are 0
+// ans       [B], gets the score of (s_end, t_end)
 // edges     [B][2][T + 1]; not used if there is one band
 //
 // A threadgroup has a thread for each row of a band, kMaxRows at most.
@@ -211,7 +217,7 @@ kernel void mutual_information_forward(
     uint b [[threadgroup_position_in_grid]],
     uint lane [[thread_index_in_threadgroup]],
     uint num_threads [[threads_per_threadgroup]]) {
-  // The scores of the last step, and of the present one.
+  // The scores of the previous step, and of the present step.
   threadgroup float scores[2][kMaxRows];
   threadgroup float px_tiles[kMaxRows * kTileStride];
   threadgroup float py_tiles[kMaxRows * kTileStride];
@@ -240,8 +246,8 @@ kernel void mutual_information_forward(
     threadgroup_barrier(mem_flags::mem_threadgroup);
 #pragma unroll
     for (int i = 0; i < kMiColumns; ++i) {
-      // There is no branch: a thread before its first column computes a score
-      // that nothing uses.
+      // There is no branch: before its first column, a thread computes scores
+      // that are not used.
       const int t = first + i - rows.first;
       const bool is_inside = uint(t) < rows.num_columns;
       float above = scores[(i + 1) % 2][max(lane, 1u) - 1];
@@ -272,8 +278,8 @@ kernel void mutual_information_forward(
 // boundary, edges   as for the forward kernel
 // p                 what the forward kernel wrote
 // ans_grad          [B], the gradient of ans
-// px_grad, py_grad  of the shapes and the type of px and py, written inside of
-//                   the boundary
+// px_grad, py_grad  get the gradients of px and py inside of the boundary; of
+//                   the shapes and the type of px and py
 template <typename Output, int kMaxRows>
 [[max_total_threads_per_threadgroup(kMaxRows)]]
 kernel void mutual_information_backward(
@@ -287,8 +293,8 @@ kernel void mutual_information_backward(
     uint b [[threadgroup_position_in_grid]],
     uint lane [[thread_index_in_threadgroup]],
     uint num_threads [[threads_per_threadgroup]]) {
-  // The gradients that flow to the row of the next thread, of the last step and
-  // of the present one.
+  // The gradients that flow to the row of the next thread, in the previous step
+  // and in the present step.
   threadgroup float flows[2][kMaxRows];
   threadgroup float px_tiles[kMaxRows * kTileStride];
   threadgroup float py_tiles[kMaxRows * kTileStride];
@@ -303,7 +309,8 @@ kernel void mutual_information_backward(
   p += ulong(b) * ulong(params.S + 1) * ulong(params.T + 1) +
        ulong(max(rows.S - rows.row, 0));
 
-  // A band below the last row has no step; % must not get a negative number.
+  // If a band has no row of the sequence, S - first_row is negative.  The max()
+  // keeps % from a negative operand.
   int row_of_p =
       (rows.T + rows.behind * max(rows.S - rows.first_row, 0)) %  // NOLINT
       (params.T + 1);

@@ -24,21 +24,24 @@ using namespace metal;
 #include "k2/csrc/mps/kernels/pruned_frame.h"
 #include "k2/csrc/mps/kernels/pruned_window.h"
 
-// intersect_dense_pruned: all frames of all sequences, without the host.  The
-// lattice's states, arcs, their order and all bits are those that
-// MultiGraphDenseIntersectPruned gives on the CPU.
+// intersect_dense_pruned on the GPU.  The host does nothing between frames.
+// The lattice is bit for bit the one that MultiGraphDenseIntersectPruned makes
+// on the CPU, with states and arcs in the same order.
 //
 //   start_pruned     empties the tables
-//   search_pruned    goes through the frames and prunes; a threadgroup for
-//                    each sequence
-//   step_pruned      does one step of search_pruned, by several threadgroups
+//   search_pruned    goes through the frames and prunes them, with one
+//                    threadgroup for each sequence
+//   step_pruned      does one step of search_pruned, with several threadgroups
+//                    for each sequence
 //   describe_pruned  counts what the lattice's properties depend on
 //   emit_pruned      writes the lattice
 //
-// A sequence's active states and their arcs of up to 30 frames are in rings.
-// The host waits before emit_pruned, for the size of the lattice.
+// A sequence's active states and their arcs are in rings, which have room for a
+// window of kPrWindow frames and some more.  Before emit_pruned, the host waits
+// for the size of the lattice.
 
-// Empties `size` pairs of numbers of the tables, and sets `infos` to 0.
+// Empties the tables, params.num_pairs pairs, and sets the params.num_infos
+// elements of `infos` to 0.
 [[max_total_threads_per_threadgroup(kPrWideThreads)]]
 kernel void start_pruned(device atomic_int *table [[buffer(kPrunedTable)]],
                          device int *infos [[buffer(kPrunedInfos)]],
@@ -54,7 +57,7 @@ kernel void start_pruned(device atomic_int *table [[buffer(kPrunedTable)]],
     infos[i] = 0;
 }
 
-// Prunes a window, writes its part of the lattice.
+// Prunes a window, and writes its part of the lattice.
 inline void DoWindow(Sequence seq, Team team, Window window) {
   StartBackward(seq, team, window.end);
   Barrier();
@@ -72,10 +75,11 @@ inline void DoWindow(Sequence seq, Team team, Window window) {
   Barrier();
 }
 
-// There is a threadgroup for each of up to params.at_once sequences, of at most
-// kPrMostThreads threads: the more the kernel gets, the faster, but it sets no
-// limit, so that Metal's compiler gives it the registers that it needs.  A
-// dispatch whose first window is not 0 continues from memory.
+// There is a threadgroup for each of up to params.at_once sequences.  It has at
+// most kPrMostThreads threads; the more, the faster.  The kernel does not
+// declare this number as its limit: then Metal's compiler could not give a
+// thread all registers that it needs.  If the first window of a dispatch is not
+// 0, the dispatch continues from what an earlier dispatch left in memory.
 kernel void search_pruned(K2_PRUNED_MEMORY,
                           constant PrunedPart &part [[buffer(kPrunedDispatch)]],
                           uint group [[threadgroup_position_in_grid]],
@@ -113,7 +117,8 @@ kernel void search_pruned(K2_PRUNED_MEMORY,
   }
 }
 
-// One step of the pruning of a window.  After step 0, one step for each frame.
+// Does one step of the pruning of a window: step 0, then a step for each frame,
+// then four more steps.
 inline void DoWindowStep(Sequence seq, Team team, Window window, int step) {
   const int num_frames = window.end - window.begin;
   if (step == 0)
@@ -148,10 +153,11 @@ inline void DoPhase(Sequence seq, Team team, constant PrunedStep &step) {
   }
 }
 
-// A step of a frame and, beside it, a step of the last window before.  There
-// are step.num_teams teams of step.groups threadgroups for each sequence: one
-// for the phase, one for the arcs of the last frame beside kPrExpand, and one
-// for the window.
+// Does a step of a frame and, at the same time, a step of the window that is
+// being pruned.  For each sequence there are step.num_teams teams of
+// step.groups threadgroups.  The first team does the phase.  During kPrExpand,
+// another team resolves the arcs of the previous frame.  The last team works on
+// the window.
 [[max_total_threads_per_threadgroup(kPrThreads)]]
 kernel void step_pruned(K2_PRUNED_MEMORY,
                         constant PrunedStep &step [[buffer(kPrunedDispatch)]],
@@ -185,8 +191,8 @@ struct EndsOfBatch {
   bool IsFinal(OutArc arc) const { return arc.t == last_row; }
 };
 
-// Returns the number of the frame of a state of the lattice.  Each sequence has
-// params.num_rows + 1 frames.
+// Returns the index, among the frames of all sequences, of the frame to which a
+// state of the lattice belongs.  Each sequence has params.num_rows + 1 frames.
 inline int FrameOf(Sequence seq, int index, int state) {
   const int final_state = Get(seq.infos + kPrStates) - 1 +
                           Get(seq.infos + kPrExtraStates),
@@ -211,15 +217,15 @@ kernel void describe_pruned(K2_PRUNED_MEMORY,
                            seq.infos + kPrLeft});
 }
 
-// begins       [2][num_seqs + 1], the states and the arcs of the lattice before
-//              each sequence
-// row_splits2  [states + 1], as the next two of the lattice
-// row_ids1     [states]
-// row_ids2     [arcs]
-// out_arcs     [arcs], the lattice
-// arc_map_a    [arcs], the arc of the graph of each arc, or -1
-// arc_map_b    [arcs], the element of b_scores of each arc
-// frame_states, frame_arcs   [frames + 1], see k2/csrc/mps/lattice.h
+// begins       [2][num_seqs + 1], the number of states, and the number of arcs,
+//              of the lattice before each sequence
+// row_splits2, row_ids1, row_ids2   [states + 1], [states], [arcs], get the row
+//              splits and row ids of the lattice
+// out_arcs     [arcs], gets the arcs of the lattice
+// arc_map_a    [arcs], gets the arc of the graph of each arc, or -1
+// arc_map_b    [arcs], gets the element of b_scores of each arc
+// frame_states, frame_arcs   [frames + 1], are written; see
+//              k2/csrc/mps/lattice.h
 [[max_total_threads_per_threadgroup(kPrWideThreads)]]
 kernel void emit_pruned(K2_PRUNED_MEMORY,
                         device const int *begins [[buffer(kPrunedBegins)]],
@@ -243,8 +249,8 @@ kernel void emit_pruned(K2_PRUNED_MEMORY,
       const int index = Find(begins, num_seqs, i), state = i - begins[index];
       const Sequence seq = K2_PRUNED_SEQUENCE(index, 0);
       row_ids1[i] = index;
-      // The last frame's states, and a final state that no arc enters, have no
-      // arcs, and no element of out_begins.
+      // The state of the last frame, and a final state that no arc enters, have
+      // no arcs.  So out_begins has no elements for them.
       first_arc = arc_begins[index] + (state < Get(seq.infos + kPrStates) - 1
                                            ? seq.out_begins[state]
                                            : Get(seq.infos + kPrArcs));
@@ -271,8 +277,8 @@ kernel void emit_pruned(K2_PRUNED_MEMORY,
   out_arcs[i] = Arc{arc.src, arc.dest, is_final ? -1 : graph_arc.label,
                     ScoreOf(seq, arc.t, graph_arc, IsPartial(seq, arc.t))};
   arc_map_a[i] = is_final && graph_arc.label != -1 ? -1 : arc.graph_arc;
-  // A label without scores, which allow_partial lets end a sequence, has the
-  // place of label -1.
+  // With allow_partial, a sequence may end with a label that has no scores.
+  // Then arc_map_b gets the element of label -1.
   const bool has_scores = graph_arc.label < params.num_columns - 1;
   arc_map_b[i] = (b_begins[index] + arc.t) * params.num_columns +
                  (has_scores ? graph_arc.label + 1 : 0);

@@ -25,21 +25,23 @@ using namespace metal;
 #include "k2/csrc/mps/kernels/pruned_stream.h"
 #include "k2/csrc/mps/kernels/pruned_window.h"
 
-// OnlineDenseIntersecter: intersect_dense_pruned in chunks of frames, as
-// MultiGraphDenseIntersectPruned::OnlineIntersect() does them on the CPU, to
-// the bit.
+// OnlineDenseIntersecter on the GPU: intersect_dense_pruned in chunks of
+// frames.  The results are bit for bit those of
+// MultiGraphDenseIntersectPruned::OnlineIntersect() on the CPU.
 //
 //   load_stream      puts a stream into the memory of a sequence
-//   search_stream    goes through the chunk and prunes it; a threadgroup for
-//                    each sequence
-//   step_stream      does one step of search_stream, by several threadgroups
+//   search_stream    goes through the chunk and prunes it, with one threadgroup
+//                    for each sequence
+//   step_stream      does one step of search_stream, with several threadgroups
+//                    for each sequence
 //   describe_stream  counts what the lattice's properties depend on
-//   save_stream      the stream, for the next chunk
-//   emit_stream      writes the lattice of a stream, from its beginning on
+//   save_stream      saves the stream for the next chunk
+//   emit_stream      writes the whole lattice of a stream
 //
-// The pruning of a chunk concerns its frames and the kPrHistory frames before.
-// The last kPrHistory frames of the result may change in the next chunk: their
-// part of the lattice is written, but not saved.
+// The pruning of a chunk changes its frames and the kPrHistory frames before
+// them.  The next chunk may change the last kPrHistory frames of this chunk.
+// So the part of the lattice that belongs to these frames is written, but not
+// saved.
 
 [[max_total_threads_per_threadgroup(kPrWideThreads)]]
 kernel void load_stream(device const int *saved [[buffer(kStreamSaved)]],
@@ -109,19 +111,22 @@ kernel void load_stream(device const int *saved [[buffer(kStreamSaved)]],
   }
 }
 
-// The pruning of the chunk.
+// Returns the window that is pruned.  No later chunk changes its part of the
+// lattice.
 inline Window FrozenWindow(Sequence seq) {
   const int begin = Get(seq.infos + kPrFirstFrame), end = seq.num_rows - 1;
   return Window{begin, end, max(begin, end - kPrHistory),
                 Get(seq.infos + kPrIsNew) == 0};
 }
-// What the lattice has after it, the final state included.
+// Returns the frames after FrozenWindow().next, with the frame of the final
+// state.  The next chunk may change their part of the lattice.
 inline Window LiveWindow(Sequence seq) {
   const Window frozen = FrozenWindow(seq);
   return Window{frozen.next, frozen.end + 1, frozen.end + 1, true};
 }
 
-// For a chunk without frames; see FindFirsts() for others.
+// Finds the arcs with label -1 for a chunk without frames.  For other chunks,
+// FindFirsts() finds them.
 inline void FindFinalArcs(Sequence seq, Team team) {
   if (seq.num_rows != kPrHistory + 1) return;
   const Frame frame = seq.frames[kPrHistory];
@@ -132,13 +137,13 @@ inline void FindFinalArcs(Sequence seq, Team team) {
   }
 }
 
-// Visits the arcs of the row after the last frame of a chunk.  Those of finite
-// score go to the final state, the others are dropped.
+// A visitor of the arcs of the row after the last frame of a chunk.  Arcs with
+// a finite score enter the final state, and the others are dropped.
 struct FinalExpansion {
   Sequence seq;
   int t;
   int lane;
-  threadgroup atomic_int *num_kept;  // of each state
+  threadgroup atomic_int *num_kept;  // kept arcs of each lane's state
   int first_arc;
   bool is_partial;
 
@@ -176,7 +181,7 @@ inline void ExpandFinal(Sequence seq, Team team, int t) {
       Frame{place, 1, ArcAt(seq, frame.first_arc + frame.num_arcs), 0};
 }
 
-// One step of a frame of the chunk, or of the frame after it.
+// Does one step of a frame of the chunk, or of the row after the chunk.
 inline void DoFrameStep(Sequence seq, Team team, int phase, int t) {
   const int last = seq.num_rows - 1;
   if (phase == kPrStart) {
@@ -197,12 +202,13 @@ inline void DoFrameStep(Sequence seq, Team team, int phase, int t) {
   }
 }
 
-// The steps after the frames: one, one for each frame, and twice four.
+// Does one of the steps that follow the frames: step 0, then a step for each
+// frame, then four steps for each of the two windows.
 inline void DoPruningStep(Sequence seq, Team team, int step) {
   const int most_frames = seq.params->num_rows - 1;
   const Window frozen = FrozenWindow(seq);
   if (step == 0) {
-    // The next chunk finds room in the table.
+    // Empties the table for the next chunk.
     ForgetStates(seq, team, frozen.end);
     StartBackward(seq, team, frozen.end);
     return;
@@ -229,7 +235,7 @@ inline void DoPruningStep(Sequence seq, Team team, int step) {
     Write(seq, team, window);
 }
 
-// As search_pruned, sets no limit on its threads.
+// Declares no limit on its threads, for the reason given at search_pruned.
 kernel void search_stream(K2_PRUNED_MEMORY,
                           uint group [[threadgroup_position_in_grid]],
                           uint simdgroup [[simdgroup_index_in_threadgroup]],
@@ -362,14 +368,13 @@ kernel void save_stream(device const Active *active [[buffer(kStreamActive)]],
   }
 }
 
-// old_arcs     the lattice's arcs of earlier chunks, whose states and scores
-//              are those of the result
-// out          the others, whose states are `base` less
-// row_splits2  [states + 1] of all streams, as the next arrays
-// row_ids1     [states]
-// row_ids2     [arcs]
-// out_arcs     [arcs], the lattice
-// arc_map      [arcs], the arc of the graph of each arc, or -1
+// old_arcs     the arcs of the lattice that earlier chunks saved, with the
+//              states and scores of the result
+// out          the other arcs; `base` must be added to their states
+// row_splits2, row_ids1, row_ids2   [states + 1], [states], [arcs] of all
+//              streams, get the row splits and row ids of the lattices
+// out_arcs     [arcs], gets the arcs of the lattices
+// arc_map      [arcs], gets the arc of the graph of each arc, or -1
 [[max_total_threads_per_threadgroup(kPrWideThreads)]]
 kernel void emit_stream(device const OutArc *old_arcs
                         [[buffer(kStreamOldArcs)]],
@@ -384,7 +389,7 @@ kernel void emit_stream(device const OutArc *old_arcs
                         uint thread_index [[thread_position_in_grid]]) {
   const int i = int(thread_index), num_old = emit.num_old_arcs;
   if (i <= emit.num_states) {
-    // The first arc that does not leave a state before this one.
+    // Finds the first arc that leaves this state or a later state.
     int low = 0, high = emit.num_arcs;
     while (low < high) {
       const int middle = low + (high - low) / 2,

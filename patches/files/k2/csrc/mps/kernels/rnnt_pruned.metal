@@ -21,28 +21,28 @@
 #include "k2/csrc/mps/kernels/log_add.h"
 #include "k2/csrc/mps/kernels/rnnt_pruned.h"
 
-// rnnt_loss_pruned() and rnnt_loss() but for the recursion between them, which
-// is in mutual_information.metal.
+// The kernels of rnnt_loss_pruned() and rnnt_loss(), except the recursion,
+// which is in mutual_information.metal.
 //
 // Row j of a frame has the logits at position s = begin + j of the symbols,
 // where begin is ranges[b][t][0].  With the normalizer z = log(sum(exp(row))),
 //
-//   px[s][t] = row[symbol] - z,  py[s][t] = row[blank] - z,
+//   px[s][t] = row[symbol] - z,  py[s][t] = row[blank] - z.
 //
-// and -infinity at positions without a row.  Positions count modulo S + 1, as
-// those of _roll_by_shifts() in rnnt_loss.py.  HAT (E. Variani et al., Hybrid
-// Autoregressive Transducer, 2020) leaves the blank out of z:
+// At positions without a row, px and py are -infinity.  Positions are counted
+// modulo S + 1, as in _roll_by_shifts() of rnnt_loss.py.  HAT (E. Variani et
+// al., Hybrid Autoregressive Transducer, 2020) leaves the blank out of z:
 //
 //   py[s][t] = log(sigmoid(row[blank])),
 //   px[s][t] = row[symbol] - z + log(sigmoid(-row[blank])).
 //
-// A row outside of the sequence's boundary is not read.
+// Rows outside of the sequence's boundary are not read.
 
 using namespace metal;
 
 constant int kSimdWidth = 32;
 constant int kSimdgroups = kRpThreads / kSimdWidth;
-// The elements of a row that a lane loads at once.
+// The number of elements of a row that a lane loads at once.
 constant int kUnroll = 4;
 
 struct Bounds {
@@ -60,12 +60,12 @@ inline Bounds GetBounds(constant RnntPrunedParams &params,
 // One row of logits.
 struct Row {
   int s;           // its position
-  int symbol;      // at s, or -1 if the position has none
-  bool is_valid;   // whether the caller's range and symbol exist
-  bool is_inside;  // of the boundary
+  int symbol;      // the symbol at the position; blank if there is none
+  bool is_valid;   // whether the caller's range and symbol are valid
+  bool is_inside;  // whether the row is inside of the boundary
 };
 
-// Row number `row` of all, row j of frame t of sequence b.
+// Returns row j of frame t of sequence b.  Its index among all rows is `row`.
 inline Row GetRow(constant RnntPrunedParams &params,
                   device const long *symbols,  // NOLINT
                   device const long *ranges, Bounds bounds, ulong row, int b,
@@ -91,13 +91,13 @@ inline Row GetRow(constant RnntPrunedParams &params,
   return ans;
 }
 
-// 0 in place of an infinity: what to subtract before exp().
+// Returns what to subtract before exp(): `largest`, or 0 if that is not finite.
 inline float Base(float largest) {
   return largest - largest == 0.0f ? largest : 0.0f;
 }
 
-// Returns log(sum(exp(row))) in all lanes of a simdgroup, which reads the row
-// once.  Leaves out element `without`, if it is not negative.
+// Returns log(sum(exp(row))) in all lanes of a simdgroup.  The simdgroup reads
+// the row once.  If `without` is not negative, leaves out this element.
 template <typename Input>
 inline float LogSumExp(device const Input *row, int size, int without,
                        int lane) {
@@ -121,7 +121,7 @@ inline float LogSumExp(device const Input *row, int size, int without,
   return base + precise::log(simd_sum(sum * fast::exp(largest - base)));
 }
 
-// log(sigmoid(x))
+// Returns log(sigmoid(x)).
 inline float LogSigmoid(float x) {
   return min(x, 0.0f) - Log1p(precise::exp(-abs(x)));
 }
@@ -131,10 +131,11 @@ inline float LogSigmoid(float x) {
 // ranges     [B][T][R]; not read if !params.has_ranges
 // boundary   [B][4]: s_begin, t_begin, s_end, t_end; not read if
 //            !params.has_boundary
-// lse        [B][T][R], gets z of the rows inside of the boundary
-// px         [B][S][px_columns]
-// py         [B][S + 1][T]
-// ones       [B], gets 1: the gradient that the recursion starts from
+// lse        [B][T][R], gets z of each row inside of the boundary
+// px         [B][S][px_columns], is written
+// py         [B][S + 1][T], is written
+// ones       [B], gets 1, the gradient of the scores with which the recursion's
+//            backward pass starts
 //
 // There is a threadgroup of kRpThreads for each kRpFrames frames of a sequence.
 // A simdgroup computes a row at a time.
@@ -199,7 +200,7 @@ kernel void rnnt_pruned_forward(
       if (params.has_ranges) j -= ranges[first_row + ulong(frame * R)];
       if (j < 0) j += S + 1;
       const bool has_row = j >= 0 && j < R;
-      // The first pass writes the positions without a row.
+      // The pass with first == 0 also writes the positions without a row.
       if (has_row ? j < first || j >= first + num_rows : first != 0) continue;
       const int at = frame * kRpRows + (has_row ? int(j) - first : 0);
       py[long(s) * T + t] = has_row ? row_py[at] : -INFINITY;
@@ -222,7 +223,7 @@ kernel void rnnt_pruned_forward(
   if (first_frame == 0 && thread_index == 0) ones[b] = 1.0f;
 }
 
-// Writes the losses; all lanes of a simdgroup call it.
+// Writes the losses.  All lanes of a simdgroup call this function.
 inline void Reduce(device const float *scores, device float *loss,
                    constant RnntReduceParams &params, int lane) {
   float sum = 0.0f;
@@ -236,12 +237,13 @@ inline void Reduce(device const float *scores, device float *loss,
   if (params.sums && lane == 0) loss[0] = -sum / params.divisor;
 }
 
-// symbols, ranges, boundary   as above
-// px_grad, py_grad   of the shapes of px and py, the gradients of the scores;
-//                    read inside of the boundary
-// row_grads          [B][T][R], gets the gradients of the px and py of a row;
-//                    0 outside of the boundary
-// scores, loss       as of rnnt_reduce, which the first simdgroup does too
+// symbols, ranges, boundary   as for rnnt_pruned_forward
+// px_grad, py_grad   the gradients of px and py, of their shapes; read inside
+//                    of the boundary
+// row_grads          [B][T][R], gets the gradients of px and py for each row, 0
+//                    outside of the boundary
+// scores, loss       as for rnnt_reduce; the first simdgroup also does the work
+//                    of that kernel
 //
 // There is a thread for each row.
 [[max_total_threads_per_threadgroup(kRpThreads)]]
@@ -272,16 +274,17 @@ kernel void rnnt_pruned_rows(device const long *symbols [[buffer(kRpSymbols)]],
     py_grad += ulong(b) * ulong(S + 1) * ulong(T) + ulong(t);
     if (row.s < bounds.s_end) x = px_grad[long(row.s) * params.px_columns];
     y = py_grad[long(row.s) * T];
-    // A symbol of the constrained loss ends with the blank of its next row.
+    // In the constrained loss, px includes the blank at the next position.
     if (params.constrained && row.s > bounds.s_begin)
       y += px_grad[long(row.s - 1) * params.px_columns];
   }
   row_grads[index] = float2(x, y);
 }
 
-// logits, symbols, ranges, boundary, lse, row_grads   as above
+// logits, symbols, ranges, boundary, lse, row_grads   as for the other kernels
 // loss_grad   [B], or one element; see RnntPrunedParams
-// grad        of the shape and the type of logits, or logits itself
+// grad        gets the gradient of logits; of the shape and type of logits, or
+//             `logits` itself
 //
 // There is a simdgroup for each row.
 template <typename Input>
@@ -329,8 +332,8 @@ kernel void rnnt_pruned_backward(
   }
   logits += index * ulong(C);
   grad += index * ulong(C);
-  // Only lanes of this simdgroup read the row, and each element's lane alone
-  // writes it; but all lanes read the blank above.
+  // `grad` may be `logits`.  Below, one lane reads and writes each element.
+  // The barrier is there because above, all lanes read the blank.
   simdgroup_barrier(mem_flags::mem_device);
   for (int first = int(lane); first < C; first += kUnroll * kSimdWidth) {
     float value[kUnroll];
@@ -352,7 +355,8 @@ kernel void rnnt_pruned_backward(
 }
 
 // scores   [B]
-// loss     [B], the negated scores; or one element, their sum, divided
+// loss     [B], gets the negated scores; or one element, gets their sum divided
+//          by params.divisor
 //
 // There is one threadgroup of one simdgroup.
 [[max_total_threads_per_threadgroup(kSimdWidth)]]

@@ -20,16 +20,16 @@
 
 #include "k2/csrc/mps/kernels/rnnt_pruning.h"
 
-// get_rnnt_prune_ranges() and do_rnnt_pruning(), and the input of a joiner that
-// is tanh(am + lm), of pruned am and lm.
+// The kernels of get_rnnt_prune_ranges() and do_rnnt_pruning(), and kernels
+// that compute a joiner's input, tanh(am + lm), from pruned am and lm.
 
 using namespace metal;
 
 constant int kSimdWidth = 32;
-constant int kNoBegin = 1 << 30;  // more than where any range begins
+constant int kNoBegin = 1 << 30;  // greater than the begin of any range
 
-// Replaces values[t * stride], for t from `from` to `to` - 1, by
-// step * t - max(low, the smallest value from t on).  The threads of a
+// Replaces values[t * stride] by step * t - max(low, m), for t from `from` to
+// `to` - 1.  m is the smallest of the values from t on.  The threads of a
 // threadgroup have consecutive parts of the values.  `least` has an element for
 // each simdgroup.
 inline void SubtractLowerBounds(device long *values, int stride,  // NOLINT
@@ -85,8 +85,8 @@ kernel void rnnt_prune_ranges(device const float *px_grad [[buffer(kPrPxGrad)]],
   px_grad += ulong(b) * ulong(S) * ulong(columns);
   py_grad += ulong(b) * ulong(S + 1) * ulong(T);
   ranges += ulong(b) * ulong(T) * ulong(R);
-  // Finds for each frame the range with the largest sum of gradients; of equal
-  // sums, the first one.
+  // Finds for each frame the range with the largest sum of gradients.  If
+  // several sums are equal, the first range is taken.
   for (int t = int(thread_index); t < T; t += kPrRangesThreads) {
     long best = max(s_end - R + 1, 0L);
     if (t < t_end - 1) {
@@ -106,8 +106,9 @@ kernel void rnnt_prune_ranges(device const float *px_grad [[buffer(kPrPxGrad)]],
     ranges[long(t) * R] = best;
   }
   threadgroup_barrier(mem_flags::mem_device);
-  // _adjust_pruning_lower_bound() of rnnt_loss.py: begins do not fall, rise by
-  // at most most_step, and are 0 at first.  Each thread has its own frames.
+  // Does what _adjust_pruning_lower_bound() of rnnt_loss.py does: afterwards
+  // the ranges begin with 0, and from frame to frame their begins do not fall
+  // and rise by at most most_step.  Each thread has its own frames.
   const int part = (T + kPrRangesThreads - 1) / kPrRangesThreads,
             from = min(int(thread_index) * part, T), to = min(from + part, T),
             num_simdgroups = kPrRangesThreads / kSimdWidth;
@@ -121,11 +122,11 @@ kernel void rnnt_prune_ranges(device const float *px_grad [[buffer(kPrPxGrad)]],
   }
 }
 
-// am       [B][T][D]; read by rnnt_joiner_input alone
+// am       [B][T][D]; only rnnt_joiner_input reads it
 // lm       [B][S + 1][D]
 // ranges   [B][T][R]
-// out      [B][T][R][D]: rows of lm, or tanh(am + lm).  A range that does not
-//          exist gives NaN.
+// out      [B][T][R][D], gets rows of lm, or tanh(am + lm).  If an element of
+//          `ranges` is not a row of lm, the row of `out` is NaN
 //
 // There is a simdgroup for each row of `out`.
 template <typename Number, bool kTanh>
@@ -154,7 +155,8 @@ kernel void rnnt_prune(device const Number *am [[buffer(kPrAm)]],
   }
 }
 
-// The gradient of an element of the input of tanh(), or of the element itself.
+// Returns the gradient of an element of `out`.  If kTanh, returns the gradient
+// of the input of tanh() instead.
 template <typename Number, bool kTanh>
 inline float GradOf(device const Number *out_grad, device const Number *out,
                     ulong at) {
@@ -164,9 +166,10 @@ inline float GradOf(device const Number *out_grad, device const Number *out,
   return value * (1.0f - y * y);
 }
 
-// Puts the rows of a sequence, from row `first` to row `end` - 1, that have
-// position s into `found`, in their order.  Returns how many.  All threads of
-// the threadgroup call it; before and after it, they need no barrier.
+// Finds the rows with position s among rows `first` to `end` - 1 of a sequence.
+// Writes these rows into `found`, in order, and returns their number.  All
+// threads of the threadgroup call this function.  The callers need no barrier
+// before or after the call.
 inline int FindRows(device const long *ranges, int first, int end,  // NOLINT
                     int s, threadgroup int *found, threadgroup int *counts,
                     int thread_index, int simdgroup, int lane) {
@@ -194,15 +197,17 @@ inline int FindRows(device const long *ranges, int first, int end,  // NOLINT
 }
 
 // out_grad  [B][T][R][D], the gradient of rnnt_prune's output
-// out       the output; read if kTanh
+// out       the output of rnnt_prune; read if kTanh
 // ranges    [B][T][R]
-// am_grad   [B][T][D], the sums of out_grad over the rows of a frame
-// lm_grad   [B][S + 1][D], the sums of out_grad over the rows of a position
+// am_grad   [B][T][D], gets the sum of GradOf() over the rows of each frame
+// lm_grad   [B][S + 1][D], gets the sum of GradOf() over the rows of each
+//           position
 //
 // If params.has_lm_grad, there is a threadgroup for each position of each
-// sequence.  It finds the rows that have the position, and a thread adds up
-// a column of them, in their order.  If params.has_am_grad, the threadgroups
-// after these have a frame for each simdgroup.
+// sequence.  It finds the rows that have this position.  Each of its threads
+// adds up columns of these rows, in the order of the rows.  If
+// params.has_am_grad, there are further threadgroups, in which each simdgroup
+// has a frame.
 template <typename Number, bool kTanh>
 [[max_total_threads_per_threadgroup(kPrBackwardThreads)]]
 kernel void rnnt_prune_backward(
@@ -217,9 +222,9 @@ kernel void rnnt_prune_backward(
     uint lane [[thread_index_in_simdgroup]],
     uint simdgroup [[simdgroup_index_in_threadgroup]]) {
   constexpr int kSimdgroups = kPrBackwardThreads / kSimdWidth;
-  // Rows that a thread loads at once.  One position may have most rows of a
-  // sequence, and then few threadgroups have all the work: so each must have
-  // many loads in flight.
+  // The number of rows that a thread loads at once.  If one position has most
+  // rows of a sequence, few threadgroups have most of the work.  To be fast,
+  // each of them must do many loads at the same time.
   constexpr int kAtOnce = 16;
   threadgroup int found[kPrFound], counts[kSimdgroups];
   const int S = params.S, T = params.T, R = params.R;
@@ -250,8 +255,8 @@ kernel void rnnt_prune_backward(
           FindRows(ranges, row, min(row + kPrFound, T * R), s, found, counts,
                    int(thread_index), int(simdgroup), int(lane));
       for (int i = 0; i < num_found; i += kAtOnce) {
-        // There is no branch: in place of a row or column that does not exist,
-        // the last one is loaded, and not added.
+        // There is no branch: if a row or column does not exist, the last one
+        // is loaded instead, and is not added.
         float x[kAtOnce], y[kAtOnce];
 #pragma unroll
         for (int j = 0; j < kAtOnce; ++j) {

@@ -24,21 +24,24 @@ using namespace metal;
 
 #include "k2/csrc/mps/kernels/rnnt_cells.h"
 
-// rnnt_loss_smoothed() and rnnt_loss_simple() of k2/python/k2/rnnt_loss.py, but
-// for the recursion.  F. Kuang et al., Pruned RNN-T for Fast, Memory-Efficient
-// ASR Training, Interspeech 2022, section 3, has the formulas.
+// The kernels of rnnt_loss_smoothed() and rnnt_loss_simple() of
+// k2/python/k2/rnnt_loss.py, except the recursion.  F. Kuang et al., Pruned
+// RNN-T for Fast, Memory-Efficient ASR Training, Interspeech 2022, section 3,
+// has the formulas.
 //
-// The probability of symbol c at position s and frame t is that of
-// exp(am[t][c] + lm[s][c]), normalized over c.  A matrix product of exp(am -
-// max) and exp(lm - max) gives all normalizers of a sequence.  px and py are
-// the log-probs of the next symbol and of the blank, in a sum with the
-// log-probs of lm alone, and with those of am and the average over all lm.
+// The probability of symbol c at position s and frame t is exp(am[t][c] +
+// lm[s][c]), normalized over c.  A matrix product of exp(am - am_max) and
+// exp(lm - lm_max) gives all normalizers of a sequence.  px and py are weighted
+// sums of three log-probs, of the next symbol or of the blank: this one, that
+// of lm alone, and that of am with the average over all of lm.
 //
-// A simdgroup does a row, which is a frame or a position; sums are added up in
-// one order, so two runs give the same bits.
+// A simdgroup does a row, which is a frame or a position.  Sums are added up in
+// a fixed order, so two runs give bit for bit the same results.
 
-// Returns where symbols[i] comes next, as 2 * (place + 1) or 0, plus 1 if it
-// came before or if the result does not depend on it.  All lanes call this.
+// Finds the next occurrence of symbols[i] and returns 2 * (its position + 1),
+// or 0 if there is none.  Adds 1 if the symbol has occurred before i, or if the
+// result of the loss does not depend on symbols[i].  All lanes call this
+// function.
 inline int NextPlace(constant RnntSmoothedParams &params,
                      device const long *symbols, Bounds bounds, int i,
                      int lane) {
@@ -59,12 +62,13 @@ inline int NextPlace(constant RnntSmoothedParams &params,
 // symbols      [B][S]
 // boundary     [B][4]: s_begin, t_begin, s_end, t_end; not read if
 //              !params.has_boundary
-// am_exp       of the shape of am, gets exp(am - am_max); also lm_exp
-// am_max       [B][T], gets the largest of each row; also lm_max [B][S + 1]
-// lm_log_sum   [B][S + 1], gets the log of the sum of lm_exp
-// next         [B][S], see NextPlace()
+// am_exp, lm_exp   of the shapes of am and lm, get exp(am - am_max) and
+//              exp(lm - lm_max)
+// am_max, lm_max   [B][T] and [B][S + 1], get the largest logit of each row
+// lm_log_sum   [B][S + 1], gets the log of the sum of each row of lm_exp
+// next         [B][S], gets what NextPlace() returns
 //
-// Where a row of logits is not read, the outputs get 0.
+// If a row of logits is not read, the outputs of this row get 0.
 [[max_total_threads_per_threadgroup(kRsThreads)]]
 kernel void rnnt_smoothed_rows(
     device const float *am [[buffer(kSmoothedAm)]],
@@ -118,11 +122,11 @@ kernel void rnnt_smoothed_rows(
 }
 
 // lm, lm_max, lm_log_sum   as for rnnt_smoothed_rows
-// unigram                  [C], gets the log of the average over all positions
-//                          of the probabilities of lm alone
+// unigram                  [C], gets the log of the average, over all
+//                          positions, of the probabilities of lm alone
 //
-// A threadgroup does kSimdWidth symbols, each simdgroup a part of the
-// positions.
+// A threadgroup does kSimdWidth symbols.  Each of its simdgroups does a part of
+// the positions.
 [[max_total_threads_per_threadgroup(kRsThreads)]]
 kernel void rnnt_smoothed_unigram(
     device const float *lm [[buffer(kSmoothedLm)]],
@@ -181,12 +185,13 @@ kernel void rnnt_smoothed_am_only(
   if (row.lane == 0) am_log_sum[row.index] = ans;
 }
 
-// Returns the log of the sum over c of exp(am - am_max + lm - lm_max) of each
-// lane's frame, for one position.  All lanes call this.
+// Returns the log of the sum over c of exp(am - am_max + lm - lm_max), for one
+// position and this lane's frame.  All lanes call this function.
 //
-// am, am_max   of the first lane's frame; the frames of the others follow
+// am, am_max   of the first lane's frame; the frames of the other lanes follow
 // lm, lm_max   of the position
-// product      the sum as the matrix product computed it; 1 if not needed
+// product      the sum as the matrix product computed it; 1 if the caller does
+//              not need the result
 inline float LogProduct(constant RnntSmoothedParams &params,
                         device const float *am, device const float *am_max,
                         device const float *lm, float lm_max, float product,
@@ -207,17 +212,17 @@ inline float LogProduct(constant RnntSmoothedParams &params,
 
 // am, lm, symbols, boundary, am_max, lm_max, lm_log_sum   as for
 //                    rnnt_smoothed_rows
-// products           [B][S + 1][T], of lm_exp and am_exp
+// products           [B][S + 1][T], the matrix products of lm_exp and am_exp
 // unigram, am_log_sum   what rnnt_smoothed_unigram and rnnt_smoothed_am_only
 //                    wrote; not read if params.am_scale is 0
 // px, py             [B][S][px_columns], [B][S + 1][T], are written
 // log_sums           [B][S + 1][T], gets the logs of the products
-// px_grad, py_grad   of the shapes of px and py, get 0 outside of the boundary,
-//                    if params.has_grads
-// ones               [B], gets 1, if params.has_grads
+// px_grad, py_grad   of the shapes of px and py; if params.has_grads, get 0
+//                    outside of the boundary
+// ones               [B], gets 1 if params.has_grads
 //
 // A threadgroup does a tile of kRsTile positions and kRsTile frames.  A
-// simdgroup does a position, and a lane a frame.
+// simdgroup does one position at a time, and a lane does one frame.
 [[max_total_threads_per_threadgroup(kRsThreads)]]
 kernel void rnnt_smoothed_scores(
     device const float *am [[buffer(kSmoothedAm)]],
@@ -240,7 +245,7 @@ kernel void rnnt_smoothed_scores(
     uint group [[threadgroup_position_in_grid]],
     uint thread_index [[thread_index_in_threadgroup]],
     uint num_threads [[threads_per_threadgroup]]) {
-  // am of the positions' symbols, [position][frame].
+  // The logits of am for the symbol of each position, [position][frame].
   threadgroup float am_of_symbols[kRsTile][kRsTile + 1];
   const int lane = int(thread_index) % kSimdWidth,
             simdgroup = int(thread_index) / kSimdWidth,
@@ -258,7 +263,7 @@ kernel void rnnt_smoothed_scores(
   am_log_sum += params.am_scale == 0.0f ? 0 : ulong(b) * T;
   symbols += ulong(b) * S;
 
-  // In this loop a lane has a position, not a frame, so that the lanes read the
+  // In this loop a lane has a position, not a frame, so that all lanes read the
   // same row of am.
   {
     const int s = first_s + lane;
@@ -289,8 +294,7 @@ kernel void rnnt_smoothed_scores(
     const int s = first_s + i;
     const bool is_read = reads_frame && ReadsPosition(params, bounds, s);
     float log_sum = 0.0f, blank = 0.0f, blank_after = 0.0f;
-    // With `constrained`, a symbol is followed by the blank of the position
-    // after it.
+    // If rnnt_type is constrained, px includes the blank of the next position.
     for (int after = 0; after <= params.constrained && s + after <= S;
          ++after) {
       const ulong row = ulong(b) * (S + 1) + s + after;
@@ -336,7 +340,7 @@ kernel void rnnt_smoothed_scores(
     float score = 0.0f;
     if (is_regular && (t == bounds.t_end || t == T)) {
       score = -INFINITY;
-      // Without a boundary, k2 adds the logits here too, which may be NaN.
+      // Without a boundary, k2 adds the logit of lm here, too.  It may be NaN.
       if (!params.has_boundary && IsSymbol(params, y))
         score += lm[row * params.C + ulong(y)];
     } else if (is_read) {
@@ -355,10 +359,10 @@ kernel void rnnt_smoothed_scores(
         score = NAN;
       }
     }
-    // The recursion drops a NaN that comes from the left.  But if the log-probs
-    // of lm alone have a scale, k2 returns NaN for a NaN in any position of lm.
-    // So px of that position and px of the one before become NaN here, where 0
-    // times a sum is NaN.
+    // The recursion drops a NaN that comes from the left.  But if lm_scale is
+    // not 0, k2 returns NaN for a NaN in any position of lm.  So a NaN in a
+    // position makes px of this position and px of the position before it NaN:
+    // 0 times the sums below is then NaN.
     px[cell] = score + Scaled(params.lm_scale,
                               0.0f * (lm_log_sum[row] + lm_log_sum[row + 1]));
   }

@@ -24,22 +24,24 @@ using namespace metal;
 
 #include "k2/csrc/mps/kernels/rnnt_cells.h"
 
-// The gradients of lm and am from those of px and py; see rnnt_smoothed.metal.
+// Computes the gradients of lm and am from the gradients of px and py; see
+// rnnt_smoothed.metal.
 //
-// Let P be the matrix product lm_exp am_exp^T, and W the gradient of P.  Two
-// matrix products make W^T lm_exp and W am_exp; the gradients that come through
-// P are these, multiplied by am_exp and lm_exp.  W is 0 where P is so small
-// that parts of it may be missing: there, the kernels compute probabilities
-// from logits.
+// Let P be the matrix product lm_exp am_exp^T, and let W be the gradient of P.
+// torch computes the matrix products W^T lm_exp and W am_exp.  Multiplied by
+// am_exp and lm_exp, element by element, they are the gradients that come
+// through P.  If an element of P is so small that terms may be missing from it,
+// the element of W is 0, and the kernels compute probabilities from logits
+// instead.
 
-// Returns whether a cell of P is so small that W is 0 there.  log_sum is the
-// cell's log.
+// Returns whether an element of P is so small that W is 0 there.  log_sum is
+// the log of the element of P.
 inline bool IsLow(float log_sum) { return log_sum < kLogLowSum; }
 
-// Sums over the cells of a position, or of a frame.
+// Sums over the frames of a position, or over the positions of a frame.
 struct CellSums {
-  float x, y;   // sums of the gradients of px and of py
-  int has_low;  // whether one of the cells is low, see IsLow()
+  float x, y;   // the sum of the gradients of px, and of those of py
+  int has_low;  // whether an element of P is low, see IsLow()
 };
 
 // px_grad, py_grad   [B][S][px_columns], [B][S + 1][T]
@@ -47,7 +49,7 @@ struct CellSums {
 // log_sums           what rnnt_smoothed_scores wrote
 // weights            [B][S + 1][T], gets W; not written if
 //                    params.combined_scale is 0
-// sums               [B][S + 1], are written
+// sums               [B][S + 1], gets the sums of each position
 [[max_total_threads_per_threadgroup(kRsThreads)]]
 kernel void rnnt_smoothed_weights(
     device const float *px_grad [[buffer(kSmoothedPxGrad)]],
@@ -90,8 +92,8 @@ kernel void rnnt_smoothed_weights(
     sums[row.index] = CellSums{scale * sum_x, scale * sum_y, has_low};
 }
 
-// Returns the sums over positions of the gradients of px and py of a frame, and
-// whether the frame has cells that are low.  All lanes call this.
+// Returns the sums of frame t over all positions.  All lanes call this
+// function.
 inline CellSums SumsOfFrame(constant RnntSmoothedParams &params,
                             CellGrads grads, device const float *log_sums,
                             Bounds bounds, int b, int t, int lane) {
@@ -108,10 +110,10 @@ inline CellSums SumsOfFrame(constant RnntSmoothedParams &params,
 // px_grad, py_grad, boundary, loss_grad, log_sums   as for
 //              rnnt_smoothed_weights
 // am, am_max, unigram, am_log_sum   as for rnnt_smoothed_scores
-// parts        [pieces][C], gets the sums over the frames of a piece of the
-//              gradient that comes through am_log_sum, which is that of unigram
+// parts        [pieces][C], gets for each piece the sum, over its frames, of
+//              the gradient of unigram that comes through am_log_sum
 //
-// A threadgroup does a piece of kRsFramesOfPiece frames.
+// A threadgroup does a piece, which is kRsFramesOfPiece frames.
 [[max_total_threads_per_threadgroup(kRsThreads)]]
 kernel void rnnt_smoothed_am_only_parts(
     device const float *px_grad [[buffer(kSmoothedPxGrad)]],
@@ -195,7 +197,7 @@ struct Inputs {
   device const int *next;
   device const CellSums *sums;
 
-  // The gradient of one low cell of P, for a logit of am and the logit of lm.
+  // Returns the gradient of the log of a low element of P.
   float LowGrad(constant RnntSmoothedParams &params, Bounds bounds, int b,
                 int s, int t) const {
     return -params.combined_scale * GradScale(params, loss_grad, b) *
@@ -204,7 +206,7 @@ struct Inputs {
   }
 };
 
-// Adds to a row of gradients the part that comes through a low cell of P.
+// Adds to a row of gradients the part that comes through a low element of P.
 inline void AddLow(constant RnntSmoothedParams &params, Inputs in,
                    Bounds bounds, int b, int s, int t, int lane,
                    device float *to) {
@@ -219,7 +221,8 @@ inline void AddLow(constant RnntSmoothedParams &params, Inputs in,
                         log_sum);
 }
 
-// The row of a frame: `to` has W^T lm_exp, and gets the gradient of am.
+// Finishes the row of a frame.  `to` has W^T lm_exp, and gets the gradient of
+// am.
 inline void FinishFrame(constant RnntSmoothedParams &params, Inputs in,
                         int frame, int lane, device float *to) {
   const int b = frame / params.T, t = frame % params.T, S = params.S;
@@ -239,7 +242,8 @@ inline void FinishFrame(constant RnntSmoothedParams &params, Inputs in,
     if (c == params.blank) grad += own_scale * sums.y;
     to[c] = grad;
   }
-  // A lane adds up all places of a symbol; no other lane has the same symbol.
+  // A lane adds up all positions of a symbol.  No other lane has the same
+  // symbol.
   simdgroup_barrier(mem_flags::mem_device);
   device const int *next = in.next + b * S;
   for (int s = lane; s < S; s += kSimdWidth) {
@@ -261,7 +265,8 @@ inline void FinishFrame(constant RnntSmoothedParams &params, Inputs in,
   }
 }
 
-// The row of a position: `to` has W am_exp, and gets the gradient of lm.
+// Finishes the row of a position.  `to` has W am_exp, and gets the gradient of
+// lm.
 inline void FinishPosition(constant RnntSmoothedParams &params, Inputs in,
                            int position, int lane, device float *to) {
   const int b = position / (params.S + 1), s = position % (params.S + 1);
@@ -306,9 +311,9 @@ inline void FinishPosition(constant RnntSmoothedParams &params, Inputs in,
 // unigram_grad         what rnnt_smoothed_unigram_grad wrote; not read if
 //                      params.am_scale is 0
 // sums                 what rnnt_smoothed_weights wrote
-// am_grad, lm_grad     of the shapes of am and lm: the products of W, which the
-//                      gradients replace; not read if params.combined_scale is
-//                      0
+// am_grad, lm_grad     of the shapes of am and lm; the gradients replace the
+//                      products W^T lm_exp and W am_exp.  The products are not
+//                      read if params.combined_scale is 0
 [[max_total_threads_per_threadgroup(kRsThreads)]]
 kernel void rnnt_smoothed_finish(
     device const float *px_grad [[buffer(kSmoothedPxGrad)]],

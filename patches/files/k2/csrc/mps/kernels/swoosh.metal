@@ -25,30 +25,31 @@
 //
 //   swoosh'(x) = 1 / (1 + exp(shift - x)) - 0.08
 //
-// and its gradient.  Both functions have zeros, near which their terms cancel.
-// So they are evaluated by Taylor's formula around the nodes of a table, which
-// the host makes in double precision.  The zeros are nodes, so results are
-// within 2 units in the last place.
+// and the gradient of x.  Both functions have zeros.  Near a zero, the terms of
+// the formula cancel.  So the kernels use Taylor's formula around the nodes of
+// a table, which the host computes in double precision.  The zeros are nodes,
+// so results are within 2 units in the last place.
 //
-// Each lane of a simdgroup holds a cell of the table.  The other lanes take the
-// cell by simd_shuffle(), since loads at indexes that differ from lane to lane
-// take three times as long as all the rest.  So all lanes do all steps.
+// Each lane of a simdgroup holds a cell of the table.  The other lanes get the
+// cell with simd_shuffle(), because loads at indexes that differ from lane to
+// lane take three times as long as the rest of the kernel.  So all lanes of a
+// simdgroup must do all steps.
 //
 // A chunk is kSwooshOfChunk consecutive elements of memory.  A thread has
-// kSwooshChunks of them; those that the threads of a threadgroup load at the
-// same time are neighbours.
+// kSwooshChunks chunks.  The chunks that the threads of a threadgroup load at
+// the same time are neighbors.
 
 using namespace metal;
 
-// swoosh'(x) + 0.08, at most 1, in steps of kStep for 8 bits, as in k2's loop
-// for the CPU.
+// kStep is the step in which swoosh'(x) + kCoeff, which is at most 1, is saved
+// in 8 bits, as in k2's loop for the CPU.
 constant constexpr float kStep = 1.005f / 255.0f;
 constant constexpr float kCoeff = 0.08f;
 
-// Indexes into vectors are constants: for other indexes, compilers keep a
-// vector in memory.
+// The code below indexes vectors only with constants.  With other indexes,
+// compilers keep a vector in memory.
 
-// Loads the first `count` elements of a chunk, at most 4.
+// Loads the first `count` elements of a chunk.  If count > 4, loads 4 elements.
 template <typename T>
 float4 Load(device const T *from, int count, bool is_aligned) {
   if (is_aligned && count >= 4)
@@ -61,7 +62,8 @@ float4 Load(device const T *from, int count, bool is_aligned) {
   return ans;
 }
 
-// The outputs begin at a multiple of 16 bytes.
+// Stores the first `count` elements of a chunk.  Outputs begin at a multiple of
+// 16 bytes, so no check of the alignment is needed.
 template <typename T>
 void Store(vec<T, 4> values, device T *to, int count) {
   if (count >= 4) {
@@ -73,7 +75,7 @@ void Store(vec<T, 4> values, device T *to, int count) {
   if (count > 2) to[2] = values.z;
 }
 
-// What a lane keeps of a table.
+// The part of a table that a lane keeps.
 struct LaneOfTable {
   SwooshGrid grid;
   SwooshCell cell;  // of this lane's index
@@ -82,23 +84,23 @@ struct LaneOfTable {
       : grid(table.grid), cell(table.cells[lane]) {}
 };
 
-// Where elements are in a table: their distances from nodes, and the cells.
+// The positions of four elements in a table.
 struct Places {
-  bool4 are_inside;  // false for NaN
-  ushort4 cells;     // 0 for elements outside
-  float4 d;
+  bool4 are_inside;  // whether the table has cells for them; false for NaN
+  ushort4 cells;     // the indexes of the cells; 0 for elements outside
+  float4 d;          // the distances from the nodes of the cells
 
   Places(SwooshGrid grid, float4 x) {
     const float4 at =
         rint(fma(x, float4(grid.cells_per_unit), float4(grid.first_cell)));
     are_inside = at >= 0.0f && at < float4(kSwooshCells);
     cells = ushort4(select(float4(0.0f), at, are_inside));
-    // As the host computes the nodes.
+    // The fma() computes the nodes as the host does.
     d = x - fma(at - grid.before, float4(grid.step), float4(grid.base));
   }
 
-  // Returns for each element `of_lane` of the lane that holds the element's
-  // cell.
+  // Returns, for each element, the `of_lane` of the lane that holds the cell of
+  // the element.
   float4 Take(float of_lane) const {
     return float4(
         simd_shuffle(of_lane, cells.x), simd_shuffle(of_lane, cells.y),
@@ -107,7 +109,7 @@ struct Places {
 };
 
 // The derivatives of the sigmoid s are polynomials of p = s (1 - s) and of
-// q = 1 - 2 s: the derivative of p is p q, and that of q is -2 p.
+// q = 1 - 2 s.  The derivative of p is p q, and the derivative of q is -2 p.
 struct Sigmoid {
   float4 p, pq;  // the first derivative of s, and the second one
 
@@ -120,11 +122,12 @@ inline float4 Linear(float4 a, float4 x, float b) {
   return fma(a, x, float4(b));
 }
 
-// exp(-|z|) for a large |z|, where an error of 2^-20 of it does not show.
+// Returns exp(-|z|) with a relative error of 2^-20.  |z| is so large that this
+// error does not change the results.
 inline float4 SmallExp(float4 z) { return fast::exp(-fabs(z)); }
 
-// Returns swoosh(x).  `slopes` gets the derivatives, within 1e-5: enough for
-// the steps of 8 bits.
+// Returns swoosh(x).  `slopes` gets the derivatives with an error below 1e-5,
+// which is small compared with kStep.
 inline float4 Swoosh(LaneOfTable table, SwooshParams params, float4 x,
                      thread float4 &slopes) {
   const Places places(table.grid, x);
@@ -153,7 +156,7 @@ inline float4 Swoosh(LaneOfTable table, SwooshParams params, float4 x,
   const float4 of_left =
                    Linear(left.slope, x, left.intercept) +
                    fma(float4(left.slope_low), x, left.intercept_low + rest),
-               // As in the formula, infinity less infinity is NaN.
+               // For x = infinity, the result is NaN, as in the formula.
       of_right = (x - x) + Linear(right.slope, x, right.intercept) +
                  fma(float4(right.slope_low), x, right.intercept_low + rest);
   slopes = select(select(left.slope + rest, right.slope - rest, are_right),
@@ -167,7 +170,7 @@ inline float4 Deriv(LaneOfTable table, SwooshParams params, float4 x) {
   const Places places(table.grid, x);
   const float4 slope = places.Take(table.cell.slope),
                slope_low = places.Take(table.cell.slope_low), d = places.d;
-  // Taylor's formula, again to d^6.
+  // Taylor's formula to d^6, too.
   const Sigmoid sigmoid(slope + kCoeff);
   const float4 p = sigmoid.p, pq = sigmoid.pq;
   float4 sum = pq * Linear(Linear(0.5f, p, -1.0f / 12.0f), p, 1.0f / 720.0f);
@@ -194,13 +197,14 @@ struct Chunks {
         first(group * kSwooshChunks * num_threads + thread_index),
         stride(num_threads) {}
 
-  // The number of a chunk among all.
+  // Returns the index of chunk k of the thread among all chunks.
   uint operator[](int k) const { return first + uint(k) * stride; }
 
-  // The chunk's first element.
+  // Returns the index of the first element of chunk k.
   long Begin(int k) const { return long((*this)[k]) * kSwooshOfChunk; }
 
-  // How many elements it has, at most kSwooshOfChunk; none if 0 or less.
+  // Returns how many elements chunk k has, at most kSwooshOfChunk.  If the
+  // result is 0 or negative, the chunk has no elements.
   int Count(int k) const {
     return int(min(size - Begin(k), long(kSwooshOfChunk)));
   }
@@ -259,10 +263,11 @@ kernel void swoosh_and_deriv(device const T *x [[buffer(kSwooshX)]],
   }
 }
 
-// y   gets swoosh(x) with dropout: 0, or kept_scale times the value
-// g   gets the derivative without dropout's scale: the integer part of
-//     (swoosh'(x) + 0.08) / kStep plus a random number of (0, 1), or where y is
-//     dropped, of 0.08 / kStep plus that number
+// y   gets swoosh(x) with dropout: 0 if the element is dropped, else swoosh(x)
+//     times kept_scale
+// g   gets the derivative d without kept_scale: the integer part of
+//     (d + 0.08) / kStep + r with a random number r in (0, 1).  d is
+//     swoosh'(x), or 0 if the element is dropped
 template <typename T>
 kernel void swoosh_forward(device const T *x [[buffer(kSwooshX)]],
                            device float *y [[buffer(kSwooshY)]],
@@ -274,8 +279,9 @@ kernel void swoosh_forward(device const T *x [[buffer(kSwooshX)]],
                            uint group [[threadgroup_position_in_grid]],
                            uint thread_index [[thread_index_in_threadgroup]],
                            uint num_threads [[threads_per_threadgroup]]) {
-  // The random numbers are the middles of equal parts of [0, 1).  kLeast is the
-  // least of them, plus kCoeff in steps.
+  // [0, 1) is divided into equal parts of size kPart.  A random number is the
+  // middle of a part.  kLeast is the smallest random number plus kCoeff /
+  // kStep.
   constexpr float kPart = 1.0f / (1 << (32 - kSwooshDropoutBits));
   constexpr float kLeast = 0.5f * kPart + kCoeff / kStep;
   const LaneOfTable table_of_values(table, lane);
@@ -297,7 +303,7 @@ kernel void swoosh_forward(device const T *x [[buffer(kSwooshX)]],
     }
     const float4 rounding =
         Linear(kPart, float4(random >> kSwooshDropoutBits), kLeast);
-    // max() takes NaN to 0.
+    // max() turns NaN into 0.
     const float4 steps = max(fma(slopes, float4(1.0f / kStep), rounding), 0.0f);
     Store(values, y + at, count);
     Store(uchar4(steps), g + at, count);
