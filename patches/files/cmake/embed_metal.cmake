@@ -39,7 +39,8 @@ while(text MATCHES "(^|\n)#include \"([^\"\n]+)\"[^\n]*")
     endif()
     file(READ "${ROOT}/${header}" body)
   endif()
-  # The text of a header replaces the first #include of it.  The other ones go.
+  # The text of a header replaces the first #include of this header.  Later
+  # #includes of the same header are removed.
   string(FIND "${text}" "${line}" begin)
   string(LENGTH "${line}" length)
   math(EXPR end "${begin} + ${length}")

@@ -19,23 +19,25 @@
 # Reads
 #   K2_WITH_MPS         whether to build the backend
 #   K2_TORCH_FINDS_BUFFERS
-#                       whether k2 asks torch's header OperationUtils.h for the
-#                       buffer of a tensor; default: from torch 2.16 on.  Up to
-#                       2.15, the tensor's data pointer is the buffer.
-#   K2_METAL_COMPILER   the program that compiles Metal; default: Xcode's, if
-#                       any.  The library then contains compiled kernels beside
-#                       their text, so a process need not compile them.
+#                       whether k2 calls a function of torch's header
+#                       OperationUtils.h to find the buffer of a tensor.  By
+#                       default it does so from torch 2.16 on.  Up to 2.15, the
+#                       tensor's data pointer is the buffer.
+#   K2_METAL_COMPILER   the program that compiles Metal.  The default is Xcode's
+#                       compiler if there is one.  With a compiler, the library
+#                       contains compiled kernels in addition to their text, so
+#                       that a process need not compile them.
 # Defines
-#   k2_metal      with K2_WITH_MPS, an interface target for Metal and
-#                 Foundation: Apple's frameworks, unless a toolchain has defined
-#                 the target before
+#   k2_metal      with K2_WITH_MPS, an interface target that links Apple's
+#                 frameworks Metal and Foundation.  A toolchain may define the
+#                 target instead.
 #   k2_use_mps(<target>)
 #                 with K2_WITH_MPS, adds the backend to a target of k2/csrc, and
-#                 K2_WITH_MPS=1 to all code that links the target.  Without
-#                 K2_WITH_MPS, the backend's headers say that there is none.
+#                 adds K2_WITH_MPS=1 to all code that links the target.  Without
+#                 K2_WITH_MPS, it does nothing.
 
-# .mm where there is Objective-C, .cu and .cc as everywhere in k2, .metal for
-# kernels.
+# The sources of the backend: .mm files are Objective-C++, .cu and .cc files are
+# C++ as everywhere in k2, and .metal files are kernels.
 # please keep it sorted
 set(k2_mps_srcs
   mps/buffer.mm
@@ -53,7 +55,7 @@ if(K2_WITH_MPS)
       "K2_WITH_HIP.")
   endif()
   if(K2_TORCH_VERSION VERSION_LESS 2.12)
-    # Older versions keep tensors in private memory, which the host cannot read.
+    # Older versions allocate tensors in memory that the host cannot read.
     message(FATAL_ERROR "K2_WITH_MPS needs torch 2.12 or newer. "
       "This is torch ${K2_TORCH_VERSION}.")
   endif()
@@ -81,7 +83,8 @@ if(K2_WITH_MPS)
     execute_process(COMMAND xcrun -sdk macosx -find metal
       OUTPUT_VARIABLE compiler OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
     if(compiler)
-      # xcrun may find a stand-in that only asks for a download.
+      # xcrun may find a program that only tells the user to download the
+      # compiler.  So compile a kernel.
       set(probe ${CMAKE_CURRENT_BINARY_DIR}/CMakeFiles/k2_metal_probe)
       file(WRITE ${probe}.metal "kernel void probe() {}\n")
       execute_process(
@@ -101,10 +104,10 @@ if(K2_WITH_MPS)
   endif()
 endif()
 
-# Sets a variable to a C++ source made of a kernel file.  The source contains
-# the file's text, in which k2's headers replace their #include lines: Metal
-# compiles a single string.  With K2_METAL_COMPILER, the source also contains
-# the compiled file.
+# Sets a variable to the path of a C++ source that is made from a kernel file.
+# The source contains the file's text.  The text of k2's headers replaces their
+# #include lines, because Metal compiles a single string.  With
+# K2_METAL_COMPILER, the source also contains the compiled file.
 function(k2_embed_metal variable kernel)
   get_filename_component(name ${kernel} NAME_WE)
   get_filename_component(kernel ${kernel} ABSOLUTE)
@@ -116,7 +119,7 @@ function(k2_embed_metal variable kernel)
   set(metallib "")
   if(K2_METAL_COMPILER)
     set(metallib ${CMAKE_CURRENT_BINARY_DIR}/mps/kernels/${name}.metallib)
-    # The same options as for newLibraryWithSource in metal.mm.
+    # The options must be the same as for newLibraryWithSource in metal.mm.
     add_custom_command(OUTPUT ${metallib}
       COMMAND ${K2_METAL_COMPILER} -fno-fast-math
         -mmacosx-version-min=14.0 -I ${PROJECT_SOURCE_DIR}

@@ -24,8 +24,9 @@
 
 namespace k2 {
 
-// Says what is wrong with an argument, and throws that as an error of one
-// line.  K2_CHECK(), for faults of k2, prints a stack trace.
+// Builds a message that says what is wrong with an argument.  The destructor
+// throws the message as std::runtime_error.  K2_CHECK() also prints a stack
+// trace; it is for faults of k2.
 //
 //   if (dim != 1) BadArgument() << "Expected dim: 1. Given: " << dim;
 class BadArgument {

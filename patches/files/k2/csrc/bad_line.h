@@ -28,22 +28,23 @@
 
 namespace k2 {
 
-// Says what is wrong with a line of text, and throws that as an error of one
-// line:
+// Builds a message that says what is wrong with a line of text.  As with
+// BadArgument, the destructor throws std::runtime_error:
 //
 //   BadLine(number, line) << "expected a label";
 class BadLine : public BadArgument {
  public:
-  // The first line has the number 1.
+  // `number` is the number of the line, counted from 1.
   BadLine(int32_t number, const std::string &line) {
     *this << "line " << number << ", '" << line << "': ";
   }
 };
 
-// The largest state: the number of states, one more, must fit into an int32_t.
+// The largest state.  The number of states is greater by 1, and must fit into
+// an int32_t.
 constexpr int32_t kLastState = INT32_MAX - 1;
 
-// Throws unless both numbers of a line can be states.
+// Throws if src_state or dest_state, which a line contains, cannot be a state.
 inline void CheckStates(int32_t number, const std::string &line,
                         int32_t src_state, int32_t dest_state) {
   if (src_state < 0 || dest_state < 0)
@@ -52,8 +53,8 @@ inline void CheckStates(int32_t number, const std::string &line,
     BadLine(number, line) << "a state is too large";
 }
 
-// Reads a number, which may be infinite, unlike with operator>>.  Sets failbit
-// if there is no number.
+// Reads a number.  Unlike operator>>, also reads infinity.  Sets failbit if
+// there is no number.
 inline void ReadScore(std::istream &is, float *score) {
   std::string token;
   char *end = nullptr;

@@ -26,21 +26,23 @@
 
 namespace k2 {
 
-// The limits of intersect_dense, and the beam that they leave.
+// The limits of the lattice's size in intersect_dense, and the present beam.
 struct BeamLimits {
   int32_t max_states, max_arcs;
   float beam;
 
   /* Returns whether a limit is exceeded.
 
-     @param [in] num_states   Kept states of all FSAs.
-     @param [in] num_arcs     Arcs of the graphs that leave these states.
+     @param [in] num_states   The number of kept states of all FSAs.
+     @param [in] num_arcs     The number of arcs of the graphs that leave these
+                              states.
    */
   bool Exceeded(int64_t num_states, int64_t num_arcs) const {
     return num_states > max_states || num_arcs > max_arcs;
   }
 
-  /* Narrows the beam if a limit is exceeded.
+  /* Narrows the beam if a limit is exceeded.  The arguments are those of
+     Exceeded().
 
      @return  Whether a limit is exceeded.
    */

@@ -30,18 +30,19 @@
 #include "k2/csrc/eval.h"
 #include "k2/csrc/macros.h"
 
-// Narrows the beam of intersect_dense until only the best paths are left.
+// Narrows the beam of intersect_dense, if necessary until only the best paths
+// are left.
 
 namespace k2 {
 
-// The size of the best paths of all FSAs.
+// The size of the best paths of all FSAs together.
 struct BestPaths {
   int64_t num_states = 0;
-  int64_t num_leaving_arcs = 0;  // of the graphs, from these states
+  int64_t num_leaving_arcs = 0;  // arcs of the graphs that leave these states
 };
 
 /* Returns the size of the best paths.  The arguments that are not explained
-   here are those of GetBestArcs().
+   here are those of GetBestArcs() in best_paths.h.
 
    @param [in] best_arcs   What GetBestArcs() returned.
  */
@@ -62,7 +63,7 @@ BestPaths SizeOfBestPaths(ContextPtr c, int32_t T, const FsaInfo *fsa_info,
           const int32_t *begin = row_splits2 +
                                  fsa_info[i / (T + 1)].state_offset +
                                  carcs[arc].src_state;
-          states = t == 0 ? 2 : 1;  // with the start state
+          states = t == 0 ? 2 : 1;  // the destination; first, also the source
           arcs = begin[1] - begin[0];
         }
         num_states_data[i] = states;
@@ -74,7 +75,7 @@ BestPaths SizeOfBestPaths(ContextPtr c, int32_t T, const FsaInfo *fsa_info,
   return ans;
 }
 
-// Throws if the best paths alone exceed a limit.
+// Throws std::runtime_error if the best paths alone exceed a limit.
 inline void RequireLimit(const char *name, int32_t limit, const char *what,
                          int64_t needed) {
   if (needed <= limit) return;
@@ -86,11 +87,13 @@ inline void RequireLimit(const char *name, int32_t limit, const char *what,
   throw std::runtime_error(os.str());
 }
 
-/* As BeamLimits::Narrow(); in the end the beam is -infinity, which keeps the
-   best paths only.  Throws if the best paths alone exceed a limit.
+/* Does what BeamLimits::Narrow() does.  If the beam becomes too small, sets it
+   to -infinity, which keeps only the best paths.  Throws std::runtime_error if
+   the best paths alone exceed a limit.
 
    @param [in] best   The size of the best paths; not read if no limit is
                       exceeded.
+   @return   Whether a limit is exceeded.
  */
 inline bool NarrowBeam(int64_t num_states, int64_t num_arcs,
                        const BestPaths &best, BeamLimits *limits) {
@@ -99,7 +102,7 @@ inline bool NarrowBeam(int64_t num_states, int64_t num_arcs,
   RequireLimit("max_arcs", limits->max_arcs, "arcs that leave their states",
                best.num_leaving_arcs);
   limits->Narrow(num_states, num_arcs);
-  // A beam this small is less than the rounding of scores.
+  // Such a small beam is less than the rounding errors of scores.
   if (!(limits->beam > 1e-10f))
     limits->beam = -std::numeric_limits<float>::infinity();
   return true;

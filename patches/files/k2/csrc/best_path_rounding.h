@@ -19,8 +19,9 @@
 #ifndef K2_CSRC_BEST_PATH_ROUNDING_H_
 #define K2_CSRC_BEST_PATH_ROUNDING_H_
 
-// This file includes nothing, so that languages other than C++ can include it.
-// A file that includes it must provide FLT_EPSILON and FLT_MAX.
+// This file includes no other file, so that languages other than C++ can
+// include this file.  A file that includes it must provide FLT_EPSILON and
+// FLT_MAX.
 
 #ifdef __CUDACC__
 #define K2_HOST_AND_DEVICE __host__ __device__
@@ -28,15 +29,17 @@
 #define K2_HOST_AND_DEVICE
 #endif
 
-/* Returns whether pruning may cut the best path: rounding may make some sum
-   along the path smaller than its total score by more than the beam.  For
-   log-probs, whose sums only grow in size, the result is never wrongly false.
+/* Returns whether pruning may cut the best path of an FSA.  It may do so if
+   rounding can make a sum along the path smaller than the path's total score by
+   more than the beam.  For log-probs, the function never returns false if
+   pruning cuts the path, because the absolute values of their sums only grow.
 
-   @param [in] start, end   The total score of an FSA: its backward score, and
-                            its forward score.
-   @param [in] num_frames   Frames of its sequence.
+   @param [in] start, end   The total score of the FSA, as the backward pass and
+                            as the forward pass computed it.
+   @param [in] num_frames   The number of frames of the FSA's sequence.
    @param [in] beam         The beam of the pruning, in the unit of the scores.
-   @return  false also if the FSA has no path, that is, if a score is -infinity.
+   @return  Whether pruning may cut the path; false if the FSA has no path, that
+            is, if a score is -infinity.
  */
 K2_HOST_AND_DEVICE
 inline bool MayCutBestPath(float start, float end, int num_frames, float beam) {

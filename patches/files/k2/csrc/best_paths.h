@@ -28,17 +28,18 @@
 #include "k2/csrc/eval.h"
 #include "k2/csrc/macros.h"
 
-// Keeps intersect_dense from pruning the best path of an FSA.
+// With these functions, intersect_dense does not prune the best path of an FSA.
 
 namespace k2 {
 
-/* Follows the best path of each FSA by the backward scores.  Of equal arcs the
-   path takes the first one.  FsaInfo, CompressedArc and the arguments that are
-   not explained here are those of MultiGraphDenseIntersect.
+/* Follows the best path of each FSA with the help of the backward scores.  If
+   several arcs are equally good, the path takes the first one.  FsaInfo,
+   CompressedArc and the arguments that are not explained here are those of
+   MultiGraphDenseIntersect.
 
    @param [in] T    The number of frames of the longest sequence.
-   @return  Indexed [fsa * (T + 1) + t]: the arc of a_fsas by which the FSA's
-            best path goes from time t to t + 1; -1 if there is none.
+   @return  Element fsa * (T + 1) + t is the arc of a_fsas that the FSA's best
+            path follows from time t to time t + 1, or -1 if there is none.
  */
 template <typename FsaInfo, typename CompressedArc>
 Array1<int32_t> GetBestArcs(ContextPtr c, int32_t num_fsas, int32_t T,
@@ -68,8 +69,8 @@ Array1<int32_t> GetBestArcs(ContextPtr c, int32_t num_fsas, int32_t T,
           has_path = false;
           for (int32_t k = begin; k != end && !has_path; ++k) {
             const CompressedArc carc = carcs[k];
-            // The additions are in the order of DoStep(), so that equality is
-            // exact.
+            // The additions are in the order of DoStep(), so that the scores of
+            // the best path are equal.
             if (carc.label_plus_one < num_cols &&
                 next[carc.dest_state] + carc.score + row[carc.label_plus_one] ==
                     score) {
@@ -83,17 +84,17 @@ Array1<int32_t> GetBestArcs(ContextPtr c, int32_t num_fsas, int32_t T,
   return ans;
 }
 
-// Returns whether GetBestArcs() returned this arc; false if best_arcs is
-// nullptr.
+// Returns whether element `index` of best_arcs, which GetBestArcs() returned,
+// is this arc.  Returns false if best_arcs is nullptr.
 __host__ __device__ __forceinline__ bool IsBestArc(const int32_t *best_arcs,
                                                    int32_t index, int32_t arc) {
   return best_arcs != nullptr && best_arcs[index] == arc;
 }
 
-/* Returns whether the best path is in a state at time t; false if best_arcs is
-   nullptr.
+/* Returns whether an FSA's best path is in a state at time t.  Returns false if
+   best_arcs is nullptr.
 
-   @param [in] begin   The index of the FSA's first arc in best_arcs.
+   @param [in] begin   The index in best_arcs of the FSA's element for time 0.
  */
 template <typename CompressedArc>
 __host__ __device__ __forceinline__ bool IsOnBestPath(

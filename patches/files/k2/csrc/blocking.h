@@ -23,21 +23,21 @@
 
 namespace k2 {
 
-/* Calls `f`, which waits for a device or for another thread.  Every wait of k2
-   that may be long is a call of RunBlocking().
+/* Calls `f`, which waits for a device or for another thread.  k2 calls
+   RunBlocking() for every wait that may be long.
 
-   The other thread may need a lock that the caller holds, such as Python's GIL:
-   torch takes the GIL when C++ gets its first reference to a tensor of Python,
-   or drops its last one.  So the function that SetRunBlocking() has set
-   releases the lock while `f` runs.  Meanwhile other threads may call k2, also
-   with the same objects.
+   The other thread may need a lock that the caller holds, such as Python's GIL.
+   For example, torch takes the GIL when C++ gets its first reference to a
+   tensor of Python, or drops its last reference.  So the function that
+   SetRunBlocking() has set releases the lock while `f` runs.  Meanwhile other
+   threads may call k2, even with the same objects.
  */
 void RunBlocking(const std::function<void()> &f);
 
 /* Makes RunBlocking() call `run` with its argument.
 
-   @param [in] run   Must call its argument once, and pass on an exception.
-                     nullptr, as at the start: releases no lock.
+   @param [in] run   Must call its argument once, and let exceptions pass.  With
+                     nullptr, the initial value, RunBlocking() only calls `f`.
  */
 void SetRunBlocking(void (*run)(const std::function<void()> &f));
 

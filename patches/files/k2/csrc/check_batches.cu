@@ -36,12 +36,13 @@ static void Require(bool ok, const char *name) {
                                 " must be those of the same FSAs");
 }
 
-// Whether the host may read lists without a copy and without a wait for a GPU.
+// Returns whether the host can read lists without a copy and without a wait for
+// a GPU.
 static bool IsOnHost(FsaVec &fsas) {
   return fsas.Context()->GetDeviceType() == kCpu;
 }
 
-// Only a list that is on the device of the FSAs can be theirs.
+// Returns whether a list is on the device of the FSAs.
 template <typename T>
 static bool IsNear(FsaVec &fsas, T &list) {
   return fsas.Context()->IsCompatible(*list.Context());

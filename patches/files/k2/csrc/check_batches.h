@@ -24,45 +24,48 @@
 
 namespace k2 {
 
-/* The functions of scores take lists that k2 has made for the same FSAs, and
-   that Python keeps for a while.  The lists of other FSAs would make k2 read
-   and write other memory.
+/* The functions that compute scores take lists that k2 has made for the same
+   FSAs, and that Python keeps for a while.  With the lists of other FSAs, k2
+   would read and write memory that does not belong to the arrays.
 
-   Each function below throws std::invalid_argument, Python's ValueError, for a
-   list with other sizes than the FSAs have.  It throws std::out_of_range,
-   Python's IndexError, for an index that does not exist, where CheckIndexes()
-   does so.  No function waits for a GPU. */
+   Each function below throws std::invalid_argument, Python's ValueError, if the
+   sizes of a list are not those of the FSAs.  It throws std::out_of_range,
+   Python's IndexError, for an index that does not exist, if CheckIndexes()
+   throws for it.  No function waits for a GPU. */
 
-// Requires the sizes of what GetStateBatches() returns.  This function reads no
-// index.
+// Checks that state_batches has the sizes of what GetStateBatches() returns.
+// Does not read the indexes.
 void CheckSizesOfBatches(FsaVec &fsas, Ragged<int32_t> &state_batches);
 
-// Requires what GetStateBatches() returns: [batch][fsa][state], of idx01.
+// Checks that state_batches can be what GetStateBatches() returns:
+// [batch][fsa][state], with the idx01 of states.
 void CheckStateBatches(FsaVec &fsas, Ragged<int32_t> &state_batches);
 
-// Requires also that each state occurs once, if the FSAs are on the CPU.
+// Does what CheckStateBatches() does.  If the FSAs are on the CPU, also checks
+// that each state occurs once.
 void CheckAllStates(FsaVec &fsas, Ragged<int32_t> &state_batches);
 
-// Requires [batch][fsa][state][arc], of idx012, for `state_batches`, which this
-// function checks too.
+// Does what CheckStateBatches() does, and checks that arc_batches fits:
+// [batch][fsa][state][arc], with the idx012 of arcs.
 void CheckArcBatches(FsaVec &fsas, Ragged<int32_t> &state_batches,
                      Ragged<int32_t> &arc_batches);
 
-// Requires what GetIncomingArcs() returns: [fsa][state][arc], of idx012.
+// Checks that incoming_arcs can be what GetIncomingArcs() returns:
+// [fsa][state][arc], with the idx012 of arcs.
 void CheckIncomingArcs(FsaVec &fsas, Ragged<int32_t> &incoming_arcs);
 
-// Requires a state for each arc, of idx01.
+// Checks that dest_states has the idx01 of a state for each arc.
 void CheckDestStates(FsaVec &fsas, const Array1<int32_t> &dest_states);
 
-// Requires for each state the idx012 of an arc, or -1.  If the FSAs are on the
-// CPU, the arcs that lead back from the final state of each Fsa must not form a
-// cycle.
+// Checks that entering_arcs has for each state the idx012 of an arc, or -1.  If
+// the FSAs are on the CPU, also checks that the arcs that lead back from the
+// final state of each Fsa do not form a cycle.
 void CheckEnteringArcs(FsaVec &fsas, const Array1<int32_t> &entering_arcs);
 
-// Requires an FsaVec, and a score for each state.
+// Checks that `fsas` is an FsaVec, and that there is a score for each state.
 void CheckStateScores(FsaVec &fsas, int32_t num_scores);
 
-// Requires an FsaVec, and a score for each Fsa.
+// Checks that `fsas` is an FsaVec, and that there is a score for each Fsa.
 void CheckTotScores(FsaVec &fsas, int32_t num_scores);
 
 }  // namespace k2

@@ -23,38 +23,39 @@
 
 namespace k2 {
 
-/* Requires indexes that exist: for others, a kernel would read other memory.
+/* Checks that indexes are within [first, size).  With other indexes, a kernel
+   would read memory that does not belong to the array.
 
-   Where the host has the indexes, it throws std::out_of_range, Python's
-   IndexError, which names the first wrong index and the size.  The host does
-   not wait for a GPU: on a GPU, K2_CHECK() in a kernel prints the same and
-   stops the work, and CUDA reports it at the next wait.
+   If the indexes are on the CPU, throws std::out_of_range, Python's IndexError,
+   with the first wrong index and the size.  If they are on a GPU, the host does
+   not wait for the GPU.  Instead, K2_CHECK() in a kernel prints the same text
+   and stops the GPU's work, and CUDA reports that at the next wait.
 
-     @param [in] indexes  Any indexes.
-     @param [in] size     The size of the axis that they are for.
-     @param [in] first    The lowest index: -1, if -1 stands for no element,
-                          or 0.
+     @param [in] indexes  The indexes to check.
+     @param [in] size     The size of the axis to which the indexes belong.
+     @param [in] first    The lowest valid index: -1 if -1 means no element,
+                          else 0.
  */
 void CheckIndexes(const Array1<int32_t> &indexes, int32_t size, int32_t first);
 
-/* Requires valid row splits, row ids, or both, of one layer of a RaggedShape.
+/* Checks the row splits, the row ids, or both, of one layer of a RaggedShape.
 
-   The host checks what it has, and throws std::invalid_argument, Python's
-   ValueError, for row splits that do not begin with 0 or that decrease, and
-   for row ids that decrease or do not agree with the row splits.  On a GPU,
-   where that would wait, CheckIndexes() checks that nothing outside of the
-   layer is read.
+   If the arrays are on the CPU, throws std::invalid_argument, Python's
+   ValueError, if the row splits do not begin with 0, decrease, or do not end
+   with the number of elements, and if the row ids decrease or do not agree with
+   the row splits.  On a GPU these checks would have to wait.  There,
+   CheckIndexes() checks that nothing outside of the layer is read.
 
      @param [in] row_splits  The row splits, or nullptr.
      @param [in] row_ids     The row ids, or nullptr.
-     @param [in] size        The number of elements, or -1 to take it from
-                             the arrays.
+     @param [in] size        The number of elements, or -1 to take the number
+                             from the arrays.
      @return  The number of elements. */
 int32_t CheckLayer(const Array1<int32_t> *row_splits,
                    const Array1<int32_t> *row_ids, int32_t size);
 
-/* Returns an index from 0 on for an index as Python takes it: from -size to
-   size - 1.  Throws std::out_of_range for any other. */
+/* Converts an index of Python, from -size to size - 1, to an index from 0 to
+   size - 1.  Throws std::out_of_range for any other index. */
 int32_t PythonIndex(int32_t index, int32_t size);
 
 }  // namespace k2

@@ -29,16 +29,18 @@
 
 namespace k2 {
 
-/* Decodes the sequences of a batch in groups of the same length and history.
+/* Decodes the sequences of a batch in groups.  All sequences of a group have
+   the same length and the same history.
 
    @param [in] b_fsas   The sequences.
-   @param [in] histories   For each sequence, a number for its history.
-   @param [in,out] states   For each sequence, what `decode` needs of it.
+   @param [in] histories   For each sequence, a number that represents its
+                           history.
+   @param [in,out] states   For each sequence, the state that `decode` needs.
    @param [in] decode   Called as decode(b_fsas, &states, &ofsa, &arc_map_a) for
-                        some of the sequences.  Writes the lattices of these,
-                        and a map of the lattices' arcs.
+                        each group.  Writes the lattices of the group, and a map
+                        of the lattices' arcs.
    @param [out] ofsa    The lattices, in the order of b_fsas.
-   @param [out] arc_map_a   The map of their arcs.
+   @param [out] arc_map_a   The map of the arcs of `ofsa`.
  */
 template <typename State, typename Decode>
 void DecodeByLength(DenseFsaVec &b_fsas, const std::vector<int32_t> &histories,
@@ -57,7 +59,7 @@ void DecodeByLength(DenseFsaVec &b_fsas, const std::vector<int32_t> &histories,
 
   std::vector<FsaVec> lattices;
   std::vector<Array1<int32_t>> maps;
-  // For each sequence, the index of its lattice in all `lattices` together
+  // For each sequence, the index of its lattice in the concatenated `lattices`.
   std::vector<int32_t> places(states->size());
   int32_t place = 0;
   for (const auto &length_and_seqs : seqs_by_length) {

@@ -30,7 +30,7 @@ namespace k2 {
 
 namespace {
 
-// The result for one sequence, with indexes into the batch.
+// The result for one sequence.  The maps have indexes of the whole batch.
 struct SequenceLattice {
   FsaVec fsas;
   Array1<int32_t> arc_map_a, arc_map_b;
@@ -65,7 +65,8 @@ bool IntersectInThreads(FsaVec &a_fsas, DenseFsaVec &b_fsas,
   for (int32_t i = 0; i < num_seqs; ++i)
     if (num_rows(i) == 0) return false;
 
-  // Fills the caches of the shape, which two threads must not fill at once.
+  // Fills the caches of the shape now, because two threads must not fill them
+  // at the same time.
   a_fsas.shape.Populate();
   const int32_t *state_begins = a_fsas.RowSplits(1).Data(),
                 *arc_begins = a_fsas.RowSplits(2).Data();
@@ -79,14 +80,16 @@ bool IntersectInThreads(FsaVec &a_fsas, DenseFsaVec &b_fsas,
         graph, shared_graph ? 0 : arc_begins[state_begins[i]], sequence,
         row_begins[i] * b_fsas.scores.Dim1(), intersect);
   };
-  // The longest sequences come first, so that the threads end together.
+  // The longest sequences come first, so that all threads end at about the same
+  // time.
   std::vector<int32_t> order(num_seqs);
   std::iota(order.begin(), order.end(), 0);
   std::stable_sort(order.begin(), order.end(), [&](int32_t i, int32_t j) {
     return num_rows(i) > num_rows(j);
   });
   auto intersect_all = [&]() {
-    // Not the global pool: calls with one thread need its threads to prune.
+    // k2's global pool is not used, because calls with one thread need the
+    // threads of that pool to prune.
     ThreadPool pool(std::min(num_threads, num_seqs));
     std::vector<std::future<void>> done;
     for (int32_t i : order)

@@ -26,29 +26,30 @@
 
 namespace k2 {
 
-// Intersects one sequence with its graph, without another thread.  The outputs
+// Intersects one sequence with its graph in the calling thread.  The outputs
 // are those of IntersectDensePruned().
 using IntersectSequence =
     std::function<void(FsaVec &graph, DenseFsaVec &sequence, FsaVec *lattice,
                        Array1<int32_t> *arc_map_a, Array1<int32_t> *arc_map_b)>;
 
-/* Does IntersectDensePruned() on the CPU, each sequence alone, in several
-   threads.
+/* Does what IntersectDensePruned() does on the CPU, but intersects each
+   sequence separately, in several threads.
 
-   The result equals that of IntersectDensePruned() for all sequences at once.
-   There, the longest sequence decides how many windows of frames are pruned.
-   But a window that begins after the end of a sequence prunes nothing of that
-   sequence, and a window that ends there or later keeps what the window before
-   it has kept.
+   The result equals the result of IntersectDensePruned() for all sequences at
+   once.  In that function, the longest sequence decides how many windows of
+   frames are pruned, but the additional windows do not change the lattice of a
+   shorter sequence.  A window that begins after the end of the sequence prunes
+   nothing of it.  A window that reaches the end of the sequence keeps what the
+   previous window has kept.
 
    @param [in] a_fsas        Decoding graphs, with 3 axes.
    @param [in] b_fsas        As for IntersectDensePruned().
    @param [in] num_threads   The most threads to use.
    @param [in] intersect     Called in these threads, once for each sequence.
    @param [out] out, arc_map_a, arc_map_b   As for IntersectDensePruned().
-   @return   false if nothing was done: with one thread or sequence, on other
-             devices than the CPU, with a sequence without rows, and if the
-             graphs do not fit the sequences.
+   @return   Whether the sequences were intersected.  false if there is only one
+             thread or sequence, the device is not the CPU, a sequence has no
+             rows, or the graphs do not fit the sequences.
  */
 bool IntersectInThreads(FsaVec &a_fsas, DenseFsaVec &b_fsas,
                         int32_t num_threads, const IntersectSequence &intersect,

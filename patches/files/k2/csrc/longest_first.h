@@ -30,14 +30,15 @@ namespace k2 {
 // What NumFrames() returns for an FSA whose sequence does not exist.
 constexpr int32_t kNoSequence = std::numeric_limits<int32_t>::max();
 
-/* Returns the number of rows of scores that each decoding graph meets.
+/* Returns the number of rows of scores that the sequence of each decoding graph
+   has.
 
      @param [in] a_to_b_map  For each graph, the index of its sequence.
      @param [in] b_shape     The shape of the DenseFsaVec.
-     @return  For each graph the number of rows, the final one included, or
-              kNoSequence if a_to_b_map is not within [0, b_shape.Dim0()).  No
-              number is larger than kNoSequence, so a caller that reads the
-              maximum needs no other transfer for this check.
+     @return  For each graph the number of rows, including the final row, or
+              kNoSequence if a_to_b_map is not within [0, b_shape.Dim0()).
+              kNoSequence is the largest number, so a caller that reads the
+              maximum of the result finds it without another transfer.
  */
 Array1<int32_t> NumFrames(const Array1<int32_t> &a_to_b_map,
                           RaggedShape &b_shape);
@@ -52,9 +53,9 @@ class LongestFirst {
   /* Puts the lattices of `a_fsas` in the order of the constructor's `fsas`.
 
        @param [in,out] lattices   One for each FSA.
-       @param [in,out] arc_map_a  From arcs of `lattices` to arcs of `a_fsas`;
-                       on return, to arcs of the constructor's `fsas`.
-       @param [in,out] arc_map_b  From arcs of `lattices` to anything.
+       @param [in,out] arc_map_a  A map from arcs of `lattices` to arcs of
+                       `a_fsas`; on return, to arcs of the constructor's `fsas`.
+       @param [in,out] arc_map_b  A map from arcs of `lattices` to any elements.
   */
   void Restore(FsaVec *lattices, Array1<int32_t> *arc_map_a,
                Array1<int32_t> *arc_map_b) const;

@@ -24,8 +24,9 @@
 
 namespace k2 {
 
-// Calls a function if its scope is left by an exception that was thrown while
-// it lived.  The function must not throw.
+// Calls a function in the destructor, if the destructor runs because of an
+// exception that was thrown after the construction.  The function must not
+// throw.
 template <typename F>
 class OnUnwind {
  public:

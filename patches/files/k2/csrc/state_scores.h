@@ -30,20 +30,24 @@
 namespace k2 {
 
 /* Computes on the host what GetForwardScores() and GetBackwardScores() return.
-   One loop goes through the states of all batches: allocations for each batch
-   would take longer than the states of a small batch.
+   One loop goes through the states of all batches and allocates nothing.
+   Allocations for each batch would take longer than the states of a small
+   batch.
 
    @param [in] forward        Whether to sum over entering arcs.
    @param [in] fsas           An FsaVec.
-   @param [in] state_batches  Indexed [batch][fsa][state], of idx01 of `fsas`.
-   @param [in] arc_batches    Indexed [batch][fsa][state][arc], of idx012:
-                              entering arcs if forward, else leaving arcs.
-   @param [in] log_semiring   Else tropical.
-   @param [in,out] scores     [fsas.TotSize(1)].  On entry 0 for the states
-                              where the recursion begins, -infinity for other
-                              states.
-   @param [out] best_arcs     [fsas.TotSize(1)], gets the idx012 of the last of
-                              each state's best arcs, or -1.  May be nullptr,
+   @param [in] state_batches  [batch][fsa][state], with the idx01 of states.
+   @param [in] arc_batches    [batch][fsa][state][arc], with the idx012 of arcs:
+                              of entering arcs if forward, else of leaving arcs.
+                              Throws std::invalid_argument if an arc leads
+                              outside of the states.
+   @param [in] log_semiring   true for the log semiring, false for the tropical
+                              semiring.
+   @param [in,out] scores     [fsas.TotSize(1)].  On entry, 0 for the states in
+                              which the recursion begins, and -infinity for the
+                              other states.
+   @param [out] best_arcs     [fsas.TotSize(1)], gets the idx012 of the last one
+                              of each state's best arcs, or -1.  May be nullptr,
                               and must be nullptr in the log semiring.
  */
 template <typename T>

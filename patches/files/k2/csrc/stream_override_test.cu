@@ -25,8 +25,8 @@
 
 namespace k2 {
 
-// test_utils.cu is another source file, so these tests fail if each source file
-// has an object of its own.
+// OverriddenStream() is defined in test_utils.cu.  So these tests fail if
+// `With` of this file changes an object that test_utils.cu does not see.
 
 static const cudaStream_t kDefault = static_cast<cudaStream_t>(0x0);
 static const cudaStream_t kFirst = reinterpret_cast<cudaStream_t>(0x10);

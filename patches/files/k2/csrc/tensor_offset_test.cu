@@ -26,7 +26,7 @@
 
 namespace k2 {
 
-// A tensor that begins inside of its region.
+// Returns a tensor that does not begin where its region begins.
 static Tensor Inner(ContextPtr c) {
   Array1<int32_t> array(c, std::vector<int32_t>{10, 11, 12, 13, 14, 15});
   return Tensor(kInt32Dtype, Shape(std::vector<int32_t>{3}), array.GetRegion(),

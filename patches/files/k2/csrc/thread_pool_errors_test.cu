@@ -40,7 +40,7 @@ TEST(ThreadPool, GetThrowsWhatTheTaskThrew) {
   }
   EXPECT_EQ(reason, "no memory");
 
-  // The thread that ran the failed task still runs others.
+  // The thread that ran the failed task still runs other tasks.
   for (int32_t i = 0; i != 10; ++i)
     pool.SubmitTask([&done]() { done += 1; }).get();
   EXPECT_EQ(done, 11);
