@@ -32,7 +32,7 @@ static const cudaStream_t kDefault = static_cast<cudaStream_t>(0x0);
 static const cudaStream_t kFirst = reinterpret_cast<cudaStream_t>(0x10);
 static const cudaStream_t kSecond = reinterpret_cast<cudaStream_t>(0x20);
 
-TEST(With, ReachesOtherSourceFiles) {
+TEST(With, AffectsOtherSourceFiles) {
   EXPECT_EQ(OverriddenStream(kDefault), kDefault);
   {
     With first(kFirst);
@@ -46,7 +46,7 @@ TEST(With, ReachesOtherSourceFiles) {
   EXPECT_EQ(OverriddenStream(kDefault), kDefault);
 }
 
-TEST(With, EndsWhereAnExceptionLeaves) {
+TEST(With, EndsWhenAnExceptionLeavesItsScope) {
   With outer(kFirst);
   try {
     With inner(kSecond);
@@ -57,7 +57,7 @@ TEST(With, EndsWhereAnExceptionLeaves) {
   }
 }
 
-TEST(With, StaysInItsThread) {
+TEST(With, DoesNotAffectOtherThreads) {
   With first(kFirst);
   cudaStream_t elsewhere = kFirst;
   std::thread([&elsewhere]() {

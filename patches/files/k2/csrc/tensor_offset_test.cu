@@ -48,7 +48,7 @@ TEST(Tensor, CopiesBeginWithTheFirstElement) {
   }
 }
 
-TEST(Tensor, ARegionEndsWithTheStorage) {
+TEST(Tensor, TheRegionOfASliceEndsWithItsStorage) {
   torch::Tensor tensor = torch::arange(6, torch::kInt);
   RegionPtr region = NewRegion(tensor.slice(0, 2));
   EXPECT_EQ(region->num_bytes, 4 * sizeof(int32_t));

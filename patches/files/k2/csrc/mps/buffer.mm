@@ -25,7 +25,7 @@
 #include "k2/csrc/mps/mps_context.h"
 #include "torch/version.h"
 
-// OperationUtils.h includes the header of MPSGraph.
+// OperationUtils.h includes the header of MPSGraph, so this header must exist.
 #if K2_TORCH_FINDS_BUFFERS && \
     __has_include(<MetalPerformanceShadersGraph/MetalPerformanceShadersGraph.h>)
 #define K2_ASKS_TORCH 1

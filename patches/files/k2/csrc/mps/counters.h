@@ -33,7 +33,7 @@ namespace mps {
 struct Counters {
   // Kernels of k2 that were dispatched.
   int64_t dispatches = 0;
-  // Operators of torch that gave the GPU work; operators.cc says which do.
+  // Operators of torch that gave the GPU work; see OnEnd() in operators.cc.
   int64_t operators = 0;
   // Those of these operators for which the host waits.
   int64_t torch_waits = 0;

@@ -58,7 +58,7 @@ struct CtcCall {
   float output_beam;  // as for IntersectDense()
 };
 
-// What the gradient needs of the forward pass.
+// What CtcBackward() needs from the forward pass.
 struct CtcSaved {
   torch::Tensor kept;    // int32, a bit for each arc and frame, which is 1 if
                          // the lattice would keep the arc; see ctc_keep

@@ -84,8 +84,9 @@ inline Instance FitInstance(const std::string &source,
 }
 
 /* Returns how many lanes of a simdgroup share a state, a power of 2 from 1 to
-   32.  Each lane keeps `arcs_of_lane` arcs in registers; the result is large
-   enough for a state with the average number of arcs.
+   32.  Each lane keeps `arcs_of_lane` arcs in registers.  The result is large
+   enough that the lanes have registers for the average number of arcs of a
+   state.
  */
 inline int32_t LanesOfState(int64_t num_arcs, int64_t num_states,
                             int32_t arcs_of_lane) {

@@ -100,13 +100,13 @@ TEST_F(MetalTest, KernelsRunInTheOrderOfTorchsStream) {
   EXPECT_TRUE(torch::equal(y_.cpu(), expected));
 }
 
-TEST_F(MetalTest, AGridOfNothingDoesNothing) {
+TEST_F(MetalTest, WithoutThreadsNoKernelRuns) {
   AddScaled(2, {0, 256});
   AddScaled(2, {4, 0});
   EXPECT_TRUE(torch::equal(y_.cpu(), torch::ones({1000}, torch::kInt)));
 }
 
-TEST_F(MetalTest, ALongKernelIsSeveralCommandBuffers) {
+TEST_F(MetalTest, LaunchInPartsDividesALongKernel) {
   using Parts = std::vector<std::pair<int32_t, int32_t>>;
   auto parts_of = [&](int64_t work, int64_t num_steps, int64_t num_waves = 1) {
     Parts parts;
@@ -132,7 +132,7 @@ TEST_F(MetalTest, ALongKernelIsSeveralCommandBuffers) {
   EXPECT_TRUE(torch::equal(y_.cpu(), expected));
 }
 
-TEST_F(MetalTest, WavesFollowWhatACoreHolds) {
+TEST_F(MetalTest, NumWavesDependsOnRegistersAndThreadgroupMemory) {
   const uint32_t cores = mps::NumCores();
   auto waves = [&](const char *kernel, uint32_t threadgroups) {
     return mps::NumWaves("metal_test", kernel, x_, {threadgroups, 128});
@@ -147,7 +147,7 @@ TEST_F(MetalTest, WavesFollowWhatACoreHolds) {
   EXPECT_EQ(waves("much_memory", 20 * cores), 10);
 }
 
-TEST_F(MetalTest, WhatCannotRunIsAnError) {
+TEST_F(MetalTest, LaunchThrowsIfTheKernelCannotRun) {
   const mps::Arguments arguments = {mps::Out(kX, x_)};
   EXPECT_THROW(mps::Launch("metal_test", "no_such", {1, 1}, arguments),
                std::exception);
@@ -161,7 +161,7 @@ TEST_F(MetalTest, WhatCannotRunIsAnError) {
   EXPECT_THROW(AddScaled(2, {4, 256}), std::exception);
 }
 
-TEST_F(MetalTest, AKernelTellsHowManyThreadsItMayHave) {
+TEST_F(MetalTest, MaxThreadsPerThreadgroupIsFrom32To1024) {
   const uint32_t most =
       mps::MaxThreadsPerThreadgroup("metal_test", "add_scaled", x_);
   EXPECT_GE(most, 32u);

@@ -80,7 +80,8 @@ class PytorchMpsContext : public Context {
         allocator_, /*resizable*/ false);
     void *data = HostAddress(*storage);
     *deleter_context = storage.release();
-    // Another thread may have freed this memory while work on it was pending.
+    // Wait, because pending work of the GPU may still use this memory if
+    // another thread has just freed it.
     mps::Synchronize();
     return data;
   }
@@ -149,7 +150,7 @@ class PytorchMpsContext : public Context {
 bool HasMps() { return at::detail::getMPSHooks().hasMPS(); }
 
 ContextPtr GetMpsContext() {
-  // Never destroyed, since Regions may outlive static objects.
+  // The context is never destroyed, because Regions may outlive static objects.
   static ContextPtr *context = [] {
     K2_CHECK(HasMps())
         << "torch finds no mps device. torch.backends.mps.is_available() "

@@ -44,7 +44,7 @@ class MpsContextTest : public ::testing::Test {
   ContextPtr mps_;
 };
 
-TEST_F(MpsContextTest, IsOneDevice) {
+TEST_F(MpsContextTest, ThereIsOneMpsDevice) {
   EXPECT_EQ(mps_->GetDeviceType(), kMps);
   EXPECT_EQ(mps_->GetDeviceId(), 0);
   EXPECT_TRUE(mps_->IsCompatible(*GetMpsContext()));
@@ -66,7 +66,7 @@ TEST_F(MpsContextTest, TheHostReadsAndWritesInPlace) {
   EXPECT_EQ(array[2], 8);
 }
 
-TEST_F(MpsContextTest, NothingIsAllocatedForNothing) {
+TEST_F(MpsContextTest, AllocationOfZeroBytesIsNullptr) {
   void *deleter_context = &mps_;
   EXPECT_EQ(mps_->Allocate(0, &deleter_context), nullptr);
   EXPECT_EQ(deleter_context, nullptr);
@@ -75,7 +75,7 @@ TEST_F(MpsContextTest, NothingIsAllocatedForNothing) {
   EXPECT_TRUE(ToTorch(empty).is_mps());
 }
 
-TEST_F(MpsContextTest, CopiesGoInEachDirection) {
+TEST_F(MpsContextTest, ArraysAreCopiedToMpsAndBack) {
   Array1<int32_t> array(cpu_, std::vector<int32_t>{1, 2, 3});
   Array1<int32_t> there = array.To(mps_), again = there.Clone(),
                   back = again.To(cpu_);
@@ -103,7 +103,7 @@ TEST_F(MpsContextTest, ATensorSharesTheMemoryOfAnArray) {
   EXPECT_EQ(array.Data()[1], 14);
 }
 
-TEST_F(MpsContextTest, ATensorHasTheShapeOfWhatItIsMadeOf) {
+TEST_F(MpsContextTest, ToTorchKeepsTheShapeOfAnArray) {
   Array2<int32_t> array(mps_, 2, 3);
   array = 5;
   torch::Tensor tensor = ToTorch(array);
@@ -117,14 +117,14 @@ TEST_F(MpsContextTest, ATensorHasTheShapeOfWhatItIsMadeOf) {
   EXPECT_EQ(FromTorch<Arc>(tensor).Data(), arcs.Data());
 }
 
-TEST_F(MpsContextTest, DoubleIsOnTheCpuOverTheSameMemory) {
+TEST_F(MpsContextTest, ToTorchReturnsDoublesOnTheCpuWithoutACopy) {
   Array1<double> array(mps_, std::vector<double>{0.1, 0.2});
   torch::Tensor tensor = ToTorch(array);
   EXPECT_TRUE(tensor.is_cpu());
   EXPECT_EQ(tensor.data_ptr<double>(), array.Data());
 }
 
-TEST_F(MpsContextTest, TheHostWaitsForTheGpu) {
+TEST_F(MpsContextTest, EvalPtrWaitsForTheGpu) {
   torch::Tensor tensor =
       torch::full({1 << 20}, 3, torch::device(torch::kMPS).dtype(torch::kInt));
   const int32_t *data = EvalPtr<int32_t>(tensor);

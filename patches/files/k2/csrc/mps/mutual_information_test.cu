@@ -49,7 +49,7 @@ static torch::Tensor Reference(torch::Tensor px, torch::Tensor py) {
   return p[S][T];
 }
 
-TEST(MpsMutualInformationTest, IsThatOfTheDefinition) {
+TEST(MpsMutualInformationTest, ScoresAndGradientsEqualTheReference) {
   if (!HasMps()) GTEST_SKIP() << "There is no mps device.";
   torch::manual_seed(1);
   const int64_t B = 3;

@@ -42,6 +42,9 @@ namespace {
 //        (github.com/ml-explore/mlx/issues/4438) for a small kernel and the
 //        wait for it.  The two functions that make a lattice wait for its size,
 //        and for each operation the caller waits for the result.
+//
+// In each line, the comment has the name of the operation, the units of `work`,
+// and the units of `steps`.
 constexpr Costs kCosts[] = {
     {15, 4000, 400000},   // intersect_dense: arcs and frames, frames and waves
     {30, 12000, 200000},  // ctc_loss: arcs and frames, frames and waves

@@ -64,9 +64,9 @@ torch::Tensor RnntPrunedForward(const RnntPruned &problem,
 
 /* Computes the gradient of the logits in one dispatch, without a wait.
 
-   @param [in] saved      From the forward pass.
+   @param [in] saved      What RnntPrunedForward() saved.
    @param [in] loss_grad  torch.float32, of the shape of the loss.
-   @param [in] overwrite  Whether to write over the logits.
+   @param [in] overwrite  Whether to write the gradient over the logits.
    @return  The gradient, of the shape and the type of the logits.
  */
 torch::Tensor RnntPrunedBackward(const RnntPruned &problem,

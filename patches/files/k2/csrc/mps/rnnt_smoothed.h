@@ -27,8 +27,8 @@
 
 namespace k2 {
 
-/* What rnnt_loss_smoothed() or get_rnnt_logprobs_smoothed() of
-   k2/python/k2/rnnt_loss.py computes.
+/* The inputs of rnnt_loss_smoothed() or of get_rnnt_logprobs_smoothed(), which
+   are in k2/python/k2/rnnt_loss.py.
 
    All tensors are on device mps and contiguous, and torch.float32 unless stated
    otherwise.  S may be 0; all other sizes are greater than 0.  Below, a command

@@ -127,7 +127,7 @@ void Synchronize() {
 }
 
 void NoteKernel(id<MTLCommandBuffer> commands, const std::string &kernel) {
-  const std::string label = kernel;  // a block copies no reference
+  const std::string label = kernel;  // the block would not copy a reference
   [commands addCompletedHandler:^(id<MTLCommandBuffer> done) {
     if ([done status] == MTLCommandBufferStatusError)
       NoteFailure(label, [done error]);

@@ -97,7 +97,7 @@ SwooshTail MakeTail(double slope, double intercept) {
   return {of_slope.high, of_slope.low, of_intercept.high, of_intercept.low};
 }
 
-// What the kernels need of a function.
+// The constants of a function that the kernels need.
 struct Constants {
   SwooshTable table, deriv_table;
   SwooshParams params;  // of which only the shift and the tails are set
@@ -153,7 +153,8 @@ bool HasKernels(torch::ScalarType type) {
          type == torch::kBFloat16;
 }
 
-// Returns x or a copy, of a type that kernels read, in memory without gaps.
+// Returns x, or a copy if kernels do not read the type of x, or if the memory
+// of x has gaps.
 torch::Tensor Input(torch::Tensor x) {
   x = x.detach();
   if (!HasKernels(x.scalar_type())) x = x.to(torch::kFloat);

@@ -72,7 +72,7 @@ inline Fsa GetFsa(int fsa, device const int *state_begins,
 }
 
 // Returns the index, among the words of a frame, of the word that has the bit
-// of an arc.  Graphs share no word.
+// of an arc.  No two graphs share a word.
 inline int WordOf(int fsa, Fsa info, int arc_of_fsa) {
   return info.arc_begin / 32 + fsa + arc_of_fsa / 32;
 }

@@ -299,7 +299,7 @@ kernel void mutual_information_backward(
   threadgroup float px_tiles[kMaxRows * kTileStride];
   threadgroup float py_tiles[kMaxRows * kTileStride];
 
-  // Rows, columns and steps count from the last cell.
+  // Rows, columns and steps are counted from the last cell.
   const Rows rows = GetRows(params, boundary, b, lane, num_threads);
   const Edges edge = GetEdges(params, edges, b);
   const int o = params.t_offset, py_size = params.T, px_size = params.T + 1 + o,

@@ -251,7 +251,7 @@ inline T AddPaths(T sum, E max, PathSum<E, T> state, PathSum<E, T> arc) {
   const float kMinShift = -110.0f;
   const float shift = Shift(AddExponents(state.exponent, arc.exponent), max);
   const float power =
-      shift > kMinShift ? PowerOf2(shift) : 0.0f;  // also if it is NaN
+      shift > kMinShift ? PowerOf2(shift) : 0.0f;  // 0 also for a NaN
   return AddProduct(sum, state.significand, Times(arc.significand, power));
 }
 

@@ -45,7 +45,8 @@ enum PrunedBuffer {
   kPrunedOutBegins,
   kPrunedEntered,
   kPrunedParams,
-  kPrunedDispatch,  // PrunedStartParams, PrunedPart or PrunedStep
+  // PrunedStartParams, PrunedPart, PrunedStep or PrunedEmitParams.
+  kPrunedDispatch,
   kPrunedBegins,
   kPrunedRowSplits2,
   kPrunedRowIds1,

@@ -273,7 +273,7 @@ inline void MakeStates(Sequence seq, Team team, int t, int first_live) {
   Sums sums = SumsOf(seq, team);
   Frame next = {StateAt(seq, frame.first_state + frame.num_states), sums.states,
                 ArcAt(seq, frame.first_arc + frame.num_arcs),
-                // No arc leaves the end of the sequence.
+                // No arc leaves a state after the last frame.
                 t + 1 < seq.num_rows ? sums.arcs : 0};
   const bool fits =
       InUse(live.first_state, next.first_state, max_states) + next.num_states <

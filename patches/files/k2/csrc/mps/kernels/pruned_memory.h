@@ -80,7 +80,8 @@ struct alignas(16) OutArc {
 
 constant int kNone = 0x7fffffff;
 
-// The memory of one sequence.
+// The memory of one sequence.  A ring is a ring buffer: the element after its
+// last element is its first element.
 struct Sequence {
   constant PrunedParams *params;
   device const Arc *arcs;            // of all graphs

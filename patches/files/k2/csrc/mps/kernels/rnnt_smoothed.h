@@ -58,7 +58,7 @@ struct RnntSmoothedParams {
   int B, S, T, C;    // lm is [B][S + 1][C], am is [B][T][C]
   int blank;         // the termination symbol
   int px_columns;    // T + 1 if rnnt_type is regular, else T
-  int constrained;   // whether px includes the next blank
+  int constrained;   // whether px includes the blank of the next position
   int has_boundary;  // whether the kernels read `boundary`
   // 1 for a loss: a loss does not depend on logits outside of the boundary, so
   // the kernels do not read these.  0 if the results are px and py.
@@ -75,7 +75,7 @@ enum RnntSmoothedGrads {
   kRsNone = 0,  // -loss_grad[b]
   kRsSum = 1,   // -loss_grad[0]
   kRsMean = 2,  // -loss_grad[0] / B
-  kRsOne = 3    // 1: px_grad and py_grad are gradients already
+  kRsOne = 3    // 1, because px_grad and py_grad are gradients already
 };
 
 enum RnntSmoothedSizes {

@@ -78,7 +78,7 @@ void Store(vec<T, 4> values, device T *to, int count) {
 // The part of a table that a lane keeps.
 struct LaneOfTable {
   SwooshGrid grid;
-  SwooshCell cell;  // of this lane's index
+  SwooshCell cell;  // the cell with the index of this lane
 
   LaneOfTable(constant SwooshTable &table, uint lane)
       : grid(table.grid), cell(table.cells[lane]) {}
@@ -111,7 +111,7 @@ struct Places {
 // The derivatives of the sigmoid s are polynomials of p = s (1 - s) and of
 // q = 1 - 2 s.  The derivative of p is p q, and the derivative of q is -2 p.
 struct Sigmoid {
-  float4 p, pq;  // the first derivative of s, and the second one
+  float4 p, pq;  // the first and the second derivative of s
 
   explicit Sigmoid(float4 s)
       : p(fma(-s, s, s)), pq(p * fma(float4(-2.0f), s, float4(1.0f))) {}
@@ -144,7 +144,7 @@ inline float4 Swoosh(LaneOfTable table, SwooshParams params, float4 x,
   sum = fma(fma(sum, d, fourth), d, third);
   sum = fma(sum, d, 0.5f * p);
   slopes = fma(fma(fma(4.0f * fourth, d, 3.0f * third), d, p), d, slope);
-  // The largest terms come last.
+  // The largest terms are added last, because that has the smallest error.
   const float4 values = value + fma(d, slope, fma(d, d * sum, value_low));
   if (all(places.are_inside)) return values;
 
