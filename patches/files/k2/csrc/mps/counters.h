@@ -35,7 +35,7 @@ struct Counters {
   int64_t dispatches = 0;
   // Operators of torch that gave the GPU work; see OnEnd() in operators.cc.
   int64_t operators = 0;
-  // Those of these operators for which the host waits.
+  // How many of the counted operators make the host wait.
   int64_t torch_waits = 0;
   // How often the host checked that the GPU was done.
   int64_t gates = 0;
@@ -63,8 +63,8 @@ void StopCounting();
 
 Counters GetCounters();
 
-/* Begins and ends that torch calls CountOperator() for its operators on mps.
-   Calls nest. */
+/* Between calls of these two functions, torch calls CountOperator() for its
+   operators on mps.  Calls nest. */
 void StartWatchingOperators();
 void StopWatchingOperators();
 
@@ -88,7 +88,7 @@ inline void StopCounting() {}
 
 inline Counters GetCounters() { return {}; }
 
-// Only a copy to mps calls this function, so without mps nothing does.
+// Never called, because k2 without mps copies nothing to mps.
 
 inline void CountCopyToMps(size_t) {}
 

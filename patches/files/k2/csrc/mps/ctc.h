@@ -49,7 +49,7 @@ struct CtcCall {
   torch::optional<torch::Tensor> penalized;
   // In the n-th frame after the middle of the sequence, n * penalty is added to
   // the scores of penalized arcs.  Before the middle, n is negative.  Pruning
-  // uses the scores without it.
+  // ignores the penalty.
   float penalty;
   bool use_double;    // whether to compute with nearly double precision
   bool all_sums;      // whether to keep the sums of all states at all

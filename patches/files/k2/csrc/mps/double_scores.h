@@ -32,8 +32,8 @@ namespace k2 {
 // functions (k2/python/k2/mps/double_scores.py), only in a build with
 // K2_WITH_MPS.
 //
-// The results differ from the CPU's results in double precision by less than
-// the rounding to float does.
+// The difference between the results and the CPU's results in double precision
+// is smaller than the error of rounding to float.
 
 // An acyclic FsaVec with arcs, and its batches of states, on device mps.
 struct BatchedFsas {

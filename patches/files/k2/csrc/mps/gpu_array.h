@@ -26,9 +26,9 @@
 #include "k2/csrc/mps/mps_context.h"
 #include "k2/csrc/torch_util.h"
 
-// Memory that the GPU writes; these functions do not wait.  Memory that the
-// host writes comes from the context.  Context::Allocate() waits for the GPU,
-// because earlier work of the GPU may still use the memory.
+// Allocates memory for the GPU to write, without a wait.  Memory for the host
+// to write comes from Context::Allocate(), which waits for the GPU, because
+// earlier work of the GPU may still use the memory.
 
 namespace k2 {
 

@@ -59,7 +59,8 @@ inline uint32_t FitThreads(const std::string &source, const std::string &kernel,
          unit;
 }
 
-// The name of an instance of a kernel, and the threads of a threadgroup.
+// The name of an instance of a kernel, and the number of threads that its
+// threadgroups get.
 struct Instance {
   std::string kernel;
   uint32_t threads;
@@ -122,11 +123,10 @@ inline int64_t NumWaves(const std::string &source, const std::string &kernel,
   return (grid.threadgroups + at_once - 1) / at_once;
 }
 
-/* A kernel goes through steps one after another.  Returns the number of
-   dispatches to divide it into, so that no dispatch takes a second; see
-   LaunchInParts().
+/* Returns into how many dispatches LaunchInParts() divides a kernel that goes
+   through steps one after another.  No dispatch should take a second.
 
-   A dispatch has at most 2^16 steps, counted in each of its waves.  A step is
+   The steps of a dispatch, times its waves, are at most 2^16.  A step is
    estimated to take up to 12 microseconds.  A dispatch also has at most 2^28
    units of work.  One core is estimated to do more than that in a second.
 

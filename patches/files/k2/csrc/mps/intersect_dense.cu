@@ -44,8 +44,8 @@ int32_t WidthOf(FsaVec &fsas) {
 
 // Returns the grid of the passes, with enough threads for one and a half times
 // the average number of states.  Most FSAs are not larger than that.  The
-// number does not depend on the largest FSA, because the host would have to
-// wait for its size.
+// function does not use the size of the largest FSA, because the host would
+// have to wait to learn it.
 mps::Grid GridOfPasses(FsaVec &fsas) {
   const int32_t num_fsas = fsas.Dim0(), width = WidthOf(fsas);
   return {static_cast<uint32_t>(2 * num_fsas),

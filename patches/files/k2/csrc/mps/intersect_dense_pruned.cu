@@ -279,8 +279,8 @@ std::unique_ptr<PrunedLattice> IntersectDensePrunedMps(
   NVTX_RANGE(K2_FUNC);
   KeepWhyHostIntersectsPruned("");
   const int32_t num_seqs = b_fsas.shape.Dim0();
-  // The host does the batch if its checks may fail, or if the kernels cannot
-  // compute with the beams.
+  // The host computes the batch if the host's checks may refuse it, or if the
+  // kernels cannot compute with the beams.
   if (num_seqs < 1 || num_rows < 1 || a_fsas.NumElements() == 0 ||
       (NumGraphs(a_fsas) != 1 && NumGraphs(a_fsas) != num_seqs) ||
       !(search_beam >= 1e-30f && search_beam <= 1e30f) || !(output_beam > 0) ||

@@ -28,9 +28,10 @@
 
 namespace k2 {
 
-// A lattice that IntersectDensePrunedMps() has made.  Of the members of
-// Lattice, it has the results of IntersectDensePruned() and what IncomingArcs()
-// and StateBatches() need.  GraphGrad() and DenseGrad() must not be called.
+// A lattice that IntersectDensePrunedMps() has made.  Only those members of
+// Lattice are set that are results of IntersectDensePruned() or that
+// IncomingArcs() and StateBatches() need.  So GraphGrad() and DenseGrad() must
+// not be called.
 struct PrunedLattice : public Lattice {};
 
 /* IntersectDensePruned() on the GPU.  The lattice equals the CPU's, bit for
@@ -60,8 +61,7 @@ std::unique_ptr<PrunedLattice> IntersectDensePrunedMps(
     bool allow_partial, int32_t groups = 0);
 
 // Returns why the last call of IntersectDensePrunedMps() returned nullptr
-// although the GPU was estimated to be faster.  Returns "" if the last call did
-// not do that.
+// although the GPU was estimated to be faster.  Returns "" in all other cases.
 std::string WhyHostIntersectsPruned();
 
 // Makes WhyHostIntersectsPruned() return `reason`.

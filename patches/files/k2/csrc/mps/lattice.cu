@@ -56,8 +56,7 @@ Ragged<int32_t> Lattice::IncomingArcs() const {
   const BatchesParams params = GetBatchesParams(*this);
   torch::Tensor splits = GpuTensor<int32_t>(params.num_states + 1),
                 incoming = GpuTensor<int32_t>(params.num_arcs);
-  // Metal binds no empty buffer, so without arcs, the kernel gets `incoming`
-  // instead of them.
+  // Metal binds no empty buffer.  Without arcs, `incoming` takes their place.
   mps::Launch(
       kBatches, "incoming_arcs", GridOfFrames(params),
       {mps::In(kBatchesArcs,

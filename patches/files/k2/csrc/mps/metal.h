@@ -91,10 +91,10 @@ inline Arguments Join(Arguments arguments, const Arguments &more) {
    kernel runs after all work that was encoded before it, and before all later
    work.
 
-   Dies if the kernel does not exist or does not compile, or if the kernel
-   cannot have so many threads in a threadgroup.  The message has the kernel's
-   name, and the compiler's message if there is one.  Throws if an earlier
-   kernel has failed on the GPU, see ThrowIfFailed() in stream.h.
+   Dies if the kernel does not exist or does not compile, or if the grid has
+   more threads in a threadgroup than the kernel can have.  The message has the
+   kernel's name, and the compiler's message if there is one.  Throws if an
+   earlier kernel has failed on the GPU, see ThrowIfFailed() in stream.h.
 
    @param [in] source      The name of the kernel's file without its extension.
    @param [in] kernel      The name of the function in the file.

@@ -35,13 +35,13 @@ namespace {
 //        For ctc_loss, it includes the lattice and the gradient.
 // step   Four to five times the time that the kernels take on an NVIDIA GPU, in
 //        one wave.  The first three kernels take 0.75 us, 2.7 us and 2 us on an
-//        H200.  A round of intersect_dense_pruned takes 1.2 us on an H100; it
-//        is a step of a frame, or 384 arcs.
+//        H200.  A round of intersect_dense_pruned, which is a step of a frame
+//        or 384 arcs, takes 1.2 us on an H100.
 // call   200 us for each wait.  Others measured 150 to 360 us
 //        (github.com/JuliaGPU/Metal.jl/pull/783) and 180 us
 //        (github.com/ml-explore/mlx/issues/4438) for a small kernel and the
-//        wait for it.  The two functions that make a lattice wait for its size,
-//        and for each operation the caller waits for the result.
+//        wait for it.  intersect_dense and intersect_dense_pruned wait for the
+//        lattice's size.  The caller of each operation waits for the result.
 //
 // In each line, the comment has the name of the operation, the units of `work`,
 // and the units of `steps`.

@@ -67,8 +67,8 @@ struct PrunedProblem {
   }
 
   // Returns how many rounds a threadgroup takes for a frame: 5 for the steps of
-  // the frame, and one each time that its threads take another arc.  A round
-  // is estimated to take up to 6 microseconds.
+  // the frame, and one for each arc of a thread.  A round is estimated to take
+  // up to 6 microseconds.
   int64_t RoundsOfFrame(int32_t groups) const {
     // A core of Apple's GPUs has registers for this many threads of
     // search_pruned.

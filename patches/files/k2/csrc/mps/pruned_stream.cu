@@ -66,7 +66,7 @@ torch::Tensor CopyOf(const torch::Tensor &old, int64_t used, int64_t size,
 // The memory of a chunk.
 struct PrunedStreams::Batch {
   int32_t num_seqs;
-  int32_t groups;  // threadgroups of each sequence; step_stream if several
+  int32_t groups;  // the number of threadgroups that work on a sequence
   std::vector<int32_t> num_frames;
   std::vector<std::shared_ptr<PrunedStream>> streams;  // all are non-null
   PrunedRoom room = {};
@@ -294,8 +294,8 @@ std::unique_ptr<PrunedChunk> PrunedStreams::Decode(
   std::lock_guard<std::mutex> lock(mutex_);
   KeepWhyHostIntersectsPruned("");
   const int32_t num_seqs = b_fsas.shape.Dim0();
-  // The host decodes the chunk if its checks may fail, or if the kernels cannot
-  // compute with the beams.
+  // The host decodes the chunk if the host's checks may refuse it, or if the
+  // kernels cannot compute with the beams.
   if (num_seqs < 1 || num_seqs > num_streams_ ||
       num_seqs != static_cast<int32_t>(streams.size()) ||
       num_seqs != static_cast<int32_t>(num_frames.size()) ||

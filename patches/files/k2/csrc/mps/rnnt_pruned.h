@@ -55,8 +55,8 @@ struct RnntPrunedSaved {
    kernels/rnnt_pruned.metal for the formulas.
 
    @param [out] saved  If `saved` is not nullptr, the function also computes the
-                       gradients of px and py, in one more dispatch.  It keeps
-                       only those elements that the rows of logits need.
+                       gradients of px and py, in one more dispatch, and saves
+                       the elements that the rows of logits need.
    @return  The loss, torch.float32, of shape [B] or [].
  */
 torch::Tensor RnntPrunedForward(const RnntPruned &problem,

@@ -214,7 +214,7 @@ std::vector<torch::Tensor> GetRnntGrads(const RnntSmoothed &in,
   const bool has_products = params.combined_scale != 0;
   const torch::Tensor weights =
       has_products ? torch::empty({B, S + 1, T}, options) : sums;
-  // The arguments that all kernels share that read the gradients of px and py.
+  // The arguments of every kernel that reads the gradients of px and py.
   const mps::Arguments of_scores = {mps::In(kSmoothedPxGrad, px),
                                     mps::In(kSmoothedPyGrad, py_grad),
                                     mps::In(kSmoothedBoundary, boundary),

@@ -136,8 +136,8 @@ Constants MakeConstantsOfL() {
 
 Constants MakeConstantsOfR() {
   const Function r = {1, 0.313261687};
-  // The upper zero is within 3e-9 of 0.  There swoosh(x) has fewer correct
-  // digits in float64 than the approximation of the zero by 0 has.
+  // The upper zero is within 3e-9 of 0.  0 takes its place, because that causes
+  // a smaller error than float64 has near the zero.
   return MakeConstants(r, 0, -r.Zero(-5) / 9);
 }
 

@@ -46,7 +46,7 @@ struct IncidentArc {
 // For each state, the arcs that leave it.
 struct LeavingArcs {
   device const Arc *arcs;
-  device const int *begins;  // [num_states + 1], where they begin in arcs
+  device const int *begins;  // [num_states + 1], positions in arcs
 };
 
 inline int IndexOf(LeavingArcs, int position) { return position; }
@@ -58,7 +58,7 @@ inline IncidentArc Seen(LeavingArcs, Arc arc, int state, int index) {
 // For each state, the arcs that enter it.
 struct IncomingArcs {
   device const Arc *arcs;
-  device const int *begins;  // [num_states + 1], where they begin in list
+  device const int *begins;  // [num_states + 1], positions in list
   device const int *list;    // [num_arcs], indexes of arcs
 };
 
@@ -217,8 +217,7 @@ typedef PathSum<TwoFloat, TwoFloat> LogScore;
 struct BestScore {
   TwoFloat score;
   // 1 if the state's best path begins in the initial state, else 0.  If the
-  // score is -infinity, this member tells whether a path with this score
-  // reaches the state or no path does.
+  // score is -infinity, this member tells whether any path reaches the state.
   float is_reached;
 };
 

@@ -84,8 +84,8 @@ inline int BrokenOrder(int label_before, int dest_before, int label, int dest) {
   return broken;
 }
 
-// Counts the kept ones among arcs begin, ..., end - 1 of the graph, which leave
-// a frame.  Returns the number of states that these kept arcs leave.  In
+// Arcs begin, ..., end - 1 of the graph leave a frame.  Counts the kept arcs
+// among them, and returns the number of states that the kept arcs leave.  In
 // `count`, not_properties differs between lanes.
 inline int CountLeavingArcs(Input in, Arcs leaving, int begin, int end,
                             int lane, thread Count &count) {

@@ -47,7 +47,7 @@ struct MutualInformationParams {
 };
 
 enum MutualInformationSizes {
-  kMiMaxRows = 256,    // most rows of a band: threadgroup memory limits them
+  kMiMaxRows = 256,    // most rows of a band; limited by threadgroup memory
   kMiFewRows = 128,    // most rows in instances with half as much memory
   kMiRowsOfTile = 32,  // rows of a tile: one for each lane of a simdgroup
   kMiColumns = 8,      // columns of a tile; must be even

@@ -131,9 +131,9 @@ inline float FastLogAdd(float x, float y) {
 inline bool IsFinite(float x) { return x - x == 0.0f; }
 
 // A tile is the elements that a simdgroup needs for kMiColumns steps, or has
-// computed in these steps.  Tiles are in threadgroup memory, because a thread
-// computes its own row, but the lanes of a simdgroup load and store kMiColumns
-// neighboring elements of a row together, and 32 / kMiColumns rows at once.
+// computed in these steps.  A thread computes its own row.  But the lanes of a
+// simdgroup load and store kMiColumns neighboring elements of a row together,
+// and 32 / kMiColumns rows at once.  So tiles are in threadgroup memory.
 constant int kTileStride = kMiColumns + 1;  // odd: lanes use different banks
 constant int kMoves = kMiColumns;           // elements of a lane in a tile
 constant int kRowsOfMove = kMiRowsOfTile / kMiColumns;

@@ -35,8 +35,9 @@
 
 // The sum significand * 2^exponent.
 //
-// The exponent is an integer of type E, because it has the range of scores.  If
-// the score of a sum is infinite or NaN, the exponent is that score.
+// The exponent is an integer.  Its type is E, not int, because it has the range
+// of scores.  If the score of a sum is infinite or NaN, the exponent is that
+// score.
 //
 // E   TwoFloat or float.  With TwoFloat, the significand is about 1.  A float
 //     cannot hold each integer over 2^24, so with float, the significand is

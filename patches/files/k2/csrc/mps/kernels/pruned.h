@@ -152,7 +152,7 @@ enum PrunedSizes {
   kPrShift = 20,
 };
 
-// What the elements of `infos` are that a sequence has.
+// The indexes of a sequence's numbers in `infos`.
 enum PrunedInfo {
   kPrBest = 0,      // [2], the best score of an arc in even and in odd frames
   kPrBeam = 2,      // [2], the bits of the beam of even and of odd frames

@@ -175,8 +175,8 @@ inline void Insert(Sequence seq, Team team, int t) {
       if (team.lane == 0 && word < num_words) seq.over_cutoff[word] = bits;
       if (!is_over) continue;
       device atomic_int *of_dest = table + 2 * long(dests[k]);  // NOLINT
-      // Most arcs change nothing, so the conditions save atomic operations.  If
-      // the loaded values are not up to date, an operation runs in vain.
+      // Most arcs change nothing, so the conditions save atomic operations.  A
+      // loaded value that is not up to date only costs an operation.
       if (firsts[k] > i)
         atomic_fetch_min_explicit(of_dest, i, memory_order_relaxed);
       if (bests[k] < Ordered(scores[k]))

@@ -89,11 +89,11 @@ struct Sequence {
   int first_state, num_states;       // of the graph
   device const float *scores;        // from the sequence's first row on
   int num_rows;
-  // A table has two numbers for each state of the graph.  The first one is the
-  // first arc over the cutoff that enters the state; later it is ~number, with
-  // the number of the state in the next frame.  The second one is Ordered() of
-  // the score of the best arc into the state.  Even and odd frames have
-  // different tables.
+  // A table has two numbers for each state of the graph.  The first number is
+  // the first arc over the cutoff that enters the state.  Later it is ~j, where
+  // j is the index of the state in the next frame.  The second number is
+  // Ordered() of the score of the best arc into the state.  Even and odd frames
+  // have different tables.
   device atomic_int *even_table, *odd_table;
   // The ring of max_states active states.  `backward` is Ordered() of the
   // backward score.  num_kept is the number of leaving arcs that pruning kept,
@@ -235,8 +235,8 @@ struct Sources {
   int count;      // the number of states
 };
 
-// Returns up to `most` states of a frame, from state `first` on.  The states
-// before the first one with first_arc >= limit are returned.
+// Returns up to `most` states of a frame, from state `first` on, and no state
+// with first_arc >= limit.
 inline Sources SourcesFrom(Sequence seq, Team team, Frame frame, int first,
                            int limit, int most) {
   const int j = first + team.lane, last = frame.num_states - 1;
@@ -294,7 +294,7 @@ inline void VisitAll(Team team, Sources sources, int total,
 // Does what VisitAll() does, but leaves out pruned arcs.  Most arcs are pruned,
 // so the other arcs wait in a queue until there are 32 of them.  If the queue
 // is empty and 16 or more of 32 arcs are not pruned, these arcs do not wait.
-// Of a pruned arc, only `dests` is read.  It is read for 32 * kPrAhead arcs at
+// Of a pruned arc, only `dests` is read, for 32 * kPrAhead arcs at
 // once, so that the loads do not wait for each other.
 template <typename Visitor>
 inline void VisitKept(Sequence seq, Team team, Frame frame, Sources sources,

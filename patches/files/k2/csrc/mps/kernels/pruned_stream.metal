@@ -111,15 +111,15 @@ kernel void load_stream(device const int *saved [[buffer(kStreamSaved)]],
   }
 }
 
-// Returns the window that is pruned.  No later chunk changes its part of the
-// lattice.
+// Returns the window that the chunk prunes.  No later chunk changes the lattice
+// before the window's frame `next`.
 inline Window FrozenWindow(Sequence seq) {
   const int begin = Get(seq.infos + kPrFirstFrame), end = seq.num_rows - 1;
   return Window{begin, end, max(begin, end - kPrHistory),
                 Get(seq.infos + kPrIsNew) == 0};
 }
-// Returns the frames after FrozenWindow().next, with the frame of the final
-// state.  The next chunk may change their part of the lattice.
+// Returns the frames from FrozenWindow().next on, including the frame of the
+// final state.  The next chunk may change their part of the lattice.
 inline Window LiveWindow(Sequence seq) {
   const Window frozen = FrozenWindow(seq);
   return Window{frozen.next, frozen.end + 1, frozen.end + 1, true};

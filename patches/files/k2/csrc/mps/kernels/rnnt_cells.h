@@ -51,8 +51,8 @@ inline int NumRows(constant RnntSmoothedParams &params) {
 constant float kLowSum = 1e-25f, kLogLowSum = -57.564627f;
 
 // The log of float64's smallest normal number.  k2 adds the smallest normal
-// number of the type to sums before it takes the log.  With the number of
-// float64, the kernels' results in float32 equal k2's results in float64.
+// number of the type to sums before it takes the log.  The kernels use the
+// number of float64, so that their results agree with k2's results in float64.
 constant float kLogTiny = -708.39642f;
 
 // The part of a sequence that is inside of its boundary.

@@ -107,8 +107,8 @@ kernel void rnnt_prune_ranges(device const float *px_grad [[buffer(kPrPxGrad)]],
   }
   threadgroup_barrier(mem_flags::mem_device);
   // Does what _adjust_pruning_lower_bound() of rnnt_loss.py does: afterwards
-  // the ranges begin with 0, and from frame to frame their begins do not fall
-  // and rise by at most most_step.  Each thread has its own frames.
+  // the first range begins with 0, and from frame to frame the begin never
+  // falls, and rises by at most most_step.  Each thread has its own frames.
   const int part = (T + kPrRangesThreads - 1) / kPrRangesThreads,
             from = min(int(thread_index) * part, T), to = min(from + part, T),
             num_simdgroups = kPrRangesThreads / kSimdWidth;

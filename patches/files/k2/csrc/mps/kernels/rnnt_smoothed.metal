@@ -29,11 +29,13 @@ using namespace metal;
 // RNN-T for Fast, Memory-Efficient ASR Training, Interspeech 2022, section 3,
 // has the formulas.
 //
-// The probability of symbol c at position s and frame t is exp(am[t][c] +
-// lm[s][c]), normalized over c.  A matrix product of exp(am - am_max) and
-// exp(lm - lm_max) gives all normalizers of a sequence.  px and py are weighted
-// sums of three log-probs, of the next symbol or of the blank: this one, that
-// of lm alone, and that of am with the average over all of lm.
+// The probability of symbol c at position s and frame t is
+// exp(am[t][c] + lm[s][c]), normalized over c.  A matrix product of
+// exp(am - am_max) and exp(lm - lm_max) gives all normalizers of a sequence.
+//
+// px is a weighted sum of three log-probs of the next symbol.  The first one is
+// that of am and lm, the second one that of lm alone, and the third one that of
+// am and the average over all of lm.  py is the same sum for the blank.
 //
 // A simdgroup does a row, which is a frame or a position.  Sums are added up in
 // a fixed order, so two runs give bit for bit the same results.
