@@ -30,8 +30,8 @@
 
 namespace intersect_pruned_internal {
 
-/* Returns the largest end_loglike of each sequence's arcs, -infinity for a
-   sequence without arcs.  Arcs whose score is NaN do not count.
+/* Returns the largest end_loglike of each sequence's arcs, or -infinity for a
+   sequence without arcs.  Arcs whose end_loglike is NaN are ignored.
 
      @param [in] arcs   The arcs of a frame, with 3 axes: sequence, state, arc.
      @return            An array with arcs.Dim0() elements.
@@ -44,8 +44,9 @@ inline k2::Array1<float> BestScoresOnCpu(k2::Ragged<ArcInfo> &arcs) {
   for (int32_t i = 0; i < arcs.Dim0(); ++i) {
     const int32_t begin = row_splits2[row_splits1[i]],
                   end = row_splits2[row_splits1[i + 1]];
-    // A core computes four maxima in the time of one, since each maximum
-    // depends on the one before it.
+    // There are four maxima, because each step of a maximum has to wait for the
+    // previous step.  A core computes four independent maxima in the time of
+    // one.
     float best[4];
     std::fill(best, best + 4, -std::numeric_limits<float>::infinity());
     for (int32_t j = begin; j < end; ++j) {
@@ -58,23 +59,23 @@ inline k2::Array1<float> BestScoresOnCpu(k2::Ragged<ArcInfo> &arcs) {
 }
 
 /* Returns the states of the next frame, and makes the arcs of a frame point to
-   these states.  It is the step of IntersectDensePruned() in one thread of the
-   CPU, which numbers a state when it meets the first arc into that state.
-   Parallel threads need four loops over the arcs and a prefix sum.  The results
-   have the same bits.
+   these states.  This is a step of IntersectDensePruned() for one thread of the
+   CPU.  The thread numbers a state when it meets the first arc into that state.
+   The code for parallel threads needs four loops over the arcs and a prefix
+   sum.  The results are bit for bit the same.
 
-   A state is kept if the score at the end of an arc into the state is over the
-   cutoff.  The states of a sequence have the order of their first such arcs.
+   A state is kept if an arc into the state has an end_loglike over the cutoff.
+   The states of a sequence are in the order of their first such arcs.
 
      @param [in,out] arcs    The arcs that leave the states of the frame, with
                              3 axes: sequence, state, arc.  On entry,
                              u.dest_a_fsas_state_idx01 is set.  On exit,
-                             u.dest_info_state_idx1 is set: the number of the
+                             u.dest_info_state_idx1 is set: the index of the
                              destination among the returned states of the
-                             sequence, or -1 if that state is not kept.
+                             sequence, or -1 if the destination is not kept.
      @param [in] cutoffs     The cutoff of each sequence.
-     @param [in] fsa_stride  The states of the graph if all sequences share a
-                             graph, else 0.
+     @param [in] fsa_stride  The number of states of the graph if all sequences
+                             share a graph, else 0.
      @param [in] state_map   An empty hash with a bucket for each arc.  It is
                              empty again on exit.
      @return   The states of the next frame, with 2 axes: sequence, state.
