@@ -1,4 +1,4 @@
-"""Of the findings of k2's style checkers, only those in lines that a commit changes are reported."""
+"""Only findings of k2's style checkers in lines that a commit changes are reported."""
 
 from k2mps.stack.checkout import Checkout
 
