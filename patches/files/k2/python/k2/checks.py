@@ -13,7 +13,7 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-'''Errors that say what is wrong with an argument, and what to do.'''
+'''Checks of arguments, with messages that say what is wrong and what to do.'''
 from typing import Any
 from typing import Optional
 
@@ -57,7 +57,8 @@ def check_dense_input(log_probs: torch.Tensor,
         assert duration >= 0, f'{row}: the duration is negative.'
         assert start + duration <= T + allow_truncate, (
             f'{row}: it ends at frame {start + duration}, and log_probs has '
-            f'{T} frames. allow_truncate={allow_truncate} would cut that many.')
+            f'{T} frames. That is too far beyond the end for '
+            f'allow_truncate={allow_truncate}.')
 
 
 def check_graph_and_dense(
@@ -65,9 +66,12 @@ def check_graph_and_dense(
         dense: 'k2.DenseFsaVec',
         a_to_b_map: Optional[torch.Tensor] = None) -> None:
     '''Raise a RuntimeError if `graph` and `dense` are on different devices.
-    Raise an AssertionError if `a_to_b_map` does not fit `graph`.'''
+
+    Raise an AssertionError if `a_to_b_map` is neither None nor a torch.int32
+    tensor on the device of `graph`, with one number for each Fsa.
+    '''
     if graph.device != dense.device:
-        move = f"make it of log_probs.to('{graph.device}')"
+        move = f"make the DenseFsaVec of log_probs.to('{graph.device}')"
         if graph.device.type == 'cpu':
             move = f"call graph.to('{dense.device}')"
         raise RuntimeError(
@@ -88,13 +92,19 @@ def check_graph_and_dense(
 
 
 def check_attribute(fsa: 'k2.Fsa', name: str, value: Any) -> None:
-    '''Raise an AssertionError unless `fsa` takes `value`, a torch.Tensor or a
-    k2.RaggedTensor, as an attribute.'''
+    '''Raise an AssertionError if `value` cannot be an attribute of `fsa`.
+
+    Args:
+      name:
+        The name of the attribute.
+      value:
+        A torch.Tensor or a k2.RaggedTensor.
+    '''
     size = fsa.num_arcs
     if isinstance(value, k2.RaggedTensor):
         found = value.dim0
     else:
-        assert value.ndim > 0, f'{name} must not be a number alone.'
+        assert value.ndim > 0, f'{name} must not be a number without axes.'
         found = value.shape[0]
     assert found == size, (
         f'{name} must have {size} rows, one for each arc. Given: {found}')
@@ -108,18 +118,24 @@ def check_attribute(fsa: 'k2.Fsa', name: str, value: Any) -> None:
 
 
 def check_top_sorted(fsas: 'k2.Fsa') -> None:
-    '''Raise a ValueError unless scores of states can be computed.'''
+    '''Raise a ValueError if k2 cannot compute scores of the states.'''
     if fsas.arcs.num_axes() != 3:
-        raise ValueError('scores are computed for an FsaVec; '
-                         'k2.create_fsa_vec([fsa]) makes one of an Fsa')
+        raise ValueError('scores need an FsaVec; k2.create_fsa_vec([fsa]) '
+                         'makes an FsaVec of an Fsa')
     if not fsas.properties & k2.fsa_properties.TOPSORTED_AND_ACYCLIC:
         raise ValueError('scores need FSAs without cycles, whose states are '
                          'in topological order; k2.top_sort() sorts them')
 
 
 def check_axes(function: str, fsas: 'k2.Fsa', num_axes: int) -> None:
-    '''Raise an AssertionError unless `fsas` is a single Fsa, for 2 axes, or
-    an FsaVec, for 3.'''
+    '''Raise an AssertionError if `fsas` does not have `num_axes` axes.
+
+    Args:
+      function:
+        The name of the function that checks its argument, for the message.
+      num_axes:
+        2 for a single Fsa, 3 for an FsaVec.
+    '''
     kinds = {2: 'a single Fsa', 3: 'an FsaVec'}
     found = fsas.arcs.num_axes()
     assert found == num_axes, (
@@ -127,19 +143,25 @@ def check_axes(function: str, fsas: 'k2.Fsa', num_axes: int) -> None:
 
 
 def check_max_token(max_token: int, num_arcs: int) -> None:
-    '''Raise an AssertionError unless a graph for the tokens up to `max_token`,
-    with `num_arcs` arcs, can be made.'''
+    '''Raise an AssertionError if k2 cannot make a graph for the tokens up to
+    `max_token`.
+
+    Args:
+      num_arcs:
+        The number of arcs that the graph would have.
+    '''
     assert max_token >= 0, f'max_token must not be negative. Given: {max_token}'
     assert num_arcs < 2**31, (
         f'max_token {max_token} is too large: {num_arcs} arcs')
 
 
 def check_pair(a: 'k2.Fsa', b: 'k2.Fsa', sorted_arcs: bool) -> None:
-    '''Raise an AssertionError unless :func:`k2.intersect` takes `a` and `b`.
+    '''Raise an AssertionError if :func:`k2.intersect` does not accept `a` and
+    `b`.
 
     Args:
       sorted_arcs:
-        Whether both need sorted arcs.
+        Whether the arcs of both must be sorted.
     '''
     assert a.device == b.device, (
         f'a_fsa is on {a.device} and b_fsa on {b.device}')

@@ -13,10 +13,11 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-'''Whether this k2 can run on this system, and what to do if not.
+'''Tells whether this k2 can run on this system, and what to do if it cannot.
 
-``import k2`` calls this module before it loads k2's libraries, so this module
-does not import them.  Each verdict depends on its arguments alone.
+``import k2`` calls this module before k2's libraries are loaded, so this module
+does not import them.  system_problem() and mps_problem() depend on their
+arguments alone.
 '''
 import dataclasses
 import platform
@@ -26,12 +27,12 @@ import warnings
 from typing import Optional
 from typing import Tuple
 
-# The first torch whose tensors on mps the host can read.
+# The first release of torch for which the host can read tensors on mps.
 MIN_TORCH = '2.12'
-# The first torch that is newer than this k2: the data pointers of its tensors
-# on mps are unknown.
+# The first release of torch that is newer than this k2.  From this release on,
+# k2 checks what the data pointer of a tensor on mps means.
 UNKNOWN_TORCH = '2.16'
-# The system that torch for Apple Silicon needs.
+# The first release of macOS that torch for Apple Silicon supports.
 MIN_MACOS = '14.0'
 
 
@@ -47,7 +48,7 @@ class System:
       machine:
         The processor that Python was built for, e.g. ``'arm64'``.
       translated:
-        Whether Rosetta runs Python on another processor.
+        Whether Rosetta translates Python for another processor.
     '''
     name: str
     version: str
@@ -65,12 +66,12 @@ class Facts:
       torch:
         The version of torch, e.g. ``'2.13.0+cpu'``.
       k2_has_mps, torch_has_mps:
-        Whether k2, and torch, was built with mps.
+        Whether k2 was built with mps, and whether torch was.
       device:
         Whether torch finds an mps device.
       pointers:
-        Why k2 cannot find the memory of torch's tensors on mps. Empty if it
-        can, or if k2 was tested with this torch.
+        Why k2 cannot find the memory of torch's tensors on mps.  Empty if k2
+        can find the memory, or if k2 was tested with this torch.
     '''
     system: System
     torch: str
@@ -84,7 +85,7 @@ def system_problem(system: System) -> Optional[str]:
     '''Return why a system cannot have the device mps.
 
     Returns:
-      What is wrong and what to do, or None.
+      What is wrong and what to do; None if nothing is known to be wrong.
     '''
     if system.name != 'Darwin':
         return None
@@ -97,7 +98,8 @@ def system_problem(system: System) -> Optional[str]:
             'such as Homebrew\'s in /opt/homebrew, and install torch and k2 '
             'in it. "import platform; platform.machine()" tells which '
             'processor a Python is for.')
-    # To a program that was built for an older macOS, a newer one reports 10.16.
+    # Newer releases of macOS report 10.16 to programs that were built for an
+    # older one.
     version = '' if system.version == '10.16' else system.version
     if version and _numbers(version) < _numbers(MIN_MACOS):
         return (
@@ -110,7 +112,7 @@ def mps_problem(facts: Facts) -> Optional[str]:
     '''Return why k2 cannot use the device mps.
 
     Returns:
-      What is wrong and what to do, or None.
+      What is wrong and what to do; None if k2 can use the device.
     '''
     problem = system_problem(facts.system)
     if problem:
@@ -122,7 +124,7 @@ def mps_problem(facts: Facts) -> Optional[str]:
     if not facts.k2_has_mps:
         return (
             'This k2 was built without mps.\n'
-            'For a Mac, take one with +mps in its version, or build it '
+            'For a Mac, take a k2 with +mps in its version, or build k2 '
             'with -DK2_WITH_MPS=ON.')
     if facts.system.name != 'Darwin' and not facts.torch_has_mps:
         return (
@@ -131,13 +133,13 @@ def mps_problem(facts: Facts) -> Optional[str]:
     if not facts.torch_has_mps:
         return (
             'This torch was built without mps.\n'
-            'Install the one that PyPI has for macOS: pip install '
+            'Install the torch that PyPI has for macOS: pip install '
             f'--force-reinstall torch=={facts.torch.split("+")[0]}')
     if not facts.device:
         return (
             'torch finds no mps device.\n'
-            'A virtual machine may have none; else see what '
-            '"python3 -m torch.utils.collect_env" says.')
+            'A virtual machine may have no such device. Otherwise '
+            '"python3 -m torch.utils.collect_env" may show the reason.')
     if facts.pointers:
         return (
             f'{facts.pointers}\n'
@@ -184,7 +186,7 @@ def facts() -> Facts:
 def _pointer_problem() -> str:
     import torch
     import _k2
-    # The answer takes an allocation, so k2 asks only if torch is newer.
+    # mps_pointer_problem() allocates memory, so call it only if torch is newer.
     if _numbers(torch.__version__) < _numbers(UNKNOWN_TORCH):
         return ''
     return _k2.version.mps_pointer_problem()
@@ -199,15 +201,16 @@ def warn_without_mps() -> None:
 
 
 def _linker_problem() -> str:
-    '''Return what to do if the dynamic linker refuses k2's libraries.'''
+    '''Return what to do if the dynamic linker cannot load k2's libraries.'''
     import torch
     from .torch_version import k2_torch_version
     version = k2_torch_version.split('+')[0]
     return (
         f'k2 was built using PyTorch {k2_torch_version}; its libraries do not '
         f'load beside PyTorch {torch.__version__}.\n'
-        f'"pip install --force-reinstall torch=={version}" and the same for '
-        'the wheel of k2 mend a torch or a k2 with missing parts.')
+        'If parts of torch or of k2 are missing, install both again: '
+        f'"pip install --force-reinstall torch=={version}", and the same for '
+        'the wheel of k2.')
 
 
 def _numbers(version: str) -> Tuple[int, ...]:

@@ -20,7 +20,7 @@ import torch
 
 
 def as_device(device: Union[str, torch.device]) -> torch.device:
-    '''Return a device as its tensors name it.
+    '''Return the value of ``tensor.device`` for a tensor on a device.
 
     Args:
       device:
@@ -29,5 +29,5 @@ def as_device(device: Union[str, torch.device]) -> torch.device:
     if isinstance(device, str):
         device = torch.device(device)
     assert device.type in ('cpu', 'cuda', 'mps')
-    # A tensor on mps is on mps:0, which does not equal mps.
+    # A tensor on mps has the device mps:0, which does not equal mps.
     return torch.device('mps', 0) if device.type == 'mps' else device

@@ -13,7 +13,7 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-'''Functions into which torch.compile and torch.func cannot look.'''
+'''Functions that torch.compile and torch.func cannot trace.'''
 import functools
 from typing import Callable
 
@@ -34,7 +34,8 @@ def eager(function: Callable) -> Callable:
     '''Decorate a function that passes tensors to `_k2`.
 
     torch.compile breaks its graph at the function, without a warning.  Under
-    torch.func, whose tensors have no memory, the function raises.
+    torch.func, the function raises a RuntimeError, because the tensors of
+    torch.func have no memory.
     '''
 
     @functools.wraps(function)
@@ -43,8 +44,9 @@ def eager(function: Callable) -> Callable:
             return torch.compiler.disable(wrapper)(*args, **kwargs)
         if _is_transformed():
             raise RuntimeError(
-                f'k2 cannot run {function.__qualname__} under torch.func, as '
-                'in grad() or vmap(): use torch.autograd.grad(), and a batch.')
+                f'k2 cannot run {function.__qualname__} under torch.func. Use '
+                'torch.autograd.grad() in place of torch.func.grad(), and a '
+                'batch in place of torch.func.vmap().')
         return function(*args, **kwargs)
 
     return wrapper

@@ -13,7 +13,7 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-'''Gradients that autograd does not see.'''
+'''Gradients that autograd cannot differentiate.'''
 import functools
 from typing import Callable
 
@@ -23,18 +23,20 @@ import torch
 def first_gradient_only(backward: Callable) -> Callable:
     '''Decorate the backward() of an autograd function that calls `_k2`.
 
-    With create_graph=True the function raises.
-    ``torch.autograd.function.once_differentiable`` raises only for the second
-    gradient of the incoming gradient. The second gradient of the function's own
-    arguments would lack a part, without an error.
+    With create_graph=True, the decorated function raises a RuntimeError.
+    ``torch.autograd.function.once_differentiable`` would not suffice.  It
+    raises only when the result is differentiated with respect to the incoming
+    gradient.  Second gradients with respect to the arguments of forward() would
+    lack a term, without an error.
     '''
 
     @functools.wraps(backward)
     def wrapper(ctx, *out_grads):
         if torch.is_grad_enabled():
             raise RuntimeError(
-                'k2 cannot differentiate twice, since autograd does not see '
-                f'into {backward.__qualname__}: leave create_graph=True out.')
+                'k2 cannot differentiate twice, because autograd cannot '
+                f'differentiate {backward.__qualname__}. Leave out '
+                'create_graph=True.')
         return backward(ctx, *out_grads)
 
     return wrapper

@@ -15,9 +15,9 @@
 # limitations under the License.
 '''Tensors of an Fsa under torch.inference_mode().
 
-Tensors that are made in that mode have no version, and autograd refuses them
-later. An Fsa outlives the mode, with the tensors in its cache and its
-attributes.
+Tensors that are made in inference mode have no version, and autograd does not
+accept them later.  But an Fsa that is used in inference mode may be used with
+autograd later, with the same tensors in its cache and its attributes.
 '''
 import functools
 from typing import Callable
@@ -25,19 +25,19 @@ from typing import Callable
 import torch
 
 
-# Old releases of torch have no such mode.
+# Old releases of torch have no inference mode.
 _EXISTS = hasattr(torch, 'is_inference_mode_enabled')
 
 
 def outside_inference_mode(function: Callable) -> Callable:
-    '''Decorate a function whose results an Fsa keeps, and which have no
-    gradient.'''
+    '''Decorate a function that makes tensors for an Fsa to keep.  These tensors
+    must have no gradient.'''
 
     @functools.wraps(function)
     def wrapper(*args, **kwargs):
         if not (_EXISTS and torch.is_inference_mode_enabled()):
             return function(*args, **kwargs)
-        # Outside of inference mode, gradients are recorded.
+        # inference_mode(False) alone would turn autograd on.
         with torch.inference_mode(False), torch.no_grad():
             return function(*args, **kwargs)
 

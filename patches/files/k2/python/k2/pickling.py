@@ -15,9 +15,10 @@
 # limitations under the License.
 '''Pickles of k2's objects, also for other processes.
 
-multiprocessing shares the memory of tensors.  It fails if two tensors have the
-same memory, or if another allocator than torch's made the memory.  Both are
-true of tensors that k2 returns, so these pickles hold bytes of the CPU.
+multiprocessing shares the memory of tensors in a pickle.  Sharing fails if two
+tensors have the same memory, or if torch's allocator did not make the memory.
+Both are true of tensors that k2 returns.  So these pickles hold copies of the
+values on the CPU.
 '''
 import pickle
 from multiprocessing.reduction import ForkingPickler
@@ -28,16 +29,16 @@ from _k2.ragged import RaggedShape, RaggedTensor, create_ragged_shape2
 
 
 class _Device(torch.storage.TypedStorage):
-    '''Stands for a device in a pickle.
+    '''Represents a device in a pickle.
 
-    torch.save() writes a storage and its device, and torch.load() moves it to
-    map_location, if that is given.  The other pickles hold the device's name.
-    (torch plans to have only one class of storages. That class must then be the
-    base of this one.)
+    torch.save() writes this storage and its device, and torch.load() moves the
+    storage to map_location, if that is given.  Other pickles contain only the
+    device's name.  (torch plans to have only one class of storages.  That class
+    must then be the base class here.)
     '''
 
     def __new__(cls, device: torch.device) -> '_Device':
-        # torch's __new__ makes the base class of any subclass.
+        # torch's __new__ does not return an object of the subclass.
         ans = object.__new__(cls)
         ans._untyped_storage = torch.empty(
             1, dtype=torch.uint8, device=device).untyped_storage()
@@ -55,11 +56,11 @@ class _Device(torch.storage.TypedStorage):
 
 
 def freeze(state: Any, device: torch.device) -> Tuple:
-    '''Return the arguments that __reduce__() gives to thaw().
+    '''Return the arguments of thaw(), which a __reduce__() puts into a pickle.
 
     Args:
       state:
-        An object that pickles, on the CPU.
+        An object on the CPU that can be pickled.
       device:
         The device to which thaw() moves the object.
     '''
@@ -68,7 +69,7 @@ def freeze(state: Any, device: torch.device) -> Tuple:
 
 def thaw(state: bytes, device: Union[str, torch.storage.TypedStorage]
          ) -> Tuple[Any, torch.device]:
-    '''Return the arguments of freeze().'''
+    '''Return the arguments that freeze() got.'''
     if not isinstance(device, str):
         device = device._untyped_storage.device
     return pickle.loads(state), torch.device(device)
@@ -108,6 +109,7 @@ def _restore_tensor(*frozen) -> RaggedTensor:
 
 
 RaggedShape.__reduce__ = _reduce_shape
-# Pickles of a RaggedTensor for torch.save() hold tensors: torch.load() can move
-# them, and read them with weights_only=True.
+# Only pickles for multiprocessing use _reduce_tensor().  torch.save() writes
+# the tensors of a RaggedTensor, so that torch.load() can move them, and can
+# read them with weights_only=True.
 ForkingPickler.register(RaggedTensor, _reduce_tensor)

@@ -15,8 +15,9 @@
 # limitations under the License.
 '''The origin of this k2.
 
-A packager may put a file ``k2mps.json`` beside the library ``_k2`` or into the
-package's ``.dist-info``.  Other values come from the library, or are None.
+A packager may record values in a file ``k2mps.json`` beside the library ``_k2``
+or in the package's ``.dist-info``.  Values that the file lacks come from the
+library, or are None.
 '''
 import importlib.metadata
 import json
@@ -36,18 +37,19 @@ def build_info() -> Dict[str, Any]:
       A dict with these keys.  An unknown value is None.
 
         - version: the version of k2's package.
-        - git_sha1: the compiled commit, with the patches.
-        - upstream: the URL of k2's repository.
-        - upstream_commit: the commit of upstream that the patches start from.
-        - patched_tree: git's id of the tree with the patches.
-        - series: git's id of the folder with the patches.
-        - dirty: whether the tree had uncommitted edits.
+        - git_sha1: the commit that was compiled, which includes the patches.
+        - upstream: the URL of the repository of upstream's k2.
+        - upstream_commit: the commit of upstream that the patches apply to.
+        - patched_tree: git's id of the source tree after the patches.
+        - series: git's id of the folder that contains the patches.
+        - dirty: whether the source tree had uncommitted edits.
         - torch: the version of torch that the library was built for.
         - python: the version of Python that the library was built for.
         - compiler: the name and the version of the compiler.
-        - built: "native", or how the library was built elsewhere and checked.
-        - device: the device besides the CPU that the library was built for.
-        - with_mps, with_cuda: whether the library supports the device.
+        - built: "native" if the library was built on the kind of machine that
+          it is for, else how it was built and checked.
+        - device: the device that the library supports besides the CPU.
+        - with_mps, with_cuda: whether the library supports mps, and CUDA.
     '''
     version = _k2.version
     record = _record()
@@ -78,12 +80,13 @@ def describe() -> str:
 
 
 def _record() -> Dict[str, Any]:
-    '''Return what the packager has recorded.'''
+    '''Return the content of the packager's file, or an empty dict.'''
     folder = Path(_k2.__file__).parent
     text = None
     if (folder / _FILE).is_file():
         text = (folder / _FILE).read_text(encoding='utf-8')
-    # Another k2 may be installed: ask the package of this library only.
+    # Another k2 may be installed too, so read only the package in the folder of
+    # this library.
     for package in importlib.metadata.distributions(
             name='k2', path=[str(folder)]):
         text = text or package.read_text(_FILE)

@@ -13,10 +13,10 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-'''The log-probs of the RNN-T losses whose joiner is an addition.
+'''Log-probs for the RNN-T losses whose joiner is an addition.
 
-k2 normalizes them by matrix products of exponentials, which underflow at large
-logits, and in half precision.
+k2 normalizes these log-probs by matrix products of exponentials.  The
+exponentials underflow if logits are large, and in half precision.
 '''
 import functools
 import math
@@ -27,16 +27,17 @@ import torch
 
 from .eager import eager
 
-# k2 adds the smallest normal number to sums before it takes their log.  This is
-# the log of the smallest normal number of float64.
+# Before k2 takes the log of a sum, it adds the smallest normal number.  _LEAST
+# is the log of this number in float64.
 _LEAST = math.log(torch.finfo(torch.float64).tiny)
 
 
 def in_full_precision(function: Callable) -> Callable:
-    '''Decorate a function of lm and am, which come first.
+    '''Decorate a function whose first two arguments are lm and am.
 
-    The function gets tensors of half types as torch.float32, and runs without
-    autocast: its matrix products would be in half precision.
+    The function gets lm and am as torch.float32 if they are in half precision.
+    It runs without autocast, which would compute its matrix products in half
+    precision.
     '''
 
     @functools.wraps(function)
@@ -53,14 +54,17 @@ def in_full_precision(function: Callable) -> Callable:
 
 @eager
 def _is_low(sums: torch.Tensor) -> bool:
-    '''Return whether a sum of exponentials may lack terms that underflowed,
-    each smaller than the smallest normal number.  The host waits for the
-    answer.'''
+    '''Return whether a sum of exponentials may be inexact because some of them
+    underflowed.  The host waits for the result.'''
     return sums.numel() != 0 and bool(sums.min() < _lowest(sums.dtype))
 
 
 def _lowest(dtype: torch.dtype) -> float:
-    '''Return the least sum that is exact: 1e-25 for torch.float32.'''
+    '''Return the least sum that is exact enough: 1e-25 for torch.float32.
+
+    A term that underflowed is less than the smallest normal number, which is
+    1e-13 times this sum.
+    '''
     return torch.finfo(dtype).tiny * 1e13
 
 
@@ -72,7 +76,8 @@ def log_products(products: torch.Tensor, lm: torch.Tensor, am: torch.Tensor
       products:
         The product, of shape [B][S+1][T].
       lm, am:
-        The logarithms of the factors, [B][S+1][C] and [B][T][C], at most 0.
+        The logarithms of the factors, of shapes [B][S+1][C] and [B][T][C].
+        Each element is at most 0.
     '''
     if not _is_low(products):
         return products.log()
@@ -84,13 +89,14 @@ def log_products(products: torch.Tensor, lm: torch.Tensor, am: torch.Tensor
 
 def average_lm(lm: torch.Tensor, am: torch.Tensor, lm_probs: torch.Tensor,
                am_probs: torch.Tensor) -> Tuple[torch.Tensor, torch.Tensor]:
-    '''Average the probabilities of lm alone, over all sequences and positions.
+    '''Average the probabilities of the symbols, from lm alone, over all
+    sequences and positions.
 
     Args:
       lm, am:
         Logits of at most 0, of shapes [B][S+1][C] and [B][T][C].
       lm_probs, am_probs:
-        Their exponentials.
+        The exponentials of lm and am.
     Returns:
       The log of the average, of shape [1][1][C], and the log of the sum of
       am_probs multiplied by the average, of shape [B][T][1].

@@ -28,7 +28,7 @@ inline void PybindMpsCtc(py::module &m) {
   using k2::CtcCall;
   using k2::CtcSaved;
   using torch::Tensor;
-  // No Python object is touched while the GIL is released.
+  // These functions touch no Python object, so they release the GIL.
   using NoGil = py::call_guard<py::gil_scoped_release>;
   m.def("mps_prefers_ctc", &k2::PreferCtcMps);
   py::class_<CtcSaved>(m, "MpsCtcSaved")

@@ -27,8 +27,8 @@
 
 #if K2_WITH_MPS
 
-// Returns the segments that the rows of a tensor of torch.int32 on the CPU
-// describe: sequence, first frame, number of frames.
+// Converts a tensor, torch.int32 on the CPU of shape [segments][3].  The
+// columns are sequence, first frame and number of frames.
 inline std::vector<k2::Segment> ToSegments(torch::Tensor segments) {
   segments = segments.contiguous();
   const int32_t *data = segments.data_ptr<int32_t>();
@@ -43,7 +43,7 @@ inline std::vector<k2::Segment> ToSegments(torch::Tensor segments) {
 // k2/python/k2/mps/dense.py calls these functions.
 inline void PybindMpsDenseFsaVec(py::module &m) {
 #if K2_WITH_MPS
-  // No Python object is touched while the GIL is released.
+  // These functions touch no Python object, so they release the GIL.
   using NoGil = py::call_guard<py::gil_scoped_release>;
   m.def(
       "mps_dense_fsa_vec",

@@ -28,7 +28,7 @@ inline void PybindMpsDoubleScores(py::module &m) {
 #if K2_WITH_MPS
   using k2::BatchedFsas;
   using k2::DoubleScores;
-  // No Python object is touched while the GIL is released.
+  // These functions touch no Python object, so they release the GIL.
   using NoGil = py::call_guard<py::gil_scoped_release>;
 
   py::class_<BatchedFsas>(m, "MpsBatchedFsas")

@@ -26,7 +26,7 @@
 inline void PybindMpsGraphIndex(py::module &m) {
 #if K2_WITH_MPS
   using k2::GraphIndex;
-  // No Python object is touched while the GIL is released.
+  // These functions touch no Python object, so they release the GIL.
   using NoGil = py::call_guard<py::gil_scoped_release>;
   py::class_<GraphIndex> index(m, "MpsGraphIndex");
   index.def_readonly("incoming_begins", &GraphIndex::incoming_begins);

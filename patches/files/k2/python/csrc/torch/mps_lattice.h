@@ -29,7 +29,7 @@ inline void PybindMpsLattice(py::module &m) {
 #if K2_WITH_MPS
   using k2::Lattice;
   using k2::RaggedAny;
-  // No Python object is touched while the GIL is released.
+  // These functions touch no Python object, so they release the GIL.
   using NoGil = py::call_guard<py::gil_scoped_release>;
   py::class_<Lattice> lattice(m, "MpsLattice");
   lattice.def_readonly("fsas", &Lattice::fsas);

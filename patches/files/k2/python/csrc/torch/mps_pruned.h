@@ -27,7 +27,7 @@
 inline void PybindMpsPruned(py::module &m) {
 #if K2_WITH_MPS
   py::class_<k2::PrunedLattice, k2::Lattice>(m, "MpsPrunedLattice");
-  // No Python object is touched while the GIL is released.
+  // These functions touch no Python object, so they release the GIL.
   m.def("mps_intersect_dense_pruned", &k2::IntersectDensePrunedMps,
         py::arg("a_fsas"), py::arg("b_fsas"), py::arg("num_rows"),
         py::arg("search_beam"), py::arg("output_beam"),

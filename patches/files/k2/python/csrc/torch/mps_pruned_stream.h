@@ -41,7 +41,7 @@ inline void PybindMpsPrunedStream(py::module &m) {
   chunk.def_property_readonly(
       "arc_map", [](PrunedChunk &self) { return k2::ToTorch(self.arc_map); });
 
-  // No Python object is touched while the GIL is released.
+  // These functions touch no Python object, so they release the GIL.
   py::class_<PrunedStreams> streams(m, "MpsPrunedStreams");
   streams.def(
       py::init<k2::FsaVec &, int32_t, float, float, int32_t, int32_t, bool>(),

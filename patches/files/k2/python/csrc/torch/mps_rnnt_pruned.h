@@ -32,7 +32,7 @@ inline void PybindMpsRnntPruned(py::module &m) {
   using k2::RnntPrunedSaved;
   using torch::optional;
   using torch::Tensor;
-  // No Python object is touched while the GIL is released.
+  // These functions touch no Python object, so they release the GIL.
   using NoGil = py::call_guard<py::gil_scoped_release>;
   py::class_<RnntPruned>(m, "MpsRnntPruned")
       .def(py::init([](Tensor logits, Tensor symbols, optional<Tensor> ranges,

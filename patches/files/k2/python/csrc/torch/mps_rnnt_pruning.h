@@ -25,7 +25,7 @@
 // k2/python/k2/mps/rnnt_pruning.py calls these functions.
 inline void PybindMpsRnntPruning(py::module &m) {
 #if K2_WITH_MPS
-  // No Python object is touched while the GIL is released.
+  // These functions touch no Python object, so they release the GIL.
   using NoGil = py::call_guard<py::gil_scoped_release>;
   m.def("mps_rnnt_prune_ranges", &k2::RnntPruneRanges, NoGil());
   m.def("mps_rnnt_prune", &k2::RnntPrune, NoGil());

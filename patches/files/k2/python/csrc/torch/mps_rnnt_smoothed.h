@@ -32,7 +32,7 @@ inline void PybindMpsRnntSmoothed(py::module &m) {
   using k2::RnntSmoothed;
   using torch::Tensor;
   using Tensors = std::vector<Tensor>;
-  // No Python object is touched while the GIL is released.
+  // These functions touch no Python object, so they release the GIL.
   using NoGil = py::call_guard<py::gil_scoped_release>;
   py::class_<RnntSmoothed>(m, "MpsRnntSmoothed")
       .def(py::init([](Tensor lm, Tensor am, Tensor symbols,

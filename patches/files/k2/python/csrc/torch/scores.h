@@ -30,14 +30,14 @@
 #include "k2/csrc/torch_util.h"
 #include "k2/python/csrc/torch.h"
 
-// Scores in double precision where tensors cannot be torch.float64 (mps).
+// Scores in double precision on mps, where tensors cannot be torch.float64.
 //
-// k2 computes such scores in double precision nevertheless, on the host, in the
-// memory of the context.  Inside of k2 (in the caches of an Fsa, between
-// autograd functions) their tensor is torch.float64 on the CPU.  A user gets
-// torch.float32 on the device, and a user's gradients are torch.float32 too.
+// The host computes these scores in double precision, in the memory of the
+// context.  Inside k2 (in the cache of an Fsa, and between autograd functions),
+// the scores are a tensor of torch.float64 on the CPU.  Users of k2 get the
+// scores, and their gradients, as torch.float32 on mps.
 //
-// On other devices these functions change nothing.
+// On other devices, these functions convert nothing.
 
 namespace k2 {
 
@@ -50,10 +50,10 @@ inline bool HasNoDouble(const ContextPtr &c) {
    @tparam T           float or double.
    @param [in] fsas    The FSAs that the scores belong to.
    @param [in] tensor  A 1-D tensor of T with stride 1, on the device of `fsas`.
-                       If T is double and the device has no float64, then a
-                       tensor of any stride that is either torch.float64 on the
-                       CPU, as inside of k2 (the array shares its memory if the
-                       stride is 1), or torch.float32 on the device.
+                       If T is double and the device has no float64: a 1-D
+                       tensor of any stride, either torch.float64 on the CPU or
+                       torch.float32 on the device.  The array shares the memory
+                       of a torch.float64 tensor with stride 1.
  */
 template <typename T>
 Array1<T> ScoresOf(FsaOrVec &fsas, torch::Tensor tensor) {
@@ -77,7 +77,8 @@ Array1<T> ScoresOf(FsaOrVec &fsas, torch::Tensor tensor) {
   if (tensor.numel() != 0 && tensor.stride(0) != 1)
     tensor = tensor.clone(torch::MemoryFormat::Contiguous);
   Array1<T> on_cpu = FromTorch<T>(tensor);
-  // Only the host reads doubles in `c`, so the CPU's own memory may hold them.
+  // Only the host reads doubles in the context `c`, so the array may use memory
+  // of the CPU.
   auto region = std::make_shared<Region>();
   region->context = c;
   region->data = on_cpu.Data();
@@ -87,8 +88,9 @@ Array1<T> ScoresOf(FsaOrVec &fsas, torch::Tensor tensor) {
   return Array1<T>(on_cpu.Dim(), region, 0);
 }
 
-// Returns scores for a user: `scores` itself, or a copy as torch.float32 on the
-// device of `fsas` if that device has no float64.
+// Returns scores for a user.  If the device of `fsas` has no float64, converts
+// scores of torch.float64 to torch.float32 on that device.  Otherwise returns
+// `scores` itself.
 inline torch::Tensor PublicScores(FsaOrVec &fsas, torch::Tensor scores) {
   if (!HasNoDouble(fsas.Context()) || scores.scalar_type() != torch::kDouble)
     return scores;
@@ -96,7 +98,8 @@ inline torch::Tensor PublicScores(FsaOrVec &fsas, torch::Tensor scores) {
   return ToTorch(ans);
 }
 
-// The inverse of PublicScores, for gradients.
+// Converts the gradient of the scores that PublicScores() returned to the
+// gradient of its argument.
 inline torch::Tensor InternalScores(FsaOrVec &fsas, torch::Tensor scores) {
   if (!HasNoDouble(fsas.Context())) return scores;
   Array1<double> ans = ScoresOf<double>(fsas, scores);
@@ -109,9 +112,9 @@ inline torch::Device TorchDeviceOf(FsaOrVec &fsas) {
           static_cast<torch::DeviceIndex>(c->GetDeviceId())};
 }
 
-// Returns torch::zeros(sizes, options), of torch.float32, for the host to write
-// to.  On mps the host itself writes the zeros: if the GPU did, the host would
-// have to wait.
+// Returns torch::zeros(sizes, options) of torch.float32, to which the host can
+// write.  On mps, the host writes the zeros, because it would have to wait if
+// the GPU wrote them.
 inline torch::Tensor HostZeros(const std::vector<int64_t> &sizes,
                                torch::TensorOptions options) {
   if (!options.device().is_mps()) return torch::zeros(sizes, options);
@@ -122,7 +125,8 @@ inline torch::Tensor HostZeros(const std::vector<int64_t> &sizes,
   return ToTorch(zeros).view(sizes);
 }
 
-// Throws what torch throws for a tensor of this type on the device of `c`.
+// Throws a TypeError, as torch does, if the device of `c` has no tensors of
+// type `t`.
 inline void CheckDtype(const ContextPtr &c, Dtype t) {
   if (t == kDoubleDtype && HasNoDouble(c))
     throw py::type_error(

@@ -15,17 +15,17 @@
 # limitations under the License.
 '''k2 on torch's ``mps`` device.
 
-An FSA, a ragged tensor or a loss moves to mps as it moves to CUDA::
+FSAs, ragged tensors and inputs of losses move to mps as they do to CUDA::
 
     fsa = fsa.to('mps')
 
 Programs see one difference: tensors on mps cannot be float64.
-``use_double_scores=True`` still computes in double precision, and k2 returns
+``use_double_scores=True`` still computes in double precision, but k2 returns
 the result as ``torch.float32``.
-A ragged tensor of ``torch.float64`` is refused with a ``TypeError``.
+k2 raises a ``TypeError`` for a ragged tensor of ``torch.float64`` on mps.
 
-If k2 cannot use the device, ``k2.mps.unavailable_reason()`` tells why, and
-what to do.  k2 then still works on the CPU.
+If k2 cannot use the device, ``k2.mps.unavailable_reason()`` returns the reason
+and a remedy.  k2 still works on the CPU then.
 '''
 from typing import Optional
 
@@ -42,7 +42,7 @@ def unavailable_reason() -> Optional[str]:
     '''Return why k2 cannot use the device mps here, and what to do.
 
     Returns:
-      A text of some lines, or None if k2 can use the device.
+      A text of several lines, or None if k2 can use the device.
     '''
     return compatibility.mps_problem(compatibility.facts())
 

@@ -13,7 +13,7 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-'''Algorithms that only the CPU has, for objects on mps.'''
+'''Algorithms for objects on mps that k2 can run only on the CPU.'''
 from typing import Any
 from typing import Callable
 
@@ -28,17 +28,17 @@ def _move(value: Any, device: torch.device) -> Any:
 
 
 def on_cpu(function: Callable, *args: Any) -> Any:
-    '''Call a function with its arguments on the CPU.
+    '''Call a function with copies of its arguments on the CPU.
 
     Args:
       function:
         Takes and returns FSAs, ragged tensors, tensors, lists and tuples of
-        them, and anything that has no device.
+        them, and objects that have no device.
       args:
-        Its arguments.  At least one of them is on mps.
+        The function's arguments, at least one of which is on mps.
     Returns:
-      The function's results, on mps.  The copies of FSAs and tensors are part
-      of the autograd graph, so gradients flow back to the arguments.
+      The function's results, copied to mps.  Autograd records the copies of
+      FSAs and tensors, so gradients flow back to the arguments.
     '''
     ans = function(*_move(args, torch.device('cpu')))
     return _move(ans, torch.device('mps', 0))

@@ -19,13 +19,14 @@
     python -m k2.mps.calibrate --dry-run   # only measure
     python -m k2.mps.calibrate --forget    # back to k2's own estimates
 
-This takes less than 10 seconds.  When k2 is imported, it reads the result, to
-estimate whether Metal or the host is faster; ``k2.mps.explain()`` prints the
-estimates.
+The program takes less than 10 seconds.  ``import k2`` reads the result, and k2
+then estimates from it whether Metal or the host is faster.
+``k2.mps.explain()`` returns the estimates.
 
-Other programs on this machine make a call slower, never faster. So each call is
-timed in several rounds. The fastest call gives the time of a round, and the
-fastest round gives the costs.  If the rounds differ too much, nothing is kept.
+Other programs on this machine make a call slower, never faster.  So the program
+times each call in several rounds.  The time of a round is that of its fastest
+call, and the costs are computed from the fastest rounds.  If the rounds of a
+call differ by more than STEADY, the program does not keep the result.
 '''
 import argparse
 import contextlib
@@ -45,19 +46,22 @@ import torch
 
 SEQUENCES, SYMBOLS, TARGETS = 8, 50, 20
 FRAMES = 50, 200
-# A problem of intersect_dense_pruned, with one sequence. The host's time for a
-# frame has a part that does not depend on its arcs. So a frame has about as
-# many arcs as make host and Metal equally fast.
+# The frames of the two problems of intersect_dense_pruned, each of which has
+# one sequence.  A part of the host's time for a frame does not depend on the
+# number of arcs.  So the problems have about as many arcs in a frame as make
+# the host and Metal equally fast.
 PRUNED_FRAMES = 10, 40
-# Each round times all calls, so that another program disturbs few of the
-# rounds of one call.
+# Each round times all calls.  So another program that runs for a short time
+# disturbs only a few of the rounds of a call.
 ROUNDS = 4
-# The number of calls in a round, and the seconds after which a round ends
-# early. A call that takes LONG_SECONDS is not repeated.
+# A round repeats a call up to MOST_CALLS times.  The round ends early after
+# MOST_SECONDS, but not before LEAST_CALLS calls.  With fewer calls, it ends
+# after LONG_SECONDS.
 LEAST_CALLS, MOST_CALLS, MOST_SECONDS, LONG_SECONDS = 3, 20, 0.1, 0.5
-# A result is kept if the rounds of each call differ by at most this, relative
-# to the fastest round.  An error of that size moves the limit between host and
-# Metal by the same share, and near the limit both take about the same time.
+# The largest Measured.spread with which a result is kept.  k2 prefers Metal for
+# problems above a certain size.  An error of a cost changes that size by the
+# same ratio.  Near that size, the host and Metal take about the same time, so a
+# wrong choice costs little.
 STEADY = 0.15
 
 
@@ -66,9 +70,9 @@ class Measured:
     '''The times of one call.
 
     Attributes:
-      rounds: nanoseconds, the least of each round.
-      work, steps: what k2's estimate of the call counts, see
-        k2/csrc/mps/placement.h.
+      rounds: the time of the fastest call of each round, in nanoseconds.
+      work, steps: the work and the steps of the call from which k2 estimates
+        its time, see k2/csrc/mps/placement.h.
     '''
     rounds: List[float]
     work: float
@@ -80,14 +84,14 @@ class Measured:
 
     @property
     def spread(self) -> float:
-        '''By how much the slowest round exceeds the fastest, relative to the
-        fastest.'''
+        '''The time of the slowest round divided by that of the fastest round,
+        minus 1.'''
         return max(self.rounds) / min(self.rounds) - 1
 
 
 def _problems(num_frames: int,
               pruned_frames: int) -> Dict[str, Callable[[], None]]:
-    '''Return a function to call for each placement, by its name.'''
+    '''Return {name of an operation: a function that calls the operation}.'''
     generator = torch.Generator().manual_seed(0)
     scores = torch.randn(SEQUENCES, num_frames, SYMBOLS, generator=generator)
     scores = scores.log_softmax(-1).to('mps').requires_grad_(True)
@@ -100,7 +104,8 @@ def _problems(num_frames: int,
     dense = k2.DenseFsaVec(scores, segments)
     one = torch.tensor([[0, 0, pruned_frames]], dtype=torch.int32)
     one_dense = k2.DenseFsaVec(scores, one)
-    # Without the gradients of intersect_dense, which the GPU may compute.
+    # detach(): the GPU may compute the gradient of intersect_dense, which would
+    # add to the times of get_tot_scores.
     lattice = k2.intersect_dense(graph, dense, output_beam=8.0).detach()
     lattice.requires_grad_(True)
 
@@ -120,7 +125,7 @@ def _problems(num_frames: int,
 
 
 def _time(call: Callable[[], None]) -> float:
-    '''Return the least time of a call, in nanoseconds.'''
+    '''Time several calls, and return the shortest time, in nanoseconds.'''
     times: List[float] = []
     while len(times) < MOST_CALLS:
         limit = LONG_SECONDS if len(times) < LEAST_CALLS else MOST_SECONDS
@@ -135,8 +140,9 @@ def _time(call: Callable[[], None]) -> float:
 
 @contextlib.contextmanager
 def _forced(who: str) -> Iterator[None]:
-    '''Make `who`, the host or Metal, run the operations that both can run.
-    torch gets one thread, so that the number of free cores does not matter.'''
+    '''Make `who`, 'host' or 'metal', run the operations that both can run.
+    torch gets one thread, so that the times do not depend on how many cores are
+    free.'''
     before, threads = os.environ.get('K2_MPS_FORCE'), torch.get_num_threads()
     os.environ['K2_MPS_FORCE'] = who
     torch.set_num_threads(1)
@@ -150,8 +156,8 @@ def _forced(who: str) -> Iterator[None]:
 
 
 def _first(name: str, call: Callable[[], None]) -> Measured:
-    '''Call once, to compile kernels and fill caches. Return a Measured that has
-    no rounds yet.'''
+    '''Call once, so that kernels are compiled and caches are full.  Return a
+    Measured that has no rounds yet.'''
     call()
     torch.mps.synchronize()
     last = {p.operation: p for p in placement.placements()}[name]
@@ -162,8 +168,8 @@ def measure() -> Tuple[Dict[str, Dict[str, float]], Dict[str, float]]:
     '''Measure each operation that both Metal and the host can do.
 
     Returns:
-      The costs of each operation, see k2/csrc/mps/placement.h; and how much
-      the rounds of its measurements differ, relative to the fastest.
+      A dict with the costs of each operation, see k2/csrc/mps/placement.h; and
+      a dict with the largest Measured.spread of each operation.
     '''
     short, long = [_problems(*frames)
                    for frames in zip(FRAMES, PRUNED_FRAMES)]
@@ -196,7 +202,8 @@ def measure() -> Tuple[Dict[str, Dict[str, float]], Dict[str, float]]:
 
 
 def _save(costs: Dict[str, Dict[str, float]]) -> None:
-    '''Replace this machine's entry in the file; without costs, remove it.'''
+    '''Replace this machine's entry in the file.  If `costs` is empty, remove
+    the entry.'''
     path = placement.path_of_costs()
     path.parent.mkdir(parents=True, exist_ok=True)
     saved = json.loads(path.read_text()) if path.is_file() else {}
@@ -207,8 +214,8 @@ def _save(costs: Dict[str, Dict[str, float]]) -> None:
             'date': datetime.date.today().isoformat(),
             'costs': costs,
         }
-    # Another process that imports k2 meanwhile reads the old file or the new
-    # one, never a part.
+    # Replace the file as a whole: another process that imports k2 meanwhile
+    # must not read a part of the new file.
     new = path.with_name(f'{path.name}.{os.getpid()}')
     new.write_text(json.dumps(saved, indent=1) + '\n')
     new.replace(path)
@@ -239,8 +246,8 @@ def main() -> int:
     units = {p.operation: p for p in placement.placements()}
     for name, each in costs.items():
         work, steps = units[name].work, units[name].steps
-        print(f'{name}: the host {each["host"]:.3g} by {work}, Metal '
-              f'{each["step"]:.0f} by {steps} and {each["call"]:.0f} a call; '
+        print(f'{name}: the host {each["host"]:.3g} x {work}, Metal '
+              f'{each["step"]:.0f} x {steps} + {each["call"]:.0f}; '
               f'the rounds differ by {spread[name]:.0%}')
     if platform.system() != 'Darwin':
         print('This is not the GPU of a Mac: these are no times of a GPU.')

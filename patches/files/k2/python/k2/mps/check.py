@@ -13,16 +13,17 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-'''Whether k2 on mps is right and fast on this machine.
+'''Tests whether k2 on mps is right and fast on this machine.
 
     python -m k2.mps.check
     python -m k2.mps.check --html check.html
 
-Lists the facts about the machine.  Then computes the main losses and algorithms
-on the CPU and on mps, compares values and gradients, and times both devices.
+The program lists the facts about the machine.  Then it computes the main losses
+and algorithms on the CPU and on mps, compares values and gradients, and times
+both devices.
 
-Exit codes: 0, all results agree; 1, a result differs; 2, a wrong command line;
-3, there is no mps device that k2 can use.
+The exit code is 0 if all results agree, 1 if a result differs, 2 for a wrong
+command line, and 3 if there is no mps device that k2 can use.
 '''
 import argparse
 import dataclasses
@@ -44,8 +45,7 @@ from k2.mps.faults import known_faults
 
 OK, DIFFERS, NO_DEVICE = 0, 1, 3
 
-# (sequences, frames, symbols, target length) of the problems; the small ones
-# are for a quick look.
+# The sizes of the problems: (sequences, frames, symbols, target length).
 SIZES = {'small': (4, 60, 12, 8), 'large': (32, 400, 60, 50)}
 
 EPS = torch.finfo(torch.float32).eps
@@ -53,7 +53,7 @@ EPS = torch.finfo(torch.float32).eps
 
 @dataclasses.dataclass
 class Fact:
-    '''One thing about this machine.
+    '''A fact about this machine.
 
     Attributes:
       name: the name of the fact.
@@ -67,13 +67,13 @@ class Fact:
 
 @dataclasses.dataclass
 class Comparison:
-    '''How one operation on mps compares with the CPU.
+    '''The comparison of an operation on mps with the CPU.
 
     Attributes:
       name: the name of the operation.
       difference: the largest difference of values and gradients, relative to
-        the largest absolute value of each tensor.  NaN if only one of the two
-        has NaN or infinity.
+        the largest absolute value of each tensor.  NaN if a shape differs, or
+        if an element is NaN or infinite on one device only.
       tolerance: the largest difference that is allowed.
       error: the error that the operation raised on mps, or an empty text.
     '''
@@ -84,17 +84,17 @@ class Comparison:
 
     @property
     def ok(self) -> bool:
-        # A NaN fails: it is not <= anything.
+        # A difference of NaN fails, since `NaN <= tolerance` is False.
         return not self.error and self.difference <= self.tolerance
 
 
 @dataclasses.dataclass
 class Timing:
-    '''The times of one operation.
+    '''The times of an operation.
 
     Attributes:
       name: the name of the operation.
-      cpu, mps: seconds, the median of several runs.
+      cpu, mps: the median time of several runs on the device, in seconds.
       counted: the counts of one run on mps.
     '''
     name: str
@@ -112,8 +112,8 @@ class Result:
       name: the name of the device; empty without a device.
       size: the size of the timed problems, a key of SIZES.
       comparisons, timings: empty without a device.
-      times_count: whether the times of mps are those of a GPU: only a Mac has
-        one that torch calls mps.
+      times_count: whether the times of mps are those of a GPU, which is so only
+        on macOS.
     '''
     facts: List[Fact]
     name: str
@@ -138,8 +138,7 @@ class Result:
 
     @property
     def unit(self) -> str:
-        '''The unit of the times, and a warning if they are not those of a
-        GPU.'''
+        '''The unit of the times, with a warning if mps is not a GPU.'''
         unit = f'milliseconds, size {self.size}'
         return unit if self.times_count else f'{unit}, NOT OF A GPU'
 
@@ -161,13 +160,13 @@ class Result:
                     ' GPU of a Mac: its times say nothing about speed.']
         faster = [each.name for each in self.timings if each.mps < each.cpu]
         lines.append(f'{self.device} is faster for'
-                     f' {", ".join(faster) or "none"} of'
-                     f' {len(self.timings)} timed at size {self.size}.')
+                     f' {", ".join(faster) or "none"}, of {len(self.timings)}'
+                     f' operations timed at size {self.size}.')
         return lines
 
 
 def examine() -> List[Fact]:
-    '''Collect the facts on which mps depends.'''
+    '''Return the facts that decide whether k2 can use mps.'''
     release = platform.mac_ver()[0]
     available = torch.backends.mps.is_available()
     problem = k2.mps.unavailable_reason() or ''
@@ -185,9 +184,9 @@ def examine() -> List[Fact]:
     ]
 
 
-# Each function makes its input on the CPU, by torch's generator, and returns a
-# function of a device. That function copies the input to the device, and
-# returns a function that computes the tensors to compare.
+# Each function that returns an Operation makes the input on the CPU, with
+# torch's random generator.  The Operation copies the input to a device and
+# returns a Run.  The Run computes the tensors to compare.
 Run = Callable[[], List[torch.Tensor]]
 Operation = Callable[[torch.device], Run]
 
@@ -201,7 +200,7 @@ def _ctc_input(size: str) -> Tuple[torch.Tensor, torch.Tensor, List]:
     logits = torch.randn(N, T, symbols)
     segments = torch.tensor([[i, 0, T - T // 8 * (i % 4)] for i in range(N)],
                             dtype=torch.int32)
-    # Longest first, as supervision segments must be.
+    # k2 expects the longest segment first.
     segments = segments[torch.argsort(segments[:, 2], descending=True)]
     targets = torch.randint(1, symbols, (N, length)).tolist()
     return logits, segments, targets
@@ -330,7 +329,8 @@ def _swoosh(size: str) -> Operation:
         there = x.to(device)
 
         def run():
-            # Autograd rounds the gradient at random, so compare the derivative.
+            # The backward pass rounds the gradient at random, so compare the
+            # derivative.
             return [*k2.swoosh_l_forward_and_deriv(there),
                     *k2.swoosh_r_forward_and_deriv(there)]
 
@@ -359,17 +359,17 @@ def _ragged(size: str) -> Operation:
     return prepare
 
 
-# By name: the function that makes the operation, and the largest difference
-# that is allowed.  All operations compute in float32 somewhere.
+# {name: (the function that makes the operation, the largest difference that is
+# allowed)}.  Each operation computes some of its steps in float32.
 OPERATIONS: Dict[str, Tuple[Callable[[str], Operation], float]] = {
-    # Scores are double; torch's log_softmax and the conversion round.  The
-    # gradient is a softmax less a posterior, whose exponent is a sum over
-    # frames.
+    # k2 computes scores in double precision.  torch's log_softmax and the
+    # conversion of scores to float32 round.  The gradient is a softmax minus a
+    # posterior, and the exponent of the posterior is a sum over frames.
     'ctc_loss': (_ctc_loss, 1000 * EPS),
     'intersect_dense_pruned, shortest_path': (_decoding, 100 * EPS),
     'get_tot_scores': (_tot_scores, 100 * EPS),
-    # A recursion in float32: rounding adds up over hundreds of steps, at values
-    # of hundreds.  The gradient has the sum in an exponent.
+    # The recursion is in float32: rounding errors of values in the hundreds add
+    # up over hundreds of steps.  The gradient has the sum in an exponent.
     'rnnt_loss_smoothed': (_rnnt_simple, 5000 * EPS),
     'rnnt_loss_pruned': (_rnnt_pruned, 5000 * EPS),
     'swoosh_l, swoosh_r': (_swoosh, 20 * EPS),
@@ -378,7 +378,8 @@ OPERATIONS: Dict[str, Tuple[Callable[[str], Operation], float]] = {
 
 
 def _difference(cpu: torch.Tensor, mps: torch.Tensor) -> float:
-    '''Return the largest difference, relative to the largest absolute value.'''
+    '''Return the difference of a tensor between both devices, as described at
+    Comparison.difference.'''
     cpu, mps = cpu.detach().double(), mps.detach().cpu().double()
     if cpu.shape != mps.shape:
         return float('nan')
@@ -392,14 +393,19 @@ def _difference(cpu: torch.Tensor, mps: torch.Tensor) -> float:
 
 
 def compare(name: str, size: str) -> Comparison:
-    '''Compute an operation on both devices.'''
+    '''Compute an operation on both devices, and compare the results.
+
+    Args:
+      name: a key of OPERATIONS.
+      size: a key of SIZES.
+    '''
     make, tolerance = OPERATIONS[name]
     torch.manual_seed(1)
     operation = make(size)
     expected = operation(torch.device('cpu'))()
     try:
         found = operation(torch.device('mps', 0))()
-    except RuntimeError as error:  # what torch and k2 raise
+    except RuntimeError as error:  # the type of torch's and k2's errors
         reason = str(error).strip().split('\n')[0]
         return Comparison(name, float('nan'), tolerance, reason)
     differences = [_difference(*pair) for pair in zip(expected, found)]
@@ -414,7 +420,8 @@ def measure(name: str, size: str, seconds: float) -> Timing:
     Args:
       name: a key of OPERATIONS.
       size: a key of SIZES.
-      seconds: the time limit for each device; there are at least three runs.
+      seconds: the time limit for each device, which may be exceeded because
+        there are at least three runs.
     '''
     torch.manual_seed(1)
     operation = OPERATIONS[name][0](size)
@@ -443,7 +450,7 @@ def measure(name: str, size: str, seconds: float) -> Timing:
 
 
 def check(size: str, seconds: float) -> Result:
-    '''Examine, compare and measure.
+    '''Collect the facts, compare all operations, and time them.
 
     Args:
       size: the size of the timed problems, a key of SIZES.  Comparisons use
@@ -457,7 +464,8 @@ def check(size: str, seconds: float) -> Result:
         return result
     for name in OPERATIONS:
         found = [compare(name, each) for each in SIZES]
-        # The worse of two comparisons; a failed one is the worst.
+        # Keep the worse of the two comparisons.  A failed one is worse than
+        # any that succeeded.
         found.sort(key=lambda each: (each.ok, -each.difference))
         result.comparisons.append(found[0])
     for each in result.comparisons:
@@ -492,7 +500,7 @@ def text(result: Result) -> List[str]:
 
 
 def main(arguments: Optional[List[str]] = None) -> int:
-    '''Return the exit code.'''
+    '''Run the program, and return the exit code.'''
     parser = argparse.ArgumentParser(
         prog='python -m k2.mps.check',
         description='Compare k2 on mps with k2 on the CPU, on this machine.')

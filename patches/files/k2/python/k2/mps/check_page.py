@@ -44,7 +44,7 @@ def _escape(value) -> str:
 
 
 def _html_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    '''Make a table.  Cells are HTML.'''
+    '''Return a table as HTML.  The cells of `rows` are HTML, `head` is text.'''
 
     def row(cells, tag):
         return '<tr>' + ''.join(f'<{tag}>{c}</{tag}>' for c in cells) + '</tr>'
@@ -55,13 +55,13 @@ def _html_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 def _bars(title: str, names: Sequence[str], labels: Sequence[str],
           values: Sequence[Sequence[Tuple[float, str]]]) -> str:
-    '''Make a plot of horizontal bars on a logarithmic scale.
+    '''Return a plot as SVG: horizontal bars on a logarithmic scale.
 
     Args:
       title: what the plot shows.
       names: the names of the groups, top to bottom.
       labels: the names of the bars in each group.
-      values: a value and its text for each bar of each group.
+      values: for each group, the value and the text of each bar.
     '''
     numbers = [v for group in values for v, _ in group if 0 < v < math.inf]
     low = math.floor(math.log10(min(numbers, default=1)))
@@ -154,7 +154,7 @@ def _timings(result) -> List[str]:
 
 
 def page(result) -> str:
-    '''Return the page.
+    '''Return the page as HTML.
 
     Args:
       result: a k2.mps.check.Result.

@@ -23,33 +23,35 @@ import _k2
 
 @dataclasses.dataclass
 class Counters:
-    '''The counts of a block; see :func:`counters`.
+    '''The counts of a ``with`` block of :func:`counters`.
 
-    The counts are those of all threads.  The bytes leave out the copies that
-    torch makes, such as ``Tensor.to()``.
+    The counts are those of all threads.  The bytes do not include copies that
+    torch makes, such as those of ``Tensor.to()``.
 
     Attributes:
       dispatches:
-        Metal kernels of k2 that were given to the GPU, without a wait.
+        Metal kernels of k2 that the host queued for the GPU, without a wait.
       operators:
-        Operators of torch, copies and fills included, that gave the GPU work:
-        at least one command each.  Operators that only allocate or make a view
-        are not counted, nor is an operator that calls counted operators.
+        Operators of torch that queued at least one command for the GPU,
+        including copies and fills.  Operators that only allocate or make a view
+        are not counted.  An operator that calls counted operators is not
+        counted either.
       torch_waits:
-        Operators that make the host wait, whether or not the GPU is done:
-        copies between mps and the CPU that are not ``non_blocking``, such as
-        ``.cpu()`` and ``.tolist()``, and operators that return a number or a
+        Operators of torch that make the host wait, also if the GPU is done.
+        Some are copies between mps and the CPU that are not ``non_blocking``,
+        such as ``.cpu()`` and ``.tolist()``.  The others return a number or a
         tensor whose shape depends on values, such as ``.item()`` and
         ``nonzero()``.
       gates:
-        How often k2 made sure that the GPU was done.  If the GPU is
-        done already, a gate costs next to nothing.
+        How often k2 checked that the GPU was done.  If the GPU is done already,
+        a gate takes almost no time.
       waits:
-        Gates at which the GPU was not done.  torch does not say which these
-        are, so a gate counts as a wait if it took 10 microseconds or longer.  A
-        gate may also take so long because the thread lost its processor.
+        Gates at which the GPU was not done.  torch does not tell k2 which gates
+        these are, so a gate counts as a wait if it took 10 microseconds or
+        longer.  A gate can also take that long because the system suspended the
+        thread.
       wait_nanoseconds:
-        How long these waits took.
+        How long all waits took together.
       bytes_to_mps:
         Bytes copied from memory of the CPU to memory of mps.
       bytes_to_cpu:
@@ -76,8 +78,8 @@ def counters() -> Iterator[Counters]:
             loss.backward()
         print(counted.waits)
 
-    Blocks may be nested.  Outside of blocks, k2 counts nothing and reads no
-    clock.  On other devices, and without K2_WITH_MPS, all counts are 0.
+    Blocks can be nested.  Outside of blocks, k2 counts nothing and reads no
+    clock.  On other devices, and in a k2 without mps, all counts are 0.
 
     Yields:
       A :class:`Counters`, which is filled when the block ends.

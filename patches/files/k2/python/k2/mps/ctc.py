@@ -13,7 +13,7 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-'''CTC without a lattice, on the GPU.'''
+'''The CTC loss on the GPU, without a lattice.'''
 import inspect
 from collections import deque
 from contextlib import suppress
@@ -34,27 +34,33 @@ _LIMITS = inspect.signature(intersect_dense).parameters
 _MAX_STATES = _LIMITS['max_states'].default
 _MAX_ARCS = _LIMITS['max_arcs'].default
 
-# The key of the inputs and the result of _penalized(), in the cache of an Fsa.
+# _penalized() keeps its inputs and its result under this key in the cache of an
+# Fsa.
 _PENALIZED = 'mps_penalized'
 
 
 class _Labels(NamedTuple):
-    '''The labels of a call, which must have columns of scores.'''
+    '''The labels of a call's graphs.  Each label must have a column of
+    scores.'''
     index: GraphIndex
     num_columns: int
 
     def check(self, graph: str) -> bool:
-        '''Raise if a label has no column; return whether the host knows the
-        labels.  A call's labels raise once.
+        '''Check the labels, if the host knows them.  The check removes the
+        labels from _unchecked, so that the labels of a call raise only once.
 
         Args:
           graph:
             How the message names the decoding graph.
+        Returns:
+          Whether the host knows the labels.
+        Raises:
+          RuntimeError: a label has no column of scores.
         '''
         labels = self.index.labels()
         if labels is None:
             return False
-        with suppress(ValueError):  # if self is not there, or not any more
+        with suppress(ValueError):  # raised if _unchecked has no self
             _unchecked.remove(self)
         for label in labels:
             if not -1 <= label <= self.num_columns - 2:
@@ -66,16 +72,18 @@ class _Labels(NamedTuple):
         return True
 
 
-# The labels that the host did not know yet, in the order of the calls.
+# The labels that nobody has checked because the host did not know them yet, in
+# the order of the calls.
 _unchecked: Deque[_Labels] = deque()
 
 
 def _check_labels(labels: _Labels) -> None:
-    '''Raise if a label of this call, or of an earlier one, has no column.
+    '''Raise if a label of this call or of an earlier call has no column.
 
-    If the GPU fills the index, this call does not wait for the labels. For a
-    label without a column, the loss is then NaN, and the backward pass raises.
-    If the host does not know the labels by then, a later call raises.
+    If the GPU fills the index, the host does not wait for the labels.  If a
+    label then has no column, the loss is NaN, and the backward pass raises.  If
+    the host does not know the labels in the backward pass either, a later call
+    raises.
     '''
     for earlier in list(_unchecked):
         if not earlier.check('The decoding graph of an earlier k2.ctc_loss on '
@@ -86,8 +94,13 @@ def _check_labels(labels: _Labels) -> None:
 
 
 def _penalty_source(graphs) -> Optional[torch.Tensor]:
-    '''Return the attribute by which CtcLoss chooses the arcs that get a delay
-    penalty; None if the graph lacks it or if it is ragged.'''
+    '''Return the attribute of the graphs that decides which arcs get a delay
+    penalty from CtcLoss.
+
+    Returns:
+      A tensor with an element for each arc, or None if the graphs lack the
+      attribute or if it is ragged.
+    '''
     source = getattr(graphs, '_is_repeat_token_',
                      getattr(graphs, 'aux_labels', None))
     return source if isinstance(source, torch.Tensor) else None
@@ -100,9 +113,10 @@ def _penalized(graphs, index: GraphIndex) -> torch.Tensor:
       graphs:
         A k2.Fsa that has a _penalty_source().
       index:
-        Its graph_index().
+        The graph_index() of ``graphs``.
     Returns:
-      A 1-D tensor of torch.uint8.
+      A 1-D tensor of torch.uint8 on mps: 1 for an arc that gets the penalty,
+      else 0.
     '''
     source = _penalty_source(graphs)
     cached = graphs._cache.get(_PENALIZED)
@@ -128,8 +142,8 @@ class _CtcScores(torch.autograd.Function):
                 b_scores: torch.Tensor) -> torch.Tensor:
         ctx.call, ctx.labels = call, labels
         scores, saved = call.forward()
-        # torch raises if a saved tensor, such as the scores, has changed, and
-        # frees them all after the backward pass.
+        # torch raises if a saved tensor, such as the scores, has changed before
+        # the backward pass.  After it, torch frees the saved tensors.
         ctx.save_for_backward(a_scores, b_scores, saved.kept, saved.sums,
                               saved.totals)
         return scores
@@ -150,11 +164,12 @@ class _CtcScores(torch.autograd.Function):
 
 def _rows_in_metal(graphs, dense, output_beam: float,
                    delay_penalty: float) -> Optional[int]:
-    '''Return the rows of the longest sequence if the GPU is to compute the loss
-    without a lattice, else None.
+    '''Return the number of rows of the longest sequence, or None if k2 must
+    make a lattice.  A sequence has a row for each frame, and one more.
 
-    The result is None on other devices, if the host is faster, and if the
-    lattice may exceed a limit, so that k2 would narrow the beam.
+    k2 makes a lattice if an argument is not on mps or not supported, and if the
+    host is faster.  k2 also makes a lattice that may exceed a limit of states
+    or arcs, because intersect_dense() then narrows the beam.
     '''
     if (graphs.device.type != 'mps' or dense.device.type != 'mps'
             or len(graphs.shape) != 3 or graphs.shape[0] != dense.dim0()
@@ -173,7 +188,8 @@ def _rows_in_metal(graphs, dense, output_beam: float,
 
 def tot_scores(graphs, dense, output_beam: float, delay_penalty: float,
                use_double_scores: bool) -> Optional[torch.Tensor]:
-    '''Return the total scores of the lattices of CtcLoss, without the lattices.
+    '''Return the total scores of the lattices that CtcLoss would make, without
+    making them.
 
     Args:
       graphs:
@@ -186,9 +202,8 @@ def tot_scores(graphs, dense, output_beam: float, delay_penalty: float,
       A 1-D tensor of torch.float32 on mps with a score for each FSA, which
       supports autograd; None if k2 must make the lattices.
     Raises:
-      RuntimeError: a label has no column of scores.  The call, its backward
-      pass or a later call raises, the first of them where the host knows the
-      labels.
+      RuntimeError: a label has no column of scores.  If the host does not know
+      the labels yet, the backward pass or a later call raises instead.
     '''
     num_rows = _rows_in_metal(graphs, dense, output_beam, delay_penalty)
     if num_rows is None:
@@ -201,6 +216,6 @@ def tot_scores(graphs, dense, output_beam: float, delay_penalty: float,
         num_rows=num_rows,
         penalized=_penalized(graphs, index) if delay_penalty > 0 else None,
         penalty=-float(delay_penalty), use_double=use_double_scores,
-        # The gradient of the graphs' scores adds up all frames in their order.
+        # The gradient of the graphs' scores needs the sums at all frames.
         all_sums=graphs.scores.requires_grad, output_beam=output_beam)
     return _CtcScores.apply(call, labels, graphs.scores, dense.scores)

@@ -13,7 +13,7 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-'''DenseFsaVec on mps: one allocation and one kernel in each direction.'''
+'''DenseFsaVec on mps: one kernel for the scores and one for their gradient.'''
 from typing import Tuple
 
 import torch
@@ -45,15 +45,15 @@ class _DenseScores(torch.autograd.Function):
 
 def dense_fsa_vec(log_probs: torch.Tensor, supervision_segments: torch.Tensor
                   ) -> Tuple[_k2.DenseFsaVec, torch.Tensor, torch.Tensor]:
-    '''Make the members of a :class:`k2.DenseFsaVec`.
+    '''Return the members of a :class:`k2.DenseFsaVec`.
 
     Args:
       log_probs, supervision_segments:
         As for :class:`k2.DenseFsaVec`, which has checked them.  ``log_probs``
         is on mps.
     Returns:
-      The ``_k2.DenseFsaVec``, its scores, which support autograd, and the
-      number of frames of each segment, ``torch.int32`` on the CPU.
+      The ``_k2.DenseFsaVec``; its scores on mps, which support autograd; and
+      the number of frames of each segment, ``torch.int32`` on the CPU.
     '''
     sequence, start, duration = supervision_segments.unbind(1)
     end = (start + duration).clamp(max=log_probs.shape[1])

@@ -13,24 +13,28 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-'''torch.distributed for tensors on mps: several processes, or several Macs::
+'''torch.distributed for tensors on mps, on one Mac or on several::
 
     k2.mps.distributed.enable()
     torch.distributed.init_process_group('gloo', rank=rank, world_size=2)
     model = DistributedDataParallel(model.to('mps'))
 
-torch names gloo as the backend of mps, but implements no collective for it.
-After :func:`enable`, each collective waits for the GPU and gives gloo the
-host's alias of the same memory: no element is copied.  What gloo cannot do for
-the CPU, such as an average, it cannot do for mps.
+torch names gloo as the backend of mps, but implements no collective for tensors
+on mps.  After :func:`enable`, each collective waits for the GPU.  Then it gives
+gloo tensors on the CPU that share the memory of the tensors on mps, so k2
+copies no element.  An operation that gloo lacks for the CPU, such as an
+average, is missing for mps too.
 
-A collective of ``async_op=True`` returns, like gloo's for the CPU, before the
-network is done; the GPU may go on meanwhile, for example with backward.
-``Work.wait()`` waits for the network; kernels that are launched after it see
-the result.  The result of the work, and of its future, is on mps for
-``all_reduce``; for others it is the host's alias.  The work of an asynchronous
-``all_reduce`` takes no timeout in ``wait()``, and reports a failure by
-``is_success()`` and ``get_future()``.
+With ``async_op=True``, a collective returns before the network is done, as for
+tensors on the CPU.  Meanwhile the GPU can work, for example on the backward
+pass.  ``Work.wait()`` waits for the network.  Kernels that are launched after
+``wait()`` see the result.
+
+For ``all_reduce``, the result of the work and of its future is on mps.  For
+other collectives, the result is a tensor on the CPU, which shares the memory of
+the tensor on mps.  The work of an asynchronous ``all_reduce`` does not support
+a timeout in ``wait()``.  Its ``is_success()`` and ``get_future()`` report
+failures.
 '''
 from typing import Any
 from typing import Callable
@@ -41,7 +45,8 @@ import torch
 
 import _k2
 
-# The operators of c10d with tensors, without allreduce_.
+# The operators of c10d that take tensors, except allreduce_, which
+# _all_reduce() implements.
 _COLLECTIVES = ('allgather_', '_allgather_base_', 'allgather_coalesced_',
                 'allgather_into_tensor_coalesced_', 'allreduce_coalesced_',
                 'alltoall_', 'alltoall_base_', 'barrier', 'broadcast_',
@@ -54,9 +59,9 @@ _library: Optional[torch.library.Library] = None
 
 
 def enable() -> None:
-    '''Let torch.distributed's gloo take tensors on mps.
+    '''Make gloo of torch.distributed take tensors on mps.
 
-    Call it in each process, at any time before the first collective.  A second
+    Each process must call this function before its first collective.  A second
     call does nothing.
 
     Raises:
@@ -74,8 +79,8 @@ def enable() -> None:
 
 
 def _on_host(operator: torch._ops.OpOverload) -> Callable:
-    '''Return the implementation of a collective for mps: the CPU's, in the
-    memory of the tensors on mps.'''
+    '''Return the implementation of a collective for mps: it runs the CPU's
+    implementation on the memory of the tensors on mps.'''
 
     def collective(*args: Any) -> Any:
         # The GPU may still be writing the tensors that gloo sends, or using the
@@ -84,7 +89,7 @@ def _on_host(operator: torch._ops.OpOverload) -> Callable:
         ans = operator(*_aliases(args))
         if len(operator._schema.returns) == 1:
             return ans
-        # The first argument is what the collective writes.
+        # The collective writes its first argument.
         return args[0], ans[1]
 
     return collective
@@ -93,8 +98,8 @@ def _on_host(operator: torch._ops.OpOverload) -> Callable:
 def _all_reduce(tensors: List[torch.Tensor], *args: Any) -> Any:
     '''The implementation of ``allreduce_`` for mps.
 
-    DistributedDataParallel takes the gradients from the future, so they must
-    be on mps there.
+    DistributedDataParallel takes the gradients from the work's future, so the
+    result of the future must be on mps.
     '''
     operator = torch.ops.c10d.allreduce_.default
     _, boxed = _on_host(operator)(tensors, *args)
@@ -114,7 +119,7 @@ def _all_reduce(tensors: List[torch.Tensor], *args: Any) -> Any:
 
 
 def _aliases(value: Any) -> Any:
-    '''Return arguments in which each tensor on mps is its alias.'''
+    '''Return arguments with each tensor on mps replaced by its _alias().'''
     if isinstance(value, (list, tuple)):
         return type(value)(_aliases(v) for v in value)
     is_mps = isinstance(value, torch.Tensor) and value.is_mps
@@ -122,7 +127,7 @@ def _aliases(value: Any) -> Any:
 
 
 def _alias(tensor: torch.Tensor) -> torch.Tensor:
-    '''Return a tensor on the CPU in the memory of one on mps.'''
+    '''Return a tensor on the CPU that shares the memory of a tensor on mps.'''
     if tensor.numel() == 0:
         return torch.empty(tensor.shape, dtype=tensor.dtype)
     storage = torch.mps._host_alias_storage(tensor.untyped_storage())

@@ -13,9 +13,9 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-'''Scores of states and arcs by the GPU, nearly in double precision.
+'''Scores of states and arcs on the GPU, nearly in double precision.
 
-Callers that ask for single precision get the same scores: kernels in single
+For use_double_scores=False k2 uses the same kernels, because kernels in single
 precision would not be faster.
 '''
 from typing import Tuple
@@ -31,7 +31,7 @@ from k2.mps.graph_index import graph_index
 def in_metal(fsas) -> bool:
     '''Return whether the GPU is faster than the host for an FsaVec.
 
-    The following functions require it.
+    The functions below may be called only if the result is True.
     '''
     return (fsas.device.type == 'mps' and fsas.num_arcs > 0
             and _k2.mps_prefers_double_scores(fsas.arcs,
@@ -39,33 +39,38 @@ def in_metal(fsas) -> bool:
 
 
 def tot_scores(fsas, log_semiring: bool) -> torch.Tensor:
-    '''As Fsa.get_tot_scores, in torch.float32.'''
+    '''Return what Fsa.get_tot_scores returns, as torch.float32.'''
     return _TotScores.apply(fsas, log_semiring, fsas.scores)
 
 
 def forward_scores(fsas, log_semiring: bool) -> torch.Tensor:
-    '''As Fsa.get_forward_scores, in torch.float32.'''
+    '''Return what Fsa.get_forward_scores returns, as torch.float32.'''
     return _Scores.apply(fsas, log_semiring, True, fsas.scores)
 
 
 def backward_scores(fsas, log_semiring: bool) -> torch.Tensor:
-    '''As Fsa.get_backward_scores, in torch.float32.'''
+    '''Return what Fsa.get_backward_scores returns, as torch.float32.'''
     return _Scores.apply(fsas, log_semiring, False, fsas.scores)
 
 
 def arc_post(fsas, log_semiring: bool) -> torch.Tensor:
-    '''As Fsa.get_arc_post, in torch.float32.'''
+    '''Return what Fsa.get_arc_post returns, as torch.float32.'''
     return _ArcPost.apply(fsas, log_semiring, fsas.scores)
 
 
 def entering_arcs(fsas) -> torch.Tensor:
-    '''As Fsa._get_entering_arcs.'''
+    '''Return what Fsa._get_entering_arcs returns.'''
     return _scores(fsas, False, True, False)[0].best_arcs
 
 
 def _incoming(fsas) -> Tuple[torch.Tensor, torch.Tensor]:
-    '''Return Fsa._get_incoming_arcs as two tensors: where the arcs that enter
-    each state begin, and the indexes of these arcs.'''
+    '''Return the arcs of Fsa._get_incoming_arcs as two tensors of torch.int32.
+
+    Returns:
+      The row splits: where the arcs that enter each state begin in the second
+      tensor.  The values: the indexes of the arcs, sorted by the state that
+      they enter.
+    '''
     if lattice.made_by_metal(fsas):
         incoming = lattice.incoming_arcs(fsas)
         return incoming.shape.row_splits(2), incoming.values
@@ -81,8 +86,8 @@ def _batched(fsas, log_semiring: bool, incoming: bool) -> '_k2.MpsBatchedFsas':
 
 @outside_inference_mode
 def _scores(fsas, log_semiring: bool, forward: bool, backward: bool) -> Tuple:
-    '''Return two _k2.MpsDoubleScores, forward and backward scores; None for
-    each that is not requested.'''
+    '''Return the forward and the backward scores, each as a
+    _k2.MpsDoubleScores, or None if they are not requested.'''
     wanted = {'forward': forward, 'backward': backward}
     # If scores change, an Fsa forgets the entries of its cache that have
     # "score" in their name.
@@ -104,10 +109,11 @@ class _TotScores(torch.autograd.Function):
     @staticmethod
     def forward(ctx, fsas, log_semiring: bool,
                 unused_scores: torch.Tensor) -> torch.Tensor:
-        # Backward scores alone do not need the incoming arcs of a state. But
-        # the gradient needs both directions: among equal paths the CPU takes
-        # the path of the forward scores.  One dispatch for both takes no
-        # longer.
+        # In the tropical semiring, k2 needs the forward scores only: among
+        # paths of equal score, the CPU takes the path of the forward scores.
+        # In the log semiring, the total comes from the backward scores, which
+        # do not need the incoming arcs.  The gradient needs the forward scores
+        # too.  One dispatch computes both directions in the time of one.
         has_gradient = ctx.needs_input_grad[2]
         forward, backward = _scores(fsas, log_semiring,
                                     has_gradient or not log_semiring,
@@ -117,7 +123,8 @@ class _TotScores(torch.autograd.Function):
             ctx.scores = forward, backward
             # torch raises if the scores have changed before backward().
             ctx.save_for_backward(unused_scores)
-        # A tensor in the cache must not refer to this autograd function.
+        # Autograd attaches this function to the tensor that forward() returns.
+        # The cache must keep a tensor without autograd, so return another one.
         return (backward or forward).totals.detach()
 
     @staticmethod

@@ -15,8 +15,9 @@
 # limitations under the License.
 '''Versions of torch and macOS that are known to fail together on mps.
 
-The faults are torch's and macOS's, not k2's.  Others found them: each has a
-link.  This file imports nothing of k2 or torch, so that a build can read it.
+The faults are in torch and macOS, not in k2.  Other people found them, and each
+fault has a link to a description.  This file imports neither k2 nor torch, so
+that tools can read it before k2 is built.
 '''
 import re
 import warnings
@@ -33,12 +34,12 @@ class Fault:
 
     Attributes:
       what: what happens, and what to do; a sentence without its period.
-      link: where it was found.
-      since, until: the first torch with the fault, and the first one without it
-        again; empty for no limit.
+      link: the URL of a description.
+      since, until: the first release of torch with the fault, and the first
+        later release without it; empty for no limit.
       macos: the first macOS with the fault; empty for every macOS.
-      warn: whether ``import k2`` warns of the fault.  Otherwise only
-        ``python3 -m k2.mps.check`` does.
+      warn: whether ``import k2`` warns of the fault.  ``python3 -m
+        k2.mps.check`` lists the fault in any case.
     '''
     what: str
     link: str
@@ -68,11 +69,12 @@ FAULTS = (
     Fault('torch ends the program if two threads use mps; install torch '
           '2.14.1', f'{_PYTORCH}/issues/197805', since='2.14', until='2.14.1'),
     Fault('MPSGraph gave wrong results on virtual machines of GitHub with '
-          'macOS 26; trust mps there after python3 -m k2.mps.check only',
+          'macOS 26; trust mps there only if python3 -m k2.mps.check passes',
           'https://github.com/actions/runner-images/issues/14380',
           since='2.8', until='2.14', macos='26', warn=False),
-    # A build for mps needs torch 2.12 or newer; 2.15 has the value in the key.
-    Fault('torch.compile may take one masked value for another; compare the '
+    # A build for mps needs torch 2.12 or newer, so `since` is empty.  From 2.15
+    # on, inductor keeps a masked value under a key that contains the value.
+    Fault('torch.compile may use a masked value in place of another; compare '
           'gradients of a compiled model with those of the original model',
           f'{_PYTORCH}/blob/v2.14.1/torch/_inductor/codegen/mps.py',
           until='2.15', warn=False),
@@ -80,7 +82,7 @@ FAULTS = (
 
 
 def known_faults(torch: str, macos: str) -> List[Fault]:
-    '''Return the faults that are known of a torch on a macOS.
+    '''Return the known faults of a release of torch on a release of macOS.
 
     Args:
       torch: the version of torch, e.g. ``'2.13.0'``.

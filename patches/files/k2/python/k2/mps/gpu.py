@@ -13,20 +13,21 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-'''The functions of torch.cuda that recipes call, for the present GPU.
+'''The functions of torch.cuda that recipes call, for CUDA and for mps.
 
 The names are those of ``torch.cuda`` and ``torch.cuda.amp``.  ``ctc_loss`` is
-torch's; if torch has no kernel for mps, k2 computes it there.  ``spawn`` is
-that of torch.multiprocessing::
+torch's function; if torch has no kernel of it for mps, k2 computes the loss on
+mps.  ``spawn`` is the function of ``torch.multiprocessing``::
 
     from k2.mps import gpu
     device = gpu.pick_device(rank)
     with gpu.autocast(enabled=params.use_fp16):
 
-With CUDA, each function calls CUDA's function.  On mps, it does the same for
-mps.  If there is neither, ``pick_device()`` returns the CPU, and the other
-functions do what CUDA's functions do without a GPU: nothing is cast, scaled or
-allocated.
+With CUDA, each function calls CUDA's function.  On a Mac, each function does
+for mps what CUDA's function does for CUDA.  Without a GPU, ``pick_device()``
+returns the CPU, and the other functions do what CUDA's functions do without a
+GPU: ``autocast`` casts nothing, ``GradScaler`` scales nothing, and the amounts
+of memory are 0.
 '''
 import os
 from typing import Any
@@ -40,26 +41,27 @@ from .torch_ctc import gpu_ctc_loss as ctc_loss  # noqa: F401
 
 
 def device_type() -> str:
-    '''Return the device type for ``torch.autocast``: 'mps' if a recipe
-    computes on mps, else 'cuda'.'''
+    '''Return the device type for ``torch.autocast``: 'mps' if
+    :func:`pick_device` returns mps, else 'cuda'.'''
     return 'mps' if _on_mps() else 'cuda'
 
 
 def is_available() -> bool:
-    '''Return whether there is a GPU, of either kind.'''
+    '''Return whether torch can use a GPU, by CUDA or by mps.'''
     return torch.cuda.is_available() or _on_mps()
 
 
 def pick_device(index: int = 0) -> torch.device:
-    '''Return the device to compute on: CUDA's, or mps, or the CPU.
+    '''Return the device to compute on: CUDA's if there is one, else mps if
+    torch can use it, else the CPU.
 
-    The device mps has an index, like the device of a tensor: without an index,
-    ``device == tensor.device`` is false.
+    The device mps has the index 0, like ``tensor.device`` of a tensor on mps.
+    ``torch.device('mps')`` does not equal ``torch.device('mps', 0)``.
 
     Args:
       index:
-        The index of CUDA's device.  A Mac has one mps device, mps:0, which is
-        the answer for any index: each of several Macs gets its own.
+        The index of the CUDA device.  mps and the CPU ignore it: if several
+        Macs train together, the process on each Mac computes on ``mps:0``.
     '''
     if torch.cuda.is_available():
         return torch.device('cuda', index)
@@ -67,14 +69,19 @@ def pick_device(index: int = 0) -> torch.device:
 
 
 def set_device(index: int) -> None:
-    '''As ``torch.cuda.set_device``; mps has one device.'''
+    '''Call ``torch.cuda.set_device``.  Do nothing for mps, which has one
+    device.'''
     if not _on_mps():
         torch.cuda.set_device(index)
 
 
 def dist_backend() -> str:
-    '''Return the backend for ``torch.distributed.init_process_group``: NCCL
-    with CUDA, else gloo, which from then on takes tensors on mps.'''
+    '''Return the backend for ``torch.distributed.init_process_group``: 'nccl'
+    with CUDA, else 'gloo'.
+
+    Without CUDA, this function calls :func:`k2.mps.distributed.enable`, so that
+    gloo takes tensors on mps.
+    '''
     if torch.cuda.is_available():
         return 'nccl'
     distributed.enable()
@@ -83,40 +90,49 @@ def dist_backend() -> str:
 
 def spawn(fn: Callable, args: tuple = (), nprocs: int = 1,
           **kwargs: Any) -> Any:
-    '''As ``torch.multiprocessing.spawn``.  In a process that torchrun started,
-    on this machine or on one of several, only call ``fn(rank, *args)``.
+    '''Call ``torch.multiprocessing.spawn``, unless torchrun started this
+    program.
+
+    If torchrun started this process, the function spawns no process and returns
+    ``fn(rank, *args)``.  The rank is that of this process among all processes
+    that torchrun started, on one machine or on several.
 
     Raises:
-      ValueError: torchrun started another number of processes than ``nprocs``.
+      ValueError: torchrun started a number of processes other than ``nprocs``.
     '''
     if not torch.distributed.is_torchelastic_launched():
         return torch.multiprocessing.spawn(fn, args, nprocs, **kwargs)
     started = int(os.environ['WORLD_SIZE'])
     if started != nprocs:
-        raise ValueError(f'torchrun started {started} processes; the program '
-                         f'is to run in {nprocs}')
+        raise ValueError(f'torchrun started {started} processes, but the '
+                         f'program needs {nprocs}')
     return fn(int(os.environ['RANK']), *args)
 
 
 def double() -> torch.dtype:
-    '''Return torch.float64, or on mps, which lacks it, torch.float32.'''
+    '''Return ``torch.float32`` on mps, which lacks float64, else
+    ``torch.float64``.'''
     return torch.float32 if _on_mps() else torch.float64
 
 
 def memory_allocated(device: Any = None) -> int:
-    '''Return how many bytes tensors and k2's objects occupy.'''
+    '''Return how many bytes tensors and k2's objects occupy on the GPU.'''
     if _on_mps():
         return torch.mps.current_allocated_memory()
     return torch.cuda.memory_allocated(device)
 
 
 def max_memory_allocated(device: Any = None) -> int:
-    '''Return the peak of :func:`memory_allocated`.'''
+    '''Return the peak of :func:`memory_allocated`, in bytes.
+
+    Old releases of torch record no peak for mps.  With these, return
+    :func:`memory_reserved`.
+    '''
     if _on_mps():
         try:
             return torch.accelerator.max_memory_allocated()
         except RuntimeError:
-            # This torch keeps no peak for mps.
+            # This torch records no peak for mps.
             return torch.mps.driver_allocated_memory()
     return torch.cuda.max_memory_allocated(device)
 
@@ -130,14 +146,15 @@ def reset_peak_memory_stats(device: Any = None) -> None:
 
 
 def memory_reserved(device: Any = None) -> int:
-    '''Return how many bytes the process has from the driver, with caches.'''
+    '''Return how many bytes the driver has given to the process, including
+    torch's cache.'''
     if _on_mps():
         return torch.mps.driver_allocated_memory()
     return torch.cuda.memory_reserved(device)
 
 
 def empty_cache() -> None:
-    '''Give cached memory back to the driver.'''
+    '''Give the unused memory in torch's cache back to the driver.'''
     if _on_mps():
         torch.mps.empty_cache()
     else:
@@ -145,7 +162,7 @@ def empty_cache() -> None:
 
 
 def synchronize(device: Any = None) -> None:
-    '''Wait until the GPU is done.'''
+    '''Wait until the GPU has done all work that was launched.'''
     if _on_mps():
         torch.mps.synchronize()
     elif torch.cuda.is_available():
@@ -159,7 +176,7 @@ def is_bf16_supported() -> bool:
 
 def autocast(enabled: bool = True, dtype: torch.dtype = torch.float16,
              cache_enabled: bool = True) -> torch.autocast:
-    '''As ``torch.cuda.amp.autocast``.'''
+    '''Like ``torch.cuda.amp.autocast``.'''
     return torch.autocast(device_type(), dtype=dtype, enabled=enabled,
                           cache_enabled=cache_enabled)
 
@@ -167,18 +184,18 @@ def autocast(enabled: bool = True, dtype: torch.dtype = torch.float16,
 def is_autocast_enabled() -> bool:
     '''Return whether autocast is on for the GPU.
 
-    torch's function of this name, without an argument, answers for CUDA.
+    Without an argument, ``torch.is_autocast_enabled`` answers for CUDA only.
     '''
     return torch.is_autocast_enabled(device_type())
 
 
 def get_autocast_dtype() -> torch.dtype:
-    '''As ``torch.get_autocast_gpu_dtype``.'''
+    '''Like ``torch.get_autocast_gpu_dtype``.'''
     return torch.get_autocast_dtype(device_type())
 
 
 class GradScaler(torch.amp.GradScaler):
-    '''As ``torch.cuda.amp.GradScaler``.'''
+    '''Like ``torch.cuda.amp.GradScaler``.'''
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(device_type(), *args, **kwargs)
@@ -186,13 +203,13 @@ class GradScaler(torch.amp.GradScaler):
 
 def custom_fwd(fwd: Optional[Callable] = None, *,
                cast_inputs: Optional[torch.dtype] = None) -> Callable:
-    '''As ``torch.cuda.amp.custom_fwd``.'''
+    '''Like ``torch.cuda.amp.custom_fwd``.'''
     return torch.amp.custom_fwd(fwd, device_type=device_type(),
                                 cast_inputs=cast_inputs)
 
 
 def custom_bwd(bwd: Callable) -> Callable:
-    '''As ``torch.cuda.amp.custom_bwd``.'''
+    '''Like ``torch.cuda.amp.custom_bwd``.'''
     return torch.amp.custom_bwd(bwd, device_type=device_type())
 
 

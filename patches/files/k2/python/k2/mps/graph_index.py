@@ -13,8 +13,8 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-'''The index of a graph that kernels need beside its arcs, made once for each
-graph.'''
+'''The index of a graph, which kernels need in addition to its arcs.  k2 makes
+the index once for each graph.'''
 import threading
 from typing import Optional
 from typing import Tuple
@@ -23,18 +23,20 @@ from typing import Union
 import torch
 import _k2
 
-# The key of the GraphIndex of an Fsa, in the Fsa's cache.  The key has no
-# "score" in it, so the entry stays if scores change.
+# The cache of an Fsa has its GraphIndex under this key.  If scores change, an
+# Fsa drops the entries with "score" in their keys, so this entry stays.
 _NAME = 'mps_graph_index'
 
-# For more arcs, k2 reserves no memory, and one dispatch would be too slow.
+# If a graph has more arcs, renew() reserves no memory for an index, and the
+# host makes the index, because one dispatch would be too slow.
 _MAX_ARCS = 1 << 20
 
 _lock = threading.Lock()
 
 
 class GraphIndex:
-    '''The ``_k2.MpsGraphIndex`` of an FsaVec, filled when it is needed.
+    '''The ``_k2.MpsGraphIndex`` of an FsaVec.  The GPU fills it at once, or the
+    host fills it when a kernel needs it.
 
     Attributes:
       index:
@@ -47,8 +49,8 @@ class GraphIndex:
           fsas:
             A k2.Fsa on mps with 3 axes and arcs.
           by_host:
-            True to reserve memory for the host, which waits for the GPU; the
-            host fills it later.  False if the GPU fills it now.
+            True to reserve memory that the host fills later; the host waits for
+            the GPU to reserve it.  False if the GPU fills the index now.
         '''
         self._version = _version(fsas)
         self._labels: Optional[Tuple[int, int]] = None
@@ -59,21 +61,23 @@ class GraphIndex:
         self.index = make(fsas.arcs)
 
     def is_of(self, fsas) -> bool:
-        '''Return whether the labels have not changed since the index was
-        made.'''
+        '''Return whether the labels of an FsaVec are still those that the index
+        was made from.'''
         return self._version == _version(fsas)
 
     def fill(self, fsas) -> None:
         '''Let the host fill the index, if the index is not filled yet.'''
-        # Once a kernel uses the memory, no other thread may fill it again.
+        # A kernel reads the memory after this call, so no second thread may
+        # fill the index again.
         with _lock:
             if not self._is_filled:
                 self._labels = self.index.fill(fsas.arcs)
                 self._is_filled = True
 
     def labels(self) -> Optional[Tuple[int, int]]:
-        '''Return the lowest and the highest label; None as long as the GPU,
-        which fills the index, is not done.'''
+        '''Return the lowest and the highest label, or None if the host does not
+        know them yet.  If the GPU fills the index, the host knows the labels
+        only after the GPU is done.'''
         if self._labels is None and self._copy is None:
             self._copy = self.index.labels.to('cpu', non_blocking=True)
             self._event = _new_event()
@@ -85,7 +89,8 @@ class GraphIndex:
 
 def _new_event() -> Union[torch.Event, torch.mps.Event]:
     '''Return an event for the current stream.'''
-    # From 2.15 on torch has other streams, which only torch.Event takes.
+    # From release 2.15 on, torch has several streams on mps, which only
+    # torch.Event supports.
     has_streams = hasattr(torch.mps, 'Stream')
     return torch.Event('mps') if has_streams else torch.mps.Event()
 
@@ -95,10 +100,10 @@ def _version(fsas) -> int:
 
 
 def renew(fsas) -> None:
-    '''Forget the index of an Fsa, and reserve memory for another.
+    '''Drop the index of an Fsa, and reserve memory for a new one.
 
-    The host has just read the arcs, so no pending kernel writes them. The host
-    can then fill the memory without a wait when a kernel needs it.
+    The caller has just read the arcs on the host, so no pending kernel writes
+    them.  So the host can later fill the new index without a wait.
 
     Args:
       fsas:
@@ -114,8 +119,9 @@ def graph_index(fsas) -> GraphIndex:
     '''Return the index of an FsaVec.
 
     The host makes the index if the host has read the arcs since they last
-    changed, or if there are more than _MAX_ARCS arcs; in the second case the
-    host waits for the GPU.  Otherwise one dispatch makes the index.
+    changed, see :func:`renew`.  The host also makes the index of more than
+    _MAX_ARCS arcs, and then waits for the GPU.  Otherwise one dispatch makes
+    the index.
 
     Args:
       fsas:

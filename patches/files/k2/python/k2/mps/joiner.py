@@ -13,7 +13,7 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-'''Less memory for pruned RNN-T, for programs that ask for it.'''
+'''Functions with which pruned RNN-T needs less memory on mps.'''
 from typing import Optional
 
 import torch
@@ -24,25 +24,27 @@ from . import rnnt_pruning
 
 def joiner_input(am: torch.Tensor, lm: torch.Tensor, ranges: torch.Tensor
                  ) -> torch.Tensor:
-    '''Return what a joiner gives to its last layer, in one step::
+    '''Return the input of the last layer of a joiner::
 
         am_pruned, lm_pruned = k2.do_rnnt_pruning(am, lm, ranges)
         torch.tanh(am_pruned + lm_pruned)
 
-    On mps a kernel makes the result from ``am`` and ``lm``, so memory does not
-    hold the pruned tensors and their sum.  It supports autograd once.  On other
-    devices, k2 runs the lines above.
+    On mps, one kernel computes the result of these lines from ``am`` and
+    ``lm``, so the pruned tensors and their sum take no memory.  The result then
+    has first gradients only, not second ones.  On other devices, k2 runs the
+    lines above.
 
     Args:
       am:
         The projected output of the encoder, of shape ``(B, T, D)``.
       lm:
         The projected output of the prediction network, of shape
-        ``(B, S + 1, D)`` and of the type of ``am``.
+        ``(B, S + 1, D)`` and with the dtype of ``am``.
       ranges:
-        From :func:`k2.get_rnnt_prune_ranges`, of shape ``(B, T, s_range)``.
+        The result of :func:`k2.get_rnnt_prune_ranges`, torch.int64 of shape
+        ``(B, T, s_range)``.
     Returns:
-      A tensor of shape ``(B, T, s_range, D)`` and of the type of ``am``.
+      A tensor of shape ``(B, T, s_range, D)`` and with the dtype of ``am``.
     '''
     if (am.dtype == lm.dtype and am.shape[-1] == lm.shape[-1]
             and rnnt_pruning.in_metal(am, lm, ranges)):
@@ -58,13 +60,15 @@ def rnnt_loss_pruned_in_place(logits: torch.Tensor, symbols: torch.Tensor,
                               delay_penalty: float = 0.0,
                               reduction: Optional[str] = 'mean',
                               use_hat_loss: bool = False) -> torch.Tensor:
-    '''Compute :func:`k2.rnnt_loss_pruned`, whose gradient replaces the logits.
+    '''Compute :func:`k2.rnnt_loss_pruned`.  The backward pass overwrites the
+    logits on mps with their gradient, so that memory does not hold both.
 
-    On mps the backward pass writes the gradient over the logits, so memory does
-    not hold both.  Use it only if nothing else needs the logits, as after a
-    joiner whose last layer is linear. If another function needs them in its
-    backward pass, torch raises a RuntimeError there.  On other devices, and if
-    ``logits`` is not contiguous or is a leaf of the graph, memory holds both.
+    Use this function only if nothing else needs the logits, for example if the
+    last layer of the joiner is linear.  If another function needs the logits in
+    its backward pass, that backward pass raises a RuntimeError.
+
+    Memory holds both tensors on other devices, and if ``logits`` is not
+    contiguous or is a leaf of the autograd graph.
 
     Args and Returns:
       As for :func:`k2.rnnt_loss_pruned`.

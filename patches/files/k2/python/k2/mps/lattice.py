@@ -13,7 +13,8 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-'''Lattices that intersect_dense makes on mps, and their arcs by states.'''
+'''intersect_dense on mps, and the incoming arcs and the state batches of its
+lattices.'''
 from typing import Callable
 from typing import Optional
 from typing import Tuple
@@ -25,7 +26,8 @@ import k2
 from .graph_index import graph_index
 from .sums import intersect_gradients
 
-# The key of the _k2.MpsLattice that an Fsa was made from, in the Fsa's cache.
+# The cache of an Fsa has, under this key, the _k2.MpsLattice that the Fsa was
+# made from.
 _LATTICE = 'mps_lattice'
 
 
@@ -33,8 +35,8 @@ def _make(a_fsas, b_fsas, a_to_b_map: Optional[torch.Tensor],
           output_beam: float, max_states: int, max_arcs: int):
     '''Return a _k2.MpsLattice, or None if the host intersects.
 
-    The host intersects if it is faster, if there are no FSAs or no arcs, and
-    if k2 refuses the input.
+    The host intersects if the host is faster, and if there are no FSAs or no
+    arcs.  If k2 does not accept the input, the host's code raises the error.
     '''
     if (a_fsas.device.type != 'mps' or b_fsas.device.type != 'mps'
             or len(a_fsas.shape) != 3 or not output_beam > 0):
@@ -73,8 +75,8 @@ def intersect_dense(a_fsas, b_fsas, a_to_b_map: Optional[torch.Tensor],
       a_fsas, b_fsas, a_to_b_map, output_beam, max_states, max_arcs:
         As for :func:`k2.intersect_dense`.
     Returns:
-      The lattice, the arc maps to ``a_fsas`` and to ``b_fsas.scores``, and
-      the ``_k2.MpsLattice`` if the GPU of mps has made it, else None.
+      The lattice; its arc maps to ``a_fsas`` and to ``b_fsas.scores``; and
+      the ``_k2.MpsLattice`` if the GPU of mps has made the lattice, else None.
     '''
     made = _make(a_fsas, b_fsas, a_to_b_map, output_beam, max_states, max_arcs)
     if made is None:
@@ -102,12 +104,12 @@ def made_by_metal(fsa) -> bool:
 
 
 def incoming_arcs(fsa) -> k2.RaggedTensor:
-    '''As Fsa._get_incoming_arcs.'''
+    '''Return what Fsa._get_incoming_arcs returns.'''
     return _cached(fsa, 'incoming_arcs')
 
 
 def state_batches(fsa) -> k2.RaggedTensor:
-    '''As Fsa._get_state_batches.'''
+    '''Return what Fsa._get_state_batches returns.'''
     return _cached(fsa, 'state_batches')
 
 
@@ -120,13 +122,14 @@ def _cached(fsa, name: str) -> k2.RaggedTensor:
 
 def select_arcs(value: torch.Tensor, arc_map: torch.Tensor,
                 made) -> torch.Tensor:
-    '''Return ``value[arc_map]``, by the GPU if the GPU has made the map.
+    '''Return ``value[arc_map]``.  If the GPU has made the map, the GPU selects,
+    else the host does.
 
     Args:
       value:
         An attribute of arcs.
       arc_map, made:
-        What :func:`intersect_dense` returned.
+        An arc map and the last result of :func:`intersect_dense`.
     '''
     if made is None:
         return _k2.index_select(value, arc_map)
@@ -139,8 +142,8 @@ def gradients(ctx, grad: torch.Tensor
 
     Args:
       ctx:
-        The context of the forward pass; its ``lattice`` is what
-        :func:`intersect_dense` returned last.
+        The context of the forward pass.  Its attribute ``lattice`` is the last
+        result of :func:`intersect_dense`.
       grad:
         The gradient of the lattice's scores.
     '''

@@ -13,7 +13,7 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-'''Functions that torch.compile must leave alone on mps.'''
+'''Keeps torch.compile from compiling functions on mps.'''
 import functools
 from typing import Callable
 
@@ -23,11 +23,12 @@ from ..eager import is_compiling
 
 
 def no_graph(function: Callable) -> Callable:
-    '''Decorate a function of torch's operators.
+    '''Decorate a function that calls torch's operators.
 
-    If an argument is a tensor on mps, torch.compile runs the function as it
-    is, between two graphs.  Up to torch 2.14, a graph merges two values that
-    have equal masks, see faults.py.
+    If an argument is a tensor on mps, torch.compile does not compile the
+    function, but calls it between two compiled graphs.  Up to torch 2.14, a
+    compiled graph can use one of two values with the same mask for both, see
+    faults.py.
     '''
 
     @functools.wraps(function)

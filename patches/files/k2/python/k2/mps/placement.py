@@ -26,11 +26,12 @@ import _k2
 
 
 def path_of_costs() -> Optional[Path]:
-    '''Return the file with the measurements of k2.mps.calibrate.
+    '''Return the path of the file with the measurements of k2.mps.calibrate.
 
     Returns:
-      The path in the environment variable K2_MPS_COSTS, or None if that is
-      empty; by default a file in the user's caches.
+      The value of the environment variable K2_MPS_COSTS, or None if the
+      variable is empty.  If the variable is not set, a file in the user's
+      folder of caches.
     '''
     given = os.environ.get('K2_MPS_COSTS')
     if given is not None:
@@ -47,9 +48,9 @@ def saved_costs() -> Dict[str, Any]:
     '''Return this machine's entry in the file path_of_costs().
 
     Returns:
-      'device': the GPU's name; 'date': the date of the measurement; 'costs':
-      the arguments of ``_k2.mps_set_costs``, by operation.  An empty dict if
-      this machine was not measured.
+      A dict with three keys.  'device' is the GPU's name, 'date' is the date of
+      the measurement, and 'costs' maps the name of each operation to its costs.
+      The dict is empty if this machine was not measured.
     '''
     path = path_of_costs()
     if path is None or not path.is_file():
@@ -58,7 +59,8 @@ def saved_costs() -> Dict[str, Any]:
 
 
 def use_saved_costs() -> None:
-    '''Replace k2's costs by the costs measured on this machine, if any.'''
+    '''Replace k2's costs by the costs that were measured on this machine, if
+    there are any.  Warn if the file is not valid.'''
     if not placements():
         return
     try:
@@ -66,9 +68,9 @@ def use_saved_costs() -> None:
         for operation, costs in saved.get('costs', {}).items():
             _k2.mps_set_costs(operation, costs['host'], costs['step'],
                               costs['call'])
-    except Exception as error:  # noqa: whatever is in that file, k2 works
-        warnings.warn(f'{path_of_costs()} is not what k2.mps.calibrate wrote: '
-                      f'{error}.  To write it anew: '
+    except Exception as error:  # noqa: a bad file must not stop `import k2`
+        warnings.warn(f'k2 cannot read the costs in {path_of_costs()}: '
+                      f'{error}.  To write the file again: '
                       'python -m k2.mps.calibrate')
 
 
@@ -91,23 +93,25 @@ def _explain(placement) -> str:
                 f'{placement.steps}, {host:.3g} ms by the host for '
                 f'{placement.last_work:g} {placement.work}')
     forced = ', as K2_MPS_FORCE says' if placement.last_is_forced else ''
-    ans = f'{placement.operation}: {who}{forced}; estimated are {estimate}'
+    ans = f'{placement.operation}: {who}{forced}; estimated times: {estimate}'
     if placement.operation == 'intersect_dense_pruned':
         reason = _k2.mps_why_host_intersects_pruned()
         if reason:
-            ans += f'.  Then the host did it: {reason}'
+            ans += f'.  Then the host ran the call instead: {reason}'
     return ans
 
 
 def explain() -> str:
     '''Return where the last call of each operation on mps ran, and why.
 
-    The host is faster for small problems, Metal for large ones.
-    The environment variable K2_MPS_FORCE, ``host`` or ``metal``, overrides the
+    k2 runs a call on the host or in Metal, by an estimate of which is faster.
+    The host is faster for small problems, Metal for large ones.  The value
+    ``host`` or ``metal`` of the environment variable K2_MPS_FORCE overrides the
     estimate.
 
     Returns:
-      A line for each operation, and a line with the source of the estimates.
+      A text: a line for each operation, and a line with the source of the
+      estimates.
     '''
     operations = placements()
     if not operations:

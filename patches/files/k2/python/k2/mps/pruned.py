@@ -44,9 +44,9 @@ def intersect_dense_pruned(a_fsas, b_fsas, search_beam: float,
       max_active_states, allow_partial:
         As for :func:`k2.intersect_dense_pruned`.
     Returns:
-      The lattice, the arc maps to ``a_fsas`` and to ``b_fsas.scores``, and a
-      function with the arguments and the result of ``_k2.index_select``, for
-      maps of the lattice's arcs.
+      The lattice; its arc maps to ``a_fsas`` and to ``b_fsas.scores``; and a
+      function to call with such a map in place of ``_k2.index_select``, with
+      the same arguments and result.
     '''
     options = (search_beam, output_beam, min_active_states, max_active_states,
                allow_partial)
@@ -61,12 +61,12 @@ def intersect_dense_pruned(a_fsas, b_fsas, search_beam: float,
 
 
 def _selector(allow_partial: bool) -> Callable:
-    '''Return a function that selects by the GPU, so that the host does not
+    '''Return a function that selects on the GPU, so that the host does not
     wait for the map.
 
     Args:
       allow_partial:
-        Whether a map may have -1; the result there is 0.
+        Whether a map can contain -1, for which the function selects 0.
     '''
 
     def select(values: torch.Tensor, index: torch.Tensor) -> torch.Tensor:

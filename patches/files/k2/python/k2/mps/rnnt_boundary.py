@@ -13,22 +13,24 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-'''The values of a boundary, which the host reads once for all losses.'''
+'''The values of the argument `boundary` of RNN-T losses.  The host reads these
+values once for all losses.'''
 import weakref
 from typing import List, Optional
 
 import torch
 
-# The last boundary on mps: a weak reference, its version, and its values.
+# A weak reference to the last boundary on mps, its version and its values.
 _last = None
 
 
 def boundary_rows(boundary: torch.Tensor) -> List[List[int]]:
     '''Return the values of a boundary as ``boundary.tolist()`` does.
 
-    The host waits to read them from mps.  The functions of a step pass the same
-    tensor, so k2 keeps the values of the last one until it changes in place.  A
-    change through ``boundary.data`` is not noticed.
+    The host must wait for the GPU to read values from mps.  All losses of a
+    training step get the same boundary, so k2 keeps the values of the last
+    boundary until it changes in place.  k2 does not notice a change through
+    ``boundary.data``.
 
     Args:
       boundary:
@@ -48,24 +50,25 @@ def boundary_rows(boundary: torch.Tensor) -> List[List[int]]:
 
 def know_boundary(boundary: torch.Tensor, values: torch.Tensor) -> None:
     '''Give k2 the values of a boundary on mps, so that no function waits for
-    it.
+    the GPU to read them.
 
-    A program that makes the boundary from lengths on the CPU can make it there,
-    and give k2 both tensors::
+    If the lengths are on the CPU, a program can make the boundary on the CPU,
+    copy it to mps, and give k2 both tensors::
 
         boundary = on_cpu.to('mps', non_blocking=True)
         k2.mps.know_boundary(boundary, on_cpu)
 
-    k2 does not compare the values.  k2 forgets them when ``boundary`` changes
-    in place, or when a function gets another boundary.
+    k2 does not check that ``values`` and ``boundary`` are equal.  k2 forgets
+    the values when ``boundary`` changes in place, or when a function gets
+    another boundary.
 
     Args:
       boundary:
-        The boundary that the losses get, of shape ``(B, 4)``.
+        The boundary that the losses get, torch.int64 of shape ``(B, 4)``.
       values:
-        The same numbers on the CPU, of the same shape and type.
+        The same numbers on the CPU, of the same shape and dtype.
     Raises:
-      ValueError: ``values`` is not on the CPU, or has another shape or type.
+      ValueError: ``values`` is not on the CPU, or has another shape or dtype.
     '''
     global _last
     if (values.device.type != 'cpu' or values.shape != boundary.shape
@@ -80,15 +83,16 @@ def know_boundary(boundary: torch.Tensor, values: torch.Tensor) -> None:
 
 def check_boundary(boundary: Optional[torch.Tensor], B: int, S: int, T: int,
                    may_lack_paths: bool) -> None:
-    '''Raise an AssertionError as the losses of RNN-T do on other devices.
+    '''Raise the AssertionError that the losses of RNN-T raise on other devices
+    if a boundary is wrong.
 
     Args:
       boundary:
-        The losses' argument, on mps, or None.
+        The argument of the losses, on mps, or None.
       B, S, T:
         The numbers of sequences, symbols and frames.
       may_lack_paths:
-        Whether a sequence may have more symbols than frames.
+        Whether a sequence with more symbols than frames is allowed.
     '''
     rows = [[0, 0, S, T]]
     if boundary is not None:

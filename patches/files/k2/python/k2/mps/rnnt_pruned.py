@@ -13,7 +13,8 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-'''rnnt_loss_pruned and rnnt_loss on mps: one pass over the logits each way.'''
+'''rnnt_loss_pruned and rnnt_loss on mps.  The forward and the backward pass
+each read the logits once.'''
 from typing import Optional
 
 import torch
@@ -57,8 +58,9 @@ class _PrunedLoss(torch.autograd.Function):
             _k2.MpsRnntPrunedSaved(lse=lse, row_grads=row_grads), loss_grad,
             ctx.overwrite)
         if ctx.overwrite:
-            # torch raises if another function needs the logits, or if the
-            # backward pass of this one runs a second time.
+            # This gives the logits a new version.  So torch raises if the
+            # backward pass of another function needs the logits, or if this
+            # backward pass runs a second time.
             torch.autograd.graph.increment_version(logits)
         return grad, None, None, None, None, None
 
@@ -68,12 +70,13 @@ def in_metal(logits: torch.Tensor, symbols: torch.Tensor,
              boundary: Optional[torch.Tensor], use_hat_loss: bool) -> bool:
     '''Return whether the kernels take these arguments of rnnt_loss_pruned().
 
-    They do on mps, if the types and shapes are those of its documentation, and
-    if there are logits.
+    The kernels take tensors on mps of the dtypes and shapes that
+    rnnt_loss_pruned() documents, if ``logits`` is not empty.
 
     Args:
       ranges:
-        None for rnnt_loss(), which has a position for each row of the logits.
+        None for rnnt_loss(), whose logits have a row for each of the S + 1
+        positions.
     '''
     if logits.device.type != 'mps' or logits.dtype not in _DTYPES:
         return False
@@ -108,9 +111,10 @@ def loss(logits: torch.Tensor, symbols: torch.Tensor,
       overwrite:
         Whether the backward pass writes the gradient over the logits.
       others:
-        As for :func:`in_metal`, which must be true, and rnnt_loss_pruned().
+        As for rnnt_loss_pruned().  :func:`in_metal` must return True for these
+        arguments.
     Returns:
-      The loss, of ``torch.float32``, which supports autograd once.
+      The loss, ``torch.float32`` on mps, with first gradients only.
     '''
     B, T, _, _ = logits.shape
     if reduction not in ('none', 'mean', 'sum'):

@@ -13,7 +13,7 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-'''get_rnnt_prune_ranges and do_rnnt_pruning on mps, one kernel each way.'''
+'''get_rnnt_prune_ranges and do_rnnt_pruning on mps.'''
 from typing import Optional, Tuple
 
 import torch
@@ -42,9 +42,10 @@ def has_prune_ranges(px_grad: torch.Tensor, py_grad: torch.Tensor,
 @eager
 def prune_ranges(px_grad: torch.Tensor, py_grad: torch.Tensor,
                  boundary: torch.Tensor, s_range: int) -> torch.Tensor:
-    '''Compute get_rnnt_prune_ranges(), whose arguments these are.
+    '''Compute get_rnnt_prune_ranges(), with the same arguments.
 
-    The host reads the boundary, if k2 does not know its values yet.
+    If k2 does not know the values of the boundary yet, the host waits for the
+    GPU to read them.
     '''
     B, S, columns = px_grad.shape
     T = py_grad.shape[2]
@@ -55,7 +56,7 @@ def prune_ranges(px_grad: torch.Tensor, py_grad: torch.Tensor,
     if S == 0:
         return torch.zeros((B, T, 1), dtype=torch.int64, device=px_grad.device)
     if is_regular:
-        # int() rounds to 0, as rounding_mode='trunc' does.
+        # int() rounds towards 0, like rounding_mode='trunc' of torch.div().
         least = max(int((s - 1) / max(t, 1)) + 2 for s, t in zip(Ss, Ts))
         if s_range < least:
             print(
@@ -95,8 +96,8 @@ class _Pruning(torch.autograd.Function):
         needs_am, needs_lm, _ = ctx.needs_input_grad
         needs_am = needs_am and am_grad is not None
         needs_lm = needs_lm and lm_grad is not None
-        # If only the sum of both results is used, both have the gradient of the
-        # sum, and the kernel reads it once.
+        # If the program uses only the sum of both results, autograd gives one
+        # tensor as both gradients.  The kernel then reads this tensor once.
         fused = needs_am and needs_lm and am_grad is lm_grad
         am_sum = lm_sum = None
         if fused or needs_lm:
@@ -131,13 +132,13 @@ class _JoinerInput(torch.autograd.Function):
 def in_metal(am: torch.Tensor, lm: torch.Tensor, ranges: torch.Tensor) -> bool:
     '''Return whether the kernels take these arguments of do_rnnt_pruning().
 
-    They do on mps, if the types and shapes are those that do_rnnt_pruning()
-    documents, and if no tensor is empty.
+    The kernels take tensors on mps of the dtypes and shapes that
+    do_rnnt_pruning() documents, if no tensor is empty.
     '''
     if lm.device.type != 'mps' or lm.dtype not in _DTYPES or lm.ndim != 3:
         return False
     B, T, s_range = ranges.shape
-    # The threads of the backward kernel, which are counted in 32 bits.
+    # The backward kernel numbers its threads in 32 bits.
     threads = 256 * B * lm.shape[1] + 32 * B * T + 256
     return (am.device == ranges.device == lm.device
             and ranges.dtype == torch.int64 and am.ndim == 3
@@ -149,13 +150,13 @@ def in_metal(am: torch.Tensor, lm: torch.Tensor, ranges: torch.Tensor) -> bool:
 @eager
 def prune(am: torch.Tensor, lm: torch.Tensor, ranges: torch.Tensor
           ) -> Tuple[torch.Tensor, torch.Tensor]:
-    '''Compute do_rnnt_pruning() if :func:`in_metal`.'''
+    '''Compute do_rnnt_pruning().  :func:`in_metal` must return True.'''
     return _Pruning.apply(am, lm, ranges)
 
 
 @eager
 def fused_joiner_input(am: torch.Tensor, lm: torch.Tensor, ranges: torch.Tensor
                        ) -> torch.Tensor:
-    '''Compute joiner_input() of joiner.py if :func:`in_metal`, and if am and lm
-    have the same number of columns and the same type.'''
+    '''Compute joiner_input() of joiner.py.  :func:`in_metal` must return True,
+    and am and lm must have the same number of columns and the same dtype.'''
     return _JoinerInput.apply(am, lm, ranges)

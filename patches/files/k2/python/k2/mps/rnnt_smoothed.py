@@ -36,8 +36,9 @@ def in_metal(lm: torch.Tensor, am: torch.Tensor, symbols: torch.Tensor,
              rnnt_type: str, reduction: Optional[str] = 'none') -> bool:
     '''Return whether the kernels take the arguments of a loss.
 
-    They do on mps, if no tensor but ``symbols`` is empty.  They do not take
-    wrong arguments, for which torch's operators then raise the errors.
+    The kernels take tensors on mps, of which only ``symbols`` may be empty.
+    For wrong arguments, the result is False, and torch's operators then raise
+    the errors.
 
     Args:
       lm, am, symbols, termination_symbol, boundary, rnnt_type, reduction:
@@ -133,9 +134,10 @@ def logprobs(lm: torch.Tensor, am: torch.Tensor, symbols: torch.Tensor,
     '''Return what :func:`k2.get_rnnt_logprobs_smoothed` returns.
 
     Args:
-      Those of that function; :func:`in_metal` must be true.
+      As for :func:`k2.get_rnnt_logprobs_smoothed`.  :func:`in_metal` must
+      return True for these arguments.
     Returns:
-      px and py, torch.float32 on mps, which support autograd.
+      px and py, torch.float32 on mps, with first gradients only.
     '''
     return _Logprobs.apply(*_arguments(
         lm, am, symbols, termination_symbol, lm_only_scale, am_only_scale,
@@ -152,10 +154,12 @@ def loss(lm: torch.Tensor, am: torch.Tensor, symbols: torch.Tensor,
     '''Return what :func:`k2.rnnt_loss_smoothed` returns.
 
     Args:
-      Those of that function; :func:`in_metal` must be true.
+      As for :func:`k2.rnnt_loss_smoothed`.  :func:`in_metal` must return True
+      for these arguments.
     Returns:
-      The loss, torch.float32 on mps, which supports autograd; with
-      ``return_grad`` also the gradients of px and py, torch.float32.
+      The loss, torch.float32 on mps, with first gradients only.  If
+      ``return_grad``, a tuple of the loss and the gradients of px and py,
+      torch.float32 on mps.
     '''
     grads = []
     ans = _Loss.apply(

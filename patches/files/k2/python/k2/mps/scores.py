@@ -36,9 +36,9 @@ class _PublicScores(torch.autograd.Function):
 def public_scores(fsas, scores: torch.Tensor) -> torch.Tensor:
     '''Return scores as a user of k2 gets them.
 
-    Inside of k2, scores in double precision of FSAs on mps are
-    ``torch.float64`` on the CPU.  This function converts them to
-    ``torch.float32`` on mps, and its backward pass converts the gradient back.
+    Inside k2, scores in double precision of FSAs on mps are ``torch.float64``
+    on the CPU.  This function converts them to ``torch.float32`` on mps, and
+    its backward pass converts the gradient back.
 
     Args:
       fsas:
@@ -46,8 +46,8 @@ def public_scores(fsas, scores: torch.Tensor) -> torch.Tensor:
       scores:
         A 1-D tensor of ``torch.float32`` or ``torch.float64``.
     Returns:
-      ``scores`` itself, unless it is ``torch.float64`` and ``fsas`` is on
-      mps.  Supports autograd.
+      A copy of torch.float32 on mps if ``scores`` is ``torch.float64`` and
+      ``fsas`` is on mps, else ``scores`` itself.  Autograd records the copy.
     '''
     if fsas.device.type != 'mps' or scores.dtype != torch.float64:
         return scores

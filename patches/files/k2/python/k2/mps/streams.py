@@ -16,8 +16,8 @@
 '''OnlineDenseIntersecter on mps: the GPU or the host decodes a chunk.
 
 A stream is a ``_k2.MpsPrunedStream`` if the GPU decodes it, and a
-``k2.DecodeStateInfo`` if the host does. Once the host decodes a stream, it
-keeps the stream.
+``k2.DecodeStateInfo`` if the host decodes it.  After the host has decoded a
+chunk of a stream, the host decodes all later chunks of the stream too.
 '''
 from typing import List
 from typing import Optional
@@ -29,11 +29,13 @@ import k2
 
 
 def on_gpu(graph, num_streams: int, *options):
-    '''Return a _k2.MpsPrunedStreams, or None if the GPU cannot decode.
+    '''Return a _k2.MpsPrunedStreams, or None if the GPU cannot decode with
+    this graph.
 
     Args:
       graph, num_streams, options:
-        The arguments of :class:`k2.OnlineDenseIntersecter`, in its order.
+        The arguments of :class:`k2.OnlineDenseIntersecter`, in the order of
+        that class.
     '''
     if graph.device.type != 'mps' or graph.arcs.num_axes() != 3:
         return None
@@ -41,7 +43,16 @@ def on_gpu(graph, num_streams: int, *options):
 
 
 def decode(intersecter, dense_fsas, states: List) -> Optional[Tuple]:
-    '''Decode as ``intersecter.decode``; return None if the host decodes.'''
+    '''Decode a chunk of each stream on the GPU.
+
+    Args:
+      intersecter:
+        A :class:`k2.OnlineDenseIntersecter`.
+      dense_fsas, states:
+        The arguments of ``intersecter.decode``.
+    Returns:
+      What ``intersecter.decode`` returns, or None if the host must decode.
+    '''
     if intersecter.on_gpu is None or dense_fsas.device.type != 'mps':
         return None
     streams = []
@@ -60,7 +71,8 @@ def decode(intersecter, dense_fsas, states: List) -> Optional[Tuple]:
 
 
 def to_host(intersecter, states: List) -> List:
-    '''Return the streams for the host, as they are after their last chunk.'''
+    '''Return each stream as a k2.DecodeStateInfo, in its state after its last
+    chunk.'''
     if intersecter.on_gpu is None:
         return states
     return [
@@ -71,8 +83,11 @@ def to_host(intersecter, states: List) -> List:
 
 
 def _lattice(graph, made):
-    '''Return the result of k2.utils.fsa_from_unary_function_tensor(). Only
-    ragged attributes make the host wait for the arc map.'''
+    '''Return the lattice as a k2.Fsa with the attributes of the graph.
+
+    The result is that of k2.utils.fsa_from_unary_function_tensor().  The host
+    waits for the arc map only if the graph has a ragged attribute.
+    '''
     ans = k2.Fsa(made.fsas, properties=made.properties)
     arc_map = made.arc_map
     is_none = arc_map < 0
@@ -80,7 +95,7 @@ def _lattice(graph, made):
     for name, value in graph.named_tensor_attr(include_scores=False):
         if isinstance(value, torch.Tensor):
             value = value.index_select(0, places)
-            # As k2.index_select().
+            # Like k2.index_select(), use the filler for 1-D tensors only.
             filler = graph.get_filler(name) if value.ndim == 1 else 0
             value = value.masked_fill(
                 is_none.view(-1, *[1] * (value.ndim - 1)), filler)

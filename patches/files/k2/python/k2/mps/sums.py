@@ -13,7 +13,7 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-'''Gradients that add up by index, for scores on mps.'''
+'''Gradients of scores on mps, as sums of the values with equal indexes.'''
 from typing import Any
 from typing import Sequence
 from typing import Tuple
@@ -21,24 +21,24 @@ from typing import Tuple
 import torch
 import _k2
 
-# The host writes up to this many bytes in less time than a wait for a fill by
-# the GPU takes.
+# The host writes up to this many bytes of zeros in less time than it would wait
+# for the GPU to write them.
 _MAX_BYTES = 1 << 20
 
 
 def index_sums(index: torch.Tensor, values: torch.Tensor,
                shape: Sequence[int]) -> torch.Tensor:
-    '''Return zeros to which values are added, as ``index_add`` does.
+    '''Return the sum of the values of each index.
 
-    The host adds the values.  It also writes the zeros of a small tensor: if
-    the GPU did, the host would have to wait.
+    The host adds the values to zeros.  If the result is small, the host also
+    writes the zeros, because it would have to wait for the GPU otherwise.
 
     Args:
       index:
-        On mps, of torch.int32: for each value its index on axis 0 of the
-        result; -1 leaves the value out.
+        A 1-D tensor of torch.int32 on mps: for each value, its index on axis 0
+        of the result, or -1 to leave the value out.
       values:
-        On mps.
+        A tensor on mps.
       shape:
         The shape of the result.
     '''

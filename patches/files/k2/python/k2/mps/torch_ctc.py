@@ -13,8 +13,10 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-'''torch.nn.functional.ctc_loss on mps, for which torch has a kernel from 2.14
-on.'''
+'''torch.nn.functional.ctc_loss on mps.
+
+From release 2.14 on, torch has its own kernel for mps.
+'''
 from typing import List
 from typing import Sequence
 from typing import Union
@@ -25,36 +27,38 @@ import k2
 from k2.first_gradient import first_gradient_only
 from k2.mps.no_graph import no_graph
 
-# Wider than the distance of any path to the best one, so that no path is
-# pruned: torch sums over all paths.
+# torch sums over all paths, so k2 must prune none.  The score of each path
+# differs from the best score by less than this.
 _BEAM = 1e10
 
 _torch_ctc_loss = F.ctc_loss
 
-# Whether torch has a kernel of its own for mps.
+# Whether torch has its own kernel for mps.
 _TORCH_HAS_KERNEL = tuple(map(int, torch.__version__.split('.')[:2])) >= (2, 14)
 
 _Lengths = Union[torch.Tensor, Sequence[int]]
 
 
 def install_ctc_loss(force: bool = False) -> None:
-    '''Replace ``torch.nn.functional.ctc_loss``, which ``torch.nn.CTCLoss``
-    calls, by :func:`ctc_loss`, unless torch has a kernel of its own for mps:
-    that is so from torch 2.14 on.
+    '''Replace ``torch.nn.functional.ctc_loss`` by :func:`ctc_loss`.
 
-    A name that was imported before, as in ``from torch.nn.functional import
-    ctc_loss``, keeps torch's function.
+    ``torch.nn.CTCLoss`` then calls :func:`ctc_loss` too.  From release 2.14 on,
+    torch has its own kernel for mps, so without ``force`` this function
+    replaces nothing.
+
+    If a module has run ``from torch.nn.functional import ctc_loss`` before, the
+    name in that module stays torch's function.
 
     Args:
       force:
-        Replace torch's function even if torch has a kernel of its own.
+        True to replace torch's function even if torch has its own kernel.
     '''
     if force or not _TORCH_HAS_KERNEL:
         F.ctc_loss = ctc_loss
 
 
 def uninstall_ctc_loss() -> None:
-    '''Take back :func:`install_ctc_loss`.'''
+    '''Undo :func:`install_ctc_loss`.'''
     F.ctc_loss = _torch_ctc_loss
 
 
@@ -64,8 +68,18 @@ def _check(right: bool, text: str) -> None:
 
 
 def _numbers(lengths: _Lengths, name: str, size: int, most: int) -> List[int]:
-    '''Return lengths as a list, after checks. torch takes lengths as a
-    tensor, a tuple or a number.'''
+    '''Check lengths and return them as a list.
+
+    Args:
+      lengths:
+        A tensor, a sequence or a number, as torch takes them.
+      name:
+        The name of the argument, for messages.
+      size:
+        The number of sequences.
+      most:
+        The largest length that is allowed.
+    '''
     if isinstance(lengths, torch.Tensor):
         _check(not lengths.is_floating_point(),
                f'{name} must be integers. Given: {lengths.dtype}')
@@ -101,8 +115,11 @@ def _labels(targets: torch.Tensor, lengths: List[int], num_labels: int,
 
 
 class _Losses(torch.autograd.Function):
-    '''A loss for each sequence. As the gradient of log-probs, it returns the
-    gradient of the input of log_softmax, like torch's operator.'''
+    '''Computes the loss of each sequence.
+
+    The backward pass returns the gradient with respect to the input of the
+    log_softmax that made log_probs.  torch's operator does the same.
+    '''
 
     @staticmethod
     def forward(ctx, log_probs: torch.Tensor, labels: List[List[int]],
@@ -110,12 +127,12 @@ class _Losses(torch.autograd.Function):
                 zero_infinity: bool) -> torch.Tensor:
         T, N, C = log_probs.shape
         device = log_probs.device
-        # k2's blank is column 0.
+        # k2 expects the blank in column 0.
         columns = torch.arange(C, device=device)
         if blank != 0:
             columns = torch.cat([columns[blank:blank + 1], columns[:blank],
                                  columns[blank + 1:]])
-        # k2 wants the longest sequence first.
+        # k2 expects the longest sequence first.
         order = sorted(range(N), key=lambda n: -num_frames[n])
         segments = torch.tensor([[n, 0, num_frames[n]] for n in order],
                                 dtype=torch.int32)
@@ -130,7 +147,7 @@ class _Losses(torch.autograd.Function):
         ans = losses.detach()[place]
         frames = torch.arange(T, device=device).unsqueeze(1)
         is_inside = frames < torch.tensor(num_frames, device=device)
-        # k2 leaves out a path with a NaN.
+        # k2 ignores a path with a NaN, but torch returns NaN.
         is_nan = is_inside & log_probs.isnan().any(dim=2)
         ans = torch.where(is_nan.any(dim=0), float('nan'), ans)
         if ctx.needs_input_grad[0]:
@@ -138,7 +155,8 @@ class _Losses(torch.autograd.Function):
             grad = grad[:, :, columns.argsort()].transpose(0, 1)
             grad = torch.where(is_inside.unsqueeze(2), grad + log_probs.exp(),
                                0.0)
-            # Without a path, torch has NaN in all frames of the sequence.
+            # If a sequence has no path, torch's gradient is NaN in all of its
+            # frames.
             nothing = 0.0 if zero_infinity else float('nan')
             for value, wrong in ((nothing, ans == float('inf')),
                                  (float('nan'), ans.isnan())):
@@ -162,11 +180,15 @@ def ctc_loss(log_probs: torch.Tensor,
              blank: int = 0,
              reduction: str = 'mean',
              zero_infinity: bool = False) -> torch.Tensor:
-    '''As ``torch.nn.functional.ctc_loss``, on mps too.
+    '''Compute ``torch.nn.functional.ctc_loss``, on mps too.
 
-    The arguments, the values and the gradients are torch's; k2 computes them
-    on mps, without a lattice where a batch is large, see :func:`k2.ctc_loss`.
-    On other devices torch computes them.
+    The arguments, the loss and the gradients are those of torch's function.
+    k2 computes the loss on mps, and torch computes the loss on other devices.
+    For a large batch, k2 makes no lattice, see :func:`k2.ctc_loss`.
+
+    Raises:
+      ValueError: ``reduction`` is not 'none', 'mean' or 'sum'.
+      RuntimeError: another argument has a wrong shape, type or value.
     '''
     if log_probs.device.type != 'mps':
         return _torch_ctc_loss(log_probs, targets, input_lengths,
@@ -195,5 +217,5 @@ def ctc_loss(log_probs: torch.Tensor,
     return losses if log_probs.ndim == 3 else losses.squeeze(0)
 
 
-# For recipes: torch's function if it runs on mps, else k2's.
+# The function for recipes: torch's if it runs on mps, else k2's.
 gpu_ctc_loss = _torch_ctc_loss if _TORCH_HAS_KERNEL else ctc_loss
