@@ -87,7 +87,7 @@ class TestArgumentErrors(unittest.TestCase):
                      'words must have 3 rows.* Given: 2'),
                     ('arcs', fsa.arcs, 'arcs cannot be set')):
                 self.check(reason, setattr, fsa, name, value)
-            # A refused value leaves no trace in the Fsa.
+            # The Fsa still has the old attributes.
             assert fsa.scores.tolist() == scores
             assert fsa.scores.dtype == torch.float32
             assert not hasattr(fsa, 'words')

@@ -32,7 +32,7 @@ def ints(values):
 
 
 class TestBadArgument(unittest.TestCase):
-    '''Each error is one line.  Those of K2_CHECK() have more.'''
+    '''Each error is one line, unlike an error of K2_CHECK().'''
 
     def refuse(self, reason, function, *args, **kwargs):
         with self.assertRaisesRegex(RuntimeError, f'^[^\n]*{reason}[^\n]*$'):
@@ -48,7 +48,7 @@ class TestBadArgument(unittest.TestCase):
         self.refuse('not an Fsa', k2.Fsa, ints([1, 2, 3]))
         self.assertEqual(k2.Fsa(ints([[0, 1, -1, 0]])).labels.tolist(), [-1])
 
-    def test_axes_and_dtypes_of_indexes(self):
+    def test_indexes_must_be_int32_with_one_axis(self):
         ragged = k2.RaggedTensor([[1], [2, 3]])
         fsas = k2.linear_fsa([[1], [2]])
         for index, reason in ((ints([[0]]), 'Expected dim: 1. Given: 2'),

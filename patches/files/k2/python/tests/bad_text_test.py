@@ -33,7 +33,7 @@ class TestBadText(unittest.TestCase):
         self.assertIn(reason, str(raised.exception))
         self.assertNotIn('\n', str(raised.exception))
 
-    def test_line_and_reason(self):
+    def test_the_error_explains_the_bad_line(self):
         for reason, text in (
             ("line 2, '1 hello -1 0': expected a source state, a destination "
              'state and a label', '0 1 1 0\n1 hello -1 0\n2'),
@@ -86,7 +86,7 @@ class TestBadText(unittest.TestCase):
             self.assertEqual(fsa.scores.tolist(), [0, -0.5, -2.5])
             fsa = k2.Fsa.from_openfst(f'0 1 4 6{end}\n1', acceptor=False)
             self.assertEqual(fsa.aux_labels.tolist(), [6, -1])
-        # The line lacks an auxiliary label.
+        # The line has no auxiliary label.
         self.check("line 1, '0 1 4': expected 1 auxiliary labels",
                    '0 1 4\n1', acceptor=False)
         self.check("line 1, '0 1 4': expected 1 auxiliary labels",

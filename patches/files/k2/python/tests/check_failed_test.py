@@ -35,7 +35,7 @@ class TestCheckFailed(unittest.TestCase):
             cls.devices.append(torch.device('cuda', 0))
 
     def test_reason(self):
-        # The exception of a check says what failed, with both values.
+        # The exception contains the condition that failed, and both values.
         segments = torch.tensor([[0, 0, 3]], dtype=torch.int32)
         for device in self.devices:
             graph = k2.ctc_graph([[1]], device=device)

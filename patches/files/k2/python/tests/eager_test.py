@@ -40,7 +40,7 @@ class TestEager(unittest.TestCase):
             cls.devices.append(torch.device('cuda', 0))
 
     def losses(self, device):
-        '''Return functions from 24 numbers to a loss.'''
+        '''Return functions that each compute a loss from 24 numbers.'''
         graph = k2.ctc_graph([[1, 2]], device=device)
         fsa = k2.Fsa.from_str(
             '0 1 1 0\n0 1 2 0\n1 2 1 0\n1 2 2 0\n2 3 -1 0\n3')
@@ -82,7 +82,7 @@ class TestEager(unittest.TestCase):
                         found, = torch.autograd.grad(compiled(x), x)
                 assert not caught, [str(w.message) for w in caught]
                 expected, = torch.autograd.grad(loss(x), x)
-                # With CUDA, torch adds the gradients of arcs in any order.
+                # With CUDA, torch sums the gradients of arcs in varying order.
                 tolerance = 1e-6 if device.type == 'cuda' else 0
                 assert torch.allclose(found, expected, rtol=tolerance,
                                       atol=tolerance), loss.__name__

@@ -33,8 +33,8 @@ class TestExpandedGradient(unittest.TestCase):
         if torch.cuda.is_available() and k2.with_cuda:
             self.devices.append(torch.device('cuda', 0))
 
-    def test(self):
-        # The gradient of a sum is one number with a stride of 0.
+    def test_gradient_of_a_sum(self):
+        # The gradient of a sum is an expanded number, with a stride of 0.
         for device in self.devices:
             for name in ('get_forward_scores', 'get_backward_scores'):
                 for weight in (False, True):

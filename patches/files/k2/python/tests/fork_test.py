@@ -41,7 +41,7 @@ class TestFork(unittest.TestCase):
         expected = _states()
         child = os.fork()
         if child == 0:
-            # A child that waits for its parent's threads would never return.
+            # If the child waited for its parent's threads, it would hang.
             import signal
             signal.alarm(60)
             os._exit(0 if _states() == expected else 1)

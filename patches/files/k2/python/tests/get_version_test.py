@@ -37,14 +37,15 @@ class TestGetVersion(unittest.TestCase):
 
     def setUp(self):
         self.addCleanup(os.chdir, os.getcwd())
-        os.chdir(ROOT)  # get_version.py reads CMakeLists.txt there
+        os.chdir(ROOT)  # get_version.py reads CMakeLists.txt in this folder
         spec = importlib.util.spec_from_file_location('get_version',
                                                       'get_version.py')
         self.get_version = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(self.get_version)
 
     def check(self, options, devices):
-        # There is no nvcc, and no variable that asks for another kind of wheel.
+        # With this environment, get_version.py finds no nvcc, and no variable
+        # that requests another kind of wheel.
         env = {'PATH': '', 'K2_CMAKE_ARGS': options}
         with mock.patch.dict(os.environ, env, clear=True):
             version = self.get_version.get_package_version()

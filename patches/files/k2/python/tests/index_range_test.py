@@ -32,8 +32,8 @@ def ints(values, device):
 
 
 class TestIndexRange(unittest.TestCase):
-    '''On CUDA, a kernel finds wrong indexes, and ends the process's use of
-    the GPU: only indexes that the host has are tried there.'''
+    '''If a kernel finds a wrong index on CUDA, the process cannot use the GPU
+    any more.  So on CUDA, only indexes that the host checks are tested.'''
 
     @classmethod
     def setUpClass(cls):

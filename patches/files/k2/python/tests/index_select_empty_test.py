@@ -33,7 +33,7 @@ class TestIndexSelectEmpty(unittest.TestCase):
         if torch.cuda.is_available() and k2.with_cuda:
             self.devices.append(torch.device('cuda', 0))
 
-    def test(self):
+    def test_no_element(self):
         for device in self.devices:
             index = torch.tensor([-1, -1], dtype=torch.int32, device=device)
             for dtype in (torch.int32, torch.float32):

@@ -27,7 +27,8 @@ import torch
 
 
 class TestInferenceMode(unittest.TestCase):
-    '''Results under torch.inference_mode() are those under torch.no_grad().'''
+    '''Results under torch.inference_mode() equal those under
+    torch.no_grad().'''
 
     @classmethod
     def setUpClass(cls):
@@ -69,7 +70,7 @@ class TestInferenceMode(unittest.TestCase):
                         # from run to run.
                         if device.type == 'cuda' and found.dim() == 1:
                             found, value = found.sort()[0], value.sort()[0]
-                            # Sums in another order are rounded in another way.
+                            # In another order, sums have other rounding errors.
                             assert torch.allclose(found, value, rtol=1e-5)
                         else:
                             assert torch.equal(found, value)
@@ -129,9 +130,9 @@ class TestInferenceMode(unittest.TestCase):
             dense = k2.DenseFsaVec(log_probs, self.segments)
             lattice = k2.intersect_dense_pruned(vec, dense, 20, 1e4, 1, 1000)
             lattice.get_tot_scores(True, True).sum().backward()
-            # Each frame has a posterior of 1.
+            # The posteriors of each of the 12 frames add up to 1.
             total = log_probs.grad.sum().item()
-            assert abs(total - 12) < 1e-4, total  # the rounding of 60 terms
+            assert abs(total - 12) < 1e-4, total  # 60 terms are rounded
 
     def test_cache_filled_inside_has_gradients(self):
         functions = ('get_tot_scores', 'get_forward_scores',
@@ -148,8 +149,8 @@ class TestInferenceMode(unittest.TestCase):
                             for each in functions:
                                 getattr(fsas, each)(double, True)
                         scores = getattr(fsas, name)(double, True)
-                        # Not the plain sum: the sum of all posteriors has no
-                        # gradient.
+                        # exp(): the gradient of the plain sum would be 0 for
+                        # posteriors.
                         scores.exp().sum().backward()
                         gradients.append(fsas.grad.tolist())
                     assert gradients[0] == gradients[1], (name, gradients)

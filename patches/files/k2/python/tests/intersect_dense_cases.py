@@ -16,14 +16,15 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-# The problem that the tests of intersect_dense's beam share.
+# A problem that several tests of the beam of intersect_dense share.
 
 import k2
 import torch
 
 
 class IntersectDenseCases:
-    '''For a unittest.TestCase: three sequences, and a topology.'''
+    '''A base class for a unittest.TestCase: intersects three sequences with a
+    CTC topology.'''
 
     @classmethod
     def setUpClass(cls):
@@ -37,7 +38,8 @@ class IntersectDenseCases:
         self.log_probs = torch.randn(3, 30, 6).log_softmax(-1)
 
     def intersect(self, device, log_probs=None, beam=20., **limits):
-        '''Intersect with a topology in which all states have 6 arcs or more.'''
+        '''Return the lattices of the sequences and a CTC topology.  At least 6
+        arcs leave each state of the topology except the final state.'''
         if log_probs is None:
             log_probs = self.log_probs
         segments = torch.tensor(

@@ -35,15 +35,15 @@ class TestIntersectDenseLabels(unittest.TestCase):
             cls.devices.append(torch.device('cuda', 0))
 
     def random_scores(self, device):
-        '''Scores of two sequences, for labels up to 3.'''
+        '''Return the scores of two sequences, for labels up to 3.'''
         segments = torch.tensor([[0, 0, 30], [1, 0, 21]], dtype=torch.int32)
         torch.manual_seed(20261122)
         log_probs = torch.randn(2, 30, 4).log_softmax(-1)
         return k2.DenseFsaVec(log_probs.to(device), segments)
 
     def test_labels_that_the_scores_do_not_have(self):
-        '''No arc has these labels, so the memory after the scores is not
-        read.'''
+        '''No arc of the lattice has such a label: k2 does not read the memory
+        after the scores.'''
         for device in self.devices:
             dense = self.random_scores(device)
             graphs = k2.create_fsa_vec([k2.ctc_topo(5)] * 2).to(device)
@@ -67,7 +67,8 @@ class TestIntersectDenseLabels(unittest.TestCase):
             expected = k2.intersect_dense_pruned(
                 k2.ctc_topo(3, device=device), dense, 20., 8., 1, 1000)
             for label in (4, 5, 10**8, 2**31 - 1):
-                # ctc_topo(3), and an arc whose label has no scores.
+                # The graph is ctc_topo(3) with one more arc, whose label has no
+                # scores.
                 graph = k2.ctc_topo(3)
                 arcs = graph.arcs.values()
                 extra = torch.tensor([[0, 0, label, 0]], dtype=torch.int32)

@@ -28,8 +28,9 @@ from intersect_dense_cases import IntersectDenseCases
 
 class TestIntersectDenseLimits(IntersectDenseCases, unittest.TestCase):
 
-    # The least limits that leave the best paths whole: a state for each frame
-    # and for the final row, and one more; 7 arcs leave each state but the last.
+    # The lowest limits with which the best paths stay.  Each path has a state
+    # for each frame, one for the final row, and one after that.  7 arcs leave
+    # each of these states except the last.
     NUM_STATES = 31 + 31 + 22 + 3
     NUM_ARCS = 7 * (31 + 31 + 22)
 
@@ -50,8 +51,7 @@ class TestIntersectDenseLimits(IntersectDenseCases, unittest.TestCase):
                                   **limits)
 
     def test_paths_that_are_equally_good(self):
-        '''No beam separates equally good paths, and at least one must
-        remain.'''
+        '''No beam separates paths of equal score.  k2 must keep one of them.'''
         for device in self.devices:
             for lattice in (
                     self.intersect(device, torch.zeros(3, 30, 6),

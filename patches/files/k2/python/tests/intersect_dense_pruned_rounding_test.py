@@ -29,7 +29,8 @@ import torch
 class TestIntersectDensePrunedRounding(unittest.TestCase):
 
     def test_large_scores(self):
-        '''Sums of such scores round to multiples of 2, then of 64.'''
+        '''float32 rounds sums of these scores to multiples of 2 after one
+        frame, and to multiples of 64 after many frames.'''
         devices = [torch.device('cpu')]
         if torch.cuda.is_available() and k2.with_cuda:
             devices.append(torch.device('cuda', 0))

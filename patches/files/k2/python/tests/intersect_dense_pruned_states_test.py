@@ -27,7 +27,8 @@ import torch
 
 
 class TestIntersectDensePrunedStates(unittest.TestCase):
-    '''Which states of the graph a frame keeps, and which arcs enter them.'''
+    '''Tests which states of the graph a frame of the lattice keeps, and which
+    arcs enter them.'''
 
     @classmethod
     def setUpClass(cls):
@@ -36,9 +37,11 @@ class TestIntersectDensePrunedStates(unittest.TestCase):
             cls.devices.append(torch.device('cuda', 0))
 
     def decode(self, graph: str, device: torch.device) -> k2.Fsa:
-        '''The lattice of two sequences with three and two frames.  All
-        log-probs are 0.  The search beam is 3 in all frames: with two active
-        states at most, k2 does not make it wider for the last frames.'''
+        '''Return the lattices of two sequences with three and two frames.
+
+        All log-probs are 0.  At most two states are active, so k2 does not
+        widen the search beam for the last frames: it is 3 in all frames.
+        '''
         graphs = k2.create_fsa_vec([k2.Fsa.from_str(graph)]).to(device)
         segments = torch.tensor([[0, 0, 3], [1, 0, 2]], dtype=torch.int32)
         dense = k2.DenseFsaVec(torch.zeros(2, 3, 6, device=device), segments)
@@ -46,8 +49,9 @@ class TestIntersectDensePrunedStates(unittest.TestCase):
             graphs, dense, search_beam=3, output_beam=100,
             min_active_states=0, max_active_states=2)
 
-    # The arc with label 2 is below the beam of the first frame; the arc with
-    # label 1 keeps the state that both enter.
+    # The arcs with labels 1 and 2 enter the same state.  In the first frame,
+    # the arc with label 1 is within the beam, so k2 keeps that state.  The arc
+    # with label 2 is below the beam.
     ONE_STATE = '''
         0 1 1 0
         0 1 2 -5
@@ -73,9 +77,10 @@ class TestIntersectDensePrunedStates(unittest.TestCase):
             self.assertNotIn(3, lattice.labels.tolist())
 
     def test_the_next_frame_begins_with_the_best_arc_into_a_state(self):
-        # Arcs with scores -1, 0 and -1 enter state 1, and an arc with -1 state
-        # 2.  So the arcs with -2.5 end at -2.5 and at -3.5, and only the first
-        # one keeps a state.
+        # The best arc into state 1 has score 0, and the only arc into state 2
+        # has score -1.  So the arcs with score -2.5 end at scores -2.5 and
+        # -3.5.  Only the arc that ends at -2.5 is within the beam and keeps a
+        # state.
         graph = '''
             0 1 1 -1
             0 1 2 0
@@ -98,7 +103,8 @@ class TestIntersectDensePrunedStates(unittest.TestCase):
             self.assertEqual(scores, [-2.5, -1, -1, -1, 0, 0, 0, 0, 0, 0])
 
     def test_states_have_the_order_of_their_first_arcs(self):
-        # On CUDA, the order of a frame's states is that of a race.
+        # The test runs on the CPU only: on CUDA, a race decides the order of
+        # the states of a frame.
         graph = '''
             0 1 1 -2
             0 2 2 0

@@ -39,7 +39,8 @@ def num_threads(num: int):
 
 
 def intersect(graphs, dense, options, threads: int):
-    '''The lattice and its arc maps, or None if k2 refuses the input.'''
+    '''Return the tensors of the lattice and its arc maps, or None if k2 raises
+    an error.'''
     with num_threads(threads):
         try:
             ragged, *maps = _k2.intersect_dense_pruned(
@@ -63,7 +64,8 @@ def random_graph(num_symbols: int) -> k2.Fsa:
 
 
 class TestIntersectDensePrunedThreads(unittest.TestCase):
-    '''With several threads, each does a sequence alone.'''
+    '''Several threads, each of which intersects one sequence at a time, give
+    the result of one thread.'''
 
     def check(self, graphs, dense, options):
         expected = intersect(graphs, dense, options, threads=1)
@@ -74,7 +76,8 @@ class TestIntersectDensePrunedThreads(unittest.TestCase):
                 self.assertTrue(torch.equal(one, other))
 
     def random_case(self, seed: int):
-        '''Lengths around those where windows of the pruning end.'''
+        '''Return graphs, sequences and options.  The lengths of the sequences
+        are near the frames at which windows of the pruning end.'''
         torch.manual_seed(seed)
         num_seqs = int(torch.randint(2, 7, ()))
         lengths = torch.randint(0, 75, (num_seqs,)).sort(descending=True)
@@ -110,7 +113,7 @@ class TestIntersectDensePrunedThreads(unittest.TestCase):
         for allow_partial in (False, True):
             self.check(graph, dense, (20.0, 8.0, 3, 100, allow_partial))
 
-    def test_a_refusal_is_that_of_one_thread(self):
+    def test_an_error_in_a_thread_reaches_the_caller(self):
         graphs, dense, options = self.random_case(0)
         with num_threads(4), self.assertRaises(RuntimeError):
             _k2.intersect_dense_pruned(graphs.arcs, dense.dense_fsa_vec, -1.0,

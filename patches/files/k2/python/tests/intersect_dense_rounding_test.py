@@ -30,7 +30,7 @@ from intersect_dense_cases import IntersectDenseCases
 class TestIntersectDenseRounding(IntersectDenseCases, unittest.TestCase):
 
     def test_a_beam_that_rounding_exceeds(self):
-        '''The sums of these scores have errors much larger than the beam.'''
+        '''The rounding errors of the sums are much larger than the beam.'''
         for device in self.devices:
             for offset in (0., 1.0e+06):
                 log_probs = self.log_probs - offset
@@ -38,18 +38,19 @@ class TestIntersectDenseRounding(IntersectDenseCases, unittest.TestCase):
                 for beam in (1.0e-02, 1.0e-05, 1.0e-08):
                     best = self.best(
                         self.intersect(device, log_probs, beam=beam))
-                    # If the beam cut the best path, no path would be left.
+                    # If the best path were pruned, no path would be left.
                     assert torch.allclose(best, expected, rtol=1e-6)
 
     def test_best_path_of_large_scores(self):
-        '''If the sums round by less than the beam, the best path stays.'''
+        '''k2 keeps the best path if the rounding errors of the sums are smaller
+        than the beam.'''
         num_frames, num_classes = 120, 6
         torch.manual_seed(1)
         noise = torch.randn(1, num_frames, num_classes)
         segments = torch.tensor([[0, 0, num_frames]], dtype=torch.int32)
         for offset, beam in ((1.0e+04, 20), (1.0e+05, 200), (2.0e+06, 4000)):
             log_probs = (2 * noise).log_softmax(dim=2) + offset
-            # A path through this graph may have any label in any frame.
+            # The graph allows any label in any frame.
             best = log_probs.double().max(dim=2)[0].sum().item()
             assert (num_frames + 1) * 2.0**-23 * best < beam
             for device in self.devices:

@@ -33,7 +33,7 @@ from paths_in_float64 import differences
 
 @unittest.skipUnless(k2.with_mps and torch.backends.mps.is_available(),
                      'there is no mps')
-# Without this, the host would do these small problems.
+# The host is faster for these small problems, so force Metal.
 @mock.patch.dict(os.environ, {'K2_MPS_FORCE': 'metal'})
 class TestMpsCtcLoss(unittest.TestCase):
 
@@ -55,15 +55,17 @@ class TestMpsCtcLoss(unittest.TestCase):
     def compare(self, **options):
         for found, expected in zip(self.loss_and_gradients('mps', **options),
                                    self.loss_and_gradients('cpu', **options)):
-            # Sums of some hundred terms, by exp() and log() of another device.
+            # Both devices sum some hundred terms, with different exp() and
+            # log().
             assert torch.allclose(found.cpu(), expected, rtol=1e-5, atol=1e-4)
 
-    def test_loss_and_gradients(self):
+    def test_results_agree_with_the_cpu(self):
         for use_double in (True, False):
             self.compare(use_double_scores=use_double)
 
     def test_scores_up_to_the_limit(self):
-        # The loss is 3.6e8.  Exponents are exact up to a loss of 3.7e8.
+        # The largest loss is 3.6e8.  Up to 3.7e8, the kernels' exponents are
+        # exact.
         scores = (self.log_probs * 4).round()
         for offset in (2e6, -5e6, 1.2e7, -1.2e7):
             self.log_probs = scores + offset
@@ -71,9 +73,10 @@ class TestMpsCtcLoss(unittest.TestCase):
                 loss, gradient, _ = self.loss_and_gradients(
                     'mps', use_double_scores=use_double)
                 expected, expected_gradient, _ = self.loss_and_gradients('cpu')
-                # The loss is rounded once.
+                # The loss is rounded once to float32.
                 assert torch.allclose(loss.cpu(), expected, rtol=1e-6, atol=0)
-                # Products of four numbers in single precision, for each frame.
+                # For each frame, the gradient has products of four numbers in
+                # float32.
                 assert torch.allclose(gradient.cpu(), expected_gradient,
                                       rtol=0, atol=1e-5)
 
@@ -101,10 +104,10 @@ def forward_algorithm(log_probs, targets):
     symbols = [0]
     for target in targets:
         symbols += [target, 0]
-    # Whether a path may enter a state from two states before.
+    # Whether a path can enter a state from the state two places before.
     skips = [i >= 2 and symbol not in (0, symbols[i - 2])
              for i, symbol in enumerate(symbols)]
-    # Stands for -infinity, of which torch's gradient of logsumexp() would be
+    # In place of -infinity, for which torch's gradient of logsumexp() would be
     # NaN.
     nothing = -1e30
     skips = torch.tensor([0 if skip else nothing for skip in skips],
@@ -117,7 +120,8 @@ def forward_algorithm(log_probs, targets):
     alpha = log_probs.new_full((len(symbols),), nothing)
     alpha[0] = 0
     for frame, row in enumerate(log_probs):
-        # The first symbol needs no blank before it.
+        # In the first frame, a path can begin with a symbol instead of the
+        # blank.
         before = [alpha, after(alpha, 1)]
         before += [after(alpha, 2) + skips] if frame else []
         alpha = torch.stack(before).logsumexp(0) + row[symbols]
@@ -134,7 +138,7 @@ def gradient_by_torch(function, point):
 @mock.patch.dict(os.environ, {'K2_MPS_FORCE': 'metal'})
 class TestMpsCtcLossInDoublePrecision(unittest.TestCase):
 
-    # Wider than any difference between paths: all paths count.
+    # The scores of paths differ by less than this, so no path is pruned.
     BEAM = 1000
 
     def check_targets(self, log_probs, num_frames, targets, gradient_of):
@@ -145,8 +149,11 @@ class TestMpsCtcLossInDoublePrecision(unittest.TestCase):
             A tensor of shape (N, T, C).
           num_frames:
             The number of frames of each sequence; the largest comes first.
+          targets:
+            A list of symbols for each sequence.
           gradient_of:
-            Returns the gradient of a function of log_probs.
+            A function that takes a function of log_probs and a value of
+            log_probs, and returns the gradient.
         '''
         weights = torch.rand(len(targets)) + 0.5
         segments = torch.tensor(
@@ -170,12 +177,13 @@ class TestMpsCtcLossInDoublePrecision(unittest.TestCase):
                                 self.BEAM, reduction='none',
                                 use_double_scores=use_double)
             (found * weights.to('mps')).sum().backward()
-            # The loss is rounded to float32.  Without double scores, so are
-            # its sums, of one term for each frame.
+            # The loss is rounded to float32.  Without double scores, the sum
+            # over the frames is rounded in each frame.
             rtol = 2**-23 if use_double else max(num_frames) * 2**-23
             torch.testing.assert_close(found.detach().cpu().double(), expected,
                                        rtol=rtol, atol=1e-6)
-            # Products of four numbers in float32, for each symbol.
+            # For each symbol, the gradient has products of four numbers in
+            # float32.
             torch.testing.assert_close(leaf.grad.cpu().double(),
                                        expected_gradient, rtol=0, atol=1e-5)
 
@@ -196,7 +204,7 @@ class TestMpsCtcLossInDoublePrecision(unittest.TestCase):
         torch.manual_seed(1)
         log_probs = torch.randn(2, 7, 5).mul(3)
         for offset in (-1e4, 100, 1e5):
-            # On both devices, the sum is rounded to float32.
+            # Both devices get this sum, rounded to float32.
             self.check_targets(log_probs + offset, [7, 6], [[1, 2], [3, 3]],
                                gradient_by_torch)
 
@@ -207,8 +215,11 @@ class TestMpsCtcLossInDoublePrecision(unittest.TestCase):
                 self.check_paths(cases, beam)
 
     def check_paths(self, cases, beam):
-        '''Compare with the sum over all paths that the beam leaves. When scores
-        change, the sum keeps these paths, as k2's gradient does.'''
+        '''Compare with the sum over all paths of the arcs that the beam keeps.
+
+        When scores change for the gradient, the paths of the sum stay the same.
+        k2's gradient is that of such a sum, too.
+        '''
         kept = cases.expected(beam)
         scores, log_probs = cases.graphs.scores, cases.log_probs
         weights = torch.rand(len(kept), dtype=torch.float64) + 0.5
@@ -225,7 +236,7 @@ class TestMpsCtcLossInDoublePrecision(unittest.TestCase):
         graphs = cases.graphs.to('mps').requires_grad_(True)
         leaf = log_probs.clone().to('mps').requires_grad_(True)
         found = k2.ctc_loss(graphs, cases.dense(leaf), beam, reduction='none')
-        # Rounded to float32.
+        # The loss is rounded to float32.
         torch.testing.assert_close(found.detach().cpu().double(), expected,
                                    rtol=2**-23, atol=1e-6)
         found[found.isfinite()].mul(
@@ -234,7 +245,8 @@ class TestMpsCtcLossInDoublePrecision(unittest.TestCase):
                                 scores.double())
         of_log_probs = differences(lambda to: value(scores.double(), to),
                                    log_probs.double())
-        # Sums of up to five products of four numbers in float32.
+        # The gradients are sums of up to five products of four numbers in
+        # float32.
         for gradient, expected in ((graphs.grad, of_scores),
                                    (leaf.grad, of_log_probs)):
             torch.testing.assert_close(gradient.cpu().double(), expected,
@@ -246,7 +258,8 @@ class TestMpsCtcLossInDoublePrecision(unittest.TestCase):
         segments = torch.tensor([[0, 0, 12], [1, 0, 9]], dtype=torch.int32)
         k2.ctc_loss(k2.ctc_graph([[1, 2, 2], [5]], device='mps'),
                     k2.DenseFsaVec(leaf, segments)).backward()
-        # Each path has one symbol in a frame.
+        # Each path has one symbol in a frame, so the posteriors of a frame add
+        # up to 1.
         expected = -torch.ones(2, 12)
         expected[1, 9:] = 0
         torch.testing.assert_close(leaf.grad.sum(-1).cpu(), expected, rtol=0,

@@ -31,7 +31,7 @@ import torch
                      'there is no mps')
 class TestMpsDenseFsaVec(unittest.TestCase):
 
-    def test_scores_and_gradient(self):
+    def test_mps_equals_the_cpu(self):
         torch.manual_seed(1)
         log_probs = torch.randn(2, 12, 5)
         # Two segments overlap, and one has no frames.
@@ -52,9 +52,9 @@ class TestMpsDenseFsaVec(unittest.TestCase):
         assert torch.equal(dense.duration, expected.duration)
         assert torch.equal(grad.cpu(), expected_grad)
 
-    def test_it_is_what_its_definition_says(self):
+    def test_scores_are_those_of_the_definition(self):
         torch.manual_seed(1)
-        # Whole numbers, so that sums are exact.
+        # Whole numbers: sums of them are exact.
         log_probs = torch.randint(-8, 9, (2, 12, 5)).float()
         segments = [[1, 0, 12], [0, 2, 7], [0, 5, 6], [1, 3, 0]]
         leaf = log_probs.clone().to('mps').requires_grad_(True)
@@ -85,7 +85,7 @@ class TestMpsDenseFsaVec(unittest.TestCase):
         # Two segments overlap.
         segments = torch.tensor([[0, 0, 5], [1, 1, 3], [1, 2, 3]],
                                 dtype=torch.int32)
-        # There are 11 frames, and a row after each segment.
+        # The 3 segments have 11 frames, and a row after the last frame of each.
         weights = torch.randint(-8, 9, (14, 3)).to('mps')
 
         def value(log_probs):
@@ -99,7 +99,7 @@ class TestMpsDenseFsaVec(unittest.TestCase):
             log_probs.view(-1)[index] += 1
             moved = value(log_probs.to('mps'))
             log_probs.view(-1)[index] -= 1
-            # The sums are exact, and so is the difference.
+            # The sums are exact, so the difference is exact, too.
             assert moved - before == leaf.grad.view(-1)[index]
 
 

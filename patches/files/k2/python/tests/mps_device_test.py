@@ -41,7 +41,7 @@ class TestMpsDevice(unittest.TestCase):
         fsa = k2.Fsa.from_str('0 1 1 0.5\n0 2 2 0.25\n1 2 3 0.1\n2 3 -1 0\n3')
         return k2.create_fsa_vec([fsa, fsa])
 
-    def test_there_and_back(self):
+    def test_a_round_trip_changes_nothing(self):
         fsas = self.fsas.to('mps')
         assert fsas.device == torch.device('mps', 0)
         assert fsas.scores.device == fsas.device
@@ -64,7 +64,7 @@ class TestMpsDevice(unittest.TestCase):
             ragged.to(torch.float64)
 
     def test_scores_in_double_precision(self):
-        # k2 computes them in double precision, and rounds the results.
+        # k2 computes the scores in double precision, and rounds the results.
         expected = self.fsas.get_tot_scores(True, True)
         found = self.fsas.to('mps').get_tot_scores(True, True)
         assert found.dtype == torch.float32
@@ -75,7 +75,7 @@ class TestMpsDevice(unittest.TestCase):
         fsas.get_tot_scores(True, True)
         child = os.fork()
         if child == 0:
-            signal.alarm(60)  # a child that waits would wait for ever
+            signal.alarm(60)  # if the child waited, it would do so forever
             try:
                 fsas.get_forward_scores(True, True)
                 status = 1
@@ -106,10 +106,10 @@ class TestMpsDevice(unittest.TestCase):
                 scores.sum().backward()
                 assert fsas.grad.device == fsas.device
                 grads.append(fsas.grad.cpu())
-            # Sums of some terms of at most 1.
+            # The gradients are sums of a few terms of at most 1.
             assert torch.allclose(*grads, rtol=0, atol=1e-6)
 
-    def test_what_only_the_cpu_can_do(self):
+    def test_an_algorithm_for_the_cpu_only(self):
         fsa = self.fsas[0].to('mps')
         assert k2.determinize(fsa).device == fsa.device
 

@@ -35,19 +35,19 @@ from paths_in_float64 import sources_of
 
 @unittest.skipUnless(k2.with_mps and torch.backends.mps.is_available(),
                      'there is no mps')
-# Without this, the host would do these small problems.
+# The host is faster for these small problems, so force Metal.
 @mock.patch.dict(os.environ, {'K2_MPS_FORCE': 'metal'})
 class TestMpsIntersectDensePruned(unittest.TestCase):
 
     def setUp(self):
         torch.manual_seed(1)
-        # More frames than a window of the pruning has.
+        # There are more frames than in a window of the pruning.
         self.log_probs = torch.randn(3, 70, 6).log_softmax(-1)
         self.segments = torch.tensor([[0, 0, 70], [1, 0, 41], [2, 2, 0]],
                                      dtype=torch.int32)
 
     def lattice(self, graph, device, max_active, allow_partial=False):
-        '''Return a lattice, and the gradients of both inputs.'''
+        '''Return a lattice and the gradients of the scores of both inputs.'''
         log_probs = self.log_probs.clone().to(device).requires_grad_(True)
         graph = graph.to(device).clone().requires_grad_(True)
         lattice = k2.intersect_dense_pruned(
@@ -58,7 +58,7 @@ class TestMpsIntersectDensePruned(unittest.TestCase):
         return lattice, graph.grad, log_probs.grad
 
     def compare(self, graph, max_active=100, allow_partial=False):
-        '''Compare with the CPU: all bits must be equal.'''
+        '''Check that the result is bit for bit that of the CPU.'''
         options = max_active, allow_partial
         lattice, *grads = self.lattice(graph, 'mps', *options)
         expected, *expected_grads = self.lattice(graph, 'cpu', *options)
@@ -84,7 +84,7 @@ class TestMpsIntersectDensePruned(unittest.TestCase):
         self.compare(k2.ctc_topo(5), max_active=3)
 
     def test_partial_paths(self):
-        # The graph ends after three symbols, the sequences do not.
+        # The graph has three symbols, but the sequences are longer.
         graph = k2.linear_fst([1, 2, 3], [1, 2, 3])
         self.compare(graph, allow_partial=True)
 
@@ -93,10 +93,11 @@ class TestMpsIntersectDensePruned(unittest.TestCase):
                      'there is no mps')
 @mock.patch.dict(os.environ, {'K2_MPS_FORCE': 'metal'})
 class TestMpsIntersectDensePrunedPaths(unittest.TestCase):
-    '''Compares with all paths of the graphs, which exact sums tell apart.
+    '''Compares a lattice with all paths of the graphs.
 
-    The search beam is wide and all frames are in one window, so that the
-    lattice is that of the output beam.
+    The sums of scores are exact, so it is certain which paths are within the
+    beam.  The search beam is wide and all frames are in one window, so only the
+    output beam prunes paths.
     '''
 
     def intersect(self, cases, beam):
@@ -128,7 +129,9 @@ class TestMpsIntersectDensePrunedPaths(unittest.TestCase):
             for beam in cases.beams:
                 lattices = self.intersect(cases, beam)
                 for arcs, size in zip(arcs_of(lattices), num_states(lattices)):
-                    if not arcs:  # On every device, k2 then keeps more states.
+                    # If no arc is left, k2 keeps states that are on no path, on
+                    # every device.
+                    if not arcs:
                         continue
                     assert {arc.src for arc in arcs} == set(range(size - 1))
                     assert {arc.dest for arc in arcs} == set(range(1, size))

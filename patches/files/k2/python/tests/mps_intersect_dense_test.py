@@ -35,7 +35,7 @@ from paths_in_float64 import sources_of
 
 @unittest.skipUnless(k2.with_mps and torch.backends.mps.is_available(),
                      'there is no mps')
-# Without this, the host would do these small problems.
+# The host is faster for these small problems, so force Metal.
 @mock.patch.dict(os.environ, {'K2_MPS_FORCE': 'metal'})
 class TestMpsIntersectDense(unittest.TestCase):
 
@@ -47,7 +47,7 @@ class TestMpsIntersectDense(unittest.TestCase):
                                      dtype=torch.int32)
 
     def lattice(self, device, **limits):
-        '''Return a lattice, and the gradients of both inputs.'''
+        '''Return a lattice and the gradients of the scores of both inputs.'''
         log_probs = self.log_probs.clone().to(device).requires_grad_(True)
         graph = k2.ctc_graph(self.targets, device=device)
         graph.requires_grad_(True)
@@ -58,7 +58,7 @@ class TestMpsIntersectDense(unittest.TestCase):
         return lattice, graph.grad, log_probs.grad
 
     def compare(self, **limits):
-        '''Compare with the CPU: all bits must be equal.'''
+        '''Check that the result is bit for bit that of the CPU.'''
         lattice, *grads = self.lattice('mps', **limits)
         expected, *expected_grads = self.lattice('cpu', **limits)
         assert lattice.num_arcs > 0
@@ -70,7 +70,7 @@ class TestMpsIntersectDense(unittest.TestCase):
         for grad, expected_grad in zip(grads, expected_grads):
             assert torch.equal(grad.cpu(), expected_grad)
 
-    def test_lattice_and_gradients(self):
+    def test_the_result_is_that_of_the_cpu(self):
         self.compare()
 
     def test_a_limit_narrows_the_beam(self):
@@ -87,20 +87,23 @@ class TestMpsIntersectDense(unittest.TestCase):
                      'there is no mps')
 @mock.patch.dict(os.environ, {'K2_MPS_FORCE': 'metal'})
 class TestMpsIntersectDensePaths(unittest.TestCase):
-    '''Compares with all paths of the graphs, which exact sums tell apart.'''
+    '''Compares a lattice with all paths of the graphs.  The sums of scores are
+    exact, so it is certain which paths are within the beam.'''
 
     def each_case(self):
-        '''Yield random cases, each with some beams.'''
+        '''Yield (cases, beam), for random cases and several beams each.'''
         for seed in range(5):
             cases = IntersectionCases(seed)
-            # Tells from which arc of the graphs an arc of a lattice came.
+            # With this attribute, an arc of a lattice names its arc of the
+            # graphs.
             cases.graphs.arc_index = torch.arange(cases.graphs.num_arcs,
                                                   dtype=torch.int32)
             for beam in cases.beams:
                 yield cases, beam
 
     def intersect(self, cases, beam, **options):
-        '''Return the lattices, and the inputs that have gradients.'''
+        '''Return the lattices, and the graphs and log-probs that they were made
+        from, which require gradients.'''
         log_probs = cases.log_probs.clone().to('mps').requires_grad_(True)
         graphs = cases.graphs.to('mps').requires_grad_(True)
         lattices = k2.intersect_dense(graphs, cases.dense(log_probs), beam,
@@ -128,7 +131,7 @@ class TestMpsIntersectDensePaths(unittest.TestCase):
                 assert {arc.src for arc in arcs} == set(range(size - 1))
                 assert {arc.dest for arc in arcs} == set(range(1, size))
 
-    def test_scores_are_those_of_the_graph_and_of_the_frame(self):
+    def test_scores_are_sums_of_both_inputs(self):
         for cases, beam in self.each_case():
             lattices = self.intersect(cases, beam)[0]
             sources, scores = sources_of(lattices), lattices.scores.tolist()
@@ -165,7 +168,7 @@ class TestMpsIntersectDensePaths(unittest.TestCase):
     def test_gradients_are_sums_over_arcs(self):
         for cases, beam in self.each_case():
             lattices, graphs, log_probs = self.intersect(cases, beam)
-            # Whole numbers, so that sums are exact.
+            # Whole numbers: sums of them are exact.
             weights = torch.randint(-8, 9, lattices.scores.shape).float()
             (lattices.scores * weights.to('mps')).sum().backward()
             of_graphs = torch.zeros(graphs.scores.shape)

@@ -45,7 +45,8 @@ class TestMpsMutualInformation(unittest.TestCase):
 
         for found, expected in zip(scores_and_gradients('mps'),
                                    scores_and_gradients('cpu')):
-            # Sums of some hundred terms, by exp() and log() of another device.
+            # Both devices sum some hundred terms, with different exp() and
+            # log().
             assert torch.allclose(found.cpu(), expected, rtol=1e-5, atol=1e-4)
 
 

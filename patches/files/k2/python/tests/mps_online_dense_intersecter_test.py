@@ -32,10 +32,10 @@ DEVICES = ('cpu', 'mps')
 
 @unittest.skipUnless(k2.with_mps and torch.backends.mps.is_available(),
                      'there is no mps')
-# Without this, the host would do these small problems.
+# The host is faster for these small problems, so force Metal.
 @mock.patch.dict(os.environ, {'K2_MPS_FORCE': 'metal'})
 class TestMpsOnlineDenseIntersecter(unittest.TestCase):
-    '''After every chunk, the lattices equal the CPU's, bit for bit.'''
+    '''After every chunk, the lattices are bit for bit those of the CPU.'''
 
     def setUp(self):
         torch.manual_seed(1)
@@ -81,7 +81,7 @@ class TestMpsOnlineDenseIntersecter(unittest.TestCase):
     def test_chunks_of_a_frame(self):
         self.compare(*[{'a': 1}] * 6)
 
-    def test_streams_that_begin_and_end(self):
+    def test_the_streams_of_a_batch_may_change(self):
         self.compare({'a': 5, 'b': 2}, {'a': 0, 'c': 9, 'b': 3}, {'c': 1},
                      {'d': 4, 'a': 7, 'c': 0})
 
@@ -91,7 +91,7 @@ class TestMpsOnlineDenseIntersecter(unittest.TestCase):
                        allow_partial=allow_partial)
             self.compare({'a': 2, 'b': 5}, {'a': 3, 'b': 1}, {'a': 2, 'b': 4})
 
-    def test_the_host_goes_on_after_a_score_that_is_not_a_number(self):
+    def test_the_host_goes_on_after_an_infinite_score(self):
         self.compare(*[{'a': 4, 'b': 4}] * 4)
         log_probs = torch.zeros(1, 9, 6)
         log_probs[0, 1, 3] = float('inf')

@@ -27,7 +27,6 @@ import torch
 
 B, S, T, C, R = 3, 6, 13, 11, 3
 BOUNDARY = torch.tensor([[0, 0, 6, 13], [0, 0, 4, 11], [1, 2, 5, 9]])
-# The distance from 1 to the next number of float32.
 EPS = torch.finfo(torch.float32).eps
 
 
@@ -35,7 +34,8 @@ FULL = torch.tensor([[0, 0, S, T]] * B)
 
 
 def _ranges(boundary=BOUNDARY):
-    '''Ranges from the first position to the last one of each boundary.'''
+    '''Return ranges of R positions, which move over the frames of a boundary
+    from its first position to its last one.'''
     s_begin, t_begin, s_end, t_end = [
         x.reshape(B, 1) for x in boundary.unbind(1)]
     part = (torch.arange(T) - t_begin).clamp(min=0) / (t_end - 1 - t_begin)
@@ -44,11 +44,11 @@ def _ranges(boundary=BOUNDARY):
 
 
 def _loss_and_grad(loss, logits, device, dtype, weight):
-    '''Return the losses and the gradient of their sum, weighted.
+    '''Return the losses, and the gradient of their weighted sum.
 
     Args:
       loss:
-        A function of the logits and the device.
+        A function that takes the logits and the device and returns the losses.
     '''
     leaf = logits.to(device).to(dtype).requires_grad_(True)
     losses = loss(leaf, device)
@@ -66,15 +66,17 @@ class TestMpsRnntPruned(unittest.TestCase):
         self.weight = torch.rand(B)
 
     def same(self, loss, logits, dtype=torch.float32, eps=EPS):
-        '''Compare mps with float64 on the CPU, of logits of `dtype`.'''
+        '''Compare mps with the CPU, which computes in float64.  Both devices
+        get logits that are rounded to `dtype`.'''
         logits = logits.to(dtype)
         found, grad = _loss_and_grad(loss, logits, 'mps', dtype, self.weight)
         expected, expected_grad = _loss_and_grad(loss, logits, 'cpu',
                                                  torch.float64, self.weight)
         assert found.dtype == torch.float32, found.dtype
-        # S + T sums of some tens, each with exp() and log() of 2^-21.
+        # The recursion rounds S + T sums of some tens.  The error of exp() and
+        # log() in each of them is 2^-21.
         self.close(found, expected, 20 * 100 * EPS)
-        # A gradient is a product of as many shares, and is rounded once.
+        # A gradient is a product of S + T ratios, and is rounded to `dtype`.
         self.close(grad, expected_grad, 20 * 20 * EPS + eps)
 
     def close(self, found, expected, tolerance):
@@ -83,7 +85,8 @@ class TestMpsRnntPruned(unittest.TestCase):
         assert difference.max() <= tolerance, difference.max()
 
     def pruned(self, ranges, rnnt_type='regular', boundary=BOUNDARY, **kwargs):
-        '''Return rnnt_loss_pruned() as a function of logits and device.'''
+        '''Return a function that takes logits and a device and returns
+        rnnt_loss_pruned().'''
 
         def loss(logits, device):
             bound = boundary if boundary is None else boundary.to(device)
@@ -118,13 +121,13 @@ class TestMpsRnntPruned(unittest.TestCase):
 
     def test_logits_of_minus_infinity(self):
         logits = torch.randn(B, T, R, C)
-        # No reference has the symbol.
+        # Symbol C - 1, which has no probability, is in no reference.
         self.symbols[self.symbols == C - 1] = 1
         logits[..., C - 1] = float('-inf')
         self.same(self.pruned(_ranges()), logits)
 
     def test_positions_wrap_around(self):
-        # The first position of a frame is S, the others are 0 and 1.
+        # The positions of a frame are S, 0 and 1: they do not ascend.
         ranges = torch.tensor([S, 0, 1]).expand(B, T, R)
         boundary = torch.tensor([[0, 0, 1, T], [0, 0, 0, 5], [0, 0, 1, 1]])
         for rnnt_type in ('regular', 'constrained'):
@@ -146,7 +149,7 @@ class TestMpsRnntPruned(unittest.TestCase):
         assert (grad[padding] == 0).all()
 
     def test_more_rows_than_threadgroup_memory_holds(self):
-        # Two columns of logits, for 131 positions.
+        # The logits have 131 positions in a frame, with two columns each.
         symbols = torch.ones(1, 130, dtype=torch.int64)
         boundary = torch.tensor([[0, 0, 100, 9]])
         self.weight = torch.rand(1)
@@ -186,7 +189,7 @@ class TestMpsRnntPruned(unittest.TestCase):
                 assert found.shape == expected.shape
                 self.close(found, expected, 2000 * EPS)
 
-    def test_symbols_and_ranges_that_do_not_exist_give_nan(self):
+    def test_indexes_out_of_range_give_nan(self):
         logits = torch.randn(B, T, R, C, device='mps')
         for symbols, ranges in ((self.symbols + C, _ranges()),
                                 (self.symbols, _ranges() - 1)):
@@ -203,7 +206,7 @@ class TestMpsRnntPruned(unittest.TestCase):
         for x, y in zip(first, second):
             assert torch.equal(x, y)
 
-    def test_boundary_that_goes_beyond_the_frames_by_a_change_in_place(self):
+    def test_boundary_is_checked_again_after_a_change_in_place(self):
         boundary = BOUNDARY.to('mps')
         loss = self.pruned(_ranges(), boundary=boundary)
         logits = torch.randn(B, T, R, C, device='mps')
@@ -218,7 +221,7 @@ class TestMpsRnntPruned(unittest.TestCase):
         with self.assertRaises(RuntimeError):
             torch.autograd.grad(loss, logits, create_graph=True)
 
-    def test_other_types_go_the_way_of_torch(self):
+    def test_torch_computes_with_symbols_of_int32(self):
         logits = torch.randn(B, T, R, C, device='mps')
         loss = self.pruned(_ranges())
         expected = loss(logits, 'mps').cpu().double()

@@ -31,7 +31,7 @@ EPS = torch.finfo(torch.float32).eps
 
 
 def _gradients(rnnt_type, S=S, T=T):
-    '''Return the gradients of a recursion, and its boundary, on the CPU.'''
+    '''Return px_grad, py_grad and the boundary of a recursion, on the CPU.'''
     columns = T + (rnnt_type == 'regular')
     px = torch.randn(B, S, columns)
     if rnnt_type == 'regular':
@@ -59,7 +59,7 @@ class TestMpsRnntPruning(unittest.TestCase):
 
     def test_ranges(self):
         for rnnt_type in ('regular', 'modified'):
-            # The last s_range is larger than the number of positions.
+            # S + 5 is more than the number of positions.
             for s_range in (2, 3, S + 1, S + 5):
                 self.same_ranges(_gradients(rnnt_type), s_range)
 
@@ -68,7 +68,7 @@ class TestMpsRnntPruning(unittest.TestCase):
             self.same_ranges(_gradients(rnnt_type, S=40, T=1100), 4)
 
     def test_least_range_of_few_frames(self):
-        # Two frames for seven symbols: s_range is raised to 5.
+        # With two frames for seven symbols, s_range is raised to 5.
         self.same_ranges(_gradients('regular', T=2), 2)
 
     def test_modified_loss_needs_a_frame_for_each_symbol(self):
@@ -84,10 +84,10 @@ class TestMpsRnntPruning(unittest.TestCase):
         self.same_ranges(arguments, 5)
 
     def pruned(self, function, device, dtype, S=S, D=D, lm_columns=None):
-        '''Return the results of a function of am, lm and ranges, and the
+        '''Call a function with am, lm and ranges.  Return its results and the
         gradients of am and lm.'''
         torch.manual_seed(2)
-        # Any ranges, in no order.
+        # The positions of a frame have no order.
         ranges = torch.randint(0, S + 1, (B, T, 4))
         leaves = [x.to(dtype).to(device).requires_grad_(True)
                   for x in (torch.randn(B, T, D),
@@ -104,8 +104,9 @@ class TestMpsRnntPruning(unittest.TestCase):
         for x, y in zip(self.pruned(function, 'mps', dtype, **kwargs),
                         expected):
             assert x.dtype == dtype and x.shape == y.shape
-            # Sums of at most B * T * 4 numbers of about 1. Half types round the
-            # arguments, the weights, the results, and tens of numbers in a sum.
+            # A result is a sum of at most B * T * 4 numbers of about 1.  With
+            # half types, the arguments, the weights, the results and the tens
+            # of terms of a sum are rounded.
             difference = (x.double() - y).abs().max()
             assert difference <= 300 * eps, difference
 
@@ -127,7 +128,7 @@ class TestMpsRnntPruning(unittest.TestCase):
                 ranges = torch.randint(0, S + 1, (B, T, 4)).to(device)
                 sum(k2.do_rnnt_pruning(*leaves, ranges)).sum().backward()
                 results.append(leaves[i].grad.cpu())
-            # Each element is a sum of ones.
+            # Each element is a sum of ones, so it is exact.
             assert torch.equal(*results)
 
     def test_pruning_of_more_symbols_than_threadgroup_memory_holds(self):
@@ -186,7 +187,7 @@ class TestMpsRnntPruning(unittest.TestCase):
                 ranges, 0).backward()
             assert torch.equal(leaf.detach(), values)
 
-    def test_loss_in_place_where_another_needs_the_logits(self):
+    def test_a_second_backward_of_the_loss_in_place_is_refused(self):
         ranges = torch.arange(4).expand(B, T, 4).to('mps')
         leaf = torch.randn(B, T, 4, 9, device='mps', requires_grad=True)
         logits = leaf * 1

@@ -31,7 +31,8 @@ TYPES = ('regular', 'modified', 'constrained')
 
 
 def make(scale=1.0):
-    '''Return lm and am in float64, symbols that repeat, and a boundary.'''
+    '''Return lm and am in float64, symbols, of which some repeat, and a
+    boundary.'''
     torch.manual_seed(1)
     am = torch.randn(B, T, C).double() * scale
     lm = torch.randn(B, S + 1, C).double() * scale
@@ -41,8 +42,8 @@ def make(scale=1.0):
 
 
 def run(function, lm, am, device, dtype):
-    '''Return the results of a function and the gradients of lm and am, each in
-    float64 on the CPU.'''
+    '''Call a function with lm and am.  Return its results and the gradients of
+    lm and am, all in float64 on the CPU.'''
     leaves = [x.detach().to(device, dtype).requires_grad_(True)
               for x in (lm, am)]
     found = function(*leaves)
@@ -54,7 +55,8 @@ def run(function, lm, am, device, dtype):
 
 
 def weights(tensors):
-    '''Return a different number for each element of tensors.'''
+    '''Return tensors of the same shapes, with different weights for the
+    elements of a tensor.'''
     return [torch.linspace(1, 2, x.numel()).view(x.shape).to(x)
             for x in tensors]
 
@@ -73,7 +75,7 @@ class TestMpsRnntSmoothed(unittest.TestCase):
         found = run(lambda *x: function('mps', *x), lm, am, 'mps',
                     torch.float32)
         for a, b in zip(found, expected):
-            # Scores are sums of T + S log-probs of about 3, in float32.
+            # A score is a sum of T + S log-probs of about 3, in float32.
             assert torch.allclose(a, b, rtol=1e-5, atol=2e-5), (a - b).abs()
 
     def test_loss(self):
@@ -119,8 +121,8 @@ class TestMpsRnntSmoothed(unittest.TestCase):
                     lm, am, **some(device)), lm, am)
 
     def test_large_logits(self):
-        '''The products of exponentials underflow, and yet the gradients are
-        right.'''
+        '''The gradients are right even if the products of exponentials
+        underflow.'''
         for scale, am_scale in itertools.product((2, 40), (0.0, 0.1)):
             lm, am, symbols, boundary = make(scale)
 
@@ -131,7 +133,7 @@ class TestMpsRnntSmoothed(unittest.TestCase):
 
             found = run(lambda *x: loss('mps', *x), lm, am, 'mps',
                         torch.float32)
-            # The reference gets the same rounded inputs as mps.
+            # The reference gets the inputs rounded to float32, as mps does.
             expected = run(lambda *x: loss('cpu', *x), lm.float().double(),
                            am.float().double(), 'cpu', torch.float64)
             for a, b in zip(found, expected):
@@ -154,12 +156,13 @@ class TestMpsRnntSmoothed(unittest.TestCase):
                     for sign in (1, -1)]
         found = (up - down).item() / (2 * step)
         expected = ((lm_grad * lm_by).sum() + (am_grad * am_by).sum()).item()
-        # The third derivative, of about 1 for each of B * (S + T) steps, times
-        # step ** 2 / 6; and the rounding of sums of about 100, 1e-5 / step.
+        # The error of the difference is step ** 2 / 6 times the third
+        # derivative, which is about 1 for each of B * (S + T) steps.  The
+        # rounding of sums of about 100 adds 1e-5 / step.
         assert abs(found - expected) < B * (S + T) * step ** 2 / 6 + 1e-3
 
     def test_autocast(self):
-        '''A loss in an autocast is that of float32.'''
+        '''autocast does not change the loss, which is computed in float32.'''
         lm, am, symbols, boundary = make(4.0)
         symbols, boundary = symbols.to('mps'), boundary.to('mps')
 
@@ -181,7 +184,8 @@ class TestMpsRnntSmoothed(unittest.TestCase):
                             run(loss, lm, am, 'mps', torch.float32)):
                 assert torch.equal(a, b) and a.isfinite().all()
 
-            # What a network in autocast gives.  Only gradients are rounded.
+            # A network in autocast gives lm and am in half precision.  With
+            # such inputs, only the gradients are rounded.
             halves = [x.to(dtype) for x in (lm, am)]
             for a, b in zip(run(cast, *halves, 'mps', dtype),
                             run(loss, *halves, 'mps', torch.float32)):

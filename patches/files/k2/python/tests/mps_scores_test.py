@@ -36,7 +36,7 @@ from paths_in_float64 import paths
 
 @unittest.skipUnless(k2.with_mps and torch.backends.mps.is_available(),
                      'there is no mps')
-# Without this, the host would do these small problems.
+# The host is faster for these small problems, so force Metal.
 @mock.patch.dict(os.environ, {'K2_MPS_FORCE': 'metal'})
 class TestMpsScores(unittest.TestCase):
 
@@ -49,7 +49,7 @@ class TestMpsScores(unittest.TestCase):
                                           output_beam=10)
 
     def compare(self, name, log_semiring):
-        '''Compare with the CPU in double precision.'''
+        '''Compare with the CPU, which computes in double precision.'''
         fsas = self.lattice.detach().requires_grad_(True)
         expected = getattr(fsas, name)(True, log_semiring)
         weights = torch.rand(len(expected))
@@ -58,7 +58,7 @@ class TestMpsScores(unittest.TestCase):
             on_mps = self.lattice.detach().to('mps').requires_grad_(True)
             scores = getattr(on_mps, name)(use_double, log_semiring)
             (scores * weights.to('mps')).sum().backward()
-            # One rounding to float32 of numbers up to about 100.
+            # Scores of up to about 100 are rounded once to float32.
             assert torch.allclose(scores.cpu(), expected.to(torch.float32),
                                   rtol=1e-6, atol=1e-5)
             assert torch.allclose(on_mps.grad.cpu(), fsas.grad, rtol=0,
@@ -77,15 +77,16 @@ class TestMpsScores(unittest.TestCase):
             post.sum().backward()
             found += [(post.cpu().to(torch.float32), fsas.grad.cpu())]
         for expected, given in zip(*found):
-            # Sums of some hundred terms in float32.
+            # The gradients are sums of some hundred terms in float32.
             assert torch.allclose(given, expected, rtol=1e-5, atol=1e-4)
 
     def test_gradients_up_to_the_limit(self):
-        # Total scores are 1e13, the largest with exact exponents.
+        # The total scores are up to 1e13.  Up to this score, the kernels'
+        # exponents are exact.
         for size in (1e5, -2e6, 2e7, -1e10, 3e11):
             size = torch.tensor(size)
             unit = size.nextafter(2 * size) - size
-            # Many paths have equal scores.
+            # Scores have only two values, so many paths have equal scores.
             scores = size + unit * torch.randint(0, 2,
                                                  self.lattice.scores.shape)
             found = []
@@ -96,8 +97,8 @@ class TestMpsScores(unittest.TestCase):
                 total = fsas.get_tot_scores(True, True)
                 total.sum().backward()
                 found.append(of_arcs.grad.cpu())
-            # The error of the CPU, whose doubles have a unit of 2^-52 of a
-            # total score, after 30 additions.
+            # The rounding error of the CPU's doubles after 30 additions.  The
+            # last bit of a double is 2^-52 of the total score.
             of_cpu = 4 * 2**-52 * float(total.detach().abs().max())
             assert torch.allclose(*found, rtol=0, atol=1e-6 + of_cpu)
 
@@ -106,12 +107,12 @@ class TestMpsScores(unittest.TestCase):
                      'there is no mps')
 @mock.patch.dict(os.environ, {'K2_MPS_FORCE': 'metal'})
 class TestMpsScoresOfPaths(unittest.TestCase):
-    '''Compares with sums over all paths in double precision.'''
+    '''Compares scores with sums over all paths in double precision.'''
 
     def setUp(self):
         torch.manual_seed(1)
         chance = random.Random(1)
-        # The last two have no path, and one of these has no state.
+        # The last two FSAs have no path.  The last one has no state either.
         self.fsas = k2.create_fsa_vec([
             *(self.fsa(chance, size) for size in (2, 5, 7, 7)),
             k2.Fsa.from_str('0 1 1 0\n2'),
@@ -121,7 +122,8 @@ class TestMpsScoresOfPaths(unittest.TestCase):
         self.sizes = num_states(self.fsas)
 
     def fsa(self, chance, size):
-        '''Return an FSA without cycles.  Some states may be on no path.'''
+        '''Return a random FSA without cycles, of `size` states.  Some states
+        may be on no path.'''
         arcs = {(0, 1, 1 if size > 2 else -1)}
         for _ in range(2 * size):
             src, dest = sorted(chance.sample(range(size), 2))
@@ -131,11 +133,13 @@ class TestMpsScoresOfPaths(unittest.TestCase):
         return k2.Fsa.from_str('\n'.join([*lines, str(size - 1)]))
 
     def sums(self, scores, ends, log_semiring):
-        '''Return the sum of the paths from one state to another.
+        '''Return the log_sum() of the scores of all paths from one state to
+        another.
 
         Args:
           ends:
-            Tuples of an FSA, and a state of it where the paths begin and end.
+            A tuple for each sum: the number of an FSA, the first state and the
+            last state of the paths.
         '''
         return torch.stack([
             log_sum(self.of_paths(scores, fsa, begin, end)[1], log_semiring)
@@ -163,7 +167,7 @@ class TestMpsScoresOfPaths(unittest.TestCase):
                                   for state in range(size)], log_semiring)
 
     def posteriors(self, scores):
-        '''Return the share of the paths through each arc.'''
+        '''Return the posterior of each arc, by its definition.'''
         through = []
         for fsa, size in enumerate(self.sizes):
             found, of_paths = self.of_paths(scores, fsa, 0, size - 1)
@@ -174,21 +178,22 @@ class TestMpsScoresOfPaths(unittest.TestCase):
         return torch.stack(through).exp().nan_to_num(0)
 
     def check(self, found, leaf, expected):
-        '''Compare scores, and the gradient of their sum with weights, with
-        a reference in float64.
+        '''Compare scores, and the gradient of their weighted sum, with a
+        reference in float64.
 
         Args:
           found:
             The scores on mps.
           leaf:
-            The scores of arcs on mps from which ``found`` was computed.
+            The scores of arcs on mps, from which ``found`` was computed.
           expected:
-            A function that computes the reference from the scores of arcs.
+            A function that takes the scores of arcs in float64 and returns the
+            reference.
         '''
         scores = self.scores.double()
         values = expected(scores)
         assert found.dtype == torch.float32
-        # Results below 32 are rounded to float32.
+        # The results, which are below 32, are rounded to float32.
         torch.testing.assert_close(found.detach().cpu().double(), values,
                                    rtol=0, atol=32 * 2**-24 + 1e-7)
         finite = values.isfinite()
@@ -197,13 +202,13 @@ class TestMpsScoresOfPaths(unittest.TestCase):
             weights[finite].float().to('mps')).sum().backward()
         gradient = differences(
             lambda point: (expected(point) * weights)[finite].sum(), scores)
-        # Sums of tens of products in float32.
+        # A gradient is a sum of tens of products in float32.
         torch.testing.assert_close(leaf.grad.cpu().double(), gradient,
                                    rtol=1e-5, atol=1e-5)
 
     def call(self, name, *args):
-        '''Return the result of a method of k2.Fsa on mps, and the scores of
-        arcs on mps that the result depends on.'''
+        '''Call a method of k2.Fsa on mps.  Return its result, and the scores of
+        arcs on mps, which then get a gradient.'''
         leaf = self.scores.clone().to('mps').requires_grad_(True)
         fsas = self.fsas.to('mps')
         fsas.scores = leaf
@@ -239,15 +244,15 @@ class TestMpsScoresOfPaths(unittest.TestCase):
             self.check(found.exp(), leaf, self.posteriors)
 
     def test_sums_that_float32_rounds(self):
-        # The score of a path is the same multiple of 2^22 plus a number that is
-        # too small for float32 to add.
+        # The score of each path of an FSA is the same multiple of 2^22 plus a
+        # small number.  float32 would round the small number away.
         of_arcs = [2**22 * (arc.dest - arc.src)
                    for arcs in self.arcs for arc in arcs]
         self.scores = torch.tensor(of_arcs) + self.scores.round()
         expected = self.posteriors(self.scores.double()).float()
         found, leaf = self.call('get_tot_scores', True, True)
         found[found.isfinite()].sum().backward()
-        # Products of four numbers in float32.
+        # A gradient is a product of four numbers in float32.
         torch.testing.assert_close(leaf.grad.cpu(), expected, rtol=1e-5,
                                    atol=1e-6)
         found, _ = self.call('get_arc_post', True, True)
@@ -262,8 +267,8 @@ class TestMpsScoresOfPaths(unittest.TestCase):
             for arc in arcs:
                 inflow[arc.dest] += shares[arc.index]
                 outflow[arc.src] += shares[arc.index]
-            # The first state has no arc that enters it, the last none that
-            # leaves it; all paths go through both.
+            # All paths go through the first state, which no arc enters, and
+            # through the last state, which no arc leaves.
             inflow[0] = outflow[-1] = 1.
             for entering, leaving in zip(inflow, outflow):
                 self.assertAlmostEqual(entering, leaving, delta=1e-5)

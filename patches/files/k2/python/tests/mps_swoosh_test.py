@@ -25,7 +25,7 @@ import unittest
 import k2
 import torch
 
-# The kernels keep the derivative in 8 bits.
+# The kernels keep the derivative in 8 bits, in steps of this size.
 STEP = 1.005 / 255
 
 
@@ -48,7 +48,7 @@ class TestMpsSwoosh(unittest.TestCase):
                           ('r', expected(self.x, 1, 0.313261687))]
 
     def check(self, found, wanted):
-        # 2 units in the last place.
+        # The kernels' error is at most 2 units in the last place.
         assert torch.allclose(found.detach().cpu().double(), wanted,
                               rtol=2 * 2**-23, atol=1e-10)
 
@@ -57,7 +57,7 @@ class TestMpsSwoosh(unittest.TestCase):
             function = getattr(k2, f'swoosh_{kind}_forward')
             self.check(function(self.x.to('mps')), y)
 
-    def test_forward_and_deriv(self):
+    def test_the_derivative_is_near_float64(self):
         for kind, (y, deriv) in self.functions:
             function = getattr(k2, f'swoosh_{kind}_forward_and_deriv')
             found_y, found_deriv = function(self.x.to('mps'))
@@ -77,7 +77,8 @@ class TestMpsSwoosh(unittest.TestCase):
         x = torch.full((count,), 1.7, device='mps', requires_grad=True)
         k2.swoosh_r(x).sum().backward()
         mean = x.grad.cpu().double().mean()
-        # Five standard deviations of the mean of roundings.
+        # The limit is five standard deviations of the mean of the rounding
+        # errors.
         assert abs(mean - expected(torch.tensor(1.7), 1, 0)[1]) < (
             5 * STEP / 2 / count**0.5)
 

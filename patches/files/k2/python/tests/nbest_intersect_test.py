@@ -33,7 +33,7 @@ class TestNbestIntersect(unittest.TestCase):
         if torch.cuda.is_available() and k2.with_cuda:
             self.devices.append(torch.device('cuda', 0))
 
-    def test(self):
+    def test_paths_get_the_scores_of_the_lattice(self):
         for device in self.devices:
             lattice = k2.create_fsa_vec([
                 k2.Fsa.from_str('0 1 1 0.5\n0 1 2 0.25\n1 2 -1 0\n2')

@@ -33,7 +33,7 @@ class TestNbestTopK(unittest.TestCase):
         if torch.cuda.is_available() and k2.with_cuda:
             self.devices.append(torch.device('cuda', 0))
 
-    def test(self):
+    def test_the_last_path_is_repeated(self):
         for device in self.devices:
             paths = k2.linear_fsa([[1], [2], [3]]).to(device)
             paths.scores = torch.tensor([0.5, 0, 1, 0, 2, 0], device=device)
@@ -44,7 +44,7 @@ class TestNbestTopK(unittest.TestCase):
             scores = found.total_scores()
             assert scores.tolist() == [[1, 0.5], [2, 2]], scores
 
-    def test_more_than_any_has(self):
+    def test_more_paths_than_any_utterance_has(self):
         for device in self.devices:
             paths = k2.linear_fsa([[1], [2], [3]]).to(device)
             shape = k2.RaggedShape('[ [x x] [x] ]').to(device)

@@ -41,7 +41,7 @@ def dense_fsas(log_probs, lengths):
 
 
 class TestOnlineDenseIntersecterLengths(unittest.TestCase):
-    '''A stream's lattices are the same with and without other streams.'''
+    '''The lattices of a stream do not depend on other streams in the batch.'''
 
     def setUp(self):
         torch.manual_seed(1)
@@ -50,16 +50,16 @@ class TestOnlineDenseIntersecterLengths(unittest.TestCase):
             self.devices.append(torch.device('cuda', 0))
 
     def compare(self, chunks, graph=None):
-        '''Compare streams with those that are decoded alone.
+        '''Decode streams together and alone, and compare the lattices.
 
         Args:
           chunks:
-            For each call of ``decode``, a dict from the streams in it to the
-            number of frames.
+            A list with a dict for each call of ``decode``.  The dict maps the
+            names of the streams in the call to the numbers of their frames.
           graph:
             The decoding graph, on the CPU; None for a CTC topology.
         Returns:
-          The last lattices, on the last device.
+          The lattices of the last call, on the last device.
         '''
         graph = k2.Fsa.from_fsas([graph or k2.ctc_topo(5)])
         for device in self.devices:
@@ -109,13 +109,13 @@ class TestOnlineDenseIntersecterLengths(unittest.TestCase):
                       {'a': 2, 'b': 2, 'c': 2}])
 
     def test_no_active_state_is_left(self):
-        # The graph ends after two symbols.  The second chunk of `a` and `c`,
-        # and the third frame of `b`, have no state to begin with.
+        # The graph ends after two symbols.  So no state is active before the
+        # second chunk of `a` and `c`, and before the third frame of `b`.
         graph = k2.linear_fst([1, 2], [1, 2])
         lattice = self.compare([{'a': 2, 'b': 4, 'c': 2},
                                 {'a': 3, 'b': 3, 'c': 0},
                                 {'a': 1, 'b': 5, 'c': 1}], graph)
-        # A stream that has ended does not begin again.
+        # No stream has started again from the start state of the graph.
         assert (lattice.labels != -1).all()
 
 

@@ -16,7 +16,8 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-# References for the tests of mps: all paths of small FSAs, in double precision.
+# References for the tests of mps, which Python computes in double precision
+# from all paths of small FSAs.
 
 import itertools
 import random
@@ -35,10 +36,10 @@ class Arc(NamedTuple):
     src: int
     dest: int
     label: int
-    index: int  # among the arcs of the FsaVec
+    index: int  # the index among all arcs of the FsaVec
 
 
-# The arcs of a path, in their order.
+# The arcs of a path, from its first to its last one.
 Path = Tuple[Arc, ...]
 
 
@@ -62,9 +63,9 @@ def paths(arcs: List[Arc], begin: int, end: int,
 
     Args:
       arcs:
-        The arcs of an FSA.  If `length` is None, they must have no cycle.
+        The arcs of an FSA.  The FSA must have no cycle if `length` is None.
       length:
-        The number of arcs of a path; None for any number.
+        The number of arcs of each path; None for paths of any length.
     '''
     if begin == end and not length:
         yield ()
@@ -77,19 +78,20 @@ def paths(arcs: List[Arc], begin: int, end: int,
                 yield (arc, *rest)
 
 
-# Where an arc of a lattice comes from: the frame, and the arc of the graphs.
+# The source of an arc of a lattice: its frame, and the index of its arc in the
+# graphs.
 Source = Tuple[int, int]
 
 
 def sources_of(lattices: k2.Fsa) -> List[Source]:
-    '''Return the source of each arc, by the lattices' attributes ``frame`` and
-    ``arc_index``.'''
+    '''Return the source of each arc, which the attributes ``frame`` and
+    ``arc_index`` of the lattices name.'''
     return list(zip(lattices.frame.tolist(), lattices.arc_index.tolist()))
 
 
 def paths_by_source(lattices: k2.Fsa) -> List[List[List[Source]]]:
-    '''Return the paths of each lattice, sorted, as the sources of their
-    arcs.'''
+    '''Return a sorted list of the paths of each lattice.  A path is a list of
+    the sources of its arcs.'''
     sources = sources_of(lattices)
     return [
         sorted([sources[arc.index] for arc in path]
@@ -99,8 +101,8 @@ def paths_by_source(lattices: k2.Fsa) -> List[List[List[Source]]]:
 
 
 def log_sum(scores: torch.Tensor, log_semiring: bool = True) -> torch.Tensor:
-    '''Return log(sum(exp(scores))), or the largest score; -infinity without
-    scores.'''
+    '''Return log(sum(exp(scores))), or the largest score in the tropical
+    semiring; -infinity if there are no scores.'''
     if scores.numel() == 0:
         return scores.new_tensor(-float('inf'))
     return scores.logsumexp(0) if log_semiring else scores.max()
@@ -109,14 +111,15 @@ def log_sum(scores: torch.Tensor, log_semiring: bool = True) -> torch.Tensor:
 def differences(function: Callable, point: torch.Tensor) -> torch.Tensor:
     '''Return the gradient of a function by central differences.
 
-    With steps of 1e-5 and values below 1e3 the error is about 1e-8: that of
-    the rounding, 1e3 * 2^-52 / 1e-5, and less for the third derivative.
+    Steps are 1e-5.  If values are below 1e3, the error is about 1e-8: the
+    rounding error is 1e3 * 2^-52 / 1e-5, and the third derivative adds less.
 
     Args:
       function:
-        Maps a tensor of the shape of `point` to a number.
+        A function that takes a tensor of the shape of `point` and returns a
+        number.
       point:
-        In torch.float64.
+        A tensor of torch.float64.
     '''
     step = 1e-5
     ans = torch.zeros(point.shape, dtype=torch.float64)
@@ -129,25 +132,32 @@ def differences(function: Callable, point: torch.Tensor) -> torch.Tensor:
 
 
 class Intersection:
-    '''The paths of an FSA through frames, which intersect_dense must find.
+    '''The paths of a graph and a sequence that intersect_dense must find.
 
     All scores are small multiples of 1/64, so sums are exact in any precision
-    and order. The beam is no such multiple, so no score is at the beam's limit.
+    and order.  The beam is not a multiple of 1/64, so no path is exactly at the
+    limit of the beam.
     '''
 
     def __init__(self, arcs: List[Arc], num_states: int, num_frames: int,
                  a_scores: torch.Tensor, b_scores: torch.Tensor, beam: float):
         '''
         Args:
+          arcs:
+            The arcs of the graph.
+          num_states, num_frames:
+            The number of states of the graph and of frames of the sequence.
           a_scores:
-            The scores of the arcs of the FsaVec.
+            The scores of all arcs of the FsaVec.
           b_scores:
-            The scores of a sequence by frame and label.
+            The scores of the sequence, indexed by frame and label.
+          beam:
+            The output beam.
         '''
         self.num_frames = num_frames
         self.paths = list(paths(arcs, 0, num_states - 1, num_frames + 1))
         scores = self._scores(a_scores, b_scores).tolist()
-        # The arcs that are kept, each in its frame.
+        # The arcs of the paths within the beam, each with its frame.
         self.kept = {
             arc
             for path, score in zip(self.paths, scores)
@@ -169,19 +179,20 @@ class Intersection:
                                 for path in self.paths], dtype=torch.int64)
         labels = torch.tensor([[arc.label for arc in path]
                                for path in self.paths], dtype=torch.int64)
-        # The last arc enters the final state, after all frames.
+        # The last arc of a path enters the final state after the last frame, so
+        # it has no score of a frame.
         frames = torch.arange(self.num_frames)
         return (a_scores[indexes.view(shape)].sum(1) +
                 b_scores[frames, labels.view(shape)[:, :-1]].sum(1))
 
     def total(self, a_scores: torch.Tensor, b_scores: torch.Tensor
               ) -> torch.Tensor:
-        '''Return the log-sum of the paths that are left, for other scores.'''
+        '''Return the log_sum() of all paths of kept arcs, for other scores.'''
         return log_sum(self._scores(a_scores, b_scores))
 
 
 class IntersectionCases:
-    '''Random graphs and scores, for :class:`Intersection`.'''
+    '''Random graphs and sequences, to make several :class:`Intersection`.'''
 
     beams = (100.01, 3.01, 0.51)
 
@@ -204,7 +215,8 @@ class IntersectionCases:
 
     @staticmethod
     def _graph(chance: random.Random) -> k2.Fsa:
-        '''Return a graph with cycles, and with states without a path.'''
+        '''Return a random graph, which can have cycles, and states that are on
+        no path.'''
         final = chance.randint(3, 5)
         arcs = {(state, chance.randrange(final), chance.randrange(5))
                 for state in range(final) for _ in range(3)}

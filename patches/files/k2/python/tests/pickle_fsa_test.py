@@ -48,7 +48,7 @@ def _check_equal(found, expected):
 
 
 class _Graphs:
-    '''A dataset that holds an Fsa, and whose items are Fsas.'''
+    '''A dataset with an Fsa as an attribute and with Fsas as items.'''
 
     def __init__(self, fsas):
         self.fsas = fsas
@@ -91,7 +91,7 @@ class TestPickleFsa(unittest.TestCase):
                     found = duplicate(fsas)
                     _check_equal(found, fsas)
                     assert found.requires_grad == requires_grad
-                    # A change of one of the two does not change the other.
+                    # A change of the copy does not change the original.
                     found.scores = torch.zeros_like(fsas.scores)
                     found.numbers.zero_()
                     found.name = 'other'
@@ -105,10 +105,10 @@ class TestPickleFsa(unittest.TestCase):
     def test_gradient(self):
         for device in self.devices:
             fsas = _fsas(device).requires_grad_(True)
-            # Like the copy of a tensor, the copy is a node of autograd's graph.
+            # Autograd records the copy, as it does for a tensor.
             copy.copy(fsas).scores.sum().backward()
             assert fsas.grad.tolist() == [1] * 6
-            # Scores that are no leaf become a leaf in a pickle.
+            # A pickle has no autograd history, so its scores are a leaf.
             fsas.scores = fsas.scores * 2
             assert pickle.loads(pickle.dumps(fsas)).scores.is_leaf
 
@@ -116,7 +116,7 @@ class TestPickleFsa(unittest.TestCase):
         for device in self.devices:
             fsas = _fsas(device)
             for start in ('fork', 'spawn'):
-                # No device survives a fork.
+                # A forked process cannot use a GPU.
                 graphs = _Graphs(fsas if start == 'spawn' else fsas.to('cpu'))
                 loader = torch.utils.data.DataLoader(
                     graphs, num_workers=1, collate_fn=_first,

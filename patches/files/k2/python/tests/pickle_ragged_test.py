@@ -30,7 +30,7 @@ import torch
 
 
 def _text(x):
-    '''Return all contents of an object, without its graph of autograd.'''
+    '''Return all contents of an object except its autograd history.'''
     if isinstance(x, k2.DenseFsaVec):
         return str(x), x.scores.tolist(), x.scores.requires_grad, x.device
     if isinstance(x, k2.Fsa):
@@ -53,7 +53,7 @@ def _objects(device):
 
 
 class _Items:
-    '''A dataset whose items are copies on the CPU.'''
+    '''A dataset whose items are copies of objects on the CPU.'''
 
     def __init__(self, items):
         self.items = items
@@ -77,7 +77,7 @@ class TestPickleRagged(unittest.TestCase):
         if torch.cuda.is_available() and k2.with_cuda:
             cls.devices.append(torch.device('cuda', 0))
 
-    def test_pickle_and_copy(self):
+    def test_copies_have_equal_contents(self):
         for device in self.devices:
             for x in _objects(device):
                 for duplicate in (copy.copy, copy.deepcopy,
@@ -108,7 +108,7 @@ class TestPickleRagged(unittest.TestCase):
         for device in self.devices:
             items = _objects(device)
             for start in ('fork', 'spawn', 'forkserver'):
-                # No device survives a fork.
+                # A forked process cannot use a GPU.
                 given = [x.to('cpu') for x in items] if start == 'fork' \
                     else items
                 loader = torch.utils.data.DataLoader(

@@ -50,13 +50,13 @@ class TestRaggedNormalize(unittest.TestCase):
                 (w * x / x.sum()).sum().backward()
                 expected.append(x.grad)
                 first += len(row)
-            # Some roundings of float32, of numbers of the order of 1.
+            # float32 rounds some numbers of the order of 1.
             self.assertLess(
                 (ragged.grad.cpu() - torch.cat(expected)).abs().max(), 1e-6)
 
     def test_gradient_of_a_sum(self):
-        # The sum of a row's shares is always 1, so its gradient is 0.  The
-        # gradient that sum() gives has the stride 0.
+        # The normalized values of a row always add up to 1, so the gradient of
+        # their sum is 0.  sum() passes back a gradient with a stride of 0.
         for device in self.devices:
             ragged = k2.RaggedTensor([[1.0, 2.0], [5.0]], device=device)
             ragged.requires_grad_(True)

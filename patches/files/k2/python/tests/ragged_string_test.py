@@ -34,13 +34,13 @@ class TestRaggedString(unittest.TestCase):
         if torch.cuda.is_available() and k2.with_cuda:
             cls.devices.append(torch.device('cuda', 0))
 
-    def test(self):
+    def test_the_device_is_printed(self):
         ragged = k2.RaggedTensor([[1, 2], [3]])
         for device in self.devices:
             at = f", device='{device}'" if device.type != 'cpu' else ''
             text = str(ragged.to(device))
             assert text.count('device') == (1 if at else 0), text
-            # All but the name of the device is the same on all devices.
+            # The texts of two devices differ only in the name of the device.
             assert text.replace(at, '') == str(ragged), text
 
 

@@ -33,7 +33,7 @@ class TestRaggedToDtype(unittest.TestCase):
         if torch.cuda.is_available() and k2.with_cuda:
             self.devices.append(torch.device('cuda', 0))
 
-    def test(self):
+    def test_only_the_dtype_changes(self):
         for device in self.devices:
             ragged = k2.RaggedTensor([[1, 2], [3]]).to(device)
             for dtype in (torch.float32, torch.float64, torch.int32):

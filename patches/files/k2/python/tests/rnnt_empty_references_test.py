@@ -39,7 +39,7 @@ class TestRnntEmptyReferences(unittest.TestCase):
         torch.manual_seed(1)
         am, lm = torch.randn(B, T, C), torch.randn(B, 1, C)
         boundary = torch.tensor([[0, 0, 0, T], [0, 0, 0, T - 1]])
-        # Each frame emits the blank, 0.
+        # Each frame emits the blank, which is symbol 0.
         log_probs = (am + lm).log_softmax(-1)[:, :, 0]
         expected = -torch.stack([log_probs[0].sum(), log_probs[1, :-1].sum()])
         for device in self.devices:
@@ -62,7 +62,7 @@ class TestRnntEmptyReferences(unittest.TestCase):
                     pruned, args[0], ranges, 0, bound, rnnt_type,
                     reduction='none'))
                 for loss in losses:
-                    # The sum of five numbers of about 2.
+                    # A loss is the sum of five numbers of about 2.
                     assert torch.allclose(loss.cpu(), expected, atol=1e-5)
                     (grad,) = torch.autograd.grad(loss.sum(), leaf)
                     assert grad.isfinite().all()

@@ -35,7 +35,7 @@ class TestRnntNormalizers(unittest.TestCase):
             self.devices.append(torch.device('cuda', 0))
 
     def losses(self, lm, am, device, dtype, autocast=False):
-        '''Return the losses and their gradients, in float64 on the CPU.'''
+        '''Return two losses and their gradients, in float64 on the CPU.'''
         symbols = self.symbols.to(device)
         leaves = [x.to(device, dtype).requires_grad_(True) for x in (lm, am)]
         with torch.autocast(device.type, torch.bfloat16, enabled=autocast):

@@ -28,7 +28,7 @@ import torch
 
 
 class Lists:
-    '''The lists that the functions of scores take, of one FsaVec.'''
+    '''The lists of an FsaVec that functions of scores take as arguments.'''
 
     def __init__(self, texts):
         fsas = k2.create_fsa_vec([k2.Fsa.from_str(text) for text in texts])
@@ -47,14 +47,14 @@ class Lists:
 
 
 def with_value(ragged, value):
-    '''Return a copy in which the last element has the given value.'''
+    '''Return a copy of a ragged tensor with another last element.'''
     values = ragged.values.clone()
     values[-1] = value
     return k2.RaggedTensor(ragged.shape, values)
 
 
 class TestScoreLists(unittest.TestCase):
-    '''Each function gets a list of other FSAs than its own.'''
+    '''Functions refuse lists that belong to other FSAs.'''
 
     @classmethod
     def setUpClass(cls):

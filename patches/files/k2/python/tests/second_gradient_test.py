@@ -95,8 +95,8 @@ class TestSecondGradient(unittest.TestCase):
             cls.devices.append(torch.device('cuda', 0))
 
     def test_error(self):
-        # k2 computes the first gradient with its own code, which autograd does
-        # not see: a second gradient would lack the part that goes through it.
+        # k2 computes the first gradient with its own code, which autograd
+        # cannot differentiate.  So a second gradient would lack a term.
         functions = (_ctc, _pruned, _tot_scores, _forward_scores,
                      _backward_scores, _arc_post, _rnnt_simple, _rnnt,
                      _index_select, _index_fsa)

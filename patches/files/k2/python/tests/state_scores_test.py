@@ -31,8 +31,8 @@ import torch
 def random_fsa(rng, num_states):
     '''Return an acyclic FSA in k2's text format, and its arcs as tuples.
 
-    Scores are quarters, so that sums are exact and many paths are equal.  From
-    some states no arc leaves.
+    Scores are multiples of 1/4, so that sums are exact and many paths have
+    equal scores.  Some states have no leaving arc.
     '''
     arcs = []
     for state in range(num_states - 1):
@@ -87,7 +87,8 @@ class TestStateScores(unittest.TestCase):
                         get = (fsas.get_forward_scores if forward
                                else fsas.get_backward_scores)
                         given = get(double, log_semiring)
-                        # Sums of quarters are exact, sums of powers are not.
+                        # Sums of scores are exact.  In the log semiring, sums
+                        # of their exponentials are not.
                         tolerance = (100 * torch.finfo(given.dtype).eps
                                      if log_semiring else 0)
                         assert torch.allclose(
@@ -95,7 +96,8 @@ class TestStateScores(unittest.TestCase):
                             rtol=tolerance, atol=tolerance)
 
     def test_the_last_of_equal_arcs_is_the_best(self):
-        '''Only on the CPU: a GPU may take any of the equal paths.'''
+        '''The test runs only on the CPU, because a GPU can choose any of the
+        paths of equal score.'''
         text = '0 1 1 0.5\n0 1 2 0.25\n0 1 3 0.5\n1 2 -1 0\n1 2 -1 0\n2'
         fsas = k2.create_fsa_vec([k2.Fsa.from_str(text)])
         fsas.requires_grad_(True)

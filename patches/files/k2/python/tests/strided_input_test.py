@@ -27,7 +27,7 @@ import torch
 
 
 def _strided(n, device):
-    '''Return tensors of n numbers whose stride is not 1.'''
+    '''Return some tensors of n numbers, with strides other than 1.'''
     return (torch.tensor(2.0, device=device).expand(n),
             torch.arange(2.0 * n, device=device)[::2],
             torch.arange(3.0 * n, device=device).reshape(n, 3)[:, 1])

@@ -28,7 +28,7 @@ import k2
 
 
 class TestSymbolSeparators(unittest.TestCase):
-    '''Only spaces and tabs separate fields; other white space is part of a
+    '''Only spaces and tabs separate fields.  Other white space is part of a
     symbol.'''
 
     def test_spaces_of_unicode(self):

@@ -34,7 +34,7 @@ class TestTopSortErrors(unittest.TestCase):
         if torch.cuda.is_available() and k2.with_cuda:
             cls.devices.append(torch.device('cuda', 0))
 
-    def test(self):
+    def test_cycles_are_refused(self):
         good = '0 1 1 0.1\n1 2 -1 0.2\n2'
         for text, reason in (
                 ('0 1 1 0\n1 0 2 0\n1 2 -1 0\n2', 'an arc to its start state'),
