@@ -57,7 +57,7 @@ def check_dense_input(log_probs: torch.Tensor,
         assert duration >= 0, f'{row}: the duration is negative.'
         assert start + duration <= T + allow_truncate, (
             f'{row}: it ends at frame {start + duration}, and log_probs has '
-            f'{T} frames. That is too far beyond the end for '
+            f'{T} frames. The row is too long for '
             f'allow_truncate={allow_truncate}.')
 
 

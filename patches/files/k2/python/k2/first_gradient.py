@@ -24,10 +24,10 @@ def first_gradient_only(backward: Callable) -> Callable:
     '''Decorate the backward() of an autograd function that calls `_k2`.
 
     With create_graph=True, the decorated function raises a RuntimeError.
-    ``torch.autograd.function.once_differentiable`` would not suffice.  It
-    raises only when the result is differentiated with respect to the incoming
-    gradient.  Second gradients with respect to the arguments of forward() would
-    lack a term, without an error.
+    ``torch.autograd.function.once_differentiable`` would not suffice, because
+    it raises only when the result is differentiated with respect to the
+    incoming gradient.  Second gradients with respect to the arguments of
+    forward() would lack a term, without an error.
     '''
 
     @functools.wraps(backward)

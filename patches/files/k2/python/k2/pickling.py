@@ -17,8 +17,8 @@
 
 multiprocessing shares the memory of tensors in a pickle.  Sharing fails if two
 tensors have the same memory, or if torch's allocator did not make the memory.
-Both are true of tensors that k2 returns.  So these pickles hold copies of the
-values on the CPU.
+Both cases occur with tensors that k2 returns.  So these pickles hold copies of
+the values on the CPU.
 '''
 import pickle
 from multiprocessing.reduction import ForkingPickler

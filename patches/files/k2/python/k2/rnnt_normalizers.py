@@ -36,8 +36,8 @@ def in_full_precision(function: Callable) -> Callable:
     '''Decorate a function whose first two arguments are lm and am.
 
     The function gets lm and am as torch.float32 if they are in half precision.
-    It runs without autocast, which would compute its matrix products in half
-    precision.
+    The function runs without autocast, which would compute matrix products in
+    half precision.
     '''
 
     @functools.wraps(function)

@@ -89,8 +89,8 @@ Array1<T> ScoresOf(FsaOrVec &fsas, torch::Tensor tensor) {
 }
 
 // Returns scores for a user.  If the device of `fsas` has no float64, converts
-// scores of torch.float64 to torch.float32 on that device.  Otherwise returns
-// `scores` itself.
+// scores of torch.float64 to torch.float32 on that device.  Returns all other
+// `scores` as they are.
 inline torch::Tensor PublicScores(FsaOrVec &fsas, torch::Tensor scores) {
   if (!HasNoDouble(fsas.Context()) || scores.scalar_type() != torch::kDouble)
     return scores;

@@ -18,9 +18,9 @@
     python -m k2.mps.check
     python -m k2.mps.check --html check.html
 
-The program lists the facts about the machine.  Then it computes the main losses
-and algorithms on the CPU and on mps, compares values and gradients, and times
-both devices.
+The program lists the facts about the machine.  Then the program computes the
+main losses and algorithms on the CPU and on mps, compares values and gradients,
+and times both devices.
 
 The exit code is 0 if all results agree, 1 if a result differs, 2 for a wrong
 command line, and 3 if there is no mps device that k2 can use.

@@ -38,10 +38,10 @@ class Counters:
         counted either.
       torch_waits:
         Operators of torch that make the host wait, also if the GPU is done.
-        Some are copies between mps and the CPU that are not ``non_blocking``,
-        such as ``.cpu()`` and ``.tolist()``.  The others return a number or a
-        tensor whose shape depends on values, such as ``.item()`` and
-        ``nonzero()``.
+        Copies between mps and the CPU wait, such as ``.cpu()`` and
+        ``.tolist()``, except those that are ``non_blocking``.  Operators that
+        return a number wait, such as ``.item()``.  Operators that return a
+        tensor whose shape depends on values wait, such as ``nonzero()``.
       gates:
         How often k2 checked that the GPU was done.  If the GPU is done already,
         a gate takes almost no time.

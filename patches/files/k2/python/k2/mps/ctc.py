@@ -143,7 +143,7 @@ class _CtcScores(torch.autograd.Function):
         ctx.call, ctx.labels = call, labels
         scores, saved = call.forward()
         # torch raises if a saved tensor, such as the scores, has changed before
-        # the backward pass.  After it, torch frees the saved tensors.
+        # the backward pass.  After this pass, torch frees the saved tensors.
         ctx.save_for_backward(a_scores, b_scores, saved.kept, saved.sums,
                               saved.totals)
         return scores

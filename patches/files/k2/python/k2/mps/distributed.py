@@ -20,10 +20,10 @@
     model = DistributedDataParallel(model.to('mps'))
 
 torch names gloo as the backend of mps, but implements no collective for tensors
-on mps.  After :func:`enable`, each collective waits for the GPU.  Then it gives
-gloo tensors on the CPU that share the memory of the tensors on mps, so k2
-copies no element.  An operation that gloo lacks for the CPU, such as an
-average, is missing for mps too.
+on mps.  After :func:`enable`, each collective waits for the GPU.  Then the
+collective gives gloo tensors on the CPU that share the memory of the tensors on
+mps, so k2 copies no element.  An operation that gloo lacks for the CPU, such as
+an average, is missing for mps too.
 
 With ``async_op=True``, a collective returns before the network is done, as for
 tensors on the CPU.  Meanwhile the GPU can work, for example on the backward
@@ -33,8 +33,8 @@ pass.  ``Work.wait()`` waits for the network.  Kernels that are launched after
 For ``all_reduce``, the result of the work and of its future is on mps.  For
 other collectives, the result is a tensor on the CPU, which shares the memory of
 the tensor on mps.  The work of an asynchronous ``all_reduce`` does not support
-a timeout in ``wait()``.  Its ``is_success()`` and ``get_future()`` report
-failures.
+a timeout in ``wait()``.  ``is_success()`` and ``get_future()`` of this work
+report failures.
 '''
 from typing import Any
 from typing import Callable

@@ -113,7 +113,8 @@ class _TotScores(torch.autograd.Function):
         # paths of equal score, the CPU takes the path of the forward scores.
         # In the log semiring, the total comes from the backward scores, which
         # do not need the incoming arcs.  The gradient needs the forward scores
-        # too.  One dispatch computes both directions in the time of one.
+        # too.  One dispatch for forward and backward scores takes no longer
+        # than a dispatch for one of them.
         has_gradient = ctx.needs_input_grad[2]
         forward, backward = _scores(fsas, log_semiring,
                                     has_gradient or not log_semiring,

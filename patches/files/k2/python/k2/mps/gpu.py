@@ -125,7 +125,7 @@ def memory_allocated(device: Any = None) -> int:
 def max_memory_allocated(device: Any = None) -> int:
     '''Return the peak of :func:`memory_allocated`, in bytes.
 
-    Old releases of torch record no peak for mps.  With these, return
+    Old releases of torch record no peak for mps.  With these releases, return
     :func:`memory_reserved`.
     '''
     if _on_mps():

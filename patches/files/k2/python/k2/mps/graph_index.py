@@ -120,8 +120,8 @@ def graph_index(fsas) -> GraphIndex:
 
     The host makes the index if the host has read the arcs since they last
     changed, see :func:`renew`.  The host also makes the index of more than
-    _MAX_ARCS arcs, and then waits for the GPU.  Otherwise one dispatch makes
-    the index.
+    _MAX_ARCS arcs, and then waits for the GPU.  In all other cases, one
+    dispatch makes the index.
 
     Args:
       fsas:

@@ -142,8 +142,8 @@ def gradients(ctx, grad: torch.Tensor
 
     Args:
       ctx:
-        The context of the forward pass.  Its attribute ``lattice`` is the last
-        result of :func:`intersect_dense`.
+        The context of the forward pass.  The attribute ``lattice`` of the
+        context is the last result of :func:`intersect_dense`.
       grad:
         The gradient of the lattice's scores.
     '''
