@@ -98,8 +98,8 @@ def average_lm(lm: torch.Tensor, am: torch.Tensor, lm_probs: torch.Tensor,
       lm_probs, am_probs:
         The exponentials of lm and am.
     Returns:
-      The log of the average, of shape [1][1][C], and the log of the sum of
-      am_probs multiplied by the average, of shape [B][T][1].
+      The log of the average, of shape [1][1][C]; and log(sum(am_probs *
+      average)), where the sum is over the symbols, of shape [B][T][1].
     '''
     B, T, C = am.shape
     average = (lm_probs / lm_probs.sum(dim=2, keepdim=True)).mean(

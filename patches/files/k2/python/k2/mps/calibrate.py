@@ -48,8 +48,8 @@ SEQUENCES, SYMBOLS, TARGETS = 8, 50, 20
 FRAMES = 50, 200
 # The frames of the two problems of intersect_dense_pruned, each of which has
 # one sequence.  A part of the host's time for a frame does not depend on the
-# number of arcs.  So the problems have about as many arcs in a frame as make
-# the host and Metal equally fast.
+# number of arcs.  So the problems have the number of arcs in a frame at which
+# the host and Metal are about equally fast.
 PRUNED_FRAMES = 10, 40
 # Each round times all calls.  So another program that runs for a short time
 # disturbs only a few of the rounds of a call.
