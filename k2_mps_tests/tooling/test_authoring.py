@@ -68,7 +68,7 @@ def test_an_untracked_file_is_taken_only_if_it_is_named(sandbox, k2, command):
     edit(k2)
     result = sandbox.run(*command, "k2/new")
     assert result.returncode == 0, result.stderr
-    assert "warning: not in it, as git does not track them: notes.txt" in (result.stderr)
+    assert "warning: not in the patch, because git does not track them: notes.txt" in result.stderr
     assert not (sandbox.root / "patches/files/notes.txt").exists()
     assert (sandbox.root / "patches/files/k2/new/a.cu").read_text() == "a\n"
     assert git(k2, "status", "--porcelain") == "?? notes.txt"

@@ -1,6 +1,7 @@
-"""`python -m k2mps`, which the command k2mps (tools/bin/k2mps) runs, with names in UTF-8.
+"""The entry point: the script tools/bin/k2mps runs `python -m k2mps`.
 
-The first lines run before the command line's modules are imported, which takes a tenth of a second.
+This module handles Ctrl-C before it imports the command line, because these imports take a tenth of
+a second.
 """
 
 import os
@@ -16,7 +17,7 @@ def _interrupted(number: int, frame: object) -> None:
 
 if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
     signal.signal(signal.SIGINT, _interrupted)
-# The script tools/bin/k2mps delays a signal that comes while Python starts.
+# The script tools/bin/k2mps has blocked the signal, so that Python starts without interruption.
 signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
 
 
@@ -30,13 +31,14 @@ def main() -> None:
 def _open_closed_streams() -> None:
     """Opens /dev/null for each standard stream that the parent process has closed.
 
-    Without them, the next file that is opened would become standard output.
+    If a standard stream stays closed, the next file that is opened gets the stream's number.  What
+    is written to the stream would then go into this file.
     """
     for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
         try:
             os.fstat(number)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # takes the first free number, which is this one
+            os.open(os.devnull, os.O_RDWR)  # gets the lowest free number, which is `number`
             os.set_inheritable(number, True)
         if getattr(sys, name) is None:
             setattr(sys, name, open(number, mode, closefd=False))

@@ -1,1 +1,1 @@
-"""The command line: options in, text out."""
+"""The command line: parses options, and prints results and errors."""

@@ -1,6 +1,7 @@
-"""The command line: reads options, calls the library, prints, exits.
+"""The commands of k2mps, except those of `patches` and `wheels`.
 
-Each command imports its modules when it runs, so that quick commands stay quick.
+Each command imports the modules that it needs when it runs, because an import at the top would slow
+down all commands.
 """
 
 import itertools
@@ -38,7 +39,7 @@ _GROUPS = {
 
 
 class _Grouped(click.Group):
-    """Lists the commands by what they are for."""
+    """Lists the commands in --help under the titles of _GROUPS."""
 
     def format_commands(self, context, formatter) -> None:
         width = max(map(len, self.commands))
@@ -96,10 +97,10 @@ def _show_status(session: Session) -> None:
 
 
 def _next(found, built: Path | None) -> str:
-    """The next command for the user."""
+    """Returns the command that the user should run next."""
     from k2mps.stack import status
 
-    # A build applies the series by itself.
+    # `k2mps build` also applies the series, so it replaces `k2mps apply`.
     if found.next_command:
         return "k2mps build" if found.next_command == status.APPLY else found.next_command
     return "k2mps test" if built and found.head.tree[:12] in built.name else "k2mps build"
@@ -114,7 +115,7 @@ def checkout_command(session: Session) -> None:
 
 @command(main, "apply", k2_option)
 def apply_command(session: Session) -> None:
-    """Apply the patch series to the checkout, all or nothing."""
+    """Apply the patch series to the checkout. If it fails, the checkout does not change."""
     from k2mps.stack import apply
     from k2mps.stack.commits import DoesNotApplyError
 
@@ -124,7 +125,8 @@ def apply_command(session: Session) -> None:
     except DoesNotApplyError:
         from k2mps.carry import rebase
 
-        # The patches of two people may conflict; a rebase can wait for the resolution.
+        # Patches of two people may conflict.  Unlike `apply`, a rebase can stop until the user has
+        # resolved the conflict.
         patches.show_rebased(session, rebase.merge(session.project, found))
         return
     if written is None:
@@ -155,12 +157,13 @@ def status_command(session: Session, as_json: bool) -> None:
 
 @command(main, "build", build_options, device_option)
 @click.option(
-    "--demo/--no-demo", default=True, help="whether to end with a comparison of mps and the CPU"
+    "--demo/--no-demo", default=True, help="whether to compare mps with the CPU after the build"
 )
 @click.option(
     "--else-train",
     is_flag=True,
-    help="without a way to get k2, train a transducer with a kernel alone: make build does",
+    help="if k2 cannot be downloaded, train a transducer with one kernel instead; `make build`"
+    " gives this option",
 )
 @click.argument("cmake_arguments", nargs=-1, type=click.UNPROCESSED)
 def build_command(
@@ -186,12 +189,12 @@ def build_command(
 
 
 def _train_without_k2(session: Session, error: errors.UnreachableError) -> None:
-    """Does what needs no k2: the environment, and a program that trains with a kernel alone."""
+    """Makes the environment, and runs a program that trains with one kernel and needs no k2."""
     session.console.warn(str(error).replace("\n", "\n  "))
     missing = (
-        "k2 itself is missing, and has not been built, as the warning above says; next: make build,"
+        "k2 itself is missing, so it was not built; the warning above says why; next: make build,"
         " when the network is back; or make build K2=DIRECTORY, a clone that has the pinned commit."
-        " A kernel trains without k2."
+        " The training with one kernel does not need k2."
     )
     session.console.info(missing)
     _run_kernels(session, ["--train"])
@@ -235,7 +238,7 @@ def test_command(session: Session, words: tuple[str, ...]) -> None:
     """
     from k2mps.run import suites
 
-    # click drops the "--" itself; pytest's part begins with its first option.
+    # click removes the "--".  So the arguments for pytest begin with the first option.
     names = tuple(itertools.takewhile(lambda word: not word.startswith("-"), words))
     results = suites.run_all(
         session.environment, session.obtain, session.request(), names, words[len(names) :]
@@ -244,10 +247,11 @@ def test_command(session: Session, words: tuple[str, ...]) -> None:
 
 
 def _run_on_k2(session: Session, name: str, options: Mapping[str, object]) -> None:
-    """Builds k2, and runs a program of program.py with it.
+    """Builds k2, and runs a program that uses the build.
 
     Args:
-      options: the program's own options, without those that the user did not give.
+      name: the program's name in k2mps.run.program.
+      options: values of the program's options, by name; None, False and () if not given.
     """
     from k2mps.run import program
 
@@ -263,8 +267,8 @@ def _run_on_k2(session: Session, name: str, options: Mapping[str, object]) -> No
     getattr(program, name).run(session.environment, words, built)
 
 
-# The tool itself parses the options of programs that need a build, so a wrong one fails before the
-# build.
+# fuzz and bench build k2 first.  click parses the options of their programs, so that a wrong option
+# is refused before the build.
 
 
 @command(main, "fuzz", build_options)
@@ -274,12 +278,14 @@ def _run_on_k2(session: Session, name: str, options: Mapping[str, object]) -> No
 @click.option(
     "--place",
     type=click.Choice(("host", "metal")),
-    help="what computes an operation that both can do; default: random for each case",
+    help="run operations on the host only, or by Metal only, if both are possible; default: random"
+    " for each case",
 )
 def fuzz_command(session: Session, **options: object) -> None:
     """Compare mps with the CPU on random FSAs, ragged tensors and losses.
 
-    The fuzzer shrinks a case that differs, and prints a program that shows it.
+    If the results of a case differ, the fuzzer looks for a smaller case that also differs, and
+    prints a program that reproduces it.
     """
     _run_on_k2(session, "FUZZ", options)
 
@@ -303,10 +309,10 @@ def kernels_command(session: Session, words: tuple[str, ...]) -> None:
     """Check each Metal kernel by itself against a reference in float64.
 
     \b
-    FILE...             only these files of kernels, without .metal
+    FILE...             check only these files of kernels; names without .metal
     --device DEVICE     cpu: on mps, which the CPU emulates on Linux; cuda: on an NVIDIA GPU
     --runs COUNT        launches of each case on mps; default 2
-    --prepare DIR       only make a folder whose run.py checks them on another machine's GPU
+    --prepare DIR       only make a folder; its run.py checks the kernels on another machine's GPU
     --libdevice FILE    CUDA's libdevice.10.bc; default: the installed toolkit's, else PyPI's
     --train             train a small transducer with one of the kernels
     """
@@ -327,16 +333,16 @@ def _run_kernels(session: Session, words: Sequence[str]) -> None:
 @click.option(
     "--in-place",
     is_flag=True,
-    help="let rnnt_loss_pruned overwrite the joiner's logits by its gradient, if no other code"
-    " uses them",
+    help="let rnnt_loss_pruned overwrite the joiner's logits by their gradient; only for recipes"
+    " whose other code does not use the logits afterwards",
 )
 def recipes_command(
     session: Session, kind: tuple[str, ...], directory: Path, in_place: bool
 ) -> None:
     """Rewrite recipes, such as icefall's or ZipVoice's, for mps.
 
-    DIR is a checkout of recipes that use k2. Calls that need CUDA become calls of k2.mps.gpu,
-    which work with CUDA as well. See docs/icefall.md.
+    DIR is a checkout of recipes that use k2. Calls that need CUDA become calls of k2.mps.gpu. The
+    rewritten recipes still work with CUDA. See docs/icefall.md.
     """
     from k2mps.core.git import quoted
     from k2mps.run import recipes
@@ -348,19 +354,21 @@ def recipes_command(
         session.console.warn(f"{path}: {reason}")
     if written:
         here = f"git -C {quoted(directory)}"
-        show(f"{here} diff shows them; {here} restore . takes them back")
+        show(f"{here} diff shows the changes; {here} restore . undoes them")
 
 
 @command(main, "torch", words_argument, **PASSED_ON)
 def torch_command(session: Session, words: tuple[str, ...]) -> None:
     """Check whether a release of torch has all that k2 relies on.
 
-    Reads torch's wheel for macOS, and needs no Mac. For each fact, prints whether it is as known,
-    different, or breaks k2, and the files of this project that rely on it.
+    The command reads torch's wheel for macOS, and needs no Mac. For each fact that k2 relies on, it
+    prints whether the fact is as known, differs, or breaks k2; and the files of this project that
+    rely on it.
 
     \b
     VERSION          a release of torch; default: the newest
-    --known VERSION  compare with the facts of this release; default: its own, or the last before
+    --known VERSION  compare with the known facts of this release; default: of VERSION, or if they
+                     are not known, of the last release before it
     --json           print JSON
     """
     from k2mps.run import program

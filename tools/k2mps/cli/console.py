@@ -1,6 +1,6 @@
-"""The output of the command line: live progress on a terminal, lines elsewhere.
+"""The output of the command line.  Progress is a bar on a terminal, and lines of text elsewhere.
 
-rich is imported on the first use that needs it, so that quick commands stay quick.
+rich is imported only when a table or a bar is shown, because its import takes time.
 """
 
 import contextlib
@@ -18,7 +18,7 @@ from pathlib import Path
 from k2mps.core import errors
 from k2mps.core.progress import Reporter, Section, Update
 
-# Seconds from one line of progress to the next, without a terminal.
+# If standard output is no terminal, the seconds from one line of progress to the next.
 SECONDS_BETWEEN_LINES = 30.0
 
 
@@ -31,7 +31,7 @@ class Console(Reporter):
 
     def __init__(self, verbose: bool = False):
         self._verbose = verbose
-        # False if a program reads standard output.
+        # To be set to False if standard output is for a program, as with --json.
         self.shows_progress = True
 
     @property
@@ -50,9 +50,10 @@ class Console(Reporter):
             self._write(f"+ {words}", sys.stderr)
 
     def table(self, head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-        """A table; one line a row, with tabs, where there is no terminal.
+        """Prints a table.
 
-        A terminal shows no column that is empty.
+        On a terminal, the table has a head, and lacks the columns that are empty.  Elsewhere, each
+        row is a line with tabs between the columns, without a head.
         """
         if not self.on_terminal:
             for row in rows:
@@ -69,7 +70,7 @@ class Console(Reporter):
         console.Console().print(shown, markup=False)
 
     def result(self, facts: object, section: Section | None = None) -> None:
-        """Shows a result for people; without a section, the facts as JSON."""
+        """Prints `section`, which is text for people; if it is None, prints `facts` as JSON."""
         if section is None:
             self.info(json.dumps(facts, indent=2, default=vars))
             return
@@ -90,7 +91,7 @@ class Console(Reporter):
 
     @contextlib.contextmanager
     def _bar(self, title: str) -> Iterator[Update]:
-        """Shows a task on a terminal."""
+        """Shows the progress of a task as a bar on the terminal."""
         from rich import progress
 
         with progress.Progress(
@@ -108,7 +109,10 @@ class Console(Reporter):
 
     @contextlib.contextmanager
     def _lines(self, title: str) -> Iterator[Update]:
-        """Shows a task where there is no terminal: a line now and then, also without updates."""
+        """Shows the progress of a task as lines, one every SECONDS_BETWEEN_LINES.
+
+        A line appears even if the task has sent no update since the last line.
+        """
         latest = (0, 0, "")
         short = title if len(title) <= 40 else f"{title[:37]}..."
         ended = threading.Event()
@@ -137,6 +141,7 @@ class Console(Reporter):
         try:
             print(text, file=stream, flush=True)
         except BrokenPipeError:
-            # The reader has gone; Python would complain again at the end.
+            # The program that read the output has closed it.  Python would flush the stream at the
+            # end and print the error again, so the stream gets /dev/null.
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
             sys.exit(128 + signal.SIGPIPE)

@@ -1,4 +1,4 @@
-"""How a run of the command line ends: its exit status, and one error in a few lines."""
+"""Runs the command line, prints its error if there is one, and exits with its status."""
 
 import errno
 import os
@@ -18,16 +18,17 @@ def run() -> None:
         stream.reconfigure(errors="backslashreplace")
     try:
         status = _status()
-    except errors.InterruptedRunError as error:  # also if it came while an error was printed
+    except errors.InterruptedRunError as error:  # possibly while _status() prints another error
         _last_words(f"error: {error}")
         status = error.exit_code
     finally:
-        interrupts.ignore()  # Python's own end, which takes a moment, would print a traceback.
+        # Python prints a traceback if Ctrl-C is pressed while Python shuts down.
+        interrupts.ignore()
     sys.exit(status)
 
 
 def _status() -> int:
-    """Runs the command line; its exit status."""
+    """Runs the command line, prints its error, and returns the exit status."""
     interrupts.install()
     git.scrub_environment()
     try:
@@ -47,7 +48,11 @@ def _status() -> int:
 
 
 def _last_words(text: str) -> None:
-    """Prints an error; if the stream takes nothing, Python must not try again at its end."""
+    """Prints an error.
+
+    If a standard stream cannot be written, it gets /dev/null.  Otherwise Python would try to flush
+    the stream again when it shuts down, and print a traceback.
+    """
     try:
         print(text, file=sys.stderr, flush=True)
     except OSError:
@@ -59,7 +64,7 @@ def _last_words(text: str) -> None:
 
 
 def _as_error(error: Exception) -> errors.K2mpsError:
-    """Makes an unexpected error one of the tool's own."""
+    """Returns an error of the tool for an exception that the tool did not expect."""
     if shutil.which("git") is None:  # Without git, GitPython cannot be imported.
         return git.missing()
     if isinstance(error, OSError):
@@ -75,7 +80,7 @@ def _as_error(error: Exception) -> errors.K2mpsError:
 
 
 def _of_the_system(error: OSError) -> errors.K2mpsError:
-    """An operating system's error."""
+    """Returns the tool's error, with a remedy, for an error of the operating system."""
     what = error.strerror or str(error)
     if error.filename:
         what += f": {error.filename}"
@@ -83,7 +88,7 @@ def _of_the_system(error: OSError) -> errors.K2mpsError:
         return errors.K2mpsError(what, next_command="let the other program read all of the output")
     if error.errno in (errno.EMFILE, errno.ENFILE):
         return errors.too_many_files(error.filename or "k2mps")
-    if "temporary directory" in what:  # Python's message if no folder is writable
+    if "temporary directory" in what:  # Python found no writable folder for temporary files.
         free = "free some space there, or name another folder in TMPDIR"
         return errors.K2mpsError(what, next_command=f"{free}, then run the same command again")
     remedies = {

@@ -1,4 +1,4 @@
-"""The commands that change patches/ and carry it to a newer k2."""
+"""The commands that check or change patches/, carry it to another k2, or send it to k2."""
 
 import click
 
@@ -13,7 +13,7 @@ _paths_argument = click.argument("paths", metavar="[FILE]...", nargs=-1)
 
 
 def _show_written(session: Session, result) -> None:
-    """Names the files that a command has changed."""
+    """Prints the files that a command has written or removed."""
     for path in result.changed:
         session.console.info(f"wrote {path}")
     for path in result.removed:
@@ -21,12 +21,12 @@ def _show_written(session: Session, result) -> None:
 
 
 def _show_untracked(session: Session, checkout) -> None:
-    """Names the files that did not become part of a patch."""
+    """Warns of the files that did not become part of the patch, because git does not track them."""
     untracked = checkout.untracked_files()
     if untracked:
         session.console.warn(
-            f"not in it, as git does not track them: {errors.some(untracked, 5)}; k2mps fold"
-            " PATCH FILE takes in what is named"
+            f"not in the patch, because git does not track them: {errors.some(untracked, 5)}; k2mps"
+            " fold PATCH FILE adds the named files"
         )
 
 
@@ -63,7 +63,7 @@ def report_command(session: Session, as_json: bool) -> None:
 def probe_command(session: Session, end: str, as_json: bool) -> None:
     """Find the first upstream commit after the pin that breaks each patch.
 
-    END is a later commit, tag or branch of upstream's.
+    END is a commit, tag or branch of k2's repository; it must be later than the pin.
     """
     from k2mps.carry import probe
 
@@ -73,7 +73,7 @@ def probe_command(session: Session, end: str, as_json: bool) -> None:
 
 
 def _probed(session: Session, end: str) -> dict:
-    """The patches at a commit of upstream's, see `probe.probe`."""
+    """Returns the result of `probe.probe` up to the revision `end` of upstream."""
     from k2mps.carry import branches, probe
 
     checkout, pin = session.obtain(), session.upstream.pin
@@ -94,7 +94,8 @@ def rebase_command(
 ) -> None:
     """Carry patches/ and the pin to another upstream commit.
 
-    Conflicts are resolved in build/rebase, a clone, never in your checkout.
+    If a patch conflicts, the rebase stops until you have resolved the conflict in build/rebase,
+    which is a clone. The rebase does not change your checkout.
     """
     from k2mps.carry import rebase
 
@@ -112,8 +113,8 @@ def rebase_command(
     show_rebased(session, result)
     if result.pin != old:
         session.console.info(
-            "then, before anything is claimed of this k2: k2mps docs; k2mps test; and the runs of"
-            " docs/pull-requests.md, which names the k2 that each was on"
+            "then k2mps docs; k2mps test; and repeat the runs that docs/pull-requests.md lists:"
+            " their results were measured on an older k2"
         )
 
 
@@ -168,9 +169,11 @@ def fold_command(session: Session, patch: str, paths: tuple[str, ...]) -> None:
 
 
 @command(COMMANDS, "export", k2_option)
-@click.option("--prune", is_flag=True, help="delete patches and new files that the branch lacks")
 @click.option(
-    "--overwrite", is_flag=True, help="overwrite changes of patches/ that were never applied"
+    "--prune", is_flag=True, help="delete patches and their new files if the branch lacks them"
+)
+@click.option(
+    "--overwrite", is_flag=True, help="overwrite edits of patches/ that the branch does not have"
 )
 def export_command(session: Session, prune: bool, overwrite: bool) -> None:
     """Write the commits of branch k2-mps to patches/."""
@@ -188,7 +191,9 @@ def export_command(session: Session, prune: bool, overwrite: bool) -> None:
 
 @command(COMMANDS, "upstream", k2_option)
 @click.option(
-    "--group", metavar="NAME", help="a group of patches/series, on top of the groups before it"
+    "--group",
+    metavar="NAME",
+    help="the group of patches to send; the groups before it come first in the branch; default: all",
 )
 @click.option("--branch", metavar="NAME", help="write the commits to this branch")
 @click.option("--squash", is_flag=True, help="make one commit of each group, as k2 merges them")
@@ -204,9 +209,9 @@ def export_command(session: Session, prune: bool, overwrite: bool) -> None:
 def upstream_command(
     session: Session, group: str | None, branch: str | None, squash: bool, check: bool, quick: bool
 ) -> None:
-    """Make a pull request to k2 of the series or a group.
+    """Make a pull request to k2 of the whole series or of one group.
 
-    The cover letter is printed; docs/pull-requests.md has its text.
+    The command prints the cover letter, whose text is in docs/pull-requests.md.
     """
     from k2mps.carry import pull_request
     from k2mps.run import program
@@ -228,7 +233,7 @@ def _warn_of_newest(session: Session, group: str | None) -> None:
     """Warns if patches that are to be sent conflict with upstream's newest commit."""
     from k2mps.series import patch_folder
 
-    session.console.shows_progress = False  # The output is the cover letter.
+    session.console.shows_progress = False  # Standard output is the cover letter.
     try:
         result = _probed(session, "HEAD")
     except errors.K2mpsError as error:

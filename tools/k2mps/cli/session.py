@@ -1,4 +1,4 @@
-"""What all commands share: the project, upstream.toml, the checkout, common options."""
+"""What the commands have in common: the project, upstream.toml, the checkout, shared options."""
 
 import functools
 import os
@@ -12,11 +12,12 @@ from k2mps.cli.console import Console
 class Session:
     """One run of the command line.
 
-    The project, upstream.toml and the environment are read on first use.
+    The properties `project`, `upstream` and `environment` are computed on first use.
 
     Attributes:
       console: shows results and progress.
-      k2, torch, jobs: the values of the options of these names.
+      k2: the value of --k2, or of the environment variable K2; None if neither is given.
+      torch, jobs: the values of the options --torch and --jobs; None if not given.
     """
 
     def __init__(self, verbose: bool = False):
@@ -33,8 +34,8 @@ class Session:
         here = Path.cwd().resolve()
         if found.root not in (here, *here.parents):
             self.console.warn(
-                f"no upstream.toml here or above: {found.root} is meant, the"
-                " clone that k2mps is installed from"
+                f"no upstream.toml here or above: {found.root} is used, the clone that k2mps was"
+                " installed from"
             )
         return found
 
@@ -44,54 +45,55 @@ class Session:
 
     @functools.cached_property
     def environment(self):
-        """The environment that builds and tests run in, of the project."""
+        """The project's environment, in which builds and tests run."""
         from k2mps.build.environment import Environment
 
         return Environment(self.project, self.console)
 
     @property
     def directory(self) -> Path:
-        """The directory of the checkout, which need not exist."""
+        """The directory of the checkout, whether it exists or not."""
         from k2mps.stack import clone
 
         return clone.locate(self.project, self.k2)
 
     def existing(self):
-        """The checkout, which must exist."""
+        """Returns the checkout; raises CheckoutMissingError if there is none."""
         from k2mps.stack import checkout
 
         return checkout.Checkout(self.directory, self.console)
 
     def existing_if_any(self):
-        """The checkout, or None where there is none."""
+        """Returns the checkout, or None if its directory does not exist."""
         return self.existing() if self.directory.is_dir() else None
 
     def obtain(self):
-        """The checkout, cloned if need be, with the pin in it."""
+        """Returns the checkout, which has the pinned commit; see `clone.obtain`."""
         from k2mps.stack import clone
 
         return clone.obtain(self.project, self.upstream.pin, self.k2, self.console)
 
     def request(self, device: str = "mps", **options):
-        """A build with the options of this run."""
+        """Returns a request for a build with the options --torch and --jobs of this run."""
         from k2mps.build.builder import Request
         from k2mps.build.doctor import Device
 
         return Request(Device(device), self.torch, self.jobs, **options)
 
     def build(self, request):
-        """Builds k2, with a clone of it if there is none."""
+        """Builds k2; clones k2 first if there is no checkout."""
         from k2mps.build import builder
 
-        builder.check_system(self.environment, request)  # before k2 is cloned
+        # This check comes first, because a clone takes time.
+        builder.check_system(self.environment, request)
         return builder.build(self.environment, self.obtain(), request)
 
 
 def command(group: click.Group, name: str, *options, **settings):
-    """Makes a command of a function, whose first argument is the session.
+    """Returns a decorator that makes a function a command.  Its first argument is the session.
 
     Args:
-      options: the options that the command shares with others.
+      options: click's decorators for options that several commands have.
       settings: further arguments of click's `command`.
     """
 
@@ -105,7 +107,7 @@ def command(group: click.Group, name: str, *options, **settings):
 
 
 def _kept(*names: str, **settings):
-    """An option whose value the session keeps."""
+    """Returns an option whose value becomes an attribute of the session."""
 
     def keep(context: click.Context, parameter: click.Parameter, value: object) -> None:
         if parameter.name == "k2" and str(value).startswith("~"):
@@ -116,7 +118,7 @@ def _kept(*names: str, **settings):
 
 
 def _in_a_home(path: str) -> str:
-    """Expands `~user` in a path; an error if there is no such user."""
+    """Expands `~` or `~user` in a path; raises BadParameter if that user or folder is unknown."""
     try:
         return str(Path(path).expanduser())
     except RuntimeError:
@@ -141,7 +143,7 @@ device_option = click.option(
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="print JSON")
 
-# For a command that starts a program: options that the tool does not know go to the program.
+# Settings of a command that passes the options which it does not know on to a program.
 PASSED_ON = {"context_settings": {"ignore_unknown_options": True}}
 words_argument = click.argument("words", metavar="[ARGUMENT]...", nargs=-1, type=click.UNPROCESSED)
 

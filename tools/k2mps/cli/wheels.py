@@ -1,4 +1,4 @@
-"""`k2mps wheel`, which makes a wheel, and its commands, which look into one."""
+"""`k2mps wheel`, which makes a wheel, `wheel verify` and `wheel index`."""
 
 import sys
 from pathlib import Path
@@ -13,7 +13,7 @@ _wheel_argument = click.argument("wheel", metavar="FILE", type=_FILE)
 _python_option = click.option(
     "--python",
     metavar="PROGRAM|DIR",
-    help="the Python that the wheel is for, or a folder with its files; default .venv's",
+    help="the Python that the wheel is for: a program, or a folder with its files; default .venv's",
 )
 
 
@@ -26,7 +26,9 @@ _python_option = click.option(
     help="the system that the wheel is for",
 )
 @_python_option
-@click.option("--quick", is_flag=True, help="optimize little: the wheel only checks the build")
+@click.option(
+    "--quick", is_flag=True, help="optimize little, if the wheel is only a check of the build"
+)
 @click.option(
     "--sdk",
     type=_FOLDER,
@@ -38,9 +40,9 @@ def wheel_command(
 ) -> None:
     """Make a wheel of the patched k2 and verify it.
 
-    A wheel for this machine is also imported, in a clean environment. A cross-built wheel can be
-    for another Python than .venv's, if that Python has its headers. A Python in a folder is not
-    run, so it may be for another system.
+    If the wheel is for this machine, the command also imports it in a clean environment. A
+    cross-built wheel can be for another Python than .venv's, if that Python has its headers. The
+    command does not run a Python in a folder, so that Python may be one for another system.
     """
     if context.invoked_subcommand:
         return
@@ -53,8 +55,8 @@ def wheel_command(
     crossed = target == "macos-arm64" and not on_mac
     if python and not crossed:
         raise click.UsageError(
-            "--python is for cross-built wheels; a wheel for this machine is for .venv's"
-            " Python, which make PYTHON=PROGRAM sets in a new clone"
+            "--python is only for cross-built wheels; a wheel for this machine is for the Python of"
+            " .venv, which make PYTHON=PROGRAM chooses when it makes .venv"
         )
     if sdk and not (crossed and quick):
         raise click.UsageError(
@@ -64,11 +66,12 @@ def wheel_command(
     request = session.request(
         device, for_wheel=True, crossed=crossed, python=python, quick=quick, sdk=sdk
     )
-    builder.check_system(session.environment, request)  # before k2 is cloned
+    # This check comes first, because a clone of k2 takes time.
+    builder.check_system(session.environment, request)
     if sdk:
-        # There is no wheel, since its files may not be given away.  The check of a wheel
-        # would fail, too: it knows only the symbols of libc++ that torch's libraries bind, and
-        # Apple's headers bind others.
+        # No wheel is made: Apple does not allow one to give away files that are linked with this
+        # SDK.  The check of the wheel would fail, too: it accepts only the symbols of libc++ that
+        # torch's libraries use, and Apple's headers use others.
         built = builder.build(session.environment, session.obtain(), request)
         session.console.info(f"{built.directory}: compiled and linked with {sdk.name}; no wheel")
         return
@@ -89,7 +92,7 @@ def verify_command(session: Session, python: str | None, wheel: Path) -> None:
 
 @command(wheel_command, "index")
 @click.option(
-    "--base-url", default="", metavar="URL", help="where the wheels are; default beside the page"
+    "--base-url", default="", metavar="URL", help="the wheels' URL; default: the page's folder"
 )
 @click.argument("directory", metavar="DIR", type=_FOLDER)
 def index_command(session: Session, base_url: str, directory: Path) -> None:
