@@ -149,7 +149,7 @@ def test_export_deletes_the_patch_of_a_dropped_commit_only_with_prune(sandbox, k
             "edits cmake/mps.cmake, which context-know-mps.patch adds",
             "git rm -q cmake/mps.cmake; git commit -qm later",
         ),
-        ("is executable, and no", "echo > new; chmod +x new; git add new; git commit -qm more"),
+        ("is executable, but does", "echo > new; chmod +x new; git add new; git commit -qm more"),
         ("symbolic link", "ln -s CMakeLists.txt link; git add link; git commit -qm link"),
         ("modes of regular files", "rm run; ln -s CMakeLists.txt run; git commit -qam link"),
         (

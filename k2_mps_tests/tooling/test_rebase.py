@@ -171,7 +171,7 @@ def test_a_folder_of_the_users_is_left_alone(sandbox, k2):
     notes = {"build/rebase/notes": "mine\n"}
     support.write(sandbox.root, notes)
     onto = upstream_commit(sandbox, "Newer", {"a": "1\n"})
-    assert "exists, and is not of k2mps" in sandbox.fails(1, "rebase", "--onto", onto)
+    assert "exists, but is not a rebase of k2mps" in sandbox.fails(1, "rebase", "--onto", onto)
     for step in ("--continue", "--abort"):
         assert "no rebase is in progress" in sandbox.fails(1, "rebase", step)
     assert (sandbox.root / "build/rebase/notes").read_text() == "mine\n"

@@ -1,4 +1,4 @@
-"""Upstream's branches and tags, fetched into a clone of the tool's own."""
+"""Fetches upstream's branches and tags into a temporary clone of the checkout."""
 
 import contextlib
 import re
@@ -18,12 +18,14 @@ _ID = re.compile("[0-9a-f]{4,40}")
 
 @contextlib.contextmanager
 def clone(project: Project, checkout: Checkout) -> Iterator[Checkout]:
-    """A clone of the checkout, without files. The end of the context deletes it, unless its folder
-    was renamed."""
+    """Makes a clone of the checkout, without files.
+
+    The clone is deleted at the end of the context, except if the caller has renamed its folder.
+    """
     project.build_root.mkdir(exist_ok=True)
     folder = project.partial
     with exclusive(project.build_root, str(project.build_root)):
-        shutil.rmtree(folder, ignore_errors=True)  # of a run that was killed
+        shutil.rmtree(folder, ignore_errors=True)  # A run that was killed may have left it.
         try:
             yield copy(checkout, folder)
         finally:
@@ -32,12 +34,16 @@ def clone(project: Project, checkout: Checkout) -> Iterator[Checkout]:
 
 
 def commit_of(clone: Checkout, pin: Pin, name: str) -> str:
-    """Fetches the upstream commit that an id, or the name of upstream's branch or tag, means.
+    """Fetches an upstream commit into a clone, and returns its id.
 
-    The checkout's own branches do not count: they may be old, or the user's.
+    The branches of the checkout are not searched: they may be out of date, or be the user's own.
 
     Args:
-      clone: as `clone` makes it.
+      clone: a result of `clone`.
+      name: the commit's id, or a branch or tag of upstream.
+    Raises:
+      K2mpsError: no branch or tag of upstream leads to such a commit.
+      UnreachableError: upstream cannot be reached.
     """
     by_id = [name] if _ID.match(name) else []
     known = clone.commit_of(name) if by_id else None
@@ -53,13 +59,13 @@ def commit_of(clone: Checkout, pin: Pin, name: str) -> str:
             return found
     raise errors.K2mpsError(
         f"{git.redacted(pin.url)} has no commit {name}",
-        why="no branch and no tag of upstream's leads to it: another clone could not fetch it",
-        next_command="give a commit id, a tag or a branch of upstream's",
+        why="no branch or tag of upstream leads to it, so another clone could not fetch it",
+        next_command="give the id of an upstream commit, or a branch or tag of upstream",
     )
 
 
 def give_objects(clone: Checkout, checkout: Checkout, commit: str) -> None:
-    """Copies a commit of the clone into the checkout, whose refs stay as they are."""
+    """Copies a commit of the clone into the checkout's repository, and changes no ref there."""
     if not checkout.commit_of(commit):
         how = ("fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--no-auto-maintenance")
         checkout.git.bytes(*how, "--", str(clone.git_dir), commit)

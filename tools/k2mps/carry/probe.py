@@ -1,9 +1,9 @@
-"""The first upstream commit that breaks each patch.
+"""Finds the first upstream commit that breaks each patch.
 
-The probe goes from the pin to a newer commit.  It bisects, which supposes that a broken patch stays
-broken.  git merges patches into a commit without a worktree, each on top of those before it that
-change the same files.  A conflict leaves git's markers there, so that a later patch conflicts only
-if it changes lines beside the broken ones.
+The probe bisects the commits from the pin to a newer commit.  Bisection assumes that a broken patch
+stays broken.  git merges a patch into a commit without a worktree, on top of the earlier patches
+that change the same files.  If an earlier patch conflicts, its files keep git's markers.  So the
+later patch conflicts only if it changes lines next to the conflict.
 """
 
 import bisect
@@ -19,16 +19,18 @@ from k2mps.stack.checkout import Checkout, Commit
 
 
 def probe(project: Project, checkout: Checkout, end: str, reporter: Reporter = Reporter()) -> dict:
-    """Probes all patches from the pin to another upstream commit; the result, as JSON has it.
+    """Probes all patches from the pin to the upstream commit `end`.
 
     Args:
-      checkout: a clone with that commit, as branches.py makes it.
+      checkout: a clone that has this commit, see branches.py.
+    Returns:
+      The object that `k2mps probe --json` prints.
     """
     pin = checkout.pinned(project.upstream().pin)
     if not checkout.is_ancestor(pin.commit, end):
         raise errors.K2mpsError(
             f"{end[:12]} is not after the pin",
-            why="probe follows one line of commits, from the pin on",
+            why="probe tries the commits from the pin to a later commit",
             next_command="k2mps rebase --onto that commit",
         )
     tip = making.series_tip(project, checkout, pin)
@@ -47,7 +49,7 @@ def probe(project: Project, checkout: Checkout, end: str, reporter: Reporter = R
         "start": _facts(checkout, way[0]),
         "end": _facts(checkout, way[-1]),
         "steps": len(way) - 1,
-        # The last of the commits to which all patches apply.
+        # The last commit to which all patches still apply.
         "carries_to": way[min(steps, default=len(way)) - 1],
         "patches": patches,
     }
@@ -64,8 +66,8 @@ class _Prober:
         self._merged: dict[tuple[int, str], tuple[str, Sequence[str]]] = {}
         changes = checkout.changes_of(commits)
         paths = [{change.path for change in changes[one.id]} for one in commits]
-        # Of each patch: the earlier ones that change the same files, and in turn the ones before
-        # those.
+        # For each patch, the numbers of the earlier patches that it follows: those that change the
+        # same files, and recursively the patches that these follow.
         self._follows: list[list[int]] = []
         for number, own in enumerate(paths):
             direct = [other for other in range(number) if paths[other] & own]
@@ -73,7 +75,12 @@ class _Prober:
             self._follows.append(sorted(found))
 
     def _conflicts(self, number: int, step: int) -> Sequence[str]:
-        """The files in which a patch conflicts at a step, on top of those that it follows."""
+        """Returns the files in which a patch conflicts, on top of the patches that it follows.
+
+        Args:
+          number: the patch's number in the series, from 0 on.
+          step: the number of the upstream commit in `way`; 0 is the pin.
+        """
         commit = self._way[step]
         if commit not in self._trees:
             self._trees[commit] = self._checkout.tree_of(commit)
@@ -87,11 +94,11 @@ class _Prober:
         return conflicts
 
     def find(self, number: int) -> dict | None:
-        """Where a patch breaks; None if it applies all the way.
+        """Returns where a patch breaks, or None if it applies to the last commit.
 
-        The result has the upstream commit that breaks the patch, the number of commits from the
-        pin to that commit, the files that conflict, and whether the last commit has the lines
-        of the patch in them.
+        The result has the upstream commit that breaks the patch; the number of commits from the
+        pin to that commit; the files that conflict; and whether these files have all lines of the
+        patch at the last commit.
         """
 
         def fails(step: int) -> bool:
@@ -109,7 +116,10 @@ class _Prober:
         }
 
     def _has(self, number: int, paths: Sequence[str]) -> bool:
-        """Whether the last commit has all lines that a patch adds, apart from white space."""
+        """Whether all lines that a patch adds to the files `paths` are there at the last commit.
+
+        White space is ignored.
+        """
         diff = ("diff-tree", "-p", "--no-color", "--no-ext-diff", "-U0", "-r")
         made = self._commits[number]
         ends = [self._trees[made.parents[0]], self._trees[made.id]]
@@ -125,18 +135,18 @@ class _Prober:
 
 
 def _facts(checkout: Checkout, commit: str) -> dict[str, str]:
-    """An upstream commit."""
+    """Returns the id, author, date and subject of an upstream commit."""
     facts = checkout.objects.text("log", "-1", "--format=%H%x02%an%x02%cs%x02%s", commit)
     return dict(zip(("id", "author", "date", "subject"), facts.split("\x02")))
 
 
 def _shown(commit: dict[str, str]) -> str:
-    """An upstream commit, for people."""
+    """Returns one line of text about an upstream commit."""
     return "{id:.12} {date} {author}: {subject}".format_map(commit)
 
 
 def section(result: dict) -> Section:
-    """For people."""
+    """Returns the result of `probe` as text for people."""
     patches, steps = result["patches"], result["steps"]
     rows = []
     for one in patches:

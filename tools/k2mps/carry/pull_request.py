@@ -1,8 +1,8 @@
-"""The series as a pull request to k2: plain commits without this project's marks.
+"""Makes a pull request to k2 of the series, or of a group: commits and a cover letter.
 
-The commits contain the new files and have no trailers.  The author of a patch that names none is
-the user.  The cover letter lists the patches and the tests that they add; for a group it has the
-title and the text of docs/pull-requests.md, which says what ran where.
+The commits contain the patches' new files, and lack the trailers that this project uses.  If a
+patch names no author, the user is the author.  The cover letter lists the patches and the tests
+that they add.  For a group, it has the title and the text of docs/pull-requests.md.
 """
 
 import dataclasses
@@ -24,17 +24,18 @@ from k2mps.stack.commits import commit_date, series_tip
 class Submission:
     """A pull request."""
 
-    base: str  # the commit before the first one
+    base: str  # the parent of the first commit
     tip: str  # the last commit
     cover: str  # the cover letter, subject first
 
 
 def make(project: Project, checkout: Checkout, group: str = "", squash: bool = False) -> Submission:
-    """Makes the commits; no ref names them yet.
+    """Makes the commits of a pull request, without a branch, and the cover letter.
 
     Args:
-      group: the group to submit, on top of the groups before it; all patches where empty.
-      squash: whether each group is one commit, as k2 merges pull requests.
+      group: the group to submit, on top of the groups before it; empty for all patches.
+      squash: whether each group becomes one commit, because k2 squashes the commits of a pull
+        request.
     """
     pin = checkout.pinned(project.upstream().pin)
     found = patch_folder.load(project.patches)
@@ -43,12 +44,13 @@ def make(project: Project, checkout: Checkout, group: str = "", squash: bool = F
         raise errors.K2mpsError(
             f"patches/series has no group {group}",
             why="a group begins with a comment like '# device: text'",
-            next_command="name one of those in patches/series",
+            next_command="name a group of patches/series",
         )
     with checkout.exclusive():
         last = series_tip(project, checkout, pin, found)
         commits = checkout.commits(f"{pin.commit}..{last}")
-        # With the pin's date, the commits of earlier groups have the same ids.
+        # The date is the pin's and not today's.  So the commits of earlier groups get the same ids
+        # in each pull request.
         sender = f"{_sender(checkout)} {commit_date(checkout, pin.commit)}"
         base = tip = pin.commit
         end = found.patches.index(chosen[-1]) + 1
@@ -72,7 +74,7 @@ def _message(patch: Patch) -> str:
 
 
 def _squashed(project: Project, found: Series, patches: Sequence[Patch]) -> str:
-    """The message of a commit that has the changes of all these patches of a group."""
+    """Returns the message of one commit for several patches of a group."""
     title, text = _words_of(project, found.groups.get(patches[0].name, ""))
     parts = [f"* {_message(patch)}" for patch in patches]
     return _paragraphs(title, text.partition("\n### ")[0].strip(), *parts)
@@ -83,7 +85,7 @@ def _paragraphs(*texts: str) -> str:
 
 
 def _sender(checkout: Checkout) -> str:
-    """The user, as git knows them: "NAME <EMAIL>"."""
+    """Returns the user of git's configuration, "NAME <EMAIL>"; raises an error if there is none."""
     name, email = checkout.user()
     if not name or not email:
         raise errors.K2mpsError(
@@ -102,7 +104,10 @@ def _cover(project: Project, chosen: Sequence[Patch], group: str) -> str:
 
 
 def _test_plan(chosen: Sequence[Patch]) -> str:
-    """The commands that run the tests that these patches add; empty where they add none."""
+    """Returns the part of the cover letter that has the commands of the tests that patches add.
+
+    The text is empty if they add no tests.
+    """
     added = [PurePosixPath(path) for patch in chosen for path in patch.new_files]
     tests = [path for path in added if path.stem.endswith("_test")]
     in_python = [str(path) for path in tests if path.suffix == ".py"]
@@ -120,7 +125,7 @@ def _words_of(project: Project, group: str) -> tuple[str, str]:
 
 
 def words(project: Project, group: str) -> tuple[str, str] | None:
-    """The title and the text of a group in docs/pull-requests.md; None where there are none."""
+    """Returns the title and the text of a group in docs/pull-requests.md; None if it lacks them."""
     page = project.root / "docs/pull-requests.md"
     text = page.read_text(encoding="utf-8") if page.is_file() else ""
     match = re.search(rf"^## {group}: (.*)\n\n((?:(?!## ).*\n)*)", text, re.MULTILINE)

@@ -1,15 +1,18 @@
-"""Carrying the series to another upstream commit.
+"""Carries the series to another upstream commit.
 
-`start` clones the checkout, `_Rebase.run` puts one patch after the other onto the new pin there,
-and `_Rebase._finish` writes patches/ and the pin: a straight line, in which only git's objects
-change.  Where a patch conflicts, the clone becomes build/rebase, which has the conflict in its
-files, and waits: `advance` takes the user's files as the result of the patch, and goes on.  The
-headers of patches stay as in patches/.
+`start` makes a temporary clone of the checkout.  In the clone, `_Rebase.run` puts one patch after
+the other onto the new pin.  Until then, only git objects of the clone are written.
+`_Rebase._finish` writes patches/ and the pin.
 
-A patch that leaves nothing is dropped only where the user has named it.
+If a patch conflicts, the rebase stops.  The clone is renamed to build/rebase, and its files show
+the conflict.  After the user has edited the files, `advance` takes them as the patch's result, and
+carries the patches that remain.  The headers of the patch files do not change.
 
-`merge` does the same on the same pin, where git has merged patches of two people without a
-conflict, and they do not apply to each other.
+If a patch changes nothing on the new pin, the rebase stops as well.  Only the user can drop such a
+patch, by its name.
+
+`merge` is a rebase onto the same pin.  It is needed if git has merged the patches of two people
+without a conflict, but these patches do not apply one after the other.
 """
 
 import json
@@ -35,18 +38,18 @@ _VERSION = re.compile(rb'^set\(K2_VERSION "?([0-9.]+)"?\)', re.MULTILINE)
 
 
 class Position(NamedTuple):
-    """The progress of a rebase, as a file in the clone's git directory keeps it."""
+    """The progress of a rebase, which is saved in a file of the clone's git directory."""
 
-    asked: str  # what the user gave for the new pin; empty where the pin stays
+    asked: str  # the user's name for the new pin; empty if the pin stays
     onto: str  # the commit of the new pin
-    was: str  # the last commit of the series on the old pin; empty where the pin stays
-    start: str  # a commit of patches/ and upstream.toml as they were
-    done: Sequence[Sequence[str]] = ()  # name and commit of each patch that is carried
-    dropped: Sequence[str] = ()  # the patches that are dropped
-    at: str = ""  # the patch at which the rebase waits; empty where it waits for nobody
-    head: str = ""  # the commit that is checked out, onto which that patch comes
-    left: Sequence[Sequence[str]] = ()  # the files that differed then from `head`: path, blob
-    shown: bool = False  # whether the files are as these say, with all of the conflict
+    was: str  # the last commit of the series on the old pin; empty if the pin stays
+    start: str  # a commit with patches/ and upstream.toml as they were at the start
+    done: Sequence[Sequence[str]] = ()  # (name, commit) of each patch that is carried
+    dropped: Sequence[str] = ()  # the names of the dropped patches
+    at: str = ""  # the patch at which the rebase waits; empty if it does not wait for the user
+    head: str = ""  # the commit that was checked out before patch `at` was applied
+    left: Sequence[Sequence[str]] = ()  # (path, blob) of the files that differed from `head` then
+    shown: bool = False  # whether `left` is complete, so that the files show the whole conflict
 
 
 class Rebased(NamedTuple):
@@ -58,13 +61,14 @@ class Rebased(NamedTuple):
 
 
 def start(project: Project, checkout: Checkout, onto: str, drop: Collection[str] = ()) -> Rebased:
-    """Begins a rebase onto a commit, by a name that upstream gives it.
-
-    After a `ConflictError` the user decides, then calls `advance` or `abort`.  Any other error
-    leaves everything as before.
+    """Begins a rebase onto another upstream commit.
 
     Args:
-      drop: patches that are dropped, if nothing of them is left.
+      onto: an upstream commit's id, or a branch or tag of upstream.
+      drop: the patches that are dropped if they change nothing on the new pin.
+    Raises:
+      ConflictError: the rebase waits for the user, who must call `advance` or `abort`.
+      K2mpsError: the rebase failed; nothing has changed.
     """
     with at_work(project, checkout, rebasing=True) as work:
         if rebase_file(project).exists():
@@ -72,7 +76,7 @@ def start(project: Project, checkout: Checkout, onto: str, drop: Collection[str]
             if rebase.position.at or rebase.position.asked != onto:
                 check_no_rebase(project)
             rebase.check_left_alone()
-            return rebase.run(drop)  # it was killed as it wrote patches/
+            return rebase.run(drop)  # The rebase was killed while it wrote patches/.
         _check_free(project)
         users = work.users()
         if users:
@@ -88,7 +92,7 @@ def start(project: Project, checkout: Checkout, onto: str, drop: Collection[str]
 
 
 def merge(project: Project, checkout: Checkout) -> Rebased:
-    """Rebases onto the same pin, after git merged patches that do not apply to one another."""
+    """Rebases the series onto the same pin; see the module's text for its use."""
     with at_work(project, checkout) as work:
         _check_free(project)
         with branches.clone(project, checkout) as clone:
@@ -101,7 +105,11 @@ def _begin(work: Work, clone: Checkout, position: Position, drop: Collection[str
 
 
 def advance(project: Project, checkout: Checkout, drop: Collection[str] = ()) -> Rebased:
-    """Continues a rebase; a `ConflictError` says why it stops, or cannot go on."""
+    """Continues a rebase.
+
+    Raises:
+      ConflictError: the rebase stops again, or the user's resolution is not complete.
+    """
     with at_work(project, checkout, rebasing=True):
         rebase = _open(project, checkout)
         rebase.take_resolution(drop)
@@ -109,7 +117,11 @@ def advance(project: Project, checkout: Checkout, drop: Collection[str] = ()) ->
 
 
 def abort(project: Project, checkout: Checkout) -> None:
-    """Ends a rebase in which the user has done nothing; everything is as before."""
+    """Ends a rebase and deletes build/rebase; patches/ and the checkout do not change.
+
+    Raises:
+      ConflictError: build/rebase has work of the user.
+    """
     with at_work(project, checkout, rebasing=True):
         rebase = _open(project, checkout)
         rebase.check_left_alone()
@@ -117,7 +129,7 @@ def abort(project: Project, checkout: Checkout) -> None:
 
 
 def _open(project: Project, checkout: Checkout) -> "_Rebase":
-    """The rebase that waits in build/rebase."""
+    """Reads the rebase that waits in build/rebase; raises an error if there is none."""
     try:
         position = Position(*json.loads(rebase_file(project).read_text(encoding="utf-8")))
         clone = Checkout(project.rebase, checkout.reporter)
@@ -133,18 +145,18 @@ def _open(project: Project, checkout: Checkout) -> "_Rebase":
             f" {quoted(project.rebase)}",
         ) from None
     if position.at and clone.operation_in_progress() == "cherry-pick":
-        # The files have the whole conflict, even if a kill came before that was recorded.
+        # The run was killed before it recorded that the files show the whole conflict.
         position = position._replace(shown=True)
     return _Rebase(project, checkout, clone, position)
 
 
 def _check_free(project: Project) -> None:
-    """Refuses to begin while a rebase waits, or if the user has made a folder build/rebase."""
+    """Raises an error if a rebase waits, or if build/rebase is a folder of the user's."""
     check_no_rebase(project)
     if os.path.lexists(project.rebase):
         raise errors.K2mpsError(
-            f"{project.rebase} exists, and is not of k2mps",
-            why="a rebase that stops makes a folder of this name",
+            f"{project.rebase} exists, but is not a rebase of k2mps",
+            why="a rebase needs this folder if it stops",
             next_command="move it away, or delete it; then run the same command again",
         )
 
@@ -164,13 +176,13 @@ class _Rebase:
         self.stop = Stop(project, clone)
 
     def check_left_alone(self) -> None:
-        """Refuses to delete build/rebase if the user has done anything in it."""
+        """Raises `ConflictError` if the user has done anything in build/rebase."""
         position, where = self.position, quoted(self._project.rebase)
         if position.at:
             advice = f"delete the folder yourself, if you do not need it: rm -rf {where}"
         else:
             here = f"git -C {where}"
-            advice = f"copy that elsewhere; then {here} checkout --force --detach {position.head};"
+            advice = f"copy it elsewhere; then {here} checkout --force --detach {position.head};"
             advice += f" {here} clean -d --force; k2mps rebase --continue"
         if position.shown and self.stop.touched(position.head, position.left):
             raise errors.ConflictError(
@@ -180,8 +192,8 @@ class _Rebase:
         self._check_nothing_lost()
 
     def _check_nothing_lost(self) -> None:
-        """Refuses where the end of build/rebase would lose a branch of the user's, the stash, or a
-        file that git ignores."""
+        """Raises `ConflictError` if build/rebase has a branch or a stash of the user's, or files
+        that git ignores, because they would be deleted with the folder."""
         made = [commit for _, commit in self.position.done]
         names = self.stop.branches([*made, self.position.head or self.position.onto])
         here, there = quoted(self._project.rebase), quoted(self._checkout.directory)
@@ -199,7 +211,7 @@ class _Rebase:
                 f"{self._project.rebase} has work of yours that git ignores:"
                 f" {errors.some(ignored)}",
                 why="the folder is deleted when the rebase ends",
-                next_command=f"copy that elsewhere, if you need it; then git -C {here} clean -d"
+                next_command=f"copy it elsewhere, if you need it; then git -C {here} clean -d"
                 " --force -X; then the same command again",
             )
 
@@ -238,7 +250,7 @@ class _Rebase:
         return self._finish()
 
     def _carry(self, patch: Patch, tree: str) -> str:
-        """Commits the tree that a patch makes on the new pin."""
+        """Commits the tree that a patch makes on the new pin, and records the patch as done."""
         made = commits.commit_of_patch(self._clone.objects, patch, tree, self._tip, self._date)
         self.position = self.position._replace(done=[*self.position.done, (patch.name, made)])
         return made
@@ -248,7 +260,7 @@ class _Rebase:
         replacement.rewrite(path, json.dumps(self.position))
 
     def _settle(self) -> None:
-        """Renames the clone to build/rebase, where it outlives a kill of this run."""
+        """Saves the progress, and renames the clone to build/rebase, which stays after a kill."""
         self._save()
         if self._clone.directory != self._project.rebase.resolve():
             self._clone.directory.rename(self._project.rebase)
@@ -256,7 +268,7 @@ class _Rebase:
             self.stop = Stop(self._project, self._clone)
 
     def _wait(self, patch: Patch, picked: Picked, reason: str) -> None:
-        """Leaves a patch to the user."""
+        """Puts a patch into the files of build/rebase, and raises the error that asks the user."""
         self.position = self.position._replace(at=patch.name, head=self._tip, shown=False)
         self._save()
         kinds = self.stop.show(self.position.head, picked)
@@ -285,14 +297,20 @@ class _Rebase:
         return f"patch {patches.index(patch) + 1} of {len(patches)}, patches/{patch.name},"
 
     def _culprits(self, paths: Sequence[str]) -> str:
-        """The upstream commits that touched files."""
+        """Returns lines about the upstream commits, at most 8, that touched the files `paths`."""
         how = "log --full-history --no-merges --reverse --max-count=8 --abbrev=12".split()
         how.append("--format=touched by %h %cs %an: %s")
         way = f"{self._old.commit}...{self.position.onto}"
         return self._clone.objects.text(*how, way, "--", *paths)
 
     def take_resolution(self, drop: Collection[str]) -> None:
-        """Takes the user's files as the result of the patch at which the rebase waits."""
+        """Takes the user's files as the result of the patch at which the rebase waits.
+
+        Args:
+          drop: the patches to drop.  If the waiting patch is one, its files are reset instead.
+        Raises:
+          ConflictError: the resolution is not complete, or patches/ has changed since the start.
+        """
         position = self.position
         if not position.at:
             self.check_left_alone()
@@ -316,7 +334,7 @@ class _Rebase:
         self._save()
 
     def _check_unchanged(self) -> None:
-        """Refuses to continue where patches/ has changed since the start."""
+        """Raises `ConflictError` if patches/ has changed since the rebase began."""
         now = applied.entries(applied.files(self._project))
         changed = applied.differing(self._base, now)
         if changed:
@@ -328,7 +346,10 @@ class _Rebase:
             )
 
     def _check_format(self, patch: Patch, tree: str) -> None:
-        """Refuses a resolution that no patch file can express, while it can still be corrected."""
+        """Raises `ConflictError` if no patch file can express the user's resolution.
+
+        The check comes while the patch waits, because the user can still edit its files.
+        """
         made = commits.commit_of_patch(self._clone.objects, patch, tree, self._tip, self._date)
         pin = self._old._replace(commit=self.position.onto)
         line = self._clone.commits(f"{pin.commit}..{made}")
@@ -338,8 +359,8 @@ class _Rebase:
             raise errors.ConflictError(
                 f"the resolution of patches/{patch.name} cannot be kept: {error.what}",
                 why=error.why,
-                next_command=f"take that out again in {self._project.rebase}, then k2mps rebase"
-                " --continue; a change of another patch can follow the rebase, by k2mps fold",
+                next_command=f"undo that in {self._project.rebase}, then k2mps rebase --continue;"
+                " to change another patch, use k2mps fold after the rebase",
             ) from None
 
     def _finish(self) -> Rebased:
@@ -365,7 +386,7 @@ class _Rebase:
         return Rebased(pin, plan, position.dropped)
 
     def remove(self) -> None:
-        """Deletes build/rebase; after a kill, the folder is whole or gone."""
+        """Deletes build/rebase.  If this is killed, the folder is complete, or does not exist."""
         import shutil
 
         shutil.rmtree(self._project.partial, ignore_errors=True)
@@ -374,7 +395,7 @@ class _Rebase:
 
 
 def _pin(clone: Checkout, old: Pin, commit: str) -> Pin:
-    """The pin for a commit, with k2's version there."""
+    """Returns the pin for a commit; reads k2's version from its CMakeLists.txt."""
     result = clone.objects.run("cat-file", "blob", f"{commit}:CMakeLists.txt")
     match = _VERSION.search(result.stdout)
     version = match[1].decode() if match else old.version

@@ -1,4 +1,4 @@
-"""Figures of the series: lines of each patch and group, and the budget."""
+"""`k2mps report`: counts the lines of each patch and group, and compares them with the budget."""
 
 from pathlib import PurePosixPath
 
@@ -11,7 +11,7 @@ _COUNTS = ("new_lines", "new_files", "tests", "added", "removed")
 
 
 def report(project: Project, upstream: Upstream) -> dict:
-    """Gathers the figures, as JSON has them."""
+    """Returns the object that `k2mps report --json` prints."""
     found = patch_folder.load(project.patches)
     figures = [_figures(found, patch) for patch in found.patches]
     return {
@@ -29,11 +29,12 @@ def _figures(found: patch_folder.Series, patch: patch_text.Patch) -> dict:
         "group": found.groups.get(patch.name, ""),
         "subject": patch.subject,
         "status": patch.status,
-        # The patch's files under patches/files: how many, how many are tests, how many lines.
+        # The numbers of new files, of tests among them, and of lines in the new files.
         "new_files": len(patch.new_files),
         "tests": sum(PurePosixPath(one).stem.endswith("_test") for one in patch.new_files),
         "new_lines": sum(len(found.files[one].content.splitlines()) for one in patch.new_files),
-        # The upstream files that the patch edits, and the lines that it adds and removes there.
+        # The number of upstream files that the patch edits, and of lines that it adds or removes
+        # there.
         "files": sum(path not in found.files for path in patch.edited),
         "added": added,
         "removed": removed,
@@ -41,7 +42,7 @@ def _figures(found: patch_folder.Series, patch: patch_text.Patch) -> dict:
 
 
 def section(result: dict) -> Section:
-    """For people."""
+    """Returns the report as text for people."""
     patches, budget = result["patches"], result["budget"]
     left = "no budget"
     if budget is not None:

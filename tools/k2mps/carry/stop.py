@@ -1,4 +1,4 @@
-"""The files of a rebase that waits for the user, in build/rebase."""
+"""The files in build/rebase of a rebase that waits until the user has resolved a conflict."""
 
 import re
 import shlex
@@ -19,7 +19,8 @@ _PICK = git.settings(
         "rerere.enabled": "false",
     }
 )
-# Not a line of equal signs, which may underline a title.
+# Lines that begin with git's conflict markers.  A line of equal signs does not count, because it
+# may underline a title.
 _MARKER = re.compile(rb"^(<{7}|>{7}|\|{7}) ", re.MULTILINE)
 
 
@@ -27,7 +28,7 @@ class Stop:
     """The working tree of the clone of a rebase.
 
     Args:
-      clone: the clone, in build/rebase or in the folder where it is made.
+      clone: the clone; its folder becomes build/rebase only when the rebase stops.
     """
 
     def __init__(self, project: Project, clone: Checkout):
@@ -36,8 +37,14 @@ class Stop:
         self._git = clone.git
 
     def show(self, head: str, picked: Picked) -> list[str]:
-        """Checks out the commit onto which a patch comes, and puts the patch and its conflicts into
-        the files; git's words about each conflict."""
+        """Checks out a commit, and applies a patch with its conflicts to the files.
+
+        Args:
+          head: the commit.
+          picked: the patch; without conflicts, the files stay as in `head`.
+        Returns:
+          git's message about each conflict.
+        """
         self._git.bytes("checkout", "--quiet", "--detach", head)
         if not picked.conflicts:
             return []
@@ -49,12 +56,15 @@ class Stop:
         return found
 
     def clear(self, head: str) -> None:
-        """Takes back the files that a run wrote before it was killed and could ask the user."""
+        """Resets the files to the commit `head`, and deletes files that git does not track."""
         self._git.bytes("reset", "--quiet", "--hard", head)
         self._git.bytes("clean", "--quiet", "-d", "--force")
 
     def differing(self) -> list[tuple[str, str]]:
-        """The files that differ from HEAD, with their blobs."""
+        """Returns (path, blob id) of each file that differs from HEAD or is not tracked.
+
+        The id is empty if the file is deleted.
+        """
         edited, others = self._clone.changed_files("all")
         found = []
         for path in sorted({*edited, *others}):
@@ -63,29 +73,36 @@ class Stop:
         return found
 
     def touched(self, head: str, left: Sequence[Sequence[str]]) -> bool:
-        """Whether the user has done anything since the rebase last wrote the files.
+        """Whether the user has done anything since the rebase wrote the files.
 
         Args:
-          head: the commit that was checked out then.
-          left: what `differing` gave then.
+          head: the commit that the rebase checked out.
+          left: the result of `differing` after the rebase wrote the files.
         """
         now = [list(one) for one in self.differing()]
         return self._clone.head().commit != head or now != [list(one) for one in left]
 
     def branches(self, ours: Sequence[str]) -> list[str]:
-        """The user's branches, and the stash, with commits that are nowhere else; `ours` are the
-        rebase's."""
+        """Returns the user's branches, and the stash, if they have commits that are nowhere else.
+
+        Args:
+          ours: the rebase's own commits.
+        """
         names = self._git.text("for-each-ref", "--format=%(refname)", "refs/heads", "refs/stash")
         known = ("--not", "--remotes", "--glob=refs/upstream", *ours, "--")
         return [one for one in names.split() if self._git.text("rev-list", "-1", one, *known)]
 
     def ignored(self) -> list[str]:
-        """The files and folders that git ignores: the user's, since the tool makes none."""
+        """Returns the ignored files and folders.  The tool makes none, so they are the user's."""
         how = "ls-files --others --ignored --exclude-standard --directory -z".split()
         return git.split_z(self._git.bytes(*how))
 
     def discard(self, head: str, left: Sequence[Sequence[str]]) -> None:
-        """Takes back the patch, unless the user changed its files; arguments as for `touched`."""
+        """Undoes the patch in the files; raises `ConflictError` if the user has changed files.
+
+        Args:
+          head, left: as for `touched`.
+        """
         if self.touched(head, left) and self.differing():
             raise errors.ConflictError(
                 f"{self._where} has work of yours since the rebase stopped",
@@ -95,13 +112,16 @@ class Stop:
         self.clear(head)
 
     def resolution(self, head: str) -> str:
-        """The tree that the user has made of the patch, on top of `head`; refuses an unfinished
-        one."""
+        """Returns the tree of the user's files, which is the patch's result on top of `head`.
+
+        Raises:
+          ConflictError: conflicts are left, or files are not tracked by git, or git is busy.
+        """
         where = self._where
         if not self._clone.is_ancestor(head, self._clone.head().commit):
             raise errors.ConflictError(
                 f"HEAD of {where} is not on {head[:12]}, where the rebase stopped",
-                why="git went elsewhere there",
+                why="another commit was checked out there",
                 next_command=f"git -C {quoted(where)} checkout --detach {head[:12]}; resolve"
                 " the patch there, then k2mps rebase --continue",
             )
@@ -117,7 +137,7 @@ class Stop:
             names = " ".join(shlex.quote(path) for path in untracked)
             raise errors.ConflictError(
                 f"{', '.join(untracked[:5])} in {where} is not part of the patch",
-                why="git does not track it there, and --continue would leave it behind",
+                why="git does not track it, so k2mps rebase --continue would not include it",
                 next_command=f"git -C {quoted(where)} add {names}, or delete it;"
                 " then k2mps rebase --continue",
             )
@@ -135,14 +155,19 @@ class Stop:
         return tree
 
     def settle(self, commit: str) -> None:
-        """Moves HEAD, or the branch that is checked out, to the commit of the resolution, whose
-        files are checked out already."""
+        """Moves HEAD, or the branch that is checked out, to the commit of the resolution.
+
+        The files do not change, because they are already those of this commit.
+        """
         self._git.bytes("update-ref", "HEAD", commit)
         # If CHERRY_PICK_HEAD stayed, the next checkout would warn.
         (self._clone.git_dir / "CHERRY_PICK_HEAD").unlink(missing_ok=True)
 
     def _unmerged(self) -> dict[str, set[str]]:
-        """The files with conflicts, and which of base, ours and theirs each has: 1, 2, 3."""
+        """Returns the files that conflict, with the stages that each has in git's index.
+
+        Stage "1" is the base, "2" is our version, "3" is their version.
+        """
         found: dict[str, set[str]] = {}
         for entry in git.split_z(self._git.bytes("ls-files", "--unmerged", "-z")):
             facts, path = entry.split("\t", 1)
@@ -152,11 +177,12 @@ class Stop:
     def _is_left(self, path: str, stages: set[str]) -> bool:
         file = self._clone.directory / path
         if len(stages) < 3 and stages != {"2", "3"}:
-            return True  # deleted on a side: only the user knows whether the file stays
+            # One side deleted the file: only the user knows whether the file stays.
+            return True
         return file.is_file() and _MARKER.search(file.read_bytes()) is not None
 
     def _with_markers(self, head: str, tree: str) -> Sequence[str]:
-        """The files to which the user's tree adds a line that looks like git's conflict marker."""
+        """Returns the files in which the user's tree has other conflict markers than `head`."""
         found = self._clone.objects.files(tree, self._clone.changed_paths(head, tree))
         before = self._clone.objects.files(head, found)
         return [

@@ -193,7 +193,7 @@ def export_command(session: Session, prune: bool, overwrite: bool) -> None:
 @click.option(
     "--group",
     metavar="NAME",
-    help="the group of patches to send; the groups before it come first in the branch; default: all",
+    help="the group of patches to send; the branch starts with the groups before it; default: all",
 )
 @click.option("--branch", metavar="NAME", help="write the commits to this branch")
 @click.option("--squash", is_flag=True, help="make one commit of each group, as k2 merges them")

@@ -1,1 +1,1 @@
-"""The series as commits in a checkout: applying, changing, exporting."""
+"""Applies the series as commits of a checkout, changes these commits, and exports them."""

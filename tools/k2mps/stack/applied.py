@@ -1,8 +1,9 @@
-"""What patches/ and branch k2-mps had in common last: the tool's one ref.
+"""The tool's one ref, `REF`, which records the state in which patches/ and the branch last agreed.
 
-`REF` names a commit whose tree is patches/ and upstream.toml, and whose parent is the commit of k2
-that they gave.  The ref matters only if patches/ and the branch disagree: it is their merge base.
-If a file of patches/ is as in the ref, the branch has all of its content.
+`REF` names a commit.  The tree of this commit has patches/ and upstream.toml.  The parent is the
+last commit of the series that was made of these files.  The tool needs the ref only if patches/ and
+branch k2-mps disagree; then the ref is their merge base.  If a file of patches/ has not changed
+since, branch k2-mps has all of the file's content.
 """
 
 import contextlib
@@ -25,29 +26,32 @@ _CONFIG = "upstream.toml"
 
 
 class Applied(NamedTuple):
-    """What the ref says."""
+    """The contents of the ref."""
 
-    id: str  # its commit
-    tip: str  # the commit of k2
+    id: str  # the commit that the ref names
+    tip: str  # its parent: the last commit of the applied series
     files: Mapping[str, Entry]  # patches/ and upstream.toml, by path in the project
 
 
 def read(checkout: Checkout) -> Applied | None:
-    """What the ref says; None where the series has not been applied here."""
+    """Reads the ref; returns None if the series was never applied in this checkout."""
     result = checkout.git.run("for-each-ref", "--format=%(objectname) %(parent)", REF)
     if result.status or "broken ref" in result.stderr:
         raise errors.K2mpsError(
             f"{REF} of {checkout.directory} is broken",
             why=result.stderr,
-            next_command=f"delete {quoted(checkout.common_dir / REF)}, then k2mps apply: patches/"
-            " and branch k2-mps have all that it had",
+            next_command=f"delete {quoted(checkout.common_dir / REF)}, then k2mps apply; nothing is"
+            " lost, because patches/ and branch k2-mps stay",
         )
     id_, _, tip = os.fsdecode(result.stdout).strip().partition(" ")
     return Applied(id_, tip, checkout.objects.entries(id_)) if tip else None
 
 
 def files(project: Project) -> dict[str, File]:
-    """patches/ and upstream.toml as they are."""
+    """Reads patches/ and upstream.toml; returns the files by path in the project.
+
+    A symbolic link counts as a file whose content is the link's target.
+    """
     found = {}
     for path in (_CONFIG, *(f"patches/{one}" for one in patch_folder.places(project.patches))):
         target = project.root / path
@@ -60,7 +64,7 @@ def files(project: Project) -> dict[str, File]:
 
 @contextlib.contextmanager
 def unpacked(found: Mapping[str, bytes]) -> Iterator[Project]:
-    """A project with these files, for reading: those of an earlier commit."""
+    """Writes the files of an earlier commit to a temporary project, which is only for reading."""
     with tempfile.TemporaryDirectory(prefix="k2mps-") as root:
         for path, content in found.items():
             target = Path(root, path)
@@ -70,25 +74,30 @@ def unpacked(found: Mapping[str, bytes]) -> Iterator[Project]:
 
 
 def entries(found: Mapping[str, File]) -> dict[str, Entry]:
-    """Files as a tree has them."""
+    """Returns the tree's entries (mode and blob id) for these files."""
     return {path: file.entry for path, file in found.items()}
 
 
 def series_id(project: Project, checkout: Checkout) -> str:
-    """git's id of patches/ as it is."""
+    """Returns the id that git gives to the tree of the folder patches/."""
     found = entries(files(project))
     inside = {path.partition("/")[2]: one for path, one in found.items() if path != _CONFIG}
     return checkout.objects.tree_id(inside)
 
 
 def differing(one: Mapping[str, object], other: Mapping[str, object]) -> list[str]:
-    """The paths at which two collections of files differ."""
+    """Returns the paths at which two collections of files differ."""
     return sorted(path for path in one.keys() | other.keys() if one.get(path) != other.get(path))
 
 
 def commit(checkout: Checkout, found: Mapping[str, File], tip: str) -> str:
-    """Makes the commit for the ref; no ref names it yet."""
-    name = "refs/heads/applied"  # in the repository of its own
+    """Makes the commit for the ref, which the caller moves to it.
+
+    Args:
+      found: patches/ and upstream.toml.
+      tip: the last commit of the series.
+    """
+    name = "refs/heads/applied"  # a ref of the temporary repository of checkout.objects
     parts = [f"commit {name}\ncommitter {FROM} 0 +0000\ndata 0\nfrom {tip}\ndeleteall\n".encode()]
     for path, file in found.items():
         head = f"M {file.mode} inline {path}\ndata {len(file.content)}\n"
@@ -98,16 +107,23 @@ def commit(checkout: Checkout, found: Mapping[str, File], tip: str) -> str:
 
 
 def move(checkout: Checkout, updates: Iterable[tuple[str, str, str]]) -> None:
-    """Moves refs, all or none: each from an old id, which is empty where there is none yet."""
+    """Moves several refs in one transaction.
+
+    Args:
+      updates: triples (ref, new id, old id); the old id is empty if the ref does not exist yet.
+    """
     lines = (f"update {ref} {new} {old or '0' * 40}\n" for ref, new, old in updates if new != old)
     checkout.git.bytes("update-ref", "--create-reflog", "--stdin", stdin="".join(lines).encode())
 
 
 def check_movable(checkout: Checkout, tip: str) -> None:
-    """Refuses where git could not move HEAD and the branch: `git switch` would find that out after
-    it has written the files."""
+    """Raises an error if git cannot move HEAD and branch k2-mps to `tip`.
+
+    Without this check, `git switch` would fail only after it has written the files.
+    """
     lines = ["start", f"update {BRANCH_REF} {tip}"]
-    if checkout.head().branch != BRANCH_REF:  # With its branch, git locks HEAD as well.
+    # If HEAD is on the branch, git locks HEAD together with the branch.
+    if checkout.head().branch != BRANCH_REF:
         lines += ["option no-deref", f"update HEAD {tip}"]
     text = "\n".join([*lines, "prepare", "abort", ""])
     checkout.git.bytes("update-ref", "--stdin", stdin=text.encode())

@@ -1,7 +1,7 @@
-"""Applying the series: the same commits on every machine.
+"""Applies the series.  The commits get the same ids on every machine.
 
-First every patch becomes a commit, which changes no file and no ref (see commits.py).  Then git
-switches to the last one.
+First the tool makes a commit of each patch, without a change of any file or ref (see commits.py).
+Then git switches the checkout to the last commit.
 """
 
 import os
@@ -16,11 +16,11 @@ from k2mps.stack.work import Work, at_work, where
 
 
 def apply(project: Project, checkout: Checkout) -> tuple[str, list[str] | None]:
-    """Applies the series to a checkout; a refusal leaves it as it was.
+    """Applies the series to a checkout, which does not change if this function raises an error.
 
     Returns:
-      The commit that is checked out; and the paths that were written or removed, or None where
-      the checkout was there before.
+      The commit that is checked out; and the paths that were written or removed, or None if the
+      series was applied already.
     Raises:
       DoesNotApplyError: the series does not apply.
       BusyError: another run holds the checkout.
@@ -29,7 +29,7 @@ def apply(project: Project, checkout: Checkout) -> tuple[str, list[str] | None]:
         tip = work.tip()
         if _is_there(work, tip):
             work.record(tip)
-            return work.head.commit, None  # with the user's commits, if there are some on top
+            return work.head.commit, None  # The user's commits on top stay checked out.
         left = _left_by_a_kill(work, tip)
         _check_movable(work, tip, left)
         paths = checkout.changed_paths(work.head.commit, tip)
@@ -39,19 +39,24 @@ def apply(project: Project, checkout: Checkout) -> tuple[str, list[str] | None]:
 
 
 def _is_there(work: Work, tip: str) -> bool:
-    """Whether the branch is checked out and has the series, perhaps with the user's commits."""
+    """Whether the branch is checked out and has this series, perhaps with the user's commits on
+    top."""
     head, old, is_ancestor = work.head, work.applied, work.checkout.is_ancestor
     if head.branch != BRANCH_REF or not is_ancestor(tip, head.commit):
         return False
     if head.commit == tip or not old:
         return head.commit == tip or bool(work.users(tip))
-    # The commits on top may be patches that patches/ has no longer.
+    # If the branch contains the last commit of the series as applied before, the commits on top of
+    # `tip` may be patches that were deleted from patches/ since.
     return old.tip == tip or not is_ancestor(old.tip, head.commit)
 
 
 def _check_movable(work: Work, tip: str, left: Sequence[str]) -> None:
-    """Refuses a checkout with work that moving it would hide, other than the files that a killed
-    run has left."""
+    """Refuses a checkout with edits or commits of the user that `git switch` would hide.
+
+    Args:
+      left: files that a killed run has left; these do not count as edits.
+    """
     checkout, head, pin, here = work.checkout, work.head, work.pin, where(work.checkout)
     checkout.check_at_rest([one for one in checkout.changed_files()[0] if one not in left])
     users = work.users(tip)
@@ -61,8 +66,8 @@ def _check_movable(work: Work, tip: str, left: Sequence[str]) -> None:
     mine = [] if on_branch else work.users(tip, head.commit)
     if mine and checkout.is_ancestor(pin.commit, head.commit):
         raise _has_commits(work, mine, tip)
-    # The tool's own clone may leave a commit that has a branch or tag.  Only the user leaves one
-    # in a checkout of the user's.
+    # If the tool made the clone, it may move HEAD away from a commit to which a branch or a tag
+    # leads.  In a checkout that the user made, only the user moves HEAD away.
     holders = ("for-each-ref", "--count=1", "--contains", "HEAD")
     named = checkout.own and checkout.git.text(*holders)
     if mine and not named:
@@ -92,7 +97,7 @@ def _has_commits(work: Work, users: Sequence[Commit], tip: str) -> errors.K2mpsE
     if work.head.branch != BRANCH_REF:
         advice = f"{here} checkout {work.pin.commit} leaves them where they are"
     elif work.changed and work.checkout.is_ancestor(old.tip, work.head.tip):
-        # The commits of the new text exist already.
+        # work.tip() has made the commits of the changed patches/, so git can rebase onto `tip`.
         advice = f"{here} rebase --onto {tip} {old.tip[:12]} {BRANCH}, then k2mps export"
     else:
         advice = f"k2mps export makes patches of them; {here} branch -m {BRANCH} my-{BRANCH} leaves"
@@ -105,10 +110,10 @@ def _has_commits(work: Work, users: Sequence[Commit], tip: str) -> errors.K2mpsE
 
 
 def _left_by_a_kill(work: Work, tip: str) -> list[str]:
-    """The files that a killed `git switch` to this commit has left.
+    """Returns the files that a killed `git switch` to the commit `tip` has left half-way.
 
-    git writes a file from its beginning, so its bytes are the first ones of the commit's file, or
-    there is none.  Nothing of the user's is in it.
+    git writes a file from its beginning.  So such a file is missing, or its content is a prefix of
+    the commit's file.  It has no edit of the user.
     """
     checkout, left = work.checkout, []
     paths = checkout.changed_paths(work.head.commit, tip)
@@ -131,7 +136,11 @@ def _left_by_a_kill(work: Work, tip: str) -> list[str]:
 
 
 def _switch(checkout: Checkout, commit: str, left: Sequence[str]) -> None:
-    """Moves the checkout and its branch; files that git does not track stay."""
+    """Switches the checkout and branch k2-mps to a commit; untracked files stay.
+
+    Args:
+      left: the files that a killed run has left, see `_left_by_a_kill`; they are overwritten.
+    """
     tracked = checkout.objects.entries(commit, left) if left else {}
     command = ("switch", "--quiet", "--no-guess", "--no-overwrite-ignore", "-C", BRANCH, commit)
     with interrupts.deferred():
@@ -144,7 +153,7 @@ def _switch(checkout: Checkout, commit: str, left: Sequence[str]) -> None:
     if result.status:
         raise checkout.git.failure(command, result)
     missed = checkout.changed_files()[0] if result.stderr else []
-    if missed:  # git moves the branch even if it could not write a file
+    if missed:  # git moves the branch even if it could not write some files.
         raise errors.K2mpsError(
             f"git could not write {errors.some(missed)} in {checkout.directory}",
             why=result.stderr,

@@ -1,8 +1,8 @@
-"""The commands that make patches of the edits in the checkout: new and fold.
+"""The commands `new` and `fold`, which make patches of the edits in the checkout.
 
-Each makes a new commit of the patch, and puts the later commits onto it by merges of git's, which
-touch no file.  If the last commit has the files as they are, the branch moves to it; then export
-writes patches/.
+Each command makes a commit of the patch, and puts the later patches' commits onto it by `git
+merge-tree`, which touches no file.  If the last commit has exactly the files of the checkout, the
+command moves the branch to this commit, and writes patches/ as `export` does.
 """
 
 import os
@@ -29,10 +29,13 @@ def new(
 ) -> Plan:
     """Makes a patch of the checkout's edits, at the end of the series.
 
-    The author is the user, as git knows them.
+    The author is the user of git's configuration, or the tool if git has no valid name and address.
 
     Args:
+      subject, body: of the commit message.
       paths: untracked files and directories that become part of the patch.
+    Returns:
+      The files of patches/ that were written.
     """
     with at_work(project, checkout) as work:
         commits, before = _series(work)
@@ -66,10 +69,13 @@ def new(
 
 
 def fold(project: Project, checkout: Checkout, name: str, paths: Sequence[str] = ()) -> Plan:
-    """Adds the checkout's edits to a patch.
+    """Adds the checkout's edits to an existing patch.
 
     Args:
-      paths: as for `new`.
+      name: the patch's file name.
+      paths: untracked files and directories that become part of the patch.
+    Returns:
+      The files of patches/ that were written.
     """
     with at_work(project, checkout) as work:
         commits, before = _series(work)
@@ -80,7 +86,8 @@ def fold(project: Project, checkout: Checkout, name: str, paths: Sequence[str] =
             return _complete(work, commits, before)
         _check_exported(work, before)
         objects, date = checkout.objects, commit_date(checkout, work.pin.commit)
-        # If the edits conflict with a later patch, the error of `replay` names that patch.
+        # If the edits change lines of a later patch, this merge leaves conflict markers.  Then
+        # `replay` fails at that patch, and its error names the patch.
         edits = objects.commit(tree, [work.head.commit], "")
         folded = merged(objects, work.head.commit, commits[at].tree, edits).tree
         one = commits[at]
@@ -91,7 +98,7 @@ def fold(project: Project, checkout: Checkout, name: str, paths: Sequence[str] =
 
 
 def _series(work: Work) -> tuple[list[Commit], Plan]:
-    """The commits of the branch, and what export would make of them."""
+    """Returns the commits of the branch, and the plan of the files that export would write."""
     work.checkout.check_at_rest()
     commits = export.exportable(work)
     if not work.applied and not commits:
@@ -105,7 +112,7 @@ def _series(work: Work) -> tuple[list[Commit], Plan]:
 
 
 def _check_exported(work: Work, made: Plan) -> None:
-    """Refuses where the branch has commits that patches/ lacks."""
+    """Raises an error if the branch has commits that patches/ lacks."""
     if made.changed or made.removed:
         raise errors.K2mpsError(
             f"branch {BRANCH} of {work.checkout.directory} has commits that are not in patches/",
@@ -116,7 +123,10 @@ def _check_exported(work: Work, made: Plan) -> None:
 
 
 def _edited_tree(work: Work, paths: Sequence[str]) -> str:
-    """The tree of the files that git tracks and of those that are named, by an index of its own."""
+    """Returns the tree of the tracked files as edited, and of the files in `paths`.
+
+    The function works on a temporary index; the checkout's index does not change.
+    """
     checkout = work.checkout
     unmerged = split_z(checkout.git.bytes("ls-files", "--unmerged", "-z"))
     if unmerged:
@@ -129,13 +139,17 @@ def _edited_tree(work: Work, paths: Sequence[str]) -> str:
         )
     with tempfile.TemporaryDirectory(prefix="k2mps-") as folder:
         index = Path(folder, "index").absolute()  # $TMPDIR may be relative
-        # With the file times in the index, git reads only the edited files.
+        # The copied index has the times of the files, so git reads only the edited files.
         shutil.copy2(checkout.git_dir / "index", index)
         return _add(checkout, paths, {"GIT_INDEX_FILE": str(index)})
 
 
 def _add(checkout: Checkout, paths: Sequence[str], environment: dict[str, str]) -> str:
-    """Adds edits and new files to an index; returns its tree."""
+    """Adds the edits and the files in `paths` to an index; returns the index's tree.
+
+    Args:
+      environment: names the index in GIT_INDEX_FILE; empty for the checkout's own index.
+    """
     checkout.git.bytes("add", "--update", "--", ".", environment=environment)
     if paths:
         # A path is relative to the current folder, if the file exists there, else to the checkout.
@@ -145,7 +159,11 @@ def _add(checkout: Checkout, paths: Sequence[str], environment: dict[str, str]) 
 
 
 def _complete(work: Work, commits: Sequence[Commit], made: Plan) -> Plan:
-    """Writes patches/ if a killed run has made the commits; else refuses, as nothing is edited."""
+    """Handles a checkout without edits.
+
+    If a killed run had made the commits but not written patches/, this function writes patches/.
+    Otherwise it raises an error, because there is nothing to make a patch of.
+    """
     checkout = work.checkout
     agree = work.applied and work.applied.tip == work.head.tip and not work.changed
     if agree or made.removed:
@@ -162,7 +180,13 @@ def _complete(work: Work, commits: Sequence[Commit], made: Plan) -> Plan:
 
 
 def _finish(work: Work, command: str, made: str, tree: str, paths: Sequence[str]) -> Plan:
-    """Moves the branch to a commit that has the files as they are, and writes patches/."""
+    """Moves the branch to the commit `made`, and writes patches/.
+
+    Args:
+      command: the command's name, for messages.
+      tree: the tree of the edited files, which `made` must have.
+      paths: the new files that are part of the patch.
+    """
     checkout, project = work.checkout, work.project
     if checkout.tree_of(made) != tree:
         raise errors.K2mpsError(
@@ -174,7 +198,7 @@ def _finish(work: Work, command: str, made: str, tree: str, paths: Sequence[str]
     plan, base = extraction.plan(project, checkout, commits), export.merge_base(work)
     export.check_files(project, plan, base, command)
     tip = export.canonical(work, plan, commits)
-    # The index becomes that of the commit, and git sees no edit.
+    # The checkout's index becomes that of the commit, so that git sees no edit afterwards.
     if _add(checkout, paths, {}) != tree:
         raise errors.K2mpsError(
             f"files of {checkout.directory} changed meanwhile",

@@ -1,7 +1,7 @@
 """A k2 checkout: a working tree and its repository.
 
-`Checkout` reads facts: HEAD, edits, commits.  `git` of it works on the files, `objects` of it on
-commits and trees.
+The methods of `Checkout` read facts, such as HEAD, edits and commits.  Its attribute `git` runs git
+on the files; its attribute `objects` runs git on commits and trees.
 """
 
 import contextlib
@@ -28,7 +28,7 @@ OWN_MARK = "k2mps-own"
 
 _PLACES = ("show-toplevel", "absolute-git-dir")
 
-# Files in a git directory that tell of an unfinished operation of git's, and its command.
+# Files in a git directory that exist while a git command is unfinished, and this command.
 _IN_PROGRESS = {
     "rebase-merge": "rebase",
     "rebase-apply/applying": "am",
@@ -51,7 +51,7 @@ class Commit(NamedTuple):
 
     @property
     def ours(self) -> bool:
-        """Whether the tool made the commit: a user who amends it is its committer."""
+        """Whether the tool made the commit.  If a user amends it, the user is the committer."""
         return self.committer == patch_text.FROM
 
     def __str__(self) -> str:
@@ -63,11 +63,11 @@ class Commit(NamedTuple):
 
 
 class Change(NamedTuple):
-    """What a commit changes in one file."""
+    """A change that a commit makes in one file."""
 
-    kind: str  # A, M, D or T
+    kind: str  # git's letter: A (added), M (modified), D (deleted) or T (another type)
     path: str
-    # mode, id: of the new file; zeros where there is none
+    # The mode and the blob's id of the new file; zeros if the commit deletes the file.
     mode: str
     id: str
 
@@ -76,22 +76,22 @@ class Change(NamedTuple):
 class Head:
     """The commit and branch of a checkout."""
 
-    # commit, tree: ids of the commit that is checked out and of its tree
+    # The ids of the commit that is checked out, and of its tree.
     commit: str
     tree: str
-    branch: str  # full name of the branch; empty where HEAD is detached
-    tip: str  # the commit of branch k2-mps; empty where there is none
+    branch: str  # full name of the branch; empty if HEAD is detached
+    tip: str  # the commit of branch k2-mps; empty if there is no such branch
 
 
 class Checkout:
     """A working tree of k2 and the repository it belongs to.
 
     Attributes:
-      directory: its top directory, resolved.
-      git_dir: its git directory; a linked worktree has one of its own.
-      common_dir: the git directory that linked worktrees share.
-      own: whether the tool cloned it.
-      git: runs git in it.
+      directory: the top directory, an absolute path without symbolic links.
+      git_dir: the git directory; each linked worktree has its own.
+      common_dir: the git directory that all linked worktrees share.
+      own: whether the tool made the clone.
+      git: runs git in the working tree.
     Raises:
       CheckoutMissingError: there is no working tree whose top is `directory`.
     """
@@ -112,13 +112,13 @@ class Checkout:
         if not top or not os.path.samefile(top, self.directory):
             raise errors.CheckoutMissingError(
                 f"{self.directory} is not the top of a git checkout",
-                why=result.stderr or f"it lies in the one at {top}",
+                why=result.stderr or f"it is a folder inside the checkout {top}",
                 next_command="correct what git complains of, or give the top directory of a clone"
                 " of k2 as K2; then run the same command again",
             )
         self.directory = self.directory.resolve()
         self.git_dir = Path(git_dir)
-        # In the git directory of a linked worktree, a file names it.
+        # In the git directory of a linked worktree, the file `commondir` has its path.
         link = self.git_dir / "commondir"
         self.common_dir = self.git_dir / (link.read_text().strip() if link.exists() else "")
         self.own = (self.git_dir / OWN_MARK).exists()
@@ -126,13 +126,13 @@ class Checkout:
 
     @functools.cached_property
     def objects(self) -> Objects:
-        """Runs git on its commits and trees; new ones become its own."""
+        """Runs git on the repository's commits and trees, and stores new ones in it."""
         self._check_whole()
         store, shallow = self.common_dir / "objects", self.common_dir / "shallow"
         return Objects(store, shallow, self.reporter)
 
     def _check_whole(self) -> None:
-        """Refuses a clone that lacks files or blobs."""
+        """Raises an error for a sparse checkout or a partial clone."""
         how = ("config", "--get-regexp", r"^(core\.sparsecheckout|remote\..*\.promisor)$")
         for line in self.git.run(*how).stdout.decode("utf-8", "replace").splitlines():
             name, _, value = line.partition(" ")
@@ -147,7 +147,11 @@ class Checkout:
                 )
 
     def pinned(self, pin: Pin) -> Pin:
-        """The pin, in which the id of an annotated tag is replaced by that of its commit."""
+        """Returns the pin with the id of its commit, even if `pin.commit` is an annotated tag's.
+
+        Raises:
+          K2mpsError: the repository lacks the commit.
+        """
         commit, url = self.commit_of(pin.commit), git.redacted(pin.url)
         if not commit:
             raise errors.K2mpsError(
@@ -158,10 +162,15 @@ class Checkout:
         return pin._replace(commit=commit)
 
     def commit_of(self, name: str, kind: str = "commit") -> str | None:
-        """The id of the commit that a revision names, or of its tree; None
-        where the repository lacks it."""
+        """Returns the id of the commit that the revision `name` stands for, or of its tree.
+
+        Args:
+          kind: "commit" or "tree".
+        Returns:
+          The id, or None if the repository lacks it.
+        """
         if name.startswith("-"):
-            return None  # git would take the name for an option
+            return None  # git would parse the name as an option.
         result = self.git.run("rev-parse", "--verify", "--quiet", f"{name}^{{{kind}}}")
         return os.fsdecode(result.stdout).strip() or None
 
@@ -169,8 +178,9 @@ class Checkout:
         return self.objects.text("rev-parse", "--verify", f"{commit}^{{tree}}")
 
     def head(self) -> Head:
-        """The commit and branch of the checkout."""
-        tip = f"--branches={BRANCH[:-1]}[{BRANCH[-1]}]"  # without a pattern, git lists a folder
+        """Returns the commit and branch of the checkout."""
+        # Without the brackets of a pattern, git would list the branches of a folder k2-mps/.
+        tip = f"--branches={BRANCH[:-1]}[{BRANCH[-1]}]"
         found = self.git.text(
             "rev-parse", "HEAD^{commit}", "HEAD^{tree}", tip, "--symbolic-full-name", "HEAD"
         )
@@ -178,7 +188,7 @@ class Checkout:
         return Head(commit, tree, "" if branch == "HEAD" else branch, "".join(tips))
 
     def check_index(self) -> None:
-        """Refuses where git would take every file for a new one."""
+        """Raises an error if there is no index: git would treat every file as a new one."""
         if not (self.git_dir / "index").exists():
             raise errors.K2mpsError(
                 f"{self.git_dir / 'index'} is missing",
@@ -188,8 +198,15 @@ class Checkout:
             )
 
     def changed_files(self, untracked: str = "no") -> tuple[list[str], list[str]]:
-        """Tracked files that differ from HEAD, staged or not; and files that git neither tracks nor
-        ignores: "no", whole directories as "normal", or "all"."""
+        """Lists the edited and the new files.
+
+        Args:
+          untracked: which new files to list: "no" for none; "normal" for all, but directories
+            without tracked files as one entry; "all" for each single file.
+        Returns:
+          The tracked files that differ from HEAD, staged or not; and the files that git neither
+          tracks nor ignores.
+        """
         output = self.git.bytes(
             *"status --porcelain=v1 -z --no-renames --ignore-submodules=none".split(),
             f"--untracked-files={untracked}",
@@ -201,16 +218,16 @@ class Checkout:
         )
 
     def untracked_files(self) -> list[str]:
-        """Files that git neither tracks nor ignores."""
+        """Returns the files that git neither tracks nor ignores."""
         return self.changed_files("all")[1]
 
     def operation_in_progress(self) -> str:
-        """The git command that waits for the user; empty where there is none."""
+        """Returns the git command that waits for the user to finish it; empty if none does."""
         found = (one for name, one in _IN_PROGRESS.items() if (self.git_dir / name).exists())
         return next(found, "")
 
     def check_at_rest(self, edited: Sequence[str] = ()) -> None:
-        """Refuses a checkout with an unfinished git operation, or with these edits."""
+        """Raises an error if a git command is unfinished, or if `edited` is not empty."""
         operation = self.operation_in_progress()
         if operation or edited:
             what = f"uncommitted edits in {errors.some(edited)}"
@@ -221,8 +238,8 @@ class Checkout:
             )
 
     def commits(self, *revisions: str) -> list[Commit]:
-        """Commits that `git log` lists for these arguments, oldest first,
-        following first parents."""
+        """Returns the commits that `git log --first-parent` lists for these arguments, the oldest
+        first."""
         output = self.objects.bytes(
             *"log -z --reverse --first-parent --no-notes --no-decorate".split(),
             "--format=%H%x00%P%x00%T%x00%cn <%ce>%x00%an <%ae>%x00%aD%x00%ad%x00%B",
@@ -237,17 +254,16 @@ class Checkout:
         ]
 
     def is_ancestor(self, commit: str, tip: str) -> bool:
-        """Whether `commit` is `tip` or one of its ancestors; False where the
-        repository does not have it."""
+        """Whether `commit` is `tip` or one of its ancestors; False if the repository lacks it."""
         return commit == tip or self.objects.succeeds("merge-base", "--is-ancestor", commit, tip)
 
     def changed_paths(self, old: str, new: str) -> list[str]:
-        """The files that differ between two commits or trees."""
+        """Returns the files that differ between two commits or trees."""
         how = "diff-tree -r -z --no-renames --name-only".split()
         return git.split_z(self.objects.bytes(*how, old, new))
 
     def changes_of(self, commits: Sequence[Commit]) -> dict[str, list[Change]]:
-        """What each commit changes, by its id."""
+        """Returns the changes of each commit against its first parent, by the commit's id."""
         how = "diff-tree --stdin --always -r -z --no-renames --raw".split()
         output = self.objects.bytes(*how, stdin=stdin_of(commits))
         found: dict[str, list[Change]] = {}
@@ -262,19 +278,22 @@ class Checkout:
         return found
 
     def user(self) -> tuple[str, str]:
-        """Name and address of the user, as git knows them; or empty."""
+        """Returns the user's name and email address in git's configuration; each may be empty."""
         name, email = (self.git.run("config", f"user.{key}") for key in ("name", "email"))
         return tuple(one.stdout.decode("utf-8", "replace").strip() for one in (name, email))
 
     def exclusive(self) -> contextlib.AbstractContextManager[None]:
-        """A context in which no other run of the tool reads or changes this checkout."""
+        """Returns a context in which no other run of the tool reads or changes this checkout."""
         return exclusive(self.git_dir, str(self.directory))
 
     def reading(self) -> contextlib.AbstractContextManager[None]:
-        """A context in which no other run of the tool changes this checkout: a build's."""
+        """Returns a context, for builds, in which no other run of the tool changes this checkout.
+
+        Several builds may be in such a context at once.
+        """
         return exclusive(self.git_dir, str(self.directory), reading=True)
 
 
 def stdin_of(commits: Sequence[Commit]) -> bytes:
-    """Commits and their first parents, for `git diff-tree --stdin`."""
+    """Returns the input of `git diff-tree --stdin`: a line for each commit and its first parent."""
     return "".join(f"{commit.id} {commit.parents[0]}\n" for commit in commits).encode()

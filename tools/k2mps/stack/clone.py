@@ -1,8 +1,8 @@
-"""Finding the checkout that the user means, and cloning upstream.
+"""Finds the checkout that the user names, or clones upstream.
 
-The tool uses a directory of the user's in place.  By default it makes a clone under build/.  That
-clone has every commit and blob, so that later work needs no network; its files are the bytes of the
-commits; and it exists completely or not at all.
+If the user names a directory, the tool works in this directory.  Otherwise it makes a clone,
+build/k2.  The clone has every commit and blob, so that later work needs no network.  Each file has
+exactly the bytes of its blob.  If a clone fails, no incomplete directory stays.
 """
 
 import os
@@ -15,8 +15,8 @@ from k2mps.core.progress import Reporter
 from k2mps.core.project import Project, exclusive
 from k2mps.stack.checkout import OWN_MARK, Checkout
 
-# The files are to be the bytes of the commit, for the tool and for the user's git.  No template, so
-# no hooks; no filter, so every blob is there.
+# With these settings, the tool and the user's own git write files with exactly the blobs' bytes.
+# An empty template gives the clone no hooks.  Without a filter, the clone gets every blob.
 _OPTIONS = (
     "clone --no-checkout --no-filter --template= --origin=origin --config=core.autocrlf=false"
     f" --config=core.eol=lf --config=core.symlinks=true --config=core.attributesFile={os.devnull}"
@@ -24,16 +24,22 @@ _OPTIONS = (
 
 
 def locate(project: Project, choice: str | None) -> Path:
-    """The directory of the checkout that `choice` names, if any; it may not exist yet."""
+    """Returns the directory `choice`, or build/k2 if it is empty; the directory may not exist."""
     return Path(os.path.expanduser(choice)).absolute() if choice else project.default_checkout
 
 
 def obtain(
     project: Project, pin: Pin, choice: str | None, reporter: Reporter = Reporter()
 ) -> Checkout:
-    """The checkout that `choice` names, cloned if need be.
+    """Returns the checkout in the directory `choice`, or build/k2 if `choice` is empty.
 
-    A clone of the tool's fetches the pin if it lacks it; a directory of the user's is only read.
+    The tool clones build/k2 if it does not exist, and fetches the pinned commit if build/k2 lacks
+    it.  It only reads a directory that the user chose.
+
+    Raises:
+      CheckoutMissingError: `choice` is not the top of a git checkout.
+      K2mpsError: the checkout in `choice` lacks the pinned commit.
+      UnreachableError: upstream cannot be reached.
     """
     directory = locate(project, choice)
     if not choice and not os.path.lexists(directory):
@@ -43,14 +49,15 @@ def obtain(
                 _clone(pin, directory, reporter)
     checkout = Checkout(directory, reporter)
     if choice:
-        checkout.pinned(pin)  # only the user fetches into a checkout that the user made
+        # This raises an error if the commit is missing: only the user fetches into this checkout.
+        checkout.pinned(pin)
     _take_pin(checkout, pin)
     return checkout
 
 
 def _clone(pin: Pin, directory: Path, reporter: Reporter) -> None:
-    """Clones into a directory beside, then renames: all or nothing."""
-    import shutil  # They take time to import, and most runs clone nothing.
+    """Clones into DIRECTORY.partial, then renames that, so that `directory` is never incomplete."""
+    import shutil  # The imports are here because they take time, and most runs clone nothing.
 
     from k2mps.core import repository
 
@@ -76,9 +83,9 @@ def _clone(pin: Pin, directory: Path, reporter: Reporter) -> None:
 
 
 def copy(checkout: Checkout, directory: Path) -> Checkout:
-    """A clone of the checkout without files, by hard links where the file system has them."""
+    """Clones the checkout into `directory`, without files, by hard links if possible."""
     here = git.Git(directory.parent, literal=True, reporter=checkout.reporter)
-    # git trusts the checkout, but asks again about the folder .git in it.
+    # git has accepted the checkout's owner before.  Here it would check the owner of .git as well.
     trusted = ("-c", "safe.directory=*")
     pack = f"--upload-pack=git {shlex.join(trusted)} upload-pack"
     places = (str(checkout.common_dir), str(directory))
@@ -90,7 +97,15 @@ def copy(checkout: Checkout, directory: Path) -> Checkout:
 def fetch(
     checkout: Checkout, title: str, failure: str, pin: Pin, *refs: str, options: str = ""
 ) -> None:
-    """Fetches from upstream; the titles and the errors are those of `repository.network`."""
+    """Fetches refs of upstream into the checkout.
+
+    Args:
+      title, failure: texts for the user, see `repository.network`.
+      refs: refspecs or ids of commits.
+      options: further options of `git fetch`, separated by blanks.
+    Raises:
+      UnreachableError: see `repository.network`.
+    """
     from k2mps.core import repository
 
     how = ("--no-tags", "--no-write-fetch-head", *options.split())
@@ -99,7 +114,7 @@ def fetch(
 
 
 def _take_pin(checkout: Checkout, pin: Pin) -> None:
-    """Fetches the pinned commit by its id, if the checkout lacks it, and checks its tree."""
+    """Fetches the pinned commit if the checkout lacks it, and compares its tree with the pin's."""
     tree = checkout.commit_of(pin.commit, "tree")
     if not tree:
         failure = f"commit {pin.commit} could not be fetched from {git.redacted(pin.url)}"

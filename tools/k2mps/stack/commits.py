@@ -1,11 +1,11 @@
-"""The commits that the series becomes, made by git's plumbing.
+"""Makes the commits of the series with git's plumbing commands, which change no checked-out file.
 
-A commit's author is its patch's; the committer is fixed, and the date is the pin's, so that a
-commit's id depends on the pin and on patches/ only.  `apply_patch` makes a tree of a patch, `pick`
-of a commit; no file of the checkout changes.
+The author of a commit is the author of its patch.  The committer is fixed, and the date is the
+pin's.  So a commit's id depends only on the pin and on patches/.
 
-A patch applies if the files that it edits have the blob ids that it names. If not, git merges, with
-the old blob as the base.
+`apply_patch` applies a patch to a tree; `pick` applies the change of a commit to a tree.  A patch
+applies without a merge if the files that it edits have the blob ids that it names.  Otherwise git
+merges: the blobs that the patch names are the base.
 """
 
 import os
@@ -24,9 +24,9 @@ from k2mps.series.patch_text import FROM, Patch
 from k2mps.stack import applied
 from k2mps.stack.checkout import Checkout, Commit
 
-# git's message if a patch is well formed, but does not fit.
+# A match in git's messages means that a patch is well formed but does not fit the files.
 _MISFIT = re.compile("already exists|does not exist|does not match|patch failed")
-# How many commits of this repository may have the patches that made a blob.
+# How many earlier commits of this repository are searched for the patches that made a blob.
 _EARLIER = 30
 
 
@@ -35,18 +35,20 @@ class DoesNotApplyError(errors.ConflictError):
 
 
 class Picked(NamedTuple):
-    """A change on top of a tree."""
+    """The result of applying a change to a tree."""
 
-    tree: str  # the result; where files conflict, they have git's markers
+    tree: str  # the resulting tree; files that conflict have git's markers
     conflicts: Sequence[str]  # the files that conflict
-    made: str  # a commit that makes the change; its parent is where the change comes from
+    made: str  # a commit whose difference from its parent is the change; empty if not needed
 
 
 def series_tip(project: Project, checkout: Checkout, pin: Pin, found: Series | None = None) -> str:
-    """Makes the commits of the series as patches/ has it; returns the last one.
+    """Makes the commits of the whole series on the pin; returns the id of the last one.
 
+    Args:
+      found: the series; None for that of patches/.
     Raises:
-      DoesNotApplyError: names the patch and the file.
+      DoesNotApplyError: a patch conflicts; the message names the patch and the files.
     """
     found = found or patch_folder.load(project.patches)
     return commit_patches(project, checkout, pin, pin.commit, found.patches, found)
@@ -60,7 +62,11 @@ def commit_patches(
     patches: Sequence[Patch],
     found: Series,
 ) -> str:
-    """Commits some patches of a series on top of a commit; returns the last id."""
+    """Commits patches of the series `found` on top of the commit `base`; returns the last id.
+
+    Raises:
+      DoesNotApplyError: as for `series_tip`.
+    """
     objects, date, tip = checkout.objects, commit_date(checkout, pin.commit), base
     tree = checkout.tree_of(base)
     for patch in patches:
@@ -74,7 +80,11 @@ def commit_patches(
 
 
 def commit_of_patch(objects: Objects, patch: Patch, tree: str, parent: str, date: str) -> str:
-    """Applies a patch to its parent's tree, and commits the result."""
+    """Commits the tree that a patch has made; returns the commit's id.
+
+    Args:
+      date: the committer's date, and the author's if the patch has none; see `commit_date`.
+    """
     author = f"{patch.author} {patch.date or date}"
     return objects.commit(tree, [parent], patch.commit_message(), author, f"{FROM} {date}")
 
@@ -85,8 +95,9 @@ def apply_patch(
     """Applies a patch to a tree.
 
     Raises:
-      DoesNotApplyError: the patch conflicts, or the file that it was made for is nowhere to be
-      found.
+      DoesNotApplyError: git refuses the patch, for example because a new file exists already; or
+        the blobs that the patch names cannot be found.
+      SeriesError: a file that the patch edits does not exist, or the patch is malformed.
     """
     objects = checkout.objects
     objects.load(tree)
@@ -123,13 +134,13 @@ def _refusal(
         why=why
         or "the pin was moved, k2 or an earlier patch has the same file or changes the same lines,"
         " or the patch was edited by hand",
-        next_command="k2mps apply, which stops there as a rebase does; git log -- upstream.toml"
-        " patches, to see what changed",
+        next_command="k2mps apply, which waits until you have resolved the conflict; git log --"
+        " upstream.toml patches shows what changed",
     )
 
 
 def whole_diff(patch: Patch, found: Series) -> bytes:
-    """The diff of a patch with its new files."""
+    """Returns a patch's diff together with the diffs that create its new files."""
     return patch.diff + b"".join(
         addition(path, found.files[path].content, found.files[path].mode)
         for path in patch.new_files
@@ -137,7 +148,7 @@ def whole_diff(patch: Patch, found: Series) -> bytes:
 
 
 def addition(path: str, content: bytes, mode: str = FILE_MODE) -> bytes:
-    """A new file as git's diff."""
+    """Returns the diff, in git's format, that creates a file."""
     head = f"diff --git a/{path} b/{path}\nnew file mode {mode}\n"
     if not content:
         empty = "e69de29bb2d1d6434b8b29ae775ad8c2e48c5391"
@@ -151,10 +162,16 @@ def addition(path: str, content: bytes, mode: str = FILE_MODE) -> bytes:
 
 
 def _provide(project: Project, checkout: Checkout, patch: Patch, ids: Sequence[str]) -> None:
-    """Gives the checkout the blobs that a patch was made for.
+    """Makes the blobs that a patch names, in the checkout's repository.
 
-    If git has merged another person's patches, only that person's clone of k2 has these blobs. The
-    patches of earlier commits of this repository make them.
+    After git has merged the patches of another person, only that person's clone of k2 has these
+    blobs.  This function makes the blobs by applying the patches of earlier commits of this
+    repository.
+
+    Args:
+      ids: the blobs.
+    Raises:
+      DoesNotApplyError: no earlier commit has patches that make these blobs.
     """
     for files in _earlier(project, checkout, ids):
         with applied.unpacked(files) as there:
@@ -163,13 +180,13 @@ def _provide(project: Project, checkout: Checkout, patch: Patch, ids: Sequence[s
                 pin = checkout.pinned(there.upstream().pin)
                 commit_patches(there, checkout, pin, pin.commit, series.patches, series)
             except errors.K2mpsError:
-                continue  # of that commit, the patches before may have made them
+                continue  # The patches before the one that failed may have made the blobs.
     if _lacks(checkout, ids):
         raise _refusal(
             DoesNotApplyError,
             patch,
             "it was made for other versions of the files that it edits",
-            "git cannot merge it, as neither k2 nor this repository's earlier patches have those"
+            "git cannot merge it, because neither k2 nor earlier commits of patches/ have these"
             " versions",
         )
 
@@ -181,8 +198,8 @@ def _lacks(checkout: Checkout, ids: Sequence[str]) -> bool:
 def _earlier(
     project: Project, checkout: Checkout, ids: Sequence[str]
 ) -> Iterator[dict[str, bytes]]:
-    """The files of patches/ and upstream.toml in commits of this repository, the newest first, for
-    as long as blobs are lacking."""
+    """Yields the files of patches/ and upstream.toml in commits of this repository, the newest
+    commit first.  Stops when the checkout has all the blobs `ids`."""
     if not (project.root / ".git").exists() or not _lacks(checkout, ids):
         return
     git = Git(project.root, reporter=checkout.reporter)
@@ -196,7 +213,7 @@ def _earlier(
 
 
 def commit_date(checkout: Checkout, pin: str) -> str:
-    """The date of every commit of the series: the pin's, in git's format "SECONDS +0000"."""
+    """Returns the pin's date, as "SECONDS +0000"; all commits of the series have this date."""
     return checkout.objects.text("show", "--no-patch", "--format=%ct +0000", pin)
 
 
@@ -215,12 +232,16 @@ def merged(objects: Objects, base: str, ours: str, theirs: str) -> Picked:
 
 
 def pick(objects: Objects, commit: Commit, tree: str) -> Picked:
-    """Applies a commit's change to a tree."""
+    """Applies the change of a commit, against its first parent, to a tree."""
     return merged(objects, commit.parents[0], tree, commit.id)
 
 
 def replay(checkout: Checkout, date: str, tip: str, commits: Sequence[Commit]) -> str:
-    """Puts commits, dated by `commit_date`, onto another commit; returns the last one."""
+    """Puts commits one after the other onto the commit `tip`; returns the id of the last one.
+
+    Args:
+      date: the committer's date of the new commits, see `commit_date`.
+    """
     objects, tree = checkout.objects, checkout.tree_of(tip)
     for one in commits:
         picked = pick(objects, one, tree)
@@ -230,7 +251,7 @@ def replay(checkout: Checkout, date: str, tip: str, commits: Sequence[Commit]) -
                 f"{one.subject!r} does not apply any more",
                 why=f"it changes the same lines of {conflicts}, or lines next to them"
                 if conflicts
-                else "nothing of it is left",
+                else "it would change nothing any more",
                 next_command="change or delete that patch first; or fold the edits into it",
             )
         tree = picked.tree

@@ -1,7 +1,7 @@
-"""Making patches/ from the commits on branch k2-mps.
+"""Writes patches/ from the commits on branch k2-mps.
 
-`export` is the inverse of `apply`: exporting the applied series gives the same
-bytes, and applying an exported series gives the same tree.
+`export` is the inverse of `apply`.  `export` after `apply` does not change a byte of patches/, and
+`apply` after `export` gives the same tree of k2.
 """
 
 import contextlib
@@ -19,20 +19,20 @@ from k2mps.stack.commits import commit_patches
 from k2mps.stack.extraction import Plan
 from k2mps.stack.work import Work, at_work, refused, where
 
-# The bytes that a command may replace, by path in the project.
+# The files that a command may overwrite, if they still have these blobs; by path in the project.
 Base = Mapping[str, Entry]
 
 
 def export(
     project: Project, checkout: Checkout, *, prune: bool = False, overwrite: bool = False
 ) -> tuple[Plan, str]:
-    """Writes patches/ from branch k2-mps, whose commits become those that `apply` makes.
+    """Writes patches/ from branch k2-mps, and replaces its commits by those that `apply` makes.
 
     Args:
-      prune: delete patches and new files that the branch has no longer.
-      overwrite: write over changes that patches/ has got since it was applied.
+      prune: delete patches, and their new files, that the branch does not have any more.
+      overwrite: overwrite changes that someone made in patches/ since it was applied.
     Returns:
-      What was written, and the tree that the series gives.
+      The plan of the written files, and the tree of k2 with the whole series.
     """
     with at_work(project, checkout) as work:
         checkout.check_at_rest(checkout.changed_files()[0])
@@ -57,7 +57,7 @@ def export(
 
 
 def exportable(work: Work) -> list[Commit]:
-    """The commits of branch k2-mps; refuses a checkout that is elsewhere."""
+    """Returns the commits of branch k2-mps; raises an error if this branch is not checked out."""
     checkout, head = work.checkout, work.head
     if head.branch != BRANCH_REF:
         here = where(checkout)
@@ -65,7 +65,7 @@ def exportable(work: Work) -> list[Commit]:
         if not head.tip:
             back = "k2mps apply, then make your change there"
         elif not (head.branch or checkout.is_ancestor(head.commit, head.tip)):
-            # Only HEAD leads to the commits.
+            # HEAD is detached: perhaps no branch leads to its commits.
             back = f"{here} branch mine; {back}; {here} merge --ff-only mine"
         raise errors.K2mpsError(
             f"{checkout.directory} is not on branch {BRANCH}",
@@ -82,19 +82,29 @@ def exportable(work: Work) -> list[Commit]:
 
 
 def merge_base(work: Work) -> Base:
-    """The files of patches/ whose content the branch has."""
+    """Returns the files of patches/ that may be overwritten, because the branch has their content.
+
+    If the branch contains all commits of the series, these are the files as they are now.
+    Otherwise, they are the files that the tool's ref has.
+    """
     if work.applied and not work.changed:
         return work.entries
     with contextlib.suppress(errors.K2mpsError):
-        # The branch may have been made with another clone of the tool.
+        # Another clone of the tool may have applied the series: then the tool's ref is missing.
         if work.checkout.is_ancestor(work.tip(), work.head.tip):
             return work.entries
     return work.applied.files if work.applied else {}
 
 
 def canonical(work: Work, made: Plan, commits: Sequence[Commit]) -> str:
-    """Makes the commits of a plan as `apply` does, and returns the id of the last one.  So the plan
-    is known to apply."""
+    """Makes the commits of a plan as `apply` does, and returns the id of the last one.
+
+    An error is raised if a patch of the plan does not apply, or if the result differs from the
+    branch.
+
+    Args:
+      commits: the commits of the branch that the plan was made of.
+    """
     start, patches, checkout = 0, made.series.patches, work.checkout
     for patch, commit in zip(patches, commits):
         if not commit.ours or commit.message != patch.commit_message():
@@ -112,10 +122,15 @@ def canonical(work: Work, made: Plan, commits: Sequence[Commit]) -> str:
 
 
 def finish(work: Work, made: Plan, base: Base, tip: str, doing: str) -> None:
-    """Moves the branch to the commit that a plan gives, writes the plan, and moves the ref.
+    """Moves the branch to the commit `tip`, writes the plan, and moves the tool's ref.
 
-    No file of the checkout changes.  After a kill, the branch has all commits, and the next export
-    writes the rest.
+    No file of the checkout changes.  If this function is killed, the branch has all commits, and
+    the next export writes the rest.
+
+    Args:
+      made: the plan; `tip` is the last commit that `apply` makes of it.
+      base: the files that may be overwritten.
+      doing: the command's name, for messages.
     """
     if not (made.changed or made.removed):
         work.record(tip, made.files, branch=tip)
@@ -126,7 +141,7 @@ def finish(work: Work, made: Plan, base: Base, tip: str, doing: str) -> None:
 
 
 def check_files(project: Project, made: Plan, base: Base, doing: str) -> None:
-    """Refuses to replace a file whose bytes are neither those of the merge base nor the result."""
+    """Raises an error if a file to be written has other bytes than in `base` and in the plan."""
     paths = (*made.changed, *made.removed)
     other = [one for one in paths if not _may_replace(project, one, made.files.get(one), base)]
     if other:
@@ -144,7 +159,11 @@ def _may_replace(project: Project, path: str, new: File | None, base: Base) -> b
 
 
 def write(project: Project, made: Plan, base: Base, doing: str) -> None:
-    """Writes a plan, a file at a time; after a kill, a second call writes the rest."""
+    """Writes the files of a plan one after the other.  After a kill, a second call writes the rest.
+
+    Raises:
+      K2mpsError: a file has been changed meanwhile.
+    """
     for path in (*made.changed, *made.removed):
         target, file = project.root / path, made.files.get(path)
         if not _may_replace(project, path, file, base):
@@ -161,7 +180,10 @@ def write(project: Project, made: Plan, base: Base, doing: str) -> None:
 
 
 def _is_another_name(project: Project, path: str, kept: Mapping[str, File]) -> bool:
-    """Whether the file system confuses a name with that of a file that stays."""
+    """Whether a path and one of the paths `kept` are the same file.
+
+    That is possible on a file system that ignores case or normalizes Unicode.
+    """
     with contextlib.suppress(FileNotFoundError):
         for other in kept:
             if _folded(other) == _folded(path):

@@ -1,6 +1,7 @@
-"""The contents of patches/ for a line of commits.
+"""Makes the contents of patches/ from a linear history of commits.
 
-A patch file has one text for a commit, so patches/ changes only where commits did.
+The text of a patch depends only on its commit.  So a file of patches/ changes only if its commit
+has changed.
 """
 
 import re
@@ -17,24 +18,31 @@ from k2mps.series.patch_folder import Series
 from k2mps.series.patch_text import Patch
 from k2mps.stack.checkout import Checkout, Commit, stdin_of
 
-# How the subjects begin that `git commit --fixup` and --squash write.
+# The first words of the subjects that `git commit --fixup` and `git commit --squash` write.
 _FOLLOWERS = ("fixup! ", "squash! ", "amend! ")
 _HUNK_TITLE = re.compile(rb"^(@@ [-+,0-9 ]+ @@).*$", re.MULTILINE)
 
 
 class Plan(NamedTuple):
-    """The files to write."""
+    """The new contents of patches/ and upstream.toml, and which files must be written."""
 
-    series: Series  # what they say
-    files: dict[str, File]  # all of patches/ and upstream.toml, by path in the project
-    changed: tuple[str, ...]  # the files of these to write
-    removed: tuple[str, ...]  # files of the project to remove
+    series: Series  # the series that `files` contain
+    files: dict[str, File]  # all files of patches/, and upstream.toml, by path in the project
+    changed: tuple[str, ...]  # the paths of `files` that must be written
+    removed: tuple[str, ...]  # the paths of existing files that must be removed
 
 
 def plan(
     project: Project, checkout: Checkout, commits: Sequence[Commit], pin: Pin | None = None
 ) -> Plan:
-    """Makes patches of commits, oldest first, on top of the pin or a new one; writes nothing."""
+    """Plans the patches for commits on top of the pin, and writes no file.
+
+    Args:
+      commits: the oldest first.
+      pin: a new pin; None for that of upstream.toml.
+    Raises:
+      K2mpsError: no patch can express a commit.
+    """
     now, folder = project.upstream(), project.patches
     old = {f"patches/{one}": patch_folder.read(folder, one) for one in patch_folder.places(folder)}
     old["upstream.toml"] = config = objects.read(project.config_file)
@@ -49,7 +57,7 @@ def plan(
         "patches/series": File(order),
         **{f"patches/{patch.name}": File(patch.render()) for patch in series.patches},
         **{f"patches/files/{path}": file for path, file in series.files.items()},
-        # The pin comes last: until then, a killed run leaves the old pin.
+        # upstream.toml is written last.  So a run that is killed before that leaves the old pin.
         "upstream.toml": config,
     }
     changed = tuple(path for path, file in contents.items() if old.get(path) != file)
@@ -57,7 +65,7 @@ def plan(
 
 
 def name_of(commit: Commit) -> str:
-    """The name of the patch of which the tool made a commit; empty if the commit says none."""
+    """Returns the name of the patch that a commit's message has; empty if it has none."""
     return _split_message(commit.message)[2].get("Patch-Filename", "")
 
 
@@ -69,15 +77,23 @@ def _series(
     known: dict[str, Patch],
     order: bytes,
 ) -> Series:
-    """Makes patches with these names of the commits; refuses a commit that no patch can express."""
+    """Makes patches of the commits.
+
+    Args:
+      names: the file names of the patches.
+      known: the patches that patches/ has, by name.
+      order: the contents of patches/series.
+    Raises:
+      K2mpsError: no patch can express a commit.
+    """
     where = quoted(checkout.directory)
-    remedy = f"take that out of the edits; or of the commit, by git -C {where} rebase -i {pin[:12]}"
+    remedy = f"undo that in the edits; or in the commit, with git -C {where} rebase -i {pin[:12]}"
     for commit in commits:
         if len(commit.parents) != 1:
             raise errors.K2mpsError(
                 f"commit {commit} is a merge",
-                why="a series is a line of commits",
-                next_command=f"git -C {where} rebase {pin[:12]}, which makes it one",
+                why="the history of a series must be linear",
+                next_command=f"git -C {where} rebase {pin[:12]}, which makes it linear",
             )
         if commit.subject.startswith(_FOLLOWERS):
             raise errors.K2mpsError(
@@ -110,13 +126,13 @@ def _series(
                 if change.mode not in objects.MODES:
                     raise errors.SeriesError(
                         f"{change.path} is a symbolic link or a submodule",
-                        next_command="take it out of the commit",
+                        next_command="remove it from the commit",
                     )
                 file = File(blobs[change.id], change.mode == EXECUTABLE_MODE)
                 if file.executable and not file.content.startswith(b"#!"):
                     raise errors.SeriesError(
-                        f"{change.path} is executable, and no script that begins with #!",
-                        next_command="take that mode from it",
+                        f"{change.path} is executable, but does not begin with #!",
+                        next_command="make it not executable",
                     )
                 files[change.path] = file
             if patch != known.get(name) and patch_text.parse(name, patch.render()) != patch:
@@ -139,9 +155,13 @@ def _series(
 
 
 def names_of(commits: Sequence[Commit], old: dict[str, Patch]) -> list[str]:
-    """The patch name of each commit.
+    """Returns the name of the patch for each commit.
 
-    A patch keeps its name when its subject changes; a new commit is named after its subject.
+    A patch keeps its name when the commit's subject changes.  The patch of a new commit is named
+    after the subject.
+
+    Args:
+      old: the patches that patches/ has, by name.
     """
     names: dict[str, str] = {}  # by commit
     for commit in commits:
@@ -152,7 +172,7 @@ def names_of(commits: Sequence[Commit], old: dict[str, Patch]) -> list[str]:
     for commit in commits:
         subject = _split_message(commit.message)[0]
         taken = set(names.values())
-        # Several patches may have one subject.
+        # Several patches can have the same subject.
         same = (one.name for one in old.values() if one.subject == subject)
         name = next((one for one in same if one not in taken), "")
         names.setdefault(commit.id, name or name_for(subject, taken | old.keys()))
@@ -160,7 +180,7 @@ def names_of(commits: Sequence[Commit], old: dict[str, Patch]) -> list[str]:
 
 
 def name_for(subject: str, taken: set[str]) -> str:
-    """A file name for a new patch that is not taken."""
+    """Returns a file name for a new patch, which is not among `taken`."""
     plain = re.sub(r"[^a-z0-9]+", "-", subject.lower())
     stem = plain[:52].strip("-") or "patch"
     name, number = f"{stem}.patch", 1
@@ -171,14 +191,15 @@ def name_for(subject: str, taken: set[str]) -> str:
 
 
 def _split_message(message: str) -> tuple[str, str, dict[str, str]]:
-    """Subject, body and the trailers that are headers of a patch file."""
+    """Splits a commit's message into its subject, its body, and the trailers that become headers of
+    the patch file."""
     first, *rest = re.split(r"\n[ \t]*\n", message.strip("\n"), maxsplit=1)
     trailers: dict[str, str] = {}
     kept = []
     for line in rest[0].strip("\n").split("\n") if rest else ():
         match = patch_text.TRAILER.fullmatch(line.rstrip())
         if match:
-            # Of commits that were squashed into one, the first gives the name.
+            # Squashed commits have several trailers of a name; the first commit's is kept.
             trailers.setdefault(match[1], match[2])
         else:
             kept.append(line)
@@ -186,10 +207,10 @@ def _split_message(message: str) -> tuple[str, str, dict[str, str]]:
 
 
 def _diffs(checkout: Checkout, commits: Sequence[Commit]) -> dict[str, bytes]:
-    """What each commit changes in files that it does not add, by its id.
+    """Returns, by the commit's id, the diff of the files that each commit changes but does not add.
 
-    git writes a line of upstream's after a hunk header, for orientation only;
-    which line depends on the user's attributes.  This function removes the line.
+    After `@@ ... @@`, git repeats a line of the file, such as a function's name.  The user's
+    attributes decide which line git takes, so this function removes that text.
     """
     output = checkout.objects.bytes(
         *(
@@ -199,7 +220,8 @@ def _diffs(checkout: Checkout, commits: Sequence[Commit]) -> dict[str, bytes]:
         ).split(),
         stdin=stdin_of(commits),
     )
-    # A line of content starts with a blank, a plus, a minus or a backslash.
+    # The lines between the diffs are ids.  A line of a hunk cannot match, because it starts with a
+    # blank, a plus, a minus or a backslash.
     _, *parts = re.split(rb"^([0-9a-f]{40})\n", output, flags=re.MULTILINE)
     return {
         id_.decode(): _HUNK_TITLE.sub(rb"\1", diff) for id_, diff in zip(parts[0::2], parts[1::2])

@@ -1,4 +1,7 @@
-"""The state of a checkout and of patches/, by the tool's ref, and the command that goes on."""
+"""`k2mps status`: the state of a checkout and of patches/, and the command to run next.
+
+The tool's ref (see applied.py) tells which version of patches/ was applied.
+"""
 
 import dataclasses
 import enum
@@ -10,7 +13,7 @@ from k2mps.stack import work
 from k2mps.stack.checkout import BRANCH_REF, Checkout, Head
 from k2mps.stack.work import Work
 
-# Where edits or commits of the user's are in its way, it says what to do.
+# If the user's edits or commits are in the way, `k2mps apply` prints what to do with them.
 APPLY = "k2mps apply"
 
 
@@ -25,21 +28,21 @@ class State(str, enum.Enum):
 
 @dataclasses.dataclass(frozen=True)
 class Status:
-    """What `k2mps status` tells."""
+    """The facts that `k2mps status` prints."""
 
     state: State  # the state of the checkout
     details: tuple[str, ...]  # the reasons for the state, one line each
-    next_command: str  # what the user should run; empty where nothing is to do
+    next_command: str  # the command to run next; empty if nothing is to be done
     head: Head | None  # the commit and branch; None without a checkout
     edited_files: tuple[str, ...]  # tracked files that differ from HEAD
     user_commits: tuple[str, ...]  # the user's commits on top of the pin, as "id subject"
     patch_changes: tuple[str, ...]  # the files of patches/ that changed since they were applied
     untracked_files: tuple[str, ...]  # files that git neither tracks nor ignores
-    rebase: str  # a sentence about the rebase in progress; empty where none is
+    rebase: str  # a sentence about the rebase in progress; empty if there is none
 
 
 def of_checkout(project: Project, upstream: Upstream, checkout: Checkout | None) -> Status:
-    """The status of a checkout, or of its absence."""
+    """Returns the status of a checkout; None stands for a checkout that does not exist."""
     stopped = work.rebase_under_way(project)
     if checkout is None:
         advice = work.END_OF_REBASE if stopped else APPLY
@@ -82,13 +85,16 @@ def of_checkout(project: Project, upstream: Upstream, checkout: Checkout | None)
 
 
 def _may_export(found: Work) -> bool:
-    """Whether patches/ is as applied, or as a killed `new` or `fold` has left it, whose last commit
-    is the tool's."""
+    """Whether `k2mps export` can be the next command.
+
+    patches/ has not changed since it was applied; or a `new` or `fold` was killed after it had
+    moved the branch, in which case the tool made the last commit.
+    """
     return found.tip_is_known or found.checkout.commits("-1", found.head.commit)[0].ours
 
 
 def _where(found: Work) -> tuple[State, list[str], list[str]]:
-    """The state of the checked-out commit, the user's commits, and the details."""
+    """Returns the state of the checked-out commit, the user's commits, and details as lines."""
     checkout, head, pin = found.checkout, found.head, found.pin
     if head.commit == pin.commit:
         return State.PRISTINE, [], []
@@ -100,6 +106,7 @@ def _where(found: Work) -> tuple[State, list[str], list[str]]:
         return State.EDITED, [*map(str, mine)], [f"{len(mine)} commit(s) of yours on the pin"]
     (top,) = checkout.commits("-1", head.commit)
     if top.ours:
-        return State.OTHER_SERIES, [], ["the series was applied in another version, or elsewhere"]
+        why = "another version of the series is applied, or another clone of k2-mps applied it"
+        return State.OTHER_SERIES, [], [why]
     detail = f"it is at {head.commit[:12]}, the series is for {pin.commit[:12]} (k2 {pin.version})"
     return State.OTHER_COMMIT, [], [detail]

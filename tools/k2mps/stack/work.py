@@ -1,4 +1,7 @@
-"""A command's view of the project and its checkout, which no other run changes meanwhile."""
+"""`Work`, the state of the project and its checkout, and the locks of a command that changes them.
+
+While a command holds the locks, no other run of the tool changes the project or the checkout.
+"""
 
 import contextlib
 import functools
@@ -16,13 +19,13 @@ END_OF_REBASE = "k2mps rebase --continue, or --abort"
 
 
 class Work:
-    """What a command finds.
+    """The state of the project and its checkout when a command begins.
 
     Attributes:
-      pin: the pin, by the id of its commit.
-      head: where the checkout stands.
-      files: patches/ and upstream.toml as they are.
-      applied: what the tool's ref says; None where there is none.
+      pin: the pin; its `commit` is the id of a commit, even if upstream.toml names a tag.
+      head: the commit and branch of the checkout.
+      files: patches/ and upstream.toml, by path in the project.
+      applied: the contents of the tool's ref; None if the ref does not exist.
     """
 
     def __init__(self, project: Project, checkout: Checkout):
@@ -36,44 +39,46 @@ class Work:
 
     @functools.cached_property
     def entries(self):
-        """`files` as a tree has them."""
+        """The tree's entries (mode and blob id) for `files`."""
         return applied.entries(self.files)
 
     @property
     def changed(self) -> list[str]:
-        """The files that changed since patches/ was applied."""
+        """The files of patches/ (or upstream.toml) that changed since patches/ was applied."""
         return applied.differing(self.applied.files, self.entries) if self.applied else []
 
     @property
     def tip_is_known(self) -> bool:
-        """Whether the series' last commit need not be made."""
+        """Whether the series' last commit exists, because patches/ is as it was applied."""
         return bool(self.applied) and not self.changed
 
     def tip(self) -> str:
-        """The series' last commit."""
+        """Returns the series' last commit; makes the commits if need be."""
         if self.tip_is_known:
             return self.applied.tip
         return commits.series_tip(self.project, self.checkout, self.pin)
 
     def users(self, tip: str = "", of: str = "") -> list[Commit]:
-        """The user's commits, which patches/ lacks: those of branch k2-mps, or those up to `of`.
+        """Returns the user's commits, which patches/ lacks.
 
         Args:
           tip: the last commit of the series; empty if the caller has not made it.
+          of: the commit whose ancestors are searched; empty for the last one of branch k2-mps.
         """
         last = of or self.head.tip
         known = [one for one in (self.pin.commit, tip, self.applied and self.applied.tip) if one]
         if not last or last in known:
             return []
         found = self.checkout.commits(last, "--not", *known)
-        # Without a ref, another version of the tool may have made the commits.
+        # Without a ref, the tool's commits do not count: they may be another version of the series.
         return [one for one in found if self.applied or not one.ours]
 
     def record(self, tip: str, found: Mapping[str, File] | None = None, branch: str = "") -> None:
-        """Records in the ref that these files give the commit `tip`.
+        """Records in the ref that the series in these files has the last commit `tip`.
 
         Args:
-          branch: the commit to which the branch moves; empty if the branch stays.
+          found: patches/ and upstream.toml; None for `files`.
+          branch: the commit to which branch k2-mps moves; empty if the branch stays.
         """
         found = self.files if found is None else found
         known = self.applied
@@ -81,7 +86,7 @@ class Work:
             made = known.id
         else:
             made = applied.commit(self.checkout, found, tip)
-        # A ref that the tool cannot read is overwritten.
+        # If the tool could not read the ref, the ref is overwritten, so its old id is needed.
         name = ("for-each-ref", "--format=%(objectname)", applied.REF)
         updates = [(applied.REF, made, known.id if known else self.checkout.git.text(*name))]
         if branch:
@@ -91,11 +96,11 @@ class Work:
 
 @contextlib.contextmanager
 def at_work(project: Project, checkout: Checkout, rebasing: bool = False) -> Iterator[Work]:
-    """Locks the project and the checkout.
+    """Locks the project and the checkout for the context.
 
     Args:
-      rebasing: whether the caller is the rebase that may be in progress; any other command is
-        refused beside a rebase.
+      rebasing: whether the caller is `k2mps rebase`.  While a rebase is in progress, all other
+        callers get a `ConflictError`.
     """
     with exclusive(project.root, str(project.root)), checkout.exclusive():
         if not rebasing:
@@ -104,7 +109,7 @@ def at_work(project: Project, checkout: Checkout, rebasing: bool = False) -> Ite
 
 
 def check_no_rebase(project: Project) -> None:
-    """Refuses to change patches/ during a rebase, whose end would overwrite the change."""
+    """Raises `ConflictError` if a rebase is in progress: at its end, it overwrites patches/."""
     stopped = rebase_under_way(project)
     if stopped:
         raise errors.ConflictError(
@@ -113,19 +118,24 @@ def check_no_rebase(project: Project) -> None:
 
 
 def rebase_file(project: Project):
-    """The file in which a rebase keeps how far it is."""
+    """Returns the path of the file in which a rebase keeps its progress."""
     return project.rebase / ".git/k2mps-rebase.json"
 
 
 def rebase_under_way(project: Project) -> str:
-    """A sentence about the rebase that waits for the user; empty if none does."""
+    """Returns a sentence if a rebase waits for the user, and else an empty text."""
     there = rebase_file(project).exists()
     return f"a rebase is in progress in {project.rebase}" if there else ""
 
 
 def refused(project: Project, paths: list[str], doing: str) -> errors.K2mpsError:
-    """The error about files of patches/ that are neither as applied nor as they are to become."""
-    why = f"by git or by hand, and {doing} would overwrite that: {errors.some(paths)}"
+    """Returns the error for files of patches/ that someone changed after patches/ was applied.
+
+    Args:
+      paths: these files.
+      doing: the command that would overwrite them.
+    """
+    why = f"git or an editor changed {errors.some(paths)}; {doing} would overwrite the change"
     advice = "k2mps apply, which says how to put your commits on top"
     for _, error in patch_folder.examine(project.patches)[1]:
         if isinstance(error, errors.K2mpsError):
@@ -139,5 +149,5 @@ def refused(project: Project, paths: list[str], doing: str) -> errors.K2mpsError
 
 
 def where(checkout: Checkout) -> str:
-    """The beginning of a command of git's in the checkout."""
+    """Returns `git -C DIRECTORY`, with which a git command for the checkout begins."""
     return f"git -C {quoted(checkout.directory)}"
