@@ -140,7 +140,7 @@ def test_export_deletes_the_patch_of_a_dropped_commit_only_with_prune(sandbox, k
         ),
         *(
             (
-                "it would act on this repository, or be taken for a Mac's",
+                "it would act on this repository, or macOS makes such files",
                 f"echo > k2/{name}; git add --force k2/{name}; git commit -qm more",
             )
             for name in (".gitattributes", ".gitignore", ".DS_Store")

@@ -1,1 +1,1 @@
-"""The base of all other packages: git, processes, files, errors; independent of commands."""
+"""What all other packages build on: git, processes, files and errors.  It imports none of them."""

@@ -1,4 +1,4 @@
-"""Reading files of others: regular ones, of a bounded size."""
+"""Reads files that the tool did not make.  They must be regular files, and not too large."""
 
 import os
 import stat
@@ -6,18 +6,18 @@ from pathlib import Path
 
 
 def read(path: Path, limit: int) -> bytes:
-    """The bytes of a regular file, or of one that a link leads to.
+    """Returns the bytes of a regular file; follows symbolic links.
 
     Args:
-      limit: the most bytes that the file may have.
+      limit: the largest size of the file, in bytes.
     Raises:
-      ValueError: it is no regular file, or larger.
+      ValueError: the file is not regular, or is larger.
     """
-    # Opening a pipe would wait for its writer.
+    # Without O_NONBLOCK, opening a named pipe would wait for a writer.
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise ValueError("it is no regular file")
+            raise ValueError("it is not a regular file")
         with open(descriptor, "rb", closefd=False) as file:
             content = file.read(limit + 1)
     finally:

@@ -1,12 +1,13 @@
-"""The errors that the tool reports, and the exit codes on which a script can branch.
+"""The errors that the tool reports, with the exit codes for scripts.
 
 An error names what failed, the probable cause, and the command to run next.  The library raises
 errors; the command line prints them and exits with their codes.  `k2mps docs` writes the table of
-the codes.
+the codes from the docstrings of the classes.
 
-Exit codes are part of the interface: a number never gets a second meaning.  0 is success and 2 a
-wrong command line.  A class without a code of its own is one that the tool itself catches.  Any
-function can raise `K2mpsError`; docstrings name only the kinds that a caller may tell apart.
+Exit codes are part of the interface: a number never gets a second meaning.  0 is success, and 2 is
+a wrong command line.  A class without its own code exists because some code of the tool catches it.
+Every function can raise `K2mpsError`.  So docstrings list only the subclasses that a caller may
+want to catch.
 """
 
 from collections.abc import Sequence
@@ -16,8 +17,8 @@ class K2mpsError(Exception):
     """The command failed, or refuses to lose work; the message says why.
 
     Args:
-      what: what failed, one line without a full stop.
-      why: the probable cause; may be several lines.
+      what: what failed, as one line without a full stop.
+      why: the probable cause, as one line or several.
       next_command: what to run or do next.
     """
 
@@ -35,11 +36,11 @@ class K2mpsError(Exception):
 
 
 class SeriesError(K2mpsError):
-    """patches/ is malformed: a header, a path, an order file, an owner."""
+    """A file of patches/ is malformed, or no patch or several patches list it."""
 
 
 class CheckoutMissingError(K2mpsError):
-    """There is no k2 checkout where one is needed."""
+    """The command needs a k2 checkout, and there is none."""
 
 
 class ConflictError(K2mpsError):
@@ -61,7 +62,7 @@ class UnreachableError(K2mpsError):
 
 
 class IndexUnreachableError(K2mpsError):
-    """pip's package index cannot be reached; k2 itself can do without."""
+    """pip's package index cannot be reached.  k2 itself can be built without it."""
 
     exit_code = UnreachableError.exit_code
 
@@ -85,17 +86,21 @@ class CompileError(CheckFailedError):
 class InterruptedRunError(BaseException):
     """Ctrl-C or a termination signal arrived.
 
-    It is no `Exception`: only the command line catches it.
+    The class is not an `Exception`, so that only the command line catches it.
     """
 
     def __init__(self, signal_number: int):
         super().__init__("interrupted")
-        # The shell's convention, so that callers see which signal it was.
+        # By the shell's convention, which tells the caller the signal.
         self.exit_code = 128 + signal_number
 
 
 def too_many_files(what: str) -> K2mpsError:
-    """The error if the system lets `what`, or this process, open no more files."""
+    """Returns the error for a process that cannot open more files.
+
+    Args:
+      what: the program, or a file that could not be opened.
+    """
     return K2mpsError(
         f"{what}: too many open files",
         why="the shell allows a process few open files: ulimit -n",
@@ -104,8 +109,11 @@ def too_many_files(what: str) -> K2mpsError:
 
 
 def visible(text: str) -> str:
-    """A text that is safe to print: control characters, and those that change the direction of
-    writing, become escapes."""
+    """Returns a text that is safe to print.
+
+    Characters that are not printable become escapes.  Among them are control characters and those
+    that change the direction of writing.
+    """
     if text.isprintable():
         return text
     return "".join(
@@ -117,6 +125,6 @@ def visible(text: str) -> str:
 
 
 def some(names: Sequence[str], count: int = 3) -> str:
-    """The first of some names, and how many more there are."""
+    """Returns the first `count` names as text, and how many more there are."""
     more = f" and {len(names) - count} more" if names[count:] else ""
     return ", ".join(names[:count]) + more

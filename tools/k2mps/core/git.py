@@ -1,14 +1,14 @@
-"""git as a process: on a working tree, as its user has configured it.
+"""Runs git on a working tree.
 
 A command of `Git` runs with
 
-- the user's configuration: line ends, filters, trusted owners;
+- the user's configuration, which sets line ends, filters and trusted owners;
 - no hooks, and the few settings of `_SETTINGS`;
-- English messages, a fixed committer and no environment variable that names another repository
-  (`scrub_environment`);
-- a session of its own, so that only the tool gets a Ctrl-C.
+- English messages and a fixed committer;
+- no environment variable that names another repository (`scrub_environment`);
+- its own session, so that the terminal sends Ctrl-C only to the tool.
 
-The work on commits and trees reads no configuration: see objects.py.
+For commits and trees, objects.py runs git without the user's configuration.
 """
 
 import errno
@@ -23,11 +23,11 @@ from typing import NamedTuple
 from k2mps.core import errors, process
 from k2mps.core.progress import Reporter
 
-# `git merge-tree --write-tree` needs it.
+# The first version that has `git merge-tree --write-tree`.
 MINIMUM_VERSION = (2, 38)
 
-# The committer of the series.  The tool recognises its own commits by it: a user
-# who amends one is its committer.
+# The committer of the series.  The tool recognises its own commits by this name.  If a user amends
+# a commit, git makes the user the committer.
 IDENTITY_NAME = "k2-mps"
 IDENTITY_EMAIL = "k2-mps@k2-mps.invalid"
 
@@ -35,22 +35,23 @@ _SETTINGS = {
     "color.ui": "false",
     "core.fsmonitor": "false",
     "core.hooksPath": os.devnull,
-    # The reflog keeps what a branch named before.
+    # The reflog keeps the commits to which a branch pointed before.
     "core.logAllRefUpdates": "always",
     "core.protectHFS": "true",
     "core.protectNTFS": "true",
     "core.quotePath": "false",
     "core.safecrlf": "false",
-    # A rebase clones the checkout even if the user's settings forbid clones of folders.
+    # A rebase must be able to clone the checkout, even if the user's settings forbid local clones.
     "protocol.file.allow": "always",
     "submodule.recurse": "false",
 }
 
-# In the tool's own clone, each file has the bytes of its blob.
+# With these settings, each file in the tool's own clone has exactly the bytes of its blob.
 _LITERAL = {"core.attributesFile": os.devnull, "core.autocrlf": "false", "core.eol": "lf"}
 
-# The variables for git that stay: configuration, transport, and where git looks.  Any
-# other one can name another repository or change git's output.
+# The environment variables of git that the tool keeps.  They choose git's configuration, its
+# transport, and where git searches.  Other variables could name another repository, or change git's
+# output.
 _KEPT = re.compile(
     "GIT_(ALLOW_PROTOCOL|ASKPASS|CEILING|CONFIG|CURL|DISCOVERY|EXEC_PATH|HTTP|NO_LAZY_FETCH"
     "|PROTOCOL|PROXY|SSH|SSL|TEMPLATE_DIR|TERMINAL_PROMPT|TRACE|USER_AGENT)"
@@ -72,14 +73,14 @@ _ENVIRONMENT = {
 }
 
 _DISK_FULL = ("No space left on device", "Disk quota exceeded", "Out of diskspace")
-# Another command of git holds a file, or a killed one has left it.
+# git's message if a lock file exists.  A running git command uses it, or a killed one has left it.
 _LOCKED = re.compile(r"Unable to create '([^']+\.lock)': File exists")
 
 
 def scrub_environment() -> None:
-    """Removes git's variables from this process, except those in `_KEPT`.
+    """Removes git's environment variables from this process, except those that `_KEPT` matches.
 
-    A git hook or alias sets them, for another repository than ours.
+    If a git hook or alias runs the tool, git has set variables that name the hook's repository.
     """
     for name in list(os.environ):
         if name.startswith("GIT_") and not _KEPT.match(name):
@@ -87,7 +88,7 @@ def scrub_environment() -> None:
 
 
 class Result(NamedTuple):
-    """How a command ended: its exit status, what it wrote, and its messages."""
+    """The result of a command: its exit status, its output, and what it wrote to stderr."""
 
     status: int
     stdout: bytes
@@ -98,12 +99,12 @@ class Git:
     """Runs git in one directory.
 
     Attributes:
-      shown: the directory that messages name.
+      shown: the directory that messages name; it differs from `directory` in `Objects`.
 
     Args:
-      directory: where the commands run.
-      git_dir: the repository, if git is not to look for it; `directory` is its working tree.
-      literal: the files of the working tree are the blobs' bytes: it is a clone of the tool's.
+      directory: the directory in which the commands run.
+      git_dir: the repository whose working tree is `directory`; None lets git search for it.
+      literal: whether each file has exactly the bytes of its blob, as in the tool's own clone.
     """
 
     def __init__(
@@ -127,10 +128,16 @@ class Git:
     def run(
         self, *args: str, stdin: bytes = b"", environment: Mapping[str, str] | None = None
     ) -> Result:
-        """Runs a local command and returns its result, also a failed one.
+        """Runs a command that needs no network, and returns its result even if the command fails.
 
         Args:
           args: the command, without the leading "git".
+          stdin: the command's input.
+          environment: further environment variables for the command.
+        Raises:
+          BusyError: another git command has locked a file.
+          K2mpsError: the disk is full, or too many files are open.
+          RequirementMissingError: git is not installed.
         """
         self.reporter.command(["git", *map(redacted, args)])
         try:
@@ -153,7 +160,7 @@ class Git:
         return result
 
     def bytes(self, *args: str, **kwargs) -> bytes:
-        """Runs a command that must succeed; returns its output as it is."""
+        """Runs a command and returns its output; raises `K2mpsError` if the command fails."""
         result = self.run(*args, **kwargs)
         if result.status != 0:
             raise self.failure(args, result)
@@ -164,7 +171,7 @@ class Git:
         return os.fsdecode(self.bytes(*args, **kwargs)).rstrip("\n")
 
     def succeeds(self, *args: str, **kwargs) -> bool:
-        """Runs a command whose exit status is the answer; returns whether it is yes."""
+        """Runs a command and returns whether its exit status is 0."""
         return self.run(*args, **kwargs).status == 0
 
     def failure(self, args: Sequence[str], result: Result) -> errors.K2mpsError:
@@ -177,7 +184,11 @@ class Git:
 
 
 def check_resources(command: str, stderr: str, directory: Path) -> None:
-    """Raises an error if git's message names a full disk, a limit or a lock as the cause."""
+    """Raises an error if git failed because of a full disk, a limit of open files, or a lock.
+
+    Args:
+      stderr: git's messages.
+    """
     full = any(sign in stderr for sign in _DISK_FULL)
     if full or (re.search("writ|creat", stderr) and _is_full(directory)):
         raise errors.K2mpsError(
@@ -197,7 +208,7 @@ def check_resources(command: str, stderr: str, directory: Path) -> None:
 
 
 def settings(values: Mapping[str, str]) -> list[str]:
-    """The options of git for these settings."""
+    """Returns the options `-c NAME=VALUE` of git for these settings."""
     return [word for name, value in values.items() for word in ("-c", f"{name}={value}")]
 
 
@@ -207,7 +218,7 @@ def split_z(output: bytes) -> list[str]:
 
 
 def version() -> tuple[int, ...]:
-    """The version of the git that is found on the PATH; none where there is no git."""
+    """Returns the version of the git on the PATH, such as (2, 43, 0); empty if there is no git."""
     try:
         output = subprocess.run(["git", "version"], capture_output=True, text=True).stdout
     except OSError:
@@ -225,7 +236,7 @@ def missing() -> errors.RequirementMissingError:
 
 
 def _is_full(directory: Path) -> bool:
-    """Whether the disk takes not even a small file: git does not always give the reason."""
+    """Tries to write a small file, because git does not always say that the disk is full."""
     import tempfile
 
     try:
@@ -237,10 +248,10 @@ def _is_full(directory: Path) -> bool:
 
 
 def redacted(text: str) -> str:
-    """A text without the passwords in its URLs."""
+    """Returns a text in which `***` replaces user names and passwords in URLs."""
     return re.sub(r"://[^/@\s]+@", "://***@", text)
 
 
 def quoted(path: object) -> str:
-    """A path for a command that a user copies."""
+    """Quotes a path for the shell, in a command that the user may copy."""
     return shlex.quote(str(path))

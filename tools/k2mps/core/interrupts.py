@@ -1,4 +1,4 @@
-"""Signals as exceptions, and sections in which they have to wait."""
+"""Makes signals raise an exception, and defers them in sections that must not be interrupted."""
 
 import contextlib
 import signal
@@ -13,13 +13,14 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 def install() -> None:
     """Makes the first SIGINT, SIGTERM or SIGHUP raise `InterruptedRunError`.
 
-    Later ones do nothing, so that they do not interrupt the ending of children: `timeout` sends
-    SIGTERM twice.  Signals that the parent process has this process ignore (nohup) stay ignored.
+    Later signals do nothing.  Otherwise they would interrupt the code that ends child processes;
+    for example, `timeout` sends SIGTERM twice.  A signal stays ignored if it was ignored when this
+    process started, as under nohup.
     """
     heeded = [number for number in _SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
 
     def interrupt(number, frame):
-        # Not SIG_IGN, which children would inherit.
+        # The handler is a function and not SIG_IGN, because child processes inherit SIG_IGN.
         for one in heeded:
             signal.signal(one, lambda *_: None)
         raise InterruptedRunError(number)
@@ -28,7 +29,8 @@ def install() -> None:
         if not isinstance(dropped.exc_value, InterruptedRunError):
             sys.__unraisablehook__(dropped)
             return
-        # Python drops what is raised in a finalizer.  So the signal comes again, a moment later.
+        # Python drops an exception that is raised in a finalizer.  So a timer sends SIGALRM a
+        # moment later, which raises the exception again.
         number = dropped.exc_value.exit_code - 128
         signal.signal(signal.SIGALRM, lambda *_: interrupt(number, None))
         signal.setitimer(signal.ITIMER_REAL, 0.001)
@@ -39,14 +41,14 @@ def install() -> None:
 
 
 def ignore() -> None:
-    """Makes the signals do nothing, where nothing is left to interrupt."""
+    """Ignores the signals from now on, because the process is about to exit."""
     for number in (*_SIGNALS, signal.SIGALRM):
         signal.signal(number, signal.SIG_IGN)
 
 
 @contextlib.contextmanager
 def deferred() -> Iterator[None]:
-    """Defers signals to the end of the context, and of the contexts around it."""
+    """Defers signals to the end of the context; if contexts are nested, of the outermost."""
     arrived: list[int] = []
     previous = {
         number: signal.signal(number, lambda number, frame: arrived.append(number))
@@ -59,5 +61,5 @@ def deferred() -> Iterator[None]:
         for number, handler in previous.items():
             signal.signal(number, handler)
     if arrived:
-        # An outer context's handler defers it further.
+        # If there is an outer context, its handler defers the signal again.
         signal.raise_signal(arrived[-1])

@@ -1,8 +1,8 @@
-"""Blobs, trees and commits of a repository, apart from its configuration.
+"""Reads and makes blobs, trees and commits of a repository, without its configuration.
 
-`Objects` runs git in a temporary bare repository, which has nothing but a configuration of the
-tool's, and takes the objects of the checkout for its own.  So no configuration, attribute or hook
-of the user's, the system's or the checkout's changes a commit.
+`Objects` runs git in a temporary bare repository.  This has a configuration of the tool, and uses
+the object store of the checkout.  So commits do not depend on any other configuration, attributes
+or hooks.
 """
 
 import os
@@ -24,7 +24,7 @@ _CONFIGURATION = f"""\
 	repositoryformatversion = 0
 	bare = true
 	attributesFile = {os.devnull}
-	# A third of the time goes into packing small objects, which git packs again anyway.
+	# Compression would take a third of the time, and git compresses the objects later anyway.
 	looseCompression = 0
 [gc]
 	auto = 0
@@ -46,7 +46,7 @@ class File(NamedTuple):
 
     @property
     def entry(self) -> "Entry":
-        """The file as an entry of a tree."""
+        """The entry that a tree has for the file."""
         import hashlib  # hashlib takes time to import.
 
         head = b"blob %d\0" % len(self.content)
@@ -54,9 +54,10 @@ class File(NamedTuple):
 
 
 def read(path: str | Path) -> File:
-    """A regular file.
+    """Reads a regular file.
 
-    On a file system without modes every file seems executable: there, only scripts count as such.
+    Only a script, which begins with `#!`, can count as executable.  The reason is that on a file
+    system without modes all files seem to be executable.
     """
     with open(path, "rb") as file:
         content = file.read()
@@ -65,7 +66,11 @@ def read(path: str | Path) -> File:
 
 
 def _is_executable(script: Path) -> bool:
-    """Whether a script is executable; on a file system without modes, git's index decides."""
+    """Whether a script is executable.
+
+    On a file system without modes, the mode in git's index is taken.  Files that the index lacks
+    count as executable.
+    """
     here = Git(script.parent)
     try:
         modes = here.run("config", "--type=bool", "core.fileMode").stdout
@@ -76,18 +81,19 @@ def _is_executable(script: Path) -> bool:
 
 
 class Entry(NamedTuple):
-    """A file as a tree has it."""
+    """A file's entry in a tree."""
 
-    mode: str
-    id: str
+    mode: str  # six octal digits
+    id: str  # of the blob, 40 hexadecimal digits
 
 
 class Objects(Git):
     """Runs git on the objects of a repository.
 
     Args:
-      store: the repository's folder of objects, which gets new ones.
-      shallow: the file that lists where its history ends; it need not exist.
+      store: the repository's folder `objects`, to which new objects are added.
+      shallow: the repository's file `shallow`, in which git lists the commits whose parents a
+        shallow clone lacks; the file need not exist.
     """
 
     def __init__(self, store: Path, shallow: Path, reporter: Reporter = Reporter()):
@@ -100,7 +106,7 @@ class Objects(Git):
             (home / name).mkdir()
         (home / "HEAD").write_text("ref: refs/heads/none\n")
         (home / "config").write_text(_CONFIGURATION)
-        self._loaded = ""  # the tree that the index has
+        self._loaded = ""  # the id of the tree in the index; empty if unknown
         self._variables = {
             "GIT_ATTR_NOSYSTEM": "1",
             "GIT_CONFIG_NOSYSTEM": "1",
@@ -120,7 +126,7 @@ class Objects(Git):
         }
 
     def blobs(self, ids: Iterable[str]) -> dict[str, bytes]:
-        """The contents of these blobs, by id; the repository may lack some."""
+        """Returns the contents of blobs, by id, without those that the repository lacks."""
         wanted = list(dict.fromkeys(ids))
         output = self.bytes("cat-file", "--batch", stdin="".join(f"{i}\n" for i in wanted).encode())
         found = {}
@@ -136,7 +142,11 @@ class Objects(Git):
         return found
 
     def entries(self, tree: str, paths: Iterable[str] = ()) -> dict[str, Entry]:
-        """The files of a tree or commit; with `paths`, these files and folders where they exist."""
+        """Returns the entries of a tree or a commit, by path.
+
+        Args:
+          paths: the files and folders to which the result is limited; all if empty.
+        """
         output = self.bytes("ls-tree", "-r", "-z", "--full-tree", tree, "--", *paths)
         found = {}
         for line in split_z(output):
@@ -146,7 +156,10 @@ class Objects(Git):
         return found
 
     def files(self, tree: str, paths: Iterable[str] = ()) -> dict[str, File]:
-        """As `entries`, with their contents."""
+        """Returns the files of a tree or a commit, by path; arguments as for `entries`.
+
+        Entries whose blobs the repository lacks, such as submodules, are left out.
+        """
         entries = self.entries(tree, paths)
         blobs = self.blobs(one.id for one in entries.values())
         return {
@@ -156,7 +169,7 @@ class Objects(Git):
         }
 
     def staged(self, paths: Iterable[str]) -> dict[str, Entry]:
-        """The entries of the index at these paths."""
+        """Returns the entries of the index at these paths."""
         found = {}
         for line in split_z(self.bytes("ls-files", "--stage", "-z", "--", *paths)):
             facts, path = line.split("\t", 1)
@@ -164,41 +177,44 @@ class Objects(Git):
         return found
 
     def load(self, tree: str) -> None:
-        """Makes the index that of a tree."""
+        """Fills the index with the entries of a tree."""
         if tree != self._loaded:
             self.bytes("read-tree", tree)
             self._loaded = tree
 
     def stage(self, entries: Mapping[str, Entry]) -> None:
-        """Puts files into the index."""
+        """Puts entries into the index, by path."""
         lines = "".join(f"{one.mode} {one.id}\t{path}\0" for path, one in entries.items())
         self._loaded = ""
         self.bytes("update-index", "-z", "--index-info", stdin=os.fsencode(lines))
 
     def tree_id(self, entries: Mapping[str, Entry]) -> str:
-        """The id of the tree of these files, whose blobs need not be there."""
+        """Returns the id of the tree with these entries, even if the repository lacks their blobs.
+
+        The index is overwritten.
+        """
         self.bytes("read-tree", "--empty")
         self.stage(entries)
         return self.text("write-tree", "--missing-ok")
 
     def apply(self, diff: bytes) -> Result:
-        """Applies a diff to the index."""
+        """Applies a diff to the index; the result has a status other than 0 if git refuses it."""
         self._loaded = ""
         return self.run("apply", "--cached", "--whitespace=nowarn", "-", stdin=diff)
 
     def tree(self) -> str:
-        """The tree of the index."""
+        """Writes the index as a tree, and returns the tree's id."""
         self._loaded = self.text("write-tree")
         return self._loaded
 
     def commit(
         self, tree: str, parents: Iterable[str], message: str, author: str = "", committer: str = ""
     ) -> str:
-        """Commits a tree; no ref names the commit yet.
+        """Makes a commit of a tree, to which no branch points; returns the commit's id.
 
         Args:
-          author, committer: "NAME <EMAIL> SECONDS ZONE", or with a date as in mail; if empty, the
-            tool in 1970.
+          author, committer: "NAME <EMAIL> SECONDS ZONE", or "NAME <EMAIL> DATE" with a date as in
+            mail.  If empty, the tool, with a date in 1970.
         """
         environment = {}
         for kind, who in (("AUTHOR", author), ("COMMITTER", committer)):

@@ -1,18 +1,20 @@
-"""upstream.toml: which k2 the series is for.
+"""Reads upstream.toml, which says for which commit of k2 the series is made.
 
 [upstream]
-url, commit, tree, version    the pin: k2's repository, the commit that
-                              the series starts from, the tree of the
-                              commit and k2's version there
+url                           k2's repository
+commit, tree, version         the pin: the commit that the series starts
+                              from, its tree, and its version of k2
 [torch]
-default, mac, supported       the torch version of a build without
-                              --torch, here and for a Mac; the versions
-                              that --torch takes, with which all suites
-                              have run
-[budget]
-lines                         how many lines the patches may touch in
-                              upstream's files, added and removed; may
+default                       the torch version of a build without
+                              --torch
+mac                           the same for a build on or for a Mac; may
                               be absent
+supported                     the torch versions that --torch accepts;
+                              all suites have run with each
+[budget]
+lines                         how many lines of upstream's files the
+                              patches may add or remove, both counted;
+                              the table may be absent
 """
 
 import re
@@ -45,10 +47,10 @@ class Torch(NamedTuple):
 
     default: str
     supported: tuple[str, ...]
-    mac: str = ""  # the default of builds for a Mac; "" for the other one
+    mac: str = ""  # the default of builds for a Mac; "" if it is `default`, too
 
     def default_for(self, mac: bool) -> str:
-        """The default of a build for a Mac, or for another system."""
+        """Returns the torch version of a build without --torch, for a Mac or another system."""
         return self.mac if mac and self.mac else self.default
 
 
@@ -57,7 +59,8 @@ class Upstream(NamedTuple):
 
     pin: Pin
     torch: Torch
-    budget: int | None = None  # the lines that patches may touch in upstream's files, or None
+    # The number of lines of upstream's files that patches may add or remove; None for no limit.
+    budget: int | None = None
 
 
 def sha256(content: bytes) -> str:
@@ -73,8 +76,8 @@ def load(path: Path) -> Upstream:
         return errors.K2mpsError(
             f"{path.name} {what}",
             why=why,
-            next_command=f"correct it, or resolve git's conflict in it; git checkout {path.name}"
-            " brings the committed file back",
+            next_command=f"correct the file, or resolve git's conflict in it; or git checkout"
+            f" {path.name}, which restores the committed file",
         )
 
     if path.is_symlink():
@@ -83,7 +86,7 @@ def load(path: Path) -> Upstream:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
     except RecursionError:
         raise wrong("is nested too deeply") from None
-    except ValueError as error:  # of tomllib, of UTF-8, or of a number that is too long
+    except ValueError as error:  # not TOML, not UTF-8, or a number with too many digits
         raise wrong("is not valid TOML", str(error)) from None
 
     def read(table: str, key: str, fits: Callable = _is_text, kind="a text", default=None):
@@ -115,7 +118,7 @@ def load(path: Path) -> Upstream:
 
 
 def with_pin(text: str, pin: Pin) -> str:
-    """upstream.toml's text with another pin; all else stays as written."""
+    """Replaces the pin in the text of upstream.toml, and keeps the rest of the text as it is."""
     import tomlkit
 
     document = tomlkit.parse(text)
@@ -134,7 +137,7 @@ def _is_text(value: object) -> bool:
 
 
 def is_url(value: object) -> bool:
-    """Whether git takes a value as a repository's url, and not as an option."""
+    """Whether a value is a text that git cannot mistake for an option when it expects a url."""
     return _is_text(value) and value.isprintable() and not value.startswith("-")
 
 

@@ -1,4 +1,4 @@
-"""Running long commands: their output followed, their children ended."""
+"""Runs long commands, reads their output line by line, and ends their child processes."""
 
 import contextlib
 import os
@@ -17,24 +17,30 @@ from k2mps.core.progress import Reporter
 _GRACE_SECONDS = 15.0
 _TAIL_LINES = 400
 
-# ninja's lines of progress: steps done, all steps, the step.  In step 0, ninja looks whether there
-# is anything to do.
+# A line of ninja's progress: the number of the step, the number of all steps, the step's text.  It
+# does not match step 0, in which ninja checks whether anything must be built.
 NINJA_PROGRESS = re.compile(r"\[([1-9]\d*)/(\d+)\] (.*)")
 
-# The descriptors of the locks that this process holds (`project.exclusive`).
+# The file descriptors of the locks that this process holds, see `project.exclusive`.
 locks: set[int] = set()
 
 
 class Outcome(NamedTuple):
-    """How a command ended."""
+    """The end of a command."""
 
-    status: int  # its exit status
-    lines: tuple[str, ...]  # the last lines that it wrote, standard error included
+    status: int  # the command's exit status
+    lines: tuple[str, ...]  # the last lines of its standard output and standard error
 
     def check(
         self, error: type[errors.K2mpsError], what: str, next_command: str, shown: int = 5
     ) -> None:
-        """Raises an error that shows the last lines, unless the command succeeded."""
+        """Raises an error if the command failed.
+
+        Args:
+          error: the class of the error.
+          what, next_command: of the error.
+          shown: how many of the last lines the error shows.
+        """
         if self.status != 0:
             tail = self.lines[max(0, len(self.lines) - shown) :]
             raise error(what, why="\n".join(tail), next_command=next_command)
@@ -49,20 +55,21 @@ def run(
     on_line: Callable[[str], None] = lambda line: None,
     log: Path | None = None,
 ) -> Outcome:
-    """Runs a command to its end.
+    """Runs a command and waits until it ends.
 
-    The command gets a session of its own, so that only the tool gets a Ctrl-C; the
-    tool then ends the command and its children.
+    The command gets its own session, so that the terminal sends Ctrl-C only to the tool.  The tool
+    then ends the command and its child processes.
 
     Args:
-      environment: variables for it, on top of this process's.
-      on_line: called with each line as it comes.
+      environment: environment variables for the command, in addition to those of this process.
+      on_line: called with each line when the command writes it.
+      log: the file that gets the whole output.
     """
     argv = [str(word) for word in argv]
     reporter.command(argv)
     tail: list[str] = []
     with (
-        # Line by line, so that others can read how far the command is.
+        # The log is flushed after each line, because `k2mps status` reads a build's progress in it.
         open(log or os.devnull, "w", encoding="utf-8", buffering=1) as sink,
         started(
             argv,
@@ -88,7 +95,7 @@ def run(
 
 
 def output(argv: Sequence[str], reporter: Reporter = Reporter()) -> str:
-    """The output of a short command; empty if the command fails or is missing."""
+    """Runs a short command and returns its output; empty if the command fails or is missing."""
     argv = [str(word) for word in argv]
     reporter.command(argv)
     try:
@@ -104,16 +111,21 @@ def output(argv: Sequence[str], reporter: Reporter = Reporter()) -> str:
 def started(
     argv: Sequence[str], grace: float = _GRACE_SECONDS, **how
 ) -> Iterator[subprocess.Popen]:
-    """A process, which ends with the context if that ends early.
+    """Starts a process, and ends it if an exception leaves the context.
 
-    A process that is asked to end removes its locks and half-written outputs
-    and ends its own children; one that does not end is killed.  Where kill -9 ends the tool, the
-    process goes on, and holds the tool's locks until it ends.
+    The process gets SIGTERM, so that it can remove its locks and incomplete outputs, and end its
+    own child processes.  If it does not end in time, it is killed.  If the tool itself is killed by
+    `kill -9`, the process goes on, and holds the tool's locks until it ends.
+
+    Args:
+      grace: the seconds from SIGTERM to SIGKILL.
+      how: further arguments of `subprocess.Popen`.
     """
-    # A signal must not come between the start of the process and the promise to end it.
+    # Signals are deferred until the context that ends the process is entered.
     with contextlib.ExitStack() as stack:
         with interrupts.deferred():
-            # All processes of the session have `alive`, so `all_ended` ends with the last one.
+            # All processes of the session inherit `alive`, the end of a pipe.  When the last of
+            # them ends, `all_ended` has an end of file.
             all_ended, alive = map(stack.enter_context, map(os.fdopen, os.pipe(), "rw"))
             how["pass_fds"] = (alive.fileno(), *locks)
             process = subprocess.Popen(argv, **how)
@@ -129,7 +141,7 @@ def _ended(process: subprocess.Popen, grace: float, all_ended: IO | None) -> Ite
         yield
     except BaseException:
         deadline = time.monotonic() + grace
-        # The second exception is macOS's for a group that has only ended processes.
+        # macOS raises PermissionError if all processes of the group have ended.
         with contextlib.suppress(ProcessLookupError, PermissionError):
             if all_ended:
                 os.killpg(process.pid, signal.SIGTERM)
@@ -137,8 +149,8 @@ def _ended(process: subprocess.Popen, grace: float, all_ended: IO | None) -> Ite
                 process.terminate()
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(grace)
-        # A child of the process may end later and hold a lock until then: a compiler, which ninja
-        # does not wait for, or git, where `git` on the PATH is a script.
+        # A child process may hold a lock, and end later than its parent.  For example, ninja does
+        # not wait for compilers; and if `git` on the PATH is a script, git is its child.
         if not all_ended:
             process.kill()
         elif not select.select([all_ended], [], [], max(0.0, deadline - time.monotonic()))[0]:
@@ -151,7 +163,8 @@ def _ended(process: subprocess.Popen, grace: float, all_ended: IO | None) -> Ite
 
 
 def _session(leader: int) -> list[int]:
-    """The processes of a session.  They may have several groups: ninja makes one for each step."""
+    """Returns the processes of a session.  They can be in several process groups, because ninja
+    makes a group for each step."""
     found = []
     for one in _all_processes():
         with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -161,7 +174,10 @@ def _session(leader: int) -> list[int]:
 
 
 def _all_processes() -> list[int]:
-    """The processes of the machine.  A small Linux has no ps; macOS has no /proc."""
+    """Returns all processes of the machine: from /proc, or from `ps` on macOS, which has no /proc.
+
+    `ps` is not used on Linux, because small installations lack it.
+    """
     if os.path.isdir("/proc/self"):
         return [int(name) for name in os.listdir("/proc") if name.isdigit()]
     return [int(word) for word in output(["ps", "-A", "-o", "pid="]).split()]

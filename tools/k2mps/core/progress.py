@@ -1,34 +1,38 @@
-"""Progress and results: the library never prints, but tells a `Reporter`."""
+"""`Reporter`, to which the library reports progress and results; the library itself never prints.
+
+The command line's reporter is `cli.console.Console`.
+"""
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-# Takes what is done of a long piece of work, of how much, and a detail.
+# A function that reports progress.  Its arguments are the number of finished steps, the number of
+# all steps (0 if unknown), and the name of the current step.
 Update = Callable[[int, int, str], object]
 
 
 class Reporter:
-    """Receives what happens; this one discards it."""
+    """Receives progress and results.  This class discards them; `Console` shows them."""
 
     def info(self, text: str) -> None:
-        """A result or a step the user should see."""
+        """Shows a result, or a step that the user should know."""
 
     def warn(self, text: str) -> None:
-        """Something that is not an error but should be looked at."""
+        """Shows a warning."""
 
     def command(self, argv: Sequence[str]) -> None:
-        """A command that is about to run."""
+        """Shows a command that is about to run."""
 
     @contextlib.contextmanager
     def task(self, title: str, log: Path | None = None) -> Iterator[Update]:
-        """A long piece of work, shown for as long as the context lasts.
+        """Shows the progress of a long task during the context.
 
         Args:
-          log: the file that gets the whole output of the work.
+          log: the file that gets the whole output of the task.
         """
         yield lambda done, total, detail: None
 
 
-# A result for people: its heading, lines of text, and a table.
+# A result as text for people: a title, lines of text, the table's head, and the table's rows.
 Section = tuple[str, Sequence[str], Sequence[str], Sequence[Sequence[str]]]

@@ -1,4 +1,4 @@
-"""Paths: a clone of k2-mps and the folders that the tool makes in it."""
+"""The paths in a clone of k2-mps, and locks on directories."""
 
 import contextlib
 import fcntl
@@ -12,13 +12,13 @@ from k2mps.core import errors, pins, process
 # The file in .venv that makes `import k2` load a build.
 REGISTER = "k2mps-build.pth"
 
-# How long a run waits for another run to end.  If that run was killed, the git command that it
-# started ends soon after.
+# How long a run waits for another run's lock.  A killed run's lock is held until the git command
+# that the run had started ends, which is soon.
 _PATIENCE_SECONDS = 1.0
 
 
 class Project:
-    """A clone of k2-mps, and the places in it."""
+    """A clone of k2-mps, and the paths in it."""
 
     def __init__(self, root: Path):
         self.root = root
@@ -30,7 +30,7 @@ class Project:
         self.environment = root / ".venv"
         # The clone of k2 in which a rebase waits for the user.
         self.rebase = self.build_root / "rebase"
-        # A clone that is being made, or removed: nobody's work is in it.
+        # A clone that the tool is making or deleting.  It never has work of the user.
         self.partial = self.build_root / ".k2mps-partial"
 
     @property
@@ -47,7 +47,7 @@ class Project:
 
 
 def find() -> Project:
-    """The project that the current directory is in, else the one that this file belongs to."""
+    """Returns the project that has the current directory, or else the one that has this file."""
     try:
         here = Path.cwd().resolve()
     except FileNotFoundError:
@@ -67,15 +67,17 @@ def find() -> Project:
 
 @contextlib.contextmanager
 def exclusive(directory: Path, what: str, *, reading: bool = False) -> Iterator[None]:
-    """Keeps other runs of the tool from changing `directory` meanwhile.
+    """Locks a directory during the context, so that no other run of the tool changes it.
 
-    The lock goes with the process and its children, however they end: nothing is left behind.
+    If this process is killed, the system releases the lock as soon as the child processes have
+    ended, too.
 
     Args:
-      what: how a message names the directory.
-      reading: whether this run only reads, as a build reads the checkout; others may read, too.
+      what: the name of the directory in messages.
+      reading: whether this run only reads the directory, as a build does; several runs can read a
+        directory at once.
     Raises:
-      BusyError: another run changes it; or reads it, if this one is not `reading`.
+      BusyError: another run changes the directory; or reads it, and `reading` is False.
     """
     descriptor = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
     how = fcntl.LOCK_SH if reading else fcntl.LOCK_EX

@@ -1,21 +1,28 @@
-"""Writing a file by a temporary name and a rename: after a kill, it is the old one or the new."""
+"""Writes a file under a temporary name, and renames it.
+
+So after a kill the file has either its old or its new contents.
+"""
 
 import os
 from pathlib import Path
 
 from k2mps.core.objects import File
 
-# The temporary name of a file in patches/, which git ignores and `lint` does not see.
+# The temporary name of a file in patches/.  git and `k2mps lint` ignore files of this name.
 DRAFT = ".k2mps-draft"
 
 
 def rewrite(path: Path, text: str) -> None:
-    """Writes a text."""
+    """Replaces the contents of a file by a text, in UTF-8."""
     replace(path, File(text.encode("utf-8")), path.with_name(f"{path.name}.draft"))
 
 
 def replace(path: Path, file: File, draft: Path) -> None:
-    """Writes a file, by the temporary name `draft` on the same file system."""
+    """Replaces a file.
+
+    Args:
+      draft: the temporary path, which must be on the same file system.
+    """
     try:
         draft.write_bytes(file.content)
         mode = draft.stat().st_mode

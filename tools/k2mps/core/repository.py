@@ -1,4 +1,7 @@
-"""Clone and fetch, whose progress GitPython reads; GitPython takes time to import."""
+"""Runs git clone and git fetch, and shows their progress.
+
+GitPython parses the progress.  This is a separate module because GitPython takes time to import.
+"""
 
 import os
 import subprocess
@@ -10,8 +13,8 @@ from k2mps.core import errors, process
 from k2mps.core.git import check_resources, redacted, settings
 from k2mps.core.progress import Reporter, Update
 
-# The settings of clone and fetch: none of them changes how upstream is reached, which is the
-# user's configuration: insteadOf, proxies, credentials.
+# The settings of clone and fetch.  They do not change how git reaches upstream: the user's
+# configuration decides that, with insteadOf, proxies and credentials.
 _NETWORK = {
     "core.hooksPath": os.devnull,
     "gc.auto": "0",
@@ -21,7 +24,7 @@ _NETWORK = {
 
 
 class _Progress(git.RemoteProgress):
-    """git's progress, for a display."""
+    """Passes git's progress on to `shown`."""
 
     def __init__(self, shown: Update):
         super().__init__()
@@ -35,16 +38,18 @@ class _Progress(git.RemoteProgress):
 def network(
     directory: Path, title: str, failure: str, *args: str, reporter: Reporter = Reporter()
 ) -> None:
-    """Runs clone or fetch, under the user's configuration.
+    """Runs git clone or git fetch with the user's configuration.
 
-    The command keeps the terminal, where ssh or a credential helper may have to ask something.
+    The command keeps the terminal, because ssh or a credential helper may have to ask the user.
 
     Args:
-      title: what the progress display calls the work.
-      failure: what an error says first.
-      args: the command; `--progress` is added here.
+      directory: the directory in which the command runs.
+      title: the name of the work in the progress display.
+      failure: the first line of an error.
+      args: the command without "git"; this function adds `--progress`.
     Raises:
-      UnreachableError: the command failed, and upstream does not say that it lacks the commit.
+      UnreachableError: the command failed, perhaps because the network is down.
+      K2mpsError: upstream answered that it lacks the commit; or the disk is full.
     """
     command, *rest = args
     reporter.command(["git", *map(redacted, args)])
@@ -56,7 +61,7 @@ def network(
             env={**os.environ, "LANGUAGE": "C", "LC_ALL": "C"},
             stdin=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
-            text=True,  # a line of progress ends with a carriage return
+            text=True,  # This mode also splits lines at carriage returns, which end progress lines.
             errors="replace",
         ) as running,
     ):

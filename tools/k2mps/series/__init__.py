@@ -1,1 +1,1 @@
-"""patches/ as text: reading it, checking it; needs no checkout."""
+"""Reads and checks the files of patches/, without a checkout of k2."""

@@ -1,14 +1,15 @@
-"""The order that the texts of the patches ask for.
+"""Finds patches that need a later patch, and new files with a wrong suffix.
 
-Each commit of the series must build and import by itself.  A new file, or a line that a patch adds
-to an upstream file, may thus name only what upstream, the same patch or an earlier one has:
+Each commit of the series must build, and k2 must import, without the later commits.  So a new file,
+or a line that a patch adds, must not name these things if only a later patch has them:
 
-- a header that it includes, a Python module that it imports or reaches as `k2.mps.x`, a CMake file
-  that it includes, a source that it lists;
-- a function of `_k2` that Python calls, which C++ must have defined.
+- a header that C++ code includes;
+- a Python module that Python code imports, or names as `k2.mps.x`;
+- a CMake file or a source file that CMake code names;
+- a function of `_k2` that Python code calls and C++ code defines.
 
-A file that includes a header of k2's core must be a `.cu`, for which a CUDA build takes nvcc, or
-Objective-C++, which no CUDA build has.
+If a new file includes a header of k2's core, the file must be a `.cu`, which nvcc compiles in a
+build with CUDA; or Objective-C++, which a build with CUDA does not have.
 """
 
 import contextlib
@@ -23,7 +24,7 @@ from k2mps.series.patch_text import Patch
 _CXX = (".h", ".cc", ".cu", ".mm", ".metal")
 _CMAKE = (".cmake", "CMakeLists.txt")
 _PACKAGES = "k2/python/"
-# The paths in cmake/mps.cmake are relative to the folder that includes it.
+# The paths in cmake/mps.cmake are relative to this folder, whose CMakeLists.txt includes that file.
 _SOURCES = "k2/csrc"
 _INCLUDE = re.compile(r'\s*#\s*(?:include|import)\s+"([^"]+)"')
 _CMAKE_INCLUDE = re.compile(r"\binclude\(\s*([\w/.-]+)\s*[)\s]")
@@ -32,23 +33,23 @@ _DEFINES = re.compile(r'\bdef\(\s*"(\w+)"')
 _TEXT_OR_COMMENT = re.compile(r'"[^"]*"|\'[^\']*\'|#.*')
 _FROM = re.compile(r"\s*from\s+([\w.]+)\s+import\s+(.*)")
 _DOTTED = re.compile(r"(?<![\w.])(_?k2(?:\.\w+)+)")
-# Headers of k2's core that a compiler without CUDA accepts.
+# The headers of k2's core that need no nvcc, even in a build with CUDA.
 _PLAIN = ("k2/csrc/log.h", "k2/csrc/nvtx.h", "k2/csrc/version.h")
 
 
 class Text(NamedTuple):
-    """Lines that a patch adds to a file."""
+    """The lines that a patch adds to a file of k2."""
 
-    path: str  # the file of k2's tree
-    place: str  # the file of the project that has the lines
-    lines: Sequence[tuple[int, str]]  # the lines, each with its number in that file, from 1
+    path: str  # the file of k2, in k2's tree
+    place: str  # the file under patches/ that has the lines, relative to the project
+    lines: Sequence[tuple[int, str]]  # (number, text) of each line; the number is that in `place`
 
 
 class Finding(NamedTuple):
-    """One thing to correct."""
+    """A fault that a check has found."""
 
     path: str  # the file, relative to the project
-    line: int  # its line, from 1
+    line: int  # the number of the line in the file, from 1
     check: str  # the name of the check
     message: str  # what is wrong
 
@@ -57,7 +58,11 @@ class Finding(NamedTuple):
 
 
 def texts(patch: Patch, files: Mapping[str, bytes]) -> Iterator[Text]:
-    """The additions of a patch: its new files, and its lines in other files."""
+    """Yields all lines that a patch adds: its new files, and then each hunk of its diff.
+
+    Args:
+      files: the contents of the series' new files, by path in k2's tree.
+    """
     for path in patch.new_files:
         if path in files:
             yield Text(path, f"patches/files/{path}", _lines(files[path]))
@@ -72,9 +77,14 @@ def texts(patch: Patch, files: Mapping[str, bytes]) -> Iterator[Text]:
 
 
 def lacks(patches: Sequence[Patch], files: Mapping[str, bytes]) -> Iterator[Finding]:
-    """Names in patches that only later patches provide; `files` are the new files' contents."""
+    """Yields a finding for each name in a patch that only a later patch provides.
+
+    Args:
+      files: the contents of the series' new files, by path in k2's tree.
+    """
     added = [(at, text) for at, patch in enumerate(patches) for text in texts(patch, files)]
-    # By path, by module as `k2.mps.x`, and by function as `_k2.f`.
+    # The number of the patch that provides a name.  A name is a path, a module such as `k2.mps.x`,
+    # or a function such as `_k2.f`.
     owners: dict[str, int] = {}
     for at, patch in enumerate(patches):
         for path in patch.new_files:
@@ -93,20 +103,27 @@ def lacks(patches: Sequence[Patch], files: Mapping[str, bytes]) -> Iterator[Find
 
 
 def misnamed(files: Mapping[str, bytes]) -> Iterator[Finding]:
-    """New `.cc` files with a header that needs nvcc: k2's CUDA build would compile them without."""
+    """Yields a finding for each new `.cc` file that includes a header which needs nvcc.
+
+    In a build with CUDA, k2 compiles a `.cc` file without nvcc.
+    """
     for path in files:
         included = _included(_lines(files[path])) if path.endswith(".cc") else ()
         for line, name in included:
             header = _core(name, files, set())
             if header:
-                why = "nvcc compiles where there is CUDA: k2 calls such a file .cu"
+                why = "needs nvcc in a build with CUDA; name the file .cu"
                 what = f"it includes {header}, which {why}"
                 yield Finding(f"patches/files/{path}", line, "cuda", what)
                 break
 
 
 def _core(name: str, files: Mapping[str, bytes], seen: set[str]) -> str | None:
-    """The header of k2's core that a header is or includes."""
+    """Returns the first header of k2's core that the header `name` is, or includes indirectly.
+
+    Args:
+      seen: the headers that have been searched; this function adds to it.
+    """
     if name in seen or name in _PLAIN or not name.startswith("k2/csrc/"):
         return None
     seen.add(name)
@@ -128,13 +145,13 @@ def _lines(content: bytes) -> list[tuple[int, str]]:
 
 
 def _module(path: str) -> str:
-    """The name by which Python imports a file, if it can."""
+    """Returns the name by which Python imports a file; without meaning for other files."""
     name = path.removeprefix(_PACKAGES).removesuffix(".py").removesuffix("/__init__")
     return name.replace("/", ".")
 
 
 def _names(text: Text) -> Iterator[tuple[int, str]]:
-    """The paths, modules and functions that a text names, as `lacks` has them, with the lines."""
+    """Yields (line number, name) for each path, module and function that a text names."""
     if text.path.endswith(_CXX):
         yield from _included(text.lines)
     elif text.path.endswith(_CMAKE):
@@ -144,7 +161,7 @@ def _names(text: Text) -> Iterator[tuple[int, str]]:
             for name in _CMAKE_INCLUDE.findall(line):
                 yield number, f"cmake/{name}.cmake"
             for name in _CMAKE_FILE.findall(line):
-                # ${PROJECT_SOURCE_DIR}/cmake/x.cmake leaves a leading slash.
+                # Of ${PROJECT_SOURCE_DIR}/cmake/x.cmake, the pattern matches /cmake/x.cmake.
                 yield number, name.lstrip("/")
                 yield number, posixpath.normpath(f"{folder}/{name}")
                 yield number, posixpath.normpath(f"{_SOURCES}/{name}")
@@ -154,12 +171,12 @@ def _names(text: Text) -> Iterator[tuple[int, str]]:
 
 
 def _python(line: str, path: str) -> Iterator[str]:
-    """The modules and functions that a line of a Python file names."""
+    """Yields the modules and functions that a line of the Python file `path` names."""
     code = _TEXT_OR_COMMENT.sub("", line)
     dotted = _DOTTED.findall(code)
     match = _FROM.match(code)
     if match:
-        # A text may have more dots than there are folders.
+        # resolve_name() raises an error if a relative import leaves the top package.
         with contextlib.suppress(ImportError):
             module = importlib.util.resolve_name(match[1], _module(posixpath.dirname(path)))
             dotted += [module, *(f"{module}.{name}" for name in re.findall(r"\w+", match[2]))]

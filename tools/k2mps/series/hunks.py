@@ -1,11 +1,12 @@
-"""The hunks of a diff that git wrote."""
+"""Splits a diff of git's into its hunks."""
 
 import os
 import re
 from collections.abc import Container
 from typing import NamedTuple
 
-# A file's first line, or a hunk; no line but a hunk's own starts with one of these signs there.
+# Matches the first line of a file's part of the diff, or a whole hunk.  After a hunk's header, the
+# hunk goes on as long as lines start with a plus, a minus, a blank or a backslash.
 _PART = re.compile(
     rb"^(?:diff --git (.+)|@@ -\d{1,9}(?:,(\d{1,9}))? \+(\d{1,9})(?:,(\d{1,9}))? @@.*)\n"
     rb"((?:[-+ \\].*\n)*)",
@@ -14,26 +15,27 @@ _PART = re.compile(
 
 
 class Hunk(NamedTuple):
-    path: str  # the file it is for, in k2's tree
-    line: int  # the line of its header in the diff, from 1
-    old_count: int  # how many lines it replaces, context included
-    new_start: int  # the first of the lines afterwards; the one before where there are none
-    new_count: int  # how many these are
-    body: tuple[bytes, ...]  # its lines, each with its sign
+    path: str  # the edited file, in k2's tree
+    line: int  # the number of the hunk's header line in the diff, from 1
+    old_count: int  # how many lines of the old file the hunk has, with context
+    # The number of the first line in the new file; if new_count is 0, of the line before.
+    new_start: int
+    new_count: int  # how many lines of the new file the hunk has, with context
+    body: tuple[bytes, ...]  # the hunk's lines without the header, each with its sign
 
     def count(self, sign: bytes) -> int:
-        """How many lines it adds (b"+"), removes (b"-") or keeps (b" ")."""
+        """Returns how many lines the hunk adds (b"+"), removes (b"-") or keeps (b" ")."""
         return [line[:1] for line in self.body].count(sign)
 
     @property
     def fits(self) -> bool:
-        """Whether it has the lines that its header counts."""
+        """Whether the hunk has as many lines as its header says."""
         counts = (self.count(b" ") + self.count(b"-"), self.count(b" ") + self.count(b"+"))
         return counts == (self.old_count, self.new_count)
 
 
 def split(diff: bytes) -> list[Hunk]:
-    """All hunks of a diff, in order."""
+    """Returns all hunks of a diff, in order."""
     found: list[Hunk] = []
     path, line, at = "", 1, 0
     for match in _PART.finditer(diff):
@@ -41,7 +43,7 @@ def split(diff: bytes) -> list[Hunk]:
         line += diff.count(b"\n", at, match.start())
         at = match.start()
         if names:
-            # Both names are the same path, behind "a/" and "b/".
+            # The line has the same path twice, after "a/" and after "b/".
             path = os.fsdecode(names[2 : (len(names) - 1) // 2])
             continue
         counts = (int(old or 1), int(new_start), int(new or 1))
@@ -50,6 +52,6 @@ def split(diff: bytes) -> list[Hunk]:
 
 
 def count(diff: bytes, without: Container[str] = ()) -> tuple[int, int]:
-    """How many lines a diff adds and removes in files that are not in `without`."""
+    """Returns how many lines a diff adds, and how many it removes, outside the files `without`."""
     found = [hunk for hunk in split(diff) if hunk.path not in without]
     return sum(hunk.count(b"+") for hunk in found), sum(hunk.count(b"-") for hunk in found)

@@ -1,8 +1,9 @@
-"""Checks of patches/, offline.
+"""`k2mps lint`: checks patches/, without a network.
 
-lint finds what reading patches/ refuses, and what a reviewer would ask for, each with file and
-line.  Where there is a checkout, git tells which files k2 has at the pin; no other check needs git.
-That a hunk has one line of context is not checked: `k2mps export` writes it so.
+lint reports the faults for which the tool refuses to read patches/, and faults of style, each with
+file and line.  If there is a checkout of k2, git lists the files of k2 at the pin; no other check
+needs git.  lint does not check that hunks have one line of context, because `k2mps export` writes
+them with one line.
 """
 
 import re
@@ -22,15 +23,15 @@ from k2mps.series.series_file import first_status, is_for_k2
 
 _SUBJECT_LENGTH = 72
 _BODY_LENGTH = 80
-# What follows each Upstream-Status: a reason, or a link to the pull request.
+# An Upstream-Status is followed by a reason, or by a link to the pull request.
 _REASON = re.compile(r"(Pending|Inappropriate) \(\S.*\)")
 _LINK = re.compile(r"(Submitted|Accepted) https://\S+")
 _MARKER = re.compile(rb"(<{7}|>{7}|\|{7})( .*)?")
-# Lines of a message that git drops, or reads as something else, where it is mailed or amended.
+# Lines of a commit message that git drops or misreads when the commit is mailed or amended.
 _NOT_KEPT = re.compile(r"#.*|---|diff -.*|Index: .*|From .*|-+ *(>8|8<)[ -]*")
 _MAIL_HEADER = re.compile(r"(From|Date|Subject|Cc|To|Content-Type|Content-Transfer-Encoding)\s*:.*")
 _SUBJECT_NOT_KEPT = re.compile(r"\[.*|re:.*", re.IGNORECASE)
-# The question for CUDA's device code, which clang for HIP answers with no.
+# A test for CUDA's device code.  clang for HIP does not define __CUDA_ARCH__.
 _CUDA_ONLY = re.compile(rb"\s*#\s*(?:el)?if(?:n?def)?\b.*__CUDA_ARCH__")
 
 
@@ -57,7 +58,7 @@ def lint(project: Project, k2: Path | None = None) -> list[Finding]:
     findings += dependencies.misnamed(files)
     findings += _statuses(found)
     upstreams = _files_of(k2, pinned.pin) if k2 and pinned else ()
-    if upstreams and not problems:  # the new files of an unreadable patch are unknown
+    if upstreams and not problems:  # If a patch cannot be read, its new files are unknown.
         findings += _lacking(found, upstreams)
     findings += _twins(found, upstreams)
     if pinned:
@@ -66,7 +67,7 @@ def lint(project: Project, k2: Path | None = None) -> list[Finding]:
 
 
 def _files_of(k2: Path, pin: Pin) -> frozenset[str]:
-    """The files of k2 at the pin; none where the checkout does not have it."""
+    """Returns the files of k2 at the pin; empty if the checkout lacks the pin."""
     try:
         found = Git(k2).run("ls-tree", "-r", "-z", "--name-only", pin.commit)
     except errors.RequirementMissingError:  # there is no git
@@ -75,7 +76,11 @@ def _files_of(k2: Path, pin: Pin) -> frozenset[str]:
 
 
 def _lacking(found: Series, upstreams: Collection[str]) -> Iterator[Finding]:
-    """Edits of files that neither k2 nor an earlier patch has."""
+    """Yields a finding for each edit of a file that neither k2 nor an earlier patch has.
+
+    Args:
+      upstreams: the files of k2 at the pin.
+    """
     known = {*upstreams}
     for patch in found.patches:
         lines = patch.diff.split(b"\n")
@@ -89,14 +94,17 @@ def _lacking(found: Series, upstreams: Collection[str]) -> Iterator[Finding]:
 
 
 def _twins(found: Series, upstreams: Iterable[str]) -> Iterator[Finding]:
-    """Names that differ only in case or in Unicode's form, which many file systems confuse."""
+    """Yields a finding for paths that differ only in case or in Unicode's normalization form.
+
+    Many file systems treat such paths as the same file.
+    """
     names: dict[str, str] = {}
     owned = {path: patch.name for patch in found.patches for path in patch.new_files}
     places = [(path, f"patches/{owned[path]}") for path in owned]
     places += [(name, "patches/series") for name in (patch.name for patch in found.patches)]
     for path, place in (*((path, "") for path in upstreams), *places):
         parts = path.split("/")
-        # Two folders can differ in the same way.
+        # The names of folders are compared as well.
         for end in range(1, len(parts) + 1):
             name = "/".join(parts[:end])
             key = unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold())
@@ -108,7 +116,10 @@ def _twins(found: Series, upstreams: Iterable[str]) -> Iterator[Finding]:
 
 
 def _refusal(path: str, error: Exception) -> Finding:
-    """The finding for an error of reading, at the line that its message begins with."""
+    """Returns the finding for an error that was raised when `path` was read.
+
+    If the error's message begins with a file and a line, these are the finding's.
+    """
     if isinstance(error, OSError):
         return Finding(path, 1, "form", error.strerror or str(error))
     match = re.match(r"(patches/[^:]+):(\d+): ", error.what)
@@ -120,7 +131,7 @@ def _refusal(path: str, error: Exception) -> Finding:
 
 
 def _patch(patch: Patch) -> Iterator[tuple[int, str, str]]:
-    """The findings of a patch file: line, check and message."""
+    """Checks a patch file; yields (line, check, message) for each fault."""
     length = len(patch.subject)
     if length > _SUBJECT_LENGTH:
         shown = f"{_SUBJECT_LENGTH} are shown by most tools"
@@ -129,7 +140,7 @@ def _patch(patch: Patch) -> Iterator[tuple[int, str, str]]:
         shown = "'Pending (REASON)', 'Inappropriate (REASON)', 'Submitted URL' or 'Accepted URL'"
         yield patch.subject_line + 1, "header", f"Upstream-Status is {shown}, not {patch.status!r}"
     if _SUBJECT_NOT_KEPT.fullmatch(patch.subject):
-        yield patch.subject_line, "message", "git am drops what such a subject begins with"
+        yield patch.subject_line, "message", "git am removes the beginning of such a subject"
     body = patch.body.split("\n")
     if _MAIL_HEADER.fullmatch(body[0]):
         at = patch.diff_line - 2 - len(body)
@@ -148,8 +159,8 @@ def _patch(patch: Patch) -> Iterator[tuple[int, str, str]]:
 
 
 def _added(hunk: hunks.Hunk) -> Iterator[tuple[int, str, str]]:
-    """Checks the lines that a hunk adds."""
-    # A file whose lines end in CR LF keeps them so.
+    """Checks the lines that a hunk adds; yields (line in the hunk, check, message)."""
+    # If the file's lines end with CR LF, the added lines may, too.
     crlf = any(line.endswith(b"\r") for line in hunk.body if line[:1] != b"+")
     for offset, line in enumerate(hunk.body, start=1):
         if line[:1] == b"+":
@@ -170,7 +181,7 @@ def _line(text: bytes) -> Iterator[tuple[str, str]]:
 
 
 def _new_file(content: bytes) -> Iterator[tuple[int, str, str]]:
-    """As `_patch`, of a file in patches/files."""
+    """Checks a file of patches/files; yields (line, check, message) for each fault."""
     if b"\0" in content:
         yield 1, "binary", "binary: patches are text"
         return
@@ -179,13 +190,16 @@ def _new_file(content: bytes) -> Iterator[tuple[int, str, str]]:
         for check, message in _line(line):
             yield number, check, message
     if content and lines[-1]:
-        yield len(lines), "whitespace", "the last line is not ended"
+        yield len(lines), "whitespace", "the last line has no newline"
     if content.endswith(b"\n\n"):
         yield len(lines) - 1, "whitespace", "an empty line at the end"
 
 
 def _statuses(found: Series) -> Iterator[Finding]:
-    """A finding if the status contradicts the group: every group but the last goes to k2."""
+    """Yields a finding for each patch whose Upstream-Status does not fit its group.
+
+    The status must be Inappropriate in the last group, and only there.
+    """
     for patch in found.patches:
         group = found.groups.get(patch.name)
         inappropriate = patch.status.startswith("Inappropriate")

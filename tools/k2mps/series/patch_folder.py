@@ -1,7 +1,7 @@
-"""patches/ as a whole.
+"""Reads all of patches/.
 
-`patches/series` has the order (series_file.py), patch files have the edits of
-k2's files (patch_text.py), and patches/files has new files at their place in k2's tree.
+`patches/series` has the order of the patches, see series_file.py.  Patch files have the edits of
+k2's files, see patch_text.py.  `patches/files` has the new files, each at its path in k2's tree.
 """
 
 import os
@@ -18,25 +18,28 @@ _MARKER = re.compile(rb"^<{7} ", re.MULTILINE)
 
 
 class Series(NamedTuple):
-    """patches/ as a whole."""
+    """The contents of patches/."""
 
     patches: tuple[patch_text.Patch, ...]  # the patches, in order
     files: dict[str, File]  # the new files, by path in k2's tree
-    # The group of each patch by its name; empty where the order file has none.
-    groups: dict[str, str]
+    groups: dict[str, str]  # the group of each patch, by its name; empty if there are no groups
 
     @property
     def last_group(self) -> str:
-        """The group of the last patch, which a new patch after it joins; empty without groups."""
+        """The group of the last patch; a new patch joins it.  Empty if there are no groups."""
         return self.groups.get(self.patches[-1].name, "") if self.patches else ""
 
     def named(self, name: str) -> patch_text.Patch:
-        """The patch of a name, which may lack ".patch"."""
+        """Returns the patch with this name; the suffix ".patch" may be left out."""
         return self.patches[index([patch.name for patch in self.patches], name)]
 
 
 def index(names: Sequence[str], name: str) -> int:
-    """Where a patch is among others; its name may lack ".patch"."""
+    """Returns the index of a patch in `names`; the suffix ".patch" may be left out in `name`.
+
+    Raises:
+      K2mpsError: there is no such patch.
+    """
     for one in (name, f"{name}.patch"):
         if one in names:
             return names.index(one)
@@ -48,7 +51,11 @@ def index(names: Sequence[str], name: str) -> int:
 
 
 def load(directory: Path) -> Series:
-    """Reads patches/; a `SeriesError` says which file is missing, malformed or in no patch."""
+    """Reads patches/.
+
+    Raises:
+      SeriesError: a file is missing or malformed, or belongs to no patch.
+    """
     found, problems = examine(directory)
     for _, error in problems:
         raise error
@@ -56,7 +63,11 @@ def load(directory: Path) -> Series:
 
 
 def examine(directory: Path) -> tuple[Series, list[tuple[str, Exception]]]:
-    """Reads as much of patches/ as can be read; and each error, with the file that it is about."""
+    """Reads as much of patches/ as possible.
+
+    Returns:
+      The series; and (path, error) for each file that cannot be read or is wrong.
+    """
     problems: list[tuple[str, Exception]] = []
 
     def attempt(place: str, function: Callable, *args):
@@ -82,7 +93,7 @@ def examine(directory: Path) -> tuple[Series, list[tuple[str, Exception]]]:
     new = contents(f"files/{path}" for path in sorted(owned or ()))
     for place, file in new.items():
         attempt(place, _check_merged, place, file.content)
-    # The new files of an unreadable patch are unknown.
+    # If a patch cannot be read, its new files are unknown, and would seem to belong to no patch.
     if owned is not None and len(patches) == len(names):
         attempt("series", check_nothing_unowned, directory, names, owned)
     files = {place.removeprefix("files/"): file for place, file in new.items()}
@@ -95,7 +106,7 @@ def _parse(name: str, content: bytes) -> patch_text.Patch:
 
 
 def _check_merged(place: str, content: bytes) -> None:
-    """Refuses a file in which git has left a conflict."""
+    """Raises `SeriesError` if a file has conflict markers of git."""
     match = _MARKER.search(content)
     if match and re.search(rb"^>{7} ", content[match.end() :], re.MULTILINE):
         line = content.count(b"\n", 0, match.start()) + 1
@@ -107,7 +118,7 @@ def _check_merged(place: str, content: bytes) -> None:
 
 
 def read(directory: Path, place: str) -> File:
-    """A file of patches/, by its path in it."""
+    """Reads the file of patches/ at the path `place`; raises `SeriesError` if there is none."""
     target = str(directory)
     for part in place.split("/"):
         target = os.path.join(target, part)
@@ -120,14 +131,18 @@ def read(directory: Path, place: str) -> File:
     if not os.path.isfile(target):
         raise errors.SeriesError(
             f"patches/{place} does not exist",
-            why="patches/series or a patch names it, or it is patches/series",
+            why="patches/series, or New-files of a patch, names this file; or the tool needs it",
             next_command="git status patches; or delete the line that names it",
         )
     return objects.read(target)
 
 
 def owners(patches: Iterable[patch_text.Patch], groups: dict[str, str]) -> dict[str, str]:
-    """Which patch adds each new file."""
+    """Returns the name of the patch that adds each new file, by the file's path in k2's tree.
+
+    Raises:
+      SeriesError: two patches add a file, or a patch edits a new file of its own group.
+    """
     owned: dict[str, str] = {}
     for patch in patches:
         for path in patch.edited:
@@ -135,9 +150,9 @@ def owners(patches: Iterable[patch_text.Patch], groups: dict[str, str]) -> dict[
             if owner and not series_file.may_edit(groups, patch.name, owner):
                 raise errors.SeriesError(
                     f"patches/{patch.name} edits {path}, which {owner} adds",
-                    why="a new file has one content in its group: the one under patches/files",
-                    next_command=f"edit patches/files/{path} and take it"
-                    f" out of patches/{patch.name}",
+                    why="only a patch of a later group may edit a new file",
+                    next_command=f"edit patches/files/{path} and remove the edit"
+                    f" from patches/{patch.name}",
                 )
         for path in patch.new_files:
             if path in owned:
@@ -150,7 +165,10 @@ def owners(patches: Iterable[patch_text.Patch], groups: dict[str, str]) -> dict[
 
 
 def places(directory: Path) -> list[str]:
-    """The files of patches/, by their paths in it, without those that an editor or a Mac makes."""
+    """Returns the paths of all files of patches/, relative to it.
+
+    Hidden files of its top folder, which editors make, and .DS_Store are left out.
+    """
     base = os.path.join(directory, "")
     walk = (os.path.join(folder, name) for folder, _, names in os.walk(directory) for name in names)
     found = (
@@ -160,7 +178,7 @@ def places(directory: Path) -> list[str]:
 
 
 def check_nothing_unowned(directory: Path, names: Collection[str], owned: Iterable[str]) -> None:
-    """Refuses files in patches/ that no patch applies."""
+    """Raises `SeriesError` if patches/ has a file that belongs to no patch."""
     known = {"series", *names, *(f"files/{path}" for path in owned)}
     for place in places(directory):
         if place not in known:

@@ -1,6 +1,7 @@
-"""The form of a patch file, which reading enforces, so that each patch has one text.
+"""Reads and writes patch files.
 
-A patch file edits files that upstream has.  It is UTF-8 with LF line ends:
+For each patch, exactly one text is valid: `parse` refuses all others.  A patch file edits files
+that upstream has.  It is UTF-8 with LF line ends:
 
     From: k2-mps <k2-mps@k2-mps.invalid>
     Subject: build: one line that says what
@@ -9,7 +10,7 @@ A patch file edits files that upstream has.  It is UTF-8 with LF line ends:
     <tab>cmake/example.cmake
     <tab>k2/csrc/mps/example.h
 
-    Why, in as many lines as it takes.
+    The reason for the change, in any number of lines.
 
     ---
     diff --git a/CMakeLists.txt b/CMakeLists.txt
@@ -19,21 +20,22 @@ A patch file edits files that upstream has.  It is UTF-8 with LF line ends:
     @@ -12 +12 @@
     ...
 
-- `From` and, on a line after it, `Date` are the author of the commit.  A patch without `Date` is
-  the project's own and has the first line above.
-- `Upstream-Status` is Pending or Inappropriate with the reason, as "Pending (not sent yet)", or
-  Submitted or Accepted with the link of the pull request: lint asks for these.
-- `New-files` names the files that the patch adds, sorted, one a line after a tab; it is absent
-  where there are none.  New files are not in the diff but under patches/files at their place in
-  k2's tree.  Each belongs to one patch; only a patch of a later group may edit it.
-- The diff is text and has one line of context, full blob ids and no function names after its hunk
-  headers.  It modifies or deletes files, and changes their executable bit; it never adds, renames
-  or copies.
-- The diff or New-files may be absent, not both.
+- `From` is the author of the commit.  If the author is not the project, a line `Date` follows,
+  with the author's date.  Otherwise `From` is as above, and `Date` is absent.
+- `Upstream-Status` is Pending or Inappropriate with a reason, such as "Pending (not sent yet)"; or
+  Submitted or Accepted with the link of the pull request.  lint checks the reason and the link.
+- `New-files` lists the files that the patch adds.  They are sorted, one on each line, after a tab.
+  If the patch adds no files, `New-files` is absent.  The diff does not contain the new files: they
+  are under patches/files, at their paths in k2's tree.  Each new file belongs to one patch; only a
+  patch of a later group may edit it.
+- The diff is text.  It has one line of context, full blob ids, and no function names in its hunk
+  headers.  It modifies or deletes files, and changes their executable bit.  It does not add, rename
+  or copy files.
+- Either the diff or `New-files` may be absent, but not both.
 
-What is read must be what `Patch.render` writes; git checks that a diff is sound when it applies
-the diff.  A patch file may be hostile: reading refuses a path that leaves the tree or reaches into
-.git, before git sees it.
+A text is valid if it is exactly what `Patch.render` writes.  Whether the diff fits the files is
+checked by git when it applies the diff.  A patch file may come from an attacker: `parse` refuses a
+path that leaves k2's tree or leads into .git, before git reads the path.
 """
 
 import dataclasses
@@ -46,7 +48,7 @@ from k2mps.series.hunks import Hunk, split
 
 FROM = f"{git.IDENTITY_NAME} <{git.IDENTITY_EMAIL}>"
 STATUSES = ("Pending", "Submitted", "Accepted", "Inappropriate")
-# The part of a file in a diff, as git writes it for an edit of a regular file.
+# The part of a diff that edits one regular file, in exactly the form that git writes.
 _EDIT = re.compile(
     rb"""^diff\ --git\ a/(?P<path>.+)\ b/(?P=path)\n
     (?:old\ mode\ %(mode)b\nnew\ mode\ %(mode)b\n|deleted\ file\ mode\ %(mode)b\n)?
@@ -57,11 +59,12 @@ _EDIT = re.compile(
     % {b"mode": rb"100(?:644|755)"},
     re.MULTILINE | re.VERBOSE,
 )
-# The trailers of a commit's message that a patch file has in its header.
+# The trailers that the tool writes into a commit's message.
 TRAILER = re.compile(r"(Upstream-Status|Patch-Filename): *(.*)")
-# A Mac makes this file in each folder that it shows, so it is none of patches/.
+# macOS makes this file in each folder that its Finder shows.  The tool ignores the file.
 OF_A_MAC = ".DS_Store"
-# Names that a new file cannot have, in lower case: git reads the first two.
+# Names that a new file must not have, in lower case.  git would apply the first two files to this
+# repository.
 _NO_NEW_FILES = (".gitattributes", ".gitignore", OF_A_MAC.lower())
 _YEAR = re.compile(r" (19[7-9]\d|20\d\d) ")
 AUTHOR = re.compile(r"[^<>\n\0]*[^<>\n\0 ] <[^<>\n\0 ]*>")
@@ -69,14 +72,14 @@ AUTHOR = re.compile(r"[^<>\n\0]*[^<>\n\0 ] <[^<>\n\0 ]*>")
 
 @dataclasses.dataclass(frozen=True)
 class Patch:
-    name: str  # its file name under patches/
-    subject: str  # what it does, one line
+    name: str  # the file name under patches/
+    subject: str  # what the patch does, in one line
     status: str  # the value of Upstream-Status
-    body: str  # why, without trailing newline; may be empty
-    new_files: tuple[str, ...]  # the paths that it adds, sorted
-    diff: bytes  # its diff; empty where it only adds files
+    body: str  # the reason for the patch, without trailing newline; may be empty
+    new_files: tuple[str, ...]  # the paths in k2's tree of the files that it adds, sorted
+    diff: bytes  # the edits of other files; empty if the patch only adds files
     author: str = FROM  # "NAME <EMAIL>"
-    date: str = ""  # the author's date, as in mail; empty for the project's own patches
+    date: str = ""  # the author's date, in the format of mail; empty if the author is the project
 
     def render(self) -> bytes:
         return os.fsencode(self._head()) + self.diff
@@ -88,23 +91,23 @@ class Patch:
 
     @functools.cached_property
     def blobs(self) -> dict[str, str]:
-        """The id of each of these files before the edit, if its content is edited."""
+        """The blob id of each file before the edit, except of files whose mode alone changes."""
         found = ((os.fsdecode(one["path"]), one["old"]) for one in _EDIT.finditer(self.diff))
         return {path: old.decode() for path, old in found if old}
 
     @functools.cached_property
     def hunks(self) -> list[Hunk]:
-        """The hunks of its diff, in order."""
+        """The hunks of the diff, in order."""
         return split(self.diff)
 
     @property
     def subject_line(self) -> int:
-        """The line of the subject in the patch file, from 1; the status is next."""
+        """The number of the subject's line in the patch file, from 1; the status is on the next."""
         return 3 if self.date else 2
 
     @property
     def diff_line(self) -> int:
-        """The first line of the diff in the patch file, from 1."""
+        """The number of the diff's first line in the patch file, from 1."""
         return self._head().count("\n") + 1
 
     def _head(self) -> str:
@@ -119,20 +122,20 @@ class Patch:
         return "\n".join([*lines, "", *([self.body, ""] if self.body else ()), "---\n"])
 
     def commit_message(self) -> str:
-        """The message of the commit that the patch becomes."""
+        """Returns the message of the patch's commit."""
         trailers = f"Upstream-Status: {self.status}\nPatch-Filename: {self.name}\n"
         return "\n\n".join(filter(None, (self.subject, self.body, trailers)))
 
 
 def plain(body: str) -> str:
-    """A body as git leaves it, which strips white space and joins empty lines."""
+    """Strips white space and joins empty lines of a body, as git does in a commit message."""
     text = "\n".join(line.rstrip() for line in body.split("\n"))
     return re.sub(r"\n{3,}", "\n\n", text).strip("\n")
 
 
 def mail_date(text: str) -> str:
-    """A date as git writes it in mail; empty if the text is not a date of mail."""
-    # Few patches have a date, and these take time to import.
+    """Returns a date in the exact form that git writes in mail; empty if `text` is no such date."""
+    # These modules take time to import, and few patches have a date.
     import datetime
     import email.utils
 
@@ -141,16 +144,20 @@ def mail_date(text: str) -> str:
     except (OverflowError, ValueError):
         return ""
     moment = moment.replace(tzinfo=moment.tzinfo or datetime.timezone.utc)
-    # git gives the day no leading zero.
+    # git writes the day without a leading zero.
     words = email.utils.format_datetime(moment).split(" ")
     return " ".join([words[0], str(int(words[1])), *words[2:]])
 
 
 def check_path(path: str, where: str, new: bool = False) -> None:
-    """Refuses a path in k2's tree that a patch must not touch, or must not add where it is `new`;
-    `where` is the file that has it."""
+    """Raises `SeriesError` if a patch must not touch a path of k2's tree.
+
+    Args:
+      where: the patch file that names the path.
+      new: whether the patch adds a file at the path; then more names are refused.
+    """
     parts = path.split("/")
-    # Case-insensitive and Windows file systems take these for .git as well.
+    # Some file systems ignore case, and Windows ignores trailing blanks and dots.
     plain = [part.lower().rstrip(" .") for part in parts]
     bad = (
         not {"", ".", ".."}.isdisjoint(parts)
@@ -161,17 +168,17 @@ def check_path(path: str, where: str, new: bool = False) -> None:
     if bad or new and plain[-1] in _NO_NEW_FILES:
         raise errors.SeriesError(
             f"{where} names the path {path!r}, which is refused",
-            why="it leaves k2's tree, reaches into git's own files or is no plain name"
+            why="it leaves k2's tree, leads into git's own files, or has unusual characters"
             if bad
-            else "under patches/files it would act on this repository, or be taken for a Mac's",
+            else "under patches/files it would act on this repository, or macOS makes such files",
             next_command="do not apply patches from a source you do not trust; if it is yours,"
             " correct the path",
         )
 
 
 def flaw(patch: Patch) -> tuple[int, str] | None:
-    """A value in the header of a patch that is refused: its line and the reason; None if there is
-    no such value."""
+    """Returns the first fault in the header or body of a patch, as (line, reason); None if there
+    is none."""
     if not AUTHOR.fullmatch(patch.author):
         return 1, f"{patch.author!r} is not 'NAME <EMAIL>'"
     if (patch.author == FROM) == bool(patch.date):
@@ -180,7 +187,7 @@ def flaw(patch: Patch) -> tuple[int, str] | None:
         example = "Tue, 14 Nov 2023 23:13:20 +0100"
         return 2, f"{patch.date!r} is not a date as in mail, {example!r}"
     if patch.date and _YEAR.search(patch.date) is None:
-        return 2, f"git knows years from 1970 to 2099, not {patch.date!r}"
+        return 2, f"git accepts years from 1970 to 2099, not {patch.date!r}"
     if not patch.subject:
         return patch.subject_line, "a patch needs a subject"
     header = f"{patch.author}{patch.subject}{patch.status}"
@@ -195,7 +202,14 @@ def flaw(patch: Patch) -> tuple[int, str] | None:
 
 
 def parse(name: str, raw: bytes) -> Patch:
-    """Reads one patch file; a `SeriesError` names the line that breaks the form described above."""
+    """Parses a patch file.
+
+    Args:
+      name: the file name.
+      raw: the contents.
+    Raises:
+      SeriesError: the text is not valid; the message names the line.
+    """
     head, separator, diff = raw.partition(b"\n---\n")
     if not separator:
         raise _malformed(name, 1, "there is no line '---'")
@@ -212,7 +226,7 @@ def parse(name: str, raw: bytes) -> Patch:
     for path in files:
         check_path(path, f"patches/{name}", new=True)
     patch = Patch(name, subject, status, plain(body), files, diff, author, date)
-    # A patch has exactly one valid text, which `render` gives.
+    # The only valid text of this patch is the one that `render` writes.
     for number, (given, wanted) in enumerate(
         zip(raw.split(b"\n"), patch.render().split(b"\n")), start=1
     ):
@@ -229,7 +243,7 @@ def parse(name: str, raw: bytes) -> Patch:
 
 
 def check_diff(patch: Patch) -> None:
-    """Refuses a diff with a line that git would not write."""
+    """Raises `SeriesError` if a diff has a line that git would not write."""
     name, diff, line, at = patch.name, patch.diff, patch.diff_line, 0
     if b"\0" in diff:
         raise _malformed(name, line, "a NUL byte in the diff: patches are text")

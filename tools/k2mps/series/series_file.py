@@ -1,9 +1,9 @@
-"""patches/series: the patches, in order and in groups.
+"""patches/series: lists the patches in their order, and in groups.
 
-The file has one file name a line, as quilt's.  Lines that are empty or start with
-"#" mean nothing, except that a comment like "# device: text", which starts with
-the name of a group, begins that group.  The groups come in the order of GROUPS;
-each but the last is a pull request to k2 that builds on those before it.
+Each line has the file name of a patch, as in quilt's series files.  Empty lines and comments, which
+start with "#", are ignored.  But a comment like "# device: text", which starts with the name of a
+group, begins this group.  The groups come in the order of GROUPS.  Each group except the last is a
+pull request to k2, on top of the groups before it.
 """
 
 import contextlib
@@ -14,8 +14,8 @@ from collections.abc import Sequence
 
 from k2mps.core import errors
 
-# Fixes, six pull requests; what else helps any device; the mps device; operations in Metal, nine
-# pull requests; the patches that k2 need not take.
+# Six groups of fixes; other changes for all devices; the mps device; ten groups of operations in
+# Metal; the patches that are not offered to k2.
 GROUPS = (
     *("fixes-core", "fixes-intersect", "fixes-ragged"),
     *("fixes-errors", "fixes-autograd", "fixes-processes"),
@@ -32,8 +32,14 @@ NOT_FOR_K2 = "Inappropriate (k2 need not carry it)"
 
 
 def parse(order: bytes) -> tuple[list[str], dict[str, str]]:
-    """The patch names in patches/series, which are valid and listed once; and the group of each,
-    or nothing where there are no groups."""
+    """Parses the contents of patches/series.
+
+    Returns:
+      The names of the patches, in order; and the group of each patch by its name, or an empty dict
+      if the file has no groups.
+    Raises:
+      SeriesError: a name is invalid or listed twice, or a group is not in its place.
+    """
     groups: dict[str, str] = {}
     current = ""
     for number, line in enumerate(map(str.strip, os.fsdecode(order).split("\n")), start=1):
@@ -59,10 +65,14 @@ def parse(order: bytes) -> tuple[list[str], dict[str, str]]:
 
 
 def regroup(old: dict[str, str], names: Sequence[str]) -> dict[str, str]:
-    """The groups of patches after a change of their order.
+    """Returns the group of each patch after the order of the patches has changed.
 
-    A new patch joins the group of the patch before it. A patch that was moved before a patch of an
-    earlier group joins that earlier group.
+    A new patch joins the group of the patch before it.  If a patch was moved before a patch of an
+    earlier group, the moved patch joins that earlier group.
+
+    Args:
+      old: the groups before the change, by the names of the patches.
+      names: the patches in their new order.
     """
     current = next((old[name] for name in names if name in old), "")
     groups = {name: (current := old.get(name, current)) for name in names}
@@ -72,18 +82,25 @@ def regroup(old: dict[str, str], names: Sequence[str]) -> dict[str, str]:
 
 
 def is_for_k2(group: str) -> bool:
-    """Whether k2 is offered the patches of a group; the empty one is that of a series without
-    groups."""
+    """Whether the patches of a group are offered to k2.
+
+    Args:
+      group: empty for a series without groups, whose patches are offered.
+    """
     return group != GROUPS[-1]
 
 
 def first_status(group: str) -> str:
-    """The Upstream-Status of a new patch in a group."""
+    """Returns the Upstream-Status of a new patch in a group."""
     return TO_SEND if is_for_k2(group) else NOT_FOR_K2
 
 
 def check_name(name: str, where: str) -> None:
-    """Refuses what is no file name of a patch."""
+    """Raises `SeriesError` if `name` is not a valid file name of a patch.
+
+    Args:
+      where: the beginning of the message, such as the file and line of the name.
+    """
     if not PATCH_NAME.fullmatch(name):
         raise errors.SeriesError(
             f"{where}: {name!r} is not a patch name",
@@ -94,10 +111,14 @@ def check_name(name: str, where: str) -> None:
 
 
 def render_order(old: bytes, names: Sequence[str]) -> bytes:
-    """patches/series for these names.
+    """Returns the new contents of patches/series.
 
-    The old bytes stay where they have the same names; else only the comments at
-    the top and those that begin a group stay.
+    If the names are those of the old contents, the old bytes are returned.  Otherwise the only
+    comments that are kept are those at the top of the file and those that begin a group.
+
+    Args:
+      old: the old contents.
+      names: the patches in their new order.
     """
     groups: dict[str, str] = {}
     with contextlib.suppress(errors.SeriesError):
@@ -117,7 +138,9 @@ def render_order(old: bytes, names: Sequence[str]) -> bytes:
 
 
 def may_edit(groups: dict[str, str], name: str, owner: str) -> bool:
-    """Whether a patch may edit a file that another one adds: its group must be a
-    later one, as k2 is offered the two separately."""
+    """Whether patch `name` may edit a file that patch `owner` adds.
+
+    The group of `name` must be later, because then the two patches are in different pull requests.
+    """
     mine, others = groups.get(name), groups.get(owner)
     return bool(mine and others) and GROUPS.index(mine) > GROUPS.index(others)
