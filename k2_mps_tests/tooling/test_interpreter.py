@@ -81,13 +81,13 @@ def test_another_version_needs_its_headers(stand_in, tmp_path):
 @pytest.mark.parametrize(
     "lines, why",
     [
-        (["sys.version_info = (3, 9, 2, 'final', 0)"], "it says: cpython"),
-        (["sys.implementation.name = 'pypy'"], "it says: pypy"),
+        (["sys.version_info = (3, 9, 2, 'final', 0)"], "its output: cpython"),
+        (["sys.implementation.name = 'pypy'"], "its output: pypy"),
         (["sys.abiflags = 't'"], "flags 't'"),
         (["sys.abiflags = 'd'"], "flags 'd'"),
-        (["sys.exit(1)"], "it says: nothing"),
+        (["sys.exit(1)"], "its output: nothing"),
         ([], "/nowhere/python3.12\nwhy: there is no such program"),
-        (["print('1')", "sys.exit()"], "it says: 1"),
+        (["print('1')", "sys.exit()"], "its output: 1"),
     ],
 )
 def test_a_python_that_can_have_no_wheel_is_refused(stand_in, lines, why):

@@ -1,1 +1,1 @@
-"""Building k2: the requirements, the environment, the toolchain for macOS."""
+"""Builds k2: its requirements, the virtual environment, and the toolchain for macOS on Linux."""

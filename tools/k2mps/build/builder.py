@@ -1,7 +1,9 @@
-"""Building k2's Python module: environment, patches, cmake, ninja.
+"""Builds k2's Python module, or its C++ tests: installs packages, applies the series, runs cmake
+and ninja.
 
-Build trees lie under build/, one for each (device, torch, Python, patched tree, flags): a return to
-one of them rebuilds nothing.  All edits of a contributor share one tree, whose key is "edited".
+There is a build tree in build/ for each combination of device, torch, Python, patched tree of k2,
+and flags.  So if an earlier combination is built again, nothing is compiled.  Checkouts with edits
+share one build tree per combination, whose name has "edited" in place of the patched tree.
 """
 
 import dataclasses
@@ -26,10 +28,10 @@ from k2mps.stack.checkout import Checkout
 from k2mps.stack.status import State
 
 TARGET = "_k2"
-# ninja's name for all C++ tests of k2.
+# ninja's target of all C++ tests of k2.
 TESTS_TARGET = "k2/csrc/all"
 
-# Names the build tree of a checkout with edits.
+# In the name of a build tree, stands for the tree of a checkout with edits.
 _EDITED = "edited"
 
 _KERNELS = "k2/csrc/mps/kernels/"
@@ -37,32 +39,32 @@ _STAMP = "k2mps-configured.json"
 _INSTALLER = "k2mps\n"
 _ERROR = re.compile(r"\b(error|undefined reference|undefined symbol)\b")
 _SHOWN_LINES = 40
-# One compiler took up to 1.2 GiB of memory.
+# The memory for each compiler: 1.5 GiB.  At most 1.2 GiB were measured.
 _KIB_PER_JOB = 3 << 19
 
 
 @dataclasses.dataclass(frozen=True)
 class Request:
-    """A build of k2 that is asked for."""
+    """The options of a build of k2."""
 
     device: Device = Device.MPS
     torch: str | None = None  # one of the supported versions, or None for the default
-    jobs: int | None = None  # how many compilers run at once, or None for what fits
+    jobs: int | None = None  # how many compilers run at once; None for `fitting_jobs`
     cmake_arguments: tuple[str, ...] = ()  # further arguments for cmake
-    # Whether the libraries go into a wheel: they name no directory of this machine, and expect
-    # torch beside them.
+    # Whether the libraries go into a wheel.  Such libraries contain no paths of this machine, and
+    # find torch's libraries by a path relative to their own.
     for_wheel: bool = False
-    crossed: bool = False  # whether Linux builds for macOS
-    # Whether little is optimized and files are compiled together: for a check of the build.
+    crossed: bool = False  # whether this Linux machine builds for macOS
+    # Whether the build is only a check: then it optimizes little, and compiles files together.
     quick: bool = False
-    python: str | None = None  # a crossed build's Python, by name or path; default .venv's
-    sdk: Path | None = None  # Apple's SDK for a crossed build that is a check, or None
+    python: str | None = None  # the Python of a crossed build, by name or path; None for .venv's
+    sdk: Path | None = None  # Apple's SDK, for a crossed build that is only a check
     as_is: bool = False  # whether to build the checkout without applying the series
-    tests: bool = False  # whether to build k2's C++ tests, in place of its Python module
+    tests: bool = False  # whether to build k2's C++ tests instead of its Python module
 
     @property
     def emulated(self) -> bool:
-        """Whether this build runs on the emulated device."""
+        """Whether the built k2 runs on the emulated device."""
         return self.device.emulated and not self.crossed
 
     @property
@@ -78,25 +80,26 @@ class Request:
 
 @dataclasses.dataclass(frozen=True)
 class Built:
-    checkout: Path  # the k2 that was built
+    checkout: Path  # the directory of the checkout that was built
     directory: Path  # the build tree
-    python_path: tuple[Path, Path]  # the entries of sys.path for `import k2`, in order
-    steps: int  # how many build steps ran; 0 where nothing had changed
+    python_path: tuple[Path, Path]  # the entries of sys.path that `import k2` needs, in order
+    steps: int  # how many steps ninja ran; 0 if nothing had changed
     version: str = "0"  # the version that pip lists
-    python_tag: str = ""  # the build's Python, as wheels name it
+    python_tag: str = ""  # the Python that the build is for, as a tag of wheels: "cp311"
     origin: Mapping[str, object] = dataclasses.field(default_factory=dict)  # see provenance.py
 
 
 def build(environment: Environment, checkout: Checkout, request: Request) -> Built:
-    """Applies the series unless it is applied, and brings the build up to date.
+    """Applies the series if need be, and builds what has changed.
 
     Raises:
-      RequirementMissingError, IndexUnreachableError: something that the build needs is missing, and
+      RequirementMissingError, IndexUnreachableError: the build needs a package that is missing and
         cannot be installed.
-      CompileError: the build fails.
+      CompileError: cmake or a compiler failed.
+      BusyError: another run of the tool changes the checkout, or uses the build tree.
     """
     tree = _EDITED if request.as_is else _patched_tree(environment, checkout)
-    # During the build, commands that move the checkout are refused.
+    # This lock makes the tool refuse all commands that would change the checkout during the build.
     with checkout.reading():
         if tree not in (_EDITED, checkout.head().tree):
             raise errors.BusyError(
@@ -121,7 +124,11 @@ def build(environment: Environment, checkout: Checkout, request: Request) -> Bui
 
 
 def _patched_tree(environment: Environment, checkout: Checkout) -> str:
-    """Patches the checkout; returns its tree, or _EDITED."""
+    """Applies the series to the checkout, except if it has the user's edits or commits.
+
+    Returns:
+      The id of the checkout's tree; or `_EDITED`.
+    """
     project, upstream, reporter = environment.project, environment.upstream, environment.reporter
     now = status.of_checkout(project, upstream, checkout)
     if now.state is State.EDITED and now.head.commit != upstream.pin.commit:
@@ -141,8 +148,12 @@ def _patched_tree(environment: Environment, checkout: Checkout) -> str:
 
 
 def check_system(environment: Environment, request: Request) -> None:
-    """Installs the system's packages that a build needs, or says how to; takes a second."""
-    # A crossed build brings its own toolchain and torch.
+    """Checks quickly that the system has the packages that a build needs, or installs them.
+
+    Raises:
+      RequirementMissingError: a package is missing, and cannot be installed.
+    """
+    # A crossed build does not need the packages of the emulated mps device.
     device = Device.CPU if request.crossed else request.device
     checks = doctor.system_checks(device)
     if request.tests:
@@ -153,7 +164,7 @@ def check_system(environment: Environment, request: Request) -> None:
 
 
 def prepare(environment: Environment, request: Request) -> None:
-    """Installs all that a build and its tests need, in .venv and on this machine."""
+    """Installs the packages that a build and its tests need, in .venv and on this machine."""
     chosen = torch_requirement(environment.upstream.torch, request.torch, request.crossed)
     check_system(environment, request)
     wanted = environment.requirements("build", "test", "wheels")
@@ -164,8 +175,8 @@ def prepare(environment: Environment, request: Request) -> None:
 
 
 def emulator_settings(project: Project) -> dict[str, str]:
-    """The variables of the emulator's build."""
-    # CMake's first run reads the compilers from CC, CXX, OBJC, OBJCXX.
+    """Returns the environment variables of the emulator's build."""
+    # When CMake runs first, it reads the compilers from the variables CC, CXX, OBJC and OBJCXX.
     compilers = doctor.compilers(Device.MPS).items()
     settings = {"CC" if name == "C" else name: program for name, program in compilers}
     settings["SKBUILD_BUILD_DIR"] = str(project.build_root / "emulator")
@@ -190,15 +201,16 @@ def register(environment: Environment, built: Built) -> None:
         ),
         f"{info}/INSTALLER": _INSTALLER,
     }
-    # With RECORD, pip can uninstall k2.
+    # pip needs RECORD to uninstall k2.
     record = f"{info}/RECORD"
     files[record] = "".join(f"{path},,\n" for path in (*files, record))
     for name, text in files.items():
-        replacement.rewrite(packages / name, text)  # Another process may be reading the file.
+        # The file is replaced at once, because another process may be reading it.
+        replacement.rewrite(packages / name, text)
 
 
 class _BuildTree:
-    """The directory of one build and the commands that make it."""
+    """The directory of a build, and the commands that build k2 in it."""
 
     def __init__(self, environment: Environment, checkout: Checkout, request: Request, tree: str):
         self._environment = environment
@@ -215,9 +227,10 @@ class _BuildTree:
             if request.sdk:
                 self._toolchain = toolchain.with_sdk(self._toolchain, request.sdk)
             installed, self.python_tag = version_in(torch), python.tag
-        # A torch for CUDA and one for CPUs give the same build.
+        # torch's versions for CUDA and for CPUs, such as 2.9.0+cpu, give the same build.
         self.torch = str(installed).split("+")[0]
-        # CMake writes these into the build: paths, compilers and the user's own arguments.
+        # CMake writes the paths, the compilers and the user's arguments into the build.  So they
+        # are part of the build tree's name.
         paths = str(environment.project.root), str(checkout.directory)
         flags = json.dumps([*paths, self._compilers, request.cmake_arguments])
         key = sha256(flags.encode())[:8]
@@ -226,10 +239,10 @@ class _BuildTree:
         self._stamp = self.directory / _STAMP
 
     def build(self, patched_tree: str | None) -> tuple[int, dict[str, object]]:
-        """Brings the build tree up to date; returns the number of ninja's steps, and the origin."""
+        """Builds what has changed; returns the number of ninja's steps, and the build's origin."""
         if self.must_configure():
             self.configure()
-        # A first build compiles everything; ccache is of use from then on.
+        # Before the first build, advise the user to install ccache: it helps the later builds.
         advice = doctor.advice(doctor.system_checks(self._request.device))
         if advice and not (self.directory / under_way.LOG).exists():
             self._environment.reporter.info(advice)
@@ -252,7 +265,7 @@ class _BuildTree:
         with self._environment.reporter.task("configuring k2", log):
             outcome = self._run(command, log)
         if outcome.status != 0:
-            # CMake's own messages, without the rest of its output.
+            # Only CMake's error messages are shown.
             lines = _from("CMake Error", outcome.lines) or outcome.lines
             raise errors.CompileError(
                 "cmake could not configure k2",
@@ -262,7 +275,7 @@ class _BuildTree:
         self._stamp.write_text(self._inputs())
 
     def compile(self) -> int:
-        """Runs ninja; returns the number of steps that it took."""
+        """Runs ninja; returns the number of steps that ninja ran."""
         command = [
             *(self._environment.program("ninja"), "-C", self.directory),
             *("-j", self._request.jobs or fitting_jobs()),
@@ -276,7 +289,7 @@ class _BuildTree:
                 nonlocal steps
                 if match := process.NINJA_PROGRESS.match(line):
                     steps = int(match[1])
-                    # The file's name only: a line has no room for its path.
+                    # Only the file's name is shown, because its path would not fit into a line.
                     update(steps, int(match[2]), match[3].rsplit("/", 1)[-1])
 
             outcome = self._run(command, log, follow)
@@ -290,10 +303,12 @@ class _BuildTree:
         return steps
 
     def origin(self, patched_tree: str | None) -> dict[str, object]:
-        """The origin of the build, see provenance.py; independent of the place and the time.
+        """Returns the origin of the build, see provenance.py.
+
+        The result does not depend on the time, nor on the directory of the build.
 
         Args:
-          patched_tree: the tree of the locked patches; None where the checkout has edits.
+          patched_tree: the tree of k2 with the series; None if the checkout has edits.
         """
         environment, request = self._environment, self._request
         upstream = environment.upstream
@@ -305,7 +320,7 @@ class _BuildTree:
         if self._toolchain:
             [zig] = environment.requirements("cross")
             headers[zig.name] = version_in(zig)
-        root, dirty = environment.project.root, None  # None if the project is no git clone
+        root, dirty = environment.project.root, None  # None if the project is not a git clone
         if (root / ".git").exists():
             how = ("--porcelain", "--untracked-files=normal")
             dirty = bool(Git(root).text("status", *how))
@@ -324,7 +339,7 @@ class _BuildTree:
         }
 
     def _compiler(self) -> str:
-        """The compiler, as CMake identified it."""
+        """Returns the compiler's name and version, as CMake found them."""
         pattern = r'set\(CMAKE_CXX_COMPILER_(?:ID|VERSION) "([^"]*)"\)'
         files = self.directory.glob("CMakeFiles/*/CMakeCXXCompiler.cmake")
         found = [re.findall(pattern, path.read_text(encoding="utf-8")) for path in files]
@@ -333,11 +348,12 @@ class _BuildTree:
     def _run(self, command, log: Path, follow=lambda line: None) -> process.Outcome:
         variables = {
             "NINJA_STATUS": "[%f/%t] ",
-            # CMake imports torch only to find its folder, so torch needs no device.
+            # CMake imports torch only to find its folder, so torch need not load the emulator.
             "TORCH_DEVICE_BACKEND_AUTOLOAD": "0",
         }
-        # ccache makes paths below the project's directory relative, so build trees share objects. A
-        # wheel must be the same with and without ccache.
+        # With these settings, ccache makes paths relative to the project's directory, so that build
+        # trees share object files.  They are not set for a wheel, because a wheel must be the same
+        # with and without ccache.
         if self._request.quick or not self._request.for_wheel:
             variables.update(_shared_objects(self._environment.project))
         if self._toolchain:
@@ -352,14 +368,18 @@ class _BuildTree:
         )
 
     def must_configure(self) -> bool:
-        """Whether cmake has to run first; ninja itself runs cmake after an edit of a CMake file."""
+        """Whether cmake must run before ninja.
+
+        After an edit of a CMake file, ninja runs cmake, so such edits do not count.
+        """
         there = (self.directory / "build.ninja").exists() and self._stamp.exists()
         return not there or self._stamp.read_text() != self._inputs()
 
     def _inputs(self) -> str:
-        """The inputs of a configuration that are not part of the build tree's name."""
+        """Returns cmake's inputs, as JSON, that are not part of the build tree's name."""
         environment, request = self._environment, self._request
-        # k2's configure step writes this file; a build for another torch overwrites it.
+        # k2's CMake files write this file into the checkout, so a build for another torch
+        # overwrites it.
         written = self._checkout.directory / "k2/python/k2/torch_version.py"
         inputs = {
             "settings": self._settings(),
@@ -376,12 +396,12 @@ class _BuildTree:
         return json.dumps(inputs, indent=2)
 
     def _settings(self) -> dict[str, str]:
-        """CMake variables."""
+        """Returns the variables for cmake."""
         environment, request = self._environment, self._request
         packages = environment.site_packages
         settings = {
             "CMAKE_BUILD_TYPE": "Release",
-            "CMAKE_CXX_STANDARD": "20",  # torch's CMake package demands it
+            "CMAKE_CXX_STANDARD": "20",  # required by torch's CMake package
             "CMAKE_MAKE_PROGRAM": str(environment.program("ninja")),
             "CMAKE_PROJECT_k2_INCLUDE": str(environment.project.root / "CMakeLists.overlay.cmake"),
             "K2_ENABLE_BENCHMARK": "OFF",
@@ -403,7 +423,8 @@ class _BuildTree:
                 settings["CMAKE_OSX_DEPLOYMENT_TARGET"] = toolchain.least_macos(self.torch)
         if request.quick:
             settings["K2_UNITY"] = "ON"
-            # With -O0, k2 would need symbols of libc++ that no library of torch imports.
+            # With -O0, k2 would need symbols of libc++ that torch's libraries do not import.  The
+            # toolchain's stub of libc++ lacks such symbols.
             for language in ("C", "CXX", "OBJCXX"):
                 settings[f"CMAKE_{language}_FLAGS_RELEASE"] = "-O1 -DNDEBUG"
         if self._toolchain:
@@ -412,12 +433,12 @@ class _BuildTree:
 
 
 def _shared_objects(project: Project) -> dict[str, str]:
-    """The variables with which ccache shares objects between directories."""
+    """Returns the environment variables with which ccache shares objects between directories."""
     return {"CCACHE_BASEDIR": str(project.root), "CCACHE_NOHASHDIR": "true"}
 
 
 def fitting_jobs() -> int:
-    """How many compilers the processors and the memory allow at once."""
+    """Returns how many compilers may run at once, by the number of processors and the memory."""
     on_linux = hasattr(os, "sched_getaffinity")
     processors = len(os.sched_getaffinity(0)) if on_linux else os.cpu_count() or 1
     facts = Path("/proc/meminfo")
@@ -426,18 +447,18 @@ def fitting_jobs() -> int:
 
 
 def _from(start: str, lines: Sequence[str]) -> list[str]:
-    """The lines from the first one with this start; empty without such a line."""
+    """Returns the lines from the first one on that starts with `start`; empty if none does."""
     return list(itertools.dropwhile(lambda line: not line.startswith(start), lines))
 
 
 def _first_failure(log: Path) -> str:
-    """The output of the first failing step, from its first error on; ninja's own last lines where
-    no step has failed.
+    """Returns the output of the first step that failed, from its first error on.
 
-    k2 has hundreds of warnings, which the log keeps.
+    If no step has failed, the last lines of ninja are returned.  The compilers print hundreds of
+    warnings about k2, which are only in the log.
     """
     output = log.read_text(encoding="utf-8", errors="replace").splitlines()
     lines = _from("FAILED:", output) or output[-_SHOWN_LINES:]
-    # The second line is the command.
+    # The second line, which is the step's command, is left out.
     first = next((at for at, line in enumerate(lines) if at > 1 and _ERROR.search(line)), 2)
     return "\n".join([*lines[:1], *lines[first : first + _SHOWN_LINES]])

@@ -1,6 +1,7 @@
-"""What a build needs of the system: what is there, and how to get the rest.
+"""Checks whether the system has what a build needs, and how to install what is missing.
 
-`k2mps doctor` prints the checks; `k2mps build` installs what is missing, or refuses.
+`k2mps doctor` prints the checks.  `k2mps build` installs the missing packages if possible;
+otherwise it stops with an error.
 """
 
 import dataclasses
@@ -32,26 +33,26 @@ class Device(enum.Enum):
 
     @property
     def emulated(self) -> bool:
-        """Whether this machine emulates the device."""
+        """Whether the device is emulated on this machine."""
         return self is Device.MPS and sys.platform != "darwin"
 
     @property
     def label(self) -> str:
-        """The name of the device in results; says where it is emulated."""
+        """The name of the device in results, such as "mps-emulated"."""
         return f"{self.value}-emulated" if self.emulated else self.value
 
 
 @dataclasses.dataclass
 class Check:
-    """A requirement of the build, or something that only helps the build."""
+    """A check of a thing that a build needs, or that is only useful for it."""
 
-    name: str  # of the requirement
-    wanted: str  # the least that will do, in words
-    found: str  # what this machine has, or an empty text
-    package: str = ""  # the Debian package that provides it, or an empty text
-    fix: str = ""  # the command that provides the requirement; by default, apt-get's
-    ok: bool = True  # whether `found` will do; never where it is empty
-    needed: bool = True  # whether the build fails without it
+    name: str  # the name of the thing
+    wanted: str  # the requirement, in words
+    found: str  # what this machine has; empty if nothing
+    package: str = ""  # the Debian package that has the thing; empty if there is none
+    fix: str = ""  # the command that installs the thing; by default, apt-get with `package`
+    ok: bool = True  # whether `found` meets the requirement; False if `found` is empty
+    needed: bool = True  # whether the build fails without the thing
 
     def __post_init__(self) -> None:
         self.fix = self.fix or f"sudo apt-get install {self.package}"
@@ -68,19 +69,19 @@ class Check:
 
 
 def examine(device: Device) -> list[Check]:
-    """All checks for a build; those for a macOS wheel are not needed."""
+    """Returns the checks for a build, and on Linux the linker's for macOS, as not needed."""
     further = [] if _MAC else [dataclasses.replace(cross_checks()[-1], needed=False)]
     return [*system_checks(device), *further]
 
 
 def system_checks(device: Device) -> list[Check]:
-    """Checks for a build on this machine; pip installs what they do not name."""
+    """Returns the checks for a build on this machine.  pip installs all other requirements."""
     if _MAC:
         own = _apple()
     elif device.emulated:
         own = _emulated()
     else:
-        # No check of C++20: a compiler without it says so itself.
+        # C++20 is not checked: a compiler that lacks it fails with a clear message.
         found = shutil.which(f"clang++-{CLANG}") or shutil.which("c++") or ""
         own = [Check("C++ compiler", "with C++20", found, "g++")]
     least, version = (".".join(map(str, one)) for one in (git.MINIMUM_VERSION, git.version()))
@@ -91,7 +92,7 @@ def system_checks(device: Device) -> list[Check]:
     ccache, gain = shutil.which("ccache") or "", "any; makes later builds quick"
     return [
         Check("git", f">= {least}", version, ok=new_enough, **git_is_from),
-        # An older Python cannot run the tool.
+        # This check never fails, because an older Python cannot run the tool.
         Check("Python", ">= 3.10", platform.python_version(), fix="make build PYTHON=python3.12"),
         _there("Python headers", "Python.h", header, package),
         *own,
@@ -100,17 +101,23 @@ def system_checks(device: Device) -> list[Check]:
 
 
 def cross_checks() -> list[Check]:
-    """Further checks, for a wheel for macOS that is built on Linux."""
+    """Returns the further checks for a wheel for macOS that is built on Linux."""
     linker = shutil.which(f"ld64.lld-{CLANG}") or ""
     return [clang(), Check(f"ld64.lld-{CLANG}", "links for macOS", linker, f"lld-{CLANG}")]
 
 
 def torch_faults(project: Project, torch: str, macos: str) -> list[Check]:
-    """The faults of a torch on a macOS, from k2's own table; none on another system."""
+    """Returns the known faults of a version of torch on a version of macOS, as failed checks.
+
+    k2 itself has the table of these faults.
+
+    Args:
+      macos: such as "14.5"; empty on another system, which has no faults.
+    """
     table = project.root / "patches/files/k2/python/k2/mps/faults.py"
     if not macos or not table.is_file():
         return []
-    # The table runs as a program, since an import would leave compiled code in patches/.
+    # The table is run as a program, because an import would write compiled code into patches/.
     known_faults = runpy.run_path(str(table))["known_faults"]
     return [
         Check(
@@ -126,31 +133,33 @@ def torch_faults(project: Project, torch: str, macos: str) -> list[Check]:
 
 
 def lacking(checks: Sequence[Check]) -> list[Check]:
-    """The checks without which a build fails."""
+    """Returns the failed checks of things that the build needs."""
     return [check for check in checks if check.needed and not check.ok]
 
 
 def advice(checks: Sequence[Check]) -> str:
-    """What to install before a first build although no build needs it; empty if it is installed."""
+    """Returns the advice to install ccache before the first build; empty if it is installed."""
     found = next(check for check in checks if check.name == "ccache")
     if found.ok:
         return ""
     return (
-        f"recommended before the first build: {found.fix}; what ccache has kept makes the next"
-        " build trees a matter of minutes"
+        f"recommended before the first build: {found.fix}; ccache keeps compiled files, so that"
+        " further build trees take minutes"
     )
 
 
 def googletest() -> Check:
-    """Whether k2's C++ tests can be built."""
+    """Checks that GoogleTest and GoogleMock, which k2's C++ tests need, are installed."""
     header = Path("/opt/homebrew/include" if _MAC else "/usr/include", "gmock/gmock.h")
     return _there("GoogleTest", "for k2's C++ tests", str(header), "libgmock-dev", "googletest")
 
 
 def provide(checks: Sequence[Check], reporter: Reporter) -> None:
-    """Installs missing packages with apt, if that needs no password.
+    """Installs missing packages with apt-get, if apt-get is there and needs no password.
 
-    If not, the error names everything that is missing, and one command.
+    Raises:
+      RequirementMissingError: something that is needed cannot be installed this way.  The error
+        names all missing things, and the commands that install them.
     """
     needed = lacking(checks)
     if not needed:
@@ -176,9 +185,10 @@ def provide(checks: Sequence[Check], reporter: Reporter) -> None:
 
 
 def compilers(device: Device) -> dict[str, str]:
-    """The compilers of a build, by CMake language.
+    """Returns the compilers of a build, by CMake's name of the language.
 
-    Empty if CMake's own choice is right: on macOS, and on Linux for a CPU build without clang.
+    The result is empty if CMake chooses the compilers itself: on macOS, and on Linux without clang
+    if the build is for the CPU.
     """
     cc, cxx = (shutil.which(name) or name for name in (f"clang-{CLANG}", f"clang++-{CLANG}"))
     if device.emulated:
@@ -189,8 +199,12 @@ def compilers(device: Device) -> dict[str, str]:
 def _there(
     name: str, wanted: str, pattern: str, package: str, formula: str = "", needed: bool = True
 ) -> Check:
-    """Checks that a file matches `pattern`.  A package of Debian or a formula of Homebrew has the
-    file.  The check fails if `pattern` is empty."""
+    """Checks that there is a file whose path matches `pattern`.
+
+    Args:
+      pattern: a pattern of glob; if it is empty, the check fails.
+      package, formula: the package of Debian, and the formula of Homebrew, that have the file.
+    """
     source = {"fix": f"brew install {formula}"} if _MAC and formula else {"package": package}
     return Check(name, wanted, min(glob.glob(pattern), default=""), needed=needed, **source)
 
@@ -210,7 +224,7 @@ def _apple() -> list[Check]:
 
 
 def _emulated() -> list[Check]:
-    # clang takes the newest GCC whose libraries are installed.
+    # clang uses the headers of the newest GCC whose libraries are installed.
     found = [int(path.name) for path in Path("/usr/lib/gcc").glob("*/*") if path.name.isdigit()]
     gcc = max(found, default=12)
     header = f"/usr/lib/gcc/*/{gcc}/include/objc/objc.h"
@@ -225,7 +239,7 @@ def _emulated() -> list[Check]:
 
 
 def clang() -> Check:
-    """A check of the compiler for Objective-C++, for Metal and for macOS."""
+    """Checks for clang, which compiles Objective-C++, the emulated Metal, and code for macOS."""
     program = f"clang++-{CLANG}"
     found = shutil.which(program) or ""
     return Check(f"C++ compiler {program}", "with C++20", found, f"clang-{CLANG}")

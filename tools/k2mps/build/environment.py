@@ -1,4 +1,4 @@
-"""The virtual environment that builds and tests run in, and its packages."""
+"""The virtual environment in which builds and tests run, and the packages in it."""
 
 import functools
 import importlib.metadata
@@ -16,7 +16,7 @@ from k2mps.core.pins import Torch, Upstream, sha256, tomllib
 from k2mps.core.progress import Reporter
 from k2mps.core.project import Project
 
-# Where PyTorch publishes its wheels for Linux without CUDA.
+# The index of PyTorch's wheels without CUDA.
 TORCH_WITHOUT_CUDA = "https://download.pytorch.org/whl/cpu"
 
 _CONFIGURED_INDEX = re.compile(r"[^=]*\.(index-url|extra-index-url|find-links|no-index)=")
@@ -47,7 +47,7 @@ class Environment:
         return self.program("python")
 
     def program(self, name: str) -> Path:
-        """A program that a package has installed here."""
+        """Returns the path of a program that a package has installed in the environment."""
         return self.directory / "bin" / name
 
     def run(self, arguments: Sequence[object], **how) -> process.Outcome:
@@ -56,12 +56,12 @@ class Environment:
 
     @property
     def python_version(self) -> str:
-        """Version of the interpreter, as "3.11"."""
+        """The version of the environment's Python, such as "3.11"."""
         return self.site_packages.parent.name.removeprefix("python")
 
     @property
     def python_tag(self) -> str:
-        """The interpreter as wheels call it, as "cp311"."""
+        """The tag of the environment's Python in names of wheels, such as "cp311"."""
         return "cp" + self.python_version.replace(".", "")
 
     @property
@@ -75,12 +75,12 @@ class Environment:
         return found[-1]
 
     def version_of(self, name: str) -> str | None:
-        """The installed version of a distribution by its metadata, or None."""
+        """Returns the installed version of a package, or None if it is not installed."""
         found = importlib.metadata.distributions(name=name, path=[str(self.site_packages)])
         return next((entry.version for entry in found), None)
 
     def requirements(self, *groups: str) -> list[Requirement]:
-        """The requirements of groups in pyproject.toml that apply here."""
+        """Returns the requirements in these groups of pyproject.toml that apply to this Python."""
         path = self.project.root / "pyproject.toml"
         known = tomllib.loads(path.read_text(encoding="utf-8"))["project"]["optional-dependencies"]
         facts = {"python_version": self.python_version}
@@ -88,13 +88,13 @@ class Environment:
         return [entry for entry in found if entry.marker is None or entry.marker.evaluate(facts)]
 
     def install(self, wanted: Sequence[Requirement]) -> bool:
-        """Installs those of the requirements that are missing; returns whether any were.
+        """Installs the requirements that are missing; returns whether any were missing.
 
-        pip follows its own configuration (index, proxy, certificates).
+        pip uses its own configuration, which sets index, proxy and certificates.
 
         Raises:
           IndexUnreachableError: the package index does not answer.
-          RequirementMissingError: the index has no such version.
+          RequirementMissingError: pip failed for another reason, such as a missing version.
         """
         found = ((entry, self.version_of(entry.name)) for entry in wanted)
         missing = [
@@ -113,15 +113,16 @@ class Environment:
         return bool(missing)
 
     def install_group(self, name: str) -> None:
-        """Installs the missing packages of a group in pyproject.toml; this process sees them."""
+        """Installs the missing packages of a group in pyproject.toml, so that this process can
+        import them."""
         self.install(self.requirements(name))
         importlib.invalidate_caches()
 
     def torch_options(self) -> list[str]:
-        """pip's options for a torch without CUDA.
+        """Returns pip's options to install torch without CUDA.
 
-        There are none on macOS, where no wheel has CUDA, or if pip's configuration names an index.
-        If PyTorch's index has no such wheel, pip takes the one for CUDA from PyPI.
+        The result is empty on macOS, where no wheel has CUDA, and if pip's configuration names an
+        index.  If PyTorch's index lacks the wheel, pip installs the wheel with CUDA from PyPI.
         """
         if sys.platform != "linux":
             return []
@@ -138,14 +139,16 @@ class Environment:
         python_version: str = "",
         more: Sequence[str] = (),
     ) -> Path:
-        """Downloads a wheel without its dependencies.
+        """Downloads a wheel without its dependencies; returns the wheel's path.
 
         Args:
-          wanted: the package, in one version or the newest.
-          directory: the target, without a wheel so far; pip makes it if need be.
-          platform: the wheel's platform tag; default this machine's.
-          python_version: like "3.12", with a platform: the wheel's Python.
+          wanted: the package; without a version, the newest is downloaded.
+          directory: the folder for the wheel, which must not have a wheel; pip makes the folder.
+          platform: the wheel's platform tag; empty for this machine's.
+          python_version: the wheel's Python, such as "3.12"; used only with `platform`.
           more: further options of pip.
+        Raises:
+          IndexUnreachableError, RequirementMissingError: as for `install`.
         """
         title = f"downloading {wanted.name}"
         options = ["--no-deps", "--only-binary=:all:", "--dest", str(directory)]
@@ -156,10 +159,12 @@ class Environment:
         return next(directory.glob("*.whl"))
 
     def install_tree(self, source: Path, settings: Mapping[str, str]) -> bool:
-        """Installs a package from its source tree, unless neither the tree nor `settings` changed.
+        """Installs a package from its source tree, if the tree, `settings` or torch has changed.
 
         Args:
-          settings: variables for its build.
+          settings: environment variables for the package's build.
+        Returns:
+          Whether the package was installed.
         """
         stamp = self._stamp(source)
         key = tree_hash(
@@ -170,7 +175,7 @@ class Environment:
         stamp.unlink(missing_ok=True)
         self._pip(
             f"building the mps {source.name}",
-            # Verbose, so that the steps of ninja can be counted.
+            # With --verbose, pip shows ninja's lines of progress.
             ["install", "--verbose", "--no-build-isolation", str(source)],
             settings,
         )
@@ -178,7 +183,7 @@ class Environment:
         return True
 
     def tree_key(self, source: Path) -> str:
-        """The key of the source tree that `install_tree` last installed, or ""."""
+        """Returns the key of the source tree that `install_tree` last installed; "" if none was."""
         stamp = self._stamp(source)
         return stamp.read_text() if stamp.exists() else ""
 
@@ -218,15 +223,19 @@ class Environment:
 
 
 def _complaint(lines: Sequence[str]) -> list[str]:
-    """The lines of pip or a compiler about a failure, from the first error on."""
+    """Returns pip's or a compiler's lines from the first error on, at most `_SHOWN_LINES`."""
     first = next((at for at, line in enumerate(lines) if _ERROR.search(line)), -_SHOWN_LINES)
     return [line for line in lines[first:] if line.strip()][:_SHOWN_LINES]
 
 
 def torch_requirement(torch: Torch, version: str | None, crossed: bool = False) -> Requirement:
-    """The torch of a build: the version that the user asks for, or the default.
+    """Returns the requirement of torch for a build.
 
-    crossed: the build is for a Mac, wherever it runs.
+    Args:
+      version: the version that the user chose; None for the default.
+      crossed: whether the build is for macOS although it runs on Linux.
+    Raises:
+      K2mpsError: upstream.toml does not list the version.
     """
     chosen = version or torch.default_for(mac=crossed or sys.platform == "darwin")
     if chosen not in torch.supported:
@@ -239,14 +248,14 @@ def torch_requirement(torch: Torch, version: str | None, crossed: bool = False) 
 
 
 def version_in(wanted: Requirement) -> str:
-    """The version of a requirement with `==`."""
+    """Returns the version in a requirement of the form NAME==VERSION."""
     return str(wanted.specifier).removeprefix("==")
 
 
 def tree_hash(source: Path, *more: str) -> str:
-    """A hash of a source tree's paths and contents, and of further texts.
+    """Returns a hash of a source tree's paths and contents, and of the texts `more`.
 
-    Files that pip does not install do not count: tests, and what Python and build tools leave.
+    Files that pip does not install are left out: tests, and files that Python or build tools make.
     """
     facts = list(more)
     for path in sorted(source.rglob("*")):

@@ -1,4 +1,4 @@
-"""The Python that a wheel is for: its version, headers and symbols."""
+"""Finds the version, headers and symbols of the Python that a wheel is for."""
 
 import dataclasses
 import json
@@ -31,23 +31,23 @@ print(json.dumps({
 class Interpreter:
     """A CPython, 3.10 or newer."""
 
-    program: str  # the path of the program, or of the folder that has the rest
-    number: str  # the whole version, as "3.12.7"
-    include: str  # the directory of the headers, which may be absent
+    program: str  # the path of the program, or of the folder with an unpacked Python
+    number: str  # the full version, such as "3.12.7"
+    include: str  # the directory for the headers, which may not be installed
     library: str  # the file that exports Python's symbols
 
     @property
     def version(self) -> str:
-        """The version that extensions are compiled for, as "3.12"."""
+        """The version for which extensions are compiled, such as "3.12"."""
         return ".".join(self.number.split(".")[:2])
 
     @property
     def tag(self) -> str:
-        """The tag of this Python in wheels, as "cp312"."""
+        """The tag of this Python in names of wheels, such as "cp312"."""
         return "cp" + self.version.replace(".", "")
 
     def check_headers(self) -> None:
-        """Refuses a Python without headers."""
+        """Raises RequirementMissingError if the headers are not installed."""
         header = Path(self.include, "Python.h")
         if not header.exists():
             raise errors.RequirementMissingError(
@@ -58,13 +58,13 @@ class Interpreter:
             )
 
     def symbols(self) -> set[str]:
-        """The symbols of Python that the library exports, as C names them."""
+        """Returns the symbols of Python that the library exports, by their names in C."""
         import lief
 
         lief.logging.disable()
         binary = lief.parse(self.library)
         exported = (str(symbol.name) for symbol in binary.exported_symbols) if binary else ()
-        # A Mach-O file puts "_" before each name.
+        # In a Mach-O file, each name starts with an additional "_".
         mach_o = isinstance(binary, lief.MachO.Binary)
         names = (name.removeprefix("_") if mach_o else name for name in exported)
         found = {name for name in names if re.match(r"_?Py", name)}
@@ -74,9 +74,13 @@ class Interpreter:
 
 
 def find(program: str | Path = sys.executable) -> Interpreter:
-    """Asks a Python, by its name or path, for its version, headers and library.
+    """Finds the version, headers and library of a Python.
 
-    The Python in a folder does not run, and may be for another system.
+    Args:
+      program: the name or path of a program, which is run; or a folder with an unpacked Python,
+        which is not run, so it may be for another system.
+    Raises:
+      RequirementMissingError: there is no such Python, or wheels cannot be made for it.
     """
     if os.path.isdir(program):
         return _unpacked(Path(program).absolute())
@@ -88,7 +92,7 @@ def find(program: str | Path = sys.executable) -> Interpreter:
         return Interpreter(os.path.abspath(path), **json.loads(outcome.lines[-1]))
     except (IndexError, TypeError, ValueError):
         said = "\n".join(outcome.lines[-8:]) or "nothing"
-        raise _unusable(program, f"it is no {_NEEDED}; it says: {said}") from None
+        raise _unusable(program, f"it is not {_NEEDED}; its output: {said}") from None
 
 
 def _unpacked(folder: Path) -> Interpreter:
@@ -101,7 +105,7 @@ def _unpacked(folder: Path) -> Interpreter:
         r"^#define PY_M\w+_VERSION\s+(\d+)$", (headers[0] / "patchlevel.h").read_text(), re.M
     )
     name = headers[0].name
-    # Not archives, nor links into another package.
+    # Archives are left out, and so are links to files of a package that is not unpacked.
     libraries = [
         path
         for pattern in (f"**/lib{name}.*", f"**/bin/{name}")
@@ -116,6 +120,6 @@ def _unusable(program: str | Path, why: str) -> errors.RequirementMissingError:
     return errors.RequirementMissingError(
         f"no wheel can be made or checked for {program}",
         why=why,
-        next_command="name a Python by --python, like /usr/bin/python3.12, or a folder with an"
-        " unpacked one",
+        next_command="give --python a program, like /usr/bin/python3.12, or a folder with an"
+        " unpacked Python",
     )

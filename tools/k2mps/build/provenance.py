@@ -1,7 +1,7 @@
-"""The origin of a build of k2: its patches and tools, and whether it was edited.
+"""The origin of a build of k2: its patches, its tools, and whether the checkout had edits.
 
-The file is lib/k2mps.json in a build tree, and in .dist-info in a wheel; `k2.mps.build_info()`
-reads either.
+The origin is a JSON file: lib/k2mps.json in a build tree, and k2mps.json in the folder .dist-info
+of a wheel.  `k2.mps.build_info()` reads it.
 """
 
 import json

@@ -1,10 +1,13 @@
-"""A toolchain that compiles for macOS on Linux, put together when needed.
+"""Assembles a toolchain on Linux that compiles k2 for macOS.
 
-The repository keeps nothing of Apple's.  The headers of C and C++ and the symbols of macOS's C
-library come from `ziglang`, torch's headers and libraries from torch's wheel for macOS.  The
-emulator's headers declare Metal and signposts; `macos/` has the few declarations of Foundation that
-k2 needs.  torch's libraries import from the system's other libraries, which therefore export these
-symbols wherever this torch runs.
+The repository contains no files of Apple.  The toolchain consists of
+
+- the headers of C and C++, from the package `ziglang`;
+- torch's headers and libraries, from torch's wheel for macOS;
+- the emulator's headers, which declare Metal and signposts;
+- the folder `macos/`, which has the few declarations of Foundation that k2 needs;
+- stubs of macOS's libraries.  A stub exports the symbols that torch's libraries import from this
+  library, because the library must export them wherever this torch runs.
 """
 
 import collections
@@ -29,7 +32,7 @@ from k2mps.core.pins import sha256
 LABEL = "cross-built, statically verified"
 
 FILES = Path(__file__).with_name("macos")
-# Where the SDK has headers of the emulator, by their paths in its include/.
+# The paths in the SDK of the emulator's headers, by their paths in the emulator's include/.
 _EMULATOR_HEADERS = {
     "Metal/Metal.h": "System/Library/Frameworks/Metal.framework/Headers/Metal.h",
     "os/log.h": "usr/include/os/log.h",
@@ -41,7 +44,7 @@ _ZIG_PARTS = tuple(
     for name in ("libc/include/any-macos-any", "libcxx/include", "libcxxabi/include")
 )
 
-# Tells clang which SDK the headers are from.
+# The contents of SDKSettings.json, in which clang reads the version of the SDK.
 _SDK_SETTINGS = {
     "CanonicalName": "macosx15.1",
     "DisplayName": "macOS 15.1",
@@ -62,7 +65,7 @@ _CORE_FOUNDATION = _framework("CoreFoundation", "A")
 _FOUNDATION = _framework("Foundation", "C")
 _METAL = _framework("Metal", "A")
 
-# The system's libraries that a build may link, and the path in the SDK of each.
+# The system's libraries that a build may link, and the path of each one's stub in the SDK.
 _STUBS = {
     SYSTEM: "usr/lib/libSystem",
     _CXX: "usr/lib/libc++",
@@ -71,12 +74,12 @@ _STUBS = {
     _FOUNDATION: "System/Library/Frameworks/Foundation.framework/Foundation",
     _METAL: "System/Library/Frameworks/Metal.framework/Metal",
 }
-# The libraries whose symbols another library's stub exports again.
+# A library whose stub re-exports the symbols of other libraries, and these libraries.
 _REEXPORTED = {_FOUNDATION: (_CORE_FOUNDATION, _OBJC)}
 
-# Symbols that k2 imports and torch does not.  macOS has std::future since 10.7, Metal's since
-# 10.11, uncaught_exceptions since 10.12, what `@available` asks since 10.15, and the rest since
-# it has libc++.
+# Symbols that k2 imports and torch does not.  All are older than the least macOS for k2: macOS has
+# std::future since 10.7, the class of Metal since 10.11, uncaught_exceptions since 10.12, the
+# function that `@available` calls since 10.15, and the other symbols as long as libc++.
 _ISTREAM = "__ZNSt3__113basic_istreamIcNS_11char_traitsIcEEE"
 _STREAMBUF = "__ZNSt3__115basic_streambufIcNS_11char_traitsIcEEE"
 _FURTHER: dict[str, tuple[str, ...]] = {
@@ -100,15 +103,15 @@ _FURTHER: dict[str, tuple[str, ...]] = {
 
 
 class Toolchain(NamedTuple):
-    """A toolchain for macOS, ready to use."""
+    """An assembled toolchain for macOS."""
 
     directory: Path
-    python: str  # the tag of its Python in wheels
-    key: str  # a hash of its sources
-    sdk: Path | None = None  # Apple's SDK, in place of the one that is put together here
+    python: str  # the tag of the Python that the build is for, such as "cp312"
+    key: str  # a hash of the toolchain's sources
+    sdk: Path | None = None  # Apple's SDK, instead of the assembled one
 
     def settings(self) -> dict[str, str]:
-        """CMake variables that make a build one for macOS."""
+        """Returns the variables for cmake that make a build for macOS."""
         tag = self.python.removeprefix("cp")
         return {
             "CMAKE_TOOLCHAIN_FILE": str(FILES / "toolchain.cmake"),
@@ -123,9 +126,14 @@ class Toolchain(NamedTuple):
 
 
 def with_sdk(made: Toolchain, sdk: Path) -> Toolchain:
-    """The same toolchain with an SDK of Apple's: a folder with SDKSettings.json.
+    """Returns a toolchain with Apple's SDK instead of the assembled one.
 
-    Such a build is a check of the sources: its files may not be given away.
+    A build with it is only a check of the sources, because its files must not be given away.
+
+    Args:
+      sdk: the folder of the SDK, which has SDKSettings.json.
+    Raises:
+      K2mpsError: the folder is not an SDK.
     """
     settings = sdk / "SDKSettings.json"
     if not settings.is_file():
@@ -139,17 +147,22 @@ def with_sdk(made: Toolchain, sdk: Path) -> Toolchain:
 
 
 def least_macos(torch: str) -> str:
-    """The least macOS on which a version of torch has the device mps, as "14.0"."""
+    """Returns the oldest macOS, such as "14.0", on which a version of torch has the mps device."""
     return "15.0" if Version(torch) >= Version("2.15") else "14.0"
 
 
 def platform(torch: str) -> str:
-    """The platform tag of a wheel for macOS that needs mps of a version of torch."""
+    """Returns the platform tag of a wheel of k2 for the mps device of a version of torch."""
     return f"macosx_{least_macos(torch).replace('.', '_')}_arm64"
 
 
 def assemble(environment: Environment, torch: Requirement, python: Interpreter) -> Toolchain:
-    """Makes the toolchain for a torch version and a Python, unless it is there and up to date."""
+    """Assembles the toolchain for a version of torch and a Python, if it has changed.
+
+    Raises:
+      RequirementMissingError: the Python has no headers, or a package cannot be downloaded.
+      IndexUnreachableError: pip's index does not answer.
+    """
     python.check_headers()
     torch_package = fetch_torch(environment, torch, python)
     zig = fetch_zig(environment)
@@ -179,23 +192,23 @@ def assemble(environment: Environment, torch: Requirement, python: Interpreter) 
 
 
 def fetch_torch(environment: Environment, torch: Requirement, python: Interpreter) -> Path:
-    """torch's package for macOS and a Python; downloaded once."""
+    """Downloads torch's wheel for macOS once; returns the folder with its unpacked package."""
     version = version_in(torch)
     target, system = f"{torch.name}-{version}-{python.tag}", platform(version)
     return _fetch(environment, torch, target, _TORCH_PARTS, system, python.version) / "torch"
 
 
 def fetch_zig(environment: Environment) -> Path:
-    """The part of zig's package that is about macOS; downloaded once."""
+    """Downloads zig's wheel once; returns the folder with its headers for macOS."""
     [zig] = environment.requirements("cross")
     return _fetch(environment, zig, f"zig-{version_in(zig)}", _ZIG_PARTS)
 
 
 def system_symbols(torch_package: Path) -> dict[str, set[str]]:
-    """The symbols that macOS's libraries are known to export, by install name.
+    """Returns the symbols that the stubs of macOS's libraries export, by install name.
 
     These are the symbols that torch's libraries import, and those of `_FURTHER`.  So a build cannot
-    bind a symbol that only a newer macOS than torch's has.
+    use a symbol that needs a newer macOS than torch does.
     """
     found = collections.defaultdict(set)
     for exported in (*(entry["imports"] for entry in symbols_of(torch_package).values()), _FURTHER):
@@ -205,9 +218,11 @@ def system_symbols(torch_package: Path) -> dict[str, set[str]]:
 
 
 def symbols_of(torch_package: Path) -> dict[str, dict]:
-    """The symbols of torch's libraries, by file name: "exports", and "imports" by install name.
+    """Returns the symbols of torch's libraries, by file name.
 
-    A file beside the package keeps them: reading the libraries takes a gigabyte of memory.
+    For each library, "exports" is a list of symbols, and "imports" has a list for each library by
+    its install name.  The result is cached in a file beside the package, because reading the
+    libraries takes a gigabyte of memory.
     """
     kept = torch_package.with_name("symbols.json")
     if not kept.exists():
@@ -224,7 +239,7 @@ def symbols_of(torch_package: Path) -> dict[str, dict]:
 
 
 def loaded(binary) -> list[str]:
-    """The install names of the libraries that a Mach-O file loads, in its order."""
+    """Returns the install names of the libraries that a Mach-O file loads, in the file's order."""
     import lief
 
     own = lief.MachO.LoadCommand.TYPE.ID_DYLIB
@@ -232,8 +247,10 @@ def loaded(binary) -> list[str]:
 
 
 def imports(binary) -> dict[str, set[str]]:
-    """The symbols that a Mach-O file imports, by the install name of their library; the name is
-    empty where any library may have them."""
+    """Returns the symbols that a Mach-O file imports, by the install name of their library.
+
+    The name is empty for symbols that any library may export.
+    """
     libraries = loaded(binary)
     found = collections.defaultdict(set)
     for symbol in binary.imported_symbols:
@@ -244,7 +261,7 @@ def imports(binary) -> dict[str, set[str]]:
 
 
 def parse(library: Path | io.BytesIO):
-    """A Mach-O file for arm64, or None where it is not one."""
+    """Parses a Mach-O file; returns its part for arm64, or None if there is none."""
     import lief
 
     lief.logging.disable()
@@ -257,7 +274,10 @@ def _root(environment: Environment) -> Path:
 
 
 def _made(target: Path, fill: Callable[[Path], None]) -> Path:
-    """Makes a folder that `fill` has filled; an error leaves the old one."""
+    """Replaces the folder `target` by a new one, which `fill` fills.
+
+    If `fill` raises an error, the old folder stays.
+    """
     draft = target.with_name(target.name + ".draft")
     shutil.rmtree(draft, ignore_errors=True)
     draft.mkdir(parents=True)
@@ -270,7 +290,13 @@ def _made(target: Path, fill: Callable[[Path], None]) -> Path:
 def _fetch(
     environment: Environment, wanted: Requirement, name: str, parts: tuple[str, ...], *system: str
 ) -> Path:
-    """Downloads a wheel for a platform and a Python once; unpacks parts of it below build/."""
+    """Downloads a wheel once, and unpacks parts of it below build/; returns the folder.
+
+    Args:
+      name: the name of the folder.
+      parts: the beginnings of the paths that are unpacked.
+      system: the wheel's platform tag and Python version; nothing for this machine's.
+    """
     target = _root(environment) / name
 
     def fill(draft: Path) -> None:
@@ -312,7 +338,13 @@ def _fill_python(directory: Path, python: Interpreter) -> None:
 
 
 def stub(library: str, symbols: Iterable[str], reexported: Sequence[str]) -> str:
-    """A .tbd file, which stands for a library in linking."""
+    """Returns the text of a .tbd file, which the linker takes in place of a library.
+
+    Args:
+      library: the library's install name.
+      symbols: the symbols that it exports.
+      reexported: the install names of libraries whose symbols it also exports.
+    """
     targets = "targets: [ arm64-macos ]"
     text = f"--- !tapi-tbd\ntbd-version: 4\n{targets}\ninstall-name: '{library}'\n"
     if reexported:
@@ -322,8 +354,11 @@ def stub(library: str, symbols: Iterable[str], reexported: Sequence[str]) -> str
 
 
 def write_python(program: Path) -> None:
-    """Writes a script `python` that tells CMake the folder and version of torch for macOS. This
-    system cannot import that torch, so a stand-in for it gives the answers."""
+    """Writes a script `python`, which CMake runs to ask for the folder and version of torch.
+
+    Linux cannot import torch for macOS.  So the script puts the folder `site` first in Python's
+    path.  The package `torch` in it has the version, the headers and the libraries.
+    """
     program.write_text(
         f'#!/bin/sh\nexport PYTHONPATH="${{0%/*}}/../site"\nexec "{sys.executable}" "$@"\n'
     )

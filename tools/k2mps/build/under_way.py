@@ -1,4 +1,4 @@
-"""The build that is under way, for `k2mps status`."""
+"""Describes a running build, for `k2mps status`."""
 
 import contextlib
 import fcntl
@@ -14,10 +14,10 @@ LOG = "build.log"
 
 
 def describe(project: Project, checkout: Checkout | None) -> str:
-    """The progress of the build that reads the checkout, and its log; empty without a build.
+    """Returns the progress of the build that uses the checkout, and its log; empty if none runs.
 
-    A build shares the lock of the checkout's git directory with other builds. The lock of its build
-    tree is exclusive: see `project.exclusive`.
+    Builds are found by their locks, see `project.exclusive`.  Builds share the lock of the
+    checkout's git directory.  Each has the exclusive lock of its build tree.
     """
     if checkout is None or not _read_by_a_build(checkout.git_dir):
         return ""
@@ -29,7 +29,7 @@ def describe(project: Project, checkout: Checkout | None) -> str:
 
 
 def _progress(log: Path) -> str:
-    """Ninja's progress, from the last such line in its log; empty if there is none."""
+    """Returns ninja's progress from its log; empty if the log has no line of progress."""
     found = []
     if log.exists():
         lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
@@ -38,12 +38,15 @@ def _progress(log: Path) -> str:
 
 
 def _read_by_a_build(git_dir: Path) -> bool:
-    """Whether other runs hold the lock, all of them for reading."""
+    """Whether other runs of the tool hold the lock for reading, and none for changing."""
     return not _free(git_dir, fcntl.LOCK_EX) and _free(git_dir, fcntl.LOCK_SH)
 
 
 def _free(directory: Path, kind: int) -> bool:
-    """Whether a lock is free; takes it and releases it at once."""
+    """Whether a lock is free.
+
+    Takes the lock, and releases it at once.
+    """
     descriptor = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
     try:
         with contextlib.suppress(BlockingIOError):

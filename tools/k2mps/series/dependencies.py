@@ -24,7 +24,8 @@ from k2mps.series.patch_text import Patch
 _CXX = (".h", ".cc", ".cu", ".mm", ".metal")
 _CMAKE = (".cmake", "CMakeLists.txt")
 _PACKAGES = "k2/python/"
-# The paths in cmake/mps.cmake are relative to this folder, whose CMakeLists.txt includes that file.
+# The sources that cmake/mps.cmake lists have paths relative to this folder, where k2_use_mps() is
+# called.
 _SOURCES = "k2/csrc"
 _INCLUDE = re.compile(r'\s*#\s*(?:include|import)\s+"([^"]+)"')
 _CMAKE_INCLUDE = re.compile(r"\binclude\(\s*([\w/.-]+)\s*[)\s]")

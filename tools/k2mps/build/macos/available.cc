@@ -1,6 +1,6 @@
-// What clang calls for `@available(macOS 15.0, *)`.  On a Mac, the function is in
-// clang's own library for macOS, which clang for Linux lacks.  The system has the
-// function that knows the versions.
+// Defines the function that clang calls for `@available(macOS 15.0, *)`.  On a
+// Mac, it is in clang's runtime library for macOS, which clang for Linux lacks.
+// It calls a function of macOS, which compares the versions.
 
 #include <stdint.h>
 

@@ -1,6 +1,6 @@
-// What CPython's configure finds on macOS for arm64, as far as the headers of
-// Python ask.  The compiler finds this file before the pyconfig.h of the Python that builds. The
-// other headers of that Python are the same on every system.
+// The macros of CPython's pyconfig.h on macOS for arm64 that Python's headers
+// use.  This file replaces pyconfig.h in the toolchain's copy of the headers.
+// The other headers are the same on every system.
 #ifndef K2MPS_MACOS_PYCONFIG_H
 #define K2MPS_MACOS_PYCONFIG_H
 

@@ -1,5 +1,5 @@
-// What the macros of os/signpost.h expand to on macOS.  The symbols and the
-// section are those that Apple's SDK uses.
+// The macro to which the macros of os/signpost.h expand on macOS.  It uses the
+// same symbols and section as Apple's SDK.
 #pragma once
 
 #include <os/base.h>
@@ -9,21 +9,22 @@
 __BEGIN_DECLS
 
 // Args:
-//   dso: the image that `name` and `format` are strings of.
+//   dso: the image that contains the strings `name` and `format`.
 //   type: an OS_SIGNPOST_* of os/signpost.h.
-//   buf: the arguments, as clang lays them out.
+//   buf: `size` bytes, the arguments as __builtin_os_log_format encodes them.
 OS_EXPORT void _os_signpost_emit_with_name_impl(
     void *dso, os_log_t log, uint8_t type, uint64_t spid,
     const char *name, const char *format, uint8_t *buf, uint32_t size);
 
-// The image's own header, from the linker.
+// The header of this image, which the linker defines.
 struct mach_header;
 extern struct mach_header __dso_handle;
 
 __END_DECLS
 
 // Instruments reads these strings from this section of the image.  The section
-// is not declared to hold literals: lld would move them to __cstring.
+// is not of type cstring_literals, because lld would move such strings to the
+// section __cstring.
 #define K2MPS_OS_STRING(variable, literal) \
   static const char variable[]             \
       __attribute__((section("__TEXT,__oslogstring"))) = "" literal

@@ -1,6 +1,6 @@
-// The part of Foundation that k2's backend, torch/mps.h and Metal.h name: enough
-// to compile them for macOS without Apple's SDK.  Declarations only; the classes
-// are those of the system that the wheel runs on.
+// The declarations of Foundation that k2's backend, torch/mps.h and Metal.h
+// use.  So k2 compiles for macOS without Apple's SDK.  The classes themselves
+// are in macOS, where the wheel runs.
 #pragma once
 
 #include <dispatch/dispatch.h>
@@ -16,7 +16,8 @@
   type name;                   \
   enum : type
 #define NS_RETURNS_INNER_POINTER __attribute__((objc_returns_inner_pointer))
-// The classes of Metal.h are not defined here.
+// The emulator's Metal.h puts this macro before its classes.  On macOS, the
+// system defines the classes.
 #define MPS_EMULATOR_CLASS
 
 typedef double CFTimeInterval;
