@@ -150,7 +150,7 @@ def with_programs(empty):
 
 @pytest.mark.parametrize(
     "status, code, told",
-    [(0, 0, ""), (1, 34, "failed, status 1"), (2, 1, "has other options"), (3, 30, "cannot run")],
+    [(0, 0, ""), (1, 34, "failed, status 1"), (2, 1, "refuses these"), (3, 30, "cannot run")],
 )
 def test_the_status_of_a_program_gives_the_exit_code(with_programs, status, code, told):
     result = with_programs.run("torch", "--json", status)

@@ -200,7 +200,7 @@ def test_any_checkout_that_imports_k2_is_rewritten(empty, icefall):
 
 def test_the_tool_names_files_that_stay_and_calls_that_need_cuda(empty, icefall):
     result = empty.run("recipes", "icefall", str(icefall))
-    assert "own.py: stays as it is: it has a name `gpu` of its own" in result.stderr
+    assert "own.py: stays as it is: it uses the name `gpu` already" in result.stderr
     assert "broken.py: stays as it is: line 2: unterminated" in result.stderr
     assert "fbank.py: stays as it is: it computes features with kaldifeat" in result.stderr
     needed = 'config.py: still needs CUDA for "nccl", torch.cuda.get_device_name'
@@ -381,10 +381,10 @@ def test_a_deep_program_is_rewritten_or_stays(empty, icefall, nested, count):
 
 def test_what_is_no_regular_file_is_not_read(icefall):
     """git lists a program by its name, but a pipe or a device may have that name by now."""
-    with pytest.raises(ValueError, match="no regular file"):
+    with pytest.raises(ValueError, match="not a regular file"):
         bounded.read(icefall, 100)
     os.mkfifo(icefall / "pipe.py")
-    with pytest.raises(ValueError, match="no regular file"):
+    with pytest.raises(ValueError, match="not a regular file"):
         bounded.read(icefall / "pipe.py", 100)
     with pytest.raises(ValueError, match="more than 0 MiB"):
         bounded.read(icefall / "egs/yesno/train.py", 100)

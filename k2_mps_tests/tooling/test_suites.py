@@ -157,7 +157,7 @@ def test_the_summary_has_what_did_not_pass(line):
 
 def test_the_summary_ends_with_the_numbers_of_tests():
     last = suites.summary([GOOD, BAD, AWAY])[-1]
-    assert last == "203 tests ran against real k2, 10 needed none, 1 were skipped"
+    assert last == "203 tests ran against real k2, 10 ran without k2, 1 were skipped"
 
 
 @pytest.mark.parametrize("results", [[GOOD], [GOOD, AWAY]], ids=["all", "some not run"])
@@ -200,7 +200,7 @@ def test_of_none(): pass
     assert (result.passed, result.skipped) == (1, 2)
     assert result.reasons == {"no Mac here": 1, "k2 itself is missing": 1}
     assert suites.summary([result])[-2:] == [
-        "0 tests ran against real k2, 1 needed none, 2 were skipped",
+        "0 tests ran against real k2, 1 ran without k2, 2 were skipped",
         "k2 itself is missing, so not all tests ran; next: make build",
     ]
     # In a suite that needs no k2, pytest also runs the marked test, which fails here.

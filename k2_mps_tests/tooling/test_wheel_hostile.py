@@ -115,7 +115,7 @@ def test_a_damaged_archive_is_one_error(empty, good, name):
 def test_too_many_files_or_bytes_are_refused(good):
     with pytest.warns(UserWarning), zipfile.ZipFile(good, "a") as archive:
         archive.writestr("k2/__init__.py", "import os\n")
-    assert "k2/__init__.py is twice in it" in refused(good)
+    assert "it has k2/__init__.py twice" in refused(good)
     with zipfile.ZipFile(good, "w") as archive:
         for number in range(1001):
             archive.writestr(str(number), "")

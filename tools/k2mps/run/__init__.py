@@ -1,1 +1,1 @@
-"""Everything that uses a build: suites, fuzzer, benchmarks, kernels, pages."""
+"""Runs what uses a build of k2: suites, fuzzer, benchmarks, checks of kernels, pages."""

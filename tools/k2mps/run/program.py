@@ -1,4 +1,4 @@
-"""Running Python programs in .venv that import k2_mps_tests and k2, as `k2mps fuzz` does."""
+"""Runs Python programs of k2_mps_tests and k2 in .venv, for commands such as `k2mps fuzz`."""
 
 import dataclasses
 import os
@@ -9,8 +9,8 @@ from k2mps.build.environment import Environment
 from k2mps.core import errors
 from k2mps.core.process import Outcome
 
-# The exit statuses of Python's argparse for a wrong command line, and of a program that lacks
-# something.
+# The exit status of Python's argparse for a wrong command line, and those of a program that needs
+# something that is missing.
 _USAGE = 2
 _LACKING = (3, 4)
 
@@ -24,10 +24,12 @@ def run(
     variables: Mapping[str, str] | None = None,
     **how,
 ) -> Outcome:
-    """Runs a module as a program; `how` goes to `process.run`.
+    """Runs a module as a program, as `python -m` does.
 
     Args:
-      built: the build whose k2 the program imports; default the registered one, if any.
+      built: the build whose k2 the program imports; None for the build registered in .venv.
+      variables: further environment variables.
+      how: further arguments of `process.run`.
     """
     root = environment.project.root
     paths = [root, root / "tools", *(built.python_path if built else ())]
@@ -37,27 +39,33 @@ def run(
 
 @dataclasses.dataclass(frozen=True)
 class Program:
-    """A program of k2_mps_tests that is a command of the tool."""
+    """A program of k2_mps_tests or k2 that a command of the tool runs."""
 
     module: str
     what: str  # the program's name in messages
     next_command: str  # what to do when the program fails
     groups: tuple[str, ...] = ()  # the groups of pyproject.toml that the program needs
-    missing: str = ""  # what to do where something is missing
-    # How many of the last lines that it prints an error repeats as its reason.
+    missing: str = ""  # what to do when the program needs something that is missing
+    # If the program fails, the error has this many of the last lines of its output.
     shown_lines: int = 1
 
     def run(
         self, environment: Environment, arguments: Sequence[object] = (), built: Built | None = None
     ) -> None:
-        """Runs the program in the current directory, and shows what it prints."""
+        """Runs the program in the current directory, and shows its output.
+
+        Raises:
+          CheckFailedError: the program failed.
+          RequirementMissingError: something that the program needs is missing.
+          K2mpsError: the program does not accept its options.
+        """
         for group in self.groups:
             environment.install_group(group)
         show = environment.reporter.info
         outcome = run(environment, self.module, arguments, built=built, on_line=show)
         kind, what, step = errors.CheckFailedError, "failed", self.next_command
         if outcome.status == _USAGE:
-            kind, what, step = errors.K2mpsError, "has other options", "see above, or --help"
+            kind, what, step = errors.K2mpsError, "refuses these options", "see above, or --help"
         elif outcome.status in _LACKING and self.missing:
             kind, what, step = errors.RequirementMissingError, "cannot run", self.missing
         outcome.check(
@@ -76,12 +84,12 @@ FUZZ = Program(
 DOCS = Program(
     "k2_mps_tests.docs",
     "build of docs/",
-    "correct the page that is named, then k2mps docs",
+    "correct the page that the message names, then k2mps docs",
     ("docs", "examples"),
 )
 TORCH = Program(
     "k2_mps_tests.macos_torch",
-    "comparison of torch with what is known",
+    "comparison of torch with the known facts",
     "check the files that rely on the facts that differ, then write these facts in"
     " k2_mps_tests/macos_torch/known.toml",
     ("wheels",),
@@ -105,6 +113,6 @@ KERNELS = Program(
     "check of the kernels",
     "k2mps kernels --device cpu, after a change of the kernel or of its check in"
     " k2_mps_tests/kernels/checks",
-    missing="install what it names; or k2mps kernels --device cpu, or k2mps kernels --prepare DIR"
-    " and DIR/run.py on a machine with a GPU",
+    missing="install what the message names; or k2mps kernels --device cpu; or k2mps kernels"
+    " --prepare DIR, then DIR/run.py on a machine with a GPU",
 )

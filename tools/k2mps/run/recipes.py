@@ -1,4 +1,4 @@
-"""A checkout of recipes, rewritten for mps.  git takes the changes back."""
+"""Rewrites a checkout of recipes for mps.  The user can undo the changes with git."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -8,21 +8,24 @@ from k2mps.core.git import Git, quoted, split_z
 from k2mps.core.progress import Reporter
 from k2mps.run import rewriting
 
-# A recipe of icefall has at most 90 kB.
+# The largest program that is read.  A recipe of icefall has at most 90 kB.
 _BYTES = 1 << 20
-# For git: a program that imports k2.
+# An extended regular expression for git grep: a line that imports k2.
 _USES_K2 = r"^[[:space:]]*(import|from)[[:space:]]+k2([.,[:space:]]|$)"
 
 
 def rewrite(
     directory: Path, reporter: Reporter = Reporter(), in_place: bool = False
 ) -> tuple[list[str], Mapping[str, str]]:
-    """Rewrites the recipes of a checkout such as icefall; nothing is written before all are read.
+    """Rewrites the recipes of a checkout such as icefall.
+
+    The function first reads all files, and then writes.
 
     Args:
-      in_place: as for rewriting.rewrite().
+      in_place: see rewriting.rewrite().
     Returns:
-      The files that were rewritten; and by file, what still needs CUDA, or why a file stays.
+      The files that were rewritten; and a message about each file that still needs CUDA or was not
+      rewritten, by the file's path.
     Raises:
       K2mpsError: the directory is not the root of a checkout that uses k2, or has edits.
     """
@@ -32,7 +35,7 @@ def rewrite(
         raise errors.K2mpsError(
             f"{directory} is not the root of a checkout that uses k2",
             why="it has no .git, or no program in it that git tracks imports k2",
-            next_command="git clone https://github.com/k2-fsa/icefall, and name that",
+            next_command="git clone https://github.com/k2-fsa/icefall; then k2mps recipes icefall",
         )
     edited = split_z(git.bytes("diff", "--name-only", "-z", "HEAD"))
     if edited:
@@ -67,8 +70,9 @@ def rewrite(
 
 
 def _matching(git: Git, pattern: str) -> list[str]:
-    """The programs of a checkout in which an extended regular expression matches a line."""
-    # git does not follow links; in recipes, these lead to other files of the checkout.
+    """Returns the Python programs with a line that matches an extended regular expression."""
+    # git does not follow symbolic links.  In icefall, links lead to other files of the checkout,
+    # which git finds anyway.
     found = git.run("grep", "-lzE", "-e", pattern)
     if found.status > 1:
         raise git.failure(("grep",), found)

@@ -1,7 +1,8 @@
-"""Rewriting a recipe for CUDA to calls of k2.mps.gpu.
+"""Rewrites a recipe for CUDA, so that it calls k2.mps.gpu.
 
-Each known call of CUDA becomes the same call of `k2.mps.gpu`, which has the same effect with CUDA.
-Python's own parser finds the calls; only their bytes change.  A second rewrite changes nothing.
+Each known call of torch.cuda becomes the same call of `k2.mps.gpu`, which has the same effect with
+CUDA.  Python's own parser finds the calls, and only the bytes of these calls change.  A second
+rewrite changes nothing.
 """
 
 import ast
@@ -10,12 +11,12 @@ import re
 import warnings
 from typing import NamedTuple
 
-# An extended regular expression for git: programs that it does not match need no rewriting.
+# An extended regular expression for git grep.  A program without a match needs no rewriting.
 HINT = (
     r"cuda|nccl|ctc_loss|autocast|torch\.double|torch\.float64|fbank|Kaldifeat"
     r"|device_ids=|mp\.spawn"
 )
-# The same, for programs that only in_place changes.
+# The same, for programs that change only if `in_place` is set.
 IN_PLACE = r"k2\.rnnt_loss_pruned"
 
 _CALLS = (
@@ -26,12 +27,12 @@ _CALLS = (
 _RENAMED = {
     **{f"torch.cuda.{name}": name.removeprefix("amp.") for name in _CALLS},
     "torch.get_autocast_gpu_dtype": "get_autocast_dtype",
-    # Before 2.14, torch has no kernel for CTC on mps.
+    # torch has a kernel for CTC on mps only since 2.14.
     "torch.nn.functional.ctc_loss": "ctc_loss",
     "F.ctc_loss": "ctc_loss",
     "mp.spawn": "spawn",
 }
-# Renamed where the first argument is CUDA, or there is none.
+# These calls are renamed only if they have no arguments, or if the first argument is CUDA.
 _FOR_CUDA = {
     "torch.is_autocast_enabled": "is_autocast_enabled",
     "torch.autocast": "autocast",
@@ -46,7 +47,7 @@ _OURS = "from k2.mps import gpu"
 
 
 class _Edit(NamedTuple):
-    """Replaces a part of the program, counted in bytes, by a text."""
+    """Replaces the bytes from `start` to `end` (not included) of the program by a text."""
 
     start: int
     end: int
@@ -54,28 +55,30 @@ class _Edit(NamedTuple):
 
 
 def rewrite(source: str, in_place: bool = False) -> tuple[str, str]:
-    """A program with the known calls rewritten, and what in it still needs CUDA, or "".
+    """Rewrites the known calls of a program.
 
     Args:
-      in_place: whether k2.rnnt_loss_pruned() writes its gradient over the logits, where
-        no statement but the loss uses them after the layer that makes them.
+      in_place: whether k2.rnnt_loss_pruned() may write its gradient over the logits.  Only losses
+        are changed whose logits a joiner makes and no other statement uses.
+    Returns:
+      The new program; and a message about calls that still need CUDA, or "".
     Raises:
-      SyntaxError: the text is no Python.
-      ValueError: the text has a name `gpu` already, lets kaldifeat compute features of a
-        device in an unknown way, or is nested too deeply.
+      SyntaxError: the text is not valid Python.
+      ValueError: the program uses the name `gpu` already, or computes features with kaldifeat in an
+        unknown way, or is nested too deeply.
     """
     text = source.removeprefix(_BYTE_ORDER_MARK)
     try:
         code, needs = _rewrite(text, in_place)
         return source[: len(source) - len(text)] + code, needs
-    # Python raises a MemoryError where its parser's stack is full.
+    # Python raises a MemoryError if the stack of its parser is full.
     except (MemoryError, RecursionError):
         raise ValueError("its expressions are nested too deeply") from None
 
 
 def _rewrite(source: str, in_place: bool) -> tuple[str, str]:
     with warnings.catch_warnings():
-        # Warnings about the recipe's own text, such as escapes that Python does not know.
+        # The parser warns about the recipe, for example of escapes that Python does not know.
         warnings.simplefilter("ignore")
         tree = ast.parse(source)
     rewriter = _Rewriter(tree, source)
@@ -86,21 +89,21 @@ def _rewrite(source: str, in_place: bool) -> tuple[str, str]:
     if any(edit.text.startswith(b"gpu.") or b"(gpu." in edit.text for edit in edits):
         if _OURS not in source:
             if re.search(r"\bgpu\b", source) and "gpu" in _names(tree):
-                raise ValueError("it has a name `gpu` of its own")
+                raise ValueError("it uses the name `gpu` already")
             edits.append(rewriter.text.import_of_ours(tree))
     left = ", ".join(sorted(rewriter.left()))
     return rewriter.text.changed(edits), f"still needs CUDA for {left}" if left else ""
 
 
 def _names(tree: ast.Module) -> set[str]:
-    """The names that a program uses or binds, without those of attributes."""
+    """Returns the names that a program uses or binds, except the names of attributes."""
     kinds = ("id", "arg", "name", "asname")
     found = (getattr(node, kind, None) for node in ast.walk(tree) for kind in kinds)
     return {name for name in found if isinstance(name, str)}
 
 
 def _name_of(node: ast.AST) -> str:
-    """The dotted name that an expression is, or ""."""
+    """Returns the expression as text if it is a dotted name, such as a.b.c; otherwise ""."""
     parts = []
     while isinstance(node, ast.Attribute):
         parts.append(node.attr)
@@ -113,7 +116,7 @@ def _is_cuda(node: ast.AST | None) -> bool:
 
 
 def _is_backend(call: ast.Call, argument: ast.AST) -> bool:
-    """Whether an argument of a call is NCCL, as torch.distributed's backend."""
+    """Whether an argument of a call chooses NCCL as the backend of torch.distributed."""
     value = _value(argument)
     is_start = _name_of(call.func).split(".")[-1] == "init_process_group"
     return is_start and isinstance(value, ast.Constant) and value.value == "nccl"
@@ -124,7 +127,7 @@ def _is_available(node: ast.AST) -> bool:
 
 
 def _arguments(call: ast.Call) -> list[ast.AST]:
-    """The arguments of a call in their order."""
+    """Returns the arguments of a call in the order of the text."""
     found = [*call.args, *call.keywords]
     return sorted(found, key=lambda one: (one.lineno, one.col_offset))
 
@@ -134,12 +137,13 @@ def _value(argument: ast.AST) -> ast.AST:
 
 
 class _Text:
-    """A program's bytes, and where its nodes are in them."""
+    """A program's bytes, and the positions of its syntax tree's nodes in them."""
 
     def __init__(self, source: str):
         self.bytes = source.encode()
         self._starts = [0]
-        # As Python counts lines: other line separators are part of a line.
+        # bytes.splitlines() splits at the same line ends as Python's parser; str.splitlines() would
+        # split at other characters, too.
         for line in self.bytes.splitlines(keepends=True):
             self._starts.append(self._starts[-1] + len(line))
 
@@ -153,12 +157,16 @@ class _Text:
         return self.bytes[self.start(node) : self.end(node)]
 
     def lines_with(self, pattern: str) -> list[int]:
-        """The numbers of the lines, from 1, in which a pattern begins."""
+        """Returns the numbers of the lines, from 1, in which matches of a pattern begin."""
         found = re.finditer(pattern.encode(), self.bytes)
         return [bisect.bisect_right(self._starts, match.start()) for match in found]
 
     def import_of_ours(self, tree: ast.Module) -> _Edit:
-        """Inserts the import after the last one, or after the docstring if there is none."""
+        """Returns the edit that imports k2.mps.gpu.
+
+        The import comes after the last import; without imports, after the docstring; without a
+        docstring, before the first statement.
+        """
         ended = b"\r\n" if b"\r\n" in self.bytes else b"\n"
         kinds = (ast.Import, ast.ImportFrom)
         last = next((node for node in reversed(tree.body) if isinstance(node, kinds)), None)
@@ -169,7 +177,7 @@ class _Text:
             at = min([first, *getattr(first, "decorator_list", ())], key=self.start)
             start = self._starts[at.lineno - 1]
             return _Edit(start, start, _OURS.encode() + ended)
-        # Statements may share the line.
+        # Other statements may be on the same line, after a semicolon.
         same = [node for node in tree.body if node.lineno <= last.end_lineno]
         start = self._starts[max(node.end_lineno for node in same)]
         if not self.bytes[:start].endswith((b"\n", b"\r")):
@@ -177,7 +185,7 @@ class _Text:
         return _Edit(start, start, _OURS.encode() + ended)
 
     def losses_in_place(self, tree: ast.Module) -> list[_Edit]:
-        """The edits of the losses that may write their gradient over the logits."""
+        """Returns the edits of the losses that may write their gradient over the logits."""
         functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
         losses = [loss for one in functions for loss in _losses_with_own_logits(one)]
         return [
@@ -186,9 +194,10 @@ class _Text:
         ]
 
     def changed(self, edits: list[_Edit]) -> str:
-        """The program with the edits; one inside of another is part of it."""
+        """Returns the program with the edits; edits inside of another edit are ignored."""
         parts, at = [], 0
-        # What is inserted where another edit begins comes before it.
+        # If two edits begin at the same byte, an insertion comes before a replacement, and a longer
+        # replacement before a shorter one.
         for edit in sorted(edits, key=lambda one: (one.start, one.end > one.start, -one.end)):
             if edit.start >= at:
                 parts += [self.bytes[at : edit.start], edit.text]
@@ -197,12 +206,12 @@ class _Text:
 
 
 class _Rewriter:
-    """Finds what changes in a program, statement by statement, the inner parts first."""
+    """Visits the nodes of a program's syntax tree, inner nodes first, and collects the edits."""
 
     def __init__(self, tree: ast.Module, source: str):
         self.text = _Text(source)
         self.edits: list[_Edit] = []
-        self._cuda: list[tuple[int, int, str]] = []  # uses of CUDA: where, and their text
+        self._cuda: list[tuple[int, int, str]] = []  # (start, end, text) of each use of CUDA
         self._hinted = self.text.lines_with(rf"{HINT}|opts\.device")
         self._wide = bool(re.search(rf"dtype=({'|'.join(_WIDE)}), *device=", source))
         self._spawns = bool(re.search(r"torch(\.| import )multiprocessing as mp\b", source))
@@ -214,7 +223,7 @@ class _Rewriter:
                     raise ValueError("it computes features with kaldifeat, on CUDA or the CPU")
 
     def left(self) -> set[str]:
-        """The uses of CUDA that no edit replaces."""
+        """Returns the texts of the uses of CUDA that no edit replaces."""
         return {
             text
             for start, end, text in self._cuda
@@ -244,7 +253,7 @@ class _Rewriter:
         self._cuda.append((self.text.start(node), self.text.end(node), text))
 
     def _ours_only(self, start: int, end: int) -> bool:
-        """Whether a part of the program calls k2.mps.gpu, and torch.cuda no more."""
+        """Whether, after the edits, a part of the program calls k2.mps.gpu but not torch.cuda."""
         ours = [one for one in self.edits if start <= one.start and one.end <= end]
         left = [
             text
@@ -255,7 +264,11 @@ class _Rewriter:
         return any(b"gpu." in one.text for one in ours) and not left
 
     def _formatted(self, node: ast.JoinedStr) -> None:
-        """A formatted string: before Python 3.12, the places of what is in it are not known."""
+        """Edits the names in an f-string.
+
+        Before Python 3.12, the parser does not give the positions of expressions in f-strings.  So
+        this method searches for the names in the text.
+        """
         inner = [_name_of(one) for one in ast.walk(node) if isinstance(one, ast.Attribute)]
         content = self.text.of(node)
         for name in dict.fromkeys(inner):
@@ -301,7 +314,8 @@ class _Rewriter:
         if name and (not arguments or _is_cuda(_value(arguments[0]))):
             self._replace(node.func, f"gpu.{name}")
             if arguments:
-                # Deletes up to the next argument, or to the parenthesis that ends the call.
+                # The first argument is deleted, up to the next argument or to the closing
+                # parenthesis of the call.
                 end = self.text.start(arguments[1]) if arguments[1:] else self.text.end(node) - 1
                 self.edits.append(_Edit(self.text.start(arguments[0]), end, b""))
             arguments = arguments[1:]
@@ -322,7 +336,10 @@ class _Rewriter:
             self.edits.append(_Edit(end, end, b".to(" + self.text.of(model) + b")"))
 
     def _device_ids(self, value: ast.AST) -> None:
-        """The index of a process's device for DistributedDataParallel; a Mac has one device."""
+        """Edits the argument device_ids of DistributedDataParallel, a list of one device's index.
+
+        On a Mac, all processes have the same index, because there is one device.
+        """
         if isinstance(value, ast.List) and len(value.elts) == 1:
             [index] = value.elts
             if name := _name_of(index):
@@ -359,11 +376,17 @@ class _Rewriter:
                     self._replace(value, f"{of}.device.type == gpu.device_type()")
 
 
-# ---- losses whose logits nothing else needs
+# ---- losses whose logits no other code uses
 
 
 def _losses_with_own_logits(function: ast.FunctionDef) -> list[ast.AST]:
-    """The names `k2.rnnt_loss_pruned` of a function's calls that alone use the joiner's result."""
+    """Finds the calls of k2.rnnt_loss_pruned in a function whose logits no other code uses.
+
+    A joiner must make the logits, in an assignment to a name that is not used elsewhere.
+
+    Returns:
+      The nodes of the names `k2.rnnt_loss_pruned` in these calls.
+    """
     found = []
     nodes = list(ast.walk(function))
     for call in nodes:
@@ -384,7 +407,7 @@ def _losses_with_own_logits(function: ast.FunctionDef) -> list[ast.AST]:
 
 
 def _without_cast(node: ast.AST) -> ast.AST:
-    """The x of `x.float()`, or the expression itself."""
+    """Returns x for the expression `x.float()`, and any other expression as it is."""
     is_cast = (
         isinstance(node, ast.Call)
         and not node.args
@@ -394,7 +417,8 @@ def _without_cast(node: ast.AST) -> ast.AST:
     return node.func.value if is_cast else node
 
 
-# ---- kaldifeat computes features on the CPU or CUDA: where its options say, for the model's device
+# ---- kaldifeat, which computes features only on the CPU or CUDA.  A rewritten program computes the
+# features on the device of kaldifeat's options, and moves them to the model's device.
 
 
 def _computes_features(node: ast.AST) -> bool:

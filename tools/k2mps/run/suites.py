@@ -1,6 +1,6 @@
-"""The test suites: the table `SUITES`, building k2 for them, running them, and the summary.
+"""The test suites: their table `SUITES`, and functions that run them and report the results.
 
-Each suite is one pytest run in .venv, whose results are read from a JUnit file.
+Each suite is a run of pytest in .venv, which writes the results into a JUnit file.
 """
 
 import collections
@@ -24,41 +24,41 @@ from k2mps.core.progress import Reporter
 from k2mps.run import program
 from k2mps.stack.checkout import Checkout
 
-# pytest's lines of progress.
+# The progress in pytest's lines, such as "[ 12%]".
 _PERCENT = re.compile(r"\[ *(\d+)%\]")
 _NOTHING_COLLECTED = 5
 _SHOWN_LINES = 80
 
-# The plugin that skips the tests that need k2 where k2 is missing.
+# A pytest plugin for a machine without k2, which skips the tests that need k2.
 _WITHOUT_K2 = "k2_mps_tests.without_k2"
 
-# Linux's folder in memory, and the bytes that a suite may need there.
+# Linux's folder whose files are in memory, and the free bytes that a suite needs there.
 _MEMORY = "/dev/shm"
 _ROOM = 4 << 30
 
-# The longest tests take about a minute.  A test that hangs ends the run, with the stack of each
-# thread, even if the test keeps Python's lock.
+# The longest tests take about a minute.  If a test takes longer than this, faulthandler prints the
+# stack of each thread and ends the run, even if the test holds Python's global lock.
 _SECONDS_PER_TEST = 600
 
 
 @dataclasses.dataclass(frozen=True)
 class Suite:
-    """One pytest run."""
+    """A run of pytest."""
 
     name: str
-    tests: str  # what pytest collects, relative to the project; after "{k2}/", to the checkout
-    device: Device = Device.MPS  # the device that .venv must be ready for, and k2 built for
-    on_k2: bool = True  # whether the suite runs on a build of k2
-    marked: bool = False  # whether only the tests that are marked `k2` need k2
-    cpp: bool = False  # whether the build of k2 is that of the C++ tests
-    # How pytest-xdist's --dist deals out the tests to a process for each processor; where empty,
-    # one process runs all.
+    tests: str  # the folder of the tests, in the project; in the checkout if it begins with {k2}/
+    device: Device = Device.MPS  # the device for which .venv and k2 must be built
+    on_k2: bool = True  # whether the suite needs a build of k2
+    marked: bool = False  # whether only the tests with the marker `k2` need k2
+    cpp: bool = False  # whether the suite needs the build of the C++ tests
+    # The value of pytest-xdist's option --dist, which distributes the tests to several processes.
+    # If it is empty, one process runs all tests.
     spread: str = "worksteal"
     arguments: tuple[str, ...] = ()  # further arguments for pytest
     variables: Mapping[str, str] = dataclasses.field(default_factory=dict)  # of the environment
-    platforms: tuple[str, ...] = ("linux", "darwin")  # values of `sys.platform`
+    platforms: tuple[str, ...] = ("linux", "darwin")  # the values of `sys.platform` with the suite
     extras: tuple[str, ...] = ()  # groups of pyproject.toml that the suite needs besides "test"
-    many_files: bool = False  # whether the tests write so many files that the disk is slow
+    many_files: bool = False  # whether the tests write many files, which is slow on a disk
 
     @property
     def title(self) -> str:
@@ -81,15 +81,15 @@ SUITES = (
         "{k2}/k2/python/tests",
         device=Device.CPU,
         arguments=("-p", "k2_mps_tests.upstream.seed"),
-        # Without mps, even the emulated one.
+        # This value keeps torch from loading the emulated mps device.
         variables={"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"},
     ),
     Suite(
         "upstream-mps",
         "{k2}/k2/python/tests",
         arguments=("-p", "k2_mps_tests.upstream.seed", "-p", "k2_mps_tests.upstream.plugin"),
-        # The tests compare k2 with torch's CTC loss, which has no kernel for mps.  k2 itself needs
-        # no fallback: parity runs without.
+        # The tests compare k2 with torch's CTC loss, which has no kernel for mps in older versions.
+        # k2 itself needs no fallback, as the suite parity shows.
         variables={"PYTORCH_ENABLE_MPS_FALLBACK": "1"},
     ),
     Suite(
@@ -107,22 +107,22 @@ SUITES = (
 @dataclasses.dataclass(frozen=True)
 class Result:
     suite: Suite
-    # passed, failed, errors, skipped: numbers of tests
+    # Numbers of tests.
     passed: int = 0
     failed: int = 0
     errors: int = 0
     skipped: int = 0
     seconds: float = 0.0  # the duration
-    # The reasons for which tests were skipped, and the number of tests for each.
+    # The number of tests that were skipped for each reason.
     reasons: Mapping[str, int] = dataclasses.field(default_factory=dict)
-    output: tuple[str, ...] = ()  # pytest's last lines, where anything failed
-    not_run: str = ""  # why the suite could not be run at all, or an empty text
-    without_k2: bool = False  # whether k2 was missing, and only tests without k2 ran
-    broken: str = ""  # what is wrong besides failing tests, or an empty text
+    output: tuple[str, ...] = ()  # pytest's last lines; empty if all is well
+    not_run: str = ""  # why the suite was not run; empty if it was
+    without_k2: bool = False  # whether k2 was missing, so that tests that need k2 did not run
+    broken: str = ""  # what is wrong besides failing tests; empty if nothing is
 
     @property
     def ok(self) -> bool:
-        """Whether nothing failed; a suite that could not be run has not failed."""
+        """Whether nothing failed.  A suite that was not run has not failed."""
         return not (self.failed or self.errors or self.broken)
 
     @property
@@ -131,7 +131,7 @@ class Result:
 
     @property
     def summary(self) -> str:
-        """The numbers of tests and what is wrong, in words."""
+        """The numbers of tests, and what is wrong with the run, as text."""
         if self.not_run:
             return f"not run: {self.not_run}"
         counts = {"failed": self.failed, "errors": self.errors, "skipped": self.skipped}
@@ -141,7 +141,13 @@ class Result:
 
 
 def choose(names: Sequence[str]) -> tuple[Suite, ...]:
-    """The suites of these names, in the order of `SUITES`; without names, all of this system."""
+    """Returns the suites with these names, in the order of `SUITES`.
+
+    Without names, returns all suites of this system.
+
+    Raises:
+      K2mpsError: this system has no suite of a name.
+    """
     here = {suite.name: suite for suite in SUITES if sys.platform in suite.platforms}
     for name in names:
         if name not in here:
@@ -158,7 +164,7 @@ def run(
     """Runs one suite.
 
     Args:
-      built: the build of k2; None where the suite needs none, or where k2 is missing.
+      built: the build of k2; None if the suite needs no k2, or if k2 is missing.
       arguments: further arguments for pytest, from the user.
     """
     project, reporter = environment.project, environment.reporter
@@ -167,8 +173,9 @@ def run(
     report = folder / f"{suite.name}.xml"
     report.unlink(missing_ok=True)
     target = suite.tests
-    # Measurements of this machine must not influence a suite.  The thousands of interpreters that
-    # a suite starts share compiled modules.
+    # K2_MPS_COSTS is cleared, because measurements of this machine must not influence a suite.
+    # PYTHONDONTWRITEBYTECODE is cleared, so that the thousands of Python processes that a suite
+    # starts share compiled modules.
     variables = {"K2_MPS_COSTS": "", "PYTHONDONTWRITEBYTECODE": "", **suite.variables}
     if suite.many_files and _has_room(_MEMORY) and "TMPDIR" not in os.environ:
         variables["TMPDIR"] = _MEMORY
@@ -178,12 +185,12 @@ def run(
     if built:
         target = target.replace("{k2}", str(built.checkout))
     if target != suite.tests:
-        # k2's CTest starts each test as a script, so a test may import what stands beside it.
+        # k2's CTest starts each test as a script, so a test can import modules of its own folder.
         searched = ("-o", f"pythonpath={shlex.quote(target)}")
     without_k2 = suite.on_k2 and not built
     processes = builder.fitting_jobs() if suite.spread else 1
     options = [
-        # pytest neither reads the checkout's configuration nor writes caches into it.
+        # So pytest does not read the checkout's configuration, and writes no cache into it.
         *(f"--rootdir={project.root}", "-c", project.root / "pyproject.toml"),
         *("-p", "no:cacheprovider", "--import-mode=importlib"),
         *("-o", f"faulthandler_timeout={_SECONDS_PER_TEST}"),
@@ -192,7 +199,8 @@ def run(
         *searched,
         *suite.arguments,
         *(("-p", _WITHOUT_K2) if without_k2 else ()),
-        # A user who gives options runs a few tests, or wants to see their output.
+        # If the user gives options, one process runs the tests: then the user probably runs only a
+        # few tests, or wants to see their output.
         *(
             [f"--numprocesses={processes}", f"--dist={suite.spread}"]
             if processes > 1 and not arguments
@@ -222,7 +230,7 @@ def run(
 
 
 def _has_room(folder: str) -> bool:
-    """Whether tests may keep programs and gigabytes of files in a folder."""
+    """Whether a folder has room for the files of a suite, and lets programs run in it."""
     try:
         found = os.statvfs(folder)
     except OSError:
@@ -238,19 +246,23 @@ def run_all(
     names: Sequence[str],
     arguments: Sequence[str] = (),
 ) -> list[Result]:
-    """Runs all suites, also after a failure; one result a suite.
+    """Runs suites one after the other, even if one fails; returns a result for each.
 
-    Where upstream cannot be reached, the suites and tests that need k2 are not run.
+    If upstream cannot be reached, the suites and tests that need k2 do not run.
 
     Args:
-      obtain: gives the checkout, cloned if need be.
-      request: the build; the suite chooses the device.
-      names: the names of the suites; all where empty.
+      obtain: returns the checkout; clones k2 first if need be.
+      request: the options of the build; each suite replaces the device.
+      names: the names of the suites; empty for all.
+      arguments: further arguments for pytest, from the user.
     """
 
     @functools.cache
     def outcome(device: Device, on_k2: bool, cpp: bool) -> Built | errors.K2mpsError | None:
-        """Builds k2 once a device; a failure counts for each suite of the device."""
+        """Builds k2, or returns the error if that fails.
+
+        The result is cached, so suites with the same arguments share the build or the error.
+        """
         wanted = dataclasses.replace(request, device=device, tests=cpp)
         try:
             if on_k2:
@@ -281,7 +293,7 @@ def run_all(
 
 
 def summary(results: Sequence[Result]) -> list[str]:
-    """The numbers of each suite and of all, and the reasons for which tests were skipped."""
+    """Returns lines with each suite's numbers, the reasons of skipped tests, and the totals."""
     width = max(len(result.suite.title) for result in results)
     lines = [f"{result.suite.title:{width}}  {result.summary}" for result in results]
     for result in results:
@@ -290,7 +302,7 @@ def summary(results: Sequence[Result]) -> list[str]:
     on_k2 = sum(result.ran for result in results if result.suite.on_k2 and not result.without_k2)
     lines.append(
         f"{on_k2} tests ran against real k2,"
-        f" {sum(result.ran for result in results) - on_k2} needed none,"
+        f" {sum(result.ran for result in results) - on_k2} ran without k2,"
         f" {sum(result.skipped for result in results)} were skipped"
     )
     if any(result.without_k2 for result in results):
@@ -302,7 +314,7 @@ def report(results: Sequence[Result], reporter: Reporter) -> None:
     """Shows the failures, then the summary.
 
     Raises:
-      CheckFailedError: a suite failed or collected nothing, or no suite could be run.
+      CheckFailedError: a suite failed or found no tests, or no suite was run.
     """
     for result in results:
         if result.output:
@@ -327,7 +339,7 @@ def report(results: Sequence[Result], reporter: Reporter) -> None:
 def _read(
     suite: Suite, report: Path, outcome: process.Outcome, seconds: float, without_k2: bool
 ) -> Result:
-    """Takes the numbers from the JUnit file; says what is wrong with the run as a whole."""
+    """Makes the result of a run from pytest's JUnit file, exit status and output."""
     try:
         cases = list(ElementTree.parse(report).iter("testcase"))
     except (FileNotFoundError, ElementTree.ParseError):

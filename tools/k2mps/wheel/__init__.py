@@ -1,1 +1,1 @@
-"""Wheels: making, verifying, comparing and describing them."""
+"""Makes wheels of the patched k2, verifies them, and lists them on a page."""

@@ -1,6 +1,6 @@
-"""Reading a wheel: its name, its files and its metadata.
+"""Reads a wheel: its name, its files and its metadata.
 
-A wheel may be damaged or hostile: reading one takes bounded time and memory.
+A wheel may be damaged, or made by an attacker.  So the time and memory for reading are bounded.
 """
 
 import io
@@ -17,39 +17,44 @@ from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 from k2mps.build import provenance
 from k2mps.core import bounded, errors, pins
 
-# The most that is read.  A wheel of k2 has 2 to 5 MB, twice as many unpacked, in some 60 files.
+# Limits for the wheel's size, the sum of the unpacked files' sizes, and the number of files.  A
+# wheel of k2 has 2 to 5 MB, twice as many unpacked, and some 60 files.
 _ARCHIVE_BYTES = 16 << 20
 _BYTES = 64 << 20
 _FILES = 1000
-# The most that a file of .dist-info may have: those of a wheel of k2 have some 3 kB.
+# The limit for the size of a file of .dist-info.  Those of a wheel of k2 have some 3 kB.
 _INFO_BYTES = 64 << 10
 
-# The local part of a version, see contents.describe: torch, and whether anything was edited.
+# The local part of a version, see contents.describe: the version of torch, and ".dirty" if the
+# build had edits.
 _LOCAL = re.compile(r"(?:mps\.)?cpu\.torch(\d+(?:\.\d+)*)(\.dirty)?")
 
-# The texts and tables of texts that k2mps.json has in a wheel, see provenance.py.
+# The names in k2mps.json whose values are texts, or tables of texts; see provenance.py.
 _TEXTS = ("built", "compiler", "device", "patched_tree", "series", "torch")
 _TABLES = ("headers", "kernels", "upstream")
 
 
 class WheelFile:
-    """A wheel of k2 that was read.
+    """The contents of a wheel of k2.
 
     Attributes:
-      version, tag, torch, dirty: as the name tells them; torch is None where the name has none.
+      version, tag: from the file's name.
+      torch: the version of torch in the file's name; None if the name has none.
+      dirty: whether the file's name says that the build had edits.
       sha256: the digest of the file's bytes.
-      entries, files: the archive's entries and contents, by path in the archive, in its order.
-      info: the path of .dist-info in the archive; empty where there is none.
+      entries, files: the archive's entries, and the files' contents; both by path in the archive,
+        in the archive's order.
+      info: the path of .dist-info in the archive; empty if there is none.
 
     Raises:
-      CheckFailedError: the file is no archive, a damaged one, or larger than any wheel of k2; or
-        its name is not that of a wheel of k2.
+      CheckFailedError: the file is not an archive, is damaged, or is larger than any wheel of k2;
+        or its name is not that of a wheel.
     """
 
     def __init__(self, path: Path):
         self.path = path
         try:
-            path.name.encode()  # A page of wheels cannot have a name that is not UTF-8.
+            path.name.encode()  # fails if the name is not UTF-8, which a page cannot contain
             _, self.version, _, tags = parse_wheel_filename(path.name)
             [self.tag] = tags
         except (InvalidWheelFilename, ValueError) as error:
@@ -66,7 +71,7 @@ class WheelFile:
                 for name, content in self.files.items():
                     if len(content) != self.entries[name].file_size:
                         raise ValueError(f"{name} has another size than the archive says")
-        except Exception as error:  # zipfile does not list what it raises for a damaged archive
+        except Exception as error:  # zipfile's exceptions for damaged archives are not documented.
             raise refusal(path, f"it cannot be read: {error}") from None
         found = (name for name in self.files if name.endswith(".dist-info/WHEEL"))
         self.info = next(found, "").rpartition("/")[0]
@@ -79,13 +84,17 @@ class WheelFile:
         except ExceptionGroup as error:
             why = "; ".join(map(str, error.exceptions))
             raise refusal(self.path, f"METADATA: {why}") from None
-        # Its parsers do not list what they raise for an expression that is nested deeply.
+        # The parsers' exceptions for deeply nested expressions are not documented.
         except Exception as error:
             raise refusal(self.path, f"METADATA: {type(error).__name__}") from None
 
     @property
     def origin(self) -> Mapping[str, Any]:
-        """The origin of the build, see provenance.py, with all its texts and tables of texts."""
+        """The origin of the build, see provenance.py; all its texts and tables exist.
+
+        Raises:
+          CheckFailedError: k2mps.json is missing or damaged.
+        """
         content = self.of_info(provenance.FILE)
         try:
             found = json.loads(content)
@@ -95,14 +104,18 @@ class WheelFile:
                 texts += found[name].values()
             if not all(isinstance(text, str) for text in texts):
                 raise TypeError("a value is not a text")
-            # JSON can have half of a surrogate pair, which no file can have.
+            # This fails for half of a surrogate pair, which JSON can contain and UTF-8 cannot.
             json.dumps(found, ensure_ascii=False).encode()
             return found
         except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
             raise refusal(self.path, f"{provenance.FILE}: {error!r}") from None
 
     def of_info(self, name: str) -> bytes:
-        """The content of a file of .dist-info, which must be there and be small."""
+        """Returns the content of a file of .dist-info.
+
+        Raises:
+          CheckFailedError: the file is missing or too large.
+        """
         content = self.files.get(f"{self.info}/{name}")
         if content is None:
             raise refusal(self.path, f"it has no .dist-info/{name}")
@@ -112,7 +125,10 @@ class WheelFile:
 
 
 def _check(entries: Sequence[zipfile.ZipInfo]) -> None:
-    """Refuses an archive that is larger than any wheel of k2, before it is unpacked."""
+    """Raises ValueError, before the archive is unpacked, if it cannot be a wheel of k2.
+
+    The archive is too large, has a file twice, or uses an unusual compression.
+    """
     if len(entries) > _FILES:
         raise ValueError(f"it has {len(entries)} files, more than {_FILES}")
     if sum(entry.file_size for entry in entries) > _BYTES:
@@ -120,15 +136,15 @@ def _check(entries: Sequence[zipfile.ZipInfo]) -> None:
     names = set()
     for entry in entries:
         if entry.filename in names:
-            raise ValueError(f"{entry.filename} is twice in it")
+            raise ValueError(f"it has {entry.filename} twice")
         names.add(entry.filename)
-        # Other methods can ask for gigabytes of memory.
+        # Unpacking by another method can need gigabytes of memory.
         if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
             raise ValueError(f"{entry.filename} is compressed by method {entry.compress_type}")
 
 
 def refusal(wheel: Path, why: str) -> errors.CheckFailedError:
-    """The error about a file that is not a wheel of k2-mps."""
+    """Returns the error for a file that is not a wheel of k2-mps."""
     return errors.CheckFailedError(
         f"{wheel.name} is not a wheel of k2-mps", why=why, next_command="ls build/wheels"
     )

@@ -1,8 +1,8 @@
-"""A wheel of the patched k2: its name, its files, its metadata.
+"""Makes the name, the files and the metadata of a wheel of the patched k2.
 
-A wheel has the files of upstream's own: `_k2`, its libraries in k2/lib, the Python package.  The
-names, times, modes and order of the files depend on the input alone: the same input gives the same
-wheel to the byte.
+A wheel has the same files as upstream's own wheels: `_k2`, its libraries in k2/lib, and the Python
+package.  The names, times, modes and order of the files depend only on the input.  So two wheels of
+the same input are bit for bit identical.
 """
 
 import base64
@@ -54,9 +54,9 @@ Tag: {tag}
 class Description:
     """The metadata of a wheel."""
 
-    version: str  # k2's version, as wheels write it
-    tag: str  # the Python and the system of the wheel
-    origin: Mapping[str, object]  # see provenance.py; with the version
+    version: str  # the wheel's version, such as "1.24.4.post20250714+mps.cpu.torch2.13.0"
+    tag: str  # the wheel's tag, such as "cp311-cp311-macosx_14_0_arm64"
+    origin: Mapping[str, object]  # the build's origin, see provenance.py, and the version
     time: int  # the time of all files, in seconds since 1970
 
     @property
@@ -65,16 +65,17 @@ class Description:
 
     @property
     def info(self) -> str:
-        """The directory of its metadata."""
+        """The name of the wheel's folder with the metadata."""
         return f"k2-{self.version}.dist-info"
 
 
 def describe(upstream: Upstream, checkout: Checkout, built: Built, device: Device) -> Description:
-    """The metadata of a wheel of this build for a device."""
+    """Returns the description of a wheel of the build `built`, which is for `device`."""
     pinned = int(checkout.git.text("show", "-s", "--format=%ct", upstream.pin.commit))
     day = datetime.datetime.fromtimestamp(pinned, datetime.timezone.utc)
-    # k2's own wheels are 1.2.dev20250714+cpu.torch2.13.0.  One with mps is later than those of the
-    # same release, so that an upgrade keeps it.  `k2utils install` looks for the word "cpu".
+    # The versions of k2's own wheels are like 1.2.dev20250714+cpu.torch2.13.0.  The version of a
+    # wheel with mps is later than those of the same release, so that pip's upgrade keeps the wheel.
+    # `k2utils install` looks for the word "cpu".
     kind, local = ("post", "mps.cpu") if device is Device.MPS else ("dev", "cpu")
     version = f"{upstream.pin.version}.{kind}{day:%Y%m%d}+{local}.torch{built.origin['torch']}"
     if built.origin["dirty"]:
@@ -91,7 +92,7 @@ def describe(upstream: Upstream, checkout: Checkout, built: Built, device: Devic
 
 
 def contents(checkout: Checkout, built: Built, description: Description) -> dict[str, bytes]:
-    """The files of a wheel without its RECORD, by path."""
+    """Returns the files of a wheel except RECORD, by path in the wheel."""
     root = checkout.directory
     names = checkout.git.text("ls-files", _PACKAGE + "k2").splitlines()
     files = {
@@ -99,7 +100,8 @@ def contents(checkout: Checkout, built: Built, description: Description) -> dict
         for name in names
         if name.endswith(".py")
     }
-    # CMake writes this file; upstream's setup.py appends the version to __init__.py.
+    # CMake has written this file.  The version is appended to __init__.py, as upstream's setup.py
+    # does.
     name = "k2/torch_version.py"
     files[name] = (root / _PACKAGE / name).read_bytes()
     files["k2/__init__.py"] += f"__dev_version__ = '{description.version}'\n".encode()
@@ -127,26 +129,26 @@ def metadata_files(description: Description) -> dict[str, bytes]:
 def pack(path: Path, description: Description, files: Mapping[str, bytes]) -> None:
     """Writes a wheel with its RECORD.
 
-    The package `wheel` could write both, but would give RECORD the present time, unless an
-    environment variable names another: the same input must give the same bytes.
+    The package `wheel` is not used, because it writes the current time into the archive, so that
+    the bytes differ from run to run.
     """
     record, ordered = f"{description.info}/RECORD", sorted(files.items())
     lines = [f"{name},{record_hash(content)},{len(content)}\n" for name, content in ordered]
     ordered.append((record, f"{''.join(lines)}{record},,\n".encode()))
-    # A zip file knows no time before 1980.
+    # Times in a zip file begin with 1980.
     seconds = max(description.time, 315532800)
     time = datetime.datetime.fromtimestamp(seconds, datetime.timezone.utc).timetuple()[:6]
     with zipfile.ZipFile(path, "w") as archive:
         for name, content in ordered:
             entry = zipfile.ZipInfo(name, time)
             entry.compress_type = zipfile.ZIP_DEFLATED
-            entry.create_system = 3  # Unix: the next attribute has Unix's modes
+            entry.create_system = 3  # Unix, so external_attr has the file's mode
             binary = name.endswith((".so", ".dylib"))
             entry.external_attr = (0o100755 if binary else 0o100644) << 16
             archive.writestr(entry, content)
 
 
 def record_hash(content: bytes) -> str:
-    """The hash of a file as RECORD gives it."""
+    """Returns the hash of a file in the form of RECORD: "sha256=" and base64."""
     digest = hashlib.sha256(content).digest()
     return "sha256=" + base64.urlsafe_b64encode(digest).decode().rstrip("=")

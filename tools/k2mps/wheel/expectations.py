@@ -1,4 +1,4 @@
-"""The reference that a wheel is compared with, and the problems that are found."""
+"""The reference with which a wheel is compared, and the class of the problems."""
 
 import dataclasses
 import os
@@ -14,20 +14,21 @@ from k2mps.stack.checkout import Checkout
 from k2mps.stack.commits import series_tip
 from k2mps.wheel.archive import WheelFile
 
-# The libraries of k2 in a wheel.
+# The paths of k2's libraries in a wheel.
 LIBRARY = re.compile(
     r"_k2\.cpython-\d+-(?:darwin|\w+-linux-gnu)\.so"
     r"|k2/lib/libk2(?:_log|fsa|context)\.(?:dylib|so)"
 )
 _PACKAGE = "k2/python/"
 KERNELS = "k2/csrc/mps/kernels"
-# k2's embed_metal.cmake replaces the first such line by the file, and drops later ones.
+# An #include line of a kernel.  When k2's embed_metal.cmake first meets a file's name, it replaces
+# the line by the file; later lines with this name are dropped.
 _INCLUDE = re.compile(rb'\n#include "([^"\n]+)"[^\n]*')
 
 
 @dataclasses.dataclass(frozen=True)
 class Problem:
-    """One fault of a wheel."""
+    """A fault of a wheel."""
 
     check: str  # the name of the check
     file: str  # the file of the wheel
@@ -39,12 +40,13 @@ class Problem:
 
 @dataclasses.dataclass(frozen=True)
 class Reference:
-    """The reference that a wheel is compared with."""
+    """The contents that a correct wheel must have."""
 
-    python: Mapping[str, bytes]  # the Python files of the patched tree, by path in a wheel
-    kernels: Mapping[str, bytes]  # the text of each kernel source that a Mac needs, by path
-    origin: str  # the id of the patched tree
-    paths: tuple[str, ...] = ()  # directories of this machine that no wheel may name
+    python: Mapping[str, bytes]  # the Python files of the patched k2, by path in a wheel
+    # For a macOS wheel, the text of each file of kernels, by path in k2; else empty.
+    kernels: Mapping[str, bytes]
+    origin: str  # the id of the tree of the patched k2
+    paths: tuple[str, ...] = ()  # directories of this machine that a wheel must not contain
     # The symbols that torch's libraries for macOS export, by path in site-packages.
     torch: Mapping[str, set[str]] = dataclasses.field(default_factory=dict)
     # The symbols that macOS's libraries export, by install name.
@@ -55,13 +57,19 @@ class Reference:
 def gather(
     wheel: WheelFile, environment: Environment, checkout: Checkout, program: str | None = None
 ) -> Reference:
-    """Makes the reference for a wheel; `program` is the wheel's Python, by default .venv's."""
+    """Makes the reference for a wheel.
+
+    Args:
+      program: the wheel's Python, by name or path, or a folder with it; None for .venv's.
+    Raises:
+      CheckFailedError: the wheel is for another Python than `program`.
+    """
     project, upstream = environment.project, environment.upstream
     found = find(program or environment.python)
     if wheel.tag.interpreter != found.tag:
         raise errors.CheckFailedError(
             f"{wheel.path.name} is not for {found.tag}",
-            why=f"its symbols are looked up in {found.program}",
+            why=f"the wheel's symbols would be compared with those of {found.program}",
             next_command=f"k2mps wheel verify {wheel.path} --python PROGRAM, with"
             " the Python that it is for",
         )
@@ -90,12 +98,12 @@ def gather(
 
 
 def texts_of_kernels(files: Mapping[str, File]) -> dict[str, bytes]:
-    """The text of each kernel of a tree as k2's embed_metal.cmake embeds it, by path.
+    """Returns the text of each file of kernels, as k2's embed_metal.cmake embeds it, by path.
 
     Args:
-      files: the files of a tree that have kernels and their headers, by path.
+      files: the kernels and their headers, by path in k2's tree.
     Raises:
-      CheckFailedError: there is no kernel, or one includes a file that is missing.
+      CheckFailedError: there is no kernel, or a kernel includes a file that is missing.
     """
 
     def text(name: str, seen: set[str]) -> bytes:

@@ -1,4 +1,4 @@
-"""Checks of a wheel's libraries, as the dynamic linker does them."""
+"""Checks a wheel's libraries for the faults for which the dynamic linker would refuse them."""
 
 import functools
 import hashlib
@@ -18,7 +18,7 @@ _SHA256 = 2
 
 
 class Images:
-    """The libraries of a macOS wheel, and those beside them once the wheel is installed."""
+    """The libraries of a macOS wheel, and torch's, which are beside them after installation."""
 
     def __init__(self, wheel: WheelFile, reference: Reference):
         self._contents = {
@@ -34,7 +34,7 @@ class Images:
         }
 
     def problems(self) -> Iterator[Problem]:
-        """All that is wrong with the libraries."""
+        """Yields all problems of the wheel's libraries."""
         for name, binary in self._binaries.items():
             if binary is None:
                 yield Problem("machine", name, "not Mach-O for arm64")
@@ -49,7 +49,8 @@ class Images:
         content = self._contents.get(name, b"")
         for kernel, text in sorted(self._reference.kernels.items()):
             if text + b"\0" not in content:
-                yield Problem("kernels", name, f"the text of {kernel} is not in it as in the tree")
+                what = f"does not contain the text of {kernel} of the patched tree"
+                yield Problem("kernels", name, what)
 
     def _kind(self, name: str, binary) -> Iterator[Problem]:
         import lief
@@ -62,7 +63,7 @@ class Images:
             yield Problem("platform", name, "not for macOS")
         elif list(build.minos) > self._minimum:
             needed = ".".join(map(str, build.minos))
-            what = f"needs macOS {needed}, the wheel's tag promises less"
+            what = f"needs macOS {needed}, but the wheel's tag names an older one"
             yield Problem("minimum-os", name, what)
         install_name = lief.MachO.LoadCommand.TYPE.ID_DYLIB
         for entry in binary.libraries:
@@ -74,7 +75,7 @@ class Images:
             if not path.startswith("@loader_path"):
                 yield Problem("rpath", name, f"looks for libraries in {path}")
         if len(set(paths)) < len(paths):
-            # The dynamic linker of newer systems refuses to load such a file.
+            # Newer versions of macOS do not load a library with a duplicate rpath.
             yield Problem("rpath", name, "has the same rpath twice")
 
     def _symbols(self, name: str, binary) -> Iterator[Problem]:
@@ -83,8 +84,8 @@ class Images:
         }
         for library, symbols in known.items():
             if symbols is None:
-                what = f"needs {library}, which is neither in the wheel, nor of torch"
-                yield Problem("libraries", name, f"{what}, nor known of macOS")
+                what = f"needs {library}, which is in neither the wheel nor torch"
+                yield Problem("libraries", name, f"{what}, and is no known library of macOS")
         everywhere = self._pythons.union(self._exports_of(name), *filter(None, known.values()))
         for library, symbols in sorted(toolchain.imports(binary).items()):
             exported = known[library] if library else everywhere
@@ -94,11 +95,18 @@ class Images:
 
     @functools.cached_property
     def _pythons(self) -> set[str]:
-        """The symbols of the wheel's Python, as a Mach-O file names them."""
+        """The symbols of the wheel's Python, with the "_" that they have in a Mach-O file."""
         return {f"_{name}" for name in self._reference.interpreter.symbols()}
 
     def _exported(self, name: str, binary, library: str) -> set[str] | None:
-        """The symbols of a library that a file of the wheel loads; None for an unknown library."""
+        """Returns the symbols of a library that a file of the wheel loads.
+
+        Args:
+          name, binary: the file of the wheel.
+          library: the install name of the library.
+        Returns:
+          The symbols; None if the library is unknown.
+        """
         if not library.startswith("@rpath/"):
             return self._reference.system.get(library)
         for entry in binary.rpaths:
@@ -110,14 +118,14 @@ class Images:
 
     @functools.cache
     def _exports_of(self, path: str) -> set[str]:
-        """The symbols that a library of the wheel or of torch exports."""
+        """Returns the symbols that a library of the wheel or of torch exports."""
         if path not in self._contents:
             return self._reference.torch[path]
         binary = self._binaries[path]
         return {symbol.name for symbol in binary.exported_symbols} if binary else set()
 
     def _signature(self, name: str, binary) -> Iterator[Problem]:
-        wrong = "not signed; arm64 demands it"
+        wrong = "not signed, but macOS on arm64 requires a signature"
         if binary.has_code_signature:
             wrong = signature_fault(self._contents[name], binary.code_signature.data_offset)
         if wrong:
@@ -125,8 +133,14 @@ class Images:
 
 
 def signature_fault(content: bytes, offset: int) -> str:
-    """The fault of the code signature at an offset of a Mach-O file; empty where the signature is
-    the linker's and has the hashes of the file's pages."""
+    """Checks a code signature that a linker has made, and the hashes of the file's pages in it.
+
+    Args:
+      content: a Mach-O file.
+      offset: the offset of the signature in the file.
+    Returns:
+      The fault as text; empty if there is none.
+    """
     try:
         signature, _, _, _, start = struct.unpack_from(">5I", content, offset)
         start += offset
@@ -149,7 +163,7 @@ def signature_fault(content: bytes, offset: int) -> str:
 
 
 def rpath_problems(wheel: WheelFile) -> Iterator[Problem]:
-    """The folders outside of an installed Linux wheel in which its libraries look for others."""
+    """Yields a problem for each rpath of a Linux wheel's library that leads out of the wheel."""
     import lief
 
     lief.logging.disable()

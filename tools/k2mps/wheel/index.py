@@ -1,4 +1,4 @@
-"""A page of links to wheels that `pip --find-links` reads, beside k2's own cpu.html."""
+"""Writes mps.html, a page of links to wheels for `pip --find-links`, like k2's own cpu.html."""
 
 import html
 import urllib.parse
@@ -14,7 +14,7 @@ _PAGE = """\
 <head><meta charset="utf-8"><title>Wheels of k2 with mps</title></head>
 <body>
 <h1>Wheels of k2 with mps</h1>
-<p>Each is for the torch in its name:
+<p>Each wheel is for the version of torch in its name:
 <code>pip install --find-links THIS_PAGE 'k2==VERSION'</code></p>
 <ul>
 {}</ul>
@@ -25,12 +25,16 @@ _ITEM = '<li><a href="{}#sha256={}" data-requires-python="{}">{}</a> {}</li>\n'
 
 
 def write(directory: Path, base_url: str = "") -> Path:
-    """Writes a directory's mps.html; the same wheels give the same page.
+    """Writes mps.html for the wheels of a directory; returns its path.
+
+    The page depends only on the wheels and the URL.
 
     Args:
-      base_url: the URL of the wheels; default beside the page.
+      base_url: the URL of the wheels' folder; empty if the wheels are in the page's folder.
+    Raises:
+      CheckFailedError: there is no wheel, or a file is not a wheel of k2-mps.
     """
-    # As on k2's own pages, the newest is the first.
+    # The newest wheel comes first, as on k2's own pages.
     wheels = sorted(directory.glob("*.whl"), reverse=True)
     if not wheels:
         raise errors.CheckFailedError(
@@ -48,7 +52,7 @@ def _item(path: Path, base: str) -> str:
     python = wheel.metadata.requires_python
     if python is None:
         raise refusal(path, "its METADATA has no Requires-Python")
-    # Some servers read "+" as a space.
+    # The name is quoted, because some servers treat "+" as a space.
     link = base + urllib.parse.quote(path.name)
     facts = (link, wheel.sha256, str(python), path.name, wheel.origin["built"])
     return _ITEM.format(*map(html.escape, facts))

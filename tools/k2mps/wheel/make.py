@@ -1,4 +1,4 @@
-"""Making wheels: building k2 for one, packing it, checking it."""
+"""Builds k2 for a wheel, packs the wheel, and checks it."""
 
 import os
 import tempfile
@@ -13,7 +13,8 @@ from k2mps.stack.status import State
 from k2mps.wheel import verify
 from k2mps.wheel.contents import contents, describe, pack
 
-# `import k2` must refuse another torch before it loads the wheel's libraries.
+# A program that checks an installed wheel.  First it changes torch's version.  `import k2` must
+# refuse the other version before it loads the wheel's libraries.
 _CHECK = """
 import torch
 right, torch.__version__ = torch.__version__, "0.0"
@@ -32,16 +33,21 @@ assert info["patched_tree"] == {tree!r}, info
 
 
 def make(environment: Environment, checkout: Checkout, request: builder.Request) -> Path:
-    """Makes a wheel and checks it; a good one lies in build/wheels, a quick one in quick there.
+    """Makes a wheel, and checks it.
 
     Args:
-      request: a build for a wheel: with mps for a Mac, for the CPU elsewhere.
+      request: the options of the build, with `for_wheel`; the device is mps for a Mac, and the CPU
+        for other systems.
+    Returns:
+      The path of the wheel: in build/wheels, or in build/wheels/quick for a quick build.
+    Raises:
+      CheckFailedError: the wheel has problems, or cannot be imported.
     """
     project = environment.project
     now = status.of_checkout(project, environment.upstream, checkout)
-    if now.state is State.EDITED:  # The wheel's origin would not name the edits.
+    if now.state is State.EDITED:  # The wheel's origin cannot describe edits.
         raise errors.K2mpsError(
-            "a wheel is made of patches/, not of edits",
+            "a wheel is made of patches/, but the checkout has edits",
             why="; ".join(now.details),
             next_command=now.next_command or "k2mps status",
         )
@@ -63,7 +69,7 @@ def make(environment: Environment, checkout: Checkout, request: builder.Request)
 def _try_import(environment: Environment, wheel: Path, tree: str) -> None:
     """Installs a wheel for this machine in an empty folder and imports it.
 
-    Python's option -S ignores .venv's .pth files, which may lead to another k2.
+    With its option -S, Python ignores the .pth files of .venv, which may lead to another k2.
     """
     root = environment.project.build_root
     check = _CHECK.format(version=wheel.name.split("-")[1], tree=tree)
@@ -73,7 +79,7 @@ def _try_import(environment: Environment, wheel: Path, tree: str) -> None:
     ):
         options = ["--no-deps", "--no-index", "--quiet", "--disable-pip-version-check"]
         variables = {
-            "LD_BIND_NOW": "1",  # Loading binds all symbols, not each when it is called.
+            "LD_BIND_NOW": "1",  # All symbols are bound when a library is loaded.
             "PYTHONPATH": os.pathsep.join([folder, str(environment.site_packages)]),
             "TORCH_DEVICE_BACKEND_AUTOLOAD": "0",
         }

@@ -1,8 +1,8 @@
-"""The checks of a wheel: is it what it says, and would it load?
+"""Checks a wheel: whether its files and metadata are right, and whether its libraries would load.
 
-Without a Mac, these checks replace loading a macOS wheel: they look up every symbol that the wheel
-binds in the library that it names.  torch's wheel has the library, or macOS is known to export the
-symbol.
+On Linux, a macOS wheel cannot be loaded.  Instead, the checks look up each symbol that the wheel's
+libraries import, in the library that should export it.  That is a library of torch's wheel, or one
+of macOS whose symbols are known.
 """
 
 import csv
@@ -22,25 +22,26 @@ from k2mps.wheel.expectations import LIBRARY, Problem, Reference, gather
 from k2mps.wheel.images import Images, rpath_problems
 
 _INFO = {"LICENSE", "METADATA", "RECORD", "WHEEL", "top_level.txt", provenance.FILE}
-# How many problems of one wheel are listed.
+# How many problems of a wheel the error lists.
 _SHOWN = 20
 _WRITTEN_BY_CMAKE = "k2/torch_version.py"
 _VERSION_LINE = re.compile(rb"__dev_version__ = '[^'\n]*'\n\Z")
-# Folders of people and build machines.
+# Paths in folders of users and of build machines.
 _BUILD_PATH = rb"/(?:Users|home|root|tmp|private|var|opt|work|mnt|builds?|runner)/[\w.+/-]+"
 
 
 def check(
     path: Path, environment: Environment, checkout: Checkout, python: str | None = None
 ) -> None:
-    """Refuses a wheel with problems.
+    """Raises CheckFailedError if a wheel has problems.
 
     Args:
-      checkout: a k2 with the series applied.
-      python: the wheel's Python, by name or path; default .venv's.
+      checkout: a checkout of k2, in whose repository the commits of the series are made.
+      python: the wheel's Python, by name or path, or a folder with it; None for .venv's.
     """
     with environment.reporter.task(f"verifying {path.name}"):
-        wheel = WheelFile(path)  # before anything is downloaded
+        # The wheel is read before `gather` downloads anything.
+        wheel = WheelFile(path)
         problems = list(verify(wheel, gather(wheel, environment, checkout, python)))
     if problems:
         more = [f"and {len(problems) - _SHOWN} more"] if problems[_SHOWN:] else []
@@ -52,7 +53,7 @@ def check(
 
 
 def verify(wheel: WheelFile, reference: Reference) -> Iterator[Problem]:
-    """All that is wrong with a wheel."""
+    """Yields all problems of a wheel."""
     if not wheel.info:
         yield Problem("metadata", wheel.path.name, "there is no .dist-info/WHEEL")
         return
@@ -88,7 +89,7 @@ def _files(wheel: WheelFile, reference: Reference) -> Iterator[Problem]:
 
 def _record(wheel: WheelFile) -> Iterator[Problem]:
     files, name = wheel.files, f"{wheel.info}/RECORD"
-    if name not in files:  # `_files` says so
+    if name not in files:  # `_files` reports that it is missing.
         return
     try:
         text = wheel.of_info("RECORD").decode(errors="replace")
