@@ -11,7 +11,7 @@ from k2_mps_tests.tooling.support import git, patches
 def test_exporting_what_was_applied_changes_no_byte(sandbox, k2):
     before = patches(sandbox)
     times = {path: path.stat().st_mtime_ns for path in sandbox.root.rglob("patch*")}
-    assert "has it all already" in sandbox.ok("export")
+    assert "is up to date already" in sandbox.ok("export")
     assert patches(sandbox) == before
     assert times == {path: path.stat().st_mtime_ns for path in times}
 
@@ -103,7 +103,7 @@ def test_export_names_and_orders_the_patches(sandbox, k2, script, order):
     sandbox.ok("export")
     assert sandbox.order() == [f"{n}.patch" for n in order]
     before = patches(sandbox)
-    assert "has it all already" in sandbox.ok("export")
+    assert "is up to date already" in sandbox.ok("export")
     assert patches(sandbox) == before
 
 
@@ -260,7 +260,7 @@ def test_a_file_system_without_modes_changes_nothing(sandbox, k2):
     support.shell(sandbox.root, "chmod -R +x patches upstream.toml")
     assert "already applied" in sandbox.ok("apply")
     assert '"patches": "as applied"' in sandbox.ok("status", "--json")
-    assert "has it all already" in sandbox.ok("export")
+    assert "is up to date already" in sandbox.ok("export")
 
 
 def test_a_broken_patches_directory_is_mended_only_with_overwrite(sandbox, k2):

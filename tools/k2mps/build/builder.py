@@ -1,9 +1,9 @@
-"""Builds k2's Python module, or its C++ tests: installs packages, applies the series, runs cmake
-and ninja.
+"""Builds k2's Python module, or its C++ tests.
 
-There is a build tree in build/ for each combination of device, torch, Python, patched tree of k2,
-and flags.  So if an earlier combination is built again, nothing is compiled.  Checkouts with edits
-share one build tree per combination, whose name has "edited" in place of the patched tree.
+A build installs packages, applies the series, and runs cmake and ninja.  There is a build tree in
+build/ for each combination of device, torch, Python, tree of the patched k2, and flags.  So if an
+earlier combination is built again, nothing is compiled.  All checkouts with edits share a build
+tree, whose name has "edited" in place of the tree's id.
 """
 
 import dataclasses
@@ -31,7 +31,7 @@ TARGET = "_k2"
 # ninja's target of all C++ tests of k2.
 TESTS_TARGET = "k2/csrc/all"
 
-# In the name of a build tree, stands for the tree of a checkout with edits.
+# Replaces the id of k2's tree in the name of a build tree, if the checkout has edits.
 _EDITED = "edited"
 
 _KERNELS = "k2/csrc/mps/kernels/"
@@ -39,7 +39,7 @@ _STAMP = "k2mps-configured.json"
 _INSTALLER = "k2mps\n"
 _ERROR = re.compile(r"\b(error|undefined reference|undefined symbol)\b")
 _SHOWN_LINES = 40
-# The memory for each compiler: 1.5 GiB.  At most 1.2 GiB were measured.
+# The memory in KiB that a compiler may need: 1.5 GiB.  The largest measured one took 1.2 GiB.
 _KIB_PER_JOB = 3 << 19
 
 
@@ -148,7 +148,7 @@ def _patched_tree(environment: Environment, checkout: Checkout) -> str:
 
 
 def check_system(environment: Environment, request: Request) -> None:
-    """Checks quickly that the system has the packages that a build needs, or installs them.
+    """Checks that the system has the packages that a build needs, or installs them.  It is quick.
 
     Raises:
       RequirementMissingError: a package is missing, and cannot be installed.
@@ -242,7 +242,7 @@ class _BuildTree:
         """Builds what has changed; returns the number of ninja's steps, and the build's origin."""
         if self.must_configure():
             self.configure()
-        # Before the first build, advise the user to install ccache: it helps the later builds.
+        # The advice is to install ccache before the first build, which fills ccache's cache.
         advice = doctor.advice(doctor.system_checks(self._request.device))
         if advice and not (self.directory / under_way.LOG).exists():
             self._environment.reporter.info(advice)

@@ -44,15 +44,15 @@ class Device(enum.Enum):
 
 @dataclasses.dataclass
 class Check:
-    """A check of a thing that a build needs, or that is only useful for it."""
+    """A check of a program, library or system that a build needs, or that only helps a build."""
 
-    name: str  # the name of the thing
+    name: str  # the name of the program, library or system
     wanted: str  # the requirement, in words
-    found: str  # what this machine has; empty if nothing
-    package: str = ""  # the Debian package that has the thing; empty if there is none
-    fix: str = ""  # the command that installs the thing; by default, apt-get with `package`
+    found: str  # what this machine has; empty if it has nothing
+    package: str = ""  # the Debian package to install; empty if there is none
+    fix: str = ""  # the command that meets the requirement; by default, apt-get with `package`
     ok: bool = True  # whether `found` meets the requirement; False if `found` is empty
-    needed: bool = True  # whether the build fails without the thing
+    needed: bool = True  # whether the build fails if the requirement is not met
 
     def __post_init__(self) -> None:
         self.fix = self.fix or f"sudo apt-get install {self.package}"
@@ -60,7 +60,7 @@ class Check:
 
     @property
     def verdict(self) -> str:
-        """One word for the table."""
+        """The result of the check in one word, for the table."""
         if self.ok:
             return "ok"
         if self.needed:
@@ -69,7 +69,8 @@ class Check:
 
 
 def examine(device: Device) -> list[Check]:
-    """Returns the checks for a build, and on Linux the linker's for macOS, as not needed."""
+    """Returns the checks for a build; on Linux, also a check of the linker for macOS, which a build
+    does not need."""
     further = [] if _MAC else [dataclasses.replace(cross_checks()[-1], needed=False)]
     return [*system_checks(device), *further]
 
@@ -133,7 +134,7 @@ def torch_faults(project: Project, torch: str, macos: str) -> list[Check]:
 
 
 def lacking(checks: Sequence[Check]) -> list[Check]:
-    """Returns the failed checks of things that the build needs."""
+    """Returns the failed checks whose requirements the build needs."""
     return [check for check in checks if check.needed and not check.ok]
 
 

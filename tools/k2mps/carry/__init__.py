@@ -1,1 +1,1 @@
-"""The series and newer upstream: report, probe, rebase, pull requests."""
+"""Counts the lines of the series, carries it to newer upstream commits, makes pull requests."""

@@ -1,8 +1,8 @@
 """Carries the series to another upstream commit.
 
 `start` makes a temporary clone of the checkout.  In the clone, `_Rebase.run` puts one patch after
-the other onto the new pin.  Until then, only git objects of the clone are written.
-`_Rebase._finish` writes patches/ and the pin.
+the other onto the new pin, and writes only git objects.  At the end, `_Rebase._finish` writes
+patches/ and the pin.
 
 If a patch conflicts, the rebase stops.  The clone is renamed to build/rebase, and its files show
 the conflict.  After the user has edited the files, `advance` takes them as the patch's result, and
@@ -307,7 +307,7 @@ class _Rebase:
         """Takes the user's files as the result of the patch at which the rebase waits.
 
         Args:
-          drop: the patches to drop.  If the waiting patch is one, its files are reset instead.
+          drop: the patches to drop.  If the waiting patch is among them, its files are reset.
         Raises:
           ConflictError: the resolution is not complete, or patches/ has changed since the start.
         """
@@ -325,7 +325,7 @@ class _Rebase:
         else:
             tree = self.stop.resolution(position.head)
             if tree == self._clone.tree_of(position.head):
-                raise self._nothing(patch, "its resolution left nothing")
+                raise self._nothing(patch, "your resolution changes nothing")
             self._check_format(patch, tree)
             made = self._carry(patch, tree)
             self.stop.settle(made)
@@ -386,7 +386,7 @@ class _Rebase:
         return Rebased(pin, plan, position.dropped)
 
     def remove(self) -> None:
-        """Deletes build/rebase.  If this is killed, the folder is complete, or does not exist."""
+        """Deletes build/rebase.  After a kill, the folder is still complete, or does not exist."""
         import shutil
 
         shutil.rmtree(self._project.partial, ignore_errors=True)

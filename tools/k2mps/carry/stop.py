@@ -115,7 +115,8 @@ class Stop:
         """Returns the tree of the user's files, which is the patch's result on top of `head`.
 
         Raises:
-          ConflictError: conflicts are left, or files are not tracked by git, or git is busy.
+          ConflictError: conflicts are left, git does not track a file, another git command is not
+            finished, or HEAD does not descend from `head`.
         """
         where = self._where
         if not self._clone.is_ancestor(head, self._clone.head().commit):

@@ -86,7 +86,7 @@ def _show_status(session: Session) -> None:
     if found.untracked_files:
         show(
             f"  not tracked by git: {errors.some(found.untracked_files)}; k2mps"
-            " new and fold take files that you name"
+            " new and k2mps fold add the files that you name"
         )
     if found.rebase:
         show(f"  {found.rebase}")
@@ -251,7 +251,8 @@ def _run_on_k2(session: Session, name: str, options: Mapping[str, object]) -> No
 
     Args:
       name: the program's name in k2mps.run.program.
-      options: values of the program's options, by name; None, False and () if not given.
+      options: the values of the program's options, by name.  None, False and () stand for options
+        that were not given.
     """
     from k2mps.run import program
 

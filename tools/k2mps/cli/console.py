@@ -18,12 +18,12 @@ from pathlib import Path
 from k2mps.core import errors
 from k2mps.core.progress import Reporter, Section, Update
 
-# If standard output is no terminal, the seconds from one line of progress to the next.
+# The seconds from one line of progress to the next, if standard output is not a terminal.
 SECONDS_BETWEEN_LINES = 30.0
 
 
 class Console(Reporter):
-    """Writes to standard output, warnings and commands to standard error.
+    """Writes results and progress to standard output, warnings and commands to standard error.
 
     Args:
       verbose: echo every command as "+ command".
@@ -31,7 +31,7 @@ class Console(Reporter):
 
     def __init__(self, verbose: bool = False):
         self._verbose = verbose
-        # To be set to False if standard output is for a program, as with --json.
+        # The caller sets this to False if a program reads standard output, as with --json.
         self.shows_progress = True
 
     @property

@@ -85,9 +85,9 @@ def _probed(session: Session, end: str) -> dict:
 @command(COMMANDS, "rebase", k2_option)
 @click.option("--onto", metavar="REV", help="the upstream commit to rebase onto")
 @click.option("--continue", "go_on", is_flag=True, help="go on after a conflict is resolved")
-@click.option("--abort", is_flag=True, help="end the rebase and change nothing")
+@click.option("--abort", is_flag=True, help="end the rebase; patches/ does not change")
 @click.option(
-    "--drop", metavar="PATCH", multiple=True, help="drop this patch, if upstream has it all"
+    "--drop", metavar="PATCH", multiple=True, help="drop this patch, if it changes nothing any more"
 )
 def rebase_command(
     session: Session, onto: str | None, go_on: bool, abort: bool, drop: tuple[str, ...]
@@ -104,7 +104,7 @@ def rebase_command(
     old = session.upstream.pin
     if abort:
         rebase.abort(session.project, session.existing())
-        session.console.info("the rebase has ended: all is as before")
+        session.console.info("the rebase has ended; patches/ has not changed")
         return
     if go_on:
         result = rebase.advance(session.project, session.existing(), drop)
@@ -185,7 +185,7 @@ def export_command(session: Session, prune: bool, overwrite: bool) -> None:
     show = session.console.info
     _show_written(session, result)
     if not result.changed and not result.removed:
-        show("patches/ has it all already")
+        show("patches/ is up to date already")
     show(f"{len(result.series.patches)} patches, tree {tree[:12]}")
 
 
@@ -196,7 +196,7 @@ def export_command(session: Session, prune: bool, overwrite: bool) -> None:
     help="the group of patches to send; the branch starts with the groups before it; default: all",
 )
 @click.option("--branch", metavar="NAME", help="write the commits to this branch")
-@click.option("--squash", is_flag=True, help="make one commit of each group, as k2 merges them")
+@click.option("--squash", is_flag=True, help="make one commit of each group, as k2's merges do")
 @click.option(
     "--check",
     is_flag=True,

@@ -1,4 +1,4 @@
-"""`k2mps wheel`, which makes a wheel, `wheel verify` and `wheel index`."""
+"""The commands `k2mps wheel`, `k2mps wheel verify` and `k2mps wheel index`."""
 
 import sys
 from pathlib import Path
@@ -41,8 +41,8 @@ def wheel_command(
     """Make a wheel of the patched k2 and verify it.
 
     If the wheel is for this machine, the command also imports it in a clean environment. A
-    cross-built wheel can be for another Python than .venv's, if that Python has its headers. The
-    command does not run a Python in a folder, so that Python may be one for another system.
+    cross-built wheel can be for another Python than .venv's, if that Python has its headers. If
+    --python names a folder, the Python in it is not run, so it may be for another system.
     """
     if context.invoked_subcommand:
         return

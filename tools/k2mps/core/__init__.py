@@ -1,1 +1,1 @@
-"""What all other packages build on: git, processes, files and errors.  It imports none of them."""
+"""The core of the tool: git, processes, files and errors.  It imports no other part of the tool."""

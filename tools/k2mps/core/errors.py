@@ -36,7 +36,7 @@ class K2mpsError(Exception):
 
 
 class SeriesError(K2mpsError):
-    """A file of patches/ is malformed, or no patch or several patches list it."""
+    """A file of patches/ is malformed, is listed by no patch, or is listed by several patches."""
 
 
 class CheckoutMissingError(K2mpsError):
@@ -91,7 +91,7 @@ class InterruptedRunError(BaseException):
 
     def __init__(self, signal_number: int):
         super().__init__("interrupted")
-        # By the shell's convention, which tells the caller the signal.
+        # By the shell's convention, the caller can compute the signal from the exit code.
         self.exit_code = 128 + signal_number
 
 

@@ -1,6 +1,6 @@
 """Reads and makes blobs, trees and commits of a repository, without its configuration.
 
-`Objects` runs git in a temporary bare repository.  This has a configuration of the tool, and uses
+`Objects` runs git in a temporary bare repository, which has a configuration of the tool and uses
 the object store of the checkout.  So commits do not depend on any other configuration, attributes
 or hooks.
 """

@@ -7,8 +7,9 @@ commit, tree, version         the pin: the commit that the series starts
 [torch]
 default                       the torch version of a build without
                               --torch
-mac                           the same for a build on or for a Mac; may
-                              be absent
+mac                           the torch version of a build without
+                              --torch on a Mac or for a Mac; may be
+                              absent
 supported                     the torch versions that --torch accepts;
                               all suites have run with each
 [budget]

@@ -17,8 +17,8 @@ from k2mps.core.progress import Reporter
 _GRACE_SECONDS = 15.0
 _TAIL_LINES = 400
 
-# A line of ninja's progress: the number of the step, the number of all steps, the step's text.  It
-# does not match step 0, in which ninja checks whether anything must be built.
+# A line of ninja's progress: the number of the step, the number of all steps, the step's text.  The
+# pattern does not match step 0, in which ninja checks whether anything must be built.
 NINJA_PROGRESS = re.compile(r"\[([1-9]\d*)/(\d+)\] (.*)")
 
 # The file descriptors of the locks that this process holds, see `project.exclusive`.
@@ -26,7 +26,7 @@ locks: set[int] = set()
 
 
 class Outcome(NamedTuple):
-    """The end of a command."""
+    """The result of a command."""
 
     status: int  # the command's exit status
     lines: tuple[str, ...]  # the last lines of its standard output and standard error
@@ -38,7 +38,7 @@ class Outcome(NamedTuple):
 
         Args:
           error: the class of the error.
-          what, next_command: of the error.
+          what, next_command: the arguments of the error, see `K2mpsError`.
           shown: how many of the last lines the error shows.
         """
         if self.status != 0:
@@ -163,8 +163,10 @@ def _ended(process: subprocess.Popen, grace: float, all_ended: IO | None) -> Ite
 
 
 def _session(leader: int) -> list[int]:
-    """Returns the processes of a session.  They can be in several process groups, because ninja
-    makes a group for each step."""
+    """Returns the processes of a session.
+
+    A session can have several process groups, because ninja makes a group for each step.
+    """
     found = []
     for one in _all_processes():
         with contextlib.suppress(ProcessLookupError, PermissionError):

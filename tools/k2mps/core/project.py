@@ -12,8 +12,8 @@ from k2mps.core import errors, pins, process
 # The file in .venv that makes `import k2` load a build.
 REGISTER = "k2mps-build.pth"
 
-# How long a run waits for another run's lock.  A killed run's lock is held until the git command
-# that the run had started ends, which is soon.
+# How long a run waits for the lock of another run.  If the other run was killed, the git command
+# that it had started still holds the lock, but ends soon.
 _PATIENCE_SECONDS = 1.0
 
 

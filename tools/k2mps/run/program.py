@@ -9,8 +9,8 @@ from k2mps.build.environment import Environment
 from k2mps.core import errors
 from k2mps.core.process import Outcome
 
-# The exit status of Python's argparse for a wrong command line, and those of a program that needs
-# something that is missing.
+# The exit status of Python's argparse for a wrong command line, and the exit statuses of a program
+# if something that the program needs is missing.
 _USAGE = 2
 _LACKING = (3, 4)
 

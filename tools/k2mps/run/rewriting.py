@@ -16,7 +16,7 @@ HINT = (
     r"cuda|nccl|ctc_loss|autocast|torch\.double|torch\.float64|fbank|Kaldifeat"
     r"|device_ids=|mp\.spawn"
 )
-# The same, for programs that change only if `in_place` is set.
+# A regular expression like HINT, for programs that change only if `in_place` is set.
 IN_PLACE = r"k2\.rnnt_loss_pruned"
 
 _CALLS = (

@@ -190,7 +190,7 @@ def run(
     without_k2 = suite.on_k2 and not built
     processes = builder.fitting_jobs() if suite.spread else 1
     options = [
-        # So pytest does not read the checkout's configuration, and writes no cache into it.
+        # With these options, pytest reads no configuration of the checkout, and writes no cache.
         *(f"--rootdir={project.root}", "-c", project.root / "pyproject.toml"),
         *("-p", "no:cacheprovider", "--import-mode=importlib"),
         *("-o", f"faulthandler_timeout={_SECONDS_PER_TEST}"),

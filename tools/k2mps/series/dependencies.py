@@ -43,7 +43,7 @@ class Text(NamedTuple):
 
     path: str  # the file of k2, in k2's tree
     place: str  # the file under patches/ that has the lines, relative to the project
-    lines: Sequence[tuple[int, str]]  # (number, text) of each line; the number is that in `place`
+    lines: Sequence[tuple[int, str]]  # (number, text); the numbers count the lines of `place`
 
 
 class Finding(NamedTuple):
@@ -146,7 +146,7 @@ def _lines(content: bytes) -> list[tuple[int, str]]:
 
 
 def _module(path: str) -> str:
-    """Returns the name by which Python imports a file; without meaning for other files."""
+    """Returns the name by which Python imports the module in a file of Python."""
     name = path.removeprefix(_PACKAGES).removesuffix(".py").removesuffix("/__init__")
     return name.replace("/", ".")
 

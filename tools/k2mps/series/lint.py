@@ -118,7 +118,7 @@ def _twins(found: Series, upstreams: Iterable[str]) -> Iterator[Finding]:
 def _refusal(path: str, error: Exception) -> Finding:
     """Returns the finding for an error that was raised when `path` was read.
 
-    If the error's message begins with a file and a line, these are the finding's.
+    If the error's message begins with a file and a line, the finding has this file and line.
     """
     if isinstance(error, OSError):
         return Finding(path, 1, "form", error.strerror or str(error))

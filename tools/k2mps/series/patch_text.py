@@ -33,9 +33,9 @@ that upstream has.  It is UTF-8 with LF line ends:
   or copy files.
 - Either the diff or `New-files` may be absent, but not both.
 
-A text is valid if it is exactly what `Patch.render` writes.  Whether the diff fits the files is
-checked by git when it applies the diff.  A patch file may come from an attacker: `parse` refuses a
-path that leaves k2's tree or leads into .git, before git reads the path.
+A text is valid if it is exactly what `Patch.render` writes.  git checks whether the diff fits the
+files when git applies the diff.  A patch file may come from an attacker, so `parse` refuses a path
+that leaves k2's tree or leads into .git, before git reads the path.
 """
 
 import dataclasses
@@ -102,7 +102,7 @@ class Patch:
 
     @property
     def subject_line(self) -> int:
-        """The number of the subject's line in the patch file, from 1; the status is on the next."""
+        """The number of the subject's line in the patch file, from 1; the status follows it."""
         return 3 if self.date else 2
 
     @property

@@ -23,7 +23,7 @@ def apply(project: Project, checkout: Checkout) -> tuple[str, list[str] | None]:
       series was applied already.
     Raises:
       DoesNotApplyError: the series does not apply.
-      BusyError: another run holds the checkout.
+      BusyError: another run of the tool uses the checkout.
     """
     with at_work(project, checkout) as work:
         tip = work.tip()
@@ -81,7 +81,7 @@ def _check_movable(work: Work, tip: str, left: Sequence[str]) -> None:
         raise errors.K2mpsError(
             f"branch {BRANCH} is checked out in {place}",
             why="two worktrees cannot share a branch",
-            next_command="use that worktree, or a clone of its own",
+            next_command="use that worktree, or another clone of k2",
         )
     if users:
         raise errors.K2mpsError(
@@ -113,7 +113,7 @@ def _left_by_a_kill(work: Work, tip: str) -> list[str]:
     """Returns the files that a killed `git switch` to the commit `tip` has left half-way.
 
     git writes a file from its beginning.  So such a file is missing, or its content is a prefix of
-    the commit's file.  It has no edit of the user.
+    the commit's file.  So the file has no edits of the user.
     """
     checkout, left = work.checkout, []
     paths = checkout.changed_paths(work.head.commit, tip)

@@ -103,7 +103,7 @@ class Checkout:
             blocked = os.path.lexists(self.directory)
             raise errors.CheckoutMissingError(
                 f"there is no k2 checkout at {self.directory}",
-                why="a file, or a link to nothing, is there" if blocked else "",
+                why="a file or a broken link is there" if blocked else "",
                 next_command=("move it away, then " if blocked else "") + "k2mps checkout",
             )
         here = git.Git(self.directory, reporter=reporter)
@@ -147,7 +147,7 @@ class Checkout:
                 )
 
     def pinned(self, pin: Pin) -> Pin:
-        """Returns the pin with the id of its commit, even if `pin.commit` is an annotated tag's.
+        """Returns the pin with the id of a commit, even if `pin.commit` is the id of a tag.
 
         Raises:
           K2mpsError: the repository lacks the commit.

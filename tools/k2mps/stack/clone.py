@@ -85,7 +85,8 @@ def _clone(pin: Pin, directory: Path, reporter: Reporter) -> None:
 def copy(checkout: Checkout, directory: Path) -> Checkout:
     """Clones the checkout into `directory`, without files, by hard links if possible."""
     here = git.Git(directory.parent, literal=True, reporter=checkout.reporter)
-    # git has accepted the checkout's owner before.  Here it would check the owner of .git as well.
+    # git has already accepted the owner of the checkout.  When git clones the checkout, it would
+    # also check the owner of the folder .git.
     trusted = ("-c", "safe.directory=*")
     pack = f"--upload-pack=git {shlex.join(trusted)} upload-pack"
     places = (str(checkout.common_dir), str(directory))

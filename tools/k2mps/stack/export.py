@@ -41,7 +41,7 @@ def export(
         if not commits:
             raise errors.K2mpsError(
                 f"branch {BRANCH} has no commits on top of the pin",
-                why="exporting that would delete every patch",
+                why="an export would delete every patch",
                 next_command="k2mps apply",
             )
         made = extraction.plan(project, checkout, commits)

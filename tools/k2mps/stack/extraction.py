@@ -220,8 +220,8 @@ def _diffs(checkout: Checkout, commits: Sequence[Commit]) -> dict[str, bytes]:
         ).split(),
         stdin=stdin_of(commits),
     )
-    # The lines between the diffs are ids.  A line of a hunk cannot match, because it starts with a
-    # blank, a plus, a minus or a backslash.
+    # A line with the commit's id comes before each diff.  A line of a hunk cannot match, because it
+    # starts with a blank, a plus, a minus or a backslash.
     _, *parts = re.split(rb"^([0-9a-f]{40})\n", output, flags=re.MULTILINE)
     return {
         id_.decode(): _HUNK_TITLE.sub(rb"\1", diff) for id_, diff in zip(parts[0::2], parts[1::2])

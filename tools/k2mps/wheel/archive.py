@@ -22,7 +22,7 @@ from k2mps.core import bounded, errors, pins
 _ARCHIVE_BYTES = 16 << 20
 _BYTES = 64 << 20
 _FILES = 1000
-# The limit for the size of a file of .dist-info.  Those of a wheel of k2 have some 3 kB.
+# The limit for the size of a file of .dist-info.  In a wheel of k2, these files have some 3 kB.
 _INFO_BYTES = 64 << 10
 
 # The local part of a version, see contents.describe: the version of torch, and ".dirty" if the

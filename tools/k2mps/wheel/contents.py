@@ -129,8 +129,8 @@ def metadata_files(description: Description) -> dict[str, bytes]:
 def pack(path: Path, description: Description, files: Mapping[str, bytes]) -> None:
     """Writes a wheel with its RECORD.
 
-    The package `wheel` is not used, because it writes the current time into the archive, so that
-    the bytes differ from run to run.
+    The package `wheel` is not used, because it gives RECORD the current time, so that the bytes
+    would differ from run to run.
     """
     record, ordered = f"{description.info}/RECORD", sorted(files.items())
     lines = [f"{name},{record_hash(content)},{len(content)}\n" for name, content in ordered]
