@@ -35,7 +35,7 @@ def rewrite(
         raise errors.K2mpsError(
             f"{directory} is not the root of a checkout that uses k2",
             why="it has no .git, or no program in it that git tracks imports k2",
-            next_command="git clone https://github.com/k2-fsa/icefall; then k2mps recipes icefall",
+            next_command="git clone https://github.com/k2-fsa/icefall; k2mps recipes ./icefall",
         )
     edited = split_z(git.bytes("diff", "--name-only", "-z", "HEAD"))
     if edited:

@@ -289,7 +289,7 @@ class Checkout:
     def reading(self) -> contextlib.AbstractContextManager[None]:
         """Returns a context, for builds, in which no other run of the tool changes this checkout.
 
-        Several builds may be in such a context at once.
+        Several builds can be in such a context at once.
         """
         return exclusive(self.git_dir, str(self.directory), reading=True)
 

@@ -39,7 +39,7 @@ class Picked(NamedTuple):
 
     tree: str  # the resulting tree; files that conflict have git's markers
     conflicts: Sequence[str]  # the files that conflict
-    made: str  # a commit whose difference from its parent is the change; empty if not needed
+    made: str  # if files conflict, a commit whose difference from its parent is the change
 
 
 def series_tip(project: Project, checkout: Checkout, pin: Pin, found: Series | None = None) -> str:

@@ -19,7 +19,8 @@ from k2mps.stack.commits import commit_patches
 from k2mps.stack.extraction import Plan
 from k2mps.stack.work import Work, at_work, refused, where
 
-# The files that a command may overwrite, if they still have these blobs; by path in the project.
+# The entries of the files that a command may overwrite, by path in the project.  If a file differs
+# from its entry, someone has changed it, so the command does not overwrite the file.
 Base = Mapping[str, Entry]
 
 

@@ -18,7 +18,7 @@ _SHA256 = 2
 
 
 class Images:
-    """The libraries of a macOS wheel, and torch's, which are beside them after installation."""
+    """The libraries of a macOS wheel, and those of torch, which pip installs beside them."""
 
     def __init__(self, wheel: WheelFile, reference: Reference):
         self._contents = {
