@@ -1,4 +1,4 @@
-"""How the programs of k2_mps_tests end if a user or the system stops them."""
+"""Ends a program of k2_mps_tests properly if the user or the system stops it."""
 
 import os
 import signal
@@ -9,8 +9,8 @@ from collections.abc import Callable
 def run(main: Callable[[], int | None]) -> None:
     """Runs a program to its end, and ends the process with its exit status.
 
-    A Ctrl-C, a reader that is gone and an error of the system are one line, no traceback.  Any
-    other exception is a finding, whose traceback shows where.
+    After Ctrl-C, a broken pipe or another OSError, the program prints one line and no traceback.
+    Any other exception is a fault of the program, so Python prints its traceback.
     """
     try:
         status = main()
@@ -21,6 +21,6 @@ def run(main: Callable[[], int | None]) -> None:
         sys.exit(128 + signal.SIGINT)
     except OSError as error:
         print(f"error: {error}", file=sys.stderr)
-        # Python writes the rest of the output as it ends.
+        # At exit, Python writes the rest of stdout.  Without a reader, this would fail again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)

@@ -15,7 +15,7 @@ import torch
 
 
 def _first_line(*command: str) -> str | None:
-    """The first line that a command of macOS prints."""
+    """Returns the first line that a command of macOS prints; None on other systems."""
     if sys.platform != "darwin":
         return None
     asked = subprocess.run(command, capture_output=True, text=True)
@@ -27,7 +27,7 @@ def _sysctl(name: str) -> str | None:
 
 
 def facts() -> dict:
-    """The facts by name; an unknown one is None."""
+    """Returns the facts of this machine, {name: value}; an unknown value is None."""
     found = {
         "emulated": sys.platform != "darwin",
         "system": platform.system(),
@@ -35,7 +35,7 @@ def facts() -> dict:
         "processor": _sysctl("machdep.cpu.brand_string") or platform.machine(),
         "cores": _sysctl("hw.ncpu"),
         "memory": _sysctl("hw.memsize"),
-        # The GPU of a virtual machine is a paravirtual one.
+        # "1" in a virtual machine, which has a paravirtual GPU.
         "virtual_machine": _sysctl("kern.hv_vmm_present"),
         "metal_compiler": _first_line("xcrun", "metal", "--version"),
         "python": platform.python_version(),

@@ -1,9 +1,9 @@
-"""Draws k2's signposts for Instruments, of a loss on the emulated device.
+"""Draws the signposts that k2 posts for Instruments during a loss on the emulated device.
 
     .venv/bin/python -m k2_mps_tests.timeline FILE.svg
 
-The site of docs/ has this picture on its page about profiling.  The intervals and
-their nesting are those of a Mac; their lengths are those of the emulated device.
+The page about profiling shows this picture on the site of docs/.  A Mac has the same
+intervals with the same nesting, but other lengths.
 """
 
 import argparse
@@ -11,14 +11,14 @@ import os
 import sys
 from pathlib import Path
 
-# The tracks of functions, by their nesting; deeper ones are left out.
+# The tracks of functions, one for each depth of nesting.  Deeper functions are left out.
 FUNCTIONS = ["function", "called by it", "called by that"]
 # All tracks, from top to bottom.
 TRACKS = [*FUNCTIONS, "wait", "dispatch", "GPU (emulated)"]
 
 
 def record():
-    """Returns the trace of a CTC loss and its gradient, by Metal."""
+    """Returns the trace of a CTC loss and its gradient, which Metal computes."""
     os.environ["K2_MPS_FORCE"] = "metal"
     import k2
     import mps_emulator
@@ -46,7 +46,8 @@ def record():
 
 def boxes(trace):
     """Yields (track, begin, end, name) of each interval, in nanoseconds."""
-    # The thread of autograd begins where the caller's intervals end.
+    # {thread: the ends of its functions that may contain the next interval}.  Autograd's thread has
+    # its own nesting.
     ends = {}
     for interval in trace.intervals():
         track, name = interval.name, interval.message
@@ -64,14 +65,14 @@ def boxes(trace):
 
 
 def draw(trace, file):
-    """Draws the picture, an SVG: each box has the number of its name in the legend.
+    """Draws the picture as an SVG.  The number in a box refers to the legend.
 
-    A step to the right is the next begin or end of a box, however long that takes: emulated
-    kernels take so long that nothing else would be seen.
+    All steps from a begin or end of a box to the next begin or end have the same width, whatever
+    their time.  On an axis of time, the emulated kernels would leave no room for the other boxes.
     """
     from matplotlib import patches, pyplot
 
-    pyplot.rcParams["svg.fonttype"] = "none"  # texts stay texts
+    pyplot.rcParams["svg.fonttype"] = "none"  # keeps text as text, not as shapes of letters
     found = sorted(boxes(trace), key=lambda box: box[1])
     steps = {time: at for at, time in enumerate(sorted({t for box in found for t in box[1:3]}))}
     names = list(dict.fromkeys(name for *_, name in found))

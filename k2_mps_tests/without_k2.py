@@ -1,6 +1,7 @@
 """A pytest plugin that skips tests with the mark `k2`.
 
-If upstream is out of reach, `k2mps test` loads the plugin for suites with other tests as well.
+If k2's repository cannot be reached, `k2mps test` loads this plugin for suites that also have tests
+without the mark.
 """
 
 import pytest

@@ -1,10 +1,10 @@
-"""The error of Metal's double precision, compared with the CPU's.
+"""Measures how far results in Metal's double precision differ from the CPU's.
 
     python -m k2_mps_tests.parity.accuracy --lattices 1000
 
-Makes random lattices of CTC by intersect_dense on the CPU, and compares the results
-of mps with the CPU's in double precision: total scores by get_tot_scores and by
-ctc_loss, and their gradients.  Prints the largest differences.
+The program makes random lattices of CTC by intersect_dense on the CPU.  On mps and on the CPU, it
+computes total scores by get_tot_scores and by ctc_loss, and their gradients, in double precision.
+It prints the largest differences.
 
 A total score may differ by one unit in the last place of float32, and a gradient by 1e-6 of the
 batch's largest gradient.  In the tropical semiring, scores and gradients must be equal.
@@ -20,7 +20,7 @@ import torch
 
 MAX_ULPS = 1
 MAX_GRADIENT = 1e-6
-# The most sequences of one comparison.
+# The number of sequences in one comparison.
 BATCH = 8
 
 
@@ -51,7 +51,7 @@ class Worst:
 
 
 def ulps(a, b):
-    """The largest difference of two tensors, in units in the last place of float32."""
+    """Returns the largest difference of two tensors, in units in the last place of float32."""
 
     def place(x):
         bits = x.to(torch.float32).cpu().view(torch.int32).long()
@@ -63,8 +63,8 @@ def ulps(a, b):
 def problem(generator, max_frames):
     """Returns (graph, log-probs, segments, beam), on the CPU.
 
-    The problem has up to `max_frames` > 20 frames, a beam from 1 to 30, and logits
-    with a standard deviation from 0.1 to 20.
+    The problem has at most `max_frames` frames, a beam from 1 to 30, and logits with a standard
+    deviation from 0.1 to 20.  max_frames must be more than 20.
     """
 
     def uniform(low, high):
@@ -88,7 +88,7 @@ def problem(generator, max_frames):
 
 
 def compare(graph, log_probs, segments, beam, generator, worst):
-    """Compares both devices on one problem; updates `worst`."""
+    """Compares the results of both devices for one problem; updates `worst`."""
     lattice = k2.intersect_dense(graph, k2.DenseFsaVec(log_probs, segments), beam)
     weights = torch.rand(BATCH, generator=generator) + 0.5
     worst.lattices += BATCH
@@ -127,7 +127,7 @@ def compare(graph, log_probs, segments, beam, generator, worst):
 
 
 def run(lattices, seed, max_frames, say=lambda text: None):
-    """Compares `lattices` lattices; returns the largest differences."""
+    """Compares the results for at least `lattices` lattices; returns the largest differences."""
     generator = torch.Generator().manual_seed(seed)
     worst = Worst()
     while worst.lattices < lattices:

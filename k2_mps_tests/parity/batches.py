@@ -8,10 +8,10 @@ from k2_mps_tests.parity.helpers import assert_equal
 
 
 def assert_batches(lattice: k2.Fsa) -> None:
-    """Asserts that scores can be added up batch by batch, and in one order only.
+    """Asserts that a kernel can add up scores batch by batch, and that the order of sums is fixed.
 
-    The batches hold each state once.  An arc that enters a state comes from the batch before, and
-    an arc that leaves a state goes to the batch after.  So no state of a batch waits for another.
+    The batches hold each state once.  Each arc leads from one batch to the next.  So the scores of
+    a batch's states do not depend on each other.
     """
     arcs = lattice.arcs
     num_fsas, num_arcs = lattice.shape[0], lattice.num_arcs

@@ -1,4 +1,4 @@
-"""The calls in operations.toml and budgets.toml, and the variables of these calls."""
+"""Evaluates the calls in operations.toml and budgets.toml."""
 
 from pathlib import Path
 
@@ -10,16 +10,17 @@ from k2_mps_tests.parity.helpers import random_fsa_vec
 
 
 def table(name):
-    """A table of this folder, as a dict."""
+    """Returns the content of a TOML file of this folder, as a dict."""
     return tomllib.loads(Path(__file__).with_name(name).read_text(encoding="utf-8"))
 
 
 def variables(along=None):
-    """The variables of the calls, by name: k2, torch, and small inputs, all on mps.
+    """Returns the variables of the calls, by name: k2, torch, and small inputs on mps.
 
     Args:
-      along: a tensor without axes: how far each input that takes a gradient is moved, in a
-        random direction that is the same in every call.  Default: no input is moved.
+      along: a tensor without axes.  To each input with a gradient, the function adds `along` times
+        a random direction, which is the same whenever the function is called.  Default: nothing
+        is added, and these inputs require a gradient.
     """
     torch.manual_seed(5)
     directions = torch.Generator().manual_seed(6)
@@ -44,7 +45,7 @@ def variables(along=None):
     log_probs = torch.randn(3, 20, C, device="mps").log_softmax(-1)
     if along is None:
         dense = k2.DenseFsaVec(log_probs, segments)
-        dense.scores.requires_grad_(True)  # The gradient ends here, and reaches no leaf.
+        dense.scores.requires_grad_(True)  # The scores are the leaf; log_probs gets no gradient.
     else:
         dense = k2.DenseFsaVec(moved(log_probs), segments)
     topo = k2.ctc_topo(C - 1, device="mps")
@@ -103,6 +104,6 @@ def variables(along=None):
 
 
 def result(call, variables):
-    """The tensor that a call returns; of a ragged tensor, its values."""
+    """Evaluates a call; returns its tensor, or the values of its ragged tensor."""
     found = eval(call, variables)
     return found.values if isinstance(found, k2.RaggedTensor) else found

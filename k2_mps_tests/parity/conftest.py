@@ -1,8 +1,8 @@
 """Parity of k2 on mps with k2 on the CPU.
 
 The tests need an mps build of k2.  On a Mac they run on the real device, on Linux on the emulated
-device.  Without an mps device the tests fail, and do not skip: a suite that runs nothing shows
-nothing.
+device.  Without an mps device, pytest stops with an error.  Skipped tests would look like a success
+although nothing ran.
 """
 
 import sys
@@ -14,7 +14,11 @@ import torch
 
 def pytest_addoption(parser):
     parser.addoption(
-        "--rounds", type=int, default=1000, metavar="N", help="how often each test of threads runs"
+        "--rounds",
+        type=int,
+        default=1000,
+        metavar="N",
+        help="how often each test of threads repeats its calls",
     )
 
 
@@ -38,7 +42,7 @@ def pytest_report_header():
 
 @pytest.fixture
 def metal(monkeypatch):
-    """Forces Metal for the operations that the host could do as well."""
+    """Makes Metal run the operations that the host could also run."""
     monkeypatch.setenv("K2_MPS_FORCE", "metal")
 
 
@@ -56,9 +60,9 @@ def seed():
 
 @pytest.fixture(autouse=True)
 def waits_without_gil():
-    """Asserts that no thread waits for torch's queue while it holds the GIL.
+    """Asserts that no thread waits for torch's queue while holding the GIL.
 
-    A thread inside the queue may need the GIL.
+    Such a wait can be a deadlock, because the queue's current task may need the GIL to end.
     """
     if sys.platform == "darwin":  # Only the emulated device counts such waits.
         yield

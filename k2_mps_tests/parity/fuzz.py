@@ -1,13 +1,14 @@
-"""Random FSAs, ragged tensors and losses, on the CPU and on mps.
+"""Compares k2 on mps with k2 on the CPU, for random FSAs, ragged tensors and losses.
 
     k2mps fuzz --seconds 60 --seed 1
 
 hypothesis makes the cases and shrinks failing ones.  Both devices must give the same
-values and gradients, or raise the same type of exception.  Results of the same host
-code must be equal to the bit, and so must results of Metal kernels that only take
-maxima.  Kernels with exp() and log() may have the errors of these functions.
+values and gradients, or raise the same type of exception.  Results must be bit for bit
+identical if both devices run the same host code, or if Metal's kernels only take maxima.
+If the kernels use exp() and log(), results may differ by the errors of these functions.
 
-The program prints a failure as the smallest case that hypothesis found, in Python.
+For each failure, the program prints the smallest case that hypothesis found, as a Python
+program that repeats it.
 """
 
 import argparse
@@ -40,9 +41,9 @@ LOG = Path(__file__).parents[2] / "build/tests/fuzz.log"
 
 # ---------------------------------------------------------------- strategies
 
-# Scores have a few distinct values, so that ties are common, and some infinities.  Sums of
-# multiples of 2^-40 are exact in float64 and in Metal's pairs of floats.  With smaller numbers, two
-# sums could be equal in float64 and different in the pairs.
+# Many scores are one of four values, so that ties are common.  Some are -infinity.  The others are
+# multiples of 2^-40, so their sums are exact in float64 and in Metal's pairs of floats.  With finer
+# scores, two sums could be equal in float64 and different in pairs of floats.
 SCORES = st.one_of(
     st.sampled_from([0.0, -0.5, 1.0, 2.0]),
     st.floats(-20, 5, width=32).map(lambda score: round(score * 2**40) / 2**40),
@@ -56,8 +57,8 @@ DTYPES = st.sampled_from([torch.int32, torch.float32])
 def fsa(draw, max_states=8, max_symbol=4, epsilon=True):
     """Returns (number of states, list of arcs) of an acyclic FSA.
 
-    An arc is (source, destination, label, score).  Arcs are sorted by source.  The
-    FSA may be unconnected.
+    An arc is (source, destination, label, score).  Arcs are sorted by source.  Some states may have
+    no path from the start or to the end.
     """
     n = draw(st.integers(2, max_states))
     arcs = []
@@ -70,7 +71,7 @@ def fsa(draw, max_states=8, max_symbol=4, epsilon=True):
 
 
 def make_fsa(spec):
-    """Makes a k2.Fsa on the CPU from a result of `fsa`."""
+    """Returns a k2.Fsa on the CPU; `spec` is a result of fsa()."""
     n, arcs = spec
     if not arcs:
         return k2.Fsa.from_str("")
@@ -88,7 +89,7 @@ def fsa_vecs(**kwargs):
 
 
 def make_fsa_vec(specs, device):
-    """Returns an FsaVec with gradient and attributes of all kinds, on `device`."""
+    """Returns an FsaVec on `device` with attributes of all kinds; its scores require a gradient."""
     cpu = k2.create_fsa_vec([make_fsa(spec) for spec in specs])
     ans = k2.Fsa(cpu.to(device).arcs.clone())
     n = ans.num_arcs
@@ -115,7 +116,7 @@ def dense(draw, max_frames=7, num_symbols=5):
 
 
 def make_dense(spec, device):
-    """Returns (DenseFsaVec, the leaf of its scores)."""
+    """Returns (DenseFsaVec, leaf): the scores are computed from the leaf, a tensor."""
     scores = torch.zeros(len(spec), len(spec[0]), len(spec[0][0]))
     for i, sequence in enumerate(spec):
         scores[i, : len(sequence)] = torch.tensor(sequence)
@@ -133,12 +134,13 @@ def ragged_lists(num_axes):
 
 # --------------------------------------------------------------------- cases
 
-# {kind: (a function of a device and further arguments, hypothesis's strategies for the latter)}
+# {kind: (function, strategies)}.  A function takes a device and named arguments; hypothesis draws
+# the arguments from the strategies.
 CASES = {}
 
 
 def case(**strategies):
-    """A decorator that adds a function to CASES, by its name."""
+    """Returns a decorator that adds a function to CASES under the function's name."""
 
     def add(function):
         CASES[function.__name__] = function, strategies
@@ -164,8 +166,8 @@ def scores(device, specs, name, double, log_semiring):
     ans = getattr(fsas, name)(use_double_scores=double or in_metal, log_semiring=log_semiring)
     grad = torch.linspace(1, 2, ans.numel())
     if name == "get_arc_post":
-        # Metal adds the gradients of an FSA in another order; sums of multiples
-        # of 1/64 are the same in any order.
+        # Metal adds the gradients of an FSA in another order than the CPU.  Sums of
+        # multiples of 1/64 are exact, so they are the same in any order.
         grad = (grad * 64).round() / 64
     ans.backward(grad.to(device, ans.dtype))
     ans = [ans.detach().float(), fsas.grad]
@@ -173,11 +175,11 @@ def scores(device, specs, name, double, log_semiring):
 
 
 def nearly_double(scores, *grads):
-    """The tolerances of Metal's double precision.
+    """Returns each tensor as a Close, with the tolerance of Metal's double precision.
 
-    Scores may differ by one ulp, gradients by 1e-6 of the largest.
+    A score may differ by one ulp, and a gradient by 1e-6 of the largest gradient.
     """
-    # A score near 0 is a difference of scores of up to 140, and has their errors.
+    # A score near 0 can be a difference of scores of up to 140, with the errors of these scores.
     return [Close(scores, 140 * 2.0**-44, EPS)] + [
         Close(grad, accuracy.MAX_GRADIENT * grad.abs().max().item() if grad.numel() else 0, 0)
         for grad in grads
@@ -275,12 +277,13 @@ def ctc_loss(device, targets, scores, reduction):
         reduction=reduction,
         target_lengths=torch.tensor([len(t) for t in targets], device=device),
     )
-    # The CPU adds in float64.  For mps, the numbers are rounded to float32 before the sum or mean.
+    # On the CPU, k2 adds losses in float64.  On mps, it rounds them to float32 before the sum or
+    # mean.
     exact = reduction == "none"
     loss.backward(torch.ones_like(loss))
     loss = loss.detach().float()
     if os.environ.get(FORCE) == "metal":
-        # test_ctc.py explains this tolerance.  Here a sum has a few terms.
+        # test_ctc.py explains the tolerance 1e-6 of gradients.  The loss is a sum of a few terms.
         return [Close(leaf.grad, 1e-6, 0), Close(loss, 1e-12, 4 * EPS)]
     return [
         leaf.grad if exact else Close(leaf.grad, 4 * EPS, 4 * EPS),
@@ -350,7 +353,7 @@ def ragged(device, lists, dtype, name):
         return RAGGED[name](x)
     out = RAGGED[name](x.requires_grad_(True))
     values = out.values if isinstance(out, k2.RaggedTensor) else out
-    # The gradient of -infinity, of an empty sublist, must not enter the sum.
+    # The result for an empty sublist is -infinity, and its gradient is set to 0.
     grad = torch.linspace(1, 2, values.numel()).to(device)
     values.backward(grad.where(values.isfinite(), torch.zeros_like(grad)))
     return out, x.grad
@@ -401,8 +404,8 @@ def mutual_information(device, arrays):
         boundary = torch.tensor(boundary, device=device)
     ans = k2.mutual_information_recursion(px, py, boundary)
     ans.sum().backward()
-    # Both sides compute in float32, in 15 steps at values of up to 120. In each step, exp() and
-    # log() are off by an ulp or two.
+    # Both devices compute in float32.  A path has up to 15 steps, and scores are at most 120 in
+    # magnitude.  In each step, exp() and log() are off by an ulp or two.
     bound = 15 * 4 * 120 * EPS
     return [Close(x, bound, 0) for x in (ans.detach(), px.grad, py.grad)]
 
@@ -411,7 +414,10 @@ def mutual_information(device, arrays):
 
 
 def outcome(function, device, **kwargs):
-    """Returns ('returned', value) or ('raised', name of the type)."""
+    """Calls a case's function.
+
+    Returns ('returned', value), or ('raised', name of the exception's type).
+    """
     try:
         with _quiet():
             print(f"{function.__name__} on {device}, {kwargs}", flush=True)
@@ -424,8 +430,8 @@ def outcome(function, device, **kwargs):
 def _quiet():
     """Sends the process's output to LOG.
 
-    Many cases raise exceptions, and k2 prints a stack trace for each.  If a call ends the process,
-    the end of LOG shows which call.
+    Many cases raise exceptions, and k2 prints a stack trace for each.  If a call crashes the
+    process, LOG shows the arguments of this call.
     """
     sys.stdout.flush()
     saved = [os.dup(fd) for fd in (1, 2)]
@@ -442,10 +448,13 @@ def _quiet():
 
 
 def check(kind, place=None, **kwargs):
-    """Runs one case on both devices; raises AssertionError unless the results are the same.
+    """Runs one case on both devices; raises AssertionError if the results differ.
 
     Args:
-      place: `host` or `metal`, where mps runs the operations that both can run; None: k2 chooses.
+      place: where k2 runs operations on mps that both the host and Metal can run: "host" or
+        "metal"; None: k2 chooses.
+    Returns:
+      "returned" or "raised", see outcome().
     """
     function, _ = CASES[kind]
     os.environ.pop(FORCE, None)
@@ -462,12 +471,13 @@ def check(kind, place=None, **kwargs):
 
 
 def fuzz(seconds, seed, kinds, tally, place=None):
-    """Runs cases until the time is over, all in one place if `place` is given.
+    """Runs cases of `kinds` for a number of seconds.
 
     Args:
-      tally: a Counter of (kind, outcome).
+      tally: a Counter of (kind, outcome), to which this function adds.
+      place: as in check(); None: hypothesis draws the place of each case.
     Returns:
-      A list of (kind, arguments of the smallest failing case, text).
+      A list of failures: (kind, arguments of the smallest failing case, message).
     """
     deadline = time.monotonic() + seconds
     failures = []
@@ -480,17 +490,21 @@ def fuzz(seconds, seed, kinds, tally, place=None):
             failure = run_cases(kind, seed + round_number, tally, fixed)
             if failure is not None:
                 failures.append(failure)
-                # Other failures of this kind may have the same cause, so no more are sought.
+                # This kind's other failures probably have the same cause.
                 remaining.remove(kind)
         if not remaining:
             return failures
 
 
 def run_cases(kind, seed, tally, fixed, examples=50):
-    """One run of hypothesis; returns a failure as fuzz() does, or None.
+    """Runs hypothesis once on `examples` cases of a kind.
 
     Args:
-      fixed: values of arguments, by name; kinds without such an argument ignore it.
+      tally: as in fuzz().
+      fixed: {name: value} of arguments that do not vary.  Names that the kind does not have are
+        ignored.
+    Returns:
+      A failure, as in the list of fuzz(), or None.
     """
     smallest = {}
     arguments = dict(CASES[kind][1])
@@ -540,12 +554,15 @@ def main(argv=None):
     parser.add_argument("--seconds", type=float, default=60, metavar="N")
     parser.add_argument("--seed", type=int, default=1, metavar="S")
     parser.add_argument(
-        "--kind", action="append", choices=sorted(CASES), help="only these; default all"
+        "--kind",
+        action="append",
+        choices=sorted(CASES),
+        help="run only this kind of case; may be repeated; default: all kinds",
     )
     parser.add_argument(
         "--place",
         choices=PLACES,
-        help="where to run an operation that both can run; default: random for each case",
+        help="runs operations that both the host and Metal can run; default: random for each case",
     )
     args = parser.parse_args(argv)
 

@@ -17,8 +17,8 @@ MPS = torch.device("mps", 0)
 def random_fsa_vec(num_fsas: int = 4, max_symbol: int = 20) -> k2.Fsa:
     """Returns an acyclic, connected and top-sorted FsaVec on the CPU.
 
-    Each FSA has from 3 to about 60 states, with 3 arcs each and scores of the order of 1.  torch's
-    generator draws the numbers, so a seed always gives the same FSAs.
+    Each FSA has 3 to 59 states.  Most states have 3 leaving arcs.  Scores are normally distributed.
+    torch's generator draws all numbers, so a seed always gives the same FSAs.
     """
     return k2.create_fsa_vec([_random_fsa(max_symbol) for _ in range(num_fsas)])
 
@@ -39,7 +39,11 @@ def _random_fsa(max_symbol: int) -> k2.Fsa:
 
 
 def wide_fsa(width: int, arcs: int) -> k2.Fsa:
-    """Layers of `width` states; each state has `arcs` arcs from the layer before."""
+    """Returns an FSA with three layers of `width` states.
+
+    Each state of the first two layers has `arcs` arcs to the next layer.  k2.connect() removes
+    the states that no arc enters.
+    """
     lines = [f"0 {1 + i} {1 + i % 9} {0.01 * (i % 31)}" for i in range(width)]
     first = 1
     for layer in range(2):
@@ -73,16 +77,17 @@ def on_both(function: Callable, fsa: k2.Fsa | None = None) -> list:
 
 
 def is_reference_double(fsa: k2.Fsa, placement: str) -> bool:
-    """Whether the CPU's reference must be in double precision.
+    """Returns whether scores of this FSA are a reference that needs double precision.
 
-    Scores by Metal are as accurate as the CPU's float64, with or without use_double_scores. Scores
-    by the host are those of the CPU.
+    Metal's scores are as accurate as the CPU's float64, with or without use_double_scores.  So the
+    CPU must compute the reference of Metal's scores in float64.  The host's scores on mps equal
+    the CPU's in the same precision.
     """
     return placement == "metal" and fsa.device.type == "cpu"
 
 
 class Close(NamedTuple):
-    """A tensor of a result that may differ by atol + rtol * |expected|."""
+    """A tensor of a result, and the tolerance of its elements: atol + rtol * |expected|."""
 
     tensor: torch.Tensor
     atol: float
@@ -115,7 +120,9 @@ def assert_equal_on_both(function: Callable, fsa: k2.Fsa | None = None, **tolera
 
 
 def assert_equal(mps: object, cpu: object, where: str = "the result", **tolerance) -> None:
-    """Asserts that a result on mps equals the CPU's, whose float64 is rounded to float32.
+    """Asserts that a result on mps equals the result on the CPU.
+
+    float64 tensors of the CPU are first rounded to float32.
 
     Args:
       mps, cpu: FSAs with their attributes and properties, k2.Nbest, ragged tensors and shapes,
@@ -158,5 +165,5 @@ def assert_equal(mps: object, cpu: object, where: str = "the result", **toleranc
 
 
 def python(*arguments: object, **variables: str) -> subprocess.CompletedProcess:
-    """Runs this Python in a process of its own, with further environment variables."""
+    """Runs Python with these arguments in a new process; adds `variables` to the environment."""
     return ran(sys.executable, *arguments, env={**os.environ, **variables}, timeout=300)

@@ -1,16 +1,16 @@
-"""Random problems of intersect_dense and of CTC, on the CPU; torch's generator draws them."""
+"""Draws random inputs of intersect_dense and of CTC on the CPU, with torch's generator."""
 
 import k2
 import torch
 
 
 def pick(*values):
-    """Returns one of the values, which torch's generator draws."""
+    """Returns one of the values, drawn with torch's generator."""
     return values[int(torch.randint(len(values), ()))]
 
 
 def random_graph(num_symbols: int) -> k2.Fsa:
-    """A graph of two or more states, with loops, parallel arcs and dead ends."""
+    """Returns a graph of two or more states, with loops, parallel arcs and dead ends."""
     num_states = pick(2, 3, 5, 8, 40)
     lines = []
     for state in range(num_states - 1):
@@ -26,7 +26,7 @@ KINDS = ("ctc", "modified", "topo", "random", "mixed")
 
 
 def random_graphs(kind: str, num_symbols: int, num_fsas: int) -> k2.Fsa:
-    """An FsaVec of decoding graphs of one of the kinds."""
+    """Returns an FsaVec of decoding graphs; `kind` is one of KINDS."""
     if kind in ("ctc", "modified"):
         lengths = [pick(0, 1, 4, 20) for _ in range(num_fsas)]
         targets = [torch.randint(1, num_symbols, (length,)).tolist() for length in lengths]
@@ -46,10 +46,10 @@ def random_graphs(kind: str, num_symbols: int, num_fsas: int) -> k2.Fsa:
 def random_scores(
     num_seqs: int, num_frames: int, num_symbols: int, scale: float
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Log-probs of (num_seqs, num_frames, num_symbols), and segments, the longest first.
+    """Returns log-probs of shape (num_seqs, num_frames, num_symbols), and segments.
 
-    The order of the segments is not that of the rows.  Some segments begin after frame 0, and some
-    are empty.
+    There is a segment for each row of the log-probs, in random order of the rows.  The longest
+    segment is the first.  Some segments begin after frame 0, and some are empty.
     """
     lengths = torch.randint(0, num_frames + 1, (num_seqs,)).sort(descending=True).values
     starts = [
@@ -61,7 +61,11 @@ def random_scores(
 
 
 def bush(num_states: int) -> k2.Fsa:
-    """A graph with arcs from the first state to all other states, and from those to the last."""
+    """Returns an FsaVec of one graph, in which every state lies between the first and the last.
+
+    Arcs lead from the first state to each inner state.  From there, they lead to the last state
+    and to three inner states.
+    """
     last = num_states - 1
     lines = [f"0 {i} {1 + i % 5} 0" for i in range(1, last)]
     lines += [f"{i} {j} {1 + j % 5} 0" for i in range(1, last) for j in (1, i, last - 1)]

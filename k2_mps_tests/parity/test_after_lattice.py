@@ -1,4 +1,7 @@
-"""The steps of decoding after intersect_dense_pruned; test_budgets.py checks their waits."""
+"""The steps of decoding that follow intersect_dense_pruned give the CPU's results on mps.
+
+test_budgets.py counts the waits of these steps.
+"""
 
 import k2
 import pytest
@@ -12,7 +15,7 @@ pytestmark = pytest.mark.usefixtures("metal")
 
 
 def _batch(device):
-    """Log-probs of 16 utterances, the numbers of their frames, and ctc_topo as one graph."""
+    """Returns log-probs of 16 utterances, their numbers of frames, and ctc_topo as their graph."""
     torch.manual_seed(7)
     log_probs = torch.randn(16, 45, 9).log_softmax(-1).to(device)
     return log_probs, torch.arange(45, 29, -1), k2.ctc_topo(8, device=device)

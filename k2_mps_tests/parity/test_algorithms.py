@@ -1,6 +1,6 @@
-"""Functions of several FSAs give the same FSAs as on the CPU.
+"""Functions that make FSAs, combine two FSAs or determinize give the CPU's results on mps.
 
-The fuzzer covers functions of one FsaVec.
+fuzz.py covers other functions of one FsaVec.
 """
 
 import k2
@@ -11,7 +11,7 @@ from k2_mps_tests.parity.helpers import assert_equal_on_both, random_fsa_vec
 
 
 def _best_matching_stats(device):
-    """best_matching_stats runs on the CPU."""
+    """Calls k2.get_best_matching_stats, which k2 runs on the CPU for any device."""
     tokens = [[[4, 6, 7, 1, 8], [4, 3, 7, 1, 8], [4, 3, 2, 1, 8], [5, 6, 7, 1, 8]]]
     scores = torch.arange(20.0, device=device)
     counts = torch.tensor([1] * 10 + [0] * 10, dtype=torch.int32, device=device)

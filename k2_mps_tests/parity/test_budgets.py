@@ -1,8 +1,8 @@
-"""Budgets of operations on mps: k2's dispatches, torch's operators, waits, copies.
+"""Operations on mps cost what budgets.toml says: dispatches, torch's operators, waits, copies.
 
-k2 counts dispatches and operators; the emulated device counts waits and copies.  A wait counts if
-it finds work in flight, and a copy if torch copies between host and device.  The budgets are
-measured, so a test fails if an operation begins to copy or wait more.
+k2 counts dispatches and operators.  The emulated device counts waits that find work in flight, and
+bytes that torch copies between host and device.  The numbers in budgets.toml are measured.  So a
+test fails if an operation costs more, or less.
 """
 
 import contextlib
@@ -34,7 +34,7 @@ def cost(function):
 
 
 def check(counted, waits=0):
-    """Asserts that nothing was copied or dispatched, and that there were no more waits."""
+    """Asserts that nothing was copied or dispatched, and that at most `waits` waits found work."""
     assert counted.host_to_device_bytes == counted.device_to_host_bytes == 0, counted
     assert counted.waits_with_work <= waits, counted
     assert counted.dispatches == 0, counted
@@ -57,8 +57,8 @@ class Cost(NamedTuple):
 def _counted(function):
     """Returns the Cost of a call, and its result."""
     torch.mps.synchronize()
-    # k2 counts a dispatch when k2 encodes it.  The device counts the dispatch when it runs, at a
-    # later wait.
+    # The dispatches are k2's count, because k2 counts a dispatch at once, when k2 encodes it.  The
+    # device counts a dispatch only when it runs, at a later wait.
     with mps_emulator.counters() as seen, k2.mps.counters() as counted:
         result = function()
     cost = Cost(
@@ -126,7 +126,8 @@ def _step(name, graph):
     return step
 
 
-# The limits for a step with a graph that k2 has not seen: GPU commands of k2 and torch, and waits.
+# `commands` and `waits` are the most that a step may take with a graph that is new to k2.  Commands
+# are k2's dispatches and torch's operators.
 @pytest.mark.parametrize("name, commands, waits", [("ctc_loss", 14, 0), ("intersect_dense", 20, 1)])
 @pytest.mark.parametrize("graph", [_new_graph, _graph_with_labels_of_the_gpu])
 def test_gpu_commands_of_a_step_with_a_new_graph(name, commands, waits, graph, metal):
@@ -243,7 +244,7 @@ RAGGED = {
 def test_ragged(name):
     ragged = k2.RaggedTensor([[1.0, 2.0, 5.0], [3.0]], device="mps")
     index = torch.tensor([1, 0, 1], dtype=torch.int32, device="mps")
-    # torch slices and converts `index`.
+    # For "add", torch slices and converts `index`, and k2 waits for the result.
     check(cost(lambda: RAGGED[name](ragged, index)), waits=1 if name == "add" else 0)
 
 
@@ -259,7 +260,7 @@ def test_the_host_writes_the_zeros_of_small_sums(shape, dtype):
     with mps_emulator.counters() as counted:
         found = k2.mps.sums.index_sums(*on_mps, shape)
         torch.mps.synchronize()
-    # The GPU fills tensors of more than 1 MiB, and tensors of other types than float32.
+    # The GPU fills tensors of more than 1 MiB, and tensors whose type is not float32.
     filled = found.numel() >= 1 << 19 or dtype == torch.int32
     assert counted.waits_with_work == filled
     expected = torch.zeros(shape, dtype=dtype)

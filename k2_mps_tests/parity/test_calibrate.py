@@ -1,4 +1,4 @@
-"""k2.mps.explain() and k2.mps.calibrate."""
+"""k2.mps.explain() says where operations ran; k2.mps.calibrate measures the costs behind it."""
 
 import json
 import platform
@@ -18,7 +18,7 @@ OPERATIONS = {"intersect_dense", "ctc_loss", "get_tot_scores", "intersect_dense_
 
 @pytest.fixture
 def costs():
-    """Restores the settings that the test changes."""
+    """Restores k2's costs of the host and of Metal after a test that sets them."""
     before = {p.operation: p.costs for p in _k2.mps_placements()}
     yield before
     for name, each in before.items():
@@ -63,7 +63,7 @@ def test_costs_decide(costs, monkeypatch):
     fsas = random_fsa_vec(2).to("mps")
     batches = fsas._get_state_batches().dim0
     for host in (0.9, 1.1):
-        # Metal's time equals `fsas.num_arcs` nanoseconds of the host.
+        # The estimate for Metal is `fsas.num_arcs`, the one for the host `host` times as much.
         _k2.mps_set_costs("get_tot_scores", host, (fsas.num_arcs - 10) / batches, 10.0)
         _scores(fsas)
         assert _of("get_tot_scores").last_is_metal == (host > 1)
@@ -76,9 +76,9 @@ def _python(path, *arguments):
 
 
 def _calibrate(path, steady):
-    """Calibrates with a limit for how much rounds may differ.
+    """Runs k2.mps.calibrate in a new process.
 
-    With -1 as the limit, no measurement is steady enough.
+    steady: by how much the rounds of a measurement may differ; -1 refuses every measurement.
     """
     program = "import sys; from k2.mps import calibrate; "
     program += f"calibrate.STEADY = {steady}; sys.exit(calibrate.main())"
@@ -104,7 +104,7 @@ def test_a_dry_run_of_calibrate_keeps_nothing(tmp_path):
 
 
 def test_a_busy_round_of_calibrate_changes_no_cost(monkeypatch):
-    """In the first round, another program slows the machine down."""
+    """Another program slows the machine down in all rounds but the second one."""
     times = []
 
     def time(call, slow):

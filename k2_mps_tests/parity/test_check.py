@@ -25,7 +25,7 @@ def test_this_device_is_good(tmp_path):
     page = path.read_text()
     for name in check.OPERATIONS:
         assert name in result.stdout and name in page
-    # The page names the device of its times.
+    # The page names the device on which k2 measured the times.
     name = torch.backends.mps.get_name()
     assert sys.platform == "darwin" or "Emulated" in name
     assert f"<h2>mps ({name}) against the CPU</h2>" in page
@@ -44,7 +44,10 @@ assert not wrong, wrong
 
 @pytest.mark.skipif(sys.platform == "darwin", reason="a Mac's torch has pointers of one kind")
 def test_a_device_of_a_later_torch_is_good():
-    """A later torch has host addresses as data pointers, and asserts that its queue is current."""
+    """In a later torch, data pointers are host addresses.
+
+    It also asserts that its commands are encoded on the queue of the current stream.
+    """
     later = {"MPS_EMULATOR_POINTERS": "addresses", "MPS_EMULATOR_ASSERT_QUEUE": "1"}
     result = python("-c", COMPARE_SMALL_PROBLEMS, K2_MPS_FORCE="metal", **later)
     assert result.returncode == 0, result.stderr
@@ -69,7 +72,7 @@ def test_this_machine_counts_times_if_it_is_a_mac():
 
 
 def test_what_an_operation_copies_is_its_own():
-    """The report does not count the copy of the input.  Large losses copy nothing."""
+    """The report counts no copy of the input to mps.  These operations copy nothing themselves."""
     for name in ("ctc_loss", "rnnt_loss_smoothed", "rnnt_loss_pruned", "swoosh_l, swoosh_r"):
         counted = check.measure(name, "large", 0).counted
         assert counted.bytes_to_mps + counted.bytes_to_cpu == 0, name
@@ -92,7 +95,7 @@ def test_the_column_of_what_is_needed_is_there_if_it_has_text(wanted):
 
 @pytest.mark.skipif(sys.platform == "darwin", reason="no test can change the limits of a Mac's GPU")
 def test_a_gpu_that_runs_kernels_with_few_threads():
-    """k2 works with pipelines that allow only 256 threads, as pipelines of large kernels do."""
+    """k2 works if a pipeline allows only 256 threads.  Metal limits large kernels to so few."""
     variables = {"K2_MPS_FORCE": "metal", "MPS_EMULATOR_MAX_THREADS": "256"}
     result = python("-m", "k2.mps.check", *QUICK, **variables)
     assert result.returncode == check.OK, result.stdout + result.stderr

@@ -1,6 +1,7 @@
-"""torch.compile runs k2's losses of RNN-T on mps as they are: no graph has their operators.
+"""torch.compile does not compile k2's losses on mps: no graph has the operators of a loss.
 
-The inductor of torch 2.13 and 2.14 would give wrong gradients, see docs/migration.md.
+Compiled by the inductor of torch 2.13 or 2.14, they would have wrong gradients, see
+docs/migration.md.
 """
 
 import importlib
@@ -8,7 +9,7 @@ import importlib
 import pytest
 import torch
 
-# The name k2.rnnt_loss means a function, not its module.
+# k2.rnnt_loss is a function, which hides the module of the same name.
 rnnt_loss = importlib.import_module("k2.rnnt_loss")
 from k2.mps import torch_ctc  # noqa: E402
 
@@ -16,7 +17,7 @@ BATCHES, SYMBOLS, FRAMES, CLASSES = 2, 3, 5, 6
 
 
 def arguments(device: str) -> dict[str, torch.Tensor]:
-    """Arguments of the losses; symbols are int32, which no kernel of k2 takes."""
+    """Returns arguments of the losses.  Symbols are int32; k2's kernels take only int64."""
     random = torch.Generator().manual_seed(0)
 
     def numbers(*shape: int) -> torch.Tensor:
@@ -87,7 +88,7 @@ def values(result) -> list[torch.Tensor]:
 def compiled(function, given: dict[str, torch.Tensor]) -> tuple[list[torch.Tensor], list[str]]:
     """Compiles and calls a function.
 
-    Returns the function's result, and the operators of its graphs that read a tensor.
+    Returns the tensors of the result, and the names of the operators in the compiled graphs.
     """
     operators = []
 
@@ -103,7 +104,7 @@ def compiled(function, given: dict[str, torch.Tensor]) -> tuple[list[torch.Tenso
 def test_no_graph_on_mps_has_the_operators_of(name):
     given = arguments("mps")
     found, operators = compiled(FUNCTIONS[name], given)
-    # These operators are the test's own, and make the arguments.
+    # FUNCTIONS calls these operators, to make the losses' arguments.
     assert set(operators) <= {"long", "getitem", "transpose", "log_softmax"}, operators
     for from_compiled, expected in zip(found, values(FUNCTIONS[name](given)), strict=True):
         assert torch.equal(from_compiled, expected)
@@ -120,6 +121,6 @@ def test_every_function_of_the_module_is_here():
 
 
 def test_graphs_for_the_cpu_have_them():
-    """The test records operators of graphs, and k2 leaves other devices than mps alone."""
+    """For the CPU, torch compiles k2's losses, and compiled() records their operators."""
     _, operators = compiled(FUNCTIONS["get_rnnt_logprobs_joint"], arguments("cpu"))
     assert len(operators) > 10

@@ -1,4 +1,4 @@
-"""k2.mps.counters(): k2's own counts on mps."""
+"""k2.mps.counters() counts dispatches, operators, gates, waits and copied bytes on mps."""
 
 import sys
 import threading
@@ -80,7 +80,7 @@ def _four_operators():
 
     def step():
         leaf.grad = None
-        # mul, sum, then ones_like and mul.
+        # The forward pass calls mul and sum, the backward pass ones_like and mul.
         (leaf * leaf.detach()).sum().backward()
 
     return step
@@ -124,14 +124,14 @@ def test_gates_with_nothing_to_wait_for_are_no_waits():
             k2.index_select(values, index)
         assert counted.gates > 0
         found.append(counted.waits)
-    # A thread may lose its processor during a gate, but hardly during every gate.
+    # The operating system can suspend the thread during a gate, but hardly during all ten.
     assert min(found) == 0
 
 
 def test_bytes_copied():
     fsas = random_fsa_vec()
     arcs = 16 * fsas.num_arcs
-    # The row splits and row ids of both axes are copied, as well as the arcs.
+    # k2 copies the arcs, and the row splits and row ids of both axes.
     shape = 4 * (2 * (fsas.shape[0] + 1) + 3 * fsas.num_arcs)
     with k2.mps.counters() as there:
         moved = fsas.to("mps")

@@ -1,8 +1,8 @@
-"""CTC without a lattice on mps, compared with CTC by the lattice on the CPU.
+"""Compares ctc_loss on mps, which makes no lattice, with ctc_loss on the CPU, which makes one.
 
-The kernels keep the same arcs as the CPU, to the bit.  The kernels sum with about 48 bits, so the
-loss is the CPU's float64 rounded to float32.  A gradient is a sum of posteriors, each with an error
-of 3 roundings.  The tolerance of a gradient is relative to its largest value.
+The kernels keep exactly the arcs that the CPU keeps.  The kernels sum with about 48 bits.  So their
+loss is the CPU's float64 loss rounded to float32.  An element of a gradient is a sum of posteriors,
+each with an error of 3 roundings.  The tolerance of a gradient is relative to its largest element.
 """
 
 import math
@@ -14,14 +14,14 @@ import torch
 from k2_mps_tests.parity.helpers import MPS, assert_same
 from k2_mps_tests.parity.problems import KINDS, pick, random_graphs, random_scores
 
-GRADIENT_ERROR = 1e-6  # of the largest value of a gradient
+GRADIENT_ERROR = 1e-6  # relative to the largest element of the gradient
 
 
 pytestmark = pytest.mark.usefixtures("metal")
 
 
 class Case:
-    """Random input of ctc_loss, with decoding graphs of kind `kind`."""
+    """Random input of ctc_loss; `kind` is that of the decoding graphs, one of KINDS."""
 
     def __init__(self, seed, kind, num_frames=40):
         torch.manual_seed(seed)
@@ -35,7 +35,11 @@ class Case:
         self.arc_scores = torch.randn(self.graph.num_arcs)
 
     def losses(self, device, with_graph=False, **arguments):
-        """Returns losses, gradients of log-probs and of the graph's scores."""
+        """Returns (losses, gradients), with one loss for each sequence.
+
+        gradients: [gradient of the log-probs]; `with_graph` adds the gradient of the graph's
+          scores.
+        """
         graph = self.graph.to(device)
         leaves = [self.log_probs.clone().to(device).requires_grad_(True)]
         if with_graph:
@@ -49,8 +53,8 @@ class Case:
 
 
 def assert_losses_agree(mps, cpu, atol=1e-12, rtol=1.2e-7):
-    # One unit in the last place of float32.  Near 0, where scores cancel, only float64's absolute
-    # error is left.
+    # rtol is one unit in the last place of float32.  atol is for losses near 0, because scores
+    # cancel there and leave float64's absolute error.
     torch.testing.assert_close(mps.cpu(), cpu, atol=atol, rtol=rtol)
 
 
@@ -64,13 +68,14 @@ FLOAT_ERROR = 4e-6
 
 
 def assert_as_cpu(case, double=True, atol=FLOAT_ERROR, error=1e-5, **arguments):
-    """Asserts that the results of the kernels equal those of the CPU in float64.
+    """Asserts that the results of the kernels agree with those of the CPU in float64.
 
     Args:
+      double: whether the kernels, too, compute in double precision.
       atol: the absolute tolerance of a loss with double=False.
-      error: the tolerance of a gradient with double=False, relative to its largest value.
+      error: the tolerance of a gradient with double=False, relative to its largest element.
     Returns:
-      The losses.
+      The losses on the CPU.
     """
     cpu, cpu_grads = case.losses("cpu", **arguments)
     mps, mps_grads = _on_metal(case, use_double_scores=double, **arguments)
@@ -80,11 +85,11 @@ def assert_as_cpu(case, double=True, atol=FLOAT_ERROR, error=1e-5, **arguments):
 
 
 def _on_metal(case, **arguments):
-    """Returns losses and gradients on mps by the kernels of CTC."""
+    """Returns losses and gradients on mps, and asserts that the kernels of CTC compute them."""
     torch.mps.synchronize()
     with k2.mps.counters() as counted:
         ans = case.losses(MPS, **arguments)
-    # Two of the dispatches are DenseFsaVec and its gradient.
+    # Two of the dispatches belong to DenseFsaVec and its gradient.
     assert counted.dispatches == (8 if arguments.get("with_graph") else 7)
     return ans
 
@@ -116,7 +121,10 @@ def test_double_scores_are_those_of_the_cpu(kind, with_graph):
 
 @pytest.mark.parametrize("double", [True, False])
 def test_a_graph_without_states(double):
-    """The sequence of that score has an infinite loss and no gradient; the others do not change."""
+    """A sequence whose graph is empty has an infinite loss and no gradient.
+
+    The other sequences have the CPU's results.
+    """
     case = _case_of(_targets(7, 5, 3), 20, [20, 20, 18])
     first, _, last = (k2.Fsa(case.graph[i].arcs) for i in range(3))
     case.graph = k2.create_fsa_vec([first, k2.Fsa.from_str(""), last])
@@ -144,7 +152,7 @@ def test_graphs_with_more_states_than_threadgroup_memory_has():
 
 @pytest.mark.parametrize("double", [False, True])
 def test_a_large_graph_among_small_ones(double):
-    # The sums of an average graph fit into threadgroup memory.
+    # Threadgroup memory has room for the sums of an average graph, but not of the largest.
     lengths = [900, 440, 2, 0, 3, 1, 4, 2, 2, 0, 1, 1, 5, 2]
     case = _case_of(_targets(*lengths), 950, [950, 470] + [60] * 12)
     assert_as_cpu(case, double, error=1e-4)
@@ -152,8 +160,8 @@ def test_a_large_graph_among_small_ones(double):
 
 @pytest.mark.parametrize("double", [False, True])
 def test_a_sequence_has_the_same_bits_in_any_batch(double):
-    # The number of kept rows of sums depends on the batch, and on whether the
-    # graphs' scores require a gradient.
+    # The distance of checkpoints depends on the batch, and on whether the
+    # graphs' scores require a gradient.  The results must not.
     targets, frames = _targets(200, 90, 20, 3, 0), [300, 280, 257, 40, 9]
     batch = _case_of(targets, 300, frames)
     batch.beam = 10.0
@@ -170,7 +178,10 @@ def test_a_sequence_has_the_same_bits_in_any_batch(double):
 
 
 def _peak(function):
-    """How far the bytes in use rise during a call, at their peak."""
+    """Calls a function; returns (the peak of memory during the call, the function's result).
+
+    The peak is in bytes, above the memory in use before the call.
+    """
     torch.mps.synchronize()
     before = torch.accelerator.memory_allocated()
     torch.accelerator.reset_peak_memory_stats()
@@ -194,9 +205,9 @@ def test_memory_of_each_pass_is_bounded(double):
     backward, _ = _peak(made.backward)
     states_and_frames = graph.arcs.shape().tot_size(1) * 501
     gradients = 2 * scores.numel() * 4
-    # A tenth of the CPU's memory for 32 such sequences. The kernels keep sums of 16 or 24 bytes for
-    # every 16th frame, in both directions; a bit for each arc, about three a state; and scores of
-    # paths and totals.
+    # The limits are a tenth of the CPU's memory for 32 such sequences.  For each state of every
+    # 16th frame, the kernels keep the sums of both directions, 16 or 24 bytes.  They also keep a
+    # bit for each arc, about three bits a state, and the scores of paths and totals.
     assert forward < (2.2 if double else 1.7) * states_and_frames
     assert backward - gradients < 0.5 * states_and_frames
 
@@ -225,13 +236,13 @@ def test_the_best_path_stays_with_any_beam():
     dense = k2.DenseFsaVec(case.log_probs, case.segments)
     lattice = k2.intersect_dense(case.graph, dense, output_beam=100.0)
     best = -lattice.get_tot_scores(use_double_scores=True, log_semiring=False)
-    # There is one path, or a few paths with scores of about -1e5 that differ only by rounding.
+    # The kernels keep one path, or a few paths whose scores of about -1e5 differ only by rounding.
     torch.testing.assert_close(loss.cpu().double(), best, atol=0, rtol=1e-4)
     assert torch.isfinite(grad).all() and grad.abs().sum() > 0
 
 
 def test_of_equal_paths_the_first_one_stays():
-    """Each state has two equal arcs, and the beam is too small to change a score."""
+    """Each state has two equal arcs.  A score minus the beam rounds to the same score."""
     num_frames = 12
     lines = [f"{i} {i + 1} {1 + i % 3} 0" for i in range(num_frames - 1) for _ in range(2)]
     lines += [f"{num_frames - 1} {num_frames} -1 0", str(num_frames)]
@@ -255,7 +266,7 @@ def _graph_with_label(label):
 
 
 class WrongLabel:
-    """A decoding graph and scores on mps, which have no column for one of the graph's labels."""
+    """Scores on mps that have no column for one label of a decoding graph."""
 
     def __init__(self):
         case = Case(7, "ctc")

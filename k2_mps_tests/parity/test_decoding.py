@@ -1,4 +1,4 @@
-"""Decoding: lattices, one-best, n-best, rescoring, RNN-T streams."""
+"""Decoding on mps gives the CPU's results: lattices, one-best, n-best, rescoring, RNN-T streams."""
 
 import k2
 import pytest
@@ -29,7 +29,7 @@ def _one_best(lattice, double):
 
 
 def _nbest(lattice):
-    # random_paths takes paths at equal distances of probability, not at random.
+    # k2.random_paths draws nothing at random: it takes paths at equal steps of probability.
     return k2.Nbest.from_lattice(lattice, num_paths=40, use_double_scores=True, nbest_scale=0.5)
 
 
@@ -63,7 +63,7 @@ def test_of_a_lattice(name):
 
 def test_whole_lattice_rescoring():
     def results(device):
-        # A grammar that accepts every word, some at a cost.
+        # A grammar that accepts every word, at a cost that grows with the label.
         lines = [f"0 0 {w} {-0.1 * w}" for w in range(1, 8)]
         grammar = k2.Fsa.from_str("\n".join(lines + ["0 1 -1 0", "1"]))
         grammar = k2.add_epsilon_self_loops(k2.create_fsa_vec([k2.arc_sort(grammar)])).to(device)

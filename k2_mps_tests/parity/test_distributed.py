@@ -31,7 +31,7 @@ def start(store, rank):
 
 @pytest.fixture(scope="module")
 def both(tmp_path_factory):
-    """Calls a function of this file in both processes; returns both results."""
+    """A function that calls a function of this file in both processes, and returns both results."""
     store = tmp_path_factory.mktemp("store") / "store"
     context = multiprocessing.get_context("spawn")
     pools = [
@@ -49,7 +49,7 @@ def both(tmp_path_factory):
 
 
 def late(values):
-    """A tensor on mps that the GPU is still computing when the function returns."""
+    """Returns a tensor on mps while the GPU still computes it."""
     ans = torch.tensor(values, dtype=torch.float32).to(MPS)
     for _ in range(10):
         ans = ans + 1
@@ -233,8 +233,7 @@ def work_of_a_collective():
 
 def test_nothing_is_copied(both):
     for counted in both(work_of_a_collective):
-        # If torch copied, the copy would be an operator. The collective itself counts as one
-        # operator.
+        # The one operator is the collective.  A copy by torch would count as another operator.
         assert counted.operators == 1
         assert counted.dispatches == 0
         assert counted.bytes_to_cpu == counted.bytes_to_mps == counted.bytes_within_mps == 0
@@ -287,11 +286,17 @@ def _new_model():
 
 
 def averaged_gradients(settings, use_all, hook=None):
-    """The gradients that DDP averages, and the average of what each rank computes alone."""
+    """Returns the gradients that DDP has averaged, and the same averages computed without DDP.
+
+    Args:
+      settings: further arguments of DistributedDataParallel.
+      use_all: whether the model uses its layer `rare`.
+      hook: for register_comm_hook(); None: no hook.
+    """
     model = _new_model()
     if dist.get_rank() == 1:
         for parameter in model.parameters():
-            nn.init.zeros_(parameter)  # DDP gives all processes the weights of the first
+            nn.init.zeros_(parameter)  # DDP replaces these zeros by the weights of rank 0
     parallel = DistributedDataParallel(model, device_ids=[0], **settings)
     if hook:
         parallel.register_comm_hook(None, hook)
@@ -314,7 +319,7 @@ def _are_close(found, expected, tolerance):
             assert error <= tolerance * other.abs().max()
 
 
-# Each gradient is a sum over 120 frames in another order: 120 roundings of float32.
+# A gradient is a sum over 120 frames.  DDP adds in another order: up to 120 roundings of float32.
 TOLERANCE = 120 * torch.finfo(torch.float32).eps
 
 
@@ -342,7 +347,10 @@ def test_a_hook_compresses_the_gradients(both):
 
 
 def _lonely(collective):
-    """The error of the first process, if the second one does not take part."""
+    """Returns the error of a collective in which the second process does not take part.
+
+    Returns the text in the first process, and None in the second.
+    """
     group = dist.new_group([0, 1], timeout=datetime.timedelta(seconds=2))
     if dist.get_rank() == 1:
         return None
@@ -413,7 +421,7 @@ if __name__ == "__main__":
 
 
 def free_port():
-    """A port of this machine that no program uses."""
+    """Returns the number of a TCP port that no program uses."""
     with socket.socket() as found:
         found.bind(("localhost", 0))
         return found.getsockname()[1]

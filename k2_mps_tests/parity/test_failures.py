@@ -1,7 +1,7 @@
 """Each kind of k2's operations raises an error if the GPU does not complete a command buffer.
 
-Metal ends a command buffer that takes too long, finds no memory, or touches memory that is not
-there.  A torch before 2.15 does not notice the end.
+Metal aborts a command buffer that takes too long, runs out of memory, or accesses memory that no
+buffer has.  torch before 2.15 does not notice that.
 """
 
 import sys
@@ -24,7 +24,7 @@ MESSAGE = r"did not complete k2 \w+.*: Caused GPU Timeout Error .* not valid"
 @pytest.fixture(autouse=True)
 def without_a_failure_at_the_end(metal):
     yield
-    # From 2.15 on torch reports the failure, too.
+    # From version 2.15 on, torch also reports the failure.
     try:
         torch.mps.synchronize()
     except RuntimeError as error:
@@ -40,7 +40,7 @@ BUDGETS = calls.table("budgets.toml")
 
 
 def _with_dispatches(direction):
-    """The operations that dispatch Metal kernels in a pass, "forward" or "backward"."""
+    """Yields the operations that dispatch Metal kernels in a pass, "forward" or "backward"."""
     for name, budget in BUDGETS.items():
         if budget.get("metal", budget["host"])[direction]["dispatches"]:
             yield name
@@ -82,7 +82,7 @@ def test_a_launch_reports_an_earlier_failure():
     torch.mps.synchronize()
     with failing_command_buffer():
         _launch()
-        # torch's wait ends, and k2 has not yet seen the failure.
+        # Only torch waits here, so k2 has not yet seen the failure.
         try:
             torch.mps.synchronize()
         except RuntimeError as error:
@@ -94,7 +94,7 @@ def test_a_launch_reports_an_earlier_failure():
 
 
 def test_one_of_several_command_buffers():
-    """k2's error is about the command buffer that fails, and names each of its kernels once."""
+    """k2's error names each kernel of the failing command buffer once, and no other kernel."""
     _wait()
     with failing_command_buffer(3):
         for number in (1, 2, 3, 4):

@@ -1,4 +1,7 @@
-"""Runs some of the fuzzer's cases; tests where its cases run, and how it reports a difference."""
+"""Runs some cases of fuzz.py.
+
+Other tests check where fuzz.py runs its cases, and how it reports a difference.
+"""
 
 import collections
 import os
@@ -29,7 +32,7 @@ def test_random_input(kind, name, place, monkeypatch):
 
 @pytest.fixture
 def cases(monkeypatch):
-    """Replaces the fuzzer's cases by an empty table, to which a test adds its own."""
+    """Replaces fuzz.CASES by an empty table, to which a test adds a case."""
     monkeypatch.setattr(fuzz, "CASES", {})
     monkeypatch.setenv(fuzz.FORCE, "host")  # monkeypatch restores it after the test
     return fuzz.CASES
@@ -62,4 +65,4 @@ def test_a_difference_is_a_program_that_shows_it(cases, capfd, tmp_path):
     file = tmp_path / "program.py"
     file.write_text(program)
     with pytest.raises(AssertionError, match="result is 7 on the CPU and -1 on mps"):
-        runpy.run_path(str(file))  # in this process, which has the case
+        runpy.run_path(str(file))  # in this process, because only here fuzz.CASES has the case

@@ -12,7 +12,7 @@ MEGABYTE = 1 << 20
 def test_the_device_is_that_of_its_tensors():
     assert pick_device() == MPS == torch.zeros(1, device=pick_device()).device
     assert gpu.is_available() and gpu.device_type() == "mps"
-    # On the second of several Macs, the index is 1.
+    # On the second of several Macs, a recipe asks for index 1.
     assert pick_device(1) == MPS
 
 
@@ -50,7 +50,7 @@ def test_autocast_keeps_the_casts_of_weights(options, expected):
 
 
 class _Double(torch.autograd.Function):
-    """A function in icefall's way: backward uses the autocast state of forward."""
+    """A function like those of icefall: backward uses the autocast state of forward."""
 
     @staticmethod
     @gpu.custom_fwd

@@ -1,7 +1,7 @@
-"""The gradient of each differentiable operation, against differences of its own results.
+"""The gradient of each differentiable operation agrees with differences of the operation's results.
 
-Other tests of gradients have k2's own code as their reference.  Here the derivative along a line
-through all inputs is compared with the results at points of this line.
+The reference of other tests of gradients is k2 on the CPU.  Here, all inputs move along a line.
+The tests compare the derivative along this line with the slope between results at two points.
 """
 
 import math
@@ -21,7 +21,8 @@ WITH_JUMPS = ("shortest_path", "prune_on_arc_post")
 RANDOM = ("Nbest", "mwer_loss")
 # The backward passes of these operations need no saved tensor, so a second pass does not fail.
 LINEAR = ("DenseFsaVec", "cat")
-# k2 rounds the derivative of a swoosh to 8 bits at random, a number between about -0.1 and 0.9.
+# k2 rounds the derivative of a swoosh at random to 8 bits.  The derivative lies between about -0.1
+# and 0.9.
 UNIT_OF_SWOOSH = 1 / 255
 
 
@@ -40,7 +41,7 @@ def _cases(without=()):
 
 
 def _finite(result):
-    """The elements on the CPU in double precision, with zeros for infinite ones."""
+    """Returns the elements on the CPU in double precision, with 0 in place of infinities."""
     return result.detach().cpu().double().nan_to_num(posinf=0, neginf=0)
 
 
@@ -65,17 +66,18 @@ def test_a_gradient_is_that_of_differences(name, call, place, monkeypatch):
     slope = (at(step) - at(-step)) / (2 * step)
     rougher = (at(2 * step) - at(-2 * step)) / (4 * step)
     # With the steps h and 2 h, the slopes have errors of c h^2 and 4 c h^2, and smaller terms of
-    # h^4. So the error of the first slope is a third of the difference of the two.
+    # h^4.  So the first slope's error is about a third of the slopes' difference.  A half leaves
+    # room for the smaller terms.
     curvature = abs(rougher - slope) / 2
     # A slope divides the difference of two results, each rounded to float32, by two steps.
     rounding = (_finite(result).abs() * weights).sum().item() * EPS / step
     tolerance = curvature + rounding
     if name == "swoosh_l":
-        # The standard deviation of a random rounding is at most half of a unit.  One of 16,000 sums
-        # is off by more than four standard deviations; here the seed is fixed.
+        # The standard deviation of a random rounding is at most half of a unit.  One sum of 16,000
+        # is off by more than four standard deviations.  The seed is fixed, so the test is stable.
         tolerance += 4 * UNIT_OF_SWOOSH / 2 * math.hypot(*weights.flatten().tolist())
     assert abs(gradient - slope) <= tolerance
-    # A test with a larger tolerance would notice too little.
+    # With a larger tolerance, the test would miss wrong gradients.
     assert tolerance < 0.1 * abs(gradient)
 
 

@@ -1,4 +1,4 @@
-"""The index of a graph for the kernels is made once; the host and the GPU make the same one."""
+"""k2 makes the index that kernels need of a graph once.  Host and GPU make the same index."""
 
 import k2
 import pytest
@@ -18,7 +18,7 @@ def _members(index):
 
 
 def _expected(fsas):
-    """The index's members, computed by k2 and torch from FSAs on the CPU."""
+    """Returns the members that the index should have, computed by k2 and torch on the CPU."""
     incoming = fsas._get_incoming_arcs()
     begins = fsas.arcs.shape().remove_axis(1).row_splits(1)
     labels = [fsas.labels[i:k] for i, k in zip(begins.tolist(), begins[1:].tolist())]

@@ -1,4 +1,4 @@
-"""Tensors and k2's objects on mps share memory, in both directions."""
+"""k2's objects on mps share memory with the tensors that they are made of, or that they return."""
 
 import k2
 import k2.ragged as k2r
@@ -13,7 +13,7 @@ from k2_mps_tests.parity.helpers import (
     random_fsa_vec,
 )
 
-# data_ptr() of an mps tensor is not an address of the host.  Two tensors have the same
+# data_ptr() of an mps tensor need not be an address of the host.  But two tensors have the same
 # data_ptr() if, and only if, they begin at the same byte.
 
 

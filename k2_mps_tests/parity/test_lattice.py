@@ -1,7 +1,7 @@
-"""Metal's intersect_dense gives the CPU's lattices, to the bit.
+"""Metal's intersect_dense gives lattices that are bit for bit identical to the CPU's.
 
-The tests compare states, arcs, their order, arc maps, properties and gradients.  All must be equal,
-because Metal and the CPU add in the same order.
+The tests compare states, arcs, the order of both, arc maps, properties and gradients.  All must be
+equal, because Metal and the CPU add in the same order.
 """
 
 import sys
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.usefixtures("metal")
 
 
 def _case():
-    """Returns graphs, log-probs, segments, a_to_b_map and the beam."""
+    """Returns random input: graphs, log-probs, segments, a_to_b_map and the beam."""
     num_seqs, num_frames, num_symbols = pick(1, 2, 5), pick(1, 2, 7, 33, 60), pick(2, 4, 9, 40)
     log_probs, segments = random_scores(num_seqs, num_frames, num_symbols, pick(0, 0.5, 2, 20))
     special = pick(None, None, None, float("-inf"), -1.0e10)
@@ -35,7 +35,7 @@ def _case():
 
 
 class Result:
-    """The results of a case on a device; `lattice` is None if k2 refuses the case."""
+    """The results of a case on a device; `lattice` is None if k2 raises an error."""
 
     def __init__(self, device, graphs, log_probs, segments, a_to_b, beam, **limits):
         self.leaf = log_probs.clone().to(device).requires_grad_(True)
@@ -78,7 +78,7 @@ def test_any_lattice(seed):
 
 @pytest.mark.parametrize("seed", range(40))
 def test_any_limit(seed):
-    """The beam narrows by the same steps as on the CPU, and fails in the same cases."""
+    """Metal narrows the beam by the same steps as the CPU, and raises in the same cases."""
     torch.manual_seed(1000 + seed)
     case = _case()
     whole = Result("cpu", *case).lattice
@@ -115,7 +115,7 @@ def test_a_beam_that_rounding_exceeds(graph, beam, offset):
     graphs = k2.create_fsa_vec([single] * 2)
     cpu, mps = [Result(device, graphs, log_probs, segments, None, beam) for device in ("cpu", MPS)]
     if graph == "linear" and offset > 0:
-        # Rounding keeps states without entering arcs, and states without leaving arcs.
+        # Because of rounding, k2 keeps states without entering arcs, and some without leaving arcs.
         assert not cpu.lattice.properties & (MAYBE_ACCESSIBLE | MAYBE_COACCESSIBLE)
     _assert_same_results(cpu, mps)
     assert torch.isfinite(mps.lattice.get_tot_scores(True, True)).all()
@@ -127,7 +127,7 @@ def test_a_limit_that_the_best_paths_exceed():
     graphs = k2.create_fsa_vec([k2.ctc_topo(5)] * 2)
     for device in ("cpu", MPS):
         dense = k2.DenseFsaVec(log_probs.to(device), segments)
-        # These paths have 51 and 32 states with 7 leaving arcs each.
+        # The best paths have 51 and 32 states, and each state has 7 leaving arcs.
         with pytest.raises(
             RuntimeError, match=f"max_arcs=300: the best paths alone have {7 * (51 + 32)} arcs"
         ):
@@ -143,8 +143,8 @@ def test_batches(seed):
         return
     assert_batches(lattice)
     cpu = Result("cpu", *case).lattice
-    # On the CPU, a state without entering arcs may be in another batch; these cases have no such
-    # state.
+    # The CPU can put a state without entering arcs into another batch than Metal does.  These
+    # cases have no such state.
     for name in ("incoming_arcs", "state_batches", "entering_arc_batches", "leaving_arc_batches"):
         found, expected = [getattr(x, f"_get_{name}")() for x in (lattice, cpu)]
         assert_equal(found, expected, name)
@@ -158,7 +158,7 @@ def test_batches(seed):
                 tolerance = {"atol": 1e-3, "rtol": 1e-5}
             elif name == "get_arc_post":
                 # A result is a difference of scores, some of which are 2e10.  Metal's scores have
-                # errors of about 2^-48, the CPU's of 2^-53.
+                # relative errors of about 2^-48, the CPU's of 2^-53.
                 totals = cpu.get_tot_scores(True, False).detach()
                 largest = totals[totals.isfinite()].abs().max().item()
                 tolerance = {"atol": largest * 2.0**-46, "rtol": 0}
@@ -205,7 +205,7 @@ def test_dense_fsa_vec(num_segments):
         row_splits = dense.dense_fsa_vec.shape().row_splits(1)
         return dense.scores, row_splits, dense.duration.tolist(), leaf.grad
 
-    # Both devices add overlapping segments in the order of the segments.
+    # Both devices add the gradients of overlapping segments in the order of the segments.
     assert_equal_on_both(results)
 
 
@@ -228,7 +228,7 @@ def test_dense_fsa_vec_of_any_strides(log_probs):
 
 @pytest.mark.skipif(sys.platform == "darwin", reason="counting needs the emulated device")
 def test_the_host_waits_once():
-    """The wait is for the sizes of the lattice, not for results in flight."""
+    """The host waits only to read the sizes of the lattice."""
     from mps_emulator import counters
 
     leaf = torch.randn(3, 40, 12, device=MPS, requires_grad=True)

@@ -1,10 +1,10 @@
-"""The Metal kernels of mutual_information_recursion against CPU float64.
+"""Metal's mutual_information_recursion agrees with the CPU's in float64.
 
-Tolerances: the recursion adds S + T terms of the order of the result, and rounds each sum to
-float32.  So the error of the value is about (S + T) * eps * |value|, with eps = 1.2e-7.  Gradients
-are probabilities, at most 1.  A gradient follows from differences of such values, so its absolute
-error is the same.  Errors have both signs and mostly cancel, so a test allows a part of this bound,
-``TERMS``.
+The recursion adds S + T terms, and rounds each sum to float32.  The sums are about as large as the
+result.  So the error of the value is about (S + T) * eps * |value|, with eps = 1.2e-7.  Gradients
+are probabilities, at most 1.  They are computed from differences of the sums, so their absolute
+error is the same.  Errors have both signs and mostly cancel.  So a test allows only a part of this
+bound, the factor ``TERMS``.
 """
 
 import _k2
@@ -20,10 +20,13 @@ HALF_TYPES = pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 
 
 def make(B, S, T, modified, boundary=None, scale=1.0):
-    """Returns px and py, float64 on the CPU, of the shapes that k2 requires."""
+    """Returns px and py, float64 on the CPU.
+
+    py has shape (B, S + 1, T).  px has shape (B, S, T + 1), or (B, S, T) if `modified` is true.
+    """
     px = torch.randn(B, S, T if modified else T + 1, dtype=torch.float64)
     py = torch.randn(B, S + 1, T, dtype=torch.float64)
-    # k2 passes logs of probabilities.
+    # k2's losses pass logs of probabilities, which are mostly negative.
     return px * scale - 1, py * scale - 1
 
 
@@ -44,7 +47,7 @@ def run(px, py, boundary, device, dtype):
 def check(px, py, boundary=None):
     B, S = px.shape[:2]
     T = py.shape[2]
-    # Both devices get float32 inputs, so only the arithmetic differs.
+    # Both devices get numbers that float32 has, so only the arithmetic differs.
     px, py = px.float().double(), py.float().double()
     ans, px_grad, py_grad = run(px, py, boundary, MPS, torch.float32)
     expected = run(px, py, boundary, "cpu", torch.float64)
@@ -60,9 +63,9 @@ def check(px, py, boundary=None):
 LIMITS = [(30, 300), (31, 300), (32, 300), (63, 70), (64, 70), (126, 300), (127, 300), (128, 300)]
 LIMITS += [(127, 20), (255, 261), (256, 260), (510, 520), (511, 520), (512, 520)]
 SIZES = [(3, s, t) for s, t in [(1, 1), (1, 7), (7, 1), (5, 9), (33, 32), (31, 64), (70, 110)]]
-# Longer than a threadgroup.
+# More rows, or more columns, than a threadgroup has threads.
 SIZES += [(1, 3, 1500), (1, 1030, 5), (1, 1100, 1060)]
-# S + 1 rows, just below, at and above the limits of simdgroups and bands.
+# Numbers of rows, S + 1, below, at and above the limits of simdgroups and bands.
 SIZES += [(2, s, t) for s, t in LIMITS]
 
 
@@ -70,15 +73,15 @@ SIZES += [(2, s, t) for s, t in LIMITS]
 @pytest.mark.parametrize("B,S,T", SIZES)
 def test_sizes(B, S, T, modified):
     if modified and S > T > 1:
-        T = S + 3  # Each symbol of x takes a frame, so with fewer frames there is no path.
+        T = S + 3  # In the modified recursion, each symbol takes a frame.
     check(*make(B, S, T, modified))
 
 
 @pytest.mark.parametrize("modified", [False, True])
 @pytest.mark.parametrize("S,T", [(0, 0), (0, 1), (1, 0), (0, 9), (9, 0)])
 def test_empty_sequences(S, T, modified):
-    # In the modified recursion each symbol of x takes a frame, so a path needs
-    # S <= T.  With T == 0, px's shape selects the modified recursion on every device.
+    # In the modified recursion each symbol takes a frame, so there is a path only
+    # if S <= T.  If T is 0, k2 knows from px's shape that the recursion is modified.
     check(*make(2, S, T, modified))
 
 
@@ -90,7 +93,8 @@ def test_no_sequences():
 
 
 BOUNDARIES = {
-    # The columns: S; T; for each sequence, s and t of the first cell and s and t of the last cell.
+    # {name: ((S, T), boundary)}.  A row of a boundary is for one sequence: s and t of its first
+    # cell, then s and t of its last cell.
     "one band": (
         (8, 12),
         [
@@ -106,8 +110,8 @@ BOUNDARIES = {
         (600, 630),
         [
             [0, 0, 600, 630],
-            [3, 5, 515, 609],  # more than fits, too
-            [10, 20, 521, 620],  # just fits
+            [3, 5, 515, 609],  # 513 rows, one more than two bands have
+            [10, 20, 521, 620],  # 512 rows, two full bands
             [60, 7, 91, 190],
             [600, 629, 600, 630],
         ],
@@ -127,7 +131,7 @@ def test_boundary(name, modified):
 @pytest.mark.parametrize("modified", [False, True])
 @pytest.mark.parametrize("S,T", [(20, 50), (150, 40)])
 def test_values_outside_of_the_boundary_change_no_bit(S, T, modified, value):
-    """Cells outside of the boundary have no gradient either."""
+    """Values outside of the boundary do not change the results, and their gradient is 0."""
     torch.manual_seed(S)
     px, py = make(4, S, T, modified)
     boundary = torch.tensor(
@@ -160,9 +164,9 @@ def test_large_negative_numbers_close_paths(modified, value):
 
 
 INF, NAN = float("inf"), float("nan")
-# The columns: B, S and T; numbers that replace those of px or py, by their indexes; the tolerance.
-# Metal and the CPU compute in float32.  In each of S + T steps, exp() and log() have errors of an
-# ulp or two.
+# {name: ((B, S, T), changes, tolerance)}.  A change is (px or py, an index, the new number).  Metal
+# and the CPU compute in float32.  In each of S + T steps, exp() and log() have errors of an ulp or
+# two.
 NOT_FINITE = {
     "no path from row 1 to row 2": ((2, 4, 6), [("px", (0, 1), -INF)], {"atol": 1e-6, "rtol": 0}),
     **{
@@ -210,7 +214,7 @@ def test_strided_inputs_with_returned_gradients():
     )
     assert_same(ans, expected.float(), atol=1e-5, rtol=1e-6)
     for grad, expected_grad in zip(grads, expected_grads):
-        # Occupation probabilities have the errors of the gradients above, for 15 terms.
+        # These gradients have the error that the top of this file explains, with S + T = 15.
         assert_same(grad, expected_grad.float(), atol=1e-5, rtol=0)
 
 
@@ -248,8 +252,8 @@ def test_gradients_of_half_types(dtype):
     ans, px_grad, py_grad = run(px, py, None, MPS, dtype)
     expected = run(px.float(), py.float(), None, MPS, torch.float32)
     assert torch.equal(ans, expected[0])
-    # A share is rounded, and so is its product with the gradient of ans, which is at most 3.  Small
-    # products are rounded to a multiple of the smallest subnormal number.
+    # k2 rounds each derivative to `dtype`, and then its product with the gradient of ans, which is
+    # at most 3.  Small products are rounded to a multiple of the smallest subnormal number.
     eps = torch.finfo(dtype).eps
     atol = 4 * torch.finfo(dtype).smallest_normal * eps
     torch.testing.assert_close(px_grad, expected[1], rtol=eps, atol=atol)
@@ -263,7 +267,7 @@ def test_joint_recursion_of_half_types(dtype):
     first, second = k2.joint_mutual_information_recursion((px, px), (py, py))
     total = k2.mutual_information_recursion(px + px, py + py)
     assert first.dtype == dtype
-    # Each gradient is rounded to `dtype`, and so is the sum of their products.
+    # k2 rounds each gradient to `dtype`, and each sum of products of gradients with px and py.
     torch.testing.assert_close(
         (first + second).float(), total, atol=0, rtol=4 * torch.finfo(dtype).eps
     )

@@ -1,4 +1,4 @@
-"""Inputs that k2 must refuse."""
+"""k2 raises an error for wrong inputs, and works afterwards."""
 
 import k2
 import pytest
@@ -50,11 +50,11 @@ def test_refused_with_an_exception(name):
 
 @pytest.mark.parametrize("graph, scores", [("cpu", "mps:0"), ("mps:0", "cpu")])
 def test_two_devices_are_refused_in_one_line(graph, scores, capfd):
-    """The error names both devices.  k2's argument_errors_test tests the advice in the error."""
+    """The error names both devices.  k2's argument_errors_test.py tests the advice in the error."""
     dense = k2.DenseFsaVec(torch.zeros(1, 4, 4, device=scores), _i32([[0, 0, 4]], "cpu"))
     with pytest.raises(RuntimeError) as refused:
         k2.intersect_dense(k2.ctc_graph([[1]], device=graph), dense, 10)
     message = str(refused.value)
     assert graph in message and scores in message and "\n" not in message
-    # k2's own checks print a stack trace.
+    # An error of k2's C++ checks would print a stack trace.
     assert capfd.readouterr().err == ""

@@ -1,4 +1,4 @@
-"""operations.toml: each operation runs in the place that the table gives."""
+"""Each operation runs in the place that operations.toml gives."""
 
 import k2
 import pytest
@@ -11,10 +11,10 @@ OPERATIONS = calls.table("operations.toml")["operations"]
 
 
 def _cases():
-    """The parameters of the test of places.
+    """Yields the parameters of the test of places.
 
-    Some operations can run on the host and in Metal.  The test's problems are small, so they run on
-    the host, and in Metal only if K2_MPS_FORCE says so.
+    Some operations can run on the host or in Metal.  The test's inputs are small.  So k2 chooses
+    the host for these operations, and Metal only if K2_MPS_FORCE is "metal".
     """
     for operation in OPERATIONS:
         places = operation["on"], operation.get("gradient")
@@ -29,25 +29,26 @@ def _cases():
 
 
 def _where(counted, moved=()):
-    """The place in which an operation ran, judged by its counts.
+    """Returns the place in which an operation ran, judged by its counts.
 
     Args:
-      moved: the tensors that k2.mps.bridge took to the CPU.  torch makes these copies, and k2's
-        counters count only the others.
+      moved: the tensors that k2.mps.bridge moved to the CPU.  torch makes these copies, so k2's
+        counters do not count them.
     """
     if counted.dispatches:
         return "metal"
     if moved:
         return "cpu"
-    # An operation that runs on the CPU copies in both directions. If k2 only reads a size, the copy
-    # goes to the CPU alone.
+    # An operation that runs on the CPU copies in both directions.  If k2 only reads a size, it
+    # copies in one direction, to the CPU.
     if counted.bytes_to_cpu > SMALL and counted.bytes_to_mps > SMALL:
         return "cpu"
     return "host" if counted.gates else "aten"
 
 
-# Larger copies, in bytes, are of FSAs and ragged tensors.  Host code also makes small arrays on the
-# CPU and moves them, like the pointers to the FSAs of a batch.
+# Copies of more bytes than this are of FSAs and ragged tensors.  Smaller copies do not show that an
+# operation runs on the CPU, because code on the host also makes small arrays on the CPU and moves
+# them.  An example is an array of pointers to the FSAs of a batch.
 SMALL = 600
 
 

@@ -1,6 +1,6 @@
-"""Operations that the host or Metal can run: which of them k2 chooses, and that results are equal.
+"""k2 chooses the host or Metal for operations that both can run.  Both give the CPU's results.
 
-The kernels' maxima equal the CPU's to the bit, so most comparisons here are exact.
+A maximum in Metal is bit for bit identical to the CPU's.  So most comparisons here are exact.
 """
 
 import _k2
@@ -30,7 +30,7 @@ def _segments(num_frames):
 
 
 def _lattice(graph, log_probs, num_frames, device):
-    """Returns the intersection, and the gradient of the sum of its scores."""
+    """Returns the lattice, and the gradient that the sum of its scores has for the log-probs."""
     leaf = log_probs.clone().to(device).requires_grad_(True)
     dense = k2.DenseFsaVec(leaf, _segments(num_frames))
     lattice = k2.intersect_dense(graph.to(device), dense, output_beam=12)
@@ -45,7 +45,7 @@ def _assert_lattices_agree(graph, log_probs, num_frames):
 
 
 def _chain(num_states, num_symbols):
-    """A cyclic graph with self loops and jumps of one and two states."""
+    """Returns a graph with arcs from each state to itself and to the next two states."""
     lines = []
     for i in range(num_states - 1):
         for dest in (i, i + 1, i + 2):
@@ -57,7 +57,7 @@ def _chain(num_states, num_symbols):
 
 
 def _dense_graph(num_states, num_symbols):
-    """A graph in which each state has arcs to all others."""
+    """Returns a graph in which each state but the last has an arc to every state."""
     lines = []
     for i in range(num_states - 1):
         lines += [
@@ -82,7 +82,8 @@ def test_intersect_dense_goes_by_size(num_frames, where):
     log_probs = _log_probs(num_seqs, num_frames, 6).to(MPS)
     dense = k2.DenseFsaVec(log_probs, _segments([num_frames] * num_seqs))
     count = _dispatches(lambda: k2.intersect_dense(graph, dense, output_beam=5))
-    # The dispatches are for the passes, for the counts and places of kept states, and the lattice.
+    # Metal takes a dispatch for both passes of scores, one each for the counts and the places of
+    # kept states, and one for the lattice.
     assert count == {"host": 0, "metal": 4}[where]
 
 
@@ -97,12 +98,15 @@ def test_scores_go_by_size(num_fsas, where, double):
         fsas._invalidate_cache_()
         fsas.get_tot_scores(double, log_semiring=True).backward(grad)
 
-    # The dispatches are for the scores of both directions, and for their gradient.
+    # Metal takes a dispatch for the scores of both directions, and one for the gradient.
     assert _dispatches(scores) == {"host": 0, "metal": 2}[where]
 
 
 def _loops(num_arcs, num_fsas=1):
-    """FSAs of two states: one arc enters the second state, and all other arcs are loops."""
+    """Returns an FsaVec of FSAs with two states and `num_arcs` arcs each.
+
+    One arc leads to the second state.  The other arcs are loops of the first state.
+    """
     arcs = torch.tensor([[0, 0, i + 1, 0] for i in range(num_arcs - 1)] + [[0, 1, -1, 0]])
     return k2.create_fsa_vec([k2.Fsa(arcs.int())] * num_fsas).to(MPS)
 
@@ -116,7 +120,8 @@ def test_ctc_loss_that_may_take_a_second_goes_by_the_lattice(num_arcs, num_rows,
     assert goes == (fits and placement == "metal")
 
 
-# A core holds the threadgroup memory of 5 threadgroups of ctc_sums; each FSA has two of them.
+# The number of FSAs in a wave.  A core has threadgroup memory for 5 threadgroups of the kernel
+# ctc_sums, and each FSA has two threadgroups.
 AT_ONCE = 5 * torch.backends.mps.get_core_count() // 2
 WAVES = pytest.mark.parametrize(
     "num_fsas, num_waves", [(1, 1), (AT_ONCE, 1), (AT_ONCE + 1, 2), (8 * AT_ONCE, 8)]
@@ -153,7 +158,8 @@ def test_states_of_a_graph(num_states, placement):
     assert lattice.num_arcs > 0
 
 
-# A state has from 1 to 32 lanes, and in some cases more arcs than the registers hold.
+# The kernel gives each state 1 to 32 lanes, depending on the graph.  In some cases, a state has
+# more arcs than its lanes' registers hold.
 @pytest.mark.parametrize("num_states", [4, 7, 12, 20, 40, 130, 200])
 def test_arcs_of_a_state(num_states, placement):
     graph = k2.create_fsa_vec([_dense_graph(num_states, 5)] * 2)
@@ -169,14 +175,17 @@ def test_intersect_dense_with_scores_that_are_not_finite(value, placement):
     def arcs(device):
         try:
             return _lattice(graph, log_probs, [7, 7], device)[0].arcs.values()
-        except RuntimeError:  # k2's own checks of the lattice refuse this on any device.
+        except RuntimeError:  # k2's checks of the lattice refuse such scores on any device.
             return None
 
     assert_equal_on_both(arcs)
 
 
 def test_a_lattice_of_several_dispatches_is_the_same(metal):
-    """Work is counted as arcs of all FSAs times frames of the longest: 2^28 and more."""
+    """k2 splits more work than 2^28 into several dispatches.
+
+    Work is the number of arcs of all FSAs, times the number of frames of the longest sequence.
+    """
     num_frames, num_symbols = 2500, 4
     graph = k2.create_fsa_vec([_chain(8, num_symbols), _dense_graph(330, num_symbols)])
     assert graph.num_arcs * num_frames > 1 << 28

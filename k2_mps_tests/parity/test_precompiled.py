@@ -1,4 +1,4 @@
-"""A precompiled Metal library that the system cannot load."""
+"""If Metal cannot load a kernel's precompiled library, k2 compiles the kernel's text."""
 
 import sys
 from pathlib import Path
@@ -9,8 +9,8 @@ import pytest
 from k2_mps_tests.kernels import sources
 from k2_mps_tests.running import ran
 
-# Registers the kernels again before their first use, with a metallib, as the code of
-# cmake/embed_metal.cmake does.
+# Registers the kernels of mutual_information again before their first use, with a metallib.  The
+# code that cmake/embed_metal.cmake writes registers kernels in this way.
 SCRIPT = """
 import ctypes
 import sys
@@ -30,7 +30,7 @@ torch.manual_seed(1)
 px, py = torch.randn(2, 3, 6), torch.randn(2, 4, 5)
 cpu = k2.mutual_information_recursion(px, py)
 mps = k2.mutual_information_recursion(px.to('mps'), py.to('mps'))
-# float32; both sum at most 8 numbers along a path.
+# On both devices, a path adds at most 8 numbers in float32.
 torch.testing.assert_close(mps.cpu(), cpu, rtol=1e-5, atol=1e-5)
 print('equal')
 """

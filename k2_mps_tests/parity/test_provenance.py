@@ -1,4 +1,4 @@
-"""k2's report of its origin, and its errors about the system."""
+"""k2 reports where its build comes from, why it cannot be loaded, and why it cannot use mps."""
 
 import dataclasses
 import json
@@ -39,7 +39,7 @@ def test_the_origin_of_a_build():
     if edited:
         assert info["patched_tree"] is None
     else:
-        # The name of the build folder contains the hash.
+        # The name of the build folder contains the start of the hash.
         assert re.fullmatch("[0-9a-f]{40}", info["patched_tree"])
         assert f"-{info['patched_tree'][:12]}-" in BUILD.parent.name
     assert info["dirty"] or not edited
@@ -61,9 +61,10 @@ def test_k2_version_prints_it():
 
 @pytest.fixture
 def installed(tmp_path):
-    """Lays out this k2 as an installed wheel.
+    """Lays out this k2 in a folder, like an installed wheel.
 
-    Returns the folder, and a function that runs code there.
+    Returns a function that imports k2 from the folder and returns its build_info().  The function's
+    attribute `folder` is the folder.
     """
     for path in BUILD.glob("_k2.*"):
         (tmp_path / path.name).symlink_to(path)
@@ -105,7 +106,7 @@ def test_build_info_of_a_wheel_is_its_metadata(installed):
 
 
 def test_missing_metadata_is_unknown(installed):
-    # Another folder has the metadata of another k2.
+    # Only a subfolder has metadata, that of another k2.
     other = installed.folder / "elsewhere" / "k2-2.0.dist-info"
     other.mkdir(parents=True)
     (other / "METADATA").write_text("Name: k2\nVersion: 2.0\n")
@@ -145,7 +146,7 @@ def test_another_build_of_the_same_torch_is_no_problem():
 
 
 def test_import_by_a_python_for_intel_says_what_to_do():
-    """A simulation: platform reports an Intel Python, and the library does not load."""
+    """The test simulates an Intel Python: platform reports one, and k2's library does not load."""
     result = python(
         "-c",
         "import platform, sys\n"
@@ -200,7 +201,7 @@ def test_nothing_is_wrong(version):
     assert compatibility.mps_problem(mac(version=version)) is None
 
 
-# The message names the first of several problems.
+# The message is about the first of several problems.
 EVERYTHING_WRONG = dataclasses.replace(
     mac(machine="x86_64", version="13.0"),
     torch="2.2.0",
@@ -301,7 +302,7 @@ try:
 except RuntimeError:
     pass
 else:
-    raise AssertionError("k2 brought a device along that was turned off")
+    raise AssertionError("import k2 loaded the mps device, which was turned off")
 """
 
 

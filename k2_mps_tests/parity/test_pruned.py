@@ -1,7 +1,7 @@
-"""Metal's intersect_dense_pruned gives the CPU's lattices, to the bit.
+"""Metal's intersect_dense_pruned gives lattices that are bit for bit identical to the CPU's.
 
-The tests compare states, arcs, their order, arc maps, properties and gradients.  Each score is a
-maximum, or a sum of two floats in the same order, so all must be equal.
+The tests compare states, arcs, the order of both, arc maps, properties and gradients.  A score is a
+maximum, or a sum of two floats in the CPU's order.  So all results must be equal.
 """
 
 import _k2
@@ -17,8 +17,8 @@ pytestmark = pytest.mark.usefixtures("metal")
 
 
 def _case():
-    """Returns graphs, log-probs, segments and the options of intersect_dense_pruned."""
-    # A window of the pruning has 30 frames, and the next one begins 20 later.
+    """Returns random input: graphs, log-probs, segments, options, allow_partial."""
+    # k2 prunes in windows of 30 frames, each of which begins 20 frames after the one before.
     num_seqs, num_frames, num_symbols = pick(1, 2, 5), pick(1, 4, 20, 21, 65), pick(2, 4, 9, 40)
     log_probs, segments = random_scores(num_seqs, num_frames, num_symbols, pick(0, 0.5, 2, 20))
     special = pick(None, None, float("-inf"), -1.0e10)
@@ -32,7 +32,10 @@ def _case():
 
 
 def _lattice(device, graphs, log_probs, segments, options, allow_partial):
-    """Returns the lattice, and the gradients of its inputs; None if k2 refuses the case."""
+    """Returns (lattice, gradient of the log-probs, gradient of the graphs' scores).
+
+    Returns None if k2 raises an error.
+    """
     leaf = log_probs.clone().to(device).requires_grad_(True)
     graphs = graphs.to(device).clone().requires_grad_(True)
     dense = k2.DenseFsaVec(leaf, segments)
@@ -100,7 +103,7 @@ def test_scores_whose_sums_round():
 
 
 def test_a_beam_that_grows_beyond_float():
-    """There are fewer states than min_active, so the beam becomes larger with each frame."""
+    """There are fewer states than min_active, so k2 widens the beam in each frame."""
     _on_both(*_topo_case([450], active=(50, 100)))
 
 
@@ -143,7 +146,10 @@ def test_the_same_bits_in_all_runs():
 
 
 def test_more_memory_where_the_estimate_was_too_small():
-    """k2 may exceed max_active, and here does by far.  The next call takes enough memory."""
+    """Here, far more states than max_active stay active, which k2 allows.
+
+    So the first call must allocate memory again.  The next call allocates enough at once.
+    """
     case = (bush(300), *_topo_case([25, 22], beams=(100.0, 100.0), active=(0, 1))[1:])
     inputs = _inputs_on_mps(case)
     first, _ = waits.counted(lambda: k2.intersect_dense_pruned(*inputs[:-1]))
@@ -154,7 +160,7 @@ def test_more_memory_where_the_estimate_was_too_small():
 
 
 def test_more_memory_than_the_gpu_may_take_is_the_hosts():
-    """The tables alone would take 1.3 GB: 16 bytes for each of 80 million states."""
+    """The kernels' tables would take 1.3 GB: 16 bytes for each of 80 million states."""
     num_states = 80_000_000
     row_splits = torch.full((num_states + 1,), 1, dtype=torch.int32)
     row_splits[0] = 0

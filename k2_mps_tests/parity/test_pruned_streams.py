@@ -1,6 +1,7 @@
-"""Metal's OnlineDenseIntersecter gives the CPU's lattice after every chunk, to the bit.
+"""Metal's OnlineDenseIntersecter gives lattices that are bit for bit identical to the CPU's.
 
-The tests compare states, arcs, their order, scores, attributes and properties.
+After each chunk, the tests compare states, arcs, the order of both, scores, attributes and
+properties.
 """
 
 import random
@@ -18,7 +19,10 @@ pytestmark = pytest.mark.usefixtures("metal")
 
 
 class _OnGpu:
-    """Replaces OnlineDenseIntersecter.on_gpu: a sequence then gets `groups` threadgroups."""
+    """Replaces OnlineDenseIntersecter.on_gpu; gives each stream `groups` threadgroups.
+
+    With 0 groups, k2 chooses the number.
+    """
 
     def __init__(self, on_gpu, groups):
         self.on_gpu, self.groups = on_gpu, groups
@@ -67,7 +71,10 @@ class Streams:
 
 
 def _random_chunks(seed, groups=0):
-    """Decodes random chunks of streams that begin and end."""
+    """Decodes random chunks of streams, and compares the lattices.
+
+    Between chunks, some streams end and others begin.
+    """
     torch.manual_seed(seed)
     rng = random.Random(seed)
     num_symbols, num_streams = pick(2, 4, 9, 40), pick(1, 2, 4)
@@ -159,7 +166,7 @@ def test_a_long_history_takes_no_more_dispatches():
 
 @pytest.mark.parametrize("score", [float("nan"), float("inf")])
 def test_the_host_goes_on_after_scores_that_are_not_numbers(score):
-    """A NaN raises k2's error on both devices, and does not change the streams."""
+    """For a NaN, k2 raises an error on both devices, and leaves the streams as they were."""
     streams = _topo_streams()
     lengths = {"a": 4, "b": 2}
     for seed in range(4):
@@ -185,13 +192,16 @@ def test_the_host_has_streams_that_it_began(monkeypatch):
     assert not streams.on_gpu
     streams.decode(_log_probs(1), {"c": 4})
     assert streams.on_gpu
-    # If the host decodes one of two streams, it decodes both.
+    # If one stream of a call is on the host, the host decodes all streams of the call.
     streams.decode(_log_probs(2), {"c": 4, "a": 2})
     assert not streams.on_gpu
 
 
 def test_too_little_memory_is_known_to_the_next_chunk():
-    """k2 may exceed max_active, and here does by far."""
+    """Here, far more states than max_active stay active, which k2 allows.
+
+    So the first chunk must allocate memory again.
+    """
     streams = Streams(bush(300), 1, 100.0, 100.0, 0, 1)
     dense = k2.DenseFsaVec(_log_probs(1, 9).to(MPS), torch.tensor([[0, 0, 9]], dtype=torch.int32))
     found = []

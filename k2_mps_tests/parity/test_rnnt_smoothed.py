@@ -1,7 +1,7 @@
-"""rnnt_loss_smoothed and rnnt_loss_simple in Metal against CPU float64.
+"""Metal's rnnt_loss_smoothed and rnnt_loss_simple agree with the CPU's in float64.
 
-k2/python/tests/mps_rnnt_smoothed_test.py tests the kinds of losses.  The tests here are of sizes,
-large logits and odd inputs.  A tolerance is relative to the norm of a tensor.
+k2/python/tests/mps_rnnt_smoothed_test.py tests each kind of loss.  The tests here vary the sizes,
+and use large logits and odd inputs.  A tolerance is relative to the norm of a tensor.
 """
 
 import k2
@@ -19,7 +19,10 @@ def make(B, S, T, C, scale=1.0):
 
 
 def results(function, lm, am, device, dtype):
-    """The loss and the gradients of lm and am, in float64 on the CPU."""
+    """Computes on a device, in `dtype`; returns [loss, gradient of lm, gradient of am].
+
+    The results are in float64 on the CPU.
+    """
     leaves = [x.detach().to(device, dtype).requires_grad_(True) for x in (lm, am)]
     loss = function(*leaves)
     loss.sum().backward()
@@ -27,7 +30,7 @@ def results(function, lm, am, device, dtype):
 
 
 def smoothed(symbols, scales=(0.25, 0.0), boundary=None, **rest):
-    """The smoothed loss as a function of lm and am; without scales, the simple loss."""
+    """Returns a function of lm and am: the smoothed loss, or the simple loss if scales is None."""
 
     def function(lm, am):
         bound = None if boundary is None else boundary.to(am.device)
@@ -46,8 +49,8 @@ def check(function, lm, am, tolerance):
         assert (a - b).norm() <= tolerance * b.norm(), ((a - b).norm() / b.norm(), b.norm())
 
 
-# Numbers of symbols, of frames and of logits: the smallest; around the tiles of 32; and around the
-# bands of the recursion, which have 256 rows.
+# (S, T, C): the numbers of symbols, frames and logits.  Some are the smallest that are allowed.
+# Others are near multiples of 32, the size of a tile, or of 256, the rows of a band.
 SIZES = [(0, 1, 1), (1, 1, 2), (0, 40, 33), (31, 32, 5), (32, 63, 70), (33, 95, 31), (260, 300, 3)]
 
 
@@ -55,14 +58,15 @@ SIZES = [(0, 1, 1), (1, 1, 2), (0, 40, 33), (31, 32, 5), (32, 63, 70), (33, 95, 
 @pytest.mark.parametrize("S, T, C", SIZES)
 def test_sizes(S, T, C, rnnt_type):
     function = smoothed(*(x := make(2, S, T, C))[2:], (0.25, 0.1), rnnt_type=rnnt_type)
-    # Each of S + T steps rounds a score of about 3 (S + T); gradients are computed from the scores.
+    # Each of S + T steps rounds a score of about 3 (S + T).  The gradients have the same errors,
+    # because they are computed from the scores.
     check(function, *x[:2], (S + T) * 3 * EPS + 1e-5)
 
 
 @pytest.mark.parametrize("am_scale", [0.0, 0.1])
 @pytest.mark.parametrize("scale", [2, 10, 40])
 def test_large_logits(scale, am_scale):
-    """With logits of 30 times N(0, 1), torch's float32 products would give errors of 15%."""
+    """If logits have a standard deviation of 30, torch's float32 products have errors of 15%."""
     lm, am, symbols = make(2, 15, 60, 500, scale)
     check(smoothed(symbols, (0.25, am_scale), reduction="sum"), lm, am, 1e-4)
 
@@ -84,7 +88,7 @@ def test_autocast_changes_nothing(dtype, scale):
 
 
 def test_what_is_scaled_by_zero_does_not_count():
-    """A part of the loss with scale 0 does not count, even if the part is infinite."""
+    """A part of the loss whose scale is 0 does not count, even if the part is infinite."""
     lm, am, symbols = make(2, 4, 9, 6)
     lm[0, 1, symbols[0, 1]] = float("-inf")
     for scales in ((0.0, 0.0), (0.5, 0.5), (1.0, 0.0), (0.0, 1.0)):
@@ -92,7 +96,7 @@ def test_what_is_scaled_by_zero_does_not_count():
             assert x.isfinite().all(), scales
 
 
-# Places in the logits of sequence 0, by name.  No sequence has symbol 5.
+# {name: (lm or am, an index)}: logits of sequence 0.  No sequence has symbol 5.
 PLACES = {
     "first position": ("lm", (0, 0, 5)),
     "position": ("lm", (0, 2, 5)),
@@ -104,7 +108,7 @@ PLACES = {
 
 
 def _with_nan(place, scales, bounded, rnnt_type):
-    """The results on mps, and those of CPU float64, for a NaN at one of PLACES."""
+    """Returns the results on mps, and the CPU's in float64, with a NaN at one of PLACES."""
     S, T, C = 4, 9, 6
     lm, am, symbols = make(2, S, T, C)
     name, at = PLACES[place]
@@ -122,7 +126,10 @@ def _with_nan(place, scales, bounded, rnnt_type):
 @pytest.mark.parametrize("bounded", [False, True])
 @pytest.mark.parametrize("place", PLACES)
 def test_a_nan_makes_the_smoothed_loss_nan(place, bounded, rnnt_type):
-    """Only the NaN's sequence has a NaN.  On the CPU, a NaN of lm reaches the others as well."""
+    """Only the sequence with the NaN has a loss of NaN.
+
+    On the CPU, a NaN in lm also makes the losses of other sequences NaN.
+    """
     (loss, *grads), (expected, *_) = _with_nan(place, (0.25, 0.0), bounded, rnnt_type)
     assert loss[0].isnan() and loss[1].isfinite() and expected[0].isnan()
     assert all(grad.isnan().any() for grad in grads)
@@ -132,7 +139,7 @@ def test_a_nan_makes_the_smoothed_loss_nan(place, bounded, rnnt_type):
 @pytest.mark.parametrize("bounded", [False, True])
 @pytest.mark.parametrize("place", PLACES)
 def test_a_nan_does_to_the_simple_loss_what_it_does_on_the_cpu(place, bounded, rnnt_type):
-    """The loss may be NaN, infinite or finite: k2 may drop a path whose score is NaN."""
+    """The loss can be NaN, infinite or finite, because k2 drops some paths whose score is NaN."""
     (loss, *grads), (expected, *_) = _with_nan(place, None, bounded, rnnt_type)
     assert loss[0].isnan() == expected[0].isnan() and loss[0].isinf() == expected[0].isinf()
     assert loss[1].isfinite()

@@ -1,7 +1,7 @@
-"""Forward, backward and total scores and arc posteriors, with gradients.
+"""Scores of FSAs on mps agree with the CPU's: forward, backward and total scores, arc posteriors.
 
-In double precision the host's result on mps must equal the CPU's result, rounded to
-float32.  Metal's results have the tolerances of accuracy.py.
+The tests also compare gradients.  In double precision, the host's result on mps must equal the
+CPU's result rounded to float32.  Metal's results have the tolerances of accuracy.py.
 """
 
 import k2
@@ -26,7 +26,7 @@ FUNCTIONS = ["get_tot_scores", "get_forward_scores", "get_backward_scores", "get
 def _results(fsa, name, double, log_semiring, upstream):
     """Returns (scores, gradient of fsa.scores), both on the FSA's device.
 
-    upstream: the gradient of the scores, its first column.
+    upstream: a matrix, whose first column is the gradient of the scores.
     """
     ans = getattr(fsa, name)(use_double_scores=double, log_semiring=log_semiring)
     ans.backward(upstream.to(ans.device, ans.dtype)[:, 0])
@@ -42,8 +42,8 @@ def _assert_double(results, placement, log_semiring=True):
         return
     assert mps.device == mps_grad.device == MPS
     mps, cpu = mps.cpu(), cpu.float()
-    # A result near 0 is a difference of scores of up to 1000.  Metal's scores have errors of about
-    # 2^-48, the CPU's of 2^-53.
+    # A result near 0 can be a difference of scores of up to 1000.  Metal's scores have relative
+    # errors of about 2^-48, the CPU's of 2^-53.
     is_lost = (mps - cpu).abs() <= 1000 * 2.0**-44
     assert accuracy.ulps(mps[~is_lost], cpu[~is_lost]) <= accuracy.MAX_ULPS
     largest = cpu_grad.abs().max().item() if cpu_grad.numel() else 0
@@ -52,7 +52,7 @@ def _assert_double(results, placement, log_semiring=True):
 
 def _assert_as_cpu(fsas, name, log_semiring, placement, double=True, columns=1):
     size = len(getattr(fsas, name)(True, log_semiring))
-    # A product with a power of two is not rounded, so both devices get the same gradient.
+    # A product with a power of two is exact, so both devices get the same gradient.
     upstream = 2.0 ** torch.randint(-3, 3, (size, columns))
     results = [
         _results(fsa, name, double or is_reference_double(fsa, placement), log_semiring, upstream)
@@ -67,12 +67,12 @@ def _assert_as_cpu(fsas, name, log_semiring, placement, double=True, columns=1):
 @pytest.mark.parametrize("columns", [1, 3], ids=["contiguous", "strided"])
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_random_fsas(name, columns, double, log_semiring, placement):
-    """Without double precision the host runs the CPU's code; Metal still has double precision."""
+    """With double=False, the host computes in float32, and Metal still in double precision."""
     _assert_as_cpu(random_fsa_vec(), name, log_semiring, placement, double, columns)
 
 
 def _fsa(text):
-    """An FSA in k2's text format, in which a score of 999 stands for -infinity."""
+    """Makes an FSA from k2's text format, in which a score can also be -inf here."""
     fsa = k2.Fsa.from_str(text.replace("-inf", "999"))
     scores = fsa.scores.clone()
     scores[scores == 999] = float("-inf")
@@ -115,7 +115,7 @@ def test_a_batch_of_500(placement):
 )
 @SEMIRINGS
 def test_states_of_a_batch(width, arcs, log_semiring, placement):
-    """The first and the last state have an arc for each state of a layer."""
+    """Each layer is a batch of states.  The first and the last state have `width` arcs."""
     fsas = k2.create_fsa_vec([wide_fsa(width, arcs), wide_fsa(3, 2)])
     for name in FUNCTIONS:
         _assert_as_cpu(fsas, name, log_semiring, placement)
@@ -138,7 +138,10 @@ def test_a_million_arcs(placement):
 @SEMIRINGS
 @pytest.mark.parametrize("gradient", [1e38, 1e-38, 0.0, float("inf"), float("nan")])
 def test_gradients_of_any_size(gradient, log_semiring, metal):
-    """A gradient of any size is right, and one that is not finite stays in its FSA."""
+    """The results are right for gradients of any size.
+
+    A gradient that is not finite changes only the results of its own FSA.
+    """
     fsas = random_fsa_vec(2)
     for name in ("get_tot_scores", "get_backward_scores"):
         size = len(getattr(fsas, name)(True, log_semiring))
@@ -149,12 +152,13 @@ def test_gradients_of_any_size(gradient, log_semiring, metal):
         ]
         assert fsas.shape[0] == 2
         if abs(gradient) < float("inf"):
-            # Numbers less than 2^-126 may be flushed to 0.
+            # Metal may flush numbers less than 2^-126 to 0.
             assert_same(
                 mps, cpu, rtol=0, atol=2.0**-126 + accuracy.MAX_GRADIENT * cpu.abs().max().item()
             )
         else:
-            # Only the gradient of the first FSA is not finite: there, a product 0 * inf may be NaN.
+            # Only the first FSA gets a gradient that is not finite.  There, a product 0 * inf can
+            # be NaN.
             first = fsas.arcs.shape().row_splits(2)[fsas.arcs.shape().row_splits(1)[1]]
             mps = mps.cpu()
             assert not mps[:first].isfinite().all()
@@ -170,7 +174,7 @@ def test_accuracy(metal):
 @pytest.mark.parametrize("double", [True, False])
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_the_graph_can_be_used_twice(name, double, placement):
-    """The gradient of a sum is one number, expanded with a stride of 0."""
+    """sum() passes back a gradient of one number, expanded with a stride of 0."""
     results = []
     for fsa in both(random_fsa_vec()):
         scores = getattr(fsa, name)(double or is_reference_double(fsa, placement), True)
@@ -196,8 +200,8 @@ def test_scores_that_are_not_finite(value, double, log_semiring, placement):
                 of_double = double or is_reference_double(fsa, placement)
                 results.append(_results(fsa, name, of_double, log_semiring, upstream))
             except RuntimeError:
-                # k2 checks that forward scores belong to the arcs; this check refuses
-                # NaN, on any device.
+                # k2 checks that forward scores belong to the arcs.  On any device, this check
+                # refuses NaN.
                 assert log_semiring and not value == float("-inf")
                 results.append(None)
         cpu, mps = results
@@ -211,10 +215,10 @@ def test_scores_that_are_not_finite(value, double, log_semiring, placement):
 
 
 def _assert_not_finite(cpu, mps):
-    """Asserts that Metal's scores and gradients equal the CPU's.
+    """Asserts that Metal's scores and gradients agree with the CPU's.
 
-    On mps, a gradient is NaN if the CPU refuses to compute it, or if the total score of
-    its FSA is infinite.
+    Metal's gradient may be NaN if k2 raises an error on the CPU, or if the total score of the FSA
+    is infinite.
     """
     if cpu is None:
         assert mps[1].isnan().any()
@@ -238,8 +242,8 @@ def _assert_not_finite(cpu, mps):
     )
 
 
-# The arcs of an FSA, the indexes of arcs with the score -infinity, and the gradient of
-# the total score, which is always -infinity.
+# {name: (an FSA, indexes of its arcs with the score -infinity, gradient of its total score)}.
+# The total score is always -infinity.
 CHAINS = {
     "the first arc of the path": ("0 1 1 0.5\n1 2 -1 0.25\n2", [0], [1, 1]),
     "the last arc of the path": ("0 1 1 0.5\n1 2 -1 0.25\n2", [1], [1, 1]),

@@ -12,7 +12,7 @@ from k2_mps_tests.parity import calls
 from k2_mps_tests.parity.helpers import python
 
 if sys.platform == "darwin":
-    pytest.skip("only Instruments records there", allow_module_level=True)
+    pytest.skip("on a Mac, only Instruments records signposts", allow_module_level=True)
 import mps_emulator  # noqa: E402
 
 
@@ -33,7 +33,7 @@ def _within(inner, outer):
     return inner.thread == outer.thread and outer.begin <= inner.begin <= inner.end <= outer.end
 
 
-# Together these calls run each kernel of k2.
+# Calls that run different kernels of k2 in Metal.
 CALLS = [
     "k2.mutual_information_recursion(px, py)",
     "k2.intersect_dense(graph, dense, output_beam=10)",
@@ -43,7 +43,7 @@ CALLS = [
 
 @pytest.fixture(scope="module", params=CALLS)
 def trace_of_kernels(request):
-    """The trace of a call whose work runs on the GPU."""
+    """Returns the trace of a call in Metal."""
     variables = calls.variables()
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("K2_MPS_FORCE", "metal")
@@ -81,7 +81,7 @@ def test_a_signpost_of_a_dispatch_begins_before_the_kernel_runs(trace_of_kernels
 
 
 def parts_of_intersection():
-    """The interval of an intersection's function, and the intervals within it."""
+    """Returns the interval of the function k2::IntersectDenseMps, and the intervals within it."""
     variables = calls.variables()
     trace = _record(lambda: calls.result(CALLS[1], variables))
     (whole,) = [i for i in _of(trace, "function") if i.message == "k2::IntersectDenseMps"]
@@ -126,7 +126,7 @@ def test_there_is_one_wait_for_each_gate():
 
 
 def test_tracing_may_be_always_on():
-    """Some tools do not turn on dynamic tracing; for them there is an environment variable."""
+    """K2_MPS_SIGNPOSTS=1 is for tools that do not turn on dynamic tracing."""
     code = (
         "import k2, mps_emulator\n"
         "with mps_emulator.trace() as trace:\n"

@@ -1,8 +1,8 @@
 """k2 and torch.mps.Stream, which torch has from 2.15 on.
 
 A wait of k2 covers the work of all streams and threads, as torch.mps.synchronize() does.  A kernel
-of k2 goes to the current stream of the thread that launches the kernel.  In backward(), autograd
-sets the stream of the forward pass.  k2's own threads have the default stream.
+of k2 goes to the current stream of the thread that launches the kernel.  During backward(), the
+current stream is that of the forward pass.  k2's own threads have the default stream.
 """
 
 import math
@@ -53,7 +53,7 @@ def test_the_backward_pass_runs_on_the_stream_of_the_forward_pass(stream, metal)
 
 
 def _work_on(stream):
-    """A tensor whose values a kernel on the stream has not written yet."""
+    """Returns a tensor whose values a kernel on the stream has not written yet."""
     px = torch.zeros(1, 1, 2, device="mps")
     py = torch.full((1, 2, 1), 3.0, device="mps")
     torch.mps.synchronize()
@@ -75,7 +75,7 @@ def test_a_wait_covers_the_work_of_other_streams(stream, reader, metal):
         _run(read)
     else:
         read()
-    # Two paths, of the score 3 each.
+    # There are two paths with the score 3.
     assert found[0].tolist() == pytest.approx([3 + math.log(2)] * 2)
 
 
@@ -85,7 +85,7 @@ def test_a_thread_of_k2_waits_for_the_stream_of_the_caller(stream):
 
 
 def test_losses_run_beside_a_model(rounds):
-    """Two threads have streams of their own, two share the default one."""
+    """Two threads have their own streams, and two threads share the default stream."""
     expected = [_loss(seed) for seed in range(2)]
     weight = torch.randn(64, 64)
     product = weight @ weight

@@ -1,4 +1,4 @@
-"""swoosh_l and swoosh_r by their Metal kernels, against float64."""
+"""Metal's swoosh_l and swoosh_r agree with float64."""
 
 import math
 
@@ -14,12 +14,13 @@ SHIFTS = {"l": (4.0, 0.035), "r": (1.0, 0.313261687)}
 KINDS = pytest.mark.parametrize("kind", SHIFTS)
 TYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
 
-# k2 keeps the gradient in 8 bits, in steps of 1.005 / 255 with random rounding.
+# For the backward pass, k2 keeps the derivative in 8 bits, rounded at random to a multiple of this.
 STEP = 1.005 / 255
-# How far the kernels' results, which come from tables, may be from float64, in units in the last
-# place.  SwooshTable in k2/csrc/mps/swoosh.cu promises that.
+# The largest error of the kernels' results, in units in the last place.  The results come from
+# tables; SwooshTable in k2/csrc/mps/swoosh.cu promises this error.
 MOST_ULPS = 2.0
-# Nearer to a zero, float64 itself does not have the digits of a float32.
+# Results nearer to 0 are not compared, because the reference in float64 has fewer right digits
+# there than float32 has.
 FLOAT64_DIGITS = 2e-9
 
 
@@ -32,7 +33,10 @@ def _expected(x, kind):
 
 
 def _worst_ulps(found, expected):
-    """The largest error in units in the last place of the float32 nearest to `expected`."""
+    """Returns the largest error, in units in the last place of the float32 nearest to `expected`.
+
+    Results that are not finite must be equal.
+    """
     found = found.detach().cpu().double().numpy()
     expected = expected.numpy()
     rounded = expected.astype(np.float32)
@@ -44,7 +48,7 @@ def _worst_ulps(found, expected):
 
 
 def _all_sorts_of_floats():
-    """float32 numbers of all sizes and signs, numbers where swoosh bends, and special ones."""
+    """Returns float32 numbers: random bits, numbers near 0, where swoosh bends, and odd numbers."""
     random = np.random.default_rng(5)
     bits = random.integers(0, 1 << 32, 1 << 16, dtype=np.uint32)
     near = random.normal(0, 6, 1 << 16).astype(np.float32)
@@ -98,7 +102,8 @@ def test_gradient(kind, dtype):
     y.backward(upstream)
     assert x.grad.dtype == dtype and x.grad.device == MPS
     _, deriv = _expected(x.detach().cpu(), kind)
-    # A step of rounding, times the largest gradient of 2; the result has x's type.
+    # The derivative is off by up to a STEP, and `upstream` is at most 2.  The product is rounded
+    # to the type of x.
     slack = STEP * 2 + torch.finfo(dtype).eps * 4
     expected = deriv * upstream.cpu().double()
     torch.testing.assert_close(x.grad.cpu().double(), expected, rtol=0, atol=slack)
@@ -111,10 +116,10 @@ def test_the_gradient_is_right_on_average(kind, value):
     x = torch.full((count,), value, device="mps", requires_grad=True)
     getattr(k2, f"swoosh_{kind}")(x).sum().backward()
     _, deriv = _expected(torch.tensor([value]), kind)
-    # The standard deviation of a rounding is at most STEP / 2, and that of the mean of 100,000
-    # roundings STEP / 632.  Rounding down, or a bias of a 63rd of a step, would be ten standard
-    # deviations of the mean.  The test fails at five, which a right generator exceeds once in two
-    # million runs.
+    # A rounding has a standard deviation of at most STEP / 2, so the mean of 100,000 roundings has
+    # one of at most STEP / 632.  If k2 rounded down, or had a bias of a 63rd of a step, the mean
+    # would be off by ten standard deviations or more.  The test allows five, which a right
+    # generator exceeds once in two million runs.
     assert abs(x.grad.cpu().double().mean().item() - deriv.item()) <= 5 * STEP / 2 / count**0.5
 
 
@@ -126,12 +131,12 @@ def test_roundings_of_neighbours_do_not_depend_on_one_another():
     up -= up.mean()
     for distance in (1, 2, 3, 4, 128, 1024):
         correlation = (up[distance:] * up[:-distance]).mean() / up.square().mean()
-        # Five standard deviations of 1 / sqrt(count).
+        # The test allows five standard deviations; one is 1 / sqrt(count).
         assert abs(correlation) < 5 / count**0.5, distance
 
 
 def _kept(x):
-    """Which elements dropout keeps; for the input 100, swoosh is far from 0."""
+    """Returns which elements dropout keeps.  In x they are 100, so that swoosh is far from 0."""
     return (k2.swoosh_l(x, dropout_prob=0.5) != 0).cpu()
 
 
@@ -168,8 +173,8 @@ def test_dropout_does_not_bias_the_rounding():
     kept = (y != 0).cpu()
     _, deriv = _expected(torch.tensor([1.7]), "r")
     mean = x.grad.cpu()[kept].double().mean().item()
-    # As in the test without dropout, for about half as many roundings.  Dropout doubles the kept
-    # gradients, and with them the errors.
+    # The tolerance is that of the test without dropout, for about half as many roundings.  Dropout
+    # doubles the kept gradients and their errors.
     assert abs(mean - 2 * deriv.item()) <= 2 * 5 * STEP / 2 / (0.45 * count) ** 0.5
 
 
@@ -182,9 +187,9 @@ def test_dropout(kind):
     expected, deriv = _expected(x.detach().cpu(), kind)
     y, grad = y.detach().cpu().double(), x.grad.cpu().double()
     dropped = y == 0
-    # Five standard deviations of sqrt(p (1 - p) / 20,000).
+    # The test allows five standard deviations; one is sqrt(p (1 - p) / 20,000).
     assert abs(dropped.double().mean().item() - p) < 5 * (p * (1 - p) / 20_000) ** 0.5
-    # Two more roundings than without dropout.
+    # Dropout adds two roundings.
     torch.testing.assert_close(y[~dropped], (expected / (1 - p))[~dropped], rtol=4 * 2**-23, atol=0)
     slack = STEP / (1 - p) + 1e-6
     assert (grad[dropped].abs() <= slack).all()
@@ -219,7 +224,7 @@ LAYOUTS = {
 
 
 def _on_mps(x):
-    """A tensor on mps with x's strides and offset."""
+    """Returns a tensor on mps with the values, strides and offset of x."""
     base = x if x._base is None else x._base
     return base.to("mps").as_strided(x.shape, x.stride(), x.storage_offset())
 
@@ -232,7 +237,7 @@ def test_layouts(kind, dtype, layout):
     x = _on_mps((x if x._base is None else x._base).to(dtype).as_strided(*_view(x)))
     leaf = x.detach().requires_grad_(True)
     y = getattr(k2, f"swoosh_{kind}")(leaf)
-    # The axes of the gradient are in another order than those of the input.
+    # In memory, the axes of the gradient have another order than the axes of the input.
     upstream = torch.linspace(1, 2, y.numel(), device="mps").view(y.shape[::-1])
     upstream = upstream.permute(*reversed(range(y.dim())))
     (grad,) = torch.autograd.grad(y, leaf, upstream)
@@ -258,7 +263,7 @@ def test_two_backward_passes_give_the_same_bits(kind):
 
 
 def _commands(function):
-    """The dispatches, torch's operators and waits of a second call."""
+    """Returns the numbers of dispatches, torch's operators and waits in a second call."""
     function()
     torch.mps.synchronize()
     with k2.mps.counters() as counted:

@@ -13,7 +13,7 @@ from k2_mps_tests.parity.helpers import MPS, assert_same, python, random_fsa_vec
 
 
 def _loss(seed):
-    """A CTC loss and its gradient on mps, of random numbers for this seed."""
+    """Returns a CTC loss on mps and its gradient; the seed gives the input."""
     generator = torch.Generator().manual_seed(seed)
     logits = torch.randn(2, 15, 6, generator=generator)
     leaf = logits.to("mps").requires_grad_(True)
@@ -30,7 +30,7 @@ def _loss(seed):
 
 
 def _run(*targets):
-    """Runs each function in a thread of its own; raises the exception of any of them."""
+    """Runs each function in its own thread; raises an exception that a function raises."""
     with concurrent.futures.ThreadPoolExecutor(len(targets)) as pool:
         for future in [pool.submit(target) for target in targets]:
             future.result()
@@ -73,7 +73,10 @@ def restless():
 
 
 def test_threads_that_ask_a_new_shape_for_its_row_ids(rounds, restless):
-    """A shape makes its row ids when the first thread asks; others may ask during its wait."""
+    """A shape computes its row ids when a thread first asks for them.
+
+    Other threads ask while this thread waits for the GPU.
+    """
     rows = 100000
     splits = torch.arange(0, 2 * rows + 1, 2, dtype=torch.int32, device="mps")
     expected = torch.arange(rows, dtype=torch.int32).repeat_interleave(2)
@@ -115,12 +118,12 @@ def test_k2_beside_torch(rounds):
     _run(torch_work, k2_work)
 
 
-# The sizes of the sequences in pruned().
+# The scores of the two sequences in pruned().
 LOG_PROBS = torch.randn(2, 90, 6, generator=torch.Generator().manual_seed(1))
 
 
 def pruned(device):
-    """The arcs of a lattice that a thread of k2 prunes."""
+    """Returns the arcs of a lattice.  k2 makes the lattice in its own thread."""
     segments = torch.tensor([[0, 0, 90], [1, 0, 65]], dtype=torch.int32)
     dense = k2.DenseFsaVec(LOG_PROBS.to(device).log_softmax(-1), segments)
     topo = k2.ctc_topo(5, device=device)
@@ -128,7 +131,7 @@ def pruned(device):
 
 
 def test_intersect_dense_pruned_waits_from_its_own_thread(rounds):
-    """A thread of k2 prunes scores that torch may still be computing."""
+    """k2's own thread reads scores that torch may still be computing."""
     expected = pruned("cpu")
 
     def work():
@@ -192,8 +195,8 @@ def test_python_runs_while_k2_waits(name):
     thread.join()
     del busy
     between = [t for t in times if begin < t < end]
-    # A free thread ticks once a millisecond.  If the wait held the GIL, there would be no tick, or
-    # one at each end of the wait.
+    # watch() notes a time about once a millisecond if it can run.  If k2 held the GIL while it
+    # waits, watch() would note no time, or one at each end of the wait.
     assert end - begin > 0.02, "the device had nothing to do"
     assert len(between) >= 5
 
@@ -242,11 +245,11 @@ print('failed', failed)
 
 
 @pytest.mark.skipif(
-    sys.platform == "darwin", reason="the emulated device counts memory to the byte"
+    sys.platform == "darwin", reason="only the emulated device limits memory exactly"
 )
 @pytest.mark.parametrize("operation", ("pruned", "lattice", "ctc", "transducer"))
 def test_running_out_of_memory_is_an_exception(metal, operation):
-    """A failed allocation raises, also in a thread of k2; later calls work."""
+    """A failed allocation raises an exception, also in k2's own thread.  Later calls work."""
     result = python("-c", OUT_OF_MEMORY, operation)
     assert result.returncode == 0, result.stderr[-2000:]
     assert int(result.stdout.split()[-1]) > 1

@@ -1,4 +1,4 @@
-"""k2.mps.install_ctc_loss(): torch's ctc_loss on mps, compared with torch on the CPU."""
+"""After k2.mps.install_ctc_loss(), torch's ctc_loss on mps agrees with torch's on the CPU."""
 
 import k2
 import pytest
@@ -8,17 +8,17 @@ import torch.nn.functional as F
 from k2_mps_tests.parity.helpers import MPS
 
 NUM_FRAMES, NUM_SEQUENCES, NUM_SYMBOLS = 12, 4, 6
-# The third sequence has no path: one frame for two labels.
+# The third sequence has no path, because it has one frame for two labels.
 FRAMES = (12, 7, 1, 9)
 LENGTHS = (3, 0, 2, 4)
 
-# torch computes in float64, because its float32 is less exact than k2's.  A loss is
-# rounded to float32 once, and again in each step of a reduction.
+# The reference is torch in float64, because torch's float32 is less exact than k2's.  A loss
+# is rounded to float32 once, and again in each step of a reduction.
 LOSS = {"rtol": 4e-7, "atol": 0, "equal_nan": True}
-GRADIENT_ERROR = 1e-6  # of the largest value of a gradient, as in test_ctc
+GRADIENT_ERROR = 1e-6  # relative to the largest element of the gradient, as in test_ctc.py
 
 
-# Whether torch has a kernel of its own for mps.
+# Whether torch has its own kernel of ctc_loss for mps.
 NATIVE = tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 14)
 
 
@@ -148,7 +148,7 @@ def test_taken_back():
 
 
 def test_a_kernel_of_torch_is_left_alone():
-    """From 2.14 on, torch has a kernel for mps; then k2.mps.gpu and install_ctc_loss() use it."""
+    """From version 2.14 on, torch has its own kernel of ctc_loss for mps, which k2 then uses."""
     ours = F.ctc_loss
     k2.mps.uninstall_ctc_loss()
     torchs = F.ctc_loss

@@ -1,4 +1,4 @@
-"""Decoding in Metal with a graph of 20,000 words: the lattices of the CPU, to the bit."""
+"""With a graph of 20,000 words, Metal's lattices are bit for bit identical to the CPU's."""
 
 import _k2
 import k2

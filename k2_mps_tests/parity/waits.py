@@ -1,4 +1,4 @@
-"""How often a call waits for the GPU."""
+"""Counts how often a call waits for the GPU."""
 
 import sys
 
@@ -9,8 +9,9 @@ import torch
 def counted(function):
     """Calls a function; returns how often the call waited for the GPU, and k2's counters.
 
-    k2 takes a long gate for a wait, and a gate is also long if the thread loses its processor.  The
-    emulated device knows which waits find work in flight, so on it the first result is its count.
+    k2 counts a gate as a wait if the gate takes long.  But a gate also takes long if the operating
+    system suspends the thread.  The emulated device knows which waits find work in flight.  So
+    under emulation, the first result is the device's count.
     """
     torch.mps.synchronize()
     if sys.platform == "darwin":

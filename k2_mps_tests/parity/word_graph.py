@@ -1,7 +1,7 @@
-"""A decoding graph of the size that speech recognition has: words, their tokens and a bigram.
+"""Makes a random decoding graph as large as the graphs of speech recognition.
 
-The graph is random.  It is the composition of a CTC topology, a lexicon and a bigram.  The graph
-has no epsilons, because in dense intersection each arc takes a frame.
+The graph is the composition of a CTC topology, a lexicon and a bigram.  It has no epsilons, because
+each arc takes a frame in dense intersection.
 """
 
 import k2
@@ -18,15 +18,15 @@ class _Arcs:
         self.parts = []
 
     def add(self, src, dest, token, score, word=0):
-        """Adds arcs, given as arrays, or as numbers that all arcs share.
+        """Adds arcs.  An argument is an array with a value for each arc, or one value for all arcs.
 
-        word: the word that an arc ends, else 0.
+        word: the word that is complete after the arc, or 0.
         """
         columns = np.broadcast_arrays(src, dest, token, score, word)
         self.parts.append([np.asarray(column, np.float64).ravel() for column in columns])
 
     def columns(self):
-        """The columns of all arcs, sorted by src."""
+        """Returns arrays of all arcs, sorted by src: src, dest, token, score, word."""
         columns = [np.concatenate(column) for column in zip(*self.parts)]
         order = np.argsort(columns[0], kind="stable")
         ints = [columns[i][order].astype(np.int64) for i in (0, 1, 2, 4)]
@@ -37,8 +37,9 @@ class _Arcs:
 def word_graph(num_words: int, num_tokens: int, num_next: int) -> k2.Fsa:
     """Returns an FsaVec of one graph, with aux_labels.
 
-    There is a state for each word.  From this state, `num_next` words can follow, each by a chain
-    of states of its own.  At a cost, every other word can follow, by the tree of all words.
+    Paths go through one state of a word at the end of the word.  From this state, a chain of states
+    leads through each of `num_next` words that can follow.  A tree of all words leads through any
+    word, at a cost.
 
     Args:
       num_words: the labels of words are 1 to num_words.
@@ -51,7 +52,7 @@ def word_graph(num_words: int, num_tokens: int, num_next: int) -> k2.Fsa:
     words = np.arange(num_words)
     scores = np.round(-np.log(words + 2.0), 3)
     arcs = _Arcs()
-    # State 0 is the start; state 1 + w follows word w.
+    # State 0 is the start.  State 1 + w is at the end of word w.
     num_states = 1 + num_words
     num_states = _add_tree(arcs, num_states, tokens, lengths, scores)
     src, dest, token, score, word = arcs.columns()
