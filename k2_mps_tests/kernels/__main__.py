@@ -39,14 +39,15 @@ def main():
         "--device",
         choices=("cpu", "cuda"),
         default="cpu",
-        help="cpu (default): on torch's mps device, which the CPU emulates "
-        "on Linux; cuda: as PTX on an NVIDIA GPU",
+        help="where kernels run.  cpu (default): torch's mps device, which the CPU emulates "
+        "on Linux; cuda: an NVIDIA GPU, as PTX",
     )
     parser.add_argument(
         "--prepare",
         type=Path,
         metavar="FOLDER",
-        help="only make a folder whose run.py checks on another machine's NVIDIA GPU",
+        help="run no kernel; make a folder whose run.py checks the kernels on the NVIDIA GPU of "
+        "another machine",
     )
     parser.add_argument(
         "--libdevice",

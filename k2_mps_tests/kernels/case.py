@@ -7,7 +7,7 @@ import numpy as np
 
 from k2_mps_tests.kernels import runner
 
-# What the elements of outputs are before the launch.  Where a kernel does not write, they stay.
+# The elements of outputs before the launch.  An element that a kernel does not write keeps this.
 UNTOUCHED = 77.0
 
 
@@ -17,11 +17,11 @@ class Buffer(NamedTuple):
     Attributes:
       content: the contents before the launch, a non-empty array of the kernel's
         element type; numpy.uint16 for bfloat, which NumPy lacks.
-      expected: the contents after the launch, of the same shape, numpy.float32 for bfloat.  If
-        the last axis of `content` is PathSums, `expected` may have their scores, without this
-        axis.  None if the launch must not change a bit.
-      tolerance: how much each element may differ from `expected`; its shape broadcasts to
-        that of `expected`.  An element with an infinite tolerance may have any value.
+      expected: the contents after the launch, an array of the same shape, of numpy.float32 for
+        bfloat.  If the last axis of `content` is the floats of a PathSum, `expected` can instead
+        have the scores of the sums, without this axis.  None: the launch must not change a bit.
+      tolerance: by how much each element may differ from `expected`.  The shape must broadcast
+        to the shape of `expected`.  An element with an infinite tolerance may have any value.
     """
 
     content: np.ndarray
@@ -30,13 +30,13 @@ class Buffer(NamedTuple):
 
     @classmethod
     def scratch(cls, content):
-        """A buffer whose final contents do not matter."""
+        """Returns a buffer whose final contents do not matter."""
         return cls(content, content, np.inf)
 
     @classmethod
     def output(cls, expected, tolerance=0.0, dtype=np.float32):
-        """A buffer that the kernel writes.  If `expected` is empty, the buffer has one element,
-        which must stay UNTOUCHED."""
+        """Returns a buffer that the kernel writes.  If `expected` is empty, the buffer has one
+        element, which must stay UNTOUCHED."""
         expected = np.asarray(expected)
         if expected.size == 0:
             return cls(np.full(1, UNTOUCHED, dtype))
@@ -44,32 +44,34 @@ class Buffer(NamedTuple):
 
     @classmethod
     def path_sums(cls, scores, tolerance, floats):
-        """A buffer of PathSums of path_sums.h that the kernel writes.
+        """Returns a buffer of PathSums, see path_sums.h, that the kernel writes.
 
-        A kernel may store a sum as any significand * 2^exponent, so the scores are compared.
+        A PathSum has several forms significand * 2^exponent.  So the check compares scores, not
+        the floats of the sums.
 
         Args:
-          scores: the expected scores, float64; NaN where the kernel must not write.
-          floats: the number of floats of a sum.
+          scores: the expected scores, float64; NaN for sums that the kernel must not write.
+          tolerance: by how much each score may differ.
+          floats: the number of floats of a sum, 2 or 3.
         """
         content = np.full((*scores.shape, floats), UNTOUCHED, np.float32)
         expected = np.where(np.isnan(scores), runner.scores_of(content), scores)
         return cls(content, expected, np.where(np.isnan(scores), 0, tolerance))
 
 
-# The instances of a kernel, as in FitInstance() of grid.h.  An instance is named by the most
-# threads that a threadgroup may have.
+# The instances of a kernel, as in FitInstance() of grid.h.  The name of an instance ends in the
+# largest number of threads that its threadgroups can have.
 INSTANCES = (256, 512, 1024)
 
 
 def fit_instance(kernel, wanted):
-    """The instance and the number of threads that the host chooses where it wants `wanted`."""
+    """Returns (instance, number of threads), as FitInstance() chooses them for `wanted` threads."""
     most = next((n for n in INSTANCES if wanted <= n), INSTANCES[-1])
     return f"{kernel}_{most}", min(most, -(-wanted // 32) * 32)
 
 
 def ints(values):
-    """An input buffer of numpy.int32; an empty array gets one element."""
+    """Returns an input buffer of numpy.int32.  If `values` is empty, the buffer has one zero."""
     values = np.array(values, np.int32)
     return Buffer(values if values.size else np.zeros(1, np.int32))
 
@@ -82,22 +84,22 @@ class Case:
     kernel: str  # the name of the function
     groups: int  # the number of threadgroups
     threads: int  # the number of threads in each threadgroup
-    # {number: Buffer}: the arguments.  The numbers are members of an enumeration, which
-    # sources.enumeration() reads from the header of the kernel's family.
+    # {number: Buffer}: the arguments of the first launch.  The numbers are members of an
+    # enumeration, which sources.enumeration() reads from the header of the file of kernels.
     buffers: dict
-    # The launches after the first one, [(threadgroups, {number: Buffer})].  Their buffers replace
-    # those of the first launch.
+    # The launches after the first one, [(threadgroups, {number: Buffer})].  A launch has these
+    # buffers for their numbers, and the first launch's buffers for all other numbers.
     more: list = dataclasses.field(default_factory=list)
 
     def all_buffers(self):
-        """The buffers of all launches, {name: Buffer}."""
+        """Returns the buffers of all launches, {name: Buffer}."""
         every = {_name(number): buffer for number, buffer in self.buffers.items()}
         for launch, (_, others) in enumerate(self.more, 1):
             every |= {_name(number, launch): buffer for number, buffer in others.items()}
         return every
 
     def launches(self):
-        """The launches, [(threadgroups, {number: name in all_buffers()})]."""
+        """Returns the launches, [(threadgroups, {number: name in all_buffers()})]."""
         common = {number: _name(number) for number in self.buffers}
         return [(self.groups, common)] + [
             (groups, common | {number: _name(number, launch) for number in others})
@@ -106,6 +108,6 @@ class Case:
 
 
 def _name(number, launch=0):
-    """The name of an argument in messages."""
+    """Returns the name that messages give an argument."""
     name = getattr(number, "name", str(number))
     return f"{name} of launch {launch}" if launch else name

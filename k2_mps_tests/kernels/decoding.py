@@ -1,7 +1,8 @@
-"""k2's intersect_dense_pruned of one sequence, by plain loops, for the checks.
+"""Computes intersect_dense_pruned for one sequence by plain loops, as the reference of checks.
 
-The steps and their order are those of MultiGraphDenseIntersectPruned in
-k2/csrc/intersect_dense_pruned.cu.  So are the types: float32, and float64 for the beam.
+The code takes the same steps in the same order as MultiGraphDenseIntersectPruned in
+k2/csrc/intersect_dense_pruned.cu.  It also computes in the same types, float64 for the beam and
+float32 for all other numbers.
 """
 
 from typing import NamedTuple
@@ -29,7 +30,8 @@ class Step:
       dest: the number of a state of the next frame; -1 if the arc was pruned.
       arc: the arc of the graph.
       state: the graph's state that the arc enters.
-      score, end: the scores of the arc, and of the path up to its end.
+      score: the score of the arc.
+      end: the score of the best path up to the end of the arc.
     """
 
     def __init__(self, source, arc, state, score, end):
@@ -59,12 +61,12 @@ def decode(arcs, begins, rows, num_rows, options):
 
     Args:
       arcs: the arcs of the graph, sorted by states; see graphs.ARC.
-      begins: the first arc of each state, and the number of arcs.
+      begins: the index of the first arc of each state, then the number of arcs.
       rows: the scores of the sequence, [frames][columns].
-      num_rows: how many rows the longest sequence of the batch has.
+      num_rows: the number of frames of the longest sequence in the batch.
     Returns:
-      Three lists: the number of arcs before each state; the arcs (src, dest, graph's arc, frame);
-      and the frame of each state.
+      Three lists: for each state, the number of arcs of the states before it; the arcs of the
+      lattice, (src, dest, arc of the graph, frame); and the frame of each state.
     """
     num_states = len(begins) - 1
     frames = [Frame([0][:num_states], [FLOAT(0)][:num_states])]

@@ -1,4 +1,4 @@
-"""Random FSAs as the kernels take them, for the checks of several kernels."""
+"""Makes random FSAs in the format of the kernels' arguments, for several checks."""
 
 import numpy as np
 
@@ -7,18 +7,20 @@ ARC = [("src", np.int32), ("dest", np.int32), ("label", np.int32), ("score", np.
 
 
 class Graphs:
-    """FSAs as the kernels take them.
+    """FSAs in the format of the kernels' arguments.
 
     Attributes:
-      arcs: the arcs of all FSAs in the layout of k2's struct, sorted by state.
+      arcs: the arcs of all FSAs in the layout of k2's struct Arc, sorted by state.
       states: the number of states of each FSA.
-      state_begins: the first state of each FSA among all states, and the number of all states.
+      state_begins: the index of each FSA's first state among all states, then the number of all
+        states.
       fsa_of_arc: the FSA of each arc.
-      src, dest: the states of each arc among all states.
-      leaving_begins: the first leaving arc of each state, and the number of arcs.
-      incoming: the arcs sorted by destination.
-      incoming_begins: for each state, where its arcs begin in `incoming`.
-      by_label: the arcs sorted by FSA and label.
+      src, dest: the indexes of each arc's states among all states.
+      leaving_begins: the index of each state's first leaving arc, then the number of arcs.
+      incoming: the indexes of the arcs, sorted by destination.
+      incoming_begins: where the arcs that enter each state begin in `incoming`, then the number
+        of arcs.
+      by_label: the indexes of the arcs, sorted by FSA and label.
       labels: the lowest and the highest label of each FSA; -1 for an FSA without arcs.
     """
 
@@ -39,16 +41,22 @@ class Graphs:
 
     @classmethod
     def random(cls, random, states, num_arcs, labels):
-        """Random FSAs whose states all have the same number of leaving arcs."""
+        """Returns random FSAs with `num_arcs` arcs that leave each state, see random_arcs()."""
         return cls(states, *random_arcs(random, states, num_arcs, labels))
 
     def arcs_of(self, fsa):
-        """The indexes of an FSA's arcs, a slice."""
+        """Returns the indexes of an FSA's arcs as a slice."""
         return slice(*self.leaving_begins[self.state_begins[fsa : fsa + 2]])
 
 
 def random_arcs(random, states, num_arcs, labels):
-    """Random arcs, as many for each state, and the FSA of each arc."""
+    """Returns (arcs, the FSA of each arc): `num_arcs` random arcs leave each state.
+
+    Args:
+      random: a generator of NumPy.
+      states: the number of states of each FSA.
+      labels: labels are from -1 to labels - 1.
+    """
     arcs = np.zeros(sum(states) * num_arcs, ARC)
     arcs["src"] = np.concatenate([np.repeat(np.arange(n), num_arcs) for n in states])
     arcs["dest"] = np.concatenate([random.integers(n, size=n * num_arcs) for n in states])
@@ -60,8 +68,9 @@ def random_arcs(random, states, num_arcs, labels):
 def forward_or_backward(arcs, num_states, frames, forward):
     """Yields the best score of each state of an FSA after 0, 1, ... frames, in float32.
 
-    frames: the scores of the FSA's arcs in each frame, without the graph's scores.  The frames
-      are in the order of the pass.
+    frames: for each frame, the scores that the arcs get in the frame, without their scores in
+      the graph.  The frames are in the order of the pass.
+    forward: whether the pass is forward.
     """
     state_scores = np.full(num_states, NEVER)
     if num_states:

@@ -1,4 +1,4 @@
-"""The lattices of intersect_dense, made by plain loops, for the checks."""
+"""Makes lattices of intersect_dense by plain loops, as the reference of checks."""
 
 import numpy as np
 
@@ -13,8 +13,8 @@ MAX_THREADS = SIZES["kLtMaxThreads"]
 SYMBOLS = intersect_dense.SYMBOLS
 COLUMNS = SYMBOLS + 1
 
-# The columns: states of each FSA, arcs that leave a state, frames of each sequence, the sequence of
-# each FSA, and the beam.
+# The numbers of a lattice: the states of each FSA, the arcs that leave each state, the frames of
+# each sequence, the sequence of each FSA, and the beam.
 SHAPES = [
     ([3], 2, [1], [0], 5.0),
     ([5, 9, 4], 3, [7, 4, 4], [0, 1, 1], 3.0),
@@ -25,16 +25,16 @@ SHAPES = [
 
 
 class Lattice:
-    """The inputs of an intersection, and its lattice.
-
-    Other attributes have the names of the kernels' arguments.
+    """The inputs of intersect_dense, and its lattice.
 
     Attributes:
-      counts: for each frame, the numbers of states, of arcs, and of the graph's arcs that leave
-        the states.
+      counts: for each frame of each FSA, three numbers: of kept states, of kept arcs, and of all
+        arcs of the graph that leave the kept states.
       kept_states: [(fsa, time, state)].
-      out, map_a, map_b: the arcs of the lattice, and their maps.
-      best_arcs, paths: the results of find_best_paths.
+      out, map_a, map_b: the arcs of the lattice, their arcs in the graph, and their scores' indexes
+        in `scores`.
+      best_arcs, paths: the results of the kernel find_best_paths.
+      Other attributes have the names of the kernels' arguments.
     """
 
     def __init__(self, states, num_arcs, frames, a_to_b, beam):
@@ -110,7 +110,7 @@ class Lattice:
                     )
                 self.counts.append((int(keep.sum()), len(taken), int(num_arcs[keep].sum())))
             self._follow(mine, first, rows, backward, num_arcs)
-            # The frames after the end of the sequence have no arcs.
+            # The frames after the end of the sequence have no states and no arcs.
             for _ in range(self.num_steps - len(kept)):
                 self.counts.append((0, 0, 0))
         self.counts = np.array(self.counts, np.int32)
@@ -119,7 +119,7 @@ class Lattice:
         self.row_splits2 = np.searchsorted(self.row_ids2, np.arange(len(self.kept_states) + 1))
 
     def words_of(self, fsa, t):
-        """A view of the words of a frame."""
+        """Returns a view of an FSA's words in a frame: the bits of kept states, and their rank."""
         begin = self.state_begins[fsa] // LANES + fsa
         return self.words[t, begin : begin - (-self.states[fsa] // LANES)]
 
@@ -153,7 +153,10 @@ class Lattice:
 
 
 def _scores(arcs, row, alone=False):
-    """The scores of arcs in a frame; with `alone`, without the graph's scores."""
+    """Returns the scores of arcs in a frame.
+
+    alone: whether to leave out the scores that the arcs have in the graph.
+    """
     column = arcs["label"] + 1
     frame = np.where(column < COLUMNS, row[np.minimum(column, COLUMNS - 1)], np.float32(-np.inf))
     return frame if alone else arcs["score"] + frame
@@ -166,5 +169,5 @@ def lattices():
 
 
 def written(expected, tolerance=0.0):
-    """An output buffer of numpy.int32; the kernel writes all of it."""
+    """Returns an output buffer of numpy.int32, of which the kernel writes all elements."""
     return Buffer.output(np.array(expected, np.int32), tolerance, np.int32)

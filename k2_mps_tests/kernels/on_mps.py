@@ -1,4 +1,4 @@
-"""Runs the checks on torch's mps device, a Mac's or the emulated one."""
+"""Runs the checks on torch's mps device: the GPU of a Mac, or the emulated device."""
 
 import collections
 import contextlib
@@ -14,11 +14,12 @@ from k2_mps_tests.kernels import runner, sources
 def run(say=print, names=(), runs=2):
     """Runs the checks; returns an exit status.
 
-    Prints two lines for each kernel: facts, which diff can compare between runs, and the longest
-    time.
+    For each kernel, prints a line of facts and a line with the longest time.  The facts do not vary
+    from run to run, so `diff` can compare them.
 
     Args:
-      names: the names of files of kernels, without .metal; an empty list for all files.
+      say: a function that prints a line.
+      names: the names of files of kernels, without .metal; empty for all files.
       runs: how often to launch each case.
     Raises:
       LookupError: a file or a kernel has no check.
@@ -57,7 +58,10 @@ def run(say=print, names=(), runs=2):
 
 @contextlib.contextmanager
 def _timed(longest, kernel):
-    """Measures the launches in a context on the GPU, in milliseconds, by torch's timed events."""
+    """Measures the GPU's time for the launches in a context, in milliseconds.
+
+    longest[kernel] becomes this time if the time is longer.
+    """
     begin, end = (torch.mps.Event(enable_timing=True) for _ in range(2))
     begin.record()
     yield
@@ -67,21 +71,25 @@ def _timed(longest, kernel):
 
 
 def by_position(arguments):
-    """Returns arguments, {number: tensor}, as a list that a kernel of compile_shader() takes.
+    """Converts {number: tensor} to the list of arguments for a kernel of compile_shader().
 
-    Argument i is [[buffer(i)]].  The list has a tensor also for each number that the kernel lacks.
+    Argument i is [[buffer(i)]].  For numbers that the kernel does not have, the list has a tensor
+    that is not used.
     """
     unused = torch.zeros(1, device="mps")
     return [arguments.get(number, unused) for number in range(max(arguments) + 1)]
 
 
 def launch(library, case, contents, around=contextlib.nullcontext()):
-    """Launches a case on copies of arrays, {name: array}; returns the copies.
+    """Launches a case on copies of the arrays in `contents`; returns the changed copies.
 
     Args:
-      around: a context manager, which surrounds the launches and not the copies.
+      library: the result of torch.mps.compile_shader().
+      contents: {name: array}, with the names of case.all_buffers().
+      around: a context manager that is entered for the launches, after the arrays are copied.
     """
-    # Not all devices have unsigned types, so the tensors are signed.  A kernel sees only bits.
+    # torch's tensors of uint16 do not work on all devices, so these tensors are signed.  A kernel
+    # sees only bits.
     tensors = {
         name: torch.from_numpy(
             content.view(np.int16) if content.dtype == np.uint16 else content

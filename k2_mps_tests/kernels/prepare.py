@@ -1,4 +1,4 @@
-"""Makes a folder in which runner.py runs without this package."""
+"""Makes a folder in which runner.py can run the checks without this package."""
 
 import json
 import shutil
@@ -7,21 +7,21 @@ import numpy as np
 
 from k2_mps_tests.kernels import runner, sources
 
-# The oldest GPU that the PTX is for.
+# The oldest architecture that the PTX runs on.
 GPU = "sm_80"
 
 
 def prepare(folder, libdevice):
-    """Fills a folder with PTX, inputs, expected outputs and the runner.
+    """Fills a folder with PTX, inputs, expected outputs and runner.py, as run.py.
 
     Args:
-      folder: a Path.
-      libdevice: Path of CUDA's libdevice.10.bc.
+      folder: the Path of the folder, which is made if it does not exist.
+      libdevice: the Path of CUDA's libdevice.10.bc.
     Returns:
       The number of cases.
     Raises:
-      LookupError: a file or a kernel has no check; or a kernel takes an argument that the checks
-        cannot give; or a kernel does not take exactly the arguments that a case gives.
+      LookupError: a file or a kernel has no check; or an argument of a kernel is in threadgroup
+        memory; or the arguments of a kernel and of its case differ.
     """
     from mps_emulator.replay import driver  # on Linux only
 
@@ -37,8 +37,8 @@ def prepare(folder, libdevice):
             if any(kind != "buffer" for kind, _ in kernel["arguments"]):
                 raise LookupError(
                     "{} takes an argument in threadgroup memory, which "
-                    "torch.mps.compile_shader() cannot give: make it a "
-                    "variable of the kernel".format(kernel["name"])
+                    "torch.mps.compile_shader() cannot pass: declare the memory as "
+                    "a variable in the kernel".format(kernel["name"])
                 )
         by_name = {kernel["name"]: kernel for kernel in kernels}
         entries = []

@@ -1,10 +1,10 @@
-"""Registers and spills of the kernels, as NVIDIA's assembler reports them.
+"""Finds how many registers each kernel needs, and whether a cap makes its threads spill.
 
-Apple's compiler reports neither.
+NVIDIA's assembler, ptxas, reports these numbers.  Apple's compiler does not.
 
-A core of Apple's GPUs has registers of 208 KiB, and a thread has at most 128 registers of 32 bits.
-So the more threads a threadgroup of a pipeline may have, the fewer registers each thread gets: at
-most 48 for 1,024 threads.  ptxas compiles each kernel under that cap.
+A core of Apple's GPUs has 208 KiB of registers, and a thread has at most 128 registers of 32 bits.
+If the threadgroups of a pipeline can have many threads, each thread gets fewer registers: at most
+48 for 1,024 threads.  This number is the cap with which ptxas compiles a kernel.
 """
 
 import importlib.util
@@ -33,25 +33,31 @@ class Use(NamedTuple):
     kernel: str  # the kernel's name
     threads: int  # the most threads of a threadgroup of the kernel
     cap: int  # the registers of 32 bits that a thread may have
-    registers: int  # the registers that a thread has without a cap
-    spilled: int  # the bytes that a thread stores in memory under the cap
+    registers: int  # the registers that ptxas gives a thread without a cap
+    spilled: int  # the bytes that a thread spills to memory with the cap
     threadgroup_bytes: int  # the threadgroup memory of the kernel
 
 
 def cap(threads):
-    """The registers that a thread gets in threadgroups of `threads` threads, a multiple of 8."""
+    """Returns how many registers a thread gets in threadgroups of `threads` threads.
+
+    The number is a multiple of 8.
+    """
     return min(MOST_REGISTERS, REGISTER_BYTES // 4 // threads // 8 * 8)
 
 
 def most_threads(registers):
-    """The most threads of a threadgroup of a kernel that sets no limit: Metal's compiler gives a
-    thread the registers that the kernel needs, and allows as many threads as have them."""
+    """Returns the most threads of a threadgroup if the kernel sets no limit.
+
+    Metal's compiler then gives each thread the registers that the kernel needs.  The number of
+    threads is limited by the registers of a core.
+    """
     fitting = REGISTER_BYTES // 4 // min(registers, MOST_REGISTERS)
     return min(MOST_THREADS, fitting // SIMD_WIDTH * SIMD_WIDTH)
 
 
 def uses(name, folder, nvcc):
-    """A Use for each kernel of a file.
+    """Yields a Use for each kernel of a file.
 
     Args:
       name: the file's name without .metal.
@@ -60,7 +66,7 @@ def uses(name, folder, nvcc):
     """
     ptx = Path(folder) / (name + ".ptx")
     kernels = sources.compile_to_ptx(name, ptx, nvcc / LIBDEVICE, GPU)
-    # ptxas does not take both a cap and a number of threads.
+    # ptxas accepts either a cap of registers or a number of threads (.maxntid), not both.
     ptx.write_text(re.sub(r"^\.maxntid.*\n", "", ptx.read_text(), flags=re.MULTILINE))
     free = _assemble(ptx, nvcc, 255)
     capped = {}
@@ -76,7 +82,7 @@ def uses(name, folder, nvcc):
 
 
 def _assemble(ptx, nvcc, most):
-    """Returns {kernel: (registers, bytes of spill stores)}, under a cap of registers."""
+    """Returns {kernel: (registers, bytes of spill stores)} with `most` registers as the cap."""
     options = (f"-arch={GPU}", "-v", f"--maxrregcount={most}", "-o", "/dev/null")
     said = ran(nvcc / "bin/ptxas", *options, ptx, check=True).stderr
     found = re.findall(
@@ -88,7 +94,7 @@ def _assemble(ptx, nvcc, most):
 
 
 def table(rows):
-    """The uses as a table in Markdown."""
+    """Returns the uses as a table in Markdown."""
     head = "| kernel | threads | cap | registers | spilled bytes | threadgroup memory |"
     lines = [head, "|---|--:|--:|--:|--:|--:|"]
     for kernel, *cells in sorted(rows):
@@ -97,16 +103,16 @@ def table(rows):
 
 
 def find_nvcc():
-    """The folder of CUDA's compiler from PyPI, which has bin/ptxas and nvvm/libdevice.
+    """Returns the folder of CUDA's compiler from PyPI, with bin/ptxas and nvvm/libdevice.
 
-    None if the compiler is not installed.
+    Returns None if the compiler is not installed.
     """
     spec = importlib.util.find_spec("nvidia.cuda_nvcc")
     return Path(next(iter(spec.submodule_search_locations))) if spec else None
 
 
 def find_libdevice():
-    """The path of libdevice.10.bc in find_nvcc(); None if the compiler is not installed."""
+    """Returns the path of libdevice.10.bc in find_nvcc(); None if there is no such folder."""
     nvcc = find_nvcc()
     return nvcc and nvcc / LIBDEVICE
 

@@ -1,7 +1,7 @@
-"""Problems of rnnt_loss_smoothed for the checks of kernels, and their results in float64.
+"""Inputs of rnnt_loss_smoothed for the checks of kernels, and the results in float64.
 
-The reference computes the probabilities of all symbols at all positions and frames.  A kernel uses
-matrix products instead.  Reference and kernel share only the formulas in
+This reference computes the probabilities of all symbols at all positions and frames.  The kernels
+use matrix products instead.  The reference and the kernels share only the formulas at the top of
 k2/csrc/mps/kernels/rnnt_smoothed.metal.
 """
 
@@ -21,7 +21,8 @@ PIECE = SIZES["kRsFramesOfPiece"]
 SIMD = 32
 BLANK = 1
 
-LOW = np.log(1e-25)  # The kernels compute a sum again, in another way, if its log is below this.
+# If the log of a sum is below this, the kernels compute the sum again in another way.
+LOW = np.log(1e-25)
 
 
 def log_sum(x, axis):
@@ -32,7 +33,7 @@ def log_sum(x, axis):
 
 @dataclasses.dataclass
 class Problem:
-    """A batch of the loss.  Its logits are float32, and its results float64."""
+    """Inputs of the loss for a batch, in float32, and methods that compute results in float64."""
 
     name: str
     B: int
@@ -55,7 +56,7 @@ class Problem:
             return (random.standard_normal(shape) * self.size).astype(np.float32)
 
         self.lm, self.am = normal(self.B, self.S + 1, self.C), normal(self.B, self.T, self.C)
-        # Few symbols, so that some repeat; some are blank.
+        # There are at most 5 different symbols, so that symbols repeat.  Some are blank.
         self.symbols = random.integers(0, min(self.C, 5), (self.B, self.S))
         self.px_grad = random.random((self.B, self.S, self.px_columns)).astype(np.float32)
         self.py_grad = random.random((self.B, self.S + 1, self.T)).astype(np.float32)
@@ -82,9 +83,10 @@ class Problem:
         return np.array(self.bounds or [[0, 0, self.S, self.T]] * self.B)
 
     def _inside(self):
-        """Masks: of positions, frames and cells that are read, and of gradients that may be not 0.
+        """Returns five masks.
 
-        The masks of gradients are that of px and that of py.
+        Three masks are of the positions, the frames and the cells that kernels read.  Two masks are
+        of the elements of px_grad and of py_grad that can be other than 0.
         """
         s_begin, t_begin, s_end, t_end = (x[:, None] for x in self.all_bounds.T)
         s, t, u = np.arange(self.S + 1), np.arange(self.T), np.arange(self.px_columns)
@@ -111,7 +113,11 @@ class Problem:
         )
 
     def boundary(self):
-        """The buffer of the boundary, which the kernels do not read if there is no boundary."""
+        """Returns the buffer of the boundary.
+
+        If the problem has no boundary, no kernel may read the buffer.  A large number in it shows
+        a read.
+        """
         bounds = self.all_bounds if self.bounds else np.full(1, 1 << 40)
         return Buffer(bounds.astype(np.int64))
 
@@ -119,7 +125,7 @@ class Problem:
         return Buffer(self.symbols if self.S else np.zeros(1, np.int64))
 
     def rows(self):
-        """What rnnt_smoothed_rows writes, {name of the argument: array}."""
+        """Returns what the kernel rnnt_smoothed_rows writes, {name of the argument: array}."""
         read_s, read_t, *_ = self._inside()
         lm, am = (np.where(r[..., None], x, 0.0) for r, x in ((read_s, self.lm), (read_t, self.am)))
         am_max, lm_max = am.max(2), lm.max(2)
@@ -132,7 +138,7 @@ class Problem:
         }
 
     def next_places(self):
-        """The next place of each symbol; see NextPlace() in rnnt_smoothed.metal."""
+        """Returns the next place of each symbol, see NextPlace() in rnnt_smoothed.metal."""
         found = np.ones((self.B, self.S), np.int32)
         for b, (symbols, bounds) in enumerate(zip(self.symbols, self.all_bounds)):
             end = bounds[2] if self.skips_padding else self.S
@@ -143,9 +149,9 @@ class Problem:
 
     @functools.cached_property
     def am_only(self):
-        """The log-probs of the unigram, and the sums that normalize am alone.
+        """(log-probs of the unigram, logs of the sums that normalize the probabilities of am).
 
-        The unigram is the average of lm.
+        The unigram is the average of the distributions that lm gives at all positions.
         """
         if not self.am_scale:
             return np.zeros(1), np.zeros(1)
@@ -158,7 +164,7 @@ class Problem:
         return unigram, np.where(read, log_sum(am.astype(np.float64) + unigram, 2), 0)
 
     def log_probs(self):
-        """Three arrays of log-probs of all symbols, each [B][S + 1][T][C].
+        """Returns three arrays of log-probs of all symbols, each [B][S + 1][T][C].
 
         The first is of lm and am, the second of lm alone, the third of am alone.
         """
@@ -168,14 +174,14 @@ class Problem:
         return [x - log_sum(x, 3)[..., None] for x in (both, lm + 0 * am, alone + 0 * lm)]
 
     def log_sums(self):
-        """The logs of the matrix products, [B][S + 1][T]."""
+        """Returns the logs of the matrix products, [B][S + 1][T]."""
         rows = self.rows()
         lm, am = self.lm.astype(np.float64)[:, :, None], self.am.astype(np.float64)[:, None]
         found = log_sum(lm + am, 3) - rows["lm_max"][..., None] - rows["am_max"][:, None]
         return np.where(self._inside()[2], found, 0)
 
     def scores(self):
-        """px and py, 0 where they are not read."""
+        """Returns px and py, with 0 in the cells that kernels do not read."""
         both, lm_only, am_only = self.log_probs()
         all_scores = self.scale * both + self.lm_scale * lm_only + self.am_scale * am_only
         read = self._inside()[2]
@@ -194,7 +200,10 @@ class Problem:
         return px, py
 
     def scaled_grads(self):
-        """The gradients of px, for symbols, and of py, for blank; [B][S + 1][T] each."""
+        """Returns the gradients of the log-probs of symbols and of blank, [B][S + 1][T] each.
+
+        They are px_grad and py_grad, times the factors of grad_scales().
+        """
         x = np.zeros((self.B, self.S + 1, self.T))
         x[:, :-1] = self.px_grad[:, :, : self.T]
         if self.regular:
@@ -219,7 +228,12 @@ class Problem:
         }[self.grad_mode]
 
     def weights(self):
-        """The gradient of the matrix product, and the sums over frames of the gradients."""
+        """Returns three arrays.
+
+        The first is the gradient of the matrix product, [B][S + 1][T].  The second is the sums of
+        scaled_grads() over frames, [B][S + 1][2].  The third says whether a sum of the position is
+        below LOW and has a gradient, [B][S + 1].
+        """
         x, y = self.scaled_grads()
         sums = self.log_sums()
         grads = np.where(sums < LOW, 0, -self.scale * (x + y) * np.exp(-sums))
@@ -227,7 +241,7 @@ class Problem:
         return grads, np.stack([x.sum(2), y.sum(2)], 2), has_low
 
     def gradients(self):
-        """The gradients of am, of lm, and of the unigram's logs."""
+        """Returns the gradients of am, of lm, and of the unigram's log-probs."""
         x, y = self.scaled_grads()
         chosen = np.zeros((self.B, self.S + 1, self.T, self.C))
         places = np.arange(self.C)
@@ -237,7 +251,7 @@ class Problem:
         total = (x + y)[..., None]
         grads = []
         for log_probs in self.log_probs():
-            # The gradient of a logit that is not read is 0.
+            # The gradient of a logit that no kernel reads is 0.
             probs = np.where(total != 0, np.exp(log_probs), 0)
             grads.append(chosen - total * probs)
         both, lm_only, am_only = grads

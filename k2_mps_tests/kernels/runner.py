@@ -23,15 +23,18 @@ WRONG, NO_GPU = 1, 3
 
 
 def values(array):
-    """The numbers in an array; numpy.uint16 holds the bits of bfloat."""
+    """Returns the numbers in an array.  Elements of numpy.uint16 are the bits of bfloat."""
     if array.dtype != np.uint16:
         return array
     return (array.astype(np.uint32) << 16).view(np.float32)
 
 
 def scores_of(sums):
-    """The scores of PathSums, see path_sums.h, [..., floats]: an exponent of one float and a
-    significand of one or two."""
+    """Returns the scores of PathSums, see path_sums.h.
+
+    sums: [..., floats].  The first float of a sum is the exponent, and the one or two others are
+      the significand.
+    """
     exponents, significands = sums[..., 0].astype(np.float64), sums[..., 1:].sum(-1, np.float64)
     return exponents * np.log(2) + np.log(significands)
 
@@ -41,7 +44,7 @@ def differences(buffers, results):
 
     Args:
       buffers: {name: (content, expected, tolerance)}, see case.Buffer.
-      results: the arrays afterwards, {name: array}.
+      results: the contents after the launch, {name: array}.
     Returns:
       A list of messages, empty if all buffers are as expected.
     """
@@ -74,7 +77,10 @@ def differences(buffers, results):
 
 
 def first_gpu(say=print):
-    """The first GPU of this machine, a driver.Driver.  Without a GPU, prints why; returns None."""
+    """Returns the first GPU of this machine, a driver.Driver.
+
+    Without a GPU, prints the reason and returns None.
+    """
     try:
         driver = _driver()
     except ImportError:
@@ -96,7 +102,9 @@ def _driver():
 
 
 def _launch(gpu, ptx, case, contents):
-    """Launches a case on copies of arrays, {name: array}, and waits; returns the copies.
+    """Launches a case on copies of the arrays in `contents`; returns the changed copies.
+
+    contents: {name: array}.
 
     ptx: the bytes of the kernel's PTX.
     case: {"kernel": its name, "launches": [(threadgroups, names of arguments)], "threads": the
@@ -131,7 +139,7 @@ def check(launch, buffers, runs=2):
     Args:
       launch: a function of {name: array}; returns the arrays after the launch.
       buffers: the argument of differences().
-      runs: the number of launches; each must give the bits of the first.
+      runs: the number of launches; the results of all must be bit for bit identical.
     Returns:
       A list of messages, empty if all results are as expected.
     """

@@ -1,4 +1,4 @@
-"""The files of kernels: their texts, cases, constants and PTX."""
+"""Finds the files of kernels, and gives their texts, cases, constants and PTX."""
 
 import enum
 import functools
@@ -16,25 +16,25 @@ TESTS = Path(__file__).resolve().parent.parent
 # #include "k2/..." is relative to this folder.
 ROOT = TESTS.parent / "patches" / "files"
 KERNELS = ROOT / "k2" / "csrc" / "mps" / "kernels"
-# A header is checked by kernels that call its functions.
+# This folder has kernels that call the functions of a header, to check the header.
 CHECKS = Path(__file__).resolve().parent / "checks"
 _LITERAL = re.compile(rb'R"k2_metal\((.*?)\)k2_metal"', re.DOTALL)
 FRONT_END = TESTS.parent / "emulator" / "mps_emulator" / "msl"
 
 
 def names():
-    """The names of all files, without .metal."""
+    """Returns the names of all files of kernels, without .metal."""
     return sorted(path.stem for folder in (KERNELS, CHECKS) for path in folder.glob("*.metal"))
 
 
 def path(name):
-    """The path of a file."""
+    """Returns the path of the file of kernels with this name."""
     file = name + ".metal"
     return (KERNELS if (KERNELS / file).exists() else CHECKS) / file
 
 
 def cases(name):
-    """The cases of a file.
+    """Returns the cases of a file of kernels, [Case].
 
     Raises:
       LookupError: the file has no check.
@@ -71,10 +71,10 @@ def require_all(name, cases, kernels):
 
 
 def program(*names):
-    """The path of the first of some programs that lies beside this Python or in PATH.
+    """Returns the path of the first of these programs that is beside this Python or in PATH.
 
     Raises:
-      LookupError: none of the programs is there.
+      LookupError: none of the programs is found.
     """
     places = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     for name in names:
@@ -85,13 +85,16 @@ def program(*names):
 
 @functools.cache
 def text(name):
-    """The text of a file as k2's own script embeds it: with k2's headers in it."""
+    """Returns the text of a file, with k2's headers inserted.
+
+    The script that embeds kernels in k2 makes this text.
+    """
     with tempfile.TemporaryDirectory() as scratch:
         output = Path(scratch, "embedded.cc")
         settings = {"NAME": name, "SOURCE": path(name), "ROOT": ROOT, "OUTPUT": output}
         command = [program("cmake"), *(f"-D{key}={value}" for key, value in settings.items())]
         subprocess.run([*command, "-P", ROOT / "cmake/embed_metal.cmake"], check=True)
-        # A C++ string literal may end in the middle of a character.
+        # The script may divide the text into C++ literals in the middle of a character.
         return b"".join(_LITERAL.findall(output.read_bytes())).decode()
 
 
@@ -117,7 +120,7 @@ def _enumerations(header):
 def _values(nodes):
     """Returns {enumerator: value}.
 
-    Without a value of its own, an enumerator has the value of the enumerator before it plus 1.
+    An enumerator without an expression has the value of the enumerator before it, plus 1.
     """
 
     def value(node):
@@ -132,25 +135,26 @@ def _values(nodes):
 
 
 def enumerators(header):
-    """The values of all enumerators of a header, {name: int}."""
+    """Returns the values of all enumerators of a header, {name: int}."""
     return {
         name: value for every in _enumerations(header).values() for name, value in every.items()
     }
 
 
 def enumeration(header, name):
-    """An enumeration of a header, an enum.IntEnum."""
+    """Returns an enumeration of a header as an enum.IntEnum."""
     return enum.IntEnum(name, _enumerations(header)[name])
 
 
 def compile_to_ptx(name, output, libdevice, gpu):
-    """Compiles a file for an NVIDIA GPU, by the emulator's front end.
+    """Compiles a file of kernels for an NVIDIA GPU, with the emulator's front end.
 
-    The options are k2's: no fast math.  All lanes of a SIMD group reach each simdgroup function.
+    As in k2, fast math is off.  The front end assumes that all lanes of a SIMD group reach each
+    simdgroup function.
 
     Args:
-      output: Path of the PTX to write.
-      libdevice: Path of CUDA's libdevice.10.bc.
+      output: the Path of the PTX to write.
+      libdevice: the Path of CUDA's libdevice.10.bc.
       gpu: the GPU's architecture, like sm_90.
     Returns:
       [{"name", "entry", "arguments", "max_threads", "threadgroup_bytes"}],

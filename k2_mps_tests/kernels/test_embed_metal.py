@@ -1,7 +1,7 @@
-"""cmake/mps.cmake: kernels in a library, as text and compiled.
+"""cmake/mps.cmake embeds kernels in a library, as text and compiled.
 
-A stand-in for Metal's compiler writes its arguments to a file.  The embedding and
-the program that reads the embedded kernels are real.
+In place of Metal's compiler, the tests have a program that writes the arguments that it
+gets to a file.  The tests run k2's real CMake code.
 """
 
 import subprocess
@@ -25,13 +25,13 @@ KERNEL = """\
 kernel void add(device float *x [[buffer(0)]]) { *x += ONE; }
 """
 FULL = KERNEL.replace('#include "k2/csrc/mps/kernels/add.h"', "#define ONE 1\n")
-# Bytes that a wrong literal or list of numbers would change.
+# Bytes that a wrong C++ literal or a wrong list of CMake would change.
 COMPILED = bytes(range(256)) + b"\0MTLB;[]\n\0"
 
 CMAKE = """\
 set(K2_WITH_MPS ON)
 set(K2_TORCH_VERSION 2.13.0)
-# Objective-C++ is another test's.
+# Another test covers Objective-C++.
 macro(enable_language)
 endmacro()
 add_library(k2_metal INTERFACE)
@@ -100,7 +100,10 @@ class Tree:
         return self.compiler
 
     def configure(self, compiler: Path | str | None = "") -> str:
-        """Configures with a compiler of Metal, without a compiler, or with what CMake finds."""
+        """Runs CMake; returns its output.
+
+        compiler: the path of Metal's compiler; "" for none; None for what CMake finds.
+        """
         settings = {} if compiler is None else {"K2_METAL_COMPILER": compiler}
         return support.cmake(self.folder, CMAKE, settings)
 
@@ -128,7 +131,7 @@ def test_what_a_compiler_makes_is_embedded_to_the_byte(tree):
     assert tree.shown() == b"add\n" + size + b"\n" + COMPILED + FULL.encode()
     arguments = tree.log.read_text().split("\n")
     assert arguments[-1] == str(tree.folder / "k2/csrc/mps/kernels/add.metal")
-    # The same options as those of newLibraryWithSource in metal.mm.
+    # k2 passes the same option to newLibraryWithSource in metal.mm.
     assert "-fno-fast-math" in arguments
     assert arguments[arguments.index("-I") + 1] == str(tree.folder)
 
@@ -150,7 +153,7 @@ def test_a_kernel_that_the_compiler_refuses_ends_the_build(tree):
 
 
 def embedded(tree: Tree, files: dict[str, str]) -> bytes:
-    """A program that embeds all kernels of a tree with these files."""
+    """Builds a tree with these files; returns the bytes of the program that has its kernels."""
     support.write(tree.folder, files)
     tree.configure()
     support.ninja(tree.folder)
@@ -158,7 +161,7 @@ def embedded(tree: Tree, files: dict[str, str]) -> bytes:
 
 
 def expected(files: dict[str, str]) -> list[bytes]:
-    """The texts that `k2mps wheel verify` looks for in a wheel of a tree with these files."""
+    """Returns the texts that `k2mps wheel verify` looks for if k2 has these files."""
     tree = {name: objects.File(text.encode(), False) for name, text in files.items()}
     return [text + b"\0" for text in expectations.texts_of_kernels(tree).values()]
 
@@ -171,7 +174,7 @@ def test_the_verifier_expects_what_is_embedded_of_every_kernel(tree):
     found, texts = embedded(tree, files), expected(files)
     assert len(texts) == sum(name.endswith(".metal") for name in files) > 9
     assert [text for text in texts if text not in found] == []
-    # A kernel or a header that changed after the build is found.
+    # The verifier notices a kernel or a header that changed after the build.
     for name, text in files.items():
         if f"{KERNELS}/dense" in name:
             changed = expected({**files, name: text.rstrip().rpartition("\n")[0]})

@@ -1,4 +1,4 @@
-"""Runs the checks of k2_mps_tests/kernels, and tests their program."""
+"""Runs the checks of k2_mps_tests/kernels, and tests the program `k2mps kernels`."""
 
 import json
 import os
@@ -29,7 +29,7 @@ def test_all_kernels(capsys):
 @pytest.mark.skipif(sys.platform != "linux", reason="the emulator is on Linux")
 @pytest.mark.parametrize("name", sources.names())
 def test_no_kernel_has_a_race(name):
-    # The race checker's rules do not depend on the order of a run, so it needs only one run.
+    # The race checker finds a race in any order of threads, so one run of each case is enough.
     status, said = program(name, "--runs", 1, MPS_EMULATOR_CHECK_RACES="1")
     assert status == 0, said
 
@@ -49,8 +49,8 @@ CONTRACTIONS = {"off": (), "on": ("x[i] * x[i]",), "fast": ("x[i] * x[i]", "squa
 
 @pytest.mark.parametrize("name", PAIRS)
 def test_neither_contraction_nor_fast_math_changes_a_bit_of_pairs(monkeypatch, name):
-    """PYTORCH_MPS_FAST_MATH does not affect kernels whose pragma asks for IEEE's rules."""
-    # Contraction changes 1 - x^2: the product is then not rounded.
+    """Pragmas in these kernels ask for IEEE's rules, so PYTORCH_MPS_FAST_MATH changes nothing."""
+    # Contraction changes the result of 1 - x^2, because the product is then not rounded.
     control = """
         kernel void contracted(device float *x, uint i
                                [[thread_position_in_grid]]) {
@@ -132,7 +132,10 @@ ARGUMENTS = [
 
 @pytest.mark.parametrize("header, name", ARGUMENTS)
 def test_the_host_says_which_arguments_the_kernels_write(header, name):
-    """In() of metal.h is for `device const` and `constant`, Out() for `device`."""
+    """The host passes arguments that are `device const` or `constant` with In() of metal.h.
+
+    It passes `device` arguments, which kernels write, with Out().
+    """
     numbers = set(sources.enumeration(header, name).__members__)
     declared, given = set(), set()
     for path in sources.KERNELS.iterdir():
@@ -156,7 +159,7 @@ _GIVEN = re.compile(r"\b(In|Out)\(\s*(k\w+),")
 
 
 def test_a_case_without_an_argument_of_its_kernel_is_noticed():
-    """On mps the kernel would get another tensor in its place."""
+    """On mps, the kernel would get an unrelated tensor for the missing argument."""
     case = Case("small", "k", 1, 32, {0: Buffer(np.zeros(1))})
     with pytest.raises(LookupError, match=r"'small' of k gives .*\[0\], .* takes \[0, 2\]"):
         prepare.arguments_of_launches(case, [0, 2])
@@ -174,7 +177,10 @@ def test_a_further_launch_has_other_arguments_in_place_of_some():
 
 @pytest.mark.parametrize("name", sources.names())
 def test_no_struct_has_a_reference_as_a_member(name):
-    """No published Metal code has a lambda, so nobody knows what Metal's compiler says."""
+    """No published Metal code has such a member.
+
+    So it is not known whether Metal's compiler accepts one.
+    """
     assert _reference_members(sources.text(name)) == []
 
 
@@ -257,13 +263,14 @@ def program(*arguments, **variables):
 
 
 def test_without_a_gpu():
-    """Without a GPU the program prints one line and ends with a status of its own."""
+    """Without a GPU, the program prints one line and ends with the exit status NO_GPU."""
     status, said = program("--device", "cuda")
     assert status == runner.NO_GPU, said
     assert said.startswith("no GPU: ") and said.count("\n") == 1
 
 
-# In place of the two functions of libdevice.10.bc that the kernels call; the test runs neither.
+# Takes the place of libdevice.10.bc, and has the functions that the kernels call.  The test
+# compiles the kernels but does not run them.
 LIBDEVICE = """
 float __nv_expf(float x) { return x; }
 float __nv_logf(float x) { return x; }
@@ -273,7 +280,7 @@ float __nv_tanhf(float x) { return x; }
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the emulator is on Linux")
 def test_prepared_folder(tmp_path):
-    """The folder works in any place: it has everything that its run.py needs."""
+    """The folder has everything that its run.py needs, so it works in any place."""
     libdevice = tmp_path / "libdevice.10.bc"
     options = "-x c - --target=nvptx64-nvidia-cuda -O1 -emit-llvm -c -o".split()
     subprocess.run(["clang++-19", *options, libdevice], input=LIBDEVICE, text=True, check=True)

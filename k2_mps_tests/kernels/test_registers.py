@@ -1,4 +1,4 @@
-"""A thread of each kernel gets the registers that it needs."""
+"""Each kernel gets enough registers, so that its threads do not spill."""
 
 import platform
 import sys
@@ -12,7 +12,7 @@ pytestmark = pytest.mark.skipif(
     reason="ptxas from PyPI is for Linux on x86-64",
 )
 
-# Instances for untypical batches, with FSAs of hundreds of states.
+# These instances may spill, because they are for rare batches, whose FSAs have hundreds of states.
 LARGE = ("_1024",)
 # {kernel: the bytes that a thread spills between two passes, outside of the loops over frames}
 BETWEEN_PASSES = {"ctc_keep": 32, "ctc_block_gradient_float": 48}

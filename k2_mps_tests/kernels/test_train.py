@@ -1,4 +1,4 @@
-"""The training without k2: it learns, and reports a wrong kernel."""
+"""`k2mps kernels --train` lowers the loss, and reports a wrong kernel."""
 
 import math
 import sys

@@ -1,11 +1,11 @@
-"""Trains a small transducer with our kernel of mutual information, without k2.
+"""Trains a small transducer with the kernels of mutual information, without k2.
 
     k2mps kernels --train
 
-`make build` ends with this program if it cannot get k2.  torch compiles the file of kernels that
-k2 has too.  The RNN-T loss, the network and its optimizer run on mps, emulated on Linux.  The
-speech is that of the examples.  At each step the program also computes the loss and its gradients
-in float64 on the CPU, by a recursion that shares nothing with the kernel, and compares the results.
+`make build` ends with this program if it cannot get k2.  torch compiles mutual_information.metal,
+as k2 does.  The RNN-T loss, the network and its optimizer run on mps, emulated on Linux.  The
+speech comes from the examples.  At each step, a recursion that shares nothing with the kernels also
+computes the loss and its gradients, in float64 on the CPU.  The program compares the results.
 """
 
 import argparse
@@ -27,15 +27,16 @@ UTTERANCES = 2
 
 # The largest relative error of the loss, and of the norm of each gradient.  A path has about 60
 # sums, each rounded to float32 (6e-8 of its size), and as many factors with an error of 5e-7; see
-# checks/mutual_information.py.  So the kernel's error is 3e-5 at most.  The network may add as
-# much: its gradients are sums over the frames and symbols of all utterances.
+# checks/mutual_information.py.  So the kernel's error is at most 3e-5.  The network can add as
+# much, because its gradients are sums over the frames and symbols of all utterances.
 TOLERANCE = 6e-5
 
 
 class MutualInformation(torch.autograd.Function):
     """The log of the sum over all paths through a lattice, computed on mps.
 
-    From cell (s, t) a path goes on to (s + 1, t) with px[s][t], or to (s, t + 1) with py[s][t].
+    From cell (s, t), a path goes to (s + 1, t) with the score px[s][t], or to (s, t + 1) with the
+    score py[s][t].
 
     px        (B, S, T + 1), float32, not empty
     py        (B, S + 1, T), float32, not empty
@@ -47,9 +48,10 @@ class MutualInformation(torch.autograd.Function):
 
     @classmethod
     def launch(cls, name, arguments, shape):
-        """Runs a kernel, in one dispatch.
+        """Runs a kernel in one dispatch.
 
-        arguments: {number: tensor}, without the edges between dispatches and the parameters.
+        arguments: {number: tensor}, without the parameters and the buffer of edges, which this
+          function adds.
         """
         if cls.library is None:
             cls.library = torch.mps.compile_shader(sources.text("mutual_information"))
@@ -99,7 +101,7 @@ class MutualInformation(torch.autograd.Function):
 
 
 def by_recursion(px, py, boundary):
-    """The result of MutualInformation, computed row by row in the type of the input."""
+    """Returns the result of MutualInformation, computed row by row in the type of the input."""
     results = []
     for b, (_, _, S, T) in enumerate(boundary.tolist()):
         row = None
@@ -126,7 +128,7 @@ class Model(nn.Module):
         self.output = nn.Linear(DIM, NUM_SYMBOLS)
 
     def forward(self, features, previous):
-        """The log-probabilities of the next symbol, (B, S + 1, T, NUM_SYMBOLS)."""
+        """Returns the log-probs of the next symbol, (B, S + 1, T, NUM_SYMBOLS)."""
         heard = self.second(self.first(features.transpose(1, 2)).relu()).transpose(1, 2)
         said = self.predictor(self.embedding(previous).relu())
         joined = (heard.unsqueeze(1) + said.unsqueeze(2)).tanh()
@@ -134,15 +136,15 @@ class Model(nn.Module):
 
 
 def frames_of(num_frames):
-    """The number of frames after the encoder."""
+    """Returns how many frames the encoder makes of `num_frames` frames."""
     return ((num_frames - 5) // 3 + 1 - 3) // 2 + 1
 
 
 def loss_of(model, batch, total):
-    """The RNN-T loss for each phone.
+    """Returns the RNN-T loss of a batch, divided by the number of its phones.
 
     Args:
-      batch: padded features; an utterance may have fewer frames.
+      batch: a result of speech.make_batch().
       total: MutualInformation.apply or by_recursion.
     """
     device = model.output.weight.device

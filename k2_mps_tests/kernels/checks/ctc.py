@@ -1,10 +1,10 @@
 """Cases of ctc_sums, ctc_gradient, ctc_block_gradient and ctc_arc_gradient.
 
-ctc_best.py takes the cases of ctc_best.metal from here too.
+ctc_best.py takes the cases of ctc_best.metal from this file, too.
 
-The reference finds best paths and the arcs to keep by k2's rules, in float32 and in k2's order of
-additions.  So best scores, best paths and the bits of kept arcs must be equal.  The reference sums
-over paths in float64.
+The reference finds best paths and the arcs to keep by k2's rules.  It adds in float32 and in k2's
+order, so best scores, best paths and the bits of kept arcs must be equal.  The reference computes
+sums over paths in float64.
 """
 
 import numpy as np
@@ -21,14 +21,15 @@ SIZES = enumerators("ctc.h")
 CACHED = SIZES["kCtcMaxCachedStates"]
 THREADS = SIZES["kCtcThreads"]
 ROWS_OF_BLOCK = (1, 4)
-# The kernels' precisions, and how many floats a stored sum has in each.
+# {precision: the number of floats of a stored sum}
 KINDS = {"float": 2, "double": 3}
 SYMBOLS = 6
 BEAM, NO_BEAM = 4.0, 1e-7
 
-# The columns: states of each FSA, arcs that leave a state, rows of each sequence, lanes that share
-# a state.  The sizes lie around the limits of threadgroup memory, of a word of kept bits, and of a
-# threadgroup.  In some shapes, threadgroup memory holds the sums of only a few rows.
+# The numbers of a shape: the states of each FSA, the arcs that leave each state, the rows (frames)
+# of each sequence, and the lanes that compute a state together.  The sizes are near the limits of
+# threadgroup memory, of a word of kept bits, and of a threadgroup.  In some shapes, threadgroup
+# memory has room for the sums of only a few rows.
 SHAPES = [
     ([2], 1, [1], 1),
     ([2, 3], 2, [3, 1], 1),
@@ -87,13 +88,14 @@ class Graph(Graphs):
         self.best_totals = np.empty((len(self.states), 2), np.float32)
         self.best_arcs = np.full((len(self.states), self.most_rows), -1)
         self.kept = np.full((self.most_rows, self.num_words), UNTOUCHED, np.uint32)
-        # For each FSA the scores of all states, [backward, forward]: of best paths, and summed.
+        # For each FSA, (backward, forward) scores of all states in all rows: in `best` those of
+        # best paths, in `sums` those of sums over paths.
         self.best, self.sums = [], []
         self.totals = np.empty((len(self.states), 2), np.float32)
         self.scores = np.empty(len(self.states))
         self.b_grad = np.zeros(self.b_scores.shape)
         self.a_grad = np.zeros(len(self.arcs))
-        # Each gradient is a sum.  Here are the sums of the absolute values of its terms.
+        # Each gradient is a sum.  The sizes are the sums of the absolute values of its terms.
         self.b_sizes, self.a_sizes = self.b_grad.copy(), self.a_grad.copy()
         for fsa in range(len(self.states)):
             self._reference_of(fsa)
@@ -167,7 +169,7 @@ class Graph(Graphs):
                 self.a_sizes[mine] += abs(grads)
 
     def _path(self, arcs, backward, first, rows, start, end):
-        """The arcs of the best path if rounding errors could prune this path, else no arcs."""
+        """Returns the arcs of the best path if rounding errors could prune it, else no arcs."""
         path, state = [], 0
         if not np.isfinite([start, end]).all():
             return path
@@ -187,9 +189,10 @@ class Graph(Graphs):
         return path
 
     def _checkpoints(self, rows_of_block, of_fsas, untouched=UNTOUCHED):
-        """Every `rows_of_block`-th row of states, as the kernels store it.
+        """Returns every `rows_of_block`-th row of states, in the kernels' order.
 
-        A shorter sequence has fewer rows; `untouched` stands in the rest of its place.
+        Each sequence has memory for the rows of the longest sequence.  After the rows of a shorter
+        sequence, this memory has the number `untouched`.
         """
         pieces = []
         for rows in (rows for of_fsa in of_fsas for rows in of_fsa):
@@ -200,11 +203,11 @@ class Graph(Graphs):
         return np.concatenate(pieces)
 
     def _best(self, rows_of_block):
-        """The results of ctc_best_scores."""
+        """Returns the results of the kernel ctc_best_scores."""
         return self._checkpoints(rows_of_block, self.best).astype(np.float32)
 
     def _sums(self, kind, rows_of_block):
-        """The results of ctc_sums."""
+        """Returns the results of the kernel ctc_sums."""
         return _path_sums(self._checkpoints(rows_of_block, self.sums), kind)
 
     def _params(self, rows_of_block=1):
@@ -215,7 +218,7 @@ class Graph(Graphs):
         return params
 
     def _inputs(self, rows_of_block=1):
-        """The arguments that all kernels of this file have."""
+        """Returns the arguments that all kernels of this file have."""
         return {
             Number.kCtcArcs: Buffer(self.arcs.view(np.int32)),
             Number.kCtcStateBegins: ints(self.state_begins),
@@ -229,9 +232,9 @@ class Graph(Graphs):
         }
 
     def _instance(self, kernel):
-        """The name and the threads of the instance that the host would choose.
+        """Returns the name and the number of threads of the instance that k2 would choose.
 
-        Only the kernels that pass through all rows have several instances.
+        Only kernels that pass through all rows have several instances.
         """
         wanted = -(-self.num_states * 3 // 2 // len(self.states)) * self.width
         return fit_instance(kernel, wanted)
@@ -280,7 +283,7 @@ class Graph(Graphs):
         # an error of about 2^-44.
         of_steps = self.most_rows * (8 * EPS if kind == "float" else 2.0**-43)
         error = EPS * np.abs(self.scores) + (of_steps if kind == "float" else 0)
-        # If a block has one row, the sums are stored as single floats: one more rounding of each.
+        # If a block has one row, the kernel rounds each sum once more, to a single float.
         of_sums = of_steps + (EPS if rows_of_block == 1 else 0)
         floats = KINDS[kind] if rows_of_block > 1 else KINDS["float"]
         sums = self._checkpoints(rows_of_block, self.sums, untouched=np.nan)
@@ -301,7 +304,7 @@ class Graph(Graphs):
         return Case(name, kernel, 2 * count, threads, buffers)
 
     def _gradient_inputs(self, kind="float", rows=1):
-        """The arguments that all kernels of gradients have."""
+        """Returns the arguments that all kernels of gradients have."""
         return {
             **self._inputs(rows),
             Number.kCtcKept: Buffer(self.kept.view(np.int32)),
@@ -311,7 +314,7 @@ class Graph(Graphs):
         }
 
     def _for_b_scores(self):
-        """The further arguments of the kernels that compute the gradient of b_scores."""
+        """Returns the further arguments of kernels that compute the gradient of b_scores."""
         return {
             Number.kCtcByLabel: ints(self.by_label),
             Number.kCtcBGrad: _gradient(self.b_grad, self.b_sizes),
@@ -344,13 +347,16 @@ class Graph(Graphs):
 
 
 def _gradient(expected, sizes):
-    """A buffer of gradients; `sizes` are the sums of their terms' absolute values."""
-    # Each term has errors of sums of scores, of two exponentials and of products.  The additions of
-    # the terms have errors as well.
+    """Returns a buffer of gradients; sizes: the sums of the absolute values of their terms."""
+    # Each term has the errors of sums of scores, of two exponentials and of products.  To add the
+    # terms makes further errors.
     return Buffer.output(expected.astype(np.float32), 16 * EPS * sizes)
 
 
 def _path_sums(sums, kind="float"):
-    """Sums as the CTC kernels store them: an exponent, and a significand of one float or two."""
+    """Returns sums in the format of the CTC kernels.
+
+    A sum has an exponent, one float, and a significand of one float or, for "double", two floats.
+    """
     parts = [0, 2] if kind == "float" else [0, 2, 3]
     return np.take(path_sums_of(sums), parts, axis=-1)

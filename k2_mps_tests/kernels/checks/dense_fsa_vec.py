@@ -1,7 +1,7 @@
-"""Cases of dense_fsa_vec and its gradient, which move numbers without a change.
+"""Cases of dense_fsa_vec and of the kernel of its gradient.
 
-Where two segments overlap, the gradient is a sum of two numbers.  Such a sum does not depend on the
-order of the numbers, so gradients too must be equal.
+The kernels copy numbers, so results must be equal.  The gradient of a frame in two segments is a
+sum of two numbers.  This sum does not depend on the order of the numbers, so it must be equal, too.
 """
 
 from itertools import chain
@@ -14,7 +14,8 @@ from k2_mps_tests.kernels.sources import enumeration, enumerators
 Number = enumeration("dense_fsa_vec.h", "DenseFsaVecBuffer")
 MOST = enumerators("dense_fsa_vec.h")["kDvMaxSegments"]
 
-# The columns: sequences, frames, symbols, and the segments, each (sequence, first frame, frames).
+# The numbers of sequences, of frames and of symbols, then the segments.  A segment is (sequence,
+# first frame, number of frames).
 SHAPES = [
     (1, 1, 1, [(0, 0, 1)]),
     (2, 5, 3, [(1, 0, 5), (0, 2, 3)]),

@@ -1,11 +1,11 @@
 """Cases of double_scores.metal.
 
-The reference is in float64.  Scores are multiples of 1/4, so sums in the tropical semiring are
-exact, and results must be equal.
+The reference is in float64.  Scores of arcs are multiples of 1/4.  So sums in the tropical semiring
+are exact, and results must be equal.
 
-Tolerances in the log semiring: a result is rounded to a float, by half a unit in the last place.
-Each sum before that has the error that checks/two_float.py allows.  A sum of gradients may lose
-2^-60 of the sum of all gradients.
+In the log semiring, the tolerance has three parts.  The kernel rounds a result to a float, by half
+a unit in the last place.  Each sum before has the error that checks/two_float.py allows.  A sum of
+gradients can lose 2^-60 of the sum of all gradients.
 """
 
 import numpy as np
@@ -21,9 +21,9 @@ PAIR = 2.0**-44
 SIMD_WIDTH = enumerators("double_scores.h")["kDsSimdWidth"]
 MAX_THREADS = INSTANCES[-1]
 
-# The columns: for each FSA the numbers of states in its layers; the most arcs that leave a state.
-# Some FSAs have more states than a threadgroup has threads, some states have no arcs, and the FSAs
-# of a shape have different depths.
+# A shape has the number of states in each layer of each FSA, and the most arcs that leave a state.
+# Some FSAs have more states than a threadgroup has threads.  Some states have no arcs.  The FSAs of
+# a shape have different numbers of layers.
 SHAPES = [
     ([[1, 1]], 1),
     ([[1, 3, 1], [1, 1]], 2),
@@ -44,7 +44,7 @@ def _name(layers, fan):
 def cases():
     for layers, fan in SHAPES:
         graph = Graph(layers, fan)
-        # Both semirings get the same graphs, whose ties of arcs matter only in the tropical one.
+        # Both semirings get the same graphs.  Equal scores of arcs matter only in the tropical one.
         for log in (True, False):
             name = _name(layers, fan) + (", log" if log else ", tropical")
             for directions in ((True,), (False,), (True, False)):
@@ -85,12 +85,12 @@ class Graph(Graphs):
                 if n + 1 == len(widths):
                     continue
                 for state in states:
-                    # Some states get no leaving arc, so no path reaches some other states.
+                    # Some states have no leaving arcs, and so some states have no entering arcs.
                     for _ in range(random.integers(0, fan + 1)):
                         arcs.append((state, random.integers(ends[n], ends[n + 1]), 0, 0))
                         fsa_of_arc.append(fsa)
         arcs = np.array(arcs, ARC)
-        # Multiples of 1/4 make ties.
+        # Many paths have equal scores, because scores of arcs are multiples of 1/4.
         arcs["score"] = random.integers(-8, 9, len(arcs)) / 4
         super().__init__(sizes, arcs, fsa_of_arc)
         self.num_states = int(self.state_begins[-1])
@@ -104,7 +104,7 @@ class Graph(Graphs):
 
 
 def _in_parts(case):
-    """The case in two launches: one for the first batch, one for the other batches."""
+    """Returns the case in two launches, the first for batch 0, the second for all others."""
     params = case.buffers[Number.kDsParams].content
     first, second = params.copy(), params.copy()
     first[-1] = second[-2] = 1
@@ -119,7 +119,7 @@ def _params(graph, log, forward=0, of_totals=0, stride=0, parts=0):
 
 
 def _over_arcs(graph, params):
-    """The arguments of kernels whose threads go over arcs."""
+    """Returns the arguments of kernels whose threads go through arcs."""
     return {
         Number.kDsArcs: Buffer(graph.arcs.view(np.int32)),
         Number.kDsStateBegins: ints(graph.state_begins),
@@ -129,7 +129,7 @@ def _over_arcs(graph, params):
 
 
 def _over_batches(graph, params):
-    """The arguments of kernels that go through batches of states."""
+    """Returns the arguments of kernels that go through batches of states."""
     return {
         **_over_arcs(graph, params),
         Number.kDsBatchBegins: ints(graph.batch_begins),
@@ -144,13 +144,16 @@ def _widest(graph):
 
 
 def _error_of_scores(graph, scores):
-    """The largest error of a state's score: a sum for each arc, in each layer of a path."""
+    """Returns the largest error of a state's score.
+
+    In each layer of a path, the kernel computes a sum for each arc of the state, with an error.
+    """
     size = 1 + np.abs(scores[np.isfinite(scores)]).max()
     return graph.depth * graph.fan * size * PAIR
 
 
 def _ends(graph, forward):
-    """The state of each FSA whose score is the FSA's total score."""
+    """Returns for each FSA the state whose score is the total score: the last or the first."""
     return graph.state_begins[1:] - 1 if forward else graph.state_begins[:-1]
 
 
@@ -162,7 +165,7 @@ def _allowed(graph, log, scores):
 
 
 def _states(scores, log):
-    """The scores as the kernels store them."""
+    """Returns the scores in the format of the kernels."""
     if log:
         return path_sums_of(scores)
     reached = scores != -np.inf
@@ -174,13 +177,16 @@ def _instance(kernel, log):
 
 
 def _by_arc(graph, name, kernel, parts, buffers):
-    """A case of a kernel whose threadgroups take a part of an FSA's arcs."""
+    """Returns a case of a kernel that has `parts` threadgroups for the arcs of each FSA."""
     groups = graph.num_fsas * parts
     return Case(f"{name}, {parts} parts", kernel, groups, 2 * SIMD_WIDTH, buffers)
 
 
 def _scores(name, graph, log, directions):
-    """double_scores for forward scores (True), backward scores (False), or both."""
+    """Returns a case of double_scores.
+
+    directions: whether scores are forward, (True,) or (False,), or both, (True, False).
+    """
     states, totals, best_arcs, allowed, allowed_totals = [], [], [], [], []
     for forward in directions:
         scores, best = reference(graph, forward, log)
@@ -194,8 +200,8 @@ def _scores(name, graph, log, directions):
     untouched = np.full(len(best_arcs), UNTOUCHED, np.int32)
     buffers = {
         **_over_batches(graph, _params(graph, log, directions[0])),
-        # In the log semiring, many pairs of an exponent and a significand mean the same sum.  So
-        # only the totals are compared, which the kernel rounds to floats.
+        # In the log semiring, a sum has several forms, each an exponent and a significand.  So the
+        # case compares only the totals, which the kernel rounds to floats.
         Number.kDsScores: Buffer.output(states, np.inf if log else 0.0),
         Number.kDsTotals: Buffer.output(np.concatenate(totals), np.concatenate(allowed_totals)),
         Number.kDsBestArcs: Buffer(untouched, None if log else best_arcs),
@@ -206,7 +212,7 @@ def _scores(name, graph, log, directions):
 
 
 def _gradients(name, graph, forward, log):
-    """double_rounded, double_shares and double_backprop, for one direction."""
+    """Yields cases of double_rounded, double_shares and double_backprop for one direction."""
     scores, best = reference(graph, forward, log)
     ends = _ends(graph, forward)
     states = _states(scores, log)
@@ -221,9 +227,9 @@ def _gradients(name, graph, forward, log):
     shares = shares_of(graph, forward, log, scores, best)
     high = shares.astype(np.float32)
     pairs = np.stack([high, (shares - high).astype(np.float32)], -1)
-    # A share is computed from two scores, and has the errors of both.
+    # The kernel computes a share from two scores, so the share has the errors of both.
     share_error = 4 * lost + 2.0**-60 if log else 0.0
-    # A share about halfway between two floats may be either float plus a rest.
+    # A share about halfway between two floats is a pair with either float, plus a rest.
     halfway = np.spacing(high) / 2 - np.abs(pairs[:, 1]) <= 2 * share_error
     pair_error = np.stack([np.zeros(len(high)), HALF * np.abs(pairs[:, 1]) + share_error], -1)
     pair_error[halfway & log] = np.inf
@@ -245,7 +251,7 @@ def _gradients(name, graph, forward, log):
     totals[ends[has_path]] = of_fsas[::3][has_path]
     for what, grad, of_states, stride in (("", some, some, 0), (" of totals", of_fsas, totals, 3)):
         if stride and log:
-            continue  # double_totals_backprop computes this gradient
+            continue  # In the log semiring, double_totals_backprop computes this gradient.
         arc_grad = gradient(graph, forward, shares, of_states)
         exact = HALF * np.abs(arc_grad) + np.abs(of_states).sum() * (4 * lost + 2.0**-60)
         buffers = {
@@ -261,7 +267,7 @@ def _gradients(name, graph, forward, log):
 
 
 def _arc_post(name, graph, log, parts, forward, backward):
-    """Posteriors of arcs and, in the log semiring, the gradient of total scores.
+    """Yields cases of double_arc_post and, in the log semiring, of double_totals_backprop.
 
     forward, backward: the scores of all states.
     """
@@ -298,10 +304,10 @@ def _arc_post(name, graph, log, parts, forward, backward):
             **_over_arcs(graph, _params(graph, log, stride=stride, parts=parts)),
             **scores,
             Number.kDsGrad: Buffer(grad),
-            # The posterior is rounded, and so is the product.
+            # The kernel rounds the posterior, and then its product with the gradient.
             Number.kDsArcGrad: Buffer.output(
                 arc_grad,
-                # Numbers less than 2^-126 may be flushed to 0.
+                # Metal may flush numbers less than 2^-126 to 0.
                 np.where(np.isfinite(arc_grad), np.abs(arc_grad), 0) * (2.01 * HALF + lost)
                 + 2.0**-126,
             ),
@@ -336,7 +342,10 @@ def _arc_post_backprop(name, graph, parts, value=None):
 
 
 def reference(graph, forward, log):
-    """The score of each state, and the last of the arcs with the best score."""
+    """Returns (scores, best): each state's score, and the last of its arcs with the best score.
+
+    In the log semiring, all elements of `best` are -1.
+    """
     scores = np.full(graph.num_states, -np.inf)
     best = np.full(graph.num_states, -1, np.int32)
     ends, others = (graph.dest, graph.src) if forward else (graph.src, graph.dest)
@@ -358,9 +367,9 @@ def reference(graph, forward, log):
 
 
 def shares_of(graph, forward, log, scores, best):
-    """The share of each arc in the score of the state at its end.
+    """Returns the share of each arc in the score of its destination.
 
-    The end is the destination for forward scores, and the source for backward scores.
+    For backward scores, returns the share of each arc in the score of its source.
     """
     ends, others = (graph.dest, graph.src) if forward else (graph.src, graph.dest)
     if not log:
@@ -370,7 +379,7 @@ def shares_of(graph, forward, log, scores, best):
 
 
 def gradient(graph, forward, shares, grad):
-    """The gradients of the arcs' scores, for gradients `grad` of the states' scores."""
+    """Returns the gradients of the scores of arcs; grad: the gradients of the states' scores."""
     state_grad, arc_grad = grad.astype(float), np.zeros(len(graph.arcs))
     # The gradient flows against the direction of the scores.
     mine, others = (graph.src, graph.dest) if forward else (graph.dest, graph.src)

@@ -9,8 +9,8 @@ from k2_mps_tests.kernels.sources import enumeration
 
 Number = enumeration("graph_index.h", "GraphIndexBuffer")
 
-# The columns: states of each FSA, arcs that leave a state, threads.  The numbers of arcs lie around
-# powers of 2 and around the number of threads, and some FSAs have no states.
+# The numbers of a shape: the states of each FSA, the arcs that leave each state, and the threads.
+# The numbers of arcs are near powers of 2 or near the number of threads.  Some FSAs are empty.
 SHAPES = [
     ([1], 1, 32),
     ([2, 0, 3], 1, 32),

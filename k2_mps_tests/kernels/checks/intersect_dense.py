@@ -1,7 +1,7 @@
 """Cases of intersect_dense.
 
-The reference extends all paths by one frame at a time, in float32, and adds in the kernel's order.
-A maximum is the same in any order.  So results must be equal.
+The reference extends all paths by one frame at a time.  It adds in float32 and in the kernel's
+order.  A maximum is the same in any order.  So results must be equal.
 """
 
 from itertools import pairwise
@@ -17,9 +17,9 @@ SIZES = enumerators("intersect_dense.h")
 MAX_THREADS = SIZES["kIdMaxThreads"]
 CACHED = SIZES["kIdMaxCachedStates"]
 
-# The columns: states of each FSA, arcs that leave a state, frames of each sequence, lanes that
-# share a state.  The sizes lie around the limits of threadgroup memory and of a thread.  Some
-# states have more arcs than a lane keeps in registers.
+# The numbers of a shape: the states of each FSA, the arcs that leave each state, the frames of each
+# sequence, and the lanes that compute a state together.  The sizes are near the limits of
+# threadgroup memory and of a thread.  Some states have more arcs than a lane keeps in registers.
 SHAPES = [
     ([2], 1, [1], 1),
     ([2, 3], 2, [3, 1], 1),
@@ -52,9 +52,10 @@ def cases():
 
 
 def _case(name, states, num_arcs, frames, width, a_to_b, values=(), labels=SYMBOLS, parts=None):
-    """A case of one launch for all frames, or of several launches.
+    """Returns a case of one launch for all frames, or of several launches.
 
-    With `parts`, a list of frames, a launch goes from each frame to the next one of the list.
+    parts: a list of frames; a launch goes from each frame of the list to the next one.  None: one
+      launch.
     """
     random = np.random.default_rng([sum(states), num_arcs, sum(frames)])
     graphs = Graphs.random(random, states, num_arcs, labels)
@@ -99,14 +100,14 @@ def _case(name, states, num_arcs, frames, width, a_to_b, values=(), labels=SYMBO
 
 
 def pass_of(arcs, num_states, scores, first_row, num_frames, forward):
-    """Yields the scores of the states after 0, 1, ... frames."""
+    """Yields the best scores of an FSA's states after 0, 1, ... frames of a pass."""
     flat = np.append(scores.ravel(), NEVER)
     columns = scores.shape[1]
 
     def frame(t):
         row = first_row + (t if forward else num_frames - 1 - t)
         column = arcs["label"] + 1
-        # Like k2 on the CPU, the reference reads the column after the last symbol's.
+        # Like k2 on the CPU, the reference also accepts the column after that of the last symbol.
         at = np.where(column <= columns, row * columns + column, scores.size)
         return flat[np.minimum(at, scores.size)]
 

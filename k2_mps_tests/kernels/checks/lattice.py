@@ -27,7 +27,7 @@ def cases():
         yield _emit(name, lattice)
         for parts in (1, 3):
             yield _best(name, lattice, parts)
-    # Between two states is at most one arc, so most paths end early.
+    # Only one arc leaves each state, so most paths end early.
     lattice = Lattice([60, 50], 1, [6, 5], [0, 1], 9.0)
     assert not all(n for n, _, _ in lattice.paths)
     for case in (_count, _emit, _best):
@@ -40,7 +40,7 @@ def _params(lattice):
 
 
 def _inputs(lattice):
-    """The arguments that all kernels of lattices have."""
+    """Returns the arguments that all kernels of lattices have."""
     return {
         Number.kLatticeArcs: Buffer(lattice.arcs.view(np.int32)),
         Number.kLatticeStateBegins: ints(lattice.state_begins),
@@ -58,7 +58,7 @@ def _inputs(lattice):
 def _count(name, lattice):
     counts = np.concatenate([lattice.counts, np.zeros((len(lattice.counts), 1))], axis=1)
     groups = -(-len(counts) // 4)
-    # The fourth count is of properties, which parity/test_lattice.py compares.
+    # The fourth count has bits of properties.  parity/test_lattice.py compares properties.
     buffers = {
         **_inputs(lattice),
         Number.kLatticeBestArcs: ints(lattice.best_arcs),

@@ -1,19 +1,22 @@
 """Cases of mutual_information_forward and mutual_information_backward.
 
-The reference is the recursion in float64, one cell after another:
+The reference computes this recursion in float64, one cell after another:
 
   score[s][t] = log(exp(score[s-1][t+o] + px[s-1][t+o]) +
                     exp(score[s][t-1] + py[s][t-1]))
 
-with o = t_offset, and the derivative of the recursion.  The reference and the kernels have only the
-formula in common (see k2/csrc/mps/mutual_information.h).
+with o = t_offset.  It also computes the derivative of the recursion.  The reference and the kernels
+share only this formula, see k2/csrc/mps/mutual_information.h.
 
-Tolerances.  A score is the last of S + T sums.  Each sum is rounded to float32, by eps / 2 of its
-size.  Each sum also adds log(1 + exp(x)), at most 0.7.  Metal allows precise::exp() and
-precise::log() 4 units in the last place each, 2^-21 in all.  The share of a cell is the part of
-exp(score) that came from s - 1; a kernel computes a share from differences of scores.  Shares are
-at most 1.  A gradient is a product of S + T shares and of as many sums, each rounded.  _in_order()
-gives the order of shares in memory.
+The tolerance of scores: a score is the last of S + T sums.  The kernel rounds each sum to float32,
+by up to eps / 2 of its size.  Each sum also adds log(1 + exp(x)), at most 0.7.  Metal allows
+precise::exp() and precise::log() an error of 4 units in the last place each, 2^-21 together.
+
+The tolerance of gradients: the share of a cell is the part of exp(score) that comes from row s - 1,
+at most 1.  A kernel computes a share from differences of scores.  A gradient is a product of S + T
+shares and of as many sums, and the kernel rounds each of them.
+
+_in_order() gives the order of shares in memory.
 """
 
 import dataclasses
@@ -35,8 +38,8 @@ MOST = SIZES["kMiMaxRows"]
 FEW = SIZES["kMiFewRows"]
 COLUMNS = SIZES["kMiColumns"]
 
-# S and T: the smallest sizes; sizes about the rows of a simdgroup and of the largest threadgroup,
-# and about the columns that a thread loads at once; and sizes of several bands.
+# (S, T).  There are the smallest sizes, and sizes of several bands.  Other sizes are near the rows
+# of a simdgroup or of the largest threadgroup, or near the columns that a thread loads at once.
 SHAPES = [
     (0, 0),
     (0, 1),
@@ -60,8 +63,8 @@ class Kind:
     """A type of px and py, and of their gradients."""
 
     suffix: str  # the end of the kernels' names
-    # The distances from 1 and from 0 to the next number of the type.  Both are 0 if the kernels
-    # compute gradients in the type itself, so that no gradient is rounded.
+    # The distance from 1 to the next larger number of the type, and the smallest positive number.
+    # Both are 0 for float32, because the kernels compute gradients in float32 and round none.
     eps: float
     smallest: float
 
@@ -71,7 +74,7 @@ class Kind:
             return array.astype(np.float16)
         if self is FLOAT:
             return array
-        # Rounds to the nearest number; of two equally near numbers, to the even number.
+        # Rounds to the nearest number, and halfway between two numbers to the even one.
         bits = array.view(np.uint32)
         return ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype(np.uint16)
 
@@ -84,7 +87,7 @@ BFLOAT = Kind("_bfloat", 2.0**-7, 2.0**-133)
 def cases():
     for S, T in SHAPES:
         yield from _both(f"S {S}, T {T}", _make(2, S, T))
-        # Each symbol of x takes a frame, so there is no path if S > T.
+        # In the modified recursion, each symbol takes a frame, so there is no path if S > T.
         T = max(S, T, 1)
         yield from _both(f"S {S}, T {T}, modified", _make(2, S, T, modified=True))
     yield from _both("modified, without a path", _make(1, 5, 3, modified=True))
@@ -106,7 +109,7 @@ def cases():
             _make(len(boundary), S, T, modified),
             boundary,
         )
-    # The second band begins far below the first sequence.
+    # The rows of the second band are all beyond the end of the first sequence.
     boundary = np.array([[0, 0, 3, 2], [0, 0, MOST + 8, 2]])
     yield from _both("a band without rows", _make(2, MOST + 8, 2), boundary)
     for S, T in ((40, 50), (4 * SIMD + 10, 60)):
@@ -128,7 +131,10 @@ def cases():
 
 
 def _make(B, S, T, modified=False, scale=1.0):
-    """Returns px and py in float32, like logs of probabilities."""
+    """Returns (px, py, modified).
+
+    px and py are random float32 numbers, mostly negative like logs of probabilities.
+    """
     random = np.random.default_rng([B, S, T, modified])
     px = random.standard_normal((B, S, T + 1 - modified)) * scale - 1
     py = random.standard_normal((B, S + 1, T)) * scale - 1
@@ -136,7 +142,7 @@ def _make(B, S, T, modified=False, scale=1.0):
 
 
 def _pruned(B, S, T):
-    """px and py that are -inf outside of a band around the diagonal."""
+    """Returns (px, py, modified), with a px that is -inf far from the diagonal."""
     px, py, modified = _make(B, S, T)
     s, t = np.arange(S)[:, None], np.arange(T + 1)[None, :]
     px[:, np.abs(s - t * S / T) > S / 4] = NEVER
@@ -144,7 +150,13 @@ def _pruned(B, S, T):
 
 
 def _both(name, inputs, boundary=None, kind=FLOAT):
-    """Cases of the two kernels for the same sequences; `kind` is the type of px and py."""
+    """Yields a case of each of the two kernels for the same sequences.
+
+    Args:
+      inputs: (px, py, modified).
+      boundary: [B][4], or None.
+      kind: the type of px and py in the kernels.
+    """
     px, py, modified = inputs
     px_bits, py_bits = kind.encode(px), kind.encode(py)
     px, py = values(px_bits).astype(np.float32), values(py_bits).astype(np.float32)
@@ -158,7 +170,7 @@ def _both(name, inputs, boundary=None, kind=FLOAT):
     ans = np.array([scores[b, bounds[b, 2], bounds[b, 3]] for b in range(B)])
     size = 1 + np.abs(ans[np.isfinite(ans)]).max(initial=0)
     allowed = (S + T + 1) * (EPS / 2 * size + 2.0**-21)
-    # A cell that no path reaches may have any value: no gradient flows into the cell.
+    # A cell that no path reaches may have any value, because no gradient flows into the cell.
     tolerance = np.where(np.isfinite(scores), allowed, np.inf)
 
     def case(kernel, buffers):
@@ -198,9 +210,9 @@ def _both(name, inputs, boundary=None, kind=FLOAT):
 
 
 def _case(name, kernel, px, py, offset, boundary, buffers):
-    """A case of a kernel with a dispatch for each band of MOST rows.
+    """Returns a case of a kernel with a launch for each band of MOST rows.
 
-    buffers: the arguments, without the edges of bands and the parameters.
+    buffers: the arguments without the parameters and the edges of bands, which this function adds.
     """
     B, S, T = px.shape[0], px.shape[1], py.shape[2]
     threads = min(MOST, -(-(S + 1) // SIMD) * SIMD)
@@ -217,26 +229,29 @@ def _case(name, kernel, px, py, offset, boundary, buffers):
 
 
 def _some(array, p_shape):
-    """A buffer in place of an array, which may be empty.
+    """Returns the array, or an array of zeros with the shape of p if the array is empty.
 
-    Metal binds no empty buffer, so mutual_information.cu binds p in its place.  The kernel then
-    reads elements of p, and does not use them.
+    Metal does not bind an empty buffer.  So mutual_information.cu binds p in place of an empty
+    tensor.  The kernel then reads elements of p, and does not use them.
     """
     return array if array.size else np.zeros(p_shape, array.dtype)
 
 
 def _boundary(boundary):
-    """The buffer of the boundary, which the kernel does not read if there is no boundary."""
+    """Returns the buffer of the boundary.
+
+    Without a boundary, the buffer has a number that no kernel may use.
+    """
     if boundary is None:
         return Buffer(np.full(1, 1 << 40, np.int64))
     return Buffer(boundary.astype(np.int64))
 
 
 def _output(expected, tolerance, kind):
-    """A buffer of gradients, which the kernel does not write where `expected` is NaN.
+    """Returns a buffer of gradients.  Where `expected` is NaN, the kernel must not write.
 
-    Rounding to the type changes a gradient by up to eps / 2 of its size, or by up to half the
-    smallest number of the type.
+    `tolerance` does not include the rounding to the type of `kind`.  This rounding changes a
+    gradient by up to eps / 2 of its size, or by up to half the smallest number of the type.
     """
 
     def untouched_buffer(shape):
@@ -254,10 +269,10 @@ def _output(expected, tolerance, kind):
 
 
 def _in_order(cells, offset, bounds, rest):
-    """Puts cells [B][S + 1][T + 1] into the order of p, [B][T + 1][S + 1].
+    """Returns cells, [B][S + 1][T + 1], in the order of p, [B][T + 1][S + 1].
 
-    A row of p has the cells that the kernels compute in one step.  Outside of the bounds, p gets
-    the number `rest`.
+    A row of p has the cells that the kernels compute in one step.  Elements of p that have no cell
+    inside of the bounds are `rest`.
     """
     B, rows, columns = cells.shape
     found = np.full((B, columns, rows), rest, np.float32)
@@ -273,7 +288,7 @@ def _log_add(a, b):
 
 
 def _scores_and_shares(px, py, offset, bound):
-    """The scores and the shares, each [S + 1][T + 1] in float64.
+    """Returns (scores, shares), each [S + 1][T + 1] in float64.
 
     Both are NaN outside of the boundary.  A share is also NaN if no path reaches its cell.
     """
@@ -297,13 +312,13 @@ def _scores_and_shares(px, py, offset, bound):
 
 
 def _gradients(shares, px_shape, py_shape, offset, bound, weight):
-    """The gradients of px and py in float64; NaN outside of the boundary."""
+    """Returns the gradients of px and py in float64, with NaN outside of the boundary."""
     s_begin, t_begin, s_end, t_end = bound
     px_grad, py_grad = np.full(px_shape, np.nan), np.full(py_shape, np.nan)
     grad = np.zeros(shares.shape)
     grad[s_end, t_end] = weight
-    # A row of px has the columns from which a path can go on.  In the modified recursion, a path
-    # cannot go on from the last column.
+    # A row of px has only the columns from which a path can go to the next row.  In the modified
+    # recursion, no path can do so from the last column.
     px_grad[s_begin:s_end, t_begin : max(t_end + 1 + offset, t_begin)] = 0
     py_grad[s_begin : s_end + 1, t_begin:t_end] = 0
     for s in range(s_end, s_begin - 1, -1):

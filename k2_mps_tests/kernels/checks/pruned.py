@@ -1,7 +1,7 @@
 """Cases of start_pruned, search_pruned, step_pruned, describe_pruned and emit_pruned.
 
-decoding.py computes the lattices.  Scores are sums of two floats and maxima, so all results must be
-equal.
+decoding.py computes the expected lattices.  Scores are sums of two floats and maxima, so all
+results must be equal.
 """
 
 import numpy as np
@@ -19,11 +19,12 @@ NONE, MINUS_INFINITY = 0x7FFFFFFF, np.int32(-0x7F800001)
 SYMBOLS = 5
 COLUMNS = SYMBOLS + 1
 ALL, SORTED, DETERMINISTIC, EPSILON_FREE = 0x1FF, 0x10, 0x20, 0x40
-# The most states and arcs of the search, and of the lattice, for which a sequence has memory.
+# A sequence has memory for so many states and arcs of the search, and of the lattice.
 MAX_STATES, MAX_ARCS, MAX_OUT_STATES, MAX_OUT_ARCS = 3000, 9000, 2000, 5000
 
-# The columns: states of each graph, arcs that leave a state, rows of each sequence, arguments of
-# decoding.Options.  If there is one graph, all sequences share it.
+# The numbers of a shape: the states of each graph, the arcs that leave each state, the rows
+# (frames) of each sequence, and the arguments of decoding.Options.  All sequences use the same
+# graph if there is only one.
 SHAPES = [
     ([2], 1, [1], (8, 4, 0, 10)),
     ([5], 2, [9, 4, 1], (8, 4, 2, 10)),
@@ -36,9 +37,9 @@ SHAPES = [
 
 
 class Batch:
-    """The inputs of a decoding, and the lattices that it gives.
+    """The inputs of intersect_dense_pruned, and the expected lattices.
 
-    The attributes have the names of the kernels' arguments.
+    Most attributes have the names of the kernels' arguments.
     """
 
     def __init__(self, states, num_arcs, rows, options):
@@ -61,7 +62,7 @@ class Batch:
             self.times.append(times)
 
     def graph_of(self, index):
-        """The number of a sequence's graph."""
+        """Returns the number of a sequence's graph."""
         return 0 if self.shared else index
 
     def _lattice(self, index):
@@ -79,9 +80,9 @@ class Batch:
         return arc_begins, out, times
 
     def infos(self, described):
-        """The numbers that the search passes on to the next kernel, for each sequence.
+        """Returns the numbers that the search passes to the next kernel, [sequences][kPrNumInfos].
 
-        With `described`, describe_pruned has added its numbers.  All other numbers are 0.
+        described: whether to include the numbers that describe_pruned adds.
         """
         ans = np.zeros((len(self.rows), NUM_INFOS), np.int32)
         for index, (arc_begins, out) in enumerate(self.lattices):
@@ -97,9 +98,9 @@ class Batch:
         return ans
 
     def entered(self, described):
-        """Twice the frame of each state.
+        """Returns twice the frame of each state, plus 1 for some states.
 
-        With `described`, describe_pruned has added 1 for each state that arcs enter.
+        described: whether describe_pruned has added this 1, for each state that arcs enter.
         """
         ans = np.zeros((len(self.rows), MAX_OUT_STATES), np.int32)
         for index, times in enumerate(self.times):
@@ -110,11 +111,11 @@ class Batch:
         return ans
 
     def has_final(self, index):
-        """Whether an arc of the lattice has label -1 in the graph."""
+        """Returns whether an arc of a sequence's lattice has label -1 in the graph."""
         return any(self.arcs["label"][arc] == -1 for *_, arc, _ in self.lattices[index][1])
 
     def label(self, index, arc, t):
-        """The label of an arc of the lattice."""
+        """Returns the label in the lattice of an arc of the graph in frame t."""
         return -1 if t == self.rows[index] - 1 else self.arcs["label"][arc]
 
     def _lacks(self, index):
@@ -130,7 +131,7 @@ class Batch:
 
 
 def _graphs(random, states, num_arcs):
-    """Random graphs in which every other state has an arc with label -1 to the last state."""
+    """Returns random graphs.  Every other state has an arc with label -1 to the last state."""
     parts, fsas = [], []
     for fsa, n in enumerate(states):
         arcs = np.zeros((n - 1) * (num_arcs + 1), ARC)
@@ -202,7 +203,7 @@ def _inputs(batch):
 
 
 def _memory(batch):
-    """The memory of a search: the tables of states, and the rings of states and of arcs."""
+    """Returns the memory of a search: the tables of states, and the rings of states and of arcs."""
     n = len(batch.rows)
     words = MAX_ARCS // LANES + 1
     pairs = 2 * batch.state_begins[-1] * (n if batch.shared else 1)
@@ -223,7 +224,7 @@ def _memory(batch):
 
 
 def _out(batch):
-    """The arcs of the lattices, and the index at which each state's arcs begin."""
+    """Returns the arcs of the lattices, and the indexes at which the arcs of each state begin."""
     out = np.full((len(batch.rows), MAX_OUT_ARCS, 4), int(UNTOUCHED), np.int32)
     begins = np.full((len(batch.rows), MAX_OUT_STATES), int(UNTOUCHED), np.int32)
     for index, (arc_begins, arcs) in enumerate(batch.lattices):
@@ -233,14 +234,14 @@ def _out(batch):
 
 
 def _searched(batch):
-    """The arguments of a search, without kPrunedDispatch."""
+    """Returns the arguments of a search, without kPrunedDispatch."""
     out, begins = _out(batch)
-    # The kernel does not write the arcs of states at the end of the longest sequence.
+    # For the last state of the longest sequence, the kernel does not write where arcs begin.
     tolerance = np.zeros(begins.shape, np.float32)
     for index, (arc_begins, arcs) in enumerate(batch.lattices):
         if arcs and arcs[-1][3] == max(batch.rows) - 1:
             tolerance[index, len(arc_begins) - 1] = np.inf
-    # Of the other numbers of a sequence, the reference does not know the values.
+    # The reference computes only these numbers of a sequence, so the others may have any value.
     infos, allowed = batch.infos(described=False), np.full(NUM_INFOS, np.inf)
     for info in ("kPrHasFinal", "kPrError", "kPrStates", "kPrArcs", "kPrExtraStates"):
         allowed[SIZES[info]] = 0
@@ -274,11 +275,11 @@ def _step(name, batch, threads, groups):
 
 
 def _steps(num_rows, num_seqs, groups):
-    """The launches of step_pruned, [(threadgroups, step)], in the order of class Steps in
-    intersect_dense_pruned.cu.
+    """Returns the launches of step_pruned, [(threadgroups, step)].
 
-    A launch does a step of a frame.  Beside that step, it may do a step of the last window before,
-    and kPrExpand resolves the arcs of the frame before.
+    The order is that of class Steps in intersect_dense_pruned.cu.  A launch does a step of the
+    search in one frame.  At the same time, it can do a step of the pruning of the last complete
+    window.  In the phase kPrExpand, it also resolves the arcs of the frame before.
     """
     launches = []
     following, pending, window_step = 0, -1, 0
@@ -315,7 +316,10 @@ def _steps(num_rows, num_seqs, groups):
 
 
 def _found(batch, described):
-    """The arguments of the kernels after search_pruned, as search_pruned leaves them."""
+    """Returns the arguments of the kernels that follow search_pruned, with its results.
+
+    described: whether to include the results of describe_pruned.
+    """
     out, begins = _out(batch)
     return {
         **_inputs(batch),
@@ -339,7 +343,7 @@ def _describe(name, batch):
 
 def _emit(name, batch):
     splits1, splits2, ids2, arcs, map_a, map_b = [0], [], [], [], [], []
-    frames = []  # The frame of each state, for all sequences.
+    frames = []  # The frame of each state of all sequences, counted through all sequences.
     for index, (arc_begins, out) in enumerate(batch.lattices):
         first_arc, extra = len(arcs), int(batch.infos(True)[index, SIZES["kPrExtraStates"]])
         is_partial = batch.options.allow_partial and not batch.has_final(index)

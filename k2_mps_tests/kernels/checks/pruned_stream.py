@@ -1,9 +1,9 @@
 """Cases of the kernels of pruned_stream.metal: streams in chunks.
 
 load_stream, save_stream and emit_stream only move numbers, so their cases have random numbers.
-search_stream, step_stream and describe_stream get the first chunk of each stream.  The steps of
-decoding.py compute the lattices.  Scores are sums of two floats and maxima, so all results must be
-equal.  parity/test_pruned_streams.py tests later chunks.
+search_stream, step_stream and describe_stream get the first chunk of each stream.  Functions of
+decoding.py compute the expected lattices.  Scores are sums of two floats and maxima, so all results
+must be equal.  parity/test_pruned_streams.py tests later chunks.
 """
 
 import numpy as np
@@ -20,8 +20,8 @@ HISTORY = enumerators("pruned_stream.h")["kPrHistory"]
 SAVED = HISTORY + 1
 WIDE = SIZES["kPrWideThreads"]
 
-# The columns: states of the graph, arcs that leave a state, frames of each stream's chunk, and the
-# arguments of decoding.Options.
+# The numbers of a shape: the states of the graph, the arcs that leave each state, the frames of
+# each stream's chunk, and the arguments of decoding.Options.
 SHAPES = [
     (2, 1, [1], (8, 4, 0, 10)),
     (7, 2, [9, 4, 1], (8, 4, 2, 10)),
@@ -31,11 +31,11 @@ SHAPES = [
 
 
 class Chunk:
-    """The first chunk of each stream, and the lattices.
+    """The inputs of the first chunk of each stream, and the expected lattices.
 
     Attributes:
-      rows: how many rows of scores each stream has: kPrHistory empty rows, a row for each frame,
-        and a row for the end.
+      rows: the number of rows of scores of each stream.  There are kPrHistory empty rows, a row for
+        each frame, and a row for the end.
       frames: a list of decoding.Frame for each stream, from the first frame of the chunk on.
       lattices: for each stream, three lists: the number of arcs before each state, the arcs
         (src, dest, arc, t), and the t of each state.
@@ -71,7 +71,7 @@ class Chunk:
         beam = decoding.FLOAT(options.search_beam)
         for t in range(length):
             decoding._expand(frames[t], t, self.arcs, begins, rows, options)
-            # A stream's number of frames is not known in advance, so it is taken as very large.
+            # k2 does not know how many frames a stream will have, so it assumes a large number.
             beam = decoding._next_beam(beam, len(frames[t].states), t, 10**9, options)
             frames.append(decoding._next_frame(frames[t], beam))
         decoding._prune(frames, 0, length, len(begins) - 1, options)
@@ -83,19 +83,22 @@ class Chunk:
         return [*frames, decoding.Frame([len(begins) - 2], [decoding.FLOAT(0)])]
 
     def score(self, index, arc, t):
-        """The bits of the score of an arc of the lattice."""
+        """Returns the bits of the score of an arc of the lattice."""
         acoustic = self.scores[self.b_begins[index] + t, self.arcs["label"][arc] + 1]
         return int(pruned._bits(acoustic + self.arcs["score"][arc]))
 
     def next(self, index):
-        """The first frame that the next chunk may still change, as the kernels count frames."""
+        """Returns the first frame that the next chunk can still change.
+
+        Like the kernels, counts the kPrHistory empty rows as frames.
+        """
         return max(HISTORY, self.rows[index] - 1 - HISTORY)
 
     def infos(self, searched=False, described=False):
-        """The numbers that a kernel passes on to the next kernel, for each stream.
+        """Returns the numbers that a kernel passes to the next kernel, [streams][kPrNumInfos].
 
-        With `searched`, the search has added its numbers, and with `described`, describe_stream.
-        All other numbers are those of a new stream.
+        searched: whether to include the numbers that the search adds to those of a new stream.
+        described: whether to include the numbers that describe_stream adds.
         """
         ans = np.zeros((len(self.rows), NUM_INFOS), np.int32)
         for index, info in enumerate(ans):
@@ -142,9 +145,9 @@ class Chunk:
                 info[SIZES["kPrFrameSizes"] + 2 * i :][:2] = len(frame.states), len(frame.steps)
 
     def entered(self, described):
-        """Twice the frame of each state that arcs may leave.
+        """Returns twice the frame of each state except the final one, plus 1 for some states.
 
-        With `described`, describe_stream has added 1 for each state that arcs enter.
+        described: whether describe_stream has added this 1, for each state that arcs enter.
         """
         ans = np.zeros((len(self.rows), pruned.MAX_OUT_STATES), np.int32)
         for index, (_, out, times) in enumerate(self.lattices):
@@ -178,15 +181,15 @@ def _params(chunk):
 
 
 class _AsBatch:
-    """A chunk with the attributes that the functions of pruned.py read of a Batch."""
+    """Gives a chunk the attributes of a Batch that the functions of pruned.py read."""
 
     def __init__(self, chunk):
         self.rows, self.shared, self.options = chunk.rows, True, chunk.options
         self.arcs, self.scores = chunk.arcs, chunk.scores
         self.state_begins, self.leaving_begins = chunk.state_begins, chunk.leaving_begins
         self.b_begins = chunk.b_begins
-        # out_begins has no element for the final state.  The last number of an arc is its frame in
-        # a batch, and its score in a stream.
+        # The kernels write no begin of arcs for the final state.  The last number of an arc is its
+        # frame in a batch, but its score in a stream.
         self.lattices = [
             (begins[:-1], [(*arc[:3], chunk.score(index, *arc[2:])) for arc in out])
             for index, (begins, out, _) in enumerate(chunk.lattices)
@@ -194,7 +197,7 @@ class _AsBatch:
 
 
 def _arguments(chunk, infos, out, begins, entered):
-    """The arguments of a search after load_stream."""
+    """Returns the arguments of a search.  The memory has the contents that load_stream writes."""
     batch = _AsBatch(chunk)
     memory = pruned._memory(batch)
     active = memory[pruned.Number.kPrunedActive].content
@@ -216,7 +219,7 @@ def _arguments(chunk, infos, out, begins, entered):
 
 def _searched(chunk):
     out, begins = (Buffer.output(x, dtype=np.int32) for x in pruned._out(_AsBatch(chunk)))
-    # Of the other numbers of a stream, the reference does not know the values.
+    # The reference computes only these numbers of a stream, so the others may have any value.
     allowed = np.full(NUM_INFOS, np.inf)
     for info in ("Error", "States", "Arcs", "FirstFrame", "IsNew", "FrozenStates", "FrozenArcs"):
         allowed[SIZES["kPr" + info]] = 0

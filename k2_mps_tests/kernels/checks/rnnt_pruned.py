@@ -3,10 +3,11 @@
 The reference computes one row of logits after another in float64, by the formulas in
 rnnt_pruned.metal.
 
-Tolerances.  fast::exp(x) is off by 3 + 2 |x| units in the last place.  So for x <= 0 its error is
-below 4 eps.  The largest term of a sum of such terms is 1, and the error of the sum is below 4 eps.
-z is the logarithm of such a sum.  A log-prob is a difference of z and a logit.  Both are rounded,
-and are below SIZE.  A gradient is a product of numbers below 1, and is rounded to its type.
+Tolerances: fast::exp(x) is off by 3 + 2 |x| units in the last place.  So for x <= 0, the error of
+fast::exp(x) is below 4 eps.  z is the logarithm of a sum of such terms.  The largest term is 1, so
+the relative error of the sum is below 4 eps.  A log-prob is the difference of a logit and z.  Both
+are less than SIZE, and the kernel rounds both.  A gradient is a product of numbers below 1, which
+the kernel rounds to its type.
 """
 
 import itertools
@@ -24,8 +25,9 @@ FRAMES, ROWS, THREADS = (SIZES[name] for name in ("kRpFrames", "kRpRows", "kRpTh
 SIZE = 12.0  # more than logits of N(0, 2^2) plus log(C)
 LOG = 8 * EPS + 4 * EPS * SIZE
 
-# S, T, C and R: the smallest sizes; sizes about the frames of a threadgroup, about the columns that
-# a simdgroup loads at once, and about the rows in threadgroup memory.
+# (S, T, C, R).  The first has the smallest sizes.  Other sizes are near the frames of a
+# threadgroup, near the columns that a simdgroup loads at once, or near the rows in threadgroup
+# memory.
 SHAPES = [
     (0, 1, 1, 1),
     (3, FRAMES, 5, 2),
@@ -133,9 +135,10 @@ def _both(shape, kind, hat=False, with_ranges=True, bounded=False, delay=0.0, nu
 
 
 def _longs(array):
-    """A buffer of numpy.int64.
+    """Returns a buffer of numpy.int64.
 
-    An empty array gets one element.  A kernel that read this element would give a wrong result.
+    For an empty array, the buffer has one element.  If a kernel uses this element, its result is
+    wrong.
     """
     array = np.array(array, np.int64)
     return Buffer(array if array.size else np.full(1, 1 << 40))
@@ -152,7 +155,11 @@ def _rows(ranges, bounds):
 
 
 def _log_probs(logits, symbols, ranges, bounds, blank, hat):
-    """z, which is NaN outside of the boundaries, and px and py."""
+    """Returns (z, px, py).
+
+    z is the log of the sum of each row.  Outside of the boundaries, z is NaN, and px and py are
+    -inf.
+    """
     B, T, _, C = logits.shape
     S = symbols.shape[1]
     z = np.full(ranges.shape, np.nan)
@@ -168,7 +175,7 @@ def _log_probs(logits, symbols, ranges, bounds, blank, hat):
 
 
 def _row_gradients(ranges, bounds, constrained, px_grad, py_grad):
-    """The gradients of px and py of each row, 0 outside of the boundaries."""
+    """Returns the gradients of px and of py of each row, [B][T][R][2], 0 outside of boundaries."""
     grads = np.zeros((*ranges.shape, 2), np.float32)
     for (b, t, j), s in _rows(ranges, bounds):
         s_begin, _, s_end, _ = bounds[b]
@@ -181,7 +188,7 @@ def _row_gradients(ranges, bounds, constrained, px_grad, py_grad):
 
 
 def _rows_case(name, inputs, px_grad, py_grad, row_grads):
-    """A case of rnnt_pruned_rows, which sums the scores as well."""
+    """Returns a case of rnnt_pruned_rows.  The kernel also computes the sum of the scores."""
     B, S = px_grad.shape[:2]
     scores = np.random.default_rng(S).standard_normal(B).astype(np.float32)
     reduce = np.array([B, 1, np.float32(1).view(np.int32)], np.int32)
@@ -203,7 +210,10 @@ def _rows_case(name, inputs, px_grad, py_grad, row_grads):
 
 
 def _gradient(logits, symbols, ranges, bounds, blank, hat, row_grads):
-    """The gradient of the logits, by the derivatives of px and py of each row."""
+    """Returns the gradient of the logits.
+
+    row_grads: the gradients of px and of py of each row.
+    """
     S, C = symbols.shape[1], logits.shape[3]
     grad = np.zeros(logits.shape)
     for (b, t, j), s in _rows(ranges, bounds):

@@ -1,11 +1,12 @@
-"""Cases of the kernels that prune: ranges, rows of lm, a joiner's input, and gradients.
+"""Cases of the kernels of pruning.
 
-The reference follows the definition of get_rnnt_prune_ranges() step by step.  Gradients of px and
-py are whole numbers here, so their sums are exact.
+They compute ranges, the rows of lm in the ranges, the input of a joiner, and gradients.  The
+reference follows the definition of get_rnnt_prune_ranges() step by step.  Gradients of px and py
+are whole numbers here, so their sums are exact.
 
-Tolerances.  A kernel copies rows, so these must be equal.  A gradient is a sum of T * s_range
-numbers of about 1 at most, and each addition is rounded.  By Metal's specification, tanh() is off
-by 5 units in the last place.
+Tolerances: kernels copy rows of lm, so these must be equal.  A gradient is a sum of T * s_range
+numbers of at most about 1, and the kernel rounds each addition.  By Metal's specification, tanh()
+is off by 5 units in the last place.
 """
 
 import itertools
@@ -30,8 +31,8 @@ PRUNED = [
     (0, 1, 1, 1),
     (5, 7, 3, 33),
     (40, 9, 4, 64),
-    # A threadgroup of the backward kernels looks at fewer rows at once, and has fewer threads than
-    # there are columns.
+    # There are more rows than a threadgroup of the backward kernels examines at once, and more
+    # columns than it has threads.
     (3, FOUND // 5 + 1, 5, 2 * BACKWARD_THREADS + 3),
 ]
 RISING = [(40, 60, 4, 64), (257, 300, 5, 33)]
@@ -95,7 +96,11 @@ def _best(px_grad, py_grad, bound, t, R):
 
 
 def _inputs(shape, number, seed):
-    """A generator of random numbers; ranges that do not rise; am and lm in the kernel's type."""
+    """Returns (generator of random numbers, ranges, am, lm).
+
+    The ranges are random, so they do not rise from frame to frame.  am and lm have the kernel's
+    type.
+    """
     S, T, R, D = shape
     random = np.random.default_rng([*shape, seed])
     ranges = random.integers(0, S + 1, (2, T, R))
@@ -107,7 +112,7 @@ def _inputs(shape, number, seed):
 
 
 def _rising(ranges, S):
-    """Ranges that rise from frame to frame up to S, as those of get_rnnt_prune_ranges() do."""
+    """Returns ranges that rise from frame to frame up to S, like get_rnnt_prune_ranges()."""
     _, T, R = ranges.shape
     begins = np.linspace(0, max(S + 1 - R, 0), T).astype(np.int64)
     return np.tile(begins[:, None] + np.arange(R), (2, 1, 1))

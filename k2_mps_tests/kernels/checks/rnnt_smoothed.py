@@ -1,9 +1,9 @@
 """Cases of the kernels that compute px and py of rnnt_loss_smoothed.
 
-Tolerances: exp() and log() have errors of some units in the last place.  A difference x of logits
-is rounded by eps * |x|, so exp(x) has a relative error of eps * (|x| + 4).  Where |x| is large,
-exp(x) is too small to matter, and the error of a sum is at most 4 eps.  A log-prob is a sum of
-three parts, each of three terms with such an error.
+Tolerances: exp() and log() have errors of some units in the last place.  The kernel rounds a
+difference x of logits by up to eps * |x|, so exp(x) has a relative error of eps * (|x| + 4).  If
+|x| is large, exp(x) is too small to matter.  So the error of a sum is at most 4 eps.  A log-prob
+has three parts, and each part is a sum of three terms with such an error.
 """
 
 import numpy as np
@@ -26,7 +26,7 @@ def cases():
 
 
 def log_tolerance(problem):
-    """The tolerance for the log of a sum of exponentials of differences of logits."""
+    """Returns the tolerance for the log of a sum of terms exp(x), x a difference of logits."""
     return EPS * (8 + 4 * problem.size)
 
 
@@ -92,7 +92,10 @@ def _am_only(p):
 
 
 def _outside(expected, inside):
-    """A buffer of gradients, which gets 0 outside of the boundary."""
+    """Returns a buffer of gradients, in which the kernel writes only 0, outside of the boundary.
+
+    If `expected` is 0, the kernel has no gradients to write, and the buffer has one element.
+    """
     if expected == 0:
         return Buffer(np.full(1, UNTOUCHED, np.float32))
     return Buffer.output(np.where(inside, UNTOUCHED, 0))

@@ -1,7 +1,8 @@
 """Cases of the kernels that compute the gradients of rnnt_loss_smoothed.
 
-Tolerances: a gradient is a sum of products.  The factors of a product are a gradient of px or py,
-at most 1.5, and probabilities, which have the relative error of exp(); see rnnt_smoothed.py.
+Tolerances: a gradient is a sum of products.  One factor of a product is a gradient of px or py, at
+most 1.5.  The other factors are probabilities, with the relative error of exp(), see
+rnnt_smoothed.py.
 """
 
 import numpy as np
@@ -21,12 +22,12 @@ def cases():
 
 
 def tolerance(problem, terms):
-    """The tolerance for a sum of `terms` gradients, each multiplied by a probability."""
+    """Returns the tolerance for a sum of `terms` products of a gradient and a probability."""
     return 1.5 * terms * EPS * (8 + 4 * problem.size)
 
 
 def _grads(p):
-    """The arguments of kernels that read the gradients of px and py."""
+    """Returns the arguments of kernels that read the gradients of px and py."""
     return {
         Number.kSmoothedPxGrad: floats(p.px_grad if p.S else np.zeros(1)),
         Number.kSmoothedPyGrad: floats(p.py_grad),
@@ -38,7 +39,10 @@ def _grads(p):
 
 
 def _sums(p):
-    """What rnnt_smoothed_weights writes for each position, as bits of float32."""
+    """Returns what the kernel rnnt_smoothed_weights writes for each position, [B][S + 1][3].
+
+    The first two numbers are sums of gradients.  The third is an int32 in the bits of a float32.
+    """
     _, sums, has_low = p.weights()
     bits = has_low[..., None].astype(np.int32).view(np.float32)
     return np.concatenate([sums.astype(np.float32), bits], 2)
@@ -64,7 +68,7 @@ def _weights(p):
 
 
 def _expected_parts(p):
-    """The parts of unigram's gradient: sums over the frames of each piece."""
+    """Returns the parts of the unigram's gradient: for each piece of PIECE frames, their sum."""
     x, y = p.scaled_grads()
     total = (x + y).sum(1)[..., None]
     probs = np.exp(p.log_probs()[2][:, 0])

@@ -1,11 +1,12 @@
-"""Cases of the swoosh kernels: their values, and the bytes that they write.
+"""Cases of the swoosh kernels: values, derivatives as floats and in bytes, and gradients.
 
-The zeros of the functions are among the nodes of k2's tables.  The tables here have other nodes.
-The references are the functions' definitions, and Philox in Python's integers.
+k2's tables have the zeros of the functions among their nodes.  The tables here have other nodes.
+The reference computes the functions by definition, and Philox with Python's integers.
 
-Tolerances.  A value near a node is the sum of a number, rounded to float32, and of small terms.  So
-the value's error is 2 units in the last place; k2_mps_tests/parity/test_swoosh.py shows this for
-k2's tables.  Near a zero the terms cancel, so their own roundings are allowed too.
+Tolerances: a value near a node is the sum of a number, which is rounded to float32, and of small
+terms.  So the error of the value is 2 units in the last place.  k2_mps_tests/parity/test_swoosh.py
+shows this for k2's tables.  Near a zero, the terms cancel.  So the tolerance also includes the
+roundings of the terms.
 """
 
 import math
@@ -24,12 +25,13 @@ THREADS = 32
 COEFF = 0.08
 STEP = 1.005 / 255
 SHIFT, OFFSET = 1.0, 0.313261687
-# The distance between two nodes, and how many nodes are before SHIFT.
+# The distance between two nodes, and the number of nodes before SHIFT.
 NODES = 0.4375
 BEFORE = 18
 
 TYPES = {"": np.float32, "_half": np.float16, "_bfloat": np.uint16}
-# Sizes around the numbers of elements in a chunk, in a step of a threadgroup, and in a threadgroup.
+# Sizes near the numbers of elements that a thread loads at once, that a threadgroup loads at once,
+# and that a threadgroup computes in all.
 OF_GROUP = THREADS * CHUNKS * OF_CHUNK
 SIZES = (1, 3, 4, 5, THREADS * OF_CHUNK + 6, OF_GROUP, OF_GROUP + 6)
 SEED = (0x1234ABCD, 0x0F0E0D0C)
@@ -57,13 +59,13 @@ def _value(x):
 
 
 def _sum(x):
-    """A number as a float32, and the rest that the rounding took away."""
+    """Returns a number rounded to float32, and the rest."""
     high = float(np.float32(x))
     return high, x - high
 
 
 def _table():
-    """The bytes of a SwooshTable with nodes from SHIFT - BEFORE * NODES on."""
+    """Returns the bytes of a SwooshTable whose first node is SHIFT - BEFORE * NODES."""
     step = np.float32(NODES)
     numbers = [SHIFT, step, BEFORE, 1 / NODES, BEFORE - SHIFT / NODES]
     for i in range(CELLS):
@@ -78,7 +80,10 @@ def _tail(slope, intercept):
 
 
 def _packed(size, is_aligned, floats, seed=(0, 0), end=()):
-    """The bytes of a kernel's struct: size, is_aligned, floats, seed and limit, more floats."""
+    """Returns the bytes of a kernel's struct: size, is_aligned, floats, seed and limit, end.
+
+    Without `end`, the struct has no seed and no limit.
+    """
     return Buffer(
         np.concatenate(
             [
@@ -103,7 +108,7 @@ def _params(size, is_aligned, dropout_prob=0.0):
 
 
 def _inputs(size, suffix, seed=0):
-    """An array of the kernel's type, and the same numbers in float64."""
+    """Returns an array of the kernel's type, and the same numbers in float64."""
     values = np.random.default_rng([seed, size]).normal(0, 8, size).astype(np.float32)
     if suffix == "_bfloat":
         bits = (values.view(np.uint32) >> 16).astype(np.uint16)
@@ -113,7 +118,7 @@ def _inputs(size, suffix, seed=0):
 
 
 def _tolerance(expected):
-    # Two units in the last place; near a zero, the roundings of the terms, which cancel.
+    # Two units in the last place.  2e-8 is for the roundings of the terms that cancel near a zero.
     return 2 * np.spacing(np.abs(expected).astype(np.float32)) + 2e-8
 
 
@@ -140,7 +145,7 @@ def _values(name, suffix, size, is_aligned, with_deriv):
 
 
 def _philox(counter, key):
-    """Philox4x32-7 in Python's integers."""
+    """Returns the four random words that Philox4x32-7 gives for a counter and a key."""
     word = 0xFFFFFFFF
     c0, c1, c2, c3 = counter
     k0, k1 = key
@@ -157,7 +162,7 @@ def _philox(counter, key):
 
 
 def _random_bits(size):
-    """The 32 random bits of each element."""
+    """Returns the 32 random bits of each element."""
     numbers = []
     for chunk in range(-(-size // OF_CHUNK)):
         numbers += _philox((chunk, 0, 0, 0), SEED)
@@ -177,8 +182,8 @@ def _forward(name, suffix, size, is_aligned, dropout_prob):
         steps = np.where(dropped, COEFF / STEP, steps)
     with_rounding = steps + ((bits >> DROPOUT_BITS) + 0.5) / 2 ** (32 - DROPOUT_BITS)
     g = np.floor(with_rounding)
-    # A kernel's derivative is within 1e-5 of the reference.  So a sum that is this near to an
-    # integer may be on the other side of the integer.
+    # A kernel's derivative differs from the reference by up to 1e-5.  So if the reference's sum is
+    # this near to an integer, the kernel's sum may be on the other side of the integer.
     is_near = np.abs(with_rounding - np.round(with_rounding)) < 1e-5 / STEP
     zeros = np.zeros(size, np.uint8)
     buffers = {
@@ -196,7 +201,7 @@ def _backward(name, suffix, size, is_aligned):
     y_grad = random.normal(0, 1, size).astype(np.float32)
     g = random.integers(0, 255, size, dtype=np.uint8)
     expected = y_grad.astype(np.float64) * (g * STEP - COEFF)
-    # The result is rounded to the type of x, after three roundings to float32.
+    # The kernel rounds three times to float32, and then to the type of x.
     eps = {"": 2.0**-23, "_half": 2.0**-10, "_bfloat": 2.0**-7}[suffix]
     tolerance = np.abs(expected) * eps + np.abs(y_grad) * 4 * 2.0**-24 + 1e-7
     begin = (

@@ -2,10 +2,10 @@
 
 #include "k2/csrc/mps/kernels/path_sums.h"
 
-// Each operation of two_float.h, and exp() of path_sums.h, by itself.  A thread
-// does one operation and writes the error of the result.  The error is computed
-// without products and without two_float.h, so that no wrong function hides its
-// own error.
+// Runs each operation of two_float.h and exp() of path_sums.h by itself.  A
+// thread does one operation and writes the error of the result.  The kernel
+// computes the error without products and without two_float.h.  So a wrong
+// function cannot hide its own error.
 
 struct TwoFloatParams {
   int size, operation;
@@ -27,7 +27,8 @@ enum TwoFloatOperation {
   kFloatPosterior,
 };
 
-// The posterior of an arc, from four scores.
+// Returns exp(a.high + a.low - b.high - b.low), computed as the posterior of an
+// arc from four scores.
 template <typename E, typename T>
 inline TwoFloat Posterior(TwoFloat a, TwoFloat b) {
   typedef PathSum<E, T> Sum;
@@ -87,10 +88,11 @@ kernel void two_float(device const TwoFloat *left [[buffer(0)]],
 
 typedef PathSum<TwoFloat, TwoFloat> Sum;
 
-// The scores of states, each a sum of arcs.
+// Computes the scores of states.  Each score is a sum over the arcs that enter
+// the state.
 //
-// states   [sums * arcs]
-// scores   [sums * arcs], the scores of the arcs
+// states   [sums * arcs], the path sum of the state that each arc leaves
+// scores   [sums * arcs], the score of each arc
 // sums     [sums], the score of each state, rounded to a float
 kernel void path_sums(device const Sum *states [[buffer(0)]],
                       device const float *scores [[buffer(1)]],

@@ -1,10 +1,10 @@
-"""Cases of two_float and path_sums of two_float.metal, beside this file.
+"""Cases of the kernels two_float and path_sums, which two_float.metal beside this file has.
 
-References are in long double, which has 64 bits, 16 more than a pair.
+The reference computes in long double.  Its significand has 64 bits, 16 more than a pair of floats.
 
-Tolerances: two_float.h states the relative errors.  2^-49 more is for the references, which are
-rounded to pairs.  A score is rounded to float32, by half a unit in the last place, and the pairs of
-its sum add an error of 2^-44 of the largest number in the sum.
+Tolerances: two_float.h states the relative errors.  Another 2^-49 is for rounding the reference to
+pairs.  The kernel rounds a score to float32, by half a unit in the last place.  The pairs in the
+sum of this score add an error of 2^-44 of the largest number in the sum.
 """
 
 import itertools
@@ -16,7 +16,7 @@ from k2_mps_tests.kernels.case import Buffer, Case, ints
 LD = np.longdouble
 SIZE = 100000
 SUMS = 5000
-# The operations in the order of their numbers in the kernel, and the relative errors.
+# {operation: relative error}, in the order of the enumeration TwoFloatOperation.
 BOUNDS = {
     "two_sum": 0,
     "quick_two_sum": 0,
@@ -29,10 +29,10 @@ BOUNDS = {
     "float_exp": 2.0**-23,
     "log": 2.0**-44,
 }
-# The operations with the next numbers.  The result's significand is a product of four factors; here
-# is its relative error.
+# The next operations of the enumeration.  The significand of a result is a product of four factors
+# and has this relative error.
 POSTERIORS = {"posterior": 2.0**-23, "ctc_posterior": 2.0**-43, "float_posterior": 2.0**-20}
-# The scores up to which path_sums.h states that exponents are exact.
+# Sizes of scores.  path_sums.h states that exponents are exact up to the last of these sizes.
 LARGEST = {
     "posterior": (3.7e8, 1e10, 1e12, 1e13),
     "ctc_posterior": (1e8, 3.7e8),
@@ -57,15 +57,15 @@ def cases():
 
 
 def _in_order(*buffers):
-    """The arguments of a kernel of two_float.metal: buffer 0, buffer 1 and so on.
+    """Returns the arguments of a kernel of two_float.metal: buffer 0, buffer 1 and so on.
 
-    k2 launches none of these kernels, so there is no enumeration of their buffers.
+    No header has an enumeration of these buffers, because k2 does not launch these kernels.
     """
     return dict(enumerate(buffers))
 
 
 def _pairs(numbers):
-    """The long doubles as pairs of floats, [..., 2]; a number is the sum of its pair."""
+    """Returns long doubles as pairs of floats, [..., 2].  The sum of a pair is the number."""
     high = numbers.astype(np.float32)
     # The low part of an infinite number is 0.
     with np.errstate(invalid="ignore"):
@@ -79,13 +79,13 @@ def _numbers(pairs):
 
 
 def _any(random, low, high, size=SIZE):
-    """Random long doubles of both signs, between the powers `low` and `high` of 10."""
+    """Returns random long doubles of both signs, with magnitudes from 10^low to 10^high."""
     return 10 ** random.uniform(low, high, size).astype(LD) * random.choice([-1, 1], size)
 
 
 def _operation(number, name, random):
     a, b = _any(random, -3, 5), _any(random, -3, 5)
-    # Sums of these numbers cancel most bits, or all.
+    # In the sums of these numbers, most bits cancel, or all.
     near = SIZE // 4
     b[:near] = -a[:near] * (1 + random.normal(0, 1e-7, near))
     b[:10] = -a[:10]
@@ -96,7 +96,8 @@ def _operation(number, name, random):
     elif name in ("exp", "float_exp"):
         a = random.uniform(-60, 60, SIZE).astype(LD)
         a[:near] = _any(random, -30, 0, near)
-        # Between two powers of 2^(1 / 16), where the terms of the series are largest.
+        # exp() of these numbers is halfway between two powers of 2^(1 / 16).  The terms of the
+        # series are largest there.
         a[near : 2 * near] = (
             (random.integers(-1300, 1300, near) + 0.5)
             * (np.log(LD(2)) / 16)
@@ -105,7 +106,7 @@ def _operation(number, name, random):
     elif name == "log":
         a = abs(_any(random, -30, 30))
         a[:near] = 1 + _any(random, -12, -1, near)
-        # Between two powers of 2, where the scaling changes.
+        # Numbers near 2^(n + 1/2), where the scaling changes.
         a[near : 2 * near] = 2.0 ** (random.integers(-60, 60, near) + 0.5) * (
             1 + random.normal(0, 1e-7, near)
         )
@@ -127,7 +128,7 @@ def _operation(number, name, random):
     }.get(name, lambda: x + y)()
     allowed = abs(expected) * (BOUNDS[name] + PAIR if BOUNDS[name] else 0)
     if name == "exp":
-        # The kernel subtracts multiples of log(2) / 16, for which it has two parts of 24 bits.
+        # The kernel subtracts multiples of log(2) / 16, a constant of two parts with 24 bits each.
         allowed += abs(expected * x) * 2.0**-52
     buffers = _in_order(
         Buffer(a),
@@ -141,9 +142,9 @@ def _operation(number, name, random):
 
 
 def _posteriors(number, name, size, random):
-    """Cases of exp(a + b - c - d), for floats of about `size`.
+    """Returns a case of exp(a + b - c - d), for floats of about `size`.
 
-    The exponent a + b - c - d is between -60 and 60.
+    The sum a + b - c - d is between -60 and 60.
     """
     unit = np.spacing(np.float32(size + 60))
     a, b, c = random.uniform(-1, 1, (3, SIZE)) * size / 3 // unit * unit
@@ -169,7 +170,10 @@ def _posteriors(number, name, size, random):
 
 
 def _states(scores, random):
-    """PathSums, [..., 4] floats, of scores near the given scores; and the exact scores of these."""
+    """Returns (PathSums, scores): [..., 4] floats, and the exact scores of these PathSums.
+
+    The exact scores are near the argument `scores`.
+    """
     exponents = _pairs(np.rint(scores / np.log(LD(2))))
     significands = _pairs(2 ** random.uniform(0, 1, scores.shape).astype(LD))
     states = np.concatenate([exponents, significands], -1)
@@ -190,7 +194,7 @@ def _sums(random, arcs, size):
     largest = np.max([abs(each).max(1) for each in (terms, scores, arc_scores)], 0).astype(float)
     allowed = np.spacing(abs(expected).astype(np.float32)) / 2
     if size > 1e14:
-        # The exponent of the arc's score and that of the sum are rounded to floats.
+        # The kernel rounds the exponents of the arc's score and of the sum to floats.
         log2 = np.log(2)
         allowed = allowed + log2 * np.spacing((largest / log2).astype(np.float32))
     return _sums_case(
@@ -203,7 +207,7 @@ def _sums(random, arcs, size):
 
 
 def _special_sums():
-    """Cases with infinities and NaN.
+    """Yields cases of path_sums with infinities and NaN.
 
     The reference adds in the order of the arcs, by the rules of LogAdd in k2/csrc/utils.h.
     """
@@ -228,7 +232,7 @@ def _special_sums():
 
 
 def path_sums_of(scores):
-    """PathSums of these scores, [..., 4] floats."""
+    """Returns the PathSums of scores, [..., 4] floats."""
     scores = scores.astype(LD)
     finite = np.isfinite(scores)
     with np.errstate(invalid="ignore"):
