@@ -1,16 +1,17 @@
-"""Times of k2's operations by where they run: `k2mps bench`.
+"""Times k2's operations in each place where they can run: `k2mps bench`.
 
     k2mps bench --output build/bench
 
-Each operation is timed on the CPU, on mps by the host (mps-host) and by Metal kernels (mps-metal),
-and on CUDA where k2 has CUDA.  The command writes a table, a plot (PNG and SVG) and a JSON file to
-the folder.  `--compare FILE` shows the changes since an earlier JSON file.
+The command times each operation on the CPU, on mps by the host (mps-host), on mps by
+Metal's kernels (mps-metal), and on CUDA if k2 has CUDA.  It prints a table, and writes a
+plot (PNG and SVG) and a JSON file to the folder.  With `--compare FILE`, the table also has
+the changes since an earlier JSON file.
 
-A time is the median of several runs, including the wait for the GPU.  On Linux mps
-is emulated: the times say nothing about a GPU, and each output marks them as
-emulated.  There a second table compares the emulated device with the CPU: the
-time of a Mac's host, k2's dispatches, torch's operators, the bytes that these move, waits,
-and memory (shares.py).
+A time is the median of several runs, including the wait for the GPU.  On Linux, mps is
+emulated.  Such times say nothing about a GPU, so each output marks them as emulated.  On
+Linux, a second table compares the emulated device with the CPU: the time that a Mac's host
+would take, k2's dispatches, torch's operators, the bytes that these operators move, waits,
+and memory (see shares.py).
 """
 
 import argparse
@@ -27,7 +28,7 @@ import k2
 import torch
 
 FOLDER = Path(__file__).parents[2] / "build/bench"
-# Utterances, frames of each, symbols of each target.
+# (utterances, frames of each utterance, symbols of each target)
 SIZES = {
     "quick": [(1, 30, 5), (4, 100, 12)],
     "full": [(1, 50, 10), (4, 100, 20), (8, 200, 30), (16, 300, 40), (32, 500, 60)],
@@ -35,7 +36,7 @@ SIZES = {
 VOCABULARY = 500
 BEAM = 8.0
 FORCE = "K2_MPS_FORCE"
-# A device, and a value of K2_MPS_FORCE.
+# {name: (device, value of K2_MPS_FORCE)}
 PLACES = {
     "cpu": ("cpu", "host"),
     "cuda": ("cuda", "host"),
@@ -45,14 +46,14 @@ PLACES = {
 
 
 def _shares():
-    # k2_mps_tests/cuda/prepare copies this file without the others.
+    # k2_mps_tests/cuda/prepare copies this file without shares.py.
     from k2_mps_tests.benchmarks import shares
 
     return shares
 
 
 def places():
-    """The names of the places where this k2 can run operations."""
+    """Returns the names of the places where this k2 can run operations."""
     has = {
         "cpu": True,
         "cuda": k2.with_cuda and torch.cuda.is_available(),
@@ -62,7 +63,7 @@ def places():
 
 
 def where():
-    """The machine and its versions; --compare refuses times of another machine."""
+    """Returns facts of this machine.  --compare refuses a file with other facts."""
     mps = "real"
     if "mps-metal" not in places():
         mps = "none"
@@ -77,7 +78,10 @@ def where():
 
 
 def forced(who):
-    """A context in which operations that both the host and Metal can do run in one place."""
+    """Returns a context for operations that both the host and Metal can run.
+
+    who: where they run in the context, "host" or "metal".
+    """
     return mock.patch.dict(os.environ, {FORCE: who})
 
 
@@ -176,7 +180,10 @@ def run(sizes, repeats):
 
 
 def table(rows, before=()):
-    """The table as lines, in milliseconds."""
+    """Yields the lines of the table, with times in milliseconds.
+
+    before: the rows of an earlier run, to show changes; empty for none.
+    """
     names = [place for place in PLACES if any(row["place"] == place for row in rows)]
     old = {_key(row): row["seconds"] for row in before}
     yield " ".join([f"{'':<42} {'B, T, S':<14}"] + [f"{name:>18}" for name in names])
@@ -244,7 +251,7 @@ def main():
     )
     parser.add_argument("--output", type=Path, default=FOLDER, metavar="DIR")
     parser.add_argument(
-        "--compare", type=Path, metavar="FILE", help="a bench.json of an earlier run"
+        "--compare", type=Path, metavar="FILE", help="show changes since a bench.json"
     )
     parser.add_argument("--quick", action="store_true", help="two small sizes only")
     parser.add_argument("--repeats", type=int, default=5)
@@ -272,15 +279,15 @@ def main():
     for line in table(rows, before):
         print(line)
     if before:
-        print("in brackets: how many times faster than before")
+        print("in brackets: how many times as fast as before")
     if machine["mps"] == "emulated":
         print("mps is emulated on this machine: these are no times of a GPU")
         print(
-            "\nwhat a Mac's host would still do, with one thread: the time "
-            "of emulated mps less\nthat of kernels and of torch's "
-            "operators; memory beyond inputs and gradients.\n"
-            "Here 'cpu 1 ms' is the least time with one thread of torch, as 'host ms' is; 'cpu' "
-            "above is\nthe median with all threads, which other programs on a small machine make "
+            "\n'host ms' is the time that a Mac's host would take: the time of emulated mps, less "
+            "the time\nof k2's kernels and of torch's operators.  'peak' is memory beyond inputs "
+            "and gradients.\n"
+            "'cpu 1 ms' and 'host ms' are the least times with one thread of torch.  'cpu' above "
+            "is the\nmedian time with all threads, which other programs on a small machine make "
             "much longer."
         )
         for line in _shares().table(rows):

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""GPU times of k2's functions: Metal's kernels beside k2's CUDA, on one NVIDIA GPU.
+"""Times Metal's kernels and k2's own CUDA code on the same NVIDIA GPU.
 
     .venv/bin/python -m k2_mps_tests.benchmarks.beside_cuda record FOLDER small   # emulated mps
     python -m mps_emulator.replay prepare FOLDER/PART ... --times-only    # for each part
@@ -9,15 +9,17 @@ The work is one of these:
 
 - `small`, `large`: a transducer step of icefall with a boundary: rnnt_loss_smoothed,
   get_rnnt_prune_ranges, do_rnnt_pruning and rnnt_loss_pruned, forward and backward.  The
-  joiner is not k2's: random logits stand for its output.
+  joiner is not a part of k2, so random logits take the place of its output.
 - `ctc`: ctc_loss with its gradient, and intersect_dense.
 - `decoding-B`: intersect_dense_pruned of B utterances with a CTC topology of 100 symbols.
 
-`record` makes for each part a recording of k2's kernels, whose replay an NVIDIA GPU times, and one
-file with torch's operators of all parts.  `cuda` needs k2 with CUDA and torch alone.  For each part
-it prints, in milliseconds, the sum of the times of its GPU kernels, and the time of the call with
-its waits. Both are medians of several runs. For the operators in the file it prints the same, on
-random tensors of their shapes.
+`record` runs each part on the emulated device and records k2's kernels.  An NVIDIA GPU can then
+replay and time the recording.  `record` also writes a file with torch's operators of all parts.
+
+`cuda` needs only torch and a k2 with CUDA.  For each part it prints two times in milliseconds, each
+the median of several runs: the sum of the times of GPU kernels, and the time of the whole call with
+its waits.  If a file of operators is given, `cuda` also times these operators on random tensors of
+the recorded shapes.
 """
 
 import argparse
@@ -71,13 +73,13 @@ class Step:
         self.boundary = boundary.to(device)
 
     def of_losses(self):
-        """The arguments that all losses of the step take."""
+        """Returns the arguments that all losses of the step take."""
         return dict(
             symbols=self.symbols, termination_symbol=0, boundary=self.boundary, reduction="sum"
         )
 
     def smoothed(self):
-        """The smoothed loss, and (px_grad, py_grad)."""
+        """Returns the smoothed loss, and (px_grad, py_grad)."""
         import k2
 
         return k2.rnnt_loss_smoothed(
@@ -90,13 +92,13 @@ class Step:
         )
 
     def ranges(self, grads):
-        """The ranges that the smoothed loss's gradients give."""
+        """Returns the ranges of pruning; grads: (px_grad, py_grad) of the smoothed loss."""
         import k2
 
         return k2.get_rnnt_prune_ranges(*grads, self.boundary, self.s_range)
 
     def run(self, part):
-        """Runs the step; part(name) gives the context in which a part runs."""
+        """Runs the step.  part(name) must return the context in which a part runs."""
         import k2
 
         with part("smoothed_forward"):
@@ -130,7 +132,7 @@ class Ctc:
         self.dense = k2.DenseFsaVec(scores.to(device).requires_grad_(True), segments)
 
     def run(self, part):
-        """Runs the functions; part(name) gives the context in which each runs."""
+        """Runs the functions.  part(name) must return the context in which a function runs."""
         import k2
 
         for double, name in ((True, "ctc_loss_double"), (False, "ctc_loss_float")):
@@ -144,8 +146,8 @@ class Ctc:
 class Decoding:
     """intersect_dense_pruned with a CTC topology, on a device.
 
-    An utterance has 250 frames.  A frame's scores are drawn from N(0, 1); one symbol's is raised,
-    as in an acoustic model's output.
+    An utterance has 250 frames.  In each frame, the scores of symbols are random, and one symbol
+    has a much higher score, as in the output of an acoustic model.
     """
 
     def __init__(self, seqs, device):
@@ -169,7 +171,7 @@ class Decoding:
 
 
 def made(work, device):
-    """Makes the work with this name on the command line; its run(part) does the work."""
+    """Returns an object for the work with this name.  The object's run(part) does the work."""
     if work in STEPS:
         return Step(STEPS[work], device)
     if work == "ctc":
@@ -216,7 +218,7 @@ def _described(argument):
 def _made(described):
     if isinstance(described, dict):
         dtype = getattr(torch, described["dtype"])
-        # An expanded tensor has no elements of its own.
+        # An expanded axis, whose stride is 0, has one element in memory.
         shape, stride = described["shape"], described["stride"]
         own = [size if step else 1 for size, step in zip(shape, stride)]
         made = torch.empty_strided(own, stride, dtype=dtype, device="cuda")
@@ -249,7 +251,10 @@ def record(folder, work):
 
 
 def times_of(run, repeats=REPEATS):
-    """The times of run(part)'s parts on CUDA, {name: (the GPU's, the call's) milliseconds}."""
+    """Times the parts of run(part) on CUDA.
+
+    Returns {name of the part: (time of the GPU, time of the call)}, in milliseconds.
+    """
     run(lambda name: contextlib.nullcontext())  # compiles kernels and fills caches
     gpu, call = {}, {}
 
@@ -277,7 +282,10 @@ def times_of(run, repeats=REPEATS):
 
 
 def cuda(work, operators):
-    """Prints the times of each part with k2's CUDA, and of torch's operators in a file."""
+    """Prints the times of each part with k2's CUDA, and of torch's operators.
+
+    operators: the path of the file of operators that `record` writes, or None.
+    """
     torch.backends.cuda.matmul.allow_tf32 = False
     _say(f"{torch.cuda.get_device_name()}, {work}, k2's CUDA", times_of(made(work, "cuda").run))
     if operators is not None:

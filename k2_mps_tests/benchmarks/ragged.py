@@ -1,12 +1,12 @@
-"""Compares ragged primitives on the host, in place, with torch's operators on mps.
+"""Compares k2's ragged functions on the host with operators of torch that do the same on mps.
 
     .venv/bin/python -m k2_mps_tests.benchmarks.ragged
 
 k2 computes row ids, row splits (counts and their sums) and the shape of an index on the host, in
-memory that mps shares.  For each of them the program counts the commands and bytes of torch's
-operators that give the same result. It times the host, and estimates the GPU's time, without and
-with a wait: the host must wait if it reads the result next.  Without an mps device, emulated or
-not, there are no counts.
+memory that mps shares.  Operators of torch can give the same results.  For each function, the
+program times the host, and counts these operators.  From their number and bytes, it estimates the
+GPU's time, without and with a wait.  The host must wait if its next step reads the result.  The
+counts need an mps device, which may be emulated.
 """
 
 import sys
@@ -20,13 +20,13 @@ SIZES = [10**3, 10**4, 10**5, 10**6]
 REPEATS = 7
 # Nine tenths of an M1's bandwidth, in bytes a second.
 BANDWIDTH = 60e9
-# In seconds: a published time for a small kernel and the wait for it, and a guess for each further
-# command in one command buffer.
+# Seconds.  WAIT is a published time of a small kernel with the wait for it.  COMMAND is a guess for
+# each further command of the same command buffer.
 WAIT, COMMAND = 180e-6, 5e-6
 
 
 def rows_of(num_elements: int, device: str) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Returns row splits and row ids of rows of random lengths, and the rows in another order."""
+    """Returns row splits and row ids of rows with random lengths, and another order of the rows."""
     rows = num_elements // LENGTH
     row_ids = torch.randint(rows, (num_elements,), dtype=torch.int32).sort()[0]
     row_ids[-1] = rows - 1
@@ -40,7 +40,7 @@ def ids_by_k2(row_splits, row_ids, order):
 
 
 def ids_by_torch(row_splits, row_ids, order):
-    # The host has to know the number of rows.
+    # The host needs the number of elements, so it waits for row_splits.
     places = torch.arange(int(row_splits[-1]), dtype=torch.int32, device=row_splits.device)
     return torch.bucketize(places, row_splits[1:], right=True, out_int32=True)
 
@@ -66,7 +66,7 @@ def index_by_torch(row_splits, row_ids, order):
     return ids_by_torch(sums, row_ids, order)
 
 
-# k2's function, torch's, and the bytes that torch's operators read and write for an element.
+# {name: (k2's function, torch's function, bytes that torch's operators read and write an element)}
 OPERATIONS = {
     "row ids of row splits": (ids_by_k2, ids_by_torch, 12),
     "row splits of row ids": (splits_by_k2, splits_by_torch, 20),

@@ -2,10 +2,11 @@
 
     .venv/bin/python -m k2_mps_tests.benchmarks.record FOLDER [OPERATION ...]
 
-Each recording has the second call of an operation, with Metal forced.  See
-emulator/mps_emulator/replay/README.md for its replay, which leaves out torch's
-operators: their number is printed.  In k2's kernels all lanes
-of a SIMD group reach each simdgroup function: give `prepare` --whole-simdgroups.
+Each recording has the second call of an operation, with K2_MPS_FORCE=metal.  See
+emulator/mps_emulator/replay/README.md for the replay.  A replay leaves out torch's
+operators, so the program prints their number.  Give `prepare` the option
+--whole-simdgroups, because all lanes of a SIMD group reach each simdgroup function of
+k2's kernels.
 """
 
 import argparse
@@ -23,7 +24,7 @@ def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("folder", type=Path, help="gets a folder for each operation")
+    parser.add_argument("folder", type=Path, help="where to make a folder for each operation")
     parser.add_argument(
         "operations",
         nargs="*",

@@ -1,9 +1,9 @@
 """Measures the share of an operation that a Mac's host would do, on emulated mps.
 
-The host's time is the wall time, less the time of k2's kernels, less the time of torch's operators:
-a Mac's GPU does both.  The time in which the emulator makes and compares its two copies of a buffer
-is also taken off: a Mac has one copy.  No GPU can make the operation faster than the host's share
-of it.
+The host's time is the wall time, less the time of k2's kernels and of torch's operators, because a
+Mac's GPU runs both.  The emulator also has a second copy of each buffer, and compares the copies.
+The host's time does not include the time for this, because a Mac has one copy.  However fast the
+GPU is, an operation cannot take less than the host's time.
 """
 
 import os
@@ -13,7 +13,7 @@ import torch
 from torch.profiler import ProfilerActivity
 from torch.profiler import profile as profiler
 
-# The fewest calls of a function, and the seconds in which more calls follow.
+# profile() calls a function at least REPEATS times, and for at least SECONDS.
 REPEATS, SECONDS = 4, 0.5
 MEGABYTE = 1e6
 
@@ -28,11 +28,14 @@ def profile(function, device):
       function: a function that the caller has called before.
       device: 'cpu', or 'mps' for the emulated device.
     Returns:
-      {'host': the host's least time of all calls in seconds, on 'cpu' the wall
-      time; 'peak': the peak of the bytes of tensors on the device, beyond those in
-      use before the call}; on 'mps' also {'dispatches': the number of k2's
-      dispatches, 'waits': the number of waits that find work, 'moved': the bytes
-      of the tensors that torch's operators take and make}.
+      A dict of the call with the least time of the host:
+      'host': the host's time in seconds; on 'cpu', the wall time.
+      'peak': the peak of the bytes of tensors on the device, beyond the bytes in
+        use before the call.
+      On 'mps', the dict also has:
+      'dispatches': the number of k2's dispatches.
+      'waits': the number of waits that find work in flight.
+      'moved': the bytes of the arguments and results of torch's operators.
     """
     look = _on_cpu if device == "cpu" else _on_mps
     threads = torch.get_num_threads()
@@ -48,7 +51,7 @@ def profile(function, device):
 
 
 def _on_cpu(function):
-    # The profiler runs here because it runs on mps too.
+    # The profiler also runs in _on_mps().  It runs here so that both times have its cost.
     with profiler(activities=[ProfilerActivity.CPU]):
         begin = time.perf_counter()
         function()
@@ -80,7 +83,7 @@ def _on_mps(function):
                 function()
             torch.mps.synchronize()
         wall = time.perf_counter() - begin
-    # An operator's time includes the kernels that the operator made the device run.
+    # The time of an operator includes the kernels that run during it, so `kernels` has only others.
     kernels = sum(d.end - d.begin for d in trace.dispatches if not d.during) / 1e9
     operators = (
         sum(

@@ -1,18 +1,20 @@
-"""What k2's functions of a transducer step cost on mps: commands, waits, bytes, memory.
+"""Measures the cost of k2's functions in a transducer step on mps.
 
     .venv/bin/python -m k2_mps_tests.benchmarks.step_cost [small] [large]
 
-The step is that of beside_cuda.py, with icefall's joiner between pruning and the pruned loss.
-A row is a function of k2, forward or backward:
+The step is that of beside_cuda.py.  The program prints a row for each function of k2, forward or
+backward:
 
 - commands: k2's kernels, and torch's operators that give the GPU work
 - waits: k2's gates that found work in flight, and torch's operators that wait
 - MB: the bytes of all tensors that the commands read or write, each counted once
 
-On Linux mps is emulated, which changes none of these numbers; but a gate there may find no
-work left.  Then follows the peak of the memory of the whole step with the joiner, beyond its
-inputs: with torch's joiner, and with k2.mps.joiner_input and rnnt_loss_pruned_in_place.  The peak
-counts the bytes of tensors, not what an allocator adds to them.
+On Linux mps is emulated.  This changes none of these numbers, except that fewer gates may find
+work in flight.
+
+The last two rows have the peak of memory in the whole step with icefall's joiner, beyond the
+inputs.  One row is with torch's joiner, the other with k2.mps.joiner_input and
+rnnt_loss_pruned_in_place.  The peak counts the bytes of tensors, without what an allocator adds.
 """
 
 import argparse
@@ -32,7 +34,7 @@ MEGABYTE = 1e6
 
 
 def bytes_of_kernels(folder):
-    """The bytes of the buffers that the kernels of a recording use."""
+    """Returns the bytes of the buffers that the kernels of a recording use."""
     from mps_emulator.replay import player
 
     recording = player.Recording(folder)
@@ -45,10 +47,10 @@ def bytes_of_kernels(folder):
 
 
 class Bytes(Operators):
-    """The bytes of the tensors that torch's operators read and write.
+    """Counts the bytes of the tensors that torch's operators read and write.
 
     Attributes:
-      moved: these bytes; an expanded tensor counts with the bytes of its memory.
+      moved: the number of bytes; an expanded tensor counts with the bytes of its memory.
     """
 
     def __init__(self):
@@ -72,7 +74,7 @@ def _bytes(tensor):
 
 
 def rows_of(size):
-    """Yields (part, commands, waits, bytes) of a step's functions of k2."""
+    """Returns [(function, commands, waits, bytes)] of k2's functions in a step."""
     import mps_emulator
 
     rows = []
@@ -96,10 +98,10 @@ def rows_of(size):
 
 
 class Peak(TorchDispatchMode):
-    """The peak of the bytes of the tensors that are made while the context is entered.
+    """A context that measures the memory of the tensors on mps that are made in it.
 
     Attributes:
-      most: these bytes.
+      most: the peak in bytes.
     """
 
     def __init__(self):
@@ -109,7 +111,7 @@ class Peak(TorchDispatchMode):
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         result = function(*args, **(kwargs or {}))
-        # An argument's storage may be older than the context.
+        # A result with the memory of an argument is not new memory, and is left out.
         old = {x.untyped_storage()._cdata for x in _tensors(args)}
         for tensor in _tensors(result):
             storage = tensor.untyped_storage()
@@ -125,7 +127,10 @@ def _tensors(values):
 
 
 def peak_of(size, opt_in):
-    """The peak of the bytes of tensors in a whole step, beyond those of its inputs."""
+    """Returns the peak of the bytes of tensors in a whole step, beyond the bytes of its inputs.
+
+    opt_in: whether to use k2.mps.joiner_input and rnnt_loss_pruned_in_place.
+    """
     step = Step(STEPS[size], "mps")
     del step.logits, step.grads
     weight = torch.randn(STEPS[size][3], WIDTH).to("mps").requires_grad_(True)

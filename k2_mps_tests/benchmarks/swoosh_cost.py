@@ -1,25 +1,25 @@
-"""What k2's swoosh functions of a zipformer-M step cost on mps: commands and bytes.
+"""Measures the cost of k2's swoosh functions in a step of zipformer-M on mps.
 
     .venv/bin/python -m k2_mps_tests.benchmarks.swoosh_cost [UTTERANCES FRAMES]
 
-The functions run on random tensors of the shapes that a step of icefall's zipformer gives them, by
-default for 6 utterances of 1,000 frames.  A row is a function, forward or backward, with the shapes
-of all its calls:
+The functions run on random tensors.  The tensors have the shapes that a step of icefall's zipformer
+passes to the functions, by default for 6 utterances of 1,000 frames.  The program prints a row for
+each function, forward or backward, with the sums over all calls:
 
-- calls: of the function, in one step
+- calls: the number of calls of the function in one step
 - commands: k2's kernels, and torch's operators that give the GPU work
 - MB: the bytes of all tensors that the commands read or write, each counted once
 
 The shapes follow from the defaults of zipformer/train.py in icefall's recipe for LibriSpeech,
-a model of 65.8 million parameters: see `STACKS`.
+a model of 65.8 million parameters, see `STACKS`.
 - The subsampling has three convolutions of 3 x 3 over frames and 80 features, and a SwooshR
-  after each.  The second one halves both axes, the third one the features; only the first one
-  pads the features.  Then a ConvNeXt layer has a SwooshL on three times the 128 channels.
-- A layer of an encoder has three feed-forward modules, three quarters, once and five quarters
-  as wide as the feed-forward dimension, with a SwooshL each, and two convolution modules as
+  after each.  The second convolution halves both axes, and the third halves the features.
+  Only the first pads the features.  Then a ConvNeXt layer has a SwooshL on 3 * 128 channels.
+- A layer of an encoder has three feed-forward modules, with a SwooshL each.  Their widths are
+  3/4, 1 and 5/4 of the feed-forward dimension.  The layer also has two convolution modules as
   wide as the encoder, with a SwooshR each.
-- These modules have no graph of swoosh: the forward pass keeps the input, and calls
-  `swoosh_l_forward`; the backward pass calls `swoosh_l_forward_and_deriv`.
+- In the encoders, autograd does not record swoosh.  The forward pass keeps the input and calls
+  `swoosh_l_forward`, and the backward pass calls `swoosh_l_forward_and_deriv`.
 
 On Linux mps is emulated, which changes none of these numbers.
 """
@@ -58,7 +58,10 @@ STACKS = [
 
 
 def shapes_of_subsampling(utterances, frames):
-    """The shapes [utterance, channel, frame, feature] of SwooshR's inputs, and of SwooshL's."""
+    """Returns the shapes of the inputs of SwooshR, and of SwooshL, as two lists.
+
+    A shape is (utterances, channels, frames, features).
+    """
     last = (utterances, 384, (frames - 7) // 2, 19)
     return [
         (utterances, 8, frames - 2, 80),
@@ -68,10 +71,14 @@ def shapes_of_subsampling(utterances, frames):
 
 
 def shapes_of_encoders(utterances, frames):
-    """The shapes [frame, utterance, channel] of SwooshR's inputs, and of SwooshL's."""
+    """Returns the shapes of the inputs of SwooshR, and of SwooshL, as two lists.
+
+    A shape is (frames, utterances, channels).
+    """
     of_r, of_l = [], []
     for stack in STACKS:
-        # The last frame of a stack stands for those that are missing.
+        # If frames are missing at the end, the encoder repeats the last frame.  So the number is
+        # rounded up.
         left = -(-((frames - 7) // 2) // stack.downsampling)
         wide = stack.feedforward
         of_r += [(left, utterances, stack.width)] * 2 * stack.layers
@@ -80,7 +87,10 @@ def shapes_of_encoders(utterances, frames):
 
 
 def cost_of(run, shapes):
-    """Runs run(tensor) for each shape, and returns (commands, bytes)."""
+    """Returns (commands, bytes) of the calls for all shapes.
+
+    run: takes a tensor and returns a function without arguments, the call.
+    """
     import mps_emulator
 
     tensors = [torch.randn(shape).to(MPS).requires_grad_(True) for shape in shapes]
@@ -96,7 +106,7 @@ def cost_of(run, shapes):
 
 
 def gradient_of(function):
-    """A function for cost_of(), which computes the gradient of function(x)."""
+    """Returns a `run` of cost_of() whose call computes the gradient of function(x)."""
 
     def prepare(x):
         y = function(x)
@@ -107,7 +117,7 @@ def gradient_of(function):
 
 
 def call_of(function):
-    """For cost_of(): function(x)."""
+    """Returns a `run` of cost_of() whose call is function(x)."""
     return lambda x: lambda: function(x)
 
 

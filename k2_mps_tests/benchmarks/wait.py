@@ -1,9 +1,9 @@
-"""Measures the cost of a wait for an idle device.
+"""Measures how long a wait for mps takes if mps is idle.
 
     .venv/bin/python -m k2_mps_tests.benchmarks.wait
 
-A loop of compiled code calls the function that ``Context::SyncIfOnHost()`` calls on mps: once in a
-thread that holds the GIL, and once in a thread that does not.  A wait releases the GIL.
+A loop of compiled code calls the function that ``Context::SyncIfOnHost()`` calls on mps.  The loop
+runs once in a thread that holds the GIL, which each wait must release, and once without the GIL.
 """
 
 import ctypes

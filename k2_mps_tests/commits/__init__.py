@@ -1,1 +1,1 @@
-"""Whether each commit of a pull request to k2 builds, imports, passes and is in k2's style."""
+"""Checks that each commit of a pull request to k2 builds, passes tests and has k2's style."""

@@ -1,15 +1,16 @@
-"""`k2mps upstream --check`: whether each commit of a pull request builds, imports and passes.
+"""`k2mps upstream --check`: builds and tests each commit of a pull request.
 
-The check builds each commit twice, in a worktree under build/: with K2_WITH_MPS off, as upstream
-does, for k2's own suite on the CPU; and, once k2 has the option, with K2_WITH_MPS on, for `import
-k2` and an FSA.  Each of the two has one build tree for all commits, which compiles what a commit
-changes.  k2's style checkers read the lines that a commit adds.
+The check builds each commit twice, in a worktree under build/.  The first build has K2_WITH_MPS
+off, as in upstream, and runs k2's own suite on the CPU.  The second build has K2_WITH_MPS on, and
+runs `import k2` and an FSA.  It is left out for commits in which k2 does not have the option yet.
+All first builds share one build tree, and so do all second builds.  So a build compiles only what a
+commit changes.  k2's style checkers read the lines that a commit adds.
 
-All builds but those of the last commit compile several files at once, which hides a forgotten
-include: the last commit's build finds it.  A quick check runs k2's suite on the last commit only.
+The builds of the last commit compile each file alone, which finds a missing #include.  All other
+builds compile several files at once.  A quick check runs k2's suite on the last commit only.
 
-The check keeps its results by the commits' trees and by how they were built, so that a later run
-continues.
+The check saves each result with the tree of the commit and the arguments of the build.  A later
+run does not repeat what has passed.
 """
 
 import argparse
@@ -57,9 +58,10 @@ def check(
 
     Args:
       quick: whether to run k2's suite on the last commit only.
-    Returns:
-      Each commit with three results in words, and whether each is good: of K2_WITH_MPS off; of
-      K2_WITH_MPS on, "-" if k2 lacks the option; and of k2's style checkers.
+    Yields:
+      (commit, results).  A result is (text, whether it is good).  The three results are of the
+      build with K2_WITH_MPS off; of the build with K2_WITH_MPS on, "-" if k2 lacks the option; and
+      of k2's style checkers.
     """
     root = environment.project.build_root
     folder, file = root / "upstream", root / "upstream-check.json"
@@ -86,9 +88,9 @@ def check(
                         if (folder / OPTION).is_file()
                         else ("-", True),
                     ]
-                    # The first build installs the checkers.
+                    # The first build has installed the style checkers.
                     offences = list(style.findings(worktree, commit.parents[0], commit.id))
-                    if last:  # A later commit may change a line again.
+                    if last:  # Other commits' lines may be changed again by a later commit.
                         offences += style.findings(worktree, base, tip, ["clang-format"])
                     found.append(("\n".join(offences) or "well", not offences))
                     results[key] = found
@@ -105,7 +107,10 @@ def tried(
     arguments: tuple[str, ...],
     tests: bool = False,
 ) -> tuple[str, bool]:
-    """Builds the worktree as it is, and imports k2 or runs its suite."""
+    """Builds the worktree as it is; then imports k2 or, with `tests`, runs k2's suite.
+
+    Returns (text, whether all succeeded).
+    """
     request = Request(device, as_is=True, cmake_arguments=arguments)
     try:
         built = builder.build(environment, worktree, request)
@@ -113,7 +118,7 @@ def tried(
         return f"does not build: {error.why}", False
     (suite,) = suites.choose([SUITE])
     if not tests:
-        # On the CPU, no mps device may be there, not even the emulated one.
+        # On the CPU, there must be no mps device, not even the emulated one.
         variables = suite.variables if device is Device.CPU else {}
         path = os.pathsep.join(map(str, built.python_path))
         settings = {**variables, "PYTHONPATH": path}
@@ -125,7 +130,7 @@ def tried(
 
 
 def at_commit(checkout: Checkout, folder: Path, commit: str) -> Checkout:
-    """Checks a commit out in the clone in `folder`, which is made if it is missing."""
+    """Checks out a commit in the clone in `folder`; makes the clone if it does not exist."""
     if not folder.exists():
         clone.copy(checkout, folder)
     worktree = Checkout(folder, checkout.reporter)

@@ -1,8 +1,8 @@
-"""Whether the lines that commits add satisfy k2's style checkers.
+"""Checks the lines that commits add with k2's style checkers.
 
-k2's CI runs flake8 over its Python, and `scripts/check_style_cpplint.sh` over the C++ of the last
-commit.  Here both read the files that commits change, and clang-format reads the new ones. Findings
-on lines that were not added are left out.
+k2's CI runs flake8 on its Python, and `scripts/check_style_cpplint.sh` on the C++ of the last
+commit.  This module runs flake8 and cpplint on the files that commits change, and clang-format on
+the files that they add.  It leaves out findings on lines that the commits did not add.
 """
 
 import re
@@ -28,10 +28,11 @@ _FINDING = re.compile(r"(.+?):(\d+):(?:\d+:)? +(.+)")
 def findings(
     checkout: Checkout, base: str, tip: str, programs: Sequence[str] = ("cpplint", "flake8")
 ) -> Iterator[str]:
-    """The findings on the lines added between two commits, as path:line: text.
+    """Yields findings on the lines that were added between two commits, as path:line: text.
 
     Args:
-      programs: cpplint, which takes 20 s for the whole series, flake8 and clang-format.
+      programs: which of cpplint, flake8 and clang-format to run.  cpplint takes 20 s for the whole
+        series.
     """
     added: dict[str, set[int]] = {}
     how = "diff-tree -r --no-renames".split()
@@ -58,7 +59,7 @@ def findings(
             ("clang-format", ("--style=file", "--dry-run"), new, _FORMATTED),
         ):
             paths = [path for path in paths if program in programs and path.endswith(endings)]
-            # .venv's programs have pinned versions.
+            # The programs in .venv have pinned versions.
             command = [Path(sys.executable).with_name(program), *options, *paths]
             both = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
             try:

@@ -1,11 +1,12 @@
 """Times k2 on CUDA with and without the series: compare.py --root FOLDER
 
-The two builds take turns, each in a process of its own.  The build that begins a
-round changes from round to round, so that drift of the machine affects both.  The
-change of an operation is the median of the ratios of all rounds.  Its error is the
-half width of the notch of a box plot: 1.57 interquartile ranges over the root of
-the number of rounds (McGill, Tukey and Larsen, Variations of box plots, 1978).
-Exit status: 1 if a change less its error is more than LIMIT.
+In each round, the program runs the two builds one after the other, each in its own
+process.  The build with the series runs second in even rounds and first in odd rounds,
+so that drift of the machine affects both builds.  The change of an operation is the
+median of the ratios of all rounds.  The error of the change is the half width of the
+notch of a box plot: 1.57 interquartile ranges over the root of the number of rounds
+(McGill, Tukey and Larsen, Variations of box plots, 1978).  Exit status: 1 if a change
+minus its error is more than LIMIT.
 """
 
 import argparse
@@ -24,7 +25,7 @@ SIZE = (32, 500, 60)  # utterances, frames, symbols
 
 
 def operations(size):
-    """Yields (name, function): the operations of bench.py and further ones."""
+    """Yields (name, function) of the operations of bench.py, and of further operations."""
     import bench
     import k2
     import torch
@@ -101,7 +102,7 @@ def measure():
 
 
 def run(root, tree, preload):
-    """Returns what measure() prints for a build."""
+    """Runs measure() with the k2 of a build; returns {operation: seconds}."""
     here = Path(__file__).resolve()
     path = [root / tree / "k2" / "python", root / f"build-{tree}" / "lib", here.parent]
     result = subprocess.run(

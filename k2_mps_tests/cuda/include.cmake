@@ -1,4 +1,4 @@
-# CMAKE_PROJECT_k2_INCLUDE of run.sh: k2 fetches nothing while configuring.
+# run.sh gives CMake this file as CMAKE_PROJECT_k2_INCLUDE, so that configuring k2 downloads nothing.
 set(Python_EXECUTABLE "${PYTHON_EXECUTABLE}")
 find_package(Python REQUIRED COMPONENTS Interpreter Development.Module)
 set(PYBIND11_FINDPYTHON ON)

@@ -4,11 +4,11 @@
 #   run.sh [build | suite | compare]...      default: all, in this order
 #   W=FOLDER                                 where to build; default ./work
 #   JOBS=N                                   compilers at once; default all cores
-#   TREES="series base"                      what to build; `suite` needs series alone
+#   TREES="series base"                      what to build; `suite` needs only series
 #
 # Needs nvcc, torch for CUDA, pybind11, cmake, ninja and pytest, but no network.
-# A further run continues after the steps that are done.  Exit status: 1 if a build
-# or test fails, or if an operation is more than 3% slower with the series.
+# Another run continues the builds where they ended.  Exit status: 1 if a build or a
+# test fails, or if an operation is more than 3% slower with the series.
 set -uo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 W=${W:-$here/work}
@@ -17,8 +17,8 @@ TREES=${TREES:-series base}
 python=$(command -v python3)
 [ $# -gt 0 ] || set -- build suite compare
 
-# Some wheels of torch have iostreams of their own, with which k2 crashes, with
-# or without the series.
+# Some wheels of torch contain their own iostreams, which make k2 crash, with or
+# without the series.  So the programs load the system's libstdc++ first.
 preload=$(ls /usr/lib/*-linux-gnu/libstdc++.so.6 2>/dev/null | head -1)
 
 # with TREE COMMAND...: runs a command with the k2 of a tree

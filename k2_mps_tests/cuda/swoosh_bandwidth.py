@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""The memory bandwidth of the swoosh kernels on an NVIDIA GPU, beside a copy's and k2's.
+"""Measures the memory bandwidth of the swoosh kernels on an NVIDIA GPU.
 
     k2mps kernels --prepare FOLDER
     swoosh_bandwidth.py FOLDER [MEGABYTES]...
 
-FOLDER has the Metal kernels as PTX; it also works on another machine, which needs torch for CUDA.
-MEGABYTES is the size of the input in float32; default 64 and 256.  A row gives the bytes that a
-call must move, the median time of a call, and its bandwidth, relative to that of a device-to-device
-copy of as many bytes.  If k2 with CUDA can be imported, another column has the time of k2's own
-function of the same call.
+FOLDER has the Metal kernels as PTX, and can be copied to another machine.  This program needs torch
+for CUDA.  MEGABYTES is the size of the input in float32; default: 64 and 256.  A row gives the
+bytes that a call must move, the median time of a call, and its bandwidth.  The bandwidth is
+relative to that of a copy within the device of the same number of bytes.  If a k2 with CUDA can be
+imported, another column has the time of k2's own function.
 """
 
 import ctypes
@@ -26,8 +26,9 @@ SPREAD = 2
 THREADS = 128
 OF_THREAD = 16
 
-# For each kernel: the bytes that it moves for an element; the buffers that are arrays, with the
-# bytes of an element of each; and the buffer that begins with the number of elements.
+# {kernel: (moved, arrays, size_at)}.  moved: the bytes that the kernel moves for an element.
+# arrays: {buffer that is an array: bytes of its elements}.  size_at: the buffer that begins with
+# the number of elements.
 KERNELS = {
     "swoosh": (8, {0: 4, 1: 4}, 2),
     "swoosh_and_deriv": (12, {0: 4, 1: 4, 2: 4}, 3),
@@ -66,7 +67,7 @@ def main():
 
 
 def _case(source, name):
-    """The first aligned case of a kernel, with or without dropout."""
+    """Returns the first aligned case of a kernel; name: an entry of KERNELS."""
     kernel, _, dropout = name.partition(", ")
     wanted = "dropout 0.4" if dropout else "dropout 0.0" if "_forward" in kernel else ""
     for case in source["cases"]:
@@ -77,14 +78,14 @@ def _case(source, name):
 
 
 def _launch(gpu, ptx, folder, case, arrays, size_at, numel):
-    """A function that launches a kernel on `numel` elements."""
+    """Returns a function that launches a kernel on `numel` elements."""
     contents = np.load(folder / case["file"])
     tensors = []
     for index in range(case["buffers"]):
         content = contents[f"content_{index}"]
         if index in arrays:
-            # Inputs are random: with equal ones, every thread would read the same cell of the
-            # table.
+            # Inputs are random, because equal inputs would make every thread read the same cell of
+            # the table.
             tensor = torch.randn(numel * arrays[index] // 4, device="cuda") * SPREAD
             if arrays[index] == 2:
                 tensor = (torch.randn(numel, device="cuda") * SPREAD).half()
@@ -113,9 +114,9 @@ def _copy(size):
 
 
 def _k2(name, numel):
-    """A function that runs k2's own CUDA code for what the kernel does.
+    """Returns a function that runs k2's own CUDA code for what the kernel does.
 
-    None without k2, without CUDA in k2, and for kernels in half precision, which k2 lacks.
+    Returns None without k2, without CUDA in k2, and for kernels in half precision, which k2 lacks.
     """
     try:
         import k2
@@ -137,7 +138,10 @@ def _k2(name, numel):
 
 
 def _milliseconds(call):
-    """The median time of a call on the GPU, with the caches flushed by a large write before."""
+    """Returns the median time of a call on the GPU, in milliseconds.
+
+    Before each call, a large write flushes the caches.
+    """
     flush = torch.empty(2**28, dtype=torch.uint8, device="cuda")
     for _ in range(5):
         call()
