@@ -1,6 +1,6 @@
-"""`k2mps docs`: writes the tables of docs/ anew, and builds the site in build/site.
+"""`k2mps docs`: generates the tables of docs/, and builds the site in build/site.
 
-Each warning of mkdocs is an error.
+A warning of mkdocs makes the build fail.
 """
 
 import subprocess

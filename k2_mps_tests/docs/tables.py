@@ -1,4 +1,4 @@
-"""The tables of docs/ that the code writes.
+"""Generates tables of docs/ from the code.
 
 A page of docs/ may have blocks
 
@@ -6,8 +6,8 @@ A page of docs/ may have blocks
     ...
     <!-- end -->
 
-whose lines `fresh` makes from the code.  The blocks are committed, for readers without the tool; a
-test compares them with the code.
+fresh() generates the lines of a block.  These lines are committed, for readers who do not have the
+tool.  A test compares them with the code.
 """
 
 import inspect
@@ -21,9 +21,9 @@ from k2mps.core.project import Project
 
 _BLOCK = re.compile(r"(<!-- k2mps docs: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
-# The tables that the suite parity checks.
+# The folder of the tables that the suite parity checks.
 _TABLES = "k2_mps_tests/parity/"
-# The places where an operation runs: the words of operations.toml, and those of the page.
+# The places where an operation runs, {word of operations.toml: words of the page}.
 WHERE = {
     "metal": "Metal",
     "aten": "ATen",
@@ -39,7 +39,11 @@ def pages(project: Project) -> list[Path]:
 
 
 def fresh(project: Project, page: Path) -> str:
-    """The text of a page with its blocks made anew."""
+    """Returns the text of a page with newly generated blocks.
+
+    Raises:
+      LookupError: the page has a block with an unknown name.
+    """
 
     def replace(match: re.Match) -> str:
         name = match[2]
@@ -62,7 +66,7 @@ def write(project: Project) -> list[Path]:
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """A table as lines of Markdown."""
+    """Returns the lines of a table in Markdown."""
     lines = [" | ".join(cell.replace("|", "\\|") for cell in row) for row in (head, *rows)]
     first, *others = (f"| {line} |" for line in lines)
     return [first, "|" + "---|" * len(head), *others]
@@ -98,9 +102,11 @@ def _budgets(project: Project) -> list[str]:
 
 
 def costs(project: Project) -> list[tuple[str, str, str, int, int, int]]:
-    """The rows of the table in placement.cc: an operation, the names of its work and of its steps,
-    and three times in nanoseconds: the host's for a unit of work, and Metal's for a step and for a
-    call."""
+    """Returns the rows of the table in placement.cc.
+
+    A row is (operation, name of its work, name of its steps, host, step, call).  The last three are
+    times in nanoseconds: the host's for a unit of work, Metal's for a step, and Metal's for a call.
+    """
     path = project.patches / "files/k2/csrc/mps/placement.cc"
     pattern = r"\{(\d+), (\d+), (\d+)\}, +// (\w+): ([^,\n]+), (.+)"
     rows = re.findall(pattern, path.read_text(encoding="utf-8"))
@@ -118,7 +124,7 @@ def _costs(project: Project) -> list[str]:
 
 
 def error_kinds() -> list[type]:
-    """The kinds of errors that have an exit code of their own, by their codes."""
+    """Returns a class of errors for each exit code, sorted by code."""
     kinds = [
         kind
         for kind in vars(errors).values()

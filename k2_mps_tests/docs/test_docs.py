@@ -21,7 +21,7 @@ from k2_mps_tests.running import ran
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = project.Project(ROOT)
 PAGES = tables.pages(PROJECT)
-# The pages outside of docs/ that people read on the repository's site.
+# The pages of docs/, and the other pages that people read on the repository's site.
 TEXTS = [*PAGES, ROOT / "README.md", ROOT / "examples/README.md"]
 # A block begins with three backticks at the beginning of a line, and maybe a language.
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -41,7 +41,7 @@ def blocks(path, language):
 @pytest.mark.parametrize("page", PAGES, ids=ids)
 def test_tables_are_what_the_code_says(page):
     assert tables.fresh(PROJECT, page) == page.read_text(encoding="utf-8"), (
-        "k2mps docs writes it anew"
+        "run `k2mps docs`, which writes the page anew"
     )
 
 
@@ -100,7 +100,7 @@ def test_the_site_has_the_readmes(site, page, link):
 
 
 def sources(folder):
-    """Copies what the site is made of."""
+    """Copies the files from which mkdocs makes the site."""
     shutil.copytree(ROOT / "docs", folder / "docs")
     (folder / "examples").mkdir()
     for name in ("mkdocs.yml", "README.md", "examples/README.md", "LICENSE"):
@@ -128,7 +128,7 @@ def test_a_link_that_leads_nowhere_fails_the_build(tmp_path, wrong):
 
 
 def anchors(path):
-    """The anchors of a page's headings, as GitHub makes them."""
+    """Returns the anchors that GitHub makes of a page's headings."""
     text = FENCE.sub("", path.read_text(encoding="utf-8"))
     return {
         re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-")
@@ -166,11 +166,11 @@ def test_the_readme_shows_what_its_code_prints():
 
 
 def commands(path):
-    """The command lines in a file's blocks, as lists of words."""
+    """Yields the command lines in a file's blocks, as lists of words."""
     for code in blocks(path, ""):
         for line in code.replace("\\\n", " ").splitlines():
             words = shlex.split(line, comments=True)
-            # Words with "=" in front of a command set variables.
+            # Words with "=" before a command set environment variables.
             while words and re.fullmatch(r"[A-Z_0-9]+=\S*", words[0]):
                 words = words[1:]
             if words:
@@ -202,7 +202,7 @@ def test_commands_in_the_text_exist(path):
 
 
 def first_words(section):
-    """The first word of each row of the table in a section of docs/tool.md."""
+    """Returns the first word of each row of the table in a section of docs/tool.md, sorted."""
     text = (ROOT / "docs" / "tool.md").read_text(encoding="utf-8")
     rows = text.split(f"## {section}\n")[1].split("\n## ")[0]
     return sorted(re.findall(r"^\| `([\w-]+)", rows, re.MULTILINE))
@@ -217,7 +217,7 @@ def test_a_page_lists_all_suites():
 
 
 def sentences(path):
-    """The longer sentences of a page, without tables and code."""
+    """Returns the sentences of a page that have more than 8 words, without tables and code."""
     text = FENCE.sub("", path.read_text(encoding="utf-8"))
     text = " ".join(line for line in text.splitlines() if not line.startswith(("|", "#")))
     return {
@@ -231,7 +231,7 @@ COLUMNS = 100
 
 
 def _texts_and_tables():
-    """The committed texts of this repository's own: Markdown, TOML and Python."""
+    """Returns the names of the committed Markdown, TOML and Python files outside of patches/."""
     names = subprocess.run(
         ["git", "ls-files", "-z", "*.md", "*.toml", "*.py"],
         cwd=ROOT,
@@ -239,7 +239,7 @@ def _texts_and_tables():
         capture_output=True,
         text=True,
     ).stdout.split("\0")
-    # The files in patches/ have k2's own width.
+    # For files in patches/, k2's own limit of columns counts.
     return [name for name in names if name and not name.startswith("patches/")]
 
 

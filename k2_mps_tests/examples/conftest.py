@@ -1,4 +1,4 @@
-"""Runs the examples by their command lines, as a reader does."""
+"""Runs the examples from the command line, as a reader does."""
 
 import os
 import sys
@@ -13,7 +13,10 @@ EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
 @pytest.fixture(scope="session")
 def run():
-    """Runs an example; returns its output."""
+    """A function that runs an example and returns its stdout.
+
+    The argument `status` is the expected exit status.  If it is not 0, the function returns stderr.
+    """
 
     def run(name, *arguments, status=0):
         wide = {**os.environ, "COLUMNS": "200"}  # wide enough for every line

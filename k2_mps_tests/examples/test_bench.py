@@ -1,4 +1,4 @@
-"""`k2mps bench`: its measurements, its outputs and its refusals."""
+"""`k2mps bench` measures all operations, writes its files, and refuses times of other machines."""
 
 import json
 import sys
@@ -71,7 +71,7 @@ def test_what_changed(bench):
 
 @pytest.mark.skipif(sys.platform == "darwin", reason="mps is the real one")
 def test_shares(monkeypatch):
-    """The host's time includes neither the time of a kernel nor that of an operator."""
+    """The host's time leaves out the time of kernels and of torch's operators."""
     import mps_emulator
 
     monkeypatch.setattr(shares, "SECONDS", 0)
@@ -96,7 +96,7 @@ def test_shares(monkeypatch):
     kernel = (trace.dispatches[0].end - trace.dispatches[0].begin) / 1e9
     for reads in (True, False):
         row = shares.profile(lambda: operation(reads), "mps")
-        # Half the kernel's time is the allowance for other load on the machine.
+        # Other programs may slow this down by up to half the kernel's time.
         assert 0.05 <= row["host"] < 0.05 + kernel / 2
         assert (row["dispatches"], row["waits"]) == (1, reads)
         assert row["peak"] >= 8e6
@@ -109,7 +109,7 @@ def test_shares(monkeypatch):
 @pytest.mark.k2
 @pytest.mark.skipif(sys.platform == "darwin", reason="mps is the real one")
 def test_record(monkeypatch, tmp_path):
-    """The replay of a recording gives the same bits."""
+    """The replay of a recording gives results that are bit for bit identical."""
     from mps_emulator.replay.__main__ import main as replay
 
     from k2_mps_tests.benchmarks import record

@@ -13,10 +13,11 @@ RESULT = re.compile(r"phone error rate (before|after): ([\d.]+)%")
 # Enough for the error rate to fall; the examples train longer by default.
 STEPS = {"ctc": 150, "transducer": 20}
 
-# The largest relative difference of two loss curves.  The derivative of Swoosh is rounded to 8 bits
-# with random numbers, and mps has other random numbers than the CPU.  In a few runs on mps, other
-# random numbers changed the 150 steps of CTC by up to 5e-3, and the 20 steps of the transducer by
-# up to 8e-5. The tolerances are several times as large.  A Mac's GPU also rounds in another way.
+# The largest relative difference of two loss curves.  k2 rounds the derivative of Swoosh to 8 bits
+# with random numbers, which differ between mps and the CPU.  In a few runs on mps, other random
+# numbers changed the losses in 150 steps of CTC by up to 5e-3, and in 20 steps of the transducer by
+# up to 8e-5.  The tolerances are 2 and 7 times as large.  A Mac's GPU also rounds differently, so
+# its tolerance is larger.
 TOLERANCE = {"ctc": 1e-2, "transducer": 6e-4}
 if sys.platform == "darwin":
     TOLERANCE = dict.fromkeys(STEPS, 5e-2)
@@ -32,9 +33,9 @@ def error_rates(text):
 
 @pytest.fixture(scope="module")
 def trained(run, tmp_path_factory):
-    """Trains an example once on a device; returns its folder and its output.
+    """A function that trains an example once on a device; it returns the folder and the output.
 
-    Tests that share a training belong to one xdist_group, and so to one process.
+    Tests that use the same training need the same xdist_group, so that they run in one process.
     """
     done = {}
 
@@ -68,7 +69,7 @@ def test_both_devices_learn_the_same(trained, run, tmp_path):
     differences = [abs(a - b) / a for a, b in zip(losses(cpu), losses(mps))]
     assert len(differences) == STEPS["ctc"]
     assert f"difference {max(differences):.1e}" in text
-    # Before the first update: sums in float32 over about 60 frames.
+    # Before the first update, the losses are float32 sums over about 60 frames of the same numbers.
     assert differences[0] < 60 * torch.finfo(torch.float32).eps
     assert max(differences) < TOLERANCE["ctc"]
 
@@ -99,10 +100,10 @@ def test_two_processes_learn_what_one_does_with_the_whole_batch(run, tmp_path):
         curves.append(losses(tmp_path / str(count)))
     differences = [abs(one - two) / one for one, two in zip(*curves, strict=True)]
     assert len(differences) == 10
-    # Before the first update: sums in float32 over about 60 frames.
+    # Before the first update, the losses are float32 sums over about 60 frames of the same numbers.
     assert differences[0] < 60 * torch.finfo(torch.float32).eps
-    # Later, each process has its own random numbers; the tolerance is 10 times the largest change
-    # that these made.
+    # Later, each process has its own random numbers.  The tolerance is 10 times the largest change
+    # that other random numbers have made.
     assert max(differences) < (TOLERANCE["ctc"] if sys.platform == "darwin" else 4e-4)
 
 
@@ -144,5 +145,5 @@ def test_words_are_decoded_with_a_graph(trained, run, device, graph):
     assert best < 10
     assert n_best < 10
     assert ("intersect_dense_pruned: " in text) == (device == "mps")
-    # The n-best list has the best path, or a better one.
+    # The n-best list contains the best path, so its best entry has at most the errors of this path.
     assert oracle <= best

@@ -1,9 +1,10 @@
 """Compiles k2's headers as a HIP build would, for the device, with clang and without ROCm.
 
-k2 at the pin has no HIP build.  Upstream's later HIP build compiles its functions for host and
-device with hipcc as well, and tests `__HIP_DEVICE_COMPILE__` where the pin tests `__CUDA_ARCH__`.
-`ported` makes the same change in upstream's lines.  It does not change a line that tests both, or
-that tests whether `__CUDA_ARCH__` is absent. Upstream has no such lines, so they belong to a patch.
+k2 at the pin has no HIP build; later commits of k2 have one.  There, functions for host and device
+are also compiled by hipcc, and `__HIP_DEVICE_COMPILE__` is tested in place of `__CUDA_ARCH__`.
+ported() changes upstream's lines in the same way.  It does not change lines that test both macros,
+or that test whether `__CUDA_ARCH__` is absent.  Upstream has no such lines, so they come from the
+series, which must be right as it is.
 """
 
 import re
@@ -15,16 +16,16 @@ CLANG = "clang-19"
 ARCHITECTURE = "gfx90a"
 STAND_IN = Path(__file__).resolve().parent / "stand_in"
 
-# Headers with code for the device; all that the series touches are among them.
+# Headers with code for the device.  All such headers that the series touches are among them.
 DEVICE = ("log", "context", "nvtx", "utils", "hash", "array_ops", "ragged_ops", "fsa_algo")
 HOST = ("thread_pool",)
-# Headers that include torch's tensors take half a minute.
+# This header includes torch's tensors, so its compilation takes half a minute.
 TENSORS = "torch_util"
 
 _DECORATOR = re.compile(r"^#ifdef __CUDA_ARCH__(\n#define K2_CUDA_HOSTDEV __host__)", re.MULTILINE)
 _DISPATCH = re.compile(r"^#(?:ifdef __CUDA_ARCH__|if defined\(__CUDA_ARCH__\))$", re.MULTILINE)
 
-# torch's headers are compiled for the host: their HIP branches need ROCm's own headers.
+# clang compiles torch's headers as for the host, because their HIP branches need ROCm's headers.
 _UNIT = """\
 #undef __HIP__
 #undef __HIPCC__
@@ -44,8 +45,11 @@ __global__ void Check(int32_t *value) {{
 
 
 def ported(text: str) -> str:
-    """A header of the pin, with upstream's tests for CUDA's device code turned into tests for
-    HIP's."""
+    """Returns a header of the pin in which upstream's tests for CUDA's device code test for HIP's.
+
+    Args:
+      text: the header's text.
+    """
     text = _DECORATOR.sub(r"#if defined(__CUDA_ARCH__) || defined(__HIPCC__)\1", text)
     return _DISPATCH.sub("#if defined(__HIP_DEVICE_COMPILE__)", text)
 
@@ -57,7 +61,8 @@ def port(tree: Path) -> None:
 
 
 def unit(names: tuple[str, ...]) -> str:
-    """The text of a file that includes headers of k2/csrc, and uses a k2 check in device code."""
+    """Returns the text of a file that includes headers of k2/csrc and uses K2_CHECK_EQ on the
+    device."""
     torch = ["c10/core/ScalarType.h", "c10/util/ArrayRef.h"]
     torch += ["torch/types.h"] if TENSORS in names else []
     return _UNIT.format(
@@ -79,8 +84,8 @@ def errors_in(tree: Path, names: tuple[str, ...], torch: Path) -> str:
         [
             *(CLANG, "-x", "hip", f"--offload-arch={ARCHITECTURE}", "--cuda-device-only"),
             *("-nogpulib", "-nogpuinc", "-fsyntax-only", "-std=c++20", "-w"),
-            # The headers test whether the macro is defined; its value is 0, since one `#if` asks by
-            # it for cooperative groups.
+            # Most headers test whether K2_WITH_CUDA is defined.  Its value is 0, because eval.h uses
+            # cooperative groups if the value is 1.
             *("-DK2_WITH_CUDA=0", "-DK2_TORCH_VERSION_MAJOR=2", "-DK2_TORCH_VERSION_MINOR=13"),
             *(f"-I{folder}" for folder in folders),
             "-",

@@ -1,1 +1,1 @@
-"""What k2 relies on in torch for macOS: read from its wheel, and compared with known facts."""
+"""Reads facts on which k2 relies from a wheel of torch for macOS; compares with known facts."""

@@ -9,7 +9,7 @@ from k2mps.core import errors, project
 from k2_mps_tests import ending
 from k2_mps_tests.macos_torch import download, facts
 
-# The exit status where the release cannot be read.
+# The exit status if the program cannot read the release.
 UNREAD = 3
 
 
@@ -24,7 +24,7 @@ def main() -> int:
         release = download.fetch(Environment(project.find()), options.version)
         base = table.before(options.known or release.version)
     except errors.K2mpsError as error:
-        # No advice here: the tool that runs this program names the next command.
+        # The program prints no advice, because the tool that runs it names the next command.
         print(error.what, error.why, sep="\n")
         return UNREAD
     found = list(facts.compare(facts.read(release, table), table, base))

@@ -1,4 +1,4 @@
-"""A release of torch for macOS from pip's index, kept below build/."""
+"""Downloads a release of torch for macOS from pip's index, and keeps it in build/torch."""
 
 import re
 import shutil
@@ -23,9 +23,10 @@ _LIST = "wheels.txt"
 
 
 def fetch(environment: Environment, version: str | None) -> Release:
-    """Downloads a release, by default the newest, unless build/ has it; then reads it.
+    """Returns a release, by default the newest; downloads it if build/torch does not have it.
 
-    pip follows its own configuration.  Its log names all wheels of the index.
+    pip uses its own configuration.  The tags of all wheels of the release come from pip's log,
+    which names all wheels of the index.
     """
     root = environment.project.build_root / "torch"
     folder = root / version if version else None
@@ -48,7 +49,11 @@ def fetch(environment: Environment, version: str | None) -> Release:
 
 
 def read(folder: Path) -> Release:
-    """Reads a release that `fetch` has kept."""
+    """Reads a release from a folder in which fetch() has put it.
+
+    Raises:
+      CheckFailedError: the wheel has no such library.
+    """
     wheel = next(folder.glob("*.whl"))
     try:
         with zipfile.ZipFile(wheel) as archive:

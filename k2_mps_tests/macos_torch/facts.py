@@ -1,14 +1,15 @@
-"""The facts of torch on which k2 relies: read from a release, and compared with known ones.
+"""Reads the facts on which k2 relies from a release of torch; compares them with known facts.
 
 `known.toml` lists the releases that were read, and has a table for each fact:
 
-    kind      how to read it, see `_READERS`
-    of, what  what to read: a function or symbols, names of operators; a pattern
-    known     its values; each holds from a release until the next one that is named
-    queue     for calls: whether k2 calls the function "inside" or "outside" of torch's dispatch
-              queue; holds as the values do
-    affects   the files that rely on the fact
-    why       how they do
+    kind      how to read the fact, see `_READERS`
+    of        depending on the kind: a function, a list of symbols or operators, or a pattern
+    what      a pattern, for the kinds calls, constants and pools
+    known     {release: the fact's values}; the values hold until the next release in the table
+    queue     for the kind calls, {release: whether k2 calls the function "inside" or "outside" of
+              torch's dispatch queue}
+    affects   the files of k2 that rely on the fact
+    why       how these files rely on the fact
 """
 
 import re
@@ -25,10 +26,10 @@ from k2_mps_tests.macos_torch.library import Library
 
 TABLE = Path(__file__).with_name("known.toml")
 
-# A function of torch's backend: the calls that it makes count as calls of its caller.  Not so for a
-# constructor, which runs once.
+# Functions of torch's backend, without constructors and destructors.  The calls that such a
+# function makes count as calls of its caller.
 _BACKEND = re.compile(r"^__ZNK?2at3mps(?!.*[CD][12]E)")
-# The calls that hang or end the program inside of torch's dispatch queue, and those that do so
+# The calls that hang or crash the program if they are made inside of torch's dispatch queue, or
 # outside of it.
 _FORBIDDEN = {
     "inside": re.compile(r"_dispatch_((barrier_)?sync|async_and_wait|assert_queue_not)"),
@@ -70,7 +71,11 @@ class Known(NamedTuple):
     facts: Mapping[str, Fact]
 
     def before(self, version: str) -> str:
-        """The newest known release that is not newer than a version."""
+        """Returns the newest known release that is not newer than a version.
+
+        Raises:
+          K2mpsError: all known releases are newer.
+        """
         older = [release for release in self.releases if Version(release) <= Version(version)]
         if not older:
             raise errors.K2mpsError(
@@ -81,15 +86,16 @@ class Known(NamedTuple):
         return max(older, key=Version)
 
     def values(self, version: str) -> dict[str, list[str]]:
-        """The known values of each fact in a release."""
+        """Returns the known values of each fact in a release, {fact: values}."""
         return {name: known_at(fact["known"], version) for name, fact in self.facts.items()}
 
 
 def known_at(values: Mapping[str, Any], torch: str) -> Any:
-    """The value that holds in a version of torch. The values are given as {first version with it:
-    value}.
+    """Returns the value that holds in a version of torch.
 
-    A version older than all has the oldest value.
+    Args:
+      values: {first version with the value: value}.  A version that is older than all of them gets
+        the oldest value.
     """
     older = [since for since in values if Version(since) <= Version(torch)]
     return values[max(older, key=Version, default=min(values, key=Version))]
@@ -100,12 +106,19 @@ def load(path: Path = TABLE) -> Known:
 
 
 def read(release: Release, known: Known) -> dict[str, list[str]]:
-    """The values of each fact of the table in a release."""
+    """Reads the values of each fact of the table from a release; returns {fact: values}."""
     return {name: _READERS[fact["kind"]](release, fact) for name, fact in known.facts.items()}
 
 
 def compare(found: Mapping[str, list[str]], known: Known, base: str) -> Iterator[Finding]:
-    """Compares the values of a release with the known values of an earlier one."""
+    """Compares the values of a release with the known values of an earlier release.
+
+    Yields a Finding for each fact.
+
+    Args:
+      found: the result of read().
+      base: the version of the earlier release.
+    """
     for name, expected in known.values(base).items():
         fact, values = known.facts[name], found[name]
         forbidden = _FORBIDDEN[known_at(fact["queue"], base)].match if "queue" in fact else None
@@ -120,7 +133,7 @@ def compare(found: Mapping[str, list[str]], known: Known, base: str) -> Iterator
 
 
 def _calls(release: Release, fact: Fact) -> list[str]:
-    """The calls that match a pattern, by a function and by the functions that it calls."""
+    """Returns the calls that match a pattern, of a function and of the functions that it calls."""
     if not release.library.has(fact["of"]):
         return ["the function is not there"]
     found = release.library.reached(fact["of"], _BACKEND)
@@ -128,31 +141,36 @@ def _calls(release: Release, fact: Fact) -> list[str]:
 
 
 def _constants(release: Release, fact: Fact) -> list[str]:
-    """The constants that a function stores in places, or passes to functions, that match."""
+    """Returns constants that a function stores or passes on.
+
+    The place where it stores a constant, or the function that gets it, must match the pattern.
+    """
     steps = release.library.steps(fact["of"])
     return [str(value) for what, value in steps if re.search(fact["what"], what)]
 
 
 def _pools(release: Release, fact: Fact) -> list[str]:
-    """For each pool that a function makes, whether its memory is shared, as a bit of the flags
-    says."""
+    """Returns "shared" or "private" for the memory of each pool that a function makes.
+
+    A bit of the pool's flags decides this.
+    """
     return ["shared" if int(flags) & 2 else "private" for flags in _constants(release, fact)]
 
 
 def _missing(release: Release, fact: Fact) -> list[str]:
-    """The symbols that the library does not export."""
+    """Returns the symbols that the library does not export."""
     exported = release.library.exports()
     return [symbol for symbol in fact["of"] if symbol not in exported]
 
 
 def _operators(release: Release, fact: Fact) -> list[str]:
-    """The operators that have a kernel for mps: each is a function in the namespace at::mps."""
+    """Returns the operators that have a kernel for mps, a function in the namespace at::mps."""
     exported = "\n".join(release.library.exports())
     return [name for name in fact["of"] if f"\n__ZN2at3mps{len(name)}{name}E" in f"\n{exported}"]
 
 
 def _texts(release: Release, fact: Fact) -> list[str]:
-    """The texts in the library that the group of a pattern matches."""
+    """Returns the texts in the library that the group of a pattern matches."""
     return sorted(
         {text.decode() for text in re.findall(fact["of"].encode(), release.library.content)}
     )

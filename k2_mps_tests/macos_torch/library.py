@@ -1,6 +1,6 @@
-"""What the functions of a library for macOS call, read from its file without a Mac.
+"""Finds what the functions in a library for macOS call.  It reads the file and needs no Mac.
 
-lief reads the Mach-O file, capstone the instructions for arm64.
+lief reads the Mach-O file, and capstone reads the instructions for arm64.
 """
 
 import bisect
@@ -21,7 +21,7 @@ _STORE = re.compile(r"[wx](\d+), (\[.*\])")
 _WRITTEN = re.compile(r"[wx](\d+)\b")
 # The registers that a call may change.
 _CLOBBERED = tuple(map(str, range(19)))
-# In a file with chained fixups, the low bits of a pointer are its address.
+# In a file with chained fixups, the low bits of a pointer are the address to which it points.
 _ADDRESS = (1 << 36) - 1
 
 
@@ -30,8 +30,8 @@ class Step(NamedTuple):
 
     Attributes:
       what: the called C symbol; "-" and the selector of a called method; "[x0, #8]" for a store.
-      value: the constant that is stored, or passed as the third argument, which is the first of a
-        method; None where it is not known to be a constant.
+      value: the constant that the function stores, or passes as the third argument.  The third
+        argument is the first one of a method.  None if the value is not known.
     """
 
     what: str
@@ -66,22 +66,22 @@ class Library:
 
     @property
     def macos(self) -> str:
-        """The least macOS by the file's load command, as "14.0"."""
+        """The oldest macOS that the file's load command allows, as "14.0"."""
         return ".".join(map(str, self._binary.build_version.minos[:2]))
 
     def has(self, function: str) -> bool:
-        """Whether the library has a function, exported or not."""
+        """Returns whether the library has a function, exported or not."""
         return function in self._places
 
     def exports(self) -> set[str]:
-        """The names of the symbols that other libraries can use."""
+        """Returns the names of the symbols that other libraries can use."""
         return {symbol.name for symbol in self._binary.exported_symbols}
 
     def reached(self, function: str, through: re.Pattern) -> set[str]:
-        """All calls of a function, and those of the functions it calls whose symbols match
-        `through`.
+        """Returns the symbols of all functions that a function calls.
 
-        The code of a block does not count: it runs elsewhere or later.
+        If a called function's symbol matches `through`, its calls are in the result, too.  The
+        calls in a block are not, because a block runs elsewhere or later.
         """
         seen, waiting = {function}, [function]
         while waiting:
@@ -92,9 +92,10 @@ class Library:
         return seen - {function}
 
     def steps(self, function: str) -> Iterator[Step]:
-        """The calls of a function, and its stores of constants; none if it is not in the library.
+        """Yields the calls of a function and its stores of constants.
 
-        Branches inside of the function are not followed: the steps are in the order of the code.
+        Yields nothing if the library does not have the function.  The steps are in the order of the
+        code, because this method does not follow branches inside of the function.
         """
         begin = self._places.get(function)
         if begin is None:
@@ -124,8 +125,10 @@ class Library:
         return text.virtual_address + text.size
 
     def _called(self, address: int) -> str:
-        """The name of the function at an address; of a stub, that of the function or method that it
-        calls."""
+        """Returns the name of the function at an address.
+
+        At the address of a stub, returns the name of the function or method that the stub calls.
+        """
         stubs, methods = self._sections.get("__stubs"), self._sections.get("__objc_stubs")
         if stubs and 0 <= address - stubs.virtual_address < stubs.size:
             entry = (address - stubs.virtual_address) // stubs.reserved2

@@ -1,4 +1,4 @@
-"""`k2mps torch`: reading a release of torch for macOS, and comparing it with known facts."""
+"""`k2mps torch` reads a release of torch for macOS, and compares it with known facts."""
 
 import json
 import os
@@ -20,7 +20,7 @@ SYNCHRONIZE = "__ZNK2at3mps8MPSHooks17deviceSynchronizeEv"
 DEVICE = "__ZN2at3mps9MPSDeviceC2Ev"
 POOLS = "__ZN2at3mps10init_poolsEv"
 
-# The libraries of the system that the library below calls.
+# The source of a library that stands in for the system's libraries, which TORCH calls.
 SYSTEM = """
 int dispatch_sync(void *queue, void *block) { return 1; }
 int objc_msgSend(void *object) { return 2; }
@@ -28,8 +28,9 @@ void assert_queue(void *queue) __asm__("_dispatch_assert_queue$V2");
 void assert_queue(void *queue) {}
 """
 
-# A small library with the forms of torch's: a wait that enters the queue if NEW is defined, a
-# constructor that enters the queue, a block that is handed over, calls of methods, constants.
+# The source of a small library with what the program must find in torch's library: a wait, which
+# enters the queue if NEW is defined; a constructor that enters the queue; a block that a function
+# passes on; calls of methods; and constants.
 TORCH = """
 #define NAMED(name) __asm__(name) __attribute__((noinline))
 int dispatch_sync(void *queue, void *block);
@@ -83,7 +84,7 @@ int synchronize(void) { return stream(0) + 8; }
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory):
-    """The small library's code, as older releases of torch have it, and as newer ones do."""
+    """Two files of the small library, one like older releases of torch, one like newer releases."""
     macos.require_linker()
     folder = tmp_path_factory.mktemp("torch")
     system = macos.link(SYSTEM, folder / "system.dylib", name="/usr/lib/libSystem.B.dylib")
@@ -106,7 +107,7 @@ def test_what_a_function_calls(built):
         "__ZN2at3mps9MPSStreamC1Ev",  # listed as a call, but not followed to dispatch_sync
         "-waitUntilCompleted",
     }
-    # The block waits; the function that hands the block over does not.
+    # The block waits.  The function that passes on the block does not wait.
     assert new.reached(SYNCHRONIZE, facts._BACKEND) == {"__ZN2at3mps6allEv", "_dispatch_sync"}
     assert Step("-supportsFamily:", 1007) in new.steps(DEVICE)
     assert list(new.steps("_no_such_function")) == []
@@ -154,7 +155,7 @@ def test_facts_of_a_library(built):
 
 
 def test_the_facts_find_addresses_as_data_pointers(tmp_path):
-    """A library in which an allocation returns [buffer contents] differs from all known ones."""
+    """The facts show an allocation that returns [buffer contents], as in no known release."""
     macos.require_linker()
     system = macos.link(SYSTEM, tmp_path / "system.dylib", name="/usr/lib/libSystem.B.dylib")
     names = ["a data pointer", "the encoder that stays open"]
@@ -181,7 +182,7 @@ def verdicts(found: list[facts.Finding]) -> dict[str, str]:
 
 @pytest.fixture
 def values(built):
-    """The values of the facts in the old library and in the new one."""
+    """The values of the facts in the old library, and in the new one."""
     empty = table(dict.fromkeys(FACTS, []))
     return [facts.read(release(content), empty) for content in built]
 
@@ -223,7 +224,10 @@ NEW_IN_2_15 = {
 
 
 def test_the_facts_of_2_14_alone_find_the_trap_of_2_15():
-    """In 2.15 a wait enters the dispatch queue; inside of the queue, the call of k2 would hang."""
+    """In 2.15, a wait enters the dispatch queue.
+
+    With torch 2.14, k2 calls the function inside of the queue, where such a wait hangs.
+    """
     found = list(facts.compare(KNOWN.values("2.15.0"), KNOWN, "2.14.1"))
     assert verdicts(found) == NEW_IN_2_15
     [trap] = [finding for finding in found if finding.breaks]

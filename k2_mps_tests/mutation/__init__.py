@@ -1,1 +1,1 @@
-"""Small changes of the code, each of which a test must notice."""
+"""Makes small changes of the code, and checks that a test notices each change."""

@@ -1,16 +1,16 @@
-"""Changes the code in small ways, one at a time, and sees whether the tests notice.
+"""Changes the code in small ways, one at a time, and checks that the tests notice.
 
     .venv/bin/python -m k2_mps_tests.mutation --each 20
 
-Each change is made in a copy of the tree, in which the tests of the changed file run (areas.py),
-with --whole then all others of its suite.  The same tests must pass before the change.  The seed
-decides which changes are made.
+The program makes each change in a copy of the tree, and there runs the tests that areas.py gives
+for the changed file.  With --whole, it then runs all other tests of the suite.  The same tests must
+pass before the change.  The seed decides which changes the program makes.
 
-A change of a header of the bindings compiles k2's extension again, in build/mutation.  No other
-change builds k2: kernels are compiled when their checks run, and the changed Python of k2.mps is
-found before that of the last `k2mps build`, which must be of the same patches.
+For a change in a header of the bindings, the program compiles k2's extension in build/mutation.
+Other changes need no build of k2: checks compile the kernels that they run, and Python finds the
+changed k2.mps before that of the last `k2mps build`.  This build must have the same patches.
 
-Prints a row for each change, and at the end the number of those that no test noticed.
+The program prints a row for each change, and at the end how many changes the tests noticed.
 """
 
 import argparse
@@ -30,7 +30,7 @@ from k2_mps_tests.mutation.extension import SOURCES, Extension
 
 ROOT = Path(__file__).resolve().parents[2]
 AREAS = ("kernels", "bindings", "k2.mps", "tool")
-# A program that takes longer hangs, which is noticed too.
+# Tests that take longer hang because of the change, so they have noticed it.
 SECONDS = 1800
 
 
@@ -51,7 +51,7 @@ def copy_tree(folder: Path) -> None:
 
 
 class Tests:
-    """The tests of an area's mutants, in a copy of the tree.
+    """Runs the tests of an area's mutants in a copy of the tree.
 
     Attributes:
       tree: the copy.
@@ -64,7 +64,10 @@ class Tests:
         self._extension = Extension(ROOT) if area == "bindings" else None
 
     def require_sound(self, commands: Sequence[Sequence[str]]) -> None:
-        """Requires that the tests pass before a change: else each mutant would be noticed."""
+        """Ends the program if the tests fail without a change.
+
+        Tests that fail anyway would seem to notice each mutant.
+        """
         for command in commands:
             if tuple(command) not in self._sound:
                 if self._extension:
@@ -74,7 +77,10 @@ class Tests:
                 self._sound.add(tuple(command))
 
     def compiles(self, mutant: mutants.Mutant) -> bool:
-        """Whether the code compiles; a header of the bindings, in a build of k2's extension."""
+        """Returns whether the code with the change compiles.
+
+        For a header of the bindings, builds k2's extension.
+        """
         if self._extension:
             return self._extension.build(Path(mutant.path).name, mutant.text)
         if mutant.path.endswith(".py"):
@@ -95,16 +101,16 @@ class Tests:
             return subprocess.run(command, stdout=file, stderr=file, **how).returncode
 
     def end(self) -> str:
-        """The end of what the last command printed."""
+        """Returns the end of what the last command printed."""
         return self.said()[-2000:]
 
     def said(self) -> str:
-        """What the last command printed."""
+        """Returns what the last command printed."""
         return self._log.read_text(encoding="utf-8", errors="replace")
 
 
 def outcome(area: str, mutant: mutants.Mutant, tests: Tests, commands: Sequence) -> str:
-    """The verdict on a mutant: "noticed", "hangs", "unnoticed" or "does not compile"."""
+    """Returns the verdict on a mutant: "noticed", "hangs", "unnoticed" or "does not compile"."""
     if not tests.compiles(mutant):
         return "does not compile"
     for command in commands:
@@ -120,7 +126,7 @@ def outcome(area: str, mutant: mutants.Mutant, tests: Tests, commands: Sequence)
 
 
 def run(area: str, count: int, seed: int, tree: Path, whole: bool) -> collections.Counter:
-    """Tries `count` mutants of an area; prints each, and returns the numbers of outcomes."""
+    """Tries `count` mutants of an area and prints a row for each; returns {outcome: number}."""
     tests = Tests(area, tree)
     texts = [(path, (tree / path).read_text(encoding="utf-8")) for path in areas.files(area, tree)]
     counts = collections.Counter()
@@ -156,7 +162,9 @@ def main() -> int:
     parser.add_argument("--each", type=int, default=20, help="changes of each area; default 20")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument(
-        "--whole", action="store_true", help="run the whole suite where its tests notice nothing"
+        "--whole",
+        action="store_true",
+        help="run the rest of the suite if the tests of the changed file notice nothing",
     )
     options = parser.parse_args()
     if unknown := set(options.area) - set(AREAS):

@@ -1,4 +1,4 @@
-"""The files to mutate, by area, and the tests of each file."""
+"""Lists the files to mutate in each area, and the tests of each file."""
 
 import re
 import subprocess
@@ -15,7 +15,7 @@ BINDINGS = f"{K2}/bindings"
 TOOL = "tools/k2mps"
 PARITY, TOOLING = "k2_mps_tests/parity", "k2_mps_tests/tooling"
 
-# Tests of a file of k2.mps, by its name, that are most likely to notice a mutant.
+# {file of k2.mps: the tests that are most likely to notice a mutant of the file}
 OF_PYTHON = {
     "bridge": ["operations", "algorithms"],
     "calibrate": ["calibrate"],
@@ -42,7 +42,7 @@ OF_PYTHON = {
     "sums": ["budgets", "gradients"],
     "torch_ctc": ["torch_ctc"],
 }
-# The same for a header of the bindings.
+# {header of the bindings: the tests that are most likely to notice a mutant of the header}
 OF_BINDINGS = {
     "mps_ctc": ["ctc"],
     "mps_dense_fsa_vec": ["lattice", "ctc"],
@@ -57,7 +57,7 @@ OF_BINDINGS = {
     "mps_rnnt_smoothed": ["rnnt_smoothed"],
     "scores": ["scores", "operations", "odd_inputs"],
 }
-# The same for a package of the tool.
+# {package of the tool: the tests that are most likely to notice a mutant of its files}
 OF_TOOL = {
     "series": ["series", "lint", "groups"],
     "stack": ["apply", "authoring", "export", "names_and_order", "status", "checkout"],
@@ -71,7 +71,7 @@ OF_TOOL = {
 
 
 def files(area: str, tree: Path) -> list[str]:
-    """The files of an area, relative to the tree."""
+    """Returns the paths of an area's files, relative to the tree."""
     folder, endings = {
         "kernels": (KERNELS, (".metal", ".h")),
         "bindings": (BINDINGS, (".h",)),
@@ -83,10 +83,10 @@ def files(area: str, tree: Path) -> list[str]:
 
 
 def commands(area: str, path: str, tree: Path, whole: bool) -> list[list[str]]:
-    """The commands that may notice a mutant of a file, quick ones first.
+    """Returns the commands that can notice a mutant of a file, the quick ones first.
 
     Args:
-      whole: whether the rest of the suite is one of them.
+      whole: whether to add a command for the rest of the suite.
     """
     name = Path(path).stem
     if area == "kernels":
@@ -107,7 +107,10 @@ def commands(area: str, path: str, tree: Path, whole: bool) -> list[list[str]]:
 
 
 def _kernels_with(name: str, tree: Path) -> Sequence[str]:
-    """The files of kernels that include a file, directly or not; or the file itself."""
+    """Returns the names of the files of kernels that include a header, directly or indirectly.
+
+    For a file of kernels, returns its own name.
+    """
     if name.endswith(".metal"):
         return [name.removesuffix(".metal")]
     checks = tree / "k2_mps_tests/kernels/checks"
@@ -123,7 +126,7 @@ def _kernels_with(name: str, tree: Path) -> Sequence[str]:
 
 
 def tracked(root: Path) -> list[str]:
-    """The files of a repository that git tracks."""
+    """Returns the paths of the files that git tracks in a repository."""
     listed = subprocess.run(
         ["git", "ls-files", "-z"], cwd=root, check=True, capture_output=True, text=True
     ).stdout

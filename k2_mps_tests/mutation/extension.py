@@ -1,4 +1,4 @@
-"""k2's Python extension, compiled again with one changed header of its bindings."""
+"""Compiles k2's Python extension with one changed header of its bindings."""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ SOURCES = "k2/python/csrc/torch"
 
 
 class Extension:
-    """A clone of the patched k2 below build/, and its build.
+    """A clone of the patched k2 in build/mutation, and its build.
 
     Attributes:
       path: the entries of sys.path that lead to the build; empty before the first build.
@@ -32,7 +32,12 @@ class Extension:
         self.path: tuple[Path, ...] = ()
 
     def build(self, header: str = "", text: str = "") -> bool:
-        """Builds the clone, in which a header has another text; returns whether it compiles."""
+        """Builds the clone; returns whether it compiles.
+
+        Args:
+          header: the name of the header that has the content `text` in this build.  Default: the
+            build is without a change.
+        """
         file = self._clone.directory / SOURCES / header
         content = file.read_bytes() if header else b""
         if header:

@@ -7,7 +7,7 @@ import tokenize
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-# A binary operator stands between spaces, so that templates and pointers stay.
+# A binary operator has a space on both sides here, so that templates and pointers do not match.
 _SWAPS = {
     " < ": " <= ",
     " <= ": " < ",
@@ -32,7 +32,7 @@ _SWAPS = {
     "True": "False",
     "False": "True",
     "continue": "break",
-    # Lines that are a whole statement.
+    # Whole statements.
     "threadgroup_barrier(mem_flags::mem_threadgroup);": ";",
     "simdgroup_barrier(mem_flags::mem_none);": ";",
 }
@@ -91,7 +91,7 @@ def shuffled(files: Sequence[tuple[str, str]], seed: int) -> Iterator[Mutant]:
 
 
 def _is_name(code: str, begin: int, end: int) -> bool:
-    """Whether a match is only the end or the beginning of a longer name."""
+    """Returns whether a match is only the end or the beginning of a longer name."""
     before, first, last = code[begin - 1 : begin], code[begin], code[end - 1]
     is_end = first.isalpha() and (before.isalnum() or before == "_")
     after = code[end : end + 1]
@@ -103,14 +103,14 @@ def _blank(text: str, begin: int, end: int) -> str:
 
 
 def _code_of_c(text: str) -> str:
-    """The text, of the same length, without comments and directives."""
+    """Returns the text, in which NUL characters replace comments and directives."""
     for match in _C_COMMENT.finditer(text):
         text = _blank(text, *match.span())
     return text
 
 
 def _code_of_python(text: str) -> str:
-    """The text, of the same length, without comments and strings."""
+    """Returns the text, in which NUL characters replace comments and strings."""
     begins = [0]
     for line in text.splitlines(keepends=True):
         begins.append(begins[-1] + len(line))

@@ -2,9 +2,9 @@
 
 A pytest plugin: ``pytest -p k2_mps_tests.upstream.plugin k2/python/tests``.
 
-k2's tests ask torch for a CUDA device, and run on the CPU and on ``cuda:0`` if there is
-one.  The plugin gives each test module a stand-in under the name ``torch``.  The stand-in differs
-from torch in these points; k2's own modules use torch itself.
+k2's tests run on the CPU, and on ``cuda:0`` if torch has a CUDA device.  The plugin gives each test
+module a stand-in with the name ``torch``.  k2's own modules use the real torch.  The stand-in
+differs from torch in these points:
 
 - ``torch.cuda`` has one device, and ``torch.device('cuda', 0)`` is
   ``mps:0``.
@@ -12,14 +12,14 @@ from torch in these points; k2's own modules use torch itself.
   ``torch.autograd.gradcheck`` then compares differences in float32, see
   ``GRADCHECK``.
 
-The tests in ``mps_*_test.py`` ask for mps themselves, and get torch itself.
+The tests in ``mps_*_test.py`` name the mps device themselves.  They get the real torch.
 
-``exceptions.toml`` lists, with reasons, the tests that cannot apply to mps, and those
-that run on mps only, not on the CPU before.  A listed test that the suite no longer has
-is an error.
+``exceptions.toml`` lists the tests that do not apply to mps, and the tests that run only
+on mps and not on the CPU, with a reason for each.  It is an error if the suite no longer
+has a listed test.
 
-At the end the plugin prints the number of tests that ran on mps, and of tests that have
-no choice of a device and ran on the CPU.
+At the end, the plugin prints how many tests ran on mps, and how many tests do not choose
+a device and so ran on the CPU.
 """
 
 import collections
@@ -34,8 +34,8 @@ import torch
 EXCEPTIONS = Path(__file__).with_name("exceptions.toml")
 
 # The error of central differences of a float32 function f is about eps(float32) * |f| / step +
-# step**2 * |f'''|.  With a step of 1e-2 and values of the order of 1, as in these tests, that is
-# 1.2e-7 / 1e-2 = 1.2e-5 for each term of a sum of up to about 100 terms.
+# step**2 * |f'''|.  In these tests, the step is 1e-2, and f is a sum of up to about 100 terms with
+# values of about 1.  So the first part of the error is 1.2e-7 / 1e-2 = 1.2e-5 for each term.
 GRADCHECK = {"eps": 1e-2, "atol": 2e-3, "rtol": 1e-2}
 
 
@@ -53,7 +53,7 @@ class _Device(metaclass=_DeviceType):
 
 
 class _StandIn(types.ModuleType):
-    """A module with some names replaced."""
+    """A copy of a module in which some names have other values."""
 
     def __init__(self, module, **names):
         super().__init__(module.__name__, module.__doc__)

@@ -2,11 +2,11 @@
 
 A pytest plugin: ``pytest -p k2_mps_tests.upstream.seed k2/python/tests``.
 
-k2's tests draw their cases without a seed, and some tests fail for a few of the
-possible cases, on the CPU too.  ``ctc_loss_test`` may draw targets that do not fit into
-the input: torch's gradient is then nan, and k2's is 0.  On the CPU this happens for 1 of the first
-60 seeds; any of the others would do.  ``numerical_gradient_check_test`` may draw ties, at which the
-tropical score has no gradient.
+k2's tests draw random input without a seed.  For some input, a few tests fail, also on the
+CPU.  ``ctc_loss_test`` can draw targets that are too long for the frames.  Then torch's
+gradient is NaN, and k2's is 0.  On the CPU, 1 of the first 60 seeds makes this test fail.
+``numerical_gradient_check_test`` can draw paths of equal scores.  There, the tropical score has
+no gradient.
 """
 
 import random

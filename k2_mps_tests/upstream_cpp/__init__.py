@@ -1,1 +1,1 @@
-"""k2's own C++ tests as tests of pytest: suites upstream-cpp-cpu and upstream-cpp-mps."""
+"""Runs k2's own C++ tests with pytest, in the suites upstream-cpp-cpu and upstream-cpp-mps."""

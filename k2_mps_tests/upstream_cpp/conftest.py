@@ -1,7 +1,7 @@
 """Makes a pytest test of each test of k2's test programs.
 
-A program runs once with all of its tests, when pytest reaches the first of them.  Tests
-that a crashed or hanging program did not reach count as failed.
+A program runs once with all of its tests, when pytest reaches the program's first test.
+If a program crashes or hangs, the tests that it did not reach count as failed.
 """
 
 import os
@@ -18,19 +18,19 @@ from k2_mps_tests.running import ran
 BUILD = Path(os.environ["K2_TESTS"])
 DEVICE = "mps" if "-DK2_WITH_MPS" in (BUILD / "build.ninja").read_text() else "cpu"
 EXCEPTIONS = tomllib.loads(Path(__file__).with_name("exceptions.toml").read_text())[DEVICE]
-# The longest program takes some seconds.
+# The time limit of a program.  The slowest program takes some seconds.
 SECONDS = 500
 
 
 def programs():
-    """The test programs, by name."""
+    """Returns the test programs, {name: path}."""
     found = sorted((BUILD / "bin").glob("*_test"))
     assert len(found) > 40, f"{BUILD}/bin has {len(found)} test programs"
     return {path.name: path for path in found}
 
 
 def names(program):
-    """The tests of a program, as Suite.Name."""
+    """Yields the tests of a program, as Suite.Name."""
     listed = ran(program, "--gtest_list_tests", check=True)
     suite = ""
     for line in listed.stdout.splitlines():
@@ -42,7 +42,7 @@ def names(program):
 
 
 class Results:
-    """The results of the tests, by program."""
+    """Runs the test programs, and keeps the results of their tests."""
 
     def __init__(self, folder):
         self._folder = folder
@@ -53,7 +53,7 @@ class Results:
         if path not in self._done:
             self._done[path] = self._run(path)
         failures, output = self._done[path]
-        return failures.get(name, f"{path.name} did not come to it:\n{output}")
+        return failures.get(name, f"{path.name} did not reach this test:\n{output}")
 
     def _run(self, path):
         report = self._folder / f"{path.name}.xml"
@@ -90,7 +90,7 @@ def pytest_generate_tests(metafunc):
         metafunc.parametrize(
             "program, name",
             [
-                # With several processes one process runs all tests of a program.
+                # If pytest has several processes, one of them runs all tests of a program.
                 pytest.param(
                     path, name, id=f"{path.name}-{name}", marks=pytest.mark.xdist_group(path.name)
                 )

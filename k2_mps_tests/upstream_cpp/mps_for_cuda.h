@@ -1,5 +1,5 @@
-// In a build with K2_WITH_MPS each of k2's C++ tests includes this file first.  The
-// context for CUDA is then the context for mps.
+// In a build with K2_WITH_MPS, each of k2's C++ tests includes this file first.
+// So GetCudaContext() in a test returns the context for mps.
 
 #ifndef K2_MPS_TESTS_UPSTREAM_CPP_MPS_FOR_CUDA_H_
 #define K2_MPS_TESTS_UPSTREAM_CPP_MPS_FOR_CUDA_H_

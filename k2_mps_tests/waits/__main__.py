@@ -1,16 +1,17 @@
-"""Shows that the suites notice a missing wait: drops the waits one site at a time.
+"""Drops k2's waits for the device, one site at a time, and checks that the suites notice.
 
     k2mps build --no-demo -- -DCMAKE_BUILD_TYPE=RelWithDebInfo
     .venv/bin/python -m k2_mps_tests.waits
 
 k2 waits for the device before the host touches shared memory (``Context::SyncIfOnHost()`` and its
-callers).  Each source line that waits is a site.  First the parity suite and k2's own suite run on
-the emulated device, and the program records for each test the sites at which a wait found work in
-flight.  Then, for one site after the other, the tests of the site run again without its waits.
+callers).  Each source line that waits is a site.  First, the program runs the parity suite and k2's
+own suite on the emulated device.  It records for each test the sites at which a wait found work in
+flight.  Then, for each site, it runs the tests of this site again without the waits of the site.
 The suites notice a site if any of these tests fails.
 
-Prints a table and the count.  Exit status: 1 if a site went unnoticed.  The result says that the
-emulated device makes a missing wait visible, not how a Mac would fail.
+The program prints a table, and how many sites the suites notice.  Exit status: 1 if they do not
+notice a site.  The result shows that the suites find missing waits on the emulated device.  It does
+not show how k2 would fail on a Mac.
 """
 
 import argparse
@@ -30,7 +31,7 @@ from k2_mps_tests import ending
 ROOT = Path(__file__).resolve().parents[2]
 HERE = Path(__file__).resolve().parent
 
-# Inlined functions that wait; the site is the line of their caller.
+# Inlined functions that wait.  The site of such a wait is the line of the function's caller.
 ON_BEHALF = ("EvalPtr<", "EvalAccessor<")
 
 
@@ -48,7 +49,7 @@ class Suite(NamedTuple):
 
 
 class Runner:
-    """Runs pytest with the interposed library in a process of its own."""
+    """Runs pytest in a new process, in which the library of interpose.cc replaces k2's waits."""
 
     def __init__(self, directory):
         self.directory = Path(directory)
@@ -62,7 +63,7 @@ class Runner:
         Args:
           tests: the tests for pytest to collect.
           drop: sites without waits, as (module, offset) pairs.
-          record: the file of the recorded sites.
+          record: the file to which the library writes the sites.
         Returns:
           'passed', 'failed', 'crashed' or 'hung'.
         """
@@ -99,7 +100,7 @@ def _source_lines(sites):
     libraries = {path.name: path for path in [extension, *extension.parent.glob("libk2*.so")]}
     symbolizer = shutil.which("llvm-symbolizer-19") or shutil.which("llvm-symbolizer")
     _check(symbolizer, "llvm-symbolizer is missing: apt-get install llvm-19")
-    # A return address comes after its call.
+    # A return address is after its call, so the address before belongs to the call.
     text = "".join(f"{libraries[module]} {offset - 1}\n" for module, offset in sites)
     out = subprocess.run(
         [symbolizer, "--output-style=JSON"], input=text, check=True, capture_output=True, text=True

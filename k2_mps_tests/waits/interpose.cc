@@ -1,5 +1,5 @@
-// Replaces torch::mps::synchronize(), with which k2 waits for the device before
-// the host touches its memory.  Loaded with LD_PRELOAD.
+// Replaces torch::mps::synchronize(), which k2 calls to wait for the device
+// before the host touches shared memory.  LD_PRELOAD loads this library.
 //
 // The site of a call is the first return address on the stack outside of the
 // waiting code.  Calls at a dropped site return without a wait.  The library
@@ -25,12 +25,12 @@ namespace {
 // The index of waits_with_work in mps_emulator/_counters.py.
 constexpr unsigned kWaitsWithWork = 3;
 
-// The beginning of the mangled name of k2's function for all waits.  The
-// functions that it calls have no name, or another beginning.
+// The beginning of the mangled name of the function through which all waits of
+// k2 go.  No function that it calls has a name with this beginning.
 constexpr const char *kOutermost = "_ZN2k23mps11RunInStreamE";
 
-// Parts of the names of functions between the wait and the code that asks for
-// it.
+// Parts of the names of functions that wait for other code, whose line is the
+// site.
 constexpr const char *kWaiting[] = {"11SynchronizeEv", "12SyncIfOnHostEv",
                                     "4SyncEv", "10MpsHostPtr"};
 
@@ -72,7 +72,8 @@ bool IsWaiting(const char *symbol) {
   return false;
 }
 
-// False if the stack has no library of k2: torch or a user made the call.
+// Returns false if the stack has no library of k2, because torch or a user made
+// the call.
 bool FindSite(Site *site) {
   void *frames[48];
   int num_frames = backtrace(frames, 48);
@@ -99,7 +100,7 @@ bool FindSite(Site *site) {
 }
 
 uint64_t WaitsWithWork() {
-  // torch loads this library later.
+  // torch loads libmps_emulator.so after this library.
   static auto counters = reinterpret_cast<unsigned (*)(uint64_t *, unsigned)>(
       dlsym(dlopen("libmps_emulator.so", RTLD_LAZY | RTLD_NOLOAD),
             "mps_emulator_counters"));

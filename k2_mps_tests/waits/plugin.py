@@ -1,4 +1,7 @@
-"""A pytest plugin: names each test to interpose.cc's library, which LD_PRELOAD has loaded."""
+"""A pytest plugin that passes the name of each test to the library of interpose.cc.
+
+LD_PRELOAD has loaded this library.
+"""
 
 import ctypes
 
@@ -6,6 +9,6 @@ _library = ctypes.CDLL(None)
 
 
 def pytest_runtest_protocol(item):
-    # k2's tests may lie outside of pytest's root directory.
+    # The name has the full path, because k2's tests can be outside of pytest's root directory.
     _, _, name = item.nodeid.partition("::")
     _library.waits_test(f"{item.path}::{name}".encode())

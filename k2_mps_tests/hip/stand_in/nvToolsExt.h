@@ -1,1 +1,1 @@
-// Stands in for CUDA's header, of which k2's headers use nothing here.
+// Stands in for CUDA's header.  The code that clang checks uses no name of it.

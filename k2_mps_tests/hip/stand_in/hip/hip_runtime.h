@@ -1,7 +1,8 @@
 // Stands in for HIP's runtime header, so that clang checks device code without ROCm.
 //
-// It declares the names that k2's headers use.  Nothing is defined: the code is checked, never
-// linked. The names of the runtime are CUDA's, to which a HIP build maps its own.
+// It declares the names that k2's headers use.  It defines nothing, because clang only checks the
+// code and does not link it.  The functions of the runtime have CUDA's names; a HIP build maps these
+// names to HIP's.
 
 #ifndef K2_MPS_TESTS_HIP_STAND_IN_HIP_RUNTIME_H_
 #define K2_MPS_TESTS_HIP_STAND_IN_HIP_RUNTIME_H_
@@ -58,7 +59,7 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpy
 cudaError_t cudaSetDevice(int device);
 cudaError_t cudaStreamCreate(cudaStream_t *stream);
 
-// clang makes a call of this function at each launch of a kernel.
+// At each launch of a kernel, clang generates a call of this function.
 unsigned __hipPushCallConfiguration(dim3 grid, dim3 block, size_t bytes = 0,
                                     cudaStream_t stream = nullptr);
 
