@@ -1,4 +1,4 @@
-"""Ends a program of k2_mps_tests properly if the user or the system stops it."""
+"""Ends programs of k2_mps_tests with one line if the user or the system stops a program."""
 
 import os
 import signal
@@ -21,6 +21,6 @@ def run(main: Callable[[], int | None]) -> None:
         sys.exit(128 + signal.SIGINT)
     except OSError as error:
         print(f"error: {error}", file=sys.stderr)
-        # At exit, Python writes the rest of stdout.  Without a reader, this would fail again.
+        # At exit, Python writes the rest of stdout, which would fail again if the reader is gone.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 # The tracks of functions, one for each depth of nesting.  Deeper functions are left out.
 FUNCTIONS = ["function", "called by it", "called by that"]
-# All tracks, from top to bottom.
+# The names of all tracks, from top to bottom.
 TRACKS = [*FUNCTIONS, "wait", "dispatch", "GPU (emulated)"]
 
 
@@ -67,8 +67,8 @@ def boxes(trace):
 def draw(trace, file):
     """Draws the picture as an SVG.  The number in a box refers to the legend.
 
-    All steps from a begin or end of a box to the next begin or end have the same width, whatever
-    their time.  On an axis of time, the emulated kernels would leave no room for the other boxes.
+    The axis has equal steps from each begin or end of a box to the next begin or end.  The axis
+    does not show times, because the emulated kernels would leave no room for the other boxes.
     """
     from matplotlib import patches, pyplot
 

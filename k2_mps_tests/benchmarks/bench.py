@@ -3,15 +3,15 @@
     k2mps bench --output build/bench
 
 The command times each operation on the CPU, on mps by the host (mps-host), on mps by
-Metal's kernels (mps-metal), and on CUDA if k2 has CUDA.  It prints a table, and writes a
-plot (PNG and SVG) and a JSON file to the folder.  With `--compare FILE`, the table also has
-the changes since an earlier JSON file.
+Metal's kernels (mps-metal), and on CUDA if k2 has CUDA.  The command prints a table, and
+writes a plot (PNG and SVG) and a JSON file to the folder.  With `--compare FILE`, the table
+also has the changes since an earlier JSON file.
 
 A time is the median of several runs, including the wait for the GPU.  On Linux, mps is
-emulated.  Such times say nothing about a GPU, so each output marks them as emulated.  On
-Linux, a second table compares the emulated device with the CPU: the time that a Mac's host
-would take, k2's dispatches, torch's operators, the bytes that these operators move, waits,
-and memory (see shares.py).
+emulated.  Emulated times say nothing about a GPU, so each output marks these times as
+emulated.  On Linux, a second table compares the emulated device with the CPU.  The table
+has the time that a Mac's host would take, k2's dispatches, torch's operators, the bytes that
+these operators move, waits, and memory (see shares.py).
 """
 
 import argparse
@@ -80,7 +80,7 @@ def where():
 def forced(who):
     """Returns a context for operations that both the host and Metal can run.
 
-    who: where they run in the context, "host" or "metal".
+    who: where these operations run in the context, "host" or "metal".
     """
     return mock.patch.dict(os.environ, {FORCE: who})
 

@@ -16,10 +16,10 @@ The work is one of these:
 `record` runs each part on the emulated device and records k2's kernels.  An NVIDIA GPU can then
 replay and time the recording.  `record` also writes a file with torch's operators of all parts.
 
-`cuda` needs only torch and a k2 with CUDA.  For each part it prints two times in milliseconds, each
-the median of several runs: the sum of the times of GPU kernels, and the time of the whole call with
-its waits.  If a file of operators is given, `cuda` also times these operators on random tensors of
-the recorded shapes.
+`cuda` needs only torch and a k2 with CUDA.  `cuda` prints two times for each part: the sum of the
+times of GPU kernels, and the time of the whole call with its waits.  Both are in milliseconds, and
+medians of several runs.  If a file of operators is given, `cuda` also times these operators on
+random tensors of the recorded shapes.
 """
 
 import argparse

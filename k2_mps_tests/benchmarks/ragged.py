@@ -4,9 +4,9 @@
 
 k2 computes row ids, row splits (counts and their sums) and the shape of an index on the host, in
 memory that mps shares.  Operators of torch can give the same results.  For each function, the
-program times the host, and counts these operators.  From their number and bytes, it estimates the
-GPU's time, without and with a wait.  The host must wait if its next step reads the result.  The
-counts need an mps device, which may be emulated.
+program times the host, and counts these operators.  From the number and the bytes of operators, the
+program estimates the GPU's time, without and with a wait.  The host must wait if its next step
+reads the result.  The counts need an mps device, which may be emulated.
 """
 
 import sys

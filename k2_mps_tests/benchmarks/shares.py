@@ -1,9 +1,9 @@
-"""Measures the share of an operation that a Mac's host would do, on emulated mps.
+"""Measures, on emulated mps, how much of an operation's time a Mac's host would take.
 
 The host's time is the wall time, less the time of k2's kernels and of torch's operators, because a
-Mac's GPU runs both.  The emulator also has a second copy of each buffer, and compares the copies.
-The host's time does not include the time for this, because a Mac has one copy.  However fast the
-GPU is, an operation cannot take less than the host's time.
+Mac's GPU runs both.  The emulator has a second copy of each buffer, and compares the copies.  The
+time for this is also subtracted, because a Mac has one copy.  However fast the GPU is, an operation
+cannot take less than the host's time.
 """
 
 import os
@@ -51,7 +51,7 @@ def profile(function, device):
 
 
 def _on_cpu(function):
-    # The profiler also runs in _on_mps().  It runs here so that both times have its cost.
+    # The profiler runs here because it also runs in _on_mps().  So both times have its cost.
     with profiler(activities=[ProfilerActivity.CPU]):
         begin = time.perf_counter()
         function()
@@ -83,7 +83,8 @@ def _on_mps(function):
                 function()
             torch.mps.synchronize()
         wall = time.perf_counter() - begin
-    # The time of an operator includes the kernels that run during it, so `kernels` has only others.
+    # The time of an operator includes the kernels that run during the operator.  So `kernels` has
+    # only the kernels that run at other times.
     kernels = sum(d.end - d.begin for d in trace.dispatches if not d.during) / 1e9
     operators = (
         sum(

@@ -9,11 +9,11 @@ backward:
 - waits: k2's gates that found work in flight, and torch's operators that wait
 - MB: the bytes of all tensors that the commands read or write, each counted once
 
-On Linux mps is emulated.  This changes none of these numbers, except that fewer gates may find
-work in flight.
+On Linux, mps is emulated.  The emulation changes none of these numbers, except that fewer gates may
+find work in flight.
 
-The last two rows have the peak of memory in the whole step with icefall's joiner, beyond the
-inputs.  One row is with torch's joiner, the other with k2.mps.joiner_input and
+Two further rows have the peak of memory in the whole step with icefall's joiner, beyond the inputs.
+The first of these rows is for torch's joiner.  The second is for k2.mps.joiner_input and
 rnnt_loss_pruned_in_place.  The peak counts the bytes of tensors, without what an allocator adds.
 """
 
@@ -98,7 +98,7 @@ def rows_of(size):
 
 
 class Peak(TorchDispatchMode):
-    """A context that measures the memory of the tensors on mps that are made in it.
+    """A context that measures the memory of those tensors on mps that are made in the context.
 
     Attributes:
       most: the peak in bytes.
@@ -150,7 +150,8 @@ def peak_of(size, opt_in):
         del hidden, logits
         (0.5 * simple + pruned).backward()
 
-    run()  # The first step makes the leaves' gradients; a later one adds to them.
+    # The first step makes the gradients of the leaves.  A later step adds to these gradients.
+    run()
     with Peak() as peak:
         run()
     assert all(leaf.grad is not None for leaf in leaves)

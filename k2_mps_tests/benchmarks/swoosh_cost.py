@@ -15,9 +15,9 @@ a model of 65.8 million parameters, see `STACKS`.
 - The subsampling has three convolutions of 3 x 3 over frames and 80 features, and a SwooshR
   after each.  The second convolution halves both axes, and the third halves the features.
   Only the first pads the features.  Then a ConvNeXt layer has a SwooshL on 3 * 128 channels.
-- A layer of an encoder has three feed-forward modules, with a SwooshL each.  Their widths are
-  3/4, 1 and 5/4 of the feed-forward dimension.  The layer also has two convolution modules as
-  wide as the encoder, with a SwooshR each.
+- A layer of an encoder has three feed-forward modules, with a SwooshL each.  These modules are
+  3/4, 1 and 5/4 times as wide as the feed-forward dimension.  The layer also has two
+  convolution modules as wide as the encoder, with a SwooshR each.
 - In the encoders, autograd does not record swoosh.  The forward pass keeps the input and calls
   `swoosh_l_forward`, and the backward pass calls `swoosh_l_forward_and_deriv`.
 

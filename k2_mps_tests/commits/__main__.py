@@ -2,15 +2,15 @@
 
 The check builds each commit twice, in a worktree under build/.  The first build has K2_WITH_MPS
 off, as in upstream, and runs k2's own suite on the CPU.  The second build has K2_WITH_MPS on, and
-runs `import k2` and an FSA.  It is left out for commits in which k2 does not have the option yet.
-All first builds share one build tree, and so do all second builds.  So a build compiles only what a
-commit changes.  k2's style checkers read the lines that a commit adds.
+runs `import k2` and an FSA.  Commits without this option of k2 have no second build.  There are two
+build trees, one for all first builds and one for all second builds.  So a build compiles only what
+a commit changes.  k2's style checkers read the lines that a commit adds.
 
 The builds of the last commit compile each file alone, which finds a missing #include.  All other
 builds compile several files at once.  A quick check runs k2's suite on the last commit only.
 
-The check saves each result with the tree of the commit and the arguments of the build.  A later
-run does not repeat what has passed.
+The check saves each result, with the tree of the commit and the arguments of the build.  Another
+run of the check does not repeat what has passed.
 """
 
 import argparse
@@ -90,7 +90,7 @@ def check(
                     ]
                     # The first build has installed the style checkers.
                     offences = list(style.findings(worktree, commit.parents[0], commit.id))
-                    if last:  # Other commits' lines may be changed again by a later commit.
+                    if last:  # clang-format reads only final lines, which no later commit changes.
                         offences += style.findings(worktree, base, tip, ["clang-format"])
                     found.append(("\n".join(offences) or "well", not offences))
                     results[key] = found

@@ -2,7 +2,7 @@
 
 k2's CI runs flake8 on its Python, and `scripts/check_style_cpplint.sh` on the C++ of the last
 commit.  This module runs flake8 and cpplint on the files that commits change, and clang-format on
-the files that they add.  It leaves out findings on lines that the commits did not add.
+new files.  findings() leaves out findings on lines that the commits did not add.
 """
 
 import re

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds k2 with CUDA, with and without the series, tests it and times it.
+# Builds, tests and times k2 with CUDA, with and without the series.
 #
 #   run.sh [build | suite | compare]...      default: all, in this order
 #   W=FOLDER                                 where to build; default ./work

@@ -6,8 +6,8 @@ A page of docs/ may have blocks
     ...
     <!-- end -->
 
-fresh() generates the lines of a block.  These lines are committed, for readers who do not have the
-tool.  A test compares them with the code.
+fresh() generates the lines of a block.  The lines are committed, for readers who do not have the
+tool.  A test compares the committed lines with the code.
 """
 
 import inspect
@@ -104,8 +104,9 @@ def _budgets(project: Project) -> list[str]:
 def costs(project: Project) -> list[tuple[str, str, str, int, int, int]]:
     """Returns the rows of the table in placement.cc.
 
-    A row is (operation, name of its work, name of its steps, host, step, call).  The last three are
-    times in nanoseconds: the host's for a unit of work, Metal's for a step, and Metal's for a call.
+    A row is (operation, name of its work, name of its steps, host, step, call).  The host takes
+    `host` nanoseconds for a unit of work.  Metal takes `step` nanoseconds for a step, and `call`
+    nanoseconds for a call.
     """
     path = project.patches / "files/k2/csrc/mps/placement.cc"
     pattern = r"\{(\d+), (\d+), (\d+)\}, +// (\w+): ([^,\n]+), (.+)"

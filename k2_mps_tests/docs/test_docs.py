@@ -245,7 +245,7 @@ def _texts_and_tables():
 
 @pytest.mark.parametrize("name", _texts_and_tables())
 def test_lines_have_at_most_100_columns(name):
-    """Rows of Markdown's tables cannot be broken, so they may be longer."""
+    """Only rows of tables in Markdown may be longer, because such rows cannot be broken."""
     lines = (ROOT / name).read_text(encoding="utf-8").splitlines()
     is_markdown = name.endswith(".md")
     long = [
@@ -257,7 +257,7 @@ def test_lines_have_at_most_100_columns(name):
 
 
 def test_nothing_is_said_twice():
-    """If a sentence has two copies, a change may reach only one of them."""
+    """If a sentence has two copies, a change may miss one copy."""
     for page, other in itertools.combinations(TEXTS, 2):
         both = sentences(page) & sentences(other)
         assert not both, (page.name, other.name)

@@ -15,7 +15,8 @@ EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 def run():
     """A function that runs an example and returns its stdout.
 
-    The argument `status` is the expected exit status.  If it is not 0, the function returns stderr.
+    The argument `status` is the expected exit status.  If `status` is not 0, the function returns
+    stderr.
     """
 
     def run(name, *arguments, status=0):

@@ -33,7 +33,7 @@ def error_rates(text):
 
 @pytest.fixture(scope="module")
 def trained(run, tmp_path_factory):
-    """A function that trains an example once on a device; it returns the folder and the output.
+    """A function that trains an example once on a device, and returns its folder and its output.
 
     Tests that use the same training need the same xdist_group, so that they run in one process.
     """

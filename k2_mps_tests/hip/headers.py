@@ -1,10 +1,10 @@
 """Compiles k2's headers as a HIP build would, for the device, with clang and without ROCm.
 
-k2 at the pin has no HIP build; later commits of k2 have one.  There, functions for host and device
-are also compiled by hipcc, and `__HIP_DEVICE_COMPILE__` is tested in place of `__CUDA_ARCH__`.
-ported() changes upstream's lines in the same way.  It does not change lines that test both macros,
-or that test whether `__CUDA_ARCH__` is absent.  Upstream has no such lines, so they come from the
-series, which must be right as it is.
+k2 at the pin has no HIP build, but later commits of k2 have one.  In a HIP build, hipcc also
+compiles functions for host and device, and headers test `__HIP_DEVICE_COMPILE__` in place of
+`__CUDA_ARCH__`.  ported() changes upstream's lines in the same way.  ported() does not change lines
+that test both macros, or that test whether `__CUDA_ARCH__` is absent.  Only the series has such
+lines, and they must be right without a change.
 """
 
 import re
@@ -16,7 +16,7 @@ CLANG = "clang-19"
 ARCHITECTURE = "gfx90a"
 STAND_IN = Path(__file__).resolve().parent / "stand_in"
 
-# Headers with code for the device.  All such headers that the series touches are among them.
+# Headers with code for the device, among others all such headers that the series touches.
 DEVICE = ("log", "context", "nvtx", "utils", "hash", "array_ops", "ragged_ops", "fsa_algo")
 HOST = ("thread_pool",)
 # This header includes torch's tensors, so its compilation takes half a minute.
@@ -84,8 +84,8 @@ def errors_in(tree: Path, names: tuple[str, ...], torch: Path) -> str:
         [
             *(CLANG, "-x", "hip", f"--offload-arch={ARCHITECTURE}", "--cuda-device-only"),
             *("-nogpulib", "-nogpuinc", "-fsyntax-only", "-std=c++20", "-w"),
-            # Most headers test whether K2_WITH_CUDA is defined.  Its value is 0, because eval.h uses
-            # cooperative groups if the value is 1.
+            # Most headers test whether K2_WITH_CUDA is defined.  The value of this macro is 0,
+            # because eval.h uses cooperative groups if the value is 1.
             *("-DK2_WITH_CUDA=0", "-DK2_TORCH_VERSION_MAJOR=2", "-DK2_TORCH_VERSION_MINOR=13"),
             *(f"-I{folder}" for folder in folders),
             "-",

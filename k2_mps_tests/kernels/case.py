@@ -7,7 +7,7 @@ import numpy as np
 
 from k2_mps_tests.kernels import runner
 
-# The elements of outputs before the launch.  An element that a kernel does not write keeps this.
+# The value of output elements before the launch.  Elements that a kernel does not write keep it.
 UNTOUCHED = 77.0
 
 
@@ -80,7 +80,7 @@ def ints(values):
 class Case:
     """One or more launches of a kernel, in threadgroups of one dimension."""
 
-    name: str  # tells the case from other cases of the kernel
+    name: str  # differs from the names of the kernel's other cases
     kernel: str  # the name of the function
     groups: int  # the number of threadgroups
     threads: int  # the number of threads in each threadgroup

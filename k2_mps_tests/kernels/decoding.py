@@ -1,8 +1,8 @@
 """Computes intersect_dense_pruned for one sequence by plain loops, as the reference of checks.
 
 The code takes the same steps in the same order as MultiGraphDenseIntersectPruned in
-k2/csrc/intersect_dense_pruned.cu.  It also computes in the same types, float64 for the beam and
-float32 for all other numbers.
+k2/csrc/intersect_dense_pruned.cu.  The types of numbers are also the same: float64 for the beam,
+and float32 for all other numbers.
 """
 
 from typing import NamedTuple

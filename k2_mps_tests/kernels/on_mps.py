@@ -60,7 +60,7 @@ def run(say=print, names=(), runs=2):
 def _timed(longest, kernel):
     """Measures the GPU's time for the launches in a context, in milliseconds.
 
-    longest[kernel] becomes this time if the time is longer.
+    longest: {kernel: the longest time so far}, which the function updates.
     """
     begin, end = (torch.mps.Event(enable_timing=True) for _ in range(2))
     begin.record()

@@ -4,7 +4,7 @@ NVIDIA's assembler, ptxas, reports these numbers.  Apple's compiler does not.
 
 A core of Apple's GPUs has 208 KiB of registers, and a thread has at most 128 registers of 32 bits.
 If the threadgroups of a pipeline can have many threads, each thread gets fewer registers: at most
-48 for 1,024 threads.  This number is the cap with which ptxas compiles a kernel.
+48 for 1,024 threads.  ptxas compiles each kernel with the number of registers as a cap.
 """
 
 import importlib.util

@@ -115,8 +115,7 @@ class Problem:
     def boundary(self):
         """Returns the buffer of the boundary.
 
-        If the problem has no boundary, no kernel may read the buffer.  A large number in it shows
-        a read.
+        If the problem has no boundary, no kernel may use the buffer, which has a large number.
         """
         bounds = self.all_bounds if self.bounds else np.full(1, 1 << 40)
         return Buffer(bounds.astype(np.int64))
@@ -166,7 +165,7 @@ class Problem:
     def log_probs(self):
         """Returns three arrays of log-probs of all symbols, each [B][S + 1][T][C].
 
-        The first is of lm and am, the second of lm alone, the third of am alone.
+        They are the log-probs of lm and am together, of lm alone, and of am alone.
         """
         lm, am = self.lm.astype(np.float64)[:, :, None], self.am.astype(np.float64)[:, None]
         unigram, _ = self.am_only
@@ -202,7 +201,7 @@ class Problem:
     def scaled_grads(self):
         """Returns the gradients of the log-probs of symbols and of blank, [B][S + 1][T] each.
 
-        They are px_grad and py_grad, times the factors of grad_scales().
+        These gradients are px_grad and py_grad, times the factors of grad_scales().
         """
         x = np.zeros((self.B, self.S + 1, self.T))
         x[:, :-1] = self.px_grad[:, :, : self.T]
@@ -228,11 +227,11 @@ class Problem:
         }[self.grad_mode]
 
     def weights(self):
-        """Returns three arrays.
+        """Returns (grads, sums, has_low).
 
-        The first is the gradient of the matrix product, [B][S + 1][T].  The second is the sums of
-        scaled_grads() over frames, [B][S + 1][2].  The third says whether a sum of the position is
-        below LOW and has a gradient, [B][S + 1].
+        grads: the gradient of the matrix product, [B][S + 1][T].
+        sums: the sums of scaled_grads() over all frames, [B][S + 1][2].
+        has_low: for each position, whether a log of a sum with a gradient is below LOW, [B][S + 1].
         """
         x, y = self.scaled_grads()
         sums = self.log_sums()

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Runs prepared checks of kernels on an NVIDIA GPU, by CUDA's driver API.
 
-`k2mps kernels --prepare FOLDER` copies this file into FOLDER, where it needs only
-NumPy, a driver, and driver.py beside it:
+`k2mps kernels --prepare FOLDER` copies this file and driver.py into FOLDER.  There, the copy
+needs only NumPy and NVIDIA's driver:
 
     python FOLDER/run.py
     compute-sanitizer --tool memcheck --error-exitcode 9 python FOLDER/run.py
@@ -32,8 +32,8 @@ def values(array):
 def scores_of(sums):
     """Returns the scores of PathSums, see path_sums.h.
 
-    sums: [..., floats].  The first float of a sum is the exponent, and the one or two others are
-      the significand.
+    sums: [..., floats].  A sum has one float as the exponent, then one or two floats as the
+      significand.
     """
     exponents, significands = sums[..., 0].astype(np.float64), sums[..., 1:].sum(-1, np.float64)
     return exponents * np.log(2) + np.log(significands)
@@ -95,7 +95,7 @@ def first_gpu(say=print):
 
 def _driver():
     try:
-        import driver  # beside a copy of this file
+        import driver  # from the folder, if this file is the copy run.py
     except ImportError:
         from mps_emulator.replay import driver
     return driver

@@ -16,7 +16,7 @@ TESTS = Path(__file__).resolve().parent.parent
 # #include "k2/..." is relative to this folder.
 ROOT = TESTS.parent / "patches" / "files"
 KERNELS = ROOT / "k2" / "csrc" / "mps" / "kernels"
-# This folder has kernels that call the functions of a header, to check the header.
+# The folder of kernels that call the functions of a header, to check the header.
 CHECKS = Path(__file__).resolve().parent / "checks"
 _LITERAL = re.compile(rb'R"k2_metal\((.*?)\)k2_metal"', re.DOTALL)
 FRONT_END = TESTS.parent / "emulator" / "mps_emulator" / "msl"
@@ -71,7 +71,7 @@ def require_all(name, cases, kernels):
 
 
 def program(*names):
-    """Returns the path of the first of these programs that is beside this Python or in PATH.
+    """Returns the path of the first program of `names` that is beside this Python or in PATH.
 
     Raises:
       LookupError: none of the programs is found.

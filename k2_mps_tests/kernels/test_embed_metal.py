@@ -1,7 +1,7 @@
 """cmake/mps.cmake embeds kernels in a library, as text and compiled.
 
-In place of Metal's compiler, the tests have a program that writes the arguments that it
-gets to a file.  The tests run k2's real CMake code.
+In place of Metal's compiler, the tests use a program that writes its arguments to a file.
+The CMake code is k2's own.
 """
 
 import subprocess

@@ -71,7 +71,7 @@ def test_neither_contraction_nor_fast_math_changes_a_bit_of_pairs(monkeypatch, n
         monkeypatch.setenv("PYTORCH_MPS_FAST_MATH", fast_math)
         libraries[f"fast math {fast_math}"] = torch.mps.compile_shader(text)
     for case in sources.cases(name):
-        if "_float" in case.kernel:  # This kernel computes without pairs.
+        if "_float" in case.kernel:  # Kernels with such names compute without pairs of floats.
             continue
         contents = {name: buffer.content for name, buffer in case.all_buffers().items()}
         results = {
@@ -132,9 +132,9 @@ ARGUMENTS = [
 
 @pytest.mark.parametrize("header, name", ARGUMENTS)
 def test_the_host_says_which_arguments_the_kernels_write(header, name):
-    """The host passes arguments that are `device const` or `constant` with In() of metal.h.
+    """The host passes `device` arguments, which kernels write, with Out() of metal.h.
 
-    It passes `device` arguments, which kernels write, with Out().
+    The host passes `device const` and `constant` arguments with In().
     """
     numbers = set(sources.enumeration(header, name).__members__)
     declared, given = set(), set()
@@ -151,7 +151,7 @@ def test_the_host_says_which_arguments_the_kernels_write(header, name):
     assert {number for _, number in declared} >= numbers
 
 
-# The first pattern finds arguments that kernels declare, the second those that the host gives.
+# _DECLARED finds arguments that kernels declare, _GIVEN finds arguments that the host passes.
 _DECLARED = re.compile(
     r"\b(device(?: const)?|constant) [\w<>, ]+ ?[*&]\w+[\s\\]+\[\[buffer\((\w+)\)\]\]"
 )
@@ -177,10 +177,7 @@ def test_a_further_launch_has_other_arguments_in_place_of_some():
 
 @pytest.mark.parametrize("name", sources.names())
 def test_no_struct_has_a_reference_as_a_member(name):
-    """No published Metal code has such a member.
-
-    So it is not known whether Metal's compiler accepts one.
-    """
+    """No published Metal code has such a member, so Metal's compiler may refuse one."""
     assert _reference_members(sources.text(name)) == []
 
 
@@ -280,7 +277,7 @@ float __nv_tanhf(float x) { return x; }
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the emulator is on Linux")
 def test_prepared_folder(tmp_path):
-    """The folder has everything that its run.py needs, so it works in any place."""
+    """run.py works in any place, because the folder has everything that run.py needs."""
     libdevice = tmp_path / "libdevice.10.bc"
     options = "-x c - --target=nvptx64-nvidia-cuda -O1 -emit-llvm -c -o".split()
     subprocess.run(["clang++-19", *options, libdevice], input=LIBDEVICE, text=True, check=True)

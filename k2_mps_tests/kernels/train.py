@@ -2,10 +2,11 @@
 
     k2mps kernels --train
 
-`make build` ends with this program if it cannot get k2.  torch compiles mutual_information.metal,
-as k2 does.  The RNN-T loss, the network and its optimizer run on mps, emulated on Linux.  The
-speech comes from the examples.  At each step, a recursion that shares nothing with the kernels also
-computes the loss and its gradients, in float64 on the CPU.  The program compares the results.
+`make build` ends with this program if k2's repository cannot be reached.  torch compiles
+mutual_information.metal, as it does for k2.  The RNN-T loss, the network and its optimizer run on
+mps, emulated on Linux.  The speech comes from the examples.  At each step, a recursion that shares
+nothing with the kernels also computes the loss and its gradients, in float64 on the CPU.  The
+program compares the results.
 """
 
 import argparse

@@ -1,1 +1,1 @@
-"""Reads facts on which k2 relies from a wheel of torch for macOS; compares with known facts."""
+"""Compares facts of a torch for macOS, on which k2 relies, with known facts."""

@@ -24,7 +24,7 @@ def main() -> int:
         release = download.fetch(Environment(project.find()), options.version)
         base = table.before(options.known or release.version)
     except errors.K2mpsError as error:
-        # The program prints no advice, because the tool that runs it names the next command.
+        # The program prints no advice, because `k2mps torch` names the next command.
         print(error.what, error.why, sep="\n")
         return UNREAD
     found = list(facts.compare(facts.read(release, table), table, base))

@@ -1,4 +1,4 @@
-"""Downloads a release of torch for macOS from pip's index, and keeps it in build/torch."""
+"""Downloads a release of torch for macOS from pip's index to build/torch."""
 
 import re
 import shutil
@@ -23,7 +23,7 @@ _LIST = "wheels.txt"
 
 
 def fetch(environment: Environment, version: str | None) -> Release:
-    """Returns a release, by default the newest; downloads it if build/torch does not have it.
+    """Returns a release, by default the newest.  Downloads a release that build/torch lacks.
 
     pip uses its own configuration.  The tags of all wheels of the release come from pip's log,
     which names all wheels of the index.
@@ -49,7 +49,7 @@ def fetch(environment: Environment, version: str | None) -> Release:
 
 
 def read(folder: Path) -> Release:
-    """Reads a release from a folder in which fetch() has put it.
+    """Reads a release from a folder of build/torch.
 
     Raises:
       CheckFailedError: the wheel has no such library.

@@ -1,4 +1,4 @@
-"""Reads the facts on which k2 relies from a release of torch; compares them with known facts.
+"""Reads facts of a release of torch, on which k2 relies, and compares the facts with known facts.
 
 `known.toml` lists the releases that were read, and has a table for each fact:
 
@@ -29,8 +29,8 @@ TABLE = Path(__file__).with_name("known.toml")
 # Functions of torch's backend, without constructors and destructors.  The calls that such a
 # function makes count as calls of its caller.
 _BACKEND = re.compile(r"^__ZNK?2at3mps(?!.*[CD][12]E)")
-# The calls that hang or crash the program if they are made inside of torch's dispatch queue, or
-# outside of it.
+# Calls that hang or crash the program, by whether the caller is inside or outside of torch's
+# dispatch queue.
 _FORBIDDEN = {
     "inside": re.compile(r"_dispatch_((barrier_)?sync|async_and_wait|assert_queue_not)"),
     "outside": re.compile(r"_dispatch_assert_queue(?!_not)"),
@@ -94,8 +94,9 @@ def known_at(values: Mapping[str, Any], torch: str) -> Any:
     """Returns the value that holds in a version of torch.
 
     Args:
-      values: {first version with the value: value}.  A version that is older than all of them gets
-        the oldest value.
+      values: {first version with the value: value}.
+      torch: a version.  A version that is older than all versions in `values` gets the oldest
+        value.
     """
     older = [since for since in values if Version(since) <= Version(torch)]
     return values[max(older, key=Version, default=min(values, key=Version))]
@@ -141,9 +142,9 @@ def _calls(release: Release, fact: Fact) -> list[str]:
 
 
 def _constants(release: Release, fact: Fact) -> list[str]:
-    """Returns constants that a function stores or passes on.
+    """Returns the constants that a function stores in a place, or passes to a function.
 
-    The place where it stores a constant, or the function that gets it, must match the pattern.
+    The name of this place or function must match the pattern.
     """
     steps = release.library.steps(fact["of"])
     return [str(value) for what, value in steps if re.search(fact["what"], what)]
@@ -152,7 +153,7 @@ def _constants(release: Release, fact: Fact) -> list[str]:
 def _pools(release: Release, fact: Fact) -> list[str]:
     """Returns "shared" or "private" for the memory of each pool that a function makes.
 
-    A bit of the pool's flags decides this.
+    A bit of the pool's flags decides whether the memory is shared.
     """
     return ["shared" if int(flags) & 2 else "private" for flags in _constants(release, fact)]
 

@@ -1,4 +1,4 @@
-"""Finds what the functions in a library for macOS call.  It reads the file and needs no Mac.
+"""Finds what the functions in a library for macOS call, by reading the file, without a Mac.
 
 lief reads the Mach-O file, and capstone reads the instructions for arm64.
 """
@@ -30,8 +30,8 @@ class Step(NamedTuple):
 
     Attributes:
       what: the called C symbol; "-" and the selector of a called method; "[x0, #8]" for a store.
-      value: the constant that the function stores, or passes as the third argument.  The third
-        argument is the first one of a method.  None if the value is not known.
+      value: the constant that the function stores, or passes as the third argument of a C function
+        or as the first argument of a method.  None if the value is not known.
     """
 
     what: str
@@ -80,8 +80,8 @@ class Library:
     def reached(self, function: str, through: re.Pattern) -> set[str]:
         """Returns the symbols of all functions that a function calls.
 
-        If a called function's symbol matches `through`, its calls are in the result, too.  The
-        calls in a block are not, because a block runs elsewhere or later.
+        If the symbol of a called function matches `through`, the result also has the calls of this
+        function.  Calls in a block are left out, because a block runs elsewhere or later.
         """
         seen, waiting = {function}, [function]
         while waiting:

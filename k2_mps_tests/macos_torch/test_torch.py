@@ -155,7 +155,7 @@ def test_facts_of_a_library(built):
 
 
 def test_the_facts_find_addresses_as_data_pointers(tmp_path):
-    """The facts show an allocation that returns [buffer contents], as in no known release."""
+    """The facts differ from all known ones if an allocation returns [buffer contents]."""
     macos.require_linker()
     system = macos.link(SYSTEM, tmp_path / "system.dylib", name="/usr/lib/libSystem.B.dylib")
     names = ["a data pointer", "the encoder that stays open"]

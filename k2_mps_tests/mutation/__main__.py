@@ -3,12 +3,13 @@
     .venv/bin/python -m k2_mps_tests.mutation --each 20
 
 The program makes each change in a copy of the tree, and there runs the tests that areas.py gives
-for the changed file.  With --whole, it then runs all other tests of the suite.  The same tests must
-pass before the change.  The seed decides which changes the program makes.
+for the changed file.  With --whole, the program then runs all other tests of the suite.  All these
+tests must pass without the change.  The seed decides which changes the program makes.
 
 For a change in a header of the bindings, the program compiles k2's extension in build/mutation.
-Other changes need no build of k2: checks compile the kernels that they run, and Python finds the
-changed k2.mps before that of the last `k2mps build`.  This build must have the same patches.
+All other changes need no build of k2.  Checks compile kernels when they run, and Python finds the
+changed k2.mps before the k2.mps of the last `k2mps build`.  The last build must have the same
+patches.
 
 The program prints a row for each change, and at the end how many changes the tests noticed.
 """
@@ -30,7 +31,7 @@ from k2_mps_tests.mutation.extension import SOURCES, Extension
 
 ROOT = Path(__file__).resolve().parents[2]
 AREAS = ("kernels", "bindings", "k2.mps", "tool")
-# Tests that take longer hang because of the change, so they have noticed it.
+# If tests take longer than this, the change makes the tests hang, and so is noticed.
 SECONDS = 1800
 
 

@@ -32,11 +32,11 @@ class Extension:
         self.path: tuple[Path, ...] = ()
 
     def build(self, header: str = "", text: str = "") -> bool:
-        """Builds the clone; returns whether it compiles.
+        """Builds the clone; returns whether the clone compiles.
 
         Args:
-          header: the name of the header that has the content `text` in this build.  Default: the
-            build is without a change.
+          header: the name of a header; empty for a build without a change.
+          text: the content of the header in this build.
         """
         file = self._clone.directory / SOURCES / header
         content = file.read_bytes() if header else b""

@@ -2,9 +2,9 @@
 
     python -m k2_mps_tests.parity.accuracy --lattices 1000
 
-The program makes random lattices of CTC by intersect_dense on the CPU.  On mps and on the CPU, it
-computes total scores by get_tot_scores and by ctc_loss, and their gradients, in double precision.
-It prints the largest differences.
+The program makes random lattices of CTC by intersect_dense on the CPU.  For each lattice, both mps
+and the CPU compute total scores by get_tot_scores and by ctc_loss, and their gradients, in double
+precision.  The program prints the largest differences.
 
 A total score may differ by one unit in the last place of float32, and a gradient by 1e-6 of the
 batch's largest gradient.  In the tropical semiring, scores and gradients must be equal.

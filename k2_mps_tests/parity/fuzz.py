@@ -41,9 +41,9 @@ LOG = Path(__file__).parents[2] / "build/tests/fuzz.log"
 
 # ---------------------------------------------------------------- strategies
 
-# Many scores are one of four values, so that ties are common.  Some are -infinity.  The others are
-# multiples of 2^-40, so their sums are exact in float64 and in Metal's pairs of floats.  With finer
-# scores, two sums could be equal in float64 and different in pairs of floats.
+# Many scores are one of four values, so that ties are common.  Some scores are -infinity.  All
+# other scores are multiples of 2^-40, so that sums are exact in float64 and in pairs of floats.
+# With finer scores, two sums could be equal in float64 and different in pairs of floats.
 SCORES = st.one_of(
     st.sampled_from([0.0, -0.5, 1.0, 2.0]),
     st.floats(-20, 5, width=32).map(lambda score: round(score * 2**40) / 2**40),
@@ -57,8 +57,8 @@ DTYPES = st.sampled_from([torch.int32, torch.float32])
 def fsa(draw, max_states=8, max_symbol=4, epsilon=True):
     """Returns (number of states, list of arcs) of an acyclic FSA.
 
-    An arc is (source, destination, label, score).  Arcs are sorted by source.  Some states may have
-    no path from the start or to the end.
+    An arc is (source, destination, label, score).  Arcs are sorted by source.  There may be states
+    that no path from the start reaches, or from which no path leads to the end.
     """
     n = draw(st.integers(2, max_states))
     arcs = []
@@ -277,7 +277,7 @@ def ctc_loss(device, targets, scores, reduction):
         reduction=reduction,
         target_lengths=torch.tensor([len(t) for t in targets], device=device),
     )
-    # On the CPU, k2 adds losses in float64.  On mps, it rounds them to float32 before the sum or
+    # On the CPU, k2 adds losses in float64.  On mps, k2 rounds losses to float32 before the sum or
     # mean.
     exact = reduction == "none"
     loss.backward(torch.ones_like(loss))
@@ -501,8 +501,8 @@ def run_cases(kind, seed, tally, fixed, examples=50):
 
     Args:
       tally: as in fuzz().
-      fixed: {name: value} of arguments that do not vary.  Names that the kind does not have are
-        ignored.
+      fixed: {name: value} of arguments that do not vary.  An argument that the kind does not have
+        is ignored.
     Returns:
       A failure, as in the list of fuzz(), or None.
     """

@@ -49,7 +49,7 @@ def random_scores(
     """Returns log-probs of shape (num_seqs, num_frames, num_symbols), and segments.
 
     There is a segment for each row of the log-probs, in random order of the rows.  The longest
-    segment is the first.  Some segments begin after frame 0, and some are empty.
+    segment is the first.  Some segments begin after frame 0, and some segments are empty.
     """
     lengths = torch.randint(0, num_frames + 1, (num_seqs,)).sort(descending=True).values
     starts = [
@@ -61,10 +61,10 @@ def random_scores(
 
 
 def bush(num_states: int) -> k2.Fsa:
-    """Returns an FsaVec of one graph, in which every state lies between the first and the last.
+    """Returns an FsaVec of one graph: a first state, many inner states, and a last state.
 
-    Arcs lead from the first state to each inner state.  From there, they lead to the last state
-    and to three inner states.
+    Arcs lead from the first state to each inner state.  Arcs lead from each inner state to three
+    inner states and to the last state.
     """
     last = num_states - 1
     lines = [f"0 {i} {1 + i % 5} 0" for i in range(1, last)]

@@ -1,4 +1,4 @@
-"""k2.mps.explain() says where operations ran; k2.mps.calibrate measures the costs behind it."""
+"""k2.mps.explain() names where k2 ran operations; k2.mps.calibrate measures their costs."""
 
 import json
 import platform
@@ -63,7 +63,7 @@ def test_costs_decide(costs, monkeypatch):
     fsas = random_fsa_vec(2).to("mps")
     batches = fsas._get_state_batches().dim0
     for host in (0.9, 1.1):
-        # The estimate for Metal is `fsas.num_arcs`, the one for the host `host` times as much.
+        # Metal's estimate is fsas.num_arcs.  The host's estimate is host * fsas.num_arcs.
         _k2.mps_set_costs("get_tot_scores", host, (fsas.num_arcs - 10) / batches, 10.0)
         _scores(fsas)
         assert _of("get_tot_scores").last_is_metal == (host > 1)

@@ -42,11 +42,11 @@ assert not wrong, wrong
 """
 
 
-@pytest.mark.skipif(sys.platform == "darwin", reason="a Mac's torch has pointers of one kind")
+@pytest.mark.skipif(sys.platform == "darwin", reason="only the emulator can change data pointers")
 def test_a_device_of_a_later_torch_is_good():
     """In a later torch, data pointers are host addresses.
 
-    It also asserts that its commands are encoded on the queue of the current stream.
+    A later torch also asserts that commands are encoded on the queue of the current stream.
     """
     later = {"MPS_EMULATOR_POINTERS": "addresses", "MPS_EMULATOR_ASSERT_QUEUE": "1"}
     result = python("-c", COMPARE_SMALL_PROBLEMS, K2_MPS_FORCE="metal", **later)
@@ -72,7 +72,10 @@ def test_this_machine_counts_times_if_it_is_a_mac():
 
 
 def test_what_an_operation_copies_is_its_own():
-    """The report counts no copy of the input to mps.  These operations copy nothing themselves."""
+    """The report does not count the copies of an operation's input to mps.
+
+    For large input, these four operations copy nothing.
+    """
     for name in ("ctc_loss", "rnnt_loss_smoothed", "rnnt_loss_pruned", "swoosh_l, swoosh_r"):
         counted = check.measure(name, "large", 0).counted
         assert counted.bytes_to_mps + counted.bytes_to_cpu == 0, name
@@ -95,7 +98,7 @@ def test_the_column_of_what_is_needed_is_there_if_it_has_text(wanted):
 
 @pytest.mark.skipif(sys.platform == "darwin", reason="no test can change the limits of a Mac's GPU")
 def test_a_gpu_that_runs_kernels_with_few_threads():
-    """k2 works if a pipeline allows only 256 threads.  Metal limits large kernels to so few."""
+    """k2 works if pipelines allow only 256 threads.  Metal has such limits for large kernels."""
     variables = {"K2_MPS_FORCE": "metal", "MPS_EMULATOR_MAX_THREADS": "256"}
     result = python("-m", "k2.mps.check", *QUICK, **variables)
     assert result.returncode == check.OK, result.stdout + result.stderr

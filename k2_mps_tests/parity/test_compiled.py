@@ -1,6 +1,6 @@
 """torch.compile does not compile k2's losses on mps: no graph has the operators of a loss.
 
-Compiled by the inductor of torch 2.13 or 2.14, they would have wrong gradients, see
+If the inductor of torch 2.13 or 2.14 compiled the losses, their gradients would be wrong, see
 docs/migration.md.
 """
 

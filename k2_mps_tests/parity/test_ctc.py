@@ -47,7 +47,7 @@ class Case:
             graph.scores = leaves[1]
         dense = k2.DenseFsaVec(leaves[0], self.segments)
         loss = k2.ctc_loss(graph, dense, output_beam=self.beam, reduction="none", **arguments)
-        # An impossible sequence has a loss without gradient.
+        # The loss of an impossible sequence is infinite and has no gradient.
         (loss * self.weights.to(device)).sum().backward()
         return loss.detach(), [leaf.grad for leaf in leaves]
 
@@ -123,7 +123,7 @@ def test_double_scores_are_those_of_the_cpu(kind, with_graph):
 def test_a_graph_without_states(double):
     """A sequence whose graph is empty has an infinite loss and no gradient.
 
-    The other sequences have the CPU's results.
+    All other sequences have the CPU's results.
     """
     case = _case_of(_targets(7, 5, 3), 20, [20, 20, 18])
     first, _, last = (k2.Fsa(case.graph[i].arcs) for i in range(3))
@@ -161,7 +161,7 @@ def test_a_large_graph_among_small_ones(double):
 @pytest.mark.parametrize("double", [False, True])
 def test_a_sequence_has_the_same_bits_in_any_batch(double):
     # The distance of checkpoints depends on the batch, and on whether the
-    # graphs' scores require a gradient.  The results must not.
+    # graphs' scores require a gradient.  The results must not depend on this distance.
     targets, frames = _targets(200, 90, 20, 3, 0), [300, 280, 257, 40, 9]
     batch = _case_of(targets, 300, frames)
     batch.beam = 10.0
@@ -206,8 +206,9 @@ def test_memory_of_each_pass_is_bounded(double):
     states_and_frames = graph.arcs.shape().tot_size(1) * 501
     gradients = 2 * scores.numel() * 4
     # The limits are a tenth of the CPU's memory for 32 such sequences.  For each state of every
-    # 16th frame, the kernels keep the sums of both directions, 16 or 24 bytes.  They also keep a
-    # bit for each arc, about three bits a state, and the scores of paths and totals.
+    # 16th frame, the kernels keep the sums of both directions, 16 or 24 bytes.  For each arc, the
+    # kernels keep a bit, about three bits a state.  There are also scores of best paths, and
+    # totals.
     assert forward < (2.2 if double else 1.7) * states_and_frames
     assert backward - gradients < 0.5 * states_and_frames
 
@@ -242,7 +243,7 @@ def test_the_best_path_stays_with_any_beam():
 
 
 def test_of_equal_paths_the_first_one_stays():
-    """Each state has two equal arcs.  A score minus the beam rounds to the same score."""
+    """Each state has two equal arcs.  The beam is too small to change a score by subtraction."""
     num_frames = 12
     lines = [f"{i} {i + 1} {1 + i % 3} 0" for i in range(num_frames - 1) for _ in range(2)]
     lines += [f"{num_frames - 1} {num_frames} -1 0", str(num_frames)]
@@ -309,7 +310,7 @@ def test_a_small_problem_takes_the_lattice(monkeypatch):
     monkeypatch.setenv("K2_MPS_FORCE", "host")
     with k2.mps.counters() as counted:
         case.losses(MPS)
-    assert counted.dispatches == 2  # These dispatches belong to DenseFsaVec.
+    assert counted.dispatches == 2  # DenseFsaVec and its gradient take two dispatches.
 
 
 def test_a_problem_with_too_many_states_takes_the_lattice(monkeypatch):

@@ -319,7 +319,8 @@ def _are_close(found, expected, tolerance):
             assert error <= tolerance * other.abs().max()
 
 
-# A gradient is a sum over 120 frames.  DDP adds in another order: up to 120 roundings of float32.
+# A gradient is a sum over 120 frames.  DDP adds in another order, which changes up to 120
+# roundings.
 TOLERANCE = 120 * torch.finfo(torch.float32).eps
 
 

@@ -1,6 +1,6 @@
 """Runs some cases of fuzz.py.
 
-Other tests check where fuzz.py runs its cases, and how it reports a difference.
+Further tests check where fuzz.py runs cases, and how fuzz.py reports a difference.
 """
 
 import collections
@@ -23,7 +23,7 @@ RANDOM = [
 
 @pytest.mark.parametrize("kind, name, place", RANDOM)
 def test_random_input(kind, name, place, monkeypatch):
-    monkeypatch.setenv(fuzz.FORCE, "host")  # monkeypatch restores it after the test
+    monkeypatch.setenv(fuzz.FORCE, "host")  # restores the variable after the test
     tally = collections.Counter()
     fixed = {"name": name, "place": place}
     assert fuzz.run_cases(kind, 1, tally, fixed, examples=20 if name else 50) is None
@@ -34,7 +34,7 @@ def test_random_input(kind, name, place, monkeypatch):
 def cases(monkeypatch):
     """Replaces fuzz.CASES by an empty table, to which a test adds a case."""
     monkeypatch.setattr(fuzz, "CASES", {})
-    monkeypatch.setenv(fuzz.FORCE, "host")  # monkeypatch restores it after the test
+    monkeypatch.setenv(fuzz.FORCE, "host")  # restores the variable after the test
     return fuzz.CASES
 
 

@@ -1,4 +1,4 @@
-"""k2.mps.gpu: the functions of torch.cuda that recipes use, on mps."""
+"""On mps, k2.mps.gpu has working versions of the functions of torch.cuda that recipes use."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""k2 makes the index that kernels need of a graph once.  Host and GPU make the same index."""
+"""k2 makes the index of a graph for kernels only once.  Host and GPU make the same index."""
 
 import k2
 import pytest
@@ -126,7 +126,7 @@ def test_a_clone_shares_it():
 
 def test_the_labels_of_a_clone_are_its_own():
     graph = _new()
-    clone = graph.clone()  # before the host fills the memory
+    clone = graph.clone()  # made before the host fills the memory of the index
     labels_set(clone)
     for fsas in (graph, clone):
         found = _members(graph_index(fsas).index)["by_label"]

@@ -67,8 +67,8 @@ def test_rnnt(name, rnnt_type):
         loss.backward()
         results.append((loss.detach(), am.grad, lm.grad))
     cpu, mps = results
-    # The recursion takes about 20 steps at values of up to 60, and float32 rounds each step.  To
-    # normalise the log-probs takes as many roundings again.
+    # The recursion takes about 20 steps at values of up to 60, and float32 rounds each step.  The
+    # normalisation of the log-probs rounds about as often.
     for a, b in zip(mps, cpu):
         assert_same(a, b.float(), atol=40 * 60 * EPS, rtol=10 * EPS)
 
@@ -83,7 +83,8 @@ def test_memory_of_the_pruned_loss_is_its_gradient():
         loss = k2.rnnt_loss_pruned(logits, symbols, ranges, 0, reduction="sum")
         forward = peak.most
         loss.backward()
-    # px, py and the shares of mutual_information.metal take 4.4 MB, each row of logits 12 bytes.
+    # px, py and the shares of mutual_information.metal take 4.4 MB.  Each row of logits takes
+    # another 12 bytes.
     assert 0 < forward < 10e6
     assert logits.nbytes <= peak.most < 1.05 * logits.nbytes
 

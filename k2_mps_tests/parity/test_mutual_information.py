@@ -2,9 +2,9 @@
 
 The recursion adds S + T terms, and rounds each sum to float32.  The sums are about as large as the
 result.  So the error of the value is about (S + T) * eps * |value|, with eps = 1.2e-7.  Gradients
-are probabilities, at most 1.  They are computed from differences of the sums, so their absolute
-error is the same.  Errors have both signs and mostly cancel.  So a test allows only a part of this
-bound, the factor ``TERMS``.
+are probabilities, at most 1.  k2 computes gradients from differences of the sums, so a gradient has
+the same absolute error.  Errors have both signs and mostly cancel.  So a test allows only a part of
+this bound, the factor ``TERMS``.
 """
 
 import _k2

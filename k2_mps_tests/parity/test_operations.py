@@ -39,8 +39,8 @@ def _where(counted, moved=()):
         return "metal"
     if moved:
         return "cpu"
-    # An operation that runs on the CPU copies in both directions.  If k2 only reads a size, it
-    # copies in one direction, to the CPU.
+    # An operation that runs on the CPU copies in both directions.  To read a size, k2 copies in one
+    # direction, to the CPU.
     if counted.bytes_to_cpu > SMALL and counted.bytes_to_mps > SMALL:
         return "cpu"
     return "host" if counted.gates else "aten"

@@ -1,4 +1,4 @@
-"""k2 chooses the host or Metal for operations that both can run.  Both give the CPU's results.
+"""k2 chooses the host or Metal for operations that both can run; results equal the CPU's.
 
 A maximum in Metal is bit for bit identical to the CPU's.  So most comparisons here are exact.
 """
@@ -82,8 +82,8 @@ def test_intersect_dense_goes_by_size(num_frames, where):
     log_probs = _log_probs(num_seqs, num_frames, 6).to(MPS)
     dense = k2.DenseFsaVec(log_probs, _segments([num_frames] * num_seqs))
     count = _dispatches(lambda: k2.intersect_dense(graph, dense, output_beam=5))
-    # Metal takes a dispatch for both passes of scores, one each for the counts and the places of
-    # kept states, and one for the lattice.
+    # Metal takes four dispatches: for the two passes, for the counts of kept states, for the places
+    # of kept states, and for the lattice.
     assert count == {"host": 0, "metal": 4}[where]
 
 

@@ -106,7 +106,7 @@ def test_build_info_of_a_wheel_is_its_metadata(installed):
 
 
 def test_missing_metadata_is_unknown(installed):
-    # Only a subfolder has metadata, that of another k2.
+    # The only metadata is in a subfolder, and belongs to another k2.
     other = installed.folder / "elsewhere" / "k2-2.0.dist-info"
     other.mkdir(parents=True)
     (other / "METADATA").write_text("Name: k2\nVersion: 2.0\n")
@@ -146,7 +146,7 @@ def test_another_build_of_the_same_torch_is_no_problem():
 
 
 def test_import_by_a_python_for_intel_says_what_to_do():
-    """The test simulates an Intel Python: platform reports one, and k2's library does not load."""
+    """The test simulates an Intel Python: `platform` reports x86_64, and _k2 cannot be imported."""
     result = python(
         "-c",
         "import platform, sys\n"
@@ -276,7 +276,7 @@ except RuntimeError:
 """
 
 
-@pytest.mark.skipif(sys.platform == "darwin", reason="a Mac's torch has pointers of one kind")
+@pytest.mark.skipif(sys.platform == "darwin", reason="only the emulator can change data pointers")
 def test_pointers_that_k2_does_not_know_are_refused():
     result = python("-c", UNKNOWN_POINTERS, MPS_EMULATOR_POINTERS="unfindable")
     assert result.returncode == 0, result.stderr

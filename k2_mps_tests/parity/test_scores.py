@@ -67,12 +67,12 @@ def _assert_as_cpu(fsas, name, log_semiring, placement, double=True, columns=1):
 @pytest.mark.parametrize("columns", [1, 3], ids=["contiguous", "strided"])
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_random_fsas(name, columns, double, log_semiring, placement):
-    """With double=False, the host computes in float32, and Metal still in double precision."""
+    """If `double` is false, the host computes in float32, but Metal still in double precision."""
     _assert_as_cpu(random_fsa_vec(), name, log_semiring, placement, double, columns)
 
 
 def _fsa(text):
-    """Makes an FSA from k2's text format, in which a score can also be -inf here."""
+    """Makes an FSA from k2's text format.  A score may be -inf, which k2's parser refuses."""
     fsa = k2.Fsa.from_str(text.replace("-inf", "999"))
     scores = fsa.scores.clone()
     scores[scores == 999] = float("-inf")

@@ -1,4 +1,4 @@
-"""k2's signposts and labels for Instruments, recorded by the emulated device."""
+"""k2 posts the right signposts and labels for Instruments.  The emulated device records them."""
 
 import sys
 import threading

@@ -1,4 +1,4 @@
-"""k2 and torch.mps.Stream, which torch has from 2.15 on.
+"""k2 works with torch.mps.Stream, which torch has from version 2.15 on.
 
 A wait of k2 covers the work of all streams and threads, as torch.mps.synchronize() does.  A kernel
 of k2 goes to the current stream of the thread that launches the kernel.  During backward(), the

@@ -14,7 +14,8 @@ SHIFTS = {"l": (4.0, 0.035), "r": (1.0, 0.313261687)}
 KINDS = pytest.mark.parametrize("kind", SHIFTS)
 TYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
 
-# For the backward pass, k2 keeps the derivative in 8 bits, rounded at random to a multiple of this.
+# For the backward pass, k2 stores the derivative in 8 bits.  The unit of these bits is STEP, and k2
+# rounds at random to one of the two nearest numbers.
 STEP = 1.005 / 255
 # The largest error of the kernels' results, in units in the last place.  The results come from
 # tables; SwooshTable in k2/csrc/mps/swoosh.cu promises this error.
@@ -116,10 +117,10 @@ def test_the_gradient_is_right_on_average(kind, value):
     x = torch.full((count,), value, device="mps", requires_grad=True)
     getattr(k2, f"swoosh_{kind}")(x).sum().backward()
     _, deriv = _expected(torch.tensor([value]), kind)
-    # A rounding has a standard deviation of at most STEP / 2, so the mean of 100,000 roundings has
-    # one of at most STEP / 632.  If k2 rounded down, or had a bias of a 63rd of a step, the mean
-    # would be off by ten standard deviations or more.  The test allows five, which a right
-    # generator exceeds once in two million runs.
+    # A rounding has a standard deviation of at most STEP / 2.  So the standard deviation of the
+    # mean of 100,000 roundings is at most STEP / 632.  If k2 rounded down, or had a bias of a 63rd
+    # of a step, the mean would be off by ten standard deviations or more.  The test allows five.  A
+    # right generator exceeds five once in two million runs.
     assert abs(x.grad.cpu().double().mean().item() - deriv.item()) <= 5 * STEP / 2 / count**0.5
 
 
@@ -136,7 +137,7 @@ def test_roundings_of_neighbours_do_not_depend_on_one_another():
 
 
 def _kept(x):
-    """Returns which elements dropout keeps.  In x they are 100, so that swoosh is far from 0."""
+    """Returns which elements dropout keeps; requires a result of swoosh that is not 0."""
     return (k2.swoosh_l(x, dropout_prob=0.5) != 0).cpu()
 
 

@@ -28,6 +28,6 @@ def test_a_call_is_one_command_that_touches_each_tensor_once():
     assert all(calls == commands for _, calls, commands, _ in rows)
     both = [swoosh_cost.shapes_of_subsampling(1, 60), swoosh_cost.shapes_of_encoders(1, 60)]
     with_grad, without = (sum(prod(x) for some in shapes for x in some) for shapes in both)
-    # With autograd, each pass moves 9 bytes an element.  Without it, the forward pass moves 8 bytes
-    # and the backward pass 12.
+    # With autograd, each pass moves 9 bytes an element.  Without autograd, the forward pass moves 8
+    # bytes, and the backward pass 12 bytes.
     assert sum(moved for *_, moved in rows) == with_grad * (9 + 9) + without * (8 + 12)

@@ -195,8 +195,8 @@ def test_python_runs_while_k2_waits(name):
     thread.join()
     del busy
     between = [t for t in times if begin < t < end]
-    # watch() notes a time about once a millisecond if it can run.  If k2 held the GIL while it
-    # waits, watch() would note no time, or one at each end of the wait.
+    # watch() notes a time about once a millisecond if its thread can run.  If k2 held the GIL
+    # during a wait, watch() would note no time, or one time at each end of the wait.
     assert end - begin > 0.02, "the device had nothing to do"
     assert len(between) >= 5
 

@@ -1,7 +1,7 @@
 """Makes a random decoding graph as large as the graphs of speech recognition.
 
-The graph is the composition of a CTC topology, a lexicon and a bigram.  It has no epsilons, because
-each arc takes a frame in dense intersection.
+The graph is the composition of a CTC topology, a lexicon and a bigram.  The graph has no epsilons,
+because each arc takes a frame in dense intersection.
 """
 
 import k2
@@ -37,9 +37,9 @@ class _Arcs:
 def word_graph(num_words: int, num_tokens: int, num_next: int) -> k2.Fsa:
     """Returns an FsaVec of one graph, with aux_labels.
 
-    Paths go through one state of a word at the end of the word.  From this state, a chain of states
-    leads through each of `num_next` words that can follow.  A tree of all words leads through any
-    word, at a cost.
+    All paths that have just ended the same word are in the same state.  From this state, a chain of
+    states leads through each of `num_next` words that can follow.  A tree of all words also leads
+    through any word, at a cost.
 
     Args:
       num_words: the labels of words are 1 to num_words.

@@ -12,11 +12,11 @@ differs from torch in these points:
   ``torch.autograd.gradcheck`` then compares differences in float32, see
   ``GRADCHECK``.
 
-The tests in ``mps_*_test.py`` name the mps device themselves.  They get the real torch.
+The tests in ``mps_*_test.py`` get the real torch, because they name the mps device themselves.
 
 ``exceptions.toml`` lists the tests that do not apply to mps, and the tests that run only
-on mps and not on the CPU, with a reason for each.  It is an error if the suite no longer
-has a listed test.
+on mps and not on the CPU, with a reason for each.  The plugin raises an error if the suite
+no longer has a listed test.
 
 At the end, the plugin prints how many tests ran on mps, and how many tests do not choose
 a device and so ran on the CPU.

@@ -3,10 +3,10 @@
 A pytest plugin: ``pytest -p k2_mps_tests.upstream.seed k2/python/tests``.
 
 k2's tests draw random input without a seed.  For some input, a few tests fail, also on the
-CPU.  ``ctc_loss_test`` can draw targets that are too long for the frames.  Then torch's
-gradient is NaN, and k2's is 0.  On the CPU, 1 of the first 60 seeds makes this test fail.
-``numerical_gradient_check_test`` can draw paths of equal scores.  There, the tropical score has
-no gradient.
+CPU.  ``ctc_loss_test`` can draw targets that are too long for the frames.  For such targets,
+torch's gradient is NaN and k2's gradient is 0.  On the CPU, 1 of the first 60 seeds makes this
+test fail.  ``numerical_gradient_check_test`` can draw paths with equal scores, for which the
+tropical score has no gradient.
 """
 
 import random

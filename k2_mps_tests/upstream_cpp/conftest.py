@@ -1,7 +1,7 @@
 """Makes a pytest test of each test of k2's test programs.
 
 A program runs once with all of its tests, when pytest reaches the program's first test.
-If a program crashes or hangs, the tests that it did not reach count as failed.
+If a program crashes or hangs, the tests that did not run count as failed.
 """
 
 import os
@@ -90,7 +90,7 @@ def pytest_generate_tests(metafunc):
         metafunc.parametrize(
             "program, name",
             [
-                # If pytest has several processes, one of them runs all tests of a program.
+                # If pytest has several processes, one process runs all tests of a program.
                 pytest.param(
                     path, name, id=f"{path.name}-{name}", marks=pytest.mark.xdist_group(path.name)
                 )

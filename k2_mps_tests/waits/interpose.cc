@@ -25,8 +25,9 @@ namespace {
 // The index of waits_with_work in mps_emulator/_counters.py.
 constexpr unsigned kWaitsWithWork = 3;
 
-// The beginning of the mangled name of the function through which all waits of
-// k2 go.  No function that it calls has a name with this beginning.
+// The beginning of the mangled name of RunInStream(), through which all waits of
+// k2 go.  Functions that RunInStream() calls have no name, or a name with
+// another beginning.
 constexpr const char *kOutermost = "_ZN2k23mps11RunInStreamE";
 
 // Parts of the names of functions that wait for other code, whose line is the
@@ -36,7 +37,7 @@ constexpr const char *kWaiting[] = {"11SynchronizeEv", "12SyncIfOnHostEv",
 
 struct Site {
   std::string module;   // the file name of the library
-  uint64_t offset = 0;  // of the return address in it
+  uint64_t offset = 0;  // of the return address in the library
 
   bool operator<(const Site &other) const {
     return std::tie(offset, module) < std::tie(other.offset, other.module);

@@ -1,1 +1,1 @@
-// Stands in for CUDA's header.  The code that clang checks uses no name of it.
+// Stands in for CUDA's header, of which the code that clang checks uses no name.

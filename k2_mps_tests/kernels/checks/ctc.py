@@ -2,9 +2,9 @@
 
 ctc_best.py takes the cases of ctc_best.metal from this file, too.
 
-The reference finds best paths and the arcs to keep by k2's rules.  It adds in float32 and in k2's
-order, so best scores, best paths and the bits of kept arcs must be equal.  The reference computes
-sums over paths in float64.
+The reference finds best paths and the arcs to keep by k2's rules.  The reference adds in float32
+and in k2's order, so best scores, best paths and the bits of kept arcs must be equal.  For sums
+over paths, the reference adds in float64.
 """
 
 import numpy as np
@@ -348,8 +348,8 @@ class Graph(Graphs):
 
 def _gradient(expected, sizes):
     """Returns a buffer of gradients; sizes: the sums of the absolute values of their terms."""
-    # Each term has the errors of sums of scores, of two exponentials and of products.  To add the
-    # terms makes further errors.
+    # Each term has the errors of sums of scores, of two exponentials and of products.  The sum of
+    # the terms adds further errors.
     return Buffer.output(expected.astype(np.float32), 16 * EPS * sizes)
 
 

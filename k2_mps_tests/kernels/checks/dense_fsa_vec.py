@@ -1,7 +1,7 @@
 """Cases of dense_fsa_vec and of the kernel of its gradient.
 
 The kernels copy numbers, so results must be equal.  The gradient of a frame in two segments is a
-sum of two numbers.  This sum does not depend on the order of the numbers, so it must be equal, too.
+sum of two numbers.  Such a sum does not depend on the order, so gradients must also be equal.
 """
 
 from itertools import chain

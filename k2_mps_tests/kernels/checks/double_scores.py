@@ -22,8 +22,8 @@ SIMD_WIDTH = enumerators("double_scores.h")["kDsSimdWidth"]
 MAX_THREADS = INSTANCES[-1]
 
 # A shape has the number of states in each layer of each FSA, and the most arcs that leave a state.
-# Some FSAs have more states than a threadgroup has threads.  Some states have no arcs.  The FSAs of
-# a shape have different numbers of layers.
+# Some FSAs have more states than a threadgroup has threads, and some states have no arcs.  The FSAs
+# of a shape have different numbers of layers.
 SHAPES = [
     ([[1, 1]], 1),
     ([[1, 3, 1], [1, 1]], 2),
@@ -44,7 +44,7 @@ def _name(layers, fan):
 def cases():
     for layers, fan in SHAPES:
         graph = Graph(layers, fan)
-        # Both semirings get the same graphs.  Equal scores of arcs matter only in the tropical one.
+        # Both semirings get the same graphs, although ties of arcs matter only in the tropical one.
         for log in (True, False):
             name = _name(layers, fan) + (", log" if log else ", tropical")
             for directions in ((True,), (False,), (True, False)):

@@ -5,8 +5,8 @@ The reference computes this recursion in float64, one cell after another:
   score[s][t] = log(exp(score[s-1][t+o] + px[s-1][t+o]) +
                     exp(score[s][t-1] + py[s][t-1]))
 
-with o = t_offset.  It also computes the derivative of the recursion.  The reference and the kernels
-share only this formula, see k2/csrc/mps/mutual_information.h.
+with o = t_offset, and the derivative of the recursion.  The reference and the kernels share only
+this formula, see k2/csrc/mps/mutual_information.h.
 
 The tolerance of scores: a score is the last of S + T sums.  The kernel rounds each sum to float32,
 by up to eps / 2 of its size.  Each sum also adds log(1 + exp(x)), at most 0.7.  Metal allows
@@ -63,8 +63,8 @@ class Kind:
     """A type of px and py, and of their gradients."""
 
     suffix: str  # the end of the kernels' names
-    # The distance from 1 to the next larger number of the type, and the smallest positive number.
-    # Both are 0 for float32, because the kernels compute gradients in float32 and round none.
+    # eps is the distance from 1 to the next larger number of the type, and `smallest` the smallest
+    # positive number.  Both are 0 for float32, because the kernels compute gradients in float32.
     eps: float
     smallest: float
 
@@ -290,7 +290,8 @@ def _log_add(a, b):
 def _scores_and_shares(px, py, offset, bound):
     """Returns (scores, shares), each [S + 1][T + 1] in float64.
 
-    Both are NaN outside of the boundary.  A share is also NaN if no path reaches its cell.
+    Scores and shares are NaN outside of the boundary.  A share is also NaN if no path reaches the
+    cell.
     """
     s_begin, t_begin, s_end, t_end = bound
     scores = np.full((py.shape[0], py.shape[1] + 1), np.nan)

@@ -23,8 +23,8 @@ ALL, SORTED, DETERMINISTIC, EPSILON_FREE = 0x1FF, 0x10, 0x20, 0x40
 MAX_STATES, MAX_ARCS, MAX_OUT_STATES, MAX_OUT_ARCS = 3000, 9000, 2000, 5000
 
 # The numbers of a shape: the states of each graph, the arcs that leave each state, the rows
-# (frames) of each sequence, and the arguments of decoding.Options.  All sequences use the same
-# graph if there is only one.
+# (frames) of each sequence, and the arguments of decoding.Options.  If a shape has one graph, all
+# sequences use this graph.
 SHAPES = [
     ([2], 1, [1], (8, 4, 0, 10)),
     ([5], 2, [9, 4, 1], (8, 4, 2, 10)),
@@ -182,7 +182,7 @@ def _params(batch):
             *(options.min_active, options.max_active, options.allow_partial),
             *(_bits(options.search_beam), _bits(options.output_beam)),
             *(MAX_STATES, MAX_ARCS, MAX_ARCS // LANES + 1, MAX_OUT_STATES, MAX_OUT_ARCS),
-            0,  # This is not a chunk.
+            0,  # the rows are not those of a chunk
         ]
     )
 
@@ -278,8 +278,8 @@ def _steps(num_rows, num_seqs, groups):
     """Returns the launches of step_pruned, [(threadgroups, step)].
 
     The order is that of class Steps in intersect_dense_pruned.cu.  A launch does a step of the
-    search in one frame.  At the same time, it can do a step of the pruning of the last complete
-    window.  In the phase kPrExpand, it also resolves the arcs of the frame before.
+    search in one frame.  The same launch can also do a step of the pruning of the last complete
+    window.  In the phase kPrExpand, a launch also resolves the arcs of the frame before.
     """
     launches = []
     following, pending, window_step = 0, -1, 0

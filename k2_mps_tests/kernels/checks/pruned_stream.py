@@ -71,7 +71,7 @@ class Chunk:
         beam = decoding.FLOAT(options.search_beam)
         for t in range(length):
             decoding._expand(frames[t], t, self.arcs, begins, rows, options)
-            # k2 does not know how many frames a stream will have, so it assumes a large number.
+            # k2 does not know how many frames a stream will have, so k2 assumes a large number.
             beam = decoding._next_beam(beam, len(frames[t].states), t, 10**9, options)
             frames.append(decoding._next_frame(frames[t], beam))
         decoding._prune(frames, 0, length, len(begins) - 1, options)
@@ -177,7 +177,7 @@ def cases():
 
 def _params(chunk):
     *numbers, _ = pruned._params(_AsBatch(chunk)).content
-    return ints([*numbers, 1])  # The last parameter says that this is a chunk.
+    return ints([*numbers, 1])  # The last parameter is 1 if the rows are those of a chunk.
 
 
 class _AsBatch:

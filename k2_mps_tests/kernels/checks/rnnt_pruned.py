@@ -5,9 +5,9 @@ rnnt_pruned.metal.
 
 Tolerances: fast::exp(x) is off by 3 + 2 |x| units in the last place.  So for x <= 0, the error of
 fast::exp(x) is below 4 eps.  z is the logarithm of a sum of such terms.  The largest term is 1, so
-the relative error of the sum is below 4 eps.  A log-prob is the difference of a logit and z.  Both
-are less than SIZE, and the kernel rounds both.  A gradient is a product of numbers below 1, which
-the kernel rounds to its type.
+the relative error of the sum is below 4 eps.  A log-prob is the difference of a logit and z.  The
+kernel rounds z and the difference, which are less than SIZE.  A gradient is a product of numbers
+below 1, which the kernel rounds to the gradient's type.
 """
 
 import itertools
@@ -25,9 +25,9 @@ FRAMES, ROWS, THREADS = (SIZES[name] for name in ("kRpFrames", "kRpRows", "kRpTh
 SIZE = 12.0  # more than logits of N(0, 2^2) plus log(C)
 LOG = 8 * EPS + 4 * EPS * SIZE
 
-# (S, T, C, R).  The first has the smallest sizes.  Other sizes are near the frames of a
-# threadgroup, near the columns that a simdgroup loads at once, or near the rows in threadgroup
-# memory.
+# (S, T, C, R).  The first shape has the smallest sizes.  The sizes of all others are near the
+# number of frames of a threadgroup, of columns that a simdgroup loads at once, or of rows in
+# threadgroup memory.
 SHAPES = [
     (0, 1, 1, 1),
     (3, FRAMES, 5, 2),
@@ -137,8 +137,8 @@ def _both(shape, kind, hat=False, with_ranges=True, bounded=False, delay=0.0, nu
 def _longs(array):
     """Returns a buffer of numpy.int64.
 
-    For an empty array, the buffer has one element.  If a kernel uses this element, its result is
-    wrong.
+    For an empty array, the buffer has one element.  A kernel that uses this element gives a wrong
+    result.
     """
     array = np.array(array, np.int64)
     return Buffer(array if array.size else np.full(1, 1 << 40))

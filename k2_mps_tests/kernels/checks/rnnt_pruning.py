@@ -1,8 +1,8 @@
 """Cases of the kernels of pruning.
 
-They compute ranges, the rows of lm in the ranges, the input of a joiner, and gradients.  The
-reference follows the definition of get_rnnt_prune_ranges() step by step.  Gradients of px and py
-are whole numbers here, so their sums are exact.
+These kernels compute ranges, the rows of lm in the ranges, the input of a joiner, and gradients.
+The reference follows the definition of get_rnnt_prune_ranges() step by step.  Gradients of px and
+py are whole numbers here, so sums of them are exact.
 
 Tolerances: kernels copy rows of lm, so these must be equal.  A gradient is a sum of T * s_range
 numbers of at most about 1, and the kernel rounds each addition.  By Metal's specification, tanh()
@@ -32,7 +32,7 @@ PRUNED = [
     (5, 7, 3, 33),
     (40, 9, 4, 64),
     # There are more rows than a threadgroup of the backward kernels examines at once, and more
-    # columns than it has threads.
+    # columns than the threadgroup has threads.
     (3, FOUND // 5 + 1, 5, 2 * BACKWARD_THREADS + 3),
 ]
 RISING = [(40, 60, 4, 64), (257, 300, 5, 33)]
@@ -81,7 +81,7 @@ def _ranges(S, T, R, regular):
 
 
 def _best(px_grad, py_grad, bound, t, R):
-    """Where the best range of frame t begins, the first one of several that are equally good.
+    """Returns where the best range of frame t begins, or the first of several best ranges.
 
     From frame t_end - 1 on, the range ends with position s_end, or begins with 0.
     """

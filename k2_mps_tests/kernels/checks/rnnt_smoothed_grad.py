@@ -1,7 +1,7 @@
 """Cases of the kernels that compute the gradients of rnnt_loss_smoothed.
 
-Tolerances: a gradient is a sum of products.  One factor of a product is a gradient of px or py, at
-most 1.5.  The other factors are probabilities, with the relative error of exp(), see
+Tolerances: a gradient is a sum of products.  A product has one factor that is a gradient of px or
+py, at most 1.5.  All other factors are probabilities, with the relative error of exp(), see
 rnnt_smoothed.py.
 """
 
@@ -41,7 +41,7 @@ def _grads(p):
 def _sums(p):
     """Returns what the kernel rnnt_smoothed_weights writes for each position, [B][S + 1][3].
 
-    The first two numbers are sums of gradients.  The third is an int32 in the bits of a float32.
+    For each position, the numbers are two sums of gradients, and the bits of an int32.
     """
     _, sums, has_low = p.weights()
     bits = has_low[..., None].astype(np.int32).view(np.float32)

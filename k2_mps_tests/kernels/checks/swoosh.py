@@ -4,9 +4,9 @@ k2's tables have the zeros of the functions among their nodes.  The tables here 
 The reference computes the functions by definition, and Philox with Python's integers.
 
 Tolerances: a value near a node is the sum of a number, which is rounded to float32, and of small
-terms.  So the error of the value is 2 units in the last place.  k2_mps_tests/parity/test_swoosh.py
-shows this for k2's tables.  Near a zero, the terms cancel.  So the tolerance also includes the
-roundings of the terms.
+terms.  So the error of a value is at most 2 units in the last place.
+k2_mps_tests/parity/test_swoosh.py shows this for k2's tables.  Near a zero, the terms cancel.  So
+the tolerance also includes the roundings of the terms.
 """
 
 import math

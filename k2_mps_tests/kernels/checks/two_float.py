@@ -1,6 +1,6 @@
 """Cases of the kernels two_float and path_sums, which two_float.metal beside this file has.
 
-The reference computes in long double.  Its significand has 64 bits, 16 more than a pair of floats.
+The reference computes in long double, whose significand has 64 bits, 16 more than a pair of floats.
 
 Tolerances: two_float.h states the relative errors.  Another 2^-49 is for rounding the reference to
 pairs.  The kernel rounds a score to float32, by half a unit in the last place.  The pairs in the

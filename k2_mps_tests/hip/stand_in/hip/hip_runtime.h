@@ -1,8 +1,8 @@
 // Stands in for HIP's runtime header, so that clang checks device code without ROCm.
 //
-// It declares the names that k2's headers use.  It defines nothing, because clang only checks the
-// code and does not link it.  The functions of the runtime have CUDA's names; a HIP build maps these
-// names to HIP's.
+// This file declares the names that k2's headers use.  It defines no function, because clang only
+// checks the code and does not link.  The functions of the runtime have CUDA's names, which a HIP
+// build maps to HIP's names.
 
 #ifndef K2_MPS_TESTS_HIP_STAND_IN_HIP_RUNTIME_H_
 #define K2_MPS_TESTS_HIP_STAND_IN_HIP_RUNTIME_H_
