@@ -17,9 +17,9 @@ The work is one of these:
 replay and time the recording.  `record` also writes a file with torch's operators of all parts.
 
 `cuda` needs only torch and a k2 with CUDA.  `cuda` prints two times for each part: the sum of the
-times of GPU kernels, and the time of the whole call with its waits.  Both are in milliseconds, and
-medians of several runs.  If a file of operators is given, `cuda` also times these operators on
-random tensors of the recorded shapes.
+times of GPU kernels, and the time of the whole call with its waits.  Both times are medians of
+several runs, in milliseconds.  If a file of operators is given, `cuda` also times these operators
+on random tensors of the recorded shapes.
 """
 
 import argparse

@@ -17,7 +17,7 @@ import sys
 import time
 from pathlib import Path
 
-ROUNDS = 27  # On an H200: seven minutes, and errors of 2% to 12%.
+ROUNDS = 27  # On an H200, these rounds took seven minutes and gave errors of 2% to 12%.
 REPEATS = 11
 LIMIT = 0.03
 SIZE = (32, 500, 60)  # utterances, frames, symbols
@@ -116,8 +116,8 @@ def run(root, tree, preload):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--root", type=Path, help="where run.sh has built")
-    parser.add_argument("--preload", default="", help="a library to load")
+    parser.add_argument("--root", type=Path, help="the folder in which run.sh has built")
+    parser.add_argument("--preload", default="", help="a library for LD_PRELOAD")
     parser.add_argument("--measure", action="store_true")
     options = parser.parse_args()
     if options.measure:

@@ -85,7 +85,7 @@ def test_the_site_builds_without_warnings(site):
 
 
 @pytest.mark.k2
-@pytest.mark.skipif(sys.platform != "linux", reason="the emulator is on Linux")
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has the emulator")
 def test_the_site_has_the_picture_of_signposts(site):
     picture = (site / "images/timeline.svg").read_text()
     assert "emulated" in picture and "k2 ctc_best_scores" in picture

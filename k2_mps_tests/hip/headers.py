@@ -45,10 +45,12 @@ __global__ void Check(int32_t *value) {{
 
 
 def ported(text: str) -> str:
-    """Returns a header of the pin in which upstream's tests for CUDA's device code test for HIP's.
+    """Changes tests for CUDA's device code into tests for HIP's device code.
 
     Args:
-      text: the header's text.
+      text: the text of a header of the pin.
+    Returns:
+      The text with the changes.
     """
     text = _DECORATOR.sub(r"#if defined(__CUDA_ARCH__) || defined(__HIPCC__)\1", text)
     return _DISPATCH.sub("#if defined(__HIP_DEVICE_COMPILE__)", text)

@@ -26,7 +26,7 @@ def test_all_kernels(capsys):
             assert kernel in said
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="the emulator is on Linux")
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has the emulator")
 @pytest.mark.parametrize("name", sources.names())
 def test_no_kernel_has_a_race(name):
     # The race checker finds a race in any order of threads, so one run of each case is enough.
@@ -34,7 +34,7 @@ def test_no_kernel_has_a_race(name):
     assert status == 0, said
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="the emulator is on Linux")
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has the emulator")
 def test_no_result_depends_on_the_schedule():
     status, said = program(MPS_EMULATOR_SCHEDULE="random:1")
     assert status == 0, said
@@ -275,7 +275,7 @@ float __nv_tanhf(float x) { return x; }
 """
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="the emulator is on Linux")
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has the emulator")
 def test_prepared_folder(tmp_path):
     """run.py works in any place, because the folder has everything that run.py needs."""
     libdevice = tmp_path / "libdevice.10.bc"

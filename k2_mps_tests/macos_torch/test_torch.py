@@ -279,7 +279,7 @@ def test_what_is_no_library(made):  # noqa: F811
 
 
 def test_the_real_wheel_of_2_15():
-    """The command reads the facts of the table from the wheel, and finds the one that breaks k2."""
+    """The command reads the table's facts from the wheel, and finds the fact that breaks k2."""
     command = support.Sandbox.command(None, "torch", "2.15.0", "--known", "2.14.1", "--json")
     variables = {**os.environ, "PYTHONPATH": str(support.TOOLS)}
     result = support.ran(*command, cwd=ROOT, env=variables)

@@ -160,7 +160,7 @@ def main() -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("area", nargs="*", help=f"of {', '.join(AREAS)}; default all")
-    parser.add_argument("--each", type=int, default=20, help="changes of each area; default 20")
+    parser.add_argument("--each", type=int, default=20, help="changes in each area; default 20")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument(
         "--whole",

@@ -66,8 +66,8 @@ def test_a_gradient_is_that_of_differences(name, call, place, monkeypatch):
     slope = (at(step) - at(-step)) / (2 * step)
     rougher = (at(2 * step) - at(-2 * step)) / (4 * step)
     # With the steps h and 2 h, the slopes have errors of c h^2 and 4 c h^2, and smaller terms of
-    # h^4.  So the first slope's error is about a third of the slopes' difference.  A half leaves
-    # room for the smaller terms.
+    # h^4.  So the first slope's error is about a third of the slopes' difference.  The tolerance is
+    # half of the difference, to cover the smaller terms.
     curvature = abs(rougher - slope) / 2
     # A slope divides the difference of two results, each rounded to float32, by two steps.
     rounding = (_finite(result).abs() * weights).sum().item() * EPS / step

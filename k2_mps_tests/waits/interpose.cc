@@ -25,8 +25,8 @@ namespace {
 // The index of waits_with_work in mps_emulator/_counters.py.
 constexpr unsigned kWaitsWithWork = 3;
 
-// The beginning of the mangled name of RunInStream(), through which all waits of
-// k2 go.  Functions that RunInStream() calls have no name, or a name with
+// The beginning of the mangled name of RunInStream(), through which all waits
+// of k2 go.  Functions that RunInStream() calls have no name, or a name with
 // another beginning.
 constexpr const char *kOutermost = "_ZN2k23mps11RunInStreamE";
 

@@ -88,8 +88,8 @@ class Graph(Graphs):
         self.best_totals = np.empty((len(self.states), 2), np.float32)
         self.best_arcs = np.full((len(self.states), self.most_rows), -1)
         self.kept = np.full((self.most_rows, self.num_words), UNTOUCHED, np.uint32)
-        # For each FSA, (backward, forward) scores of all states in all rows: in `best` those of
-        # best paths, in `sums` those of sums over paths.
+        # Both lists have (backward scores, forward scores) for each FSA, [rows + 1][states] each.
+        # `best` is for best paths, and `sums` is for sums over paths.
         self.best, self.sums = [], []
         self.totals = np.empty((len(self.states), 2), np.float32)
         self.scores = np.empty(len(self.states))

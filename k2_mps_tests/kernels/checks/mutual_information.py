@@ -38,8 +38,9 @@ MOST = SIZES["kMiMaxRows"]
 FEW = SIZES["kMiFewRows"]
 COLUMNS = SIZES["kMiColumns"]
 
-# (S, T).  There are the smallest sizes, and sizes of several bands.  Other sizes are near the rows
-# of a simdgroup or of the largest threadgroup, or near the columns that a thread loads at once.
+# (S, T).  Some shapes are the smallest, and some have several bands.  All other sizes are near the
+# number of rows of a simdgroup or of the largest threadgroup, or near the number of columns that a
+# thread loads at once.
 SHAPES = [
     (0, 0),
     (0, 1),

@@ -100,7 +100,7 @@ class Batch:
     def entered(self, described):
         """Returns twice the frame of each state, plus 1 for some states.
 
-        described: whether describe_pruned has added this 1, for each state that arcs enter.
+        described: whether to add this 1, as describe_pruned does for each state that arcs enter.
         """
         ans = np.zeros((len(self.rows), MAX_OUT_STATES), np.int32)
         for index, times in enumerate(self.times):

@@ -147,7 +147,7 @@ class Chunk:
     def entered(self, described):
         """Returns twice the frame of each state except the final one, plus 1 for some states.
 
-        described: whether describe_stream has added this 1, for each state that arcs enter.
+        described: whether to add this 1, as describe_stream does for each state that arcs enter.
         """
         ans = np.zeros((len(self.rows), pruned.MAX_OUT_STATES), np.int32)
         for index, (_, out, times) in enumerate(self.lattices):

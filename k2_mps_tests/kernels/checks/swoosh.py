@@ -1,6 +1,6 @@
 """Cases of the swoosh kernels: values, derivatives as floats and in bytes, and gradients.
 
-k2's tables have the zeros of the functions among their nodes.  The tables here have other nodes.
+k2's tables have the zeros of the functions among their nodes.  The tables of the cases do not.
 The reference computes the functions by definition, and Philox with Python's integers.
 
 Tolerances: a value near a node is the sum of a number, which is rounded to float32, and of small
