@@ -256,7 +256,7 @@ def test_lines_have_at_most_100_columns(name):
     assert not long, f"{name}, lines {long}"
 
 
-def test_nothing_is_said_twice():
+def test_no_sentence_is_in_two_pages():
     """If a sentence has two copies, a change may miss one copy."""
     for page, other in itertools.combinations(TEXTS, 2):
         both = sentences(page) & sentences(other)

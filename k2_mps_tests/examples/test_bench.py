@@ -32,7 +32,7 @@ def main(bench, monkeypatch, capsys):
 
 
 @pytest.mark.k2
-def test_bench(bench, main, tmp_path):
+def test_bench_measures_each_operation_and_writes_files(bench, main, tmp_path):
     out = main("--output", tmp_path / "first")
     document = json.loads((tmp_path / "first" / "bench.json").read_text())
     rows = document["rows"]
@@ -62,7 +62,7 @@ def test_another_machine_is_refused(bench, main, tmp_path):
 
 
 @pytest.mark.k2
-def test_what_changed(bench):
+def test_the_table_shows_changes_since_an_earlier_run(bench):
     row = {"operation": "x", "size": [1, 2, 3], "place": "cpu", "seconds": 2e-3}
     head, line = bench.table([row], [dict(row, seconds=5e-3)])
     assert "cpu" in head and "2.00 ms (2.50x)" in line
@@ -70,7 +70,7 @@ def test_what_changed(bench):
 
 
 @pytest.mark.skipif(sys.platform == "darwin", reason="mps is the real one")
-def test_shares(monkeypatch):
+def test_the_hosts_time_leaves_out_kernels_and_operators(monkeypatch):
     """The host's time leaves out the time of kernels and of torch's operators."""
     import mps_emulator
 
@@ -108,7 +108,7 @@ def test_shares(monkeypatch):
 
 @pytest.mark.k2
 @pytest.mark.skipif(sys.platform == "darwin", reason="mps is the real one")
-def test_record(monkeypatch, tmp_path):
+def test_the_replay_of_a_recording_gives_the_same_results(monkeypatch, tmp_path):
     """The replay of a recording gives results that are bit for bit identical."""
     from mps_emulator.replay.__main__ import main as replay
 

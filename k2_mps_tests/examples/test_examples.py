@@ -108,7 +108,7 @@ def test_two_processes_learn_what_one_does_with_the_whole_batch(run, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["ctc", "transducer"])
-def test_a_resumed_run_is_the_same_to_the_bit(run, tmp_path, name):
+def test_a_resumed_run_gives_bit_for_bit_identical_weights(run, tmp_path, name):
     options = ["--steps", 6, "--batch", 4, "--save-every", 2, "--held-out", 2]
     run(f"{name}.py", tmp_path / "through", *options)
     run(f"{name}.py", tmp_path / "resumed", *options, "--stop-after", 3)

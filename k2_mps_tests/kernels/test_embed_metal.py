@@ -117,14 +117,14 @@ def tree(tmp_path):
     return Tree(tmp_path)
 
 
-def test_without_a_compiler_there_is_the_text(tree):
+def test_without_a_compiler_only_the_text_is_embedded(tree):
     # On a Mac there may be a compiler; elsewhere CMake finds none.
     chosen = "" if sys.platform == "darwin" else None
     assert "Compiling Metal: at run time" in tree.configure(chosen)
     assert tree.shown() == b"add\n0\n" + FULL.encode()
 
 
-def test_what_a_compiler_makes_is_embedded_to_the_byte(tree):
+def test_the_output_of_a_compiler_is_embedded_without_a_change(tree):
     out = tree.configure(tree.provide_compiler())
     assert f"Compiling Metal with: {tree.compiler}" in out
     size = str(len(COMPILED)).encode()
@@ -136,7 +136,7 @@ def test_what_a_compiler_makes_is_embedded_to_the_byte(tree):
     assert arguments[arguments.index("-I") + 1] == str(tree.folder)
 
 
-def test_an_included_file_counts(tree):
+def test_after_a_change_of_a_header_the_compiler_runs_again(tree):
     tree.configure(tree.provide_compiler())
     tree.shown()
     tree.log.unlink()
@@ -193,7 +193,7 @@ def test_a_header_that_several_files_include_is_embedded_once(tree):
     assert [line for line in lines if line] == ["add", "0", "int z;", "int x;", "int y;", "ü"]
 
 
-def test_a_header_that_is_missing_is_named(tree):
+def test_the_error_for_a_missing_header_names_the_header(tree):
     files = {f"{KERNELS}/add.metal": '#include "k2/gone.h"\n'}
     support.write(tree.folder, files)
     tree.configure()

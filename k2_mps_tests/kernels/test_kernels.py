@@ -165,7 +165,7 @@ def test_a_case_without_an_argument_of_its_kernel_is_noticed():
         prepare.arguments_of_launches(case, [0, 2])
 
 
-def test_a_further_launch_has_other_arguments_in_place_of_some():
+def test_a_further_launch_replaces_some_arguments():
     first, second, both = (Buffer(np.zeros(1)) for _ in range(3))
     case = Case("", "k", 1, 32, {0: both, 2: first}, [(4, {2: second})])
     assert list(case.all_buffers()) == ["0", "2", "2 of launch 1"]
@@ -197,7 +197,7 @@ def compared(buffer, result):
     return runner.differences({"kX": buffer}, {"kX": np.array(result, np.float32)})
 
 
-def test_differences():
+def test_elements_beyond_their_tolerance_are_differences():
     zeros = np.zeros(3, np.float32)
     assert compared(Buffer(zeros), [0, 0, 0]) == []
     assert compared(Buffer(zeros), [0, -0.0, 0]) == ["kX has changed"]
@@ -231,7 +231,7 @@ def test_a_wrong_path_sum_is_noticed(sums):
     assert "1 of 1 elements differ" in found[0]
 
 
-def test_a_path_sum_that_is_not_to_be_written_is_noticed():
+def test_a_write_to_a_path_sum_that_must_not_change_is_noticed():
     expected = Buffer.path_sums(np.array([np.nan]), 1.0, floats=2)
     untouched, written = np.full((1, 2), UNTOUCHED, np.float32), np.ones((1, 2), np.float32)
     assert compared(expected, untouched) == []
@@ -249,7 +249,7 @@ def test_bits_that_change_between_runs_are_noticed():
     assert found == ["kX has other bits after another run"]
 
 
-def test_no_cases_are_no_success():
+def test_a_run_without_cases_fails():
     assert runner.report([], lambda text: None) == runner.WRONG
 
 
@@ -259,7 +259,7 @@ def program(*arguments, **variables):
     return done.returncode, done.stdout + done.stderr
 
 
-def test_without_a_gpu():
+def test_without_a_gpu_the_program_prints_one_line():
     """Without a GPU, the program prints one line and ends with the exit status NO_GPU."""
     status, said = program("--device", "cuda")
     assert status == runner.NO_GPU, said
@@ -276,7 +276,7 @@ float __nv_tanhf(float x) { return x; }
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has the emulator")
-def test_prepared_folder(tmp_path):
+def test_a_prepared_folder_has_all_that_its_program_needs(tmp_path):
     """run.py works in any place, because the folder has everything that run.py needs."""
     libdevice = tmp_path / "libdevice.10.bc"
     options = "-x c - --target=nvptx64-nvidia-cuda -O1 -emit-llvm -c -o".split()
@@ -302,7 +302,7 @@ def test_prepared_folder(tmp_path):
     assert done.returncode == runner.NO_GPU, done.stdout + done.stderr
 
 
-def test_names_of_files():
+def test_the_program_checks_only_the_named_files():
     status, said = program("two_float")
     assert status == 0 and "two_float" in said and "ctc" not in said, said
     status, said = program("two_floats")
@@ -311,7 +311,7 @@ def test_names_of_files():
     assert status == 2 and "only for checks on mps" in said
 
 
-def test_without_libdevice(tmp_path):
+def test_without_libdevice_no_folder_is_made(tmp_path):
     status, said = program("--prepare", tmp_path / "a", "--libdevice", tmp_path / "none")
     assert status == 4 and "libdevice.10.bc is not found" in said
     assert not (tmp_path / "a").exists()

@@ -15,7 +15,7 @@ def said():
     return []
 
 
-def test_it_learns(monkeypatch, capsys):
+def test_the_loss_falls(monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["k2mps kernels", "--train"])
     with pytest.raises(SystemExit) as end:
         command.main()

@@ -235,7 +235,7 @@ def test_the_facts_of_2_14_alone_find_the_trap_of_2_15():
     assert trap.affects == ["patches/files/k2/csrc/mps/stream.mm", "patches/counters.patch"]
 
 
-def test_the_table_names_what_there_is():
+def test_the_table_names_known_releases_and_existing_files():
     assert KNOWN.before("2.14.7") == "2.14.1"
     with pytest.raises(errors.K2mpsError, match="nothing is known of torch 2.11.0 or older"):
         KNOWN.before("2.11.0")
@@ -270,7 +270,7 @@ def test_a_release_is_downloaded_once(made, built, version):  # noqa: F811
     assert download.fetch(made, "9.1.0").tags == found.tags
 
 
-def test_what_is_no_library(made):  # noqa: F811
+def test_a_wheel_without_the_library_is_an_error(made):  # noqa: F811
     wheel(made, "cp313-cp313-macosx_15_0_arm64", "torch/lib/other.dylib")
     with pytest.raises(errors.CheckFailedError, match="has no torch/lib/libtorch_cpu.dylib"):
         download.fetch(made, "9.1.0")

@@ -29,7 +29,7 @@ MADE_ON_A_DEVICE = {
 
 
 @pytest.mark.parametrize("name", MADE_ON_A_DEVICE)
-def test_made_on_a_device(name):
+def test_functions_that_make_their_result_on_a_device(name):
     assert_equal_on_both(MADE_ON_A_DEVICE[name])
 
 

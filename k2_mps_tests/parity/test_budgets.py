@@ -199,7 +199,7 @@ def test_a_boundary_that_changed_is_read_again():
 
 
 @pytest.mark.parametrize("shape, dtype", [((2, 4), torch.int64), ((1, 4), torch.int32)])
-def test_values_that_are_not_those_of_a_boundary(shape, dtype):
+def test_know_boundary_refuses_values_of_another_shape_or_type(shape, dtype):
     boundary = torch.zeros(1, 4, dtype=torch.int64, device="mps")
     with pytest.raises(ValueError, match=r"on the CPU, of shape \(1, 4\) and torch.int64"):
         k2.mps.know_boundary(boundary, torch.zeros(shape, dtype=dtype))
@@ -213,7 +213,7 @@ AFTER_A_LATTICE = {
 
 
 @pytest.mark.parametrize("name", AFTER_A_LATTICE)
-def test_what_follows_a_lattice_takes_one_wait_more(name, metal):
+def test_a_step_after_a_lattice_takes_one_more_wait(name, metal):
     variables = calls.variables()
 
     def decode():
@@ -241,7 +241,7 @@ RAGGED = {
 
 
 @pytest.mark.parametrize("name", RAGGED)
-def test_ragged(name):
+def test_ragged_operations_copy_and_dispatch_nothing(name):
     ragged = k2.RaggedTensor([[1.0, 2.0, 5.0], [3.0]], device="mps")
     index = torch.tensor([1, 0, 1], dtype=torch.int32, device="mps")
     # For "add", torch slices and converts `index`, and k2 waits for the result.

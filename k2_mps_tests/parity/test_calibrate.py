@@ -38,7 +38,7 @@ def _scores(fsas):
     return fsas.get_tot_scores(True, True)
 
 
-def test_explain_names_who_did_it(costs, monkeypatch):
+def test_explain_names_the_place_of_the_last_call(costs, monkeypatch):
     fsas = random_fsa_vec(2).to("mps")
     monkeypatch.delenv("K2_MPS_FORCE", raising=False)
     for host, who in ((0.0, "the host"), (1e9, "Metal")):
@@ -58,7 +58,7 @@ def test_explain_says_what_was_forced(force, who, monkeypatch):
     assert f"{who}, as K2_MPS_FORCE says" in _line("get_tot_scores")
 
 
-def test_costs_decide(costs, monkeypatch):
+def test_costs_decide_between_host_and_metal(costs, monkeypatch):
     monkeypatch.delenv("K2_MPS_FORCE", raising=False)
     fsas = random_fsa_vec(2).to("mps")
     batches = fsas._get_state_batches().dim0
@@ -122,7 +122,7 @@ def test_a_busy_round_of_calibrate_changes_no_cost(monkeypatch):
     assert set(spread.values()) == {2.0}
 
 
-def test_calibrate(tmp_path):
+def test_calibrate_saves_the_costs_of_this_machine(tmp_path):
     path = tmp_path / "caches" / "costs.json"
     found = _calibrate(path, steady=1e9)
     assert found.returncode == 0, found.stderr
@@ -157,7 +157,7 @@ def test_a_damaged_file_is_a_warning(tmp_path):
         assert "python -m k2.mps.calibrate" in found.stderr
 
 
-def test_without_a_file_to_keep_it_in():
+def test_without_a_file_for_costs_calibrate_fails():
     found = _python("", "-m", "k2.mps.calibrate")
     assert found.returncode == 1
     assert "K2_MPS_COSTS is empty" in found.stderr

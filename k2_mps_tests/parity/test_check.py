@@ -67,11 +67,11 @@ def test_only_a_mac_has_a_verdict_on_speed(times_count):
     assert ("These are no times of a GPU" in page) != times_count
 
 
-def test_this_machine_counts_times_if_it_is_a_mac():
+def test_times_count_only_on_a_mac():
     assert check.Result([], "", "small").times_count == (sys.platform == "darwin")
 
 
-def test_what_an_operation_copies_is_its_own():
+def test_copies_of_the_input_are_not_counted():
     """The report does not count the copies of an operation's input to mps.
 
     For large input, these four operations copy nothing.
@@ -90,7 +90,7 @@ def test_the_page_explains_its_words(word):
 
 
 @pytest.mark.parametrize("wanted", ["", "it needs a Mac"])
-def test_the_column_of_what_is_needed_is_there_if_it_has_text(wanted):
+def test_the_page_has_a_column_needed_only_if_the_column_has_text(wanted):
     facts = [check.Fact("torch", "2.13"), check.Fact("mps device", "no", wanted)]
     page = check_page.page(check.Result(facts, "A GPU", "small"))
     assert ("<th>needed</th>" in page) == bool(wanted)
@@ -112,7 +112,7 @@ def test_a_gpu_that_runs_kernels_with_few_threads():
         ("Darwin", "arm64", "torch finds no mps device"),
     ],
 )
-def test_without_a_device_it_says_what_to_do(monkeypatch, capsys, system, machine, advice):
+def test_without_a_device_the_check_gives_advice(monkeypatch, capsys, system, machine, advice):
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
     monkeypatch.setattr(torch.backends.mps, "is_built", lambda: system == "Darwin")
     monkeypatch.setattr(platform, "system", lambda: system)
@@ -122,7 +122,7 @@ def test_without_a_device_it_says_what_to_do(monkeypatch, capsys, system, machin
     assert advice in out and "It works on the CPU" in out
 
 
-def test_a_k2_without_mps_is_told(monkeypatch, capsys):
+def test_a_k2_without_mps_is_reported(monkeypatch, capsys):
     monkeypatch.setattr(_k2.version, "with_mps", False)
     assert check.main(QUICK) == check.NO_DEVICE
     assert "built without mps" in capsys.readouterr().out

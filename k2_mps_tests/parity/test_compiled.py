@@ -101,7 +101,7 @@ def compiled(function, given: dict[str, torch.Tensor]) -> tuple[list[torch.Tenso
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_no_graph_on_mps_has_the_operators_of(name):
+def test_graphs_on_mps_have_no_operator_of_a_loss(name):
     given = arguments("mps")
     found, operators = compiled(FUNCTIONS[name], given)
     # FUNCTIONS calls these operators, to make the losses' arguments.
@@ -110,7 +110,7 @@ def test_no_graph_on_mps_has_the_operators_of(name):
         assert torch.equal(from_compiled, expected)
 
 
-def test_every_function_of_the_module_is_here():
+def test_every_public_function_of_the_module_is_tested():
     public = {
         name
         for name, value in vars(rnnt_loss).items()
@@ -120,7 +120,7 @@ def test_every_function_of_the_module_is_here():
     assert public - without == set(FUNCTIONS) - {"ctc_loss"}
 
 
-def test_graphs_for_the_cpu_have_them():
+def test_graphs_on_the_cpu_have_the_operators_of_a_loss():
     """For the CPU, torch compiles k2's losses, and compiled() records their operators."""
     _, operators = compiled(FUNCTIONS["get_rnnt_logprobs_joint"], arguments("cpu"))
     assert len(operators) > 10

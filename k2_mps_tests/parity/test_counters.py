@@ -66,7 +66,7 @@ def test_waits_of_torch(name):
 
 
 @pytest.mark.parametrize("expected, function", OPERATORS)
-def test_operators(expected, function):
+def test_operators_are_counted(expected, function):
     values = torch.randn(3, 4, device="mps")
     with k2.mps.counters() as counted:
         function(values)
@@ -101,7 +101,7 @@ def test_operators_of_another_thread_are_counted():
     assert counted.operators == 4
 
 
-def test_a_wait_is_a_gate_that_takes_its_time():
+def test_a_long_gate_counts_as_a_wait():
     matrix = torch.randn(500, 500, device="mps")
     index = torch.zeros(3, dtype=torch.int32, device="mps")
     torch.mps.synchronize()
@@ -163,7 +163,7 @@ def test_other_threads_are_counted():
     assert counted.dispatches == 2
 
 
-def test_nothing_is_counted_outside():
+def test_nothing_is_counted_outside_of_a_block():
     before = _k2.mps_counters()
     _loss()
     assert _k2.mps_counters() == before

@@ -57,7 +57,7 @@ OF_A_LATTICE = {
 
 
 @pytest.mark.parametrize("name", OF_A_LATTICE)
-def test_of_a_lattice(name):
+def test_functions_of_a_lattice(name):
     assert_equal_on_both(lambda device: OF_A_LATTICE[name](_lattice(device)))
 
 

@@ -219,7 +219,7 @@ def sum_of(dtype):
 @pytest.mark.parametrize(
     "dtype", [torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.uint8]
 )
-def test_types(both, dtype):
+def test_all_reduce_of_each_type(both, dtype):
     assert both(sum_of, dtype) == [[2, 4]] * 2
 
 
@@ -231,7 +231,7 @@ def work_of_a_collective():
     return counted
 
 
-def test_nothing_is_copied(both):
+def test_a_collective_copies_nothing(both):
     for counted in both(work_of_a_collective):
         # The one operator is the collective.  A copy by torch would count as another operator.
         assert counted.operators == 1
@@ -384,7 +384,7 @@ def a_lonely_asynchronous_all_reduce():
 @pytest.mark.parametrize(
     "collective", [a_lonely_all_reduce, a_lonely_broadcast, a_lonely_asynchronous_all_reduce]
 )
-def test_a_process_that_waits_in_vain_gets_an_error(both, collective):
+def test_a_collective_without_the_other_process_times_out(both, collective):
     error, _ = both(collective)
     assert "Timed out" in error
 

@@ -47,7 +47,7 @@ def _with_dispatches(direction):
 
 
 @pytest.mark.parametrize("name", list(_with_dispatches("forward")))
-def test_forward(name):
+def test_a_failure_in_a_forward_pass_is_an_error(name):
     call = BUDGETS[name]["call"]
     right = calls.result(call, calls.variables())
     variables = calls.variables()
@@ -61,7 +61,7 @@ def test_forward(name):
 
 
 @pytest.mark.parametrize("name", list(_with_dispatches("backward")))
-def test_backward(name):
+def test_a_failure_in_a_backward_pass_is_an_error(name):
     call = BUDGETS[name]["call"]
     total = calls.result(call, calls.variables()).sum()
     torch.mps.synchronize()
@@ -93,7 +93,7 @@ def test_a_launch_reports_an_earlier_failure():
     _wait()
 
 
-def test_one_of_several_command_buffers():
+def test_only_the_failed_command_buffer_is_reported():
     """k2's error names each kernel of the failing command buffer once, and no other kernel."""
     _wait()
     with failing_command_buffer(3):

@@ -52,7 +52,7 @@ def test_a_place_can_be_chosen_for_all_cases(cases, option):
     assert seen == set(option[1:] or fuzz.PLACES)
 
 
-def test_a_difference_is_a_program_that_shows_it(cases, capfd, tmp_path):
+def test_a_difference_is_reported_as_a_program(cases, capfd, tmp_path):
     def case(device, number):
         return number if device == fuzz.CPU or number < 7 else -1
 

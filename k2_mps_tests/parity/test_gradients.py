@@ -46,7 +46,7 @@ def _finite(result):
 
 
 @pytest.mark.parametrize("name, call, place", list(_cases(without=RANDOM)))
-def test_a_gradient_is_that_of_differences(name, call, place, monkeypatch):
+def test_a_gradient_agrees_with_differences_of_results(name, call, place, monkeypatch):
     monkeypatch.setenv("K2_MPS_FORCE", place)
     step = SHORT_STEP if name in WITH_JUMPS else STEP
     along = torch.zeros((), device="mps", requires_grad=True)

@@ -48,7 +48,7 @@ def _graphs():
 
 @pytest.mark.parametrize("graph", list(_graphs()), ids=["ctc", "empty", "topo", "random"])
 @pytest.mark.parametrize("by_host", [True, False])
-def test_members(graph, by_host):
+def test_host_and_gpu_make_the_same_index(graph, by_host):
     expected = _expected(graph)
     on_mps = graph.to(MPS)
     made = GraphIndex(on_mps, by_host)
@@ -92,7 +92,7 @@ def inverted(graph):
 
 
 @pytest.mark.parametrize("change", [labels_set, labels_set_in_place, inverted])
-def test_changed_labels_make_it_anew(change):
+def test_changed_labels_make_a_new_index(change):
     graph = _new()
     before = graph_index(graph)
     assert graph_index(graph) is before
@@ -112,14 +112,14 @@ def attribute_set(graph):
 
 
 @pytest.mark.parametrize("change", [scores_set, attribute_set])
-def test_other_changes_keep_it(change):
+def test_other_changes_keep_the_index(change):
     graph = _new()
     before = graph_index(graph)
     change(graph)
     assert graph_index(graph) is before
 
 
-def test_a_clone_shares_it():
+def test_a_clone_shares_the_index():
     graph = _new()
     assert graph_index(graph.clone()) is graph_index(graph)
 

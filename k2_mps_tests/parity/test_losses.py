@@ -59,7 +59,7 @@ LOSSES = {
 
 @pytest.mark.parametrize("rnnt_type", ["regular", "modified", "constrained"])
 @pytest.mark.parametrize("name", LOSSES)
-def test_rnnt(name, rnnt_type):
+def test_rnnt_losses_agree_with_float64(name, rnnt_type):
     results = []
     for device, dtype in (("cpu", torch.float64), (MPS, torch.float32)):
         am, lm, symbols, boundary = _rnnt_inputs(device, dtype)
@@ -89,7 +89,7 @@ def test_memory_of_the_pruned_loss_is_its_gradient():
     assert logits.nbytes <= peak.most < 1.05 * logits.nbytes
 
 
-def test_moving_to_mps_is_part_of_the_graph():
+def test_gradients_flow_through_a_move_to_mps():
     leaf = random_fsa_vec().requires_grad_(True)
     tot = leaf.to("mps").get_tot_scores(use_double_scores=True, log_semiring=True)
     tot.sum().backward()

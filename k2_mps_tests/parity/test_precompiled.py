@@ -50,12 +50,12 @@ def test_the_text_is_compiled_instead(metallib):
     assert result.stdout.count(warning) == 1
 
 
-def test_there_is_no_word_of_it_without_a_compiled_library():
+def test_without_a_compiled_library_there_is_no_warning():
     result = run(sources.text("mutual_information"), b"")
     assert (result.returncode, result.stdout + result.stderr) == (0, "equal\n")
 
 
-def test_the_text_is_what_counts_then():
+def test_a_text_without_the_kernel_is_an_error():
     result = run("kernel void other() {}", b"MTLB")
     assert result.returncode != 0
     assert "There is no kernel" in result.stderr

@@ -51,7 +51,7 @@ def test_the_origin_of_a_build():
     assert info["with_mps"] is True
 
 
-def test_k2_version_prints_it():
+def test_k2_version_prints_the_origin():
     result = python("-m", "k2.version")
     assert result.returncode == 0, result.stderr
     for name, value in k2.mps.build_info().items():
@@ -197,7 +197,7 @@ def good_but(**change):
 
 
 @pytest.mark.parametrize("version", ["", "14.0", "14.5", "15", "26.1", "10.16"])
-def test_nothing_is_wrong(version):
+def test_a_good_machine_has_no_problem(version):
     assert compatibility.mps_problem(mac(version=version)) is None
 
 

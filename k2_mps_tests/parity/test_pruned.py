@@ -159,7 +159,7 @@ def test_more_memory_where_the_estimate_was_too_small():
     _on_both(*case)
 
 
-def test_more_memory_than_the_gpu_may_take_is_the_hosts():
+def test_the_host_decodes_if_the_gpu_needs_too_much_memory():
     """The kernels' tables would take 1.3 GB: 16 bytes for each of 80 million states."""
     num_states = 80_000_000
     row_splits = torch.full((num_states + 1,), 1, dtype=torch.int32)

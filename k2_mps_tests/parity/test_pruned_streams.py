@@ -182,7 +182,7 @@ def test_the_host_goes_on_after_scores_that_are_not_numbers(score):
         streams.decode(_log_probs(2, seed=seed), lengths)
 
 
-def test_the_host_has_streams_that_it_began(monkeypatch):
+def test_the_host_keeps_streams_that_it_began(monkeypatch):
     streams = _topo_streams()
     monkeypatch.setenv("K2_MPS_FORCE", "host")
     streams.decode(_log_probs(2), {"a": 4, "b": 2})

@@ -190,7 +190,7 @@ def test_two_runs_give_the_same_bits():
 
 
 @pytest.mark.parametrize("B, S, T", [(0, 3, 4), (2, 3, 0), (2, 0, 0)])
-def test_empty_tensors_go_torchs_way(B, S, T):
+def test_empty_tensors_give_the_cpus_results(B, S, T):
     lm, am, symbols = make(B, S, T, 5)
     function = smoothed(symbols, reduction="none")
     mps, cpu = (results(function, lm, am, device, torch.float32) for device in (MPS, "cpu"))

@@ -133,13 +133,13 @@ def _call(frames=FRAMES, lengths=LENGTHS, targets=None, **options):
         (lambda: _call(reduction="max"), "max is not a valid value for reduction"),
     ],
 )
-def test_refused(call, reason):
+def test_wrong_arguments_are_refused(call, reason):
     with pytest.raises((RuntimeError, ValueError)) as refused:
         call()
     assert reason in str(refused.value)
 
 
-def test_taken_back():
+def test_uninstall_restores_torchs_function():
     ours = F.ctc_loss
     k2.mps.install_ctc_loss(force=True)  # A second call changes nothing.
     assert F.ctc_loss is ours

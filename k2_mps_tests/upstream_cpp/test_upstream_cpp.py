@@ -5,7 +5,7 @@ import pytest
 from k2_mps_tests.upstream_cpp.conftest import EXCEPTIONS, names, programs
 
 
-def test_it(program, name, results):
+def test_a_test_of_k2_passes(program, name, results):
     failure = results.of(program, name)
     reason = EXCEPTIONS.get(f"{program.name}::{name}")
     if reason is None:
