@@ -27,8 +27,8 @@ THREADS = 128
 OF_THREAD = 16
 
 # {kernel: (moved, arrays, size_at)}.  moved: the bytes that the kernel moves for an element.
-# arrays: {buffer that is an array: bytes of its elements}.  size_at: the buffer that begins with
-# the number of elements.
+# arrays: {argument that is an array: bytes of its elements}.  size_at: the argument that begins
+# with the number of elements.
 KERNELS = {
     "swoosh": (8, {0: 4, 1: 4}, 2),
     "swoosh_and_deriv": (12, {0: 4, 1: 4, 2: 4}, 3),
@@ -80,9 +80,10 @@ def _case(source, name):
 def _launch(gpu, ptx, folder, case, arrays, size_at, numel):
     """Returns a function that launches a kernel on `numel` elements."""
     contents = np.load(folder / case["file"])
+    ((_, arguments),) = case["launches"]
     tensors = []
-    for index in range(case["buffers"]):
-        content = contents[f"content_{index}"]
+    for index, name in enumerate(arguments):
+        content = contents[f"content_{case['buffers'].index(name)}"]
         if index in arrays:
             # Inputs are random, because equal inputs would make every thread read the same cell of
             # the table.
