@@ -43,7 +43,8 @@ set_target_properties(mps_emulator::metal PROPERTIES
   INTERFACE_INCLUDE_DIRECTORIES "${_mps_emulator_root}/include"
   INTERFACE_COMPILE_OPTIONS "${MPS_EMULATOR_OBJCXX_OPTIONS}")
 # The compiler must find the headers in torch_include before torch's own
-# headers, wherever a target names torch's.
+# headers.  It searches -I before -isystem, which CMake uses for the include
+# directories of imported targets like torch.
 target_compile_options(mps_emulator::metal INTERFACE
   "$<$<COMPILE_LANGUAGE:OBJCXX>:-I${_mps_emulator_root}/torch_include>")
 # The emulator must come before libobjc, because the emulator replaces

@@ -26,7 +26,7 @@ _ADDRESS = (1 << 36) - 1
 
 
 class Step(NamedTuple):
-    """A call or a store of a constant in a function.
+    """One step of a function: it calls another function, or it stores a constant.
 
     Attributes:
       what: the called C symbol; "-" and the selector of a called method; "[x0, #8]" for a store.

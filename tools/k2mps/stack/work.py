@@ -1,4 +1,4 @@
-"""`Work`, the state of the project and its checkout, and the locks of a command that changes them.
+"""`Work`: what a command that changes the project or its checkout reads first, and its locks.
 
 While a command holds the locks, no other run of the tool changes the project or the checkout.
 """
