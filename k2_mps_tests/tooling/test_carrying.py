@@ -135,8 +135,8 @@ def test_a_copy_is_allowed_if_the_checkout_is(sandbox, tmp_path, monkeypatch):
     assert clone.copy(Checkout(own), made).commit_of(sandbox.pin) == sandbox.pin
 
 
-# All configurations are tested together.  If two of them give a value to the same setting, git takes the last value,
-# so the test writes the configurations in both orders.
+# All configurations are tested together.  If two of them give a value to the same setting, git
+# takes the last value, so the test writes the configurations in both orders.
 @pytest.mark.parametrize("step", [1, -1])
 def test_the_users_git_configuration_changes_no_patch(sandbox, reference, onto, tmp_path, step):
     name(sandbox, "")
