@@ -68,7 +68,7 @@ def check_graph_and_dense(
     '''Raise a RuntimeError if `graph` and `dense` are on different devices.
 
     Raise an AssertionError if `a_to_b_map` is neither None nor a torch.int32
-    tensor on the device of `graph`, with one number for each Fsa.
+    tensor on the device of `graph`, with one number for each Fsa of `graph`.
     '''
     if graph.device != dense.device:
         move = f"make the DenseFsaVec of log_probs.to('{graph.device}')"
@@ -161,7 +161,7 @@ def check_pair(a: 'k2.Fsa', b: 'k2.Fsa', sorted_arcs: bool) -> None:
 
     Args:
       sorted_arcs:
-        Whether the arcs of both must be sorted.
+        Whether the arcs of `a` and the arcs of `b` must be sorted.
     '''
     assert a.device == b.device, (
         f'a_fsa is on {a.device} and b_fsa on {b.device}')

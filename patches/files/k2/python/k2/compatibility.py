@@ -66,7 +66,7 @@ class Facts:
       torch:
         The version of torch, e.g. ``'2.13.0+cpu'``.
       k2_has_mps, torch_has_mps:
-        Whether k2 was built with mps, and whether torch was.
+        Whether k2 was built with mps; whether torch was built with mps.
       device:
         Whether torch finds an mps device.
       pointers:
@@ -186,7 +186,8 @@ def facts() -> Facts:
 def _pointer_problem() -> str:
     import torch
     import _k2
-    # mps_pointer_problem() allocates memory, so call it only if torch is newer.
+    # mps_pointer_problem() allocates memory, so call it only if torch is newer
+    # than this k2.
     if _numbers(torch.__version__) < _numbers(UNKNOWN_TORCH):
         return ''
     return _k2.version.mps_pointer_problem()

@@ -16,7 +16,7 @@
 '''Log-probs for the RNN-T losses whose joiner is an addition.
 
 k2 normalizes these log-probs by matrix products of exponentials.  The
-exponentials underflow if logits are large, and in half precision.
+exponentials underflow if logits are large or in half precision.
 '''
 import functools
 import math
@@ -89,7 +89,7 @@ def log_products(products: torch.Tensor, lm: torch.Tensor, am: torch.Tensor
 
 def average_lm(lm: torch.Tensor, am: torch.Tensor, lm_probs: torch.Tensor,
                am_probs: torch.Tensor) -> Tuple[torch.Tensor, torch.Tensor]:
-    '''Average the probabilities of the symbols, from lm alone, over all
+    '''Average the probabilities that lm alone gives the symbols, over all
     sequences and positions.
 
     Args:
@@ -98,8 +98,8 @@ def average_lm(lm: torch.Tensor, am: torch.Tensor, lm_probs: torch.Tensor,
       lm_probs, am_probs:
         The exponentials of lm and am.
     Returns:
-      The log of the average, of shape [1][1][C]; and log(sum(am_probs *
-      average)), where the sum is over the symbols, of shape [B][T][1].
+      The log of the average, of shape [1][1][C]; and the log of the sum
+      of am_probs * average over the symbols, of shape [B][T][1].
     '''
     B, T, C = am.shape
     average = (lm_probs / lm_probs.sum(dim=2, keepdim=True)).mean(

@@ -34,7 +34,7 @@ class TestExpandedGradient(unittest.TestCase):
             self.devices.append(torch.device('cuda', 0))
 
     def test_gradient_of_a_sum(self):
-        # The gradient of a sum is an expanded number, with a stride of 0.
+        # sum() passes back one number, expanded to a tensor of stride 0.
         for device in self.devices:
             for name in ('get_forward_scores', 'get_backward_scores'):
                 for weight in (False, True):

@@ -149,8 +149,8 @@ class TestInferenceMode(unittest.TestCase):
                             for each in functions:
                                 getattr(fsas, each)(double, True)
                         scores = getattr(fsas, name)(double, True)
-                        # exp(): the gradient of the plain sum would be 0 for
-                        # posteriors.
+                        # For get_arc_post, this gradient is 0, because the sum
+                        # of the posteriors is constant.
                         scores.exp().sum().backward()
                         gradients.append(fsas.grad.tolist())
                     assert gradients[0] == gradients[1], (name, gradients)

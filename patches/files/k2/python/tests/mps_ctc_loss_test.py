@@ -107,8 +107,8 @@ def forward_algorithm(log_probs, targets):
     # Whether a path can enter a state from the state two places before.
     skips = [i >= 2 and symbol not in (0, symbols[i - 2])
              for i, symbol in enumerate(symbols)]
-    # In place of -infinity, for which torch's gradient of logsumexp() would be
-    # NaN.
+    # This number replaces -infinity, for which torch's gradient of logsumexp()
+    # would be NaN.
     nothing = -1e30
     skips = torch.tensor([0 if skip else nothing for skip in skips],
                          dtype=log_probs.dtype)
@@ -138,7 +138,7 @@ def gradient_by_torch(function, point):
 @mock.patch.dict(os.environ, {'K2_MPS_FORCE': 'metal'})
 class TestMpsCtcLossInDoublePrecision(unittest.TestCase):
 
-    # The scores of paths differ by less than this, so no path is pruned.
+    # The scores of paths differ by less than this beam, so k2 prunes no path.
     BEAM = 1000
 
     def check_targets(self, log_probs, num_frames, targets, gradient_of):
@@ -204,7 +204,7 @@ class TestMpsCtcLossInDoublePrecision(unittest.TestCase):
         torch.manual_seed(1)
         log_probs = torch.randn(2, 7, 5).mul(3)
         for offset in (-1e4, 100, 1e5):
-            # Both devices get this sum, rounded to float32.
+            # Both devices get log_probs + offset, rounded to float32.
             self.check_targets(log_probs + offset, [7, 6], [[1, 2], [3, 3]],
                                gradient_by_torch)
 
@@ -217,8 +217,8 @@ class TestMpsCtcLossInDoublePrecision(unittest.TestCase):
     def check_paths(self, cases, beam):
         '''Compare with the sum over all paths of the arcs that the beam keeps.
 
-        When scores change for the gradient, the paths of the sum stay the same.
-        k2's gradient is that of such a sum, too.
+        For its gradient, the reference changes the scores but not which paths
+        are in the sum.  k2's gradient is also the gradient of such a sum.
         '''
         kept = cases.expected(beam)
         scores, log_probs = cases.graphs.scores, cases.log_probs

@@ -54,7 +54,7 @@ class TestMpsDenseFsaVec(unittest.TestCase):
 
     def test_scores_are_those_of_the_definition(self):
         torch.manual_seed(1)
-        # Whole numbers: sums of them are exact.
+        # The log-probs are whole numbers, so their sums are exact.
         log_probs = torch.randint(-8, 9, (2, 12, 5)).float()
         segments = [[1, 0, 12], [0, 2, 7], [0, 5, 6], [1, 3, 0]]
         leaf = log_probs.clone().to('mps').requires_grad_(True)
@@ -85,7 +85,7 @@ class TestMpsDenseFsaVec(unittest.TestCase):
         # Two segments overlap.
         segments = torch.tensor([[0, 0, 5], [1, 1, 3], [1, 2, 3]],
                                 dtype=torch.int32)
-        # The 3 segments have 11 frames, and a row after the last frame of each.
+        # There are 11 frames in the 3 segments, and a row after each segment.
         weights = torch.randint(-8, 9, (14, 3)).to('mps')
 
         def value(log_probs):

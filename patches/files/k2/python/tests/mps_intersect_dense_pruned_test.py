@@ -84,7 +84,7 @@ class TestMpsIntersectDensePruned(unittest.TestCase):
         self.compare(k2.ctc_topo(5), max_active=3)
 
     def test_partial_paths(self):
-        # The graph has three symbols, but the sequences are longer.
+        # The graph ends after three frames, but the sequences are longer.
         graph = k2.linear_fst([1, 2, 3], [1, 2, 3])
         self.compare(graph, allow_partial=True)
 
@@ -129,8 +129,8 @@ class TestMpsIntersectDensePrunedPaths(unittest.TestCase):
             for beam in cases.beams:
                 lattices = self.intersect(cases, beam)
                 for arcs, size in zip(arcs_of(lattices), num_states(lattices)):
-                    # If no arc is left, k2 keeps states that are on no path, on
-                    # every device.
+                    # If no arc is left, k2 on any device keeps states that are
+                    # on no path.
                     if not arcs:
                         continue
                     assert {arc.src for arc in arcs} == set(range(size - 1))

@@ -103,7 +103,7 @@ class TestMpsIntersectDensePaths(unittest.TestCase):
 
     def intersect(self, cases, beam, **options):
         '''Return the lattices, and the graphs and log-probs that they were made
-        from, which require gradients.'''
+        from.  The graphs and the log-probs require gradients.'''
         log_probs = cases.log_probs.clone().to('mps').requires_grad_(True)
         graphs = cases.graphs.to('mps').requires_grad_(True)
         lattices = k2.intersect_dense(graphs, cases.dense(log_probs), beam,
@@ -168,7 +168,7 @@ class TestMpsIntersectDensePaths(unittest.TestCase):
     def test_gradients_are_sums_over_arcs(self):
         for cases, beam in self.each_case():
             lattices, graphs, log_probs = self.intersect(cases, beam)
-            # Whole numbers: sums of them are exact.
+            # The weights are whole numbers, so their sums are exact.
             weights = torch.randint(-8, 9, lattices.scores.shape).float()
             (lattices.scores * weights.to('mps')).sum().backward()
             of_graphs = torch.zeros(graphs.scores.shape)

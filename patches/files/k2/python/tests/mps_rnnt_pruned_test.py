@@ -73,8 +73,8 @@ class TestMpsRnntPruned(unittest.TestCase):
         expected, expected_grad = _loss_and_grad(loss, logits, 'cpu',
                                                  torch.float64, self.weight)
         assert found.dtype == torch.float32, found.dtype
-        # The recursion rounds S + T sums of some tens.  The error of exp() and
-        # log() in each of them is 2^-21.
+        # The recursion rounds S + T sums, each of which is some tens.  In each
+        # sum, the error of exp() and log() is 2^-21.
         self.close(found, expected, 20 * 100 * EPS)
         # A gradient is a product of S + T ratios, and is rounded to `dtype`.
         self.close(grad, expected_grad, 20 * 20 * EPS + eps)

@@ -31,8 +31,7 @@ TYPES = ('regular', 'modified', 'constrained')
 
 
 def make(scale=1.0):
-    '''Return lm and am in float64, symbols, of which some repeat, and a
-    boundary.'''
+    '''Return lm and am in float64, symbols (some repeat), and a boundary.'''
     torch.manual_seed(1)
     am = torch.randn(B, T, C).double() * scale
     lm = torch.randn(B, S + 1, C).double() * scale

@@ -208,7 +208,7 @@ class TestMpsScoresOfPaths(unittest.TestCase):
 
     def call(self, name, *args):
         '''Call a method of k2.Fsa on mps.  Return its result, and the scores of
-        arcs on mps, which then get a gradient.'''
+        arcs on mps, which require gradients.'''
         leaf = self.scores.clone().to('mps').requires_grad_(True)
         fsas = self.fsas.to('mps')
         fsas.scores = leaf

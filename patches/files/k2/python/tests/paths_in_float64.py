@@ -16,8 +16,8 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-# References for the tests of mps, which Python computes in double precision
-# from all paths of small FSAs.
+# Reference results for the tests of mps.  Python computes these results in
+# double precision, from all paths of small FSAs.
 
 import itertools
 import random
@@ -146,7 +146,8 @@ class Intersection:
           arcs:
             The arcs of the graph.
           num_states, num_frames:
-            The number of states of the graph and of frames of the sequence.
+            The number of states of the graph; the number of frames of the
+            sequence.
           a_scores:
             The scores of all arcs of the FsaVec.
           b_scores:
@@ -187,7 +188,8 @@ class Intersection:
 
     def total(self, a_scores: torch.Tensor, b_scores: torch.Tensor
               ) -> torch.Tensor:
-        '''Return the log_sum() of all paths of kept arcs, for other scores.'''
+        '''Return the log_sum() of the scores that self.paths have with other
+        scores of arcs and frames.'''
         return log_sum(self._scores(a_scores, b_scores))
 
 
@@ -215,8 +217,8 @@ class IntersectionCases:
 
     @staticmethod
     def _graph(chance: random.Random) -> k2.Fsa:
-        '''Return a random graph, which can have cycles, and states that are on
-        no path.'''
+        '''Return a random graph.  The graph can have cycles, and states that are
+        on no path.'''
         final = chance.randint(3, 5)
         arcs = {(state, chance.randrange(final), chance.randrange(5))
                 for state in range(final) for _ in range(3)}

@@ -108,7 +108,7 @@ class TestPickleFsa(unittest.TestCase):
             # Autograd records the copy, as it does for a tensor.
             copy.copy(fsas).scores.sum().backward()
             assert fsas.grad.tolist() == [1] * 6
-            # A pickle has no autograd history, so its scores are a leaf.
+            # A pickle has no autograd history, so scores from it are a leaf.
             fsas.scores = fsas.scores * 2
             assert pickle.loads(pickle.dumps(fsas)).scores.is_leaf
 

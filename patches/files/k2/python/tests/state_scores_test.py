@@ -87,8 +87,8 @@ class TestStateScores(unittest.TestCase):
                         get = (fsas.get_forward_scores if forward
                                else fsas.get_backward_scores)
                         given = get(double, log_semiring)
-                        # Sums of scores are exact.  In the log semiring, sums
-                        # of their exponentials are not.
+                        # Sums of scores are exact, but the log semiring rounds
+                        # sums of exponentials.
                         tolerance = (100 * torch.finfo(given.dtype).eps
                                      if log_semiring else 0)
                         assert torch.allclose(

@@ -28,14 +28,14 @@
 
 namespace k2 {
 
-// Returns zeros of torch.float32 on mps, which the host has written.
+// Returns a tensor of zeros, torch.float32 on mps.  The host writes the zeros.
 inline torch::Tensor MpsZeros(const std::vector<int64_t> &sizes) {
   return HostZeros(sizes, torch::device(torch::kMPS));
 }
 
 }  // namespace k2
 
-// The modules in k2/python/k2/mps call these functions.
+// Binds a function for the modules in k2/python/k2/mps.
 inline void PybindMps(py::module &m) {
   m.def("mps_zeros", &k2::MpsZeros, py::arg("sizes"));
 }

@@ -22,13 +22,13 @@
 #include "k2/csrc/mps/ctc.h"
 #include "k2/python/csrc/torch.h"
 
-// k2/python/k2/mps/ctc.py calls these functions.
+// Binds the functions that k2/python/k2/mps/ctc.py calls.
 inline void PybindMpsCtc(py::module &m) {
 #if K2_WITH_MPS
   using k2::CtcCall;
   using k2::CtcSaved;
   using torch::Tensor;
-  // These functions touch no Python object, so they release the GIL.
+  // The bound functions touch no Python object, so they release the GIL.
   using NoGil = py::call_guard<py::gil_scoped_release>;
   m.def("mps_prefers_ctc", &k2::PreferCtcMps);
   py::class_<CtcSaved>(m, "MpsCtcSaved")

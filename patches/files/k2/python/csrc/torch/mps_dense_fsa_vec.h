@@ -27,8 +27,8 @@
 
 #if K2_WITH_MPS
 
-// Converts a tensor, torch.int32 on the CPU of shape [segments][3].  The
-// columns are sequence, first frame and number of frames.
+// Converts a tensor of shape [segments][3], torch.int32 on the CPU, to a vector.
+// The columns of the tensor are sequence, first frame and number of frames.
 inline std::vector<k2::Segment> ToSegments(torch::Tensor segments) {
   segments = segments.contiguous();
   const int32_t *data = segments.data_ptr<int32_t>();
@@ -40,10 +40,10 @@ inline std::vector<k2::Segment> ToSegments(torch::Tensor segments) {
 
 #endif  // K2_WITH_MPS
 
-// k2/python/k2/mps/dense.py calls these functions.
+// Binds the functions that k2/python/k2/mps/dense.py calls.
 inline void PybindMpsDenseFsaVec(py::module &m) {
 #if K2_WITH_MPS
-  // These functions touch no Python object, so they release the GIL.
+  // The bound functions touch no Python object, so they release the GIL.
   using NoGil = py::call_guard<py::gil_scoped_release>;
   m.def(
       "mps_dense_fsa_vec",

@@ -22,11 +22,11 @@
 #include "k2/csrc/mps/graph_index.h"
 #include "k2/python/csrc/torch.h"
 
-// k2/python/k2/mps/graph_index.py calls these functions.
+// Binds the functions that k2/python/k2/mps/graph_index.py calls.
 inline void PybindMpsGraphIndex(py::module &m) {
 #if K2_WITH_MPS
   using k2::GraphIndex;
-  // These functions touch no Python object, so they release the GIL.
+  // The bound functions touch no Python object, so they release the GIL.
   using NoGil = py::call_guard<py::gil_scoped_release>;
   py::class_<GraphIndex> index(m, "MpsGraphIndex");
   index.def_readonly("incoming_begins", &GraphIndex::incoming_begins);

@@ -24,12 +24,12 @@
 #include "k2/python/csrc/torch.h"
 #include "k2/python/csrc/torch/v2/ragged_any.h"
 
-// k2/python/k2/mps/lattice.py calls these functions.
+// Binds the functions that k2/python/k2/mps/lattice.py calls.
 inline void PybindMpsLattice(py::module &m) {
 #if K2_WITH_MPS
   using k2::Lattice;
   using k2::RaggedAny;
-  // These functions touch no Python object, so they release the GIL.
+  // The bound functions touch no Python object, so they release the GIL.
   using NoGil = py::call_guard<py::gil_scoped_release>;
   py::class_<Lattice> lattice(m, "MpsLattice");
   lattice.def_readonly("fsas", &Lattice::fsas);

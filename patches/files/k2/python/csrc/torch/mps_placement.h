@@ -25,7 +25,7 @@
 #include "k2/csrc/mps/calibration.h"
 #include "k2/python/csrc/torch.h"
 
-// k2/python/k2/mps/placement.py calls these functions.
+// Binds the functions that k2/python/k2/mps/placement.py calls.
 inline void PybindMpsPlacement(py::module &m) {
 #if K2_WITH_MPS
   using k2::mps::Costs;

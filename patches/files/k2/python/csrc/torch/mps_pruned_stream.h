@@ -26,7 +26,7 @@
 #include "k2/csrc/torch_util.h"
 #include "k2/python/csrc/torch.h"
 
-// k2/python/k2/mps/streams.py calls these functions.
+// Binds the functions that k2/python/k2/mps/streams.py calls.
 inline void PybindMpsPrunedStream(py::module &m) {
 #if K2_WITH_MPS
   using k2::PrunedChunk;
@@ -41,7 +41,7 @@ inline void PybindMpsPrunedStream(py::module &m) {
   chunk.def_property_readonly(
       "arc_map", [](PrunedChunk &self) { return k2::ToTorch(self.arc_map); });
 
-  // These functions touch no Python object, so they release the GIL.
+  // The bound functions touch no Python object, so they release the GIL.
   py::class_<PrunedStreams> streams(m, "MpsPrunedStreams");
   streams.def(
       py::init<k2::FsaVec &, int32_t, float, float, int32_t, int32_t, bool>(),

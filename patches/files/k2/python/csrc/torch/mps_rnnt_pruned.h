@@ -25,14 +25,14 @@
 #include "k2/csrc/mps/rnnt_pruned.h"
 #include "k2/python/csrc/torch.h"
 
-// k2/python/k2/mps/rnnt_pruned.py calls these functions.
+// Binds the functions that k2/python/k2/mps/rnnt_pruned.py calls.
 inline void PybindMpsRnntPruned(py::module &m) {
 #if K2_WITH_MPS
   using k2::RnntPruned;
   using k2::RnntPrunedSaved;
   using torch::optional;
   using torch::Tensor;
-  // These functions touch no Python object, so they release the GIL.
+  // The bound functions touch no Python object, so they release the GIL.
   using NoGil = py::call_guard<py::gil_scoped_release>;
   py::class_<RnntPruned>(m, "MpsRnntPruned")
       .def(py::init([](Tensor logits, Tensor symbols, optional<Tensor> ranges,

@@ -22,10 +22,10 @@
 #include "k2/csrc/mps/rnnt_pruning.h"
 #include "k2/python/csrc/torch.h"
 
-// k2/python/k2/mps/rnnt_pruning.py calls these functions.
+// Binds the functions that k2/python/k2/mps/rnnt_pruning.py calls.
 inline void PybindMpsRnntPruning(py::module &m) {
 #if K2_WITH_MPS
-  // These functions touch no Python object, so they release the GIL.
+  // The bound functions touch no Python object, so they release the GIL.
   using NoGil = py::call_guard<py::gil_scoped_release>;
   m.def("mps_rnnt_prune_ranges", &k2::RnntPruneRanges, NoGil());
   m.def("mps_rnnt_prune", &k2::RnntPrune, NoGil());

@@ -26,13 +26,13 @@
 #include "k2/csrc/mps/rnnt_smoothed.h"
 #include "k2/python/csrc/torch.h"
 
-// k2/python/k2/mps/rnnt_smoothed.py calls these functions.
+// Binds the functions that k2/python/k2/mps/rnnt_smoothed.py calls.
 inline void PybindMpsRnntSmoothed(py::module &m) {
 #if K2_WITH_MPS
   using k2::RnntSmoothed;
   using torch::Tensor;
   using Tensors = std::vector<Tensor>;
-  // These functions touch no Python object, so they release the GIL.
+  // The bound functions touch no Python object, so they release the GIL.
   using NoGil = py::call_guard<py::gil_scoped_release>;
   py::class_<RnntSmoothed>(m, "MpsRnntSmoothed")
       .def(py::init([](Tensor lm, Tensor am, Tensor symbols,

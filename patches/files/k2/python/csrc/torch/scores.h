@@ -37,7 +37,7 @@
 // the scores are a tensor of torch.float64 on the CPU.  Users of k2 get the
 // scores, and their gradients, as torch.float32 on mps.
 //
-// On other devices, these functions convert nothing.
+// On other devices, the functions of this file convert nothing.
 
 namespace k2 {
 
@@ -113,8 +113,8 @@ inline torch::Device TorchDeviceOf(FsaOrVec &fsas) {
 }
 
 // Returns torch::zeros(sizes, options) of torch.float32, to which the host can
-// write.  On mps, the host writes the zeros, because it would have to wait if
-// the GPU wrote them.
+// write.  On mps, the host writes the zeros.  If the GPU wrote the zeros, the
+// host would have to wait.
 inline torch::Tensor HostZeros(const std::vector<int64_t> &sizes,
                                torch::TensorOptions options) {
   if (!options.device().is_mps()) return torch::zeros(sizes, options);

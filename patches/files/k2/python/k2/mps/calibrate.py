@@ -24,8 +24,8 @@ then estimates from it whether Metal or the host is faster.
 ``k2.mps.explain()`` returns the estimates.
 
 Other programs on this machine make a call slower, never faster.  So the program
-times each call in several rounds.  The time of a round is that of its fastest
-call, and the costs are computed from the fastest rounds.  If the rounds of a
+times each call in several rounds.  The time of a round is the time of its
+fastest call, and the costs are computed from the fastest rounds.  If the rounds of a
 call differ by more than STEADY, the program does not keep the result.
 '''
 import argparse
@@ -46,19 +46,19 @@ import torch
 
 SEQUENCES, SYMBOLS, TARGETS = 8, 50, 20
 FRAMES = 50, 200
-# The frames of the two problems of intersect_dense_pruned, each of which has
-# one sequence.  A part of the host's time for a frame does not depend on the
-# number of arcs.  So the problems have the number of arcs in a frame at which
-# the host and Metal are about equally fast.
+# The numbers of frames of the two problems of intersect_dense_pruned.  Each
+# problem has one sequence.  A part of the host's time for a frame does not
+# depend on the number of arcs.  So the problems have a number of arcs in a frame
+# at which the host and Metal are about equally fast.
 PRUNED_FRAMES = 10, 40
 # Each round times all calls.  So another program that runs for a short time
 # disturbs only a few of the rounds of a call.
 ROUNDS = 4
-# A round repeats a call up to MOST_CALLS times.  The round ends early after
-# MOST_SECONDS, but not before LEAST_CALLS calls.  With fewer calls, it ends
-# after LONG_SECONDS.
+# A round repeats a call up to MOST_CALLS times.  After LEAST_CALLS calls, the
+# round ends if its calls took MOST_SECONDS.  Before LEAST_CALLS calls, the round
+# ends only if its calls took LONG_SECONDS.
 LEAST_CALLS, MOST_CALLS, MOST_SECONDS, LONG_SECONDS = 3, 20, 0.1, 0.5
-# The largest Measured.spread with which a result is kept.  k2 prefers Metal for
+# A result with a larger Measured.spread is not kept.  k2 prefers Metal for
 # problems above a certain size.  An error of a cost changes that size by the
 # same ratio.  Near that size, the host and Metal take about the same time, so a
 # wrong choice costs little.
@@ -71,8 +71,8 @@ class Measured:
 
     Attributes:
       rounds: the time of the fastest call of each round, in nanoseconds.
-      work, steps: the work and the steps of the call from which k2 estimates
-        its time, see k2/csrc/mps/placement.h.
+      work, steps: the work and the steps of the call.  k2 estimates the time of
+        the call from both, see k2/csrc/mps/placement.h.
     '''
     rounds: List[float]
     work: float
@@ -84,8 +84,8 @@ class Measured:
 
     @property
     def spread(self) -> float:
-        '''The time of the slowest round divided by that of the fastest round,
-        minus 1.'''
+        '''The time of the slowest round divided by the time of the fastest
+        round, minus 1.'''
         return max(self.rounds) / min(self.rounds) - 1
 
 
@@ -104,8 +104,8 @@ def _problems(num_frames: int,
     dense = k2.DenseFsaVec(scores, segments)
     one = torch.tensor([[0, 0, pruned_frames]], dtype=torch.int32)
     one_dense = k2.DenseFsaVec(scores, one)
-    # detach(): the GPU may compute the gradient of intersect_dense, which would
-    # add to the times of get_tot_scores.
+    # Without detach(), the times of get_tot_scores would include the gradient
+    # of intersect_dense, which the GPU may compute.
     lattice = k2.intersect_dense(graph, dense, output_beam=8.0).detach()
     lattice.requires_grad_(True)
 
@@ -140,9 +140,9 @@ def _time(call: Callable[[], None]) -> float:
 
 @contextlib.contextmanager
 def _forced(who: str) -> Iterator[None]:
-    '''Make `who`, 'host' or 'metal', run the operations that both can run.
-    torch gets one thread, so that the times do not depend on how many cores are
-    free.'''
+    '''Let `who` run the operations that both the host and Metal can run.
+    `who` is 'host' or 'metal'.  torch gets one thread, so that the times do not
+    depend on how many cores are free.'''
     before, threads = os.environ.get('K2_MPS_FORCE'), torch.get_num_threads()
     os.environ['K2_MPS_FORCE'] = who
     torch.set_num_threads(1)

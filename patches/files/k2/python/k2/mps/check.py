@@ -112,8 +112,8 @@ class Result:
       name: the name of the device; empty without a device.
       size: the size of the timed problems, a key of SIZES.
       comparisons, timings: empty without a device.
-      times_count: whether the times of mps are those of a GPU, which is so only
-        on macOS.
+      times_count: whether the times of mps are times of a GPU; true only on
+        macOS.
     '''
     facts: List[Fact]
     name: str
@@ -362,14 +362,14 @@ def _ragged(size: str) -> Operation:
 # {name: (the function that makes the operation, the largest difference that is
 # allowed)}.  Each operation computes some of its steps in float32.
 OPERATIONS: Dict[str, Tuple[Callable[[str], Operation], float]] = {
-    # k2 computes scores in double precision.  torch's log_softmax and the
-    # conversion of scores to float32 round.  The gradient is a softmax minus a
+    # k2 computes scores in double precision.  torch's log_softmax rounds,
+    # and the conversion of scores to float32 rounds too.  The gradient is a softmax minus a
     # posterior, and the exponent of the posterior is a sum over frames.
     'ctc_loss': (_ctc_loss, 1000 * EPS),
     'intersect_dense_pruned, shortest_path': (_decoding, 100 * EPS),
     'get_tot_scores': (_tot_scores, 100 * EPS),
     # The recursion is in float32: rounding errors of values in the hundreds add
-    # up over hundreds of steps.  The gradient has the sum in an exponent.
+    # up over hundreds of steps.  The gradient has such a sum in an exponent.
     'rnnt_loss_smoothed': (_rnnt_simple, 5000 * EPS),
     'rnnt_loss_pruned': (_rnnt_pruned, 5000 * EPS),
     'swoosh_l, swoosh_r': (_swoosh, 20 * EPS),
@@ -464,8 +464,8 @@ def check(size: str, seconds: float) -> Result:
         return result
     for name in OPERATIONS:
         found = [compare(name, each) for each in SIZES]
-        # Keep the worse of the two comparisons.  A failed one is worse than
-        # any that succeeded.
+        # Keep the worse of the two comparisons.  A comparison that failed is
+        # worse than one that succeeded.
         found.sort(key=lambda each: (each.ok, -each.difference))
         result.comparisons.append(found[0])
     for each in result.comparisons:

@@ -25,8 +25,8 @@ import _k2
 class Counters:
     '''The counts of a ``with`` block of :func:`counters`.
 
-    The counts are those of all threads.  The bytes do not include copies that
-    torch makes, such as those of ``Tensor.to()``.
+    The counts include all threads.  The bytes do not include copies that torch
+    makes, for example in ``Tensor.to()``.
 
     Attributes:
       dispatches:
@@ -38,10 +38,10 @@ class Counters:
         counted either.
       torch_waits:
         Operators of torch that make the host wait, also if the GPU is done.
-        Copies between mps and the CPU wait, such as ``.cpu()`` and
-        ``.tolist()``, except those that are ``non_blocking``.  Operators that
-        return a number wait, such as ``.item()``.  Operators that return a
-        tensor whose shape depends on values wait, such as ``nonzero()``.
+        Copies between mps and the CPU, such as ``.cpu()`` and ``.tolist()``,
+        wait if they are not ``non_blocking``.  Operators that return a number,
+        such as ``.item()``, wait.  Operators that return a tensor whose shape
+        depends on values, such as ``nonzero()``, wait.
       gates:
         How often k2 checked that the GPU was done.  If the GPU is done already,
         a gate takes almost no time.

@@ -47,7 +47,7 @@ class _Labels(NamedTuple):
 
     def check(self, graph: str) -> bool:
         '''Check the labels, if the host knows them.  The check removes the
-        labels from _unchecked, so that the labels of a call raise only once.
+        labels from _unchecked, so that it raises only once for a call's labels.
 
         Args:
           graph:
@@ -60,7 +60,7 @@ class _Labels(NamedTuple):
         labels = self.index.labels()
         if labels is None:
             return False
-        with suppress(ValueError):  # raised if _unchecked has no self
+        with suppress(ValueError):  # raised if self is not in _unchecked
             _unchecked.remove(self)
         for label in labels:
             if not -1 <= label <= self.num_columns - 2:
@@ -98,8 +98,8 @@ def _penalty_source(graphs) -> Optional[torch.Tensor]:
     penalty from CtcLoss.
 
     Returns:
-      A tensor with an element for each arc, or None if the graphs lack the
-      attribute or if it is ragged.
+      A tensor with an element for each arc, or None if the attribute is
+      missing or ragged.
     '''
     source = getattr(graphs, '_is_repeat_token_',
                      getattr(graphs, 'aux_labels', None))
@@ -167,9 +167,10 @@ def _rows_in_metal(graphs, dense, output_beam: float,
     '''Return the number of rows of the longest sequence, or None if k2 must
     make a lattice.  A sequence has a row for each frame, and one more.
 
-    k2 makes a lattice if an argument is not on mps or not supported, and if the
-    host is faster.  k2 also makes a lattice that may exceed a limit of states
-    or arcs, because intersect_dense() then narrows the beam.
+    k2 makes a lattice if an argument is not on mps, if an argument is not
+    supported, or if the host is faster.  k2 also makes a lattice that may
+    exceed a limit of states or arcs, because intersect_dense() then narrows the
+    beam.
     '''
     if (graphs.device.type != 'mps' or dense.device.type != 'mps'
             or len(graphs.shape) != 3 or graphs.shape[0] != dense.dim0()
@@ -188,8 +189,8 @@ def _rows_in_metal(graphs, dense, output_beam: float,
 
 def tot_scores(graphs, dense, output_beam: float, delay_penalty: float,
                use_double_scores: bool) -> Optional[torch.Tensor]:
-    '''Return the total scores of the lattices that CtcLoss would make, without
-    making them.
+    '''Return the total scores of the lattices that CtcLoss would make, but do
+    not make the lattices.
 
     Args:
       graphs:
@@ -216,6 +217,7 @@ def tot_scores(graphs, dense, output_beam: float, delay_penalty: float,
         num_rows=num_rows,
         penalized=_penalized(graphs, index) if delay_penalty > 0 else None,
         penalty=-float(delay_penalty), use_double=use_double_scores,
-        # The gradient of the graphs' scores needs the sums at all frames.
+        # The gradient of the graphs' scores needs the sums over paths at all
+        # frames.
         all_sums=graphs.scores.requires_grad, output_beam=output_beam)
     return _CtcScores.apply(call, labels, graphs.scores, dense.scores)

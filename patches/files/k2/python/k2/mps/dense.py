@@ -49,8 +49,8 @@ def dense_fsa_vec(log_probs: torch.Tensor, supervision_segments: torch.Tensor
 
     Args:
       log_probs, supervision_segments:
-        As for :class:`k2.DenseFsaVec`, which has checked them.  ``log_probs``
-        is on mps.
+        As for :class:`k2.DenseFsaVec`, which has checked these arguments.
+        ``log_probs`` is on mps.
     Returns:
       The ``_k2.DenseFsaVec``; its scores on mps, which support autograd; and
       the number of frames of each segment, ``torch.int32`` on the CPU.

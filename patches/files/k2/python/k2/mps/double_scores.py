@@ -109,8 +109,8 @@ class _TotScores(torch.autograd.Function):
     @staticmethod
     def forward(ctx, fsas, log_semiring: bool,
                 unused_scores: torch.Tensor) -> torch.Tensor:
-        # In the tropical semiring, k2 needs the forward scores only: among
-        # paths of equal score, the CPU takes the path of the forward scores.
+        # In the tropical semiring, k2 needs only the forward scores, because
+        # the CPU chooses among paths of equal score by the forward scores.
         # In the log semiring, the total comes from the backward scores, which
         # do not need the incoming arcs.  The gradient needs the forward scores
         # too.  One dispatch for forward and backward scores takes no longer
@@ -125,7 +125,7 @@ class _TotScores(torch.autograd.Function):
             # torch raises if the scores have changed before backward().
             ctx.save_for_backward(unused_scores)
         # Autograd attaches this function to the tensor that forward() returns.
-        # The cache must keep a tensor without autograd, so return another one.
+        # The cache must keep a tensor without autograd, so return another tensor.
         return (backward or forward).totals.detach()
 
     @staticmethod

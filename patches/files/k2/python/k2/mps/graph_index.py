@@ -35,8 +35,8 @@ _lock = threading.Lock()
 
 
 class GraphIndex:
-    '''The ``_k2.MpsGraphIndex`` of an FsaVec.  The GPU fills it at once, or the
-    host fills it when a kernel needs it.
+    '''The ``_k2.MpsGraphIndex`` of an FsaVec.  The GPU fills the index at once,
+    or the host fills the index when a kernel needs it.
 
     Attributes:
       index:
@@ -49,8 +49,8 @@ class GraphIndex:
           fsas:
             A k2.Fsa on mps with 3 axes and arcs.
           by_host:
-            True to reserve memory that the host fills later; the host waits for
-            the GPU to reserve it.  False if the GPU fills the index now.
+            True to reserve memory that the host fills later.  The host waits
+            for the GPU to reserve the memory.  False if the GPU fills the index now.
         '''
         self._version = _version(fsas)
         self._labels: Optional[Tuple[int, int]] = None
@@ -103,7 +103,7 @@ def renew(fsas) -> None:
     '''Drop the index of an Fsa, and reserve memory for a new one.
 
     The caller has just read the arcs on the host, so no pending kernel writes
-    them.  So the host can later fill the new index without a wait.
+    the arcs, and the host can later fill the new index without a wait.
 
     Args:
       fsas:
@@ -119,8 +119,8 @@ def graph_index(fsas) -> GraphIndex:
     '''Return the index of an FsaVec.
 
     The host makes the index if the host has read the arcs since they last
-    changed, see :func:`renew`.  The host also makes the index of more than
-    _MAX_ARCS arcs, and then waits for the GPU.  In all other cases, one
+    changed, see :func:`renew`.  The host also makes the index, and waits for
+    the GPU, if there are more than _MAX_ARCS arcs.  In all other cases, one
     dispatch makes the index.
 
     Args:

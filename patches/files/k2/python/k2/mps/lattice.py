@@ -35,7 +35,7 @@ def _make(a_fsas, b_fsas, a_to_b_map: Optional[torch.Tensor],
           output_beam: float, max_states: int, max_arcs: int):
     '''Return a _k2.MpsLattice, or None if the host intersects.
 
-    The host intersects if the host is faster, and if there are no FSAs or no
+    The host intersects if the host is faster, or if there are no FSAs or no
     arcs.  If k2 does not accept the input, the host's code raises the error.
     '''
     if (a_fsas.device.type != 'mps' or b_fsas.device.type != 'mps'
@@ -122,8 +122,8 @@ def _cached(fsa, name: str) -> k2.RaggedTensor:
 
 def select_arcs(value: torch.Tensor, arc_map: torch.Tensor,
                 made) -> torch.Tensor:
-    '''Return ``value[arc_map]``.  If the GPU has made the map, the GPU selects,
-    else the host does.
+    '''Return ``value[arc_map]``.  If the GPU has made the map, the GPU selects
+    the values, else the host does.
 
     Args:
       value:

@@ -26,9 +26,9 @@ def no_graph(function: Callable) -> Callable:
     '''Decorate a function that calls torch's operators.
 
     If an argument is a tensor on mps, torch.compile does not compile the
-    function, but calls it between two compiled graphs.  Up to torch 2.14, a
-    compiled graph can use one of two values with the same mask for both, see
-    faults.py.
+    function, but calls it between two compiled graphs.  Up to torch 2.14, if
+    two values in a compiled graph have the same mask, the graph can use one of
+    the values in place of the other, see faults.py.
     '''
 
     @functools.wraps(function)

@@ -104,7 +104,7 @@ def _explain(placement) -> str:
 def explain() -> str:
     '''Return where the last call of each operation on mps ran, and why.
 
-    k2 runs a call on the host or in Metal, by an estimate of which is faster.
+    k2 estimates whether the host or Metal is faster, and runs a call there.
     The host is faster for small problems, Metal for large ones.  The value
     ``host`` or ``metal`` of the environment variable K2_MPS_FORCE overrides the
     estimate.

@@ -37,7 +37,7 @@ def intersect_dense_pruned(a_fsas, b_fsas, search_beam: float,
                            output_beam: float, min_active_states: int,
                            max_active_states: int,
                            allow_partial: bool) -> Tuple:
-    '''Intersect as :func:`k2.intersect_dense_pruned`, without gradients.
+    '''Intersect as :func:`k2.intersect_dense_pruned` does, without gradients.
 
     Args:
       a_fsas, b_fsas, search_beam, output_beam, min_active_states,
@@ -45,8 +45,8 @@ def intersect_dense_pruned(a_fsas, b_fsas, search_beam: float,
         As for :func:`k2.intersect_dense_pruned`.
     Returns:
       The lattice; its arc maps to ``a_fsas`` and to ``b_fsas.scores``; and a
-      function to call with such a map in place of ``_k2.index_select``, with
-      the same arguments and result.
+      function that selects by such a map, with the arguments and the result of
+      ``_k2.index_select``.
     '''
     options = (search_beam, output_beam, min_active_states, max_active_states,
                allow_partial)

@@ -29,8 +29,8 @@ def boundary_rows(boundary: torch.Tensor) -> List[List[int]]:
 
     The host must wait for the GPU to read values from mps.  All losses of a
     training step get the same boundary, so k2 keeps the values of the last
-    boundary until it changes in place.  k2 does not notice a change through
-    ``boundary.data``.
+    boundary until this boundary changes in place.  k2 does not notice a change
+    through ``boundary.data``.
 
     Args:
       boundary:
@@ -83,8 +83,8 @@ def know_boundary(boundary: torch.Tensor, values: torch.Tensor) -> None:
 
 def check_boundary(boundary: Optional[torch.Tensor], B: int, S: int, T: int,
                    may_lack_paths: bool) -> None:
-    '''Raise the AssertionError that the losses of RNN-T raise on other devices
-    if a boundary is wrong.
+    '''If a boundary is wrong, raise the AssertionError that the losses of RNN-T
+    raise on other devices.
 
     Args:
       boundary:

@@ -71,8 +71,8 @@ def decode(intersecter, dense_fsas, states: List) -> Optional[Tuple]:
 
 
 def to_host(intersecter, states: List) -> List:
-    '''Return each stream as a k2.DecodeStateInfo, in its state after its last
-    chunk.'''
+    '''Return the state of each stream after its last chunk, as a
+    k2.DecodeStateInfo.'''
     if intersecter.on_gpu is None:
         return states
     return [
@@ -85,7 +85,7 @@ def to_host(intersecter, states: List) -> List:
 def _lattice(graph, made):
     '''Return the lattice as a k2.Fsa with the attributes of the graph.
 
-    The result is that of k2.utils.fsa_from_unary_function_tensor().  The host
+    The result equals that of k2.utils.fsa_from_unary_function_tensor().  The host
     waits for the arc map only if the graph has a ragged attribute.
     '''
     ans = k2.Fsa(made.fsas, properties=made.properties)

@@ -31,7 +31,7 @@ def index_sums(index: torch.Tensor, values: torch.Tensor,
     '''Return the sum of the values of each index.
 
     The host adds the values to zeros.  If the result is small, the host also
-    writes the zeros, because it would have to wait for the GPU otherwise.
+    writes the zeros, because otherwise the host would wait for the GPU.
 
     Args:
       index:

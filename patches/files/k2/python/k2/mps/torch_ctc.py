@@ -27,8 +27,8 @@ import k2
 from k2.first_gradient import first_gradient_only
 from k2.mps.no_graph import no_graph
 
-# torch sums over all paths, so k2 must prune none.  The score of each path
-# differs from the best score by less than this.
+# torch sums over all paths, so k2 must prune no path.  The score of each path
+# differs from the best score by less than this beam.
 _BEAM = 1e10
 
 _torch_ctc_loss = F.ctc_loss
