@@ -217,8 +217,8 @@ class IntersectionCases:
 
     @staticmethod
     def _graph(chance: random.Random) -> k2.Fsa:
-        '''Return a random graph.  The graph can have cycles, and states that are
-        on no path.'''
+        '''Return a random graph.  The graph can have cycles, and states that
+        are on no path.'''
         final = chance.randint(3, 5)
         arcs = {(state, chance.randrange(final), chance.randrange(5))
                 for state in range(final) for _ in range(3)}

@@ -25,8 +25,8 @@ then estimates from it whether Metal or the host is faster.
 
 Other programs on this machine make a call slower, never faster.  So the program
 times each call in several rounds.  The time of a round is the time of its
-fastest call, and the costs are computed from the fastest rounds.  If the rounds of a
-call differ by more than STEADY, the program does not keep the result.
+fastest call, and the costs are computed from the fastest rounds.  If the rounds
+of a call differ by more than STEADY, the program does not keep the result.
 '''
 import argparse
 import contextlib
@@ -48,15 +48,15 @@ SEQUENCES, SYMBOLS, TARGETS = 8, 50, 20
 FRAMES = 50, 200
 # The numbers of frames of the two problems of intersect_dense_pruned.  Each
 # problem has one sequence.  A part of the host's time for a frame does not
-# depend on the number of arcs.  So the problems have a number of arcs in a frame
-# at which the host and Metal are about equally fast.
+# depend on the number of arcs.  So the problems have the number of arcs in a
+# frame at which the host and Metal are about equally fast.
 PRUNED_FRAMES = 10, 40
 # Each round times all calls.  So another program that runs for a short time
 # disturbs only a few of the rounds of a call.
 ROUNDS = 4
 # A round repeats a call up to MOST_CALLS times.  After LEAST_CALLS calls, the
-# round ends if its calls took MOST_SECONDS.  Before LEAST_CALLS calls, the round
-# ends only if its calls took LONG_SECONDS.
+# round ends if its calls took MOST_SECONDS.  Before LEAST_CALLS calls, the
+# round ends only if its calls took LONG_SECONDS.
 LEAST_CALLS, MOST_CALLS, MOST_SECONDS, LONG_SECONDS = 3, 20, 0.1, 0.5
 # A result with a larger Measured.spread is not kept.  k2 prefers Metal for
 # problems above a certain size.  An error of a cost changes that size by the

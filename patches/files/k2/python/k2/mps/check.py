@@ -363,8 +363,9 @@ def _ragged(size: str) -> Operation:
 # allowed)}.  Each operation computes some of its steps in float32.
 OPERATIONS: Dict[str, Tuple[Callable[[str], Operation], float]] = {
     # k2 computes scores in double precision.  torch's log_softmax rounds,
-    # and the conversion of scores to float32 rounds too.  The gradient is a softmax minus a
-    # posterior, and the exponent of the posterior is a sum over frames.
+    # and the conversion of scores to float32 rounds too.  The gradient is a
+    # softmax minus a posterior, and the exponent of the posterior is a sum over
+    # frames.
     'ctc_loss': (_ctc_loss, 1000 * EPS),
     'intersect_dense_pruned, shortest_path': (_decoding, 100 * EPS),
     'get_tot_scores': (_tot_scores, 100 * EPS),

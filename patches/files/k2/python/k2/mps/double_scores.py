@@ -125,7 +125,8 @@ class _TotScores(torch.autograd.Function):
             # torch raises if the scores have changed before backward().
             ctx.save_for_backward(unused_scores)
         # Autograd attaches this function to the tensor that forward() returns.
-        # The cache must keep a tensor without autograd, so return another tensor.
+        # The cache must keep a tensor without autograd, so return another
+        # tensor.
         return (backward or forward).totals.detach()
 
     @staticmethod

@@ -50,7 +50,8 @@ class GraphIndex:
             A k2.Fsa on mps with 3 axes and arcs.
           by_host:
             True to reserve memory that the host fills later.  The host waits
-            for the GPU to reserve the memory.  False if the GPU fills the index now.
+            for the GPU to reserve the memory.  False if the GPU fills the index
+            now.
         '''
         self._version = _version(fsas)
         self._labels: Optional[Tuple[int, int]] = None

@@ -85,8 +85,8 @@ def to_host(intersecter, states: List) -> List:
 def _lattice(graph, made):
     '''Return the lattice as a k2.Fsa with the attributes of the graph.
 
-    The result equals that of k2.utils.fsa_from_unary_function_tensor().  The host
-    waits for the arc map only if the graph has a ragged attribute.
+    The result equals that of k2.utils.fsa_from_unary_function_tensor().  The
+    host waits for the arc map only if the graph has a ragged attribute.
     '''
     ans = k2.Fsa(made.fsas, properties=made.properties)
     arc_map = made.arc_map
