@@ -15,7 +15,7 @@ _USERS_ENVIRONMENT = dict(os.environ)
 
 
 def pytest_configure(config):
-    # A shell starts a background job with SIGINT ignored, and child processes inherit that.
+    # A shell starts a background job with SIGINT ignored, and child processes ignore it too.
     # Without this line, a test run in the background could not interrupt the tool.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -64,7 +64,7 @@ def _with_series(tmp_path_factory, _upstream) -> support.Sandbox:
 def make_empty(_upstream):
     """Returns a function that makes, in a folder, a clone of k2-mps without patches.
 
-    The clone has its own copy of upstream, so a test may change both.
+    The clone has its own copy of upstream, so a test may change the clone and the copy.
     """
 
     def make(folder: Path) -> support.Sandbox:

@@ -2,8 +2,9 @@
 //
 // The processes that load this library and have the same FAULT_FILE together count
 // their calls that change files.  Before call number FAULT_AT, the library kills all
-// of these processes.  With FAULT_FULL it kills none.  Instead, this call and all
-// later calls that need space fail as on a full disk.  FAULT_AT=0 plants no fault.
+// of these processes.  With FAULT_FULL, the library kills no process.  Instead,
+// this call and all later calls that need space fail, as on a full disk.  FAULT_AT=0
+// plants no fault.
 
 #define _GNU_SOURCE
 #include <dlfcn.h>

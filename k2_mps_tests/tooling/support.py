@@ -333,9 +333,9 @@ _OF_GIT = "FETCH_HEAD ORIG_HEAD logs gc.log worktrees".split()
 def snapshot(directory: Path, times: bool = True) -> dict[str, object]:
     """Returns everything in a checkout that a command must not change by accident.
 
-    The result has HEAD, the refs, the index, and the bytes, mode and modification time of each
-    file.  It also has the names of the files in the git directory, because the tool must leave no
-    file there.
+    The result has HEAD, the refs and the index.  For each file, it has the bytes, the mode and the
+    modification time.  The result also has the names of the files in the git directory, because the
+    tool must leave no file there.
 
     Args:
       times: False leaves out the modification times.
@@ -373,7 +373,7 @@ def shim(directory: Path, script: str) -> dict[str, str]:
 
     Args:
       directory: the directory of the program.
-      script: the shell commands.  In them, `$count` is the number of the git command, from 1,
+      script: the shell commands.  There, `$count` is the number of the git command, from 1,
         `$PPID` is the process that started git, and `$real` is the path of the real git.
         `git version` does not run the shell commands and is not counted.
     Returns:

@@ -90,7 +90,7 @@ def test_the_user_who_makes_a_patch_is_its_author(sandbox, k2):
     file = sandbox.root / "patches/more-a-thing.patch"
     head = r"From: Bob <b@c\.org>\nDate: \w{3}, \d+ .* [-+]\d{4}\nSubject: more"
     assert re.match(head, file.read_text())
-    # After an edit by another user, the author is the same.
+    # An edit by another user does not change the author.
     before = file.read_text().split("Subject")[0]
     sandbox.config.write_text("[user]\n\tname = Eve\n\temail = e@c.org\n")
     edit(k2, "line 30\n", "thirty\n")
@@ -153,7 +153,7 @@ def test_a_patch_is_dropped_by_hand(sandbox, k2, name):
 
 
 def test_a_command_is_undone_by_git(sandbox, k2):
-    """Runs the commands that docs/tool.md gives for this."""
+    """Runs the commands that docs/tool.md gives to undo a command of the tool."""
     git(sandbox.root, "init", "--quiet")
     git(sandbox.root, "add", "patches", "upstream.toml")
     git(sandbox.root, "commit", "--quiet", "-m", "first")

@@ -97,9 +97,9 @@ FILES = {
 
 
 def make_environment(directory: Path) -> None:
-    """Makes a virtual environment that has all packages of .venv except k2, by links.
+    """Makes a virtual environment with links to all packages of .venv except k2.
 
-    A test that registers a build of k2 there leaves .venv as it is.
+    So a test can register a build of k2 in this environment without a change of .venv.
     """
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(directory)], check=True)
     (target,) = directory.glob("lib/python3.*/site-packages")
@@ -420,14 +420,14 @@ def heeded_hangup():
 
 
 class Interrupted(NamedTuple):
-    """The facts of a build that signals have ended, and the answer after another build."""
+    """What happened to a build that signals ended, and the answer after another build."""
 
     signal: int
     status: int
     output: str
     compiler_ended: bool
-    left_a_lock: bool  # on the checkout
-    answer: str  # of the k2 that the other build makes
+    left_a_lock: bool  # whether the checkout is locked
+    answer: str  # what answer() returns in the k2 of the other build
 
 
 def is_locked(folder: Path) -> bool:
@@ -627,7 +627,7 @@ def bare_path(tmp_path: Path) -> str:
 
 
 def test_a_pull_request_is_checked_commit_by_commit(sandbox):
-    """`upstream --check` names the commit that does not build, and skips the others next time."""
+    """`upstream --check` names the commit that fails; a second run checks only this commit."""
     work = sandbox.root.parent / "authoring"
     answers = "# Copyright 2026\nimport k2\n\n\ndef test_answer():\n    assert k2.answer() == 43\n"
     for message, files in {

@@ -126,7 +126,7 @@ def test_a_clone_that_lacks_files_or_blobs_is_refused(sandbox):
 
 
 def test_a_copy_is_allowed_if_the_checkout_is(sandbox, tmp_path, monkeypatch):
-    """git trusts the checkout here, though another user owns it, and may clone no other folder."""
+    """The configuration trusts another user's checkout, but forbids git to clone a folder."""
     own, made = sandbox.clone("own"), tmp_path / "made"
     trusted = f"[safe]\n\tdirectory = {own}\n\tdirectory = {made}\n"
     sandbox.config.write_text(f'[protocol "file"]\n\tallow = never\n{trusted}')
@@ -136,7 +136,7 @@ def test_a_copy_is_allowed_if_the_checkout_is(sandbox, tmp_path, monkeypatch):
 
 
 # All configurations are tested together.  If two of them give a value to the same setting, git
-# takes the last value, so the test writes the configurations in both orders.
+# takes the last value.  So the test writes the configurations in both orders.
 @pytest.mark.parametrize("step", [1, -1])
 def test_the_users_git_configuration_changes_no_patch(sandbox, reference, onto, tmp_path, step):
     name(sandbox, "")

@@ -42,7 +42,7 @@ def test_the_folder_has_the_scripts_and_archives(prepare, tmp_path):
     archives = {"series.tgz", "base.tgz", "moderngpu.tgz"}
     assert {path.name for path in folder.iterdir()} == scripts | archives
     assert {"a", "b", "c", "d"} <= names(folder / "series.tgz")
-    # The base is the pin with the first patches, which k2 needs to compile with CUDA.
+    # The base is the pin with the first patches.  Without these patches, CUDA cannot compile k2.
     base = names(folder / "base.tgz")
     assert {"a", "b"} <= base and not {"c", "d"} & base
     assert names(folder / "moderngpu.tgz") == {"src/moderngpu/a.hxx"}

@@ -142,7 +142,7 @@ def test_a_source_tree_is_installed_when_it_changes(made, tmp_path):
     assert made.version_of("small-package") == "2.0"
     assert install(source, {"FLAVOUR": "sweet"})
     assert not install(source, {"FLAVOUR": "sweet"})
-    # pip installs no tests, caches and build outputs.  If only these change, the tool installs
+    # pip installs no tests, caches or build outputs.  If only such files change, the tool installs
     # nothing.
     support.write(
         source, {"tests/test_x.py": "", "__pycache__/x.pyc": "x", ".cache/x": "", "build/x": "x"}

@@ -1,12 +1,13 @@
 """A command that is killed, or that finds the disk full, loses no work and can be repeated.
 
 The tool and all git commands that it starts load the library of fault.c, which counts their calls
-that change files.  Before a chosen call, the library kills all these processes by SIGKILL.  Or it
-makes this call and all later calls that need space fail, as on a full disk.
+that change files.  Before a chosen call, the library kills all these processes by SIGKILL.  In
+other runs, the chosen call and all later calls that need space fail, as on a full disk.
 
 Afterwards, the user's edits must be in a file, or in a commit that a ref or a reflog names.  The
-same command must then succeed, and leave the same files as after a run without a fault.  If its
-error names a lock of git, the test deletes this lock, as a user would, and repeats the command.
+same command must then succeed, and leave the same files as after a run without a fault.  If the
+command fails because of a lock of git, the test deletes this lock, as a user would, and repeats
+the command.
 
 `--fault-points N` sets at how many calls each command is killed; the calls are spread evenly.
 For every fourth of these calls, another run of the command finds the disk full.  The default, 56,
@@ -112,12 +113,12 @@ class Copies:
         return int.from_bytes(self._calls.read_bytes()[:4], "little")
 
     def again(self, end: tuple) -> None:
-        """Runs the command without a fault.  Deletes each lock that its error names, and repeats.
+        """Runs the command without a fault; deletes each lock that an error names, and repeats.
 
         Args:
           end: what `end()` returns after a run without a fault.
         """
-        # If the run with the fault did all of the work, this run may fail: nothing is left to do.
+        # If the run with the fault did all of the work, this run may fail, with nothing left to do.
         complete = self.sandbox.checkout.exists() and self.end() == end
         for _ in range(8):
             result = self.sandbox.run(*self.words)

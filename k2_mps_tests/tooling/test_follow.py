@@ -32,7 +32,7 @@ def test_without_new_commits_the_report_is_one_line(sandbox):
 
 
 def upstream_moves(sandbox, before):
-    """Adds commits to upstream: `before` good ones, one that breaks a patch, and another.
+    """Adds `before` good commits to upstream, then one that breaks a patch, then one more.
 
     Returns:
       The ids of the good commits, the id of the bad commit and the id of the last commit.

@@ -73,7 +73,7 @@ def test_a_new_order_keeps_the_comments_of_groups():
 
 @pytest.fixture
 def grouped(sandbox):
-    """The sample series in three groups, and a patch of the last that edits a file of the first."""
+    """The sample series in three groups; a patch of the last group edits a file of the first."""
     order = sandbox.root / "patches/series"
     names = order.read_text().split()
     sandbox.ok("apply")
@@ -96,7 +96,7 @@ def test_the_last_group_may_have_one_patch(sandbox):
 
 
 def test_a_later_group_may_edit_what_an_earlier_one_adds(grouped):
-    """patches/files has the file as the first group adds it, and the later patch has the edit."""
+    """patches/files has the file that the first group adds; the later patch has the edit."""
     path = "k2/csrc/mps/context.mm"
     added = (grouped.root / "patches/files" / path).read_text()
     assert "// more" not in added

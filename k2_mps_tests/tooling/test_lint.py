@@ -121,7 +121,7 @@ PYTHON = "k2/python/k2/use.py"
     ],
 )
 def test_a_use_of_what_a_later_patch_brings_is_found(user, line, text, brings):
-    """Lint finds a use if a later patch brings the definition, and not if an earlier one does."""
+    """Lint finds a use if a later patch brings the definition, but not if an earlier patch does."""
     files = {path: one.encode() for path, one in {user: text, **brings}.items()}
     uses, what = (
         patch_text.Patch(f"{name}.patch", name, "Pending", "", tuple(paths), b"")
@@ -142,7 +142,7 @@ def test_a_use_of_what_a_later_patch_brings_is_found(user, line, text, brings):
     ],
 )
 def test_a_use_of_what_a_later_patch_brings_is_found_in_a_hook(sound, path, old, new, brings):
-    """Lint also finds the use if it is in a line that a patch adds to a file of upstream."""
+    """Lint also finds such a use in a line that a patch adds to a file of upstream."""
     text = (sound.checkout / path).read_text()
     support.commit(sound.checkout, "a hook", {path: text.replace(old, new, 1)})
     support.commit(sound.checkout, "what it uses", brings)

@@ -26,7 +26,7 @@ case "$*" in *k2.mps.check*) echo k2 differs >&2; exit 3;; *bench*) printf unfin
 
 @pytest.fixture(params=[(), ("--quick",)])
 def report(request, tmp_path):
-    """A report in which the step `check` failed, and whether the report is a quick one."""
+    """A report in which the step `check` failed; and whether this is a quick report."""
     programs = {".venv/bin/k2mps": STAND_IN, ".venv/bin/python": STAND_IN}
     programs |= {"bin/id": "#!/bin/sh\necho ada.lovelace\n"}
     programs |= {"bin/uname": "#!/bin/sh\necho Adas-Mac.local\n"}

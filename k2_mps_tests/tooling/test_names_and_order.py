@@ -58,7 +58,7 @@ CHANGES = {
 
 @pytest.fixture(params=CHANGES)
 def changed(request, sandbox, k2):
-    """Changes patches/ by hand, but not the files that the series makes; returns how."""
+    """Changes patches/ by hand, but not the files of the series; returns the name of the change."""
     CHANGES[request.param](sandbox)
     return request.param
 

@@ -73,7 +73,7 @@ def test_the_probe_finds_the_commit_that_breaks_each_patch(sandbox, breaking, st
 
 @pytest.fixture
 def probed(sandbox):
-    """The sandbox, and the ids of upstream's commits, of which number 3 breaks a patch."""
+    """The sandbox, and the ids of upstream's commits; commit 3 breaks a patch."""
     sandbox.ok("apply")
     return sandbox, history(sandbox, {3: {CONTEXT: BETTER}})
 

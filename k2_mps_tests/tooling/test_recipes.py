@@ -380,7 +380,7 @@ def test_a_deep_program_is_rewritten_or_stays(empty, icefall, nested, count):
 
 
 def test_what_is_no_regular_file_is_not_read(icefall):
-    """git lists a program by its name, but a pipe or a device may have that name by now."""
+    """git lists a program by its name, but the file of that name may now be a pipe or a device."""
     with pytest.raises(ValueError, match="not a regular file"):
         bounded.read(icefall, 100)
     os.mkfifo(icefall / "pipe.py")

@@ -45,7 +45,7 @@ def test_skipped_inside(): pytest.skip("too old")
 
 @pytest.fixture
 def environment(tmp_path):
-    """The environment of an empty project; its .venv links to the one that these tests run in."""
+    """The environment of an empty project; its .venv links to the environment of these tests."""
     support.write(tmp_path, {"pyproject.toml": "[tool.pytest.ini_options]\n"})
     os.symlink(sys.prefix, tmp_path / ".venv")
     return Environment(Project(tmp_path))

@@ -89,8 +89,8 @@ def test_patches_that_merged_cleanly_but_do_not_apply_stop_as_a_rebase_does(proj
 def test_a_fresh_clone_applies_what_merged_cleanly(project):
     """The new patch names a blob of context.h that the new clone lacks.
 
-    The patches/ before the merge make this blob, and nobody has exported the series since.  The two
-    patches change different lines of context.h, so the new patch still applies.
+    This blob is a result of the patches before the merge, and nobody has exported the series since.
+    The two patches change different lines of context.h, so the new patch still applies.
     """
     make_patch(project)
     fold(project, "b", MPS, CONTEXT, "line 70\n", "seventy\n")

@@ -72,8 +72,8 @@ def set_headers(data: bytes, local: int, central: int, kind: str, value: int) ->
     """Sets a field in the headers of each file of a zip archive; returns the changed archive.
 
     Args:
-      local: the field's offset in the header before a file; 0 leaves these headers as they are.
-      central: the field's offset in the headers of the archive's directory; 0 leaves these.
+      local: the field's offset in the header before a file; 0 changes none of these headers.
+      central: the field's offset in the headers of the archive's directory; 0 changes none.
       kind: the field's format, see the module struct.
     """
     changed = bytearray(data)

@@ -126,8 +126,8 @@ def test_signposts_bind_the_symbols_of_macos(tmp_path):
     built = macos.link(SIGNPOSTS, tmp_path / "f.dylib", *options, suffix=".cc")
     binary = toolchain.parse(built)
     assert toolchain.imports(binary)[toolchain.SYSTEM] >= symbols
-    # The name and the format of a signpost are in this section, where Instruments reads both.  The
-    # records of signposts do not contain them.
+    # The name and the format of a signpost are in this section.  Instruments reads both strings
+    # there, because the records of signposts do not contain these strings.
     strings = bytes(binary.get_section("__oslogstring").content)
     assert strings.split(b"\0")[:2] == [b"name", b"%{public}s"]
     # The name of a signpost must be a string literal.

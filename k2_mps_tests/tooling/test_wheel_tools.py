@@ -144,10 +144,10 @@ OURS = "1.24.4.post20250714+mps.cpu.torch2.13.0"
 @pytest.mark.parametrize(
     "others, kept",
     [
-        # Wheels of the same release of k2 as ours: one of a later day, and one of the same day.
+        # Two wheels of the release of k2 that OURS is from, one of a later day and one of its day.
         (["1.24.4.dev20260710+cpu.torch2.13.0", "1.24.4.dev20250714+cpu.torch2.13.0"], True),
         (["1.24.4+cpu.torch2.13.0"], True),
-        # A wheel of a later release replaces ours, as docs/wheels.md says.
+        # A wheel of a later release replaces OURS, as docs/wheels.md says.
         (["1.25.0+cpu.torch2.13.0"], False),
     ],
 )
@@ -163,7 +163,7 @@ def test_an_upgrade_from_the_page_of_k2_keeps_mps(tmp_path, program, others, kep
     subprocess.run([*command, cpu, "--upgrade", "k2"], check=True, cwd=tmp_path)
     [info] = tmp_path.glob("venv/lib/python*/site-packages/k2-*.dist-info")
     assert (info.name == f"k2-{OURS}.dist-info") == kept
-    # If the program reads both pages at once, it chooses the wheel with mps.
+    # If the program reads both pages at once, the program chooses the wheel with mps.
     if kept:
         both = [*command, page, "--find-links", cpu, again, "k2"]
         subprocess.run(both, check=True, cwd=tmp_path)

@@ -104,8 +104,8 @@ class Workshop:
     def without(self, library: str, code: str = "") -> bytes:
         """Makes libk2context.dylib with a call of gone(), which no library of the reference has.
 
-        The linker finds gone() in a stub of `library`.  With `code`, it finds gone() in another
-        libtorch, which is compiled from this code.
+        The linker finds gone() in a stub of `library`.  With `code`, the linker finds gone() in
+        another libtorch, which is compiled from this code.
         """
         if code:
             self.library(TORCH_CODE + code, "newer/libtorch.dylib")

@@ -50,7 +50,7 @@ def workflow(request) -> Path:
 @pytest.mark.parametrize(
     "linter",
     [
-        # zizmor checks the form of all keys, and security: each action must be named by a commit.
+        # zizmor checks the form of all keys, and security: a commit must name each action.
         ["zizmor", "--offline", "--no-progress", "--color=never"],
         # actionlint checks expressions and their types, needs of jobs, runners and inputs.  It does
         # not run shellcheck and pyflakes here.
@@ -99,7 +99,7 @@ def test_no_job_may_write_except_for_issues_and_releases(workflow):
         assert job["timeout-minutes"], name
         writes = {right for right, value in job["permissions"].items() if value == "write"}
         if workflow.name in ISSUES and writes == {"issues"}:
-            # Such a job runs no code of the repository, and nothing that other jobs read or built.
+            # A job that may write issues runs no code of the repository or of other jobs.
             assert job["if"] == ISSUES[workflow.name]
             uses = [step["uses"].split("@")[0] for step in job["steps"] if "uses" in step]
             assert uses == ["actions/download-artifact"]
