@@ -99,7 +99,7 @@ def system_problem(system: System) -> Optional[str]:
             'in it. "import platform; platform.machine()" tells which '
             'processor a Python is for.')
     # Newer releases of macOS report 10.16 to programs that were built for an
-    # older one.
+    # older release.
     version = '' if system.version == '10.16' else system.version
     if version and _numbers(version) < _numbers(MIN_MACOS):
         return (

@@ -97,8 +97,8 @@ class TestMpsScores(unittest.TestCase):
                 total = fsas.get_tot_scores(True, True)
                 total.sum().backward()
                 found.append(of_arcs.grad.cpu())
-            # The rounding error of the CPU's doubles after 30 additions.  The
-            # last bit of a double is 2^-52 of the total score.
+            # of_cpu allows for the rounding of doubles in 30 additions on the
+            # CPU.  The last bit of a double is 2^-52 of the total score.
             of_cpu = 4 * 2**-52 * float(total.detach().abs().max())
             assert torch.allclose(*found, rtol=0, atol=1e-6 + of_cpu)
 

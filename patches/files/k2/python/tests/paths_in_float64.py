@@ -78,14 +78,14 @@ def paths(arcs: List[Arc], begin: int, end: int,
                 yield (arc, *rest)
 
 
-# The source of an arc of a lattice: its frame, and the index of its arc in the
-# graphs.
+# The source of an arc of a lattice: its frame, and the index of the arc of the
+# graphs that it was made from.
 Source = Tuple[int, int]
 
 
 def sources_of(lattices: k2.Fsa) -> List[Source]:
-    '''Return the source of each arc, which the attributes ``frame`` and
-    ``arc_index`` of the lattices name.'''
+    '''Return the source of each arc.  The attributes ``frame`` and
+    ``arc_index`` of the lattices contain the sources.'''
     return list(zip(lattices.frame.tolist(), lattices.arc_index.tolist()))
 
 
@@ -158,7 +158,7 @@ class Intersection:
         self.num_frames = num_frames
         self.paths = list(paths(arcs, 0, num_states - 1, num_frames + 1))
         scores = self._scores(a_scores, b_scores).tolist()
-        # The arcs of the paths within the beam, each with its frame.
+        # The arcs of the paths within the beam, each arc with its frame.
         self.kept = {
             arc
             for path, score in zip(self.paths, scores)

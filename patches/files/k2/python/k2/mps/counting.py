@@ -37,7 +37,7 @@ class Counters:
         are not counted.  An operator that calls counted operators is not
         counted either.
       torch_waits:
-        Operators of torch that make the host wait, also if the GPU is done.
+        Operators of torch that make the host wait, even if the GPU is done.
         Copies between mps and the CPU, such as ``.cpu()`` and ``.tolist()``,
         wait if they are not ``non_blocking``.  Operators that return a number,
         such as ``.item()``, wait.  Operators that return a tensor whose shape

@@ -58,9 +58,9 @@ class _PrunedLoss(torch.autograd.Function):
             _k2.MpsRnntPrunedSaved(lse=lse, row_grads=row_grads), loss_grad,
             ctx.overwrite)
         if ctx.overwrite:
-            # With a new version of the logits, torch raises if the backward
-            # pass of another function needs the logits, or if this backward
-            # pass runs a second time.
+            # Because of this new version of the logits, torch raises if the
+            # backward pass of another function needs the logits, or if this
+            # backward pass runs a second time.
             torch.autograd.graph.increment_version(logits)
         return grad, None, None, None, None, None
 
