@@ -149,11 +149,12 @@ class TestInferenceMode(unittest.TestCase):
                             for each in functions:
                                 getattr(fsas, each)(double, True)
                         scores = getattr(fsas, name)(double, True)
-                        # For get_arc_post, this gradient is 0, because the sum
-                        # of the posteriors is constant.
-                        scores.exp().sum().backward()
+                        # square(): the sum of the posteriors is constant, and
+                        # would have no gradient.
+                        scores.exp().square().sum().backward()
                         gradients.append(fsas.grad.tolist())
                     assert gradients[0] == gradients[1], (name, gradients)
+                    assert any(gradients[0]), name
 
 
 if __name__ == '__main__':
