@@ -43,13 +43,13 @@ set_target_properties(mps_emulator::metal PROPERTIES
   INTERFACE_INCLUDE_DIRECTORIES "${_mps_emulator_root}/include"
   INTERFACE_COMPILE_OPTIONS "${MPS_EMULATOR_OBJCXX_OPTIONS}")
 # The compiler must find the headers in torch_include before torch's own
-# headers.  It searches -I before -isystem, which CMake uses for the include
-# directories of imported targets like torch.
+# headers.  The compiler searches -I before -isystem.  CMake uses -isystem for
+# the include directories of imported targets like torch.
 target_compile_options(mps_emulator::metal INTERFACE
   "$<$<COMPILE_LANGUAGE:OBJCXX>:-I${_mps_emulator_root}/torch_include>")
 # The emulator must come before libobjc, because the emulator replaces
-# objc_msg_lookup() of libobjc.  --no-as-needed keeps all three libraries, even
-# if the program's own code uses only the emulator.
+# objc_msg_lookup() of libobjc.  --no-as-needed keeps the emulator, libobjc and
+# libBlocksRuntime, even if the program's own code uses only the emulator.
 set_property(TARGET mps_emulator::metal PROPERTY INTERFACE_LINK_LIBRARIES
   "-Wl,--push-state,--no-as-needed" mps_emulator::library
   ${MPS_EMULATOR_OBJCXX_LIBRARIES} "-Wl,--pop-state")

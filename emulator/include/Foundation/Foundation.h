@@ -62,7 +62,7 @@ typedef unsigned long NSUInteger;
 
 typedef struct _NSZone NSZone;
 
-@class NSDictionary<KeyType, ObjectType>;  // torch's headers name it
+@class NSDictionary<KeyType, ObjectType>;  // for torch's headers
 @class NSString;
 
 // ---- NSObject.h

@@ -16,7 +16,8 @@
 @protocol MTLBlitCommandEncoder;
 @protocol MTLEvent;
 @protocol MTLFence;
-// torch's headers use these names.  The emulator does not define them.
+// torch's headers use the following four types, which the emulator does not
+// define.
 @protocol MTLArgumentEncoder;
 @protocol MTLSharedEvent;
 @class MTLCaptureManager;

@@ -29,9 +29,10 @@ void InstallHostFaultHandler();
 // The memory of a buffer.  memory.h describes the memory model.
 //
 // A recycled block keeps its copies.  device_user is the id of the buffer for
-// which the device copy was last initialised, and host_user is the same id for
-// the host copy.  A larger id belongs to a later buffer.  A command whose
-// buffer has an id below device_user must not initialise the device copy again.
+// which the device copy was last initialised.  host_user is the id of the
+// buffer for which the host copy was last initialised.  A larger id belongs to
+// a later buffer.  A command whose buffer has an id below device_user must not
+// initialise the device copy again.
 struct Block {
   SizeClass size_class;
   Origin origin;
@@ -64,13 +65,14 @@ struct Block {
   uint64_t merged_in_batch = 0;
 
   uint32_t listings = 0;            // how many UsedBlocks list this block
-  UsedBlocks *listed_in = nullptr;  // the UsedBlocks that listed it last
+  UsedBlocks *listed_in = nullptr;  // the last that listed the block
   uint64_t last_use_id = 0;         // the id of the buffer of the last use
 
   // What earlier commands did with the block, the latest command last.  The
-  // list is empty unless the order of commands is checked.  An element stays
-  // until all commands that are still to come are ordered after the element's
-  // command.
+  // list is empty unless the order of commands is checked.  An element is
+  // removed if all commands that are still to come are ordered after the
+  // element's command or if a later command of the same queue covers the
+  // element's accesses.  If the list is full, its oldest element is removed.
   struct Past {
     uint64_t queue;  // the queue's number
     uint64_t done;   // the number of this use among the queue's uses, from 1
@@ -95,9 +97,9 @@ struct Block {
   }
 };
 
-// While an Upkeep exists, its time counts for the counter kUpkeep.  Inside an
-// operator, an Upkeep counts nothing, because the operator's own time includes
-// the upkeep.
+// The time for which an Upkeep exists is added to the counter kUpkeep.  Inside
+// an operator, an Upkeep counts nothing, because the operator's own time
+// includes the upkeep.
 class Upkeep {
  public:
   Upkeep() : begin_(*CurrentOperator() ? 0 : TraceTime()) {}

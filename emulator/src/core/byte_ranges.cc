@@ -51,7 +51,8 @@ std::optional<Conflict> FindConflict(const Accesses &first,
 
 bool Covers(const Accesses &outer, const Accesses &inner) {
   if (!Covers(outer.writes, inner.writes)) return false;
-  // Whatever conflicts with a read also conflicts with a write.
+  // Whatever conflicts with a read also conflicts with a write of the same
+  // bytes.
   for (const ByteRange &range : inner.reads)
     if (!Covers(outer.writes, {range}) && !Covers(outer.reads, {range}))
       return false;

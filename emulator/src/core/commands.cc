@@ -27,9 +27,9 @@ class EndUsesLater {
 thread_local HostWrites host_writes;
 thread_local std::optional<Accesses> accesses_of_command;
 
-// Counts down the command buffers that get a kernel.  The command buffer at
-// which the count reaches 0 fails.  With a count of 0 or less, no command
-// buffer fails.
+// Each command buffer that gets its first kernel counts this number down.  The
+// command buffer that brings the count to 0 fails.  With a count of 0 or less,
+// no command buffer fails.
 std::atomic<int64_t> until_failure{0};
 
 }  // namespace
@@ -199,7 +199,7 @@ void CommandQueue::Run(const CommandBuffer *last,
       buffer->status_ = buffer->fails_ ? CommandBuffer::Status::kError
                                        : CommandBuffer::Status::kCompleted;
       if (buffer->fails_ && buffer->failed_handler_) buffer->failed_handler_();
-      // From a completed handler, the program knows that these commands ended.
+      // A completed handler tells the program that these commands have ended.
       if (!buffer->completed_handlers_.empty()) used_.NoteKnown();
     }
     // A handler may use the device, so it runs without the execution lock.

@@ -21,9 +21,10 @@ namespace mps_emulator {
 
 class CommandQueue;
 
-// Returns what the host has written to the buffers of the running command since
-// the commit, as ranges [begin, end) of addresses in the buffers' device
-// copies.  The list is empty unless the order of commands is checked.
+// Returns the bytes that the host has written, after the commit, to the buffers
+// of the running command.  The bytes are ranges [begin, end) of addresses in
+// the buffers' device copies.  The list is empty unless the order of commands
+// is checked.
 using HostWrites = std::vector<std::pair<const char *, const char *>>;
 const HostWrites &HostWritesInFlight();
 
@@ -41,8 +42,8 @@ struct Command {
   // Returns members of a JSON object from which a replay repeats the command,
   // see core/record.h.  Null for a command that no replay can repeat.
   std::function<std::string()> describe = {};
-  // The number of the command's encoder, and the encoders for whose fences that
-  // encoder has waited.
+  // encoder: the number of the encoder that encoded the command.  after: the
+  // numbers of the encoders that fences order before that encoder.
   uint64_t encoder = 0;
   std::set<uint64_t> after = {};
 };
@@ -55,8 +56,8 @@ inline constexpr const char *kTimeoutText =
     "(00000002:kIOGPUCommandBufferCallbackErrorTimeout)";
 
 // One MTLCommandBuffer.  As on a Mac, only one thread at a time may use a
-// command buffer.  Any thread may call status(), and the functions that the
-// queue calls.
+// command buffer.  The exceptions are status() and the functions that
+// CommandQueue calls, which may run on any thread.
 class CommandBuffer : public std::enable_shared_from_this<CommandBuffer> {
  public:
   // MTLCommandBufferStatus
@@ -78,8 +79,8 @@ class CommandBuffer : public std::enable_shared_from_this<CommandBuffer> {
   bool ended() const { return status() >= Status::kCompleted; }
 
   // Open and close an encoder.  OpenEncoder() ends the program if another
-  // encoder is open, or after the commit.  `kind` names the encoder for
-  // messages.
+  // encoder is open, or if the command buffer is committed.  `kind` names the
+  // encoder for messages.
   void OpenEncoder(const char *kind);
   void CloseEncoder();
 
@@ -134,9 +135,9 @@ class CommandBuffer : public std::enable_shared_from_this<CommandBuffer> {
   bool fails_ = false;
 };
 
-// Makes a command buffer fail.  Of the command buffers that get a kernel from
-// now on, the `n`-th fails, counted from 1.  As soon as the kernel is encoded,
-// the device runs no more commands of this command buffer.
+// Makes one command buffer fail: the `n`-th, counted from 1, that gets its
+// first kernel after this call.  As soon as that kernel is encoded, the device
+// runs no more commands of the command buffer.
 void FailKernels(int64_t n);
 
 // One MTLCommandQueue.  When a thread waits for a committed command buffer,
@@ -192,8 +193,9 @@ class CommandQueue {
   std::map<uint64_t, std::vector<Untracked>>
       untracked_;     // by the buffer's id; a wait empties the map
   std::mutex mutex_;  // protects committed_
-  std::deque<std::shared_ptr<CommandBuffer>> committed_;  // and not run
-  std::atomic<size_t> commands_left_{0};                  // encoded and not run
+  // The committed command buffers that have not run.
+  std::deque<std::shared_ptr<CommandBuffer>> committed_;
+  std::atomic<size_t> commands_left_{0};  // encoded and not run
   UsedBlocks used_{&label};
   std::atomic<bool> has_work_{false};
 };

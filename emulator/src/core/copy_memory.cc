@@ -100,8 +100,8 @@ char *CopyMemory::Allocate(size_t capacity) {
     size_t pages = RoundUp(capacity, kPage);
     char *memory = Map(pages + GuardBytes());
     if (!memory) return nullptr;
-    // If this fails because there are too many mappings, only the guard is
-    // missing.
+    // If mprotect() fails because there are too many mappings, only the guard
+    // is missing.
     mprotect(memory + pages, GuardBytes(), PROT_NONE);
     if (!guards_everything_) return memory;
     NoteGuarded(memory + pages - capacity, capacity);

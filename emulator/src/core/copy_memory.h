@@ -17,13 +17,13 @@ struct SizeClass {
   size_t capacity;  // bytes
 };
 
-// The smallest class that holds `size` bytes.  `size` is at most 2^40.
+// Returns the smallest class that holds `size` bytes.  `size` is at most 2^40.
 SizeClass SizeClassOf(size_t size);
 
 inline constexpr unsigned kNumSizeClasses = 160;
 
 // A small device copy has this many more bytes after its capacity.  A kernel
-// that writes past the end of its buffer writes there first.
+// that writes past the end of its buffer writes to these bytes first.
 inline constexpr size_t kTail = 1024;
 
 // A small copy comes from malloc: the emulator does not notice a read far past
@@ -42,7 +42,7 @@ class CopyMemory {
   // copies); nullptr if no memory is left.
   char *Allocate(size_t capacity);
 
-  // Returns how many bytes a device copy has: the capacity, and kTail if the
+  // Returns how many bytes a device copy has: the capacity, plus kTail if the
   // copy is small.
   size_t DeviceBytes(size_t capacity) const {
     return IsLarge(capacity) ? capacity : capacity + kTail;

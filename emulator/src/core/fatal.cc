@@ -41,7 +41,8 @@ void Fatal(const char *format, ...) {
 
   if (FatalHandler handler = fatal_handler.load()) handler(message);
 
-  // The program wrote to stdout before the mistake, so this text comes first.
+  // The program wrote to stdout before the mistake, so the text of the program
+  // comes first.
   fflush(stdout);
   fprintf(stderr, "mps emulator: fatal: %s\n", message);
   fflush(stderr);

@@ -16,9 +16,9 @@ struct Buffer;
 // needs no lock, and works in a signal handler.
 //
 // A slot is larger than its buffer, so the address one past the buffer's end
-// also belongs to the slot.  A freed slot is reused late: a message can still
-// name the freed buffer of a stale handle.  Slots are reused in the order of
-// their release.
+// also belongs to the slot.  A freed slot is reused late, so that a message can
+// still name the freed buffer of a stale handle.  Slots are reused in the order
+// in which they were freed.
 class HandleSpace {
  public:
   static constexpr unsigned kMinShift = 8;   // smallest slot: 256 bytes
@@ -28,8 +28,8 @@ class HandleSpace {
   HandleSpace();
 
   // Returns a buffer record whose slot has room for `size` bytes; nullptr if no
-  // slot is left.  If the slot is reused, the record's other fields still
-  // describe the former buffer.
+  // slot is left.  The record of a reused slot still describes the former
+  // buffer.
   Buffer *Take(size_t size);
 
   // Gives back the slot of `buffer`, for a later reuse.
@@ -46,7 +46,8 @@ class HandleSpace {
   // Records are allocated in chunks.  A chunk never moves.
   static constexpr unsigned kChunkShift = 12;
   static constexpr size_t kMaxChunks = 4096;
-  // At most this many freed slots stay unused while the region has new slots.
+  // While a region has new slots, a freed slot is reused only if more than this
+  // many slots of the region are free.
   static constexpr size_t kQuarantine = 4096;
   static constexpr unsigned kNumRegions = kMaxShift - kMinShift + 1;
 

@@ -26,7 +26,8 @@ void OnSegmentationFault(int, siginfo_t *info, void *) {
         address);
   else
     CopyMemory::PrintFault(address);
-  // After the return, the instruction faults again, and the former action runs.
+  // After the handler returns, the instruction faults again, and the former
+  // action runs.
   sigaction(SIGSEGV, &former_action, nullptr);
 }
 

@@ -19,8 +19,8 @@ constexpr size_t kCompareStep = 4096;
 
 }  // namespace
 
-// Ends the program if the CPU has written to a buffer while work that uses a
-// former buffer of its block is in flight.
+// Ends the program if the CPU has written to the block's present buffer while
+// work that uses a former buffer of the block is in flight.
 void Memory::CheckNoHostWrites(const Block *block) const {
   if (!block->published) return;
   size_t size = std::min(block->host_size, block->former_owner_size);
@@ -35,8 +35,8 @@ void Memory::CheckNoHostWrites(const Block *block) const {
 }
 
 // Returns a free block of the size class, or a new one.  As a caching allocator
-// does, the function prefers the block that was freed last, because its memory
-// is most likely in the CPU's cache.
+// does, the function prefers the block that was freed last, because the memory
+// of that block is most likely in the CPU's cache.
 Block *Memory::TakeBlock(size_t size, Origin origin) {
   SizeClass size_class = SizeClassOf(size + kMinRedzone);
   int stream = origin == Origin::kTorch ? CurrentStream() : 0;
@@ -49,8 +49,8 @@ Block *Memory::TakeBlock(size_t size, Origin origin) {
     std::vector<Block *> &free =
         free_[static_cast<int>(origin)][size_class.index][stream];
     // A new buffer of the MTLDevice must not get memory that work in flight
-    // uses.  In a program that waits, most blocks are idle, so a few tries are
-    // enough.
+    // uses.  In a program that waits for its commands, most blocks are idle, so
+    // a few tries are enough.
     constexpr size_t kTries = 8;
     for (size_t i = 0; i < std::min(kTries, free.size()); ++i) {
       Block *&candidate = free[free.size() - 1 - i];
@@ -151,7 +151,7 @@ void Memory::Free(Buffer *buffer) {
   buffer->label = nullptr;
   handles.GiveBack(buffer);
   if (copies_.guards_everything() && !block->InFlight()) {
-    // A later use of [buffer contents] faults.
+    // The block is not kept, so that a later use of [buffer contents] faults.
     Destroy(block);
     return;
   }
@@ -251,7 +251,7 @@ char *Memory::Begin(Block *block, uint64_t buffer_id, size_t size,
                     bool overwrites_all) {
   if (!block->device) block->device = MakeCopy(block, /*for_device=*/true);
   if (buffer_id > block->device_user) {
-    // This command is the first one of the buffer.
+    // This command is the first command that uses the buffer.
     bool exposed = block->host_user == buffer_id;
     if (exposed && block->FormerOwnerInFlight()) CheckNoHostWrites(block);
     block->device_user = buffer_id;

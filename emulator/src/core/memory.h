@@ -6,8 +6,8 @@
 //   value of torch's storage().data() and of the id<MTLBuffer>.  If the host
 //   reads or writes memory at the handle, the access faults at once
 //   (core/host_fault.cc).  With MPS_EMULATOR_POINTERS=addresses,
-//   storage().data() is [buffer contents] instead, as it may be in a later
-//   torch.
+//   storage().data() is [buffer contents] instead.  A later torch may do the
+//   same.
 // - Block: the memory of a buffer.  A freed block goes at once to the next
 //   allocation of its size class on the same stream, even while commands that
 //   use the block wait to run.  Such a command belongs to the block's former
@@ -23,14 +23,15 @@
 //
 // Bytes move at two times only:
 //
-//   a command that uses   The bytes that differ between host and published,
-//   the buffer starts     which the CPU has written, are copied to device.
-//   a wait returns        The words that differ between device and published,
-//                         which commands have written, are copied to host.
+//   a command that uses   The CPU has written each byte of host that differs
+//   the buffer starts     from published.  These bytes are copied to device.
+//   a wait returns        Commands have written each word of device that
+//                         differs from published.  These words are copied to
+//                         host.
 //
-// So the CPU and commands may write different bytes of one buffer between two
-// waits.  A tensor that only aten operators use has only the device copy, and
-// is never compared.
+// So between two waits the CPU and commands may write different words (of 4
+// bytes) of one buffer.  A tensor that only aten operators use has only the
+// device copy, so no copies are compared.
 #pragma once
 
 #include <atomic>
@@ -50,8 +51,8 @@ inline constexpr unsigned char kPoison = 0xC7;
 struct Block;
 
 // Who asked for a buffer.  kTorch: torch's caching allocator, which reuses a
-// freed block at once.  kDevice: a program, from the MTLDevice.  A freed block
-// of kDevice is reused only when no work in flight uses the block.
+// freed block at once.  kDevice: a program, through the MTLDevice.  A freed
+// block of kDevice is reused only when no work in flight uses the block.
 enum class Origin { kTorch, kDevice };
 
 struct Buffer {
@@ -88,8 +89,8 @@ inline bool IsHandleAddress(const void *address) {
 }
 
 // Returns the buffer, live or freed, that has `address` in its range of handle
-// addresses; nullptr if there was none.  Takes no lock, so a signal handler may
-// call the function.
+// addresses; nullptr if no buffer ever had the address.  Takes no lock, so a
+// signal handler may call the function.
 Buffer *FindBuffer(const void *address);
 
 // Returns the live buffer whose handle is exactly `handle`, or nullptr.
@@ -146,23 +147,22 @@ BufferUse AnnounceUse(Buffer *buffer, bool writes, ByteRange bytes = kAllBytes);
 // Returns all bytes that a command with this use may access.
 Accesses AccessesOf(const BufferUse &use);
 
-// Announces that another command will use the buffer of `use`, even if that
-// buffer has been freed.
+// Announces that another command will use the buffer of `use`.  The buffer may
+// have been freed.
 BufferUse AnnounceUse(const BufferUse &use, bool writes);
 
-// Ends an announced use: its command has run, or will never run.
+// Ends an announced use, because the command has run or will never run.
 void EndUse(const BufferUse &use);
 
 // Ends the program if a command wrote past the end of the buffer.  `what`
 // names the command.
 void CheckRedzone(const BufferUse &use, const char *what);
 
-// Returns whether the buffer of a command has not been freed since the command
-// was encoded.
+// Returns whether the buffer of `use` is still live.
 bool IsAlive(const BufferUse &use);
 
-// Returns whether the emulator checks the program's order of commands: the
-// value of the environment variable MPS_EMULATOR_CHECK_RACES at the last
+// Returns whether the order of commands is checked.  The environment variable
+// MPS_EMULATOR_CHECK_RACES decides, with its value at the last
 // UsedBlocks::BeginBatch().
 bool ChecksCommands();
 
@@ -214,13 +214,13 @@ class UsedBlocks {
 
   // Notes what a command that has run did with a buffer.  If the order of
   // commands is checked, ends the program if an earlier command of another
-  // queue conflicts with this command and nothing orders the two.  Only after
-  // both commands have run does the emulator know which bytes a kernel used.
+  // queue conflicts with this command and nothing orders the two.  The check
+  // comes after both commands have run, because the emulator does not know
+  // earlier which bytes a kernel uses.
   void NoteAccesses(const BufferUse &use, Accesses accesses);
 
-  // A set of uses of buffers that have ended.  The key is the number of a
-  // queue.  The value says how many uses of the queue have ended, counted from
-  // the queue's first.
+  // Says which uses of buffers have ended.  The key is the number of a queue.
+  // The value n means that the first n uses of this queue have ended.
   using Order = std::map<uint64_t, uint64_t>;
 
   // Returns what will have ended when all present commands of this queue have
@@ -270,7 +270,7 @@ struct MemoryStatistics {
 MemoryStatistics GetMemoryStatistics();
 void ResetPeakMemory();
 
-// Gives the cached blocks that no command uses back to the system.
+// Frees the cached blocks that no work in flight uses.
 void ReleaseCachedBlocks();
 
 }  // namespace mps_emulator

@@ -85,7 +85,8 @@ class Recording {
 
   void After(const Command &command, char *const *device) {
     // If no replay can repeat the command, its results count as changes by
-    // another writer, and the next command that uses the buffer stores them.
+    // another writer: the recorder stores the results when the next command
+    // uses the buffer.
     if (command.describe)
       line_ += "," + Members({{"after", Changes(command, device, true)}});
     commands_.push_back(Json::Written(line_ + "}"));

@@ -1,11 +1,11 @@
 // Records a program's work on the device in a folder.  A replay repeats the
 // work.  mps_emulator/replay/README.md describes the folder.
 //
-// The recorder sees only commands.  For each buffer, it keeps the contents that
-// the recorded commands alone would leave there.  When the next command uses
-// the buffer, the recorder compares the buffer with these contents, and stores
-// the differences.  The differences come from other writers: torch's operators,
-// the CPU, or a copy that torch has encoded.
+// The recorder sees only commands.  For each buffer, the recorder keeps the
+// contents that the buffer would have after the recorded commands alone.  When
+// the next command uses the buffer, the recorder compares the buffer with these
+// contents, and stores the differences.  The differences come from other
+// writers: torch's operators, the CPU, or a copy that torch has encoded.
 #pragma once
 
 #include <atomic>

@@ -10,7 +10,8 @@
 
 namespace mps_emulator {
 
-// The number of streams: the default stream, whose id is 0, and the pool's.
+// The number of streams: the default stream, whose id is 0, and the streams of
+// the pool.
 inline constexpr int kStreams = TORCH_AT_LEAST(14) ? 33 : 1;
 
 // From 2.15 on, the functions of torch/mps.h use the thread's current stream.

@@ -24,7 +24,8 @@ class Residency {
   ~Residency();
   Residency(const Residency &) = delete;
 
-  // The buffers with a gpuAddress: those in `uses`, and all others.
+  // The buffers whose gpuAddress the program asked for.  resident: the buffers
+  // in `uses`.  absent: all other buffers.
   std::vector<DeviceRange> resident;
   std::vector<DeviceRange> absent;
 };

@@ -10,7 +10,7 @@
 
 namespace mps_emulator {
 
-// Returns a number for the calling thread, which is never 0.
+// Returns the number of the calling thread, which is never 0.
 uint32_t ThisThread();
 
 class SerialQueue {
@@ -67,7 +67,8 @@ class SerialQueue {
     Bypass(const Bypass &) = delete;
 
    private:
-    SerialQueue *queue_;  // nullptr in the queue, and in a nested Bypass
+    // nullptr if the thread is in the queue, or already had a Bypass.
+    SerialQueue *queue_;
   };
 
  private:
@@ -81,7 +82,8 @@ class SerialQueue {
   std::atomic<uint32_t> owner_{0};  // the thread that is in the queue; 0: none
   std::atomic<uint32_t> bypasser_{0};
   std::atomic<const char *> bypass_{nullptr};  // what bypasser_ does
-  // A thread that enters takes a ticket, and waits until its number is served.
+  // A thread that enters takes a ticket, and waits until the number of the
+  // ticket is served.
   uint64_t next_ticket_ = 0;
   uint64_t served_ = 0;
 };

@@ -6,8 +6,8 @@
 // which stays open between kernels.
 //
 // - torch::mps::synchronize() ends the coalesced encoder, commits the stream's
-//   command buffer, waits for the command buffer and drops it.  Without a
-//   command buffer the function does nothing.
+//   command buffer, waits for the command buffer and drops it.  If there is no
+//   command buffer, the function does nothing.
 // - torch::mps::commit() ends the coalesced encoder and calls commitAndContinue
 //   on the stream's MPSCommandBuffer.  The MPSCommandBuffer stays valid for
 //   encoding.

@@ -154,9 +154,9 @@ GETTER(NSString *, label, ToNSString(_state->label))
 }
 
 // The emulator runs commands in the order of their encoding, so fences have no
-// effect on the order.  The encoders of fences are noted for
-// CommandQueue::CheckFences(), because only a fence orders two uses of a buffer
-// that Metal does not track.
+// effect on the order.  A fence only notes encoders for
+// CommandQueue::CheckFences(): if Metal does not track a buffer, only a fence
+// orders two uses of the buffer by different encoders.
 - (void)updateFence:(id<MTLFence>)fence {
   [self checkOpen:"updateFence:"];
   std::set<uint64_t> &encoders = *((MPSEmulatorFence *)fence)->_encoders;
@@ -188,7 +188,8 @@ GETTER(ComputeState *, state, static_cast<ComputeState *>(_state))
 
 - (void)endEncoding {
   [super endEncoding];
-  // The commands have announced their own uses of the buffers.
+  // The argument table's uses can end, because the commands have announced uses
+  // of their own.
   for (Argument &argument : [self state]->arguments) argument.Clear();
   for (const BufferUse &use : [self state]->resources) EndUse(use);
   [self state]->resources.clear();

@@ -22,8 +22,8 @@ struct EventState {
   std::condition_variable changed;
   uint64_t value = 0;
   std::set<CommandQueue *> signalers;
-  // The latest signals.  Each has its value and the uses of buffers that had
-  // ended before the signal.
+  // The latest signals.  Each signal has its value and the uses of buffers that
+  // had ended before the signal.
   std::deque<std::pair<uint64_t, UsedBlocks::Order>> signals;
 };
 
@@ -75,7 +75,7 @@ GETTER(EventState *, state, static_cast<EventState *>(_state))
   [self waitFor:value];
   std::lock_guard<std::mutex> lock([self state]->mutex);
   // The first signal of this value, or of a greater value, ends the wait.  The
-  // wait orders nothing that came after that signal.
+  // wait does not order commands that ran after that signal.
   for (const auto &[signaled, ended_by_then] : [self state]->signals) {
     if (signaled < value) continue;
     queue->used().OrderAfter(ended_by_then);

@@ -66,7 +66,7 @@ static void TakeCoalescedEncoder() {
 
 MTLComputeCommandEncoder_t MPSStream::commandEncoder() {
   OnStream on(IdOf(*this));
-  // PyTorch's change #198039 adds the same check.
+  // PyTorch's change #198039 adds this check.
   TORCH_INTERNAL_ASSERT(!mps_emulator::EncoderIsAsserted() ||
                             StreamDispatchQueue().RunsOnThisThread(),
                         "commandEncoder() must be called on the stream queue");

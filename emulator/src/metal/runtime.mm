@@ -29,8 +29,9 @@ __attribute__((constructor)) void SetForwarding() {
   __objc_msg_forward2 = [](id, SEL) -> IMP { return &Refuse; };
 }
 
-// The compiler's code for a captured variable that holds an object.  A __block
-// variable has another code, because it does not retain its object.
+// The number by which the compiler marks a captured variable that holds an
+// object.  A __block variable has another number, because it does not retain
+// its object.
 constexpr int kFieldIsObject = 3;
 constexpr int kFieldKindMask = 0xFF;
 

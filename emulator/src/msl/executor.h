@@ -95,14 +95,15 @@ class Executor {
     State state = State::kReady;
   };
 
-  // The calls of functions that lead from the kernel to the place where a
-  // thread is.  If more than kMost calls are nested, only the hash represents
-  // the deeper ones.
+  // The nested calls of functions by which a thread has come from the kernel to
+  // its present place.  If more than kMost calls are nested, the last hash
+  // represents the kMost-th call and all deeper calls.
   struct CallPath {
     static constexpr unsigned kMost = 16;
     unsigned depth = 0;
     std::array<uint64_t, kMost> sites;
-    std::array<uint64_t, kMost> hashes;  // hashes[i]: of sites[0] to sites[i]
+    // hashes[i] is the hash of sites[0] to sites[i].
+    std::array<uint64_t, kMost> hashes;
 
     uint64_t Hash() const;
     void Enter(uint64_t site);
@@ -114,7 +115,7 @@ class Executor {
   };
 
   void PlaceThreadgroupBuffers();
-  // Calls Fatal() if the kernel wrote past the end of one of these buffers.
+  // Calls Fatal() if the kernel wrote past the end of a threadgroup buffer.
   void CheckThreadgroupBuffers() const;
   void RunThreadgroup(uint32_t x, uint32_t y, uint32_t z);
   void RunAsLoop();
@@ -127,20 +128,21 @@ class Executor {
   // one whose call comes first in the source.
   void CompleteExchange(unsigned simdgroup);
   // Lets all threads continue after the barrier at which they wait.  Calls
-  // Fatal() if a thread does not wait there.
+  // Fatal() if a thread does not wait at that barrier.
   void CompleteBarrier();
   [[noreturn]] void FailAtBarrier();
 
-  // Whether two threads wait at the same call, and reached it by the same
-  // calls.
+  // Whether two threads wait at the same call, and reached that call by the
+  // same calls of functions.
   bool AtSamePlace(unsigned a, unsigned b) const;
-  // Whether the call at which thread `a` waits comes before the call at which
-  // `b` waits in the source.
+  // Whether, in the source, the call at which thread `a` waits comes before the
+  // call at which thread `b` waits.
   bool IsBefore(unsigned a, unsigned b) const;
   // Returns, for example, "line 12, called in line 34".
   std::string DescribePlace(unsigned thread) const;
 
-  // Called on a fiber: runs other fibers, and returns when this one is resumed.
+  // Called on a fiber: runs other fibers, and returns when this fiber is
+  // resumed.
   void Suspend();
   static void FiberMain();
 
@@ -186,13 +188,13 @@ class Executor {
   Thread *running_ = nullptr;  // nullptr while the main context runs
   unsigned unfinished_ = 0;
 
-  // The threads that RunSimdgroup() runs, in their order.  Threads from
-  // order_next_ on have not run yet.
+  // The threads that RunSimdgroup() runs, in the order in which they run.  The
+  // threads from index order_next_ on have not run yet.
   std::array<uint16_t, kSimdWidth> order_;
   unsigned order_size_ = 0;
   unsigned order_next_ = 0;
 
-  // One for each SIMD group.
+  // One buffer for each SIMD group.
   std::unique_ptr<ExchangeBuffer[]> exchange_buffers_;
 
   // Threadgroup memory: first the buffers that the encoder sets, then the
@@ -215,9 +217,9 @@ class Executor {
 extern constinit thread_local Executor *executor
     __attribute__((tls_model("initial-exec")));
 
-// From now on, a fault of the calling thread in a dispatch prints a message and
-// ends the process.  A fault is an access outside of the kernel's memory, or a
-// division by zero.  The first call installs the process's handlers.
+// After this call, a fault of the calling thread in a dispatch prints a message
+// and ends the process.  A fault is an access outside of the kernel's memory,
+// or a division by zero.  The first call installs the process's handlers.
 void InstallFaultHandler();
 
 // Returns the functions that kernel libraries call.

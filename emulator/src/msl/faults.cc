@@ -90,7 +90,8 @@ void OnFault(int signal, siginfo_t *info, void *) {
   const Executor *executor = Executor::OfThisThreadOrNull();
   if (executor != nullptr && executor->dispatch() != nullptr)
     Print(*executor, signal, *info);
-  // After the return, the instruction faults again, and the former action runs.
+  // After the handler returns, the instruction faults again, and the former
+  // action runs.
   for (int i = 0; i < 3; ++i)
     if (kSignals[i] == signal) sigaction(signal, &former_actions[i], nullptr);
 }

@@ -11,12 +11,12 @@ namespace mps_emulator::msl {
 
 class FrontEnd {
  public:
-  // Finds the front end, the Python interpreter and clang.  The first of these
-  // that is set, or is found, counts:
+  // Finds three things.  For each, the first candidate that is set, or that
+  // exists, is used:
   //   front end:    the folder MPS_EMULATOR_MSL_DIR; the folder msl beside this
   //                 library
-  //   interpreter:  the program MPS_EMULATOR_PYTHON; the one that the Python
-  //                 package passes, which is this process's; python3
+  //   interpreter:  the program MPS_EMULATOR_PYTHON; the interpreter that the
+  //                 Python package passes, which runs this process; python3
   //   clang:        the program MPS_EMULATOR_CLANG; clang++-19 in PATH; clang++
   //                 in PATH
   FrontEnd();

@@ -20,7 +20,8 @@
 
 namespace mps_emulator::msl {
 
-// Limits of the emulated GPU: those of Apple's GPUs from family Apple7 on.
+// The limits of the emulated GPU are the limits of Apple's GPUs from family
+// Apple7 on.
 inline constexpr unsigned kMaxBuffers = kMpsEmulatorMslMaxBuffers;
 inline constexpr unsigned kMaxThreadsPerThreadgroup = 1024;
 inline constexpr unsigned kMaxThreadgroupBytes = 32768;
@@ -41,7 +42,7 @@ struct Library {
   std::string source;
   bool fast_math;
 
-  // Returns nullptr if there is no such kernel.
+  // Returns nullptr if the library has no kernel `name`.
   const Kernel *Find(std::string_view name) const {
     for (const Kernel &kernel : kernels)
       if (kernel.name == name) return &kernel;

@@ -20,11 +20,11 @@ namespace {
 constexpr unsigned kMemDevice = 1;
 constexpr unsigned kMemThreadgroup = 2;
 
-// How many accesses to a word are remembered.  If more threads read the word,
-// the checker forgets some of the reads.
+// How many accesses to a word the checker remembers.  If a word has more, the
+// checker forgets some accesses, and reads rather than writes.
 constexpr size_t kMostRecords = 8;
 
-// If an access outside of all buffers is at most so many bytes from a buffer,
+// If an access outside of all buffers is at most this many bytes from a buffer,
 // the report names the nearest buffer.
 constexpr uintptr_t kNear = uintptr_t{1} << 24;
 
@@ -176,7 +176,7 @@ void RaceChecker::Access(unsigned thread, const void *address, size_t size,
 bool RaceChecker::IsInBuffer(unsigned thread, uintptr_t begin, size_t size,
                              unsigned flags, const void *place) {
   const bool is_write = flags & kMpsEmulatorMslWrite;
-  // Most accesses are to the same buffer as the access before.
+  // Most accesses are to the same buffer as the previous access.
   if (recent_ != nullptr && recent_->Has(begin, size) &&
       !(is_write && recent_->may_be_constant))
     return true;
@@ -273,8 +273,9 @@ RaceChecker::Word &RaceChecker::WordAt(uintptr_t word, Memory memory) {
 void RaceChecker::AccessWord(unsigned thread, uintptr_t word,
                              const Record &record, Memory memory) {
   Word &records = WordAt(word, memory);
-  // The record of an equal access, if there is one.  Each record after it was
-  // compared with an equal access when that record was added.
+  // The record of an access equal to the present access, if there is one.  The
+  // later records need no comparison, because each was compared with the equal
+  // access when it was added.
   const auto same =
       std::find_if(records.begin(), records.end(), [&](const Record &other) {
         return other.group == record.group && other.thread == record.thread &&
@@ -292,8 +293,9 @@ void RaceChecker::AccessWord(unsigned thread, uintptr_t word,
       return;
     }
     // `other` can be forgotten if every access that races with `other` also
-    // races with the present access.  This holds if the present access is
-    // ordered after `other`, and is a write or, like `other`, a read.
+    // races with the present access.  This is so if the present access is
+    // ordered after `other`, has all bytes of `other`, is a write if `other` is
+    // a write, and is atomic exactly if `other` is atomic.
     const bool is_covered = ordered && (other->bytes & ~record.bytes) == 0 &&
                             (record.Writes() || !other->Writes()) &&
                             other->IsAtomic() == record.IsAtomic();
@@ -305,7 +307,8 @@ void RaceChecker::AccessWord(unsigned thread, uintptr_t word,
     records.push_back(record);
     return;
   }
-  // The word has too many records.  A read is forgotten rather than a write.
+  // The word has too many records, so one record is replaced: the record of a
+  // read, if there is one.
   const auto read = std::find_if_not(records.begin(), records.end(),
                                      std::mem_fn(&Record::Writes));
   if (read != records.end())
@@ -334,7 +337,8 @@ bool RaceChecker::IsOrdered(const Record &before, const Record &now) const {
 bool RaceChecker::IsInPiece(unsigned thread, uintptr_t begin, size_t size,
                             unsigned flags, const void *place) {
   const size_t offset = begin - threadgroup_begin_;
-  const ThreadgroupPiece *before = nullptr;  // the last one up to `begin`
+  // The last piece that begins at `begin` or before.
+  const ThreadgroupPiece *before = nullptr;
   for (const ThreadgroupPiece &piece : *pieces_)
     if (piece.offset <= offset &&
         (before == nullptr || before->offset < piece.offset))

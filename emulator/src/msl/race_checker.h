@@ -9,8 +9,8 @@
 //   memory that its flags name.
 // - simdgroup_barrier orders the threads of a SIMD group.
 // - atomic_thread_fence with memory_order_seq_cst orders threadgroups, if one
-//   thread calls it before an atomic write, and another thread calls it after
-//   an atomic read of the written value.
+//   thread calls the fence before an atomic write, and another thread calls the
+//   fence after an atomic read of the written value.
 //
 // The checker also finds reads of unwritten threadgroup memory, and accesses
 // outside of a kernel's buffers.
@@ -65,15 +65,16 @@ class RaceChecker {
 
   // Checks an access that thread number `thread` of the threadgroup is about to
   // make.
-  // flags: of kMpsEmulatorMslWrite and kMpsEmulatorMslAtomic.
-  // place: an address in the kernel's code, after the access.
+  // flags: a union of kMpsEmulatorMslWrite and the other bits of abi.h.
+  // place: the address in the kernel's code that follows the access.
   void Access(unsigned thread, const void *address, size_t size, unsigned flags,
               const void *place);
 
   // Returns the first fault; empty if there is none.
   const std::string &failure() const { return failure_; }
 
-  // Threads pass a barrier or a fence with Metal's mem_flags.
+  // The executor calls these functions when threads pass a barrier, or when a
+  // thread passes a fence.  `mem_flags` has the bits of metal::mem_flags.
   void PassThreadgroupBarrier(unsigned mem_flags);
   void PassSimdgroupBarrier(unsigned thread, unsigned mem_flags);
   void Fence(unsigned thread, unsigned mem_flags);
@@ -114,18 +115,19 @@ class RaceChecker {
   };
   using Word = std::vector<Record>;
 
-  // An access of an earlier dispatch that may run at the same time as this one.
+  // An access of an earlier dispatch that may run at the same time as the
+  // present dispatch.
   struct Former {
     Record record;
     std::string kernel;
   };
 
-  // Which accesses of a threadgroup surely have happened: all accesses of
+  // Which accesses of a threadgroup are known to have happened: all accesses of
   // epochs before `epoch`, and those accesses in `epoch` that precede one of
   // `fences`.
   struct Progress {
     uint32_t epoch = 0;
-    std::map<uint16_t, uint32_t> fences;  // by thread: its last such fence
+    std::map<uint16_t, uint32_t> fences;  // the last for each thread
   };
   using Clock = std::map<uint32_t, Progress>;
 
@@ -134,7 +136,7 @@ class RaceChecker {
     uint32_t fence = 0;
     Clock past;      // what has happened before the thread's next access
     Clock released;  // what the thread's atomic writes pass on to readers
-    Clock seen;      // what atomic reads received; fences add it to `past`
+    Clock seen;      // what atomic reads received; added to `past` by fences
   };
 
   // A buffer that the kernel may access.
@@ -147,7 +149,7 @@ class RaceChecker {
     const Parameter *parameter;
     uintptr_t begin;
     size_t size;
-    bool may_be_constant;  // a `constant` buffer has some of these bytes too
+    bool may_be_constant;  // shares bytes with a `constant` buffer
   };
 
   // The accesses to a page of device memory: a bit for each byte.
@@ -166,15 +168,16 @@ class RaceChecker {
   Accesses AccessesSoFar() const;
   void NoteTouched(uintptr_t word, const Record &record);
 
-  // Compares an access with those of earlier dispatches and of the host.
+  // Reports an access that conflicts with an earlier dispatch of the same
+  // concurrent group, or with a write of the host.
   void CheckOthers(uintptr_t word, const Record &record);
 
   void AccessWord(unsigned thread, uintptr_t word, const Record &record,
                   Memory memory);
   bool IsOrdered(const Record &before, const Record &now) const;
   Word &WordAt(uintptr_t word, Memory memory);
-  // Whether an access is in a buffer of the dispatch.  Reports an access
-  // outside of all buffers, unless it is to constants of the kernel's library.
+  // Whether an access is in a buffer of the dispatch.  Reports any other
+  // access, except to the launch data or to constants of the kernel's library.
   bool IsInBuffer(unsigned thread, uintptr_t begin, size_t size, unsigned flags,
                   const void *place);
   // Whether an access is in the kernel's threadgroup memory.  Reports an access

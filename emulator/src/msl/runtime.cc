@@ -162,9 +162,9 @@ void Executor::OutsideArray(const char *type, long index, unsigned line) {
   Executor *self = executor;
   if (self->checker_ == nullptr) return;
   self->checker_->UseOutsideOfArray(self->RunningThread(), type, index, line);
-  // The access that follows could hit any memory, so the report comes now.  On
-  // a fiber, the kernel cannot end here, so the report comes when the access
-  // faults or when the threadgroup ends.
+  // Without fibers, the report comes now, before the access, which could hit
+  // any memory.  With fibers, the kernel cannot end here, so the report comes
+  // when the access faults or when the threadgroup ends.
   if (self->running_ == nullptr) self->checker_->EndThreadgroup();
 }
 

@@ -3,7 +3,7 @@
 // A GPU's watchdog ends work after some seconds.  Here a threadgroup may take
 // MPS_EMULATOR_WATCHDOG seconds of processor time; 0 means no limit.  The
 // default is kDefaultSeconds, or ten times as much if races are checked.  No
-// threadgroup that ended has come near this limit.
+// threadgroup that ends has been seen to come near this limit.
 #pragma once
 
 #include <csignal>

@@ -90,7 +90,7 @@ void Record(const std::shared_ptr<Event> &event) {
 }
 
 // Waits until the device has passed the mark.  Returns whether the device had
-// passed the mark before this call, as a program that polls wants to know.
+// passed the mark before this call, for a program that polls the event.
 bool Reach(const Event &event) {
   bool reached = event.reached;
   OnStream on(event.stream);

@@ -29,8 +29,8 @@ namespace {
 using c10::IValue;
 using torch::jit::Stack;
 
-// Operators that accept CPU tensors, such as indices or lengths, beside mps
-// tensors, on a Mac too.
+// Operators that, on a Mac too, accept CPU tensors beside mps tensors, for
+// example indices or lengths.
 constexpr std::array<std::string_view, 7> kMixesDevices = {
     "aten::index",
     "aten::index_put",
@@ -145,8 +145,9 @@ class Arguments {
                : List::kOfOthers;
   }
 
-  // Returns a list with the element type of the schema, `kind`.  A list from
-  // TorchScript may have a narrower element type, such as Tensor for Tensor?.
+  // Returns a list with the element type `kind`, which is the type in the
+  // schema.  A list from TorchScript may have a narrower element type, such as
+  // Tensor for Tensor?.
   IValue ListToHost(const IValue &value, List kind, bool writes) {
     c10::List<at::Tensor> tensors;
     c10::List<std::optional<at::Tensor>> optionals;
@@ -198,8 +199,8 @@ torch::CppFunction KernelFor(std::string_view name) {
              : torch::CppFunction::makeFromBoxedFunction<&Run>();
 }
 
-// Runs for an operator without an mps kernel on a Mac: throws torch's error, or
-// uses the CPU if PYTORCH_ENABLE_MPS_FALLBACK is set.
+// Called for an operator that has no mps kernel on a Mac.  Throws torch's error
+// or, if PYTORCH_ENABLE_MPS_FALLBACK is set, runs the operator on the CPU.
 void Refuse(const c10::OperatorHandle &op, Stack *stack) {
   static const bool fall_back = EnvironmentFlag("PYTORCH_ENABLE_MPS_FALLBACK");
   TORCH_CHECK_NOT_IMPLEMENTED(
@@ -229,7 +230,8 @@ TORCH_LIBRARY_IMPL(aten, MPS, m) {
                      &RunUnchanged<c10::DispatchKey::CPU>>());
 }
 
-// Registers no fallback for sparse COO tensors, because a Mac has none either.
+// Registers no fallback for sparse COO tensors, because torch on a Mac has no
+// such fallback either.
 TORCH_LIBRARY_IMPL(aten, SparseMPS, m) {
   for (const char *name : kSparseMpsOperators)
     if (!Has(kOfSparseTensors, name))

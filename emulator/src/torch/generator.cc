@@ -16,8 +16,8 @@ namespace {
 // The state of a generator: 44 bytes, in the layout that a Mac's torch uses.
 struct __attribute__((packed)) State {
   // On a Mac, torch passes these words to MPSGraph.  The last two words are the
-  // seed.  In the emulator, a new seed sets the other five to 1, and only
-  // set_state() sets them to anything else.
+  // seed.  In the emulator, a new seed sets the other five words to 1, and only
+  // set_state() can give the five words other values.
   uint32_t graph[7];
   uint64_t seed;
   uint64_t offset;

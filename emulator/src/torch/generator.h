@@ -13,8 +13,8 @@ at::Generator NewGenerator();
 // Returns a CPU generator for one call of an operator, because the CPU's
 // kernels draw the numbers.  The CPU generator's seed depends on the seed and
 // the offset of `generator`, which must be a generator of mps.  Advances the
-// offset of `generator` by one.  A Mac draws other numbers from the same state,
-// and advances the offset by as many as it draws.
+// offset of `generator` by one.  From the same state, a Mac draws other
+// numbers, and advances the offset by the count of these numbers.
 at::Generator NextCpuEngine(const at::Generator &generator);
 
 }  // namespace mps_emulator

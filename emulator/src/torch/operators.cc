@@ -74,7 +74,7 @@ Tensor EmptyStridedOperator(SymIntArrayRef sizes, SymIntArrayRef strides,
                       c10::dtype_or_default(dtype));
 }
 
-// Allocates no memory, for a tensor of zeros that stores no elements.
+// An allocator without memory, for a tensor of zeros that stores no elements.
 class NoMemory final : public c10::Allocator {
  public:
   c10::DataPtr allocate(size_t) override {

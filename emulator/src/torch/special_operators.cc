@@ -143,8 +143,8 @@ void RunConvolutionBackward(const c10::OperatorHandle &, Stack *stack) {
   static const c10::OperatorHandle backward =
       c10::Dispatcher::singleton().findSchemaOrThrow(
           "aten::convolution_backward", "");
-  // The CPU's operator has one more argument, the sizes of the bias, which has
-  // one element for each output channel.
+  // The CPU's operator has one more argument: the sizes of the bias.  The bias
+  // has one element for each output channel.
   Stack given = torch::jit::pop(*stack, 10);
   const Tensor &weight = given[2].toTensor();
   bool transposed = given[6].toBool();
