@@ -22,9 +22,10 @@ _BY_HAND = {"embedding_renorm_", "linalg_svd", "linalg_svd.U"}
 def read(path: pathlib.Path) -> tuple[set[str], set[str]]:
     """Returns the names of the operators with an mps kernel: (for dense, for sparse tensors).
 
-    The first set leaves out an operator if the CPU computes it by calls of other operators, and
-    autograd differentiates these calls.  The CPU has no backward pass for such an operator
-    itself.  On a Mac, the operator's mps kernel only saves time: the calls give the same results.
+    The first set leaves out the operators that the CPU computes by calls of other operators.
+    Autograd differentiates these calls, because the CPU has no backward pass for such an operator
+    itself.  On a Mac, the mps kernel of such an operator only saves time: the calls give the same
+    results.
     """
     parsed = parse_native_yaml(str(path), str(path.with_name("tags.yaml")))
     mps = set(_BY_HAND)

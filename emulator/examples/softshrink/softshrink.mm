@@ -1,5 +1,6 @@
 // softshrink(x) is x - t if x > t, x + t if x < -t, and 0 otherwise.  A Metal
-// kernel computes softshrink, and Python calls it through a torch extension.
+// kernel computes softshrink, and Python calls the kernel through a torch
+// extension.
 //
 // This file does not depend on the emulator.  softshrink.py compiles the file.
 #import <Foundation/Foundation.h>

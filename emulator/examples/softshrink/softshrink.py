@@ -1,4 +1,4 @@
-"""A torch extension with its own Metal kernel, which the program compiles at its first run.
+"""A torch extension with its own Metal kernel.  The first run compiles the extension.
 
     python softshrink.py
 

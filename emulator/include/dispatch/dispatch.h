@@ -6,7 +6,8 @@
 // - Every queue is serial.
 // - If a block calls dispatch_sync() on the queue that runs the block, or if an
 //   exception leaves a block, the program ends with a message.  On a Mac, the
-//   first mistake hangs, and the second calls std::terminate().
+//   first mistake hangs the program, and the second mistake calls
+//   std::terminate().
 #pragma once
 
 #include <stddef.h>

@@ -175,8 +175,9 @@ class CommandQueue {
   friend class CommandBuffer;
 
   // Compares a command that has run with earlier commands, and ends the program
-  // if two of them conflict and nothing orders them.  `device`: the addresses
-  // of the device copies of the command's buffers.
+  // if an earlier command conflicts with the command and nothing orders the
+  // two.  `device`: the addresses of the device copies of the command's
+  // buffers.
   void CheckOrder(const Command &command, char *const *device);
 
   // Ends the program if an earlier command of another encoder conflicts with

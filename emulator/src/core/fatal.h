@@ -26,8 +26,8 @@ void PrintFatalInHandler(const char *format, ...)
 // leave a destructor or a command.
 using FatalHandler = void (*)(const char *message);
 
-// Installs `handler` for the whole process, or none if it is nullptr.  Returns
-// the previous handler.
+// Installs `handler` for the whole process.  If `handler` is nullptr, the
+// process has no handler.  Returns the previous handler.
 FatalHandler SetFatalHandler(FatalHandler handler);
 
 }  // namespace mps_emulator

@@ -1,10 +1,10 @@
 // Device memory: buffers, their handles, and the separate copies for the host
 // and for commands.  README.md describes the memory model.
 //
-// - Buffer: one allocation.  Its *handle* is an address in a range of reserved
-//   addresses without access rights (core/handle_space.h).  The handle is the
-//   value of torch's storage().data() and of the id<MTLBuffer>.  If the host
-//   reads or writes memory at the handle, the access faults at once
+// - Buffer: one allocation.  The buffer's *handle* is an address in a range of
+//   reserved addresses without access rights (core/handle_space.h).  The handle
+//   is the value of torch's storage().data() and of the id<MTLBuffer>.  If the
+//   host reads or writes memory at the handle, the access faults at once
 //   (core/host_fault.cc).  With MPS_EMULATOR_POINTERS=addresses,
 //   storage().data() is [buffer contents] instead.  A later torch may do the
 //   same.

@@ -25,8 +25,9 @@ inline bool IsRecording() { return recording.load(std::memory_order_relaxed); }
 void RecordBefore(const Command &command, char *const *device);
 void RecordAfter(const Command &command, char *const *device);
 
-// For Command::describe: writes the program `text` to the folder, if it is not
-// there yet.  Returns the program's number in the recording.
+// For Command::describe: writes the program `text` to the folder, unless the
+// recording already has the program.  Returns the program's number in the
+// recording.
 //   members: further members of the program's JSON object.
 size_t RecordProgram(const std::string &text, const std::string &members);
 

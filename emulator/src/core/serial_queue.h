@@ -55,7 +55,7 @@ class SerialQueue {
   }
 
   // While a Bypass exists, the calling thread may use the object that the queue
-  // protects, without being in the queue.  For example, torch's
+  // protects, although the thread is not in the queue.  For example, torch's
   // MPSStream::synchronize() commits and drops the stream's command buffer, and
   // does not enter the stream's queue.  The program ends if another thread is
   // in the queue at the same time, or has a Bypass too.  `what` is a string

@@ -19,7 +19,8 @@ namespace {
 
 Class BufferClass() {
   // The class is looked up at the first use, because constructors of the
-  // library may send messages before the runtime has registered its classes.
+  // library may send messages before the runtime has registered the library's
+  // classes.
   static Class buffer_class = objc_getClass("MPSEmulatorBuffer");
   return buffer_class;
 }

@@ -35,7 +35,7 @@ struct EncoderState {
     static std::atomic<uint64_t> last{0};
     return ++last;
   }();
-  // The encoders for whose fences this encoder has waited.
+  // The encoders that fences order before this encoder.
   std::set<uint64_t> after;
 
   void Encode(Command command) {

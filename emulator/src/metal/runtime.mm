@@ -59,7 +59,7 @@ objc_msg_lookup(id receiver, SEL selector) {
 
 // A copied block retains the objects that it captures, and releases them when
 // the block is freed.  libBlocksRuntime does not support objects.  A library
-// that has objects must define these two functions.
+// that has objects must define the following two functions.
 extern "C" __attribute__((visibility("default"))) void _Block_object_assign(
     void *destination, const void *object, const int flags) {
   if ((flags & kFieldKindMask) == kFieldIsObject) {

@@ -17,8 +17,8 @@ namespace {
 
 using LibraryHandle = std::shared_ptr<const msl::Library>;
 
-// ThrowMessage(), a handler of Fatal(), throws this, so that the process goes
-// on.
+// ThrowMessage(), a handler of Fatal(), throws a FatalMessage, so that the
+// process goes on.
 struct FatalMessage {
   std::string text;
 };

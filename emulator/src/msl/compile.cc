@@ -71,8 +71,8 @@ std::shared_ptr<const Library> LoadLibrary(const std::string &path,
       Library{{module->kernels, module->kernel_count}, source, fast_math});
 }
 
-// Compiles `source` into the file `cached`.  If several processes do this at
-// the same time, the file of the process that renames last stays.
+// Compiles `source` into the file `cached`.  If several processes compile the
+// source at the same time, the file of the process that renames last stays.
 FrontEnd::Result Build(const FrontEnd &front_end, const std::string &source,
                        bool fast_math, bool check_races, const fs::path &cached,
                        std::string *diagnostics) {

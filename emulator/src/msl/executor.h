@@ -50,8 +50,9 @@ class Executor {
 
   Executor();
 
-  // Runs all threads of a dispatch.  The caller must have checked that the
-  // dispatch's buffers are bound, and that its sizes are within the limits.
+  // Runs all threads of a dispatch.  The caller must have checked the
+  // dispatch's buffers (run.cc), and that the dispatch's sizes are within the
+  // limits.
   void Run(const Dispatch &dispatch);
 
   // Returns the dispatch that Run() is running; nullptr outside of Run().
@@ -219,7 +220,8 @@ extern constinit thread_local Executor *executor
 
 // After this call, a fault of the calling thread in a dispatch prints a message
 // and ends the process.  A fault is an access outside of the kernel's memory,
-// or a division by zero.  The first call installs the process's handlers.
+// or an integer division whose result is undefined.  The first call installs
+// the process's handlers.
 void InstallFaultHandler();
 
 // Returns the functions that kernel libraries call.

@@ -118,8 +118,8 @@ unsigned Executor::RunningThread() const {
 
 bool Executor::IsOnStack(const void *address) const {
   if (running_ != nullptr) return stacks_.Contains(address);
-  // Without fibers, the kernel's frames are between this function's frame and
-  // that of Run(), which calls the kernel.
+  // Without fibers, the kernel's frames are between the frame of this function
+  // and the frame of Run(), which calls the kernel.
   auto at = reinterpret_cast<uintptr_t>(address);
   return at > reinterpret_cast<uintptr_t>(__builtin_frame_address(0)) &&
          at < reinterpret_cast<uintptr_t>(outermost_frame_);

@@ -13,7 +13,8 @@ namespace mps_emulator::msl {
 // default), `reverse`, or `random:SEED` with an unsigned SEED.
 class Schedule {
  public:
-  // Reads the environment.  Calls Fatal() for any other value.
+  // Reads MPS_EMULATOR_SCHEDULE.  Calls Fatal() if the value is none of the
+  // three.
   static Schedule FromEnvironment();
 
   bool is_forward() const { return kind_ == kForward; }
@@ -30,8 +31,8 @@ class Schedule {
     }
   }
 
-  // Returns which of `count` candidates, in ascending order, is next: its
-  // index.
+  // Returns the index of the candidate that is next.  The `count` candidates
+  // are in ascending order.
   unsigned Pick(unsigned count);
 
  private:

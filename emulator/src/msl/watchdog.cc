@@ -11,7 +11,8 @@
 #include "core/fatal.h"
 #include "msl/executor.h"
 
-// glibc's sigevent has this member, but lacks this name for the member.
+// glibc's sigevent has the member _sigev_un._tid, but lacks the name
+// sigev_notify_thread_id for the member.
 #ifndef sigev_notify_thread_id
 #define sigev_notify_thread_id _sigev_un._tid
 #endif
@@ -21,8 +22,8 @@ namespace mps_emulator::msl {
 namespace {
 
 // A number of this process.  The child of a fork() does not inherit timers, so
-// the child increments the number.  A watchdog of another number makes a new
-// timer.
+// the child increments the number.  A watchdog whose process_ is another number
+// makes a new timer.
 std::atomic<unsigned> process{1};
 
 int Signal() { return SIGRTMIN + 9; }

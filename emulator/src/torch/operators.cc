@@ -118,10 +118,11 @@ void EncodeCopy(const Tensor &destination, const Tensor &source) {
   struct Tensors {
     Tensor to, from;
   };
-  // The command holds shallow copies of both tensors, which keep the present
-  // sizes and the memory.  As with torch on a Mac, another thread frees the
-  // shallow copies.  The release of a storage that Python owns takes the GIL,
-  // and the thread that holds the GIL may be waiting for the stream.
+  // The command holds shallow copies of both tensors.  The shallow copies keep
+  // the present sizes, and keep the memory alive.  As with torch on a Mac,
+  // another thread frees the shallow copies.  The release of a storage that
+  // Python owns takes the GIL, and the thread that holds the GIL may be waiting
+  // for the stream.
   std::shared_ptr<Tensors> tensors(
       new Tensors{destination.detach(), source.detach()}, [](Tensors *tensors) {
         std::thread([tensors] { delete tensors; }).detach();

@@ -172,7 +172,7 @@ struct Refusal {
   Error error;
   std::string text;  // {} stands for the type's name
   int from = 13;     // the first minor release of torch 2 that refuses
-  int until = 99;    // the first later one that no longer refuses
+  int until = 99;    // the first later release that accepts
 };
 
 template <ScalarType wanted>
@@ -286,7 +286,7 @@ const std::vector<Refusal> kRefusals = {
      "random_mps handles only integral, floating-point and boolean types"},
     {"relu", "self", &IsReal, Error::kRuntime,
      "relu is not supported for complex types", 13, 15},
-    // torch's Metal library lacks this function.
+    // torch's Metal library lacks the function renorm_float2.
     {"renorm", "self", &IsReal, Error::kRuntime,
      "Failed to create function state object for: renorm_float2"},
     {"softplus", "self", &IsNot<ScalarType::Long>, Error::kNotImplemented,

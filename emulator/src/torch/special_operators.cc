@@ -43,9 +43,9 @@ using c10::SymIntArrayRef;
 using std::optional;
 using torch::jit::Stack;
 
-// Throws torch's own errors for wrong arguments.  After these checks torch
-// chooses a kernel, and torch for Linux has no kernel for mps.  So the check
-// uses tensors on the meta device.
+// Throws torch's own errors for wrong arguments.  torch's function checks the
+// arguments and then chooses a kernel, but torch for Linux has no kernel for
+// mps.  So the function is called with tensors on the meta device.
 void CheckAttention(const Tensor &query, const Tensor &key, const Tensor &value,
                     const optional<Tensor> &mask, bool is_causal,
                     bool enable_gqa) {
@@ -75,7 +75,8 @@ Tensor Attention(const Tensor &query, const Tensor &key, const Tensor &value,
       "scaled_dot_product_attention for MPS does not support dtype ",
       query.scalar_type());
   CheckAttention(query, key, value, mask, is_causal, enable_gqa);
-  // The function below adds the mask: true becomes 0, and false -infinity.
+  // _scaled_dot_product_attention_math() adds the mask, so true becomes 0, and
+  // false becomes -infinity.
   optional<Tensor> added = mask;
   if (mask && mask->scalar_type() == ScalarType::Bool)
     added = at::zeros_like(*mask, query.options())
@@ -199,7 +200,7 @@ Tensor Bincount(const Tensor &self, const optional<Tensor> &weights,
 }
 
 // Packs weights of four bits, two in a byte.  The first weight is in the upper
-// half.  The packed tensor has the weights in their order, while a Mac changes
+// half.  The packed tensor keeps the order of the weights, while a Mac changes
 // the order.
 Tensor ConvertWeightToInt4Pack(const Tensor &self, int64_t inner_tiles) {
   constexpr const char *kName = "_convert_weight_to_int4pack_mps";
@@ -270,7 +271,7 @@ TORCH_LIBRARY_IMPL(aten, MPS, m) {
     m.impl(kernel.name.data(), kernel.make());
 }
 
-// These operators call other operators, which have their own autograd.
+// Autograd differentiates these operators through the operators that they call.
 TORCH_LIBRARY_IMPL(aten, AutogradMPS, m) {
   m.impl("linear", TORCH_FN(Linear));
   m.impl("lstm.input", TORCH_FN(Lstm));

@@ -87,7 +87,8 @@ std::optional<ScalarType> DtypeToWiden(const c10::OperatorHandle &op,
   // The CPU's kernel would compute in the promoted dtype of the arguments.
   ScalarType type = at::native::result_type(state);
   if (!(KindOf(type) & kinds)) return std::nullopt;
-  // A bool tensor and a number are promoted to the number's dtype, not to bool.
+  // The kernel promotes a bool tensor and a number to the number's dtype, not
+  // to bool.
   if (type == ScalarType::Bool && has_number) return std::nullopt;
   return type;
 }

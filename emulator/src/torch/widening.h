@@ -17,8 +17,8 @@ namespace mps_emulator {
 bool IsWidened(std::string_view name);
 
 // Returns the promoted dtype of the operator's arguments, which are at the end
-// of `stack`.  Returns nullopt unless a Mac's kernel has this dtype and the
-// CPU's kernel lacks it.
+// of `stack`, if a Mac's kernel has this dtype and the CPU's kernel lacks the
+// dtype.  Otherwise returns nullopt.
 std::optional<c10::ScalarType> DtypeToWiden(const c10::OperatorHandle &op,
                                             const torch::jit::Stack &stack);
 
@@ -32,8 +32,9 @@ class Widening {
   void WidenArguments(const c10::FunctionSchema &schema,
                       torch::jit::Stack *stack);
 
-  // Copies what the operator wrote to the wider copies back to the tensors, and
-  // converts the operator's results to the narrow dtype.
+  // For each wider copy to which the operator has written, converts the values
+  // to the narrow dtype and writes them to the original tensor.  Converts the
+  // operator's results to the narrow dtype too.
   void NarrowResults(const c10::FunctionSchema &schema,
                      torch::jit::Stack *stack) const;
 

@@ -114,7 +114,8 @@ GETTER(Class, class, object_getClass(self))
   return self;
 }
 
-// Without a pool, nothing releases the object: the object leaks, as on a Mac.
+// If there is no pool, nothing releases the object: the object leaks, as on a
+// Mac.
 + (void)addObject:(id)anObject {
   if (!innermost_pool) mps_emulator::Count(mps_emulator::kAutoreleaseLeaks);
   [innermost_pool addObject:anObject];
@@ -129,7 +130,7 @@ GETTER(Class, class, object_getClass(self))
 }
 
 - (void)dealloc {
-  // Also drains the pools inside this one that are still open.
+  // Also drains the pools that were opened inside this pool and are still open.
   while (innermost_pool != self && innermost_pool) [innermost_pool drain];
   // A release may add further objects to this pool.
   std::vector<id> *objects = PoolOf(_objects);
