@@ -65,7 +65,7 @@ struct Block {
   uint64_t merged_in_batch = 0;
 
   uint32_t listings = 0;            // how many UsedBlocks list this block
-  UsedBlocks *listed_in = nullptr;  // the last that listed the block
+  UsedBlocks *listed_in = nullptr;  // the UsedBlocks that last listed the block
   uint64_t last_use_id = 0;         // the id of the buffer of the last use
 
   // What earlier commands did with the block, the latest command last.  The

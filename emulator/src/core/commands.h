@@ -99,8 +99,8 @@ class CommandBuffer : public std::enable_shared_from_this<CommandBuffer> {
 
   // torch encodes its kernels with an encoder that stays open on torch's
   // command buffer, until one of torch's functions ends the encoder.  `kernel`
-  // names the last kernel that torch encoded.  nullptr means that torch ends
-  // the encoder.
+  // names the last kernel that torch encoded.  nullptr removes the name: torch
+  // now uses or ends the encoder.
   void SetCoalescing(const char *kernel) { coalescing_ = kernel; }
 
   // False for a command buffer of commandBufferWithUnretainedReferences.

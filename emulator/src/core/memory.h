@@ -166,8 +166,8 @@ bool IsAlive(const BufferUse &use);
 // UsedBlocks::BeginBatch().
 bool ChecksCommands();
 
-// Keeps the contents that the host copies of buffers had at one time.  Writes()
-// compares the kept contents with the present contents.
+// Keeps the contents that the host copies of buffers had when Take() was
+// called.  Writes() compares the kept contents with the present contents.
 class HostSnapshot {
  public:
   void Take(const std::vector<BufferUse> &uses);
@@ -231,7 +231,8 @@ class UsedBlocks {
   // the commit that these uses had ended.
   void OrderAfter(const Order &ended);
 
-  // Notes that the program knows that this queue's commands so far have ended.
+  // Notes that the program now knows: all commands of this queue so far have
+  // ended.
   void NoteKnown();
   // Returns all uses of which the program knows that they have ended.
   static Order Known();

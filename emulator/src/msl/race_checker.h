@@ -127,7 +127,7 @@ class RaceChecker {
   // `fences`.
   struct Progress {
     uint32_t epoch = 0;
-    std::map<uint16_t, uint32_t> fences;  // the last for each thread
+    std::map<uint16_t, uint32_t> fences;  // the last fence of each thread
   };
   using Clock = std::map<uint32_t, Progress>;
 
