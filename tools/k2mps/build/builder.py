@@ -2,8 +2,9 @@
 
 A build installs packages, applies the series, and runs cmake and ninja.  There is a build tree in
 build/ for each combination of device, torch, Python, tree of the patched k2, and flags.  So if an
-earlier combination is built again, nothing is compiled.  All checkouts with edits share a build
-tree, whose name has "edited" in place of the tree's id.
+earlier combination is built again, nothing is compiled.  If the checkout has edits, the name of the
+build tree has "edited" in place of the id of k2's tree.  So after each edit, the same build tree is
+used again.
 """
 
 import dataclasses
@@ -39,7 +40,8 @@ _STAMP = "k2mps-configured.json"
 _INSTALLER = "k2mps\n"
 _ERROR = re.compile(r"\b(error|undefined reference|undefined symbol)\b")
 _SHOWN_LINES = 40
-# The memory in KiB that a compiler may need: 1.5 GiB.  The largest measured one took 1.2 GiB.
+# The memory in KiB that a compiler process may need: 1.5 GiB.  The largest that was measured is 1.2
+# GiB.
 _KIB_PER_JOB = 3 << 19
 
 
@@ -55,7 +57,7 @@ class Request:
     # find torch's libraries by a path relative to their own.
     for_wheel: bool = False
     crossed: bool = False  # whether this Linux machine builds for macOS
-    # Whether the build is only a check: then it optimizes little, and compiles files together.
+    # Whether the build is only a check.  Such a build optimizes little and compiles files together.
     quick: bool = False
     python: str | None = None  # the Python of a crossed build, by name or path; None for .venv's
     sdk: Path | None = None  # Apple's SDK, for a crossed build that is only a check
@@ -124,10 +126,10 @@ def build(environment: Environment, checkout: Checkout, request: Request) -> Bui
 
 
 def _patched_tree(environment: Environment, checkout: Checkout) -> str:
-    """Applies the series to the checkout, except if it has the user's edits or commits.
+    """Applies the series to the checkout, except if the checkout has edits or commits of the user.
 
     Returns:
-      The id of the checkout's tree; or `_EDITED`.
+      The id of the checkout's tree after this; `_EDITED` if there are edits or commits of the user.
     """
     project, upstream, reporter = environment.project, environment.upstream, environment.reporter
     now = status.of_checkout(project, upstream, checkout)
@@ -140,7 +142,7 @@ def _patched_tree(environment: Environment, checkout: Checkout) -> str:
             )
         return _EDITED
     if now.state is State.APPLIED and not now.patch_changes:
-        return now.head.tree  # `apply` would fail while another build reads the checkout.
+        return now.head.tree  # If another build reads the checkout, `apply` would fail.
     tip, written = apply.apply(project, checkout)
     if written is not None:
         reporter.info(f"applied the series to {checkout.directory}")
@@ -148,7 +150,7 @@ def _patched_tree(environment: Environment, checkout: Checkout) -> str:
 
 
 def check_system(environment: Environment, request: Request) -> None:
-    """Checks that the system has the packages that a build needs, or installs them.  It is quick.
+    """Checks that the system has the packages that a build needs; installs those that are missing.
 
     Raises:
       RequirementMissingError: a package is missing, and cannot be installed.
@@ -176,7 +178,7 @@ def prepare(environment: Environment, request: Request) -> None:
 
 def emulator_settings(project: Project) -> dict[str, str]:
     """Returns the environment variables of the emulator's build."""
-    # When CMake runs first, it reads the compilers from the variables CC, CXX, OBJC and OBJCXX.
+    # In its first run, CMake reads the compilers from the variables CC, CXX, OBJC and OBJCXX.
     compilers = doctor.compilers(Device.MPS).items()
     settings = {"CC" if name == "C" else name: program for name, program in compilers}
     settings["SKBUILD_BUILD_DIR"] = str(project.build_root / "emulator")
@@ -205,7 +207,7 @@ def register(environment: Environment, built: Built) -> None:
     record = f"{info}/RECORD"
     files[record] = "".join(f"{path},,\n" for path in (*files, record))
     for name, text in files.items():
-        # The file is replaced at once, because another process may be reading it.
+        # A rename replaces the file in one step, because another process may be reading the file.
         replacement.rewrite(packages / name, text)
 
 
@@ -227,7 +229,7 @@ class _BuildTree:
             if request.sdk:
                 self._toolchain = toolchain.with_sdk(self._toolchain, request.sdk)
             installed, self.python_tag = version_in(torch), python.tag
-        # torch's versions for CUDA and for CPUs, such as 2.9.0+cpu, give the same build.
+        # The built k2 does not depend on the local part of torch's version, such as +cpu.
         self.torch = str(installed).split("+")[0]
         # CMake writes the paths, the compilers and the user's arguments into the build.  So they
         # are part of the build tree's name.
@@ -242,7 +244,8 @@ class _BuildTree:
         """Builds what has changed; returns the number of ninja's steps, and the build's origin."""
         if self.must_configure():
             self.configure()
-        # The advice is to install ccache before the first build, which fills ccache's cache.
+        # The advice is to install ccache.  The tool gives it before the first build, because that
+        # build fills ccache's cache.
         advice = doctor.advice(doctor.system_checks(self._request.device))
         if advice and not (self.directory / under_way.LOG).exists():
             self._environment.reporter.info(advice)
@@ -352,8 +355,8 @@ class _BuildTree:
             "TORCH_DEVICE_BACKEND_AUTOLOAD": "0",
         }
         # With these settings, ccache makes paths relative to the project's directory, so that build
-        # trees share object files.  They are not set for a wheel, because a wheel must be the same
-        # with and without ccache.
+        # trees share object files.  A wheel that is not quick is built without these settings,
+        # because it must be the same with and without ccache.
         if self._request.quick or not self._request.for_wheel:
             variables.update(_shared_objects(self._environment.project))
         if self._toolchain:
@@ -370,15 +373,15 @@ class _BuildTree:
     def must_configure(self) -> bool:
         """Whether cmake must run before ninja.
 
-        After an edit of a CMake file, ninja runs cmake, so such edits do not count.
+        This method ignores edits of CMake files, because ninja itself runs cmake after such edits.
         """
         there = (self.directory / "build.ninja").exists() and self._stamp.exists()
         return not there or self._stamp.read_text() != self._inputs()
 
     def _inputs(self) -> str:
-        """Returns cmake's inputs, as JSON, that are not part of the build tree's name."""
+        """Returns, as JSON, those inputs of cmake that are not part of the build tree's name."""
         environment, request = self._environment, self._request
-        # k2's CMake files write this file into the checkout, so a build for another torch
+        # k2's CMake files write torch_version.py into the checkout, so a build for another torch
         # overwrites it.
         written = self._checkout.directory / "k2/python/k2/torch_version.py"
         inputs = {
@@ -447,18 +450,18 @@ def fitting_jobs() -> int:
 
 
 def _from(start: str, lines: Sequence[str]) -> list[str]:
-    """Returns the lines from the first one on that starts with `start`; empty if none does."""
+    """Returns the first line that starts with `start`, and all later lines; empty if none does."""
     return list(itertools.dropwhile(lambda line: not line.startswith(start), lines))
 
 
 def _first_failure(log: Path) -> str:
     """Returns the output of the first step that failed, from its first error on.
 
-    If no step has failed, the last lines of ninja are returned.  The compilers print hundreds of
-    warnings about k2, which are only in the log.
+    If no step has failed, the function returns the last lines of the log.  It leaves out what the
+    step printed before the error, because this can be hundreds of warnings.
     """
     output = log.read_text(encoding="utf-8", errors="replace").splitlines()
     lines = _from("FAILED:", output) or output[-_SHOWN_LINES:]
-    # The second line, which is the step's command, is left out.
+    # The second of these lines, which is the step's command, is left out.
     first = next((at for at, line in enumerate(lines) if at > 1 and _ERROR.search(line)), 2)
     return "\n".join([*lines[:1], *lines[first : first + _SHOWN_LINES]])

@@ -6,8 +6,8 @@ The repository contains no files of Apple.  The toolchain consists of
 - torch's headers and libraries, from torch's wheel for macOS;
 - the emulator's headers, which declare Metal and signposts;
 - the folder `macos/`, which has the few declarations of Foundation that k2 needs;
-- stubs of macOS's libraries.  A stub exports the symbols that torch's libraries import from this
-  library, because the library must export them wherever this torch runs.
+- stubs of macOS's libraries.  A stub exports the symbols that torch's libraries import from the
+  real library.  Each macOS on which this torch runs has these symbols.
 """
 
 import collections
@@ -32,7 +32,8 @@ from k2mps.core.pins import sha256
 LABEL = "cross-built, statically verified"
 
 FILES = Path(__file__).with_name("macos")
-# The paths in the SDK of the emulator's headers, by their paths in the emulator's include/.
+# The path in the SDK to which each header of the emulator is copied, by the header's path in the
+# emulator's include/.
 _EMULATOR_HEADERS = {
     "Metal/Metal.h": "System/Library/Frameworks/Metal.framework/Headers/Metal.h",
     "os/log.h": "usr/include/os/log.h",
@@ -44,7 +45,7 @@ _ZIG_PARTS = tuple(
     for name in ("libc/include/any-macos-any", "libcxx/include", "libcxxabi/include")
 )
 
-# The contents of SDKSettings.json, in which clang reads the version of the SDK.
+# The contents of SDKSettings.json, from which clang reads the version of the SDK.
 _SDK_SETTINGS = {
     "CanonicalName": "macosx15.1",
     "DisplayName": "macOS 15.1",
@@ -65,7 +66,7 @@ _CORE_FOUNDATION = _framework("CoreFoundation", "A")
 _FOUNDATION = _framework("Foundation", "C")
 _METAL = _framework("Metal", "A")
 
-# The system's libraries that a build may link, and the path of each one's stub in the SDK.
+# The system's libraries that a build may link, and the path in the SDK of the stub of each library.
 _STUBS = {
     SYSTEM: "usr/lib/libSystem",
     _CXX: "usr/lib/libc++",
@@ -74,12 +75,13 @@ _STUBS = {
     _FOUNDATION: "System/Library/Frameworks/Foundation.framework/Foundation",
     _METAL: "System/Library/Frameworks/Metal.framework/Metal",
 }
-# A library whose stub re-exports the symbols of other libraries, and these libraries.
+# For each library whose stub re-exports the symbols of other libraries: these other libraries.
 _REEXPORTED = {_FOUNDATION: (_CORE_FOUNDATION, _OBJC)}
 
-# Symbols that k2 imports and torch does not.  All are older than the least macOS for k2: macOS has
-# std::future since 10.7, the class of Metal since 10.11, uncaught_exceptions since 10.12, the
-# function that `@available` calls since 10.15, and the other symbols as long as libc++.
+# Symbols that k2 imports and torch does not, by library.  The oldest macOS on which k2 runs has all
+# these symbols: macOS has had std::future since 10.7, the class of Metal since 10.11,
+# uncaught_exceptions since 10.12, and the function that `@available` calls since 10.15.  The other
+# symbols are as old as libc++.
 _ISTREAM = "__ZNSt3__113basic_istreamIcNS_11char_traitsIcEEE"
 _STREAMBUF = "__ZNSt3__115basic_streambufIcNS_11char_traitsIcEEE"
 _FURTHER: dict[str, tuple[str, ...]] = {
@@ -128,7 +130,7 @@ class Toolchain(NamedTuple):
 def with_sdk(made: Toolchain, sdk: Path) -> Toolchain:
     """Returns a toolchain with Apple's SDK instead of the assembled one.
 
-    A build with it is only a check of the sources, because its files must not be given away.
+    A build with Apple's SDK only checks the sources, because its output must not be given away.
 
     Args:
       sdk: the folder of the SDK, which has SDKSettings.json.
@@ -157,7 +159,7 @@ def platform(torch: str) -> str:
 
 
 def assemble(environment: Environment, torch: Requirement, python: Interpreter) -> Toolchain:
-    """Assembles the toolchain for a version of torch and a Python, if it has changed.
+    """Returns the toolchain for a version of torch and a Python; assembles it if it has changed.
 
     Raises:
       RequirementMissingError: the Python has no headers, or a package cannot be downloaded.
@@ -207,8 +209,8 @@ def fetch_zig(environment: Environment) -> Path:
 def system_symbols(torch_package: Path) -> dict[str, set[str]]:
     """Returns the symbols that the stubs of macOS's libraries export, by install name.
 
-    These are the symbols that torch's libraries import, and those of `_FURTHER`.  So a build cannot
-    use a symbol that needs a newer macOS than torch does.
+    A stub exports the symbols that torch's libraries import, and the symbols in `_FURTHER`.  So a
+    build cannot use a symbol that needs a newer macOS than torch does.
     """
     found = collections.defaultdict(set)
     for exported in (*(entry["imports"] for entry in symbols_of(torch_package).values()), _FURTHER):
@@ -220,9 +222,10 @@ def system_symbols(torch_package: Path) -> dict[str, set[str]]:
 def symbols_of(torch_package: Path) -> dict[str, dict]:
     """Returns the symbols of torch's libraries, by file name.
 
-    For each library, "exports" is a list of symbols, and "imports" has a list for each library by
-    its install name.  The result is cached in a file beside the package, because reading the
-    libraries takes a gigabyte of memory.
+    For each library of torch, "exports" is a list of symbols.  "imports" maps the install name of
+    each library from which torch's library imports to a list of the imported symbols.  The result
+    is cached in a file beside the package, because reading the libraries takes a gigabyte of
+    memory.
     """
     kept = torch_package.with_name("symbols.json")
     if not kept.exists():
@@ -247,7 +250,7 @@ def loaded(binary) -> list[str]:
 
 
 def imports(binary) -> dict[str, set[str]]:
-    """Returns the symbols that a Mach-O file imports, by the install name of their library.
+    """Returns the symbols that a Mach-O file imports, by the install name of the exporting library.
 
     The name is empty for symbols that any library may export.
     """
@@ -295,7 +298,7 @@ def _fetch(
     Args:
       name: the name of the folder.
       parts: the beginnings of the paths that are unpacked.
-      system: the wheel's platform tag and Python version; nothing for this machine's.
+      system: the wheel's platform tag and Python version; absent if the wheel is for this machine.
     """
     target = _root(environment) / name
 
@@ -356,8 +359,9 @@ def stub(library: str, symbols: Iterable[str], reexported: Sequence[str]) -> str
 def write_python(program: Path) -> None:
     """Writes a script `python`, which CMake runs to ask for the folder and version of torch.
 
-    Linux cannot import torch for macOS.  So the script puts the folder `site` first in Python's
-    path.  The package `torch` in it has the version, the headers and the libraries.
+    Python on Linux cannot import the torch that is made for macOS.  So the script puts the folder
+    `site` first in Python's path.  The package `torch` in `site` has only torch's version, headers
+    and libraries.
     """
     program.write_text(
         f'#!/bin/sh\nexport PYTHONPATH="${{0%/*}}/../site"\nexec "{sys.executable}" "$@"\n'

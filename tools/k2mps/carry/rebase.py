@@ -48,8 +48,8 @@ class Position(NamedTuple):
     dropped: Sequence[str] = ()  # the names of the dropped patches
     at: str = ""  # the patch at which the rebase waits; empty if it does not wait for the user
     head: str = ""  # the commit that was checked out before patch `at` was applied
-    left: Sequence[Sequence[str]] = ()  # (path, blob) of the files that differed from `head` then
-    shown: bool = False  # whether `left` is complete, so that the files show the whole conflict
+    left: Sequence[Sequence[str]] = ()  # (path, blob) of each file that patch `at` changed
+    shown: bool = False  # whether the files show the whole conflict, and `left` is complete
 
 
 class Rebased(NamedTuple):
@@ -76,7 +76,7 @@ def start(project: Project, checkout: Checkout, onto: str, drop: Collection[str]
             if rebase.position.at or rebase.position.asked != onto:
                 check_no_rebase(project)
             rebase.check_left_alone()
-            return rebase.run(drop)  # The rebase was killed while it wrote patches/.
+            return rebase.run(drop)  # An earlier run was killed while it wrote patches/.
         _check_free(project)
         users = work.users()
         if users:
@@ -151,7 +151,7 @@ def _open(project: Project, checkout: Checkout) -> "_Rebase":
 
 
 def _check_free(project: Project) -> None:
-    """Raises an error if a rebase waits, or if build/rebase is a folder of the user's."""
+    """Raises an error if a rebase waits, or if build/rebase exists but is no rebase."""
     check_no_rebase(project)
     if os.path.lexists(project.rebase):
         raise errors.K2mpsError(
@@ -192,8 +192,10 @@ class _Rebase:
         self._check_nothing_lost()
 
     def _check_nothing_lost(self) -> None:
-        """Raises `ConflictError` if build/rebase has a branch or a stash of the user's, or files
-        that git ignores, because they would be deleted with the folder."""
+        """Raises `ConflictError` if the end of the rebase would delete work of the user.
+
+        Such work in build/rebase is a branch, a stash, or files that git ignores.
+        """
         made = [commit for _, commit in self.position.done]
         names = self.stop.branches([*made, self.position.head or self.position.onto])
         here, there = quoted(self._project.rebase), quoted(self._checkout.directory)
@@ -260,7 +262,10 @@ class _Rebase:
         replacement.rewrite(path, json.dumps(self.position))
 
     def _settle(self) -> None:
-        """Saves the progress, and renames the clone to build/rebase, which stays after a kill."""
+        """Saves the progress, and renames the clone to build/rebase.
+
+        If the tool is killed after this, build/rebase and the progress stay.
+        """
         self._save()
         if self._clone.directory != self._project.rebase.resolve():
             self._clone.directory.rename(self._project.rebase)
@@ -268,7 +273,8 @@ class _Rebase:
             self.stop = Stop(self._project, self._clone)
 
     def _wait(self, patch: Patch, picked: Picked, reason: str) -> None:
-        """Puts a patch into the files of build/rebase, and raises the error that asks the user."""
+        """Applies a patch to the files of build/rebase; raises an error that tells the user what to
+        do."""
         self.position = self.position._replace(at=patch.name, head=self._tip, shown=False)
         self._save()
         kinds = self.stop.show(self.position.head, picked)
@@ -297,7 +303,7 @@ class _Rebase:
         return f"patch {patches.index(patch) + 1} of {len(patches)}, patches/{patch.name},"
 
     def _culprits(self, paths: Sequence[str]) -> str:
-        """Returns lines about the upstream commits, at most 8, that touched the files `paths`."""
+        """Returns a line about each upstream commit that touched the files `paths`; at most 8."""
         how = "log --full-history --no-merges --reverse --max-count=8 --abbrev=12".split()
         how.append("--format=touched by %h %cs %an: %s")
         way = f"{self._old.commit}...{self.position.onto}"
@@ -307,7 +313,8 @@ class _Rebase:
         """Takes the user's files as the result of the patch at which the rebase waits.
 
         Args:
-          drop: the patches to drop.  If the waiting patch is among them, its files are reset.
+          drop: the patches to drop.  If the patch at which the rebase waits is one of these, the
+            files of build/rebase are reset.
         Raises:
           ConflictError: the resolution is not complete, or patches/ has changed since the start.
         """
@@ -348,7 +355,7 @@ class _Rebase:
     def _check_format(self, patch: Patch, tree: str) -> None:
         """Raises `ConflictError` if no patch file can express the user's resolution.
 
-        The check comes while the patch waits, because the user can still edit its files.
+        The rebase still waits at the patch during this check, so the user can still edit the files.
         """
         made = commits.commit_of_patch(self._clone.objects, patch, tree, self._tip, self._date)
         pin = self._old._replace(commit=self.position.onto)
@@ -395,7 +402,7 @@ class _Rebase:
 
 
 def _pin(clone: Checkout, old: Pin, commit: str) -> Pin:
-    """Returns the pin for a commit; reads k2's version from its CMakeLists.txt."""
+    """Returns the pin for a commit; reads k2's version from the commit's CMakeLists.txt."""
     result = clone.objects.run("cat-file", "blob", f"{commit}:CMakeLists.txt")
     match = _VERSION.search(result.stdout)
     version = match[1].decode() if match else old.version

@@ -1,8 +1,9 @@
-"""Rewrites a recipe for CUDA, so that it calls k2.mps.gpu.
+"""Rewrites a recipe that was written for CUDA, so that the recipe calls k2.mps.gpu.
 
-Each known call of torch.cuda becomes the same call of `k2.mps.gpu`, which has the same effect with
-CUDA.  Python's own parser finds the calls, and only the bytes of these calls change.  A second
-rewrite changes nothing.
+Each known call of torch.cuda becomes a call of a function of `k2.mps.gpu`.  On a machine with CUDA,
+this function has the same effect as torch's function.  Python's own parser finds the expressions to
+rewrite.  All other bytes of the recipe stay, but an import is added.  A second rewrite changes
+nothing.
 """
 
 import ast
@@ -32,7 +33,7 @@ _RENAMED = {
     "F.ctc_loss": "ctc_loss",
     "mp.spawn": "spawn",
 }
-# These calls are renamed only if they have no arguments, or if the first argument is CUDA.
+# These calls are renamed only if they have no arguments, or if the first argument names CUDA.
 _FOR_CUDA = {
     "torch.is_autocast_enabled": "is_autocast_enabled",
     "torch.autocast": "autocast",
@@ -58,8 +59,8 @@ def rewrite(source: str, in_place: bool = False) -> tuple[str, str]:
     """Rewrites the known calls of a program.
 
     Args:
-      in_place: whether k2.rnnt_loss_pruned() may write its gradient over the logits.  Only losses
-        are changed whose logits a joiner makes and no other statement uses.
+      in_place: whether k2.rnnt_loss_pruned() may write its gradient over the logits.  This applies
+        only to a loss whose logits a joiner makes and no other code uses.
     Returns:
       The new program; and a message about calls that still need CUDA, or "".
     Raises:
@@ -185,7 +186,7 @@ class _Text:
         return _Edit(start, start, _OURS.encode() + ended)
 
     def losses_in_place(self, tree: ast.Module) -> list[_Edit]:
-        """Returns the edits of the losses that may write their gradient over the logits."""
+        """Returns the edits that make losses write their gradient over logits of their own."""
         functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
         losses = [loss for one in functions for loss in _losses_with_own_logits(one)]
         return [
@@ -194,7 +195,7 @@ class _Text:
         ]
 
     def changed(self, edits: list[_Edit]) -> str:
-        """Returns the program with the edits; edits inside of another edit are ignored."""
+        """Returns the program with the edits made; an edit inside another edit is ignored."""
         parts, at = [], 0
         # If two edits begin at the same byte, an insertion comes before a replacement, and a longer
         # replacement before a shorter one.
@@ -336,7 +337,7 @@ class _Rewriter:
             self.edits.append(_Edit(end, end, b".to(" + self.text.of(model) + b")"))
 
     def _device_ids(self, value: ast.AST) -> None:
-        """Edits the argument device_ids of DistributedDataParallel, a list of one device's index.
+        """Edits DistributedDataParallel's argument device_ids, a list with the index of one device.
 
         On a Mac, all processes have the same index, because there is one device.
         """
@@ -380,9 +381,9 @@ class _Rewriter:
 
 
 def _losses_with_own_logits(function: ast.FunctionDef) -> list[ast.AST]:
-    """Finds the calls of k2.rnnt_loss_pruned in a function whose logits no other code uses.
+    """Finds, in a function, the calls of k2.rnnt_loss_pruned whose logits no other code uses.
 
-    A joiner must make the logits, in an assignment to a name that is not used elsewhere.
+    In `function`, a joiner's result must be assigned to a name that only the loss uses.
 
     Returns:
       The nodes of the names `k2.rnnt_loss_pruned` in these calls.
@@ -427,7 +428,7 @@ def _computes_features(node: ast.AST) -> bool:
 
 
 def _is_moved(node: ast.Call) -> bool:
-    """Whether a call is `fbank(x.to(y))`, and y is not the device of kaldifeat's options."""
+    """Whether a call is `fbank(x.to(y))`, with a y that is not `opts.device`."""
     if _name_of(node.func) != "fbank" or len(node.args) != 1 or node.keywords:
         return False
     [inner] = node.args

@@ -29,15 +29,15 @@ _PERCENT = re.compile(r"\[ *(\d+)%\]")
 _NOTHING_COLLECTED = 5
 _SHOWN_LINES = 80
 
-# A pytest plugin for a machine without k2, which skips the tests that need k2.
+# A pytest plugin that skips the tests that need k2, for a machine without k2.
 _WITHOUT_K2 = "k2_mps_tests.without_k2"
 
 # Linux's folder whose files are in memory, and the free bytes that a suite needs there.
 _MEMORY = "/dev/shm"
 _ROOM = 4 << 30
 
-# The longest tests take about a minute.  If a test takes longer than this, faulthandler prints the
-# stack of each thread and ends the run, even if the test holds Python's global lock.
+# If a test takes longer, faulthandler prints the stack of each thread and ends the run, even if the
+# test holds Python's global lock.  The longest tests take about a minute.
 _SECONDS_PER_TEST = 600
 
 
@@ -55,8 +55,8 @@ class Suite:
     # If it is empty, one process runs all tests.
     spread: str = "worksteal"
     arguments: tuple[str, ...] = ()  # further arguments for pytest
-    variables: Mapping[str, str] = dataclasses.field(default_factory=dict)  # of the environment
-    platforms: tuple[str, ...] = ("linux", "darwin")  # the values of `sys.platform` with the suite
+    variables: Mapping[str, str] = dataclasses.field(default_factory=dict)  # environment variables
+    platforms: tuple[str, ...] = ("linux", "darwin")  # values of `sys.platform` that have the suite
     extras: tuple[str, ...] = ()  # groups of pyproject.toml that the suite needs besides "test"
     many_files: bool = False  # whether the tests write many files, which is slow on a disk
 
@@ -88,8 +88,8 @@ SUITES = (
         "upstream-mps",
         "{k2}/k2/python/tests",
         arguments=("-p", "k2_mps_tests.upstream.seed", "-p", "k2_mps_tests.upstream.plugin"),
-        # The tests compare k2 with torch's CTC loss, which has no kernel for mps in older versions.
-        # k2 itself needs no fallback, as the suite parity shows.
+        # The tests compare k2 with torch's CTC loss.  In older versions of torch, this loss has no
+        # kernel for mps.  k2 itself needs no fallback, as the suite parity shows.
         variables={"PYTORCH_ENABLE_MPS_FALLBACK": "1"},
     ),
     Suite(
@@ -141,12 +141,12 @@ class Result:
 
 
 def choose(names: Sequence[str]) -> tuple[Suite, ...]:
-    """Returns the suites with these names, in the order of `SUITES`.
+    """Returns the suites that `names` lists, in the order of `SUITES`.
 
-    Without names, returns all suites of this system.
+    If `names` is empty, returns all suites of this system.
 
     Raises:
-      K2mpsError: this system has no suite of a name.
+      K2mpsError: a name in `names` is not that of a suite of this system.
     """
     here = {suite.name: suite for suite in SUITES if sys.platform in suite.platforms}
     for name in names:
@@ -199,8 +199,8 @@ def run(
         *searched,
         *suite.arguments,
         *(("-p", _WITHOUT_K2) if without_k2 else ()),
-        # If the user gives options, one process runs the tests: then the user probably runs only a
-        # few tests, or wants to see their output.
+        # If the user gives options, one process runs the tests, because the user probably runs only
+        # a few tests, or wants to see the output of the tests.
         *(
             [f"--numprocesses={processes}", f"--dist={suite.spread}"]
             if processes > 1 and not arguments
@@ -259,9 +259,10 @@ def run_all(
 
     @functools.cache
     def outcome(device: Device, on_k2: bool, cpp: bool) -> Built | errors.K2mpsError | None:
-        """Builds k2, or returns the error if that fails.
+        """Builds k2 if `on_k2`, and else prepares only .venv; returns the error if that fails.
 
-        The result is cached, so suites with the same arguments share the build or the error.
+        The result is cached, so suites for which the arguments are equal share the build or the
+        error.
         """
         wanted = dataclasses.replace(request, device=device, tests=cpp)
         try:

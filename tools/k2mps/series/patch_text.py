@@ -1,7 +1,7 @@
 """Reads and writes patch files.
 
-For each patch, exactly one text is valid: `parse` refuses all others.  A patch file edits files
-that upstream has.  It is UTF-8 with LF line ends:
+For each patch, exactly one text is valid: `parse` refuses all others.  A patch file is text in
+UTF-8 with LF line ends:
 
     From: k2-mps <k2-mps@k2-mps.invalid>
     Subject: build: one line that says what
@@ -21,16 +21,16 @@ that upstream has.  It is UTF-8 with LF line ends:
     ...
 
 - `From` is the author of the commit.  If the author is not the project, a line `Date` follows,
-  with the author's date.  Otherwise `From` is as above, and `Date` is absent.
+  with the author's date.  Otherwise `From` is as in this example, and `Date` is absent.
 - `Upstream-Status` is Pending or Inappropriate with a reason, such as "Pending (not sent yet)"; or
   Submitted or Accepted with the link of the pull request.  lint checks the reason and the link.
-- `New-files` lists the files that the patch adds.  They are sorted, one on each line, after a tab.
-  If the patch adds no files, `New-files` is absent.  The diff does not contain the new files: they
-  are under patches/files, at their paths in k2's tree.  Each new file belongs to one patch; only a
-  patch of a later group may edit it.
+- `New-files` lists the files that the patch adds.  Their paths are sorted, one on each line, after
+  a tab.  If the patch adds no files, `New-files` is absent.  The diff does not contain the new
+  files: they are under patches/files, at their paths in k2's tree.  Each new file belongs to one
+  patch; only a patch of a later group may edit the file.
 - The diff is text.  It has one line of context, full blob ids, and no function names in its hunk
-  headers.  It modifies or deletes files, and changes their executable bit.  It does not add, rename
-  or copy files.
+  headers.  It can modify files, delete files, and change the executable bit of files.  It does not
+  add, rename or copy files.
 - Either the diff or `New-files` may be absent, but not both.
 
 A text is valid if it is exactly what `Patch.render` writes.  git checks whether the diff fits the
@@ -63,8 +63,8 @@ _EDIT = re.compile(
 TRAILER = re.compile(r"(Upstream-Status|Patch-Filename): *(.*)")
 # macOS makes this file in each folder that its Finder shows.  The tool ignores the file.
 OF_A_MAC = ".DS_Store"
-# Names that a new file must not have, in lower case.  git would apply the first two files to this
-# repository.
+# Names that a new file must not have, in lower case.  If .gitattributes or .gitignore were under
+# patches/files, git would obey it in this repository.
 _NO_NEW_FILES = (".gitattributes", ".gitignore", OF_A_MAC.lower())
 _YEAR = re.compile(r" (19[7-9]\d|20\d\d) ")
 AUTHOR = re.compile(r"[^<>\n\0]*[^<>\n\0 ] <[^<>\n\0 ]*>")
@@ -76,7 +76,7 @@ class Patch:
     subject: str  # what the patch does, in one line
     status: str  # the value of Upstream-Status
     body: str  # the reason for the patch, without trailing newline; may be empty
-    new_files: tuple[str, ...]  # the paths in k2's tree of the files that it adds, sorted
+    new_files: tuple[str, ...]  # the sorted paths, in k2's tree, of the files that the patch adds
     diff: bytes  # the edits of other files; empty if the patch only adds files
     author: str = FROM  # "NAME <EMAIL>"
     date: str = ""  # the author's date, in the format of mail; empty if the author is the project
@@ -91,7 +91,7 @@ class Patch:
 
     @functools.cached_property
     def blobs(self) -> dict[str, str]:
-        """The blob id of each file before the edit, except of files whose mode alone changes."""
+        """The blob ids of the files before the edit; files whose mode alone changes are absent."""
         found = ((os.fsdecode(one["path"]), one["old"]) for one in _EDIT.finditer(self.diff))
         return {path: old.decode() for path, old in found if old}
 
@@ -102,7 +102,7 @@ class Patch:
 
     @property
     def subject_line(self) -> int:
-        """The number of the subject's line in the patch file, from 1; the status follows it."""
+        """The number of the subject's line in the patch file, from 1; the status is on the next."""
         return 3 if self.date else 2
 
     @property
@@ -128,7 +128,7 @@ class Patch:
 
 
 def plain(body: str) -> str:
-    """Strips white space and joins empty lines of a body, as git does in a commit message."""
+    """Returns a body without trailing white space and repeated empty lines, as git stores it."""
     text = "\n".join(line.rstrip() for line in body.split("\n"))
     return re.sub(r"\n{3,}", "\n\n", text).strip("\n")
 
@@ -150,7 +150,7 @@ def mail_date(text: str) -> str:
 
 
 def check_path(path: str, where: str, new: bool = False) -> None:
-    """Raises `SeriesError` if a patch must not touch a path of k2's tree.
+    """Raises `SeriesError` if no patch may touch the path `path` of k2's tree.
 
     Args:
       where: the patch file that names the path.

@@ -1,7 +1,7 @@
 """A k2 checkout: a working tree and its repository.
 
-The methods of `Checkout` read facts, such as HEAD, edits and commits.  Its attribute `git` runs git
-on the files; its attribute `objects` runs git on commits and trees.
+The methods of `Checkout` read facts, such as HEAD, edits and commits.  The attribute `git` of a
+`Checkout` runs git on the files; the attribute `objects` runs git on commits and trees.
 """
 
 import contextlib
@@ -28,7 +28,7 @@ OWN_MARK = "k2mps-own"
 
 _PLACES = ("show-toplevel", "absolute-git-dir")
 
-# Files in a git directory that exist while a git command is unfinished, and this command.
+# The git command that is unfinished, by the file that it keeps in the git directory until its end.
 _IN_PROGRESS = {
     "rebase-merge": "rebase",
     "rebase-apply/applying": "am",
@@ -45,13 +45,13 @@ class Commit(NamedTuple):
     tree: str
     committer: str  # "NAME <EMAIL>"
     author: str  # "NAME <EMAIL>"
-    date: str  # the author's, as in mail: "Tue, 14 Nov 2023 23:13:20 +0100"
+    date: str  # the author's date, as in mail: "Tue, 14 Nov 2023 23:13:20 +0100"
     when: str  # the same date as git stores it: "1700000000 +0100"
     message: str
 
     @property
     def ours(self) -> bool:
-        """Whether the tool made the commit.  If a user amends it, the user is the committer."""
+        """Whether the tool made the commit.  If a user amends the commit, the committer changes."""
         return self.committer == patch_text.FROM
 
     def __str__(self) -> str:
@@ -67,7 +67,7 @@ class Change(NamedTuple):
 
     kind: str  # git's letter: A (added), M (modified), D (deleted) or T (another type)
     path: str
-    # The mode and the blob's id of the new file; zeros if the commit deletes the file.
+    # The file's mode and blob id after the commit; zeros if the commit deletes the file.
     mode: str
     id: str
 
@@ -88,7 +88,7 @@ class Checkout:
 
     Attributes:
       directory: the top directory, an absolute path without symbolic links.
-      git_dir: the git directory; each linked worktree has its own.
+      git_dir: the git directory; each linked worktree has a git directory of its own.
       common_dir: the git directory that all linked worktrees share.
       own: whether the tool made the clone.
       git: runs git in the working tree.
@@ -118,7 +118,8 @@ class Checkout:
             )
         self.directory = self.directory.resolve()
         self.git_dir = Path(git_dir)
-        # In the git directory of a linked worktree, the file `commondir` has its path.
+        # In a linked worktree's git directory, the file `commondir` has the path of the common git
+        # directory.
         link = self.git_dir / "commondir"
         self.common_dir = self.git_dir / (link.read_text().strip() if link.exists() else "")
         self.own = (self.git_dir / OWN_MARK).exists()
@@ -126,7 +127,7 @@ class Checkout:
 
     @functools.cached_property
     def objects(self) -> Objects:
-        """Runs git on the repository's commits and trees, and stores new ones in it."""
+        """Runs git on the repository's commits and trees; stores new ones in the repository."""
         self._check_whole()
         store, shallow = self.common_dir / "objects", self.common_dir / "shallow"
         return Objects(store, shallow, self.reporter)
@@ -162,7 +163,7 @@ class Checkout:
         return pin._replace(commit=commit)
 
     def commit_of(self, name: str, kind: str = "commit") -> str | None:
-        """Returns the id of the commit that the revision `name` stands for, or of its tree.
+        """Returns the id of a commit, or of its tree; the revision `name` stands for the commit.
 
         Args:
           kind: "commit" or "tree".
@@ -188,7 +189,7 @@ class Checkout:
         return Head(commit, tree, "" if branch == "HEAD" else branch, "".join(tips))
 
     def check_index(self) -> None:
-        """Raises an error if there is no index: git would treat every file as a new one."""
+        """Raises an error if there is no index, because git would then take every file for new."""
         if not (self.git_dir / "index").exists():
             raise errors.K2mpsError(
                 f"{self.git_dir / 'index'} is missing",
