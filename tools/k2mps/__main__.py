@@ -1,6 +1,6 @@
 """The entry point: the script tools/bin/k2mps runs `python -m k2mps`.
 
-This module handles Ctrl-C before it imports the command line, because these imports take a tenth of
+This module handles Ctrl-C before it imports the command line, because this import takes a tenth of
 a second.
 """
 
@@ -17,7 +17,7 @@ def _interrupted(number: int, frame: object) -> None:
 
 if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
     signal.signal(signal.SIGINT, _interrupted)
-# The script tools/bin/k2mps has blocked the signal, so that Python starts without interruption.
+# The script tools/bin/k2mps has blocked SIGINT, so that Python starts without interruption.
 signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
 
 
@@ -31,8 +31,8 @@ def main() -> None:
 def _open_closed_streams() -> None:
     """Opens /dev/null for each standard stream that the parent process has closed.
 
-    If a standard stream stays closed, the next file that is opened gets the stream's number.  What
-    is written to the stream would then go into this file.
+    Otherwise, the next file that is opened would get the stream's number, and text for the stream
+    would be written into this file.
     """
     for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
         try:

@@ -1,4 +1,4 @@
-"""Checks whether the system has what a build needs, and how to install what is missing.
+"""Checks whether the system has what a build needs, and tells how to install what is missing.
 
 `k2mps doctor` prints the checks.  `k2mps build` installs the missing packages if possible;
 otherwise it stops with an error.
@@ -113,7 +113,7 @@ def torch_faults(project: Project, torch: str, macos: str) -> list[Check]:
     k2 itself has the table of these faults.
 
     Args:
-      macos: such as "14.5"; empty on another system, which has no faults.
+      macos: the version of macOS, such as "14.5"; empty on another system, which has no faults.
     """
     table = project.root / "patches/files/k2/python/k2/mps/faults.py"
     if not macos or not table.is_file():

@@ -143,7 +143,7 @@ class Environment:
 
         Args:
           wanted: the package; without a version, the newest is downloaded.
-          directory: the folder for the wheel, which must not have a wheel; pip makes the folder.
+          directory: the folder for the wheel, without other wheels; pip makes it if it is missing.
           platform: the wheel's platform tag; empty for this machine's.
           python_version: the wheel's Python, such as "3.12"; used only with `platform`.
           more: further options of pip.

@@ -16,8 +16,8 @@ LOG = "build.log"
 def describe(project: Project, checkout: Checkout | None) -> str:
     """Returns the progress of the build that uses the checkout, and its log; empty if none runs.
 
-    Builds are found by their locks, see `project.exclusive`.  Builds share the lock of the
-    checkout's git directory.  Each has the exclusive lock of its build tree.
+    Builds are found by their locks, see `project.exclusive`.  All builds share the lock of the
+    checkout's git directory.  Each build has the exclusive lock of its build tree.
     """
     if checkout is None or not _read_by_a_build(checkout.git_dir):
         return ""
@@ -38,7 +38,7 @@ def _progress(log: Path) -> str:
 
 
 def _read_by_a_build(git_dir: Path) -> bool:
-    """Whether other runs of the tool hold the lock for reading, and none for changing."""
+    """Whether other runs of the tool hold the lock for reading, and none holds it for changing."""
     return not _free(git_dir, fcntl.LOCK_EX) and _free(git_dir, fcntl.LOCK_SH)
 
 

@@ -25,7 +25,7 @@ def clone(project: Project, checkout: Checkout) -> Iterator[Checkout]:
     project.build_root.mkdir(exist_ok=True)
     folder = project.partial
     with exclusive(project.build_root, str(project.build_root)):
-        shutil.rmtree(folder, ignore_errors=True)  # A run that was killed may have left it.
+        shutil.rmtree(folder, ignore_errors=True)  # A killed run may have left it.
         try:
             yield copy(checkout, folder)
         finally:

@@ -2,8 +2,8 @@
 
 The probe bisects the commits from the pin to a newer commit.  Bisection assumes that a broken patch
 stays broken.  git merges a patch into a commit without a worktree, on top of the earlier patches
-that change the same files.  If an earlier patch conflicts, its files keep git's markers.  So the
-later patch conflicts only if it changes lines next to the conflict.
+that change the same files.  If an earlier patch conflicts, the files keep git's conflict markers.
+So a later patch conflicts only if it changes lines next to the earlier conflict.
 """
 
 import bisect
@@ -22,7 +22,7 @@ def probe(project: Project, checkout: Checkout, end: str, reporter: Reporter = R
     """Probes all patches from the pin to the upstream commit `end`.
 
     Args:
-      checkout: a clone that has this commit, see branches.py.
+      checkout: a clone that has the commit `end`, see branches.py.
     Returns:
       The object that `k2mps probe --json` prints.
     """
@@ -66,8 +66,8 @@ class _Prober:
         self._merged: dict[tuple[int, str], tuple[str, Sequence[str]]] = {}
         changes = checkout.changes_of(commits)
         paths = [{change.path for change in changes[one.id]} for one in commits]
-        # For each patch, the numbers of the earlier patches that it follows: those that change the
-        # same files, and recursively the patches that these follow.
+        # For each patch, the numbers of the earlier patches that it follows: the patches that
+        # change the same files, and recursively the patches that these follow.
         self._follows: list[list[int]] = []
         for number, own in enumerate(paths):
             direct = [other for other in range(number) if paths[other] & own]
@@ -97,8 +97,8 @@ class _Prober:
         """Returns where a patch breaks, or None if it applies to the last commit.
 
         The result has the upstream commit that breaks the patch; the number of commits from the
-        pin to that commit; the files that conflict; and whether these files have all lines of the
-        patch at the last commit.
+        pin to that commit; the files that conflict at that commit; and whether the files that
+        conflict at the last commit have all lines that the patch adds.
         """
 
         def fails(step: int) -> bool:
@@ -116,7 +116,7 @@ class _Prober:
         }
 
     def _has(self, number: int, paths: Sequence[str]) -> bool:
-        """Whether all lines that a patch adds to the files `paths` are there at the last commit.
+        """Whether the last commit has all lines that a patch adds to the files `paths`.
 
         White space is ignored.
         """

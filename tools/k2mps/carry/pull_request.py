@@ -1,8 +1,9 @@
 """Makes a pull request to k2 of the series, or of a group: commits and a cover letter.
 
-The commits contain the patches' new files, and lack the trailers that this project uses.  If a
-patch names no author, the user is the author.  The cover letter lists the patches and the tests
-that they add.  For a group, it has the title and the text of docs/pull-requests.md.
+The commits contain the patches' new files, and lack the trailers that this project uses.  A commit
+has the author of its patch.  If that author is the project, or the commit has a whole group, the
+user is the author.  The cover letter lists the patches, and the tests that the patches add.
+For a group, the cover letter has the title and the text of docs/pull-requests.md.
 """
 
 import dataclasses
@@ -49,8 +50,8 @@ def make(project: Project, checkout: Checkout, group: str = "", squash: bool = F
     with checkout.exclusive():
         last = series_tip(project, checkout, pin, found)
         commits = checkout.commits(f"{pin.commit}..{last}")
-        # The date is the pin's and not today's.  So the commits of earlier groups get the same ids
-        # in each pull request.
+        # The date is that of the pinned commit and not today.  So the commits of earlier groups get
+        # the same ids in each pull request.
         sender = f"{_sender(checkout)} {commit_date(checkout, pin.commit)}"
         base = tip = pin.commit
         end = found.patches.index(chosen[-1]) + 1
@@ -104,9 +105,9 @@ def _cover(project: Project, chosen: Sequence[Patch], group: str) -> str:
 
 
 def _test_plan(chosen: Sequence[Patch]) -> str:
-    """Returns the part of the cover letter that has the commands of the tests that patches add.
+    """Returns the part of the cover letter that has the commands to run the patches' new tests.
 
-    The text is empty if they add no tests.
+    The text is empty if the patches add no tests.
     """
     added = [PurePosixPath(path) for patch in chosen for path in patch.new_files]
     tests = [path for path in added if path.stem.endswith("_test")]
@@ -125,7 +126,7 @@ def _words_of(project: Project, group: str) -> tuple[str, str]:
 
 
 def words(project: Project, group: str) -> tuple[str, str] | None:
-    """Returns the title and the text of a group in docs/pull-requests.md; None if it lacks them."""
+    """Returns a group's title and text in docs/pull-requests.md; None if the page lacks them."""
     page = project.root / "docs/pull-requests.md"
     text = page.read_text(encoding="utf-8") if page.is_file() else ""
     match = re.search(rf"^## {group}: (.*)\n\n((?:(?!## ).*\n)*)", text, re.MULTILINE)

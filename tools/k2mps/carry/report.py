@@ -29,12 +29,12 @@ def _figures(found: patch_folder.Series, patch: patch_text.Patch) -> dict:
         "group": found.groups.get(patch.name, ""),
         "subject": patch.subject,
         "status": patch.status,
-        # The numbers of new files, of tests among them, and of lines in the new files.
+        # How many new files, new tests, and lines in new files the patch has.
         "new_files": len(patch.new_files),
         "tests": sum(PurePosixPath(one).stem.endswith("_test") for one in patch.new_files),
         "new_lines": sum(len(found.files[one].content.splitlines()) for one in patch.new_files),
-        # The number of upstream files that the patch edits, and of lines that it adds or removes
-        # there.
+        # How many of upstream's files the patch edits, and how many lines it adds to these files or
+        # removes from them.
         "files": sum(path not in found.files for path in patch.edited),
         "added": added,
         "removed": removed,

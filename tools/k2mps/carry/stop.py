@@ -1,4 +1,4 @@
-"""The files in build/rebase of a rebase that waits until the user has resolved a conflict."""
+"""The files in build/rebase while a rebase waits for the user to resolve a conflict."""
 
 import re
 import shlex
@@ -37,7 +37,7 @@ class Stop:
         self._git = clone.git
 
     def show(self, head: str, picked: Picked) -> list[str]:
-        """Checks out a commit, and applies a patch with its conflicts to the files.
+        """Checks out a commit, and applies a patch to the files, which then show its conflicts.
 
         Args:
           head: the commit.
@@ -93,7 +93,7 @@ class Stop:
         return [one for one in names.split() if self._git.text("rev-list", "-1", one, *known)]
 
     def ignored(self) -> list[str]:
-        """Returns the ignored files and folders.  The tool makes none, so they are the user's."""
+        """Returns the files and folders that git ignores.  Only the user can have made them."""
         how = "ls-files --others --ignored --exclude-standard --directory -z".split()
         return git.split_z(self._git.bytes(*how))
 
@@ -115,8 +115,8 @@ class Stop:
         """Returns the tree of the user's files, which is the patch's result on top of `head`.
 
         Raises:
-          ConflictError: conflicts are left, git does not track a file, another git command is not
-            finished, or HEAD does not descend from `head`.
+          ConflictError: a conflict is not resolved, git does not track a file, another git command
+            is not finished, or HEAD does not descend from `head`.
         """
         where = self._where
         if not self._clone.is_ancestor(head, self._clone.head().commit):

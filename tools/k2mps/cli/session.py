@@ -90,7 +90,7 @@ class Session:
 
 
 def command(group: click.Group, name: str, *options, **settings):
-    """Returns a decorator that makes a function a command.  Its first argument is the session.
+    """Returns a decorator that makes a function a command, and passes the session to the function.
 
     Args:
       options: click's decorators for options that several commands have.

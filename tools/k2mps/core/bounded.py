@@ -11,7 +11,7 @@ def read(path: Path, limit: int) -> bytes:
     Args:
       limit: the largest size of the file, in bytes.
     Raises:
-      ValueError: the file is not regular, or is larger.
+      ValueError: the file is not regular, or is larger than `limit`.
     """
     # Without O_NONBLOCK, opening a named pipe would wait for a writer.
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)

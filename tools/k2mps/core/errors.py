@@ -111,8 +111,8 @@ def too_many_files(what: str) -> K2mpsError:
 def visible(text: str) -> str:
     """Returns a text that is safe to print.
 
-    Characters that are not printable become escapes.  Among them are control characters and those
-    that change the direction of writing.
+    Characters that are not printable become escapes.  Examples are control characters, and
+    characters that change the direction of writing.
     """
     if text.isprintable():
         return text

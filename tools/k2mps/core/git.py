@@ -50,8 +50,8 @@ _SETTINGS = {
 _LITERAL = {"core.attributesFile": os.devnull, "core.autocrlf": "false", "core.eol": "lf"}
 
 # The environment variables of git that the tool keeps.  They choose git's configuration, its
-# transport, and where git searches.  Other variables could name another repository, or change git's
-# output.
+# transport, and where git searches for repositories and programs.  Other variables could name
+# another repository, or change git's output.
 _KEPT = re.compile(
     "GIT_(ALLOW_PROTOCOL|ASKPASS|CEILING|CONFIG|CURL|DISCOVERY|EXEC_PATH|HTTP|NO_LAZY_FETCH"
     "|PROTOCOL|PROXY|SSH|SSL|TEMPLATE_DIR|TERMINAL_PROMPT|TRACE|USER_AGENT)"
@@ -73,7 +73,8 @@ _ENVIRONMENT = {
 }
 
 _DISK_FULL = ("No space left on device", "Disk quota exceeded", "Out of diskspace")
-# git's message if a lock file exists.  A running git command uses it, or a killed one has left it.
+# git's message if a lock file exists.  A running git command uses the file, or a killed git command
+# has left it.
 _LOCKED = re.compile(r"Unable to create '([^']+\.lock)': File exists")
 
 

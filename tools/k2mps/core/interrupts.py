@@ -48,7 +48,7 @@ def ignore() -> None:
 
 @contextlib.contextmanager
 def deferred() -> Iterator[None]:
-    """Defers signals to the end of the context; if contexts are nested, of the outermost."""
+    """Defers signals to the end of the context, or of the outermost of several nested contexts."""
     arrived: list[int] = []
     previous = {
         number: signal.signal(number, lambda number, frame: arrived.append(number))

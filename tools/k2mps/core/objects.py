@@ -56,8 +56,8 @@ class File(NamedTuple):
 def read(path: str | Path) -> File:
     """Reads a regular file.
 
-    Only a script, which begins with `#!`, can count as executable.  The reason is that on a file
-    system without modes all files seem to be executable.
+    Only a script, which begins with `#!`, can count as executable, because all files seem to be
+    executable on a file system without modes.
     """
     with open(path, "rb") as file:
         content = file.read()
@@ -68,8 +68,8 @@ def read(path: str | Path) -> File:
 def _is_executable(script: Path) -> bool:
     """Whether a script is executable.
 
-    On a file system without modes, the mode in git's index is taken.  Files that the index lacks
-    count as executable.
+    On a file system without modes, the mode in git's index decides.  A script that the index lacks
+    counts as executable.
     """
     here = Git(script.parent)
     try:
@@ -84,7 +84,7 @@ class Entry(NamedTuple):
     """A file's entry in a tree."""
 
     mode: str  # six octal digits
-    id: str  # of the blob, 40 hexadecimal digits
+    id: str  # the blob's id, 40 hexadecimal digits
 
 
 class Objects(Git):
@@ -126,7 +126,7 @@ class Objects(Git):
         }
 
     def blobs(self, ids: Iterable[str]) -> dict[str, bytes]:
-        """Returns the contents of blobs, by id, without those that the repository lacks."""
+        """Returns the contents of blobs, by id; blobs that the repository lacks are left out."""
         wanted = list(dict.fromkeys(ids))
         output = self.bytes("cat-file", "--batch", stdin="".join(f"{i}\n" for i in wanted).encode())
         found = {}
@@ -210,11 +210,11 @@ class Objects(Git):
     def commit(
         self, tree: str, parents: Iterable[str], message: str, author: str = "", committer: str = ""
     ) -> str:
-        """Makes a commit of a tree, to which no branch points; returns the commit's id.
+        """Makes a commit of a tree, and moves no branch; returns the commit's id.
 
         Args:
           author, committer: "NAME <EMAIL> SECONDS ZONE", or "NAME <EMAIL> DATE" with a date as in
-            mail.  If empty, the tool, with a date in 1970.
+            mail.  An empty text stands for the tool, with a date in 1970.
         """
         environment = {}
         for kind, who in (("AUTHOR", author), ("COMMITTER", committer)):

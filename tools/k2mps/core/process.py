@@ -114,8 +114,8 @@ def started(
     """Starts a process, and ends it if an exception leaves the context.
 
     The process gets SIGTERM, so that it can remove its locks and incomplete outputs, and end its
-    own child processes.  If it does not end in time, it is killed.  If the tool itself is killed by
-    `kill -9`, the process goes on, and holds the tool's locks until it ends.
+    own child processes.  If the process does not end in time, it is killed.  If the tool itself is
+    killed by `kill -9`, the process goes on, and holds the tool's locks until it ends.
 
     Args:
       grace: the seconds from SIGTERM to SIGKILL.
@@ -124,8 +124,8 @@ def started(
     # Signals are deferred until the context that ends the process is entered.
     with contextlib.ExitStack() as stack:
         with interrupts.deferred():
-            # All processes of the session inherit `alive`, the end of a pipe.  When the last of
-            # them ends, `all_ended` has an end of file.
+            # All processes of the session inherit `alive`, an end of a pipe.  When the last of
+            # these processes ends, the other end, `all_ended`, is at the end of the file.
             all_ended, alive = map(stack.enter_context, map(os.fdopen, os.pipe(), "rw"))
             how["pass_fds"] = (alive.fileno(), *locks)
             process = subprocess.Popen(argv, **how)

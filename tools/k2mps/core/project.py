@@ -47,7 +47,7 @@ class Project:
 
 
 def find() -> Project:
-    """Returns the project that has the current directory, or else the one that has this file."""
+    """Returns the project that contains the current directory, or else this file."""
     try:
         here = Path.cwd().resolve()
     except FileNotFoundError:

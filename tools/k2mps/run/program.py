@@ -46,7 +46,7 @@ class Program:
     next_command: str  # what to do when the program fails
     groups: tuple[str, ...] = ()  # the groups of pyproject.toml that the program needs
     missing: str = ""  # what to do when the program needs something that is missing
-    # If the program fails, the error has this many of the last lines of its output.
+    # If the program fails, the error shows this many of the last lines of the program's output.
     shown_lines: int = 1
 
     def run(

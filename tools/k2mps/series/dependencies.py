@@ -1,15 +1,16 @@
 """Finds patches that need a later patch, and new files with a wrong suffix.
 
 Each commit of the series must build, and k2 must import, without the later commits.  So a new file,
-or a line that a patch adds, must not name these things if only a later patch has them:
+or a line that a patch adds, must not name one of these things if only a later patch has it:
 
 - a header that C++ code includes;
 - a Python module that Python code imports, or names as `k2.mps.x`;
 - a CMake file or a source file that CMake code names;
 - a function of `_k2` that Python code calls and C++ code defines.
 
-If a new file includes a header of k2's core, the file must be a `.cu`, which nvcc compiles in a
-build with CUDA; or Objective-C++, which a build with CUDA does not have.
+If a new source file includes a header of k2's core that needs nvcc, the file must not be a `.cc`.
+It must be a `.cu`, which nvcc compiles in a build with CUDA; or Objective-C++, which a build with
+CUDA leaves out.
 """
 
 import contextlib
@@ -24,8 +25,8 @@ from k2mps.series.patch_text import Patch
 _CXX = (".h", ".cc", ".cu", ".mm", ".metal")
 _CMAKE = (".cmake", "CMakeLists.txt")
 _PACKAGES = "k2/python/"
-# The sources that cmake/mps.cmake lists have paths relative to this folder, where k2_use_mps() is
-# called.
+# The folder in which k2_use_mps() is called.  The paths of sources in cmake/mps.cmake are relative
+# to this folder.
 _SOURCES = "k2/csrc"
 _INCLUDE = re.compile(r'\s*#\s*(?:include|import)\s+"([^"]+)"')
 _CMAKE_INCLUDE = re.compile(r"\binclude\(\s*([\w/.-]+)\s*[)\s]")
@@ -42,14 +43,14 @@ class Text(NamedTuple):
     """The lines that a patch adds to a file of k2."""
 
     path: str  # the file of k2, in k2's tree
-    place: str  # the file under patches/ that has the lines, relative to the project
+    place: str  # the path, in the project, of the file under patches/ that has the lines
     lines: Sequence[tuple[int, str]]  # (number, text); the numbers count the lines of `place`
 
 
 class Finding(NamedTuple):
     """A fault that a check has found."""
 
-    path: str  # the file, relative to the project
+    path: str  # the file's path in the project
     line: int  # the number of the line in the file, from 1
     check: str  # the name of the check
     message: str  # what is wrong
@@ -59,7 +60,7 @@ class Finding(NamedTuple):
 
 
 def texts(patch: Patch, files: Mapping[str, bytes]) -> Iterator[Text]:
-    """Yields all lines that a patch adds: its new files, and then each hunk of its diff.
+    """Yields the lines that a patch adds, first those of each new file, then those of each hunk.
 
     Args:
       files: the contents of the series' new files, by path in k2's tree.
@@ -120,7 +121,9 @@ def misnamed(files: Mapping[str, bytes]) -> Iterator[Finding]:
 
 
 def _core(name: str, files: Mapping[str, bytes], seen: set[str]) -> str | None:
-    """Returns the first header of k2's core that the header `name` is, or includes indirectly.
+    """Returns the first header of k2's core that one gets by including the header `name`.
+
+    That can be `name` itself.  Headers in `_PLAIN` do not count.  None if there is no such header.
 
     Args:
       seen: the headers that have been searched; this function adds to it.
@@ -146,7 +149,7 @@ def _lines(content: bytes) -> list[tuple[int, str]]:
 
 
 def _module(path: str) -> str:
-    """Returns the name by which Python imports the module in a file of Python."""
+    """Returns the name by which Python imports the file `path`."""
     name = path.removeprefix(_PACKAGES).removesuffix(".py").removesuffix("/__init__")
     return name.replace("/", ".")
 

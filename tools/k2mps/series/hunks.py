@@ -18,7 +18,8 @@ class Hunk(NamedTuple):
     path: str  # the edited file, in k2's tree
     line: int  # the number of the hunk's header line in the diff, from 1
     old_count: int  # how many lines of the old file the hunk has, with context
-    # The number of the first line in the new file; if new_count is 0, of the line before.
+    # The number of the hunk's first line in the new file; if new_count is 0, the number of the line
+    # before the hunk.
     new_start: int
     new_count: int  # how many lines of the new file the hunk has, with context
     body: tuple[bytes, ...]  # the hunk's lines without the header, each with its sign

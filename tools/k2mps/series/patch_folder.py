@@ -26,7 +26,7 @@ class Series(NamedTuple):
 
     @property
     def last_group(self) -> str:
-        """The group of the last patch; a new patch joins it.  Empty if there are no groups."""
+        """The group of the last patch, which a new patch joins; empty if there are no groups."""
         return self.groups.get(self.patches[-1].name, "") if self.patches else ""
 
     def named(self, name: str) -> patch_text.Patch:
@@ -165,9 +165,9 @@ def owners(patches: Iterable[patch_text.Patch], groups: dict[str, str]) -> dict[
 
 
 def places(directory: Path) -> list[str]:
-    """Returns the paths of all files of patches/, relative to it.
+    """Returns the paths of all files of patches/, relative to patches/.
 
-    Hidden files of its top folder, which editors make, and .DS_Store are left out.
+    Hidden files directly in patches/, which editors make, and each .DS_Store are left out.
     """
     base = os.path.join(directory, "")
     walk = (os.path.join(folder, name) for folder, _, names in os.walk(directory) for name in names)

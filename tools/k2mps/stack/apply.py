@@ -39,15 +39,15 @@ def apply(project: Project, checkout: Checkout) -> tuple[str, list[str] | None]:
 
 
 def _is_there(work: Work, tip: str) -> bool:
-    """Whether the branch is checked out and has this series, perhaps with the user's commits on
-    top."""
+    """Whether branch k2-mps is checked out and has the series up to `tip`, perhaps with the user's
+    commits on top."""
     head, old, is_ancestor = work.head, work.applied, work.checkout.is_ancestor
     if head.branch != BRANCH_REF or not is_ancestor(tip, head.commit):
         return False
     if head.commit == tip or not old:
         return head.commit == tip or bool(work.users(tip))
-    # If the branch contains the last commit of the series as applied before, the commits on top of
-    # `tip` may be patches that were deleted from patches/ since.
+    # If the branch also contains the last commit of the series that was applied before, the commits
+    # on top of `tip` may be those of patches that have been deleted from patches/.
     return old.tip == tip or not is_ancestor(old.tip, head.commit)
 
 
@@ -113,7 +113,7 @@ def _left_by_a_kill(work: Work, tip: str) -> list[str]:
     """Returns the files that a killed `git switch` to the commit `tip` has left half-way.
 
     git writes a file from its beginning.  So such a file is missing, or its content is a prefix of
-    the commit's file.  So the file has no edits of the user.
+    the commit's file.  Neither can be an edit of the user.
     """
     checkout, left = work.checkout, []
     paths = checkout.changed_paths(work.head.commit, tip)

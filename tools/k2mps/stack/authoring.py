@@ -32,7 +32,7 @@ def new(
     The author is the user of git's configuration, or the tool if git has no valid name and address.
 
     Args:
-      subject, body: of the commit message.
+      subject, body: the parts of the commit message.
       paths: untracked files and directories that become part of the patch.
     Returns:
       The files of patches/ that were written.
@@ -161,7 +161,7 @@ def _add(checkout: Checkout, paths: Sequence[str], environment: dict[str, str]) 
 def _complete(work: Work, commits: Sequence[Commit], made: Plan) -> Plan:
     """Handles a checkout without edits.
 
-    If a killed run had made the commits but not written patches/, this function writes patches/.
+    If an earlier run was killed after it had made the commits, this function writes patches/.
     Otherwise it raises an error, because there is nothing to make a patch of.
     """
     checkout = work.checkout

@@ -1,11 +1,11 @@
 """Makes the commits of the series with git's plumbing commands, which change no checked-out file.
 
-The author of a commit is the author of its patch.  The committer is fixed, and the date is the
-pin's.  So a commit's id depends only on the pin and on patches/.
+The author of a commit is the author of its patch.  The committer is fixed, and the committer's date
+is the date of the pinned commit.  So a commit's id depends only on the pin and on patches/.
 
 `apply_patch` applies a patch to a tree; `pick` applies the change of a commit to a tree.  A patch
-applies without a merge if the files that it edits have the blob ids that it names.  Otherwise git
-merges: the blobs that the patch names are the base.
+names a blob id for each file that it edits.  If the files in the tree have these ids, git applies
+the patch without a merge.  Otherwise git merges: the blobs that the patch names are the base.
 """
 
 import os
@@ -26,7 +26,7 @@ from k2mps.stack.checkout import Checkout, Commit
 
 # A match in git's messages means that a patch is well formed but does not fit the files.
 _MISFIT = re.compile("already exists|does not exist|does not match|patch failed")
-# How many earlier commits of this repository are searched for the patches that made a blob.
+# How many earlier commits of the project are searched for the patches that made a blob.
 _EARLIER = 30
 
 
@@ -46,7 +46,7 @@ def series_tip(project: Project, checkout: Checkout, pin: Pin, found: Series | N
     """Makes the commits of the whole series on the pin; returns the id of the last one.
 
     Args:
-      found: the series; None for that of patches/.
+      found: the series; None for the series in patches/.
     Raises:
       DoesNotApplyError: a patch conflicts; the message names the patch and the files.
     """
@@ -62,7 +62,9 @@ def commit_patches(
     patches: Sequence[Patch],
     found: Series,
 ) -> str:
-    """Commits patches of the series `found` on top of the commit `base`; returns the last id.
+    """Commits patches of the series `found` on top of the commit `base`.
+
+    Returns the id of the last commit.
 
     Raises:
       DoesNotApplyError: as for `series_tip`.
@@ -162,16 +164,16 @@ def addition(path: str, content: bytes, mode: str = FILE_MODE) -> bytes:
 
 
 def _provide(project: Project, checkout: Checkout, patch: Patch, ids: Sequence[str]) -> None:
-    """Makes the blobs that a patch names, in the checkout's repository.
+    """Makes, in the checkout's repository, the blobs that a patch names.
 
     After git has merged the patches of another person, only that person's clone of k2 has these
-    blobs.  This function makes the blobs by applying the patches of earlier commits of this
-    repository.
+    blobs.  This function makes the blobs: it applies the patches that earlier commits of the
+    project have in patches/.
 
     Args:
-      ids: the blobs.
+      ids: the ids of the blobs.
     Raises:
-      DoesNotApplyError: no earlier commit has patches that make these blobs.
+      DoesNotApplyError: no earlier commit of the project has patches that make these blobs.
     """
     for files in _earlier(project, checkout, ids):
         with applied.unpacked(files) as there:
@@ -198,8 +200,8 @@ def _lacks(checkout: Checkout, ids: Sequence[str]) -> bool:
 def _earlier(
     project: Project, checkout: Checkout, ids: Sequence[str]
 ) -> Iterator[dict[str, bytes]]:
-    """Yields the files of patches/ and upstream.toml in commits of this repository, the newest
-    commit first.  Stops when the checkout has all the blobs `ids`."""
+    """Yields the files of patches/ and upstream.toml in each commit of the project, from the newest
+    commit on.  Stops when the checkout has all the blobs `ids`."""
     if not (project.root / ".git").exists() or not _lacks(checkout, ids):
         return
     git = Git(project.root, reporter=checkout.reporter)

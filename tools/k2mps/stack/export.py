@@ -27,11 +27,11 @@ Base = Mapping[str, Entry]
 def export(
     project: Project, checkout: Checkout, *, prune: bool = False, overwrite: bool = False
 ) -> tuple[Plan, str]:
-    """Writes patches/ from branch k2-mps, and replaces its commits by those that `apply` makes.
+    """Writes patches/ from branch k2-mps, and moves the branch to the commits that `apply` makes.
 
     Args:
-      prune: delete patches, and their new files, that the branch does not have any more.
-      overwrite: overwrite changes that someone made in patches/ since it was applied.
+      prune: whether to delete patches that the branch no longer has, with their new files.
+      overwrite: whether to overwrite changes that someone made in patches/ after it was applied.
     Returns:
       The plan of the written files, and the tree of k2 with the whole series.
     """
@@ -85,8 +85,8 @@ def exportable(work: Work) -> list[Commit]:
 def merge_base(work: Work) -> Base:
     """Returns the files of patches/ that may be overwritten, because the branch has their content.
 
-    If the branch contains all commits of the series, these are the files as they are now.
-    Otherwise, they are the files that the tool's ref has.
+    If the branch contains all commits of the series, the result has the current files of patches/.
+    Otherwise, the result has the files that the tool's ref has.
     """
     if work.applied and not work.changed:
         return work.entries
@@ -142,7 +142,7 @@ def finish(work: Work, made: Plan, base: Base, tip: str, doing: str) -> None:
 
 
 def check_files(project: Project, made: Plan, base: Base, doing: str) -> None:
-    """Raises an error if a file to be written has other bytes than in `base` and in the plan."""
+    """Raises an error if a file that must be written differs both from `base` and from the plan."""
     paths = (*made.changed, *made.removed)
     other = [one for one in paths if not _may_replace(project, one, made.files.get(one), base)]
     if other:

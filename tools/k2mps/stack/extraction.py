@@ -38,8 +38,8 @@ def plan(
     """Plans the patches for commits on top of the pin, and writes no file.
 
     Args:
-      commits: the oldest first.
-      pin: a new pin; None for that of upstream.toml.
+      commits: the commits, the oldest first.
+      pin: a new pin; None for the pin in upstream.toml.
     Raises:
       K2mpsError: no patch can express a commit.
     """
@@ -65,7 +65,7 @@ def plan(
 
 
 def name_of(commit: Commit) -> str:
-    """Returns the name of the patch that a commit's message has; empty if it has none."""
+    """Returns the patch's name from a commit's message; empty if the message has no such name."""
     return _split_message(commit.message)[2].get("Patch-Filename", "")
 
 
@@ -199,7 +199,7 @@ def _split_message(message: str) -> tuple[str, str, dict[str, str]]:
     for line in rest[0].strip("\n").split("\n") if rest else ():
         match = patch_text.TRAILER.fullmatch(line.rstrip())
         if match:
-            # Squashed commits have several trailers of a name; the first commit's is kept.
+            # A squashed commit can have several trailers with one name; the first of these is kept.
             trailers.setdefault(match[1], match[2])
         else:
             kept.append(line)
@@ -209,8 +209,8 @@ def _split_message(message: str) -> tuple[str, str, dict[str, str]]:
 def _diffs(checkout: Checkout, commits: Sequence[Commit]) -> dict[str, bytes]:
     """Returns, by the commit's id, the diff of the files that each commit changes but does not add.
 
-    After `@@ ... @@`, git repeats a line of the file, such as a function's name.  The user's
-    attributes decide which line git takes, so this function removes that text.
+    After `@@ ... @@`, git repeats a line of the file, such as a function's name.  This function
+    removes the repeated line, because the user's attributes decide which line git takes.
     """
     output = checkout.objects.bytes(
         *(

@@ -1,6 +1,7 @@
-"""`Work`: what a command that changes the project or its checkout reads first, and its locks.
+"""The state and the locks that a command needs to change the project or its checkout.
 
-While a command holds the locks, no other run of the tool changes the project or the checkout.
+A command reads the state, `Work`, when it begins.  `at_work` locks the project and the checkout, so
+that no other run of the tool changes them meanwhile.
 """
 
 import contextlib
@@ -39,7 +40,7 @@ class Work:
 
     @functools.cached_property
     def entries(self):
-        """The tree's entries (mode and blob id) for `files`."""
+        """The entries (mode and blob id) that a tree has for `files`."""
         return applied.entries(self.files)
 
     @property
@@ -49,7 +50,7 @@ class Work:
 
     @property
     def tip_is_known(self) -> bool:
-        """Whether the series' last commit exists, because patches/ is as it was applied."""
+        """Whether the series' last commit exists: patches/ has not changed since it was applied."""
         return bool(self.applied) and not self.changed
 
     def tip(self) -> str:
@@ -74,7 +75,7 @@ class Work:
         return [one for one in found if self.applied or not one.ours]
 
     def record(self, tip: str, found: Mapping[str, File] | None = None, branch: str = "") -> None:
-        """Records in the ref that the series in these files has the last commit `tip`.
+        """Records in the tool's ref that `tip` is the last commit of the series in `found`.
 
         Args:
           found: patches/ and upstream.toml; None for `files`.
@@ -86,7 +87,8 @@ class Work:
             made = known.id
         else:
             made = applied.commit(self.checkout, found, tip)
-        # If the tool could not read the ref, the ref is overwritten, so its old id is needed.
+        # Even if `applied` is None, the ref may exist.  git overwrites the ref only if it gets the
+        # ref's old id.
         name = ("for-each-ref", "--format=%(objectname)", applied.REF)
         updates = [(applied.REF, made, known.id if known else self.checkout.git.text(*name))]
         if branch:
@@ -109,7 +111,7 @@ def at_work(project: Project, checkout: Checkout, rebasing: bool = False) -> Ite
 
 
 def check_no_rebase(project: Project) -> None:
-    """Raises `ConflictError` if a rebase is in progress: at its end, it overwrites patches/."""
+    """Raises `ConflictError` if a rebase is in progress, because it will overwrite patches/."""
     stopped = rebase_under_way(project)
     if stopped:
         raise errors.ConflictError(
@@ -132,7 +134,7 @@ def refused(project: Project, paths: list[str], doing: str) -> errors.K2mpsError
     """Returns the error for files of patches/ that someone changed after patches/ was applied.
 
     Args:
-      paths: these files.
+      paths: the paths of the files.
       doing: the command that would overwrite them.
     """
     why = f"git or an editor changed {errors.some(paths)}; {doing} would overwrite the change"

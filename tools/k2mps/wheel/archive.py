@@ -18,7 +18,7 @@ from k2mps.build import provenance
 from k2mps.core import bounded, errors, pins
 
 # Limits for the wheel's size, the sum of the unpacked files' sizes, and the number of files.  A
-# wheel of k2 has 2 to 5 MB, twice as many unpacked, and some 60 files.
+# wheel of k2 has 2 to 5 MB, some 60 files, and twice its size when it is unpacked.
 _ARCHIVE_BYTES = 16 << 20
 _BYTES = 64 << 20
 _FILES = 1000
@@ -54,7 +54,7 @@ class WheelFile:
     def __init__(self, path: Path):
         self.path = path
         try:
-            path.name.encode()  # fails if the name is not UTF-8, which a page cannot contain
+            path.name.encode()  # fails if the name is not UTF-8: a page cannot have it
             _, self.version, _, tags = parse_wheel_filename(path.name)
             [self.tag] = tags
         except (InvalidWheelFilename, ValueError) as error:
@@ -125,9 +125,9 @@ class WheelFile:
 
 
 def _check(entries: Sequence[zipfile.ZipInfo]) -> None:
-    """Raises ValueError, before the archive is unpacked, if it cannot be a wheel of k2.
+    """Raises ValueError, before an archive is unpacked, if it cannot be a wheel of k2.
 
-    The archive is too large, has a file twice, or uses an unusual compression.
+    Such an archive is too large, has a file twice, or uses an unusual compression.
     """
     if len(entries) > _FILES:
         raise ValueError(f"it has {len(entries)} files, more than {_FILES}")
@@ -138,7 +138,7 @@ def _check(entries: Sequence[zipfile.ZipInfo]) -> None:
         if entry.filename in names:
             raise ValueError(f"it has {entry.filename} twice")
         names.add(entry.filename)
-        # Unpacking by another method can need gigabytes of memory.
+        # Unpacking with another method of compression can need gigabytes of memory.
         if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
             raise ValueError(f"{entry.filename} is compressed by method {entry.compress_type}")
 

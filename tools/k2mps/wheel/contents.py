@@ -73,9 +73,9 @@ def describe(upstream: Upstream, checkout: Checkout, built: Built, device: Devic
     """Returns the description of a wheel of the build `built`, which is for `device`."""
     pinned = int(checkout.git.text("show", "-s", "--format=%ct", upstream.pin.commit))
     day = datetime.datetime.fromtimestamp(pinned, datetime.timezone.utc)
-    # The versions of k2's own wheels are like 1.2.dev20250714+cpu.torch2.13.0.  The version of a
-    # wheel with mps is later than those of the same release, so that pip's upgrade keeps the wheel.
-    # `k2utils install` looks for the word "cpu".
+    # The versions of k2's own wheels are like 1.2.dev20250714+cpu.torch2.13.0.  A wheel with mps
+    # has a later version than k2's own wheels of the same release, so that `pip install --upgrade`
+    # keeps the wheel with mps.  `k2utils install` looks for the word "cpu".
     kind, local = ("post", "mps.cpu") if device is Device.MPS else ("dev", "cpu")
     version = f"{upstream.pin.version}.{kind}{day:%Y%m%d}+{local}.torch{built.origin['torch']}"
     if built.origin["dirty"]:
@@ -100,8 +100,8 @@ def contents(checkout: Checkout, built: Built, description: Description) -> dict
         for name in names
         if name.endswith(".py")
     }
-    # CMake has written this file.  The version is appended to __init__.py, as upstream's setup.py
-    # does.
+    # CMake has written torch_version.py.  The version is appended to __init__.py, as upstream's
+    # setup.py does.
     name = "k2/torch_version.py"
     files[name] = (root / _PACKAGE / name).read_bytes()
     files["k2/__init__.py"] += f"__dev_version__ = '{description.version}'\n".encode()

@@ -21,8 +21,8 @@ LIBRARY = re.compile(
 )
 _PACKAGE = "k2/python/"
 KERNELS = "k2/csrc/mps/kernels"
-# An #include line of a kernel.  When k2's embed_metal.cmake first meets a file's name, it replaces
-# the line by the file; later lines with this name are dropped.
+# An #include line of a kernel.  k2's embed_metal.cmake replaces the first line that includes a file
+# by the file's text, and drops later lines that include the same file.
 _INCLUDE = re.compile(rb'\n#include "([^"\n]+)"[^\n]*')
 
 
@@ -43,7 +43,7 @@ class Reference:
     """The contents that a correct wheel must have."""
 
     python: Mapping[str, bytes]  # the Python files of the patched k2, by path in a wheel
-    # For a macOS wheel, the text of each file of kernels, by path in k2; else empty.
+    # For a macOS wheel, the text of each file of kernels, by path in k2; empty for other wheels.
     kernels: Mapping[str, bytes]
     origin: str  # the id of the tree of the patched k2
     paths: tuple[str, ...] = ()  # directories of this machine that a wheel must not contain

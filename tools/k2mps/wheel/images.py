@@ -18,7 +18,7 @@ _SHA256 = 2
 
 
 class Images:
-    """The libraries of a macOS wheel, and those of torch, which pip installs beside them."""
+    """The libraries of a macOS wheel, and the libraries of torch that pip installs beside these."""
 
     def __init__(self, wheel: WheelFile, reference: Reference):
         self._contents = {
@@ -133,7 +133,7 @@ class Images:
 
 
 def signature_fault(content: bytes, offset: int) -> str:
-    """Checks a code signature that a linker has made, and the hashes of the file's pages in it.
+    """Checks a code signature that a linker has made, with its hashes of the file's pages.
 
     Args:
       content: a Mach-O file.

@@ -13,8 +13,8 @@ from k2mps.stack.status import State
 from k2mps.wheel import verify
 from k2mps.wheel.contents import contents, describe, pack
 
-# A program that checks an installed wheel.  First it changes torch's version.  `import k2` must
-# refuse the other version before it loads the wheel's libraries.
+# A program that checks an installed wheel.  First the program changes torch's version: `import k2`
+# must refuse the other version before it loads the wheel's libraries.
 _CHECK = """
 import torch
 right, torch.__version__ = torch.__version__, "0.0"

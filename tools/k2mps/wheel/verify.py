@@ -1,8 +1,8 @@
 """Checks a wheel: whether its files and metadata are right, and whether its libraries would load.
 
 On Linux, a macOS wheel cannot be loaded.  Instead, the checks look up each symbol that the wheel's
-libraries import, in the library that should export it.  That is a library of torch's wheel, or one
-of macOS whose symbols are known.
+libraries import, in the library that should export the symbol.  This library must be in the wheel
+or in torch's wheel, or must be a library of macOS whose symbols are known.
 """
 
 import csv
@@ -89,7 +89,7 @@ def _files(wheel: WheelFile, reference: Reference) -> Iterator[Problem]:
 
 def _record(wheel: WheelFile) -> Iterator[Problem]:
     files, name = wheel.files, f"{wheel.info}/RECORD"
-    if name not in files:  # `_files` reports that it is missing.
+    if name not in files:  # `_files` reports that RECORD is missing.
         return
     try:
         text = wheel.of_info("RECORD").decode(errors="replace")

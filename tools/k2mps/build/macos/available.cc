@@ -1,6 +1,6 @@
 // Defines the function that clang calls for `@available(macOS 15.0, *)`.  On a
-// Mac, it is in clang's runtime library for macOS, which clang for Linux lacks.
-// It calls a function of macOS, which compares the versions.
+// Mac, this function is in clang's runtime library for macOS, which clang for
+// Linux lacks.  The function calls a function of macOS that compares versions.
 
 #include <stdint.h>
 

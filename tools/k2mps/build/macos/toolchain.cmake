@@ -1,18 +1,19 @@
 # Builds for macOS on arm64, on Linux, with clang and lld.
 #
-# CMAKE_OSX_SYSROOT is the SDK that toolchain.py assembles.
+# CMAKE_OSX_SYSROOT is the SDK that toolchain.py assembles, or Apple's SDK.
 # CMAKE_OSX_DEPLOYMENT_TARGET is the oldest macOS on which the result runs.
 
 set(CMAKE_SYSTEM_NAME Darwin)
 set(CMAKE_SYSTEM_PROCESSOR arm64)
 set(CMAKE_SYSTEM_VERSION 23.0.0)
-# CMAKE_OSX_ARCHITECTURES is not set: cmake would make a compiler's flag of it, but only
-# from its second run on.  CMAKE_<LANG>_COMPILER_TARGET has the architecture already.
+# CMAKE_OSX_ARCHITECTURES is not set, because CMake would turn it into a flag of the
+# compiler only from CMake's second run on.  CMAKE_<LANG>_COMPILER_TARGET already has the
+# architecture.
 
-# A build needs only clang and lld.  pybind11 would run CMAKE_STRIP, a program of LLVM's
-# package, on the module; the linker's option -x has the same effect.  CMake requires the
-# next three programs but does not run them, because the build makes no archive and
-# installs nothing.
+# A build needs only clang and lld.  CMAKE_STRIP is empty, because pybind11 would run this
+# program of LLVM's package on the module; the linker's option -x has the same effect.
+# CMake requires the programs AR, RANLIB and INSTALL_NAME_TOOL but does not run them,
+# because the build makes no archive and installs nothing.
 set(CMAKE_STRIP "")
 foreach(program AR RANLIB INSTALL_NAME_TOOL)
   set(CMAKE_${program} "not-needed-${program}")
@@ -27,26 +28,26 @@ foreach(language C CXX OBJC OBJCXX)
   set(CMAKE_${language}_COMPILER_TARGET
     arm64-apple-macos${CMAKE_OSX_DEPLOYMENT_TARGET})
 endforeach()
-# If the headers do not declare a selector, clang only warns, and guesses its type.  This
-# option makes it an error.
+# If the headers do not declare a selector, clang only warns, and guesses the selector's
+# type.  This option makes the warning an error.
 string(APPEND CMAKE_OBJCXX_FLAGS_INIT " -Werror=objc-method-access")
 
 # The build of libc++ writes its configuration into the header __config_site.  zig's
 # headers lack this file and expect the configuration as macros, which also make libc++
-# respect the deployment target.  Apple's SDK has the file.
+# respect the deployment target.  Apple's SDK has this header.
 if(NOT EXISTS "${CMAKE_OSX_SYSROOT}/usr/include/c++/v1/__config_site")
   add_compile_definitions(_LIBCPP_ABI_VERSION=1 _LIBCPP_ABI_NAMESPACE=__1
     _LIBCPP_HARDENING_MODE_DEFAULT=2 _LIBCPP_PSTL_BACKEND_SERIAL)
 endif()
 
 foreach(kind EXE SHARED MODULE)
-  # clang uses the options of Apple's linker up to this version.
+  # clang uses the options that Apple's linker has in this version.
   set(CMAKE_${kind}_LINKER_FLAGS_INIT "-fuse-ld=lld -mlinker-version=820")
 endforeach()
 string(APPEND CMAKE_MODULE_LINKER_FLAGS_INIT " -Wl,-x")
 
-# Programs are searched on this machine.  Headers and libraries of this machine must not be
-# used.
+# CMake searches programs only on this machine.  It searches headers, libraries and packages
+# first in the SDK, so that the SDK's come before those of this machine.
 set(CMAKE_FIND_ROOT_PATH "${CMAKE_OSX_SYSROOT}")
 set(CMAKE_FIND_ROOT_PATH_MODE_PROGRAM NEVER)
 set(CMAKE_FIND_ROOT_PATH_MODE_LIBRARY BOTH)

@@ -1,5 +1,5 @@
 // The macro to which the macros of os/signpost.h expand on macOS.  It uses the
-// same symbols and section as Apple's SDK.
+// same symbols and the same section as the macro of Apple's SDK.
 #pragma once
 
 #include <os/base.h>
@@ -11,7 +11,8 @@ __BEGIN_DECLS
 // Args:
 //   dso: the image that contains the strings `name` and `format`.
 //   type: an OS_SIGNPOST_* of os/signpost.h.
-//   buf: `size` bytes, the arguments as __builtin_os_log_format encodes them.
+//   buf: the arguments, which __builtin_os_log_format has encoded.
+//   size: the size of `buf` in bytes.
 OS_EXPORT void _os_signpost_emit_with_name_impl(
     void *dso, os_log_t log, uint8_t type, uint64_t spid,
     const char *name, const char *format, uint8_t *buf, uint32_t size);
@@ -22,9 +23,9 @@ extern struct mach_header __dso_handle;
 
 __END_DECLS
 
-// Instruments reads these strings from this section of the image.  The section
-// is not of type cstring_literals, because lld would move such strings to the
-// section __cstring.
+// Defines a signpost's string in the section __oslogstring, from which
+// Instruments reads it.  The section is not of type cstring_literals, because
+// lld would move strings of such a section to the section __cstring.
 #define K2MPS_OS_STRING(variable, literal) \
   static const char variable[]             \
       __attribute__((section("__TEXT,__oslogstring"))) = "" literal
