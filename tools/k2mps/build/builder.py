@@ -53,8 +53,8 @@ class Request:
     torch: str | None = None  # one of the supported versions, or None for the default
     jobs: int | None = None  # how many compilers run at once; None for `fitting_jobs`
     cmake_arguments: tuple[str, ...] = ()  # further arguments for cmake
-    # Whether the libraries go into a wheel.  Such libraries contain no paths of this machine, and
-    # find torch's libraries by a path relative to their own.
+    # Whether the libraries go into a wheel.  Such libraries contain no paths of this machine.  They
+    # find torch's libraries by a path relative to their own folder.
     for_wheel: bool = False
     crossed: bool = False  # whether this Linux machine builds for macOS
     # Whether the build is only a check.  Such a build optimizes little and compiles files together.

@@ -144,7 +144,7 @@ class Environment:
         Args:
           wanted: the package; without a version, the newest is downloaded.
           directory: the folder for the wheel, without other wheels; pip makes it if it is missing.
-          platform: the wheel's platform tag; empty for this machine's.
+          platform: the wheel's platform tag; empty for a wheel for this machine.
           python_version: the wheel's Python, such as "3.12"; used only with `platform`.
           more: further options of pip.
         Raises:

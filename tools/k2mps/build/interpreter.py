@@ -77,8 +77,8 @@ def find(program: str | Path = sys.executable) -> Interpreter:
     """Finds the version, headers and library of a Python.
 
     Args:
-      program: the name or path of a program, which is run; or a folder with an unpacked Python,
-        which is not run, so it may be for another system.
+      program: the name or path of a program, which is run; or a folder with an unpacked Python.
+        This Python is not run, so it may be for another system.
     Raises:
       RequirementMissingError: there is no such Python, or wheels cannot be made for it.
     """

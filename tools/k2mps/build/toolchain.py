@@ -222,10 +222,10 @@ def system_symbols(torch_package: Path) -> dict[str, set[str]]:
 def symbols_of(torch_package: Path) -> dict[str, dict]:
     """Returns the symbols of torch's libraries, by file name.
 
-    For each library of torch, "exports" is a list of symbols.  "imports" maps the install name of
-    each library from which torch's library imports to a list of the imported symbols.  The result
-    is cached in a file beside the package, because reading the libraries takes a gigabyte of
-    memory.
+    For each library of torch, "exports" is a list of symbols, and "imports" is a dict.  The keys of
+    this dict are install names of other libraries; each value is a list of the symbols that are
+    imported from such a library.  The result is cached in a file beside the package, because
+    reading the libraries takes a gigabyte of memory.
     """
     kept = torch_package.with_name("symbols.json")
     if not kept.exists():

@@ -104,7 +104,7 @@ class Git:
 
     Args:
       directory: the directory in which the commands run.
-      git_dir: the repository whose working tree is `directory`; None lets git search for it.
+      git_dir: the repository whose working tree is `directory`; if None, git searches for it.
       literal: whether each file has exactly the bytes of its blob, as in the tool's own clone.
     """
 

@@ -77,7 +77,7 @@ def exclusive(directory: Path, what: str, *, reading: bool = False) -> Iterator[
       reading: whether this run only reads the directory, as a build does; several runs can read a
         directory at once.
     Raises:
-      BusyError: another run changes the directory; or reads it, and `reading` is False.
+      BusyError: another run changes the directory, or `reading` is False and another run reads it.
     """
     descriptor = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
     how = fcntl.LOCK_SH if reading else fcntl.LOCK_EX

@@ -60,7 +60,7 @@ def rewrite(source: str, in_place: bool = False) -> tuple[str, str]:
 
     Args:
       in_place: whether k2.rnnt_loss_pruned() may write its gradient over the logits.  This applies
-        only to a loss whose logits a joiner makes and no other code uses.
+        only to a loss whose logits come from a joiner and are not used by other code.
     Returns:
       The new program; and a message about calls that still need CUDA, or "".
     Raises:

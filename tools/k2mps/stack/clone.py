@@ -56,7 +56,7 @@ def obtain(
 
 
 def _clone(pin: Pin, directory: Path, reporter: Reporter) -> None:
-    """Clones into DIRECTORY.partial, then renames that, so that `directory` is never incomplete."""
+    """Clones into DIRECTORY.partial, and renames it at the end: `directory` is never incomplete."""
     import shutil  # The imports are here because they take time, and most runs clone nothing.
 
     from k2mps.core import repository

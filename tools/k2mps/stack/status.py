@@ -87,7 +87,7 @@ def of_checkout(project: Project, upstream: Upstream, checkout: Checkout | None)
 def _may_export(found: Work) -> bool:
     """Whether `k2mps export` can be the next command.
 
-    That is so if patches/ has not changed since it was applied.  It is also so if the tool made the
+    True if patches/ has not changed since it was applied.  Also true if the tool made the
     checked-out commit, because a `new` or `fold` may have been killed after it had moved the
     branch.
     """

@@ -18,7 +18,7 @@ from k2mps.build import provenance
 from k2mps.core import bounded, errors, pins
 
 # Limits for the wheel's size, the sum of the unpacked files' sizes, and the number of files.  A
-# wheel of k2 has 2 to 5 MB, some 60 files, and twice its size when it is unpacked.
+# wheel of k2 has 2 to 5 MB, unpacked twice as much, and some 60 files.
 _ARCHIVE_BYTES = 16 << 20
 _BYTES = 64 << 20
 _FILES = 1000
@@ -54,7 +54,8 @@ class WheelFile:
     def __init__(self, path: Path):
         self.path = path
         try:
-            path.name.encode()  # fails if the name is not UTF-8: a page cannot have it
+            # This fails if the name is not UTF-8, because mps.html cannot contain such a name.
+            path.name.encode()
             _, self.version, _, tags = parse_wheel_filename(path.name)
             [self.tag] = tags
         except (InvalidWheelFilename, ValueError) as error:

@@ -36,8 +36,8 @@ def make(environment: Environment, checkout: Checkout, request: builder.Request)
     """Makes a wheel, and checks it.
 
     Args:
-      request: the options of the build, with `for_wheel`; the device is mps for a Mac, and the CPU
-        for other systems.
+      request: the options of the build.  `for_wheel` must be set.  The device must be mps for a
+        Mac, and the CPU for other systems.
     Returns:
       The path of the wheel: in build/wheels, or in build/wheels/quick for a quick build.
     Raises:
