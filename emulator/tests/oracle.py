@@ -11,8 +11,8 @@ runs with each dtype, forward and backward:
 - A case that fails on a Mac, for example because mps lacks the dtype, must fail on the
   emulated device with at least one sample.
 
-`oracle.toml` lists the cases that differ, with their reasons.  The command fails if a case
-differs that is not listed, or if a listed case does not differ.
+`oracle.toml` lists the cases that differ, with their reasons.  The command fails if an unlisted
+case differs, or if a listed case does not differ.
 
 The CPU's kernels compute the results of both devices.  So equal results show that the
 emulated device, its copies and its views are correct.  They do not show what a GPU computes.
@@ -51,11 +51,11 @@ DTYPES = {
     name: getattr(torch, name)
     for name in "bool uint8 int8 int16 int32 int64 half bfloat16 float cfloat".split()
 }
-# The dtypes lack float64, because no operator has float64 on mps.
+# DTYPES and NAMES lack float64, because no operator on mps has float64.
 NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
-# If the CPU's kernel of an operator lacks a dtype, the CPU's results in this wider dtype are the
-# expected ones.
+# {dtype: wider dtype}.  If the CPU's kernel of an operator lacks a dtype, the CPU computes the
+# expected results in the wider dtype.
 WIDER = {
     torch.half: torch.float,
     torch.bfloat16: torch.float,
@@ -64,7 +64,7 @@ WIDER = {
     ),
 }
 
-# The maximum number of samples of a case that run.  Some cases have hundreds of samples.
+# For a case that runs on a Mac, only the first samples run: some cases have hundreds of samples.
 _MOST_SAMPLES = 50
 
 _RANDOM = re.compile(
@@ -130,14 +130,14 @@ def read_lists():
     cases = []
 
     def add(op, direction, dtype, mark, supported, exact):
-        # A Mac's failure with a dtype that mps lacks is certain only if torch tests that the
-        # operator has exactly the listed dtypes.
+        # If mps lacks a dtype, the operator is certain to fail on a Mac only if torch tests that
+        # the operator has exactly the listed dtypes.
         if (supported and mark != "skip") or (not supported and exact):
             on_a_mac = "runs" if supported and mark is None else "fails"
             cases.append(Case(_name(op), direction, NAMES[dtype], on_a_mac))
 
     # On a Mac, TestCommon.test_dtypes tests that an operator has exactly the listed dtypes.  For
-    # some operators, torch expects that this test fails.
+    # some operators, torch expects a failure of this test.
     exact = {_name(op): _mark(op, "TestCommon", "test_dtypes", None) is None for op in op_db}
     op_db = lists.mps_ops_modifier(op_db)
     for op in op_db:
@@ -157,7 +157,7 @@ def read_lists():
 
 
 class Difference(Exception):
-    """A result differs from the CPU's."""
+    """A result differs from the result on the CPU."""
 
 
 class NoSample(Exception):
@@ -169,9 +169,9 @@ def _tensors(values):
 
 
 def _on_cpu(values, dtypes=None):
-    """Returns a copy of a sample's arguments on the CPU.  Its tensors are leaves of autograd.
+    """Copies a sample's arguments to the CPU.  The copied tensors are leaves of autograd.
 
-    dtypes: {dtype: the dtype that replaces it in the copy}.
+    dtypes: {dtype of the sample: dtype of the copy}, for the dtypes that differ.
     """
     dtypes = dtypes or {}
 
@@ -231,8 +231,8 @@ def _compare(found, expected, with_values, widened):
         raise Difference(f"a dtype of {found.dtype} instead of {expected.dtype}")
     if not with_values:
         return
-    # The same kernels run on both devices.  But the alignment of a tensor's copies can differ, so
-    # that vector instructions may add the numbers in another order.
+    # The same kernels run on both devices.  But the two copies of a tensor can differ in alignment,
+    # so vector instructions may add the numbers in another order.
     close = {torch.float: dict(rtol=1e-5, atol=1e-5), torch.cfloat: dict(rtol=1e-5, atol=1e-5)}
     try:
         torch.testing.assert_close(
@@ -261,8 +261,8 @@ def _as_leaf(value):
 def _judge_sample(op, case, sample):
     """Runs a sample on both devices, and compares the results.
 
-    Returns whether there were results to compare.  Raises the error of the emulated device, or
-    Difference.
+    Returns False if the sample has no results with which to judge the case.  Raises Difference, or
+    the error of the operator on the emulated device.
     """
     backward = case.direction == "backward"
     try:
@@ -277,7 +277,7 @@ def _judge_sample(op, case, sample):
         return False
     if expected is None:
         return True
-    # A result must be on mps, except if the sample names another device or has no tensors.
+    # A result must be on mps, unless the sample names a device or has no tensors.
     on_mps = bool(_tensors(sample)) and "device" not in sample[2]
     if len(found) != len(expected):
         raise Difference(f"{len(found)} results instead of {len(expected)}")
@@ -374,7 +374,7 @@ def read_differences():
 
 
 def complaints(outcomes, differences):
-    """Returns a line for each case whose difference is not the one in `differences`.
+    """Returns a line for each case whose difference from a Mac is not its entry in `differences`.
 
     outcomes:    {Case: (outcome, detail)}.
     differences: what read_differences() returns.

@@ -70,7 +70,7 @@ def _download(package, folder):
 
 
 class Headers:
-    """The declarations in one of the emulator's headers, which libclang reads.
+    """The declarations that libclang finds in one of the emulator's headers.
 
     name:    "Metal" or "Foundation".
     methods: {(name of a protocol or class, selector): signature}.  A signature is a
@@ -161,9 +161,9 @@ def _shortened(encoding):
     return own.get(encoding, encoding)
 
 
-# pyobjc's metadata does not distinguish the protocols that have a method `status`.  The metadata
-# gives the signed type that MTLIOCommandBuffer's method returns.  The method of MTLCommandBuffer
-# returns an unsigned integer, so the test does not compare this method.
+# Several protocols have a method `status`, and pyobjc's metadata does not distinguish the
+# protocols.  The metadata gives the signed type that MTLIOCommandBuffer's method returns.  The
+# method of MTLCommandBuffer returns an unsigned integer, so the test does not compare this method.
 OF_ANOTHER_PROTOCOL = [("MTLCommandBuffer", "status")]
 
 
@@ -205,7 +205,8 @@ def check_encodings(headers, expected):
     for (owner, selector), signature in headers.methods.items():
         candidates = expected.get(selector)
         if not candidates or (owner, selector) in OF_ANOTHER_PROTOCOL:
-            # Most of these are methods of classes: pyobjc gets their types from the Mac's runtime.
+            # Most methods without an entry are methods of classes: pyobjc gets the types of these
+            # methods from the Mac's runtime.
             continue
         checked += 1
         if not any(

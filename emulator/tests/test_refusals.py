@@ -1,7 +1,7 @@
 """Tests that the emulator refuses what torch's mps kernels refuse on a Mac, with torch's message.
 
-The messages were read from torch's libtorch_cpu.dylib for macOS.  FROM and UNTIL name the
-releases that have a message.
+The messages were read from torch's libtorch_cpu.dylib for macOS.  FROM and UNTIL give the releases
+that have a message, if not all supported releases have the message.
 """
 
 import re
@@ -21,19 +21,20 @@ def eye(dtype):
 
 MINOR = int(torch.__version__.split(".")[1])
 
-# {message: the first minor release of torch 2 whose library no longer has the message}.
+# {message: the minor version of the first release of torch 2 that no longer has the message}.
 UNTIL = {"linalg.lu_factor(): MPS doesn't support complex types.": 15}
 
-# {message: the first minor release of torch 2 whose library has the message}.  Torch 2.13 has all
-# other messages.
+# {message: the minor version of the first release of torch 2 that has the message}.  Torch 2.13 has
+# all messages that are not in FROM.
 FROM = {
     "igamma_mps not implemented for Long": 14,
     "\"histc_mps\" not implemented for 'Bool'": 15,
     "log_softmax with half to float conversion is not supported on MPS": 15,
 }
 
-# Pairs of lines: a part of a message, and the call that is refused with it.  oracle.py tests which
-# dtypes torch refuses.  So this table has all other checks, but only some of those for dtypes.
+# Pairs of lines: a part of a message, and a call that is refused with this message.  The table has
+# only some of the messages about dtypes, because oracle.py tests which dtypes torch refuses.  The
+# table has all other messages.
 REFUSED = """
 Adaptive pool MPS: input sizes must be divisible by output sizes
     F.adaptive_avg_pool2d(ones(1, 1, 7, 7), 3)

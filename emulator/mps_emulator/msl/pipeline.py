@@ -31,8 +31,9 @@ _FULL_UNROLLING = re.compile(
     r"^[ \t]*#[ \t]*pragma[ \t]+clang[ \t]+loop[ \t]+unroll[ \t]*\([ \t]*full[ \t]*\)[ \t]*$", re.M
 )
 
-# How often the program is repaired and parsed again at most.  Nested conditional operators need
-# several rounds, because a repair can make clang refuse the operator around the repaired one.
+# The maximum number of times that the program is repaired and parsed again.  Nested conditional
+# operators need several rounds, because a repair can make clang refuse the operator around the
+# repaired one.
 _MOST_REPAIRS = 20
 
 _PREPROCESSOR_MESSAGE = re.compile(
@@ -47,7 +48,7 @@ class Program:
     path:            the path of the file with the text.
     name:            the file name in messages.
     include_folders: the folders in which #include "..." looks for files.
-    clang:           the path of clang++; None to search for it.
+    clang:           the path of clang++, or None to search for clang++.
     fast_math:       whether the compiler may use Metal's fast math.
     """
 
@@ -107,8 +108,8 @@ class Program:
 
         output:    the path of the new file.
         gpu:       the oldest architecture on which the PTX runs, like sm_80.
-        libdevice: the path of CUDA's libdevice.10.bc.  With None, the PTX refers to
-            the functions of libdevice without their code.
+        libdevice: the path of CUDA's libdevice.10.bc.  If it is None, the PTX calls the functions
+            of libdevice but lacks their code.
         whole_simdgroups: True promises that all lanes of a SIMD group call each simdgroup
             function together.  Then the kernels need no code that finds the active lanes.
 
@@ -215,9 +216,9 @@ class Program:
         In MSL, the two results of a conditional operator may be objects of one class in two
         address spaces.  In C++ for OpenCL such objects have two types, and clang refuses the
         operator.  The rewriter sees only tokens, not types, so it cannot find these operators.
-        clang's error has the place of the operator.  The text of the error is not read, because it
-        changes from release to release.  The caller repairs each operator once: if clang still
-        refuses a repaired operator, the program has another mistake.
+        This method reads only the place of clang's error, because the text of the error changes
+        from release to release.  The caller repairs each operator once: if clang still refuses a
+        repaired operator, the program has another mistake.
         """
         places = {
             rewritten_map.token_at(found.location.offset)[0]

@@ -79,11 +79,11 @@ class Recording:
             self.contents = np.fromfile(folder / "contents.bin", np.uint8)
 
     def changes(self, command, when):
-        """Yields (id of a buffer, offset in bytes, array of uint8) for each change of a list.
+        """Yields (id of a buffer, offset in bytes, array of uint8) for each change.
 
-        when: which list of the command to read, "before" or "after".
+        when: the list of changes to read, "before" or "after".
         If the folder lacks the contents of an input, the array has random float32 numbers in
-        [0.5, 1.5) instead.  Logits and sums of exponentials can have such values.
+        [0.5, 1.5) instead.  Such numbers are valid logits and valid sums of exponentials.
         """
         for buffer, offset, size, place in command.get(when, ()):
             if place is None:
@@ -108,18 +108,18 @@ def written(command):
 
 
 class Difference:
-    """Compares the found contents of a buffer with different, expected contents.
+    """How the found contents of a buffer differ from the expected contents.
 
     Args:
       found, expected: arrays of uint8 of one size, which differ.
       numbers: the type of the numbers in the buffer, a key of DTYPES, or None.
-      tolerance: the `number` of Judge's tolerances, or None: no difference is allowed.
+      tolerance: a `number` of Judge's `tolerances`, or None if no difference is allowed.
     Attributes:
       elements: how many numbers differ.
       total: how many numbers the buffer has.
       first: the index of the first number that differs.
-      largest: the largest difference of two floats.  NaN if a number is a NaN in only
-        one of the two contents.  None if the numbers are not floats.
+      largest: the largest difference between a found and an expected float.  NaN if a number is a
+        NaN in only one of the two contents.  None if the numbers are not floats.
       allowed: whether all differences are within the tolerance.
     """
 
@@ -179,8 +179,8 @@ class Judge:
 
         expected: {buffer: contents}, for at least the buffers of `found`.
         found: {buffer: contents}.
-        writers: {buffer: the command that wrote the buffer}.  No tolerance applies to
-          a buffer that is not among the keys.
+        writers: {buffer: the command that wrote the buffer}.  No tolerance applies to a buffer that
+          `writers` lacks.
         """
         compared = {
             buffer: self.difference(writers.get(buffer), buffer, content, expected[buffer])
@@ -223,7 +223,7 @@ class Player:
     """Runs the commands of a recording on a machine.
 
     Attributes:
-      expected: {id of a buffer: the recorded contents at this point of the recording}.
+      expected: {id of a buffer: its recorded contents at the command that check() has reached}.
     """
 
     def __init__(self, recording, machine):
@@ -293,14 +293,15 @@ class Player:
 
 
 class Sequence:
-    """All commands of a recording, to run one after another.
+    """All dispatches and copies of a recording, to run one after another.
 
-    Between the commands, copies repeat what torch's operators and the CPU wrote.  There is no copy
-    for what was written into a buffer before the first command that uses the buffer: the buffer has
-    these contents from the beginning.
+    Between the commands, further copies repeat the writes of torch's operators and of the CPU.
+    Writes to a buffer before its first command need no copy: the buffer has the written contents
+    from the beginning.
 
     Attributes:
-      steps: [(command, function that runs it)].  The command is None for a copy.
+      steps: [(command, function that runs the step)].  The command is None if the step is
+        a copy between the commands.
       writers: {buffer: the last command that writes the buffer}.
     """
 
@@ -384,7 +385,7 @@ def replay(recording, machine, kernels, tolerances, say=print, measure=None):
     Returns:
       The number of wrong results.
     Raises:
-      ValueError: the recording has only inputs for measurements, and `measure` is None.
+      ValueError: the recording was made with --times-only, and `measure` is None.
     """
     if recording.times_only:
         _say_times(recording, machine, say, measure)
@@ -430,7 +431,7 @@ def replay(recording, machine, kernels, tolerances, say=print, measure=None):
 
 
 def _say_times(recording, machine, say, measure):
-    """Prints the times of each kernel on a line, then the time of the whole sequence."""
+    """Prints a line with the times of each kernel, then a line with the total times."""
     if measure is None:
         raise ValueError(
             f"{recording.folder} was made with --times-only: it has no results to compare"

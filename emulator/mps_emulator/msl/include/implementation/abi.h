@@ -57,17 +57,18 @@ typedef const void *(*mps_emulator_msl_simdgroup_exchange)(
     const void *value, unsigned size, unsigned long site,
     mps_emulator_msl_lanes *lanes);
 
-// Returns the address of a threadgroup variable, which is the same for all
-// threads of a threadgroup.  `slot` is the number of the variable in the
-// program.  `size` and `alignment` are in bytes.
+// Returns the address of a threadgroup variable.  All threads of a threadgroup
+// get the same address.  `slot` is the number of the variable in the program.
+// `size` and `alignment` are in bytes.
 typedef void *(*mps_emulator_msl_threadgroup_variable)(unsigned slot,
                                                        unsigned long size,
                                                        unsigned long alignment);
 
-// Kernel code calls these two before and after the call at `site` of a function
-// that contains a barrier or a simdgroup function.  So the executor knows all
-// calls in progress: threads meet at a barrier only if they have reached it
-// through the same calls.
+// A kernel can call a function that contains a barrier or a simdgroup function.
+// Then the kernel calls enter_call() before this call, which is at `site`, and
+// leave_call() after this call.  So the executor knows all calls in progress:
+// threads meet at a barrier only if they have reached the barrier through the
+// same calls.
 typedef void (*mps_emulator_msl_enter_call)(unsigned long site);
 typedef void (*mps_emulator_msl_leave_call)();
 

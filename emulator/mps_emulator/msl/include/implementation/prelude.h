@@ -10,9 +10,9 @@
 // have different types.  Both types must convert to a pointer to the generic
 // address space, because the argument of an implicit copy constructor is in
 // that address space.  clang does not convert __constant pointers, so
-// `constant` is not __constant here.  With this definition, clang would also
-// convert `device` pointers to `constant` pointers.  The front end refuses such
-// a conversion.
+// `constant` is not __constant here.  With this definition of `constant`, clang
+// also converts `device` pointers to `constant` pointers, but the front end
+// refuses this conversion.
 #define MSL_DEVICE __attribute__((opencl_global_device))
 #define MSL_CONSTANT const __global
 #define MSL_THREADGROUP __local
@@ -20,7 +20,7 @@
 
 // An annotation that the front end reads from clang's AST.  Compiled code has
 // no annotations, because an annotation prevents clang from keeping the
-// variable in a register.
+// annotated variable in a register.
 #ifdef MSL_CODE
 #define MSL_NOTE(text)
 #define MSL_PARAMETER_NOTE(text)
@@ -62,7 +62,7 @@ using vec = T __attribute__((ext_vector_type(N)));
 template <int N>
 struct bool_vector;
 
-// The vector of N components of type T, which may be bool.
+// The vector of N components of type T.  T may be bool.
 template <class T, int N>
 struct any_vector {
   using type = vec<T, N>;
@@ -175,8 +175,8 @@ constexpr V make(A... a) {
   }
 }
 
-// Converts the result of a comparison to type V.  If a comparison of vectors is
-// true, its result is -1 in clang, and 1 in MSL.
+// Converts the result of a comparison to type V.  A comparison of vectors gives
+// -1 for true in clang, and 1 in MSL.
 template <class V, class A>
 constexpr V make_from_condition(A a) {
   constexpr bool is_vector_of_clang =
@@ -187,7 +187,7 @@ constexpr V make_from_condition(A a) {
     return make<V>(a);
 }
 
-// static_cast<To>(from) and (To)from.  In Metal these convert a vector
+// static_cast<To>(from) and (To)from.  In Metal both casts convert a vector
 // component by component.
 template <class To, class From>
 constexpr To convert(From from) {
@@ -260,8 +260,8 @@ MSL_INLINE bool_vector<N> operator!(bool_vector<N> a) {
   return a;
 }
 
-// One operand is a boolean vector.  The other operand is a boolean vector too,
-// or the result of a comparison of clang's vectors.
+// Operators with a boolean vector as one operand.  The other operand is a
+// boolean vector, or the result of a comparison of clang's vectors.
 #define MSL_BOOL_VECTOR_OPERATOR(symbol)                          \
   template <int N>                                                \
   MSL_INLINE bool_vector<N> operator symbol(bool_vector<N> a,     \

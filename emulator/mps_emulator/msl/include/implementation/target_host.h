@@ -1,6 +1,6 @@
 // The primitives for the host CPU, where the executor runs one thread of a
-// threadgroup at a time.  Each target has such a file, and defines the same
-// primitives: target_nvptx.h is the file for NVIDIA GPUs.
+// threadgroup at a time.  target_nvptx.h defines the same primitives for NVIDIA
+// GPUs.
 #pragma once
 
 #include "abi.h"
@@ -9,8 +9,8 @@ extern "C" {
 const mps_emulator_msl_runtime *mps_emulator_msl_runtime_in_use;
 }
 
-// With -fsanitize=thread, clang adds a call of one of these functions before
-// every access to memory.
+// With -fsanitize=thread, clang adds a call of one of the functions below
+// before every access to memory.
 #ifdef MSL_CHECK_RACES
 #define MSL_ANNOUNCE \
   __attribute__((used, noinline, disable_sanitizer_instrumentation))
@@ -54,7 +54,8 @@ MSL_ANNOUNCE inline void *__tsan_memset(void *to, int value, ulong size) {
   for (ulong i = 0; i < size; ++i) ((volatile char *)to)[i] = (char)value;
   return to;
 }
-// clang's description of an index, in the layout of its sanitizer's runtime.
+// clang's description of an index, in the layout that clang's sanitizers
+// define.
 struct __msl_type {
   ushort kind, info;
   char name[1];
@@ -64,8 +65,8 @@ struct __msl_index {
   uint line, column;
   const __msl_type *array, *index;
 };
-// With -fsanitize=array-bounds, clang calls this function before an access with
-// an index outside of an array.
+// With -fsanitize=array-bounds, compiled code calls this function before an
+// access with an index outside of an array.
 MSL_ANNOUNCE inline void __ubsan_handle_out_of_bounds(const __msl_index *at,
                                                       ulong index) {
   const bool is_signed = at->index->info & 1, is_int = at->index->info >> 1 < 6;
@@ -78,9 +79,9 @@ struct __msl_conversion {
   uint line, column;
   const __msl_type *from, *to;
 };
-// With -fsanitize=float-cast-overflow, clang calls this function before it
-// converts a float to an integer type that cannot represent the float.  `bits`
-// are the bits of the float.
+// With -fsanitize=float-cast-overflow, compiled code calls this function before
+// it converts a float to an integer type that cannot represent the float.
+// `bits` are the bits of the float.
 MSL_ANNOUNCE inline void __ubsan_handle_float_cast_overflow(
     const __msl_conversion *at, ulong bits) {
   const float value = at->from->info == 16
@@ -97,7 +98,7 @@ MSL_ANNOUNCE inline void __ubsan_handle_float_cast_overflow(
 #define MSL_ATOMIC_ACCESS(p, flags)
 #endif
 
-// A string literal as a pointer to `constant` memory, which is its type in MSL.
+// In MSL, a string literal is a pointer to `constant` memory.
 #define MSL_TEXT(text) ((MSL_CONSTANT const char *)(ulong)(text))
 
 namespace __msl {
@@ -119,8 +120,9 @@ MSL_INLINE void threadgroup_barrier(uint flags, ulong site) {
   mps_emulator_msl_runtime_in_use->threadgroup_barrier(flags, site);
 }
 
-// The front end adds calls of these two functions before and after each call of
-// a function of the program that suspends its thread.
+// If a function of the program suspends its thread, the front end adds
+// enter_call() before each call of this function, and leave_call() after the
+// call.
 MSL_INLINE int enter_call(ulong site) {
   mps_emulator_msl_runtime_in_use->enter_call(site);
   return 0;
@@ -199,9 +201,9 @@ MSL_INLINE T broadcast(T value, uint lane, ulong site) {
   return shuffle(value, lane, site);
 }
 
-// Returns the data or the filling of `lane`.  If a partial SIMD group lacks
-// that lane, the result is this thread's filling.  On a Mac, torch's reductions
-// and their tests depend on this result.
+// Returns the data of `lane`, or with `from_filling` the filling of `lane`.  If
+// a partial SIMD group lacks that lane, the result is this thread's filling.
+// On a Mac, torch's reductions and their tests depend on this result.
 template <class T>
 MSL_INLINE T shuffle_two(T data, T filling, bool from_filling, uint lane,
                          ulong site) {
