@@ -80,7 +80,7 @@ def _install_streams(torch, base) -> None:
 
 
 def take_text(pointer):
-    """Returns the text at a pointer that a function of the library returned, and frees it.
+    """Returns the text at a pointer that a function of the library returned, and frees its memory.
 
     Returns None for a null pointer.
     """
@@ -241,7 +241,7 @@ def _tensor(tensor):
 def _bytes(torch, argument, cast):
     """The bytes of a number or of a list of numbers, converted to the type `cast`.
 
-    cast: a name from _SCALARS; with None, an int has 64 bits and a float has 32 bits.
+    cast: a name from _SCALARS, or None: then an int has 64 bits, and a float has 32 bits.
     """
     values = argument
     if isinstance(argument, (tuple, list)):
@@ -281,7 +281,7 @@ def _host_alias_storage(storage):
 
 
 def _wait_for_events(handles):
-    """Waits for torch's stream, but only for buffers of the device and only if there is work.
+    """Waits for torch's stream if it has work, and if a buffer belongs to the device.
 
     handles: the data pointers of the buffers.
     Returns whether the function waited.

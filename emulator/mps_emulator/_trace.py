@@ -39,7 +39,7 @@ class Interval:
     """An interval between two signposts.
 
     Attributes:
-      message, thread: those of the signpost that begins the interval.
+      message, thread: the message and the thread of the signpost that begins the interval.
       begin, end: the times of the two signposts, in nanoseconds.
     """
 
@@ -60,11 +60,10 @@ class Dispatch:
       label: the label of the encoder.
       pipeline: the label of the pipeline state.
       kernel: the name of the kernel function.
-      during: the name of the aten operator that made the device run the dispatch, and
-        whose CPU time therefore includes the dispatch.  "" if a wait made the device
-        run the dispatch.
-      begin, end: when the dispatch ran on the CPU, in nanoseconds.  The emulator's
-        preparation of the kernel's buffers is within these times.
+      during: the name of the aten operator that made the device run the dispatch, or "" if a wait
+        made the device run the dispatch.  The CPU time of this operator includes the dispatch.
+      begin, end: when the dispatch ran on the CPU, in nanoseconds.  The emulator's preparation of
+        the kernel's buffers is between these two times.
     """
 
     label: str

@@ -31,14 +31,14 @@ def _cmake_build(source, folder, *options):
     """Builds a CMake project of Objective-C++.
 
     folder: the folder of the build, which may have files of an earlier build.
-    options: more options of cmake.
+    options: further options of cmake.
     """
     clang = shutil.which(os.environ.get("CXX", "clang++-19"))
     configure = ["cmake", "-G", "Ninja", "-S", source, "-B", folder, *options]
     configure += ["-DCMAKE_BUILD_TYPE=Release"]
     configure += [f"-DCMAKE_{language}_COMPILER={clang}" for language in ("CXX", "OBJCXX")]
     folder.parent.mkdir(parents=True, exist_ok=True)
-    # Several processes may run tests.  The first of them builds, and the others wait for it.
+    # Several processes may run tests.  The first process builds, and the others wait for the build.
     with open(folder.with_suffix(".lock"), "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         for command in (configure, ["cmake", "--build", folder, "--parallel", "2"]):
@@ -159,7 +159,7 @@ def in_child(child_server, tmp_path):
 def in_threads():
     """in_threads(functions) runs each function in a separate thread.
 
-    Raises the exception of the first function in the list that raised one.
+    Raises the exception of the first function in the list that raised an exception.
     """
 
     def run(functions):

@@ -15,12 +15,12 @@ from typing import Any, BinaryIO, NamedTuple
 
 import torch
 
-# Children are forks.  A new interpreter could not get the judges, which are closures, and would
-# have to import torch.
+# Children are forks.  A new interpreter could not receive the functions `judge`, because they are
+# closures, and it would have to import torch.
 _PROCESSES = multiprocessing.get_context("fork")
 
-# How many seconds a case may take, including waits without processor time.  Then SIGALRM ends its
-# process.
+# The maximum time of a case in seconds, including waits.  After this time, SIGALRM ends the process
+# of the case.
 _SILENCE = 900
 
 
@@ -54,13 +54,13 @@ def _judge_all(judge, cases, sender, log, seconds):
         for case in cases:
             sender.send(_outcome(judge, case, seconds))
     finally:
-        os._exit(0)  # ends the process without a wait for threads that a case has started
+        os._exit(0)  # does not wait for threads that a case has started
 
 
 def _outcome(judge, case, seconds) -> tuple[str, Any]:
-    # The limits count processor time, because other programs on the machine do not change it.
-    # The first limit raises Slow in Python code.  The second limit ends the process, for a case
-    # that does not return from C++ code.
+    # The limits count processor time, because it does not depend on other programs on the machine.
+    # The first limit raises Slow in Python code.  The second limit ends the process if a case does
+    # not return from C++ code.
     signal.alarm(_SILENCE)
     signal.setitimer(signal.ITIMER_PROF, seconds)
     limit = int(time.process_time()) + 2 * seconds

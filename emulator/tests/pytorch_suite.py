@@ -11,8 +11,8 @@ a crash or a hang ends only this test.  The command leaves out the class TestCon
 that skip.  The command fails in these cases:
 
 - A test that is not listed does not pass.
-- A listed test has another outcome than the listed one.
-- In a run of all tests, the number of tests that skip is not the listed one.
+- A listed test does not have its listed outcome.
+- In a run of all tests, the number of tests that skip is not the listed number.
 
 A test with the listed outcome "not run" runs only if the command line names it.
 """
@@ -48,7 +48,7 @@ def load(file):
     real = subprocess.check_output
 
     def check_output(command, *arguments, **options):
-        # test_mps.py runs sysctl to read the size of the Mac's memory.  Here it has 8 GB.
+        # test_mps.py runs sysctl to read the size of the Mac's memory.  The emulated Mac has 8 GB.
         if list(command)[:1] == ["sysctl"]:
             return str(8 << 30).encode()
         return real(command, *arguments, **options)
@@ -56,7 +56,7 @@ def load(file):
     with oracle.as_a_mac(), unittest.mock.patch.object(subprocess, "check_output", check_output):
         specification = importlib.util.spec_from_file_location("test_mps", file)
         module = importlib.util.module_from_spec(specification)
-        sys.modules["test_mps"] = module  # pickle looks for the module's classes there
+        sys.modules["test_mps"] = module  # pickle looks up classes in sys.modules
         specification.loader.exec_module(module)
     tests = {}
     pending = [unittest.defaultTestLoader.loadTestsFromModule(module)]

@@ -64,7 +64,7 @@ class SourceMap:
     column comes from a search in the original line.
 
     tokens: the preprocessed program, a list of lexer.Token.
-    files:  {file name: original text}, without files that could not be read.
+    files: {file name: original text}, for the files that could be read.
     """
 
     def __init__(self, tokens, files):
@@ -98,10 +98,10 @@ class SourceMap:
     def _column(self, index):
         token = self._tokens[index]
         original = self._original_line(token.file, token.line)
-        # A line can have several tokens with the same text.  The n-th of them in the preprocessed
-        # line is assumed to be the n-th of them in the original line.  If the original line has
-        # fewer than n, the token comes from a macro.  Then its column is that of the first token
-        # in the line.
+        # A line can have several tokens with the same text.  The n-th such token of the
+        # preprocessed line is assumed to be the n-th such token of the original line.  If the
+        # original line has fewer than n such tokens, the token comes from a macro.  Then this
+        # method returns the column of the first token in the line.
         same = [
             i for i in self._by_line[(token.file, token.line)] if self._tokens[i].text == token.text
         ]
@@ -134,7 +134,7 @@ class RewrittenMap:
         self._origins = origins
 
     def shifted(self, by):
-        """Returns the map for a text in which `by` bytes are put before this text."""
+        """Returns the map for a text with `by` more bytes before this text."""
         offsets = [offset + by for offset in self._offsets]
         return RewrittenMap(offsets, self._origins)
 

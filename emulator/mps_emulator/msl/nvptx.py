@@ -1,8 +1,8 @@
 """Writes the code that makes a program's kernels usable on NVIDIA GPUs.
 
-Each kernel gets an entry, a function that CUDA's driver can launch.  C++ for OpenCL cannot
-express shared memory and limits of threads for NVIDIA GPUs, so finish() adds them to LLVM's
-intermediate representation.
+Each kernel gets an entry, a function that CUDA's driver can launch.  C++ for OpenCL cannot express
+the shared memory of NVIDIA GPUs or a limit of the size of a threadgroup, so finish() adds both to
+LLVM's intermediate representation.
 """
 
 import re
@@ -103,7 +103,7 @@ def _address(number, parameter):
 
 
 def declarations(kernels):
-    """Returns declarations of the entries, which give each entry its name in PTX."""
+    """Returns declarations that give each entry its name in PTX."""
     lines = []
     for number, kernel in enumerate(kernels):
         types = ", ".join(["ulong"] * len(arguments(kernel)) + ["uint"] * 3)
@@ -113,7 +113,7 @@ def declarations(kernels):
 
 
 def finish(ir, kernels):
-    """Puts threadgroup variables into shared memory, and adds the limits of threads.
+    """Puts threadgroup variables into shared memory, and adds the limits of threadgroup sizes.
 
     ir: LLVM's intermediate representation of the program, as clang writes it without
         any optimization.
@@ -127,11 +127,11 @@ def finish(ir, kernels):
 
 
 def _limits_of_threads(kernels):
-    """Returns metadata with the most threads that a threadgroup of each kernel may have.
+    """Returns metadata with the thread limits of the kernels whose source has a limit.
 
     Without this metadata, the assembler may give each thread so many registers that the GPU
-    cannot run a threadgroup of the largest size.  The limit counts the threads of all three
-    dimensions together.
+    cannot run a threadgroup of the largest size.  The limit is for the product of the three
+    dimensions.
     """
     lines = [""]
     for kernel in kernels:

@@ -109,9 +109,9 @@ def dialect_options(fast_math):
         _METAL_VERSION,
         "-I" + IMPLEMENTATION_HEADERS,
         "-fno-color-diagnostics",
-        # The symbols of functions contain the address spaces of the language, not those of the
-        # target.  On a GPU `constant` and `device` are the same address space, so two overloads
-        # could otherwise get the same symbol.
+        # The symbols of functions contain the address spaces of the language, not the address
+        # spaces of the target.  On a GPU `constant` and `device` are the same address space, so two
+        # overloads could otherwise get the same symbol.
         *("-Xclang", "-faddress-space-map-mangling=no"),
         # "on" allows fused multiply-adds within a statement.  Metal's safe math allows them too.
         "-ffp-contract=" + ("fast" if fast_math else "on"),
@@ -123,7 +123,7 @@ def dialect_options(fast_math):
 # With these options, a library calls a function of target_host.h before every access to memory,
 # for every index outside of an array or a vector, and for every conversion of a float to an
 # integer type that cannot represent the float.  The library has line numbers for messages.  No loop
-# is vectorized, because the functions for accesses of memory exist only for up to 16 bytes.
+# is vectorized, because the functions for accesses exist only for accesses of up to 16 bytes.
 _CHECK_RACES = """
     -DMSL_CHECK_RACES -fsanitize=thread,array-bounds,float-cast-overflow
     -fno-sanitize-link-runtime
@@ -144,7 +144,8 @@ def compile_command(clang, fast_math, cpu, source, output, check_races=False):
         source,
         *("-x", "none", "-o", output),
         *"-shared -nostdlib -Wl,--no-undefined -Wl,-z,relro".split(),
-        # If the processor has no instruction that converts halves, clang calls libgcc for that.
+        # If the processor has no instruction that converts halves, clang calls a function of
+        # libgcc.
         *"-l:libm.so.6 -l:libc.so.6 -lgcc".split(),
     ]
     if shutil.which(f"ld.lld-{CLANG_VERSION}"):
@@ -156,8 +157,8 @@ def nvptx_ir_command(clang, gpu, fast_math, source, output, libdevice, whole_sim
     """Returns the command that compiles rewritten text to LLVM's IR, without optimization.
 
     gpu:       the architecture, like sm_80.
-    libdevice: the path of libdevice.10.bc.  With None, the IR refers to the functions of
-               libdevice without their code.
+    libdevice: the path of libdevice.10.bc.  If it is None, the IR calls the functions of libdevice
+               but lacks their code.
     whole_simdgroups: the argument of Program.build_ptx().
     """
     command = [clang] + dialect_options(fast_math)

@@ -28,7 +28,7 @@ import numpy as np
 try:
     from . import player
     from .driver import CudaError, Driver, NoGpu
-except ImportError:  # this file is a copy; its folder has copies of both modules
+except ImportError:  # this file is a copy, and its folder has player.py and driver.py
     import player
     from driver import CudaError, Driver, NoGpu
 
@@ -149,8 +149,8 @@ class Gpu(Driver):
         if not steps:
             return {"steps": [], "sequence": [0.0]}
         sequence.restore()
-        # A CUDA graph cannot contain compilations, nor the copies of argument bytes to the GPU.  So
-        # this run does both.
+        # A CUDA graph cannot contain compilations, or copies of argument bytes to the GPU.  So this
+        # run before the capture does both.
         sequence.run()
         results = {}
         for each in (True, False):

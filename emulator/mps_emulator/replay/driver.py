@@ -75,8 +75,8 @@ class Driver:
     def load(self, ptx, threads=None):
         """Compiles PTX, a bytes object, to a module.  Raises CudaError.
 
-        threads: the most threads that a block of the module's kernels will have.  The
-          driver then limits the registers of a thread.  None: no limit.
+        threads: the most threads that a block of the module's kernels will have.  The driver then
+          limits the registers of a thread.  If it is None, the driver sets no limit.
         """
         log = ctypes.create_string_buffer(8192)
         options = [
@@ -86,7 +86,7 @@ class Driver:
         if threads is not None:
             options.append((_JIT_THREADS_PER_BLOCK, threads))
         names = (ctypes.c_int * len(options))(*[name for name, _ in options])
-        # The driver reads the number of an option from the pointer itself.
+        # For an option whose value is a number, the driver reads the pointer itself as the number.
         values = (ctypes.c_void_p * len(options))(*[v for _, v in options])
         try:
             return self.get("cuModuleLoadDataEx", ptx + b"\0", len(options), names, values)

@@ -1,7 +1,8 @@
-// Mistakes in the use of commands: races between two dispatches, between two
-// queues and with the host, and uses of freed objects.  Each case is a
-// function that makes the mistake if `right` is false, and does the same work
-// correctly if `right` is true.  test_commands.py has the emulator's messages.
+// Mistakes in the use of commands: races between two dispatches, races between
+// two queues, races between a queue and the host, and uses of freed objects.
+// Each case is a function that makes the mistake if `right` is false, and does
+// the same work correctly if `right` is true.  test_commands.py has the
+// emulator's messages.
 #include "extension.h"
 
 #include <torch/mps.h>
@@ -19,7 +20,7 @@ at::Tensor Ready() {
   return tensor;
 }
 
-// Half of the 64 floats of Ready().
+// The number of floats in half of a tensor from Ready().
 constexpr NSUInteger kHalf = 32;
 constexpr NSUInteger kHalfBytes = kHalf * sizeof(float);
 
@@ -123,7 +124,8 @@ void QueuesOnTwoHalves(bool right) {
 }
 
 // torch's stream increments the first half of a buffer, and another queue
-// increments the second half.  In the wrong form, both increment one element.
+// increments the second half.  In the wrong form, both increment the first
+// element of the second half.
 void TorchOnTheOtherHalf(bool right) {
   at::Tensor x = Ready();
   id<MTLCommandBuffer> buffer = [MetalQueue() commandBuffer];
@@ -156,8 +158,8 @@ void BlitBesideAReader(bool right) {
 }
 
 // Encodes and commits an increment of a tensor on torch's stream.  Returns a
-// new command buffer of another queue.  If `waits` is true, this command buffer
-// waits for the increment with an event.
+// new command buffer of another queue.  If `waits` is true, the new command
+// buffer uses an event to wait for the increment.
 id<MTLCommandBuffer> AfterAnIncrement(const at::Tensor &x, bool waits) {
   id<MTLEvent> event = [MetalDevice() newEvent];
   id<MTLCommandBuffer> first = StreamBuffer();
@@ -185,7 +187,7 @@ void WaitForTheLastOfAChain(bool right) {
 }
 
 // Two encoders increment the two halves of a buffer without a fence.  In the
-// wrong form, both increment one element.
+// wrong form, both encoders increment the first element of the second half.
 void HalvesOfUntrackedBuffer(bool right) {
   id<MTLBuffer> x = [MetalDevice()
       newBufferWithLength:2 * kHalfBytes
@@ -209,9 +211,9 @@ void QueuesWithAnEvent(bool right) {
   torch::mps::synchronize();
 }
 
-// The stream signals the event once after each of two kernels.  In the wrong
-// form, the other queue waits for the first signal only, and reads the result
-// of the second kernel.
+// The stream runs two kernels, and signals the event after each kernel.  In the
+// wrong form, the other queue waits only for the first signal, but reads the
+// result of the second kernel.
 void EventOfAnotherValue(bool right) {
   at::Tensor x = Ready(), y = Ready();
   id<MTLEvent> event = [MetalDevice() newEvent];
@@ -228,8 +230,8 @@ void EventOfAnotherValue(bool right) {
   [second waitUntilCompleted];
 }
 
-// Metal runs two encoders that use the same buffer in order, but only if Metal
-// tracks the buffer.  For an untracked buffer, a program needs a fence.
+// If two encoders use the same buffer, Metal runs the encoders in order only if
+// Metal tracks the buffer.  For an untracked buffer, a program needs a fence.
 void BlitOfUntrackedBuffer(bool right) {
   NSUInteger untracked = MTLResourceHazardTrackingModeUntracked;
   id<MTLBuffer> x = [MetalDevice() newBufferWithLength:256 options:untracked];
@@ -248,7 +250,7 @@ void BlitOfUntrackedBuffer(bool right) {
 }
 
 // In each turn of a loop, an encoder waits for the fence that the encoder of
-// the turn before has updated.  In the wrong form, no encoder updates the
+// the previous turn has updated.  In the wrong form, no encoder updates the
 // fence.
 void FenceOfALoop(bool right) {
   NSUInteger untracked = MTLResourceHazardTrackingModeUntracked;
@@ -306,7 +308,7 @@ void UnretainedBuffer(bool right) {
 }
 
 // The kernel reads the address of its buffer from another buffer.  Metal does
-// not know of such a use, so the encoder must call useResource:usage:.
+// not see this use, so the encoder must call useResource:usage:.
 void BufferBehindAnother(bool right) {
   id<MTLBuffer> x = [MetalDevice() newBufferWithLength:256 options:0];
   auto *contents = static_cast<float *>([x contents]);

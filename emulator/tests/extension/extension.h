@@ -19,7 +19,8 @@
 #import <Metal/Metal.h>
 #include <torch/mps.h>
 
-// The MTLBuffer of an mps tensor, and the offset of the tensor's data in it.
+// The MTLBuffer of an mps tensor, and the offset of the tensor's data in this
+// buffer.
 inline id<MTLBuffer> BufferOf(const at::Tensor &tensor) {
   return __builtin_bit_cast(id<MTLBuffer>, tensor.storage().data());
 }
@@ -38,7 +39,7 @@ inline id<MTLCommandQueue> MetalQueue() {
 }
 
 // Returns the command buffer into which torch encodes.  From torch 2.15 on,
-// only code inside of the dispatch queue can get it.
+// only code inside of the dispatch queue can get this command buffer.
 inline id<MTLCommandBuffer> StreamBuffer() {
   __block id<MTLCommandBuffer> buffer;
   dispatch_sync(torch::mps::get_dispatch_queue(), ^{
@@ -95,28 +96,32 @@ inline void Run(const std::vector<Case> &cases, const std::string &name) {
 #endif
 
 // ---- memory.mm: the host's accesses to an mps tensor
-// These return the host address of the tensor's first element, as an integer.
-// HostAddressByTorch() gets the MTLBuffer from a function of torch's headers.
+// HostAddressByTorch() and HostAddress() return the host address of the
+// tensor's first element, as an integer.  HostAddressByTorch() gets the
+// MTLBuffer from a function of torch's headers.
 uintptr_t HostAddressByTorch(const at::Tensor &tensor);
 uintptr_t HostAddress(const at::Tensor &tensor);
-// The host reads or writes the elements of a float32 tensor, without a wait.
+// On the host, reads or writes the elements of a float32 tensor.  Does not wait
+// for the device.
 std::vector<float> ReadContents(const at::Tensor &tensor);
 void WriteContents(at::Tensor tensor, std::vector<float> values);
-// Reads a byte through the tensor's data pointer, which is a fault.
+// Reads a byte through the tensor's data pointer.  The read causes a fault.
 float DereferenceHandle(const at::Tensor &tensor, int64_t byte);
-// Returns a CPU tensor that shares memory with the host copy of `tensor`, made
-// with torch's allocator interface.
+// Uses torch's allocator interface to return a CPU tensor that shares memory
+// with the host copy of `tensor`.
 at::Tensor HostAlias(const at::Tensor &tensor);
 
 // ---- stream.mm
 void SynchronizeOutsideQueue();
 void SynchronizeInQueue();
-// Calls SynchronizeOutsideQueue() from torch 2.15 on, and SynchronizeInQueue()
-// before: the call that is safe while other threads use the stream.
+// Calls the function that is safe while other threads use the stream:
+// SynchronizeOutsideQueue() from torch 2.15 on, SynchronizeInQueue() in earlier
+// releases.
 void Synchronize();
 void CommitInQueue();
 void CommitOutsideQueue();
-// Calls commandEncoder() of torch's stream, inside or outside of its queue.
+// Calls commandEncoder() of torch's stream, inside or outside of the stream's
+// dispatch queue.
 void TakeEncoder(bool in_queue);
 // Returns the mean time of a call of Synchronize() on an idle device.
 double NanosecondsOfIdleWait(int64_t repetitions);
@@ -125,7 +130,8 @@ double NanosecondsOfIdleWait(int64_t repetitions);
 std::pair<int, std::string> StatusAfterDispatch(at::Tensor x);
 // Occupies torch's dispatch queue for some milliseconds, without the GIL.
 void HoldQueue(int64_t milliseconds);
-// Throws an exception inside of dispatch_sync_with_rethrow(), which is correct.
+// Throws an exception inside of dispatch_sync_with_rethrow().  This use is
+// correct.
 void ThrowThroughRethrow();
 
 // ---- signposts.mm

@@ -50,7 +50,7 @@ UNIT = RANDOM.uniform(-1, 1, 200).astype(np.float32)
 POSITIVE = np.exp(RANDOM.normal(size=200) * 4).astype(np.float32)
 
 # {name: (reference function for double, argument)}.  The tolerance is two units in the last place,
-# because the error of glibc's functions for float is at most one.
+# because the error of glibc's functions for float is at most one unit.
 UNARY = {
     "ceil": (np.ceil, ANY),
     "floor": (np.floor, ANY),
@@ -84,7 +84,8 @@ UNARY = {
 }
 
 X, Y, Z = ANY[:200], ANY[:200][::-1], np.roll(ANY[:200], 7)
-# {expression: (reference function for double, arguments)}.  Namespaces precise and fast lack sign.
+# {expression: (reference function for double, arguments)}.  Namespaces precise and fast lack
+# sign().
 FUNCTIONS = {
     **{
         f"{space}{name}(x)": (reference, x)
@@ -107,7 +108,7 @@ FUNCTIONS = {
     ),
     "fma(x, y, z)": (lambda x, y, z: x * y + z, X, Y, Z),
 }
-# If the two terms of the sum almost cancel, the error is relative to the terms, not to the sum.
+# If the two terms of fma's sum almost cancel, the error is relative to the terms, not to the sum.
 TOLERANCES = {"fma(x, y, z)": dict(rtol=1e-6, atol=1e-6)}
 
 

@@ -26,7 +26,7 @@ _REFERENCES = (CursorKind.CALL_EXPR, CursorKind.DECL_REF_EXPR, CursorKind.MEMBER
 
 
 class Analysis:
-    """The analysis of a rewritten program.  The constructor runs it.
+    """Analyses a rewritten program.  The constructor does the whole analysis.
 
     unit:       libclang's translation unit of the program.
     main_file:  the file name of the rewritten text in the unit.
@@ -35,8 +35,8 @@ class Analysis:
     rewriter:   the rewriting.Rewriter of the program.
 
     Results:
-    errors:           a list of diagnostics.Diagnostic.  If it is not empty, the other
-                      results are not complete.
+    errors:           a list of diagnostics.Diagnostic.  If there are errors, the other results are
+                      not complete.
     kernels:          a list of kernels.Kernel.
     suspending_calls: a list of functions.Call.
     """
@@ -107,7 +107,7 @@ class Analysis:
         """Checks a cursor and all cursors in it.
 
         function: the functions.Function whose body contains the cursor, or None.
-        role:     "cast" if the cursor is the operand of a cast, "object" if it is the
+        role:     "cast" if the cursor is the operand of a cast, "object" if the cursor is the
                   object of a member call, None otherwise.
         """
         kind = cursor.kind

@@ -211,8 +211,8 @@ def _read_parameter(report, cursor, values):
 def _pointee(checked):
     """Returns the pointee of a parameter's type, or None if the type is no pointer.
 
-    In C++ a parameter that is declared as an array is a pointer.  libclang's type of such
-    a parameter is the array, and this function returns the array.
+    In C++ a parameter that is declared as an array is a pointer.  But libclang gives such a
+    parameter the type of the array, so this function returns the array's type.
     """
     if types.is_array(checked):
         return checked if types.space_of_elements(checked) not in (0, types.THREAD) else None

@@ -1,12 +1,11 @@
 """Rewrites the syntax that only MSL has as C++ for OpenCL, which clang understands.
 
-The steps work on tokens, without knowledge of types.  They keep all line breaks, so that
-clang's line numbers are those of the program.  The steps:
+The steps work on tokens, without knowledge of types.  The steps keep all line breaks, so that
+clang's line numbers are the line numbers of the program.  The steps:
 
 ``words``                  refuses words of C++ that MSL lacks, and renames words that are
                            reserved in C++ for OpenCL;
-``attributes``             replaces attributes in [[ ]] by annotations, which clang's AST
-                           has;
+``attributes``             replaces attributes in [[ ]] by annotations, which appear in clang's AST;
 ``instantiations``         adds assertions that name the instances of kernel templates in
                            clang's AST;
 ``methods``                gives each member function the keyword for the address space
@@ -62,7 +61,7 @@ class Rewriter:
         """Returns (the rewritten text, its diagnostics.RewrittenMap).
 
         after_instantiations: {number of an explicit instantiation: the text to put after it}.
-            None for the assertions that name the instances.
+            If it is None, the assertions that name the instances are put there.
         """
         after = {}
         for index, instantiation in self._instantiations.items():

@@ -12,7 +12,7 @@ _BLOCK_INTRODUCERS = ("else", "do", "try")
 class Structure:
     """The brackets and the scopes of a list of tokens.
 
-    match[i]: for a bracket at i, the index of the bracket that closes or opens it.
+    match[i]: for a bracket at index i, the index of the matching bracket.
     scope[i]: the innermost Scope that contains token i.
     scopes:   all Scopes with braces.
     """
@@ -53,18 +53,18 @@ class Structure:
     # ---- Walks outside of brackets
 
     def forwards(self, begin, end):
-        """Yields the indices in [begin, end), but skips the contents of brackets and closing
-        brackets."""
+        """Yields the indices in [begin, end), but jumps from each opening bracket to the index
+        after its closing bracket."""
         index = begin
         while index < end:
             yield index
             index = self.end_of_bracket(index) if self.text(index) in OPENING else index + 1
 
     def backwards(self, index):
-        """Yields the indices from `index` down to 0, but skips the contents of brackets and
-        opening brackets.
+        """Yields the indices from `index` down to 0, but jumps from each closing bracket to the
+        index before its opening bracket.
 
-        Does not skip the opening brackets around token `index` itself.
+        So the opening brackets around token `index` are yielded.
         """
         while index >= 0:
             yield index
@@ -80,7 +80,7 @@ class Structure:
             if token.text in OPENING:
                 stack.append(index)
             elif token.text in CLOSING:
-                # An unbalanced bracket gets no partner here.  Later, clang reports the error.
+                # An unbalanced bracket gets no partner.  clang will report the error.
                 if stack and self.text(stack[-1]) == CLOSING[token.text]:
                     opening = stack.pop()
                     self.match[opening] = index
@@ -93,8 +93,8 @@ class Structure:
     def end_of_template_arguments(self, index):
         """Returns the index after the > that closes the < at `index`.
 
-        Returns None if the < is an operator.  Also returns None if a >> closes the < and
-        another < before it, because the end is then inside of a token.
+        Returns None if the < is an operator.  Also returns None if one token >> closes this < and
+        an earlier <, because the end is then inside of the token.
         """
         steps = {"<": 1, ">": -1, ">>": -2}
         depth = 0
@@ -167,8 +167,8 @@ class Structure:
     def _head(self, brace):
         """Returns the indices of the tokens between the previous statement and a {.
 
-        Of a pair of brackets, the list has only the opening bracket, without the contents.
-        The list also lacks `template <...>` at its begin.
+        Of a pair of brackets and its contents, the list has only the opening bracket.  The list
+        also lacks a leading `template <...>`.
         """
         head = []
         index = self.previous(brace)

@@ -16,7 +16,8 @@ _UNSUFFIXED = re.compile(
 # {argument of #pragma METAL fp: clang's pragma}.
 _FP_PRAGMAS = {
     "math_mode(safe)": "float_control(precise, on)",
-    # Like math_mode(safe), but clang may also rearrange sums and products.
+    # In this mode clang may rearrange sums and products.  Otherwise the mode is like
+    # math_mode(safe).
     "math_mode(relaxed)": (
         "float_control(precise, on)\n#pragma clang fp reassociate(on) reciprocal(on) contract(fast)"
     ),
@@ -29,11 +30,10 @@ _FP_PRAGMAS = {
 
 class Words(Step):
     def replace_pragmas(self):
-        """Translates #pragma METAL fp for clang, and removes other pragmas.
+        """Translates #pragma METAL fp for clang, and removes Metal's other pragmas.
 
-        The removed ones are other #pragma METAL, and #pragma mps_emulator.  The headers in
-        include/metal have #pragma mps_emulator in place of declarations.  pipeline.py includes
-        the declarations before the program.
+        Also removes #pragma mps_emulator.  The headers in include/metal have #pragma mps_emulator
+        in place of declarations.  pipeline.py includes the declarations before the program.
         """
         for index, token in enumerate(self._tokens):
             if token.kind != "directive":
@@ -92,7 +92,7 @@ class Words(Step):
             elif token.text == "vec" and s.text(index + 1) == "<":
                 self._rewrite_vector_template(index)
             elif token.text == "metal" and s.text(index + 1) == "::":
-                # `half` is a keyword of clang, which a namespace cannot qualify.
+                # `half` is a keyword of clang, and a namespace cannot qualify a keyword.
                 if s.text(index + 2) == "half":
                     self._edits.erase(index, index + 2)
             else:
@@ -101,7 +101,7 @@ class Words(Step):
                     self._edits.replace(index, renamed)
 
     def _rewrite_text(self, index):
-        """Casts a string literal to `constant char *` if it is used as a value.
+        """Casts a string literal to `constant char *` if the literal is used as a value.
 
         In MSL a string literal is in `constant` memory.  clang puts it into another address space.
         """

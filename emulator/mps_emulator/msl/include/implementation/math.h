@@ -1,5 +1,5 @@
 // <metal_math>, <metal_common>, <metal_relational> and <metal_geometric>.
-// On the host, the functions of namespace fast are those of namespace precise,
+// On the host, namespace fast has the same functions as namespace precise,
 // because the emulator does not imitate the approximations of a GPU.
 #pragma once
 
@@ -107,13 +107,13 @@ MSL_MATH_2(atan2, __msl::target::atan2(x, y))
 MSL_MATH_2(pow, __msl::target::pow(x, y))
 MSL_MATH_2(fmod, __msl::target::fmod(x, y))
 
-// The function for half rounds twice, to float and to half.  A GPU rounds once.
-// If the first rounding gives a number halfway between two halves, the result
-// can differ from the GPU's by one unit in the last place.
+// fma() for half rounds twice, to float and to half.  A GPU rounds once.  If
+// the first rounding gives a number halfway between two halves, the result can
+// differ from the result of a GPU by one unit in the last place.
 MSL_MATH_3(fma, __builtin_fmaf(x, y, z))
 
-// sin(pi x) and cos(pi x).  They reduce x to the interval [-0.5, 0.5] before
-// the multiplication with pi, so that the error of the product is small.
+// sin(pi x) and cos(pi x).  Both functions reduce x to the interval [-0.5, 0.5]
+// before the multiplication with pi, so that the error of the product is small.
 MSL_INLINE float sinpi(float x) {
   float r = x - 2.0f * __builtin_rintf(0.5f * x);
   if (r > 0.5f) r = 1.0f - r;

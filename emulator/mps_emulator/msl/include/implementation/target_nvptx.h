@@ -38,8 +38,8 @@ MSL_INLINE uint simd_lane() { return __nvvm_read_ptx_sreg_laneid(); }
 MSL_NOTE("msl.suspends")
 MSL_INLINE void threadgroup_barrier(uint flags, ulong site) { __syncthreads(); }
 
-// These two functions do nothing, because the GPU itself distinguishes the
-// calls of a function with a barrier.
+// enter_call() and leave_call() do nothing, because the GPU itself
+// distinguishes the calls of a function with a barrier.
 MSL_INLINE int enter_call(ulong site) { return 0; }
 MSL_INLINE void leave_call() {}
 
@@ -128,9 +128,9 @@ MSL_INLINE T reduce(T value, T neutral, ulong site) {
 }
 
 // scan() of target_common.h calls this function for integers if all lanes are
-// active.  scan() does not call it for floats, because their sum depends on the
-// order of the additions, and must be bit for bit identical with the sum on the
-// emulated device.
+// active.  scan() does not call it for floats: a sum of floats depends on the
+// order of the additions, and the sum must be bit for bit identical with the
+// sum on the emulated device.
 #define MSL_SCANS_WHOLE_SIMDGROUPS
 template <class Operation, bool inclusive, class T>
 MSL_INLINE T scan_whole(T value, T neutral) {
@@ -222,7 +222,7 @@ struct target_place {
   MSL_INLINE uint threads_per_grid(int d) const { return grid[d]; }
   MSL_INLINE uint threadgroups_per_grid(int d) const { return group_count(d); }
   // A SIMD group is a warp.  In a threadgroup that the grid's edge makes
-  // smaller in x or y, warps have other threads than Metal's SIMD groups.
+  // smaller in x or y, warps contain other threads than Metal's SIMD groups do.
   MSL_INLINE uint index() const { return target::thread_index(); }
   MSL_INLINE uint lane() const { return target::simd_lane(); }
 };
