@@ -1,8 +1,8 @@
 """torch's mps device and Metal, emulated on Linux.
 
 `import torch` loads an installed emulator through torch's backend autoload.
-Then `torch.device("mps")` works.  The CPU does all work of this device.  So the
-results are those of the CPU, and the times are no estimate of a GPU's times.
+Then `torch.device("mps")` works.  The CPU does all work of this device.  So the results are the
+CPU's results, and the times are no estimate of a GPU's times.
 
     with mps_emulator.counters() as counted:
         ...

@@ -1,6 +1,6 @@
 """Tests that the emulator reports races of commands and uses of freed objects.
 
-Each case is a function of extension/commands.mm.  It has a wrong form, which the emulator must
+Each case is a function of extension/commands.mm.  A case has a wrong form, which the emulator must
 report, and a correct form.
 """
 
@@ -244,7 +244,7 @@ def test_a_variable_limits_the_threads_of_pipelines(in_child):
 
 @pytest.mark.planted("autorelease without a pool")
 def test_autoreleased_objects_without_a_pool_are_counted(extension):
-    """A queue returns command buffers that are autoreleased, so only a pool frees them."""
+    """A queue returns autoreleased command buffers, so only a pool frees the command buffers."""
     with mps_emulator.counters() as counted:
         extension.make_command_buffers(3, False)
     assert counted.autorelease_leaks == 3

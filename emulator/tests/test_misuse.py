@@ -28,7 +28,7 @@ def test_every_case_is_listed(extension):
 
 
 def assert_ends_with(child, message):
-    # A kernel without its buffer faults at the access, so the signal is another one.
+    # A kernel without its buffer faults at the access, so the signal is SIGSEGV.
     faults = "no buffer is bound at index 5" in message
     assert child.signal == (signal.SIGSEGV if faults else signal.SIGABRT), child.stderr
     assert len(child.fatal_lines) == 1, child.stderr
@@ -135,7 +135,7 @@ def test_a_host_write_to_reused_memory_in_flight_is_reported(use, then, in_child
 
 
 def test_the_calls_of_the_cases_above_pass_when_used_correctly(in_child):
-    """This shows that the emulator reports the mistakes in these cases, and not the calls."""
+    """The emulator reports the mistakes in the cases above, not the calls themselves."""
     child = in_child(
         "x = torch.ones(64, device='mps')\n"
         "y = torch.zeros(64, device='mps')\n"

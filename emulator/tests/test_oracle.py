@@ -18,7 +18,7 @@ SAMPLE = """
 
 
 def test_the_sample_has_only_the_listed_differences():
-    # oracle.py forks, and this process may have threads.  So it runs in a new interpreter.
+    # oracle.py forks, and this process may have threads.  So oracle.py runs in a new interpreter.
     judged = subprocess.run(
         [sys.executable, str(pathlib.Path(__file__).with_name("oracle.py")), *SAMPLE],
         capture_output=True,

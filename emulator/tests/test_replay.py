@@ -78,7 +78,8 @@ def test_a_recording_has_the_commands_and_the_changes_before_them(recorded):
         None,
         np.float32(0.5).tobytes().hex(),
     ]
-    # The first list has the contents of both buffers, the second only what the operator changed.
+    # The first list has the contents of both buffers.  The second list has only the operator's
+    # changes.
     assert {change[0] for change in first["before"]} == {x, y}
     assert {change[0] for change in second["before"]} == {y}
 

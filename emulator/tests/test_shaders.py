@@ -194,8 +194,8 @@ def test_a_function_of_torchs_kernels():
     x = torch.linspace(-2, 2, 9)
     y = x.to(MPS)
     library.run(y)
-    # The errors are one unit in the last place from the multiplication with pi, and one from the
-    # CPU's sine.
+    # The multiplication with pi and the CPU's sine each have an error of one unit in the last
+    # place.
     torch.testing.assert_close(y.cpu(), torch.sinc(x), rtol=0, atol=1e-6)
 
 

@@ -177,7 +177,7 @@ def test_memory_that_one_stream_frees_does_not_go_to_another():
 
 @needs_streams
 def test_an_event_orders_two_streams(in_child):
-    """With the event there is no race.  Without it, the emulator reports a race."""
+    """With the event there is no race.  Without the event, the emulator reports a race."""
     program = (
         "x = torch.zeros(64, device='mps')\n"
         "torch.mps.synchronize()\n"

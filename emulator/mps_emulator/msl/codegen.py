@@ -1,8 +1,8 @@
 """Writes the part of a kernel library's C++ that does not come from the program.
 
-This part has a thunk for each kernel, which is the function that the executor calls.  It also has
-tables that describe the kernels.  include/implementation/abi.h declares the types of the thunks
-and the tables.
+For each kernel, this part has a thunk: the function that the executor calls.  The part also has
+tables that describe the kernels.  include/implementation/abi.h declares the types of the thunks and
+the tables.
 """
 
 import json

@@ -68,7 +68,7 @@ def tokenize(text, file=""):
             tokens.append(Token("directive", directive, space, file, line))
             marker = _MARKER.match(directive)
             if marker is not None:
-                # The number in a marker is that of the line after the marker.
+                # The number in a marker is the number of the line after the marker.
                 line = int(marker[1]) - 1
                 if marker[2] is not None:
                     file = marker[2].replace('\\"', '"').replace("\\\\", "\\")

@@ -36,9 +36,9 @@ def program_of(recording, number):
 
 
 def describe(recording):
-    """Returns a list with the kernels' descriptions of each program of a recording.
+    """Returns descriptions of the kernels, a list with an element for each program of a recording.
 
-    An element is {name of a kernel: its nvptx.description()}.
+    An element is {name of a kernel: nvptx.description() of the kernel}.
     """
     return [
         _by_name(program_of(recording, number).analyse()[1])
@@ -51,20 +51,21 @@ def _by_name(kernels):
 
 
 def prepare(recording, folder, gpu, libdevice, whole_simdgroups, largest=None):
-    """Writes a recording, its compiled kernels and a program that replays them into a folder.
+    """Makes a folder with a recording, its compiled kernels and a program that replays it.
 
     Args:
       recording: a player.Recording.
       folder: the path of a new or empty folder.
       gpu: the oldest architecture on which the PTX runs, like sm_90.
-      libdevice: the path of CUDA's libdevice.10.bc.  None is enough if no kernel calls a
-        function of this library.
+      libdevice: the path of CUDA's libdevice.10.bc.  It may be None if no kernel calls a function
+        of this library.
       whole_simdgroups: the argument of Program.build_ptx().
-      largest: None to write the whole recording.  With a number, the folder has no results and
-        no inputs of more than `largest` bytes.  Its replay.py then measures times and compares
-        nothing.
+      largest: None to write the whole recording.  If it is a number, the folder has no results and
+        no inputs of more than `largest` bytes.  Then the folder's replay.py measures times and
+        compares nothing.
     Raises:
-      Refused, ToolError: a program does not compile, or needs libdevice.10.bc.
+      Refused, ToolError: a program does not compile, or it needs libdevice.10.bc and `libdevice` is
+        None.
       FileExistsError: the folder is not empty.
     """
     if folder.exists() and any(folder.iterdir()):

@@ -1,5 +1,5 @@
 // Correct uses of Foundation, libdispatch and Metal.  Each check compares the
-// results with those of a Mac.
+// results with the results on a Mac.
 #include "extension.h"
 
 #include <ATen/mps/MPSDevice.h>
@@ -29,8 +29,8 @@ void EncodeScale(id<MTLComputeCommandEncoder> encoder, id<MTLBuffer> x,
   Dispatch(encoder, 4, 4);
 }
 
-// Returns a command buffer with an encoder for each factor, which multiplies x
-// by the factor.
+// Returns a command buffer that has one encoder for each factor.  Each encoder
+// multiplies x by its factor.
 id<MTLCommandBuffer> Scaling(id<MTLBuffer> x,
                              const std::vector<id<MTLBuffer>> &factors) {
   id<MTLCommandBuffer> commands = [MetalQueue() commandBuffer];
@@ -293,7 +293,7 @@ const std::vector<Case> &Checks() {
            TORCH_CHECK(encoder == stream->commandEncoder());
            EncodeScale(encoder, x, two);
          });
-         // Another encoder ends the stream's encoder.
+         // The start of another encoder ends the stream's encoder.
          [[StreamBuffer() blitCommandEncoder] endEncoding];
          TORCH_CHECK(Floats(x)[3] == 4);
          stream->synchronize(at::mps::SyncType::COMMIT_AND_WAIT);

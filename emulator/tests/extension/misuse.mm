@@ -31,8 +31,9 @@ id<MTLBuffer> NewBuffer(NSUInteger length) {
                                     options:MTLResourceStorageModeShared];
 }
 
-// Returns the data pointer of a view.  It is not an MTLBuffer: it is 8 bytes
-// after the data pointer of the storage, which is one.
+// Returns the data pointer of a view.  The data pointer of the storage is an
+// MTLBuffer.  The data pointer of the view is 8 bytes later, and is not an
+// MTLBuffer.
 id<MTLBuffer> InteriorPointer() {
   static at::Tensor view = OnMps(8).slice(0, 2);
   return __builtin_bit_cast(id<MTLBuffer>, view.data_ptr());

@@ -20,7 +20,7 @@ import metal as metal_module  # noqa: E402
 def _environment(tmp_path_factory):
     """Makes the compiler use this interpreter, and the front end in this checkout's sources.
 
-    The cache of compiled libraries is a new folder.  All processes of a test run share it.
+    The cache of compiled libraries is a new folder.  All processes of a test run share this folder.
     """
     folder = tmp_path_factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:
@@ -61,8 +61,8 @@ def evaluate(metal):
 def front_end(tmp_path):
     """front_end(command, text, *options) runs the front end in the folder tmp_path.
 
-    The front end reads kernels.metal, which has this text or, for None, does not exist.  It writes
-    the file `output`.
+    The front end reads kernels.metal and writes the file `output`.  kernels.metal contains `text`,
+    or does not exist if `text` is None.
     """
 
     def run(command, text, *options):

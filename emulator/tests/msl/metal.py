@@ -29,7 +29,7 @@ class Metal(native.Metal):
     def run(self, source, kernel, *arguments, **options):
         """Compiles a program and runs a kernel once.
 
-        arguments: those of native.Library.run() after the kernel.
+        arguments: the arguments of native.Library.run() after `kernel`.
         """
         self.compile(source).run(kernel, *arguments, **options)
 

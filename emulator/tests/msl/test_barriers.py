@@ -1,4 +1,4 @@
-"""Tests barriers, threadgroup memory, and the emulator's messages for mistakes with them."""
+"""Tests barriers, threadgroup memory, and the emulator's messages about their wrong use."""
 
 import numpy as np
 import pytest

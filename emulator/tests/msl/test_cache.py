@@ -35,7 +35,7 @@ def cache(tmp_path):
 def child(run_python, cache):
     """child(source, **environment) compiles and runs a text in a new process.
 
-    Returns the finished process.  Its cache is the folder `cache`.
+    The cache of the process is the folder `cache`.  Returns the finished process.
     """
 
     def run(source, **environment):

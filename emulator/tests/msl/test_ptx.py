@@ -1,6 +1,6 @@
 """Tests the PTX of kernels for NVIDIA GPUs.
 
-The tests read the text of the PTX.  One test also assembles it, if MPS_EMULATOR_PTXAS is the
+The tests read the text of the PTX.  One test also assembles the PTX, if MPS_EMULATOR_PTXAS is the
 path of NVIDIA's assembler ptxas or PATH has ptxas.  No test needs a GPU.
 """
 
@@ -178,8 +178,9 @@ def test_threadgroup_variables(emit, tmp_path):
         kernel: sorted(size for name, size in variables.items() if name in entry)
         for kernel, entry in entries(text).items()
     }
-    # Both instances use the same variables `bytes` and `pairs`, and each has another variable
-    # `rows`.  The lists lack `last`, because LLVM reduces it to the one member that is used.
+    # Both instances use the same variables `bytes` and `pairs`, and each instance has its own
+    # variable `rows`.  The lists lack `last`, because LLVM reduces `last` to the one member that is
+    # used.
     assert used == {
         "turn_float": [(5, 64), (24, 4), (48 * 2 * 4, 4)],
         "turn_half": [(5, 64), (24, 4), (16 * 2 * 2, 2)],

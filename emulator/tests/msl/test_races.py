@@ -203,8 +203,8 @@ RIGHT = {
 def run(metal, body, constant=False):
     """Runs a kernel with this body.
 
-    constant: whether the kernel has a parameter c in `constant` memory.  Its buffer has the same
-        memory as buffer 0.
+    constant: whether the kernel has a parameter c in `constant` memory.  The memory of c is the
+        memory of buffer 0.
     """
     parameters = PARAMETERS
     if constant:

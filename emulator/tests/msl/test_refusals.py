@@ -14,8 +14,8 @@ REFUSED = pathlib.Path(__file__).with_name("refused.metal")
 def read_refused():
     """Yields the cases of refused.metal, (text, place, words) with the name as id.
 
-    A case begins with `//// name: words`.  The words are a part of the message.  A line with only
-    a ^ marks the place of the error, which is in the line before at the same column.
+    A case begins with `//// name: words`.  The words are a part of the message.  A line with only a
+    ^ marks the place of the error: the previous line, at the column of the ^.
     """
     for case in REFUSED.read_text().split("//// ")[1:]:
         title, *lines = case.rstrip().split("\n")

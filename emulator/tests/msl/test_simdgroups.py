@@ -10,7 +10,8 @@ REDUCTIONS = {"sum": np.add, "product": np.multiply, "min": np.minimum, "max": n
 BITWISE = {"and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor}
 SCANS = ["prefix_inclusive_sum", "prefix_exclusive_sum"]
 
-# Numbers of threads in the threadgroup.  Some end with a simdgroup of fewer than 32 lanes.
+# Numbers of threads in the threadgroup.  In some threadgroups, the last simdgroup has fewer than 32
+# lanes.
 SIZES = [32, 96, 69, 1, 6]
 
 

@@ -43,7 +43,7 @@ def is_array(checked):
 
 
 def _element_type(checked):
-    """The type of the elements of an array of any dimension; the type itself if it is no array."""
+    """The type of the elements of an array of any dimension; for other types, the type."""
     checked = checked.get_canonical()
     while is_array(checked):
         checked = checked.get_array_element_type().get_canonical()
@@ -56,7 +56,7 @@ def _address_space(checked):
 
 
 def space_of(checked):
-    """The address space of a pointer's pointee; for other types, of an object of the type."""
+    """The address space of a pointer's pointee, or of an object of another type."""
     is_pointer = kind_of(checked) == TypeKind.POINTER
     return _address_space(checked.get_pointee() if is_pointer else checked)
 
@@ -78,7 +78,7 @@ def has_const_elements(checked):
 def pointers_of(checked):
     """Yields the pointers and references of a type, from the outermost to the innermost.
 
-    Stops at a pointer to a function, without it.
+    Stops before a pointer to a function.
     """
     while True:
         checked = _element_type(checked)

@@ -33,10 +33,10 @@ class Function:
 
 @dataclasses.dataclass
 class Call:
-    """A call of a function of the program that calls a barrier or a simdgroup function.
+    """A call of a function of the program whose Function.suspends is true.
 
     first, last: the numbers of the call's first and last token.
-    is_void:     whether the function returns void.
+    is_void: whether the called function returns void.
     """
 
     first: int
@@ -111,8 +111,8 @@ class Functions:
         """Returns the list of Calls of suspending functions.
 
         Calls that return a reference are not in the list.  The instances of a template
-        share one text.  So the list also lacks a call that returns void in one instance
-        and a value in another.
+        share one text.  So the list also lacks a call that returns void in one instance and a value
+        in another instance.
         """
         found = {}
         for function in self.all():
@@ -136,6 +136,6 @@ def definition_of(cursor):
 
 
 def _is_implicit(cursor):
-    """Whether clang generated a member function.  Its place is then the place of its class."""
+    """Whether clang generated a member function.  Such a function has the place of its class."""
     parent = cursor.semantic_parent
     return parent is not None and cursor.location.offset == parent.location.offset

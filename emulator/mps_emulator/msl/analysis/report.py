@@ -72,8 +72,8 @@ class Report:
 
     def _add_clang_error(self, found):
         if "__msl_instance" in found.spelling and self.errors:
-            # clang has refused an instance of a kernel template already.  This error is in text of
-            # the rewriter that names the same instance.
+            # clang has refused an instance of a kernel template already.  This error is in the
+            # rewriter's assertion, which names the same instance.
             return
         in_program = [
             (self.locate(part.location), part.spelling)
@@ -83,7 +83,7 @@ class Report:
         ]
         if not in_program:
             # If several errors are in a header, clang gives the place in the program only for the
-            # first of them.  The error "too many errors" has no place.
+            # first error.  The error "too many errors" has no place.
             if self.errors or found.location.file is None:
                 return
             raise AssertionError(

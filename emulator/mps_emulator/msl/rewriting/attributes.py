@@ -60,7 +60,7 @@ class Attributes(Step):
         self._edits.replace(begin, " ".join(words))
 
     def _parameter_annotation(self, name, at, arguments, begin):
-        """Returns the text of the annotation for a parameter's attribute, or None for none."""
+        """Returns the text of the annotation for a parameter's attribute, or None."""
         if name in names.BUILTINS:
             return "builtin:" + name
         if name in ("buffer", "threadgroup"):

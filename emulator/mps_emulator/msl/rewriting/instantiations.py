@@ -14,7 +14,7 @@ class Instantiation:
     number:     its number among the instantiations of the program, from 0 on.
     token:      the index of its token `template`.
     host_name:  the argument of [[host_name]], or None.
-    expression: an expression for the function's address, valid in the rewritten text.
+    expression: an expression for the instance's address, valid in the rewritten text.
     """
 
     number: int
@@ -88,7 +88,7 @@ class Instantiations(Step):
     def _address_of_instance(self, kept, number):
         """Returns (C++ declarations, a C++ expression for the address of an instance).
 
-        The expression is valid after the declarations, and None if the instantiation cannot be
+        The expression is valid after the declarations.  It is None if the instantiation cannot be
         read.
 
         kept: the indices of the instantiation's tokens, without attributes and `template`.
@@ -108,9 +108,9 @@ class Instantiations(Step):
         if s.text(close) != ")" or close not in s.match:
             return "", None
         opening = s.match[close]
-        # The expression casts to a pointer to a function with these parameters, so that clang
-        # chooses an overload and deduces template arguments.  The type of this pointer is a
-        # typedef, because outside of typedefs clang gives the pointer an address space.
+        # The expression casts to a pointer to a function with the instantiation's parameters, so
+        # that clang chooses an overload and deduces template arguments.  The type of this pointer
+        # is a typedef, because outside of typedefs clang gives the pointer an address space.
         declaration = (
             f" typedef void (*__msl_instance_{number})"
             f"({self._edits.spelling([i for i in kept if opening < i < close])});"

@@ -34,7 +34,7 @@ class Methods(Step):
             index = self._read_member(scope, index, end)
 
     def _read_member(self, scope, begin, end):
-        """Reads one member; returns the index of the next one."""
+        """Reads one member; returns the index of the next member."""
         s = self._structure
         index = begin
         is_static = False

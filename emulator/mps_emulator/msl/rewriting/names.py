@@ -99,19 +99,19 @@ def renamed(text):
 
 
 def declared(name):
-    """Returns the name in the rewritten text of a variable that the program declares."""
+    """Returns the name that a variable of the program has in the rewritten text."""
     return _RENAMED_PREFIX + name if name in _RENAMED else name
 
 
 def original(name):
-    """Returns the name in the program of a variable in the rewritten text."""
+    """Returns the name that a variable of the rewritten text has in the program."""
     if name.startswith(_RENAMED_PREFIX):
         return name[len(_RENAMED_PREFIX) :]
     return name
 
 
 def annotate(text):
-    """Returns C++ for an annotation of a declaration, which the analysis reads from the AST."""
+    """Returns C++ for an annotation of a declaration, for the analysis of clang's AST."""
     return f'MSL_NOTE("{ANNOTATION}{text}")'
 
 

@@ -66,8 +66,8 @@ class ThreadgroupVariables(Step):
                 self._edits.replace(comma, "; typedef " + self._edits.spelling(specifiers) + " ")
             self._edits.insert_after(end, f" MSL_THREADGROUP __msl_type_{slot} &", first)
             self._edits.insert_after(end, names.declared(variable), first)
-            # A template parameter loses the alignment of a type.  So the alignment is another
-            # template argument.
+            # A type that is passed as a template argument loses its alignment.  So the alignment is
+            # a separate template argument.
             aligned = alignment or f"alignof(__msl_type_{slot})"
             self._edits.insert_after(
                 end,

@@ -20,7 +20,7 @@ struct array {
   const MSL_THREADGROUP T &operator[](size_t i) const __local {
     return __elements[i];
   }
-  // For objects in `device` and in `constant` memory.
+  // The next two operators are for objects in `device` or `constant` memory.
   __global T &operator[](size_t i) __global { return __elements[i]; }
   const __global T &operator[](size_t i) const __global {
     return __elements[i];

@@ -40,8 +40,8 @@ using atomic = _atomic<T>;
 
 }  // namespace metal
 
-// The front end renames atomic_int and the other atomic types to these names,
-// because clang uses Metal's names for OpenCL's types.
+// The front end renames atomic_int and the other atomic types to the names
+// below, because clang uses Metal's names for OpenCL's types.
 namespace metal {
 using __msl_atomic_int = _atomic<int>;
 using __msl_atomic_uint = _atomic<uint>;

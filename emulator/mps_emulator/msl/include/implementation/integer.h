@@ -3,9 +3,9 @@
 
 namespace metal {
 
-// These functions are overloads, not templates, because programs call them with
-// arguments of different types.  As in Metal, such a call converts the
-// arguments or is ambiguous.
+// The functions below are overloads, not templates, because a program can call
+// them with arguments of different types.  As in Metal, such a call converts
+// the arguments or is ambiguous.
 #define MSL_INTEGER(T)                                            \
   MSL_INLINE T max(T a, T b) { return a < b ? b : a; }            \
   MSL_INLINE T min(T a, T b) { return b < a ? b : a; }            \
@@ -52,7 +52,7 @@ struct integer_scalar {
 
 namespace metal {
 
-// The results of these functions have the type of the first argument.
+// The functions below return the type of their first argument.
 #define MSL_INTEGER_1(name, implementation)                             \
   template <class T, class = enable_if_t<is_integral<T>::value>>        \
   MSL_INLINE T name(T a) {                                              \

@@ -2,12 +2,13 @@
 #pragma once
 
 // The last parameter of every function that waits for other threads.  Programs
-// do not pass it: its default value is the place of the call in the source.
-// The executor needs the place because threads meet only at the same call.
+// do not pass this argument: its default value is the place of the call in the
+// source.  The executor needs the place because threads meet only at the same
+// call.
 #define MSL_SITE \
   ulong site = (ulong) __builtin_LINE() << 32 | (uint) __builtin_COLUMN()
-// The annotation of functions that wait for other threads.  From it, the front
-// end knows which kernels need fibers.
+// The annotation of functions that wait for other threads.  From this
+// annotation, the front end knows which kernels need fibers.
 #define MSL_SUSPENDS MSL_NOTE("msl.suspends")
 
 namespace metal {
@@ -96,8 +97,8 @@ namespace metal {
         data, (T)(__msl::element_of<T>)0, site);                    \
   }
 // Defines a function that returns the data of lane `lane`.  `lane` and `inside`
-// are expressions of `delta` and of `own`, the index of the calling lane.  A
-// lane for which `inside` is false gets its own data.
+// are expressions that can use `delta` and `own`; `own` is the index of the
+// calling lane.  A lane for which `inside` is false gets its own data.
 #define MSL_SHUFFLE(name, inside, lane)                                       \
   template <class T, class = enable_if_t<__msl::exchangeable<T>()>>           \
   MSL_SUSPENDS MSL_INLINE T simd_##name(T data, ushort delta, MSL_SITE) {     \

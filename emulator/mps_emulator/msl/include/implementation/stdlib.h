@@ -54,8 +54,8 @@ MSL_NUMBERS(MSL_EXPORT)
 #undef MSL_EXPORT
 
 // Namespaces precise and fast have the same functions.  On a target that
-// defines MSL_HAS_FAST, math.h has defined some functions of namespace fast
-// before.
+// defines MSL_HAS_FAST, math.h has already defined some functions of namespace
+// fast.
 #define MSL_UNARY(X)                                                           \
   X(acos)                                                                      \
   X(acosh)                                                                     \

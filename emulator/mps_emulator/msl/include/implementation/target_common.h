@@ -26,8 +26,8 @@ MSL_FUNCTIONS_OF_TWO(MSL_DECLARE)
 
 namespace __msl {
 
-// The address of a buffer, which converts to the pointer or reference type of
-// the kernel's parameter.
+// The address of a buffer.  It converts to the type of the kernel's parameter,
+// a pointer or a reference.
 struct buffer_pointer {
   void *address;
   template <class T>
@@ -58,9 +58,9 @@ MSL_FUNCTIONS_OF_TWO(MSL_DEFINE)
 
 // ---- Calls of functions that suspend
 
-// Announces the end of a call and returns its result.  In the rewritten text
-// the first argument is a call of enter_call(), and clang evaluates it before
-// the second argument.
+// Announces the end of a call and returns the call's result.  In the rewritten
+// text the first argument is enter_call(), and clang evaluates the first
+// argument before the second argument.
 template <class T>
 MSL_INLINE T leave_call(int, T result) {
   leave_call();

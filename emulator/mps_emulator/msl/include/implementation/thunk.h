@@ -1,5 +1,5 @@
-// For the part of a kernel library that codegen.py writes: the position of a
-// thread, and a function that clang's code calls.
+// What the code needs that codegen.py writes for a kernel library: the position
+// of a thread, and a function that compiled code calls.
 #pragma once
 
 #include "target_host.h"
