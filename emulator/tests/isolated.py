@@ -15,8 +15,8 @@ from typing import Any, BinaryIO, NamedTuple
 
 import torch
 
-# Children are forks.  A new interpreter could not receive the functions `judge`, because they are
-# closures, and it would have to import torch.
+# Children are forks.  A new interpreter would have to import torch, and could not receive a
+# function `judge` that is a closure.
 _PROCESSES = multiprocessing.get_context("fork")
 
 # The maximum time of a case in seconds, including waits.  After this time, SIGALRM ends the process

@@ -103,7 +103,7 @@ def read_expected():
 
 
 def complaints(outcomes, expected):
-    """Returns a line for each test whose outcome is not the one in `expected`.
+    """Returns a line for each test whose outcome is not its entry in `expected`.
 
     outcomes: {name of a test: (outcome, detail)}.
     expected: {name: outcome}, for tests that do not pass.

@@ -4,8 +4,8 @@
   type encodings of methods and the values of enums.
 - metal-cpp (in the wheel mlx-metal) has the selectors.
 
-The wheels are for macOS, and the tests only read files of them.  pip downloads the wheels,
-unless MPS_EMULATOR_WHEELS names a folder that contains them.
+The wheels are for macOS, but the tests read only files of the wheels. pip downloads the wheels,
+unless MPS_EMULATOR_WHEELS names a folder that contains the wheels.
 """
 
 import ast

@@ -208,7 +208,7 @@ def test_attention_with_a_boolean_mask(rows):
         key,
         value,
         mask,
-        # For CPU tensors, torch calls another kernel, which adds in another order.
+        # For CPU tensors, torch calls another kernel, and that kernel adds in another order.
         tolerance=1e-6,
     )
 

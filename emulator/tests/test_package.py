@@ -40,7 +40,7 @@ def test_kernels_are_compiled_by_the_interpreter_that_runs(run_python, tmp_path)
 
 
 def test_the_loaded_library_alone_does_not_make_the_device_available(run_python):
-    """An extension that is linked with the library loads it, even if autoload is off."""
+    """An extension that is linked with libmps_emulator.so loads it even if autoload is off."""
     done = run_python(
         "import ctypes, mps_emulator, torch\n"
         "ctypes.CDLL(mps_emulator.library_path())\n"

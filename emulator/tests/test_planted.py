@@ -45,7 +45,7 @@ def marked_kinds():
 
 
 def marks():
-    """Yields (path of a test's file, AST of a call of planted()) for each such call."""
+    """Yields (path of a test's file, AST of the call) for each call of planted()."""
     for file in sorted(pathlib.Path(__file__).parent.rglob("test_*.py")):
         for node in ast.walk(ast.parse(file.read_text())):
             if isinstance(node, ast.Call) and name_of(node.func) == "planted":

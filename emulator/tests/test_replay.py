@@ -17,7 +17,7 @@ from mps_emulator.replay import cuda, player, prepare
 from mps_emulator.replay.__main__ import main
 from mps_emulator.replay.emulated import Emulated
 
-# Checks of extension/metal.mm.  Together they use all kinds of commands.
+# Checks of extension/metal.mm.  Together the checks use all kinds of commands.
 PROGRAMS = [
     "private buffer",
     "commands run in the order of commits",

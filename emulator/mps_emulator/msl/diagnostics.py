@@ -7,7 +7,7 @@ import typing
 
 from . import lexer
 
-# (pattern of words in clang's messages, MSL's words for them).
+# (pattern of words in clang's messages, replacement in words of MSL).
 _VOCABULARY = (
     (re.compile(r"__global_device\b ?"), "device "),
     (re.compile(r"\bconst __global\b ?"), "constant "),

@@ -1,6 +1,6 @@
 """Cuts preprocessed MSL text into tokens.
 
-clang's preprocessor has removed the comments and expanded the macros.  Its line
+clang's preprocessor has removed the comments and expanded the macros.  The preprocessor's line
 markers (``# 12 "file"``) have the original file and line number of the next line.
 """
 

@@ -21,7 +21,7 @@ _NAMES = '#include "implementation/stdlib.h"\n'
 _PTX_PREFACE = '#include "implementation/target_nvptx.h"\n'
 _LIBRARY_PREFACE = '#include "implementation/thunk.h"\n'
 # After this line, clang may rearrange sums, and may assume that no value is a NaN or an
-# infinity.  The headers are before this line, so clang compiles them by IEEE's rules.
+# infinity.  The headers are before this line, so clang compiles the headers by IEEE's rules.
 _FAST_MATH = "#pragma float_control(precise, off)\n"
 
 # The pragma for full unrolling is removed from code for the CPU.  A GPU keeps an array in

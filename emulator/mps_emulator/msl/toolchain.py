@@ -86,7 +86,8 @@ def preprocess_command(clang, source, include_folders):
     command = [
         clang,
         _CPLUSPLUS,
-        # clang must print no warnings, because run() joins them with the preprocessed text.
+        # clang must print no warnings, because run() would join warnings with the preprocessed
+        # text.
         *"-E -x c++ -undef -nostdinc -nostdinc++ -fno-color-diagnostics -w".split(),
     ]
     command += ["-I" + folder for folder in (METAL_HEADERS, *include_folders)]

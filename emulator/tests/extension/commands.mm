@@ -124,8 +124,8 @@ void QueuesOnTwoHalves(bool right) {
 }
 
 // torch's stream increments the first half of a buffer, and another queue
-// increments the second half.  In the wrong form, both increment the first
-// element of the second half.
+// increments the second half.  In the wrong form, both queues increment the
+// first element of the second half.
 void TorchOnTheOtherHalf(bool right) {
   at::Tensor x = Ready();
   id<MTLCommandBuffer> buffer = [MetalQueue() commandBuffer];

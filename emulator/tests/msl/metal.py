@@ -18,7 +18,7 @@ HEADER = "#include <metal_stdlib>\nusing namespace metal;\n"
 
 
 class Metal(native.Metal):
-    """Compiles programs with the two lines of HEADER before them.
+    """Compiles each program with the two lines of HEADER before the program.
 
     In messages, the first line of a program is therefore line 3.
     """

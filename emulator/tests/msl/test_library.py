@@ -185,7 +185,7 @@ def test_half_precision(metal):
 
 
 def test_conversions_between_precisions(metal):
-    """All halves are converted to float, and floats between them are converted to half."""
+    """Converts all halves to float, and random and special floats to half."""
     bits = np.arange(65536, dtype=np.uint16)
     halves = bits.view(np.float16)
     found = map_values(metal, "x", [halves], np.float32)

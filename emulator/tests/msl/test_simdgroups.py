@@ -66,7 +66,8 @@ def test_prefix_sums(library, function, count):
         np.testing.assert_array_equal(out, expected, name)
 
 
-# {call: a function of a lane, which returns (source lane, whether its filling is the result)}.
+# {call: a function that takes a lane and returns (source lane, whether the result is the filling of
+# the source lane)}.
 SHUFFLES = {
     "shuffle(x[i], 31 - own)": lambda n: (31 - n, False),
     "shuffle_xor(x[i], 1)": lambda n: (n ^ 1, False),

@@ -64,7 +64,7 @@ class Analysis:
                 self._examine(cursor)
         self._find_kernels()
         # The loop examines instances of function templates.  A call in one instance can lead to
-        # other instances, so the loop repeats until there is no new one.
+        # other instances, so the loop repeats until it finds no new instance.
         while todo := [f for f in self._functions.all() if not f.examined]:
             for function in todo:
                 self._examine_function(function)
@@ -141,8 +141,8 @@ class Analysis:
     def _find_instance(self, cursor):
         """Notes the kernel instance that a static assertion of the rewriter names.
 
-        After each explicit instantiation, the rewriter has put such an assertion.
-        cursor: a static assertion of the rewriter, or one of the program.
+        The rewriter has put such an assertion after each explicit instantiation of a kernel.
+        cursor: a static assertion, of the rewriter or of the program.
         """
         children = list(cursor.get_children())
         if len(children) != 2:

@@ -95,8 +95,9 @@ def check_conversion(report, cursor, role):
     if len(children) != 1:
         return
     to, origin = cursor.type, children[0].type
-    # Member functions for `constant` objects are rewritten like those for `device` objects (see
-    # names.METHOD_SPACES).  So a call of such a member function may convert its object.
+    # A member function for `device` objects gets the same keyword as a member function for
+    # `constant` objects (see names.METHOD_SPACES).  So a call of a member function may convert its
+    # object.
     if (
         role != "object"
         and types.space_of(to) == types.CONSTANT
@@ -121,7 +122,7 @@ def check_conversion(report, cursor, role):
 def check_cast(report, cursor):
     """Checks an explicit cast between pointers.
 
-    Returns False if the cast changes the address space, which Metal refuses.
+    Returns False if the cast changes the address space, because Metal refuses such a cast.
     """
     if types.kind_of(cursor.type) != TypeKind.POINTER:
         return True

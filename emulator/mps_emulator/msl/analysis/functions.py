@@ -33,7 +33,7 @@ class Function:
 
 @dataclasses.dataclass
 class Call:
-    """A call of a function of the program whose Function.suspends is true.
+    """A call of a suspending function of the program (see Function.suspends).
 
     first, last: the numbers of the call's first and last token.
     is_void: whether the called function returns void.

@@ -275,7 +275,7 @@ def _read_builtin(report, cursor, attribute):
 
 
 def _check_builtin_types(report, kernel):
-    """Reports an error if the types of built-in parameters do not match as Metal requires."""
+    """Reports an error if built-in parameters lack the matching types that Metal requires."""
     by_name = {p.builtin: p for p in kernel.parameters if p.kind == "builtin"}
 
     def of(group):

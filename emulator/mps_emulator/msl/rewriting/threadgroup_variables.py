@@ -79,8 +79,8 @@ class ThreadgroupVariables(Step):
     def _take_initializer(self, name, end):
         """Removes the initializer of the variable in tokens [name, end), `= ...` or `{...}`.
 
-        Metal's compiler accepts initializers of threadgroup variables, and kernels that run
-        on Macs have them.  Metal's documentation does not promise that an initializer writes
+        Metal's compiler accepts initializers of threadgroup variables, and kernels that run on Macs
+        have such initializers.  Metal's documentation does not promise that an initializer writes
         to the memory, so in the emulator an initializer does not write.
         """
         s = self._structure

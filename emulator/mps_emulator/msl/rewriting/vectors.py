@@ -67,9 +67,9 @@ class Vectors(Step):
         )
 
     def _is_condition(self, opening):
-        """Whether the parentheses contain one argument, and this argument is a comparison.
+        """Whether the parentheses contain only one argument: a comparison or a logical operation.
 
-        A comparison of vectors gives 0 or 1 in MSL, and 0 or -1 in clang.
+        For vectors, these operations give 0 or 1 in MSL, and 0 or -1 in clang.
         """
         s = self._structure
         close = s.match.get(opening, opening)

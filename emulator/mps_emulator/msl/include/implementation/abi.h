@@ -87,9 +87,9 @@ typedef void (*mps_emulator_msl_access)(const void *address, unsigned long size,
 // `flags` has the bits of metal::mem_flags.
 typedef void (*mps_emulator_msl_fence)(unsigned flags);
 typedef void (*mps_emulator_msl_simdgroup_barrier)(unsigned flags);
-// If the threads of a SIMD group name different lanes in a call that requires
-// the same lane, like simd_broadcast(), kernel code passes this number as
-// `lane` to the next function.
+// A call like simd_broadcast() requires that all threads of a SIMD group name
+// the same lane.  If the threads name different lanes, kernel code passes this
+// number as `lane` to the next function.
 enum { kMpsEmulatorMslLanesDiffer = 1 << 16 };
 
 // At `site`, the calling thread reads the value of a lane that is inactive or

@@ -294,9 +294,9 @@ typedef __msl::bool_vector<2> bool2;
 typedef __msl::bool_vector<3> bool3;
 typedef __msl::bool_vector<4> bool4;
 
-// as_type<To>(from) returns the bits of `from` as an object of type To, which
-// must have the same size.  So as_type also converts between vectors of three
-// and of four components.
+// as_type<To>(from) returns the bits of `from` as an object of type To.  The
+// types From and To must have the same size.  So as_type also converts between
+// vectors of three and of four components.
 template <class To, class From>
 constexpr To as_type(From from) {
   static_assert(sizeof(To) == sizeof(From),
