@@ -1,4 +1,4 @@
-"""Makes the device fail, so that a test can check how its program handles the failure."""
+"""Makes the device fail, so that a test can check how a program handles the failure."""
 
 import contextlib
 import ctypes

@@ -29,7 +29,8 @@ def _root() -> str:
 
 
 def include_dir() -> str:
-    """The include directory with <Metal/Metal.h> and other headers named like Apple's."""
+    """The include directory with <Metal/Metal.h> and other headers that have the names of Apple's
+    headers."""
     return os.path.join(_root(), "include")
 
 

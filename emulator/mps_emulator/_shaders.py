@@ -48,7 +48,7 @@ def install(torch, library) -> None:
     torch._C._mps_startCapture = _refuse_capture
     torch._C._mps_stopCapture = lambda: None
     torch._C._mps_host_alias_storage = _host_alias_storage
-    # torch.mps.Stream and this base class of it exist from torch 2.15 on.
+    # torch.mps.Stream and its base class exist from torch 2.15 on.
     if base := getattr(torch._C, "_MPSStreamBase", None):
         _install_streams(torch, base)
 

@@ -108,8 +108,8 @@ class Program:
 
         output:    the path of the new file.
         gpu:       the oldest architecture on which the PTX runs, like sm_80.
-        libdevice: the path of CUDA's libdevice.10.bc.  If it is None, the PTX calls the functions
-            of libdevice but lacks their code.
+        libdevice: the path of CUDA's libdevice.10.bc.  If `libdevice` is None, the PTX calls the
+            functions of libdevice but lacks their code.
         whole_simdgroups: True promises that all lanes of a SIMD group call each simdgroup
             function together.  Then the kernels need no code that finds the active lanes.
 

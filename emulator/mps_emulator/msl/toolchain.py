@@ -158,8 +158,8 @@ def nvptx_ir_command(clang, gpu, fast_math, source, output, libdevice, whole_sim
     """Returns the command that compiles rewritten text to LLVM's IR, without optimization.
 
     gpu:       the architecture, like sm_80.
-    libdevice: the path of libdevice.10.bc.  If it is None, the IR calls the functions of libdevice
-               but lacks their code.
+    libdevice: the path of libdevice.10.bc.  If `libdevice` is None, the IR calls the functions of
+               libdevice but lacks their code.
     whole_simdgroups: the argument of Program.build_ptx().
     """
     command = [clang] + dialect_options(fast_math)

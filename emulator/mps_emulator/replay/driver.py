@@ -76,7 +76,7 @@ class Driver:
         """Compiles PTX, a bytes object, to a module.  Raises CudaError.
 
         threads: the most threads that a block of the module's kernels will have.  The driver then
-          limits the registers of a thread.  If it is None, the driver sets no limit.
+          limits the registers of a thread.  If `threads` is None, the driver sets no limit.
         """
         log = ctypes.create_string_buffer(8192)
         options = [

@@ -51,18 +51,18 @@ def _by_name(kernels):
 
 
 def prepare(recording, folder, gpu, libdevice, whole_simdgroups, largest=None):
-    """Makes a folder with a recording, its compiled kernels and a program that replays it.
+    """Makes a folder with a recording, its compiled kernels and the program that replays them.
 
     Args:
       recording: a player.Recording.
       folder: the path of a new or empty folder.
       gpu: the oldest architecture on which the PTX runs, like sm_90.
-      libdevice: the path of CUDA's libdevice.10.bc.  It may be None if no kernel calls a function
-        of this library.
+      libdevice: the path of CUDA's libdevice.10.bc.  `libdevice` may be None if no kernel calls a
+        function of this library.
       whole_simdgroups: the argument of Program.build_ptx().
-      largest: None to write the whole recording.  If it is a number, the folder has no results and
-        no inputs of more than `largest` bytes.  Then the folder's replay.py measures times and
-        compares nothing.
+      largest: None to write the whole recording.  If `largest` is a number, the folder has no
+        results and no inputs of more than `largest` bytes.  Then the folder's replay.py measures
+        times and compares nothing.
     Raises:
       Refused, ToolError: a program does not compile, or it needs libdevice.10.bc and `libdevice` is
         None.

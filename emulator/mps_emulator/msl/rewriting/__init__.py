@@ -61,7 +61,7 @@ class Rewriter:
         """Returns (the rewritten text, its diagnostics.RewrittenMap).
 
         after_instantiations: {number of an explicit instantiation: the text to put after it}.
-            If it is None, the assertions that name the instances are put there.
+            If None, the assertions that name the instances are put there.
         """
         after = {}
         for index, instantiation in self._instantiations.items():

@@ -201,9 +201,9 @@ MSL_INLINE T broadcast(T value, uint lane, ulong site) {
   return shuffle(value, lane, site);
 }
 
-// Returns the data of `lane`, or with `from_filling` the filling of `lane`.  If
-// a partial SIMD group lacks that lane, the result is this thread's filling.
-// On a Mac, torch's reductions and their tests depend on this result.
+// Returns the data of `lane`, or the filling of `lane` if `from_filling` is
+// true.  If a partial SIMD group lacks that lane, the result is this thread's
+// filling.  On a Mac, torch's reductions and their tests depend on this result.
 template <class T>
 MSL_INLINE T shuffle_two(T data, T filling, bool from_filling, uint lane,
                          ulong site) {
