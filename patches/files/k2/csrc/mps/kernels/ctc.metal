@@ -56,8 +56,8 @@ struct SumCheckpoints {
 // totals           [params.num_fsas], the sum over an FSA's paths
 // scores           [params.num_fsas], the logarithm of that sum
 //
-// Each FSA has two threadgroups of at most kThreads threads, one for each
-// direction.
+// Each FSA has two threadgroups, one for each direction.  A threadgroup has at
+// most kThreads threads.
 template <typename Sum, int kThreads>
 [[max_total_threads_per_threadgroup(kThreads)]]
 kernel void ctc_sums(K2_CTC_INPUTS,
@@ -257,8 +257,8 @@ kernel void ctc_gradient(K2_CTC_INPUTS,
                (t + 1) * fsa.num_states);
 }
 
-// A visitor of the backward pass that writes the rows of b_grad.  It writes row
-// t - 1 when the pass leaves frame t.
+// A visitor of the backward pass that writes the rows of b_grad.  The visitor
+// writes row t - 1 when the pass leaves frame t.
 template <typename Rows>
 struct WriteRows {
   constant CtcParams *params;
@@ -286,7 +286,8 @@ struct WriteRows {
 //            FSAs of many states
 //
 // There is one threadgroup for each block.  If threadgroup memory is too small
-// for the sums of an FSA, the threadgroup of its first block does all blocks.
+// for the sums of an FSA, the threadgroup of the FSA's first block does all
+// blocks.
 template <typename Sum>
 [[max_total_threads_per_threadgroup(kCtcThreads)]]
 kernel void ctc_block_gradient(
@@ -379,8 +380,8 @@ kernel void ctc_arc_gradient(
   float sum = 0.0f;
   for (int t = 0; t < fsa.num_frames; ++t) {
     to_end += fsa.num_states;
-    // The CPU rounds the product before it adds the product.  The fma() with 0
-    // does the same.
+    // The CPU rounds the product before it adds the product to the sum.  The
+    // fma() with 0 rounds the product in the same way.
     sum += fma(
         score_grad,
         Posterior(params, input, t, arc_of_fsa, arc, from_start, to_end, total),

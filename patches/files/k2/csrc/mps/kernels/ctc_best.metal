@@ -50,11 +50,11 @@ struct BestCheckpoints {
 // best             the checkpoints, every params.frames_of_best_block frames
 // scratch          [params.num_states * (kCtcScratchFrames + 4)], for FSAs of
 //                  many states
-// best_totals      [params.num_fsas][2], the score of an FSA's best path, as
-//                  the backward pass and then as the forward pass computed it
+// best_totals      [params.num_fsas][2], the score of an FSA's best path: first
+//                  the backward pass's result, then the forward pass's result
 //
-// Each FSA has two threadgroups of at most kThreads threads, one for each
-// direction.
+// Each FSA has two threadgroups, one for each direction.  A threadgroup has at
+// most kThreads threads.
 template <int kThreads>
 [[max_total_threads_per_threadgroup(kThreads)]]
 kernel void ctc_best_scores(K2_CTC_INPUTS,
@@ -119,8 +119,9 @@ struct BestPath {
 };
 
 // Follows the best path up to frame `end`, or to the path's end if the path
-// ends before.  rows.At(t) has the backward scores of frame t.  All simdgroups
-// of the threadgroup do the same work, so that all know the path's end.
+// ends before `end`.  rows.At(t) has the backward scores of frame t.  All
+// simdgroups of the threadgroup do the same work, so that all know the path's
+// end.
 template <typename Rows>
 inline void Follow(constant CtcParams &params, Input input, Direction backward,
                    Rows rows, int end, thread BestPath &path) {
@@ -136,7 +137,7 @@ inline void Follow(constant CtcParams &params, Input input, Direction backward,
       if (i + lane < last) {
         const Arc arc = input.arcs[i + lane - input.fsa.arc_begin];
         // The additions are in the order of Size() in ctc_pass.h, so that the
-        // scores of the best path are equal.
+        // sum for an arc of the best path is equal to the state's score.
         if (next[arc.dest_state].max + arc.score +
                 ScoreAt(params, input.b_scores,
                         input.fsa.first_row + path.frame, arc.label) ==
@@ -300,7 +301,7 @@ struct KeepArcsOfFrames {
   template <typename Scores>
   void Leave(int frame, Scores from_src, Scores from_dest) const {
     // The words of the frame in which the pass begins are not written here,
-    // because they need the frame after it.
+    // because they depend on the scores of the next frame.
     if (frame + 1 == forward.end) return;
     KeepArcs(*params, input, pruning, frame, forward.At(frame),
              forward.At(frame + 1), from_src, from_dest);
@@ -323,7 +324,7 @@ struct KeepArcsOfFrames {
 //
 // There is one threadgroup for each block of params.frames_of_best_block
 // frames.  If threadgroup memory is too small for the scores of an FSA, the
-// threadgroup of its first block does all blocks.
+// threadgroup of the FSA's first block does all blocks.
 [[max_total_threads_per_threadgroup(kCtcThreads)]]
 kernel void ctc_keep(K2_CTC_INPUTS,
                      device const BestScore *best [[buffer(kCtcBest)]],

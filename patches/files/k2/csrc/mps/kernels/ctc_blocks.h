@@ -49,12 +49,12 @@
       device const uchar *penalized [[buffer(kCtcPenalized)]],          \
       constant CtcParams &params [[buffer(kCtcParams)]]
 
-// The sums of all states in all frames would be most of the memory of a
+// The sums of all states in all frames would take most of the memory of a
 // training step.  So ctc_best_scores and ctc_sums keep only the sums of every
 // 8th or 16th frame.  Such a frame is a checkpoint.  The frames from a
 // checkpoint to the next are a block.  A kernel that needs all frames has a
-// threadgroup for each block, which computes the block again by the same
-// operations.
+// threadgroup for each block.  This threadgroup computes the block again by the
+// same operations.
 
 // Returns where the checkpoints of an FSA begin in the memory of all FSAs'
 // checkpoints.  An FSA's backward checkpoints come first, then its forward
@@ -107,10 +107,11 @@ struct BlockMemory {
 
 // Goes through blocks last, last - 1, ..., first of one FSA.
 //
-// The backward pass starts at the end of a block, and the visitor needs each of
-// its frames once.  The forward pass starts at the beginning of the block, and
-// `memory` keeps the last frames of this pass.  If the block has more frames
-// than fit into `memory`, the forward pass runs again for the earlier frames.
+// The backward pass starts at the end of a block, and the visitor needs each
+// frame of this pass once.  The forward pass starts at the beginning of the
+// block, and `memory` keeps the last frames of this pass.  If the block has
+// more frames than fit into `memory`, the forward pass runs again for the
+// earlier frames.
 //
 // needed    for one frame of the backward pass, the visitor needs this many
 //           frames of the forward pass, beginning with the same frame

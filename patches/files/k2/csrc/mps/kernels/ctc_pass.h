@@ -38,8 +38,8 @@
 //
 // where the sums are over the arcs that k2 keeps in its pruned lattice.
 // alpha(0) is 0 in the first state, and beta(T) is 0 in the last state.
-// beta(0) of the first state is the score.  The gradient of the score for
-// b_scores[t][symbol] is the sum, over the arcs with this symbol, of
+// beta(0) of the first state is the score.  The derivative of the score with
+// respect to b_scores[t][symbol] is the sum, over the arcs with this symbol, of
 // exp(alpha(t, src) + y(t, arc) + beta(t + 1, dest) - score).
 //
 //   ctc_best_scores   computes alpha and beta with max instead of log sum exp,
@@ -233,9 +233,9 @@ constexpr int CachedStates(int threads) {
              : kCtcMaxCachedStates;
 }
 
-// The arcs of a state that one lane has.  The first kArcs of them are in `arcs`
-// and `sums`.  The others are in memory, at positions begin, begin + width, ...
-// below `end`.
+// The part of a state's arcs on which one lane works.  The first kArcs arcs are
+// in `arcs` and `sums`.  The other arcs are in memory, at positions begin,
+// begin + width, ... below `end`.
 template <typename Sum, int kArcs>
 struct ArcsOfLane {
   thread const IncidentArc *arcs;
@@ -298,8 +298,9 @@ inline Sum SumOfState(constant CtcParams &params, Input input,
 // previous, next   the sums of the states in the last frame and in the new
 //                  frame; the two change places after each frame
 // visitor          all threads call Leave(frame, previous, next) before each
-//                  frame, while `next` still has the frame before `previous`;
-//                  one thread calls Take(frame, state, sum) for each new sum
+//                  frame, while `next` still has the sums of the frame before
+//                  `previous`; one thread calls Take(frame, state, sum) for
+//                  each new sum
 template <typename Sum, int kAhead, typename Sums, typename Visitor>
 METAL_FUNC void Pass(constant CtcParams &params, Input input,
                      Direction direction, int frame, int num_frames,

@@ -25,7 +25,7 @@
 // The first column of the scores is for symbol -1.  Each segment has a row for
 // each of its frames.  In these rows, symbol -1 has the score -infinity.  The
 // segment's last row is for the final arc.  In this row, symbol -1 has the
-// score 0 and all other symbols have -infinity.
+// score 0 and all other symbols have the score -infinity.
 
 using namespace metal;
 
@@ -88,7 +88,8 @@ kernel void dense_fsa_vec_grad(device const float *scores_grad
                                uint num_threads [[threads_per_threadgroup]]) {
   const int sequence = int(group) / params.num_frames,
             frame = int(group) % params.num_frames;
-  // Finds the first segment of this sequence, or else of a later sequence.
+  // Finds the first segment of this sequence.  If this sequence has no segment,
+  // finds the first segment of a later sequence.
   int first = 0, high = params.num_segments;
   while (first < high) {
     const int middle = (first + high) / 2;

@@ -303,7 +303,7 @@ inline BestScore SumOfArcs(Arcs arcs, Scores<BestScore> scores, Work work,
 }
 
 // Returns the logarithm of the posterior of an arc.  `forward` is the forward
-// score of the arc's source, and `backward` the backward score of its
+// score of the arc's source, and `backward` is the backward score of the arc's
 // destination.  If there is no path, the logarithm is -infinity.
 inline float LogPosterior(LogScore forward, float arc_score, LogScore backward,
                           LogScore total) {

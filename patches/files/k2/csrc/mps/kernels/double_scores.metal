@@ -77,8 +77,8 @@ METAL_FUNC void ComputeScores(constant DoubleScoresParams &params,
 // batch_begins, states   see Batches
 // leaving_begins  [num_states + 1], the row splits of axis 2 of the FSAs
 // incoming_begins, incoming   see IncomingArcs; only for forward scores
-// scores, totals, best_arcs   see Scores; arrays for each direction follow each
-//                 other
+// scores, totals, best_arcs   see Scores; if there are two directions, the
+//                 backward scores follow the forward scores
 template <typename Score, int kThreads>
 [[max_total_threads_per_threadgroup(kThreads)]]
 kernel void double_scores(
@@ -150,12 +150,12 @@ decltype(double_rounded<BestScore>) double_rounded<BestScore>;
 // Gradients of the scores of states, and of total scores in the tropical
 // semiring.
 //
-// The score of a state is a sum over arcs.  The forward score is a sum over the
-// arcs that enter the state, the backward score over the arcs that leave the
-// state.  The share of an arc is the part of that sum that comes from the arc,
-// from 0 to 1.  The gradient of the arc is its share times the state's
-// gradient.  The gradient of a state is the caller's gradient plus the
-// gradients of the arcs through which other states use the state's score.
+// The forward score of a state is a sum over the arcs that enter the state.
+// The backward score is a sum over the arcs that leave the state.  The share of
+// an arc is the part of the sum that comes from the arc, from 0 to 1.  The
+// gradient of the arc is its share times the state's gradient.  The gradient of
+// a state is the caller's gradient plus the gradients of the arcs through which
+// other states use the state's score.
 
 // Computes the shares of arcs in forward scores if params.is_forward, else the
 // shares in backward scores.  Each threadgroup does a Part.
@@ -209,7 +209,7 @@ struct Gradients {
   device float *arc_grad;       // [num_arcs]; all elements are written
 };
 
-// A visitor that computes the gradient of a state, and of the arcs through
+// A visitor that computes the gradients of a state and of the arcs through
 // which other states use the state's score.  The score of state `final` is the
 // total score.  If no path reaches `final`, the gradient is 0, as in
 // ShortestPath().
@@ -371,16 +371,18 @@ kernel void double_totals_backprop(
   }
 }
 
-// Computes the gradient of double_arc_post for the scores of states.  (For the
-// scores of arcs, the gradient is arc_grad itself.)
+// Computes the gradients of forward and backward scores from the gradient of
+// arc_post.  (The gradient of the arcs' own scores is arc_grad itself.)
 //
 // The logarithm of an arc's posterior is the forward score of the arc's source,
 // plus the arc's score, plus the backward score of its destination, minus the
-// total score.  So a state's forward score gets the gradients of the arcs that
-// leave the state, and its backward score those of the arcs that enter it.  The
-// total score gets the negative sum over all arcs of the FSA.  One half of this
-// sum goes to the forward score of the final state, the other half to the
-// backward score of the initial state.  All sums are in the order of the arcs.
+// total score.  So the gradient of a state's forward score is the sum of
+// arc_grad over the arcs that leave the state.  The gradient of its backward
+// score is the sum over the arcs that enter the state.  The gradient of the
+// total score is the negative sum over all arcs of the FSA.  One half of it is
+// added to the gradient of the final state's forward score, the other half to
+// the gradient of the initial state's backward score.  All sums are in the
+// order of the arcs.
 //
 // Each threadgroup does a Part.
 //

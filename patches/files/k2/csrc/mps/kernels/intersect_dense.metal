@@ -51,7 +51,7 @@ struct Graph {
   bool forward;
 };
 
-// The work of a lane.  It shares the states first_state, first_state +
+// The work of a lane.  The lane shares the states first_state, first_state +
 // states_at_once, ... with the other lanes of a group of `width` lanes.
 struct Lane {
   int first_state, states_at_once;
@@ -188,10 +188,11 @@ inline void DoFrame(constant IntersectDenseParams &params,
 // state_scores     [frames of the longest sequence + 1][2 * params.num_states].
 //                  Row t has, for each FSA whose sequence has t frames or more,
 //                  the backward scores of the FSA's states t frames before the
-//                  end, and then their forward scores after t frames
+//                  end, and then the forward scores of these states after t
+//                  frames
 //
 // There are two threadgroups for each FSA.  If the first frame of a dispatch is
-// not 0, the dispatch continues from that row of state_scores.
+// not 0, the dispatch continues from the row of state_scores with this number.
 [[max_total_threads_per_threadgroup(kIdMaxThreads)]]
 kernel void intersect_dense(
     device const Arc *arcs [[buffer(kIdArcs)]],

@@ -28,16 +28,16 @@
 // In this file, a frame is all states of one FSA at one time.  Frames are
 // ordered by FSA, then by time.
 //
-//   count_lattice    counts the states and arcs of each frame that are kept
-//   place_lattice    adds up the counts, to find where each frame begins, and
-//                    the totals
+//   count_lattice    counts the kept states and arcs of each frame
+//   place_lattice    adds up the counts, to find the totals, and where each
+//                    frame begins
 //   emit_lattice     writes states, arcs and maps at their positions
 //   find_best_paths  finds the best paths if a limit of the lattice's size is
 //                    exceeded, or if rounding may prune the paths
 //
 // A simdgroup works on one frame, 32 states or arcs at a time, and does not
 // wait for other frames.  Two runs give bit for bit the same results.  The
-// kernels never store the product before pruning; they store `words`.
+// kernels never store the product before pruning.  They store only `words`.
 
 using namespace metal;
 

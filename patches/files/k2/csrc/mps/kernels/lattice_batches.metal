@@ -78,7 +78,7 @@ kernel void incoming_arcs(device const Arc *arcs [[buffer(kBatchesArcs)]],
       const int before = int(popcount(Below(same, lane))),
                 count = int(popcount(same));
       // All lanes read mine[state] before the first lane with this state writes
-      // it below.
+      // mine[state] below.
       const int from = state >= 0 ? mine[state] : 0;
       if (pass == 1 && state >= 0) incoming[from + before] = i;
       simdgroup_barrier(mem_flags::mem_device);

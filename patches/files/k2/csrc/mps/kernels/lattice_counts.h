@@ -21,8 +21,8 @@
 
 #include "k2/csrc/mps/kernels/lattice_frames.h"
 
-// For kernels only: a simdgroup counts the states and arcs of a frame that
-// intersect_dense keeps.
+// For kernels only: a simdgroup counts the states and arcs that intersect_dense
+// keeps in a frame.
 
 // Bits of FsaBasicProperties, see k2/csrc/fsa.h.
 constant int kArcSorted = 0x10;
@@ -32,8 +32,8 @@ constant int kMaybeAccessible = 0x80;
 constant int kMaybeCoaccessible = 0x100;
 constant int kNonempty = 0x02;
 
-// Considers the lanes before this lane whose bits are set in `bits`.  Returns
-// `value` of the last one of them, or `none` if there is none.
+// Returns `value` of the last lane before this lane whose bit is set in `bits`,
+// or `none` if there is no such lane.
 inline int OfLaneBefore(int value, uint bits, int lane, int none) {
   const uint below = Below(bits, lane);
   const int before =
@@ -41,12 +41,13 @@ inline int OfLaneBefore(int value, uint bits, int lane, int none) {
   return below == 0 ? none : before;
 }
 
-// Returns `value` of the last lane whose bit is set in `bits`, which is not 0.
+// Returns `value` of the last lane whose bit is set in `bits`.  `bits` must not
+// be 0.
 inline int OfLastLane(int value, uint bits) {
   return metal::simd_shuffle(value, ushort(HighestBit(bits)));
 }
 
-// The numbers of states and arcs that a frame keeps.
+// The numbers of kept states and kept arcs of a frame.
 struct Count {
   int states, arcs;
   int leaving_arcs;    // arcs of the graph that leave the kept states
@@ -85,8 +86,8 @@ inline int BrokenOrder(int label_before, int dest_before, int label, int dest) {
 }
 
 // Arcs begin, ..., end - 1 of the graph leave a frame.  Counts the kept arcs
-// among them, and returns the number of states that the kept arcs leave.  In
-// `count`, not_properties differs between lanes.
+// among these arcs, and returns the number of states that the kept arcs leave.
+// In `count`, not_properties differs between lanes.
 inline int CountLeavingArcs(Input in, Arcs leaving, int begin, int end,
                             int lane, thread Count &count) {
   int num_sources = 0, last_src = -1, last_dest = -1, last_label = -1;
@@ -140,7 +141,8 @@ inline void CountArcs(Input in, Fsa fsa, int t, float cutoff, int lane,
   const bool has_start = IsKept(GetStates(in, fsa, 0, cutoff, params), 0),
              has_end = IsKept(GetStates(in, fsa, fsa.last_time, cutoff, params),
                               last);
-  // The kernels can find the properties only if these two states are kept.
+  // The kernels can find the properties only if the initial state and the final
+  // state are kept.
   if (!has_start || !has_end) count.not_properties |= kLtUnknown;
 
   int num_sources = 0, num_dests = 0;

@@ -22,9 +22,9 @@
 #include "k2/csrc/mps/kernels/simdgroup.h"
 
 // Computes the gradients of the graphs and of b_scores from the gradient of the
-// lattice's arcs.  Each element is added up in the order of the lattice's arcs,
-// so all runs give bit for bit the results of IndexAdd() on the CPU.
-// lattice.metal defines the word frame.
+// lattice's arcs.  Each element is a sum, added up in the order of the
+// lattice's arcs, so all runs give bit for bit the results of IndexAdd() on the
+// CPU. lattice.metal defines the word frame.
 
 using namespace metal;
 
@@ -34,7 +34,8 @@ using namespace metal;
 // first one of these lanes adds for all.
 //
 // arc_grad       [arcs of the lattice]
-// arc_map_b      [arcs of the lattice], the element of b_scores of each arc
+// arc_map_b      [arcs of the lattice], the element of b_scores from which each
+//                arc was made
 // frame_arcs     [num_fsas * num_steps + 1], where the arcs that leave each
 //                frame begin
 // row_begins     [num_sequences + 1], the row where each sequence begins
@@ -58,7 +59,8 @@ kernel void dense_grad(
   for (int i = lane; i < params.num_columns; i += kLtSimdWidth)
     grad[first + i] = 0.0f;
   simdgroup_barrier(mem_flags::mem_device);
-  // Finds the first FSA of this sequence, or else of a later sequence.
+  // Finds the first FSA of this sequence.  If this sequence has no FSA, finds
+  // the first FSA of a later sequence.
   int fsa = 0;
   for (int high = params.num_fsas; fsa < high;) {
     const int middle = (fsa + high) / 2;
@@ -96,7 +98,8 @@ kernel void dense_grad(
 // frame's arcs are in the order of the graph.
 //
 // arc_grad       [arcs of the lattice]
-// arc_map_a      [arcs of the lattice], the arc of the graphs of each arc
+// arc_map_a      [arcs of the lattice], the graphs' arc from which each arc was
+//                made
 // frame_arcs     as for dense_grad
 // state_begins   [num_fsas + 1], the row splits of axis 1 of the graphs
 // leaving_begins   the row splits of axis 2 of the graphs

@@ -104,8 +104,8 @@ inline Rows GetRows(constant MutualInformationParams &params,
   return ans;
 }
 
-// The row above the band and the last row of the band, from column 0 on.  They
-// have scores in the forward kernel and gradients in the backward kernel.
+// The row above the band and the last row of the band, from column 0 on.  These
+// rows have scores in the forward kernel and gradients in the backward kernel.
 struct Edges {
   device const float *above;
   device float *below;
@@ -119,8 +119,8 @@ inline Edges GetEdges(constant MutualInformationParams &params,
 }
 
 // Returns log(exp(x) + exp(y)).  Infinities and NaN give the result of
-// LogAdd().  The errors of the fast functions are 2^-21 of 1 + exp(d).  They
-// are smaller than the errors of rounding the scores, which are sums of
+// LogAdd().  The errors of the fast functions are 2^-21 of 1 + exp(d).  These
+// errors are smaller than the errors of rounding the scores, which are sums of
 // hundreds of terms.
 inline float FastLogAdd(float x, float y) {
   const float larger = select(x, y, x < y), diff = select(y, x, x < y) - larger,
@@ -130,7 +130,7 @@ inline float FastLogAdd(float x, float y) {
 
 inline bool IsFinite(float x) { return x - x == 0.0f; }
 
-// A tile is the elements that a simdgroup needs for kMiColumns steps, or has
+// A tile has the elements that a simdgroup needs for kMiColumns steps, or has
 // computed in these steps.  A thread computes its own row.  But the lanes of a
 // simdgroup load and store kMiColumns neighboring elements of a row together,
 // and 32 / kMiColumns rows at once.  So tiles are in threadgroup memory.
@@ -310,7 +310,7 @@ kernel void mutual_information_backward(
        ulong(max(rows.S - rows.row, 0));
 
   // If a band has no row of the sequence, S - first_row is negative.  The max()
-  // keeps % from a negative operand.
+  // makes the operand of % non-negative.
   int row_of_p =
       (rows.T + rows.behind * max(rows.S - rows.first_row, 0)) %  // NOLINT
       (params.T + 1);

@@ -35,14 +35,14 @@
 
 // The sum significand * 2^exponent.
 //
-// The exponent is an integer.  Its type is E, not int, because it has the range
-// of scores.  If the score of a sum is infinite or NaN, the exponent is that
-// score.
+// The exponent is an integer.  Its type is E, not int, because the exponent has
+// the range of scores.  If the score of a sum is infinite or NaN, the exponent
+// is that score.
 //
-// E   TwoFloat or float.  With TwoFloat, the significand is about 1.  A float
-//     cannot hold each integer over 2^24, so with float, the significand is
-//     between 2^-18 and 2^18.
-// T   float or TwoFloat
+// E   the type of the exponent, TwoFloat or float.  With TwoFloat, the
+//     significand is about 1.  A float cannot hold each integer over 2^24, so
+//     with float, the significand is between 2^-18 and 2^18.
+// T   the type of the significand, float or TwoFloat
 template <typename E, typename T>
 struct PathSum {
   E exponent;
@@ -94,7 +94,7 @@ inline PathSum<float, float> Rounded(PathSum<E, T> sum) {
   return PathSum<float, float>{Rounded(sum.exponent), Rounded(sum.significand)};
 }
 
-// Returns the sum of one path.  Its score must be 0, infinite or NaN.
+// Returns the sum of one path.  The path's score must be 0, infinite or NaN.
 template <typename Sum>
 inline Sum OnePath(float score);
 template <>
@@ -119,7 +119,8 @@ inline float PowerOf2(float exponent) {
 }
 
 // Returns the sum of two exponents as a pair.  The low part is 0 for a sum over
-// kMaxExponent, because it might be too large for a significand to absorb.
+// kMaxExponent, because the low part might be too large for a significand to
+// absorb.
 inline TwoFloat AddExponents(float a, float b) {
   const TwoFloat sum = TwoSum(a, b);
   const bool is_exact = metal::fabs(sum.high) < kMaxExponent;
@@ -190,9 +191,9 @@ template <>
 inline PathSum<float, TwoFloat> ExpOfRest<TwoFloat>(float score) {
   const ReducedExp reduced = ReduceExp(score);
   const float exponent = metal::floor(reduced.n * 0.0625f);
-  // The low bits of the sum are the number, as in PowerOf2().  This also works
-  // if the number is infinite or NaN, which a conversion to int does not allow.
-  // The power then does not matter.
+  // The low bits of the sum are the number, as in PowerOf2().  Unlike a
+  // conversion to int, this is also defined if the number is infinite or NaN.
+  // The power of 2 then does not matter.
   const float number = metal::fma(-16.0f, exponent, reduced.n);
   const int i = as_type<int>(number + 12582912.0f) & 15;
   const TwoFloat power = kPowersOf2[i];
@@ -279,10 +280,10 @@ inline PathSum<TwoFloat, T> MakeSum(TwoFloat max, T sum) {
                               Times(sum, PowerOf2(-size))};
 }
 
-// MaxInOrder() and AddInOrder() add up arcs as calls of LogAdd() in
-// k2/csrc/utils.h do in the order of the arcs: after a NaN, the sum begins
-// again with the next arc.  The caller passes all arcs to MaxInOrder(), and
-// then all arcs to AddInOrder().
+// MaxInOrder() and AddInOrder() add up arcs like calls of LogAdd()
+// (k2/csrc/utils.h) in the order of the arcs: after a NaN, the sum begins again
+// with the next arc.  The caller passes all arcs to MaxInOrder(), and then all
+// arcs to AddInOrder().
 template <typename T>
 inline TwoFloat MaxInOrder(TwoFloat max, PathSum<TwoFloat, T> state,
                            PathSum<TwoFloat, T> arc) {

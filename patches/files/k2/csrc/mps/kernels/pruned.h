@@ -21,8 +21,8 @@
 
 // Shared by the host and the kernels of pruned.metal.
 
-// The arguments of the kernels, and of the kernels of pruned_stream.metal that
-// search or describe.  Each kernel has some of them.
+// The arguments of the kernels of pruned.metal, and of the kernels of
+// pruned_stream.metal that search or describe.  Each kernel has some of them.
 enum PrunedBuffer {
   kPrunedArcs,
   kPrunedStateBegins,
@@ -171,8 +171,8 @@ enum PrunedInfo {
   kPrIsNew = 13,         // whether this is the first chunk of the stream
   kPrFrozenStates = 14,  // states of the lattice that no later chunk changes
   kPrFrozenArcs = 15,    // arcs of the lattice that no later chunk changes
-  // kPrNotProperties, kPrEntered and kPrLeft count only frozen arcs.  These are
-  // the same numbers for all other arcs.
+  // kPrNotProperties, kPrEntered and kPrLeft count only frozen arcs.  The
+  // following numbers count all other arcs.
   kPrLiveNotProperties = 16,
   kPrLiveEntered = 17,
   kPrLiveLeft = 18,

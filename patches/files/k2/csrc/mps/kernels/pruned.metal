@@ -37,11 +37,11 @@ using namespace metal;
 //   emit_pruned      writes the lattice
 //
 // A sequence's active states and their arcs are in rings, which have room for a
-// window of kPrWindow frames and some more.  Before emit_pruned, the host waits
-// for the size of the lattice.
+// window of kPrWindow frames and for some more frames.  Before emit_pruned, the
+// host waits for the size of the lattice.
 
-// Empties the tables, params.num_pairs pairs, and sets the params.num_infos
-// elements of `infos` to 0.
+// Empties the params.num_pairs pairs of the tables, and sets the
+// params.num_infos elements of `infos` to 0.
 [[max_total_threads_per_threadgroup(kPrWideThreads)]]
 kernel void start_pruned(device atomic_int *table [[buffer(kPrunedTable)]],
                          device int *infos [[buffer(kPrunedInfos)]],
@@ -57,7 +57,7 @@ kernel void start_pruned(device atomic_int *table [[buffer(kPrunedTable)]],
     infos[i] = 0;
 }
 
-// Prunes a window, and writes its part of the lattice.
+// Prunes a window, and writes the window's part of the lattice.
 inline void DoWindow(Sequence seq, Team team, Window window) {
   StartBackward(seq, team, window.end);
   Barrier();
@@ -75,11 +75,12 @@ inline void DoWindow(Sequence seq, Team team, Window window) {
   Barrier();
 }
 
-// There is a threadgroup for each of up to params.at_once sequences.  It has at
-// most kPrMostThreads threads; the more, the faster.  The kernel does not
-// declare this number as its limit: then Metal's compiler could not give a
-// thread all registers that it needs.  If the first window of a dispatch is not
-// 0, the dispatch continues from what an earlier dispatch left in memory.
+// There is a threadgroup for each of up to params.at_once sequences.  A
+// threadgroup has at most kPrMostThreads threads; more threads are faster.  The
+// kernel does not declare this limit, because Metal's compiler could then not
+// give a thread all registers that the thread needs.  If the first window of a
+// dispatch is not 0, the dispatch continues from what an earlier dispatch left
+// in memory.
 kernel void search_pruned(K2_PRUNED_MEMORY,
                           constant PrunedPart &part [[buffer(kPrunedDispatch)]],
                           uint group [[threadgroup_position_in_grid]],
@@ -155,7 +156,7 @@ inline void DoPhase(Sequence seq, Team team, constant PrunedStep &step) {
 
 // Does a step of a frame and, at the same time, a step of the window that is
 // being pruned.  For each sequence there are step.num_teams teams of
-// step.groups threadgroups.  The first team does the phase.  During kPrExpand,
+// step.groups threadgroups.  The first team does step.phase.  During kPrExpand,
 // another team resolves the arcs of the previous frame.  The last team works on
 // the window.
 [[max_total_threads_per_threadgroup(kPrThreads)]]
@@ -222,8 +223,10 @@ kernel void describe_pruned(K2_PRUNED_MEMORY,
 // row_splits2, row_ids1, row_ids2   [states + 1], [states], [arcs], get the row
 //              splits and row ids of the lattice
 // out_arcs     [arcs], gets the arcs of the lattice
-// arc_map_a    [arcs], gets the arc of the graph of each arc, or -1
-// arc_map_b    [arcs], gets the element of b_scores of each arc
+// arc_map_a    [arcs], gets, for each arc, the graph's arc from which it was
+//              made, or -1
+// arc_map_b    [arcs], gets, for each arc, the element of b_scores from which
+//              it was made
 // frame_states, frame_arcs   [frames + 1], are written; see
 //              k2/csrc/mps/lattice.h
 [[max_total_threads_per_threadgroup(kPrWideThreads)]]

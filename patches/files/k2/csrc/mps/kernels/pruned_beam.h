@@ -26,7 +26,8 @@
 // with integers, and round as IEEE 754 does.
 
 // Ordered() maps floats to signed integers that have the same order, as
-// FloatToOrderedInt() of k2/csrc/utils.h does.  Unordered() is its inverse.
+// FloatToOrderedInt() of k2/csrc/utils.h does.  Unordered() is the inverse of
+// Ordered().
 inline int Ordered(float x) {
   const int bits = as_type<int>(x);
   return bits >= 0 ? bits : bits ^ 0x7fffffff;
@@ -54,7 +55,7 @@ inline ulong Rounded(ulong x, int shift, bool is_more) {
 }
 
 // Returns a double with a significand of at most 53 bits.  A rounded
-// significand may have one bit more; then it is a power of 2.
+// significand may have 54 bits; then the significand is a power of 2.
 inline Double Normal(ulong significand, int exponent) {
   if ((significand >> 53) == 0) return Double{significand, exponent};
   return Double{significand >> 1, exponent + 1};

@@ -28,7 +28,7 @@
 //                  states, and the best score
 //   Insert         puts the arcs over the cutoff into the table of the states
 //                  that they enter
-//   FindFirsts     finds the first arc into each of these states
+//   FindFirsts     finds the first arc into each state of the next frame
 //   MakeStates     makes the next frame's states, in the order of their first
 //                  arcs
 //   Resolve        finds which state of the next frame each arc enters.  No
@@ -71,7 +71,8 @@ inline void StartSequence(Sequence seq, Team team) {
   }
 }
 
-// The words that a simdgroup has, begin to end - 1.  A word is for 32 arcs.
+// The range of words, begin to end - 1, on which a simdgroup works.  A word is
+// for 32 arcs.
 struct Words {
   int begin, end;
 };
@@ -105,8 +106,8 @@ inline void Expand(Sequence seq, Team team, int t) {
       Step steps[kUnroll];
       Arc arcs[kUnroll];
       float scores[kUnroll];
-      // An arc that does not exist is replaced by one that does, so that no
-      // lane branches.
+      // An arc that does not exist is replaced by an arc that exists, so that
+      // no lane branches.
       for (int k = 0; k < kUnroll; ++k) {
         const int i = at + k * kPrSimdWidth + team.lane;
         steps[k] = StepOf(sources, min(i, until - 1) - sources.base,  // NOLINT
@@ -175,8 +176,9 @@ inline void Insert(Sequence seq, Team team, int t) {
       if (team.lane == 0 && word < num_words) seq.over_cutoff[word] = bits;
       if (!is_over) continue;
       device atomic_int *of_dest = table + 2 * long(dests[k]);  // NOLINT
-      // Most arcs change nothing, so the conditions save atomic operations.  A
-      // loaded value that is not up to date only costs an operation.
+      // Most arcs change nothing, so the conditions save atomic operations.  If
+      // a loaded value is not up to date, the only cost is one more atomic
+      // operation.
       if (firsts[k] > i)
         atomic_fetch_min_explicit(of_dest, i, memory_order_relaxed);
       if (bests[k] < Ordered(scores[k]))
@@ -227,7 +229,8 @@ inline void FindFirsts(Sequence seq, Team team, int t) {
   if (team.lane == 0) seq.counts[team.index] = int2(num_states, num_arcs);
 }
 
-// The sums of `counts` over the simdgroups before this simdgroup, and over all.
+// The sums of `counts` over the simdgroups before this simdgroup, and over all
+// simdgroups.
 struct Sums {
   int states_before, arcs_before, states, arcs;
 };
@@ -329,10 +332,11 @@ inline void MakeStates(Sequence seq, Team team, int t, int first_live) {
 
 // An arc under the cutoff remains if another arc makes its destination active.
 // An arc is dropped if its score is too far below the best score of its
-// destination.  The pruning would drop such an arc later: there, a path is
-// better than the best path by at most 2, see PropagateBackward() of
-// intersect_dense_pruned.cu.  Instead of 2, this step uses 2.5 and a relative
-// term.  The difference is more than the rounding in the frames of a window.
+// destination.  The pruning would drop such an arc later: in the pruning, the
+// score of a path exceeds the best path's score by at most 2, see
+// PropagateBackward() of intersect_dense_pruned.cu.  Instead of 2, this step
+// uses 2.5 and a relative term.  The difference is more than the rounding in
+// the frames of a window.
 template <int kUnroll>
 inline void Resolve(Sequence seq, Team team, int t) {
   const Frame frame = seq.frames[t];

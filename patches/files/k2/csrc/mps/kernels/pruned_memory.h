@@ -64,8 +64,8 @@ struct alignas(16) Active {
   int graph_arc;  // its first arc's index among the arcs of all graphs
 };
 
-// The active states of a frame, and the arcs that leave these states: where
-// they begin in their rings, and how many there are.
+// Where the active states of a frame, and the arcs that leave these states,
+// begin in the rings, and how many states and arcs there are.
 struct alignas(16) Frame {
   int first_state, num_states, first_arc, num_arcs;
 };
@@ -73,8 +73,8 @@ struct alignas(16) Frame {
 // An arc of the lattice.
 struct alignas(16) OutArc {
   int src, dest;  // states of the lattice of one sequence
-  // The arc of the graph and the frame.  In a chunk, t is the bits of the
-  // score.
+  // The arc of the graph and the frame.  In the lattice of a chunk, t has the
+  // bits of the score instead.
   int graph_arc, t;
 };
 
@@ -90,10 +90,10 @@ struct Sequence {
   device const float *scores;        // from the sequence's first row on
   int num_rows;
   // A table has two numbers for each state of the graph.  The first number is
-  // the first arc over the cutoff that enters the state.  Later it is ~j, where
-  // j is the index of the state in the next frame.  The second number is
-  // Ordered() of the score of the best arc into the state.  Even and odd frames
-  // have different tables.
+  // the first arc over the cutoff that enters the state.  Later this number is
+  // ~j, where j is the index of the state in the next frame.  The second number
+  // is Ordered() of the score of the best arc into the state.  Even and odd
+  // frames have different tables.
   device atomic_int *even_table, *odd_table;
   // The ring of max_states active states.  `backward` is Ordered() of the
   // backward score.  num_kept is the number of leaving arcs that pruning kept,
@@ -187,10 +187,11 @@ inline Sequence GetSequence(
   return ans;
 }
 
-// A team is the simdgroups that work together on a sequence.  A simdgroup reads
-// what another simdgroup wrote only after a barrier, or in the next dispatch.
+// A team consists of the simdgroups that work together on a sequence.  Only
+// after a barrier, or in the next dispatch, does a simdgroup read what another
+// simdgroup wrote.
 struct Team {
-  int index, size;  // the index of this simdgroup, and the number of all
+  int index, size;  // the index of this simdgroup; their number
   int lane;
   // Memory of this simdgroup, [2 * kPrSimdWidth] each.
   threadgroup atomic_int *sums;
@@ -206,7 +207,7 @@ inline void Barrier() {
 inline int Exclusive(int value) { return simd_prefix_exclusive_sum(value); }
 
 // Returns the last lane with begin <= at.  `begin` must not decrease from lane
-// to lane, and in lane 0, begin <= at.
+// to lane, and must not exceed `at` in lane 0.
 inline int LaneOf(int begin, int at) {
   int lane = 0;
   for (int step = kPrSimdWidth / 2; step > 0; step /= 2) {
@@ -294,8 +295,8 @@ inline void VisitAll(Team team, Sources sources, int total,
 // Does what VisitAll() does, but leaves out pruned arcs.  Most arcs are pruned,
 // so the other arcs wait in a queue until there are 32 of them.  If the queue
 // is empty and 16 or more of 32 arcs are not pruned, these arcs do not wait.
-// Of a pruned arc, only `dests` is read, for 32 * kPrAhead arcs at
-// once, so that the loads do not wait for each other.
+// Only `dests` of a pruned arc is read.  Loads of `dests` are for 32 * kPrAhead
+// arcs at once, so that they do not wait for each other.
 template <typename Visitor>
 inline void VisitKept(Sequence seq, Team team, Frame frame, Sources sources,
                       int total, thread Visitor &visitor) {
@@ -359,7 +360,8 @@ template <bool kOnlyKept, typename Visitor>
 inline void ForArcs(Sequence seq, Team team, Frame frame,
                     thread Visitor &visitor) {
   if (frame.num_states == 0) return;
-  // If there are not more states than simdgroups, a simdgroup has one state.
+  // If there are no more states than simdgroups, each simdgroup works on at
+  // most one state.
   const bool one_each = frame.num_states <= team.size;
   if (one_each && team.index >= frame.num_states) return;
   const int share = frame.num_arcs / team.size + 1;
@@ -384,8 +386,8 @@ inline void ForArcs(Sequence seq, Team team, Frame frame,
 }
 
 // Returns whether the arcs of frame t enter the final state, whatever their
-// labels are.  They do so in the last frame if allow_partial is set and no arc
-// of this frame has label -1.
+// labels are.  The arcs of the last frame do so if allow_partial is set and
+// none of them has label -1.
 inline bool IsPartial(Sequence seq, int t) {
   return seq.params->allow_partial && t == seq.num_rows - 1 &&
          Get(seq.infos + kPrHasFinal) == 0;

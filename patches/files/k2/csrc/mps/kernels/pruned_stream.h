@@ -54,9 +54,8 @@ enum PrunedStreamBuffer {
 //
 // Each call decodes a chunk of a stream's frames.  The pruning of a chunk can
 // also change the last frames of the previous chunk, so these frames are saved.
-// In the next chunk they are frames 0, 1 and 2.  The states of frame 2 are
-// those with which the new chunk begins.  Near its beginning, a stream has
-// fewer saved frames.
+// In the next chunk they are frames 0, 1 and 2.  The new chunk begins with the
+// states of frame 2.  Near its beginning, a stream has fewer saved frames.
 enum PrunedStreamSizes {
   kPrHistory = 2,             // saved frames before the chunk begins
   kPrSaved = kPrHistory + 1,  // all saved frames
@@ -88,8 +87,8 @@ struct PrunedLoad {
   int num_arcs[kPrSaved];    // of each saved frame
 };
 
-// The parameters of save_stream, which saves a stream, and the part of its
-// lattice that no later chunk changes.
+// The parameters of save_stream, which saves both a stream and the part of the
+// stream's lattice that no later chunk changes.
 struct PrunedSave {
   int max_states, max_arcs;  // sizes of the rings
   int begin, next, end;      // the chunk's window, see Window

@@ -38,10 +38,10 @@ using namespace metal;
 //   save_stream      saves the stream for the next chunk
 //   emit_stream      writes the whole lattice of a stream
 //
-// The pruning of a chunk changes its frames and the kPrHistory frames before
-// them.  The next chunk may change the last kPrHistory frames of this chunk.
-// So the part of the lattice that belongs to these frames is written, but not
-// saved.
+// The pruning of a chunk changes the frames of the chunk and the kPrHistory
+// frames before the chunk.  The next chunk may change the last kPrHistory
+// frames of this chunk.  So the part of the lattice that belongs to the last
+// kPrHistory frames is written, but not saved.
 
 [[max_total_threads_per_threadgroup(kPrWideThreads)]]
 kernel void load_stream(device const int *saved [[buffer(kStreamSaved)]],
@@ -119,7 +119,8 @@ inline Window FrozenWindow(Sequence seq) {
                 Get(seq.infos + kPrIsNew) == 0};
 }
 // Returns the frames from FrozenWindow().next on, including the frame of the
-// final state.  The next chunk may change their part of the lattice.
+// final state.  The next chunk may change the part of the lattice that belongs
+// to these frames.
 inline Window LiveWindow(Sequence seq) {
   const Window frozen = FrozenWindow(seq);
   return Window{frozen.next, frozen.end + 1, frozen.end + 1, true};
@@ -235,7 +236,8 @@ inline void DoPruningStep(Sequence seq, Team team, int step) {
     Write(seq, team, window);
 }
 
-// Declares no limit on its threads, for the reason given at search_pruned.
+// This kernel declares no limit on the threads of a threadgroup, for the reason
+// given at search_pruned.
 kernel void search_stream(K2_PRUNED_MEMORY,
                           uint group [[threadgroup_position_in_grid]],
                           uint simdgroup [[simdgroup_index_in_threadgroup]],
@@ -374,7 +376,8 @@ kernel void save_stream(device const Active *active [[buffer(kStreamActive)]],
 // row_splits2, row_ids1, row_ids2   [states + 1], [states], [arcs] of all
 //              streams, get the row splits and row ids of the lattices
 // out_arcs     [arcs], gets the arcs of the lattices
-// arc_map      [arcs], gets the arc of the graph of each arc, or -1
+// arc_map      [arcs], gets, for each arc, the graph's arc from which it was
+//              made, or -1
 [[max_total_threads_per_threadgroup(kPrWideThreads)]]
 kernel void emit_stream(device const OutArc *old_arcs
                         [[buffer(kStreamOldArcs)]],

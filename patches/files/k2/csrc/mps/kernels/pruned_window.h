@@ -134,10 +134,10 @@ inline void PruneFrame(Sequence seq, Team team, int t, int begin) {
   if (visitor.is_wrong) Fail(seq, kPrScores);
 }
 
-// `count` states of the ring, from state `first` on, have numbers of the
+// `count` states of the ring, from state `first` on, have numbers in the
 // lattice when a window is done.  The first `num_old` of these states had
 // numbers before.  Write() writes the arcs that leave the first `num_sources`
-// of them.
+// of these states.
 struct Numbered {
   int first, count, num_old, num_sources;
 };
@@ -150,7 +150,8 @@ inline Numbered NumberedBy(Sequence seq, Window window) {
                   window.is_numbered ? begin.num_states : 0, num_sources};
 }
 
-// Returns the states that this simdgroup has, begin to end - 1.
+// Returns the range, begin to end - 1, of the states on which this simdgroup
+// works.
 inline Words StatesOf(Team team, int count) { return WordsOf(team, count); }
 
 inline void Count(Sequence seq, Team team, Window window) {

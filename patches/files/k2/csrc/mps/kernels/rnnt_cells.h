@@ -52,7 +52,8 @@ constant float kLowSum = 1e-25f, kLogLowSum = -57.564627f;
 
 // The log of float64's smallest normal number.  k2 adds the smallest normal
 // number of the type to sums before it takes the log.  The kernels use the
-// number of float64, so that their results agree with k2's results in float64.
+// smallest normal number of float64, so that their results agree with k2's
+// results in float64.
 constant float kLogTiny = -708.39642f;
 
 // The part of a sequence that is inside of its boundary.
@@ -74,8 +75,9 @@ inline bool ReadsFrame(constant RnntSmoothedParams &params, Bounds bounds,
   return !params.skips_padding || (t >= bounds.t_begin && t < bounds.t_end);
 }
 
-// Returns whether the result depends on lm[b][s].  The average over all of lm,
-// which an am-only scale needs, ignores the boundary.
+// Returns whether the result depends on lm[b][s].  If am_scale is not 0, the
+// result depends on the average of lm over all positions, which ignores the
+// boundary.
 inline bool ReadsPosition(constant RnntSmoothedParams &params, Bounds bounds,
                           int s) {
   return !params.skips_padding || params.am_scale != 0.0f ||

@@ -91,7 +91,8 @@ inline Row GetRow(constant RnntPrunedParams &params,
   return ans;
 }
 
-// Returns what to subtract before exp(): `largest`, or 0 if that is not finite.
+// Returns what to subtract before exp(): `largest`, or 0 if `largest` is not
+// finite.
 inline float Base(float largest) {
   return largest - largest == 0.0f ? largest : 0.0f;
 }
@@ -238,8 +239,8 @@ inline void Reduce(device const float *scores, device float *loss,
 }
 
 // symbols, ranges, boundary   as for rnnt_pruned_forward
-// px_grad, py_grad   the gradients of px and py, of their shapes; read inside
-//                    of the boundary
+// px_grad, py_grad   the gradients of px and py, of the shapes of px and py;
+//                    read only inside of the boundary
 // row_grads          [B][T][R], gets the gradients of px and py for each row, 0
 //                    outside of the boundary
 // scores, loss       as for rnnt_reduce; the first simdgroup also does the work
@@ -333,7 +334,7 @@ kernel void rnnt_pruned_backward(
   logits += index * ulong(C);
   grad += index * ulong(C);
   // `grad` may be `logits`.  Below, one lane reads and writes each element.
-  // The barrier is there because above, all lanes read the blank.
+  // The barrier is needed because all lanes read the blank above.
   simdgroup_barrier(mem_flags::mem_device);
   for (int first = int(lane); first < C; first += kUnroll * kSimdWidth) {
     float value[kUnroll];
@@ -355,8 +356,8 @@ kernel void rnnt_pruned_backward(
 }
 
 // scores   [B]
-// loss     [B], gets the negated scores; or one element, gets their sum divided
-//          by params.divisor
+// loss     [B], gets the negated scores; or one element, gets the sum of the
+//          negated scores divided by params.divisor
 //
 // There is one threadgroup of one simdgroup.
 [[max_total_threads_per_threadgroup(kSimdWidth)]]

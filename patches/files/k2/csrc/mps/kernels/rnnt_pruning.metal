@@ -108,7 +108,8 @@ kernel void rnnt_prune_ranges(device const float *px_grad [[buffer(kPrPxGrad)]],
   threadgroup_barrier(mem_flags::mem_device);
   // Does what _adjust_pruning_lower_bound() of rnnt_loss.py does: afterwards
   // the first range begins with 0, and from frame to frame the begin never
-  // falls, and rises by at most most_step.  Each thread has its own frames.
+  // falls, and rises by at most most_step.  Each thread works on its own
+  // frames.
   const int part = (T + kPrRangesThreads - 1) / kPrRangesThreads,
             from = min(int(thread_index) * part, T), to = min(from + part, T),
             num_simdgroups = kPrRangesThreads / kSimdWidth;
@@ -204,8 +205,8 @@ inline int FindRows(device const long *ranges, int first, int end,  // NOLINT
 //           position
 //
 // If params.has_lm_grad, there is a threadgroup for each position of each
-// sequence.  It finds the rows that have this position.  Each of its threads
-// adds up columns of these rows, in the order of the rows.  If
+// sequence.  The threadgroup finds the rows that have this position.  Each of
+// its threads adds up columns of these rows, in the order of the rows.  If
 // params.has_am_grad, there are further threadgroups, in which each simdgroup
 // has a frame.
 template <typename Number, bool kTanh>
@@ -224,7 +225,7 @@ kernel void rnnt_prune_backward(
   constexpr int kSimdgroups = kPrBackwardThreads / kSimdWidth;
   // The number of rows that a thread loads at once.  If one position has most
   // rows of a sequence, few threadgroups have most of the work.  To be fast,
-  // each of them must do many loads at the same time.
+  // each of these threadgroups must do many loads at the same time.
   constexpr int kAtOnce = 16;
   threadgroup int found[kPrFound], counts[kSimdgroups];
   const int S = params.S, T = params.T, R = params.R;

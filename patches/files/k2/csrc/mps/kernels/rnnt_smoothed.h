@@ -61,7 +61,7 @@ struct RnntSmoothedParams {
   int constrained;   // whether px includes the blank of the next position
   int has_boundary;  // whether the kernels read `boundary`
   // 1 for a loss: a loss does not depend on logits outside of the boundary, so
-  // the kernels do not read these.  0 if the results are px and py.
+  // the kernels do not read these logits.  0 if the results are px and py.
   int skips_padding;
   int grad_mode;  // one of RnntSmoothedGrads
   int has_grads;  // whether the forward pass also computes gradients

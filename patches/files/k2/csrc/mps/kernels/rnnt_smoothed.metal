@@ -33,9 +33,10 @@ using namespace metal;
 // exp(am[t][c] + lm[s][c]), normalized over c.  A matrix product of
 // exp(am - am_max) and exp(lm - lm_max) gives all normalizers of a sequence.
 //
-// px is a weighted sum of three log-probs of the next symbol.  The first one is
-// that of am and lm, the second one that of lm alone, and the third one that of
-// am and the average over all of lm.  py is the same sum for the blank.
+// px is a weighted sum of three log-probs of the next symbol.  The first
+// log-prob is computed from am and lm, the second one from lm alone, and the
+// third one from am and the average of lm over all positions.  py is the same
+// sum for the blank.
 //
 // A simdgroup does a row, which is a frame or a position.  Sums are added up in
 // a fixed order, so two runs give bit for bit the same results.
@@ -342,7 +343,8 @@ kernel void rnnt_smoothed_scores(
     float score = 0.0f;
     if (is_regular && (t == bounds.t_end || t == T)) {
       score = -INFINITY;
-      // Without a boundary, k2 adds the logit of lm here, too.  It may be NaN.
+      // Without a boundary, k2 adds the logit of lm here, too.  This logit may
+      // be NaN.
       if (!params.has_boundary && IsSymbol(params, y))
         score += lm[row * params.C + ulong(y)];
     } else if (is_read) {
@@ -362,9 +364,9 @@ kernel void rnnt_smoothed_scores(
       }
     }
     // The recursion drops a NaN that comes from the left.  But if lm_scale is
-    // not 0, k2 returns NaN for a NaN in any position of lm.  So a NaN in a
-    // position makes px of this position and px of the position before it NaN:
-    // 0 times the sums below is then NaN.
+    // not 0, k2 returns NaN for a NaN in any position of lm.  So if a position
+    // of lm has a NaN, the product of 0 and the sums below makes px NaN at this
+    // position and at the position before it.
     px[cell] = score + Scaled(params.lm_scale,
                               0.0f * (lm_log_sum[row] + lm_log_sum[row + 1]));
   }

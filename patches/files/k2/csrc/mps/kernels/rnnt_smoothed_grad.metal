@@ -28,11 +28,12 @@ using namespace metal;
 // rnnt_smoothed.metal.
 //
 // Let P be the matrix product lm_exp am_exp^T, and let W be the gradient of P.
-// torch computes the matrix products W^T lm_exp and W am_exp.  Multiplied by
-// am_exp and lm_exp, element by element, they are the gradients that come
-// through P.  If an element of P is so small that terms may be missing from it,
-// the element of W is 0, and the kernels compute probabilities from logits
-// instead.
+// torch computes the matrix products W^T lm_exp and W am_exp.  The gradient of
+// am that comes through P is the elementwise product of W^T lm_exp and am_exp.
+// The gradient of lm that comes through P is the elementwise product of W
+// am_exp and lm_exp.  If an element of P is so small that terms may be missing
+// from it, the element of W is 0, and the kernels compute probabilities from
+// logits instead.
 
 // Returns whether an element of P is so small that W is 0 there.  log_sum is
 // the log of the element of P.
@@ -40,7 +41,7 @@ inline bool IsLow(float log_sum) { return log_sum < kLogLowSum; }
 
 // Sums over the frames of a position, or over the positions of a frame.
 struct CellSums {
-  float x, y;   // the sum of the gradients of px, and of those of py
+  float x, y;   // the sum of px_grad, and the sum of py_grad
   int has_low;  // whether an element of P is low, see IsLow()
 };
 

@@ -41,8 +41,8 @@
 
 using namespace metal;
 
-// kStep is the step in which swoosh'(x) + kCoeff, which is at most 1, is saved
-// in 8 bits, as in k2's loop for the CPU.
+// swoosh'(x) + kCoeff is at most 1.  It is saved in 8 bits, as a number of
+// steps of size kStep, as in k2's loop for the CPU.
 constant constexpr float kStep = 1.005f / 255.0f;
 constant constexpr float kCoeff = 0.08f;
 
@@ -144,7 +144,8 @@ inline float4 Swoosh(LaneOfTable table, SwooshParams params, float4 x,
   sum = fma(fma(sum, d, fourth), d, third);
   sum = fma(sum, d, 0.5f * p);
   slopes = fma(fma(fma(4.0f * fourth, d, 3.0f * third), d, p), d, slope);
-  // The largest terms are added last, because that has the smallest error.
+  // The largest terms are added last, because this order has the smallest
+  // error.
   const float4 values = value + fma(d, slope, fma(d, d * sum, value_low));
   if (all(places.are_inside)) return values;
 
@@ -170,7 +171,7 @@ inline float4 Deriv(LaneOfTable table, SwooshParams params, float4 x) {
   const Places places(table.grid, x);
   const float4 slope = places.Take(table.cell.slope),
                slope_low = places.Take(table.cell.slope_low), d = places.d;
-  // Taylor's formula to d^6, too.
+  // Taylor's formula to d^6, as in Swoosh().
   const Sigmoid sigmoid(slope + kCoeff);
   const float4 p = sigmoid.p, pq = sigmoid.pq;
   float4 sum = pq * Linear(Linear(0.5f, p, -1.0f / 12.0f), p, 1.0f / 720.0f);

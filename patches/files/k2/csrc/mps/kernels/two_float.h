@@ -44,9 +44,9 @@
 //   Mul, Div                       2^-46, 2^-45
 //   ReduceExp, Expm1               2^-46 + |x| * 2^-52
 //   Log                            2^-44, of numbers near 1 as well
-// The paper proves the bounds of the sums.  The other bounds are measured: more
-// than a million numbers for each function stay below them, and the tests check
-// them.
+// The paper of Joldes et al. proves the bounds of the sums.  The other bounds
+// are measured: for each function, the errors for more than a million numbers
+// are below the bound.  The tests check the bounds.
 
 #pragma METAL fp math_mode(safe)
 #pragma METAL fp contract(off)
@@ -74,7 +74,7 @@ inline TwoFloat Add(TwoFloat a, TwoFloat b) {
 }
 
 // If the sum of the floats is infinite or NaN, returns that sum.  In this case
-// the other Add() returns NaN.
+// the Add() of two pairs returns NaN.
 inline TwoFloat Add(TwoFloat a, float b) {
   const TwoFloat sum = TwoSum(a.high, b);
   if (!(metal::fabs(sum.high) < INFINITY)) return TwoFloat{sum.high, 0.0f};
@@ -162,8 +162,8 @@ inline ReducedExp ReduceExp(float x) {
   const float kPart1 = 0.0433216989f, kPart2 = -1.19040888e-10f;
   // 16 / log(2) has two parts, so that n is exact for large x, too.
   const float n = metal::rint(metal::fma(x, 23.0831203f, x * 3.08154079e-7f));
-  // The fma() has no rounding error: x - n * kPart1 is small, and unless n is
-  // 0, it is a multiple of 2^-29.
+  // The fma() has no rounding error: x - n * kPart1 is small, and is a multiple
+  // of 2^-29 if n is not 0.
   const float kMost = 0.07f,
               near = metal::clamp(metal::fma(-n, kPart1, x), -kMost, kMost),
               rest = metal::clamp(metal::fma(-n, kPart2, 0.0f), -kMost, kMost);
