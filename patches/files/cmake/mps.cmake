@@ -21,12 +21,12 @@
 #   K2_TORCH_FINDS_BUFFERS
 #                       whether k2 calls a function of torch's header
 #                       OperationUtils.h to find the buffer of a tensor.  By
-#                       default it does so from torch 2.16 on.  Up to 2.15, the
-#                       tensor's data pointer is the buffer.
+#                       default k2 calls the function from torch 2.16 on.  Up to
+#                       2.15, the tensor's data pointer is the buffer.
 #   K2_METAL_COMPILER   the program that compiles Metal.  The default is Xcode's
 #                       compiler if there is one.  With a compiler, the library
-#                       contains compiled kernels in addition to their text, so
-#                       that a process need not compile them.
+#                       contains compiled kernels in addition to the text of the
+#                       kernels, so that a process need not compile them.
 # Defines
 #   k2_metal      with K2_WITH_MPS, an interface target that links Apple's
 #                 frameworks Metal and Foundation.  A toolchain may define the
@@ -34,7 +34,7 @@
 #   k2_use_mps(<target>)
 #                 with K2_WITH_MPS, adds the backend to a target of k2/csrc, and
 #                 adds K2_WITH_MPS=1 to all code that links the target.  Without
-#                 K2_WITH_MPS, it does nothing.
+#                 K2_WITH_MPS, the function does nothing.
 
 # The sources of the backend: .mm files are Objective-C++, .cu and .cc files are
 # C++ as everywhere in k2, and .metal files are kernels.
@@ -55,7 +55,7 @@ if(K2_WITH_MPS)
       "K2_WITH_HIP.")
   endif()
   if(K2_TORCH_VERSION VERSION_LESS 2.12)
-    # Older versions allocate tensors in memory that the host cannot read.
+    # torch before 2.12 allocates tensors in memory that the host cannot read.
     message(FATAL_ERROR "K2_WITH_MPS needs torch 2.12 or newer. "
       "This is torch ${K2_TORCH_VERSION}.")
   endif()

@@ -32,10 +32,11 @@
 /* Returns whether pruning may cut the best path of an FSA.  It may do so if
    rounding can make a sum along the path smaller than the path's total score by
    more than the beam.  For log-probs, the function never returns false if
-   pruning cuts the path, because the absolute values of their sums only grow.
+   pruning cuts the path, because the absolute values of sums of log-probs only
+   grow.
 
-   @param [in] start, end   The total score of the FSA, as the backward pass and
-                            as the forward pass computed it.
+   @param [in] start, end   The total score of the FSA: the result of the
+                            backward pass, and the result of the forward pass.
    @param [in] num_frames   The number of frames of the FSA's sequence.
    @param [in] beam         The beam of the pruning, in the unit of the scores.
    @return  Whether pruning may cut the path; false if the FSA has no path, that

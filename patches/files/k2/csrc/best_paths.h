@@ -39,7 +39,8 @@ namespace k2 {
 
    @param [in] T    The number of frames of the longest sequence.
    @return  Element fsa * (T + 1) + t is the arc of a_fsas that the FSA's best
-            path follows from time t to time t + 1, or -1 if there is none.
+            path follows from time t to time t + 1, or -1 if there is no such
+            arc.
  */
 template <typename FsaInfo, typename CompressedArc>
 Array1<int32_t> GetBestArcs(ContextPtr c, int32_t num_fsas, int32_t T,
@@ -69,8 +70,8 @@ Array1<int32_t> GetBestArcs(ContextPtr c, int32_t num_fsas, int32_t T,
           has_path = false;
           for (int32_t k = begin; k != end && !has_path; ++k) {
             const CompressedArc carc = carcs[k];
-            // The additions are in the order of DoStep(), so that the scores of
-            // the best path are equal.
+            // The additions are in the order of DoStep(), so that the sum for
+            // an arc of the best path is equal to the state's score.
             if (carc.label_plus_one < num_cols &&
                 next[carc.dest_state] + carc.score + row[carc.label_plus_one] ==
                     score) {

@@ -39,8 +39,8 @@ using IntersectSequence =
    once.  In that function, the longest sequence decides how many windows of
    frames are pruned, but the additional windows do not change the lattice of a
    shorter sequence.  A window that begins after the end of the sequence prunes
-   nothing of it.  A window that reaches the end of the sequence keeps what the
-   previous window has kept.
+   nothing of this sequence.  A window that reaches the end of the sequence
+   keeps what the previous window has kept.
 
    @param [in] a_fsas        Decoding graphs, with 3 axes.
    @param [in] b_fsas        As for IntersectDensePruned().

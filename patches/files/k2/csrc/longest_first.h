@@ -38,7 +38,7 @@ constexpr int32_t kNoSequence = std::numeric_limits<int32_t>::max();
      @return  For each graph the number of rows, including the final row, or
               kNoSequence if a_to_b_map is not within [0, b_shape.Dim0()).
               kNoSequence is the largest number, so a caller that reads the
-              maximum of the result finds it without another transfer.
+              maximum of the result finds kNoSequence without another transfer.
  */
 Array1<int32_t> NumFrames(const Array1<int32_t> &a_to_b_map,
                           RaggedShape &b_shape);

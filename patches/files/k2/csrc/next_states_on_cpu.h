@@ -65,7 +65,8 @@ inline k2::Array1<float> BestScoresOnCpu(k2::Ragged<ArcInfo> &arcs) {
    sum.  The results are bit for bit the same.
 
    A state is kept if an arc into the state has an end_loglike over the cutoff.
-   The states of a sequence are in the order of their first such arcs.
+   The states of a sequence are in the order of the first arc over the cutoff
+   into each state.
 
      @param [in,out] arcs    The arcs that leave the states of the frame, with
                              3 axes: sequence, state, arc.  On entry,

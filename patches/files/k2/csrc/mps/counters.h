@@ -41,7 +41,7 @@ struct Counters {
   int64_t gates = 0;
   // Gates that took kWaitNanoseconds or longer.
   int64_t waits = 0;
-  // The total time of these waits.
+  // The total time of the gates that count as waits.
   int64_t wait_nanoseconds = 0;
   // Bytes that k2 copied between memory of the CPU and of mps.
   int64_t bytes_to_mps = 0;

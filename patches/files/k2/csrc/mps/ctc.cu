@@ -60,13 +60,14 @@ struct FloatsOfState {
 };
 
 // Returns the number of rows in a block, that is, from one checkpoint to the
-// next.  It is a power of 2; if it is 1, all rows are kept.  The checkpoints
-// take 1 / rows of the memory that all rows would take.
+// next.  The number is a power of 2.  If the number is 1, all rows are kept.
+// The checkpoints take the memory that all rows would take, divided by this
+// number.
 //
 // Three limits apply.  Beyond `most` rows, longer blocks would save little more
 // memory.  A block has at most an 8th of all rows, so that a block takes little
 // time compared with the pass through all rows.  For most FSAs, threadgroup
-// memory, `block_floats` floats, should hold half of a block's rows.
+// memory (`block_floats` floats) should hold half of a block's rows.
 int32_t RowsOfBlock(int64_t states_of_fsa, int32_t num_rows, int32_t most,
                     FloatsOfState floats, int32_t block_floats) {
   constexpr int32_t kSumsOfState = 4;  // two for each direction

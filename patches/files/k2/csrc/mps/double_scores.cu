@@ -43,7 +43,7 @@ struct DoubleScoresInputs {
   torch::Tensor arcs, state_begins, batch_begins, states, leaving_begins,
       incoming_begins, incoming;
 
-  // Returns the arguments that all kernels over arcs have, and `more`.
+  // Returns the arguments of all kernels over arcs, followed by `more`.
   mps::Arguments OverArcs(const mps::Arguments &more) const {
     return mps::Join(
         {mps::In(kDsArcs, arcs), mps::In(kDsStateBegins, state_begins),
@@ -51,7 +51,7 @@ struct DoubleScoresInputs {
         more);
   }
 
-  // Returns the arguments that all kernels over batches have, and `more`.
+  // Returns the arguments of all kernels over batches, followed by `more`.
   mps::Arguments OverBatches(const mps::Arguments &more) const {
     return mps::Join(OverArcs({mps::In(kDsBatchBegins, batch_begins),
                                mps::In(kDsStates, states),

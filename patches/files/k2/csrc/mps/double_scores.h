@@ -67,7 +67,7 @@ struct DoubleScores {
  */
 bool PreferDoubleScoresMps(FsaVec &fsas, int32_t num_batches);
 
-/* Computes scores in one dispatch, or in several if they take long.
+/* Computes scores in one dispatch, or in several if one would take too long.
 
    @param [in] fsas      The FSAs.  Backward scores need no incoming arcs.
    @param [in] forward   Whether to compute forward scores.
@@ -83,7 +83,7 @@ std::pair<DoubleScores, DoubleScores> ComputeDoubleScores(BatchedFsas &fsas,
 torch::Tensor RoundDoubleScores(const DoubleScores &scores);
 
 /* Returns the gradient of the arcs' scores, float32, [arcs], in two dispatches,
-   or in more if they take long.
+   or in more if two would take too long.
 
    @param [in] fsas        As given to ComputeDoubleScores().  The gradient of
                            forward scores needs no incoming arcs.
@@ -117,8 +117,8 @@ torch::Tensor DoubleTotalsBackprop(BatchedFsas &fsas,
 torch::Tensor DoubleArcPost(BatchedFsas &fsas, const DoubleScores &forward,
                             const DoubleScores &backward);
 
-/* Returns the gradient of DoubleArcPost() for the scores of states, in one
-   dispatch.
+/* Returns the gradients of the scores of states, computed from the gradient of
+   DoubleArcPost()'s result, in one dispatch.
 
    @param [in] fsas   As given to DoubleArcPost().
    @param [in] grad   The gradient of the posteriors' logarithms, float32,

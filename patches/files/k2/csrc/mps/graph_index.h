@@ -55,8 +55,8 @@ struct GraphIndex {
  */
 GraphIndex ReserveGraphIndex(FsaVec &fsas);
 
-/* Fills an index that ReserveGraphIndex() returned, on the host, without a
-   wait.  The caller must make sure that no pending work of the GPU writes
+/* Fills, on the host and without a wait, an index that ReserveGraphIndex()
+   returned.  The caller must make sure that no pending work of the GPU writes
    states or labels of arcs.
 
    @return   The lowest and the highest element of index.labels.

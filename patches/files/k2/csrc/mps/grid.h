@@ -99,12 +99,13 @@ inline int32_t LanesOfState(int64_t num_arcs, int64_t num_states,
 }
 
 /* Returns in how many waves a GPU runs a dispatch: the number of threadgroups,
-   divided by the number that all cores hold at once, rounded up.
+   divided by the number of threadgroups that all cores hold at once, rounded
+   up.
 
    A core of Apple's GPUs has about 60 KiB of threadgroup memory.  It also has
-   registers for 416 threads of 128 registers each; no thread can have more.  If
-   a threadgroup of the kernel may have more than 416 threads, Metal gives each
-   thread fewer registers.
+   registers for 416 threads of 128 registers each; no thread can have more
+   registers.  If a threadgroup of the kernel may have more than 416 threads,
+   Metal gives each thread fewer registers.
 
    @param [in] source, kernel, device_of   As for MaxThreadsPerThreadgroup().
    @param [in] grid   As for Launch().
@@ -128,12 +129,13 @@ inline int64_t NumWaves(const std::string &source, const std::string &kernel,
 
    The steps of a dispatch, times its waves, are at most 2^16.  A step is
    estimated to take up to 12 microseconds.  A dispatch also has at most 2^28
-   units of work.  One core is estimated to do more than that in a second.
+   units of work.  One core is estimated to do more than 2^28 units in a second.
 
    @param [in] work        Units of work: about how many arcs all steps follow.
    @param [in] num_steps   Number of steps.
    @param [in] num_waves   What NumWaves() returns.
-   @return                 At least 1, and at most num_steps if that is not 0.
+   @return                 At least 1, and at most num_steps if num_steps is not
+                           0.
  */
 inline int64_t NumParts(int64_t work, int64_t num_steps, int64_t num_waves) {
   constexpr int64_t kMaxSteps = 1 << 16, kMaxWork = 1 << 28;

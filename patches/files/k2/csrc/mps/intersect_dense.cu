@@ -127,7 +127,7 @@ std::unique_ptr<Lattice> IntersectDenseMps(
                 totals = GpuTensor<int64_t>(kLtNumTotals),
                 // Kernels do not read best_arcs while has_best_arcs is 0.
       best_arcs = frame_arcs, paths;
-  // Returns the arguments that all kernels of lattice.metal have, and `more`.
+  // Returns the arguments of all kernels of lattice.metal, followed by `more`.
   auto with = [&](const mps::Arguments &more) {
     return mps::Join({mps::In(kLatticeArcs, arcs),
                       mps::In(kLatticeStateBegins, state_begins),

@@ -36,12 +36,12 @@ namespace k2 {
  */
 bool PreferIntersectDenseMps(FsaVec &a_fsas, int64_t num_rows);
 
-/* IntersectDense() on the GPU.  The lattice equals the CPU's, bit for bit.
+/* IntersectDense() on the GPU.  The lattice is bit for bit the CPU's lattice.
 
    The host waits once, for the number of states and arcs to allocate.  If a
    limit is exceeded, or if rounding may prune the best path, the host waits
-   twice more, and then once each time that a limit narrows the beam.  It does
-   not wait for the lattice itself.
+   twice more, and then once each time that a limit narrows the beam.  The host
+   does not wait for the lattice itself.
 
    @param [in] a_fsas         Decoding graphs, with 3 axes and arcs.
    @param [in] index          The index of a_fsas.

@@ -66,8 +66,8 @@ struct Needed {
   int64_t arcs_of_row = 0;  // arcs of a sequence's lattice, divided by its rows
 };
 
-// Calls with the same number of states, of arcs and of active states (by
-// estimate) are expected to need the same memory.
+// Calls with the same numbers of states and arcs, and with the same estimated
+// number of active states, are expected to need the same memory.
 using Likeness = std::tuple<int64_t, int64_t, int64_t>;
 std::map<Likeness, Needed> g_needed;  // NOLINT
 
@@ -76,9 +76,9 @@ class Memory {
  public:
   Memory(const PrunedProblem &problem, int32_t groups) : problem_(problem) {
     needed_ = GetNeeded();
-    // The rings hold the frames of a window, the frame after them, and the
-    // frame that is being made.  If several threadgroups work on a sequence,
-    // dispatches make further frames while they prune a window.
+    // The rings hold the frames of a window, the frame after the window, and
+    // the frame that is being made.  If several threadgroups work on a
+    // sequence, dispatches make further frames while they prune a window.
     const int32_t num_frames = kPrWindow + 3 + (groups > 1 ? kPrWindow / 3 : 0);
     room_.max_states = needed_.rings * num_frames * problem.active + 1;
     room_.max_arcs = needed_.rings * num_frames * problem.leaving + 1;

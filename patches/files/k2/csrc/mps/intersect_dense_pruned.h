@@ -34,8 +34,8 @@ namespace k2 {
 // not be called.
 struct PrunedLattice : public Lattice {};
 
-/* IntersectDensePruned() on the GPU.  The lattice equals the CPU's, bit for
-   bit.
+/* IntersectDensePruned() on the GPU.  The lattice is bit for bit the CPU's
+   lattice.
 
    The host waits once, for the number of states and arcs to allocate.  If the
    estimated memory was not enough, the GPU starts again with more memory, and
@@ -53,7 +53,7 @@ struct PrunedLattice : public Lattice {};
    @return   The lattice.  nullptr if IntersectDensePruned() has to do the work,
              because the host is estimated to be faster (see placement.h), the
              GPU would need too much memory, IntersectDensePruned() may refuse
-             the input, or the kernels cannot compute with its scores or beams.
+             the input, or the kernels cannot compute with the scores or beams.
  */
 std::unique_ptr<PrunedLattice> IntersectDensePrunedMps(
     FsaVec &a_fsas, DenseFsaVec &b_fsas, int32_t num_rows, float search_beam,

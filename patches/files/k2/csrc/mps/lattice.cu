@@ -56,7 +56,8 @@ Ragged<int32_t> Lattice::IncomingArcs() const {
   const BatchesParams params = GetBatchesParams(*this);
   torch::Tensor splits = GpuTensor<int32_t>(params.num_states + 1),
                 incoming = GpuTensor<int32_t>(params.num_arcs);
-  // Metal binds no empty buffer.  Without arcs, `incoming` takes their place.
+  // Metal binds no empty buffer.  If the lattice has no arcs, `incoming` takes
+  // the place of the arcs.
   mps::Launch(
       kBatches, "incoming_arcs", GridOfFrames(params),
       {mps::In(kBatchesArcs,

@@ -127,7 +127,7 @@ class Pipelines {
   }
 
   // Returns the library of a file that was compiled at build time.  Returns nil
-  // if there is none, or if this system does not load it.
+  // if there is no such library, or if this system does not load it.
   static id<MTLLibrary> Precompiled(id<MTLDevice> device,
                                     const std::string &name,
                                     const Source &source) {

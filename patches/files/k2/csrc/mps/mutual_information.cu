@@ -64,8 +64,8 @@ Params GetParams(const torch::Tensor &px, const torch::Tensor &py,
       "p must be contiguous, of shape ", torch::IntArrayRef({B, S + 1, T + 1}),
       ". Given: ", p.sizes());
   // The kernels compute the index of an element within a sequence in 32 bits.
-  // They also compute indexes of rows and columns after the last ones, where
-  // they read and write nothing.
+  // The kernels also compute indexes of rows and columns after the last ones,
+  // but read and write nothing there.
   TORCH_CHECK((S + kMiMaxRows) * (T + 1) + 2 * kMiColumns <=
                   std::numeric_limits<int32_t>::max(),
               "A sequence pair of lengths ", S, " and ", T,

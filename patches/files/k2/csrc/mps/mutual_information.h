@@ -39,13 +39,14 @@ namespace k2 {
                            t_end); it is (0, 0, S, T) if not given.
    @param [in,out] p       [B][S + 1][T + 1], contiguous.  The forward pass
                            writes p and the backward pass reads p.  On the CPU,
-                           p has the scores of the cells.  Here it does not, see
+                           p has the scores of the cells.  On the GPU, p has the
+                           shares of the cells, see
                            kernels/mutual_information.metal.
    @param [in] ans_grad    [B], the gradient of what the forward pass returns,
                            of any floating-point type.
 
    @return  The forward pass returns the score of (s_end, t_end), shape [B]. The
-            backward pass returns the gradients of px and py, of their type;
+            backward pass returns the gradients of px and py, of the type of px;
             they are 0 outside of the boundary.
  */
 torch::Tensor MutualInformationMps(

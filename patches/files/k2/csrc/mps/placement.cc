@@ -32,7 +32,7 @@ namespace {
 // no Apple device was measured.
 //
 // host   The time that k2's code for the CPU takes on one core of an x86-64.
-//        For ctc_loss, it includes the lattice and the gradient.
+//        For ctc_loss, this time includes the lattice and the gradient.
 // step   Four to five times the time that the kernels take on an NVIDIA GPU, in
 //        one wave.  The first three kernels take 0.75 us, 2.7 us and 2 us on an
 //        H200.  A round of intersect_dense_pruned, which is a step of a frame

@@ -39,8 +39,8 @@ constexpr const char *kPrunedStream = "pruned_stream";
 constexpr const char *kSearchStream = "search_stream";
 constexpr const char *kStepStream = "step_stream";
 
-// Returns `size` elements of a tensor on mps, from `begin` on, at least one
-// element.
+// Returns `size` elements of a tensor on mps, from `begin` on.  If `size` is 0,
+// returns one element.
 torch::Tensor Part(const torch::Tensor &tensor, int64_t begin, int64_t size) {
   return tensor.narrow(0, begin, std::max<int64_t>(size, 1));
 }
@@ -144,7 +144,7 @@ PrunedStreams::PrunedStreams(FsaVec &graph, int32_t num_streams,
       max_active_(max_active),
       allow_partial_(allow_partial) {}
 
-// Sets batch->room, the states and arcs that each sequence has memory for, and
+// Sets batch->room (for how many states and arcs each sequence gets memory) and
 // the kernels' parameters.  Returns false if the memory of all sequences would
 // exceed kPrunedMaxBytes.
 bool PrunedStreams::Fit(Batch *batch) {
@@ -415,7 +415,8 @@ std::unique_ptr<PrunedChunk> PrunedStreams::Finish(const Batch &batch,
     stream->left = before.left + info[kPrLeft];
 
     // `before.history` cannot be extended if another stream that continues from
-    // the same chunk has extended it, or if it has too little room.
+    // the same chunk has extended it, or if `before.history` has too little
+    // room.
     stream->history = before.history;
     const PrunedHistory *old = before.history.get();
     if (!old || old->num_arcs != before.old_arcs ||
@@ -531,8 +532,8 @@ DecodeStateInfo PrunedStreams::ToHost(const PrunedStream &stream) {
   // The number of states before each frame, and of arcs before each state.
   std::vector<int32_t> state_splits{0}, arc_splits{0};
 
-  // First come the frames before `next`.  The scores of their states are 0,
-  // because no call reads them.
+  // First come the frames before `next`.  The scores of the states of these
+  // frames are 0, because no call reads these scores.
   const int32_t *time = times.data_ptr<int32_t>();
   std::vector<int32_t> frame_begins(num_frames + 2, 0);
   for (int64_t s = 0; s < stream.old_states; ++s)

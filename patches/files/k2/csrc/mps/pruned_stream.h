@@ -50,18 +50,18 @@ struct PrunedStream {
   std::shared_ptr<PrunedHistory> history;
   // How many states and arcs of `history` belong to this stream.
   int64_t old_states = 0, old_arcs = 0;
-  // What the properties depend on, for these arcs: kPrNotProperties, kPrEntered
-  // and kPrLeft in kernels/pruned.h.
+  // What the properties depend on, for the old_arcs arcs: kPrNotProperties,
+  // kPrEntered and kPrLeft in kernels/pruned.h.
   int32_t lacks = 0, entered = 0, left = 0;
 
-  // Returns the index of the first saved frame.  It is not 0 near the beginning
-  // of a stream, which has fewer than kPrSaved frames to save.
+  // Returns the index of the first saved frame.  The index is not 0 near the
+  // beginning of a stream, when there are fewer than kPrSaved frames to save.
   int32_t FirstFrame() const {
     return num_frames < kPrHistory ? kPrHistory - num_frames : 0;
   }
 };
 
-// The lattices after a chunk.  Each begins where its stream begins.
+// The lattices after a chunk.  Each lattice begins where its stream begins.
 struct PrunedChunk {
   FsaVec fsas;
   Array1<int32_t> arc_map;
@@ -69,8 +69,8 @@ struct PrunedChunk {
   std::vector<std::shared_ptr<PrunedStream>> streams;
 };
 
-// OnlineDenseIntersecter on the GPU.  The lattices equal the CPU's, bit for
-// bit.
+// OnlineDenseIntersecter on the GPU.  The lattices are bit for bit the CPU's
+// lattices.
 class PrunedStreams {
  public:
   /* @param [in] graph   The decoding graph on device mps, with 3 axes and

@@ -56,8 +56,8 @@ void CheckLongs(const char *name, const torch::Tensor &tensor,
               tensor.sizes());
 }
 
-// Checks types and shapes, and returns the parameters of all kernels.  The
-// parameters of the backward kernel alone are not set.
+// Checks types and shapes, and returns the parameters of all kernels.
+// Parameters that only the backward kernel reads are not set.
 RnntPrunedParams GetParams(const RnntPruned &problem) {
   const torch::Tensor &logits = problem.logits;
   TORCH_CHECK(logits.is_mps() && logits.dim() == 4 && logits.numel() != 0 &&
@@ -111,7 +111,7 @@ torch::Tensor EmptyLoss(const torch::Tensor &scores,
 
 // Returns the arguments that three kernels share.  `other` replaces tensors
 // that are empty or not given, because Metal binds no empty buffer.  The
-// kernels do not read these arguments.
+// kernels do not read the replaced arguments.
 mps::Arguments Inputs(const RnntPruned &problem, const RnntPrunedParams &params,
                       const torch::Tensor &other) {
   return {mps::In(kRpSymbols,

@@ -34,7 +34,7 @@ struct RnntPruned {
   // s_range is S + 1 and j takes the place of ranges[b][t][j].
   torch::optional<torch::Tensor> ranges;
   // [B][4], torch.int64, contiguous: s_begin, t_begin, s_end, t_end.  The
-  // caller has checked its values.
+  // caller has checked the values.
   torch::optional<torch::Tensor> boundary;
   int64_t blank;          // the termination symbol, within [0, C)
   std::string rnnt_type;  // regular, modified or constrained

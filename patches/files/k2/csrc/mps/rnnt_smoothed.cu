@@ -35,8 +35,8 @@ namespace {
 constexpr const char *kRnntSmoothed = "rnnt_smoothed";
 constexpr const char *kRnntSmoothedGrad = "rnnt_smoothed_grad";
 
-// Turns autocast off.  It would compute the matrix products in half precision,
-// in which the exponentials of usual logits underflow.
+// Turns autocast off.  Autocast would compute the matrix products in half
+// precision, in which the exponentials of usual logits underflow.
 class NoAutocast {
   c10::impl::ExcludeDispatchKeyGuard guard_{c10::autocast_dispatch_keyset};
 };
@@ -107,8 +107,8 @@ struct RnntSmoothedScores {
   torch::Tensor px, py, px_grad, py_grad, ones;
 };
 
-// Computes px and py.  If params.has_grads, writes 0 to their gradients outside
-// of the boundary.
+// Computes px and py.  If params.has_grads, writes 0 to the gradients of px and
+// py outside of the boundary.
 RnntSmoothedScores GetRnntScores(const RnntSmoothed &in,
                                  const RnntSmoothedParams &params,
                                  RnntSmoothedSaved *saved) {

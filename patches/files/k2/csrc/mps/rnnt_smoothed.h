@@ -67,7 +67,8 @@ std::vector<torch::Tensor> RnntSmoothedLogprobsGrad(
 
 /* Computes the loss in 5 commands of the GPU, or 7 with an am-only scale, and
    one more if need_grads.  Without an am-only scale, logits outside of the
-   boundary are not read.  An am-only scale averages over all of lm.
+   boundary are not read.  An am-only scale needs the average over all positions
+   of lm.
 
    @param [in] reduction    none, sum or mean.
    @param [in] need_grads   Whether to compute px_grad and py_grad.

@@ -39,7 +39,8 @@ struct Failures {
   std::atomic<bool> any{false};
   std::mutex mutex;
   std::vector<std::string> kernels;
-  // The reason of the first failure.  Later failures are often its consequence.
+  // The reason of the first failure.  Later failures are often consequences of
+  // the first one.
   std::string reason;
 };
 

@@ -52,7 +52,7 @@ struct Function {
 
   double Deriv(double x) const { return Sigmoid(x) - kSwooshCoeff; }
 
-  // Returns the zero that Newton's method finds from `x` on.
+  // Returns the zero that Newton's method finds if it starts at `x`.
   double Zero(double x) const {
     for (int32_t i = 0; i != 50; ++i) x -= Value(x) / Deriv(x);
     return x;
@@ -111,8 +111,8 @@ struct Constants {
 
    With the steps of both functions, the table of values covers all x from
    shift - 8 to shift + 4.9.  The table of the derivative covers all x from
-   shift - 7 to shift + 6.  Most values of x are in these ranges.  Beyond them,
-   log(1 + exp(z)) is max(z, 0) + e - e^2 / 2 with e = exp(-|z|).
+   shift - 7 to shift + 6.  Most values of x are in these ranges.  Beyond these
+   ranges, log(1 + exp(z)) is max(z, 0) + e - e^2 / 2 with e = exp(-|z|).
  */
 Constants MakeConstants(const Function &function, float base, double step) {
   constexpr double kFirst = -8.2, kDerivFirst = -7.3, kDerivStep = 0.44;
@@ -136,8 +136,8 @@ Constants MakeConstantsOfL() {
 
 Constants MakeConstantsOfR() {
   const Function r = {1, 0.313261687};
-  // The upper zero is within 3e-9 of 0.  0 takes its place, because that causes
-  // a smaller error than float64 has near the zero.
+  // The upper zero is within 3e-9 of 0.  0 takes the place of this zero,
+  // because the error is smaller than the error of float64 near the zero.
   return MakeConstants(r, 0, -r.Zero(-5) / 9);
 }
 
@@ -153,8 +153,8 @@ bool HasKernels(torch::ScalarType type) {
          type == torch::kBFloat16;
 }
 
-// Returns x, or a copy if kernels do not read the type of x, or if the memory
-// of x has gaps.
+// Returns x.  Returns a copy of x if kernels do not read the type of x, or if
+// the memory of x has gaps.
 torch::Tensor Input(torch::Tensor x) {
   x = x.detach();
   if (!HasKernels(x.scalar_type())) x = x.to(torch::kFloat);
@@ -186,7 +186,7 @@ std::string Kernel(const char *name, torch::ScalarType type) {
   return std::string(name) + suffix;
 }
 
-// Launches a kernel with threads for all elements, if there are any.
+// Launches a kernel with threads for all elements, if x has elements.
 void LaunchFor(const std::string &kernel, const torch::Tensor &x,
                const mps::Arguments &arguments) {
   constexpr int64_t kThreads = 128;

@@ -27,7 +27,7 @@
 namespace k2 {
 
 // The functions of k2/python/csrc/torch/v2/autograd/swoosh.cu on the GPU.  Each
-// encodes one dispatch and does not wait.
+// function encodes one dispatch and does not wait.
 //
 // x is on mps, of any shape.  torch.float32, torch.float16 and torch.bfloat16
 // are read as they are; other types become torch.float32 first.  Results are on
@@ -47,7 +47,7 @@ std::pair<torch::Tensor, torch::Tensor> SwooshAndDerivMps(SwooshKind kind,
 /* Computes swoosh(x) with dropout, for training.
 
    @param [in] dropout_prob  The probability with which an element of the output
-                             becomes 0; the others are divided by
+                             becomes 0; the other elements are divided by
                              (1 - dropout_prob).
    @return  The output, and the derivative that SwooshBackwardMps() needs.  The
             derivative has eight bits (torch.uint8) and is rounded at random,
