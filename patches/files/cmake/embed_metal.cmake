@@ -15,7 +15,7 @@
 # limitations under the License.
 
 # Run with cmake -P.  Writes a C++ source that registers one Metal file under
-# its name (see k2/csrc/mps/kernel_source.h).
+# the file's name (see k2/csrc/mps/kernel_source.h).
 #
 #   NAME       the name, e.g. mutual_information
 #   SOURCE     the .metal file

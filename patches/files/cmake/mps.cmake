@@ -105,9 +105,9 @@ if(K2_WITH_MPS)
 endif()
 
 # Sets a variable to the path of a C++ source that is made from a kernel file.
-# The source contains the file's text.  The text of k2's headers replaces their
-# #include lines, because Metal compiles a single string.  With
-# K2_METAL_COMPILER, the source also contains the compiled file.
+# The source contains the file's text.  The text of each header of k2 replaces
+# the #include line of this header, because Metal compiles a single string.
+# With K2_METAL_COMPILER, the source also contains the compiled file.
 function(k2_embed_metal variable kernel)
   get_filename_component(name ${kernel} NAME_WE)
   get_filename_component(kernel ${kernel} ABSOLUTE)

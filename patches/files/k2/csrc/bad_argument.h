@@ -25,8 +25,8 @@
 namespace k2 {
 
 // Builds a message that says what is wrong with an argument.  The destructor
-// throws the message as std::runtime_error.  K2_CHECK() also prints a stack
-// trace; it is for faults of k2.
+// throws the message as std::runtime_error.  K2_CHECK() is for faults of k2,
+// and also prints a stack trace.
 //
 //   if (dim != 1) BadArgument() << "Expected dim: 1. Given: " << dim;
 class BadArgument {

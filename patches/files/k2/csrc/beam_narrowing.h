@@ -87,9 +87,9 @@ inline void RequireLimit(const char *name, int32_t limit, const char *what,
   throw std::runtime_error(os.str());
 }
 
-/* Does what BeamLimits::Narrow() does.  If the beam becomes too small, sets it
-   to -infinity, which keeps only the best paths.  Throws std::runtime_error if
-   the best paths alone exceed a limit.
+/* Does what BeamLimits::Narrow() does.  If the beam becomes too small, sets the
+   beam to -infinity, which keeps only the best paths.  Throws
+   std::runtime_error if the best paths alone exceed a limit.
 
    @param [in] best   The size of the best paths; not read if no limit is
                       exceeded.

@@ -29,9 +29,9 @@ namespace k2 {
    would read and write memory that does not belong to the arrays.
 
    Each function below throws std::invalid_argument, Python's ValueError, if the
-   sizes of a list are not those of the FSAs.  For an index that does not exist,
-   it throws std::out_of_range, Python's IndexError, if CheckIndexes() throws
-   for such an index.  No function waits for a GPU. */
+   sizes of a list do not fit the FSAs.  For an index that does not exist, it
+   throws std::out_of_range, Python's IndexError, if CheckIndexes() throws for
+   such an index.  No function waits for a GPU. */
 
 // Checks that state_batches has the sizes of what GetStateBatches() returns.
 // Does not read the indexes.

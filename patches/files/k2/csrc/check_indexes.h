@@ -27,9 +27,10 @@ namespace k2 {
    would read memory that does not belong to the array.
 
    If the indexes are on the CPU, throws std::out_of_range, Python's IndexError,
-   with the first wrong index and the size.  If they are on a GPU, the host does
-   not wait for the GPU.  Instead, K2_CHECK() in a kernel prints the same text
-   and stops the GPU's work, and CUDA reports the error at the next wait.
+   with the first wrong index and the size.  If the indexes are on a GPU, the
+   host does not wait for the GPU.  Instead, K2_CHECK() in a kernel prints the
+   same text and stops the GPU's work, and CUDA reports the error at the next
+   wait.
 
      @param [in] indexes  The indexes to check.
      @param [in] size     The size of the axis to which the indexes belong.
@@ -43,8 +44,8 @@ void CheckIndexes(const Array1<int32_t> &indexes, int32_t size, int32_t first);
    If the arrays are on the CPU, throws std::invalid_argument, Python's
    ValueError, if the row splits do not begin with 0, decrease, or do not end
    with the number of elements, or if the row ids decrease or do not agree with
-   the row splits.  On a GPU these checks would have to wait.  There,
-   CheckIndexes() checks that nothing outside of the layer is read.
+   the row splits.  On a GPU these checks would have to wait.  For arrays on a
+   GPU, CheckIndexes() checks that nothing outside of the layer is read.
 
      @param [in] row_splits  The row splits, or nullptr.
      @param [in] row_ids     The row ids, or nullptr.

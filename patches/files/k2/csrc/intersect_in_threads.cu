@@ -65,8 +65,8 @@ bool IntersectInThreads(FsaVec &a_fsas, DenseFsaVec &b_fsas,
   for (int32_t i = 0; i < num_seqs; ++i)
     if (num_rows(i) == 0) return false;
 
-  // Fills the caches of the shape now, because two threads must not fill them
-  // at the same time.
+  // Fills the caches of the shape now, because two threads must not fill the
+  // caches at the same time.
   a_fsas.shape.Populate();
   const int32_t *state_begins = a_fsas.RowSplits(1).Data(),
                 *arc_begins = a_fsas.RowSplits(2).Data();

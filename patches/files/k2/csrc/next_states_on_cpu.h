@@ -60,7 +60,7 @@ inline k2::Array1<float> BestScoresOnCpu(k2::Ragged<ArcInfo> &arcs) {
 
 /* Returns the states of the next frame, and makes the arcs of a frame point to
    these states.  This is a step of IntersectDensePruned() for one thread of the
-   CPU.  The thread numbers a state when it meets the first arc into that state.
+   CPU.  The thread gives a state its number at the first arc into that state.
    The code for parallel threads needs four loops over the arcs and a prefix
    sum.  The results are bit for bit the same.
 
@@ -77,8 +77,8 @@ inline k2::Array1<float> BestScoresOnCpu(k2::Ragged<ArcInfo> &arcs) {
      @param [in] cutoffs     The cutoff of each sequence.
      @param [in] fsa_stride  The number of states of the graph if all sequences
                              share a graph, else 0.
-     @param [in] state_map   An empty hash with a bucket for each arc.  It is
-                             empty again on exit.
+     @param [in] state_map   An empty hash with a bucket for each arc.  The hash
+                             is empty again on exit.
      @return   The states of the next frame, with 2 axes: sequence, state.
                backward_loglike is not set.
  */

@@ -63,8 +63,8 @@ void StopCounting();
 
 Counters GetCounters();
 
-/* Between calls of these two functions, torch calls CountOperator() for its
-   operators on mps.  Calls nest. */
+/* Between calls of these two functions, torch calls CountOperator() for each
+   operator on mps.  Calls nest. */
 void StartWatchingOperators();
 void StopWatchingOperators();
 

@@ -40,7 +40,7 @@ int32_t LanesOfCtcState(FsaVec &fsas) {
 // Returns an instance of ctc_sums or of ctc_best_scores, with enough threads
 // for one and a half times the average number of states.  In a larger FSA, each
 // thread has several states.  The function does not use the size of the largest
-// FSA, because the host would have to wait to learn it.
+// FSA, because the host would have to wait to learn this size.
 mps::Instance InstanceOf(const char *source, const char *kernel, FsaVec &fsas) {
   const int64_t num_fsas = fsas.Dim0(),
                 states = int64_t{fsas.TotSize(1)} * 3 / 2;

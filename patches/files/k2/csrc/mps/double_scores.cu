@@ -67,7 +67,8 @@ DoubleScoresInputs GetInputs(BatchedFsas &batched) {
                   leaving_begins = fsas.RowSplits(2),
                   batch_begins = batched.state_batches.RowSplits(2);
   // Metal binds no empty buffer.  If there are no incoming arcs, `splits` takes
-  // their place, and the kernels do not read it.
+  // the place of `incoming_begins` and `incoming`, and the kernels do not read
+  // `splits`.
   torch::Tensor splits = ToTorch(leaving_begins);
   const bool has_incoming = batched.incoming.defined();
   CheckSizesOfBatches(fsas, batched.state_batches);

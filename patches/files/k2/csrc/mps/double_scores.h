@@ -43,7 +43,7 @@ struct BatchedFsas {
   // What GetIncomingArcs() returns, as tensors of int32.  `incoming`, [arcs],
   // has the indexes of the arcs that enter each state.  incoming_begins,
   // [states + 1], has the position where each state's arcs begin in `incoming`.
-  // Both may be undefined for a function that needs no incoming arcs.
+  // Both tensors may be undefined for a function that needs no incoming arcs.
   torch::Tensor incoming_begins, incoming;
 };
 

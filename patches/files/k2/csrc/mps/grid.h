@@ -102,8 +102,8 @@ inline int32_t LanesOfState(int64_t num_arcs, int64_t num_states,
    divided by the number of threadgroups that all cores hold at once, rounded
    up.
 
-   A core of Apple's GPUs has about 60 KiB of threadgroup memory.  It also has
-   registers for 416 threads of 128 registers each; no thread can have more
+   A core of Apple's GPUs has about 60 KiB of threadgroup memory.  A core also
+   has registers for 416 threads of 128 registers each; no thread can have more
    registers.  If a threadgroup of the kernel may have more than 416 threads,
    Metal gives each thread fewer registers.
 
@@ -127,9 +127,10 @@ inline int64_t NumWaves(const std::string &source, const std::string &kernel,
 /* Returns into how many dispatches LaunchInParts() divides a kernel that goes
    through steps one after another.  No dispatch should take a second.
 
-   The steps of a dispatch, times its waves, are at most 2^16.  A step is
-   estimated to take up to 12 microseconds.  A dispatch also has at most 2^28
-   units of work.  One core is estimated to do more than 2^28 units in a second.
+   The number of steps of a dispatch, times the number of waves, is at most
+   2^16.  A step is estimated to take up to 12 microseconds.  A dispatch also
+   has at most 2^28 units of work.  One core is estimated to do more than 2^28
+   units in a second.
 
    @param [in] work        Units of work: about how many arcs all steps follow.
    @param [in] num_steps   Number of steps.

@@ -45,7 +45,7 @@ int32_t WidthOf(FsaVec &fsas) {
 // Returns the grid of the passes, with enough threads for one and a half times
 // the average number of states.  Most FSAs are not larger than that.  The
 // function does not use the size of the largest FSA, because the host would
-// have to wait to learn it.
+// have to wait to learn this size.
 mps::Grid GridOfPasses(FsaVec &fsas) {
   const int32_t num_fsas = fsas.Dim0(), width = WidthOf(fsas);
   return {static_cast<uint32_t>(2 * num_fsas),

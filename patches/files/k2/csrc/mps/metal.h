@@ -106,8 +106,8 @@ void Launch(const std::string &source, const std::string &kernel, Grid grid,
             const Arguments &arguments);
 
 /* Commits torch's open command buffer, without a wait.  Divide long work among
-   command buffers: macOS stops a command buffer with an error if it keeps the
-   GPU from drawing the screen for some seconds.
+   command buffers: macOS stops a command buffer with an error if the command
+   buffer keeps the GPU from drawing the screen for some seconds.
  */
 void Commit();
 

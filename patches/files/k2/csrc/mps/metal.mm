@@ -79,7 +79,7 @@ void TurnFastMathOff(MTLCompileOptions *options) {
 // pipeline.
 std::string LabelOf(const std::string &kernel) { return "k2 " + kernel; }
 
-// The compiled kernels of this process.  They are never released.
+// The compiled kernels of this process.  The kernels are never released.
 class Pipelines {
  public:
   static Pipelines &Get() {
@@ -87,8 +87,8 @@ class Pipelines {
     return *pipelines;
   }
 
-  // Returns the pipeline of a kernel.  The first call for a kernel compiles it,
-  // which may take a second.
+  // Returns the pipeline of a kernel.  The first call for a kernel compiles the
+  // kernel, which may take a second.
   id<MTLComputePipelineState> Find(id<MTLDevice> device,
                                    const std::string &source,
                                    const std::string &kernel) {
@@ -290,8 +290,8 @@ uint32_t ThreadgroupMemory(const std::string &source, const std::string &kernel,
 
 uint32_t NumCores() {
   constexpr uint32_t kCoresOfM1 = 8;
-  // getCoreCount() asks the system on each call.  It throws or returns 0 if the
-  // system does not know the number.
+  // getCoreCount() asks the system on each call.  The function throws or
+  // returns 0 if the system does not know the number.
   static const uint32_t count = [] {
     try {
       const uint32_t found = at::mps::MPSDevice::getInstance()->getCoreCount();

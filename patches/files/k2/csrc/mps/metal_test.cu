@@ -137,7 +137,7 @@ TEST_F(MetalTest, NumWavesDependsOnRegistersAndThreadgroupMemory) {
   auto waves = [&](const char *kernel, uint32_t threadgroups) {
     return mps::NumWaves("metal_test", kernel, x_, {threadgroups, 128});
   };
-  // A core has registers for three threadgroups of 128 threads.  It has
+  // A core has registers for three threadgroups of 128 threads.  A core has
   // threadgroup memory for two threadgroups of much_memory.
   EXPECT_EQ(waves("few_threads", 1), 1);
   EXPECT_EQ(waves("few_threads", 3 * cores), 1);

@@ -81,7 +81,7 @@ class PytorchMpsContext : public Context {
     void *data = HostAddress(*storage);
     *deleter_context = storage.release();
     // Wait, because pending work of the GPU may still use this memory if
-    // another thread has just freed it.
+    // another thread has just freed the memory.
     mps::Synchronize();
     return data;
   }

@@ -26,9 +26,10 @@
 
 namespace k2 {
 
-/* MutualInformationCpu() and MutualInformationBackwardCpu() on the GPU; see
-   k2/python/csrc/torch/mutual_information.h for what they compute.  Each
-   encodes one dispatch if S is less than 256, else several, and does not wait.
+/* MutualInformationCpu() and MutualInformationBackwardCpu() on the GPU;
+   k2/python/csrc/torch/mutual_information.h says what these functions compute.
+   Each function encodes one dispatch if S is less than 256, else several, and
+   does not wait.
 
    All tensors are on device mps, and torch.float32 unless stated otherwise.
 
@@ -47,7 +48,7 @@ namespace k2 {
 
    @return  The forward pass returns the score of (s_end, t_end), shape [B]. The
             backward pass returns the gradients of px and py, of the type of px;
-            they are 0 outside of the boundary.
+            the gradients are 0 outside of the boundary.
  */
 torch::Tensor MutualInformationMps(
     torch::Tensor px, torch::Tensor py,

@@ -26,8 +26,8 @@
 #include "k2/csrc/mps/counters.h"
 
 // Counts torch's operators on mps.  While OnBegin() and OnEnd() are registered,
-// torch calls them at the beginning and at the end of each operator, in all
-// threads.
+// torch calls these two functions at the beginning and at the end of each
+// operator, in all threads.
 
 namespace k2 {
 namespace mps {
@@ -113,7 +113,8 @@ bool ReadsValues(const c10::optional<c10::OperatorHandle> &op) {
 
 void OnEnd(const at::RecordFunction &function, at::ObserverContext *context) {
   const auto *begin = static_cast<Begin *>(context);
-  // An operator is not counted if operators that it called were counted.
+  // An operator is not counted if k2 has counted an operator that this operator
+  // called.
   if (t_count != begin->count) return;
   const auto name = function.operator_name();
   const auto schema = function.operator_schema();

@@ -28,8 +28,8 @@ namespace mps {
 
 namespace {
 
-// The costs, in the order of the enum Operation.  They are estimates, because
-// no Apple device was measured.
+// The costs, in the order of the enum Operation.  The costs are estimates,
+// because no Apple device was measured.
 //
 // host   The time that k2's code for the CPU takes on one core of an x86-64.
 //        For ctc_loss, this time includes the lattice and the gradient.

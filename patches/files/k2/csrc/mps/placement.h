@@ -25,8 +25,8 @@
 namespace k2 {
 namespace mps {
 
-// Operations on mps that k2 can do with Metal kernels or with its code for the
-// host.  Both work in the same memory.
+// Operations on mps that k2 can do with Metal kernels or with k2's code for the
+// host.  The kernels and this code work in the same memory.
 enum class Operation {
   kIntersectDense,
   kCtcLoss,
@@ -60,8 +60,8 @@ struct Costs {
                           frames.
    @param [in] num_waves  A function that returns NumWaves() of the operation's
                           longest kernel, see grid.h.  The function compiles the
-                          kernel, so it is not called if Metal is slower even
-                          with one wave.
+                          kernel, so PreferMetal() does not call it if Metal is
+                          slower even with one wave.
    @return   Whether to use the kernels.
  */
 bool PreferMetal(Operation operation, double work, double steps,

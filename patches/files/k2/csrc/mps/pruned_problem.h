@@ -56,7 +56,7 @@ struct PrunedProblem {
         num_arcs(a_fsas.NumElements()),
         shared_graph(NumGraphs(a_fsas) == 1) {
     // Few graphs have more than twice the average number of states and arcs.
-    // Decoding visits states with many arcs more often than others, so an
+    // Decoding visits states with many arcs more often than other states, so an
     // active state has about 5 / 2 times the average number of arcs.
     constexpr int64_t kMostActive = 1 << 14;
     const int64_t of_graphs = shared_graph ? 1 : num_seqs,

@@ -388,7 +388,7 @@ std::unique_ptr<PrunedChunk> PrunedStreams::Finish(const Batch &batch,
     state_begins.push_back(static_cast<int32_t>(state_begins[i] + states));
     arc_begins.push_back(static_cast<int32_t>(arc_begins[i] + num_arcs));
   }
-  // This allocation comes before the launches, because it waits for the GPU.
+  // This allocation waits for the GPU, so it comes before the launches.
   Array1<int32_t> splits1(graph_.Context(), state_begins);
   const int32_t num_states = state_begins.back(), num_arcs = arc_begins.back();
   torch::Tensor row_splits2 = GpuTensor<int32_t>(num_states + 1),

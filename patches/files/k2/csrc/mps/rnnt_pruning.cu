@@ -155,7 +155,7 @@ std::pair<torch::Tensor, torch::Tensor> RnntPruneBackward(
   const std::string name =
       out.has_value() ? "rnnt_joiner_input_backward" : "rnnt_prune_backward";
   // The kernel does not write a gradient that is not needed, so the other
-  // gradient can take its place among the arguments.
+  // gradient can take the place of this gradient among the arguments.
   mps::Launch(
       kRnntPruning, name + Suffix(type),
       {static_cast<uint32_t>(num_groups), kPrBackwardThreads},

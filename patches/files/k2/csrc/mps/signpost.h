@@ -48,8 +48,8 @@ class Signpost {
   /*
      @param [in] kind      The kind of interval.
      @param [in] message   The message; the caller may free it after the call.
-                           For kFunction it is K2_FUNC, and tools show the
-                           function's name without types.
+                           For kFunction the message is K2_FUNC, and tools show
+                           the function's name without types.
    */
   explicit Signpost(Kind kind, const char *message = "");
 

@@ -111,8 +111,8 @@ void Synchronize() {
   RefuseFork();
   try {
 #if K2_TORCH_VERSION_MAJOR > 2 || K2_TORCH_VERSION_MINOR >= 15
-    // torch::mps::synchronize() enters the queue of each stream.  If it ran
-    // inside of one of these queues, it would wait for itself for ever.
+    // torch::mps::synchronize() enters the queue of each stream.  If the call
+    // ran inside of one of these queues, it would wait for itself forever.
     RunBlocking(Wait);
 #else
     // torch::mps::synchronize() commits and releases the open command buffer,

@@ -69,8 +69,8 @@ struct Sum {
 
 /* Returns a table of a function's values and slopes at equidistant nodes.
 
-   @param [in] base   One of the nodes.  It is a float, so that the host and the
-                      kernels compute the same nodes.
+   @param [in] base   One of the nodes.  `base` is a float, so that the host and
+                      the kernels compute the same nodes.
    @param [in] step   The distance from one node to the next.
    @param [in] first  About where the first node is.
  */

@@ -65,9 +65,9 @@ std::pair<torch::Tensor, torch::Tensor> SwooshForwardMps(SwooshKind kind,
    @param [in] y_grad        The gradient of SwooshForwardMps()'s output.
    @param [in] deriv         The second result of SwooshForwardMps().
    @param [in] dropout_prob  As given to SwooshForwardMps().
-   @param [in] type          The type of x.  The result is of this type if it is
-                             torch.float32, torch.float16 or torch.bfloat16,
-                             else of torch.float32.
+   @param [in] type          The type of x.  The result is of the type of x if
+                             this type is torch.float32, torch.float16 or
+                             torch.bfloat16, else of torch.float32.
  */
 torch::Tensor SwooshBackwardMps(const torch::Tensor &y_grad,
                                 const torch::Tensor &deriv, float dropout_prob,

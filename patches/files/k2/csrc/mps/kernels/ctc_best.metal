@@ -112,7 +112,7 @@ decltype(ctc_best_scores<512>) ctc_best_scores<512>;
 template [[host_name("ctc_best_scores_1024")]] [[kernel]]
 decltype(ctc_best_scores<1024>) ctc_best_scores<1024>;
 
-// An FSA's best path, as far as a simdgroup has followed it.
+// The part of an FSA's best path that a simdgroup has followed.
 struct BestPath {
   device int *arcs;  // [params.num_frames]
   int frame, state;  // the frame and the state that the simdgroup has reached
@@ -289,8 +289,8 @@ inline void KeepArcs(constant CtcParams &params, Input input, Pruning pruning,
   }
 }
 
-// A visitor of the backward pass.  It writes those words of `kept` that belong
-// to the frame that the pass has reached.
+// A visitor of the backward pass.  The visitor writes those words of `kept`
+// that belong to the frame that the pass has reached.
 template <typename Rows>
 struct KeepArcsOfFrames {
   constant CtcParams *params;

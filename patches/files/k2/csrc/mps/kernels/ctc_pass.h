@@ -124,8 +124,8 @@ inline Input GetInput(constant CtcParams &params, int index, Fsa fsa,
                static_cast<int>(num_threads)};
 }
 
-// The arcs that a pass follows: those that enter each state in the forward
-// pass, and those that leave each state in the backward pass.
+// The arcs that a pass follows.  The forward pass follows the arcs that enter
+// each state, the backward pass the arcs that leave each state.
 struct Direction {
   device const int *arc_begins;  // where each state's arcs begin: in the list
                                  // `incoming` (forward), or among all arcs
@@ -226,7 +226,7 @@ inline float Size(PathSum<float, T> state, IncidentArc, PathSum<float, T> one) {
 }
 
 // Returns how many states an FSA may have at most so that a threadgroup of
-// `threads` threads keeps their sums in threadgroup memory.
+// `threads` threads keeps the sums of the states in threadgroup memory.
 constexpr int CachedStates(int threads) {
   return threads * kCtcCachedStatesOfThread < kCtcMaxCachedStates
              ? threads * kCtcCachedStatesOfThread
@@ -395,7 +395,8 @@ inline void Begin(Input input, int initial, int frame, Sums sums,
   }
 }
 
-// Writes the sums of a checkpoint, so that a pass can continue there.
+// Writes the sums of a checkpoint, so that a pass can continue from this
+// checkpoint.
 template <typename Sum, typename Sums, typename Visitor>
 inline void Resume(Input input, device const Sum *checkpoint, int frame,
                    Sums sums, Visitor visitor) {

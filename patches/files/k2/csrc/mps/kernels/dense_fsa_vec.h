@@ -21,7 +21,7 @@
 
 // Shared by the host and the kernels of dense_fsa_vec.metal.
 
-// The arguments of the kernels.  Each kernel has some of them.
+// The arguments of the kernels.  Each kernel has some of these arguments.
 enum DenseFsaVecBuffer {
   kDvLogProbs,
   kDvScores,

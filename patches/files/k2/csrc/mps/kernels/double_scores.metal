@@ -201,9 +201,9 @@ struct Gradients {
   // [num_states], only if params.of_totals
   device const BestScore *scores;
   device const TwoFloat *shares;  // [num_arcs]
-  // The caller's gradient.  If params.of_totals, it is the gradient of total
-  // scores, [num_fsas], with distance grad_stride between elements.  Else it is
-  // the gradient of scores, [num_states].
+  // The caller's gradient.  If params.of_totals, `grad` is the gradient of
+  // total scores, [num_fsas], with distance grad_stride between elements.  Else
+  // `grad` is the gradient of scores, [num_states].
   device const float *grad;
   device TwoFloat *state_grad;  // [num_states], scratch
   device float *arc_grad;       // [num_arcs]; all elements are written
@@ -375,14 +375,14 @@ kernel void double_totals_backprop(
 // arc_post.  (The gradient of the arcs' own scores is arc_grad itself.)
 //
 // The logarithm of an arc's posterior is the forward score of the arc's source,
-// plus the arc's score, plus the backward score of its destination, minus the
-// total score.  So the gradient of a state's forward score is the sum of
-// arc_grad over the arcs that leave the state.  The gradient of its backward
-// score is the sum over the arcs that enter the state.  The gradient of the
-// total score is the negative sum over all arcs of the FSA.  One half of it is
-// added to the gradient of the final state's forward score, the other half to
-// the gradient of the initial state's backward score.  All sums are in the
-// order of the arcs.
+// plus the arc's score, plus the backward score of the arc's destination, minus
+// the total score.  So the gradient of a state's forward score is the sum of
+// arc_grad over the arcs that leave the state.  The gradient of a state's
+// backward score is the sum over the arcs that enter the state.  The gradient
+// of the total score is the negative sum over all arcs of the FSA.  One half of
+// this sum is added to the gradient of the final state's forward score, the
+// other half to the gradient of the initial state's backward score.  All sums
+// are in the order of the arcs.
 //
 // Each threadgroup does a Part.
 //

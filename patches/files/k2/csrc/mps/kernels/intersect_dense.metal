@@ -24,9 +24,9 @@
 // The forward and the backward pass of MultiGraphDenseIntersect.
 //
 // In the forward pass, a state's score is the largest score of the arcs that
-// enter the state.  In the backward pass, it is the largest score of the arcs
-// that leave the state.  The order of the arcs does not change a maximum, so
-// the scores equal the CPU's scores bit for bit.
+// enter the state.  In the backward pass, a state's score is the largest score
+// of the arcs that leave the state.  The order of the arcs does not change a
+// maximum, so the scores equal the CPU's scores bit for bit.
 //
 // One threadgroup does one pass of one FSA: it goes through the frames, and
 // never waits for another threadgroup.  `width` lanes share a state, so that a
@@ -34,8 +34,8 @@
 //
 // Two measures make a frame fast.  If an FSA has at most kIdMaxCachedStates
 // states, threadgroup memory keeps the scores of the last frame.  A lane keeps
-// the first arcs of its first state in registers, and loads their elements of
-// b_scores one frame ahead.
+// the first arcs of its first state in registers, and loads the elements of
+// b_scores of these arcs one frame ahead.
 
 using namespace metal;
 

@@ -22,7 +22,8 @@
 // Shared by the host and the kernels of lattice.metal, lattice_batches.metal
 // and lattice_grad.metal.
 
-// The arguments of the kernels of lattice.metal.  Each kernel has some of them.
+// The arguments of the kernels of lattice.metal.  Each kernel has some of these
+// arguments.
 enum LatticeBuffer {
   kLatticeArcs,
   kLatticeStateBegins,

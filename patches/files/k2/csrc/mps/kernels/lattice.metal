@@ -21,9 +21,9 @@
 #include "k2/csrc/best_path_rounding.h"
 #include "k2/csrc/mps/kernels/lattice_counts.h"
 
-// Makes the lattice of intersect_dense from the scores of its states.  The
-// lattice is bit for bit the one that MultiGraphDenseIntersect::FormatOutput()
-// makes on the CPU, with states and arcs in the same order.
+// Makes the lattice of intersect_dense from the scores of states.  The lattice
+// is bit for bit the one that MultiGraphDenseIntersect::FormatOutput() makes on
+// the CPU, with states and arcs in the same order.
 //
 // In this file, a frame is all states of one FSA at one time.  Frames are
 // ordered by FSA, then by time.
@@ -37,7 +37,8 @@
 //
 // A simdgroup works on one frame, 32 states or arcs at a time, and does not
 // wait for other frames.  Two runs give bit for bit the same results.  The
-// kernels never store the product before pruning.  They store only `words`.
+// kernels never store the product before pruning.  The kernels store only
+// `words`.
 
 using namespace metal;
 

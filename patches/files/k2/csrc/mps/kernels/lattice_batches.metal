@@ -29,9 +29,10 @@
 using namespace metal;
 
 // Lists the arcs that enter each state, in the order of the lattice.  A
-// simdgroup does one frame.  It sorts the arcs that enter the frame by their
-// destination, with a counting sort that takes 32 arcs at a time.  If several
-// lanes have the same destination, the first one of these lanes counts for all.
+// simdgroup does one frame.  The simdgroup sorts the arcs that enter the frame
+// by destination, with a counting sort that takes 32 arcs at a time.  If
+// several lanes have the same destination, the first one of these lanes counts
+// for all.
 //
 // arcs           [num_arcs]
 // frame_states   [num_fsas * num_steps + 1], where the states of each frame

@@ -93,9 +93,9 @@ kernel void dense_grad(
 }
 
 // Adds up the gradient of the graphs' scores.  A thread does one arc of the
-// graphs.  In each frame, it finds the arc of the lattice that was made from
-// this arc, by a binary search: a frame has at most one such arc, and the
-// frame's arcs are in the order of the graph.
+// graphs.  In each frame, the thread finds, by a binary search, the arc of the
+// lattice that was made from this arc: a frame has at most one such arc, and
+// the frame's arcs are in the order of the graph.
 //
 // arc_grad       [arcs of the lattice]
 // arc_map_a      [arcs of the lattice], the graphs' arc from which each arc was

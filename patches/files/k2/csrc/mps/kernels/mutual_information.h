@@ -21,7 +21,7 @@
 
 // Shared by the host and the kernels of mutual_information.metal.
 
-// The arguments of the kernels.  Each kernel has some of them.
+// The arguments of the kernels.  Each kernel has some of these arguments.
 enum MutualInformationBuffer {
   kMiPx,
   kMiPy,
@@ -41,8 +41,8 @@ struct MutualInformationParams {
   int T;             // length of y
   int t_offset;      // 0, or -1 if px has shape [B][S][T] ("modified")
   int has_boundary;  // whether the kernel reads `boundary`
-  // The index of the band.  Its first row is band * threads_per_threadgroup,
-  // and it has a row for each thread.
+  // The index of the band.  The first row of the band is band *
+  // threads_per_threadgroup.  The band has a row for each thread.
   int band;
 };
 

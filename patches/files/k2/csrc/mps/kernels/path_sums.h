@@ -29,9 +29,10 @@
 // are scaled in a similar way, but with one scale for all states of a frame.
 //
 // When an arc extends paths, their sum is multiplied by the exponential of the
-// arc's score.  That exponential depends only on the arc, so no state has to
-// wait for it.  The operations are additions and multiplications as IEEE 754
-// defines them, so all GPUs give bit for bit the same results.
+// arc's score.  That exponential depends only on the arc, so the exponential is
+// computed without a wait for the sum of any state.  The operations are
+// additions and multiplications as IEEE 754 defines them, so all GPUs give bit
+// for bit the same results.
 
 // The sum significand * 2^exponent.
 //
@@ -129,7 +130,7 @@ inline TwoFloat AddExponents(float a, float b) {
 inline TwoFloat AddExponents(TwoFloat a, TwoFloat b) {
   const TwoFloat sum = TwoSum(a.high, b.high);
   const TwoFloat exact = QuickTwoSum(sum.high, sum.low + (a.low + b.low));
-  // If the sum is infinite, its computed errors are NaN.
+  // If the sum is infinite, the computed errors of the sum are NaN.
   const bool is_finite = metal::fabs(sum.high) < INFINITY;
   return TwoFloat{is_finite ? exact.high : sum.high,
                   is_finite ? exact.low : 0.0f};
@@ -318,7 +319,8 @@ inline T ValueOf(PathSum<float, T> sum) {
                metal::precise::exp(sum.exponent));
 }
 
-// Returns the posterior of an arc.  Its significand need not be near 1.
+// Returns the posterior of an arc.  The posterior's significand need not be
+// near 1.
 //
 // forward    the forward sum of the arc's source state
 // arc        the exponential of the arc's score
@@ -326,7 +328,7 @@ inline T ValueOf(PathSum<float, T> sum) {
 // total      the sum of all paths
 //
 // If there is no path, the posterior is 0.  If scores are infinite or NaN, the
-// exponent is their sum.
+// exponent is the sum of the scores.
 template <typename E, typename T>
 inline PathSum<float, T> PosteriorOf(PathSum<E, T> forward, PathSum<E, T> arc,
                                      PathSum<E, T> backward,

@@ -23,7 +23,7 @@
 
 // Philox4x32-7, a random number generator without a state.  It is from J.
 // Salmon et al., Parallel Random Numbers: As Easy as 1, 2, 3, SC 2011.  With
-// fewer than seven rounds, it does not pass all tests of that paper.
+// fewer than seven rounds, the generator does not pass all tests of that paper.
 
 // Returns 128 random bits for each pair of a counter and a key.
 inline metal::uint4 Philox(metal::uint4 counter, metal::uint2 key) {

@@ -22,7 +22,8 @@
 // Shared by the host and the kernels of pruned.metal.
 
 // The arguments of the kernels of pruned.metal, and of the kernels of
-// pruned_stream.metal that search or describe.  Each kernel has some of them.
+// pruned_stream.metal that search or describe.  Each kernel has some of these
+// arguments.
 enum PrunedBuffer {
   kPrunedArcs,
   kPrunedStateBegins,
@@ -141,9 +142,9 @@ enum PrunedSizes {
   kPrWideThreads = 256,
   kPrWideGroups = 32,
   kPrAhead = 8,  // see VisitKept()
-  // A thread takes this many arcs at once, so that their loads do not wait for
-  // each other.  If several threadgroups share a frame, the number is smaller,
-  // because each thread has few arcs.
+  // A thread takes this many arcs at once, so that the loads for these arcs do
+  // not wait for each other.  If several threadgroups share a frame, the number
+  // is smaller, because each thread has few arcs.
   kPrSearchUnroll = 4,
   kPrStepUnroll = 2,
   // A window of kPrWindow frames is pruned at once, and a new window begins

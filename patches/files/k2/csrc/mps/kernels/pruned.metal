@@ -36,9 +36,9 @@ using namespace metal;
 //   describe_pruned  counts what the lattice's properties depend on
 //   emit_pruned      writes the lattice
 //
-// A sequence's active states and their arcs are in rings, which have room for a
-// window of kPrWindow frames and for some more frames.  Before emit_pruned, the
-// host waits for the size of the lattice.
+// A sequence's active states, and the arcs that leave these states, are in
+// rings, which have room for a window of kPrWindow frames and for some more
+// frames.  Before emit_pruned, the host waits for the size of the lattice.
 
 // Empties the params.num_pairs pairs of the tables, and sets the
 // params.num_infos elements of `infos` to 0.
@@ -253,7 +253,7 @@ kernel void emit_pruned(K2_PRUNED_MEMORY,
       const Sequence seq = K2_PRUNED_SEQUENCE(index, 0);
       row_ids1[i] = index;
       // The state of the last frame, and a final state that no arc enters, have
-      // no arcs.  So out_begins has no elements for them.
+      // no arcs.  So out_begins has no elements for these two states.
       first_arc = arc_begins[index] + (state < Get(seq.infos + kPrStates) - 1
                                            ? seq.out_begins[state]
                                            : Get(seq.infos + kPrArcs));

@@ -37,9 +37,9 @@ struct Description {
 
 // Describes arcs `begin` to `end` - 1 of seq.out.  This thread has arcs begin +
 // first, begin + first + step, and so on.  All lanes of a simdgroup call this
-// function.  In lane 0, `first` is a multiple of kPrSimdWidth, and it grows by
-// 1 from lane to lane.  ends.IsFinal(arc) returns whether an arc enters the
-// final state.
+// function.  In lane 0, `first` is a multiple of kPrSimdWidth.  From lane to
+// lane, `first` grows by 1.  ends.IsFinal(arc) returns whether an arc enters
+// the final state.
 template <typename Ends>
 inline void DescribeArcs(Sequence seq, Ends ends, int begin, int end, int first,
                          int step, Description to) {

@@ -134,7 +134,7 @@ inline void Expand(Sequence seq, Team team, int t) {
                               memory_order_relaxed);
   if (is_nan) Fail(seq, kPrNan);
   if (team.IsFirst()) {
-    // The end of a chunk is not the end of its stream.
+    // The end of a chunk is not the end of the stream.
     const int num_rows = seq.params->streaming ? kNone : seq.num_rows;
     const float before = as_type<float>(Get(seq.infos + kPrBeam + (t & 1))),
                 beam = NextBeam(before, frame.num_states, t, num_rows,
@@ -189,8 +189,8 @@ inline void Insert(Sequence seq, Team team, int t) {
 }
 
 // Finds the first arc into each state of the next frame, and counts these
-// states and the arcs that leave them.  If the next frame is the last frame,
-// this step also looks for arcs with label -1 that leave that frame.
+// states and the arcs that leave these states.  If the next frame is the last
+// frame, this step also looks for arcs with label -1 that leave that frame.
 template <int kUnroll>
 inline void FindFirsts(Sequence seq, Team team, int t) {
   const Frame frame = seq.frames[t];

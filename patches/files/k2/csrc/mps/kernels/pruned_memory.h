@@ -102,9 +102,9 @@ struct Sequence {
   device Active *active;
   device int *backward, *num_kept, *numbers;
   // The ring of max_arcs arcs.  dests is the state of the graph that the arc
-  // enters.  Later it is the number of this state in the next frame, or -1 if
-  // the arc is pruned.  end_scores is the score of the path that ends with the
-  // arc.
+  // enters.  Later `dests` is the number of this state in the next frame, or -1
+  // if the arc is pruned.  end_scores is the score of the path that ends with
+  // the arc.
   device int *dests;
   device float *end_scores;
   // A bit for each arc of one frame.
@@ -114,7 +114,8 @@ struct Sequence {
   device atomic_int *infos;
   device OutArc *out;
   device int *out_begins;  // each lattice state's first arc in `out`
-  // For each state of the lattice, 2 * its frame, plus 1 if an arc enters it.
+  // For each state of the lattice, 2 * the state's frame, plus 1 if an arc
+  // enters the state.
   device atomic_int *entered;
 };
 
@@ -191,7 +192,7 @@ inline Sequence GetSequence(
 // after a barrier, or in the next dispatch, does a simdgroup read what another
 // simdgroup wrote.
 struct Team {
-  int index, size;  // the index of this simdgroup; their number
+  int index, size;  // the index of this simdgroup, the size of the team
   int lane;
   // Memory of this simdgroup, [2 * kPrSimdWidth] each.
   threadgroup atomic_int *sums;
@@ -295,8 +296,8 @@ inline void VisitAll(Team team, Sources sources, int total,
 // Does what VisitAll() does, but leaves out pruned arcs.  Most arcs are pruned,
 // so the other arcs wait in a queue until there are 32 of them.  If the queue
 // is empty and 16 or more of 32 arcs are not pruned, these arcs do not wait.
-// Only `dests` of a pruned arc is read.  Loads of `dests` are for 32 * kPrAhead
-// arcs at once, so that they do not wait for each other.
+// Only `dests` of a pruned arc is read.  `dests` of 32 * kPrAhead arcs is
+// loaded at once, so that the loads do not wait for each other.
 template <typename Visitor>
 inline void VisitKept(Sequence seq, Team team, Frame frame, Sources sources,
                       int total, thread Visitor &visitor) {

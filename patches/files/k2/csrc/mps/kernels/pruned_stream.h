@@ -54,8 +54,9 @@ enum PrunedStreamBuffer {
 //
 // Each call decodes a chunk of a stream's frames.  The pruning of a chunk can
 // also change the last frames of the previous chunk, so these frames are saved.
-// In the next chunk they are frames 0, 1 and 2.  The new chunk begins with the
-// states of frame 2.  Near its beginning, a stream has fewer saved frames.
+// In the next chunk the saved frames are frames 0, 1 and 2.  The new chunk
+// begins with the states of frame 2.  Near its beginning, a stream has fewer
+// saved frames.
 enum PrunedStreamSizes {
   kPrHistory = 2,             // saved frames before the chunk begins
   kPrSaved = kPrHistory + 1,  // all saved frames

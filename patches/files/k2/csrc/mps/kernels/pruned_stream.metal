@@ -127,7 +127,7 @@ inline Window LiveWindow(Sequence seq) {
 }
 
 // Finds the arcs with label -1 for a chunk without frames.  For other chunks,
-// FindFirsts() finds them.
+// FindFirsts() finds these arcs.
 inline void FindFinalArcs(Sequence seq, Team team) {
   if (seq.num_rows != kPrHistory + 1) return;
   const Frame frame = seq.frames[kPrHistory];
@@ -139,7 +139,7 @@ inline void FindFinalArcs(Sequence seq, Team team) {
 }
 
 // A visitor of the arcs of the row after the last frame of a chunk.  Arcs with
-// a finite score enter the final state, and the others are dropped.
+// a finite score enter the final state, and all other arcs are dropped.
 struct FinalExpansion {
   Sequence seq;
   int t;
@@ -372,7 +372,7 @@ kernel void save_stream(device const Active *active [[buffer(kStreamActive)]],
 
 // old_arcs     the arcs of the lattice that earlier chunks saved, with the
 //              states and scores of the result
-// out          the other arcs; `base` must be added to their states
+// out          the other arcs; `base` must be added to the states of these arcs
 // row_splits2, row_ids1, row_ids2   [states + 1], [states], [arcs] of all
 //              streams, get the row splits and row ids of the lattices
 // out_arcs     [arcs], gets the arcs of the lattices

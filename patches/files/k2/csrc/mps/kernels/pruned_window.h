@@ -62,8 +62,8 @@ struct Pruning {
   Sequence seq;
   int t;
   int lane;
-  // For each lane's state: Ordered() of the best score of its arcs, and the
-  // number of arcs that are kept.
+  // For each lane's state: Ordered() of the best score of the state's arcs, and
+  // the number of the state's kept arcs.
   threadgroup atomic_int *best, *num_kept;
   // Where the frame's arcs and the next frame's states begin in the rings.
   int first_arc, next_state;
@@ -108,7 +108,7 @@ struct Pruning {
         score = Ordered(-Unordered(state.forward));
       seq.backward[place] = score;
       // This window does not prune the states of its first frame, but an
-      // earlier window may have pruned some of them.
+      // earlier window may have pruned some of these states.
       const bool is_kept =
           is_first ? seq.num_kept[place] >= 0 : score != kOrderedMinusInfinity;
       seq.num_kept[place] = is_kept ? kept : -1;

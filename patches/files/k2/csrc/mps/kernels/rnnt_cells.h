@@ -51,8 +51,8 @@ inline int NumRows(constant RnntSmoothedParams &params) {
 constant float kLowSum = 1e-25f, kLogLowSum = -57.564627f;
 
 // The log of float64's smallest normal number.  k2 adds the smallest normal
-// number of the type to sums before it takes the log.  The kernels use the
-// smallest normal number of float64, so that their results agree with k2's
+// number of a sum's type to the sum before it takes the log.  The kernels use
+// the smallest normal number of float64, so that the results agree with k2's
 // results in float64.
 constant float kLogTiny = -708.39642f;
 

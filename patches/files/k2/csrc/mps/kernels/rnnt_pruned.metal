@@ -65,7 +65,8 @@ struct Row {
   bool is_inside;  // whether the row is inside of the boundary
 };
 
-// Returns row j of frame t of sequence b.  Its index among all rows is `row`.
+// Returns row j of frame t of sequence b.  `row` is the index of this row among
+// all rows.
 inline Row GetRow(constant RnntPrunedParams &params,
                   device const long *symbols,  // NOLINT
                   device const long *ranges, Bounds bounds, ulong row, int b,

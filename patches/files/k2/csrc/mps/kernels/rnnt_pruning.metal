@@ -168,9 +168,9 @@ inline float GradOf(device const Number *out_grad, device const Number *out,
 }
 
 // Finds the rows with position s among rows `first` to `end` - 1 of a sequence.
-// Writes these rows into `found`, in order, and returns their number.  All
-// threads of the threadgroup call this function.  The callers need no barrier
-// before or after the call.
+// Writes these rows into `found`, in order, and returns the number of these
+// rows.  All threads of the threadgroup call this function.  The callers need
+// no barrier before or after the call.
 inline int FindRows(device const long *ranges, int first, int end,  // NOLINT
                     int s, threadgroup int *found, threadgroup int *counts,
                     int thread_index, int simdgroup, int lane) {

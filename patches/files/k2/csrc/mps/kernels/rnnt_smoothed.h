@@ -22,7 +22,7 @@
 // Shared by the host and the kernels of rnnt_smoothed.metal and
 // rnnt_smoothed_grad.metal.
 
-// The arguments of the kernels.  Each kernel has some of them.
+// The arguments of the kernels.  Each kernel has some of these arguments.
 enum RnntSmoothedBuffer {
   kSmoothedAm,
   kSmoothedLm,

@@ -41,10 +41,10 @@ using namespace metal;
 // A simdgroup does a row, which is a frame or a position.  Sums are added up in
 // a fixed order, so two runs give bit for bit the same results.
 
-// Finds the next occurrence of symbols[i] and returns 2 * (its position + 1),
-// or 0 if there is none.  Adds 1 if the symbol has occurred before i, or if the
-// result of the loss does not depend on symbols[i].  All lanes call this
-// function.
+// Finds the next occurrence of symbols[i] and returns 2 * (position of this
+// occurrence + 1), or 0 if there is no next occurrence.  Adds 1 if the symbol
+// has occurred before i, or if the result of the loss does not depend on
+// symbols[i].  All lanes call this function.
 inline int NextPlace(constant RnntSmoothedParams &params,
                      device const long *symbols, Bounds bounds, int i,
                      int lane) {

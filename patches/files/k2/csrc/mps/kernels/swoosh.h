@@ -21,7 +21,7 @@
 
 // Shared by the host and the kernels of swoosh.metal.
 
-// The arguments of the kernels.  Each kernel has some of them.
+// The arguments of the kernels.  Each kernel has some of these arguments.
 enum SwooshBuffer {
   kSwooshX,
   kSwooshY,
@@ -40,7 +40,7 @@ enum SwooshSizes {
   kSwooshOfChunk = 4,  // elements that a thread loads at once
   kSwooshChunks = 4,   // chunks of a thread
   // Each element has 32 random bits.  The lower kSwooshDropoutBits bits are for
-  // dropout, and the others for rounding.
+  // dropout, and the other bits are for rounding.
   kSwooshDropoutBits = 20,
 };
 

@@ -41,8 +41,8 @@
 
 using namespace metal;
 
-// swoosh'(x) + kCoeff is at most 1.  It is saved in 8 bits, as a number of
-// steps of size kStep, as in k2's loop for the CPU.
+// swoosh'(x) + kCoeff is at most 1.  This sum is saved in 8 bits, as a number
+// of steps of size kStep, as in k2's loop for the CPU.
 constant constexpr float kStep = 1.005f / 255.0f;
 constant constexpr float kCoeff = 0.08f;
 

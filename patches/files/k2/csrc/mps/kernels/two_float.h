@@ -22,10 +22,10 @@
 // For kernels only: Metal has no double precision, so pairs of floats give
 // nearly double precision.
 //
-// A pair of floats represents their sum.  The smaller float is at most half a
-// unit in the last place of the larger float, so the pair has 48 bits.
-// TwoSum() and QuickTwoSum() add floats without an error (D. E. Knuth, The Art
-// of Computer Programming, volume 2, section 4.2.2; T. J. Dekker, A
+// A pair of floats represents the sum of the two floats.  The smaller float is
+// at most half a unit in the last place of the larger float, so the pair has 48
+// bits.  TwoSum() and QuickTwoSum() add floats without an error (D. E. Knuth,
+// The Art of Computer Programming, volume 2, section 4.2.2; T. J. Dekker, A
 // floating-point technique for extending the available precision, 1971).  The
 // operations on pairs are in M. Joldes, J.-M. Muller, V. Popescu, Tight and
 // rigorous error bounds for basic building blocks of double-word arithmetic,
