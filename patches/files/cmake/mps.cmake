@@ -84,7 +84,7 @@ if(K2_WITH_MPS)
       OUTPUT_VARIABLE compiler OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
     if(compiler)
       # xcrun may find a program that only tells the user to download the
-      # compiler.  So compile a kernel.
+      # compiler.  So compile a kernel as a test.
       set(probe ${CMAKE_CURRENT_BINARY_DIR}/CMakeFiles/k2_metal_probe)
       file(WRITE ${probe}.metal "kernel void probe() {}\n")
       execute_process(

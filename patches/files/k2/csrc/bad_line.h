@@ -44,7 +44,7 @@ class BadLine : public BadArgument {
 // an int32_t.
 constexpr int32_t kLastState = INT32_MAX - 1;
 
-// Throws if src_state or dest_state, which a line contains, cannot be a state.
+// Throws if src_state or dest_state, both read from a line, cannot be a state.
 inline void CheckStates(int32_t number, const std::string &line,
                         int32_t src_state, int32_t dest_state) {
   if (src_state < 0 || dest_state < 0)

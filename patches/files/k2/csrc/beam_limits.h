@@ -34,7 +34,7 @@ struct BeamLimits {
   /* Returns whether a limit is exceeded.
 
      @param [in] num_states   The number of kept states of all FSAs.
-     @param [in] num_arcs     The number of arcs of the graphs that leave these
+     @param [in] num_arcs     The number of the graphs' arcs that leave these
                               states.
    */
   bool Exceeded(int64_t num_states, int64_t num_arcs) const {

@@ -38,7 +38,7 @@ namespace k2 {
 // The size of the best paths of all FSAs together.
 struct BestPaths {
   int64_t num_states = 0;
-  int64_t num_leaving_arcs = 0;  // arcs of the graphs that leave these states
+  int64_t num_leaving_arcs = 0;  // the graphs' arcs that leave these states
 };
 
 /* Returns the size of the best paths.  The arguments that are not explained
@@ -63,7 +63,7 @@ BestPaths SizeOfBestPaths(ContextPtr c, int32_t T, const FsaInfo *fsa_info,
           const int32_t *begin = row_splits2 +
                                  fsa_info[i / (T + 1)].state_offset +
                                  carcs[arc].src_state;
-          states = t == 0 ? 2 : 1;  // the destination; first, also the source
+          states = t == 0 ? 2 : 1;  // the destination; at t = 0 the source too
           arcs = begin[1] - begin[0];
         }
         num_states_data[i] = states;
@@ -102,7 +102,7 @@ inline bool NarrowBeam(int64_t num_states, int64_t num_arcs,
   RequireLimit("max_arcs", limits->max_arcs, "arcs that leave their states",
                best.num_leaving_arcs);
   limits->Narrow(num_states, num_arcs);
-  // Such a small beam is less than the rounding errors of scores.
+  // A beam of 1e-10 is smaller than the rounding errors of scores.
   if (!(limits->beam > 1e-10f))
     limits->beam = -std::numeric_limits<float>::infinity();
   return true;

@@ -19,8 +19,8 @@
 #ifndef K2_CSRC_BEST_PATH_ROUNDING_H_
 #define K2_CSRC_BEST_PATH_ROUNDING_H_
 
-// This file includes no other file, so that languages other than C++ can
-// include this file.  A file that includes it must provide FLT_EPSILON and
+// This file includes no other file, so that sources in languages other than C++
+// can include this file.  A file that includes it must provide FLT_EPSILON and
 // FLT_MAX.
 
 #ifdef __CUDACC__

@@ -86,7 +86,7 @@ Array1<int32_t> GetBestArcs(ContextPtr c, int32_t num_fsas, int32_t T,
 }
 
 // Returns whether element `index` of best_arcs, which GetBestArcs() returned,
-// is this arc.  Returns false if best_arcs is nullptr.
+// is `arc`.  Returns false if best_arcs is nullptr.
 __host__ __device__ __forceinline__ bool IsBestArc(const int32_t *best_arcs,
                                                    int32_t index, int32_t arc) {
   return best_arcs != nullptr && best_arcs[index] == arc;

@@ -28,9 +28,9 @@ namespace k2 {
 
    The other thread may need a lock that the caller holds, such as Python's GIL.
    For example, torch takes the GIL when C++ gets its first reference to a
-   tensor of Python, or drops its last reference.  So the function that
-   SetRunBlocking() has set releases the lock while `f` runs.  Meanwhile other
-   threads may call k2, even with the same objects.
+   tensor of Python, or drops its last reference to the tensor.  So the function
+   that SetRunBlocking() has set releases the lock while `f` runs.  Meanwhile
+   other threads may call k2, even with the same objects.
  */
 void RunBlocking(const std::function<void()> &f);
 

@@ -88,7 +88,7 @@ inline void StopCounting() {}
 
 inline Counters GetCounters() { return {}; }
 
-// Never called, because k2 without mps copies nothing to mps.
+// This function is never called, because k2 without mps copies nothing to mps.
 
 inline void CountCopyToMps(size_t) {}
 

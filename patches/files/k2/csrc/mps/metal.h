@@ -29,11 +29,11 @@
 
 // k2's interface to Metal.  A kernel is a function in a file of
 // k2/csrc/mps/kernels.  k2's library contains the text of each file (see
-// cmake/embed_metal.cmake).  If Metal's compiler was there at build time, the
-// library also contains the compiled file.  If the compiled file is missing or
-// the system does not load it, a process compiles the text when it first uses
-// a kernel of the file.  This header is plain C++, so that code that launches
-// kernels can be plain C++ too.
+// cmake/embed_metal.cmake).  If Metal's compiler was available at build time,
+// the library also contains the compiled file.  If the compiled file is missing
+// or the system does not load it, a process compiles the text when it first
+// uses a kernel of the file.  This header is plain C++, so that code that
+// launches kernels can be plain C++ too.
 
 namespace k2 {
 namespace mps {

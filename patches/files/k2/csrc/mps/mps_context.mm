@@ -87,8 +87,9 @@ class PytorchMpsContext : public Context {
   }
 
   void Deallocate(void *data, void *deleter_context) override {
-    // The GPU may still use this memory.  That does no harm: torch reuses the
-    // memory only for later work of the same stream, and Allocate() waits.
+    // The GPU may still use this memory.  But freeing the memory does no harm:
+    // torch reuses the memory only for later work of the same stream, and
+    // Allocate() waits.
     delete static_cast<c10::Storage *>(deleter_context);
   }
 

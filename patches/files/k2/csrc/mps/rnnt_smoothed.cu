@@ -96,8 +96,8 @@ int32_t RnntGradMode(const std::string &reduction) {
   return reduction == "none" ? kRsNone : reduction == "sum" ? kRsSum : kRsMean;
 }
 
-// Returns `tensor`, or `other` if `tensor` is empty or undefined, because Metal
-// binds no empty buffer.  In this case the kernels do not use the argument.
+// Returns `tensor`.  If `tensor` is empty or undefined, returns `other`,
+// because Metal binds no empty buffer.  The kernels do not use `other`.
 const torch::Tensor &Bound(const torch::Tensor &tensor,
                            const torch::Tensor &other) {
   return tensor.defined() && tensor.numel() != 0 ? tensor : other;

@@ -35,7 +35,7 @@ constexpr const char *kSubsystem = "org.k2-fsa.k2";
 
 // Returns the category of functions and waits.  With K2_MPS_SIGNPOSTS=1 in the
 // environment, the category is an ordinary one that is always on.  Tools that
-// cannot turn dynamic tracing on need such a category.
+// cannot turn dynamic tracing on need a category that is always on.
 const char *TracingCategory() {
   const char *value = std::getenv("K2_MPS_SIGNPOSTS");
   bool always = value != nullptr && std::strcmp(value, "1") == 0;

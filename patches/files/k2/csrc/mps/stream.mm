@@ -49,7 +49,8 @@ Failures &GetFailures() {
   return *failures;
 }
 
-// Metal calls this from completion handlers, on Metal's own threads.
+// Completion handlers of command buffers call this function, on Metal's own
+// threads.
 void NoteFailure(const std::string &kernel, NSError *error) {
   Failures &failures = GetFailures();
   std::lock_guard<std::mutex> lock(failures.mutex);

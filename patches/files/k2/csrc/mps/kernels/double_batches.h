@@ -29,7 +29,8 @@
 
 // The batches of states, and the FSA that a threadgroup works on.
 struct Batches {
-  // [num_batches * num_fsas + 1], where each part of a batch begins in `states`
+  // [num_batches * num_fsas + 1], where each FSA's part of each batch begins in
+  // `states`
   device const int *begins;
   device const int *states;  // [num_states], the idx01 of each state
   int num_fsas, num_batches, fsa;

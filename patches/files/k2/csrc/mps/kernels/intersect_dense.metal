@@ -42,7 +42,7 @@ using namespace metal;
 static_assert(2 * kIdMaxCachedStates * 4 <= 32768,
               "Metal's limit of threadgroup memory");
 
-// What one pass of one FSA reads of the graphs.
+// The part of the graphs that one pass of one FSA reads.
 struct Graph {
   device const Arc *arcs;        // of all FSAs
   device const int *arc_begins;  // where the arcs of each state of this FSA

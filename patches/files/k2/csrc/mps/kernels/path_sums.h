@@ -54,9 +54,9 @@ struct PathSum {
 //
 // The distance between floats below 2^29 is at most 32.  So the significands of
 // a state and of an arc are within a factor of 2^17 of 1, and rounding changes
-// the largest exponent of a sum by at most 16.  Relative to 2^(this exponent),
-// the largest term of the sum is over 2^-50, and the terms that AddPaths()
-// leaves out are below 2^-76.
+// the largest exponent of a sum by at most 16.  Relative to 2^(the rounded
+// exponent), the largest term of the sum is over 2^-50, and the terms that
+// AddPaths() leaves out are below 2^-76.
 constant float kMaxExponent = 536870912.0f;
 
 // Returns the bound below which exponents of a type are exact.  The bound for
@@ -119,9 +119,9 @@ inline float PowerOf2(float exponent) {
   return as_type<float>(as_type<int>(exponent + 12583039.0f) << 23);
 }
 
-// Returns the sum of two exponents as a pair.  The low part is 0 for a sum over
-// kMaxExponent, because the low part might be too large for a significand to
-// absorb.
+// Returns the sum of two exponents as a pair.  The low part is 0 if the sum is
+// greater than kMaxExponent, because the low part might be too large for a
+// significand to absorb.
 inline TwoFloat AddExponents(float a, float b) {
   const TwoFloat sum = TwoSum(a, b);
   const bool is_exact = metal::fabs(sum.high) < kMaxExponent;
@@ -193,8 +193,8 @@ inline PathSum<float, TwoFloat> ExpOfRest<TwoFloat>(float score) {
   const ReducedExp reduced = ReduceExp(score);
   const float exponent = metal::floor(reduced.n * 0.0625f);
   // The low bits of the sum are the number, as in PowerOf2().  Unlike a
-  // conversion to int, this is also defined if the number is infinite or NaN.
-  // The power of 2 then does not matter.
+  // conversion to int, this method is also defined if the number is infinite or
+  // NaN.  The power of 2 then does not matter.
   const float number = metal::fma(-16.0f, exponent, reduced.n);
   const int i = as_type<int>(number + 12582912.0f) & 15;
   const TwoFloat power = kPowersOf2[i];

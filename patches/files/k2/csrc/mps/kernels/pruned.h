@@ -75,7 +75,7 @@ struct PrunedParams {
   float output_beam;
   // How much a sequence has memory for.
   int max_states;      // active states in the rings
-  int max_arcs;        // arcs in the rings, which leave these states
+  int max_arcs;        // arcs in the rings that leave these states
   int max_words;       // words for the arcs of a frame, with a bit for each arc
   int max_out_states;  // states of the lattice
   int max_out_arcs;    // arcs of the lattice

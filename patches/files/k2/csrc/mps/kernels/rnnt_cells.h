@@ -76,7 +76,7 @@ inline bool ReadsFrame(constant RnntSmoothedParams &params, Bounds bounds,
 }
 
 // Returns whether the result depends on lm[b][s].  If am_scale is not 0, the
-// result depends on the average of lm over all positions, which ignores the
+// result depends on an average over all positions of lm, which ignores the
 // boundary.
 inline bool ReadsPosition(constant RnntSmoothedParams &params, Bounds bounds,
                           int s) {

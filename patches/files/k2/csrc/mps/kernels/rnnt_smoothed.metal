@@ -35,8 +35,8 @@ using namespace metal;
 //
 // px is a weighted sum of three log-probs of the next symbol.  The first
 // log-prob is computed from am and lm, the second one from lm alone, and the
-// third one from am and the average of lm over all positions.  py is the same
-// sum for the blank.
+// third one from am and the average, over all positions, of the probabilities
+// of lm.  py is the same sum for the blank.
 //
 // A simdgroup does a row, which is a frame or a position.  Sums are added up in
 // a fixed order, so two runs give bit for bit the same results.
