@@ -3,10 +3,10 @@
 
 The program probes upstream's default branch, rebases the series onto the newest commit to which all
 patches apply, builds k2 there and runs the suites `upstream-cpu` and `parity`.  If upstream already
-has the lines of a patch, the program drops the patch.  It writes a text for an issue into
-build/follow.md.  The text names the commit that breaks each patch and the dropped patches, and has
-the end of the output of a failed step.  The rebased patches/ stay;
-`git stash -u -- patches upstream.toml` removes them.
+has the lines of a patch, the program drops the patch.  The program writes a text for an issue into
+build/follow.md.  The text names the dropped patches, and for each patch that does not apply the
+commit that breaks the patch.  The text also has the end of the output of a failed step.  The
+rebased patches/ stay; `git stash -u -- patches upstream.toml` removes them.
 
 Exit status: 0 if the series is on upstream's newest commit, and all steps passed there; 34 if a
 person has to do something that the text names; any other status if the probe failed.
@@ -48,7 +48,7 @@ def shown(*words: str) -> subprocess.CompletedProcess:
 
 
 def superseded(done: subprocess.CompletedProcess, has: set[str]) -> str:
-    """Returns the patch at which a rebase has stopped if upstream has its lines, else ""."""
+    """Returns the patch at which a rebase stopped if upstream has the patch's lines, else ""."""
     stopped = re.search(r"^error: .*patches/(\S+\.patch)\b(.*)", done.stdout, re.MULTILINE)
     if done.returncode != CONFLICT or not stopped:
         return ""

@@ -15,7 +15,7 @@ from matplotlib import pyplot  # noqa: E402
 
 
 def draw(folders: list[Path], output: Path) -> float:
-    """Draws the curves, and the relative difference of each curve from the first one.
+    """Draws the curves, and the relative difference of each curve from the first curve.
 
     Returns:
       The largest of these differences, relative to the loss of the first curve.
@@ -29,7 +29,7 @@ def draw(folders: list[Path], output: Path) -> float:
             continue
         differences = [abs(a - b) / abs(a) for a, b in zip(first, run["losses"])]
         largest = max([largest, *differences])
-        lower.plot(differences, color=f"C{number}")  # the color of the curve above
+        lower.plot(differences, color=f"C{number}")  # as in the upper plot
     upper.set_ylabel("loss per phone")
     upper.legend()
     lower.set_ylabel(f"relative difference\nto {runs[0]['device']}")

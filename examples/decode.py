@@ -3,7 +3,7 @@
 The option --graph chooses one of two graphs:
 
     --graph hlg   H is ctc_topo, L the lexicon with a loop over words, G a small grammar
-    --graph hl    without the grammar: words in any order
+    --graph hl    H and L without a grammar: words in any order
 
 k2.intersect_dense_pruned makes a lattice of the graph's paths.  The program prints two
 results of the lattice: the best path, and the path with the best total score in an
@@ -52,7 +52,7 @@ def lexicon() -> k2.Fsa:
 
 
 def decoding_graph(name: str) -> k2.Fsa:
-    """Returns HLG or HL, on the CPU: its labels are phones of CTC, its aux_labels are words."""
+    """Returns HLG or HL, on the CPU, with phones of CTC as labels and words as aux_labels."""
     words = lexicon()
     if name == "hlg":
         words = k2.connect(k2.determinize(k2.connect(k2.compose(words, grammar()))))
@@ -63,8 +63,9 @@ def decoding_graph(name: str) -> k2.Fsa:
 def n_best(lattice: k2.Fsa, num_paths: int) -> tuple[k2.Fsa, k2.Nbest]:
     """Returns the best entry of a sampled n-best list for each utterance, and the list.
 
-    An entry of the list is a word sequence.  Its score is the total score of all paths of the
-    lattice with these words.  In contrast, the score of the best path is the score of one path.
+    An entry of the list is a word sequence.  The score of an entry is the total score of all paths
+    of the lattice with these words.  In contrast, the score of the best path is the score of one
+    path.
     """
     nbest = k2.Nbest.from_lattice(lattice, num_paths, nbest_scale=0.5)
     words = k2.linear_fsa(k2.get_aux_labels(nbest.fsa), device=lattice.device)
@@ -80,7 +81,7 @@ def n_best(lattice: k2.Fsa, num_paths: int) -> tuple[k2.Fsa, k2.Nbest]:
 
 
 def oracle(nbest: k2.Nbest, references: list[list[int]]) -> float:
-    """Returns the error rate if someone who knows the references chose the entries."""
+    """Returns the error rate of the entries that are nearest to the references."""
     lists = nbest.shape.row_splits(1).tolist()
     words = k2.get_aux_labels(nbest.fsa)
     wrong = 0

@@ -17,7 +17,7 @@ DIM = 64
 BLANK = 0
 S_RANGE = 5  # how many symbols the joiner computes for each frame
 NUM_SYMBOLS = len(speech.PHONES)
-CONTEXT = 2  # how many last phones the predictor reads
+CONTEXT = 2  # the predictor reads this many phones before each symbol
 
 
 class Predictor(nn.Module):
@@ -83,7 +83,7 @@ def loss_of(model: Model, batch: speech.Batch, done: float) -> torch.Tensor:
     pruned = k2.rnnt_loss_pruned(
         model.join(am, lm), symbols, ranges, BLANK, boundary, reduction="sum"
     )
-    # The ranges are useful only after some training of the simple loss.
+    # The ranges are useful only after some training with the simple loss.
     warm = min(1.0, done / 0.3)
     total = (1.0 - 0.5 * warm) * simple + (0.1 + 0.9 * warm) * pruned
     return total / sum(lengths)

@@ -1,7 +1,7 @@
 """Builds the patched k2 for pip: `pip install "k2 @ git+URL#subdirectory=wheel"`.
 
-`k2mps wheel` makes the wheel.  It is for this machine, for the Python that runs pip, and for the
-torch that is installed in that Python.
+`k2mps wheel` makes the wheel.  The wheel is for this machine, for the Python that runs pip, and
+for the torch that is installed in that Python.
 """
 
 import os
@@ -12,17 +12,17 @@ from pathlib import Path
 
 _ROOT = Path(__file__).resolve().parents[1]
 _PYTHON = "import sys; print(sys.version_info[:2])"
-# pip sets these environment variables for this build.  The builds that this build starts must not
-# see them.
+# pip sets environment variables with these prefixes for this build.  The builds that this build
+# starts must not see these variables.
 _OURS = ("PYTHON", "PEP517_", "_PYPROJECT_HOOKS_", "PIP_BUILD_TRACKER")
 _TORCH = "import importlib.metadata as m; print(m.version('torch').split('+')[0])"
 
 
 def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
-    """Makes a wheel in a folder; returns the name of its file.
+    """Makes a wheel in a folder; returns the name of the wheel's file.
 
     Args:
-      config_settings: options of `k2mps wheel` by their names.  pip gives them as
+      config_settings: options of `k2mps wheel` by their names, from pip's options like
         `-C torch=2.14.1` or `-C quick=`.
     """
     settings = dict(config_settings or {})

@@ -39,7 +39,7 @@ def rank() -> int:
 
 
 def share(batch: Batch) -> tuple[Batch, float]:
-    """Returns the share of this process in a batch, and the weight of its loss.
+    """Returns the share of this process in a batch, and the weight of the share's loss.
 
     Each process multiplies the loss per phone of its share by this weight.  The mean of the
     products over all processes is the loss per phone of the whole batch.

@@ -97,11 +97,11 @@ def make_batch(seed: int, size: int, held_out: bool = False) -> Batch:
     Args:
       seed: the same seed makes the same batch.
       size: the number of utterances.
-      held_out: whether the utterances are for tests.  Their speakers have vocal tracts
-        that are longer or shorter than all those of training.
+      held_out: whether the utterances are for tests.  The speakers of tests have vocal tracts
+        that are longer or shorter than all vocal tracts of training.
     """
     generator = torch.Generator()
-    # Training uses even seeds, tests use odd ones.
+    # Training uses even seeds; tests use odd seeds.
     generator.manual_seed(2 * seed + held_out)
     made = [_utterance(generator, held_out) for _ in range(size)]
     made.sort(key=lambda entry: len(entry[0]), reverse=True)
