@@ -18,7 +18,7 @@ def draw(folders: list[Path], output: Path) -> float:
     """Draws the curves, and the relative difference of each curve from the first curve.
 
     Returns:
-      The largest of these differences, relative to the loss of the first curve.
+      The largest relative difference.
     """
     runs = [json.loads((folder / training.CURVE).read_text()) for folder in folders]
     figure, (upper, lower) = pyplot.subplots(2, sharex=True, figsize=(8, 6), height_ratios=(3, 1))
