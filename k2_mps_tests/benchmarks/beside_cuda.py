@@ -35,7 +35,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-# The sizes of a step: utterances, frames, symbols, vocabulary, symbols of a frame after pruning.
+# The sizes of a step: utterances, frames, symbols, the vocabulary, and the s_range of pruning.
 STEPS = {"small": (20, 300, 60, 500, 5), "large": (8, 500, 100, 5000, 5)}
 WIDTH = 512  # columns of the joiner's input
 REPEATS = 5
@@ -132,7 +132,7 @@ class Ctc:
         self.dense = k2.DenseFsaVec(scores.to(device).requires_grad_(True), segments)
 
     def run(self, part):
-        """Runs the functions.  part(name) must return the context in which a function runs."""
+        """Calls each function in the context that part(name of the function) returns."""
         import k2
 
         for double, name in ((True, "ctc_loss_double"), (False, "ctc_loss_float")):
@@ -163,7 +163,7 @@ class Decoding:
         self.graph = k2.create_fsa_vec([k2.ctc_topo(symbols)]).to(device)
 
     def run(self, part):
-        """Runs the function in the context part(name)."""
+        """Calls the function in the context that part(name of the function) returns."""
         import k2
 
         with part("intersect_dense_pruned"):

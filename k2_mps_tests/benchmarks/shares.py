@@ -2,8 +2,8 @@
 
 The host's time is the wall time, less the time of k2's kernels and of torch's operators, because a
 Mac's GPU runs both.  The emulator has a second copy of each buffer, and compares the copies.  The
-time for this is also subtracted, because a Mac has one copy.  However fast the GPU is, an operation
-cannot take less than the host's time.
+time of these comparisons is also subtracted, because a Mac has one copy.  However fast the GPU is,
+an operation cannot take less than the host's time.
 """
 
 import os
@@ -17,7 +17,7 @@ from torch.profiler import profile as profiler
 REPEATS, SECONDS = 4, 0.5
 MEGABYTE = 1e6
 
-# Without this, torch's profiler prints two lines whenever it is used.
+# Without this variable, torch's profiler prints two lines whenever it is used.
 os.environ.setdefault("KINETO_LOG_LEVEL", "6")
 
 

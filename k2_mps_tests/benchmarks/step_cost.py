@@ -7,14 +7,15 @@ backward:
 
 - commands: k2's kernels, and torch's operators that give the GPU work
 - waits: k2's gates that found work in flight, and torch's operators that wait
-- MB: the bytes of all tensors that the commands read or write, each counted once
+- MB: the bytes of the tensors that a command reads or writes, summed over the commands
 
 On Linux, mps is emulated.  The emulation changes none of these numbers, except that fewer gates may
 find work in flight.
 
-Two further rows have the peak of memory in the whole step with icefall's joiner, beyond the inputs.
-The first of these rows is for torch's joiner.  The second is for k2.mps.joiner_input and
-rnnt_loss_pruned_in_place.  The peak counts the bytes of tensors, without what an allocator adds.
+Two further rows have the peak of memory in the whole step with icefall's joiner.  The first of
+these rows is for torch's joiner.  The second is for k2.mps.joiner_input and
+rnnt_loss_pruned_in_place.  The peak counts the bytes of tensors, but neither the inputs of the step
+nor the memory that an allocator adds.
 """
 
 import argparse
@@ -98,7 +99,7 @@ def rows_of(size):
 
 
 class Peak(TorchDispatchMode):
-    """A context that measures the memory of those tensors on mps that are made in the context.
+    """A context that measures the memory of the mps tensors that are made in the context.
 
     Attributes:
       most: the peak in bytes.

@@ -8,13 +8,14 @@ each function, forward or backward, with the sums over all calls:
 
 - calls: the number of calls of the function in one step
 - commands: k2's kernels, and torch's operators that give the GPU work
-- MB: the bytes of all tensors that the commands read or write, each counted once
+- MB: the bytes of the tensors that a command reads or writes, summed over the commands
 
 The shapes follow from the defaults of zipformer/train.py in icefall's recipe for LibriSpeech,
 a model of 65.8 million parameters, see `STACKS`.
 - The subsampling has three convolutions of 3 x 3 over frames and 80 features, and a SwooshR
   after each.  The second convolution halves both axes, and the third halves the features.
-  Only the first pads the features.  Then a ConvNeXt layer has a SwooshL on 3 * 128 channels.
+  Only the first convolution pads the features.  Then a ConvNeXt layer has a SwooshL on 3 * 128
+  channels.
 - A layer of an encoder has three feed-forward modules, with a SwooshL each.  These modules are
   3/4, 1 and 5/4 times as wide as the feed-forward dimension.  The layer also has two
   convolution modules as wide as the encoder, with a SwooshR each.

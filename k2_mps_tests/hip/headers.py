@@ -1,10 +1,10 @@
 """Compiles k2's headers as a HIP build would, for the device, with clang and without ROCm.
 
-k2 at the pin has no HIP build, but later commits of k2 have one.  In a HIP build, hipcc also
-compiles functions for host and device, and headers test `__HIP_DEVICE_COMPILE__` in place of
-`__CUDA_ARCH__`.  ported() changes upstream's lines in the same way.  ported() does not change lines
-that test both macros, or that test whether `__CUDA_ARCH__` is absent.  Only the series has such
-lines, and they must be right without a change.
+k2 at the pin has no HIP build, but later commits of k2 have one.  In a HIP build, K2_CUDA_HOSTDEV
+is `__host__ __device__` whenever hipcc compiles a header.  Headers test `__HIP_DEVICE_COMPILE__` in
+place of `__CUDA_ARCH__`.  ported() changes upstream's lines in these two ways.  ported() does not
+change lines that test both macros, or that test whether `__CUDA_ARCH__` is absent.  Only the series
+has such lines, and these lines must be right without a change.
 """
 
 import re
@@ -16,7 +16,7 @@ CLANG = "clang-19"
 ARCHITECTURE = "gfx90a"
 STAND_IN = Path(__file__).resolve().parent / "stand_in"
 
-# Headers with code for the device, among others all such headers that the series touches.
+# Headers with code for the device.  The list has all such headers that the series touches.
 DEVICE = ("log", "context", "nvtx", "utils", "hash", "array_ops", "ragged_ops", "fsa_algo")
 HOST = ("thread_pool",)
 # This header includes torch's tensors, so its compilation takes half a minute.
@@ -25,7 +25,7 @@ TENSORS = "torch_util"
 _DECORATOR = re.compile(r"^#ifdef __CUDA_ARCH__(\n#define K2_CUDA_HOSTDEV __host__)", re.MULTILINE)
 _DISPATCH = re.compile(r"^#(?:ifdef __CUDA_ARCH__|if defined\(__CUDA_ARCH__\))$", re.MULTILINE)
 
-# clang compiles torch's headers as for the host, because their HIP branches need ROCm's headers.
+# clang compiles torch's headers for the host, because their HIP branches need ROCm's headers.
 _UNIT = """\
 #undef __HIP__
 #undef __HIPCC__

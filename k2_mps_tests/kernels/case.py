@@ -7,7 +7,7 @@ import numpy as np
 
 from k2_mps_tests.kernels import runner
 
-# The value of output elements before the launch.  Elements that a kernel does not write keep it.
+# The value of output elements before the launch, and of unwritten elements after the launch.
 UNTOUCHED = 77.0
 
 
@@ -19,7 +19,7 @@ class Buffer(NamedTuple):
         element type; numpy.uint16 for bfloat, which NumPy lacks.
       expected: the contents after the launch, an array of the same shape, of numpy.float32 for
         bfloat.  If the last axis of `content` is the floats of a PathSum, `expected` can instead
-        have the scores of the sums, without this axis.  None: the launch must not change a bit.
+        have the scores of the sums, without this axis.  None: the contents must stay the same.
       tolerance: by how much each element may differ from `expected`.  The shape must broadcast
         to the shape of `expected`.  An element with an infinite tolerance may have any value.
     """
@@ -87,8 +87,8 @@ class Case:
     # {number: Buffer}: the arguments of the first launch.  The numbers are members of an
     # enumeration, which sources.enumeration() reads from the header of the file of kernels.
     buffers: dict
-    # The launches after the first one, [(threadgroups, {number: Buffer})].  A launch has these
-    # buffers for their numbers, and the first launch's buffers for all other numbers.
+    # The launches after the first one, [(threadgroups, {number: Buffer})].  For numbers that
+    # a launch's dict lacks, the launch uses the first launch's buffers.
     more: list = dataclasses.field(default_factory=list)
 
     def all_buffers(self):

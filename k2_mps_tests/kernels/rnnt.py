@@ -21,7 +21,7 @@ PIECE = SIZES["kRsFramesOfPiece"]
 SIMD = 32
 BLANK = 1
 
-# If the log of a sum is below this, the kernels compute the sum again in another way.
+# If the log of a sum is below LOW, the kernels compute the sum again in another way.
 LOW = np.log(1e-25)
 
 
@@ -85,8 +85,8 @@ class Problem:
     def _inside(self):
         """Returns five masks.
 
-        Three masks are of the positions, the frames and the cells that kernels read.  Two masks are
-        of the elements of px_grad and of py_grad that can be other than 0.
+        The first three masks select the positions, the frames and the cells that kernels read.  The
+        other two masks select the elements of px_grad and of py_grad that can differ from 0.
         """
         s_begin, t_begin, s_end, t_end = (x[:, None] for x in self.all_bounds.T)
         s, t, u = np.arange(self.S + 1), np.arange(self.T), np.arange(self.px_columns)

@@ -49,7 +49,7 @@ CONTRACTIONS = {"off": (), "on": ("x[i] * x[i]",), "fast": ("x[i] * x[i]", "squa
 
 @pytest.mark.parametrize("name", PAIRS)
 def test_neither_contraction_nor_fast_math_changes_a_bit_of_pairs(monkeypatch, name):
-    """Pragmas in these kernels ask for IEEE's rules, so PYTORCH_MPS_FAST_MATH changes nothing."""
+    """Pragmas in the kernels require IEEE's rules, so PYTORCH_MPS_FAST_MATH changes nothing."""
     # Contraction changes the result of 1 - x^2, because the product is then not rounded.
     control = """
         kernel void contracted(device float *x, uint i
@@ -177,7 +177,7 @@ def test_a_further_launch_replaces_some_arguments():
 
 @pytest.mark.parametrize("name", sources.names())
 def test_no_struct_has_a_reference_as_a_member(name):
-    """No published Metal code has such a member, so Metal's compiler may refuse one."""
+    """No published Metal code has a reference as a member, so Metal's compiler may refuse it."""
     assert _reference_members(sources.text(name)) == []
 
 

@@ -27,9 +27,9 @@ NUM_SYMBOLS = len(speech.PHONES)
 UTTERANCES = 2
 
 # The largest relative error of the loss, and of the norm of each gradient.  A path has about 60
-# sums, each rounded to float32 (6e-8 of its size), and as many factors with an error of 5e-7; see
-# checks/mutual_information.py.  So the kernel's error is at most 3e-5.  The network can add as
-# much, because its gradients are sums over the frames and symbols of all utterances.
+# sums, each rounded to float32 (6e-8 of its size), and about 60 factors with an error of 5e-7; see
+# checks/mutual_information.py.  So the kernel's error is at most 3e-5.  The network can add an
+# equal error, because its gradients are sums over the frames and symbols of all utterances.
 TOLERANCE = 6e-5
 
 

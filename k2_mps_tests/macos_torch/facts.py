@@ -1,4 +1,6 @@
-"""Reads facts of a release of torch, on which k2 relies, and compares the facts with known facts.
+"""Reads facts from a release of torch for macOS, and compares them with the known facts.
+
+k2 relies on these facts.
 
 `known.toml` lists the releases that were read, and has a table for each fact:
 
@@ -26,8 +28,8 @@ from k2_mps_tests.macos_torch.library import Library
 
 TABLE = Path(__file__).with_name("known.toml")
 
-# Functions of torch's backend, without constructors and destructors.  The calls that such a
-# function makes count as calls of its caller.
+# Functions of torch's backend, except constructors and destructors.  The calls that such a function
+# makes count as calls of the function's caller.
 _BACKEND = re.compile(r"^__ZNK?2at3mps(?!.*[CD][12]E)")
 # Calls that hang or crash the program, by whether the caller is inside or outside of torch's
 # dispatch queue.
@@ -44,7 +46,7 @@ class Release(NamedTuple):
 
     version: str
     library: Library  # libtorch_cpu.dylib
-    tags: Sequence[Tag]  # those of all its wheels for macOS
+    tags: Sequence[Tag]  # the tags of all the release's wheels for macOS
 
 
 class Finding(NamedTuple):
@@ -53,7 +55,7 @@ class Finding(NamedTuple):
     fact: str
     gained: list[str]  # the values that only the release has
     lost: list[str]  # the known values that the release lacks
-    breaks: list[str]  # the values that stop k2, known or not
+    breaks: list[str]  # the values that break k2, whether known or not
     affects: list[str]
     why: str
 
@@ -134,7 +136,7 @@ def compare(found: Mapping[str, list[str]], known: Known, base: str) -> Iterator
 
 
 def _calls(release: Release, fact: Fact) -> list[str]:
-    """Returns the calls that match a pattern, of a function and of the functions that it calls."""
+    """Returns those callees of a function that match a pattern; also follows _BACKEND functions."""
     if not release.library.has(fact["of"]):
         return ["the function is not there"]
     found = release.library.reached(fact["of"], _BACKEND)
@@ -171,7 +173,7 @@ def _operators(release: Release, fact: Fact) -> list[str]:
 
 
 def _texts(release: Release, fact: Fact) -> list[str]:
-    """Returns the texts in the library that the group of a pattern matches."""
+    """Returns the texts that a pattern's group matches in the library."""
     return sorted(
         {text.decode() for text in re.findall(fact["of"].encode(), release.library.content)}
     )

@@ -26,7 +26,7 @@ _ADDRESS = (1 << 36) - 1
 
 
 class Step(NamedTuple):
-    """One step of a function: it calls another function, or it stores a constant.
+    """A step of a function: the function calls another function or stores a constant.
 
     Attributes:
       what: the called C symbol; "-" and the selector of a called method; "[x0, #8]" for a store.
@@ -42,7 +42,7 @@ class Library:
     """A library for macOS on arm64.
 
     Raises:
-      CheckFailedError: the file is no such library.
+      CheckFailedError: the file is not a library for macOS on arm64.
     """
 
     def __init__(self, content: bytes, name: str):

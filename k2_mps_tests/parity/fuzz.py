@@ -283,7 +283,8 @@ def ctc_loss(device, targets, scores, reduction):
     loss.backward(torch.ones_like(loss))
     loss = loss.detach().float()
     if os.environ.get(FORCE) == "metal":
-        # test_ctc.py explains the tolerance 1e-6 of gradients.  The loss is a sum of a few terms.
+        # test_ctc.py explains the tolerance 1e-6 of gradients.  The loss is a sum of a few numbers,
+        # each rounded to float32.
         return [Close(leaf.grad, 1e-6, 0), Close(loss, 1e-12, 4 * EPS)]
     return [
         leaf.grad if exact else Close(leaf.grad, 4 * EPS, 4 * EPS),
@@ -490,7 +491,7 @@ def fuzz(seconds, seed, kinds, tally, place=None):
             failure = run_cases(kind, seed + round_number, tally, fixed)
             if failure is not None:
                 failures.append(failure)
-                # This kind's other failures probably have the same cause.
+                # Further failures of this kind would probably have the cause of this failure.
                 remaining.remove(kind)
         if not remaining:
             return failures

@@ -68,8 +68,8 @@ def on_both(function: Callable, fsa: k2.Fsa | None = None) -> list:
     """Returns the results of a function on the CPU and on mps, in this order.
 
     Args:
-      function: takes the name of a device; with `fsa`, takes the FSA on a device, with
-        requires_grad.
+      function: takes the name of a device.  If `fsa` is given, the function takes the FSA on a
+        device instead.  This FSA has requires_grad.
     """
     if fsa is None:
         return [function(device) for device in ("cpu", "mps")]
@@ -80,8 +80,8 @@ def is_reference_double(fsa: k2.Fsa, placement: str) -> bool:
     """Returns whether scores of this FSA are a reference that needs double precision.
 
     Metal's scores are as accurate as the CPU's float64, with or without use_double_scores.  So the
-    CPU must compute the reference of Metal's scores in float64.  The host's scores on mps equal
-    the CPU's in the same precision.
+    CPU must compute the reference of Metal's scores in float64.  On mps, the host's scores equal
+    the CPU's scores of the same precision.
     """
     return placement == "metal" and fsa.device.type == "cpu"
 

@@ -1,8 +1,9 @@
 """Compares ctc_loss on mps, which makes no lattice, with ctc_loss on the CPU, which makes one.
 
-The kernels keep exactly the arcs that the CPU keeps.  The kernels sum with about 48 bits.  So their
-loss is the CPU's float64 loss rounded to float32.  An element of a gradient is a sum of posteriors,
-each with an error of 3 roundings.  The tolerance of a gradient is relative to its largest element.
+The kernels keep exactly the arcs that the CPU keeps.  The kernels sum with about 48 bits.  So the
+kernels' loss is the CPU's float64 loss rounded to float32.  An element of a gradient is a sum of
+posteriors, and each posterior has an error of 3 roundings.  The tolerance of a gradient is relative
+to the gradient's largest element.
 """
 
 import math
@@ -21,7 +22,7 @@ pytestmark = pytest.mark.usefixtures("metal")
 
 
 class Case:
-    """Random input of ctc_loss; `kind` is that of the decoding graphs, one of KINDS."""
+    """Random input of ctc_loss; `kind` is the kind of the decoding graphs, one of KINDS."""
 
     def __init__(self, seed, kind, num_frames=40):
         torch.manual_seed(seed)
@@ -53,8 +54,8 @@ class Case:
 
 
 def assert_losses_agree(mps, cpu, atol=1e-12, rtol=1.2e-7):
-    # rtol is one unit in the last place of float32.  atol is for losses near 0, because scores
-    # cancel there and leave float64's absolute error.
+    # rtol is one unit in the last place of float32.  atol is for losses near 0.  Such a loss is a
+    # difference of larger scores, and has the absolute error of these scores in float64.
     torch.testing.assert_close(mps.cpu(), cpu, atol=atol, rtol=rtol)
 
 
@@ -68,12 +69,13 @@ FLOAT_ERROR = 4e-6
 
 
 def assert_as_cpu(case, double=True, atol=FLOAT_ERROR, error=1e-5, **arguments):
-    """Asserts that the results of the kernels agree with those of the CPU in float64.
+    """Asserts that the kernels' results agree with the CPU's results in float64.
 
     Args:
       double: whether the kernels, too, compute in double precision.
       atol: the absolute tolerance of a loss with double=False.
-      error: the tolerance of a gradient with double=False, relative to its largest element.
+      error: the tolerance of a gradient with double=False, relative to the gradient's largest
+        element.
     Returns:
       The losses on the CPU.
     """
@@ -180,7 +182,7 @@ def test_a_sequence_has_the_same_bits_in_any_batch(double):
 def _peak(function):
     """Calls a function; returns (the peak of memory during the call, the function's result).
 
-    The peak is in bytes, above the memory in use before the call.
+    The peak is in bytes, and does not count the memory that was in use before the call.
     """
     torch.mps.synchronize()
     before = torch.accelerator.memory_allocated()
@@ -207,8 +209,8 @@ def test_memory_of_each_pass_is_bounded(double):
     gradients = 2 * scores.numel() * 4
     # The limits are a tenth of the CPU's memory for 32 such sequences.  For each state of every
     # 16th frame, the kernels keep the sums of both directions, 16 or 24 bytes.  For each arc, the
-    # kernels keep a bit, about three bits a state.  There are also scores of best paths, and
-    # totals.
+    # kernels keep a bit, about three bits a state.  The kernels also keep the scores of best paths,
+    # and the totals.
     assert forward < (2.2 if double else 1.7) * states_and_frames
     assert backward - gradients < 0.5 * states_and_frames
 

@@ -50,7 +50,7 @@ def test_autocast_keeps_the_casts_of_weights(options, expected):
 
 
 class _Double(torch.autograd.Function):
-    """A function like those of icefall: backward uses the autocast state of forward."""
+    """A function like icefall's functions: backward uses the autocast state of forward."""
 
     @staticmethod
     @gpu.custom_fwd

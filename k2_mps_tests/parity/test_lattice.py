@@ -115,7 +115,7 @@ def test_a_beam_that_rounding_exceeds(graph, beam, offset):
     graphs = k2.create_fsa_vec([single] * 2)
     cpu, mps = [Result(device, graphs, log_probs, segments, None, beam) for device in ("cpu", MPS)]
     if graph == "linear" and offset > 0:
-        # Because of rounding, k2 keeps states without entering arcs, and some without leaving arcs.
+        # Because of rounding, k2 keeps some states that no arc enters, and some that no arc leaves.
         assert not cpu.lattice.properties & (MAYBE_ACCESSIBLE | MAYBE_COACCESSIBLE)
     _assert_same_results(cpu, mps)
     assert torch.isfinite(mps.lattice.get_tot_scores(True, True)).all()

@@ -3,8 +3,8 @@
 The recursion adds S + T terms, and rounds each sum to float32.  The sums are about as large as the
 result.  So the error of the value is about (S + T) * eps * |value|, with eps = 1.2e-7.  Gradients
 are probabilities, at most 1.  k2 computes gradients from differences of the sums, so a gradient has
-the same absolute error.  Errors have both signs and mostly cancel.  So a test allows only a part of
-this bound, the factor ``TERMS``.
+the absolute error of the value.  Errors have both signs and mostly cancel.  So a test allows only
+``TERMS`` times this error.
 """
 
 import _k2
@@ -47,7 +47,7 @@ def run(px, py, boundary, device, dtype):
 def check(px, py, boundary=None):
     B, S = px.shape[:2]
     T = py.shape[2]
-    # Both devices get numbers that float32 has, so only the arithmetic differs.
+    # float32 represents these numbers exactly, so only the arithmetic differs between devices.
     px, py = px.float().double(), py.float().double()
     ans, px_grad, py_grad = run(px, py, boundary, MPS, torch.float32)
     expected = run(px, py, boundary, "cpu", torch.float64)
@@ -63,7 +63,7 @@ def check(px, py, boundary=None):
 LIMITS = [(30, 300), (31, 300), (32, 300), (63, 70), (64, 70), (126, 300), (127, 300), (128, 300)]
 LIMITS += [(127, 20), (255, 261), (256, 260), (510, 520), (511, 520), (512, 520)]
 SIZES = [(3, s, t) for s, t in [(1, 1), (1, 7), (7, 1), (5, 9), (33, 32), (31, 64), (70, 110)]]
-# More rows, or more columns, than a threadgroup has threads.
+# In each of these sizes, rows or columns are more than the threads of a threadgroup.
 SIZES += [(1, 3, 1500), (1, 1030, 5), (1, 1100, 1060)]
 # Numbers of rows, S + 1, below, at and above the limits of simdgroups and bands.
 SIZES += [(2, s, t) for s, t in LIMITS]

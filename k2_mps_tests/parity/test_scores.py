@@ -1,4 +1,4 @@
-"""Scores of FSAs on mps agree with the CPU's: forward, backward and total scores, arc posteriors.
+"""Forward, backward and total scores and arc posteriors on mps agree with the CPU's.
 
 The tests also compare gradients.  In double precision, the host's result on mps must equal the
 CPU's result rounded to float32.  Metal's results have the tolerances of accuracy.py.
@@ -157,8 +157,8 @@ def test_gradients_of_any_size(gradient, log_semiring, metal):
                 mps, cpu, rtol=0, atol=2.0**-126 + accuracy.MAX_GRADIENT * cpu.abs().max().item()
             )
         else:
-            # Only the first FSA gets a gradient that is not finite.  There, a product 0 * inf can
-            # be NaN.
+            # Only the first FSA gets a gradient that is not finite.  In this FSA, a product 0 * inf
+            # can be NaN.
             first = fsas.arcs.shape().row_splits(2)[fsas.arcs.shape().row_splits(1)[1]]
             mps = mps.cpu()
             assert not mps[:first].isfinite().all()

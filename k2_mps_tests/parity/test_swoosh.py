@@ -20,8 +20,8 @@ STEP = 1.005 / 255
 # The largest error of the kernels' results, in units in the last place.  The results come from
 # tables; SwooshTable in k2/csrc/mps/swoosh.cu promises this error.
 MOST_ULPS = 2.0
-# Results nearer to 0 are not compared, because the reference in float64 has fewer right digits
-# there than float32 has.
+# Results nearer to 0 than this number are not compared, because the reference in float64 has fewer
+# right digits there than a float32 has.
 FLOAT64_DIGITS = 2e-9
 
 
@@ -49,7 +49,7 @@ def _worst_ulps(found, expected):
 
 
 def _all_sorts_of_floats():
-    """Returns float32 numbers: random bits, numbers near 0, where swoosh bends, and odd numbers."""
+    """Returns float32 numbers: random bits, special numbers, and numbers near 0, where swoosh bends."""
     random = np.random.default_rng(5)
     bits = random.integers(0, 1 << 32, 1 << 16, dtype=np.uint32)
     near = random.normal(0, 6, 1 << 16).astype(np.float32)
@@ -119,8 +119,8 @@ def test_the_gradient_is_right_on_average(kind, value):
     _, deriv = _expected(torch.tensor([value]), kind)
     # A rounding has a standard deviation of at most STEP / 2.  So the standard deviation of the
     # mean of 100,000 roundings is at most STEP / 632.  If k2 rounded down, or had a bias of a 63rd
-    # of a step, the mean would be off by ten standard deviations or more.  The test allows five.  A
-    # right generator exceeds five once in two million runs.
+    # of a step, the mean would be off by ten standard deviations or more.  The test allows five
+    # standard deviations, which a right generator exceeds once in two million runs.
     assert abs(x.grad.cpu().double().mean().item() - deriv.item()) <= 5 * STEP / 2 / count**0.5
 
 
@@ -132,12 +132,12 @@ def test_roundings_of_neighbours_do_not_depend_on_one_another():
     up -= up.mean()
     for distance in (1, 2, 3, 4, 128, 1024):
         correlation = (up[distance:] * up[:-distance]).mean() / up.square().mean()
-        # The test allows five standard deviations; one is 1 / sqrt(count).
+        # The test allows five standard deviations of 1 / sqrt(count).
         assert abs(correlation) < 5 / count**0.5, distance
 
 
 def _kept(x):
-    """Returns which elements dropout keeps; requires a result of swoosh that is not 0."""
+    """Returns which elements dropout keeps; swoosh of each element of x must not be 0."""
     return (k2.swoosh_l(x, dropout_prob=0.5) != 0).cpu()
 
 
@@ -174,8 +174,8 @@ def test_dropout_does_not_bias_the_rounding():
     kept = (y != 0).cpu()
     _, deriv = _expected(torch.tensor([1.7]), "r")
     mean = x.grad.cpu()[kept].double().mean().item()
-    # The tolerance is that of the test without dropout, for about half as many roundings.  Dropout
-    # doubles the kept gradients and their errors.
+    # The tolerance follows test_the_gradient_is_right_on_average, for about half as many
+    # roundings.  Dropout doubles the kept gradients and their errors.
     assert abs(mean - 2 * deriv.item()) <= 2 * 5 * STEP / 2 / (0.45 * count) ** 0.5
 
 
@@ -188,7 +188,7 @@ def test_dropout(kind):
     expected, deriv = _expected(x.detach().cpu(), kind)
     y, grad = y.detach().cpu().double(), x.grad.cpu().double()
     dropped = y == 0
-    # The test allows five standard deviations; one is sqrt(p (1 - p) / 20,000).
+    # The test allows five standard deviations of sqrt(p (1 - p) / 20,000).
     assert abs(dropped.double().mean().item() - p) < 5 * (p * (1 - p) / 20_000) ** 0.5
     # Dropout adds two roundings.
     torch.testing.assert_close(y[~dropped], (expected / (1 - p))[~dropped], rtol=4 * 2**-23, atol=0)

@@ -61,7 +61,7 @@ class Results:
             result = subprocess.run(
                 [path, f"--gtest_output=xml:{report}"],
                 timeout=SECONDS,
-                # The emulator starts this Python to compile a kernel.
+                # To compile a kernel, the emulator starts MPS_EMULATOR_PYTHON.
                 env={**os.environ, "MPS_EMULATOR_PYTHON": sys.executable},
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,

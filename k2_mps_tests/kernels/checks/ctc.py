@@ -1,6 +1,6 @@
 """Cases of ctc_sums, ctc_gradient, ctc_block_gradient and ctc_arc_gradient.
 
-ctc_best.py takes the cases of ctc_best.metal from this file, too.
+This file also makes the cases of ctc_best.metal, for ctc_best.py.
 
 The reference finds best paths and the arcs to keep by k2's rules.  The reference adds in float32
 and in k2's order, so best scores, best paths and the bits of kept arcs must be equal.  For sums
@@ -88,14 +88,14 @@ class Graph(Graphs):
         self.best_totals = np.empty((len(self.states), 2), np.float32)
         self.best_arcs = np.full((len(self.states), self.most_rows), -1)
         self.kept = np.full((self.most_rows, self.num_words), UNTOUCHED, np.uint32)
-        # Both lists have (backward scores, forward scores) for each FSA, [rows + 1][states] each.
-        # `best` is for best paths, and `sums` is for sums over paths.
+        # `best` has the scores of best paths, and `sums` has the sums over paths.  Both lists have
+        # (backward scores, forward scores) for each FSA, two arrays of [rows + 1][states].
         self.best, self.sums = [], []
         self.totals = np.empty((len(self.states), 2), np.float32)
         self.scores = np.empty(len(self.states))
         self.b_grad = np.zeros(self.b_scores.shape)
         self.a_grad = np.zeros(len(self.arcs))
-        # Each gradient is a sum.  The sizes are the sums of the absolute values of its terms.
+        # A gradient is a sum.  A size is the sum of the absolute values of the gradient's terms.
         self.b_sizes, self.a_sizes = self.b_grad.copy(), self.a_grad.copy()
         for fsa in range(len(self.states)):
             self._reference_of(fsa)
@@ -192,7 +192,7 @@ class Graph(Graphs):
         """Returns every `rows_of_block`-th row of states, in the kernels' order.
 
         Each sequence has memory for the rows of the longest sequence.  After the rows of a shorter
-        sequence, this memory has the number `untouched`.
+        sequence, the elements of this memory are `untouched`.
         """
         pieces = []
         for rows in (rows for of_fsa in of_fsas for rows in of_fsa):
@@ -347,7 +347,7 @@ class Graph(Graphs):
 
 
 def _gradient(expected, sizes):
-    """Returns a buffer of gradients; sizes: the sums of the absolute values of their terms."""
+    """Returns a buffer of gradients; sizes: for each gradient, the sum of its terms' magnitudes."""
     # Each term has the errors of sums of scores, of two exponentials and of products.  The sum of
     # the terms adds further errors.
     return Buffer.output(expected.astype(np.float32), 16 * EPS * sizes)
@@ -356,7 +356,7 @@ def _gradient(expected, sizes):
 def _path_sums(sums, kind="float"):
     """Returns sums in the format of the CTC kernels.
 
-    A sum has an exponent, one float, and a significand of one float or, for "double", two floats.
+    A sum has an exponent of one float.  Its significand has one float, or two floats for "double".
     """
     parts = [0, 2] if kind == "float" else [0, 2, 3]
     return np.take(path_sums_of(sums), parts, axis=-1)

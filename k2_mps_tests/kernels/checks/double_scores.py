@@ -4,8 +4,8 @@ The reference is in float64.  Scores of arcs are multiples of 1/4.  So sums in t
 are exact, and results must be equal.
 
 In the log semiring, the tolerance has three parts.  The kernel rounds a result to a float, by half
-a unit in the last place.  Each sum before has the error that checks/two_float.py allows.  A sum of
-gradients can lose 2^-60 of the sum of all gradients.
+a unit in the last place.  Before this rounding, each sum of the kernel has the error that
+checks/two_float.py allows.  A sum of gradients can lose 2^-60 of the sum of all gradients.
 """
 
 import numpy as np
@@ -85,7 +85,7 @@ class Graph(Graphs):
                 if n + 1 == len(widths):
                     continue
                 for state in states:
-                    # Some states have no leaving arcs, and so some states have no entering arcs.
+                    # A state has 0 to `fan` leaving arcs.  So a state can also lack entering arcs.
                     for _ in range(random.integers(0, fan + 1)):
                         arcs.append((state, random.integers(ends[n], ends[n + 1]), 0, 0))
                         fsa_of_arc.append(fsa)
@@ -146,7 +146,8 @@ def _widest(graph):
 def _error_of_scores(graph, scores):
     """Returns the largest error of a state's score.
 
-    In each layer of a path, the kernel computes a sum for each arc of the state, with an error.
+    A path goes through `depth` layers.  In each layer, the kernel computes about `fan` sums.  A sum
+    has an error of PAIR, relative to the size of the scores.
     """
     size = 1 + np.abs(scores[np.isfinite(scores)]).max()
     return graph.depth * graph.fan * size * PAIR
@@ -185,7 +186,7 @@ def _by_arc(graph, name, kernel, parts, buffers):
 def _scores(name, graph, log, directions):
     """Returns a case of double_scores.
 
-    directions: whether scores are forward, (True,) or (False,), or both, (True, False).
+    directions: a tuple; True is for forward scores, False for backward scores.
     """
     states, totals, best_arcs, allowed, allowed_totals = [], [], [], [], []
     for forward in directions:
@@ -229,7 +230,7 @@ def _gradients(name, graph, forward, log):
     pairs = np.stack([high, (shares - high).astype(np.float32)], -1)
     # The kernel computes a share from two scores, so the share has the errors of both.
     share_error = 4 * lost + 2.0**-60 if log else 0.0
-    # A share about halfway between two floats is a pair with either float, plus a rest.
+    # If a share is about halfway between two floats, the pair can begin with either of the two.
     halfway = np.spacing(high) / 2 - np.abs(pairs[:, 1]) <= 2 * share_error
     pair_error = np.stack([np.zeros(len(high)), HALF * np.abs(pairs[:, 1]) + share_error], -1)
     pair_error[halfway & log] = np.inf

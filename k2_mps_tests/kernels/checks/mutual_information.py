@@ -13,8 +13,9 @@ by up to eps / 2 of its size.  Each sum also adds log(1 + exp(x)), at most 0.7. 
 precise::exp() and precise::log() an error of 4 units in the last place each, 2^-21 together.
 
 The tolerance of gradients: the share of a cell is the part of exp(score) that comes from row s - 1,
-at most 1.  A kernel computes a share from differences of scores.  A gradient is a product of S + T
-shares and of as many sums, and the kernel rounds each of them.
+at most 1.  A kernel computes a share from differences of scores.  A kernel computes a gradient in
+S + T steps.  Each step multiplies by shares and adds, and the kernel rounds the products and the
+sum.
 
 _in_order() gives the order of shares in memory.
 """
@@ -38,9 +39,9 @@ MOST = SIZES["kMiMaxRows"]
 FEW = SIZES["kMiFewRows"]
 COLUMNS = SIZES["kMiColumns"]
 
-# (S, T).  Some shapes are the smallest, and some have several bands.  All other sizes are near the
-# number of rows of a simdgroup or of the largest threadgroup, or near the number of columns that a
-# thread loads at once.
+# (S, T).  Some shapes have the smallest sizes, and some shapes have several bands.  All other sizes
+# are near the number of rows of a simdgroup or of the largest threadgroup, or near the number of
+# columns that a thread loads at once.
 SHAPES = [
     (0, 0),
     (0, 1),
@@ -272,8 +273,8 @@ def _output(expected, tolerance, kind):
 def _in_order(cells, offset, bounds, rest):
     """Returns cells, [B][S + 1][T + 1], in the order of p, [B][T + 1][S + 1].
 
-    A row of p has the cells that the kernels compute in one step.  Elements of p that have no cell
-    inside of the bounds are `rest`.
+    A row of p has the cells that the kernels compute in one step.  If no cell inside of the bounds
+    belongs to an element of p, this element is `rest`.
     """
     B, rows, columns = cells.shape
     found = np.full((B, columns, rows), rest, np.float32)

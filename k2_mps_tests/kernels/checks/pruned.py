@@ -19,7 +19,7 @@ NONE, MINUS_INFINITY = 0x7FFFFFFF, np.int32(-0x7F800001)
 SYMBOLS = 5
 COLUMNS = SYMBOLS + 1
 ALL, SORTED, DETERMINISTIC, EPSILON_FREE = 0x1FF, 0x10, 0x20, 0x40
-# A sequence has memory for so many states and arcs of the search, and of the lattice.
+# The memory of a sequence: the most states and arcs of the search, then of the lattice.
 MAX_STATES, MAX_ARCS, MAX_OUT_STATES, MAX_OUT_ARCS = 3000, 9000, 2000, 5000
 
 # The numbers of a shape: the states of each graph, the arcs that leave each state, the rows
@@ -62,7 +62,7 @@ class Batch:
             self.times.append(times)
 
     def graph_of(self, index):
-        """Returns the number of a sequence's graph."""
+        """Returns the index of the graph that a sequence uses."""
         return 0 if self.shared else index
 
     def _lattice(self, index):
@@ -115,7 +115,7 @@ class Batch:
         return any(self.arcs["label"][arc] == -1 for *_, arc, _ in self.lattices[index][1])
 
     def label(self, index, arc, t):
-        """Returns the label in the lattice of an arc of the graph in frame t."""
+        """Returns the label that the lattice has for an arc of the graph in frame t."""
         return -1 if t == self.rows[index] - 1 else self.arcs["label"][arc]
 
     def _lacks(self, index):
@@ -182,7 +182,7 @@ def _params(batch):
             *(options.min_active, options.max_active, options.allow_partial),
             *(_bits(options.search_beam), _bits(options.output_beam)),
             *(MAX_STATES, MAX_ARCS, MAX_ARCS // LANES + 1, MAX_OUT_STATES, MAX_OUT_ARCS),
-            0,  # the rows are not those of a chunk
+            0,  # the rows are whole sequences, not chunks of streams
         ]
     )
 
@@ -234,14 +234,14 @@ def _out(batch):
 
 
 def _searched(batch):
-    """Returns the arguments of a search, without kPrunedDispatch."""
+    """Returns the arguments of a search, except kPrunedDispatch."""
     out, begins = _out(batch)
     # For the last state of the longest sequence, the kernel does not write where arcs begin.
     tolerance = np.zeros(begins.shape, np.float32)
     for index, (arc_begins, arcs) in enumerate(batch.lattices):
         if arcs and arcs[-1][3] == max(batch.rows) - 1:
             tolerance[index, len(arc_begins) - 1] = np.inf
-    # The reference computes only these numbers of a sequence, so the others may have any value.
+    # The reference computes only the numbers in the loop, so all others may have any value.
     infos, allowed = batch.infos(described=False), np.full(NUM_INFOS, np.inf)
     for info in ("kPrHasFinal", "kPrError", "kPrStates", "kPrArcs", "kPrExtraStates"):
         allowed[SIZES[info]] = 0
@@ -343,7 +343,7 @@ def _describe(name, batch):
 
 def _emit(name, batch):
     splits1, splits2, ids2, arcs, map_a, map_b = [0], [], [], [], [], []
-    frames = []  # The frame of each state of all sequences, counted through all sequences.
+    frames = []  # For each state, the index of its frame among the frames of all sequences.
     for index, (arc_begins, out) in enumerate(batch.lattices):
         first_arc, extra = len(arcs), int(batch.infos(True)[index, SIZES["kPrExtraStates"]])
         is_partial = batch.options.allow_partial and not batch.has_final(index)

@@ -75,7 +75,7 @@ class Chunk:
             beam = decoding._next_beam(beam, len(frames[t].states), t, 10**9, options)
             frames.append(decoding._next_frame(frames[t], beam))
         decoding._prune(frames, 0, length, len(begins) - 1, options)
-        # In the row of the end, every arc with a finite score goes to the final state.
+        # In the last row, every arc with a finite score goes to the final state.
         last = frames[length]
         decoding._expand(last, length, self.arcs, begins, rows, options)
         for step in last.steps:
@@ -97,7 +97,7 @@ class Chunk:
     def infos(self, searched=False, described=False):
         """Returns the numbers that a kernel passes to the next kernel, [streams][kPrNumInfos].
 
-        searched: whether to include the numbers that the search adds to those of a new stream.
+        searched: whether to include the numbers that the search adds to a new stream's numbers.
         described: whether to include the numbers that describe_stream adds.
         """
         ans = np.zeros((len(self.rows), NUM_INFOS), np.int32)
@@ -177,7 +177,7 @@ def cases():
 
 def _params(chunk):
     *numbers, _ = pruned._params(_AsBatch(chunk)).content
-    return ints([*numbers, 1])  # The last parameter is 1 if the rows are those of a chunk.
+    return ints([*numbers, 1])  # The last parameter is 1 if the rows are chunks of streams.
 
 
 class _AsBatch:
@@ -188,8 +188,8 @@ class _AsBatch:
         self.arcs, self.scores = chunk.arcs, chunk.scores
         self.state_begins, self.leaving_begins = chunk.state_begins, chunk.leaving_begins
         self.b_begins = chunk.b_begins
-        # The kernels write no begin of arcs for the final state.  The last number of an arc is its
-        # frame in a batch, but its score in a stream.
+        # The kernels write no entry of `begins` for the final state.  The last number of an arc is
+        # the arc's frame in a batch, but the arc's score in a stream.
         self.lattices = [
             (begins[:-1], [(*arc[:3], chunk.score(index, *arc[2:])) for arc in out])
             for index, (begins, out, _) in enumerate(chunk.lattices)
@@ -219,7 +219,7 @@ def _arguments(chunk, infos, out, begins, entered):
 
 def _searched(chunk):
     out, begins = (Buffer.output(x, dtype=np.int32) for x in pruned._out(_AsBatch(chunk)))
-    # The reference computes only these numbers of a stream, so the others may have any value.
+    # The reference computes only the numbers in the loop, so all others may have any value.
     allowed = np.full(NUM_INFOS, np.inf)
     for info in ("Error", "States", "Arcs", "FirstFrame", "IsNew", "FrozenStates", "FrozenArcs"):
         allowed[SIZES["kPr" + info]] = 0

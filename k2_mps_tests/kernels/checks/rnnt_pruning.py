@@ -83,7 +83,8 @@ def _ranges(S, T, R, regular):
 def _best(px_grad, py_grad, bound, t, R):
     """Returns where the best range of frame t begins, or the first of several best ranges.
 
-    From frame t_end - 1 on, the range ends with position s_end, or begins with 0.
+    From frame t_end - 1 on, the range ends at position s_end.  If s_end < R - 1, the range begins
+    at position 0 instead.
     """
     _, _, s_end, t_end = bound
     if t >= t_end - 1:

@@ -1,10 +1,10 @@
 """Cases of the swoosh kernels: values, derivatives as floats and in bytes, and gradients.
 
-k2's tables have the zeros of the functions among their nodes.  The tables of the cases do not.
-The reference computes the functions by definition, and Philox with Python's integers.
+In k2's tables, the zeros of the functions are nodes.  In the cases' tables, no zero is a node.  The
+reference computes the functions by definition, and Philox with Python's integers.
 
-Tolerances: a value near a node is the sum of a number, which is rounded to float32, and of small
-terms.  So the error of a value is at most 2 units in the last place.
+Tolerances: a value near a node is a sum.  One term is a number rounded to float32, and all other
+terms are small.  So the error of a value is at most 2 units in the last place.
 k2_mps_tests/parity/test_swoosh.py shows this for k2's tables.  Near a zero, the terms cancel.  So
 the tolerance also includes the roundings of the terms.
 """

@@ -1,10 +1,10 @@
-"""Cases of the kernels two_float and path_sums, which two_float.metal beside this file has.
+"""Cases of the kernels two_float and path_sums of two_float.metal, in the folder of this file.
 
 The reference computes in long double, whose significand has 64 bits, 16 more than a pair of floats.
 
 Tolerances: two_float.h states the relative errors.  Another 2^-49 is for rounding the reference to
-pairs.  The kernel rounds a score to float32, by half a unit in the last place.  The pairs in the
-sum of this score add an error of 2^-44 of the largest number in the sum.
+pairs.  The kernel rounds a score to float32, by half a unit in the last place.  Before this
+rounding, the kernel adds pairs, with an error of 2^-44 of the largest number in the sum.
 """
 
 import itertools
@@ -29,8 +29,8 @@ BOUNDS = {
     "float_exp": 2.0**-23,
     "log": 2.0**-44,
 }
-# The next operations of the enumeration.  The significand of a result is a product of four factors
-# and has this relative error.
+# {operation: relative error}, for the operations that follow in the enumeration.  The significand
+# of a result is a product of four factors.
 POSTERIORS = {"posterior": 2.0**-23, "ctc_posterior": 2.0**-43, "float_posterior": 2.0**-20}
 # Sizes of scores.  path_sums.h states that exponents are exact up to the last of these sizes.
 LARGEST = {
@@ -85,7 +85,7 @@ def _any(random, low, high, size=SIZE):
 
 def _operation(number, name, random):
     a, b = _any(random, -3, 5), _any(random, -3, 5)
-    # In the sums of these numbers, most bits cancel, or all.
+    # In a sum of two of these numbers, most or all bits cancel.
     near = SIZE // 4
     b[:near] = -a[:near] * (1 + random.normal(0, 1e-7, near))
     b[:10] = -a[:10]
@@ -151,7 +151,7 @@ def _posteriors(number, name, size, random):
     near = random.integers(-1, 2, SIZE) * (random.uniform(0, 60, SIZE) // unit * unit)
     d = a + b - c - near
     expected = np.exp(near.astype(LD))
-    # For scores below 5e5, the kernel subtracts multiples of log(2) / 16 as in _operation().
+    # For scores below 5e5, the kernel subtracts multiples of log(2) / 16; see _operation().
     allowed = POSTERIORS[name] + 4 * min(size, 5e5) * 2.0**-52
     return Case(
         f"{name}, scores to {size:.0e}",
