@@ -46,8 +46,8 @@ def record():
 
 def boxes(trace):
     """Yields (track, begin, end, name) of each interval, in nanoseconds."""
-    # {thread: the ends of its functions that may contain the next interval}.  Autograd's thread has
-    # its own nesting.
+    # {thread: the ends of the thread's functions that can contain the next interval}.  Autograd's
+    # thread has its own nesting.
     ends = {}
     for interval in trace.intervals():
         track, name = interval.name, interval.message

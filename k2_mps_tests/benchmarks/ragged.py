@@ -4,8 +4,8 @@
 
 k2 computes row ids, row splits (counts and their sums) and the shape of an index on the host, in
 memory that mps shares.  Operators of torch can give the same results.  For each function, the
-program times the host, and counts these operators.  From the number and the bytes of operators, the
-program estimates the GPU's time, without and with a wait.  The host must wait if its next step
+program times the host, and counts these operators.  From their number and their bytes, the program
+estimates the GPU's time, without and with a wait.  The host must wait if its next step
 reads the result.  The counts need an mps device, which may be emulated.
 """
 
@@ -20,8 +20,8 @@ SIZES = [10**3, 10**4, 10**5, 10**6]
 REPEATS = 7
 # Nine tenths of an M1's bandwidth, in bytes a second.
 BANDWIDTH = 60e9
-# Seconds.  WAIT is a published time of a small kernel with the wait for it.  COMMAND is a guess for
-# each further command of the same command buffer.
+# Seconds.  WAIT is a published time of a small kernel, including the wait for the kernel.  COMMAND
+# is a guess for each further command of the same command buffer.
 WAIT, COMMAND = 180e-6, 5e-6
 
 
@@ -66,7 +66,7 @@ def index_by_torch(row_splits, row_ids, order):
     return ids_by_torch(sums, row_ids, order)
 
 
-# {name: (k2's function, torch's function, bytes that torch's operators read and write an element)}
+# {name: (k2's function, torch's function, bytes per element that torch's operators read and write)}
 OPERATIONS = {
     "row ids of row splits": (ids_by_k2, ids_by_torch, 12),
     "row splits of row ids": (splits_by_k2, splits_by_torch, 20),

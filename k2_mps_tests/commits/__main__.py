@@ -10,7 +10,7 @@ The builds of the last commit compile each file alone, which finds a missing #in
 builds compile several files at once.  A quick check runs k2's suite on the last commit only.
 
 The check saves each result, with the tree of the commit and the arguments of the build.  Another
-run of the check does not repeat what has passed.
+run of the check does not repeat the builds and tests that have passed.
 """
 
 import argparse

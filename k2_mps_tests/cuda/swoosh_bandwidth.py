@@ -21,7 +21,7 @@ import numpy as np
 import torch
 
 ROUNDS = 50
-# Inputs have this standard deviation.
+# The standard deviation of the inputs.
 SPREAD = 2
 THREADS = 128
 OF_THREAD = 16
@@ -115,9 +115,10 @@ def _copy(size):
 
 
 def _k2(name, numel):
-    """Returns a function that runs k2's own CUDA code for what the kernel does.
+    """Returns a function that runs k2's own CUDA code for the work of a kernel.
 
-    Returns None without k2, without CUDA in k2, and for kernels in half precision, which k2 lacks.
+    Returns None if k2 is missing, or if k2 lacks CUDA.  Also returns None for kernels in half
+    precision, because k2's CUDA code has no half precision.
     """
     try:
         import k2

@@ -119,7 +119,10 @@ class Lattice:
         self.row_splits2 = np.searchsorted(self.row_ids2, np.arange(len(self.kept_states) + 1))
 
     def words_of(self, fsa, t):
-        """Returns a view of an FSA's words in a frame: the bits of kept states, and their rank."""
+        """Returns a view of an FSA's words in a frame.
+
+        A word has the bits of kept states, and the number of kept states before these states.
+        """
         begin = self.state_begins[fsa] // LANES + fsa
         return self.words[t, begin : begin - (-self.states[fsa] // LANES)]
 

@@ -1,10 +1,10 @@
-"""Finds how many registers each kernel needs, and whether a cap makes its threads spill.
+"""Finds how many registers each kernel needs, and whether its threads spill under a cap.
 
 NVIDIA's assembler, ptxas, reports these numbers.  Apple's compiler does not.
 
 A core of Apple's GPUs has 208 KiB of registers, and a thread has at most 128 registers of 32 bits.
 If the threadgroups of a pipeline can have many threads, each thread gets fewer registers: at most
-48 for 1,024 threads.  ptxas compiles each kernel with the number of registers as a cap.
+48 for 1,024 threads.  ptxas compiles each kernel with this number of registers as the cap.
 """
 
 import importlib.util
@@ -21,7 +21,7 @@ from k2_mps_tests.running import ran
 REGISTER_BYTES = 208 * 1024
 MOST_REGISTERS = 128
 LIBDEVICE = "nvvm/libdevice/libdevice.10.bc"
-# An NVIDIA GPU whose registers have 32 bits, as Apple's have.
+# An NVIDIA GPU whose registers have 32 bits, like the registers of Apple's GPUs.
 GPU = "sm_90"
 MOST_THREADS = 1024
 SIMD_WIDTH = 32

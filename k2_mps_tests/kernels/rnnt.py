@@ -231,7 +231,8 @@ class Problem:
 
         grads: the gradient of the matrix product, [B][S + 1][T].
         sums: the sums of scaled_grads() over all frames, [B][S + 1][2].
-        has_low: for each position, whether a log of a sum with a gradient is below LOW, [B][S + 1].
+        has_low: for each position, whether the log of a sum is below LOW in a cell with a gradient,
+          [B][S + 1].
         """
         x, y = self.scaled_grads()
         sums = self.log_sums()

@@ -94,7 +94,7 @@ def text(name):
         settings = {"NAME": name, "SOURCE": path(name), "ROOT": ROOT, "OUTPUT": output}
         command = [program("cmake"), *(f"-D{key}={value}" for key, value in settings.items())]
         subprocess.run([*command, "-P", ROOT / "cmake/embed_metal.cmake"], check=True)
-        # The script may divide the text into C++ literals in the middle of a character.
+        # The script can split the text into C++ literals in the middle of a character.
         return b"".join(_LITERAL.findall(output.read_bytes())).decode()
 
 

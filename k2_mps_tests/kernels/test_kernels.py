@@ -93,7 +93,7 @@ def test_a_wrong_kernel_is_noticed(monkeypatch, capsys, wrong, message):
     text = text.replace(right, right + wrong)
     monkeypatch.setattr(sources, "names", lambda: [name])
     monkeypatch.setattr(sources, "text", lambda name: text)
-    if message is None:  # A kernel that does not compile raises.
+    if message is None:  # The kernel does not compile.
         with pytest.raises(SyntaxError, match="clock"):
             on_mps.run()
         return
@@ -266,8 +266,8 @@ def test_without_a_gpu_the_program_prints_one_line():
     assert said.startswith("no GPU: ") and said.count("\n") == 1
 
 
-# Takes the place of libdevice.10.bc, and has the functions that the kernels call.  The test
-# compiles the kernels but does not run them.
+# This source stands in for libdevice.10.bc, and defines the functions that the kernels call.  The
+# test compiles the kernels but does not run them.
 LIBDEVICE = """
 float __nv_expf(float x) { return x; }
 float __nv_logf(float x) { return x; }

@@ -13,9 +13,9 @@ from packaging.utils import parse_wheel_filename
 from k2_mps_tests.macos_torch.facts import Release
 from k2_mps_tests.macos_torch.library import Library
 
-# pip accepts wheels for this macOS and older ones.
+# pip accepts wheels for this macOS and for older macOS.
 _PLATFORM = "macosx_99_0_arm64"
-# The library is the same for each Python; most releases have wheels for this one.
+# The library is the same for each Python.  Most releases have wheels for this Python.
 _PYTHON = "3.13"
 _LIBRARY = "torch/lib/libtorch_cpu.dylib"
 _LISTED = re.compile(r"\btorch-[\w.%+]+-cp\d+-cp\d+t?-macosx_\w+\.whl\b")
@@ -52,7 +52,7 @@ def read(folder: Path) -> Release:
     """Reads a release from a folder of build/torch.
 
     Raises:
-      CheckFailedError: the wheel has no such library.
+      CheckFailedError: the wheel has no libtorch_cpu.dylib.
     """
     wheel = next(folder.glob("*.whl"))
     try:

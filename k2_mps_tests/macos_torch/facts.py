@@ -136,7 +136,7 @@ def compare(found: Mapping[str, list[str]], known: Known, base: str) -> Iterator
 
 
 def _calls(release: Release, fact: Fact) -> list[str]:
-    """Returns those callees of a function that match a pattern; also follows _BACKEND functions."""
+    """Returns the callees of a function, also through _BACKEND, that match a pattern."""
     if not release.library.has(fact["of"]):
         return ["the function is not there"]
     found = release.library.reached(fact["of"], _BACKEND)

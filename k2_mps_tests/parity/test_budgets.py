@@ -43,7 +43,7 @@ def check(counted, waits=0):
 class Cost(NamedTuple):
     """What a call costs."""
 
-    dispatches: int  # of k2's kernels
+    dispatches: int  # dispatches of k2's kernels
     operators: int  # torch's operators that give the GPU work
     waits: int  # waits that find work in flight
     to_mps: int  # bytes that torch copies from the CPU to mps

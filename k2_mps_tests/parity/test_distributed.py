@@ -319,8 +319,8 @@ def _are_close(found, expected, tolerance):
             assert error <= tolerance * other.abs().max()
 
 
-# A gradient is a sum over 120 frames.  DDP adds in another order, which changes up to 120
-# roundings.
+# A gradient is a sum over 120 frames.  DDP adds the frames in another order.  So up to 120
+# roundings differ.
 TOLERANCE = 120 * torch.finfo(torch.float32).eps
 
 

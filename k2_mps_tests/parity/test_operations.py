@@ -46,9 +46,9 @@ def _where(counted, moved=()):
     return "host" if counted.gates else "aten"
 
 
-# Copies of more bytes than this are of FSAs and ragged tensors.  Smaller copies do not show that an
-# operation runs on the CPU, because code on the host also makes small arrays on the CPU and moves
-# them.  An example is an array of pointers to the FSAs of a batch.
+# A copy of more bytes than SMALL copies an FSA or a ragged tensor.  Smaller copies do not show that
+# an operation runs on the CPU, because code on the host also makes small arrays on the CPU and
+# moves them.  An example is an array of pointers to the FSAs of a batch.
 SMALL = 600
 
 

@@ -50,7 +50,7 @@ def check(function, lm, am, tolerance):
 
 
 # (S, T, C): the numbers of symbols, frames and logits.  Some sizes are the smallest allowed.
-# Other sizes are near multiples of 32, the size of a tile, or near 256, the number of rows in a band.
+# Other sizes are near multiples of 32, the size of a tile, or near 256, the rows of a band.
 SIZES = [(0, 1, 1), (1, 1, 2), (0, 40, 33), (31, 32, 5), (32, 63, 70), (33, 95, 31), (260, 300, 3)]
 
 

@@ -2,7 +2,7 @@
 
 A wait of k2 covers the work of all streams and threads, as torch.mps.synchronize() does.  A kernel
 of k2 goes to the current stream of the thread that launches the kernel.  During backward(), the
-current stream is that of the forward pass.  k2's own threads have the default stream.
+current stream is the stream of the forward pass.  k2's own threads have the default stream.
 """
 
 import math

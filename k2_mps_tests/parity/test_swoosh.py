@@ -49,7 +49,7 @@ def _worst_ulps(found, expected):
 
 
 def _all_sorts_of_floats():
-    """Returns float32 numbers: random bits, special numbers, and numbers near 0, where swoosh bends."""
+    """Returns float32 numbers: random bits, numbers near 0 (where swoosh bends), special values."""
     random = np.random.default_rng(5)
     bits = random.integers(0, 1 << 32, 1 << 16, dtype=np.uint32)
     near = random.normal(0, 6, 1 << 16).astype(np.float32)

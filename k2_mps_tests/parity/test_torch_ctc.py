@@ -12,8 +12,8 @@ NUM_FRAMES, NUM_SEQUENCES, NUM_SYMBOLS = 12, 4, 6
 FRAMES = (12, 7, 1, 9)
 LENGTHS = (3, 0, 2, 4)
 
-# The reference is torch in float64, because torch's float32 is less exact than k2's.  A loss
-# is rounded to float32 once, and again in each step of a reduction.
+# The reference is torch in float64, because torch in float32 is less exact than k2.  A loss is
+# rounded to float32 once, and again in each step of a reduction.
 LOSS = {"rtol": 4e-7, "atol": 0, "equal_nan": True}
 GRADIENT_ERROR = 1e-6  # relative to the largest element of the gradient, as in test_ctc.py
 
@@ -42,7 +42,7 @@ def _run(device, log_probs, targets, *lengths, **options):
     leaf = log_probs.detach().to(device).requires_grad_(True)
     loss = F.ctc_loss(leaf, targets.to(device), *lengths, **options)
     assert loss.device.type == device and loss.dtype == log_probs.dtype
-    # The sequences have different gradients.
+    # The loss of each sequence has a different gradient.
     (loss * torch.arange(1, loss.numel() + 1, device=device).reshape(loss.shape)).sum().backward()
     return loss.detach().cpu(), leaf.grad.cpu()
 

@@ -38,8 +38,8 @@ def word_graph(num_words: int, num_tokens: int, num_next: int) -> k2.Fsa:
     """Returns an FsaVec of one graph, with aux_labels.
 
     All paths that have just ended the same word are in the same state.  From this state, a chain of
-    states leads through each of `num_next` words that can follow.  A tree of all words also leads
-    through any word, at a cost.
+    states leads through each of `num_next` words that can follow.  From this state, a tree of all
+    words also leads through each word, at a cost.
 
     Args:
       num_words: the labels of words are 1 to num_words.

@@ -43,9 +43,9 @@ def _check(condition, message):
 class Suite(NamedTuple):
     """A pytest command line."""
 
-    name: str  # in the report
-    arguments: list  # of pytest, without the tests
-    tests: list  # to collect
+    name: str  # the name in the report
+    arguments: list  # the arguments of pytest, without the tests to collect
+    tests: list  # the tests to collect
 
 
 class Runner:

@@ -30,14 +30,14 @@ constexpr unsigned kWaitsWithWork = 3;
 // another beginning.
 constexpr const char *kOutermost = "_ZN2k23mps11RunInStreamE";
 
-// Parts of the names of functions that wait for other code, whose line is the
-// site.
+// Parts of the names of functions that wait on behalf of a caller.  The site is
+// the caller's line.
 constexpr const char *kWaiting[] = {"11SynchronizeEv", "12SyncIfOnHostEv",
                                     "4SyncEv", "10MpsHostPtr"};
 
 struct Site {
   std::string module;   // the file name of the library
-  uint64_t offset = 0;  // of the return address in the library
+  uint64_t offset = 0;  // the offset of the return address in the library
 
   bool operator<(const Site &other) const {
     return std::tie(offset, module) < std::tie(other.offset, other.module);

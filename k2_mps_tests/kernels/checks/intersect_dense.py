@@ -18,8 +18,9 @@ MAX_THREADS = SIZES["kIdMaxThreads"]
 CACHED = SIZES["kIdMaxCachedStates"]
 
 # The numbers of a shape: the states of each FSA, the arcs that leave each state, the frames of each
-# sequence, and the lanes that compute a state together.  The sizes are near the limits of
-# threadgroup memory and of a thread.  Some states have more arcs than a lane keeps in registers.
+# sequence, and the lanes that compute a state together.  Some numbers of states are near
+# CACHED, the limit of threadgroup memory.  Some states have more arcs than a lane keeps in
+# registers.
 SHAPES = [
     ([2], 1, [1], 1),
     ([2, 3], 2, [3, 1], 1),
@@ -107,7 +108,7 @@ def pass_of(arcs, num_states, scores, first_row, num_frames, forward):
     def frame(t):
         row = first_row + (t if forward else num_frames - 1 - t)
         column = arcs["label"] + 1
-        # Like k2 on the CPU, the reference also accepts the column after that of the last symbol.
+        # Like k2 on the CPU, the reference also accepts the column after the last symbol's column.
         at = np.where(column <= columns, row * columns + column, scores.size)
         return flat[np.minimum(at, scores.size)]
 

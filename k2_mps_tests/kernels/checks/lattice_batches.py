@@ -19,8 +19,8 @@ def _cases(name, lattice):
     num_arcs, num_fsas = len(lattice.out), len(lattice.states)
     fsas = np.array([fsa for fsa, _, _ in states])
     begins = np.searchsorted(fsas, np.arange(num_fsas))
-    # `incoming` has the arcs in the order of their destinations.  The numbers of states run through
-    # all FSAs.
+    # `incoming` has the arcs in the order of their destinations.  States are numbered across all
+    # FSAs.
     sources = np.array(lattice.row_ids2)
     dests = lattice.out["dest"] + begins[fsas[sources]]
     incoming = np.argsort(dests, kind="stable")

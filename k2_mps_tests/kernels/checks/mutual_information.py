@@ -321,7 +321,7 @@ def _gradients(shares, px_shape, py_shape, offset, bound, weight):
     grad = np.zeros(shares.shape)
     grad[s_end, t_end] = weight
     # A row of px has only the columns from which a path can go to the next row.  In the modified
-    # recursion, no path can do so from the last column.
+    # recursion, no path goes from the last column to the next row.
     px_grad[s_begin:s_end, t_begin : max(t_end + 1 + offset, t_begin)] = 0
     py_grad[s_begin : s_end + 1, t_begin:t_end] = 0
     for s in range(s_end, s_begin - 1, -1):

@@ -316,7 +316,7 @@ def _steps(num_rows, num_seqs, groups):
 
 
 def _found(batch, described):
-    """Returns the arguments of the kernels that follow search_pruned, with its results.
+    """Returns the arguments, with search_pruned's results, of the kernels that follow it.
 
     described: whether to include the results of describe_pruned.
     """

@@ -157,8 +157,8 @@ def _rows(ranges, bounds):
 def _log_probs(logits, symbols, ranges, bounds, blank, hat):
     """Returns (z, px, py).
 
-    z is the log of the sum of each row.  Outside of the boundaries, z is NaN, and px and py are
-    -inf.
+    z is the log of the sum of exp(logit) over a row; with `hat`, the sum leaves out blank.  Outside
+    of the boundaries, z is NaN, and px and py are -inf.
     """
     B, T, _, C = logits.shape
     S = symbols.shape[1]

@@ -92,7 +92,9 @@ def _am_only(p):
 
 
 def _outside(expected, inside):
-    """Returns a buffer of gradients, in which the kernel writes only 0, outside of the boundary.
+    """Returns a buffer of gradients.
+
+    The kernel writes 0 outside of the boundary, and nothing inside.
 
     If `expected` is 0, the kernel has no gradients to write, and the buffer has one element.
     """

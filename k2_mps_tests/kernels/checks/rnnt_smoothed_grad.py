@@ -68,7 +68,7 @@ def _weights(p):
 
 
 def _expected_parts(p):
-    """Returns the parts of the unigram's gradient: for each piece of PIECE frames, their sum."""
+    """Returns the sums of the unigram's gradients over each piece of PIECE frames."""
     x, y = p.scaled_grads()
     total = (x + y).sum(1)[..., None]
     probs = np.exp(p.log_probs()[2][:, 0])
