@@ -1,4 +1,4 @@
-"""Compares k2's ragged functions on the host with operators of torch that do the same on mps.
+"""Compares k2's ragged functions on the host with operators of torch that give the same on mps.
 
     .venv/bin/python -m k2_mps_tests.benchmarks.ragged
 

@@ -51,7 +51,8 @@ def profile(function, device):
 
 
 def _on_cpu(function):
-    # The profiler runs here because it also runs in _on_mps().  So both times have its cost.
+    # The profiler runs here because it also runs in _on_mps().  So both times include
+    # the profiler's cost.
     with profiler(activities=[ProfilerActivity.CPU]):
         begin = time.perf_counter()
         function()

@@ -2,8 +2,8 @@
 
     .venv/bin/python -m k2_mps_tests.benchmarks.step_cost [small] [large]
 
-The step is that of beside_cuda.py.  The program prints a row for each function of k2, forward or
-backward:
+The step is the class Step of beside_cuda.py.  The program prints a row for each function of k2,
+forward or backward:
 
 - commands: k2's kernels, and torch's operators that give the GPU work
 - waits: k2's gates that found work in flight, and torch's operators that wait

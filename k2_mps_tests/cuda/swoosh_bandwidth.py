@@ -6,9 +6,9 @@
 
 FOLDER has the Metal kernels as PTX, and can be copied to another machine.  This program needs torch
 for CUDA.  MEGABYTES is the size of the input in float32; default: 64 and 256.  A row gives the
-bytes that a call must move, the median time of a call, and its bandwidth.  The bandwidth is
-relative to that of a copy within the device of the same number of bytes.  If a k2 with CUDA can be
-imported, another column has the time of k2's own function.
+bytes that a call must move, the median time of a call, and the call's bandwidth.  A copy of as many
+bytes within the device has the bandwidth 100%.  If a k2 with CUDA can be imported, another column
+has the time of k2's own function.
 """
 
 import ctypes

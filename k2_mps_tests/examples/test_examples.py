@@ -69,7 +69,7 @@ def test_both_devices_learn_the_same(trained, run, tmp_path):
     differences = [abs(a - b) / a for a, b in zip(losses(cpu), losses(mps))]
     assert len(differences) == STEPS["ctc"]
     assert f"difference {max(differences):.1e}" in text
-    # Before the first update, the losses are float32 sums over about 60 frames of the same numbers.
+    # Before the first update, the losses are float32 sums of the same numbers, for about 60 frames.
     assert differences[0] < 60 * torch.finfo(torch.float32).eps
     assert max(differences) < TOLERANCE["ctc"]
 
@@ -100,7 +100,7 @@ def test_two_processes_learn_what_one_does_with_the_whole_batch(run, tmp_path):
         curves.append(losses(tmp_path / str(count)))
     differences = [abs(one - two) / one for one, two in zip(*curves, strict=True)]
     assert len(differences) == 10
-    # Before the first update, the losses are float32 sums over about 60 frames of the same numbers.
+    # Before the first update, the losses are float32 sums of the same numbers, for about 60 frames.
     assert differences[0] < 60 * torch.finfo(torch.float32).eps
     # Later, each process has its own random numbers.  The tolerance is 10 times the largest change
     # that other random numbers have made.

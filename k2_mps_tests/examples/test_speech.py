@@ -1,4 +1,4 @@
-"""The synthetic speech of the examples, which needs no k2."""
+"""Tests the synthetic speech of the examples, without k2."""
 
 import torch
 

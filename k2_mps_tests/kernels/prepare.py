@@ -69,7 +69,7 @@ def prepare(folder, libdevice):
 def arguments_of_launches(case, numbers):
     """Returns [(threadgroups, names)], a pair for each launch of a case.
 
-    The names are those of the buffers for the arguments `numbers`, in this order.
+    `names` has the name of the buffer for each number of `numbers`, in this order.
 
     Args:
       numbers: the numbers of the kernel's arguments, in the order of the kernel's entry.

@@ -1,6 +1,6 @@
 """cmake/mps.cmake embeds kernels in a library, as text and compiled.
 
-In place of Metal's compiler, the tests use a program that writes its arguments to a file.
+In place of Metal's compiler, the tests use a program that notes its arguments in a file.
 The CMake code is k2's own.
 """
 

@@ -72,7 +72,7 @@ def of(path: str, text: str) -> Iterator[Mutant]:
 
 
 def shuffled(files: Sequence[tuple[str, str]], seed: int) -> Iterator[Mutant]:
-    """Yields mutants of files in an order that the seed gives, one of each file in turn.
+    """Yields one mutant of each file in turn, in a random order that the seed gives.
 
     Args:
       files: pairs of a path and a text.

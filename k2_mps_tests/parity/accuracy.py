@@ -1,4 +1,4 @@
-"""Measures how far results in Metal's double precision differ from the CPU's.
+"""Measures the differences between Metal's and the CPU's results in double precision.
 
     python -m k2_mps_tests.parity.accuracy --lattices 1000
 

@@ -1,4 +1,4 @@
-"""Metal's intersect_dense gives lattices that are bit for bit identical to the CPU's.
+"""intersect_dense gives bit for bit identical lattices in Metal and on the CPU.
 
 The tests compare states, arcs, the order of both, arc maps, properties and gradients.  All must be
 equal, because Metal and the CPU add in the same order.
@@ -154,11 +154,11 @@ def test_batches(seed):
                 getattr(x, name)(True, log_semiring).detach() for x in (lattice, cpu)
             ]
             tolerance = {}
-            if log_semiring:  # The GPU's exp() and log() differ from the CPU's.
+            if log_semiring:  # exp() and log() differ between GPU and CPU.
                 tolerance = {"atol": 1e-3, "rtol": 1e-5}
             elif name == "get_arc_post":
-                # A result is a difference of scores, some of which are 2e10.  Metal's scores have
-                # relative errors of about 2^-48, the CPU's of 2^-53.
+                # A result is a difference of scores, some of which are 2e10.  The relative errors
+                # of scores are about 2^-48 in Metal, and 2^-53 on the CPU.
                 totals = cpu.get_tot_scores(True, False).detach()
                 largest = totals[totals.isfinite()].abs().max().item()
                 tolerance = {"atol": largest * 2.0**-46, "rtol": 0}

@@ -1,4 +1,4 @@
-"""Losses of training on mps agree with the CPU's: values, gradients, memory and types."""
+"""Tests losses of training on mps: their values, gradients, memory and types."""
 
 import k2
 import pytest

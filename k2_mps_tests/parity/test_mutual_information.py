@@ -1,4 +1,4 @@
-"""Metal's mutual_information_recursion agrees with the CPU's in float64.
+"""mutual_information_recursion in Metal agrees with the CPU's result in float64.
 
 The recursion adds S + T terms, and rounds each sum to float32.  The sums are about as large as the
 result.  So the error of the value is about (S + T) * eps * |value|, with eps = 1.2e-7.  Gradients
@@ -63,7 +63,7 @@ def check(px, py, boundary=None):
 LIMITS = [(30, 300), (31, 300), (32, 300), (63, 70), (64, 70), (126, 300), (127, 300), (128, 300)]
 LIMITS += [(127, 20), (255, 261), (256, 260), (510, 520), (511, 520), (512, 520)]
 SIZES = [(3, s, t) for s, t in [(1, 1), (1, 7), (7, 1), (5, 9), (33, 32), (31, 64), (70, 110)]]
-# In each of these sizes, rows or columns are more than the threads of a threadgroup.
+# These sizes have more rows, or more columns, than a threadgroup has threads.
 SIZES += [(1, 3, 1500), (1, 1030, 5), (1, 1100, 1060)]
 # Numbers of rows, S + 1, below, at and above the limits of simdgroups and bands.
 SIZES += [(2, s, t) for s, t in LIMITS]
@@ -252,8 +252,9 @@ def test_gradients_of_half_types(dtype):
     ans, px_grad, py_grad = run(px, py, None, MPS, dtype)
     expected = run(px.float(), py.float(), None, MPS, torch.float32)
     assert torch.equal(ans, expected[0])
-    # k2 rounds each derivative to `dtype`, and then its product with the gradient of ans, which is
-    # at most 3.  Small products are rounded to a multiple of the smallest subnormal number.
+    # k2 rounds each derivative to `dtype`.  k2 also rounds the product of the derivative and the
+    # gradient of ans, which is at most 3.  Small products are rounded to a multiple of the smallest
+    # subnormal number.
     eps = torch.finfo(dtype).eps
     atol = 4 * torch.finfo(dtype).smallest_normal * eps
     torch.testing.assert_close(px_grad, expected[1], rtol=eps, atol=atol)

@@ -1,6 +1,6 @@
-"""k2 chooses the host or Metal for operations that both can run; results equal the CPU's.
+"""k2 chooses the host or Metal for operations that both can run, and gets the CPU's results.
 
-A maximum in Metal is bit for bit identical to the CPU's.  So most comparisons here are exact.
+A maximum is bit for bit identical in Metal and on the CPU.  So most comparisons here are exact.
 """
 
 import _k2
@@ -30,7 +30,7 @@ def _segments(num_frames):
 
 
 def _lattice(graph, log_probs, num_frames, device):
-    """Returns the lattice, and the gradient that the sum of its scores has for the log-probs."""
+    """Returns the lattice, and the gradient of the sum of its scores for the log-probs."""
     leaf = log_probs.clone().to(device).requires_grad_(True)
     dense = k2.DenseFsaVec(leaf, _segments(num_frames))
     lattice = k2.intersect_dense(graph.to(device), dense, output_beam=12)

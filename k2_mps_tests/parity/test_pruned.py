@@ -1,4 +1,4 @@
-"""Metal's intersect_dense_pruned gives lattices that are bit for bit identical to the CPU's.
+"""intersect_dense_pruned gives bit for bit identical lattices in Metal and on the CPU.
 
 The tests compare states, arcs, the order of both, arc maps, properties and gradients.  A score is a
 maximum, or a sum of two floats in the CPU's order.  So all results must be equal.
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.usefixtures("metal")
 
 def _case():
     """Returns random input: graphs, log-probs, segments, options, allow_partial."""
-    # k2 prunes in windows of 30 frames, each of which begins 20 frames after the one before.
+    # k2 prunes in windows of 30 frames.  A window begins 20 frames after the previous window.
     num_seqs, num_frames, num_symbols = pick(1, 2, 5), pick(1, 4, 20, 21, 65), pick(2, 4, 9, 40)
     log_probs, segments = random_scores(num_seqs, num_frames, num_symbols, pick(0, 0.5, 2, 20))
     special = pick(None, None, float("-inf"), -1.0e10)

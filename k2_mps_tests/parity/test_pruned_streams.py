@@ -1,4 +1,4 @@
-"""Metal's OnlineDenseIntersecter gives lattices that are bit for bit identical to the CPU's.
+"""OnlineDenseIntersecter gives bit for bit identical lattices in Metal and on the CPU.
 
 After each chunk, the tests compare states, arcs, the order of both, scores, attributes and
 properties.

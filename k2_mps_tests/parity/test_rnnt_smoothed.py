@@ -1,4 +1,4 @@
-"""Metal's rnnt_loss_smoothed and rnnt_loss_simple agree with the CPU's in float64.
+"""rnnt_loss_smoothed and rnnt_loss_simple in Metal agree with the CPU's results in float64.
 
 k2/python/tests/mps_rnnt_smoothed_test.py tests each kind of loss.  The tests here vary the sizes,
 and use large logits and odd inputs.  A tolerance is relative to the norm of a tensor.
@@ -108,7 +108,7 @@ PLACES = {
 
 
 def _with_nan(place, scales, bounded, rnnt_type):
-    """Returns the results on mps, and the CPU's in float64, with a NaN at one of PLACES."""
+    """Returns the results on mps, and the CPU's results in float64, with a NaN at one of PLACES."""
     S, T, C = 4, 9, 6
     lm, am, symbols = make(2, S, T, C)
     name, at = PLACES[place]

@@ -1,4 +1,4 @@
-"""Forward, backward and total scores and arc posteriors on mps agree with the CPU's.
+"""Forward, backward and total scores, and arc posteriors, agree between mps and the CPU.
 
 The tests also compare gradients.  In double precision, the host's result on mps must equal the
 CPU's result rounded to float32.  Metal's results have the tolerances of accuracy.py.
@@ -42,8 +42,8 @@ def _assert_double(results, placement, log_semiring=True):
         return
     assert mps.device == mps_grad.device == MPS
     mps, cpu = mps.cpu(), cpu.float()
-    # A result near 0 can be a difference of scores of up to 1000.  Metal's scores have relative
-    # errors of about 2^-48, the CPU's of 2^-53.
+    # A result near 0 can be a difference of scores of up to 1000.  The relative errors of scores
+    # are about 2^-48 in Metal, and 2^-53 on the CPU.
     is_lost = (mps - cpu).abs() <= 1000 * 2.0**-44
     assert accuracy.ulps(mps[~is_lost], cpu[~is_lost]) <= accuracy.MAX_ULPS
     largest = cpu_grad.abs().max().item() if cpu_grad.numel() else 0
@@ -215,7 +215,7 @@ def test_scores_that_are_not_finite(value, double, log_semiring, placement):
 
 
 def _assert_not_finite(cpu, mps):
-    """Asserts that Metal's scores and gradients agree with the CPU's.
+    """Asserts that scores and gradients agree between Metal and the CPU.
 
     Metal's gradient may be NaN if k2 raises an error on the CPU, or if the total score of the FSA
     is infinite.

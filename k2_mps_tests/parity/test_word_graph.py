@@ -1,4 +1,4 @@
-"""With a graph of 20,000 words, Metal's lattices are bit for bit identical to the CPU's."""
+"""With a graph of 20,000 words, Metal and the CPU give bit for bit identical lattices."""
 
 import _k2
 import k2

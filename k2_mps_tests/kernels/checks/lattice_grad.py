@@ -1,7 +1,7 @@
 """Cases of dense_grad and graph_grad.
 
-The reference adds in float32 and in the order of arcs.  The kernels do the same, so results must be
-equal.
+The reference adds in float32 and in the order of arcs.  The kernels add in the same order, so
+results must be equal.
 """
 
 import numpy as np

@@ -214,7 +214,8 @@ def _both(name, inputs, boundary=None, kind=FLOAT):
 def _case(name, kernel, px, py, offset, boundary, buffers):
     """Returns a case of a kernel with a launch for each band of MOST rows.
 
-    buffers: the arguments without the parameters and the edges of bands, which this function adds.
+    buffers: the arguments, except the parameters and the edges of bands.  This function adds these
+      two buffers.
     """
     B, S, T = px.shape[0], px.shape[1], py.shape[2]
     threads = min(MOST, -(-(S + 1) // SIMD) * SIMD)

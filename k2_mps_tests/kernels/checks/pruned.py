@@ -277,7 +277,7 @@ def _step(name, batch, threads, groups):
 def _steps(num_rows, num_seqs, groups):
     """Returns the launches of step_pruned, [(threadgroups, step)].
 
-    The order is that of class Steps in intersect_dense_pruned.cu.  A launch does a step of the
+    Class Steps in intersect_dense_pruned.cu has the same order.  A launch does a step of the
     search in one frame.  The same launch can also do a step of the pruning of the last complete
     window.  In the phase kPrExpand, a launch also resolves the arcs of the frame before.
     """

@@ -183,7 +183,7 @@ def _forward(name, suffix, size, is_aligned, dropout_prob):
     with_rounding = steps + ((bits >> DROPOUT_BITS) + 0.5) / 2 ** (32 - DROPOUT_BITS)
     g = np.floor(with_rounding)
     # A kernel's derivative differs from the reference by up to 1e-5.  So if the reference's sum is
-    # this near to an integer, the kernel's sum may be on the other side of the integer.
+    # within 1e-5 / STEP of an integer, the kernel's sum may be on the other side of the integer.
     is_near = np.abs(with_rounding - np.round(with_rounding)) < 1e-5 / STEP
     zeros = np.zeros(size, np.uint8)
     buffers = {
