@@ -35,7 +35,7 @@ def facts() -> dict:
         "processor": _sysctl("machdep.cpu.brand_string") or platform.machine(),
         "cores": _sysctl("hw.ncpu"),
         "memory": _sysctl("hw.memsize"),
-        # "1" in a virtual machine, which has a paravirtual GPU.
+        # The value is "1" in a virtual machine.  A virtual machine has a paravirtual GPU.
         "virtual_machine": _sysctl("kern.hv_vmm_present"),
         "metal_compiler": _first_line("xcrun", "metal", "--version"),
         "python": platform.python_version(),

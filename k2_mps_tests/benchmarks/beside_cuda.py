@@ -171,7 +171,7 @@ class Decoding:
 
 
 def made(work, device):
-    """Returns an object for the work with this name.  The object's run(part) does the work."""
+    """Returns an object for the named work.  The object's run(part) does the work."""
     if work in STEPS:
         return Step(STEPS[work], device)
     if work == "ctc":

@@ -2,9 +2,9 @@
 
 The check builds each commit twice, in a worktree under build/.  The first build has K2_WITH_MPS
 off, as in upstream, and runs k2's own suite on the CPU.  The second build has K2_WITH_MPS on, and
-runs `import k2` and an FSA.  Commits without this option of k2 have no second build.  There are two
-build trees, one for all first builds and one for all second builds.  So a build compiles only what
-a commit changes.  k2's style checkers read the lines that a commit adds.
+runs `import k2` and an FSA.  Commits without the option K2_WITH_MPS have no second build.  There
+are two build trees, one for all first builds and one for all second builds.  So a build compiles
+only what a commit changes.  k2's style checkers read the lines that a commit adds.
 
 The builds of the last commit compile each file alone, which finds a missing #include.  All other
 builds compile several files at once.  A quick check runs k2's suite on the last commit only.

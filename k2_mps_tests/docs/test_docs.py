@@ -239,7 +239,7 @@ def _texts_and_tables():
         capture_output=True,
         text=True,
     ).stdout.split("\0")
-    # For files in patches/, k2's own limit of columns counts.
+    # Files in patches/ follow k2's own limit of columns.
     return [name for name in names if name and not name.startswith("patches/")]
 
 

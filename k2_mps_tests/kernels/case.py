@@ -108,6 +108,6 @@ class Case:
 
 
 def _name(number, launch=0):
-    """Returns the name that messages give an argument."""
+    """Returns the name of an argument in messages."""
     name = getattr(number, "name", str(number))
     return f"{name} of launch {launch}" if launch else name

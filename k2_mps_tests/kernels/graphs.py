@@ -68,8 +68,8 @@ def random_arcs(random, states, num_arcs, labels):
 def forward_or_backward(arcs, num_states, frames, forward):
     """Yields the best score of each state of an FSA after 0, 1, ... frames, in float32.
 
-    frames: for each frame, the scores that the arcs get in the frame, without their scores in
-      the graph.  The frames are in the order of the pass.
+    frames: for each frame, the scores that the arcs get in the frame, but not the scores that
+      the arcs have in the graph.  The frames are in the order of the pass.
     forward: whether the pass is forward.
     """
     state_scores = np.full(num_states, NEVER)

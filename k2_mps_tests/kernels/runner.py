@@ -139,7 +139,7 @@ def check(launch, buffers, runs=2):
     Args:
       launch: a function of {name: array}; returns the arrays after the launch.
       buffers: the argument of differences().
-      runs: the number of launches; the results of all must be bit for bit identical.
+      runs: the number of launches; all launches must give bit for bit identical results.
     Returns:
       A list of messages, empty if all results are as expected.
     """

@@ -13,7 +13,7 @@ from packaging.utils import parse_wheel_filename
 from k2_mps_tests.macos_torch.facts import Release
 from k2_mps_tests.macos_torch.library import Library
 
-# pip accepts wheels for this macOS and for older macOS.
+# For this macOS, pip also accepts wheels for older macOS.
 _PLATFORM = "macosx_99_0_arm64"
 # The library is the same for each Python.  Most releases have wheels for this Python.
 _PYTHON = "3.13"

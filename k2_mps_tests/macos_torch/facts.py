@@ -109,7 +109,7 @@ def load(path: Path = TABLE) -> Known:
 
 
 def read(release: Release, known: Known) -> dict[str, list[str]]:
-    """Reads the values of each fact of the table from a release; returns {fact: values}."""
+    """Reads from a release the values of each fact in the table; returns {fact: values}."""
     return {name: _READERS[fact["kind"]](release, fact) for name, fact in known.facts.items()}
 
 

@@ -80,8 +80,8 @@ class Library:
     def reached(self, function: str, through: re.Pattern) -> set[str]:
         """Returns the symbols of all functions that a function calls.
 
-        If the symbol of a called function matches `through`, the result also has the calls of this
-        function.  Calls in a block are left out, because a block runs elsewhere or later.
+        If the symbol of a called function matches `through`, the result also has the symbols that
+        this function calls.  Calls in a block are left out, because a block runs elsewhere or later.
         """
         seen, waiting = {function}, [function]
         while waiting:

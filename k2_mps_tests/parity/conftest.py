@@ -1,8 +1,8 @@
 """Tests that k2 on mps agrees with k2 on the CPU.
 
-The tests need an mps build of k2.  They run on the real device on a Mac, and on the emulated device
-on Linux.  Without an mps device, pytest stops with an error.  Skipped tests would look like a
-success although nothing ran.
+The tests need an mps build of k2.  On a Mac, the tests run on the real device.  On Linux, the tests
+run on the emulated device.  Without an mps device, pytest stops with an error.  Skipped tests would
+look like a success although nothing ran.
 """
 
 import sys

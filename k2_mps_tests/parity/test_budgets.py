@@ -57,8 +57,8 @@ class Cost(NamedTuple):
 def _counted(function):
     """Returns the Cost of a call, and its result."""
     torch.mps.synchronize()
-    # The dispatches are k2's count, because k2 counts a dispatch at once, when k2 encodes it.  The
-    # device counts a dispatch only when it runs, at a later wait.
+    # k2's counters give the dispatches, because k2 counts a dispatch when k2 encodes the dispatch.
+    # The device counts a dispatch only when the dispatch runs, at a later wait.
     with mps_emulator.counters() as seen, k2.mps.counters() as counted:
         result = function()
     cost = Cost(
@@ -126,8 +126,8 @@ def _step(name, graph):
     return step
 
 
-# `commands` and `waits` are the most that a step may take with a graph that is new to k2.  Commands
-# are k2's dispatches and torch's operators.
+# `commands` is the most k2 dispatches and torch operators that a step may need with a graph that is
+# new to k2.  `waits` is the exact number of waits.
 @pytest.mark.parametrize("name, commands, waits", [("ctc_loss", 14, 0), ("intersect_dense", 20, 1)])
 @pytest.mark.parametrize("graph", [_new_graph, _graph_with_labels_of_the_gpu])
 def test_gpu_commands_of_a_step_with_a_new_graph(name, commands, waits, graph, metal):

@@ -80,7 +80,7 @@ def _four_operators():
 
     def step():
         leaf.grad = None
-        # The forward pass calls mul and sum, the backward pass ones_like and mul.
+        # The forward pass calls mul and sum.  The backward pass calls ones_like and mul.
         (leaf * leaf.detach()).sum().backward()
 
     return step
@@ -124,7 +124,7 @@ def test_gates_with_nothing_to_wait_for_are_no_waits():
             k2.index_select(values, index)
         assert counted.gates > 0
         found.append(counted.waits)
-    # The operating system can suspend the thread during a gate, but hardly during all ten.
+    # The operating system can suspend the thread during a gate, but hardly during all ten gates.
     assert min(found) == 0
 
 

@@ -64,7 +64,8 @@ def assert_gradients_agree(mps, cpu, error=GRADIENT_ERROR):
         assert_same(ours, theirs, rtol=0, atol=error * max(float(theirs.abs().max()), 1e-30))
 
 
-# The kernel's float32 sums differ from float64 by up to 4e-6, the CPU's float32 sums by up to 4e-5.
+# The kernel's sums in float32 differ from float64 by up to 4e-6.  The CPU's sums in float32 differ
+# from float64 by up to 4e-5.
 FLOAT_ERROR = 4e-6
 
 

@@ -73,7 +73,7 @@ def test_a_gradient_agrees_with_differences_of_results(name, call, place, monkey
     rounding = (_finite(result).abs() * weights).sum().item() * EPS / step
     tolerance = curvature + rounding
     if name == "swoosh_l":
-        # The standard deviation of a random rounding is at most half of a unit.  One sum of 16,000
+        # The standard deviation of a random rounding is at most half of a unit.  One in 16,000 sums
         # is off by more than four standard deviations.  The seed is fixed, so the test is stable.
         tolerance += 4 * UNIT_OF_SWOOSH / 2 * math.hypot(*weights.flatten().tolist())
     assert abs(gradient - slope) <= tolerance

@@ -126,7 +126,7 @@ def test_a_clone_shares_the_index():
 
 def test_the_labels_of_a_clone_are_its_own():
     graph = _new()
-    clone = graph.clone()  # made before the host fills the memory of the index
+    clone = graph.clone()  # The host has not yet filled the index.
     labels_set(clone)
     for fsas in (graph, clone):
         found = _members(graph_index(fsas).index)["by_label"]

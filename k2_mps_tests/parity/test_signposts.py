@@ -1,4 +1,7 @@
-"""k2 posts the right signposts and labels for Instruments.  The emulated device records them."""
+"""k2 posts the right signposts and labels for Instruments.
+
+The emulated device records signposts and labels.
+"""
 
 import sys
 import threading

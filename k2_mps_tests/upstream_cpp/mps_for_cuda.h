@@ -8,7 +8,8 @@
 
 namespace k2 {
 
-// Declared here, because k2/csrc/mps/mps_context.h includes all of torch.
+// This header declares the function again, because the function's own header,
+// k2/csrc/mps/mps_context.h, includes all of torch.
 ContextPtr GetMpsContext();
 
 inline ContextPtr GetMpsForCuda(int32_t = -1) { return GetMpsContext(); }

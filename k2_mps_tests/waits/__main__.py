@@ -100,7 +100,7 @@ def _source_lines(sites):
     libraries = {path.name: path for path in [extension, *extension.parent.glob("libk2*.so")]}
     symbolizer = shutil.which("llvm-symbolizer-19") or shutil.which("llvm-symbolizer")
     _check(symbolizer, "llvm-symbolizer is missing: apt-get install llvm-19")
-    # A return address is after its call, so the address before belongs to the call.
+    # A return address is the end of the call.  So the byte before this address belongs to the call.
     text = "".join(f"{libraries[module]} {offset - 1}\n" for module, offset in sites)
     out = subprocess.run(
         [symbolizer, "--output-style=JSON"], input=text, check=True, capture_output=True, text=True

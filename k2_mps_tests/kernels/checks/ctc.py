@@ -279,8 +279,8 @@ class Graph(Graphs):
     def sums_case(self, name, kind, rows_of_block):
         count = len(self.states)
         # A path has a step for each row.  In single precision, the kernel rounds exp() and products
-        # in each step.  With pairs of floats, exp() has an error of 2^-46, and a sum or a product
-        # an error of about 2^-44.
+        # in each step.  With pairs of floats, exp() has an error of 2^-46.  A sum or a product
+        # has an error of about 2^-44.
         of_steps = self.most_rows * (8 * EPS if kind == "float" else 2.0**-43)
         error = EPS * np.abs(self.scores) + (of_steps if kind == "float" else 0)
         # If a block has one row, the kernel rounds each sum once more, to a single float.

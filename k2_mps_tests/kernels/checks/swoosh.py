@@ -1,7 +1,7 @@
 """Cases of the swoosh kernels: values, derivatives as floats and in bytes, and gradients.
 
 In k2's tables, the zeros of the functions are nodes.  In the cases' tables, no zero is a node.  The
-reference computes the functions by definition, and Philox with Python's integers.
+reference computes the functions by definition.  It computes Philox with Python's integers.
 
 Tolerances: a value near a node is a sum.  One term is a number rounded to float32, and all other
 terms are small.  So the error of a value is at most 2 units in the last place.

@@ -97,7 +97,7 @@ def _operation(number, name, random):
         a = random.uniform(-60, 60, SIZE).astype(LD)
         a[:near] = _any(random, -30, 0, near)
         # exp() of these numbers is halfway between two powers of 2^(1 / 16).  The terms of the
-        # series are largest there.
+        # series are largest at these numbers.
         a[near : 2 * near] = (
             (random.integers(-1300, 1300, near) + 0.5)
             * (np.log(LD(2)) / 16)
@@ -128,7 +128,7 @@ def _operation(number, name, random):
     }.get(name, lambda: x + y)()
     allowed = abs(expected) * (BOUNDS[name] + PAIR if BOUNDS[name] else 0)
     if name == "exp":
-        # The kernel subtracts multiples of log(2) / 16, a constant of two parts with 24 bits each.
+        # The kernel subtracts multiples of log(2) / 16, a constant that has two parts of 24 bits.
         allowed += abs(expected * x) * 2.0**-52
     buffers = _in_order(
         Buffer(a),
