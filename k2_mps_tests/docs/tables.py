@@ -21,7 +21,7 @@ from k2mps.core.project import Project
 
 _BLOCK = re.compile(r"(<!-- k2mps docs: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
-# The folder of the tables that the suite parity checks.
+# The folder of the tables that the suite `parity` checks.
 _TABLES = "k2_mps_tests/parity/"
 # The places where an operation runs, {word of operations.toml: words of the page}.
 WHERE = {

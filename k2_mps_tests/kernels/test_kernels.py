@@ -151,7 +151,7 @@ def test_the_host_says_which_arguments_the_kernels_write(header, name):
     assert {number for _, number in declared} >= numbers
 
 
-# _DECLARED finds arguments that kernels declare, _GIVEN finds arguments that the host passes.
+# _DECLARED finds arguments that kernels declare.  _GIVEN finds arguments that the host passes.
 _DECLARED = re.compile(
     r"\b(device(?: const)?|constant) [\w<>, ]+ ?[*&]\w+[\s\\]+\[\[buffer\((\w+)\)\]\]"
 )

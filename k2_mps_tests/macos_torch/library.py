@@ -81,7 +81,8 @@ class Library:
         """Returns the symbols of all functions that a function calls.
 
         If the symbol of a called function matches `through`, the result also has the symbols that
-        this function calls.  Calls in a block are left out, because a block runs elsewhere or later.
+        this function calls.  Calls in a block are left out, because a block runs elsewhere or
+        later.
         """
         seen, waiting = {function}, [function]
         while waiting:

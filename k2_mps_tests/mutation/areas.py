@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 KERNELS = "patches/files/k2/csrc/mps/kernels"
-# The folder of the copy of the checkout's Python.
+# The folder to which the checkout's Python is copied.
 K2 = "k2-python"
 PYTHON = f"{K2}/k2/mps"
-# The folder of the copies of the bindings' headers, in C++.
+# The folder to which the bindings' C++ headers are copied.
 BINDINGS = f"{K2}/bindings"
 TOOL = "tools/k2mps"
 PARITY, TOOLING = "k2_mps_tests/parity", "k2_mps_tests/tooling"
