@@ -75,16 +75,16 @@ inline k2::Array1<float> BestScoresOnCpu(k2::Ragged<ArcInfo> &arcs) {
                              destination among the returned states of the
                              sequence, or -1 if the destination is not kept.
      @param [in] cutoffs     The cutoff of each sequence.
-     @param [in] fsa_stride  The number of states of the graph if all sequences
-                             share a graph, else 0.
      @param [in] state_map   An empty hash with a bucket for each arc.  The hash
                              is empty again on exit.
      @return   The states of the next frame, with 2 axes: sequence, state.
-               backward_loglike is not set.
+               backward_loglike is not set.  The row ids of the shape are set,
+               because two threads use the shape: one prunes, and the other
+               computes the next frame.
  */
 template <int32_t NUM_KEY_BITS>
 k2::Ragged<StateInfo> NextStatesOnCpu(
-    k2::Ragged<ArcInfo> &arcs, const float *cutoffs, int64_t fsa_stride,
+    k2::Ragged<ArcInfo> &arcs, const float *cutoffs,
     k2::Hash::Accessor<NUM_KEY_BITS> state_map) {
   k2::ContextPtr c = arcs.Context();
   const int32_t num_fsas = arcs.Dim0();
@@ -101,7 +101,6 @@ k2::Ragged<StateInfo> NextStatesOnCpu(
     const int32_t begin = row_splits2[row_splits1[i]],
                   end = row_splits2[row_splits1[i + 1]];
     const int32_t first_state = state_splits_data[i];
-    const uint64_t key_offset = i * fsa_stride;
     const float cutoff = cutoffs[i];
 
     auto enter = [&states](uint64_t state, float score) {
@@ -114,7 +113,7 @@ k2::Ragged<StateInfo> NextStatesOnCpu(
       if (!(arc.end_loglike > cutoff)) continue;
       const int32_t dest = arc.u.dest_a_fsas_state_idx01;
       uint64_t state = states.size(), old_state;
-      if (state_map.Insert(key_offset + dest, state, &old_state)) {
+      if (state_map.Insert(dest, state, &old_state)) {
         StateInfo info;
         info.a_fsas_state_idx01 = dest;
         info.forward_loglike =
@@ -132,7 +131,7 @@ k2::Ragged<StateInfo> NextStatesOnCpu(
       ArcInfo &arc = arcs_data[j];
       if (arc.end_loglike > cutoff) continue;
       uint64_t state;
-      if (state_map.Find(key_offset + arc.u.dest_a_fsas_state_idx01, &state)) {
+      if (state_map.Find(arc.u.dest_a_fsas_state_idx01, &state)) {
         arc.u.dest_info_state_idx1 = static_cast<int32_t>(state) - first_state;
         enter(state, arc.end_loglike);
       } else {
@@ -141,13 +140,15 @@ k2::Ragged<StateInfo> NextStatesOnCpu(
     }
 
     for (size_t state = first_state; state < states.size(); ++state)
-      state_map.Delete(key_offset + states[state].a_fsas_state_idx01);
+      state_map.Delete(states[state].a_fsas_state_idx01);
     state_splits_data[i + 1] = static_cast<int32_t>(states.size());
   }
 
   k2::Array1<StateInfo> values(c, states);
-  return k2::Ragged<StateInfo>(
+  k2::Ragged<StateInfo> ans(
       k2::RaggedShape2(&state_splits, nullptr, values.Dim()), values);
+  ans.RowIds(1);
+  return ans;
 }
 
 }  // namespace intersect_pruned_internal
