@@ -107,6 +107,14 @@ def test_a_beam_that_grows_beyond_float():
     _on_both(*_topo_case([450], active=(50, 100)))
 
 
+def test_an_infinite_output_beam():
+    """An arc into a state that reaches no final state is not in the lattice."""
+    graph = k2.create_fsa_vec([k2.Fsa.from_str("0 1 1 0\n0 2 2 0\n1 1 1 0\n1 3 -1 0\n3")])
+    _, *rest = _topo_case([30, 12], beams=(20.0, float("inf")))
+    _on_both(graph, *rest)
+    assert 2 not in _lattice("cpu", graph, *rest)[0].labels
+
+
 def test_a_final_state_is_not_reached():
     graph = k2.create_fsa_vec([k2.linear_fst([1, 2], [1, 2])])
     for allow_partial in (False, True):

@@ -121,8 +121,9 @@ class Environment:
     def torch_options(self) -> list[str]:
         """Returns pip's options to install torch without CUDA.
 
-        The result is empty on macOS, where no wheel has CUDA, and if pip's configuration names an
-        index.  If PyTorch's index lacks the wheel, pip installs the wheel with CUDA from PyPI.
+        The result is empty in two cases: on macOS, because its wheels have no CUDA, and if pip's
+        configuration names an index.  If PyTorch's index lacks the wheel, pip installs the wheel
+        with CUDA from PyPI.
         """
         if sys.platform != "linux":
             return []

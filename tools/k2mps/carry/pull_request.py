@@ -1,4 +1,4 @@
-"""Makes a pull request to k2 of the series, or of a group: commits and a cover letter.
+"""Makes the commits and the cover letter of a pull request to k2, for one group or all groups.
 
 The commits contain the patches' new files, and lack the trailers that this project uses.  A commit
 has the author of its patch.  If that author is the project, or the commit has a whole group, the

@@ -186,7 +186,7 @@ class _Text:
         return _Edit(start, start, _OURS.encode() + ended)
 
     def losses_in_place(self, tree: ast.Module) -> list[_Edit]:
-        """Returns the edits that make losses write their gradient over logits of their own."""
+        """Returns the edits that make losses overwrite logits that no other code uses."""
         functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
         losses = [loss for one in functions for loss in _losses_with_own_logits(one)]
         return [

@@ -1,4 +1,4 @@
-"""Splits a diff of git's into its hunks."""
+"""Splits a diff that git made into its hunks."""
 
 import os
 import re

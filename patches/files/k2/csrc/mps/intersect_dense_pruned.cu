@@ -335,7 +335,9 @@ std::unique_ptr<PrunedLattice> IntersectDensePrunedMps(
   params.max_active = max_active;
   params.allow_partial = allow_partial;
   params.search_beam = search_beam;
-  params.output_beam = output_beam;
+  // As MultiGraphDenseIntersectPruned does, which has the reason.
+  params.output_beam =
+      std::min(output_beam, std::numeric_limits<float>::max());
 
   for (;;) {
     if (!memory.Fit()) {

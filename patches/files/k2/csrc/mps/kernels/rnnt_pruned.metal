@@ -334,8 +334,9 @@ kernel void rnnt_pruned_backward(
   }
   logits += index * ulong(C);
   grad += index * ulong(C);
-  // `grad` may be `logits`.  Below, one lane reads and writes each element.
-  // The barrier is needed because all lanes read the blank above.
+  // `grad` may be `logits`.  Below, the lane that writes an element is the only
+  // one that reads the element.  The barrier is needed because all lanes read
+  // the blank above.
   simdgroup_barrier(mem_flags::mem_device);
   for (int first = int(lane); first < C; first += kUnroll * kSimdWidth) {
     float value[kUnroll];

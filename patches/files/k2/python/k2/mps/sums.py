@@ -30,8 +30,9 @@ def index_sums(index: torch.Tensor, values: torch.Tensor,
                shape: Sequence[int]) -> torch.Tensor:
     '''Return the sum of the values of each index.
 
-    The host adds the values to zeros.  If the result is small, the host also
-    writes the zeros, because otherwise the host would wait for the GPU.
+    The result begins as zeros, to which the host adds the values.  The GPU
+    writes the zeros of a large result.  The host itself writes the zeros of a
+    small result, so that it need not wait for the GPU.
 
     Args:
       index:
