@@ -20,9 +20,9 @@ _BY_HAND = {"embedding_renorm_", "linalg_svd", "linalg_svd.U"}
 
 
 def read(path: pathlib.Path) -> tuple[set[str], set[str]]:
-    """Returns the names of the operators with an mps kernel: (for dense, for sparse tensors).
+    """Returns two sets of names: operators with mps kernels for dense, and for sparse tensors.
 
-    The first set leaves out the operators that the CPU computes by calls of other operators.
+    The first set leaves out the operators that the CPU computes by calling other operators.
     Autograd differentiates these calls, because the CPU has no backward pass for such an operator
     itself.  On a Mac, the mps kernel of such an operator only saves time: the calls give the same
     results.

@@ -48,8 +48,7 @@ typedef unsigned long NSUInteger;
 #define NS_ENUM(type, name) \
   enum name : type name;    \
   enum name : type
-// In C++ the name is an alias of the integer type, so that options can be
-// combined.
+// In C++, `name` is an alias of `type`, so that options can be combined.
 #define NS_OPTIONS(type, name) \
   type name;                   \
   enum : type

@@ -75,7 +75,7 @@ typedef NS_ENUM(NSInteger, MTLMathMode) {
   MTLMathModeFast = 2,
 };
 
-// Selects the fast or the precise versions of the library's single-precision
+// Selects the fast or the precise versions of Metal's single-precision
 // functions.
 typedef NS_ENUM(NSInteger, MTLMathFloatingPointFunctions) {
   MTLMathFloatingPointFunctionsFast = 0,

@@ -70,9 +70,9 @@ struct Block {
 
   // What earlier commands did with the block, the latest command last.  The
   // list is empty unless the order of commands is checked.  An element is
-  // removed if all commands that are still to come are ordered after the
-  // element's command or if a later command of the same queue covers the
-  // element's accesses.  If the list is full, its oldest element is removed.
+  // removed if all future commands are ordered after the element's command, or
+  // if a later command of the same queue covers the element's accesses.  If the
+  // list is full, its oldest element is removed.
   struct Past {
     uint64_t queue;  // the queue's number
     uint64_t done;   // the number of this use among the queue's uses, from 1
@@ -89,8 +89,8 @@ struct Block {
     return pending != owners_pending || (listings && last_use_id < owner_id);
   }
   bool InFlight() const { return pending != 0 || listings != 0; }
-  // Whether the host copy belongs to the buffer of the device copy, or to a
-  // later buffer of the same block.
+  // True if the host copy belongs to the same buffer as the device copy, or to
+  // a later buffer of the block.
   bool HostCounts() const {
     uint64_t user = host_user.load(std::memory_order_relaxed);
     return user != 0 && user >= device_user;
@@ -116,7 +116,7 @@ class Upkeep {
 // pattern of the redzone, the command has written past the end.  Every block
 // has at least kMinRedzone bytes for the redzone.  A small device copy has
 // kTail more bytes after its capacity (core/copy_memory.h).  As a float, the
-// pattern is 0.186, because almost any number that a kernel adds changes 0.186.
+// pattern is 0.186; adding almost any number changes this value.
 inline constexpr size_t kMinRedzone = 16;
 inline constexpr size_t kMaxRedzone = kTail;
 inline constexpr unsigned char kRedzonePattern = 0x3E;
@@ -186,9 +186,9 @@ class Memory {
 
   std::mutex mutex_;
   CopyMemory copies_;
-  // The free blocks, by origin, size class and stream.  As torch does, the
-  // emulator gives no memory of one stream to another stream, because the work
-  // of the second may overtake the work of the first.
+  // The free blocks, by origin, size class and stream.  As in torch, a stream
+  // does not reuse a free block of another stream, because the other stream may
+  // still have work that uses the block.
   std::vector<Block *> free_[2][kNumSizeClasses][kStreams];
   uint64_t last_id_ = 0;
   uint64_t batch_ = 1;

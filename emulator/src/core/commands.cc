@@ -10,7 +10,7 @@ namespace mps_emulator {
 
 namespace {
 
-// Ends the uses of a command after the command's run, also if a handler of
+// Ends the uses of a command after the command's run, even if a handler of
 // Fatal() throws an exception.
 class EndUsesLater {
  public:
@@ -27,9 +27,9 @@ class EndUsesLater {
 thread_local HostWrites host_writes;
 thread_local std::optional<Accesses> accesses_of_command;
 
-// Each command buffer that gets its first kernel counts this number down.  The
-// command buffer that brings the count to 0 fails.  With a count of 0 or less,
-// no command buffer fails.
+// If this number is positive, the first kernel of each command buffer
+// decrements it.  The command buffer whose kernel decrements the number to 0
+// fails.
 std::atomic<int64_t> until_failure{0};
 
 }  // namespace

@@ -29,7 +29,7 @@ using HostWrites = std::vector<std::pair<const char *, const char *>>;
 const HostWrites &HostWritesInFlight();
 
 // What the running command has read and written, as addresses in device copies.
-// There is a value only for a kernel whose races are checked.
+// nullopt unless the command is a kernel whose races are checked.
 std::optional<Accesses> &AccessesInFlight();
 
 // A piece of work, such as a kernel, a blit or a copy.
@@ -125,7 +125,7 @@ class CommandBuffer : public std::enable_shared_from_this<CommandBuffer> {
   const char *coalescing_ = nullptr;
   // These members are set only if the order of commands is checked.
   // committed_contents_ has the host's bytes at the commit.  known_at_commit_
-  // has the uses that the program knew at the commit to have ended.
+  // has the uses that had ended by the commit, as far as the program knew.
   HostSnapshot committed_contents_;
   std::optional<UsedBlocks::Order> known_at_commit_;
   std::deque<Command> commands_;
@@ -174,10 +174,9 @@ class CommandQueue {
  private:
   friend class CommandBuffer;
 
-  // Compares a command that has run with earlier commands, and ends the program
-  // if an earlier command conflicts with the command and nothing orders the
-  // two.  `device`: the addresses of the device copies of the command's
-  // buffers.
+  // Ends the program if an earlier command conflicts with `command`, which has
+  // run, and nothing orders the two.  `device`: the addresses of the device
+  // copies of the command's buffers.
   void CheckOrder(const Command &command, char *const *device);
 
   // Ends the program if an earlier command of another encoder conflicts with

@@ -15,7 +15,7 @@ namespace mps_emulator {
 namespace {
 
 // In guard mode, this zone follows each copy, so that an access far past the
-// end faults as well.  The zone takes addresses, but no memory.
+// end faults as well.  The zone needs address space, but no memory.
 constexpr size_t kGuardZone = size_t{64} << 20;
 constexpr size_t kSmallestClass = 64;
 

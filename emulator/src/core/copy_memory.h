@@ -27,8 +27,8 @@ inline constexpr unsigned kNumSizeClasses = 160;
 inline constexpr size_t kTail = 1024;
 
 // A small copy comes from malloc: the emulator does not notice a read far past
-// its end.  A large copy is its own mapping, with a page after it at which
-// accesses fault.  With MPS_EMULATOR_GUARD=1, every copy is followed by 64 MiB
+// its end.  A large copy is its own mapping, followed by a page in which every
+// access faults.  With MPS_EMULATOR_GUARD=1, every copy is followed by 64 MiB
 // of addresses at which accesses fault.  Linux' limit on mappings then allows
 // about 10,000 live buffers.
 class CopyMemory {
@@ -49,11 +49,11 @@ class CopyMemory {
   }
   char *AllocateForDevice(size_t capacity);
 
-  // Like AllocateForDevice(), on pages that no other copy uses.
+  // Like AllocateForDevice(), but on pages that no other copy uses.
   char *AllocatePages(size_t capacity);
 
-  // Frees a copy.  A guarded copy's address stays unused for the next
-  // kMostFreed calls.
+  // Frees a copy.  The address of a guarded copy is not reused until kMostFreed
+  // more guarded copies have been freed.
   void Free(char *memory, size_t capacity);
 
   // Prints the program's mistake if `address` is in a freed guarded copy, or in
@@ -68,7 +68,8 @@ class CopyMemory {
     return guards_everything_ || capacity >= kLargeBytes;
   }
 
-  // Returns how many bytes after a large copy fault.
+  // Returns the size, in bytes, of the zone after a large copy in which
+  // accesses fault.
   size_t GuardBytes() const;
 
   static constexpr size_t kMostFreed = 4096;

@@ -10,13 +10,13 @@ namespace mps_emulator {
 
 enum Counter : unsigned {
   kDispatches,         // Metal compute dispatches executed
-  kWaitsWithWork,      // waits for a stream that found work in flight
+  kWaitsWithWork,      // waits for a stream with work in flight
   kHostToDeviceBytes,  // bytes that torch's copies moved
   kDeviceToHostBytes,
   kOperators,         // aten operators that ran on the host CPU instead
   kSyncsWithGil,      // calls of dispatch_sync by a thread that held the GIL
   kOperatorBytes,     // bytes of the operators' arguments and results
-  kUpkeep,            // nanoseconds to keep host copies up to date
+  kUpkeep,            // nanoseconds to make and compare copies of buffers
   kAutoreleaseLeaks,  // objects autoreleased without a pool
   kNumCounters
 };

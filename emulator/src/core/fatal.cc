@@ -41,8 +41,7 @@ void Fatal(const char *format, ...) {
 
   if (FatalHandler handler = fatal_handler.load()) handler(message);
 
-  // The program wrote to stdout before the mistake, so the text of the program
-  // comes first.
+  // Text that the program wrote to stdout before the mistake comes first.
   fflush(stdout);
   fprintf(stderr, "mps emulator: fatal: %s\n", message);
   fflush(stderr);

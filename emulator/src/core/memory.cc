@@ -41,8 +41,8 @@ Block *Memory::TakeBlock(size_t size, Origin origin) {
   SizeClass size_class = SizeClassOf(size + kMinRedzone);
   int stream = origin == Origin::kTorch ? CurrentStream() : 0;
   if (copies_.guards_everything()) {
-    // A guarded copy ends exactly at its buffer's end, so it fits no other
-    // buffer.
+    // A guarded copy ends exactly at its buffer's end, so other buffers do not
+    // reuse the copy.
     ReleaseCached();
     size_class.capacity = (size + 15) / 16 * 16;
   } else {

@@ -104,7 +104,7 @@ Buffer *RequireLiveBuffer(const void *handle, const char *what);
 // Returns whether torch's data pointers are host addresses.  The environment
 // variable MPS_EMULATOR_POINTERS decides: "addresses" and "unfindable" mean
 // yes, "buffers", the default, means no.  "unfindable" emulates a torch whose
-// header cannot find the buffer of an address.
+// getMTLBufferStorage() cannot find the buffer of an address.
 bool PointersAreAddresses();
 
 // Returns the data pointer of a storage in this buffer: the handle or, if
@@ -223,21 +223,22 @@ class UsedBlocks {
   // The value n means that the first n uses of this queue have ended.
   using Order = std::map<uint64_t, uint64_t>;
 
-  // Returns what will have ended when all present commands of this queue have
-  // ended.
+  // Returns the uses that will have ended when all present commands of this
+  // queue have ended.
   Order Done() const;
   // Notes that later commands of this queue run after the uses in `ended`.  The
   // reason is that the queue waits for an MTLEvent, or that the program knew at
   // the commit that these uses had ended.
   void OrderAfter(const Order &ended);
 
-  // Notes that the program now knows: all commands of this queue so far have
-  // ended.
+  // Notes that the program now knows that all commands of this queue so far
+  // have ended.
   void NoteKnown();
-  // Returns all uses of which the program knows that they have ended.
+  // Returns all uses that the program knows to have ended.
   static Order Known();
 
-  // Count the command buffers that are committed and have not run.
+  // These two functions count the command buffers that are committed but have
+  // not run.
   static void NoteCommit();
   static void NoteRun();
 

@@ -177,7 +177,8 @@ std::mutex mutex;
 std::unique_ptr<Recording> current;
 std::string failure;
 
-// If there is a recording and no write has failed, calls `work` with it.
+// If there is a recording and no write has failed, passes the recording to
+// `work`.
 template <typename Work>
 void WithRecording(Work work) {
   std::lock_guard<std::mutex> lock(mutex);

@@ -12,7 +12,7 @@ namespace mps_emulator {
 namespace {
 
 thread_local unsigned operator_depth = 0;
-// The name of the operator of the thread's outermost scope.
+// The value of CurrentOperator().
 thread_local const char *operator_name = "";
 
 thread_local int current_stream = 0;

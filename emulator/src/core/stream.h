@@ -54,9 +54,8 @@ void SynchronizeAllStreams();
 // The dispatch queue that protects the current stream.
 SerialQueue &StreamDispatchQueue();
 
-// Returns whether the functions of the stream must be called inside its queue.
-// They must from torch 2.15 on, and with any torch if
-// MPS_EMULATOR_ASSERT_QUEUE=1.
+// Returns whether the stream's functions must be called inside the stream's
+// queue: from torch 2.15 on, and with any torch if MPS_EMULATOR_ASSERT_QUEUE=1.
 bool QueueIsAsserted();
 // Whether the stream's commandEncoder(), too, must be called inside the queue:
 // only with MPS_EMULATOR_ASSERT_QUEUE=1.
@@ -88,10 +87,12 @@ class OperatorScope {
   OperatorScope(const OperatorScope &) = delete;
 
   // On a Mac, torch's own encoder encodes the operator's kernel and stays open.
-  // This function notes the open encoder.  `name` must never be freed.
+  // This function notes that the encoder would be open.  `name` must never be
+  // freed.
   static void LeaveEncoderOpen(const char *name);
 
-  // Returns the device copy of a live buffer.  `bytes`: what the operator uses.
+  // Returns the device copy of a live buffer.  `bytes`: the bytes that the
+  // operator uses.
   static char *Use(Buffer *buffer, bool writes, bool overwrites_all = false,
                    ByteRange bytes = kAllBytes) {
     return StreamCommandQueue().used().UseNow(buffer, writes, overwrites_all,

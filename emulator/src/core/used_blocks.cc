@@ -180,7 +180,7 @@ void UsedBlocks::Publish() {
     --block->listings;
     if (block->listed_in == this) block->listed_in = nullptr;
     // If no command buffer is still to run, all later commands are ordered
-    // after the uses of which the program knows that they have ended.
+    // after the uses that the program knows to have ended.
     if (memory->committed == 0)
       std::erase_if(block->past, [&](const Block::Past &past) {
         return Has(memory->known, past);

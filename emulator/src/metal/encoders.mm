@@ -188,8 +188,8 @@ GETTER(ComputeState *, state, static_cast<ComputeState *>(_state))
 
 - (void)endEncoding {
   [super endEncoding];
-  // The argument table's uses can end, because the commands have announced uses
-  // of their own.
+  // The argument table's uses can end, because each command has announced its
+  // own uses.
   for (Argument &argument : [self state]->arguments) argument.Clear();
   for (const BufferUse &use : [self state]->resources) EndUse(use);
   [self state]->resources.clear();

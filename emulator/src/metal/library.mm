@@ -16,11 +16,11 @@ NSErrorDomain const MTLLibraryErrorDomain = @"MTLLibraryErrorDomain";
 
 namespace {
 
-// Returns the most threads that a pipeline allows if the program sets no
-// maximum.  On a Mac the limit depends on how many registers the kernel uses,
-// which the emulator does not count.  With a low MPS_EMULATOR_MAX_THREADS, a
-// program that does not read maxTotalThreadsPerThreadgroup fails here, as it
-// may fail on a Mac.
+// Returns how many threads a threadgroup of a pipeline can have if the program
+// sets no maximum.  On a Mac the limit depends on how many registers the kernel
+// uses, which the emulator does not count.  With a low
+// MPS_EMULATOR_MAX_THREADS, a program that does not read
+// maxTotalThreadsPerThreadgroup fails in the emulator, as it may fail on a Mac.
 NSUInteger MostThreadsOfAPipeline() {
   const char *given = getenv("MPS_EMULATOR_MAX_THREADS");
   NSUInteger most = given ? strtoul(given, nullptr, 10) : 0;

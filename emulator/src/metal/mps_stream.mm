@@ -142,7 +142,8 @@ static void ReleaseLater(MPSCommandBuffer_t buffer) {
 }
 
 void MPSStream::commitAndWait() {
-  // Operators run at once, so there can be work and no command buffer.
+  // Operators run at once, without a command buffer.  So the stream may have
+  // work but no command buffer; commandBuffer() then makes one.
   commandBuffer();
   mps_emulator::SetOpenCommandBuffer(nullptr);
   [_commandBuffer commit];

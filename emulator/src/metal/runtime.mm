@@ -86,8 +86,8 @@ extern "C" __attribute__((visibility("default"))) void _Block_object_dispose(
 }
 
 // For each function of an Objective-C++ file, clang names GCC's Objective-C
-// personality routine, which ignores C++ catch clauses for a type.  C++'s own
-// routine works for both languages.
+// personality routine, which ignores C++ catch clauses that name a type.  C++'s
+// own routine works for both languages.
 extern "C" __attribute__((visibility("default"))) int __gnu_objc_personality_v0(
     int version, int actions, uint64_t exception_class, void *exception,
     void *context) {

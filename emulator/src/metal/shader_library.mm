@@ -38,8 +38,8 @@ char *Message(const char *failed, NSError *error) {
   return strdup((failed + ToStdString([error localizedDescription])).c_str());
 }
 
-// Math is safe unless PYTORCH_MPS_FAST_MATH is set, as with torch on macOS
-// 15.2, the release that the emulator reports.
+// PYTORCH_MPS_FAST_MATH=1 selects fast math.  The default is safe math, as with
+// torch on macOS 15.2, the release that the emulator reports.
 MTLCompileOptions *Options() {
   const char *given = std::getenv("PYTORCH_MPS_FAST_MATH");
   const bool fast = given && std::strcmp(given, "0") != 0;
@@ -85,8 +85,9 @@ MPS_EMULATOR_EXPORT char *mps_emulator_shader_names(void *library) {
 
 // Sets `*pipeline` to a new pipeline.
 //
-// limits: set to the most threads of a threadgroup, the threads of a SIMD
-//   group, and the bytes of threadgroup memory that the kernel declares.
+// limits: set to three numbers: how many threads a threadgroup can have, how
+//   many threads a SIMD group has, and how many bytes of threadgroup memory the
+//   kernel declares.
 MPS_EMULATOR_EXPORT char *mps_emulator_shader_kernel(void *library,
                                                      const char *name,
                                                      void **pipeline,

@@ -72,7 +72,8 @@ std::shared_ptr<const Library> LoadLibrary(const std::string &path,
 }
 
 // Compiles `source` into the file `cached`.  If several processes compile the
-// source at the same time, the file of the process that renames last stays.
+// source at the same time, each process replaces the file of the process that
+// finished before.
 FrontEnd::Result Build(const FrontEnd &front_end, const std::string &source,
                        bool fast_math, bool check_races, const fs::path &cached,
                        std::string *diagnostics) {

@@ -26,7 +26,8 @@ inline constexpr int kPoison = 0xC7;
 inline constexpr size_t kMemoryBytes = 2 * kMaxThreadgroupBytes;
 inline constexpr size_t kMemoryAlignment = 256;
 inline constexpr size_t kVariableAlignment = 16;
-// How many bytes after each threadgroup buffer of the encoder must not change.
+// The size of the zone after each threadgroup buffer of the encoder.  The
+// kernel must not write to this zone.
 inline constexpr size_t kRedzone = 64;
 
 inline size_t AlignUp(size_t value, size_t alignment) {
@@ -51,8 +52,7 @@ class Executor {
   Executor();
 
   // Runs all threads of a dispatch.  The caller must have checked the
-  // dispatch's buffers (run.cc), and that the dispatch's sizes are within the
-  // limits.
+  // dispatch's buffers (run.cc) and sizes.
   void Run(const Dispatch &dispatch);
 
   // Returns the dispatch that Run() is running; nullptr outside of Run().
@@ -96,8 +96,8 @@ class Executor {
     State state = State::kReady;
   };
 
-  // The nested calls of functions by which a thread has come from the kernel to
-  // its present place.  If more than kMost calls are nested, the last hash
+  // The nested function calls that led a thread from the kernel to the thread's
+  // present place.  If more than kMost calls are nested, the last hash
   // represents the kMost-th call and all deeper calls.
   struct CallPath {
     static constexpr unsigned kMost = 16;
@@ -133,8 +133,8 @@ class Executor {
   void CompleteBarrier();
   [[noreturn]] void FailAtBarrier();
 
-  // Whether two threads wait at the same call, and reached that call by the
-  // same calls of functions.
+  // Whether two threads wait at the same call, and reached that call through
+  // the same function calls.
   bool AtSamePlace(unsigned a, unsigned b) const;
   // Whether, in the source, the call at which thread `a` waits comes before the
   // call at which thread `b` waits.

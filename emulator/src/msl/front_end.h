@@ -11,8 +11,8 @@ namespace mps_emulator::msl {
 
 class FrontEnd {
  public:
-  // Finds three things.  For each, the first candidate that is set, or that
-  // exists, is used:
+  // Finds three things.  For each, uses the first of the following candidates
+  // that is set or exists:
   //   front end:    the folder MPS_EMULATOR_MSL_DIR; the folder msl beside this
   //                 library
   //   interpreter:  the program MPS_EMULATOR_PYTHON; the interpreter that the

@@ -78,8 +78,8 @@ struct Dispatch {
   // command buffer; nullptr: none.
   const std::vector<std::pair<const char *, const char *>> *host_writes =
       nullptr;
-  // If races are checked, receives the device memory that the kernel reads and
-  // writes, by addresses.  nullptr: the caller does not need it.
+  // If races are checked, receives the addresses of the device memory that the
+  // kernel reads and writes.  nullptr: the caller does not need them.
   std::optional<Accesses> *accesses = nullptr;
   // Buffers whose addresses the program asked for.  The kernel may access the
   // buffers in `resident`, and must not access the buffers in `absent`.

@@ -20,8 +20,8 @@ namespace {
 constexpr unsigned kMemDevice = 1;
 constexpr unsigned kMemThreadgroup = 2;
 
-// How many accesses to a word the checker remembers.  If a word has more, the
-// checker forgets some accesses, and reads rather than writes.
+// How many accesses to a word the checker remembers.  If a word has more, each
+// new access replaces a read or, if there is no read, a write.
 constexpr size_t kMostRecords = 8;
 
 // If an access outside of all buffers is at most this many bytes from a buffer,
@@ -337,7 +337,7 @@ bool RaceChecker::IsOrdered(const Record &before, const Record &now) const {
 bool RaceChecker::IsInPiece(unsigned thread, uintptr_t begin, size_t size,
                             unsigned flags, const void *place) {
   const size_t offset = begin - threadgroup_begin_;
-  // The last piece that begins at `begin` or before.
+  // The last piece that begins at or before `begin`.
   const ThreadgroupPiece *before = nullptr;
   for (const ThreadgroupPiece &piece : *pieces_)
     if (piece.offset <= offset &&

@@ -31,7 +31,7 @@
 namespace mps_emulator::msl {
 
 // Returns whether races are checked: the value of the environment variable
-// MPS_EMULATOR_CHECK_RACES at this call.  Compile() then makes kernels that
+// MPS_EMULATOR_CHECK_RACES at this call.  If so, Compile() makes kernels that
 // report their accesses.
 bool CheckRaces();
 
@@ -65,8 +65,8 @@ class RaceChecker {
 
   // Checks an access that thread number `thread` of the threadgroup is about to
   // make.
-  // flags: a union of kMpsEmulatorMslWrite and the other bits of abi.h.
-  // place: the address in the kernel's code that follows the access.
+  // flags: a combination of bits of abi.h, such as kMpsEmulatorMslWrite.
+  // place: the address of the kernel's code that follows the access.
   void Access(unsigned thread, const void *address, size_t size, unsigned flags,
               const void *place);
 
@@ -86,8 +86,8 @@ class RaceChecker {
   // vector.  `type` is clang's name for the type of the array or vector.
   void UseOutsideOfArray(unsigned thread, const char *type, long index,
                          unsigned line);
-  // Notes that a thread converts a float to an integer type that lacks the
-  // float's value.  `type` is clang's name of the integer type.
+  // Notes that a thread converts a float to an integer type that cannot
+  // represent the float's value.  `type` is clang's name of the integer type.
   void ConvertOutside(unsigned thread, float value, const char *type,
                       unsigned line);
 
@@ -98,7 +98,7 @@ class RaceChecker {
   struct Record {
     bool Writes() const { return flags & kMpsEmulatorMslWrite; }
     bool IsAtomic() const { return flags & kMpsEmulatorMslAtomic; }
-    // Whether two accesses conflict, unless something orders them.
+    // Whether two accesses are a race if nothing orders them.
     bool ConflictsWith(const Record &other) const {
       return (bytes & other.bytes) && (Writes() || other.Writes()) &&
              !(IsAtomic() && other.IsAtomic());
@@ -208,14 +208,14 @@ class RaceChecker {
   std::vector<Thread> threads_;
   std::vector<Buffer> buffers_;
   const Buffer *recent_ = nullptr;    // the buffer of the last access
-  uintptr_t library_pages_[8];        // numbers of pages of a kernel's library
+  uintptr_t library_pages_[8];        // page numbers of a kernel's library
   std::vector<uint8_t> initialized_;  // 1: this threadgroup byte is written
-  std::unordered_map<uintptr_t, Word> device_words_;  // by their addresses
-  std::map<uintptr_t, Touched> touched_;  // by the numbers of pages
+  std::unordered_map<uintptr_t, Word> device_words_;  // by address
+  std::map<uintptr_t, Touched> touched_;  // by page number
   RecentPage recent_pages_[8];
   std::vector<Word> threadgroup_words_;
   std::vector<size_t> used_words_;  // the indexes of words with records
-  // What atomic writes have passed on, by the addresses of atomic objects.
+  // For the address of each atomic object: what atomic writes have passed on.
   std::unordered_map<uintptr_t, Clock> passed_on_;
   uint64_t concurrent_group_ = 0;
   std::unordered_map<uintptr_t, std::vector<Former>> former_;

@@ -21,9 +21,9 @@ namespace mps_emulator::msl {
 
 namespace {
 
-// A number of this process.  The child of a fork() does not inherit timers, so
-// the child increments the number.  A watchdog whose process_ is another number
-// makes a new timer.
+// This number tells a process from its children, because the child of a fork()
+// increments the number.  A child does not inherit timers, so a watchdog makes
+// a new timer if its process_ differs from this number.
 std::atomic<unsigned> process{1};
 
 int Signal() { return SIGRTMIN + 9; }

@@ -2,8 +2,8 @@
 //
 // A GPU's watchdog ends work after some seconds.  Here a threadgroup may take
 // MPS_EMULATOR_WATCHDOG seconds of processor time; 0 means no limit.  The
-// default is kDefaultSeconds, or ten times as much if races are checked.  No
-// threadgroup that ends has been seen to come near this limit.
+// default is kDefaultSeconds, or ten times as much if races are checked.  So
+// far, no threadgroup that ends has come near this limit.
 #pragma once
 
 #include <csignal>
@@ -34,7 +34,8 @@ class Watchdog {
   const Executor *executor_;
   unsigned limit_ = 0;  // seconds
   timer_t timer_{};
-  unsigned process_ = 0;  // the value of `process` for timer_; 0: no timer
+  // The value of `process` when timer_ was made; 0: there is no timer.
+  unsigned process_ = 0;
   volatile sig_atomic_t is_running_ = 0;
   uint64_t progress_ = 0;  // executor_->progress() at the last tick
   unsigned ticks_ = 0;     // how many ticks in a row saw no progress

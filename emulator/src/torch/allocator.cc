@@ -156,7 +156,7 @@ class Allocator final : public at::mps::IMPSAllocator {
                        ratio * static_cast<double>(RecommendedMaxMemory()));
   }
 
-  // The stream commits no work early to free memory: memory is never scarce.
+  // Memory is never scarce, so the stream need not commit early to free memory.
   ssize_t getLowWatermarkValue() const override { return SSIZE_MAX; }
   size_t getLowWatermarkLimit() const override { return SIZE_MAX; }
   size_t getHighWatermarkLimit() const override { return limit_; }

@@ -147,7 +147,7 @@ class Arguments {
 
   // Returns a list with the element type `kind`, which is the type in the
   // schema.  A list from TorchScript may have a narrower element type, such as
-  // Tensor for Tensor?.
+  // Tensor instead of Tensor?.
   IValue ListToHost(const IValue &value, List kind, bool writes) {
     c10::List<at::Tensor> tensors;
     c10::List<std::optional<at::Tensor>> optionals;

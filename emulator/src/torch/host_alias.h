@@ -14,16 +14,17 @@ namespace mps_emulator {
 // Throws torch's own TypeError for float64 and complex128, which mps lacks.
 void CheckDtype(c10::ScalarType dtype);
 
-// Returns the bytes of the storage from the tensor's first element to its last.
+// Returns the range of bytes of the storage from the tensor's first element to
+// its last.
 ByteRange BytesOf(const at::Tensor &tensor);
 
 // The aliases of one operator's tensors, inside an OperatorScope.  An alias is
 // a CPU tensor with the memory of an mps tensor.  No alias may be used after
 // the scope.
 //
-// Create the object before the scope, with the operator's tensors as arguments,
-// or let the caller hold the tensors until after the scope.  The first C++
-// reference to a Python tensor takes the GIL, and the release of the last
+// Create the object before the scope.  Pass the operator's tensors to the
+// constructor, or hold the tensors elsewhere until after the scope.  The first
+// C++ reference to a Python tensor takes the GIL, and the release of the last
 // reference takes the GIL too.  Inside the scope, a thread that takes the GIL
 // could wait for ever: the thread that holds the GIL may be waiting for the
 // scope's queue.
@@ -40,7 +41,7 @@ class HostAliases {
   at::Tensor Make(const at::Tensor &tensor, bool writes,
                   bool overwrites_all = false);
 
-  // Returns whether one of the tensors so far was sparse.
+  // Returns whether any tensor passed to Make() so far was sparse.
   bool any_sparse() const { return !sparse_.empty(); }
 
   // Updates the tensors whose aliases the operator has resized, and the sparse

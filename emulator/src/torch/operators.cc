@@ -102,7 +102,8 @@ bool CoversStorage(const Tensor &tensor) {
          tensor.nbytes() == tensor.storage().nbytes();
 }
 
-// Returns a CPU tensor over `storage`, the device copy of a command's buffer.
+// Returns a CPU tensor whose elements are in `storage`, the device copy of a
+// command's buffer.
 Tensor OverMemory(char *storage, const Tensor &like) {
   return at::from_blob(
       storage + like.storage_offset() * static_cast<int64_t>(like.itemsize()),
@@ -268,7 +269,8 @@ Tensor &SetStorageOffset(Tensor &self, Storage source, SymInt offset,
   if (!strides.empty())
     impl->set_sizes_and_strides(concrete, C10_AS_INTARRAYREF_SLOW(strides));
   impl->set_storage_offset(offset.expect_int());
-  // As on other devices, the storage grows if the sizes and strides need more.
+  // As on other devices, the storage grows if the sizes and strides need more
+  // bytes.
   if (impl->numel())
     GrowStorage(self, at::detail::computeStorageNbytes(
                           impl->sizes(), impl->strides(), self.itemsize(),

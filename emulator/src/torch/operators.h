@@ -21,8 +21,8 @@ torch::CppFunction MakeKernel() {
   return torch::CppFunction(TORCH_FN(function));
 }
 
-// Makes a kernel of a function that takes the operator and torch's stack.  Such
-// a function compiles faster than one that takes the arguments.
+// Makes a kernel from a function that takes the operator and torch's stack.
+// Such a function compiles faster than one that takes the operator's arguments.
 template <c10::KernelFunction::BoxedKernelFunction *function>
 torch::CppFunction MakeBoxedKernel() {
   return torch::CppFunction::makeFromBoxedFunction<function>();

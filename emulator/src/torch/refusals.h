@@ -7,13 +7,13 @@
 
 namespace mps_emulator {
 
-// Throws the error of a Mac's mps kernel of `op`, if that kernel refuses the
-// arguments at the end of `stack`.
+// Throws the error that the mps kernel of `op` throws on a Mac, if that kernel
+// refuses the arguments at the end of `stack`.
 void CheckRefusals(const c10::OperatorHandle &op,
                    const torch::jit::Stack &stack);
 
 // Returns whether `type` is one of the floating-point and complex types that
-// most of a Mac's kernels accept.
+// most mps kernels accept on a Mac.
 bool IsFloatOrComplexOnMps(c10::ScalarType type);
 
 }  // namespace mps_emulator

@@ -43,9 +43,10 @@ using c10::SymIntArrayRef;
 using std::optional;
 using torch::jit::Stack;
 
-// Throws torch's own errors for wrong arguments.  torch's function checks the
-// arguments and then chooses a kernel, but torch for Linux has no kernel for
-// mps.  So the function is called with tensors on the meta device.
+// Throws torch's own errors for wrong arguments.
+// at::scaled_dot_product_attention() checks the arguments and then chooses a
+// kernel, but torch for Linux has no kernel for mps.  So the function is called
+// with tensors on the meta device.
 void CheckAttention(const Tensor &query, const Tensor &key, const Tensor &value,
                     const optional<Tensor> &mask, bool is_causal,
                     bool enable_gqa) {
@@ -199,9 +200,9 @@ Tensor Bincount(const Tensor &self, const optional<Tensor> &weights,
   return aliases.ToDevice(counts.to(weights->scalar_type()));
 }
 
-// Packs weights of four bits, two in a byte.  The first weight is in the upper
-// half.  The packed tensor keeps the order of the weights, while a Mac changes
-// the order.
+// Gives weights of four bits the shape of a packed tensor.  A byte of `self`
+// has two weights, the first in its upper half.  The packed tensor keeps the
+// order of the weights, while a Mac changes the order.
 Tensor ConvertWeightToInt4Pack(const Tensor &self, int64_t inner_tiles) {
   constexpr const char *kName = "_convert_weight_to_int4pack_mps";
   TORCH_CHECK(self.dim() == 2 && self.scalar_type() == ScalarType::Byte, kName,

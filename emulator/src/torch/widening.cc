@@ -25,8 +25,8 @@ unsigned KindOf(ScalarType type) {
 }
 
 // The operators for each kind of dtype, with spaces between the names.  A name
-// has no overload, and no underscore of an in-place variant.  The names come
-// from torch's own lists (tests/oracle.py).
+// omits the overload, and the underscore of an in-place variant.  The names
+// come from torch's own lists (tests/oracle.py).
 constexpr std::pair<unsigned, std::string_view> kOperators[] = {
     {kBool,
      "avg_pool3d bernoulli ceil dot floor floor_divide fmod "

@@ -1,6 +1,6 @@
 // getMTLBufferStorage(), with which programs find the Metal buffer of a tensor.
 // This header replaces torch's own header of the same name, which needs Apple's
-// headers of graphs.
+// MPSGraph headers.
 #pragma once
 
 #include <ATen/core/TensorBase.h>
