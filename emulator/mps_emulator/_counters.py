@@ -29,9 +29,9 @@ class Counters:
     # each of its tensors once: a copy of n bytes on the device counts 2 * n, and x.add_(1) counts
     # the size of x.
     operator_bytes: int = 0
-    # The emulator keeps two copies of each buffer, and a Mac has one.  `upkeep` is the time in
-    # nanoseconds that the emulator needed to make and compare these copies.  Copies that are made
-    # during a command or an operator do not count.
+    # The emulator keeps two copies of each buffer, and a Mac keeps only one.  `upkeep` is the time
+    # in nanoseconds that the emulator needed to make and compare the two copies.  The time of
+    # copies during a command or an operator does not count.
     upkeep: int = 0
     # Objects that were autoreleased in a thread without an autorelease pool.  Such an object stays
     # in memory until the thread ends.

@@ -9,7 +9,7 @@ from ._load import load
 
 @contextlib.contextmanager
 def failing_command_buffer(n: int = 1) -> Iterator[None]:
-    """Makes a command buffer fail inside of a `with` block, as a GPU time-out does.
+    """Inside of a `with` block, makes a command buffer fail with the error of a GPU time-out.
 
     The device runs none of the buffer's kernels, and the buffer's status is
     MTLCommandBufferStatusError.  Releases of torch before 2.15 do not read this status.

@@ -80,7 +80,7 @@ def _install_streams(torch, base) -> None:
 
 
 def take_text(pointer):
-    """Returns the text at a pointer that a function of the library returned, and frees its memory.
+    """Returns the text at a pointer from a function of the library, and frees the text's memory.
 
     Returns None for a null pointer.
     """
@@ -96,7 +96,7 @@ class _mps_ShaderLibrary:
 
     Raises:
       SyntaxError: the compiler refuses the source.  The error has the compiler's message.
-      RuntimeError: the source cannot be compiled for another reason.
+      RuntimeError: the compilation failed for another reason.
     """
 
     def __init__(self, source: str):
@@ -206,7 +206,7 @@ class _mps_MetalKernel:
 
 
 def _sizes(given):
-    """Returns a list of one to three sizes, or None for None.  Raises RuntimeError."""
+    """Returns a list of one to three sizes, or None if `given` is None.  Raises RuntimeError."""
     if given is None:
         return None
     sizes = [given] if isinstance(given, int) else list(given)
@@ -241,7 +241,7 @@ def _tensor(tensor):
 def _bytes(torch, argument, cast):
     """The bytes of a number or of a list of numbers, converted to the type `cast`.
 
-    cast: a name from _SCALARS, or None: then an int has 64 bits, and a float has 32 bits.
+    cast: a name from _SCALARS, or None.  With None, an int has 64 bits, and a float has 32 bits.
     """
     values = argument
     if isinstance(argument, (tuple, list)):
@@ -281,7 +281,7 @@ def _host_alias_storage(storage):
 
 
 def _wait_for_events(handles):
-    """Waits for torch's stream if it has work, and if a buffer belongs to the device.
+    """Waits for torch's stream if the stream has work and at least one buffer is on the device.
 
     handles: the data pointers of the buffers.
     Returns whether the function waited.

@@ -374,7 +374,7 @@ def read_differences():
 
 
 def complaints(outcomes, differences):
-    """Returns a line for each case whose difference from a Mac is not its entry in `differences`.
+    """Returns a line for each case whose difference is not the one that `differences` lists.
 
     outcomes:    {Case: (outcome, detail)}.
     differences: what read_differences() returns.

@@ -7,8 +7,8 @@ The file is test/test_mps.py of PyTorch's sources.  Each test runs in a separate
 a crash or a hang ends only this test.  The command leaves out the class TestConsistency, because
 `oracle.py` runs the same samples.
 
-`pytorch_suite.toml` lists the tests that do not pass, with the reasons, and the number of tests
-that skip.  The command fails in these cases:
+`pytorch_suite.toml` lists the tests that do not pass, and the reasons.  It also has the number of
+tests that skip.  The command fails in these cases:
 
 - A test that is not listed does not pass.
 - A listed test does not have its listed outcome.
@@ -103,10 +103,10 @@ def read_expected():
 
 
 def complaints(outcomes, expected):
-    """Returns a line for each test whose outcome is not its entry in `expected`.
+    """Returns a line for each test that neither skips nor has its expected outcome.
 
     outcomes: {name of a test: (outcome, detail)}.
-    expected: {name: outcome}, for tests that do not pass.
+    expected: {name: outcome}, for the tests that are expected not to pass.
     """
     lines = []
     for name, (outcome, detail) in sorted(outcomes.items()):

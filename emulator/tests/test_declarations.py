@@ -142,7 +142,7 @@ def headers():
 
 
 def _shortened(encoding):
-    """Returns an encoding without qualifiers and without the types of pointees and fields.
+    """Shortens an encoding: removes qualifiers, types of pointees, and types of fields.
 
     encoding: a str of clang, or bytes of pyobjc.
     """

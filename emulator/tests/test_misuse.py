@@ -135,7 +135,7 @@ def test_a_host_write_to_reused_memory_in_flight_is_reported(use, then, in_child
 
 
 def test_the_calls_of_the_cases_above_pass_when_used_correctly(in_child):
-    """The emulator reports the mistakes in the cases above, not the calls themselves."""
+    """If a program makes the calls of the cases above correctly, the emulator reports nothing."""
     child = in_child(
         "x = torch.ones(64, device='mps')\n"
         "y = torch.zeros(64, device='mps')\n"

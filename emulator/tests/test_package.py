@@ -10,7 +10,7 @@ import torch
 
 
 def test_works_from_the_source_directory():
-    """Python imports the package's source from this directory, not the installed package."""
+    """In the source directory, Python imports the package's source, not the installed package."""
     source = pathlib.Path(__file__).resolve().parent.parent
     done = subprocess.run(
         [sys.executable, "-c", "import torch; print(torch.ones(2).to('mps'))"],

@@ -34,7 +34,7 @@ FROM = {
 
 # Pairs of lines: a part of a message, and a call that is refused with this message.  The table has
 # only some of the messages about dtypes, because oracle.py tests which dtypes torch refuses.  The
-# table has all other messages.
+# table has all messages that are not about dtypes.
 REFUSED = """
 Adaptive pool MPS: input sizes must be divisible by output sizes
     F.adaptive_avg_pool2d(ones(1, 1, 7, 7), 3)

@@ -8,7 +8,7 @@ Each step has a module:
 
 ``toolchain``    finds and calls clang and libclang;
 ``lexer``        cuts preprocessed text into tokens;
-``rewriting``    replaces the syntax that only MSL has by C++ for OpenCL;
+``rewriting``    translates MSL's own syntax to C++ for OpenCL;
 ``analysis``     reads the kernels' signatures from clang's AST, and refuses programs;
 ``codegen``      writes an entry function for each kernel, and a table of the kernels;
 ``diagnostics``  maps errors to places in the original text;

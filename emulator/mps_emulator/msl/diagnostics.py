@@ -134,7 +134,7 @@ class RewrittenMap:
         self._origins = origins
 
     def shifted(self, by):
-        """Returns the map for a text with `by` more bytes before this text."""
+        """Returns the map of the same text with a prefix of `by` bytes."""
         offsets = [offset + by for offset in self._offsets]
         return RewrittenMap(offsets, self._origins)
 

@@ -15,7 +15,7 @@ class CompileError(Exception):
 class Fatal(Exception):
     """A dispatch broke a rule of Metal.
 
-    In programs that use torch, the same mistake calls Fatal() of src/core/fatal.h, which ends the
+    In programs that use torch, Fatal() of src/core/fatal.h reports the same mistake and ends the
     process.  The exception's text is the message of Fatal().
     """
 

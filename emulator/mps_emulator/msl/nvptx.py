@@ -19,8 +19,7 @@ _DEFINITION = re.compile(
 _DECLARATION = re.compile(
     rf"^({_THREADGROUP_MEMORY} = external (?:\w+ )*)addrspace\(1\)", re.MULTILINE
 )
-# In the program, only threadgroup_variable() and threadgroup_buffer() name this memory, in this
-# form.
+# Only threadgroup_variable() and threadgroup_buffer() name this memory, and always in this form.
 _USE = re.compile(
     rf"addrspacecast \(ptr addrspace\(1\) ({_THREADGROUP_MEMORY}) to ptr addrspace\(3\)\)"
 )
@@ -36,8 +35,8 @@ def arguments(kernel):
     """Returns the 64-bit arguments of a kernel's entry, [(kind, index)].
 
     An argument of kind "buffer" is an address in the GPU's memory.  An argument of kind
-    "threadgroup" is an offset into the launch's dynamic shared memory, in bytes and a
-    multiple of 16.  The index is the i of [[buffer(i)]] or [[threadgroup(i)]].
+    "threadgroup" is an offset in bytes into the launch's dynamic shared memory; the offset
+    must be a multiple of 16.  The index is the i of [[buffer(i)]] or [[threadgroup(i)]].
     """
     return [
         (parameter.kind, parameter.index)

@@ -134,7 +134,7 @@ _CHECK_RACES = """
 
 
 def compile_command(clang, fast_math, cpu, source, output, check_races=False):
-    """Returns the command that compiles the file `source` of rewritten text to a shared object."""
+    """Returns the command that compiles `source`, a file of rewritten text, to a shared object."""
     command = [clang] + dialect_options(fast_math)
     command.append("-DMSL_CODE")
     if check_races:
@@ -145,8 +145,8 @@ def compile_command(clang, fast_math, cpu, source, output, check_races=False):
         source,
         *("-x", "none", "-o", output),
         *"-shared -nostdlib -Wl,--no-undefined -Wl,-z,relro".split(),
-        # If the processor has no instruction that converts halves, clang calls a function of
-        # libgcc.
+        # If the processor has no instruction that converts halves, the compiled code calls a
+        # function of libgcc.
         *"-l:libm.so.6 -l:libc.so.6 -lgcc".split(),
     ]
     if shutil.which(f"ld.lld-{CLANG_VERSION}"):

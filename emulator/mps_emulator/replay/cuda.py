@@ -42,7 +42,7 @@ _EVENT_RECORD_EXTERNAL = 1
 
 
 class Gpu(Driver):
-    """An NVIDIA GPU, with the methods of a machine that player.py describes.
+    """An NVIDIA GPU as a machine: it has the methods that player.py lists.
 
     Args:
       recording: the player.Recording to replay.
@@ -144,7 +144,7 @@ class Gpu(Driver):
         return self.get("cuEventElapsedTime", begin, end, kind=ctypes.c_float).value * 1000
 
     def measure(self, sequence):
-        """Measures a player.Sequence, as the argument `measure` of player.replay()."""
+        """Measures a player.Sequence.  player.replay() calls this method as `measure`."""
         steps = [step for _, step in sequence.steps]
         if not steps:
             return {"steps": [], "sequence": [0.0]}

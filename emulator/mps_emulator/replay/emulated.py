@@ -6,7 +6,7 @@ from ..msl.native import Metal
 
 
 class Emulated:
-    """The emulated device, with the methods of a machine that player.py describes.
+    """The emulated device as a machine: it has the methods that player.py lists.
 
     A buffer is a NumPy array of uint8.
 

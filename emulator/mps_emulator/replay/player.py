@@ -111,7 +111,7 @@ class Difference:
     """How the found contents of a buffer differ from the expected contents.
 
     Args:
-      found, expected: arrays of uint8 of one size, which differ.
+      found, expected: two arrays of uint8, of the same size but with different contents.
       numbers: the type of the numbers in the buffer, a key of DTYPES, or None.
       tolerance: a `number` of Judge's `tolerances`, or None if no difference is allowed.
     Attributes:
@@ -359,7 +359,7 @@ def _tolerance(text):
 
 
 def add_options(parser):
-    """Adds the options that `check` and replay.py share to an ArgumentParser."""
+    """Adds to an ArgumentParser the options that `check` and replay.py have in common."""
     parser.add_argument(
         "--tolerance",
         action="append",
@@ -431,7 +431,7 @@ def replay(recording, machine, kernels, tolerances, say=print, measure=None):
 
 
 def _say_times(recording, machine, say, measure):
-    """Prints a line with the times of each kernel, then a line with the total times."""
+    """Prints a line for each kernel with the kernel's times, then a line with the total times."""
     if measure is None:
         raise ValueError(
             f"{recording.folder} was made with --times-only: it has no results to compare"

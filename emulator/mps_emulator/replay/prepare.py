@@ -51,7 +51,7 @@ def _by_name(kernels):
 
 
 def prepare(recording, folder, gpu, libdevice, whole_simdgroups, largest=None):
-    """Makes a folder with a recording, its compiled kernels and the program that replays them.
+    """Makes a folder with a recording, its compiled kernels, and a program that replays it.
 
     Args:
       recording: a player.Recording.

@@ -172,8 +172,8 @@ id<MTLCommandBuffer> AfterAnIncrement(const at::Tensor &x, bool waits) {
 }
 
 // The program waits for a command buffer of the second queue.  In the correct
-// form that command buffer waits for the stream's increment of x.  So when a
-// third queue increments x, the stream's increment is done.
+// form, that command buffer waits for the stream's increment of x.  So the
+// stream's increment is done before a third queue increments x.
 void WaitForTheLastOfAChain(bool right) {
   at::Tensor x = Ready(), y = Ready();
   id<MTLCommandBuffer> second = AfterAnIncrement(x, right);

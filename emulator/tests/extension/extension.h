@@ -125,8 +125,8 @@ void CommitOutsideQueue();
 void TakeEncoder(bool in_queue);
 // Returns the mean time of a call of Synchronize() on an idle device.
 double NanosecondsOfIdleWait(int64_t repetitions);
-// Encodes a dispatch on `x`.  Returns the status and the error text of torch's
-// command buffer, as the command buffer's completed handler reads both.
+// Encodes a dispatch on `x`.  Returns the status and the error text that the
+// completed handler of torch's command buffer reads.
 std::pair<int, std::string> StatusAfterDispatch(at::Tensor x);
 // Occupies torch's dispatch queue for some milliseconds, without the GIL.
 void HoldQueue(int64_t milliseconds);

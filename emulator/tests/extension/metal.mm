@@ -1,5 +1,5 @@
-// Correct uses of Foundation, libdispatch and Metal.  Each check compares the
-// results with the results on a Mac.
+// Correct uses of Foundation, libdispatch and Metal.  Each check expects the
+// results that a Mac gives.
 #include "extension.h"
 
 #include <ATen/mps/MPSDevice.h>
@@ -301,9 +301,9 @@ const std::vector<Case> &Checks() {
        }},
       {"completed handler that enters torch's queue",
        [] {
-         // In the emulator, the handler runs inside of the queue when an
-         // operator needs the results of the command buffer.  On a Mac, a
-         // thread of Metal runs the handler.
+         // In the emulator, an operator that needs the results of the command
+         // buffer runs the handler inside of the queue.  On a Mac, a thread of
+         // Metal runs the handler.
          __block int handled = 0;
          [StreamBuffer() addCompletedHandler:^(id<MTLCommandBuffer>) {
            dispatch_sync(torch::mps::get_dispatch_queue(), ^{

@@ -224,7 +224,7 @@ planted = pytest.mark.planted
 
 
 def mark(name):
-    """Returns the mark that names the kind of mistake of a case."""
+    """Returns the mark for the kind of mistake that a case makes."""
     if "fence" in name or name in ("two threadgroups", "barrier for the other memory"):
         return planted("missing fence")
     if "uninitialised" in name:

@@ -28,7 +28,7 @@ def check_variable(report, cursor, function, is_constant):
     """
     if cursor.kind == CursorKind.VAR_DECL:
         if cursor.spelling.startswith(("__range", "__begin", "__end")):
-            return  # a variable that clang adds to a range-based for
+            return  # a variable that clang adds to a range-based `for` loop
         annotations = types.annotations_of(cursor)
         if "threadgroup" in annotations:
             _place_in_threadgroup_memory(report, cursor, function)
@@ -96,8 +96,8 @@ def check_conversion(report, cursor, role):
         return
     to, origin = cursor.type, children[0].type
     # A member function for `device` objects gets the same keyword as a member function for
-    # `constant` objects (see names.METHOD_SPACES).  So a call of a member function may convert its
-    # object.
+    # `constant` objects (see names.METHOD_SPACES).  So a call of a member function may convert a
+    # `device` object to a `constant` object.
     if (
         role != "object"
         and types.space_of(to) == types.CONSTANT
@@ -122,7 +122,7 @@ def check_conversion(report, cursor, role):
 def check_cast(report, cursor):
     """Checks an explicit cast between pointers.
 
-    Returns False if the cast changes the address space, because Metal refuses such a cast.
+    If the cast changes the address space, reports an error and returns False.
     """
     if types.kind_of(cursor.type) != TypeKind.POINTER:
         return True

@@ -43,7 +43,7 @@ def is_array(checked):
 
 
 def _element_type(checked):
-    """The type of the elements of an array of any dimension; for other types, the type."""
+    """The element type of an array of any dimension, or the type itself if it is no array."""
     checked = checked.get_canonical()
     while is_array(checked):
         checked = checked.get_array_element_type().get_canonical()
@@ -103,7 +103,7 @@ def annotations_of(cursor):
     return {name: value for name, _, value in parts}
 
 
-# {clang's name of a type without qualifiers: MSL's name}.
+# {clang's name of an unqualified type: MSL's name}.
 _NUMBERS = {
     **{name: name for name in "float half bool char short int long".split()},
     **{"unsigned " + name: "u" + name for name in "char short int long".split()},

@@ -275,7 +275,7 @@ def _read_builtin(report, cursor, attribute):
 
 
 def _check_builtin_types(report, kernel):
-    """Reports an error if built-in parameters lack the matching types that Metal requires."""
+    """Reports an error if built-in parameters whose types must match have different types."""
     by_name = {p.builtin: p for p in kernel.parameters if p.kind == "builtin"}
 
     def of(group):

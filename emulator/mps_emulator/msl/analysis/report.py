@@ -40,7 +40,7 @@ class Report:
         self.error(cursor, message)
 
     def _add(self, place, message):
-        """Adds an error; returns (its Diagnostic, whether the error was not there before)."""
+        """Adds an error; returns (the error's Diagnostic, whether the error is new)."""
         key = (str(place), message)
         is_new = key not in self._reported
         if is_new:

@@ -1,4 +1,4 @@
-"""Rewrites the syntax that only MSL has as C++ for OpenCL, which clang understands.
+"""Translates MSL's own syntax to C++ for OpenCL, which clang understands.
 
 The steps work on tokens, without knowledge of types.  The steps keep all line breaks, so that
 clang's line numbers are the line numbers of the program.  The steps:

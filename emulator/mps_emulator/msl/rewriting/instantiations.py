@@ -88,10 +88,10 @@ class Instantiations(Step):
     def _address_of_instance(self, kept, number):
         """Returns (C++ declarations, a C++ expression for the address of an instance).
 
-        The expression is valid after the declarations.  It is None if the instantiation cannot be
-        read.
+        The expression is valid after the declarations.  The expression is None if the
+        instantiation cannot be read.
 
-        kept: the indices of the instantiation's tokens, without attributes and `template`.
+        kept: the indices of the instantiation's tokens, except `template` and the attributes.
         """
         s = self._structure
         texts = [s.text(i) for i in kept]

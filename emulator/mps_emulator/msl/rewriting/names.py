@@ -4,7 +4,7 @@ _SCALARS = tuple("char uchar short ushort int uint long ulong half float bfloat"
 VECTOR_NAMES = frozenset(t + n for t in _SCALARS + ("bool",) for n in "234")
 # clang cannot convert between these two types.
 SMALL_FLOATS = ("half", "bfloat")
-# The words in names of types that are not vectors.
+# The words that occur in the names of non-vector types.
 SCALAR_WORDS = frozenset(
     _SCALARS
     + ("bool", "unsigned", "signed", "void", "size_t", "ptrdiff_t")
@@ -116,5 +116,5 @@ def annotate(text):
 
 
 def annotate_parameter(text):
-    """Returns C++ for an annotation at any place where MSL allows attributes of a parameter."""
+    """Returns C++ for an annotation of a parameter, at each place where MSL allows attributes."""
     return f'MSL_PARAMETER_NOTE("{ANNOTATION}{text}")'

@@ -125,7 +125,7 @@ class Structure:
     # ---- Expressions
 
     def end_of_operand(self, index):
-        """The index after an argument of a call or an operand of ?: that begins at `index`."""
+        """The index after the call's argument, or the operand of ?:, that begins at `index`."""
         nested = 0
         while index < len(self.tokens):
             text = self.text(index)

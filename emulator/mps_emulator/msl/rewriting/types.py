@@ -62,8 +62,8 @@ class Types:
     def end_of_type(self, index):
         """Returns the index after a type that begins at `index` and may be a vector, or None.
 
-        Types that may be vectors are the vector names like float2, vec<...>, half, bfloat,
-        template parameters, aliases of these types, and `typename ...`.
+        These types may be vectors: names like float2, vec<...>, template parameters, aliases of
+        these types, and `typename ...`.  half and bfloat count as vectors here.
         """
         s = self._structure
         begin = index

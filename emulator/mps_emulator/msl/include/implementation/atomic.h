@@ -58,7 +58,7 @@ namespace metal {
                   "orders are for atomic_thread_fence",                       \
                   "error")))
 
-// BITS: the type of the same size with which the functions read and write a T.
+// BITS: a type of T's size, through which the functions read and write a T.
 #define MSL_ATOMIC_ACCESS(SPACE, T, BITS)                                      \
   MSL_INLINE T atomic_load_explicit(const volatile SPACE _atomic<T> *p,        \
                                     memory_order order)                        \

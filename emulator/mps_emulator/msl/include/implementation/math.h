@@ -141,7 +141,7 @@ MSL_MATH_3(clamp, __builtin_fminf(__builtin_fmaxf(x, y), z))
 
 MSL_MATH_2(step, y < x ? 0.0f : 1.0f)
 
-// ---- Functions with an integer or a second result
+// ---- Functions with an integer argument or a second result
 
 MSL_INLINE float ldexp(float x, int k) { return __builtin_ldexpf(x, k); }
 MSL_INLINE float frexp(float x, MSL_THREAD int &exponent) {

@@ -69,8 +69,8 @@ MSL_INLINE T leave_call(int, T result) {
 
 // ---- Simdgroups
 
-// Returns the combination of the values of the active lanes below this lane,
-// and of this lane's value if `inclusive` is true.
+// Combines the values of the active lanes below this lane.  If `inclusive` is
+// true, also combines this lane's value.
 template <class Operation, bool inclusive, class T>
 MSL_INLINE T scan(T value, T neutral, ulong site) {
 #ifdef MSL_SCANS_WHOLE_SIMDGROUPS

@@ -1,5 +1,5 @@
-// What the code needs that codegen.py writes for a kernel library: the position
-// of a thread, and a function that compiled code calls.
+// Defines what the thunks from codegen.py need: the position of a thread.  Also
+// defines a function that compiled code of any kernel library may call.
 #pragma once
 
 #include "target_host.h"
@@ -37,9 +37,9 @@ struct target_place {
 
 #include "place.h"
 
-// Converts a float to bfloat.  clang calls this function if the processor has
-// no instruction for the conversion.  The function is also in GCC's runtime
-// library, but only from release 13 on.
+// Converts a float to bfloat.  Compiled code calls this function if the
+// processor has no instruction for the conversion.  The function is also in
+// GCC's runtime library, but only from release 13 on.
 extern "C" __attribute__((used)) inline bfloat __truncsfbf2(float x) {
   uint bits = __builtin_bit_cast(uint, x);
   if ((bits & 0x7fffffffu) > 0x7f800000u)
