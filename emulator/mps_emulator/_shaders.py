@@ -1,4 +1,4 @@
-"""Implements torch.mps.compile_shader() and other Python functions of torch for mps.
+"""Implements torch.mps.compile_shader() and torch's other Python functions for mps.
 
 torch has these functions only in builds for macOS, in torch/csrc/mps/Module.cpp.
 """
@@ -142,7 +142,7 @@ class _mps_MetalKernel:
       error_buf_idx: the index of the kernel's buffer argument for torch's error buffer.
 
     Raises:
-      RuntimeError: an argument is of another kind, or the library has no kernel
+      RuntimeError: an argument is of none of these kinds, or the library has no kernel
         of this name.
       ValueError: the threadgroup is larger than max_threads_per_threadgroup.
     """

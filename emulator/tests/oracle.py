@@ -191,7 +191,7 @@ def _on_cpu(values, dtypes=None):
 
 
 def _run(op, sample, backward):
-    """Runs an operator on a sample; returns its results, or its gradients if `backward`."""
+    """Runs an operator on a sample; returns the results, or the gradients if `backward`."""
     input, args, kwargs = sample
     torch.manual_seed(0)
     results = op(input, *args, **kwargs)

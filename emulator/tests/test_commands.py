@@ -127,10 +127,10 @@ CASES = {
             "byte 64 of the threadgroup memory at index 0, which has 64 bytes"
         ],
     ),
-    # In torch 2.13, aten/src/ATen/mps/MPSStream.mm: commandEncoder() makes an encoder at its first
-    # call and returns the same encoder later.  endKernelCoalescing() ends this encoder.  Of the
-    # functions that programs may call, only get_command_buffer(), commit() and synchronize() call
-    # endKernelCoalescing().
+    # In aten/src/ATen/mps/MPSStream.mm of torch 2.13, commandEncoder() makes an encoder at its
+    # first call and returns the same encoder later.  endKernelCoalescing() ends this encoder.  Of
+    # the functions that programs may call, only get_command_buffer(), commit() and synchronize()
+    # call endKernelCoalescing().
     "encoder beside torch's own": (
         planted("encoder beside torch's own"),
         {},

@@ -66,7 +66,7 @@ def test_a_freed_handle_does_not_come_back_at_once():
     assert len(handles) == 1000
 
 
-# ---- data pointers that are host addresses, which a later release of torch may use
+# ---- host addresses as data pointers, because a later release of torch may use them
 
 
 def test_torchs_header_finds_the_buffer(extension):

@@ -1,4 +1,4 @@
-"""Tests the installed package as Python programs and build systems use it."""
+"""Tests how Python programs and build systems use the installed package."""
 
 import pathlib
 import subprocess

@@ -1,4 +1,4 @@
-"""Tests that the emulator refuses what torch's mps kernels refuse on a Mac, with torch's message.
+"""Tests that the emulator refuses, with torch's message, what torch's mps kernels refuse on a Mac.
 
 The messages were read from torch's libtorch_cpu.dylib for macOS.  FROM and UNTIL give the releases
 that have a message, if not all supported releases have the message.

@@ -254,7 +254,7 @@ def test_host_alias():
 
 
 def test_nothing_of_torch_mps_is_missing():
-    """torch._C has each function for mps that torch's type stubs declare."""
+    """torch._C has each mps function that torch's type stubs declare."""
     declared = [
         line.split("(")[0].removeprefix("def ")
         for line in open(torch.__path__[0] + "/_C/__init__.pyi")

@@ -76,7 +76,7 @@ def front_end(tmp_path):
 
 @pytest.fixture
 def schedule(monkeypatch):
-    """schedule(text) chooses the order of threads, by a value of MPS_EMULATOR_SCHEDULE."""
+    """schedule(text) sets MPS_EMULATOR_SCHEDULE, which chooses the order of the threads."""
 
     def choose(text):
         monkeypatch.setenv("MPS_EMULATOR_SCHEDULE", text)

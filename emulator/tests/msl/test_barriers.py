@@ -223,7 +223,7 @@ kernel void k(device uint *out [[buffer(0)]],
 
 
 def test_threadgroup_variables(metal):
-    """All forms of declarations compile, and the variables have their alignments."""
+    """All forms of declarations compile, and the variables are aligned as declared."""
     source = """
 struct Cell { float a; uint2 b; };
 template <typename T, uint N>

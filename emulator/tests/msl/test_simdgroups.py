@@ -251,7 +251,7 @@ def test_divergent_lanes(metal, schedule, name, order):
 
 @pytest.mark.parametrize("threads", [28, 32, 5])
 def test_a_lane_beyond_the_last_one_gives_the_filling(metal, threads):
-    """torch's reductions of 64-bit integers depend on this filling on a Mac."""
+    """On a Mac, torch's reductions of 64-bit integers depend on this filling."""
     source = (
         "kernel void k(device int2 *x [[buffer(0)]],"
         " uint i [[thread_position_in_grid]]) {"

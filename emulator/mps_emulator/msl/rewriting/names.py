@@ -111,10 +111,10 @@ def original(name):
 
 
 def annotate(text):
-    """Returns C++ for an annotation of a declaration, for the analysis of clang's AST."""
+    """Returns C++ that annotates a declaration.  The analysis reads annotations in clang's AST."""
     return f'MSL_NOTE("{ANNOTATION}{text}")'
 
 
 def annotate_parameter(text):
-    """Returns C++ for an annotation of a parameter, at each place where MSL allows attributes."""
+    """Returns C++ that annotates a parameter, at any place where MSL allows attributes."""
     return f'MSL_PARAMETER_NOTE("{ANNOTATION}{text}")'

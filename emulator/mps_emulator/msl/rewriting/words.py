@@ -164,8 +164,8 @@ class Words(Step):
             self._edits.erase(index + 2, index + 4)
         elif s.text(s.previous(begin)) == "typedef":
             # The component type can be a template parameter whose value is bool.  Only typedefs
-            # are rewritten, because clang could not deduce template arguments from the rewritten
-            # type in a parameter.
+            # are rewritten: if a parameter had the rewritten type, clang could not deduce template
+            # arguments from it.
             end = s.end_of_template_arguments(index + 1)
             if end is not None and s.text(end - 1) == ">":
                 self._edits.erase(begin, index)

@@ -175,8 +175,8 @@ constexpr V make(A... a) {
   }
 }
 
-// Converts the result of a comparison to type V.  A comparison of vectors gives
-// -1 for true in clang, and 1 in MSL.
+// Converts a comparison's result to type V.  A comparison of vectors gives -1
+// for true in clang, and 1 in MSL.
 template <class V, class A>
 constexpr V make_from_condition(A a) {
   constexpr bool is_vector_of_clang =
