@@ -16,8 +16,8 @@ id<MTLCommandBuffer> OwnCommandBuffer() {
   return [[MetalDevice() newCommandQueue] commandBuffer];
 }
 
-// Returns an encoder of torch's command buffer.  The encoder has a pipeline, and
-// a buffer of 64 floats.
+// Returns an encoder of torch's command buffer.  The encoder has a pipeline,
+// and a buffer of 64 floats.
 id<MTLComputeCommandEncoder> ReadyEncoder(const char *kernel = "scale") {
   static at::Tensor tensor = OnMps(64);
   id<MTLComputeCommandEncoder> encoder = [StreamBuffer() computeCommandEncoder];

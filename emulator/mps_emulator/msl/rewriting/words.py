@@ -165,7 +165,7 @@ class Words(Step):
         elif s.text(s.previous(begin)) == "typedef":
             # The component type can be a template parameter whose value is bool.  Only typedefs
             # are rewritten: if a parameter had the rewritten type, clang could not deduce template
-            # arguments from it.
+            # arguments from this type.
             end = s.end_of_template_arguments(index + 1)
             if end is not None and s.text(end - 1) == ">":
                 self._edits.erase(begin, index)
