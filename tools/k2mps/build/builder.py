@@ -59,7 +59,7 @@ class Request:
     crossed: bool = False  # whether this Linux machine builds for macOS
     # Whether the build is only a check.  Such a build optimizes little and compiles files together.
     quick: bool = False
-    python: str | None = None  # the Python of a crossed build, by name or path; None for .venv's
+    python: str | None = None  # the Python of a crossed build, by name or path; None for .venv
     sdk: Path | None = None  # Apple's SDK, for a crossed build that is only a check
     as_is: bool = False  # whether to build the checkout without applying the series
     tests: bool = False  # whether to build k2's C++ tests instead of its Python module
@@ -355,8 +355,8 @@ class _BuildTree:
             "TORCH_DEVICE_BACKEND_AUTOLOAD": "0",
         }
         # With these settings, ccache makes paths relative to the project's directory, so that build
-        # trees share object files.  A wheel that is not quick is built without these settings,
-        # because it must be the same with and without ccache.
+        # trees share object files.  Of the wheels, only quick ones use these settings: the others
+        # must be the same with and without ccache.
         if self._request.quick or not self._request.for_wheel:
             variables.update(_shared_objects(self._environment.project))
         if self._toolchain:
@@ -457,8 +457,8 @@ def _from(start: str, lines: Sequence[str]) -> list[str]:
 def _first_failure(log: Path) -> str:
     """Returns the output of the first step that failed, from its first error on.
 
-    If no step has failed, the function returns the last lines of the log.  It leaves out what the
-    step printed before the error, because this can be hundreds of warnings.
+    What the step printed before the error is left out, because this can be hundreds of warnings.
+    If no step has failed, the function returns the last lines of the log.
     """
     output = log.read_text(encoding="utf-8", errors="replace").splitlines()
     lines = _from("FAILED:", output) or output[-_SHOWN_LINES:]

@@ -69,8 +69,8 @@ class Check:
 
 
 def examine(device: Device) -> list[Check]:
-    """Returns the checks for a build; on Linux, also a check of the linker for macOS, which a build
-    does not need."""
+    """Returns the checks for a build.  On Linux, these include the linker for macOS, which only a
+    wheel for macOS needs."""
     further = [] if _MAC else [dataclasses.replace(cross_checks()[-1], needed=False)]
     return [*system_checks(device), *further]
 
@@ -113,7 +113,7 @@ def torch_faults(project: Project, torch: str, macos: str) -> list[Check]:
     k2 itself has the table of these faults.
 
     Args:
-      macos: the version of macOS, such as "14.5"; empty on another system, which has no faults.
+      macos: the version of macOS, such as "14.5"; empty on other systems, as is the result.
     """
     table = project.root / "patches/files/k2/python/k2/mps/faults.py"
     if not macos or not table.is_file():
@@ -188,8 +188,8 @@ def provide(checks: Sequence[Check], reporter: Reporter) -> None:
 def compilers(device: Device) -> dict[str, str]:
     """Returns the compilers of a build, by CMake's name of the language.
 
-    The result is empty if CMake chooses the compilers itself: on macOS, and on Linux without clang
-    if the build is for the CPU.
+    The result is empty if CMake chooses the compilers itself: on macOS; and on Linux for the CPU,
+    if clang is missing.
     """
     cc, cxx = (shutil.which(name) or name for name in (f"clang-{CLANG}", f"clang++-{CLANG}"))
     if device.emulated:

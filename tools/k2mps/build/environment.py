@@ -121,7 +121,7 @@ class Environment:
     def torch_options(self) -> list[str]:
         """Returns pip's options to install torch without CUDA.
 
-        The result is empty in two cases: on macOS, because its wheels have no CUDA, and if pip's
+        The result is empty on macOS, where torch's wheels have no CUDA.  It is also empty if pip's
         configuration names an index.  If PyTorch's index lacks the wheel, pip installs the wheel
         with CUDA from PyPI.
         """

@@ -66,7 +66,7 @@ _CORE_FOUNDATION = _framework("CoreFoundation", "A")
 _FOUNDATION = _framework("Foundation", "C")
 _METAL = _framework("Metal", "A")
 
-# The system's libraries that a build may link, and the path in the SDK of the stub of each library.
+# The system's libraries that a build may link, and the path of each library's stub in the SDK.
 _STUBS = {
     SYSTEM: "usr/lib/libSystem",
     _CXX: "usr/lib/libc++",
@@ -75,7 +75,7 @@ _STUBS = {
     _FOUNDATION: "System/Library/Frameworks/Foundation.framework/Foundation",
     _METAL: "System/Library/Frameworks/Metal.framework/Metal",
 }
-# For each library whose stub re-exports the symbols of other libraries: these other libraries.
+# The libraries whose symbols a stub re-exports, by the library of the stub.
 _REEXPORTED = {_FOUNDATION: (_CORE_FOUNDATION, _OBJC)}
 
 # Symbols that k2 imports and torch does not, by library.  The oldest macOS on which k2 runs has all

@@ -14,7 +14,7 @@ LOG = "build.log"
 
 
 def describe(project: Project, checkout: Checkout | None) -> str:
-    """Returns the progress of the build that uses the checkout, and its log; empty if none runs.
+    """Returns the progress and log of the build that uses the checkout; empty if there is none.
 
     Builds are found by their locks, see `project.exclusive`.  All builds share the lock of the
     checkout's git directory.  Each build has the exclusive lock of its build tree.

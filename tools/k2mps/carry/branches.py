@@ -11,7 +11,7 @@ from k2mps.core.project import Project, exclusive
 from k2mps.stack.checkout import Checkout
 from k2mps.stack.clone import copy, fetch
 
-# The clone's refs for upstream's branches and HEAD, and for upstream's tags.
+# Folders of the clone's refs: for upstream's branches and HEAD, and for upstream's tags.
 _FOLDERS = ("refs/upstream/heads", "refs/upstream/tags")
 _ID = re.compile("[0-9a-f]{4,40}")
 
@@ -25,7 +25,7 @@ def clone(project: Project, checkout: Checkout) -> Iterator[Checkout]:
     project.build_root.mkdir(exist_ok=True)
     folder = project.partial
     with exclusive(project.build_root, str(project.build_root)):
-        shutil.rmtree(folder, ignore_errors=True)  # A killed run may have left it.
+        shutil.rmtree(folder, ignore_errors=True)  # A killed run may have left the folder.
         try:
             yield copy(checkout, folder)
         finally:
@@ -42,7 +42,7 @@ def commit_of(clone: Checkout, pin: Pin, name: str) -> str:
       clone: a result of `clone`.
       name: the commit's id, or a branch or tag of upstream.
     Raises:
-      K2mpsError: no branch or tag of upstream leads to such a commit.
+      K2mpsError: no branch or tag of upstream leads to a commit `name`.
       UnreachableError: upstream cannot be reached.
     """
     by_id = [name] if _ID.match(name) else []

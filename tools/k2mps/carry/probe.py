@@ -1,9 +1,9 @@
 """Finds the first upstream commit that breaks each patch.
 
 The probe bisects the commits from the pin to a newer commit.  Bisection assumes that a broken patch
-stays broken.  git merges a patch into a commit without a worktree, on top of the earlier patches
-that change the same files.  If an earlier patch conflicts, the files keep git's conflict markers.
-So a later patch conflicts only if it changes lines next to the earlier conflict.
+stays broken.  git needs no worktree to merge a patch into an upstream commit.  First git merges the
+earlier patches that change the same files.  If one of these conflicts, the files keep git's
+conflict markers.  So a later patch conflicts only if it changes lines next to the earlier conflict.
 """
 
 import bisect
@@ -56,7 +56,7 @@ def probe(project: Project, checkout: Checkout, end: str, reporter: Reporter = R
 
 
 class _Prober:
-    """Tries the patches, which were made for the pin, at each upstream commit of `way`."""
+    """Tries the patches, which were made for the pin, at upstream commits of `way`."""
 
     def __init__(self, checkout: Checkout, pin: str, commits: Sequence[Commit], way: Sequence[str]):
         self._checkout = checkout
@@ -75,7 +75,7 @@ class _Prober:
             self._follows.append(sorted(found))
 
     def _conflicts(self, number: int, step: int) -> Sequence[str]:
-        """Returns the files in which a patch conflicts, on top of the patches that it follows.
+        """Returns the files that conflict if a patch is merged after the patches that it follows.
 
         Args:
           number: the patch's number in the series, from 0 on.

@@ -1,9 +1,9 @@
 """Makes the commits and the cover letter of a pull request to k2, for one group or all groups.
 
 The commits contain the patches' new files, and lack the trailers that this project uses.  A commit
-has the author of its patch.  If that author is the project, or the commit has a whole group, the
-user is the author.  The cover letter lists the patches, and the tests that the patches add.
-For a group, the cover letter has the title and the text of docs/pull-requests.md.
+has the author of its patch.  If that author is the project, or if a whole group becomes one
+commit, the user is the author.  The cover letter lists the patches, and the tests that the patches
+add.  For a group, the cover letter has the title and the text of docs/pull-requests.md.
 """
 
 import dataclasses
@@ -31,12 +31,11 @@ class Submission:
 
 
 def make(project: Project, checkout: Checkout, group: str = "", squash: bool = False) -> Submission:
-    """Makes the commits of a pull request, without a branch, and the cover letter.
+    """Makes the commits and the cover letter of a pull request; makes no branch.
 
     Args:
       group: the group to submit, on top of the groups before it; empty for all patches.
-      squash: whether each group becomes one commit, because k2 squashes the commits of a pull
-        request.
+      squash: whether to make one commit of each group.  k2 squashes a pull request anyway.
     """
     pin = checkout.pinned(project.upstream().pin)
     found = patch_folder.load(project.patches)

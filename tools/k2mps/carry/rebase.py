@@ -92,7 +92,7 @@ def start(project: Project, checkout: Checkout, onto: str, drop: Collection[str]
 
 
 def merge(project: Project, checkout: Checkout) -> Rebased:
-    """Rebases the series onto the same pin; see the module's text for its use."""
+    """Rebases the series onto the same pin; the module's docstring says when that is needed."""
     with at_work(project, checkout) as work:
         _check_free(project)
         with branches.clone(project, checkout) as clone:
@@ -303,7 +303,7 @@ class _Rebase:
         return f"patch {patches.index(patch) + 1} of {len(patches)}, patches/{patch.name},"
 
     def _culprits(self, paths: Sequence[str]) -> str:
-        """Returns a line about each upstream commit that touched the files `paths`; at most 8."""
+        """Returns lines about the 8 newest upstream commits that touched the files `paths`."""
         how = "log --full-history --no-merges --reverse --max-count=8 --abbrev=12".split()
         how.append("--format=touched by %h %cs %an: %s")
         way = f"{self._old.commit}...{self.position.onto}"

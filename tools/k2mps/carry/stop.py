@@ -37,11 +37,11 @@ class Stop:
         self._git = clone.git
 
     def show(self, head: str, picked: Picked) -> list[str]:
-        """Checks out a commit, and applies a patch to the files, which then show its conflicts.
+        """Checks out a commit, and applies a patch, so that the files show the patch's conflicts.
 
         Args:
           head: the commit.
-          picked: the patch; without conflicts, the files stay as in `head`.
+          picked: the patch; if it has no conflicts, it is not applied.
         Returns:
           git's message about each conflict.
         """

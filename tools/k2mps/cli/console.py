@@ -31,7 +31,7 @@ class Console(Reporter):
 
     def __init__(self, verbose: bool = False):
         self._verbose = verbose
-        # The caller sets this to False if a program reads standard output, as with --json.
+        # The caller sets False if a program reads standard output, as with --json.
         self.shows_progress = True
 
     @property
@@ -142,6 +142,6 @@ class Console(Reporter):
             print(text, file=stream, flush=True)
         except BrokenPipeError:
             # The program that read the output has closed it.  Python would flush the stream at the
-            # end and print the error again, so the stream gets /dev/null.
+            # end and print the error again, so the stream is redirected to /dev/null.
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
             sys.exit(128 + signal.SIGPIPE)

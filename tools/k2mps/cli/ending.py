@@ -50,8 +50,8 @@ def _status() -> int:
 def _last_words(text: str) -> None:
     """Prints an error.
 
-    If a standard stream cannot be written, it gets /dev/null.  Otherwise Python would try to flush
-    the stream again when it shuts down, and print a traceback.
+    If writing to a standard stream fails, the stream is redirected to /dev/null.  Otherwise Python
+    would flush the stream again when Python shuts down, and print a traceback.
     """
     try:
         print(text, file=sys.stderr, flush=True)

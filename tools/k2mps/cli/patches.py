@@ -233,7 +233,7 @@ def _warn_of_newest(session: Session, group: str | None) -> None:
     """Warns if patches that are to be sent conflict with upstream's newest commit."""
     from k2mps.series import patch_folder
 
-    session.console.shows_progress = False  # Standard output is the cover letter.
+    session.console.shows_progress = False  # The cover letter goes to standard output.
     try:
         result = _probed(session, "HEAD")
     except errors.K2mpsError as error:

@@ -68,7 +68,7 @@ class Session:
         return self.existing() if self.directory.is_dir() else None
 
     def obtain(self):
-        """Returns the checkout, which has the pinned commit; see `clone.obtain`."""
+        """Returns the checkout, with the pinned commit in its repository; see `clone.obtain`."""
         from k2mps.stack import clone
 
         return clone.obtain(self.project, self.upstream.pin, self.k2, self.console)

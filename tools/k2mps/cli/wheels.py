@@ -69,7 +69,7 @@ def wheel_command(
     # This check comes first, because a clone of k2 takes time.
     builder.check_system(session.environment, request)
     if sdk:
-        # No wheel is made: Apple does not allow one to give away files that are linked with this
+        # No wheel is made: Apple does not allow anyone to pass on files that are linked with this
         # SDK.  The check of the wheel would fail, too: it accepts only the symbols of libc++ that
         # torch's libraries use, and Apple's headers use others.
         built = builder.build(session.environment, session.obtain(), request)

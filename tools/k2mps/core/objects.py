@@ -1,8 +1,8 @@
-"""Reads and makes blobs, trees and commits of a repository, without its configuration.
+"""Reads and makes blobs, trees and commits of a repository, whose configuration has no effect.
 
-`Objects` runs git in a temporary bare repository, which has a configuration of the tool and uses
-the object store of the checkout.  So commits do not depend on any other configuration, attributes
-or hooks.
+`Objects` runs git in a temporary bare repository, which has the tool's configuration and uses the
+object store of the checkout.  So commits do not depend on any other configuration, attributes or
+hooks.
 """
 
 import os
@@ -46,7 +46,7 @@ class File(NamedTuple):
 
     @property
     def entry(self) -> "Entry":
-        """The entry that a tree has for the file."""
+        """The tree entry for the file."""
         import hashlib  # hashlib takes time to import.
 
         head = b"blob %d\0" % len(self.content)

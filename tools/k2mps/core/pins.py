@@ -48,7 +48,7 @@ class Torch(NamedTuple):
 
     default: str
     supported: tuple[str, ...]
-    mac: str = ""  # the default of builds for a Mac; "" if it is `default`, too
+    mac: str = ""  # the version for a Mac; "" if that is `default`, too
 
     def default_for(self, mac: bool) -> str:
         """Returns the torch version of a build without --torch, for a Mac or another system."""

@@ -124,8 +124,8 @@ def started(
     # Signals are deferred until the context that ends the process is entered.
     with contextlib.ExitStack() as stack:
         with interrupts.deferred():
-            # All processes of the session inherit `alive`, an end of a pipe.  When the last of
-            # these processes ends, the other end, `all_ended`, is at the end of the file.
+            # All processes of the session inherit `alive`, the write end of a pipe.  When the last
+            # of these processes has ended, select() finds the read end, `all_ended`, readable.
             all_ended, alive = map(stack.enter_context, map(os.fdopen, os.pipe(), "rw"))
             how["pass_fds"] = (alive.fileno(), *locks)
             process = subprocess.Popen(argv, **how)

@@ -16,7 +16,7 @@ class Reporter:
     """Receives progress and results.  This class discards them; `Console` shows them."""
 
     def info(self, text: str) -> None:
-        """Shows a result, or a step that the user should know."""
+        """Shows a result, or a step that the user should know about."""
 
     def warn(self, text: str) -> None:
         """Shows a warning."""

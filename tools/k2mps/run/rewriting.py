@@ -138,7 +138,7 @@ def _value(argument: ast.AST) -> ast.AST:
 
 
 class _Text:
-    """A program's bytes, and the positions of its syntax tree's nodes in them."""
+    """A program's bytes, and where each node of the syntax tree is in these bytes."""
 
     def __init__(self, source: str):
         self.bytes = source.encode()
@@ -224,7 +224,7 @@ class _Rewriter:
                     raise ValueError("it computes features with kaldifeat, on CUDA or the CPU")
 
     def left(self) -> set[str]:
-        """Returns the texts of the uses of CUDA that no edit replaces."""
+        """Returns the text of each use of CUDA that no edit replaces."""
         return {
             text
             for start, end, text in self._cuda
@@ -337,9 +337,9 @@ class _Rewriter:
             self.edits.append(_Edit(end, end, b".to(" + self.text.of(model) + b")"))
 
     def _device_ids(self, value: ast.AST) -> None:
-        """Edits DistributedDataParallel's argument device_ids, a list with the index of one device.
+        """Edits DistributedDataParallel's argument device_ids if it lists the index of one device.
 
-        On a Mac, all processes have the same index, because there is one device.
+        On a Mac, which has one device, the program then uses that device's index in all processes.
         """
         if isinstance(value, ast.List) and len(value.elts) == 1:
             [index] = value.elts

@@ -56,7 +56,7 @@ class Suite:
     spread: str = "worksteal"
     arguments: tuple[str, ...] = ()  # further arguments for pytest
     variables: Mapping[str, str] = dataclasses.field(default_factory=dict)  # environment variables
-    platforms: tuple[str, ...] = ("linux", "darwin")  # values of `sys.platform` that have the suite
+    platforms: tuple[str, ...] = ("linux", "darwin")  # `sys.platform` must be one of these
     extras: tuple[str, ...] = ()  # groups of pyproject.toml that the suite needs besides "test"
     many_files: bool = False  # whether the tests write many files, which is slow on a disk
 

@@ -121,7 +121,7 @@ def misnamed(files: Mapping[str, bytes]) -> Iterator[Finding]:
 
 
 def _core(name: str, files: Mapping[str, bytes], seen: set[str]) -> str | None:
-    """Returns the first header of k2's core that one gets by including the header `name`.
+    """Returns the first header of k2's core that the header `name` includes, directly or not.
 
     That can be `name` itself.  Headers in `_PLAIN` do not count.  None if there is no such header.
 
@@ -165,7 +165,7 @@ def _names(text: Text) -> Iterator[tuple[int, str]]:
             for name in _CMAKE_INCLUDE.findall(line):
                 yield number, f"cmake/{name}.cmake"
             for name in _CMAKE_FILE.findall(line):
-                # Of ${PROJECT_SOURCE_DIR}/cmake/x.cmake, the pattern matches /cmake/x.cmake.
+                # In ${PROJECT_SOURCE_DIR}/cmake/x.cmake, the pattern matches /cmake/x.cmake.
                 yield number, name.lstrip("/")
                 yield number, posixpath.normpath(f"{folder}/{name}")
                 yield number, posixpath.normpath(f"{_SOURCES}/{name}")

@@ -102,7 +102,7 @@ class Patch:
 
     @property
     def subject_line(self) -> int:
-        """The number of the subject's line in the patch file, from 1; the status is on the next."""
+        """The number, from 1, of the subject's line in the patch file; the status is below it."""
         return 3 if self.date else 2
 
     @property

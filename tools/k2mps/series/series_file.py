@@ -85,7 +85,7 @@ def is_for_k2(group: str) -> bool:
     """Whether the patches of a group are offered to k2.
 
     Args:
-      group: empty for a series without groups, whose patches are offered.
+      group: empty if the series has no groups; then all patches are offered.
     """
     return group != GROUPS[-1]
 

@@ -1,9 +1,9 @@
 """The tool's one ref, `REF`, which records the state in which patches/ and the branch last agreed.
 
 `REF` names a commit.  The tree of this commit has patches/ and upstream.toml.  The parent of this
-commit is the last commit of the series that was made of these files.  The tool needs the ref only
-if patches/ and branch k2-mps disagree; then the ref is their merge base.  If a file of patches/ is
-as in the ref, branch k2-mps has all of the file's content.
+commit is the last commit that `apply` makes of these files.  The tool needs the ref only if
+patches/ and branch k2-mps disagree; then the ref is their merge base.  If a file of patches/ is as
+in the ref, branch k2-mps has all of the file's content.
 """
 
 import contextlib
@@ -74,7 +74,7 @@ def unpacked(found: Mapping[str, bytes]) -> Iterator[Project]:
 
 
 def entries(found: Mapping[str, File]) -> dict[str, Entry]:
-    """Returns the entries (mode and blob id) that a tree has for the files `found`."""
+    """Returns the tree entries (mode and blob id) for the files `found`."""
     return {path: file.entry for path, file in found.items()}
 
 

@@ -46,8 +46,8 @@ def _is_there(work: Work, tip: str) -> bool:
         return False
     if head.commit == tip or not old:
         return head.commit == tip or bool(work.users(tip))
-    # If the branch also contains the last commit of the series that was applied before, the commits
-    # on top of `tip` may be those of patches that have been deleted from patches/.
+    # The branch may also contain `old.tip`, the last commit of the series that was applied before.
+    # Then the commits on top of `tip` may belong to patches that were deleted from patches/.
     return old.tip == tip or not is_ancestor(old.tip, head.commit)
 
 
@@ -66,7 +66,7 @@ def _check_movable(work: Work, tip: str, left: Sequence[str]) -> None:
     mine = [] if on_branch else work.users(tip, head.commit)
     if mine and checkout.is_ancestor(pin.commit, head.commit):
         raise _has_commits(work, mine, tip)
-    # If the tool made the clone, it may move HEAD away from a commit to which a branch or a tag
+    # If the tool made the clone, the tool may move HEAD away from a commit to which a branch or tag
     # leads.  In a checkout that the user made, only the user moves HEAD away.
     holders = ("for-each-ref", "--count=1", "--contains", "HEAD")
     named = checkout.own and checkout.git.text(*holders)
@@ -110,7 +110,7 @@ def _has_commits(work: Work, users: Sequence[Commit], tip: str) -> errors.K2mpsE
 
 
 def _left_by_a_kill(work: Work, tip: str) -> list[str]:
-    """Returns the files that a killed `git switch` to the commit `tip` has left half-way.
+    """Returns the files that a killed `git switch` to the commit `tip` has not finished writing.
 
     git writes a file from its beginning.  So such a file is missing, or its content is a prefix of
     the commit's file.  Neither can be an edit of the user.

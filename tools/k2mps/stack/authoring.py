@@ -123,7 +123,7 @@ def _check_exported(work: Work, made: Plan) -> None:
 
 
 def _edited_tree(work: Work, paths: Sequence[str]) -> str:
-    """Returns the tree of the tracked files as edited, and of the files in `paths`.
+    """Returns a tree of the tracked files, with their edits, and of the files in `paths`.
 
     The function works on a temporary index; the checkout's index does not change.
     """
@@ -184,7 +184,7 @@ def _finish(work: Work, command: str, made: str, tree: str, paths: Sequence[str]
 
     Args:
       command: the command's name, for messages.
-      tree: the tree of the edited files, which `made` must have.
+      tree: the tree of the edited files; the tree of `made` must be equal.
       paths: the new files that are part of the patch.
     """
     checkout, project = work.checkout, work.project

@@ -28,7 +28,7 @@ OWN_MARK = "k2mps-own"
 
 _PLACES = ("show-toplevel", "absolute-git-dir")
 
-# The git command that is unfinished, by the file that it keeps in the git directory until its end.
+# The name of a git command, by the file that the git directory has until the command is finished.
 _IN_PROGRESS = {
     "rebase-merge": "rebase",
     "rebase-apply/applying": "am",
@@ -163,7 +163,7 @@ class Checkout:
         return pin._replace(commit=commit)
 
     def commit_of(self, name: str, kind: str = "commit") -> str | None:
-        """Returns the id of a commit, or of its tree; the revision `name` stands for the commit.
+        """Returns the id of the commit to which `name` leads, or the id of that commit's tree.
 
         Args:
           kind: "commit" or "tree".
@@ -202,8 +202,8 @@ class Checkout:
         """Lists the edited and the new files.
 
         Args:
-          untracked: which new files to list: "no" for none; "normal" for all, but directories
-            without tracked files as one entry; "all" for each single file.
+          untracked: which new files to list: "no" for none; "normal" for all, with one entry
+            for a directory without tracked files; "all" for each single file.
         Returns:
           The tracked files that differ from HEAD, staged or not; and the files that git neither
           tracks nor ignores.
@@ -223,7 +223,7 @@ class Checkout:
         return self.changed_files("all")[1]
 
     def operation_in_progress(self) -> str:
-        """Returns the git command that waits for the user to finish it; empty if none does."""
+        """Returns the name of the git command that the user must finish; empty if there is none."""
         found = (one for name, one in _IN_PROGRESS.items() if (self.git_dir / name).exists())
         return next(found, "")
 

@@ -34,7 +34,7 @@ def obtain(
     """Returns the checkout in the directory `choice`, or build/k2 if `choice` is empty.
 
     The tool clones build/k2 if it does not exist, and fetches the pinned commit if build/k2 lacks
-    it.  It only reads a directory that the user chose.
+    it.  The tool only reads a directory that the user chose.
 
     Raises:
       CheckoutMissingError: `choice` is not the top of a git checkout.
@@ -49,7 +49,7 @@ def obtain(
                 _clone(pin, directory, reporter)
     checkout = Checkout(directory, reporter)
     if choice:
-        # This raises an error if the commit is missing: only the user fetches into this checkout.
+        # pinned() raises an error without the commit: only the user fetches into this checkout.
         checkout.pinned(pin)
     _take_pin(checkout, pin)
     return checkout

@@ -200,8 +200,8 @@ def _lacks(checkout: Checkout, ids: Sequence[str]) -> bool:
 def _earlier(
     project: Project, checkout: Checkout, ids: Sequence[str]
 ) -> Iterator[dict[str, bytes]]:
-    """Yields the files of patches/ and upstream.toml in each commit of the project, from the newest
-    commit on.  Stops when the checkout has all the blobs `ids`."""
+    """Yields patches/ and upstream.toml of the commits of the project that changed them, the newest
+    first.  Stops when the checkout has all the blobs `ids`."""
     if not (project.root / ".git").exists() or not _lacks(checkout, ids):
         return
     git = Git(project.root, reporter=checkout.reporter)

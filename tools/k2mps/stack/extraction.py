@@ -207,7 +207,7 @@ def _split_message(message: str) -> tuple[str, str, dict[str, str]]:
 
 
 def _diffs(checkout: Checkout, commits: Sequence[Commit]) -> dict[str, bytes]:
-    """Returns, by the commit's id, the diff of the files that each commit changes but does not add.
+    """Returns the diff of each commit, by the commit's id, without the files that the commit adds.
 
     After `@@ ... @@`, git repeats a line of the file, such as a function's name.  This function
     removes the repeated line, because the user's attributes decide which line git takes.

@@ -40,7 +40,7 @@ class Work:
 
     @functools.cached_property
     def entries(self):
-        """The entries (mode and blob id) that a tree has for `files`."""
+        """The tree entries (mode and blob id) for `files`."""
         return applied.entries(self.files)
 
     @property
@@ -64,7 +64,7 @@ class Work:
 
         Args:
           tip: the last commit of the series; empty if the caller has not made it.
-          of: the commit whose ancestors are searched; empty for the last one of branch k2-mps.
+          of: the commit whose ancestors are searched; empty for the last commit of branch k2-mps.
         """
         last = of or self.head.tip
         known = [one for one in (self.pin.commit, tip, self.applied and self.applied.tip) if one]
@@ -87,8 +87,8 @@ class Work:
             made = known.id
         else:
             made = applied.commit(self.checkout, found, tip)
-        # Even if `applied` is None, the ref may exist.  git overwrites the ref only if it gets the
-        # ref's old id.
+        # Even if `applied` is None, the ref may exist.  git overwrites the ref only if the update
+        # names the ref's old id.
         name = ("for-each-ref", "--format=%(objectname)", applied.REF)
         updates = [(applied.REF, made, known.id if known else self.checkout.git.text(*name))]
         if branch:

@@ -91,7 +91,7 @@ class WheelFile:
 
     @property
     def origin(self) -> Mapping[str, Any]:
-        """The origin of the build, see provenance.py; all its texts and tables exist.
+        """The origin of the build, see provenance.py, with all of `_TEXTS` and `_TABLES`.
 
         Raises:
           CheckFailedError: k2mps.json is missing or damaged.

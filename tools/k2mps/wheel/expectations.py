@@ -1,4 +1,4 @@
-"""The reference with which a wheel is compared, and the class of the problems."""
+"""The reference with which a wheel is compared, and the class of a wheel's faults."""
 
 import dataclasses
 import os
@@ -60,7 +60,7 @@ def gather(
     """Makes the reference for a wheel.
 
     Args:
-      program: the wheel's Python, by name or path, or a folder with it; None for .venv's.
+      program: the wheel's Python, by name or path, or a folder with it; None for that of .venv.
     Raises:
       CheckFailedError: the wheel is for another Python than `program`.
     """

@@ -102,7 +102,7 @@ class Images:
         """Returns the symbols of a library that a file of the wheel loads.
 
         Args:
-          name, binary: the file of the wheel.
+          name, binary: the path and the parsed content of the file of the wheel.
           library: the install name of the library.
         Returns:
           The symbols; None if the library is unknown.
@@ -163,7 +163,7 @@ def signature_fault(content: bytes, offset: int) -> str:
 
 
 def rpath_problems(wheel: WheelFile) -> Iterator[Problem]:
-    """Yields a problem for each rpath of a Linux wheel's library that leads out of the wheel."""
+    """Yields a problem for each rpath of the libraries that leads out of a Linux wheel."""
     import lief
 
     lief.logging.disable()

@@ -79,7 +79,7 @@ def _try_import(environment: Environment, wheel: Path, tree: str) -> None:
     ):
         options = ["--no-deps", "--no-index", "--quiet", "--disable-pip-version-check"]
         variables = {
-            "LD_BIND_NOW": "1",  # All symbols are bound when a library is loaded.
+            "LD_BIND_NOW": "1",  # With this, a missing symbol makes the import fail.
             "PYTHONPATH": os.pathsep.join([folder, str(environment.site_packages)]),
             "TORCH_DEVICE_BACKEND_AUTOLOAD": "0",
         }

@@ -1,4 +1,4 @@
-// The macros of CPython's pyconfig.h on macOS for arm64 that Python's headers
+// Those macros of CPython's pyconfig.h (macOS, arm64) that Python's headers
 // use.  This file replaces pyconfig.h in the toolchain's copy of the headers.
 // The other headers are the same on every system.
 #ifndef K2MPS_MACOS_PYCONFIG_H

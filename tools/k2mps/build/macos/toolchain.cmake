@@ -1,4 +1,4 @@
-# Builds for macOS on arm64, on Linux, with clang and lld.
+# The settings with which clang and lld on Linux build for macOS on arm64.
 #
 # CMAKE_OSX_SYSROOT is the SDK that toolchain.py assembles, or Apple's SDK.
 # CMAKE_OSX_DEPLOYMENT_TARGET is the oldest macOS on which the result runs.
@@ -10,8 +10,8 @@ set(CMAKE_SYSTEM_VERSION 23.0.0)
 # compiler only from CMake's second run on.  CMAKE_<LANG>_COMPILER_TARGET already has the
 # architecture.
 
-# A build needs only clang and lld.  CMAKE_STRIP is empty, because pybind11 would run this
-# program of LLVM's package on the module; the linker's option -x has the same effect.
+# A build needs only clang and lld.  If CMAKE_STRIP were set, pybind11 would strip the
+# module with a program of LLVM's package; the linker's option -x has the same effect.
 # CMake requires the programs AR, RANLIB and INSTALL_NAME_TOOL but does not run them,
 # because the build makes no archive and installs nothing.
 set(CMAKE_STRIP "")
@@ -33,21 +33,21 @@ endforeach()
 string(APPEND CMAKE_OBJCXX_FLAGS_INIT " -Werror=objc-method-access")
 
 # The build of libc++ writes its configuration into the header __config_site.  zig's
-# headers lack this file and expect the configuration as macros, which also make libc++
-# respect the deployment target.  Apple's SDK has this header.
+# headers lack this file and expect the configuration as macros.  With these macros, libc++
+# also respects the deployment target.  Apple's SDK has this header.
 if(NOT EXISTS "${CMAKE_OSX_SYSROOT}/usr/include/c++/v1/__config_site")
   add_compile_definitions(_LIBCPP_ABI_VERSION=1 _LIBCPP_ABI_NAMESPACE=__1
     _LIBCPP_HARDENING_MODE_DEFAULT=2 _LIBCPP_PSTL_BACKEND_SERIAL)
 endif()
 
 foreach(kind EXE SHARED MODULE)
-  # clang uses the options that Apple's linker has in this version.
+  # With -mlinker-version, clang uses the options of that version of Apple's linker.
   set(CMAKE_${kind}_LINKER_FLAGS_INIT "-fuse-ld=lld -mlinker-version=820")
 endforeach()
 string(APPEND CMAKE_MODULE_LINKER_FLAGS_INIT " -Wl,-x")
 
-# CMake searches programs only on this machine.  It searches headers, libraries and packages
-# first in the SDK, so that the SDK's come before those of this machine.
+# CMake looks for programs only on this machine.  It looks for headers, libraries and packages
+# in the SDK, and then on this machine.
 set(CMAKE_FIND_ROOT_PATH "${CMAKE_OSX_SYSROOT}")
 set(CMAKE_FIND_ROOT_PATH_MODE_PROGRAM NEVER)
 set(CMAKE_FIND_ROOT_PATH_MODE_LIBRARY BOTH)

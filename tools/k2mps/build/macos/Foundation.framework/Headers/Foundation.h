@@ -16,8 +16,8 @@
   type name;                   \
   enum : type
 #define NS_RETURNS_INNER_POINTER __attribute__((objc_returns_inner_pointer))
-// The emulator's Metal.h puts this macro before its classes.  On macOS, the
-// system defines the classes.
+// The emulator's Metal.h puts this macro before its classes.  Here the macro
+// is empty, because macOS defines the classes.
 #define MPS_EMULATOR_CLASS
 
 typedef double CFTimeInterval;
