@@ -29,7 +29,7 @@ from k2mps.stack.checkout import Checkout
 from k2mps.stack.status import State
 
 TARGET = "_k2"
-# ninja's target of all C++ tests of k2.
+# ninja's target for all C++ tests of k2.
 TESTS_TARGET = "k2/csrc/all"
 
 # Replaces the id of k2's tree in the name of a build tree, if the checkout has edits.
@@ -40,8 +40,8 @@ _STAMP = "k2mps-configured.json"
 _INSTALLER = "k2mps\n"
 _ERROR = re.compile(r"\b(error|undefined reference|undefined symbol)\b")
 _SHOWN_LINES = 40
-# The memory in KiB that a compiler process may need: 1.5 GiB.  The largest that was measured is 1.2
-# GiB.
+# The memory in KiB that a compiler process may need: 1.5 GiB.  The largest process that was
+# measured had 1.2 GiB.
 _KIB_PER_JOB = 3 << 19
 
 

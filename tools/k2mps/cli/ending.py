@@ -18,7 +18,7 @@ def run() -> None:
         stream.reconfigure(errors="backslashreplace")
     try:
         status = _status()
-    except errors.InterruptedRunError as error:  # possibly while _status() prints another error
+    except errors.InterruptedRunError as error:  # perhaps while _status() prints an error
         _last_words(f"error: {error}")
         status = error.exit_code
     finally:

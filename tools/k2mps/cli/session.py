@@ -118,7 +118,7 @@ def _kept(*names: str, **settings):
 
 
 def _in_a_home(path: str) -> str:
-    """Expands `~` or `~user` in a path; raises BadParameter if that user or folder is unknown."""
+    """Expands `~` or `~user` in a path; raises BadParameter if the home folder is unknown."""
     try:
         return str(Path(path).expanduser())
     except RuntimeError:

@@ -1,4 +1,4 @@
-"""Rewrites a checkout of recipes for mps.  The user can undo the changes with git."""
+"""Rewrites the recipes in a checkout for use on mps.  The user can undo the changes with git."""
 
 from collections.abc import Mapping
 from pathlib import Path

@@ -198,7 +198,7 @@ def _finish(work: Work, command: str, made: str, tree: str, paths: Sequence[str]
     plan, base = extraction.plan(project, checkout, commits), export.merge_base(work)
     export.check_files(project, plan, base, command)
     tip = export.canonical(work, plan, commits)
-    # The checkout's index becomes that of the commit, so that git sees no edit afterwards.
+    # The checkout's index gets the edits as well, so that git sees no edit afterwards.
     if _add(checkout, paths, {}) != tree:
         raise errors.K2mpsError(
             f"files of {checkout.directory} changed meanwhile",

@@ -115,7 +115,7 @@ def fetch(
 
 
 def _take_pin(checkout: Checkout, pin: Pin) -> None:
-    """Fetches the pinned commit if the checkout lacks it, and compares its tree with the pin's."""
+    """Fetches the pinned commit if the checkout lacks it; checks the tree that the pin names."""
     tree = checkout.commit_of(pin.commit, "tree")
     if not tree:
         failure = f"commit {pin.commit} could not be fetched from {git.redacted(pin.url)}"

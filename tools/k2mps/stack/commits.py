@@ -85,7 +85,8 @@ def commit_of_patch(objects: Objects, patch: Patch, tree: str, parent: str, date
     """Commits the tree that a patch has made; returns the commit's id.
 
     Args:
-      date: the committer's date, and the author's if the patch has none; see `commit_date`.
+      date: the date of the committer, and of the author if the patch has no date; see
+        `commit_date`.
     """
     author = f"{patch.author} {patch.date or date}"
     return objects.commit(tree, [parent], patch.commit_message(), author, f"{FROM} {date}")
@@ -200,7 +201,7 @@ def _lacks(checkout: Checkout, ids: Sequence[str]) -> bool:
 def _earlier(
     project: Project, checkout: Checkout, ids: Sequence[str]
 ) -> Iterator[dict[str, bytes]]:
-    """Yields patches/ and upstream.toml of the commits of the project that changed them, the newest
+    """Yields patches/ and upstream.toml from each commit of the project that changed them, newest
     first.  Stops when the checkout has all the blobs `ids`."""
     if not (project.root / ".git").exists() or not _lacks(checkout, ids):
         return

@@ -180,7 +180,7 @@ def names_of(commits: Sequence[Commit], old: dict[str, Patch]) -> list[str]:
 
 
 def name_for(subject: str, taken: set[str]) -> str:
-    """Returns a file name for a new patch, which is not among `taken`."""
+    """Returns a file name, not among `taken`, for a new patch."""
     plain = re.sub(r"[^a-z0-9]+", "-", subject.lower())
     stem = plain[:52].strip("-") or "patch"
     name, number = f"{stem}.patch", 1

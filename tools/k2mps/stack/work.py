@@ -50,7 +50,7 @@ class Work:
 
     @property
     def tip_is_known(self) -> bool:
-        """Whether the series' last commit exists: patches/ has not changed since it was applied."""
+        """Whether patches/ is as it was when applied; then the series' last commit exists."""
         return bool(self.applied) and not self.changed
 
     def tip(self) -> str:

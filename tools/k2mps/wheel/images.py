@@ -133,7 +133,7 @@ class Images:
 
 
 def signature_fault(content: bytes, offset: int) -> str:
-    """Checks a code signature that a linker has made, with its hashes of the file's pages.
+    """Checks a linker's code signature, which has a hash of each page of the file.
 
     Args:
       content: a Mach-O file.
