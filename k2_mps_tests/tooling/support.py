@@ -108,7 +108,7 @@ def edit(file: Path, old: str, new: str) -> None:
 
 
 def resolve(file: Path, text: str) -> None:
-    """Replaces the one conflict in a file, with git's markers, by a text."""
+    """Replaces the only conflict in a file, including git's markers, by a text."""
     (found,) = re.findall(r"<{7}.*?>{7} [^\n]*\n", file.read_text(), flags=re.DOTALL)
     edit(file, found, text)
 
@@ -168,7 +168,7 @@ class Sandbox:
         self.write_config(self.pin)
 
     def write_config(self, pin: str, url: str | None = None) -> None:
-        """Writes upstream.toml for a pin; without `url`, k2 comes from `upstream`."""
+        """Writes upstream.toml for a pin; `url` is by default the repository `upstream`."""
         tree = git(self.upstream, "rev-parse", f"{pin}^{{tree}}")
         (self.root / "upstream.toml").write_text(
             "# Which k2 this is for.\n"
@@ -227,7 +227,7 @@ class Sandbox:
     def fails(self, code: int, *args: str, env: dict | None = None) -> str:
         """Runs the tool, which must fail with this exit code; returns the text of stderr.
 
-        The text must have an error, at most one reason and one next step, and no traceback.
+        The text must have an error, at most one reason, at most one next step, and no traceback.
         """
         result = self.run(*args, env=env)
         assert result.returncode == code, result.stdout + result.stderr
@@ -377,7 +377,7 @@ def shim(directory: Path, script: str) -> dict[str, str]:
         `$PPID` is the process that started git, and `$real` is the path of the real git.
         `git version` does not run the shell commands and is not counted.
     Returns:
-      The variable PATH, by which the tool finds this program first.
+      The variable PATH with `directory` first, so that the tool starts this program as git.
     """
     directory.mkdir(parents=True, exist_ok=True)
     real = shutil.which("git")

@@ -113,7 +113,7 @@ def make_environment(directory: Path) -> None:
 
 
 def write_program(root: Path) -> None:
-    """Writes .venv/bin/k2mps, which runs the tool that the tests are about."""
+    """Writes .venv/bin/k2mps, which runs the tool under test."""
     program = root / ".venv/bin/k2mps"
     program.write_text(
         f'#!/bin/sh\nPYTHONPATH={support.TOOLS} exec "${{0%/*}}/python" -m k2mps "$@"\n'
@@ -132,9 +132,9 @@ def leave_emulator(root: Path) -> None:
 
 
 def make_buildable(empty) -> support.Sandbox:
-    """Makes an empty clone of k2-mps able to build the stand-in for k2; returns the clone.
+    """Prepares an empty clone of k2-mps to build the stand-in for k2; returns the clone.
 
-    The stand-in's function answer() returns 41, and with the clone's series 42.
+    The stand-in's function answer() returns 41 without the clone's series, and 42 with the series.
     """
     pin = support.commit(empty.upstream, "buildable", FILES)
     empty.pin = pin
@@ -360,8 +360,8 @@ target_sources(_k2 PRIVATE slow.cc)
 """
 
 
-# The inner shell ends a second after SIGTERM, and the outer shell does not wait for the inner one,
-# as a compiler's driver does not wait for the compiler itself.
+# The inner shell ends a second after SIGTERM.  The outer shell does not wait for the inner shell.
+# A compiler's driver does not wait for the compiler itself either.
 SLOW_STEP = """
 (
   trap 'sleep 1; exit 1' TERM
@@ -420,7 +420,7 @@ def heeded_hangup():
 
 
 class Interrupted(NamedTuple):
-    """What happened to a build that signals ended, and the answer after another build."""
+    """How a build ended because of signals, and what answer() returns after another build."""
 
     signal: int
     status: int

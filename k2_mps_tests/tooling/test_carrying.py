@@ -72,7 +72,7 @@ def reference(sandbox, onto, tmp_path):
 
 
 def name(sandbox, text=""):
-    """Writes the user's git configuration: `text`, and a name."""
+    """Writes the user's git configuration: `text`, then the user's name and e-mail address."""
     sandbox.config.write_text(text + "\n[user]\n\tname = A\n\temail = a@example.org\n")
 
 

@@ -15,7 +15,7 @@ MAKE = "#!/bin/sh\necho started\nsleep 120\necho went on\n"
 
 @pytest.mark.parametrize("number, status", [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 def test_a_signal_ends_the_children(tmp_path, number, status):
-    """communicate() returns when the last child has ended, because all children have the pipe."""
+    """communicate() returns when the last child has ended, because all children hold the pipe."""
     script = tmp_path / "ci/run"
     script.parent.mkdir()
     shutil.copy(support.TOOLS.parent / "ci/run", script)

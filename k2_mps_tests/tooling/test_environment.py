@@ -50,7 +50,7 @@ build = [
 
 @pytest.fixture(scope="session")
 def made_once(tmp_path_factory):
-    """A project with a virtual environment, which `made` copies for each test."""
+    """A project with a virtual environment; `made` copies this project for each test."""
     root = tmp_path_factory.mktemp("made") / "project"
     root.mkdir()
     (root / "pyproject.toml").write_text(PYPROJECT)

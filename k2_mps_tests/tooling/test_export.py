@@ -276,7 +276,7 @@ def test_a_broken_patches_directory_is_mended_only_with_overwrite(sandbox, k2):
 
 
 def test_the_files_of_a_crlf_checkout_are_not_taken_for_blobs(sandbox):
-    """The index says that a CRLF file is unchanged, so git could take the file for the blob."""
+    """The index marks a CRLF file as unchanged, so git could use the file in place of the blob."""
     own = sandbox.clone("own", "--config=core.autocrlf=true", "--config=core.eol=crlf")
     sandbox.ok("apply", "--k2", str(own))
     support.edit(own / "k2/csrc/context.h", "line 20\r", "twenty\r")

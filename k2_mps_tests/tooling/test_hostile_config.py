@@ -13,8 +13,8 @@ from k2_mps_tests.tooling import support
 from k2_mps_tests.tooling.support import git, snapshot
 
 # Settings of git and their values; a value in capitals is a file or folder that `configure` makes.
-# The tool's git commands for working trees and clones read all these settings.  The tool's
-# git commands for objects must read no configuration, because these values would make them fail.
+# The tool's git commands for working trees and clones read all these settings.  The tool's git
+# commands for objects must read no configuration, because these values would make commands fail.
 CONFIGURATIONS = {
     "line ends": """
         core.autocrlf true; core.safecrlf true; core.eol crlf; core.quotePath true

@@ -48,7 +48,7 @@ def test_facts_of_the_running_python():
     symbols = found.symbols()
     assert {"PyLong_FromLong", "_Py_NoneStruct"} < symbols
     assert "PyNo_SuchThing" not in symbols and "malloc" not in symbols
-    # An extension can bind to each of these symbols.
+    # The running Python exports each of these symbols.
     assert all(hasattr(ctypes.pythonapi, name) for name in symbols)
 
 
@@ -111,7 +111,7 @@ def test_a_toolchain_runs_this_python(tmp_path):
 
 
 def unpacked(folder: Path, name: str) -> Path:
-    """Writes the headers of a Python that does not run here; returns their folder."""
+    """Writes the headers of a Python that cannot run on this machine; returns their folder."""
     headers = folder / "usr/include" / name
     numbers = zip(("MAJOR", "MINOR", "MICRO"), (3, 13, 5))
     lines = "".join(f"#define PY_{kind}_VERSION\t{number}\n" for kind, number in numbers)

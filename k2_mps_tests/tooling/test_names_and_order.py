@@ -33,7 +33,7 @@ def reword(sandbox) -> None:
 
 
 def move_a_hunk(sandbox) -> None:
-    """Moves the removal of a line of context.h from ARRAY to MPS."""
+    """Moves a hunk, which removes a line of context.h, from the patch ARRAY to the patch MPS."""
     folder = sandbox.root / "patches"
     array = (folder / ARRAY).read_bytes()
     context = (folder / MPS).read_bytes()

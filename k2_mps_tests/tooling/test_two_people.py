@@ -42,7 +42,7 @@ def merge(project, branch):
 
 
 def test_different_patches_merge(project):
-    """Three branches change three patches: in a new file, in array.cu, and in another new file."""
+    """Each of three branches changes one patch; the branches change different patches."""
     fold(project, "a", MPS, "cmake/mps.cmake", "K2_WITH_MPS", "K2_MPS")
     fold(project, "b", ARRAY, "k2/csrc/array.cu", "array 7\n", "seven\n")
     fold(project, "c", NEW, "k2/python/k2/mps/tool", "python3", "python")

@@ -169,7 +169,7 @@ def test_the_build_tree_has_the_origin_of_its_wheel(wheel):
 
 @pytest.fixture(scope="module")
 def quick_wheel(make_empty, tmp_path_factory) -> Path:
-    """The path of a wheel by `k2mps wheel --quick`; SOURCE_DATE_EPOCH sets its files' time."""
+    """The path of a wheel that `k2mps wheel --quick` makes with the variable SOURCE_DATE_EPOCH."""
     clone = make_ready(make_buildable(make_empty(tmp_path_factory.mktemp("quick"))))
     clone.ok("wheel", "--quick", env={"SOURCE_DATE_EPOCH": "1800000000"})
     [path] = (clone.root / "build/wheels").rglob("*.whl")

@@ -40,7 +40,7 @@ def good(tmp_path) -> Path:
 
 
 def verified(path: Path) -> list[str]:
-    """Returns the problems that `verify` finds in a wheel; the patched tree has no files here."""
+    """Returns the problems that `verify` finds in a wheel if the patched tree has no files."""
     return [str(each) for each in verify(WheelFile(path), expectations.Reference({}, {}, ""))]
 
 
@@ -56,7 +56,7 @@ def of_folder(path: Path) -> Path:
 
 
 def rewrite(path: Path, changes: dict[str, bytes | None]) -> None:
-    """Replaces or adds files of a wheel; None as the content removes the file."""
+    """Replaces, adds or removes files of a wheel; the content None removes a file."""
     with zipfile.ZipFile(path) as archive:
         files = {name: archive.read(name) for name in archive.namelist()}
     with zipfile.ZipFile(path, "w") as archive:
@@ -160,7 +160,7 @@ def test_a_zip_bomb_is_refused_before_it_is_unpacked(good):
     bomb(good, 600)
     assert good.stat().st_size < MEBIBYTE
     assert "its files have more than 64 MiB" in limited_index(good)
-    # Now the headers give a size that is smaller than that of the unpacked file.
+    # Now the headers give a size that is smaller than the size of the unpacked file.
     good.write_bytes(set_headers(good.read_bytes(), 22, 24, "<I", 1000))
     assert "cannot be read" in limited_index(good)
 
@@ -271,7 +271,7 @@ def test_control_characters_in_a_wheel_are_not_printed(sandbox, good):  # noqa: 
         r"[files] k2/\x1b]0;title\x07\x1b[31m\u202e.py: upstream's wheel has no such file" in said
     )
     assert "[files] ../../evil.py: upstream's wheel has no such file" in said
-    # The message lists only the first problems, and the number of the others.
+    # The message lists only the first problems, and counts the other problems.
     assert len(said.splitlines()) < 30 and " more\n" in said
     said += sandbox.fails(code, "wheel", "index", os.fspath(path.parent))
     name = f"k2-{ESCAPES}-cp311-cp311-linux_x86_64.whl"

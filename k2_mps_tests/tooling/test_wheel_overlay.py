@@ -1,4 +1,4 @@
-"""CMakeLists.overlay.cmake in a project that looks for torch as k2 does."""
+"""Tests CMakeLists.overlay.cmake in a project that looks for torch as k2 does."""
 
 import sys
 from pathlib import Path

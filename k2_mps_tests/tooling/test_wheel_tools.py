@@ -31,7 +31,7 @@ KERNEL = "k2/csrc/mps/kernels/add.metal"
 
 @pytest.fixture(autouse=True)
 def _users_pip(monkeypatch):
-    """Keeps pip from the indexes and pages of the user's configuration."""
+    """Makes pip ignore the indexes and pages that the user's configuration names."""
     monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
     monkeypatch.delenv("PIP_FIND_LINKS", raising=False)
     monkeypatch.delenv("PIP_EXTRA_INDEX_URL", raising=False)
@@ -144,7 +144,7 @@ OURS = "1.24.4.post20250714+mps.cpu.torch2.13.0"
 @pytest.mark.parametrize(
     "others, kept",
     [
-        # Two wheels of the release of k2 that OURS is from, one of a later day and one of its day.
+        # Two wheels of the same release of k2 as OURS: one of a later day, and one of the same day.
         (["1.24.4.dev20260710+cpu.torch2.13.0", "1.24.4.dev20250714+cpu.torch2.13.0"], True),
         (["1.24.4+cpu.torch2.13.0"], True),
         # A wheel of a later release replaces OURS, as docs/wheels.md says.

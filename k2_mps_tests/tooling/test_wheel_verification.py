@@ -102,7 +102,7 @@ class Workshop:
         return self.library(code, "alone.dylib", target=target, name=name)
 
     def without(self, library: str, code: str = "") -> bytes:
-        """Makes libk2context.dylib with a call of gone(), which no library of the reference has.
+        """Makes libk2context.dylib, which calls gone(); no library of the reference has gone().
 
         The linker finds gone() in a stub of `library`.  With `code`, the linker finds gone() in
         another libtorch, which is compiled from this code.
@@ -254,8 +254,8 @@ def test_a_macos_that_is_too_old_for_torch_is_a_problem(case, tag, found):
 IOS = 'const char text[] = "kernel void add() {}\\n"; int k2_symbol(void) { return 0; }'
 OTHER = "int k2_symbol(void) { return 0; }"
 WEAK = f"__attribute__((weak)) {DEFINED}"
-# {name: (the method of Workshop that makes the library and its arguments, the checks that find a
-# problem)}
+# {name: ([the method of Workshop that makes the library, the arguments of this method], the checks
+# that find a problem)}
 LIBRARIES = {
     "another processor": (
         ["alone", OTHER, "x86_64-apple-macos14.0"],

@@ -50,7 +50,7 @@ def workflow(request) -> Path:
 @pytest.mark.parametrize(
     "linter",
     [
-        # zizmor checks the form of all keys, and security: a commit must name each action.
+        # zizmor checks the form of all keys, and security: a workflow names actions by commits.
         ["zizmor", "--offline", "--no-progress", "--color=never"],
         # actionlint checks expressions and their types, needs of jobs, runners and inputs.  It does
         # not run shellcheck and pyflakes here.
@@ -125,7 +125,7 @@ def commands() -> list[str]:
 
 @pytest.mark.parametrize("command", commands())
 def test_the_tool_accepts_the_command(command):
-    # Leaves out the shell's variables, because each of them is a further option or empty.
+    # Leaves out each variable of the shell, because its value is a further option or empty.
     words = [word for word in command.split() if not word.startswith("$")]
     support.output(sys.executable, "-m", "k2mps", *words, "--help", cwd=ROOT)
 
@@ -185,7 +185,7 @@ def test_the_page_explains_each_file_of_ci():
 
 @pytest.mark.parametrize("product, made_by", table_of("## Each product"))
 def test_each_product_is_made_as_the_page_says(product, made_by):
-    """After a link to a file, a cell quotes texts, which the file must contain."""
+    """A cell of the table links to files; each file must have the texts quoted after its link."""
     linked = re.findall(r"\[[\w.-]+\]\(([\w./-]+)\): (.*?)(?=; \[|; its|; the suite|$)", made_by)
     for file, texts in linked:
         for text in re.findall("`([^`]+)`", texts):

@@ -30,7 +30,7 @@ _EXISTS = hasattr(torch, 'is_inference_mode_enabled')
 
 
 def outside_inference_mode(function: Callable) -> Callable:
-    '''Decorate a function that makes tensors for an Fsa to keep.  These tensors
+    '''Decorate a function that makes tensors which an Fsa keeps.  These tensors
     must have no gradient.'''
 
     @functools.wraps(function)

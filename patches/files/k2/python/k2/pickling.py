@@ -13,7 +13,7 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-'''Pickles of k2's objects, also for other processes.
+'''Pickles of k2's objects, for files and for other processes.
 
 multiprocessing shares the memory of tensors in a pickle.  Sharing fails if two
 tensors have the same memory, or if torch's allocator did not make the memory.

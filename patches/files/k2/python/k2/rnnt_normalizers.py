@@ -27,8 +27,8 @@ import torch
 
 from .eager import eager
 
-# Before k2 takes the log of a sum, it adds the smallest normal number.  _LEAST
-# is the log of this number in float64.
+# The lower limit to which k2 clamps logs: the log of float64's smallest normal
+# number.
 _LEAST = math.log(torch.finfo(torch.float64).tiny)
 
 
@@ -54,7 +54,7 @@ def in_full_precision(function: Callable) -> Callable:
 
 @eager
 def _is_low(sums: torch.Tensor) -> bool:
-    '''Return whether a sum of exponentials may be inexact because some of them
+    '''Return whether a sum may be inexact because some of its terms
     underflowed.  The host waits for the result.'''
     return sums.numel() != 0 and bool(sums.min() < _lowest(sums.dtype))
 

@@ -149,8 +149,8 @@ class TestInferenceMode(unittest.TestCase):
                             for each in functions:
                                 getattr(fsas, each)(double, True)
                         scores = getattr(fsas, name)(double, True)
-                        # square(): the sum of the posteriors is constant, and
-                        # would have no gradient.
+                        # Without square(), the sum of the posteriors would be
+                        # constant, and its gradient would be 0.
                         scores.exp().square().sum().backward()
                         gradients.append(fsas.grad.tolist())
                     assert gradients[0] == gradients[1], (name, gradients)

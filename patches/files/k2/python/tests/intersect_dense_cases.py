@@ -38,8 +38,8 @@ class IntersectDenseCases:
         self.log_probs = torch.randn(3, 30, 6).log_softmax(-1)
 
     def intersect(self, device, log_probs=None, beam=20., **limits):
-        '''Return the lattices of the sequences and a CTC topology.  At least 6
-        arcs leave each state of the topology except the final state.'''
+        '''Intersect each sequence with a CTC topology; return the lattices.  At
+        least 6 arcs leave each state of the topology except the final state.'''
         if log_probs is None:
             log_probs = self.log_probs
         segments = torch.tensor(

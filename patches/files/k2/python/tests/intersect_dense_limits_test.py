@@ -28,9 +28,9 @@ from intersect_dense_cases import IntersectDenseCases
 
 class TestIntersectDenseLimits(IntersectDenseCases, unittest.TestCase):
 
-    # The lowest limits with which the best paths stay.  Each path has a state
-    # for each frame, one for the final row, and one after that.  7 arcs leave
-    # each of these states except the last.
+    # The lowest limits at which k2 keeps the best paths.  Each path has a state
+    # before each frame, a state before the final row, and the final state.  7
+    # arcs leave each of these states except the final state.
     NUM_STATES = 31 + 31 + 22 + 3
     NUM_ARCS = 7 * (31 + 31 + 22)
 

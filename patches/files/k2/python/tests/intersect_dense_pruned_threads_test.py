@@ -76,8 +76,8 @@ class TestIntersectDensePrunedThreads(unittest.TestCase):
                 self.assertTrue(torch.equal(one, other))
 
     def random_case(self, seed: int):
-        '''Return graphs, sequences and options.  The lengths of the sequences
-        are near the frames at which windows of the pruning end.'''
+        '''Return graphs, sequences and options.  The sequences have up to 74
+        frames, and a window of the pruning has 30.'''
         torch.manual_seed(seed)
         num_seqs = int(torch.randint(2, 7, ()))
         lengths = torch.randint(0, 75, (num_seqs,)).sort(descending=True)

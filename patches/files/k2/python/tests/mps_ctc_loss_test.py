@@ -215,10 +215,10 @@ class TestMpsCtcLossInDoublePrecision(unittest.TestCase):
                 self.check_paths(cases, beam)
 
     def check_paths(self, cases, beam):
-        '''Compare with the sum over all paths of the arcs that the beam keeps.
+        '''Compare with the sum over all paths whose arcs the beam keeps.
 
-        For its gradient, the reference changes the scores but not which paths
-        are in the sum.  k2's gradient is also the gradient of such a sum.
+        To compute its gradient, the reference changes the scores, but sums over
+        the same paths.  k2 also differentiates a sum over fixed paths.
         '''
         kept = cases.expected(beam)
         scores, log_probs = cases.graphs.scores, cases.log_probs

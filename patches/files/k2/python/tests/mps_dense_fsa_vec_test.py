@@ -65,10 +65,10 @@ class TestMpsDenseFsaVec(unittest.TestCase):
         gradient = torch.zeros(log_probs.shape)
         for seq, begin, length in segments:
             for frame in range(begin, begin + length):
-                # No arc of a frame enters the final state.
+                # Column 0 is for label -1, which no frame allows.
                 rows.append([-math.inf, *log_probs[seq, frame].tolist()])
                 gradient[seq, frame] += weights[len(rows) - 1, 1:]
-            # After the last frame, only the final arc is left.
+            # The row after the last frame allows only label -1.
             rows.append([0.] + [-math.inf] * 5)
         assert dense.scores.tolist() == rows
         assert dense.duration.tolist() == [length for *_, length in segments]

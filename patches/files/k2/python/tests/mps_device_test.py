@@ -75,7 +75,7 @@ class TestMpsDevice(unittest.TestCase):
         fsas.get_tot_scores(True, True)
         child = os.fork()
         if child == 0:
-            signal.alarm(60)  # if the child waited, it would do so forever
+            signal.alarm(60)  # if the child waited, it would wait forever
             try:
                 fsas.get_forward_scores(True, True)
                 status = 1
@@ -116,7 +116,7 @@ class TestMpsDevice(unittest.TestCase):
     def test_swoosh(self):
         x = torch.randn(2, 100)
         for function in (k2.swoosh_l_forward, k2.swoosh_r_forward):
-            # Each element has a few roundings.
+            # Each element is rounded a few times.
             assert torch.allclose(function(x.to('mps')).cpu(), function(x),
                                   rtol=1e-5, atol=1e-6)
 

@@ -94,8 +94,8 @@ class TestMpsIntersectDensePaths(unittest.TestCase):
         '''Yield (cases, beam), for random cases and several beams each.'''
         for seed in range(5):
             cases = IntersectionCases(seed)
-            # With this attribute, an arc of a lattice names its arc of the
-            # graphs.
+            # An arc of a lattice inherits this attribute from the arc of the
+            # graphs that it was made from.
             cases.graphs.arc_index = torch.arange(cases.graphs.num_arcs,
                                                   dtype=torch.int32)
             for beam in cases.beams:

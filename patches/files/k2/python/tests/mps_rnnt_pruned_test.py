@@ -34,8 +34,8 @@ FULL = torch.tensor([[0, 0, S, T]] * B)
 
 
 def _ranges(boundary=BOUNDARY):
-    '''Return ranges of R positions, which move over the frames of a boundary
-    from its first position to its last one.'''
+    '''Return ranges of R positions.  Over the frames of a boundary, the ranges
+    move from the first position of the boundary to its last position.'''
     s_begin, t_begin, s_end, t_end = [
         x.reshape(B, 1) for x in boundary.unbind(1)]
     part = (torch.arange(T) - t_begin).clamp(min=0) / (t_end - 1 - t_begin)
@@ -73,7 +73,7 @@ class TestMpsRnntPruned(unittest.TestCase):
         expected, expected_grad = _loss_and_grad(loss, logits, 'cpu',
                                                  torch.float64, self.weight)
         assert found.dtype == torch.float32, found.dtype
-        # The recursion rounds S + T sums, each of which is some tens.  In each
+        # The recursion rounds S + T sums, whose values are some tens.  In each
         # sum, the error of exp() and log() is 2^-21.
         self.close(found, expected, 20 * 100 * EPS)
         # A gradient is a product of S + T ratios, and is rounded to `dtype`.

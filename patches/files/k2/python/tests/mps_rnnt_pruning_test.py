@@ -105,8 +105,8 @@ class TestMpsRnntPruning(unittest.TestCase):
                         expected):
             assert x.dtype == dtype and x.shape == y.shape
             # A result is a sum of at most B * T * 4 numbers of about 1.  With
-            # half types, the arguments, the weights, the results and the tens
-            # of terms of a sum are rounded.
+            # half types, the arguments, the weights and the results are
+            # rounded, and also the tens of terms in each sum.
             difference = (x.double() - y).abs().max()
             assert difference <= 300 * eps, difference
 

@@ -54,8 +54,8 @@ def run(function, lm, am, device, dtype):
 
 
 def weights(tensors):
-    '''Return tensors of the same shapes, with different weights for the
-    elements of a tensor.'''
+    '''Return weights in tensors of the same shapes.  The elements of a tensor
+    have different weights.'''
     return [torch.linspace(1, 2, x.numel()).view(x.shape).to(x)
             for x in tensors]
 

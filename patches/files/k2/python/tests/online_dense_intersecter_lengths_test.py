@@ -59,7 +59,7 @@ class TestOnlineDenseIntersecterLengths(unittest.TestCase):
           graph:
             The decoding graph, on the CPU; None for a CTC topology.
         Returns:
-          The lattices of the last call, on the last device.
+          The lattices of the last call of ``decode`` on the last device.
         '''
         graph = k2.Fsa.from_fsas([graph or k2.ctc_topo(5)])
         for device in self.devices:

@@ -78,8 +78,8 @@ def paths(arcs: List[Arc], begin: int, end: int,
                 yield (arc, *rest)
 
 
-# The source of an arc of a lattice: its frame, and the index of the arc of the
-# graphs that it was made from.
+# The source of an arc of a lattice: a frame, and the index of an arc of the
+# graphs.
 Source = Tuple[int, int]
 
 
@@ -158,7 +158,7 @@ class Intersection:
         self.num_frames = num_frames
         self.paths = list(paths(arcs, 0, num_states - 1, num_frames + 1))
         scores = self._scores(a_scores, b_scores).tolist()
-        # The arcs of the paths within the beam, each arc with its frame.
+        # The pairs (frame, arc) of all paths within the beam.
         self.kept = {
             arc
             for path, score in zip(self.paths, scores)
@@ -181,14 +181,14 @@ class Intersection:
         labels = torch.tensor([[arc.label for arc in path]
                                for path in self.paths], dtype=torch.int64)
         # The last arc of a path enters the final state after the last frame, so
-        # it has no score of a frame.
+        # no frame adds a score to this arc.
         frames = torch.arange(self.num_frames)
         return (a_scores[indexes.view(shape)].sum(1) +
                 b_scores[frames, labels.view(shape)[:, :-1]].sum(1))
 
     def total(self, a_scores: torch.Tensor, b_scores: torch.Tensor
               ) -> torch.Tensor:
-        '''Return the log_sum() of the scores that self.paths have with other
+        '''Return the log_sum() of the scores of self.paths, computed from these
         scores of arcs and frames.'''
         return log_sum(self._scores(a_scores, b_scores))
 

@@ -28,7 +28,7 @@ import torch
 
 
 class Lists:
-    '''The lists of an FsaVec that functions of scores take as arguments.'''
+    '''The lists of an FsaVec from which k2's functions compute scores.'''
 
     def __init__(self, texts):
         fsas = k2.create_fsa_vec([k2.Fsa.from_str(text) for text in texts])
@@ -47,7 +47,7 @@ class Lists:
 
 
 def with_value(ragged, value):
-    '''Return a copy of a ragged tensor with another last element.'''
+    '''Return a copy of a ragged tensor, whose last element is `value`.'''
     values = ragged.values.clone()
     values[-1] = value
     return k2.RaggedTensor(ragged.shape, values)

@@ -32,7 +32,7 @@
 
 // Scores in double precision on mps, where tensors cannot be torch.float64.
 //
-// The host computes these scores in double precision, in the memory of the
+// The host computes these scores in double precision, in memory of the mps
 // context.  Inside k2 (in the cache of an Fsa, and between autograd functions),
 // the scores are a tensor of torch.float64 on the CPU.  Users of k2 get the
 // scores, and their gradients, as torch.float32 on mps.
@@ -45,7 +45,7 @@ inline bool HasNoDouble(const ContextPtr &c) {
   return c->GetDeviceType() == kMps;
 }
 
-/* Returns scores from Python as an array in the context of some FSAs.
+/* Returns scores from Python as an array in the context of `fsas`.
 
    @tparam T           float or double.
    @param [in] fsas    The FSAs that the scores belong to.

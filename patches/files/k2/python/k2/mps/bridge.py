@@ -13,7 +13,7 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-'''Algorithms for objects on mps that k2 can run only on the CPU.'''
+'''Algorithms that k2 has only for the CPU, called with objects on mps.'''
 from typing import Any
 from typing import Callable
 
@@ -33,7 +33,7 @@ def on_cpu(function: Callable, *args: Any) -> Any:
     Args:
       function:
         Takes and returns FSAs, ragged tensors, tensors, lists and tuples of
-        them, and objects that have no device.
+        these objects, and objects that have no device.
       args:
         The function's arguments, at least one of which is on mps.
     Returns:

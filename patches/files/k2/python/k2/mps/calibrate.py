@@ -19,8 +19,8 @@
     python -m k2.mps.calibrate --dry-run   # only measure
     python -m k2.mps.calibrate --forget    # back to k2's own estimates
 
-The program takes less than 10 seconds.  ``import k2`` reads the result, and k2
-then estimates from it whether Metal or the host is faster.
+The program takes less than 10 seconds.  ``import k2`` reads the result.  From
+this result, k2 then estimates whether Metal or the host is faster.
 ``k2.mps.explain()`` returns the estimates.
 
 Other programs on this machine make a call slower, never faster.  So the program
@@ -48,8 +48,8 @@ SEQUENCES, SYMBOLS, TARGETS = 8, 50, 20
 FRAMES = 50, 200
 # The numbers of frames of the two problems of intersect_dense_pruned.  Each
 # problem has one sequence.  A part of the host's time for a frame does not
-# depend on the number of arcs.  So the problems have the number of arcs in a
-# frame at which the host and Metal are about equally fast.
+# depend on the number of arcs.  So the number of arcs in a frame is chosen such
+# that the host and Metal are about equally fast.
 PRUNED_FRAMES = 10, 40
 # Each round times all calls.  So another program that runs for a short time
 # disturbs only a few of the rounds of a call.

@@ -370,7 +370,8 @@ OPERATIONS: Dict[str, Tuple[Callable[[str], Operation], float]] = {
     'intersect_dense_pruned, shortest_path': (_decoding, 100 * EPS),
     'get_tot_scores': (_tot_scores, 100 * EPS),
     # The recursion is in float32: rounding errors of values in the hundreds add
-    # up over hundreds of steps.  The gradient has such a sum in an exponent.
+    # up over hundreds of steps.  The exponents in the gradient contain such
+    # sums.
     'rnnt_loss_smoothed': (_rnnt_simple, 5000 * EPS),
     'rnnt_loss_pruned': (_rnnt_pruned, 5000 * EPS),
     'swoosh_l, swoosh_r': (_swoosh, 20 * EPS),

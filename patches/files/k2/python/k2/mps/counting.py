@@ -30,7 +30,7 @@ class Counters:
 
     Attributes:
       dispatches:
-        Metal kernels of k2 that the host queued for the GPU, without a wait.
+        Metal kernels of k2, which the host queued for the GPU without waiting.
       operators:
         Operators of torch that queued at least one command for the GPU,
         including copies and fills.  Operators that only allocate or make a view

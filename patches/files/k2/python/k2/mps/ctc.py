@@ -47,7 +47,7 @@ class _Labels(NamedTuple):
 
     def check(self, graph: str) -> bool:
         '''Check the labels, if the host knows them.  The check removes the
-        labels from _unchecked, so that it raises only once for a call's labels.
+        labels from _unchecked, so no later check raises for these labels again.
 
         Args:
           graph:
@@ -168,9 +168,9 @@ def _rows_in_metal(graphs, dense, output_beam: float,
     make a lattice.  A sequence has a row for each frame, and one more.
 
     k2 makes a lattice if an argument is not on mps, if an argument is not
-    supported, or if the host is faster.  k2 also makes a lattice that may
-    exceed a limit of states or arcs, because intersect_dense() then narrows the
-    beam.
+    supported, or if the host is faster.  k2 also makes a lattice if the lattice
+    could have more states or arcs than intersect_dense() allows, because
+    intersect_dense() then narrows the beam.
     '''
     if (graphs.device.type != 'mps' or dense.device.type != 'mps'
             or len(graphs.shape) != 3 or graphs.shape[0] != dense.dim0()
@@ -217,7 +217,7 @@ def tot_scores(graphs, dense, output_beam: float, delay_penalty: float,
         num_rows=num_rows,
         penalized=_penalized(graphs, index) if delay_penalty > 0 else None,
         penalty=-float(delay_penalty), use_double=use_double_scores,
-        # The gradient of the graphs' scores needs the sums over paths at all
-        # frames.
+        # The gradient of the graphs' scores needs the sums over paths for each
+        # frame.
         all_sums=graphs.scores.requires_grad, output_beam=output_beam)
     return _CtcScores.apply(call, labels, graphs.scores, dense.scores)

@@ -21,9 +21,9 @@
 
 torch names gloo as the backend of mps, but implements no collective for tensors
 on mps.  After :func:`enable`, each collective waits for the GPU.  Then the
-collective gives gloo tensors on the CPU that share the memory of the tensors on
-mps, so k2 copies no element.  An operation that gloo lacks for the CPU, such as
-an average, is missing for mps too.
+collective passes tensors on the CPU to gloo.  These tensors share the memory of
+the tensors on mps, so k2 copies no element.  An operation that gloo lacks for
+the CPU, such as an average, is missing for mps too.
 
 With ``async_op=True``, a collective returns before the network is done, as for
 tensors on the CPU.  Meanwhile the GPU can work, for example on the backward
@@ -59,7 +59,7 @@ _library: Optional[torch.library.Library] = None
 
 
 def enable() -> None:
-    '''Make gloo of torch.distributed take tensors on mps.
+    '''Make torch.distributed's backend gloo accept tensors on mps.
 
     Each process must call this function before its first collective.  A second
     call does nothing.
@@ -89,7 +89,7 @@ def _on_host(operator: torch._ops.OpOverload) -> Callable:
         ans = operator(*_aliases(args))
         if len(operator._schema.returns) == 1:
             return ans
-        # The collective writes its first argument.
+        # The collective writes its result into its first argument.
         return args[0], ans[1]
 
     return collective

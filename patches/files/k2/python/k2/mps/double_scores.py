@@ -67,9 +67,9 @@ def _incoming(fsas) -> Tuple[torch.Tensor, torch.Tensor]:
     '''Return the arcs of Fsa._get_incoming_arcs as two tensors of torch.int32.
 
     Returns:
-      The row splits: where the arcs that enter each state begin in the second
-      tensor.  The values: the indexes of the arcs, sorted by the state that
-      they enter.
+      The row splits: for each state, where its incoming arcs begin in the
+      second tensor.  The values: the indexes of the arcs, sorted by the state
+      that the arcs enter.
     '''
     if lattice.made_by_metal(fsas):
         incoming = lattice.incoming_arcs(fsas)
@@ -110,7 +110,7 @@ class _TotScores(torch.autograd.Function):
     def forward(ctx, fsas, log_semiring: bool,
                 unused_scores: torch.Tensor) -> torch.Tensor:
         # In the tropical semiring, k2 needs only the forward scores, because
-        # the CPU chooses among paths of equal score by the forward scores.
+        # the CPU uses the forward scores to choose among paths of equal score.
         # In the log semiring, the total comes from the backward scores, which
         # do not need the incoming arcs.  The gradient needs the forward scores
         # too.  One dispatch for forward and backward scores takes no longer

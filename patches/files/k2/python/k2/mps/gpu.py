@@ -16,7 +16,7 @@
 '''The functions of torch.cuda that recipes call, for CUDA and for mps.
 
 The names are those of ``torch.cuda`` and ``torch.cuda.amp``.  ``ctc_loss`` is
-torch's function; if torch has no kernel of it for mps, k2 computes the loss on
+torch's function; if torch has no CTC kernel for mps, k2 computes the loss on
 mps.  ``spawn`` is the function of ``torch.multiprocessing``::
 
     from k2.mps import gpu
@@ -52,8 +52,8 @@ def is_available() -> bool:
 
 
 def pick_device(index: int = 0) -> torch.device:
-    '''Return the device to compute on: CUDA's if there is one, else mps if
-    torch can use it, else the CPU.
+    '''Return the device to compute on: a CUDA device if there is one, else mps
+    if torch can use mps, else the CPU.
 
     The device mps has the index 0, like ``tensor.device`` of a tensor on mps.
     ``torch.device('mps')`` does not equal ``torch.device('mps', 0)``.

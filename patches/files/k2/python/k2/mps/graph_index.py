@@ -49,9 +49,9 @@ class GraphIndex:
           fsas:
             A k2.Fsa on mps with 3 axes and arcs.
           by_host:
-            True to reserve memory that the host fills later.  The host waits
-            for the GPU to reserve the memory.  False if the GPU fills the index
-            now.
+            True to reserve memory that the host fills later.  Before the memory
+            is reserved, the host waits for the GPU.  False if the GPU fills the
+            index now.
         '''
         self._version = _version(fsas)
         self._labels: Optional[Tuple[int, int]] = None
@@ -90,8 +90,8 @@ class GraphIndex:
 
 def _new_event() -> Union[torch.Event, torch.mps.Event]:
     '''Return an event for the current stream.'''
-    # From release 2.15 on, torch has several streams on mps, which only
-    # torch.Event supports.
+    # From release 2.15 on, torch has several streams on mps.  Only torch.Event
+    # supports several streams.
     has_streams = hasattr(torch.mps, 'Stream')
     return torch.Event('mps') if has_streams else torch.mps.Event()
 

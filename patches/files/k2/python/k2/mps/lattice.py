@@ -138,7 +138,7 @@ def select_arcs(value: torch.Tensor, arc_map: torch.Tensor,
 
 def gradients(ctx, grad: torch.Tensor
               ) -> Tuple[Optional[torch.Tensor], Optional[torch.Tensor]]:
-    '''Return the gradients of the scores of both inputs of intersect_dense.
+    '''Return the gradients of a_fsas.scores and b_fsas.scores.
 
     Args:
       ctx:

@@ -45,8 +45,8 @@ def intersect_dense_pruned(a_fsas, b_fsas, search_beam: float,
         As for :func:`k2.intersect_dense_pruned`.
     Returns:
       The lattice; its arc maps to ``a_fsas`` and to ``b_fsas.scores``; and a
-      function that selects by such a map, with the arguments and the result of
-      ``_k2.index_select``.
+      function that takes values and an arc map, and returns what
+      ``_k2.index_select`` returns.
     '''
     options = (search_beam, output_beam, min_active_states, max_active_states,
                allow_partial)

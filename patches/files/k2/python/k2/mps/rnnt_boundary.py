@@ -27,10 +27,10 @@ _last = None
 def boundary_rows(boundary: torch.Tensor) -> List[List[int]]:
     '''Return the values of a boundary as ``boundary.tolist()`` does.
 
-    The host must wait for the GPU to read values from mps.  All losses of a
-    training step get the same boundary, so k2 keeps the values of the last
-    boundary until this boundary changes in place.  k2 does not notice a change
-    through ``boundary.data``.
+    Before the host reads values from mps, the host must wait for the GPU.  All
+    losses of a training step get the same boundary, so k2 keeps the values of
+    the last boundary until this boundary changes in place.  k2 does not notice
+    a change through ``boundary.data``.
 
     Args:
       boundary:
@@ -49,8 +49,8 @@ def boundary_rows(boundary: torch.Tensor) -> List[List[int]]:
 
 
 def know_boundary(boundary: torch.Tensor, values: torch.Tensor) -> None:
-    '''Give k2 the values of a boundary on mps, so that no function waits for
-    the GPU to read them.
+    '''Give k2 the values of a boundary on mps, so that no function has to wait
+    for the GPU and then read these values.
 
     If the lengths are on the CPU, a program can make the boundary on the CPU,
     copy it to mps, and give k2 both tensors::
@@ -88,7 +88,7 @@ def check_boundary(boundary: Optional[torch.Tensor], B: int, S: int, T: int,
 
     Args:
       boundary:
-        The argument of the losses, on mps, or None.
+        The argument ``boundary`` of the losses: a tensor on mps, or None.
       B, S, T:
         The numbers of sequences, symbols and frames.
       may_lack_paths:

@@ -45,7 +45,7 @@ def prune_ranges(px_grad: torch.Tensor, py_grad: torch.Tensor,
     '''Compute get_rnnt_prune_ranges(), with the same arguments.
 
     If k2 does not know the values of the boundary yet, the host waits for the
-    GPU to read them.
+    GPU and then reads the values.
     '''
     B, S, columns = px_grad.shape
     T = py_grad.shape[2]

@@ -36,9 +36,9 @@ class _PublicScores(torch.autograd.Function):
 def public_scores(fsas, scores: torch.Tensor) -> torch.Tensor:
     '''Return scores as a user of k2 gets them.
 
-    Inside k2, scores in double precision of FSAs on mps are ``torch.float64``
-    on the CPU.  This function converts them to ``torch.float32`` on mps, and
-    its backward pass converts the gradient back.
+    If an FSA is on mps, its scores in double precision are ``torch.float64`` on
+    the CPU inside k2.  This function converts such scores to ``torch.float32``
+    on mps, and its backward pass converts the gradient back.
 
     Args:
       fsas:

@@ -21,18 +21,19 @@ from typing import Tuple
 import torch
 import _k2
 
-# The host writes up to this many bytes of zeros in less time than it would wait
-# for the GPU to write them.
+# The host writes this many bytes of zeros in less time than a wait for the GPU
+# takes.
 _MAX_BYTES = 1 << 20
 
 
 def index_sums(index: torch.Tensor, values: torch.Tensor,
                shape: Sequence[int]) -> torch.Tensor:
-    '''Return the sum of the values of each index.
+    '''Return, for each index, the sum of the values that have this index.
 
-    The result begins as zeros, to which the host adds the values.  The GPU
-    writes the zeros of a large result.  The host itself writes the zeros of a
-    small result, so that it need not wait for the GPU.
+    The result is first filled with zeros.  Then the host adds each value to an
+    element of the result.  The GPU writes the zeros of a large result.  The
+    host itself writes the zeros of a small result, so that it need not wait for
+    the GPU.
 
     Args:
       index:

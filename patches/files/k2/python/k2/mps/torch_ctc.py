@@ -72,7 +72,7 @@ def _numbers(lengths: _Lengths, name: str, size: int, most: int) -> List[int]:
 
     Args:
       lengths:
-        A tensor, a sequence or a number, as torch takes them.
+        A tensor, a sequence or a number; torch accepts these types too.
       name:
         The name of the argument, for messages.
       size:
@@ -155,8 +155,8 @@ class _Losses(torch.autograd.Function):
             grad = grad[:, :, columns.argsort()].transpose(0, 1)
             grad = torch.where(is_inside.unsqueeze(2), grad + log_probs.exp(),
                                0.0)
-            # If a sequence has no path, torch's gradient is NaN in all of its
-            # frames.
+            # If a sequence has no path, torch's gradient is NaN in all frames
+            # of the sequence.
             nothing = 0.0 if zero_infinity else float('nan')
             for value, wrong in ((nothing, ans == float('inf')),
                                  (float('nan'), ans.isnan())):
@@ -217,5 +217,6 @@ def ctc_loss(log_probs: torch.Tensor,
     return losses if log_probs.ndim == 3 else losses.squeeze(0)
 
 
-# The function for recipes: torch's if it runs on mps, else k2's.
+# The function for recipes: torch's function if torch has its own kernel for
+# mps, else k2's function.
 gpu_ctc_loss = _torch_ctc_loss if _TORCH_HAS_KERNEL else ctc_loss
