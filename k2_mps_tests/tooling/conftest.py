@@ -16,7 +16,7 @@ _USERS_ENVIRONMENT = dict(os.environ)
 
 def pytest_configure(config):
     # A shell starts a background job with SIGINT ignored, and child processes ignore it too.
-    # Without this line, a test run in the background could not interrupt the tool.
+    # Without this line, tests that run in the background could not interrupt the tool.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 

@@ -333,9 +333,9 @@ _OF_GIT = "FETCH_HEAD ORIG_HEAD logs gc.log worktrees".split()
 def snapshot(directory: Path, times: bool = True) -> dict[str, object]:
     """Returns everything in a checkout that a command must not change by accident.
 
-    The result has HEAD, the refs and the index.  For each file, it has the bytes, the mode and the
-    modification time.  The result also has the names of the files in the git directory, because the
-    tool must leave no file there.
+    The result has HEAD, the refs and the index.  The result has the bytes, the mode and the
+    modification time of each file.  The result also has the names of the files in the git
+    directory, because the tool must leave no file there.
 
     Args:
       times: False leaves out the modification times.

@@ -118,7 +118,7 @@ class Copies:
         Args:
           end: what `end()` returns after a run without a fault.
         """
-        # If the run with the fault did all of the work, this run may fail, with nothing left to do.
+        # If the run with the fault did all the work, this run may fail: nothing is left to do.
         complete = self.sandbox.checkout.exists() and self.end() == end
         for _ in range(8):
             result = self.sandbox.run(*self.words)

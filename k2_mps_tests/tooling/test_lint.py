@@ -71,7 +71,7 @@ NEW = "patches/python-add-only-new-files.patch"
         (CONTEXT, STATUS, "Status: Submitted (now)", "Upstream-Status: Submitted (now)", "header"),
         (CONTEXT, STATUS, "Status: Maybe", "Upstream-Status: Maybe", "form"),
         (CONTEXT, "@@ -49,3 +49,4 @@", "@@ -49,3 +49,9 @@", "@@ -49,3 +49,9 @@", "form"),
-        # If a patch cannot be read, lint does not complain of its new files as well.
+        # If lint cannot read a patch, lint does not also complain of the patch's new files.
         (NEW, STATUS, "Status: Maybe", "Upstream-Status: Maybe", "form"),
         (MPS, ")\n", ") \n", "option(K2_WITH_MPS) ", "whitespace"),
         (MPS, "option", "\toption", "\toption(K2_WITH_MPS)", "whitespace"),

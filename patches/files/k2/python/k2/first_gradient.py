@@ -26,8 +26,8 @@ def first_gradient_only(backward: Callable) -> Callable:
     With create_graph=True, the decorated function raises a RuntimeError.
     ``torch.autograd.function.once_differentiable`` would not suffice, because
     it raises only when the result is differentiated with respect to the
-    incoming gradient.  Second gradients with respect to the arguments of
-    forward() would lack a term, without an error.
+    incoming gradient.  It would not raise for second gradients with respect to
+    the arguments of forward(), although these gradients would lack a term.
     '''
 
     @functools.wraps(backward)

@@ -38,7 +38,7 @@ def build_info() -> Dict[str, Any]:
 
         - version: the version of k2's package.
         - git_sha1: the commit that was compiled, which includes the patches.
-        - upstream: the URL of the repository of upstream's k2.
+        - upstream: the URL of upstream's repository.
         - upstream_commit: the commit of upstream that the patches apply to.
         - patched_tree: git's id of the source tree after the patches.
         - series: git's id of the folder that contains the patches.
@@ -49,7 +49,8 @@ def build_info() -> Dict[str, Any]:
         - built: "native" if the library was built on the kind of machine that
           it is for, else how it was built and checked.
         - device: the device that the library supports besides the CPU.
-        - with_mps, with_cuda: whether the library supports mps, and CUDA.
+        - with_mps, with_cuda: whether the library supports mps; whether the
+          library supports CUDA.
     '''
     version = _k2.version
     record = _record()

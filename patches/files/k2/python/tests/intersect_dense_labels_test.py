@@ -43,7 +43,7 @@ class TestIntersectDenseLabels(unittest.TestCase):
 
     def test_labels_that_the_scores_do_not_have(self):
         '''No arc of the lattice has a label without scores.  For such a label,
-        k2 would read the memory after the scores.'''
+        k2 would read past the end of the scores.'''
         for device in self.devices:
             dense = self.random_scores(device)
             graphs = k2.create_fsa_vec([k2.ctc_topo(5)] * 2).to(device)

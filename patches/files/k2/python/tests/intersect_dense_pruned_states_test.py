@@ -28,7 +28,7 @@ import torch
 
 class TestIntersectDensePrunedStates(unittest.TestCase):
     '''Tests which states of the graph a frame of the lattice keeps, and which
-    arcs enter them.'''
+    arcs enter these states.'''
 
     @classmethod
     def setUpClass(cls):

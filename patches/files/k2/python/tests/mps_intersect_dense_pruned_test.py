@@ -58,7 +58,7 @@ class TestMpsIntersectDensePruned(unittest.TestCase):
         return lattice, graph.grad, log_probs.grad
 
     def compare(self, graph, max_active=100, allow_partial=False):
-        '''Check that the result is bit for bit that of the CPU.'''
+        '''Check that the result equals the CPU's result bit for bit.'''
         options = max_active, allow_partial
         lattice, *grads = self.lattice(graph, 'mps', *options)
         expected, *expected_grads = self.lattice(graph, 'cpu', *options)

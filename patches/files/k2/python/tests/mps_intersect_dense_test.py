@@ -58,7 +58,7 @@ class TestMpsIntersectDense(unittest.TestCase):
         return lattice, graph.grad, log_probs.grad
 
     def compare(self, **limits):
-        '''Check that the result is bit for bit that of the CPU.'''
+        '''Check that the result equals the CPU's result bit for bit.'''
         lattice, *grads = self.lattice('mps', **limits)
         expected, *expected_grads = self.lattice('cpu', **limits)
         assert lattice.num_arcs > 0

@@ -35,7 +35,7 @@ DEVICES = ('cpu', 'mps')
 # The host is faster for these small problems, so force Metal.
 @mock.patch.dict(os.environ, {'K2_MPS_FORCE': 'metal'})
 class TestMpsOnlineDenseIntersecter(unittest.TestCase):
-    '''After every chunk, the lattices are bit for bit those of the CPU.'''
+    '''After every chunk, the lattices equal the CPU's lattices bit for bit.'''
 
     def setUp(self):
         torch.manual_seed(1)

@@ -132,7 +132,7 @@ class TestMpsRnntSmoothed(unittest.TestCase):
 
             found = run(lambda *x: loss('mps', *x), lm, am, 'mps',
                         torch.float32)
-            # The reference gets the inputs rounded to float32, as mps does.
+            # The reference, like mps, gets inputs that are rounded to float32.
             expected = run(lambda *x: loss('cpu', *x), lm.float().double(),
                            am.float().double(), 'cpu', torch.float64)
             for a, b in zip(found, expected):
@@ -156,8 +156,9 @@ class TestMpsRnntSmoothed(unittest.TestCase):
         found = (up - down).item() / (2 * step)
         expected = ((lm_grad * lm_by).sum() + (am_grad * am_by).sum()).item()
         # The error of the difference is step ** 2 / 6 times the third
-        # derivative, which is about 1 for each of B * (S + T) steps.  The
-        # rounding of sums of about 100 adds 1e-5 / step.
+        # derivative.  Each of B * (S + T) steps of the recursion adds about 1
+        # to this derivative.  To the error, the rounding of sums of about 100
+        # adds 1e-5 / step.
         assert abs(found - expected) < B * (S + T) * step ** 2 / 6 + 1e-3
 
     def test_autocast(self):

@@ -67,7 +67,7 @@ class Fact:
 
 @dataclasses.dataclass
 class Comparison:
-    '''The comparison of an operation on mps with the CPU.
+    '''The comparison of an operation's results on mps and on the CPU.
 
     Attributes:
       name: the name of the operation.

@@ -30,8 +30,8 @@ def path_of_costs() -> Optional[Path]:
 
     Returns:
       The value of the environment variable K2_MPS_COSTS, or None if the
-      variable is empty.  If the variable is not set, a file in the user's
-      folder of caches.
+      variable is empty.  If the variable is not set, the path of a file in the
+      user's cache folder.
     '''
     given = os.environ.get('K2_MPS_COSTS')
     if given is not None:
@@ -104,10 +104,10 @@ def _explain(placement) -> str:
 def explain() -> str:
     '''Return where the last call of each operation on mps ran, and why.
 
-    k2 estimates whether the host or Metal is faster, and runs a call there.
-    The host is faster for small problems, Metal for large ones.  The value
-    ``host`` or ``metal`` of the environment variable K2_MPS_FORCE overrides the
-    estimate.
+    k2 estimates whether the host or Metal is faster for a call, and uses the
+    faster one.  The host is faster for small problems, Metal for large ones.
+    The value ``host`` or ``metal`` of the environment variable K2_MPS_FORCE
+    overrides the estimate.
 
     Returns:
       A text: a line for each operation, and a line with the source of the

@@ -109,7 +109,7 @@ def loss(logits: torch.Tensor, symbols: torch.Tensor,
 
     Args:
       overwrite:
-        Whether the backward pass writes the gradient over the logits.
+        Whether the backward pass overwrites the logits with their gradient.
       others:
         As for rnnt_loss_pruned().  :func:`in_metal` must return True for these
         arguments.
