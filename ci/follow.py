@@ -4,7 +4,7 @@
 The program probes upstream's default branch, rebases the series onto the newest commit to which all
 patches apply, builds k2 there and runs the suites `upstream-cpu` and `parity`.  If upstream already
 has the lines of a patch, the program drops the patch.  The program writes a text for an issue into
-build/follow.md.  The text names the dropped patches, and for each patch that does not apply the
+build/follow.md.  The text names the dropped patches and, for each patch that does not apply, the
 commit that breaks the patch.  The text also has the end of the output of a failed step.  The
 rebased patches/ stay; `git stash -u -- patches upstream.toml` removes them.
 
@@ -25,7 +25,7 @@ TEXT = ROOT / "build/follow.md"
 SUITES = ("upstream-cpu", "parity")
 FINDINGS = 34
 CONFLICT = 14
-# How many lines of the output of a failed step are in the text.
+# How many of the last lines of a failed step's output are in the text.
 LAST = 40
 
 

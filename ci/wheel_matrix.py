@@ -24,7 +24,7 @@ else:
 ROOT = Path(__file__).resolve().parents[1]
 KNOWN = ROOT / "k2_mps_tests/macos_torch/known.toml"
 ONE_PYTHON = "3.12"
-# The ways to make a wheel, with the runner of GitHub and the value of `k2mps wheel --target`.
+# The ways to make a wheel: each with GitHub's runner and the value of `k2mps wheel --target`.
 KINDS = (
     {"kind": "native", "runner": "macos-15", "target": "native"},
     {"kind": "cross-built", "runner": "ubuntu-24.04", "target": "macos-arm64"},

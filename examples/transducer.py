@@ -1,8 +1,8 @@
 """Trains a pruned RNN-T on phones.
 
-The simple, smoothed loss finds a few likely symbols for each frame.  The joiner network
-computes only these symbols.  The program prints the phone error rate of greedy search on
-held-out speakers, before and after training.
+For each frame, the simple, smoothed loss finds a few likely positions in the transcript.  The
+joiner network computes logits only at these positions.  The program prints the phone error rate of
+greedy search on held-out speakers, before and after training.
 
     python examples/transducer.py build/transducer --device mps
 """
@@ -15,7 +15,7 @@ from torch import nn
 
 DIM = 64
 BLANK = 0
-S_RANGE = 5  # how many symbols the joiner computes for each frame
+S_RANGE = 5  # at how many positions the joiner computes logits for each frame
 NUM_SYMBOLS = len(speech.PHONES)
 CONTEXT = 2  # the predictor reads this many phones before each symbol
 

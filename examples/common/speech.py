@@ -182,14 +182,14 @@ def _filter_bank(targets: torch.Tensor, tract: float, generator: torch.Generator
 
 
 def edit_distances(references: list[list[int]], hypotheses: list[list[int]]) -> list[int]:
-    """Returns for each pair the number of insertions, deletions and substitutions.
+    """Returns the number of edits (insertions, deletions, substitutions) of each pair.
 
-    All symbols must be greater than 0.  k2 finds the numbers as scores of best paths through
+    All symbols must be greater than 0.  k2 finds these numbers as scores of best paths through
     Levenshtein graphs.
     """
     import k2  # The functions that make speech need no k2.
 
-    # With a penalty of exactly 0.5, each kind of edit costs 1.
+    # Each kind of edit takes a penalty of 0.5 in each of the two graphs, so it costs 1.
     graphs = k2.levenshtein_graph(references, ins_del_score=-0.5)
     alignment = k2.levenshtein_alignment(
         graphs,
