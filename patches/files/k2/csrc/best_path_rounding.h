@@ -32,8 +32,8 @@
 /* Returns whether pruning may cut the best path of an FSA.  Pruning may cut the
    path if rounding can make a sum along the path smaller than the path's total
    score by more than the beam.  For log-probs, the function never returns false
-   if pruning cuts the path, because the absolute values of sums of log-probs
-   only grow.
+   if pruning cuts the path, because a sum of log-probs along a path only grows
+   in absolute value.
 
    @param [in] start, end   The total score of the FSA: the result of the
                             backward pass, and the result of the forward pass.

@@ -28,7 +28,7 @@
 #include "k2/csrc/eval.h"
 #include "k2/csrc/macros.h"
 
-// With these functions, intersect_dense does not prune the best path of an FSA.
+// intersect_dense calls these functions to keep the best path of each FSA.
 
 namespace k2 {
 

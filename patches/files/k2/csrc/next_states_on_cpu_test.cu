@@ -35,8 +35,8 @@ namespace {
 
 constexpr int32_t kKeyBits = 32;
 
-// Two sequences.  The first one has two states, with two arcs and one arc; the
-// second one has one state, with two arcs.
+// Two sequences.  The first one has a state with two arcs and a state with one
+// arc; the second one has a state with two arcs.
 struct Frame {
   ContextPtr c = GetCpuContext();
   Ragged<ArcInfo> arcs;
@@ -71,8 +71,9 @@ TEST(NextStatesOnCpu, BestScoreOfEachSequence) {
   EXPECT_EQ(best[1], -2);
 }
 
-// State 7 is kept for its second arc.  In the second sequence, its only arc is
-// below the cutoff.
+// The first sequence keeps state 7, because the second arc into this state is
+// over the cutoff.  The second sequence has one arc into state 7, below the
+// cutoff.
 TEST(NextStatesOnCpu, StatesInTheOrderOfTheirFirstArcsOverTheCutoff) {
   Frame frame;
   Ragged<StateInfo> states = frame.Next();

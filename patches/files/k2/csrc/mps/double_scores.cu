@@ -87,16 +87,16 @@ DoubleScoresInputs GetInputs(BatchedFsas &batched) {
           has_incoming ? batched.incoming : splits};
 }
 
-// A dispatch whose threadgroups go through the batches of an FSA.
+// A dispatch in which each threadgroup goes through the batches of one FSA.
 struct Walk {
   std::string kernel;
   mps::Grid grid;
   int64_t num_waves;
 };
 
-// Returns the dispatch of a kernel for `num_directions` directions.  There are
-// twice as many threads as an FSA has states in an average batch.  So in most
-// batches, a thread has at most one state.
+// Returns the dispatch of a kernel for `num_directions` directions.  A
+// threadgroup has twice as many threads as an FSA has states in an average
+// batch.  So in most batches, a thread has at most one state.
 Walk GetWalk(const std::string &kernel, FsaVec &fsas, int32_t num_batches,
              int32_t num_directions) {
   const torch::Tensor arcs = ToTorch(fsas.values);

@@ -38,7 +38,7 @@ namespace k2 {
 // An acyclic FsaVec with arcs, and its batches of states, on device mps.
 struct BatchedFsas {
   FsaVec fsas;
-  Ragged<int32_t> state_batches;  // [batch][fsa][state], of idx01 of `fsas`
+  Ragged<int32_t> state_batches;  // [batch][fsa][state], the idx01 of states
   bool log_semiring;              // else tropical
   // What GetIncomingArcs() returns, as tensors of int32.  `incoming`, [arcs],
   // has the indexes of the arcs that enter each state.  incoming_begins,

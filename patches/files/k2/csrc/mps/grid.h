@@ -150,7 +150,7 @@ inline int64_t NumParts(int64_t work, int64_t num_steps, int64_t num_waves) {
    dispatches.  Each dispatch has its own command buffer; see Commit().
 
    @param [in] work, num_steps, num_waves   As for NumParts().
-   @param [in] launch      Launches steps first to last - 1.  Called as
+   @param [in] launch      Launches steps `first` to `last` - 1.  Called as
                            launch(first, last) for each part, in order.
  */
 template <typename F>
@@ -164,15 +164,15 @@ void LaunchInParts(int64_t work, int64_t num_steps, int64_t num_waves,
   }
 }
 
-/* Returns the grid of a kernel with a thread for each of `size` > 0 elements.
-   The last threads of the last threadgroup may have no element.
+/* Returns a grid with a thread for each of `size` > 0 elements.  The last
+   threads of the last threadgroup may have no element.
  */
 inline Grid GridOf(int32_t size, uint32_t threads = 256) {
   return {(size + threads - 1) / threads, threads};
 }
 
-/* Returns the grid of a kernel with a simdgroup for each of `size` > 0 rows.
-   A threadgroup has `threads` threads, a multiple of 32.
+/* Returns a grid with a simdgroup for each of `size` > 0 rows.  A threadgroup
+   has `threads` threads, a multiple of 32.
  */
 inline Grid GridOfSimdgroups(int64_t size, uint32_t threads = 256) {
   const int64_t simdgroups = threads / 32;

@@ -43,7 +43,7 @@ int32_t WidthOf(FsaVec &fsas) {
 }
 
 // Returns the grid of the passes, with enough threads for one and a half times
-// the average number of states.  Most FSAs are not larger than that.  The
+// the average number of states.  Most FSAs do not have more states.  The
 // function does not use the size of the largest FSA, because the host would
 // have to wait to learn this size.
 mps::Grid GridOfPasses(FsaVec &fsas) {

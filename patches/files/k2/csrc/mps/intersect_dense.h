@@ -38,7 +38,7 @@ bool PreferIntersectDenseMps(FsaVec &a_fsas, int64_t num_rows);
 
 /* IntersectDense() on the GPU.  The lattice is bit for bit the CPU's lattice.
 
-   The host waits once, for the number of states and arcs to allocate.  If a
+   The host waits once, to learn how many states and arcs to allocate.  If a
    limit is exceeded, or if rounding may prune the best path, the host waits
    twice more, and then once each time that a limit narrows the beam.  The host
    does not wait for the lattice itself.

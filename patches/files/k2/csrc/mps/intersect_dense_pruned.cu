@@ -45,7 +45,7 @@ constexpr const char *kStep = "step_pruned";
 std::mutex g_mutex;
 std::string g_reason;  // NOLINT
 
-// Does what FsaToFsaVec() does, without a wait of the host.  The graph must
+// Does what FsaToFsaVec() does, but the host does not wait.  The graph must
 // have arcs.
 FsaVec AsFsaVec(FsaOrVec &graph) {
   if (graph.NumAxes() == 3) return graph;
@@ -60,9 +60,9 @@ FsaVec AsFsaVec(FsaOrVec &graph) {
                 graph.values);
 }
 
-// How much more memory earlier calls needed than was estimated.
+// How much memory earlier calls needed, if the estimate was too low.
 struct Needed {
-  int64_t rings = 1;        // a factor of max_states and max_arcs
+  int64_t rings = 1;        // multiplies max_states and max_arcs
   int64_t arcs_of_row = 0;  // arcs of a sequence's lattice, divided by its rows
 };
 
@@ -113,7 +113,7 @@ class Memory {
     const int64_t each = room_.BytesOfRings(problem_.num_rows) +
                          (problem_.shared_graph ? of_table : 0);
     if (left < each) return false;
-    // Each turn has about the same number of sequences.
+    // The turns have about the same number of sequences each.
     const int64_t turns = (problem_.num_seqs - 1) / (left / each) + 1;
     at_once_ = (problem_.num_seqs - 1) / turns + 1;
     return true;
@@ -335,7 +335,7 @@ std::unique_ptr<PrunedLattice> IntersectDensePrunedMps(
   params.max_active = max_active;
   params.allow_partial = allow_partial;
   params.search_beam = search_beam;
-  // As MultiGraphDenseIntersectPruned does, which has the reason.
+  // MultiGraphDenseIntersectPruned does the same; a comment there says why.
   params.output_beam =
       std::min(output_beam, std::numeric_limits<float>::max());
 

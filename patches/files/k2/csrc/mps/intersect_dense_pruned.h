@@ -28,16 +28,16 @@
 
 namespace k2 {
 
-// A lattice that IntersectDensePrunedMps() has made.  Only those members of
-// Lattice are set that are results of IntersectDensePruned() or that
-// IncomingArcs() and StateBatches() need.  So GraphGrad() and DenseGrad() must
+// A lattice that IntersectDensePrunedMps() has made.  The results of
+// IntersectDensePruned() are set, and what IncomingArcs() and StateBatches()
+// need.  No other member of Lattice is set, so GraphGrad() and DenseGrad() must
 // not be called.
 struct PrunedLattice : public Lattice {};
 
 /* IntersectDensePruned() on the GPU.  The lattice is bit for bit the CPU's
    lattice.
 
-   The host waits once, for the number of states and arcs to allocate.  If the
+   The host waits once, to learn how many states and arcs to allocate.  If the
    estimated memory was not enough, the GPU starts again with more memory, and
    the host waits again.  The host does not wait for the lattice itself.
 
@@ -47,7 +47,7 @@ struct PrunedLattice : public Lattice {};
                            sequence has.
    @param [in] search_beam, output_beam, min_active, max_active, allow_partial
                            As for IntersectDensePruned().
-   @param [in] groups      How many threadgroups work on a sequence.  For 0, the
+   @param [in] groups      How many threadgroups work on a sequence.  If 0, the
                            function chooses the number that should be fastest.
                            The result does not depend on the number.
    @return   The lattice.  nullptr if IntersectDensePruned() has to do the work,

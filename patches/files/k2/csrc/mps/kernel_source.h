@@ -22,8 +22,8 @@
 #include <cstddef>
 
 // A generated C++ file embeds each file of kernels.  The generated files
-// include only this header.  With torch's headers, each generated file would
-// take as long to compile as one of k2's largest sources.
+// include only this header.  If they included torch's headers, each of them
+// would take as long to compile as one of k2's largest sources.
 
 namespace k2 {
 namespace mps {

@@ -98,8 +98,8 @@ inline Arguments Join(Arguments arguments, const Arguments &more) {
 
    @param [in] source      The name of the kernel's file without its extension.
    @param [in] kernel      The name of the function in the file.
-   @param [in] grid        The size of the dispatch.  Without threads, nothing
-                           is encoded.
+   @param [in] grid        The size of the dispatch.  If there are no threads,
+                           nothing is encoded.
    @param [in] arguments   All arguments of the kernel, each once, in any order.
  */
 void Launch(const std::string &source, const std::string &kernel, Grid grid,

@@ -68,7 +68,7 @@ void TurnFastMathOff(MTLCompileOptions *options) {
   }
 #endif
   // The headers of macOS 15 deprecate fastMathEnabled for code that runs only
-  // on macOS 15 or later.  Such code has returned above.
+  // on macOS 15 or later.  On such systems, this function has returned above.
 #if __MAC_OS_X_VERSION_MAX_ALLOWED < 150000 || \
     __MAC_OS_X_VERSION_MIN_REQUIRED < 150000
   options.fastMathEnabled = NO;

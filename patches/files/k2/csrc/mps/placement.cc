@@ -43,8 +43,8 @@ namespace {
 //        wait for it.  intersect_dense and intersect_dense_pruned wait for the
 //        lattice's size.  The caller of each operation waits for the result.
 //
-// In each line, the comment has the name of the operation, the units of `work`,
-// and the units of `steps`.
+// Each line's comment names the operation, the units of `work`, and the units
+// of `steps`.
 constexpr Costs kCosts[] = {
     {15, 4000, 400000},   // intersect_dense: arcs and frames, frames and waves
     {30, 12000, 200000},  // ctc_loss: arcs and frames, frames and waves

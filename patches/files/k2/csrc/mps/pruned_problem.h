@@ -127,7 +127,7 @@ struct PrunedMemory {
   }
 };
 
-// How many states and arcs a sequence has memory for; see PrunedParams.
+// For how many states and arcs a sequence has memory; see PrunedParams.
 struct PrunedRoom {
   int64_t max_states, max_arcs, max_out_states, max_out_arcs;
 

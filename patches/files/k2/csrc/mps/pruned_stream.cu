@@ -139,7 +139,7 @@ PrunedStreams::PrunedStreams(FsaVec &graph, int32_t num_streams,
     : graph_(graph),
       num_streams_(num_streams),
       search_beam_(search_beam),
-      // As MultiGraphDenseIntersectPruned does, which has the reason.
+      // MultiGraphDenseIntersectPruned does the same; a comment there says why.
       output_beam_(std::min(output_beam, std::numeric_limits<float>::max())),
       min_active_(min_active),
       max_active_(max_active),

@@ -117,8 +117,8 @@ class PrunedStreams {
   int32_t min_active_, max_active_;
   bool allow_partial_;
   std::mutex mutex_;
-  torch::Tensor tables_;  // see PrunedMemory; without entries between chunks
-  int64_t rings_ = 1;     // a factor of the estimated memory of the rings
+  torch::Tensor tables_;  // see PrunedMemory; has no entries between chunks
+  int64_t rings_ = 1;     // multiplies the estimated memory of the rings
   int64_t out_arcs_ = 0;  // the fewest arcs to allocate for a chunk's lattice
 };
 

@@ -55,7 +55,7 @@ torch::Tensor RnntPrune(const torch::optional<torch::Tensor> &am,
    result.
 
    @param [in] out_grad  [B][T][s_range][D], the gradient of the result.
-   @param [in] out       The result if RnntPrune() was given `am`; else nothing.
+   @param [in] out       The result if RnntPrune() was given `am`; else nullopt.
    @param [in] ranges    As for RnntPrune().
    @param [in] num_symbols  S.
    @param [in] needs_am, needs_lm   Which gradients to compute.

@@ -75,8 +75,8 @@ std::vector<torch::Tensor> RnntSmoothedLogprobsGrad(
    @param [out] saved       What RnntSmoothedLossGrad() needs.
    @return                  The loss, [B] or [].  If need_grads, then px_grad
                             and py_grad: the gradients that px and py have if
-                            the result is the sum of all sequences' scores, with
-                            score = -loss.
+                            the result is the sum of the scores of all
+                            sequences, where a score is -loss.
  */
 std::vector<torch::Tensor> RnntSmoothedLoss(const RnntSmoothed &in,
                                             const std::string &reduction,

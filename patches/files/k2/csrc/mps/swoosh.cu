@@ -109,10 +109,10 @@ struct Constants {
    @param [in] step   The distance between nodes: a fraction of the distance
                       between the zeros, so that both zeros are nodes.
 
-   With the steps of both functions, the table of values covers all x from
-   shift - 8 to shift + 4.9.  The table of the derivative covers all x from
-   shift - 7 to shift + 6.  Most values of x are in these ranges.  Beyond these
-   ranges, log(1 + exp(z)) is max(z, 0) + e - e^2 / 2 with e = exp(-|z|).
+   For swoosh_l and swoosh_r, the table of values covers all x from shift - 8 to
+   shift + 4.9.  The table of the derivative covers all x from shift - 7 to
+   shift + 6.  Most values of x are in these ranges.  Beyond these ranges,
+   log(1 + exp(z)) is max(z, 0) + e - e^2 / 2 with e = exp(-|z|).
  */
 Constants MakeConstants(const Function &function, float base, double step) {
   constexpr double kFirst = -8.2, kDerivFirst = -7.3, kDerivStep = 0.44;
@@ -136,8 +136,8 @@ Constants MakeConstantsOfL() {
 
 Constants MakeConstantsOfR() {
   const Function r = {1, 0.313261687};
-  // The upper zero is within 3e-9 of 0.  0 takes the place of this zero,
-  // because the error is smaller than the error of float64 near the zero.
+  // The upper zero is within 3e-9 of 0, so 0 takes the place of this zero.  The
+  // resulting error is smaller than the error of float64 near the zero.
   return MakeConstants(r, 0, -r.Zero(-5) / 9);
 }
 
@@ -153,8 +153,8 @@ bool HasKernels(torch::ScalarType type) {
          type == torch::kBFloat16;
 }
 
-// Returns x.  Returns a copy of x if kernels do not read the type of x, or if
-// the memory of x has gaps.
+// Returns x, or a copy of x if kernels do not read the type of x, or if the
+// memory of x has gaps.
 torch::Tensor Input(torch::Tensor x) {
   x = x.detach();
   if (!HasKernels(x.scalar_type())) x = x.to(torch::kFloat);

@@ -58,8 +58,8 @@ struct CtcParams {
   int stride;       // distance from a row of b_scores to the next, in elements
   int num_columns;  // of b_scores
   int width;        // lanes for each state: 1, 2, 4, 8, 16 or 32
-  // Frames from a checkpoint to the next, a power of 2.  If it is 1, each frame
-  // is a checkpoint.
+  // The number of frames from one checkpoint to the next, a power of 2.  If the
+  // number is 1, each frame is a checkpoint.
   int frames_of_best_block;  // for the best scores
   int frames_of_block;       // for the sums
   int has_penalties;         // whether the kernels read `penalized`

@@ -169,7 +169,7 @@ struct RowGradient {
 };
 
 // Returns the sum of `value` over this lane and those lanes before it that have
-// the same label.  The lanes of a label must follow each other.
+// the same label.  Lanes with the same label must be adjacent.
 inline float SumOfLabel(int label, float value, int lane) {
   for (int distance = 1; distance < kCtcSimdWidth; distance *= 2) {
     const float before = simd_shuffle_up(value, ushort(distance));
@@ -207,7 +207,7 @@ inline void WriteRow(constant CtcParams &params, Input input,
     labels[thread_id] = label;
     values[thread_id] = SumOfLabel(label, value, thread_id % kCtcSimdWidth);
     threadgroup_barrier(mem_flags::mem_threadgroup | mem_flags::mem_device);
-    // The last thread of a label adds the label's sums of all simdgroups.
+    // The last thread with a label adds up this label's sums of all simdgroups.
     const bool is_last = thread_id < count && (thread_id + 1 == count ||
                                                labels[thread_id + 1] != label);
     if (is_last && HasColumn(params, label)) {
@@ -279,8 +279,8 @@ struct WriteRows {
   void Finish(int, Sums, Sums) const {}
 };
 
-// Does what ctc_gradient does, for the case that only each
-// params.frames_of_block-th frame is a checkpoint of ctc_sums.
+// Does what ctc_gradient does, if ctc_sums kept only every
+// params.frames_of_block-th frame.
 //
 // scratch    for each state, kCtcScratchFrames FloatSums and four Sums; for
 //            FSAs of many states

@@ -21,8 +21,8 @@
 
 #include "k2/csrc/mps/kernels/ctc_pass.h"
 
-// For kernels only: the arguments of CTC's kernels, checkpoints, and the passes
-// that start from checkpoints.
+// For kernels only: checkpoints, the passes that start from checkpoints, and
+// the arguments of CTC's kernels.
 
 // The first arguments of all kernels of CTC.
 //
@@ -51,10 +51,10 @@
 
 // The sums of all states in all frames would take most of the memory of a
 // training step.  So ctc_best_scores and ctc_sums keep only the sums of every
-// 8th or 16th frame.  Such a frame is a checkpoint.  The frames from a
+// 8th or 16th frame.  Such a frame is a checkpoint.  The frames from one
 // checkpoint to the next are a block.  A kernel that needs all frames has a
-// threadgroup for each block.  This threadgroup computes the block again by the
-// same operations.
+// threadgroup for each block.  This threadgroup computes the block again, with
+// the same operations.
 
 // Returns where the checkpoints of an FSA begin in the memory of all FSAs'
 // checkpoints.  An FSA's backward checkpoints come first, then its forward
@@ -74,7 +74,7 @@ struct Checkpoints {
   bool Has(int frame) const { return (frame & (frames_of_block - 1)) == 0; }
 
   int Of(int frame) const {
-    // The code shifts because a division takes more time.
+    // A shift takes less time than a division.
     return begin + (frame >> metal::ctz(frames_of_block)) * num_states;
   }
 };

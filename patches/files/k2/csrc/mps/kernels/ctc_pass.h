@@ -51,8 +51,8 @@
 //                     checkpoints, see ctc_blocks.h,
 //   ctc_arc_gradient  computes the gradient of the scores of the graphs' arcs.
 //
-// Each result is the sum of terms that one thread adds in a fixed order.  So
-// all runs give bit for bit the same results.
+// The terms of each sum are added in a fixed order, so all runs give bit for
+// bit the same results.
 
 // One FSA of the graphs and its sequence.
 struct Fsa {

@@ -44,12 +44,13 @@ struct DenseFsaVecParams {
   int first_segment;
   int num_symbols;
   int sequence_stride, frame_stride, symbol_stride;  // of log_probs
-  int first_rows[kDvMaxSegments + 1];  // of each segment in scores, and the end
+  // The row of the scores where each segment begins, then where the last ends.
+  int first_rows[kDvMaxSegments + 1];
   int sequences[kDvMaxSegments], start_frames[kDvMaxSegments];
 };
 
 struct DenseFsaVecGradParams {
-  int num_segments;  // of this dispatch, ordered by sequence
+  int num_segments;  // of this dispatch; segments are ordered by sequence
   int num_frames, num_symbols;
   int adds;  // whether to add to the result of an earlier dispatch
   int sequences[kDvMaxSegments], first_rows[kDvMaxSegments];

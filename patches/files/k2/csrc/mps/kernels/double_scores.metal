@@ -38,7 +38,7 @@ struct ComputeScore {
 
   void Visit(Work work) const {
     const Node node = work.indexes.node;
-    // Loads the scores at the other ends of the first arcs at once.
+    // Loads at once the scores at the other ends of the first arcs.
     Score from[kDsArcsOfThread];
 #pragma unroll
     for (int i = 0; i < kDsArcsOfThread; ++i)
@@ -382,7 +382,7 @@ kernel void double_totals_backprop(
 // of the total score is the negative sum over all arcs of the FSA.  One half of
 // this sum is added to the gradient of the final state's forward score, the
 // other half to the gradient of the initial state's backward score.  All sums
-// are in the order of the arcs.
+// are added up in a fixed order.
 //
 // Each threadgroup does a Part.
 //

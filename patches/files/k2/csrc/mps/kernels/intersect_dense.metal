@@ -32,10 +32,10 @@
 // never waits for another threadgroup.  `width` lanes share a state, so that a
 // state with many arcs does not take much longer than others.
 //
-// Two measures make a frame fast.  If an FSA has at most kIdMaxCachedStates
-// states, threadgroup memory keeps the scores of the last frame.  A lane keeps
-// the first arcs of its first state in registers, and loads the elements of
-// b_scores of these arcs one frame ahead.
+// Two measures save time in each frame.  If an FSA has at most
+// kIdMaxCachedStates states, threadgroup memory keeps the scores of the
+// previous frame.  A lane keeps the first arcs of its first state in registers,
+// and loads the elements of b_scores of these arcs one frame ahead.
 
 using namespace metal;
 

@@ -37,8 +37,8 @@
 //
 // A simdgroup works on one frame, 32 states or arcs at a time, and does not
 // wait for other frames.  Two runs give bit for bit the same results.  The
-// kernels never store the product before pruning.  The kernels store only
-// `words`.
+// kernels never store the product before pruning.  They store only which of its
+// states are kept, in `words`.
 
 using namespace metal;
 

@@ -32,8 +32,8 @@ constant int kMaybeAccessible = 0x80;
 constant int kMaybeCoaccessible = 0x100;
 constant int kNonempty = 0x02;
 
-// Returns `value` of the last lane before this lane whose bit is set in `bits`,
-// or `none` if there is no such lane.
+// Returns `value` of the last of those lanes before this lane that have their
+// bits set in `bits`, or `none` if there is no such lane.
 inline int OfLaneBefore(int value, uint bits, int lane, int none) {
   const uint below = Below(bits, lane);
   const int before =

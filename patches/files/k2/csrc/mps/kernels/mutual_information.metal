@@ -119,9 +119,9 @@ inline Edges GetEdges(constant MutualInformationParams &params,
 }
 
 // Returns log(exp(x) + exp(y)).  Infinities and NaN give the result of
-// LogAdd().  The errors of the fast functions are 2^-21 of 1 + exp(d).  These
-// errors are smaller than the errors of rounding the scores, which are sums of
-// hundreds of terms.
+// LogAdd().  The errors of the fast functions are 2^-21 of 1 + exp(diff).
+// These errors are smaller than the errors of rounding the scores, which are
+// sums of hundreds of terms.
 inline float FastLogAdd(float x, float y) {
   const float larger = select(x, y, x < y), diff = select(y, x, x < y) - larger,
               sum = larger + fast::log(1.0f + fast::exp(diff));
@@ -138,9 +138,9 @@ constant int kTileStride = kMiColumns + 1;  // odd: lanes use different banks
 constant int kMoves = kMiColumns;           // elements of a lane in a tile
 constant int kRowsOfMove = kMiRowsOfTile / kMiColumns;
 
-// Loads the elements from[offset + s * stride + t] of the cells (s, t) that the
-// kMiColumns steps from `step` on compute.  The element is 0 for s < first_s,
-// for t < first_t, and outside of the boundary.
+// Loads from[offset + s * stride + t] for each cell (s, t) that the kMiColumns
+// steps from `step` on compute.  The loaded element is 0 for s < first_s, for
+// t < first_t, and outside of the boundary.
 template <typename Input>
 inline void Load(Rows rows, int step, device const Input *from, int offset,
                  int stride, int first_s, int first_t, thread float *elements) {
@@ -162,8 +162,8 @@ inline void PlaceInTile(Rows rows, thread const float *elements,
           rows.mover_column] = elements[i];
 }
 
-// Stores the elements of kMiColumns steps from `step` on.  The element of a row
-// and a column, which are counted from the last cell, goes to
+// Stores the elements of kMiColumns steps from `step` on.  Rows and columns are
+// counted from the last cell.  The element of a row and a column is stored in
 // to[offset - row * stride - column].
 template <typename Output>
 inline void StoreTile(Rows rows, int step, threadgroup const float *tiles,
@@ -181,8 +181,8 @@ inline void StoreTile(Rows rows, int step, threadgroup const float *tiles,
 }
 
 // Loads the shares for kMiColumns steps of the backward kernel.  *row_of_p is
-// the row of p of the first step, and becomes the row of the step after the
-// last one.
+// the row of p for the first step, and becomes the row of p for the step after
+// the last one.
 inline void LoadShares(Rows rows, device const float *p, thread int *row_of_p,
                        thread float *shares) {
 #pragma unroll

@@ -23,16 +23,16 @@
 
 // For kernels only: sums over paths, without logarithms.
 //
-// A path with a score contributes exp(score) to a sum.  The sum may be far
+// A path adds the exponential of its score to a sum.  The sum may be far
 // outside of the range of floats, so a PathSum has an additional exponent.  In
 // L. R. Rabiner, A tutorial on hidden Markov models, 1989, section V.A, sums
 // are scaled in a similar way, but with one scale for all states of a frame.
 //
 // When an arc extends paths, their sum is multiplied by the exponential of the
-// arc's score.  That exponential depends only on the arc, so the exponential is
-// computed without a wait for the sum of any state.  The operations are
-// additions and multiplications as IEEE 754 defines them, so all GPUs give bit
-// for bit the same results.
+// arc's score.  That exponential depends only on the arc, so a thread computes
+// it before the sum of any state is known.  The operations are additions and
+// multiplications as IEEE 754 defines them, so all GPUs give bit for bit the
+// same results.
 
 // The sum significand * 2^exponent.
 //
@@ -95,7 +95,7 @@ inline PathSum<float, float> Rounded(PathSum<E, T> sum) {
   return PathSum<float, float>{Rounded(sum.exponent), Rounded(sum.significand)};
 }
 
-// Returns the sum of one path.  The path's score must be 0, infinite or NaN.
+// Returns the sum over one path, whose score must be 0, infinite or NaN.
 template <typename Sum>
 inline Sum OnePath(float score);
 template <>
@@ -312,7 +312,7 @@ inline TwoFloat ScoreOf(PathSum<E, T> sum) {
 // Returns the sum itself.
 template <typename T>
 inline T ValueOf(PathSum<float, T> sum) {
-  // If the exponent is larger, the sum is 0, infinite or NaN.
+  // Beyond these exponents, the sum is 0, infinite or NaN.
   if (metal::fabs(sum.exponent) < 250.0f)
     return Scaled(sum.significand, static_cast<int>(sum.exponent));
   return Times(OnePath<PathSum<float, T>>(0.0f).significand,

@@ -73,7 +73,7 @@ struct PrunedParams {
   int allow_partial;
   float search_beam;
   float output_beam;
-  // How much a sequence has memory for.
+  // What the memory of a sequence has room for.
   int max_states;      // active states in the rings
   int max_arcs;        // arcs in the rings that leave these states
   int max_words;       // words for the arcs of a frame, with a bit for each arc

@@ -296,13 +296,13 @@ inline void VisitAll(Team team, Sources sources, int total,
 // Does what VisitAll() does, but leaves out pruned arcs.  Most arcs are pruned,
 // so the other arcs wait in a queue until there are 32 of them.  If the queue
 // is empty and 16 or more of 32 arcs are not pruned, these arcs do not wait.
-// Only `dests` of a pruned arc is read.  `dests` of 32 * kPrAhead arcs is
+// Of a pruned arc, only `dests` is read.  `dests` of 32 * kPrAhead arcs is
 // loaded at once, so that the loads do not wait for each other.
 template <typename Visitor>
 inline void VisitKept(Sequence seq, Team team, Frame frame, Sources sources,
                       int total, thread Visitor &visitor) {
   int waiting = 0;
-  uint kept = 0;  // bit k: whether this lane's arc, 32 * k arcs later, is kept
+  uint kept = 0;  // bit k: whether the arc 32 * k after this lane's arc is kept
   for (int n = 0; n * kPrSimdWidth < total; ++n) {
     const int i = n * kPrSimdWidth + team.lane;
     if (n % kPrAhead == 0) {

@@ -79,7 +79,7 @@ struct PrunedLoad {
   int num_rows;  // of the chunk
   int from_row;  // where the chunk begins among the rows of all chunks
   int to_row;    // where the sequence begins among the rows in memory
-  int stride;    // from a row of all chunks to the next
+  int stride;    // distance between rows of all chunks, in elements
   int num_columns;
   int beam;         // the bits of the float
   int base;         // the number in the lattice of the state with number 0 here

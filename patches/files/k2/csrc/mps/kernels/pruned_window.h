@@ -35,7 +35,7 @@
 struct Window {
   int begin, end, next;
   bool is_numbered;  // whether the states of frame `begin` have their numbers
-                     // of the lattice
+                     // in the lattice
 };
 
 inline Window WindowOf(int index, int num_rows) {

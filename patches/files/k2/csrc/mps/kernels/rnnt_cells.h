@@ -100,7 +100,8 @@ struct LogSum {
   float largest, sum;
 };
 
-// Returns the empty sum.  `largest` is finite, so that -infinity can be added.
+// Returns the empty sum.  `largest` is finite, so that Add() can take an x of
+// -infinity.
 inline LogSum EmptySum() { return LogSum{-FLT_MAX, 0.0f}; }
 
 // Adds exp(x) * weight.

@@ -51,15 +51,15 @@ struct RnntPrunedParams {
   int has_ranges, has_boundary;
   int constrained, hat;
   float delay_penalty;
-  // Only for the backward kernel: the factor of loss_grad, and the distance
-  // between the elements of loss_grad, which is 0 if loss_grad has one element.
+  // Only for the backward kernel: loss_scale multiplies loss_grad.  loss_stride
+  // is the distance between elements of loss_grad, 0 if there is one element.
   float loss_scale;
   int loss_stride;
 };
 
 struct RnntReduceParams {
   int B;
-  int sums;       // 1 for one loss of all sequences, 0 for one of each sequence
+  int sums;       // 1 if all sequences have one loss, 0 if each has its own
   float divisor;  // of the sum
 };
 

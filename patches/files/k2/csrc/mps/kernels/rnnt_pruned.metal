@@ -99,7 +99,7 @@ inline float Base(float largest) {
 }
 
 // Returns log(sum(exp(row))) in all lanes of a simdgroup.  The simdgroup reads
-// the row once.  If `without` is not negative, leaves out this element.
+// the row once.  If `without` >= 0, leaves out the element with this index.
 template <typename Input>
 inline float LogSumExp(device const Input *row, int size, int without,
                        int lane) {
@@ -136,11 +136,11 @@ inline float LogSigmoid(float x) {
 // lse        [B][T][R], gets z of each row inside of the boundary
 // px         [B][S][px_columns], is written
 // py         [B][S + 1][T], is written
-// ones       [B], gets 1, the gradient of the scores with which the recursion's
-//            backward pass starts
+// ones       [B], gets 1, the gradient of each score, from which the backward
+//            pass of the recursion starts
 //
-// There is a threadgroup of kRpThreads for each kRpFrames frames of a sequence.
-// A simdgroup computes a row at a time.
+// A threadgroup has kRpThreads threads and computes up to kRpFrames frames of a
+// sequence.  A simdgroup computes a row at a time.
 template <typename Input>
 [[max_total_threads_per_threadgroup(kRpThreads)]]
 kernel void rnnt_pruned_forward(
@@ -334,9 +334,8 @@ kernel void rnnt_pruned_backward(
   }
   logits += index * ulong(C);
   grad += index * ulong(C);
-  // `grad` may be `logits`.  Below, the lane that writes an element is the only
-  // one that reads the element.  The barrier is needed because all lanes read
-  // the blank above.
+  // `grad` may be `logits`.  Below, a lane reads only the elements that this
+  // lane writes.  The barrier is needed because all lanes read the blank above.
   simdgroup_barrier(mem_flags::mem_device);
   for (int first = int(lane); first < C; first += kUnroll * kSimdWidth) {
     float value[kUnroll];

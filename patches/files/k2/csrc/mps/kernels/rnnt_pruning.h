@@ -50,8 +50,8 @@ struct RnntPruningParams {
 };
 
 enum RnntPruningSizes {
-  // Threads of a threadgroup of rnnt_prune_ranges, of rnnt_prune and
-  // rnnt_joiner_input, and of the backward kernels.
+  // Threads of a threadgroup: in rnnt_prune_ranges, in rnnt_prune and
+  // rnnt_joiner_input, and in the backward kernels.
   kPrRangesThreads = 512,
   kPrRowThreads = 256,
   kPrBackwardThreads = 256,

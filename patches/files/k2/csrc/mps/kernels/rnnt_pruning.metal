@@ -182,7 +182,7 @@ inline int FindRows(device const long *ranges, int first, int end,  // NOLINT
     count += begin + i < end && ranges[begin + i] == s ? 1 : 0;
   int place = simd_prefix_exclusive_sum(count);
   const int of_simdgroup = simd_sum(count);
-  // Other threads may still read the rows of the last search.
+  // Other threads may still read the rows of the previous search.
   threadgroup_barrier(mem_flags::mem_threadgroup);
   if (lane == 0) counts[simdgroup] = of_simdgroup;
   threadgroup_barrier(mem_flags::mem_threadgroup);

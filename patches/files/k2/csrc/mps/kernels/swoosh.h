@@ -88,7 +88,7 @@ struct SwooshParams {
 struct SwooshGradParams {
   long size;  // NOLINT
   int is_aligned;
-  // The derivative is scale * g - offset, with the saved g of 8 bits.
+  // The derivative is scale * g - offset, where g is the saved 8-bit number.
   float scale, offset;
 };
 

@@ -39,11 +39,11 @@
 //
 // Relative errors, for all operands that do not overflow or underflow:
 //   TwoSum, QuickTwoSum            none
-//   Add                            3 * 2^-48, also of operands of unlike signs
+//   Add                            3 * 2^-48, also for operands of unlike signs
 //   AddSameSign                    3 * 2^-48
 //   Mul, Div                       2^-46, 2^-45
 //   ReduceExp, Expm1               2^-46 + |x| * 2^-52
-//   Log                            2^-44, of numbers near 1 as well
+//   Log                            2^-44, also for numbers near 1
 // The paper of Joldes et al. proves the bounds of the sums.  The other bounds
 // are measured: for each function, the errors for more than a million numbers
 // are below the bound.  The tests check the bounds.
