@@ -30,8 +30,7 @@ namespace k2 {
 
    Each function below throws std::invalid_argument, Python's ValueError, if the
    sizes of a list do not fit the FSAs.  For an index that does not exist, it
-   throws std::out_of_range, Python's IndexError, if CheckIndexes() throws for
-   such an index.  No function waits for a GPU. */
+   does what CheckIndexes() does.  No function waits for a GPU. */
 
 // Checks that state_batches has the sizes of what GetStateBatches() returns.
 // Does not read the indexes.

@@ -41,11 +41,11 @@ void CheckIndexes(const Array1<int32_t> &indexes, int32_t size, int32_t first);
 
 /* Checks the row splits, the row ids, or both, of one layer of a RaggedShape.
 
-   If the arrays are on the CPU, throws std::invalid_argument, Python's
-   ValueError, if the row splits do not begin with 0, decrease, or do not end
-   with the number of elements, or if the row ids decrease or do not agree with
-   the row splits.  On a GPU these checks would have to wait.  For arrays on a
-   GPU, CheckIndexes() checks that nothing outside of the layer is read.
+   Row splits must begin with 0, must not decrease, and must end with the number
+   of elements.  Row ids must not decrease, and must agree with the row splits.
+   Otherwise, if the arrays are on the CPU, throws std::invalid_argument,
+   Python's ValueError.  On a GPU these checks would have to wait.  For arrays
+   on a GPU, CheckIndexes() checks that nothing outside of the layer is read.
 
      @param [in] row_splits  The row splits, or nullptr.
      @param [in] row_ids     The row ids, or nullptr.

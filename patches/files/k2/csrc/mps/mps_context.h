@@ -67,7 +67,7 @@ RegionPtr NewMpsRegion(const torch::Tensor &tensor);
    elements of type `dtype`.  The result is detached from the autograd graph.
 
    @param [in] tensor   On device mps.
-   @param [in] dtype    A type of as many bytes as the type of `tensor`.
+   @param [in] dtype    A type of the same size as the type of `tensor`.
  */
 torch::Tensor MpsReinterpret(const torch::Tensor &tensor,
                              torch::ScalarType dtype);

@@ -162,7 +162,7 @@ bool PrunedStreams::Fit(Batch *batch) {
   PrunedRoom room;
   room.max_states = states + (most_frames + 1) * active + 2;
   room.max_arcs = arcs + (most_frames + 1) * leaving + 2;
-  // All active states of the last frame are states of the lattice.
+  // All active states of the last frame become states of the lattice.
   room.max_out_arcs = std::max(
       (most_frames + 2) * std::min<int64_t>(leaving, 500) + leaving + arcs,
       out_arcs_);

@@ -41,7 +41,7 @@ class NoAutocast {
   c10::impl::ExcludeDispatchKeyGuard guard_{c10::autocast_dispatch_keyset};
 };
 
-// What the forward pass saves.  Without an am-only scale, am_max takes the
+// What the forward pass saves.  If the am-only scale is 0, am_max takes the
 // place of unigram and am_log_sum, because Metal binds no empty buffer.
 struct RnntSmoothedSaved {
   torch::Tensor am_exp, lm_exp, am_max, lm_max, lm_log_sum, next, unigram,

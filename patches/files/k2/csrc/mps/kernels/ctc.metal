@@ -227,7 +227,7 @@ inline void WriteRow(constant CtcParams &params, Input input,
 // score_grads    [params.num_fsas], the gradient of the scores of ctc_sums
 // b_grad     [rows][params.num_columns], the gradient of b_scores
 //
-// There is one threadgroup for each frame.
+// There is one threadgroup for each frame of each FSA.
 [[max_total_threads_per_threadgroup(kCtcThreads)]]
 kernel void ctc_gradient(K2_CTC_INPUTS,
                          device const int *by_label [[buffer(kCtcByLabel)]],
@@ -285,9 +285,9 @@ struct WriteRows {
 // scratch    for each state, kCtcScratchFrames FloatSums and four Sums; for
 //            FSAs of many states
 //
-// There is one threadgroup for each block.  If threadgroup memory is too small
-// for the sums of an FSA, the threadgroup of the FSA's first block does all
-// blocks.
+// There is one threadgroup for each block of each FSA.  If threadgroup memory
+// is too small for the sums of an FSA, the threadgroup of the FSA's first block
+// does all blocks of the FSA.
 template <typename Sum>
 [[max_total_threads_per_threadgroup(kCtcThreads)]]
 kernel void ctc_block_gradient(

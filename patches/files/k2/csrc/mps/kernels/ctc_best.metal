@@ -322,9 +322,10 @@ struct KeepArcsOfFrames {
 // scratch   as for ctc_best_scores
 // kept      [params.num_frames][params.num_words], a bit for each arc
 //
-// There is one threadgroup for each block of params.frames_of_best_block
-// frames.  If threadgroup memory is too small for the scores of an FSA, the
-// threadgroup of the FSA's first block does all blocks.
+// There is one threadgroup for each block of each FSA.  A block has
+// params.frames_of_best_block frames.  If threadgroup memory is too small for
+// the scores of an FSA, the threadgroup of the FSA's first block does all
+// blocks of the FSA.
 [[max_total_threads_per_threadgroup(kCtcThreads)]]
 kernel void ctc_keep(K2_CTC_INPUTS,
                      device const BestScore *best [[buffer(kCtcBest)]],

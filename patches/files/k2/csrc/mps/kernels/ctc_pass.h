@@ -295,7 +295,7 @@ inline Sum SumOfState(constant CtcParams &params, Input input,
 // kAhead           the number of frames whose scores a lane loads at once; each
 //                  of these frames takes registers
 // frame            the frame of `previous`
-// previous, next   the sums of the states in the last frame and in the new
+// previous, next   the sums of the states in the previous frame and in the new
 //                  frame; the two change places after each frame
 // visitor          all threads call Leave(frame, previous, next) before each
 //                  frame, while `next` still has the sums of the frame before

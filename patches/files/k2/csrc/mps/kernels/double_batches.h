@@ -157,8 +157,8 @@ inline Work LoadArcs(Arcs arcs, Indexes indexes) {
   return ans;
 }
 
-// Calls visit(work) for the thread's states in batches first..last - 1, with a
-// barrier after each batch.
+// Calls visitor.Visit() for the thread's states in batches `first` to
+// `last` - 1, with a barrier after each batch.
 template <typename Arcs, typename Visitor>
 METAL_FUNC void ForEachState(Batches batches, Arcs arcs, int first, int last,
                              int thread_index, int num_threads,

@@ -55,7 +55,7 @@ struct DoubleScoresParams {
   int log_semiring;  // 1 for the log semiring, 0 for the tropical semiring
   int is_forward;    // 1 for forward scores, 0 for backward scores
   int of_totals;     // whether `grad` is the gradient of total scores
-  int grad_stride;   // distance between the gradients of two FSAs' totals
+  int grad_stride;   // distance between the gradients of successive totals
   int num_parts;     // threadgroups of an FSA, in kernels over arcs
   int first_batch;   // first batch of this dispatch, in kernels over batches
   int last_batch;    // one past the last batch of this dispatch

@@ -56,8 +56,8 @@ struct Count {
 };
 
 // Counts the kept states of a frame, and writes the frame's words.  In the
-// result, leaving_arcs is a count of this lane; the other members are the same
-// in all lanes.
+// result, leaving_arcs counts only the arcs that this lane has seen; the other
+// members are the same in all lanes.
 inline Count CountStates(States states, Fsa fsa, device const int *arc_begins,
                          device uint2 *words, int lane) {
   Count count = {0, 0, 0, 0};

@@ -37,8 +37,8 @@ enum MutualInformationBuffer {
 
 // All members have the same size and alignment in C++ and in Metal.
 struct MutualInformationParams {
-  int S;             // length of x
-  int T;             // length of y
+  int S;             // number of symbols
+  int T;             // number of frames
   int t_offset;      // 0, or -1 if px has shape [B][S][T] ("modified")
   int has_boundary;  // whether the kernel reads `boundary`
   // The index of the band.  The first row of the band is band *

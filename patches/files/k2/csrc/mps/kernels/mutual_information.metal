@@ -45,10 +45,10 @@
 //   py_grad[s][t - 1]     = (1 - share[s][t]) * grad[s][t]
 //
 // A threadgroup computes one sequence, and a thread computes one row.  In each
-// step a thread computes one cell, one column to the right of its last cell.
-// If o is 0, a thread is one column behind the thread of the row above, so a
-// step computes a diagonal.  If o is -1, a step computes a column.  In both
-// cases the value that a cell needs from the row above was computed in the
+// step a thread computes one cell, one column to the right of its previous
+// cell.  If o is 0, a thread is one column behind the thread of the row above,
+// so a step computes a diagonal.  If o is -1, a step computes a column.  In
+// both cases the value that a cell needs from the row above was computed in the
 // previous step.
 //
 // A dispatch computes one band of rows.  `edges` passes the last row of a band
@@ -199,8 +199,8 @@ inline void LoadShares(Rows rows, device const float *p, thread int *row_of_p,
 // p         [B][T + 1][S + 1], gets the share of each cell, NOT its score.  The
 //           share of cell (s, t) is at [(t + (1 + t_offset) * s) % (T + 1)][s],
 //           where s and t are counted from the first cell of the boundary.  The
-//           share is 1 if t is 0, and 0 if s is 0 and t is not.  If a share is
-//           not finite, the gradients that it divides are 0
+//           share is 1 if t is 0, and 0 if s is 0 and t is not 0.  If a share
+//           is not finite, the gradients that it divides are 0
 // ans       [B], gets the score of (s_end, t_end)
 // edges     [B][2][T + 1]; not used if there is one band
 //

@@ -218,8 +218,8 @@ kernel void describe_pruned(K2_PRUNED_MEMORY,
                            seq.infos + kPrLeft});
 }
 
-// begins       [2][num_seqs + 1], the number of states, and the number of arcs,
-//              of the lattice before each sequence
+// begins       [2][num_seqs + 1], the number of states before each sequence in
+//              the lattice, then the number of arcs before each sequence
 // row_splits2, row_ids1, row_ids2   [states + 1], [states], [arcs], get the row
 //              splits and row ids of the lattice
 // out_arcs     [arcs], gets the arcs of the lattice
@@ -252,8 +252,8 @@ kernel void emit_pruned(K2_PRUNED_MEMORY,
       const int index = Find(begins, num_seqs, i), state = i - begins[index];
       const Sequence seq = K2_PRUNED_SEQUENCE(index, 0);
       row_ids1[i] = index;
-      // The state of the last frame, and a final state that no arc enters, have
-      // no arcs.  So out_begins has no elements for these two states.
+      // The last of the kPrStates states, and a final state that no arc enters,
+      // have no arcs.  So out_begins is not read for these two states.
       first_arc = arc_begins[index] + (state < Get(seq.infos + kPrStates) - 1
                                            ? seq.out_begins[state]
                                            : Get(seq.infos + kPrArcs));

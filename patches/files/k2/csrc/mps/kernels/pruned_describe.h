@@ -49,8 +49,8 @@ inline void DescribeArcs(Sequence seq, Ends ends, int begin, int end, int first,
                  before = seq.out[max(i - 1, 0)];  // NOLINT
     const int of_graph = seq.arcs[arc.graph_arc].label;
     const bool is_final = ends.IsFinal(arc);
-    // Without allow_partial, the host refuses an arc into the final state whose
-    // label is not -1.
+    // Without allow_partial, the host refuses an arc that enters the final
+    // state with a label other than -1.
     if (is_final && !seq.params->allow_partial && of_graph != -1)
       Fail(seq, kPrFinalArcs);
     // As unsigned numbers, label -1 is the largest.

@@ -361,8 +361,8 @@ template <bool kOnlyKept, typename Visitor>
 inline void ForArcs(Sequence seq, Team team, Frame frame,
                     thread Visitor &visitor) {
   if (frame.num_states == 0) return;
-  // If there are no more states than simdgroups, each simdgroup works on at
-  // most one state.
+  // If there are at least as many simdgroups as states, each simdgroup works on
+  // at most one state.
   const bool one_each = frame.num_states <= team.size;
   if (one_each && team.index >= frame.num_states) return;
   const int share = frame.num_arcs / team.size + 1;
