@@ -52,7 +52,7 @@ struct SumCheckpoints {
 //                  graph.  If one of these labels has no column, the score is
 //                  NaN
 // sums             the checkpoints, see SumCheckpoints
-// scratch          [4 * params.num_states], for FSAs of many states
+// scratch          [4 * params.num_states], for FSAs with many states
 // totals           [params.num_fsas], the sum over an FSA's paths
 // scores           [params.num_fsas], the logarithm of that sum
 //
@@ -283,7 +283,7 @@ struct WriteRows {
 // params.frames_of_block-th frame.
 //
 // scratch    for each state, kCtcScratchFrames FloatSums and four Sums; for
-//            FSAs of many states
+//            FSAs with many states
 //
 // There is one threadgroup for each block of each FSA.  If threadgroup memory
 // is too small for the sums of an FSA, the threadgroup of the FSA's first block

@@ -48,8 +48,8 @@ struct BestCheckpoints {
 };
 
 // best             the checkpoints, every params.frames_of_best_block frames
-// scratch          [params.num_states * (kCtcScratchFrames + 4)], for FSAs of
-//                  many states
+// scratch          [params.num_states * (kCtcScratchFrames + 4)], for FSAs
+//                  with many states
 // best_totals      [params.num_fsas][2], the score of an FSA's best path: first
 //                  the backward pass's result, then the forward pass's result
 //

@@ -40,7 +40,7 @@ enum RnntPruningBuffer {
 struct RnntRangesParams {
   int S, T, R;     // R is s_range
   int px_columns;  // T + 1 if rnnt_type is regular, else T
-  int most_step;   // how much the begin of a range may rise from frame to frame
+  int most_step;   // how much the start of a range may rise from frame to frame
 };
 
 struct RnntPruningParams {

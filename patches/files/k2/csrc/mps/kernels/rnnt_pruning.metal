@@ -26,7 +26,7 @@
 using namespace metal;
 
 constant int kSimdWidth = 32;
-constant int kNoBegin = 1 << 30;  // greater than the begin of any range
+constant int kNoBegin = 1 << 30;  // greater than the start of any range
 
 // Replaces values[t * stride] by step * t - max(low, m), for t from `from` to
 // `to` - 1.  m is the smallest of the values from t on.  The threads of a
@@ -107,7 +107,7 @@ kernel void rnnt_prune_ranges(device const float *px_grad [[buffer(kPrPxGrad)]],
   }
   threadgroup_barrier(mem_flags::mem_device);
   // Does what _adjust_pruning_lower_bound() of rnnt_loss.py does: afterwards
-  // the first range begins with 0, and from frame to frame the begin never
+  // the first range begins with 0, and from frame to frame the start never
   // falls, and rises by at most most_step.  Each thread works on its own
   // frames.
   const int part = (T + kPrRangesThreads - 1) / kPrRangesThreads,
