@@ -68,7 +68,8 @@ def draw(trace, file):
     """Draws the picture as an SVG.  The number in a box refers to the legend.
 
     The axis has equal steps from each begin or end of a box to the next begin or end.  The axis
-    does not show times, because the emulated kernels would leave no room for the other boxes.
+    does not show times, because the emulated kernels take so long that the other boxes would have
+    no room.
     """
     from matplotlib import patches, pyplot
 

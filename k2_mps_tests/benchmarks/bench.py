@@ -2,16 +2,17 @@
 
     k2mps bench --output build/bench
 
-The command times each operation on the CPU, on mps by the host (mps-host), on mps by
-Metal's kernels (mps-metal), and on CUDA if k2 has CUDA.  The command prints a table, and
+The command times each operation on the CPU, on mps in the host's code (mps-host), on mps
+in Metal's kernels (mps-metal), and, if k2 has CUDA, on CUDA.  The command prints a table, and
 writes a plot (PNG and SVG) and a JSON file to the folder.  With `--compare FILE`, the table
 also has the changes since an earlier JSON file.
 
 A time is the median of several runs, including the wait for the GPU.  On Linux, mps is
 emulated.  Emulated times say nothing about a GPU, so each output marks these times as
-emulated.  On Linux, a second table compares the emulated device with the CPU.  The table
-has the time that a Mac's host would take, k2's dispatches, torch's operators, the bytes that
-these operators move, waits, and memory (see shares.py).
+emulated.  On Linux, a second table compares the emulated device with the CPU.  The
+table has the time that a Mac's host would need, the number of k2's dispatches, the number of
+torch's operators, the bytes that these operators move, the number of waits, and the peak of
+memory (see shares.py).
 """
 
 import argparse
@@ -145,7 +146,7 @@ def measure(function, device, repeats):
 
 
 def commands(function):
-    """Counts the commands that a call gives the GPU of mps.
+    """Counts the commands for the GPU in a call on mps.
 
     Returns:
       {'dispatches': the number of k2's kernels, 'operators': the number of torch's operators}

@@ -179,12 +179,12 @@ def made(work, device):
     return Decoding(int(work.removeprefix("decoding-")), device)
 
 
-# Operators that give the device no work.
+# Operators that give no work to the device.
 IDLE = ("empty", "empty_like", "empty_strided")
 
 
 class Operators(TorchDispatchMode):
-    """Records torch's operators that give the device work.
+    """Records those of torch's operators that give work to the device.
 
     Attributes:
       calls: [[the operator's name, its arguments]]; a tensor is {"shape", "stride", "dtype"}.
@@ -282,7 +282,7 @@ def times_of(run, repeats=REPEATS):
 
 
 def cuda(work, operators):
-    """Prints the times of each part with k2's CUDA, and of torch's operators.
+    """Prints the times of each part in k2's CUDA code, and the times of torch's operators.
 
     operators: the path of the file of operators that `record` writes, or None.
     """

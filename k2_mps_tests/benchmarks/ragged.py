@@ -1,11 +1,11 @@
-"""Compares k2's ragged functions on the host with operators of torch that give the same on mps.
+"""Compares k2's ragged functions, which run on the host, with operators of torch on mps.
 
     .venv/bin/python -m k2_mps_tests.benchmarks.ragged
 
 k2 computes row ids, row splits (counts and their sums) and the shape of an index on the host, in
-memory that mps shares.  Operators of torch can give the same results.  For each function, the
-program times the host, and counts these operators.  From their number and their bytes, the program
-estimates the GPU's time, without and with a wait.  The host must wait if its next step
+memory that mps shares.  Operators of torch can give the same results on mps.  For each function,
+the program times the host, and counts these operators.  From their number and their bytes, the
+program estimates the GPU's time, without and with a wait.  The host must wait if its next step
 reads the result.  The counts need an mps device, which may be emulated.
 """
 
@@ -26,7 +26,7 @@ WAIT, COMMAND = 180e-6, 5e-6
 
 
 def rows_of(num_elements: int, device: str) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Returns row splits and row ids of rows with random lengths, and another order of the rows."""
+    """Returns row splits and row ids of rows with random lengths, and the rows' reverse order."""
     rows = num_elements // LENGTH
     row_ids = torch.randint(rows, (num_elements,), dtype=torch.int32).sort()[0]
     row_ids[-1] = rows - 1
@@ -75,7 +75,7 @@ OPERATIONS = {
 
 
 def num_operators(function) -> int:
-    """Returns how many operators of torch a call gives the GPU."""
+    """Returns how many of torch's operators a call runs on the GPU."""
     inputs = rows_of(SIZES[0], "mps")
     function(*inputs)
     with k2.mps.counters() as counts:

@@ -5,17 +5,17 @@
 The step is the class Step of beside_cuda.py.  The program prints a row for each function of k2,
 forward or backward:
 
-- commands: k2's kernels, and torch's operators that give the GPU work
+- commands: k2's kernels, and torch's operators that give work to the GPU
 - waits: k2's gates that found work in flight, and torch's operators that wait
 - MB: the bytes of the tensors that a command reads or writes, summed over the commands
 
 On Linux, mps is emulated.  The emulation changes none of these numbers, except that fewer gates may
 find work in flight.
 
-Two further rows have the peak of memory in the whole step with icefall's joiner.  The first of
-these rows is for torch's joiner.  The second is for k2.mps.joiner_input and
-rnnt_loss_pruned_in_place.  The peak counts the bytes of tensors, but neither the inputs of the step
-nor the memory that an allocator adds.
+Two further rows have the peak of memory in the whole step with icefall's joiner.  In the first of
+these rows, the step calls do_rnnt_pruning, torch.tanh and rnnt_loss_pruned.  In the second, the
+step calls k2.mps.joiner_input and rnnt_loss_pruned_in_place instead.  The peak counts the bytes of
+tensors, but neither the inputs of the step nor the memory that an allocator adds.
 """
 
 import argparse
@@ -112,7 +112,7 @@ class Peak(TorchDispatchMode):
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         result = function(*args, **(kwargs or {}))
-        # A result with the memory of an argument is not new memory, and is left out.
+        # A result that shares an argument's memory is left out, because this memory is not new.
         old = {x.untyped_storage()._cdata for x in _tensors(args)}
         for tensor in _tensors(result):
             storage = tensor.untyped_storage()

@@ -7,11 +7,11 @@ passes to the functions, by default for 6 utterances of 1,000 frames.  The progr
 each function, forward or backward, with the sums over all calls:
 
 - calls: the number of calls of the function in one step
-- commands: k2's kernels, and torch's operators that give the GPU work
+- commands: k2's kernels, and torch's operators that give work to the GPU
 - MB: the bytes of the tensors that a command reads or writes, summed over the commands
 
-The shapes follow from the defaults of zipformer/train.py in icefall's recipe for LibriSpeech,
-a model of 65.8 million parameters, see `STACKS`.
+The shapes follow from the defaults of zipformer/train.py in icefall's recipe for LibriSpeech, see
+`STACKS`.  These defaults give a model of 65.8 million parameters.
 - The subsampling has three convolutions of 3 x 3 over frames and 80 features, and a SwooshR
   after each.  The second convolution halves both axes, and the third halves the features.
   Only the first convolution pads the features.  Then a ConvNeXt layer has a SwooshL on 3 * 128
@@ -78,8 +78,8 @@ def shapes_of_encoders(utterances, frames):
     """
     of_r, of_l = [], []
     for stack in STACKS:
-        # If frames are missing at the end, the encoder repeats the last frame.  So the number is
-        # rounded up.
+        # The encoder repeats the last frame until `downsampling` divides the number of frames.  So
+        # the quotient is rounded up.
         left = -(-((frames - 7) // 2) // stack.downsampling)
         wide = stack.feedforward
         of_r += [(left, utterances, stack.width)] * 2 * stack.layers
@@ -90,7 +90,7 @@ def shapes_of_encoders(utterances, frames):
 def cost_of(run, shapes):
     """Returns (commands, bytes) of the calls for all shapes.
 
-    run: takes a tensor and returns a function without arguments, the call.
+    run: a function that takes a tensor and returns the call, a function without arguments.
     """
     import mps_emulator
 

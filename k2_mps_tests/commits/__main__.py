@@ -1,10 +1,11 @@
 """`k2mps upstream --check`: builds and tests each commit of a pull request.
 
 The check builds each commit twice, in a worktree under build/.  The first build has K2_WITH_MPS
-off, as in upstream, and runs k2's own suite on the CPU.  The second build has K2_WITH_MPS on, and
-runs `import k2` and an FSA.  Commits without the option K2_WITH_MPS have no second build.  There
-are two build trees, one for all first builds and one for all second builds.  So a build compiles
-only what a commit changes.  k2's style checkers read the lines that a commit adds.
+off, as in upstream; k2's own suite then runs on the CPU.  The second build has K2_WITH_MPS on; a
+short program then imports k2 and uses an FSA.  Commits without the option K2_WITH_MPS have no
+second build.  There are two build trees, one for all first builds and one for all second builds.
+So a build compiles only what a commit changes.  k2's style checkers read the lines that a commit
+adds.
 
 The builds of the last commit compile each file alone, which finds a missing #include.  All other
 builds compile several files at once.  A quick check runs k2's suite on the last commit only.
@@ -59,9 +60,9 @@ def check(
     Args:
       quick: whether to run k2's suite on the last commit only.
     Yields:
-      (commit, results).  A result is (text, whether it is good).  The three results are of the
-      build with K2_WITH_MPS off; of the build with K2_WITH_MPS on, "-" if k2 lacks the option; and
-      of k2's style checkers.
+      (commit, results).  A result is (text, whether it is good).  The first result is from
+      the build with K2_WITH_MPS off, and the third from k2's style checkers.  The second is from
+      the build with K2_WITH_MPS on; its text is "-" if k2 lacks this option.
     """
     root = environment.project.build_root
     folder, file = root / "upstream", root / "upstream-check.json"
@@ -90,7 +91,7 @@ def check(
                     ]
                     # The first build has installed the style checkers.
                     offences = list(style.findings(worktree, commit.parents[0], commit.id))
-                    if last:  # clang-format reads only final lines, which no later commit changes.
+                    if last:  # clang-format checks only lines that no later commit changes.
                         offences += style.findings(worktree, base, tip, ["clang-format"])
                     found.append(("\n".join(offences) or "well", not offences))
                     results[key] = found

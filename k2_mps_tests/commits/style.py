@@ -1,4 +1,4 @@
-"""Checks the lines that commits add with k2's style checkers.
+"""Runs k2's style checkers on the lines that commits add.
 
 k2's CI runs flake8 on its Python, and `scripts/check_style_cpplint.sh` on the C++ of the last
 commit.  This module runs flake8 and cpplint on the files that commits change, and clang-format on
@@ -17,7 +17,7 @@ from k2mps.series import hunks
 from k2mps.stack.checkout import Checkout
 
 _CXX = (".h", ".cc", ".cu")
-# clang-format takes .mm for Objective-C, and does not know which header belongs to a .cu.
+# clang-format formats .mm as Objective-C, and does not know which header belongs to a .cu.
 _FORMATTED = (".h", ".cc")
 _WITH_COPYRIGHT = (*_CXX, ".mm", ".py", ".cmake", ".metal")
 # k2's script edits cpplint to allow this text.
@@ -28,7 +28,7 @@ _FINDING = re.compile(r"(.+?):(\d+):(?:\d+:)? +(.+)")
 def findings(
     checkout: Checkout, base: str, tip: str, programs: Sequence[str] = ("cpplint", "flake8")
 ) -> Iterator[str]:
-    """Yields findings on the lines that were added between two commits, as path:line: text.
+    """Yields findings, "path:line: text", on the lines that were added between two commits.
 
     Args:
       programs: which of cpplint, flake8 and clang-format to run.  cpplint takes 20 s for the whole

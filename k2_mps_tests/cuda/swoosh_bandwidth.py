@@ -6,9 +6,9 @@
 
 FOLDER has the Metal kernels as PTX, and can be copied to another machine.  This program needs torch
 for CUDA.  MEGABYTES is the size of the input in float32; default: 64 and 256.  A row gives the
-bytes that a call must move, the median time of a call, and the call's bandwidth.  A copy of as many
-bytes within the device has the bandwidth 100%.  If a k2 with CUDA can be imported, another column
-has the time of k2's own function.
+bytes that a call must move, the median time of a call, and the call's bandwidth, as a percentage of
+the bandwidth of a copy within the device that moves as many bytes.  If a k2 with CUDA can be
+imported, another column has the time of k2's own function.
 """
 
 import ctypes
@@ -115,7 +115,7 @@ def _copy(size):
 
 
 def _k2(name, numel):
-    """Returns a function that runs k2's own CUDA code for the work of a kernel.
+    """Returns a function that does a kernel's work in k2's own CUDA code.
 
     Returns None if k2 is missing, or if k2 lacks CUDA.  Also returns None for kernels in half
     precision, because k2's CUDA code has no half precision.

@@ -23,7 +23,7 @@ PROJECT = project.Project(ROOT)
 PAGES = tables.pages(PROJECT)
 # The pages of docs/, and the other pages that people read on the repository's site.
 TEXTS = [*PAGES, ROOT / "README.md", ROOT / "examples/README.md"]
-# A block begins with three backticks at the beginning of a line, and maybe a language.
+# A block begins with three backticks at the beginning of a line.  A language may follow them.
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 PROGRAM = ".venv/bin/k2mps"
@@ -128,7 +128,7 @@ def test_a_link_that_leads_nowhere_fails_the_build(tmp_path, wrong):
 
 
 def anchors(path):
-    """Returns the anchors that GitHub makes of a page's headings."""
+    """Returns the anchors that GitHub makes from a page's headings."""
     text = FENCE.sub("", path.read_text(encoding="utf-8"))
     return {
         re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-")
@@ -217,7 +217,7 @@ def test_a_page_lists_all_suites():
 
 
 def sentences(path):
-    """Returns the sentences of a page that have more than 8 words, without tables and code."""
+    """Returns a page's sentences of more than 8 words; leaves out headings, tables and code."""
     text = FENCE.sub("", path.read_text(encoding="utf-8"))
     text = " ".join(line for line in text.splitlines() if not line.startswith(("|", "#")))
     return {

@@ -16,8 +16,8 @@ STEPS = {"ctc": 150, "transducer": 20}
 # The largest relative difference of two loss curves.  k2 rounds the derivative of Swoosh to 8 bits
 # with random numbers, which differ between mps and the CPU.  In a few runs on mps, other random
 # numbers changed the losses in 150 steps of CTC by up to 5e-3, and in 20 steps of the transducer by
-# up to 8e-5.  The tolerances are 2 and 7 times as large.  A Mac's GPU also rounds differently, so
-# the tolerance on a Mac is larger.
+# up to 8e-5.  The tolerances are 2 and 7 times as large as these changes.  A Mac's GPU also rounds
+# differently, so the tolerance on a Mac is larger.
 TOLERANCE = {"ctc": 1e-2, "transducer": 6e-4}
 if sys.platform == "darwin":
     TOLERANCE = dict.fromkeys(STEPS, 5e-2)

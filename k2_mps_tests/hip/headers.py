@@ -45,7 +45,7 @@ __global__ void Check(int32_t *value) {{
 
 
 def ported(text: str) -> str:
-    """Changes tests for CUDA's device code into tests for HIP's device code.
+    """Changes the `#if` lines for CUDA's device code into `#if` lines for HIP's device code.
 
     Args:
       text: the text of a header of the pin.

@@ -55,7 +55,7 @@ def random_arcs(random, states, num_arcs, labels):
     Args:
       random: a generator of NumPy.
       states: the number of states of each FSA.
-      labels: labels are from -1 to labels - 1.
+      labels: the labels of arcs are from -1 to `labels` - 1.
     """
     arcs = np.zeros(sum(states) * num_arcs, ARC)
     arcs["src"] = np.concatenate([np.repeat(np.arange(n), num_arcs) for n in states])
@@ -68,8 +68,8 @@ def random_arcs(random, states, num_arcs, labels):
 def forward_or_backward(arcs, num_states, frames, forward):
     """Yields the best score of each state of an FSA after 0, 1, ... frames, in float32.
 
-    frames: for each frame, the scores that the arcs get in the frame, but not the scores that
-      the arcs have in the graph.  The frames are in the order of the pass.
+    frames: the scores of the arcs in each frame, without the scores that the arcs have in the
+      graph.  The frames are in the order of the pass.
     forward: whether the pass is forward.
     """
     state_scores = np.full(num_states, NEVER)

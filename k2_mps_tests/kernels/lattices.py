@@ -28,8 +28,8 @@ class Lattice:
     """The inputs of intersect_dense, and its lattice.
 
     Attributes:
-      counts: for each frame of each FSA, three numbers: of kept states, of kept arcs, and of all
-        arcs of the graph that leave the kept states.
+      counts: for each frame of each FSA, the number of kept states, the number of kept arcs, and
+        the number of the graph's arcs that leave the kept states.
       kept_states: [(fsa, time, state)].
       out, map_a, map_b: the arcs of the lattice, their arcs in the graph, and their scores' indexes
         in `scores`.
@@ -172,5 +172,5 @@ def lattices():
 
 
 def written(expected, tolerance=0.0):
-    """Returns an output buffer of numpy.int32, of which the kernel writes all elements."""
+    """Returns an output buffer of numpy.int32.  The kernel writes all elements."""
     return Buffer.output(np.array(expected, np.int32), tolerance, np.int32)

@@ -58,7 +58,7 @@ def run(say=print, names=(), runs=2):
 
 @contextlib.contextmanager
 def _timed(longest, kernel):
-    """Measures the GPU's time for the launches in a context, in milliseconds.
+    """Measures the GPU's milliseconds for the launches in a `with` block.
 
     longest: {kernel: the longest time so far}, which the function updates.
     """

@@ -12,7 +12,7 @@ GPU = "sm_80"
 
 
 def prepare(folder, libdevice):
-    """Fills a folder with PTX, inputs, expected outputs and runner.py, as run.py.
+    """Fills a folder with PTX, inputs, expected outputs and run.py, a copy of runner.py.
 
     Args:
       folder: the Path of the folder, which is made if it does not exist.

@@ -115,7 +115,7 @@ class Problem:
     def boundary(self):
         """Returns the buffer of the boundary.
 
-        If the problem has no boundary, no kernel may use the buffer, which has a large number.
+        If the problem has no boundary, the buffer has a large number, which no kernel may use.
         """
         bounds = self.all_bounds if self.bounds else np.full(1, 1 << 40)
         return Buffer(bounds.astype(np.int64))

@@ -137,7 +137,7 @@ class Model(nn.Module):
 
 
 def frames_of(num_frames):
-    """Returns how many frames the encoder makes of `num_frames` frames."""
+    """Returns how many frames the encoder makes from `num_frames` frames."""
     return ((num_frames - 5) // 3 + 1 - 3) // 2 + 1
 
 

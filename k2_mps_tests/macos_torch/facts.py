@@ -136,7 +136,7 @@ def compare(found: Mapping[str, list[str]], known: Known, base: str) -> Iterator
 
 
 def _calls(release: Release, fact: Fact) -> list[str]:
-    """Returns the callees of a function, also through _BACKEND, that match a pattern."""
+    """Returns the callees of a function that match a pattern.  Calls through _BACKEND count."""
     if not release.library.has(fact["of"]):
         return ["the function is not there"]
     found = release.library.reached(fact["of"], _BACKEND)

@@ -22,7 +22,7 @@ def assert_batches(lattice: k2.Fsa) -> None:
     states = lattice._get_state_batches()
     order = states.values.cpu().long()
     assert torch.equal(order.sort().values, torch.arange(len(fsa_of))), "each state, once"
-    # The rows of the second axis are the FSAs of each batch.
+    # On the second axis of `states`, each batch has a row for each FSA.
     row_of = torch.empty_like(order)
     row_of[order] = states.shape.row_ids(2).cpu().long()
     assert states.shape.tot_size(1) == states.dim0 * num_fsas

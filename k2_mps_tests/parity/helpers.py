@@ -77,7 +77,7 @@ def on_both(function: Callable, fsa: k2.Fsa | None = None) -> list:
 
 
 def is_reference_double(fsa: k2.Fsa, placement: str) -> bool:
-    """Returns whether scores of this FSA are a reference that needs double precision.
+    """Returns whether this FSA's scores are the reference for Metal, and so need float64.
 
     Metal's scores are as accurate as the CPU's float64, with or without use_double_scores.  So the
     CPU must compute the reference of Metal's scores in float64.  On mps, the host's scores equal

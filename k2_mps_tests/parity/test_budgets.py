@@ -44,7 +44,7 @@ class Cost(NamedTuple):
     """What a call costs."""
 
     dispatches: int  # dispatches of k2's kernels
-    operators: int  # torch's operators that give the GPU work
+    operators: int  # torch's operators that give work to the GPU
     waits: int  # waits that find work in flight
     to_mps: int  # bytes that torch copies from the CPU to mps
     to_cpu: int  # bytes that torch copies from mps to the CPU
@@ -255,7 +255,7 @@ def test_the_host_writes_the_zeros_of_small_sums(shape, dtype):
     values = torch.arange(4 * torch.Size(shape[1:]).numel(), dtype=dtype)
     values = values.view(4, *shape[1:])
     on_mps = index.to("mps"), values.to("mps")
-    torch.full(shape, 7, dtype=dtype, device="mps")  # The next tensor gets this memory.
+    torch.full(shape, 7, dtype=dtype, device="mps")  # The next tensor reuses this memory.
     torch.mps.synchronize()
     with mps_emulator.counters() as counted:
         found = k2.mps.sums.index_sums(*on_mps, shape)

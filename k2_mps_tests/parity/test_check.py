@@ -72,7 +72,7 @@ def test_times_count_only_on_a_mac():
 
 
 def test_copies_of_the_input_are_not_counted():
-    """The report does not count the copies to mps of an operation's input.
+    """The report does not count the copies that move an operation's input to mps.
 
     For large input, these four operations copy nothing.
     """

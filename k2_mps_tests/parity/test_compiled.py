@@ -104,7 +104,7 @@ def compiled(function, given: dict[str, torch.Tensor]) -> tuple[list[torch.Tenso
 def test_graphs_on_mps_have_no_operator_of_a_loss(name):
     given = arguments("mps")
     found, operators = compiled(FUNCTIONS[name], given)
-    # FUNCTIONS calls these operators, to make the losses' arguments.
+    # The functions of FUNCTIONS call these operators to make the arguments of the losses.
     assert set(operators) <= {"long", "getitem", "transpose", "log_softmax"}, operators
     for from_compiled, expected in zip(found, values(FUNCTIONS[name](given)), strict=True):
         assert torch.equal(from_compiled, expected)

@@ -246,7 +246,7 @@ def test_the_best_path_stays_with_any_beam():
 
 
 def test_of_equal_paths_the_first_one_stays():
-    """Each state has two equal arcs.  The beam is too small to change a score by subtraction."""
+    """Each state has two equal arcs.  A score minus the beam is the score: the beam is tiny."""
     num_frames = 12
     lines = [f"{i} {i + 1} {1 + i % 3} 0" for i in range(num_frames - 1) for _ in range(2)]
     lines += [f"{num_frames - 1} {num_frames} -1 0", str(num_frames)]

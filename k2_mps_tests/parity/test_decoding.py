@@ -29,7 +29,7 @@ def _one_best(lattice, double):
 
 
 def _nbest(lattice):
-    # k2.random_paths takes paths at equal steps of probability, without random numbers.
+    # k2.random_paths draws no random numbers: it chooses paths at equal steps of probability.
     return k2.Nbest.from_lattice(lattice, num_paths=40, use_double_scores=True, nbest_scale=0.5)
 
 

@@ -1,7 +1,7 @@
 """Each kind of k2's operations raises an error if the GPU does not complete a command buffer.
 
-Metal aborts a command buffer that takes too long, runs out of memory, or accesses memory that no
-buffer has.  torch before 2.15 does not notice an aborted command buffer.
+Metal aborts a command buffer that takes too long, runs out of memory, or accesses memory outside
+of all buffers.  torch before 2.15 does not notice an aborted command buffer.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""The gradient of each differentiable operation agrees with differences of the operation's results.
+"""The gradient of each differentiable operation agrees with finite differences.
 
 The reference of other tests of gradients is k2 on the CPU.  In these tests, all inputs move along a
 line.  The tests compare the derivative along this line with the slope between two points of it.

@@ -143,8 +143,8 @@ def test_batches(seed):
         return
     assert_batches(lattice)
     cpu = Result("cpu", *case).lattice
-    # The CPU can put a state without entering arcs into another batch than Metal does.  These
-    # cases have no such state.
+    # If no arc enters a state, the CPU and Metal can put the state into different batches.
+    # These cases have no such state.
     for name in ("incoming_arcs", "state_batches", "entering_arc_batches", "leaving_arc_batches"):
         found, expected = [getattr(x, f"_get_{name}")() for x in (lattice, cpu)]
         assert_equal(found, expected, name)

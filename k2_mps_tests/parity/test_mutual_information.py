@@ -268,7 +268,7 @@ def test_joint_recursion_of_half_types(dtype):
     first, second = k2.joint_mutual_information_recursion((px, px), (py, py))
     total = k2.mutual_information_recursion(px + px, py + py)
     assert first.dtype == dtype
-    # k2 rounds each gradient to `dtype`, and each sum of products of gradients with px and py.
+    # k2 rounds to `dtype` each gradient, and each sum of gradients times px and py.
     torch.testing.assert_close(
         (first + second).float(), total, atol=0, rtol=4 * torch.finfo(dtype).eps
     )

@@ -48,7 +48,7 @@ def _where(counted, moved=()):
 
 # A copy of more bytes than SMALL copies an FSA or a ragged tensor.  Smaller copies do not show that
 # an operation runs on the CPU, because code on the host also makes small arrays on the CPU and
-# moves them.  An example is an array of pointers to the FSAs of a batch.
+# moves them.  One such array has pointers to the FSAs of a batch.
 SMALL = 600
 
 

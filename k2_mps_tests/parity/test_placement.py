@@ -1,4 +1,4 @@
-"""k2 chooses the host or Metal for operations that both can run, and gets the CPU's results.
+"""k2 chooses between the host and Metal, and either one gives the CPU's results.
 
 A maximum is bit for bit identical in Metal and on the CPU.  So most comparisons here are exact.
 """
@@ -30,7 +30,7 @@ def _segments(num_frames):
 
 
 def _lattice(graph, log_probs, num_frames, device):
-    """Returns the lattice, and the gradient of the sum of its scores for the log-probs."""
+    """Returns the lattice, and the log-probs' gradient of the sum of the lattice's scores."""
     leaf = log_probs.clone().to(device).requires_grad_(True)
     dense = k2.DenseFsaVec(leaf, _segments(num_frames))
     lattice = k2.intersect_dense(graph.to(device), dense, output_beam=12)
@@ -120,8 +120,8 @@ def test_ctc_loss_that_may_take_a_second_goes_by_the_lattice(num_arcs, num_rows,
     assert goes == (fits and placement == "metal")
 
 
-# The number of FSAs in a wave.  A core has threadgroup memory for 5 threadgroups of the kernel
-# ctc_sums, and each FSA has two threadgroups.
+# The number of FSAs in a wave: the FSAs that the GPU computes at once.  A core has threadgroup
+# memory for 5 threadgroups of the kernel ctc_sums, and each FSA has two threadgroups.
 AT_ONCE = 5 * torch.backends.mps.get_core_count() // 2
 WAVES = pytest.mark.parametrize(
     "num_fsas, num_waves", [(1, 1), (AT_ONCE, 1), (AT_ONCE + 1, 2), (8 * AT_ONCE, 8)]

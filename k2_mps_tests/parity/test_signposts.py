@@ -46,7 +46,7 @@ CALLS = [
 
 @pytest.fixture(scope="module", params=CALLS)
 def trace_of_kernels(request):
-    """Returns the trace of a call in Metal."""
+    """Returns the trace of one of CALLS, with K2_MPS_FORCE=metal."""
     variables = calls.variables()
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("K2_MPS_FORCE", "metal")

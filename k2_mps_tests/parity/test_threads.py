@@ -86,7 +86,7 @@ def test_threads_that_ask_a_new_shape_for_its_row_ids(rounds, restless):
 
         def work():
             start.wait()
-            torch.ones(rows, device="mps") + 1  # gives the GPU work, for which row_ids() waits
+            torch.ones(rows, device="mps") + 1  # work for the GPU; row_ids() waits for this work
             assert_same(shape.row_ids(1), expected)
 
         _run(*[work] * 3)

@@ -1,4 +1,4 @@
-"""After k2.mps.install_ctc_loss(), torch's ctc_loss on mps agrees with torch's on the CPU."""
+"""After k2.mps.install_ctc_loss(), torch's ctc_loss gives the CPU's results on mps."""
 
 import k2
 import pytest

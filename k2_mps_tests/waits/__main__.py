@@ -62,7 +62,7 @@ class Runner:
 
         Args:
           tests: the tests for pytest to collect.
-          drop: sites without waits, as (module, offset) pairs.
+          drop: the sites whose waits to leave out, as (module, offset) pairs.
           record: the file to which the library writes the sites.
         Returns:
           'passed', 'failed', 'crashed' or 'hung'.
@@ -116,7 +116,7 @@ def _source_lines(sites):
         )
         file = frame["FileName"]
         file = file[file.index("k2/csrc") if "k2/csrc" in file else file.index("k2/python") :]
-        # Code that the compiler merged from several lines has no line.
+        # Code that the compiler merged from several lines has no line number.
         where = frame["Line"] or frame["FunctionName"].split("(")[0]
         lines[site] = f"{file}:{where}"
     return lines
@@ -132,7 +132,7 @@ def main():
     _check(tests.is_dir(), f"{tests} is missing: k2mps build")
 
     suites = [
-        # Tests of threads give the device work for which k2 need not wait.
+        # In tests of threads, the device has work for which k2 need not wait.
         Suite("parity", ["--ignore=k2_mps_tests/parity/test_threads.py"], ["k2_mps_tests/parity"]),
         Suite(
             "upstream-mps",

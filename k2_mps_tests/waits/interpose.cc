@@ -5,7 +5,7 @@
 // waiting code.  Calls at a dropped site return without a wait.  The library
 // records calls that found work in flight.
 //
-// WAITS_DROP    the sites without waits, as "module offset" pairs
+// WAITS_DROP    the sites whose waits to leave out, "module offset" pairs
 // WAITS_RECORD  the file to which the library adds lines "test module offset"
 #include <dlfcn.h>
 #include <execinfo.h>
@@ -73,8 +73,8 @@ bool IsWaiting(const char *symbol) {
   return false;
 }
 
-// Returns false if the stack has no library of k2, because torch or a user made
-// the call.
+// Returns false if no frame of the stack is in a library of k2, because torch
+// or a user made the call.
 bool FindSite(Site *site) {
   void *frames[48];
   int num_frames = backtrace(frames, 48);

@@ -1,1 +1,2 @@
-// Stands in for CUDA's header, of which the code that clang checks uses no name.
+// Stands in for CUDA's header.  The code that clang checks uses no name of the
+// header.

@@ -3,9 +3,10 @@
 The reference is in float64.  Scores of arcs are multiples of 1/4.  So sums in the tropical semiring
 are exact, and results must be equal.
 
-In the log semiring, the tolerance has three parts.  The kernel rounds a result to a float, by half
-a unit in the last place.  Before this rounding, each sum of the kernel has the error that
-checks/two_float.py allows.  A sum of gradients can lose 2^-60 of the sum of all gradients.
+In the log semiring, the tolerance has three parts.  The kernel rounds a result to a float, with an
+error of up to half a unit in the last place.  Before this rounding, each sum of the kernel has the
+error that checks/two_float.py allows.  A sum of gradients can lose 2^-60 of the sum of all
+gradients.
 """
 
 import numpy as np
@@ -104,7 +105,7 @@ class Graph(Graphs):
 
 
 def _in_parts(case):
-    """Returns the case in two launches, the first for batch 0, the second for all others."""
+    """Returns the case in two launches: one for batch 0, and one for all other batches."""
     params = case.buffers[Number.kDsParams].content
     first, second = params.copy(), params.copy()
     first[-1] = second[-2] = 1
@@ -154,7 +155,7 @@ def _error_of_scores(graph, scores):
 
 
 def _ends(graph, forward):
-    """Returns for each FSA the state whose score is the total score: the last or the first."""
+    """Returns each FSA's last or first state, whose score is the FSA's total score."""
     return graph.state_begins[1:] - 1 if forward else graph.state_begins[:-1]
 
 
@@ -201,8 +202,8 @@ def _scores(name, graph, log, directions):
     untouched = np.full(len(best_arcs), UNTOUCHED, np.int32)
     buffers = {
         **_over_batches(graph, _params(graph, log, directions[0])),
-        # In the log semiring, a sum has several forms, each an exponent and a significand.  So the
-        # case compares only the totals, which the kernel rounds to floats.
+        # In the log semiring, several pairs of an exponent and a significand give the same sum.
+        # So the case compares only the totals, which the kernel rounds to floats.
         Number.kDsScores: Buffer.output(states, np.inf if log else 0.0),
         Number.kDsTotals: Buffer.output(np.concatenate(totals), np.concatenate(allowed_totals)),
         Number.kDsBestArcs: Buffer(untouched, None if log else best_arcs),
@@ -230,7 +231,7 @@ def _gradients(name, graph, forward, log):
     pairs = np.stack([high, (shares - high).astype(np.float32)], -1)
     # The kernel computes a share from two scores, so the share has the errors of both.
     share_error = 4 * lost + 2.0**-60 if log else 0.0
-    # If a share is about halfway between two floats, the pair can begin with either of the two.
+    # If a share is about halfway between two floats, the first float of the pair can be either.
     halfway = np.spacing(high) / 2 - np.abs(pairs[:, 1]) <= 2 * share_error
     pair_error = np.stack([np.zeros(len(high)), HALF * np.abs(pairs[:, 1]) + share_error], -1)
     pair_error[halfway & log] = np.inf

@@ -5,8 +5,8 @@ The reference computes this recursion in float64, one cell after another:
   score[s][t] = log(exp(score[s-1][t+o] + px[s-1][t+o]) +
                     exp(score[s][t-1] + py[s][t-1]))
 
-with o = t_offset, and the derivative of the recursion.  The reference and the kernels share only
-this formula, see k2/csrc/mps/mutual_information.h.
+Here, o is t_offset.  The reference also computes the derivative of the recursion.  The reference
+and the kernels share only this formula, see k2/csrc/mps/mutual_information.h.
 
 The tolerance of scores: a score is the last of S + T sums.  The kernel rounds each sum to float32,
 by up to eps / 2 of its size.  Each sum also adds log(1 + exp(x)), at most 0.7.  Metal allows
@@ -76,7 +76,7 @@ class Kind:
             return array.astype(np.float16)
         if self is FLOAT:
             return array
-        # Rounds to the nearest number, and halfway between two numbers to the even one.
+        # Rounds to the nearest number.  If two numbers are equally near, rounds to the even one.
         bits = array.view(np.uint32)
         return ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype(np.uint16)
 

@@ -316,7 +316,9 @@ def _steps(num_rows, num_seqs, groups):
 
 
 def _found(batch, described):
-    """Returns the arguments, with search_pruned's results, of the kernels that follow it.
+    """Returns the arguments of the kernels after search_pruned.
+
+    The arguments include search_pruned's results.
 
     described: whether to include the results of describe_pruned.
     """

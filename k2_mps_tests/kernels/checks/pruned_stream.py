@@ -181,15 +181,15 @@ def _params(chunk):
 
 
 class _AsBatch:
-    """Gives a chunk the attributes of a Batch that the functions of pruned.py read."""
+    """A chunk in place of a Batch, with the attributes that the functions of pruned.py read."""
 
     def __init__(self, chunk):
         self.rows, self.shared, self.options = chunk.rows, True, chunk.options
         self.arcs, self.scores = chunk.arcs, chunk.scores
         self.state_begins, self.leaving_begins = chunk.state_begins, chunk.leaving_begins
         self.b_begins = chunk.b_begins
-        # The kernels write no entry of `begins` for the final state.  The last number of an arc is
-        # the arc's frame in a batch, but the arc's score in a stream.
+        # The kernels write no entry of `begins` for the final state.  For a batch, the last number
+        # of an arc is the arc's frame.  For streams, the last number is the arc's score.
         self.lattices = [
             (begins[:-1], [(*arc[:3], chunk.score(index, *arc[2:])) for arc in out])
             for index, (begins, out, _) in enumerate(chunk.lattices)

@@ -22,12 +22,12 @@ from k2_mps_tests.kernels.sources import enumeration, enumerators
 Number = enumeration("rnnt_pruned.h", "RnntPrunedBuffer")
 SIZES = enumerators("rnnt_pruned.h")
 FRAMES, ROWS, THREADS = (SIZES[name] for name in ("kRpFrames", "kRpRows", "kRpThreads"))
-SIZE = 12.0  # more than logits of N(0, 2^2) plus log(C)
+SIZE = 12.0  # more than a logit drawn from N(0, 2^2), plus log(C)
 LOG = 8 * EPS + 4 * EPS * SIZE
 
-# (S, T, C, R).  The first shape has the smallest sizes.  The sizes of all others are near the
-# number of frames of a threadgroup, of columns that a simdgroup loads at once, or of rows in
-# threadgroup memory.
+# (S, T, C, R).  The first shape has the smallest sizes.  The sizes of all others are near one
+# of three limits: the frames of a threadgroup, the columns that a simdgroup loads at once, and the
+# rows in threadgroup memory.
 SHAPES = [
     (0, 1, 1, 1),
     (3, FRAMES, 5, 2),

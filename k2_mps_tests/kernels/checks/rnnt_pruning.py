@@ -81,7 +81,7 @@ def _ranges(S, T, R, regular):
 
 
 def _best(px_grad, py_grad, bound, t, R):
-    """Returns where the best range of frame t begins, or the first of several best ranges.
+    """Returns where the best range of frame t begins; of equally good ranges, the first.
 
     From frame t_end - 1 on, the range ends at position s_end.  If s_end < R - 1, the range begins
     at position 0 instead.
@@ -113,7 +113,10 @@ def _inputs(shape, number, seed):
 
 
 def _rising(ranges, S):
-    """Returns ranges that rise from frame to frame up to S, like get_rnnt_prune_ranges()."""
+    """Returns ranges that rise from frame to frame up to S.
+
+    get_rnnt_prune_ranges() returns such ranges.
+    """
     _, T, R = ranges.shape
     begins = np.linspace(0, max(S + 1 - R, 0), T).astype(np.int64)
     return np.tile(begins[:, None] + np.arange(R), (2, 1, 1))

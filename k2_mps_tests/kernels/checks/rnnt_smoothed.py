@@ -26,7 +26,7 @@ def cases():
 
 
 def log_tolerance(problem):
-    """Returns the tolerance for the log of a sum of terms exp(x), x a difference of logits."""
+    """Returns the tolerance for the log of a sum of exp(x), where x are differences of logits."""
     return EPS * (8 + 4 * problem.size)
 
 

@@ -59,7 +59,7 @@ def _value(x):
 
 
 def _sum(x):
-    """Returns a number rounded to float32, and the rest."""
+    """Returns a number rounded to float32, and the remainder."""
     high = float(np.float32(x))
     return high, x - high
 
