@@ -1,4 +1,4 @@
-"""Ends programs of k2_mps_tests with one line if the user or the system stops a program."""
+"""Ends programs of k2_mps_tests with one line, not a traceback, after Ctrl-C or an OSError."""
 
 import os
 import signal

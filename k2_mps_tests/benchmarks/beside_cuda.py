@@ -14,7 +14,8 @@ The work is one of these:
 - `decoding-B`: intersect_dense_pruned of B utterances with a CTC topology of 100 symbols.
 
 `record` runs each part on the emulated device and records k2's kernels.  An NVIDIA GPU can then
-replay and time the recording.  `record` also writes a file with torch's operators of all parts.
+replay and time the recording.  `record` also writes a file that lists torch's operators in all
+parts.
 
 `cuda` needs only torch and a k2 with CUDA.  `cuda` prints two times for each part: the sum of the
 times of GPU kernels, and the time of the whole call with its waits.  Both times are medians of

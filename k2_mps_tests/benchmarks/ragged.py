@@ -4,9 +4,9 @@
 
 k2 computes row ids, row splits (counts and their sums) and the shape of an index on the host, in
 memory that mps shares.  Operators of torch can give the same results on mps.  For each function,
-the program times the host, and counts these operators.  From their number and their bytes, the
-program estimates the GPU's time, without and with a wait.  The host must wait if its next step
-reads the result.  The counts need an mps device, which may be emulated.
+the program times the host, and counts these operators.  From the number of operators and the bytes
+that they move, the program estimates the GPU's time, without and with a wait.  The host must wait
+if its next step reads the result.  The counts need an mps device, which may be emulated.
 """
 
 import sys

@@ -28,10 +28,10 @@ def profile(function, device):
       function: a function that the caller has called before.
       device: 'cpu', or 'mps' for the emulated device.
     Returns:
-      A dict of the call with the least time of the host:
+      A dict of the call in which the host takes the least time:
       'host': the host's time in seconds; on 'cpu', the wall time.
-      'peak': the peak of the bytes of tensors on the device, beyond the bytes in
-        use before the call.
+      'peak': the most bytes that tensors on the device take during the call, minus
+        the bytes in use before the call.
       On 'mps', the dict also has:
       'dispatches': the number of k2's dispatches.
       'waits': the number of waits that find work in flight.

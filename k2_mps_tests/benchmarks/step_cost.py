@@ -128,7 +128,7 @@ def _tensors(values):
 
 
 def peak_of(size, opt_in):
-    """Returns the peak of the bytes of tensors in a whole step, beyond the bytes of its inputs.
+    """Returns the most bytes that tensors take during a whole step, without the step's inputs.
 
     opt_in: whether to use k2.mps.joiner_input and rnnt_loss_pruned_in_place.
     """

@@ -6,8 +6,8 @@ A page of docs/ may have blocks
     ...
     <!-- end -->
 
-fresh() generates the lines of a block.  The lines are committed, for readers who do not have the
-tool.  A test compares the committed lines with the code.
+fresh() generates the lines of a block.  The lines are committed, so that readers need not have
+the tool.  A test compares the committed lines with the code.
 """
 
 import inspect

@@ -109,7 +109,7 @@ def test_the_hosts_time_leaves_out_kernels_and_operators(monkeypatch):
 @pytest.mark.k2
 @pytest.mark.skipif(sys.platform == "darwin", reason="mps is the real one")
 def test_the_replay_of_a_recording_gives_the_same_results(monkeypatch, tmp_path):
-    """The replay of a recording gives results that are bit for bit identical."""
+    """The replay gives results that are bit for bit identical to the recorded results."""
     from mps_emulator.replay.__main__ import main as replay
 
     from k2_mps_tests.benchmarks import record

@@ -145,5 +145,5 @@ def test_words_are_decoded_with_a_graph(trained, run, device, graph):
     assert best < 10
     assert n_best < 10
     assert ("intersect_dense_pruned: " in text) == (device == "mps")
-    # The n-best list contains the best path, so its best entry has at most the errors of this path.
+    # The n-best list contains the best path, so its best entry has no more errors than this path.
     assert oracle <= best

@@ -31,8 +31,8 @@ class Lattice:
       counts: for each frame of each FSA, the number of kept states, the number of kept arcs, and
         the number of the graph's arcs that leave the kept states.
       kept_states: [(fsa, time, state)].
-      out, map_a, map_b: the arcs of the lattice, their arcs in the graph, and their scores' indexes
-        in `scores`.
+      out: the arcs of the lattice.
+      map_a, map_b: for each of these arcs, the index of the graph's arc, and the index in `scores`.
       best_arcs, paths: the results of the kernel find_best_paths.
       Other attributes have the names of the kernels' arguments.
     """

@@ -177,7 +177,7 @@ def test_a_further_launch_replaces_some_arguments():
 
 @pytest.mark.parametrize("name", sources.names())
 def test_no_struct_has_a_reference_as_a_member(name):
-    """No published Metal code has a reference as a member, so Metal's compiler may refuse it."""
+    """No published Metal code has a reference as a member.  Metal's compiler may refuse one."""
     assert _reference_members(sources.text(name)) == []
 
 

@@ -93,7 +93,7 @@ class Library:
         return seen - {function}
 
     def steps(self, function: str) -> Iterator[Step]:
-        """Yields the calls of a function and its stores of constants.
+        """Yields the steps of a function: the calls, and the stores of constants.
 
         Yields nothing if the library does not have the function.  The steps are in the order of the
         code, because this method does not follow branches inside of the function.

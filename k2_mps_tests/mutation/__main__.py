@@ -7,8 +7,8 @@ for the changed file.  With --whole, the program then runs all other tests of th
 tests must pass without the change.  The seed decides which changes the program makes.
 
 For a change in a header of the bindings, the program compiles k2's extension in build/mutation.
-All other changes need no build of k2.  Checks compile kernels when they run, and Python finds the
-changed k2.mps before the k2.mps of the last `k2mps build`.  The last build must have the
+All other changes need no build of k2.  The checks compile kernels at run time, and Python finds
+the changed k2.mps before the k2.mps of the last `k2mps build`.  The last build must have the
 patches of this tree.
 
 The program prints a row for each change, and at the end how many changes the tests noticed.

@@ -1,6 +1,6 @@
 """Compares ctc_loss on mps, which makes no lattice, with ctc_loss on the CPU, which makes one.
 
-The kernels keep exactly the arcs that the CPU keeps.  The kernels sum with about 48 bits.  So the
+The kernels keep exactly the arcs that the CPU keeps.  The kernels add with about 48 bits.  So the
 kernels' loss is the CPU's float64 loss rounded to float32.  An element of a gradient is a sum of
 posteriors, and each posterior has an error of 3 roundings.  The tolerance of a gradient is relative
 to the gradient's largest element.
@@ -155,7 +155,7 @@ def test_graphs_with_more_states_than_threadgroup_memory_has():
 
 @pytest.mark.parametrize("double", [False, True])
 def test_a_large_graph_among_small_ones(double):
-    # Threadgroup memory has room for the sums of an average graph, but not of the largest.
+    # Threadgroup memory has room for the sums of an average graph, but not of the largest graph.
     lengths = [900, 440, 2, 0, 3, 1, 4, 2, 2, 0, 1, 1, 5, 2]
     case = _case_of(_targets(*lengths), 950, [950, 470] + [60] * 12)
     assert_as_cpu(case, double, error=1e-4)

@@ -1,4 +1,4 @@
-"""On mps, k2.mps.gpu has working versions of the functions of torch.cuda that recipes use."""
+"""On mps, k2.mps.gpu has working versions of the torch.cuda functions that recipes use."""
 
 import pytest
 import torch
@@ -50,7 +50,7 @@ def test_autocast_keeps_the_casts_of_weights(options, expected):
 
 
 class _Double(torch.autograd.Function):
-    """A function like icefall's functions: backward uses the autocast state of forward."""
+    """Like icefall's autograd functions, uses the autocast state of forward() in backward()."""
 
     @staticmethod
     @gpu.custom_fwd

@@ -1,4 +1,4 @@
-"""k2 makes the index of a graph for kernels only once.  Host and GPU make the same index."""
+"""k2 makes a graph's index, which the kernels use, only once.  Host and GPU make the same index."""
 
 import k2
 import pytest

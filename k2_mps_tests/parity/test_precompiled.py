@@ -9,8 +9,8 @@ import pytest
 from k2_mps_tests.kernels import sources
 from k2_mps_tests.running import ran
 
-# The script registers the kernels of mutual_information again before their first use, with a
-# metallib.  The code that cmake/embed_metal.cmake writes registers kernels in this way.
+# Before the kernels of mutual_information are used, the script registers these kernels again, with
+# a metallib.  The code that cmake/embed_metal.cmake writes registers kernels in this way.
 SCRIPT = """
 import ctypes
 import sys

@@ -108,7 +108,7 @@ PLACES = {
 
 
 def _with_nan(place, scales, bounded, rnnt_type):
-    """Returns the results on mps, and the CPU's results in float64, with a NaN at one of PLACES."""
+    """Returns results on mps, and the CPU's float64 results, if a logit at a place is NaN."""
     S, T, C = 4, 9, 6
     lm, am, symbols = make(2, S, T, C)
     name, at = PLACES[place]

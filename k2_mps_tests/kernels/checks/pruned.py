@@ -131,7 +131,7 @@ class Batch:
 
 
 def _graphs(random, states, num_arcs):
-    """Returns random graphs.  Every other state has an arc with label -1 to the last state."""
+    """Returns random graphs.  States 0, 2, 4, ... have an arc with label -1 to the last state."""
     parts, fsas = [], []
     for fsa, n in enumerate(states):
         arcs = np.zeros((n - 1) * (num_arcs + 1), ARC)

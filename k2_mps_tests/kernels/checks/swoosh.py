@@ -1,4 +1,4 @@
-"""Cases of the swoosh kernels: values, derivatives as floats and in bytes, and gradients.
+"""Cases of the swoosh kernels: values, derivatives (in floats or in bytes), and gradients.
 
 In k2's tables, the zeros of the functions are nodes.  In the cases' tables, no zero is a node.  The
 reference computes the functions by definition.  It computes Philox with Python's integers.

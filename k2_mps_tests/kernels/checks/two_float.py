@@ -183,7 +183,7 @@ def _states(scores, random):
 def _sums(random, arcs, size):
     shape = (SUMS * 3 // (arcs + 2), arcs)
     r = -size * random.uniform(0, 1, shape).astype(LD)
-    # In every other sum the scores are close to each other, so that all of them matter.
+    # In every second sum, the scores are close to each other, so that all of them matter.
     r[1::2] = r[1::2, :1] - random.exponential(5, r[1::2].shape)
     states, scores = _states(r, random)
     arc_scores = (size * random.normal(0, 1, shape)).astype(np.float32)
