@@ -85,7 +85,7 @@ class Case:
     groups: int  # the number of threadgroups
     threads: int  # the number of threads in each threadgroup
     # {number: Buffer}: the arguments of the first launch.  The numbers are members of an
-    # enumeration, which sources.enumeration() reads from the header of the file of kernels.
+    # enumeration in the kernels' header; sources.enumeration() reads the enumeration.
     buffers: dict
     # The launches after the first one, [(threadgroups, {number: Buffer})].  For numbers that
     # a launch's dict lacks, the launch uses the first launch's buffers.

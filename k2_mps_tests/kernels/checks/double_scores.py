@@ -179,7 +179,7 @@ def _instance(kernel, log):
 
 
 def _by_arc(graph, name, kernel, parts, buffers):
-    """Returns a case of a kernel that has `parts` threadgroups for the arcs of each FSA."""
+    """Returns a case of a kernel, with `parts` threadgroups for the arcs of each FSA."""
     groups = graph.num_fsas * parts
     return Case(f"{name}, {parts} parts", kernel, groups, 2 * SIMD_WIDTH, buffers)
 

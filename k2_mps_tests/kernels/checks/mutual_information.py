@@ -144,7 +144,7 @@ def _make(B, S, T, modified=False, scale=1.0):
 
 
 def _pruned(B, S, T):
-    """Returns (px, py, modified), with a px that is -inf far from the diagonal."""
+    """Returns (px, py, modified), where px is -inf far from the diagonal."""
     px, py, modified = _make(B, S, T)
     s, t = np.arange(S)[:, None], np.arange(T + 1)[None, :]
     px[:, np.abs(s - t * S / T) > S / 4] = NEVER

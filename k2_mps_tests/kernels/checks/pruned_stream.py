@@ -83,7 +83,7 @@ class Chunk:
         return [*frames, decoding.Frame([len(begins) - 2], [decoding.FLOAT(0)])]
 
     def score(self, index, arc, t):
-        """Returns the bits of the score of an arc of the lattice."""
+        """Returns the bits of an arc's score in the lattice."""
         acoustic = self.scores[self.b_begins[index] + t, self.arcs["label"][arc] + 1]
         return int(pruned._bits(acoustic + self.arcs["score"][arc]))
 

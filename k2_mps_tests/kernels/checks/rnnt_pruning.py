@@ -99,8 +99,8 @@ def _best(px_grad, py_grad, bound, t, R):
 def _inputs(shape, number, seed):
     """Returns (generator of random numbers, ranges, am, lm).
 
-    The ranges are random, so they do not rise from frame to frame.  am and lm have the kernel's
-    type.
+    Unlike k2's ranges, these random ranges need not rise from frame to frame.  am and lm have the
+    kernel's type.
     """
     S, T, R, D = shape
     random = np.random.default_rng([*shape, seed])
