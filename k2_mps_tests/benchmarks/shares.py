@@ -1,9 +1,9 @@
 """Measures, on emulated mps, how much of an operation's time a Mac's host would take.
 
 The host's time is the wall time, less the time of k2's kernels and of torch's operators, because a
-Mac's GPU runs both.  The emulator has a second copy of each buffer, and compares the copies.  The
-time of these comparisons is also subtracted, because a Mac has one copy.  However fast the GPU is,
-an operation cannot take less than the host's time.
+Mac's GPU does this work.  The emulator has a second copy of each buffer, and compares the copies.
+The time of these comparisons is also subtracted, because a Mac has one copy.  However fast the GPU
+is, an operation cannot take less than the host's time.
 """
 
 import os
@@ -51,8 +51,8 @@ def profile(function, device):
 
 
 def _on_cpu(function):
-    # The profiler runs here because it also runs in _on_mps().  So both times include
-    # the profiler's cost.
+    # The profiler also runs in _on_mps().  So the times of both devices include the profiler's
+    # cost.
     with profiler(activities=[ProfilerActivity.CPU]):
         begin = time.perf_counter()
         function()

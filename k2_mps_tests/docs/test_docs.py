@@ -23,7 +23,7 @@ PROJECT = project.Project(ROOT)
 PAGES = tables.pages(PROJECT)
 # The pages of docs/, and the other pages that people read on the repository's site.
 TEXTS = [*PAGES, ROOT / "README.md", ROOT / "examples/README.md"]
-# A block begins with three backticks at the beginning of a line.  A language may follow them.
+# A block begins with a line of three backticks and, optionally, a language.
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 PROGRAM = ".venv/bin/k2mps"

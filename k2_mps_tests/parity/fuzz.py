@@ -8,7 +8,7 @@ identical if both devices run the same host code, or if Metal's kernels only tak
 If the kernels use exp() and log(), results may differ by the errors of these functions.
 
 For each failure, the program prints the smallest case that hypothesis found, as a Python
-program that repeats it.
+program that repeats the case.
 """
 
 import argparse

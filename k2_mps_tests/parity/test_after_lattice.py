@@ -15,7 +15,7 @@ pytestmark = pytest.mark.usefixtures("metal")
 
 
 def _batch(device):
-    """Returns log-probs of 16 utterances, their numbers of frames, and ctc_topo as their graph."""
+    """Returns log-probs of 16 utterances, their numbers of frames, and a CTC topology."""
     torch.manual_seed(7)
     log_probs = torch.randn(16, 45, 9).log_softmax(-1).to(device)
     return log_probs, torch.arange(45, 29, -1), k2.ctc_topo(8, device=device)

@@ -1,4 +1,4 @@
-"""k2's objects on mps share memory with the tensors that they are made of, or that they return."""
+"""k2's objects on mps share memory with their inputs, and with the tensors that they return."""
 
 import k2
 import k2.ragged as k2r

@@ -252,8 +252,8 @@ def test_gradients_of_half_types(dtype):
     ans, px_grad, py_grad = run(px, py, None, MPS, dtype)
     expected = run(px.float(), py.float(), None, MPS, torch.float32)
     assert torch.equal(ans, expected[0])
-    # k2 rounds each derivative to `dtype`.  k2 also rounds the product of the derivative and the
-    # gradient of ans, which is at most 3.  Small products are rounded to a multiple of the smallest
+    # k2 rounds each derivative to `dtype`.  k2 also rounds the derivative times the gradient of
+    # ans; this gradient is at most 3.  Small products are rounded to a multiple of the smallest
     # subnormal number.
     eps = torch.finfo(dtype).eps
     atol = 4 * torch.finfo(dtype).smallest_normal * eps

@@ -1,4 +1,4 @@
-"""k2 reports where its build comes from, why it cannot be loaded, and why it cannot use mps."""
+"""k2 reports where a build comes from, why a build does not load, and why k2 cannot use mps."""
 
 import dataclasses
 import json

@@ -80,7 +80,7 @@ def test_a_wait_covers_the_work_of_other_streams(stream, reader, metal):
 
 
 def test_a_thread_of_k2_waits_for_the_stream_of_the_caller(stream):
-    """intersect_dense_pruned prunes in a thread whose current stream is the default one."""
+    """intersect_dense_pruned prunes in a thread whose current stream is the default stream."""
     assert_same(_on(stream, pruned, "mps"), pruned("cpu"))
 
 

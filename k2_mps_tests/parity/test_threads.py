@@ -30,7 +30,7 @@ def _loss(seed):
 
 
 def _run(*targets):
-    """Runs each function in its own thread; raises an exception that a function raises."""
+    """Runs each function in its own thread; if a function raises an exception, raises it again."""
     with concurrent.futures.ThreadPoolExecutor(len(targets)) as pool:
         for future in [pool.submit(target) for target in targets]:
             future.result()

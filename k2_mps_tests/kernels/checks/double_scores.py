@@ -45,7 +45,7 @@ def _name(layers, fan):
 def cases():
     for layers, fan in SHAPES:
         graph = Graph(layers, fan)
-        # Both semirings get the same graphs, although ties of arcs matter only in the tropical one.
+        # Both semirings get the same graphs.  Ties of arcs matter only in the tropical semiring.
         for log in (True, False):
             name = _name(layers, fan) + (", log" if log else ", tropical")
             for directions in ((True,), (False,), (True, False)):
