@@ -50,10 +50,8 @@ inline int NumRows(constant RnntSmoothedParams &params) {
 // 1.2e-38 underflow.
 constant float kLowSum = 1e-25f, kLogLowSum = -57.564627f;
 
-// The log of float64's smallest normal number.  k2 adds the smallest normal
-// number of a sum's type to the sum before it takes the log.  The kernels use
-// the smallest normal number of float64, so that the results agree with k2's
-// results in float64.
+// The log of float64's smallest normal number.  k2 clamps logs to this number,
+// see rnnt_normalizers.py.
 constant float kLogTiny = -708.39642f;
 
 // The part of a sequence that is inside of its boundary.
