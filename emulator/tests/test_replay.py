@@ -310,7 +310,7 @@ def test_a_folder_with_times_only_has_floats_in_place_of_large_inputs(recorded, 
         player.replay(recording, machine, [{}], [])
     lines = []
     steps = len(player.Sequence(recording, player.Player(recording, machine), machine).steps)
-    assert steps == 3  # two dispatches, and a copy that repeats the operator's change
+    assert steps == 3  # two dispatches, and a copy of the bytes that the operator changed
     measured = {"steps": [[1.0, 3.0, 2.0], [5.0], [4.0]], "sequence": [9.0, 8.0]}
     assert player.replay(recording, machine, [{}], [], lines.append, lambda _: measured) == 0
     kernel, total = lines

@@ -94,7 +94,7 @@ def _assemble(ptx, nvcc, most):
 
 
 def table(rows):
-    """Returns the uses as a table in Markdown."""
+    """Formats `rows`, an iterable of Use, as a table in Markdown."""
     head = "| kernel | threads | cap | registers | spilled bytes | threadgroup memory |"
     lines = [head, "|---|--:|--:|--:|--:|--:|"]
     for kernel, *cells in sorted(rows):

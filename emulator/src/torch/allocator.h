@@ -21,8 +21,8 @@ bool IsLeftOut();
 // address is DataPointer(buffer), and its context is the Buffer.
 c10::DataPtr MakeDataPtr(Buffer *buffer);
 
-// Returns a DataPtr of the CPU that owns a reference to `buffer`.  `address` is
-// in the memory of `buffer`.
+// Returns a DataPtr with device CPU.  The DataPtr owns a reference to `buffer`.
+// `address` is in the memory of `buffer`.
 c10::DataPtr MakeHostDataPtr(Buffer *buffer, void *address);
 
 // Passes the reference to a buffer from `data` to the caller, and returns the

@@ -145,7 +145,7 @@ def _open(project: Project, checkout: Checkout) -> "_Rebase":
             f" {quoted(project.rebase)}",
         ) from None
     if position.at and clone.operation_in_progress() == "cherry-pick":
-        # The run was killed before it recorded that the files show the whole conflict.
+        # The files show the conflict, but the run was killed before it could record this.
         position = position._replace(shown=True)
     return _Rebase(project, checkout, clone, position)
 

@@ -88,9 +88,9 @@ Array1<T> ScoresOf(FsaOrVec &fsas, torch::Tensor tensor) {
   return Array1<T>(on_cpu.Dim(), region, 0);
 }
 
-// Returns scores for a user.  If the device of `fsas` has no float64, converts
-// scores of torch.float64 to torch.float32 on that device.  Returns all other
-// `scores` as they are.
+// Returns `scores` in the form that a user gets.  If `scores` is torch.float64
+// and the device of `fsas` has no float64, returns a torch.float32 tensor on
+// the device of `fsas`.  Otherwise returns `scores` itself.
 inline torch::Tensor PublicScores(FsaOrVec &fsas, torch::Tensor scores) {
   if (!HasNoDouble(fsas.Context()) || scores.scalar_type() != torch::kDouble)
     return scores;
@@ -98,8 +98,8 @@ inline torch::Tensor PublicScores(FsaOrVec &fsas, torch::Tensor scores) {
   return ToTorch(ans);
 }
 
-// Converts the gradient of the scores that PublicScores() returned to the
-// gradient of its argument.
+// Converts a gradient in the backward pass of PublicScores(), from the dtype of
+// the result of PublicScores() to the dtype of its argument `scores`.
 inline torch::Tensor InternalScores(FsaOrVec &fsas, torch::Tensor scores) {
   if (!HasNoDouble(fsas.Context())) return scores;
   Array1<double> ans = ScoresOf<double>(fsas, scores);

@@ -369,9 +369,9 @@ OPERATIONS: Dict[str, Tuple[Callable[[str], Operation], float]] = {
     'ctc_loss': (_ctc_loss, 1000 * EPS),
     'intersect_dense_pruned, shortest_path': (_decoding, 100 * EPS),
     'get_tot_scores': (_tot_scores, 100 * EPS),
-    # The recursion is in float32: rounding errors of values in the hundreds add
-    # up over hundreds of steps.  The exponents in the gradient contain such
-    # sums.
+    # The recursion computes in float32, with values in the hundreds.  Their
+    # rounding errors add up over hundreds of steps, and the gradient computes
+    # exponents from these values.
     'rnnt_loss_smoothed': (_rnnt_simple, 5000 * EPS),
     'rnnt_loss_pruned': (_rnnt_pruned, 5000 * EPS),
     'swoosh_l, swoosh_r': (_swoosh, 20 * EPS),
