@@ -193,6 +193,10 @@ def _stream_at_rest():
 _planted_outcomes = {}  # {kind: [whether caught]}
 
 
+def pytest_configure(config):
+    config.addinivalue_line("markers", "planted(kind): the test plants a bug of this kind")
+
+
 # The hook must see all tests.  So it runs before pytest drops the tests that -k or -m exclude.
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(session, items):

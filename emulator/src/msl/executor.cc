@@ -296,44 +296,39 @@ void Executor::FailAtBarrier() {
 }
 
 uint64_t Executor::CallPath::Hash() const {
-  return depth == 0 ? 0 : hashes[std::min(depth, kMost) - 1];
+  return calls.empty() ? 0 : calls.back().hash;
 }
 
 void Executor::CallPath::Enter(uint64_t site) {
   uint64_t hash = (Hash() ^ site) * 0x9e3779b97f4a7c15u;
   hash ^= hash >> 32;
-  unsigned level = std::min(depth, kMost - 1);
-  sites[level] = site;
-  hashes[level] = hash;
-  ++depth;
+  calls.push_back({site, hash});
 }
 
 bool Executor::AtSamePlace(unsigned a, unsigned b) const {
   return threads_[a].site == threads_[b].site &&
-         paths_[a].depth == paths_[b].depth &&
+         paths_[a].calls.size() == paths_[b].calls.size() &&
          paths_[a].Hash() == paths_[b].Hash();
 }
 
 bool Executor::IsBefore(unsigned a, unsigned b) const {
-  const CallPath &path_a = paths_[a];
-  const CallPath &path_b = paths_[b];
-  for (unsigned level = 0; level < CallPath::kMost; ++level) {
-    uint64_t site_a =
-        level < path_a.depth ? path_a.sites[level] : threads_[a].site;
-    uint64_t site_b =
-        level < path_b.depth ? path_b.sites[level] : threads_[b].site;
+  const std::vector<Call> &calls_a = paths_[a].calls;
+  const std::vector<Call> &calls_b = paths_[b].calls;
+  for (size_t level = 0;; ++level) {
+    bool called_a = level < calls_a.size();
+    bool called_b = level < calls_b.size();
+    uint64_t site_a = called_a ? calls_a[level].site : threads_[a].site;
+    uint64_t site_b = called_b ? calls_b[level].site : threads_[b].site;
     if (site_a != site_b) return site_a < site_b;
-    if (level >= path_a.depth || level >= path_b.depth) break;
+    if (!called_a || !called_b) return false;
   }
-  return false;
 }
 
 std::string Executor::DescribePlace(unsigned thread) const {
   std::string text = "line " + std::to_string(LineOf(threads_[thread].site));
-  const CallPath &path = paths_[thread];
-  for (unsigned level = std::min(path.depth, CallPath::kMost); level > 0;
-       --level)
-    text += ", called in line " + std::to_string(LineOf(path.sites[level - 1]));
+  const std::vector<Call> &calls = paths_[thread].calls;
+  for (auto call = calls.rbegin(); call != calls.rend(); ++call)
+    text += ", called in line " + std::to_string(LineOf(call->site));
   return text;
 }
 

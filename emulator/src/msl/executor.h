@@ -96,19 +96,19 @@ class Executor {
     State state = State::kReady;
   };
 
+  struct Call {
+    uint64_t site;
+    uint64_t hash;  // of the sites of this call and of the calls around it
+  };
+
   // The nested function calls that led a thread from the kernel to the thread's
-  // present place.  If more than kMost calls are nested, the last hash
-  // represents the kMost-th call and all deeper calls.
+  // present place, the outermost call first.
   struct CallPath {
-    static constexpr unsigned kMost = 16;
-    unsigned depth = 0;
-    std::array<uint64_t, kMost> sites;
-    // hashes[i] is the hash of sites[0] to sites[i].
-    std::array<uint64_t, kMost> hashes;
+    std::vector<Call> calls;
 
     uint64_t Hash() const;
     void Enter(uint64_t site);
-    void Leave() { --depth; }
+    void Leave() { calls.pop_back(); }
   };
 
   struct alignas(64) ExchangeBuffer {

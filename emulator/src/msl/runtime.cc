@@ -31,7 +31,7 @@ void Executor::FiberMain() {
   Executor *self = executor;
   for (;;) {
     Thread *thread = self->running_;
-    self->paths_[thread - self->threads_.data()].depth = 0;
+    self->paths_[thread - self->threads_.data()].calls.clear();
     self->kernel_->thunk(&self->launch_, thread->x, thread->y, thread->z, 1);
     thread->state = State::kFinished;
     --self->unfinished_;

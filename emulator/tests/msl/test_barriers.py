@@ -199,6 +199,27 @@ kernel void good(device uint *a, uint i [[thread_position_in_grid]]) {
     assert a[:10].tolist() == [7] * 10 and a[10:].tolist() == [8] * 54
 
 
+def test_lanes_meet_after_different_deeply_nested_calls(metal):
+    """Lanes that returned from different nested calls meet in the next simdgroup function."""
+    source = """
+template <uint N> uint nested(uint lane) {
+  return nested<N - 1>(lane) + simd_sum(1u);
+}
+template <> uint nested<0>(uint lane) { return simd_sum(1u); }
+template <uint N> uint outer(uint lane) { return outer<N - 1>(lane); }
+template <> uint outer<0>(uint lane) {
+  uint x = lane < 10 ? nested<1>(lane) : nested<2>(lane);
+  return x + 100 * simd_sum(1u);
+}
+kernel void k(device uint *a, uint i [[thread_position_in_grid]]) {
+  a[i] = outer<40>(i);
+}
+"""
+    a = uint(*[0] * 32)
+    metal.run(source, "k", [a], 32, 32)
+    assert a.tolist() == [3200 + 2 * 10] * 10 + [3200 + 3 * 22] * 22
+
+
 @pytest.mark.planted("uninitialised threadgroup memory")
 def test_the_memory_of_each_threadgroup_is_filled_with_the_poison_byte(metal):
     source = """
